@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log lines and failed checks: format into a stack buffer, then a single write(2) to stderr.
+#include "runtime/base/log.h"
+
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+#include "runtime/base/check.h"
+
+namespace tidepool {
+
+void logLine(const char* format, ...) {
+  char line[512];
+  int used = snprintf(line, sizeof line, "tidepool: ");
+  va_list args;
+  va_start(args, format);
+  const int wanted = vsnprintf(line + used, sizeof line - used - 1, format, args);
+  va_end(args);
+  used += wanted < 0 ? 0 : wanted;
+  if (used > static_cast<int>(sizeof line) - 2) used = sizeof line - 2;
+  line[used++] = '\n';
+  // A message that cannot be written has nowhere else to go.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, used);
+}
+
+void checkFailed(const char* file, int line, const char* condition, uint64_t left, uint64_t right) {
+  logLine("%s:%d: broken invariant: %s (left %llu, right %llu); please report this", file, line,
+          condition, static_cast<unsigned long long>(left), static_cast<unsigned long long>(right));
+  abort();
+}
+
+}  // namespace tidepool

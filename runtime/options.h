@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the runtime is told at start, and the one parser for it: the `tidepool` command turns its
+// flags into TIDEPOOL_CONF ("key:value,key:value"), the shim reads it back. Plain values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+
+namespace tidepool {
+
+enum class FarKind : uint8_t { kCxl, kDax, kNuma, kRemote, kFabric };
+
+/// One --far SPEC: cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE], fabric[:SIZE].
+struct FarSpec {
+  FarKind kind = FarKind::kCxl;
+  Bytes size;            // 0: all the tier has
+  uint32_t node = 0;     // numa
+  char target[128] = {};  // dax: path; remote: HOST:PORT (IPv6 in brackets)
+};
+
+struct Options {
+  static constexpr size_t kMaxFar = 8;
+  Bytes dram;  // 0: no limit
+  std::array<FarSpec, kMaxFar> far{};
+  size_t far_count = 0;
+  bool strict = false;          // refuse to run unmanaged: exit 125
+  bool sampling = true;
+  double sampling_cpu = 0.01;   // share of one core
+  double migration_rate = 0;    // bytes/s cap on background migration; 0: chosen by the runtime
+  bool uffd_move = true;        // false forces the pre-6.8 eviction path
+  bool prefetch = true;
+  Bytes space = Bytes(4 * kTiB);  // address space to reserve
+  Nanoseconds remote_timeout = Nanoseconds(5'000'000'000);
+  char stats_file[256] = {};    // "-": stderr; empty: none
+};
+
+/// "64K", "256M", "2G", "1T", plain bytes; fractions such as "1.5G" too. With `whole` non-zero
+/// also "25%" of it. Errors: kInvalidArgument, naming the text and the accepted forms.
+Result<Bytes> parseSize(std::string_view text, Bytes whole = Bytes());
+/// Errors: kInvalidArgument, with the list of SPEC forms.
+Result<FarSpec> parseFarSpec(std::string_view text);
+
+/// Applies one key and value. Errors: kNotFound for an unknown key (the text names the nearest
+/// known one), kInvalidArgument for a bad value.
+Status setOption(Options& options, std::string_view key, std::string_view value);
+
+/// Parses a TIDEPOOL_CONF string. Unknown keys are passed to `warn` (may be null) and skipped;
+/// bad values are errors.
+Result<Options> parseOptions(std::string_view text, void (*warn)(const char* line));
+
+/// Total memory of the machine, for "25%".
+Bytes machineMemory();
+
+}  // namespace tidepool

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runtime of one process: the managed space, its tiers, and the threads that serve faults and
+// migrate pages. The shim and the allocator API are thin layers over this class.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+#include "runtime/options.h"
+#include "runtime/stats/stats_page.h"
+
+namespace tidepool {
+
+/// Thread-safe but for start() and the destructor. Errors name what to do next.
+class Runtime {
+ public:
+  /// Reserves the space, opens the tiers and starts the threads. Errors: kPermission or
+  /// kUnsupported when userfaultfd is not to be had, kUnreachable or kNotFound for a tier,
+  /// kInvalidArgument for impossible sizes. On error nothing stays behind.
+  static Result<std::unique_ptr<Runtime>> start(const Options& options);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  /// Zero-filled managed memory, page-granular; `alignment` is a power of two (>= kPageSize).
+  /// Errors: kNoMemory when space, budget and far tiers cannot hold it.
+  Result<void*> allocate(Bytes size, Bytes alignment);
+  /// Ends the use of [address, address + size): page-aligned, inside one or more allocations.
+  Status release(void* address, Bytes size);
+  /// The range reads as zeros from now on (MADV_DONTNEED), its memory in every tier is freed.
+  Status discard(void* address, Bytes size);
+  /// Changes access rights (PROT_*), as mprotect.
+  Status protect(void* address, Bytes size, int protection);
+  /// Moves or resizes an allocation, as mremap with MREMAP_MAYMOVE; contents kept without being
+  /// brought into local memory.
+  Result<void*> resize(void* address, Bytes old_size, Bytes new_size);
+  /// Advises that the range will be used soon (prefetch) or not (demote).
+  void willNeed(void* address, Bytes size);
+  void cold(void* address, Bytes size);
+
+  /// One subtraction and one compare; callable from any thread at any time.
+  bool contains(const void* address) const {
+    return reinterpret_cast<uintptr_t>(address) - base_ < size_;
+  }
+  StatsPage& stats();
+
+ private:
+  Runtime();
+  struct Impl;
+  uintptr_t base_ = 0;
+  uintptr_t size_ = 0;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidepool

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The statistics page: counters of one process in a memfd named "tidepool-stats" that other
+// processes map read-only. Fixed layout (kStatsSchema changes with it). Writers use relaxed
+// atomics and never wait; readers see each counter exact, the whole not as one snapshot.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "runtime/base/units.h"
+
+namespace tidepool {
+
+inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
+inline constexpr uint32_t kStatsSchema = 1;
+inline constexpr const char* kStatsMemfdName = "tidepool-stats";
+inline constexpr int kMaxTiers = 16;
+inline constexpr int kMaxErrors = 16;
+inline constexpr int kMaxSources = 6;
+
+using StatCounter = std::atomic<uint64_t>;
+
+/// Latencies in log-linear buckets: 4 to each power of two of nanoseconds, up to 2^40 ns.
+struct LatencyHistogram {
+  static constexpr int kBucketsPerOctave = 4;
+  static constexpr int kBuckets = 41 * kBucketsPerOctave;
+  StatCounter buckets[kBuckets];
+
+  static int bucketOf(Nanoseconds latency);
+  /// Lower edge of a bucket.
+  static Nanoseconds edgeOf(int bucket);
+  void record(Nanoseconds latency) {
+    buckets[bucketOf(latency)].fetch_add(1, std::memory_order_relaxed);
+  }
+  /// Smallest edge below which `fraction` (0..1) of the records lie; 0 when there are none.
+  Nanoseconds quantile(double fraction) const;
+};
+
+struct TierStats {
+  char name[64];
+  char kind[16];
+  StatCounter capacity_bytes;
+  StatCounter used_bytes;
+  StatCounter reads_bytes;
+  StatCounter writes_bytes;
+  StatCounter emulated;  // 1 for an emulated device
+};
+
+struct SampleStats {
+  char source[24];  // "write-tracking", "unmap", "fault", "pebs", "ibs"
+  StatCounter count;
+  StatCounter cpu_nanoseconds;
+};
+
+struct StatsPage {
+  StatCounter magic;  // written last, with release
+  uint32_t schema;
+  uint32_t pid;
+  char program[64];
+  char mode[32];  // "managed", or "degraded"
+  StatCounter started_nanoseconds;  // CLOCK_MONOTONIC at start
+
+  StatCounter dram_budget_bytes;
+  StatCounter dram_used_bytes;  // anonymous local memory of the process, as the kernel counts it
+  StatCounter managed_bytes;    // handed out of the managed space now
+  StatCounter managed_local_bytes;
+  StatCounter unmanaged_bytes;  // anonymous memory outside the managed space
+  StatCounter metadata_bytes;
+  StatCounter promotions, promoted_bytes;
+  StatCounter demotions, demoted_bytes;
+  StatCounter wasted_migrations;  // promoted then demoted without use, or demoted and back at once
+  StatCounter faults_missing, faults_write_protect;
+  StatCounter clean_evictions;  // shadow still good: nothing was written back
+  StatCounter rescues;          // pages taken back while on their way out
+  StatCounter prefetched_pages, prefetch_hits;
+  StatCounter lost_pages;
+  StatCounter service_cpu_nanoseconds;
+  StatCounter sampling_cpu_nanoseconds;
+  LatencyHistogram fault_latency;
+
+  StatCounter tier_count;
+  TierStats tiers[kMaxTiers];
+  StatCounter source_count;
+  SampleStats sources[kMaxSources];
+  StatCounter error_count;  // may exceed kMaxErrors: the ring keeps the newest
+  char errors[kMaxErrors][256];
+};
+
+}  // namespace tidepool

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every kind of memory a page can live in has in common, and the two ways of using one:
+// DirectTier (mapped, loaded and stored in place) and FetchTier (pages are brought in by request).
+// Frames are page-sized places, numbered from 0. Every class here is safe to call from several
+// threads unless it says otherwise; none touches managed memory, whoever calls it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+
+namespace tidepool {
+
+enum class TierKind : uint8_t { kLocal = 0, kDirect = 1, kFetch = 2 };
+
+/// "local", "direct" or "fetch", as in the statistics.
+const char* tierKindName(TierKind kind);
+
+/// `count` frames in a row from `first`.
+struct FrameRun {
+  FrameIndex first;
+  PageCount count;
+};
+
+/// Bytes moved so far. Relaxed counters: each is exact, the pair is not one snapshot.
+struct TierTraffic {
+  std::atomic<uint64_t> reads_bytes{0};
+  std::atomic<uint64_t> writes_bytes{0};
+};
+
+class Tier {
+ public:
+  virtual ~Tier() = default;
+
+  virtual TierKind kind() const = 0;
+  /// Short and stable for the life of the tier, such as "cxl:2G" or "remote:10.0.0.7:7777".
+  virtual const char* name() const = 0;
+  virtual Bytes capacity() const = 0;
+  /// Bytes in allocated frames.
+  virtual Bytes used() const = 0;
+
+  /// Allocates between 1 and `wanted` adjacent frames, as many as it finds in one run.
+  /// A DirectTier gives whole granules only: `wanted` is then a multiple of kPagesPerGranule.
+  /// Errors: kNoSpace when no frame is free.
+  virtual Result<FrameRun> allocate(PageCount wanted) = 0;
+  /// Gives frames back. Their contents are gone.
+  virtual void release(FrameRun run) = 0;
+
+  /// Copies frames to or from local memory; blocks until done. The caller owns `memory`
+  /// (run.count pages) and keeps other users off the frames. Errors: kLost when the data cannot
+  /// be had any more, kUnreachable and kTimedOut when the peer is away, kIo.
+  virtual Status read(FrameRun run, std::byte* memory) = 0;
+  virtual Status write(FrameRun run, const std::byte* memory) = 0;
+
+  const TierTraffic& traffic() const { return traffic_; }
+
+ protected:
+  TierTraffic traffic_;
+};
+
+/// A tier that can be mapped into the managed space, a granule at a time.
+class DirectTier : public Tier {
+ public:
+  TierKind kind() const final { return TierKind::kDirect; }
+  /// Maps one granule's frames at `address` (granule-aligned), replacing what is mapped there, in
+  /// one step: no instant at which the range is unmapped. `first` is the granule's first frame.
+  virtual Status mapGranule(FrameIndex first, void* address) = 0;
+  /// Expected latency of a dependent load beyond local DRAM's. Nominal for emulated devices.
+  virtual Nanoseconds extraLoadLatency() const = 0;
+  /// True if the device is an emulation, so that figures from it can be labelled.
+  virtual bool emulated() const = 0;
+};
+
+/// The end of one request on a FetchChannel.
+struct FetchCompletion {
+  uint64_t tag = 0;
+  /// kLost, kUnreachable, kTimedOut or kStaleEpoch on failure; 0 (no code) on success.
+  ErrorCode error = ErrorCode{};
+  bool ok() const { return error == ErrorCode{}; }
+};
+
+/// A pipelined, ordered-by-arrival queue of reads and writes to one FetchTier. Owned and used by
+/// one thread. Memory passed to submit*() is borrowed until the request completes.
+class FetchChannel {
+ public:
+  virtual ~FetchChannel() = default;
+  /// Queues one run; nothing need be sent before flush(). `tag` comes back in the completion.
+  /// Errors: kUnreachable once the channel has failed (every request in flight then completes
+  /// with an error, exactly once).
+  virtual Status submitRead(uint64_t tag, FrameRun run, std::byte* to) = 0;
+  virtual Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) = 0;
+  /// Starts sending what is queued; does not wait for the peer to take it.
+  virtual Status flush() = 0;
+  /// Sends and receives what it can without blocking; fills `out`, returns how many.
+  virtual size_t poll(std::span<FetchCompletion> out) = 0;
+  /// A descriptor for poll(2), and the events (POLLIN, POLLOUT) to wait for now.
+  virtual int fd() const = 0;
+  virtual short events() const = 0;
+  virtual size_t inFlight() const = 0;
+  /// Time until the oldest request must be given up as timed out; poll() then fails it.
+  virtual Nanoseconds timeToDeadline() const = 0;
+};
+
+class FetchTier : public Tier {
+ public:
+  TierKind kind() const final { return TierKind::kFetch; }
+  /// A channel of its own for the calling thread. Errors: kUnreachable, kPermission, kStaleEpoch.
+  virtual Result<std::unique_ptr<FetchChannel>> openChannel() = 0;
+  /// Measured when the tier was opened: the median round trip of a one-page read.
+  virtual Nanoseconds pageRoundTrip() const = 0;
+};
+
+}  // namespace tidepool
