@@ -69,6 +69,10 @@ class DirectTier : public Tier {
   /// Maps one granule's frames at `address` (granule-aligned), replacing what is mapped there, in
   /// one step: no instant at which the range is unmapped. `first` is the granule's first frame.
   virtual Status mapGranule(FrameIndex first, void* address) = 0;
+  /// Makes [run] read as zeros (the program discarded it); the frames stay allocated.
+  virtual Status erase(FrameRun run) = 0;
+  /// The tier's own view of a frame, valid as long as the tier.
+  virtual std::byte* frameMemory(FrameIndex frame) const = 0;
   /// Expected latency of a dependent load beyond local DRAM's. Nominal for emulated devices.
   virtual Nanoseconds extraLoadLatency() const = 0;
   /// True if the device is an emulation, so that figures from it can be labelled.

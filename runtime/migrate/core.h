@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of the runtime share: the space, the port to the kernel, the tiers, the budget
+// and the statistics. Built once at start, then only its thread-safe members change.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "runtime/migrate/budget.h"
+#include "runtime/migrate/doorbell.h"
+#include "runtime/options.h"
+#include "runtime/os/fault_port.h"
+#include "runtime/space/managed_space.h"
+#include "runtime/stats/stats_page.h"
+#include "runtime/tier/tier.h"
+
+namespace tidepool {
+
+/// The far tiers, by the number that page words carry (1..; 0 stands for local DRAM).
+class TierSet {
+ public:
+  static constexpr uint8_t kMost = kMaxTiers - 1;
+
+  void add(std::unique_ptr<DirectTier> tier) {
+    TP_CHECK_OP(count_, <, kMost);
+    direct_[count_] = tier.get();
+    tiers_[count_++] = std::move(tier);
+  }
+  void add(std::unique_ptr<FetchTier> tier) {
+    TP_CHECK_OP(count_, <, kMost);
+    fetch_[count_] = tier.get();
+    tiers_[count_++] = std::move(tier);
+  }
+  uint8_t count() const { return count_; }
+  Tier& tier(uint8_t number) const { return *tiers_[number - 1]; }
+  /// Null if the tier is of the other kind.
+  DirectTier* direct(uint8_t number) const { return direct_[number - 1]; }
+  FetchTier* fetch(uint8_t number) const { return fetch_[number - 1]; }
+  bool hasDirect() const { return any(direct_); }
+  bool hasFetch() const { return any(fetch_); }
+
+ private:
+  template <typename T>
+  static bool any(const std::array<T*, kMost>& tiers) {
+    for (const T* tier : tiers) {
+      if (tier != nullptr) return true;
+    }
+    return false;
+  }
+  std::array<std::unique_ptr<Tier>, kMost> tiers_;
+  std::array<DirectTier*, kMost> direct_{};
+  std::array<FetchTier*, kMost> fetch_{};
+  uint8_t count_ = 0;
+};
+
+struct Core {
+  Options options;
+  std::unique_ptr<ManagedSpace> space;
+  std::unique_ptr<FaultPort> port;
+  TierSet tiers;
+  Budget budget;
+  StatsPage* stats = nullptr;
+  /// Rung when memory is short, read by the migrator.
+  Doorbell need_memory;
+  /// Rung when memory was freed for faults that wait for it, read by the fault service.
+  Doorbell freed_memory;
+  std::atomic<bool> faults_wait{false};
+  std::atomic<bool> stopping{false};
+  /// Set once no far tier can take more: the budget is then exceeded rather than the program hung.
+  std::atomic<bool> far_exhausted{false};
+};
+
+inline void count(StatCounter& counter, uint64_t n) {
+  counter.fetch_add(n, std::memory_order_relaxed);
+}
+
+/// Appends to the statistics page's ring of errors and says it on stderr.
+[[gnu::format(printf, 2, 3)]] void reportError(Core& core, const char* format, ...);
+
+}  // namespace tidepool

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam to userfaultfd(2). KernelFaultPort talks to the kernel; tests hand the code above a
+// port that fails on purpose. Every call is safe from any thread and allocates nothing.
+// Addresses and lengths are in bytes, page-aligned.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "runtime/base/result.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/base/units.h"
+
+namespace tidepool {
+
+/// A thread waits at `address` because its page is absent.
+struct MissingFault {
+  uintptr_t address = 0;  // page-aligned
+  int thread = 0;
+  bool write = false;
+};
+
+/// What an operation on a range came to: whole, in part, or why not.
+enum class PortOutcome : uint8_t {
+  kDone,
+  kExists,    // the target page is already there
+  kAbsent,    // the source page is not there
+  kBusy,      // pinned, locked or under migration: try another page or later
+  kRetry,     // the address space is changing: try again at once
+  kInvalid,   // the range is not (any more) of a kind that this works on
+  kNoMemory,
+};
+
+struct PortResult {
+  PortOutcome outcome = PortOutcome::kDone;
+  /// Bytes done before the outcome; all of them for kDone.
+  Bytes done;
+};
+
+/// Whether threads that wait in the range are woken by the operation.
+enum class Wake : uint8_t { kYes, kNo };
+
+class FaultPort {
+ public:
+  virtual ~FaultPort() = default;
+
+  /// Arms a range of anonymous memory: first touches are reported, writes are tracked.
+  virtual Status arm(uintptr_t address, Bytes size) = 0;
+  virtual Status disarm(uintptr_t address, Bytes size) = 0;
+  /// Fills absent pages with a copy of `from`, atomically page by page.
+  virtual PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake) = 0;
+  /// Moves present pages between two armed ranges without copying; the source becomes absent.
+  virtual PortResult move(uintptr_t to, uintptr_t from, Bytes size, Wake wake) = 0;
+  /// Makes every touch of the pages end in SIGBUS.
+  virtual Status poison(uintptr_t address, Bytes size) = 0;
+  virtual void wake(uintptr_t address, Bytes size) = 0;
+  /// Blocks (lets none write) or unblocks writes to the range's present pages.
+  virtual Status writeProtect(uintptr_t address, Bytes size, Wake unprotect) = 0;
+  /// Reads waiting faults without blocking; returns how many were stored.
+  virtual size_t read(std::span<MissingFault> out) = 0;
+  /// For poll(2): readable when a fault waits.
+  virtual int fd() const = 0;
+
+  /// False on kernels before 6.8: the caller then write-protects, copies and discards.
+  virtual bool canMove() const = 0;
+  /// True if the kernel resolves tracked writes itself (6.7+), so that they cost no event.
+  virtual bool tracksWrites() const = 0;
+  virtual bool canPoison() const = 0;
+};
+
+enum class MovePolicy : uint8_t { kIfSupported, kNever };
+
+/// Errors: kPermission when faults taken inside system calls may not be served (with what mends
+/// it), kUnsupported when the kernel has no userfaultfd.
+Result<std::unique_ptr<FaultPort>> openKernelFaultPort(MovePolicy move);
+
+}  // namespace tidepool

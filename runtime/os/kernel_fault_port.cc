@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// FaultPort over the kernel's userfaultfd. One descriptor, features negotiated once at open;
+// thread-safe because the kernel is.
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "runtime/base/check.h"
+#include "runtime/os/fault_port.h"
+#include "runtime/os/kernel_uapi.h"
+
+namespace tidepool {
+namespace {
+
+PortOutcome outcomeOf(int os_error) {
+  switch (os_error) {
+    case EEXIST: return PortOutcome::kExists;
+    case ENOENT: return PortOutcome::kAbsent;
+    case EBUSY: return PortOutcome::kBusy;
+    case EAGAIN: return PortOutcome::kRetry;
+    case ENOMEM: return PortOutcome::kNoMemory;
+    default: return PortOutcome::kInvalid;
+  }
+}
+
+class KernelFaultPort final : public FaultPort {
+ public:
+  KernelFaultPort(UniqueFd fd, __u64 features, MovePolicy move)
+      : fd_(std::move(fd)),
+        can_move_(move == MovePolicy::kIfSupported && (features & uapi::kFeatureMove) != 0),
+        tracks_writes_(can_move_ && (features & uapi::kFeatureWpAsync) != 0),
+        can_poison_((features & uapi::kFeaturePoison) != 0) {}
+
+  Status arm(uintptr_t address, Bytes size) override {
+    uffdio_register request{};
+    request.range = {address, size.value()};
+    request.mode = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP;
+    if (ioctl(fd_.get(), UFFDIO_REGISTER, &request) != 0) {
+      return failErrno(ErrorCode::kNoMemory, "cannot register %llu bytes with userfaultfd",
+                       static_cast<unsigned long long>(size.value()));
+    }
+    return {};
+  }
+
+  Status disarm(uintptr_t address, Bytes size) override {
+    uffdio_range range{address, size.value()};
+    if (ioctl(fd_.get(), UFFDIO_UNREGISTER, &range) != 0) {
+      return failErrno(ErrorCode::kInternal, "cannot unregister a range from userfaultfd");
+    }
+    return {};
+  }
+
+  PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake) override {
+    uffdio_copy request{};
+    request.dst = to;
+    request.src = reinterpret_cast<__u64>(from);
+    request.len = size.value();
+    request.mode = wake == Wake::kYes ? 0 : UFFDIO_COPY_MODE_DONTWAKE;
+    if (ioctl(fd_.get(), UFFDIO_COPY, &request) == 0) return {PortOutcome::kDone, size};
+    return partial(errno, request.copy);
+  }
+
+  PortResult move(uintptr_t to, uintptr_t from, Bytes size, Wake wake) override {
+    uapi::UffdioMove request{};
+    request.dst = to;
+    request.src = from;
+    request.len = size.value();
+    request.mode = wake == Wake::kYes ? 0 : uapi::kMoveDontWake;
+    if (ioctl(fd_.get(), uapi::kUffdioMove, &request) == 0) return {PortOutcome::kDone, size};
+    return partial(errno, request.move);
+  }
+
+  Status poison(uintptr_t address, Bytes size) override {
+    uapi::UffdioPoison request{};
+    request.range = {address, size.value()};
+    if (ioctl(fd_.get(), uapi::kUffdioPoison, &request) != 0 && errno != EEXIST) {
+      return failErrno(ErrorCode::kUnsupported, "cannot poison a lost page");
+    }
+    return {};
+  }
+
+  void wake(uintptr_t address, Bytes size) override {
+    uffdio_range range{address, size.value()};
+    const int result = ioctl(fd_.get(), UFFDIO_WAKE, &range);
+    TP_CHECK_OP(result, ==, 0);
+  }
+
+  Status writeProtect(uintptr_t address, Bytes size, Wake unprotect) override {
+    uffdio_writeprotect request{};
+    request.range = {address, size.value()};
+    request.mode = unprotect == Wake::kYes ? 0 : UFFDIO_WRITEPROTECT_MODE_WP;
+    while (ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &request) != 0) {
+      if (errno == EAGAIN) continue;
+      return failErrno(ErrorCode::kInternal, "cannot change write protection of a range");
+    }
+    return {};
+  }
+
+  size_t read(std::span<MissingFault> out) override {
+    uffd_msg messages[kBatch];
+    const size_t wanted = out.size() < kBatch ? out.size() : kBatch;
+    const ssize_t got = ::read(fd_.get(), messages, wanted * sizeof(uffd_msg));
+    if (got <= 0) return 0;
+    size_t stored = 0;
+    for (size_t i = 0; i < static_cast<size_t>(got) / sizeof(uffd_msg); ++i) {
+      if (messages[i].event != UFFD_EVENT_PAGEFAULT) continue;
+      const auto& fault = messages[i].arg.pagefault;
+      out[stored++] = {roundDown(fault.address, kPageSize), static_cast<int>(fault.feat.ptid),
+                       (fault.flags & (UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP)) != 0};
+    }
+    return stored;
+  }
+
+  int fd() const override { return fd_.get(); }
+  bool canMove() const override { return can_move_; }
+  bool tracksWrites() const override { return tracks_writes_; }
+  bool canPoison() const override { return can_poison_; }
+
+ private:
+  static constexpr size_t kBatch = 32;
+
+  /// A request that ended early: `done` is a byte count, or the negated errno when none was done.
+  static PortResult partial(int os_error, __s64 done) {
+    return {outcomeOf(os_error == EAGAIN && done < 0 ? static_cast<int>(-done) : os_error),
+            Bytes(done > 0 ? static_cast<uint64_t>(done) : 0)};
+  }
+
+  UniqueFd fd_;
+  bool can_move_;
+  bool tracks_writes_;
+  bool can_poison_;
+};
+
+/// The system call where the caller is privileged, else the device file, which an administrator
+/// can open to a group. USER_MODE_ONLY is not enough: a read(2) into a far page would fail.
+UniqueFd openDescriptor() {
+  UniqueFd fd(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
+  if (fd.valid()) return fd;
+  const int saved = errno;
+  UniqueFd device(open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+  if (device.valid()) {
+    fd.reset(ioctl(device.get(), uapi::kUserfaultfdIocNew, O_CLOEXEC | O_NONBLOCK));
+  }
+  if (!fd.valid()) errno = saved;
+  return fd;
+}
+
+Result<__u64> supportedFeatures() {
+  UniqueFd probe = openDescriptor();
+  if (!probe.valid()) {
+    if (errno == ENOSYS) {
+      return fail(ErrorCode::kUnsupported, "this kernel has no userfaultfd (CONFIG_USERFAULTFD)");
+    }
+    return failErrno(ErrorCode::kPermission,
+                     "no permission for userfaultfd; let your group open /dev/userfaultfd (udev "
+                     "rule 60-tidepool-userfaultfd.rules) or run as root");
+  }
+  uffdio_api api{};
+  api.api = UFFD_API;
+  if (ioctl(probe.get(), UFFDIO_API, &api) != 0) {
+    return failErrno(ErrorCode::kUnsupported, "userfaultfd API handshake failed");
+  }
+  return static_cast<__u64>(api.features);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FaultPort>> openKernelFaultPort(MovePolicy move) {
+  const auto supported = supportedFeatures();
+  if (!supported) return tl::unexpected(supported.error());
+  if ((*supported & UFFD_FEATURE_PAGEFAULT_FLAG_WP) == 0) {
+    return fail(ErrorCode::kUnsupported, "userfaultfd lacks write protection; Linux 5.7+ is needed");
+  }
+  __u64 wanted = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_THREAD_ID | uapi::kFeaturePoison;
+  // The fallback for kernels without MOVE needs writes to wait, so WP_ASYNC only goes with MOVE.
+  if (move == MovePolicy::kIfSupported && (*supported & uapi::kFeatureMove) != 0) {
+    wanted |= uapi::kFeatureMove | uapi::kFeatureWpAsync;
+  }
+  UniqueFd fd = openDescriptor();
+  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open userfaultfd");
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = wanted & *supported;
+  if (ioctl(fd.get(), UFFDIO_API, &api) != 0) {
+    return failErrno(ErrorCode::kUnsupported, "userfaultfd refused its features");
+  }
+  return std::unique_ptr<FaultPort>(
+      std::make_unique<KernelFaultPort>(std::move(fd), api.features & wanted, move));
+}
+
+}  // namespace tidepool

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory calls through syscall(2), so that an interposed mmap is not re-entered. Thread-safe.
+#include "runtime/os/memory.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "runtime/os/kernel_uapi.h"
+
+namespace tidepool::os {
+namespace {
+
+void* sysMmap(uintptr_t address, uint64_t size, int protection, int flags, int fd, off_t offset) {
+  return reinterpret_cast<void*>(
+      syscall(SYS_mmap, address, size, protection, flags, fd, offset));
+}
+
+Status mapFixed(uintptr_t address, Bytes size, int protection, int flags, int fd, Bytes offset,
+                const char* what) {
+  void* got = sysMmap(address, size.value(), protection, flags | MAP_FIXED, fd,
+                      static_cast<off_t>(offset.value()));
+  if (got == MAP_FAILED) {
+    return failErrno(ErrorCode::kNoMemory, "cannot map %s of %llu bytes%s", what,
+                     static_cast<unsigned long long>(size.value()),
+                     errno == ENOMEM ? " (vm.max_map_count or RLIMIT_AS may be too low)" : "");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<uintptr_t> reserve(Bytes size, Bytes alignment) {
+  const uint64_t padded = size.value() + alignment.value();
+  void* got = sysMmap(0, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (got == MAP_FAILED) {
+    return failErrno(ErrorCode::kNoMemory,
+                     "cannot reserve %llu GiB of address space; lower it with --conf space:SIZE or "
+                     "raise RLIMIT_AS",
+                     static_cast<unsigned long long>(size.value() / kGiB));
+  }
+  const uintptr_t start = reinterpret_cast<uintptr_t>(got);
+  const uintptr_t aligned = roundUp(start, alignment.value());
+  if (aligned > start) unmap(start, Bytes(aligned - start));
+  const uintptr_t end = aligned + size.value();
+  if (start + padded > end) unmap(end, Bytes(start + padded - end));
+  return aligned;
+}
+
+void unmap(uintptr_t address, Bytes size) { syscall(SYS_munmap, address, size.value()); }
+
+Status mapFresh(uintptr_t address, Bytes size) {
+  return mapFixed(address, size, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, Bytes(), "memory");
+}
+
+Status mapNothing(uintptr_t address, Bytes size) {
+  return mapFixed(address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                  Bytes(), "an empty range");
+}
+
+Status mapShared(uintptr_t address, int fd, Bytes offset, Bytes size) {
+  return mapFixed(address, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset, "a granule");
+}
+
+Status protect(uintptr_t address, Bytes size, int protection) {
+  if (syscall(SYS_mprotect, address, size.value(), protection) != 0) {
+    return failErrno(ErrorCode::kNoMemory, "mprotect of %llu bytes",
+                     static_cast<unsigned long long>(size.value()));
+  }
+  return {};
+}
+
+Status discard(uintptr_t address, Bytes size) {
+  while (syscall(SYS_madvise, address, size.value(), MADV_DONTNEED) != 0) {
+    if (errno == EAGAIN) continue;
+    return failErrno(ErrorCode::kInternal, "cannot discard %llu bytes",
+                     static_cast<unsigned long long>(size.value()));
+  }
+  return {};
+}
+
+Status moveMapping(uintptr_t from, uintptr_t to, Bytes size) {
+  const long got = syscall(SYS_mremap, from, size.value(), size.value(),
+                           MREMAP_MAYMOVE | MREMAP_FIXED, to);
+  if (got == -1) return failErrno(ErrorCode::kNoMemory, "cannot move a mapping");
+  return {};
+}
+
+void zapShared(uintptr_t address, Bytes size) {
+  syscall(SYS_madvise, address, size.value(), MADV_DONTNEED);
+}
+
+Status punchHole(int fd, Bytes offset, Bytes size) {
+  if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset.value()),
+                static_cast<off_t>(size.value())) != 0) {
+    return failErrno(ErrorCode::kUnsupported, "cannot free a range of the pool file");
+  }
+  return {};
+}
+
+Result<UniqueFd> createMemfd(const char* name, Bytes size) {
+  UniqueFd fd(memfd_create(name, MFD_CLOEXEC));
+  if (!fd.valid() || ftruncate(fd.get(), static_cast<off_t>(size.value())) != 0) {
+    return failErrno(ErrorCode::kNoMemory, "cannot create a memory file of %llu bytes",
+                     static_cast<unsigned long long>(size.value()));
+  }
+  return fd;
+}
+
+Result<UniqueFd> openStatm() {
+  UniqueFd fd(open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot read /proc/self/statm");
+  return fd;
+}
+
+Bytes anonymousMemory(int statm) {
+  char text[128];
+  const ssize_t got = pread(statm, text, sizeof text - 1, 0);
+  if (got <= 0) return Bytes();
+  text[got] = '\0';
+  char* cursor = text;
+  strtoull(cursor, &cursor, 10);  // total size
+  const uint64_t resident = strtoull(cursor, &cursor, 10);
+  const uint64_t shared = strtoull(cursor, &cursor, 10);
+  return toBytes(PageCount(resident > shared ? resident - shared : 0));
+}
+
+Result<UniqueFd> openPagemap() {
+  UniqueFd fd(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot read /proc/self/pagemap");
+  return fd;
+}
+
+namespace {
+
+Result<size_t> scan(int pagemap, uapi::PmScanArg& request, PageRun* out, size_t capacity,
+                    uintptr_t* walked) {
+  constexpr size_t kBatch = 256;
+  uapi::PageRegion regions[kBatch];
+  request.size = sizeof request;
+  request.vec = reinterpret_cast<__u64>(regions);
+  request.vec_len = capacity < kBatch ? capacity : kBatch;
+  const int found = ioctl(pagemap, uapi::kPagemapScan, &request);
+  if (found < 0) return failErrno(ErrorCode::kUnsupported, "PAGEMAP_SCAN failed");
+  for (int i = 0; i < found; ++i) out[i] = {regions[i].start, regions[i].end};
+  *walked = request.walk_end;
+  return static_cast<size_t>(found);
+}
+
+}  // namespace
+
+Result<size_t> scanWritten(int pagemap, uintptr_t address, Bytes size, PageRun* out,
+                           size_t capacity, uintptr_t* walked) {
+  uapi::PmScanArg request{};
+  request.flags = uapi::kScanWpMatching;
+  request.start = address;
+  request.end = address + size.value();
+  request.category_mask = uapi::kPageIsWritten | uapi::kPageIsPresent | uapi::kPageIsWpAllowed;
+  request.return_mask = uapi::kPageIsWritten;
+  return scan(pagemap, request, out, capacity, walked);
+}
+
+Result<size_t> scanPresent(int pagemap, uintptr_t address, Bytes size, PageRun* out,
+                           size_t capacity, uintptr_t* walked) {
+  uapi::PmScanArg request{};
+  request.start = address;
+  request.end = address + size.value();
+  request.category_mask = uapi::kPageIsPresent;
+  request.return_mask = uapi::kPageIsPresent;
+  return scan(pagemap, request, out, capacity, walked);
+}
+
+}  // namespace tidepool::os

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam to mmap(2) and its family, and to what /proc says of this process. Free functions over
+// system calls: thread-safe, no allocation. They call the kernel, never an interposed libc symbol,
+// so the shim's own mmap wrapper is not entered.
+#pragma once
+
+#include "runtime/base/result.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/base/units.h"
+
+namespace tidepool::os {
+
+/// Reserves address space that faults until mapped; `alignment` is a power of two >= a page.
+Result<uintptr_t> reserve(Bytes size, Bytes alignment);
+void unmap(uintptr_t address, Bytes size);
+
+/// Makes the range fresh private memory, readable and writable, replacing what is there.
+Status mapFresh(uintptr_t address, Bytes size);
+/// Takes the range out of use: its memory is freed and a touch ends in SIGSEGV.
+Status mapNothing(uintptr_t address, Bytes size);
+/// Maps `size` bytes of `fd` from `offset` shared at `address`, replacing what is there.
+Status mapShared(uintptr_t address, int fd, Bytes offset, Bytes size);
+Status protect(uintptr_t address, Bytes size, int protection);
+/// MADV_DONTNEED: frees the range's private memory.
+Status discard(uintptr_t address, Bytes size);
+/// Moves a mapping over another one (MREMAP_FIXED): the target changes in one step.
+Status moveMapping(uintptr_t from, uintptr_t to, Bytes size);
+/// Makes present file pages of a shared mapping absent from the page table (their contents stay).
+void zapShared(uintptr_t address, Bytes size);
+/// Frees [offset, offset + size) of a file: it reads as zeros from then on.
+Status punchHole(int fd, Bytes offset, Bytes size);
+
+Result<UniqueFd> createMemfd(const char* name, Bytes size);
+
+/// Anonymous memory of this process as the kernel counts it (resident minus file and shared).
+/// `statm` is an open /proc/self/statm.
+Bytes anonymousMemory(int statm);
+Result<UniqueFd> openStatm();
+
+/// What PAGEMAP_SCAN says of one run of pages.
+struct PageRun {
+  uintptr_t start = 0;
+  uintptr_t end = 0;
+};
+
+/// Finds runs of present pages in [address, address + size) that were written since they were
+/// last armed, and arms them again, in one pass. Fills `out`, returns the number of runs, and
+/// sets `walked` to where it stopped. `pagemap` is an open /proc/self/pagemap.
+/// Errors: kUnsupported on kernels before 6.7.
+Result<size_t> scanWritten(int pagemap, uintptr_t address, Bytes size, PageRun* out,
+                           size_t capacity, uintptr_t* walked);
+/// As scanWritten for pages present in the page table, without arming anything.
+Result<size_t> scanPresent(int pagemap, uintptr_t address, Bytes size, PageRun* out,
+                           size_t capacity, uintptr_t* walked);
+Result<UniqueFd> openPagemap();
+
+}  // namespace tidepool::os

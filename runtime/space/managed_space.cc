@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reservation of the managed space and of its page words.
+#include "runtime/space/managed_space.h"
+
+#include <memory>
+
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+
+const char* pageStateName(PageState state) {
+  static constexpr const char* kNames[kPageStates] = {"empty",    "local",  "evicting", "far",
+                                                      "fetching", "direct", "lost"};
+  return kNames[static_cast<int>(state)];
+}
+
+Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
+  const Bytes rounded(roundUp(size.value(), kGranuleSize));
+  auto words = Mapping::anonymous(Bytes(toPages(rounded).value() * sizeof(uint64_t)));
+  if (!words) return tl::unexpected(words.error());
+  const auto base = os::reserve(rounded, Bytes(kGranuleSize));
+  if (!base) return tl::unexpected(base.error());
+  return std::unique_ptr<ManagedSpace>(new ManagedSpace(*base, rounded, std::move(*words)));
+}
+
+ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words)
+    : base_(base),
+      size_(size),
+      words_mapping_(std::move(words)),
+      words_(reinterpret_cast<std::atomic<uint64_t>*>(words_mapping_.data())),
+      ranges_(size) {}
+
+ManagedSpace::~ManagedSpace() { os::unmap(base_, size_); }
+
+void ManagedSpace::raiseHighWater(PageIndex end) {
+  uint64_t seen = high_water_.load(std::memory_order_relaxed);
+  while (seen < end.value() &&
+         !high_water_.compare_exchange_weak(seen, end.value(), std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace tidepool

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The managed space: one reserved address range, the state word of each of its pages, and the
+// locks under which pages change their home. Metadata is 8 bytes a page, touched (and so paid
+// for) only where pages are. Thread-safe. Never touches the managed memory itself.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "runtime/base/check.h"
+#include "runtime/base/mapping.h"
+#include "runtime/base/mutex.h"
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+#include "runtime/space/page_state.h"
+#include "runtime/space/range_allocator.h"
+
+namespace tidepool {
+
+class ManagedSpace {
+ public:
+  /// Reserves `size` bytes of address space (a multiple of a granule). Errors: kNoMemory.
+  static Result<std::unique_ptr<ManagedSpace>> create(Bytes size);
+  ~ManagedSpace();
+  ManagedSpace(const ManagedSpace&) = delete;
+  ManagedSpace& operator=(const ManagedSpace&) = delete;
+
+  uintptr_t base() const { return base_; }
+  Bytes size() const { return size_; }
+  bool contains(uintptr_t address) const { return address - base_ < size_.value(); }
+  PageIndex pageAt(uintptr_t address) const { return PageIndex((address - base_) >> kPageShift); }
+  uintptr_t addressOf(PageIndex page) const { return base_ + (page.value() << kPageShift); }
+  uintptr_t addressOf(GranuleIndex granule) const {
+    return base_ + (granule.value() << kGranuleShift);
+  }
+  PageIndex pageEnd() const { return PageIndex(size_.value() >> kPageShift); }
+
+  /// May be read without a lock, for statistics and to look for candidates: acquire pairs with
+  /// the release in set(), so that the tables a word points into are seen filled.
+  PageWord word(PageIndex page) const {
+    return PageWord(words_[page.value()].load(std::memory_order_acquire));
+  }
+  /// Changes a page's home from `expected`; false if the word is another by now. The caller holds
+  /// the granule's lock, and the change must be in the table of transitions.
+  bool change(PageIndex page, PageWord expected, PageWord desired) {
+    TP_CHECK(expected.state() == desired.state() ||
+             transitionAllowed(expected.state(), desired.state()));
+    uint64_t raw = expected.raw();
+    return words_[page.value()].compare_exchange_strong(
+        raw, desired.raw(), std::memory_order_acq_rel, std::memory_order_acquire);
+  }
+
+  /// The lock under which pages of a granule change state and mapping. Threads that serve faults
+  /// take it, so a holder must not touch managed memory (invariant I2). Ordered after no lock.
+  Mutex& lockOf(GranuleIndex granule) { return locks_[granule.value() % kLocks]; }
+
+  RangeAllocator& ranges() { return ranges_; }
+  /// Raised by allocation: pages from here on were never handed out.
+  PageIndex highWater() const { return PageIndex(high_water_.load(std::memory_order_relaxed)); }
+  void raiseHighWater(PageIndex end);
+  /// Bytes of page words for all pages ever handed out.
+  Bytes metadata() const { return Bytes(highWater().value() * sizeof(uint64_t)); }
+
+ private:
+  static constexpr size_t kLocks = 256;  // far more than threads that change pages at a time
+
+  ManagedSpace(uintptr_t base, Bytes size, Mapping words);
+
+  uintptr_t base_;
+  Bytes size_;
+  Mapping words_mapping_;
+  std::atomic<uint64_t>* words_;
+  RangeAllocator ranges_;
+  std::atomic<uint64_t> high_water_{0};
+  std::array<Mutex, kLocks> locks_;
+};
+
+}  // namespace tidepool

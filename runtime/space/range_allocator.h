@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which parts of an address range are handed out: best fit over free extents, merged when freed.
+// Metadata grows with the number of extents, not with the size of the range. Thread-safe.
+// Offsets and sizes are in bytes, multiples of a page.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+
+#include "runtime/base/mutex.h"
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+
+namespace tidepool {
+
+class RangeAllocator {
+ public:
+  /// All of [0, size) is free at first.
+  explicit RangeAllocator(Bytes size);
+
+  /// Offset of a free range of `size`, aligned to `alignment` (a power of two). The lowest of the
+  /// tightest fits. Errors: kNoMemory when no extent is large enough.
+  Result<uint64_t> allocate(Bytes size, Bytes alignment);
+  /// Allocates exactly [offset, offset + size); false if any of it is taken.
+  bool allocateAt(uint64_t offset, Bytes size);
+  /// Frees [offset, offset + size), which must be allocated throughout.
+  void release(uint64_t offset, Bytes size);
+  /// True if no byte of [offset, offset + size) is free.
+  bool isAllocated(uint64_t offset, Bytes size) const;
+  Bytes allocated() const;
+
+ private:
+  using Extents = std::map<uint64_t, uint64_t>;  // offset -> size
+  void insertFree(uint64_t offset, uint64_t size) TP_REQUIRES(mutex_);
+  void eraseFree(Extents::iterator extent) TP_REQUIRES(mutex_);
+  void take(Extents::iterator extent, uint64_t offset, uint64_t size) TP_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  Extents free_ TP_GUARDED_BY(mutex_);
+  std::set<std::pair<uint64_t, uint64_t>> by_size_ TP_GUARDED_BY(mutex_);  // (size, offset)
+  uint64_t allocated_ TP_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tidepool
