@@ -14,6 +14,7 @@
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 #include "runtime/space/page_state.h"
+#include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
 
 namespace tidepool {
@@ -56,6 +57,7 @@ class ManagedSpace {
   Mutex& lockOf(GranuleIndex granule) { return locks_[granule.value() % kLocks]; }
 
   RangeAllocator& ranges() { return ranges_; }
+  Protections& protections() { return protections_; }
   /// Raised by allocation: pages from here on were never handed out.
   PageIndex highWater() const { return PageIndex(high_water_.load(std::memory_order_relaxed)); }
   void raiseHighWater(PageIndex end);
@@ -72,6 +74,7 @@ class ManagedSpace {
   Mapping words_mapping_;
   std::atomic<uint64_t>* words_;
   RangeAllocator ranges_;
+  Protections protections_;
   std::atomic<uint64_t> high_water_{0};
   std::array<Mutex, kLocks> locks_;
 };

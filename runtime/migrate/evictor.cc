@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eviction to fetch tiers. Page words change under the granule's lock; where both are taken, the
+// policy's lock comes after a granule's.
+#include "runtime/migrate/evictor.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint64_t kNoSegment = ~uint64_t{0};
+// Pages moved by one call: enough that the call and its TLB flush are shared, few enough that a
+// granule's lock is held for microseconds.
+constexpr uint64_t kClusterPages = 16;
+
+/// A write's tag: segment and the first slot of its run.
+constexpr uint64_t tagOf(uint64_t segment, uint64_t slot) { return segment << 32 | slot; }
+
+}  // namespace
+
+Evictor::Evictor(Core& core, Staging& staging, SharedPolicy& policy)
+    : core_(core), staging_(staging), policy_(policy) {}
+
+Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
+                                                 SharedPolicy& policy) {
+  std::unique_ptr<Evictor> evictor(new Evictor(core, staging, policy));
+  evictor->usable_ = core.tiers.hasFetch();
+  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
+    FetchTier* tier = core.tiers.fetch(number);
+    if (tier == nullptr) continue;
+    auto channel = tier->openChannel();
+    if (!channel) return tl::unexpected(channel.error());
+    evictor->channels_[number] = std::move(*channel);
+  }
+  return evictor;
+}
+
+uint64_t Evictor::freeSegment() const {
+  for (uint64_t segment = 0; segment < Staging::kSegments; ++segment) {
+    if (batches_[segment].used == 0) return segment;
+  }
+  return kNoSegment;
+}
+
+PageCount Evictor::start(PageCount wanted) {
+  uint64_t started = 0;
+  while (usable_ && started < wanted.value()) {
+    const uint64_t segment = freeSegment();
+    if (segment == kNoSegment) break;
+    const Fill filled = fill(segment, PageCount(wanted.value() - started));
+    started += batches_[segment].used;
+    if (batches_[segment].used > 0) write(segment);
+    if (filled == Fill::kNothingCold) break;
+  }
+  return PageCount(started);
+}
+
+Evictor::Fill Evictor::fill(uint64_t segment, PageCount wanted) {
+  Batch& batch = batches_[segment];
+  const uint64_t most = std::min(wanted.value(), Staging::kSlotsPerSegment);
+  while (batch.used < most) {
+    const PageRun run = nextVictims(PageCount(std::min(kClusterPages, most - batch.used)));
+    if (run.count.value() == 0) return Fill::kNothingCold;
+    batch.used += moveOut(run, segment);
+  }
+  return Fill::kFilled;
+}
+
+bool Evictor::wantsOut(PageIndex page) {
+  return policy_.chooser().classify(page, WriteBit::kNotArmed) == Verdict::kEvict;
+}
+
+PageRun Evictor::nextVictims(PageCount limit) {
+  const PageIndex end = core_.space->highWater();
+  if (end.value() == 0) return {};
+  MutexLock lock(policy_.mutex());
+  // Two turns of the hand: a page kept on the first may be chosen on the second.
+  for (uint64_t looked = 0; looked < 2 * end.value(); ++looked) {
+    if (hand_ >= end) hand_ = PageIndex(0);
+    const PageIndex page = hand_;
+    ++hand_;
+    if (core_.space->word(page).state() != PageState::kLocal || !wantsOut(page)) continue;
+    uint64_t count = 1;
+    while (count < limit.value() && hand_ < end && granuleOf(hand_) == granuleOf(page) &&
+           core_.space->word(hand_).state() == PageState::kLocal && wantsOut(hand_)) {
+      ++count;
+      ++hand_;
+    }
+    return {page, PageCount(count)};
+  }
+  return {};
+}
+
+uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
+  Batch& batch = batches_[segment];
+  MutexLock lock(core_.space->lockOf(granuleOf(run.first)));
+  uint64_t moved_in_all = 0;
+  uint64_t at = 0;
+  while (at < run.count.value()) {
+    if (core_.space->word(run.first + at).state() != PageState::kLocal) {
+      ++at;  // changed since the hand passed
+      continue;
+    }
+    uint64_t length = 1;
+    while (at + length < run.count.value() &&
+           core_.space->word(run.first + at + length).state() == PageState::kLocal) {
+      ++length;
+    }
+    const PageRun part{run.first + at, PageCount(length)};
+    const uint64_t slot = staging_.firstSlot(segment) + batch.used + moved_in_all;
+    uint64_t moved = 0;
+    if (core_.port->canMove()) {
+      PortResult result;
+      do {
+        const uint64_t left = length - moved;
+        result = core_.port->move(staging_.slotAddress(slot + moved),
+                                  core_.space->addressOf(part.first + moved),
+                                  Bytes(left * kPageSize), Wake::kNo);
+        moved += toPages(result.done).value();
+      } while (result.outcome == PortOutcome::kRetry && moved < length);
+    } else {
+      moved = moveByCopy(part, slot);
+    }
+    for (uint64_t i = 0; i < moved; ++i) {
+      const PageIndex page = part.first + i;
+      const PageWord word = core_.space->word(page);
+      TP_CHECK(core_.space->change(page, word,
+                                   PageWord(PageState::kEvicting, 0, 0, slot + i)));
+      batch.pages[batch.used + moved_in_all + i] = page;
+    }
+    moved_in_all += moved;
+    // A page that did not move is pinned, read-only or gone: leave it and go on behind it.
+    at += moved < length ? moved + 1 : length;
+  }
+  in_flight_ += PageCount(moved_in_all);
+  return moved_in_all;
+}
+
+uint64_t Evictor::moveByCopy(PageRun run, uint64_t slot) {
+  const uintptr_t from = core_.space->addressOf(run.first);
+  const Bytes size = toBytes(run.count);
+  if (!core_.port->writeProtect(from, size, Wake::kNo)) return 0;
+  // Through the kernel, which returns an error where a load would wait for this very service.
+  const iovec to{staging_.slotMemory(slot), size.value()};
+  const iovec source{reinterpret_cast<void*>(from), size.value()};
+  const ssize_t got = process_vm_readv(getpid(), &to, 1, &source, 1, 0);
+  const uint64_t pages = got > 0 ? static_cast<uint64_t>(got) >> kPageShift : 0;
+  if (pages > 0) {
+    [[maybe_unused]] const Status freed = os::discard(from, toBytes(PageCount(pages)));
+  }
+  [[maybe_unused]] const Status open = core_.port->writeProtect(from, size, Wake::kYes);
+  core_.port->wake(from, size);
+  return pages;
+}
+
+bool Evictor::allocateFrames(Batch& batch) {
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    FetchTier* tier = core_.tiers.fetch(number);
+    if (tier == nullptr || channels_[number] == nullptr) continue;
+    uint64_t have = 0;
+    while (have < batch.used) {
+      const auto run = tier->allocate(PageCount(batch.used - have));
+      if (!run) break;
+      for (uint64_t i = 0; i < run->count.value(); ++i) batch.frames[have++] = run->first + i;
+    }
+    if (have == batch.used) {
+      batch.tier = number;
+      return true;
+    }
+    for (uint64_t i = 0; i < have; ++i) tier->release({batch.frames[i], PageCount(1)});
+  }
+  return false;
+}
+
+void Evictor::write(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  if (!allocateFrames(batch)) {
+    usable_ = false;
+    putBack(segment);
+    core_.far_exhausted.store(true, std::memory_order_relaxed);
+    reportError(core_, "far memory is full: the local budget will be exceeded; give more with "
+                       "--far or a larger SIZE");
+    return;
+  }
+  FetchChannel& channel = *channels_[batch.tier];
+  for (uint64_t at = 0; at < batch.used;) {
+    uint64_t run = 1;
+    while (at + run < batch.used && batch.frames[at + run] == batch.frames[at] + run) ++run;
+    const Status sent = channel.submitWrite(tagOf(segment, at), {batch.frames[at], PageCount(run)},
+                                            staging_.slotMemory(staging_.firstSlot(segment) + at));
+    if (sent) {
+      ++batch.writes_left;
+    } else {
+      batch.failed = true;
+    }
+    at += run;
+  }
+  [[maybe_unused]] const Status flushed = channel.flush();
+  if (batch.writes_left == 0) finish(segment);
+}
+
+bool Evictor::advance() {
+  bool freed = false;
+  std::array<FetchCompletion, 64> completions;
+  for (const auto& channel : channels_) {
+    if (channel == nullptr || channel->inFlight() == 0) continue;
+    for (;;) {
+      const size_t got = channel->poll(completions);
+      for (size_t i = 0; i < got; ++i) {
+        const uint64_t segment = completions[i].tag >> 32;
+        Batch& batch = batches_[segment];
+        TP_CHECK(batch.writes_left > 0);
+        if (!completions[i].ok()) batch.failed = true;
+        if (--batch.writes_left > 0) continue;
+        finish(segment);
+        freed = true;
+      }
+      if (got < completions.size()) break;
+    }
+  }
+  return freed;
+}
+
+void Evictor::finish(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  if (batch.failed) {
+    if (usable_) {
+      reportError(core_,
+                  "cannot write to far memory %s: pages stay local and the local budget will be "
+                  "exceeded",
+                  core_.tiers.tier(batch.tier).name());
+    }
+    usable_ = false;
+    core_.far_exhausted.store(true, std::memory_order_relaxed);
+    putBack(segment);
+    return;
+  }
+  uint64_t written = 0;
+  for (uint64_t i = 0; i < batch.used; ++i) {
+    const PageIndex page = batch.pages[i];
+    const PageWord evicting(PageState::kEvicting, 0, 0, staging_.firstSlot(segment) + i);
+    const PageWord far(PageState::kFar, 0, batch.tier, batch.frames[i].value());
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    if (core_.space->change(page, evicting, far)) {
+      ++written;
+    } else {
+      core_.tiers.tier(batch.tier).release({batch.frames[i], PageCount(1)});
+    }
+  }
+  count(core_.stats->demotions, written);
+  count(core_.stats->demoted_bytes, written * kPageSize);
+  staging_.recycle(segment, PageCount(batch.used));
+  core_.budget.discharge(PageCount(batch.used));
+  in_flight_ -= PageCount(batch.used);
+  batch.used = 0;
+  batch.failed = false;
+}
+
+void Evictor::putBack(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  for (uint64_t i = 0; i < batch.used; ++i) {
+    const PageIndex page = batch.pages[i];
+    const uint64_t slot = staging_.firstSlot(segment) + i;
+    const PageWord evicting(PageState::kEvicting, 0, 0, slot);
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    if (core_.space->word(page) != evicting) continue;
+    PortResult back;
+    do {
+      back = core_.port->copy(core_.space->addressOf(page), staging_.slotMemory(slot),
+                              Bytes(kPageSize), Wake::kYes);
+    } while (back.outcome == PortOutcome::kRetry);
+    // Anything else means that the program unmapped the page under us: then nobody misses it.
+    const PageState now = back.outcome == PortOutcome::kDone ? PageState::kLocal : PageState::kEmpty;
+    core_.space->change(page, evicting, PageWord(now, 0, 0, 0));
+    if (now == PageState::kLocal) core_.budget.charge(PageCount(1));
+  }
+  staging_.recycle(segment, PageCount(batch.used));
+  core_.budget.discharge(PageCount(batch.used));
+  in_flight_ -= PageCount(batch.used);
+  batch.used = 0;
+  batch.failed = false;
+}
+
+size_t Evictor::waits(std::array<Wait, TierSet::kMost>& out) const {
+  size_t stored = 0;
+  for (const auto& channel : channels_) {
+    if (channel == nullptr || channel->inFlight() == 0) continue;
+    out[stored++] = {channel->fd(), channel->events(), channel->timeToDeadline()};
+  }
+  return stored;
+}
+
+}  // namespace tidepool

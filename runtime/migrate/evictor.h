@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves cold local pages to a fetch tier: picks victims with the clock hand, moves them out of the
+// space into a staging segment, writes the segment, then gives its memory back. Segments are
+// pipelined. Runs on the migrator's thread alone; never touches managed memory.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "runtime/base/clock.h"
+#include "runtime/migrate/core.h"
+#include "runtime/migrate/shared_policy.h"
+#include "runtime/migrate/staging.h"
+
+namespace tidepool {
+
+class Evictor {
+ public:
+  /// Opens a channel of its own to every fetch tier. All must outlive the evictor.
+  static Result<std::unique_ptr<Evictor>> create(Core& core, Staging& staging,
+                                                 SharedPolicy& policy);
+
+  /// Starts eviction batches until about `wanted` pages are on their way out or no segment is
+  /// free. Returns how many pages were started.
+  PageCount start(PageCount wanted);
+  /// Takes completed writes in; true if any memory was freed.
+  bool advance();
+  PageCount inFlight() const { return in_flight_; }
+  bool busy() const { return in_flight_.value() > 0; }
+  /// False once no fetch tier takes pages any more.
+  bool usable() const { return usable_; }
+
+  /// For poll(2): up to TierSet::kMost descriptors of channels with requests in flight.
+  struct Wait {
+    int fd;
+    short events;
+    Nanoseconds deadline;
+  };
+  size_t waits(std::array<Wait, TierSet::kMost>& out) const;
+
+ private:
+  enum class Fill : uint8_t { kFilled, kNothingCold };
+  // One batch: slots [0, used) of a segment hold pages[...], going to frames[...] of `tier`.
+  struct Batch {
+    uint64_t used = 0;
+    uint64_t writes_left = 0;
+    uint8_t tier = 0;
+    bool failed = false;
+    std::array<PageIndex, Staging::kSlotsPerSegment> pages;
+    std::array<FrameIndex, Staging::kSlotsPerSegment> frames;
+  };
+
+  Evictor(Core& core, Staging& staging, SharedPolicy& policy);
+  uint64_t freeSegment() const;
+  Fill fill(uint64_t segment, PageCount wanted);
+  /// Next run of victims in one granule, in address order; count 0 after a fruitless turn.
+  PageRun nextVictims(PageCount limit);
+  bool wantsOut(PageIndex page) TP_REQUIRES(policy_.mutex());
+  uint64_t moveOut(PageRun run, uint64_t segment);
+  uint64_t moveByCopy(PageRun run, uint64_t slot);
+  void write(uint64_t segment);
+  bool allocateFrames(Batch& batch);
+  void finish(uint64_t segment);
+  void putBack(uint64_t segment);
+
+  Core& core_;
+  Staging& staging_;
+  SharedPolicy& policy_;
+  std::array<std::unique_ptr<FetchChannel>, TierSet::kMost + 1> channels_;
+  std::array<Batch, Staging::kSegments> batches_;
+  PageIndex hand_;
+  PageCount in_flight_;
+  bool usable_ = true;
+};
+
+}  // namespace tidepool

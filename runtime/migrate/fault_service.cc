@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fault service's thread: reading faults, fresh pages, rescues. Fetches are in
+// fault_fetch.cc. One thread runs all of it; page words change under the granule's lock.
+#include "runtime/migrate/fault_service.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <csignal>
+
+#include "runtime/base/internal_thread.h"
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+
+FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover)
+    : core_(core), staging_(staging), policy_(policy), mover_(mover) {}
+
+FaultService::~FaultService() { stop(); }
+
+Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& staging,
+                                                           SharedPolicy& policy,
+                                                           GranuleMover& mover) {
+  std::unique_ptr<FaultService> service(new FaultService(core, staging, policy, mover));
+  auto buffers = Mapping::anonymous(Bytes(kFetches * kPagesPerFetch * kPageSize));
+  if (!buffers) return tl::unexpected(buffers.error());
+  service->buffers_ = std::move(*buffers);
+  // Never written, so it costs no memory: reads see the kernel's shared zero page.
+  auto zeros = Mapping::anonymous(Bytes(kFreshMost * kPageSize));
+  if (!zeros) return tl::unexpected(zeros.error());
+  service->zeros_ = std::move(*zeros);
+  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
+    FetchTier* tier = core.tiers.fetch(number);
+    if (tier == nullptr) continue;
+    auto channel = tier->openChannel();
+    if (!channel) return tl::unexpected(channel.error());
+    service->channels_[number] = std::move(*channel);
+  }
+  for (uint32_t slot = 0; slot < kFetches; ++slot) service->free_slots_[slot] = slot;
+  service->free_count_ = kFetches;
+  service->arrived_.reserve(kFetches);
+  service->deferred_.reserve(64);
+  return service;
+}
+
+Status FaultService::start() {
+  // The program's signals are for its own threads.
+  sigset_t all, saved;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &saved);
+  const int error = pthread_create(&thread_, nullptr, threadMain, this);
+  pthread_sigmask(SIG_SETMASK, &saved, nullptr);
+  if (error != 0) {
+    return tl::unexpected(
+        Error::fromErrno(ErrorCode::kNoMemory, error, "cannot start the fault service"));
+  }
+  running_ = true;
+  return {};
+}
+
+void FaultService::stop() {
+  if (!running_) return;
+  core_.stopping.store(true, std::memory_order_release);
+  core_.freed_memory.ring();
+  pthread_join(thread_, nullptr);
+  running_ = false;
+}
+
+void* FaultService::threadMain(void* self) {
+  enterInternalThread();
+  pthread_setname_np(pthread_self(), "tidepool-fault");
+  static_cast<FaultService*>(self)->run();
+  return nullptr;
+}
+
+void FaultService::run() {
+  // Pairs with the release in stop().
+  while (!core_.stopping.load(std::memory_order_acquire)) {
+    waitForWork();
+    serveNew();
+    completeFetches();
+    if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
+  }
+}
+
+void FaultService::waitForWork() {
+  std::array<pollfd, TierSet::kMost + 3> waits;
+  size_t count = 0;
+  waits[count++] = {core_.port->fd(), POLLIN, 0};
+  waits[count++] = {core_.freed_memory.fd(), POLLIN, 0};
+  int timeout_ms = -1;
+  for (const auto& channel : channels_) {
+    if (channel == nullptr || channel->inFlight() == 0) continue;
+    waits[count++] = {channel->fd(), channel->events(), 0};
+    const uint64_t left_ms = channel->timeToDeadline().value() / 1'000'000 + 1;
+    if (timeout_ms < 0 || static_cast<uint64_t>(timeout_ms) > left_ms) {
+      timeout_ms = static_cast<int>(left_ms);
+    }
+  }
+  poll(waits.data(), count, timeout_ms);
+  if ((waits[1].revents & POLLIN) != 0) core_.freed_memory.clear();
+}
+
+void FaultService::serveNew() {
+  std::array<MissingFault, 32> faults;
+  const size_t got = core_.port->read(faults);
+  if (got == 0) return;
+  const Nanoseconds now = clock_.now();
+  count(core_.stats->faults_missing, got);
+  for (size_t i = 0; i < got; ++i) serve(faults[i], now);
+  for (const auto& channel : channels_) {
+    if (channel != nullptr) [[maybe_unused]] const Status flushed = channel->flush();
+  }
+}
+
+void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
+  if (!core_.space->contains(fault.address)) {
+    core_.port->wake(fault.address, Bytes(kPageSize));
+    return;
+  }
+  switch (answer(fault)) {
+    case Answer::kDone: recordLatency(started); break;
+    case Answer::kFetching: {
+      const PageIndex page = core_.space->pageAt(fault.address);
+      PageRun run;
+      {
+        MutexLock lock(policy_.mutex());
+        run = policy_.chooser().onFault(page, started);
+      }
+      if (run.count.value() > 1 && core_.options.prefetch) {
+        prefetch(run.first + 1, PageCount(run.count.value() - 1));
+      }
+      break;
+    }
+    case Answer::kDefer:
+      deferred_.push_back({fault, started});
+      core_.faults_wait.store(true, std::memory_order_seq_cst);
+      core_.need_memory.ring();
+      break;
+  }
+}
+
+FaultService::Answer FaultService::answer(const MissingFault& fault) {
+  const PageIndex page = core_.space->pageAt(fault.address);
+  MutexLock lock(core_.space->lockOf(granuleOf(page)));
+  const PageWord word = core_.space->word(page);
+  switch (word.state()) {
+    case PageState::kEmpty: return fillFresh(page);
+    case PageState::kEvicting: return rescue(page, word);
+    case PageState::kFar: return beginFetch(page, word);
+    case PageState::kFetching:
+      // The read under way wakes every waiter; note that one waits, so it counts as demanded.
+      for (Fetch& fetch : fetches_) {
+        if (fetch.count.value() == 0 || page < fetch.first) continue;
+        const uint64_t at = page - fetch.first;
+        if (at < fetch.count.value()) fetch.demanded |= uint64_t{1} << at;
+      }
+      return Answer::kFetching;
+    case PageState::kLocal:
+    case PageState::kDirect:
+      // Answered meanwhile, together with a neighbour.
+      core_.port->wake(fault.address, Bytes(kPageSize));
+      return Answer::kDone;
+    case PageState::kLost: poison(page); return Answer::kDone;
+  }
+  return Answer::kDone;
+}
+
+PageCount FaultService::freshRun(PageIndex page, PageIndex* start) const {
+  const uint64_t first = firstPage(granuleOf(page)).value();
+  const uint64_t last = first + kPagesPerGranule;
+  // Fill ahead as much as was filled before, so that at least half of what is filled is used.
+  uint64_t before = 0;
+  while (page.value() - before > first &&
+         core_.space->word(page - before - 1).state() == PageState::kLocal) {
+    ++before;
+  }
+  if (page.value() == first && first > 0 &&
+      core_.space->word(page - 1).state() == PageState::kLocal) {
+    before = kFreshMost;  // goes on from a granule that is full
+  }
+  uint64_t from = page.value();
+  uint64_t wanted = before < kFreshLeast ? kFreshLeast : before;
+  if (before == 0) from = roundDown(from, kFreshLeast);
+  while (core_.space->word(PageIndex(from)).state() != PageState::kEmpty) ++from;
+  uint64_t run = 0;
+  while (from + run < last && run < wanted &&
+         core_.space->word(PageIndex(from + run)).state() == PageState::kEmpty) {
+    ++run;
+  }
+  *start = PageIndex(from);
+  return PageCount(run);
+}
+
+FaultService::Answer FaultService::fillFresh(PageIndex page) {
+  PageIndex start;
+  PageCount run = freshRun(page, &start);
+  if (page.value() >= start.value() + run.value() || !core_.budget.tryCharge(run)) {
+    start = page;
+    run = PageCount(1);
+    if (!core_.budget.tryCharge(run)) {
+      if (mover_.placeFar(granuleOf(page))) return Answer::kDone;
+      if (core_.tiers.hasFetch() && !core_.far_exhausted.load(std::memory_order_relaxed)) {
+        return Answer::kDefer;
+      }
+      core_.budget.charge(run);
+    }
+  }
+  PortResult filled = core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run),
+                                       Wake::kYes);
+  while (filled.outcome == PortOutcome::kRetry && filled.done.value() == 0) {
+    filled = core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run),
+                              Wake::kYes);
+  }
+  const uint64_t done = toPages(filled.done).value();
+  for (uint64_t i = 0; i < done; ++i) {
+    core_.space->change(start + i, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+  }
+  if (done < run.value()) core_.budget.discharge(PageCount(run.value() - done));
+  if (page.value() < start.value() + done) return Answer::kDone;
+  // The run left the mapping or met a page that is there: do the one page, or let its thread
+  // retry (and take the SIGSEGV that a released range deserves).
+  if (run.value() > 1 && core_.budget.tryCharge(PageCount(1))) {
+    const PortResult one = core_.port->copy(core_.space->addressOf(page), zeros_.data(),
+                                            Bytes(kPageSize), Wake::kYes);
+    if (one.outcome == PortOutcome::kDone) {
+      core_.space->change(page, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+      return Answer::kDone;
+    }
+    core_.budget.discharge(PageCount(1));
+  }
+  core_.port->wake(core_.space->addressOf(page), Bytes(kPageSize));
+  return Answer::kDone;
+}
+
+FaultService::Answer FaultService::rescue(PageIndex page, PageWord word) {
+  // The slot keeps its copy, so that a write-back under way goes on undisturbed; the migrator
+  // finds the word changed and drops the result. The page exists twice for a moment.
+  core_.budget.charge(PageCount(1));
+  PortResult copied;
+  do {
+    copied = core_.port->copy(core_.space->addressOf(page), staging_.slotMemory(word.index()),
+                              Bytes(kPageSize), Wake::kYes);
+  } while (copied.outcome == PortOutcome::kRetry);
+  if (copied.outcome != PortOutcome::kDone) {
+    core_.budget.discharge(PageCount(1));
+    core_.port->wake(core_.space->addressOf(page), Bytes(kPageSize));
+    return Answer::kDone;
+  }
+  TP_CHECK(core_.space->change(page, word, PageWord(PageState::kLocal, 0, 0, 0)));
+  count(core_.stats->rescues, 1);
+  const Nanoseconds now = clock_.now();
+  MutexLock lock(policy_.mutex());
+  policy_.chooser().onRescue(page, now);
+  return Answer::kDone;
+}
+
+void FaultService::poison(PageIndex page) {
+  const uintptr_t address = core_.space->addressOf(page);
+  if (!core_.port->canPoison() || !core_.port->poison(address, Bytes(kPageSize))) {
+    // Without poison markers an unmapped page is the next clearest end: SIGSEGV, not zeros.
+    [[maybe_unused]] const Status unmapped = os::mapNothing(address, Bytes(kPageSize));
+  }
+  core_.port->wake(address, Bytes(kPageSize));
+}
+
+void FaultService::retryDeferred() {
+  // Each is tried once a round; what still finds no memory goes back to the list.
+  const size_t arrived = arrived_.size();
+  for (size_t i = 0; i < arrived; ++i) {
+    const uint32_t slot = arrived_.front();
+    arrived_.erase(arrived_.begin());
+    if (!install(fetches_[slot], slot)) arrived_.push_back(slot);
+  }
+  const size_t waiting = deferred_.size();
+  for (size_t i = 0; i < waiting; ++i) {
+    const Deferred next = deferred_[i];
+    serve(next.fault, next.started);
+  }
+  deferred_.erase(deferred_.begin(), deferred_.begin() + static_cast<long>(waiting));
+  const bool wait = !arrived_.empty() || !deferred_.empty();
+  core_.faults_wait.store(wait, std::memory_order_seq_cst);
+  if (wait) core_.need_memory.ring();
+  for (const auto& channel : channels_) {
+    if (channel != nullptr) [[maybe_unused]] const Status flushed = channel->flush();
+  }
+}
+
+void FaultService::recordLatency(Nanoseconds started) {
+  core_.stats->fault_latency.record(clock_.now() - started);
+}
+
+}  // namespace tidepool

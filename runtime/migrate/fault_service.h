@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serves faults: one thread reads them from the kernel and answers each by what the page's word
+// says: fresh zeros, a page taken back from staging, or a fetch from far memory. Never touches
+// managed memory, never waits for the migrator, allocates nothing once it runs (invariant I2).
+#pragma once
+
+#include <pthread.h>
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/mapping.h"
+#include "runtime/migrate/core.h"
+#include "runtime/migrate/granule_mover.h"
+#include "runtime/migrate/shared_policy.h"
+#include "runtime/migrate/staging.h"
+
+namespace tidepool {
+
+class FaultService {
+ public:
+  /// All must outlive the service. Opens a channel to every fetch tier; starts no thread yet.
+  static Result<std::unique_ptr<FaultService>> create(Core& core, Staging& staging,
+                                                      SharedPolicy& policy, GranuleMover& mover);
+  ~FaultService();
+
+  Status start();
+  /// Stops and joins the thread. Threads of the program that wait for pages go on waiting.
+  void stop();
+
+ private:
+  // One read from far memory: pages in a row whose frames are in a row too.
+  struct Fetch {
+    PageIndex first;
+    PageCount count;
+    uint8_t tier = 0;
+    FrameIndex frame;
+    uint64_t demanded = 0;  // bit i: a thread waits for page first + i
+    Nanoseconds started;
+  };
+  // A fault that could not be answered at once, to be tried again when memory was freed.
+  struct Deferred {
+    MissingFault fault;
+    Nanoseconds started;
+  };
+  enum class Answer : uint8_t { kDone, kFetching, kDefer };
+
+  static constexpr size_t kFetches = 64;             // reads in flight; more faults wait their turn
+  static constexpr uint64_t kPagesPerFetch = 16;     // 64 KiB buffers
+  static constexpr uint64_t kFreshMost = 512;        // largest run of fresh pages filled at once
+  static constexpr uint64_t kFreshLeast = 16;
+
+  FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover);
+  static void* threadMain(void* self);
+  void run();
+  void waitForWork();
+  void serveNew();
+  void serve(const MissingFault& fault, Nanoseconds started);
+  Answer answer(const MissingFault& fault);
+  Answer fillFresh(PageIndex page);
+  PageCount freshRun(PageIndex page, PageIndex* start) const;
+  Answer rescue(PageIndex page, PageWord word);
+  Answer beginFetch(PageIndex page, PageWord word);
+  void prefetch(PageIndex from, PageCount count);
+  bool submitFetch(PageIndex first, PageCount count, uint64_t demanded);
+  void completeFetches();
+  void finishFetch(uint32_t slot, bool ok, ErrorCode error);
+  bool install(Fetch& fetch, uint32_t slot);
+  void installRun(const Fetch& fetch, uint32_t slot, uint64_t from, uint64_t to);
+  void abandon(const Fetch& fetch, PageState outcome);
+  void lose(const Fetch& fetch, ErrorCode error);
+  void poison(PageIndex page);
+  void retryDeferred();
+  void recordLatency(Nanoseconds started);
+  std::byte* buffer(uint32_t slot) const {
+    return buffers_.data() + slot * kPagesPerFetch * kPageSize;
+  }
+
+  Core& core_;
+  Staging& staging_;
+  SharedPolicy& policy_;
+  GranuleMover& mover_;
+  MonotonicClock clock_;
+  Mapping buffers_;
+  Mapping zeros_;
+  std::array<std::unique_ptr<FetchChannel>, TierSet::kMost + 1> channels_;
+  std::array<Fetch, kFetches> fetches_;
+  std::array<uint32_t, kFetches> free_slots_;
+  size_t free_count_ = 0;
+  std::vector<uint32_t> arrived_;    // fetched, waiting for budget; capacity reserved at create()
+  std::vector<Deferred> deferred_;   // grows at most to the number of waiting threads
+  pthread_t thread_{};
+  bool running_ = false;
+};
+
+}  // namespace tidepool

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The migrator's loop: wait for need, completed writes or the next tick; evict; account.
+#include "runtime/migrate/migrator.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "runtime/base/internal_thread.h"
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+namespace {
+
+// Long enough to cost nothing (one pread of statm), short enough that what a program can take
+// outside the space in one period stays small against the budget's tolerance.
+constexpr Nanoseconds kTick(20'000'000);
+constexpr uint64_t kLeastLimit = 64;  // pages: a program cannot run in less
+
+}  // namespace
+
+Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<Evictor> evictor) {
+  auto statm = os::openStatm();
+  if (!statm) return tl::unexpected(statm.error());
+  std::unique_ptr<Migrator> migrator(new Migrator(core, std::move(evictor), std::move(*statm)));
+  migrator->updateBudget();
+  return migrator;
+}
+
+Migrator::~Migrator() { stop(); }
+
+Status Migrator::start() {
+  sigset_t all, saved;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &saved);
+  const int error = pthread_create(&thread_, nullptr, threadMain, this);
+  pthread_sigmask(SIG_SETMASK, &saved, nullptr);
+  if (error != 0) {
+    return tl::unexpected(Error::fromErrno(ErrorCode::kNoMemory, error, "cannot start migration"));
+  }
+  running_ = true;
+  return {};
+}
+
+void Migrator::stop() {
+  if (!running_) return;
+  core_.stopping.store(true, std::memory_order_release);
+  core_.need_memory.ring();
+  pthread_join(thread_, nullptr);
+  running_ = false;
+}
+
+void* Migrator::threadMain(void* self) {
+  enterInternalThread();
+  pthread_setname_np(pthread_self(), "tidepool-migr");
+  static_cast<Migrator*>(self)->run();
+  return nullptr;
+}
+
+void Migrator::run() {
+  // Pairs with the release in stop().
+  while (!core_.stopping.load(std::memory_order_acquire)) {
+    waitForWork();
+    if (clock_.now() >= next_tick_) tick();
+    if (evictor_->advance() && core_.faults_wait.load(std::memory_order_seq_cst)) {
+      core_.freed_memory.ring();
+    }
+    relieve();
+  }
+}
+
+void Migrator::waitForWork() {
+  std::array<Evictor::Wait, TierSet::kMost> writes;
+  const size_t writing = evictor_->waits(writes);
+  std::array<pollfd, TierSet::kMost + 1> waits;
+  waits[0] = {core_.need_memory.fd(), POLLIN, 0};
+  const Nanoseconds now = clock_.now();
+  uint64_t timeout = next_tick_ > now ? (next_tick_ - now).value() : 0;
+  for (size_t i = 0; i < writing; ++i) {
+    waits[i + 1] = {writes[i].fd, writes[i].events, 0};
+    timeout = std::min(timeout, writes[i].deadline.value());
+  }
+  poll(waits.data(), writing + 1, static_cast<int>((timeout + 999'999) / 1'000'000));
+  if ((waits[0].revents & POLLIN) != 0) core_.need_memory.clear();
+}
+
+PageCount Migrator::lowWater() const {
+  return PageCount(std::clamp<uint64_t>(core_.budget.limit().value() / 96, 32, 2048));
+}
+
+void Migrator::relieve() {
+  if (!evictor_->usable()) {
+    // Nothing can be evicted: faults that wait must be told, not hang.
+    if (core_.faults_wait.load(std::memory_order_seq_cst)) core_.freed_memory.ring();
+    return;
+  }
+  const uint64_t low = lowWater().value();
+  const uint64_t coming = core_.budget.room().value() + evictor_->inFlight().value();
+  const uint64_t over = core_.budget.held() > core_.budget.limit()
+                            ? (core_.budget.held() - core_.budget.limit()).value()
+                            : 0;
+  if (coming >= low + over) return;
+  evictor_->start(PageCount(2 * low + over - coming));
+}
+
+void Migrator::updateBudget() {
+  const Bytes anonymous = os::anonymousMemory(statm_.get());
+  const Bytes held = toBytes(core_.budget.held());
+  const Bytes outside = anonymous > held ? anonymous - held : Bytes();
+  StatsPage& stats = *core_.stats;
+  stats.dram_used_bytes.store(anonymous.value(), std::memory_order_relaxed);
+  stats.managed_local_bytes.store(held.value(), std::memory_order_relaxed);
+  stats.unmanaged_bytes.store(outside.value(), std::memory_order_relaxed);
+  if (core_.options.dram.value() == 0) return;
+  const Bytes left = core_.options.dram > outside ? core_.options.dram - outside : Bytes();
+  core_.budget.setLimit(std::max(PageCount(left.value() >> kPageShift), PageCount(kLeastLimit)));
+  if (left < toBytes(PageCount(kLeastLimit)) && !warned_small_) {
+    warned_small_ = true;
+    reportError(core_,
+                "the local budget of %llu MiB is less than the %llu MiB the process holds outside "
+                "managed memory: it will be exceeded; raise --dram",
+                static_cast<unsigned long long>(core_.options.dram.value() / kMiB),
+                static_cast<unsigned long long>(outside.value() / kMiB));
+  }
+}
+
+void Migrator::tick() {
+  next_tick_ = clock_.now() + kTick;
+  updateBudget();
+  StatsPage& stats = *core_.stats;
+  stats.metadata_bytes.store(core_.space->metadata().value(), std::memory_order_relaxed);
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    const Tier& tier = core_.tiers.tier(number);
+    TierStats& out = stats.tiers[number];
+    out.used_bytes.store(tier.used().value(), std::memory_order_relaxed);
+    out.reads_bytes.store(tier.traffic().reads_bytes.load(std::memory_order_relaxed),
+                          std::memory_order_relaxed);
+    out.writes_bytes.store(tier.traffic().writes_bytes.load(std::memory_order_relaxed),
+                           std::memory_order_relaxed);
+  }
+  stats.tiers[0].used_bytes.store(core_.budget.held().value() << kPageShift,
+                                  std::memory_order_relaxed);
+}
+
+}  // namespace tidepool

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The migrator: one thread that keeps the budget (what the process holds, as the kernel counts it),
+// evicts when local memory runs short, and keeps the statistics page current.
+#pragma once
+
+#include <pthread.h>
+
+#include <memory>
+
+#include "runtime/base/unique_fd.h"
+#include "runtime/migrate/core.h"
+#include "runtime/migrate/evictor.h"
+
+namespace tidepool {
+
+class Migrator {
+ public:
+  /// All must outlive the migrator. Errors: kPermission when /proc is not readable.
+  static Result<std::unique_ptr<Migrator>> create(Core& core, std::unique_ptr<Evictor> evictor);
+  ~Migrator();
+  Status start();
+  void stop();
+  /// Reads the kernel's count and sets the budget's limit. Also done by the thread at every tick.
+  void updateBudget();
+
+ private:
+  Migrator(Core& core, std::unique_ptr<Evictor> evictor, UniqueFd statm)
+      : core_(core), evictor_(std::move(evictor)), statm_(std::move(statm)) {}
+  static void* threadMain(void* self);
+  void run();
+  void waitForWork();
+  void tick();
+  void relieve();
+  /// Room below which eviction starts, and the room it then makes.
+  PageCount lowWater() const;
+
+  Core& core_;
+  std::unique_ptr<Evictor> evictor_;
+  UniqueFd statm_;
+  MonotonicClock clock_;
+  Nanoseconds next_tick_;
+  bool warned_small_ = false;
+  pthread_t thread_{};
+  bool running_ = false;
+};
+
+}  // namespace tidepool

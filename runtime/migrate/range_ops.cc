@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocation and release of ranges of the managed space. See the header for locking.
+#include "runtime/migrate/range_ops.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+
+Status RangeOps::check(uintptr_t address, Bytes size) const {
+  const ManagedSpace& space = *core_.space;
+  if (address % kPageSize != 0 || size.value() == 0 || size.value() % kPageSize != 0 ||
+      !space.contains(address) || size > Bytes(space.base() + space.size().value() - address)) {
+    return fail(ErrorCode::kInvalidArgument, "not a page range of the managed space");
+  }
+  return {};
+}
+
+Status RangeOps::makeUsable(uintptr_t address, Bytes size) {
+  TP_TRY(os::mapFresh(address, size));
+  return core_.port->arm(address, size);
+}
+
+Result<uintptr_t> RangeOps::allocate(Bytes size, Bytes alignment) {
+  const Bytes rounded(roundUp(size.value(), kPageSize));
+  if (rounded < size || rounded.value() == 0) {
+    return fail(ErrorCode::kNoMemory, "cannot allocate %llu bytes",
+                static_cast<unsigned long long>(size.value()));
+  }
+  const auto offset =
+      core_.space->ranges().allocate(rounded, std::max(alignment, Bytes(kPageSize)));
+  if (!offset) return tl::unexpected(offset.error());
+  const uintptr_t address = core_.space->base() + *offset;
+  const Status usable = makeUsable(address, rounded);
+  if (!usable) {
+    core_.space->ranges().release(*offset, rounded);
+    return tl::unexpected(usable.error());
+  }
+  core_.space->raiseHighWater(PageIndex((*offset + rounded.value()) >> kPageShift));
+  count(core_.stats->managed_bytes, rounded.value());
+  return address;
+}
+
+void RangeOps::dropPage(PageIndex page, PageWord word) {
+  switch (word.state()) {
+    case PageState::kLocal: core_.budget.discharge(PageCount(1)); break;
+    case PageState::kFar: core_.tiers.tier(word.tier()).release({word.frame(), PageCount(1)}); break;
+    case PageState::kEmpty: return;
+    // The thread that has it under way finds the word changed and frees the frame.
+    case PageState::kEvicting:
+    case PageState::kFetching:
+    case PageState::kLost: break;
+    case PageState::kDirect: TP_CHECK(!"direct pages are dropped in runs");
+  }
+  TP_CHECK(core_.space->change(page, word, PageWord()));
+}
+
+void RangeOps::dropDirect(PageIndex first, PageCount pages, Mode mode) {
+  const PageWord word = core_.space->word(first);
+  DirectTier& tier = *core_.tiers.direct(word.tier());
+  [[maybe_unused]] const Status erased = tier.erase({word.frame(), pages});
+  if (mode == Mode::kDiscard) return;
+  for (uint64_t i = 0; i < pages.value(); ++i) {
+    const PageIndex page = first + i;
+    TP_CHECK(core_.space->change(page, core_.space->word(page), PageWord()));
+  }
+  const GranuleIndex granule = granuleOf(first);
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    if (core_.space->word(firstPage(granule) + i).state() == PageState::kDirect) return;
+  }
+  const uint64_t within = first.value() % kPagesPerGranule;
+  tier.release({word.frame() - within, PageCount(kPagesPerGranule)});
+}
+
+void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
+  MutexLock lock(core_.space->lockOf(granuleOf(first)));
+  const uintptr_t address = core_.space->addressOf(first);
+  const Bytes size((end - first) * kPageSize);
+  // Mapping first: once it is gone, a release of frames cannot be seen through it.
+  if (mode == Mode::kRelease) {
+    [[maybe_unused]] const Status gone = os::mapNothing(address, size);
+  } else {
+    [[maybe_unused]] const Status freed = os::discard(address, size);
+  }
+  for (PageIndex page = first; page < end;) {
+    const PageWord word = core_.space->word(page);
+    if (word.state() != PageState::kDirect) {
+      dropPage(page, word);
+      ++page;
+      continue;
+    }
+    uint64_t run = 1;
+    while (page + run < end && core_.space->word(page + run).state() == PageState::kDirect) ++run;
+    dropDirect(page, PageCount(run), mode);
+    page = page + run;
+  }
+  // Waiters look again: they find zeros, or the end of the mapping.
+  core_.port->wake(address, size);
+  MutexLock policy_lock(policy_.mutex());
+  for (PageIndex page = first; page < end; ++page) policy_.chooser().onDiscard(page);
+}
+
+Status RangeOps::discard(uintptr_t address, Bytes size) {
+  TP_TRY(check(address, size));
+  PageIndex page = core_.space->pageAt(address);
+  const PageIndex end = page + toPages(size).value();
+  while (page < end) {
+    const PageIndex next = std::min(end, firstPage(granuleOf(page) + 1));
+    dropPages(page, next, Mode::kDiscard);
+    page = next;
+  }
+  return {};
+}
+
+Status RangeOps::release(uintptr_t address, Bytes size) {
+  TP_TRY(check(address, size));
+  const uint64_t offset = address - core_.space->base();
+  if (!core_.space->ranges().isAllocated(offset, size)) {
+    return fail(ErrorCode::kInvalidArgument, "range is not allocated");
+  }
+  PageIndex page = core_.space->pageAt(address);
+  const PageIndex end = page + toPages(size).value();
+  while (page < end) {
+    const PageIndex next = std::min(end, firstPage(granuleOf(page) + 1));
+    dropPages(page, next, Mode::kRelease);
+    page = next;
+  }
+  core_.space->protections().clear(address, size);
+  core_.space->ranges().release(offset, size);
+  core_.stats->managed_bytes.fetch_sub(size.value(), std::memory_order_relaxed);
+  return {};
+}
+
+Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
+  TP_TRY(check(address, size));
+  const bool plain = protection == (PROT_READ | PROT_WRITE);
+  if (!plain) core_.space->protections().mark(address, size);
+  TP_TRY(os::protect(address, size, protection));
+  if (plain) core_.space->protections().clear(address, size);
+  return {};
+}
+
+Result<uintptr_t> RangeOps::resize(uintptr_t address, Bytes old_size, Bytes new_size) {
+  TP_TRY(check(address, old_size));
+  if (new_size.value() == 0) return fail(ErrorCode::kInvalidArgument, "cannot resize to nothing");
+  const Bytes rounded(roundUp(new_size.value(), kPageSize));
+  if (rounded < old_size) {
+    TP_TRY(release(address + rounded.value(), old_size - rounded));
+    return address;
+  }
+  if (rounded == old_size) return address;
+  const Bytes more = rounded - old_size;
+  const uint64_t tail = address + old_size.value() - core_.space->base();
+  if (core_.space->ranges().allocateAt(tail, more)) {
+    const Status usable = makeUsable(address + old_size.value(), more);
+    if (usable) {
+      core_.space->raiseHighWater(PageIndex((tail + more.value()) >> kPageShift));
+      count(core_.stats->managed_bytes, more.value());
+      return address;
+    }
+    core_.space->ranges().release(tail, more);
+  }
+  const auto target = allocate(rounded, Bytes(kPageSize));
+  if (!target) return target;
+  // On the program's thread, with no lock held: faults on either side are served as usual.
+  memcpy(reinterpret_cast<void*>(*target), reinterpret_cast<const void*>(address),
+         old_size.value());
+  TP_TRY(release(address, old_size));
+  return *target;
+}
+
+}  // namespace tidepool

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program does to ranges: allocate, release, discard, protect, resize. Runs on the
+// program's threads; takes granule locks one at a time, never holds one while touching managed
+// memory. Thread-safe. Addresses are page-aligned and inside the managed space.
+#pragma once
+
+#include "runtime/migrate/core.h"
+#include "runtime/migrate/shared_policy.h"
+
+namespace tidepool {
+
+class RangeOps {
+ public:
+  RangeOps(Core& core, SharedPolicy& policy) : core_(core), policy_(policy) {}
+
+  Result<uintptr_t> allocate(Bytes size, Bytes alignment);
+  Status release(uintptr_t address, Bytes size);
+  Status discard(uintptr_t address, Bytes size);
+  Status protect(uintptr_t address, Bytes size, int protection);
+  Result<uintptr_t> resize(uintptr_t address, Bytes old_size, Bytes new_size);
+
+ private:
+  enum class Mode : uint8_t { kRelease, kDiscard };
+
+  Status check(uintptr_t address, Bytes size) const;
+  Status makeUsable(uintptr_t address, Bytes size);
+  /// Empties the pages of [first, end), all in one granule, whatever their state.
+  void dropPages(PageIndex first, PageIndex end, Mode mode);
+  void dropPage(PageIndex page, PageWord word);
+  void dropDirect(PageIndex first, PageCount count, Mode mode);
+
+  Core& core_;
+  SharedPolicy& policy_;
+};
+
+}  // namespace tidepool

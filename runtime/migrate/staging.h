@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Staging: where pages on their way out wait while they are written to far memory. Fixed number of
+// segments, one per eviction batch; a slot is one page. The pages are the program's own, moved here,
+// so they count against the DRAM budget until the segment is recycled. Used by the migrator thread;
+// slotMemory() may be read by the fault service for a slot whose page is kEvicting.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "runtime/os/fault_port.h"
+#include "runtime/base/units.h"
+
+namespace tidepool {
+
+class Staging {
+ public:
+  static constexpr uint64_t kSlotsPerSegment = 128;  // 512 KiB: large enough to be cheap a page
+  static constexpr uint64_t kSegments = 8;
+
+  /// `port` must outlive the staging area. Errors: kNoMemory.
+  static Result<std::unique_ptr<Staging>> create(FaultPort& port);
+  ~Staging();
+
+  uint64_t firstSlot(uint64_t segment) const { return segment * kSlotsPerSegment; }
+  uintptr_t slotAddress(uint64_t slot) const { return base_ + slot * kPageSize; }
+  std::byte* slotMemory(uint64_t slot) const {
+    return reinterpret_cast<std::byte*>(slotAddress(slot));
+  }
+  /// Frees the memory of a segment's first `slots` slots.
+  void recycle(uint64_t segment, PageCount slots);
+
+ private:
+  explicit Staging(uintptr_t base) : base_(base) {}
+  uintptr_t base_;
+};
+
+}  // namespace tidepool

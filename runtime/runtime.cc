@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Assembly of the runtime from its parts, in the order of their dependencies. Members are declared
+// in that order too, so that they are destroyed in reverse. Thread-safe as the header says.
+#include "runtime/runtime.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "runtime/migrate/core.h"
+#include "runtime/migrate/evictor.h"
+#include "runtime/migrate/fault_service.h"
+#include "runtime/migrate/granule_mover.h"
+#include "runtime/migrate/migrator.h"
+#include "runtime/migrate/range_ops.h"
+#include "runtime/migrate/shared_policy.h"
+#include "runtime/migrate/staging.h"
+#include "runtime/stats/stats_region.h"
+#include "runtime/tier/direct_file_tier.h"
+#include "runtime/tier/remote_tier.h"
+
+namespace tidepool {
+
+struct Runtime::Impl {
+  StatsRegion stats;
+  Core core;
+  std::unique_ptr<SharedPolicy> policy;
+  std::unique_ptr<Staging> staging;
+  std::unique_ptr<GranuleMover> mover;
+  std::unique_ptr<RangeOps> ranges;
+  std::unique_ptr<FaultService> faults;
+  std::unique_ptr<Migrator> migrator;
+
+  Status openTier(const FarSpec& spec);
+  Status build(const Options& options);
+  void describeTiers();
+};
+
+Status Runtime::Impl::openTier(const FarSpec& spec) {
+  switch (spec.kind) {
+    case FarKind::kCxl: {
+      auto tier = DirectFileTier::createEmulated(spec.size);
+      if (!tier) return tl::unexpected(tier.error());
+      core.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+      return {};
+    }
+    case FarKind::kDax: {
+      auto tier = DirectFileTier::openDax(spec.target, spec.size);
+      if (!tier) return tl::unexpected(tier.error());
+      core.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+      return {};
+    }
+    case FarKind::kRemote: {
+      auto tier = RemoteTier::open(spec, core.options.remote_timeout);
+      if (!tier) return tl::unexpected(tier.error());
+      core.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
+      return {};
+    }
+    case FarKind::kNuma:
+      return fail(ErrorCode::kUnsupported,
+                  "numa:%u: NUMA-node tiers are not supported yet; use dax:PATH or remote:HOST:PORT",
+                  spec.node);
+    case FarKind::kFabric:
+      return fail(ErrorCode::kUnsupported,
+                  "fabric: no fabric manager is reachable; use cxl:, dax: or remote:");
+  }
+  return fail(ErrorCode::kInternal, "unknown kind of far memory");
+}
+
+Status Runtime::Impl::build(const Options& options) {
+  core.options = options;
+  auto region = StatsRegion::create();
+  if (!region) return tl::unexpected(region.error());
+  stats = std::move(*region);
+  core.stats = &stats.page();
+  auto port = openKernelFaultPort(options.uffd_move ? MovePolicy::kIfSupported : MovePolicy::kNever);
+  if (!port) return tl::unexpected(port.error());
+  core.port = std::move(*port);
+  auto space = ManagedSpace::create(options.space);
+  if (!space) return tl::unexpected(space.error());
+  core.space = std::move(*space);
+  TP_TRY(core.need_memory.open());
+  TP_TRY(core.freed_memory.open());
+  for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i]));
+
+  VictimConfig config;
+  config.capacity = PageCount(options.dram.value() >> kPageShift);
+  config.sampling_cpu = options.sampling ? options.sampling_cpu : 0;
+  auto shared = SharedPolicy::create(config, PageCount(core.space->pageEnd().value()));
+  if (!shared) return tl::unexpected(shared.error());
+  policy = std::move(*shared);
+  auto area = Staging::create(*core.port);
+  if (!area) return tl::unexpected(area.error());
+  staging = std::move(*area);
+  auto granules = GranuleMover::create(core);
+  if (!granules) return tl::unexpected(granules.error());
+  mover = std::move(*granules);
+  ranges = std::make_unique<RangeOps>(core, *policy);
+  auto service = FaultService::create(core, *staging, *policy, *mover);
+  if (!service) return tl::unexpected(service.error());
+  faults = std::move(*service);
+  auto evictor = Evictor::create(core, *staging, *policy);
+  if (!evictor) return tl::unexpected(evictor.error());
+  auto worker = Migrator::create(core, std::move(*evictor));
+  if (!worker) return tl::unexpected(worker.error());
+  migrator = std::move(*worker);
+  describeTiers();
+  TP_TRY(faults->start());
+  return migrator->start();
+}
+
+void Runtime::Impl::describeTiers() {
+  StatsPage& page = stats.page();
+  snprintf(page.tiers[0].name, sizeof page.tiers[0].name, "dram");
+  snprintf(page.tiers[0].kind, sizeof page.tiers[0].kind, "%s", tierKindName(TierKind::kLocal));
+  page.tiers[0].capacity_bytes = core.options.dram.value() != 0 ? core.options.dram.value()
+                                                                : machineMemory().value();
+  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
+    const Tier& tier = core.tiers.tier(number);
+    TierStats& out = page.tiers[number];
+    snprintf(out.name, sizeof out.name, "%s", tier.name());
+    snprintf(out.kind, sizeof out.kind, "%s", tierKindName(tier.kind()));
+    out.capacity_bytes = tier.capacity().value();
+    const DirectTier* direct = core.tiers.direct(number);
+    out.emulated = direct != nullptr && direct->emulated() ? 1 : 0;
+  }
+  page.tier_count = core.tiers.count() + 1u;
+  page.dram_budget_bytes = core.options.dram.value();
+  snprintf(page.mode, sizeof page.mode, "managed");
+}
+
+Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
+
+Runtime::~Runtime() {
+  if (impl_->faults != nullptr) impl_->faults->stop();
+  if (impl_->migrator != nullptr) impl_->migrator->stop();
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::start(const Options& options) {
+  std::unique_ptr<Runtime> runtime(new Runtime());
+  TP_TRY(runtime->impl_->build(options));
+  runtime->base_ = runtime->impl_->core.space->base();
+  runtime->size_ = runtime->impl_->core.space->size().value();
+  return runtime;
+}
+
+Result<void*> Runtime::allocate(Bytes size, Bytes alignment) {
+  const auto address = impl_->ranges->allocate(size, alignment);
+  if (!address) return tl::unexpected(address.error());
+  return reinterpret_cast<void*>(*address);
+}
+
+Status Runtime::release(void* address, Bytes size) {
+  return impl_->ranges->release(reinterpret_cast<uintptr_t>(address), size);
+}
+
+Status Runtime::discard(void* address, Bytes size) {
+  return impl_->ranges->discard(reinterpret_cast<uintptr_t>(address), size);
+}
+
+Status Runtime::protect(void* address, Bytes size, int protection) {
+  return impl_->ranges->protect(reinterpret_cast<uintptr_t>(address), size, protection);
+}
+
+Result<void*> Runtime::resize(void* address, Bytes old_size, Bytes new_size) {
+  const auto moved =
+      impl_->ranges->resize(reinterpret_cast<uintptr_t>(address), old_size, new_size);
+  if (!moved) return tl::unexpected(moved.error());
+  return reinterpret_cast<void*>(*moved);
+}
+
+void Runtime::willNeed(void*, Bytes) {}
+void Runtime::cold(void*, Bytes) {}
+
+StatsPage& Runtime::stats() { return impl_->stats.page(); }
+
+}  // namespace tidepool

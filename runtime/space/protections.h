@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges of the managed space whose access rights are not plain read-write: their pages stay where
+// they are, because moving a page or a mapping would lose the rights. Usually empty. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "runtime/base/mutex.h"
+#include "runtime/base/units.h"
+
+namespace tidepool {
+
+class Protections {
+ public:
+  /// Marks [start, start + size) as odd, or as plain again. Addresses in bytes.
+  void mark(uintptr_t start, Bytes size);
+  void clear(uintptr_t start, Bytes size);
+  bool plain(uintptr_t start, Bytes size) const;
+
+ private:
+  void clearLocked(uintptr_t start, uintptr_t end) TP_REQUIRES(mutex_);
+  mutable Mutex mutex_;
+  std::map<uintptr_t, uintptr_t> odd_ TP_GUARDED_BY(mutex_);  // start -> end, disjoint
+};
+
+}  // namespace tidepool
