@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "runtime/base/result.h"
@@ -17,8 +18,8 @@ enum class FarKind : uint8_t { kCxl, kDax, kNuma, kRemote, kFabric };
 /// One --far SPEC: cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE], fabric[:SIZE].
 struct FarSpec {
   FarKind kind = FarKind::kCxl;
-  Bytes size;            // 0: all the tier has
-  uint32_t node = 0;     // numa
+  Bytes size;             // 0: all the tier has
+  uint32_t node = 0;      // numa
   char target[128] = {};  // dax: path; remote: HOST:PORT (IPv6 in brackets)
 };
 
@@ -27,19 +28,19 @@ struct Options {
   Bytes dram;  // 0: no limit
   std::array<FarSpec, kMaxFar> far{};
   size_t far_count = 0;
-  bool strict = false;          // refuse to run unmanaged: exit 125
+  bool strict = false;  // refuse to run unmanaged: exit 125
   bool sampling = true;
-  double sampling_cpu = 0.01;   // share of one core
-  double migration_rate = 0;    // bytes/s cap on background migration; 0: chosen by the runtime
-  bool uffd_move = true;        // false forces the pre-6.8 eviction path
+  double sampling_cpu = 0.01;  // share of one core
+  double migration_rate = 0;   // bytes/s cap on background migration; 0: chosen by the runtime
+  bool uffd_move = true;       // false forces the pre-6.8 eviction path
   bool prefetch = true;
   Bytes space = Bytes(4 * kTiB);  // address space to reserve
   Nanoseconds remote_timeout = Nanoseconds(5'000'000'000);
-  char stats_file[256] = {};    // "-": stderr; empty: none
+  char stats_file[256] = {};  // "-": stderr; empty: none
 };
 
 /// "64K", "256M", "2G", "1T", plain bytes; fractions such as "1.5G" too. With `whole` non-zero
-/// also "25%" of it. Errors: kInvalidArgument, naming the text and the accepted forms.
+/// also "25%" of it. Never zero. Errors: kInvalidArgument, naming the text and the accepted forms.
 Result<Bytes> parseSize(std::string_view text, Bytes whole = Bytes());
 /// Errors: kInvalidArgument, with the list of SPEC forms.
 Result<FarSpec> parseFarSpec(std::string_view text);
@@ -48,9 +49,24 @@ Result<FarSpec> parseFarSpec(std::string_view text);
 /// known one), kInvalidArgument for a bad value.
 Status setOption(Options& options, std::string_view key, std::string_view value);
 
-/// Parses a TIDEPOOL_CONF string. Unknown keys are passed to `warn` (may be null) and skipped;
+/// "500ms", "5s", "2m", "250us", "10ns"; a bare number is seconds. Never zero, at most an hour.
+Result<Nanoseconds> parseDuration(std::string_view text);
+
+/// Every key that setOption() knows, in the order of the documentation.
+std::span<const std::string_view> optionKeys();
+
+/// Parses a TIDEPOOL_CONF string. A comma or backslash inside a value is written "\," and "\\".
+/// Unknown keys are passed to `warn` (may be null) and skipped;
 /// bad values are errors.
 Result<Options> parseOptions(std::string_view text, void (*warn)(const char* line));
+
+/// Writes the options that differ from the defaults as a TIDEPOOL_CONF string, NUL-terminated, that
+/// parseOptions() turns back into the same options. Errors: kNoSpace when `out` is too small;
+/// kConfTextCapacity always suffices.
+inline constexpr size_t kConfTextCapacity = 4096;
+Status renderOptions(const Options& options, std::span<char> out);
+/// One spec as parseFarSpec() reads it, NUL-terminated. Errors: kNoSpace.
+Status renderFarSpec(const FarSpec& spec, std::span<char> out);
 
 /// Total memory of the machine, for "25%".
 Bytes machineMemory();

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options: the table of keys, what each accepts, and the TIDEPOOL_CONF string both ways. Runs in
+// the shim's constructor, before the program: no exceptions, no heap, no locale. Thread-safe.
+#include "runtime/options.h"
+
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "runtime/base/check.h"
+#include "runtime/base/nearest.h"
+#include "runtime/base/text_buffer.h"
+
+namespace tidepool {
+namespace {
+
+// Below this no program gets through its own start-up; it is surely a slip (a forgotten suffix).
+constexpr Bytes kLeastDram(kMiB);
+// Space smaller than this holds no useful table; beyond 64T the kernel's own mappings (a 47-bit
+// address space, 128T) leave no room.
+constexpr Bytes kLeastSpace(64 * kMiB);
+constexpr Bytes kMostSpace(64 * kTiB);
+
+/// printf arguments for a string_view under "%.*s"; cut, so that the advice after it still fits.
+#define TP_SV(text) static_cast<int>(std::min<size_t>((text).size(), 60)), (text).data()
+
+/// A size for an error text, "23.4G".
+struct SizeText : ShortText<24> {
+  explicit SizeText(Bytes size) { appendSize(size); }
+};
+
+Result<bool> parseBool(std::string_view key, std::string_view value) {
+  for (const std::string_view word : {"true", "yes", "on", "1"}) {
+    if (value == word) return true;
+  }
+  for (const std::string_view word : {"false", "no", "off", "0"}) {
+    if (value == word) return false;
+  }
+  return fail(ErrorCode::kInvalidArgument, "'%.*s' is not a value for %.*s: write true or false",
+              TP_SV(value), TP_SV(key));
+}
+
+Status setBool(bool& option, std::string_view key, std::string_view value) {
+  const Result<bool> parsed = parseBool(key, value);
+  if (!parsed) return tl::unexpected(parsed.error());
+  option = *parsed;
+  return {};
+}
+
+Status setDram(Options& options, std::string_view, std::string_view value) {
+  const Bytes machine = machineMemory();
+  const Result<Bytes> size = parseSize(value, machine);
+  if (!size) return tl::unexpected(size.error());
+  if (*size < kLeastDram) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a DRAM budget of %llu bytes is too small: give at least 1M (did you forget a "
+                "suffix such as M or G?)",
+                static_cast<unsigned long long>(size->value()));
+  }
+  if (*size > machine) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a DRAM budget of %.*s is more than this machine has (%s): give at most that, or a "
+                "share such as 50%%",
+                TP_SV(value), SizeText(machine).c_str());
+  }
+  options.dram = *size;
+  return {};
+}
+
+Status setFar(Options& options, std::string_view, std::string_view value) {
+  const Result<FarSpec> spec = parseFarSpec(value);
+  if (!spec) return tl::unexpected(spec.error());
+  if (options.far_count == Options::kMaxFar) {
+    return fail(ErrorCode::kInvalidArgument, "more than %zu far tiers: leave out '%.*s'",
+                Options::kMaxFar, TP_SV(value));
+  }
+  options.far[options.far_count++] = *spec;
+  return {};
+}
+
+Status setStrict(Options& options, std::string_view key, std::string_view value) {
+  return setBool(options.strict, key, value);
+}
+Status setSampling(Options& options, std::string_view key, std::string_view value) {
+  return setBool(options.sampling, key, value);
+}
+Status setUffdMove(Options& options, std::string_view key, std::string_view value) {
+  return setBool(options.uffd_move, key, value);
+}
+Status setPrefetch(Options& options, std::string_view key, std::string_view value) {
+  return setBool(options.prefetch, key, value);
+}
+
+Status setSamplingCpu(Options& options, std::string_view, std::string_view value) {
+  const bool percent = !value.empty() && value.back() == '%';
+  const std::string_view digits = percent ? value.substr(0, value.size() - 1) : value;
+  double share = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), share);
+  if (percent) share /= 100;
+  const bool whole = error == std::errc() && end == digits.data() + digits.size();
+  // Written so that not-a-number fails too.
+  if (!whole || !(share > 0 && share <= 1)) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "'%.*s' is not a share of one core: write 0.01 or 1%% (sampling:false turns it off)",
+        TP_SV(value));
+  }
+  options.sampling_cpu = share;
+  return {};
+}
+
+Status setMigrationRate(Options& options, std::string_view, std::string_view value) {
+  if (value == "auto") {
+    options.migration_rate = 0;
+    return {};
+  }
+  const Result<Bytes> rate = parseSize(value);
+  if (!rate) return tl::unexpected(rate.error());
+  options.migration_rate = static_cast<double>(rate->value());
+  return {};
+}
+
+Status setSpace(Options& options, std::string_view, std::string_view value) {
+  const Result<Bytes> size = parseSize(value);
+  if (!size) return tl::unexpected(size.error());
+  if (*size < kLeastSpace || *size > kMostSpace) {
+    return fail(ErrorCode::kInvalidArgument, "space '%.*s' is out of range: give 64M to 64T",
+                TP_SV(value));
+  }
+  options.space = Bytes(roundUp(size->value(), kGranuleSize));
+  return {};
+}
+
+Status setRemoteTimeout(Options& options, std::string_view, std::string_view value) {
+  const Result<Nanoseconds> timeout = parseDuration(value);
+  if (!timeout) return tl::unexpected(timeout.error());
+  options.remote_timeout = *timeout;
+  return {};
+}
+
+Status setStatsFile(Options& options, std::string_view, std::string_view value) {
+  if (value.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "stats_file needs a path, or - for standard error");
+  }
+  if (value.size() >= sizeof options.stats_file) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the stats_file path is longer than %zu bytes: %.*s...",
+                sizeof options.stats_file - 1, TP_SV(value));
+  }
+  memcpy(options.stats_file, value.data(), value.size());
+  options.stats_file[value.size()] = '\0';
+  return {};
+}
+
+using Setter = Status (*)(Options&, std::string_view key, std::string_view value);
+
+constexpr std::array<std::string_view, 11> kKeys = {
+    "dram",      "far",      "strict", "sampling",       "sampling_cpu", "migration_rate",
+    "uffd_move", "prefetch", "space",  "remote_timeout", "stats_file"};
+constexpr std::array<Setter, kKeys.size()> kSetters = {
+    setDram,     setFar,      setStrict, setSampling,      setSamplingCpu, setMigrationRate,
+    setUffdMove, setPrefetch, setSpace,  setRemoteTimeout, setStatsFile};
+
+/// One "key:value" of a TIDEPOOL_CONF string with its escapes undone.
+struct ConfItem {
+  char text[512];
+  size_t length = 0;
+  std::string_view view() const { return {text, length}; }
+};
+
+/// Takes the first item off `rest`. Errors: kInvalidArgument for an item that is too long.
+Status takeItem(std::string_view& rest, ConfItem& item) {
+  item.length = 0;
+  size_t at = 0;
+  while (at < rest.size() && (rest[at] == ' ' || rest[at] == '\t')) ++at;
+  for (; at < rest.size() && rest[at] != ','; ++at) {
+    if (rest[at] == '\\' && at + 1 < rest.size()) ++at;
+    if (item.length == sizeof item.text) {
+      return fail(ErrorCode::kInvalidArgument, "a TIDEPOOL_CONF item is too long: '%.*s...'",
+                  TP_SV(item.view()));
+    }
+    item.text[item.length++] = rest[at];
+  }
+  rest.remove_prefix(std::min(rest.size(), at + 1));
+  return {};
+}
+
+void appendEscaped(TextBuffer& out, std::string_view value) {
+  for (const char character : value) {
+    if (character == ',' || character == '\\') out.append('\\');
+    out.append(character);
+  }
+}
+
+/// Starts the item `key:` in `out`, after a comma if it is not the first.
+TextBuffer& item(TextBuffer& out, std::string_view key) {
+  if (!out.view().empty()) out.append(',');
+  out.append(key);
+  out.append(':');
+  return out;
+}
+
+void appendFlag(TextBuffer& out, std::string_view key, bool value, bool standard) {
+  if (value != standard) item(out, key).append(value ? "true" : "false");
+}
+
+void appendSpec(TextBuffer& out, const FarSpec& spec) {
+  constexpr std::string_view kNames[] = {"cxl", "dax", "numa", "remote", "fabric"};
+  out.append(kNames[static_cast<size_t>(spec.kind)]);
+  if (spec.kind == FarKind::kNuma) {
+    out.append(':');
+    out.appendNumber(spec.node);
+  }
+  if (spec.target[0] != '\0') {
+    out.append(':');
+    out.append(spec.target);
+  }
+  if (spec.size != Bytes()) {
+    out.append(':');
+    out.appendNumber(spec.size.value());
+  }
+}
+
+}  // namespace
+
+std::span<const std::string_view> optionKeys() { return kKeys; }
+
+Status setOption(Options& options, std::string_view key, std::string_view value) {
+  const auto found = std::find(kKeys.begin(), kKeys.end(), key);
+  if (found == kKeys.end()) {
+    const std::string_view nearest = nearestWord(key, kKeys);
+    return fail(ErrorCode::kNotFound, "unknown option '%.*s': did you mean '%.*s'?", TP_SV(key),
+                TP_SV(nearest));
+  }
+  return kSetters[static_cast<size_t>(found - kKeys.begin())](options, key, value);
+}
+
+Result<Options> parseOptions(std::string_view text, void (*warn)(const char* line)) {
+  Options options;
+  ConfItem conf;
+  while (!text.empty()) {
+    TP_TRY(takeItem(text, conf));
+    if (conf.length == 0) continue;
+    const std::string_view pair = conf.view();
+    const size_t colon = pair.find(':');
+    const bool has_value = colon != std::string_view::npos;
+    const Status set = setOption(options, pair.substr(0, colon),
+                                 has_value ? pair.substr(colon + 1) : std::string_view());
+    if (set) continue;
+    if (set.error().code() == ErrorCode::kNotFound) {
+      if (warn != nullptr) warn(set.error().text());
+      continue;
+    }
+    if (!has_value) {
+      return fail(ErrorCode::kInvalidArgument, "option '%.*s' has no value: write %.*s:VALUE",
+                  TP_SV(pair), TP_SV(pair));
+    }
+    return tl::unexpected(set.error());
+  }
+  return options;
+}
+
+Status renderFarSpec(const FarSpec& spec, std::span<char> out) {
+  TextBuffer text(out);
+  appendSpec(text, spec);
+  if (text.overflowed()) return fail(ErrorCode::kNoSpace, "a far tier does not fit its buffer");
+  return {};
+}
+
+Status renderOptions(const Options& options, std::span<char> out) {
+  TP_CHECK_OP(options.far_count, <=, Options::kMaxFar);
+  const Options standard;
+  TextBuffer text(out);
+  if (options.dram != standard.dram) item(text, "dram").appendNumber(options.dram.value());
+  for (size_t i = 0; i < options.far_count; ++i) {
+    ShortText<192> spec;
+    appendSpec(spec, options.far[i]);
+    appendEscaped(item(text, "far"), spec.view());
+  }
+  appendFlag(text, "strict", options.strict, standard.strict);
+  appendFlag(text, "sampling", options.sampling, standard.sampling);
+  if (options.sampling_cpu != standard.sampling_cpu) {
+    item(text, "sampling_cpu").appendDouble(options.sampling_cpu);
+  }
+  if (options.migration_rate > 0) {
+    item(text, "migration_rate").appendNumber(static_cast<uint64_t>(options.migration_rate));
+  }
+  appendFlag(text, "uffd_move", options.uffd_move, standard.uffd_move);
+  appendFlag(text, "prefetch", options.prefetch, standard.prefetch);
+  if (options.space != standard.space) item(text, "space").appendNumber(options.space.value());
+  if (options.remote_timeout != standard.remote_timeout) {
+    item(text, "remote_timeout").appendNumber(options.remote_timeout.value());
+    text.append("ns");
+  }
+  if (options.stats_file[0] != '\0') appendEscaped(item(text, "stats_file"), options.stats_file);
+  if (text.overflowed()) return fail(ErrorCode::kNoSpace, "the options do not fit their buffer");
+  return {};
+}
+
+Bytes machineMemory() {
+  struct sysinfo info;
+  // sysinfo(2) fails only for a bad pointer.
+  TP_CHECK(sysinfo(&info) == 0);
+  return Bytes(static_cast<uint64_t>(info.totalram) * info.mem_unit);
+}
+
+}  // namespace tidepool

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The statistics page as memory: made by the process it describes (StatsRegion), looked at by
+// others (StatsView). Both own their mapping. Creation and opening allocate no heap; the page
+// itself may be used from any thread.
+#pragma once
+
+#include "runtime/base/mapping.h"
+#include "runtime/base/result.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/stats/stats_page.h"
+
+namespace tidepool {
+
+/// This process' own page, in a sealed memfd that readers find by name in /proc/PID/fd.
+class StatsRegion {
+ public:
+  /// Creates and publishes a page with pid, program name, start time and mode filled in.
+  /// `mode` is "managed" or "degraded". After fork() the child creates one of its own.
+  static Result<StatsRegion> create(const char* mode);
+
+  StatsPage& page() const { return *reinterpret_cast<StatsPage*>(mapping_.data()); }
+  /// The memfd, so that the shim can keep it away from the program's own descriptors.
+  int fd() const { return fd_.get(); }
+
+ private:
+  StatsRegion(Mapping mapping, UniqueFd fd) : mapping_(std::move(mapping)), fd_(std::move(fd)) {}
+  Mapping mapping_;
+  UniqueFd fd_;
+};
+
+/// Another process' page, read-only. What it holds is that process' word: counts may exceed the
+/// arrays and texts may lack their NUL, so read it through the accessors below.
+class StatsView {
+ public:
+  /// Errors: kNotFound (no such process), kPermission, kUnsupported (not run by Tidepool, or by
+  /// another version of it), kCorrupt (something that only looks like a page).
+  static Result<StatsView> open(int pid);
+
+  const StatsPage& page() const { return *reinterpret_cast<const StatsPage*>(mapping_.data()); }
+  /// True while the process runs.
+  bool alive() const;
+  int pid() const { return pid_; }
+
+ private:
+  StatsView(Mapping mapping, int pid) : mapping_(std::move(mapping)), pid_(pid) {}
+  Mapping mapping_;
+  int pid_;
+};
+
+/// Appends one line to the ring of errors; cut at 255 bytes. Callable from any thread, lock-free;
+/// a reader may see a line half written, never one without an end.
+[[gnu::format(printf, 2, 3)]] void addStatsError(StatsPage& page, const char* format, ...);
+
+/// Copies entry `slot` of the ring out; always NUL-terminated.
+void readStatsError(const StatsPage& page, int slot, char (&out)[256]);
+
+/// Adds a tier (or sampler) and returns its entry, or null when the table is full. Call before the
+/// page's other users start: entries are never taken away.
+TierStats* addStatsTier(StatsPage& page, const char* name, const char* kind);
+SampleStats* addStatsSource(StatsPage& page, const char* source);
+
+}  // namespace tidepool

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// The JSON and the table of a statistics page: stable keys, right values, and any bytes at all in a
+// page still give JSON that parses and text that cannot steer a terminal.
+#include "runtime/stats/stats_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/stats/stats_region.h"
+
+namespace tidepool {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::string jsonText(const StatsPage& page, Nanoseconds now = Nanoseconds(0)) {
+  std::vector<char> memory(kStatsJsonCapacity);
+  TextBuffer out(memory);
+  writeStatsJson(page, now, out);
+  EXPECT_FALSE(out.overflowed());
+  return std::string(out.view());
+}
+
+std::string tableText(const StatsPage& page, Nanoseconds now = Nanoseconds(0)) {
+  std::vector<char> memory(kStatsTableCapacity);
+  TextBuffer out(memory);
+  writeStatsTable(page, now, out);
+  EXPECT_FALSE(out.overflowed());
+  return std::string(out.view());
+}
+
+std::unique_ptr<StatsPage> samplePage() {
+  auto page = std::make_unique<StatsPage>();
+  page->schema = kStatsSchema;
+  page->pid = 42;
+  strcpy(page->program, "trainer");
+  strcpy(page->mode, "managed");
+  page->started_nanoseconds = 1'000'000'000;
+  page->dram_budget_bytes = 256 * kMiB;
+  page->dram_used_bytes = 200 * kMiB;
+  page->managed_bytes = kGiB;
+  page->metadata_bytes = 2 * kMiB;
+  page->promotions = 11;
+  page->promoted_bytes = 11 * kPageSize;
+  page->demotions = 13;
+  page->demoted_bytes = 13 * kPageSize;
+  page->wasted_migrations = 3;
+  page->faults_missing = 100;
+  page->faults_write_protect = 7;
+  page->sampling_cpu_nanoseconds = 10'000'000;
+  for (int i = 0; i < 99; ++i) page->fault_latency.record(Nanoseconds(8'000));
+  page->fault_latency.record(Nanoseconds(100'000));
+  TierStats* tier = addStatsTier(*page, "cxl:2G", "direct");
+  tier->capacity_bytes = 2 * kGiB;
+  tier->used_bytes = kGiB;
+  tier->reads_bytes = 5;
+  tier->writes_bytes = 6;
+  tier->emulated = 1;
+  SampleStats* source = addStatsSource(*page, "write-tracking");
+  source->count = 1234;
+  source->cpu_nanoseconds = 9'000'000;
+  return page;
+}
+
+TEST(StatsJson, HasTheDocumentedKeysAndValues) {
+  const auto page = samplePage();
+  addStatsError(*page, "memory server %s went away", "10.0.0.7:7777");
+  const json stats = json::parse(jsonText(*page, Nanoseconds(3'000'000'000)));
+  EXPECT_EQ(stats["schema"], kStatsSchema);
+  EXPECT_EQ(stats["pid"], 42);
+  EXPECT_EQ(stats["dram_budget_bytes"], 256 * kMiB);
+  EXPECT_EQ(stats["dram_used_bytes"], 200 * kMiB);
+  EXPECT_EQ(stats["managed_bytes"], kGiB);
+  EXPECT_EQ(stats["metadata_bytes"], 2 * kMiB);
+  EXPECT_EQ(stats["tiers"], json::parse(R"([{"name":"cxl:2G","kind":"direct",
+      "capacity_bytes":2147483648,"used_bytes":1073741824,"reads_bytes":5,"writes_bytes":6,
+      "emulated":true}])"));
+  EXPECT_EQ(stats["promotions"], 11);
+  EXPECT_EQ(stats["promoted_bytes"], 11 * kPageSize);
+  EXPECT_EQ(stats["demotions"], 13);
+  EXPECT_EQ(stats["demoted_bytes"], 13 * kPageSize);
+  EXPECT_EQ(stats["wasted_migrations"], 3);
+  EXPECT_EQ(stats["faults"]["missing"], 100);
+  EXPECT_EQ(stats["faults"]["write_protect"], 7);
+  EXPECT_NEAR(stats["faults"]["p50_us"].get<double>(), 8.0, 2.1);
+  EXPECT_NEAR(stats["faults"]["p99_us"].get<double>(), 8.0, 2.1);
+  EXPECT_EQ(stats["samples"][0]["source"], "write-tracking");
+  EXPECT_EQ(stats["samples"][0]["count"], 1234);
+  EXPECT_DOUBLE_EQ(stats["samples"][0]["cpu_seconds"].get<double>(), 0.009);
+  EXPECT_DOUBLE_EQ(stats["sampling_cpu_ratio"].get<double>(), 0.005);
+  EXPECT_DOUBLE_EQ(stats["elapsed_seconds"].get<double>(), 2.0);
+  EXPECT_EQ(stats["errors"], json::parse(R"(["memory server 10.0.0.7:7777 went away"])"));
+}
+
+TEST(StatsJson, AnEmptyPageHasEveryKeyToo) {
+  const auto page = std::make_unique<StatsPage>();
+  const json stats = json::parse(jsonText(*page));
+  const json full = json::parse(jsonText(*samplePage(), Nanoseconds(3'000'000'000)));
+  for (const auto& [key, value] : full.items()) EXPECT_TRUE(stats.contains(key)) << key;
+  EXPECT_TRUE(stats["tiers"].empty());
+  EXPECT_EQ(stats["sampling_cpu_ratio"], 0.0);
+}
+
+TEST(StatsJson, KeepsTheNewestErrorsInOrder) {
+  const auto page = samplePage();
+  for (int i = 0; i < 40; ++i) addStatsError(*page, "error %d", i);
+  const json stats = json::parse(jsonText(*page));
+  EXPECT_EQ(stats["error_count"], 40);
+  ASSERT_EQ(stats["errors"].size(), static_cast<size_t>(kMaxErrors));
+  EXPECT_EQ(stats["errors"].front(), "error 24");
+  EXPECT_EQ(stats["errors"].back(), "error 39");
+}
+
+TEST(StatsJson, StringsComeBackAsTheyWere) {
+  EXPECT_TRUE(rc::check("any bytes parse; ASCII is kept", [](std::string text) {
+    std::vector<char> memory(text.size() * 6 + 16);
+    TextBuffer out(memory);
+    appendJsonString(out, text);
+    const std::string back = json::parse(out.view()).get<std::string>();
+    const bool ascii = std::all_of(text.begin(), text.end(), [](char c) { return c >= 0; });
+    if (ascii) RC_ASSERT(back == text);
+  }));
+  std::vector<char> memory(256);
+  TextBuffer out(memory);
+  appendJsonString(out, "\xc3\xa9\xe2\x82\xac\xf0\x9f\x8c\x8a");
+  EXPECT_EQ(json::parse(out.view()), "\xc3\xa9\xe2\x82\xac\xf0\x9f\x8c\x8a");
+  for (const char* bad :
+       {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x80", "\xff"}) {
+    std::vector<char> other(256);
+    TextBuffer text(other);
+    appendJsonString(text, bad);
+    EXPECT_THAT(json::parse(text.view()).get<std::string>(), HasSubstr("\xef\xbf\xbd"));
+  }
+}
+
+/// A page of random bytes: what a hostile process may show us.
+std::unique_ptr<StatsPage> noisePage(uint32_t seed) {
+  auto page = std::make_unique<StatsPage>();
+  std::mt19937 random(seed);
+  auto* bytes = reinterpret_cast<unsigned char*>(page.get());
+  for (size_t i = 0; i < sizeof *page; ++i) bytes[i] = static_cast<unsigned char>(random());
+  return page;
+}
+
+TEST(StatsJson, HostilePagesStillParseAndFit) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const auto page = noisePage(seed);
+    const json stats = json::parse(jsonText(*page, Nanoseconds(UINT64_MAX)));
+    EXPECT_LE(stats["tiers"].size(), static_cast<size_t>(kMaxTiers));
+    for (const char character : tableText(*page, Nanoseconds(UINT64_MAX))) {
+      const auto byte = static_cast<unsigned char>(character);
+      ASSERT_TRUE(byte == '\n' || (byte >= 0x20 && byte != 0x7f));
+    }
+  }
+  // The worst for the buffer: every text full, every byte an escape.
+  auto page = std::make_unique<StatsPage>();
+  memset(static_cast<void*>(page.get()), 1, sizeof *page);
+  EXPECT_TRUE(json::accept(jsonText(*page, Nanoseconds(UINT64_MAX))));
+}
+
+TEST(StatsTable, ShowsWhatPeopleAskFirst) {
+  const auto page = samplePage();
+  addStatsError(*page, "line one\x1b[2J");
+  const std::string table = tableText(*page, Nanoseconds(3'000'000'000));
+  EXPECT_THAT(table, HasSubstr("trainer, process 42, managed, up 2.0 s"));
+  EXPECT_THAT(table, HasSubstr("200M of a budget of 256M"));
+  EXPECT_THAT(table, HasSubstr("cxl:2G"));
+  EXPECT_THAT(table, HasSubstr("emulated"));
+  EXPECT_THAT(table, HasSubstr("11 (44.0K)   demoted 13 (52.0K)   wasted 3"));
+  EXPECT_THAT(table, HasSubstr("0.50 % of a core; write-tracking 1234"));
+  EXPECT_THAT(table, HasSubstr("line one?[2J"));
+}
+
+TEST(StatsTable, SaysWhenThereIsNoBudget) {
+  const auto page = std::make_unique<StatsPage>();
+  EXPECT_THAT(tableText(*page), HasSubstr("no budget"));
+}
+
+}  // namespace
+}  // namespace tidepool
