@@ -44,6 +44,9 @@ class Runtime {
   bool contains(const void* address) const {
     return reinterpret_cast<uintptr_t>(address) - base_ < size_;
   }
+  /// The managed range; fixed once started.
+  uintptr_t base() const { return base_; }
+  Bytes size() const { return Bytes(size_); }
   StatsPage& stats();
 
  private:

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks the runtime's own threads, so that a malloc shim can keep their allocations out of managed
-// memory (invariant I2). The hook is set once, before the first such thread starts.
+// Marks a thread as one of Tidepool's own. Such a thread must never be given managed memory, or it
+// could wait for a fault that only it can serve. Whoever interposes malloc installs the hook before
+// the runtime starts; without one the calls do nothing. Thread-safe.
 #pragma once
 
 namespace tidepool {
 
-/// `hook` is called by each service thread before anything else; null for none.
+/// Called once, before the runtime starts any thread. `hook` must not allocate.
 void setInternalThreadHook(void (*hook)());
-/// Called first in every service thread.
+
+/// The first thing each service thread does.
 void enterInternalThread();
 
 }  // namespace tidepool

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The heap for everything that must not live in managed memory: what the runtime itself allocates,
+// and what the dynamic linker allocates before the runtime can start. It needs nothing but system
+// calls, so it serves the very first malloc of a process. One lock, held for short table updates
+// and never while touching managed memory (invariant I2). Thread-safe; owns its address range for
+// the life of the process. Sizes are bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/mutex.h"
+
+namespace tidepool {
+
+class InternalHeap {
+ public:
+  constexpr InternalHeap() = default;
+  InternalHeap(const InternalHeap&) = delete;
+  InternalHeap& operator=(const InternalHeap&) = delete;
+
+  /// Aligned to at least 16 and to `alignment` (a power of two). Null when memory is exhausted;
+  /// does not set errno.
+  void* allocate(size_t size, size_t alignment = kMinAlignment) TP_EXCLUDES(mutex_);
+  /// As allocate(), zero-filled.
+  void* allocateZeroed(size_t size) TP_EXCLUDES(mutex_);
+  /// `block` came from allocate() of this heap. A pointer that did not is a broken invariant.
+  void release(void* block) TP_EXCLUDES(mutex_);
+  /// Bytes that may be used at `block`.
+  size_t usableSize(const void* block) TP_EXCLUDES(mutex_);
+
+  /// True for pointers from allocate(); callable from any thread, no lock.
+  bool contains(const void* pointer) const {
+    return reinterpret_cast<uintptr_t>(pointer) - __atomic_load_n(&base_, __ATOMIC_ACQUIRE) <
+           __atomic_load_n(&size_, __ATOMIC_RELAXED);
+  }
+
+  /// Around fork(): the child must not inherit the lock in another thread's hands.
+  void lockForFork() TP_NO_THREAD_SAFETY { mutex_.lock(); }
+  void unlockAfterFork() TP_NO_THREAD_SAFETY { mutex_.unlock(); }
+
+  static constexpr size_t kMinAlignment = 16;
+
+ private:
+  // The range is cut into chunks; a chunk holds blocks of one size class, or is part of a run of
+  // chunks that is one large block.
+  static constexpr size_t kChunkShift = 16;
+  static constexpr size_t kChunkSize = size_t{1} << kChunkShift;
+  static constexpr int kClasses = 36;  // 16 bytes to 16 KiB, four to a power of two
+  static constexpr size_t kLargestClass = 16384;
+  static constexpr uint32_t kFree = 0, kLargeHead = 1, kLargeTail = 2, kFirstClass = 3;
+
+  struct FreeBlock {
+    FreeBlock* next;
+  };
+  struct Chunk {
+    uint32_t kind;   // kFree, kLargeHead, kLargeTail, or kFirstClass + class
+    uint32_t count;  // kLargeHead: chunks in the run
+  };
+
+  static int classOf(size_t size);
+  static size_t classSize(int size_class);
+  bool reserve() TP_REQUIRES(mutex_);
+  size_t takeRun(size_t chunks) TP_REQUIRES(mutex_);
+  void* allocateLarge(size_t size, size_t alignment) TP_REQUIRES(mutex_);
+  bool refill(int size_class) TP_REQUIRES(mutex_);
+  size_t chunkOf(const void* block) const {
+    return (reinterpret_cast<uintptr_t>(block) - base_) >> kChunkShift;
+  }
+  std::byte* chunkAddress(size_t chunk) const {
+    return reinterpret_cast<std::byte*>(base_ + (chunk << kChunkShift));
+  }
+
+  Mutex mutex_;
+  uintptr_t base_ = 0;
+  uintptr_t size_ = 0;                           // 0 until the first allocation
+  Chunk* chunks_ TP_GUARDED_BY(mutex_) = nullptr;  // one a chunk; untouched parts cost nothing
+  size_t used_chunks_ TP_GUARDED_BY(mutex_) = 0;   // all chunks from here on were never used
+  size_t search_from_ TP_GUARDED_BY(mutex_) = 0;   // no free chunk lies below
+  FreeBlock* free_[kClasses] TP_GUARDED_BY(mutex_) = {};
+};
+
+/// The heap of this process. Constant-initialised: usable before any constructor has run.
+InternalHeap& internalHeap();
+
+}  // namespace tidepool

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interposed malloc family. The hot functions look at one word of TLS and go to jemalloc; every
+// odd case (first call of a thread, huge blocks, foreign pointers, our own threads) is in a no-inline
+// function below them. Semantics are glibc's. Operators new and delete are not exported: those of
+// libstdc++ call malloc and free, and a program that replaces them must keep its own.
+#include <malloc.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "runtime/base/check.h"
+#include "shim/engine.h"
+#include "shim/export.h"
+#include "shim/heap_metadata.h"
+#include "shim/internal_heap.h"
+#include "shim/managed_heap.h"
+#include "shim/tpje.h"
+
+namespace tidepool {
+namespace {
+
+constexpr size_t kMallocAlignment = 16;
+enum class Fill : uint8_t { kNone, kZero };
+
+bool isBoundThread() { return __builtin_expect(t_thread_mode == ThreadMode::kManaged, 1); }
+
+void* allocateManaged(size_t size, size_t alignment, Fill fill) {
+  if (size >= kHugeBytes || alignment > kLargestArenaAlignment) {
+    return allocateHuge(size, alignment);
+  }
+  if (alignment > kMallocAlignment) return tpje_memalign(alignment, size);  // never with kZero
+  return fill == Fill::kZero ? tpje_calloc(1, size) : tpje_malloc(size);
+}
+
+void* allocateFromLibc(size_t size, size_t alignment, Fill fill) {
+  if (alignment > kMallocAlignment) return libc_allocator.memalign(alignment, size);
+  return fill == Fill::kZero ? libc_allocator.calloc(1, size) : libc_allocator.malloc(size);
+}
+
+/// Serves any thread in any state. `alignment` is a power of two.
+[[gnu::noinline]] void* allocateSlow(size_t size, size_t alignment, Fill fill) {
+  void* block = nullptr;
+  switch (threadMode()) {
+    case ThreadMode::kManaged: block = allocateManaged(size, alignment, fill); break;
+    case ThreadMode::kLibc: block = allocateFromLibc(size, alignment, fill); break;
+    case ThreadMode::kUnbound:
+    case ThreadMode::kInternal:
+      block = fill == Fill::kZero ? internalHeap().allocateZeroed(size)
+                                  : internalHeap().allocate(size, alignment);
+      break;
+  }
+  if (block == nullptr) errno = ENOMEM;
+  return block;
+}
+
+[[gnu::noinline]] void freeSlow(void* block) {
+  if (block == nullptr) return;
+  const int saved_errno = errno;  // free() leaves errno alone
+  if (isManaged(block)) {
+    threadMode();  // a thread's first call may be a free
+    if (!maybeHuge(block) || !releaseHuge(block)) tpje_free(block);
+  } else if (internalHeap().contains(block)) {
+    internalHeap().release(block);
+  } else if (isHeapMetadata(block)) {
+    tpje_free(block);
+  } else {
+    if (libc_allocator.free == nullptr) threadMode();
+    // Before libc is up nobody can hold a block of libc's: it would be a stray pointer.
+    TP_CHECK(libc_allocator.free != nullptr);
+    libc_allocator.free(block);
+  }
+  errno = saved_errno;
+}
+
+size_t usableSize(void* block) {
+  if (block == nullptr) return 0;
+  if (isManaged(block)) {
+    threadMode();
+    const size_t huge = maybeHuge(block) ? hugeSize(block) : 0;
+    return huge != 0 ? huge : tpje_malloc_usable_size(block);
+  }
+  if (internalHeap().contains(block)) return internalHeap().usableSize(block);
+  if (isHeapMetadata(block)) return tpje_malloc_usable_size(block);
+  return libc_allocator.malloc_usable_size != nullptr ? libc_allocator.malloc_usable_size(block)
+                                                      : 0;
+}
+
+/// A new block where this thread's blocks now belong, with the contents of the old one.
+void* moveBlock(void* block, size_t old_size, size_t new_size) {
+  void* moved = allocateSlow(new_size, kMallocAlignment, Fill::kNone);
+  if (moved == nullptr) return nullptr;
+  memcpy(moved, block, std::min(old_size, new_size));
+  freeSlow(block);
+  return moved;
+}
+
+[[gnu::noinline]] void* reallocSlow(void* block, size_t size) {
+  if (block == nullptr) return allocateSlow(size, kMallocAlignment, Fill::kNone);
+  if (size == 0) {
+    freeSlow(block);
+    return nullptr;
+  }
+  const ThreadMode mode = threadMode();
+  const bool ours = isManaged(block) || internalHeap().contains(block) || isHeapMetadata(block);
+  if (!ours && libc_allocator.realloc != nullptr) return libc_allocator.realloc(block, size);
+  const size_t old_size = usableSize(block);
+  if (mode == ThreadMode::kManaged && isManaged(block)) {
+    const size_t old_huge = maybeHuge(block) ? hugeSize(block) : 0;
+    if (old_huge != 0 && size >= kHugeBytes) {
+      // The runtime moves pages, in whichever tier they are, instead of copying bytes.
+      if (void* moved = resizeHuge(block, size)) return moved;
+    } else if (old_huge == 0 && size < kHugeBytes) {
+      return tpje_realloc(block, size);
+    }
+  }
+  return moveBlock(block, old_size, size);
+}
+
+/// As glibc: an alignment that is no power of two is rounded up to one. 0 if there is none.
+size_t roundAlignment(size_t alignment) {
+  if (alignment > SIZE_MAX / 2 + 1) return 0;
+  return std::max(kMallocAlignment, std::bit_ceil(alignment));
+}
+
+void* allocateAligned(size_t alignment, size_t size) {
+  const size_t rounded = roundAlignment(alignment);
+  if (rounded == 0) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return allocateSlow(size, rounded, Fill::kNone);
+}
+
+}  // namespace
+}  // namespace tidepool
+
+using namespace tidepool;
+
+extern "C" {
+
+TP_EXPORT void* malloc(size_t size) noexcept {
+  if (isBoundThread() && size < kHugeBytes) return tpje_malloc(size);
+  return allocateSlow(size, kMallocAlignment, Fill::kNone);
+}
+
+TP_EXPORT void* calloc(size_t count, size_t size) noexcept {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  if (isBoundThread() && bytes < kHugeBytes) return tpje_calloc(1, bytes);
+  return allocateSlow(bytes, kMallocAlignment, Fill::kZero);
+}
+
+TP_EXPORT void free(void* block) noexcept {
+  if (isBoundThread() && isManaged(block) && !maybeHuge(block)) {
+    tpje_free(block);
+    return;
+  }
+  freeSlow(block);
+}
+
+TP_EXPORT void cfree(void* block) noexcept { free(block); }
+
+TP_EXPORT void* realloc(void* block, size_t size) noexcept {
+  if (isBoundThread() && isManaged(block) && !maybeHuge(block) && size != 0 &&
+      size < kHugeBytes) {
+    return tpje_realloc(block, size);
+  }
+  return reallocSlow(block, size);
+}
+
+TP_EXPORT void* reallocarray(void* block, size_t count, size_t size) noexcept {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return realloc(block, bytes);
+}
+
+TP_EXPORT int posix_memalign(void** out, size_t alignment, size_t size) noexcept {
+  if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
+  const int saved_errno = errno;  // the error is the result; errno stays
+  void* block = allocateAligned(alignment, size);
+  errno = saved_errno;
+  if (block == nullptr) return ENOMEM;
+  *out = block;
+  return 0;
+}
+
+TP_EXPORT void* memalign(size_t alignment, size_t size) noexcept {
+  return allocateAligned(alignment, size);
+}
+TP_EXPORT void* aligned_alloc(size_t alignment, size_t size) noexcept {
+  return allocateAligned(alignment, size);
+}
+TP_EXPORT void* valloc(size_t size) noexcept { return allocateAligned(kPageSize, size); }
+
+TP_EXPORT void* pvalloc(size_t size) noexcept {
+  if (size > SIZE_MAX - kPageSize) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return allocateAligned(kPageSize, roundUp(std::max<size_t>(size, 1), kPageSize));
+}
+
+TP_EXPORT size_t malloc_usable_size(void* block) noexcept { return usableSize(block); }
+
+/// Purges what jemalloc holds back. 1 says that memory may have been returned.
+TP_EXPORT int malloc_trim(size_t pad) noexcept {
+  if (threadMode() == ThreadMode::kLibc) return libc_allocator.malloc_trim(pad);
+  if (!isBoundThread()) return 0;
+  tpje_mallctl("thread.tcache.flush", nullptr, nullptr, nullptr, 0);
+  tpje_mallctl("arena.4096.purge", nullptr, nullptr, nullptr, 0);  // 4096: every arena
+  return 1;
+}
+
+}  // extern "C"

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's heap inside the managed space: jemalloc arenas whose extents come from the Runtime,
+// and huge blocks that are Runtime allocations of their own. Thread-safe once started. Sizes are
+// bytes. Functions that can fail return null and leave errno to the caller.
+#pragma once
+
+#include <cstddef>
+
+#include "runtime/base/result.h"
+#include "runtime/runtime.h"
+
+namespace tidepool {
+
+/// Blocks this large bypass jemalloc (the same bound at which glibc always calls mmap): one Runtime
+/// allocation each, returned the moment it is freed. Below it, jemalloc reuses memory that is warm.
+inline constexpr size_t kHugeBytes = 32 * kMiB;
+/// Alignments above this are huge too: jemalloc would have to over-allocate for them.
+inline constexpr size_t kLargestArenaAlignment = kGranuleSize;
+
+/// Starts jemalloc. Call once, in an InternalScope, before any thread is bound.
+Status startManagedHeap(Runtime& runtime);
+
+/// Gives the calling thread an arena, round-robin. Call in an InternalScope.
+void bindThreadToArena();
+
+/// `size` >= kHugeBytes or `alignment` > kLargestArenaAlignment. Zero-filled, granule-aligned.
+void* allocateHuge(size_t size, size_t alignment);
+/// Size of a huge block; 0 if `block` is not one.
+size_t hugeSize(const void* block);
+/// False if `block` is not a huge block.
+bool releaseHuge(void* block);
+/// Moves or resizes a huge block; null (the block stays as it was) when that cannot be done.
+void* resizeHuge(void* block, size_t new_size);
+
+/// Every huge block is granule-aligned, so free() can skip the table for most pointers.
+inline bool maybeHuge(const void* block) {
+  return (reinterpret_cast<uintptr_t>(block) & (kGranuleSize - 1)) == 0;
+}
+
+/// Around fork(): no table may be caught half changed. The arena table's lock is outside
+/// jemalloc's, that of huge blocks inside.
+void lockArenaTable();
+void unlockArenaTable();
+void lockHugeTable();
+void unlockHugeTable();
+
+}  // namespace tidepool

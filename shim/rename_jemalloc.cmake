@@ -1,0 +1,28 @@
+# Makes OUTPUT from jemalloc's position-independent archive INPUT: every public name gets the prefix
+# tpje_, every call to the operating system that we answer ourselves the prefix tpje_os_, and
+# jemalloc's load-time constructor goes (it would start even where Tidepool does not).
+# Run with: cmake -DINPUT= -DOUTPUT= -DWORK= -DAR= -DOBJCOPY= -P rename_jemalloc.cmake
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+set(names "")
+foreach(name malloc calloc realloc free aligned_alloc memalign valloc posix_memalign
+        malloc_usable_size mallctl mallctlnametomib mallctlbymib malloc_stats_print malloc_message
+        malloc_conf malloc_conf_2_conf_harder mallocx rallocx xallocx sallocx dallocx sdallocx
+        nallocx)
+  string(APPEND names "${name} tpje_${name}\n")
+endforeach()
+foreach(name mmap munmap madvise mprotect pthread_atfork secure_getenv readlink log exp round)
+  string(APPEND names "${name} tpje_os_${name}\n")
+endforeach()
+file(WRITE ${WORK}/names ${names})
+execute_process(COMMAND ${AR} x ${INPUT} WORKING_DIRECTORY ${WORK} COMMAND_ERROR_IS_FATAL ANY)
+# The C++ operators are libstdc++'s business.
+file(REMOVE ${WORK}/jemalloc_cpp.pic.o)
+file(GLOB objects ${WORK}/*.o)
+foreach(object ${objects})
+  execute_process(COMMAND ${OBJCOPY} --redefine-syms=${WORK}/names
+                          --remove-section=.init_array --remove-section=.rela.init_array ${object}
+                  COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+file(REMOVE ${OUTPUT})
+execute_process(COMMAND ${AR} rcs ${OUTPUT} ${objects} COMMAND_ERROR_IS_FATAL ANY)

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges of the managed space over which the program mapped something that cannot be managed (a
+// file, shared memory, a huge page) with MAP_FIXED. The runtime still counts them as allocated, so
+// it never hands them out again, but every call on them goes to the kernel. Thread-safe; the table
+// lives in the internal heap. Sizes are bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tidepool {
+
+/// Adds [address, address + size), page-aligned.
+void surrender(uintptr_t address, size_t size);
+
+/// How far from `address`, at most `size`, the answer to "is it surrendered?" stays the same.
+struct SurrenderedSpan {
+  bool surrendered;
+  size_t size;
+};
+SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size);
+
+}  // namespace tidepool

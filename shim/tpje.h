@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of jemalloc's documented interface that the shim uses, under the names that the build
+// gives them (see shim/CMakeLists.txt): no jemalloc symbol keeps its own name or leaves the library,
+// so a program that brings its own jemalloc never meets ours. Thread-safe.
+#pragma once
+
+#include <cstddef>
+
+extern "C" {
+void* tpje_malloc(size_t size);
+void* tpje_calloc(size_t count, size_t size);
+void* tpje_realloc(void* block, size_t size);
+void* tpje_memalign(size_t alignment, size_t size);
+void tpje_free(void* block);
+size_t tpje_malloc_usable_size(const void* block);
+int tpje_mallctl(const char* name, void* old_value, size_t* old_size, void* new_value,
+                 size_t new_size);
+int tpje_mallctlnametomib(const char* name, size_t* mib, size_t* mib_length);
+int tpje_mallctlbymib(const size_t* mib, size_t mib_length, void* old_value, size_t* old_size,
+                      void* new_value, size_t new_size);
+}
+
+/// As jemalloc.h has it: how an arena gets, gives back and purges its extents.
+struct TpjeExtentHooks {
+  void* (*alloc)(TpjeExtentHooks*, void* wanted, size_t size, size_t alignment, bool* zero,
+                 bool* commit, unsigned arena);
+  bool (*dalloc)(TpjeExtentHooks*, void* address, size_t size, bool committed, unsigned arena);
+  void (*destroy)(TpjeExtentHooks*, void* address, size_t size, bool committed, unsigned arena);
+  bool (*commit)(TpjeExtentHooks*, void*, size_t, size_t offset, size_t length, unsigned arena);
+  bool (*decommit)(TpjeExtentHooks*, void*, size_t, size_t offset, size_t length, unsigned arena);
+  bool (*purge_lazy)(TpjeExtentHooks*, void*, size_t, size_t offset, size_t length, unsigned);
+  bool (*purge_forced)(TpjeExtentHooks*, void*, size_t, size_t offset, size_t length, unsigned);
+  bool (*split)(TpjeExtentHooks*, void*, size_t, size_t, size_t, bool committed, unsigned arena);
+  bool (*merge)(TpjeExtentHooks*, void*, size_t, void*, size_t, bool committed, unsigned arena);
+};

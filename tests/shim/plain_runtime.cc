@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Runtime without tiers, for testing the shim by itself: one reservation, a first-fit allocator of
+// ranges, and the kernel's own paging underneath. Thread-safe; also the smallest option parser that
+// the shim's tests need. Stricter than the real thing about its callers: a range that is not
+// allocated is refused.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string_view>
+
+#include "runtime/base/mutex.h"
+#include "runtime/runtime.h"
+#include "shim/raw_syscalls.h"
+
+namespace tidepool {
+
+namespace {
+constexpr int kReserveFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+constexpr uint64_t kLeastSpace = 64 * kMiB;
+}  // namespace
+
+struct Runtime::Impl {
+  Mutex mutex;
+  std::map<uintptr_t, uintptr_t> free_ranges TP_GUARDED_BY(mutex);  // start -> end
+
+  uintptr_t take(uintptr_t size, uintptr_t alignment) TP_REQUIRES(mutex) {
+    for (auto range = free_ranges.begin(); range != free_ranges.end(); ++range) {
+      const uintptr_t start = roundUp(range->first, alignment);
+      if (start + size > range->second || start + size < start) continue;
+      const uintptr_t end = range->second;
+      if (start == range->first) {
+        free_ranges.erase(range);
+      } else {
+        range->second = start;
+      }
+      if (start + size < end) free_ranges[start + size] = end;
+      return start;
+    }
+    return 0;
+  }
+
+  bool allocated(uintptr_t start, uintptr_t size) TP_REQUIRES(mutex) {
+    auto next = free_ranges.lower_bound(start + size);
+    return next == free_ranges.begin() || std::prev(next)->second <= start;
+  }
+
+  void give(uintptr_t start, uintptr_t size) TP_REQUIRES(mutex) {
+    uintptr_t end = start + size;
+    auto next = free_ranges.lower_bound(start);
+    if (next != free_ranges.end() && next->first == end) {
+      end = next->second;
+      next = free_ranges.erase(next);
+    }
+    if (next != free_ranges.begin() && std::prev(next)->second == start) {
+      std::prev(next)->second = end;
+    } else {
+      free_ranges[start] = end;
+    }
+  }
+
+  Status check(void* address, Bytes size) {
+    const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+    if (start % kPageSize != 0 || size.value() % kPageSize != 0) {
+      return fail(ErrorCode::kInvalidArgument, "unaligned range; align it to a page");
+    }
+    MutexLock lock(mutex);
+    if (!allocated(start, size.value())) return fail(ErrorCode::kNotFound, "range not allocated");
+    return {};
+  }
+};
+
+Runtime::Runtime() : impl_(new Impl) {}
+Runtime::~Runtime() = default;
+
+Result<std::unique_ptr<Runtime>> Runtime::start(const Options& options) {
+  if (options.space.value() < kLeastSpace) {
+    return fail(ErrorCode::kInvalidArgument, "space is too small; set space to 64M or more");
+  }
+  std::unique_ptr<Runtime> runtime(new Runtime());
+  void* range = raw::reserve(options.space.value());
+  if (range == MAP_FAILED) return failErrno(ErrorCode::kNoMemory, "cannot reserve the space");
+  runtime->base_ = reinterpret_cast<uintptr_t>(range);
+  runtime->size_ = options.space.value();
+  MutexLock lock(runtime->impl_->mutex);
+  runtime->impl_->free_ranges[runtime->base_] = runtime->base_ + runtime->size_;
+  return runtime;
+}
+
+Result<void*> Runtime::allocate(Bytes size, Bytes alignment) {
+  const uintptr_t bytes = roundUp(size.value(), kPageSize);
+  uintptr_t start;
+  {
+    MutexLock lock(impl_->mutex);
+    start = impl_->take(bytes, alignment.value());
+  }
+  void* address = reinterpret_cast<void*>(start);
+  if (start == 0 || !raw::commit(address, bytes)) {
+    return fail(ErrorCode::kNoMemory, "the space is full");
+  }
+  return address;
+}
+
+Status Runtime::release(void* address, Bytes size) {
+  TP_TRY(impl_->check(address, size));
+  if (raw::mmap(address, size.value(), PROT_NONE, kReserveFlags, -1, 0) != address) {
+    return failErrno(ErrorCode::kNoMemory, "cannot release a range");
+  }
+  MutexLock lock(impl_->mutex);
+  impl_->give(reinterpret_cast<uintptr_t>(address), size.value());
+  return {};
+}
+
+Status Runtime::discard(void* address, Bytes size) {
+  TP_TRY(impl_->check(address, size));
+  if (raw::madvise(address, size.value(), MADV_DONTNEED) != 0) {
+    return failErrno(ErrorCode::kInvalidArgument, "cannot discard a range");
+  }
+  return {};
+}
+
+Status Runtime::protect(void* address, Bytes size, int protection) {
+  TP_TRY(impl_->check(address, size));
+  if (raw::mprotect(address, size.value(), protection) != 0) {
+    return failErrno(ErrorCode::kInvalidArgument, "cannot protect a range");
+  }
+  return {};
+}
+
+Result<void*> Runtime::resize(void* address, Bytes old_size, Bytes new_size) {
+  TP_TRY(impl_->check(address, old_size));
+  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+  if (new_size <= old_size) {
+    if (new_size == old_size) return address;
+    TP_TRY(release(reinterpret_cast<void*>(start + new_size.value()), old_size - new_size));
+    return address;
+  }
+  auto moved = allocate(new_size, Bytes(start % kGranuleSize == 0 ? kGranuleSize : kPageSize));
+  if (!moved) return moved;
+  raw::mremap(address, old_size.value(), old_size.value(), MREMAP_MAYMOVE | MREMAP_FIXED, *moved);
+  raw::mmap(address, old_size.value(), PROT_NONE, kReserveFlags, -1, 0);
+  MutexLock lock(impl_->mutex);
+  impl_->give(start, old_size.value());
+  return moved;
+}
+
+void Runtime::willNeed(void*, Bytes) {}
+void Runtime::cold(void*, Bytes) {}
+
+StatsPage& Runtime::stats() {
+  static StatsPage page{};
+  return page;
+}
+
+// Keys that the shim's tests use; numbers are plain bytes.
+Result<Options> parseOptions(std::string_view text, void (*warn)(const char* line)) {
+  Options options;
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    const std::string_view key = item.substr(0, item.find(':'));
+    const std::string_view value =
+        key.size() < item.size() ? item.substr(key.size() + 1) : std::string_view();
+    if (key == "strict") {
+      options.strict = value == "true";
+    } else if (key == "space") {
+      uint64_t bytes = 0;
+      for (const char digit : value) {
+        if (digit < '0' || digit > '9') {
+          return fail(ErrorCode::kInvalidArgument, "space is no number; write it in bytes");
+        }
+        bytes = bytes * 10 + static_cast<uint64_t>(digit - '0');
+      }
+      options.space = Bytes(bytes);
+    } else if (key == "stats_file") {
+      memcpy(options.stats_file, value.data(), std::min(value.size(), sizeof options.stats_file - 1));
+    } else if (warn != nullptr) {
+      warn("unknown option");
+    }
+  }
+  return options;
+}
+
+}  // namespace tidepool
