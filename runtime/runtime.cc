@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
@@ -17,12 +18,15 @@
 #include "runtime/migrate/staging.h"
 #include "runtime/stats/stats_region.h"
 #include "runtime/tier/direct_file_tier.h"
+#if __has_include("runtime/tier/remote_tier.h")
 #include "runtime/tier/remote_tier.h"
+#define TMP_REMOTE 1
+#endif
 
 namespace tidepool {
 
 struct Runtime::Impl {
-  StatsRegion stats;
+  std::optional<StatsRegion> stats;
   Core core;
   std::unique_ptr<SharedPolicy> policy;
   std::unique_ptr<Staging> staging;
@@ -51,9 +55,11 @@ Status Runtime::Impl::openTier(const FarSpec& spec) {
       return {};
     }
     case FarKind::kRemote: {
+#ifdef TMP_REMOTE
       auto tier = RemoteTier::open(spec, core.options.remote_timeout);
       if (!tier) return tl::unexpected(tier.error());
       core.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
+#endif
       return {};
     }
     case FarKind::kNuma:
@@ -69,10 +75,10 @@ Status Runtime::Impl::openTier(const FarSpec& spec) {
 
 Status Runtime::Impl::build(const Options& options) {
   core.options = options;
-  auto region = StatsRegion::create();
+  auto region = StatsRegion::create("managed");
   if (!region) return tl::unexpected(region.error());
-  stats = std::move(*region);
-  core.stats = &stats.page();
+  stats.emplace(std::move(*region));
+  core.stats = &stats->page();
   auto port = openKernelFaultPort(options.uffd_move ? MovePolicy::kIfSupported : MovePolicy::kNever);
   if (!port) return tl::unexpected(port.error());
   core.port = std::move(*port);
@@ -110,7 +116,7 @@ Status Runtime::Impl::build(const Options& options) {
 }
 
 void Runtime::Impl::describeTiers() {
-  StatsPage& page = stats.page();
+  StatsPage& page = stats->page();
   snprintf(page.tiers[0].name, sizeof page.tiers[0].name, "dram");
   snprintf(page.tiers[0].kind, sizeof page.tiers[0].kind, "%s", tierKindName(TierKind::kLocal));
   page.tiers[0].capacity_bytes = core.options.dram.value() != 0 ? core.options.dram.value()
@@ -126,7 +132,6 @@ void Runtime::Impl::describeTiers() {
   }
   page.tier_count = core.tiers.count() + 1u;
   page.dram_budget_bytes = core.options.dram.value();
-  snprintf(page.mode, sizeof page.mode, "managed");
 }
 
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
@@ -172,6 +177,8 @@ Result<void*> Runtime::resize(void* address, Bytes old_size, Bytes new_size) {
 void Runtime::willNeed(void*, Bytes) {}
 void Runtime::cold(void*, Bytes) {}
 
-StatsPage& Runtime::stats() { return impl_->stats.page(); }
+void Runtime::refreshStats() { impl_->migrator->publish(); }
+
+StatsPage& Runtime::stats() { return impl_->stats->page(); }
 
 }  // namespace tidepool

@@ -48,6 +48,8 @@ class Runtime {
   uintptr_t base() const { return base_; }
   Bytes size() const { return Bytes(size_); }
   StatsPage& stats();
+  /// Brings the counters that are gathered at intervals up to date.
+  void refreshStats();
 
  private:
   Runtime();

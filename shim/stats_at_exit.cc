@@ -3,10 +3,19 @@
 // parent's file, hence the check of the process id.
 #include "shim/stats_at_exit.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/base/mapping.h"
+#include "runtime/base/text_buffer.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/stats/stats_json.h"
 #include "shim/engine.h"
 #include "shim/internal_scope.h"
 
@@ -14,6 +23,27 @@ namespace tidepool {
 namespace {
 
 constinit std::atomic<bool> stats_done{false};
+
+/// Writes the text and a newline to `path`, or to stderr for "-".
+void writeOut(const char* path, std::byte* text, size_t size) {
+  text[size++] = std::byte{'\n'};
+  UniqueFd file;
+  int fd = STDERR_FILENO;
+  if (strcmp(path, "-") != 0) {
+    file = UniqueFd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    fd = file.get();
+  }
+  for (size_t done = 0; done < size;) {
+    const ssize_t put = write(fd, text + done, size - done);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) {
+      logLine("cannot write statistics to %s: %s; choose another file with --stats", path,
+              strerror(errno));
+      return;
+    }
+    done += static_cast<size_t>(put);
+  }
+}
 
 }  // namespace
 
@@ -23,8 +53,13 @@ void writeStatsAtExit() {
   // Relaxed: the flag alone decides who acts.
   if (stats_done.exchange(true, std::memory_order_relaxed)) return;
   InternalScope scope;
-  // The writer (runtime/stats) is called here, with managed_runtime->stats() and
-  // engineOptions().stats_file.
+  Mapping text;
+  if (auto mapped = Mapping::anonymous(Bytes(kStatsJsonCapacity))) text = std::move(*mapped);
+  if (!text.valid()) return;
+  managed_runtime->refreshStats();
+  TextBuffer out(std::span<char>(reinterpret_cast<char*>(text.data()), kStatsJsonCapacity - 1));
+  writeStatsJson(managed_runtime->stats(), MonotonicClock().now(), out);
+  writeOut(engineOptions().stats_file, text.data(), out.view().size());
 }
 
 }  // namespace tidepool

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "runtime/base/log.h"
+#include "runtime/stats/stats_region.h"
 
 namespace tidepool {
 
@@ -16,8 +17,7 @@ void reportError(Core& core, const char* format, ...) {
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
   logLine("%s", text);
-  const uint64_t number = core.stats->error_count.fetch_add(1, std::memory_order_relaxed);
-  snprintf(core.stats->errors[number % kMaxErrors], sizeof text, "%s", text);
+  addStatsError(*core.stats, "%s", text);
 }
 
 }  // namespace tidepool

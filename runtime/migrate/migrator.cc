@@ -62,7 +62,11 @@ void Migrator::run() {
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
     waitForWork();
-    if (clock_.now() >= next_tick_) tick();
+    if (clock_.now() >= next_tick_) {
+      updateBudget();
+      publish();
+      next_tick_ = clock_.now() + kTick;
+    }
     if (evictor_->advance() && core_.faults_wait.load(std::memory_order_seq_cst)) {
       core_.freed_memory.ring();
     }
@@ -125,9 +129,7 @@ void Migrator::updateBudget() {
   }
 }
 
-void Migrator::tick() {
-  next_tick_ = clock_.now() + kTick;
-  updateBudget();
+void Migrator::publish() const {
   StatsPage& stats = *core_.stats;
   stats.metadata_bytes.store(core_.space->metadata().value(), std::memory_order_relaxed);
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {

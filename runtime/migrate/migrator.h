@@ -22,6 +22,8 @@ class Migrator {
   void stop();
   /// Reads the kernel's count and sets the budget's limit. Also done by the thread at every tick.
   void updateBudget();
+  /// Copies what the tiers and service threads count themselves to the statistics page.
+  void publish() const;
 
  private:
   Migrator(Core& core, std::unique_ptr<Evictor> evictor, UniqueFd statm)
@@ -29,7 +31,6 @@ class Migrator {
   static void* threadMain(void* self);
   void run();
   void waitForWork();
-  void tick();
   void relieve();
   /// Room below which eviction starts, and the room it then makes.
   PageCount lowWater() const;
