@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// `fabricmgr memserver`: parses, starts the server, says where it listens, waits for a signal.
+#include "fabricmgr/memserver/command.h"
+
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "fabricmgr/memserver/server.h"
+
+namespace tidepool::memserver {
+namespace {
+
+struct Arguments {
+  std::string listen;
+  uint64_t size = 0;
+  unsigned threads = 1;
+  bool json = false;
+};
+
+/// One descriptor a connection: the default soft limit is far below what the kernel allows.
+void raiseDescriptorLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/// Blocks SIGTERM and SIGINT in this and all later threads; sigwait() then takes them.
+sigset_t blockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+void announce(const Arguments& arguments, uint16_t port) {
+  const std::string host = arguments.listen.substr(0, arguments.listen.rfind(':'));
+  const std::string address = fmt::format("{}:{}", host, port);
+  if (arguments.json) {
+    const nlohmann::ordered_json line = {{"listening", address},
+                                         {"host", host},
+                                         {"port", port},
+                                         {"size_bytes", arguments.size},
+                                         {"threads", arguments.threads},
+                                         {"pid", getpid()}};
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("listening on {}\n", address);
+  }
+  std::fflush(stdout);
+}
+
+int serve(const Arguments& arguments) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("memserver"));
+  const uint64_t machine =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  if (arguments.size > machine) {
+    spdlog::warn(
+        "--size is {} bytes but this machine has {}: clients may be lost to the kernel's "
+        "out-of-memory killer",
+        arguments.size, machine);
+  }
+  raiseDescriptorLimit();
+  const sigset_t signals = blockSignals();
+  ServerOptions options;
+  options.listen = arguments.listen;
+  options.size = Bytes(arguments.size);
+  options.threads = arguments.threads;
+  auto server = Server::start(options);
+  if (!server) {
+    fmt::print(stderr, "fabricmgr memserver: {}\n", server.error().text());
+    return server.error().code() == ErrorCode::kInvalidArgument && server.error().osError() == 0
+               ? kUsage
+               : kFailed;
+  }
+  announce(arguments, (*server)->port());
+  int signal_number = 0;
+  sigwait(&signals, &signal_number);
+  spdlog::info("{}: closing", strsignal(signal_number));
+  (*server)->stop();
+  return kDone;
+}
+
+}  // namespace
+
+void addCommand(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand("memserver", "Lend this machine's memory to Tidepool clients");
+  command->add_option("--listen", arguments->listen, "HOST:PORT to listen on; port 0 takes any")
+      ->required();
+  command
+      ->add_option("--size", arguments->size,
+                   "Memory to lend at most, such as 512M, 64G or plain bytes")
+      ->required()
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--threads", arguments->threads, "Threads that serve connections")
+      ->check(CLI::Range(1u, 256u))
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "Say where it listens as a line of JSON");
+  command->callback([arguments, exit_code] { *exit_code = serve(*arguments); });
+}
+
+}  // namespace tidepool::memserver

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// RegionTable: accounting under one mutex; memory is mapped and unmapped outside of it, since
+// unmapping gigabytes takes long.
+#include "fabricmgr/memserver/region_table.h"
+
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include <vector>
+
+namespace tidepool::memserver {
+namespace {
+
+Result<wire::Token> randomToken() {
+  wire::Token token;
+  if (getrandom(token.bytes.data(), token.bytes.size(), 0) !=
+      static_cast<ssize_t>(token.bytes.size())) {
+    return failErrno(ErrorCode::kInternal, "cannot make a random token");
+  }
+  return token;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Region>> RegionTable::create(Bytes size) {
+  auto token = randomToken();
+  if (!token) return tl::unexpected(token.error());
+  uint64_t id = 0;
+  {
+    MutexLock lock(mutex_);
+    const Bytes free = capacity_ - reserved_;
+    const Bytes wanted = size.value() == 0 ? Bytes(roundDown(free.value(), kPageSize)) : size;
+    // Compared before rounding up, which could overflow.
+    if (wanted > free || wanted.value() == 0 || roundUp(wanted.value(), kPageSize) > free.value()) {
+      return fail(ErrorCode::kNoSpace, "%llu bytes wanted, %llu free",
+                  static_cast<unsigned long long>(size.value()),
+                  static_cast<unsigned long long>(free.value()));
+    }
+    size = Bytes(roundUp(wanted.value(), kPageSize));
+    reserved_ += size;
+    id = next_id_++;
+  }
+  auto memory = Mapping::anonymous(size);
+  if (!memory) {
+    MutexLock lock(mutex_);
+    reserved_ -= size;
+    return tl::unexpected(memory.error());
+  }
+  // Fewer faults while a client fills the region for the first time; merely a hint.
+  (void)madvise(memory->data(), size.value(), MADV_HUGEPAGE);
+  // Neither a core dump nor a forked child may carry the bytes of clients.
+  (void)madvise(memory->data(), size.value(), MADV_DONTDUMP);
+  (void)madvise(memory->data(), size.value(), MADV_DONTFORK);
+  auto region = std::make_shared<Region>(id, *token, std::move(*memory));
+  MutexLock lock(mutex_);
+  entries_.emplace(id, Entry{region, 1, Nanoseconds()});
+  return region;
+}
+
+Result<std::shared_ptr<Region>> RegionTable::attach(uint64_t id, const wire::Token& token,
+                                                    Epoch epoch) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return fail(ErrorCode::kNotFound, "no such region");
+  Entry& entry = found->second;
+  if (!wire::sameToken(token, entry.region->token())) {
+    return fail(ErrorCode::kPermission, "wrong token");
+  }
+  if (epoch < entry.region->epoch()) return fail(ErrorCode::kStaleEpoch, "older epoch");
+  if (epoch > entry.region->epoch()) return fail(ErrorCode::kConflict, "unknown epoch");
+  ++entry.connections;
+  return entry.region;
+}
+
+void RegionTable::detach(const std::shared_ptr<Region>& region) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(region->id());
+  if (found == entries_.end()) return;
+  if (--found->second.connections == 0) found->second.idle_since = clock_.now();
+}
+
+Status RegionTable::fence(uint64_t id, Epoch epoch) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return fail(ErrorCode::kNotFound, "no such region");
+  Region& region = *found->second.region;
+  if (epoch <= region.epoch()) return fail(ErrorCode::kStaleEpoch, "the epoch is not newer");
+  region.fence(epoch);
+  return {};
+}
+
+size_t RegionTable::sweep() {
+  std::vector<std::shared_ptr<Region>> gone;
+  {
+    MutexLock lock(mutex_);
+    const Nanoseconds now = clock_.now();
+    for (auto at = entries_.begin(); at != entries_.end();) {
+      const Entry& entry = at->second;
+      if (entry.connections > 0 || now - entry.idle_since < grace_) {
+        ++at;
+        continue;
+      }
+      gone.push_back(entry.region);
+      at = entries_.erase(at);
+    }
+  }
+  Bytes freed;
+  for (auto& region : gone) {
+    freed += region->capacity();
+    region.reset();  // the last reference: no connection has one, so this unmaps
+  }
+  MutexLock lock(mutex_);
+  reserved_ -= freed;
+  return gone.size();
+}
+
+Bytes RegionTable::freeBytes() const {
+  MutexLock lock(mutex_);
+  return capacity_ - reserved_;
+}
+
+size_t RegionTable::regions() const {
+  MutexLock lock(mutex_);
+  return entries_.size();
+}
+
+}  // namespace tidepool::memserver

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The regions a memory server has given out: their memory, tokens and epochs, and when each is to
+// go. Thread-safe. The table owns the regions; a session shares the one it is attached to. A
+// region's memory comes zeroed from the kernel and goes back to it (invariant I7), so no byte of
+// one holder is ever seen by the next.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <unordered_map>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/mapping.h"
+#include "runtime/base/mutex.h"
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+#include "runtime/transport/wire.h"
+
+namespace tidepool::memserver {
+
+/// One region. Its bytes are written by sessions without a lock: clients keep other users off the
+/// pages they write, as the protocol says.
+class Region {
+ public:
+  Region(uint64_t id, const wire::Token& token, Mapping memory)
+      : id_(id), token_(token), memory_(std::move(memory)) {}
+
+  uint64_t id() const { return id_; }
+  const wire::Token& token() const { return token_; }
+  std::byte* data() const { return memory_.data(); }
+  Bytes capacity() const { return memory_.size(); }
+  /// Acquire: pairs with the release in fence(), so what a fencing thread did before is seen.
+  Epoch epoch() const { return Epoch(epoch_.load(std::memory_order_acquire)); }
+  void fence(Epoch epoch) { epoch_.store(epoch.value(), std::memory_order_release); }
+  /// True if [offset, offset + length) is inside the region; never overflows.
+  bool holds(uint64_t offset, uint64_t length) const {
+    return length <= capacity().value() && offset <= capacity().value() - length;
+  }
+
+ private:
+  const uint64_t id_;
+  const wire::Token token_;
+  const Mapping memory_;
+  std::atomic<uint64_t> epoch_{1};
+};
+
+class RegionTable {
+ public:
+  /// `capacity` bounds the sum of the regions; a region without connections is freed after `grace`.
+  RegionTable(Bytes capacity, Nanoseconds grace, const Clock& clock)
+      : capacity_(capacity), grace_(grace), clock_(clock) {}
+
+  /// A new region of `size` (0: all that is free) with one connection. Errors: kNoSpace,
+  /// kNoMemory, kInternal when the kernel has no random bytes.
+  Result<std::shared_ptr<Region>> create(Bytes size) TP_EXCLUDES(mutex_);
+  /// One more connection. Errors: kNotFound, kPermission for a wrong token, kStaleEpoch, kConflict
+  /// for an epoch that this server does not know yet.
+  Result<std::shared_ptr<Region>> attach(uint64_t id, const wire::Token& token, Epoch epoch)
+      TP_EXCLUDES(mutex_);
+  /// One connection of `region` has ended.
+  void detach(const std::shared_ptr<Region>& region) TP_EXCLUDES(mutex_);
+  /// Raises a region's epoch: requests that carry an older one are refused from now on. Errors:
+  /// kNotFound, kStaleEpoch when `epoch` is not newer.
+  Status fence(uint64_t id, Epoch epoch) TP_EXCLUDES(mutex_);
+  /// Frees the regions whose grace is over; returns how many.
+  size_t sweep() TP_EXCLUDES(mutex_);
+
+  Bytes capacity() const { return capacity_; }
+  Bytes freeBytes() const TP_EXCLUDES(mutex_);
+  size_t regions() const TP_EXCLUDES(mutex_);
+
+ private:
+  struct Entry {
+    std::shared_ptr<Region> region;
+    size_t connections = 0;
+    Nanoseconds idle_since;
+  };
+
+  const Bytes capacity_;
+  const Nanoseconds grace_;
+  const Clock& clock_;
+  mutable Mutex mutex_;
+  std::unordered_map<uint64_t, Entry> entries_ TP_GUARDED_BY(mutex_);
+  Bytes reserved_ TP_GUARDED_BY(mutex_);
+  uint64_t next_id_ TP_GUARDED_BY(mutex_) = 1;
+};
+
+}  // namespace tidepool::memserver

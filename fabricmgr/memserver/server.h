@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory server: a listener, worker threads with an epoll loop each, and the regions they
+// serve. In-process use (tests, the daemon): start(), port(), stop(). start(), stop() and the
+// destructor belong to one thread; the rest is thread-safe. Sessions belong to their worker.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fabricmgr/memserver/region_table.h"
+#include "fabricmgr/memserver/session.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+
+namespace tidepool::memserver {
+
+class Worker;
+
+struct ServerOptions {
+  std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0: any free one
+  Bytes size;                          // bound on the sum of the regions
+  unsigned threads = 1;
+  /// How long a region outlives its last connection, so that a client may come back.
+  Nanoseconds grace = Nanoseconds(5'000'000'000);
+  /// How long a connection may take over its handshake.
+  Nanoseconds handshake_limit = Nanoseconds(10'000'000'000);
+};
+
+class Server {
+ public:
+  /// Binds, and starts the threads. Errors: kInvalidArgument, kConflict (address taken),
+  /// kPermission, kNotFound (host).
+  static Result<std::unique_ptr<Server>> start(const ServerOptions& options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  uint16_t port() const { return port_; }
+  /// Closes every connection and joins the threads. May be called twice.
+  void stop();
+  /// Raises a region's epoch. When it returns, no byte of a request with an older epoch reaches
+  /// the region any more. Errors: as RegionTable::fence().
+  Status fence(uint64_t region, Epoch epoch);
+
+  RegionTable& regions() { return regions_; }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  friend class Worker;
+  explicit Server(const ServerOptions& options);
+  /// The worker that takes the next connection. Called by the accepting worker only.
+  Worker& nextWorker();
+
+  const ServerOptions options_;
+  MonotonicClock clock_;
+  RegionTable regions_;
+  Counters counters_;
+  uint16_t port_ = 0;
+  size_t next_worker_ = 0;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace tidepool::memserver

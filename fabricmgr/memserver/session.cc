@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Session: the loop of one connection, receiving, sending and the handshake. What each request does
+// is in session_requests.cc. One worker thread; the only allocations are a store that grows once.
+#include "fabricmgr/memserver/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/check.h"
+
+namespace tidepool::memserver {
+namespace {
+
+constexpr size_t kReadAhead = 16 * kKiB;
+// Bytes one session may take before others on the same worker get their turn.
+constexpr size_t kTurn = 4 * kMiB;
+
+}  // namespace
+
+Session::Session(std::unique_ptr<Connection> connection, std::string peer, RegionTable& regions,
+                 Counters& counters, Nanoseconds now)
+    : connection_(std::move(connection)),
+      peer_(std::move(peer)),
+      regions_(regions),
+      counters_(counters),
+      since_(now),
+      buffer_(2 * kReadAhead) {
+  counters_.connections.fetch_add(1, std::memory_order_relaxed);
+}
+
+Session::~Session() {
+  if (region_ != nullptr) regions_.detach(region_);
+  counters_.connections.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Next Session::advance() {
+  socket_empty_ = false;
+  received_this_turn_ = 0;
+  for (;;) {
+    switch (step()) {
+      case Step::kProgress:
+        continue;
+      case Step::kClose:
+        (void)drain();  // answers to what came before the end, as far as they go
+        return Next::kClose;
+      case Step::kNeedDrain:
+        if (!drain()) return reason_.empty() ? Next::kWritable : Next::kClose;
+        continue;
+      case Step::kNeedBytes:
+        break;
+    }
+    // Everything that was received is served: send the answers before waiting for more.
+    if (!drain()) return reason_.empty() ? Next::kWritable : Next::kClose;
+    if (socket_empty_) return Next::kReadable;
+    if (received_this_turn_ >= kTurn) return Next::kAgain;
+    auto received = receive();
+    if (!received) {
+      close(state_ == State::kRequest && buffered() == 0 ? "" : received.error().text());
+      return Next::kClose;
+    }
+    if (!*received) return Next::kReadable;
+  }
+}
+
+Session::Step Session::step() {
+  switch (state_) {
+    case State::kHello:
+      return stepHello();
+    case State::kRequest:
+      return stepRequest();
+    case State::kRunPayload:
+      return stepRunPayload();
+    case State::kRowOffsets:
+      return stepRowOffsets();
+    case State::kRowData:
+      return stepRowData();
+    case State::kSwallow:
+      return stepSwallow();
+    case State::kBye:
+      return Step::kClose;
+  }
+  return Step::kClose;
+}
+
+Session::Step Session::close(std::string reason) {
+  if (reason_.empty()) reason_ = std::move(reason);  // the first cause is the one to log
+  state_ = State::kBye;
+  return Step::kClose;
+}
+
+/// Receives once. In the middle of a run its pages are filled in place, and only what follows them
+/// goes to the buffer. False: nothing is there.
+Result<bool> Session::receive() {
+  if (buffer_begin_ > 0) {
+    memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffered());
+    buffer_end_ -= buffer_begin_;
+    buffer_begin_ = 0;
+  }
+  iovec parts[2];
+  size_t used = 0;
+  size_t in_place = 0;
+  if (state_ == State::kRunPayload) {
+    TP_CHECK_OP(buffered(), ==, 0u);  // stepRunPayload() has used it up
+    in_place = request_.length - done_;
+    parts[used++] = {region_->data() + request_.offset + done_, in_place};
+  }
+  const size_t room = buffer_.size() - buffer_end_;
+  parts[used++] = {buffer_.data() + buffer_end_, room};
+  auto given = connection_->receive({parts, used}, Wait::kNever);
+  if (!given) return tl::unexpected(given.error());
+  if (*given == 0) return false;
+  // Less than asked for means that the socket is empty: no second call to hear so.
+  socket_empty_ = *given < in_place + room;
+  received_this_turn_ += *given;
+  const size_t placed = std::min(*given, in_place);
+  done_ += static_cast<uint32_t>(placed);
+  buffer_end_ += *given - placed;
+  return true;
+}
+
+/// Queues an answer; `payload` stays where it is until drain() has sent it.
+void Session::answer(uint64_t tag, uint16_t status, std::span<const std::byte> payload) {
+  TP_CHECK_OP(answers_, <, kMaxAnswers);
+  auto& header = headers_[answers_++];
+  wire::encode(
+      wire::Response{
+          .status = status, .tag = tag, .payload = static_cast<uint32_t>(payload.size())},
+      header);
+  parts_[parts_used_++] = {header.data(), header.size()};
+  if (!payload.empty()) {
+    if (parts_used_ == answers_) answers_epoch_ = region_->epoch();
+    parts_[parts_used_++] = {const_cast<std::byte*>(payload.data()), payload.size()};
+  }
+}
+
+bool Session::answersFit() const { return answers_ < kMaxAnswers; }
+
+/// Sends the queued answers. False: the client does not take more now, or (reason set) has gone.
+bool Session::drain() {
+  // Region memory that waits in the queue may hold the next holder's bytes once we are fenced.
+  if (parts_used_ > answers_ && region_->epoch() != answers_epoch_) {
+    close("fenced off while answers were waiting to be sent");
+    return false;
+  }
+  while (parts_sent_ < parts_used_) {
+    auto taken =
+        connection_->send({parts_.data() + parts_sent_, parts_used_ - parts_sent_}, Wait::kNever);
+    if (!taken) {
+      close(taken.error().text());
+      return false;
+    }
+    if (*taken == 0) return false;
+    for (size_t left = *taken; left > 0;) {
+      iovec& part = parts_[parts_sent_];
+      const size_t whole = std::min(left, part.iov_len);
+      part.iov_base = static_cast<std::byte*>(part.iov_base) + whole;
+      part.iov_len -= whole;
+      left -= whole;
+      if (part.iov_len == 0) ++parts_sent_;
+    }
+  }
+  answers_ = parts_used_ = parts_sent_ = rows_used_ = 0;
+  return true;
+}
+
+Session::Step Session::stepHello() {
+  if (buffered() < wire::kHelloSize) return Step::kNeedBytes;
+  auto hello = wire::decodeClientHello(std::span<const std::byte, wire::kHelloSize>(
+      buffer_.data() + buffer_begin_, wire::kHelloSize));
+  wire::ServerHello reply;
+  if (!hello && hello.error().code() == ErrorCode::kCorrupt) return close(hello.error().text());
+  buffer_begin_ += wire::kHelloSize;
+  Result<std::shared_ptr<Region>> region =
+      tl::unexpected(hello ? Error::make(ErrorCode::kInternal, "no region") : Error(hello.error()));
+  if (hello) {
+    region = hello->kind == wire::HelloKind::kCreate
+                 ? regions_.create(hello->size)
+                 : regions_.attach(hello->region, hello->token, hello->epoch);
+  }
+  if (region) {
+    region_ = *region;
+    reply.region = region_->id();
+    reply.token = region_->token();
+    reply.epoch = region_->epoch();
+    reply.capacity = region_->capacity();
+  } else {
+    reply.status = static_cast<uint16_t>(region.error().code());
+    if (region.error().code() == ErrorCode::kNoSpace) reply.capacity = regions_.freeBytes();
+  }
+  // 64 bytes into the empty send buffer of a new socket always fit.
+  std::array<std::byte, wire::kHelloSize> bytes;
+  wire::encode(reply, bytes);
+  const iovec part = {bytes.data(), bytes.size()};
+  auto sent = connection_->send({&part, 1}, Wait::kNever);
+  if (!sent || *sent != bytes.size()) return close("the handshake could not be sent");
+  if (!region) return close(fmt::format("handshake refused: {}", region.error().text()));
+  state_ = State::kRequest;
+  return Step::kProgress;
+}
+
+}  // namespace tidepool::memserver

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client connection of the memory server: a state machine driven by readiness, that moves
+// payloads between the socket and the region without a copy of its own. Requests are served in
+// order. Owned by one worker thread, which makes every call; the region may be shared.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabricmgr/memserver/region_table.h"
+#include "runtime/transport/connection.h"
+#include "runtime/transport/wire.h"
+
+namespace tidepool::memserver {
+
+/// Counters of the whole server. Relaxed: each is exact, together they are no snapshot.
+struct Counters {
+  std::atomic<uint64_t> connections{0};
+  std::atomic<uint64_t> requests{0};
+  std::atomic<uint64_t> malformed{0};
+};
+
+/// What the worker should wait for next.
+enum class Next : uint8_t { kReadable, kWritable, kAgain, kClose };
+
+class Session {
+ public:
+  Session(std::unique_ptr<Connection> connection, std::string peer, RegionTable& regions,
+          Counters& counters, Nanoseconds now);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// Does what can be done without blocking. kAgain: more is there, but others should have a turn.
+  Next advance();
+
+  int fd() const { return connection_->fd(); }
+  const std::string& peer() const { return peer_; }
+  /// After Next::kClose: why, in one line; empty when the client just left.
+  const std::string& reason() const { return reason_; }
+  bool greeted() const { return region_ != nullptr; }
+  Nanoseconds since() const { return since_; }
+  /// What the worker last asked epoll for.
+  Next waiting_for = Next::kReadable;
+
+ private:
+  enum class State : uint8_t {
+    kHello,
+    kRequest,
+    kRunPayload,
+    kRowOffsets,
+    kRowData,
+    kSwallow,
+    kBye
+  };
+  enum class Step : uint8_t { kProgress, kNeedBytes, kNeedDrain, kClose };
+
+  Step step();
+  Step stepHello();
+  Step stepRequest();
+  Step stepRunPayload();
+  Step stepRowOffsets();
+  Step stepRowData();
+  Step stepSwallow();
+  Step begin(const wire::Request& request);
+  Step beginRun(const wire::Request& request);
+  Step readRun(const wire::Request& request);
+  Step readRows();
+  Step discard(const wire::Request& request);
+  Step answerStat(const wire::Request& request);
+  Step refuse(const wire::Request& request, ErrorCode code, uint32_t to_swallow);
+  Step close(std::string reason);
+  std::optional<ErrorCode> epochError(const wire::Request& request) const;
+
+  void answer(uint64_t tag, uint16_t status, std::span<const std::byte> payload);
+  bool answersFit() const;
+  bool drain();
+  Result<bool> receive();
+  size_t buffered() const { return buffer_end_ - buffer_begin_; }
+  std::byte* rowStaging(size_t bytes);
+
+  std::unique_ptr<Connection> connection_;
+  const std::string peer_;
+  RegionTable& regions_;
+  Counters& counters_;
+  const Nanoseconds since_;
+  std::shared_ptr<Region> region_;
+  State state_ = State::kHello;
+  std::string reason_;
+
+  // Bytes received ahead: [buffer_begin_, buffer_end_) of buffer_.
+  std::vector<std::byte> buffer_;
+  size_t buffer_begin_ = 0;
+  size_t buffer_end_ = 0;
+  bool socket_empty_ = false;  // the last receive brought less than it could have
+  size_t received_this_turn_ = 0;
+
+  // The request in hand, and how much of its payload has been taken.
+  wire::Request request_;
+  uint32_t done_ = 0;
+  std::vector<uint64_t> row_offsets_;
+
+  // Answers not sent yet. Headers and row data live in the two stores until all has gone.
+  static constexpr size_t kMaxAnswers = 64;
+  std::array<std::array<std::byte, wire::kResponseSize>, kMaxAnswers> headers_;
+  std::array<iovec, 2 * kMaxAnswers> parts_;
+  size_t answers_ = 0;
+  Epoch answers_epoch_;  // the region's, when the first payload was queued
+  size_t parts_used_ = 0;
+  size_t parts_sent_ = 0;
+  std::vector<std::byte> rows_;
+  size_t rows_used_ = 0;
+};
+
+}  // namespace tidepool::memserver

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Worker: the epoll loop. Level-triggered, so a session may stop reading at any point and be called
+// again; a session that is not done with its turn is called again without waiting.
+#include "fabricmgr/memserver/worker.h"
+
+#include <netdb.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "runtime/base/check.h"
+
+namespace tidepool::memserver {
+namespace {
+
+constexpr int kEventsAtOnce = 64;
+constexpr Nanoseconds kTick = Nanoseconds(500'000'000);
+constexpr int kTickMilliseconds = 500;
+
+std::string nameOf(const sockaddr_storage& address, socklen_t size) {
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port,
+                  sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "unknown peer";
+  }
+  return std::string(host) + ":" + port;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Worker>> Worker::start(Server& server, UniqueFd listener) {
+  std::unique_ptr<Worker> worker(new Worker(server, std::move(listener)));
+  TP_TRY(worker->setUp());
+  worker->thread_ = std::thread([raw = worker.get()] { raw->run(); });
+  return worker;
+}
+
+Status Worker::setUp() {
+  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_.valid() || !wake_.valid()) return failErrno(ErrorCode::kIo, "cannot set up epoll");
+  watch(wake_.get(), &wake_, EPOLLIN, EPOLL_CTL_ADD);
+  if (listener_.valid()) {
+    watch(listener_.get(), &listener_, EPOLLIN, EPOLL_CTL_ADD);
+    accepting_ = true;
+  }
+  last_tick_ = server_.clock_.now();
+  return {};
+}
+
+Worker::~Worker() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Worker::watch(int fd, void* data, uint32_t events, int operation) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.ptr = data;
+  TP_CHECK_OP(epoll_ctl(epoll_.get(), operation, fd, &event), ==, 0);
+}
+
+void Worker::wake() {
+  const uint64_t one = 1;
+  // A full counter already wakes the loop.
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+}
+
+void Worker::hand(UniqueFd socket, std::string peer) {
+  {
+    MutexLock lock(mutex_);
+    inbox_.push_back({std::move(socket), std::move(peer)});
+  }
+  wake();
+}
+
+void Worker::quiesce() {
+  MutexLock lock(mutex_);
+  const uint64_t ticket = ++quiesce_wanted_;
+  wake();
+  while (quiesce_done_ < ticket && !stopping_) quiesced_.wait(mutex_);
+}
+
+/// Between two rounds of sessions: takes what others left here. False: the loop must end.
+bool Worker::takeInbox() {
+  std::vector<Arrival> arrivals;
+  bool stopping;
+  {
+    MutexLock lock(mutex_);
+    arrivals.swap(inbox_);
+    stopping = stopping_;
+    quiesce_done_ = quiesce_wanted_;
+    quiesced_.notifyAll();
+  }
+  for (Arrival& arrival : arrivals) add(std::move(arrival));
+  return !stopping;
+}
+
+void Worker::run() {
+  std::array<epoll_event, kEventsAtOnce> events;
+  while (takeInbox()) {
+    const int count = epoll_wait(epoll_.get(), events.data(), kEventsAtOnce, kTickMilliseconds);
+    for (int i = 0; i < count; ++i) {
+      void* data = events[static_cast<size_t>(i)].data.ptr;
+      if (data == &wake_) {
+        uint64_t ignored;
+        [[maybe_unused]] const ssize_t got = read(wake_.get(), &ignored, sizeof ignored);
+      } else if (data == &listener_) {
+        acceptAll();
+      } else {
+        serve(*static_cast<Session*>(data));
+      }
+    }
+    if (server_.clock_.now() - last_tick_ >= kTick) tick();
+  }
+  sessions_.clear();
+}
+
+void Worker::acceptAll() {
+  for (;;) {
+    sockaddr_storage address = {};
+    socklen_t size = sizeof address;
+    UniqueFd socket(
+        accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC));
+    if (socket.valid()) {
+      server_.nextWorker().hand(std::move(socket), nameOf(address, size));
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EAGAIN) return;
+    // Out of descriptors or memory: stop listening until the next tick instead of spinning.
+    spdlog::warn("cannot accept a connection: {}", strerror(errno));
+    watch(listener_.get(), nullptr, 0, EPOLL_CTL_DEL);
+    accepting_ = false;
+    return;
+  }
+}
+
+void Worker::add(Arrival arrival) {
+  const int fd = arrival.socket.get();
+  auto session =
+      std::make_unique<Session>(adoptTcp(std::move(arrival.socket)), std::move(arrival.peer),
+                                server_.regions_, server_.counters_, server_.clock_.now());
+  watch(fd, session.get(), EPOLLIN, EPOLL_CTL_ADD);
+  sessions_.emplace(fd, std::move(session));
+}
+
+void Worker::serve(Session& session) {
+  const Next next = session.advance();
+  if (next == Next::kClose) return remove(session);
+  const Next wanted = next == Next::kAgain ? Next::kReadable : next;
+  if (wanted == session.waiting_for) return;
+  session.waiting_for = wanted;
+  watch(session.fd(), &session, wanted == Next::kReadable ? EPOLLIN : EPOLLOUT, EPOLL_CTL_MOD);
+}
+
+void Worker::remove(Session& session) {
+  if (!session.reason().empty()) {
+    spdlog::warn("connection from {} closed: {}", session.peer(), session.reason());
+  }
+  const int fd = session.fd();
+  watch(fd, nullptr, 0, EPOLL_CTL_DEL);
+  sessions_.erase(fd);
+}
+
+/// Twice a second: what is due by time.
+void Worker::tick() {
+  const Nanoseconds now = server_.clock_.now();
+  last_tick_ = now;
+  std::vector<Session*> late;
+  for (const auto& [fd, session] : sessions_) {
+    if (!session->greeted() && now - session->since() > server_.options_.handshake_limit) {
+      late.push_back(session.get());
+    }
+  }
+  for (Session* session : late) {
+    spdlog::warn("connection from {} closed: no handshake in time", session->peer());
+    remove(*session);
+  }
+  if (!listener_.valid()) return;
+  if (!accepting_) {
+    watch(listener_.get(), &listener_, EPOLLIN, EPOLL_CTL_ADD);
+    accepting_ = true;
+  }
+  if (const size_t freed = server_.regions_.sweep()) {
+    spdlog::info("freed {} region(s) whose clients have gone", freed);
+  }
+}
+
+}  // namespace tidepool::memserver

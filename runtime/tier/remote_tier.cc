@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// RemoteTier and its channels: frames become byte offsets of the region, and traffic is counted
+// when a request completes. Allocates at open() and openChannel() only.
+#include "runtime/tier/remote_tier.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "runtime/base/check.h"
+
+namespace tidepool {
+namespace {
+
+// Pieces of a long synchronous transfer: enough in flight to keep both sides busy.
+constexpr uint64_t kPiecePages = kPagesPerGranule;
+constexpr size_t kPiecesInFlight = 4;
+constexpr int kRoundTripSamples = 101;
+
+Bytes offsetOf(FrameIndex frame) { return Bytes(frame.value() * kPageSize); }
+
+/// A FetchChannel over one RemoteClient. The run's size and direction travel in the tag's ring.
+class RemoteChannel final : public FetchChannel {
+ public:
+  RemoteChannel(std::unique_ptr<RemoteClient> client, TierTraffic& traffic)
+      : client_(std::move(client)), traffic_(traffic) {}
+
+  Status submitRead(uint64_t tag, FrameRun run, std::byte* to) override {
+    const Bytes size = toBytes(run.count);
+    TP_TRY(client_->submitRead(tag, offsetOf(run.first), {to, size.value()}));
+    traffic_.reads_bytes.fetch_add(size.value(), std::memory_order_relaxed);
+    return {};
+  }
+  Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) override {
+    const Bytes size = toBytes(run.count);
+    TP_TRY(client_->submitWrite(tag, offsetOf(run.first), {from, size.value()}));
+    traffic_.writes_bytes.fetch_add(size.value(), std::memory_order_relaxed);
+    return {};
+  }
+  Status flush() override { return client_->flush(); }
+  size_t poll(std::span<FetchCompletion> out) override { return client_->poll(out); }
+  int fd() const override { return client_->fd(); }
+  short events() const override { return client_->events(); }
+  size_t inFlight() const override { return client_->inFlight(); }
+  Nanoseconds timeToDeadline() const override { return client_->timeToDeadline(); }
+
+ private:
+  std::unique_ptr<RemoteClient> client_;
+  TierTraffic& traffic_;  // of the tier, which outlives its channels
+};
+
+}  // namespace
+
+RemoteTier::RemoteTier(const FarSpec& far, Nanoseconds timeout) : timeout_(timeout) {
+  snprintf(name_, sizeof name_, "remote:%s", far.target);
+}
+
+Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanoseconds timeout) {
+  std::unique_ptr<RemoteTier> tier(new RemoteTier(far, timeout));
+  auto endpoint = parseEndpoint(far.target);
+  if (!endpoint) return tl::unexpected(endpoint.error());
+  tier->endpoint_ = *endpoint;
+  wire::ClientHello hello;
+  hello.kind = wire::HelloKind::kCreate;
+  hello.size = far.size;
+  auto client = RemoteClient::connect(tier->endpoint_, hello, {.timeout = timeout});
+  if (!client) return tl::unexpected(client.error());
+  tier->region_ = (*client)->region();
+  auto frames = FrameAllocator::create(PageCount(tier->region_.capacity.value() / kPageSize));
+  if (!frames) return tl::unexpected(frames.error());
+  tier->frames_ = std::move(*frames);
+  {
+    MutexLock lock(tier->mutex_);
+    tier->client_ = std::move(*client);
+  }
+  TP_TRY(tier->measureRoundTrip());
+  return tier;
+}
+
+Result<std::unique_ptr<RemoteClient>> RemoteTier::attach() const {
+  wire::ClientHello hello;
+  hello.kind = wire::HelloKind::kAttach;
+  hello.region = region_.region;
+  hello.token = region_.token;
+  hello.epoch = region_.epoch;
+  return RemoteClient::connect(endpoint_, hello, {.timeout = timeout_});
+}
+
+Status RemoteTier::measureRoundTrip() {
+  alignas(kPageSize) std::byte page[kPageSize];
+  std::array<Nanoseconds, kRoundTripSamples> samples;
+  MonotonicClock clock;
+  MutexLock lock(mutex_);
+  for (Nanoseconds& sample : samples) {
+    const Nanoseconds start = clock.now();
+    TP_TRY(client_->submitRead(0, Bytes(), page));
+    TP_TRY(client_->flush());
+    if (!client_->wait().ok()) {
+      return fail(ErrorCode::kUnreachable, "the memory server %s:%s went away: %s", endpoint_.host,
+                  endpoint_.port, client_->reason());
+    }
+    sample = clock.now() - start;
+  }
+  std::nth_element(samples.begin(), samples.begin() + kRoundTripSamples / 2, samples.end());
+  round_trip_ = samples[kRoundTripSamples / 2];
+  return {};
+}
+
+Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
+  auto client = attach();
+  if (!client) return tl::unexpected(client.error());
+  return std::unique_ptr<FetchChannel>(new RemoteChannel(std::move(*client), traffic_));
+}
+
+Status RemoteTier::drainOne(size_t& in_flight) {
+  const FetchCompletion done = client_->wait();
+  --in_flight;
+  if (done.ok()) return {};
+  return fail(done.error, "%s: %s", name_,
+              client_->failed() ? client_->reason() : errorCodeName(done.error));
+}
+
+Status RemoteTier::transferOnce(Direction direction, FrameRun run, std::byte* memory) {
+  if (client_ == nullptr || client_->failed()) {
+    auto client = attach();
+    if (!client) return tl::unexpected(client.error());
+    client_ = std::move(*client);
+  }
+  size_t in_flight = 0;
+  Status outcome;
+  for (uint64_t done = 0; done < run.count.value() && outcome;) {
+    const PageCount piece(std::min(kPiecePages, run.count.value() - done));
+    const std::span<std::byte> bytes(memory + done * kPageSize, toBytes(piece).value());
+    outcome = direction == Direction::kRead
+                  ? client_->submitRead(done, offsetOf(run.first + done), bytes)
+                  : client_->submitWrite(done, offsetOf(run.first + done), bytes);
+    if (!outcome) break;
+    ++in_flight;
+    done += piece.value();
+    outcome = client_->flush();
+    if (outcome && in_flight == kPiecesInFlight) outcome = drainOne(in_flight);
+  }
+  // `memory` is borrowed until every piece has ended, well or not.
+  while (in_flight > 0) {
+    Status ended = drainOne(in_flight);
+    if (outcome && !ended) outcome = ended;
+  }
+  return outcome;
+}
+
+Status RemoteTier::transfer(Direction direction, FrameRun run, std::byte* memory) {
+  TP_CHECK_OP(run.first.value() + run.count.value(), <=, frames_->capacity().value());
+  MutexLock lock(mutex_);
+  const bool fresh = client_ == nullptr || client_->failed();
+  Status outcome = transferOnce(direction, run, memory);
+  // A connection that broke since the last call gets one more chance; both directions may be
+  // repeated, since the caller keeps others off the frames.
+  if (!outcome && !fresh && outcome.error().code() == ErrorCode::kUnreachable) {
+    outcome = transferOnce(direction, run, memory);
+  }
+  return outcome;
+}
+
+Status RemoteTier::read(FrameRun run, std::byte* memory) {
+  TP_TRY(transfer(Direction::kRead, run, memory));
+  traffic_.reads_bytes.fetch_add(toBytes(run.count).value(), std::memory_order_relaxed);
+  return {};
+}
+
+Status RemoteTier::write(FrameRun run, const std::byte* memory) {
+  // A write only reads `memory`; one function serves both directions.
+  TP_TRY(transfer(Direction::kWrite, run, const_cast<std::byte*>(memory)));
+  traffic_.writes_bytes.fetch_add(toBytes(run.count).value(), std::memory_order_relaxed);
+  return {};
+}
+
+}  // namespace tidepool

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tier that keeps pages on a memory server: one private region there, frames handed out here.
+// Thread-safe; every FetchChannel belongs to the thread that opened it and must not outlive the
+// tier. The region lives as long as the tier's connection to it.
+#pragma once
+
+#include <memory>
+
+#include "runtime/base/mutex.h"
+#include "runtime/options.h"
+#include "runtime/tier/frame_allocator.h"
+#include "runtime/tier/tier.h"
+#include "runtime/transport/client.h"
+
+namespace tidepool {
+
+class RemoteTier final : public FetchTier {
+ public:
+  /// Connects to far.target (HOST:PORT), asks for a region of far.size (0: all that the server has
+  /// free) and measures the round trip. `timeout` bounds each later request as well. Errors:
+  /// kUnreachable, kTimedOut, kNotFound (host), kNoSpace (the server is full), kInvalidArgument.
+  static Result<std::unique_ptr<RemoteTier>> open(const FarSpec& far, Nanoseconds timeout);
+
+  const char* name() const override { return name_; }
+  Bytes capacity() const override { return toBytes(frames_->capacity()); }
+  Bytes used() const override { return toBytes(frames_->used()); }
+  Result<FrameRun> allocate(PageCount wanted) override { return frames_->allocate(wanted); }
+  /// The server keeps the bytes until the frames are written again; nobody else can read them.
+  void release(FrameRun run) override { frames_->release(run); }
+  /// Through one connection of the tier's own, one caller at a time; reconnects after a failure.
+  /// Runs of any length. Errors: kUnreachable, kTimedOut, kLost (the server no longer has the
+  /// region), kStaleEpoch.
+  Status read(FrameRun run, std::byte* memory) override TP_EXCLUDES(mutex_);
+  Status write(FrameRun run, const std::byte* memory) override TP_EXCLUDES(mutex_);
+
+  /// A channel holds up to 1024 requests; submit*() answers kNoSpace when it is full: poll(), then
+  /// submit again. Runs may be of up to wire::kMaxData bytes (kInvalidArgument beyond).
+  Result<std::unique_ptr<FetchChannel>> openChannel() override;
+  Nanoseconds pageRoundTrip() const override { return round_trip_; }
+
+  const wire::ServerHello& region() const { return region_; }
+
+ private:
+  enum class Direction : uint8_t { kRead, kWrite };
+  RemoteTier(const FarSpec& far, Nanoseconds timeout);
+  Result<std::unique_ptr<RemoteClient>> attach() const;
+  Status measureRoundTrip() TP_EXCLUDES(mutex_);
+  Status transfer(Direction direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
+  Status transferOnce(Direction direction, FrameRun run, std::byte* memory) TP_REQUIRES(mutex_);
+  Status drainOne(size_t& in_flight) TP_REQUIRES(mutex_);
+
+  char name_[160];
+  Endpoint endpoint_;
+  const Nanoseconds timeout_;
+  wire::ServerHello region_;
+  std::unique_ptr<FrameAllocator> frames_;
+  Nanoseconds round_trip_;
+  Mutex mutex_;
+  // The tier's own connection: serves read() and write(), and keeps the region alive.
+  std::unique_ptr<RemoteClient> client_ TP_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidepool

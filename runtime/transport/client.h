@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client connection to a memory server: a ring of requests in flight, sent in gathered batches
+// and answered in order, page payloads received straight into the caller's memory. Owned and used
+// by one thread; allocates at connect() only. Offsets and lengths are bytes within the region.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/mapping.h"
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+#include "runtime/tier/tier.h"
+#include "runtime/transport/connection.h"
+#include "runtime/transport/wire.h"
+
+namespace tidepool {
+
+struct ClientOptions {
+  Nanoseconds timeout = Nanoseconds(5'000'000'000);
+  /// Requests that may be in flight; rounded up to a power of two.
+  uint32_t max_in_flight = 1024;
+};
+
+/// The memory of a request is borrowed until its completion has been returned.
+class RemoteClient {
+ public:
+  /// Connects and shakes hands. Errors: kUnreachable, kTimedOut, kNotFound, kNoSpace (the server
+  /// is full), kPermission (wrong token), kStaleEpoch, kLost (the region is gone), kUnsupported.
+  static Result<std::unique_ptr<RemoteClient>> connect(const Endpoint& target,
+                                                       const wire::ClientHello& hello,
+                                                       const ClientOptions& options);
+  ~RemoteClient();
+  RemoteClient(const RemoteClient&) = delete;
+  RemoteClient& operator=(const RemoteClient&) = delete;
+
+  /// What the server said: the region, its token, epoch and capacity.
+  const wire::ServerHello& region() const { return region_; }
+
+  // Each queues one request; `tag` comes back in its completion. Errors: kNoSpace when
+  // max_in_flight requests are (poll() first), kUnreachable once the client has failed,
+  // kInvalidArgument for what the protocol cannot carry.
+  Status submitRead(uint64_t tag, Bytes offset, std::span<std::byte> to);
+  Status submitWrite(uint64_t tag, Bytes offset, std::span<const std::byte> from);
+  Status submitDiscard(uint64_t tag, Bytes offset, Bytes length);
+  Status submitPing(uint64_t tag);
+  /// `to` receives wire::kStatSize bytes for wire::decodeStat().
+  Status submitStat(uint64_t tag, std::span<std::byte, wire::kStatSize> to);
+  /// Gathers rows of `row` bytes from `offsets` (any byte) into `to`, in their order.
+  Status submitReadRows(uint64_t tag, std::span<const uint64_t> offsets, Bytes row,
+                        std::span<std::byte> to);
+  /// Scatters the rows of `from` to `offsets`. Where two rows overlap the later one wins.
+  Status submitWriteRows(uint64_t tag, std::span<const uint64_t> offsets, Bytes row,
+                         std::span<const std::byte> from);
+
+  /// Sends what is queued as far as the peer takes it now. Errors: kUnreachable.
+  Status flush();
+  /// Sends and receives without blocking; fills `out`, returns how many. Call again while it
+  /// fills all of `out`.
+  size_t poll(std::span<FetchCompletion> out);
+  /// Blocks until one request completes. Something must be in flight.
+  FetchCompletion wait();
+
+  int fd() const { return connection_->fd(); }
+  /// POLLIN, and POLLOUT while something is queued that the peer would not take.
+  short events() const;
+  size_t inFlight() const { return tail_ - head_; }
+  /// Time until poll() gives the oldest request up; 0 when poll() has something to return now.
+  /// Without requests in flight, the whole timeout.
+  Nanoseconds timeToDeadline() const;
+  /// True once the connection is lost; then `reason()` says why.
+  bool failed() const { return failure_ != ErrorCode{}; }
+  const char* reason() const { return reason_; }
+
+ private:
+  struct Slot;
+  RemoteClient(std::unique_ptr<Connection> connection, const ClientOptions& options);
+  Status setUp();
+  Status shakeHands(const Endpoint& target, const wire::ClientHello& hello);
+  Slot& slot(uint64_t index) const;
+  Status queue(wire::Request request, std::span<const std::byte> first,
+               std::span<const std::byte> second, std::span<std::byte> to);
+  size_t gather(std::span<iovec> parts) const;
+  void advanceSent(size_t bytes);
+  size_t failedCompletions(std::span<FetchCompletion> out);
+  bool answerBuffered() const;
+  Result<bool> takeAnswer(FetchCompletion& out);
+  Result<bool> beginAnswer(FetchCompletion& out);
+  Result<bool> fill(Wait wait);
+  Result<bool> fillExpected(Wait wait);
+  Result<bool> fillPayload(Wait wait);
+  Result<bool> fillBuffer(Wait wait);
+  size_t bufferedBytes() const { return buffer_end_ - buffer_begin_; }
+  void failAll(const Error& error);
+  void noteProgress();
+
+  std::unique_ptr<Connection> connection_;
+  ClientOptions options_;
+  MonotonicClock clock_;
+  wire::ServerHello region_;
+  ErrorCode failure_ = ErrorCode{};
+  char reason_[232] = {};
+
+  // Ring of slots: [head_, sent_) are on the wire, [sent_, tail_) still to be sent; sent_offset_
+  // bytes of slot sent_ have gone. Indices only grow; slot(i) is ring entry i modulo its size.
+  Mapping ring_;
+  uint64_t ring_mask_ = 0;
+  uint64_t head_ = 0;
+  uint64_t sent_ = 0;
+  uint64_t tail_ = 0;
+  size_t sent_offset_ = 0;
+  Nanoseconds last_progress_;
+
+  // Received bytes that are not placed yet: [buffer_begin_, buffer_end_) of buffer_. When
+  // in_payload_, payload_done_ bytes of slot head_'s answer are in place.
+  Mapping buffer_;
+  size_t buffer_begin_ = 0;
+  size_t buffer_end_ = 0;
+  bool in_payload_ = false;
+  uint32_t payload_done_ = 0;
+};
+
+}  // namespace tidepool

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Internals shared by the two halves of RemoteClient: the ring's slot, the receive buffer's size,
+// and checks of arguments. Included by client*.cc only.
+#pragma once
+
+#include "runtime/transport/client.h"
+
+namespace tidepool {
+
+/// One request in flight. `parts` are its bytes on the wire; empty parts are skipped.
+struct RemoteClient::Slot {
+  uint64_t tag;
+  std::byte* to;    // where the answer's payload goes; null: none
+  uint32_t answer;  // bytes of payload that a good answer carries
+  uint32_t total;   // bytes on the wire
+  Nanoseconds queued;
+  iovec parts[3];
+  std::byte header[wire::kRequestSize];
+};
+
+/// Bytes read ahead of the answer in hand: a batch of small answers in one call.
+inline constexpr size_t kReadAhead = 16 * kKiB;
+/// Room for the read-ahead behind a whole payload that has to be taken back out of place (the
+/// answer was an error, so those bytes are the answers after it). Touched only as far as used.
+inline constexpr size_t kReceiveBuffer = wire::kMaxData + wire::kResponseSize + 2 * kReadAhead;
+
+/// The error a refused handshake means to the caller.
+tl::unexpected<Error> refusal(const Endpoint& target, const wire::ClientHello& asked,
+                              const wire::ServerHello& answer);
+Status checkRun(Bytes offset, size_t length, const wire::ServerHello& region);
+Status checkRows(size_t rows, Bytes row, size_t bytes);
+
+}  // namespace tidepool

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between the protocol and the wire: an ordered byte stream with gathered sends and
+// scattered receives. TCP is the one kind today; RDMA verbs go behind the same class. A Connection
+// belongs to one thread at a time. Nothing here allocates after set-up.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "runtime/base/result.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/base/units.h"
+
+namespace tidepool {
+
+/// What to do when nothing can be moved at once.
+enum class Wait : uint8_t { kNever, kUntilTimeout };
+
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  /// Sends from the front of `parts`, returns the bytes taken: 0 when the peer's window is full
+  /// (Wait::kNever). At most kMaxParts parts. Errors: kUnreachable when the peer has gone,
+  /// kTimedOut.
+  virtual Result<size_t> send(std::span<const iovec> parts, Wait wait) = 0;
+  /// Receives into `parts` in order, returns the bytes: 0 when none are there (Wait::kNever).
+  /// Errors: kUnreachable when the peer has gone or has closed, kTimedOut.
+  virtual Result<size_t> receive(std::span<const iovec> parts, Wait wait) = 0;
+  /// A descriptor to wait on with poll(2) or epoll.
+  virtual int fd() const = 0;
+
+  static constexpr size_t kMaxParts = 256;
+};
+
+/// HOST:PORT, IPv6 in brackets. Plain values.
+struct Endpoint {
+  char host[96] = {};
+  char port[8] = {};
+};
+/// Errors: kInvalidArgument, with the accepted form.
+Result<Endpoint> parseEndpoint(const char* text);
+
+/// Connects within `timeout`, which then also bounds each waiting send and receive. Errors:
+/// kUnreachable and kTimedOut, naming the target and what to check; kNotFound for unknown hosts.
+Result<std::unique_ptr<Connection>> connectTcp(const Endpoint& target, Nanoseconds timeout);
+/// Wraps an accepted socket. Waiting sends and receives on it wait without limit.
+std::unique_ptr<Connection> adoptTcp(UniqueFd socket);
+/// A non-blocking listening socket. Errors: kConflict when the address is taken, kPermission,
+/// kInvalidArgument.
+Result<UniqueFd> listenTcp(const Endpoint& at);
+/// The port a socket is bound to. Errors: kIo.
+Result<uint16_t> boundPort(int socket);
+
+}  // namespace tidepool

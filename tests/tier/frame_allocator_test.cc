@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// FrameAllocator against a plain model: never a frame twice, never one outside, exact counts,
+// full runs where they exist.
+#include "runtime/tier/frame_allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace tidepool {
+namespace {
+
+std::unique_ptr<FrameAllocator> make(uint64_t pages) {
+  auto allocator = FrameAllocator::create(PageCount(pages));
+  EXPECT_TRUE(allocator);
+  return std::move(*allocator);
+}
+
+TEST(FrameAllocator, RefusesNothingAtAll) {
+  EXPECT_FALSE(FrameAllocator::create(PageCount(0)));
+  EXPECT_FALSE(make(10)->allocate(PageCount(0)));
+}
+
+TEST(FrameAllocator, GivesFullRunsFromFreshMemoryInOrder) {
+  auto frames = make(10'000);
+  uint64_t expected = 0;
+  for (uint64_t wanted : {1u, 16u, 63u, 64u, 65u, 512u, 1000u}) {
+    const auto run = frames->allocate(PageCount(wanted));
+    ASSERT_TRUE(run);
+    EXPECT_EQ(run->first.value(), expected);
+    EXPECT_EQ(run->count.value(), wanted);
+    expected += wanted;
+  }
+}
+
+TEST(FrameAllocator, PrefersAFullRunToTheFirstHole) {
+  auto frames = make(4096);
+  ASSERT_TRUE(frames->allocate(PageCount(4096)));
+  frames->release({FrameIndex(10), PageCount(3)});
+  frames->release({FrameIndex(2000), PageCount(16)});
+  const auto run = frames->allocate(PageCount(16));
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->first.value(), 2000u);
+  EXPECT_EQ(run->count.value(), 16u);
+  const auto rest = frames->allocate(PageCount(16));
+  ASSERT_TRUE(rest);
+  EXPECT_EQ(rest->first.value(), 10u);
+  EXPECT_EQ(rest->count.value(), 3u);
+  EXPECT_FALSE(frames->allocate(PageCount(1)));
+}
+
+TEST(FrameAllocator, FindsTheOneFreeFrameOfMany) {
+  // Crosses all three levels of the bitmap: 64^3 frames and a bit.
+  const uint64_t pages = 64 * 64 * 64 + 77;
+  auto frames = make(pages);
+  ASSERT_TRUE(frames->allocate(PageCount(pages)));
+  for (uint64_t hole : {uint64_t{0}, uint64_t{63}, uint64_t{64}, uint64_t{4095}, uint64_t{4096},
+                        uint64_t{262'143}, uint64_t{262'144}, pages - 1}) {
+    frames->release({FrameIndex(hole), PageCount(1)});
+    const auto run = frames->allocate(PageCount(8));
+    ASSERT_TRUE(run) << hole;
+    EXPECT_EQ(run->first.value(), hole);
+    EXPECT_EQ(run->count.value(), 1u);
+    EXPECT_FALSE(frames->allocate(PageCount(1)));
+  }
+}
+
+TEST(FrameAllocator, UnusedCapacityCostsNoMemory) {
+  // 16 TiB of frames: the bitmap would be 512 MiB if it were all touched.
+  auto frames = make(uint64_t{16} * kTiB / kPageSize);
+  EXPECT_TRUE(frames->allocate(PageCount(512)));
+}
+
+/// Random allocations and releases, whole and partial, next to a vector of booleans.
+class AgainstModel : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(AgainstModel, NeverTwiceNeverOutsideExactCounts) {
+  const uint64_t pages = GetParam();
+  auto frames = make(pages);
+  std::vector<bool> taken(pages);
+  std::vector<FrameRun> held;
+  uint64_t used = 0;
+  std::mt19937_64 random(pages);
+  for (int round = 0; round < 4000; ++round) {
+    if (random() % 100 < 55) {
+      const uint64_t wanted = 1 + random() % (random() % 8 == 0 ? 300 : 20);
+      const auto run = frames->allocate(PageCount(wanted));
+      ASSERT_EQ(run.has_value(), used < pages);
+      if (!run) continue;
+      ASSERT_GE(run->count.value(), 1u);
+      ASSERT_LE(run->count.value(), wanted);
+      ASSERT_LE(run->first.value() + run->count.value(), pages);
+      for (uint64_t i = 0; i < run->count.value(); ++i) {
+        ASSERT_FALSE(taken[run->first.value() + i]);
+        taken[run->first.value() + i] = true;
+      }
+      used += run->count.value();
+      held.push_back(*run);
+    } else if (!held.empty()) {
+      std::swap(held[random() % held.size()], held.back());
+      FrameRun run = held.back();
+      held.pop_back();
+      if (run.count.value() > 1 && random() % 3 == 0) {  // the front half only
+        const uint64_t half = run.count.value() / 2;
+        held.push_back({run.first + half, run.count - PageCount(half)});
+        run.count = PageCount(half);
+      }
+      frames->release(run);
+      for (uint64_t i = 0; i < run.count.value(); ++i) taken[run.first.value() + i] = false;
+      used -= run.count.value();
+    }
+    ASSERT_EQ(frames->used().value(), used);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, AgainstModel,
+                         testing::Values(1, 2, 63, 64, 65, 127, 1000, 4096, 4097, 40'000));
+
+TEST(FrameAllocator, ThreadsNeverShareAFrame) {
+  constexpr uint64_t kPages = 5000;
+  auto frames = make(kPages);
+  std::vector<std::atomic<int>> owners(kPages);
+  std::atomic<int> clashes{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      std::mt19937_64 random(static_cast<uint64_t>(thread));
+      for (int round = 0; round < 3000; ++round) {
+        const auto run = frames->allocate(PageCount(1 + random() % 64));
+        if (!run) continue;
+        for (uint64_t i = 0; i < run->count.value(); ++i) {
+          clashes += owners[run->first.value() + i].fetch_add(1) != 0;
+        }
+        for (uint64_t i = 0; i < run->count.value(); ++i) {
+          owners[run->first.value() + i].fetch_sub(1);
+        }
+        frames->release(*run);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(clashes.load(), 0);
+  EXPECT_EQ(frames->used().value(), 0u);
+}
+
+TEST(FrameAllocatorDeathTest, GivingBackTwiceIsABrokenInvariant) {
+  auto frames = make(100);
+  const auto run = frames->allocate(PageCount(4));
+  ASSERT_TRUE(run);
+  frames->release(*run);
+  EXPECT_DEATH(frames->release(*run), "broken invariant");
+}
+
+}  // namespace
+}  // namespace tidepool

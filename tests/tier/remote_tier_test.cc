@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// RemoteTier over a memory server in this process: the conformance suite, channels, and what
+// happens when the server is full, hung, killed or restarted.
+#include "runtime/tier/remote_tier.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <map>
+#include <thread>
+
+#include "fabricmgr/memserver/server.h"
+#include "tests/tier/tier_conformance.h"
+
+namespace tidepool {
+namespace {
+
+constexpr Nanoseconds kLong = Nanoseconds(20'000'000'000);
+
+std::unique_ptr<memserver::Server> startServer(Bytes size) {
+  memserver::ServerOptions options;
+  options.size = size;
+  auto server = memserver::Server::start(options);
+  EXPECT_TRUE(server) << server.error().text();
+  return std::move(*server);
+}
+
+FarSpec specOf(uint16_t port, Bytes size) {
+  FarSpec far;
+  far.kind = FarKind::kRemote;
+  far.size = size;
+  snprintf(far.target, sizeof far.target, "127.0.0.1:%u", port);
+  return far;
+}
+
+/// A tier and the server it lives on, for the suite.
+class TierWithServer final : public FetchTier {
+ public:
+  explicit TierWithServer(PageCount pages) : server_(startServer(toBytes(pages))) {
+    auto tier = RemoteTier::open(specOf(server_->port(), Bytes()), kLong);
+    EXPECT_TRUE(tier) << tier.error().text();
+    tier_ = std::move(*tier);
+  }
+  const char* name() const override { return tier_->name(); }
+  Bytes capacity() const override { return tier_->capacity(); }
+  Bytes used() const override { return tier_->used(); }
+  Result<FrameRun> allocate(PageCount wanted) override { return tier_->allocate(wanted); }
+  void release(FrameRun run) override { tier_->release(run); }
+  Status read(FrameRun run, std::byte* memory) override {
+    auto status = tier_->read(run, memory);
+    if (status) traffic_.reads_bytes += toBytes(run.count).value();
+    return status;
+  }
+  Status write(FrameRun run, const std::byte* memory) override {
+    auto status = tier_->write(run, memory);
+    if (status) traffic_.writes_bytes += toBytes(run.count).value();
+    return status;
+  }
+  Result<std::unique_ptr<FetchChannel>> openChannel() override { return tier_->openChannel(); }
+  Nanoseconds pageRoundTrip() const override { return tier_->pageRoundTrip(); }
+
+ private:
+  std::unique_ptr<memserver::Server> server_;
+  std::unique_ptr<RemoteTier> tier_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Remote, TierConformance,
+                         testing::Values(TierCase{"remote", [](PageCount pages) {
+                                                    return std::make_unique<TierWithServer>(pages);
+                                                  }}));
+
+/// Waits until `channel` has nothing in flight; returns how often each tag ended with each code.
+std::map<uint64_t, std::vector<ErrorCode>> drain(FetchChannel& channel) {
+  std::map<uint64_t, std::vector<ErrorCode>> ended;
+  FetchCompletion done[16];
+  while (channel.inFlight() > 0) {
+    const size_t count = channel.poll(done);
+    for (size_t i = 0; i < count; ++i) ended[done[i].tag].push_back(done[i].error);
+    if (count > 0) continue;
+    pollfd waiting = {channel.fd(), channel.events(), 0};
+    const uint64_t limit = channel.timeToDeadline().value() / 1'000'000 + 1;
+    poll(&waiting, 1, static_cast<int>(limit));
+  }
+  return ended;
+}
+
+TEST(RemoteTier, ManyRequestsInFlightAllComeBack) {
+  auto server = startServer(Bytes(16 * kMiB));
+  auto tier = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
+  ASSERT_TRUE(tier);
+  auto channel = (*tier)->openChannel();
+  ASSERT_TRUE(channel);
+  constexpr uint64_t kCount = 500;
+  std::vector<uint64_t> out(kCount * kPageSize / 8);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = i * 0x9e3779b97f4a7c15;
+  auto* bytes = reinterpret_cast<std::byte*>(out.data());
+  for (uint64_t i = 0; i < kCount; ++i) {
+    ASSERT_TRUE(
+        (*channel)->submitWrite(i, {FrameIndex(i * 3), PageCount(1)}, bytes + i * kPageSize));
+  }
+  auto ended = drain(**channel);
+  EXPECT_EQ(ended.size(), kCount);
+  std::vector<uint64_t> in(out.size());
+  auto* back = reinterpret_cast<std::byte*>(in.data());
+  for (uint64_t i = 0; i < kCount; ++i) {
+    ASSERT_TRUE((*channel)->submitRead(i, {FrameIndex(i * 3), PageCount(1)}, back + i * kPageSize));
+  }
+  ended = drain(**channel);
+  EXPECT_EQ(ended.size(), kCount);
+  for (const auto& [tag, codes] : ended) EXPECT_EQ(codes, std::vector<ErrorCode>{ErrorCode{}});
+  EXPECT_TRUE(in == out);
+  EXPECT_GT((*tier)->pageRoundTrip().value(), 0u);
+}
+
+TEST(RemoteTier, AFullServerSaysSo) {
+  auto server = startServer(Bytes(8 * kMiB));
+  auto first = RemoteTier::open(specOf(server->port(), Bytes(6 * kMiB)), kLong);
+  ASSERT_TRUE(first);
+  auto second = RemoteTier::open(specOf(server->port(), Bytes(4 * kMiB)), kLong);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), ErrorCode::kNoSpace);
+  EXPECT_NE(strstr(second.error().text(), "full"), nullptr) << second.error().text();
+  EXPECT_NE(strstr(second.error().text(), "2097152 free"), nullptr) << second.error().text();
+}
+
+TEST(RemoteTier, NobodyThereNamesTheTargetAndTheCure) {
+  uint16_t port;
+  {
+    auto server = startServer(Bytes(kMiB));
+    port = server->port();
+  }
+  auto tier = RemoteTier::open(specOf(port, Bytes()), kLong);
+  ASSERT_FALSE(tier);
+  EXPECT_EQ(tier.error().code(), ErrorCode::kUnreachable);
+  EXPECT_NE(strstr(tier.error().text(), "fabricmgr memserver"), nullptr);
+  EXPECT_NE(strstr(tier.error().text(), std::to_string(port).c_str()), nullptr);
+}
+
+TEST(RemoteTier, AKilledServerEndsEachRequestOnce) {
+  auto server = startServer(Bytes(64 * kMiB));
+  auto tier = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
+  ASSERT_TRUE(tier);
+  auto channel = (*tier)->openChannel();
+  ASSERT_TRUE(channel);
+  std::vector<std::byte> memory(8 * kMiB);
+  const FrameRun run = {FrameIndex(0), PageCount(memory.size() / kPageSize)};
+  for (uint64_t i = 0; i < 20; ++i) ASSERT_TRUE((*channel)->submitRead(i, run, memory.data()));
+  ASSERT_TRUE((*channel)->flush());
+  server->stop();
+  const auto ended = drain(**channel);
+  EXPECT_EQ(ended.size(), 20u);
+  for (const auto& [tag, codes] : ended) EXPECT_EQ(codes.size(), 1u) << tag;
+  EXPECT_EQ(ended.at(19).front(), ErrorCode::kUnreachable);
+  EXPECT_EQ((*channel)->submitRead(1, run, memory.data()).error().code(), ErrorCode::kUnreachable);
+  EXPECT_EQ((*tier)->read({FrameIndex(0), PageCount(1)}, memory.data()).error().code(),
+            ErrorCode::kUnreachable);
+}
+
+}  // namespace
+}  // namespace tidepool
