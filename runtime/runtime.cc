@@ -18,10 +18,7 @@
 #include "runtime/migrate/staging.h"
 #include "runtime/stats/stats_region.h"
 #include "runtime/tier/direct_file_tier.h"
-#if __has_include("runtime/tier/remote_tier.h")
 #include "runtime/tier/remote_tier.h"
-#define TMP_REMOTE 1
-#endif
 
 namespace tidepool {
 
@@ -55,11 +52,9 @@ Status Runtime::Impl::openTier(const FarSpec& spec) {
       return {};
     }
     case FarKind::kRemote: {
-#ifdef TMP_REMOTE
       auto tier = RemoteTier::open(spec, core.options.remote_timeout);
       if (!tier) return tl::unexpected(tier.error());
       core.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
-#endif
       return {};
     }
     case FarKind::kNuma:
