@@ -154,14 +154,23 @@ Status setStatsFile(Options& options, std::string_view, std::string_view value) 
   return {};
 }
 
+Status setBudgetScope(Options& options, std::string_view, std::string_view value) {
+  if (value != "process" && value != "managed") {
+    return fail(ErrorCode::kInvalidArgument, "budget_scope is 'process' or 'managed', not '%.*s'",
+                TP_SV(value));
+  }
+  options.budget_scope = value == "managed" ? BudgetScope::kManaged : BudgetScope::kProcess;
+  return {};
+}
+
 using Setter = Status (*)(Options&, std::string_view key, std::string_view value);
 
-constexpr std::array<std::string_view, 11> kKeys = {
+constexpr std::array<std::string_view, 12> kKeys = {
     "dram",      "far",      "strict", "sampling",       "sampling_cpu", "migration_rate",
-    "uffd_move", "prefetch", "space",  "remote_timeout", "stats_file"};
+    "uffd_move", "prefetch", "space",  "remote_timeout", "stats_file", "budget_scope"};
 constexpr std::array<Setter, kKeys.size()> kSetters = {
     setDram,     setFar,      setStrict, setSampling,      setSamplingCpu, setMigrationRate,
-    setUffdMove, setPrefetch, setSpace,  setRemoteTimeout, setStatsFile};
+    setUffdMove, setPrefetch, setSpace,  setRemoteTimeout, setStatsFile,      setBudgetScope};
 
 /// One "key:value" of a TIDEPOOL_CONF string with its escapes undone.
 struct ConfItem {

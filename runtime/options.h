@@ -15,6 +15,10 @@ namespace tidepool {
 
 enum class FarKind : uint8_t { kCxl, kDax, kNuma, kRemote, kFabric };
 
+/// What --dram bounds: all anonymous memory of the process as the kernel counts it, or managed
+/// memory alone (for programs whose other memory is somebody else's concern).
+enum class BudgetScope : uint8_t { kProcess, kManaged };
+
 /// One --far SPEC: cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE], fabric[:SIZE].
 struct FarSpec {
   FarKind kind = FarKind::kCxl;
@@ -28,6 +32,7 @@ struct Options {
   Bytes dram;  // 0: no limit
   std::array<FarSpec, kMaxFar> far{};
   size_t far_count = 0;
+  BudgetScope budget_scope = BudgetScope::kProcess;
   bool strict = false;  // refuse to run unmanaged: exit 125
   bool sampling = true;
   double sampling_cpu = 0.01;  // share of one core

@@ -117,6 +117,10 @@ void Migrator::updateBudget() {
   stats.managed_local_bytes.store(held.value(), std::memory_order_relaxed);
   stats.unmanaged_bytes.store(outside.value(), std::memory_order_relaxed);
   if (core_.options.dram.value() == 0) return;
+  if (core_.options.budget_scope == BudgetScope::kManaged) {
+    core_.budget.setLimit(PageCount(core_.options.dram.value() >> kPageShift));
+    return;
+  }
   const Bytes left = core_.options.dram > outside ? core_.options.dram - outside : Bytes();
   core_.budget.setLimit(std::max(PageCount(left.value() >> kPageShift), PageCount(kLeastLimit)));
   if (left < toBytes(PageCount(kLeastLimit)) && !warned_small_) {

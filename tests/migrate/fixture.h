@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// A runtime with a small budget and a chosen far tier, for tests of the whole data path. A remote
+// tier is a real memory server in this process, on an ephemeral loopback port.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "fabricmgr/memserver/server.h"
+#include "runtime/runtime.h"
+
+namespace tidepool {
+
+enum class Far { kDirect, kRemote };
+enum class Eviction { kMove, kCopy };
+
+struct Setup {
+  Far far;
+  Eviction eviction;
+};
+
+inline std::string setupName(const testing::TestParamInfo<Setup>& info) {
+  return std::string(info.param.far == Far::kDirect ? "direct" : "remote") +
+         (info.param.eviction == Eviction::kMove ? "_move" : "_copy");
+}
+
+struct TestRuntime {
+  std::unique_ptr<memserver::Server> server;
+  std::unique_ptr<Runtime> runtime;
+
+  static TestRuntime start(const Setup& setup, Bytes dram, Bytes far,
+                           Nanoseconds timeout = Nanoseconds(5'000'000'000)) {
+    TestRuntime result;
+    Options options;
+    options.dram = dram;
+    // Sanitizers keep shadow memory as large as the heap: only managed memory is meant here.
+    options.budget_scope = BudgetScope::kManaged;
+    options.space = Bytes(64 * kGiB);
+    options.uffd_move = setup.eviction == Eviction::kMove;
+    options.remote_timeout = timeout;
+    options.far_count = 1;
+    options.far[0].size = far;
+    if (setup.far == Far::kRemote) {
+      memserver::ServerOptions server_options;
+      server_options.size = Bytes(far.value() + kGranuleSize);
+      auto server = memserver::Server::start(server_options);
+      if (!server) ADD_FAILURE() << server.error().text();
+      result.server = std::move(*server);
+      options.far[0].kind = FarKind::kRemote;
+      snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u",
+               result.server->port());
+    }
+    auto runtime = Runtime::start(options);
+    if (!runtime) ADD_FAILURE() << runtime.error().text();
+    result.runtime = std::move(*runtime);
+    return result;
+  }
+};
+
+}  // namespace tidepool
