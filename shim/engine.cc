@@ -63,6 +63,7 @@ Result<std::unique_ptr<Runtime>> startRuntime(const char* conf) {
   if (!parsed) return tl::unexpected(parsed.error());
   options() = *parsed;
   setInternalThreadHook(markInternalThread);
+  installInnerForkHandlers();
   auto runtime = Runtime::start(options());
   if (!runtime) return runtime;
   TP_TRY(startManagedHeap(**runtime));
@@ -88,7 +89,7 @@ EngineState startEngine() {
     errno = saved_errno;
     return EngineState::kLibc;
   }
-  installForkHandlers();
+  installOuterForkHandlers();
   managed_runtime = runtime->release();
   managed_bounds = {managed_runtime->base(), managed_runtime->size().value()};
   errno = saved_errno;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fork handlers, in lock order: the arena table, jemalloc's locks (held while extent hooks call the runtime),
-// the table of huge blocks, the internal heap. The handlers run in the forking thread.
+// The fork handlers, outermost lock first: the table of arenas, jemalloc's own locks (held while
+// extent hooks call the runtime), the table of huge blocks; then the runtime's; then the internal
+// heap. The handlers run in the forking thread.
 #include "shim/fork.h"
 
 #include <pthread.h>
@@ -13,33 +14,38 @@
 namespace tidepool {
 namespace {
 
-void beforeFork() {
+void lockOuter() {
   lockArenaTable();
   if (heap_fork_hooks.prepare) heap_fork_hooks.prepare();
   lockHugeTable();
-  internalHeap().lockForFork();
 }
 
-void afterForkInParent() {
-  internalHeap().unlockAfterFork();
+void unlockOuterInParent() {
   unlockHugeTable();
   if (heap_fork_hooks.parent) heap_fork_hooks.parent();
   unlockArenaTable();
 }
 
 // The child is one thread: the one that took the locks, so it may unlock them.
-void afterForkInChild() {
-  internalHeap().unlockAfterFork();
+void unlockOuterInChild() {
   unlockHugeTable();
   if (heap_fork_hooks.child) heap_fork_hooks.child();
   unlockArenaTable();
 }
 
+void lockInner() { internalHeap().lockForFork(); }
+void unlockInner() { internalHeap().unlockAfterFork(); }
+
 }  // namespace
 
-void installForkHandlers() {
-  // It fails only for lack of memory; fork() then works as in a program with one thread.
-  static_cast<void>(pthread_atfork(beforeFork, afterForkInParent, afterForkInChild));
+// Registration fails only for lack of memory; fork() is then as unsafe as it is for threads in any
+// program without handlers, and still right for a program of one thread.
+void installInnerForkHandlers() {
+  static_cast<void>(pthread_atfork(lockInner, unlockInner, unlockInner));
+}
+
+void installOuterForkHandlers() {
+  static_cast<void>(pthread_atfork(lockOuter, unlockOuterInParent, unlockOuterInChild));
 }
 
 }  // namespace tidepool

@@ -18,8 +18,8 @@ constinit Mutex huge_mutex;
 
 // Made on first use and never destroyed: late destructors of the program still free blocks.
 std::map<uintptr_t, size_t>& hugeTable() TP_REQUIRES(huge_mutex) {
-  alignas(std::map<uintptr_t, size_t>) static std::byte
-      storage[sizeof(std::map<uintptr_t, size_t>)];
+  alignas(
+      std::map<uintptr_t, size_t>) static std::byte storage[sizeof(std::map<uintptr_t, size_t>)];
   static constinit std::map<uintptr_t, size_t>* table = nullptr;
   if (table == nullptr) table = new (storage) std::map<uintptr_t, size_t>();
   return *table;
@@ -46,8 +46,8 @@ void* allocateHuge(size_t size, size_t alignment) {
   if (size > PTRDIFF_MAX) return nullptr;
   InternalScope scope;
   size = roundUp(std::max<size_t>(size, 1), kPageSize);
-  auto block = managed_runtime->allocate(
-      Bytes(size), Bytes(std::max<size_t>(alignment, kGranuleSize)));
+  auto block =
+      managed_runtime->allocate(Bytes(size), Bytes(std::max<size_t>(alignment, kGranuleSize)));
   if (!block) return nullptr;
   TP_CHECK(maybeHuge(*block));
   remember(*block, size);

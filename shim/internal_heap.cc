@@ -87,8 +87,7 @@ void* InternalHeap::allocateLarge(size_t size, size_t alignment) {
   const size_t slack = alignment > kChunkSize ? (alignment >> kChunkShift) : 0;
   const size_t first = takeRun(chunks + slack);
   if (first == 0) return nullptr;
-  const uintptr_t aligned =
-      roundUp(reinterpret_cast<uintptr_t>(chunkAddress(first)), alignment);
+  const uintptr_t aligned = roundUp(reinterpret_cast<uintptr_t>(chunkAddress(first)), alignment);
   const size_t head = (aligned - base_) >> kChunkShift;
   for (size_t i = first; i < first + chunks + slack; ++i) chunks_[i] = {kFree, 0};
   for (size_t i = head; i < head + chunks; ++i) chunks_[i].kind = kLargeTail;

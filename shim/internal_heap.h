@@ -73,7 +73,7 @@ class InternalHeap {
 
   Mutex mutex_;
   uintptr_t base_ = 0;
-  uintptr_t size_ = 0;                           // 0 until the first allocation
+  uintptr_t size_ = 0;                             // 0 until the first allocation
   Chunk* chunks_ TP_GUARDED_BY(mutex_) = nullptr;  // one a chunk; untouched parts cost nothing
   size_t used_chunks_ TP_GUARDED_BY(mutex_) = 0;   // all chunks from here on were never used
   size_t search_from_ TP_GUARDED_BY(mutex_) = 0;   // no free chunk lies below

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interposed malloc family. The hot functions look at one word of TLS and go to jemalloc; every
-// odd case (first call of a thread, huge blocks, foreign pointers, our own threads) is in a no-inline
-// function below them. Semantics are glibc's. Operators new and delete are not exported: those of
-// libstdc++ call malloc and free, and a program that replaces them must keep its own.
+// odd case (first call of a thread, huge blocks, foreign pointers, our own threads) is in a
+// no-inline function below them. Semantics are glibc's. Operators new and delete are not exported:
+// those of libstdc++ call malloc and free, and a program that replaces them must keep its own.
 #include <malloc.h>
 
 #include <algorithm>
@@ -44,8 +44,12 @@ void* allocateFromLibc(size_t size, size_t alignment, Fill fill) {
 [[gnu::noinline]] void* allocateSlow(size_t size, size_t alignment, Fill fill) {
   void* block = nullptr;
   switch (threadMode()) {
-    case ThreadMode::kManaged: block = allocateManaged(size, alignment, fill); break;
-    case ThreadMode::kLibc: block = allocateFromLibc(size, alignment, fill); break;
+    case ThreadMode::kManaged:
+      block = allocateManaged(size, alignment, fill);
+      break;
+    case ThreadMode::kLibc:
+      block = allocateFromLibc(size, alignment, fill);
+      break;
     case ThreadMode::kUnbound:
     case ThreadMode::kInternal:
       block = fill == Fill::kZero ? internalHeap().allocateZeroed(size)
@@ -167,8 +171,7 @@ TP_EXPORT void free(void* block) noexcept {
 TP_EXPORT void cfree(void* block) noexcept { free(block); }
 
 TP_EXPORT void* realloc(void* block, size_t size) noexcept {
-  if (isBoundThread() && isManaged(block) && !maybeHuge(block) && size != 0 &&
-      size < kHugeBytes) {
+  if (isBoundThread() && isManaged(block) && !maybeHuge(block) && size != 0 && size < kHugeBytes) {
     return tpje_realloc(block, size);
   }
   return reallocSlow(block, size);

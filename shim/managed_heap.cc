@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // jemalloc over the managed space: its settings, the extent hooks that call the Runtime, and the
-// arenas that threads are bound to. Hooks run under jemalloc's locks, which no service thread takes.
+// arenas that threads are bound to. Hooks run under jemalloc's locks, which no service thread
+// takes.
 #include "shim/managed_heap.h"
 
 #include <sched.h>
@@ -12,8 +13,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/mutex.h"
-#include "shim/internal_scope.h"
 #include "shim/heap_metadata.h"
+#include "shim/internal_scope.h"
 #include "shim/tpje.h"
 
 // narenas:1            automatic arenas would take memory from outside the managed space; ours are
@@ -84,8 +85,8 @@ bool extentSplit(TpjeExtentHooks*, void*, size_t, size_t, size_t, bool, unsigned
 bool extentMerge(TpjeExtentHooks*, void*, size_t, void*, size_t, bool, unsigned) { return false; }
 
 constinit TpjeExtentHooks extent_hooks = {
-    extentAlloc, extentDalloc, extentDestroy,     nullptr,     nullptr,
-    nullptr,     extentPurgeForced, extentSplit, extentMerge,
+    extentAlloc, extentDalloc,      extentDestroy, nullptr,     nullptr,
+    nullptr,     extentPurgeForced, extentSplit,   extentMerge,
 };
 
 // What "experimental.arenas_create_ext" takes: `metadata_use_hooks` false keeps the arena's own
@@ -135,8 +136,9 @@ unsigned usableCpus() {
 
 Status startManagedHeap(Runtime& runtime) {
   if (!reserveHeapMetadata()) {
-    return fail(ErrorCode::kNoMemory,
-                "no address space for the heap's tables; raise the address-space limit (ulimit -v)");
+    return fail(
+        ErrorCode::kNoMemory,
+        "no address space for the heap's tables; raise the address-space limit (ulimit -v)");
   }
   heap_runtime = &runtime;
   arena_slots = std::min<unsigned>(usableCpus() * kArenasPerCpu, kMaxArenas);

@@ -27,9 +27,12 @@ bool managing() { return threadMode() == ThreadMode::kManaged; }
 int toErrno(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kInvalidArgument:
-    case ErrorCode::kNotFound: return EINVAL;
-    case ErrorCode::kPermission: return EACCES;
-    default: return ENOMEM;
+    case ErrorCode::kNotFound:
+      return EINVAL;
+    case ErrorCode::kPermission:
+      return EACCES;
+    default:
+      return ENOMEM;
   }
 }
 
@@ -90,8 +93,7 @@ Piece pieceAt(uintptr_t address, size_t size) {
   if (address < bounds.base) return {Owner::kKernel, std::min<size_t>(size, bounds.base - address)};
   const uintptr_t end = bounds.base + bounds.size;
   if (address >= end) return {Owner::kKernel, size};
-  const SurrenderedSpan span =
-      surrenderedSpan(address, std::min<size_t>(size, end - address));
+  const SurrenderedSpan span = surrenderedSpan(address, std::min<size_t>(size, end - address));
   return {span.surrendered ? Owner::kSurrendered : Owner::kRuntime, span.size};
 }
 
@@ -122,7 +124,8 @@ bool validRange(uintptr_t address, size_t& size) {
 
 int unmapPiece(Owner owner, void* address, size_t size) {
   switch (owner) {
-    case Owner::kKernel: return raw::munmap(address, size);
+    case Owner::kKernel:
+      return raw::munmap(address, size);
     case Owner::kRuntime: {
       const Status status = managed_runtime->release(address, Bytes(size));
       // Unmapping what is not mapped is no error.
@@ -145,8 +148,8 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   const ManagedBounds bounds = managed_bounds;
   const bool inside = start >= bounds.base && start + size <= bounds.base + bounds.size;
-  const bool anonymous = (flags & ~(kPlainFlags | MAP_FIXED | MAP_STACK)) == 0 &&
-                         (flags & MAP_ANONYMOUS) != 0;
+  const bool anonymous =
+      (flags & ~(kPlainFlags | MAP_FIXED | MAP_STACK)) == 0 && (flags & MAP_ANONYMOUS) != 0;
   InternalScope scope;
   if (inside && anonymous && pieceAt(start, size).owner == Owner::kRuntime &&
       pieceAt(start, size).size == size) {
@@ -182,17 +185,26 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
 // Advice on managed memory. What concerns only the kernel's own paging is accepted and ignored.
 int advisePiece(void* address, size_t size, int advice) {
   switch (advice) {
-    case MADV_DONTNEED: return finish(managed_runtime->discard(address, Bytes(size)));
-    case MADV_WILLNEED: managed_runtime->willNeed(address, Bytes(size)); return 0;
+    case MADV_DONTNEED:
+      return finish(managed_runtime->discard(address, Bytes(size)));
+    case MADV_WILLNEED:
+      managed_runtime->willNeed(address, Bytes(size));
+      return 0;
 #ifdef MADV_POPULATE_READ
     case MADV_POPULATE_READ:
-    case MADV_POPULATE_WRITE: managed_runtime->willNeed(address, Bytes(size)); return 0;
+    case MADV_POPULATE_WRITE:
+      managed_runtime->willNeed(address, Bytes(size));
+      return 0;
 #endif
     case MADV_COLD:
-    case MADV_PAGEOUT: managed_runtime->cold(address, Bytes(size)); return 0;
+    case MADV_PAGEOUT:
+      managed_runtime->cold(address, Bytes(size));
+      return 0;
     // "May be freed when memory is short" allows keeping it, and the contents must survive a later
     // write: cold is as far as it may go.
-    case MADV_FREE: managed_runtime->cold(address, Bytes(size)); return 0;
+    case MADV_FREE:
+      managed_runtime->cold(address, Bytes(size));
+      return 0;
     case MADV_NORMAL:
     case MADV_RANDOM:
     case MADV_SEQUENTIAL:
@@ -203,9 +215,12 @@ int advisePiece(void* address, size_t size, int advice) {
     case MADV_DONTDUMP:
     case MADV_DODUMP:
     case MADV_DONTFORK:
-    case MADV_DOFORK: return 0;
+    case MADV_DOFORK:
+      return 0;
     // MADV_WIPEONFORK among them: a promise that cannot be kept here is refused.
-    default: errno = EINVAL; return -1;
+    default:
+      errno = EINVAL;
+      return -1;
   }
 }
 
@@ -277,15 +292,13 @@ TP_EXPORT void* mmap64(void* address, size_t size, int protection, int flags, in
 TP_EXPORT int munmap(void* address, size_t size) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   size_t rounded = size;
-  if (!managing() || size == 0 || !validRange(start, rounded) ||
-      !touchesManaged(start, rounded)) {
+  if (!managing() || size == 0 || !validRange(start, rounded) || !touchesManaged(start, rounded)) {
     return raw::munmap(address, size);
   }
   return forEachPiece(start, rounded, unmapPiece);
 }
 
-TP_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flags,
-                       ...) noexcept {
+TP_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flags, ...) noexcept {
   void* target = nullptr;
   if ((flags & MREMAP_FIXED) != 0) {
     va_list args;
@@ -319,8 +332,7 @@ TP_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flag
 TP_EXPORT int mprotect(void* address, size_t size, int protection) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   size_t rounded = size;
-  if (!managing() || size == 0 || !validRange(start, rounded) ||
-      !touchesManaged(start, rounded)) {
+  if (!managing() || size == 0 || !validRange(start, rounded) || !touchesManaged(start, rounded)) {
     return raw::mprotect(address, size, protection);
   }
   return forEachPiece(start, rounded, [protection](Owner owner, void* at, size_t length) {
@@ -332,8 +344,7 @@ TP_EXPORT int mprotect(void* address, size_t size, int protection) noexcept {
 TP_EXPORT int madvise(void* address, size_t size, int advice) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   size_t rounded = size;
-  if (!managing() || size == 0 || !validRange(start, rounded) ||
-      !touchesManaged(start, rounded)) {
+  if (!managing() || size == 0 || !validRange(start, rounded) || !touchesManaged(start, rounded)) {
     return raw::madvise(address, size, advice);
   }
   return forEachPiece(start, rounded, [advice](Owner owner, void* at, size_t length) {

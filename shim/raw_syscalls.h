@@ -12,8 +12,7 @@
 namespace tidepool::raw {
 
 inline void* mmap(void* address, size_t size, int protection, int flags, int fd, off_t offset) {
-  return reinterpret_cast<void*>(
-      syscall(SYS_mmap, address, size, protection, flags, fd, offset));
+  return reinterpret_cast<void*>(syscall(SYS_mmap, address, size, protection, flags, fd, offset));
 }
 inline int munmap(void* address, size_t size) {
   return static_cast<int>(syscall(SYS_munmap, address, size));

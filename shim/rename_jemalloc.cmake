@@ -11,9 +11,11 @@ foreach(name malloc calloc realloc free aligned_alloc memalign valloc posix_mema
         nallocx)
   string(APPEND names "${name} tpje_${name}\n")
 endforeach()
-foreach(name mmap munmap madvise mprotect pthread_atfork secure_getenv readlink log exp round)
+set(os_names mmap munmap madvise mprotect pthread_atfork secure_getenv readlink log exp round)
+foreach(name ${os_names})
   string(APPEND names "${name} tpje_os_${name}\n")
 endforeach()
+string(APPEND names "_Unwind_Backtrace tpje_os_Unwind_Backtrace\n_Unwind_GetIP tpje_os_Unwind_GetIP\n")
 file(WRITE ${WORK}/names ${names})
 execute_process(COMMAND ${AR} x ${INPUT} WORKING_DIRECTORY ${WORK} COMMAND_ERROR_IS_FATAL ANY)
 # The C++ operators are libstdc++'s business.

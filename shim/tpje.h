@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of jemalloc's documented interface that the shim uses, under the names that the build
-// gives them (see shim/CMakeLists.txt): no jemalloc symbol keeps its own name or leaves the library,
-// so a program that brings its own jemalloc never meets ours. Thread-safe.
+// gives them (see shim/CMakeLists.txt): no jemalloc symbol keeps its own name or leaves the
+// library, so a program that brings its own jemalloc never meets ours. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Runtime without tiers, for testing the shim by itself: one reservation, a first-fit allocator of
-// ranges, and the kernel's own paging underneath. Thread-safe; also the smallest option parser that
-// the shim's tests need. Stricter than the real thing about its callers: a range that is not
+// A Runtime without tiers, for testing the shim by itself: one reservation, a first-fit allocator
+// of ranges, and the kernel's own paging underneath. Thread-safe; also the smallest option parser
+// that the shim's tests need. Stricter than the real thing about its callers: a range that is not
 // allocated is refused.
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -71,6 +72,13 @@ struct Runtime::Impl {
   }
 };
 
+namespace {
+// fork() while another thread holds the lock: the child must find it free.
+Mutex* fork_mutex = nullptr;
+void lockForFork() TP_NO_THREAD_SAFETY { fork_mutex->lock(); }
+void unlockAfterFork() TP_NO_THREAD_SAFETY { fork_mutex->unlock(); }
+}  // namespace
+
 Runtime::Runtime() : impl_(new Impl) {}
 Runtime::~Runtime() = default;
 
@@ -83,6 +91,8 @@ Result<std::unique_ptr<Runtime>> Runtime::start(const Options& options) {
   if (range == MAP_FAILED) return failErrno(ErrorCode::kNoMemory, "cannot reserve the space");
   runtime->base_ = reinterpret_cast<uintptr_t>(range);
   runtime->size_ = options.space.value();
+  fork_mutex = &runtime->impl_->mutex;
+  pthread_atfork(lockForFork, unlockAfterFork, unlockAfterFork);
   MutexLock lock(runtime->impl_->mutex);
   runtime->impl_->free_ranges[runtime->base_] = runtime->base_ + runtime->size_;
   return runtime;
@@ -174,7 +184,8 @@ Result<Options> parseOptions(std::string_view text, void (*warn)(const char* lin
       }
       options.space = Bytes(bytes);
     } else if (key == "stats_file") {
-      memcpy(options.stats_file, value.data(), std::min(value.size(), sizeof options.stats_file - 1));
+      memcpy(options.stats_file, value.data(),
+             std::min(value.size(), sizeof options.stats_file - 1));
     } else if (warn != nullptr) {
       warn("unknown option");
     }

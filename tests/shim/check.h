@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT for the small programs that run with and without the preload: prints the failing line and
+// goes on; main returns failures(). Not thread-safe beyond the counter.
+#pragma once
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static atomic_int check_failures;
+
+#define EXPECT(condition)                                                              \
+  do {                                                                                 \
+    if (!(condition)) {                                                                \
+      printf("%s:%d: failed: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
+      atomic_fetch_add(&check_failures, 1);                                            \
+    }                                                                                  \
+  } while (0)
+
+static inline int failures(void) { return atomic_load(&check_failures) != 0; }
+
+// Keeps the compiler from seeing through an allocation.
+static inline void* opaque(void* pointer) {
+  __asm__ volatile("" : "+r"(pointer) : : "memory");
+  return pointer;
+}
+
+static inline int allBytesAre(const void* memory, unsigned char value, size_t size) {
+  const unsigned char* bytes = memory;
+  for (size_t i = 0; i < size; ++i) {
+    if (bytes[i] != value) return 0;
+  }
+  return 1;
+}

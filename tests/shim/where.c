@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run under the preload only: memory of every size must come from one managed range, large blocks
+// aligned to a granule; with the argument "libc", from libc's own heap instead.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static char* brk_start;
+static uintptr_t lowest = UINTPTR_MAX, highest;
+
+static int inBrkHeap(const void* block) {
+  return (const char*)block >= brk_start && (const char*)block < (const char*)sbrk(0);
+}
+
+static void note(const void* block) {
+  const uintptr_t at = (uintptr_t)block;
+  EXPECT(block != NULL && block != MAP_FAILED && !inBrkHeap(block));
+  if (at < lowest) lowest = at;
+  if (at > highest) highest = at;
+}
+
+static void* noteFromThread(void* unused) {
+  note(malloc(24));
+  return unused;
+}
+
+int main(int argc, char** argv) {
+  // The heap that brk gives lies between the end of the program's data and sbrk(0).
+  extern char end;
+  brk_start = &end;
+  void* small = opaque(malloc(24));
+  if (argc > 1 && strcmp(argv[1], "libc") == 0) return inBrkHeap(small) ? 0 : 1;
+  note(small);
+  for (size_t size = 1; size < 2000u << 20; size *= 3) note(opaque(malloc(size)));
+  note(mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  pthread_t thread;
+  pthread_create(&thread, NULL, noteFromThread, NULL);
+  pthread_join(thread, NULL);
+  EXPECT((uintptr_t)malloc(800u << 20) % (2 << 20) == 0);
+  EXPECT(highest - lowest < (uintptr_t)1 << 34);  // first fit: close together in the space
+  return failures();
+}
