@@ -38,14 +38,17 @@ class Model(torch.nn.Module):
             table = torch.nn.EmbeddingBag(rows, dim, mode="sum", sparse=True, _weight=torch.empty(rows, dim))
             torch.nn.init.uniform_(table.weight, -0.05, 0.05)
             self.tables.append(table)
-        self.bottom = torch.nn.Sequential(torch.nn.Linear(dense, 128), torch.nn.ReLU(), torch.nn.Linear(128, dim),
+        self.bottom = torch.nn.Sequential(torch.nn.Linear(dense, 64), torch.nn.ReLU(), torch.nn.Linear(64, dim),
                                           torch.nn.ReLU())
-        self.top = torch.nn.Sequential(torch.nn.Linear(dim * (tables + 1), 256), torch.nn.ReLU(),
-                                       torch.nn.Linear(256, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+        self.top = torch.nn.Sequential(torch.nn.Linear(dim + (tables + 1) ** 2, 64), torch.nn.ReLU(),
+                                       torch.nn.Linear(64, 1))
 
     def forward(self, dense, ids):
-        parts = [self.bottom(dense)] + [table(ids[i]) for i, table in enumerate(self.tables)]
-        return self.top(torch.cat(parts, dim=1)).squeeze(1)
+        low = self.bottom(dense)
+        vectors = torch.stack([low] + [table(ids[i]) for i, table in enumerate(self.tables)], dim=1)
+        # DLRM's interaction: the dot product of every pair of the vectors.
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+        return self.top(torch.cat([low, products], dim=1)).squeeze(1)
 
 
 def main():
@@ -56,7 +59,7 @@ def main():
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--bag", type=int, default=4, help="ids a sample and table")
     parser.add_argument("--zipf", type=float, default=1.05)
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=600)
     options = parser.parse_args()
 
     torch.set_num_threads(1)

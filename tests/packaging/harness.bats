@@ -3,6 +3,8 @@
 # The measuring tools themselves: a watcher that misses a peak, or a harness that leaves something behind,
 # would make every table worthless.
 
+bats_require_minimum_version 1.5.0
+
 setup() {
   SOURCE=${TIDEPOOL_SOURCE:-$BATS_TEST_DIRNAME/../..}
   BUILD=${TIDEPOOL_BUILD:-$SOURCE/build/release}
@@ -44,7 +46,7 @@ time.sleep(0.1)'
   run "$WATCH" --out "$OUT" -- sh -c 'kill -9 $$'
   [ "$status" -eq 137 ]
   [ "$(value signal)" -eq 9 ]
-  run "$WATCH" --out "$OUT" -- /nonexistent
+  run -127 "$WATCH" --out "$OUT" -- /nonexistent
   [ "$status" -eq 127 ]
   run "$WATCH" --out "$OUT" --cgroup /nonexistent -- true
   [ "$status" -eq 125 ]
