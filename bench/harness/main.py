@@ -48,6 +48,17 @@ def keep(name, data, about):
     partial.replace(RESULTS)
 
 
+def failures_in(data):
+    """Whether, at any depth of the data, a way of running failed, gave another result or went over its budget."""
+    if isinstance(data, list):
+        return any(map(failures_in, data))
+    if not isinstance(data, dict):
+        return False
+    broken = data.get("error") or data.get("errors") or data.get("same_result") is False
+    return bool(broken) or data.get("within_budget") is False or any(
+        failures_in(value) for key, value in data.items() if key != "stats")
+
+
 def main(arguments=None):
     options = parse(arguments)
     running.turn_sigterm_into_exit()
@@ -67,9 +78,11 @@ def main(arguments=None):
             continue
         print(printed, flush=True)
         keep(name, data, about)
+        if failures_in(data):
+            failed.append(name)
     say(f"results: {RESULTS}")
     if failed:
-        say(f"not measured: {', '.join(failed)}")
+        say(f"failed in whole or in part (see above): {', '.join(failed)}")
     return 1 if failed else 0
 
 

@@ -8,7 +8,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("TIDEPOOL_BUILD", ROOT / "build" / "release"))
-WORK = ROOT / "build" / "bench"
+WORK = pathlib.Path(os.environ.get("TIDEPOOL_BENCH_WORK", ROOT / "build" / "bench"))
 RESULTS = WORK / "results.json"
 TIDEPOOL = BUILD / "bin" / "tidepool"
 FABRICMGR = BUILD / "bin" / "fabricmgr"

@@ -95,6 +95,14 @@ class Tables(unittest.TestCase):
         self.assertAlmostEqual(tables.geomean([1, 4]), 2)
 
 
+class Failures(unittest.TestCase):
+    def test_found_at_any_depth_but_not_in_a_programs_own_statistics(self):
+        self.assertFalse(main.failures_in({"ways": {"direct": {"same_result": True, "within_budget": None}}}))
+        self.assertFalse(main.failures_in({"runs": [{"stats": {"errors": ["lost a server"]}}], "errors": {}}))
+        for broken in ({"error": "x"}, {"errors": {"direct": "x"}}, {"same_result": False}, {"within_budget": False}):
+            self.assertTrue(main.failures_in({"a": [{"b": broken}]}))
+
+
 class Arguments(unittest.TestCase):
     def test_every_benchmark_has_a_module_with_measure(self):
         import importlib
