@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. CMake does the building (see CMakePresets.json); this file names the jobs.
+#   JOBS=N      how many compilers at once (all CPUs by default)
+#   DEPS=no     never install packages
+#   PREFIX=DIR  where `make install` puts things (/usr/local); DESTDIR=DIR goes before it
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX ?= /usr/local
+DESTDIR ?=
+DEPS ?= yes
+ROUNDS ?= 5
+RELEASE := build/release
+export JOBS DEPS
+
+.DEFAULT_GOAL := build
+.PHONY: build configure deps-% demo check bench soak install tidy clean help
+
+help:
+	@echo "make          build release into $(RELEASE) (bin/, lib/)"
+	@echo "make demo     install what it needs, then train fasttext in a quarter of its memory"
+	@echo "make check    install what it needs, build, run every test, then under sanitizers"
+	@echo "make bench    all measurements, paired with their peers (ROUNDS=$(ROUNDS)); about an hour"
+	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|fits"
+	@echo "make soak     the long concurrency test (10 minutes)"
+	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
+	@echo "make tidy     build with clang-19 and clang-tidy"
+	@echo "make clean    remove build/"
+
+# `deps-build-demo` installs the lists build.txt and demo.txt of packaging/deps.
+deps-%:
+ifneq ($(DEPS),no)
+	@packaging/install-deps.sh $(subst -, ,$*)
+endif
+
+# CMake itself is run on every build: it is quick when nothing has changed, and it picks up new files.
+build:
+ifneq ($(DEPS),no)
+	@packaging/install-deps.sh --check build || echo "make: going on; the build may fail" >&2
+endif
+	@cmake --preset release $(if $(CMAKE_ARGS),$(CMAKE_ARGS),-DTIDEPOOL_TESTS=OFF) >build-release.log 2>&1 || { cat build-release.log; rm -f build-release.log; exit 1; }
+	@rm -f build-release.log
+	@cmake --build --preset release -j$(JOBS)
+
+demo: deps-build-demo
+	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=OFF
+	@bench/demo
+
+check: deps-build-check
+	@tests/check.sh
+
+bench: deps-build-demo-bench
+	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS="-DTIDEPOOL_TESTS=OFF -DTIDEPOOL_BENCH=ON"
+	@bench/run all --rounds $(ROUNDS)
+
+soak: deps-build-check
+	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=ON
+	@TIDEPOOL_SOAK_SECONDS=$${TIDEPOOL_SOAK_SECONDS:-600} ctest --test-dir $(RELEASE) -L soak \
+	  --output-on-failure --no-tests=error --timeout 1800 --verbose
+
+install:
+	@test -d $(RELEASE)/bin || { echo "make: nothing is built yet; run 'make' first" >&2; exit 1; }
+	DESTDIR="$(DESTDIR)" cmake --install $(RELEASE) --prefix "$(PREFIX)"
+
+tidy: deps-build-check
+	cmake --preset tidy
+	cmake --build --preset tidy -j$(JOBS)
+
+clean:
+	rm -rf build

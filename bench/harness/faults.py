@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latency of a single read that meets far memory, beside the raw 4 KiB round trip taken in the same round."""
+
+import json
+
+from . import paired
+from .places import BenchError, say, tool
+from .places import WORK
+from .running import run
+from .tables import median, table
+
+SIZE = 512 * 2**20
+BUDGET = SIZE // 4
+ALLOWED_US = 12  # over the raw round trip, for the p50 of a random fault on the memory server
+CLASSES = {"away": "fault", "in_place": "load, in place", "local": "load, local"}
+
+
+def one_run(way):
+    result = paired.run_way(way, [tool("fault_latency"), "--size", str(SIZE)], BUDGET,
+                            stats_path=WORK / f"faults-{way}.stats.json")
+    result.extra["latency"] = json.loads(result.stdout)
+    return result
+
+
+def measure(count, only):
+    ways = paired.choose(only)
+    raw = []
+
+    def one(way):
+        if way == ways[0]:  # once a round
+            raw.append(json.loads(run([tool("raw_rtt")]).stdout))
+            say(f"faults: raw round trip p50 {raw[-1]['p50_us']} us, p99 {raw[-1]['p99_us']} us")
+        return one_run(way)
+
+    results, errors = paired.rounds("faults", ways, count, one)
+    if not raw:
+        raise BenchError("nothing measured")
+    raw_p50, raw_p99 = (median([one[key] for one in raw]) for key in ("p50_us", "p99_us"))
+    rows = [["raw 4 KiB round trip, loopback TCP", "", str(raw[0]["count"]), f"{raw_p50:.1f}", f"{raw_p99:.1f}", ""]]
+    data = {"raw": raw, "ways": {}, "errors": errors}
+    for way, runs in results.items():
+        if way in errors or not runs:
+            rows.append([paired.LABEL[way], "failed", "", "", "", ""])
+            continue
+        data["ways"][way] = [one.summary() for one in runs]
+        for pattern in ("random", "sequential"):
+            for kind, words in {**CLASSES, "all": "every read"}.items():
+                cases = [one.extra["latency"][pattern][kind] for one in runs]
+                if median([case["count"] for case in cases]) < 100:
+                    continue  # too few for a quantile to mean anything
+                p50, p99, mean = (median([case[key] for case in cases]) for key in ("p50_us", "p99_us", "mean_us"))
+                rows.append([f"{paired.LABEL[way]}, {pattern}", words, f"{median([c['count'] for c in cases]):.0f}",
+                             f"{p50:.1f}", f"{p99:.1f}", f"{mean:.1f}"])
+                if way == "remote" and pattern == "random" and kind == "away":
+                    data["remote_random_p50_over_raw_us"] = p50 - raw_p50
+    notes = [f"512 MiB filled, 128 MiB of local memory, 20000 reads of one page each; medians of {count} rounds"]
+    over = data.get("remote_random_p50_over_raw_us")
+    if over is not None:
+        notes.append(f"random fault on the memory server: raw round trip + {over:.1f} us (may be {ALLOWED_US} us)"
+                     + ("" if over <= ALLOWED_US else "  OVER"))
+    return table("latency of one read (us)", ["", "what it met", "count", "p50", "p99", "mean"], rows, notes), data

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench/run: which benchmarks, how many rounds, which ways; tables to stdout, results.json to build/bench."""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+
+from . import running, tables
+from .places import RESULTS, WORK, BenchError, machine, say
+
+BENCHMARKS = {
+    "fasttext": "an embedding trainer, unchanged, in a quarter of its memory",
+    "torch": "a PyTorch recommendation model, unchanged, in a quarter of its memory",
+    "gups": "random updates with a hot set that moves, at 20 % DRAM",
+    "malloc": "malloc and free against glibc, jemalloc and mimalloc",
+    "faults": "fault latency, and the raw round trip it is measured against",
+    "fits": "what it costs when everything fits",
+}
+MODULES = {"torch": "torch_model"}
+
+
+def parse(arguments):
+    about = "\n".join(f"  {name:<9} {text}" for name, text in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(prog="bench/run", formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     description="Tidepool's measurements, each paired with its peers in one run.",
+                                     epilog="benchmarks:\n" + about + "\n  all       all of them, in this order")
+    parser.add_argument("benchmark", choices=[*BENCHMARKS, "all"])
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="paired rounds (5)")
+    parser.add_argument("--only", metavar="WAYS", help="some of plain,direct,remote,zram")
+    options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    return options
+
+
+def keep(name, data, about):
+    """Each benchmark is a section of results.json with its own machine, commit and date."""
+    try:
+        whole = json.loads(RESULTS.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        whole = {}
+    whole.setdefault("schema", 1)
+    whole.setdefault("benchmarks", {})[name] = {"machine": about, **data}
+    partial = RESULTS.with_suffix(f".{os.getpid()}.part")
+    partial.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    partial.replace(RESULTS)
+
+
+def failures_in(data):
+    """Whether, at any depth of the data, a way of running failed, gave another result or went over its budget."""
+    if isinstance(data, list):
+        return any(map(failures_in, data))
+    if not isinstance(data, dict):
+        return False
+    broken = data.get("error") or data.get("errors") or data.get("same_result") is False
+    return bool(broken) or data.get("within_budget") is False or any(
+        failures_in(value) for key, value in data.items() if key != "stats")
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    running.turn_sigterm_into_exit()
+    WORK.mkdir(parents=True, exist_ok=True)
+    only = options.only.split(",") if options.only else None
+    about = machine()
+    print(tables.heading(about), flush=True)
+    failed = []
+    for name in BENCHMARKS if options.benchmark == "all" else [options.benchmark]:
+        try:
+            module = importlib.import_module(f".{MODULES.get(name, name)}", __package__)
+            printed, data = module.measure(options.rounds, only)
+        except BenchError as error:
+            say(f"{name}: {error}")
+            failed.append(name)
+            keep(name, {"error": str(error)}, about)
+            continue
+        print(printed, flush=True)
+        keep(name, data, about)
+        if failures_in(data):
+            failed.append(name)
+    say(f"results: {RESULTS}")
+    if failed:
+        say(f"failed in whole or in part (see above): {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def entry():
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("stopped")
+        sys.exit(130)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paired rounds: every way of running a program once a round, the order rotated each round, so that whatever
+else the machine does falls on all of them alike. Ratios are taken inside a round, then the median of them."""
+
+import os
+
+from .places import BenchError, say
+from .running import MemoryServer, Started, read_stats, tidepool_command
+from .tables import median, mib, spread, table
+from .zram import Zram, why_not
+
+WAYS = ("plain", "direct", "remote", "zram")
+FAR_SIZE = "2G"
+LABEL = {
+    "plain": "plain (all its memory)",
+    "direct": "tidepool, emulated CXL pool",
+    "remote": "tidepool, memory server",
+    "zram": "kernel swap to zram",
+    "fits": "tidepool, everything fits",
+}
+
+
+def allowance(budget):
+    """What peak anonymous local memory may reach: the budget + 5 % + 16 MiB."""
+    return int(budget * 1.05) + 16 * 2**20
+
+
+def choose(only, ways=WAYS):
+    """The ways to run: those asked for, less those this machine cannot do (said once)."""
+    chosen = [way for way in ways if only is None or way in only]
+    unknown = set(only or ()) - set(WAYS) - {"fits"}
+    if unknown:
+        raise BenchError(f"no way of running called {', '.join(sorted(unknown))} (known: {', '.join(WAYS)})")
+    if "zram" in chosen and why_not():
+        say(f"zram peer left out: {why_not()}")
+        chosen.remove("zram")
+    if not chosen:
+        raise BenchError("nothing left to run")
+    return chosen
+
+
+def run_way(way, command, budget, started=None, conf=None, far_size=FAR_SIZE, stats_path=None, **options):
+    """One run of `command` in one way. `started(handle)` is called while the program runs."""
+
+    def go(words, cgroup=None):
+        with Started(words, cgroup=cgroup, **options) as handle:
+            if started:
+                started(handle)
+            return handle.finish()
+
+    if way == "plain":
+        return go(command)
+    if way == "zram":
+        with Zram(budget) as peer:
+            result = go(command, cgroup=peer.cgroup)
+            result.extra["zram"] = peer.figures()
+            return result
+    path = str(stats_path)
+    if os.path.exists(path):
+        os.unlink(path)
+    if way == "remote":
+        with MemoryServer(far_size) as server:
+            result = go(tidepool_command(budget, [server.spec()], command, path, conf))
+    elif way == "direct":
+        result = go(tidepool_command(budget, [f"cxl:{far_size}"], command, path, conf))
+    elif way == "fits":
+        result = go(tidepool_command("100%", [], command, path, conf))
+    else:
+        raise BenchError(f"no way of running called {way}")
+    result.stats = read_stats(path)
+    return result
+
+
+def rounds(name, ways, count, one):
+    """Calls one(way) for every way in every round; returns {way: [Run, ...]}. An error in one way is kept as its
+    outcome, so that the others still get measured: {way: "text"} in the second result."""
+    results = {way: [] for way in ways}
+    errors = {}
+    for number in range(count):
+        shift = number % len(ways)
+        for way in ways[shift:] + ways[:shift]:
+            if way in errors:
+                continue
+            try:
+                result = one(way)
+            except BenchError as error:
+                errors[way] = str(error)
+                say(f"{name}: {way} FAILED: {error}")
+                continue
+            results[way].append(result)
+            say(f"{name}: round {number + 1}/{count}  {way:<7} {result.seconds:7.2f} s  "
+                f"peak anonymous {mib(result.watch['peak_anon_bytes']):>9}  "
+                f"major faults {result.watch['major_faults']}")
+    return results, errors
+
+
+def ratios(results, way, base="plain"):
+    return [a.seconds / b.seconds for a, b in zip(results[way], results.get(base, []))]
+
+
+def report(title, results, errors, budget, same, notes=()):
+    """The table of a paired time measurement, and the same as data. `same` maps way -> True, False or None."""
+    rows, data = [], {}
+    for way, runs in results.items():
+        if way in errors or not runs:
+            rows.append([LABEL[way], "failed", "", "", "", "", ""])
+            data[way] = {"error": errors.get(way, "not run")}
+            continue
+        times = [run.seconds for run in runs]
+        ratio = ratios(results, way)
+        peak = max(run.watch["peak_anon_bytes"] for run in runs)
+        bounded = way in ("direct", "remote") and budget
+        kept = peak <= allowance(budget) if bounded else None
+        rows.append([
+            LABEL[way], f"{median(times):.2f} s", spread(times),
+            f"{median(ratio):.2f}x" if ratio else "", spread(ratio) if ratio else "",
+            mib(peak) + (" OVER" if kept is False else ""),
+            {True: "yes", False: "DIFFERENT", None: "-"}[same.get(way)]])
+        data[way] = {"label": LABEL[way], "seconds": times, "median_seconds": median(times), "ratio": ratio,
+                     "median_ratio": median(ratio) if ratio else None, "peak_anon_bytes": peak,
+                     "within_budget": kept, "same_result": same.get(way), "runs": [run.summary() for run in runs]}
+    notes = list(notes)
+    if budget:
+        notes.append(f"budget {mib(budget)}; peak local memory may reach {mib(allowance(budget))} (+5 % +16 MiB)")
+    notes.append(f"{max(len(runs) for runs in results.values())} rounds, order rotated; ratio to plain inside a round")
+    header = ["", "median", "spread", "vs plain", "spread", "peak local memory", "same result"]
+    return table(title, header, rows, notes), {"budget_bytes": budget, "ways": data}

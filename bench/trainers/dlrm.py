@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small recommendation model in the manner of DLRM, in plain PyTorch.
+
+Eight embedding tables (1 GB), Zipf-distributed ids, EmbeddingBag sums, bottom and top MLP, sparse optimizer.
+Prints every loss to the last digit, so that two runs can be compared; deterministic: one thread, fixed seeds.
+"""
+
+import argparse
+import json
+import time
+
+import numpy
+import torch
+
+
+def zipf_ranks(generator, exponent, rows, shape):
+    """Ranks 0..rows-1 with P(rank) ~ (rank+1)^-exponent, by inverting the continuous distribution."""
+    u = generator.random(shape)
+    power = 1.0 - exponent
+    x = ((rows + 1.0) ** power - 1.0) * u + 1.0
+    return numpy.minimum(x ** (1.0 / power) - 1.0, rows - 1).astype(numpy.int64)
+
+
+def scatter(ranks, rows, table):
+    """A fixed permutation of the ids of each table (multiplication by a number coprime to the row count), so
+    that popular ids lie anywhere, as hashed ids do."""
+    factor = 2654435761 + 2 * table
+    while numpy.gcd(factor, rows) != 1:
+        factor += 1
+    return (ranks * (factor % rows) + 7919 * table) % rows
+
+
+class Model(torch.nn.Module):
+    def __init__(self, tables, rows, dim, dense):
+        super().__init__()
+        self.tables = torch.nn.ModuleList()
+        for _ in range(tables):
+            table = torch.nn.EmbeddingBag(rows, dim, mode="sum", sparse=True, _weight=torch.empty(rows, dim))
+            torch.nn.init.uniform_(table.weight, -0.05, 0.05)
+            self.tables.append(table)
+        self.bottom = torch.nn.Sequential(torch.nn.Linear(dense, 64), torch.nn.ReLU(), torch.nn.Linear(64, dim),
+                                          torch.nn.ReLU())
+        self.top = torch.nn.Sequential(torch.nn.Linear(dim + (tables + 1) ** 2, 64), torch.nn.ReLU(),
+                                       torch.nn.Linear(64, 1))
+
+    def forward(self, dense, ids):
+        low = self.bottom(dense)
+        vectors = torch.stack([low] + [table(ids[i]) for i, table in enumerate(self.tables)], dim=1)
+        # DLRM's interaction: the dot product of every pair of the vectors.
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+        return self.top(torch.cat([low, products], dim=1)).squeeze(1)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tables", type=int, default=8)
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--bag", type=int, default=4, help="ids a sample and table")
+    parser.add_argument("--zipf", type=float, default=1.05)
+    parser.add_argument("--steps", type=int, default=600)
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)
+    torch.manual_seed(20240229)
+    torch.use_deterministic_algorithms(True)
+    generator = numpy.random.default_rng(7)
+    dense_features = 13
+
+    model = Model(options.tables, options.rows, options.dim, dense_features)
+    sparse = torch.optim.SGD(model.tables.parameters(), lr=0.05)
+    dense = torch.optim.SGD([*model.bottom.parameters(), *model.top.parameters()], lr=0.05)
+    loss_of = torch.nn.BCEWithLogitsLoss()
+
+    losses = []
+    began = time.monotonic()
+    for _ in range(options.steps):
+        shape = (options.batch, options.bag)
+        ids = [torch.from_numpy(scatter(zipf_ranks(generator, options.zipf, options.rows, shape), options.rows, t))
+               for t in range(options.tables)]
+        features = torch.from_numpy(generator.standard_normal((options.batch, dense_features), dtype=numpy.float32))
+        # A label that can be learnt: from one feature and the parity of one table's first id.
+        labels = ((features[:, 0] + (ids[0][:, 0] % 2) - 0.5) > 0).float()
+        loss = loss_of(model(features, ids), labels)
+        sparse.zero_grad(set_to_none=True)
+        dense.zero_grad(set_to_none=True)
+        loss.backward()
+        sparse.step()
+        dense.step()
+        losses.append(loss.item())
+    seconds = time.monotonic() - began
+    print(json.dumps({
+        "steps": options.steps, "train_seconds": round(seconds, 3), "steps_per_second": round(options.steps / seconds, 2),
+        "table_bytes": sum(table.weight.numel() * 4 for table in model.tables), "losses": [repr(x) for x in losses]}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+# What `make install` puts where. Included last, so that it sees every target; each part is optional, so
+# that a build without it still installs the rest.
+include(CMakePackageConfigHelpers)
+
+set(tidepool_targets)
+foreach(target tidepool_cli fabricmgr tidepool_preload tidepool_runtime tidepool tidepool_static)
+  if(TARGET ${target})
+    list(APPEND tidepool_targets ${target})
+    install(TARGETS ${target}
+            RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
+endforeach()
+
+# Headers keep their paths under include/tidepool: "runtime/runtime.h" is found with the flags that
+# pkg-config and the CMake package give.
+foreach(folder runtime allocator)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tidepool/${folder}
+          FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+endforeach()
+
+# Pages may be kept as sources or made by the build; section = the last letter of the name.
+file(GLOB tidepool_pages ${CMAKE_SOURCE_DIR}/docs/man/*.[1-8] ${CMAKE_BINARY_DIR}/man/*.[1-8])
+foreach(page ${tidepool_pages})
+  string(REGEX MATCH "[1-8]$" section ${page})
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+endforeach()
+
+# bash-completion finds a command's file by the command's name.
+foreach(command tidepool fabricmgr)
+  foreach(candidate packaging/completion/${command}.bash shim/completion/${command}.bash
+                    shim/cli/completion/${command}.bash fabricmgr/completion/${command}.bash)
+    if(EXISTS ${CMAKE_SOURCE_DIR}/${candidate})
+      install(FILES ${CMAKE_SOURCE_DIR}/${candidate} RENAME ${command}
+              DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    endif()
+  endforeach()
+endforeach()
+
+# Left to the administrator to enable: it opens a device (see its comment).
+install(FILES ${CMAKE_SOURCE_DIR}/packaging/udev/60-tidepool-userfaultfd.rules
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/tidepool/udev)
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# What a program that links the static runtime must link too (none, until the runtime names some).
+set(TIDEPOOL_PRIVATE_LIBRARIES "" CACHE INTERNAL "")
+set(TIDEPOOL_PC_PRIVATE "")
+foreach(library ${TIDEPOOL_PRIVATE_LIBRARIES})
+  string(APPEND TIDEPOOL_PC_PRIVATE "-l${library} ")
+endforeach()
+file(RELATIVE_PATH TIDEPOOL_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tidepoolConfig.cmake.in
+  ${CMAKE_BINARY_DIR}/cmake/tidepoolConfig.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tidepool
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_BINDIR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/cmake/tidepoolConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/cmake/tidepoolConfig.cmake ${CMAKE_BINARY_DIR}/cmake/tidepoolConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tidepool)
+
+# The prefix is worked out from where the .pc file lies, so that an installed tree can be moved.
+configure_file(${CMAKE_CURRENT_LIST_DIR}/tidepool.pc.in ${CMAKE_BINARY_DIR}/cmake/tidepool.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/cmake/tidepool.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

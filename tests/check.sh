@@ -1,0 +1,58 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# `make check`, once the packages are there: release build and every test in it, then the unit tests of
+# the concurrent and pointer-heavy layers under ASan+UBSan and under TSan. A test that was skipped or not
+# run counts as a failure: what cannot run here must say so in its own test list, not pass silently.
+# The release run comes last, so that its summary ends the output.
+#   TIDEPOOL_CHECK=release|sanitize   only one half
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-$(nproc)}
+half=${TIDEPOOL_CHECK:-all}
+export CTEST_OUTPUT_ON_FAILURE=1
+# Few, loud, and fatal: a sanitizer report is a failed test.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=1:detect_stack_use_after_return=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=4}
+
+step() { printf '\n== %s  [%dm%02ds]\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
+
+build() {  # PRESET [TARGET]
+  local log=build/$1-configure.log
+  mkdir -p build
+  cmake --preset "$1" -DTIDEPOOL_TESTS=ON >"$log" 2>&1 || { cat "$log"; return 1; }
+  cmake --build --preset "$1" -j"$jobs" ${2:+--target "$2"}
+}
+
+# Runs ctest over a build and fails on failures, on skips and on an empty test list.
+run_tests() {  # PRESET TIMEOUT-SECONDS [CTEST ARGS...]
+  local preset=$1 timeout=$2 report=build/$1-tests.xml
+  shift 2
+  rm -f "$report"
+  ctest --test-dir "build/$preset" --no-tests=error --progress --timeout "$timeout" \
+    --output-junit "$PWD/$report" "$@"
+  local skipped
+  skipped=$(sed -n 's/.*<testcase name="\([^"]*\)".*status="\(notrun\|disabled\)".*/\1/p' "$report")
+  if [[ -n $skipped ]]; then
+    echo "check: skipped or not run, which counts as failed: $skipped"
+    return 1
+  fi
+}
+
+if [[ $half != sanitize ]]; then
+  step "release build"
+  build release
+fi
+if [[ $half != release ]]; then
+  for preset in asan-ubsan tsan; do
+    step "$preset build (the tests of the layers that sanitizers are worth most for)"
+    build "$preset" unit_tests
+    step "$preset tests"
+    run_tests "$preset" 600 -j1
+  done
+fi
+if [[ $half != sanitize ]]; then
+  step "release tests"
+  # One at a time: several tests measure or limit the memory of the machine's only two CPUs.
+  run_tests release 600 -LE soak -j1
+fi

@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Checks that includes go one way only, as the architecture says:
+#   base <- os <- space <- tier <- (sample, migrate) <- allocator <- shim;   policy sees base alone;
+#   fabricmgr sees runtime/base, runtime/transport and its own; the shim sees no JSON, HTTP or log library.
+# Prints every include that breaks a rule and exits 1; with a folder argument checks that tree instead.
+set -euo pipefail
+cd "${1:-$(dirname "$0")/..}"
+
+# layer -> the layers whose headers it may include ("self" is always allowed).
+declare -A may=(
+  [runtime/base]=""
+  [runtime/os]="runtime/base"
+  [runtime/policy]="runtime/base"
+  [runtime/transport]="runtime/base runtime/os"
+  [runtime/stats]="runtime/base"
+  [runtime/space]="runtime/base runtime/os runtime/stats"
+  [runtime/tier]="runtime/base runtime/os runtime/space runtime/transport runtime/stats"
+  [runtime/sample]="runtime/base runtime/os runtime/space runtime/tier runtime/policy runtime/stats"
+  [runtime/migrate]="runtime/base runtime/os runtime/space runtime/tier runtime/policy runtime/sample runtime/stats"
+  [fabricmgr]="runtime/base runtime/transport"
+  # The files directly in runtime/ (runtime.cc, options.cc) put the parts together.
+  [runtime]="runtime/base runtime/os runtime/policy runtime/transport runtime/stats runtime/space runtime/tier runtime/sample runtime/migrate"
+  [allocator]="runtime runtime/base runtime/os runtime/stats"
+  [shim]="allocator runtime runtime/base runtime/os runtime/stats"
+)
+# options.h is the plain description of the settings: every layer above base may read it.
+everyone="runtime/options.h"
+banned_in_core='nlohmann|httplib|spdlog|fmt/|curl|CLI/|CLI11|microhttpd|boost/'
+
+layer_of() {  # the layer a repository path belongs to
+  case "$1" in
+    runtime/*/*) echo "runtime/$(cut -d/ -f2 <<<"$1")" ;;
+    *) cut -d/ -f1 <<<"$1" ;;
+  esac
+}
+
+errors=0
+complain() { echo "layering: $*"; errors=$((errors + 1)); }
+
+count=0
+while IFS= read -r -d '' file; do
+  count=$((count + 1))
+  file=${file#./}
+  layer=$(layer_of "$file")
+  if [[ -z ${may[$layer]+known} ]]; then
+    complain "$file: layer '$layer' is not in tests/layering.sh; say there what it may include"
+    continue
+  fi
+  while IFS=: read -r line text; do
+    included=$(sed -E 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]([^>"]*)[>"].*/\1/' <<<"$text")
+    # The command line tool lives in shim/ too, but is a program of its own: it may use CLI11 and JSON.
+    if [[ $layer == runtime* || ( $layer == shim && $file != shim/cli/* ) ]] &&
+       [[ $included =~ $banned_in_core ]]; then
+      complain "$file:$line: $layer must not include <$included>"
+    fi
+    case "$included" in
+      runtime/* | allocator/* | shim/* | fabricmgr/*) ;;
+      *) continue ;;
+    esac
+    [[ $included == "$everyone" && $layer != runtime/base ]] && continue
+    target=$(layer_of "$included")
+    [[ $target == "$layer" ]] && continue
+    [[ " ${may[$layer]} " == *" $target "* ]] ||
+      complain "$file:$line: $layer must not include $included (may: ${may[$layer]:-nothing})"
+  done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]' "$file" || true)
+done < <(find runtime allocator shim fabricmgr \( -name '*.h' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cpp' \
+           -o -name '*.c' \) -print0 2>/dev/null)
+
+if ((count == 0)); then
+  echo "layering: found no source files under $(pwd)"
+  exit 1
+fi
+if ((errors)); then
+  echo "layering: $errors include(s) go the wrong way, of $count files"
+  exit 1
+fi
+echo "layering: $count files, every include goes the right way"

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unit tests of bench/harness: no program is run, no swap touched."""
+
+import gzip
+import pathlib
+import tempfile
+import unittest
+
+from harness import corpus, gups, main, paired, tables
+from harness.places import BenchError
+from harness.running import Run
+
+
+def fake_run(seconds, peak=0):
+    return Run({"seconds": seconds, "peak_anon_bytes": peak, "major_faults": 0}, "", "")
+
+
+class Corpus(unittest.TestCase):
+    def test_words_of_files_in_sorted_order(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "b.rst").write_bytes(b"Second  FILE_name, 42!\n\n...\n")
+            (root / "a.txt.gz").write_bytes(gzip.compress(b"The First's file-name\n"))
+            (root / "c.png").write_bytes(b"not text\n")
+            self.assertEqual(list(corpus.lines(root)), [b"the first's file-name\n", b"second file_name\n"])
+
+
+class Paired(unittest.TestCase):
+    def test_order_is_rotated_and_everything_runs_each_round(self):
+        order = []
+        ways = ["plain", "direct", "remote"]
+        results, errors = paired.rounds("t", ways, 3, lambda way: (order.append(way), fake_run(1))[1])
+        self.assertEqual(order, ["plain", "direct", "remote", "direct", "remote", "plain",
+                                 "remote", "plain", "direct"])
+        self.assertEqual({way: len(runs) for way, runs in results.items()}, dict.fromkeys(ways, 3))
+        self.assertFalse(errors)
+
+    def test_a_failing_way_is_reported_and_the_others_go_on(self):
+        def one(way):
+            if way == "direct":
+                raise BenchError("broken")
+            return fake_run(1)
+
+        results, errors = paired.rounds("t", ["plain", "direct"], 2, one)
+        self.assertEqual(errors, {"direct": "broken"})
+        self.assertEqual(len(results["plain"]), 2)
+        printed, data = paired.report("t", results, errors, None, {})
+        self.assertIn("failed", printed)
+        self.assertEqual(data["ways"]["direct"]["error"], "broken")
+
+    def test_ratios_are_taken_inside_a_round(self):
+        results = {"plain": [fake_run(1), fake_run(10)], "direct": [fake_run(1.5), fake_run(11)]}
+        self.assertEqual(paired.ratios(results, "direct"), [1.5, 1.1])
+
+    def test_a_peak_over_the_allowance_is_shown(self):
+        budget = 100 * 2**20
+        self.assertEqual(paired.allowance(budget), 121 * 2**20)
+        for peak, word in ((121 * 2**20, False), (121 * 2**20 + 1, True)):
+            results = {"plain": [fake_run(1)], "direct": [fake_run(1, peak)]}
+            printed, data = paired.report("t", results, {}, budget, {"direct": True})
+            self.assertEqual("OVER" in printed, word)
+            self.assertEqual(data["ways"]["direct"]["within_budget"], not word)
+
+    def test_an_unknown_way_is_refused(self):
+        with self.assertRaises(BenchError):
+            paired.choose(["plain", "nonsense"])
+
+
+class Gups(unittest.TestCase):
+    def test_oracle_fills_hot_first(self):
+        # 1000 pages, 100 hot, 90 % of the accesses go there.
+        self.assertAlmostEqual(gups.oracle_share(50, 1000, 100), 0.45)
+        self.assertAlmostEqual(gups.oracle_share(100, 1000, 100), 0.9)
+        self.assertAlmostEqual(gups.oracle_share(550, 1000, 100), 0.95)
+        self.assertAlmostEqual(gups.oracle_share(5000, 1000, 100), 1.0)
+
+    def test_recovery_is_measured_from_the_change(self):
+        points = [(t / 4, 0.8) for t in range(40)] + [(10 + t / 4, min(0.8, 0.1 * t)) for t in range(40)]
+        steady, seconds = gups.recovery(points, change=10.0)
+        self.assertAlmostEqual(steady, 0.8)
+        self.assertAlmostEqual(seconds, 2.0)
+
+    def test_no_recovery_is_none(self):
+        points = [(t / 4, 0.8) for t in range(40)] + [(10 + t / 4, 0.1) for t in range(40)]
+        self.assertIsNone(gups.recovery(points, change=10.0)[1])
+
+
+class Tables(unittest.TestCase):
+    def test_columns_line_up(self):
+        text = tables.table("title", ["", "a"], [["row", "1"], ["longer row", "22"]])
+        widths = {len(line) for line in text.splitlines()[2:]}
+        self.assertEqual(len(widths), 1)
+
+    def test_geomean(self):
+        self.assertAlmostEqual(tables.geomean([1, 4]), 2)
+
+
+class Failures(unittest.TestCase):
+    def test_found_at_any_depth_but_not_in_a_programs_own_statistics(self):
+        self.assertFalse(main.failures_in({"ways": {"direct": {"same_result": True, "within_budget": None}}}))
+        self.assertFalse(main.failures_in({"runs": [{"stats": {"errors": ["lost a server"]}}], "errors": {}}))
+        for broken in ({"error": "x"}, {"errors": {"direct": "x"}}, {"same_result": False}, {"within_budget": False}):
+            self.assertTrue(main.failures_in({"a": [{"b": broken}]}))
+
+
+class Arguments(unittest.TestCase):
+    def test_every_benchmark_has_a_module_with_measure(self):
+        import importlib
+        for name in main.BENCHMARKS:
+            module = importlib.import_module("harness." + main.MODULES.get(name, name))
+            self.assertTrue(callable(module.measure), name)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/layering.sh must catch what it says it catches: each case is a small tree with one include.
+set -euo pipefail
+check=$(cd "$(dirname "$0")/.." && pwd)/layering.sh
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failures=0
+
+expect() {  # pass|fail FILE INCLUDE
+  rm -rf "${tree:?}"/*
+  mkdir -p "$tree/$(dirname "$2")"
+  echo "#include $3" >"$tree/$2"
+  local got=pass
+  "$check" "$tree" >/dev/null || got=fail
+  if [[ $got != "$1" ]]; then
+    echo "layering of $2 with $3: wanted $1, got $got"
+    failures=$((failures + 1))
+  fi
+}
+
+expect pass runtime/space/a.cc '"runtime/os/b.h"'
+expect pass runtime/migrate/a.cc '"runtime/tier/tier.h"'
+expect pass runtime/tier/a.cc '"runtime/options.h"'
+expect pass shim/a.cc '"allocator/tidepool.h"'
+expect pass shim/cli/a.cc '<CLI/CLI.hpp>'
+expect pass fabricmgr/memserver/a.cc '"runtime/transport/wire.h"'
+expect pass fabricmgr/memserver/a.cc '<spdlog/spdlog.h>'
+expect fail runtime/base/a.h '"runtime/os/b.h"'
+expect fail runtime/base/a.h '"runtime/options.h"'
+expect fail runtime/os/a.cc '"runtime/space/b.h"'
+expect fail runtime/policy/a.cc '"runtime/os/b.h"'
+expect fail runtime/sample/a.cc '"runtime/migrate/b.h"'
+expect fail runtime/migrate/a.cc '  "shim/b.h"'
+expect fail runtime/migrate/a.cc '<nlohmann/json.hpp>'
+expect fail shim/a.cc '<spdlog/spdlog.h>'
+expect fail shim/a.cc '<fmt/core.h>'
+expect fail fabricmgr/model/a.cc '"runtime/tier/tier.h"'
+expect fail fabricmgr/model/a.cc '"allocator/tidepool.h"'
+expect fail allocator/a.cc '"shim/b.h"'
+expect fail runtime/unheard/a.cc '<vector>'
+
+rm -rf "${tree:?}"/*
+if "$check" "$tree" >/dev/null; then
+  echo "an empty tree passed"
+  failures=$((failures + 1))
+fi
+[[ $failures -eq 0 ]] && echo "layering self test: all cases as wanted"
+exit $((failures > 0))
