@@ -3,18 +3,21 @@
 #include "runtime/policy/victim.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "runtime/base/check.h"
 
 namespace tidepool {
 namespace {
+int ev(const char* n, int d) { const char* v = getenv(n); return v ? atoi(v) : d; }
 
 // What one observation adds to a page's score. A turn of the hand without a sighting takes 1.
-constexpr uint32_t kFaultGain = 2;
-constexpr uint32_t kWrittenGain = 1;
-constexpr uint32_t kRescueGain = 2;
+const uint32_t kFaultGain = ev("FG", 2);
+const uint32_t kWrittenGain = ev("WG", 1);
+const uint32_t kRescueGain = ev("RG", 2);
 // Turns an absent page keeps a point of its score: its past is the only evidence there is on it.
-constexpr uint32_t kGhostTurns = 2;
+const uint32_t kGhostTurns = ev("GT", 2);
+const uint32_t kLoWin = ev("LW", 64), kHiWin = ev("HW", 256), kDecay=ev("DC",1), kUnkDecay=ev("UD",1), kHot=ev("HOT",99), kMul=ev("MUL",0), kCap=ev("CAP",63), kCA=ev("CA",0), kNoProbeNew=ev("NPN",0);
 // The threshold is reviewed every so many visits, and moves so that between a 16th and a 4th of
 // the visited pages go: fewer means the hand spins, more means it knows too little of them.
 constexpr uint32_t kWindow = 1024;
@@ -107,8 +110,8 @@ void VictimChooser::onDiscard(PageIndex page) {
 void VictimChooser::adaptThreshold(Verdict verdict) {
   if (verdict == Verdict::kEvict) ++window_evictions_;
   if (++window_visits_ < kWindow) return;
-  if (window_evictions_ < kWindow / 16 && threshold_ < kMaxScore) ++threshold_;
-  if (window_evictions_ > kWindow / 4 && threshold_ > 0) --threshold_;
+  if (window_evictions_ < kLoWin && threshold_ < kMaxScore) ++threshold_;
+  if (window_evictions_ > kHiWin && threshold_ > 0) --threshold_;
   window_visits_ = 0;
   window_evictions_ = 0;
 }
@@ -127,17 +130,18 @@ Verdict VictimChooser::classify(PageIndex page, WriteBit written) {
   switch (written) {
     case WriteBit::kWritten:
       spend(config_.ask_cost.value() + config_.write_fault_cost.value());
-      score = std::min(score + kWrittenGain, kMaxScore);
+      score = std::min(score + kWrittenGain + (kMul ? score * kMul / 4 : 0), kCap);
       break;
     case WriteBit::kClean:
       spend(config_.ask_cost.value());
       [[fallthrough]];
     case WriteBit::kNotArmed:
+      if (kCA && written == WriteBit::kClean) score -= std::min(score, kDecay);
       if (score <= threshold_ || streamed) verdict = Verdict::kEvict;
-      if (score > 0) --score;
+      if (!(kCA && written == WriteBit::kClean)) score -= std::min(score, written == WriteBit::kClean ? kDecay : kUnkDecay);
       break;
   }
-  if (verdict == Verdict::kKeep && written != WriteBit::kClean && budget_ > 0) {
+  if (verdict == Verdict::kKeep && written != WriteBit::kClean && budget_ > 0 && score < kHot) {
     verdict = Verdict::kProbe;
     ++stats_.probes;
     spend(config_.ask_cost.value());
