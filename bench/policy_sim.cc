@@ -24,26 +24,27 @@ namespace {
 
 // The model: what each event costs, in nanoseconds.
 constexpr double kFaultNs = 30'000;
-constexpr double kFirstTouchNs = 2'000;   // zero-filled, nothing to fetch
-constexpr double kPrefetchNs = 1'500;     // a page brought in along with a fault
+constexpr double kFirstTouchNs = 2'000;  // zero-filled, nothing to fetch
+constexpr double kPrefetchNs = 1'500;    // a page brought in along with a fault
 constexpr double kRescueNs = 9'000;
 constexpr double kEvictNs = 1'500;
-constexpr double kAskNs = 31;             // ask about or arm a page next to the one before
-constexpr double kScatteredNs = 100;      // the same, elsewhere
+constexpr double kAskNs = 31;         // ask about or arm a page next to the one before
+constexpr double kScatteredNs = 100;  // the same, elsewhere
 constexpr double kWriteFaultNs = 800;
 
 struct Counts {
   uint64_t faults = 0, first_touch = 0, prefetched = 0, rescues = 0, evictions = 0;
   double probe_ns = 0, compute_ns = 0;
   double overheadNs() const {
-    return static_cast<double>(faults) * kFaultNs + static_cast<double>(first_touch) * kFirstTouchNs +
+    return static_cast<double>(faults) * kFaultNs +
+           static_cast<double>(first_touch) * kFirstTouchNs +
            static_cast<double>(prefetched) * kPrefetchNs +
            static_cast<double>(rescues) * kRescueNs + static_cast<double>(evictions) * kEvictNs +
            probe_ns;
   }
   Counts operator-(const Counts& o) const {
-    return {faults - o.faults,   first_touch - o.first_touch, prefetched - o.prefetched,
-            rescues - o.rescues, evictions - o.evictions,     probe_ns - o.probe_ns,
+    return {faults - o.faults,        first_touch - o.first_touch, prefetched - o.prefetched,
+            rescues - o.rescues,      evictions - o.evictions,     probe_ns - o.probe_ns,
             compute_ns - o.compute_ns};
   }
 };
@@ -267,12 +268,16 @@ class TidepoolModel final : public Model {
         limbo_pages_(limbo_pages),
         pages_(trace.pages),
         words_(trace.pages),
-        cor_(trace.pages), chooser_(config(capacity), std::as_writable_bytes(std::span(words_))) {}
+        cor_(trace.pages),
+        chooser_(config(capacity), std::as_writable_bytes(std::span(words_))) {}
 
   void access(uint32_t page, uint32_t write, size_t) override {
     Page& state = pages_[page];
     if (state.where == kLocal) {
-      if (state.pred) { state.pred = false; ++useful; }
+      if (state.pred) {
+        state.pred = false;
+        ++useful;
+      }
       if (write && state.armed) {
         state.armed = false;
         state.written = true;
@@ -292,7 +297,9 @@ class TidepoolModel final : public Model {
     const PageRun run = chooser_.onFault(PageIndex(page), now());
     ++(state.touched ? counts.faults : counts.first_touch);
     for (uint64_t i = 0; i < run.count.value() && page + i < pages_.size(); ++i) {
-      if (pages_[page + i].where == kAbsent) bringIn(static_cast<uint32_t>(page + i), i > 0);
+      if (pages_[page + i].where != kAbsent) continue;
+      bringIn(static_cast<uint32_t>(page + i), i > 0);
+      if (i > 0) chooser_.onPrefetched(PageIndex(page + i));
     }
     if (run.count.value() == 1) predict(page);
   }
@@ -302,9 +309,18 @@ class TidepoolModel final : public Model {
     for (size_t i = 0; i < n; ++i) {
       Page& s = pages_[out[i]];
       if (s.where == kLocal) continue;
-      if (s.where == kLimbo) { s.where = kLocal; --in_limbo_; arrive(s); counts.probe_ns += 500; }
-      else { bringIn(out[i], true); ++issued; }
-      s.pred = true; s.armed = s.probed = true; s.written = false;
+      if (s.where == kLimbo) {
+        s.where = kLocal;
+        --in_limbo_;
+        arrive(s);
+        counts.probe_ns += 500;
+      } else {
+        bringIn(out[i], true);
+        ++issued;
+      }
+      s.pred = true;
+      s.armed = s.probed = true;
+      s.written = false;
     }
   }
   uint64_t issued = 0, useful = 0;
@@ -321,6 +337,16 @@ class TidepoolModel final : public Model {
     VictimConfig config;
     config.capacity = PageCount(capacity);
     if (getenv("CPU")) config.sampling_cpu = atof(getenv("CPU"));
+    auto ev = [](const char* n, uint32_t& v) {
+      if (getenv(n)) v = atoi(getenv(n));
+    };
+    VictimTuning& t = config.tuning;
+    ev("FG", t.fault_gain);
+    ev("RG", t.rescue_gain);
+    ev("WG", t.written_gain);
+    ev("HOT", t.unprobed_from);
+    ev("LW", t.least_yield);
+    ev("HW", t.most_yield);
     return config;
   }
   Nanoseconds now() const {
@@ -355,7 +381,7 @@ class TidepoolModel final : public Model {
     for (;;) {
       const PageRun run = chooser_.streams().takeBehind(PageCount(wanted));
       for (uint64_t i = 0; i < run.count.value() && wanted > 0; ++i) {
-        wanted -= visit(static_cast<uint32_t>(run.first.value() + i));
+        wanted -= visitBehind(static_cast<uint32_t>(run.first.value() + i));
       }
       if (run.count.value() == 0 || wanted == 0) break;
     }
@@ -363,6 +389,21 @@ class TidepoolModel final : public Model {
       wanted -= visit(hand_);
       hand_ = (hand_ + 1) % static_cast<uint32_t>(pages_.size());
     }
+  }
+  uint32_t visitBehind(uint32_t page) {
+    Page& state = pages_[page];
+    if (state.where != kLocal || chooser_.classifyBehind(PageIndex(page)) != Verdict::kEvict)
+      return 0;
+    toLimbo(page);
+    return 1;
+  }
+  void toLimbo(uint32_t page) {
+    Page& state = pages_[page];
+    state.pred = false;
+    state.where = kLimbo;
+    limbo_.push_back({page, ++state.stay});
+    ++in_limbo_;
+    ++counts.evictions;
   }
   uint32_t visit(uint32_t page) {
     Page& state = pages_[page];
@@ -375,10 +416,7 @@ class TidepoolModel final : public Model {
     }
     switch (chooser_.classify(PageIndex(page), bit)) {
       case Verdict::kEvict:
-        state.pred = false; state.where = kLimbo;
-        limbo_.push_back({page, ++state.stay});
-        ++in_limbo_;
-        ++counts.evictions;
+        toLimbo(page);
         return 1;
       case Verdict::kProbe:
         if (!state.armed) {
@@ -398,7 +436,7 @@ class TidepoolModel final : public Model {
   uint32_t capacity_, limbo_pages_, used_ = 0, in_limbo_ = 0, hand_ = 0;
   uint32_t last_asked_ = 0, last_armed_ = 0;
   std::vector<Page> pages_;
-  std::vector<uint16_t> words_;
+  std::vector<uint8_t> words_;
   std::deque<std::pair<uint32_t, uint32_t>> limbo_;
   Correlator cor_;
   VictimChooser chooser_;
@@ -419,7 +457,8 @@ void run(const Trace& trace, Model& model, const char* name) {
   std::printf("%-10s %-9s", trace.name.c_str(), name);
   for (size_t p = 0; p + 1 < at.size(); ++p) {
     const Counts d = at[p + 1] - at[p];
-    std::printf(" | %s %lu+%lur+%lup", trace.phases[p].name.c_str(), d.faults, d.rescues, d.prefetched);
+    std::printf(" | %s %lu+%lur+%lup", trace.phases[p].name.c_str(), d.faults, d.rescues,
+                d.prefetched);
     if (p == trace.measured) {
       std::printf(" ev %lu probe %.3fs over %.2fs", d.evictions, d.probe_ns / 1e9,
                   d.overheadNs() / 1e9);
@@ -461,13 +500,34 @@ int main(int argc, char** argv) {
     std::printf("# %s: %u pages, %u local, %zu accesses (simulation)\n", trace.name.c_str(),
                 trace.pages, capacity, trace.accesses.size());
     if (peers) {
-      { OptModel m(trace, capacity); run(trace, m, "opt"); }
-      { LruModel m(trace, capacity); run(trace, m, "lru"); }
-      { ClockModel m(trace, capacity); run(trace, m, "clock"); }
-      { StaticModel m(trace, capacity); run(trace, m, "static"); }
-      { S3FifoModel m(trace, capacity); run(trace, m, "s3fifo"); }
+      {
+        OptModel m(trace, capacity);
+        run(trace, m, "opt");
+      }
+      {
+        LruModel m(trace, capacity);
+        run(trace, m, "lru");
+      }
+      {
+        ClockModel m(trace, capacity);
+        run(trace, m, "clock");
+      }
+      {
+        StaticModel m(trace, capacity);
+        run(trace, m, "static");
+      }
+      {
+        S3FifoModel m(trace, capacity);
+        run(trace, m, "s3fifo");
+      }
     }
-    if (getenv("LRFU")) for (double h : {3e5, 1e6, 3e6, 1e7}) { char n[20]; sprintf(n, "lrfu%.0e", h); LrfuModel m(trace, capacity, h); run(trace, m, n); }
+    if (getenv("LRFU"))
+      for (double h : {3e5, 1e6, 3e6, 1e7}) {
+        char n[20];
+        sprintf(n, "lrfu%.0e", h);
+        LrfuModel m(trace, capacity, h);
+        run(trace, m, n);
+      }
     TidepoolModel m(trace, capacity, limbo);
     run(trace, m, "tidepool");
     const auto& s = m.stats();

@@ -18,12 +18,12 @@ constexpr uint64_t kPage = 4096;
 // ---- fasttext ----
 
 constexpr uint32_t kBuckets = 2'000'000;
-constexpr uint32_t kRowBytes = 400;           // 100 floats
-constexpr uint32_t kHashSlots = 30'000'000;   // its word2int_ table, 4 bytes a slot
+constexpr uint32_t kRowBytes = 400;          // 100 floats
+constexpr uint32_t kHashSlots = 30'000'000;  // its word2int_ table, 4 bytes a slot
 constexpr uint32_t kMinCount = 5;
 constexpr int kMinGram = 3, kMaxGram = 6, kWindow = 5;
 constexpr int kNegatives = 5;
-constexpr size_t kMaxLine = 1024;             // tokens
+constexpr size_t kMaxLine = 1024;  // tokens
 constexpr double kSubsample = 1e-4;
 
 uint32_t fnv(std::string_view text) {
@@ -128,8 +128,8 @@ class FasttextTraining {
       // Negatives are drawn in proportion to the square root of the count.
       negative_weight_.push_back(std::sqrt(static_cast<double>(corpus.count[rank])));
     }
-    negatives_ = std::discrete_distribution<uint32_t>(negative_weight_.begin(),
-                                                      negative_weight_.end());
+    negatives_ =
+        std::discrete_distribution<uint32_t>(negative_weight_.begin(), negative_weight_.end());
   }
 
   // One line: every token is looked up in the hash table, then the kept words are trained.
@@ -187,8 +187,8 @@ class Zipf {
   }
   uint32_t operator()(std::mt19937_64& random) const {
     const double at = std::uniform_real_distribution<double>(0, cumulative_.back())(random);
-    return static_cast<uint32_t>(
-        std::lower_bound(cumulative_.begin(), cumulative_.end(), at) - cumulative_.begin());
+    return static_cast<uint32_t>(std::lower_bound(cumulative_.begin(), cumulative_.end(), at) -
+                                 cumulative_.begin());
   }
 
  private:

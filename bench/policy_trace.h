@@ -19,7 +19,7 @@ struct TracePhase {
 
 struct Trace {
   std::string name;
-  uint32_t pages = 0;              // footprint
+  uint32_t pages = 0;                // footprint
   std::vector<uint32_t> accesses{};  // page number, kWriteBit for a store
   std::vector<TracePhase> phases{};
   size_t measured = 0;  // index into phases: the one whose faults are compared
@@ -34,8 +34,8 @@ struct Trace {
 /// What fasttext 0.9.2 `skipgram -dim 100 -bucket 2000000 -epoch 1 -thread 1` touches, training on
 /// `text`: dictionary hash table, input rows (words and hashed subwords), output rows.
 Trace fasttextTrace(const std::string& text);
-/// DLRM-like: 8 tables of 256-byte rows, ids Zipf 1.05 hashed over the rows, batches; rows read then
-/// written.
+/// DLRM-like: 8 tables of 256-byte rows, ids Zipf 1.05 hashed over the rows, batches; rows read
+/// then written.
 Trace embeddingTrace(uint64_t seed);
 /// The same, rows only read.
 Trace inferenceTrace(uint64_t seed);
