@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The victim chooser. See victim.h, and docs/policy.md for what it was compared with.
+// The victim chooser: a clock with scores instead of one reference bit, and probes instead of
+// hardware accessed bits. See victim.h, and docs/policy.md for what it was compared with.
 #include "runtime/policy/victim.h"
 
 #include <algorithm>
@@ -9,25 +10,18 @@
 namespace tidepool {
 namespace {
 
-// What one observation adds to a page's score. A turn of the hand without a sighting takes 1.
-constexpr uint32_t kFaultGain = 2;
-constexpr uint32_t kWrittenGain = 1;
-constexpr uint32_t kRescueGain = 2;
-// Turns an absent page keeps a point of its score: its past is the only evidence there is on it.
-constexpr uint32_t kGhostTurns = 2;
-// The threshold is reviewed every so many visits, and moves so that between a 16th and a 4th of
-// the visited pages go: fewer means the hand spins, more means it knows too little of them.
+// Visits between two reviews of the eviction threshold.
 constexpr uint32_t kWindow = 1024;
-// Unspent budget is kept for at most this long, in seconds.
+// Unspent probing budget is kept for at most this long: a program that slept must not wake up to
+// half a minute's worth of write faults.
 constexpr double kBudgetSeconds = 0.5;
 
 }  // namespace
 
 VictimChooser::VictimChooser(const VictimConfig& config, std::span<std::byte> memory)
-    : words_(reinterpret_cast<uint16_t*>(memory.data()), memory.size() / sizeof(uint16_t)),
-      config_(config) {
-  TP_CHECK_OP(reinterpret_cast<uintptr_t>(memory.data()) % alignof(uint16_t), ==, 0u);
-  TP_CHECK_OP(config.capacity.value(), >, 0u);
+    : bytes_(reinterpret_cast<uint8_t*>(memory.data()), memory.size()), config_(config) {
+  setCapacity(config.capacity);
+  TP_CHECK(config.sampling_cpu >= 0);
 }
 
 void VictimChooser::setCapacity(PageCount capacity) {
@@ -35,26 +29,18 @@ void VictimChooser::setCapacity(PageCount capacity) {
   config_.capacity = capacity;
 }
 
-uint32_t VictimChooser::agedScore(uint16_t word) const {
-  const uint32_t score = word & kScoreMask;
-  const uint32_t turns = static_cast<uint8_t>(turn_ - (word >> 8));
-  const uint32_t lost = turns / kGhostTurns;
-  return score > lost ? score - lost : 0;
+uint8_t& VictimChooser::byteOf(PageIndex page) {
+  TP_CHECK_OP(page.value(), <, bytes_.size());
+  return bytes_[page.value()];
 }
 
-uint16_t VictimChooser::pack(uint32_t score) const {
-  return static_cast<uint16_t>(turn_ << 8 | std::min(score, kMaxScore));
+void VictimChooser::setScore(uint8_t& byte, uint32_t score) {
+  byte = static_cast<uint8_t>((byte & ~kScoreMask) | std::min(score, kMaxScore));
 }
 
 uint32_t VictimChooser::score(PageIndex page) const {
-  TP_CHECK_OP(page.value(), <, words_.size());
-  return agedScore(words_[page.value()]);
-}
-
-void VictimChooser::raise(PageIndex page, uint32_t gain) {
-  TP_CHECK_OP(page.value(), <, words_.size());
-  uint16_t& word = words_[page.value()];
-  word = pack(agedScore(word) + gain);
+  TP_CHECK_OP(page.value(), <, bytes_.size());
+  return scoreOf(bytes_[page.value()]);
 }
 
 void VictimChooser::earn(Nanoseconds now) {
@@ -75,75 +61,91 @@ PageRun VictimChooser::onFault(PageIndex page, Nanoseconds now) {
   earn(now);
   PageRun run{page, PageCount(1)};
   if (config_.streams) run = streams_.onFault(page);
-  if (run.count.value() == 1) {
-    raise(page, kFaultGain);
+  if (run.count.value() > 1) {
+    run.count = PageCount(std::min(run.count.value(), bytes_.size() - page.value()));
+    onPrefetched(page);
     return run;
   }
-  const uint64_t room = words_.size() - page.value();
-  run.count = PageCount(std::min(run.count.value(), room));
-  for (uint64_t i = 0; i < run.count.value(); ++i) {
-    uint16_t& word = words_[page.value() + i];
-    word = pack(agedScore(word)) | kStreamed;
-  }
+  uint8_t& byte = byteOf(page);
+  setScore(byte, scoreOf(byte) + config_.tuning.fault_gain);
   return run;
 }
+
+void VictimChooser::onPrefetched(PageIndex page) { byteOf(page) |= kStreamed; }
 
 void VictimChooser::onRescue(PageIndex page, Nanoseconds now) {
   ++stats_.rescues;
   earn(now);
-  raise(page, kRescueGain);
+  uint8_t& byte = byteOf(page);
+  setScore(byte, scoreOf(byte) + config_.tuning.rescue_gain);
 }
 
 void VictimChooser::onSample(PageIndex page, uint32_t weight) {
   ++stats_.samples;
-  raise(page, std::min(weight, kMaxScore));
+  uint8_t& byte = byteOf(page);
+  setScore(byte, scoreOf(byte) + std::min(weight, kMaxScore));
 }
 
-void VictimChooser::onDiscard(PageIndex page) {
-  TP_CHECK_OP(page.value(), <, words_.size());
-  words_[page.value()] = 0;
-}
+void VictimChooser::onDiscard(PageIndex page) { byteOf(page) = 0; }
 
 void VictimChooser::adaptThreshold(Verdict verdict) {
+  if (verdict == Verdict::kProbe) return;  // its answer is still to come
   if (verdict == Verdict::kEvict) ++window_evictions_;
   if (++window_visits_ < kWindow) return;
-  if (window_evictions_ < kWindow / 16 && threshold_ < kMaxScore) ++threshold_;
-  if (window_evictions_ > kWindow / 4 && threshold_ > 0) --threshold_;
+  if (window_evictions_ < config_.tuning.least_yield && threshold_ < kMaxScore) ++threshold_;
+  if (window_evictions_ > config_.tuning.most_yield && threshold_ > 0) --threshold_;
   window_visits_ = 0;
   window_evictions_ = 0;
 }
 
+Verdict VictimChooser::classifyBehind(PageIndex page) {
+  uint8_t& byte = byteOf(page);
+  if ((byte & kStreamed) == 0) return Verdict::kKeep;
+  byte &= static_cast<uint8_t>(~kStreamed);
+  ++stats_.evictions;
+  return Verdict::kEvict;
+}
+
+Verdict VictimChooser::judge(uint8_t& byte, WriteBit written) {
+  const VictimTuning& tuning = config_.tuning;
+  uint32_t score = scoreOf(byte);
+  if (written == WriteBit::kWritten) {
+    spend(config_.ask_cost.value() + config_.write_fault_cost.value());
+    byte &= static_cast<uint8_t>(~kStreamed);
+    score = score * 2 + tuning.written_gain;
+    setScore(byte, score);
+    // Only a threshold that rose because nothing else was left takes a page known to be in use.
+    if (score <= threshold_) return Verdict::kEvict;
+    return score < tuning.unprobed_from && mayProbe() ? Verdict::kProbe : Verdict::kKeep;
+  }
+  if (written == WriteBit::kClean) {
+    spend(config_.ask_cost.value());
+    if (score <= threshold_) return Verdict::kEvict;
+    setScore(byte, score - 1);
+    return Verdict::kKeep;  // it stays armed
+  }
+  // Nothing is known. A page that is about to go is asked about first, if that can be paid for:
+  // one turn's delay is cheap beside a fault.
+  if (score < tuning.unprobed_from && mayProbe()) {
+    if (score > 0) setScore(byte, score - 1);
+    return Verdict::kProbe;
+  }
+  if (score <= threshold_) return Verdict::kEvict;
+  setScore(byte, score - 1);
+  return Verdict::kKeep;
+}
+
 Verdict VictimChooser::classify(PageIndex page, WriteBit written) {
-  TP_CHECK_OP(page.value(), <, words_.size());
   ++stats_.visits;
-  if (++turn_visits_ >= config_.capacity.value()) {
-    turn_visits_ = 0;
-    ++turn_;
-  }
-  uint16_t& word = words_[page.value()];
-  uint32_t score = word & kScoreMask;
-  const bool streamed = (word & kStreamed) != 0;
-  Verdict verdict = Verdict::kKeep;
-  switch (written) {
-    case WriteBit::kWritten:
-      spend(config_.ask_cost.value() + config_.write_fault_cost.value());
-      score = std::min(score + kWrittenGain, kMaxScore);
-      break;
-    case WriteBit::kClean:
-      spend(config_.ask_cost.value());
-      [[fallthrough]];
-    case WriteBit::kNotArmed:
-      if (score <= threshold_ || streamed) verdict = Verdict::kEvict;
-      if (score > 0) --score;
-      break;
-  }
-  if (verdict == Verdict::kKeep && written != WriteBit::kClean && budget_ > 0) {
-    verdict = Verdict::kProbe;
+  const Verdict verdict = judge(byteOf(page), written);
+  if (verdict == Verdict::kProbe) {
     ++stats_.probes;
     spend(config_.ask_cost.value());
   }
-  if (verdict == Verdict::kEvict) ++stats_.evictions;
-  word = pack(score);
+  if (verdict == Verdict::kEvict) {
+    ++stats_.evictions;
+    byteOf(page) &= static_cast<uint8_t>(~kStreamed);
+  }
   adaptThreshold(verdict);
   return verdict;
 }

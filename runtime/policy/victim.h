@@ -31,12 +31,28 @@ enum class WriteBit : uint8_t {
   kWritten,   // armed, written since; it is no longer armed
 };
 
+/// The knobs of the algorithm. The defaults are what the simulator found best over its traces
+/// (docs/policy.md); results are flat around them.
+struct VictimTuning {
+  uint32_t fault_gain = 1;    // score of a page that was just faulted in, added to what it had
+  uint32_t rescue_gain = 5;   // a rescue is a fault that came too soon
+  uint32_t written_gain = 2;  // on an answer "written", after doubling the score
+  // From here on a page is not probed but loses a point a turn: the probing interval of a busy page
+  // grows to a dozen turns, which is what keeps write faults within the budget.
+  uint32_t unprobed_from = 5;
+  // The eviction threshold rises or falls when the share of visits that ends in an eviction leaves
+  // this range (of 1024): fewer means the hand spins, more means it knows too little.
+  uint32_t least_yield = 16;
+  uint32_t most_yield = 256;
+};
+
 struct VictimConfig {
-  PageCount capacity;                      // local pages there may be
-  double sampling_cpu = 0.01;              // share of one core that probes may use; 0: no probes
-  Nanoseconds ask_cost = Nanoseconds(31);  // to ask about or to arm one page, in bulk
+  PageCount capacity;                               // local pages there may be
+  double sampling_cpu = 0.01;                       // share of one core for probes; 0: no probes
+  Nanoseconds ask_cost = Nanoseconds(31);           // to ask about or to arm one page, in bulk
   Nanoseconds write_fault_cost = Nanoseconds(800);  // what the program pays on the first write
   bool streams = true;                              // follow ascending streams
+  VictimTuning tuning;
 };
 
 struct VictimStats {
@@ -45,23 +61,25 @@ struct VictimStats {
   uint64_t samples = 0;
   uint64_t visits = 0;      // classify() calls
   uint64_t evictions = 0;   // kEvict answers
-  uint64_t forced = 0;      // of those, pages above the threshold of the day
   uint64_t probes = 0;      // kProbe answers
   Nanoseconds probe_spent;  // modelled cost of all probes
 };
 
 class VictimChooser {
  public:
-  /// Metadata for a space of `pages`: two bytes each. Only what covers pages that were used is
-  /// touched, so a large reservation costs 0.05 % of the part in use.
-  static Bytes memoryFor(PageCount pages) { return Bytes(pages.value() * sizeof(uint16_t)); }
+  /// Metadata for a space of `pages`: one byte each. Only what covers pages that were used is
+  /// touched, so a large reservation costs 0.025 % of the part in use.
+  static Bytes memoryFor(PageCount pages) { return Bytes(pages.value()); }
 
-  /// `memory` is zero-filled, 2-byte aligned and outlives the chooser; it bounds the page indexes.
+  /// `memory` is zero-filled and outlives the chooser; its size bounds the page indexes.
   VictimChooser(const VictimConfig& config, std::span<std::byte> memory);
 
   /// An absent page was touched; `now` never goes back. Returns the run to bring in: `page`, and
   /// more when it belongs to an ascending stream. Clip the rest to absent pages that exist.
   PageRun onFault(PageIndex page, Nanoseconds now);
+  /// `page`, of a run that onFault() gave and past its first page, was brought in. Not to be told
+  /// of pages that were local already: a scan must not mark the hot ones in its way.
+  void onPrefetched(PageIndex page);
   /// A page in limbo was touched and is local again.
   void onRescue(PageIndex page, Nanoseconds now);
   /// A PMU sample, or an exact count from the API, saw `page` accessed.
@@ -69,8 +87,12 @@ class VictimChooser {
   /// The page was freed or discarded: nothing of its past counts.
   void onDiscard(PageIndex page);
 
-  /// Verdict on one local page. Advances the page's age: ask once per turn of the hand.
+  /// Verdict on one local page. Ages the page: ask once per turn of the hand.
   Verdict classify(PageIndex page, WriteBit written);
+
+  /// The same for a local page of a run that takeBehind() gave: it goes only if the stream brought
+  /// it in. Does not age it, so that a scan leaves the hot pages in its way alone.
+  Verdict classifyBehind(PageIndex page);
 
   StreamTracker& streams() { return streams_; }
   void setCapacity(PageCount capacity);
@@ -80,28 +102,28 @@ class VictimChooser {
   /// 0 (never seen) to kMaxScore, as it stands now. For statistics and tests.
   uint32_t score(PageIndex page) const;
 
-  static constexpr uint32_t kMaxScore = 63;
+  static constexpr uint32_t kMaxScore = 15;
 
  private:
-  // A page's word: score in bits 0-5, "brought in by a stream and not seen used since" in bit 6,
-  // the turn of the hand it was last updated in bits 8-15 (modulo 256).
-  static constexpr uint16_t kScoreMask = 0x3f;
-  static constexpr uint16_t kStreamed = 0x40;
+  // A page's byte: score in bits 0-3, "brought in by a stream and not seen used since" in bit 4.
+  // The score of a page outlives its eviction; nothing ages it then (ageing changed no result).
+  static constexpr uint8_t kScoreMask = 0x0f;
+  static constexpr uint8_t kStreamed = 0x10;
 
-  uint32_t agedScore(uint16_t word) const;
-  uint16_t pack(uint32_t score) const;
-  void raise(PageIndex page, uint32_t gain);
+  uint8_t& byteOf(PageIndex page);
+  static uint32_t scoreOf(uint8_t byte) { return byte & kScoreMask; }
+  static void setScore(uint8_t& byte, uint32_t score);
   void earn(Nanoseconds now);
   void spend(uint64_t nanoseconds);
+  bool mayProbe() const { return budget_ > 0; }
+  Verdict judge(uint8_t& byte, WriteBit written);
   void adaptThreshold(Verdict verdict);
 
-  std::span<uint16_t> words_;
+  std::span<uint8_t> bytes_;
   VictimConfig config_;
   VictimStats stats_;
   StreamTracker streams_;
-  uint64_t turn_visits_ = 0;  // visits since the turn began
-  uint8_t turn_ = 0;          // turns of the hand over `capacity` pages, modulo 256
-  uint32_t threshold_ = 0;    // pages at or below it go
+  uint32_t threshold_ = 0;  // pages at or below it go
   uint32_t window_visits_ = 0;
   uint32_t window_evictions_ = 0;
   Nanoseconds last_now_;

@@ -17,12 +17,15 @@ class VictimTest : public ::testing::Test {
     return config;
   }
   std::span<std::byte> memory() { return std::as_writable_bytes(std::span(words_)); }
-  std::vector<uint16_t> words_ = std::vector<uint16_t>(4096);
+  std::vector<uint8_t> words_ = std::vector<uint8_t>(4096);
 };
 
-TEST_F(VictimTest, AnUnknownPageGoesAtOnce) {
+TEST_F(VictimTest, AnUnknownPageIsProbedIfThatCanBePaidForElseGoes) {
   VictimChooser chooser(config(), memory());
   EXPECT_EQ(chooser.classify(PageIndex(3), WriteBit::kNotArmed), Verdict::kEvict);
+  chooser.onFault(PageIndex(9), Nanoseconds(1'000'000));
+  EXPECT_EQ(chooser.classify(PageIndex(3), WriteBit::kNotArmed), Verdict::kProbe);
+  EXPECT_EQ(chooser.classify(PageIndex(3), WriteBit::kClean), Verdict::kEvict);
 }
 
 TEST_F(VictimTest, EveryPageGoesInTheEndWhenNothingIsSeen) {

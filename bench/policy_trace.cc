@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trace generators for the policy simulator. See policy_trace.h. Deterministic for a given input.
+#include "bench/policy_trace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace tidepool::bench {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+// ---- fasttext ----
+
+constexpr uint32_t kBuckets = 2'000'000;
+constexpr uint32_t kRowBytes = 400;          // 100 floats
+constexpr uint32_t kHashSlots = 30'000'000;  // its word2int_ table, 4 bytes a slot
+constexpr uint32_t kMinCount = 5;
+constexpr int kMinGram = 3, kMaxGram = 6, kWindow = 5;
+constexpr int kNegatives = 5;
+constexpr size_t kMaxLine = 1024;  // tokens
+constexpr double kSubsample = 1e-4;
+
+uint32_t fnv(std::string_view text) {
+  uint32_t hash = 2166136261u;
+  for (char c : text) {
+    hash ^= static_cast<uint32_t>(static_cast<int8_t>(c));  // sign-extended, as fasttext does
+    hash *= 16777619u;
+  }
+  return hash;
+}
+
+struct Corpus {
+  std::vector<std::vector<uint32_t>> lines;  // token: index into slot and word
+  std::vector<uint32_t> slot;                // per distinct token: its place in word2int_
+  std::vector<int32_t> word;                 // per distinct token: rank, or -1 if too rare
+  std::vector<uint32_t> count;               // per rank
+  std::vector<std::string> text;             // per rank
+  uint64_t tokens = 0;
+};
+
+Corpus readCorpus(const std::string& text) {
+  Corpus corpus;
+  std::unordered_map<std::string_view, uint32_t> ids;
+  std::vector<std::string_view> names;
+  std::vector<uint32_t> counts;
+  std::vector<uint32_t> line;
+  const auto token = [&](std::string_view name) {
+    const auto [it, fresh] = ids.try_emplace(name, static_cast<uint32_t>(names.size()));
+    if (fresh) {
+      names.push_back(name);
+      counts.push_back(0);
+    }
+    ++counts[it->second];
+    line.push_back(it->second);
+  };
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_of(" \t\n", at), text.size());
+    if (end > at) token(std::string_view(text).substr(at, end - at));
+    const bool newline = end < text.size() && text[end] == '\n';
+    if (newline) token("</s>");
+    if (newline || line.size() >= kMaxLine) corpus.lines.push_back(std::exchange(line, {}));
+    at = end + 1;
+  }
+  corpus.lines.push_back(line);
+  std::vector<uint32_t> order;
+  for (uint32_t id = 0; id < names.size(); ++id) {
+    if (counts[id] >= kMinCount) order.push_back(id);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
+  corpus.word.assign(names.size(), -1);
+  for (uint32_t rank = 0; rank < order.size(); ++rank) {
+    corpus.word[order[rank]] = static_cast<int32_t>(rank);
+    corpus.count.push_back(counts[order[rank]]);
+    corpus.text.emplace_back(names[order[rank]]);
+    corpus.tokens += counts[order[rank]];
+  }
+  for (std::string_view name : names) corpus.slot.push_back(fnv(name) % kHashSlots);
+  return corpus;
+}
+
+// Rows of the input matrix that make up a word: its own and its subwords'.
+std::vector<uint32_t> subwordRows(const std::string& word, uint32_t rank, uint32_t words) {
+  std::vector<uint32_t> rows{rank};
+  if (word == "</s>") return rows;
+  const std::string marked = "<" + word + ">";
+  for (size_t i = 0; i < marked.size(); ++i) {
+    for (int n = kMinGram; n <= kMaxGram && i + static_cast<size_t>(n) <= marked.size(); ++n) {
+      const std::string_view gram = std::string_view(marked).substr(i, static_cast<size_t>(n));
+      rows.push_back(words + fnv(gram) % kBuckets);
+    }
+  }
+  return rows;
+}
+
+struct FasttextLayout {
+  uint64_t hash_pages, input_page, input_pages, output_page, output_pages;
+};
+
+void touchRow(Trace& trace, uint64_t first_page, uint64_t row, uint32_t write) {
+  const uint64_t begin = row * kRowBytes;
+  for (uint64_t page = begin / kPage; page <= (begin + kRowBytes - 1) / kPage; ++page) {
+    trace.accesses.push_back(static_cast<uint32_t>(first_page + page) | write);
+  }
+}
+
+void sweep(Trace& trace, uint64_t first, uint64_t count, uint32_t write) {
+  for (uint64_t i = 0; i < count; ++i) {
+    trace.accesses.push_back(static_cast<uint32_t>(first + i) | write);
+  }
+}
+
+class FasttextTraining {
+ public:
+  FasttextTraining(Trace& trace, const Corpus& corpus, const FasttextLayout& layout)
+      : trace_(trace), corpus_(corpus), layout_(layout) {
+    const auto words = static_cast<uint32_t>(corpus.count.size());
+    for (uint32_t rank = 0; rank < words; ++rank) {
+      rows_.push_back(subwordRows(corpus.text[rank], rank, words));
+      const double share = corpus.count[rank] / static_cast<double>(corpus.tokens);
+      keep_.push_back(std::sqrt(kSubsample / share) + kSubsample / share);
+      // Negatives are drawn in proportion to the square root of the count.
+      negative_weight_.push_back(std::sqrt(static_cast<double>(corpus.count[rank])));
+    }
+    negatives_ =
+        std::discrete_distribution<uint32_t>(negative_weight_.begin(), negative_weight_.end());
+  }
+
+  // One line: every token is looked up in the hash table, then the kept words are trained.
+  void line(const std::vector<uint32_t>& tokens) {
+    std::vector<uint32_t> kept;
+    for (uint32_t token : tokens) {
+      trace_.read(uint64_t{corpus_.slot[token]} * 4 / kPage);
+      const int32_t word = corpus_.word[token];
+      if (word < 0 || corpus_.text[static_cast<size_t>(word)] == "</s>") continue;
+      if (uniform_(random_) <= keep_[static_cast<size_t>(word)]) {
+        kept.push_back(static_cast<uint32_t>(word));
+      }
+    }
+    for (size_t i = 0; i < kept.size(); ++i) trainWord(kept, i);
+  }
+
+  void saveVectors() {
+    for (const std::vector<uint32_t>& rows : rows_) {
+      for (uint32_t row : rows) touchRow(trace_, layout_.input_page, row, 0);
+    }
+  }
+
+ private:
+  // The word's rows are read and written once per context word, within microseconds: one access
+  // each here. Of the five negatives per context one is kept in the trace, since the output
+  // matrix is small and always hot.
+  void trainWord(const std::vector<uint32_t>& kept, size_t i) {
+    for (uint32_t row : rows_[kept[i]]) touchRow(trace_, layout_.input_page, row, kWriteBit);
+    const size_t reach = 1 + random_() % kWindow;
+    for (size_t c = i > reach ? i - reach : 0; c <= i + reach && c < kept.size(); ++c) {
+      if (c == i) continue;
+      touchRow(trace_, layout_.output_page, kept[c], kWriteBit);
+      touchRow(trace_, layout_.output_page, negatives_(random_), kWriteBit);
+    }
+  }
+
+  Trace& trace_;
+  const Corpus& corpus_;
+  const FasttextLayout layout_;
+  std::vector<std::vector<uint32_t>> rows_;
+  std::vector<double> keep_, negative_weight_;
+  std::discrete_distribution<uint32_t> negatives_;
+  std::uniform_real_distribution<double> uniform_{0, 1};
+  std::minstd_rand random_{0};
+};
+
+// ---- Zipf ----
+
+// Draws ranks 0..n-1 with weight 1 / (rank + 1)^skew, by inverting the cumulative sum.
+class Zipf {
+ public:
+  Zipf(uint32_t n, double skew) : cumulative_(n) {
+    double sum = 0;
+    for (uint32_t i = 0; i < n; ++i) cumulative_[i] = sum += 1 / std::pow(i + 1.0, skew);
+  }
+  uint32_t operator()(std::mt19937_64& random) const {
+    const double at = std::uniform_real_distribution<double>(0, cumulative_.back())(random);
+    return static_cast<uint32_t>(std::lower_bound(cumulative_.begin(), cumulative_.end(), at) -
+                                 cumulative_.begin());
+  }
+
+ private:
+  std::vector<double> cumulative_;
+};
+
+Trace zipfTables(uint64_t seed, const char* name, uint32_t write) {
+  constexpr uint32_t kTables = 8, kRows = 500'000, kBatch = 2048, kBatches = 250;
+  constexpr uint64_t kPagesPerTable = uint64_t{kRows} * 256 / kPage;
+  Trace trace{.name = name};
+  trace.pages = static_cast<uint32_t>(kPagesPerTable * kTables);
+  trace.phase("init", 1000);
+  sweep(trace, 0, trace.pages, kWriteBit);
+  trace.measured = 1;
+  trace.phase("train", 1200);
+  const Zipf zipf(kRows, 1.05);
+  std::mt19937_64 random(seed);
+  for (uint32_t batch = 0; batch < kBatches; ++batch) {
+    for (uint32_t table = 0; table < kTables; ++table) {
+      for (uint32_t i = 0; i < kBatch; ++i) {
+        const uint64_t rank = zipf(random);
+        // A multiplier coprime to kRows scatters ranks over the table, as hashed ids are.
+        const uint64_t row = (rank * 2654435761u + table * 7919u) % kRows;
+        trace.accesses.push_back(static_cast<uint32_t>(table * kPagesPerTable + row * 256 / kPage) |
+                                 write);
+      }
+    }
+  }
+  return trace;
+}
+
+}  // namespace
+
+Trace fasttextTrace(const std::string& text) {
+  const Corpus corpus = readCorpus(text);
+  const uint64_t words = corpus.count.size();
+  FasttextLayout layout;
+  layout.hash_pages = uint64_t{kHashSlots} * 4 / kPage + 1;
+  layout.input_page = layout.hash_pages;
+  layout.input_pages = (words + kBuckets) * kRowBytes / kPage + 1;
+  layout.output_page = layout.input_page + layout.input_pages;
+  layout.output_pages = words * kRowBytes / kPage + 1;
+  Trace trace{.name = "fasttext"};
+  trace.pages = static_cast<uint32_t>(layout.output_page + layout.output_pages);
+  FasttextTraining training(trace, corpus, layout);
+
+  trace.phase("dictionary", 400);
+  sweep(trace, 0, layout.hash_pages, kWriteBit);
+  for (const auto& line : corpus.lines) {
+    for (uint32_t token : line) trace.write(uint64_t{corpus.slot[token]} * 4 / kPage);
+  }
+  trace.phase("init", 2500);  // zeroed by the vector, then filled with uniform numbers
+  sweep(trace, layout.input_page, layout.input_pages, kWriteBit);
+  sweep(trace, layout.input_page, layout.input_pages, kWriteBit);
+  sweep(trace, layout.output_page, layout.output_pages, kWriteBit);
+  trace.measured = trace.phases.size();
+  trace.phase("train", 0);
+  const size_t begin = trace.accesses.size();
+  for (const auto& line : corpus.lines) training.line(line);
+  trace.phases.back().ns_per_access = 12e9 / static_cast<double>(trace.accesses.size() - begin);
+  trace.phase("save", 4000);
+  sweep(trace, layout.input_page, layout.input_pages + layout.output_pages, 0);
+  trace.phase("vectors", 500);
+  training.saveVectors();
+  return trace;
+}
+
+Trace embeddingTrace(uint64_t seed) { return zipfTables(seed, "zipf-train", kWriteBit); }
+Trace inferenceTrace(uint64_t seed) { return zipfTables(seed, "zipf-read", 0); }
+
+Trace gupsTrace(uint64_t seed) {
+  constexpr uint32_t kPages = 131072;  // 512 MiB
+  Trace trace{.name = "gups-shift", .pages = kPages};
+  trace.phase("init", 1000);
+  sweep(trace, 0, kPages, kWriteBit);
+  std::mt19937_64 random(seed);
+  std::vector<uint32_t> order(kPages);
+  std::iota(order.begin(), order.end(), 0u);
+  trace.measured = 1;
+  for (const char* half : {"first", "second"}) {
+    trace.phase(half, 1000);
+    std::shuffle(order.begin(), order.end(), random);
+    for (uint32_t i = 0; i < 3'000'000; ++i) {
+      const uint32_t range = random() % 10 ? kPages / 10 : kPages;
+      trace.write(order[random() % range]);
+    }
+  }
+  return trace;
+}
+
+Trace scanTrace() {
+  constexpr uint32_t kPages = 100'000;
+  Trace trace{.name = "scan", .pages = kPages};
+  trace.phase("init", 1000);
+  sweep(trace, 0, kPages, kWriteBit);
+  trace.measured = 1;
+  trace.phase("scans", 1000);
+  for (int pass = 0; pass < 6; ++pass) sweep(trace, 0, kPages, 0);
+  return trace;
+}
+
+Trace scanAndHotTrace(uint64_t seed) {
+  constexpr uint32_t kPages = 150'000, kHot = 24'000;
+  Trace trace{.name = "scan+hot", .pages = kPages};
+  trace.phase("init", 1000);
+  sweep(trace, 0, kPages, kWriteBit);
+  std::mt19937_64 random(seed);
+  trace.measured = 1;
+  trace.phase("mixed", 1000);
+  uint64_t cursor = 0;
+  for (uint32_t i = 0; i < 4'000'000; ++i) {
+    if (i % 8 == 0) {
+      trace.read(kHot + cursor);
+      cursor = (cursor + 1) % (kPages - kHot);
+    } else {
+      trace.write(random() % kHot);
+    }
+  }
+  return trace;
+}
+
+}  // namespace tidepool::bench
