@@ -19,6 +19,11 @@ int main(int argc, char** argv) {
     app.set_version_flag("--version", "fabricmgr " TIDEPOOL_VERSION);
     app.require_subcommand(1);
     memserver::addCommand(app, &exit_code);
+    const auto named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(named).empty()) {
+      fmt::print(stderr, "fabricmgr: unknown command '{}'\nTry `fabricmgr --help`.\n", argv[1]);
+      return memserver::kUsage;
+    }
     try {
       app.parse(argc, argv);
     } catch (const CLI::Success& success) {  // --help, --version

@@ -10,6 +10,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,10 +22,40 @@ namespace {
 
 struct Arguments {
   std::string listen;
-  uint64_t size = 0;
+  std::string size_text;
+  uint64_t size = 0;  // bytes, parsed from size_text
   unsigned threads = 1;
   bool json = false;
 };
+
+uint64_t machineBytes() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// "64K", "512M", "1.5G", "2T", plain bytes, or "25%" of the machine. Throws what CLI11 reports.
+uint64_t sizeOf(const std::string& text) {
+  double number = 0;
+  char unit[4] = {};
+  int used = 0;
+  const int fields = sscanf(text.c_str(), "%lf%3[a-zA-Z%]%n", &number, unit, &used);
+  const std::string suffix = CLI::detail::to_lower(unit);
+  static const std::map<std::string, double> kUnits = {
+      {"", 1},        {"b", 1},        {"k", 1024.0},
+      {"kb", 1024.0}, {"kib", 1024.0}, {"m", 0x1p20},
+      {"mb", 0x1p20}, {"mib", 0x1p20}, {"g", 0x1p30},
+      {"gb", 0x1p30}, {"gib", 0x1p30}, {"t", 0x1p40},
+      {"tb", 0x1p40}, {"tib", 0x1p40}, {"%", static_cast<double>(machineBytes()) / 100}};
+  const auto scale = kUnits.find(suffix);
+  const bool whole = fields == 1 ? text.find_first_not_of("0123456789.") == std::string::npos
+                                 : static_cast<size_t>(used) == text.size();
+  const double bytes = scale == kUnits.end() ? -1 : number * scale->second;
+  if (fields < 1 || !whole || !(bytes >= static_cast<double>(kPageSize)) || bytes > 0x1p56) {
+    throw CLI::ValidationError(
+        "--size", "'" + text + "' is not a size of at least 4K: such as 512M, 64G, 1.5T or 25%");
+  }
+  return static_cast<uint64_t>(bytes);
+}
 
 /// One descriptor a connection: the default soft limit is far below what the kernel allows.
 void raiseDescriptorLimit() {
@@ -102,15 +133,17 @@ void addCommand(CLI::App& app, int* exit_code) {
   command->add_option("--listen", arguments->listen, "HOST:PORT to listen on; port 0 takes any")
       ->required();
   command
-      ->add_option("--size", arguments->size,
-                   "Memory to lend at most, such as 512M, 64G or plain bytes")
-      ->required()
-      ->transform(CLI::AsSizeValue(false));
+      ->add_option("--size", arguments->size_text,
+                   "Memory to lend at most, such as 512M, 64G or 25% of the machine's")
+      ->required();
   command->add_option("--threads", arguments->threads, "Threads that serve connections")
       ->check(CLI::Range(1u, 256u))
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "Say where it listens as a line of JSON");
-  command->callback([arguments, exit_code] { *exit_code = serve(*arguments); });
+  command->callback([arguments, exit_code] {
+    arguments->size = sizeOf(arguments->size_text);
+    *exit_code = serve(*arguments);
+  });
 }
 
 }  // namespace tidepool::memserver
