@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "runtime/os/memory.h"
+#include "runtime/stats/stats_region.h"
 
 namespace tidepool {
 namespace {
@@ -30,6 +31,11 @@ Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
                                                  SharedPolicy& policy) {
   std::unique_ptr<Evictor> evictor(new Evictor(core, staging, policy));
   evictor->usable_ = core.tiers.hasFetch();
+  auto pagemap = os::openPagemap();
+  if (!pagemap) return tl::unexpected(pagemap.error());
+  evictor->pagemap_ = std::move(*pagemap);
+  evictor->source_ = addStatsSource(*core.stats, "write-tracking");
+  TP_CHECK(evictor->source_ != nullptr);
   for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
     FetchTier* tier = core.tiers.fetch(number);
     if (tier == nullptr) continue;
@@ -63,47 +69,162 @@ PageCount Evictor::start(PageCount wanted) {
 Evictor::Fill Evictor::fill(uint64_t segment, PageCount wanted) {
   Batch& batch = batches_[segment];
   const uint64_t most = std::min(wanted.value(), Staging::kSlotsPerSegment);
-  while (batch.used < most) {
-    const PageRun run = nextVictims(PageCount(std::min(kClusterPages, most - batch.used)));
-    if (run.count.value() == 0) return Fill::kNothingCold;
-    batch.used += moveOut(run, segment);
-  }
-  return Fill::kFilled;
-}
-
-bool Evictor::wantsOut(PageIndex page) {
-  return policy_.chooser().classify(page, WriteBit::kNotArmed) == Verdict::kEvict;
-}
-
-PageRun Evictor::nextVictims(PageCount limit) {
-  const PageIndex end = core_.space->highWater();
-  if (end.value() == 0) return {};
-  MutexLock lock(policy_.mutex());
-  // Two turns of the hand: a page kept on the first may be chosen on the second.
-  for (uint64_t looked = 0; looked < 2 * end.value(); ++looked) {
-    if (hand_ >= end) hand_ = PageIndex(0);
-    const PageIndex page = hand_;
-    ++hand_;
-    if (core_.space->word(page).state() != PageState::kLocal || !wantsOut(page)) continue;
-    uint64_t count = 1;
-    while (count < limit.value() && hand_ < end && granuleOf(hand_) == granuleOf(page) &&
-           core_.space->word(hand_).state() == PageState::kLocal && wantsOut(hand_)) {
-      ++count;
-      ++hand_;
+  const uint64_t granules = granuleOf(core_.space->highWater() + kPagesPerGranule).value();
+  takeBehindStreams(segment, most);
+  // The policy lowers its bar as the hand goes round in vain; three turns are its chance, then
+  // anything local must do: the budget is a promise.
+  for (const Choice choice : {Choice::kPolicy, Choice::kAnything}) {
+    const uint64_t turns = choice == Choice::kPolicy ? 3 : 1;
+    for (uint64_t step = 0; step < turns * granules && batch.used < most; ++step) {
+      const uint64_t before = batch.used;
+      sweep(segment, most, choice);
+      if (batch.used > before) step = 0;
     }
-    return {page, PageCount(count)};
   }
-  return {};
+  return batch.used > 0 ? Fill::kFilled : Fill::kNothingCold;
+}
+
+void Evictor::takeBehindStreams(uint64_t segment, uint64_t most) {
+  Batch& batch = batches_[segment];
+  while (batch.used < most) {
+    PageRun run;
+    std::bitset<kClusterPages> goes;
+    {
+      MutexLock lock(policy_.mutex());
+      run = policy_.chooser().streams().takeBehind(
+          PageCount(std::min(kClusterPages, most - batch.used)));
+      for (uint64_t i = 0; i < run.count.value(); ++i) {
+        goes[i] = core_.space->word(run.first + i).state() == PageState::kLocal &&
+                  policy_.chooser().classifyBehind(run.first + i) == Verdict::kEvict;
+      }
+    }
+    if (run.count.value() == 0) return;
+    for (uint64_t i = 0; i < run.count.value(); ++i) {
+      if (!goes[i]) continue;
+      uint64_t length = 1;
+      while (i + length < run.count.value() && goes[i + length] &&
+             granuleOf(run.first + i + length) == granuleOf(run.first + i)) {
+        ++length;
+      }
+      MutexLock lock(core_.space->lockOf(granuleOf(run.first + i)));
+      batch.used += moveOut({run.first + i, PageCount(length)}, segment);
+      i += length - 1;
+    }
+  }
+}
+
+void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
+  Batch& batch = batches_[segment];
+  if (hand_ >= core_.space->highWater()) hand_ = PageIndex(0);
+  const PageIndex first = firstPage(granuleOf(hand_));
+  const uint64_t from = hand_ - first;
+  MutexLock lock(core_.space->lockOf(granuleOf(first)));
+  readWritten(first);
+  const uint64_t to = judge(first, from, most - batch.used, choice);
+  for (uint64_t at = from; at < to;) {
+    const Verdict verdict = verdicts_[at];
+    uint64_t end = at + 1;
+    while (end < to && verdicts_[end] == verdict) ++end;
+    if (verdict == Verdict::kEvict) {
+      batch.used += moveOut({first + at, PageCount(end - at)}, segment);
+    } else if (verdict == Verdict::kProbe) {
+      arm(first, at, end);
+    }
+    at = end;
+  }
+  hand_ = first + to;
+}
+
+uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choice) {
+  MutexLock lock(policy_.mutex());
+  uint64_t chosen = 0;
+  for (; at < kPagesPerGranule && chosen < room; ++at) {
+    const PageWord word = core_.space->word(first + at);
+    verdicts_[at] = Verdict::kKeep;
+    if (word.state() != PageState::kLocal) continue;
+    WriteBit bit = WriteBit::kNotArmed;
+    if (word.has(kFlagProbed)) {
+      bit = written_[at] ? WriteBit::kWritten : WriteBit::kClean;
+      if (written_[at]) core_.space->change(first + at, word, word.without(kFlagProbed));
+    }
+    verdicts_[at] = choice == Choice::kAnything ? Verdict::kEvict
+                                                : policy_.chooser().classify(first + at, bit);
+    if (verdicts_[at] == Verdict::kEvict) ++chosen;
+  }
+  return at;
+}
+
+void Evictor::readWritten(PageIndex first) {
+  written_.reset();
+  uint64_t armed = 0;
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    if (core_.space->word(first + i).has(kFlagProbed)) ++armed;
+  }
+  if (armed == 0) return;
+  const Nanoseconds start = threadCpuTime();
+  std::array<os::PageRun, 256> runs;
+  uintptr_t at = core_.space->addressOf(first);
+  const uintptr_t end = at + kGranuleSize;
+  uint64_t written = 0;
+  while (at < end) {
+    uintptr_t walked = at;
+    const auto found = os::scanWritten(pagemap_.get(), at, Bytes(end - at), runs.data(),
+                                       runs.size(), &walked);
+    if (!found || walked <= at) break;
+    for (size_t i = 0; i < *found; ++i) {
+      const uint64_t from = core_.space->pageAt(runs[i].start) - first;
+      const uint64_t to = from + ((runs[i].end - runs[i].start) >> kPageShift);
+      for (uint64_t page = from; page < to; ++page) {
+        written_.set(page);
+        if (core_.space->word(first + page).has(kFlagProbed)) ++written;
+      }
+    }
+    at = walked;
+  }
+  // The write faults that arming caused are the program's time: charged at their known cost.
+  const Nanoseconds spent = threadCpuTime() - start + Nanoseconds(800) * written;
+  count(source_->count, armed);
+  count(source_->cpu_nanoseconds, spent.value());
+  count(core_.stats->sampling_cpu_nanoseconds, spent.value());
+}
+
+void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
+  // Where the kernel does not resolve tracked writes itself, each would be a fault for the service.
+  if (!core_.port->tracksWrites()) return;
+  const Nanoseconds start = threadCpuTime();
+  const Bytes size((to - from) * kPageSize);
+  if (core_.port->writeProtect(core_.space->addressOf(first + from), size, Wake::kNo)) {
+    for (uint64_t at = from; at < to; ++at) {
+      const PageWord word = core_.space->word(first + at);
+      if (word.state() == PageState::kLocal) {
+        core_.space->change(first + at, word, word.with(kFlagProbed));
+      }
+    }
+  }
+  const Nanoseconds spent = threadCpuTime() - start;
+  count(source_->cpu_nanoseconds, spent.value());
+  count(core_.stats->sampling_cpu_nanoseconds, spent.value());
+}
+
+uint64_t Evictor::moveRun(PageRun run, uint64_t slot) {
+  if (!core_.port->canMove()) return moveByCopy(run, slot);
+  uint64_t moved = 0;
+  PortResult result;
+  do {
+    result = core_.port->move(staging_.slotAddress(slot + moved),
+                              core_.space->addressOf(run.first + moved),
+                              Bytes((run.count.value() - moved) * kPageSize), Wake::kNo);
+    moved += toPages(result.done).value();
+  } while (result.outcome == PortOutcome::kRetry && moved < run.count.value());
+  return moved;
 }
 
 uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
   Batch& batch = batches_[segment];
-  MutexLock lock(core_.space->lockOf(granuleOf(run.first)));
   uint64_t moved_in_all = 0;
-  uint64_t at = 0;
-  while (at < run.count.value()) {
+  for (uint64_t at = 0; at < run.count.value();) {
     if (core_.space->word(run.first + at).state() != PageState::kLocal) {
-      ++at;  // changed since the hand passed
+      ++at;
       continue;
     }
     uint64_t length = 1;
@@ -113,23 +234,10 @@ uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
     }
     const PageRun part{run.first + at, PageCount(length)};
     const uint64_t slot = staging_.firstSlot(segment) + batch.used + moved_in_all;
-    uint64_t moved = 0;
-    if (core_.port->canMove()) {
-      PortResult result;
-      do {
-        const uint64_t left = length - moved;
-        result = core_.port->move(staging_.slotAddress(slot + moved),
-                                  core_.space->addressOf(part.first + moved),
-                                  Bytes(left * kPageSize), Wake::kNo);
-        moved += toPages(result.done).value();
-      } while (result.outcome == PortOutcome::kRetry && moved < length);
-    } else {
-      moved = moveByCopy(part, slot);
-    }
+    const uint64_t moved = moveRun(part, slot);
     for (uint64_t i = 0; i < moved; ++i) {
       const PageIndex page = part.first + i;
-      const PageWord word = core_.space->word(page);
-      TP_CHECK(core_.space->change(page, word,
+      TP_CHECK(core_.space->change(page, core_.space->word(page),
                                    PageWord(PageState::kEvicting, 0, 0, slot + i)));
       batch.pages[batch.used + moved_in_all + i] = page;
     }

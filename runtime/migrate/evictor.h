@@ -5,9 +5,11 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <memory>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/unique_fd.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/migrate/staging.h"
@@ -40,6 +42,8 @@ class Evictor {
 
  private:
   enum class Fill : uint8_t { kFilled, kNothingCold };
+  /// Whether the policy is asked, or everything local goes (when it would keep all of it).
+  enum class Choice : uint8_t { kPolicy, kAnything };
   // One batch: slots [0, used) of a segment hold pages[...], going to frames[...] of `tier`.
   struct Batch {
     uint64_t used = 0;
@@ -53,10 +57,16 @@ class Evictor {
   Evictor(Core& core, Staging& staging, SharedPolicy& policy);
   uint64_t freeSegment() const;
   Fill fill(uint64_t segment, PageCount wanted);
-  /// Next run of victims in one granule, in address order; count 0 after a fruitless turn.
-  PageRun nextVictims(PageCount limit);
-  bool wantsOut(PageIndex page) TP_REQUIRES(policy_.mutex());
+  void takeBehindStreams(uint64_t segment, uint64_t most);
+  /// One step of the clock hand: judges the pages of its granule from the hand on, moves those out
+  /// that go and arms those that are to be asked again, until the batch holds `most` pages.
+  void sweep(uint64_t segment, uint64_t most, Choice choice);
+  /// Fills verdicts_ for pages [at, kPagesPerGranule) of the granule; returns where it stopped.
+  uint64_t judge(PageIndex first, uint64_t at, uint64_t room, Choice choice);
+  void readWritten(PageIndex first);
+  void arm(PageIndex first, uint64_t from, uint64_t to);
   uint64_t moveOut(PageRun run, uint64_t segment);
+  uint64_t moveRun(PageRun run, uint64_t slot);
   uint64_t moveByCopy(PageRun run, uint64_t slot);
   void write(uint64_t segment);
   bool allocateFrames(Batch& batch);
@@ -69,6 +79,11 @@ class Evictor {
   std::array<std::unique_ptr<FetchChannel>, TierSet::kMost + 1> channels_;
   std::array<Batch, Staging::kSegments> batches_;
   PageIndex hand_;
+  UniqueFd pagemap_;
+  SampleStats* source_ = nullptr;  // write tracking's line of the statistics
+  // Of the granule under the hand: what the policy said, and which armed pages were written.
+  std::array<Verdict, kPagesPerGranule> verdicts_;
+  std::bitset<kPagesPerGranule> written_;
   PageCount in_flight_;
   bool usable_ = true;
 };

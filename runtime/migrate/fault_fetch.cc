@@ -62,6 +62,8 @@ void FaultService::prefetch(PageIndex from, PageCount count) {
       }
       if (!submitFetch(page, PageCount(run), 0)) return;
       tidepool::count(core_.stats->prefetched_pages, run);
+      MutexLock policy_lock(policy_.mutex());
+      for (uint64_t i = 0; i < run; ++i) policy_.chooser().onPrefetched(page + i);
       room -= run;
       page = page + run;
     }

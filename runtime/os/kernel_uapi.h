@@ -56,6 +56,5 @@ inline constexpr unsigned long kPagemapScan = _IOWR('f', 16, PmScanArg);
 inline constexpr __u64 kPageIsWpAllowed = 1ull << 0;
 inline constexpr __u64 kPageIsWritten = 1ull << 1;
 inline constexpr __u64 kPageIsPresent = 1ull << 3;
-inline constexpr __u64 kScanWpMatching = 1ull << 0;
 
 }  // namespace tidepool::uapi

@@ -159,7 +159,6 @@ Result<size_t> scan(int pagemap, uapi::PmScanArg& request, PageRun* out, size_t 
 Result<size_t> scanWritten(int pagemap, uintptr_t address, Bytes size, PageRun* out,
                            size_t capacity, uintptr_t* walked) {
   uapi::PmScanArg request{};
-  request.flags = uapi::kScanWpMatching;
   request.start = address;
   request.end = address + size.value();
   request.category_mask = uapi::kPageIsWritten | uapi::kPageIsPresent | uapi::kPageIsWpAllowed;

@@ -43,13 +43,13 @@ struct PageRun {
   uintptr_t end = 0;
 };
 
-/// Finds runs of present pages in [address, address + size) that were written since they were
-/// last armed, and arms them again, in one pass. Fills `out`, returns the number of runs, and
-/// sets `walked` to where it stopped. `pagemap` is an open /proc/self/pagemap.
+/// Finds runs of present pages in [address, address + size) that are not write-protected: never
+/// armed, or written since. Fills `out`, returns the number of runs, and sets `walked` to where it
+/// stopped. `pagemap` is an open /proc/self/pagemap.
 /// Errors: kUnsupported on kernels before 6.7.
 Result<size_t> scanWritten(int pagemap, uintptr_t address, Bytes size, PageRun* out,
                            size_t capacity, uintptr_t* walked);
-/// As scanWritten for pages present in the page table, without arming anything.
+/// As scanWritten for all pages present in the page table.
 Result<size_t> scanPresent(int pagemap, uintptr_t address, Bytes size, PageRun* out,
                            size_t capacity, uintptr_t* walked);
 Result<UniqueFd> openPagemap();
