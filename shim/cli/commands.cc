@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of commands, flags, environment and exit codes. See commands.h. Constant data.
+#include "shim/cli/commands.h"
+
+namespace tidepool::cli {
+namespace {
+
+constexpr Flag kJson = {"--json", "", "Write JSON with raw bytes and stable keys."};
+constexpr std::string_view kFarHelp =
+    "A far tier, in order of preference; may be given several times.";
+
+constexpr Flag kRunFlags[] = {
+    {"--dram", "SIZE|N%",
+     "Local memory the program may use: 256M, 2G, or a share of the machine's memory such as 25%. "
+     "Without it there is no limit."},
+    {"--far", "SPEC",
+     "A far tier, in order of preference; may be given several times. Without one only the budget "
+     "applies, and no page can leave local memory.",
+     true},
+    {"--conf", "KEY:VALUE,...", "Further options, as in TIDEPOOL_CONF; may be given several times.",
+     true},
+    {"--stats", "FILE", "Write statistics as JSON to FILE when the program ends; - is stderr."},
+    {"--dry-run", "", "Check everything and print what would be done; run nothing."},
+    {"--json", "", "With --dry-run: print the plan as JSON."},
+};
+constexpr Flag kStatFlags[] = {kJson};
+constexpr Flag kPsFlags[] = {kJson};
+constexpr Flag kTopFlags[] = {
+    {"--interval", "SECONDS", "Time between refreshes, 0.1 to 3600; 1 by default."},
+    {"--once", "", "Measure one interval, print one table, and end."},
+};
+constexpr Flag kDoctorFlags[] = {
+    {"--far", "SPEC", kFarHelp, true},
+    kJson,
+};
+
+constexpr Command kCommands[] = {
+    {"run", "-- PROG ARGS...", "run a program with its cold memory in far tiers",
+     "Checks the options, the tiers and the program first, then becomes the program: same process, "
+     "same signals, same exit status. The program needs no change. Hot pages stay in local memory "
+     "within the --dram budget; cold ones live in the far tiers.",
+     kRunFlags},
+    {"stat", "PID", "show the statistics of one process",
+     "Reads the process' statistics page, which costs the process nothing.", kStatFlags},
+    {"ps", "", "list the processes that run under Tidepool",
+     "Lists those that this user may look at.", kPsFlags},
+    {"top", "", "watch all processes that run under Tidepool",
+     "A table that refreshes itself on a terminal (q ends it), and is appended to otherwise.",
+     kTopFlags},
+    {"doctor", "", "say what this machine can do, and what to mend",
+     "Checks the kernel, permissions, limits, memory, devices and tiers. Each line is ok, warn or "
+     "fail, with the command that mends it. Ends with 0 when programs can run managed, else 1.",
+     kDoctorFlags},
+};
+
+constexpr Entry kEnvironment[] = {
+    {"TIDEPOOL_CONF",
+     "Options as key:value,key:value; flags override them. A comma inside a value is written \\,."},
+    {"TIDEPOOL_PRELOAD", "Path of libtidepool-preload.so, if it is not beside the command."},
+    {"TIDEPOOL_FABRIC", "The fabric manager, unix:PATH or https://HOST:PORT, for --far fabric."},
+    {"LD_PRELOAD", "Kept: Tidepool's library is put in front of what is there."},
+    {"NO_COLOR", "If set and not empty, no colour and no bold text is written."},
+};
+
+constexpr Entry kExitCodes[] = {
+    {"0", "Done. For run: the exit status is the program's own."},
+    {"1", "The command failed; for doctor: programs cannot run managed here."},
+    {"2", "Usage: an unknown command or option, or a bad value."},
+    {"125", "run: Tidepool itself failed, for example because a tier is absent."},
+    {"126", "run: PROG was found but is not executable."},
+    {"127", "run: PROG was not found."},
+};
+
+constexpr Entry kConfKeys[] = {
+    {"dram", "As --dram."},
+    {"far", "As --far; may be repeated."},
+    {"strict", "true: refuse to run unmanaged (exit 125) instead of degrading. Default false."},
+    {"sampling", "false: choose pages without access sampling. Default true."},
+    {"sampling_cpu", "Share of one core that sampling may use, 0.01 or 1%. Default 0.01."},
+    {"migration_rate", "Cap on background migration in bytes a second, 200M; auto by default."},
+    {"uffd_move", "false: evict by copying, as on kernels before 6.8. Default true."},
+    {"prefetch", "false: no prefetch and no fault-around. Default true."},
+    {"space", "Address space to reserve, 64M to 64T. Default 4T."},
+    {"remote_timeout", "How long a memory server may be silent: 500ms, 5s. Default 5s."},
+    {"stats_file", "As --stats."},
+};
+
+constexpr Entry kFarSpecs[] = {
+    {"cxl:SIZE", "An emulated CXL pool, private to the run."},
+    {"dax:PATH", "A CXL device in device-DAX mode, such as /dev/dax0.0."},
+    {"numa:NODE", "A NUMA node, such as a CXL region that the kernel onlined."},
+    {"remote:HOST:PORT[:SIZE]", "A memory server; an IPv6 address stands in brackets."},
+    {"fabric[:SIZE]", "Regions from the fabric manager that TIDEPOOL_FABRIC names."},
+};
+
+constexpr Example kExamples[] = {
+    {"Run a trainer in 8 GiB, the rest in an emulated CXL pool:",
+     "tidepool run --dram 8G --far cxl:32G -- python3 train.py"},
+    {"Give it a quarter of the machine and a memory server, and keep the statistics:",
+     "tidepool run --dram 25% --far remote:10.0.0.7:7777 --stats stats.json -- ./train"},
+    {"See what would be done:",
+     "tidepool run --dry-run --dram 25% --far cxl:2G -- python3 train.py"},
+    {"Check this machine and a tier:", "tidepool doctor --far dax:/dev/dax0.0"},
+};
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+std::span<const Entry> environment() { return kEnvironment; }
+std::span<const Entry> exitCodes() { return kExitCodes; }
+std::span<const Entry> confKeys() { return kConfKeys; }
+std::span<const Entry> farSpecs() { return kFarSpecs; }
+std::span<const Example> examples() { return kExamples; }
+
+const Command* findCommand(std::string_view name) {
+  for (const Command& command : kCommands) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+}  // namespace tidepool::cli

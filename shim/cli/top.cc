@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tidepool top`: rates between two readings of every process' page. Refreshes in place on a
+// terminal, appends otherwise. See processes.h.
+#include <fmt/format.h>
+#include <poll.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/text_buffer.h"
+#include "runtime/stats/stats_json.h"
+#include "shim/cli/processes.h"
+
+namespace tidepool::cli {
+namespace {
+
+volatile std::sig_atomic_t stop_asked = 0;
+void askStop(int) { stop_asked = 1; }
+
+/// Keys without Enter and without echo for as long as it lives, if stdin is a terminal.
+class RawKeys {
+ public:
+  RawKeys() : terminal_(isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &saved_) == 0) {
+    if (!terminal_) return;
+    termios raw = saved_;
+    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+  }
+  ~RawKeys() {
+    if (terminal_) tcsetattr(STDIN_FILENO, TCSANOW, &saved_);
+  }
+  RawKeys(const RawKeys&) = delete;
+  RawKeys& operator=(const RawKeys&) = delete;
+
+  /// Waits; true as soon as q is pressed or a signal asks to end.
+  bool waitForQuit(Nanoseconds time) const {
+    const MonotonicClock clock;
+    const Nanoseconds end = clock.now() + time;
+    while (stop_asked == 0 && clock.now() < end) {
+      const int left = static_cast<int>((end - clock.now()).value() / 1'000'000) + 1;
+      pollfd wait = {terminal_ ? STDIN_FILENO : -1, POLLIN, 0};
+      if (poll(&wait, 1, left) <= 0) continue;
+      char key = 0;
+      if (read(STDIN_FILENO, &key, 1) <= 0 || key == 'q' || key == 'Q') return true;
+    }
+    return stop_asked != 0;
+  }
+
+ private:
+  termios saved_ = {};
+  bool terminal_;
+};
+
+/// What rates are counted from.
+struct Reading {
+  uint64_t faults = 0;
+  uint64_t promoted = 0;
+  uint64_t demoted = 0;
+  Nanoseconds time;
+};
+
+uint64_t get(const StatCounter& counter) { return counter.load(std::memory_order_relaxed); }
+
+Reading readingOf(const StatsPage& page) {
+  return {get(page.faults_missing) + get(page.faults_write_protect), get(page.promoted_bytes),
+          get(page.demoted_bytes), MonotonicClock().now()};
+}
+
+constexpr std::string_view kRow =
+    "{:>8}  {:<14}  {:>7}  {:>7}  {:>7}  {:>9}  {:>9}  {:>9}  {:>8}  {:>8}\n";
+
+std::string row(const StatsView& view, const Reading& before, const Reading& now) {
+  const StatsPage& page = view.page();
+  const double seconds =
+      std::max(1e-3, static_cast<double>((now.time - before.time).value()) * 1e-9);
+  // A counter that went back belongs to a new process with an old pid.
+  const auto rate = [&](uint64_t from, uint64_t to) {
+    return to > from ? static_cast<uint64_t>(static_cast<double>(to - from) / seconds)
+                     : uint64_t{0};
+  };
+  const auto microseconds = [&](double fraction) {
+    return static_cast<double>(page.fault_latency.quantile(fraction).value()) / 1000;
+  };
+  const Bytes budget(get(page.dram_budget_bytes));
+  return fmt::format(
+      kRow, view.pid(), safeText(statsText(page.program), 14),
+      sizeText(Bytes(get(page.dram_used_bytes))), budget == Bytes() ? "none" : sizeText(budget),
+      sizeText(farBytes(page)), rate(before.faults, now.faults),
+      sizeText(Bytes(rate(before.promoted, now.promoted))),
+      sizeText(Bytes(rate(before.demoted, now.demoted))), fmt::format("{:.1f}", microseconds(0.5)),
+      fmt::format("{:.1f}", microseconds(0.99)));
+}
+
+using Readings = std::map<int, Reading>;
+
+/// One table of rates since `last`, which is replaced. A process seen for the first time shows
+/// none.
+std::string table(Readings& last, bool bold) {
+  const std::string head = fmt::format(kRow, "PID", "PROGRAM", "DRAM", "BUDGET", "FAR", "FAULTS/s",
+                                       "PROMO/s", "DEMO/s", "P50 us", "P99 us");
+  std::string out = bold ? fmt::format("\x1b[1m{}\x1b[0m", head) : head;
+  Readings current;
+  for (const StatsView& view : findProcesses()) {
+    const Reading now = readingOf(view.page());
+    const auto before = last.find(view.pid());
+    out += row(view, before == last.end() ? now : before->second, now);
+    current[view.pid()] = now;
+  }
+  if (current.empty()) out += "no process of yours runs under Tidepool\n";
+  last = std::move(current);
+  return out;
+}
+
+Nanoseconds interval(const Arguments& arguments) {
+  const std::string text = arguments.value("--interval", "1");
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (!whole || !(seconds >= 0.1 && seconds <= 3600)) {
+    throw UsageError(fmt::format("top: --interval: '{}' is not 0.1 to 3600 seconds", text));
+  }
+  return Nanoseconds(static_cast<uint64_t>(seconds * 1e9));
+}
+
+}  // namespace
+
+int top(const Arguments& arguments) {
+  if (!arguments.operands().empty()) {
+    throw UsageError(fmt::format("top: unexpected '{}'", arguments.operands().front()));
+  }
+  const Nanoseconds pause = interval(arguments);
+  const bool once = arguments.has("--once");
+  const bool terminal = isatty(STDOUT_FILENO) != 0 && !once;
+  const char* no_color = getenv("NO_COLOR");
+  const bool bold = terminal && (no_color == nullptr || no_color[0] == '\0');
+  std::signal(SIGINT, askStop);
+  std::signal(SIGTERM, askStop);
+  const RawKeys keys;
+  Readings last;
+  table(last, false);
+  for (;;) {
+    if (keys.waitForQuit(pause)) return 0;
+    // On a terminal: home, clear to the end, and the table over the old one.
+    fmt::print("{}{}{}", terminal ? "\x1b[H\x1b[J" : "", table(last, bold),
+               terminal ? "q ends\n" : "");
+    std::fflush(stdout);
+    if (once || std::ferror(stdout) != 0) return 0;
+    if (!terminal) fmt::print("\n");
+  }
+}
+
+}  // namespace tidepool::cli

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tidepool stat`, `ps`, `top` and `doctor` against live processes that publish statistics.
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/stats/stats_region.h"
+#include "tests/cli/cli_runner.h"
+
+namespace tidepool::cli {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+/// A child that publishes a page and counts faults until it is killed.
+class Published {
+ public:
+  Published() {
+    int ready[2];
+    EXPECT_EQ(pipe(ready), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      const auto region = StatsRegion::create("managed");
+      StatsPage& page = region->page();
+      strcpy(page.program, "evil\x1b[31m");
+      page.dram_budget_bytes = 64 * kMiB;
+      page.dram_used_bytes = 32 * kMiB;
+      TierStats* tier = addStatsTier(page, "cxl:2G", "direct");
+      tier->used_bytes = 512 * kMiB;
+      if (write(ready[1], "", 1) != 1) _exit(1);
+      for (;;) {
+        page.faults_missing.fetch_add(100);
+        page.fault_latency.record(Nanoseconds(9'000));
+        usleep(1000);
+      }
+    }
+    char byte;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+  }
+  ~Published() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+  std::string text() const { return std::to_string(pid_); }
+
+ private:
+  pid_t pid_;
+};
+
+TEST(Stat, ShowsATableAndJson) {
+  const Published child;
+  const Outcome table = tidepool({"stat", child.text()});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("process " + child.text()));
+  EXPECT_THAT(table.out, HasSubstr("32.0M of a budget of 64.0M"));
+  EXPECT_THAT(table.out, testing::Not(HasSubstr("\x1b")));
+  const json stats = json::parse(tidepool({"stat", child.text(), "--json"}).out);
+  EXPECT_EQ(stats["pid"], child.pid());
+  EXPECT_EQ(stats["dram_used_bytes"], 32 * kMiB);
+  EXPECT_EQ(stats["tiers"][0]["name"], "cxl:2G");
+}
+
+TEST(Stat, RefusesWithOneLine) {
+  expectError(tidepool({"stat", "4194305"}), 1, {"no process 4194305", "tidepool ps"});
+  // Runs, but not under Tidepool.
+  expectError(tidepool({"stat", std::to_string(getpid())}), 1, {"not started by `tidepool run`"});
+}
+
+TEST(Ps, ListsTheProcesses) {
+  const Published first;
+  const Published second;
+  const Outcome table = tidepool({"ps"});
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_THAT(table.out, testing::ContainsRegex(first.text() + "  evil\\?\\[31m +managed +32.0M"));
+  EXPECT_THAT(table.out, HasSubstr(second.text()));
+  std::vector<int> pids;
+  const json list = json::parse(tidepool({"ps", "--json"}).out);
+  for (const json& one : list) pids.push_back(one["pid"]);
+  EXPECT_THAT(pids, testing::IsSupersetOf({first.pid(), second.pid()}));
+}
+
+TEST(Ps, JsonIsAListEvenWhenEmpty) {
+  EXPECT_TRUE(json::parse(tidepool({"ps", "--json"}).out).is_array());
+}
+
+TEST(Top, ShowsRatesOnceAsPlainText) {
+  const Published child;
+  const Outcome outcome = tidepool({"top", "--once", "--interval", "0.2"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, testing::Not(HasSubstr("\x1b")));
+  const size_t line = outcome.out.find(child.text() + "  evil");
+  ASSERT_NE(line, std::string::npos) << outcome.out;
+  std::istringstream cells(outcome.out.substr(line));
+  std::string pid, program, dram, budget, far;
+  uint64_t faults = 0;
+  cells >> pid >> program >> dram >> budget >> far >> faults;
+  EXPECT_EQ(dram, "32.0M");
+  EXPECT_EQ(budget, "64.0M");
+  EXPECT_EQ(far, "512M");
+  EXPECT_GT(faults, 0u);
+}
+
+TEST(Top, EndsOnASignalWithSuccess) {
+  const Published child;
+  Running running({"top", "--interval", "0.1"}, {});
+  // Its handlers are in place once it has printed.
+  while (!running.hasWritten()) usleep(10'000);
+  kill(running.pid(), SIGTERM);
+  EXPECT_EQ(running.wait().exit_code, 0);
+}
+
+TEST(Doctor, NamesEveryCheckInTextAndJson) {
+  const Outcome text = tidepool({"doctor", "--far", "cxl:64M"});
+  const json report = json::parse(tidepool({"doctor", "--json", "--far", "cxl:64M"}).out);
+  EXPECT_EQ(report["schema"], 1);
+  EXPECT_EQ(report["can_run_managed"], text.exit_code == 0);
+  std::vector<std::string> names;
+  for (const json& check : report["checks"]) {
+    names.push_back(check["name"]);
+    EXPECT_THAT(text.out, HasSubstr(names.back()));
+    EXPECT_THAT(check["status"].get<std::string>(), testing::AnyOf("ok", "warn", "fail"));
+    EXPECT_TRUE(check.contains("detail") && check.contains("mend"));
+  }
+  EXPECT_THAT(names, testing::IsSupersetOf({"kernel", "userfaultfd", "pagemap-scan",
+                                            "transparent-huge-pages", "overcommit", "max-map-count",
+                                            "limit-address-space", "limit-open-files", "memory",
+                                            "swap", "dev-shm", "numa", "cxl", "dax", "rdma", "pmu",
+                                            "perf-events", "preload-library", "far-cxl:64.0M"}));
+}
+
+TEST(Doctor, FailsForWhatIsMissingAndSaysSo) {
+  const Outcome library = tidepool({"doctor"}, {{"TIDEPOOL_PRELOAD", "/nowhere"}});
+  EXPECT_EQ(library.exit_code, 1);
+  EXPECT_THAT(library.out, testing::ContainsRegex("fail +preload-library"));
+  EXPECT_THAT(library.out, HasSubstr("mend: export TIDEPOOL_PRELOAD"));
+  const Outcome tier = tidepool({"doctor", "--far", "dax:/dev/dax99.0"});
+  EXPECT_EQ(tier.exit_code, 1);
+  EXPECT_THAT(tier.out, testing::ContainsRegex("fail +far-dax:/dev/dax99.0"));
+}
+
+TEST(Doctor, ATightAddressSpaceFails) {
+  const json report = json::parse(tidepool({"doctor", "--json"}, {}, [] {
+                                    const rlimit limit = {uint64_t{1} << 36, uint64_t{1} << 36};
+                                    setrlimit(RLIMIT_AS, &limit);
+                                  }).out);
+  EXPECT_EQ(report["can_run_managed"], false);
+}
+
+}  // namespace
+}  // namespace tidepool::cli
