@@ -65,7 +65,7 @@ void* allocateFromLibc(size_t size, size_t alignment, Fill fill) {
   const int saved_errno = errno;  // free() leaves errno alone
   if (isManaged(block)) {
     threadMode();  // a thread's first call may be a free
-    if (!maybeHuge(block) || !releaseHuge(block)) tpje_free(block);
+    if (!releaseHuge(block)) tpje_free(block);
   } else if (internalHeap().contains(block)) {
     internalHeap().release(block);
   } else if (isHeapMetadata(block)) {
@@ -83,7 +83,7 @@ size_t usableSize(void* block) {
   if (block == nullptr) return 0;
   if (isManaged(block)) {
     threadMode();
-    const size_t huge = maybeHuge(block) ? hugeSize(block) : 0;
+    const size_t huge = hugeSize(block);
     return huge != 0 ? huge : tpje_malloc_usable_size(block);
   }
   if (internalHeap().contains(block)) return internalHeap().usableSize(block);
@@ -112,7 +112,7 @@ void* moveBlock(void* block, size_t old_size, size_t new_size) {
   if (!ours && libc_allocator.realloc != nullptr) return libc_allocator.realloc(block, size);
   const size_t old_size = usableSize(block);
   if (mode == ThreadMode::kManaged && isManaged(block)) {
-    const size_t old_huge = maybeHuge(block) ? hugeSize(block) : 0;
+    const size_t old_huge = hugeSize(block);
     if (old_huge != 0 && size >= kHugeBytes) {
       // The runtime moves pages, in whichever tier they are, instead of copying bytes.
       if (void* moved = resizeHuge(block, size)) return moved;

@@ -29,7 +29,7 @@ extern "C" {
 __attribute__((used)) const char* tpje_malloc_conf =
     "narenas:1,oversize_threshold:0,retain:true,dirty_decay_ms:1000,"
     "muzzy_decay_ms:0,background_thread:false,dss:disabled,zero_realloc:free,thp:default,"
-    "percpu_arena:disabled,abort_conf:false";
+    "percpu_arena:disabled,abort_conf:false,tcache_max:1048576,tcache_nslots_large:8";
 }
 
 namespace tidepool {
@@ -135,7 +135,7 @@ unsigned usableCpus() {
 }  // namespace
 
 Status startManagedHeap(Runtime& runtime) {
-  if (!reserveHeapMetadata()) {
+  if (!reserveHeapMetadata() || !startHugeBlocks(runtime)) {
     return fail(
         ErrorCode::kNoMemory,
         "no address space for the heap's tables; raise the address-space limit (ulimit -v)");

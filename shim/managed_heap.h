@@ -17,8 +17,11 @@ inline constexpr size_t kHugeBytes = 32 * kMiB;
 /// Alignments above this are huge too: jemalloc would have to over-allocate for them.
 inline constexpr size_t kLargestArenaAlignment = kGranuleSize;
 
-/// Starts jemalloc. Call once, in an InternalScope, before any thread is bound.
+/// Starts both. Call once, in an InternalScope, before any thread is bound.
 Status startManagedHeap(Runtime& runtime);
+
+/// Sets up the table of huge blocks; part of startManagedHeap(). False when there is no memory.
+bool startHugeBlocks(Runtime& runtime);
 
 /// Gives the calling thread an arena, round-robin. Call in an InternalScope.
 void bindThreadToArena();
@@ -29,19 +32,17 @@ void* allocateHuge(size_t size, size_t alignment);
 size_t hugeSize(const void* block);
 /// False if `block` is not a huge block.
 bool releaseHuge(void* block);
-/// Moves or resizes a huge block; null (the block stays as it was) when that cannot be done.
+/// Moves or resizes a block that is huge; null (it stays as it was) when that cannot be done.
 void* resizeHuge(void* block, size_t new_size);
 
-/// Every huge block is granule-aligned, so free() can skip the table for most pointers.
+/// Every huge block is granule-aligned: false for nearly every other pointer.
 inline bool maybeHuge(const void* block) {
   return (reinterpret_cast<uintptr_t>(block) & (kGranuleSize - 1)) == 0;
 }
 
-/// Around fork(): no table may be caught half changed. The arena table's lock is outside
-/// jemalloc's, that of huge blocks inside.
+/// Around fork(): the table of arenas must not be caught half changed. Its lock is outside
+/// jemalloc's.
 void lockArenaTable();
 void unlockArenaTable();
-void lockHugeTable();
-void unlockHugeTable();
 
 }  // namespace tidepool
