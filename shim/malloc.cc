@@ -25,6 +25,9 @@ namespace {
 constexpr size_t kMallocAlignment = 16;
 enum class Fill : uint8_t { kNone, kZero };
 
+/// jemalloc aligns blocks of up to 8 bytes to 8; programs built for glibc may rely on 16.
+size_t atLeastAligned(size_t size) { return std::max<size_t>(size, kMallocAlignment / 2 + 1); }
+
 bool isBoundThread() { return __builtin_expect(t_thread_mode == ThreadMode::kManaged, 1); }
 
 void* allocateManaged(size_t size, size_t alignment, Fill fill) {
@@ -32,6 +35,7 @@ void* allocateManaged(size_t size, size_t alignment, Fill fill) {
     return allocateHuge(size, alignment);
   }
   if (alignment > kMallocAlignment) return tpje_memalign(alignment, size);  // never with kZero
+  size = atLeastAligned(size);
   return fill == Fill::kZero ? tpje_calloc(1, size) : tpje_malloc(size);
 }
 
@@ -117,7 +121,7 @@ void* moveBlock(void* block, size_t old_size, size_t new_size) {
       // The runtime moves pages, in whichever tier they are, instead of copying bytes.
       if (void* moved = resizeHuge(block, size)) return moved;
     } else if (old_huge == 0 && size < kHugeBytes) {
-      return tpje_realloc(block, size);
+      return tpje_realloc(block, atLeastAligned(size));
     }
   }
   return moveBlock(block, old_size, size);
@@ -146,7 +150,7 @@ using namespace tidepool;
 extern "C" {
 
 TP_EXPORT void* malloc(size_t size) noexcept {
-  if (isBoundThread() && size < kHugeBytes) return tpje_malloc(size);
+  if (isBoundThread() && size < kHugeBytes) return tpje_malloc(atLeastAligned(size));
   return allocateSlow(size, kMallocAlignment, Fill::kNone);
 }
 
@@ -156,7 +160,7 @@ TP_EXPORT void* calloc(size_t count, size_t size) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  if (isBoundThread() && bytes < kHugeBytes) return tpje_calloc(1, bytes);
+  if (isBoundThread() && bytes < kHugeBytes) return tpje_calloc(1, atLeastAligned(bytes));
   return allocateSlow(bytes, kMallocAlignment, Fill::kZero);
 }
 
@@ -172,7 +176,7 @@ TP_EXPORT void cfree(void* block) noexcept { free(block); }
 
 TP_EXPORT void* realloc(void* block, size_t size) noexcept {
   if (isBoundThread() && isManaged(block) && !maybeHuge(block) && size != 0 && size < kHugeBytes) {
-    return tpje_realloc(block, size);
+    return tpje_realloc(block, atLeastAligned(size));
   }
   return reallocSlow(block, size);
 }
