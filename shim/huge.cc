@@ -12,19 +12,19 @@
 #include "shim/raw_syscalls.h"
 
 namespace tidepool {
+
+constinit std::atomic<uint64_t>* huge_sizes = nullptr;
+
 namespace {
 
 using SizeEntry = std::atomic<uint64_t>;  // 0: no huge block begins here
 
 constinit Runtime* huge_runtime = nullptr;
-constinit SizeEntry* huge_sizes = nullptr;
 
 SizeEntry& entryOf(const void* block) {
   return huge_sizes[(reinterpret_cast<uintptr_t>(block) - huge_runtime->base()) >> kGranuleShift];
 }
 
-// Relaxed throughout: a block reaches another thread by the program's own synchronisation, which
-// orders its entry with it; entries of different blocks have nothing to do with each other.
 void remember(void* block, size_t size) { entryOf(block).store(size, std::memory_order_relaxed); }
 
 }  // namespace
@@ -52,12 +52,8 @@ void* allocateHuge(size_t size, size_t alignment) {
   return *block;
 }
 
-size_t hugeSize(const void* block) {
-  return maybeHuge(block) ? entryOf(block).load(std::memory_order_relaxed) : 0;
-}
-
 bool releaseHuge(void* block) {
-  if (!maybeHuge(block)) return false;
+  if (hugeSize(block) == 0) return false;
   // Out of the table first: as soon as the range is released, another thread may be given it.
   const size_t size = entryOf(block).exchange(0, std::memory_order_relaxed);
   if (size == 0) return false;

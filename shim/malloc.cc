@@ -165,7 +165,7 @@ TP_EXPORT void* calloc(size_t count, size_t size) noexcept {
 }
 
 TP_EXPORT void free(void* block) noexcept {
-  if (isBoundThread() && isManaged(block) && !maybeHuge(block)) {
+  if (isBoundThread() && isManaged(block) && hugeSize(block) == 0) {
     tpje_free(block);
     return;
   }
@@ -175,7 +175,8 @@ TP_EXPORT void free(void* block) noexcept {
 TP_EXPORT void cfree(void* block) noexcept { free(block); }
 
 TP_EXPORT void* realloc(void* block, size_t size) noexcept {
-  if (isBoundThread() && isManaged(block) && !maybeHuge(block) && size != 0 && size < kHugeBytes) {
+  if (isBoundThread() && isManaged(block) && hugeSize(block) == 0 && size != 0 &&
+      size < kHugeBytes) {
     return tpje_realloc(block, atLeastAligned(size));
   }
   return reallocSlow(block, size);
