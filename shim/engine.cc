@@ -21,7 +21,6 @@
 
 namespace tidepool {
 
-constinit __thread ThreadMode t_thread_mode = ThreadMode::kUnbound;
 constinit Runtime* managed_runtime = nullptr;
 constinit ManagedBounds managed_bounds;
 constinit LibcAllocator libc_allocator;

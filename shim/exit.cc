@@ -25,7 +25,7 @@ __attribute__((destructor)) void writeStatsAtUnload() { writeStatsAtExit(); }
 
 extern "C" {
 
-TP_EXPORT void _exit(int status) noexcept { tidepool::leave(status); }
+TP_EXPORT void _exit(int status) { tidepool::leave(status); }
 TP_EXPORT void _Exit(int status) noexcept { tidepool::leave(status); }
 
 // at_quick_exit handlers must still run, so the real function does the rest (it ends in libc's own

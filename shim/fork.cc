@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fork handlers, outermost lock first: the table of arenas, jemalloc's own locks (held while
-// extent hooks call the runtime), the table of huge blocks; then the runtime's; then the internal
-// heap. The handlers run in the forking thread.
+// extent hooks call the runtime), the table of surrendered ranges; then the runtime's; then the
+// internal heap. The handlers run in the forking thread.
 #include "shim/fork.h"
 
 #include <pthread.h>
@@ -10,6 +10,7 @@
 #include "shim/internal_heap.h"
 #include "shim/internal_scope.h"
 #include "shim/managed_heap.h"
+#include "shim/surrendered.h"
 
 namespace tidepool {
 namespace {
@@ -17,18 +18,18 @@ namespace {
 void lockOuter() {
   lockArenaTable();
   if (heap_fork_hooks.prepare) heap_fork_hooks.prepare();
-  lockHugeTable();
+  lockSurrendered();
 }
 
 void unlockOuterInParent() {
-  unlockHugeTable();
+  unlockSurrendered();
   if (heap_fork_hooks.parent) heap_fork_hooks.parent();
   unlockArenaTable();
 }
 
 // The child is one thread: the one that took the locks, so it may unlock them.
 void unlockOuterInChild() {
-  unlockHugeTable();
+  unlockSurrendered();
   if (heap_fork_hooks.child) heap_fork_hooks.child();
   unlockArenaTable();
 }

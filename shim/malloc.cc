@@ -25,6 +25,9 @@ namespace {
 constexpr size_t kMallocAlignment = 16;
 enum class Fill : uint8_t { kNone, kZero };
 
+/// jemalloc aligns blocks of up to 8 bytes to 8; programs built for glibc may rely on 16.
+size_t atLeastAligned(size_t size) { return std::max<size_t>(size, kMallocAlignment / 2 + 1); }
+
 bool isBoundThread() { return __builtin_expect(t_thread_mode == ThreadMode::kManaged, 1); }
 
 void* allocateManaged(size_t size, size_t alignment, Fill fill) {
@@ -32,6 +35,7 @@ void* allocateManaged(size_t size, size_t alignment, Fill fill) {
     return allocateHuge(size, alignment);
   }
   if (alignment > kMallocAlignment) return tpje_memalign(alignment, size);  // never with kZero
+  size = atLeastAligned(size);
   return fill == Fill::kZero ? tpje_calloc(1, size) : tpje_malloc(size);
 }
 
@@ -65,7 +69,7 @@ void* allocateFromLibc(size_t size, size_t alignment, Fill fill) {
   const int saved_errno = errno;  // free() leaves errno alone
   if (isManaged(block)) {
     threadMode();  // a thread's first call may be a free
-    if (!maybeHuge(block) || !releaseHuge(block)) tpje_free(block);
+    if (!releaseHuge(block)) tpje_free(block);
   } else if (internalHeap().contains(block)) {
     internalHeap().release(block);
   } else if (isHeapMetadata(block)) {
@@ -83,7 +87,7 @@ size_t usableSize(void* block) {
   if (block == nullptr) return 0;
   if (isManaged(block)) {
     threadMode();
-    const size_t huge = maybeHuge(block) ? hugeSize(block) : 0;
+    const size_t huge = hugeSize(block);
     return huge != 0 ? huge : tpje_malloc_usable_size(block);
   }
   if (internalHeap().contains(block)) return internalHeap().usableSize(block);
@@ -112,12 +116,12 @@ void* moveBlock(void* block, size_t old_size, size_t new_size) {
   if (!ours && libc_allocator.realloc != nullptr) return libc_allocator.realloc(block, size);
   const size_t old_size = usableSize(block);
   if (mode == ThreadMode::kManaged && isManaged(block)) {
-    const size_t old_huge = maybeHuge(block) ? hugeSize(block) : 0;
+    const size_t old_huge = hugeSize(block);
     if (old_huge != 0 && size >= kHugeBytes) {
       // The runtime moves pages, in whichever tier they are, instead of copying bytes.
       if (void* moved = resizeHuge(block, size)) return moved;
     } else if (old_huge == 0 && size < kHugeBytes) {
-      return tpje_realloc(block, size);
+      return tpje_realloc(block, atLeastAligned(size));
     }
   }
   return moveBlock(block, old_size, size);
@@ -146,7 +150,7 @@ using namespace tidepool;
 extern "C" {
 
 TP_EXPORT void* malloc(size_t size) noexcept {
-  if (isBoundThread() && size < kHugeBytes) return tpje_malloc(size);
+  if (isBoundThread() && size < kHugeBytes) return tpje_malloc(atLeastAligned(size));
   return allocateSlow(size, kMallocAlignment, Fill::kNone);
 }
 
@@ -156,12 +160,12 @@ TP_EXPORT void* calloc(size_t count, size_t size) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  if (isBoundThread() && bytes < kHugeBytes) return tpje_calloc(1, bytes);
+  if (isBoundThread() && bytes < kHugeBytes) return tpje_calloc(1, atLeastAligned(bytes));
   return allocateSlow(bytes, kMallocAlignment, Fill::kZero);
 }
 
 TP_EXPORT void free(void* block) noexcept {
-  if (isBoundThread() && isManaged(block) && !maybeHuge(block)) {
+  if (isBoundThread() && isManaged(block) && hugeSize(block) == 0) {
     tpje_free(block);
     return;
   }
@@ -171,8 +175,9 @@ TP_EXPORT void free(void* block) noexcept {
 TP_EXPORT void cfree(void* block) noexcept { free(block); }
 
 TP_EXPORT void* realloc(void* block, size_t size) noexcept {
-  if (isBoundThread() && isManaged(block) && !maybeHuge(block) && size != 0 && size < kHugeBytes) {
-    return tpje_realloc(block, size);
+  if (isBoundThread() && isManaged(block) && hugeSize(block) == 0 && size != 0 &&
+      size < kHugeBytes) {
+    return tpje_realloc(block, atLeastAligned(size));
   }
   return reallocSlow(block, size);
 }

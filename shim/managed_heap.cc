@@ -23,13 +23,18 @@
 // retain               on: small extents are cut from larger ones rather than asked for singly.
 // *_decay_ms           memory that stays free for a second is discarded in every tier, at once.
 // zero_realloc         as glibc: realloc(p, 0) frees.
+// tcache_*             blocks up to 1 MiB are recycled within a thread, a few of the large ones:
+// the
+//                      way through the arena costs ten times as much.
+// slab_sizes           64 KiB slabs for the larger small blocks, which otherwise get one each.
 // thp                  the runtime works in 4 KiB pages: huge pages are its decision.
 extern "C" {
 // jemalloc reads its settings from this variable.
 __attribute__((used)) const char* tpje_malloc_conf =
     "narenas:1,oversize_threshold:0,retain:true,dirty_decay_ms:1000,"
     "muzzy_decay_ms:0,background_thread:false,dss:disabled,zero_realloc:free,thp:default,"
-    "percpu_arena:disabled,abort_conf:false";
+    "percpu_arena:disabled,abort_conf:false,tcache_max:1048576,"
+    "tcache_nslots_large:8,tcache_nslots_small_min:64,slab_sizes:2048-14336:16";
 }
 
 namespace tidepool {
@@ -135,7 +140,7 @@ unsigned usableCpus() {
 }  // namespace
 
 Status startManagedHeap(Runtime& runtime) {
-  if (!reserveHeapMetadata()) {
+  if (!reserveHeapMetadata() || !startHugeBlocks(runtime)) {
     return fail(
         ErrorCode::kNoMemory,
         "no address space for the heap's tables; raise the address-space limit (ulimit -v)");

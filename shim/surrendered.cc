@@ -57,4 +57,7 @@ SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size) {
   return {false, std::min<size_t>(size, next->first - address)};
 }
 
+void lockSurrendered() TP_NO_THREAD_SAFETY { surrendered_mutex.lock(); }
+void unlockSurrendered() TP_NO_THREAD_SAFETY { surrendered_mutex.unlock(); }
+
 }  // namespace tidepool

@@ -20,4 +20,8 @@ struct SurrenderedSpan {
 };
 SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size);
 
+/// Around fork(): the table must not be caught half changed.
+void lockSurrendered();
+void unlockSurrendered();
+
 }  // namespace tidepool

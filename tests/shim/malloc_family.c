@@ -70,11 +70,16 @@ static void alignments(void) {
   block = pvalloc(10);
   EXPECT((uintptr_t)block % 4096 == 0 && malloc_usable_size(block) >= 4096);
   free(block);
-  for (size_t size = 16; size < 5000; ++size) {
-    block = opaque(malloc(size));
-    EXPECT((uintptr_t)block % 16 == 0);
-    free(block);
+  static void* kept[5000];
+  for (size_t size = 0; size < 5000; ++size) {
+    kept[size] = size % 3 == 0 ? aligned_alloc(16, size % 50) : opaque(malloc(size % 50 * size));
+    EXPECT((uintptr_t)kept[size] % 16 == 0);
   }
+  for (size_t size = 0; size < 5000; ++size) {
+    kept[size] = realloc(kept[size], 1 + size % 9);
+    EXPECT((uintptr_t)kept[size] % 16 == 0);
+  }
+  for (size_t size = 0; size < 5000; ++size) free(kept[size]);
 }
 
 static void zeroFill(void) {

@@ -7,10 +7,17 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <string>
 #include <string_view>
+#include <thread>
+#include <unordered_map>
 
+#include "runtime/base/check.h"
+#include "runtime/base/internal_thread.h"
 #include "runtime/base/mutex.h"
 #include "runtime/runtime.h"
 #include "shim/raw_syscalls.h"
@@ -24,6 +31,8 @@ constexpr uint64_t kLeastSpace = 64 * kMiB;
 
 struct Runtime::Impl {
   Mutex mutex;
+  Mutex service_mutex;
+  CondVar service_wake;
   std::map<uintptr_t, uintptr_t> free_ranges TP_GUARDED_BY(mutex);  // start -> end
 
   uintptr_t take(uintptr_t size, uintptr_t alignment) TP_REQUIRES(mutex) {
@@ -79,6 +88,23 @@ void lockForFork() TP_NO_THREAD_SAFETY { fork_mutex->lock(); }
 void unlockAfterFork() TP_NO_THREAD_SAFETY { fork_mutex->unlock(); }
 }  // namespace
 
+namespace {
+
+// As the real runtime's service threads do: it lives for as long as the process and allocates with
+// everything the C++ library offers, none of which may come from managed memory (invariant I2).
+void serve(const Runtime* runtime, Mutex* mutex, CondVar* wake) {
+  enterInternalThread();
+  std::unordered_map<int, std::string> words;
+  std::function<void(int)> add = [&words](int i) { words[i] = std::string(100, 'w'); };
+  for (int i = 0; i < 1000; ++i) add(i);
+  for (const auto& [key, word] : words) TP_CHECK(!runtime->contains(word.data()));
+  TP_CHECK(!runtime->contains(malloc(100'000'000)));
+  MutexLock lock(*mutex);
+  for (;;) wake->wait(*mutex);
+}
+
+}  // namespace
+
 Runtime::Runtime() : impl_(new Impl) {}
 Runtime::~Runtime() = default;
 
@@ -93,6 +119,8 @@ Result<std::unique_ptr<Runtime>> Runtime::start(const Options& options) {
   runtime->size_ = options.space.value();
   fork_mutex = &runtime->impl_->mutex;
   pthread_atfork(lockForFork, unlockAfterFork, unlockAfterFork);
+  std::thread(serve, runtime.get(), &runtime->impl_->service_mutex, &runtime->impl_->service_wake)
+      .detach();
   MutexLock lock(runtime->impl_->mutex);
   runtime->impl_->free_ranges[runtime->base_] = runtime->base_ + runtime->size_;
   return runtime;

@@ -2,6 +2,7 @@
 // Run under the preload only: memory of every size must come from one managed range, large blocks
 // aligned to a granule; with the argument "libc", from libc's own heap instead.
 #define _GNU_SOURCE
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,6 +28,32 @@ static void* noteFromThread(void* unused) {
   return unused;
 }
 
+static size_t residentBytes(void) {
+  unsigned long total = 0, resident = 0;
+  FILE* file = fopen("/proc/self/statm", "r");
+  EXPECT(file != NULL && fscanf(file, "%lu %lu", &total, &resident) == 2);
+  fclose(file);
+  return resident * 4096;
+}
+
+// What is freed goes back: at once from huge blocks and mappings, on demand from the rest.
+static void freedMemoryReturns(void) {
+  enum { kBlocks = 200, kMany = 1000000 };
+  static char* blocks[kMany];
+  const size_t before = residentBytes();
+  for (int i = 0; i < kBlocks; ++i) memset(blocks[i] = malloc(1 << 20), 1, 1 << 20);
+  EXPECT(residentBytes() > before + (190u << 20));
+  for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
+  for (int i = 0; i < kMany; ++i) memset(blocks[i] = malloc(100), 1, 100);
+  for (int i = 0; i < kMany; ++i) free(blocks[i]);
+  malloc_trim(0);
+  EXPECT(residentBytes() < before + (40u << 20));
+  char* huge = malloc(100 << 20);
+  memset(huge, 1, 100 << 20);
+  free(huge);
+  EXPECT(residentBytes() < before + (40u << 20));
+}
+
 int main(int argc, char** argv) {
   // The heap that brk gives lies between the end of the program's data and sbrk(0).
   extern char end;
@@ -41,5 +68,6 @@ int main(int argc, char** argv) {
   pthread_join(thread, NULL);
   EXPECT((uintptr_t)malloc(800u << 20) % (2 << 20) == 0);
   EXPECT(highest - lowest < (uintptr_t)1 << 34);  // first fit: close together in the space
+  freedMemoryReturns();
   return failures();
 }
