@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -23,8 +24,38 @@ void touch(char* block, size_t size) {
   benchmark::DoNotOptimize(block);
 }
 
+/// Long-lived small blocks, at least one of them above a batch's worth of space, as a program that
+/// has run for a while has many. Without them glibc would give the top of its heap back after every
+/// batch and fault it in again, and its time would be the kernel's.
+class Settled {
+ public:
+  explicit Settled(size_t size) {
+    std::array<char*, kBatch> blocks{};
+    for (int round = 0; round < 2;
+         round++) {  // the first free of a big block moves glibc's mmap threshold
+      for (char*& block : blocks) block = static_cast<char*>(malloc(size));
+      char* const highest = *std::max_element(blocks.begin(), blocks.end());
+      while (count_ < kept_.size()) {
+        char* const kept = kept_[count_++] = static_cast<char*>(malloc(2000));
+        if (kept > highest) break;
+      }
+      for (char* block : blocks) free(block);
+    }
+  }
+  ~Settled() {
+    for (size_t i = 0; i < count_; i++) free(kept_[i]);
+  }
+  Settled(const Settled&) = delete;
+  Settled& operator=(const Settled&) = delete;
+
+ private:
+  std::array<char*, 64> kept_{};
+  size_t count_ = 0;
+};
+
 void sameThread(benchmark::State& state) {
   const size_t size = static_cast<size_t>(state.range(0));
+  const Settled settled(size);
   std::array<char*, kBatch> blocks{};
   for (auto _ : state) {
     for (char*& block : blocks) {
@@ -64,6 +95,7 @@ Ring rings[2];  // rings[i] is written by thread i, read by the other one
 
 void crossThread(benchmark::State& state) {
   const size_t size = static_cast<size_t>(state.range(0));
+  const Settled settled(size);
   Ring& out = rings[state.thread_index()];
   Ring& in = rings[1 - state.thread_index()];
   int64_t handed = 0;

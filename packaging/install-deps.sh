@@ -41,6 +41,7 @@ if ! command -v dpkg-query >/dev/null 2>&1; then
 fi
 
 # dpkg-query prints nothing for a package it has never heard of, and exits non-zero: both mean missing.
+packages=$(printf '%s\n' $packages | sort -u | tr '\n' ' ')
 installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' $packages 2>/dev/null |
             sed -n 's/^installed //p') || true
 missing=

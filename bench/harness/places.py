@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where things are, and how to say that something is not there."""
 
+import datetime
 import os
 import pathlib
 import subprocess
@@ -51,10 +52,12 @@ def machine():
         return "unknown"
 
     def git(*words):
-        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+        except OSError:  # no git on a bare machine: the tables say "unknown"
+            return ""
         return done.stdout.strip()
 
-    import datetime
     return {
         "cpu": first("/proc/cpuinfo", "model name"),
         "cpus": os.cpu_count(),

@@ -23,9 +23,8 @@ fake() {  # NAME BODY
     [ "$status" -eq 0 ]
     [ "${#lines[@]}" -ge 3 ]
     for line in "${lines[@]}"; do [[ $line =~ ^[a-z0-9][a-z0-9+.-]+$ ]]; done
+    [ -z "$(printf '%s\n' "${lines[@]}" | sort | uniq -d)" ]
   done
-  run "$INSTALL" --list build check demo bench
-  [ -z "$(printf '%s\n' "${lines[@]}" | sort | uniq -d)" ]
 }
 
 @test "with everything installed, apt is not touched" {
@@ -77,7 +76,7 @@ fake() {  # NAME BODY
 }
 
 @test "not Debian: says so, and what to install" {
-  for tool in sh dirname sed tr; do ln -s "$(command -v $tool)" "$FAKE/$tool"; done
+  for tool in sh dirname sed tr sort; do ln -s "$(command -v $tool)" "$FAKE/$tool"; done
   PATH=$FAKE run "$INSTALL" build
   [ "$status" -eq 1 ]
   [[ $output == *"not a Debian system"* ]]
@@ -85,7 +84,7 @@ fake() {  # NAME BODY
 }
 
 @test "no root and no sudo: says who must run what" {
-  for tool in sh dirname sed tr grep printf; do ln -s "$(command -v $tool)" "$FAKE/$tool" || true; done
+  for tool in sh dirname sed tr grep sort; do ln -s "$(command -v $tool)" "$FAKE/$tool" || true; done
   fake dpkg-query 'exit 1'
   fake id 'echo 1000'
   PATH=$FAKE run "$INSTALL" build
