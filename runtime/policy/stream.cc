@@ -1,78 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream detection and window growth. See stream.h.
+// Stream detection and window growth. See stream.h. A random fault, the usual case, costs one pass
+// over sixteen numbers and two look-ups in a small table.
 #include "runtime/policy/stream.h"
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 
-StreamTracker::Stream* StreamTracker::find(PageIndex page) {
-  Stream* best = nullptr;
-  for (Stream& stream : streams_) {
-    if (stream.hits == 0 || page < stream.next) continue;
-    // Pages of the scanned range that were local already do not fault, so a confirmed stream may
-    // skip ahead by up to its window; an unconfirmed one must be exactly adjacent.
-    if (page - stream.next > (stream.hits >= kConfirmations ? stream.window : 0)) continue;
-    if (best == nullptr || stream.next > best->next) best = &stream;
+StreamTracker::StreamTracker() {
+  next_.fill(kFarAway);
+  window_.fill(0);
+}
+
+StreamTracker::Candidate& StreamTracker::candidateAt(uint64_t page) {
+  return candidates_[page * 0x9e3779b97f4a7c15ull >> 58];
+}
+
+// Pages of the scanned range that were local already do not fault, so a fault may skip ahead of a
+// stream by up to its window, but only of one that is running: a random fault has a fair chance to
+// hit somewhere ahead of a stream long gone. Of two that match, the one closest before the page.
+size_t StreamTracker::find(uint64_t page) const {
+  size_t best = kNone;
+  uint64_t best_distance = kFarAway;
+  for (size_t i = 0; i < kStreams; ++i) {
+    const uint64_t distance = page - next_[i];  // wraps to a huge number when before it
+    if (distance <= window_[i] && distance < best_distance) {
+      if (distance > 0 && tick_ - streams_[i].last_use > kRunning) continue;
+      best = i;
+      best_distance = distance;
+    }
   }
   return best;
 }
 
-StreamTracker::Stream* StreamTracker::replaceOldest() {
-  // A confirmed stream outlives many random faults: it is only given up when it is eight times
-  // as long unused as the oldest of the others.
-  Stream* oldest = &streams_[0];
-  uint64_t oldest_age = 0;
-  for (Stream& stream : streams_) {
-    if (stream.hits == 0) return &stream;
-    uint64_t age = tick_ - stream.last_use;
-    if (stream.hits >= kConfirmations) age /= 8;
-    if (age >= oldest_age) {
-      oldest = &stream;
-      oldest_age = age;
-    }
+// `page` is the fault that makes a stream believed. It takes the place of the one longest unused.
+void StreamTracker::confirm(uint64_t page) {
+  size_t oldest = 0;
+  for (size_t i = 0; i < kStreams; ++i) {
+    if (streams_[i].last_use < streams_[oldest].last_use) oldest = i;
   }
-  return oldest;
+  const PageIndex start(page - (kConfirmations - 1));
+  streams_[oldest] = Stream{start, start, tick_};
+  window_[oldest] = kFirstWindow;
+  next_[oldest] = page + kFirstWindow;
 }
 
 PageRun StreamTracker::onFault(PageIndex page) {
+  const uint64_t number = page.value();
+  TP_CHECK_OP(number, <, kFarAway - kLastWindow);
   ++tick_;
-  Stream* stream = find(page);
-  if (stream == nullptr) {
-    stream = replaceOldest();
-    *stream = Stream{page, page + 1, page, 0, 1, tick_};
-    return PageRun{page, PageCount(1)};
+  const size_t index = find(number);
+  if (index != kNone) {
+    streams_[index].last_use = tick_;
+    // A skip may be luck: it brings in less, and luck does not last.
+    window_[index] = number == next_[index] ? std::min(window_[index] * 2, kLastWindow)
+                                            : std::max(window_[index] / 2, kFirstWindow);
+    next_[index] = number + window_[index];
+    return PageRun{page, PageCount(window_[index])};
   }
-  stream->last_use = tick_;
-  if (stream->hits < kConfirmations) ++stream->hits;
-  if (stream->hits < kConfirmations) {
-    stream->next = page + 1;
-    return PageRun{page, PageCount(1)};
+  Candidate& candidate = candidateAt(number);
+  uint32_t hits = 1;
+  if (candidate.hits > 0 && candidate.next == number) {
+    hits += candidate.hits;
+    candidate.hits = 0;
   }
-  stream->window = std::clamp(stream->window * 2, kFirstWindow, kLastWindow);
-  stream->next = page + stream->window;
-  return PageRun{page, PageCount(stream->window)};
+  if (hits >= kConfirmations) {
+    confirm(number);
+    return PageRun{page, PageCount(kFirstWindow)};
+  }
+  candidateAt(number + 1) = Candidate{number + 1, hits};
+  return PageRun{page, PageCount(1)};
 }
 
 PageRun StreamTracker::takeBehind(PageCount limit) {
-  for (Stream& stream : streams_) {
-    if (stream.hits < kConfirmations || stream.next - stream.start < kScanLength) continue;
-    // The cursor is somewhere in the last window fetched; what lies before it has been passed.
-    const uint64_t distance = stream.window + kKeepBehind;
-    if (stream.next - stream.behind <= distance) continue;
-    const uint64_t count = std::min(limit.value(), (stream.next - stream.behind) - distance);
-    if (count == 0) continue;
-    const PageRun run{stream.behind, PageCount(count)};
-    stream.behind = stream.behind + count;
+  for (size_t i = 0; i < kStreams; ++i) {
+    if (next_[i] == kFarAway || next_[i] - streams_[i].start.value() < kScanLength) continue;
+    // Where a scan has ended, what is still there may since have found another use.
+    if (tick_ - streams_[i].last_use > kRunning) continue;
+    // The cursor is somewhere in the last window fetched; what lies before that has been passed.
+    const uint64_t ahead = window_[i] + kKeepBehind;
+    const uint64_t left = next_[i] - streams_[i].behind.value();
+    if (left <= ahead) continue;
+    const PageRun run{streams_[i].behind, PageCount(std::min(limit.value(), left - ahead))};
+    if (run.count.value() == 0) continue;
+    streams_[i].behind = run.first + run.count.value();
     return run;
   }
   return PageRun{};
-}
-
-bool StreamTracker::streaming(PageIndex page) const {
-  return std::any_of(streams_.begin(), streams_.end(), [page](const Stream& stream) {
-    return stream.hits >= kConfirmations && page >= stream.start && page < stream.next;
-  });
 }
 
 }  // namespace tidepool

@@ -20,6 +20,8 @@ struct PageRun {
 
 class StreamTracker {
  public:
+  StreamTracker();
+
   // Streams followed at once: a trainer reads a handful of files and tables in step.
   static constexpr size_t kStreams = 16;
   // Adjacent faults before a stream is believed. Two is not enough: a 400-byte row that straddles
@@ -27,6 +29,8 @@ class StreamTracker {
   static constexpr uint32_t kConfirmations = 3;
   static constexpr uint64_t kFirstWindow = 4;   // 16 KiB, the smallest fetch worth a cluster
   static constexpr uint64_t kLastWindow = 256;  // 1 MiB
+  // A stream is running if its last fault is at most so many faults ago.
+  static constexpr uint64_t kRunning = 128;
   // Pages a stream must have run before what it leaves behind counts as scanned once.
   static constexpr uint64_t kScanLength = 512;
   // Pages kept behind the cursor: readers that step back a little, or that lag in another thread.
@@ -36,27 +40,34 @@ class StreamTracker {
   /// fault looks random. Pages past the first are hints: clip them to what exists and is absent.
   PageRun onFault(PageIndex page);
 
-  /// Next run, of at most `limit` pages, that a long stream has left behind. Each page is reported
-  /// once. count is 0 when there is none. Ask before moving the clock hand.
+  /// Next run, of at most `limit` pages, that a long and still running stream has left behind. Each
+  /// page is reported once. count is 0 when there is none. Ask before moving the clock hand.
   PageRun takeBehind(PageCount limit);
 
-  /// True if `page` lies in what a confirmed stream is passing over now.
-  bool streaming(PageIndex page) const;
-
  private:
+  /// An ascending run of faults that is not believed yet, filed under the page it would go on with.
+  struct Candidate {
+    uint64_t next = 0;
+    uint32_t hits = 0;  // adjacent faults so far; 0: free
+  };
   struct Stream {
     PageIndex start;        // first fault of the stream
-    PageIndex next;         // where the next fault of a pure scan would be
     PageIndex behind;       // pages before it were reported by takeBehind()
-    uint64_t window = 0;    // pages fetched by the last fault
-    uint32_t hits = 0;      // adjacent faults so far; 0: free slot
     uint64_t last_use = 0;  // tick of the last fault, for replacement
   };
+  static constexpr size_t kCandidates = 64;
+  static constexpr size_t kNone = kStreams;
 
-  Stream* find(PageIndex page);
-  Stream* replaceOldest();
+  Candidate& candidateAt(uint64_t page);
+  size_t find(uint64_t page) const;
+  void confirm(uint64_t page);
 
+  std::array<Candidate, kCandidates> candidates_{};
   std::array<Stream, kStreams> streams_{};
+  // What find() reads on every fault, in two dense rows. An unused stream has kFarAway.
+  static constexpr uint64_t kFarAway = UINT64_MAX;
+  std::array<uint64_t, kStreams> next_;    // where the next fault of a pure scan would be
+  std::array<uint64_t, kStreams> window_;  // pages fetched by the last fault
   uint64_t tick_ = 0;
 };
 

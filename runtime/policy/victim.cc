@@ -112,8 +112,8 @@ Verdict VictimChooser::judge(uint8_t& byte, WriteBit written) {
   if (written == WriteBit::kWritten) {
     spend(config_.ask_cost.value() + config_.write_fault_cost.value());
     byte &= static_cast<uint8_t>(~kStreamed);
-    score = score * 2 + tuning.written_gain;
-    setScore(byte, score);
+    setScore(byte, score * 2 + tuning.written_gain);
+    score = scoreOf(byte);
     // Only a threshold that rose because nothing else was left takes a page known to be in use.
     if (score <= threshold_) return Verdict::kEvict;
     return score < tuning.unprobed_from && mayProbe() ? Verdict::kProbe : Verdict::kKeep;

@@ -3,14 +3,19 @@
 // rescues from limbo, answers to write-protect probes, PMU samples. Pure and deterministic.
 // Not thread-safe: one owner. Borrows the caller's memory, never allocates.
 //
-// How the engine uses it:
-//   fault on an absent page      run = onFault(page, now); bring in run (absent, existing pages)
+// How the engine uses it (one owner at a time: a call takes tens of nanoseconds, so the engine's
+// own lock will do):
+//   fault on an absent page      run = onFault(page, now); bring in what of run is absent and
+//                                exists, and tell onPrefetched() of each such page but the first
 //   re-fault on a page in limbo  onRescue(page, now)
-//   needs victims                take streams().takeBehind() runs first, then pages from the clock
-//                                hand in address order; ask classify() about every local one:
+//   needs victims                first streams().takeBehind() runs: evict the local pages for which
+//                                classifyBehind() says so. Then pages from the clock hand in
+//                                address order: ask classify() about every local one, and
 //     kEvict   move it out
-//     kKeep    leave it as it is (armed or not)
-//     kProbe   write-protect it, so that the next visit can answer kClean or kWritten
+//     kProbe   write-protect ("arm") it now, so that the next visit can answer kClean or kWritten
+//     kKeep    change nothing: a page found written stays unarmed, a clean one stays armed
+// The engine remembers in the page's state word that a page was armed; to the kernel a page that
+// was never armed and one written since look the same.
 #pragma once
 
 #include <cstddef>

@@ -45,6 +45,17 @@ TEST(StreamTracker, RandomFaultsBringOnePage) {
   EXPECT_LE(brought, 20010u);
 }
 
+TEST(StreamTracker, RandomFaultsAheadOfAnEndedScanBringOnePage) {
+  StreamTracker tracker;
+  scan(tracker, 0, 10'000);
+  std::mt19937_64 random(4);
+  uint64_t extra = 0;
+  for (int i = 0; i < 20000; ++i) {
+    extra += tracker.onFault(PageIndex(9'000 + random() % 20'000)).count.value() - 1;
+  }
+  EXPECT_LT(extra, 2000u);
+}
+
 TEST(StreamTracker, RowsAcrossTwoPagesAreNoStream) {
   StreamTracker tracker;
   std::mt19937_64 random(2);
@@ -87,6 +98,16 @@ TEST(StreamTracker, WhatIsLeftBehindIsReportedOnceAndNeverAhead) {
     }
   }
   EXPECT_GT(reported, 19000u);
+}
+
+TEST(StreamTracker, AnEndedScanLeavesTheRestToTheHand) {
+  StreamTracker tracker;
+  scan(tracker, 0, 10'000);
+  EXPECT_GT(tracker.takeBehind(PageCount(10)).count, PageCount(0));
+  for (uint64_t i = 0; i <= StreamTracker::kRunning; ++i) {
+    tracker.onFault(PageIndex(1'000'000 + i * 1000));
+  }
+  EXPECT_EQ(tracker.takeBehind(PageCount(10)).count, PageCount(0));
 }
 
 TEST(StreamTracker, ShortScansLeaveNothingBehind) {
