@@ -79,6 +79,7 @@ class RawClient {
     }
   }
   void endSending() { shutdown(socket_.get(), SHUT_WR); }
+  int fd() const { return socket_.get(); }
 
  private:
   UniqueFd socket_;
