@@ -22,24 +22,29 @@ Result<wire::Token> randomToken() {
 
 }  // namespace
 
-Result<std::shared_ptr<Region>> RegionTable::create(Bytes size) {
+/// Sets `size` bytes (0: all that is free), rounded up to pages, aside.
+Result<Bytes> RegionTable::reserve(Bytes size) {
+  MutexLock lock(mutex_);
+  const Bytes free = capacity_ - reserved_;
+  const Bytes wanted = size.value() == 0 ? Bytes(roundDown(free.value(), kPageSize)) : size;
+  // Compared before rounding up, which could overflow.
+  if (wanted > free || wanted.value() == 0 || roundUp(wanted.value(), kPageSize) > free.value()) {
+    return fail(ErrorCode::kNoSpace, "%llu bytes wanted, %llu free",
+                static_cast<unsigned long long>(size.value()),
+                static_cast<unsigned long long>(free.value()));
+  }
+  const Bytes rounded(roundUp(wanted.value(), kPageSize));
+  reserved_ += rounded;
+  return rounded;
+}
+
+Result<std::shared_ptr<Region>> RegionTable::create(Bytes wanted) {
   auto token = randomToken();
   if (!token) return tl::unexpected(token.error());
-  uint64_t id = 0;
-  {
-    MutexLock lock(mutex_);
-    const Bytes free = capacity_ - reserved_;
-    const Bytes wanted = size.value() == 0 ? Bytes(roundDown(free.value(), kPageSize)) : size;
-    // Compared before rounding up, which could overflow.
-    if (wanted > free || wanted.value() == 0 || roundUp(wanted.value(), kPageSize) > free.value()) {
-      return fail(ErrorCode::kNoSpace, "%llu bytes wanted, %llu free",
-                  static_cast<unsigned long long>(size.value()),
-                  static_cast<unsigned long long>(free.value()));
-    }
-    size = Bytes(roundUp(wanted.value(), kPageSize));
-    reserved_ += size;
-    id = next_id_++;
-  }
+  auto reserved = reserve(wanted);
+  if (!reserved && sweep() > 0) reserved = reserve(wanted);
+  if (!reserved) return tl::unexpected(reserved.error());
+  const Bytes size = *reserved;
   auto memory = Mapping::anonymous(size);
   if (!memory) {
     MutexLock lock(mutex_);
@@ -51,8 +56,9 @@ Result<std::shared_ptr<Region>> RegionTable::create(Bytes size) {
   // Neither a core dump nor a forked child may carry the bytes of clients.
   (void)madvise(memory->data(), size.value(), MADV_DONTDUMP);
   (void)madvise(memory->data(), size.value(), MADV_DONTFORK);
-  auto region = std::make_shared<Region>(id, *token, std::move(*memory));
   MutexLock lock(mutex_);
+  const uint64_t id = next_id_++;
+  auto region = std::make_shared<Region>(id, *token, std::move(*memory));
   entries_.emplace(id, Entry{region, 1, Nanoseconds()});
   return region;
 }
@@ -117,6 +123,15 @@ size_t RegionTable::sweep() {
 Bytes RegionTable::freeBytes() const {
   MutexLock lock(mutex_);
   return capacity_ - reserved_;
+}
+
+bool RegionTable::willFit(Bytes size) const {
+  MutexLock lock(mutex_);
+  Bytes idle;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.connections == 0) idle += entry.region->capacity();
+  }
+  return idle.value() > 0 && size <= capacity_ - reserved_ + idle;
 }
 
 size_t RegionTable::regions() const {

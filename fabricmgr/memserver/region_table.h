@@ -50,8 +50,8 @@ class RegionTable {
   RegionTable(Bytes capacity, Nanoseconds grace, const Clock& clock)
       : capacity_(capacity), grace_(grace), clock_(clock) {}
 
-  /// A new region of `size` (0: all that is free) with one connection. Errors: kNoSpace,
-  /// kNoMemory, kInternal when the kernel has no random bytes.
+  /// A new region of `size` (0: all that is free) with one connection; sweeps first if there is
+  /// too little. Errors: kNoSpace, kNoMemory, kInternal when the kernel has no random bytes.
   Result<std::shared_ptr<Region>> create(Bytes size) TP_EXCLUDES(mutex_);
   /// One more connection. Errors: kNotFound, kPermission for a wrong token, kStaleEpoch, kConflict
   /// for an epoch that this server does not know yet.
@@ -67,9 +67,13 @@ class RegionTable {
 
   Bytes capacity() const { return capacity_; }
   Bytes freeBytes() const TP_EXCLUDES(mutex_);
+  /// True if a region of `size` would fit once those in their grace have gone: worth waiting for.
+  bool willFit(Bytes size) const TP_EXCLUDES(mutex_);
   size_t regions() const TP_EXCLUDES(mutex_);
 
  private:
+  Result<Bytes> reserve(Bytes size) TP_EXCLUDES(mutex_);
+
   struct Entry {
     std::shared_ptr<Region> region;
     size_t connections = 0;

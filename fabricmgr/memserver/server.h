@@ -23,7 +23,7 @@ struct ServerOptions {
   Bytes size;                          // bound on the sum of the regions
   unsigned threads = 1;
   /// How long a region outlives its last connection, so that a client may come back.
-  Nanoseconds grace = Nanoseconds(5'000'000'000);
+  Nanoseconds grace = Nanoseconds(2'000'000'000);
   /// How long a connection may take over its handshake.
   Nanoseconds handshake_limit = Nanoseconds(10'000'000'000);
 };

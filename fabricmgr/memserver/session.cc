@@ -165,20 +165,25 @@ bool Session::drain() {
   return true;
 }
 
+Result<std::shared_ptr<Region>> Session::openRegion(const Result<wire::ClientHello>& hello) {
+  if (!hello) return tl::unexpected(hello.error());
+  if (hello->kind == wire::HelloKind::kCreate) return regions_.create(hello->size);
+  return regions_.attach(hello->region, hello->token, hello->epoch);
+}
+
 Session::Step Session::stepHello() {
   if (buffered() < wire::kHelloSize) return Step::kNeedBytes;
   auto hello = wire::decodeClientHello(std::span<const std::byte, wire::kHelloSize>(
       buffer_.data() + buffer_begin_, wire::kHelloSize));
-  wire::ServerHello reply;
   if (!hello && hello.error().code() == ErrorCode::kCorrupt) return close(hello.error().text());
-  buffer_begin_ += wire::kHelloSize;
-  Result<std::shared_ptr<Region>> region =
-      tl::unexpected(hello ? Error::make(ErrorCode::kInternal, "no region") : Error(hello.error()));
-  if (hello) {
-    region = hello->kind == wire::HelloKind::kCreate
-                 ? regions_.create(hello->size)
-                 : regions_.attach(hello->region, hello->token, hello->epoch);
+  Result<std::shared_ptr<Region>> region = openRegion(hello);
+  // A client that comes right after another has left waits for that one's grace to end: the worker
+  // calls again on its next tick, within the time a handshake may take.
+  if (!region && region.error().code() == ErrorCode::kNoSpace && regions_.willFit(hello->size)) {
+    return Step::kNeedBytes;
   }
+  buffer_begin_ += wire::kHelloSize;
+  wire::ServerHello reply;
   if (region) {
     region_ = *region;
     reply.region = region_->id();

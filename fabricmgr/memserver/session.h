@@ -60,6 +60,7 @@ class Session {
   enum class Step : uint8_t { kProgress, kNeedBytes, kNeedDrain, kClose };
 
   Step step();
+  Result<std::shared_ptr<Region>> openRegion(const Result<wire::ClientHello>& hello);
   Step stepHello();
   Step stepRequest();
   Step stepRunPayload();

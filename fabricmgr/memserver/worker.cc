@@ -19,8 +19,8 @@ namespace tidepool::memserver {
 namespace {
 
 constexpr int kEventsAtOnce = 64;
-constexpr Nanoseconds kTick = Nanoseconds(500'000'000);
-constexpr int kTickMilliseconds = 500;
+constexpr Nanoseconds kTick = Nanoseconds(250'000'000);
+constexpr int kTickMilliseconds = 250;
 
 std::string nameOf(const sockaddr_storage& address, socklen_t size) {
   char host[NI_MAXHOST];
@@ -173,19 +173,21 @@ void Worker::remove(Session& session) {
   sessions_.erase(fd);
 }
 
-/// Twice a second: what is due by time.
+/// Four times a second: what is due by time.
 void Worker::tick() {
   const Nanoseconds now = server_.clock_.now();
   last_tick_ = now;
-  std::vector<Session*> late;
+  std::vector<Session*> waiting;
   for (const auto& [fd, session] : sessions_) {
-    if (!session->greeted() && now - session->since() > server_.options_.handshake_limit) {
-      late.push_back(session.get());
-    }
+    if (!session->greeted()) waiting.push_back(session.get());
   }
-  for (Session* session : late) {
-    spdlog::warn("connection from {} closed: no handshake in time", session->peer());
-    remove(*session);
+  for (Session* session : waiting) {
+    if (now - session->since() > server_.options_.handshake_limit) {
+      spdlog::warn("connection from {} closed: no handshake in time", session->peer());
+      remove(*session);
+    } else {
+      serve(*session);
+    }
   }
   if (!listener_.valid()) return;
   if (!accepting_) {
