@@ -4,6 +4,7 @@
 // Nothing here touches managed memory. Sizes are bytes.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "runtime/base/check.h"
 #include "shim/engine.h"
@@ -63,6 +64,20 @@ bool releaseHuge(void* block) {
   return true;
 }
 
+namespace {
+
+/// For a runtime whose resize() lands off a granule, where free() would not know the block.
+void* realign(void* block, size_t size, size_t kept) {
+  auto aligned = huge_runtime->allocate(Bytes(size), Bytes(kGranuleSize));
+  TP_CHECK(aligned.has_value());
+  memcpy(*aligned, block, kept);
+  const Status released = huge_runtime->release(block, Bytes(size));
+  TP_CHECK(released.has_value());
+  return *aligned;
+}
+
+}  // namespace
+
 void* resizeHuge(void* block, size_t new_size) {
   if (new_size > PTRDIFF_MAX) return nullptr;
   new_size = roundUp(new_size, kPageSize);
@@ -78,9 +93,10 @@ void* resizeHuge(void* block, size_t new_size) {
     remember(block, old_size);
     return nullptr;
   }
-  TP_CHECK(maybeHuge(*moved));
-  remember(*moved, new_size);
-  return *moved;
+  void* block_now = *moved;
+  if (!maybeHuge(block_now)) block_now = realign(block_now, new_size, std::min(old_size, new_size));
+  remember(block_now, new_size);
+  return block_now;
 }
 
 }  // namespace tidepool
