@@ -108,7 +108,7 @@ def one_run(config, budget):
     return result
 
 
-def row(config, runs, plain, oracle):
+def row(config, runs, plain, oracle, budget):
     def middle(get):
         values = [get(run) for run in runs]
         return None if any(value is None for value in values) else median(values)
@@ -119,15 +119,18 @@ def row(config, runs, plain, oracle):
     back = middle(lambda run: run.extra["recovery_seconds"])
     wasted = middle(lambda run: (run.stats or {}).get("wasted_migrations"))
     peak = max(run.watch["peak_anon_bytes"] for run in runs)
+    kept = peak <= paired.allowance(budget) if CONFIGS[config][0] in ("direct", "remote") else None
     ratio = median([a / b for a, b in zip(rate, plain)]) if plain else None
     data = {"updates_per_second": rate, "ratio_to_plain": ratio, "steady_share": steady, "steady_share_after": after,
             "share_of_oracle": None if after is None else after / oracle, "recovery_seconds": back,
-            "wasted_migrations": wasted, "peak_anon_bytes": peak, "runs": [run.summary() for run in runs]}
+            "wasted_migrations": wasted, "peak_anon_bytes": peak, "within_budget": kept,
+            "runs": [run.summary() for run in runs]}
     text = [config, f"{median(rate) / 1e6:.2f} M/s", f"{ratio:.3f}x" if ratio else "",
             "-" if steady is None else f"{steady:.3f}", "-" if after is None else f"{after:.3f}",
             "-" if after is None or config == "plain" else f"{after / oracle:.3f}",
             "-" if config == "plain" else ("never" if back is None else f"{back:.1f} s"),
-            "-" if wasted is None else f"{wasted:.0f}", mib(peak)]
+            "-" if wasted is None else f"{wasted:.0f}",
+            mib(peak) + (" OVER" if kept is False else "")]
     return text, data
 
 
@@ -148,7 +151,7 @@ def measure(count, only):
             rows.append([config, "failed"] + [""] * 7)
             data["configs"][config] = {"error": errors.get(config, "not run")}
             continue
-        text, data["configs"][config] = row(config, runs, plain, oracle)
+        text, data["configs"][config] = row(config, runs, plain, oracle, budget)
         rows.append(text)
     header = ["", "updates", "vs plain", "local share 1", "local share 2", "of oracle", "back in", "wasted", "peak local"]
     notes = [f"1 GiB, 2 threads, 90 % of updates to a random 10 % of the pages, which changes after {CHANGE:.0f} s",

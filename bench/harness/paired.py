@@ -98,6 +98,31 @@ def ratios(results, way, base="plain"):
     return [a.seconds / b.seconds for a, b in zip(results[way], results.get(base, []))]
 
 
+def own_count(way, runs):
+    """What the runs' own statistics say about the cost of Tidepool itself: one note, or none."""
+    told = [run.stats for run in runs if run.stats]
+    if not told:
+        return []
+
+    def middle(key):
+        values = [stats[key] for stats in told if isinstance(stats.get(key), (int, float))]
+        return median(values) if values else None
+
+    parts = []
+    for key, words, scale in (("sampling_cpu_ratio", "sampling {:.2f} % of a core", 100),
+                              ("promoted_bytes", "{:.0f} MiB promoted", 2**-20),
+                              ("demoted_bytes", "{:.0f} MiB demoted", 2**-20),
+                              ("wasted_migrations", "{:.0f} wasted migrations", 1)):
+        value = middle(key)
+        if value is not None:
+            parts.append(words.format(value * scale))
+    shares = [stats["metadata_bytes"] / stats["managed_bytes"] for stats in told
+              if stats.get("metadata_bytes") and stats.get("managed_bytes")]
+    if shares:
+        parts.append(f"metadata {median(shares) * 100:.2f} % of what is managed at exit")
+    return [f"{way}, by its own count: " + ", ".join(parts)] if parts else []
+
+
 def report(title, results, errors, budget, same, notes=()):
     """The table of a paired time measurement, and the same as data. `same` maps way -> True, False or None."""
     rows, data = [], {}
@@ -120,6 +145,8 @@ def report(title, results, errors, budget, same, notes=()):
                      "median_ratio": median(ratio) if ratio else None, "peak_anon_bytes": peak,
                      "within_budget": kept, "same_result": same.get(way), "runs": [run.summary() for run in runs]}
     notes = list(notes)
+    for way, runs in results.items():
+        notes += own_count(way, runs)
     if budget:
         notes.append(f"budget {mib(budget)}; peak local memory may reach {mib(allowance(budget))} (+5 % +16 MiB)")
     notes.append(f"{max(len(runs) for runs in results.values())} rounds, order rotated; ratio to plain inside a round")

@@ -6,7 +6,7 @@ import pathlib
 import tempfile
 import unittest
 
-from harness import corpus, gups, main, paired, tables
+from harness import corpus, demo, gups, main, paired, tables
 from harness.places import BenchError
 from harness.running import Run
 
@@ -64,6 +64,32 @@ class Paired(unittest.TestCase):
     def test_an_unknown_way_is_refused(self):
         with self.assertRaises(BenchError):
             paired.choose(["plain", "nonsense"])
+
+
+    def test_the_programs_own_count_is_shown(self):
+        run = fake_run(1)
+        run.stats = {"sampling_cpu_ratio": 0.004, "wasted_migrations": 3, "metadata_bytes": 2, "managed_bytes": 1000}
+        printed, _ = paired.report("t", {"plain": [fake_run(1)], "direct": [run]}, {}, None, {})
+        self.assertIn("direct, by its own count: sampling 0.40 % of a core, 3 wasted migrations, metadata 0.20 %",
+                      printed)
+        self.assertNotIn("plain, by", printed)
+
+
+class Demo(unittest.TestCase):
+    def test_each_broken_promise_is_named(self):
+        def runs(model, peak):
+            made = {}
+            for way in demo.WAYS:
+                made[way] = fake_run(1, 100)
+                made[way].extra["model"] = "m"
+            made["remote"].extra["model"] = model
+            made["direct"].watch["peak_anon_bytes"] = peak
+            return made
+
+        budget = 2**20
+        self.assertTrue(all(kept for _, kept in demo.verdict(runs("m", 100), budget)))
+        self.assertEqual([kept for _, kept in demo.verdict(runs("other", 100), budget)], [True, True, False, True])
+        self.assertEqual([kept for _, kept in demo.verdict(runs("m", 2**30), budget)], [True, False, True, True])
 
 
 class Gups(unittest.TestCase):
