@@ -36,8 +36,9 @@ build:
 ifneq ($(DEPS),no)
 	@packaging/install-deps.sh --check build || echo "make: going on; the build may fail" >&2
 endif
-	@cmake --preset release $(if $(CMAKE_ARGS),$(CMAKE_ARGS),-DTIDEPOOL_TESTS=OFF) >build-release.log 2>&1 || { cat build-release.log; rm -f build-release.log; exit 1; }
-	@rm -f build-release.log
+	@mkdir -p build
+	@cmake --preset release $(if $(CMAKE_ARGS),$(CMAKE_ARGS),-DTIDEPOOL_TESTS=OFF) >build/release-configure.log 2>&1 || \
+	  { cat build/release-configure.log; exit 1; }
 	@cmake --build --preset release -j$(JOBS)
 
 demo: deps-build-demo

@@ -30,8 +30,9 @@ def documentation():
     if not inside.is_dir():
         say(f"corpus: {INSTALLED} was left out of this system; fetching the package itself")
         unpacked.mkdir(parents=True, exist_ok=True)
-        fetched = subprocess.run(["apt-get", "-q", "download", PACKAGE], cwd=WORK, check=False,
-                                 stdout=subprocess.DEVNULL)
+        fetched = subprocess.run(
+            ["apt-get", "-q", "download", PACKAGE], cwd=WORK, check=False, stdout=subprocess.DEVNULL
+        )
         packages = sorted(WORK.glob(PACKAGE + "_*.deb"))
         if fetched.returncode != 0 or not packages:
             raise BenchError(f"no text to train on: install the Debian package {PACKAGE}")

@@ -13,8 +13,24 @@ SHARE = 0.25  # of the plain run's peak RSS: the budget
 
 
 def command(text, model):
-    return ["fasttext", "skipgram", "-input", str(text), "-output", str(model), "-dim", "100",
-            "-bucket", "2000000", "-epoch", "1", "-thread", "1", "-verbose", "0"]
+    return [
+        "fasttext",
+        "skipgram",
+        "-input",
+        str(text),
+        "-output",
+        str(model),
+        "-dim",
+        "100",
+        "-bucket",
+        "2000000",
+        "-epoch",
+        "1",
+        "-thread",
+        "1",
+        "-verbose",
+        "0",
+    ]
 
 
 def digest_and_remove(model):
@@ -34,7 +50,9 @@ def digest_and_remove(model):
 def one_run(way, text, budget):
     model = WORK / f"model-{os.getpid()}"
     try:
-        result = paired.run_way(way, command(text, model), budget, stats_path=WORK / f"fasttext-{way}.stats.json")
+        result = paired.run_way(
+            way, command(text, model), budget, stats_path=WORK / f"fasttext-{way}.stats.json"
+        )
         result.extra["model"] = digest_and_remove(model)
         return result
     finally:
@@ -53,7 +71,11 @@ def footprint(text):
 
 
 def same_models(results, reference):
-    return {way: all(run.extra["model"] == reference for run in runs) for way, runs in results.items() if runs}
+    return {
+        way: all(run.extra["model"] == reference for run in runs)
+        for way, runs in results.items()
+        if runs
+    }
 
 
 def measure(count, only):
@@ -65,7 +87,11 @@ def measure(count, only):
     results, errors = paired.rounds("fasttext", ways, count, lambda way: one_run(way, text, budget))
     printed, data = paired.report(
         "fasttext skipgram -dim 100 -bucket 2000000 -epoch 1 -thread 1, a quarter of its memory",
-        results, errors, budget, same_models(results, reference),
-        [f"text {os.path.getsize(text)} bytes, sha256 {digest[:16]}...; footprint {mib(size)}"])
+        results,
+        errors,
+        budget,
+        same_models(results, reference),
+        [f"text {os.path.getsize(text)} bytes, sha256 {digest[:16]}...; footprint {mib(size)}"],
+    )
     data.update({"corpus_sha256": digest, "footprint_bytes": size, "model_sha256": reference})
     return printed, data

@@ -16,8 +16,12 @@ CLASSES = {"away": "fault", "in_place": "load, in place", "local": "load, local"
 
 
 def one_run(way):
-    result = paired.run_way(way, [tool("fault_latency"), "--size", str(SIZE)], BUDGET,
-                            stats_path=WORK / f"faults-{way}.stats.json")
+    result = paired.run_way(
+        way,
+        [tool("fault_latency"), "--size", str(SIZE)],
+        BUDGET,
+        stats_path=WORK / f"faults-{way}.stats.json",
+    )
     result.extra["latency"] = json.loads(result.stdout)
     return result
 
@@ -36,7 +40,16 @@ def measure(count, only):
     if not raw:
         raise BenchError("nothing measured")
     raw_p50, raw_p99 = (median([one[key] for one in raw]) for key in ("p50_us", "p99_us"))
-    rows = [["raw 4 KiB round trip, loopback TCP", "", str(raw[0]["count"]), f"{raw_p50:.1f}", f"{raw_p99:.1f}", ""]]
+    rows = [
+        [
+            "raw 4 KiB round trip, loopback TCP",
+            "",
+            str(raw[0]["count"]),
+            f"{raw_p50:.1f}",
+            f"{raw_p99:.1f}",
+            "",
+        ]
+    ]
     data = {"raw": raw, "ways": {}, "errors": errors}
     for way, runs in results.items():
         if way in errors or not runs:
@@ -48,14 +61,36 @@ def measure(count, only):
                 cases = [one.extra["latency"][pattern][kind] for one in runs]
                 if median([case["count"] for case in cases]) < 100:
                     continue  # too few for a quantile to mean anything
-                p50, p99, mean = (median([case[key] for case in cases]) for key in ("p50_us", "p99_us", "mean_us"))
-                rows.append([f"{paired.LABEL[way]}, {pattern}", words, f"{median([c['count'] for c in cases]):.0f}",
-                             f"{p50:.1f}", f"{p99:.1f}", f"{mean:.1f}"])
+                p50, p99, mean = (
+                    median([case[key] for case in cases]) for key in ("p50_us", "p99_us", "mean_us")
+                )
+                rows.append(
+                    [
+                        f"{paired.LABEL[way]}, {pattern}",
+                        words,
+                        f"{median([c['count'] for c in cases]):.0f}",
+                        f"{p50:.1f}",
+                        f"{p99:.1f}",
+                        f"{mean:.1f}",
+                    ]
+                )
                 if way == "remote" and pattern == "random" and kind == "away":
                     data["remote_random_p50_over_raw_us"] = p50 - raw_p50
-    notes = [f"512 MiB filled, 128 MiB of local memory, 20000 reads of one page each; medians of {count} rounds"]
+    notes = [
+        f"512 MiB filled, 128 MiB of local memory, 20000 reads of one page each; medians of {count} rounds"
+    ]
     over = data.get("remote_random_p50_over_raw_us")
     if over is not None:
-        notes.append(f"random fault on the memory server: raw round trip + {over:.1f} us (may be {ALLOWED_US} us)"
-                     + ("" if over <= ALLOWED_US else "  OVER"))
-    return table("latency of one read (us)", ["", "what it met", "count", "p50", "p99", "mean"], rows, notes), data
+        notes.append(
+            f"random fault on the memory server: raw round trip + {over:.1f} us (may be {ALLOWED_US} us)"
+            + ("" if over <= ALLOWED_US else "  OVER")
+        )
+    return (
+        table(
+            "latency of one read (us)",
+            ["", "what it met", "count", "p50", "p99", "mean"],
+            rows,
+            notes,
+        ),
+        data,
+    )

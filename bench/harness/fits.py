@@ -11,16 +11,23 @@ def measure(count, only):
     text, _ = corpus.make()
     printed, data = [], {}
     _, model = fasttext.footprint(text)
-    results, errors = paired.rounds("fits fasttext", ways, count, lambda way: fasttext.one_run(way, text, None))
-    table, data["fasttext"] = paired.report("everything fits: fasttext", results, errors, None,
-                                            fasttext.same_models(results, model))
+    results, errors = paired.rounds(
+        "fits fasttext", ways, count, lambda way: fasttext.one_run(way, text, None)
+    )
+    table, data["fasttext"] = paired.report(
+        "everything fits: fasttext", results, errors, None, fasttext.same_models(results, model)
+    )
     printed.append(table)
     _, losses = torch_model.footprint()
-    results, errors = paired.rounds("fits torch", ways, count, lambda way: torch_model.one_run(way, None))
+    results, errors = paired.rounds(
+        "fits torch", ways, count, lambda way: torch_model.one_run(way, None)
+    )
     same = torch_model.same_losses(results, losses)
     for runs in results.values():
         for run in runs:
             run.extra.pop("losses")
-    table, data["torch"] = paired.report("everything fits: PyTorch recommendation model", results, errors, None, same)
+    table, data["torch"] = paired.report(
+        "everything fits: PyTorch recommendation model", results, errors, None, same
+    )
     printed.append(table)
     return "\n".join(printed), data

@@ -14,13 +14,13 @@ from .running import die_with_parent
 from .tables import median, mib, table
 
 SIZE = 2**30
-SHARE = 0.20        # of the plain run's peak RSS: the budget
+SHARE = 0.20  # of the plain run's peak RSS: the budget
 SECONDS = 24
 HOT_UPDATES = 0.90  # as in bench/gups.cc
 CHANGE = SECONDS / 2
 PAGE = 4096
-WANTED = 0.95       # of the oracle's share, once steady
-CONFIGS = {         # name -> (way, --conf)
+WANTED = 0.95  # of the oracle's share, once steady
+CONFIGS = {  # name -> (way, --conf)
     "plain": ("plain", None),
     "direct": ("direct", None),
     "direct, sampling off": ("direct", "sampling:off"),
@@ -39,7 +39,8 @@ def oracle_share(local_pages, pages, hot):
 
 def recovery(points, change, fraction=0.9):
     """`points` is [(seconds, share)]. Returns the steady share before the change (its last quarter) and the
-    seconds after the change until the share was back at `fraction` of that; None when it never was."""
+    seconds after the change until the share was back at `fraction` of that; None when it never was.
+    """
     before = [share for at, share in points if change * 0.75 <= at < change]
     if not before:
         return None, None
@@ -49,8 +50,14 @@ def recovery(points, change, fraction=0.9):
 
 
 def shares(looks, pages, hot):
-    return [(look["seconds"], HOT_UPDATES * look["hot_local"] / hot +
-             (1 - HOT_UPDATES) * look["cold_local"] / (pages - hot)) for look in looks]
+    return [
+        (
+            look["seconds"],
+            HOT_UPDATES * look["hot_local"] / hot
+            + (1 - HOT_UPDATES) * look["cold_local"] / (pages - hot),
+        )
+        for look in looks
+    ]
 
 
 class Residency(threading.Thread):
@@ -67,8 +74,13 @@ class Residency(threading.Thread):
                 self.error = "gups ended before its measured time began"
                 return
             time.sleep(0.02)
-        done = subprocess.run([tool("residency"), "--pid", str(self.pid), "--layout", self.layout],
-                              capture_output=True, text=True, check=False, preexec_fn=die_with_parent)
+        done = subprocess.run(
+            [tool("residency"), "--pid", str(self.pid), "--layout", self.layout],
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=die_with_parent,
+        )
         if done.returncode != 0:
             self.error = done.stderr.strip()
         self.looks = [json.loads(line) for line in done.stdout.splitlines()]
@@ -86,8 +98,22 @@ def one_run(config, budget):
 
     try:
         result = paired.run_way(
-            way, [tool("gups"), "--size", str(SIZE), "--seconds", str(SECONDS), "--layout", layout, "--verify"],
-            budget, started=started, conf=conf, stats_path=WORK / f"gups-{way}.stats.json")
+            way,
+            [
+                tool("gups"),
+                "--size",
+                str(SIZE),
+                "--seconds",
+                str(SECONDS),
+                "--layout",
+                layout,
+                "--verify",
+            ],
+            budget,
+            started=started,
+            conf=conf,
+            stats_path=WORK / f"gups-{way}.stats.json",
+        )
         watcher[0].join(60)
     finally:
         layout.unlink(missing_ok=True)
@@ -100,15 +126,20 @@ def one_run(config, budget):
     points = shares(watcher[0].looks, pages, hot)
     steady, seconds = recovery(points, CHANGE)
     after = [share for at, share in points if at >= SECONDS * 0.875]
-    result.extra.update({
-        "gups": said, "shares": [[round(at, 3), round(share, 4)] for at, share in points],
-        "steady_share": steady, "steady_share_after": sum(after) / len(after) if after else None,
-        "recovery_seconds": seconds,
-        "look_seconds": max((look["look_seconds"] for look in watcher[0].looks), default=0)})
+    result.extra.update(
+        {
+            "gups": said,
+            "shares": [[round(at, 3), round(share, 4)] for at, share in points],
+            "steady_share": steady,
+            "steady_share_after": sum(after) / len(after) if after else None,
+            "recovery_seconds": seconds,
+            "look_seconds": max((look["look_seconds"] for look in watcher[0].looks), default=0),
+        }
+    )
     return result
 
 
-def row(config, runs, plain, oracle):
+def row(config, runs, plain, oracle, budget):
     def middle(get):
         values = [get(run) for run in runs]
         return None if any(value is None for value in values) else median(values)
@@ -119,15 +150,31 @@ def row(config, runs, plain, oracle):
     back = middle(lambda run: run.extra["recovery_seconds"])
     wasted = middle(lambda run: (run.stats or {}).get("wasted_migrations"))
     peak = max(run.watch["peak_anon_bytes"] for run in runs)
+    kept = peak <= paired.allowance(budget) if CONFIGS[config][0] in ("direct", "remote") else None
     ratio = median([a / b for a, b in zip(rate, plain)]) if plain else None
-    data = {"updates_per_second": rate, "ratio_to_plain": ratio, "steady_share": steady, "steady_share_after": after,
-            "share_of_oracle": None if after is None else after / oracle, "recovery_seconds": back,
-            "wasted_migrations": wasted, "peak_anon_bytes": peak, "runs": [run.summary() for run in runs]}
-    text = [config, f"{median(rate) / 1e6:.2f} M/s", f"{ratio:.3f}x" if ratio else "",
-            "-" if steady is None else f"{steady:.3f}", "-" if after is None else f"{after:.3f}",
-            "-" if after is None or config == "plain" else f"{after / oracle:.3f}",
-            "-" if config == "plain" else ("never" if back is None else f"{back:.1f} s"),
-            "-" if wasted is None else f"{wasted:.0f}", mib(peak)]
+    data = {
+        "updates_per_second": rate,
+        "ratio_to_plain": ratio,
+        "steady_share": steady,
+        "steady_share_after": after,
+        "share_of_oracle": None if after is None else after / oracle,
+        "recovery_seconds": back,
+        "wasted_migrations": wasted,
+        "peak_anon_bytes": peak,
+        "within_budget": kept,
+        "runs": [run.summary() for run in runs],
+    }
+    text = [
+        config,
+        f"{median(rate) / 1e6:.2f} M/s",
+        f"{ratio:.3f}x" if ratio else "",
+        "-" if steady is None else f"{steady:.3f}",
+        "-" if after is None else f"{after:.3f}",
+        "-" if after is None or config == "plain" else f"{after / oracle:.3f}",
+        "-" if config == "plain" else ("never" if back is None else f"{back:.1f} s"),
+        "-" if wasted is None else f"{wasted:.0f}",
+        mib(peak) + (" OVER" if kept is False else ""),
+    ]
     return text, data
 
 
@@ -142,18 +189,35 @@ def measure(count, only):
     pages, hot = SIZE // PAGE, int(SIZE // PAGE * 0.10)
     oracle = oracle_share(budget // PAGE, pages, hot)
     plain = [run.extra["gups"]["updates_per_second"] for run in results.get("plain", [])]
-    rows, data = [], {"budget_bytes": budget, "footprint_bytes": size, "oracle_share": oracle, "configs": {}}
+    rows, data = [], {
+        "budget_bytes": budget,
+        "footprint_bytes": size,
+        "oracle_share": oracle,
+        "configs": {},
+    }
     for config, runs in results.items():
         if config in errors or not runs:
             rows.append([config, "failed"] + [""] * 7)
             data["configs"][config] = {"error": errors.get(config, "not run")}
             continue
-        text, data["configs"][config] = row(config, runs, plain, oracle)
+        text, data["configs"][config] = row(config, runs, plain, oracle, budget)
         rows.append(text)
-    header = ["", "updates", "vs plain", "local share 1", "local share 2", "of oracle", "back in", "wasted", "peak local"]
-    notes = [f"1 GiB, 2 threads, 90 % of updates to a random 10 % of the pages, which changes after {CHANGE:.0f} s",
-             f"budget {mib(budget)}; an oracle would serve {oracle:.3f} locally; wanted: {WANTED} of it",
-             "local share: of all accesses, in the last quarter of each phase, from /proc/PID/pagemap every 250 ms",
-             "direct = emulated CXL pool; back in: seconds after the change until 90 % of share 1",
-             f"medians of {count} rounds, order rotated; every run's memory was checked in the end"]
+    header = [
+        "",
+        "updates",
+        "vs plain",
+        "local share 1",
+        "local share 2",
+        "of oracle",
+        "back in",
+        "wasted",
+        "peak local",
+    ]
+    notes = [
+        f"1 GiB, 2 threads, 90 % of updates to a random 10 % of the pages, which changes after {CHANGE:.0f} s",
+        f"budget {mib(budget)}; an oracle would serve {oracle:.3f} locally; wanted: {WANTED} of it",
+        "local share: of all accesses, in the last quarter of each phase, from /proc/PID/pagemap every 250 ms",
+        "direct = emulated CXL pool; back in: seconds after the change until 90 % of share 1",
+        f"medians of {count} rounds, order rotated; every run's memory was checked in the end",
+    ]
     return table("hot set that moves (gups), 20 % of its memory", header, rows, notes), data

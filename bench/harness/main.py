@@ -23,9 +23,12 @@ MODULES = {"torch": "torch_model"}
 
 def parse(arguments):
     about = "\n".join(f"  {name:<9} {text}" for name, text in BENCHMARKS.items())
-    parser = argparse.ArgumentParser(prog="bench/run", formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     description="Tidepool's measurements, each paired with its peers in one run.",
-                                     epilog="benchmarks:\n" + about + "\n  all       all of them, in this order")
+    parser = argparse.ArgumentParser(
+        prog="bench/run",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Tidepool's measurements, each paired with its peers in one run.",
+        epilog="benchmarks:\n" + about + "\n  all       all of them, in this order",
+    )
     parser.add_argument("benchmark", choices=[*BENCHMARKS, "all"])
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="paired rounds (5)")
     parser.add_argument("--only", metavar="WAYS", help="some of plain,direct,remote,zram")
@@ -55,8 +58,11 @@ def failures_in(data):
     if not isinstance(data, dict):
         return False
     broken = data.get("error") or data.get("errors") or data.get("same_result") is False
-    return bool(broken) or data.get("within_budget") is False or any(
-        failures_in(value) for key, value in data.items() if key != "stats")
+    return (
+        bool(broken)
+        or data.get("within_budget") is False
+        or any(failures_in(value) for key, value in data.items() if key != "stats")
+    )
 
 
 def main(arguments=None):

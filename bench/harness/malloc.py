@@ -15,7 +15,9 @@ LIBRARIES = {"jemalloc": "libjemalloc.so.2", "mimalloc": "libmimalloc.so.2*"}
 def peers():
     found = {"glibc": None}
     for name, pattern in LIBRARIES.items():
-        paths = sorted(glob.glob(f"/usr/lib/*/{pattern}")) + sorted(glob.glob(f"/usr/lib/{pattern}"))
+        paths = sorted(glob.glob(f"/usr/lib/*/{pattern}")) + sorted(
+            glob.glob(f"/usr/lib/{pattern}")
+        )
         if paths:
             found[name] = paths[0]
         else:
@@ -63,16 +65,35 @@ def measure(count, _only):
     if "glibc" not in good:
         raise BenchError("the malloc benchmark did not run on glibc: " + errors.get("glibc", ""))
     cases = list(runs["glibc"][0])
-    middle = {name: {case: median([one[case] for one in runs[name]]) for case in cases} for name in good}
-    rows = [[f"{pattern}, {threads} thread{'s' * (threads > 1)}, {size} B",
-             *(f"{middle[name][pattern, threads, size]:.1f}" for name in good)] for pattern, threads, size in cases]
+    middle = {
+        name: {case: median([one[case] for one in runs[name]]) for case in cases} for name in good
+    }
+    rows = [
+        [
+            f"{pattern}, {threads} thread{'s' * (threads > 1)}, {size} B",
+            *(f"{middle[name][pattern, threads, size]:.1f}" for name in good),
+        ]
+        for pattern, threads, size in cases
+    ]
     # Inside each round, then the median of the rounds; below 1 is faster than glibc.
-    ratios = {name: median([geomean([a[case] / b[case] for case in cases]) for a, b in zip(runs[name], runs["glibc"])])
-              for name in good}
+    ratios = {
+        name: median(
+            [
+                geomean([a[case] / b[case] for case in cases])
+                for a, b in zip(runs[name], runs["glibc"])
+            ]
+        )
+        for name in good
+    }
     rows.append(["geomean of time / glibc's", *(f"{ratios[name]:.3f}" for name in good)])
     notes = [f"nanoseconds for one malloc and its free, median of {count} rounds; lower is better"]
     notes += [f"{name} FAILED: {text.splitlines()[0]}" for name, text in errors.items()]
-    data = {"ratio_to_glibc": ratios, "errors": errors,
-            "nanoseconds": {name: {"/".join(map(str, case)): value for case, value in middle[name].items()}
-                            for name in good}}
+    data = {
+        "ratio_to_glibc": ratios,
+        "errors": errors,
+        "nanoseconds": {
+            name: {"/".join(map(str, case)): value for case, value in middle[name].items()}
+            for name in good
+        },
+    }
     return table("malloc + free", ["", *good], rows, notes), data

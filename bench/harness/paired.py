@@ -30,7 +30,9 @@ def choose(only, ways=WAYS):
     chosen = [way for way in ways if only is None or way in only]
     unknown = set(only or ()) - set(WAYS) - {"fits"}
     if unknown:
-        raise BenchError(f"no way of running called {', '.join(sorted(unknown))} (known: {', '.join(WAYS)})")
+        raise BenchError(
+            f"no way of running called {', '.join(sorted(unknown))} (known: {', '.join(WAYS)})"
+        )
     if "zram" in chosen and why_not():
         say(f"zram peer left out: {why_not()}")
         chosen.remove("zram")
@@ -39,7 +41,9 @@ def choose(only, ways=WAYS):
     return chosen
 
 
-def run_way(way, command, budget, started=None, conf=None, far_size=FAR_SIZE, stats_path=None, **options):
+def run_way(
+    way, command, budget, started=None, conf=None, far_size=FAR_SIZE, stats_path=None, **options
+):
     """One run of `command` in one way. `started(handle)` is called while the program runs."""
 
     def go(words, cgroup=None):
@@ -88,14 +92,46 @@ def rounds(name, ways, count, one):
                 say(f"{name}: {way} FAILED: {error}")
                 continue
             results[way].append(result)
-            say(f"{name}: round {number + 1}/{count}  {way:<7} {result.seconds:7.2f} s  "
+            say(
+                f"{name}: round {number + 1}/{count}  {way:<7} {result.seconds:7.2f} s  "
                 f"peak anonymous {mib(result.watch['peak_anon_bytes']):>9}  "
-                f"major faults {result.watch['major_faults']}")
+                f"major faults {result.watch['major_faults']}"
+            )
     return results, errors
 
 
 def ratios(results, way, base="plain"):
     return [a.seconds / b.seconds for a, b in zip(results[way], results.get(base, []))]
+
+
+def own_count(way, runs):
+    """What the runs' own statistics say about the cost of Tidepool itself: one note, or none."""
+    told = [run.stats for run in runs if run.stats]
+    if not told:
+        return []
+
+    def middle(key):
+        values = [stats[key] for stats in told if isinstance(stats.get(key), (int, float))]
+        return median(values) if values else None
+
+    parts = []
+    for key, words, scale in (
+        ("sampling_cpu_ratio", "sampling {:.2f} % of a core", 100),
+        ("promoted_bytes", "{:.0f} MiB promoted", 2**-20),
+        ("demoted_bytes", "{:.0f} MiB demoted", 2**-20),
+        ("wasted_migrations", "{:.0f} wasted migrations", 1),
+    ):
+        value = middle(key)
+        if value is not None:
+            parts.append(words.format(value * scale))
+    shares = [
+        stats["metadata_bytes"] / stats["managed_bytes"]
+        for stats in told
+        if stats.get("metadata_bytes") and stats.get("managed_bytes")
+    ]
+    if shares:
+        parts.append(f"metadata {median(shares) * 100:.2f} % of what is managed at exit")
+    return [f"{way}, by its own count: " + ", ".join(parts)] if parts else []
 
 
 def report(title, results, errors, budget, same, notes=()):
@@ -111,17 +147,37 @@ def report(title, results, errors, budget, same, notes=()):
         peak = max(run.watch["peak_anon_bytes"] for run in runs)
         bounded = way in ("direct", "remote") and budget
         kept = peak <= allowance(budget) if bounded else None
-        rows.append([
-            LABEL[way], f"{median(times):.2f} s", spread(times),
-            f"{median(ratio):.2f}x" if ratio else "", spread(ratio) if ratio else "",
-            mib(peak) + (" OVER" if kept is False else ""),
-            {True: "yes", False: "DIFFERENT", None: "-"}[same.get(way)]])
-        data[way] = {"label": LABEL[way], "seconds": times, "median_seconds": median(times), "ratio": ratio,
-                     "median_ratio": median(ratio) if ratio else None, "peak_anon_bytes": peak,
-                     "within_budget": kept, "same_result": same.get(way), "runs": [run.summary() for run in runs]}
+        rows.append(
+            [
+                LABEL[way],
+                f"{median(times):.2f} s",
+                spread(times),
+                f"{median(ratio):.2f}x" if ratio else "",
+                spread(ratio) if ratio else "",
+                mib(peak) + (" OVER" if kept is False else ""),
+                {True: "yes", False: "DIFFERENT", None: "-"}[same.get(way)],
+            ]
+        )
+        data[way] = {
+            "label": LABEL[way],
+            "seconds": times,
+            "median_seconds": median(times),
+            "ratio": ratio,
+            "median_ratio": median(ratio) if ratio else None,
+            "peak_anon_bytes": peak,
+            "within_budget": kept,
+            "same_result": same.get(way),
+            "runs": [run.summary() for run in runs],
+        }
     notes = list(notes)
+    for way, runs in results.items():
+        notes += own_count(way, runs)
     if budget:
-        notes.append(f"budget {mib(budget)}; peak local memory may reach {mib(allowance(budget))} (+5 % +16 MiB)")
-    notes.append(f"{max(len(runs) for runs in results.values())} rounds, order rotated; ratio to plain inside a round")
+        notes.append(
+            f"budget {mib(budget)}; peak local memory may reach {mib(allowance(budget))} (+5 % +16 MiB)"
+        )
+    notes.append(
+        f"{max(len(runs) for runs in results.values())} rounds, order rotated; ratio to plain inside a round"
+    )
     header = ["", "median", "spread", "vs plain", "spread", "peak local memory", "same result"]
     return table(title, header, rows, notes), {"budget_bytes": budget, "ways": data}

@@ -53,7 +53,9 @@ def machine():
 
     def git(*words):
         try:
-            done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False
+            )
         except OSError:  # no git on a bare machine: the tables say "unknown"
             return ""
         return done.stdout.strip()
@@ -63,8 +65,8 @@ def machine():
         "cpus": os.cpu_count(),
         "memory_bytes": int(first("/proc/meminfo", "MemTotal").split()[0]) * 1024,
         "kernel": os.uname().release,
-        "commit": (git("rev-parse", "--short", "HEAD") or "unknown") +
-                  ("+changes" if git("status", "--porcelain", "--untracked-files=no") else ""),
+        "commit": (git("rev-parse", "--short", "HEAD") or "unknown")
+        + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else ""),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "load_before": os.getloadavg()[0],
     }

@@ -71,8 +71,15 @@ class Started:
         self.err = open(os.path.join(path, "stderr"), "w+", encoding="utf-8", errors="replace")
         # A session of its own: Ctrl-C on the terminal reaches the harness alone, which then cleans up in order.
         self.process = subprocess.Popen(
-            watcher + ["--"] + self.command, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
-            env=dict(os.environ, **(env or {})), cwd=cwd, preexec_fn=die_with_parent, start_new_session=True)
+            watcher + ["--"] + self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=self.out,
+            stderr=self.err,
+            env=dict(os.environ, **(env or {})),
+            cwd=cwd,
+            preexec_fn=die_with_parent,
+            start_new_session=True,
+        )
 
     def __enter__(self):
         return self
@@ -158,8 +165,13 @@ class MemoryServer:
         self.log = tempfile.TemporaryFile("w+", dir=WORK)
         self.process = subprocess.Popen(
             [str(FABRICMGR), "memserver", "--listen", "127.0.0.1:0", "--size", self.size],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True,
-            preexec_fn=die_with_parent, start_new_session=True)
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            preexec_fn=die_with_parent,
+            start_new_session=True,
+        )
         for line in self.process.stdout:
             found = re.search(r"listening on \S*:(\d+)", line)
             if found:

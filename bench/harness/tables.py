@@ -11,7 +11,9 @@ def table(title, header, rows, notes=()):
     widths = [max(len(row[i]) for row in [header] + rows) for i in range(len(header))]
 
     def line(row):
-        cells = [row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+        cells = [row[0].ljust(widths[0])] + [
+            cell.rjust(width) for cell, width in zip(row[1:], widths[1:])
+        ]
         return "  " + "  ".join(cells).rstrip()
 
     text = [title, line(header), "  " + "  ".join("-" * width for width in widths)]
@@ -20,8 +22,10 @@ def table(title, header, rows, notes=()):
 
 
 def heading(machine):
-    return (f"machine {machine['cpus']} x {machine['cpu']}, {gib(machine['memory_bytes'])}, kernel {machine['kernel']}\n"
-            f"commit {machine['commit']}, {machine['date']}, load average before {machine['load_before']:.2f}\n")
+    return (
+        f"machine {machine['cpus']} x {machine['cpu']}, {gib(machine['memory_bytes'])}, kernel {machine['kernel']}\n"
+        f"commit {machine['commit']}, {machine['date']}, load average before {machine['load_before']:.2f}\n"
+    )
 
 
 def gib(count):

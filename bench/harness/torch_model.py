@@ -14,19 +14,30 @@ COMMAND = [PYTHON, str(ROOT / "bench" / "trainers" / "dlrm.py")]
 
 
 def one_run(way, budget):
-    result = paired.run_way(way, COMMAND, budget, stats_path=WORK / f"torch-{way}.stats.json",
-                            env={"PYTHONDONTWRITEBYTECODE": "1"})
+    result = paired.run_way(
+        way,
+        COMMAND,
+        budget,
+        stats_path=WORK / f"torch-{way}.stats.json",
+        env={"PYTHONDONTWRITEBYTECODE": "1"},
+    )
     try:
         said = json.loads(result.stdout)
     except ValueError:
         raise BenchError(f"the trainer printed no result: {result.stdout[-200:]!r}") from None
-    result.extra.update({key: said[key] for key in ("losses", "steps", "steps_per_second", "train_seconds")})
+    result.extra.update(
+        {key: said[key] for key in ("losses", "steps", "steps_per_second", "train_seconds")}
+    )
     return result
 
 
 def footprint():
-    found = subprocess.run([PYTHON, "-c", "import torch, numpy"], env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"),
-                           capture_output=True, check=False)
+    found = subprocess.run(
+        [PYTHON, "-c", "import torch, numpy"],
+        env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"),
+        capture_output=True,
+        check=False,
+    )
     if found.returncode != 0:
         raise BenchError("PyTorch is not installed; run packaging/install-deps.sh bench")
     say("torch: a plain run first, to learn the footprint")
@@ -35,7 +46,11 @@ def footprint():
 
 
 def same_losses(results, reference):
-    return {way: all(run.extra["losses"] == reference for run in runs) for way, runs in results.items() if runs}
+    return {
+        way: all(run.extra["losses"] == reference for run in runs)
+        for way, runs in results.items()
+        if runs
+    }
 
 
 def measure(count, only):
@@ -45,14 +60,25 @@ def measure(count, only):
     say(f"torch: footprint {mib(size)}, budget {mib(budget)}")
     results, errors = paired.rounds("torch", ways, count, lambda way: one_run(way, budget))
     same = same_losses(results, reference)
-    speed = {way: paired.median([run.extra["steps_per_second"] for run in runs])
-             for way, runs in results.items() if runs}
+    speed = {
+        way: paired.median([run.extra["steps_per_second"] for run in runs])
+        for way, runs in results.items()
+        if runs
+    }
     for runs in results.values():
         for run in runs:
             run.extra["losses"] = [run.extra["losses"][0], "...", run.extra["losses"][-1]]
     printed, data = paired.report(
-        "PyTorch recommendation model (8 tables, 1 GB, Zipf 1.05), a quarter of its memory", results, errors, budget,
-        same, [f"footprint {mib(size)}; {len(reference)} losses compared to the last digit, last {reference[-1]}",
-               "steps/s while training: " + ", ".join(f"{way} {value:.1f}" for way, value in speed.items())])
+        "PyTorch recommendation model (8 tables, 1 GB, Zipf 1.05), a quarter of its memory",
+        results,
+        errors,
+        budget,
+        same,
+        [
+            f"footprint {mib(size)}; {len(reference)} losses compared to the last digit, last {reference[-1]}",
+            "steps/s while training: "
+            + ", ".join(f"{way} {value:.1f}" for way, value in speed.items()),
+        ],
+    )
     data.update({"footprint_bytes": size, "losses": reference, "steps_per_second": speed})
     return printed, data

@@ -33,7 +33,10 @@ def why_not():
 
 
 def _in_use():
-    return any(line.split()[0] == str(DEVICE) for line in open("/proc/swaps", encoding="utf-8").readlines()[1:])
+    return any(
+        line.split()[0] == str(DEVICE)
+        for line in open("/proc/swaps", encoding="utf-8").readlines()[1:]
+    )
 
 
 def _command(*words):
@@ -86,16 +89,20 @@ class Zram:
     def _clear_leftovers(self):
         """What a killed harness left: its cgroups (empty by now), and swap that the lock file says was ours."""
         for left in CONTROLLER.glob(PREFIX + "*"):
-            if not pathlib.Path("/proc", left.name[len(PREFIX):]).exists():
+            if not pathlib.Path("/proc", left.name[len(PREFIX) :]).exists():
                 _remove_cgroup(left)
         self.lock.seek(0)
         left_by_us = self.lock.read() == "ours"
         if _in_use():
             if not left_by_us:
-                raise BenchError(f"zram peer: {DEVICE} is already in use as swap; 'swapoff {DEVICE}' first")
+                raise BenchError(
+                    f"zram peer: {DEVICE} is already in use as swap; 'swapoff {DEVICE}' first"
+                )
             _command("swapoff", str(DEVICE))
         elif (SYSFS / "initstate").read_text().strip() == "1" and not left_by_us:
-            raise BenchError(f"zram peer: {DEVICE} is set up for something else; 'zramctl --reset {DEVICE}' first")
+            raise BenchError(
+                f"zram peer: {DEVICE} is set up for something else; 'zramctl --reset {DEVICE}' first"
+            )
 
     def __exit__(self, *_):
         if self.cgroup.exists():
@@ -111,14 +118,17 @@ class Zram:
     def figures(self):
         """How much it swapped, and how far that was compressed."""
         words = (SYSFS / "mm_stat").read_text().split()
-        return {"limit_bytes": self.limit, "algorithm": _algorithm(),
-                "peak_charged_bytes": int((self.cgroup / "memory.max_usage_in_bytes").read_text()),
-                "compressed_peak_bytes": int(words[4])}
+        return {
+            "limit_bytes": self.limit,
+            "algorithm": _algorithm(),
+            "peak_charged_bytes": int((self.cgroup / "memory.max_usage_in_bytes").read_text()),
+            "compressed_peak_bytes": int(words[4]),
+        }
 
 
 def _algorithm():
     text = (SYSFS / "comp_algorithm").read_text()
-    return text[text.find("[") + 1:text.find("]")]
+    return text[text.find("[") + 1 : text.find("]")]
 
 
 def _remove_cgroup(path):
@@ -131,5 +141,7 @@ def _remove_cgroup(path):
             return
         except OSError:
             if attempt == 99:
-                raise BenchError(f"cannot remove the cgroup {path}: a process is still in it") from None
+                raise BenchError(
+                    f"cannot remove the cgroup {path}: a process is still in it"
+                ) from None
             time.sleep(0.1)

@@ -35,13 +35,17 @@ class Model(torch.nn.Module):
         super().__init__()
         self.tables = torch.nn.ModuleList()
         for _ in range(tables):
-            table = torch.nn.EmbeddingBag(rows, dim, mode="sum", sparse=True, _weight=torch.empty(rows, dim))
+            table = torch.nn.EmbeddingBag(
+                rows, dim, mode="sum", sparse=True, _weight=torch.empty(rows, dim)
+            )
             torch.nn.init.uniform_(table.weight, -0.05, 0.05)
             self.tables.append(table)
-        self.bottom = torch.nn.Sequential(torch.nn.Linear(dense, 64), torch.nn.ReLU(), torch.nn.Linear(64, dim),
-                                          torch.nn.ReLU())
-        self.top = torch.nn.Sequential(torch.nn.Linear(dim + (tables + 1) ** 2, 64), torch.nn.ReLU(),
-                                       torch.nn.Linear(64, 1))
+        self.bottom = torch.nn.Sequential(
+            torch.nn.Linear(dense, 64), torch.nn.ReLU(), torch.nn.Linear(64, dim), torch.nn.ReLU()
+        )
+        self.top = torch.nn.Sequential(
+            torch.nn.Linear(dim + (tables + 1) ** 2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)
+        )
 
     def forward(self, dense, ids):
         low = self.bottom(dense)
@@ -77,9 +81,15 @@ def main():
     began = time.monotonic()
     for _ in range(options.steps):
         shape = (options.batch, options.bag)
-        ids = [torch.from_numpy(scatter(zipf_ranks(generator, options.zipf, options.rows, shape), options.rows, t))
-               for t in range(options.tables)]
-        features = torch.from_numpy(generator.standard_normal((options.batch, dense_features), dtype=numpy.float32))
+        ids = [
+            torch.from_numpy(
+                scatter(zipf_ranks(generator, options.zipf, options.rows, shape), options.rows, t)
+            )
+            for t in range(options.tables)
+        ]
+        features = torch.from_numpy(
+            generator.standard_normal((options.batch, dense_features), dtype=numpy.float32)
+        )
         # A label that can be learnt: from one feature and the parity of one table's first id.
         labels = ((features[:, 0] + (ids[0][:, 0] % 2) - 0.5) > 0).float()
         loss = loss_of(model(features, ids), labels)
@@ -90,9 +100,17 @@ def main():
         dense.step()
         losses.append(loss.item())
     seconds = time.monotonic() - began
-    print(json.dumps({
-        "steps": options.steps, "train_seconds": round(seconds, 3), "steps_per_second": round(options.steps / seconds, 2),
-        "table_bytes": sum(table.weight.numel() * 4 for table in model.tables), "losses": [repr(x) for x in losses]}))
+    print(
+        json.dumps(
+            {
+                "steps": options.steps,
+                "train_seconds": round(seconds, 3),
+                "steps_per_second": round(options.steps / seconds, 2),
+                "table_bytes": sum(table.weight.numel() * 4 for table in model.tables),
+                "losses": [repr(x) for x in losses],
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

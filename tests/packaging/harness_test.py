@@ -6,7 +6,7 @@ import pathlib
 import tempfile
 import unittest
 
-from harness import corpus, gups, main, paired, tables
+from harness import corpus, demo, gups, main, paired, tables
 from harness.places import BenchError
 from harness.running import Run
 
@@ -22,16 +22,22 @@ class Corpus(unittest.TestCase):
             (root / "b.rst").write_bytes(b"Second  FILE_name, 42!\n\n...\n")
             (root / "a.txt.gz").write_bytes(gzip.compress(b"The First's file-name\n"))
             (root / "c.png").write_bytes(b"not text\n")
-            self.assertEqual(list(corpus.lines(root)), [b"the first's file-name\n", b"second file_name\n"])
+            self.assertEqual(
+                list(corpus.lines(root)), [b"the first's file-name\n", b"second file_name\n"]
+            )
 
 
 class Paired(unittest.TestCase):
     def test_order_is_rotated_and_everything_runs_each_round(self):
         order = []
         ways = ["plain", "direct", "remote"]
-        results, errors = paired.rounds("t", ways, 3, lambda way: (order.append(way), fake_run(1))[1])
-        self.assertEqual(order, ["plain", "direct", "remote", "direct", "remote", "plain",
-                                 "remote", "plain", "direct"])
+        results, errors = paired.rounds(
+            "t", ways, 3, lambda way: (order.append(way), fake_run(1))[1]
+        )
+        self.assertEqual(
+            order,
+            ["plain", "direct", "remote", "direct", "remote", "plain", "remote", "plain", "direct"],
+        )
         self.assertEqual({way: len(runs) for way, runs in results.items()}, dict.fromkeys(ways, 3))
         self.assertFalse(errors)
 
@@ -65,6 +71,44 @@ class Paired(unittest.TestCase):
         with self.assertRaises(BenchError):
             paired.choose(["plain", "nonsense"])
 
+    def test_the_programs_own_count_is_shown(self):
+        run = fake_run(1)
+        run.stats = {
+            "sampling_cpu_ratio": 0.004,
+            "wasted_migrations": 3,
+            "metadata_bytes": 2,
+            "managed_bytes": 1000,
+        }
+        printed, _ = paired.report("t", {"plain": [fake_run(1)], "direct": [run]}, {}, None, {})
+        self.assertIn(
+            "direct, by its own count: sampling 0.40 % of a core, 3 wasted migrations, metadata 0.20 %",
+            printed,
+        )
+        self.assertNotIn("plain, by", printed)
+
+
+class Demo(unittest.TestCase):
+    def test_each_broken_promise_is_named(self):
+        def runs(model, peak):
+            made = {}
+            for way in demo.WAYS:
+                made[way] = fake_run(1, 100)
+                made[way].extra["model"] = "m"
+            made["remote"].extra["model"] = model
+            made["direct"].watch["peak_anon_bytes"] = peak
+            return made
+
+        budget = 2**20
+        self.assertTrue(all(kept for _, kept in demo.verdict(runs("m", 100), budget)))
+        self.assertEqual(
+            [kept for _, kept in demo.verdict(runs("other", 100), budget)],
+            [True, True, False, True],
+        )
+        self.assertEqual(
+            [kept for _, kept in demo.verdict(runs("m", 2**30), budget)],
+            [True, False, True, True],
+        )
+
 
 class Gups(unittest.TestCase):
     def test_oracle_fills_hot_first(self):
@@ -75,7 +119,9 @@ class Gups(unittest.TestCase):
         self.assertAlmostEqual(gups.oracle_share(5000, 1000, 100), 1.0)
 
     def test_recovery_is_measured_from_the_change(self):
-        points = [(t / 4, 0.8) for t in range(40)] + [(10 + t / 4, min(0.8, 0.1 * t)) for t in range(40)]
+        points = [(t / 4, 0.8) for t in range(40)] + [
+            (10 + t / 4, min(0.8, 0.1 * t)) for t in range(40)
+        ]
         steady, seconds = gups.recovery(points, change=10.0)
         self.assertAlmostEqual(steady, 0.8)
         self.assertAlmostEqual(seconds, 2.0)
@@ -97,15 +143,25 @@ class Tables(unittest.TestCase):
 
 class Failures(unittest.TestCase):
     def test_found_at_any_depth_but_not_in_a_programs_own_statistics(self):
-        self.assertFalse(main.failures_in({"ways": {"direct": {"same_result": True, "within_budget": None}}}))
-        self.assertFalse(main.failures_in({"runs": [{"stats": {"errors": ["lost a server"]}}], "errors": {}}))
-        for broken in ({"error": "x"}, {"errors": {"direct": "x"}}, {"same_result": False}, {"within_budget": False}):
+        self.assertFalse(
+            main.failures_in({"ways": {"direct": {"same_result": True, "within_budget": None}}})
+        )
+        self.assertFalse(
+            main.failures_in({"runs": [{"stats": {"errors": ["lost a server"]}}], "errors": {}})
+        )
+        for broken in (
+            {"error": "x"},
+            {"errors": {"direct": "x"}},
+            {"same_result": False},
+            {"within_budget": False},
+        ):
             self.assertTrue(main.failures_in({"a": [{"b": broken}]}))
 
 
 class Arguments(unittest.TestCase):
     def test_every_benchmark_has_a_module_with_measure(self):
         import importlib
+
         for name in main.BENCHMARKS:
             module = importlib.import_module("harness." + main.MODULES.get(name, name))
             self.assertTrue(callable(module.measure), name)
