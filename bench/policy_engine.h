@@ -153,24 +153,28 @@ class EngineModel final : public Model {
     ++in_limbo_;
     ++counts.evictions;
   }
+  // The chooser reckons with the bulk price; what was paid beyond it is reported to it, as the
+  // engine does with what it measures.
+  void chargeAsk(uint32_t page, uint32_t& last) {
+    const bool bulk = page - last <= 4;
+    last = page;
+    counts.probe_ns += bulk ? kAskNs : kScatteredNs;
+    if (!bulk) chooser_.chargeProbes(Nanoseconds(static_cast<uint64_t>(kScatteredNs - kAskNs)));
+  }
   uint32_t visit(uint32_t page) {
     Page& state = pages_[page];
     if (state.where != kLocal) return 0;
     WriteBit bit = WriteBit::kNotArmed;
     if (state.probed) {
       bit = state.written ? WriteBit::kWritten : WriteBit::kClean;
-      counts.probe_ns += page - last_asked_ <= 4 ? kAskNs : kScatteredNs;
-      last_asked_ = page;
+      chargeAsk(page, last_asked_);
     }
     switch (chooser_.classify(PageIndex(page), bit)) {
       case Verdict::kEvict:
         toLimbo(page);
         return 1;
       case Verdict::kProbe:
-        if (!state.armed) {
-          counts.probe_ns += page - last_armed_ <= 4 ? kAskNs : kScatteredNs;
-          last_armed_ = page;
-        }
+        if (!state.armed) chargeAsk(page, last_armed_);
         state.armed = state.probed = true;
         state.written = false;
         return 0;

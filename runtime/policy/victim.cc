@@ -12,9 +12,9 @@ namespace {
 
 // Visits between two reviews of the eviction threshold.
 constexpr uint32_t kWindow = 1024;
-// Unspent probing budget is kept for at most this long: a program that slept must not wake up to
-// half a minute's worth of write faults.
-constexpr double kBudgetSeconds = 0.5;
+// Unspent probing budget is kept for at most this long: enough for a hot set that moves, but a
+// program that slept must not wake up to minutes' worth of write faults.
+constexpr double kBudgetSeconds = 2;
 
 }  // namespace
 

@@ -41,7 +41,7 @@ enum class WriteBit : uint8_t {
 struct VictimTuning {
   uint32_t fault_gain = 1;    // score of a page that was just faulted in, added to what it had
   uint32_t rescue_gain = 5;   // a rescue is a fault that came too soon
-  uint32_t written_gain = 2;  // on an answer "written", after doubling the score
+  uint32_t written_gain = 4;  // on an answer "written", after doubling the score
   // From here on a page is not probed but loses a point a turn: the probing interval of a busy page
   // grows to a dozen turns, which is what keeps write faults within the budget.
   uint32_t unprobed_from = 5;
