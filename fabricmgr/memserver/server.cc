@@ -26,18 +26,19 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   if (!port) return tl::unexpected(port.error());
   std::unique_ptr<Server> server(new Server(options));
   server->port_ = *port;
-  // The accepting worker starts last: it hands connections to all of them.
-  for (unsigned i = std::max(1u, options.threads); i-- > 0;) {
-    auto worker = Worker::start(*server, i == 0 ? std::move(*listener) : UniqueFd());
+  for (unsigned i = 0; i < std::max(1u, options.threads); ++i) {
+    auto worker = Worker::create(*server, i == 0 ? std::move(*listener) : UniqueFd());
     if (!worker) return tl::unexpected(worker.error());
     server->workers_.push_back(std::move(*worker));
   }
+  // From here on the list is only read, by the accepting worker: no lock is needed.
+  for (const auto& worker : server->workers_) worker->launch();
   return server;
 }
 
 void Server::stop() {
-  // The accepting worker, which uses the others, goes first.
-  while (!workers_.empty()) workers_.pop_back();
+  // The accepting worker, which hands sockets to the others, is the first; all end before any goes.
+  for (const auto& worker : workers_) worker->stop();
 }
 
 Worker& Server::nextWorker() { return *workers_[next_worker_++ % workers_.size()]; }

@@ -34,11 +34,14 @@ std::string nameOf(const sockaddr_storage& address, socklen_t size) {
 
 }  // namespace
 
-Result<std::unique_ptr<Worker>> Worker::start(Server& server, UniqueFd listener) {
+Result<std::unique_ptr<Worker>> Worker::create(Server& server, UniqueFd listener) {
   std::unique_ptr<Worker> worker(new Worker(server, std::move(listener)));
   TP_TRY(worker->setUp());
-  worker->thread_ = std::thread([raw = worker.get()] { raw->run(); });
   return worker;
+}
+
+void Worker::launch() {
+  thread_ = std::thread([this] { run(); });
 }
 
 Status Worker::setUp() {
@@ -54,7 +57,7 @@ Status Worker::setUp() {
   return {};
 }
 
-Worker::~Worker() {
+void Worker::stop() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;

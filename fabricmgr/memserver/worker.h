@@ -19,10 +19,13 @@ namespace tidepool::memserver {
 
 class Worker {
  public:
-  /// `listener` is invalid for all but the first worker. Errors: kIo.
-  static Result<std::unique_ptr<Worker>> start(Server& server, UniqueFd listener);
-  /// Stops the loop, closes the sessions and joins.
-  ~Worker();
+  /// `listener` is invalid for all but the accepting worker. Errors: kIo.
+  static Result<std::unique_ptr<Worker>> create(Server& server, UniqueFd listener);
+  /// Starts the thread, once. Apart from create(), so that every worker exists before any runs.
+  void launch();
+  /// Stops the loop, closes the sessions and joins. May be called twice.
+  void stop() TP_EXCLUDES(mutex_);
+  ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 

@@ -94,12 +94,13 @@ class FetchChannel {
   virtual ~FetchChannel() = default;
   /// Queues one run; nothing need be sent before flush(). `tag` comes back in the completion.
   /// Errors: kUnreachable once the channel has failed (every request in flight then completes
-  /// with an error, exactly once).
+  /// with an error, exactly once); kNoSpace when too many are in flight: poll(), then again.
   virtual Status submitRead(uint64_t tag, FrameRun run, std::byte* to) = 0;
   virtual Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) = 0;
   /// Starts sending what is queued; does not wait for the peer to take it.
   virtual Status flush() = 0;
-  /// Sends and receives what it can without blocking; fills `out`, returns how many.
+  /// Sends and receives what it can without blocking; fills `out`, returns how many. While more
+  /// completions are ready than fitted, timeToDeadline() is 0: do not sleep on fd() then.
   virtual size_t poll(std::span<FetchCompletion> out) = 0;
   /// A descriptor for poll(2), and the events (POLLIN, POLLOUT) to wait for now.
   virtual int fd() const = 0;

@@ -243,6 +243,7 @@ Nanoseconds RemoteClient::timeToDeadline() const {
 
 size_t RemoteClient::poll(std::span<FetchCompletion> out) {
   if (!failed()) (void)flush();  // its failure is reported through the completions
+  socket_empty_ = false;
   size_t count = 0;
   while (!failed() && count < out.size() && head_ != tail_) {
     auto taken = takeAnswer(out[count]);
@@ -250,6 +251,7 @@ size_t RemoteClient::poll(std::span<FetchCompletion> out) {
       ++count;
       continue;
     }
+    if (taken && socket_empty_) break;
     auto filled = taken ? fill(Wait::kNever) : taken;
     if (!filled) {
       failAll(filled.error());
@@ -268,17 +270,18 @@ size_t RemoteClient::poll(std::span<FetchCompletion> out) {
 FetchCompletion RemoteClient::wait() {
   TP_CHECK(head_ != tail_);
   FetchCompletion done;
-  while (poll({&done, 1}) == 0) {
-    if (sent_ == tail_) {
+  for (;;) {
+    // Once all is sent one blocking receive does both, the waiting and the taking.
+    if (flush() && sent_ == tail_ && !answerBuffered()) {
       auto filled = fill(Wait::kUntilTimeout);
       if (!filled) failAll(filled.error());
-      continue;
     }
+    if (poll({&done, 1}) == 1) return done;
+    if (failed() || sent_ == tail_) continue;
     pollfd waiting = {fd(), events(), 0};
     const uint64_t milliseconds = timeToDeadline().value() / 1'000'000 + 1;
     (void)::poll(&waiting, 1, static_cast<int>(std::min<uint64_t>(milliseconds, 1'000'000)));
   }
-  return done;
 }
 
 }  // namespace tidepool

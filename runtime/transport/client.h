@@ -119,6 +119,7 @@ class RemoteClient {
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;
   bool in_payload_ = false;
+  bool socket_empty_ = false;  // the last receive of this poll() brought less than it could have
   uint32_t payload_done_ = 0;
 };
 

@@ -127,6 +127,7 @@ Result<bool> RemoteClient::fillPayload(Wait wait) {
   auto given = connection_->receive(parts, wait);
   if (!given) return tl::unexpected(given.error());
   if (*given == 0) return false;
+  socket_empty_ = *given < rest + kReadAhead;
   const size_t placed = std::min(*given, rest);
   payload_done_ += static_cast<uint32_t>(placed);
   buffer_end_ = *given - placed;
@@ -147,6 +148,7 @@ Result<bool> RemoteClient::fillExpected(Wait wait) {
   if (!given) return tl::unexpected(given.error());
   if (*given == 0) return false;
   noteProgress();
+  socket_empty_ = *given < wire::kResponseSize + oldest.answer + kReadAhead;
   buffer_end_ = std::min(*given, wire::kResponseSize);
   if (*given <= wire::kResponseSize) return true;
   const size_t placed = std::min<size_t>(*given - wire::kResponseSize, oldest.answer);
@@ -179,6 +181,7 @@ Result<bool> RemoteClient::fillBuffer(Wait wait) {
   auto given = connection_->receive({&part, 1}, wait);
   if (!given) return tl::unexpected(given.error());
   if (*given == 0) return false;
+  socket_empty_ = *given < kReadAhead;
   buffer_end_ += *given;
   noteProgress();
   return true;

@@ -59,9 +59,13 @@ std::vector<std::byte> readPages(RemoteClient& client, uint64_t offset, size_t s
 }
 
 std::vector<std::byte> randomBytes(uint64_t seed, size_t size) {
-  std::vector<std::byte> bytes(size);
+  std::vector<std::byte> bytes(roundUp(size, 8));
   std::mt19937_64 random(seed);
-  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+  for (size_t at = 0; at < bytes.size(); at += 8) {
+    const uint64_t word = random();
+    memcpy(bytes.data() + at, &word, 8);
+  }
+  bytes.resize(size);
   return bytes;
 }
 
