@@ -3,14 +3,17 @@
 // in that order too, so that they are destroyed in reverse. Thread-safe as the header says.
 #include "runtime/runtime.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <mutex>
 #include <optional>
 
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
 #include "runtime/migrate/fault_service.h"
+#include "runtime/migrate/fork_guard.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/migrator.h"
 #include "runtime/migrate/range_ops.h"
@@ -22,6 +25,30 @@
 
 namespace tidepool {
 
+namespace {
+
+// pthread_atfork handlers take no argument and cannot be taken back: they look here.
+std::atomic<ForkGuard*> current_guard{nullptr};
+
+void beforeFork() {
+  if (ForkGuard* guard = current_guard.load(std::memory_order_acquire)) guard->prepare();
+}
+void afterForkInParent() {
+  if (ForkGuard* guard = current_guard.load(std::memory_order_acquire)) guard->parent();
+}
+void afterForkInChild() {
+  if (ForkGuard* guard = current_guard.load(std::memory_order_acquire)) guard->child();
+}
+
+/// Release pairs with the handlers' acquire. A process forks one runtime: the one started last.
+void watchForks(ForkGuard* guard) {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(beforeFork, afterForkInParent, afterForkInChild); });
+  current_guard.store(guard, std::memory_order_release);
+}
+
+}  // namespace
+
 struct Runtime::Impl {
   std::optional<StatsRegion> stats;
   Core core;
@@ -29,6 +56,7 @@ struct Runtime::Impl {
   std::unique_ptr<Staging> staging;
   std::unique_ptr<GranuleMover> mover;
   std::unique_ptr<RangeOps> ranges;
+  std::unique_ptr<ForkGuard> fork_guard;
   std::unique_ptr<FaultService> faults;
   std::unique_ptr<Migrator> migrator;
 
@@ -97,6 +125,7 @@ Status Runtime::Impl::build(const Options& options) {
   if (!granules) return tl::unexpected(granules.error());
   mover = std::move(*granules);
   ranges = std::make_unique<RangeOps>(core, *policy);
+  fork_guard = std::make_unique<ForkGuard>(core, *policy);
   auto service = FaultService::create(core, *staging, *policy, *mover);
   if (!service) return tl::unexpected(service.error());
   faults = std::move(*service);
@@ -107,7 +136,9 @@ Status Runtime::Impl::build(const Options& options) {
   migrator = std::move(*worker);
   describeTiers();
   TP_TRY(faults->start());
-  return migrator->start();
+  TP_TRY(migrator->start());
+  watchForks(fork_guard.get());
+  return {};
 }
 
 void Runtime::Impl::describeTiers() {
@@ -132,6 +163,8 @@ void Runtime::Impl::describeTiers() {
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
 
 Runtime::~Runtime() {
+  ForkGuard* mine = impl_->fork_guard.get();
+  if (mine != nullptr) current_guard.compare_exchange_strong(mine, nullptr);
   if (impl_->faults != nullptr) impl_->faults->stop();
   if (impl_->migrator != nullptr) impl_->migrator->stop();
 }
