@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
-#include <mutex>
 #include <optional>
 
 #include "runtime/migrate/core.h"
@@ -42,8 +42,10 @@ void afterForkInChild() {
 
 /// Release pairs with the handlers' acquire. A process forks one runtime: the one started last.
 void watchForks(ForkGuard* guard) {
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(beforeFork, afterForkInParent, afterForkInChild); });
+  static std::atomic<bool> registered{false};
+  if (!registered.exchange(true, std::memory_order_relaxed)) {
+    pthread_atfork(beforeFork, afterForkInParent, afterForkInChild);
+  }
   current_guard.store(guard, std::memory_order_release);
 }
 
@@ -113,7 +115,8 @@ Status Runtime::Impl::build(const Options& options) {
   for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i]));
 
   VictimConfig config;
-  config.capacity = PageCount(options.dram.value() >> kPageShift);
+  const Bytes local = options.dram.value() != 0 ? options.dram : machineMemory();
+  config.capacity = toPages(local);
   config.sampling_cpu = options.sampling ? options.sampling_cpu : 0;
   auto shared = SharedPolicy::create(config, PageCount(core.space->pageEnd().value()));
   if (!shared) return tl::unexpected(shared.error());
