@@ -55,8 +55,8 @@ bool parse(int argc, char** argv, Arguments& out) {
   return out.local > 0 && out.limbo > 0 && out.cpu >= 0;
 }
 
-/// What had been counted at each phase's begin and at the end; per phase, faults and rescues of each
-/// region.
+/// What had been counted at each phase's begin and at the end; per phase, faults and rescues of
+/// each region.
 struct Played {
   std::vector<Counts> at;
   std::vector<std::vector<uint64_t>> region_faults;

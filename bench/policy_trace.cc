@@ -26,7 +26,7 @@ constexpr int kNegatives = 5;
 constexpr double kNegativeTable = 10'000'000;  // entries, 4 bytes each
 constexpr uint64_t kEntryBytes = 72;           // a word's string, count, type and vector
 constexpr uint64_t kSubwordsBytes = 144;       // its subwords' heap block, about
-constexpr size_t kMaxLine = 1024;  // tokens
+constexpr size_t kMaxLine = 1024;              // tokens
 constexpr double kSubsample = 1e-4;
 
 uint32_t fnv(std::string_view text) {
