@@ -40,9 +40,9 @@ enum class WriteBit : uint8_t {
 /// (docs/policy.md); results are flat around them.
 struct VictimTuning {
   // Score of a page that returns at once, added to what it had, and what it loses for each doubling
-  // of its absence: nothing is left after a quarter of the capacity has been evicted.
+  // of its absence: nothing is left after an eighth of the capacity has been evicted.
   uint32_t return_gain = 15;
-  uint32_t return_fades = 3;
+  uint32_t return_fades = 4;
   uint32_t written_gain = 4;  // on an answer "written", after doubling the score
   // From here on a page is not probed but loses a point a turn: the probing interval of a busy page
   // grows to a dozen turns, which is what keeps write faults within the budget.

@@ -117,7 +117,7 @@ uint32_t scoreAfterReturn(VictimChooser& chooser, uint64_t between) {
 
 TEST_F(VictimTest, ThePageThatReturnsSoonerGainsMore) {
   uint32_t previous = VictimChooser::kMaxScore + 1;
-  for (uint64_t between : {0, 20, 60, 120, 200}) {
+  for (uint64_t between : {0, 20, 55, 120}) {
     std::fill(bytes_.begin(), bytes_.end(), uint8_t{0});
     VictimChooser chooser(configOf(1024), memory());
     const uint32_t score = scoreAfterReturn(chooser, between);
@@ -128,7 +128,7 @@ TEST_F(VictimTest, ThePageThatReturnsSoonerGainsMore) {
 }
 
 TEST_F(VictimTest, APageThatReturnsLateOrForTheFirstTimeGainsNothing) {
-  for (uint64_t between : {300, 1024, 3 * 1024}) {
+  for (uint64_t between : {150, 1024, 3 * 1024}) {
     std::fill(bytes_.begin(), bytes_.end(), uint8_t{0});
     VictimChooser chooser(configOf(1024), memory());
     EXPECT_EQ(scoreAfterReturn(chooser, between), 0u) << between;
