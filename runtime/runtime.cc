@@ -3,14 +3,17 @@
 // in that order too, so that they are destroyed in reverse. Thread-safe as the header says.
 #include "runtime/runtime.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <optional>
 
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
 #include "runtime/migrate/fault_service.h"
+#include "runtime/migrate/fork_guard.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/migrator.h"
 #include "runtime/migrate/range_ops.h"
@@ -22,6 +25,32 @@
 
 namespace tidepool {
 
+namespace {
+
+// pthread_atfork handlers take no argument and cannot be taken back: they look here.
+std::atomic<ForkGuard*> current_guard{nullptr};
+
+void beforeFork() {
+  if (ForkGuard* guard = current_guard.load(std::memory_order_acquire)) guard->prepare();
+}
+void afterForkInParent() {
+  if (ForkGuard* guard = current_guard.load(std::memory_order_acquire)) guard->parent();
+}
+void afterForkInChild() {
+  if (ForkGuard* guard = current_guard.load(std::memory_order_acquire)) guard->child();
+}
+
+/// Release pairs with the handlers' acquire. A process forks one runtime: the one started last.
+void watchForks(ForkGuard* guard) {
+  static std::atomic<bool> registered{false};
+  if (!registered.exchange(true, std::memory_order_relaxed)) {
+    pthread_atfork(beforeFork, afterForkInParent, afterForkInChild);
+  }
+  current_guard.store(guard, std::memory_order_release);
+}
+
+}  // namespace
+
 struct Runtime::Impl {
   std::optional<StatsRegion> stats;
   Core core;
@@ -29,6 +58,7 @@ struct Runtime::Impl {
   std::unique_ptr<Staging> staging;
   std::unique_ptr<GranuleMover> mover;
   std::unique_ptr<RangeOps> ranges;
+  std::unique_ptr<ForkGuard> fork_guard;
   std::unique_ptr<FaultService> faults;
   std::unique_ptr<Migrator> migrator;
 
@@ -85,7 +115,8 @@ Status Runtime::Impl::build(const Options& options) {
   for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i]));
 
   VictimConfig config;
-  config.capacity = PageCount(options.dram.value() >> kPageShift);
+  const Bytes local = options.dram.value() != 0 ? options.dram : machineMemory();
+  config.capacity = toPages(local);
   config.sampling_cpu = options.sampling ? options.sampling_cpu : 0;
   auto shared = SharedPolicy::create(config, PageCount(core.space->pageEnd().value()));
   if (!shared) return tl::unexpected(shared.error());
@@ -97,6 +128,7 @@ Status Runtime::Impl::build(const Options& options) {
   if (!granules) return tl::unexpected(granules.error());
   mover = std::move(*granules);
   ranges = std::make_unique<RangeOps>(core, *policy);
+  fork_guard = std::make_unique<ForkGuard>(core, *policy);
   auto service = FaultService::create(core, *staging, *policy, *mover);
   if (!service) return tl::unexpected(service.error());
   faults = std::move(*service);
@@ -107,7 +139,9 @@ Status Runtime::Impl::build(const Options& options) {
   migrator = std::move(*worker);
   describeTiers();
   TP_TRY(faults->start());
-  return migrator->start();
+  TP_TRY(migrator->start());
+  watchForks(fork_guard.get());
+  return {};
 }
 
 void Runtime::Impl::describeTiers() {
@@ -132,6 +166,8 @@ void Runtime::Impl::describeTiers() {
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
 
 Runtime::~Runtime() {
+  ForkGuard* mine = impl_->fork_guard.get();
+  if (mine != nullptr) current_guard.compare_exchange_strong(mine, nullptr);
   if (impl_->faults != nullptr) impl_->faults->stop();
   if (impl_->migrator != nullptr) impl_->migrator->stop();
 }

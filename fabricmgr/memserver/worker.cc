@@ -127,6 +127,7 @@ void Worker::run() {
     if (server_.clock_.now() - last_tick_ >= kTick) tick();
   }
   sessions_.clear();
+  listener_ = UniqueFd();  // or newcomers would wait in its backlog for a server that has ended
 }
 
 void Worker::acceptAll() {

@@ -9,6 +9,7 @@
 
 #include "runtime/migrate/budget.h"
 #include "runtime/migrate/doorbell.h"
+#include "runtime/migrate/parking.h"
 #include "runtime/options.h"
 #include "runtime/os/fault_port.h"
 #include "runtime/space/managed_space.h"
@@ -67,6 +68,9 @@ struct Core {
   Doorbell freed_memory;
   std::atomic<bool> faults_wait{false};
   std::atomic<bool> stopping{false};
+  Parking parking;
+  /// Set in a forked child: no service threads, memory is ordinary, statistics are the parent's.
+  std::atomic<bool> detached{false};
   /// Set once no far tier can take more: the budget is then exceeded rather than the program hung.
   std::atomic<bool> far_exhausted{false};
 };

@@ -76,8 +76,9 @@ void* FaultService::threadMain(void* self) {
 void FaultService::run() {
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
+    if (core_.parking.requested() && free_count_ == kFetches) core_.parking.park();
     waitForWork();
-    serveNew();
+    if (!core_.parking.requested()) serveNew();
     completeFetches();
     if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
   }
@@ -86,7 +87,9 @@ void FaultService::run() {
 void FaultService::waitForWork() {
   std::array<pollfd, TierSet::kMost + 3> waits;
   size_t count = 0;
-  waits[count++] = {core_.port->fd(), POLLIN, 0};
+  // On the way to a standstill new faults wait in the kernel.
+  const bool parking = core_.parking.requested();
+  waits[count++] = {core_.port->fd(), static_cast<short>(parking ? 0 : POLLIN), 0};
   waits[count++] = {core_.freed_memory.fd(), POLLIN, 0};
   int timeout_ms = -1;
   for (const auto& channel : channels_) {

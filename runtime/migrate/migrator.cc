@@ -70,7 +70,11 @@ void Migrator::run() {
     if (evictor_->advance() && core_.faults_wait.load(std::memory_order_seq_cst)) {
       core_.freed_memory.ring();
     }
-    relieve();
+    if (!core_.parking.requested()) {
+      relieve();
+    } else if (!evictor_->busy()) {
+      core_.parking.park();
+    }
   }
 }
 

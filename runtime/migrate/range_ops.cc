@@ -22,6 +22,7 @@ Status RangeOps::check(uintptr_t address, Bytes size) const {
 
 Status RangeOps::makeUsable(uintptr_t address, Bytes size) {
   TP_TRY(os::mapFresh(address, size));
+  if (detached()) return {};
   return core_.port->arm(address, size);
 }
 
@@ -41,7 +42,7 @@ Result<uintptr_t> RangeOps::allocate(Bytes size, Bytes alignment) {
     return tl::unexpected(usable.error());
   }
   core_.space->raiseHighWater(PageIndex((*offset + rounded.value()) >> kPageShift));
-  count(core_.stats->managed_bytes, rounded.value());
+  if (!detached()) count(core_.stats->managed_bytes, rounded.value());
   return address;
 }
 
@@ -77,6 +78,13 @@ void RangeOps::dropDirect(PageIndex first, PageCount pages, Mode mode) {
 }
 
 void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
+  if (detached()) {
+    const Bytes size((end - first) * kPageSize);
+    const uintptr_t address = core_.space->addressOf(first);
+    [[maybe_unused]] const Status done =
+        mode == Mode::kRelease ? os::mapNothing(address, size) : os::discard(address, size);
+    return;
+  }
   MutexLock lock(core_.space->lockOf(granuleOf(first)));
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kPageSize);
@@ -120,7 +128,7 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   TP_TRY(check(address, size));
   const uint64_t offset = address - core_.space->base();
   if (!core_.space->ranges().isAllocated(offset, size)) {
-    return fail(ErrorCode::kInvalidArgument, "range is not allocated");
+    return fail(ErrorCode::kNotFound, "range is not allocated");
   }
   PageIndex page = core_.space->pageAt(address);
   const PageIndex end = page + toPages(size).value();
@@ -131,7 +139,9 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   }
   core_.space->protections().clear(address, size);
   core_.space->ranges().release(offset, size);
-  core_.stats->managed_bytes.fetch_sub(size.value(), std::memory_order_relaxed);
+  if (!detached()) {
+    core_.stats->managed_bytes.fetch_sub(size.value(), std::memory_order_relaxed);
+  }
   return {};
 }
 
@@ -159,7 +169,7 @@ Result<uintptr_t> RangeOps::resize(uintptr_t address, Bytes old_size, Bytes new_
     const Status usable = makeUsable(address + old_size.value(), more);
     if (usable) {
       core_.space->raiseHighWater(PageIndex((tail + more.value()) >> kPageShift));
-      count(core_.stats->managed_bytes, more.value());
+      if (!detached()) count(core_.stats->managed_bytes, more.value());
       return address;
     }
     core_.space->ranges().release(tail, more);

@@ -22,6 +22,7 @@ class RangeOps {
  private:
   enum class Mode : uint8_t { kRelease, kDiscard };
 
+  bool detached() const { return core_.detached.load(std::memory_order_relaxed); }
   Status check(uintptr_t address, Bytes size) const;
   Status makeUsable(uintptr_t address, Bytes size);
   /// Empties the pages of [first, end), all in one granule, whatever their state.

@@ -2,11 +2,15 @@
 // Reservation of the managed space and of its page words.
 #include "runtime/space/managed_space.h"
 
+#include <algorithm>
+#include <bit>
 #include <memory>
 
 #include "runtime/os/memory.h"
 
 namespace tidepool {
+
+constexpr uint64_t kLargestAlignment = 64 * kGiB;
 
 const char* pageStateName(PageState state) {
   static constexpr const char* kNames[kPageStates] = {"empty",    "local",  "evicting", "far",
@@ -18,7 +22,9 @@ Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
   auto words = Mapping::anonymous(Bytes(toPages(rounded).value() * sizeof(uint64_t)));
   if (!words) return tl::unexpected(words.error());
-  const auto base = os::reserve(rounded, Bytes(kGranuleSize));
+  // Alignments of allocations are relative to the base, so it is aligned as far as any can ask.
+  const Bytes alignment(std::min(std::bit_floor(rounded.value()), kLargestAlignment));
+  const auto base = os::reserve(rounded, alignment);
   if (!base) return tl::unexpected(base.error());
   return std::unique_ptr<ManagedSpace>(new ManagedSpace(*base, rounded, std::move(*words)));
 }

@@ -56,6 +56,8 @@ class ManagedSpace {
   /// take it, so a holder must not touch managed memory (invariant I2). Ordered after no lock.
   Mutex& lockOf(GranuleIndex granule) { return locks_[granule.value() % kLocks]; }
 
+  std::array<Mutex, 256>& locks() { return locks_; }
+
   RangeAllocator& ranges() { return ranges_; }
   Protections& protections() { return protections_; }
   /// Raised by allocation: pages from here on were never handed out.

@@ -17,6 +17,8 @@ class Protections {
   void mark(uintptr_t start, Bytes size);
   void clear(uintptr_t start, Bytes size);
   bool plain(uintptr_t start, Bytes size) const;
+  /// For fork(), which must find the set whole.
+  Mutex& mutex() { return mutex_; }
 
  private:
   void clearLocked(uintptr_t start, uintptr_t end) TP_REQUIRES(mutex_);

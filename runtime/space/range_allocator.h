@@ -29,6 +29,8 @@ class RangeAllocator {
   /// True if no byte of [offset, offset + size) is free.
   bool isAllocated(uint64_t offset, Bytes size) const;
   Bytes allocated() const;
+  /// For fork(), which must find the tables whole.
+  Mutex& mutex() { return mutex_; }
 
  private:
   using Extents = std::map<uint64_t, uint64_t>;  // offset -> size

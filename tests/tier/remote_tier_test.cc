@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <map>
 #include <thread>
 
@@ -110,6 +111,53 @@ TEST(RemoteTier, ManyRequestsInFlightAllComeBack) {
   for (const auto& [tag, codes] : ended) EXPECT_EQ(codes, std::vector<ErrorCode>{ErrorCode{}});
   EXPECT_TRUE(in == out);
   EXPECT_GT((*tier)->pageRoundTrip().value(), 0u);
+}
+
+/// Each thread has a channel of its own and frames of its own, all in flight at once; every page
+/// carries its frame and version, so a page in the wrong place or an old one is seen.
+TEST(RemoteTier, ChannelsOfManyThreadsKeepTheirPagesApart) {
+  constexpr uint64_t kThreads = 4;
+  constexpr uint64_t kFrames = 256;  // a thread
+  constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
+  auto server = startServer(Bytes(kThreads * kFrames * kPageSize));
+  auto opened = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
+  ASSERT_TRUE(opened);
+  RemoteTier& tier = **opened;
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (uint64_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      auto channel = tier.openChannel();
+      if (!channel) {
+        ++wrong;
+        return;
+      }
+      const auto word = [thread](uint64_t frame, uint64_t round, uint64_t i) {
+        return ((thread * kFrames + frame) * 100 + round) * kWords + i;
+      };
+      std::vector<uint64_t> pages(kFrames * kWords);
+      auto* bytes = reinterpret_cast<std::byte*>(pages.data());
+      for (uint64_t round = 0; round < 12; ++round) {
+        for (uint64_t frame = 0; frame < kFrames; ++frame) {
+          for (uint64_t i = 0; i < kWords; ++i) pages[frame * kWords + i] = word(frame, round, i);
+          const FrameRun run = {FrameIndex(frame * kThreads + thread), PageCount(1)};
+          if (!(*channel)->submitWrite(frame, run, bytes + frame * kPageSize)) ++wrong;
+        }
+        drain(**channel);
+        std::fill(pages.begin(), pages.end(), 0);
+        for (uint64_t frame = 0; frame < kFrames; ++frame) {
+          const FrameRun run = {FrameIndex(frame * kThreads + thread), PageCount(1)};
+          if (!(*channel)->submitRead(frame, run, bytes + frame * kPageSize)) ++wrong;
+        }
+        drain(**channel);
+        for (uint64_t at = 0; at < pages.size(); ++at) {
+          wrong += pages[at] != word(at / kWords, round, at % kWords);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
 }
 
 TEST(RemoteTier, AFullServerSaysSo) {

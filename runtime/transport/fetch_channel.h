@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between fetch tiers and the ways of reaching them: a queue of page reads and writes.
+// TCP implements it (client.h); RDMA verbs can. Frames are page-sized places of a region.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+
+namespace tidepool {
+
+/// `count` frames in a row from `first`.
+struct FrameRun {
+  FrameIndex first;
+  PageCount count;
+};
+
+/// The end of one request on a FetchChannel.
+struct FetchCompletion {
+  uint64_t tag = 0;
+  /// kLost, kUnreachable, kTimedOut or kStaleEpoch on failure; 0 (no code) on success.
+  ErrorCode error = ErrorCode{};
+  bool ok() const { return error == ErrorCode{}; }
+};
+
+/// A pipelined, ordered-by-arrival queue of reads and writes to one FetchTier. Owned and used by
+/// one thread. Memory passed to submit*() is borrowed until the request completes.
+class FetchChannel {
+ public:
+  virtual ~FetchChannel() = default;
+  /// Queues one run; nothing need be sent before flush(). `tag` comes back in the completion.
+  /// Errors: kUnreachable once the channel has failed (every request in flight then completes
+  /// with an error, exactly once); kNoSpace when too many are in flight: poll(), then again.
+  virtual Status submitRead(uint64_t tag, FrameRun run, std::byte* to) = 0;
+  virtual Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) = 0;
+  /// Starts sending what is queued; does not wait for the peer to take it.
+  virtual Status flush() = 0;
+  /// Sends and receives what it can without blocking; fills `out`, returns how many. While more
+  /// completions are ready than fitted, timeToDeadline() is 0: do not sleep on fd() then.
+  virtual size_t poll(std::span<FetchCompletion> out) = 0;
+  /// A descriptor for poll(2), and the events (POLLIN, POLLOUT) to wait for now.
+  virtual int fd() const = 0;
+  virtual short events() const = 0;
+  virtual size_t inFlight() const = 0;
+  /// Time until the oldest request must be given up as timed out; poll() then fails it.
+  virtual Nanoseconds timeToDeadline() const = 0;
+};
+
+}  // namespace tidepool
