@@ -26,7 +26,7 @@ constexpr char kUsage[] =
 struct Arguments {
   std::string text, trace;
   double local = 0.245;  // of the footprint: a budget of 25 %, less metadata and what is kept free
-  uint32_t limbo = 64;  // pages: evicted ones are gone as soon as they are written
+  uint32_t limbo = 64;   // pages: evicted ones are gone as soon as they are written
   double cpu = 0.01;
   bool peers = true;
 };

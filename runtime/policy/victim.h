@@ -14,6 +14,7 @@
 //     kEvict   move it out
 //     kProbe   write-protect ("arm") it now, so that the next visit can answer kClean or kWritten
 //     kKeep    change nothing: a page found written stays unarmed, a clean one stays armed
+//   armed pages, or asked        chargeProbes() with the processor time that took
 // The engine remembers in the page's state word that a page was armed; to the kernel a page that
 // was never armed and one written since look the same.
 #pragma once
