@@ -183,8 +183,11 @@ void Evictor::readWritten(PageIndex first) {
     }
     at = walked;
   }
-  // The write faults that arming caused are the program's time: charged at their known cost.
-  const Nanoseconds spent = threadCpuTime() - start + Nanoseconds(800) * written;
+  const Nanoseconds asking = threadCpuTime() - start;
+  chargePolicy(asking);
+  // The write faults that arming caused are the program's time: counted at their known cost, which
+  // the policy charges itself.
+  const Nanoseconds spent = asking + Nanoseconds(800) * written;
   count(source_->count, armed);
   count(source_->cpu_nanoseconds, spent.value());
   count(core_.stats->sampling_cpu_nanoseconds, spent.value());
@@ -204,8 +207,14 @@ void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
     }
   }
   const Nanoseconds spent = threadCpuTime() - start;
+  chargePolicy(spent);
   count(source_->cpu_nanoseconds, spent.value());
   count(core_.stats->sampling_cpu_nanoseconds, spent.value());
+}
+
+void Evictor::chargePolicy(Nanoseconds cost) {
+  MutexLock lock(policy_.mutex());
+  policy_.chooser().chargeProbes(cost);
 }
 
 uint64_t Evictor::moveRun(PageRun run, uint64_t slot) {

@@ -65,6 +65,8 @@ class Evictor {
   uint64_t judge(PageIndex first, uint64_t at, uint64_t room, Choice choice);
   void readWritten(PageIndex first);
   void arm(PageIndex first, uint64_t from, uint64_t to);
+  // Takes what asking or arming cost from the policy's probing budget.
+  void chargePolicy(Nanoseconds cost);
   uint64_t moveOut(PageRun run, uint64_t segment);
   uint64_t moveRun(PageRun run, uint64_t slot);
   uint64_t moveByCopy(PageRun run, uint64_t slot);
