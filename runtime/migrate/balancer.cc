@@ -34,6 +34,7 @@ constexpr double kSeenShare = 0.5;
 // when it is not.
 constexpr double kSettled = 0.15;
 constexpr double kReserveNs = 150e6;
+constexpr Nanoseconds kJudgeEvery(1'000'000'000);
 // A page seen once in a well-tuned window is probably hot; it is cold once its score is back at 0.
 constexpr uint8_t kSeenGain = 4;
 constexpr uint8_t kMostScore = 16;
@@ -78,6 +79,7 @@ Nanoseconds Balancer::step(Nanoseconds now) {
     moving_ns_ = std::min(moving_ns_ + elapsed * kMovingShare, kMostSavedNs);
   }
   earned_at_ = now;
+  judgeMoves(now);
   if (moving_ns_ > 0 && worthMoving()) makeRoom();
   while (open_count_ > 0 && now - open_[open_first_].since >= window_) {
     const Watch watch = open_[open_first_];
@@ -234,7 +236,11 @@ void Balancer::move(GranuleIndex granule, const View& view) {
   const Nanoseconds start = threadCpuTime();
   promoteSeen(granule, view);
   moving_ns_ -= static_cast<double>((threadCpuTime() - start).value());
-  if (promoted_ < 256) return;
+}
+
+void Balancer::judgeMoves(Nanoseconds now) {
+  if (now - judged_at_ < kJudgeEvery) return;
+  judged_at_ = now;
   // More than a quarter of the promotions undone soon after: ask for more before the next ones.
   bar_ = wasted_ * 4 > promoted_ ? std::min(bar_ * 2, 64.0) : std::max(bar_ / 2, 1.0);
   promoted_ = wasted_ = 0;
@@ -263,7 +269,14 @@ void Balancer::promoteSeen(GranuleIndex granule, const View& view) {
   }
   const size_t moved = mover_.promote({runs.data(), count});
   splits_ += moved;
-  for (size_t i = 0; i < moved; ++i) promoted_ += runs[i].count;
+  for (size_t i = 0; i < moved; ++i) {
+    for (uint64_t page = runs[i].first - first; page < runs[i].first - first + runs[i].count; ++page) {
+      if (!view.seen[page]) continue;  // a bridged gap proves nothing
+      const PageWord word = core_.space->word(first + page);
+      core_.space->change(first + page, word, word.with(kFlagUnproven));
+      ++promoted_;
+    }
+  }
 }
 
 void Balancer::makeRoom() {

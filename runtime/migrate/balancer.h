@@ -51,6 +51,8 @@ class Balancer {
   /// Demotes cold pages under a hand of its own until there is room for promotions.
   void makeRoom();
   void demoteCold(GranuleIndex granule);
+  /// Once a second: asks for more benefit if many promotions proved useless, else for less.
+  void judgeMoves(Nanoseconds now);
   bool worthMoving() const;
   void charge(Nanoseconds spent);
   uint8_t& scoreOf(PageIndex page) {
@@ -69,6 +71,7 @@ class Balancer {
   GranuleIndex cold_hand_;
   Nanoseconds window_ = Nanoseconds(20'000'000);
   Nanoseconds earned_at_;
+  Nanoseconds judged_at_;
   double sampling_ns_ = 0;  // CPU time that sampling may still use
   double moving_ns_ = 0;    // CPU time that moving may still use
   uint64_t promoted_ = 0, wasted_ = 0;  // since the bar was last set

@@ -236,8 +236,8 @@ bool GranuleMover::swapIn(const Run& run) {
   for (uint64_t i = 0; i < run.count; ++i) {
     const PageWord direct = core_.space->word(run.first + i);
     TP_CHECK(core_.space->change(run.first + i, direct,
-                                 PageWord(PageState::kLocal, kFlagShadow | kFlagUnproven,
-                                          direct.tier(), direct.index())));
+                                 PageWord(PageState::kLocal, kFlagShadow, direct.tier(),
+                                          direct.index())));
   }
   count(core_.stats->promotions, run.count);
   count(core_.stats->promoted_bytes, size.value());
