@@ -45,6 +45,7 @@ class Worker {
   void run();
   bool takeInbox() TP_EXCLUDES(mutex_);
   void wake();
+  void followTraffic(int socket);
   void acceptAll();
   void add(Arrival arrival);
   void serve(Session& session);
@@ -58,6 +59,9 @@ class Worker {
   UniqueFd wake_;
   bool accepting_ = false;  // the listener is in epoll
   Nanoseconds last_tick_;
+  uint64_t served_ = 0;
+  int arrival_cpu_ = -1;  // of the last look
+  int home_cpu_ = -1;     // bound to; -1: to none
   std::unordered_map<int, std::unique_ptr<Session>> sessions_;
 
   Mutex mutex_;

@@ -74,6 +74,7 @@ void* FaultService::threadMain(void* self) {
 }
 
 void FaultService::run() {
+  follower_.emplace();
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
     if (core_.parking.requested() && free_count_ == kFetches) core_.parking.park();
@@ -112,7 +113,10 @@ void FaultService::serveNew() {
   if (got == 0) return;
   const Nanoseconds now = clock_.now();
   count(core_.stats->faults_missing, got);
-  for (size_t i = 0; i < got; ++i) serve(faults[i], now);
+  for (size_t i = 0; i < got; ++i) {
+    serve(faults[i], now);
+    follower_->served(faults[i].thread);
+  }
   for (const auto& channel : channels_) {
     if (channel != nullptr) [[maybe_unused]] const Status flushed = channel->flush();
   }

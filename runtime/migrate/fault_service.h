@@ -8,6 +8,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/migrate/staging.h"
+#include "runtime/os/cpu_follower.h"
 
 namespace tidepool {
 
@@ -93,6 +95,7 @@ class FaultService {
   size_t free_count_ = 0;
   std::vector<uint32_t> arrived_;    // fetched, waiting for budget; capacity reserved at create()
   std::vector<Deferred> deferred_;   // grows at most to the number of waiting threads
+  std::optional<os::CpuFollower> follower_;  // made by the thread itself
   pthread_t thread_{};
   bool running_ = false;
 };

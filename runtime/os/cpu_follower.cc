@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a thread's processor from /proc/self/task/TID/stat, without allocation.
+#include "runtime/os/cpu_follower.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "runtime/base/unique_fd.h"
+
+namespace tidepool::os {
+namespace {
+
+/// Processor that the thread last ran on, -1 if unknown.
+int cpuOf(int thread) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+  UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return -1;
+  char text[1024];
+  const ssize_t got = read(fd.get(), text, sizeof text - 1);
+  if (got <= 0) return -1;
+  text[got] = '\0';
+  // The name, field 2, may hold anything but ends at the last parenthesis; the processor is 39.
+  const char* at = strrchr(text, ')');
+  for (int field = 2; at != nullptr && field < 39; ++field) at = strchr(at + 1, ' ');
+  return at != nullptr ? atoi(at + 1) : -1;
+}
+
+}  // namespace
+
+CpuFollower::CpuFollower() {
+  CPU_ZERO(&allowed_);
+  sched_getaffinity(0, sizeof allowed_, &allowed_);
+}
+
+void CpuFollower::served(int thread) {
+  if (++served_ % kLookEvery != 0) return;
+  const int cpu = cpuOf(thread);
+  if (cpu < 0 || cpu >= CPU_SETSIZE) return;
+  const bool again = cpu == last_;
+  last_ = cpu;
+  if (again && cpu != bound_ && CPU_ISSET(static_cast<size_t>(cpu), &allowed_)) {
+    bind(cpu);
+  } else if (!again && bound_ >= 0 && cpu != bound_) {
+    bind(-1);
+  }
+}
+
+void CpuFollower::bind(int cpu) {
+  cpu_set_t set = allowed_;
+  if (cpu >= 0) {
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<size_t>(cpu), &set);
+  }
+  // A refusal costs time only.
+  if (sched_setaffinity(0, sizeof set, &set) == 0) bound_ = cpu;
+}
+
+}  // namespace tidepool::os
