@@ -34,7 +34,10 @@ ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words)
       size_(size),
       words_mapping_(std::move(words)),
       words_(reinterpret_cast<std::atomic<uint64_t>*>(words_mapping_.data())),
-      ranges_(size) {}
+      ranges_(size) {
+  // Nothing is handed out yet.
+  protections_.mark(base_, size_);
+}
 
 ManagedSpace::~ManagedSpace() { os::unmap(base_, size_); }
 
