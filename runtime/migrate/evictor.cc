@@ -377,11 +377,8 @@ void Evictor::putBack(uint64_t segment) {
     const PageWord evicting(PageState::kEvicting, 0, 0, slot);
     MutexLock lock(core_.space->lockOf(granuleOf(page)));
     if (core_.space->word(page) != evicting) continue;
-    PortResult back;
-    do {
-      back = core_.port->copy(core_.space->addressOf(page), staging_.slotMemory(slot),
-                              Bytes(kPageSize), Wake::kYes);
-    } while (back.outcome == PortOutcome::kRetry);
+    const PortResult back = copyAll(*core_.port, core_.space->addressOf(page),
+                                    staging_.slotMemory(slot), Bytes(kPageSize), Wake::kYes);
     // Anything else means that the program unmapped the page under us: then nobody misses it.
     const PageState now = back.outcome == PortOutcome::kDone ? PageState::kLocal : PageState::kEmpty;
     core_.space->change(page, evicting, PageWord(now, 0, 0, 0));

@@ -138,7 +138,9 @@ void GranuleMover::undo(GranuleIndex granule) {
     PortResult result;
     do {
       result = core_.port->move(address + offset, staging_ + offset, Bytes(kPageSize), Wake::kNo);
-    } while (result.outcome == PortOutcome::kRetry);
+      // Nobody else can pin a page that is here, so kBusy passes; its bytes have no other home.
+    } while (result.outcome == PortOutcome::kRetry || result.outcome == PortOutcome::kBusy ||
+             result.outcome == PortOutcome::kNoMemory);
   }
   if (!core_.port->canMove()) {
     [[maybe_unused]] const Status open =

@@ -69,6 +69,11 @@ class FaultPort {
   virtual bool canPoison() const = 0;
 };
 
+/// copy() until it is done or cannot be: goes on after kRetry, and after kNoMemory once the kernel
+/// has had a moment to reclaim. For bytes that have no other home, so that giving up would lose
+/// them. `done` counts all of it.
+PortResult copyAll(FaultPort& port, uintptr_t to, const std::byte* from, Bytes size, Wake wake);
+
 enum class MovePolicy : uint8_t { kIfSupported, kNever };
 
 /// Errors: kPermission when faults taken inside system calls may not be served (with what mends
