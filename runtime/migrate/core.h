@@ -73,6 +73,14 @@ struct Core {
   std::atomic<bool> detached{false};
   /// Set once no far tier can take more: the budget is then exceeded rather than the program hung.
   std::atomic<bool> far_exhausted{false};
+  /// Set while no local page can leave (pinned, protected): the same, until some can.
+  std::atomic<bool> nothing_leaves{false};
+
+  /// Whether a fault that finds no room is to wait for some.
+  bool roomWillCome() const {
+    return tiers.hasFetch() && !far_exhausted.load(std::memory_order_relaxed) &&
+           !nothing_leaves.load(std::memory_order_relaxed);
+  }
 };
 
 inline void count(StatCounter& counter, uint64_t n) {

@@ -208,15 +208,10 @@ void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
 
 uint64_t Evictor::moveRun(PageRun run, uint64_t slot) {
   if (!core_.port->canMove()) return moveByCopy(run, slot);
-  uint64_t moved = 0;
-  PortResult result;
-  do {
-    result = core_.port->move(staging_.slotAddress(slot + moved),
-                              core_.space->addressOf(run.first + moved),
-                              Bytes((run.count.value() - moved) * kPageSize), Wake::kNo);
-    moved += toPages(result.done).value();
-  } while (result.outcome == PortOutcome::kRetry && moved < run.count.value());
-  return moved;
+  const PortResult result =
+      moveAll(*core_.port, staging_.slotAddress(slot), core_.space->addressOf(run.first),
+              toBytes(run.count), Wake::kNo);
+  return toPages(result.done).value();
 }
 
 uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {

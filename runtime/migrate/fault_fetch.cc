@@ -108,7 +108,7 @@ void FaultService::finishFetch(uint32_t slot, bool ok, ErrorCode error) {
 bool FaultService::install(Fetch& fetch, uint32_t slot) {
   MutexLock lock(core_.space->lockOf(granuleOf(fetch.first)));
   if (!core_.budget.tryCharge(fetch.count)) {
-    if (fetch.demanded != 0 && !core_.far_exhausted.load(std::memory_order_relaxed)) return false;
+    if (fetch.demanded != 0 && core_.roomWillCome()) return false;
     if (fetch.demanded == 0) {
       abandon(fetch, PageState::kFar);
       fetch = Fetch{};

@@ -110,13 +110,7 @@ bool GranuleMover::copyRun(PageIndex first, uint64_t pages, std::byte* to) {
   const Bytes size(pages * kPageSize);
   if (core_.port->canMove()) {
     const uintptr_t slot = staging_ + (first.value() % kPagesPerGranule) * kPageSize;
-    uint64_t moved = 0;
-    PortResult result;
-    do {
-      result = core_.port->move(slot + moved, from + moved, Bytes(size.value() - moved), Wake::kNo);
-      moved += result.done.value();
-    } while (result.outcome == PortOutcome::kRetry && moved < size.value());
-    if (moved < size.value()) return false;
+    if (moveAll(*core_.port, slot, from, size, Wake::kNo).done < size) return false;
     memcpy(to, reinterpret_cast<void*>(slot), size.value());
     return true;
   }

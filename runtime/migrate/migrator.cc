@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "runtime/base/internal_thread.h"
 #include "runtime/os/memory.h"
@@ -16,6 +17,8 @@ namespace {
 // Long enough to cost nothing (one pread of statm), short enough that what a program can take
 // outside the space in one period stays small against the budget's tolerance.
 constexpr Nanoseconds kTick(20'000'000);
+// As much as the largest read from far memory needs to be installed.
+constexpr uint64_t kRoomForFaults = 16;
 constexpr uint64_t kLeastLimit = 64;  // pages: a program cannot run in less
 
 }  // namespace
@@ -108,8 +111,25 @@ void Migrator::relieve() {
   const uint64_t over = core_.budget.held() > core_.budget.limit()
                             ? (core_.budget.held() - core_.budget.limit()).value()
                             : 0;
-  if (coming >= low + over) return;
-  evictor_->start(PageCount(2 * low + over - coming));
+  if (coming >= low + over) {
+    setNothingLeaves(false);
+    // Room that the program itself made, by giving memory back, is announced by nobody else.
+    const bool waiting = core_.faults_wait.load(std::memory_order_seq_cst);
+    if (waiting && core_.budget.room().value() >= kRoomForFaults) core_.freed_memory.ring();
+    return;
+  }
+  const PageCount started = evictor_->start(PageCount(2 * low + over - coming));
+  setNothingLeaves(started.value() == 0 && !evictor_->busy() && evictor_->usable());
+}
+
+void Migrator::setNothingLeaves(bool stuck) {
+  core_.nothing_leaves.store(stuck, std::memory_order_relaxed);
+  if (!stuck) return;
+  // The doorbell orders the store before the retry that it causes.
+  if (core_.faults_wait.load(std::memory_order_seq_cst)) core_.freed_memory.ring();
+  if (std::exchange(warned_stuck_, true)) return;
+  reportError(core_, "no local page can be moved to far memory now (pinned or protected): the local "
+                     "budget is exceeded while that lasts; raise --dram");
 }
 
 void Migrator::updateBudget() {

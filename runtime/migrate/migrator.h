@@ -32,6 +32,8 @@ class Migrator {
   void run();
   void waitForWork();
   void relieve();
+  /// Publishes whether any local page can leave; lets faults that wait go on if none can.
+  void setNothingLeaves(bool stuck);
   /// Room below which eviction starts, and the room it then makes.
   PageCount lowWater() const;
 
@@ -41,6 +43,7 @@ class Migrator {
   MonotonicClock clock_;
   Nanoseconds next_tick_;
   bool warned_small_ = false;
+  bool warned_stuck_ = false;
   pthread_t thread_{};
   bool running_ = false;
 };

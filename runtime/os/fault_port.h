@@ -69,10 +69,12 @@ class FaultPort {
   virtual bool canPoison() const = 0;
 };
 
-/// copy() until it is done or cannot be: goes on after kRetry, and after kNoMemory once the kernel
-/// has had a moment to reclaim. For bytes that have no other home, so that giving up would lose
-/// them. `done` counts all of it.
+/// copy() until all is done or a page cannot be: goes on after kRetry, across the kernel's mappings,
+/// and after kNoMemory once the kernel has had a moment to reclaim. For bytes that have no other
+/// home, so that giving up would lose them. `done` counts what was done before that page.
 PortResult copyAll(FaultPort& port, uintptr_t to, const std::byte* from, Bytes size, Wake wake);
+/// move() in the same way; gives up at the first page that is busy or out of memory.
+PortResult moveAll(FaultPort& port, uintptr_t to, uintptr_t from, Bytes size, Wake wake);
 
 enum class MovePolicy : uint8_t { kIfSupported, kNever };
 

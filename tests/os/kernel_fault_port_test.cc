@@ -120,6 +120,24 @@ TEST_F(KernelFaultPort, MoveCarriesPagesAndStopsAtHoles) {
   EXPECT_EQ(memcmp(at(staging_, 0), pattern(1, 3).data(), kPageSize), 0);
 }
 
+TEST_F(KernelFaultPort, WholeRangesGoAcrossTheKernelsMappings) {
+  // Protection cuts the space into three mappings; the kernel refuses a range that crosses them.
+  ASSERT_TRUE(os::protect(space_ + 5 * kPageSize, bytes(3), PROT_READ));
+  const auto from = pattern(kPages, 11);
+  EXPECT_NE(port_->copy(space_, from.data(), bytes(kPages), Wake::kYes).outcome,
+            PortOutcome::kDone);
+  const PortResult all = copyAll(*port_, space_, from.data(), bytes(kPages), Wake::kYes);
+  EXPECT_EQ(all.outcome, PortOutcome::kDone);
+  EXPECT_EQ(all.done, bytes(kPages));
+  EXPECT_EQ(memcmp(at(space_, 0), from.data(), from.size()), 0);
+  // Moving stops at the first page whose rights differ from its target's.
+  const PortResult some = moveAll(*port_, staging_, space_, bytes(kPages), Wake::kNo);
+  EXPECT_EQ(some.done, bytes(5));
+  EXPECT_EQ(some.outcome, PortOutcome::kInvalid);
+  EXPECT_EQ(memcmp(at(staging_, 0), from.data(), 5 * kPageSize), 0);
+  EXPECT_EQ(memcmp(at(space_, 5), from.data() + 5 * kPageSize, 11 * kPageSize), 0);
+}
+
 TEST_F(KernelFaultPort, PinnedPagesDoNotMove) {
   fill(space_, 0, 4, 6);
   io_uring ring{};
