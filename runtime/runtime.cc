@@ -166,6 +166,12 @@ Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
 Runtime::~Runtime() {
   ForkGuard* mine = impl_->fork_guard.get();
   if (mine != nullptr) current_guard.compare_exchange_strong(mine, nullptr);
+  if (impl_->core.detached.load(std::memory_order_relaxed)) {
+    // In a forked child: the threads to join and the waiters on condition variables are the
+    // parent's, and waiting for them would never end. The kernel frees the rest at exit.
+    static_cast<void>(impl_.release());
+    return;
+  }
   if (impl_->faults != nullptr) impl_->faults->stop();
   if (impl_->migrator != nullptr) impl_->migrator->stop();
 }

@@ -209,8 +209,8 @@ void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
 uint64_t Evictor::moveRun(PageRun run, uint64_t slot) {
   if (!core_.port->canMove()) return moveByCopy(run, slot);
   const PortResult result =
-      moveAll(*core_.port, staging_.slotAddress(slot), core_.space->addressOf(run.first),
-              toBytes(run.count), Wake::kNo);
+      moveOutOfSpace(core_, staging_.slotAddress(slot), core_.space->addressOf(run.first),
+                     toBytes(run.count));
   return toPages(result.done).value();
 }
 

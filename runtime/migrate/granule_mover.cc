@@ -110,7 +110,7 @@ bool GranuleMover::copyRun(PageIndex first, uint64_t pages, std::byte* to) {
   const Bytes size(pages * kPageSize);
   if (core_.port->canMove()) {
     const uintptr_t slot = staging_ + (first.value() % kPagesPerGranule) * kPageSize;
-    if (moveAll(*core_.port, slot, from, size, Wake::kNo).done < size) return false;
+    if (moveOutOfSpace(core_, slot, from, size).done < size) return false;
     memcpy(to, reinterpret_cast<void*>(slot), size.value());
     return true;
   }
