@@ -63,7 +63,7 @@ struct Runtime::Impl {
   std::unique_ptr<Migrator> migrator;
 
   Status openTier(const FarSpec& spec);
-  Status build(const Options& options);
+  Status build(std::unique_ptr<FaultPort> port, const Options& options);
   void describeTiers();
 };
 
@@ -98,15 +98,13 @@ Status Runtime::Impl::openTier(const FarSpec& spec) {
   return fail(ErrorCode::kInternal, "unknown kind of far memory");
 }
 
-Status Runtime::Impl::build(const Options& options) {
+Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& options) {
   core.options = options;
   auto region = StatsRegion::create("managed");
   if (!region) return tl::unexpected(region.error());
   stats.emplace(std::move(*region));
   core.stats = &stats->page();
-  auto port = openKernelFaultPort(options.uffd_move ? MovePolicy::kIfSupported : MovePolicy::kNever);
-  if (!port) return tl::unexpected(port.error());
-  core.port = std::move(*port);
+  core.port = std::move(port);
   auto space = ManagedSpace::create(options.space);
   if (!space) return tl::unexpected(space.error());
   core.space = std::move(*space);
@@ -178,13 +176,26 @@ Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
 Runtime::~Runtime() {
   ForkGuard* mine = impl_->fork_guard.get();
   if (mine != nullptr) current_guard.compare_exchange_strong(mine, nullptr);
+  if (impl_->core.detached.load(std::memory_order_relaxed)) {
+    // In a forked child: the threads to join and the waiters on condition variables are the
+    // parent's, and waiting for them would never end. The kernel frees the rest at exit.
+    static_cast<void>(impl_.release());
+    return;
+  }
   if (impl_->faults != nullptr) impl_->faults->stop();
   if (impl_->migrator != nullptr) impl_->migrator->stop();
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::start(const Options& options) {
+  auto port = openKernelFaultPort(options.uffd_move ? MovePolicy::kIfSupported : MovePolicy::kNever);
+  if (!port) return tl::unexpected(port.error());
+  return startWith(std::move(*port), options);
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::startWith(std::unique_ptr<FaultPort> port,
+                                                    const Options& options) {
   std::unique_ptr<Runtime> runtime(new Runtime());
-  TP_TRY(runtime->impl_->build(options));
+  TP_TRY(runtime->impl_->build(std::move(port), options));
   runtime->base_ = runtime->impl_->core.space->base();
   runtime->size_ = runtime->impl_->core.space->size().value();
   return runtime;

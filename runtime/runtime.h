@@ -13,6 +13,8 @@
 
 namespace tidepool {
 
+class FaultPort;
+
 /// Thread-safe but for start() and the destructor. Errors name what to do next.
 class Runtime {
  public:
@@ -20,6 +22,9 @@ class Runtime {
   /// kUnsupported when userfaultfd is not to be had, kUnreachable or kNotFound for a tier,
   /// kInvalidArgument for impossible sizes. On error nothing stays behind.
   static Result<std::unique_ptr<Runtime>> start(const Options& options);
+  /// As start(), over a port of the caller's: for tests that make the kernel fail on purpose.
+  static Result<std::unique_ptr<Runtime>> startWith(std::unique_ptr<FaultPort> port,
+                                                    const Options& options);
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;

@@ -33,6 +33,8 @@ constexpr double kSeenShare = 0.5;
 // Share of seen pages that are far, below which placement is good and samples are saved up for
 // when it is not.
 constexpr double kSettled = 0.15;
+constexpr double kUnsettled = 0.3;
+constexpr uint64_t kLocalEvery = 4;
 constexpr double kReserveNs = 150e6;
 constexpr Nanoseconds kJudgeEvery(1'000'000'000);
 // A page seen once in a well-tuned window is probably hot; it is cold once its score is back at 0.
@@ -108,11 +110,18 @@ Balancer::View Balancer::look(GranuleIndex granule) const {
 bool Balancer::openWatch(Nanoseconds now) {
   const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
   for (uint64_t looked = 0; looked < end.value(); ++looked) {
-    if (hand_ >= end) hand_ = GranuleIndex(0);
+    if (hand_ >= end) {
+      hand_ = GranuleIndex(0);
+      ++turn_;
+    }
     const GranuleIndex granule = hand_;
     ++hand_;
     MutexLock lock(core_.space->lockOf(granule));
-    const View view = look(granule);
+    View view = look(granule);
+    // Local pages are mostly hot, so that watching them is dear (each sighting is a fault) and
+    // tells little: a quarter of the turns will do, unless much is in the wrong place.
+    const bool watch_local = misplaced_ > kUnsettled || turn_ % kLocalEvery == 0;
+    if (!watch_local) view.local.reset();
     if (view.direct.none() && view.local.none()) continue;
     const Nanoseconds start = threadCpuTime();
     for (uint64_t at = 0; at < kPagesPerGranule;) {
@@ -130,7 +139,7 @@ bool Balancer::openWatch(Nanoseconds now) {
       at += run;
     }
     charge(threadCpuTime() - start);
-    open_[(open_first_ + open_count_++) % kOpen] = {granule, now};
+    open_[(open_first_ + open_count_++) % kOpen] = {granule, now, watch_local};
     return true;
   }
   return false;
@@ -165,6 +174,7 @@ void Balancer::closeWatch(const Watch& watch) {
   MutexLock lock(core_.space->lockOf(watch.granule));
   const Nanoseconds start = threadCpuTime();
   View view = look(watch.granule);
+  if (!watch.local) view.local.reset();
   if (view.direct.none() && view.local.none()) return;
   readSeen(watch.granule, view);
   score(watch.granule, view);
@@ -241,8 +251,8 @@ void Balancer::move(GranuleIndex granule, const View& view) {
 void Balancer::judgeMoves(Nanoseconds now) {
   if (now - judged_at_ < kJudgeEvery) return;
   judged_at_ = now;
-  // More than a quarter of the promotions undone soon after: ask for more before the next ones.
-  bar_ = wasted_ * 4 > promoted_ ? std::min(bar_ * 2, 64.0) : std::max(bar_ / 2, 1.0);
+  // More than half of the promotions undone soon after: ask for more before the next ones.
+  bar_ = wasted_ * 2 > promoted_ ? std::min(bar_ * 2, 64.0) : std::max(bar_ / 2, 1.0);
   promoted_ = wasted_ = 0;
 }
 

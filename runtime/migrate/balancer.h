@@ -33,6 +33,7 @@ class Balancer {
   struct Watch {
     GranuleIndex granule;
     Nanoseconds since;
+    bool local;  // local pages are watched too
   };
   /// Which pages of a granule are where, and which of them were seen.
   struct View {
@@ -68,6 +69,7 @@ class Balancer {
   size_t open_first_ = 0;
   size_t open_count_ = 0;
   GranuleIndex hand_;
+  uint64_t turn_ = 0;  // of the hand
   GranuleIndex cold_hand_;
   Nanoseconds window_ = Nanoseconds(20'000'000);
   Nanoseconds earned_at_;

@@ -1,14 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Error reporting for the service threads. Allocates nothing; thread-safe.
+// What the service threads share: moving pages out, reporting errors. Allocates nothing;
+// thread-safe.
 #include "runtime/migrate/core.h"
 
 #include <cstdarg>
 #include <cstdio>
 
 #include "runtime/base/log.h"
+#include "runtime/os/memory.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
+
+PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size) {
+  PortResult result = moveAll(*core.port, to, from, size, Wake::kNo);
+  if (result.outcome != PortOutcome::kBusy || !core.forked.load(std::memory_order_relaxed)) {
+    return result;
+  }
+  const Bytes rest = size - result.done;
+  if (!os::unshare(from + result.done.value(), rest)) return result;
+  const PortResult again =
+      moveAll(*core.port, to + result.done.value(), from + result.done.value(), rest, Wake::kNo);
+  return {again.outcome, result.done + again.done};
+}
 
 void reportError(Core& core, const char* format, ...) {
   char text[256];

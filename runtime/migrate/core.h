@@ -74,13 +74,28 @@ struct Core {
   Parking parking;
   /// Set in a forked child: no service threads, memory is ordinary, statistics are the parent's.
   std::atomic<bool> detached{false};
+  /// Set once the process has forked: pages that were local then may be shared until written.
+  std::atomic<bool> forked{false};
   /// Set once no far tier can take more: the budget is then exceeded rather than the program hung.
   std::atomic<bool> far_exhausted{false};
+  /// Set while no local page can leave (pinned, protected): the same, until some can.
+  std::atomic<bool> nothing_leaves{false};
+
+  /// Whether a fault that finds no room is to wait for some. Nobody makes any while the service
+  /// threads come to a standstill, which in turn waits for the reads under way to be installed.
+  bool roomWillCome() const {
+    return tiers.hasFetch() && !parking.requested() && !far_exhausted.load(std::memory_order_relaxed) &&
+           !nothing_leaves.load(std::memory_order_relaxed);
+  }
 };
 
 inline void count(StatCounter& counter, uint64_t n) {
   counter.fetch_add(n, std::memory_order_relaxed);
 }
+
+/// Moves present pages out of the space, after making them the process's own if a fork() has left
+/// them shared: the kernel moves no shared page. The caller holds the granule's lock.
+PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size);
 
 /// Appends to the statistics page's ring of errors and says it on stderr.
 [[gnu::format(printf, 2, 3)]] void reportError(Core& core, const char* format, ...);

@@ -219,15 +219,10 @@ void Evictor::chargePolicy(Nanoseconds cost) {
 
 uint64_t Evictor::moveRun(PageRun run, uint64_t slot) {
   if (!core_.port->canMove()) return moveByCopy(run, slot);
-  uint64_t moved = 0;
-  PortResult result;
-  do {
-    result = core_.port->move(staging_.slotAddress(slot + moved),
-                              core_.space->addressOf(run.first + moved),
-                              Bytes((run.count.value() - moved) * kPageSize), Wake::kNo);
-    moved += toPages(result.done).value();
-  } while (result.outcome == PortOutcome::kRetry && moved < run.count.value());
-  return moved;
+  const PortResult result =
+      moveOutOfSpace(core_, staging_.slotAddress(slot), core_.space->addressOf(run.first),
+                     toBytes(run.count));
+  return toPages(result.done).value();
 }
 
 uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
@@ -398,11 +393,8 @@ void Evictor::putBack(uint64_t segment) {
     const PageWord evicting(PageState::kEvicting, 0, 0, slot);
     MutexLock lock(core_.space->lockOf(granuleOf(page)));
     if (core_.space->word(page) != evicting) continue;
-    PortResult back;
-    do {
-      back = core_.port->copy(core_.space->addressOf(page), staging_.slotMemory(slot),
-                              Bytes(kPageSize), Wake::kYes);
-    } while (back.outcome == PortOutcome::kRetry);
+    const PortResult back = copyAll(*core_.port, core_.space->addressOf(page),
+                                    staging_.slotMemory(slot), Bytes(kPageSize), Wake::kYes);
     // Anything else means that the program unmapped the page under us: then nobody misses it.
     const PageState now = back.outcome == PortOutcome::kDone ? PageState::kLocal : PageState::kEmpty;
     core_.space->change(page, evicting, PageWord(now, 0, 0, 0));

@@ -108,7 +108,7 @@ void FaultService::finishFetch(uint32_t slot, bool ok, ErrorCode error) {
 bool FaultService::install(Fetch& fetch, uint32_t slot) {
   MutexLock lock(core_.space->lockOf(granuleOf(fetch.first)));
   if (!core_.budget.tryCharge(fetch.count)) {
-    if (fetch.demanded != 0 && !core_.far_exhausted.load(std::memory_order_relaxed)) return false;
+    if (fetch.demanded != 0 && core_.roomWillCome()) return false;
     if (fetch.demanded == 0) {
       abandon(fetch, PageState::kFar);
       fetch = Fetch{};
@@ -146,8 +146,8 @@ void FaultService::installRun(const Fetch& fetch, uint32_t slot, uint64_t from, 
   uint64_t at = from;
   while (at < to) {
     const PortResult copied =
-        core_.port->copy(core_.space->addressOf(fetch.first + at), buffer(slot) + at * kPageSize,
-                         Bytes((to - at) * kPageSize), Wake::kYes);
+        copyAll(*core_.port, core_.space->addressOf(fetch.first + at),
+                buffer(slot) + at * kPageSize, Bytes((to - at) * kPageSize), Wake::kYes);
     const uint64_t done = toPages(copied.done).value();
     for (uint64_t i = at; i < at + done; ++i) {
       const PageWord word = core_.space->word(fetch.first + i);
@@ -156,7 +156,7 @@ void FaultService::installRun(const Fetch& fetch, uint32_t slot, uint64_t from, 
       core_.space->change(fetch.first + i, word, PageWord(PageState::kLocal, flags, 0, 0));
     }
     at += done;
-    if (copied.outcome == PortOutcome::kDone || copied.outcome == PortOutcome::kRetry) continue;
+    if (copied.outcome == PortOutcome::kDone) continue;
     // The page cannot be filled: its range was released under the reader. Its content is dropped
     // with it, and the waiter meets whatever the program put there.
     core_.space->change(fetch.first + at, core_.space->word(fetch.first + at), PageWord());

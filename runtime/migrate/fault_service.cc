@@ -222,9 +222,7 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
     run = PageCount(1);
     if (!core_.budget.tryCharge(run)) {
       if (mover_.placeFar(granuleOf(page))) return Answer::kDone;
-      if (core_.tiers.hasFetch() && !core_.far_exhausted.load(std::memory_order_relaxed)) {
-        return Answer::kDefer;
-      }
+      if (core_.roomWillCome()) return Answer::kDefer;
       core_.budget.charge(run);
     }
   }

@@ -28,6 +28,7 @@ void ForkGuard::unlockAll() {
 
 void ForkGuard::parent() {
   if (core_.detached.load(std::memory_order_relaxed)) return;
+  core_.forked.store(true, std::memory_order_relaxed);
   unlockAll();
   core_.parking.resume();
 }

@@ -154,13 +154,7 @@ bool GranuleMover::copyOut(PageIndex first, uint64_t pages, std::byte* to) {
   const Bytes size(pages * kPageSize);
   if (core_.port->canMove()) {
     const uintptr_t slot = staging_ + (first.value() % kPagesPerGranule) * kPageSize;
-    uint64_t moved = 0;
-    PortResult result;
-    do {
-      result = core_.port->move(slot + moved, from + moved, Bytes(size.value() - moved), Wake::kNo);
-      moved += result.done.value();
-    } while (result.outcome == PortOutcome::kRetry && moved < size.value());
-    if (moved < size.value()) return false;
+    if (moveOutOfSpace(core_, slot, from, size).done < size) return false;
     memcpy(to, reinterpret_cast<void*>(slot), size.value());
     return true;
   }
@@ -182,7 +176,9 @@ void GranuleMover::putBack(PageIndex first, uint64_t pages) {
       do {
         result = core_.port->move(address + i * kPageSize, slot + i * kPageSize, Bytes(kPageSize),
                                   Wake::kNo);
-      } while (result.outcome == PortOutcome::kRetry);
+        // Nobody else can pin a page that is here, so kBusy passes; its bytes have no other home.
+      } while (result.outcome == PortOutcome::kRetry || result.outcome == PortOutcome::kBusy ||
+               result.outcome == PortOutcome::kNoMemory);
     }
   } else {
     [[maybe_unused]] const Status open =

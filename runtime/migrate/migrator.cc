@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "runtime/base/internal_thread.h"
 #include "runtime/os/memory.h"
@@ -18,6 +19,8 @@ namespace {
 constexpr Nanoseconds kTick(20'000'000);
 // Pages kept in limbo: simulated to save 13 % of fasttext's faults at 1024 (docs/policy.md).
 constexpr uint64_t kMostLimbo = 1024;
+// As much as the largest read from far memory needs to be installed.
+constexpr uint64_t kRoomForFaults = 16;
 constexpr uint64_t kLeastLimit = 64;  // pages: a program cannot run in less
 
 }  // namespace
@@ -114,13 +117,32 @@ void Migrator::relieve() {
     core_.freed_memory.ring();
   }
   if (!evictor_->usable()) return;
+  const uint64_t room = core_.budget.room().value();
+  // Room that the program itself made, by giving memory back, is announced by nobody else.
+  if (room >= kRoomForFaults && core_.faults_wait.load(std::memory_order_seq_cst)) {
+    core_.freed_memory.ring();
+  }
+  if (room >= 2 * low) {
+    setNothingLeaves(false);
+    return;
+  }
   // Short of room: what is in limbo goes next, so that much must be on its way behind it.
   const uint64_t limbo = std::clamp<uint64_t>(limit / 48, 64, kMostLimbo);
   const uint64_t held = core_.budget.held().value();
-  const uint64_t over = held > limit ? held - limit : 0;
-  if (core_.budget.room().value() >= 2 * low) return;
+  const uint64_t wanted = limbo + (held > limit ? held - limit : 0);
   const uint64_t out = evictor_->inStaging().value();
-  if (out < limbo + over) evictor_->start(PageCount(limbo + over - out));
+  if (out < wanted) evictor_->start(PageCount(wanted - out));
+  setNothingLeaves(!evictor_->busy() && evictor_->usable());
+}
+
+void Migrator::setNothingLeaves(bool stuck) {
+  core_.nothing_leaves.store(stuck, std::memory_order_relaxed);
+  if (!stuck) return;
+  // The doorbell orders the store before the retry that it causes.
+  if (core_.faults_wait.load(std::memory_order_seq_cst)) core_.freed_memory.ring();
+  if (std::exchange(warned_stuck_, true)) return;
+  reportError(core_, "no local page can be moved to far memory now (pinned or protected): the local "
+                     "budget is exceeded while that lasts; raise --dram");
 }
 
 void Migrator::updateBudget() {

@@ -38,6 +38,8 @@ class Migrator {
   void run();
   void waitForWork();
   void relieve();
+  /// Publishes whether any local page can leave; lets faults that wait go on if none can.
+  void setNothingLeaves(bool stuck);
 
   Core& core_;
   std::unique_ptr<Evictor> evictor_;
@@ -47,6 +49,7 @@ class Migrator {
   Nanoseconds next_tick_;
   Nanoseconds next_balance_;
   bool warned_small_ = false;
+  bool warned_stuck_ = false;
   pthread_t thread_{};
   bool running_ = false;
 };

@@ -22,8 +22,10 @@ Status RangeOps::check(uintptr_t address, Bytes size) const {
 
 Status RangeOps::makeUsable(uintptr_t address, Bytes size) {
   TP_TRY(os::mapFresh(address, size));
-  if (detached()) return {};
-  return core_.port->arm(address, size);
+  if (!detached()) TP_TRY(core_.port->arm(address, size));
+  // From here on the migrator may map far memory there; sooner, and we would map over it.
+  core_.space->protections().clear(address, size);
+  return {};
 }
 
 Result<uintptr_t> RangeOps::allocate(Bytes size, Bytes alignment) {
@@ -48,14 +50,21 @@ Result<uintptr_t> RangeOps::allocate(Bytes size, Bytes alignment) {
 
 void RangeOps::dropPage(PageIndex page, PageWord word) {
   switch (word.state()) {
-    case PageState::kLocal: core_.budget.discharge(PageCount(1)); break;
-    case PageState::kFar: core_.tiers.tier(word.tier()).release({word.frame(), PageCount(1)}); break;
-    case PageState::kEmpty: return;
+    case PageState::kLocal:
+      core_.budget.discharge(PageCount(1));
+      break;
+    case PageState::kFar:
+      core_.tiers.tier(word.tier()).release({word.frame(), PageCount(1)});
+      break;
+    case PageState::kEmpty:
+      return;
     // The thread that has it under way finds the word changed and frees the frame.
     case PageState::kEvicting:
     case PageState::kFetching:
-    case PageState::kLost: break;
-    case PageState::kDirect: TP_CHECK(!"direct pages are dropped in runs");
+    case PageState::kLost:
+      break;
+    case PageState::kDirect:
+      TP_CHECK(!"direct pages are dropped in runs");
   }
   TP_CHECK(core_.space->change(page, word, PageWord()));
   if (word.state() == PageState::kLocal && word.has(kFlagShadow)) {
@@ -133,6 +142,8 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   if (!core_.space->ranges().isAllocated(offset, size)) {
     return fail(ErrorCode::kNotFound, "range is not allocated");
   }
+  // First: a granule mapped far after its pages were dropped would never be found again.
+  core_.space->protections().mark(address, size);
   PageIndex page = core_.space->pageAt(address);
   const PageIndex end = page + toPages(size).value();
   while (page < end) {
@@ -140,7 +151,6 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
     dropPages(page, next, Mode::kRelease);
     page = next;
   }
-  core_.space->protections().clear(address, size);
   core_.space->ranges().release(offset, size);
   if (!detached()) {
     core_.stats->managed_bytes.fetch_sub(size.value(), std::memory_order_relaxed);
@@ -150,8 +160,15 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
 
 Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
   TP_TRY(check(address, size));
+  if (!core_.space->ranges().isAllocated(address - core_.space->base(), size)) {
+    return fail(ErrorCode::kNotFound, "range is not allocated");
+  }
   const bool plain = protection == (PROT_READ | PROT_WRITE);
-  if (!plain) core_.space->protections().mark(address, size);
+  if (!plain) {
+    core_.space->protections().mark(address, size);
+    // Whoever is mapping a granule has not seen the mark: wait for it, or it would undo the rights.
+    for (Mutex& granules : core_.space->locks()) MutexLock passed(granules);
+  }
   TP_TRY(os::protect(address, size, protection));
   if (plain) core_.space->protections().clear(address, size);
   return {};
@@ -161,6 +178,13 @@ Result<uintptr_t> RangeOps::resize(uintptr_t address, Bytes old_size, Bytes new_
   TP_TRY(check(address, old_size));
   if (new_size.value() == 0) return fail(ErrorCode::kInvalidArgument, "cannot resize to nothing");
   const Bytes rounded(roundUp(new_size.value(), kPageSize));
+  if (rounded < new_size) {
+    return fail(ErrorCode::kNoMemory, "cannot allocate %llu bytes",
+                static_cast<unsigned long long>(new_size.value()));
+  }
+  if (!core_.space->ranges().isAllocated(address - core_.space->base(), old_size)) {
+    return fail(ErrorCode::kNotFound, "range is not allocated");
+  }
   if (rounded < old_size) {
     TP_TRY(release(address + rounded.value(), old_size - rounded));
     return address;

@@ -70,6 +70,13 @@ class FaultPort {
   virtual bool canPoison() const = 0;
 };
 
+/// copy() until all is done or a page cannot be: goes on after kRetry, across the kernel's mappings,
+/// and after kNoMemory once the kernel has had a moment to reclaim. For bytes that have no other
+/// home, so that giving up would lose them. `done` counts what was done before that page.
+PortResult copyAll(FaultPort& port, uintptr_t to, const std::byte* from, Bytes size, Wake wake);
+/// move() in the same way; gives up at the first page that is busy or out of memory.
+PortResult moveAll(FaultPort& port, uintptr_t to, uintptr_t from, Bytes size, Wake wake);
+
 /// A port for shared mappings of direct tiers, whose writeProtect() makes writers wait until wake().
 /// Arming also ends fault-around there, so that a present page is one that was touched.
 Result<std::unique_ptr<FaultPort>> openKernelWriteBarrier();

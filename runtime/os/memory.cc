@@ -86,6 +86,11 @@ Status discard(uintptr_t address, Bytes size) {
   return {};
 }
 
+bool unshare(uintptr_t address, Bytes size) {
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
+  return syscall(SYS_madvise, address, size.value(), kPopulateWrite) == 0;
+}
+
 Status moveMapping(uintptr_t from, uintptr_t to, Bytes size) {
   const long got = syscall(SYS_mremap, from, size.value(), size.value(),
                            MREMAP_MAYMOVE | MREMAP_FIXED, to);

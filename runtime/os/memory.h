@@ -23,6 +23,9 @@ Status mapShared(uintptr_t address, int fd, Bytes offset, Bytes size);
 Status protect(uintptr_t address, Bytes size, int protection);
 /// MADV_DONTNEED: frees the range's private memory.
 Status discard(uintptr_t address, Bytes size);
+/// Makes present pages the process's own again, which fork() left shared with a child that may be
+/// gone by now. Contents stay. False if the range is not writable, or memory is short.
+bool unshare(uintptr_t address, Bytes size);
 /// Moves a mapping over another one (MREMAP_FIXED): the target changes in one step.
 Status moveMapping(uintptr_t from, uintptr_t to, Bytes size);
 /// Makes present file pages of a shared mapping absent from the page table (their contents stay).

@@ -21,7 +21,12 @@ const char* pageStateName(PageState state) {
 Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
   auto words = Mapping::anonymous(Bytes(toPages(rounded).value() * sizeof(uint64_t)));
-  if (!words) return tl::unexpected(words.error());
+  if (!words) {
+    return fail(ErrorCode::kNoMemory,
+                "cannot reserve the metadata of a space of %llu GiB; lower it with --conf "
+                "space:SIZE or raise RLIMIT_AS",
+                static_cast<unsigned long long>(size.value() / kGiB));
+  }
   // Alignments of allocations are relative to the base, so it is aligned as far as any can ask.
   const Bytes alignment(std::min(std::bit_floor(rounded.value()), kLargestAlignment));
   const auto base = os::reserve(rounded, alignment);
@@ -34,7 +39,10 @@ ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words)
       size_(size),
       words_mapping_(std::move(words)),
       words_(reinterpret_cast<std::atomic<uint64_t>*>(words_mapping_.data())),
-      ranges_(size) {}
+      ranges_(size) {
+  // Nothing is handed out yet.
+  protections_.mark(base_, size_);
+}
 
 ManagedSpace::~ManagedSpace() { os::unmap(base_, size_); }
 

@@ -19,8 +19,19 @@ void Protections::clearLocked(uintptr_t start, uintptr_t end) {
 
 void Protections::mark(uintptr_t start, Bytes size) {
   MutexLock lock(mutex_);
-  clearLocked(start, start + size.value());
-  odd_.emplace(start, start + size.value());
+  uintptr_t end = start + size.value();
+  clearLocked(start, end);
+  // Neighbours become one, so that the set stays as small as what it says.
+  auto next = odd_.lower_bound(start);
+  if (next != odd_.end() && next->first == end) {
+    end = next->second;
+    next = odd_.erase(next);
+  }
+  if (next != odd_.begin() && std::prev(next)->second == start) {
+    std::prev(next)->second = end;
+  } else {
+    odd_.emplace(start, end);
+  }
 }
 
 void Protections::clear(uintptr_t start, Bytes size) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of the managed space whose access rights are not plain read-write: their pages stay where
-// they are, because moving a page or a mapping would lose the rights. Usually empty. Thread-safe.
+// Ranges of the managed space that are not plain read-write memory: what is not handed out, or not
+// any more, and what the program protected. Mappings there are left alone, because replacing one
+// would lose the rights, or bring a released range back. Grows with the number of such ranges.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,8 @@ bool RangeAllocator::allocateAt(uint64_t offset, Bytes size) {
   auto extent = free_.upper_bound(offset);
   if (extent == free_.begin()) return false;
   --extent;
-  if (offset + size.value() > extent->first + extent->second) return false;
+  const uint64_t end = extent->first + extent->second;
+  if (offset >= end || size.value() > end - offset) return false;  // never overflows
   take(extent, offset, size.value());
   return true;
 }

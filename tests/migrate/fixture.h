@@ -7,9 +7,11 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "fabricmgr/memserver/server.h"
 #include "runtime/runtime.h"
+#include "tests/os/faulty_port.h"
 
 namespace tidepool {
 
@@ -34,8 +36,10 @@ struct TestRuntime {
   std::unique_ptr<memserver::Server> server;
   std::unique_ptr<Runtime> runtime;
 
+  /// Over a port that fails at these rates, if any is given.
   static TestRuntime start(const Setup& setup, Bytes dram, Bytes far,
-                           Nanoseconds timeout = Nanoseconds(5'000'000'000)) {
+                           Nanoseconds timeout = Nanoseconds(5'000'000'000),
+                           std::optional<FaultyRates> faulty = std::nullopt) {
     TestRuntime result;
     Options options;
     options.dram = dram;
@@ -56,10 +60,19 @@ struct TestRuntime {
       snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u",
                result.server->port());
     }
-    auto runtime = Runtime::start(options);
+    auto runtime = faulty ? startFaulty(options, *faulty) : Runtime::start(options);
     if (!runtime) ADD_FAILURE() << runtime.error().text();
     result.runtime = std::move(*runtime);
     return result;
+  }
+
+  static Result<std::unique_ptr<Runtime>> startFaulty(const Options& options,
+                                                      const FaultyRates& rates) {
+    auto port =
+        openKernelFaultPort(options.uffd_move ? MovePolicy::kIfSupported : MovePolicy::kNever);
+    if (!port) return tl::unexpected(port.error());
+    return Runtime::startWith(std::make_unique<FaultyPort>(std::move(*port), rates, 20261121),
+                              options);
   }
 };
 

@@ -71,11 +71,16 @@ class Worker {
                                              "io_uring O_DIRECT", "discard",  "store"};
     last_ = kNames[std::min<uint64_t>(operation, 5)];
     switch (operation) {
-      case 0: return throughFile(at, plain_.get());
-      case 1: return throughFile(at, direct_.get());
-      case 2: return throughRing(at, plain_.get());
-      case 3: return throughRing(at, direct_.get());
-      case 4: return discard(at);
+      case 0:
+        return throughFile(at, plain_.get());
+      case 1:
+        return throughFile(at, direct_.get());
+      case 2:
+        return throughRing(at, plain_.get());
+      case 3:
+        return throughRing(at, direct_.get());
+      case 4:
+        return discard(at);
       default:
         if (random_() % 2 == 0) update(at);
         return true;
@@ -99,9 +104,10 @@ class Worker {
       return false;
     }
     clobber(at);
-    return transfer(at, [&](io_uring_sqe* sqe) {
-             io_uring_prep_read_fixed(sqe, plain_.get(), page(at), kPageSize, 0, 0);
-           }) == kPageSize &&
+    return transfer(at,
+                    [&](io_uring_sqe* sqe) {
+                      io_uring_prep_read_fixed(sqe, plain_.get(), page(at), kPageSize, 0, 0);
+                    }) == kPageSize &&
            check(at);
   }
 
@@ -160,9 +166,10 @@ class Worker {
       return false;
     }
     clobber(at);
-    return transfer(at, [&](io_uring_sqe* sqe) {
-             io_uring_prep_read(sqe, fd, page(at), kPageSize, 0);
-           }) == kPageSize &&
+    return transfer(at,
+                    [&](io_uring_sqe* sqe) {
+                      io_uring_prep_read(sqe, fd, page(at), kPageSize, 0);
+                    }) == kPageSize &&
            check(at);
   }
 
@@ -187,11 +194,12 @@ class Worker {
 
 class Hammer : public testing::TestWithParam<Setup> {};
 
-TEST_P(Hammer, NoWrongByte) {
-  const uint64_t seconds = fromEnvironment("TIDEPOOL_HAMMER_SECONDS", 5);
+void hammer(const Setup& setup, std::optional<FaultyRates> faulty) {
+  const uint64_t seconds = fromEnvironment("TIDEPOOL_HAMMER_SECONDS", 3);
   const uint64_t mib = fromEnvironment("TIDEPOOL_HAMMER_MIB", 64);
   constexpr uint64_t kThreads = 3;
-  TestRuntime test = TestRuntime::start(GetParam(), Bytes(mib * kMiB / 4), Bytes(mib * kMiB * 2));
+  TestRuntime test = TestRuntime::start(setup, Bytes(mib * kMiB / 4), Bytes(mib * kMiB * 2),
+                                        Nanoseconds(5'000'000'000), faulty);
   auto memory = test.runtime->allocate(Bytes(mib * kMiB), Bytes(kGranuleSize));
   ASSERT_TRUE(memory.has_value());
   const uint64_t each = mib * kMiB / kPageSize / kThreads;
@@ -202,14 +210,16 @@ TEST_P(Hammer, NoWrongByte) {
   std::vector<std::thread> threads;
   for (uint64_t i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
-      Worker worker(static_cast<uint64_t*>(*memory), i * each, each, *test.runtime, GetParam().io);
+      Worker worker(static_cast<uint64_t*>(*memory), i * each, each, *test.runtime, setup.io);
       // Long-term pins on old kernels are beyond the copying fallback (docs/limits.md).
-      const bool fixed = GetParam().eviction == Eviction::kMove &&
-                         GetParam().io == Io::kAll && worker.registerBuffers();
+      const bool fixed = setup.eviction == Eviction::kMove && setup.io == Io::kAll &&
+                         worker.registerBuffers();
       uint64_t done = 0;
       while (!stop.load(std::memory_order_relaxed)) {
         if (!worker.step() || (fixed && done % 256 == 0 && !worker.throughFixedBuffer())) {
-          if (!wrong.exchange(true)) fprintf(stderr, "thread %llu, visit %llu: %s\n", static_cast<unsigned long long>(i), static_cast<unsigned long long>(done), worker.last());
+          if (!wrong.exchange(true))
+            fprintf(stderr, "thread %llu, visit %llu: %s\n", static_cast<unsigned long long>(i),
+                    static_cast<unsigned long long>(done), worker.last());
           break;
         }
         ++done;
@@ -232,6 +242,17 @@ TEST_P(Hammer, NoWrongByte) {
          static_cast<unsigned long long>(stats.demotions.load()),
          static_cast<unsigned long long>(stats.promotions.load()),
          static_cast<unsigned long long>(stats.rescues.load()));
+}
+
+TEST_P(Hammer, NoWrongByte) { hammer(GetParam(), std::nullopt); }
+
+// As when pages are pinned, mappings change and memory is short all the time.
+TEST_P(Hammer, NoWrongByteWhenTheKernelFails) {
+  hammer(GetParam(), FaultyRates{.move_busy = 7,
+                                 .move_retry = 9,
+                                 .copy_retry = 5,
+                                 .copy_no_memory = 11,
+                                 .protect_fails = 13});
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiers, Hammer,

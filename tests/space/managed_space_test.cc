@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The managed space: what it reserves, and that its metadata is paid for where pages are used only.
+#include "runtime/space/managed_space.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+namespace {
+
+uint64_t residentPages() {
+  unsigned long total = 0, resident = 0;
+  FILE* file = fopen("/proc/self/statm", "re");
+  EXPECT_EQ(fscanf(file, "%lu %lu", &total, &resident), 2);
+  fclose(file);
+  return resident;
+}
+
+TEST(ManagedSpace, AddressesAndPagesAgree) {
+  auto made = ManagedSpace::create(Bytes(64 * kGranuleSize + 1));
+  ASSERT_TRUE(made) << made.error().text();
+  ManagedSpace& space = **made;
+  EXPECT_EQ(space.size(), Bytes(65 * kGranuleSize));
+  EXPECT_EQ(space.base() % kGranuleSize, 0u);
+  EXPECT_TRUE(space.contains(space.base()));
+  EXPECT_TRUE(space.contains(space.base() + space.size().value() - 1));
+  EXPECT_FALSE(space.contains(space.base() - 1));
+  EXPECT_FALSE(space.contains(space.base() + space.size().value()));
+  EXPECT_FALSE(space.contains(0));
+  for (const uint64_t page : {0ul, 1ul, 511ul, 512ul, 65 * 512ul - 1}) {
+    const uintptr_t address = space.addressOf(PageIndex(page));
+    EXPECT_EQ(space.pageAt(address), PageIndex(page));
+    EXPECT_EQ(space.pageAt(address + kPageSize - 1), PageIndex(page));
+    EXPECT_EQ(space.addressOf(granuleOf(PageIndex(page))), roundDown(address, kGranuleSize));
+  }
+}
+
+TEST(ManagedSpace, AnImpossibleSizeSaysWhatToDo) {
+  const auto space = ManagedSpace::create(Bytes(uint64_t{1} << 60));
+  ASSERT_FALSE(space);
+  EXPECT_EQ(space.error().code(), ErrorCode::kNoMemory);
+}
+
+TEST(ManagedSpace, UnusedPartsCostNothing) {
+  const uint64_t before = residentPages();
+  auto made = ManagedSpace::create(Bytes(kTiB));
+  ASSERT_TRUE(made) << made.error().text();
+  ManagedSpace& space = **made;
+  EXPECT_LT(residentPages() - before, 64u) << "an empty space of 1 TiB";
+
+  // A GiB in the middle of the space, every page of it with a word.
+  constexpr uint64_t kUsed = kGiB / kPageSize;
+  const uint64_t first = kTiB / kPageSize / 2;
+  for (uint64_t i = 0; i < kUsed; ++i) {
+    ASSERT_TRUE(
+        space.change(PageIndex(first + i), PageWord(), PageWord(PageState::kLocal, 0, 0, 0)));
+  }
+  const uint64_t paid = (residentPages() - before) * kPageSize;
+  EXPECT_LE(paid, kGiB * 3 / 1000) << "metadata is more than 0.3 % of what is used";
+  EXPECT_GE(paid, kUsed * sizeof(uint64_t));
+  // Looking at words that were never written does not make them cost either.
+  uint64_t states = 0;
+  for (uint64_t page = 0; page < first; page += 512) {
+    states += static_cast<uint64_t>(space.word(PageIndex(page)).state());
+  }
+  EXPECT_EQ(states, 0u);
+  EXPECT_LE((residentPages() - before) * kPageSize, kGiB * 3 / 1000);
+}
+
+TEST(ManagedSpace, TheReservationCannotBeTouched) {
+  auto space = ManagedSpace::create(Bytes(4 * kGranuleSize));
+  ASSERT_TRUE(space);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    *reinterpret_cast<volatile char*>((*space)->base()) = 1;
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  // A sanitizer's runtime reports the SIGSEGV and exits with a code of its own.
+  EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(ManagedSpace, NothingIsPlainMemoryAtFirst) {
+  auto space = ManagedSpace::create(Bytes(4 * kGranuleSize));
+  ASSERT_TRUE(space);
+  EXPECT_FALSE((*space)->protections().plain((*space)->base(), Bytes(kPageSize)));
+  EXPECT_FALSE((*space)->protections().plain((*space)->base() + 3 * kGranuleSize + kPageSize,
+                                             Bytes(kPageSize)));
+}
+
+TEST(ManagedSpace, HighWaterOnlyRises) {
+  auto space = ManagedSpace::create(Bytes(1024 * kGranuleSize));
+  ASSERT_TRUE(space);
+  std::vector<std::thread> threads;
+  for (uint64_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (uint64_t i = 0; i < 10000; ++i) (*space)->raiseHighWater(PageIndex(i * 4 + thread));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ((*space)->highWater(), PageIndex(39999));
+  (*space)->raiseHighWater(PageIndex(5));
+  EXPECT_EQ((*space)->highWater(), PageIndex(39999));
+  EXPECT_EQ((*space)->metadata(), Bytes(39999 * 8));
+}
+
+TEST(ManagedSpace, OnlyOneOfManyThreadsChangesAWord) {
+  auto space = ManagedSpace::create(Bytes(kGranuleSize));
+  ASSERT_TRUE(space);
+  std::atomic<int> winners{0};
+  std::vector<std::thread> threads;
+  for (uint64_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
+        winners +=
+            (*space)->change(PageIndex(page), PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(winners.load(), static_cast<int>(kPagesPerGranule));
+}
+
+}  // namespace
+}  // namespace tidepool

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// RangeAllocator and Protections against plain models of one flag a page.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "runtime/space/protections.h"
+#include "runtime/space/range_allocator.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint64_t kPages = 256;
+
+Bytes pages(uint64_t count) { return Bytes(count * kPageSize); }
+
+/// One flag a page: true if it is handed out.
+class Model {
+ public:
+  bool all(uint64_t first, uint64_t count, bool value) const {
+    return std::all_of(taken_.begin() + first, taken_.begin() + first + count,
+                       [value](bool taken) { return taken == value; });
+  }
+  void set(uint64_t first, uint64_t count, bool value) {
+    std::fill(taken_.begin() + first, taken_.begin() + first + count, value);
+  }
+  uint64_t count() const { return std::count(taken_.begin(), taken_.end(), true); }
+  bool hasRoom(uint64_t count, uint64_t alignment) const {
+    for (uint64_t at = 0; at + count <= kPages; at += alignment) {
+      if (all(at, count, false)) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::vector<bool> taken_ = std::vector<bool>(kPages, false);
+};
+
+void allocateAnywhere(RangeAllocator& ranges, Model& model) {
+  const uint64_t count = *rc::gen::inRange<uint64_t>(1, kPages / 2);
+  const uint64_t alignment = uint64_t{1} << *rc::gen::inRange(0, 7);
+  const auto offset = ranges.allocate(pages(count), pages(alignment));
+  RC_ASSERT(offset.has_value() == model.hasRoom(count, alignment));
+  if (!offset) return;
+  const uint64_t first = *offset / kPageSize;
+  RC_ASSERT(first % alignment == 0u);
+  RC_ASSERT(first + count <= kPages);
+  RC_ASSERT(model.all(first, count, false));
+  model.set(first, count, true);
+}
+
+TEST(RangeAllocator, BehavesAsItsModel) {
+  EXPECT_TRUE(rc::check([] {
+    RangeAllocator ranges(pages(kPages));
+    Model model;
+    const int steps = *rc::gen::inRange(1, 60);
+    for (int step = 0; step < steps; ++step) {
+      const uint64_t first = *rc::gen::inRange<uint64_t>(0, kPages);
+      const uint64_t count = *rc::gen::inRange<uint64_t>(1, kPages - first + 1);
+      switch (*rc::gen::inRange(0, 3)) {
+        case 0:
+          allocateAnywhere(ranges, model);
+          break;
+        case 1: {
+          const bool took = ranges.allocateAt(first * kPageSize, pages(count));
+          RC_ASSERT(took == model.all(first, count, false));
+          if (took) model.set(first, count, true);
+          break;
+        }
+        default:
+          // Any part of what is allocated may go, across what were several allocations.
+          if (!model.all(first, count, true)) break;
+          ranges.release(first * kPageSize, pages(count));
+          model.set(first, count, false);
+      }
+      RC_ASSERT(ranges.isAllocated(first * kPageSize, pages(count)) ==
+                model.all(first, count, true));
+      RC_ASSERT(ranges.allocated() == pages(model.count()));
+    }
+  }));
+}
+
+TEST(RangeAllocator, FreedNeighboursMergeWhateverTheOrder) {
+  EXPECT_TRUE(rc::check([] {
+    RangeAllocator ranges(pages(64));
+    std::vector<uint64_t> order;
+    for (uint64_t i = 0; i < 64; ++i) order.push_back(*ranges.allocate(pages(1), pages(1)));
+    std::mt19937_64 random(*rc::gen::arbitrary<uint64_t>());
+    std::shuffle(order.begin(), order.end(), random);
+    for (const uint64_t offset : order) ranges.release(offset, pages(1));
+    RC_ASSERT(ranges.allocate(pages(64), pages(64)) == 0u);
+  }));
+}
+
+TEST(RangeAllocator, HostileSizesDoNotOverflow) {
+  RangeAllocator ranges(pages(kPages));
+  const uint64_t start = *ranges.allocate(pages(2), pages(1));
+  EXPECT_EQ(start, 0u);
+  // Offset plus size wraps around to a small number.
+  EXPECT_FALSE(ranges.allocateAt(2 * kPageSize, Bytes(~uint64_t{0} - kPageSize + 1)));
+  EXPECT_FALSE(ranges.allocateAt(kPages * kPageSize, pages(1)));
+  EXPECT_FALSE(ranges.allocate(Bytes(~uint64_t{0} - kPageSize + 1), pages(1)));
+  EXPECT_FALSE(ranges.allocate(pages(1), Bytes(uint64_t{1} << 63)));
+  EXPECT_EQ(ranges.allocated(), pages(2));
+}
+
+TEST(RangeAllocator, TakesTheTightestFit) {
+  RangeAllocator ranges(pages(64));
+  ASSERT_EQ(*ranges.allocate(pages(64), pages(1)), 0u);
+  ranges.release(0, pages(10));
+  ranges.release(20 * kPageSize, pages(4));
+  ranges.release(40 * kPageSize, pages(5));
+  EXPECT_EQ(*ranges.allocate(pages(4), pages(1)), 20 * kPageSize);
+  EXPECT_EQ(*ranges.allocate(pages(4), pages(1)), 40 * kPageSize);
+}
+
+TEST(RangeAllocator, ReleasingWhatIsFreeAborts) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  RangeAllocator ranges(pages(16));
+  ASSERT_TRUE(ranges.allocateAt(0, pages(8)));
+  EXPECT_DEATH(ranges.release(4 * kPageSize, pages(8)), "broken invariant");
+}
+
+TEST(RangeAllocator, ThreadsNeverShareAPage) {
+  RangeAllocator ranges(pages(4096));
+  std::vector<std::atomic<int>> owner(4096);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (uint64_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      std::mt19937_64 random(thread);
+      for (int round = 0; round < 3000; ++round) {
+        const uint64_t count = 1 + random() % 300;
+        const auto offset = ranges.allocate(pages(count), pages(1));
+        if (!offset) continue;
+        for (uint64_t i = 0; i < count; ++i) wrong += owner[*offset / kPageSize + i].fetch_add(1);
+        for (uint64_t i = 0; i < count; ++i) owner[*offset / kPageSize + i].fetch_sub(1);
+        ranges.release(*offset, pages(count));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(ranges.allocated(), Bytes());
+}
+
+TEST(Protections, BehaveAsTheirModel) {
+  EXPECT_TRUE(rc::check([] {
+    constexpr uintptr_t kBase = uintptr_t{1} << 32;
+    Protections protections;
+    Model odd;
+    const int steps = *rc::gen::inRange(1, 60);
+    for (int step = 0; step < steps; ++step) {
+      const uint64_t first = *rc::gen::inRange<uint64_t>(0, kPages);
+      const uint64_t count = *rc::gen::inRange<uint64_t>(1, kPages - first + 1);
+      const uintptr_t start = kBase + first * kPageSize;
+      const bool mark = *rc::gen::arbitrary<bool>();
+      if (mark) {
+        protections.mark(start, pages(count));
+      } else {
+        protections.clear(start, pages(count));
+      }
+      odd.set(first, count, mark);
+      for (uint64_t page = 0; page < kPages; ++page) {
+        RC_ASSERT(protections.plain(kBase + page * kPageSize, pages(1)) == odd.all(page, 1, false));
+      }
+      const uint64_t from = *rc::gen::inRange<uint64_t>(0, kPages);
+      const uint64_t length = *rc::gen::inRange<uint64_t>(1, kPages - from + 1);
+      RC_ASSERT(protections.plain(kBase + from * kPageSize, pages(length)) ==
+                odd.all(from, length, false));
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace tidepool
