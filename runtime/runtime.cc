@@ -113,6 +113,10 @@ Status Runtime::Impl::build(const Options& options) {
   TP_TRY(core.need_memory.open());
   TP_TRY(core.freed_memory.open());
   for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i]));
+  if (core.tiers.hasDirect() && core.port->canMove()) {
+    auto barrier = openKernelWriteBarrier();
+    if (barrier) core.barrier = std::move(*barrier);
+  }
 
   VictimConfig config;
   const Bytes local = options.dram.value() != 0 ? options.dram : machineMemory();
@@ -127,14 +131,20 @@ Status Runtime::Impl::build(const Options& options) {
   auto granules = GranuleMover::create(core);
   if (!granules) return tl::unexpected(granules.error());
   mover = std::move(*granules);
-  ranges = std::make_unique<RangeOps>(core, *policy);
+  ranges = std::make_unique<RangeOps>(core, *policy, *mover);
   fork_guard = std::make_unique<ForkGuard>(core, *policy);
   auto service = FaultService::create(core, *staging, *policy, *mover);
   if (!service) return tl::unexpected(service.error());
   faults = std::move(*service);
   auto evictor = Evictor::create(core, *staging, *policy);
   if (!evictor) return tl::unexpected(evictor.error());
-  auto worker = Migrator::create(core, std::move(*evictor));
+  std::unique_ptr<Balancer> balancer;
+  if (core.tiers.hasDirect()) {
+    auto made = Balancer::create(core, *mover);
+    if (!made) return tl::unexpected(made.error());
+    balancer = std::move(*made);
+  }
+  auto worker = Migrator::create(core, std::move(*evictor), std::move(balancer));
   if (!worker) return tl::unexpected(worker.error());
   migrator = std::move(*worker);
   describeTiers();

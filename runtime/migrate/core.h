@@ -59,6 +59,9 @@ struct Core {
   Options options;
   std::unique_ptr<ManagedSpace> space;
   std::unique_ptr<FaultPort> port;
+  /// For mappings of direct tiers; null when there is none, or the kernel cannot: pages of direct
+  /// tiers then stay where they were placed.
+  std::unique_ptr<FaultPort> barrier;
   TierSet tiers;
   Budget budget;
   StatsPage* stats = nullptr;

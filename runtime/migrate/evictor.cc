@@ -94,7 +94,8 @@ void Evictor::takeBehindStreams(uint64_t segment, uint64_t most) {
       run = policy_.chooser().streams().takeBehind(
           PageCount(std::min(kClusterPages, most - batch.used)));
       for (uint64_t i = 0; i < run.count.value(); ++i) {
-        goes[i] = core_.space->word(run.first + i).state() == PageState::kLocal &&
+        const PageWord word = core_.space->word(run.first + i);
+        goes[i] = word.state() == PageState::kLocal && !word.has(kFlagShadow) &&
                   policy_.chooser().classifyBehind(run.first + i) == Verdict::kEvict;
       }
     }
@@ -141,7 +142,8 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
   for (; at < kPagesPerGranule && chosen < room; ++at) {
     const PageWord word = core_.space->word(first + at);
     verdicts_[at] = Verdict::kKeep;
-    if (word.state() != PageState::kLocal) continue;
+    // Pages with a home in a direct tier go there (see Balancer), not through staging.
+    if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
     WriteBit bit = WriteBit::kNotArmed;
     if (word.has(kFlagProbed)) {
       bit = written_[at] ? WriteBit::kWritten : WriteBit::kClean;

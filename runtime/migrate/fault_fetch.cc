@@ -56,7 +56,7 @@ void FaultService::prefetch(PageIndex from, PageCount count) {
           break;
         }
         core_.space->change(page + run, next,
-                            PageWord(PageState::kFetching, kFlagPrefetched, next.tier(),
+                            PageWord(PageState::kFetching, kFlagUnproven, next.tier(),
                                      next.index()));
         ++run;
       }
@@ -152,7 +152,7 @@ void FaultService::installRun(const Fetch& fetch, uint32_t slot, uint64_t from, 
     for (uint64_t i = at; i < at + done; ++i) {
       const PageWord word = core_.space->word(fetch.first + i);
       const bool asked = (fetch.demanded >> i & 1) != 0;
-      const uint8_t flags = asked ? 0 : static_cast<uint8_t>(kFlagPrefetched);
+      const uint8_t flags = asked ? 0 : static_cast<uint8_t>(kFlagUnproven);
       core_.space->change(fetch.first + i, word, PageWord(PageState::kLocal, flags, 0, 0));
     }
     at += done;

@@ -79,18 +79,20 @@ void FaultService::run() {
     if (core_.parking.requested() && free_count_ == kFetches) core_.parking.park();
     waitForWork();
     if (!core_.parking.requested()) serveNew();
+    if (core_.barrier != nullptr) serveBarrier();
     completeFetches();
     if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
   }
 }
 
 void FaultService::waitForWork() {
-  std::array<pollfd, TierSet::kMost + 3> waits;
+  std::array<pollfd, TierSet::kMost + 4> waits;
   size_t count = 0;
   // On the way to a standstill new faults wait in the kernel.
   const bool parking = core_.parking.requested();
   waits[count++] = {core_.port->fd(), static_cast<short>(parking ? 0 : POLLIN), 0};
   waits[count++] = {core_.freed_memory.fd(), POLLIN, 0};
+  if (core_.barrier != nullptr) waits[count++] = {core_.barrier->fd(), POLLIN, 0};
   int timeout_ms = -1;
   for (const auto& channel : channels_) {
     if (channel == nullptr || channel->inFlight() == 0) continue;
@@ -113,6 +115,19 @@ void FaultService::serveNew() {
   for (size_t i = 0; i < got; ++i) serve(faults[i], now);
   for (const auto& channel : channels_) {
     if (channel != nullptr) [[maybe_unused]] const Status flushed = channel->flush();
+  }
+}
+
+void FaultService::serveBarrier() {
+  std::array<MissingFault, 32> faults;
+  const size_t got = core_.barrier->read(faults);
+  count(core_.stats->faults_write_protect, got);
+  for (size_t i = 0; i < got; ++i) {
+    // A writer met a page that is being promoted. Once the granule's lock is free it has moved, or
+    // stays and is open again: either way the writer looks anew.
+    const PageIndex page = core_.space->pageAt(faults[i].address);
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    core_.barrier->wake(faults[i].address, Bytes(kPageSize));
   }
 }
 

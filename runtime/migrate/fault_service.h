@@ -58,6 +58,7 @@ class FaultService {
   void run();
   void waitForWork();
   void serveNew();
+  void serveBarrier();
   void serve(const MissingFault& fault, Nanoseconds started);
   Answer answer(const MissingFault& fault);
   Answer fillFresh(PageIndex page);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Demotion of granules. With UFFDIO_MOVE the local pages leave the space first, so that whoever
-// touches them waits; then they are copied to the tier and the tier is mapped in their place.
+// Demotion: the pages leave the space first (UFFDIO_MOVE), so that whoever touches them waits; they
+// are copied to the tier, and the tier is mapped in their place. Promotion: writers are held by the
+// write barrier while the frames are copied, then the copy is moved over the mapping in one step;
+// readers never wait.
 #include "runtime/migrate/granule_mover.h"
 
 #include <sys/uio.h>
@@ -9,14 +11,12 @@
 #include <cstring>
 
 #include "runtime/os/memory.h"
+#include "runtime/os/pin_check.h"
 
 namespace tidepool {
-namespace {
-constexpr uint64_t kCannotGo = ~uint64_t{0};
-}
 
 Result<std::unique_ptr<GranuleMover>> GranuleMover::create(Core& core) {
-  const auto base = os::reserve(Bytes(kGranuleSize), Bytes(kGranuleSize));
+  const auto base = os::reserve(Bytes(2 * kGranuleSize), Bytes(kGranuleSize));
   if (!base) return tl::unexpected(base.error());
   std::unique_ptr<GranuleMover> mover(new GranuleMover(core, *base));
   TP_TRY(os::mapFresh(*base, Bytes(kGranuleSize)));
@@ -24,88 +24,132 @@ Result<std::unique_ptr<GranuleMover>> GranuleMover::create(Core& core) {
   return mover;
 }
 
-GranuleMover::~GranuleMover() { os::unmap(staging_, Bytes(kGranuleSize)); }
+GranuleMover::~GranuleMover() { os::unmap(staging_, Bytes(2 * kGranuleSize)); }
 
-uint64_t GranuleMover::countLocal(GranuleIndex granule) const {
-  uint64_t local = 0;
+std::optional<GranuleMover::Home> GranuleMover::homeOf(GranuleIndex granule) const {
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
-    const PageState state = core_.space->word(firstPage(granule) + i).state();
-    if (state == PageState::kLocal) {
-      ++local;
-    } else if (state != PageState::kEmpty) {
-      return kCannotGo;
+    const PageWord word = core_.space->word(firstPage(granule) + i);
+    if (word.state() == PageState::kDirect ||
+        (word.state() == PageState::kLocal && word.has(kFlagShadow))) {
+      return Home{word.tier(), word.frame() - i};
     }
   }
-  return local;
+  return std::nullopt;
 }
 
-bool GranuleMover::findHome(Home* home) const {
+void GranuleMover::releaseHomeIfUnused(GranuleIndex granule, uint8_t tier, FrameIndex home) {
+  if (homeOf(granule)) return;
+  core_.tiers.tier(tier).release({home, PageCount(kPagesPerGranule)});
+}
+
+std::optional<GranuleMover::Home> GranuleMover::findHome() const {
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
     DirectTier* tier = core_.tiers.direct(number);
     if (tier == nullptr) continue;
     const auto run = tier->allocate(PageCount(kPagesPerGranule));
-    if (!run) continue;
-    *home = {number, run->first};
-    return true;
+    if (run) return Home{number, run->first};
   }
-  return false;
+  return std::nullopt;
+}
+
+bool GranuleMover::movable(GranuleIndex granule) const {
+  return core_.space->ranges().isAllocated(granule.value() * kGranuleSize, Bytes(kGranuleSize)) &&
+         core_.space->protections().plain(core_.space->addressOf(granule), Bytes(kGranuleSize));
+}
+
+bool GranuleMover::mapHome(PageIndex first, uint64_t pages, const Home& home) {
+  DirectTier& tier = *core_.tiers.direct(home.tier);
+  const uint64_t within = first.value() % kPagesPerGranule;
+  const uintptr_t address = core_.space->addressOf(first);
+  const FrameRun run{home.first + within, PageCount(pages)};
+  if (!tier.mapFrames(run, reinterpret_cast<void*>(address))) return false;
+  if (core_.barrier != nullptr) {
+    // Without it the pages are merely not promoted.
+    [[maybe_unused]] const Status armed = core_.barrier->arm(address, toBytes(run.count));
+  }
+  for (uint64_t i = 0; i < pages; ++i) {
+    TP_CHECK(core_.space->change(first + i, core_.space->word(first + i),
+                                 PageWord(PageState::kDirect, 0, home.tier,
+                                          run.first.value() + i)));
+  }
+  core_.port->wake(address, toBytes(run.count));
+  return true;
 }
 
 bool GranuleMover::placeFar(GranuleIndex granule) {
-  const uintptr_t address = core_.space->addressOf(granule);
-  const uint64_t local = countLocal(granule);
-  if (local == kCannotGo ||
-      !core_.space->ranges().isAllocated(granule.value() * kGranuleSize, Bytes(kGranuleSize)) ||
-      !core_.space->protections().plain(address, Bytes(kGranuleSize))) {
-    return false;
-  }
-  Home home{};
-  if (!findHome(&home)) return false;
-  DirectTier* tier = core_.tiers.direct(home.tier);
-  MutexLock lock(staging_mutex_);
-  if ((local > 0 && !copyLocalPages(granule, home)) ||
-      !tier->mapGranule(home.first, reinterpret_cast<void*>(address))) {
-    undo(granule);
-    tier->release({home.first, PageCount(kPagesPerGranule)});
-    return false;
-  }
+  const PageIndex first = firstPage(granule);
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
-    const PageIndex page = firstPage(granule) + i;
-    TP_CHECK(core_.space->change(page, core_.space->word(page),
-                                 PageWord(PageState::kDirect, 0, home.tier,
-                                          home.first.value() + i)));
-  }
-  if (local > 0) {
-    [[maybe_unused]] const Status freed = os::discard(staging_, Bytes(kGranuleSize));
-    core_.budget.discharge(PageCount(local));
-    count(core_.stats->demotions, 1);
-    count(core_.stats->demoted_bytes, local * kPageSize);
-  }
-  core_.port->wake(address, Bytes(kGranuleSize));
-  return true;
-}
-
-bool GranuleMover::copyLocalPages(GranuleIndex granule, const Home& home) {
-  DirectTier* tier = core_.tiers.direct(home.tier);
-  uint64_t at = 0;
-  while (at < kPagesPerGranule) {
-    const PageIndex first = firstPage(granule) + at;
-    if (core_.space->word(first).state() != PageState::kLocal) {
-      ++at;
-      continue;
+    const PageState state = core_.space->word(first + i).state();
+    if (state == PageState::kEvicting || state == PageState::kFetching ||
+        state == PageState::kFar || state == PageState::kLost) {
+      return false;
     }
+  }
+  if (!movable(granule)) return false;
+  std::optional<Home> home = homeOf(granule);
+  const bool fresh_home = !home.has_value();
+  if (fresh_home) home = findHome();
+  if (!home) return false;
+  bool moved = false;
+  for (uint64_t at = 0; at < kPagesPerGranule;) {
+    const PageState state = core_.space->word(first + at).state();
     uint64_t run = 1;
-    while (at + run < kPagesPerGranule &&
-           core_.space->word(first + run).state() == PageState::kLocal) {
+    while (at + run < kPagesPerGranule && core_.space->word(first + at + run).state() == state) {
       ++run;
     }
-    if (!copyRun(first, run, tier->frameMemory(home.first + at))) return false;
+    if (state == PageState::kEmpty) {
+      // The frames were erased when they were last released: they read as zeros.
+      moved |= mapHome(first + at, run, *home);
+    } else if (state == PageState::kLocal) {
+      adopt(granule, *home);
+      moved |= demote(first + at, run) > 0;
+    }
     at += run;
   }
-  return true;
+  if (fresh_home) releaseHomeIfUnused(granule, home->tier, home->first);
+  return moved;
 }
 
-bool GranuleMover::copyRun(PageIndex first, uint64_t pages, std::byte* to) {
+void GranuleMover::adopt(GranuleIndex granule, const Home& home) {
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    const PageIndex page = firstPage(granule) + i;
+    const PageWord word = core_.space->word(page);
+    if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
+    const uint8_t probed = word.has(kFlagProbed) ? kFlagProbed : 0;
+    core_.space->change(page, word,
+                        PageWord(PageState::kLocal, kFlagShadow | probed, home.tier,
+                                 home.first.value() + i));
+  }
+}
+
+uint64_t GranuleMover::demote(PageIndex first, uint64_t pages) {
+  const GranuleIndex granule = granuleOf(first);
+  if (!movable(granule)) return 0;
+  std::optional<Home> home = homeOf(granule);
+  if (!home) {
+    home = findHome();
+    if (!home) return 0;
+    adopt(granule, *home);
+  }
+  DirectTier& tier = *core_.tiers.direct(home->tier);
+  const uint64_t within = first.value() % kPagesPerGranule;
+  MutexLock lock(staging_mutex_);
+  if (!copyOut(first, pages, tier.frameMemory(home->first + within)) ||
+      !mapHome(first, pages, *home)) {
+    putBack(first, pages);
+    return 0;
+  }
+  if (core_.port->canMove()) {
+    [[maybe_unused]] const Status freed =
+        os::discard(staging_ + within * kPageSize, Bytes(pages * kPageSize));
+  }
+  core_.budget.discharge(PageCount(pages));
+  count(core_.stats->demotions, pages);
+  count(core_.stats->demoted_bytes, pages * kPageSize);
+  return pages;
+}
+
+bool GranuleMover::copyOut(PageIndex first, uint64_t pages, std::byte* to) {
   const uintptr_t from = core_.space->addressOf(first);
   const Bytes size(pages * kPageSize);
   if (core_.port->canMove()) {
@@ -128,23 +172,63 @@ bool GranuleMover::copyRun(PageIndex first, uint64_t pages, std::byte* to) {
          static_cast<ssize_t>(size.value());
 }
 
-void GranuleMover::undo(GranuleIndex granule) {
-  const uintptr_t address = core_.space->addressOf(granule);
-  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
-    if (core_.space->word(firstPage(granule) + i).state() != PageState::kLocal) continue;
-    const uint64_t offset = i * kPageSize;
-    if (!core_.port->canMove()) continue;
+void GranuleMover::putBack(PageIndex first, uint64_t pages) {
+  const uintptr_t address = core_.space->addressOf(first);
+  const uintptr_t slot = staging_ + (first.value() % kPagesPerGranule) * kPageSize;
+  if (core_.port->canMove()) {
     // Pages that had not left answer kExists or kAbsent: both mean that they are where they were.
-    PortResult result;
-    do {
-      result = core_.port->move(address + offset, staging_ + offset, Bytes(kPageSize), Wake::kNo);
-    } while (result.outcome == PortOutcome::kRetry);
-  }
-  if (!core_.port->canMove()) {
+    for (uint64_t i = 0; i < pages; ++i) {
+      PortResult result;
+      do {
+        result = core_.port->move(address + i * kPageSize, slot + i * kPageSize, Bytes(kPageSize),
+                                  Wake::kNo);
+      } while (result.outcome == PortOutcome::kRetry);
+    }
+  } else {
     [[maybe_unused]] const Status open =
-        core_.port->writeProtect(address, Bytes(kGranuleSize), Wake::kYes);
+        core_.port->writeProtect(address, Bytes(pages * kPageSize), Wake::kYes);
   }
-  core_.port->wake(address, Bytes(kGranuleSize));
+  core_.port->wake(address, Bytes(pages * kPageSize));
+}
+
+bool GranuleMover::promote(PageIndex first, uint64_t pages) {
+  const GranuleIndex granule = granuleOf(first);
+  const PageWord word = core_.space->word(first);
+  DirectTier& tier = *core_.tiers.direct(word.tier());
+  const uintptr_t address = core_.space->addressOf(first);
+  const Bytes size(pages * kPageSize);
+  if (core_.barrier == nullptr || !movable(granule) || !core_.budget.tryCharge(PageCount(pages))) {
+    return false;
+  }
+  MutexLock lock(staging_mutex_);
+  const uintptr_t fill = staging_ + kGranuleSize;
+  // From here on whoever would write, the kernel on behalf of a device too, waits for the wake
+  // below. A pin taken before is one that the check sees.
+  const bool closed = core_.barrier->writeProtect(address, size, Wake::kNo).has_value();
+  if (!closed || os::mayPinPages() || !os::mapFresh(fill, size)) {
+    [[maybe_unused]] const Status open = core_.barrier->writeProtect(address, size, Wake::kYes);
+    core_.budget.discharge(PageCount(pages));
+    return false;
+  }
+  memcpy(reinterpret_cast<void*>(fill), tier.frameMemory(word.frame()), size.value());
+  if (!os::moveMapping(fill, address, size)) {
+    [[maybe_unused]] const Status gone = os::mapNothing(fill, size);
+    [[maybe_unused]] const Status open = core_.barrier->writeProtect(address, size, Wake::kYes);
+    core_.budget.discharge(PageCount(pages));
+    return false;
+  }
+  core_.barrier->wake(address, size);
+  const Status armed = core_.port->arm(address, size);
+  TP_CHECK(armed.has_value());
+  for (uint64_t i = 0; i < pages; ++i) {
+    const PageWord direct = core_.space->word(first + i);
+    TP_CHECK(core_.space->change(first + i, direct,
+                                 PageWord(PageState::kLocal, kFlagShadow | kFlagUnproven,
+                                          direct.tier(), direct.index())));
+  }
+  count(core_.stats->promotions, pages);
+  count(core_.stats->promoted_bytes, size.value());
+  return true;
 }
 
 }  // namespace tidepool

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves whole granules between local DRAM and direct tiers, under the program's feet: accesses
-// meanwhile wait in a fault and then find the same bytes. Callers hold the granule's lock, which
-// also serialises the use of a staging granule. Never touches managed memory.
+// Moves pages between local DRAM and direct tiers, under the program's feet: accesses meanwhile
+// wait in a fault, or go on reading, and find the same bytes. A granule has one home in a tier, kept
+// while any of its pages is there (kDirect) or came from there (kLocal with kFlagShadow); pages move
+// in runs within it. Callers hold the granule's lock. Never touches managed memory.
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "runtime/base/mutex.h"
 #include "runtime/migrate/core.h"
@@ -17,26 +19,37 @@ class GranuleMover {
   static Result<std::unique_ptr<GranuleMover>> create(Core& core);
   ~GranuleMover();
 
-  /// Puts a granule, fresh or with local pages, into the first direct tier with room. False when
-  /// there is none, or the granule cannot move now (partly allocated, pinned, not plain memory).
+  /// Puts what is fresh or local of a granule into a direct tier. False when there is none with
+  /// room, or the granule cannot move now (partly allocated, pinned, not plain memory).
   bool placeFar(GranuleIndex granule);
+  /// Moves local pages [first, first + count) of one granule to its home, which it is given if it
+  /// has none. Stops at a page that cannot move; returns how many moved.
+  uint64_t demote(PageIndex first, uint64_t count);
+  /// Moves a run of kDirect pages to local memory. False when the budget has no room, or pages may
+  /// be pinned for DMA.
+  bool promote(PageIndex first, uint64_t count);
+  /// Frees the granule's home if no page needs it any more. `home` is its first frame.
+  void releaseHomeIfUnused(GranuleIndex granule, uint8_t tier, FrameIndex home);
 
- private:
   struct Home {
     uint8_t tier;
     FrameIndex first;
   };
+  /// The granule's home, if it has one.
+  std::optional<Home> homeOf(GranuleIndex granule) const;
+
+ private:
   GranuleMover(Core& core, uintptr_t staging) : core_(core), staging_(staging) {}
-  /// Pages of the granule that are local; nullopt-like ~0 when one is in a state that cannot go.
-  uint64_t countLocal(GranuleIndex granule) const;
-  bool findHome(Home* home) const;
-  bool copyLocalPages(GranuleIndex granule, const Home& home) TP_REQUIRES(staging_mutex_);
-  bool copyRun(PageIndex first, uint64_t count, std::byte* to) TP_REQUIRES(staging_mutex_);
-  void undo(GranuleIndex granule) TP_REQUIRES(staging_mutex_);
+  bool movable(GranuleIndex granule) const;
+  std::optional<Home> findHome() const;
+  void adopt(GranuleIndex granule, const Home& home);
+  bool copyOut(PageIndex first, uint64_t count, std::byte* to) TP_REQUIRES(staging_mutex_);
+  void putBack(PageIndex first, uint64_t count) TP_REQUIRES(staging_mutex_);
+  bool mapHome(PageIndex first, uint64_t count, const Home& home);
 
   Core& core_;
   Mutex staging_mutex_;  // taken after a granule's lock
-  uintptr_t staging_;    // one granule
+  uintptr_t staging_;    // two granules: one for pages on their way out, one for the way in
 };
 
 }  // namespace tidepool

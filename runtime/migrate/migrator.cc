@@ -20,10 +20,12 @@ constexpr uint64_t kLeastLimit = 64;  // pages: a program cannot run in less
 
 }  // namespace
 
-Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<Evictor> evictor) {
+Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<Evictor> evictor,
+                                                     std::unique_ptr<Balancer> balancer) {
   auto statm = os::openStatm();
   if (!statm) return tl::unexpected(statm.error());
-  std::unique_ptr<Migrator> migrator(new Migrator(core, std::move(evictor), std::move(*statm)));
+  std::unique_ptr<Migrator> migrator(new Migrator(core, std::move(evictor), std::move(balancer),
+                                                  std::move(*statm)));
   migrator->updateBudget();
   return migrator;
 }
@@ -72,6 +74,10 @@ void Migrator::run() {
     }
     if (!core_.parking.requested()) {
       relieve();
+      if (balancer_ != nullptr && clock_.now() >= next_balance_) {
+        const Nanoseconds now = clock_.now();
+        next_balance_ = now + balancer_->step(now);
+      }
     } else if (!evictor_->busy()) {
       core_.parking.park();
     }
@@ -85,6 +91,9 @@ void Migrator::waitForWork() {
   waits[0] = {core_.need_memory.fd(), POLLIN, 0};
   const Nanoseconds now = clock_.now();
   uint64_t timeout = next_tick_ > now ? (next_tick_ - now).value() : 0;
+  if (balancer_ != nullptr) {
+    timeout = std::min(timeout, next_balance_ > now ? (next_balance_ - now).value() : 0);
+  }
   for (size_t i = 0; i < writing; ++i) {
     waits[i + 1] = {writes[i].fd, writes[i].events, 0};
     timeout = std::min(timeout, writes[i].deadline.value());

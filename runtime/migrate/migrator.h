@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "runtime/base/unique_fd.h"
+#include "runtime/migrate/balancer.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
 
@@ -16,7 +17,8 @@ namespace tidepool {
 class Migrator {
  public:
   /// All must outlive the migrator. Errors: kPermission when /proc is not readable.
-  static Result<std::unique_ptr<Migrator>> create(Core& core, std::unique_ptr<Evictor> evictor);
+  static Result<std::unique_ptr<Migrator>> create(Core& core, std::unique_ptr<Evictor> evictor,
+                                                  std::unique_ptr<Balancer> balancer);
   ~Migrator();
   Status start();
   void stop();
@@ -26,8 +28,12 @@ class Migrator {
   void publish() const;
 
  private:
-  Migrator(Core& core, std::unique_ptr<Evictor> evictor, UniqueFd statm)
-      : core_(core), evictor_(std::move(evictor)), statm_(std::move(statm)) {}
+  Migrator(Core& core, std::unique_ptr<Evictor> evictor, std::unique_ptr<Balancer> balancer,
+           UniqueFd statm)
+      : core_(core),
+        evictor_(std::move(evictor)),
+        balancer_(std::move(balancer)),
+        statm_(std::move(statm)) {}
   static void* threadMain(void* self);
   void run();
   void waitForWork();
@@ -37,9 +43,11 @@ class Migrator {
 
   Core& core_;
   std::unique_ptr<Evictor> evictor_;
+  std::unique_ptr<Balancer> balancer_;  // null without direct tiers
   UniqueFd statm_;
   MonotonicClock clock_;
   Nanoseconds next_tick_;
+  Nanoseconds next_balance_;
   bool warned_small_ = false;
   pthread_t thread_{};
   bool running_ = false;

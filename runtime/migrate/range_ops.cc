@@ -58,23 +58,26 @@ void RangeOps::dropPage(PageIndex page, PageWord word) {
     case PageState::kDirect: TP_CHECK(!"direct pages are dropped in runs");
   }
   TP_CHECK(core_.space->change(page, word, PageWord()));
+  if (word.state() == PageState::kLocal && word.has(kFlagShadow)) {
+    // The frame at home may be mapped again for this page, as fresh memory.
+    [[maybe_unused]] const Status erased =
+        core_.tiers.direct(word.tier())->erase({word.frame(), PageCount(1)});
+    mover_.releaseHomeIfUnused(granuleOf(page), word.tier(),
+                               word.frame() - page.value() % kPagesPerGranule);
+  }
 }
 
 void RangeOps::dropDirect(PageIndex first, PageCount pages, Mode mode) {
   const PageWord word = core_.space->word(first);
-  DirectTier& tier = *core_.tiers.direct(word.tier());
-  [[maybe_unused]] const Status erased = tier.erase({word.frame(), pages});
+  [[maybe_unused]] const Status erased =
+      core_.tiers.direct(word.tier())->erase({word.frame(), pages});
   if (mode == Mode::kDiscard) return;
   for (uint64_t i = 0; i < pages.value(); ++i) {
     const PageIndex page = first + i;
     TP_CHECK(core_.space->change(page, core_.space->word(page), PageWord()));
   }
-  const GranuleIndex granule = granuleOf(first);
-  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
-    if (core_.space->word(firstPage(granule) + i).state() == PageState::kDirect) return;
-  }
-  const uint64_t within = first.value() % kPagesPerGranule;
-  tier.release({word.frame() - within, PageCount(kPagesPerGranule)});
+  mover_.releaseHomeIfUnused(granuleOf(first), word.tier(),
+                             word.frame() - first.value() % kPagesPerGranule);
 }
 
 void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {

@@ -5,13 +5,15 @@
 #pragma once
 
 #include "runtime/migrate/core.h"
+#include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/shared_policy.h"
 
 namespace tidepool {
 
 class RangeOps {
  public:
-  RangeOps(Core& core, SharedPolicy& policy) : core_(core), policy_(policy) {}
+  RangeOps(Core& core, SharedPolicy& policy, GranuleMover& mover)
+      : core_(core), policy_(policy), mover_(mover) {}
 
   Result<uintptr_t> allocate(Bytes size, Bytes alignment);
   Status release(uintptr_t address, Bytes size);
@@ -32,6 +34,7 @@ class RangeOps {
 
   Core& core_;
   SharedPolicy& policy_;
+  GranuleMover& mover_;
 };
 
 }  // namespace tidepool

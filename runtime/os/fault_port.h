@@ -45,7 +45,8 @@ class FaultPort {
  public:
   virtual ~FaultPort() = default;
 
-  /// Arms a range of anonymous memory: first touches are reported, writes are tracked.
+  /// Arms a range. Of anonymous memory: first touches are reported, writes are tracked. On a write
+  /// barrier: a shared mapping, whose pages writeProtect() can then close to writers.
   virtual Status arm(uintptr_t address, Bytes size) = 0;
   virtual Status disarm(uintptr_t address, Bytes size) = 0;
   /// Fills absent pages with a copy of `from`, atomically page by page.
@@ -68,6 +69,10 @@ class FaultPort {
   virtual bool tracksWrites() const = 0;
   virtual bool canPoison() const = 0;
 };
+
+/// A port for shared mappings of direct tiers, whose writeProtect() makes writers wait until wake().
+/// Arming also ends fault-around there, so that a present page is one that was touched.
+Result<std::unique_ptr<FaultPort>> openKernelWriteBarrier();
 
 enum class MovePolicy : uint8_t { kIfSupported, kNever };
 

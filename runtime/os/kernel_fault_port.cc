@@ -29,8 +29,9 @@ PortOutcome outcomeOf(int os_error) {
 
 class KernelFaultPort final : public FaultPort {
  public:
-  KernelFaultPort(UniqueFd fd, __u64 features, MovePolicy move)
+  KernelFaultPort(UniqueFd fd, __u64 register_mode, __u64 features, MovePolicy move)
       : fd_(std::move(fd)),
+        register_mode_(register_mode),
         can_move_(move == MovePolicy::kIfSupported && (features & uapi::kFeatureMove) != 0),
         tracks_writes_(can_move_ && (features & uapi::kFeatureWpAsync) != 0),
         can_poison_((features & uapi::kFeaturePoison) != 0) {}
@@ -38,7 +39,7 @@ class KernelFaultPort final : public FaultPort {
   Status arm(uintptr_t address, Bytes size) override {
     uffdio_register request{};
     request.range = {address, size.value()};
-    request.mode = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP;
+    request.mode = register_mode_;
     if (ioctl(fd_.get(), UFFDIO_REGISTER, &request) != 0) {
       return failErrno(ErrorCode::kNoMemory, "cannot register %llu bytes with userfaultfd",
                        static_cast<unsigned long long>(size.value()));
@@ -130,6 +131,7 @@ class KernelFaultPort final : public FaultPort {
   }
 
   UniqueFd fd_;
+  __u64 register_mode_;
   bool can_move_;
   bool tracks_writes_;
   bool can_poison_;
@@ -167,6 +169,19 @@ Result<__u64> supportedFeatures() {
   return static_cast<__u64>(api.features);
 }
 
+Result<std::unique_ptr<FaultPort>> openPort(__u64 features, __u64 register_mode, MovePolicy move) {
+  UniqueFd fd = openDescriptor();
+  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open userfaultfd");
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = features;
+  if (ioctl(fd.get(), UFFDIO_API, &api) != 0) {
+    return failErrno(ErrorCode::kUnsupported, "userfaultfd refused its features");
+  }
+  return std::unique_ptr<FaultPort>(
+      std::make_unique<KernelFaultPort>(std::move(fd), register_mode, features, move));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<FaultPort>> openKernelFaultPort(MovePolicy move) {
@@ -180,16 +195,18 @@ Result<std::unique_ptr<FaultPort>> openKernelFaultPort(MovePolicy move) {
   if (move == MovePolicy::kIfSupported && (*supported & uapi::kFeatureMove) != 0) {
     wanted |= uapi::kFeatureMove | uapi::kFeatureWpAsync;
   }
-  UniqueFd fd = openDescriptor();
-  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open userfaultfd");
-  uffdio_api api{};
-  api.api = UFFD_API;
-  api.features = wanted & *supported;
-  if (ioctl(fd.get(), UFFDIO_API, &api) != 0) {
-    return failErrno(ErrorCode::kUnsupported, "userfaultfd refused its features");
+  return openPort(wanted & *supported, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP, move);
+}
+
+Result<std::unique_ptr<FaultPort>> openKernelWriteBarrier() {
+  const auto supported = supportedFeatures();
+  if (!supported) return tl::unexpected(supported.error());
+  const __u64 wanted = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+  if ((*supported & wanted) != wanted) {
+    return fail(ErrorCode::kUnsupported,
+                "userfaultfd cannot write-protect shared memory; Linux 5.19+ is needed");
   }
-  return std::unique_ptr<FaultPort>(
-      std::make_unique<KernelFaultPort>(std::move(fd), api.features & wanted, move));
+  return openPort(wanted, UFFDIO_REGISTER_MODE_WP, MovePolicy::kNever);
 }
 
 }  // namespace tidepool

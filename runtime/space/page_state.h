@@ -50,7 +50,7 @@ constexpr bool transitionAllowed(PageState from, PageState to) {
 
 enum PageFlag : uint8_t {
   kFlagShadow = 1 << 4,      // kLocal: `index` is a frame that held this page's bytes when fetched
-  kFlagPrefetched = 1 << 5,  // brought in without a fault of its own, not yet seen used
+  kFlagUnproven = 1 << 5,    // brought in on a guess (prefetch, promotion), not yet seen used
   kFlagProbed = 1 << 6,      // kLocal: write-protected by the sampler, to be asked again
 };
 

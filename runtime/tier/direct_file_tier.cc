@@ -124,9 +124,9 @@ Status DirectFileTier::write(FrameRun run, const std::byte* memory) {
   return {};
 }
 
-Status DirectFileTier::mapGranule(FrameIndex first, void* address) {
+Status DirectFileTier::mapFrames(FrameRun run, void* address) {
   return os::mapShared(reinterpret_cast<uintptr_t>(address), fd_.get(),
-                       Bytes(first.value() << kPageShift), Bytes(kGranuleSize));
+                       Bytes(run.first.value() << kPageShift), toBytes(run.count));
 }
 
 Nanoseconds DirectFileTier::extraLoadLatency() const { return kNominalExtraLatency; }

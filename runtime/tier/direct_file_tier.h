@@ -30,7 +30,10 @@ class DirectFileTier final : public DirectTier {
   void release(FrameRun run) override;
   Status read(FrameRun run, std::byte* memory) override;
   Status write(FrameRun run, const std::byte* memory) override;
-  Status mapGranule(FrameIndex first, void* address) override;
+  Status mapFrames(FrameRun run, void* address) override;
+  PageCount mapUnit() const override {
+    return PageCount(backing_ == Backing::kMemfd ? 1 : kPagesPerGranule);
+  }
   Nanoseconds extraLoadLatency() const override;
   bool emulated() const override { return backing_ == Backing::kMemfd; }
 

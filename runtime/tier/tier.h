@@ -61,9 +61,11 @@ class Tier {
 class DirectTier : public Tier {
  public:
   TierKind kind() const final { return TierKind::kDirect; }
-  /// Maps one granule's frames at `address` (granule-aligned), replacing what is mapped there, in
-  /// one step: no instant at which the range is unmapped. `first` is the granule's first frame.
-  virtual Status mapGranule(FrameIndex first, void* address) = 0;
+  /// Maps frames at `address`, replacing what is mapped there, in one step: no instant at which the
+  /// range is unmapped. The run lies within one granule; a device may demand all of it.
+  virtual Status mapFrames(FrameRun run, void* address) = 0;
+  /// Frames that can be mapped by themselves: 1, or kPagesPerGranule.
+  virtual PageCount mapUnit() const = 0;
   /// Makes [run] read as zeros (the program discarded it); the frames stay allocated.
   virtual Status erase(FrameRun run) = 0;
   /// The tier's own view of a frame, valid as long as the tier.

@@ -16,14 +16,18 @@ namespace tidepool {
 enum class Far { kDirect, kRemote };
 enum class Eviction { kMove, kCopy };
 
+enum class Io { kAll, kNone };  // any I/O that can pin pages keeps direct pages where they are
+
 struct Setup {
   Far far;
   Eviction eviction;
+  Io io = Io::kAll;
 };
 
 inline std::string setupName(const testing::TestParamInfo<Setup>& info) {
   return std::string(info.param.far == Far::kDirect ? "direct" : "remote") +
-         (info.param.eviction == Eviction::kMove ? "_move" : "_copy");
+         (info.param.eviction == Eviction::kMove ? "_move" : "_copy") +
+         (info.param.io == Io::kAll ? "" : "_memory_only");
 }
 
 struct TestRuntime {

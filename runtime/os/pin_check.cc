@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks through /proc/self/fd with plain system calls: opendir(3) would allocate.
+#include "runtime/os/pin_check.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "runtime/base/unique_fd.h"
+
+namespace tidepool::os {
+namespace {
+
+struct Entry {  // linux_dirent64
+  uint64_t inode;
+  int64_t offset;
+  uint16_t length;
+  uint8_t type;
+  char name[];
+};
+
+bool pins(int directory, const char* name) {
+  char target[64];
+  const ssize_t length = readlinkat(directory, name, target, sizeof target - 1);
+  if (length <= 0) return false;  // closed meanwhile
+  target[length] = '\0';
+  if (strncmp(target, "anon_inode:[io_uring]", 21) == 0 ||
+      strncmp(target, "/dev/infiniband/", 16) == 0 || strncmp(target, "/dev/vfio/", 10) == 0) {
+    return true;
+  }
+  const int flags = fcntl(atoi(name), F_GETFL);
+  return flags >= 0 && (flags & O_DIRECT) != 0 && target[0] == '/';
+}
+
+}  // namespace
+
+bool mayPinPages() {
+  UniqueFd directory(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid()) return true;
+  alignas(Entry) char buffer[4096];
+  for (;;) {
+    const long got = syscall(SYS_getdents64, directory.get(), buffer, sizeof buffer);
+    if (got < 0) return true;
+    if (got == 0) return false;
+    for (long at = 0; at < got;) {
+      const auto* entry = reinterpret_cast<const Entry*>(buffer + at);
+      if (entry->name[0] != '.' && pins(directory.get(), entry->name)) return true;
+      at += entry->length;
+    }
+  }
+}
+
+}  // namespace tidepool::os
