@@ -15,13 +15,14 @@
 namespace tidepool::bench {
 
 // The model: what each event costs, in nanoseconds.
-inline constexpr double kFaultNs = 30'000;
+inline constexpr double kFaultNs = 27'000;
 inline constexpr double kFirstTouchNs = 2'000;  // zero-filled, nothing to fetch
 inline constexpr double kPrefetchNs = 1'500;    // a page brought in along with a fault
 inline constexpr double kRescueNs = 9'000;
-inline constexpr double kEvictNs = 1'500;
-inline constexpr double kAskNs = 31;         // ask about or arm a page next to the one before
-inline constexpr double kScatteredNs = 100;  // the same, elsewhere
+inline constexpr double kEvictNs = 3'000;
+inline constexpr double kAskGranuleNs = 16'000;  // ask about the armed pages of one granule
+inline constexpr double kArmRunNs = 1'000;       // arm a run of adjacent pages
+inline constexpr double kArmPageNs = 100;        // and for each page of it
 inline constexpr double kWriteFaultNs = 800;
 
 struct Counts {
@@ -58,7 +59,8 @@ class EngineModel final : public Model {
       : capacity_(static_cast<uint32_t>(config.capacity.value())),
         limbo_pages_(limbo_pages),
         pages_(pages),
-        bytes_(pages),
+        probed_in_(pages / kPagesPerGranule + 1),
+        bytes_(VictimChooser::memoryFor(PageCount(pages)).value()),
         chooser_(config, std::as_writable_bytes(std::span(bytes_))) {}
 
   void access(uint32_t page, uint32_t write, size_t) override {
@@ -75,7 +77,6 @@ class EngineModel final : public Model {
       ++counts.rescues;
       state.where = kLocal;  // its entry in the limbo queue is skipped later
       --in_limbo_;
-      arrive(state);
       chooser_.onRescue(PageIndex(page), now());
       return;
     }
@@ -101,7 +102,6 @@ class EngineModel final : public Model {
   Nanoseconds now() const {
     return Nanoseconds(static_cast<uint64_t>(counts.compute_ns + counts.overheadNs()));
   }
-  static void arrive(Page& state) { state.armed = state.written = state.probed = false; }
 
   void bringIn(uint32_t page, bool ahead) {
     Page& state = pages_[page];
@@ -110,7 +110,6 @@ class EngineModel final : public Model {
     if (ahead) ++(state.touched ? counts.prefetched : counts.first_touch);
     state.touched = true;
     state.where = kLocal;
-    arrive(state);
   }
   void freeOne() {
     if (in_limbo_ + 64 <= limbo_pages_ || in_limbo_ == 0) evictBatch();
@@ -127,6 +126,7 @@ class EngineModel final : public Model {
   }
   void evictBatch() {
     uint32_t wanted = std::max<uint32_t>(64, limbo_pages_ - in_limbo_);
+    asked_granule_ = UINT32_MAX;
     for (;;) {
       const PageRun run = chooser_.streams().takeBehind(PageCount(wanted));
       for (uint64_t i = 0; i < run.count.value() && wanted > 0; ++i) {
@@ -149,45 +149,65 @@ class EngineModel final : public Model {
   void toLimbo(uint32_t page) {
     Page& state = pages_[page];
     state.where = kLimbo;
+    setProbed(page, false);
+    state.armed = state.written = false;
     limbo_.push_back({page, ++state.stay});
     ++in_limbo_;
     ++counts.evictions;
   }
-  // The chooser reckons with the bulk price; what was paid beyond it is reported to it, as the
-  // engine does with what it measures.
-  void chargeAsk(uint32_t page, uint32_t& last) {
-    const bool bulk = page - last <= 4;
-    last = page;
-    counts.probe_ns += bulk ? kAskNs : kScatteredNs;
-    if (!bulk) chooser_.chargeProbes(Nanoseconds(static_cast<uint64_t>(kScatteredNs - kAskNs)));
+  // The chooser knows what a write fault costs; asking and arming cost the engine, which reports
+  // what it has measured.
+  void charge(double nanoseconds) {
+    counts.probe_ns += nanoseconds;
+    chooser_.chargeProbes(Nanoseconds(static_cast<uint64_t>(nanoseconds)));
+  }
+  // The engine asks the kernel about a granule at a time: when the hand gets there and there is an
+  // armed page in it, and again if it had gone elsewhere since.
+  void askGranule(uint32_t page) {
+    const uint32_t granule = page / kPagesPerGranule;
+    if (granule == asked_granule_) return;
+    asked_granule_ = granule;
+    if (probed_in_[granule] > 0) charge(kAskGranuleNs);
+  }
+  void armPage(uint32_t page) {
+    charge(page == last_armed_ + 1 ? kArmPageNs : kArmRunNs + kArmPageNs);
+    last_armed_ = page;
+  }
+  void setProbed(uint32_t page, bool probed) {
+    if (pages_[page].probed == probed) return;
+    pages_[page].probed = probed;
+    probed_in_[page / kPagesPerGranule] += probed ? 1 : -1;
   }
   uint32_t visit(uint32_t page) {
     Page& state = pages_[page];
     if (state.where != kLocal) return 0;
+    askGranule(page);
     WriteBit bit = WriteBit::kNotArmed;
-    if (state.probed) {
-      bit = state.written ? WriteBit::kWritten : WriteBit::kClean;
-      chargeAsk(page, last_asked_);
-    }
+    if (state.probed) bit = state.written ? WriteBit::kWritten : WriteBit::kClean;
     switch (chooser_.classify(PageIndex(page), bit)) {
       case Verdict::kEvict:
         toLimbo(page);
         return 1;
       case Verdict::kProbe:
-        if (!state.armed) chargeAsk(page, last_armed_);
-        state.armed = state.probed = true;
+        if (!state.armed) armPage(page);
+        setProbed(page, true);
+        state.armed = true;
         state.written = false;
         return 0;
       case Verdict::kKeep:
-        if (state.written) state.probed = state.written = false;
+        if (state.written) {
+          setProbed(page, false);
+          state.written = false;
+        }
         return 0;
     }
     return 0;
   }
 
   uint32_t capacity_, limbo_pages_, used_ = 0, in_limbo_ = 0, hand_ = 0;
-  uint32_t last_asked_ = 0, last_armed_ = 0;
+  uint32_t asked_granule_ = UINT32_MAX, last_armed_ = 0;
   std::vector<Page> pages_;
+  std::vector<int32_t> probed_in_;  // armed pages per granule, as the engine's state words say
   std::vector<uint8_t> bytes_;
   std::deque<std::pair<uint32_t, uint32_t>> limbo_;
   VictimChooser chooser_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the production victim policy, and classic ones beside it, over page traces; prints faults
 // and modelled time. Everything it prints is simulation, nothing is measured. Single-thread.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -24,8 +25,8 @@ constexpr char kUsage[] =
 
 struct Arguments {
   std::string text, trace;
-  double local = 0.23;  // of the footprint: a budget of 25 %, less metadata and staging
-  uint32_t limbo = 512;
+  double local = 0.245;  // of the footprint: a budget of 25 %, less metadata and what is kept free
+  uint32_t limbo = 64;   // pages: evicted ones are gone as soon as they are written
   double cpu = 0.01;
   bool peers = true;
 };
@@ -54,9 +55,28 @@ bool parse(int argc, char** argv, Arguments& out) {
   return out.local > 0 && out.limbo > 0 && out.cpu >= 0;
 }
 
-/// Plays `trace` to `model`; returns what had been counted at each phase's begin and at the end.
-std::vector<Counts> play(const Trace& trace, Model& model) {
+/// What had been counted at each phase's begin and at the end; per phase, faults and rescues of
+/// each region.
+struct Played {
   std::vector<Counts> at;
+  std::vector<std::vector<uint64_t>> region_faults;
+};
+
+/// Index of the region each page is in.
+std::vector<uint8_t> regionOfPages(const Trace& trace) {
+  std::vector<uint8_t> of(trace.pages, 0);
+  for (size_t r = 0; r < trace.regions.size(); ++r) {
+    std::fill(of.begin() + static_cast<std::ptrdiff_t>(trace.regions[r].first_page), of.end(),
+              static_cast<uint8_t>(r));
+  }
+  return of;
+}
+
+Played play(const Trace& trace, Model& model) {
+  Played played;
+  std::vector<Counts>& at = played.at;
+  const std::vector<uint8_t> region = regionOfPages(trace);
+  played.region_faults.assign(trace.phases.size(), std::vector<uint64_t>(trace.regions.size() + 1));
   size_t phase = 0;
   for (size_t i = 0; i < trace.accesses.size(); ++i) {
     while (phase < trace.phases.size() && trace.phases[phase].begin == i) {
@@ -64,13 +84,18 @@ std::vector<Counts> play(const Trace& trace, Model& model) {
       ++phase;
     }
     model.counts.compute_ns += trace.phases[phase - 1].ns_per_access;
-    model.access(trace.accesses[i] & ~kWriteBit, trace.accesses[i] & kWriteBit, i);
+    const uint32_t page = trace.accesses[i] & ~kWriteBit;
+    const uint64_t before = model.counts.faults + model.counts.rescues;
+    model.access(page, trace.accesses[i] & kWriteBit, i);
+    played.region_faults[phase - 1][region[page]] +=
+        model.counts.faults + model.counts.rescues - before;
   }
   at.push_back(model.counts);
-  return at;
+  return played;
 }
 
-void report(const Trace& trace, const std::string& policy, const std::vector<Counts>& at) {
+void report(const Trace& trace, const std::string& policy, const Played& played) {
+  const std::vector<Counts>& at = played.at;
   std::printf("| %s | %s |", trace.name.c_str(), policy.c_str());
   const Counts d = at[trace.measured + 1] - at[trace.measured];
   std::printf(" %lu | %lu | %lu | %.0f | %.2f |", d.faults, d.rescues, d.evictions,
@@ -81,7 +106,11 @@ void report(const Trace& trace, const std::string& policy, const std::vector<Cou
       std::printf(" %s %lu+%lu", trace.phases[p].name.c_str(), other.faults, other.prefetched);
     }
   }
-  std::printf(" | %.2f |\n", at.back().overheadNs() / 1e9);
+  std::printf(" | %.2f |", at.back().overheadNs() / 1e9);
+  for (size_t r = 0; r < trace.regions.size(); ++r) {
+    std::printf(" %s %lu", trace.regions[r].name.c_str(), played.region_faults[trace.measured][r]);
+  }
+  std::printf(trace.regions.empty() ? "\n" : " |\n");
   std::fflush(stdout);
 }
 
@@ -92,7 +121,8 @@ void compare(const Trace& trace, const Arguments& arguments) {
               trace.phases[trace.measured].name.c_str());
   std::printf(
       "| trace | policy | faults | rescues | evictions | probing ms | overhead s | other "
-      "phases: faults+prefetched | overhead of all s |\n|---|---|---|---|---|---|---|---|---|\n");
+      "phases: faults+prefetched | overhead of all s | faults and rescues of each region |\n"
+      "|---|---|---|---|---|---|---|---|---|---|\n");
   if (arguments.peers) {
     for (const char* name : {"opt", "static", "lru", "clock", "s3fifo", "lrfu"}) {
       const std::unique_ptr<Model> peer = makePeer(name, trace, capacity);

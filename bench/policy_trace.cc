@@ -23,7 +23,10 @@ constexpr uint32_t kHashSlots = 30'000'000;  // its word2int_ table, 4 bytes a s
 constexpr uint32_t kMinCount = 5;
 constexpr int kMinGram = 3, kMaxGram = 6, kWindow = 5;
 constexpr int kNegatives = 5;
-constexpr size_t kMaxLine = 1024;  // tokens
+constexpr double kNegativeTable = 10'000'000;  // entries, 4 bytes each
+constexpr uint64_t kEntryBytes = 72;           // a word's string, count, type and vector
+constexpr uint64_t kSubwordsBytes = 144;       // its subwords' heap block, about
+constexpr size_t kMaxLine = 1024;              // tokens
 constexpr double kSubsample = 1e-4;
 
 uint32_t fnv(std::string_view text) {
@@ -99,8 +102,9 @@ std::vector<uint32_t> subwordRows(const std::string& word, uint32_t rank, uint32
   return rows;
 }
 
+// First page of each part; a part ends where the next begins.
 struct FasttextLayout {
-  uint64_t hash_pages, input_page, input_pages, output_page, output_pages;
+  uint64_t input, output, negatives, entries, subwords, end;
 };
 
 void touchRow(Trace& trace, uint64_t first_page, uint64_t row, uint32_t write) {
@@ -121,48 +125,72 @@ class FasttextTraining {
   FasttextTraining(Trace& trace, const Corpus& corpus, const FasttextLayout& layout)
       : trace_(trace), corpus_(corpus), layout_(layout) {
     const auto words = static_cast<uint32_t>(corpus.count.size());
+    double roots = 0;
+    for (uint32_t count : corpus.count) roots += std::sqrt(static_cast<double>(count));
     for (uint32_t rank = 0; rank < words; ++rank) {
       rows_.push_back(subwordRows(corpus.text[rank], rank, words));
       const double share = corpus.count[rank] / static_cast<double>(corpus.tokens);
       keep_.push_back(std::sqrt(kSubsample / share) + kSubsample / share);
-      // Negatives are drawn in proportion to the square root of the count.
-      negative_weight_.push_back(std::sqrt(static_cast<double>(corpus.count[rank])));
+      // Each word has a stretch of the table in proportion to the square root of its count.
+      const double root = std::sqrt(static_cast<double>(corpus.count[rank]));
+      negatives_.insert(negatives_.end(), static_cast<size_t>(root * kNegativeTable / roots) + 1,
+                        rank);
     }
-    negatives_ =
-        std::discrete_distribution<uint32_t>(negative_weight_.begin(), negative_weight_.end());
   }
 
-  // One line: every token is looked up in the hash table, then the kept words are trained.
+  // The loss object fills its table of negatives just before training.
+  void fillNegatives() {
+    sweep(trace_, layout_.negatives, layout_.entries - layout_.negatives, kWriteBit);
+  }
+
+  // One line: every token, rare ones too, is looked up in the hash table; the word there is
+  // compared; then the kept words are trained.
   void line(const std::vector<uint32_t>& tokens) {
     std::vector<uint32_t> kept;
     for (uint32_t token : tokens) {
       trace_.read(uint64_t{corpus_.slot[token]} * 4 / kPage);
-      const int32_t word = corpus_.word[token];
-      if (word < 0 || corpus_.text[static_cast<size_t>(word)] == "</s>") continue;
-      if (uniform_(random_) <= keep_[static_cast<size_t>(word)]) {
-        kept.push_back(static_cast<uint32_t>(word));
-      }
+      if (corpus_.word[token] < 0) continue;
+      const auto word = static_cast<uint32_t>(corpus_.word[token]);
+      readEntry(word);
+      if (uniform_(random_) <= keep_[word]) kept.push_back(word);
     }
     for (size_t i = 0; i < kept.size(); ++i) trainWord(kept, i);
   }
 
   void saveVectors() {
-    for (const std::vector<uint32_t>& rows : rows_) {
-      for (uint32_t row : rows) touchRow(trace_, layout_.input_page, row, 0);
+    for (uint32_t word = 0; word < rows_.size(); ++word) {
+      trace_.read(fnv(corpus_.text[word]) % kHashSlots * uint64_t{4} / kPage);
+      readEntry(word);
+      readSubwords(word);
+      for (uint32_t row : rows_[word]) touchRow(trace_, layout_.input, row, 0);
     }
   }
 
  private:
+  void readEntry(uint64_t word) { trace_.read(layout_.entries + word * kEntryBytes / kPage); }
+  void readSubwords(uint64_t word) {
+    trace_.read(layout_.subwords + word * kSubwordsBytes / kPage);
+  }
+
   // The word's rows are read and written once per context word, within microseconds: one access
-  // each here. Of the five negatives per context one is kept in the trace, since the output
-  // matrix is small and always hot.
+  // each here. Negatives are drawn at random places of their table, five per context word; the
+  // output row of one of them is kept in the trace, since the output matrix is small and hot.
   void trainWord(const std::vector<uint32_t>& kept, size_t i) {
-    for (uint32_t row : rows_[kept[i]]) touchRow(trace_, layout_.input_page, row, kWriteBit);
+    readSubwords(kept[i]);
     const size_t reach = 1 + random_() % kWindow;
+    bool first = true;
     for (size_t c = i > reach ? i - reach : 0; c <= i + reach && c < kept.size(); ++c) {
       if (c == i) continue;
-      touchRow(trace_, layout_.output_page, kept[c], kWriteBit);
-      touchRow(trace_, layout_.output_page, negatives_(random_), kWriteBit);
+      if (std::exchange(first, false)) {
+        for (uint32_t row : rows_[kept[i]]) touchRow(trace_, layout_.input, row, kWriteBit);
+      }
+      touchRow(trace_, layout_.output, kept[c], kWriteBit);
+      size_t drawn = 0;
+      for (int n = 0; n < kNegatives; ++n) {
+        drawn = std::uniform_int_distribution<size_t>(0, negatives_.size() - 1)(random_);
+        trace_.read(layout_.negatives + drawn * 4 / kPage);
+      }
+      touchRow(trace_, layout_.output, negatives_[drawn], kWriteBit);
     }
   }
 
@@ -170,11 +198,24 @@ class FasttextTraining {
   const Corpus& corpus_;
   const FasttextLayout layout_;
   std::vector<std::vector<uint32_t>> rows_;
-  std::vector<double> keep_, negative_weight_;
-  std::discrete_distribution<uint32_t> negatives_;
+  std::vector<double> keep_;
+  std::vector<uint32_t> negatives_;
   std::uniform_real_distribution<double> uniform_{0, 1};
-  std::minstd_rand random_{0};
+  std::mt19937_64 random_{0};
 };
+
+FasttextLayout layOut(uint64_t words) {
+  const auto pages = [](uint64_t bytes) { return bytes / kPage + 1; };
+  FasttextLayout layout;
+  layout.input = pages(uint64_t{kHashSlots} * 4);
+  layout.output = layout.input + pages((words + kBuckets) * kRowBytes);
+  layout.negatives = layout.output + pages(words * kRowBytes);
+  // Rounding up adds an entry a word.
+  layout.entries = layout.negatives + pages((static_cast<uint64_t>(kNegativeTable) + words) * 4);
+  layout.subwords = layout.entries + pages(words * kEntryBytes);
+  layout.end = layout.subwords + pages(words * kSubwordsBytes);
+  return layout;
+}
 
 // ---- Zipf ----
 
@@ -224,33 +265,38 @@ Trace zipfTables(uint64_t seed, const char* name, uint32_t write) {
 
 Trace fasttextTrace(const std::string& text) {
   const Corpus corpus = readCorpus(text);
-  const uint64_t words = corpus.count.size();
-  FasttextLayout layout;
-  layout.hash_pages = uint64_t{kHashSlots} * 4 / kPage + 1;
-  layout.input_page = layout.hash_pages;
-  layout.input_pages = (words + kBuckets) * kRowBytes / kPage + 1;
-  layout.output_page = layout.input_page + layout.input_pages;
-  layout.output_pages = words * kRowBytes / kPage + 1;
-  Trace trace{.name = "fasttext"};
-  trace.pages = static_cast<uint32_t>(layout.output_page + layout.output_pages);
+  const FasttextLayout layout = layOut(corpus.count.size());
+  Trace trace{.name = "fasttext", .pages = static_cast<uint32_t>(layout.end)};
+  trace.regions = {{"word2int", 0},
+                   {"input", layout.input},
+                   {"output", layout.output},
+                   {"negatives", layout.negatives},
+                   {"words", layout.entries}};
   FasttextTraining training(trace, corpus, layout);
 
   trace.phase("dictionary", 400);
-  sweep(trace, 0, layout.hash_pages, kWriteBit);
+  sweep(trace, 0, layout.input, kWriteBit);
   for (const auto& line : corpus.lines) {
     for (uint32_t token : line) trace.write(uint64_t{corpus.slot[token]} * 4 / kPage);
   }
+  sweep(trace, 0, layout.input, kWriteBit);  // emptied and filled again without the rare words
+  for (uint32_t token = 0; token < corpus.slot.size(); ++token) {
+    if (corpus.word[token] >= 0) trace.write(uint64_t{corpus.slot[token]} * 4 / kPage);
+  }
+  sweep(trace, layout.entries, layout.end - layout.entries, kWriteBit);
   trace.phase("init", 2500);  // zeroed by the vector, then filled with uniform numbers
-  sweep(trace, layout.input_page, layout.input_pages, kWriteBit);
-  sweep(trace, layout.input_page, layout.input_pages, kWriteBit);
-  sweep(trace, layout.output_page, layout.output_pages, kWriteBit);
+  sweep(trace, layout.input, layout.output - layout.input, kWriteBit);
+  sweep(trace, layout.input, layout.output - layout.input, kWriteBit);
+  sweep(trace, layout.output, layout.negatives - layout.output, kWriteBit);
+  training.fillNegatives();
   trace.measured = trace.phases.size();
   trace.phase("train", 0);
   const size_t begin = trace.accesses.size();
   for (const auto& line : corpus.lines) training.line(line);
   trace.phases.back().ns_per_access = 12e9 / static_cast<double>(trace.accesses.size() - begin);
   trace.phase("save", 4000);
-  sweep(trace, layout.input_page, layout.input_pages + layout.output_pages, 0);
+  sweep(trace, layout.entries, layout.subwords - layout.entries, 0);
+  sweep(trace, layout.input, layout.negatives - layout.input, 0);
   trace.phase("vectors", 500);
   training.saveVectors();
   return trace;

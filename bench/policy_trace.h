@@ -17,11 +17,18 @@ struct TracePhase {
   double ns_per_access;  // compute time when nothing faults
 };
 
+/// A part of the footprint, to tell whose faults they are; it ends where the next begins.
+struct TraceRegion {
+  std::string name;
+  uint64_t first_page = 0;
+};
+
 struct Trace {
   std::string name;
   uint32_t pages = 0;                // footprint
   std::vector<uint32_t> accesses{};  // page number, kWriteBit for a store
   std::vector<TracePhase> phases{};
+  std::vector<TraceRegion> regions{};
   size_t measured = 0;  // index into phases: the one whose faults are compared
 
   void phase(const char* phase_name, double ns_per_access) {
@@ -32,7 +39,8 @@ struct Trace {
 };
 
 /// What fasttext 0.9.2 `skipgram -dim 100 -bucket 2000000 -epoch 1 -thread 1` touches, training on
-/// `text`: dictionary hash table, input rows (words and hashed subwords), output rows.
+/// `text`: hash table and entries of the dictionary, input rows (words and hashed subwords), output
+/// rows, table of negatives.
 Trace fasttextTrace(const std::string& text);
 /// DLRM-like: 8 tables of 256-byte rows, ids Zipf 1.05 hashed over the rows, batches; rows read
 /// then written.

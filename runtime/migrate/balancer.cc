@@ -25,9 +25,20 @@ constexpr double kMostSavedNs = 200e6;
 constexpr Nanoseconds kShortest(1'000'000);
 constexpr Nanoseconds kLongest(2'000'000'000);
 constexpr Nanoseconds kIdle(20'000'000);
+// Cold pages between hot ones that are promoted along, or left local: a run costs two mappings.
+constexpr uint64_t kBridge = 3;
+// Pages seen in a window, as a share of those that fit locally: half, so that what is promoted on
+// one sighting is far above the average and room is left for bridged gaps.
+constexpr double kSeenShare = 0.5;
+// Share of seen pages that are far, below which placement is good and samples are saved up for
+// when it is not.
+constexpr double kSettled = 0.15;
+constexpr double kReserveNs = 150e6;
+constexpr Nanoseconds kJudgeEvery(1'000'000'000);
 // A page seen once in a well-tuned window is probably hot; it is cold once its score is back at 0.
 constexpr uint8_t kSeenGain = 4;
 constexpr uint8_t kMostScore = 16;
+constexpr uint8_t kObserved = 0x80;
 
 uint64_t maxMapCount() {
   uint64_t most = 65530;
@@ -68,13 +79,16 @@ Nanoseconds Balancer::step(Nanoseconds now) {
     moving_ns_ = std::min(moving_ns_ + elapsed * kMovingShare, kMostSavedNs);
   }
   earned_at_ = now;
+  judgeMoves(now);
+  if (moving_ns_ > 0 && worthMoving()) makeRoom();
   while (open_count_ > 0 && now - open_[open_first_].since >= window_) {
     const Watch watch = open_[open_first_];
     open_first_ = (open_first_ + 1) % kOpen;
     --open_count_;
     closeWatch(watch);
   }
-  while (open_count_ < kOpen && sampling_ns_ > 0 && openWatch(now)) {
+  const double keep = misplaced_ < kSettled ? kReserveNs : 0;
+  while (open_count_ < kOpen && sampling_ns_ > keep && openWatch(now)) {
   }
   if (open_count_ == 0) return kIdle;
   const Nanoseconds due = open_[open_first_].since + window_;
@@ -173,7 +187,9 @@ void Balancer::score(GranuleIndex granule, const View& view) {
     if (!view.direct[i] && !view.local[i]) continue;
     const PageIndex page = firstPage(granule) + i;
     uint8_t& score = scoreOf(page);
-    score = view.seen[i] ? std::min<uint8_t>(score + kSeenGain, kMostScore) : score / 2;
+    const uint8_t sightings = score & ~kObserved;
+    score = kObserved | (view.seen[i] ? std::min<uint8_t>(sightings + kSeenGain, kMostScore)
+                                      : sightings / 2);
     const PageWord word = core_.space->word(page);
     if (!word.has(kFlagUnproven) || !word.has(kFlagShadow)) continue;
     core_.space->change(page, word, word.without(kFlagUnproven));
@@ -185,12 +201,17 @@ void Balancer::score(GranuleIndex granule, const View& view) {
 }
 
 void Balancer::adaptWindow(const View& view) {
+  if (view.seen.any()) {
+    const double far = static_cast<double>((view.seen & view.direct).count()) /
+                       static_cast<double>(view.seen.count());
+    misplaced_ += (far - misplaced_) / 16;
+  }
   const double watched = static_cast<double>((view.direct | view.local).count());
   const double managed =
       static_cast<double>(core_.stats->managed_bytes.load(std::memory_order_relaxed));
   const double capacity = static_cast<double>(toBytes(core_.budget.limit()).value());
   if (managed <= 0 || watched <= 0) return;
-  const double share = std::min(1.0, 0.8 * capacity / managed);
+  const double share = std::min(1.0, kSeenShare * capacity / managed);
   const double seen = static_cast<double>(view.seen.count()) / watched;
   // Small steps: each granule is one noisy observation of the share.
   const double step = seen > share ? 0.95 : 1.05;
@@ -213,51 +234,85 @@ bool Balancer::worthMoving() const {
 void Balancer::move(GranuleIndex granule, const View& view) {
   if (moving_ns_ <= 0 || !worthMoving()) return;
   const Nanoseconds start = threadCpuTime();
-  demoteCold(granule, view);
   promoteSeen(granule, view);
   moving_ns_ -= static_cast<double>((threadCpuTime() - start).value());
-  if (promoted_ < 256) return;
+}
+
+void Balancer::judgeMoves(Nanoseconds now) {
+  if (now - judged_at_ < kJudgeEvery) return;
+  judged_at_ = now;
   // More than a quarter of the promotions undone soon after: ask for more before the next ones.
   bar_ = wasted_ * 4 > promoted_ ? std::min(bar_ * 2, 64.0) : std::max(bar_ / 2, 1.0);
   promoted_ = wasted_ = 0;
 }
 
 void Balancer::promoteSeen(GranuleIndex granule, const View& view) {
-  for (uint64_t at = 0; at < kPagesPerGranule;) {
-    if (!view.direct[at] || !view.seen[at] || scoreOf(firstPage(granule) + at) < kSeenGain) {
+  std::array<GranuleMover::Run, kPagesPerGranule / 2> runs;
+  size_t count = 0;
+  const PageIndex first = firstPage(granule);
+  const auto hot = [&](uint64_t i) { return view.direct[i] && view.seen[i]; };
+  for (uint64_t at = 0; at < kPagesPerGranule && splits_ + count < most_splits_;) {
+    if (!hot(at)) {
       ++at;
       continue;
     }
-    uint64_t run = 1;
-    while (at + run < kPagesPerGranule && view.direct[at + run] && view.seen[at + run]) ++run;
-    const PageIndex first = firstPage(granule) + at;
-    const DirectTier& tier = *core_.tiers.direct(core_.space->word(first).tier());
-    const bool fits = tier.mapUnit().value() == 1 || run == kPagesPerGranule;
-    if (fits && splits_ < most_splits_ && mover_.promote(first, run)) {
-      ++splits_;
-      promoted_ += run;
+    uint64_t end = at + 1;
+    for (uint64_t next = end; next < kPagesPerGranule && view.direct[next] && next - end <= kBridge;
+         ++next) {
+      if (hot(next)) end = next + 1;
     }
-    at += run;
+    const DirectTier& tier = *core_.tiers.direct(core_.space->word(first + at).tier());
+    if (tier.mapUnit().value() == 1 || end - at == kPagesPerGranule) {
+      runs[count++] = {first + at, end - at};
+    }
+    at = end;
+  }
+  const size_t moved = mover_.promote({runs.data(), count});
+  splits_ += moved;
+  for (size_t i = 0; i < moved; ++i) {
+    for (uint64_t page = runs[i].first - first; page < runs[i].first - first + runs[i].count; ++page) {
+      if (!view.seen[page]) continue;  // a bridged gap proves nothing
+      const PageWord word = core_.space->word(first + page);
+      core_.space->change(first + page, word, word.with(kFlagUnproven));
+      ++promoted_;
+    }
   }
 }
 
-void Balancer::demoteCold(GranuleIndex granule, const View& view) {
-  // Only as far as room is wanted for what is hot elsewhere.
+void Balancer::makeRoom() {
   const uint64_t wanted = std::clamp<uint64_t>(core_.budget.limit().value() / 32, 64, 8192);
-  for (uint64_t at = 0; at < kPagesPerGranule && core_.budget.room().value() < wanted;) {
-    const auto cold = [&](uint64_t i) {
-      return view.local[i] && !view.seen[i] && scoreOf(firstPage(granule) + i) == 0;
-    };
+  const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
+  const Nanoseconds start = threadCpuTime();
+  for (uint64_t looked = 0; looked < end.value() && core_.budget.room().value() < wanted;
+       ++looked) {
+    if (cold_hand_ >= end) cold_hand_ = GranuleIndex(0);
+    MutexLock lock(core_.space->lockOf(cold_hand_));
+    demoteCold(cold_hand_);
+    ++cold_hand_;
+  }
+  moving_ns_ -= static_cast<double>((threadCpuTime() - start).value());
+}
+
+void Balancer::demoteCold(GranuleIndex granule) {
+  const PageIndex first = firstPage(granule);
+  const PageSet local = look(granule).local;
+  if (local.none()) return;
+  const auto cold = [&](uint64_t i) { return local[i] && scoreOf(first + i) == kObserved; };
+  for (uint64_t at = 0; at < kPagesPerGranule;) {
     if (!cold(at)) {
       ++at;
       continue;
     }
     uint64_t run = 1;
     while (at + run < kPagesPerGranule && cold(at + run)) ++run;
-    const PageIndex first = firstPage(granule) + at;
-    const bool had_home = core_.space->word(first).has(kFlagShadow);
-    const uint64_t moved = mover_.demote(first, run);
-    if (moved > 0 && had_home && splits_ > 0) --splits_;
+    const bool joined_before = at > 0 && local[at - 1];
+    const bool joined_after = at + run < kPagesPerGranule && local[at + run];
+    // A gap as short as those that promotion bridges is not worth two mappings.
+    const bool bridge = run <= kBridge && joined_before && joined_after;
+    if (!bridge && mover_.demote(first + at, run) > 0) {
+      if (!joined_before && !joined_after && splits_ > 0) --splits_;
+      if (joined_before && joined_after) ++splits_;
+    }
     at += run;
   }
 }

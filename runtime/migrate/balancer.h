@@ -48,7 +48,11 @@ class Balancer {
   void adaptWindow(const View& view);
   void move(GranuleIndex granule, const View& view);
   void promoteSeen(GranuleIndex granule, const View& view);
-  void demoteCold(GranuleIndex granule, const View& view);
+  /// Demotes cold pages under a hand of its own until there is room for promotions.
+  void makeRoom();
+  void demoteCold(GranuleIndex granule);
+  /// Once a second: asks for more benefit if many promotions proved useless, else for less.
+  void judgeMoves(Nanoseconds now);
   bool worthMoving() const;
   void charge(Nanoseconds spent);
   uint8_t& scoreOf(PageIndex page) {
@@ -57,19 +61,22 @@ class Balancer {
 
   Core& core_;
   GranuleMover& mover_;
-  Mapping scores_;  // a byte a page: recent sightings, doubling up and halving down
+  Mapping scores_;  // a byte a page: kObserved, and recent sightings in the lower bits
   UniqueFd pagemap_;
   SampleStats* source_;
   std::array<Watch, kOpen> open_;
   size_t open_first_ = 0;
   size_t open_count_ = 0;
   GranuleIndex hand_;
+  GranuleIndex cold_hand_;
   Nanoseconds window_ = Nanoseconds(20'000'000);
   Nanoseconds earned_at_;
+  Nanoseconds judged_at_;
   double sampling_ns_ = 0;  // CPU time that sampling may still use
   double moving_ns_ = 0;    // CPU time that moving may still use
   uint64_t promoted_ = 0, wasted_ = 0;  // since the bar was last set
   double bar_ = 1;
+  double misplaced_ = 1;  // share of seen pages that are far, smoothed
   uint64_t most_splits_ = 0;
   uint64_t splits_ = 0;
 };

@@ -183,8 +183,11 @@ void Evictor::readWritten(PageIndex first) {
     }
     at = walked;
   }
-  // The write faults that arming caused are the program's time: charged at their known cost.
-  const Nanoseconds spent = threadCpuTime() - start + Nanoseconds(800) * written;
+  const Nanoseconds asking = threadCpuTime() - start;
+  chargePolicy(asking);
+  // The write faults that arming caused are the program's time: counted at their known cost, which
+  // the policy charges itself.
+  const Nanoseconds spent = asking + Nanoseconds(800) * written;
   count(source_->count, armed);
   count(source_->cpu_nanoseconds, spent.value());
   count(core_.stats->sampling_cpu_nanoseconds, spent.value());
@@ -204,8 +207,14 @@ void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
     }
   }
   const Nanoseconds spent = threadCpuTime() - start;
+  chargePolicy(spent);
   count(source_->cpu_nanoseconds, spent.value());
   count(core_.stats->sampling_cpu_nanoseconds, spent.value());
+}
+
+void Evictor::chargePolicy(Nanoseconds cost) {
+  MutexLock lock(policy_.mutex());
+  policy_.chooser().chargeProbes(cost);
 }
 
 uint64_t Evictor::moveRun(PageRun run, uint64_t slot) {
@@ -314,8 +323,7 @@ void Evictor::write(uint64_t segment) {
   if (batch.writes_left == 0) finish(segment);
 }
 
-bool Evictor::advance() {
-  bool freed = false;
+void Evictor::advance() {
   std::array<FetchCompletion, 64> completions;
   for (const auto& channel : channels_) {
     if (channel == nullptr || channel->inFlight() == 0) continue;
@@ -328,12 +336,10 @@ bool Evictor::advance() {
         if (!completions[i].ok()) batch.failed = true;
         if (--batch.writes_left > 0) continue;
         finish(segment);
-        freed = true;
       }
       if (got < completions.size()) break;
     }
   }
-  return freed;
 }
 
 void Evictor::finish(uint64_t segment) {
@@ -350,6 +356,17 @@ void Evictor::finish(uint64_t segment) {
     putBack(segment);
     return;
   }
+  batch.written_as = ++batches_written_;
+}
+
+bool Evictor::recycle() {
+  uint64_t segment = kNoSegment;
+  for (uint64_t i = 0; i < Staging::kSegments; ++i) {
+    const uint64_t age = batches_[i].written_as;
+    if (age != 0 && (segment == kNoSegment || age < batches_[segment].written_as)) segment = i;
+  }
+  if (segment == kNoSegment) return false;
+  Batch& batch = batches_[segment];
   uint64_t written = 0;
   for (uint64_t i = 0; i < batch.used; ++i) {
     const PageIndex page = batch.pages[i];
@@ -369,6 +386,8 @@ void Evictor::finish(uint64_t segment) {
   in_flight_ -= PageCount(batch.used);
   batch.used = 0;
   batch.failed = false;
+  batch.written_as = 0;
+  return true;
 }
 
 void Evictor::putBack(uint64_t segment) {
@@ -394,6 +413,7 @@ void Evictor::putBack(uint64_t segment) {
   in_flight_ -= PageCount(batch.used);
   batch.used = 0;
   batch.failed = false;
+  batch.written_as = 0;
 }
 
 size_t Evictor::waits(std::array<Wait, TierSet::kMost>& out) const {

@@ -25,9 +25,13 @@ class Evictor {
   /// Starts eviction batches until about `wanted` pages are on their way out or no segment is
   /// free. Returns how many pages were started.
   PageCount start(PageCount wanted);
-  /// Takes completed writes in; true if any memory was freed.
-  bool advance();
-  PageCount inFlight() const { return in_flight_; }
+  /// Takes completed writes in. Their pages stay in limbo: still in staging, ready to be taken back
+  /// at the cost of a copy, until recycle() is asked for the memory.
+  void advance();
+  /// Frees the pages longest in limbo, a batch of them; false if none is written yet.
+  bool recycle();
+  /// Pages on their way out or in limbo; all of them hold local memory.
+  PageCount inStaging() const { return in_flight_; }
   bool busy() const { return in_flight_.value() > 0; }
   /// False once no fetch tier takes pages any more.
   bool usable() const { return usable_; }
@@ -50,6 +54,7 @@ class Evictor {
     uint64_t writes_left = 0;
     uint8_t tier = 0;
     bool failed = false;
+    uint64_t written_as = 0;  // order in which batches were written; 0: not yet
     std::array<PageIndex, Staging::kSlotsPerSegment> pages;
     std::array<FrameIndex, Staging::kSlotsPerSegment> frames;
   };
@@ -65,6 +70,8 @@ class Evictor {
   uint64_t judge(PageIndex first, uint64_t at, uint64_t room, Choice choice);
   void readWritten(PageIndex first);
   void arm(PageIndex first, uint64_t from, uint64_t to);
+  // Takes what asking or arming cost from the policy's probing budget.
+  void chargePolicy(Nanoseconds cost);
   uint64_t moveOut(PageRun run, uint64_t segment);
   uint64_t moveRun(PageRun run, uint64_t slot);
   uint64_t moveByCopy(PageRun run, uint64_t slot);
@@ -85,6 +92,7 @@ class Evictor {
   std::array<Verdict, kPagesPerGranule> verdicts_;
   std::bitset<kPagesPerGranule> written_;
   PageCount in_flight_;
+  uint64_t batches_written_ = 0;
   bool usable_ = true;
 };
 

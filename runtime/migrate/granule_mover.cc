@@ -191,42 +191,55 @@ void GranuleMover::putBack(PageIndex first, uint64_t pages) {
   core_.port->wake(address, Bytes(pages * kPageSize));
 }
 
-bool GranuleMover::promote(PageIndex first, uint64_t pages) {
-  const GranuleIndex granule = granuleOf(first);
-  const PageWord word = core_.space->word(first);
-  DirectTier& tier = *core_.tiers.direct(word.tier());
-  const uintptr_t address = core_.space->addressOf(first);
-  const Bytes size(pages * kPageSize);
-  if (core_.barrier == nullptr || !movable(granule) || !core_.budget.tryCharge(PageCount(pages))) {
-    return false;
-  }
+size_t GranuleMover::promote(std::span<const Run> runs) {
+  if (core_.barrier == nullptr || runs.empty() || !movable(granuleOf(runs[0].first))) return 0;
   MutexLock lock(staging_mutex_);
-  const uintptr_t fill = staging_ + kGranuleSize;
-  // From here on whoever would write, the kernel on behalf of a device too, waits for the wake
-  // below. A pin taken before is one that the check sees.
-  const bool closed = core_.barrier->writeProtect(address, size, Wake::kNo).has_value();
-  if (!closed || os::mayPinPages() || !os::mapFresh(fill, size)) {
-    [[maybe_unused]] const Status open = core_.barrier->writeProtect(address, size, Wake::kYes);
-    core_.budget.discharge(PageCount(pages));
-    return false;
+  size_t closed = 0;
+  for (const Run& run : runs) {
+    if (!core_.budget.tryCharge(PageCount(run.count))) break;
+    // From here on whoever would write, the kernel on behalf of a device too, waits for the wake
+    // in swapIn(). A pin taken before is one that the check below sees.
+    if (!core_.barrier->writeProtect(core_.space->addressOf(run.first),
+                                     Bytes(run.count * kPageSize), Wake::kNo)) {
+      core_.budget.discharge(PageCount(run.count));
+      break;
+    }
+    ++closed;
   }
-  memcpy(reinterpret_cast<void*>(fill), tier.frameMemory(word.frame()), size.value());
+  const bool pinned = closed > 0 && os::mayPinPages();
+  size_t moved = 0;
+  while (!pinned && moved < closed && swapIn(runs[moved])) ++moved;
+  for (size_t i = moved; i < closed; ++i) {
+    [[maybe_unused]] const Status open = core_.barrier->writeProtect(
+        core_.space->addressOf(runs[i].first), Bytes(runs[i].count * kPageSize), Wake::kYes);
+    core_.budget.discharge(PageCount(runs[i].count));
+  }
+  return moved;
+}
+
+bool GranuleMover::swapIn(const Run& run) {
+  const PageWord word = core_.space->word(run.first);
+  const uintptr_t address = core_.space->addressOf(run.first);
+  const Bytes size(run.count * kPageSize);
+  const uintptr_t fill = staging_ + kGranuleSize;
+  if (!os::mapFresh(fill, size)) return false;
+  memcpy(reinterpret_cast<void*>(fill), core_.tiers.direct(word.tier())->frameMemory(word.frame()),
+         size.value());
   if (!os::moveMapping(fill, address, size)) {
     [[maybe_unused]] const Status gone = os::mapNothing(fill, size);
-    [[maybe_unused]] const Status open = core_.barrier->writeProtect(address, size, Wake::kYes);
-    core_.budget.discharge(PageCount(pages));
     return false;
   }
   core_.barrier->wake(address, size);
+  // The mapping is this run's own, so that arming it needs nothing that could be refused.
   const Status armed = core_.port->arm(address, size);
   TP_CHECK(armed.has_value());
-  for (uint64_t i = 0; i < pages; ++i) {
-    const PageWord direct = core_.space->word(first + i);
-    TP_CHECK(core_.space->change(first + i, direct,
-                                 PageWord(PageState::kLocal, kFlagShadow | kFlagUnproven,
-                                          direct.tier(), direct.index())));
+  for (uint64_t i = 0; i < run.count; ++i) {
+    const PageWord direct = core_.space->word(run.first + i);
+    TP_CHECK(core_.space->change(run.first + i, direct,
+                                 PageWord(PageState::kLocal, kFlagShadow, direct.tier(),
+                                          direct.index())));
   }
-  count(core_.stats->promotions, pages);
+  count(core_.stats->promotions, run.count);
   count(core_.stats->promoted_bytes, size.value());
   return true;
 }

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "runtime/base/mutex.h"
 #include "runtime/migrate/core.h"
@@ -25,9 +26,14 @@ class GranuleMover {
   /// Moves local pages [first, first + count) of one granule to its home, which it is given if it
   /// has none. Stops at a page that cannot move; returns how many moved.
   uint64_t demote(PageIndex first, uint64_t count);
-  /// Moves a run of kDirect pages to local memory. False when the budget has no room, or pages may
-  /// be pinned for DMA.
-  bool promote(PageIndex first, uint64_t count);
+  /// Pages in a row within one granule.
+  struct Run {
+    PageIndex first;
+    uint64_t count;
+  };
+  /// Moves runs of kDirect pages of one granule to local memory, as many as the budget has room
+  /// for, none when pages may be pinned for DMA. Returns how many runs moved, from the first on.
+  size_t promote(std::span<const Run> runs);
   /// Frees the granule's home if no page needs it any more. `home` is its first frame.
   void releaseHomeIfUnused(GranuleIndex granule, uint8_t tier, FrameIndex home);
 
@@ -45,6 +51,7 @@ class GranuleMover {
   void adopt(GranuleIndex granule, const Home& home);
   bool copyOut(PageIndex first, uint64_t count, std::byte* to) TP_REQUIRES(staging_mutex_);
   void putBack(PageIndex first, uint64_t count) TP_REQUIRES(staging_mutex_);
+  bool swapIn(const Run& run) TP_REQUIRES(staging_mutex_);
   bool mapHome(PageIndex first, uint64_t count, const Home& home);
 
   Core& core_;

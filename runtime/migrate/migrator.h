@@ -38,8 +38,6 @@ class Migrator {
   void run();
   void waitForWork();
   void relieve();
-  /// Room below which eviction starts, and the room it then makes.
-  PageCount lowWater() const;
 
   Core& core_;
   std::unique_ptr<Evictor> evictor_;

@@ -16,7 +16,7 @@ namespace tidepool {
 class Staging {
  public:
   static constexpr uint64_t kSlotsPerSegment = 128;  // 512 KiB: large enough to be cheap a page
-  static constexpr uint64_t kSegments = 8;
+  static constexpr uint64_t kSegments = 16;
 
   /// `port` must outlive the staging area. Errors: kNoMemory.
   static Result<std::unique_ptr<Staging>> create(FaultPort& port);

@@ -4,6 +4,7 @@
 #include "runtime/policy/victim.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "runtime/base/check.h"
 
@@ -19,7 +20,9 @@ constexpr double kBudgetSeconds = 2;
 }  // namespace
 
 VictimChooser::VictimChooser(const VictimConfig& config, std::span<std::byte> memory)
-    : bytes_(reinterpret_cast<uint8_t*>(memory.data()), memory.size()), config_(config) {
+    : bytes_(reinterpret_cast<uint8_t*>(memory.data()), memory.size() / 2),
+      left_(bytes_.data() + bytes_.size(), bytes_.size()),
+      config_(config) {
   setCapacity(config.capacity);
   TP_CHECK(config.sampling_cpu >= 0);
 }
@@ -41,6 +44,30 @@ void VictimChooser::setScore(uint8_t& byte, uint32_t score) {
 uint32_t VictimChooser::score(PageIndex page) const {
   TP_CHECK_OP(page.value(), <, bytes_.size());
   return scoreOf(bytes_[page.value()]);
+}
+
+// Stamps a page that goes with the epoch, which is counted in evictions: they, not time, tell how
+// much else was wanted meanwhile.
+void VictimChooser::onLeaving(PageIndex page) {
+  ++stats_.evictions;
+  byteOf(page) &= static_cast<uint8_t>(~kStreamed);
+  left_[page.value()] = epoch_;
+  if (++epoch_evictions_ < config_.capacity.value() / kEpochsPerTurnover) return;
+  epoch_evictions_ = 0;
+  epoch_ = static_cast<uint8_t>(epoch_ % kEpochs + 1);
+}
+
+// A page that is wanted again soon after it went should have stayed: the sooner, the more it gains.
+// This is all that tells of pages that are read but not written. A stamp older than all epochs
+// looks recent again; that is one in sixteen of the oldest, and costs a few turns of one page.
+void VictimChooser::onReturn(PageIndex page) {
+  uint8_t& byte = byteOf(page);
+  const uint32_t left = left_[page.value()];
+  if (left == 0) return;  // it never went
+  const uint32_t ago = (epoch_ + kEpochs - left) % kEpochs;
+  const uint32_t faded = static_cast<uint32_t>(std::bit_width(ago)) * config_.tuning.return_fades;
+  if (faded >= config_.tuning.return_gain) return;
+  setScore(byte, scoreOf(byte) + config_.tuning.return_gain - faded);
 }
 
 void VictimChooser::earn(Nanoseconds now) {
@@ -66,8 +93,7 @@ PageRun VictimChooser::onFault(PageIndex page, Nanoseconds now) {
     onPrefetched(page);
     return run;
   }
-  uint8_t& byte = byteOf(page);
-  setScore(byte, scoreOf(byte) + config_.tuning.fault_gain);
+  onReturn(page);
   return run;
 }
 
@@ -76,8 +102,7 @@ void VictimChooser::onPrefetched(PageIndex page) { byteOf(page) |= kStreamed; }
 void VictimChooser::onRescue(PageIndex page, Nanoseconds now) {
   ++stats_.rescues;
   earn(now);
-  uint8_t& byte = byteOf(page);
-  setScore(byte, scoreOf(byte) + config_.tuning.rescue_gain);
+  onReturn(page);
 }
 
 void VictimChooser::onSample(PageIndex page, uint32_t weight) {
@@ -86,7 +111,7 @@ void VictimChooser::onSample(PageIndex page, uint32_t weight) {
   setScore(byte, scoreOf(byte) + std::min(weight, kMaxScore));
 }
 
-void VictimChooser::onDiscard(PageIndex page) { byteOf(page) = 0; }
+void VictimChooser::onDiscard(PageIndex page) { byteOf(page) = left_[page.value()] = 0; }
 
 void VictimChooser::adaptThreshold(Verdict verdict) {
   if (verdict == Verdict::kProbe) return;  // its answer is still to come
@@ -99,10 +124,8 @@ void VictimChooser::adaptThreshold(Verdict verdict) {
 }
 
 Verdict VictimChooser::classifyBehind(PageIndex page) {
-  uint8_t& byte = byteOf(page);
-  if ((byte & kStreamed) == 0) return Verdict::kKeep;
-  byte &= static_cast<uint8_t>(~kStreamed);
-  ++stats_.evictions;
+  if ((byteOf(page) & kStreamed) == 0) return Verdict::kKeep;
+  onLeaving(page);
   return Verdict::kEvict;
 }
 
@@ -110,7 +133,7 @@ Verdict VictimChooser::judge(uint8_t& byte, WriteBit written) {
   const VictimTuning& tuning = config_.tuning;
   uint32_t score = scoreOf(byte);
   if (written == WriteBit::kWritten) {
-    spend(config_.ask_cost.value() + config_.write_fault_cost.value());
+    spend(config_.write_fault_cost.value());
     byte &= static_cast<uint8_t>(~kStreamed);
     setScore(byte, score * 2 + tuning.written_gain);
     score = scoreOf(byte);
@@ -119,7 +142,6 @@ Verdict VictimChooser::judge(uint8_t& byte, WriteBit written) {
     return score < tuning.unprobed_from && mayProbe() ? Verdict::kProbe : Verdict::kKeep;
   }
   if (written == WriteBit::kClean) {
-    spend(config_.ask_cost.value());
     if (score <= threshold_) return Verdict::kEvict;
     setScore(byte, score - 1);
     return Verdict::kKeep;  // it stays armed
@@ -138,14 +160,8 @@ Verdict VictimChooser::judge(uint8_t& byte, WriteBit written) {
 Verdict VictimChooser::classify(PageIndex page, WriteBit written) {
   ++stats_.visits;
   const Verdict verdict = judge(byteOf(page), written);
-  if (verdict == Verdict::kProbe) {
-    ++stats_.probes;
-    spend(config_.ask_cost.value());
-  }
-  if (verdict == Verdict::kEvict) {
-    ++stats_.evictions;
-    byteOf(page) &= static_cast<uint8_t>(~kStreamed);
-  }
+  if (verdict == Verdict::kProbe) ++stats_.probes;
+  if (verdict == Verdict::kEvict) onLeaving(page);
   adaptThreshold(verdict);
   return verdict;
 }

@@ -14,6 +14,7 @@
 //     kEvict   move it out
 //     kProbe   write-protect ("arm") it now, so that the next visit can answer kClean or kWritten
 //     kKeep    change nothing: a page found written stays unarmed, a clean one stays armed
+//   armed pages, or asked        chargeProbes() with the processor time that took
 // The engine remembers in the page's state word that a page was armed; to the kernel a page that
 // was never armed and one written since look the same.
 #pragma once
@@ -39,8 +40,10 @@ enum class WriteBit : uint8_t {
 /// The knobs of the algorithm. The defaults are what the simulator found best over its traces
 /// (docs/policy.md); results are flat around them.
 struct VictimTuning {
-  uint32_t fault_gain = 1;    // score of a page that was just faulted in, added to what it had
-  uint32_t rescue_gain = 5;   // a rescue is a fault that came too soon
+  // Score of a page that returns at once, added to what it had, and what it loses for each doubling
+  // of its absence: nothing is left after an eighth of the capacity has been evicted.
+  uint32_t return_gain = 15;
+  uint32_t return_fades = 4;
   uint32_t written_gain = 4;  // on an answer "written", after doubling the score
   // From here on a page is not probed but loses a point a turn: the probing interval of a busy page
   // grows to a dozen turns, which is what keeps write faults within the budget.
@@ -54,7 +57,6 @@ struct VictimTuning {
 struct VictimConfig {
   PageCount capacity;                               // local pages there may be
   double sampling_cpu = 0.01;                       // share of one core for probes; 0: no probes
-  Nanoseconds ask_cost = Nanoseconds(31);           // to ask about or to arm one page, in bulk
   Nanoseconds write_fault_cost = Nanoseconds(800);  // what the program pays on the first write
   bool streams = true;                              // follow ascending streams
   VictimTuning tuning;
@@ -67,16 +69,16 @@ struct VictimStats {
   uint64_t visits = 0;      // classify() calls
   uint64_t evictions = 0;   // kEvict answers
   uint64_t probes = 0;      // kProbe answers
-  Nanoseconds probe_spent;  // modelled cost of all probes
+  Nanoseconds probe_spent;  // what was charged, and the write faults
 };
 
 class VictimChooser {
  public:
-  /// Metadata for a space of `pages`: one byte each. Only what covers pages that were used is
-  /// touched, so a large reservation costs 0.025 % of the part in use.
-  static Bytes memoryFor(PageCount pages) { return Bytes(pages.value()); }
+  /// Metadata for a space of `pages`: two bytes each. Only what covers pages that were used is
+  /// touched, so a large reservation costs 0.05 % of the part in use.
+  static Bytes memoryFor(PageCount pages) { return Bytes(2 * pages.value()); }
 
-  /// `memory` is zero-filled and outlives the chooser; its size bounds the page indexes.
+  /// `memory` is zero-filled and outlives the chooser; half its size bounds the page indexes.
   VictimChooser(const VictimConfig& config, std::span<std::byte> memory);
 
   /// An absent page was touched; `now` never goes back. Returns the run to bring in: `page`, and
@@ -101,7 +103,8 @@ class VictimChooser {
 
   StreamTracker& streams() { return streams_; }
   void setCapacity(PageCount capacity);
-  /// Corrects the modelled probe cost by what the engine measured beyond it.
+  /// What arming pages and asking about them cost the engine, as measured: it depends on how they
+  /// lie. Write faults of armed pages are charged here already, at config's cost each.
   void chargeProbes(Nanoseconds cost) { spend(cost.value()); }
   const VictimStats& stats() const { return stats_; }
   /// 0 (never seen) to kMaxScore, as it stands now. For statistics and tests.
@@ -110,27 +113,36 @@ class VictimChooser {
   static constexpr uint32_t kMaxScore = 15;
 
  private:
-  // A page's byte: score in bits 0-3, "brought in by a stream and not seen used since" in bit 4.
-  // The score of a page outlives its eviction; nothing ages it then (ageing changed no result).
+  // A page's first byte: score in bits 0-3, "brought in by a stream and not seen used since" in bit
+  // 4. The score of a page outlives its eviction; nothing ages it then (ageing changed no result).
   static constexpr uint8_t kScoreMask = 0x0f;
   static constexpr uint8_t kStreamed = 0x10;
 
   uint8_t& byteOf(PageIndex page);
   static uint32_t scoreOf(uint8_t byte) { return byte & kScoreMask; }
   static void setScore(uint8_t& byte, uint32_t score);
+  void onLeaving(PageIndex page);
+  void onReturn(PageIndex page);
   void earn(Nanoseconds now);
   void spend(uint64_t nanoseconds);
   bool mayProbe() const { return budget_ > 0; }
   Verdict judge(uint8_t& byte, WriteBit written);
   void adaptThreshold(Verdict verdict);
 
+  // Epochs are numbered 1 to kEpochs, round and round: four turnovers of the capacity.
+  static constexpr uint64_t kEpochsPerTurnover = 64;
+  static constexpr uint32_t kEpochs = 255;
+
   std::span<uint8_t> bytes_;
+  std::span<uint8_t> left_;  // epoch in which the page last left; 0: never did
   VictimConfig config_;
   VictimStats stats_;
   StreamTracker streams_;
   uint32_t threshold_ = 0;  // pages at or below it go
   uint32_t window_visits_ = 0;
   uint32_t window_evictions_ = 0;
+  uint8_t epoch_ = 1;
+  uint64_t epoch_evictions_ = 0;  // in this epoch
   Nanoseconds last_now_;
   int64_t budget_ = 0;  // nanoseconds of probing that may still be spent
 };
