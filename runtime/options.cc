@@ -304,6 +304,7 @@ Status renderOptions(const Options& options, std::span<char> out) {
     text.append("ns");
   }
   if (options.stats_file[0] != '\0') appendEscaped(item(text, "stats_file"), options.stats_file);
+  if (options.budget_scope == BudgetScope::kManaged) item(text, "budget_scope").append("managed");
   if (text.overflowed()) return fail(ErrorCode::kNoSpace, "the options do not fit their buffer");
   return {};
 }
