@@ -188,6 +188,13 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
   return Answer::kDone;
 }
 
+bool FaultService::granuleIsEmpty(GranuleIndex granule) const {
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    if (core_.space->word(firstPage(granule) + i).state() != PageState::kEmpty) return false;
+  }
+  return true;
+}
+
 PageCount FaultService::freshRun(PageIndex page, PageIndex* start) const {
   const uint64_t first = firstPage(granuleOf(page)).value();
   const uint64_t last = first + kPagesPerGranule;
@@ -215,6 +222,12 @@ PageCount FaultService::freshRun(PageIndex page, PageIndex* start) const {
 }
 
 FaultService::Answer FaultService::fillFresh(PageIndex page) {
+  // A granule that will not fit is placed far at once: filled in part, it would be copied there
+  // soon after.
+  if (core_.tiers.hasDirect() && core_.budget.room().value() < kFreshMost + kFreshLeast &&
+      granuleIsEmpty(granuleOf(page)) && mover_.placeFar(granuleOf(page))) {
+    return Answer::kDone;
+  }
   PageIndex start;
   PageCount run = freshRun(page, &start);
   if (page.value() >= start.value() + run.value() || !core_.budget.tryCharge(run)) {

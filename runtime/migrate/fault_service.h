@@ -64,6 +64,7 @@ class FaultService {
   void serve(const MissingFault& fault, Nanoseconds started);
   Answer answer(const MissingFault& fault);
   Answer fillFresh(PageIndex page);
+  bool granuleIsEmpty(GranuleIndex granule) const;
   PageCount freshRun(PageIndex page, PageIndex* start) const;
   Answer rescue(PageIndex page, PageWord word);
   Answer beginFetch(PageIndex page, PageWord word);
