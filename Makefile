@@ -20,7 +20,8 @@ help:
 	@echo "make check    install what it needs, build, run every test, then under sanitizers"
 	@echo "make bench    all measurements, paired with their peers (ROUNDS=$(ROUNDS)); about an hour"
 	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|fits"
-	@echo "make soak     the long concurrency test (10 minutes)"
+	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
+	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length)"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
 	@echo "make tidy     build with clang-19 and clang-tidy"
 	@echo "make clean    remove build/"
@@ -55,7 +56,7 @@ bench: deps-build-demo-bench
 soak: deps-build-check
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=ON
 	@TIDEPOOL_SOAK_SECONDS=$${TIDEPOOL_SOAK_SECONDS:-600} ctest --test-dir $(RELEASE) -L soak \
-	  --output-on-failure --no-tests=error --timeout 1800 --verbose
+	  --output-on-failure --no-tests=error --verbose
 
 install:
 	@test -d $(RELEASE)/bin || { echo "make: nothing is built yet; run 'make' first" >&2; exit 1; }

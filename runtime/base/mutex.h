@@ -17,6 +17,7 @@
 #define TP_EXCLUDES(...) TP_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 #define TP_ACQUIRE(...) TP_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define TP_RELEASE(...) TP_ATTRIBUTE(release_capability(__VA_ARGS__))
+#define TP_RETURNS(mutex) TP_ATTRIBUTE(lock_returned(mutex))
 #define TP_NO_THREAD_SAFETY TP_ATTRIBUTE(no_thread_safety_analysis)
 
 namespace tidepool {

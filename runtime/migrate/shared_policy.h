@@ -18,7 +18,7 @@ class SharedPolicy {
     return std::unique_ptr<SharedPolicy>(new SharedPolicy(config, std::move(*memory)));
   }
 
-  Mutex& mutex() { return mutex_; }
+  Mutex& mutex() TP_RETURNS(mutex_) { return mutex_; }
   VictimChooser& chooser() TP_REQUIRES(mutex_) { return chooser_; }
 
  private:

@@ -2,7 +2,7 @@
 // Threads hammer checksummed pages of a space four times the budget while pages migrate: by loads
 // and stores, by read(2), write(2), O_DIRECT and io_uring, with discards in between. Every visit
 // compares with what the thread remembers outside managed memory. TIDEPOOL_HAMMER_SECONDS and
-// TIDEPOOL_HAMMER_MIB turn the short form into the soak.
+// TIDEPOOL_HAMMER_MIB turn the short form into the soak (`make soak`).
 #include <fcntl.h>
 #include <liburing.h>
 #include <sys/mman.h>

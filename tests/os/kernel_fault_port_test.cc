@@ -272,7 +272,7 @@ TEST_F(KernelFaultPort, WithoutMoveWritersWait) {
   ASSERT_TRUE(port.writeProtect(*base, bytes(1), Wake::kNo));
   std::atomic<bool> wrote{false};
   std::thread writer([&] {
-    *at(*base, 0) = std::byte{77};
+    __atomic_store_n(reinterpret_cast<char*>(*base), 77, __ATOMIC_RELAXED);
     wrote = true;
   });
   pollfd waiting{port.fd(), POLLIN, 0};
@@ -281,7 +281,9 @@ TEST_F(KernelFaultPort, WithoutMoveWritersWait) {
   ASSERT_EQ(port.read(fault), 1u);
   EXPECT_TRUE(fault[0].write);
   EXPECT_FALSE(wrote.load());
-  EXPECT_EQ(*at(*base, 0), pattern(1, 1)[0]) << "readers go on";
+  EXPECT_EQ(std::byte(__atomic_load_n(reinterpret_cast<char*>(*base), __ATOMIC_RELAXED)),
+            pattern(1, 1)[0])
+      << "readers go on";
   ASSERT_TRUE(port.writeProtect(*base, bytes(1), Wake::kYes));
   writer.join();
   EXPECT_EQ(*at(*base, 0), std::byte{77});

@@ -135,11 +135,11 @@ TEST(Memory, AnonymousMemoryIsCountedAndSharedIsNot) {
   const auto base = os::reserve(Bytes(kSize), Bytes(kGranuleSize));
   ASSERT_TRUE(base && os::mapFresh(*base, Bytes(kSize)));
   const uint64_t before = os::anonymousMemory(statm->get()).value();
-  memset(at(*base), 1, kSize);
+  ASSERT_TRUE(os::unshare(*base, Bytes(kSize)));  // makes it present without a store of ours
   const uint64_t after = os::anonymousMemory(statm->get()).value();
   EXPECT_NEAR(static_cast<double>(after - before), kSize, kSlack);
   ASSERT_TRUE(os::mapShared(*base, fd->get(), Bytes(), Bytes(kSize)));
-  memset(at(*base), 1, kSize);
+  ASSERT_TRUE(os::unshare(*base, Bytes(kSize)));  // makes it present without a store of ours
   EXPECT_LT(os::anonymousMemory(statm->get()).value(), before + kSlack);
   os::unmap(*base, Bytes(kSize));
   EXPECT_EQ(os::anonymousMemory(-1), Bytes()) << "no /proc: nothing is known, nothing crashes";
