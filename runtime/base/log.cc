@@ -5,22 +5,20 @@
 #include <unistd.h>
 
 #include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 
 #include "runtime/base/check.h"
+#include "runtime/base/format.h"
 
 namespace tidepool {
 
 void logLine(const char* format, ...) {
   char line[512];
-  int used = snprintf(line, sizeof line, "tidepool: ");
+  size_t used = formatText(line, sizeof line, "tidepool: ");
   va_list args;
   va_start(args, format);
-  const int wanted = vsnprintf(line + used, sizeof line - used - 1, format, args);
+  used += formatTextV(line + used, sizeof line - used - 1, format, args);
   va_end(args);
-  used += wanted < 0 ? 0 : wanted;
-  if (used > static_cast<int>(sizeof line) - 2) used = sizeof line - 2;
   line[used++] = '\n';
   // A message that cannot be written has nowhere else to go.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, used);

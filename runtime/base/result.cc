@@ -3,8 +3,9 @@
 #include "runtime/base/result.h"
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
+
+#include "runtime/base/format.h"
 
 namespace tidepool {
 namespace {
@@ -12,8 +13,7 @@ namespace {
 /// Appends ": " and the description of `os_error` to the text already in `buffer`.
 void appendErrno(char* buffer, size_t size, int os_error) {
   const size_t used = strlen(buffer);
-  char reason[64];
-  snprintf(buffer + used, size - used, ": %s", strerror_r(os_error, reason, sizeof reason));
+  formatText(buffer + used, size - used, ": %s", errnoText(os_error));
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ Error Error::make(ErrorCode code, const char* format, ...) {
   Error error(code, 0);
   va_list args;
   va_start(args, format);
-  vsnprintf(error.text_, sizeof error.text_, format, args);
+  formatTextV(error.text_, sizeof error.text_, format, args);
   va_end(args);
   return error;
 }
@@ -51,7 +51,7 @@ Error Error::fromErrno(ErrorCode code, int os_error, const char* format, ...) {
   Error error(code, os_error);
   va_list args;
   va_start(args, format);
-  vsnprintf(error.text_, sizeof error.text_, format, args);
+  formatTextV(error.text_, sizeof error.text_, format, args);
   va_end(args);
   appendErrno(error.text_, sizeof error.text_, os_error);
   return error;
@@ -61,7 +61,7 @@ tl::unexpected<Error> fail(ErrorCode code, const char* format, ...) {
   char text[232];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  formatTextV(text, sizeof text, format, args);
   va_end(args);
   return tl::unexpected(Error::make(code, "%s", text));
 }
@@ -71,7 +71,7 @@ tl::unexpected<Error> failErrno(ErrorCode code, const char* format, ...) {
   char text[232];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  formatTextV(text, sizeof text, format, args);
   va_end(args);
   return tl::unexpected(Error::fromErrno(code, os_error, "%s", text));
 }

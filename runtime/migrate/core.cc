@@ -4,8 +4,8 @@
 #include "runtime/migrate/core.h"
 
 #include <cstdarg>
-#include <cstdio>
 
+#include "runtime/base/format.h"
 #include "runtime/base/log.h"
 #include "runtime/os/memory.h"
 #include "runtime/stats/stats_region.h"
@@ -28,7 +28,7 @@ void reportError(Core& core, const char* format, ...) {
   char text[256];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  formatTextV(text, sizeof text, format, args);
   va_end(args);
   logLine("%s", text);
   addStatsError(*core.stats, "%s", text);

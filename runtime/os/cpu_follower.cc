@@ -5,10 +5,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/base/format.h"
 #include "runtime/base/unique_fd.h"
 
 namespace tidepool::os {
@@ -17,7 +17,7 @@ namespace {
 /// Processor that the thread last ran on, -1 if unknown.
 int cpuOf(int thread) {
   char path[64];
-  snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+  formatText(path, sizeof path, "/proc/self/task/%d/stat", thread);
   UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return -1;
   char text[1024];

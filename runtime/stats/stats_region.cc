@@ -14,6 +14,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/format.h"
 
 namespace tidepool {
 namespace {
@@ -56,7 +57,7 @@ void addStatsError(StatsPage& page, const char* format, ...) {
   char line[kErrorLength];
   va_list args;
   va_start(args, format);
-  vsnprintf(line, sizeof line, format, args);
+  formatTextV(line, sizeof line, format, args);
   va_end(args);
   // Relaxed: the ticket only keeps writers apart. A slot is shared again only after kMaxErrors more
   // errors; then the bytes of two lines may mix, but the last byte stays NUL.

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/base/format.h"
 #include "runtime/transport/client_slot.h"
 
 namespace tidepool {
@@ -219,7 +220,7 @@ void RemoteClient::failAll(const Error& error) {
   const bool known = error.code() == ErrorCode::kTimedOut || error.code() == ErrorCode::kLost ||
                      error.code() == ErrorCode::kStaleEpoch;
   failure_ = known ? error.code() : ErrorCode::kUnreachable;
-  snprintf(reason_, sizeof reason_, "%s", error.text());
+  formatText(reason_, sizeof reason_, "%s", error.text());
 }
 
 size_t RemoteClient::failedCompletions(std::span<FetchCompletion> out) {
