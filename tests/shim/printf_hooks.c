@@ -32,7 +32,7 @@ int main(void) {
   }
   // Scattered, so that each is a fault of its own.
   unsigned at = 1;
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 30000; ++i) {
     at = (at * 1664525u + 1013904223u) % (kBytes / kPage);
     EXPECT(block[(size_t)at * kPage] == (unsigned char)(at + 1));
   }
