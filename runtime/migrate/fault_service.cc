@@ -188,6 +188,15 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
   return Answer::kDone;
 }
 
+void FaultService::sayExceeded() {
+  if (std::exchange(said_exceeded_, true) || core_.stats->error_count.load() > 0) return;
+  reportError(core_, "%s", core_.tiers.count() == 0
+                         ? "the local budget is exceeded: there is no far tier for what is cold; "
+                           "give one with --far, or raise --dram"
+                         : "the local budget is exceeded: far memory has no room for what is cold; "
+                           "give a larger SIZE or another --far, or raise --dram");
+}
+
 bool FaultService::granuleIsEmpty(GranuleIndex granule) const {
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     if (core_.space->word(firstPage(granule) + i).state() != PageState::kEmpty) return false;
@@ -237,6 +246,7 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
       if (mover_.placeFar(granuleOf(page))) return Answer::kDone;
       if (core_.roomWillCome()) return Answer::kDefer;
       core_.budget.charge(run);
+      sayExceeded();
     }
   }
   PortResult filled = core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run),

@@ -64,6 +64,8 @@ class FaultService {
   void serve(const MissingFault& fault, Nanoseconds started);
   Answer answer(const MissingFault& fault);
   Answer fillFresh(PageIndex page);
+  /// Says once that the budget cannot be kept, unless another error said why.
+  void sayExceeded();
   bool granuleIsEmpty(GranuleIndex granule) const;
   PageCount freshRun(PageIndex page, PageIndex* start) const;
   Answer rescue(PageIndex page, PageWord word);
@@ -98,6 +100,7 @@ class FaultService {
   std::vector<Deferred> deferred_;   // grows at most to the number of waiting threads
   std::optional<os::CpuFollower> follower_;  // made by the thread itself
   pthread_t thread_{};
+  bool said_exceeded_ = false;
   bool running_ = false;
 };
 
