@@ -3,6 +3,8 @@
 // thread-safe.
 #include "runtime/migrate/core.h"
 
+#include <pthread.h>
+
 #include <cstdarg>
 
 #include "runtime/base/format.h"
@@ -22,6 +24,23 @@ PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size) 
   const PortResult again =
       moveAll(*core.port, to + result.done.value(), from + result.done.value(), rest, Wake::kNo);
   return {again.outcome, result.done + again.done};
+}
+
+void publishClock(Core& core, size_t service) {
+  clockid_t clock = 0;
+  if (pthread_getcpuclockid(pthread_self(), &clock) == 0) core.service_clocks[service].store(clock);
+}
+
+Nanoseconds serviceCpuTime(const Core& core) {
+  Nanoseconds sum;
+  for (const auto& published : core.service_clocks) {
+    timespec time;
+    const clockid_t clock = published.load();
+    if (clock == 0 || clock_gettime(clock, &time) != 0) continue;
+    sum += Nanoseconds(static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u +
+                       static_cast<uint64_t>(time.tv_nsec));
+  }
+  return sum;
 }
 
 void reportError(Core& core, const char* format, ...) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <ctime>
 #include <memory>
 
 #include "runtime/migrate/budget.h"
@@ -71,6 +72,8 @@ struct Core {
   Doorbell freed_memory;
   std::atomic<bool> faults_wait{false};
   std::atomic<bool> stopping{false};
+  /// CPU-time clocks of the service threads, set by each as it starts; 0: not running.
+  std::array<std::atomic<clockid_t>, 2> service_clocks{};
   Parking parking;
   /// Set in a forked child: no service threads, memory is ordinary, statistics are the parent's.
   std::atomic<bool> detached{false};
@@ -96,6 +99,11 @@ inline void count(StatCounter& counter, uint64_t n) {
 /// Moves present pages out of the space, after making them the process's own if a fork() has left
 /// them shared: the kernel moves no shared page. The caller holds the granule's lock.
 PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size);
+
+/// Publishes the calling service thread's CPU clock.
+void publishClock(Core& core, size_t service);
+/// CPU time of the service threads so far.
+Nanoseconds serviceCpuTime(const Core& core);
 
 /// Appends to the statistics page's ring of errors and says it on stderr.
 [[gnu::format(printf, 2, 3)]] void reportError(Core& core, const char* format, ...);

@@ -75,6 +75,7 @@ void* FaultService::threadMain(void* self) {
 
 void FaultService::run() {
   follower_.emplace();
+  publishClock(core_, 0);
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
     if (core_.parking.requested() && free_count_ == kFetches) core_.parking.park();

@@ -66,6 +66,7 @@ void* Migrator::threadMain(void* self) {
 }
 
 void Migrator::run() {
+  publishClock(core_, 1);
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
     waitForWork();
@@ -172,6 +173,7 @@ void Migrator::updateBudget() {
 
 void Migrator::publish() const {
   StatsPage& stats = *core_.stats;
+  stats.service_cpu_nanoseconds.store(serviceCpuTime(core_).value(), std::memory_order_relaxed);
   stats.metadata_bytes.store(core_.space->metadata().value(), std::memory_order_relaxed);
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
     const Tier& tier = core_.tiers.tier(number);
