@@ -167,10 +167,10 @@ using Setter = Status (*)(Options&, std::string_view key, std::string_view value
 
 constexpr std::array<std::string_view, 12> kKeys = {
     "dram",      "far",      "strict", "sampling",       "sampling_cpu", "migration_rate",
-    "uffd_move", "prefetch", "space",  "remote_timeout", "stats_file", "budget_scope"};
+    "uffd_move", "prefetch", "space",  "remote_timeout", "stats_file",   "budget_scope"};
 constexpr std::array<Setter, kKeys.size()> kSetters = {
     setDram,     setFar,      setStrict, setSampling,      setSamplingCpu, setMigrationRate,
-    setUffdMove, setPrefetch, setSpace,  setRemoteTimeout, setStatsFile,      setBudgetScope};
+    setUffdMove, setPrefetch, setSpace,  setRemoteTimeout, setStatsFile,   setBudgetScope};
 
 /// One "key:value" of a TIDEPOOL_CONF string with its escapes undone.
 struct ConfItem {

@@ -88,9 +88,10 @@ Status Runtime::Impl::openTier(const FarSpec& spec) {
       return {};
     }
     case FarKind::kNuma:
-      return fail(ErrorCode::kUnsupported,
-                  "numa:%u: NUMA-node tiers are not supported yet; use dax:PATH or remote:HOST:PORT",
-                  spec.node);
+      return fail(
+          ErrorCode::kUnsupported,
+          "numa:%u: NUMA-node tiers are not supported yet; use dax:PATH or remote:HOST:PORT",
+          spec.node);
     case FarKind::kFabric:
       return fail(ErrorCode::kUnsupported,
                   "fabric: no fabric manager is reachable; use cxl:, dax: or remote:");
@@ -156,8 +157,8 @@ void Runtime::Impl::describeTiers() {
   StatsPage& page = stats->page();
   snprintf(page.tiers[0].name, sizeof page.tiers[0].name, "dram");
   snprintf(page.tiers[0].kind, sizeof page.tiers[0].kind, "%s", tierKindName(TierKind::kLocal));
-  page.tiers[0].capacity_bytes = core.options.dram.value() != 0 ? core.options.dram.value()
-                                                                : machineMemory().value();
+  page.tiers[0].capacity_bytes =
+      core.options.dram.value() != 0 ? core.options.dram.value() : machineMemory().value();
   for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
     const Tier& tier = core.tiers.tier(number);
     TierStats& out = page.tiers[number];
@@ -187,7 +188,8 @@ Runtime::~Runtime() {
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::start(const Options& options) {
-  auto port = openKernelFaultPort(options.uffd_move ? MovePolicy::kIfSupported : MovePolicy::kNever);
+  auto port =
+      openKernelFaultPort(options.uffd_move ? MovePolicy::kIfSupported : MovePolicy::kNever);
   if (!port) return tl::unexpected(port.error());
   return startWith(std::move(*port), options);
 }

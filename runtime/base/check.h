@@ -12,14 +12,14 @@ namespace tidepool {
 
 }  // namespace tidepool
 
-#define TP_CHECK(condition)                                                            \
-  (__builtin_expect(static_cast<bool>(condition), 1)                                   \
-       ? static_cast<void>(0)                                                          \
+#define TP_CHECK(condition)                          \
+  (__builtin_expect(static_cast<bool>(condition), 1) \
+       ? static_cast<void>(0)                        \
        : ::tidepool::checkFailed(__FILE__, __LINE__, #condition, 0, 0))
 
 /// Compares two integral values and prints both when the check fails.
-#define TP_CHECK_OP(left, op, right)                                                        \
-  (__builtin_expect((left)op(right), 1)                                                     \
-       ? static_cast<void>(0)                                                               \
-       : ::tidepool::checkFailed(__FILE__, __LINE__, #left " " #op " " #right,              \
+#define TP_CHECK_OP(left, op, right)                                           \
+  (__builtin_expect((left)op(right), 1)                                        \
+       ? static_cast<void>(0)                                                  \
+       : ::tidepool::checkFailed(__FILE__, __LINE__, #left " " #op " " #right, \
                                  static_cast<uint64_t>(left), static_cast<uint64_t>(right)))

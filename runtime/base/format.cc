@@ -61,8 +61,8 @@ void putSigned(Sink& sink, const Spec& spec, Args& args) {
 void putText(Sink& sink, const Spec& spec, Args& args) {
   const char* text = va_arg(args.list, const char*);
   if (text == nullptr) text = "(null)";
-  sink.put(text, spec.precision >= 0 ? strnlen(text, static_cast<size_t>(spec.precision))
-                                     : strlen(text));
+  sink.put(text,
+           spec.precision >= 0 ? strnlen(text, static_cast<size_t>(spec.precision)) : strlen(text));
 }
 
 /// Reads "%.*" and length modifiers; returns the position of the conversion letter.
@@ -93,15 +93,30 @@ size_t formatTextV(char* out, size_t size, const char* format, va_list original)
     Spec spec;
     at = parse(at + 1, spec, args);
     switch (*at) {
-      case 's': putText(sink, spec, args); break;
-      case 'c': sink.put(static_cast<char>(va_arg(args.list, int))); break;
+      case 's':
+        putText(sink, spec, args);
+        break;
+      case 'c':
+        sink.put(static_cast<char>(va_arg(args.list, int)));
+        break;
       case 'd':
-      case 'i': putSigned(sink, spec, args); break;
-      case 'u': sink.number(takeUnsigned(spec, args), 10); break;
-      case 'x': sink.number(takeUnsigned(spec, args), 16); break;
-      case '%': sink.put('%'); break;
-      case '\0': va_end(args.list); return sink.end();
-      default: sink.put(start, static_cast<size_t>(at - start) + 1);
+      case 'i':
+        putSigned(sink, spec, args);
+        break;
+      case 'u':
+        sink.number(takeUnsigned(spec, args), 10);
+        break;
+      case 'x':
+        sink.number(takeUnsigned(spec, args), 16);
+        break;
+      case '%':
+        sink.put('%');
+        break;
+      case '\0':
+        va_end(args.list);
+        return sink.end();
+      default:
+        sink.put(start, static_cast<size_t>(at - start) + 1);
     }
   }
   va_end(args.list);

@@ -9,7 +9,8 @@
 namespace tidepool {
 
 Mapping::Mapping(Mapping&& other) noexcept
-    : address_(std::exchange(other.address_, nullptr)), size_(std::exchange(other.size_, Bytes())) {}
+    : address_(std::exchange(other.address_, nullptr)),
+      size_(std::exchange(other.size_, Bytes())) {}
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   std::swap(address_, other.address_);

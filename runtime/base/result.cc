@@ -20,20 +20,34 @@ void appendErrno(char* buffer, size_t size, int os_error) {
 
 const char* errorCodeName(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return "invalid-argument";
-    case ErrorCode::kNotFound: return "not-found";
-    case ErrorCode::kNoMemory: return "no-memory";
-    case ErrorCode::kNoSpace: return "no-space";
-    case ErrorCode::kPermission: return "permission";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kUnreachable: return "unreachable";
-    case ErrorCode::kStaleEpoch: return "stale-epoch";
-    case ErrorCode::kConflict: return "conflict";
-    case ErrorCode::kTimedOut: return "timed-out";
-    case ErrorCode::kCorrupt: return "corrupt";
-    case ErrorCode::kLost: return "lost";
-    case ErrorCode::kIo: return "io";
-    case ErrorCode::kInternal: return "internal";
+    case ErrorCode::kInvalidArgument:
+      return "invalid-argument";
+    case ErrorCode::kNotFound:
+      return "not-found";
+    case ErrorCode::kNoMemory:
+      return "no-memory";
+    case ErrorCode::kNoSpace:
+      return "no-space";
+    case ErrorCode::kPermission:
+      return "permission";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kUnreachable:
+      return "unreachable";
+    case ErrorCode::kStaleEpoch:
+      return "stale-epoch";
+    case ErrorCode::kConflict:
+      return "conflict";
+    case ErrorCode::kTimedOut:
+      return "timed-out";
+    case ErrorCode::kCorrupt:
+      return "corrupt";
+    case ErrorCode::kLost:
+      return "lost";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kInternal:
+      return "internal";
   }
   return "unknown";
 }

@@ -13,16 +13,16 @@ namespace tidepool {
 enum class ErrorCode : uint16_t {
   kInvalidArgument = 1,
   kNotFound = 2,
-  kNoMemory = 3,      // the operating system refused memory
-  kNoSpace = 4,       // a tier, region or budget is full
+  kNoMemory = 3,  // the operating system refused memory
+  kNoSpace = 4,   // a tier, region or budget is full
   kPermission = 5,
-  kUnsupported = 6,   // this kernel or device cannot do it
-  kUnreachable = 7,   // peer or daemon away
+  kUnsupported = 6,  // this kernel or device cannot do it
+  kUnreachable = 7,  // peer or daemon away
   kStaleEpoch = 8,
   kConflict = 9,
   kTimedOut = 10,
-  kCorrupt = 11,      // malformed input or frame
-  kLost = 12,         // data that cannot be fetched any more
+  kCorrupt = 11,  // malformed input or frame
+  kLost = 12,     // data that cannot be fetched any more
   kIo = 13,
   kInternal = 14,
 };
@@ -36,7 +36,7 @@ class Error {
   [[gnu::format(printf, 2, 3)]] static Error make(ErrorCode code, const char* format, ...);
   /// As make(), and appends ": " and the text of `os_error` (an errno value).
   [[gnu::format(printf, 3, 4)]] static Error fromErrno(ErrorCode code, int os_error,
-                                                      const char* format, ...);
+                                                       const char* format, ...);
   ErrorCode code() const { return code_; }
   int osError() const { return os_error_; }
   const char* text() const { return text_; }
@@ -54,13 +54,13 @@ using Status = Result<void>;
 
 [[gnu::format(printf, 2, 3)]] tl::unexpected<Error> fail(ErrorCode code, const char* format, ...);
 [[gnu::format(printf, 2, 3)]] tl::unexpected<Error> failErrno(ErrorCode code, const char* format,
-                                                             ...);
+                                                              ...);
 
 }  // namespace tidepool
 
 /// Returns the error of `expression` to the caller, or goes on.
-#define TP_TRY(expression)                                         \
-  do {                                                             \
-    auto tp_try_result = (expression);                             \
+#define TP_TRY(expression)                                            \
+  do {                                                                \
+    auto tp_try_result = (expression);                                \
     if (!tp_try_result) return tl::unexpected(tp_try_result.error()); \
   } while (false)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantities as types: byte counts, page and frame numbers, times. All values are immutable and
-// trivially copyable; no implicit conversion leads from one kind to another. Units are in the names.
+// trivially copyable; no implicit conversion leads from one kind to another. Units are in the
+// names.
 #pragma once
 
 #include <compare>

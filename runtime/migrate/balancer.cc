@@ -154,10 +154,9 @@ void Balancer::readSeen(GranuleIndex granule, View& view) {
     for (uintptr_t at = start; at < start + kGranuleSize;) {
       uintptr_t walked = at;
       const Bytes left(start + kGranuleSize - at);
-      const auto found = local ? os::scanWritten(pagemap_.get(), at, left, runs.data(),
-                                                 runs.size(), &walked)
-                               : os::scanPresent(pagemap_.get(), at, left, runs.data(),
-                                                 runs.size(), &walked);
+      const auto found =
+          local ? os::scanWritten(pagemap_.get(), at, left, runs.data(), runs.size(), &walked)
+                : os::scanPresent(pagemap_.get(), at, left, runs.data(), runs.size(), &walked);
       if (!found || walked <= at) break;
       for (size_t i = 0; i < *found; ++i) {
         for (uintptr_t page = runs[i].start; page < runs[i].end; page += kPageSize) {
@@ -179,8 +178,8 @@ void Balancer::closeWatch(const Watch& watch) {
   readSeen(watch.granule, view);
   score(watch.granule, view);
   const Nanoseconds spent = threadCpuTime() - start;
-  charge(spent + Nanoseconds(static_cast<uint64_t>(
-                     kSightingNs * static_cast<double>(view.seen.count()))));
+  charge(spent +
+         Nanoseconds(static_cast<uint64_t>(kSightingNs * static_cast<double>(view.seen.count()))));
   count(source_->count, (view.direct | view.local).count());
   adaptWindow(view);
   move(watch.granule, view);
@@ -198,8 +197,8 @@ void Balancer::score(GranuleIndex granule, const View& view) {
     const PageIndex page = firstPage(granule) + i;
     uint8_t& score = scoreOf(page);
     const uint8_t sightings = score & ~kObserved;
-    score = kObserved | (view.seen[i] ? std::min<uint8_t>(sightings + kSeenGain, kMostScore)
-                                      : sightings / 2);
+    score = kObserved |
+            (view.seen[i] ? std::min<uint8_t>(sightings + kSeenGain, kMostScore) : sightings / 2);
     const PageWord word = core_.space->word(page);
     if (!word.has(kFlagUnproven) || !word.has(kFlagShadow)) continue;
     core_.space->change(page, word, word.without(kFlagUnproven));
@@ -225,9 +224,9 @@ void Balancer::adaptWindow(const View& view) {
   const double seen = static_cast<double>(view.seen.count()) / watched;
   // Small steps: each granule is one noisy observation of the share.
   const double step = seen > share ? 0.95 : 1.05;
-  window_ = std::clamp(
-      Nanoseconds(static_cast<uint64_t>(static_cast<double>(window_.value()) * step)), kShortest,
-      kLongest);
+  window_ =
+      std::clamp(Nanoseconds(static_cast<uint64_t>(static_cast<double>(window_.value()) * step)),
+                 kShortest, kLongest);
 }
 
 bool Balancer::worthMoving() const {
@@ -280,7 +279,8 @@ void Balancer::promoteSeen(GranuleIndex granule, const View& view) {
   const size_t moved = mover_.promote({runs.data(), count});
   splits_ += moved;
   for (size_t i = 0; i < moved; ++i) {
-    for (uint64_t page = runs[i].first - first; page < runs[i].first - first + runs[i].count; ++page) {
+    for (uint64_t page = runs[i].first - first; page < runs[i].first - first + runs[i].count;
+         ++page) {
       if (!view.seen[page]) continue;  // a bridged gap proves nothing
       const PageWord word = core_.space->word(first + page);
       core_.space->change(first + page, word, word.with(kFlagUnproven));

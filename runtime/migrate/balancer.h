@@ -3,8 +3,8 @@
 // pages out of the page table for a short window (direct pages) or arming them against writes
 // (local ones) and seeing which came back; the window shrinks or grows until the pages seen in it
 // are about as many as fit locally, so capacity, not a constant, says what is hot (MEMTIS). A page
-// moves if what it saves over the horizon is more than the move costs (ARMS). Runs on the migrator's
-// thread; sampling stays within its share of one core.
+// moves if what it saves over the horizon is more than the move costs (ARMS). Runs on the
+// migrator's thread; sampling stays within its share of one core.
 #pragma once
 
 #include <array>
@@ -74,8 +74,8 @@ class Balancer {
   Nanoseconds window_ = Nanoseconds(20'000'000);
   Nanoseconds earned_at_;
   Nanoseconds judged_at_;
-  double sampling_ns_ = 0;  // CPU time that sampling may still use
-  double moving_ns_ = 0;    // CPU time that moving may still use
+  double sampling_ns_ = 0;              // CPU time that sampling may still use
+  double moving_ns_ = 0;                // CPU time that moving may still use
   uint64_t promoted_ = 0, wasted_ = 0;  // since the bar was last set
   double bar_ = 1;
   double misplaced_ = 1;  // share of seen pages that are far, smoothed

@@ -87,7 +87,8 @@ struct Core {
   /// Whether a fault that finds no room is to wait for some. Nobody makes any while the service
   /// threads come to a standstill, which in turn waits for the reads under way to be installed.
   bool roomWillCome() const {
-    return tiers.hasFetch() && !parking.requested() && !far_exhausted.load(std::memory_order_relaxed) &&
+    return tiers.hasFetch() && !parking.requested() &&
+           !far_exhausted.load(std::memory_order_relaxed) &&
            !nothing_leaves.load(std::memory_order_relaxed);
   }
 };

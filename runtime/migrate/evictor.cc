@@ -149,8 +149,8 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
       bit = written_[at] ? WriteBit::kWritten : WriteBit::kClean;
       if (written_[at]) core_.space->change(first + at, word, word.without(kFlagProbed));
     }
-    verdicts_[at] = choice == Choice::kAnything ? Verdict::kEvict
-                                                : policy_.chooser().classify(first + at, bit);
+    verdicts_[at] =
+        choice == Choice::kAnything ? Verdict::kEvict : policy_.chooser().classify(first + at, bit);
     if (verdicts_[at] == Verdict::kEvict) ++chosen;
   }
   return at;
@@ -170,8 +170,8 @@ void Evictor::readWritten(PageIndex first) {
   uint64_t written = 0;
   while (at < end) {
     uintptr_t walked = at;
-    const auto found = os::scanWritten(pagemap_.get(), at, Bytes(end - at), runs.data(),
-                                       runs.size(), &walked);
+    const auto found =
+        os::scanWritten(pagemap_.get(), at, Bytes(end - at), runs.data(), runs.size(), &walked);
     if (!found || walked <= at) break;
     for (size_t i = 0; i < *found; ++i) {
       const uint64_t from = core_.space->pageAt(runs[i].start) - first;
@@ -219,9 +219,8 @@ void Evictor::chargePolicy(Nanoseconds cost) {
 
 uint64_t Evictor::moveRun(PageRun run, uint64_t slot) {
   if (!core_.port->canMove()) return moveByCopy(run, slot);
-  const PortResult result =
-      moveOutOfSpace(core_, staging_.slotAddress(slot), core_.space->addressOf(run.first),
-                     toBytes(run.count));
+  const PortResult result = moveOutOfSpace(core_, staging_.slotAddress(slot),
+                                           core_.space->addressOf(run.first), toBytes(run.count));
   return toPages(result.done).value();
 }
 
@@ -297,8 +296,9 @@ void Evictor::write(uint64_t segment) {
     usable_ = false;
     putBack(segment);
     core_.far_exhausted.store(true, std::memory_order_relaxed);
-    reportError(core_, "far memory is full: the local budget will be exceeded; give more with "
-                       "--far or a larger SIZE");
+    reportError(core_,
+                "far memory is full: the local budget will be exceeded; give more with "
+                "--far or a larger SIZE");
     return;
   }
   FetchChannel& channel = *channels_[batch.tier];
@@ -376,13 +376,18 @@ bool Evictor::recycle() {
   }
   count(core_.stats->demotions, written);
   count(core_.stats->demoted_bytes, written * kPageSize);
+  empty(segment);
+  return true;
+}
+
+void Evictor::empty(uint64_t segment) {
+  Batch& batch = batches_[segment];
   staging_.recycle(segment, PageCount(batch.used));
   core_.budget.discharge(PageCount(batch.used));
   in_flight_ -= PageCount(batch.used);
   batch.used = 0;
   batch.failed = false;
   batch.written_as = 0;
-  return true;
 }
 
 void Evictor::putBack(uint64_t segment) {
@@ -396,16 +401,12 @@ void Evictor::putBack(uint64_t segment) {
     const PortResult back = copyAll(*core_.port, core_.space->addressOf(page),
                                     staging_.slotMemory(slot), Bytes(kPageSize), Wake::kYes);
     // Anything else means that the program unmapped the page under us: then nobody misses it.
-    const PageState now = back.outcome == PortOutcome::kDone ? PageState::kLocal : PageState::kEmpty;
+    const PageState now =
+        back.outcome == PortOutcome::kDone ? PageState::kLocal : PageState::kEmpty;
     core_.space->change(page, evicting, PageWord(now, 0, 0, 0));
     if (now == PageState::kLocal) core_.budget.charge(PageCount(1));
   }
-  staging_.recycle(segment, PageCount(batch.used));
-  core_.budget.discharge(PageCount(batch.used));
-  in_flight_ -= PageCount(batch.used);
-  batch.used = 0;
-  batch.failed = false;
-  batch.written_as = 0;
+  empty(segment);
 }
 
 size_t Evictor::waits(std::array<Wait, TierSet::kMost>& out) const {

@@ -79,6 +79,8 @@ class Evictor {
   bool allocateFrames(Batch& batch);
   void finish(uint64_t segment);
   void putBack(uint64_t segment);
+  /// Frees a segment's memory and makes it available again.
+  void empty(uint64_t segment);
 
   Core& core_;
   Staging& staging_;

@@ -55,9 +55,9 @@ void FaultService::prefetch(PageIndex from, PageCount count) {
             next.index() != word.index() + run) {
           break;
         }
-        core_.space->change(page + run, next,
-                            PageWord(PageState::kFetching, kFlagUnproven, next.tier(),
-                                     next.index()));
+        core_.space->change(
+            page + run, next,
+            PageWord(PageState::kFetching, kFlagUnproven, next.tier(), next.index()));
         ++run;
       }
       if (!submitFetch(page, PageCount(run), 0)) return;
@@ -183,8 +183,8 @@ void FaultService::abandon(const Fetch& fetch, PageState outcome) {
 }
 
 void FaultService::lose(const Fetch& fetch, ErrorCode error) {
-  const uint64_t before = core_.stats->lost_pages.fetch_add(fetch.count.value(),
-                                                            std::memory_order_relaxed);
+  const uint64_t before =
+      core_.stats->lost_pages.fetch_add(fetch.count.value(), std::memory_order_relaxed);
   if (before == 0) {
     reportError(core_,
                 "far memory %s is lost (%s): pages that live there end in SIGBUS when touched; "

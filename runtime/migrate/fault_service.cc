@@ -6,9 +6,6 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-#include <csignal>
-
-#include "runtime/base/internal_thread.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
@@ -44,33 +41,16 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
 }
 
 Status FaultService::start() {
-  // The program's signals are for its own threads.
-  sigset_t all, saved;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &saved);
-  const int error = pthread_create(&thread_, nullptr, threadMain, this);
-  pthread_sigmask(SIG_SETMASK, &saved, nullptr);
-  if (error != 0) {
-    return tl::unexpected(
-        Error::fromErrno(ErrorCode::kNoMemory, error, "cannot start the fault service"));
-  }
-  running_ = true;
-  return {};
+  return thread_.start(
+      "tidepool-fault", [](void* self) { static_cast<FaultService*>(self)->run(); }, this);
 }
 
 void FaultService::stop() {
-  if (!running_) return;
+  if (!thread_.running()) return;
+  // Release pairs with the acquire in run().
   core_.stopping.store(true, std::memory_order_release);
   core_.freed_memory.ring();
-  pthread_join(thread_, nullptr);
-  running_ = false;
-}
-
-void* FaultService::threadMain(void* self) {
-  enterInternalThread();
-  pthread_setname_np(pthread_self(), "tidepool-fault");
-  static_cast<FaultService*>(self)->run();
-  return nullptr;
+  thread_.join();
 }
 
 void FaultService::run() {
@@ -119,7 +99,8 @@ void FaultService::serveNew() {
     follower_->served(faults[i].thread);
   }
   for (const auto& channel : channels_) {
-    if (channel != nullptr) [[maybe_unused]] const Status flushed = channel->flush();
+    if (channel != nullptr) [[maybe_unused]]
+      const Status flushed = channel->flush();
   }
 }
 
@@ -142,7 +123,9 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
     return;
   }
   switch (answer(fault)) {
-    case Answer::kDone: recordLatency(started); break;
+    case Answer::kDone:
+      recordLatency(started);
+      break;
     case Answer::kFetching: {
       const PageIndex page = core_.space->pageAt(fault.address);
       PageRun run;
@@ -168,9 +151,12 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
   MutexLock lock(core_.space->lockOf(granuleOf(page)));
   const PageWord word = core_.space->word(page);
   switch (word.state()) {
-    case PageState::kEmpty: return fillFresh(page);
-    case PageState::kEvicting: return rescue(page, word);
-    case PageState::kFar: return beginFetch(page, word);
+    case PageState::kEmpty:
+      return fillFresh(page);
+    case PageState::kEvicting:
+      return rescue(page, word);
+    case PageState::kFar:
+      return beginFetch(page, word);
     case PageState::kFetching:
       // The read under way wakes every waiter; note that one waits, so it counts as demanded.
       for (Fetch& fetch : fetches_) {
@@ -184,18 +170,21 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
       // Answered meanwhile, together with a neighbour.
       core_.port->wake(fault.address, Bytes(kPageSize));
       return Answer::kDone;
-    case PageState::kLost: poison(page); return Answer::kDone;
+    case PageState::kLost:
+      poison(page);
+      return Answer::kDone;
   }
   return Answer::kDone;
 }
 
 void FaultService::sayExceeded() {
   if (std::exchange(said_exceeded_, true) || core_.stats->error_count.load() > 0) return;
-  reportError(core_, "%s", core_.tiers.count() == 0
-                         ? "the local budget is exceeded: there is no far tier for what is cold; "
-                           "give one with --far, or raise --dram"
-                         : "the local budget is exceeded: far memory has no room for what is cold; "
-                           "give a larger SIZE or another --far, or raise --dram");
+  reportError(core_, "%s",
+              core_.tiers.count() == 0
+                  ? "the local budget is exceeded: there is no far tier for what is cold; "
+                    "give one with --far, or raise --dram"
+                  : "the local budget is exceeded: far memory has no room for what is cold; "
+                    "give a larger SIZE or another --far, or raise --dram");
 }
 
 bool FaultService::granuleIsEmpty(GranuleIndex granule) const {
@@ -250,11 +239,11 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
       sayExceeded();
     }
   }
-  PortResult filled = core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run),
-                                       Wake::kYes);
+  PortResult filled =
+      core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run), Wake::kYes);
   while (filled.outcome == PortOutcome::kRetry && filled.done.value() == 0) {
-    filled = core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run),
-                              Wake::kYes);
+    filled =
+        core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run), Wake::kYes);
   }
   const uint64_t done = toPages(filled.done).value();
   for (uint64_t i = 0; i < done; ++i) {
@@ -265,8 +254,8 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
   // The run left the mapping or met a page that is there: do the one page, or let its thread
   // retry (and take the SIGSEGV that a released range deserves).
   if (run.value() > 1 && core_.budget.tryCharge(PageCount(1))) {
-    const PortResult one = core_.port->copy(core_.space->addressOf(page), zeros_.data(),
-                                            Bytes(kPageSize), Wake::kYes);
+    const PortResult one =
+        core_.port->copy(core_.space->addressOf(page), zeros_.data(), Bytes(kPageSize), Wake::kYes);
     if (one.outcome == PortOutcome::kDone) {
       core_.space->change(page, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
       return Answer::kDone;
@@ -326,7 +315,8 @@ void FaultService::retryDeferred() {
   core_.faults_wait.store(wait, std::memory_order_seq_cst);
   if (wait) core_.need_memory.ring();
   for (const auto& channel : channels_) {
-    if (channel != nullptr) [[maybe_unused]] const Status flushed = channel->flush();
+    if (channel != nullptr) [[maybe_unused]]
+      const Status flushed = channel->flush();
   }
 }
 

@@ -4,8 +4,6 @@
 // managed memory, never waits for the migrator, allocates nothing once it runs (invariant I2).
 #pragma once
 
-#include <pthread.h>
-
 #include <array>
 #include <memory>
 #include <optional>
@@ -14,6 +12,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/mapping.h"
+#include "runtime/base/service_thread.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/shared_policy.h"
@@ -50,13 +49,12 @@ class FaultService {
   };
   enum class Answer : uint8_t { kDone, kFetching, kDefer };
 
-  static constexpr size_t kFetches = 64;             // reads in flight; more faults wait their turn
-  static constexpr uint64_t kPagesPerFetch = 16;     // 64 KiB buffers
-  static constexpr uint64_t kFreshMost = 512;        // largest run of fresh pages filled at once
+  static constexpr size_t kFetches = 64;          // reads in flight; more faults wait their turn
+  static constexpr uint64_t kPagesPerFetch = 16;  // 64 KiB buffers
+  static constexpr uint64_t kFreshMost = 512;     // largest run of fresh pages filled at once
   static constexpr uint64_t kFreshLeast = 16;
 
   FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover);
-  static void* threadMain(void* self);
   void run();
   void waitForWork();
   void serveNew();
@@ -96,12 +94,11 @@ class FaultService {
   std::array<Fetch, kFetches> fetches_;
   std::array<uint32_t, kFetches> free_slots_;
   size_t free_count_ = 0;
-  std::vector<uint32_t> arrived_;    // fetched, waiting for budget; capacity reserved at create()
-  std::vector<Deferred> deferred_;   // grows at most to the number of waiting threads
+  std::vector<uint32_t> arrived_;   // fetched, waiting for budget; capacity reserved at create()
+  std::vector<Deferred> deferred_;  // grows at most to the number of waiting threads
   std::optional<os::CpuFollower> follower_;  // made by the thread itself
-  pthread_t thread_{};
+  ServiceThread thread_;
   bool said_exceeded_ = false;
-  bool running_ = false;
 };
 
 }  // namespace tidepool

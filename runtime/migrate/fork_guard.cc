@@ -51,8 +51,8 @@ void ForkGuard::hideFarMemory() {
     PageIndex last = page;
     while (last < end && core_.space->word(last).state() == state) ++last;
     // If the kernel has no room for one more mapping the page must still not be readable.
-    TP_CHECK(os::mapNothing(core_.space->addressOf(page), Bytes((last - page) * kPageSize))
-                 .has_value());
+    TP_CHECK(
+        os::mapNothing(core_.space->addressOf(page), Bytes((last - page) * kPageSize)).has_value());
     page = last;
   }
 }

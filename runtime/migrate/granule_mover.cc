@@ -68,9 +68,9 @@ bool GranuleMover::mapHome(PageIndex first, uint64_t pages, const Home& home) {
     [[maybe_unused]] const Status armed = core_.barrier->arm(address, toBytes(run.count));
   }
   for (uint64_t i = 0; i < pages; ++i) {
-    TP_CHECK(core_.space->change(first + i, core_.space->word(first + i),
-                                 PageWord(PageState::kDirect, 0, home.tier,
-                                          run.first.value() + i)));
+    TP_CHECK(
+        core_.space->change(first + i, core_.space->word(first + i),
+                            PageWord(PageState::kDirect, 0, home.tier, run.first.value() + i)));
   }
   core_.port->wake(address, toBytes(run.count));
   return true;
@@ -116,9 +116,9 @@ void GranuleMover::adopt(GranuleIndex granule, const Home& home) {
     const PageWord word = core_.space->word(page);
     if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
     const uint8_t probed = word.has(kFlagProbed) ? kFlagProbed : 0;
-    core_.space->change(page, word,
-                        PageWord(PageState::kLocal, kFlagShadow | probed, home.tier,
-                                 home.first.value() + i));
+    core_.space->change(
+        page, word,
+        PageWord(PageState::kLocal, kFlagShadow | probed, home.tier, home.first.value() + i));
   }
 }
 
@@ -231,9 +231,9 @@ bool GranuleMover::swapIn(const Run& run) {
   TP_CHECK(armed.has_value());
   for (uint64_t i = 0; i < run.count; ++i) {
     const PageWord direct = core_.space->word(run.first + i);
-    TP_CHECK(core_.space->change(run.first + i, direct,
-                                 PageWord(PageState::kLocal, kFlagShadow, direct.tier(),
-                                          direct.index())));
+    TP_CHECK(core_.space->change(
+        run.first + i, direct,
+        PageWord(PageState::kLocal, kFlagShadow, direct.tier(), direct.index())));
   }
   count(core_.stats->promotions, run.count);
   count(core_.stats->promoted_bytes, size.value());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves pages between local DRAM and direct tiers, under the program's feet: accesses meanwhile
-// wait in a fault, or go on reading, and find the same bytes. A granule has one home in a tier, kept
-// while any of its pages is there (kDirect) or came from there (kLocal with kFlagShadow); pages move
-// in runs within it. Callers hold the granule's lock. Never touches managed memory.
+// wait in a fault, or go on reading, and find the same bytes. A granule has one home in a tier,
+// kept while any of its pages is there (kDirect) or came from there (kLocal with kFlagShadow);
+// pages move in runs within it. Callers hold the granule's lock. Never touches managed memory.
 #pragma once
 
 #include <memory>

@@ -5,10 +5,8 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
-#include "runtime/base/internal_thread.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
@@ -26,11 +24,11 @@ constexpr uint64_t kLeastLimit = 64;  // pages: a program cannot run in less
 }  // namespace
 
 Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<Evictor> evictor,
-                                                     std::unique_ptr<Balancer> balancer) {
+                                                   std::unique_ptr<Balancer> balancer) {
   auto statm = os::openStatm();
   if (!statm) return tl::unexpected(statm.error());
-  std::unique_ptr<Migrator> migrator(new Migrator(core, std::move(evictor), std::move(balancer),
-                                                  std::move(*statm)));
+  std::unique_ptr<Migrator> migrator(
+      new Migrator(core, std::move(evictor), std::move(balancer), std::move(*statm)));
   migrator->updateBudget();
   return migrator;
 }
@@ -38,31 +36,16 @@ Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<E
 Migrator::~Migrator() { stop(); }
 
 Status Migrator::start() {
-  sigset_t all, saved;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &saved);
-  const int error = pthread_create(&thread_, nullptr, threadMain, this);
-  pthread_sigmask(SIG_SETMASK, &saved, nullptr);
-  if (error != 0) {
-    return tl::unexpected(Error::fromErrno(ErrorCode::kNoMemory, error, "cannot start migration"));
-  }
-  running_ = true;
-  return {};
+  return thread_.start(
+      "tidepool-migr", [](void* self) { static_cast<Migrator*>(self)->run(); }, this);
 }
 
 void Migrator::stop() {
-  if (!running_) return;
+  if (!thread_.running()) return;
+  // Release pairs with the acquire in run().
   core_.stopping.store(true, std::memory_order_release);
   core_.need_memory.ring();
-  pthread_join(thread_, nullptr);
-  running_ = false;
-}
-
-void* Migrator::threadMain(void* self) {
-  enterInternalThread();
-  pthread_setname_np(pthread_self(), "tidepool-migr");
-  static_cast<Migrator*>(self)->run();
-  return nullptr;
+  thread_.join();
 }
 
 void Migrator::run() {
@@ -142,8 +125,9 @@ void Migrator::setNothingLeaves(bool stuck) {
   // The doorbell orders the store before the retry that it causes.
   if (core_.faults_wait.load(std::memory_order_seq_cst)) core_.freed_memory.ring();
   if (std::exchange(warned_stuck_, true)) return;
-  reportError(core_, "no local page can be moved to far memory now (pinned or protected): the local "
-                     "budget is exceeded while that lasts; raise --dram");
+  reportError(core_,
+              "no local page can be moved to far memory now (pinned or protected): the local "
+              "budget is exceeded while that lasts; raise --dram");
 }
 
 void Migrator::updateBudget() {

@@ -3,10 +3,9 @@
 // evicts when local memory runs short, and keeps the statistics page current.
 #pragma once
 
-#include <pthread.h>
-
 #include <memory>
 
+#include "runtime/base/service_thread.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/migrate/balancer.h"
 #include "runtime/migrate/core.h"
@@ -34,7 +33,6 @@ class Migrator {
         evictor_(std::move(evictor)),
         balancer_(std::move(balancer)),
         statm_(std::move(statm)) {}
-  static void* threadMain(void* self);
   void run();
   void waitForWork();
   void relieve();
@@ -50,8 +48,7 @@ class Migrator {
   Nanoseconds next_balance_;
   bool warned_small_ = false;
   bool warned_stuck_ = false;
-  pthread_t thread_{};
-  bool running_ = false;
+  ServiceThread thread_;
 };
 
 }  // namespace tidepool

@@ -22,7 +22,8 @@ Result<std::unique_ptr<Staging>> Staging::create(FaultPort& port) {
 Staging::~Staging() { os::unmap(base_, kSize); }
 
 void Staging::recycle(uint64_t segment, PageCount slots) {
-  [[maybe_unused]] const Status freed = os::discard(slotAddress(firstSlot(segment)), toBytes(slots));
+  [[maybe_unused]] const Status freed =
+      os::discard(slotAddress(firstSlot(segment)), toBytes(slots));
 }
 
 }  // namespace tidepool

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Staging: where pages on their way out wait while they are written to far memory. Fixed number of
-// segments, one per eviction batch; a slot is one page. The pages are the program's own, moved here,
-// so they count against the DRAM budget until the segment is recycled. Used by the migrator thread;
-// slotMemory() may be read by the fault service for a slot whose page is kEvicting.
+// segments, one per eviction batch; a slot is one page. The pages are the program's own, moved
+// here, so they count against the DRAM budget until the segment is recycled. Used by the migrator
+// thread; slotMemory() may be read by the fault service for a slot whose page is kEvicting.
 #pragma once
 
 #include <array>
 #include <memory>
 
-#include "runtime/os/fault_port.h"
 #include "runtime/base/units.h"
+#include "runtime/os/fault_port.h"
 
 namespace tidepool {
 

@@ -24,11 +24,11 @@ struct MissingFault {
 /// What an operation on a range came to: whole, in part, or why not.
 enum class PortOutcome : uint8_t {
   kDone,
-  kExists,    // the target page is already there
-  kAbsent,    // the source page is not there
-  kBusy,      // pinned, locked or under migration: try another page or later
-  kRetry,     // the address space is changing: try again at once
-  kInvalid,   // the range is not (any more) of a kind that this works on
+  kExists,   // the target page is already there
+  kAbsent,   // the source page is not there
+  kBusy,     // pinned, locked or under migration: try another page or later
+  kRetry,    // the address space is changing: try again at once
+  kInvalid,  // the range is not (any more) of a kind that this works on
   kNoMemory,
 };
 
@@ -70,15 +70,15 @@ class FaultPort {
   virtual bool canPoison() const = 0;
 };
 
-/// copy() until all is done or a page cannot be: goes on after kRetry, across the kernel's mappings,
-/// and after kNoMemory once the kernel has had a moment to reclaim. For bytes that have no other
-/// home, so that giving up would lose them. `done` counts what was done before that page.
+/// copy() until all is done or a page cannot be: goes on after kRetry, across the kernel's
+/// mappings, and after kNoMemory once the kernel has had a moment to reclaim. For bytes that have
+/// no other home, so that giving up would lose them. `done` counts what was done before that page.
 PortResult copyAll(FaultPort& port, uintptr_t to, const std::byte* from, Bytes size, Wake wake);
 /// move() in the same way; gives up at the first page that is busy or out of memory.
 PortResult moveAll(FaultPort& port, uintptr_t to, uintptr_t from, Bytes size, Wake wake);
 
-/// A port for shared mappings of direct tiers, whose writeProtect() makes writers wait until wake().
-/// Arming also ends fault-around there, so that a present page is one that was touched.
+/// A port for shared mappings of direct tiers, whose writeProtect() makes writers wait until
+/// wake(). Arming also ends fault-around there, so that a present page is one that was touched.
 Result<std::unique_ptr<FaultPort>> openKernelWriteBarrier();
 
 enum class MovePolicy : uint8_t { kIfSupported, kNever };

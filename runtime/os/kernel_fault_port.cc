@@ -18,12 +18,18 @@ namespace {
 
 PortOutcome outcomeOf(int os_error) {
   switch (os_error) {
-    case EEXIST: return PortOutcome::kExists;
-    case ENOENT: return PortOutcome::kAbsent;
-    case EBUSY: return PortOutcome::kBusy;
-    case EAGAIN: return PortOutcome::kRetry;
-    case ENOMEM: return PortOutcome::kNoMemory;
-    default: return PortOutcome::kInvalid;
+    case EEXIST:
+      return PortOutcome::kExists;
+    case ENOENT:
+      return PortOutcome::kAbsent;
+    case EBUSY:
+      return PortOutcome::kBusy;
+    case EAGAIN:
+      return PortOutcome::kRetry;
+    case ENOMEM:
+      return PortOutcome::kNoMemory;
+    default:
+      return PortOutcome::kInvalid;
   }
 }
 
@@ -188,14 +194,16 @@ Result<std::unique_ptr<FaultPort>> openKernelFaultPort(MovePolicy move) {
   const auto supported = supportedFeatures();
   if (!supported) return tl::unexpected(supported.error());
   if ((*supported & UFFD_FEATURE_PAGEFAULT_FLAG_WP) == 0) {
-    return fail(ErrorCode::kUnsupported, "userfaultfd lacks write protection; Linux 5.7+ is needed");
+    return fail(ErrorCode::kUnsupported,
+                "userfaultfd lacks write protection; Linux 5.7+ is needed");
   }
   __u64 wanted = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_THREAD_ID | uapi::kFeaturePoison;
   // The fallback for kernels without MOVE needs writes to wait, so WP_ASYNC only goes with MOVE.
   if (move == MovePolicy::kIfSupported && (*supported & uapi::kFeatureMove) != 0) {
     wanted |= uapi::kFeatureMove | uapi::kFeatureWpAsync;
   }
-  return openPort(wanted & *supported, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP, move);
+  return openPort(wanted & *supported, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP,
+                  move);
 }
 
 Result<std::unique_ptr<FaultPort>> openKernelWriteBarrier() {

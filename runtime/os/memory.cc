@@ -18,8 +18,7 @@ namespace tidepool::os {
 namespace {
 
 void* sysMmap(uintptr_t address, uint64_t size, int protection, int flags, int fd, off_t offset) {
-  return reinterpret_cast<void*>(
-      syscall(SYS_mmap, address, size, protection, flags, fd, offset));
+  return reinterpret_cast<void*>(syscall(SYS_mmap, address, size, protection, flags, fd, offset));
 }
 
 Status mapFixed(uintptr_t address, Bytes size, int protection, int flags, int fd, Bytes offset,
@@ -92,8 +91,8 @@ bool unshare(uintptr_t address, Bytes size) {
 }
 
 Status moveMapping(uintptr_t from, uintptr_t to, Bytes size) {
-  const long got = syscall(SYS_mremap, from, size.value(), size.value(),
-                           MREMAP_MAYMOVE | MREMAP_FIXED, to);
+  const long got =
+      syscall(SYS_mremap, from, size.value(), size.value(), MREMAP_MAYMOVE | MREMAP_FIXED, to);
   if (got == -1) return failErrno(ErrorCode::kNoMemory, "cannot move a mapping");
   return {};
 }

@@ -25,7 +25,9 @@ inline constexpr int kPageStates = 7;
 const char* pageStateName(PageState state);
 
 namespace detail {
-constexpr uint8_t to(PageState state) { return static_cast<uint8_t>(1u << static_cast<int>(state)); }
+constexpr uint8_t to(PageState state) {
+  return static_cast<uint8_t>(1u << static_cast<int>(state));
+}
 }  // namespace detail
 
 /// kTransitions[from] has the bit of every state that may follow. Any state may become kEmpty:
@@ -49,9 +51,9 @@ constexpr bool transitionAllowed(PageState from, PageState to) {
 }
 
 enum PageFlag : uint8_t {
-  kFlagShadow = 1 << 4,      // kLocal: `index` is a frame that held this page's bytes when fetched
-  kFlagUnproven = 1 << 5,    // brought in on a guess (prefetch, promotion), not yet seen used
-  kFlagProbed = 1 << 6,      // kLocal: write-protected by the sampler, to be asked again
+  kFlagShadow = 1 << 4,    // kLocal: `index` is a frame that held this page's bytes when fetched
+  kFlagUnproven = 1 << 5,  // brought in on a guess (prefetch, promotion), not yet seen used
+  kFlagProbed = 1 << 6,    // kLocal: write-protected by the sampler, to be asked again
 };
 
 /// An immutable view of one page's word.

@@ -57,7 +57,7 @@ struct StatsPage {
   uint32_t schema;
   uint32_t pid;
   char program[64];
-  char mode[32];  // "managed", or "degraded"
+  char mode[32];                    // "managed", or "degraded"
   StatCounter started_nanoseconds;  // CLOCK_MONOTONIC at start
 
   StatCounter dram_budget_bytes;

@@ -74,7 +74,8 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::openDax(const char* path
   const Bytes usable(roundDown(wanted, kGranuleSize));
   if (usable.value() == 0 || usable.value() > available) {
     return fail(ErrorCode::kInvalidArgument, "%s holds %llu bytes; asked for %llu", path,
-                static_cast<unsigned long long>(available), static_cast<unsigned long long>(wanted));
+                static_cast<unsigned long long>(available),
+                static_cast<unsigned long long>(wanted));
   }
   auto window = Mapping::sharedFile(fd.get(), Bytes(), usable);
   if (!window) return tl::unexpected(window.error());

@@ -6,9 +6,12 @@ namespace tidepool {
 
 const char* tierKindName(TierKind kind) {
   switch (kind) {
-    case TierKind::kLocal: return "local";
-    case TierKind::kDirect: return "direct";
-    case TierKind::kFetch: return "fetch";
+    case TierKind::kLocal:
+      return "local";
+    case TierKind::kDirect:
+      return "direct";
+    case TierKind::kFetch:
+      return "fetch";
   }
   return "unknown";
 }

@@ -12,8 +12,8 @@
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
-#include "runtime/transport/fetch_channel.h"
 #include "runtime/transport/connection.h"
+#include "runtime/transport/fetch_channel.h"
 #include "runtime/transport/wire.h"
 
 namespace tidepool {

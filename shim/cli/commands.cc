@@ -83,7 +83,8 @@ constexpr Entry kConfKeys[] = {
     {"space", "Address space to reserve, 64M to 64T. Default 4T."},
     {"remote_timeout", "How long a memory server may be silent: 500ms, 5s. Default 5s."},
     {"stats_file", "As --stats."},
-    {"budget_scope", "What --dram bounds: process (all its anonymous memory, default) or managed (ours alone)."},
+    {"budget_scope",
+     "What --dram bounds: process (all its anonymous memory, default) or managed (ours alone)."},
 };
 
 constexpr Entry kFarSpecs[] = {

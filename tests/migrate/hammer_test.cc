@@ -212,8 +212,8 @@ void hammer(const Setup& setup, std::optional<FaultyRates> faulty) {
     threads.emplace_back([&, i] {
       Worker worker(static_cast<uint64_t*>(*memory), i * each, each, *test.runtime, setup.io);
       // Long-term pins on old kernels are beyond the copying fallback (docs/limits.md).
-      const bool fixed = setup.eviction == Eviction::kMove && setup.io == Io::kAll &&
-                         worker.registerBuffers();
+      const bool fixed =
+          setup.eviction == Eviction::kMove && setup.io == Io::kAll && worker.registerBuffers();
       uint64_t done = 0;
       while (!stop.load(std::memory_order_relaxed)) {
         if (!worker.step() || (fixed && done % 256 == 0 && !worker.throughFixedBuffer())) {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread of the runtime's own: marked internal (invariant I2), named, deaf to the program's
+// signals. Started and joined by its owner's thread; not copyable.
+#pragma once
+
+#include <pthread.h>
+
+#include "runtime/base/result.h"
+
+namespace tidepool {
+
+class ServiceThread {
+ public:
+  ServiceThread() = default;
+  ServiceThread(const ServiceThread&) = delete;
+  ServiceThread& operator=(const ServiceThread&) = delete;
+
+  /// Runs `body(argument)` in a new thread called `name` (15 characters at most, static).
+  /// Errors: kNoMemory.
+  Status start(const char* name, void (*body)(void*), void* argument);
+  /// Waits for the body to return; the owner has told it to. Does nothing if it does not run.
+  void join();
+  bool running() const { return running_; }
+
+ private:
+  static void* main(void* self);
+
+  const char* name_ = nullptr;
+  void (*body_)(void*) = nullptr;
+  void* argument_ = nullptr;
+  pthread_t thread_{};
+  bool running_ = false;
+};
+
+}  // namespace tidepool
