@@ -91,8 +91,8 @@ bool unshare(uintptr_t address, Bytes size) {
 }
 
 Status moveMapping(uintptr_t from, uintptr_t to, Bytes size) {
-  const long got =
-      syscall(SYS_mremap, from, size.value(), size.value(), MREMAP_MAYMOVE | MREMAP_FIXED, to);
+  const long got = syscall(SYS_mremap, from, size.value(), size.value(),
+                           MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
   if (got == -1) return failErrno(ErrorCode::kNoMemory, "cannot move a mapping");
   return {};
 }

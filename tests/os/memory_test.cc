@@ -145,5 +145,21 @@ TEST(Memory, AnonymousMemoryIsCountedAndSharedIsNot) {
   EXPECT_EQ(os::anonymousMemory(-1), Bytes()) << "no /proc: nothing is known, nothing crashes";
 }
 
+// A hole would be given to the next mmap of anybody, and then be mapped over.
+TEST(Memory, AMovedMappingLeavesItsSourceMappedAndEmpty) {
+  const Bytes size(4 * kPageSize);
+  const auto from = os::reserve(size, Bytes(kPageSize));
+  const auto to = os::reserve(size, Bytes(kPageSize));
+  ASSERT_TRUE(from && to);
+  ASSERT_TRUE(os::mapFresh(*from, size));
+  auto* source = reinterpret_cast<volatile unsigned char*>(*from);
+  source[0] = 7;
+  ASSERT_TRUE(os::moveMapping(*from, *to, size));
+  EXPECT_EQ(reinterpret_cast<volatile unsigned char*>(*to)[0], 7);
+  EXPECT_EQ(source[0], 0);
+  os::unmap(*from, size);
+  os::unmap(*to, size);
+}
+
 }  // namespace
 }  // namespace tidepool
