@@ -178,13 +178,20 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
 }
 
 void FaultService::sayExceeded() {
-  if (std::exchange(said_exceeded_, true) || core_.stats->error_count.load() > 0) return;
+  // A fetch tier that takes no more has said so itself.
+  if (said_exceeded_ || core_.far_exhausted.load(std::memory_order_relaxed)) return;
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    // There is room: it is this granule that cannot go there (docs/limits.md), which passes.
+    const Tier& tier = core_.tiers.tier(number);
+    if (tier.used() + Bytes(kGranuleSize) <= tier.capacity()) return;
+  }
+  said_exceeded_ = true;
   reportError(core_, "%s",
               core_.tiers.count() == 0
-                  ? "the local budget is exceeded: there is no far tier for what is cold; "
-                    "give one with --far, or raise --dram"
-                  : "the local budget is exceeded: far memory has no room for what is cold; "
-                    "give a larger SIZE or another --far, or raise --dram");
+                  ? "the local budget is exceeded: there is no far tier for what is cold; give one "
+                    "with --far, or raise --dram"
+                  : "the local budget is exceeded: far memory is full; give a larger SIZE or "
+                    "another --far, or raise --dram");
 }
 
 bool FaultService::granuleIsEmpty(GranuleIndex granule) const {
