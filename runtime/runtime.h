@@ -38,10 +38,10 @@ class Runtime {
   Status discard(void* address, Bytes size);
   /// Changes access rights (PROT_*), as mprotect.
   Status protect(void* address, Bytes size, int protection);
-  /// Moves or resizes an allocation, as mremap with MREMAP_MAYMOVE; contents kept without being
-  /// brought into local memory.
+  /// Moves or resizes an allocation, as mremap with MREMAP_MAYMOVE. In place where it can; else the
+  /// contents are copied by the calling thread, through local memory.
   Result<void*> resize(void* address, Bytes old_size, Bytes new_size);
-  /// Advises that the range will be used soon (prefetch) or not (demote).
+  /// Advice that the range will be used soon, or not: accepted, without effect so far.
   void willNeed(void* address, Bytes size);
   void cold(void* address, Bytes size);
 
