@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "runtime/os/memory.h"
+#include "runtime/os/pin_check.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
@@ -34,6 +35,9 @@ Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
   auto pagemap = os::openPagemap();
   if (!pagemap) return tl::unexpected(pagemap.error());
   evictor->pagemap_ = std::move(*pagemap);
+  auto bounce = Mapping::anonymous(Bytes(kClusterPages * kPageSize));
+  if (!bounce) return tl::unexpected(bounce.error());
+  evictor->bounce_ = std::move(*bounce);
   evictor->source_ = addStatsSource(*core.stats, "write-tracking");
   TP_CHECK(evictor->source_ != nullptr);
   for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
@@ -80,8 +84,10 @@ Evictor::Fill Evictor::fill(uint64_t segment, PageCount wanted) {
       sweep(segment, most, choice);
       if (batch.used > before) step = 0;
     }
+    // A part of a batch soon is worth more to those who wait than a full one later.
+    if (batch.used > 0) break;
   }
-  return batch.used > 0 ? Fill::kFilled : Fill::kNothingCold;
+  return batch.used == most ? Fill::kFilled : Fill::kNothingCold;
 }
 
 void Evictor::takeBehindStreams(uint64_t segment, uint64_t most) {
@@ -137,6 +143,8 @@ void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
 }
 
 uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choice) {
+  const bool plain =
+      core_.space->protections().plain(core_.space->addressOf(first), Bytes(kGranuleSize));
   MutexLock lock(policy_.mutex());
   uint64_t chosen = 0;
   for (; at < kPagesPerGranule && chosen < room; ++at) {
@@ -144,6 +152,7 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
     verdicts_[at] = Verdict::kKeep;
     // Pages with a home in a direct tier go there (see Balancer), not through staging.
     if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
+    if (rightsOf(first + at, plain) == Rights::kOther) continue;
     WriteBit bit = WriteBit::kNotArmed;
     if (word.has(kFlagProbed)) {
       bit = written_[at] ? WriteBit::kWritten : WriteBit::kClean;
@@ -217,8 +226,15 @@ void Evictor::chargePolicy(Nanoseconds cost) {
   policy_.chooser().chargeProbes(cost);
 }
 
-uint64_t Evictor::moveRun(PageRun run, uint64_t slot) {
+Rights Evictor::rightsOf(PageIndex page, bool granule_plain) const {
+  return granule_plain ? Rights::kReadWrite
+                       : core_.space->protections().at(core_.space->addressOf(page));
+}
+
+uint64_t Evictor::moveRun(PageRun run, Rights rights, uint64_t slot) {
+  if (rights == Rights::kOther) return 0;
   if (!core_.port->canMove()) return moveByCopy(run, slot);
+  if (rights == Rights::kReadOnly) return moveReadOnly(run, slot);
   const PortResult result = moveOutOfSpace(core_, staging_.slotAddress(slot),
                                            core_.space->addressOf(run.first), toBytes(run.count));
   return toPages(result.done).value();
@@ -226,20 +242,24 @@ uint64_t Evictor::moveRun(PageRun run, uint64_t slot) {
 
 uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
   Batch& batch = batches_[segment];
+  const bool plain = core_.space->protections().plain(
+      core_.space->addressOf(granuleOf(run.first)), Bytes(kGranuleSize));
   uint64_t moved_in_all = 0;
   for (uint64_t at = 0; at < run.count.value();) {
     if (core_.space->word(run.first + at).state() != PageState::kLocal) {
       ++at;
       continue;
     }
+    const Rights rights = rightsOf(run.first + at, plain);
     uint64_t length = 1;
     while (at + length < run.count.value() &&
-           core_.space->word(run.first + at + length).state() == PageState::kLocal) {
+           core_.space->word(run.first + at + length).state() == PageState::kLocal &&
+           rightsOf(run.first + at + length, plain) == rights) {
       ++length;
     }
     const PageRun part{run.first + at, PageCount(length)};
     const uint64_t slot = staging_.firstSlot(segment) + batch.used + moved_in_all;
-    const uint64_t moved = moveRun(part, slot);
+    const uint64_t moved = moveRun(part, rights, slot);
     for (uint64_t i = 0; i < moved; ++i) {
       const PageIndex page = part.first + i;
       TP_CHECK(core_.space->change(page, core_.space->word(page),
@@ -247,7 +267,7 @@ uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
       batch.pages[batch.used + moved_in_all + i] = page;
     }
     moved_in_all += moved;
-    // A page that did not move is pinned, read-only or gone: leave it and go on behind it.
+    // A page that did not move is pinned or gone: leave it and go on behind it.
     at += moved < length ? moved + 1 : length;
   }
   in_flight_ += PageCount(moved_in_all);
@@ -269,6 +289,29 @@ uint64_t Evictor::moveByCopy(PageRun run, uint64_t slot) {
   [[maybe_unused]] const Status open = core_.port->writeProtect(from, size, Wake::kYes);
   core_.port->wake(from, size);
   return pages;
+}
+
+uint64_t Evictor::moveReadOnly(PageRun run, uint64_t slot) {
+  // UFFDIO_MOVE refuses them. Nothing can write to them while the granule's lock is held, but for
+  // devices that were given them before they became read-only.
+  if (os::mayPinPages()) return 0;
+  uint64_t moved = 0;
+  while (moved < run.count.value()) {
+    const uintptr_t from = core_.space->addressOf(run.first + moved);
+    const uint64_t wanted = std::min(kClusterPages, run.count.value() - moved);
+    const iovec to{bounce_.data(), wanted * kPageSize};
+    const iovec source{reinterpret_cast<void*>(from), wanted * kPageSize};
+    const ssize_t got = process_vm_readv(getpid(), &to, 1, &source, 1, 0);
+    const uint64_t pages = got > 0 ? static_cast<uint64_t>(got) >> kPageShift : 0;
+    if (pages == 0) break;
+    const PortResult copied = copyAll(*core_.port, staging_.slotAddress(slot + moved),
+                                      bounce_.data(), toBytes(PageCount(pages)), Wake::kNo);
+    if (copied.outcome != PortOutcome::kDone) break;
+    if (!os::discard(from, toBytes(PageCount(pages)))) break;
+    moved += pages;
+    if (pages < wanted) break;
+  }
+  return moved;
 }
 
 bool Evictor::allocateFrames(Batch& batch) {

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/mapping.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/shared_policy.h"
@@ -73,8 +74,11 @@ class Evictor {
   // Takes what asking or arming cost from the policy's probing budget.
   void chargePolicy(Nanoseconds cost);
   uint64_t moveOut(PageRun run, uint64_t segment);
-  uint64_t moveRun(PageRun run, uint64_t slot);
+  /// Rights of a page of a granule that is, or is not, plain as a whole.
+  Rights rightsOf(PageIndex page, bool granule_plain) const;
+  uint64_t moveRun(PageRun run, Rights rights, uint64_t slot);
   uint64_t moveByCopy(PageRun run, uint64_t slot);
+  uint64_t moveReadOnly(PageRun run, uint64_t slot);
   void write(uint64_t segment);
   bool allocateFrames(Batch& batch);
   void finish(uint64_t segment);
@@ -89,6 +93,7 @@ class Evictor {
   std::array<Batch, Staging::kSegments> batches_;
   PageIndex hand_;
   UniqueFd pagemap_;
+  Mapping bounce_;  // read-only pages pass through it
   SampleStats* source_ = nullptr;  // write tracking's line of the statistics
   // Of the granule under the hand: what the policy said, and which armed pages were written.
   std::array<Verdict, kPagesPerGranule> verdicts_;

@@ -24,7 +24,7 @@ Status RangeOps::makeUsable(uintptr_t address, Bytes size) {
   TP_TRY(os::mapFresh(address, size));
   if (!detached()) TP_TRY(core_.port->arm(address, size));
   // From here on the migrator may map far memory there; sooner, and we would map over it.
-  core_.space->protections().clear(address, size);
+  core_.space->protections().set(address, size, Rights::kReadWrite);
   return {};
 }
 
@@ -143,7 +143,7 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
     return fail(ErrorCode::kNotFound, "range is not allocated");
   }
   // First: a granule mapped far after its pages were dropped would never be found again.
-  core_.space->protections().mark(address, size);
+  core_.space->protections().set(address, size, Rights::kOther);
   PageIndex page = core_.space->pageAt(address);
   const PageIndex end = page + toPages(size).value();
   while (page < end) {
@@ -163,14 +163,16 @@ Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
   if (!core_.space->ranges().isAllocated(address - core_.space->base(), size)) {
     return fail(ErrorCode::kNotFound, "range is not allocated");
   }
-  const bool plain = protection == (PROT_READ | PROT_WRITE);
-  if (!plain) {
-    core_.space->protections().mark(address, size);
-    // Whoever is mapping a granule has not seen the mark: wait for it, or it would undo the rights.
-    for (Mutex& granules : core_.space->locks()) MutexLock passed(granules);
+  // Under the granule's lock: whoever maps or copies its pages relies on the rights they have.
+  const uintptr_t end = address + size.value();
+  for (uintptr_t at = address; at < end;) {
+    const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
+    const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
+    MutexLock lock(core_.space->lockOf(granule));
+    TP_TRY(os::protect(at, piece, protection));
+    core_.space->protections().set(at, piece, rightsOf(protection));
+    at += piece.value();
   }
-  TP_TRY(os::protect(address, size, protection));
-  if (plain) core_.space->protections().clear(address, size);
   return {};
 }
 

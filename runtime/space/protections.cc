@@ -1,49 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-// A set of disjoint address ranges.
+// A map of disjoint address ranges.
 #include "runtime/space/protections.h"
+
+#include <sys/mman.h>
 
 #include <iterator>
 
 namespace tidepool {
 
-void Protections::clearLocked(uintptr_t start, uintptr_t end) {
+Rights rightsOf(int protection) {
+  if (protection == (PROT_READ | PROT_WRITE)) return Rights::kReadWrite;
+  const bool reads = (protection & PROT_READ) != 0;
+  return reads && (protection & PROT_WRITE) == 0 ? Rights::kReadOnly : Rights::kOther;
+}
+
+void Protections::clear(uintptr_t start, uintptr_t end) {
   auto at = odd_.lower_bound(start);
-  if (at != odd_.begin() && std::prev(at)->second > start) --at;
+  if (at != odd_.begin() && std::prev(at)->second.end > start) --at;
   while (at != odd_.end() && at->first < end) {
-    const auto [first, last] = *at;
+    const auto [first, range] = *at;
     at = odd_.erase(at);
-    if (first < start) odd_.emplace(first, start);
-    if (last > end) odd_.emplace(end, last);
+    if (first < start) odd_.emplace(first, Range{start, range.rights});
+    if (range.end > end) odd_.emplace(end, range);
   }
 }
 
-void Protections::mark(uintptr_t start, Bytes size) {
+void Protections::set(uintptr_t start, Bytes size, Rights rights) {
   MutexLock lock(mutex_);
   uintptr_t end = start + size.value();
-  clearLocked(start, end);
+  clear(start, end);
+  if (rights == Rights::kReadWrite) return;
   // Neighbours become one, so that the set stays as small as what it says.
   auto next = odd_.lower_bound(start);
-  if (next != odd_.end() && next->first == end) {
-    end = next->second;
+  if (next != odd_.end() && next->first == end && next->second.rights == rights) {
+    end = next->second.end;
     next = odd_.erase(next);
   }
-  if (next != odd_.begin() && std::prev(next)->second == start) {
-    std::prev(next)->second = end;
-  } else {
-    odd_.emplace(start, end);
+  if (next != odd_.begin()) {
+    Range& before = std::prev(next)->second;
+    if (before.end == start && before.rights == rights) {
+      before.end = end;
+      return;
+    }
   }
+  odd_.emplace(start, Range{end, rights});
 }
 
-void Protections::clear(uintptr_t start, Bytes size) {
+Rights Protections::at(uintptr_t address) const {
   MutexLock lock(mutex_);
-  clearLocked(start, start + size.value());
+  const auto next = odd_.upper_bound(address);
+  if (next == odd_.begin()) return Rights::kReadWrite;
+  const Range& range = std::prev(next)->second;
+  return address < range.end ? range.rights : Rights::kReadWrite;
 }
 
 bool Protections::plain(uintptr_t start, Bytes size) const {
   MutexLock lock(mutex_);
   auto next = odd_.lower_bound(start);
   if (next != odd_.end() && next->first < start + size.value()) return false;
-  return next == odd_.begin() || std::prev(next)->second <= start;
+  return next == odd_.begin() || std::prev(next)->second.end <= start;
 }
 
 }  // namespace tidepool

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of the managed space that are not plain read-write memory: what is not handed out, or not
-// any more, and what the program protected. Mappings there are left alone, because replacing one
-// would lose the rights, or bring a released range back. Grows with the number of such ranges.
-// Thread-safe.
+// The access rights of ranges of the managed space, as far as they are not plain read and write:
+// what is not handed out, or not any more, and what the program protected. Such mappings are not
+// replaced, because that would lose the rights, or bring a released range back. Grows with the
+// number of such ranges. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,34 @@
 
 namespace tidepool {
 
+enum class Rights : uint8_t {
+  kReadWrite,
+  /// Nobody can store to it, so a copy of it stays true. It may be executable.
+  kReadOnly,
+  kOther,  // no access, write and execute, or not handed out
+};
+
+/// `protection` as for mprotect(2).
+Rights rightsOf(int protection);
+
 class Protections {
  public:
-  /// Marks [start, start + size) as odd, or as plain again. Addresses in bytes.
-  void mark(uintptr_t start, Bytes size);
-  void clear(uintptr_t start, Bytes size);
+  /// Addresses in bytes; size > 0.
+  void set(uintptr_t start, Bytes size, Rights rights);
+  Rights at(uintptr_t address) const;
+  /// True if all of it can be read and written.
   bool plain(uintptr_t start, Bytes size) const;
   /// For fork(), which must find the set whole.
   Mutex& mutex() { return mutex_; }
 
  private:
-  void clearLocked(uintptr_t start, uintptr_t end) TP_REQUIRES(mutex_);
+  struct Range {
+    uintptr_t end;
+    Rights rights;
+  };
+  void clear(uintptr_t start, uintptr_t end) TP_REQUIRES(mutex_);
   mutable Mutex mutex_;
-  std::map<uintptr_t, uintptr_t> odd_ TP_GUARDED_BY(mutex_);  // start -> end, disjoint
+  std::map<uintptr_t, Range> odd_ TP_GUARDED_BY(mutex_);  // by start; disjoint, none kReadWrite
 };
 
 }  // namespace tidepool

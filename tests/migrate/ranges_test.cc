@@ -183,6 +183,7 @@ class Player {
 };
 
 class Ranges : public testing::TestWithParam<Setup> {};
+class FetchRanges : public Ranges {};
 
 void play(const Setup& setup, std::optional<FaultyRates> faulty) {
   TestRuntime test = TestRuntime::start(setup, Bytes(8 * kMiB), Bytes(512 * kMiB),
@@ -344,6 +345,31 @@ TEST_P(Ranges, ReadOnlyPagesKeepTheirRightsAndBytes) {
   words[0] = 1;
   EXPECT_EQ(words[0], 1u);
 }
+
+TEST_P(FetchRanges, ReadOnlyPagesLeaveLocalMemoryToo) {
+  TestRuntime test = TestRuntime::start(GetParam(), Bytes(8 * kMiB), Bytes(128 * kMiB));
+  constexpr uint64_t kCount = 32 * kMiB / kPageSize;
+  auto memory = test.runtime->allocate(pages(kCount), Bytes(kPageSize));
+  ASSERT_TRUE(memory);
+  auto* words = static_cast<volatile uint64_t*>(*memory);
+  for (uint64_t part = 0; part < 32; ++part) {
+    const uint64_t first = part * (kCount / 32);
+    for (uint64_t i = 0; i < kCount / 32; ++i) words[(first + i) * kWords] = first + i + 3;
+    ASSERT_TRUE(test.runtime->protect(const_cast<uint64_t*>(words + first * kWords),
+                                      pages(kCount / 32), PROT_READ));
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (uint64_t page = 0; page < kCount; ++page) ASSERT_EQ(words[page * kWords], page + 3);
+  }
+  test.runtime->refreshStats();
+  EXPECT_EQ(test.runtime->stats().error_count.load(), 0u) << "said that the budget is exceeded";
+  EXPECT_LE(test.runtime->stats().tiers[0].used_bytes.load(), 9 * kMiB);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, FetchRanges,
+                         testing::Values(Setup{Far::kRemote, Eviction::kMove},
+                                         Setup{Far::kRemote, Eviction::kCopy}),
+                         setupName);
 
 INSTANTIATE_TEST_SUITE_P(Tiers, Ranges,
                          testing::Values(Setup{Far::kRemote, Eviction::kMove},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RangeAllocator and Protections against plain models of one flag a page.
+// RangeAllocator and Protections against plain models of a value a page.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -155,26 +155,24 @@ TEST(Protections, BehaveAsTheirModel) {
   EXPECT_TRUE(rc::check([] {
     constexpr uintptr_t kBase = uintptr_t{1} << 32;
     Protections protections;
-    Model odd;
+    std::vector<Rights> model(kPages, Rights::kReadWrite);
     const int steps = *rc::gen::inRange(1, 60);
     for (int step = 0; step < steps; ++step) {
       const uint64_t first = *rc::gen::inRange<uint64_t>(0, kPages);
       const uint64_t count = *rc::gen::inRange<uint64_t>(1, kPages - first + 1);
-      const uintptr_t start = kBase + first * kPageSize;
-      const bool mark = *rc::gen::arbitrary<bool>();
-      if (mark) {
-        protections.mark(start, pages(count));
-      } else {
-        protections.clear(start, pages(count));
-      }
-      odd.set(first, count, mark);
+      const Rights rights =
+          *rc::gen::element(Rights::kReadWrite, Rights::kReadOnly, Rights::kOther);
+      protections.set(kBase + first * kPageSize, pages(count), rights);
+      std::fill_n(model.begin() + static_cast<long>(first), count, rights);
       for (uint64_t page = 0; page < kPages; ++page) {
-        RC_ASSERT(protections.plain(kBase + page * kPageSize, pages(1)) == odd.all(page, 1, false));
+        RC_ASSERT(protections.at(kBase + page * kPageSize) == model[page]);
       }
       const uint64_t from = *rc::gen::inRange<uint64_t>(0, kPages);
       const uint64_t length = *rc::gen::inRange<uint64_t>(1, kPages - from + 1);
+      const auto part = model.begin() + static_cast<long>(from);
       RC_ASSERT(protections.plain(kBase + from * kPageSize, pages(length)) ==
-                odd.all(from, length, false));
+                std::all_of(part, part + static_cast<long>(length),
+                            [](Rights each) { return each == Rights::kReadWrite; }));
     }
   }));
 }
