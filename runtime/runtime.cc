@@ -59,6 +59,7 @@ struct Runtime::Impl {
   std::unique_ptr<GranuleMover> mover;
   std::unique_ptr<RangeOps> ranges;
   std::unique_ptr<ForkGuard> fork_guard;
+  std::unique_ptr<Waker> waker;
   std::unique_ptr<FaultService> faults;
   std::unique_ptr<Migrator> migrator;
 
@@ -132,7 +133,8 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   mover = std::move(*granules);
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
   fork_guard = std::make_unique<ForkGuard>(core, *policy);
-  auto service = FaultService::create(core, *staging, *policy, *mover);
+  waker = std::make_unique<Waker>(*core.port);
+  auto service = FaultService::create(core, *staging, *policy, *mover, *waker);
   if (!service) return tl::unexpected(service.error());
   faults = std::move(*service);
   auto evictor = Evictor::create(core, *staging, *policy);
@@ -143,12 +145,16 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
     if (!made) return tl::unexpected(made.error());
     balancer = std::move(*made);
   }
-  auto worker = Migrator::create(core, std::move(*evictor), std::move(balancer));
+  auto worker = Migrator::create(core, std::move(*evictor), std::move(balancer), *waker);
   if (!worker) return tl::unexpected(worker.error());
   migrator = std::move(*worker);
   describeTiers();
+  TP_TRY(waker->start());
   TP_TRY(faults->start());
   TP_TRY(migrator->start());
+  core.service_clocks[0].store(faults->clock());
+  core.service_clocks[1].store(migrator->clock());
+  core.service_clocks[2].store(waker->clock());
   watchForks(fork_guard.get());
   return {};
 }
@@ -185,6 +191,7 @@ Runtime::~Runtime() {
   }
   if (impl_->faults != nullptr) impl_->faults->stop();
   if (impl_->migrator != nullptr) impl_->migrator->stop();
+  if (impl_->waker != nullptr) impl_->waker->stop();
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::start(const Options& options) {

@@ -8,12 +8,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "fabricmgr/memserver/server.h"
 
@@ -24,7 +26,7 @@ struct Arguments {
   std::string listen;
   std::string size_text;
   uint64_t size = 0;  // bytes, parsed from size_text
-  unsigned threads = 1;
+  unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
   bool json = false;
 };
 

@@ -26,6 +26,11 @@ Status ServiceThread::start(const char* name, void (*body)(void*), void* argumen
   return {};
 }
 
+clockid_t ServiceThread::clock() const {
+  clockid_t clock = 0;
+  return running_ && pthread_getcpuclockid(thread_, &clock) == 0 ? clock : 0;
+}
+
 void ServiceThread::join() {
   if (!running_) return;
   pthread_join(thread_, nullptr);

@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 
+#include <ctime>
+
 #include "runtime/base/result.h"
 
 namespace tidepool {
@@ -21,6 +23,8 @@ class ServiceThread {
   /// Waits for the body to return; the owner has told it to. Does nothing if it does not run.
   void join();
   bool running() const { return running_; }
+  /// Its clock of processor time; 0 if it does not run.
+  clockid_t clock() const;
 
  private:
   static void* main(void* self);

@@ -3,8 +3,6 @@
 // thread-safe.
 #include "runtime/migrate/core.h"
 
-#include <pthread.h>
-
 #include <cstdarg>
 
 #include "runtime/base/format.h"
@@ -24,11 +22,6 @@ PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size) 
   const PortResult again =
       moveAll(*core.port, to + result.done.value(), from + result.done.value(), rest, Wake::kNo);
   return {again.outcome, result.done + again.done};
-}
-
-void publishClock(Core& core, size_t service) {
-  clockid_t clock = 0;
-  if (pthread_getcpuclockid(pthread_self(), &clock) == 0) core.service_clocks[service].store(clock);
 }
 
 Nanoseconds serviceCpuTime(const Core& core) {

@@ -71,9 +71,11 @@ struct Core {
   /// Rung when memory was freed for faults that wait for it, read by the fault service.
   Doorbell freed_memory;
   std::atomic<bool> faults_wait{false};
+  /// Processor that the fault service is bound to, beside the threads it serves; -1: none.
+  std::atomic<int> fault_cpu{-1};
   std::atomic<bool> stopping{false};
-  /// CPU-time clocks of the service threads, set by each as it starts; 0: not running.
-  std::array<std::atomic<clockid_t>, 2> service_clocks{};
+  /// CPU-time clocks of the service threads; 0: not running.
+  std::array<std::atomic<clockid_t>, 3> service_clocks{};
   Parking parking;
   /// Set in a forked child: no service threads, memory is ordinary, statistics are the parent's.
   std::atomic<bool> detached{false};
@@ -101,8 +103,6 @@ inline void count(StatCounter& counter, uint64_t n) {
 /// them shared: the kernel moves no shared page. The caller holds the granule's lock.
 PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size);
 
-/// Publishes the calling service thread's CPU clock.
-void publishClock(Core& core, size_t service);
 /// CPU time of the service threads so far.
 Nanoseconds serviceCpuTime(const Core& core);
 

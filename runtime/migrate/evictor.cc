@@ -19,6 +19,8 @@ constexpr uint64_t kNoSegment = ~uint64_t{0};
 // Pages moved by one call: enough that the call and its TLB flush are shared, few enough that a
 // granule's lock is held for microseconds.
 constexpr uint64_t kClusterPages = 16;
+// Of a tracked write, which the kernel resolves itself; measured.
+constexpr Nanoseconds kWriteFaultCost(800);
 
 /// A write's tag: segment and the first slot of its run.
 constexpr uint64_t tagOf(uint64_t segment, uint64_t slot) { return segment << 32 | slot; }
@@ -147,6 +149,7 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
       core_.space->protections().plain(core_.space->addressOf(first), Bytes(kGranuleSize));
   MutexLock lock(policy_.mutex());
   uint64_t chosen = 0;
+  uint64_t written = 0;
   for (; at < kPagesPerGranule && chosen < room; ++at) {
     const PageWord word = core_.space->word(first + at);
     verdicts_[at] = Verdict::kKeep;
@@ -156,12 +159,18 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
     WriteBit bit = WriteBit::kNotArmed;
     if (word.has(kFlagProbed)) {
       bit = written_[at] ? WriteBit::kWritten : WriteBit::kClean;
-      if (written_[at]) core_.space->change(first + at, word, word.without(kFlagProbed));
+      if (written_[at]) {
+        core_.space->change(first + at, word, word.without(kFlagProbed));
+        ++written;
+      }
     }
     verdicts_[at] =
         choice == Choice::kAnything ? Verdict::kEvict : policy_.chooser().classify(first + at, bit);
     if (verdicts_[at] == Verdict::kEvict) ++chosen;
   }
+  // The write faults that arming caused are the program's time: counted at their known cost, which
+  // the policy charges itself.
+  countSampling(kWriteFaultCost * written);
   return at;
 }
 
@@ -176,7 +185,6 @@ void Evictor::readWritten(PageIndex first) {
   std::array<os::PageRun, 256> runs;
   uintptr_t at = core_.space->addressOf(first);
   const uintptr_t end = at + kGranuleSize;
-  uint64_t written = 0;
   while (at < end) {
     uintptr_t walked = at;
     const auto found =
@@ -185,19 +193,17 @@ void Evictor::readWritten(PageIndex first) {
     for (size_t i = 0; i < *found; ++i) {
       const uint64_t from = core_.space->pageAt(runs[i].start) - first;
       const uint64_t to = from + ((runs[i].end - runs[i].start) >> kPageShift);
-      for (uint64_t page = from; page < to; ++page) {
-        written_.set(page);
-        if (core_.space->word(first + page).has(kFlagProbed)) ++written;
-      }
+      for (uint64_t page = from; page < to; ++page) written_.set(page);
     }
     at = walked;
   }
   const Nanoseconds asking = threadCpuTime() - start;
   chargePolicy(asking);
-  // The write faults that arming caused are the program's time: counted at their known cost, which
-  // the policy charges itself.
-  const Nanoseconds spent = asking + Nanoseconds(800) * written;
   count(source_->count, armed);
+  countSampling(asking);
+}
+
+void Evictor::countSampling(Nanoseconds spent) {
   count(source_->cpu_nanoseconds, spent.value());
   count(core_.stats->sampling_cpu_nanoseconds, spent.value());
 }
@@ -217,8 +223,7 @@ void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
   }
   const Nanoseconds spent = threadCpuTime() - start;
   chargePolicy(spent);
-  count(source_->cpu_nanoseconds, spent.value());
-  count(core_.stats->sampling_cpu_nanoseconds, spent.value());
+  countSampling(spent);
 }
 
 void Evictor::chargePolicy(Nanoseconds cost) {

@@ -73,6 +73,7 @@ class Evictor {
   void arm(PageIndex first, uint64_t from, uint64_t to);
   // Takes what asking or arming cost from the policy's probing budget.
   void chargePolicy(Nanoseconds cost);
+  void countSampling(Nanoseconds spent);
   uint64_t moveOut(PageRun run, uint64_t segment);
   /// Rights of a page of a granule that is, or is not, plain as a whole.
   Rights rightsOf(PageIndex page, bool granule_plain) const;

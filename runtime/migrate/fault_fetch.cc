@@ -147,7 +147,7 @@ void FaultService::installRun(const Fetch& fetch, uint32_t slot, uint64_t from, 
   while (at < to) {
     const PortResult copied =
         copyAll(*core_.port, core_.space->addressOf(fetch.first + at),
-                buffer(slot) + at * kPageSize, Bytes((to - at) * kPageSize), Wake::kYes);
+                buffer(slot) + at * kPageSize, Bytes((to - at) * kPageSize), Wake::kNo);
     const uint64_t done = toPages(copied.done).value();
     for (uint64_t i = at; i < at + done; ++i) {
       const PageWord word = core_.space->word(fetch.first + i);
@@ -155,6 +155,7 @@ void FaultService::installRun(const Fetch& fetch, uint32_t slot, uint64_t from, 
       const uint8_t flags = asked ? 0 : static_cast<uint8_t>(kFlagUnproven);
       core_.space->change(fetch.first + i, word, PageWord(PageState::kLocal, flags, 0, 0));
     }
+    if (done > 0) wake(fetch.first + at, PageCount(done));
     at += done;
     if (copied.outcome == PortOutcome::kDone) continue;
     // The page cannot be filled: its range was released under the reader. Its content is dropped

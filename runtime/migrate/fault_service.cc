@@ -10,15 +10,16 @@
 
 namespace tidepool {
 
-FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover)
-    : core_(core), staging_(staging), policy_(policy), mover_(mover) {}
+FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
+                           Waker& waker)
+    : core_(core), staging_(staging), policy_(policy), mover_(mover), waker_(waker) {}
 
 FaultService::~FaultService() { stop(); }
 
 Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& staging,
                                                            SharedPolicy& policy,
-                                                           GranuleMover& mover) {
-  std::unique_ptr<FaultService> service(new FaultService(core, staging, policy, mover));
+                                                           GranuleMover& mover, Waker& waker) {
+  std::unique_ptr<FaultService> service(new FaultService(core, staging, policy, mover, waker));
   auto buffers = Mapping::anonymous(Bytes(kFetches * kPagesPerFetch * kPageSize));
   if (!buffers) return tl::unexpected(buffers.error());
   service->buffers_ = std::move(*buffers);
@@ -55,7 +56,6 @@ void FaultService::stop() {
 
 void FaultService::run() {
   follower_.emplace();
-  publishClock(core_, 0);
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
     if (core_.parking.requested() && free_count_ == kFetches) core_.parking.park();
@@ -97,6 +97,10 @@ void FaultService::serveNew() {
   for (size_t i = 0; i < got; ++i) {
     serve(faults[i], now);
     follower_->served(faults[i].thread);
+  }
+  if (follower_->bound() != core_.fault_cpu.load(std::memory_order_relaxed)) {
+    core_.fault_cpu.store(follower_->bound(), std::memory_order_relaxed);
+    waker_.follow(follower_->bound());
   }
   for (const auto& channel : channels_) {
     if (channel != nullptr) [[maybe_unused]]
@@ -247,15 +251,16 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
     }
   }
   PortResult filled =
-      core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run), Wake::kYes);
+      core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run), Wake::kNo);
   while (filled.outcome == PortOutcome::kRetry && filled.done.value() == 0) {
     filled =
-        core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run), Wake::kYes);
+        core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run), Wake::kNo);
   }
   const uint64_t done = toPages(filled.done).value();
   for (uint64_t i = 0; i < done; ++i) {
     core_.space->change(start + i, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
   }
+  if (done > 0) wake(start, PageCount(done));
   if (done < run.value()) core_.budget.discharge(PageCount(run.value() - done));
   if (page.value() < start.value() + done) return Answer::kDone;
   // The run left the mapping or met a page that is there: do the one page, or let its thread
@@ -280,7 +285,7 @@ FaultService::Answer FaultService::rescue(PageIndex page, PageWord word) {
   PortResult copied;
   do {
     copied = core_.port->copy(core_.space->addressOf(page), staging_.slotMemory(word.index()),
-                              Bytes(kPageSize), Wake::kYes);
+                              Bytes(kPageSize), Wake::kNo);
   } while (copied.outcome == PortOutcome::kRetry);
   if (copied.outcome != PortOutcome::kDone) {
     core_.budget.discharge(PageCount(1));
@@ -288,6 +293,7 @@ FaultService::Answer FaultService::rescue(PageIndex page, PageWord word) {
     return Answer::kDone;
   }
   TP_CHECK(core_.space->change(page, word, PageWord(PageState::kLocal, 0, 0, 0)));
+  wake(page, PageCount(1));
   count(core_.stats->rescues, 1);
   const Nanoseconds now = clock_.now();
   MutexLock lock(policy_.mutex());

@@ -17,6 +17,7 @@
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/migrate/staging.h"
+#include "runtime/migrate/waker.h"
 #include "runtime/os/cpu_follower.h"
 
 namespace tidepool {
@@ -25,10 +26,12 @@ class FaultService {
  public:
   /// All must outlive the service. Opens a channel to every fetch tier; starts no thread yet.
   static Result<std::unique_ptr<FaultService>> create(Core& core, Staging& staging,
-                                                      SharedPolicy& policy, GranuleMover& mover);
+                                                      SharedPolicy& policy, GranuleMover& mover,
+                                                      Waker& waker);
   ~FaultService();
 
   Status start();
+  clockid_t clock() const { return thread_.clock(); }
   /// Stops and joins the thread. Threads of the program that wait for pages go on waiting.
   void stop();
 
@@ -54,7 +57,8 @@ class FaultService {
   static constexpr uint64_t kFreshMost = 512;     // largest run of fresh pages filled at once
   static constexpr uint64_t kFreshLeast = 16;
 
-  FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover);
+  FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
+               Waker& waker);
   void run();
   void waitForWork();
   void serveNew();
@@ -78,6 +82,9 @@ class FaultService {
   void lose(const Fetch& fetch, ErrorCode error);
   void poison(PageIndex page);
   void retryDeferred();
+  void wake(PageIndex first, PageCount pages) {
+    waker_.wake(core_.space->addressOf(first), pages, clock_.now());
+  }
   void recordLatency(Nanoseconds started);
   std::byte* buffer(uint32_t slot) const {
     return buffers_.data() + slot * kPagesPerFetch * kPageSize;
@@ -87,6 +94,7 @@ class FaultService {
   Staging& staging_;
   SharedPolicy& policy_;
   GranuleMover& mover_;
+  Waker& waker_;
   MonotonicClock clock_;
   Mapping buffers_;
   Mapping zeros_;

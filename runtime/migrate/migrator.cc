@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/os/cpu_follower.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
@@ -24,11 +25,12 @@ constexpr uint64_t kLeastLimit = 64;  // pages: a program cannot run in less
 }  // namespace
 
 Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<Evictor> evictor,
-                                                   std::unique_ptr<Balancer> balancer) {
+                                                   std::unique_ptr<Balancer> balancer,
+                                                   Waker& waker) {
   auto statm = os::openStatm();
   if (!statm) return tl::unexpected(statm.error());
   std::unique_ptr<Migrator> migrator(
-      new Migrator(core, std::move(evictor), std::move(balancer), std::move(*statm)));
+      new Migrator(core, std::move(evictor), std::move(balancer), std::move(*statm), waker));
   migrator->updateBudget();
   return migrator;
 }
@@ -49,13 +51,15 @@ void Migrator::stop() {
 }
 
 void Migrator::run() {
-  publishClock(core_, 1);
+  os::CpuAvoider avoider;
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
     waitForWork();
+    waker_.wakeOverdue(clock_.now());
     if (clock_.now() >= next_tick_) {
       updateBudget();
       publish();
+      avoider.avoid(core_.fault_cpu.load(std::memory_order_relaxed));
       next_tick_ = clock_.now() + kTick;
     }
     evictor_->advance();

@@ -10,6 +10,7 @@
 #include "runtime/migrate/balancer.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
+#include "runtime/migrate/waker.h"
 
 namespace tidepool {
 
@@ -17,9 +18,10 @@ class Migrator {
  public:
   /// All must outlive the migrator. Errors: kPermission when /proc is not readable.
   static Result<std::unique_ptr<Migrator>> create(Core& core, std::unique_ptr<Evictor> evictor,
-                                                  std::unique_ptr<Balancer> balancer);
+                                                  std::unique_ptr<Balancer> balancer, Waker& waker);
   ~Migrator();
   Status start();
+  clockid_t clock() const { return thread_.clock(); }
   void stop();
   /// Reads the kernel's count and sets the budget's limit. Also done by the thread at every tick.
   void updateBudget();
@@ -28,11 +30,12 @@ class Migrator {
 
  private:
   Migrator(Core& core, std::unique_ptr<Evictor> evictor, std::unique_ptr<Balancer> balancer,
-           UniqueFd statm)
+           UniqueFd statm, Waker& waker)
       : core_(core),
         evictor_(std::move(evictor)),
         balancer_(std::move(balancer)),
-        statm_(std::move(statm)) {}
+        statm_(std::move(statm)),
+        waker_(waker) {}
   void run();
   void waitForWork();
   void relieve();
@@ -43,6 +46,7 @@ class Migrator {
   std::unique_ptr<Evictor> evictor_;
   std::unique_ptr<Balancer> balancer_;  // null without direct tiers
   UniqueFd statm_;
+  Waker& waker_;
   MonotonicClock clock_;
   Nanoseconds next_tick_;
   Nanoseconds next_balance_;

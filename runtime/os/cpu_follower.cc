@@ -41,11 +41,14 @@ void CpuFollower::served(int thread) {
   if (++served_ % kLookEvery != 0) return;
   const int cpu = cpuOf(thread);
   if (cpu < 0 || cpu >= CPU_SETSIZE) return;
-  const bool again = cpu == last_;
-  last_ = cpu;
-  if (again && cpu != bound_ && CPU_ISSET(static_cast<size_t>(cpu), &allowed_)) {
+  const bool again = cpu == last_cpu_;
+  const bool same_thread = thread == last_thread_;
+  last_cpu_ = cpu;
+  last_thread_ = thread;
+  if (cpu == bound_) return;
+  if (again && CPU_ISSET(static_cast<size_t>(cpu), &allowed_)) {
     bind(cpu);
-  } else if (!again && bound_ >= 0 && cpu != bound_) {
+  } else if (!same_thread && bound_ >= 0) {
     bind(-1);
   }
 }
@@ -58,6 +61,19 @@ void CpuFollower::bind(int cpu) {
   }
   // A refusal costs time only.
   if (sched_setaffinity(0, sizeof set, &set) == 0) bound_ = cpu;
+}
+
+CpuAvoider::CpuAvoider() {
+  CPU_ZERO(&allowed_);
+  sched_getaffinity(0, sizeof allowed_, &allowed_);
+}
+
+void CpuAvoider::avoid(int cpu) {
+  if (cpu == avoided_) return;
+  cpu_set_t set = allowed_;
+  if (cpu >= 0) CPU_CLR(static_cast<size_t>(cpu), &set);
+  if (CPU_COUNT(&set) == 0) return;
+  if (sched_setaffinity(0, sizeof set, &set) == 0) avoided_ = cpu;
 }
 
 }  // namespace tidepool::os

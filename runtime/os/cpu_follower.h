@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps a service thread on the processor of the thread it serves. Waking another, idle processor
 // costs several times what serving a fault does (20-50 us in a virtual machine, docs/design-notes),
-// so the service goes where the faults are. Used by one thread, for itself.
+// so the service goes where the faults are.
 #pragma once
 
 #include <sched.h>
 
 namespace tidepool::os {
 
+/// Used by one thread, for itself.
 class CpuFollower {
  public:
   /// Remembers the calling thread's own affinity, to go back to.
   CpuFollower();
 
   /// Tells that `thread` (of this process) waits to be served. Looks at where it ran once in a
-  /// while, and binds the calling thread there after two equal looks; frees it again when faults
-  /// come from several processors.
+  /// while, and binds the calling thread there after two equal looks; frees it again when several
+  /// threads, on several processors, have faults.
   void served(int thread);
+  /// Where the calling thread is bound, or -1.
+  int bound() const { return bound_; }
 
  private:
   static constexpr unsigned kLookEvery = 16;
@@ -25,8 +28,22 @@ class CpuFollower {
 
   cpu_set_t allowed_;
   unsigned served_ = 0;
-  int last_ = -1;
+  int last_cpu_ = -1;
+  int last_thread_ = 0;
   int bound_ = -1;
+};
+
+/// Keeps a thread off the processor that a follower has chosen, so that the two work side by side.
+/// Used by one thread, for itself.
+class CpuAvoider {
+ public:
+  CpuAvoider();
+  /// -1: none to avoid. Nothing changes where no other processor is allowed.
+  void avoid(int cpu);
+
+ private:
+  cpu_set_t allowed_;
+  int avoided_ = -1;
 };
 
 }  // namespace tidepool::os
