@@ -65,7 +65,7 @@ Result<std::unique_ptr<Runtime>> startRuntime(const char* conf) {
   installInnerForkHandlers();
   auto runtime = Runtime::start(options());
   if (!runtime) return runtime;
-  TP_TRY(startManagedHeap(**runtime));
+  TP_TRY(startManagedHeap(**runtime, options()));
   return runtime;
 }
 

@@ -31,7 +31,7 @@ void unlockOuterInParent() {
 void unlockOuterInChild() {
   unlockSurrendered();
   if (heap_fork_hooks.child) heap_fork_hooks.child();
-  unlockArenaTable();
+  unlockArenaTableInChild();
 }
 
 void lockInner() { internalHeap().lockForFork(); }

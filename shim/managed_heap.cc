@@ -4,17 +4,19 @@
 // takes.
 #include "shim/managed_heap.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cstdio>
-#include <iterator>
 
 #include "runtime/base/check.h"
 #include "runtime/base/mutex.h"
+#include "shim/arena_slots.h"
 #include "shim/heap_metadata.h"
 #include "shim/internal_scope.h"
+#include "shim/thread_cache.h"
 #include "shim/tpje.h"
 
 // narenas:1            automatic arenas would take memory from outside the managed space; ours are
@@ -23,18 +25,24 @@
 // retain               on: small extents are cut from larger ones rather than asked for singly.
 // *_decay_ms           memory that stays free for a second is discarded in every tier, at once.
 // zero_realloc         as glibc: realloc(p, 0) frees.
-// tcache_*             blocks up to 1 MiB are recycled within a thread, a few of the large ones:
-// the
-//                      way through the arena costs ten times as much.
 // slab_sizes           64 KiB slabs for the larger small blocks, which otherwise get one each.
+// lg_extent_max_...    freed memory is used again, however much larger it is than what is asked for
+//                      (by default, at most 64 times): fresh memory costs local room and faults.
+// lg_tcache_flush_...  a full cache gives up a quarter, not half: half would be missed at once.
+// tcache_gc_*          how many bytes a thread allocates between two looks at its cache. By default
+//                      a block of 64 KiB is a look each time, and costs four times as much.
 // thp                  the runtime works in 4 KiB pages: huge pages are its decision.
-extern "C" {
-// jemalloc reads its settings from this variable.
-__attribute__((used)) const char* tpje_malloc_conf =
+// tcache_max and tcache_nslots_large, which depend on the budget, are added by settleSettings().
+constexpr char kSettings[] =
     "narenas:1,oversize_threshold:0,retain:true,dirty_decay_ms:1000,"
     "muzzy_decay_ms:0,background_thread:false,dss:disabled,zero_realloc:free,thp:default,"
-    "percpu_arena:disabled,abort_conf:false,tcache_max:1048576,"
-    "tcache_nslots_large:8,tcache_nslots_small_min:64,slab_sizes:2048-14336:16";
+    "percpu_arena:disabled,abort_conf:false,tcache_nslots_small_min:64,"
+    "slab_sizes:2048-14336:16,lg_extent_max_active_fit:64,"
+    "tcache_gc_incr_bytes:1048576,lg_tcache_flush_large_div:2";
+
+extern "C" {
+// jemalloc reads its settings from this variable when it is first called.
+__attribute__((used)) const char* tpje_malloc_conf = kSettings;
 }
 
 namespace tidepool {
@@ -45,14 +53,18 @@ namespace {
 constexpr size_t kReturnAboveBytes = 8 * kMiB;
 // Largest step by which an arena grows ahead of need.
 constexpr size_t kGrowLimitBytes = 16 * kMiB;
-constexpr size_t kMaxArenas = 256;
 constexpr unsigned kArenasPerCpu = 4;
 
 constinit Runtime* heap_runtime = nullptr;
-constinit std::atomic<unsigned> arena_ids[kMaxArenas] = {};  // 0: not made yet
-constinit unsigned arena_slots = 1;
-constinit std::atomic<unsigned> next_slot{0};
-constinit Mutex arena_mutex;  // serialises the making of arenas
+constinit Mutex arena_mutex;
+constinit ArenaSlots arena_slots TP_GUARDED_BY(arena_mutex);
+// By slot; 0: not made yet.
+constinit std::array<unsigned, ArenaSlots::kMost> arena_ids TP_GUARDED_BY(arena_mutex) = {};
+
+// Its value in a thread is the thread's slot and one more; its destructor tells that the thread
+// ends. Without it (a process may have too few keys) slots are given out in turn.
+constinit pthread_key_t slot_key = 0;
+constinit bool have_slot_key = false;
 
 void* extentAlloc(TpjeExtentHooks*, void* wanted, size_t size, size_t alignment, bool* zero,
                   bool* commit, unsigned) {
@@ -118,17 +130,20 @@ unsigned makeArena() {
   return id;
 }
 
-unsigned arenaOfSlot(unsigned slot) {
-  // Acquire pairs with the release below: the arena is complete when its number is seen.
-  unsigned id = arena_ids[slot].load(std::memory_order_acquire);
-  if (id != 0) return id;
+unsigned arenaOfSlot(unsigned slot) TP_REQUIRES(arena_mutex) {
+  if (arena_ids[slot] == 0) arena_ids[slot] = makeArena();
+  return arena_ids[slot];
+}
+
+void* keyValue(unsigned slot) { return reinterpret_cast<void*>(uintptr_t{slot} + 1); }
+unsigned slotOf(const void* key_value) {
+  return static_cast<unsigned>(reinterpret_cast<uintptr_t>(key_value) - 1);
+}
+
+// The thread may allocate after this, in other destructors: it keeps the arena, uncounted.
+void leaveSlot(void* key_value) {
   MutexLock lock(arena_mutex);
-  id = arena_ids[slot].load(std::memory_order_relaxed);
-  if (id == 0) {
-    id = makeArena();
-    arena_ids[slot].store(id, std::memory_order_release);
-  }
-  return id;
+  arena_slots.leave(slotOf(key_value));
 }
 
 unsigned usableCpus() {
@@ -137,16 +152,29 @@ unsigned usableCpus() {
   return static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
 }
 
+/// Before the first call of jemalloc.
+void settleSettings(Bytes local, unsigned cpus) {
+  static char text[sizeof kSettings + 64];
+  const ThreadCacheShape shape = threadCacheShape(local, cpus);
+  snprintf(text, sizeof text, "%s,tcache_max:%zu,tcache_nslots_large:%u", kSettings,
+           shape.largest_block, shape.slots);
+  tpje_malloc_conf = text;
+}
+
 }  // namespace
 
-Status startManagedHeap(Runtime& runtime) {
+Status startManagedHeap(Runtime& runtime, const Options& options) {
   if (!reserveHeapMetadata() || !startHugeBlocks(runtime)) {
     return fail(
         ErrorCode::kNoMemory,
         "no address space for the heap's tables; raise the address-space limit (ulimit -v)");
   }
   heap_runtime = &runtime;
-  arena_slots = std::min<unsigned>(usableCpus() * kArenasPerCpu, kMaxArenas);
+  const unsigned cpus = usableCpus();
+  settleSettings(options.dram.value() != 0 ? options.dram : machineMemory(), cpus);
+  have_slot_key = pthread_key_create(&slot_key, leaveSlot) == 0;
+  MutexLock lock(arena_mutex);
+  arena_slots.setCount(cpus * kArenasPerCpu);
   if (arenaOfSlot(0) == 0) {
     return fail(ErrorCode::kInternal, "the heap cannot start; give the program more memory");
   }
@@ -155,15 +183,26 @@ Status startManagedHeap(Runtime& runtime) {
 
 void bindThreadToArena() {
   TP_CHECK(t_thread_mode == ThreadMode::kInternal);
-  // Relaxed: only the spread over arenas depends on it.
-  const unsigned slot = next_slot.fetch_add(1, std::memory_order_relaxed) % arena_slots;
-  unsigned id = arenaOfSlot(slot);
-  if (id == 0) id = arenaOfSlot(0);
+  unsigned slot, id;
+  {
+    MutexLock lock(arena_mutex);
+    slot = arena_slots.join();
+    id = arenaOfSlot(slot);
+    if (id == 0) id = arenaOfSlot(0);
+  }
+  // If this fails, the thread is counted beyond its end: the slots fill up evenly.
+  if (have_slot_key) static_cast<void>(pthread_setspecific(slot_key, keyValue(slot)));
   const int error = tpje_mallctl("thread.arena", nullptr, nullptr, &id, sizeof id);
   TP_CHECK_OP(error, ==, 0);
 }
 
 void lockArenaTable() TP_NO_THREAD_SAFETY { arena_mutex.lock(); }
 void unlockArenaTable() TP_NO_THREAD_SAFETY { arena_mutex.unlock(); }
+
+void unlockArenaTableInChild() TP_NO_THREAD_SAFETY {
+  const void* value = have_slot_key ? pthread_getspecific(slot_key) : nullptr;
+  if (value != nullptr) arena_slots.keepOnly(slotOf(value));
+  arena_mutex.unlock();
+}
 
 }  // namespace tidepool

@@ -21,12 +21,12 @@ inline constexpr size_t kHugeBytes = 32 * kMiB;
 inline constexpr size_t kLargestArenaAlignment = kGranuleSize;
 
 /// Starts both. Call once, in an InternalScope, before any thread is bound.
-Status startManagedHeap(Runtime& runtime);
+Status startManagedHeap(Runtime& runtime, const Options& options);
 
 /// Sets up the table of huge blocks; part of startManagedHeap(). False when there is no memory.
 bool startHugeBlocks(Runtime& runtime);
 
-/// Gives the calling thread an arena, round-robin. Call in an InternalScope.
+/// Gives the calling thread an arena, one that few living threads use. Call in an InternalScope.
 void bindThreadToArena();
 
 /// `size` >= kHugeBytes or `alignment` > kLargestArenaAlignment. Zero-filled, granule-aligned.
@@ -58,5 +58,6 @@ inline size_t hugeSize(const void* block) {
 /// jemalloc's.
 void lockArenaTable();
 void unlockArenaTable();
+void unlockArenaTableInChild();
 
 }  // namespace tidepool
