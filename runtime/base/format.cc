@@ -65,11 +65,14 @@ void putText(Sink& sink, const Spec& spec, Args& args) {
            spec.precision >= 0 ? strnlen(text, static_cast<size_t>(spec.precision)) : strlen(text));
 }
 
-/// Reads "%.*" and length modifiers; returns the position of the conversion letter.
+/// Reads "%.*" or "%.80" and length modifiers; returns the position of the conversion letter.
 const char* parse(const char* at, Spec& spec, Args& args) {
   if (at[0] == '.' && at[1] == '*') {
     spec.precision = va_arg(args.list, int);
     at += 2;
+  } else if (at[0] == '.') {
+    spec.precision = 0;
+    for (++at; *at >= '0' && *at <= '9'; ++at) spec.precision = 10 * spec.precision + (*at - '0');
   }
   for (; *at == 'l' || *at == 'z' || *at == 'h'; ++at) {
     if (*at != 'h') ++spec.longs;

@@ -27,6 +27,7 @@ void expectSame(const char* format, T... values) {
 TEST(Format, AgreesWithLibc) {
   expectSame("plain, 100%%");
   expectSame("%s and %.*s%c", "text", 3, "cut off", '!');
+  expectSame("%.80s|%.3s|%.12s|%.s|%.0s|", "shorter", "cut off", "cut after a dozen", "no", "none");
   expectSame("%d %i %u", -7, 0, 7u);
   expectSame("%ld %lld %lu %llu", INT64_MIN, -1LL, UINT64_MAX, 0ULL);
   expectSame("%zu %x %lx", SIZE_MAX, 0xbeefu, 0xdeadbeefcafeUL);
