@@ -24,6 +24,15 @@ PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size) 
   return {again.outcome, result.done + again.done};
 }
 
+PageWord dropFarCopy(Core& core, PageIndex page, PageWord word) {
+  if (!word.has(kFlagFarCopy)) return word;
+  const uint8_t flags = static_cast<uint8_t>(word.raw()) & (kFlagUnproven | kFlagProbed);
+  const PageWord alone(word.state(), flags, 0, 0);
+  TP_CHECK(core.space->change(page, word, alone));
+  core.tiers.tier(word.tier()).release({word.frame(), PageCount(1)});
+  return alone;
+}
+
 Nanoseconds serviceCpuTime(const Core& core) {
   Nanoseconds sum;
   for (const auto& published : core.service_clocks) {

@@ -103,6 +103,10 @@ inline void count(StatCounter& counter, uint64_t n) {
 /// them shared: the kernel moves no shared page. The caller holds the granule's lock.
 PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size);
 
+/// Gives up the far copy of a local page, if it has one; returns its word as it is now. The caller
+/// holds the granule's lock.
+PageWord dropFarCopy(Core& core, PageIndex page, PageWord word);
+
 /// CPU time of the service threads so far.
 Nanoseconds serviceCpuTime(const Core& core);
 

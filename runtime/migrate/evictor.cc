@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eviction to fetch tiers. Page words change under the granule's lock; where both are taken, the
-// policy's lock comes after a granule's.
+// Eviction to fetch tiers: which pages go, and their way out of the space. What becomes of them
+// then is in evictor_write.cc. Page words change under the granule's lock; where both are taken,
+// the policy's lock comes after a granule's.
 #include "runtime/migrate/evictor.h"
 
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/os/memory.h"
 #include "runtime/os/pin_check.h"
@@ -15,15 +17,21 @@
 namespace tidepool {
 namespace {
 
-constexpr uint64_t kNoSegment = ~uint64_t{0};
-// Pages moved by one call: enough that the call and its TLB flush are shared, few enough that a
-// granule's lock is held for microseconds.
-constexpr uint64_t kClusterPages = 16;
 // Of a tracked write, which the kernel resolves itself; measured.
 constexpr Nanoseconds kWriteFaultCost(800);
 
-/// A write's tag: segment and the first slot of its run.
-constexpr uint64_t tagOf(uint64_t segment, uint64_t slot) { return segment << 32 | slot; }
+constexpr Arrival arrivalOf(PageWord word) {
+  return word.has(kFlagUnproven) ? Arrival::kScan : Arrival::kFault;
+}
+
+/// Copies pages of the space through the kernel, which returns an error where a load would wait for
+/// the fault service. Returns how many.
+uint64_t peek(std::byte* to, uintptr_t from, uint64_t pages) {
+  const iovec target{to, pages * kPageSize};
+  const iovec source{reinterpret_cast<void*>(from), pages * kPageSize};
+  const ssize_t got = process_vm_readv(getpid(), &target, 1, &source, 1, 0);
+  return got > 0 ? static_cast<uint64_t>(got) >> kPageShift : 0;
+}
 
 }  // namespace
 
@@ -40,6 +48,9 @@ Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
   auto bounce = Mapping::anonymous(Bytes(kClusterPages * kPageSize));
   if (!bounce) return tl::unexpected(bounce.error());
   evictor->bounce_ = std::move(*bounce);
+  auto seen = Mapping::anonymous(Bytes(kClusterPages * kPageSize));
+  if (!seen) return tl::unexpected(seen.error());
+  evictor->seen_ = std::move(*seen);
   evictor->source_ = addStatsSource(*core.stats, "write-tracking");
   TP_CHECK(evictor->source_ != nullptr);
   for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
@@ -151,11 +162,15 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
   uint64_t chosen = 0;
   uint64_t written = 0;
   for (; at < kPagesPerGranule && chosen < room; ++at) {
-    const PageWord word = core_.space->word(first + at);
+    PageWord word = core_.space->word(first + at);
     verdicts_[at] = Verdict::kKeep;
     // Pages with a home in a direct tier go there (see Balancer), not through staging.
     if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
     if (rightsOf(first + at, plain) == Rights::kOther) continue;
+    if (word.has(kFlagFarCopy) && written_[at]) {
+      policy_.copies().outdated(granuleOf(first), arrivalOf(word));
+      word = dropFarCopy(core_, first + at, word);
+    }
     WriteBit bit = WriteBit::kNotArmed;
     if (word.has(kFlagProbed)) {
       bit = written_[at] ? WriteBit::kWritten : WriteBit::kClean;
@@ -177,10 +192,13 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
 void Evictor::readWritten(PageIndex first) {
   written_.reset();
   uint64_t armed = 0;
+  bool copies = false;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
-    if (core_.space->word(first + i).has(kFlagProbed)) ++armed;
+    const PageWord word = core_.space->word(first + i);
+    if (word.has(kFlagProbed)) ++armed;
+    copies |= word.has(kFlagFarCopy);
   }
-  if (armed == 0) return;
+  if (armed == 0 && !copies) return;
   const Nanoseconds start = threadCpuTime();
   std::array<os::PageRun, 256> runs;
   uintptr_t at = core_.space->addressOf(first);
@@ -197,6 +215,7 @@ void Evictor::readWritten(PageIndex first) {
     }
     at = walked;
   }
+  if (armed == 0) return;
   const Nanoseconds asking = threadCpuTime() - start;
   chargePolicy(asking);
   count(source_->count, armed);
@@ -212,18 +231,29 @@ void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
   // Where the kernel does not resolve tracked writes itself, each would be a fault for the service.
   if (!core_.port->tracksWrites()) return;
   const Nanoseconds start = threadCpuTime();
-  const Bytes size((to - from) * kPageSize);
-  if (core_.port->writeProtect(core_.space->addressOf(first + from), size, Wake::kNo)) {
-    for (uint64_t at = from; at < to; ++at) {
-      const PageWord word = core_.space->word(first + at);
-      if (word.state() == PageState::kLocal) {
-        core_.space->change(first + at, word, word.with(kFlagProbed));
-      }
+  for (uint64_t at = from; at < to;) {
+    const bool copy = core_.space->word(first + at).has(kFlagFarCopy);
+    uint64_t end = at + 1;
+    while (end < to && core_.space->word(first + end).has(kFlagFarCopy) == copy) ++end;
+    // Pages with a far copy have been armed since they came; once more would hide a write.
+    if (copy || core_.port->writeProtect(core_.space->addressOf(first + at),
+                                         Bytes((end - at) * kPageSize), Wake::kNo)) {
+      markProbed(first + at, PageCount(end - at));
     }
+    at = end;
   }
   const Nanoseconds spent = threadCpuTime() - start;
   chargePolicy(spent);
   countSampling(spent);
+}
+
+void Evictor::markProbed(PageIndex first, PageCount pages) {
+  for (uint64_t i = 0; i < pages.value(); ++i) {
+    const PageWord word = core_.space->word(first + i);
+    if (word.state() == PageState::kLocal) {
+      core_.space->change(first + i, word, word.with(kFlagProbed));
+    }
+  }
 }
 
 void Evictor::chargePolicy(Nanoseconds cost) {
@@ -245,49 +275,104 @@ uint64_t Evictor::moveRun(PageRun run, Rights rights, uint64_t slot) {
   return toPages(result.done).value();
 }
 
+uint64_t Evictor::alikeFrom(PageRun run, bool granule_plain) const {
+  const PageWord word = core_.space->word(run.first);
+  const Rights rights = rightsOf(run.first, granule_plain);
+  const uint64_t most =
+      word.has(kFlagFarCopy) ? std::min(kClusterPages, run.count.value()) : run.count.value();
+  uint64_t length = 1;
+  while (length < most) {
+    const PageWord next = core_.space->word(run.first + length);
+    if (next.state() != PageState::kLocal || next.has(kFlagFarCopy) != word.has(kFlagFarCopy) ||
+        rightsOf(run.first + length, granule_plain) != rights) {
+      break;
+    }
+    ++length;
+  }
+  return length;
+}
+
 uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
   Batch& batch = batches_[segment];
-  const bool plain = core_.space->protections().plain(
-      core_.space->addressOf(granuleOf(run.first)), Bytes(kGranuleSize));
+  const uint64_t used = batch.used;
+  const bool plain = core_.space->protections().plain(core_.space->addressOf(granuleOf(run.first)),
+                                                      Bytes(kGranuleSize));
   uint64_t moved_in_all = 0;
   for (uint64_t at = 0; at < run.count.value();) {
-    if (core_.space->word(run.first + at).state() != PageState::kLocal) {
+    const PageWord word = core_.space->word(run.first + at);
+    if (word.state() != PageState::kLocal) {
       ++at;
       continue;
     }
-    const Rights rights = rightsOf(run.first + at, plain);
-    uint64_t length = 1;
-    while (at + length < run.count.value() &&
-           core_.space->word(run.first + at + length).state() == PageState::kLocal &&
-           rightsOf(run.first + at + length, plain) == rights) {
-      ++length;
-    }
-    const PageRun part{run.first + at, PageCount(length)};
-    const uint64_t slot = staging_.firstSlot(segment) + batch.used + moved_in_all;
-    const uint64_t moved = moveRun(part, rights, slot);
+    const PageRun rest{run.first + at, PageCount(run.count.value() - at)};
+    const PageRun part{rest.first, PageCount(alikeFrom(rest, plain))};
+    const uint64_t slot = used + moved_in_all;
+    std::bitset<kClusterPages> same;
+    if (word.has(kFlagFarCopy)) same = unwritten(part);
+    const uint64_t moved =
+        moveRun(part, rightsOf(part.first, plain), staging_.firstSlot(segment) + slot);
     for (uint64_t i = 0; i < moved; ++i) {
-      const PageIndex page = part.first + i;
-      TP_CHECK(core_.space->change(page, core_.space->word(page),
-                                   PageWord(PageState::kEvicting, 0, 0, slot + i)));
-      batch.pages[batch.used + moved_in_all + i] = page;
+      // A page that was written between the look and the move differs from what was seen before.
+      const bool copied = word.has(kFlagFarCopy) && same[i] &&
+                          memcmp(staging_.slotMemory(staging_.firstSlot(segment) + slot + i),
+                                 seen_.data() + i * kPageSize, kPageSize) == 0;
+      stage(segment, slot + i, part.first + i, copied);
     }
     moved_in_all += moved;
     // A page that did not move is pinned or gone: leave it and go on behind it.
-    at += moved < length ? moved + 1 : length;
+    at += moved < part.count.value() ? moved + 1 : moved;
   }
   in_flight_ += PageCount(moved_in_all);
   return moved_in_all;
+}
+
+std::bitset<Evictor::kClusterPages> Evictor::unwritten(PageRun run) {
+  std::bitset<kClusterPages> same;
+  const uintptr_t from = core_.space->addressOf(run.first);
+  // First the bytes, then whether they were written until after that.
+  const uint64_t pages = peek(seen_.data(), from, run.count.value());
+  std::array<os::PageRun, kClusterPages> runs;
+  uintptr_t walked = from;
+  const uintptr_t end = from + pages * kPageSize;
+  if (pages == 0) return same;
+  const auto found =
+      os::scanWritten(pagemap_.get(), from, Bytes(end - from), runs.data(), runs.size(), &walked);
+  if (!found || walked < end) return same;
+  for (uint64_t i = 0; i < pages; ++i) same.set(i);
+  for (size_t i = 0; i < *found; ++i) {
+    for (uintptr_t at = runs[i].start; at < runs[i].end; at += kPageSize) {
+      same.reset((at - from) >> kPageShift);
+    }
+  }
+  return same;
+}
+
+void Evictor::stage(uint64_t segment, uint64_t slot, PageIndex page, bool copied) {
+  Batch& batch = batches_[segment];
+  PageWord word = core_.space->word(page);
+  if (word.has(kFlagFarCopy)) {
+    MutexLock lock(policy_.mutex());
+    FarCopies& copies = policy_.copies();
+    copied ? copies.saved(granuleOf(page), arrivalOf(word))
+           : copies.outdated(granuleOf(page), arrivalOf(word));
+  }
+  batch.copied[slot] = copied;
+  if (copied) {
+    batch.frames[slot] = word.frame();
+    batch.tiers[slot] = word.tier();
+  } else {
+    word = dropFarCopy(core_, page, word);
+  }
+  batch.pages[slot] = page;
+  TP_CHECK(core_.space->change(
+      page, word, PageWord(PageState::kEvicting, 0, 0, staging_.firstSlot(segment) + slot)));
 }
 
 uint64_t Evictor::moveByCopy(PageRun run, uint64_t slot) {
   const uintptr_t from = core_.space->addressOf(run.first);
   const Bytes size = toBytes(run.count);
   if (!core_.port->writeProtect(from, size, Wake::kNo)) return 0;
-  // Through the kernel, which returns an error where a load would wait for this very service.
-  const iovec to{staging_.slotMemory(slot), size.value()};
-  const iovec source{reinterpret_cast<void*>(from), size.value()};
-  const ssize_t got = process_vm_readv(getpid(), &to, 1, &source, 1, 0);
-  const uint64_t pages = got > 0 ? static_cast<uint64_t>(got) >> kPageShift : 0;
+  const uint64_t pages = peek(staging_.slotMemory(slot), from, run.count.value());
   if (pages > 0) {
     [[maybe_unused]] const Status freed = os::discard(from, toBytes(PageCount(pages)));
   }
@@ -304,10 +389,7 @@ uint64_t Evictor::moveReadOnly(PageRun run, uint64_t slot) {
   while (moved < run.count.value()) {
     const uintptr_t from = core_.space->addressOf(run.first + moved);
     const uint64_t wanted = std::min(kClusterPages, run.count.value() - moved);
-    const iovec to{bounce_.data(), wanted * kPageSize};
-    const iovec source{reinterpret_cast<void*>(from), wanted * kPageSize};
-    const ssize_t got = process_vm_readv(getpid(), &to, 1, &source, 1, 0);
-    const uint64_t pages = got > 0 ? static_cast<uint64_t>(got) >> kPageShift : 0;
+    const uint64_t pages = peek(bounce_.data(), from, wanted);
     if (pages == 0) break;
     const PortResult copied = copyAll(*core_.port, staging_.slotAddress(slot + moved),
                                       bounce_.data(), toBytes(PageCount(pages)), Wake::kNo);
@@ -317,144 +399,6 @@ uint64_t Evictor::moveReadOnly(PageRun run, uint64_t slot) {
     if (pages < wanted) break;
   }
   return moved;
-}
-
-bool Evictor::allocateFrames(Batch& batch) {
-  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    FetchTier* tier = core_.tiers.fetch(number);
-    if (tier == nullptr || channels_[number] == nullptr) continue;
-    uint64_t have = 0;
-    while (have < batch.used) {
-      const auto run = tier->allocate(PageCount(batch.used - have));
-      if (!run) break;
-      for (uint64_t i = 0; i < run->count.value(); ++i) batch.frames[have++] = run->first + i;
-    }
-    if (have == batch.used) {
-      batch.tier = number;
-      return true;
-    }
-    for (uint64_t i = 0; i < have; ++i) tier->release({batch.frames[i], PageCount(1)});
-  }
-  return false;
-}
-
-void Evictor::write(uint64_t segment) {
-  Batch& batch = batches_[segment];
-  if (!allocateFrames(batch)) {
-    usable_ = false;
-    putBack(segment);
-    core_.far_exhausted.store(true, std::memory_order_relaxed);
-    reportError(core_,
-                "far memory is full: the local budget will be exceeded; give more with "
-                "--far or a larger SIZE");
-    return;
-  }
-  FetchChannel& channel = *channels_[batch.tier];
-  for (uint64_t at = 0; at < batch.used;) {
-    uint64_t run = 1;
-    while (at + run < batch.used && batch.frames[at + run] == batch.frames[at] + run) ++run;
-    const Status sent = channel.submitWrite(tagOf(segment, at), {batch.frames[at], PageCount(run)},
-                                            staging_.slotMemory(staging_.firstSlot(segment) + at));
-    if (sent) {
-      ++batch.writes_left;
-    } else {
-      batch.failed = true;
-    }
-    at += run;
-  }
-  [[maybe_unused]] const Status flushed = channel.flush();
-  if (batch.writes_left == 0) finish(segment);
-}
-
-void Evictor::advance() {
-  std::array<FetchCompletion, 64> completions;
-  for (const auto& channel : channels_) {
-    if (channel == nullptr || channel->inFlight() == 0) continue;
-    for (;;) {
-      const size_t got = channel->poll(completions);
-      for (size_t i = 0; i < got; ++i) {
-        const uint64_t segment = completions[i].tag >> 32;
-        Batch& batch = batches_[segment];
-        TP_CHECK(batch.writes_left > 0);
-        if (!completions[i].ok()) batch.failed = true;
-        if (--batch.writes_left > 0) continue;
-        finish(segment);
-      }
-      if (got < completions.size()) break;
-    }
-  }
-}
-
-void Evictor::finish(uint64_t segment) {
-  Batch& batch = batches_[segment];
-  if (batch.failed) {
-    if (usable_) {
-      reportError(core_,
-                  "cannot write to far memory %s: pages stay local and the local budget will be "
-                  "exceeded",
-                  core_.tiers.tier(batch.tier).name());
-    }
-    usable_ = false;
-    core_.far_exhausted.store(true, std::memory_order_relaxed);
-    putBack(segment);
-    return;
-  }
-  batch.written_as = ++batches_written_;
-}
-
-bool Evictor::recycle() {
-  uint64_t segment = kNoSegment;
-  for (uint64_t i = 0; i < Staging::kSegments; ++i) {
-    const uint64_t age = batches_[i].written_as;
-    if (age != 0 && (segment == kNoSegment || age < batches_[segment].written_as)) segment = i;
-  }
-  if (segment == kNoSegment) return false;
-  Batch& batch = batches_[segment];
-  uint64_t written = 0;
-  for (uint64_t i = 0; i < batch.used; ++i) {
-    const PageIndex page = batch.pages[i];
-    const PageWord evicting(PageState::kEvicting, 0, 0, staging_.firstSlot(segment) + i);
-    const PageWord far(PageState::kFar, 0, batch.tier, batch.frames[i].value());
-    MutexLock lock(core_.space->lockOf(granuleOf(page)));
-    if (core_.space->change(page, evicting, far)) {
-      ++written;
-    } else {
-      core_.tiers.tier(batch.tier).release({batch.frames[i], PageCount(1)});
-    }
-  }
-  count(core_.stats->demotions, written);
-  count(core_.stats->demoted_bytes, written * kPageSize);
-  empty(segment);
-  return true;
-}
-
-void Evictor::empty(uint64_t segment) {
-  Batch& batch = batches_[segment];
-  staging_.recycle(segment, PageCount(batch.used));
-  core_.budget.discharge(PageCount(batch.used));
-  in_flight_ -= PageCount(batch.used);
-  batch.used = 0;
-  batch.failed = false;
-  batch.written_as = 0;
-}
-
-void Evictor::putBack(uint64_t segment) {
-  Batch& batch = batches_[segment];
-  for (uint64_t i = 0; i < batch.used; ++i) {
-    const PageIndex page = batch.pages[i];
-    const uint64_t slot = staging_.firstSlot(segment) + i;
-    const PageWord evicting(PageState::kEvicting, 0, 0, slot);
-    MutexLock lock(core_.space->lockOf(granuleOf(page)));
-    if (core_.space->word(page) != evicting) continue;
-    const PortResult back = copyAll(*core_.port, core_.space->addressOf(page),
-                                    staging_.slotMemory(slot), Bytes(kPageSize), Wake::kYes);
-    // Anything else means that the program unmapped the page under us: then nobody misses it.
-    const PageState now =
-        back.outcome == PortOutcome::kDone ? PageState::kLocal : PageState::kEmpty;
-    core_.space->change(page, evicting, PageWord(now, 0, 0, 0));
-    if (now == PageState::kLocal) core_.budget.charge(PageCount(1));
-  }
-  empty(segment);
 }
 
 size_t Evictor::waits(std::array<Wait, TierSet::kMost>& out) const {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves cold local pages to a fetch tier: picks victims with the clock hand, moves them out of the
 // space into a staging segment, writes the segment, then gives its memory back. Segments are
-// pipelined. Runs on the migrator's thread alone; never touches managed memory.
+// pipelined. A page whose far copy is still good goes the same way, but is not written. Runs on the
+// migrator's thread alone; never touches managed memory.
 #pragma once
 
 #include <array>
@@ -46,19 +47,24 @@ class Evictor {
   size_t waits(std::array<Wait, TierSet::kMost>& out) const;
 
  private:
+  static constexpr uint64_t kNoSegment = ~uint64_t{0};
   enum class Fill : uint8_t { kFilled, kNothingCold };
   /// Whether the policy is asked, or everything local goes (when it would keep all of it).
   enum class Choice : uint8_t { kPolicy, kAnything };
-  // One batch: slots [0, used) of a segment hold pages[...], going to frames[...] of `tier`.
+  // One batch: slots [0, used) of a segment hold pages[...], going to frames[...] of tiers[...].
   struct Batch {
     uint64_t used = 0;
     uint64_t writes_left = 0;
-    uint8_t tier = 0;
-    bool failed = false;
+    uint8_t failed_tier = 0;  // 0: none failed
     uint64_t written_as = 0;  // order in which batches were written; 0: not yet
     std::array<PageIndex, Staging::kSlotsPerSegment> pages;
     std::array<FrameIndex, Staging::kSlotsPerSegment> frames;
+    std::array<uint8_t, Staging::kSlotsPerSegment> tiers;
+    std::bitset<Staging::kSlotsPerSegment> copied;  // the frame has the page's bytes already
   };
+  // Pages moved by one call: enough that the call and its TLB flush are shared, few enough that a
+  // granule's lock is held for microseconds.
+  static constexpr uint64_t kClusterPages = 16;
 
   Evictor(Core& core, Staging& staging, SharedPolicy& policy);
   uint64_t freeSegment() const;
@@ -71,10 +77,18 @@ class Evictor {
   uint64_t judge(PageIndex first, uint64_t at, uint64_t room, Choice choice);
   void readWritten(PageIndex first);
   void arm(PageIndex first, uint64_t from, uint64_t to);
+  void markProbed(PageIndex first, PageCount pages);
   // Takes what asking or arming cost from the policy's probing budget.
   void chargePolicy(Nanoseconds cost);
   void countSampling(Nanoseconds spent);
   uint64_t moveOut(PageRun run, uint64_t segment);
+  /// Pages at the head of the run, of those that go in one piece: alike in rights, and in whether
+  /// they have a far copy.
+  uint64_t alikeFrom(PageRun run, bool granule_plain) const;
+  /// Which pages of the run have not been written since they came; their bytes are in seen_ then.
+  std::bitset<kClusterPages> unwritten(PageRun run);
+  /// Enters a page that has moved into its slot. `copied`: its frame has the same bytes.
+  void stage(uint64_t segment, uint64_t slot, PageIndex page, bool copied);
   /// Rights of a page of a granule that is, or is not, plain as a whole.
   Rights rightsOf(PageIndex page, bool granule_plain) const;
   uint64_t moveRun(PageRun run, Rights rights, uint64_t slot);
@@ -82,6 +96,10 @@ class Evictor {
   uint64_t moveReadOnly(PageRun run, uint64_t slot);
   void write(uint64_t segment);
   bool allocateFrames(Batch& batch);
+  bool allocateFrom(uint8_t tier, Batch& batch);
+  /// Gives up the far copies of local pages; false if there were none.
+  bool dropFarCopies();
+  uint64_t submitRun(uint64_t segment, uint64_t at);
   void finish(uint64_t segment);
   void putBack(uint64_t segment);
   /// Frees a segment's memory and makes it available again.
@@ -94,7 +112,8 @@ class Evictor {
   std::array<Batch, Staging::kSegments> batches_;
   PageIndex hand_;
   UniqueFd pagemap_;
-  Mapping bounce_;  // read-only pages pass through it
+  Mapping bounce_;                 // read-only pages pass through it
+  Mapping seen_;                   // what was in pages just before they moved
   SampleStats* source_ = nullptr;  // write tracking's line of the statistics
   // Of the granule under the hand: what the policy said, and which armed pages were written.
   std::array<Verdict, kPagesPerGranule> verdicts_;

@@ -9,18 +9,19 @@ FaultService::Answer FaultService::beginFetch(PageIndex page, PageWord word) {
   if (free_count_ == 0) return Answer::kDefer;
   const PageWord fetching(PageState::kFetching, 0, word.tier(), word.index());
   TP_CHECK(core_.space->change(page, word, fetching));
-  if (!submitFetch(page, PageCount(1), 1)) {
+  if (!submitFetch(page, PageCount(1), Arrival::kFault)) {
     poison(page);
     return Answer::kDone;
   }
   return Answer::kFetching;
 }
 
-bool FaultService::submitFetch(PageIndex first, PageCount pages, uint64_t demanded) {
+bool FaultService::submitFetch(PageIndex first, PageCount pages, Arrival arrival) {
   const PageWord word = core_.space->word(first);
   TP_CHECK(word.state() == PageState::kFetching && free_count_ > 0);
   const uint32_t slot = free_slots_[--free_count_];
-  fetches_[slot] = {first, pages, word.tier(), word.frame(), demanded, clock_.now()};
+  const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
+  fetches_[slot] = {first, pages, word.tier(), word.frame(), demanded, arrival, clock_.now()};
   const Status submitted =
       channels_[word.tier()]->submitRead(slot, {word.frame(), pages}, buffer(slot));
   if (submitted) return true;
@@ -60,7 +61,7 @@ void FaultService::prefetch(PageIndex from, PageCount count) {
             PageWord(PageState::kFetching, kFlagUnproven, next.tier(), next.index()));
         ++run;
       }
-      if (!submitFetch(page, PageCount(run), 0)) return;
+      if (!submitFetch(page, PageCount(run), Arrival::kScan)) return;
       tidepool::count(core_.stats->prefetched_pages, run);
       MutexLock policy_lock(policy_.mutex());
       for (uint64_t i = 0; i < run; ++i) policy_.chooser().onPrefetched(page + i);
@@ -117,6 +118,7 @@ bool FaultService::install(Fetch& fetch, uint32_t slot) {
     }
     core_.budget.charge(fetch.count);
   }
+  const bool keep = keepsCopies(fetch);
   // Pages discarded meanwhile split the run; what is left of it goes in piece by piece.
   uint64_t from = 0;
   while (from < fetch.count.value()) {
@@ -126,41 +128,59 @@ bool FaultService::install(Fetch& fetch, uint32_t slot) {
       if (word.state() != PageState::kFetching || word.index() != fetch.frame.value() + to) break;
       ++to;
     }
-    if (to > from) installRun(fetch, slot, from, to);
+    if (to > from) installRun(fetch, slot, from, to, keep);
     if (to < fetch.count.value()) {
       core_.budget.discharge(PageCount(1));
+      releaseFrames(fetch, to, 1);
       core_.port->wake(core_.space->addressOf(fetch.first + to), Bytes(kPageSize));
       ++to;
     }
     from = to;
   }
-  // The bytes are local now: the frames hold nothing that anybody needs.
-  core_.tiers.tier(fetch.tier).release({fetch.frame, fetch.count});
   if (fetch.demanded != 0) recordLatency(fetch.started);
   fetch = Fetch{};
   free_slots_[free_count_++] = slot;
   return true;
 }
 
-void FaultService::installRun(const Fetch& fetch, uint32_t slot, uint64_t from, uint64_t to) {
+bool FaultService::keepsCopies(const Fetch& fetch) {
+  if (!core_.port->tracksWrites()) return false;
+  // Copies must not take the room that pages need which have no other home.
+  const Tier& tier = core_.tiers.tier(fetch.tier);
+  if (tier.used().value() > tier.capacity().value() / 8 * 7) return false;
+  MutexLock lock(policy_.mutex());
+  return policy_.copies().worthKeeping(granuleOf(fetch.first), fetch.arrival);
+}
+
+void FaultService::releaseFrames(const Fetch& fetch, uint64_t at, uint64_t pages) {
+  core_.tiers.tier(fetch.tier).release({fetch.frame + at, PageCount(pages)});
+}
+
+void FaultService::installRun(const Fetch& fetch, uint32_t slot, uint64_t from, uint64_t to,
+                              bool keep) {
   uint64_t at = from;
   while (at < to) {
-    const PortResult copied =
-        copyAll(*core_.port, core_.space->addressOf(fetch.first + at),
-                buffer(slot) + at * kPageSize, Bytes((to - at) * kPageSize), Wake::kNo);
+    const PortResult copied = copyAll(*core_.port, core_.space->addressOf(fetch.first + at),
+                                      buffer(slot) + at * kPageSize, Bytes((to - at) * kPageSize),
+                                      Wake::kNo, keep ? Arm::kYes : Arm::kNo);
     const uint64_t done = toPages(copied.done).value();
     for (uint64_t i = at; i < at + done; ++i) {
       const PageWord word = core_.space->word(fetch.first + i);
       const bool asked = (fetch.demanded >> i & 1) != 0;
       const uint8_t flags = asked ? 0 : static_cast<uint8_t>(kFlagUnproven);
-      core_.space->change(fetch.first + i, word, PageWord(PageState::kLocal, flags, 0, 0));
+      const PageWord local =
+          keep ? PageWord(PageState::kLocal, flags | kFlagFarCopy, word.tier(), word.index())
+               : PageWord(PageState::kLocal, flags, 0, 0);
+      core_.space->change(fetch.first + i, word, local);
     }
     if (done > 0) wake(fetch.first + at, PageCount(done));
+    if (done > 0 && !keep) releaseFrames(fetch, at, done);
     at += done;
     if (copied.outcome == PortOutcome::kDone) continue;
     // The page cannot be filled: its range was released under the reader. Its content is dropped
     // with it, and the waiter meets whatever the program put there.
     core_.space->change(fetch.first + at, core_.space->word(fetch.first + at), PageWord());
+    releaseFrames(fetch, at, 1);
     core_.budget.discharge(PageCount(1));
     core_.port->wake(core_.space->addressOf(fetch.first + at), Bytes(kPageSize));
     ++at;

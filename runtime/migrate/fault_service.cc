@@ -136,6 +136,8 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
       {
         MutexLock lock(policy_.mutex());
         run = policy_.chooser().onFault(page, started);
+        core_.stats->prefetch_hits.store(policy_.chooser().stats().prefetch_hits,
+                                         std::memory_order_relaxed);
       }
       if (run.count.value() > 1 && core_.options.prefetch) {
         prefetch(run.first + 1, PageCount(run.count.value() - 1));

@@ -43,6 +43,7 @@ class FaultService {
     uint8_t tier = 0;
     FrameIndex frame;
     uint64_t demanded = 0;  // bit i: a thread waits for page first + i
+    Arrival arrival = Arrival::kFault;
     Nanoseconds started;
   };
   // A fault that could not be answered at once, to be tried again when memory was freed.
@@ -73,11 +74,14 @@ class FaultService {
   Answer rescue(PageIndex page, PageWord word);
   Answer beginFetch(PageIndex page, PageWord word);
   void prefetch(PageIndex from, PageCount count);
-  bool submitFetch(PageIndex first, PageCount count, uint64_t demanded);
+  bool submitFetch(PageIndex first, PageCount count, Arrival arrival);
   void completeFetches();
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);
   bool install(Fetch& fetch, uint32_t slot);
-  void installRun(const Fetch& fetch, uint32_t slot, uint64_t from, uint64_t to);
+  /// Whether what was fetched keeps its frames, as copies of the local pages.
+  bool keepsCopies(const Fetch& fetch);
+  void installRun(const Fetch& fetch, uint32_t slot, uint64_t from, uint64_t to, bool keep);
+  void releaseFrames(const Fetch& fetch, uint64_t at, uint64_t pages);
   void abandon(const Fetch& fetch, PageState outcome);
   void lose(const Fetch& fetch, ErrorCode error);
   void poison(PageIndex page);

@@ -113,7 +113,7 @@ bool GranuleMover::placeFar(GranuleIndex granule) {
 void GranuleMover::adopt(GranuleIndex granule, const Home& home) {
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageIndex page = firstPage(granule) + i;
-    const PageWord word = core_.space->word(page);
+    const PageWord word = dropFarCopy(core_, page, core_.space->word(page));
     if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
     const uint8_t probed = word.has(kFlagProbed) ? kFlagProbed : 0;
     core_.space->change(

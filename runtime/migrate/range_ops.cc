@@ -52,6 +52,7 @@ void RangeOps::dropPage(PageIndex page, PageWord word) {
   switch (word.state()) {
     case PageState::kLocal:
       core_.budget.discharge(PageCount(1));
+      word = dropFarCopy(core_, page, word);
       break;
     case PageState::kFar:
       core_.tiers.tier(word.tier()).release({word.frame(), PageCount(1)});

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The victim chooser behind a lock: the fault service tells it of faults, the migrator asks it for
-// victims. The lock is held for tens of nanoseconds a page and never while calling the kernel.
+// The policy of fetch tiers behind a lock: the fault service tells it of faults, the migrator asks
+// it for victims. The lock is held for tens of nanoseconds a page and never while calling the
+// kernel.
 #pragma once
 
 #include "runtime/base/mapping.h"
 #include "runtime/base/mutex.h"
+#include "runtime/policy/far_copies.h"
 #include "runtime/policy/victim.h"
 
 namespace tidepool {
@@ -15,18 +17,27 @@ class SharedPolicy {
                                                       PageCount space_pages) {
     auto memory = Mapping::anonymous(VictimChooser::memoryFor(space_pages));
     if (!memory) return tl::unexpected(memory.error());
-    return std::unique_ptr<SharedPolicy>(new SharedPolicy(config, std::move(*memory)));
+    auto balances = Mapping::anonymous(FarCopies::memoryFor(space_pages));
+    if (!balances) return tl::unexpected(balances.error());
+    return std::unique_ptr<SharedPolicy>(
+        new SharedPolicy(config, std::move(*memory), std::move(*balances)));
   }
 
   Mutex& mutex() TP_RETURNS(mutex_) { return mutex_; }
   VictimChooser& chooser() TP_REQUIRES(mutex_) { return chooser_; }
+  FarCopies& copies() TP_REQUIRES(mutex_) { return copies_; }
 
  private:
-  SharedPolicy(const VictimConfig& config, Mapping memory)
-      : memory_(std::move(memory)), chooser_(config, {memory_.data(), memory_.size().value()}) {}
+  SharedPolicy(const VictimConfig& config, Mapping memory, Mapping balances)
+      : memory_(std::move(memory)),
+        balances_(std::move(balances)),
+        chooser_(config, {memory_.data(), memory_.size().value()}),
+        copies_({balances_.data(), balances_.size().value()}) {}
   Mutex mutex_;
   Mapping memory_;
+  Mapping balances_;
   VictimChooser chooser_;
+  FarCopies copies_;
 };
 
 }  // namespace tidepool

@@ -29,10 +29,12 @@ PortResult inPieces(Bytes size, Operation operation) {
 
 }  // namespace
 
-PortResult copyAll(FaultPort& port, uintptr_t to, const std::byte* from, Bytes size, Wake wake) {
+PortResult copyAll(FaultPort& port, uintptr_t to, const std::byte* from, Bytes size, Wake wake,
+                   Arm writes) {
   return inPieces(size, [&](Bytes offset, Bytes piece) {
     for (;;) {
-      const PortResult result = port.copy(to + offset.value(), from + offset.value(), piece, wake);
+      const PortResult result =
+          port.copy(to + offset.value(), from + offset.value(), piece, wake, writes);
       if (result.outcome != PortOutcome::kNoMemory || result.done.value() > 0) return result;
       // Long enough not to spin, short enough that a waiting thread does not notice it.
       const timespec moment{0, 1'000'000};

@@ -41,6 +41,9 @@ struct PortResult {
 /// Whether threads that wait in the range are woken by the operation.
 enum class Wake : uint8_t { kYes, kNo };
 
+/// Whether pages are armed as they come in, so that os::scanWritten() tells a write to them.
+enum class Arm : uint8_t { kYes, kNo };
+
 class FaultPort {
  public:
   virtual ~FaultPort() = default;
@@ -49,8 +52,13 @@ class FaultPort {
   /// barrier: a shared mapping, whose pages writeProtect() can then close to writers.
   virtual Status arm(uintptr_t address, Bytes size) = 0;
   virtual Status disarm(uintptr_t address, Bytes size) = 0;
-  /// Fills absent pages with a copy of `from`, atomically page by page.
-  virtual PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake) = 0;
+  /// Fills absent pages with a copy of `from`, atomically page by page. Arm::kYes only where
+  /// tracksWrites(): elsewhere a write would wait for wake().
+  virtual PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake,
+                          Arm writes) = 0;
+  PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake) {
+    return copy(to, from, size, wake, Arm::kNo);
+  }
   /// Moves present pages between two armed ranges without copying; the source becomes absent.
   virtual PortResult move(uintptr_t to, uintptr_t from, Bytes size, Wake wake) = 0;
   /// Makes every touch of the pages end in SIGBUS.
@@ -73,7 +81,8 @@ class FaultPort {
 /// copy() until all is done or a page cannot be: goes on after kRetry, across the kernel's
 /// mappings, and after kNoMemory once the kernel has had a moment to reclaim. For bytes that have
 /// no other home, so that giving up would lose them. `done` counts what was done before that page.
-PortResult copyAll(FaultPort& port, uintptr_t to, const std::byte* from, Bytes size, Wake wake);
+PortResult copyAll(FaultPort& port, uintptr_t to, const std::byte* from, Bytes size, Wake wake,
+                   Arm writes = Arm::kNo);
 /// move() in the same way; gives up at the first page that is busy or out of memory.
 PortResult moveAll(FaultPort& port, uintptr_t to, uintptr_t from, Bytes size, Wake wake);
 

@@ -61,12 +61,14 @@ class KernelFaultPort final : public FaultPort {
     return {};
   }
 
-  PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake) override {
+  using FaultPort::copy;
+  PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake, Arm writes) override {
     uffdio_copy request{};
     request.dst = to;
     request.src = reinterpret_cast<__u64>(from);
     request.len = size.value();
     request.mode = wake == Wake::kYes ? 0 : UFFDIO_COPY_MODE_DONTWAKE;
+    if (writes == Arm::kYes) request.mode |= UFFDIO_COPY_MODE_WP;
     if (ioctl(fd_.get(), UFFDIO_COPY, &request) == 0) return {PortOutcome::kDone, size};
     return partial(errno, request.copy);
   }

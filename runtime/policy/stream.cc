@@ -51,8 +51,10 @@ PageRun StreamTracker::onFault(PageIndex page) {
   const uint64_t number = page.value();
   TP_CHECK_OP(number, <, kFarAway - kLastWindow);
   ++tick_;
+  passed_ = PageRun{};
   const size_t index = find(number);
   if (index != kNone) {
+    passed_ = {PageIndex(next_[index] - window_[index]), PageCount(window_[index])};
     streams_[index].last_use = tick_;
     // A skip may be luck: it brings in less, and luck does not last.
     window_[index] = number == next_[index] ? std::min(window_[index] * 2, kLastWindow)

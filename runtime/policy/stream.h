@@ -39,6 +39,8 @@ class StreamTracker {
   /// Tells of a fault on `page`; returns what to bring in, starting at `page`: one page when the
   /// fault looks random. Pages past the first are hints: clip them to what exists and is absent.
   PageRun onFault(PageIndex page);
+  /// What the last onFault() of a stream showed to be passed: the pages of its window before.
+  PageRun passed() const { return passed_; }
 
   /// Next run, of at most `limit` pages, that a long and still running stream has left behind. Each
   /// page is reported once. count is 0 when there is none. Ask before moving the clock hand.
@@ -69,6 +71,7 @@ class StreamTracker {
   std::array<uint64_t, kStreams> next_;    // where the next fault of a pure scan would be
   std::array<uint64_t, kStreams> window_;  // pages fetched by the last fault
   uint64_t tick_ = 0;
+  PageRun passed_;
 };
 
 }  // namespace tidepool

@@ -50,7 +50,7 @@ uint32_t VictimChooser::score(PageIndex page) const {
 // much else was wanted meanwhile.
 void VictimChooser::onLeaving(PageIndex page) {
   ++stats_.evictions;
-  byteOf(page) &= static_cast<uint8_t>(~kStreamed);
+  byteOf(page) &= static_cast<uint8_t>(~(kStreamed | kAhead));
   left_[page.value()] = epoch_;
   if (++epoch_evictions_ < config_.capacity.value() / kEpochsPerTurnover) return;
   epoch_evictions_ = 0;
@@ -87,17 +87,29 @@ PageRun VictimChooser::onFault(PageIndex page, Nanoseconds now) {
   ++stats_.faults;
   earn(now);
   PageRun run{page, PageCount(1)};
-  if (config_.streams) run = streams_.onFault(page);
+  if (config_.streams) {
+    run = streams_.onFault(page);
+    countPassed(streams_.passed());
+  }
   if (run.count.value() > 1) {
     run.count = PageCount(std::min(run.count.value(), bytes_.size() - page.value()));
-    onPrefetched(page);
+    byteOf(page) |= kStreamed;
     return run;
   }
   onReturn(page);
   return run;
 }
 
-void VictimChooser::onPrefetched(PageIndex page) { byteOf(page) |= kStreamed; }
+void VictimChooser::countPassed(const PageRun& run) {
+  const uint64_t end = std::min((run.first + run.count.value()).value(), bytes_.size());
+  for (PageIndex page = run.first; page.value() < end; ++page) {
+    if ((byteOf(page) & kAhead) == 0) continue;
+    byteOf(page) &= static_cast<uint8_t>(~kAhead);
+    ++stats_.prefetch_hits;
+  }
+}
+
+void VictimChooser::onPrefetched(PageIndex page) { byteOf(page) |= kStreamed | kAhead; }
 
 void VictimChooser::onRescue(PageIndex page, Nanoseconds now) {
   ++stats_.rescues;

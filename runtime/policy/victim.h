@@ -65,6 +65,7 @@ struct VictimConfig {
 struct VictimStats {
   uint64_t faults = 0;
   uint64_t rescues = 0;
+  uint64_t prefetch_hits = 0;  // pages fetched ahead that the scan has passed
   uint64_t samples = 0;
   uint64_t visits = 0;      // classify() calls
   uint64_t evictions = 0;   // kEvict answers
@@ -114,15 +115,18 @@ class VictimChooser {
 
  private:
   // A page's first byte: score in bits 0-3, "brought in by a stream and not seen used since" in bit
-  // 4. The score of a page outlives its eviction; nothing ages it then (ageing changed no result).
+  // 4, "fetched ahead, and the stream has not passed it yet" in bit 5. The score of a page outlives
+  // its eviction; nothing ages it then (ageing changed no result).
   static constexpr uint8_t kScoreMask = 0x0f;
   static constexpr uint8_t kStreamed = 0x10;
+  static constexpr uint8_t kAhead = 0x20;
 
   uint8_t& byteOf(PageIndex page);
   static uint32_t scoreOf(uint8_t byte) { return byte & kScoreMask; }
   static void setScore(uint8_t& byte, uint32_t score);
   void onLeaving(PageIndex page);
   void onReturn(PageIndex page);
+  void countPassed(const PageRun& run);
   void earn(Nanoseconds now);
   void spend(uint64_t nanoseconds);
   bool mayProbe() const { return budget_ > 0; }

@@ -35,7 +35,7 @@ constexpr uint8_t to(PageState state) {
 inline constexpr uint8_t kTransitions[kPageStates] = {
     /* kEmpty    */ detail::to(PageState::kLocal) | detail::to(PageState::kDirect),
     /* kLocal    */ detail::to(PageState::kEmpty) | detail::to(PageState::kEvicting) |
-        detail::to(PageState::kDirect) | detail::to(PageState::kFar),
+        detail::to(PageState::kDirect),
     /* kEvicting */ detail::to(PageState::kEmpty) | detail::to(PageState::kLocal) |
         detail::to(PageState::kFar),
     /* kFar      */ detail::to(PageState::kEmpty) | detail::to(PageState::kFetching) |
@@ -51,9 +51,11 @@ constexpr bool transitionAllowed(PageState from, PageState to) {
 }
 
 enum PageFlag : uint8_t {
-  kFlagShadow = 1 << 4,    // kLocal: `index` is a frame that held this page's bytes when fetched
+  kFlagShadow = 1 << 4,    // kLocal: `index` is its frame at home, in a direct tier
   kFlagUnproven = 1 << 5,  // brought in on a guess (prefetch, promotion), not yet seen used
   kFlagProbed = 1 << 6,    // kLocal: write-protected by the sampler, to be asked again
+  kFlagFarCopy = 1 << 7,   // kLocal: `index` is a frame of a fetch tier that has the same bytes,
+                           // unless the page was written since it came (it was armed then)
 };
 
 /// An immutable view of one page's word.

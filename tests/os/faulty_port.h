@@ -30,11 +30,12 @@ class FaultyPort final : public FaultPort {
   Status arm(uintptr_t address, Bytes size) override { return below_->arm(address, size); }
   Status disarm(uintptr_t address, Bytes size) override { return below_->disarm(address, size); }
 
-  PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake) override {
+  using FaultPort::copy;
+  PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake, Arm writes) override {
     if (hit(rates_.copy_no_memory)) return {PortOutcome::kNoMemory, Bytes()};
-    if (!hit(rates_.copy_retry)) return below_->copy(to, from, size, wake);
+    if (!hit(rates_.copy_retry)) return below_->copy(to, from, size, wake, writes);
     return inPart(PortOutcome::kRetry, size,
-                  [&](Bytes part) { return below_->copy(to, from, part, wake); });
+                  [&](Bytes part) { return below_->copy(to, from, part, wake, writes); });
   }
   PortResult move(uintptr_t to, uintptr_t from, Bytes size, Wake wake) override {
     const bool busy = hit(rates_.move_busy);

@@ -22,10 +22,10 @@ PageState stateAt(int index) { return static_cast<PageState>(index); }
 TEST(PageState, TheTableAllowsExactlyWhatIsListed) {
   const std::set<std::pair<PageState, PageState>> allowed = {
       {kEmpty, kLocal},    {kEmpty, kDirect},   {kLocal, kEmpty},    {kLocal, kEvicting},
-      {kLocal, kDirect},   {kLocal, kFar},      {kEvicting, kEmpty}, {kEvicting, kLocal},
-      {kEvicting, kFar},   {kFar, kEmpty},      {kFar, kFetching},   {kFar, kLost},
-      {kFetching, kEmpty}, {kFetching, kLocal}, {kFetching, kFar},   {kFetching, kLost},
-      {kDirect, kEmpty},   {kDirect, kLocal},   {kLost, kEmpty}};
+      {kLocal, kDirect},   {kEvicting, kEmpty}, {kEvicting, kLocal}, {kEvicting, kFar},
+      {kFar, kEmpty},      {kFar, kFetching},   {kFar, kLost},       {kFetching, kEmpty},
+      {kFetching, kLocal}, {kFetching, kFar},   {kFetching, kLost},  {kDirect, kEmpty},
+      {kDirect, kLocal},   {kLost, kEmpty}};
   for (int from = 0; from < kPageStates; ++from) {
     for (int to = 0; to < kPageStates; ++to) {
       EXPECT_EQ(transitionAllowed(stateAt(from), stateAt(to)),
@@ -62,7 +62,7 @@ TEST(PageWord, KeepsWhatItIsGiven) {
     RC_ASSERT(word.state() == state);
     RC_ASSERT(word.tier() == tier);
     RC_ASSERT(word.index() == index);
-    for (const PageFlag flag : {kFlagShadow, kFlagUnproven, kFlagProbed}) {
+    for (const PageFlag flag : {kFlagShadow, kFlagUnproven, kFlagProbed, kFlagFarCopy}) {
       RC_ASSERT(word.has(flag) == ((flags & flag) != 0));
       RC_ASSERT(word.with(flag).has(flag) && !word.without(flag).has(flag));
       RC_ASSERT(word.with(flag).state() == state && word.without(flag).index() == index);
@@ -84,10 +84,10 @@ class PageWords : public testing::Test {
     static const std::vector<std::vector<PageState>> kWays = {{},
                                                               {kLocal},
                                                               {kLocal, kEvicting},
-                                                              {kLocal, kFar},
-                                                              {kLocal, kFar, kFetching},
+                                                              {kLocal, kEvicting, kFar},
+                                                              {kLocal, kEvicting, kFar, kFetching},
                                                               {kDirect},
-                                                              {kLocal, kFar, kLost}};
+                                                              {kLocal, kEvicting, kFar, kLost}};
     for (const PageState next : kWays[static_cast<size_t>(state)]) {
       ASSERT_TRUE(
           space_->change(PageIndex(0), space_->word(PageIndex(0)), PageWord(next, 0, 0, 0)));
@@ -108,9 +108,8 @@ TEST_F(PageWords, IllegalChangesAbort) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   // One of each kind: content out of nowhere, home skipped, resurrection, two homes at once.
   const std::pair<PageState, PageState> illegal[] = {
-      {kEmpty, kFar}, {kEmpty, kFetching}, {kEvicting, kFetching},
-      {kFar, kLocal}, {kFar, kDirect},     {kLost, kLocal},
-      {kLost, kFar},  {kDirect, kFar},     {kFetching, kDirect}};
+      {kEmpty, kFar},  {kLocal, kFar}, {kEvicting, kFetching}, {kFar, kLocal},      {kFar, kDirect},
+      {kLost, kLocal}, {kLost, kFar},  {kDirect, kFar},        {kFetching, kDirect}};
   for (const auto& [from, to] : illegal) {
     space_ = std::move(*ManagedSpace::create(Bytes(4 * kGranuleSize)));
     enter(from);

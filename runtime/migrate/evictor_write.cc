@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eviction to fetch tiers, from the staging segment on: frames, writes, limbo, and the way back
+// when a write fails. Runs on the migrator's thread only.
+#include "runtime/migrate/evictor.h"
+
+namespace tidepool {
+namespace {
+
+/// A write's tag: segment and the first slot of its run.
+constexpr uint64_t tagOf(uint64_t segment, uint64_t slot) { return segment << 32 | slot; }
+
+}  // namespace
+
+bool Evictor::allocateFrames(Batch& batch) {
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    if (channels_[number] != nullptr && allocateFrom(number, batch)) return true;
+  }
+  return false;
+}
+
+bool Evictor::allocateFrom(uint8_t number, Batch& batch) {
+  Tier& tier = core_.tiers.tier(number);
+  const uint64_t wanted = batch.used - batch.copied.count();
+  uint64_t have = 0;
+  for (uint64_t slot = 0; slot < batch.used && have < wanted;) {
+    const auto run = tier.allocate(PageCount(wanted - have));
+    if (!run) {
+      for (uint64_t i = 0; i < slot; ++i) {
+        if (!batch.copied[i]) tier.release({batch.frames[i], PageCount(1)});
+      }
+      return false;
+    }
+    for (uint64_t i = 0; i < run->count.value(); ++slot) {
+      if (batch.copied[slot]) continue;
+      batch.frames[slot] = run->first + i++;
+      batch.tiers[slot] = number;
+    }
+    have += run->count.value();
+  }
+  return true;
+}
+
+bool Evictor::dropFarCopies() {
+  uint64_t dropped = 0;
+  for (PageIndex page; page < core_.space->highWater(); page = page + kPagesPerGranule) {
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+      const PageWord word = core_.space->word(page + i);
+      if (dropFarCopy(core_, page + i, word) != word) ++dropped;
+    }
+  }
+  return dropped > 0;
+}
+
+void Evictor::write(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  if (!allocateFrames(batch) && !(dropFarCopies() && allocateFrames(batch))) {
+    usable_ = false;
+    putBack(segment);
+    core_.far_exhausted.store(true, std::memory_order_relaxed);
+    reportError(core_,
+                "far memory is full: the local budget will be exceeded; give more with "
+                "--far or a larger SIZE");
+    return;
+  }
+  // One page at least is written, again if need be: that a server is gone must show before pages
+  // are given up that are only there.
+  if (batch.copied.count() == batch.used) submitRun(segment, 0);
+  for (uint64_t at = 0; at < batch.used;) {
+    at += batch.copied[at] ? 1 : submitRun(segment, at);
+  }
+  for (const auto& channel : channels_) {
+    if (channel != nullptr) [[maybe_unused]]
+      const Status flushed = channel->flush();
+  }
+  if (batch.writes_left == 0) finish(segment);
+}
+
+uint64_t Evictor::submitRun(uint64_t segment, uint64_t at) {
+  Batch& batch = batches_[segment];
+  const uint8_t tier = batch.tiers[at];
+  uint64_t run = 1;
+  while (at + run < batch.used && batch.copied[at + run] == batch.copied[at] && !batch.copied[at] &&
+         batch.tiers[at + run] == tier && batch.frames[at + run] == batch.frames[at] + run) {
+    ++run;
+  }
+  const Status sent =
+      channels_[tier]->submitWrite(tagOf(segment, at), {batch.frames[at], PageCount(run)},
+                                   staging_.slotMemory(staging_.firstSlot(segment) + at));
+  if (sent) {
+    ++batch.writes_left;
+  } else {
+    batch.failed_tier = tier;
+  }
+  return run;
+}
+
+void Evictor::advance() {
+  std::array<FetchCompletion, 64> completions;
+  for (uint8_t tier = 1; tier <= core_.tiers.count(); ++tier) {
+    FetchChannel* channel = channels_[tier].get();
+    if (channel == nullptr || channel->inFlight() == 0) continue;
+    for (;;) {
+      const size_t got = channel->poll(completions);
+      for (size_t i = 0; i < got; ++i) {
+        const uint64_t segment = completions[i].tag >> 32;
+        Batch& batch = batches_[segment];
+        TP_CHECK(batch.writes_left > 0);
+        if (!completions[i].ok()) batch.failed_tier = tier;
+        if (--batch.writes_left > 0) continue;
+        finish(segment);
+      }
+      if (got < completions.size()) break;
+    }
+  }
+}
+
+void Evictor::finish(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  if (batch.failed_tier != 0) {
+    if (usable_) {
+      reportError(core_,
+                  "cannot write to far memory %s: pages stay local and the local budget will be "
+                  "exceeded",
+                  core_.tiers.tier(batch.failed_tier).name());
+    }
+    usable_ = false;
+    core_.far_exhausted.store(true, std::memory_order_relaxed);
+    putBack(segment);
+    return;
+  }
+  batch.written_as = ++batches_written_;
+}
+
+bool Evictor::recycle() {
+  uint64_t segment = kNoSegment;
+  for (uint64_t i = 0; i < Staging::kSegments; ++i) {
+    const uint64_t age = batches_[i].written_as;
+    if (age != 0 && (segment == kNoSegment || age < batches_[segment].written_as)) segment = i;
+  }
+  if (segment == kNoSegment) return false;
+  Batch& batch = batches_[segment];
+  uint64_t gone = 0;
+  uint64_t clean = 0;
+  for (uint64_t i = 0; i < batch.used; ++i) {
+    const PageIndex page = batch.pages[i];
+    const PageWord evicting(PageState::kEvicting, 0, 0, staging_.firstSlot(segment) + i);
+    const PageWord far(PageState::kFar, 0, batch.tiers[i], batch.frames[i].value());
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    if (core_.space->change(page, evicting, far)) {
+      ++gone;
+      clean += batch.copied[i] ? 1 : 0;
+    } else {
+      core_.tiers.tier(batch.tiers[i]).release({batch.frames[i], PageCount(1)});
+    }
+  }
+  count(core_.stats->demotions, gone);
+  count(core_.stats->demoted_bytes, gone * kPageSize);
+  count(core_.stats->clean_evictions, clean);
+  empty(segment);
+  return true;
+}
+
+void Evictor::empty(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  staging_.recycle(segment, PageCount(batch.used));
+  core_.budget.discharge(PageCount(batch.used));
+  in_flight_ -= PageCount(batch.used);
+  batch.used = 0;
+  batch.failed_tier = 0;
+  batch.copied.reset();
+  batch.written_as = 0;
+}
+
+void Evictor::putBack(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  for (uint64_t i = 0; i < batch.used; ++i) {
+    const PageIndex page = batch.pages[i];
+    const uint64_t slot = staging_.firstSlot(segment) + i;
+    const PageWord evicting(PageState::kEvicting, 0, 0, slot);
+    if (batch.copied[i]) {
+      core_.tiers.tier(batch.tiers[i]).release({batch.frames[i], PageCount(1)});
+    }
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    if (core_.space->word(page) != evicting) continue;
+    const PortResult back = copyAll(*core_.port, core_.space->addressOf(page),
+                                    staging_.slotMemory(slot), Bytes(kPageSize), Wake::kYes);
+    // Anything else means that the program unmapped the page under us: then nobody misses it.
+    const PageState now =
+        back.outcome == PortOutcome::kDone ? PageState::kLocal : PageState::kEmpty;
+    core_.space->change(page, evicting, PageWord(now, 0, 0, 0));
+    if (now == PageState::kLocal) core_.budget.charge(PageCount(1));
+  }
+  empty(segment);
+}
+
+}  // namespace tidepool
