@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -20,6 +21,8 @@ struct FaultyRates {
   uint64_t copy_retry = 0;
   uint64_t copy_no_memory = 0;
   uint64_t protect_fails = 0;
+  /// Called with the source of every move just before it, as a thread of the program might act.
+  std::function<void(uintptr_t from, Bytes size)> before_move = nullptr;
 };
 
 class FaultyPort final : public FaultPort {
@@ -38,6 +41,7 @@ class FaultyPort final : public FaultPort {
                   [&](Bytes part) { return below_->copy(to, from, part, wake, writes); });
   }
   PortResult move(uintptr_t to, uintptr_t from, Bytes size, Wake wake) override {
+    if (rates_.before_move) rates_.before_move(from, size);
     const bool busy = hit(rates_.move_busy);
     if (!busy && !hit(rates_.move_retry)) return below_->move(to, from, size, wake);
     return inPart(busy ? PortOutcome::kBusy : PortOutcome::kRetry, size,
