@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampling and placement for direct tiers. Each granule is opened (its pages hidden or armed),
-// left alone for one window, then closed: what came back is what the program used.
+// Sampling and placement for direct tiers: open a batch of granules, leave them alone for one
+// window, close them, move, and begin anew.
 #include "runtime/migrate/balancer.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
-#include "runtime/os/memory.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
 namespace {
 
-// What a sighting costs the program: one minor fault, or one tracked write.
-constexpr double kSightingNs = 700;
+// What one fault costs the program, measured: on a page of a direct tier that was taken out of the
+// page table, and on one armed against writes.
+constexpr double kTouchNs = 1'100;
+constexpr double kWriteNs = 800;
 // Moving one page by itself: barrier, copy, mapping, flush (measured about 20 us, both ways).
 constexpr double kMoveNs = 20'000;
-// How long the present is believed to last (the planner's horizon).
+// How long the present is believed to last.
 constexpr double kHorizonNs = 10e9;
 // Share of one core for moving pages, and the most that may be saved up.
 constexpr double kMovingShare = 0.25;
+constexpr double kMostMovingNs = 100e6;
 constexpr double kMostSavedNs = 200e6;
-constexpr Nanoseconds kShortest(1'000'000);
-constexpr Nanoseconds kLongest(2'000'000'000);
+// Saved-up sampling time beyond which even what is dear to look at is looked at.
+constexpr double kPlentyNs = 100e6;
 constexpr Nanoseconds kIdle(20'000'000);
-// Cold pages between hot ones that are promoted along, or left local: a run costs two mappings.
-constexpr uint64_t kBridge = 3;
-// Pages seen in a window, as a share of those that fit locally: half, so that what is promoted on
-// one sighting is far above the average and room is left for bridged gaps.
-constexpr double kSeenShare = 0.5;
-// Share of seen pages that are far, below which placement is good and samples are saved up for
-// when it is not.
-constexpr double kSettled = 0.15;
-constexpr double kUnsettled = 0.3;
-constexpr uint64_t kLocalEvery = 4;
-constexpr double kReserveNs = 150e6;
+constexpr Nanoseconds kDisabled(2'000'000'000);
+// Where hardly anything has to move, samples are saved up for when something has to.
+constexpr double kSettled = 0.1;
+constexpr Nanoseconds kSettledEvery(400'000'000);
+// Runs of local pages asked of a granule that has many: each costs a system call.
+constexpr uint64_t kSampledRuns = 8;
+// Memory in use that grows by this share from one look to the next is being filled: who touches
+// what then says nothing of what is to come.
+constexpr uint64_t kFillingShare = 256;
+// Runs up to which looking at a granule costs little more than its sightings.
+constexpr uint64_t kFewRuns = 4;
 constexpr Nanoseconds kJudgeEvery(1'000'000'000);
-// A page seen once in a well-tuned window is probably hot; it is cold once its score is back at 0.
-constexpr uint8_t kSeenGain = 4;
-constexpr uint8_t kMostScore = 16;
-constexpr uint8_t kObserved = 0x80;
+// Mappings left to the program; half of all, where all are few.
+constexpr uint64_t kMapsForProgram = 16'384;
 
 uint64_t maxMapCount() {
   uint64_t most = 65530;
@@ -51,138 +51,221 @@ uint64_t maxMapCount() {
   return most;
 }
 
+uint64_t runsIn(const PageSet& set) {
+  uint64_t count = 0;
+  forRuns(set, [&](uint64_t, uint64_t) { ++count; });
+  return count;
+}
+
+/// Whether most of the direct pages lie in a few long runs.
+bool cheapToWatch(const PageSet& direct) {
+  uint64_t cheap = 0, runs = 0;
+  forRuns(direct, [&](uint64_t, uint64_t count) {
+    if (count < AccessWatch::kLeastHidden) return;
+    cheap += count;
+    ++runs;
+  });
+  return cheap * 2 >= direct.count() && runs <= kFewRuns;
+}
+
 }  // namespace
 
-Balancer::Balancer(Core& core, GranuleMover& mover, Mapping scores, UniqueFd pagemap)
-    : core_(core), mover_(mover), scores_(std::move(scores)), pagemap_(std::move(pagemap)) {}
+Balancer::Balancer(Core& core, GranuleMover& mover, Mapping scores, Mapping runs,
+                   std::unique_ptr<AccessWatch> watch)
+    : core_(core),
+      mover_(mover),
+      scores_(std::move(scores)),
+      runs_(std::move(runs)),
+      watch_(std::move(watch)) {}
 
 Result<std::unique_ptr<Balancer>> Balancer::create(Core& core, GranuleMover& mover) {
   auto scores = Mapping::anonymous(Bytes(core.space->pageEnd().value()));
   if (!scores) return tl::unexpected(scores.error());
-  auto pagemap = os::openPagemap();
-  if (!pagemap) return tl::unexpected(pagemap.error());
+  auto runs = Mapping::anonymous(Bytes(2 * (granuleOf(core.space->pageEnd()).value() + 1)));
+  if (!runs) return tl::unexpected(runs.error());
+  auto watch = AccessWatch::create(core);
+  if (!watch) return tl::unexpected(watch.error());
   std::unique_ptr<Balancer> balancer(
-      new Balancer(core, mover, std::move(*scores), std::move(*pagemap)));
+      new Balancer(core, mover, std::move(*scores), std::move(*runs), std::move(*watch)));
   balancer->source_ = addStatsSource(*core.stats, "unmap");
   TP_CHECK(balancer->source_ != nullptr);
-  // Each promoted run in a direct granule costs two mappings. Half of what the kernel allows is
-  // left to the program.
-  balancer->most_splits_ = maxMapCount() / 4;
+  // Each run of local pages in a direct granule costs two mappings.
+  const uint64_t maps = maxMapCount();
+  balancer->most_runs_ = (maps - std::min(maps / 2, kMapsForProgram)) / 2;
   return balancer;
 }
 
 Nanoseconds Balancer::step(Nanoseconds now) {
   if (!core_.options.sampling || core_.barrier == nullptr || !core_.port->tracksWrites()) {
-    return kLongest;
+    return kDisabled;
   }
+  earn(now);
+  judgeMoves(now);
+  if (watching_) {
+    const Nanoseconds due = opened_at_ + window_.length();
+    if (now < due) return due - now;
+    closeBatch(now);
+    act();
+    // A thread that has just worked is not woken on time, and a window must not become longer.
+    return kIdle;
+  }
+  // What waits to be moved is better than anything newer.
+  if (acted_ < visit_count_) {
+    act();
+    return kIdle;
+  }
+  if (settled() && now - opened_at_ < kSettledEvery) return kIdle;
+  if (filling()) return kIdle;
+  if (sampling_ns_ > 0 && moving_ns_ > 0) openBatch(now);
+  return watching_ ? window_.length() : kIdle;
+}
+
+void Balancer::rest() {
+  if (watching_) closeBatch(opened_at_ + window_.length());
+}
+
+void Balancer::earn(Nanoseconds now) {
   const double elapsed = static_cast<double>((now - earned_at_).value());
   if (earned_at_.value() != 0) {
     sampling_ns_ = std::min(sampling_ns_ + elapsed * core_.options.sampling_cpu, kMostSavedNs);
-    moving_ns_ = std::min(moving_ns_ + elapsed * kMovingShare, kMostSavedNs);
+    moving_ns_ = std::min(moving_ns_ + elapsed * kMovingShare, kMostMovingNs);
   }
   earned_at_ = now;
-  judgeMoves(now);
-  if (moving_ns_ > 0 && worthMoving()) makeRoom();
-  while (open_count_ > 0 && now - open_[open_first_].since >= window_) {
-    const Watch watch = open_[open_first_];
-    open_first_ = (open_first_ + 1) % kOpen;
-    --open_count_;
-    closeWatch(watch);
-  }
-  const double keep = misplaced_ < kSettled ? kReserveNs : 0;
-  while (open_count_ < kOpen && sampling_ns_ > keep && openWatch(now)) {
-  }
-  if (open_count_ == 0) return kIdle;
-  const Nanoseconds due = open_[open_first_].since + window_;
-  return due > now ? std::min(due - now, kIdle) : Nanoseconds(0);
 }
 
-Balancer::View Balancer::look(GranuleIndex granule) const {
-  View view;
-  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
-    const PageState state = core_.space->word(firstPage(granule) + i).state();
-    view.direct[i] = state == PageState::kDirect;
-    view.local[i] = state == PageState::kLocal;
+bool Balancer::filling() {
+  uint64_t used = core_.budget.held().value();
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    if (core_.tiers.direct(number) == nullptr) continue;
+    used += core_.tiers.tier(number).used().value() >> kPageShift;
   }
-  return view;
+  const uint64_t before = std::exchange(used_, used);
+  return used > before + before / kFillingShare;
 }
 
-bool Balancer::openWatch(Nanoseconds now) {
-  const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
-  for (uint64_t looked = 0; looked < end.value(); ++looked) {
-    if (hand_ >= end) {
-      hand_ = GranuleIndex(0);
-      ++turn_;
+bool Balancer::settled() const { return unrest_ < kSettled && sampling_ns_ < kPlentyNs; }
+
+void Balancer::openBatch(Nanoseconds now) {
+  visit_count_ = acted_ = 0;
+  // While the window is not right, a few granules are enough to see that.
+  const size_t most = window_.telling() ? kBatch : kBatch / 4;
+  while (next_count_ > 0 && visit_count_ < most) {
+    const auto [granule, look] = next_[--next_count_];
+    open(granule, look);
+  }
+  const size_t local_until = visit_count_ + shares_.localOf(most - visit_count_);
+  while (visit_count_ < local_until && openNext(local_hand_, Look::kLocal)) {
+  }
+  while (visit_count_ < most && openNext(far_hand_, Look::kDirect)) {
+  }
+  while (visit_count_ < most && openNext(local_hand_, Look::kLocal)) {
+  }
+  watching_ = visit_count_ > 0;
+  opened_at_ = now;
+}
+
+bool Balancer::openNext(GranuleIndex& hand, Look look) {
+  for (uint64_t looked = 0; looked < end().value(); ++looked) {
+    if (hand >= end()) {
+      hand = GranuleIndex(0);
+      if (look == Look::kLocal) ++turn_;
     }
-    const GranuleIndex granule = hand_;
-    ++hand_;
-    MutexLock lock(core_.space->lockOf(granule));
-    View view = look(granule);
-    // Local pages are mostly hot, so that watching them is dear (each sighting is a fault) and
-    // tells little: a quarter of the turns will do, unless much is in the wrong place.
-    const bool watch_local = misplaced_ > kUnsettled || turn_ % kLocalEvery == 0;
-    if (!watch_local) view.local.reset();
-    if (view.direct.none() && view.local.none()) continue;
-    const Nanoseconds start = threadCpuTime();
-    for (uint64_t at = 0; at < kPagesPerGranule;) {
-      uint64_t run = 1;
-      while (at + run < kPagesPerGranule && view.direct[at + run] == view.direct[at] &&
-             view.local[at + run] == view.local[at]) {
-        ++run;
-      }
-      const uintptr_t address = core_.space->addressOf(firstPage(granule) + at);
-      if (view.direct[at]) os::zapShared(address, Bytes(run * kPageSize));
-      if (view.local[at]) {
-        [[maybe_unused]] const Status armed =
-            core_.port->writeProtect(address, Bytes(run * kPageSize), Wake::kNo);
-      }
-      at += run;
+    const GranuleIndex granule = hand;
+    for (size_t i = 0; i < visit_count_; ++i) {
+      if (visits_[i].granule == granule && visits_[i].look == look) return false;
     }
-    charge(threadCpuTime() - start);
-    open_[(open_first_ + open_count_++) % kOpen] = {granule, now, watch_local};
-    return true;
+    ++hand;
+    if (open(granule, look)) return true;
   }
   return false;
 }
 
-void Balancer::readSeen(GranuleIndex granule, View& view) {
-  const PageIndex first = firstPage(granule);
-  const uintptr_t start = core_.space->addressOf(granule);
-  std::array<os::PageRun, 256> runs;
-  for (const bool local : {false, true}) {
-    if ((local ? view.local : view.direct).none()) continue;
-    for (uintptr_t at = start; at < start + kGranuleSize;) {
-      uintptr_t walked = at;
-      const Bytes left(start + kGranuleSize - at);
-      const auto found =
-          local ? os::scanWritten(pagemap_.get(), at, left, runs.data(), runs.size(), &walked)
-                : os::scanPresent(pagemap_.get(), at, left, runs.data(), runs.size(), &walked);
-      if (!found || walked <= at) break;
-      for (size_t i = 0; i < *found; ++i) {
-        for (uintptr_t page = runs[i].start; page < runs[i].end; page += kPageSize) {
-          const uint64_t index = core_.space->pageAt(page) - first;
-          if ((local ? view.local : view.direct)[index]) view.seen.set(index);
+bool Balancer::open(GranuleIndex granule, Look look) {
+  MutexLock lock(core_.space->lockOf(granule));
+  Places wanted = placesOf(*core_.space, granule);
+  if (look == Look::kLocal) {
+    wanted = sampleOf(wanted);
+  } else {
+    wanted.local.reset();
+    if (look == Look::kDirect) {
+      if (!cheapToWatch(wanted.direct)) return false;
+      forRuns(PageSet(wanted.direct), [&](uint64_t first, uint64_t count) {
+        for (uint64_t i = 0; count < AccessWatch::kLeastHidden && i < count; ++i) {
+          wanted.direct.reset(first + i);
         }
-      }
-      at = walked;
+      });
     }
   }
+  if (wanted.direct.none() && wanted.local.none()) return false;
+  const Nanoseconds start = threadCpuTime();
+  Visit& visit = visits_[visit_count_];
+  visit = {granule, look, {}, false, false, 0, Nanoseconds(0)};
+  const uint64_t faults = watch_->open(visit_count_++, granule, wanted);
+  chargeVisit(visit, start, static_cast<double>(faults) * kTouchNs);
+  return true;
 }
 
-void Balancer::closeWatch(const Watch& watch) {
-  MutexLock lock(core_.space->lockOf(watch.granule));
+Places Balancer::sampleOf(const Places& places) {
+  Places sample;
+  if (places.direct.none()) {
+    sample.local = places.local;
+    return sample;
+  }
+  // A few runs from where the last turns have not been, wrapping round.
+  const uint64_t runs = runsIn(places.local);
+  if (runs == 0) return sample;
+  const uint64_t from = turn_ * kSampledRuns % runs;
+  uint64_t number = 0;
+  forRuns(places.local, [&](uint64_t first, uint64_t count) {
+    if ((number++ + runs - from) % runs >= kSampledRuns) return;
+    for (uint64_t i = 0; i < count; ++i) sample.local.set(first + i);
+  });
+  return sample;
+}
+
+void Balancer::closeBatch(Nanoseconds now) {
+  WatchWindow::Sample far, local;
+  for (size_t i = 0; i < visit_count_; ++i) closeVisit(visits_[i], far, local);
+  const Nanoseconds lasted = now - opened_at_;
+  const uint64_t managed = core_.stats->managed_bytes.load(std::memory_order_relaxed) >> kPageShift;
+  const uint64_t held = std::min(core_.budget.held().value(), managed);
+  window_.observe(lasted, far, local, {managed - held, held, core_.budget.limit().value()});
+  for (size_t i = 0; i < visit_count_; ++i) {
+    Visit& visit = visits_[i];
+    visit.telling = window_.telling();
+    const Nanoseconds start = threadCpuTime();
+    MutexLock lock(core_.space->lockOf(visit.granule));
+    if (visit.look == Look::kLocal) {
+      scoreLocal(visit);
+    } else {
+      scoreDirect(visit);
+    }
+    chargeVisit(visit, start, 0);
+  }
+  count(source_->count, far.watched + local.watched);
+  watching_ = false;
+}
+
+void Balancer::closeVisit(Visit& visit, WatchWindow::Sample& far, WatchWindow::Sample& local) {
   const Nanoseconds start = threadCpuTime();
-  View view = look(watch.granule);
-  if (!watch.local) view.local.reset();
-  if (view.direct.none() && view.local.none()) return;
-  readSeen(watch.granule, view);
-  score(watch.granule, view);
-  const Nanoseconds spent = threadCpuTime() - start;
-  charge(spent +
-         Nanoseconds(static_cast<uint64_t>(kSightingNs * static_cast<double>(view.seen.count()))));
-  count(source_->count, (view.direct | view.local).count());
-  adaptWindow(view);
-  move(watch.granule, view);
+  const size_t slot = static_cast<size_t>(&visit - visits_.data());
+  MutexLock lock(core_.space->lockOf(visit.granule));
+  visit.found = watch_->close(slot);
+  const uint64_t far_seen = (visit.found.seen & visit.found.watched.direct).count();
+  const uint64_t local_seen = (visit.found.seen & visit.found.watched.local).count();
+  far.watched += visit.found.watched.direct.count();
+  far.seen += far_seen;
+  local.watched += visit.found.watched.local.count();
+  local.seen += local_seen;
+  chargeVisit(
+      visit, start,
+      static_cast<double>(local_seen) * kWriteNs + static_cast<double>(far_seen) * kTouchNs);
+}
+
+void Balancer::chargeVisit(Visit& visit, Nanoseconds since, double faults_ns) {
+  const Nanoseconds spent = threadCpuTime() - since + Nanoseconds(static_cast<uint64_t>(faults_ns));
+  visit.cost += spent;
+  charge(spent);
 }
 
 void Balancer::charge(Nanoseconds spent) {
@@ -191,42 +274,49 @@ void Balancer::charge(Nanoseconds spent) {
   count(core_.stats->sampling_cpu_nanoseconds, spent.value());
 }
 
-void Balancer::score(GranuleIndex granule, const View& view) {
+void Balancer::prove(PageIndex page, bool seen) {
+  const PageWord word = core_.space->word(page);
+  if (!word.has(kFlagUnproven) || !word.has(kFlagShadow)) return;
+  core_.space->change(page, word, word.without(kFlagUnproven));
+  if (seen) return;
+  ++wasted_;
+  count(core_.stats->wasted_migrations, 1);
+}
+
+void Balancer::scoreDirect(const Visit& visit) {
+  const PageIndex first = firstPage(visit.granule);
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
-    if (!view.direct[i] && !view.local[i]) continue;
-    const PageIndex page = firstPage(granule) + i;
-    uint8_t& score = scoreOf(page);
-    const uint8_t sightings = score & ~kObserved;
-    score = kObserved |
-            (view.seen[i] ? std::min<uint8_t>(sightings + kSeenGain, kMostScore) : sightings / 2);
-    const PageWord word = core_.space->word(page);
-    if (!word.has(kFlagUnproven) || !word.has(kFlagShadow)) continue;
-    core_.space->change(page, word, word.without(kFlagUnproven));
-    if (!view.seen[i]) {
-      ++wasted_;
-      count(core_.stats->wasted_migrations, 1);
-    }
+    const bool seen = visit.found.seen[i];
+    if (!visit.found.watched.direct[i] || (seen && !visit.telling)) continue;
+    setScore(first + i, score(first + i).watchedFar(seen));
   }
 }
 
-void Balancer::adaptWindow(const View& view) {
-  if (view.seen.any()) {
-    const double far = static_cast<double>((view.seen & view.direct).count()) /
-                       static_cast<double>(view.seen.count());
-    misplaced_ += (far - misplaced_) / 16;
+void Balancer::scoreLocal(Visit& visit) {
+  const PageIndex first = firstPage(visit.granule);
+  uint64_t believed = 0, confirmed = 0;
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    const bool seen = visit.found.seen[i];
+    if (!visit.found.watched.local[i] || (seen && !visit.telling)) continue;
+    const PageIndex page = first + i;
+    const PageScore before = score(page);
+    if (before.writtenHot()) {
+      ++believed;
+      confirmed += seen ? 1 : 0;
+    }
+    prove(page, seen);
+    const PageScore now = before.watchedLocal(seen);
+    setScore(page, now);
+    visit.cooled += now.cold() && !before.cold() ? 1 : 0;
   }
-  const double watched = static_cast<double>((view.direct | view.local).count());
-  const double managed =
-      static_cast<double>(core_.stats->managed_bytes.load(std::memory_order_relaxed));
-  const double capacity = static_cast<double>(toBytes(core_.budget.limit()).value());
-  if (managed <= 0 || watched <= 0) return;
-  const double share = std::min(1.0, kSeenShare * capacity / managed);
-  const double seen = static_cast<double>(view.seen.count()) / watched;
-  // Small steps: each granule is one noisy observation of the share.
-  const double step = seen > share ? 0.95 : 1.05;
-  window_ =
-      std::clamp(Nanoseconds(static_cast<uint64_t>(static_cast<double>(window_.value()) * step)),
-                 kShortest, kLongest);
+  visit.outdated = beliefOutdated(believed, confirmed);
+  if (!visit.outdated) return;
+  const PageSet local = placesOf(*core_.space, visit.granule).local;
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    if (!local[i] || visit.found.seen[i]) continue;
+    setScore(first + i, score(first + i).outdated());
+    ++visit.cooled;
+  }
 }
 
 bool Balancer::worthMoving() const {
@@ -236,15 +326,55 @@ bool Balancer::worthMoving() const {
     const DirectTier* tier = core_.tiers.direct(number);
     if (tier != nullptr) latency = std::max(latency, tier->extraLoadLatency().value());
   }
-  const double uses = kHorizonNs / static_cast<double>(window_.value());
+  const double uses = kHorizonNs / static_cast<double>(window_.length().value());
   return uses * static_cast<double>(latency) > kMoveNs * bar_;
 }
 
-void Balancer::move(GranuleIndex granule, const View& view) {
-  if (moving_ns_ <= 0 || !worthMoving()) return;
+void Balancer::act() {
   const Nanoseconds start = threadCpuTime();
-  promoteSeen(granule, view);
-  moving_ns_ -= static_cast<double>((threadCpuTime() - start).value());
+  const double had = moving_ns_;
+  if (acted_ == 0) all_hot_ = false;
+  while (acted_ < visit_count_ && moving_ns_ > 0) {
+    actOn(visits_[acted_++]);
+    moving_ns_ = had - static_cast<double>((threadCpuTime() - start).value());
+  }
+}
+
+void Balancer::actOn(const Visit& visit) {
+  const bool worth = worthMoving();
+  if (visit.look != Look::kLocal && visit.telling && worth) makeRoom();
+  MutexLock lock(core_.space->lockOf(visit.granule));
+  uint64_t wrong = visit.cooled;
+  if (visit.look == Look::kLocal) {
+    if (visit.outdated) clear(visit.granule);
+    followUp(visit);
+  } else if (!visit.telling) {
+    lookNext(visit.granule, visit.look);
+  } else if (worth) {
+    const PageSet hot = hotOf(visit);
+    wrong = hot.count();
+    promoteSeen(visit, hot);
+  }
+  countRuns(visit.granule);
+  if (visit.telling) {
+    shares_.note(visit.look == Look::kLocal ? LookShares::Kind::kLocal : LookShares::Kind::kFar,
+                 wrong, visit.cost);
+  }
+  const uint64_t watched = (visit.found.watched.direct | visit.found.watched.local).count();
+  if (watched == 0) return;
+  const double share = static_cast<double>(wrong) / static_cast<double>(watched);
+  unrest_ += (std::min(share, 1.0) - unrest_) / 16;
+}
+
+void Balancer::followUp(const Visit& visit) {
+  const PageSet direct = placesOf(*core_.space, visit.granule).direct;
+  if (direct.any() && (visit.outdated || sampling_ns_ > kPlentyNs)) {
+    lookNext(visit.granule, Look::kWhole);
+  }
+}
+
+void Balancer::lookNext(GranuleIndex granule, Look look) {
+  if (next_count_ < next_.size()) next_[next_count_++] = {granule, look};
 }
 
 void Balancer::judgeMoves(Nanoseconds now) {
@@ -255,76 +385,97 @@ void Balancer::judgeMoves(Nanoseconds now) {
   promoted_ = wasted_ = 0;
 }
 
-void Balancer::promoteSeen(GranuleIndex granule, const View& view) {
+PageSet Balancer::hotOf(const Visit& visit) const {
+  const Places places = placesOf(*core_.space, visit.granule);
+  // Where the hot pages have been chosen before, one that is seen is more likely a cold page seen
+  // by chance: it must be seen twice.
+  const uint8_t least = PageScore::kSighting + (places.local.any() ? 1 : 0);
+  PageSet hot = places.direct & visit.found.watched.direct & visit.found.seen;
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    if (hot[i] && score(firstPage(visit.granule) + i).sightings() < least) hot.reset(i);
+  }
+  return hot;
+}
+
+void Balancer::promoteSeen(const Visit& visit, const PageSet& hot) {
   std::array<GranuleMover::Run, kPagesPerGranule / 2> runs;
   size_t count = 0;
-  const PageIndex first = firstPage(granule);
-  const auto hot = [&](uint64_t i) { return view.direct[i] && view.seen[i]; };
-  for (uint64_t at = 0; at < kPagesPerGranule && splits_ + count < most_splits_;) {
-    if (!hot(at)) {
+  const PageIndex first = firstPage(visit.granule);
+  const PageSet direct = placesOf(*core_.space, visit.granule).direct;
+  const uint64_t bridge = bridgeFor(core_.budget.limit().value(), most_runs_);
+  for (uint64_t at = 0; at < kPagesPerGranule && run_count_ + count < most_runs_;) {
+    if (!hot[at]) {
       ++at;
       continue;
     }
-    uint64_t end = at + 1;
-    for (uint64_t next = end; next < kPagesPerGranule && view.direct[next] && next - end <= kBridge;
+    uint64_t stop = at + 1;
+    for (uint64_t next = stop; next < kPagesPerGranule && direct[next] && next - stop <= bridge;
          ++next) {
-      if (hot(next)) end = next + 1;
+      if (hot[next]) stop = next + 1;
     }
     const DirectTier& tier = *core_.tiers.direct(core_.space->word(first + at).tier());
-    if (tier.mapUnit().value() == 1 || end - at == kPagesPerGranule) {
-      runs[count++] = {first + at, end - at};
+    if (count < runs.size() && (tier.mapUnit().value() == 1 || stop - at == kPagesPerGranule)) {
+      runs[count++] = {first + at, stop - at};
     }
-    at = end;
+    at = stop;
   }
   const size_t moved = mover_.promote({runs.data(), count});
-  splits_ += moved;
   for (size_t i = 0; i < moved; ++i) {
-    for (uint64_t page = runs[i].first - first; page < runs[i].first - first + runs[i].count;
-         ++page) {
-      if (!view.seen[page]) continue;  // a bridged gap proves nothing
-      const PageWord word = core_.space->word(first + page);
-      core_.space->change(first + page, word, word.with(kFlagUnproven));
+    for (uint64_t page = 0; page < runs[i].count; ++page) {
+      const PageIndex at = runs[i].first + page;
+      if (!hot[at - first]) continue;  // a bridged gap proves nothing
+      const PageWord word = core_.space->word(at);
+      core_.space->change(at, word, word.with(kFlagUnproven));
       ++promoted_;
     }
   }
 }
 
 void Balancer::makeRoom() {
+  if (all_hot_) return;
   const uint64_t wanted = std::clamp<uint64_t>(core_.budget.limit().value() / 32, 64, 8192);
-  const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
-  const Nanoseconds start = threadCpuTime();
-  for (uint64_t looked = 0; looked < end.value() && core_.budget.room().value() < wanted;
+  for (uint64_t looked = 0; looked < end().value() && core_.budget.room().value() < wanted;
        ++looked) {
-    if (cold_hand_ >= end) cold_hand_ = GranuleIndex(0);
+    if (cold_hand_ >= end()) cold_hand_ = GranuleIndex(0);
     MutexLock lock(core_.space->lockOf(cold_hand_));
-    demoteCold(cold_hand_);
+    if (demoteCold(cold_hand_) > 0) countRuns(cold_hand_);
     ++cold_hand_;
   }
-  moving_ns_ -= static_cast<double>((threadCpuTime() - start).value());
+  all_hot_ = core_.budget.room().value() < wanted;
 }
 
-void Balancer::demoteCold(GranuleIndex granule) {
+uint64_t Balancer::demoteCold(GranuleIndex granule) {
   const PageIndex first = firstPage(granule);
-  const PageSet local = look(granule).local;
-  if (local.none()) return;
-  const auto cold = [&](uint64_t i) { return local[i] && scoreOf(first + i) == kObserved; };
-  for (uint64_t at = 0; at < kPagesPerGranule;) {
-    if (!cold(at)) {
-      ++at;
-      continue;
-    }
-    uint64_t run = 1;
-    while (at + run < kPagesPerGranule && cold(at + run)) ++run;
+  const PageSet local = placesOf(*core_.space, granule).local;
+  if (local.none()) return 0;
+  PageSet cold;
+  forRuns(local, [&](uint64_t at, uint64_t count) {
+    for (uint64_t i = at; i < at + count; ++i) cold[i] = score(first + i).cold();
+  });
+  const uint64_t bridge = bridgeFor(core_.budget.limit().value(), most_runs_);
+  uint64_t moved = 0;
+  forRuns(cold, [&](uint64_t at, uint64_t count) {
     const bool joined_before = at > 0 && local[at - 1];
-    const bool joined_after = at + run < kPagesPerGranule && local[at + run];
+    const bool joined_after = at + count < kPagesPerGranule && local[at + count];
     // A gap as short as those that promotion bridges is not worth two mappings.
-    const bool bridge = run <= kBridge && joined_before && joined_after;
-    if (!bridge && mover_.demote(first + at, run) > 0) {
-      if (!joined_before && !joined_after && splits_ > 0) --splits_;
-      if (joined_before && joined_after) ++splits_;
-    }
-    at += run;
-  }
+    if (count <= bridge && joined_before && joined_after) return;
+    moved += mover_.demote(first + at, count);
+  });
+  return moved;
+}
+
+void Balancer::clear(GranuleIndex granule) {
+  forRuns(placesOf(*core_.space, granule).local,
+          [&](uint64_t at, uint64_t count) { mover_.demote(firstPage(granule) + at, count); });
+}
+
+void Balancer::countRuns(GranuleIndex granule) {
+  const Places places = placesOf(*core_.space, granule);
+  const uint16_t runs =
+      places.direct.any() ? static_cast<uint16_t>(runsIn(places.local)) : uint16_t{0};
+  uint16_t& known = reinterpret_cast<uint16_t*>(runs_.data())[granule.value()];
+  run_count_ = run_count_ - known + runs;
+  known = runs;
 }
 
 }  // namespace tidepool

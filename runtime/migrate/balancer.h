@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the busiest pages of granules with a direct tier in local DRAM. Samples accesses by taking
-// pages out of the page table for a short window (direct pages) or arming them against writes
-// (local ones) and seeing which came back; the window shrinks or grows until the pages seen in it
-// are about as many as fit locally, so capacity, not a constant, says what is hot (MEMTIS). A page
-// moves if what it saves over the horizon is more than the move costs (ARMS). Runs on the
-// migrator's thread; sampling stays within its share of one core.
+// Keeps the busiest pages of granules with a direct tier in local DRAM. Watches a few granules at a
+// time for a short window, the length of which says what is hot (runtime/policy/watching.h); then
+// moves their pages, and only then watches the next, so that no window is longer than it should be.
+// Local pages are asked first, by a sample: where what was hot has fallen silent, the granule is
+// cleared of it, and looked at afresh. A page moves if what it saves over the horizon is more than
+// the move costs (ARMS). Runs on the migrator's thread; sampling, with the faults it causes, stays
+// within its share of one core.
 #pragma once
 
 #include <array>
-#include <bitset>
+#include <utility>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/mapping.h"
-#include "runtime/base/unique_fd.h"
+#include "runtime/migrate/access_watch.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_mover.h"
+#include "runtime/policy/watching.h"
 
 namespace tidepool {
 
@@ -25,62 +27,90 @@ class Balancer {
 
   /// Does what is due; returns when it wants to be called again.
   Nanoseconds step(Nanoseconds now);
+  /// Ends what it watches, so that every page is where its word says: before a fork.
+  void rest();
 
  private:
-  using PageSet = std::bitset<kPagesPerGranule>;
-  static constexpr size_t kOpen = 32;  // granules being watched at a time
-
-  struct Watch {
+  /// What is asked about a granule: its local pages (a sample of them, if it has others), its long
+  /// runs of direct ones, or all direct ones, which is dear if they are in pieces.
+  enum class Look : uint8_t { kLocal, kDirect, kWhole };
+  struct Visit {
     GranuleIndex granule;
-    Nanoseconds since;
-    bool local;  // local pages are watched too
+    Look look;
+    AccessWatch::Seen found;
+    bool outdated;    // what was known of its local pages no longer holds
+    bool telling;     // sightings count, not only silence
+    uint64_t cooled;  // local pages that turned out cold
+    Nanoseconds cost;
   };
-  /// Which pages of a granule are where, and which of them were seen.
-  struct View {
-    PageSet direct, local, seen;
-  };
+  static constexpr size_t kBatch = AccessWatch::kSlots;
 
-  Balancer(Core& core, GranuleMover& mover, Mapping scores, UniqueFd pagemap);
-  bool openWatch(Nanoseconds now);
-  void closeWatch(const Watch& watch);
-  View look(GranuleIndex granule) const;
-  void readSeen(GranuleIndex granule, View& view);
-  void score(GranuleIndex granule, const View& view);
-  void adaptWindow(const View& view);
-  void move(GranuleIndex granule, const View& view);
-  void promoteSeen(GranuleIndex granule, const View& view);
-  /// Demotes cold pages under a hand of its own until there is room for promotions.
+  Balancer(Core& core, GranuleMover& mover, Mapping scores, Mapping runs,
+           std::unique_ptr<AccessWatch> watch);
+  void earn(Nanoseconds now);
+  bool settled() const;
+  bool filling();
+  void openBatch(Nanoseconds now);
+  bool openNext(GranuleIndex& hand, Look look);
+  bool open(GranuleIndex granule, Look look);
+  Places sampleOf(const Places& places);
+  void closeBatch(Nanoseconds now);
+  void closeVisit(Visit& visit, WatchWindow::Sample& far, WatchWindow::Sample& local);
+  void scoreDirect(const Visit& visit);
+  void scoreLocal(Visit& visit);
+  void prove(PageIndex page, bool seen);
+  /// Carries out what the closed visits suggest, until the time for moves is used up.
+  void act();
+  void actOn(const Visit& visit);
+  void followUp(const Visit& visit);
+  void lookNext(GranuleIndex granule, Look look);
+  void promoteSeen(const Visit& visit, const PageSet& hot);
+  PageSet hotOf(const Visit& visit) const;
+  /// Demotes cold pages under a hand of its own until there is room for a batch of promotions.
   void makeRoom();
-  void demoteCold(GranuleIndex granule);
+  uint64_t demoteCold(GranuleIndex granule);
+  /// Demotes all of it: a granule without local pages is cheap to look at.
+  void clear(GranuleIndex granule);
+  void countRuns(GranuleIndex granule);
   /// Once a second: asks for more benefit if many promotions proved useless, else for less.
   void judgeMoves(Nanoseconds now);
   bool worthMoving() const;
   void charge(Nanoseconds spent);
-  uint8_t& scoreOf(PageIndex page) {
-    return reinterpret_cast<uint8_t*>(scores_.data())[page.value()];
-  }
+  void chargeVisit(Visit& visit, Nanoseconds since, double faults_ns);
+  GranuleIndex end() const { return granuleOf(core_.space->highWater() + (kPagesPerGranule - 1)); }
+  PageScore score(PageIndex page) const { return PageScore(rawScores()[page.value()]); }
+  void setScore(PageIndex page, PageScore score) { rawScores()[page.value()] = score.raw(); }
+  uint8_t* rawScores() const { return reinterpret_cast<uint8_t*>(scores_.data()); }
 
   Core& core_;
   GranuleMover& mover_;
-  Mapping scores_;  // a byte a page: kObserved, and recent sightings in the lower bits
-  UniqueFd pagemap_;
+  Mapping scores_;  // a PageScore a page
+  Mapping runs_;    // runs of local pages a granule, 2 bytes each
+  std::unique_ptr<AccessWatch> watch_;
   SampleStats* source_;
-  std::array<Watch, kOpen> open_;
-  size_t open_first_ = 0;
-  size_t open_count_ = 0;
-  GranuleIndex hand_;
-  uint64_t turn_ = 0;  // of the hand
+  WatchWindow window_;
+  LookShares shares_;
+  std::array<Visit, kBatch> visits_{};
+  size_t visit_count_ = 0;
+  size_t acted_ = 0;       // visits that are done with; the others wait for time to move
+  bool watching_ = false;  // the visits are being watched now
+  Nanoseconds opened_at_;
+  std::array<std::pair<GranuleIndex, Look>, kBatch> next_{};  // to be looked at before others
+  size_t next_count_ = 0;
+  GranuleIndex local_hand_, far_hand_;  // over granules with local pages, and without
+  uint64_t turn_ = 0;                   // of the first
   GranuleIndex cold_hand_;
-  Nanoseconds window_ = Nanoseconds(20'000'000);
+  bool all_hot_ = false;  // no room could be made for this batch
   Nanoseconds earned_at_;
   Nanoseconds judged_at_;
   double sampling_ns_ = 0;              // CPU time that sampling may still use
   double moving_ns_ = 0;                // CPU time that moving may still use
   uint64_t promoted_ = 0, wasted_ = 0;  // since the bar was last set
   double bar_ = 1;
-  double misplaced_ = 1;  // share of seen pages that are far, smoothed
-  uint64_t most_splits_ = 0;
-  uint64_t splits_ = 0;
+  double unrest_ = 1;  // share of watched pages that had to move, smoothed
+  uint64_t most_runs_ = 0;
+  uint64_t run_count_ = 0;
+  uint64_t used_ = 0;  // pages in use when last asked
 };
 
 }  // namespace tidepool

@@ -9,6 +9,7 @@
 
 #include "runtime/os/cpu_follower.h"
 #include "runtime/os/memory.h"
+#include "runtime/os/time_slice.h"
 
 namespace tidepool {
 namespace {
@@ -52,6 +53,8 @@ void Migrator::stop() {
 
 void Migrator::run() {
   os::CpuAvoider avoider;
+  // A window in which pages are watched must not become a long one.
+  if (balancer_ != nullptr) os::askShortSlice();
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
     waitForWork();
@@ -70,6 +73,7 @@ void Migrator::run() {
         next_balance_ = now + balancer_->step(now);
       }
     } else {
+      if (balancer_ != nullptr) balancer_->rest();
       while (evictor_->recycle()) {
       }
       if (!evictor_->busy()) core_.parking.park();
@@ -91,7 +95,10 @@ void Migrator::waitForWork() {
     waits[i + 1] = {writes[i].fd, writes[i].events, 0};
     timeout = std::min(timeout, writes[i].deadline.value());
   }
-  poll(waits.data(), writing + 1, static_cast<int>((timeout + 999'999) / 1'000'000));
+  // To the nanosecond: what the balancer watches in a window of a millisecond may be all of it.
+  const timespec until{static_cast<time_t>(timeout / 1'000'000'000),
+                       static_cast<long>(timeout % 1'000'000'000)};
+  ppoll(waits.data(), writing + 1, &until, nullptr);
   if ((waits[0].revents & POLLIN) != 0) core_.need_memory.clear();
 }
 

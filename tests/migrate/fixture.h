@@ -24,12 +24,14 @@ struct Setup {
   Far far;
   Eviction eviction;
   Io io = Io::kAll;
+  double sampling_cpu = 0.01;
 };
 
 inline std::string setupName(const testing::TestParamInfo<Setup>& info) {
   return std::string(info.param.far == Far::kDirect ? "direct" : "remote") +
          (info.param.eviction == Eviction::kMove ? "_move" : "_copy") +
-         (info.param.io == Io::kAll ? "" : "_memory_only");
+         (info.param.io == Io::kAll ? "" : "_memory_only") +
+         (info.param.sampling_cpu > 0.01 ? "_watched" : "");
 }
 
 struct TestRuntime {
@@ -48,6 +50,7 @@ struct TestRuntime {
     options.space = Bytes(64 * kGiB);
     options.uffd_move = setup.eviction == Eviction::kMove;
     options.remote_timeout = timeout;
+    options.sampling_cpu = setup.sampling_cpu;
     options.far_count = 1;
     options.far[0].size = far;
     if (setup.far == Far::kRemote) {

@@ -260,6 +260,8 @@ INSTANTIATE_TEST_SUITE_P(Tiers, Hammer,
                                          Setup{Far::kRemote, Eviction::kCopy},
                                          Setup{Far::kDirect, Eviction::kMove},
                                          Setup{Far::kDirect, Eviction::kMove, Io::kNone},
+                                         // Granules are hidden and shown again all the time.
+                                         Setup{Far::kDirect, Eviction::kMove, Io::kNone, 0.5},
                                          Setup{Far::kDirect, Eviction::kCopy}),
                          setupName);
 

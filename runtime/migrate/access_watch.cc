@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watching by moved page table entries, emptied ones, and write tracking. See access_watch.h.
+#include "runtime/migrate/access_watch.h"
+
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+
+Places placesOf(const ManagedSpace& space, GranuleIndex granule) {
+  Places places;
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    const PageState state = space.word(firstPage(granule) + i).state();
+    places.direct[i] = state == PageState::kDirect;
+    places.local[i] = state == PageState::kLocal;
+  }
+  return places;
+}
+
+Result<std::unique_ptr<AccessWatch>> AccessWatch::create(Core& core) {
+  auto pagemap = os::openPagemap();
+  if (!pagemap) return tl::unexpected(pagemap.error());
+  const auto area = os::reserve(Bytes(kSlots * kGranuleSize), Bytes(kGranuleSize));
+  if (!area) return tl::unexpected(area.error());
+  return std::unique_ptr<AccessWatch>(new AccessWatch(core, *area, std::move(*pagemap)));
+}
+
+AccessWatch::~AccessWatch() { os::unmap(area_, Bytes(kSlots * kGranuleSize)); }
+
+uint64_t AccessWatch::open(size_t slot, GranuleIndex granule, const Places& wanted) {
+  Slot& at = slots_[slot];
+  at = {granule, {}, {}, wanted.local, 0, FrameIndex(0)};
+  const PageIndex first = firstPage(granule);
+  forRuns(wanted.direct, [&](uint64_t page, uint64_t count) {
+    const PageWord word = core_.space->word(first + page);
+    at.tier = word.tier();
+    at.home = word.frame() - page;
+    PageSet& how = count >= kLeastHidden && hide(slot, page, count) ? at.hidden : at.zapped;
+    for (uint64_t i = 0; i < count; ++i) how.set(page + i);
+  });
+  const uint64_t faults = at.zapped.any() ? present(granule, at.zapped).count() : 0;
+  forRuns(at.zapped, [&](uint64_t page, uint64_t count) {
+    os::zapShared(core_.space->addressOf(first + page), Bytes(count * kPageSize));
+  });
+  forRuns(at.armed, [&](uint64_t page, uint64_t count) {
+    [[maybe_unused]] const Status armed = core_.port->writeProtect(
+        core_.space->addressOf(first + page), Bytes(count * kPageSize), Wake::kNo);
+  });
+  return faults;
+}
+
+AccessWatch::Seen AccessWatch::close(size_t slot) {
+  const Slot& at = slots_[slot];
+  const Places now = placesOf(*core_.space, at.granule);
+  Seen result;
+  result.watched.local = at.armed & now.local;
+  result.watched.direct = (at.hidden | at.zapped) & now.direct;
+  if (result.watched.direct.any()) result.seen |= present(at.granule, result.watched.direct);
+  if (result.watched.local.any()) result.seen |= written(at.granule, result.watched.local);
+  forRuns(at.hidden, [&](uint64_t page, uint64_t count) {
+    if (unhide(slot, page, count)) return;
+    for (uint64_t i = 0; i < count; ++i) result.watched.direct.reset(page + i);
+  });
+  result.seen &= result.watched.direct | result.watched.local;
+  return result;
+}
+
+bool AccessWatch::hide(size_t slot, uint64_t first, uint64_t count) {
+  const uintptr_t address = core_.space->addressOf(firstPage(slots_[slot].granule) + first);
+  const Bytes size(count * kPageSize);
+  // The mapping stays behind, empty, and still armed: a touch finds the same frame by a fault.
+  return core_.space->protections().plain(address, size) &&
+         os::moveMapping(address, aside(slot, first), size).has_value();
+}
+
+bool AccessWatch::unhide(size_t slot, uint64_t first, uint64_t count) {
+  const Slot& at = slots_[slot];
+  const PageIndex page = firstPage(at.granule) + first;
+  const uintptr_t address = core_.space->addressOf(page);
+  const Bytes size(count * kPageSize);
+  // Only over what it was taken from: the program may have released, discarded or protected it.
+  bool same = core_.space->protections().plain(address, size);
+  for (uint64_t i = 0; same && i < count; ++i) {
+    const PageWord word = core_.space->word(page + i);
+    same = word.state() == PageState::kDirect && word.tier() == at.tier &&
+           word.frame() == at.home + (first + i);
+  }
+  if (same && !os::moveMapping(aside(slot, first), address, size)) {
+    // The move may have emptied the place before it failed.
+    same = false;
+    const FrameRun run{at.home + first, PageCount(count)};
+    const Status mapped =
+        core_.tiers.direct(at.tier)->mapFrames(run, reinterpret_cast<void*>(address));
+    TP_CHECK(mapped.has_value());
+    [[maybe_unused]] const Status gone = os::mapNothing(aside(slot, first), size);
+    [[maybe_unused]] const Status armed = core_.barrier->arm(address, size);
+    return false;
+  }
+  if (!same) {
+    [[maybe_unused]] const Status gone = os::mapNothing(aside(slot, first), size);
+    return false;
+  }
+  // A moved mapping is no longer armed. Without it the pages are merely not promoted.
+  [[maybe_unused]] const Status armed = core_.barrier->arm(address, size);
+  return true;
+}
+
+namespace {
+
+template <typename Scan>
+void scanGranule(const ManagedSpace& space, GranuleIndex granule, const PageSet& asked,
+                 PageSet& out, Scan scan) {
+  const uintptr_t start = space.addressOf(granule);
+  uint64_t first = 0, last = kPagesPerGranule;
+  while (first < last && !asked[first]) ++first;
+  while (last > first && !asked[last - 1]) --last;
+  const uintptr_t end = start + last * kPageSize;
+  std::array<os::PageRun, 256> runs;
+  for (uintptr_t at = start + first * kPageSize; at < end;) {
+    uintptr_t walked = at;
+    const auto found = scan(at, Bytes(end - at), runs, &walked);
+    if (!found || walked <= at) break;
+    for (size_t i = 0; i < *found; ++i) {
+      for (uintptr_t page = runs[i].start; page < runs[i].end; page += kPageSize) {
+        out.set((page - start) >> kPageShift);
+      }
+    }
+    at = walked;
+  }
+}
+
+}  // namespace
+
+PageSet AccessWatch::present(GranuleIndex granule, const PageSet& asked) const {
+  PageSet out;
+  scanGranule(*core_.space, granule, asked, out,
+              [&](uintptr_t at, Bytes size, auto& runs, uintptr_t* to) {
+                return os::scanPresent(pagemap_.get(), at, size, runs.data(), runs.size(), to);
+              });
+  return out & asked;
+}
+
+PageSet AccessWatch::written(GranuleIndex granule, const PageSet& asked) const {
+  PageSet out;
+  scanGranule(*core_.space, granule, asked, out,
+              [&](uintptr_t at, Bytes size, auto& runs, uintptr_t* to) {
+                return os::scanWritten(pagemap_.get(), at, size, runs.data(), runs.size(), to);
+              });
+  return out & asked;
+}
+
+}  // namespace tidepool

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control loop of the watching window. See watching.h.
+#include "runtime/policy/watching.h"
+
+#include <algorithm>
+
+namespace tidepool {
+namespace {
+
+// Pages seen in a window, as a share of those that fit locally. A page used three times in a
+// window is missed in one of twenty; the rest is for cold pages seen by chance and bridged gaps.
+constexpr double kSeenShare = 0.7;
+constexpr double kShortest = 0.5e6;
+constexpr double kLongest = 2e9;
+
+// A window that is much too long is dear, since every page seen in it is a fault: down fast.
+constexpr double kLeastStep = 0.25;
+constexpr double kMostStep = 1.3;
+// Seen this much less or more than wanted, a window is as good as right.
+constexpr double kFar = 0.6;
+
+/// The new estimate of a share: a few granules are a noisy sample, fewer pages a noisier one.
+double blend(double before, const WatchWindow::Sample& sample) {
+  if (sample.watched == 0) return before;
+  const double now = static_cast<double>(sample.seen) / static_cast<double>(sample.watched);
+  return before + (now - before) * std::min(0.7, static_cast<double>(sample.watched) / 1024);
+}
+
+}  // namespace
+
+void WatchWindow::observe(Nanoseconds lasted, Sample far, Sample local, const Sizes& sizes) {
+  if (far.watched + local.watched == 0 || sizes.capacity == 0) return;
+  const bool late = typical_ > 0 && ns(lasted) > 2 * typical_;
+  typical_ += (ns(lasted) - typical_) * (typical_ > 0 ? 0.125 : 1);
+  telling_ = false;
+  if (late) return;
+  far_share_ = blend(far_share_, far);
+  local_share_ = blend(local_share_, local);
+  // Local pages alone do not tell: they fall silent when what is hot moves, too.
+  telling_ = far.watched == 0;
+  if (telling_) return;
+  const double pages = static_cast<double>(sizes.far_pages + sizes.local_pages);
+  const double seen = far_share_ * static_cast<double>(sizes.far_pages) +
+                      local_share_ * static_cast<double>(sizes.local_pages);
+  const double wanted = std::min(kSeenShare * static_cast<double>(sizes.capacity), pages);
+  const double right = wanted / std::max(seen, 1.0);
+  telling_ = right > kFar;
+  const double step = std::clamp(right < kFar ? right : 0.5 + 0.5 * right, kLeastStep, kMostStep);
+  length_ = Nanoseconds(static_cast<uint64_t>(std::clamp(ns(length_) * step, kShortest, kLongest)));
+  // What was not watched this time would show less or more as well.
+  if (local.watched == 0) local_share_ = std::min(1.0, local_share_ * step);
+}
+
+void LookShares::note(Kind kind, uint64_t misplaced, Nanoseconds cost) {
+  Yield& yield = kind == Kind::kLocal ? local_ : far_;
+  yield.found += (static_cast<double>(misplaced) - yield.found) / 8;
+  yield.cost += (static_cast<double>(cost.value()) - yield.cost) / 8;
+}
+
+uint64_t LookShares::localOf(uint64_t looks) const {
+  const double local = local_.found / std::max(local_.cost, 1.0);
+  const double far = far_.found / std::max(far_.cost, 1.0);
+  const double share = local + far > 0 ? local / (local + far) : 0.5;
+  return static_cast<uint64_t>(static_cast<double>(looks) * std::clamp(share, 0.125, 0.875) + 0.5);
+}
+
+}  // namespace tidepool

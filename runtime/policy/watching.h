@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decisions of the balancer of direct tiers that need no kernel: how long pages are watched, what
+// a sighting makes of a page's score, whether what is known of a granule still holds, how far
+// apart hot pages may be that move as one run. Pure: no clock, no I/O; single-threaded.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/base/units.h"
+
+namespace tidepool {
+
+/// Finds the window in which about as many pages are seen as local memory is to hold, so that
+/// capacity, not a constant, says what is hot (MEMTIS).
+class WatchWindow {
+ public:
+  struct Sample {
+    uint64_t watched = 0, seen = 0;
+  };
+  struct Sizes {
+    uint64_t far_pages = 0, local_pages = 0, capacity = 0;
+  };
+  /// What one window showed that lasted `lasted`, which may be longer than was asked for.
+  void observe(Nanoseconds lasted, Sample far, Sample local, const Sizes& sizes);
+  Nanoseconds length() const { return length_; }
+  /// Whether a sighting in the last window told anything: in one that was much too long cold pages
+  /// are seen too, and only silence tells.
+  bool telling() const { return telling_; }
+
+ private:
+  static double ns(Nanoseconds time) { return static_cast<double>(time.value()); }
+  Nanoseconds length_ = Nanoseconds(5'000'000);
+  double typical_ = 0;  // ns that windows have lasted lately
+  double far_share_ = 0, local_share_ = 0;
+  bool telling_ = false;
+};
+
+/// Divides looks between local and direct pages by what they find: pages in the wrong place, for
+/// the time they take. A share is kept for the kind that finds less, or change would go unseen.
+class LookShares {
+ public:
+  enum class Kind : uint8_t { kLocal, kFar };
+  void note(Kind kind, uint64_t misplaced, Nanoseconds cost);
+  /// Of `looks`, how many are to be at local pages.
+  uint64_t localOf(uint64_t looks) const;
+
+ private:
+  struct Yield {
+    double found = 1, cost = 1;
+  };
+  Yield local_, far_;
+};
+
+/// What is remembered of a page: recent sightings, and whether its writes tell of its use.
+class PageScore {
+ public:
+  constexpr PageScore() = default;
+  constexpr explicit PageScore(uint8_t raw) : raw_(raw) {}
+  constexpr uint8_t raw() const { return raw_; }
+
+  static constexpr uint8_t kSighting = 4;  // what one is worth
+  static constexpr uint8_t kMost = 16;
+
+  constexpr uint8_t sightings() const { return raw_ & 0x1f; }
+  constexpr bool cold() const { return (raw_ & kObserved) != 0 && sightings() == 0; }
+  /// Believed hot, by what would show as a write.
+  constexpr bool writtenHot() const { return sightings() >= kSighting && (raw_ & kQuiet) == 0; }
+
+  /// Watched in a direct tier, where reads are seen too. Seen there after it was thought cold for
+  /// lack of writes, it is one that is read: it is to stay longer next time.
+  constexpr PageScore watchedFar(bool seen) const {
+    if (!seen) return PageScore(kObserved | sightings() / 2);
+    return (raw_ & kQuiet) != 0 ? PageScore(kObserved | kQuiet | kMost) : more();
+  }
+  /// Watched in local memory, where only writes are seen.
+  constexpr PageScore watchedLocal(bool written) const {
+    if (written) return more();
+    const uint8_t left = sightings() / 2;
+    return PageScore(kObserved | (raw_ & kQuiet) | (left == 0 ? kQuiet : 0) | left);
+  }
+  /// Local, in a granule whose scores turned out to be of the past.
+  constexpr PageScore outdated() const {
+    return (raw_ & kQuiet) != 0 ? watchedLocal(false) : PageScore(kObserved | kQuiet);
+  }
+
+ private:
+  static constexpr uint8_t kObserved = 0x80;
+  static constexpr uint8_t kQuiet = 0x40;  // not written while local
+  constexpr PageScore more() const {
+    const uint8_t sum = sightings() + kSighting;
+    return PageScore(kObserved | (sum < kMost ? sum : kMost));
+  }
+  uint8_t raw_ = 0;
+};
+
+/// Whether the pages of a granule that are believed hot have mostly fallen silent: then the others
+/// have too, and are not asked one by one.
+constexpr bool beliefOutdated(uint64_t believed, uint64_t seen) {
+  return believed >= 6 && seen * 4 <= believed;
+}
+
+/// Cold pages between two hot ones that move along with them: a run costs mappings, of which there
+/// are few, so runs must on average be as long as it takes to fill local memory with them.
+constexpr uint64_t bridgeFor(uint64_t capacity_pages, uint64_t most_runs) {
+  if (most_runs == 0) return kPagesPerGranule;
+  const uint64_t pages = (capacity_pages + most_runs / 2) / most_runs;
+  return pages < 1 ? 1 : pages > kPagesPerGranule ? kPagesPerGranule : pages;
+}
+
+}  // namespace tidepool

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watching granules of a direct tier: exactly the pages used in the window are seen, no byte
+// changes, and what the program does to the range meanwhile stands.
+#include "runtime/migrate/access_watch.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "runtime/migrate/granule_mover.h"
+#include "runtime/migrate/range_ops.h"
+#include "runtime/migrate/shared_policy.h"
+#include "runtime/stats/stats_region.h"
+#include "runtime/tier/direct_file_tier.h"
+
+namespace tidepool {
+namespace {
+
+class AccessWatchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto region = StatsRegion::create("managed");
+    ASSERT_TRUE(region);
+    stats_.emplace(std::move(*region));
+    core_.stats = &stats_->page();
+    auto port = openKernelFaultPort(MovePolicy::kIfSupported);
+    auto barrier = openKernelWriteBarrier();
+    auto space = ManagedSpace::create(Bytes(kGiB));
+    auto tier = DirectFileTier::createEmulated(Bytes(8 * kMiB));
+    ASSERT_TRUE(port && barrier && space && tier);
+    core_.port = std::move(*port);
+    core_.barrier = std::move(*barrier);
+    core_.space = std::move(*space);
+    core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+    ASSERT_TRUE(core_.need_memory.open() && core_.freed_memory.open());
+    VictimConfig config;
+    config.capacity = PageCount(1024);
+    auto policy = SharedPolicy::create(config, PageCount(core_.space->pageEnd().value()));
+    auto mover = GranuleMover::create(core_);
+    auto watch = AccessWatch::create(core_);
+    ASSERT_TRUE(policy && mover && watch);
+    policy_ = std::move(*policy);
+    mover_ = std::move(*mover);
+    watch_ = std::move(*watch);
+    ranges_ = std::make_unique<RangeOps>(core_, *policy_, *mover_);
+    const auto address = ranges_->allocate(Bytes(kGranuleSize), Bytes(kGranuleSize));
+    ASSERT_TRUE(address);
+    bytes_ = reinterpret_cast<volatile uint8_t*>(*address);
+    granule_ = granuleOf(core_.space->pageAt(*address));
+    MutexLock lock(core_.space->lockOf(granule_));
+    ASSERT_TRUE(mover_->placeFar(granule_));
+    for (uint64_t page = 0; page < kPagesPerGranule; ++page) at(page) = valueOf(page);
+  }
+
+  volatile uint8_t& at(uint64_t page) { return bytes_[page * kPageSize + 7]; }
+  static uint8_t valueOf(uint64_t page) { return static_cast<uint8_t>(page * 7 + 1); }
+
+  void open() {
+    MutexLock lock(core_.space->lockOf(granule_));
+    watch_->open(0, granule_, placesOf(*core_.space, granule_));
+  }
+  AccessWatch::Seen close() {
+    MutexLock lock(core_.space->lockOf(granule_));
+    return watch_->close(0);
+  }
+  /// Makes a page local, so that the granule is in pieces.
+  void promote(uint64_t page) {
+    MutexLock lock(core_.space->lockOf(granule_));
+    const GranuleMover::Run run{firstPage(granule_) + page, 1};
+    ASSERT_EQ(mover_->promote({&run, 1}), 1u);
+  }
+  void expectBytes() {
+    for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
+      ASSERT_EQ(at(page), valueOf(page)) << page;
+    }
+  }
+
+  std::optional<StatsRegion> stats_;
+  Core core_;
+  std::unique_ptr<SharedPolicy> policy_;
+  std::unique_ptr<GranuleMover> mover_;
+  std::unique_ptr<AccessWatch> watch_;
+  std::unique_ptr<RangeOps> ranges_;
+  volatile uint8_t* bytes_ = nullptr;
+  GranuleIndex granule_;
+};
+
+TEST_F(AccessWatchTest, SeesExactlyWhatIsReadOrWritten) {
+  for (int round = 0; round < 3; ++round) {
+    open();
+    at(3) = valueOf(3);
+    EXPECT_EQ(at(100), valueOf(100));
+    const AccessWatch::Seen found = close();
+    EXPECT_TRUE(found.watched.direct.all());
+    EXPECT_EQ(found.seen.count(), 2u);
+    EXPECT_TRUE(found.seen[3] && found.seen[100]);
+    expectBytes();
+  }
+}
+
+TEST_F(AccessWatchTest, SeesPagesOfGranulesInPieces) {
+  for (const uint64_t page : {10, 14, 300}) promote(page);  // runs of 10, 3, 285 and 211
+  for (int round = 0; round < 3; ++round) {
+    open();
+    for (const uint64_t page : {9, 12, 200, 300, 511}) at(page) = valueOf(page);
+    EXPECT_EQ(at(14), valueOf(14));  // only read: local pages show writes
+    const AccessWatch::Seen found = close();
+    EXPECT_EQ(found.watched.direct.count(), kPagesPerGranule - 3);
+    EXPECT_EQ(found.watched.local.count(), 3u);
+    EXPECT_EQ(found.seen.count(), 5u);
+    for (const uint64_t page : {9, 12, 200, 300, 511}) EXPECT_TRUE(found.seen[page]) << page;
+    expectBytes();
+  }
+  promote(20);  // still armed after having been moved
+  expectBytes();
+}
+
+TEST_F(AccessWatchTest, SaysWhichFaultsItWillCost) {
+  MutexLock lock(core_.space->lockOf(granule_));
+  Places few;
+  for (const uint64_t page : {1, 2, 3}) few.direct.set(page);
+  EXPECT_EQ(watch_->open(0, granule_, few), 3u);  // a short run is emptied: each comes back once
+  watch_->close(0);
+  EXPECT_EQ(watch_->open(0, granule_, few), 0u);  // none has
+  watch_->close(0);
+  few.direct.set();
+  EXPECT_EQ(watch_->open(0, granule_, few), 0u);
+  watch_->close(0);
+}
+
+TEST_F(AccessWatchTest, ADiscardMeanwhileStands) {
+  open();
+  ASSERT_TRUE(ranges_->discard(reinterpret_cast<uintptr_t>(bytes_), Bytes(4 * kPageSize)));
+  close();
+  for (uint64_t page = 0; page < 4; ++page) EXPECT_EQ(at(page), 0);
+  EXPECT_EQ(at(4), valueOf(4));
+}
+
+TEST_F(AccessWatchTest, AReleaseMeanwhileStands) {
+  open();
+  const uintptr_t middle = reinterpret_cast<uintptr_t>(bytes_) + 100 * kPageSize;
+  ASSERT_TRUE(ranges_->release(middle, Bytes(kPageSize)));
+  const AccessWatch::Seen found = close();
+  EXPECT_TRUE(found.watched.direct.none());
+  // Taken out of use by the release; the rest is as it was.
+  EXPECT_EQ(madvise(reinterpret_cast<void*>(middle), kPageSize, MADV_POPULATE_READ), -1);
+  EXPECT_EQ(at(99), valueOf(99));
+  EXPECT_EQ(at(101), valueOf(101));
+}
+
+TEST_F(AccessWatchTest, AProtectionMeanwhileStands) {
+  open();
+  ASSERT_TRUE(ranges_->protect(reinterpret_cast<uintptr_t>(bytes_), Bytes(kPageSize), PROT_READ));
+  close();
+  EXPECT_EQ(madvise(const_cast<uint8_t*>(bytes_), kPageSize, MADV_POPULATE_WRITE), -1);
+  expectBytes();
+}
+
+}  // namespace
+}  // namespace tidepool
