@@ -36,6 +36,8 @@ constexpr uint64_t kSampledRuns = 8;
 // Memory in use that grows by this share from one look to the next is being filled: who touches
 // what then says nothing of what is to come.
 constexpr uint64_t kFillingShare = 256;
+// More free local memory than this share of it is worth the dearer looks that fill it.
+constexpr uint64_t kRoomyShare = 8;
 // Runs up to which looking at a granule costs little more than its sightings.
 constexpr uint64_t kFewRuns = 4;
 constexpr Nanoseconds kJudgeEvery(1'000'000'000);
@@ -304,12 +306,15 @@ void Balancer::scoreLocal(Visit& visit) {
       ++believed;
       confirmed += seen ? 1 : 0;
     }
-    prove(page, seen);
     const PageScore now = before.watchedLocal(seen);
     setScore(page, now);
     visit.cooled += now.cold() && !before.cold() ? 1 : 0;
   }
   visit.outdated = beliefOutdated(believed, confirmed);
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    // Where the hot pages have changed, those before were not promoted in vain.
+    if (visit.found.watched.local[i]) prove(first + i, visit.found.seen[i] || visit.outdated);
+  }
   if (!visit.outdated) return;
   const PageSet local = placesOf(*core_.space, visit.granule).local;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
@@ -368,9 +373,13 @@ void Balancer::actOn(const Visit& visit) {
 
 void Balancer::followUp(const Visit& visit) {
   const PageSet direct = placesOf(*core_.space, visit.granule).direct;
-  if (direct.any() && (visit.outdated || sampling_ns_ > kPlentyNs)) {
+  if (direct.any() && (visit.outdated || roomy() || sampling_ns_ > kPlentyNs)) {
     lookNext(visit.granule, Look::kWhole);
   }
+}
+
+bool Balancer::roomy() const {
+  return core_.budget.room().value() > core_.budget.limit().value() / kRoomyShare;
 }
 
 void Balancer::lookNext(GranuleIndex granule, Look look) {
@@ -388,8 +397,8 @@ void Balancer::judgeMoves(Nanoseconds now) {
 PageSet Balancer::hotOf(const Visit& visit) const {
   const Places places = placesOf(*core_.space, visit.granule);
   // Where the hot pages have been chosen before, one that is seen is more likely a cold page seen
-  // by chance: it must be seen twice.
-  const uint8_t least = PageScore::kSighting + (places.local.any() ? 1 : 0);
+  // by chance: it must be seen twice, unless there is room for either.
+  const uint8_t least = PageScore::kSighting + (places.local.any() && !roomy() ? 1 : 0);
   PageSet hot = places.direct & visit.found.watched.direct & visit.found.seen;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     if (hot[i] && score(firstPage(visit.granule) + i).sightings() < least) hot.reset(i);

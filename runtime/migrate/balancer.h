@@ -63,6 +63,7 @@ class Balancer {
   void act();
   void actOn(const Visit& visit);
   void followUp(const Visit& visit);
+  bool roomy() const;
   void lookNext(GranuleIndex granule, Look look);
   void promoteSeen(const Visit& visit, const PageSet& hot);
   PageSet hotOf(const Visit& visit) const;
