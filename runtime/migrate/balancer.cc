@@ -24,6 +24,9 @@ constexpr double kHorizonNs = 10e9;
 constexpr double kMovingShare = 0.25;
 constexpr double kMostMovingNs = 100e6;
 constexpr double kMostSavedNs = 200e6;
+// What a look may cost at worst, every page of the granule used: saved up first, so that the share
+// is never exceeded.
+constexpr double kLookNs = 0.7e6;
 // Saved-up sampling time beyond which even what is dear to look at is looked at.
 constexpr double kPlentyNs = 100e6;
 constexpr Nanoseconds kIdle(20'000'000);
@@ -36,10 +39,6 @@ constexpr uint64_t kSampledRuns = 8;
 // Memory in use that grows by this share from one look to the next is being filled: who touches
 // what then says nothing of what is to come.
 constexpr uint64_t kFillingShare = 256;
-// More free local memory than this share of it is worth the dearer looks that fill it.
-constexpr uint64_t kRoomyShare = 8;
-// Runs up to which looking at a granule costs little more than its sightings.
-constexpr uint64_t kFewRuns = 4;
 constexpr Nanoseconds kJudgeEvery(1'000'000'000);
 // Mappings left to the program; half of all, where all are few.
 constexpr uint64_t kMapsForProgram = 16'384;
@@ -59,15 +58,14 @@ uint64_t runsIn(const PageSet& set) {
   return count;
 }
 
-/// Whether most of the direct pages lie in a few long runs.
+/// Whether most of the direct pages lie in long runs.
 bool cheapToWatch(const PageSet& direct) {
-  uint64_t cheap = 0, runs = 0;
+  uint64_t cheap = 0;
   forRuns(direct, [&](uint64_t, uint64_t count) {
     if (count < AccessWatch::kLeastHidden) return;
     cheap += count;
-    ++runs;
   });
-  return cheap * 2 >= direct.count() && runs <= kFewRuns;
+  return cheap * 2 >= direct.count();
 }
 
 }  // namespace
@@ -118,7 +116,7 @@ Nanoseconds Balancer::step(Nanoseconds now) {
   }
   if (settled() && now - opened_at_ < kSettledEvery) return kIdle;
   if (filling()) return kIdle;
-  if (sampling_ns_ > 0 && moving_ns_ > 0) openBatch(now);
+  if (sampling_ns_ > static_cast<double>(looksAtOnce()) * kLookNs && moving_ns_ > 0) openBatch(now);
   return watching_ ? window_.length() : kIdle;
 }
 
@@ -147,14 +145,21 @@ bool Balancer::filling() {
 
 bool Balancer::settled() const { return unrest_ < kSettled && sampling_ns_ < kPlentyNs; }
 
+size_t Balancer::looksAtOnce() const {
+  // While the window is not right, a few granules are enough to see that.
+  return window_.telling() ? kBatch : kBatch / 4;
+}
+
 void Balancer::openBatch(Nanoseconds now) {
   visit_count_ = acted_ = 0;
-  // While the window is not right, a few granules are enough to see that.
-  const size_t most = window_.telling() ? kBatch : kBatch / 4;
-  while (next_count_ > 0 && visit_count_ < most) {
-    const auto [granule, look] = next_[--next_count_];
+  const size_t most = looksAtOnce();
+  size_t taken = 0;
+  while (taken < next_count_ && visit_count_ < most) {
+    const auto [granule, look] = next_[taken++];
     open(granule, look);
   }
+  std::move(next_.begin() + taken, next_.begin() + next_count_, next_.begin());
+  next_count_ -= taken;
   const size_t local_until = visit_count_ + shares_.localOf(most - visit_count_);
   while (visit_count_ < local_until && openNext(local_hand_, Look::kLocal)) {
   }
@@ -173,9 +178,6 @@ bool Balancer::openNext(GranuleIndex& hand, Look look) {
       if (look == Look::kLocal) ++turn_;
     }
     const GranuleIndex granule = hand;
-    for (size_t i = 0; i < visit_count_; ++i) {
-      if (visits_[i].granule == granule && visits_[i].look == look) return false;
-    }
     ++hand;
     if (open(granule, look)) return true;
   }
@@ -183,6 +185,10 @@ bool Balancer::openNext(GranuleIndex& hand, Look look) {
 }
 
 bool Balancer::open(GranuleIndex granule, Look look) {
+  // What is watched already would be seen by the other watch being set up and ended.
+  for (size_t i = 0; i < visit_count_; ++i) {
+    if (visits_[i].granule == granule) return false;
+  }
   MutexLock lock(core_.space->lockOf(granule));
   Places wanted = placesOf(*core_.space, granule);
   if (look == Look::kLocal) {
@@ -306,7 +312,9 @@ void Balancer::scoreLocal(Visit& visit) {
       ++believed;
       confirmed += seen ? 1 : 0;
     }
-    const PageScore now = before.watchedLocal(seen);
+    // What came on one sighting must soon be seen again.
+    const bool doubtful = !seen && core_.space->word(page).has(kFlagUnproven);
+    const PageScore now = doubtful ? before.doubted() : before.watchedLocal(seen);
     setScore(page, now);
     visit.cooled += now.cold() && !before.cold() ? 1 : 0;
   }
@@ -338,7 +346,7 @@ bool Balancer::worthMoving() const {
 void Balancer::act() {
   const Nanoseconds start = threadCpuTime();
   const double had = moving_ns_;
-  if (acted_ == 0) all_hot_ = false;
+  if (acted_ == 0 && worthMoving()) makeRoom();
   while (acted_ < visit_count_ && moving_ns_ > 0) {
     actOn(visits_[acted_++]);
     moving_ns_ = had - static_cast<double>((threadCpuTime() - start).value());
@@ -347,14 +355,14 @@ void Balancer::act() {
 
 void Balancer::actOn(const Visit& visit) {
   const bool worth = worthMoving();
-  if (visit.look != Look::kLocal && visit.telling && worth) makeRoom();
   MutexLock lock(core_.space->lockOf(visit.granule));
   uint64_t wrong = visit.cooled;
   if (visit.look == Look::kLocal) {
     if (visit.outdated) clear(visit.granule);
     followUp(visit);
   } else if (!visit.telling) {
-    lookNext(visit.granule, visit.look);
+    // What has been cleared is worth little until it has been looked at.
+    if (visit.look == Look::kWhole) lookNext(visit.granule, visit.look);
   } else if (worth) {
     const PageSet hot = hotOf(visit);
     wrong = hot.count();
@@ -373,13 +381,9 @@ void Balancer::actOn(const Visit& visit) {
 
 void Balancer::followUp(const Visit& visit) {
   const PageSet direct = placesOf(*core_.space, visit.granule).direct;
-  if (direct.any() && (visit.outdated || roomy() || sampling_ns_ > kPlentyNs)) {
+  if (direct.any() && (visit.outdated || sampling_ns_ > kPlentyNs)) {
     lookNext(visit.granule, Look::kWhole);
   }
-}
-
-bool Balancer::roomy() const {
-  return core_.budget.room().value() > core_.budget.limit().value() / kRoomyShare;
 }
 
 void Balancer::lookNext(GranuleIndex granule, Look look) {
@@ -397,8 +401,8 @@ void Balancer::judgeMoves(Nanoseconds now) {
 PageSet Balancer::hotOf(const Visit& visit) const {
   const Places places = placesOf(*core_.space, visit.granule);
   // Where the hot pages have been chosen before, one that is seen is more likely a cold page seen
-  // by chance: it must be seen twice, unless there is room for either.
-  const uint8_t least = PageScore::kSighting + (places.local.any() && !roomy() ? 1 : 0);
+  // by chance: it must be seen twice.
+  const uint8_t least = PageScore::kSighting + (places.local.any() ? 1 : 0);
   PageSet hot = places.direct & visit.found.watched.direct & visit.found.seen;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     if (hot[i] && score(firstPage(visit.granule) + i).sightings() < least) hot.reset(i);
@@ -441,7 +445,6 @@ void Balancer::promoteSeen(const Visit& visit, const PageSet& hot) {
 }
 
 void Balancer::makeRoom() {
-  if (all_hot_) return;
   const uint64_t wanted = std::clamp<uint64_t>(core_.budget.limit().value() / 32, 64, 8192);
   for (uint64_t looked = 0; looked < end().value() && core_.budget.room().value() < wanted;
        ++looked) {
@@ -450,7 +453,6 @@ void Balancer::makeRoom() {
     if (demoteCold(cold_hand_) > 0) countRuns(cold_hand_);
     ++cold_hand_;
   }
-  all_hot_ = core_.budget.room().value() < wanted;
 }
 
 uint64_t Balancer::demoteCold(GranuleIndex granule) {

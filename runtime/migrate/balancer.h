@@ -50,6 +50,7 @@ class Balancer {
   void earn(Nanoseconds now);
   bool settled() const;
   bool filling();
+  size_t looksAtOnce() const;
   void openBatch(Nanoseconds now);
   bool openNext(GranuleIndex& hand, Look look);
   bool open(GranuleIndex granule, Look look);
@@ -63,7 +64,6 @@ class Balancer {
   void act();
   void actOn(const Visit& visit);
   void followUp(const Visit& visit);
-  bool roomy() const;
   void lookNext(GranuleIndex granule, Look look);
   void promoteSeen(const Visit& visit, const PageSet& hot);
   PageSet hotOf(const Visit& visit) const;
@@ -101,7 +101,6 @@ class Balancer {
   GranuleIndex local_hand_, far_hand_;  // over granules with local pages, and without
   uint64_t turn_ = 0;                   // of the first
   GranuleIndex cold_hand_;
-  bool all_hot_ = false;  // no room could be made for this batch
   Nanoseconds earned_at_;
   Nanoseconds judged_at_;
   double sampling_ns_ = 0;              // CPU time that sampling may still use

@@ -36,9 +36,6 @@ void WatchWindow::observe(Nanoseconds lasted, Sample far, Sample local, const Si
   if (late) return;
   far_share_ = blend(far_share_, far);
   local_share_ = blend(local_share_, local);
-  // Local pages alone do not tell: they fall silent when what is hot moves, too.
-  telling_ = far.watched == 0;
-  if (telling_) return;
   const double pages = static_cast<double>(sizes.far_pages + sizes.local_pages);
   const double seen = far_share_ * static_cast<double>(sizes.far_pages) +
                       local_share_ * static_cast<double>(sizes.local_pages);
@@ -48,6 +45,7 @@ void WatchWindow::observe(Nanoseconds lasted, Sample far, Sample local, const Si
   const double step = std::clamp(right < kFar ? right : 0.5 + 0.5 * right, kLeastStep, kMostStep);
   length_ = Nanoseconds(static_cast<uint64_t>(std::clamp(ns(length_) * step, kShortest, kLongest)));
   // What was not watched this time would show less or more as well.
+  if (far.watched == 0) far_share_ = std::min(1.0, far_share_ * step);
   if (local.watched == 0) local_share_ = std::min(1.0, local_share_ * step);
 }
 

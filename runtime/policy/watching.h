@@ -78,6 +78,10 @@ class PageScore {
     const uint8_t left = sightings() / 2;
     return PageScore(kObserved | (raw_ & kQuiet) | (left == 0 ? kQuiet : 0) | left);
   }
+  /// Brought in on a sighting, and not seen again: the next silence is the last.
+  constexpr PageScore doubted() const {
+    return PageScore(kObserved | (raw_ & kQuiet) | (sightings() > 1 ? 1 : sightings()));
+  }
   /// Local, in a granule whose scores turned out to be of the past.
   constexpr PageScore outdated() const {
     return (raw_ & kQuiet) != 0 ? watchedLocal(false) : PageScore(kObserved | kQuiet);

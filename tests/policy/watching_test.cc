@@ -65,17 +65,6 @@ TEST(WatchWindow, OneThatEndedLateChangesNothing) {
   EXPECT_EQ(window.length(), right);
 }
 
-TEST(WatchWindow, LocalPagesAloneDoNotChangeIt) {
-  WatchWindow window;
-  watch(window, Program{1300}, 60);
-  const Nanoseconds right = window.length();
-  for (int i = 0; i < 20; ++i) {
-    window.observe(window.length(), {}, sampleOf(0.01), {kFar, kLocal, kCapacity});
-  }
-  EXPECT_EQ(window.length(), right);
-  EXPECT_TRUE(window.telling());
-}
-
 TEST(WatchWindow, KeepsItsBoundsWhenNothingOrEverythingIsSeen) {
   WatchWindow window;
   for (const double share : {0.0, 1.0}) {
@@ -135,7 +124,10 @@ TEST(PageScore, APageThatIsReadStaysLongerTheSecondTime) {
   EXPECT_TRUE(score.writtenHot());
 }
 
-TEST(PageScore, WhatIsOutdatedIsCold) {
+TEST(PageScore, WhatCameOnOneSightingGoesSooner) {
+  const PageScore score = PageScore().watchedFar(true).doubted();
+  EXPECT_FALSE(score.cold());
+  EXPECT_TRUE(score.watchedLocal(false).cold());
   EXPECT_TRUE(PageScore().watchedFar(true).outdated().cold());
 }
 
