@@ -30,6 +30,10 @@ uint64_t AccessWatch::open(size_t slot, GranuleIndex granule, const Places& want
   Slot& at = slots_[slot];
   at = {granule, {}, {}, wanted.local, 0, FrameIndex(0)};
   const PageIndex first = firstPage(granule);
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    // Armed since it came, so that a write shows its far copy to be old: once more would hide that.
+    if (at.armed[i] && core_.space->word(first + i).has(kFlagFarCopy)) at.armed.reset(i);
+  }
   forRuns(wanted.direct, [&](uint64_t page, uint64_t count) {
     const PageWord word = core_.space->word(first + page);
     at.tier = word.tier();

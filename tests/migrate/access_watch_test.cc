@@ -86,6 +86,19 @@ class AccessWatchTest : public testing::Test {
   GranuleIndex granule_;
 };
 
+TEST_F(AccessWatchTest, DoesNotHideThatAPageDiffersFromItsFarCopy) {
+  promote(9);
+  promote(11);
+  const PageIndex page = firstPage(granule_) + 9;
+  const PageWord home = core_.space->word(page);
+  ASSERT_TRUE(core_.space->change(page, home, home.with(kFlagFarCopy)));
+  open();
+  const AccessWatch::Seen found = close();
+  EXPECT_FALSE(found.watched.local[9]);
+  EXPECT_TRUE(found.watched.local[11]);
+  ASSERT_TRUE(core_.space->change(page, home.with(kFlagFarCopy), home));
+}
+
 TEST_F(AccessWatchTest, SeesExactlyWhatIsReadOrWritten) {
   for (int round = 0; round < 3; ++round) {
     open();
