@@ -17,7 +17,7 @@ namespace {
 constexpr double kSightingNs = 700;
 // Moving one page by itself: barrier, copy, mapping, flush (measured about 20 us, both ways).
 constexpr double kMoveNs = 20'000;
-// How long the present is believed to last (the planner's horizon).
+// How long the present is believed to last.
 constexpr double kHorizonNs = 10e9;
 // Share of one core for moving pages, and the most that may be saved up.
 constexpr double kMovingShare = 0.25;
@@ -54,7 +54,11 @@ uint64_t maxMapCount() {
 }  // namespace
 
 Balancer::Balancer(Core& core, GranuleMover& mover, Mapping scores, UniqueFd pagemap)
-    : core_(core), mover_(mover), scores_(std::move(scores)), pagemap_(std::move(pagemap)) {}
+    : core_(core),
+      mover_(mover),
+      scores_(std::move(scores)),
+      pagemap_(std::move(pagemap)),
+      rate_(core.options.migration_rate) {}
 
 Result<std::unique_ptr<Balancer>> Balancer::create(Core& core, GranuleMover& mover) {
   auto scores = Mapping::anonymous(Bytes(core.space->pageEnd().value()));
@@ -81,6 +85,7 @@ Nanoseconds Balancer::step(Nanoseconds now) {
     moving_ns_ = std::min(moving_ns_ + elapsed * kMovingShare, kMostSavedNs);
   }
   earned_at_ = now;
+  rate_.earn(now, mover_.moved());
   judgeMoves(now);
   if (moving_ns_ > 0 && worthMoving()) makeRoom();
   while (open_count_ > 0 && now - open_[open_first_].since >= window_) {
@@ -230,6 +235,7 @@ void Balancer::adaptWindow(const View& view) {
 }
 
 bool Balancer::worthMoving() const {
+  if (!rate_.open(mover_.moved())) return false;
   // A page seen in a window is used at least about once in it, and each use saves the latency.
   uint64_t latency = 0;
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
@@ -293,7 +299,8 @@ void Balancer::makeRoom() {
   const uint64_t wanted = std::clamp<uint64_t>(core_.budget.limit().value() / 32, 64, 8192);
   const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
   const Nanoseconds start = threadCpuTime();
-  for (uint64_t looked = 0; looked < end.value() && core_.budget.room().value() < wanted;
+  for (uint64_t looked = 0;
+       looked < end.value() && core_.budget.room().value() < wanted && rate_.open(mover_.moved());
        ++looked) {
     if (cold_hand_ >= end) cold_hand_ = GranuleIndex(0);
     MutexLock lock(core_.space->lockOf(cold_hand_));

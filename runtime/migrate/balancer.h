@@ -15,6 +15,7 @@
 #include "runtime/base/unique_fd.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_mover.h"
+#include "runtime/policy/move_rate.h"
 
 namespace tidepool {
 
@@ -78,6 +79,7 @@ class Balancer {
   double moving_ns_ = 0;                // CPU time that moving may still use
   uint64_t promoted_ = 0, wasted_ = 0;  // since the bar was last set
   double bar_ = 1;
+  MoveRate rate_;
   double misplaced_ = 1;  // share of seen pages that are far, smoothed
   uint64_t most_splits_ = 0;
   uint64_t splits_ = 0;
