@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "runtime/migrate/advice.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
 #include "runtime/migrate/fault_service.h"
@@ -58,6 +59,7 @@ struct Runtime::Impl {
   std::unique_ptr<Staging> staging;
   std::unique_ptr<GranuleMover> mover;
   std::unique_ptr<RangeOps> ranges;
+  std::unique_ptr<Advice> advice;
   std::unique_ptr<ForkGuard> fork_guard;
   std::unique_ptr<Waker> waker;
   std::unique_ptr<FaultService> faults;
@@ -132,6 +134,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   if (!granules) return tl::unexpected(granules.error());
   mover = std::move(*granules);
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
+  advice = std::make_unique<Advice>(core, *policy, *mover);
   fork_guard = std::make_unique<ForkGuard>(core, *policy);
   waker = std::make_unique<Waker>(*core.port);
   auto service = FaultService::create(core, *staging, *policy, *mover, *waker);
@@ -145,7 +148,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
     if (!made) return tl::unexpected(made.error());
     balancer = std::move(*made);
   }
-  auto worker = Migrator::create(core, std::move(*evictor), std::move(balancer), *waker);
+  auto worker = Migrator::create(core, std::move(*evictor), std::move(balancer), *waker, *advice);
   if (!worker) return tl::unexpected(worker.error());
   migrator = std::move(*worker);
   describeTiers();
@@ -235,8 +238,17 @@ Result<void*> Runtime::resize(void* address, Bytes old_size, Bytes new_size) {
   return reinterpret_cast<void*>(*moved);
 }
 
-void Runtime::willNeed(void*, Bytes) {}
-void Runtime::cold(void*, Bytes) {}
+void Runtime::willNeed(void* address, Bytes size) {
+  impl_->advice->willNeed(reinterpret_cast<uintptr_t>(address), size);
+}
+
+void Runtime::cold(void* address, Bytes size) {
+  impl_->advice->cold(reinterpret_cast<uintptr_t>(address), size);
+}
+
+void Runtime::pageOut(void* address, Bytes size) {
+  impl_->advice->pageOut(reinterpret_cast<uintptr_t>(address), size);
+}
 
 void Runtime::refreshStats() { impl_->migrator->publish(); }
 

@@ -7,6 +7,7 @@
 
 #include "runtime/base/service_thread.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/migrate/advice.h"
 #include "runtime/migrate/balancer.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
@@ -18,7 +19,8 @@ class Migrator {
  public:
   /// All must outlive the migrator. Errors: kPermission when /proc is not readable.
   static Result<std::unique_ptr<Migrator>> create(Core& core, std::unique_ptr<Evictor> evictor,
-                                                  std::unique_ptr<Balancer> balancer, Waker& waker);
+                                                  std::unique_ptr<Balancer> balancer, Waker& waker,
+                                                  Advice& advice);
   ~Migrator();
   Status start();
   clockid_t clock() const { return thread_.clock(); }
@@ -30,12 +32,13 @@ class Migrator {
 
  private:
   Migrator(Core& core, std::unique_ptr<Evictor> evictor, std::unique_ptr<Balancer> balancer,
-           UniqueFd statm, Waker& waker)
+           UniqueFd statm, Waker& waker, Advice& advice)
       : core_(core),
         evictor_(std::move(evictor)),
         balancer_(std::move(balancer)),
         statm_(std::move(statm)),
-        waker_(waker) {}
+        waker_(waker),
+        advice_(advice) {}
   void run();
   void waitForWork();
   void relieve();
@@ -47,6 +50,7 @@ class Migrator {
   std::unique_ptr<Balancer> balancer_;  // null without direct tiers
   UniqueFd statm_;
   Waker& waker_;
+  Advice& advice_;
   MonotonicClock clock_;
   Nanoseconds next_tick_;
   Nanoseconds next_balance_;

@@ -5,6 +5,7 @@
 
 #include "runtime/base/mapping.h"
 #include "runtime/base/mutex.h"
+#include "runtime/policy/run_queue.h"
 #include "runtime/policy/victim.h"
 
 namespace tidepool {
@@ -20,6 +21,9 @@ class SharedPolicy {
 
   Mutex& mutex() TP_RETURNS(mutex_) { return mutex_; }
   VictimChooser& chooser() TP_REQUIRES(mutex_) { return chooser_; }
+  /// What the program wants out, and in; see advice.h.
+  RunQueue& pageOut() TP_REQUIRES(mutex_) { return page_out_; }
+  RunQueue& willNeed() TP_REQUIRES(mutex_) { return will_need_; }
 
  private:
   SharedPolicy(const VictimConfig& config, Mapping memory)
@@ -27,6 +31,7 @@ class SharedPolicy {
   Mutex mutex_;
   Mapping memory_;
   VictimChooser chooser_;
+  RunQueue page_out_, will_need_;
 };
 
 }  // namespace tidepool

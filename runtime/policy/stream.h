@@ -40,8 +40,13 @@ class StreamTracker {
   /// fault looks random. Pages past the first are hints: clip them to what exists and is absent.
   PageRun onFault(PageIndex page);
 
-  /// Next run, of at most `limit` pages, that a long and still running stream has left behind. Each
-  /// page is reported once. count is 0 when there is none. Ask before moving the clock hand.
+  /// The program says that it is done with these pages: takeBehind() reports them next, in place of
+  /// what was given up before and not taken yet.
+  void giveUp(PageRun run) { given_up_ = run; }
+
+  /// Next run, of at most `limit` pages, that was given up, or that a long and still running stream
+  /// has left behind. Each page is reported once. count is 0 when there is none. Ask before moving
+  /// the clock hand.
   PageRun takeBehind(PageCount limit);
 
  private:
@@ -69,6 +74,7 @@ class StreamTracker {
   std::array<uint64_t, kStreams> next_;    // where the next fault of a pure scan would be
   std::array<uint64_t, kStreams> window_;  // pages fetched by the last fault
   uint64_t tick_ = 0;
+  PageRun given_up_{};
 };
 
 }  // namespace tidepool
