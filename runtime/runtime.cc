@@ -17,6 +17,7 @@
 #include "runtime/migrate/fork_guard.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/migrator.h"
+#include "runtime/migrate/pmu_feed.h"
 #include "runtime/migrate/range_ops.h"
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/migrate/staging.h"
@@ -67,6 +68,7 @@ struct Runtime::Impl {
 
   Status openTier(const FarSpec& spec);
   Status build(std::unique_ptr<FaultPort> port, const Options& options);
+  void openPmu();
   void describeTiers();
 };
 
@@ -151,6 +153,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   auto worker = Migrator::create(core, std::move(*evictor), std::move(balancer), *waker, *advice);
   if (!worker) return tl::unexpected(worker.error());
   migrator = std::move(*worker);
+  openPmu();
   describeTiers();
   TP_TRY(waker->start());
   TP_TRY(faults->start());
@@ -160,6 +163,16 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   core.service_clocks[2].store(waker->clock());
   watchForks(fork_guard.get());
   return {};
+}
+
+void Runtime::Impl::openPmu() {
+  // Only the chooser of victims for fetch tiers learns from it.
+  if (!core.options.sampling || !core.options.sampling_pmu || !core.tiers.hasFetch()) return;
+  const auto event = findMemoryEvent(kEventSources);
+  if (!event) return;
+  const auto port = openKernelPerfPort();
+  const int processors = static_cast<int>(sysconf(_SC_NPROCESSORS_CONF));
+  migrator->setPmu(PmuFeed::create(core, *policy, *port, *event, processors));
 }
 
 void Runtime::Impl::describeTiers() {

@@ -59,6 +59,7 @@ void Migrator::run() {
     if (clock_.now() >= next_tick_) {
       updateBudget();
       publish();
+      if (pmu_ != nullptr) pmu_->tick(clock_.now());
       avoider.avoid(core_.fault_cpu.load(std::memory_order_relaxed));
       next_tick_ = clock_.now() + kTick;
     }

@@ -11,6 +11,7 @@
 #include "runtime/migrate/balancer.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
+#include "runtime/migrate/pmu_feed.h"
 #include "runtime/migrate/waker.h"
 
 namespace tidepool {
@@ -22,6 +23,8 @@ class Migrator {
                                                   std::unique_ptr<Balancer> balancer, Waker& waker,
                                                   Advice& advice);
   ~Migrator();
+  /// Samples of a PMU are taken in at every tick. Before start(); null: there are none.
+  void setPmu(std::unique_ptr<PmuFeed> pmu) { pmu_ = std::move(pmu); }
   Status start();
   clockid_t clock() const { return thread_.clock(); }
   void stop();
@@ -48,6 +51,7 @@ class Migrator {
   Core& core_;
   std::unique_ptr<Evictor> evictor_;
   std::unique_ptr<Balancer> balancer_;  // null without direct tiers
+  std::unique_ptr<PmuFeed> pmu_;
   UniqueFd statm_;
   Waker& waker_;
   Advice& advice_;
