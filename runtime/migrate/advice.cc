@@ -43,28 +43,28 @@ void Advice::cold(uintptr_t address, Bytes size) {
 
 void Advice::pageOut(uintptr_t address, Bytes size) {
   if (!active()) return;
-  {
+  forGranules(pagesOf(address, size), [this](PageRun part) {
+    part = fromFirst(PageState::kLocal, part);
     MutexLock lock(policy_.mutex());
-    policy_.pageOut().push(pagesOf(address, size));
-  }
+    policy_.pageOut().push(part);
+  });
   core_.need_memory.ring();
 }
 
 void Advice::willNeed(uintptr_t address, Bytes size) {
   if (!active() || !core_.tiers.hasFetch()) return;
-  bool any = false;
-  forGranules(pagesOf(address, size), [&](PageRun part) {
-    // From the first far page on: what is local throughout is not worth a place in the queue.
-    uint64_t skip = 0;
-    while (skip < part.count.value() &&
-           core_.space->word(part.first + skip).state() != PageState::kFar) {
-      ++skip;
-    }
-    if (skip == part.count.value()) return;
+  forGranules(pagesOf(address, size), [this](PageRun part) {
+    part = fromFirst(PageState::kFar, part);
     MutexLock lock(policy_.mutex());
-    any |= policy_.willNeed().push({part.first + skip, part.count - PageCount(skip)});
+    policy_.willNeed().push(part);
   });
-  if (any) core_.freed_memory.ring();
+  core_.freed_memory.ring();
+}
+
+PageRun Advice::fromFirst(PageState state, PageRun part) const {
+  uint64_t skip = 0;
+  while (skip < part.count.value() && core_.space->word(part.first + skip).state() != state) ++skip;
+  return {part.first + skip, part.count - PageCount(skip)};
 }
 
 PageCount Advice::giveUp(PageRun piece) {

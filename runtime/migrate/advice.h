@@ -34,6 +34,9 @@ class Advice {
   }
   PageRun pagesOf(uintptr_t address, Bytes size) const;
   bool goesToFetchTier(PageWord word) const;
+  /// The part from its first page of that state on; nothing if there is none. What has none is not
+  /// worth a place in the queue, nor a service thread's time.
+  PageRun fromFirst(PageState state, PageRun part) const;
   /// Hands those of the piece's pages that a fetch tier takes to the policy; returns how many.
   PageCount giveUp(PageRun piece);
   void demoteHome(PageRun piece);

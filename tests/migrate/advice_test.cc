@@ -13,7 +13,7 @@ namespace tidepool {
 namespace {
 
 constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
-constexpr uint64_t kSize = 32 * kMiB;
+constexpr uint64_t kSize = 24 * kMiB;
 constexpr uint64_t kPages = kSize / kPageSize;
 constexpr uint64_t kStaging = Staging::kSegments * Staging::kSlotsPerSegment * kPageSize;
 
@@ -93,7 +93,7 @@ TEST_P(AdviceOf, NoAdviceChangesAByte) {
     }
   });
   std::mt19937_64 random(7);
-  for (int round = 0; round < 20'000; ++round) {
+  for (int round = 0; round < 6'000; ++round) {
     const uint64_t page = random() % kPages;
     ASSERT_EQ(words_[page * kWords], page + 1);
     if (round % 3 == 0) words_[page * kWords] = page + 1;
