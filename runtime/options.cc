@@ -86,6 +86,9 @@ Status setStrict(Options& options, std::string_view key, std::string_view value)
 Status setSampling(Options& options, std::string_view key, std::string_view value) {
   return setBool(options.sampling, key, value);
 }
+Status setSamplingPmu(Options& options, std::string_view key, std::string_view value) {
+  return setBool(options.sampling_pmu, key, value);
+}
 Status setUffdMove(Options& options, std::string_view key, std::string_view value) {
   return setBool(options.uffd_move, key, value);
 }
@@ -165,12 +168,14 @@ Status setBudgetScope(Options& options, std::string_view, std::string_view value
 
 using Setter = Status (*)(Options&, std::string_view key, std::string_view value);
 
-constexpr std::array<std::string_view, 12> kKeys = {
-    "dram",      "far",      "strict", "sampling",       "sampling_cpu", "migration_rate",
-    "uffd_move", "prefetch", "space",  "remote_timeout", "stats_file",   "budget_scope"};
+constexpr std::array<std::string_view, 13> kKeys = {
+    "dram",           "far",          "strict",      "sampling", "sampling_cpu",
+    "migration_rate", "uffd_move",    "prefetch",    "space",    "remote_timeout",
+    "stats_file",     "budget_scope", "sampling_pmu"};
 constexpr std::array<Setter, kKeys.size()> kSetters = {
-    setDram,     setFar,      setStrict, setSampling,      setSamplingCpu, setMigrationRate,
-    setUffdMove, setPrefetch, setSpace,  setRemoteTimeout, setStatsFile,   setBudgetScope};
+    setDram,          setFar,         setStrict,     setSampling, setSamplingCpu,
+    setMigrationRate, setUffdMove,    setPrefetch,   setSpace,    setRemoteTimeout,
+    setStatsFile,     setBudgetScope, setSamplingPmu};
 
 /// One "key:value" of a TIDEPOOL_CONF string with its escapes undone.
 struct ConfItem {
@@ -290,6 +295,7 @@ Status renderOptions(const Options& options, std::span<char> out) {
   }
   appendFlag(text, "strict", options.strict, standard.strict);
   appendFlag(text, "sampling", options.sampling, standard.sampling);
+  appendFlag(text, "sampling_pmu", options.sampling_pmu, standard.sampling_pmu);
   if (options.sampling_cpu != standard.sampling_cpu) {
     item(text, "sampling_cpu").appendDouble(options.sampling_cpu);
   }

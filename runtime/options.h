@@ -35,6 +35,7 @@ struct Options {
   BudgetScope budget_scope = BudgetScope::kProcess;
   bool strict = false;  // refuse to run unmanaged: exit 125
   bool sampling = true;
+  bool sampling_pmu = true;    // by the processor's PMU too, where there is one
   double sampling_cpu = 0.01;  // share of one core
   double migration_rate = 0;   // bytes/s cap on background migration; 0: chosen by the runtime
   bool uffd_move = true;       // false forces the pre-6.8 eviction path

@@ -10,12 +10,14 @@
 #include <cstdio>
 #include <optional>
 
+#include "runtime/migrate/advice.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
 #include "runtime/migrate/fault_service.h"
 #include "runtime/migrate/fork_guard.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/migrator.h"
+#include "runtime/migrate/pmu_feed.h"
 #include "runtime/migrate/range_ops.h"
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/migrate/staging.h"
@@ -58,6 +60,7 @@ struct Runtime::Impl {
   std::unique_ptr<Staging> staging;
   std::unique_ptr<GranuleMover> mover;
   std::unique_ptr<RangeOps> ranges;
+  std::unique_ptr<Advice> advice;
   std::unique_ptr<ForkGuard> fork_guard;
   std::unique_ptr<Waker> waker;
   std::unique_ptr<FaultService> faults;
@@ -65,6 +68,7 @@ struct Runtime::Impl {
 
   Status openTier(const FarSpec& spec);
   Status build(std::unique_ptr<FaultPort> port, const Options& options);
+  void openPmu();
   void describeTiers();
 };
 
@@ -132,6 +136,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   if (!granules) return tl::unexpected(granules.error());
   mover = std::move(*granules);
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
+  advice = std::make_unique<Advice>(core, *policy, *mover);
   fork_guard = std::make_unique<ForkGuard>(core, *policy);
   waker = std::make_unique<Waker>(*core.port);
   auto service = FaultService::create(core, *staging, *policy, *mover, *waker);
@@ -145,9 +150,10 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
     if (!made) return tl::unexpected(made.error());
     balancer = std::move(*made);
   }
-  auto worker = Migrator::create(core, std::move(*evictor), std::move(balancer), *waker);
+  auto worker = Migrator::create(core, std::move(*evictor), std::move(balancer), *waker, *advice);
   if (!worker) return tl::unexpected(worker.error());
   migrator = std::move(*worker);
+  openPmu();
   describeTiers();
   TP_TRY(waker->start());
   TP_TRY(faults->start());
@@ -157,6 +163,16 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   core.service_clocks[2].store(waker->clock());
   watchForks(fork_guard.get());
   return {};
+}
+
+void Runtime::Impl::openPmu() {
+  // Only the chooser of victims for fetch tiers learns from it.
+  if (!core.options.sampling || !core.options.sampling_pmu || !core.tiers.hasFetch()) return;
+  const auto event = findMemoryEvent(kEventSources);
+  if (!event) return;
+  const auto port = openKernelPerfPort();
+  const int processors = static_cast<int>(sysconf(_SC_NPROCESSORS_CONF));
+  migrator->setPmu(PmuFeed::create(core, *policy, *port, *event, processors));
 }
 
 void Runtime::Impl::describeTiers() {
@@ -235,8 +251,17 @@ Result<void*> Runtime::resize(void* address, Bytes old_size, Bytes new_size) {
   return reinterpret_cast<void*>(*moved);
 }
 
-void Runtime::willNeed(void*, Bytes) {}
-void Runtime::cold(void*, Bytes) {}
+void Runtime::willNeed(void* address, Bytes size) {
+  impl_->advice->willNeed(reinterpret_cast<uintptr_t>(address), size);
+}
+
+void Runtime::cold(void* address, Bytes size) {
+  impl_->advice->cold(reinterpret_cast<uintptr_t>(address), size);
+}
+
+void Runtime::pageOut(void* address, Bytes size) {
+  impl_->advice->pageOut(reinterpret_cast<uintptr_t>(address), size);
+}
 
 void Runtime::refreshStats() { impl_->migrator->publish(); }
 

@@ -41,9 +41,12 @@ class Runtime {
   /// Moves or resizes an allocation, as mremap with MREMAP_MAYMOVE. In place where it can; else the
   /// contents are copied by the calling thread, through local memory.
   Result<void*> resize(void* address, Bytes old_size, Bytes new_size);
-  /// Advice that the range will be used soon, or not: accepted, without effect so far.
+  /// Advice on a page range of the space, which may be ignored. Soon needed: what fetch tiers hold
+  /// of it is brought in, as far as there is room. Cold: next to go when something has to.
   void willNeed(void* address, Bytes size);
   void cold(void* address, Bytes size);
+  /// Goes to far memory soon.
+  void pageOut(void* address, Bytes size);
 
   /// One subtraction and one compare; callable from any thread at any time.
   bool contains(const void* address) const {

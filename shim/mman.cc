@@ -197,8 +197,10 @@ int advisePiece(void* address, size_t size, int advice) {
       return 0;
 #endif
     case MADV_COLD:
-    case MADV_PAGEOUT:
       managed_runtime->cold(address, Bytes(size));
+      return 0;
+    case MADV_PAGEOUT:
+      managed_runtime->pageOut(address, Bytes(size));
       return 0;
     // "May be freed when memory is short" allows keeping it, and the contents must survive a later
     // write: cold is as far as it may go.

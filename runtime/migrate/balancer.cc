@@ -76,7 +76,8 @@ Balancer::Balancer(Core& core, GranuleMover& mover, Mapping scores, Mapping runs
       mover_(mover),
       scores_(std::move(scores)),
       runs_(std::move(runs)),
-      watch_(std::move(watch)) {}
+      watch_(std::move(watch)),
+      rate_(core.options.migration_rate) {}
 
 Result<std::unique_ptr<Balancer>> Balancer::create(Core& core, GranuleMover& mover) {
   auto scores = Mapping::anonymous(Bytes(core.space->pageEnd().value()));
@@ -100,6 +101,7 @@ Nanoseconds Balancer::step(Nanoseconds now) {
     return kDisabled;
   }
   earn(now);
+  rate_.earn(now, mover_.moved());
   judgeMoves(now);
   if (watching_) {
     const Nanoseconds due = opened_at_ + window_.length();
@@ -347,7 +349,7 @@ void Balancer::act() {
   const Nanoseconds start = threadCpuTime();
   const double had = moving_ns_;
   if (acted_ == 0 && worthMoving()) makeRoom();
-  while (acted_ < visit_count_ && moving_ns_ > 0) {
+  while (acted_ < visit_count_ && moving_ns_ > 0 && rate_.open(mover_.moved())) {
     actOn(visits_[acted_++]);
     moving_ns_ = had - static_cast<double>((threadCpuTime() - start).value());
   }
@@ -446,7 +448,8 @@ void Balancer::promoteSeen(const Visit& visit, const PageSet& hot) {
 
 void Balancer::makeRoom() {
   const uint64_t wanted = std::clamp<uint64_t>(core_.budget.limit().value() / 32, 64, 8192);
-  for (uint64_t looked = 0; looked < end().value() && core_.budget.room().value() < wanted;
+  for (uint64_t looked = 0;
+       looked < end().value() && core_.budget.room().value() < wanted && rate_.open(mover_.moved());
        ++looked) {
     if (cold_hand_ >= end()) cold_hand_ = GranuleIndex(0);
     MutexLock lock(core_.space->lockOf(cold_hand_));

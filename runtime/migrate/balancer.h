@@ -16,6 +16,7 @@
 #include "runtime/migrate/access_watch.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_mover.h"
+#include "runtime/policy/move_rate.h"
 #include "runtime/policy/watching.h"
 
 namespace tidepool {
@@ -107,6 +108,7 @@ class Balancer {
   double moving_ns_ = 0;                // CPU time that moving may still use
   uint64_t promoted_ = 0, wasted_ = 0;  // since the bar was last set
   double bar_ = 1;
+  MoveRate rate_;
   double unrest_ = 1;  // share of watched pages that had to move, smoothed
   uint64_t most_runs_ = 0;
   uint64_t run_count_ = 0;

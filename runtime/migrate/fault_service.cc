@@ -64,6 +64,7 @@ void FaultService::run() {
     if (core_.barrier != nullptr) serveBarrier();
     completeFetches();
     if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
+    if (!core_.parking.requested()) fetchAdvised();
   }
 }
 
@@ -102,10 +103,38 @@ void FaultService::serveNew() {
     core_.fault_cpu.store(follower_->bound(), std::memory_order_relaxed);
     waker_.follow(follower_->bound());
   }
+  flush();
+}
+
+void FaultService::flush() {
   for (const auto& channel : channels_) {
     if (channel != nullptr) [[maybe_unused]]
       const Status flushed = channel->flush();
   }
+}
+
+void FaultService::fetchAdvised() {
+  // As many pieces as one look at the queue is worth: faults come first.
+  constexpr int kPieces = 32;
+  bool any = false;
+  for (int i = 0; i < kPieces && free_count_ > kFetches / 2; ++i) {
+    PageRun piece;
+    {
+      MutexLock lock(policy_.mutex());
+      RunQueue& queue = policy_.willNeed();
+      piece = queue.front(PageCount(kPagesPerFetch));
+      if (piece.count.value() == 0) break;
+      queue.drop(piece);
+      // Nothing is pushed out for it.
+      if (core_.budget.room().value() <= kPagesPerFetch) queue.clear();
+    }
+    prefetch(piece.first, piece.count);
+    any = true;
+  }
+  if (!any) return;
+  flush();
+  // For what is left, should no read be under way whose end calls again.
+  core_.freed_memory.ring();
 }
 
 void FaultService::serveBarrier() {
@@ -329,10 +358,7 @@ void FaultService::retryDeferred() {
   const bool wait = !arrived_.empty() || !deferred_.empty();
   core_.faults_wait.store(wait, std::memory_order_seq_cst);
   if (wait) core_.need_memory.ring();
-  for (const auto& channel : channels_) {
-    if (channel != nullptr) [[maybe_unused]]
-      const Status flushed = channel->flush();
-  }
+  flush();
 }
 
 void FaultService::recordLatency(Nanoseconds started) {

@@ -74,6 +74,9 @@ class FaultService {
   Answer rescue(PageIndex page, PageWord word);
   Answer beginFetch(PageIndex page, PageWord word);
   void prefetch(PageIndex from, PageCount count);
+  /// Begins to fetch what the program said it will need, leaving half of the reads to faults.
+  void fetchAdvised();
+  void flush();
   bool submitFetch(PageIndex first, PageCount count, Arrival arrival);
   void completeFetches();
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);

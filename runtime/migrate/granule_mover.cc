@@ -144,9 +144,14 @@ uint64_t GranuleMover::demote(PageIndex first, uint64_t pages) {
         os::discard(staging_ + within * kPageSize, Bytes(pages * kPageSize));
   }
   core_.budget.discharge(PageCount(pages));
-  count(core_.stats->demotions, pages);
-  count(core_.stats->demoted_bytes, pages * kPageSize);
+  countMoved(core_.stats->demotions, core_.stats->demoted_bytes, pages);
   return pages;
+}
+
+void GranuleMover::countMoved(StatCounter& moves, StatCounter& bytes, uint64_t pages) {
+  count(moves, pages);
+  count(bytes, pages * kPageSize);
+  moved_.fetch_add(pages * kPageSize, std::memory_order_relaxed);
 }
 
 bool GranuleMover::copyOut(PageIndex first, uint64_t pages, std::byte* to) {
@@ -235,8 +240,7 @@ bool GranuleMover::swapIn(const Run& run) {
         run.first + i, direct,
         PageWord(PageState::kLocal, kFlagShadow, direct.tier(), direct.index())));
   }
-  count(core_.stats->promotions, run.count);
-  count(core_.stats->promoted_bytes, size.value());
+  countMoved(core_.stats->promotions, core_.stats->promoted_bytes, run.count);
   return true;
 }
 

@@ -5,6 +5,7 @@
 // pages move in runs within it. Callers hold the granule's lock. Never touches managed memory.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +35,8 @@ class GranuleMover {
   /// Moves runs of kDirect pages of one granule to local memory, as many as the budget has room
   /// for, none when pages may be pinned for DMA. Returns how many runs moved, from the first on.
   size_t promote(std::span<const Run> runs);
+  /// Bytes moved since the start, in both directions.
+  Bytes moved() const { return Bytes(moved_.load(std::memory_order_relaxed)); }
   /// Frees the granule's home if no page needs it any more. `home` is its first frame.
   void releaseHomeIfUnused(GranuleIndex granule, uint8_t tier, FrameIndex home);
 
@@ -54,7 +57,10 @@ class GranuleMover {
   bool swapIn(const Run& run) TP_REQUIRES(staging_mutex_);
   bool mapHome(PageIndex first, uint64_t count, const Home& home);
 
+  void countMoved(StatCounter& moves, StatCounter& bytes, uint64_t pages);
+
   Core& core_;
+  std::atomic<uint64_t> moved_{0};
   Mutex staging_mutex_;  // taken after a granule's lock
   uintptr_t staging_;    // two granules: one for pages on their way out, one for the way in
 };

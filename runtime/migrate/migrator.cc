@@ -26,12 +26,12 @@ constexpr uint64_t kLeastLimit = 64;  // pages: a program cannot run in less
 }  // namespace
 
 Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<Evictor> evictor,
-                                                   std::unique_ptr<Balancer> balancer,
-                                                   Waker& waker) {
+                                                   std::unique_ptr<Balancer> balancer, Waker& waker,
+                                                   Advice& advice) {
   auto statm = os::openStatm();
   if (!statm) return tl::unexpected(statm.error());
-  std::unique_ptr<Migrator> migrator(
-      new Migrator(core, std::move(evictor), std::move(balancer), std::move(*statm), waker));
+  std::unique_ptr<Migrator> migrator(new Migrator(core, std::move(evictor), std::move(balancer),
+                                                  std::move(*statm), waker, advice));
   migrator->updateBudget();
   return migrator;
 }
@@ -62,12 +62,15 @@ void Migrator::run() {
     if (clock_.now() >= next_tick_) {
       updateBudget();
       publish();
+      if (pmu_ != nullptr) pmu_->tick(clock_.now());
       avoider.avoid(core_.fault_cpu.load(std::memory_order_relaxed));
       next_tick_ = clock_.now() + kTick;
     }
     evictor_->advance();
     if (!core_.parking.requested()) {
       relieve();
+      // A piece a turn: faults that wait for room come first.
+      if (advice_.moveOutSome(*evictor_)) core_.need_memory.ring();
       if (balancer_ != nullptr && clock_.now() >= next_balance_) {
         const Nanoseconds now = clock_.now();
         next_balance_ = now + balancer_->step(now);

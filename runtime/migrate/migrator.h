@@ -7,9 +7,11 @@
 
 #include "runtime/base/service_thread.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/migrate/advice.h"
 #include "runtime/migrate/balancer.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
+#include "runtime/migrate/pmu_feed.h"
 #include "runtime/migrate/waker.h"
 
 namespace tidepool {
@@ -18,8 +20,11 @@ class Migrator {
  public:
   /// All must outlive the migrator. Errors: kPermission when /proc is not readable.
   static Result<std::unique_ptr<Migrator>> create(Core& core, std::unique_ptr<Evictor> evictor,
-                                                  std::unique_ptr<Balancer> balancer, Waker& waker);
+                                                  std::unique_ptr<Balancer> balancer, Waker& waker,
+                                                  Advice& advice);
   ~Migrator();
+  /// Samples of a PMU are taken in at every tick. Before start(); null: there are none.
+  void setPmu(std::unique_ptr<PmuFeed> pmu) { pmu_ = std::move(pmu); }
   Status start();
   clockid_t clock() const { return thread_.clock(); }
   void stop();
@@ -30,12 +35,13 @@ class Migrator {
 
  private:
   Migrator(Core& core, std::unique_ptr<Evictor> evictor, std::unique_ptr<Balancer> balancer,
-           UniqueFd statm, Waker& waker)
+           UniqueFd statm, Waker& waker, Advice& advice)
       : core_(core),
         evictor_(std::move(evictor)),
         balancer_(std::move(balancer)),
         statm_(std::move(statm)),
-        waker_(waker) {}
+        waker_(waker),
+        advice_(advice) {}
   void run();
   void waitForWork();
   void relieve();
@@ -45,8 +51,10 @@ class Migrator {
   Core& core_;
   std::unique_ptr<Evictor> evictor_;
   std::unique_ptr<Balancer> balancer_;  // null without direct tiers
+  std::unique_ptr<PmuFeed> pmu_;
   UniqueFd statm_;
   Waker& waker_;
+  Advice& advice_;
   MonotonicClock clock_;
   Nanoseconds next_tick_;
   Nanoseconds next_balance_;

@@ -77,6 +77,11 @@ PageRun StreamTracker::onFault(PageIndex page) {
 }
 
 PageRun StreamTracker::takeBehind(PageCount limit) {
+  if (given_up_.count.value() > 0 && limit.value() > 0) {
+    const PageRun run{given_up_.first, std::min(limit, given_up_.count)};
+    given_up_ = {run.first + run.count.value(), given_up_.count - run.count};
+    return run;
+  }
   for (size_t i = 0; i < kStreams; ++i) {
     if (next_[i] == kFarAway || next_[i] - streams_[i].start.value() < kScanLength) continue;
     // Where a scan has ended, what is still there may since have found another use.

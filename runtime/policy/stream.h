@@ -42,8 +42,13 @@ class StreamTracker {
   /// What the last onFault() of a stream showed to be passed: the pages of its window before.
   PageRun passed() const { return passed_; }
 
-  /// Next run, of at most `limit` pages, that a long and still running stream has left behind. Each
-  /// page is reported once. count is 0 when there is none. Ask before moving the clock hand.
+  /// The program says that it is done with these pages: takeBehind() reports them next, in place of
+  /// what was given up before and not taken yet.
+  void giveUp(PageRun run) { given_up_ = run; }
+
+  /// Next run, of at most `limit` pages, that was given up, or that a long and still running stream
+  /// has left behind. Each page is reported once. count is 0 when there is none. Ask before moving
+  /// the clock hand.
   PageRun takeBehind(PageCount limit);
 
  private:
@@ -72,6 +77,7 @@ class StreamTracker {
   std::array<uint64_t, kStreams> window_;  // pages fetched by the last fault
   uint64_t tick_ = 0;
   PageRun passed_;
+  PageRun given_up_{};
 };
 
 }  // namespace tidepool

@@ -123,6 +123,11 @@ void VictimChooser::onSample(PageIndex page, uint32_t weight) {
   setScore(byte, scoreOf(byte) + std::min(weight, kMaxScore));
 }
 
+void VictimChooser::onGivenUp(PageIndex page) {
+  onCold(page);
+  byteOf(page) |= kStreamed;
+}
+
 void VictimChooser::onDiscard(PageIndex page) { byteOf(page) = left_[page.value()] = 0; }
 
 void VictimChooser::adaptThreshold(Verdict verdict) {

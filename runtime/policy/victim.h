@@ -92,6 +92,10 @@ class VictimChooser {
   void onRescue(PageIndex page, Nanoseconds now);
   /// A PMU sample, or an exact count from the API, saw `page` accessed.
   void onSample(PageIndex page, uint32_t weight);
+  /// The program says that the local page is not in use, ...
+  void onCold(PageIndex page) { setScore(byteOf(page), 0); }
+  /// ... or will not be: classifyBehind() says that it goes. Tell streams().giveUp() of its run.
+  void onGivenUp(PageIndex page);
   /// The page was freed or discarded: nothing of its past counts.
   void onDiscard(PageIndex page);
 

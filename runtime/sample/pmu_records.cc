@@ -58,6 +58,7 @@ bool PmuRing::sample(const Header& header, PmuSample& out) {
   }
   out.address = body.address;
   out.weight = static_cast<uint32_t>(std::min<uint64_t>(body.weight, UINT32_MAX));
+  out.process = body.process;
   out.thread = body.thread;
   out.is_store = (body.data_source & kMemOpStore) != 0;
   ++stats_.samples;

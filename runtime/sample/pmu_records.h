@@ -19,6 +19,7 @@ inline constexpr uint64_t kPmuSampleType = 1u << 1 | 1u << 3 | 1u << 14 | 1u << 
 struct PmuSample {
   uint64_t address = 0;  // virtual, of the data
   uint32_t weight = 0;   // latency in cycles where the processor tells, else 0; saturated
+  uint32_t process = 0;
   uint32_t thread = 0;
   bool is_store = false;
 };

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// writeStatsJson(): the statistics page as one JSON object. See stats_json.h. Every counter is read
-// relaxed: each is exact, the whole is not one snapshot.
+// writeStatsJson(): the statistics page as one JSON object. See stats_json.h; what is written is
+// listed in stats_fields.h.
 #include "runtime/stats/stats_json.h"
 
 #include <algorithm>
 
-#include "runtime/stats/stats_region.h"
+#include "runtime/stats/stats_fields.h"
 
 namespace tidepool {
 namespace {
-
-uint64_t read(const StatCounter& counter) { return counter.load(std::memory_order_relaxed); }
 
 /// Bytes of the well-formed UTF-8 sequence at the start of `text`; 0 if there is none.
 size_t utf8Length(std::string_view text) {
@@ -66,38 +64,48 @@ class JsonWriter {
     return *this;
   }
   void number(std::string_view name, uint64_t value) { key(name).out_.appendNumber(value); }
-  void counter(std::string_view name, const StatCounter& value) { number(name, read(value)); }
   void fixed(std::string_view name, double value, int decimals) {
     key(name).out_.appendFixed(value, decimals);
   }
   void text(std::string_view name, std::string_view value) {
     appendJsonString(key(name).out_, value);
   }
-  void flag(std::string_view name, const StatCounter& value) {
-    key(name).out_.append(read(value) != 0 ? "true" : "false");
-  }
+  void flag(std::string_view name, bool value) { key(name).out_.append(value ? "true" : "false"); }
 
  private:
   TextBuffer& out_;
   bool first_ = true;
 };
 
+void writeField(JsonWriter& json, const StatField& field, uint64_t value) {
+  switch (field.unit) {
+    case StatUnit::kCount:
+    case StatUnit::kBytes:
+      return json.number(field.key, value);
+    case StatUnit::kSeconds:
+      return json.fixed(field.key, static_cast<double>(value) * 1e-9, 6);
+    case StatUnit::kMicroseconds:
+      return json.fixed(field.key, static_cast<double>(value) / 1000, 3);
+  }
+}
+
+void writeGroup(const StatsPage& page, JsonWriter& json, StatGroup group) {
+  for (const StatField& field : kStatFields) {
+    if (field.group == group) writeField(json, field, field.read(page));
+  }
+}
+
 void writeTiers(const StatsPage& page, JsonWriter& json) {
   json.key("tiers").open('[');
-  // Acquire: pairs with the release in addStatsTier(). Clamped: the count is the writer's word.
-  const uint64_t count =
-      std::min<uint64_t>(page.tier_count.load(std::memory_order_acquire), kMaxTiers);
-  for (uint64_t i = 0; i < count; ++i) {
-    const TierStats& tier = page.tiers[i];
+  for (const TierStats& tier : tiersOf(page)) {
     json.next();
     json.open('{');
     json.text("name", statsText(tier.name));
     json.text("kind", statsText(tier.kind));
-    json.counter("capacity_bytes", tier.capacity_bytes);
-    json.counter("used_bytes", tier.used_bytes);
-    json.counter("reads_bytes", tier.reads_bytes);
-    json.counter("writes_bytes", tier.writes_bytes);
-    json.flag("emulated", tier.emulated);
+    for (const TierField& field : kTierFields) {
+      json.number(field.key, readCounter(tier.*field.counter));
+    }
+    json.flag("emulated", readCounter(tier.emulated) != 0);
     json.close('}');
   }
   json.close(']');
@@ -105,43 +113,25 @@ void writeTiers(const StatsPage& page, JsonWriter& json) {
 
 void writeSources(const StatsPage& page, JsonWriter& json) {
   json.key("samples").open('[');
-  // Acquire: pairs with the release in addStatsSource().
-  const uint64_t count =
-      std::min<uint64_t>(page.source_count.load(std::memory_order_acquire), kMaxSources);
-  for (uint64_t i = 0; i < count; ++i) {
-    const SampleStats& source = page.sources[i];
+  for (const SampleStats& source : sourcesOf(page)) {
     json.next();
     json.open('{');
     json.text("source", statsText(source.source));
-    json.counter("count", source.count);
-    json.fixed("cpu_seconds", static_cast<double>(read(source.cpu_nanoseconds)) * 1e-9, 6);
+    json.number("count", readCounter(source.count));
+    json.fixed("cpu_seconds", static_cast<double>(readCounter(source.cpu_nanoseconds)) * 1e-9, 6);
     json.close('}');
   }
   json.close(']');
 }
 
-/// The errors still in the ring, oldest first.
 void writeErrors(const StatsPage& page, JsonWriter& json, TextBuffer& out) {
-  json.counter("error_count", page.error_count);
+  json.number("error_count", readCounter(page.error_count));
   json.key("errors").open('[');
-  const uint64_t count = read(page.error_count);
-  const uint64_t kept = std::min<uint64_t>(count, kMaxErrors);
-  for (uint64_t i = count - kept; i != count; ++i) {
-    char line[256];
-    readStatsError(page, static_cast<int>(i % kMaxErrors), line);
+  forErrors(page, [&](std::string_view line) {
     json.next();
     appendJsonString(out, line);
-  }
+  });
   json.close(']');
-}
-
-void writeFaults(const StatsPage& page, JsonWriter& json) {
-  json.key("faults").open('{');
-  json.counter("missing", page.faults_missing);
-  json.counter("write_protect", page.faults_write_protect);
-  json.fixed("p50_us", static_cast<double>(page.fault_latency.quantile(0.5).value()) / 1000, 3);
-  json.fixed("p99_us", static_cast<double>(page.fault_latency.quantile(0.99).value()) / 1000, 3);
-  json.close('}');
 }
 
 }  // namespace
@@ -166,40 +156,23 @@ void appendJsonString(TextBuffer& out, std::string_view text) {
 }
 
 void writeStatsJson(const StatsPage& page, Nanoseconds now, TextBuffer& out) {
-  const uint64_t started = read(page.started_nanoseconds);
-  const double elapsed =
-      now.value() > started ? static_cast<double>(now.value() - started) * 1e-9 : 0;
-  const double sampling = static_cast<double>(read(page.sampling_cpu_nanoseconds)) * 1e-9;
+  const StatSpan span = spanOf(page, now);
   JsonWriter json(out);
   json.open('{');
   json.number("schema", page.schema);
   json.number("pid", page.pid);
   json.text("program", statsText(page.program));
   json.text("mode", statsText(page.mode));
-  json.fixed("elapsed_seconds", elapsed, 3);
-  json.counter("dram_budget_bytes", page.dram_budget_bytes);
-  json.counter("dram_used_bytes", page.dram_used_bytes);
-  json.counter("managed_bytes", page.managed_bytes);
-  json.counter("managed_local_bytes", page.managed_local_bytes);
-  json.counter("unmanaged_bytes", page.unmanaged_bytes);
-  json.counter("metadata_bytes", page.metadata_bytes);
+  json.fixed("elapsed_seconds", span.elapsed, 3);
+  writeGroup(page, json, StatGroup::kMemory);
   writeTiers(page, json);
-  json.counter("promotions", page.promotions);
-  json.counter("promoted_bytes", page.promoted_bytes);
-  json.counter("demotions", page.demotions);
-  json.counter("demoted_bytes", page.demoted_bytes);
-  json.counter("wasted_migrations", page.wasted_migrations);
-  json.counter("clean_evictions", page.clean_evictions);
-  json.counter("rescues", page.rescues);
-  json.counter("prefetched_pages", page.prefetched_pages);
-  json.counter("prefetch_hits", page.prefetch_hits);
-  json.counter("lost_pages", page.lost_pages);
-  writeFaults(page, json);
+  writeGroup(page, json, StatGroup::kMoves);
+  json.key("faults").open('{');
+  writeGroup(page, json, StatGroup::kFaults);
+  json.close('}');
   writeSources(page, json);
-  json.fixed("sampling_cpu_seconds", sampling, 6);
-  json.fixed("sampling_cpu_ratio", elapsed > 0 ? sampling / elapsed : 0, 6);
-  json.fixed("service_cpu_seconds", static_cast<double>(read(page.service_cpu_nanoseconds)) * 1e-9,
-             6);
+  writeGroup(page, json, StatGroup::kCpu);
+  json.fixed("sampling_cpu_ratio", span.sampling_ratio, 6);
   writeErrors(page, json, out);
   json.close('}');
 }

@@ -76,6 +76,7 @@ constexpr Entry kConfKeys[] = {
     {"far", "As --far; may be repeated."},
     {"strict", "true: refuse to run unmanaged (exit 125) instead of degrading. Default false."},
     {"sampling", "false: choose pages without access sampling. Default true."},
+    {"sampling_pmu", "false: do not sample with the processor's PMU. Default true."},
     {"sampling_cpu", "Share of one core that sampling may use, 0.01 or 1%. Default 0.01."},
     {"migration_rate", "Cap on background migration in bytes a second, 200M; auto by default."},
     {"uffd_move", "false: evict by copying, as on kernels before 6.8. Default true."},

@@ -9,6 +9,7 @@
 
 #include "runtime/base/text_buffer.h"
 #include "runtime/options.h"
+#include "runtime/os/perf_events.h"
 #include "runtime/os/probe.h"
 #include "shim/cli/doctor.h"
 
@@ -166,17 +167,15 @@ Finding devices(const char* name, const char* pattern, const char* absent) {
 }
 
 Finding counters() {
-  // PEBS shows as a "cpu" device with precise events, IBS as "ibs_op".
-  if (access("/sys/bus/event_source/devices/ibs_op", F_OK) == 0) {
-    return {"pmu", Verdict::kOk, "AMD IBS", ""};
-  }
-  if (access("/sys/bus/event_source/devices/cpu", F_OK) == 0) {
-    const std::string precise = sysText("/sys/bus/event_source/devices/cpu/caps/max_precise");
-    if (!precise.empty() && precise != "0") return {"pmu", Verdict::kOk, "Intel PEBS", ""};
+  const auto event = findMemoryEvent(kEventSources);
+  if (event) {
+    return {"pmu", Verdict::kOk,
+            fmt::format("{}: loads are sampled too, for memory servers (not tried on hardware yet)",
+                        event->name == std::string_view("ibs") ? "AMD IBS" : "Intel PEBS"),
+            ""};
   }
   return {"pmu", Verdict::kOk,
-          "no memory sampling hardware: sampling works by write tracking and "
-          "unmapping",
+          fmt::format("{}: sampling works by write tracking and unmapping", event.error().text()),
           ""};
 }
 

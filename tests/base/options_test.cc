@@ -154,6 +154,7 @@ Options arbitraryOptions() {
   for (size_t i = 0; i < options.far_count; ++i) options.far[i] = arbitrarySpec();
   options.strict = *rc::gen::arbitrary<bool>();
   options.sampling = *rc::gen::arbitrary<bool>();
+  options.sampling_pmu = *rc::gen::arbitrary<bool>();
   options.sampling_cpu = *rc::gen::inRange(1, 1'000'000) / 1e6;
   options.migration_rate = static_cast<double>(*rc::gen::inRange<uint64_t>(0, kTiB));
   options.uffd_move = *rc::gen::arbitrary<bool>();
@@ -182,6 +183,7 @@ TEST(RenderOptions, AnyOptionsComeBackFromTheirText) {
     }
     RC_ASSERT(back->strict == options.strict);
     RC_ASSERT(back->sampling == options.sampling);
+    RC_ASSERT(back->sampling_pmu == options.sampling_pmu);
     RC_ASSERT(back->sampling_cpu == options.sampling_cpu);
     RC_ASSERT(back->migration_rate == options.migration_rate);
     RC_ASSERT(back->uffd_move == options.uffd_move);

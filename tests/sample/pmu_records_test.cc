@@ -54,6 +54,7 @@ TEST_F(PmuRingTest, DecodesLoadsAndStores) {
   ASSERT_EQ(out.size(), 2u);
   EXPECT_EQ(out[0].address, 0x7f0000001234u);
   EXPECT_EQ(out[0].weight, 300u);
+  EXPECT_EQ(out[0].process, 100u);
   EXPECT_EQ(out[0].thread, 101u);
   EXPECT_FALSE(out[0].is_store);
   EXPECT_TRUE(out[1].is_store);

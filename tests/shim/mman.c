@@ -85,6 +85,8 @@ static void advice(void) {
   EXPECT(allBytesAre(range, 5, 2 * kPage) && allBytesAre(range + 5 * kPage, 5, kPage));
   EXPECT(madvise(range, kSize, MADV_WILLNEED) == 0);
   EXPECT(madvise(range, kSize, MADV_COLD) == 0);
+  EXPECT(madvise(range + 5 * kPage, kSize - 5 * kPage, MADV_PAGEOUT) == 0);
+  EXPECT(allBytesAre(range + 5 * kPage, 5, kSize - 5 * kPage));
   EXPECT(madvise(range, kSize, MADV_SEQUENTIAL) == 0);
   EXPECT(madvise(range, kSize, MADV_NORMAL) == 0);
   EXPECT(madvise(range, kSize, MADV_DONTDUMP) == 0);

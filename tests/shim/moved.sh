@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # moved.sh KIND FABRICMGR LIBRARY PROGRAM [ARGS]: same.sh under a local budget of a few MiB, so that
 # what the program uses has to move: KIND is `direct` (an emulated pool) or `remote` (a memory server
-# of its own on loopback). Prints how much of it went far. DRAM sets the budget (8M).
+# of its own on loopback). Fails if nothing of any of its processes went far. DRAM sets the budget
+# (8M).
 kind=$1
 fabricmgr=$2
 shift 2
 work=$(mktemp -d)
 server=
+reader=
 finish() {
+  if [ -n "$reader" ]; then kill "$reader" 2>/dev/null; fi
   if [ -n "$server" ]; then kill "$server" 2>/dev/null; fi
   rm -rf "$work"
 }
@@ -31,8 +34,25 @@ if [ "$kind" = remote ]; then
 else
   far=cxl:512M
 fi
+# Through a pipe, for every process of the program writes its statistics, one line each. Held open
+# here, so that it does not end with the first.
+mkfifo "$work/stats" || exit 1
+cat "$work/stats" >"$work/lines" &
+reader=$!
+exec 9>"$work/stats"
 EXTRA_CONF="dram:${DRAM:-8M},budget_scope:managed,far:$far,stats_file:$work/stats" \
-  "$(dirname "$0")/same.sh" "$@" || exit 1
-demoted=$(sed -n 's/.*"demoted_bytes": *\([0-9]*\).*/\1/p' "$work/stats")
-used=$(sed -n 's/.*"used_bytes": *\([0-9]*\).*/\1/p' "$work/stats" | tail -1)
-echo "demoted ${demoted:-?} bytes, ${used:-?} far at the end"
+  "$(dirname "$0")/same.sh" "$@" 9>&- || exit 1
+exec 9>&-
+wait "$reader"
+reader=
+# The last tier of a line is the far one.
+most() {
+  sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" "$work/lines" | sort -n | tail -1
+}
+demoted=$(most demoted_bytes)
+used=$(most used_bytes)
+echo "demoted ${demoted:-?} bytes, ${used:-?} far at the end, of the process with most"
+if [ $((${demoted:-0} + ${used:-0})) = 0 ]; then
+  echo "nothing went far: this has tested nothing"
+  exit 1
+fi

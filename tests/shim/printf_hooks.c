@@ -42,5 +42,6 @@ int main(void) {
 #pragma GCC diagnostic ignored "-Wformat-extra-args"
   printf("hooked %Y\n", pointer);
   free(block);
+  leaveSome();
   return failures();
 }

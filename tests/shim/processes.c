@@ -93,11 +93,13 @@ static void spawns(void) {
   EXPECT(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 9);
 }
 
-int main(void) {
+int main(int argc, char** argv) {
   throughPipes();
   throughFiles();
-  forks();
+  // A forked child does not reach what is on a memory server (docs/limits.md).
+  if (argc < 2 || strcmp(argv[1], "without-forks") != 0) forks();
   spawns();
+  leaveSome();
   printf("processes checked\n");
   return failures();
 }

@@ -89,6 +89,7 @@ int main(void) {
   manyThreads();
   crossThreadFree();
   destructorsAllocate();
+  leaveSome();
   printf("threads checked\n");
   return failures();
 }

@@ -109,6 +109,32 @@ TEST(StatsJson, AnEmptyPageHasEveryKeyToo) {
   EXPECT_EQ(stats["sampling_cpu_ratio"], 0.0);
 }
 
+// What scripts rely on: a key that goes, or changes its name, breaks them.
+TEST(StatsJson, TheKeysAreTheseAndNoOthers) {
+  const json stats = json::parse(jsonText(*samplePage()));
+  const auto keysOf = [](const json& object) {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : object.items()) keys.push_back(key);
+    return keys;
+  };
+  EXPECT_THAT(
+      keysOf(stats),
+      testing::UnorderedElementsAre(
+          "schema", "pid", "program", "mode", "elapsed_seconds", "dram_budget_bytes",
+          "dram_used_bytes", "managed_bytes", "managed_local_bytes", "unmanaged_bytes",
+          "metadata_bytes", "tiers", "promotions", "promoted_bytes", "demotions", "demoted_bytes",
+          "wasted_migrations", "clean_evictions", "rescues", "prefetched_pages", "prefetch_hits",
+          "lost_pages", "faults", "samples", "sampling_cpu_seconds", "sampling_cpu_ratio",
+          "service_cpu_seconds", "error_count", "errors"));
+  EXPECT_THAT(keysOf(stats["tiers"][0]),
+              testing::UnorderedElementsAre("name", "kind", "capacity_bytes", "used_bytes",
+                                            "reads_bytes", "writes_bytes", "emulated"));
+  EXPECT_THAT(keysOf(stats["faults"]),
+              testing::UnorderedElementsAre("missing", "write_protect", "p50_us", "p99_us"));
+  EXPECT_THAT(keysOf(stats["samples"][0]),
+              testing::UnorderedElementsAre("source", "count", "cpu_seconds"));
+}
+
 TEST(StatsJson, KeepsTheNewestErrorsInOrder) {
   const auto page = samplePage();
   for (int i = 0; i < 40; ++i) addStatsError(*page, "error %d", i);
@@ -176,6 +202,8 @@ TEST(StatsTable, ShowsWhatPeopleAskFirst) {
   EXPECT_THAT(table, HasSubstr("emulated"));
   EXPECT_THAT(table, HasSubstr("11 (44.0K)   demoted 13 (52.0K)   wasted 3"));
   EXPECT_THAT(table, HasSubstr("0.50 % of a core; write-tracking 1234"));
+  EXPECT_THAT(table, HasSubstr("faults        100 missing, 7 write-protect; p50 "));
+  EXPECT_THAT(table, testing::Not(testing::AnyOf(HasSubstr("{"), HasSubstr("lost"))));
   EXPECT_THAT(table, HasSubstr("line one?[2J"));
 }
 
