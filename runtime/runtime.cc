@@ -216,6 +216,18 @@ Result<void*> Runtime::allocate(Bytes size, Bytes alignment) {
   return reinterpret_cast<void*>(*address);
 }
 
+Status Runtime::claim(void* address, Bytes size) {
+  return impl_->ranges->claim(reinterpret_cast<uintptr_t>(address), size);
+}
+
+ProtectionSpan Runtime::spanAt(const void* address, Bytes size) const {
+  return impl_->ranges->spanAt(reinterpret_cast<uintptr_t>(address), size);
+}
+
+bool Runtime::isEmpty(const void* address) const {
+  return impl_->ranges->isEmpty(reinterpret_cast<uintptr_t>(address));
+}
+
 Status Runtime::release(void* address, Bytes size) {
   return impl_->ranges->release(reinterpret_cast<uintptr_t>(address), size);
 }

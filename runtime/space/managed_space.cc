@@ -41,7 +41,7 @@ ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words)
       words_(reinterpret_cast<std::atomic<uint64_t>*>(words_mapping_.data())),
       ranges_(size) {
   // Nothing is handed out yet.
-  protections_.set(base_, size_, Rights::kOther);
+  protections_.set(base_, size_, kNotHandedOut);
 }
 
 ManagedSpace::~ManagedSpace() { os::unmap(base_, size_); }

@@ -4,9 +4,6 @@
 // or times, and runs plain as well as under any tier. For C and C++; one thread unless said.
 #pragma once
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>

@@ -9,6 +9,7 @@ which adopts orphans, and is ended with it. Nothing else is ever signalled.
   run.py --bin DIR [--status N] [--still] [--setenv K=V].. [--conf C] [--dram SIZE] [--timeout S] PROG ARGS..
 
 --status N  what the plain run must end with: an exit status, or -SIGNAL
+--no-stats  the program forbids itself to write a file at its end
 --still     the program need not move a page (it is about something else)
 """
 import argparse
@@ -36,6 +37,7 @@ def parse():
     parser.add_argument("--timeout", type=float, default=30)
     parser.add_argument("--status", type=int, default=0)
     parser.add_argument("--still", action="store_true")
+    parser.add_argument("--no-stats", action="store_true")
     parser.add_argument("--only", choices=["direct", "remote"])
     parser.add_argument("program", nargs=argparse.REMAINDER)
     return parser.parse_args()
@@ -131,8 +133,8 @@ def moved(stats):
 
 def compare(kind, far, options, work, plain, keep):
     stats = work / f"stats-{kind}"
-    command = [f"{options.bin}/tidepool", "run", "--dram", options.dram, "--far", far, "--stats",
-               str(stats), *(part for conf in ["strict:true"] + options.conf for part in ("--conf", conf)),
+    command = [f"{options.bin}/tidepool", "run", "--dram", options.dram, "--far", far,
+               *([] if options.no_stats else ["--stats", str(stats)]), *(part for conf in ["strict:true"] + options.conf for part in ("--conf", conf)),
                "--", *options.program]
     started = time.monotonic()
     outcome = run(kind, command, options, work, keep)
