@@ -19,6 +19,7 @@
 #include "runtime/migrate/range_ops.h"
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/migrate/staging.h"
+#include "runtime/os/pin_check.h"
 #include "runtime/stats/stats_region.h"
 #include "runtime/tier/direct_file_tier.h"
 #include "runtime/tier/remote_tier.h"
@@ -110,6 +111,8 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   auto space = ManagedSpace::create(options.space);
   if (!space) return tl::unexpected(space.error());
   core.space = std::move(*space);
+  // The look itself does not matter yet: it opens what later ones need.
+  os::mayPinPages();
   TP_TRY(core.need_memory.open());
   TP_TRY(core.freed_memory.open());
   for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i]));

@@ -115,12 +115,14 @@ Result<UniqueFd> createMemfd(const char* name, Bytes size) {
     return failErrno(ErrorCode::kNoMemory, "cannot create a memory file of %llu bytes",
                      static_cast<unsigned long long>(size.value()));
   }
+  fd.keep();
   return fd;
 }
 
 Result<UniqueFd> openStatm() {
   UniqueFd fd(open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot read /proc/self/statm");
+  fd.keep();
   return fd;
 }
 
@@ -139,6 +141,7 @@ Bytes anonymousMemory(int statm) {
 Result<UniqueFd> openPagemap() {
   UniqueFd fd(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot read /proc/self/pagemap");
+  fd.keep();
   return fd;
 }
 

@@ -110,7 +110,7 @@ def run(name, command, options, work, keep):
 
 
 def start_server(fabricmgr, work):
-    server = subprocess.Popen([fabricmgr, "memserver", "--listen", "127.0.0.1:0", "--size", "1G"],
+    server = subprocess.Popen([fabricmgr, "memserver", "--listen", "127.0.0.1:0", "--size", "16G"],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               cwd=work)
     said = b""
