@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // close_range(2): all, a part, marking instead of closing, and with a table of its own.
-#include "tests/hazards/descriptors.h"
+#include <linux/close_range.h>
 
-#ifndef CLOSE_RANGE_CLOEXEC
-#define CLOSE_RANGE_CLOEXEC 4
-#define CLOSE_RANGE_UNSHARE 2
-#endif
+#include "tests/hazards/descriptors.h"
 
 int main(void) {
   const size_t size = 8 * MIB;

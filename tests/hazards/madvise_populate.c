@@ -2,11 +2,6 @@
 // MADV_POPULATE_READ and _WRITE: on new memory, on far memory, on memory without the right to it.
 #include "tests/hazards/hazard.h"
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
-
 int main(void) {
   const size_t size = 8 * MIB;
   char* data = farData(size, 1);
