@@ -138,6 +138,10 @@ void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
   if (hand_ >= core_.space->highWater()) hand_ = PageIndex(0);
   const PageIndex first = firstPage(granuleOf(hand_));
   const uint64_t from = hand_ - first;
+  if (!core_.space->hasLocal(granuleOf(first))) {
+    hand_ = first + kPagesPerGranule;
+    return;
+  }
   MutexLock lock(core_.space->lockOf(granuleOf(first)));
   readWritten(first);
   const uint64_t to = judge(first, from, most - batch.used, choice);
