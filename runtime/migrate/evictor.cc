@@ -376,7 +376,9 @@ uint64_t Evictor::moveByCopy(PageRun run, uint64_t slot) {
   const uintptr_t from = core_.space->addressOf(run.first);
   const Bytes size = toBytes(run.count);
   if (!core_.port->writeProtect(from, size, Wake::kNo)) return 0;
-  const uint64_t pages = peek(staging_.slotMemory(slot), from, run.count.value());
+  // A device that was given a page before writers were stopped would write to it after the copy.
+  const uint64_t pages =
+      os::mayPinPages() ? 0 : peek(staging_.slotMemory(slot), from, run.count.value());
   if (pages > 0) {
     [[maybe_unused]] const Status freed = os::discard(from, toBytes(PageCount(pages)));
   }
