@@ -377,14 +377,12 @@ uint64_t Evictor::moveByCopy(PageRun run, uint64_t slot) {
   const Bytes size = toBytes(run.count);
   if (!core_.port->writeProtect(from, size, Wake::kNo)) return 0;
   // A device that was given a page before writers were stopped would write to it after the copy.
-  const uint64_t pages =
-      os::mayPinPages() ? 0 : peek(staging_.slotMemory(slot), from, run.count.value());
-  if (pages > 0) {
-    [[maybe_unused]] const Status freed = os::discard(from, toBytes(PageCount(pages)));
-  }
+  const PageCount copied(
+      os::mayPinPages() ? 0 : peek(staging_.slotMemory(slot), from, run.count.value()));
+  const PageCount gone = toPages(os::discardUnlocked(from, toBytes(copied)));
   [[maybe_unused]] const Status open = core_.port->writeProtect(from, size, Wake::kYes);
   core_.port->wake(from, size);
-  return pages;
+  return gone.value();
 }
 
 uint64_t Evictor::moveReadOnly(PageRun run, uint64_t slot) {
@@ -400,9 +398,12 @@ uint64_t Evictor::moveReadOnly(PageRun run, uint64_t slot) {
     const PortResult copied = copyAll(*core_.port, staging_.slotAddress(slot + moved),
                                       bounce_.data(), toBytes(PageCount(pages)), Wake::kNo);
     if (copied.outcome != PortOutcome::kDone) break;
-    if (!os::discard(from, toBytes(PageCount(pages)))) break;
-    moved += pages;
-    if (pages < wanted) break;
+    const PageCount gone = toPages(os::discardUnlocked(from, toBytes(PageCount(pages))));
+    moved += gone.value();
+    if (gone.value() < wanted) {
+      staging_.recycle(slot + moved, PageCount(pages) - gone);
+      break;
+    }
   }
   return moved;
 }
