@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constructors and destructors of static and thread-local objects, and atexit handlers, that allocate
-// and touch far data; operators new of every kind.
+// Constructors and destructors of static and thread-local objects, and atexit handlers, that
+// allocate and touch far data; operators new of every kind.
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -48,7 +48,8 @@ int main() {
     fill(pages.back()->bytes, sizeof(Page), static_cast<uint64_t>(i));
   }
   crowd();
-  for (size_t i = 0; i < pages.size(); ++i) EXPECT(wrongWords(pages[i]->bytes, sizeof(Page), i) == 0);
+  for (size_t i = 0; i < pages.size(); ++i)
+    EXPECT(wrongWords(pages[i]->bytes, sizeof(Page), i) == 0);
   for (Page* page : pages) delete page;
   try {
     std::vector<char> never(SIZE_MAX / 4);

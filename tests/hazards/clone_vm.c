@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// clone(CLONE_VM): another process in the same memory, its stack in managed memory, reads and writes
-// what is far; with and without a table of descriptors of its own.
+// clone(CLONE_VM): another process in the same memory, its stack in managed memory, reads and
+// writes what is far; with and without a table of descriptors of its own.
 #include <sched.h>
 
 #include "tests/hazards/hazard.h"
@@ -17,7 +17,8 @@ static int other(void* argument) {
 
 int main(void) {
   char* stack = farData(MIB, 7);
-  const int flags[] = {CLONE_VM | SIGCHLD, CLONE_VM | CLONE_FS | SIGCHLD, CLONE_VM | CLONE_VFORK | SIGCHLD};
+  const int flags[] = {CLONE_VM | SIGCHLD, CLONE_VM | CLONE_FS | SIGCHLD,
+                       CLONE_VM | CLONE_VFORK | SIGCHLD};
   for (int i = 0; i < 3; ++i) {
     char* data = farData(kSize, 1);
     const pid_t made = clone(other, stack + MIB, flags[i], data);

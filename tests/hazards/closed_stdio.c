@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Started with standard input, output and error closed: numbers 0 to 2 are the program's to give out, and
-// nobody else writes there.
+// Started with standard input, output and error closed: numbers 0 to 2 are the program's to give
+// out, and nobody else writes there.
 #include "tests/hazards/hazard.h"
 
 extern char** environ;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the hazards about descriptors share: the check that far memory is still there, and a count of
-// what the program sees open.
+// What the hazards about descriptors share: the check that far memory is still there, and a count
+// of what the program sees open.
 #pragma once
 
 #include "tests/hazards/hazard.h"

@@ -11,7 +11,8 @@ static void* sweep(void* data) {
 
 int main(void) {
   pthread_t threads[2];
-  for (int i = 0; i < 2; ++i) EXPECT(pthread_create(&threads[i], NULL, sweep, farData(8 * MIB, 1)) == 0);
+  for (int i = 0; i < 2; ++i)
+    EXPECT(pthread_create(&threads[i], NULL, sweep, farData(8 * MIB, 1)) == 0);
   crowd();
   done("early_exit");
   fflush(stdout);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// setenv, putenv with far strings, clearenv, a replaced environ; locale changes; stdout that is closed
-// before the end.
+// setenv, putenv with far strings, clearenv, a replaced environ; locale changes; stdout that is
+// closed before the end.
 #include <locale.h>
 
 #include "tests/hazards/hazard.h"

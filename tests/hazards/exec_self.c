@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that replaces itself several times, each time with far data and several threads, under the
-// same process id; arguments and environment are large.
+// A program that replaces itself several times, each time with far data and several threads, under
+// the same process id; arguments and environment are large.
 #include <pthread.h>
 
 #include "tests/hazards/hazard.h"
@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
   char* data = farData(4 * MIB, (uint64_t)left);
   EXPECT(wrongWords(data, 4 * MIB, (uint64_t)left) == 0);
   tell("data", data, 4 * MIB);
-  if (argc > 2) printf("argument of %zu, environment of %zu\n", strlen(argv[2]), strlen(getenv("WIDE")));
+  if (argc > 2)
+    printf("argument of %zu, environment of %zu\n", strlen(argv[2]), strlen(getenv("WIDE")));
   if (left == 0) return done("exec_self");
   fflush(stdout);
   pthread_t thread;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oldest way of a daemon: close() of every number there may be, standard ones included; and what
-// /proc/self/fd lists.
+// The oldest way of a daemon: close() of every number there may be, standard ones included; and
+// what /proc/self/fd lists.
 #include <dirent.h>
 
 #include "tests/hazards/descriptors.h"

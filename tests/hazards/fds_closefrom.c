@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// closefrom(3) in a program that works on, as daemons do: all of its descriptors are gone, its memory
-// is not.
+// closefrom(3) in a program that works on, as daemons do: all of its descriptors are gone, its
+// memory is not.
 #include "tests/hazards/descriptors.h"
 
 int main(void) {

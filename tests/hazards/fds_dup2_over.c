@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dup2 and dup3 onto each number up to the limit and beyond: a program that lays its own descriptors out
-// as it likes must not hit what keeps its memory.
+// dup2 and dup3 onto each number up to the limit and beyond: a program that lays its own
+// descriptors out as it likes must not hit what keeps its memory.
 #include <sys/resource.h>
 
 #include "tests/hazards/descriptors.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of descriptors are as without Tidepool: the first is 3, the lowest free one is taken, select()
-// reaches them all, and as many can be open as the limit says.
+// Numbers of descriptors are as without Tidepool: the first is 3, the lowest free one is taken,
+// select() reaches them all, and as many can be open as the limit says.
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -15,7 +15,8 @@ int main(void) {
   for (int round = 0; round < 3000; ++round) {
     EXPECT(close(STDIN_FILENO) == 0);
     numbers += open("/dev/null", O_RDONLY);
-    if (round % 100 == 0) EXPECT(wrongFrom(data + (size_t)round * 2048, kPage, 1, (size_t)round * 256) == 0);
+    if (round % 100 == 0)
+      EXPECT(wrongFrom(data + (size_t)round * 2048, kPage, 1, (size_t)round * 256) == 0);
   }
   EXPECT(numbers == 0);
   int ends[2];

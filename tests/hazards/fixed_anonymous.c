@@ -18,7 +18,8 @@ int main(void) {
   crowd();
   tell("data", data, size);
   errno = 0;
-  EXPECT(mmap(data, size, kRw, kPlain | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno == EEXIST);
+  EXPECT(mmap(data, size, kRw, kPlain | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED &&
+         errno == EEXIST);
   EXPECT(mmap(data, 2 * MIB, PROT_READ, kPlain | MAP_FIXED, -1, 0) == data);
   EXPECT(allBytesAre(data, 0, 2 * MIB));
   EXPECT(mprotect(data, 2 * MIB, kRw) == 0);

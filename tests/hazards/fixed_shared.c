@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MAP_FIXED of shared anonymous memory and of a memory file, twice in different places, over far data.
+// MAP_FIXED of shared anonymous memory and of a memory file, twice in different places, over far
+// data.
 #include "tests/hazards/hazard.h"
 
 int main(void) {

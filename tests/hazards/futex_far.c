@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Locks, condition variables and semaphores in far memory: private, process-shared and robust ones; a
-// waiter sleeps on a page that leaves.
+// Locks, condition variables and semaphores in far memory: private, process-shared and robust ones;
+// a waiter sleeps on a page that leaves.
 #include <pthread.h>
 #include <semaphore.h>
 
@@ -44,13 +44,16 @@ int main(void) {
   memset(locks, 0, sizeof *locks);
   pthread_mutexattr_t attributes;
   pthread_mutexattr_init(&attributes);
-  EXPECT(pthread_mutex_init(&locks->plain, NULL) == 0 && pthread_cond_init(&locks->turn, NULL) == 0);
+  EXPECT(pthread_mutex_init(&locks->plain, NULL) == 0 &&
+         pthread_cond_init(&locks->turn, NULL) == 0);
   EXPECT(pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0);
   EXPECT(pthread_mutex_init(&locks->shared, &attributes) == 0);
   EXPECT(pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0);
-  EXPECT(pthread_mutex_init(&locks->robust, &attributes) == 0 && sem_init(&locks->posted, 1, 0) == 0);
+  EXPECT(pthread_mutex_init(&locks->robust, &attributes) == 0 &&
+         sem_init(&locks->posted, 1, 0) == 0);
   pthread_t threads[2];
-  for (int i = 0; i < 2; ++i) EXPECT(pthread_create(&threads[i], NULL, player, (void*)(uintptr_t)i) == 0);
+  for (int i = 0; i < 2; ++i)
+    EXPECT(pthread_create(&threads[i], NULL, player, (void*)(uintptr_t)i) == 0);
   for (int i = 0; i < 400; ++i) EXPECT(sem_wait(&locks->posted) == 0);
   for (int i = 0; i < 2; ++i) EXPECT(pthread_join(threads[i], NULL) == 0);
   printf("%d turns\n", locks->turns);
@@ -59,7 +62,8 @@ int main(void) {
     EXPECT(pthread_create(&thread, NULL, dieHolding, NULL) == 0 && pthread_join(thread, NULL) == 0);
     if (i % 10 == 0) crowd();
     EXPECT(pthread_mutex_lock(&locks->robust) == EOWNERDEAD);
-    EXPECT(pthread_mutex_consistent(&locks->robust) == 0 && pthread_mutex_unlock(&locks->robust) == 0);
+    EXPECT(pthread_mutex_consistent(&locks->robust) == 0 &&
+           pthread_mutex_unlock(&locks->robust) == 0);
   }
   EXPECT(pthread_mutex_lock(&locks->shared) == 0 && pthread_mutex_unlock(&locks->shared) == 0);
   tell("data", data, MIB);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the hazards share: data that can be checked and told in a line, and a way to fill the local
-// budget so that what comes next has to move. A hazard prints digests of what it saw, never addresses
-// or times, and runs plain as well as under any tier. For C and C++; one thread unless said.
+// budget so that what comes next has to move. A hazard prints digests of what it saw, never
+// addresses or times, and runs plain as well as under any tier. For C and C++; one thread unless
+// said.
 #pragma once
 
 #include <fcntl.h>
@@ -68,8 +69,10 @@ static inline char* mapPlain(size_t size) {
 static inline void crowd(void) {
   static char* ballast;
   static uint64_t round;
-  if (ballast == NULL) ballast = mapPlain(BALLAST);
-  else EXPECT(wrongWords(ballast, BALLAST, round) == 0);
+  if (ballast == NULL)
+    ballast = mapPlain(BALLAST);
+  else
+    EXPECT(wrongWords(ballast, BALLAST, round) == 0);
   fill(ballast, BALLAST, ++round);
 }
 
@@ -112,8 +115,10 @@ static inline void onSignal(int number, void (*handler)(int, siginfo_t*, void*),
 static inline int ended(const char* who, pid_t pid) {
   int status = -1;
   EXPECT(waitpid(pid, &status, 0) == pid);
-  if (WIFSIGNALED(status)) printf("%s: signal %d\n", who, WTERMSIG(status));
-  else printf("%s: status %d\n", who, WEXITSTATUS(status));
+  if (WIFSIGNALED(status))
+    printf("%s: signal %d\n", who, WTERMSIG(status));
+  else
+    printf("%s: status %d\n", who, WEXITSTATUS(status));
   return status;
 }
 

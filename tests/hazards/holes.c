@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls on ranges with holes fail as the kernel says, and new mappings fit into the holes: fixed, fixed
-// without replacing, and files, which must not be overrun by later allocations.
+// Calls on ranges with holes fail as the kernel says, and new mappings fit into the holes: fixed,
+// fixed without replacing, and files, which must not be overrun by later allocations.
 #include "tests/hazards/hazard.h"
 
 int main(void) {
@@ -16,7 +16,8 @@ int main(void) {
   EXPECT(mremap(hole, MIB, 2 * MIB, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
   EXPECT(mmap(hole, MIB, kRw, kPlain | MAP_FIXED_NOREPLACE, -1, 0) == hole);
   errno = 0;
-  EXPECT(mmap(hole, 2 * MIB, kRw, kPlain | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED && errno == EEXIST);
+  EXPECT(mmap(hole, 2 * MIB, kRw, kPlain | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED &&
+         errno == EEXIST);
   fill(hole, MIB, 2);
   const int file = fileOf(MIB, 3);
   EXPECT(mmap(hole + MIB, MIB, kRw, MAP_SHARED | MAP_FIXED, file, 0) == hole + MIB);

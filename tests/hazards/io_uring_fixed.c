@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// io_uring: reads and writes with registered buffers and without, in far memory. A page that a ring has
-// pinned must not move while it is being written to.
+// io_uring: reads and writes with registered buffers and without, in far memory. A page that a ring
+// has pinned must not move while it is being written to.
 #include <liburing.h>
 
 #include "tests/hazards/hazard.h"
@@ -45,7 +45,8 @@ int main(void) {
   EXPECT(io_uring_unregister_buffers(&ring) == 0);
   crowd();
   for (unsigned i = 0; i < kBuffers; ++i) {
-    io_uring_prep_read(io_uring_get_sqe(&ring), file, parts[i].iov_base, (unsigned)kBuffer, i * kBuffer);
+    io_uring_prep_read(io_uring_get_sqe(&ring), file, parts[i].iov_base, (unsigned)kBuffer,
+                       i * kBuffer);
   }
   submitAll(&ring);
   io_uring_queue_exit(&ring);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MADV_DONTNEED on far memory, page by page and as a whole, from several threads: zeros, and nothing
-// of the neighbours.
+// MADV_DONTNEED on far memory, page by page and as a whole, from several threads: zeros, and
+// nothing of the neighbours.
 #include <pthread.h>
 
 #include "tests/hazards/hazard.h"
@@ -9,7 +9,8 @@ static const size_t kShare = 4 * MIB;
 
 static void* drop(void* argument) {
   char* share = (char*)argument;
-  for (size_t at = 0; at < kShare; at += 3 * kPage) EXPECT(madvise(share + at, kPage, MADV_DONTNEED) == 0);
+  for (size_t at = 0; at < kShare; at += 3 * kPage)
+    EXPECT(madvise(share + at, kPage, MADV_DONTNEED) == 0);
   return NULL;
 }
 
@@ -24,8 +25,10 @@ int main(void) {
   crowd();
   for (size_t page = 0; page < kThreads * kShare / kPage; ++page) {
     const char* at = data + page * kPage;
-    if (page % (kShare / kPage) % 3 == 0) EXPECT(allBytesAre(at, 0, kPage));
-    else EXPECT(wrongFrom(at, kPage, 1, page * kPage / 8) == 0);
+    if (page % (kShare / kPage) % 3 == 0)
+      EXPECT(allBytesAre(at, 0, kPage));
+    else
+      EXPECT(wrongFrom(at, kPage, 1, page * kPage / 8) == 0);
   }
   tell("data", data, kThreads * kShare);
   EXPECT(madvise(data, kThreads * kShare, MADV_DONTNEED) == 0);

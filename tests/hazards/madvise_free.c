@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MADV_FREE: each page reads as what it was or as zeros, never anything else; once written, it stays.
+// MADV_FREE: each page reads as what it was or as zeros, never anything else; once written, it
+// stays.
 #include "tests/hazards/hazard.h"
 
 int main(void) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole malloc family on far blocks: usable sizes may be written to, alignments hold, arrays do not
-// overflow, and statistics calls work.
+// The whole malloc family on far blocks: usable sizes may be written to, alignments hold, arrays do
+// not overflow, and statistics calls work.
 #include <malloc.h>
 
 #include "tests/hazards/hazard.h"
@@ -14,14 +14,29 @@ int main(void) {
     const size_t size = 8 + i * i % 60000;
     const size_t alignment = (size_t)16 << i % 10;
     switch (i % 8) {
-      case 0: blocks[i] = (char*)malloc(size); break;
-      case 1: blocks[i] = (char*)calloc(size, 1); break;
-      case 2: blocks[i] = (char*)aligned_alloc(alignment, size); break;
-      case 3: blocks[i] = (char*)memalign(alignment, size); break;
-      case 4: blocks[i] = (char*)valloc(size); break;
-      case 5: blocks[i] = (char*)pvalloc(size); break;
-      case 6: blocks[i] = (char*)reallocarray(NULL, size, 3); break;
-      default: EXPECT(posix_memalign((void**)&blocks[i], alignment, size) == 0);
+      case 0:
+        blocks[i] = (char*)malloc(size);
+        break;
+      case 1:
+        blocks[i] = (char*)calloc(size, 1);
+        break;
+      case 2:
+        blocks[i] = (char*)aligned_alloc(alignment, size);
+        break;
+      case 3:
+        blocks[i] = (char*)memalign(alignment, size);
+        break;
+      case 4:
+        blocks[i] = (char*)valloc(size);
+        break;
+      case 5:
+        blocks[i] = (char*)pvalloc(size);
+        break;
+      case 6:
+        blocks[i] = (char*)reallocarray(NULL, size, 3);
+        break;
+      default:
+        EXPECT(posix_memalign((void**)&blocks[i], alignment, size) == 0);
     }
     EXPECT(blocks[i] != NULL && (uintptr_t)blocks[i] % 16 == 0);
     if (i % 8 == 2 || i % 8 == 3 || i % 8 == 7) EXPECT((uintptr_t)blocks[i] % alignment == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mincore works on far memory, as on any: it says which pages are there, and ENOMEM for holes. What is
-// touched just before is in memory.
+// mincore works on far memory, as on any: it says which pages are there, and ENOMEM for holes. What
+// is touched just before is in memory.
 #include "tests/hazards/hazard.h"
 
 int main(void) {

@@ -11,7 +11,8 @@ int main(void) {
     if (rights[i] != PROT_NONE) EXPECT(wrongWords(data, size, 1) == 0);
     crowd();
   }
-  for (size_t at = 0; at < size; at += 8 * kPage) EXPECT(mprotect(data + at, kPage, PROT_NONE) == 0);
+  for (size_t at = 0; at < size; at += 8 * kPage)
+    EXPECT(mprotect(data + at, kPage, PROT_NONE) == 0);
   crowd();
   for (size_t at = 0; at < size; at += 8 * kPage) {
     EXPECT(wrongFrom(data + at + kPage, 7 * kPage, 1, (at + kPage) / 8) == 0);

@@ -16,7 +16,8 @@ int main(void) {
   EXPECT(wrongWords(moved, size, 1) == 0 && wrongWords(data, size, 2) == 0);
   // To a fixed place.
   char* place = mapPlain(size);
-  EXPECT(mremap(data, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP | MREMAP_FIXED, place) == place);
+  EXPECT(mremap(data, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP | MREMAP_FIXED, place) ==
+         place);
   EXPECT(wrongWords(place, size, 2) == 0 && allBytesAre(data, 0, size));
   errno = 0;
   EXPECT(mremap(place, size, 2 * size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL) == MAP_FAILED &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mremap to a fixed address: onto a reservation, onto other data, and a reservation's own memory onto
-// managed data. What was there is gone, what came is whole, also when it is read-only.
+// mremap to a fixed address: onto a reservation, onto other data, and a reservation's own memory
+// onto managed data. What was there is gone, what came is whole, also when it is read-only.
 #include "tests/hazards/hazard.h"
 
 int main(void) {

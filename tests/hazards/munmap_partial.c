@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holes are cut into far mappings, in every form; what remains keeps its bytes, and new mappings take
-// nothing over from old ones.
+// Holes are cut into far mappings, in every form; what remains keeps its bytes, and new mappings
+// take nothing over from old ones.
 #include "tests/hazards/hazard.h"
 
 int main(void) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// O_DIRECT reads and writes with buffers in far memory (where the file system has O_DIRECT; elsewhere the
-// same calls without it).
+// O_DIRECT reads and writes with buffers in far memory (where the file system has O_DIRECT;
+// elsewhere the same calls without it).
 #include "tests/hazards/hazard.h"
 
 int main(void) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// posix_spawn of this very program, which is managed as well, with its input from a pipe and its output
-// to another, and data passed through far memory on both sides.
+// posix_spawn of this very program, which is managed as well, with its input from a pipe and its
+// output to another, and data passed through far memory on both sides.
 #include <pthread.h>
 #include <spawn.h>
 
@@ -33,7 +33,6 @@ static void* feed(void* argument) {
   free(data);
   return NULL;
 }
-
 
 int main(int argc, char** argv) {
   if (argc == 2) return child();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server's start: chroot, chdir, setgroups, setgid and setuid (where it is allowed to), then work on far
-// data, as a user who could not have a userfaultfd of its own.
+// A server's start: chroot, chdir, setgroups, setgid and setuid (where it is allowed to), then work
+// on far data, as a user who could not have a userfaultfd of its own.
 #include <grp.h>
 #include <sys/prctl.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tracer stops the program's thread and reads and writes its far memory (PTRACE_PEEKDATA, POKEDATA,
-// and its mem file): the program is the child here, since a debugger is usually the parent.
+// A tracer stops the program's thread and reads and writes its far memory (PTRACE_PEEKDATA,
+// POKEDATA, and its mem file): the program is the child here, since a debugger is usually the
+// parent.
 #include <spawn.h>
 #include <sys/ptrace.h>
 

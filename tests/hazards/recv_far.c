@@ -18,7 +18,9 @@ static void* feed(void* argument) {
     char space[CMSG_SPACE(sizeof(int))];
     struct cmsghdr header;
   } control = {{0}};
-  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.space,
+  struct msghdr message = {.msg_iov = &part,
+                           .msg_iovlen = 1,
+                           .msg_control = control.space,
                            .msg_controllen = sizeof control.space};
   control.header.cmsg_level = SOL_SOCKET;
   control.header.cmsg_type = SCM_RIGHTS;
@@ -37,8 +39,9 @@ int main(void) {
   pthread_t feeder;
   EXPECT(pthread_create(&feeder, NULL, feed, &ends[1]) == 0);
   for (size_t at = 0; at < kSize;) {
-    const ssize_t got = at % 3 ? recv(ends[0], data + at, kSize - at, 0)
-                               : recv(ends[0], data + at, kSize - at < 100000 ? kSize - at : 100000, MSG_WAITALL);
+    const ssize_t got =
+        at % 3 ? recv(ends[0], data + at, kSize - at, 0)
+               : recv(ends[0], data + at, kSize - at < 100000 ? kSize - at : 100000, MSG_WAITALL);
     EXPECT(got > 0);
     if (got <= 0) break;
     at += (size_t)got;
@@ -46,7 +49,8 @@ int main(void) {
   pthread_join(feeder, NULL);
   crowd();
   EXPECT(wrongWords(data, kSize, 1) == 0);
-  struct msghdr* message = (struct msghdr*)(data + kSize);  // the call's own structures are far as well
+  struct msghdr* message =
+      (struct msghdr*)(data + kSize);  // the call's own structures are far as well
   memset(message, 0, sizeof *message);
   struct iovec* parts = (struct iovec*)(data + kSize + 8 * kPage);
   parts[0] = (struct iovec){data + kSize + 16 * kPage, 8};
@@ -62,7 +66,8 @@ int main(void) {
   EXPECT(header != NULL);
   if (header != NULL) memcpy(&file, CMSG_DATA(header), sizeof file);
   struct iovec scattered[64];
-  for (size_t i = 0; i < 64; ++i) scattered[63 - i] = (struct iovec){data + i * kSize / 64, kSize / 64};
+  for (size_t i = 0; i < 64; ++i)
+    scattered[63 - i] = (struct iovec){data + i * kSize / 64, kSize / 64};
   crowd();
   EXPECT(preadv(file, scattered, 64, 0) == (ssize_t)kSize);
   crowd();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits that the program sets for itself once it runs: RLIMIT_AS and RLIMIT_DATA at what it has plus a
-// little. Memory that it has works on; what is refused is refused with ENOMEM.
+// Limits that the program sets for itself once it runs: RLIMIT_AS and RLIMIT_DATA at what it has
+// plus a little. Memory that it has works on; what is refused is refused with ENOMEM.
 #include <sys/resource.h>
 
 #include "tests/hazards/hazard.h"

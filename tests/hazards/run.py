@@ -4,9 +4,11 @@
 
 The same bytes on stdout and the same exit status (or signal) are wanted three times, within the time
 allowed each. Every run has a session of its own; what it leaves behind comes back to this process,
-which adopts orphans, and is ended with it. Nothing else is ever signalled.
+which adopts orphans, and is ended then, or when this process is told to end. Nothing else is ever
+signalled.
 
-  run.py --bin DIR [--status N] [--still] [--setenv K=V].. [--conf C] [--dram SIZE] [--timeout S] PROG ARGS..
+  run.py --bin DIR [--status N] [--still] [--setenv K=V].. [--conf C] [--dram SIZE] [--timeout S]
+         [--only direct|remote] PROG ARGS..
 
 --status N  what the plain run must end with: an exit status, or -SIGNAL
 --no-stats  the program forbids itself to write a file at its end
@@ -24,7 +26,10 @@ import sys
 import tempfile
 import time
 
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PRCTL = ctypes.CDLL(None, use_errno=True).prctl
+ENDING_SECONDS = 10  # what was killed is gone by then, or never goes
 
 
 def parse():
@@ -59,17 +64,30 @@ def descendants(pid):
     return found
 
 
+def others(keep):
+    return [pid for pid in descendants(os.getpid()) if pid not in keep]
+
+
+def reap(keep):
+    """Takes note of the children that have ended, but for `keep`."""
+    for pid in children(os.getpid()):
+        if pid not in keep:
+            os.waitpid(pid, os.WNOHANG)
+
+
 def end_leftovers(keep):
-    """Ends and reaps what a run left, until nothing but `keep` descends from this process."""
-    while left := [pid for pid in descendants(os.getpid()) if pid not in keep]:
+    """Ends what a run left, until nothing but `keep` descends from this process; returns what does not
+    end. Orphans come to this process at any moment, so nothing here waits for one in particular."""
+    deadline = time.monotonic() + ENDING_SECONDS
+    while (left := others(keep)) and time.monotonic() < deadline:
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        for pid in children(os.getpid()):
-            if pid not in keep:
-                os.waitpid(pid, 0)
+        reap(keep)
+        time.sleep(0.005)
+    return left
 
 
 class Outcome:
@@ -88,31 +106,33 @@ def run(name, command, options, work, keep):
     environment = dict(os.environ, **dict(pair.split("=", 1) for pair in options.setenv))
     with open(work / "out", "w+b") as out, open(work / "err", "w+b") as err:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=work,
-                                   env=environment, start_new_session=True)
+                                   env=environment, start_new_session=True, preexec_fn=end_with_parent)
+        # A daemon works on after its parent: its output counts too.
+        deadline = time.monotonic() + options.timeout
         try:
             status = process.wait(options.timeout)
-            # A daemon works on after its parent: its output counts too.
-            deadline = time.monotonic() + options.timeout
-            while any(pid not in keep for pid in descendants(os.getpid())):
-                while any(pid not in keep for pid in children(os.getpid())) and \
-                        os.waitpid(-1, os.WNOHANG)[0] != 0:
-                    pass
-                if time.monotonic() > deadline:
-                    status = "left a process that did not end"
-                    break
+            while others(keep) and time.monotonic() < deadline:
+                reap(keep)
                 time.sleep(0.005)
+            if others(keep):
+                status = "left a process that did not end"
         except subprocess.TimeoutExpired:
             status = f"no end within {options.timeout:g} s"
-        end_leftovers(keep)
+        if stuck := end_leftovers(keep):
+            status = f"{status}; cannot be killed: {stuck}"
         out.seek(0)
         err.seek(0)
         return Outcome(name, status, out.read(), err.read())
 
 
+def end_with_parent():
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def start_server(fabricmgr, work):
     server = subprocess.Popen([fabricmgr, "memserver", "--listen", "127.0.0.1:0", "--size", "16G"],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              cwd=work)
+                              cwd=work, preexec_fn=end_with_parent)
     said = b""
     while line := server.stdout.readline():
         said += line
@@ -133,9 +153,12 @@ def moved(stats):
 
 def compare(kind, far, options, work, plain, keep):
     stats = work / f"stats-{kind}"
-    command = [f"{options.bin}/tidepool", "run", "--dram", options.dram, "--far", far,
-               *([] if options.no_stats else ["--stats", str(stats)]), *(part for conf in ["strict:true"] + options.conf for part in ("--conf", conf)),
-               "--", *options.program]
+    command = [f"{options.bin}/tidepool", "run", "--dram", options.dram, "--far", far]
+    if not options.no_stats:
+        command += ["--stats", str(stats)]
+    for conf in ["strict:true"] + options.conf:
+        command += ["--conf", conf]
+    command += ["--", *options.program]
     started = time.monotonic()
     outcome = run(kind, command, options, work, keep)
     amount = moved(stats)
@@ -152,7 +175,9 @@ def compare(kind, far, options, work, plain, keep):
 
 def main():
     options = parse()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    PRCTL(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: (end_leftovers([]), os._exit(1)))
     with tempfile.TemporaryDirectory(prefix="hazard-") as folder:
         work = pathlib.Path(folder)
         os.chmod(work, 0o755)

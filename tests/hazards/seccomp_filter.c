@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that forbids itself most system calls, as sandboxes do: from then on its thread may only
-// read, write, map, and end. The filter holds for its thread, not for the ones that were there before.
+// A program that forbids itself most system calls, as sandboxes do: from then on its thread may
+// only read, write, map, and end. The filter holds for its thread, not for the ones that were there
+// before.
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -10,8 +11,8 @@
 
 #include "tests/hazards/hazard.h"
 
-#define ALLOW(call)                                        \
-  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1),   \
+#define ALLOW(call)                                      \
+  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), \
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
 int main(void) {
@@ -19,10 +20,23 @@ int main(void) {
   char* data = farData(size, 1);
   struct sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      ALLOW(read), ALLOW(write), ALLOW(mmap), ALLOW(munmap), ALLOW(mprotect), ALLOW(madvise),
-      ALLOW(brk), ALLOW(futex), ALLOW(exit_group), ALLOW(rt_sigreturn), ALLOW(fstat),
-      ALLOW(newfstatat), ALLOW(mremap), ALLOW(lseek),
-      ALLOW(getrandom), ALLOW(ioctl), ALLOW(fallocate),
+      ALLOW(read),
+      ALLOW(write),
+      ALLOW(mmap),
+      ALLOW(munmap),
+      ALLOW(mprotect),
+      ALLOW(madvise),
+      ALLOW(brk),
+      ALLOW(futex),
+      ALLOW(exit_group),
+      ALLOW(rt_sigreturn),
+      ALLOW(fstat),
+      ALLOW(newfstatat),
+      ALLOW(mremap),
+      ALLOW(lseek),
+      ALLOW(getrandom),
+      ALLOW(ioctl),
+      ALLOW(fallocate),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
   };
   struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};

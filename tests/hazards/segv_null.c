@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of the program's own making reach its handler with the right address and code: null, memory
-// that is not there, freed mappings, read-only pages, and system calls on them say EFAULT.
+// Faults of the program's own making reach its handler with the right address and code: null,
+// memory that is not there, freed mappings, read-only pages, and system calls on them say EFAULT.
 #include <setjmp.h>
 
 #include "tests/hazards/hazard.h"
@@ -16,8 +16,10 @@ static void onFault(int number, siginfo_t* info, void* context) {
 static void provoke(const char* what, volatile char* at, int write) {
   memset(&seen, 0, sizeof seen);
   if (sigsetjmp(out, 1) == 0) {
-    if (write) *at = 1;
-    else (void)*at;
+    if (write)
+      *at = 1;
+    else
+      (void)*at;
     printf("%s: no fault\n", what);
     return;
   }

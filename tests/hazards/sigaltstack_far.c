@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An alternate signal stack in managed memory that has gone far: the kernel writes the frame there. Used
-// for a stack overflow, and for handlers that recurse.
+// An alternate signal stack in managed memory that has gone far: the kernel writes the frame there.
+// Used for a stack overflow, and for handlers that recurse.
 #include <setjmp.h>
 
 #include "tests/hazards/hazard.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handlers that allocate and use far memory, where the program itself does neither: as it computes, and
-// as it waits in a system call.
+// Handlers that allocate and use far memory, where the program itself does neither: as it computes,
+// and as it waits in a system call.
 #include <sys/time.h>
 
 #include "tests/hazards/hazard.h"

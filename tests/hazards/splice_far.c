@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsplice gives pages of far memory to a pipe, splice and tee pass them on: what comes out is what the
-// pages held, although the memory moves meanwhile.
+// vmsplice gives pages of far memory to a pipe, splice and tee pass them on: what comes out is what
+// the pages held, although the memory moves meanwhile.
 #include <sys/uio.h>
 
 #include "tests/hazards/hazard.h"
@@ -24,7 +24,8 @@ int main(void) {
       } else {
         loff_t to = (loff_t)(at + got);
         moved = splice(ends[0], NULL, file, &to, piece - got, 0);
-        EXPECT(moved > 0 && pread(file, back + at + got, (size_t)moved, (off_t)(at + got)) == moved);
+        EXPECT(moved > 0 &&
+               pread(file, back + at + got, (size_t)moved, (off_t)(at + got)) == moved);
       }
       EXPECT(moved > 0);
       if (moved <= 0) return done("splice_far");

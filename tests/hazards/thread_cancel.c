@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pthread_cancel of threads in loops that allocate: cancellation comes at the points where it may, and
-// no lock stays behind.
+// pthread_cancel of threads in loops that allocate: cancellation comes at the points where it may,
+// and no lock stays behind.
 #include <pthread.h>
 
 #include "tests/hazards/hazard.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that uses userfaultfd itself: on memory that would be managed it must be able to register,
-// and to be told of its own faults.
+// A program that uses userfaultfd itself: on memory that would be managed it must be able to
+// register, and to be told of its own faults.
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
@@ -18,7 +18,8 @@ static void* serve(void* argument) {
   for (int served = 0; served < kPages; ++served) {
     struct pollfd waiting = {port, POLLIN, 0};
     struct uffd_msg message;
-    if (poll(&waiting, 1, 10000) != 1 || read(port, &message, sizeof message) != sizeof message) break;
+    if (poll(&waiting, 1, 10000) != 1 || read(port, &message, sizeof message) != sizeof message)
+      break;
     const uint64_t address = message.arg.pagefault.address & ~(uint64_t)(kPage - 1);
     fill(page, kPage, 77);
     struct uffdio_copy copy = {.dst = address, .src = (uint64_t)(uintptr_t)page, .len = kPage};

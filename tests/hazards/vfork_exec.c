@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// vfork, in a program whose data are far: the child shares the memory, fails to exec, execs, or exits.
+// vfork, in a program whose data are far: the child shares the memory, fails to exec, execs, or
+// exits.
 #include "tests/hazards/hazard.h"
 
 int main(void) {
@@ -9,7 +10,8 @@ int main(void) {
     const pid_t child = vfork();
     if (child == 0) {
       // Allowed by Linux, if not by POSIX: memory is shared until the exec.
-      if (wrongFrom(data + (size_t)round * kPage, kPage, 1, (size_t)round * kPage / 8) != 0) _exit(9);
+      if (wrongFrom(data + (size_t)round * kPage, kPage, 1, (size_t)round * kPage / 8) != 0)
+        _exit(9);
       data[(size - kPage) + (size_t)round] = 'v';
       if (round % 2 == 0) execl("/bin/true", "true", (char*)NULL);
       execl("/does/not/exist", "no", (char*)NULL);

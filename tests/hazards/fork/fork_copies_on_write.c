@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// After fork neither side sees what the other writes, wherever the pages are, and both have more data than
-// local memory.
+// After fork neither side sees what the other writes, wherever the pages are, and both have more
+// data than local memory.
 #include "tests/hazards/hazard.h"
 
 int main(void) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// System calls of a forked child on inherited far memory: read into it, write out of it, memory calls.
+// System calls of a forked child on inherited far memory: read into it, write out of it, memory
+// calls.
 #include "tests/hazards/hazard.h"
 
 int main(void) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worker processes that live side by side and fork again, each with far data of its own on top of what it
-// inherited; threads of the parent go on allocating.
+// Worker processes that live side by side and fork again, each with far data of its own on top of
+// what it inherited; threads of the parent go on allocating.
 #include <pthread.h>
 
 #include "tests/hazards/hazard.h"
