@@ -21,6 +21,7 @@
 #include "runtime/migrate/range_ops.h"
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/migrate/staging.h"
+#include "runtime/os/pin_check.h"
 #include "runtime/stats/stats_region.h"
 #include "runtime/tier/direct_file_tier.h"
 #include "runtime/tier/remote_tier.h"
@@ -114,6 +115,8 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   auto space = ManagedSpace::create(options.space);
   if (!space) return tl::unexpected(space.error());
   core.space = std::move(*space);
+  // The look itself does not matter yet: it opens what later ones need.
+  os::mayPinPages();
   TP_TRY(core.need_memory.open());
   TP_TRY(core.freed_memory.open());
   for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i]));
@@ -230,6 +233,18 @@ Result<void*> Runtime::allocate(Bytes size, Bytes alignment) {
   const auto address = impl_->ranges->allocate(size, alignment);
   if (!address) return tl::unexpected(address.error());
   return reinterpret_cast<void*>(*address);
+}
+
+Status Runtime::claim(void* address, Bytes size) {
+  return impl_->ranges->claim(reinterpret_cast<uintptr_t>(address), size);
+}
+
+ProtectionSpan Runtime::spanAt(const void* address, Bytes size) const {
+  return impl_->ranges->spanAt(reinterpret_cast<uintptr_t>(address), size);
+}
+
+bool Runtime::isEmpty(const void* address) const {
+  return impl_->ranges->isEmpty(reinterpret_cast<uintptr_t>(address));
 }
 
 Status Runtime::release(void* address, Bytes size) {

@@ -9,6 +9,7 @@
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 #include "runtime/options.h"
+#include "runtime/space/protections.h"
 #include "runtime/stats/stats_page.h"
 
 namespace tidepool {
@@ -32,6 +33,14 @@ class Runtime {
   /// Zero-filled managed memory, page-granular; `alignment` is a power of two (>= kPageSize).
   /// Errors: kNoMemory when space, budget and far tiers cannot hold it.
   Result<void*> allocate(Bytes size, Bytes alignment);
+  /// As allocate(), but exactly there, in the managed range. Errors: kConflict if any of it is in
+  /// use.
+  Status claim(void* address, Bytes size);
+  /// The protection (PROT_*, or kNotHandedOut) at `address` in the managed range, and for how many
+  /// bytes from there, at most `size`, it is the same.
+  ProtectionSpan spanAt(const void* address, Bytes size) const;
+  /// True if the page was not written since it was handed out or discarded.
+  bool isEmpty(const void* address) const;
   /// Ends the use of [address, address + size): page-aligned, inside one or more allocations.
   Status release(void* address, Bytes size);
   /// The range reads as zeros from now on (MADV_DONTNEED), its memory in every tier is freed.

@@ -16,6 +16,7 @@
 
 #include "runtime/base/internal_thread.h"
 #include "runtime/base/log.h"
+#include "runtime/base/own_fds.h"
 #include "shim/fork.h"
 #include "shim/managed_heap.h"
 
@@ -79,6 +80,7 @@ EngineState startEngine() {
   resolveLibcAllocator();
   const char* conf = getenv("TIDEPOOL_CONF");
   if (conf == nullptr) conf = "";
+  placeOwnFdsHigh();
   auto runtime = startRuntime(conf);
   if (!runtime) {
     const char* text = runtime.error().text();

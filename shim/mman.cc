@@ -1,47 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interposed mmap family. Anonymous private memory goes to the managed space; calls on managed
 // ranges become calls to the Runtime; everything else goes to the kernel as it came. A call on a
-// range that is partly managed is cut into pieces. Errors are the kernel's errno values.
+// range that is partly managed is cut into pieces. Errors are the kernel's errno values. mremap is
+// in remap.cc.
 #include <algorithm>
-#include <cerrno>
-#include <cstdarg>
-#include <cstdint>
 #include <cstring>
 
-#include "shim/engine.h"
 #include "shim/export.h"
+#include "shim/pieces.h"
 #include "shim/raw_syscalls.h"
 #include "shim/surrendered.h"
 
 namespace tidepool {
-namespace {
 
 // Smaller mappings (alternate signal stacks, guard areas, rings) are left to the kernel: they hold
 // next to nothing, and each would cost the runtime a range of its own.
 constexpr size_t kLeastManagedBytes = 64 * kKiB;
 // What a mapping may carry and still be nothing but anonymous private memory.
 constexpr int kPlainFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_POPULATE;
+// Linux 5.14; newer than some C libraries.
+constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23;
 
-bool managing() { return threadMode() == ThreadMode::kManaged; }
-
-int toErrno(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kNotFound:
-      return EINVAL;
-    case ErrorCode::kPermission:
-      return EACCES;
-    default:
-      return ENOMEM;
-  }
-}
-
-/// 0, or -1 with errno set: the way system calls end.
-int finish(const Status& status) {
-  if (status) return 0;
-  errno = toErrno(status.error());
-  return -1;
-}
+namespace {
 
 bool isPlainMapping(void* address, size_t size, int protection, int flags) {
   const bool readable_data = protection == (PROT_READ | PROT_WRITE) || protection == PROT_READ;
@@ -49,6 +29,8 @@ bool isPlainMapping(void* address, size_t size, int protection, int flags) {
          (flags & (MAP_PRIVATE | MAP_ANONYMOUS)) == (MAP_PRIVATE | MAP_ANONYMOUS) &&
          (flags & ~kPlainFlags) == 0;
 }
+
+}  // namespace
 
 void* mapManaged(size_t size, int protection) {
   if (size > PTRDIFF_MAX) {
@@ -71,56 +53,7 @@ void* mapManaged(size_t size, int protection) {
   return *range;
 }
 
-/// True if any byte of the range is in the managed space.
-bool touchesManaged(uintptr_t address, size_t size) {
-  if (size == 0 || address + size < address) return false;
-  if (isManaged(reinterpret_cast<void*>(address))) return true;
-  if (isManaged(reinterpret_cast<void*>(address + size - 1))) return true;
-  // Larger than the whole space, from both ends.
-  const ManagedBounds bounds = managed_bounds;
-  return address < bounds.base && address + size > bounds.base;
-}
-
-enum class Owner : uint8_t { kKernel, kRuntime, kSurrendered };
-struct Piece {
-  Owner owner;
-  size_t size;
-};
-
-/// The longest piece at `address`, at most `size`, that has one owner.
-Piece pieceAt(uintptr_t address, size_t size) {
-  const ManagedBounds bounds = managed_bounds;
-  if (address < bounds.base) return {Owner::kKernel, std::min<size_t>(size, bounds.base - address)};
-  const uintptr_t end = bounds.base + bounds.size;
-  if (address >= end) return {Owner::kKernel, size};
-  const SurrenderedSpan span = surrenderedSpan(address, std::min<size_t>(size, end - address));
-  return {span.surrendered ? Owner::kSurrendered : Owner::kRuntime, span.size};
-}
-
-/// Calls `act(owner, address, size)` on each piece in turn; stops at the first that fails.
-template <typename Act>
-int forEachPiece(uintptr_t address, size_t size, Act act) {
-  InternalScope scope;
-  while (size > 0) {
-    const Piece piece = pieceAt(address, size);
-    if (const int result = act(piece.owner, reinterpret_cast<void*>(address), piece.size)) {
-      return result;
-    }
-    address += piece.size;
-    size -= piece.size;
-  }
-  return 0;
-}
-
-bool isPageAligned(uintptr_t address) { return (address & (kPageSize - 1)) == 0; }
-
-/// As the kernel checks it: page-aligned start, a size that does not wrap. Rounds `size` up.
-bool validRange(uintptr_t address, size_t& size) {
-  const size_t rounded = roundUp(size, kPageSize);
-  if (!isPageAligned(address) || rounded < size || address + rounded < address) return false;
-  size = rounded;
-  return true;
-}
+namespace {
 
 int unmapPiece(Owner owner, void* address, size_t size) {
   switch (owner) {
@@ -128,10 +61,12 @@ int unmapPiece(Owner owner, void* address, size_t size) {
       return raw::munmap(address, size);
     case Owner::kRuntime: {
       const Status status = managed_runtime->release(address, Bytes(size));
-      // Unmapping what is not mapped is no error.
+      // Another thread was faster.
       if (!status && status.error().code() == ErrorCode::kNotFound) return 0;
       return finish(status);
     }
+    case Owner::kNobody:
+      return 0;  // unmapping what is not mapped is no error
     case Owner::kSurrendered: {
       // Stays reserved: the runtime's bookkeeping still covers it.
       void* hole = raw::mmap(address, size, PROT_NONE,
@@ -142,41 +77,95 @@ int unmapPiece(Owner owner, void* address, size_t size) {
   return 0;
 }
 
-/// MAP_FIXED onto a range that is at least partly managed.
+/// One piece of a MAP_FIXED of anonymous memory: zeros and a protection, which is all the caller
+/// sees.
+int renewPiece(Owner owner, void* address, size_t size, int protection, int flags) {
+  Status status;
+  switch (owner) {
+    case Owner::kKernel:
+    case Owner::kSurrendered:
+      return raw::mmap(address, size, protection, flags, -1, 0) == address ? 0 : -1;
+    case Owner::kRuntime:
+      status = managed_runtime->discard(address, Bytes(size));
+      break;
+    case Owner::kNobody:
+      status = managed_runtime->claim(address, Bytes(size));
+      break;
+  }
+  if (status) status = managed_runtime->protect(address, Bytes(size), protection);
+  return finish(status);
+}
+
+/// Takes a piece out of the runtime's care for good; see surrendered.h. Emptied, so that no tier
+/// holds data for it; without access rights in the runtime's tables, so that its granule is never
+/// replaced; handed out, so that nobody else is given it.
+int surrenderPiece(Owner owner, void* address, size_t size) {
+  if (owner == Owner::kKernel || owner == Owner::kSurrendered) return 0;
+  Status status = owner == Owner::kNobody ? managed_runtime->claim(address, Bytes(size))
+                                          : managed_runtime->discard(address, Bytes(size));
+  if (status) status = managed_runtime->protect(address, Bytes(size), PROT_NONE);
+  if (status) surrender(reinterpret_cast<uintptr_t>(address), size);
+  return finish(status);
+}
+
+}  // namespace
+
+int unmapPieces(uintptr_t address, size_t size) { return forEachPiece(address, size, unmapPiece); }
+
 void* mapFixedOverManaged(void* address, size_t size, int protection, int flags, int fd,
                           off_t offset) {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
-  const ManagedBounds bounds = managed_bounds;
-  const bool inside = start >= bounds.base && start + size <= bounds.base + bounds.size;
-  const bool anonymous =
-      (flags & ~(kPlainFlags | MAP_FIXED | MAP_STACK)) == 0 && (flags & MAP_ANONYMOUS) != 0;
-  InternalScope scope;
-  if (inside && anonymous && pieceAt(start, size).owner == Owner::kRuntime &&
-      pieceAt(start, size).size == size) {
-    // New anonymous memory in place of old: zeros and a protection, which is all the caller sees.
-    Status status = managed_runtime->discard(address, Bytes(size));
-    if (status) status = managed_runtime->protect(address, Bytes(size), protection);
-    return finish(status) == 0 ? address : MAP_FAILED;
+  if ((flags & ~(kPlainFlags | MAP_FIXED | MAP_STACK)) == 0 && (flags & MAP_ANONYMOUS) != 0) {
+    const int renewed = forEachPiece(start, size, [=](Owner owner, void* at, size_t length) {
+      return renewPiece(owner, at, length, protection, flags);
+    });
+    return renewed == 0 ? address : MAP_FAILED;
   }
-  // Anything else leaves the runtime's care for good; see surrendered.h. Emptied first, so that no
-  // tier holds data for it and no migration has a reason to look at it again.
-  const int emptied = forEachPiece(start, size, [](Owner owner, void* at, size_t length) {
-    if (owner == Owner::kRuntime) {
-      if (const int result = finish(managed_runtime->discard(at, Bytes(length)))) return result;
-      surrender(reinterpret_cast<uintptr_t>(at), length);
-    }
-    return 0;
-  });
-  if (emptied != 0) return MAP_FAILED;
+  if (forEachPiece(start, size, surrenderPiece) != 0) return MAP_FAILED;
   return raw::mmap(address, size, protection, flags, fd, offset);
+}
+
+int surrenderInPlace(void* address, size_t size) {
+  std::byte* at = static_cast<std::byte*>(address);
+  for (std::byte* const end = at + size; at < end;) {
+    const ProtectionSpan span = managed_runtime->spanAt(at, Bytes(static_cast<size_t>(end - at)));
+    const size_t length = span.size.value();
+    void* copy = raw::mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (copy == MAP_FAILED) return -1;
+    if (copyManaged(at, length, copy, AfterCopy::kLeave) != 0 ||
+        surrenderPiece(Owner::kRuntime, at, length) != 0 ||
+        raw::mremap(copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED) {
+      return -1;
+    }
+    at += length;
+  }
+  return 0;
+}
+
+namespace {
+
+/// MAP_FIXED_NOREPLACE: free parts of the managed space are reserved for the kernel, not for the
+/// program.
+bool isFreeForProgram(uintptr_t address, size_t size) {
+  InternalScope scope;
+  const Piece piece = pieceAt(address, size);
+  return piece.owner == Owner::kNobody && piece.size == size;
 }
 
 [[gnu::noinline]] void* mapSlow(void* address, size_t size, int protection, int flags, int fd,
                                 off_t offset) {
   size_t rounded = size;
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
-  if ((flags & MAP_FIXED) != 0 && size != 0 && validRange(start, rounded) &&
+  if ((flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0 && size != 0 && validRange(start, rounded) &&
       touchesManaged(start, rounded)) {
+    if ((flags & MAP_FIXED_NOREPLACE) != 0) {
+      if (!isFreeForProgram(start, rounded)) {
+        errno = EEXIST;
+        return MAP_FAILED;
+      }
+      flags = (flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
+    }
     return mapFixedOverManaged(address, rounded, protection, flags, fd, offset);
   }
   return raw::mmap(address, size, protection, flags, fd, offset);
@@ -190,12 +179,10 @@ int advisePiece(void* address, size_t size, int advice) {
     case MADV_WILLNEED:
       managed_runtime->willNeed(address, Bytes(size));
       return 0;
-#ifdef MADV_POPULATE_READ
-    case MADV_POPULATE_READ:
-    case MADV_POPULATE_WRITE:
-      managed_runtime->willNeed(address, Bytes(size));
-      return 0;
-#endif
+    // The faults that the kernel takes for it are served like any other.
+    case kMadvPopulateRead:
+    case kMadvPopulateWrite:
+      return raw::madvise(address, size, advice);
     case MADV_COLD:
       managed_runtime->cold(address, Bytes(size));
       return 0;
@@ -218,56 +205,31 @@ int advisePiece(void* address, size_t size, int advice) {
     case MADV_DODUMP:
     case MADV_DONTFORK:
     case MADV_DOFORK:
+    case MADV_KEEPONFORK:
       return 0;
-    // MADV_WIPEONFORK among them: a promise that cannot be kept here is refused.
+    // A promise that only the kernel can keep.
+    case MADV_WIPEONFORK:
+      return surrenderInPlace(address, size) == 0 ? raw::madvise(address, size, advice) : -1;
     default:
       errno = EINVAL;
       return -1;
   }
 }
 
-/// Moves by copying, where the runtime cannot move pages: to a fixed address, or part of a mapping.
-void* moveByCopy(void* from, size_t old_size, size_t new_size, void* target) {
-  const size_t copied = std::min(old_size, new_size);
-  memcpy(target, from, copied);
-  const int result = forEachPiece(reinterpret_cast<uintptr_t>(from), old_size, unmapPiece);
-  return result == 0 ? target : MAP_FAILED;
+/// Calls the kernel on what is handed out; ENOMEM, as the kernel's, if there is a hole. The kernel
+/// itself sees none: the whole managed space is mapped.
+template <typename Call>
+int callUnlessHole(uintptr_t address, size_t size, Call call) {
+  return forEachPiece(address, size, [&](Owner owner, void* at, size_t length) {
+    return owner == Owner::kNobody ? refuseHole() : call(owner, at, length);
+  });
 }
 
-void* remapManaged(void* address, size_t old_size, size_t new_size, int flags, void* target) {
-  constexpr int kKnownFlags = MREMAP_MAYMOVE | MREMAP_FIXED;
-  if ((flags & ~kKnownFlags) != 0 || old_size == 0 || new_size == 0 ||
-      ((flags & MREMAP_FIXED) != 0 && (flags & MREMAP_MAYMOVE) == 0)) {
-    errno = EINVAL;
-    return MAP_FAILED;
-  }
-  if ((flags & MREMAP_FIXED) != 0) {
-    void* made = mmap(target, new_size, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    return made == MAP_FAILED ? MAP_FAILED : moveByCopy(address, old_size, new_size, target);
-  }
-  if (new_size <= old_size) {
-    if (new_size == old_size) return address;
-    return munmap(static_cast<std::byte*>(address) + new_size, old_size - new_size) == 0
-               ? address
-               : MAP_FAILED;
-  }
-  if ((flags & MREMAP_MAYMOVE) == 0) {
-    errno = ENOMEM;  // what lies behind a managed range belongs to others
-    return MAP_FAILED;
-  }
-  {
-    InternalScope scope;
-    auto moved = managed_runtime->resize(address, Bytes(old_size), Bytes(new_size));
-    if (moved) return *moved;
-    if (moved.error().code() != ErrorCode::kInvalidArgument &&
-        moved.error().code() != ErrorCode::kNotFound) {
-      errno = toErrno(moved.error());
-      return MAP_FAILED;
-    }
-  }
-  void* made = mapManaged(new_size, PROT_READ | PROT_WRITE);
-  return made == MAP_FAILED ? MAP_FAILED : moveByCopy(address, old_size, new_size, made);
+/// True for a range that only the kernel has to do with: it also judges what is malformed.
+bool isKernels(uintptr_t address, size_t size, size_t& rounded) {
+  rounded = size;
+  return !managing() || size == 0 || !validRange(address, rounded) ||
+         !touchesManaged(address, rounded);
 }
 
 }  // namespace
@@ -293,51 +255,16 @@ TP_EXPORT void* mmap64(void* address, size_t size, int protection, int flags, in
 
 TP_EXPORT int munmap(void* address, size_t size) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
-  size_t rounded = size;
-  if (!managing() || size == 0 || !validRange(start, rounded) || !touchesManaged(start, rounded)) {
-    return raw::munmap(address, size);
-  }
-  return forEachPiece(start, rounded, unmapPiece);
-}
-
-TP_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flags, ...) noexcept {
-  void* target = nullptr;
-  if ((flags & MREMAP_FIXED) != 0) {
-    va_list args;
-    va_start(args, flags);
-    target = va_arg(args, void*);
-    va_end(args);
-  }
-  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
-  size_t old_rounded = old_size, new_rounded = new_size, target_rounded = new_size;
-  if (managing() && validRange(start, old_rounded) &&
-      pieceAt(start, std::max<size_t>(old_rounded, 1)).owner == Owner::kRuntime &&
-      isManaged(address)) {
-    if (!validRange(start, new_rounded)) {
-      errno = EINVAL;
-      return MAP_FAILED;
-    }
-    return remapManaged(address, old_rounded, new_rounded, flags, target);
-  }
-  // The kernel would unmap managed memory at the target behind the runtime's back.
-  if (target != nullptr && managing() &&
-      validRange(reinterpret_cast<uintptr_t>(target), target_rounded) &&
-      touchesManaged(reinterpret_cast<uintptr_t>(target), target_rounded)) {
-    if (mapFixedOverManaged(target, target_rounded, PROT_NONE,
-                            MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
-      return MAP_FAILED;
-    }
-  }
-  return raw::mremap(address, old_size, new_size, flags, target);
+  size_t rounded;
+  if (isKernels(start, size, rounded)) return raw::munmap(address, size);
+  return unmapPieces(start, rounded);
 }
 
 TP_EXPORT int mprotect(void* address, size_t size, int protection) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
-  size_t rounded = size;
-  if (!managing() || size == 0 || !validRange(start, rounded) || !touchesManaged(start, rounded)) {
-    return raw::mprotect(address, size, protection);
-  }
-  return forEachPiece(start, rounded, [protection](Owner owner, void* at, size_t length) {
+  size_t rounded;
+  if (isKernels(start, size, rounded)) return raw::mprotect(address, size, protection);
+  return callUnlessHole(start, rounded, [=](Owner owner, void* at, size_t length) {
     if (owner != Owner::kRuntime) return raw::mprotect(at, length, protection);
     return finish(managed_runtime->protect(at, Bytes(length), protection));
   });
@@ -345,13 +272,36 @@ TP_EXPORT int mprotect(void* address, size_t size, int protection) noexcept {
 
 TP_EXPORT int madvise(void* address, size_t size, int advice) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
-  size_t rounded = size;
-  if (!managing() || size == 0 || !validRange(start, rounded) || !touchesManaged(start, rounded)) {
-    return raw::madvise(address, size, advice);
+  size_t rounded;
+  if (isKernels(start, size, rounded)) return raw::madvise(address, size, advice);
+  bool hole = false;  // as the kernel: the rest is done all the same
+  const int result = forEachPiece(start, rounded, [&](Owner owner, void* at, size_t length) {
+    if (owner == Owner::kRuntime) return advisePiece(at, length, advice);
+    if (owner != Owner::kNobody) return raw::madvise(at, length, advice);
+    hole = true;
+    return 0;
+  });
+  return result == 0 && hole ? refuseHole() : result;
+}
+
+TP_EXPORT int mincore(void* address, size_t size, unsigned char* pages) noexcept {
+  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+  size_t rounded;
+  if (!isKernels(start, size, rounded) &&
+      callUnlessHole(start, rounded, [](Owner, void*, size_t) { return 0; }) != 0) {
+    return -1;
   }
-  return forEachPiece(start, rounded, [advice](Owner owner, void* at, size_t length) {
-    if (owner != Owner::kRuntime) return raw::madvise(at, length, advice);
-    return advisePiece(at, length, advice);
+  return static_cast<int>(syscall(SYS_mincore, address, size, pages));
+}
+
+// A cancellation point in libc; here it never is, for it hardly ever blocks.
+TP_EXPORT int msync(void* address, size_t size, int flags) {
+  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+  size_t rounded;
+  if (isKernels(start, size, rounded))
+    return static_cast<int>(syscall(SYS_msync, address, size, flags));
+  return callUnlessHole(start, rounded, [=](Owner, void* at, size_t length) {
+    return static_cast<int>(syscall(SYS_msync, at, length, flags));
   });
 }
 

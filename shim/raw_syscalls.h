@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace tidepool::raw {
 
@@ -25,6 +26,15 @@ inline int mprotect(void* address, size_t size, int protection) {
 }
 inline int madvise(void* address, size_t size, int advice) {
   return static_cast<int>(syscall(SYS_madvise, address, size, advice));
+}
+
+/// Locks what is there, and the rest as it comes.
+inline int lockOnFault(uintptr_t address, size_t size) {
+  return static_cast<int>(syscall(SYS_mlock2, address, size, MLOCK_ONFAULT));
+}
+/// Brings all of it in and locks it.
+inline int lock(uintptr_t address, size_t size) {
+  return static_cast<int>(syscall(SYS_mlock, address, size));
 }
 
 /// Address space without memory behind it; MAP_FAILED when there is not that much.

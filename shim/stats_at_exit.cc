@@ -13,6 +13,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mapping.h"
+#include "runtime/base/own_fds.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/stats/stats_json.h"
@@ -27,6 +28,7 @@ constinit std::atomic<bool> stats_done{false};
 /// Writes the text and a newline to `path`, or to stderr for "-".
 void writeOut(const char* path, std::byte* text, size_t size) {
   text[size++] = std::byte{'\n'};
+  FdRoom room;  // the program may have used up its descriptors
   UniqueFd file;
   int fd = STDERR_FILENO;
   if (strcmp(path, "-") != 0) {

@@ -17,6 +17,7 @@ BENCHMARKS = {
     "malloc": "malloc and free against glibc, jemalloc and mimalloc",
     "faults": "fault latency, and the raw round trip it is measured against",
     "fits": "what it costs when everything fits",
+    "programs": "programs of Debian, unchanged, in a quarter of their memory (not part of all)",
 }
 MODULES = {"torch": "torch_model"}
 
@@ -32,9 +33,13 @@ def parse(arguments):
     parser.add_argument("benchmark", choices=[*BENCHMARKS, "all"])
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="paired rounds (5)")
     parser.add_argument("--only", metavar="WAYS", help="some of plain,direct,remote,zram")
+    parser.add_argument("--programs", metavar="NAMES", help="some of those that `programs` runs")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
+    if options.programs and options.benchmark != "programs":
+        parser.error("--programs goes with the benchmark programs")
     return options
 
 
@@ -71,18 +76,21 @@ def main(arguments=None):
     WORK.mkdir(parents=True, exist_ok=True)
     only = options.only.split(",") if options.only else None
     about = machine()
-    print(tables.heading(about), flush=True)
+    if not options.json:
+        print(tables.heading(about), flush=True)
     failed = []
-    for name in BENCHMARKS if options.benchmark == "all" else [options.benchmark]:
+    in_all = [name for name in BENCHMARKS if name != "programs"]
+    for name in in_all if options.benchmark == "all" else [options.benchmark]:
         try:
             module = importlib.import_module(f".{MODULES.get(name, name)}", __package__)
-            printed, data = module.measure(options.rounds, only)
+            more = {"names": options.programs.split(",")} if options.programs else {}
+            printed, data = module.measure(options.rounds, only, **more)
         except BenchError as error:
             say(f"{name}: {error}")
             failed.append(name)
             keep(name, {"error": str(error)}, about)
             continue
-        print(printed, flush=True)
+        print(json.dumps({"machine": about, **data}) if options.json else printed, flush=True)
         keep(name, data, about)
         if failures_in(data):
             failed.append(name)

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "runtime/base/own_fds.h"
+
 namespace tidepool {
 
 class UniqueFd {
@@ -21,12 +23,18 @@ class UniqueFd {
   UniqueFd& operator=(const UniqueFd&) = delete;
   ~UniqueFd() { reset(-1); }
 
+  /// Makes it one of Tidepool's own, for as long as it is open; its number may change.
+  void keep() { fd_ = keepFd(fd_); }
+
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
   /// Gives the descriptor up without closing it.
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd) {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ >= 0) {
+      forgetOwnFd(fd_);
+      close(fd_);
+    }
     fd_ = fd;
   }
 

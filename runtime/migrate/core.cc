@@ -14,13 +14,18 @@ namespace tidepool {
 
 PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size) {
   PortResult result = moveAll(*core.port, to, from, size, Wake::kNo);
-  if (result.outcome != PortOutcome::kBusy || !core.forked.load(std::memory_order_relaxed)) {
-    return result;
-  }
   const Bytes rest = size - result.done;
-  if (!os::unshare(from + result.done.value(), rest)) return result;
-  const PortResult again =
-      moveAll(*core.port, to + result.done.value(), from + result.done.value(), rest, Wake::kNo);
+  from += result.done.value();
+  to += result.done.value();
+  bool mended = false;
+  if (result.outcome == PortOutcome::kBusy && core.forked.load(std::memory_order_relaxed)) {
+    mended = os::unshare(from, rest);
+  } else if (result.outcome == PortOutcome::kExists) {
+    // Zeros: see FaultService::serve() on faults outside the space.
+    mended = os::discard(to, rest).has_value();
+  }
+  if (!mended) return result;
+  const PortResult again = moveAll(*core.port, to, from, rest, Wake::kNo);
   return {again.outcome, result.done + again.done};
 }
 

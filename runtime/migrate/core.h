@@ -99,8 +99,9 @@ inline void count(StatCounter& counter, uint64_t n) {
   counter.fetch_add(n, std::memory_order_relaxed);
 }
 
-/// Moves present pages out of the space, after making them the process's own if a fork() has left
-/// them shared: the kernel moves no shared page. The caller holds the granule's lock.
+/// Moves present pages out of the space to slots that are free, after making them the process's own
+/// if a fork() has left them shared: the kernel moves no shared page. The caller holds the
+/// granule's lock.
 PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size);
 
 /// Gives up the far copy of a local page, if it has one; returns its word as it is now. The caller

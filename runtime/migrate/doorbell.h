@@ -19,6 +19,7 @@ class Doorbell {
   Status open() {
     fd_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!fd_.valid()) return failErrno(ErrorCode::kNoMemory, "cannot create an eventfd");
+    fd_.keep();
     return {};
   }
   /// Wakes the waiter; cheap when it has been rung already.

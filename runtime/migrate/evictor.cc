@@ -138,6 +138,10 @@ void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
   if (hand_ >= core_.space->highWater()) hand_ = PageIndex(0);
   const PageIndex first = firstPage(granuleOf(hand_));
   const uint64_t from = hand_ - first;
+  if (!core_.space->hasLocal(granuleOf(first))) {
+    hand_ = first + kPagesPerGranule;
+    return;
+  }
   MutexLock lock(core_.space->lockOf(granuleOf(first)));
   readWritten(first);
   const uint64_t to = judge(first, from, most - batch.used, choice);
@@ -372,13 +376,13 @@ uint64_t Evictor::moveByCopy(PageRun run, uint64_t slot) {
   const uintptr_t from = core_.space->addressOf(run.first);
   const Bytes size = toBytes(run.count);
   if (!core_.port->writeProtect(from, size, Wake::kNo)) return 0;
-  const uint64_t pages = peek(staging_.slotMemory(slot), from, run.count.value());
-  if (pages > 0) {
-    [[maybe_unused]] const Status freed = os::discard(from, toBytes(PageCount(pages)));
-  }
+  // A device that was given a page before writers were stopped would write to it after the copy.
+  const PageCount copied(
+      os::mayPinPages() ? 0 : peek(staging_.slotMemory(slot), from, run.count.value()));
+  const PageCount gone = toPages(os::discardUnlocked(from, toBytes(copied)));
   [[maybe_unused]] const Status open = core_.port->writeProtect(from, size, Wake::kYes);
   core_.port->wake(from, size);
-  return pages;
+  return gone.value();
 }
 
 uint64_t Evictor::moveReadOnly(PageRun run, uint64_t slot) {
@@ -394,9 +398,12 @@ uint64_t Evictor::moveReadOnly(PageRun run, uint64_t slot) {
     const PortResult copied = copyAll(*core_.port, staging_.slotAddress(slot + moved),
                                       bounce_.data(), toBytes(PageCount(pages)), Wake::kNo);
     if (copied.outcome != PortOutcome::kDone) break;
-    if (!os::discard(from, toBytes(PageCount(pages)))) break;
-    moved += pages;
-    if (pages < wanted) break;
+    const PageCount gone = toPages(os::discardUnlocked(from, toBytes(PageCount(pages))));
+    moved += gone.value();
+    if (gone.value() < wanted) {
+      staging_.recycle(slot + moved, PageCount(pages) - gone);
+      break;
+    }
   }
   return moved;
 }

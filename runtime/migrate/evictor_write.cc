@@ -163,7 +163,7 @@ bool Evictor::recycle() {
 
 void Evictor::empty(uint64_t segment) {
   Batch& batch = batches_[segment];
-  staging_.recycle(segment, PageCount(batch.used));
+  staging_.recycle(staging_.firstSlot(segment), PageCount(batch.used));
   core_.budget.discharge(PageCount(batch.used));
   in_flight_ -= PageCount(batch.used);
   batch.used = 0;

@@ -152,6 +152,9 @@ void FaultService::serveBarrier() {
 
 void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
   if (!core_.space->contains(fault.address)) {
+    // Nobody but the kernel touches an empty staging slot, when it is told to bring in everything
+    // that is mapped (mlockall by a raw system call). It comes back until it has a page.
+    core_.port->copy(fault.address, zeros_.data(), Bytes(kPageSize), Wake::kNo);
     core_.port->wake(fault.address, Bytes(kPageSize));
     return;
   }

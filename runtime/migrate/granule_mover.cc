@@ -163,8 +163,9 @@ bool GranuleMover::copyOut(PageIndex first, uint64_t pages, std::byte* to) {
     memcpy(to, reinterpret_cast<void*>(slot), size.value());
     return true;
   }
-  // Older kernels: writers wait, readers go on with the page that is copied.
-  if (!core_.port->writeProtect(from, size, Wake::kNo)) return false;
+  // Older kernels: writers wait, readers go on with the page that is copied. Devices that were
+  // given it before do not wait.
+  if (!core_.port->writeProtect(from, size, Wake::kNo) || os::mayPinPages()) return false;
   const iovec target{to, size.value()};
   const iovec source{reinterpret_cast<void*>(from), size.value()};
   return process_vm_readv(getpid(), &target, 1, &source, 1, 0) ==

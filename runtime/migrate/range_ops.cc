@@ -24,7 +24,7 @@ Status RangeOps::makeUsable(uintptr_t address, Bytes size) {
   TP_TRY(os::mapFresh(address, size));
   if (!detached()) TP_TRY(core_.port->arm(address, size));
   // From here on the migrator may map far memory there; sooner, and we would map over it.
-  core_.space->protections().set(address, size, Rights::kReadWrite);
+  core_.space->protections().set(address, size, PROT_READ | PROT_WRITE);
   return {};
 }
 
@@ -37,15 +37,36 @@ Result<uintptr_t> RangeOps::allocate(Bytes size, Bytes alignment) {
   const auto offset =
       core_.space->ranges().allocate(rounded, std::max(alignment, Bytes(kPageSize)));
   if (!offset) return tl::unexpected(offset.error());
-  const uintptr_t address = core_.space->base() + *offset;
-  const Status usable = makeUsable(address, rounded);
+  TP_TRY(open(*offset, rounded));
+  return core_.space->base() + *offset;
+}
+
+Status RangeOps::open(uint64_t offset, Bytes size) {
+  const Status usable = makeUsable(core_.space->base() + offset, size);
   if (!usable) {
-    core_.space->ranges().release(*offset, rounded);
-    return tl::unexpected(usable.error());
+    core_.space->ranges().release(offset, size);
+    return usable;
   }
-  core_.space->raiseHighWater(PageIndex((*offset + rounded.value()) >> kPageShift));
-  if (!detached()) count(core_.stats->managed_bytes, rounded.value());
-  return address;
+  core_.space->raiseHighWater(PageIndex((offset + size.value()) >> kPageShift));
+  if (!detached()) count(core_.stats->managed_bytes, size.value());
+  return {};
+}
+
+Status RangeOps::claim(uintptr_t address, Bytes size) {
+  TP_TRY(check(address, size));
+  const uint64_t offset = address - core_.space->base();
+  if (!core_.space->ranges().allocateAt(offset, size)) {
+    return fail(ErrorCode::kConflict, "part of the range is in use");
+  }
+  return open(offset, size);
+}
+
+ProtectionSpan RangeOps::spanAt(uintptr_t address, Bytes size) const {
+  return core_.space->protections().spanAt(address, size);
+}
+
+bool RangeOps::isEmpty(uintptr_t address) const {
+  return core_.space->word(core_.space->pageAt(address)).state() == PageState::kEmpty;
 }
 
 void RangeOps::dropPage(PageIndex page, PageWord word) {
@@ -144,7 +165,7 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
     return fail(ErrorCode::kNotFound, "range is not allocated");
   }
   // First: a granule mapped far after its pages were dropped would never be found again.
-  core_.space->protections().set(address, size, Rights::kOther);
+  core_.space->protections().set(address, size, kNotHandedOut);
   PageIndex page = core_.space->pageAt(address);
   const PageIndex end = page + toPages(size).value();
   while (page < end) {
@@ -171,7 +192,7 @@ Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
     MutexLock lock(core_.space->lockOf(granule));
     TP_TRY(os::protect(at, piece, protection));
-    core_.space->protections().set(at, piece, rightsOf(protection));
+    core_.space->protections().set(at, piece, protection);
     at += piece.value();
   }
   return {};
@@ -194,16 +215,7 @@ Result<uintptr_t> RangeOps::resize(uintptr_t address, Bytes old_size, Bytes new_
   }
   if (rounded == old_size) return address;
   const Bytes more = rounded - old_size;
-  const uint64_t tail = address + old_size.value() - core_.space->base();
-  if (core_.space->ranges().allocateAt(tail, more)) {
-    const Status usable = makeUsable(address + old_size.value(), more);
-    if (usable) {
-      core_.space->raiseHighWater(PageIndex((tail + more.value()) >> kPageShift));
-      if (!detached()) count(core_.stats->managed_bytes, more.value());
-      return address;
-    }
-    core_.space->ranges().release(tail, more);
-  }
+  if (claim(address + old_size.value(), more)) return address;
   const auto target = allocate(rounded, Bytes(kPageSize));
   if (!target) return target;
   // On the program's thread, with no lock held: faults on either side are served as usual.

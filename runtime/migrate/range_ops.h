@@ -16,6 +16,11 @@ class RangeOps {
       : core_(core), policy_(policy), mover_(mover) {}
 
   Result<uintptr_t> allocate(Bytes size, Bytes alignment);
+  /// Hands out exactly this range; kConflict if any of it is.
+  Status claim(uintptr_t address, Bytes size);
+  /// `address` is inside the space.
+  ProtectionSpan spanAt(uintptr_t address, Bytes size) const;
+  bool isEmpty(uintptr_t address) const;
   Status release(uintptr_t address, Bytes size);
   Status discard(uintptr_t address, Bytes size);
   Status protect(uintptr_t address, Bytes size, int protection);
@@ -26,6 +31,8 @@ class RangeOps {
 
   bool detached() const { return core_.detached.load(std::memory_order_relaxed); }
   Status check(uintptr_t address, Bytes size) const;
+  /// Makes a range that was just taken usable, or gives it back.
+  Status open(uint64_t offset, Bytes size);
   Status makeUsable(uintptr_t address, Bytes size);
   /// Empties the pages of [first, end), all in one granule, whatever their state.
   void dropPages(PageIndex first, PageIndex end, Mode mode);

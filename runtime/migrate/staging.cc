@@ -21,9 +21,8 @@ Result<std::unique_ptr<Staging>> Staging::create(FaultPort& port) {
 
 Staging::~Staging() { os::unmap(base_, kSize); }
 
-void Staging::recycle(uint64_t segment, PageCount slots) {
-  [[maybe_unused]] const Status freed =
-      os::discard(slotAddress(firstSlot(segment)), toBytes(slots));
+void Staging::recycle(uint64_t first, PageCount slots) {
+  [[maybe_unused]] const Status freed = os::discard(slotAddress(first), toBytes(slots));
 }
 
 }  // namespace tidepool

@@ -27,8 +27,8 @@ class Staging {
   std::byte* slotMemory(uint64_t slot) const {
     return reinterpret_cast<std::byte*>(slotAddress(slot));
   }
-  /// Frees the memory of a segment's first `slots` slots.
-  void recycle(uint64_t segment, PageCount slots);
+  /// Frees the memory of `slots` slots from `first` on.
+  void recycle(uint64_t first, PageCount slots);
 
  private:
   explicit Staging(uintptr_t base) : base_(base) {}

@@ -12,6 +12,7 @@ namespace tidepool {
 Status Waker::start() {
   bell_.reset(eventfd(0, EFD_CLOEXEC));
   if (!bell_.valid()) return failErrno(ErrorCode::kNoMemory, "cannot create an eventfd");
+  bell_.keep();
   return thread_.start(
       "tidepool-wake", [](void* self) { static_cast<Waker*>(self)->run(); }, this);
 }

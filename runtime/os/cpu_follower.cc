@@ -9,32 +9,32 @@
 #include <cstring>
 
 #include "runtime/base/format.h"
-#include "runtime/base/unique_fd.h"
 
 namespace tidepool::os {
-namespace {
+CpuFollower::CpuFollower() {
+  CPU_ZERO(&allowed_);
+  sched_getaffinity(0, sizeof allowed_, &allowed_);
+}
 
-/// Processor that the thread last ran on, -1 if unknown.
-int cpuOf(int thread) {
-  char path[64];
-  formatText(path, sizeof path, "/proc/self/task/%d/stat", thread);
-  UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return -1;
+int CpuFollower::cpuOf(int thread) {
+  if (thread != stat_of_) {
+    char path[64];
+    formatText(path, sizeof path, "/proc/self/task/%d/stat", thread);
+    stat_.reset(open(path, O_RDONLY | O_CLOEXEC));
+    stat_.keep();
+    stat_of_ = thread;
+  }
   char text[1024];
-  const ssize_t got = read(fd.get(), text, sizeof text - 1);
-  if (got <= 0) return -1;
+  const ssize_t got = pread(stat_.get(), text, sizeof text - 1, 0);
+  if (got <= 0) {
+    stat_of_ = 0;  // it has ended; its number may be another's next time
+    return -1;
+  }
   text[got] = '\0';
   // The name, field 2, may hold anything but ends at the last parenthesis; the processor is 39.
   const char* at = strrchr(text, ')');
   for (int field = 2; at != nullptr && field < 39; ++field) at = strchr(at + 1, ' ');
   return at != nullptr ? atoi(at + 1) : -1;
-}
-
-}  // namespace
-
-CpuFollower::CpuFollower() {
-  CPU_ZERO(&allowed_);
-  sched_getaffinity(0, sizeof allowed_, &allowed_);
 }
 
 void CpuFollower::served(int thread) {

@@ -6,6 +6,8 @@
 
 #include <sched.h>
 
+#include "runtime/base/unique_fd.h"
+
 namespace tidepool::os {
 
 /// Used by one thread, for itself.
@@ -24,9 +26,15 @@ class CpuFollower {
  private:
   static constexpr unsigned kLookEvery = 16;
 
+  /// Processor that the thread last ran on, -1 if unknown.
+  int cpuOf(int thread);
   void bind(int cpu);
 
   cpu_set_t allowed_;
+  // Kept open: one that is opened for each look would take the number that the program's next
+  // descriptor is to have.
+  UniqueFd stat_;
+  int stat_of_ = 0;
   unsigned served_ = 0;
   int last_cpu_ = -1;
   int last_thread_ = 0;

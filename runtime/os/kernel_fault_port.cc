@@ -180,6 +180,7 @@ Result<__u64> supportedFeatures() {
 Result<std::unique_ptr<FaultPort>> openPort(__u64 features, __u64 register_mode, MovePolicy move) {
   UniqueFd fd = openDescriptor();
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open userfaultfd");
+  fd.keep();
   uffdio_api api{};
   api.api = UFFD_API;
   api.features = features;

@@ -33,6 +33,13 @@ Status mapFixed(uintptr_t address, Bytes size, int protection, int flags, int fd
   return {};
 }
 
+bool adviseAway(uintptr_t address, Bytes size, int advice) {
+  while (syscall(SYS_madvise, address, size.value(), advice) != 0) {
+    if (errno != EAGAIN) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<uintptr_t> reserve(Bytes size, Bytes alignment) {
@@ -77,12 +84,22 @@ Status protect(uintptr_t address, Bytes size, int protection) {
 }
 
 Status discard(uintptr_t address, Bytes size) {
-  while (syscall(SYS_madvise, address, size.value(), MADV_DONTNEED) != 0) {
-    if (errno == EAGAIN) continue;
-    return failErrno(ErrorCode::kInternal, "cannot discard %llu bytes",
-                     static_cast<unsigned long long>(size.value()));
+  constexpr int kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED, Linux 5.18
+  if (adviseAway(address, size, MADV_DONTNEED) || adviseAway(address, size, kDontNeedLocked)) {
+    return {};
   }
-  return {};
+  return failErrno(ErrorCode::kInternal, "cannot discard %llu bytes",
+                   static_cast<unsigned long long>(size.value()));
+}
+
+Bytes discardUnlocked(uintptr_t address, Bytes size) {
+  if (adviseAway(address, size, MADV_DONTNEED)) return size;
+  // What lies before the first locked page is gone, how much that is the kernel does not say.
+  uint64_t done = 0;
+  while (done < size.value() && adviseAway(address + done, Bytes(kPageSize), MADV_DONTNEED)) {
+    done += kPageSize;
+  }
+  return Bytes(done);
 }
 
 bool unshare(uintptr_t address, Bytes size) {
@@ -115,12 +132,14 @@ Result<UniqueFd> createMemfd(const char* name, Bytes size) {
     return failErrno(ErrorCode::kNoMemory, "cannot create a memory file of %llu bytes",
                      static_cast<unsigned long long>(size.value()));
   }
+  fd.keep();
   return fd;
 }
 
 Result<UniqueFd> openStatm() {
   UniqueFd fd(open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot read /proc/self/statm");
+  fd.keep();
   return fd;
 }
 
@@ -139,6 +158,7 @@ Bytes anonymousMemory(int statm) {
 Result<UniqueFd> openPagemap() {
   UniqueFd fd(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot read /proc/self/pagemap");
+  fd.keep();
   return fd;
 }
 

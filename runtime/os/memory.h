@@ -21,8 +21,10 @@ Status mapNothing(uintptr_t address, Bytes size);
 /// Maps `size` bytes of `fd` from `offset` shared at `address`, replacing what is there.
 Status mapShared(uintptr_t address, int fd, Bytes offset, Bytes size);
 Status protect(uintptr_t address, Bytes size, int protection);
-/// MADV_DONTNEED: frees the range's private memory.
+/// MADV_DONTNEED: frees the range's private memory, also what the program locked with mlock.
 Status discard(uintptr_t address, Bytes size);
+/// The same up to the first locked page; returns how much that is.
+Bytes discardUnlocked(uintptr_t address, Bytes size);
 /// Makes present pages the process's own again, which fork() left shared with a child that may be
 /// gone by now. Contents stay. False if the range is not writable, or memory is short.
 bool unshare(uintptr_t address, Bytes size);

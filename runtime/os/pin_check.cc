@@ -10,7 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "runtime/base/unique_fd.h"
+#include "runtime/base/mutex.h"
+#include "runtime/base/own_fds.h"
 
 namespace tidepool::os {
 namespace {
@@ -36,19 +37,38 @@ bool pins(int directory, const char* name) {
   return flags >= 0 && (flags & O_DIRECT) != 0 && target[0] == '/';
 }
 
+constinit Mutex directory_mutex;
+
+/// The process's table of descriptors, kept open: one that is opened for each look would take the
+/// number that the program's next descriptor is to have. Opened again in a forked child.
+int openedDirectory() TP_REQUIRES(directory_mutex) {
+  static constinit int directory = -1;
+  static constinit pid_t owner = 0;
+  if (owner != getpid()) {
+    if (directory >= 0) {
+      forgetOwnFd(directory);
+      close(directory);
+    }
+    directory = keepFd(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    owner = getpid();
+  }
+  return directory;
+}
+
 }  // namespace
 
 bool mayPinPages() {
-  UniqueFd directory(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid()) return true;
+  MutexLock lock(directory_mutex);
+  const int directory = openedDirectory();
+  if (lseek(directory, 0, SEEK_SET) != 0) return true;
   alignas(Entry) char buffer[4096];
   for (;;) {
-    const long got = syscall(SYS_getdents64, directory.get(), buffer, sizeof buffer);
+    const long got = syscall(SYS_getdents64, directory, buffer, sizeof buffer);
     if (got < 0) return true;
     if (got == 0) return false;
     for (long at = 0; at < got;) {
       const auto* entry = reinterpret_cast<const Entry*>(buffer + at);
-      if (entry->name[0] != '.' && pins(directory.get(), entry->name)) return true;
+      if (entry->name[0] != '.' && pins(directory, entry->name)) return true;
       at += entry->length;
     }
   }

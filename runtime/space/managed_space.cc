@@ -21,7 +21,8 @@ const char* pageStateName(PageState state) {
 Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
   auto words = Mapping::anonymous(Bytes(toPages(rounded).value() * sizeof(uint64_t)));
-  if (!words) {
+  auto local = Mapping::anonymous(Bytes((rounded.value() >> kGranuleShift) * sizeof(uint16_t)));
+  if (!words || !local) {
     return fail(ErrorCode::kNoMemory,
                 "cannot reserve the metadata of a space of %llu GiB; lower it with --conf "
                 "space:SIZE or raise RLIMIT_AS",
@@ -31,17 +32,19 @@ Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
   const Bytes alignment(std::min(std::bit_floor(rounded.value()), kLargestAlignment));
   const auto base = os::reserve(rounded, alignment);
   if (!base) return tl::unexpected(base.error());
-  return std::unique_ptr<ManagedSpace>(new ManagedSpace(*base, rounded, std::move(*words)));
+  return std::unique_ptr<ManagedSpace>(
+      new ManagedSpace(*base, rounded, std::move(*words), std::move(*local)));
 }
 
-ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words)
+ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping local)
     : base_(base),
       size_(size),
       words_mapping_(std::move(words)),
       words_(reinterpret_cast<std::atomic<uint64_t>*>(words_mapping_.data())),
+      local_(std::move(local)),
       ranges_(size) {
   // Nothing is handed out yet.
-  protections_.set(base_, size_, Rights::kOther);
+  protections_.set(base_, size_, kNotHandedOut);
 }
 
 ManagedSpace::~ManagedSpace() { os::unmap(base_, size_); }

@@ -48,9 +48,18 @@ class ManagedSpace {
     TP_CHECK(expected.state() == desired.state() ||
              transitionAllowed(expected.state(), desired.state()));
     uint64_t raw = expected.raw();
-    return words_[page.value()].compare_exchange_strong(
-        raw, desired.raw(), std::memory_order_acq_rel, std::memory_order_acquire);
+    if (!words_[page.value()].compare_exchange_strong(raw, desired.raw(), std::memory_order_acq_rel,
+                                                      std::memory_order_acquire)) {
+      return false;
+    }
+    const int more =
+        (desired.state() == PageState::kLocal) - (expected.state() == PageState::kLocal);
+    if (more != 0) localOf(granuleOf(page)).fetch_add(static_cast<uint16_t>(more), kCount);
+    return true;
   }
+  /// False if no page of the granule is local; exact under its lock, else good for a search, which
+  /// need not read 512 words of each granule that a program has reserved and never used.
+  bool hasLocal(GranuleIndex granule) const { return localOf(granule).load(kCount) > 0; }
 
   /// The lock under which pages of a granule change state and mapping. Threads that serve faults
   /// take it, so a holder must not touch managed memory (invariant I2). Ordered after no lock.
@@ -69,12 +78,19 @@ class ManagedSpace {
  private:
   static constexpr size_t kLocks = 256;  // far more than threads that change pages at a time
 
-  ManagedSpace(uintptr_t base, Bytes size, Mapping words);
+  static constexpr std::memory_order kCount = std::memory_order_relaxed;  // orders nothing
+
+  ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping local);
+
+  std::atomic<uint16_t>& localOf(GranuleIndex granule) const {
+    return reinterpret_cast<std::atomic<uint16_t>*>(local_.data())[granule.value()];
+  }
 
   uintptr_t base_;
   Bytes size_;
   Mapping words_mapping_;
   std::atomic<uint64_t>* words_;
+  Mapping local_;  // by granule: how many of its pages are local
   RangeAllocator ranges_;
   Protections protections_;
   std::atomic<uint64_t> high_water_{0};

@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <iterator>
 
 namespace tidepool {
@@ -20,30 +21,30 @@ void Protections::clear(uintptr_t start, uintptr_t end) {
   while (at != odd_.end() && at->first < end) {
     const auto [first, range] = *at;
     at = odd_.erase(at);
-    if (first < start) odd_.emplace(first, Range{start, range.rights});
+    if (first < start) odd_.emplace(first, Range{start, range.protection});
     if (range.end > end) odd_.emplace(end, range);
   }
 }
 
-void Protections::set(uintptr_t start, Bytes size, Rights rights) {
+void Protections::set(uintptr_t start, Bytes size, int protection) {
   MutexLock lock(mutex_);
   uintptr_t end = start + size.value();
   clear(start, end);
-  if (rights == Rights::kReadWrite) return;
+  if (rightsOf(protection) == Rights::kReadWrite) return;
   // Neighbours become one, so that the set stays as small as what it says.
   auto next = odd_.lower_bound(start);
-  if (next != odd_.end() && next->first == end && next->second.rights == rights) {
+  if (next != odd_.end() && next->first == end && next->second.protection == protection) {
     end = next->second.end;
     next = odd_.erase(next);
   }
   if (next != odd_.begin()) {
     Range& before = std::prev(next)->second;
-    if (before.end == start && before.rights == rights) {
+    if (before.end == start && before.protection == protection) {
       before.end = end;
       return;
     }
   }
-  odd_.emplace(start, Range{end, rights});
+  odd_.emplace(start, Range{end, protection});
 }
 
 Rights Protections::at(uintptr_t address) const {
@@ -51,7 +52,18 @@ Rights Protections::at(uintptr_t address) const {
   const auto next = odd_.upper_bound(address);
   if (next == odd_.begin()) return Rights::kReadWrite;
   const Range& range = std::prev(next)->second;
-  return address < range.end ? range.rights : Rights::kReadWrite;
+  return address < range.end ? rightsOf(range.protection) : Rights::kReadWrite;
+}
+
+ProtectionSpan Protections::spanAt(uintptr_t address, Bytes size) const {
+  MutexLock lock(mutex_);
+  const auto next = odd_.upper_bound(address);
+  if (next != odd_.begin() && address < std::prev(next)->second.end) {
+    const Range& range = std::prev(next)->second;
+    return {range.protection, std::min(size, Bytes(range.end - address))};
+  }
+  const Bytes gap(next == odd_.end() ? size.value() : next->first - address);
+  return {PROT_READ | PROT_WRITE, std::min(size, gap)};
 }
 
 bool Protections::plain(uintptr_t start, Bytes size) const {

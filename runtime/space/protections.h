@@ -20,27 +20,38 @@ enum class Rights : uint8_t {
   kOther,  // no access, write and execute, or not handed out
 };
 
-/// `protection` as for mprotect(2).
+/// In place of a protection: nobody was given this part of the space.
+inline constexpr int kNotHandedOut = -1;
+
+/// `protection` as for mprotect(2), or kNotHandedOut.
 Rights rightsOf(int protection);
+
+/// The protection at an address, and for how many bytes from there it is the same.
+struct ProtectionSpan {
+  int protection;
+  Bytes size;
+};
 
 class Protections {
  public:
   /// Addresses in bytes; size > 0.
-  void set(uintptr_t start, Bytes size, Rights rights);
+  void set(uintptr_t start, Bytes size, int protection);
   Rights at(uintptr_t address) const;
   /// True if all of it can be read and written.
   bool plain(uintptr_t start, Bytes size) const;
+  /// Looks no further than `size` (> 0).
+  ProtectionSpan spanAt(uintptr_t address, Bytes size) const;
   /// For fork(), which must find the set whole.
   Mutex& mutex() { return mutex_; }
 
  private:
   struct Range {
     uintptr_t end;
-    Rights rights;
+    int protection;
   };
   void clear(uintptr_t start, uintptr_t end) TP_REQUIRES(mutex_);
   mutable Mutex mutex_;
-  std::map<uintptr_t, Range> odd_ TP_GUARDED_BY(mutex_);  // by start; disjoint, none kReadWrite
+  std::map<uintptr_t, Range> odd_ TP_GUARDED_BY(mutex_);  // by start; disjoint, none plain
 };
 
 }  // namespace tidepool

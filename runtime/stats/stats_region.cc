@@ -41,6 +41,7 @@ Result<StatsRegion> StatsRegion::create(const char* mode) {
   }
   Result<Mapping> mapping = Mapping::sharedFile(fd.get(), Bytes(), size);
   if (!mapping) return tl::unexpected(mapping.error());
+  fd.keep();
   StatsRegion region(std::move(*mapping), std::move(fd));
   StatsPage& page = region.page();
   page.schema = kStatsSchema;

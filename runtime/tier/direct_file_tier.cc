@@ -79,6 +79,7 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::openDax(const char* path
   }
   auto window = Mapping::sharedFile(fd.get(), Bytes(), usable);
   if (!window) return tl::unexpected(window.error());
+  fd.keep();
   // What a former tenant left must never be read as this program's fresh memory.
   memset(window->data(), 0, usable.value());
   std::unique_ptr<DirectFileTier> tier(

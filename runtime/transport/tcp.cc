@@ -198,6 +198,7 @@ Result<std::unique_ptr<Connection>> connectTcp(const Endpoint& target, Nanosecon
       error = errno;
       continue;
     }
+    socket.keep();
     error = connectWithin(socket.get(), *at, timeout);
     if (error != 0) continue;
     tune(socket.get());

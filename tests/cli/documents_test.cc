@@ -75,7 +75,7 @@ TEST(Reference, NamesEveryOptionKey) {
 }
 
 TEST(Reference, TheCommittedOneIsUpToDate) {
-  const auto path = std::filesystem::path(__FILE__).parent_path() / "../../docs/cli-reference.md";
+  const auto path = std::filesystem::path(TIDEPOOL_SOURCE_DIR) / "docs/cli-reference.md";
   EXPECT_EQ(readFile(path.string()), tidepool({"--generate", "markdown"}).out)
       << "write it again: build/release/bin/tidepool --generate markdown > docs/cli-reference.md";
 }

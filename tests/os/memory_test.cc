@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,6 +59,22 @@ TEST(Memory, FreshMemoryIsZeroWhateverWasThere) {
   EXPECT_FALSE(unreadable(*base + kPageSize));
   os::unmap(*base, bytes(4));
   EXPECT_TRUE(unreadable(*base + kPageSize));
+}
+
+TEST(Memory, DiscardsWhatIsLockedOnlyWhenTold) {
+  const auto base = os::reserve(bytes(4), Bytes(kPageSize));
+  ASSERT_TRUE(base && os::mapFresh(*base, bytes(4)));
+  memset(at(*base), 0x5a, 4 * kPageSize);
+  // The sanitizers' mlock does nothing.
+  ASSERT_EQ(syscall(SYS_mlock, *base + 2 * kPageSize, kPageSize), 0);
+  EXPECT_EQ(os::discardUnlocked(*base, bytes(4)), bytes(2));
+  EXPECT_EQ(at(*base)[2 * kPageSize - 1], 0);
+  EXPECT_EQ(at(*base)[2 * kPageSize], 0x5a);
+  EXPECT_EQ(at(*base)[3 * kPageSize], 0x5a) << "what lies behind stays too";
+  EXPECT_EQ(os::discardUnlocked(*base + 3 * kPageSize, bytes(1)), bytes(1));
+  ASSERT_TRUE(os::discard(*base, bytes(4)));
+  EXPECT_EQ(at(*base)[2 * kPageSize], 0);
+  os::unmap(*base, bytes(4));
 }
 
 TEST(Memory, ProtectTakesAndGivesRights) {

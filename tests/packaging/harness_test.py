@@ -5,8 +5,9 @@ import gzip
 import pathlib
 import tempfile
 import unittest
+import unittest.mock
 
-from harness import corpus, demo, gups, main, paired, tables
+from harness import corpus, demo, gups, main, paired, programs, tables
 from harness.places import BenchError
 from harness.running import Run
 
@@ -85,6 +86,35 @@ class Paired(unittest.TestCase):
             printed,
         )
         self.assertNotIn("plain, by", printed)
+
+
+class Programs(unittest.TestCase):
+    def measured(self, results):
+        """measure_one() where the plain run prints "a" and each way what `results` says."""
+
+        def one(_, way, budget):
+            run = fake_run({"plain": 2, "direct": 3, "remote": 5}[way], 100)
+            run.watch["peak_rss_bytes"] = 400
+            run.extra["result"] = results[way] if budget else "a"
+            return run
+
+        with unittest.mock.patch.object(programs, "one_run", one):
+            return programs.measure_one("sort", 2, ["plain", "direct", "remote"])
+
+    def test_a_row_has_a_ratio_and_a_peak_for_each_way(self):
+        row, data = self.measured({"plain": "a", "direct": "a", "remote": "a"})
+        self.assertEqual(row[2:], ["2.0 s", "1.50x", "0 MiB", "2.50x", "0 MiB"])
+        self.assertEqual(data["budget_bytes"], 100)
+        self.assertFalse(main.failures_in(data))
+
+    def test_another_result_is_a_failure(self):
+        row, data = self.measured({"plain": "a", "direct": "a", "remote": "b"})
+        self.assertIn("DIFFERENT", row)
+        self.assertTrue(main.failures_in(data))
+
+    def test_an_unknown_program_is_refused(self):
+        with self.assertRaises(BenchError):
+            programs.chosen(["sort", "nonsense"])
 
 
 class Demo(unittest.TestCase):

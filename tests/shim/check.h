@@ -4,23 +4,23 @@
 #pragma once
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_int check_failures;
+// Atomic by the compiler's built-ins, for C and C++ alike.
+static int check_failures;
 
 #define EXPECT(condition)                                                              \
   do {                                                                                 \
     if (!(condition)) {                                                                \
       printf("%s:%d: failed: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-      atomic_fetch_add(&check_failures, 1);                                            \
+      __atomic_fetch_add(&check_failures, 1, __ATOMIC_RELAXED);                        \
     }                                                                                  \
   } while (0)
 
-static inline int failures(void) { return atomic_load(&check_failures) != 0; }
+static inline int failures(void) { return __atomic_load_n(&check_failures, __ATOMIC_RELAXED) != 0; }
 
 // 16 MiB that stay: under a smaller budget some of them are far when the program ends.
 static inline void leaveSome(void) {
@@ -36,7 +36,7 @@ static inline void* opaque(void* pointer) {
 }
 
 static inline int allBytesAre(const void* memory, unsigned char value, size_t size) {
-  const unsigned char* bytes = memory;
+  const unsigned char* bytes = (const unsigned char*)memory;
   for (size_t i = 0; i < size; ++i) {
     if (bytes[i] != value) return 0;
   }

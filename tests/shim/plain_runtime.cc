@@ -140,6 +140,39 @@ Result<void*> Runtime::allocate(Bytes size, Bytes alignment) {
   return address;
 }
 
+Status Runtime::claim(void* address, Bytes size) {
+  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+  MutexLock lock(impl_->mutex);
+  for (uintptr_t at = start; at < start + size.value(); at += kPageSize) {
+    if (impl_->allocated(at, kPageSize)) return fail(ErrorCode::kConflict, "the range is in use");
+  }
+  auto range = std::prev(impl_->free_ranges.upper_bound(start));
+  const uintptr_t end = range->second;
+  if (range->first == start) {
+    impl_->free_ranges.erase(range);
+  } else {
+    range->second = start;
+  }
+  if (start + size.value() < end) impl_->free_ranges[start + size.value()] = end;
+  if (raw::commit(address, size.value())) return {};
+  return failErrno(ErrorCode::kNoMemory, "cannot map a range");
+}
+
+// Does not know protections: all that is handed out counts as plain.
+ProtectionSpan Runtime::spanAt(const void* address, Bytes size) const {
+  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+  MutexLock lock(impl_->mutex);
+  const bool taken = impl_->allocated(start, kPageSize);
+  uintptr_t length = kPageSize;
+  while (length < size.value() && impl_->allocated(start + length, kPageSize) == taken) {
+    length += kPageSize;
+  }
+  return {taken ? PROT_READ | PROT_WRITE : kNotHandedOut, Bytes(length)};
+}
+
+bool Runtime::isEmpty(const void*) const { return false; }
+void Runtime::refreshStats() {}
+
 Status Runtime::release(void* address, Bytes size) {
   TP_TRY(impl_->check(address, size));
   if (raw::mmap(address, size.value(), PROT_NONE, kReserveFlags, -1, 0) != address) {

@@ -2,6 +2,7 @@
 // Threads: thousands that come and go, blocks freed by another thread than allocated them, and
 // allocations in thread-specific destructors, after the allocator's own may have run.
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "check.h"
 

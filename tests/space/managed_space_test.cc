@@ -58,6 +58,27 @@ TEST(ManagedSpace, AnImpossibleSizeSaysWhatToDo) {
   EXPECT_EQ(space.error().code(), ErrorCode::kNoMemory);
 }
 
+TEST(ManagedSpace, KnowsGranulesWithLocalPages) {
+  auto made = ManagedSpace::create(Bytes(4 * kGranuleSize));
+  ASSERT_TRUE(made) << made.error().text();
+  ManagedSpace& space = **made;
+  const GranuleIndex granule(2);
+  const PageIndex one = firstPage(granule), other = one + (kPagesPerGranule - 1);
+  const PageWord empty, local(PageState::kLocal, 0, 0, 0), evicting(PageState::kEvicting, 0, 0, 7);
+  EXPECT_FALSE(space.hasLocal(granule));
+  ASSERT_TRUE(space.change(one, empty, local) && space.change(other, empty, local));
+  EXPECT_FALSE(space.hasLocal(granule + 1));
+  // A flag is no move, and a change that is refused counts for nothing.
+  ASSERT_TRUE(space.change(one, local, local.with(kFlagProbed)));
+  EXPECT_FALSE(space.change(one, local, evicting));
+  ASSERT_TRUE(space.change(one, local.with(kFlagProbed), evicting));
+  EXPECT_TRUE(space.hasLocal(granule));
+  ASSERT_TRUE(space.change(other, local, empty));
+  EXPECT_FALSE(space.hasLocal(granule));
+  ASSERT_TRUE(space.change(one, evicting, local));
+  EXPECT_TRUE(space.hasLocal(granule));
+}
+
 TEST(ManagedSpace, UnusedPartsCostNothing) {
   constexpr uint64_t kWordsSize = kTiB / kPageSize * sizeof(uint64_t);
   auto made = ManagedSpace::create(Bytes(kTiB));

@@ -2,6 +2,7 @@
 // RangeAllocator and Protections against plain models of a value a page.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -155,24 +156,31 @@ TEST(Protections, BehaveAsTheirModel) {
   EXPECT_TRUE(rc::check([] {
     constexpr uintptr_t kBase = uintptr_t{1} << 32;
     Protections protections;
-    std::vector<Rights> model(kPages, Rights::kReadWrite);
+    std::vector<int> model(kPages, PROT_READ | PROT_WRITE);
     const int steps = *rc::gen::inRange(1, 60);
     for (int step = 0; step < steps; ++step) {
       const uint64_t first = *rc::gen::inRange<uint64_t>(0, kPages);
       const uint64_t count = *rc::gen::inRange<uint64_t>(1, kPages - first + 1);
-      const Rights rights =
-          *rc::gen::element(Rights::kReadWrite, Rights::kReadOnly, Rights::kOther);
-      protections.set(kBase + first * kPageSize, pages(count), rights);
-      std::fill_n(model.begin() + static_cast<long>(first), count, rights);
+      const int protection =
+          *rc::gen::element(PROT_READ | PROT_WRITE, PROT_READ, PROT_NONE, kNotHandedOut);
+      protections.set(kBase + first * kPageSize, pages(count), protection);
+      std::fill_n(model.begin() + static_cast<long>(first), count, protection);
       for (uint64_t page = 0; page < kPages; ++page) {
-        RC_ASSERT(protections.at(kBase + page * kPageSize) == model[page]);
+        RC_ASSERT(protections.at(kBase + page * kPageSize) == rightsOf(model[page]));
       }
       const uint64_t from = *rc::gen::inRange<uint64_t>(0, kPages);
       const uint64_t length = *rc::gen::inRange<uint64_t>(1, kPages - from + 1);
       const auto part = model.begin() + static_cast<long>(from);
       RC_ASSERT(protections.plain(kBase + from * kPageSize, pages(length)) ==
                 std::all_of(part, part + static_cast<long>(length),
-                            [](Rights each) { return each == Rights::kReadWrite; }));
+                            [](int each) { return each == (PROT_READ | PROT_WRITE); }));
+      const ProtectionSpan span = protections.spanAt(kBase + from * kPageSize, pages(length));
+      RC_ASSERT(span.size.value() > 0 && span.size <= pages(length));
+      const auto end = part + static_cast<long>(span.size.value() / kPageSize);
+      RC_ASSERT(std::all_of(part, end, [&](int each) { return each == span.protection; }));
+      // Worked out before: RC_ASSERT looks at both sides.
+      const bool longest = span.size == pages(length) || *end != span.protection;
+      RC_ASSERT(longest);
     }
   }));
 }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose memory is it? A call on a range of addresses is cut into pieces of one owner, and each
+// piece goes to that owner. For the interposed memory calls. Thread-safe; sizes are bytes, ranges
+// are page-aligned. Errors end in errno, as the kernel's do.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/engine.h"
+
+namespace tidepool {
+
+inline bool managing() { return threadMode() == ThreadMode::kManaged; }
+
+/// 0, or -1 with errno set: the way system calls end.
+int finish(const Status& status);
+int toErrno(const Error& error);
+
+/// As the kernel checks it: page-aligned start, a size that does not wrap. Rounds `size` up.
+bool validRange(uintptr_t address, size_t& size);
+
+/// True if any byte of the range is in the managed space.
+bool touchesManaged(uintptr_t address, size_t size);
+
+enum class Owner : uint8_t {
+  kKernel,
+  kRuntime,
+  kSurrendered,  // in the managed space, but the kernel's for good: see surrendered.h
+  kNobody,       // in the managed space, and not handed out
+};
+struct Piece {
+  Owner owner;
+  size_t size;
+};
+
+/// The longest piece at `address`, at most `size`, that has one owner.
+Piece pieceAt(uintptr_t address, size_t size);
+
+/// Calls `act(owner, address, size)` on each piece in turn; stops at the first that fails.
+template <typename Act>
+int forEachPiece(uintptr_t address, size_t size, Act act) {
+  InternalScope scope;
+  while (size > 0) {
+    const Piece piece = pieceAt(address, size);
+    if (const int result = act(piece.owner, reinterpret_cast<void*>(address), piece.size)) {
+      return result;
+    }
+    address += piece.size;
+    size -= piece.size;
+  }
+  return 0;
+}
+
+/// For a call that demands mapped memory throughout.
+inline int refuseHole() {
+  errno = ENOMEM;
+  return -1;
+}
+
+/// Fresh managed memory of a page-aligned size, or MAP_FAILED.
+void* mapManaged(size_t size, int protection);
+/// MAP_FIXED onto a range that is at least partly managed.
+void* mapFixedOverManaged(void* address, size_t size, int protection, int flags, int fd,
+                          off_t offset);
+/// Gives a range of the runtime's to the kernel for good, contents, emptiness and protections
+/// included.
+int surrenderInPlace(void* address, size_t size);
+
+enum class AfterCopy : uint8_t { kLeave, kProtect };
+/// Copies what pages of the runtime's hold to `to`, which is fresh: pages that were never written
+/// are left out, and pages that cannot be read are opened for it. kProtect: `to` gets the
+/// protections. 0 or -1. The caller's thread touches managed memory: hold no lock.
+int copyManaged(void* from, size_t size, void* to, AfterCopy after);
+
+/// Ends the use of a range, whoever owns its pieces.
+int unmapPieces(uintptr_t address, size_t size);
+
+}  // namespace tidepool

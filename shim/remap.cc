@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interposed mremap. Managed pages cannot change their address, so what has to move is copied,
+// by the calling thread, with the protections it had. Growing in place is tried first.
+#include <algorithm>
+#include <cstdarg>
+#include <cstring>
+
+#include "shim/export.h"
+#include "shim/pieces.h"
+#include "shim/raw_syscalls.h"
+
+namespace tidepool {
+namespace {
+
+/// Copies the runs of pages that hold something.
+void copyUsed(const std::byte* from, size_t size, std::byte* to) {
+  for (size_t at = 0; at < size;) {
+    size_t run = 0;
+    while (at + run < size && !managed_runtime->isEmpty(from + at + run)) run += kPageSize;
+    memcpy(to + at, from + at, run);
+    at += run + kPageSize;  // the page after a run is empty, or past the end
+  }
+}
+
+int protectManaged(void* address, size_t size, int protection) {
+  InternalScope scope;
+  return finish(managed_runtime->protect(address, Bytes(size), protection));
+}
+
+}  // namespace
+
+int copyManaged(void* from, size_t size, void* to, AfterCopy after) {
+  auto* const source = static_cast<std::byte*>(from);
+  auto* const target = static_cast<std::byte*>(to);
+  for (size_t at = 0; at < size;) {
+    const ProtectionSpan span = managed_runtime->spanAt(source + at, Bytes(size - at));
+    const size_t length = span.size.value();
+    const bool readable = (span.protection & PROT_READ) != 0;
+    if (!readable && protectManaged(source + at, length, PROT_READ) != 0) return -1;
+    copyUsed(source + at, length, target + at);
+    if (!readable && protectManaged(source + at, length, span.protection) != 0) return -1;
+    if (after == AfterCopy::kProtect && span.protection != (PROT_READ | PROT_WRITE) &&
+        mprotect(target + at, length, span.protection) != 0) {
+      return -1;
+    }
+    at += length;
+  }
+  return 0;
+}
+
+namespace {
+
+struct Remap {
+  std::byte* address;
+  size_t old_size;
+  size_t new_size;
+  int flags;
+  std::byte* target;  // with MREMAP_FIXED
+
+  bool has(int flag) const { return (flags & flag) != 0; }
+  std::byte* end() const { return address + old_size; }
+};
+
+/// As the kernel refuses them.
+bool isValid(const Remap& call) {
+  constexpr int kKnownFlags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+  if ((call.flags & ~kKnownFlags) != 0 || call.old_size == 0 || call.new_size == 0) return false;
+  if (call.has(MREMAP_FIXED | MREMAP_DONTUNMAP) && !call.has(MREMAP_MAYMOVE)) return false;
+  if (call.has(MREMAP_DONTUNMAP) && call.old_size != call.new_size) return false;
+  if (!call.has(MREMAP_FIXED)) return true;
+  size_t size = call.new_size;
+  const bool overlaps = call.target < call.end() && call.address < call.target + call.new_size;
+  return validRange(reinterpret_cast<uintptr_t>(call.target), size) && !overlaps;
+}
+
+/// The protection of the last page: what is added behind it gets the same.
+int lastProtection(const Remap& call) {
+  return managed_runtime->spanAt(call.end() - kPageSize, Bytes(kPageSize)).protection;
+}
+
+bool growInPlace(const Remap& call) {
+  const Bytes more(call.new_size - call.old_size);
+  const int protection = lastProtection(call);
+  InternalScope scope;
+  if (!managed_runtime->claim(call.end(), more)) return false;
+  // Fresh memory cannot refuse a narrower protection.
+  static_cast<void>(managed_runtime->protect(call.end(), more, protection));
+  return true;
+}
+
+/// To `target`, which is fresh and as long as the new size.
+void* moveByCopy(const Remap& call, void* target) {
+  const size_t copied = std::min(call.old_size, call.new_size);
+  const int protection = lastProtection(call);
+  if (copyManaged(call.address, copied, target, AfterCopy::kProtect) != 0) return MAP_FAILED;
+  if (call.new_size > copied && protection != (PROT_READ | PROT_WRITE) &&
+      mprotect(static_cast<std::byte*>(target) + copied, call.new_size - copied, protection) != 0) {
+    return MAP_FAILED;
+  }
+  const int left = call.has(MREMAP_DONTUNMAP)
+                       ? madvise(call.address, call.old_size, MADV_DONTNEED)
+                       : unmapPieces(reinterpret_cast<uintptr_t>(call.address), call.old_size);
+  return left == 0 ? target : MAP_FAILED;
+}
+
+void* moveOrFail(const Remap& call, void* made) {
+  return made == MAP_FAILED ? MAP_FAILED : moveByCopy(call, made);
+}
+
+void* remapManaged(const Remap& call) {
+  if (call.has(MREMAP_FIXED)) {
+    return moveOrFail(call, mmap(call.target, call.new_size, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0));
+  }
+  if (!call.has(MREMAP_DONTUNMAP)) {
+    if (call.new_size == call.old_size) return call.address;
+    if (call.new_size < call.old_size) {
+      const int cut = munmap(call.address + call.new_size, call.old_size - call.new_size);
+      return cut == 0 ? call.address : MAP_FAILED;
+    }
+    if (growInPlace(call)) return call.address;
+    if (!call.has(MREMAP_MAYMOVE)) {
+      errno = ENOMEM;
+      return MAP_FAILED;
+    }
+  }
+  return moveOrFail(call, mapManaged(call.new_size, PROT_READ | PROT_WRITE));
+}
+
+/// Who has all of the range; kNobody if nobody or several have.
+Owner ownerOf(uintptr_t address, size_t size) {
+  InternalScope scope;
+  const Piece piece = pieceAt(address, size);
+  return piece.size == size ? piece.owner : Owner::kNobody;
+}
+
+/// The kernel is about to unmap the target of a move, which is at least partly managed.
+bool clearTarget(uintptr_t target, size_t size) {
+  return mapFixedOverManaged(reinterpret_cast<void*>(target), size, PROT_NONE,
+                             MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+}  // namespace
+}  // namespace tidepool
+
+using namespace tidepool;
+
+extern "C" {
+
+TP_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flags, ...) noexcept {
+  void* target = nullptr;
+  if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0) {
+    va_list args;
+    va_start(args, flags);
+    target = va_arg(args, void*);
+    va_end(args);
+  }
+  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+  const uintptr_t to = reinterpret_cast<uintptr_t>(target);
+  size_t old_rounded = old_size, new_rounded = new_size;
+  if (!managing() || !validRange(start, old_rounded) || !validRange(start, new_rounded)) {
+    return raw::mremap(address, old_size, new_size, flags, target);
+  }
+  const size_t source_size = std::max(old_rounded, kPageSize);
+  // The kernel knows what was surrendered.
+  if (touchesManaged(start, source_size) && ownerOf(start, source_size) != Owner::kSurrendered) {
+    const Remap call{static_cast<std::byte*>(address), old_rounded, new_rounded, flags,
+                     static_cast<std::byte*>(target)};
+    const bool valid = isValid(call);
+    if (valid && ownerOf(start, source_size) == Owner::kRuntime) return remapManaged(call);
+    errno = valid ? EFAULT : EINVAL;
+    return MAP_FAILED;
+  }
+  if ((flags & MREMAP_FIXED) != 0 && validRange(to, new_rounded) &&
+      touchesManaged(to, new_rounded) && !clearTarget(to, new_rounded)) {
+    return MAP_FAILED;
+  }
+  return raw::mremap(address, old_size, new_size, flags, target);
+}
+
+}  // extern "C"
