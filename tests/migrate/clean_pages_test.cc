@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages that go unchanged are not written back; pages that were changed at any moment are.
 #include <atomic>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -92,11 +93,12 @@ TEST(CleanPages, OneThatIsWrittenAtAnyMomentIsWrittenBack) {
 }
 
 TEST(CleanPages, OneThatIsWrittenJustBeforeItMovesIsWrittenBack) {
-  std::atomic<uintptr_t> base{0};
+  std::mutex writing;
+  uintptr_t start = 0;  // of the pages that are written to
   std::vector<uint64_t> counts(kPages);
   FaultyRates late;
   late.before_move = [&](uintptr_t from, Bytes) {
-    const uintptr_t start = base.load();
+    const std::lock_guard lock(writing);
     if (start == 0 || from < start || from >= start + kPages * kPageSize) return;
     // Some of the pages only, so that others show that clean ones are not written.
     const uint64_t page = (from - start) >> kPageShift;
@@ -104,11 +106,15 @@ TEST(CleanPages, OneThatIsWrittenJustBeforeItMovesIsWrittenBack) {
     reinterpret_cast<volatile uint64_t*>(from)[1] = ++counts[page];
   };
   Table table(kRemote, Bytes(128 * kMiB), late);
-  base = reinterpret_cast<uintptr_t>(table.words);
+  const auto writeTo = [&](uintptr_t address) {
+    const std::lock_guard lock(writing);
+    start = address;
+  };
+  writeTo(reinterpret_cast<uintptr_t>(table.words));
   for (int round = 0; round < 4; ++round) {
     for (uint64_t page = 0; page < kPages; ++page) ASSERT_EQ(table.words[page * kWords], page);
   }
-  base = 0;
+  writeTo(0);
   uint64_t late_writes = 0;
   for (uint64_t page = 0; page < kPages; ++page) {
     ASSERT_EQ(table.words[page * kWords + 1], counts[page]) << "page " << page;
