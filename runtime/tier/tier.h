@@ -16,6 +16,8 @@
 
 namespace tidepool {
 
+class FrameTable;
+
 enum class TierKind : uint8_t { kLocal = 0, kDirect = 1, kFetch = 2 };
 
 /// "local", "direct" or "fetch", as in the statistics.
@@ -50,6 +52,12 @@ class Tier {
   /// be had any more, kUnreachable and kTimedOut when the peer is away, kIo.
   virtual Status read(FrameRun run, std::byte* memory) = 0;
   virtual Status write(FrameRun run, const std::byte* memory) = 0;
+
+  /// Who holds which frame. Null if a tier cannot share its frames with a child of fork(), which is
+  /// then left without far memory.
+  virtual FrameTable* frames() { return nullptr; }
+  /// In a child, after its frames are its own: what is the parent's alone must not be used any more.
+  virtual void afterForkInChild() {}
 
   const TierTraffic& traffic() const { return traffic_; }
 
