@@ -18,6 +18,7 @@
 #include "runtime/base/log.h"
 #include "shim/fork.h"
 #include "shim/managed_heap.h"
+#include "shim/thread_data.h"
 
 namespace tidepool {
 
@@ -77,6 +78,7 @@ EngineState startEngine() {
   const int saved_errno = errno;
   engine_pid = getpid();
   resolveLibcAllocator();
+  findThreadDataCaller();
   const char* conf = getenv("TIDEPOOL_CONF");
   if (conf == nullptr) conf = "";
   auto runtime = startRuntime(conf);

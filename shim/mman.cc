@@ -164,6 +164,7 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
     if (owner == Owner::kRuntime) {
       if (const int result = finish(managed_runtime->discard(at, Bytes(length)))) return result;
       surrender(reinterpret_cast<uintptr_t>(at), length);
+      managed_runtime->surrender(at, Bytes(length));
     }
     return 0;
   });

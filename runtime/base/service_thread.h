@@ -23,6 +23,8 @@ class ServiceThread {
   /// Waits for the body to return; the owner has told it to. Does nothing if it does not run.
   void join();
   bool running() const { return running_; }
+  /// In a child of fork(): the thread is the parent's, and there is none to join.
+  void forget() { running_ = false; }
   /// Its clock of processor time; 0 if it does not run.
   clockid_t clock() const;
 

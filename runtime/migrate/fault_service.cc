@@ -12,7 +12,12 @@ namespace tidepool {
 
 FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
                            Waker& waker)
-    : core_(core), staging_(staging), policy_(policy), mover_(mover), waker_(waker) {}
+    : core_(core),
+      staging_(staging),
+      policy_(policy),
+      mover_(mover),
+      waker_(waker),
+      channels_(core.tiers) {}
 
 FaultService::~FaultService() { stop(); }
 
@@ -27,13 +32,7 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
   auto zeros = Mapping::anonymous(Bytes(kFreshMost * kPageSize));
   if (!zeros) return tl::unexpected(zeros.error());
   service->zeros_ = std::move(*zeros);
-  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
-    FetchTier* tier = core.tiers.fetch(number);
-    if (tier == nullptr) continue;
-    auto channel = tier->openChannel();
-    if (!channel) return tl::unexpected(channel.error());
-    service->channels_[number] = std::move(*channel);
-  }
+  if (!core.in_child) TP_TRY(service->channels_.openAll());
   for (uint32_t slot = 0; slot < kFetches; ++slot) service->free_slots_[slot] = slot;
   service->free_count_ = kFetches;
   service->arrived_.reserve(kFetches);

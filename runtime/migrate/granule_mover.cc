@@ -19,9 +19,14 @@ Result<std::unique_ptr<GranuleMover>> GranuleMover::create(Core& core) {
   const auto base = os::reserve(Bytes(2 * kGranuleSize), Bytes(kGranuleSize));
   if (!base) return tl::unexpected(base.error());
   std::unique_ptr<GranuleMover> mover(new GranuleMover(core, *base));
-  TP_TRY(os::mapFresh(*base, Bytes(kGranuleSize)));
-  if (core.port->canMove()) TP_TRY(core.port->arm(*base, Bytes(kGranuleSize)));
+  TP_TRY(mover->renew());
   return mover;
+}
+
+Status GranuleMover::renew() {
+  TP_TRY(os::mapFresh(staging_, Bytes(kGranuleSize)));
+  if (core_.port->canMove()) TP_TRY(core_.port->arm(staging_, Bytes(kGranuleSize)));
+  return {};
 }
 
 GranuleMover::~GranuleMover() { os::unmap(staging_, Bytes(2 * kGranuleSize)); }

@@ -20,6 +20,8 @@ class GranuleMover {
   /// Errors: kNoMemory.
   static Result<std::unique_ptr<GranuleMover>> create(Core& core);
   ~GranuleMover();
+  /// In a child of fork(): arms its staging area with the child's own port.
+  Status renew();
 
   /// Puts what is fresh or local of a granule into a direct tier. False when there is none with
   /// room, or the granule cannot move now (partly allocated, pinned, not plain memory).

@@ -17,6 +17,7 @@ namespace {
 // Long enough to cost nothing (one pread of statm), short enough that what a program can take
 // outside the space in one period stays small against the budget's tolerance.
 constexpr Nanoseconds kTick(20'000'000);
+constexpr Nanoseconds kReap(1'000'000'000);
 // Pages kept in limbo: simulated to save 13 % of fasttext's faults at 1024 (docs/policy.md).
 constexpr uint64_t kMostLimbo = 1024;
 // As much as the largest read from far memory needs to be installed.
@@ -39,8 +40,10 @@ Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<E
 Migrator::~Migrator() { stop(); }
 
 Status Migrator::start() {
-  return thread_.start(
-      "tidepool-migr", [](void* self) { static_cast<Migrator*>(self)->run(); }, this);
+  TP_TRY(thread_.start(
+      "tidepool-migr", [](void* self) { static_cast<Migrator*>(self)->run(); }, this));
+  settled_.wait(0);
+  return {};
 }
 
 void Migrator::stop() {
@@ -52,6 +55,9 @@ void Migrator::stop() {
 }
 
 void Migrator::run() {
+  forEachTable(core_, [](FrameTable& table) { table.settle(); });
+  settled_.store(1);
+  settled_.notify_all();
   os::CpuAvoider avoider;
   // A window in which pages are watched must not become a long one.
   if (balancer_ != nullptr) os::askShortSlice();
@@ -64,6 +70,7 @@ void Migrator::run() {
       publish();
       if (pmu_ != nullptr) pmu_->tick(clock_.now());
       avoider.avoid(core_.fault_cpu.load(std::memory_order_relaxed));
+      reapTheDead(clock_.now());
       next_tick_ = clock_.now() + kTick;
     }
     evictor_->advance();
@@ -82,6 +89,15 @@ void Migrator::run() {
       if (!evictor_->busy()) core_.parking.park();
     }
   }
+  forEachTable(core_, [](FrameTable& table) { table.leave(); });
+}
+
+void Migrator::reapTheDead(Nanoseconds now) {
+  if (now < next_reap_) return;
+  next_reap_ = now + kReap;
+  size_t found = 0;
+  forEachTable(core_, [&](FrameTable& table) { found += table.reap(); });
+  if (found > 0) evictor_->spaceCame();
 }
 
 void Migrator::waitForWork() {

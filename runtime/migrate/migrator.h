@@ -25,9 +25,12 @@ class Migrator {
   ~Migrator();
   /// Samples of a PMU are taken in at every tick. Before start(); null: there are none.
   void setPmu(std::unique_ptr<PmuFeed> pmu) { pmu_ = std::move(pmu); }
+  /// Returns when the thread answers for this process in the tables of frames.
   Status start();
   clockid_t clock() const { return thread_.clock(); }
   void stop();
+  /// In a child of fork(): its thread and its writes are the parent's.
+  void forgetThread() { thread_.forget(); }
   /// Reads the kernel's count and sets the budget's limit. Also done by the thread at every tick.
   void updateBudget();
   /// Copies what the tiers and service threads count themselves to the statistics page.
@@ -44,6 +47,8 @@ class Migrator {
         advice_(advice) {}
   void run();
   void waitForWork();
+  /// Once a second: takes far memory back from processes that ended.
+  void reapTheDead(Nanoseconds now);
   void relieve();
   /// Publishes whether any local page can leave; lets faults that wait go on if none can.
   void setNothingLeaves(bool stuck);
@@ -58,6 +63,8 @@ class Migrator {
   MonotonicClock clock_;
   Nanoseconds next_tick_;
   Nanoseconds next_balance_;
+  Nanoseconds next_reap_;
+  std::atomic<int> settled_{0};
   bool warned_small_ = false;
   bool warned_stuck_ = false;
   ServiceThread thread_;

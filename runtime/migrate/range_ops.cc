@@ -159,6 +159,13 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   return {};
 }
 
+Status RangeOps::armAll() {
+  // What is not handed out cannot be touched, so that it does not matter whether it is armed.
+  return core_.space->foreign().forEachOwn(
+      core_.space->base(), core_.space->addressOf(core_.space->highWater()),
+      [&](uintptr_t start, Bytes size) { return core_.port->arm(start, size); });
+}
+
 Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
   TP_TRY(check(address, size));
   if (!core_.space->ranges().isAllocated(address - core_.space->base(), size)) {

@@ -18,6 +18,10 @@ class RangeOps {
   Result<uintptr_t> allocate(Bytes size, Bytes alignment);
   Status release(uintptr_t address, Bytes size);
   Status discard(uintptr_t address, Bytes size);
+  /// The program has mapped something of its own there, for good. The range is empty.
+  void surrender(uintptr_t address, Bytes size) { core_.space->foreign().add(address, size); }
+  /// In a child of fork(): arms the whole space with the child's own port.
+  Status armAll();
   Status protect(uintptr_t address, Bytes size, int protection);
   Result<uintptr_t> resize(uintptr_t address, Bytes old_size, Bytes new_size);
 

@@ -13,6 +13,7 @@
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
+#include "runtime/space/foreign_ranges.h"
 #include "runtime/space/page_state.h"
 #include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
@@ -60,6 +61,7 @@ class ManagedSpace {
 
   RangeAllocator& ranges() { return ranges_; }
   Protections& protections() { return protections_; }
+  ForeignRanges& foreign() { return foreign_; }
   /// Raised by allocation: pages from here on were never handed out.
   PageIndex highWater() const { return PageIndex(high_water_.load(std::memory_order_relaxed)); }
   void raiseHighWater(PageIndex end);
@@ -77,6 +79,7 @@ class ManagedSpace {
   std::atomic<uint64_t>* words_;
   RangeAllocator ranges_;
   Protections protections_;
+  ForeignRanges foreign_;
   std::atomic<uint64_t> high_water_{0};
   std::array<Mutex, kLocks> locks_;
 };
