@@ -138,7 +138,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   mover = std::move(*granules);
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
   advice = std::make_unique<Advice>(core, *policy, *mover);
-  fork_guard = std::make_unique<ForkGuard>(core, *policy, *this);
+  fork_guard = std::make_unique<ForkGuard>(core, *policy, *mover, *this);
   TP_TRY(buildServices());
   describeTiers();
   TP_TRY(startServices());
@@ -210,7 +210,8 @@ Status Runtime::Impl::startInChild() {
   faults.reset();
   migrator.reset();
   waker.reset();
-  core.port.reset();  // what it had armed is ordinary memory again
+  core.port.reset();  // what they had armed is ordinary memory again
+  core.barrier.reset();
   return renewed;
 }
 
@@ -226,6 +227,11 @@ Status Runtime::Impl::renewInChild() {
   auto port = core.port->reopen();
   if (!port) return tl::unexpected(port.error());
   core.port = std::move(*port);
+  if (core.barrier != nullptr) {
+    auto barrier = core.barrier->reopen();
+    if (!barrier) return tl::unexpected(barrier.error());
+    core.barrier = std::move(*barrier);
+  }
   const uint64_t managed = core.stats->managed_bytes.load(std::memory_order_relaxed);
   TP_TRY(openStats());
   core.stats->managed_bytes.store(managed, std::memory_order_relaxed);
@@ -238,6 +244,7 @@ Status Runtime::Impl::renewInChild() {
   TP_TRY(staging->renew(*core.port));
   TP_TRY(mover->renew());
   TP_TRY(ranges->armAll());
+  if (core.tiers.hasDirect()) TP_TRY(mover->freeze());
   TP_TRY(buildServices());
   describeTiers();
   return startServices();

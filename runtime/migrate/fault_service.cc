@@ -60,7 +60,7 @@ void FaultService::run() {
     if (core_.parking.requested() && free_count_ == kFetches) core_.parking.park();
     waitForWork();
     if (!core_.parking.requested()) serveNew();
-    if (core_.barrier != nullptr) serveBarrier();
+    if (core_.barrier != nullptr && !core_.parking.requested()) serveBarrier();
     completeFetches();
     if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
     if (!core_.parking.requested()) fetchAdvised();
@@ -74,7 +74,9 @@ void FaultService::waitForWork() {
   const bool parking = core_.parking.requested();
   waits[count++] = {core_.port->fd(), static_cast<short>(parking ? 0 : POLLIN), 0};
   waits[count++] = {core_.freed_memory.fd(), POLLIN, 0};
-  if (core_.barrier != nullptr) waits[count++] = {core_.barrier->fd(), POLLIN, 0};
+  if (core_.barrier != nullptr) {
+    waits[count++] = {core_.barrier->fd(), static_cast<short>(parking ? 0 : POLLIN), 0};
+  }
   int timeout_ms = -1;
   for (const auto& channel : channels_) {
     if (channel == nullptr || channel->inFlight() == 0) continue;
@@ -141,10 +143,11 @@ void FaultService::serveBarrier() {
   const size_t got = core_.barrier->read(faults);
   count(core_.stats->faults_write_protect, got);
   for (size_t i = 0; i < got; ++i) {
-    // A writer met a page that is being promoted. Once the granule's lock is free it has moved, or
-    // stays and is open again: either way the writer looks anew.
+    // A writer met a page that is being promoted: once the granule's lock is free it has moved, or
+    // stays and is open again. Or one that a fork() froze. The writer looks anew.
     const PageIndex page = core_.space->pageAt(faults[i].address);
     MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    if (core_.forked.load(std::memory_order_relaxed) && !mover_.thaw(page)) sayExceeded();
     core_.barrier->wake(faults[i].address, Bytes(kPageSize));
   }
 }

@@ -23,6 +23,7 @@ void ForkGuard::stop() {
 
 void ForkGuard::standStill() {
   window_is_local_ = false;
+  if (!canFollow()) return stop();
   for (int round = 0; round < kRounds && !window_is_local_; ++round) {
     if (round > 0) core_.parking.resume();
     window_.touch();
@@ -48,19 +49,23 @@ void ForkGuard::unlockAll() {
 }
 
 bool ForkGuard::canFollow() const {
+  if (core_.tiers.hasDirect() && core_.barrier == nullptr) return false;
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
     if (core_.tiers.tier(number).frames() == nullptr) return false;
   }
   return true;
 }
 
-bool ForkGuard::shareFrames() {
-  shared_ = Status();
-  if (!canFollow()) return false;
+Status ForkGuard::shareFrames() {
+  if (!canFollow()) return fail(ErrorCode::kUnsupported, "its frames cannot be shared");
+  Status shared;
   forEachTable(core_, [&](FrameTable& table) {
-    if (shared_) shared_ = table.beforeFork();
+    if (shared) shared = table.beforeFork();
   });
-  return shared_.has_value();
+  // Other threads of this process may write until it is forked, and after: what the child is to see
+  // is what was there now.
+  if (shared && core_.tiers.hasDirect()) shared = mover_.freeze();
+  return shared;
 }
 
 void ForkGuard::prepare() {
@@ -68,8 +73,8 @@ void ForkGuard::prepare() {
   window_.holdSignals();
   standStill();
   lockAll();
-  shareFrames();
   core_.forked.store(true, std::memory_order_relaxed);
+  shared_ = shareFrames();
 }
 
 void ForkGuard::parent() {

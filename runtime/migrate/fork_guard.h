@@ -24,8 +24,8 @@ class ChildServices {
 
 class ForkGuard {
  public:
-  ForkGuard(Core& core, SharedPolicy& policy, ChildServices& services)
-      : core_(core), policy_(policy), services_(services), window_(core) {}
+  ForkGuard(Core& core, SharedPolicy& policy, GranuleMover& mover, ChildServices& services)
+      : core_(core), policy_(policy), mover_(mover), services_(services), window_(core, mover) {}
   void prepare() TP_NO_THREAD_SAFETY;
   void parent() TP_NO_THREAD_SAFETY;
   void child() TP_NO_THREAD_SAFETY;
@@ -36,13 +36,14 @@ class ForkGuard {
   void stop();
   void lockAll() TP_NO_THREAD_SAFETY;
   void unlockAll() TP_NO_THREAD_SAFETY;
-  /// Makes the child a holder of all far memory. False if a tier cannot.
-  bool shareFrames();
+  /// Makes the child a holder of all far memory.
+  Status shareFrames();
   bool canFollow() const;
   void detach(const char* why);
   void hideFarMemory();
   Core& core_;
   SharedPolicy& policy_;
+  GranuleMover& mover_;
   ChildServices& services_;
   ForkWindow window_;
   // Of the fork under way.

@@ -22,32 +22,37 @@ bool forEachPage(const ManagedSpace& space, uintptr_t address, size_t size, Act 
   return true;
 }
 
-bool touchPage(const ManagedSpace& space, PageIndex page) {
-  static_cast<void>(*reinterpret_cast<const volatile char*>(space.addressOf(page)));
-  return true;
+}  // namespace
+
+void ForkWindow::touchPage(PageIndex page) {
+  static_cast<void>(*reinterpret_cast<const volatile char*>(core_.space->addressOf(page)));
+  if (core_.space->word(page).state() != PageState::kDirect) return;
+  // A store of the child's would be seen by the parent.
+  MutexLock lock(core_.space->lockOf(granuleOf(page)));
+  mover_.bringIn(page);
 }
 
-bool touchPiece(void* core, uintptr_t address, size_t size) {
-  const ManagedSpace& space = *static_cast<Core*>(core)->space;
-  return forEachPage(space, address, size,
-                     [&](PageIndex page) { return touchPage(space, page); });
+bool ForkWindow::touchPiece(void* self, uintptr_t address, size_t size) {
+  auto* window = static_cast<ForkWindow*>(self);
+  return forEachPage(*window->core_.space, address, size, [&](PageIndex page) {
+    window->touchPage(page);
+    return true;
+  });
 }
 
-bool pieceIsLocal(void* core, uintptr_t address, size_t size) {
-  const ManagedSpace& space = *static_cast<Core*>(core)->space;
+bool ForkWindow::pieceIsLocal(void* self, uintptr_t address, size_t size) {
+  const ManagedSpace& space = *static_cast<ForkWindow*>(self)->core_.space;
   return forEachPage(space, address, size, [&](PageIndex page) {
     return space.word(page).state() == PageState::kLocal;
   });
 }
 
-}  // namespace
-
 void ForkWindow::touch() {
-  os::visitStreams(touchPiece, &core_);
+  os::visitStreams(touchPiece, this);
   touchOwnStack();
 }
 
-bool ForkWindow::isLocal() { return os::visitStreams(pieceIsLocal, &core_); }
+bool ForkWindow::isLocal() { return os::visitStreams(pieceIsLocal, this); }
 
 void ForkWindow::touchOwnStack() {
   // A thread may have been given a stack of the program's own making.
@@ -59,7 +64,7 @@ void ForkWindow::touchOwnStack() {
     const bool usable = space.ranges().isAllocated(at - space.base(), Bytes(kPageSize)) &&
                         space.protections().plain(at, Bytes(kPageSize));
     if (!usable) return;
-    touchPage(space, space.pageAt(at));
+    touchPage(space.pageAt(at));
   }
 }
 

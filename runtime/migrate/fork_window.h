@@ -8,12 +8,13 @@
 #include <csignal>
 
 #include "runtime/migrate/core.h"
+#include "runtime/migrate/granule_mover.h"
 
 namespace tidepool {
 
 class ForkWindow {
  public:
-  explicit ForkWindow(Core& core) : core_(core) {}
+  ForkWindow(Core& core, GranuleMover& mover) : core_(core), mover_(mover) {}
 
   /// Before the service threads are stopped: brings the pages in.
   void touch();
@@ -25,7 +26,11 @@ class ForkWindow {
 
  private:
   void touchOwnStack();
+  void touchPage(PageIndex page);
+  static bool touchPiece(void* self, uintptr_t address, size_t size);
+  static bool pieceIsLocal(void* self, uintptr_t address, size_t size);
   Core& core_;
+  GranuleMover& mover_;
   sigset_t saved_{};
 };
 

@@ -34,6 +34,9 @@ class RangeOps {
   /// Empties the pages of [first, end), all in one granule, whatever their state.
   void dropPages(PageIndex first, PageIndex end, Mode mode);
   void dropPage(PageIndex page, PageWord word);
+  /// Arms what the program has not mapped itself.
+  Status armOwn(uintptr_t start, Bytes size);
+  void replaceByFresh(uintptr_t address, Bytes size);
   void dropDirect(PageIndex first, PageCount count, Mode mode);
 
   Core& core_;

@@ -170,8 +170,21 @@ void FrameTable::dropHolds(uint64_t word, uint64_t mask) {
     if (--counts[bit] == 0) free |= uint64_t{1} << bit;
   }
   if (free == 0) return;
+  erase(word, free);
   bitmap_.clear(word, free);
   header().used.fetch_sub(static_cast<uint64_t>(std::popcount(free)), std::memory_order_relaxed);
+}
+
+void FrameTable::erase(uint64_t word, uint64_t mask) {
+  if (erase_ == nullptr) return;
+  while (mask != 0) {
+    const int first = std::countr_zero(mask);
+    const int count = std::countr_one(mask >> first);
+    erase_(erase_argument_, {FrameIndex(word * kWordBits + static_cast<uint64_t>(first)),
+                             PageCount(static_cast<uint64_t>(count))});
+    if (first + count == static_cast<int>(kWordBits)) return;
+    mask &= ~uint64_t{0} << (first + count);
+  }
 }
 
 Result<Mapping> FrameTable::mapHeld(uint32_t index) const {
@@ -271,6 +284,8 @@ void FrameTable::recount() {
     }
   }
   header().used.store(used, std::memory_order_relaxed);
+  // Whoever died may have been about to erase what it let go of.
+  for (uint64_t word = 0, end = wordsInUse(); word < end; ++word) erase(word, ~bitmap_.word(word));
 }
 
 void FrameTable::settle() {

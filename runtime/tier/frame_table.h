@@ -32,6 +32,13 @@ class FrameTable {
   /// A table of which the calling process holds nothing so far. Errors: kInvalidArgument for no
   /// frames at all, kNoMemory.
   static Result<std::unique_ptr<FrameTable>> create(PageCount capacity);
+  /// Calls `function(argument, run)` for frames that nobody holds any more, before anybody can be given
+  /// them. Set before the table is used.
+  using Erase = void (*)(void* argument, FrameRun run);
+  void eraseWith(Erase function, void* argument) {
+    erase_ = function;
+    erase_argument_ = argument;
+  }
   /// Lets go of all frames, as leave() does.
   ~FrameTable();
   FrameTable(const FrameTable&) = delete;
@@ -109,6 +116,7 @@ class FrameTable {
   Result<Mapping> mapHeld(uint32_t index) const;
   void addHolds(uint64_t word, uint64_t mask);
   void dropHolds(uint64_t word, uint64_t mask);
+  void erase(uint64_t word, uint64_t mask);
   /// Everything that the bitmap says, off the counts; then the slot is free.
   void freeSlot(uint32_t index);
   bool dead(uint32_t index);
@@ -123,6 +131,8 @@ class FrameTable {
   UniqueFd fd_;
   Mapping shared_;
   FrameBitmap bitmap_;
+  Erase erase_ = nullptr;
+  void* erase_argument_ = nullptr;
   uint32_t slot_ = kNoSlot;
   Mapping held_;  // the own slot's bitmap
   // Between beforeFork() and what follows it; in the child until it has settled.

@@ -76,6 +76,9 @@ class DirectTier : public Tier {
   virtual PageCount mapUnit() const = 0;
   /// Makes [run] read as zeros (the program discarded it); the frames stay allocated.
   virtual Status erase(FrameRun run) = 0;
+  /// False if processes that were forked from this one, or forked it, hold any of the run as well:
+  /// it must then not be written to, nor erased.
+  virtual bool soleHolder(FrameRun run) = 0;
   /// The tier's own view of a frame, valid as long as the tier.
   virtual std::byte* frameMemory(FrameIndex frame) const = 0;
   /// Expected latency of a dependent load beyond local DRAM's. Nominal for emulated devices.

@@ -96,7 +96,6 @@ static void spawns(void) {
 int main(void) {
   throughPipes();
   throughFiles();
-  // A forked child does not reach what is on a memory server (docs/limits.md).
   forks();
   spawns();
   leaveSome();
