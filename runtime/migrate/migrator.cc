@@ -169,13 +169,15 @@ void Migrator::updateBudget() {
   stats.managed_local_bytes.store(held.value(), std::memory_order_relaxed);
   stats.unmanaged_bytes.store(outside.value(), std::memory_order_relaxed);
   if (core_.options.dram.value() == 0) return;
-  if (core_.options.budget_scope == BudgetScope::kManaged) {
-    core_.budget.setLimit(PageCount(core_.options.dram.value() >> kPageShift));
+  const bool managed_only = core_.options.budget_scope == BudgetScope::kManaged;
+  const Bytes share = tree_.share(managed_only ? held : anonymous, clock_.now());
+  if (managed_only) {
+    core_.budget.setLimit(std::max(PageCount(share.value() >> kPageShift), PageCount(kLeastLimit)));
     return;
   }
-  const Bytes left = core_.options.dram > outside ? core_.options.dram - outside : Bytes();
+  const Bytes left = share > outside ? share - outside : Bytes();
   core_.budget.setLimit(std::max(PageCount(left.value() >> kPageShift), PageCount(kLeastLimit)));
-  if (left < toBytes(PageCount(kLeastLimit)) && !warned_small_) {
+  if (left < toBytes(PageCount(kLeastLimit)) && tree_.alone() && !warned_small_) {
     warned_small_ = true;
     reportError(core_,
                 "the local budget of %llu MiB is less than the %llu MiB the process holds outside "

@@ -12,6 +12,7 @@
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
 #include "runtime/migrate/pmu_feed.h"
+#include "runtime/migrate/tree_budget.h"
 #include "runtime/migrate/waker.h"
 
 namespace tidepool {
@@ -44,7 +45,8 @@ class Migrator {
         balancer_(std::move(balancer)),
         statm_(std::move(statm)),
         waker_(waker),
-        advice_(advice) {}
+        advice_(advice),
+        tree_(core) {}
   void run();
   void waitForWork();
   /// Once a second: takes far memory back from processes that ended.
@@ -60,6 +62,7 @@ class Migrator {
   UniqueFd statm_;
   Waker& waker_;
   Advice& advice_;
+  TreeBudget tree_;
   MonotonicClock clock_;
   Nanoseconds next_tick_;
   Nanoseconds next_balance_;

@@ -204,6 +204,7 @@ Result<uint32_t> FrameTable::takeSlot() {
     ++header().slots_end;
   }
   slot(index).life.init();
+  slot(index).local.store(0, std::memory_order_relaxed);
   return index;
 }
 
@@ -226,6 +227,17 @@ void FrameTable::freeSlot(uint32_t index) {
   // The next holder of the slot begins with zeros, and the memory is given back.
   [[maybe_unused]] const Status punched =
       os::punchHole(fd_.get(), Bytes(held_offset_ + index * held_size_), Bytes(held_size_));
+}
+
+FrameTable::Family FrameTable::family() const {
+  Family family;
+  const uint32_t end = header().slots_end.load(std::memory_order_relaxed);
+  for (uint32_t index = 0; index < end; ++index) {
+    if (slot(index).state.load() == SlotState::kFree) continue;
+    ++family.processes;
+    family.local += Bytes(slot(index).local.load(std::memory_order_relaxed));
+  }
+  return family;
 }
 
 bool FrameTable::dead(uint32_t index) {
@@ -259,7 +271,7 @@ size_t FrameTable::reapLocked() {
 size_t FrameTable::reap() {
   // Nobody has forked: the usual case, without the lock. A slot that is just being made is not for
   // us to look at yet.
-  if (std::atomic_ref<uint32_t>(header().slots_end).load(std::memory_order_relaxed) <= 1) return 0;
+  if (header().slots_end.load(std::memory_order_relaxed) <= 1) return 0;
   Locked locked(*this);
   return reapLocked();
 }

@@ -240,6 +240,7 @@ TEST_P(ForkSnapshot, TheFramesOfTheKilledComeBack) {
   ASSERT_TRUE(test_.runtime->release(words_, Bytes(kPages * kPageSize)));
   EXPECT_EQ(inChild([] { return 0; }), 0);  // so that staging is emptied
   while (framesUsed() > 0) sched_yield();   // the test's time-out is the limit
+  EXPECT_EQ(test_.runtime->stats().tiers[0].used_bytes.load(), 0u) << "and nothing of the budget";
   EXPECT_EQ(test_.runtime->stats().error_count.load(), 0u) << test_.runtime->stats().errors[0];
 }
 
