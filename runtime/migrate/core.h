@@ -107,6 +107,13 @@ void forEachTable(Core& core, Act act) {
   }
 }
 
+/// True if other processes hold this home in a direct tier as well, since a fork(). Its pages are
+/// write-protected then; nothing may be mapped over them that is not.
+inline bool heldByOthers(const Core& core, uint8_t tier, FrameIndex home) {
+  return core.forked.load(std::memory_order_relaxed) &&
+         !core.tiers.direct(tier)->soleHolder({home, PageCount(kPagesPerGranule)});
+}
+
 inline void count(StatCounter& counter, uint64_t n) {
   counter.fetch_add(n, std::memory_order_relaxed);
 }

@@ -95,8 +95,7 @@ void GranuleMover::forEachDirect(PageIndex from, PageIndex end, Act act) const {
 }
 
 bool GranuleMover::frozen(uint8_t tier, FrameIndex home) const {
-  if (!core_.forked.load(std::memory_order_relaxed)) return false;
-  return !core_.tiers.direct(tier)->soleHolder({home, PageCount(kPagesPerGranule)});
+  return heldByOthers(core_, tier, home);
 }
 
 Status GranuleMover::freeze() {
