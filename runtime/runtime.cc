@@ -54,7 +54,7 @@ void watchForks(ForkGuard* guard) {
 
 }  // namespace
 
-struct Runtime::Impl {
+struct Runtime::Impl final : ChildServices {
   std::optional<StatsRegion> stats;
   Core core;
   std::unique_ptr<SharedPolicy> policy;
@@ -70,6 +70,12 @@ struct Runtime::Impl {
   Status openTier(const FarSpec& spec);
   Status build(std::unique_ptr<FaultPort> port, const Options& options);
   void openPmu();
+  Status openStats();
+  Status buildServices();
+  Status startServices();
+  void stopServices();
+  Status startInChild() override;
+  Status renewInChild();
   void describeTiers();
 };
 
@@ -107,18 +113,13 @@ Status Runtime::Impl::openTier(const FarSpec& spec) {
 
 Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& options) {
   core.options = options;
-  auto region = StatsRegion::create("managed");
-  if (!region) return tl::unexpected(region.error());
-  stats.emplace(std::move(*region));
-  core.stats = &stats->page();
+  TP_TRY(openStats());
   core.port = std::move(port);
   auto space = ManagedSpace::create(options.space);
   if (!space) return tl::unexpected(space.error());
   core.space = std::move(*space);
   // The look itself does not matter yet: it opens what later ones need.
   os::mayPinPages();
-  TP_TRY(core.need_memory.open());
-  TP_TRY(core.freed_memory.open());
   for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i]));
   if (core.tiers.hasDirect() && core.port->canMove()) {
     auto barrier = openKernelWriteBarrier();
@@ -140,7 +141,25 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   mover = std::move(*granules);
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
   advice = std::make_unique<Advice>(core, *policy, *mover);
-  fork_guard = std::make_unique<ForkGuard>(core, *policy);
+  fork_guard = std::make_unique<ForkGuard>(core, *policy, *mover, *this);
+  TP_TRY(buildServices());
+  describeTiers();
+  TP_TRY(startServices());
+  watchForks(fork_guard.get());
+  return {};
+}
+
+Status Runtime::Impl::openStats() {
+  auto region = StatsRegion::create("managed");
+  if (!region) return tl::unexpected(region.error());
+  stats.emplace(std::move(*region));
+  core.stats = &stats->page();
+  return {};
+}
+
+Status Runtime::Impl::buildServices() {
+  TP_TRY(core.need_memory.open());
+  TP_TRY(core.freed_memory.open());
   waker = std::make_unique<Waker>(*core.port);
   auto service = FaultService::create(core, *staging, *policy, *mover, *waker);
   if (!service) return tl::unexpected(service.error());
@@ -157,14 +176,16 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   if (!worker) return tl::unexpected(worker.error());
   migrator = std::move(*worker);
   openPmu();
-  describeTiers();
+  return {};
+}
+
+Status Runtime::Impl::startServices() {
   TP_TRY(waker->start());
   TP_TRY(faults->start());
   TP_TRY(migrator->start());
   core.service_clocks[0].store(faults->clock());
   core.service_clocks[1].store(migrator->clock());
   core.service_clocks[2].store(waker->clock());
-  watchForks(fork_guard.get());
   return {};
 }
 
@@ -176,6 +197,60 @@ void Runtime::Impl::openPmu() {
   const auto port = openKernelPerfPort();
   const int processors = static_cast<int>(sysconf(_SC_NPROCESSORS_CONF));
   migrator->setPmu(PmuFeed::create(core, *policy, *port, *event, processors));
+}
+
+void Runtime::Impl::stopServices() {
+  if (faults != nullptr) faults->stop();
+  if (migrator != nullptr) migrator->stop();
+  if (waker != nullptr) waker->stop();
+}
+
+Status Runtime::Impl::startInChild() {
+  const Status renewed = renewInChild();
+  if (renewed) return {};
+  // Whoever could wait for them would wait for ever.
+  stopServices();
+  faults.reset();
+  migrator.reset();
+  waker.reset();
+  core.port.reset();  // what they had armed is ordinary memory again
+  core.barrier.reset();
+  return renewed;
+}
+
+Status Runtime::Impl::renewInChild() {
+  core.in_child = true;
+  faults->forgetThread();
+  migrator->forgetThread();
+  waker->forgetThread();
+  // Their descriptors are copies of the parent's: closing them is all that we may do with them.
+  faults.reset();
+  migrator.reset();
+  waker.reset();
+  auto port = core.port->reopen();
+  if (!port) return tl::unexpected(port.error());
+  core.port = std::move(*port);
+  if (core.barrier != nullptr) {
+    auto barrier = core.barrier->reopen();
+    if (!barrier) return tl::unexpected(barrier.error());
+    core.barrier = std::move(*barrier);
+  }
+  const uint64_t managed = core.stats->managed_bytes.load(std::memory_order_relaxed);
+  TP_TRY(openStats());
+  core.stats->managed_bytes.store(managed, std::memory_order_relaxed);
+  core.faults_wait.store(false);
+  core.fault_cpu.store(-1);
+  forEachTable(core, [](FrameTable& table) { table.afterForkInChild(); });
+  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
+    core.tiers.tier(number).afterForkInChild();
+  }
+  TP_TRY(staging->renew(*core.port));
+  TP_TRY(mover->renew());
+  TP_TRY(ranges->armAll());
+  if (core.tiers.hasDirect()) TP_TRY(mover->freeze());
+  TP_TRY(buildServices());
+  describeTiers();
+  return startServices();
 }
 
 void Runtime::Impl::describeTiers() {
@@ -208,9 +283,7 @@ Runtime::~Runtime() {
     static_cast<void>(impl_.release());
     return;
   }
-  if (impl_->faults != nullptr) impl_->faults->stop();
-  if (impl_->migrator != nullptr) impl_->migrator->stop();
-  if (impl_->waker != nullptr) impl_->waker->stop();
+  impl_->stopServices();
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::start(const Options& options) {
@@ -255,6 +328,10 @@ Status Runtime::discard(void* address, Bytes size) {
   return impl_->ranges->discard(reinterpret_cast<uintptr_t>(address), size);
 }
 
+void Runtime::surrender(void* address, Bytes size) {
+  impl_->ranges->surrender(reinterpret_cast<uintptr_t>(address), size);
+}
+
 Status Runtime::protect(void* address, Bytes size, int protection) {
   return impl_->ranges->protect(reinterpret_cast<uintptr_t>(address), size, protection);
 }
@@ -278,7 +355,9 @@ void Runtime::pageOut(void* address, Bytes size) {
   impl_->advice->pageOut(reinterpret_cast<uintptr_t>(address), size);
 }
 
-void Runtime::refreshStats() { impl_->migrator->publish(); }
+void Runtime::refreshStats() {
+  if (impl_->migrator != nullptr) impl_->migrator->publish();
+}
 
 StatsPage& Runtime::stats() { return impl_->stats->page(); }
 

@@ -45,6 +45,8 @@ class Runtime {
   Status release(void* address, Bytes size);
   /// The range reads as zeros from now on (MADV_DONTNEED), its memory in every tier is freed.
   Status discard(void* address, Bytes size);
+  /// The caller has discarded the range and maps something of its own over it, for good.
+  void surrender(void* address, Bytes size);
   /// Changes access rights (PROT_*), as mprotect.
   Status protect(void* address, Bytes size, int protection);
   /// Moves or resizes an allocation, as mremap with MREMAP_MAYMOVE. In place where it can; else the

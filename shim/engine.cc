@@ -19,6 +19,7 @@
 #include "runtime/base/own_fds.h"
 #include "shim/fork.h"
 #include "shim/managed_heap.h"
+#include "shim/thread_data.h"
 
 namespace tidepool {
 
@@ -78,6 +79,7 @@ EngineState startEngine() {
   const int saved_errno = errno;
   engine_pid = getpid();
   resolveLibcAllocator();
+  findThreadDataCaller();
   const char* conf = getenv("TIDEPOOL_CONF");
   if (conf == nullptr) conf = "";
   placeOwnFdsHigh();

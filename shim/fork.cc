@@ -15,8 +15,14 @@
 namespace tidepool {
 namespace {
 
+// Whatever the handlers allocate, on the way into the child above all, is Tidepool's own. The
+// table of arenas is locked meanwhile, so there is one such thread at a time.
+constinit ThreadMode mode_before = ThreadMode::kUnbound;
+
 void lockOuter() {
   lockArenaTable();
+  mode_before = t_thread_mode;
+  t_thread_mode = ThreadMode::kInternal;
   if (heap_fork_hooks.prepare) heap_fork_hooks.prepare();
   lockSurrendered();
 }
@@ -24,6 +30,7 @@ void lockOuter() {
 void unlockOuterInParent() {
   unlockSurrendered();
   if (heap_fork_hooks.parent) heap_fork_hooks.parent();
+  t_thread_mode = mode_before;
   unlockArenaTable();
 }
 
@@ -31,6 +38,7 @@ void unlockOuterInParent() {
 void unlockOuterInChild() {
   unlockSurrendered();
   if (heap_fork_hooks.child) heap_fork_hooks.child();
+  t_thread_mode = mode_before;
   unlockArenaTableInChild();
 }
 

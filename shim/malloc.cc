@@ -17,6 +17,7 @@
 #include "shim/heap_metadata.h"
 #include "shim/internal_heap.h"
 #include "shim/managed_heap.h"
+#include "shim/thread_data.h"
 #include "shim/tpje.h"
 
 namespace tidepool {
@@ -160,7 +161,12 @@ TP_EXPORT void* calloc(size_t count, size_t size) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  if (isBoundThread() && bytes < kHugeBytes) return tpje_calloc(1, atLeastAligned(bytes));
+  if (isBoundThread() && bytes < kHugeBytes) {
+    if (isThreadData(count, bytes, __builtin_return_address(0))) {
+      return internalHeap().allocateZeroed(bytes);
+    }
+    return tpje_calloc(1, atLeastAligned(bytes));
+  }
   return allocateSlow(bytes, kMallocAlignment, Fill::kZero);
 }
 

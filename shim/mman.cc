@@ -104,7 +104,10 @@ int surrenderPiece(Owner owner, void* address, size_t size) {
   Status status = owner == Owner::kNobody ? managed_runtime->claim(address, Bytes(size))
                                           : managed_runtime->discard(address, Bytes(size));
   if (status) status = managed_runtime->protect(address, Bytes(size), PROT_NONE);
-  if (status) surrender(reinterpret_cast<uintptr_t>(address), size);
+  if (status) {
+    surrender(reinterpret_cast<uintptr_t>(address), size);
+    managed_runtime->surrender(address, Bytes(size));
+  }
   return finish(status);
 }
 

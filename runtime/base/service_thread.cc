@@ -2,11 +2,37 @@
 // Starting and joining of service threads.
 #include "runtime/base/service_thread.h"
 
+#include <sys/mman.h>
+
+#include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include "runtime/base/internal_thread.h"
 
 namespace tidepool {
+
+namespace {
+
+// Address space; what is not used costs nothing. The C library takes the program's thread-local
+// variables out of it.
+constexpr Bytes kStack(8 * kMiB);
+
+}  // namespace
+
+int ServiceThread::create() {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  auto stack = Mapping::anonymous(kStack);
+  if (stack) {
+    stack_ = std::move(*stack);
+    mprotect(stack_.data(), kPageSize, PROT_NONE);
+    pthread_attr_setstack(&attributes, stack_.data() + kPageSize, kStack.value() - kPageSize);
+  }
+  const int error = pthread_create(&thread_, &attributes, main, this);
+  pthread_attr_destroy(&attributes);
+  return error;
+}
 
 Status ServiceThread::start(const char* name, void (*body)(void*), void* argument) {
   name_ = name;
@@ -16,7 +42,9 @@ Status ServiceThread::start(const char* name, void (*body)(void*), void* argumen
   sigset_t all, saved;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &saved);
-  const int error = pthread_create(&thread_, nullptr, main, this);
+  int error = create();
+  // Too small for such a program.
+  if (error == EINVAL) error = pthread_create(&thread_, nullptr, main, this);
   pthread_sigmask(SIG_SETMASK, &saved, nullptr);
   if (error != 0) {
     return tl::unexpected(
@@ -34,7 +62,7 @@ clockid_t ServiceThread::clock() const {
 void ServiceThread::join() {
   if (!running_) return;
   pthread_join(thread_, nullptr);
-  running_ = false;
+  forget();
 }
 
 void* ServiceThread::main(void* self) {

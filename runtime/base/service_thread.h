@@ -7,6 +7,7 @@
 
 #include <ctime>
 
+#include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 
 namespace tidepool {
@@ -23,16 +24,25 @@ class ServiceThread {
   /// Waits for the body to return; the owner has told it to. Does nothing if it does not run.
   void join();
   bool running() const { return running_; }
+  /// In a child of fork(): the thread is the parent's, and there is none to join.
+  void forget() {
+    running_ = false;
+    stack_ = Mapping();
+  }
   /// Its clock of processor time; 0 if it does not run.
   clockid_t clock() const;
 
  private:
   static void* main(void* self);
+  int create();
 
   const char* name_ = nullptr;
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
   pthread_t thread_{};
+  // Of our own: libc would give out that of a thread that has ended, and read tables of that one,
+  // which may be far memory that nobody serves yet (in a child of fork()).
+  Mapping stack_;
   bool running_ = false;
 };
 

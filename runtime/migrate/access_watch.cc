@@ -38,7 +38,8 @@ uint64_t AccessWatch::open(size_t slot, GranuleIndex granule, const Places& want
     const PageWord word = core_.space->word(first + page);
     at.tier = word.tier();
     at.home = word.frame() - page;
-    PageSet& how = count >= kLeastHidden && hide(slot, page, count) ? at.hidden : at.zapped;
+    const bool hides = count >= kLeastHidden && !heldByOthers(core_, at.tier, at.home);
+    PageSet& how = hides && hide(slot, page, count) ? at.hidden : at.zapped;
     for (uint64_t i = 0; i < count; ++i) how.set(page + i);
   });
   const uint64_t faults = at.zapped.any() ? present(granule, at.zapped).count() : 0;
@@ -82,7 +83,9 @@ bool AccessWatch::unhide(size_t slot, uint64_t first, uint64_t count) {
   const uintptr_t address = core_.space->addressOf(page);
   const Bytes size(count * kPageSize);
   // Only over what it was taken from: the program may have released, discarded or protected it.
-  bool same = core_.space->protections().plain(address, size);
+  // Nor may it replace write-protected pages: a fork() since then has frozen them.
+  bool same = core_.space->protections().plain(address, size) &&
+              !heldByOthers(core_, at.tier, at.home);
   for (uint64_t i = 0; same && i < count; ++i) {
     const PageWord word = core_.space->word(page + i);
     same = word.state() == PageState::kDirect && word.tier() == at.tier &&

@@ -15,6 +15,7 @@
 #include "runtime/os/fault_port.h"
 #include "runtime/space/managed_space.h"
 #include "runtime/stats/stats_page.h"
+#include "runtime/tier/frame_table.h"
 #include "runtime/tier/tier.h"
 
 namespace tidepool {
@@ -77,8 +78,11 @@ struct Core {
   /// CPU-time clocks of the service threads; 0: not running.
   std::array<std::atomic<clockid_t>, 3> service_clocks{};
   Parking parking;
-  /// Set in a forked child: no service threads, memory is ordinary, statistics are the parent's.
+  /// Set in a forked child that could have no services of its own: memory is ordinary, statistics
+  /// are the parent's.
   std::atomic<bool> detached{false};
+  /// This process is a child of fork() that goes on with services of its own.
+  bool in_child = false;
   /// Set once the process has forked: pages that were local then may be shared until written.
   std::atomic<bool> forked{false};
   /// Set once no far tier can take more: the budget is then exceeded rather than the program hung.
@@ -94,6 +98,21 @@ struct Core {
            !nothing_leaves.load(std::memory_order_relaxed);
   }
 };
+
+/// Calls `act(table)` for the tiers whose frames a child of fork() can share.
+template <typename Act>
+void forEachTable(Core& core, Act act) {
+  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
+    if (FrameTable* table = core.tiers.tier(number).frames()) act(*table);
+  }
+}
+
+/// True if other processes hold this home in a direct tier as well, since a fork(). Its pages are
+/// write-protected then; nothing may be mapped over them that is not.
+inline bool heldByOthers(const Core& core, uint8_t tier, FrameIndex home) {
+  return core.forked.load(std::memory_order_relaxed) &&
+         !core.tiers.direct(tier)->soleHolder({home, PageCount(kPagesPerGranule)});
+}
 
 inline void count(StatCounter& counter, uint64_t n) {
   counter.fetch_add(n, std::memory_order_relaxed);

@@ -16,7 +16,10 @@ namespace tidepool {
 
 class Doorbell {
  public:
+  /// Nobody rings or waits. Once more in a child of fork(), whose bell is silent whatever the
+  /// parent's was.
   Status open() {
+    rung_.store(false, std::memory_order_relaxed);
     fd_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!fd_.valid()) return failErrno(ErrorCode::kNoMemory, "cannot create an eventfd");
     fd_.keep();

@@ -36,7 +36,7 @@ uint64_t peek(std::byte* to, uintptr_t from, uint64_t pages) {
 }  // namespace
 
 Evictor::Evictor(Core& core, Staging& staging, SharedPolicy& policy)
-    : core_(core), staging_(staging), policy_(policy) {}
+    : core_(core), staging_(staging), policy_(policy), channels_(core.tiers) {}
 
 Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
                                                  SharedPolicy& policy) {
@@ -53,13 +53,7 @@ Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
   evictor->seen_ = std::move(*seen);
   evictor->source_ = addStatsSource(*core.stats, "write-tracking");
   TP_CHECK(evictor->source_ != nullptr);
-  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
-    FetchTier* tier = core.tiers.fetch(number);
-    if (tier == nullptr) continue;
-    auto channel = tier->openChannel();
-    if (!channel) return tl::unexpected(channel.error());
-    evictor->channels_[number] = std::move(*channel);
-  }
+  if (!core.in_child) TP_TRY(evictor->channels_.openAll());
   return evictor;
 }
 

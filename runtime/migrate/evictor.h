@@ -12,6 +12,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/migrate/channels.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/migrate/staging.h"
@@ -37,6 +38,8 @@ class Evictor {
   bool busy() const { return in_flight_.value() > 0; }
   /// False once no fetch tier takes pages any more.
   bool usable() const { return usable_; }
+  /// Far memory that was full may have room again.
+  void spaceCame();
 
   /// For poll(2): up to TierSet::kMost descriptors of channels with requests in flight.
   struct Wait {
@@ -108,7 +111,7 @@ class Evictor {
   Core& core_;
   Staging& staging_;
   SharedPolicy& policy_;
-  std::array<std::unique_ptr<FetchChannel>, TierSet::kMost + 1> channels_;
+  Channels channels_;
   std::array<Batch, Staging::kSegments> batches_;
   PageIndex hand_;
   UniqueFd pagemap_;
@@ -121,6 +124,7 @@ class Evictor {
   PageCount in_flight_;
   uint64_t batches_written_ = 0;
   bool usable_ = true;
+  bool full_ = false;  // why it is not usable
 };
 
 }  // namespace tidepool

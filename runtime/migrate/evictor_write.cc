@@ -13,7 +13,12 @@ constexpr uint64_t tagOf(uint64_t segment, uint64_t slot) { return segment << 32
 
 bool Evictor::allocateFrames(Batch& batch) {
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    if (channels_[number] != nullptr && allocateFrom(number, batch)) return true;
+    if (core_.tiers.fetch(number) == nullptr) continue;
+    if (const auto channel = channels_.to(number); !channel) {
+      reportError(core_, "cannot write to far memory: %s", channel.error().text());
+    } else if (allocateFrom(number, batch)) {
+      return true;
+    }
   }
   return false;
 }
@@ -56,6 +61,7 @@ void Evictor::write(uint64_t segment) {
   Batch& batch = batches_[segment];
   if (!allocateFrames(batch) && !(dropFarCopies() && allocateFrames(batch))) {
     usable_ = false;
+    full_ = true;
     putBack(segment);
     core_.far_exhausted.store(true, std::memory_order_relaxed);
     reportError(core_,
@@ -84,9 +90,12 @@ uint64_t Evictor::submitRun(uint64_t segment, uint64_t at) {
          batch.tiers[at + run] == tier && batch.frames[at + run] == batch.frames[at] + run) {
     ++run;
   }
+  // A page may have its frame in a tier that this batch has no channel to yet.
+  const auto channel = channels_.to(tier);
   const Status sent =
-      channels_[tier]->submitWrite(tagOf(segment, at), {batch.frames[at], PageCount(run)},
-                                   staging_.slotMemory(staging_.firstSlot(segment) + at));
+      channel ? (*channel)->submitWrite(tagOf(segment, at), {batch.frames[at], PageCount(run)},
+                                        staging_.slotMemory(staging_.firstSlot(segment) + at))
+              : Status(tl::unexpected(channel.error()));
   if (sent) {
     ++batch.writes_left;
   } else {
@@ -95,10 +104,17 @@ uint64_t Evictor::submitRun(uint64_t segment, uint64_t at) {
   return run;
 }
 
+void Evictor::spaceCame() {
+  if (!full_) return;
+  full_ = false;
+  usable_ = true;
+  core_.far_exhausted.store(false, std::memory_order_relaxed);
+}
+
 void Evictor::advance() {
   std::array<FetchCompletion, 64> completions;
   for (uint8_t tier = 1; tier <= core_.tiers.count(); ++tier) {
-    FetchChannel* channel = channels_[tier].get();
+    FetchChannel* channel = channels_.ifOpen(tier);
     if (channel == nullptr || channel->inFlight() == 0) continue;
     for (;;) {
       const size_t got = channel->poll(completions);

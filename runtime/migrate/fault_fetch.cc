@@ -22,8 +22,10 @@ bool FaultService::submitFetch(PageIndex first, PageCount pages, Arrival arrival
   const uint32_t slot = free_slots_[--free_count_];
   const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
   fetches_[slot] = {first, pages, word.tier(), word.frame(), demanded, arrival, clock_.now()};
+  const auto channel = channels_.to(word.tier());
   const Status submitted =
-      channels_[word.tier()]->submitRead(slot, {word.frame(), pages}, buffer(slot));
+      channel ? (*channel)->submitRead(slot, {word.frame(), pages}, buffer(slot))
+              : Status(tl::unexpected(channel.error()));
   if (submitted) return true;
   free_slots_[free_count_++] = slot;
   const Fetch failed = std::exchange(fetches_[slot], Fetch{});

@@ -12,7 +12,12 @@ namespace tidepool {
 
 FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
                            Waker& waker)
-    : core_(core), staging_(staging), policy_(policy), mover_(mover), waker_(waker) {}
+    : core_(core),
+      staging_(staging),
+      policy_(policy),
+      mover_(mover),
+      waker_(waker),
+      channels_(core.tiers) {}
 
 FaultService::~FaultService() { stop(); }
 
@@ -27,13 +32,7 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
   auto zeros = Mapping::anonymous(Bytes(kFreshMost * kPageSize));
   if (!zeros) return tl::unexpected(zeros.error());
   service->zeros_ = std::move(*zeros);
-  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
-    FetchTier* tier = core.tiers.fetch(number);
-    if (tier == nullptr) continue;
-    auto channel = tier->openChannel();
-    if (!channel) return tl::unexpected(channel.error());
-    service->channels_[number] = std::move(*channel);
-  }
+  if (!core.in_child) TP_TRY(service->channels_.openAll());
   for (uint32_t slot = 0; slot < kFetches; ++slot) service->free_slots_[slot] = slot;
   service->free_count_ = kFetches;
   service->arrived_.reserve(kFetches);
@@ -61,7 +60,7 @@ void FaultService::run() {
     if (core_.parking.requested() && free_count_ == kFetches) core_.parking.park();
     waitForWork();
     if (!core_.parking.requested()) serveNew();
-    if (core_.barrier != nullptr) serveBarrier();
+    if (core_.barrier != nullptr && !core_.parking.requested()) serveBarrier();
     completeFetches();
     if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
     if (!core_.parking.requested()) fetchAdvised();
@@ -75,7 +74,9 @@ void FaultService::waitForWork() {
   const bool parking = core_.parking.requested();
   waits[count++] = {core_.port->fd(), static_cast<short>(parking ? 0 : POLLIN), 0};
   waits[count++] = {core_.freed_memory.fd(), POLLIN, 0};
-  if (core_.barrier != nullptr) waits[count++] = {core_.barrier->fd(), POLLIN, 0};
+  if (core_.barrier != nullptr) {
+    waits[count++] = {core_.barrier->fd(), static_cast<short>(parking ? 0 : POLLIN), 0};
+  }
   int timeout_ms = -1;
   for (const auto& channel : channels_) {
     if (channel == nullptr || channel->inFlight() == 0) continue;
@@ -142,10 +143,11 @@ void FaultService::serveBarrier() {
   const size_t got = core_.barrier->read(faults);
   count(core_.stats->faults_write_protect, got);
   for (size_t i = 0; i < got; ++i) {
-    // A writer met a page that is being promoted. Once the granule's lock is free it has moved, or
-    // stays and is open again: either way the writer looks anew.
+    // A writer met a page that is being promoted: once the granule's lock is free it has moved, or
+    // stays and is open again. Or one that a fork() froze. The writer looks anew.
     const PageIndex page = core_.space->pageAt(faults[i].address);
     MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    if (core_.forked.load(std::memory_order_relaxed) && !mover_.thaw(page)) sayExceeded();
     core_.barrier->wake(faults[i].address, Bytes(kPageSize));
   }
 }

@@ -13,6 +13,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/service_thread.h"
+#include "runtime/migrate/channels.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/shared_policy.h"
@@ -34,6 +35,8 @@ class FaultService {
   clockid_t clock() const { return thread_.clock(); }
   /// Stops and joins the thread. Threads of the program that wait for pages go on waiting.
   void stop();
+  /// In a child of fork(): its thread and its reads are the parent's.
+  void forgetThread() { thread_.forget(); }
 
  private:
   // One read from far memory: pages in a row whose frames are in a row too.
@@ -105,7 +108,7 @@ class FaultService {
   MonotonicClock clock_;
   Mapping buffers_;
   Mapping zeros_;
-  std::array<std::unique_ptr<FetchChannel>, TierSet::kMost + 1> channels_;
+  Channels channels_;
   std::array<Fetch, kFetches> fetches_;
   std::array<uint32_t, kFetches> free_slots_;
   size_t free_count_ = 0;

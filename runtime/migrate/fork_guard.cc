@@ -3,39 +3,109 @@
 // the space's tables.
 #include "runtime/migrate/fork_guard.h"
 
+#include "runtime/base/log.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
+namespace {
 
-void ForkGuard::prepare() {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+// Each round finds the pages local unless they are evicted within microseconds of being touched.
+constexpr int kRounds = 64;
+
+}  // namespace
+
+void ForkGuard::stop() {
   core_.parking.request();
   core_.need_memory.ring();
   core_.freed_memory.ring();
   core_.parking.waitFor(kServiceThreads);
+}
+
+void ForkGuard::standStill() {
+  window_is_local_ = false;
+  if (!canFollow()) return stop();
+  for (int round = 0; round < kRounds && !window_is_local_; ++round) {
+    if (round > 0) core_.parking.resume();
+    window_.touch();
+    stop();
+    window_is_local_ = window_.isLocal();
+  }
+}
+
+void ForkGuard::lockAll() {
   for (Mutex& lock : core_.space->locks()) lock.lock();
   policy_.mutex().lock();
   core_.space->protections().mutex().lock();
   core_.space->ranges().mutex().lock();
+  core_.space->foreign().mutex().lock();
 }
 
 void ForkGuard::unlockAll() {
+  core_.space->foreign().mutex().unlock();
   core_.space->ranges().mutex().unlock();
   core_.space->protections().mutex().unlock();
   policy_.mutex().unlock();
   for (Mutex& lock : core_.space->locks()) lock.unlock();
 }
 
+bool ForkGuard::canFollow() const {
+  if (core_.tiers.hasDirect() && core_.barrier == nullptr) return false;
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    if (core_.tiers.tier(number).frames() == nullptr) return false;
+  }
+  return true;
+}
+
+Status ForkGuard::shareFrames() {
+  if (!canFollow()) return fail(ErrorCode::kUnsupported, "its frames cannot be shared");
+  Status shared;
+  forEachTable(core_, [&](FrameTable& table) {
+    if (shared) shared = table.beforeFork();
+  });
+  // Other threads of this process may write until it is forked, and after: what the child is to see
+  // is what was there now.
+  if (shared && core_.tiers.hasDirect()) shared = mover_.freeze();
+  return shared;
+}
+
+void ForkGuard::prepare() {
+  if (core_.detached.load(std::memory_order_relaxed)) return;
+  window_.holdSignals();
+  standStill();
+  lockAll();
+  core_.forked.store(true, std::memory_order_relaxed);
+  shared_ = shareFrames();
+}
+
 void ForkGuard::parent() {
   if (core_.detached.load(std::memory_order_relaxed)) return;
-  core_.forked.store(true, std::memory_order_relaxed);
+  forEachTable(core_, [](FrameTable& table) { table.afterForkInParent(); });
   unlockAll();
   core_.parking.resume();
+  window_.releaseSignals();
 }
 
 void ForkGuard::child() {
-  if (core_.detached.exchange(true, std::memory_order_relaxed)) return;
+  if (core_.detached.load(std::memory_order_relaxed)) return;
   unlockAll();
+  core_.parking.forgetThreads();
+  if (!canFollow()) {
+    detach(nullptr);
+  } else if (!window_is_local_) {
+    detach("open streams would not stay in local memory");
+  } else if (!shared_) {
+    detach(shared_.error().text());
+  } else {
+    const Status started = services_.startInChild();
+    if (!started) detach(started.error().text());
+  }
+  window_.releaseSignals();
+}
+
+void ForkGuard::detach(const char* why) {
+  core_.detached.store(true, std::memory_order_relaxed);
+  forEachTable(core_, [](FrameTable& table) { table.abandonInChild(); });
+  if (why != nullptr) logLine("a forked process goes on without its far memory: %s", why);
   hideFarMemory();
 }
 

@@ -1,29 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 // What fork() needs of the runtime. Before: the service threads stand still and every lock is held,
-// so that the child's copy is whole. After, in the parent: on it goes. In the child, which has no
-// service threads and no userfaultfd: it keeps what was local as ordinary memory, its new memory is
-// ordinary too, and what was far is taken out of its reach, because a touch must end in SIGSEGV
-// rather than in zeros or in a store to its parent's memory (docs/limits.md).
+// so that the child's copy is whole; the frames of far memory are made the child's too. After, in
+// the parent: on it goes. The child gets services of its own (ChildServices), which serve its copy
+// of the memory as the parent's did. If it cannot have them it keeps what was local as ordinary
+// memory, and what was far is taken out of its reach, because a touch must end in SIGSEGV rather
+// than in zeros or in a store to its parent's memory (docs/limits.md).
 #pragma once
 
 #include "runtime/migrate/core.h"
+#include "runtime/migrate/fork_window.h"
 #include "runtime/migrate/shared_policy.h"
 
 namespace tidepool {
 
+/// The rest of the runtime, as the guard sees it.
+class ChildServices {
+ public:
+  virtual ~ChildServices() = default;
+  /// In the child, which has no other thread: puts everything that belongs to a process, threads
+  /// and descriptors first of all, in place for this one. On error nothing of it is left.
+  virtual Status startInChild() = 0;
+};
+
 class ForkGuard {
  public:
-  ForkGuard(Core& core, SharedPolicy& policy) : core_(core), policy_(policy) {}
+  ForkGuard(Core& core, SharedPolicy& policy, GranuleMover& mover, ChildServices& services)
+      : core_(core), policy_(policy), mover_(mover), services_(services), window_(core, mover) {}
   void prepare() TP_NO_THREAD_SAFETY;
   void parent() TP_NO_THREAD_SAFETY;
   void child() TP_NO_THREAD_SAFETY;
 
  private:
   static constexpr int kServiceThreads = 2;
+  void standStill();
+  void stop();
+  void lockAll() TP_NO_THREAD_SAFETY;
   void unlockAll() TP_NO_THREAD_SAFETY;
+  /// Makes the child a holder of all far memory.
+  Status shareFrames();
+  bool canFollow() const;
+  void detach(const char* why);
   void hideFarMemory();
   Core& core_;
   SharedPolicy& policy_;
+  GranuleMover& mover_;
+  ChildServices& services_;
+  ForkWindow window_;
+  // Of the fork under way.
+  bool window_is_local_ = false;
+  Status shared_;
 };
 
 }  // namespace tidepool

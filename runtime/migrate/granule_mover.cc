@@ -19,9 +19,14 @@ Result<std::unique_ptr<GranuleMover>> GranuleMover::create(Core& core) {
   const auto base = os::reserve(Bytes(2 * kGranuleSize), Bytes(kGranuleSize));
   if (!base) return tl::unexpected(base.error());
   std::unique_ptr<GranuleMover> mover(new GranuleMover(core, *base));
-  TP_TRY(os::mapFresh(*base, Bytes(kGranuleSize)));
-  if (core.port->canMove()) TP_TRY(core.port->arm(*base, Bytes(kGranuleSize)));
+  TP_TRY(mover->renew());
   return mover;
+}
+
+Status GranuleMover::renew() {
+  TP_TRY(os::mapFresh(staging_, Bytes(kGranuleSize)));
+  if (core_.port->canMove()) TP_TRY(core_.port->arm(staging_, Bytes(kGranuleSize)));
+  return {};
 }
 
 GranuleMover::~GranuleMover() { os::unmap(staging_, Bytes(2 * kGranuleSize)); }
@@ -76,6 +81,83 @@ bool GranuleMover::mapHome(PageIndex first, uint64_t pages, const Home& home) {
   return true;
 }
 
+template <typename Act>
+void GranuleMover::forEachDirect(PageIndex from, PageIndex end, Act act) const {
+  for (PageIndex page = from; page < end;) {
+    const PageWord word = core_.space->word(page);
+    uint64_t run = 1;
+    if (word.state() == PageState::kDirect) {
+      while (page + run < end && core_.space->word(page + run).state() == PageState::kDirect) ++run;
+      act(page, run);
+    }
+    page = page + run;
+  }
+}
+
+bool GranuleMover::frozen(uint8_t tier, FrameIndex home) const {
+  return heldByOthers(core_, tier, home);
+}
+
+Status GranuleMover::freeze() {
+  Status done;
+  forEachDirect(PageIndex(0), core_.space->highWater(), [&](PageIndex first, uint64_t count) {
+    const uintptr_t address = core_.space->addressOf(first);
+    if (done) done = core_.barrier->writeProtect(address, Bytes(count * kPageSize), Wake::kNo);
+  });
+  return done;
+}
+
+bool GranuleMover::thaw(PageIndex page) {
+  const PageIndex first = firstPage(granuleOf(page));
+  std::optional<Home> home = homeOf(granuleOf(page));
+  if (!home || core_.space->word(page).state() != PageState::kDirect) return true;
+  // A child that has called exec, as most do, needs no copy.
+  if (FrameTable* table = core_.tiers.tier(home->tier).frames()) table->reap();
+  if (frozen(*home)) {
+    // Without room for a copy of the granule: the page at least.
+    return ownHome(granuleOf(page), *home) || !bringIn(page);
+  }
+  forEachDirect(first, first + kPagesPerGranule, [&](PageIndex from, uint64_t count) {
+    [[maybe_unused]] const Status open = core_.barrier->writeProtect(
+        core_.space->addressOf(from), Bytes(count * kPageSize), Wake::kYes);
+  });
+  return true;
+}
+
+bool GranuleMover::bringIn(PageIndex page) {
+  if (core_.space->word(page).state() != PageState::kDirect) return true;
+  if (core_.barrier == nullptr || !movable(granuleOf(page))) return false;
+  MutexLock lock(staging_mutex_);
+  const uintptr_t address = core_.space->addressOf(page);
+  if (!core_.barrier->writeProtect(address, Bytes(kPageSize), Wake::kNo)) return false;
+  core_.budget.charge(PageCount(1));
+  if (swapIn({page, 1})) return true;
+  core_.budget.discharge(PageCount(1));
+  return false;
+}
+
+bool GranuleMover::ownHome(GranuleIndex granule, Home& home) {
+  const PageIndex first = firstPage(granule);
+  const PageIndex end = first + kPagesPerGranule;
+  if (!frozen(home)) return true;
+  const std::optional<Home> own = findHome();
+  if (!own) return false;
+  const DirectTier& from_tier = *core_.tiers.direct(home.tier);
+  const DirectTier& to_tier = *core_.tiers.direct(own->tier);
+  forEachDirect(first, end, [&](PageIndex from, uint64_t count) {
+    const uint64_t within = from - first;
+    memcpy(to_tier.frameMemory(own->first + within), from_tier.frameMemory(home.first + within),
+           count * kPageSize);
+    // Replaces a mapping by one of the same extent, which the kernel has room for.
+    TP_CHECK(mapHome(from, count, *own));
+    core_.barrier->wake(core_.space->addressOf(from), Bytes(count * kPageSize));
+  });
+  adopt(granule, *own);
+  core_.tiers.tier(home.tier).release({home.first, PageCount(kPagesPerGranule)});
+  home = *own;
+  return true;
+}
+
 bool GranuleMover::placeFar(GranuleIndex granule) {
   const PageIndex first = firstPage(granule);
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
@@ -89,7 +171,7 @@ bool GranuleMover::placeFar(GranuleIndex granule) {
   std::optional<Home> home = homeOf(granule);
   const bool fresh_home = !home.has_value();
   if (fresh_home) home = findHome();
-  if (!home) return false;
+  if (!home || (!fresh_home && !ownHome(granule, *home))) return false;
   bool moved = false;
   for (uint64_t at = 0; at < kPagesPerGranule;) {
     const PageState state = core_.space->word(first + at).state();
@@ -98,7 +180,13 @@ bool GranuleMover::placeFar(GranuleIndex granule) {
       ++run;
     }
     if (state == PageState::kEmpty) {
-      // The frames were erased when they were last released: they read as zeros.
+      // Frames are erased when they are released or their page is dropped, unless others still
+      // held them then.
+      if (!fresh_home && core_.forked.load(std::memory_order_relaxed)) {
+        const Status erased =
+            core_.tiers.direct(home->tier)->erase({home->first + at, PageCount(run)});
+        TP_CHECK(erased.has_value());
+      }
       moved |= mapHome(first + at, run, *home);
     } else if (state == PageState::kLocal) {
       adopt(granule, *home);
@@ -114,11 +202,11 @@ void GranuleMover::adopt(GranuleIndex granule, const Home& home) {
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageIndex page = firstPage(granule) + i;
     const PageWord word = dropFarCopy(core_, page, core_.space->word(page));
-    if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
-    const uint8_t probed = word.has(kFlagProbed) ? kFlagProbed : 0;
+    if (word.state() != PageState::kLocal) continue;
+    const auto kept = static_cast<uint8_t>(word.raw() & (kFlagProbed | kFlagUnproven));
     core_.space->change(
         page, word,
-        PageWord(PageState::kLocal, kFlagShadow | probed, home.tier, home.first.value() + i));
+        PageWord(PageState::kLocal, kFlagShadow | kept, home.tier, home.first.value() + i));
   }
 }
 
@@ -130,6 +218,8 @@ uint64_t GranuleMover::demote(PageIndex first, uint64_t pages) {
     home = findHome();
     if (!home) return 0;
     adopt(granule, *home);
+  } else if (!ownHome(granule, *home)) {
+    return 0;
   }
   DirectTier& tier = *core_.tiers.direct(home->tier);
   const uint64_t within = first.value() % kPagesPerGranule;
@@ -211,9 +301,16 @@ size_t GranuleMover::promote(std::span<const Run> runs) {
   const bool pinned = closed > 0 && os::mayPinPages();
   size_t moved = 0;
   while (!pinned && moved < closed && swapIn(runs[moved])) ++moved;
+  const std::optional<Home> home = homeOf(granuleOf(runs[0].first));
+  const bool stays_closed = home && frozen(*home);
   for (size_t i = moved; i < closed; ++i) {
-    [[maybe_unused]] const Status open = core_.barrier->writeProtect(
-        core_.space->addressOf(runs[i].first), Bytes(runs[i].count * kPageSize), Wake::kYes);
+    const uintptr_t address = core_.space->addressOf(runs[i].first);
+    const Bytes size(runs[i].count * kPageSize);
+    if (stays_closed) {
+      core_.barrier->wake(address, size);
+    } else {
+      [[maybe_unused]] const Status open = core_.barrier->writeProtect(address, size, Wake::kYes);
+    }
     core_.budget.discharge(PageCount(runs[i].count));
   }
   return moved;

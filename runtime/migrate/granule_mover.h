@@ -20,6 +20,8 @@ class GranuleMover {
   /// Errors: kNoMemory.
   static Result<std::unique_ptr<GranuleMover>> create(Core& core);
   ~GranuleMover();
+  /// In a child of fork(): arms its staging area with the child's own port.
+  Status renew();
 
   /// Puts what is fresh or local of a granule into a direct tier. False when there is none with
   /// room, or the granule cannot move now (partly allocated, pinned, not plain memory).
@@ -37,6 +39,20 @@ class GranuleMover {
   size_t promote(std::span<const Run> runs);
   /// Bytes moved since the start, in both directions.
   Bytes moved() const { return Bytes(moved_.load(std::memory_order_relaxed)); }
+
+  // After a fork() several processes hold the same homes. These are frozen: write-protected in all
+  // of them, until a process that writes has made itself a copy, or is the last.
+
+  /// Write-protects all direct pages, in the forking process and again in the child. Errors: the
+  /// kernel cannot.
+  Status freeze();
+  /// Lets the program write to a direct page that is write-protected. False if that took local
+  /// memory beyond the budget, for want of room in the tier.
+  bool thaw(PageIndex page);
+  /// Brings a direct page in, whatever the budget. False if it cannot be.
+  bool bringIn(PageIndex page);
+  /// True if other processes hold this home as well.
+  bool frozen(uint8_t tier, FrameIndex home) const;
   /// Frees the granule's home if no page needs it any more. `home` is its first frame.
   void releaseHomeIfUnused(GranuleIndex granule, uint8_t tier, FrameIndex home);
 
@@ -50,6 +66,13 @@ class GranuleMover {
  private:
   GranuleMover(Core& core, uintptr_t staging) : core_(core), staging_(staging) {}
   bool movable(GranuleIndex granule) const;
+  bool frozen(const Home& home) const { return frozen(home.tier, home.first); }
+  /// Calls `act(first, count)` for the runs of direct pages in [from, end).
+  template <typename Act>
+  void forEachDirect(PageIndex from, PageIndex end, Act act) const;
+  /// Sees to it that nobody else holds the granule's home, by a copy if need be. False if there is
+  /// no room for one; else `home` is the one it has now.
+  bool ownHome(GranuleIndex granule, Home& home);
   std::optional<Home> findHome() const;
   void adopt(GranuleIndex granule, const Home& home);
   bool copyOut(PageIndex first, uint64_t count, std::byte* to) TP_REQUIRES(staging_mutex_);

@@ -17,6 +17,7 @@ namespace {
 // Long enough to cost nothing (one pread of statm), short enough that what a program can take
 // outside the space in one period stays small against the budget's tolerance.
 constexpr Nanoseconds kTick(20'000'000);
+constexpr Nanoseconds kReap(1'000'000'000);
 // Pages kept in limbo: simulated to save 13 % of fasttext's faults at 1024 (docs/policy.md).
 constexpr uint64_t kMostLimbo = 1024;
 // As much as the largest read from far memory needs to be installed.
@@ -39,8 +40,10 @@ Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<E
 Migrator::~Migrator() { stop(); }
 
 Status Migrator::start() {
-  return thread_.start(
-      "tidepool-migr", [](void* self) { static_cast<Migrator*>(self)->run(); }, this);
+  TP_TRY(thread_.start(
+      "tidepool-migr", [](void* self) { static_cast<Migrator*>(self)->run(); }, this));
+  settled_.wait(0);
+  return {};
 }
 
 void Migrator::stop() {
@@ -52,6 +55,9 @@ void Migrator::stop() {
 }
 
 void Migrator::run() {
+  forEachTable(core_, [](FrameTable& table) { table.settle(); });
+  settled_.store(1);
+  settled_.notify_all();
   os::CpuAvoider avoider;
   // A window in which pages are watched must not become a long one.
   if (balancer_ != nullptr) os::askShortSlice();
@@ -64,6 +70,7 @@ void Migrator::run() {
       publish();
       if (pmu_ != nullptr) pmu_->tick(clock_.now());
       avoider.avoid(core_.fault_cpu.load(std::memory_order_relaxed));
+      reapTheDead(clock_.now());
       next_tick_ = clock_.now() + kTick;
     }
     evictor_->advance();
@@ -82,6 +89,15 @@ void Migrator::run() {
       if (!evictor_->busy()) core_.parking.park();
     }
   }
+  forEachTable(core_, [](FrameTable& table) { table.leave(); });
+}
+
+void Migrator::reapTheDead(Nanoseconds now) {
+  if (now < next_reap_) return;
+  next_reap_ = now + kReap;
+  size_t found = 0;
+  forEachTable(core_, [&](FrameTable& table) { found += table.reap(); });
+  if (found > 0) evictor_->spaceCame();
 }
 
 void Migrator::waitForWork() {
@@ -153,13 +169,15 @@ void Migrator::updateBudget() {
   stats.managed_local_bytes.store(held.value(), std::memory_order_relaxed);
   stats.unmanaged_bytes.store(outside.value(), std::memory_order_relaxed);
   if (core_.options.dram.value() == 0) return;
-  if (core_.options.budget_scope == BudgetScope::kManaged) {
-    core_.budget.setLimit(PageCount(core_.options.dram.value() >> kPageShift));
+  const bool managed_only = core_.options.budget_scope == BudgetScope::kManaged;
+  const Bytes share = tree_.share(managed_only ? held : anonymous, clock_.now());
+  if (managed_only) {
+    core_.budget.setLimit(std::max(PageCount(share.value() >> kPageShift), PageCount(kLeastLimit)));
     return;
   }
-  const Bytes left = core_.options.dram > outside ? core_.options.dram - outside : Bytes();
+  const Bytes left = share > outside ? share - outside : Bytes();
   core_.budget.setLimit(std::max(PageCount(left.value() >> kPageShift), PageCount(kLeastLimit)));
-  if (left < toBytes(PageCount(kLeastLimit)) && !warned_small_) {
+  if (left < toBytes(PageCount(kLeastLimit)) && tree_.alone() && !warned_small_) {
     warned_small_ = true;
     reportError(core_,
                 "the local budget of %llu MiB is less than the %llu MiB the process holds outside "

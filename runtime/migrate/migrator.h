@@ -12,6 +12,7 @@
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
 #include "runtime/migrate/pmu_feed.h"
+#include "runtime/migrate/tree_budget.h"
 #include "runtime/migrate/waker.h"
 
 namespace tidepool {
@@ -25,9 +26,12 @@ class Migrator {
   ~Migrator();
   /// Samples of a PMU are taken in at every tick. Before start(); null: there are none.
   void setPmu(std::unique_ptr<PmuFeed> pmu) { pmu_ = std::move(pmu); }
+  /// Returns when the thread answers for this process in the tables of frames.
   Status start();
   clockid_t clock() const { return thread_.clock(); }
   void stop();
+  /// In a child of fork(): its thread and its writes are the parent's.
+  void forgetThread() { thread_.forget(); }
   /// Reads the kernel's count and sets the budget's limit. Also done by the thread at every tick.
   void updateBudget();
   /// Copies what the tiers and service threads count themselves to the statistics page.
@@ -41,9 +45,12 @@ class Migrator {
         balancer_(std::move(balancer)),
         statm_(std::move(statm)),
         waker_(waker),
-        advice_(advice) {}
+        advice_(advice),
+        tree_(core) {}
   void run();
   void waitForWork();
+  /// Once a second: takes far memory back from processes that ended.
+  void reapTheDead(Nanoseconds now);
   void relieve();
   /// Publishes whether any local page can leave; lets faults that wait go on if none can.
   void setNothingLeaves(bool stuck);
@@ -55,9 +62,12 @@ class Migrator {
   UniqueFd statm_;
   Waker& waker_;
   Advice& advice_;
+  TreeBudget tree_;
   MonotonicClock clock_;
   Nanoseconds next_tick_;
   Nanoseconds next_balance_;
+  Nanoseconds next_reap_;
+  std::atomic<int> settled_{0};
   bool warned_small_ = false;
   bool warned_stuck_ = false;
   ServiceThread thread_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <new>
 
 #include "runtime/base/mutex.h"
 
@@ -31,6 +32,14 @@ class Parking {
   void waitFor(int threads) {
     MutexLock lock(mutex_);
     while (parked_ < threads) changed_.wait(mutex_);
+  }
+  /// In a child of fork(): those who wait here are the parent's threads. Nothing of theirs can be
+  /// waited for, so the lock and the condition variable begin anew, without being destroyed.
+  void forgetThreads() TP_NO_THREAD_SAFETY {
+    new (&mutex_) Mutex;
+    new (&changed_) CondVar;
+    parked_ = 0;
+    requested_.store(false, std::memory_order_relaxed);
   }
   void resume() {
     MutexLock lock(mutex_);

@@ -90,25 +90,45 @@ void RangeOps::dropPage(PageIndex page, PageWord word) {
   }
   TP_CHECK(core_.space->change(page, word, PageWord()));
   if (word.state() == PageState::kLocal && word.has(kFlagShadow)) {
-    // The frame at home may be mapped again for this page, as fresh memory.
-    [[maybe_unused]] const Status erased =
-        core_.tiers.direct(word.tier())->erase({word.frame(), PageCount(1)});
-    mover_.releaseHomeIfUnused(granuleOf(page), word.tier(),
-                               word.frame() - page.value() % kPagesPerGranule);
+    const FrameIndex home = word.frame() - page.value() % kPagesPerGranule;
+    if (!mover_.frozen(word.tier(), home)) {
+      // The frame at home may be mapped again for this page, as fresh memory.
+      [[maybe_unused]] const Status erased =
+          core_.tiers.direct(word.tier())->erase({word.frame(), PageCount(1)});
+    }
+    mover_.releaseHomeIfUnused(granuleOf(page), word.tier(), home);
   }
 }
 
 void RangeOps::dropDirect(PageIndex first, PageCount pages, Mode mode) {
   const PageWord word = core_.space->word(first);
-  [[maybe_unused]] const Status erased =
-      core_.tiers.direct(word.tier())->erase({word.frame(), pages});
-  if (mode == Mode::kDiscard) return;
+  const FrameIndex home = word.frame() - first.value() % kPagesPerGranule;
+  if (!mover_.frozen(word.tier(), home)) {
+    [[maybe_unused]] const Status erased =
+        core_.tiers.direct(word.tier())->erase({word.frame(), pages});
+    if (mode == Mode::kDiscard) return;
+  } else if (mode == Mode::kDiscard) {
+    replaceByFresh(core_.space->addressOf(first), toBytes(pages));
+  }
   for (uint64_t i = 0; i < pages.value(); ++i) {
     const PageIndex page = first + i;
     TP_CHECK(core_.space->change(page, core_.space->word(page), PageWord()));
   }
-  mover_.releaseHomeIfUnused(granuleOf(first), word.tier(),
-                             word.frame() - first.value() % kPagesPerGranule);
+  mover_.releaseHomeIfUnused(granuleOf(first), word.tier(), home);
+}
+
+void RangeOps::replaceByFresh(uintptr_t address, Bytes size) {
+  // What is mapped there others still need: the program must not see it, whatever the kernel says.
+  TP_CHECK(os::mapFresh(address, size).has_value());
+  TP_CHECK(core_.port->arm(address, size).has_value());
+  const uintptr_t end = address + size.value();
+  for (uintptr_t at = address; at < end;) {
+    const ProtectionSpan span = spanAt(at, Bytes(end - at));
+    if (span.protection != (PROT_READ | PROT_WRITE)) {
+      [[maybe_unused]] const Status done = os::protect(at, span.size, span.protection);
+    }
+    at += span.size.value();
+  }
 }
 
 void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
@@ -176,6 +196,30 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   core_.space->ranges().release(offset, size);
   if (!detached()) {
     core_.stats->managed_bytes.fetch_sub(size.value(), std::memory_order_relaxed);
+  }
+  return {};
+}
+
+Status RangeOps::armAll() {
+  // What is not handed out cannot be touched, so that it does not matter whether it is armed.
+  return core_.space->foreign().forEachOwn(
+      core_.space->base(), core_.space->addressOf(core_.space->highWater()),
+      [&](uintptr_t start, Bytes size) { return armOwn(start, size); });
+}
+
+Status RangeOps::armOwn(uintptr_t start, Bytes size) {
+  if (!core_.tiers.hasDirect()) return core_.port->arm(start, size);
+  const PageIndex end = core_.space->pageAt(start) + toPages(size).value();
+  for (PageIndex page = core_.space->pageAt(start); page < end;) {
+    const bool direct = core_.space->word(page).state() == PageState::kDirect;
+    uint64_t run = 1;
+    while (page + run < end &&
+           (core_.space->word(page + run).state() == PageState::kDirect) == direct) {
+      ++run;
+    }
+    FaultPort& port = direct ? *core_.barrier : *core_.port;
+    TP_TRY(port.arm(core_.space->addressOf(page), Bytes(run * kPageSize)));
+    page = page + run;
   }
   return {};
 }

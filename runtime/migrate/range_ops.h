@@ -23,6 +23,10 @@ class RangeOps {
   bool isEmpty(uintptr_t address) const;
   Status release(uintptr_t address, Bytes size);
   Status discard(uintptr_t address, Bytes size);
+  /// The program has mapped something of its own there, for good. The range is empty.
+  void surrender(uintptr_t address, Bytes size) { core_.space->foreign().add(address, size); }
+  /// In a child of fork(): arms the whole space with the child's own port.
+  Status armAll();
   Status protect(uintptr_t address, Bytes size, int protection);
   Result<uintptr_t> resize(uintptr_t address, Bytes old_size, Bytes new_size);
 
@@ -37,6 +41,9 @@ class RangeOps {
   /// Empties the pages of [first, end), all in one granule, whatever their state.
   void dropPages(PageIndex first, PageIndex end, Mode mode);
   void dropPage(PageIndex page, PageWord word);
+  /// Arms what the program has not mapped itself.
+  Status armOwn(uintptr_t start, Bytes size);
+  void replaceByFresh(uintptr_t address, Bytes size);
   void dropDirect(PageIndex first, PageCount count, Mode mode);
 
   Core& core_;

@@ -21,6 +21,8 @@ class Staging {
   /// `port` must outlive the staging area. Errors: kNoMemory.
   static Result<std::unique_ptr<Staging>> create(FaultPort& port);
   ~Staging();
+  /// In a child of fork(), where it is empty: over to a port of the child's own.
+  Status renew(FaultPort& port);
 
   uint64_t firstSlot(uint64_t segment) const { return segment * kSlotsPerSegment; }
   uintptr_t slotAddress(uint64_t slot) const { return base_ + slot * kPageSize; }

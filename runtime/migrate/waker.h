@@ -33,6 +33,8 @@ class Waker {
   /// Errors: kNoMemory. Where the kernel refuses SCHED_IDLE the caller does the waking.
   Status start();
   void stop();
+  /// In a child of fork(): the thread is the parent's.
+  void forgetThread() { thread_.forget(); }
   clockid_t clock() const { return thread_.clock(); }
 
   /// By the fault service's thread only: wakes the threads that wait for the pages (at most 4096), by the waker's

@@ -48,6 +48,10 @@ class FaultPort {
  public:
   virtual ~FaultPort() = default;
 
+  /// Another port of the same kind with nothing armed: for a child of fork(), whose memory the
+  /// parent's port does not serve.
+  virtual Result<std::unique_ptr<FaultPort>> reopen() const = 0;
+
   /// Arms a range. Of anonymous memory: first touches are reported, writes are tracked. On a write
   /// barrier: a shared mapping, whose pages writeProtect() can then close to writers.
   virtual Status arm(uintptr_t address, Bytes size) = 0;

@@ -33,14 +33,25 @@ PortOutcome outcomeOf(int os_error) {
   }
 }
 
+Result<UniqueFd> openWith(__u64 features);
+
 class KernelFaultPort final : public FaultPort {
  public:
   KernelFaultPort(UniqueFd fd, __u64 register_mode, __u64 features, MovePolicy move)
       : fd_(std::move(fd)),
         register_mode_(register_mode),
+        features_(features),
         can_move_(move == MovePolicy::kIfSupported && (features & uapi::kFeatureMove) != 0),
         tracks_writes_(can_move_ && (features & uapi::kFeatureWpAsync) != 0),
         can_poison_((features & uapi::kFeaturePoison) != 0) {}
+
+  Result<std::unique_ptr<FaultPort>> reopen() const override {
+    auto fd = openWith(features_);
+    if (!fd) return tl::unexpected(fd.error());
+    const MovePolicy move = can_move_ ? MovePolicy::kIfSupported : MovePolicy::kNever;
+    return std::unique_ptr<FaultPort>(
+        std::make_unique<KernelFaultPort>(std::move(*fd), register_mode_, features_, move));
+  }
 
   Status arm(uintptr_t address, Bytes size) override {
     uffdio_register request{};
@@ -140,6 +151,7 @@ class KernelFaultPort final : public FaultPort {
 
   UniqueFd fd_;
   __u64 register_mode_;
+  __u64 features_;
   bool can_move_;
   bool tracks_writes_;
   bool can_poison_;
@@ -177,7 +189,7 @@ Result<__u64> supportedFeatures() {
   return static_cast<__u64>(api.features);
 }
 
-Result<std::unique_ptr<FaultPort>> openPort(__u64 features, __u64 register_mode, MovePolicy move) {
+Result<UniqueFd> openWith(__u64 features) {
   UniqueFd fd = openDescriptor();
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open userfaultfd");
   fd.keep();
@@ -187,8 +199,14 @@ Result<std::unique_ptr<FaultPort>> openPort(__u64 features, __u64 register_mode,
   if (ioctl(fd.get(), UFFDIO_API, &api) != 0) {
     return failErrno(ErrorCode::kUnsupported, "userfaultfd refused its features");
   }
+  return fd;
+}
+
+Result<std::unique_ptr<FaultPort>> openPort(__u64 features, __u64 register_mode, MovePolicy move) {
+  auto fd = openWith(features);
+  if (!fd) return tl::unexpected(fd.error());
   return std::unique_ptr<FaultPort>(
-      std::make_unique<KernelFaultPort>(std::move(fd), register_mode, features, move));
+      std::make_unique<KernelFaultPort>(std::move(*fd), register_mode, features, move));
 }
 
 }  // namespace

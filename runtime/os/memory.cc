@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "runtime/os/kernel_uapi.h"
 
@@ -153,6 +154,21 @@ Bytes anonymousMemory(int statm) {
   const uint64_t resident = strtoull(cursor, &cursor, 10);
   const uint64_t shared = strtoull(cursor, &cursor, 10);
   return toBytes(PageCount(resident > shared ? resident - shared : 0));
+}
+
+uint32_t ownShareOfAnonymous() {
+  constexpr uint32_t kAll = 1024;
+  UniqueFd fd(open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC));
+  char text[2048];
+  const ssize_t got = fd.valid() ? read(fd.get(), text, sizeof text - 1) : 0;
+  if (got <= 0) return kAll;
+  text[got] = '\0';
+  const char* shares = strstr(text, "Pss_Anon:");
+  const char* whole = strstr(text, "\nAnonymous:");
+  if (shares == nullptr || whole == nullptr) return kAll;
+  const uint64_t mine = strtoull(shares + strlen("Pss_Anon:"), nullptr, 10);
+  const uint64_t all = strtoull(whole + strlen("\nAnonymous:"), nullptr, 10);
+  return all == 0 || mine > all ? kAll : static_cast<uint32_t>(mine * kAll / all);
 }
 
 Result<UniqueFd> openPagemap() {

@@ -42,6 +42,10 @@ Result<UniqueFd> createMemfd(const char* name, Bytes size);
 /// `statm` is an open /proc/self/statm.
 Bytes anonymousMemory(int statm);
 Result<UniqueFd> openStatm();
+/// How much of its anonymous memory is this process's share, in 1/1024, when what is still shared
+/// since a fork() is divided among those who share it. Takes milliseconds a gigabyte. 1024 if the
+/// kernel does not say.
+uint32_t ownShareOfAnonymous();
 
 /// What PAGEMAP_SCAN says of one run of pages.
 struct PageRun {

@@ -13,6 +13,7 @@
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
+#include "runtime/space/foreign_ranges.h"
 #include "runtime/space/page_state.h"
 #include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
@@ -69,6 +70,7 @@ class ManagedSpace {
 
   RangeAllocator& ranges() { return ranges_; }
   Protections& protections() { return protections_; }
+  ForeignRanges& foreign() { return foreign_; }
   /// Raised by allocation: pages from here on were never handed out.
   PageIndex highWater() const { return PageIndex(high_water_.load(std::memory_order_relaxed)); }
   void raiseHighWater(PageIndex end);
@@ -93,6 +95,7 @@ class ManagedSpace {
   Mapping local_;  // by granule: how many of its pages are local
   RangeAllocator ranges_;
   Protections protections_;
+  ForeignRanges foreign_;
   std::atomic<uint64_t> high_water_{0};
   std::array<Mutex, kLocks> locks_;
 };

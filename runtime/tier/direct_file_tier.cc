@@ -35,11 +35,35 @@ uint64_t daxSize(const struct stat& status) {
 
 }  // namespace
 
-DirectFileTier::DirectFileTier(Backing backing, UniqueFd fd, Mapping window)
+DirectFileTier::DirectFileTier(Backing backing, UniqueFd fd, Mapping window,
+                               std::unique_ptr<FrameTable> granules)
     : backing_(backing),
       fd_(std::move(fd)),
       window_(std::move(window)),
-      granules_(window_.size()) {}
+      granules_(std::move(granules)) {}
+
+Result<std::unique_ptr<DirectFileTier>> DirectFileTier::over(Backing backing, UniqueFd fd,
+                                                             Mapping window) {
+  auto granules = FrameTable::create(PageCount(window.size().value() / kGranuleSize));
+  if (!granules) return tl::unexpected(granules.error());
+  std::unique_ptr<DirectFileTier> tier(
+      new DirectFileTier(backing, std::move(fd), std::move(window), std::move(*granules)));
+  // Nobody may read what another process left, however that one ended.
+  tier->granules_->eraseWith(
+      [](void* self, FrameRun free) {
+        const FrameRun run{FrameIndex(free.first.value() * kPagesPerGranule),
+                           free.count * kPagesPerGranule};
+        TP_CHECK(static_cast<DirectFileTier*>(self)->erase(run).has_value());
+      },
+      tier.get());
+  return tier;
+}
+
+FrameRun DirectFileTier::granulesOf(FrameRun run) {
+  TP_CHECK_OP(run.first.value() % kPagesPerGranule, ==, 0u);
+  TP_CHECK_OP(run.count.value() % kPagesPerGranule, ==, 0u);
+  return {FrameIndex(run.first.value() / kPagesPerGranule), run.count / kPagesPerGranule};
+}
 
 Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes size) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
@@ -51,9 +75,9 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes siz
   if (!fd) return tl::unexpected(fd.error());
   auto window = Mapping::sharedFile(fd->get(), Bytes(), rounded);
   if (!window) return tl::unexpected(window.error());
-  std::unique_ptr<DirectFileTier> tier(
-      new DirectFileTier(Backing::kMemfd, std::move(*fd), std::move(*window)));
-  snprintf(tier->name_, sizeof tier->name_, "cxl:%lluM",
+  auto tier = over(Backing::kMemfd, std::move(*fd), std::move(*window));
+  if (!tier) return tier;
+  snprintf((*tier)->name_, sizeof (*tier)->name_, "cxl:%lluM",
            static_cast<unsigned long long>(rounded.value() / kMiB));
   return tier;
 }
@@ -82,29 +106,24 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::openDax(const char* path
   fd.keep();
   // What a former tenant left must never be read as this program's fresh memory.
   memset(window->data(), 0, usable.value());
-  std::unique_ptr<DirectFileTier> tier(
-      new DirectFileTier(Backing::kDax, std::move(fd), std::move(*window)));
-  snprintf(tier->name_, sizeof tier->name_, "dax:%s", path);
+  auto tier = over(Backing::kDax, std::move(fd), std::move(*window));
+  if (!tier) return tier;
+  snprintf((*tier)->name_, sizeof (*tier)->name_, "dax:%s", path);
   return tier;
 }
 
 Result<FrameRun> DirectFileTier::allocate(PageCount wanted) {
   TP_CHECK(wanted.value() > 0 && wanted.value() % kPagesPerGranule == 0);
-  for (uint64_t pages = wanted.value(); pages >= kPagesPerGranule;
-       pages = roundDown(pages / 2, kPagesPerGranule)) {
-    const auto offset = granules_.allocate(toBytes(PageCount(pages)), Bytes(kGranuleSize));
-    if (offset) return FrameRun{FrameIndex(*offset >> kPageShift), PageCount(pages)};
+  const auto granules = granules_->allocate(wanted / kPagesPerGranule);
+  if (!granules) {
+    return fail(ErrorCode::kNoSpace, "tier %s is full (%llu MiB)", name_,
+                static_cast<unsigned long long>(capacity().value() / kMiB));
   }
-  return fail(ErrorCode::kNoSpace, "tier %s is full (%llu MiB)", name_,
-              static_cast<unsigned long long>(capacity().value() / kMiB));
+  return FrameRun{FrameIndex(granules->first.value() * kPagesPerGranule),
+                  granules->count * kPagesPerGranule};
 }
 
-void DirectFileTier::release(FrameRun run) {
-  TP_CHECK_OP(run.count.value() % kPagesPerGranule, ==, 0u);
-  const Status erased = erase(run);
-  TP_CHECK(erased.has_value());
-  granules_.release(run.first.value() << kPageShift, toBytes(run.count));
-}
+void DirectFileTier::release(FrameRun run) { granules_->release(granulesOf(run)); }
 
 Status DirectFileTier::erase(FrameRun run) {
   if (backing_ == Backing::kDax) {

@@ -9,14 +9,15 @@
 
 #include "runtime/base/mapping.h"
 #include "runtime/base/unique_fd.h"
-#include "runtime/space/range_allocator.h"
+#include "runtime/tier/frame_table.h"
 #include "runtime/tier/tier.h"
 
 namespace tidepool {
 
 class DirectFileTier final : public DirectTier {
  public:
-  /// An emulated pool of `size` bytes, private to this process; it costs memory only as used.
+  /// An emulated pool of `size` bytes, private to this process and to those that it forks; it costs
+  /// memory only as used.
   /// Errors: kNoMemory.
   static Result<std::unique_ptr<DirectFileTier>> createEmulated(Bytes size);
   /// A device-DAX node such as /dev/dax0.0; `size` 0 takes all of it. Errors: kNotFound,
@@ -25,7 +26,7 @@ class DirectFileTier final : public DirectTier {
 
   const char* name() const override { return name_; }
   Bytes capacity() const override { return window_.size(); }
-  Bytes used() const override { return granules_.allocated(); }
+  Bytes used() const override { return Bytes(granules_->used().value() * kGranuleSize); }
   Result<FrameRun> allocate(PageCount wanted) override;
   void release(FrameRun run) override;
   Status read(FrameRun run, std::byte* memory) override;
@@ -37,6 +38,13 @@ class DirectFileTier final : public DirectTier {
   Nanoseconds extraLoadLatency() const override;
   bool emulated() const override { return backing_ == Backing::kMemfd; }
 
+  /// None for a device: it refuses the write protection that a snapshot is taken with.
+  FrameTable* frames() override {
+    return backing_ == Backing::kMemfd ? granules_.get() : nullptr;
+  }
+  /// `run` is of whole granules.
+  bool soleHolder(FrameRun run) override { return granules_->soleHolder(granulesOf(run)); }
+
   Status erase(FrameRun run) override;
   std::byte* frameMemory(FrameIndex frame) const override {
     return window_.data() + (frame.value() << kPageShift);
@@ -44,12 +52,16 @@ class DirectFileTier final : public DirectTier {
 
  private:
   enum class Backing : uint8_t { kMemfd, kDax };
-  DirectFileTier(Backing backing, UniqueFd fd, Mapping window);
+  DirectFileTier(Backing backing, UniqueFd fd, Mapping window,
+                 std::unique_ptr<FrameTable> granules);
+  static Result<std::unique_ptr<DirectFileTier>> over(Backing backing, UniqueFd fd,
+                                                      Mapping window);
+  static FrameRun granulesOf(FrameRun run);
 
   Backing backing_;
   UniqueFd fd_;
   Mapping window_;
-  RangeAllocator granules_;
+  std::unique_ptr<FrameTable> granules_;  // a frame of this table is a granule
   char name_[64];
 };
 

@@ -66,9 +66,10 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanosec
   auto client = RemoteClient::connect(tier->endpoint_, hello, {.timeout = timeout});
   if (!client) return tl::unexpected(client.error());
   tier->region_ = (*client)->region();
-  auto frames = FrameAllocator::create(PageCount(tier->region_.capacity.value() / kPageSize));
+  auto frames = FrameTable::create(PageCount(tier->region_.capacity.value() / kPageSize));
   if (!frames) return tl::unexpected(frames.error());
   tier->frames_ = std::move(*frames);
+  if (auto peer = peerOf((*client)->fd())) tier->endpoint_ = *peer;
   {
     MutexLock lock(tier->mutex_);
     tier->client_ = std::move(*client);
@@ -121,10 +122,11 @@ Status RemoteTier::drainOne(size_t& in_flight) {
 }
 
 Status RemoteTier::transferOnce(Direction direction, FrameRun run, std::byte* memory) {
-  if (client_ == nullptr || client_->failed()) {
+  if (client_ == nullptr || client_->failed() || client_is_parents_) {
     auto client = attach();
     if (!client) return tl::unexpected(client.error());
     client_ = std::move(*client);
+    client_is_parents_ = false;
   }
   size_t in_flight = 0;
   Status outcome;

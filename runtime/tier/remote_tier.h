@@ -8,7 +8,7 @@
 
 #include "runtime/base/mutex.h"
 #include "runtime/options.h"
-#include "runtime/tier/frame_allocator.h"
+#include "runtime/tier/frame_table.h"
 #include "runtime/tier/tier.h"
 #include "runtime/transport/client.h"
 
@@ -38,6 +38,9 @@ class RemoteTier final : public FetchTier {
   Result<std::unique_ptr<FetchChannel>> openChannel() override;
   Nanoseconds pageRoundTrip() const override { return round_trip_; }
 
+  FrameTable* frames() override { return frames_.get(); }
+  void afterForkInChild() override TP_NO_THREAD_SAFETY { client_is_parents_ = true; }
+
   const wire::ServerHello& region() const { return region_; }
 
  private:
@@ -50,14 +53,17 @@ class RemoteTier final : public FetchTier {
   Status drainOne(size_t& in_flight) TP_REQUIRES(mutex_);
 
   char name_[160];
-  Endpoint endpoint_;
+  Endpoint endpoint_;  // numeric once connected, so that nobody has to ask a name service again
   const Nanoseconds timeout_;
   wire::ServerHello region_;
-  std::unique_ptr<FrameAllocator> frames_;
+  std::unique_ptr<FrameTable> frames_;
   Nanoseconds round_trip_;
   Mutex mutex_;
-  // The tier's own connection: serves read() and write(), and keeps the region alive.
+  // The tier's own connection: serves read() and write(), and keeps the region alive. In a child of
+  // fork() it is the parent's: nothing may be said on it, but as long as the child has the
+  // descriptor the server sees somebody connected, even if the parent ends at once.
   std::unique_ptr<RemoteClient> client_ TP_GUARDED_BY(mutex_);
+  bool client_is_parents_ TP_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tidepool

@@ -16,6 +16,8 @@
 
 namespace tidepool {
 
+class FrameTable;
+
 enum class TierKind : uint8_t { kLocal = 0, kDirect = 1, kFetch = 2 };
 
 /// "local", "direct" or "fetch", as in the statistics.
@@ -51,6 +53,12 @@ class Tier {
   virtual Status read(FrameRun run, std::byte* memory) = 0;
   virtual Status write(FrameRun run, const std::byte* memory) = 0;
 
+  /// Who holds which frame. Null if a tier cannot share its frames with a child of fork(), which is
+  /// then left without far memory.
+  virtual FrameTable* frames() { return nullptr; }
+  /// In a child, after its frames are its own: what is the parent's alone must not be used any more.
+  virtual void afterForkInChild() {}
+
   const TierTraffic& traffic() const { return traffic_; }
 
  protected:
@@ -68,6 +76,9 @@ class DirectTier : public Tier {
   virtual PageCount mapUnit() const = 0;
   /// Makes [run] read as zeros (the program discarded it); the frames stay allocated.
   virtual Status erase(FrameRun run) = 0;
+  /// False if processes that were forked from this one, or forked it, hold any of the run as well:
+  /// it must then not be written to, nor erased.
+  virtual bool soleHolder(FrameRun run) = 0;
   /// The tier's own view of a frame, valid as long as the tier.
   virtual std::byte* frameMemory(FrameIndex frame) const = 0;
   /// Expected latency of a dependent load beyond local DRAM's. Nominal for emulated devices.

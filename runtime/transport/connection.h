@@ -51,6 +51,8 @@ std::unique_ptr<Connection> adoptTcp(UniqueFd socket);
 /// A non-blocking listening socket. Errors: kConflict when the address is taken, kPermission,
 /// kInvalidArgument.
 Result<UniqueFd> listenTcp(const Endpoint& at);
+/// The other end of a connected socket, in numbers. Errors: kIo.
+Result<Endpoint> peerOf(int socket);
 /// The port a socket is bound to. Errors: kIo.
 Result<uint16_t> boundPort(int socket);
 

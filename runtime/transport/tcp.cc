@@ -239,6 +239,18 @@ Result<UniqueFd> listenTcp(const Endpoint& at) {
       Error::fromErrno(listenCode(error), error, "cannot listen on %s:%s", at.host, at.port));
 }
 
+Result<Endpoint> peerOf(int socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof address;
+  Endpoint peer;
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), size, peer.host, sizeof peer.host,
+                  peer.port, sizeof peer.port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return fail(ErrorCode::kIo, "cannot read the peer's address of a socket");
+  }
+  return peer;
+}
+
 Result<uint16_t> boundPort(int socket) {
   sockaddr_storage address = {};
   socklen_t size = sizeof address;

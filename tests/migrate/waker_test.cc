@@ -28,6 +28,9 @@ class CountingPort final : public FaultPort {
   }
   uint64_t woken(size_t page) const { return woken_[page].load(); }
 
+  Result<std::unique_ptr<FaultPort>> reopen() const override {
+    return fail(ErrorCode::kUnsupported, "not asked for");
+  }
   Status arm(uintptr_t, Bytes) override { return {}; }
   Status disarm(uintptr_t, Bytes) override { return {}; }
   PortResult copy(uintptr_t, const std::byte*, Bytes, Wake, Arm) override { return {}; }

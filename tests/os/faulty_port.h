@@ -30,6 +30,12 @@ class FaultyPort final : public FaultPort {
   FaultyPort(std::unique_ptr<FaultPort> below, const FaultyRates& rates, uint64_t seed)
       : below_(std::move(below)), rates_(rates), state_(seed) {}
 
+  Result<std::unique_ptr<FaultPort>> reopen() const override {
+    auto below = below_->reopen();
+    if (!below) return tl::unexpected(below.error());
+    return std::unique_ptr<FaultPort>(
+        std::make_unique<FaultyPort>(std::move(*below), rates_, state_.load()));
+  }
   Status arm(uintptr_t address, Bytes size) override { return below_->arm(address, size); }
   Status disarm(uintptr_t address, Bytes size) override { return below_->disarm(address, size); }
 

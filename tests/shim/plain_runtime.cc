@@ -191,6 +191,8 @@ Status Runtime::discard(void* address, Bytes size) {
   return {};
 }
 
+void Runtime::surrender(void*, Bytes) {}
+
 Status Runtime::protect(void* address, Bytes size, int protection) {
   TP_TRY(impl_->check(address, size));
   if (raw::mprotect(address, size.value(), protection) != 0) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FrameAllocator against a plain model: never a frame twice, never one outside, exact counts,
-// full runs where they exist.
-#include "runtime/tier/frame_allocator.h"
+// FrameTable of one process against a plain model: never a frame twice, never one outside, exact
+// counts, full runs where they exist. Several processes: frame_sharing_test.cc.
+#include "runtime/tier/frame_table.h"
 
 #include <gtest/gtest.h>
 
@@ -13,18 +13,18 @@
 namespace tidepool {
 namespace {
 
-std::unique_ptr<FrameAllocator> make(uint64_t pages) {
-  auto allocator = FrameAllocator::create(PageCount(pages));
-  EXPECT_TRUE(allocator);
-  return std::move(*allocator);
+std::unique_ptr<FrameTable> make(uint64_t pages) {
+  auto table = FrameTable::create(PageCount(pages));
+  EXPECT_TRUE(table);
+  return std::move(*table);
 }
 
-TEST(FrameAllocator, RefusesNothingAtAll) {
-  EXPECT_FALSE(FrameAllocator::create(PageCount(0)));
+TEST(FrameTable, RefusesNothingAtAll) {
+  EXPECT_FALSE(FrameTable::create(PageCount(0)));
   EXPECT_FALSE(make(10)->allocate(PageCount(0)));
 }
 
-TEST(FrameAllocator, GivesFullRunsFromFreshMemoryInOrder) {
+TEST(FrameTable, GivesFullRunsFromFreshMemoryInOrder) {
   auto frames = make(10'000);
   uint64_t expected = 0;
   for (uint64_t wanted : {1u, 16u, 63u, 64u, 65u, 512u, 1000u}) {
@@ -36,7 +36,7 @@ TEST(FrameAllocator, GivesFullRunsFromFreshMemoryInOrder) {
   }
 }
 
-TEST(FrameAllocator, PrefersAFullRunToTheFirstHole) {
+TEST(FrameTable, PrefersAFullRunToTheFirstHole) {
   auto frames = make(4096);
   ASSERT_TRUE(frames->allocate(PageCount(4096)));
   frames->release({FrameIndex(10), PageCount(3)});
@@ -52,7 +52,7 @@ TEST(FrameAllocator, PrefersAFullRunToTheFirstHole) {
   EXPECT_FALSE(frames->allocate(PageCount(1)));
 }
 
-TEST(FrameAllocator, FindsTheOneFreeFrameOfMany) {
+TEST(FrameTable, FindsTheOneFreeFrameOfMany) {
   // Crosses all three levels of the bitmap: 64^3 frames and a bit.
   const uint64_t pages = 64 * 64 * 64 + 77;
   auto frames = make(pages);
@@ -68,7 +68,7 @@ TEST(FrameAllocator, FindsTheOneFreeFrameOfMany) {
   }
 }
 
-TEST(FrameAllocator, UnusedCapacityCostsNoMemory) {
+TEST(FrameTable, UnusedCapacityCostsNoMemory) {
   // 16 TiB of frames: the bitmap would be 512 MiB if it were all touched.
   auto frames = make(uint64_t{16} * kTiB / kPageSize);
   EXPECT_TRUE(frames->allocate(PageCount(512)));
@@ -119,7 +119,7 @@ TEST_P(AgainstModel, NeverTwiceNeverOutsideExactCounts) {
 INSTANTIATE_TEST_SUITE_P(Sizes, AgainstModel,
                          testing::Values(1, 2, 63, 64, 65, 127, 1000, 4096, 4097, 40'000));
 
-TEST(FrameAllocator, ThreadsNeverShareAFrame) {
+TEST(FrameTable, ThreadsNeverShareAFrame) {
   constexpr uint64_t kPages = 5000;
   auto frames = make(kPages);
   std::vector<std::atomic<int>> owners(kPages);
@@ -146,7 +146,7 @@ TEST(FrameAllocator, ThreadsNeverShareAFrame) {
   EXPECT_EQ(frames->used().value(), 0u);
 }
 
-TEST(FrameAllocatorDeathTest, GivingBackTwiceIsABrokenInvariant) {
+TEST(FrameTableDeathTest, GivingBackTwiceIsABrokenInvariant) {
   auto frames = make(100);
   const auto run = frames->allocate(PageCount(4));
   ASSERT_TRUE(run);

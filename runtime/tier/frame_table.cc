@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// FrameTable: allocation, release, and what becomes of the frames of the dead. Fork is at the end.
+#include "runtime/tier/frame_table.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <new>
+
+#include "runtime/base/check.h"
+#include "runtime/base/format.h"
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint64_t kWordBits = FrameBitmap::kWordBits;
+constexpr uint64_t kFull = ~uint64_t{0};
+
+/// One for each process that there can be at a time.
+uint32_t slotsNeeded() {
+  constexpr uint32_t kKernelsDefault = 32768, kKernelsLimit = 1u << 22;
+  UniqueFd fd(open("/proc/sys/kernel/pid_max", O_RDONLY | O_CLOEXEC));
+  char text[16] = {};
+  if (!fd.valid() || read(fd.get(), text, sizeof text - 1) <= 0) return kKernelsDefault;
+  return std::clamp(static_cast<uint32_t>(strtoul(text, nullptr, 10)), 64u, kKernelsLimit);
+}
+
+uint64_t pages(uint64_t bytes) { return roundUp(bytes, kPageSize); }
+
+/// Calls `act(word, mask)` for the words of a bitmap that [first, first + count) lies in.
+template <typename Act>
+void forEachWord(uint64_t first, uint64_t count, Act act) {
+  for (uint64_t at = first, end = first + count; at < end;) {
+    const uint64_t word = at / kWordBits;
+    const uint64_t stop = std::min(end, (word + 1) * kWordBits);
+    act(word, FrameBitmap::maskOf(at % kWordBits, stop - word * kWordBits));
+    at = stop;
+  }
+}
+
+/// Locks or asks for the lock of byte `at`; OFD locks belong to the open file, not to a process.
+bool fileLock(int fd, int command, uint32_t at, short& type) {
+  struct flock lock{};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = at;
+  lock.l_len = 1;
+  const bool done = fcntl(fd, command, &lock) == 0;
+  type = lock.l_type;
+  return done;
+}
+
+}  // namespace
+
+FrameTable::Locked::Locked(FrameTable& table) : table_(table) {
+  if (table.header().mutex.lock() == RobustMutex::Taken::kOwnerDied) table.recount();
+}
+FrameTable::Locked::~Locked() { table_.header().mutex.unlock(); }
+
+FrameTable::FrameTable(PageCount capacity, uint32_t slots, UniqueFd fd, Mapping shared)
+    : capacity_(capacity),
+      slots_(slots),
+      slots_offset_(kPageSize),
+      counts_offset_(slots_offset_ + pages(slots * sizeof(Slot))),
+      bitmap_offset_(counts_offset_ + pages(capacity.value() * sizeof(uint32_t))),
+      held_offset_(bitmap_offset_ + FrameBitmap::memoryFor(capacity).value()),
+      held_size_(pages(FrameBitmap::wordsFor(capacity.value()) * sizeof(uint64_t))),
+      fd_(std::move(fd)),
+      shared_(std::move(shared)),
+      bitmap_(capacity, shared_.data() + bitmap_offset_) {}
+
+Result<std::unique_ptr<FrameTable>> FrameTable::create(PageCount capacity) {
+  if (capacity.value() == 0) {
+    return fail(ErrorCode::kInvalidArgument, "a tier needs at least one page of memory");
+  }
+  const uint32_t slots = slotsNeeded();
+  const Bytes size(kPageSize + pages(slots * sizeof(Slot)) +
+                   pages(capacity.value() * sizeof(uint32_t)) +
+                   FrameBitmap::memoryFor(capacity).value());
+  auto fd = os::createMemfd("tidepool-frames", size);
+  if (!fd) return tl::unexpected(fd.error());
+  auto shared = Mapping::sharedFile(fd->get(), Bytes(), size);
+  if (!shared) return tl::unexpected(shared.error());
+  std::unique_ptr<FrameTable> table(
+      new FrameTable(capacity, slots, std::move(*fd), std::move(*shared)));
+  table->header().mutex.init();
+  table->bitmap_.format();
+  Locked locked(*table);
+  auto slot = table->takeSlot();
+  if (!slot) return tl::unexpected(slot.error());
+  auto held = table->mapHeld(*slot);
+  if (!held) return tl::unexpected(held.error());
+  table->held_ = std::move(*held);
+  table->slot_ = *slot;
+  table->slot(*slot).state.store(SlotState::kHeld);
+  return table;
+}
+
+FrameTable::~FrameTable() {
+  if (slot_ == kNoSlot) return;
+  Locked locked(*this);
+  freeSlot(slot_);
+}
+
+Result<FrameRun> FrameTable::allocate(PageCount wanted) {
+  if (wanted.value() == 0) return fail(ErrorCode::kInvalidArgument, "no frames wanted");
+  Locked locked(*this);
+  TP_CHECK(slot_ != kNoSlot);
+  FrameBitmap::Found found = bitmap_.find(header().cursor, wanted.value());
+  if (found.count == 0 && reapLocked() > 0) found = bitmap_.find(header().cursor, wanted.value());
+  if (found.count == 0) {
+    return fail(ErrorCode::kNoSpace, "all %llu pages of the tier are in use",
+                static_cast<unsigned long long>(capacity_.value()));
+  }
+  const uint64_t end = found.first + found.count;
+  header().cursor = end;
+  header().frames_end = std::max(header().frames_end, end);
+  forEachWord(found.first, found.count, [&](uint64_t word, uint64_t mask) {
+    held()[word] |= mask;
+    bitmap_.set(word, mask);
+  });
+  std::fill(counts() + found.first, counts() + end, 1u);
+  // Relaxed: readers want the number only; the frames themselves are guarded by the lock.
+  header().used.fetch_add(found.count, std::memory_order_relaxed);
+  return FrameRun{FrameIndex(found.first), PageCount(found.count)};
+}
+
+void FrameTable::release(FrameRun run) {
+  const uint64_t first = run.first.value();
+  const uint64_t count = run.count.value();
+  TP_CHECK_OP(first, <=, capacity_.value());
+  TP_CHECK_OP(count, <=, capacity_.value() - first);
+  Locked locked(*this);
+  if (slot_ == kNoSlot) return;  // all has been let go of
+  forEachWord(first, count, [&](uint64_t word, uint64_t mask) {
+    TP_CHECK_OP(held()[word] & mask, ==, mask);  // else: a frame is given back twice
+    held()[word] &= ~mask;
+    dropHolds(word, mask);
+  });
+}
+
+bool FrameTable::soleHolder(FrameRun run) {
+  Locked locked(*this);
+  const uint32_t* first = counts() + run.first.value();
+  return std::all_of(first, first + run.count.value(), [](uint32_t holders) {
+    TP_CHECK_OP(holders, >, 0u);
+    return holders == 1;
+  });
+}
+
+void FrameTable::addHolds(uint64_t word, uint64_t mask) {
+  uint32_t* counts = this->counts() + word * kWordBits;
+  if (mask == kFull) {  // a loop that the compiler can vectorise
+    for (uint64_t i = 0; i < kWordBits; ++i) ++counts[i];
+    return;
+  }
+  for (uint64_t bits = mask; bits != 0; bits &= bits - 1) ++counts[std::countr_zero(bits)];
+}
+
+void FrameTable::dropHolds(uint64_t word, uint64_t mask) {
+  uint32_t* counts = this->counts() + word * kWordBits;
+  uint64_t free = 0;
+  for (uint64_t bits = mask; bits != 0; bits &= bits - 1) {
+    const int bit = std::countr_zero(bits);
+    TP_CHECK_OP(counts[bit], >, 0u);
+    if (--counts[bit] == 0) free |= uint64_t{1} << bit;
+  }
+  if (free == 0) return;
+  erase(word, free);
+  bitmap_.clear(word, free);
+  header().used.fetch_sub(static_cast<uint64_t>(std::popcount(free)), std::memory_order_relaxed);
+}
+
+void FrameTable::erase(uint64_t word, uint64_t mask) {
+  if (erase_ == nullptr) return;
+  while (mask != 0) {
+    const int first = std::countr_zero(mask);
+    const int count = std::countr_one(mask >> first);
+    erase_(erase_argument_, {FrameIndex(word * kWordBits + static_cast<uint64_t>(first)),
+                             PageCount(static_cast<uint64_t>(count))});
+    if (first + count == static_cast<int>(kWordBits)) return;
+    mask &= ~uint64_t{0} << (first + count);
+  }
+}
+
+Result<Mapping> FrameTable::mapHeld(uint32_t index) const {
+  return Mapping::sharedFile(fd_.get(), Bytes(held_offset_ + index * held_size_),
+                             Bytes(held_size_));
+}
+
+Result<uint32_t> FrameTable::takeSlot() {
+  uint32_t index = 0;
+  while (index < header().slots_end && slot(index).state.load() != SlotState::kFree) ++index;
+  if (index == slots_) return fail(ErrorCode::kNoSpace, "no process more can share far memory");
+  if (index == header().slots_end) {
+    const uint64_t size = held_offset_ + (index + 1) * held_size_;
+    if (ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) {
+      return failErrno(ErrorCode::kNoMemory, "cannot enlarge the table of frames");
+    }
+    ++header().slots_end;
+  }
+  slot(index).life.init();
+  slot(index).local.store(0, std::memory_order_relaxed);
+  return index;
+}
+
+void FrameTable::freeSlot(uint32_t index) {
+  Mapping other;
+  const uint64_t* bits = nullptr;
+  if (index == slot_) {
+    bits = held();
+    slot_ = kNoSlot;
+  } else {
+    auto mapped = mapHeld(index);
+    if (!mapped) return;  // no address space now; whoever looks next finds the slot again
+    other = std::move(*mapped);
+    bits = reinterpret_cast<uint64_t*>(other.data());
+  }
+  for (uint64_t word = 0, end = wordsInUse(); word < end; ++word) {
+    if (bits[word] != 0) dropHolds(word, bits[word]);
+  }
+  slot(index).state.store(SlotState::kFree);
+  // The next holder of the slot begins with zeros, and the memory is given back.
+  [[maybe_unused]] const Status punched =
+      os::punchHole(fd_.get(), Bytes(held_offset_ + index * held_size_), Bytes(held_size_));
+}
+
+FrameTable::Family FrameTable::family() const {
+  Family family;
+  const uint32_t end = header().slots_end.load(std::memory_order_relaxed);
+  for (uint32_t index = 0; index < end; ++index) {
+    if (slot(index).state.load() == SlotState::kFree) continue;
+    ++family.processes;
+    family.local += Bytes(slot(index).local.load(std::memory_order_relaxed));
+  }
+  return family;
+}
+
+bool FrameTable::dead(uint32_t index) {
+  switch (slot(index).state.load()) {
+    case SlotState::kFree:
+      return false;
+    case SlotState::kPassing: {
+      short type = F_WRLCK;
+      return fileLock(fd_.get(), F_OFD_GETLK, index, type) && type == F_UNLCK;
+    }
+    case SlotState::kHeld: {
+      const auto taken = slot(index).life.tryLock();
+      // Taken from nobody: the first process, before it has settled.
+      if (taken != RobustMutex::Taken::kBusy) slot(index).life.unlock();
+      return taken == RobustMutex::Taken::kOwnerDied;
+    }
+  }
+  return false;
+}
+
+size_t FrameTable::reapLocked() {
+  size_t found = 0;
+  for (uint32_t index = 0; index < header().slots_end; ++index) {
+    if (index == slot_ || index == child_slot_ || !dead(index)) continue;
+    freeSlot(index);
+    ++found;
+  }
+  return found;
+}
+
+size_t FrameTable::reap() {
+  // Nobody has forked: the usual case, without the lock. A slot that is just being made is not for
+  // us to look at yet.
+  if (header().slots_end.load(std::memory_order_relaxed) <= 1) return 0;
+  Locked locked(*this);
+  return reapLocked();
+}
+
+void FrameTable::recount() {
+  // Zeros by giving the memory back: the tables may be far larger than what is used of them.
+  [[maybe_unused]] const Status erased =
+      os::punchHole(fd_.get(), Bytes(counts_offset_), Bytes(held_offset_ - counts_offset_));
+  TP_CHECK(erased.has_value());
+  bitmap_.format();
+  uint64_t used = 0;
+  for (uint32_t index = 0; index < header().slots_end; ++index) {
+    if (slot(index).state.load() == SlotState::kFree) continue;
+    auto mapped = mapHeld(index);
+    TP_CHECK(mapped.has_value());
+    const auto* bits = reinterpret_cast<uint64_t*>(mapped->data());
+    for (uint64_t word = 0, end = wordsInUse(); word < end; ++word) {
+      const uint64_t fresh = bits[word] & ~bitmap_.word(word);
+      if (fresh != 0) bitmap_.set(word, fresh);
+      if (bits[word] != 0) addHolds(word, bits[word]);
+      used += static_cast<uint64_t>(std::popcount(fresh));
+    }
+  }
+  header().used.store(used, std::memory_order_relaxed);
+  // Whoever died may have been about to erase what it let go of.
+  for (uint64_t word = 0, end = wordsInUse(); word < end; ++word) erase(word, ~bitmap_.word(word));
+}
+
+void FrameTable::settle() {
+  Locked locked(*this);
+  if (slot_ == kNoSlot) return;
+  // Nobody else asks for it: reapLocked() needs the table's lock, which we have.
+  const auto taken = slot(slot_).life.lock();
+  TP_CHECK(taken == RobustMutex::Taken::kYes);
+  slot(slot_).state.store(SlotState::kHeld);
+  passing_.reset(-1);
+}
+
+void FrameTable::leave() {
+  Locked locked(*this);
+  if (slot_ == kNoSlot) return;
+  RobustMutex& life = slot(slot_).life;
+  freeSlot(slot_);
+  life.unlock();
+}
+
+Status FrameTable::beforeFork() {
+  char path[32];
+  formatText(path, sizeof path, "/proc/self/fd/%d", fd_.get());
+  UniqueFd passing(open(path, O_RDWR | O_CLOEXEC));
+  if (!passing.valid()) {
+    return failErrno(ErrorCode::kNoMemory, "cannot open the table of frames for a child");
+  }
+  Locked locked(*this);
+  auto index = takeSlot();
+  if (!index && reapLocked() > 0) index = takeSlot();
+  if (!index) return tl::unexpected(index.error());
+  short type = F_WRLCK;
+  if (!fileLock(passing.get(), F_OFD_SETLK, *index, type)) {
+    return failErrno(ErrorCode::kNoMemory, "cannot lock a slot of the table of frames");
+  }
+  auto held = mapHeld(*index);
+  if (!held) return tl::unexpected(held.error());
+  auto* theirs = reinterpret_cast<uint64_t*>(held->data());
+  for (uint64_t word = 0, end = wordsInUse(); word < end; ++word) {
+    const uint64_t bits = this->held()[word];
+    if (bits == 0) continue;
+    theirs[word] = bits;
+    addHolds(word, bits);
+  }
+  // From here on the slot counts: in reapLocked() and in recount().
+  slot(*index).state.store(SlotState::kPassing);
+  child_slot_ = *index;
+  child_held_ = std::move(*held);
+  passing_ = std::move(passing);
+  return {};
+}
+
+void FrameTable::afterForkInParent() {
+  child_slot_ = kNoSlot;
+  child_held_ = Mapping();
+  passing_.reset(-1);
+}
+
+void FrameTable::afterForkInChild() {
+  TP_CHECK(child_slot_ != kNoSlot);
+  slot_ = std::exchange(child_slot_, kNoSlot);
+  held_ = std::exchange(child_held_, Mapping());
+}
+
+void FrameTable::abandonInChild() {
+  // Not the parent's slot, but the one that was meant for us; it also goes when we end.
+  passing_.reset(-1);
+  child_held_ = Mapping();
+  held_ = Mapping();
+  slot_ = child_slot_ = kNoSlot;
+}
+
+}  // namespace tidepool

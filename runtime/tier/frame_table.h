@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hands out runs of adjacent frames of one tier to a process and to what it forks. Frames do not
+// change while they are held, so a fork() takes its snapshot of far memory by having the child hold
+// what the parent holds; a frame is free when nobody holds it any more. The table lies in memory
+// that the processes share: a count of holders a frame, and for each process a slot with a bitmap of
+// what it holds. Processes die without a word, hence:
+//   - a slot's `life` is a robust mutex that a thread of its process keeps locked: when somebody can
+//     take it, the process is dead (or has called exec), and what it held is taken off the counts;
+//   - on its way from parent to child a slot is guarded by a file lock on a descriptor that only the
+//     two have: if it is gone before the child has settled, there is no child;
+//   - the bitmaps are the truth: if a process dies while it changes the table, the counts are made
+//     again from the bitmaps of those that live.
+// Thread-safe but for what the fork handlers call; allocates nothing after create(). Counts are
+// frames.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "runtime/base/mapping.h"
+#include "runtime/base/result.h"
+#include "runtime/base/robust_mutex.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/base/units.h"
+#include "runtime/tier/frame_bitmap.h"
+#include "runtime/transport/fetch_channel.h"
+
+namespace tidepool {
+
+class FrameTable {
+ public:
+  /// A table of which the calling process holds nothing so far. Errors: kInvalidArgument for no
+  /// frames at all, kNoMemory.
+  static Result<std::unique_ptr<FrameTable>> create(PageCount capacity);
+  /// Calls `function(argument, run)` for frames that nobody holds any more, before anybody can be given
+  /// them. Set before the table is used.
+  using Erase = void (*)(void* argument, FrameRun run);
+  void eraseWith(Erase function, void* argument) {
+    erase_ = function;
+    erase_argument_ = argument;
+  }
+  /// Lets go of all frames, as leave() does.
+  ~FrameTable();
+  FrameTable(const FrameTable&) = delete;
+  FrameTable& operator=(const FrameTable&) = delete;
+
+  /// Between 1 and `wanted` adjacent free frames: the full run if one is found within a bounded
+  /// search from where the last one ended, else the longest run seen. Errors: kNoSpace when no
+  /// frame is free, kInvalidArgument when `wanted` is 0.
+  Result<FrameRun> allocate(PageCount wanted);
+  /// Lets go of frames that this process holds, whole runs or parts. Letting go of others is a
+  /// broken invariant.
+  void release(FrameRun run);
+  /// True if no other process holds any of the frames, which this one does.
+  bool soleHolder(FrameRun run);
+
+  PageCount capacity() const { return capacity_; }
+  /// Frames that any process holds.
+  PageCount used() const {
+    return PageCount(header().used.load(std::memory_order_relaxed));
+  }
+
+  /// What this process holds locally, for the others to see.
+  void publishLocal(Bytes local) {
+    if (slot_ != kNoSlot) slot(slot_).local.store(local.value(), std::memory_order_relaxed);
+  }
+  /// The processes that share the table, this one among them, and what they last published. Those
+  /// that have died since reap() are counted too. Takes no lock: each number is exact, the sum is
+  /// not of one instant.
+  struct Family {
+    uint32_t processes = 0;
+    Bytes local;
+  };
+  Family family() const;
+
+  /// By a thread that lives as long as the process uses the table: from now on its death is the
+  /// process's. The same thread calls leave(), which lets go of all frames.
+  void settle();
+  void leave();
+  /// Takes back what dead processes hold; returns how many had died.
+  size_t reap();
+
+  /// The forking thread, while no other uses the table: the child-to-be holds what we hold.
+  /// Errors: kNoMemory, kNoSpace: there is no more slot or descriptor; fork() then shares nothing.
+  Status beforeFork();
+  void afterForkInParent();
+  /// From here on the table is the child's, which has to settle().
+  void afterForkInChild();
+  /// In a child that beforeFork() had not prepared for, or that gives far memory up.
+  void abandonInChild();
+
+ private:
+  static constexpr uint32_t kNoSlot = ~uint32_t{0};
+  enum class SlotState : uint32_t { kFree = 0, kPassing = 1, kHeld = 2 };
+  struct alignas(64) Slot {
+    RobustMutex life;
+    std::atomic<SlotState> state;
+    std::atomic<uint64_t> local;
+  };
+  struct Header {
+    RobustMutex mutex;
+    uint64_t cursor;      // where the next search begins
+    uint64_t frames_end;  // no frame from here on was ever handed out
+    std::atomic<uint64_t> used;
+    std::atomic<uint32_t> slots_end;  // no slot from here on was ever used
+  };
+  /// Holds the table's lock, with the counts put right if its last holder died.
+  class Locked {
+   public:
+    explicit Locked(FrameTable& table);
+    ~Locked();
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+   private:
+    FrameTable& table_;
+  };
+
+  FrameTable(PageCount capacity, uint32_t slots, UniqueFd fd, Mapping shared);
+  Header& header() const { return *reinterpret_cast<Header*>(shared_.data()); }
+  Slot& slot(uint32_t index) const {
+    return reinterpret_cast<Slot*>(shared_.data() + slots_offset_)[index];
+  }
+  uint32_t* counts() const { return reinterpret_cast<uint32_t*>(shared_.data() + counts_offset_); }
+  uint64_t* held() const { return reinterpret_cast<uint64_t*>(held_.data()); }
+  uint64_t wordsInUse() const { return FrameBitmap::wordsFor(header().frames_end); }
+
+  // All below with the table's lock held.
+  Result<uint32_t> takeSlot();
+  Result<Mapping> mapHeld(uint32_t index) const;
+  void addHolds(uint64_t word, uint64_t mask);
+  void dropHolds(uint64_t word, uint64_t mask);
+  void erase(uint64_t word, uint64_t mask);
+  /// Everything that the bitmap says, off the counts; then the slot is free.
+  void freeSlot(uint32_t index);
+  bool dead(uint32_t index);
+  size_t reapLocked();
+  void recount();
+
+  const PageCount capacity_;
+  const uint32_t slots_;
+  // Offsets into the file, in this order: header, slots, counts, the search bitmap, and behind the
+  // part that is mapped as a whole one bitmap for each slot.
+  const uint64_t slots_offset_, counts_offset_, bitmap_offset_, held_offset_, held_size_;
+  UniqueFd fd_;
+  Mapping shared_;
+  FrameBitmap bitmap_;
+  Erase erase_ = nullptr;
+  void* erase_argument_ = nullptr;
+  uint32_t slot_ = kNoSlot;
+  Mapping held_;  // the own slot's bitmap
+  // Between beforeFork() and what follows it; in the child until it has settled.
+  uint32_t child_slot_ = kNoSlot;
+  Mapping child_held_;
+  UniqueFd passing_;
+};
+
+}  // namespace tidepool

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// One budget for the tree of forked processes: together they stay within it, and who is left alone
+// has all of it again.
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+
+#include "tests/migrate/fork_fixture.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint64_t kBudget = 12 * kMiB;  // Fork's
+
+class ForkBudget : public Fork {
+ protected:
+  static constexpr size_t kChildren = 3;
+  struct Shared {
+    std::array<std::atomic<uint64_t>, kChildren> held;
+  };
+  void SetUp() override {
+    Fork::SetUp();
+    shared_ = static_cast<Shared*>(mmap(nullptr, kPageSize, PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(shared_, MAP_FAILED);
+  }
+  uint64_t held() { return test_.runtime->stats().managed_local_bytes.load(); }
+  void rewriteAll() {
+    for (uint64_t page = 0; page < kPages; ++page) word(page) = mark(page);
+  }
+  Shared* shared_ = nullptr;
+};
+
+TEST_P(ForkBudget, BoundsAllOfThemTogether) {
+  std::array<pid_t, kChildren> children;
+  for (size_t i = 0; i < kChildren; ++i) {
+    children[i] = fork();
+    if (children[i] != 0) continue;
+    alarm(120);
+    for (;;) {
+      rewriteAll();
+      shared_->held[i].store(held());
+    }
+  }
+  // The tolerance is what may be on its way while limits are set; the test's time-out is the bound.
+  for (int quiet = 0; quiet < 20;) {
+    rewriteAll();
+    uint64_t sum = held();
+    bool all = true;
+    for (auto& child : shared_->held) {
+      sum += child.load();
+      all = all && child.load() > 0;
+    }
+    quiet = all && sum < kBudget + kBudget / 4 ? quiet + 1 : 0;
+  }
+  for (pid_t child : children) {
+    kill(child, SIGKILL);
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  }
+  while (held() < kBudget / 4 * 3) rewriteAll();  // alone again, it has it all
+  EXPECT_TRUE(intact());
+}
+
+TEST_P(ForkBudget, AChildThatIsAlreadyGoneTakesNothing) {
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(inChild([] { return 0; }), 0);
+  while (held() < kBudget / 4 * 3) rewriteAll();
+  EXPECT_TRUE(intact());
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, ForkBudget,
+                         testing::Values(Setup{Far::kRemote, Eviction::kMove},
+                                         Setup{Far::kDirect, Eviction::kMove}),
+                         setupName);
+
+}  // namespace
+}  // namespace tidepool

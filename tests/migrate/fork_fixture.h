@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of fork(): a runtime whose memory is mostly far, marked page by page, and children that
+// report by their exit status.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/migrate/fixture.h"
+
+namespace tidepool {
+
+inline constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
+inline constexpr uint64_t kPages = 32 * kMiB / kPageSize;
+inline uint64_t mark(uint64_t page) { return page * 0x9e3779b97f4a7c15 | 1; }
+
+class Fork : public testing::TestWithParam<Setup> {
+ protected:
+  void SetUp() override {
+    test_ = TestRuntime::start(GetParam(), Bytes(12 * kMiB), Bytes(128 * kMiB));
+    ASSERT_NE(test_.runtime, nullptr);
+    auto memory = test_.runtime->allocate(Bytes(kPages * kPageSize), Bytes(kGranuleSize));
+    ASSERT_TRUE(memory);
+    words_ = static_cast<uint64_t*>(*memory);
+    for (uint64_t page = 0; page < kPages; ++page) word(page) = mark(page);
+  }
+  volatile uint64_t& word(uint64_t page) { return words_[page * kWords]; }
+  bool intact() {
+    for (uint64_t page = 0; page < kPages; ++page) {
+      if (word(page) != mark(page)) return false;
+    }
+    return true;
+  }
+  /// Exit status of a child that runs `body` and returns its result; -1 if it ended otherwise.
+  template <typename Body>
+  int inChild(Body body) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      _exit(body());
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    if (WIFSIGNALED(status)) ADD_FAILURE() << "ended by signal " << WTERMSIG(status);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  TestRuntime test_;
+  uint64_t* words_ = nullptr;
+};
+
+}  // namespace tidepool
