@@ -130,6 +130,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   const Bytes local = options.dram.value() != 0 ? options.dram : machineMemory();
   config.capacity = toPages(local);
   config.sampling_cpu = options.sampling ? options.sampling_cpu : 0;
+  config.started = MonotonicClock().now();
   auto shared = SharedPolicy::create(config, PageCount(core.space->pageEnd().value()));
   if (!shared) return tl::unexpected(shared.error());
   policy = std::move(*shared);

@@ -15,6 +15,7 @@
 #include <cerrno>
 
 #include "runtime/base/check.h"
+#include "runtime/base/time_slice.h"
 
 namespace tidepool::memserver {
 namespace {
@@ -112,6 +113,8 @@ bool Worker::takeInbox() {
 }
 
 void Worker::run() {
+  // A request is a few microseconds of work that somebody waits for.
+  askShortSlice();
   std::array<epoll_event, kEventsAtOnce> events;
   while (takeInbox()) {
     const int count = epoll_wait(epoll_.get(), events.data(), kEventsAtOnce, kTickMilliseconds);

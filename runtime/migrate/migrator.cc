@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/time_slice.h"
 #include "runtime/os/cpu_follower.h"
 #include "runtime/os/memory.h"
-#include "runtime/os/time_slice.h"
 
 namespace tidepool {
 namespace {
@@ -60,7 +60,7 @@ void Migrator::run() {
   settled_.notify_all();
   os::CpuAvoider avoider;
   // A window in which pages are watched must not become a long one.
-  if (balancer_ != nullptr) os::askShortSlice();
+  if (balancer_ != nullptr) askShortSlice();
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
     waitForWork();

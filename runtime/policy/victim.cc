@@ -22,7 +22,8 @@ constexpr double kBudgetSeconds = 2;
 VictimChooser::VictimChooser(const VictimConfig& config, std::span<std::byte> memory)
     : bytes_(reinterpret_cast<uint8_t*>(memory.data()), memory.size() / 2),
       left_(bytes_.data() + bytes_.size(), bytes_.size()),
-      config_(config) {
+      config_(config),
+      last_now_(config.started) {
   setCapacity(config.capacity);
   TP_CHECK(config.sampling_cpu >= 0);
 }

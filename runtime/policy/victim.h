@@ -59,6 +59,7 @@ struct VictimConfig {
   double sampling_cpu = 0.01;                       // share of one core for probes; 0: no probes
   Nanoseconds write_fault_cost = Nanoseconds(800);  // what the program pays on the first write
   bool streams = true;                              // follow ascending streams
+  Nanoseconds started;                              // when sampling time begins to be earned
   VictimTuning tuning;
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // sched_setattr(2) with a slice of its own for an ordinary thread. See time_slice.h.
-#include "runtime/os/time_slice.h"
+#include "runtime/base/time_slice.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdint>
 
-namespace tidepool::os {
+namespace tidepool {
 namespace {
 
 constexpr uint64_t kSliceNs = 100'000;  // the least that the kernel grants
@@ -37,4 +37,4 @@ void askShortSlice() {
   syscall(SYS_sched_setattr, 0, &now, 0);
 }
 
-}  // namespace tidepool::os
+}  // namespace tidepool

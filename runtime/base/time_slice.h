@@ -3,9 +3,9 @@
 // of the processor it gets stays the same. For threads that end what must not last long.
 #pragma once
 
-namespace tidepool::os {
+namespace tidepool {
 
 /// Linux 6.12 and newer; without effect on older ones.
 void askShortSlice();
 
-}  // namespace tidepool::os
+}  // namespace tidepool
