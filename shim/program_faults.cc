@@ -35,8 +35,8 @@ TP_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
   va_start(args, request);
   void* argument = va_arg(args, void*);
   va_end(args);
-  if (request == UFFDIO_REGISTER && t_thread_mode != ThreadMode::kInternal && managing() &&
-      makeRoomForProgram(*static_cast<const uffdio_register*>(argument)) != 0) {
+  if (request == UFFDIO_REGISTER && argument != nullptr && t_thread_mode != ThreadMode::kInternal &&
+      managing() && makeRoomForProgram(*static_cast<const uffdio_register*>(argument)) != 0) {
     return -1;
   }
   return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));

@@ -42,7 +42,7 @@ uint64_t AccessWatch::open(size_t slot, GranuleIndex granule, const Places& want
     PageSet& how = hides && hide(slot, page, count) ? at.hidden : at.zapped;
     for (uint64_t i = 0; i < count; ++i) how.set(page + i);
   });
-  const uint64_t faults = at.zapped.any() ? present(granule, at.zapped).count() : 0;
+  const uint64_t faults = at.zapped.any() ? found(os::scanPresent, granule, at.zapped).count() : 0;
   forRuns(at.zapped, [&](uint64_t page, uint64_t count) {
     os::zapShared(core_.space->addressOf(first + page), Bytes(count * kPageSize));
   });
@@ -59,8 +59,10 @@ AccessWatch::Seen AccessWatch::close(size_t slot) {
   Seen result;
   result.watched.local = at.armed & now.local;
   result.watched.direct = (at.hidden | at.zapped) & now.direct;
-  if (result.watched.direct.any()) result.seen |= present(at.granule, result.watched.direct);
-  if (result.watched.local.any()) result.seen |= written(at.granule, result.watched.local);
+  if (result.watched.direct.any())
+    result.seen |= found(os::scanPresent, at.granule, result.watched.direct);
+  if (result.watched.local.any())
+    result.seen |= found(os::scanWritten, at.granule, result.watched.local);
   forRuns(at.hidden, [&](uint64_t page, uint64_t count) {
     if (unhide(slot, page, count)) return;
     for (uint64_t i = 0; i < count; ++i) result.watched.direct.reset(page + i);
@@ -109,50 +111,6 @@ bool AccessWatch::unhide(size_t slot, uint64_t first, uint64_t count) {
   // A moved mapping is no longer armed. Without it the pages are merely not promoted.
   [[maybe_unused]] const Status armed = core_.barrier->arm(address, size);
   return true;
-}
-
-namespace {
-
-template <typename Scan>
-void scanGranule(const ManagedSpace& space, GranuleIndex granule, const PageSet& asked,
-                 PageSet& out, Scan scan) {
-  const uintptr_t start = space.addressOf(granule);
-  uint64_t first = 0, last = kPagesPerGranule;
-  while (first < last && !asked[first]) ++first;
-  while (last > first && !asked[last - 1]) --last;
-  const uintptr_t end = start + last * kPageSize;
-  std::array<os::PageRun, 256> runs;
-  for (uintptr_t at = start + first * kPageSize; at < end;) {
-    uintptr_t walked = at;
-    const auto found = scan(at, Bytes(end - at), runs, &walked);
-    if (!found || walked <= at) break;
-    for (size_t i = 0; i < *found; ++i) {
-      for (uintptr_t page = runs[i].start; page < runs[i].end; page += kPageSize) {
-        out.set((page - start) >> kPageShift);
-      }
-    }
-    at = walked;
-  }
-}
-
-}  // namespace
-
-PageSet AccessWatch::present(GranuleIndex granule, const PageSet& asked) const {
-  PageSet out;
-  scanGranule(*core_.space, granule, asked, out,
-              [&](uintptr_t at, Bytes size, auto& runs, uintptr_t* to) {
-                return os::scanPresent(pagemap_.get(), at, size, runs.data(), runs.size(), to);
-              });
-  return out & asked;
-}
-
-PageSet AccessWatch::written(GranuleIndex granule, const PageSet& asked) const {
-  PageSet out;
-  scanGranule(*core_.space, granule, asked, out,
-              [&](uintptr_t at, Bytes size, auto& runs, uintptr_t* to) {
-                return os::scanWritten(pagemap_.get(), at, size, runs.data(), runs.size(), to);
-              });
-  return out & asked;
 }
 
 }  // namespace tidepool

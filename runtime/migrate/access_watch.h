@@ -6,36 +6,19 @@
 #pragma once
 
 #include <array>
-#include <bitset>
 #include <memory>
 
 #include "runtime/base/unique_fd.h"
 #include "runtime/migrate/core.h"
+#include "runtime/migrate/granule_scan.h"
 
 namespace tidepool {
-
-using PageSet = std::bitset<kPagesPerGranule>;
 
 /// Which pages of a granule are where.
 struct Places {
   PageSet direct, local;
 };
 Places placesOf(const ManagedSpace& space, GranuleIndex granule);
-
-/// Calls visit(first, count) for every run of pages in the set.
-template <typename Visit>
-void forRuns(const PageSet& set, Visit visit) {
-  for (uint64_t at = 0; at < kPagesPerGranule;) {
-    if (!set[at]) {
-      ++at;
-      continue;
-    }
-    uint64_t run = 1;
-    while (at + run < kPagesPerGranule && set[at + run]) ++run;
-    visit(at, run);
-    at += run;
-  }
-}
 
 class AccessWatch {
  public:
@@ -68,9 +51,10 @@ class AccessWatch {
       : core_(core), area_(area), pagemap_(std::move(pagemap)) {}
   bool hide(size_t slot, uint64_t first, uint64_t count);
   bool unhide(size_t slot, uint64_t first, uint64_t count);
-  /// Which of the pages asked for are in the page table; were written since they were armed.
-  PageSet present(GranuleIndex granule, const PageSet& asked) const;
-  PageSet written(GranuleIndex granule, const PageSet& asked) const;
+  /// Which of the pages asked for the scan finds; none where the kernel does not say.
+  PageSet found(decltype(os::scanWritten)& scan, GranuleIndex granule, const PageSet& asked) const {
+    return scanGranule(scan, pagemap_.get(), *core_.space, granule, asked).value_or(PageSet());
+  }
   uintptr_t aside(size_t slot, uint64_t page) const {
     return area_ + slot * kGranuleSize + page * kPageSize;
   }

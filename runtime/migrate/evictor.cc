@@ -189,34 +189,22 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
 
 void Evictor::readWritten(PageIndex first) {
   written_.reset();
-  uint64_t armed = 0;
-  bool copies = false;
+  PageSet probed, copies;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageWord word = core_.space->word(first + i);
-    if (word.has(kFlagProbed)) ++armed;
-    copies |= word.has(kFlagFarCopy);
+    probed[i] = word.has(kFlagProbed);
+    copies[i] = word.has(kFlagFarCopy);
   }
-  if (armed == 0 && !copies) return;
+  const PageSet asked = probed | copies;
+  if (asked.none()) return;
   const Nanoseconds start = threadCpuTime();
-  std::array<os::PageRun, 256> runs;
-  uintptr_t at = core_.space->addressOf(first);
-  const uintptr_t end = at + kGranuleSize;
-  while (at < end) {
-    uintptr_t walked = at;
-    const auto found =
-        os::scanWritten(pagemap_.get(), at, Bytes(end - at), runs.data(), runs.size(), &walked);
-    if (!found || walked <= at) break;
-    for (size_t i = 0; i < *found; ++i) {
-      const uint64_t from = core_.space->pageAt(runs[i].start) - first;
-      const uint64_t to = from + ((runs[i].end - runs[i].start) >> kPageShift);
-      for (uint64_t page = from; page < to; ++page) written_.set(page);
-    }
-    at = walked;
-  }
-  if (armed == 0) return;
+  // Without an answer nothing counts as written: who relies on that looks again, in unwritten().
+  written_ = scanGranule(os::scanWritten, pagemap_.get(), *core_.space, granuleOf(first), asked)
+                 .value_or(PageSet());
+  if (probed.none()) return;
   const Nanoseconds asking = threadCpuTime() - start;
   chargePolicy(asking);
-  count(source_->count, armed);
+  count(source_->count, probed.count());
   countSampling(asking);
 }
 
@@ -305,13 +293,12 @@ uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
     const PageRun rest{run.first + at, PageCount(run.count.value() - at)};
     const PageRun part{rest.first, PageCount(alikeFrom(rest, plain))};
     const uint64_t slot = used + moved_in_all;
-    std::bitset<kClusterPages> same;
-    if (word.has(kFlagFarCopy)) same = unwritten(part);
+    const PageSet same = word.has(kFlagFarCopy) ? unwritten(part) : PageSet();
     const uint64_t moved =
         moveRun(part, rightsOf(part.first, plain), staging_.firstSlot(segment) + slot);
     for (uint64_t i = 0; i < moved; ++i) {
       // A page that was written between the look and the move differs from what was seen before.
-      const bool copied = word.has(kFlagFarCopy) && same[i] &&
+      const bool copied = same[(part.first + i).value() % kPagesPerGranule] &&
                           memcmp(staging_.slotMemory(staging_.firstSlot(segment) + slot + i),
                                  seen_.data() + i * kPageSize, kPageSize) == 0;
       stage(segment, slot + i, part.first + i, copied);
@@ -324,25 +311,16 @@ uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
   return moved_in_all;
 }
 
-std::bitset<Evictor::kClusterPages> Evictor::unwritten(PageRun run) {
-  std::bitset<kClusterPages> same;
-  const uintptr_t from = core_.space->addressOf(run.first);
+PageSet Evictor::unwritten(PageRun run) {
+  const uint64_t from = run.first.value() % kPagesPerGranule;
   // First the bytes, then whether they were written until after that.
-  const uint64_t pages = peek(seen_.data(), from, run.count.value());
-  std::array<os::PageRun, kClusterPages> runs;
-  uintptr_t walked = from;
-  const uintptr_t end = from + pages * kPageSize;
-  if (pages == 0) return same;
-  const auto found =
-      os::scanWritten(pagemap_.get(), from, Bytes(end - from), runs.data(), runs.size(), &walked);
-  if (!found || walked < end) return same;
-  for (uint64_t i = 0; i < pages; ++i) same.set(i);
-  for (size_t i = 0; i < *found; ++i) {
-    for (uintptr_t at = runs[i].start; at < runs[i].end; at += kPageSize) {
-      same.reset((at - from) >> kPageShift);
-    }
-  }
-  return same;
+  const uint64_t pages = peek(seen_.data(), core_.space->addressOf(run.first), run.count.value());
+  PageSet asked;
+  for (uint64_t i = 0; i < pages; ++i) asked.set(from + i);
+  if (asked.none()) return asked;
+  const auto written =
+      scanGranule(os::scanWritten, pagemap_.get(), *core_.space, granuleOf(run.first), asked);
+  return written ? asked & ~*written : PageSet();
 }
 
 void Evictor::stage(uint64_t segment, uint64_t slot, PageIndex page, bool copied) {

@@ -14,6 +14,7 @@
 #include "runtime/base/unique_fd.h"
 #include "runtime/migrate/channels.h"
 #include "runtime/migrate/core.h"
+#include "runtime/migrate/granule_scan.h"
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/migrate/staging.h"
 
@@ -89,7 +90,7 @@ class Evictor {
   /// they have a far copy.
   uint64_t alikeFrom(PageRun run, bool granule_plain) const;
   /// Which pages of the run have not been written since they came; their bytes are in seen_ then.
-  std::bitset<kClusterPages> unwritten(PageRun run);
+  PageSet unwritten(PageRun run);
   /// Enters a page that has moved into its slot. `copied`: its frame has the same bytes.
   void stage(uint64_t segment, uint64_t slot, PageIndex page, bool copied);
   /// Rights of a page of a granule that is, or is not, plain as a whole.
@@ -120,7 +121,7 @@ class Evictor {
   SampleStats* source_ = nullptr;  // write tracking's line of the statistics
   // Of the granule under the hand: what the policy said, and which armed pages were written.
   std::array<Verdict, kPagesPerGranule> verdicts_;
-  std::bitset<kPagesPerGranule> written_;
+  PageSet written_;
   PageCount in_flight_;
   uint64_t batches_written_ = 0;
   bool usable_ = true;
