@@ -206,11 +206,11 @@ int advisePiece(void* address, size_t size, int advice) {
     case MADV_UNMERGEABLE:
     case MADV_DONTDUMP:
     case MADV_DODUMP:
-    case MADV_DONTFORK:
     case MADV_DOFORK:
     case MADV_KEEPONFORK:
       return 0;
-    // A promise that only the kernel can keep.
+    // Promises that only the kernel can keep.
+    case MADV_DONTFORK:
     case MADV_WIPEONFORK:
       return surrenderInPlace(address, size) == 0 ? raw::madvise(address, size, advice) : -1;
     default:
