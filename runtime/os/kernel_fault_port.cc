@@ -12,6 +12,7 @@
 #include "runtime/base/check.h"
 #include "runtime/os/fault_port.h"
 #include "runtime/os/kernel_uapi.h"
+#include "runtime/os/memory.h"
 
 namespace tidepool {
 namespace {
@@ -33,12 +34,17 @@ PortOutcome outcomeOf(int os_error) {
   }
 }
 
-Result<UniqueFd> openWith(__u64 features);
+struct Descriptors {
+  UniqueFd fault;
+  UniqueFd pagemap;  // with UFFDIO_MOVE only
+};
+Result<Descriptors> openWith(__u64 features);
 
 class KernelFaultPort final : public FaultPort {
  public:
-  KernelFaultPort(UniqueFd fd, __u64 register_mode, __u64 features, MovePolicy move)
-      : fd_(std::move(fd)),
+  KernelFaultPort(Descriptors files, __u64 register_mode, __u64 features, MovePolicy move)
+      : fd_(std::move(files.fault)),
+        pagemap_(std::move(files.pagemap)),
         register_mode_(register_mode),
         features_(features),
         can_move_(move == MovePolicy::kIfSupported && (features & uapi::kFeatureMove) != 0),
@@ -46,11 +52,11 @@ class KernelFaultPort final : public FaultPort {
         can_poison_((features & uapi::kFeaturePoison) != 0) {}
 
   Result<std::unique_ptr<FaultPort>> reopen() const override {
-    auto fd = openWith(features_);
-    if (!fd) return tl::unexpected(fd.error());
+    auto files = openWith(features_);
+    if (!files) return tl::unexpected(files.error());
     const MovePolicy move = can_move_ ? MovePolicy::kIfSupported : MovePolicy::kNever;
     return std::unique_ptr<FaultPort>(
-        std::make_unique<KernelFaultPort>(std::move(*fd), register_mode_, features_, move));
+        std::make_unique<KernelFaultPort>(std::move(*files), register_mode_, features_, move));
   }
 
   Status arm(uintptr_t address, Bytes size) override {
@@ -91,7 +97,10 @@ class KernelFaultPort final : public FaultPort {
     request.len = size.value();
     request.mode = wake == Wake::kYes ? 0 : uapi::kMoveDontWake;
     if (ioctl(fd_.get(), uapi::kUffdioMove, &request) == 0) return {PortOutcome::kDone, size};
-    return partial(errno, request.move);
+    const PortResult result = partial(errno, request.move);
+    if (result.outcome != PortOutcome::kExists) return result;
+    const Bytes gone = movedUnreported(to, from, size);
+    return gone.value() > 0 ? PortResult{PortOutcome::kRetry, gone} : result;
   }
 
   Status poison(uintptr_t address, Bytes size) override {
@@ -149,7 +158,28 @@ class KernelFaultPort final : public FaultPort {
             Bytes(done > 0 ? static_cast<uint64_t>(done) : 0)};
   }
 
+  /// Kernels from 6.18 on forget to reset an EAGAIN when the next try succeeds: they then try the
+  /// pages they have just moved once more, and report EEXIST for them. Only one who moved a page
+  /// can have left it absent at its source and present at its target, as long as the caller lets
+  /// nobody else fill either.
+  Bytes movedUnreported(uintptr_t to, uintptr_t from, Bytes size) const {
+    uint64_t done = 0;
+    while (done < size.value() && !hasContent(from + done) && hasContent(to + done)) {
+      done += kPageSize;
+    }
+    return Bytes(done);
+  }
+
+  bool hasContent(uintptr_t address) const {
+    constexpr uint64_t kPresent = uint64_t{1} << 63, kSwapped = uint64_t{1} << 62;
+    uint64_t entry = kPresent;
+    const auto offset = static_cast<off_t>((address >> kPageShift) * sizeof entry);
+    if (pread(pagemap_.get(), &entry, sizeof entry, offset) != sizeof entry) return true;
+    return (entry & (kPresent | kSwapped)) != 0;
+  }
+
   UniqueFd fd_;
+  UniqueFd pagemap_;
   __u64 register_mode_;
   __u64 features_;
   bool can_move_;
@@ -189,7 +219,7 @@ Result<__u64> supportedFeatures() {
   return static_cast<__u64>(api.features);
 }
 
-Result<UniqueFd> openWith(__u64 features) {
+Result<Descriptors> openWith(__u64 features) {
   UniqueFd fd = openDescriptor();
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open userfaultfd");
   fd.keep();
@@ -199,14 +229,20 @@ Result<UniqueFd> openWith(__u64 features) {
   if (ioctl(fd.get(), UFFDIO_API, &api) != 0) {
     return failErrno(ErrorCode::kUnsupported, "userfaultfd refused its features");
   }
-  return fd;
+  Descriptors files{std::move(fd), UniqueFd()};
+  if ((features & uapi::kFeatureMove) != 0) {
+    auto pagemap = os::openPagemap();
+    if (!pagemap) return tl::unexpected(pagemap.error());
+    files.pagemap = std::move(*pagemap);
+  }
+  return files;
 }
 
 Result<std::unique_ptr<FaultPort>> openPort(__u64 features, __u64 register_mode, MovePolicy move) {
-  auto fd = openWith(features);
-  if (!fd) return tl::unexpected(fd.error());
+  auto files = openWith(features);
+  if (!files) return tl::unexpected(files.error());
   return std::unique_ptr<FaultPort>(
-      std::make_unique<KernelFaultPort>(std::move(*fd), register_mode, features, move));
+      std::make_unique<KernelFaultPort>(std::move(*files), register_mode, features, move));
 }
 
 }  // namespace
