@@ -154,6 +154,8 @@ void Migrator::setNothingLeaves(bool stuck) {
   if (!stuck) return;
   // The doorbell orders the store before the retry that it causes.
   if (core_.faults_wait.load(std::memory_order_seq_cst)) core_.freed_memory.ring();
+  // A limit may be so low that next to nothing is local, and there is room all the same.
+  if (core_.budget.room().value() >= kRoomForFaults) return;
   if (std::exchange(warned_stuck_, true)) return;
   reportError(core_,
               "no local page can be moved to far memory now (pinned or protected): the local "
