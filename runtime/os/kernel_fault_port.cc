@@ -100,6 +100,7 @@ class KernelFaultPort final : public FaultPort {
     const PortResult result = partial(errno, request.move);
     if (result.outcome != PortOutcome::kExists) return result;
     const Bytes gone = movedUnreported(to, from, size);
+    if (gone == size) return {PortOutcome::kDone, size};
     return gone.value() > 0 ? PortResult{PortOutcome::kRetry, gone} : result;
   }
 

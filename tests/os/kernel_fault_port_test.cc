@@ -127,7 +127,7 @@ TEST_F(KernelFaultPort, PagesThatMovedUnreportedAreCounted) {
   const PortResult rest = port_->move(staging_, space_, bytes(4), Wake::kNo);
   EXPECT_EQ(rest.outcome, PortOutcome::kRetry);
   EXPECT_EQ(rest.done, bytes(2));
-  ASSERT_EQ(port_->move(staging_, space_, bytes(2), Wake::kNo).done, bytes(2)) << "asked again";
+  EXPECT_EQ(port_->move(staging_, space_, bytes(2), Wake::kNo).outcome, PortOutcome::kDone);
   EXPECT_EQ(moveAll(*port_, staging_, space_, bytes(4), Wake::kNo).outcome, PortOutcome::kDone);
   EXPECT_EQ(memcmp(at(staging_, 0), pattern(4, 9).data(), 4 * kPageSize), 0);
 }
