@@ -18,8 +18,8 @@
 #include "runtime/base/log.h"
 #include "runtime/base/own_fds.h"
 #include "shim/fork.h"
+#include "shim/libc_state.h"
 #include "shim/managed_heap.h"
-#include "shim/thread_data.h"
 
 namespace tidepool {
 
@@ -79,7 +79,7 @@ EngineState startEngine() {
   const int saved_errno = errno;
   engine_pid = getpid();
   resolveLibcAllocator();
-  findThreadDataCaller();
+  findLibcState();
   const char* conf = getenv("TIDEPOOL_CONF");
   if (conf == nullptr) conf = "";
   placeOwnFdsHigh();

@@ -16,8 +16,8 @@
 #include "shim/export.h"
 #include "shim/heap_metadata.h"
 #include "shim/internal_heap.h"
+#include "shim/libc_state.h"
 #include "shim/managed_heap.h"
-#include "shim/thread_data.h"
 #include "shim/tpje.h"
 
 namespace tidepool {
@@ -151,6 +151,8 @@ using namespace tidepool;
 extern "C" {
 
 TP_EXPORT void* malloc(size_t size) noexcept {
+  // A thread's first call may be this one: so whether it is bound does not matter.
+  if (isNameService(size, __builtin_return_address(0))) return internalHeap().allocate(size);
   if (isBoundThread() && size < kHugeBytes) return tpje_malloc(atLeastAligned(size));
   return allocateSlow(size, kMallocAlignment, Fill::kNone);
 }
@@ -161,12 +163,10 @@ TP_EXPORT void* calloc(size_t count, size_t size) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  if (isBoundThread() && bytes < kHugeBytes) {
-    if (isThreadData(count, bytes, __builtin_return_address(0))) {
-      return internalHeap().allocateZeroed(bytes);
-    }
-    return tpje_calloc(1, atLeastAligned(bytes));
+  if (isThreadData(count, bytes, __builtin_return_address(0))) {
+    return internalHeap().allocateZeroed(bytes);
   }
+  if (isBoundThread() && bytes < kHugeBytes) return tpje_calloc(1, atLeastAligned(bytes));
   return allocateSlow(bytes, kMallocAlignment, Fill::kZero);
 }
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of Debian, unchanged, in a quarter of their memory: the same result, and how much slower.
 
-Each is one process whose result does not depend on chance: what it prints and the file it writes are compared
-with the plain run's. V8 and the JVM reserve their heaps and commit them piece by piece, which is not managed
+Their results do not depend on chance: what each prints and the file it writes are compared with the plain run's;
+redis-server's contents, and its dump's, with what they must be (redis_snapshot.py). V8 and the JVM reserve their heaps and commit them piece by piece, which is not managed
 (docs/limits.md): no budget is promised for them, so none is judged.
 """
 
@@ -14,11 +14,12 @@ import subprocess
 import tempfile
 from typing import NamedTuple
 
-from . import corpus, paired
+from . import corpus, paired, redis_snapshot
 from .places import PYTHON, ROOT, WORK, BenchError, say
 from .tables import mib, table
 
 SHARE = 0.25  # of the plain run's peak RSS: the budget
+FAR_SIZE = "4G"  # what a fork copies on write is there twice
 SOURCES = ROOT / "bench" / "programs"
 QUIET = {
     "LC_ALL": "C",
@@ -31,7 +32,8 @@ QUIET = {
 class Program(NamedTuple):
     about: str
     needs: str  # what must be on the path
-    command: object  # (path of the output file) -> words
+    command: object = None  # (path of the output file) -> words
+    scene: object = None  # in place of it, for a server: (folder) -> its command, and who plays its client
     bounded: bool = True  # is its memory managed, so that the budget is a promise?
 
 
@@ -103,6 +105,22 @@ def linked(path, output):
     return link
 
 
+def loader(size, batches):
+    return Program(
+        f"PyTorch DataLoader, 2 forked workers, {size} MB",
+        PYTHON,
+        lambda out: [PYTHON, SOURCES / "loader.py", "--mib", size, "--batches", batches],
+    )
+
+
+def redis(size):
+    return Program(
+        f"redis-server, {size} MB, BGSAVE under writes",
+        redis_snapshot.BINARY,
+        scene=lambda folder: redis_snapshot.Scene(size, folder),
+    )
+
+
 PROGRAMS = {
     "sort": Program(
         "sort -S 1G, 5 million lines",
@@ -148,7 +166,11 @@ PROGRAMS = {
         lambda out: [PYTHON, ROOT / "bench" / "trainers" / "dlrm.py", "--threads", "2"]
         + ["--steps", "200", "--losses-only"],
     ),
+    "loader": loader(800, 2000),
+    "redis": redis(1000),
 }
+# Small enough for tests/programs.
+SHORT = {"loader": loader(150, 150), "redis": redis(100)}
 
 
 def chosen(names):
@@ -174,16 +196,12 @@ def digest(path):
     return hasher.hexdigest()
 
 
-def one_run(name, way, budget):
-    output = WORK / f"{name}-{os.getpid()}.out"
+def digested(program, way, budget, options):
+    """One run of a program that ends by itself: what it printed and wrote is the result."""
+    output = WORK / f"program-{os.getpid()}.out"
     try:
-        result = paired.run_way(
-            way,
-            [str(word) for word in PROGRAMS[name].command(output)],
-            budget,
-            stats_path=WORK / f"{name}-{way}.stats.json",
-            env=QUIET,
-        )
+        command = [str(word) for word in program.command(output)]
+        result = paired.run_way(way, command, budget, **options)
         wrote = digest(output) if output.exists() else ""
         result.extra["result"] = hashlib.sha256(result.stdout.encode()).hexdigest() + wrote
         return result
@@ -192,14 +210,29 @@ def one_run(name, way, budget):
         output.with_suffix("").unlink(missing_ok=True)
 
 
-def measure_one(name, count, ways):
+def played(program, way, budget, options):
+    """One run of a server: its client knows the right answers, and raises BenchError for a wrong one."""
+    scene = program.scene(WORK)
+    try:
+        result = paired.run_way(way, scene.command(), budget, started=scene.play, **options)
+        result.extra.update(scene.check_dump(), result="as it must be")
+        return result
+    finally:
+        scene.clear()
+
+
+def one_run(name, program, way, budget):
+    options = {"stats_path": WORK / f"{name}-{way}.stats.json", "env": QUIET, "far_size": FAR_SIZE}
+    return (played if program.scene else digested)(program, way, budget, options)
+
+
+def measure_one(name, program, count, ways):
     """A row of the table, and the same as data."""
-    program = PROGRAMS[name]
     say(f"{name}: a plain run first, to learn the footprint")
-    first = one_run(name, "plain", None)
+    first = one_run(name, program, "plain", None)
     footprint = first.watch["peak_rss_bytes"]
     budget = int(footprint * SHARE)
-    results, errors = paired.rounds(name, ways, count, lambda way: one_run(name, way, budget))
+    results, errors = paired.rounds(name, ways, count, lambda way: one_run(name, program, way, budget))
     same = {
         way: all(run.extra["result"] == first.extra["result"] for run in runs)
         for way, runs in results.items()
@@ -220,11 +253,11 @@ def measure_one(name, count, ways):
 
 
 def measure(count, only, names=None):
-    ways = paired.choose(["plain"] + [way for way in only or ("direct", "remote")])
+    ways = paired.choose(["plain"] + [way for way in only or ("direct", "remote", "zram")])
     rows, data = [], {}
     for name in chosen(names):
         try:
-            row, data[name] = measure_one(name, count, ways)
+            row, data[name] = measure_one(name, PROGRAMS[name], count, ways)
         except BenchError as error:
             say(f"{name}: {error}")
             row, data[name] = [PROGRAMS[name].about, "failed"], {"error": str(error)}
@@ -234,6 +267,6 @@ def measure(count, only, names=None):
         header += [way, "peak local"]
     notes = [
         f"budget: {SHARE:.0%} of the footprint; {count} rounds, order rotated; ratio to plain inside a round",
-        "every result compared with the plain run's; node's and java's heaps are not managed",
+        "every result compared with the plain run's (redis: each key); node's and java's heaps are not managed",
     ]
     return table("Programs of Debian, unchanged", header, rows, notes), {"programs": data}

@@ -92,14 +92,14 @@ class Programs(unittest.TestCase):
     def measured(self, results):
         """measure_one() where the plain run prints "a" and each way what `results` says."""
 
-        def one(_, way, budget):
+        def one(_, _program, way, budget):
             run = fake_run({"plain": 2, "direct": 3, "remote": 5}[way], 100)
             run.watch["peak_rss_bytes"] = 400
             run.extra["result"] = results[way] if budget else "a"
             return run
 
         with unittest.mock.patch.object(programs, "one_run", one):
-            return programs.measure_one("sort", 2, ["plain", "direct", "remote"])
+            return programs.measure_one("sort", programs.PROGRAMS["sort"], 2, ["plain", "direct", "remote"])
 
     def test_a_row_has_a_ratio_and_a_peak_for_each_way(self):
         row, data = self.measured({"plain": "a", "direct": "a", "remote": "a"})
