@@ -95,19 +95,21 @@ void* InternalHeap::allocateLarge(size_t size, size_t alignment) {
   return chunkAddress(head);
 }
 
-bool InternalHeap::refill(int size_class) {
-  const size_t chunk = takeRun(1);
-  if (chunk == 0) return false;
-  chunks_[chunk] = {kFirstClass + static_cast<uint32_t>(size_class), 0};
-  const size_t block = classSize(size_class);
-  std::byte* const begin = chunkAddress(chunk);
-  for (size_t at = kChunkSize / block * block; at >= block; at -= block) {
-    auto* entry = reinterpret_cast<FreeBlock*>(begin + at - block);
-    entry->next = free_[size_class];
-    free_[size_class] = entry;
+void* InternalHeap::carve(int size_class) {
+  // One at a time: a list through all of a chunk would touch, and so take, all of its pages.
+  std::byte*& fresh = fresh_[size_class];
+  if (fresh == nullptr) {
+    const size_t chunk = takeRun(1);
+    if (chunk == 0) return nullptr;
+    chunks_[chunk] = {kFirstClass + static_cast<uint32_t>(size_class), 0};
+    if (chunk == search_from_) ++search_from_;
+    fresh = chunkAddress(chunk);
   }
-  if (chunk == search_from_) ++search_from_;
-  return true;
+  std::byte* const block = fresh;
+  const size_t size = classSize(size_class);
+  fresh += size;
+  if (fresh + size > chunkAddress(chunkOf(block) + 1)) fresh = nullptr;
+  return block;
 }
 
 void* InternalHeap::allocate(size_t size, size_t alignment) {
@@ -119,8 +121,8 @@ void* InternalHeap::allocate(size_t size, size_t alignment) {
   if (alignment > kMinAlignment) size = std::bit_ceil(size);
   const int size_class = classOf(size);
   TP_CHECK_OP(size_class, <, kClasses);
-  if (free_[size_class] == nullptr && !refill(size_class)) return nullptr;
   FreeBlock* block = free_[size_class];
+  if (block == nullptr) return carve(size_class);
   free_[size_class] = block->next;
   return block;
 }

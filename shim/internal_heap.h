@@ -63,7 +63,7 @@ class InternalHeap {
   bool reserve() TP_REQUIRES(mutex_);
   size_t takeRun(size_t chunks) TP_REQUIRES(mutex_);
   void* allocateLarge(size_t size, size_t alignment) TP_REQUIRES(mutex_);
-  bool refill(int size_class) TP_REQUIRES(mutex_);
+  void* carve(int size_class) TP_REQUIRES(mutex_);
   size_t chunkOf(const void* block) const {
     return (reinterpret_cast<uintptr_t>(block) - base_) >> kChunkShift;
   }
@@ -78,6 +78,8 @@ class InternalHeap {
   size_t used_chunks_ TP_GUARDED_BY(mutex_) = 0;   // all chunks from here on were never used
   size_t search_from_ TP_GUARDED_BY(mutex_) = 0;   // no free chunk lies below
   FreeBlock* free_[kClasses] TP_GUARDED_BY(mutex_) = {};
+  // What of each class's newest chunk was never given out; null: nothing.
+  std::byte* fresh_[kClasses] TP_GUARDED_BY(mutex_) = {};
 };
 
 /// The heap of this process. Constant-initialised: usable before any constructor has run.

@@ -23,7 +23,7 @@
 //                      made by hand, with hooks.
 // oversize_threshold:0 the same: no automatic arena for large blocks.
 // retain               on: small extents are cut from larger ones rather than asked for singly.
-// *_decay_ms           memory that stays free for a second is discarded in every tier, at once.
+// muzzy_decay_ms       what is given back is discarded in every tier, at once.
 // zero_realloc         as glibc: realloc(p, 0) frees.
 // slab_sizes           64 KiB slabs for the larger small blocks, which otherwise get one each.
 // lg_extent_max_...    freed memory is used again, however much larger it is than what is asked for
@@ -32,9 +32,10 @@
 // tcache_gc_*          how many bytes a thread allocates between two looks at its cache. By default
 //                      a block of 64 KiB is a look each time, and costs four times as much.
 // thp                  the runtime works in 4 KiB pages: huge pages are its decision.
-// tcache_max and tcache_nslots_large, which depend on the budget, are added by settleSettings().
+// dirty_decay_ms, tcache_max and tcache_nslots_large, which depend on the budget and on what there
+// is to keep it with, are added by settleSettings().
 constexpr char kSettings[] =
-    "narenas:1,oversize_threshold:0,retain:true,dirty_decay_ms:1000,"
+    "narenas:1,oversize_threshold:0,retain:true,"
     "muzzy_decay_ms:0,background_thread:false,dss:disabled,zero_realloc:free,thp:default,"
     "percpu_arena:disabled,abort_conf:false,tcache_nslots_small_min:64,"
     "slab_sizes:2048-14336:16,lg_extent_max_active_fit:64,"
@@ -54,6 +55,11 @@ constexpr size_t kReturnAboveBytes = 8 * kMiB;
 // Largest step by which an arena grows ahead of need.
 constexpr size_t kGrowLimitBytes = 16 * kMiB;
 constexpr unsigned kArenasPerCpu = 4;
+// How long memory stays free before it is discarded. With far memory, soon: what is free takes room
+// from what is in use. Without, nothing is gained by it, and what is given back so often is touched
+// anew, by faults and in pages that no cache holds: jemalloc's own default.
+constexpr unsigned kDecayMsWithFar = 1'000;
+constexpr unsigned kDecayMsAlone = 10'000;
 
 constinit Runtime* heap_runtime = nullptr;
 constinit Mutex arena_mutex;
@@ -153,11 +159,13 @@ unsigned usableCpus() {
 }
 
 /// Before the first call of jemalloc.
-void settleSettings(Bytes local, unsigned cpus) {
-  static char text[sizeof kSettings + 64];
+void settleSettings(const Options& options, unsigned cpus) {
+  const Bytes local = options.dram.value() != 0 ? options.dram : machineMemory();
+  const unsigned decay = options.far_count > 0 ? kDecayMsWithFar : kDecayMsAlone;
+  static char text[sizeof kSettings + 96];
   const ThreadCacheShape shape = threadCacheShape(local, cpus);
-  snprintf(text, sizeof text, "%s,tcache_max:%zu,tcache_nslots_large:%u", kSettings,
-           shape.largest_block, shape.slots);
+  snprintf(text, sizeof text, "%s,dirty_decay_ms:%u,tcache_max:%zu,tcache_nslots_large:%u",
+           kSettings, decay, shape.largest_block, shape.slots);
   tpje_malloc_conf = text;
 }
 
@@ -171,7 +179,7 @@ Status startManagedHeap(Runtime& runtime, const Options& options) {
   }
   heap_runtime = &runtime;
   const unsigned cpus = usableCpus();
-  settleSettings(options.dram.value() != 0 ? options.dram : machineMemory(), cpus);
+  settleSettings(options, cpus);
   have_slot_key = pthread_key_create(&slot_key, leaveSlot) == 0;
   MutexLock lock(arena_mutex);
   arena_slots.setCount(cpus * kArenasPerCpu);

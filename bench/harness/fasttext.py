@@ -5,11 +5,12 @@ import hashlib
 import os
 import shutil
 
-from . import corpus, paired
+from . import corpus, inside, paired
 from .places import WORK, BenchError, say
 from .tables import mib
 
 SHARE = 0.25  # of the plain run's peak RSS: the budget
+MID_RUN = 6  # seconds after the start: it trains for longer than that
 
 
 def command(text, model):
@@ -47,15 +48,30 @@ def digest_and_remove(model):
     return digests
 
 
-def one_run(way, text, budget):
+def one_run(way, text, budget, look=None):
+    """`look`: seconds after which Tidepool's own memory is looked at, which may cost the run a third of one."""
     model = WORK / f"model-{os.getpid()}"
+    looks = []
+
+    def started(handle):
+        if look is not None:
+            looks.append(inside.LateLook(handle.child_pid(), look))
+            looks[0].start()
+
     try:
         result = paired.run_way(
-            way, command(text, model), budget, stats_path=WORK / f"fasttext-{way}.stats.json"
+            way,
+            command(text, model),
+            budget,
+            started=started,
+            stats_path=WORK / f"fasttext-{way}.stats.json",
         )
+        result.extra["inside"] = looks[0].seen if looks else {}
         result.extra["model"] = digest_and_remove(model)
         return result
     finally:
+        for look in looks:
+            look.cancel()
         for suffix in (".bin", ".vec"):
             if os.path.exists(str(model) + suffix):
                 os.unlink(str(model) + suffix)
@@ -84,14 +100,24 @@ def measure(count, only):
     size, reference = footprint(text)
     budget = int(size * SHARE)
     say(f"fasttext: footprint {mib(size)}, budget {mib(budget)}")
-    results, errors = paired.rounds("fasttext", ways, count, lambda way: one_run(way, text, budget))
+    looked = {"plain", "zram"}
+
+    def one(way):
+        look = None if way in looked else MID_RUN
+        looked.add(way)
+        return one_run(way, text, budget, look)
+
+    results, errors = paired.rounds("fasttext", ways, count, one)
+    notes = [f"text {os.path.getsize(text)} bytes, sha256 {digest[:16]}...; footprint {mib(size)}"]
+    for way, runs in results.items():
+        notes += inside.memory_note(way, runs)
     printed, data = paired.report(
         "fasttext skipgram -dim 100 -bucket 2000000 -epoch 1 -thread 1, a quarter of its memory",
         results,
         errors,
         budget,
         same_models(results, reference),
-        [f"text {os.path.getsize(text)} bytes, sha256 {digest[:16]}...; footprint {mib(size)}"],
+        notes,
     )
     data.update({"corpus_sha256": digest, "footprint_bytes": size, "model_sha256": reference})
     return printed, data

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-from . import paired
+from . import inside, paired
 from .places import WORK, BenchError, say, tool
 from .running import die_with_parent
 from .tables import median, mib, table
@@ -67,6 +67,7 @@ class Residency(threading.Thread):
         super().__init__(daemon=True)
         self.pid, self.layout = pid, layout
         self.looks, self.error = [], None
+        self.inside = {}
 
     def run(self):
         while not self.layout.exists():
@@ -74,16 +75,28 @@ class Residency(threading.Thread):
                 self.error = "gups ended before its measured time began"
                 return
             time.sleep(0.02)
-        done = subprocess.run(
+        tool_run = subprocess.Popen(
             [tool("residency"), "--pid", str(self.pid), "--layout", self.layout],
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
             preexec_fn=die_with_parent,
         )
-        if done.returncode != 0:
-            self.error = done.stderr.strip()
-        self.looks = [json.loads(line) for line in done.stdout.splitlines()]
+        watch = inside.CpuWatch(self.pid)
+
+        def look_inside():
+            self.inside = watch.end() | inside.memory(self.pid)
+
+        # Late, since it may hold up moves for a third of a second; but gups must still be there.
+        late = threading.Timer(SECONDS - 1, look_inside)
+        late.daemon = True
+        late.start()
+        out, err = tool_run.communicate()
+        late.cancel()
+        late.join()
+        if tool_run.returncode != 0:
+            self.error = err.strip()
+        self.looks = [json.loads(line) for line in out.splitlines()]
 
 
 def one_run(config, budget):
@@ -134,6 +147,7 @@ def one_run(config, budget):
             "steady_share_after": sum(after) / len(after) if after else None,
             "recovery_seconds": seconds,
             "look_seconds": max((look["look_seconds"] for look in watcher[0].looks), default=0),
+            "inside": watcher[0].inside,
         }
     )
     return result
@@ -178,6 +192,34 @@ def row(config, runs, plain, oracle, budget):
     return text, data
 
 
+def cost_of_sampling(runs, off):
+    """Shares of one core: by its own count; by getrusage, at most: what its thread used, less what it says that
+    moving pages took, less what the same thread used in the same round with sampling off."""
+    told = [run.extra["inside"] for run in runs]
+    if not told or not all("moving_cpu" in one for one in told):
+        return None
+    cost = {
+        key: median([one[key] for one in told])
+        for key in ("sampling_cpu_own", "moving_cpu", "sampler_thread_cpu")
+    }
+    idle = [run.extra["inside"].get("sampler_thread_cpu") for run in off or ()]
+    if idle and None not in idle:
+        cost["sampling_cpu_getrusage"] = median(
+            [one["sampler_thread_cpu"] - one["moving_cpu"] - rest for one, rest in zip(told, idle)]
+        )
+    return cost
+
+
+def sampling_note(config, cost):
+    if not cost or "sampling_cpu_getrusage" not in cost:
+        return []
+    return [
+        f"{config}: sampling {cost['sampling_cpu_own']:.2%} of a core by its own count (with the faults it causes); by "
+        f"getrusage {cost['sampling_cpu_getrusage']:.2%}: its thread {cost['sampler_thread_cpu']:.2%}, less "
+        f"{cost['moving_cpu']:.2%} for moving pages, less what it uses with sampling off"
+    ]
+
+
 def measure(count, only):
     ways = paired.choose(only)
     configs = [name for name, (way, _) in CONFIGS.items() if way in ways]
@@ -189,7 +231,8 @@ def measure(count, only):
     pages, hot = SIZE // PAGE, int(SIZE // PAGE * 0.10)
     oracle = oracle_share(budget // PAGE, pages, hot)
     plain = [run.extra["gups"]["updates_per_second"] for run in results.get("plain", [])]
-    rows, data = [], {
+    rows, costs = [], []
+    data = {
         "budget_bytes": budget,
         "footprint_bytes": size,
         "oracle_share": oracle,
@@ -200,8 +243,14 @@ def measure(count, only):
             rows.append([config, "failed"] + [""] * 7)
             data["configs"][config] = {"error": errors.get(config, "not run")}
             continue
-        text, data["configs"][config] = row(config, runs, plain, oracle, budget)
+        text, found = row(config, runs, plain, oracle, budget)
         rows.append(text)
+        data["configs"][config] = found
+        if not CONFIGS[config][0] in ("direct", "remote"):
+            continue
+        found["cost_of_sampling"] = cost_of_sampling(runs, results.get(config + ", sampling off"))
+        costs += sampling_note(config, found["cost_of_sampling"])
+        costs += inside.memory_note(config, runs)
     header = [
         "",
         "updates",
@@ -220,4 +269,4 @@ def measure(count, only):
         "direct = emulated CXL pool; back in: seconds after the change until 90 % of share 1",
         f"medians of {count} rounds, order rotated; every run's memory was checked in the end",
     ]
-    return table("hot set that moves (gups), 20 % of its memory", header, rows, notes), data
+    return table("hot set that moves (gups), 20 % of its memory", header, rows, notes + costs), data

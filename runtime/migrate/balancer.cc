@@ -158,7 +158,7 @@ void Balancer::openBatch(Nanoseconds now) {
   size_t taken = 0;
   while (taken < next_count_ && visit_count_ < most) {
     const auto [granule, look] = next_[taken++];
-    open(granule, look);
+    open(granule, look, threadCpuTime());
   }
   std::move(next_.begin() + taken, next_.begin() + next_count_, next_.begin());
   next_count_ -= taken;
@@ -174,6 +174,7 @@ void Balancer::openBatch(Nanoseconds now) {
 }
 
 bool Balancer::openNext(GranuleIndex& hand, Look look) {
+  const Nanoseconds start = threadCpuTime();
   for (uint64_t looked = 0; looked < end().value(); ++looked) {
     if (hand >= end()) {
       hand = GranuleIndex(0);
@@ -181,12 +182,13 @@ bool Balancer::openNext(GranuleIndex& hand, Look look) {
     }
     const GranuleIndex granule = hand;
     ++hand;
-    if (open(granule, look)) return true;
+    if (open(granule, look, start)) return true;
   }
+  charge(threadCpuTime() - start);
   return false;
 }
 
-bool Balancer::open(GranuleIndex granule, Look look) {
+bool Balancer::open(GranuleIndex granule, Look look, Nanoseconds since) {
   // What is watched already would be seen by the other watch being set up and ended.
   for (size_t i = 0; i < visit_count_; ++i) {
     if (visits_[i].granule == granule) return false;
@@ -207,11 +209,10 @@ bool Balancer::open(GranuleIndex granule, Look look) {
     }
   }
   if (wanted.direct.none() && wanted.local.none()) return false;
-  const Nanoseconds start = threadCpuTime();
   Visit& visit = visits_[visit_count_];
   visit = {granule, look, {}, false, false, 0, Nanoseconds(0)};
   const uint64_t faults = watch_->open(visit_count_++, granule, wanted);
-  chargeVisit(visit, start, static_cast<double>(faults) * kTouchNs);
+  chargeVisit(visit, since, static_cast<double>(faults) * kTouchNs);
   return true;
 }
 
@@ -353,6 +354,7 @@ void Balancer::act() {
     actOn(visits_[acted_++]);
     moving_ns_ = had - static_cast<double>((threadCpuTime() - start).value());
   }
+  count(core_.stats->moving_cpu_nanoseconds, (threadCpuTime() - start).value());
 }
 
 void Balancer::actOn(const Visit& visit) {

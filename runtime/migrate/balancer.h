@@ -54,7 +54,8 @@ class Balancer {
   size_t looksAtOnce() const;
   void openBatch(Nanoseconds now);
   bool openNext(GranuleIndex& hand, Look look);
-  bool open(GranuleIndex granule, Look look);
+  /// Charges the visit from `since` on: finding it costs time too.
+  bool open(GranuleIndex granule, Look look, Nanoseconds since);
   Places sampleOf(const Places& places);
   void closeBatch(Nanoseconds now);
   void closeVisit(Visit& visit, WatchWindow::Sample& far, WatchWindow::Sample& local);

@@ -67,6 +67,7 @@ inline constexpr StatField kAll[] = {
     faultLatency<50>("p50_us"),
     faultLatency<99>("p99_us"),
     counter<&StatsPage::sampling_cpu_nanoseconds>("sampling_cpu_seconds", kCpu, kSeconds),
+    counter<&StatsPage::moving_cpu_nanoseconds>("moving_cpu_seconds", kCpu, kSeconds),
     counter<&StatsPage::service_cpu_nanoseconds>("service_cpu_seconds", kCpu, kSeconds),
 };
 

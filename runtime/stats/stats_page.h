@@ -12,7 +12,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 1;
+inline constexpr uint32_t kStatsSchema = 2;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -76,6 +76,7 @@ struct StatsPage {
   StatCounter lost_pages;
   StatCounter service_cpu_nanoseconds;
   StatCounter sampling_cpu_nanoseconds;
+  StatCounter moving_cpu_nanoseconds;  // to and from direct tiers, by the balancer's choice
   LatencyHistogram fault_latency;
 
   StatCounter tier_count;

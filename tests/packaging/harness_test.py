@@ -2,12 +2,13 @@
 """Unit tests of bench/harness: no program is run, no swap touched."""
 
 import gzip
+import os
 import pathlib
 import tempfile
 import unittest
 import unittest.mock
 
-from harness import corpus, demo, gups, main, paired, programs, tables
+from harness import corpus, demo, gups, inside, main, paired, programs, tables
 from harness.places import BenchError
 from harness.running import Run
 
@@ -159,6 +160,44 @@ class Gups(unittest.TestCase):
     def test_no_recovery_is_none(self):
         points = [(t / 4, 0.8) for t in range(40)] + [(10 + t / 4, 0.1) for t in range(40)]
         self.assertIsNone(gups.recovery(points, change=10.0)[1])
+
+    def test_sampling_is_what_its_thread_used_beyond_moving_and_idling(self):
+        def runs(inside):
+            run = fake_run(1)
+            run.extra["inside"] = inside
+            return [run]
+
+        told = {"sampling_cpu_own": 0.01, "moving_cpu": 0.05, "sampler_thread_cpu": 0.07}
+        cost = gups.cost_of_sampling(runs(told), runs({"sampler_thread_cpu": 0.015}))
+        self.assertAlmostEqual(cost["sampling_cpu_getrusage"], 0.005)
+        self.assertIn("getrusage 0.50%", gups.sampling_note("direct", cost)[0])
+        self.assertNotIn("sampling_cpu_getrusage", gups.cost_of_sampling(runs(told), None))
+        self.assertIsNone(gups.cost_of_sampling(runs({}), None))
+
+
+class Inside(unittest.TestCase):
+    def test_anonymous_memory_is_sorted_by_whose_it_is(self):
+        smaps = """\
+7f0000000000-7f0000100000 rw-p 00000000 00:00 0
+Anonymous:            12 kB
+VmFlags: rd wr mr mw me nr
+7f0000100000-7f0000200000 rw-p 00000000 00:00 0
+Anonymous:           900 kB
+VmFlags: rd wr mr mw me um uw nr
+7f0000200000-7f0000300000 rw-p 00003000 fe:00 4711                       /usr/lib/libc.so.6
+Anonymous:             8 kB
+VmFlags: rd wr mr mw me ac
+7ffe00000000-7ffe00100000 rw-p 00000000 00:00 0                          [stack]
+Anonymous:            40 kB
+VmFlags: rd wr mr mw me gd ac
+"""
+        self.assertEqual(inside.outside(smaps.splitlines()), (12 * 1024, 48 * 1024))
+
+    def test_a_threads_time_is_found_by_its_name(self):
+        self.assertIsNone(inside.thread_seconds(os.getpid(), "no such thread"))
+        with open("/proc/self/comm", encoding="utf-8") as file:
+            name = file.read().strip()
+        self.assertGreaterEqual(inside.thread_seconds(os.getpid(), name), 0)
 
 
 class Tables(unittest.TestCase):

@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -33,6 +36,23 @@ bool overlaps(const std::map<std::byte*, size_t>& blocks, std::byte* block, size
   const auto next = blocks.lower_bound(block);
   if (next != blocks.end() && next->first < block + size) return true;
   return next != blocks.begin() && std::prev(next)->first + std::prev(next)->second > block;
+}
+
+/// Pages of the 64 KiB from `start` that hold memory.
+long residentPages(const std::byte* start) {
+  std::array<unsigned char, 16> resident{};
+  const auto page = reinterpret_cast<uintptr_t>(start) & ~uintptr_t{4095};
+  EXPECT_EQ(mincore(reinterpret_cast<void*>(page), resident.size() * 4096, resident.data()), 0);
+  return std::count_if(resident.begin(), resident.end(), [](int byte) { return (byte & 1) != 0; });
+}
+
+TEST(InternalHeap, TakesNoMoreMemoryThanIsGivenOut) {
+  InternalHeap heap;
+  auto* first = static_cast<std::byte*>(heap.allocate(64));
+  *first = std::byte{1};
+  EXPECT_EQ(residentPages(first), 1);
+  for (int i = 1; i < 64 * 3; ++i) *static_cast<std::byte*>(heap.allocate(64)) = std::byte{1};
+  EXPECT_EQ(residentPages(first), 3);
 }
 
 RC_GTEST_PROP(InternalHeap, KeepsBlocksApartAndIntact, ()) {

@@ -56,6 +56,7 @@ std::unique_ptr<StatsPage> samplePage() {
   page->faults_missing = 100;
   page->faults_write_protect = 7;
   page->sampling_cpu_nanoseconds = 10'000'000;
+  page->moving_cpu_nanoseconds = 20'000'000;
   for (int i = 0; i < 99; ++i) page->fault_latency.record(Nanoseconds(8'000));
   page->fault_latency.record(Nanoseconds(100'000));
   TierStats* tier = addStatsTier(*page, "cxl:2G", "direct");
@@ -96,6 +97,7 @@ TEST(StatsJson, HasTheDocumentedKeysAndValues) {
   EXPECT_EQ(stats["samples"][0]["count"], 1234);
   EXPECT_DOUBLE_EQ(stats["samples"][0]["cpu_seconds"].get<double>(), 0.009);
   EXPECT_DOUBLE_EQ(stats["sampling_cpu_ratio"].get<double>(), 0.005);
+  EXPECT_DOUBLE_EQ(stats["moving_cpu_seconds"].get<double>(), 0.02);
   EXPECT_DOUBLE_EQ(stats["elapsed_seconds"].get<double>(), 2.0);
   EXPECT_EQ(stats["errors"], json::parse(R"(["memory server 10.0.0.7:7777 went away"])"));
 }
@@ -125,7 +127,7 @@ TEST(StatsJson, TheKeysAreTheseAndNoOthers) {
           "metadata_bytes", "tiers", "promotions", "promoted_bytes", "demotions", "demoted_bytes",
           "wasted_migrations", "clean_evictions", "rescues", "prefetched_pages", "prefetch_hits",
           "lost_pages", "faults", "samples", "sampling_cpu_seconds", "sampling_cpu_ratio",
-          "service_cpu_seconds", "error_count", "errors"));
+          "moving_cpu_seconds", "service_cpu_seconds", "error_count", "errors"));
   EXPECT_THAT(keysOf(stats["tiers"][0]),
               testing::UnorderedElementsAre("name", "kind", "capacity_bytes", "used_bytes",
                                             "reads_bytes", "writes_bytes", "emulated"));
