@@ -128,6 +128,18 @@ void* moveBlock(void* block, size_t old_size, size_t new_size) {
   return moveBlock(block, old_size, size);
 }
 
+/// For blocks that stay out of managed memory as they grow.
+[[gnu::noinline]] void* reallocInternal(void* block, size_t size) {
+  void* moved = internalHeap().allocate(size);
+  if (moved == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  if (block != nullptr) memcpy(moved, block, std::min(usableSize(block), size));
+  freeSlow(block);
+  return moved;
+}
+
 /// As glibc: an alignment that is no power of two is rounded up to one. 0 if there is none.
 size_t roundAlignment(size_t alignment) {
   if (alignment > SIZE_MAX / 2 + 1) return 0;
@@ -152,7 +164,8 @@ extern "C" {
 
 TP_EXPORT void* malloc(size_t size) noexcept {
   // A thread's first call may be this one: so whether it is bound does not matter.
-  if (isNameService(size, __builtin_return_address(0))) return internalHeap().allocate(size);
+  const void* caller = __builtin_return_address(0);
+  if (isNameService(size, caller) || isLoaders(caller)) return internalHeap().allocate(size);
   if (isBoundThread() && size < kHugeBytes) return tpje_malloc(atLeastAligned(size));
   return allocateSlow(size, kMallocAlignment, Fill::kNone);
 }
@@ -163,7 +176,8 @@ TP_EXPORT void* calloc(size_t count, size_t size) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  if (isThreadData(count, bytes, __builtin_return_address(0))) {
+  const void* caller = __builtin_return_address(0);
+  if (isThreadData(count, bytes, caller) || isLoaders(caller)) {
     return internalHeap().allocateZeroed(bytes);
   }
   if (isBoundThread() && bytes < kHugeBytes) return tpje_calloc(1, atLeastAligned(bytes));
@@ -181,6 +195,7 @@ TP_EXPORT void free(void* block) noexcept {
 TP_EXPORT void cfree(void* block) noexcept { free(block); }
 
 TP_EXPORT void* realloc(void* block, size_t size) noexcept {
+  if (isLoaders(__builtin_return_address(0))) return reallocInternal(block, size);
   if (isBoundThread() && isManaged(block) && hugeSize(block) == 0 && size != 0 &&
       size < kHugeBytes) {
     return tpje_realloc(block, atLeastAligned(size));
