@@ -250,10 +250,16 @@ bool FrameTable::dead(uint32_t index) {
     }
     case SlotState::kHeld: {
       const auto taken = slot(index).life.tryLock();
-      // Taken from nobody: the first process, before it has settled.
-      if (taken != RobustMutex::Taken::kBusy) slot(index).life.unlock();
-      return taken == RobustMutex::Taken::kOwnerDied;
+      if (taken == RobustMutex::Taken::kBusy) return false;
+      // Told once only, and we may die before the slot is free: it must not look alive then.
+      const bool died = taken == RobustMutex::Taken::kOwnerDied;
+      if (died) slot(index).state.store(SlotState::kDead);
+      // Else taken from nobody: the first process, before it has settled.
+      slot(index).life.unlock();
+      return died;
     }
+    case SlotState::kDead:
+      return true;
   }
   return false;
 }

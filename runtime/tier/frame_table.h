@@ -91,7 +91,7 @@ class FrameTable {
 
  private:
   static constexpr uint32_t kNoSlot = ~uint32_t{0};
-  enum class SlotState : uint32_t { kFree = 0, kPassing = 1, kHeld = 2 };
+  enum class SlotState : uint32_t { kFree = 0, kPassing = 1, kHeld = 2, kDead = 3 };
   struct alignas(64) Slot {
     RobustMutex life;
     std::atomic<SlotState> state;

@@ -257,8 +257,9 @@ std::unique_ptr<FrameTable> make(uint64_t frames) {
   return std::move(*FrameTable::create(PageCount(frames)));
 }
 
-/// A child that settles if told to, says so, and waits to be killed.
-int childOf(FrameTable& table, bool settles) {
+/// A child that settles if told to, says so, and does `meanwhile` until it is killed.
+template <typename Act>
+int childOf(FrameTable& table, bool settles, Act meanwhile) {
   int said[2];
   EXPECT_EQ(pipe(said), 0);
   EXPECT_TRUE(table.beforeFork());
@@ -269,7 +270,7 @@ int childOf(FrameTable& table, bool settles) {
       table.settle();
     }
     if (write(said[1], "", 1) != 1) _exit(1);
-    for (;;) pause();
+    for (;;) meanwhile();
   }
   table.afterForkInParent();
   char byte;
@@ -278,6 +279,8 @@ int childOf(FrameTable& table, bool settles) {
   close(said[1]);
   return child;
 }
+
+int childOf(FrameTable& table, bool settles) { return childOf(table, settles, pause); }
 
 void end(int child) {
   kill(child, SIGKILL);
@@ -314,6 +317,24 @@ TEST(FrameSharing, AllocationTakesBackWhatTheDeadHold) {
   EXPECT_FALSE(table->allocate(PageCount(1))) << "the child holds all of them";
   end(child);
   EXPECT_TRUE(table->allocate(PageCount(64)));
+}
+
+TEST(FrameSharing, WhoTakesBackMayDieMeanwhile) {
+  auto table = make(100'000);
+  table->settle();
+  const auto run = table->allocate(PageCount(50'000));
+  ASSERT_TRUE(run);
+  for (unsigned i = 0; i < 300; ++i) {
+    const int first = childOf(*table, true);
+    const int second = childOf(*table, true, [&] { table->reap(); });
+    end(first);
+    for (unsigned spins = i * 97 % 300; spins > 0; --spins) sched_yield();
+    end(second);
+    while (table->reap() > 0) {
+    }
+    ASSERT_TRUE(table->soleHolder(*run)) << i;
+  }
+  table->leave();
 }
 
 TEST(FrameSharing, AProcessThatCallsExecHoldsNothing) {
