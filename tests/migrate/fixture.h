@@ -38,35 +38,54 @@ struct TestRuntime {
   std::unique_ptr<memserver::Server> server;
   std::unique_ptr<Runtime> runtime;
 
+  /// As start(), over the memory server at that port of this machine.
+  static TestRuntime startOver(uint16_t port, const Setup& setup, Bytes dram, Bytes far) {
+    Options options = optionsFor(setup, dram, far);
+    if (setup.far == Far::kRemote) serveFrom(options, port);
+    return {nullptr, startWith(options, std::nullopt)};
+  }
+
   /// Over a port that fails at these rates, if any is given.
   static TestRuntime start(const Setup& setup, Bytes dram, Bytes far,
                            Nanoseconds timeout = Nanoseconds(5'000'000'000),
                            std::optional<FaultyRates> faulty = std::nullopt) {
-    TestRuntime result;
+    Options options = optionsFor(setup, dram, far);
+    options.remote_timeout = timeout;
+    std::unique_ptr<memserver::Server> server;
+    if (setup.far == Far::kRemote) {
+      memserver::ServerOptions server_options;
+      server_options.size = Bytes(far.value() + kGranuleSize);
+      auto started = memserver::Server::start(server_options);
+      if (!started) ADD_FAILURE() << started.error().text();
+      server = std::move(*started);
+      serveFrom(options, server->port());
+    }
+    return {std::move(server), startWith(options, faulty)};
+  }
+
+  static Options optionsFor(const Setup& setup, Bytes dram, Bytes far) {
     Options options;
     options.dram = dram;
     // Sanitizers keep shadow memory as large as the heap: only managed memory is meant here.
     options.budget_scope = BudgetScope::kManaged;
     options.space = Bytes(64 * kGiB);
     options.uffd_move = setup.eviction == Eviction::kMove;
-    options.remote_timeout = timeout;
     options.sampling_cpu = setup.sampling_cpu;
     options.far_count = 1;
     options.far[0].size = far;
-    if (setup.far == Far::kRemote) {
-      memserver::ServerOptions server_options;
-      server_options.size = Bytes(far.value() + kGranuleSize);
-      auto server = memserver::Server::start(server_options);
-      if (!server) ADD_FAILURE() << server.error().text();
-      result.server = std::move(*server);
-      options.far[0].kind = FarKind::kRemote;
-      snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u",
-               result.server->port());
-    }
+    return options;
+  }
+
+  static void serveFrom(Options& options, uint16_t port) {
+    options.far[0].kind = FarKind::kRemote;
+    snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u", port);
+  }
+
+  static std::unique_ptr<Runtime> startWith(const Options& options,
+                                            const std::optional<FaultyRates>& faulty) {
     auto runtime = faulty ? startFaulty(options, *faulty) : Runtime::start(options);
     if (!runtime) ADD_FAILURE() << runtime.error().text();
-    result.runtime = std::move(*runtime);
-    return result;
+    return std::move(*runtime);
   }
 
   static Result<std::unique_ptr<Runtime>> startFaulty(const Options& options,

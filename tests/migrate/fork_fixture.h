@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "tests/migrate/fixture.h"
+#include "tests/migrate/server_process.h"
 
 namespace tidepool {
 
@@ -19,7 +20,11 @@ inline uint64_t mark(uint64_t page) { return page * 0x9e3779b97f4a7c15 | 1; }
 class Fork : public testing::TestWithParam<Setup> {
  protected:
   void SetUp() override {
-    test_ = TestRuntime::start(GetParam(), Bytes(12 * kMiB), Bytes(128 * kMiB));
+    if (GetParam().far == Far::kRemote) {
+      server_ = std::make_unique<ServerProcess>(kFar + Bytes(kGranuleSize));
+      ASSERT_NE(server_->port(), 0);
+    }
+    test_ = TestRuntime::startOver(server_ ? server_->port() : 0, GetParam(), Bytes(12 * kMiB), kFar);
     ASSERT_NE(test_.runtime, nullptr);
     auto memory = test_.runtime->allocate(Bytes(kPages * kPageSize), Bytes(kGranuleSize));
     ASSERT_TRUE(memory);
@@ -47,6 +52,8 @@ class Fork : public testing::TestWithParam<Setup> {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
+  static constexpr Bytes kFar{128 * kMiB};
+  std::unique_ptr<ServerProcess> server_;
   TestRuntime test_;
   uint64_t* words_ = nullptr;
 };

@@ -293,13 +293,10 @@ INSTANTIATE_TEST_SUITE_P(Tiers, ForkSnapshot,
                                          Setup{Far::kDirect, Eviction::kMove}),
                          setupName);
 
-/// A runtime in a process of its own, over a memory server in this one: what is left when that
-/// process ends.
+/// A runtime in a process of its own: what is left when that process ends.
 TEST(ForkOrphan, ADaemonKeepsTheRegionWhenItsParentsEndAtOnce) {
-  memserver::ServerOptions server_options;
-  server_options.size = Bytes(64 * kMiB);
-  auto server = memserver::Server::start(server_options);
-  ASSERT_TRUE(server);
+  ServerProcess server(Bytes(64 * kMiB));
+  ASSERT_NE(server.port(), 0);
   int answer[2];
   ASSERT_EQ(pipe(answer), 0);
   const pid_t parent = fork();
@@ -311,8 +308,7 @@ TEST(ForkOrphan, ADaemonKeepsTheRegionWhenItsParentsEndAtOnce) {
     options.far_count = 1;
     options.far[0].kind = FarKind::kRemote;
     options.far[0].size = Bytes(48 * kMiB);
-    snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u",
-             (*server)->port());
+    snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u", server.port());
     auto runtime = Runtime::start(options);
     if (!runtime) _exit(1);
     auto memory = (*runtime)->allocate(Bytes(16 * kMiB), Bytes(kGranuleSize));
