@@ -309,8 +309,9 @@ void FrameTable::recount() {
 void FrameTable::settle() {
   Locked locked(*this);
   if (slot_ == kNoSlot) return;
-  // Nobody else asks for it: reapLocked() needs the table's lock, which we have.
-  const auto taken = slot(slot_).life.lock();
+  // Nobody else asks for it: reapLocked() needs the table's lock, which we have. The order of the two
+  // is the other one from here on, so that this must not wait.
+  const auto taken = slot(slot_).life.tryLock();
   TP_CHECK(taken == RobustMutex::Taken::kYes);
   slot(slot_).state.store(SlotState::kHeld);
   passing_.reset(-1);
