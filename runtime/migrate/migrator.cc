@@ -22,6 +22,7 @@ constexpr Nanoseconds kReap(1'000'000'000);
 constexpr uint64_t kMostLimbo = 1024;
 // As much as the largest read from far memory needs to be installed.
 constexpr uint64_t kRoomForFaults = 16;
+constexpr Nanoseconds kWorthSaying(500'000'000);
 constexpr uint64_t kLeastLimit = 64;  // pages: a program cannot run in less
 
 }  // namespace
@@ -59,6 +60,7 @@ void Migrator::run() {
   settled_.store(1);
   settled_.notify_all();
   os::CpuAvoider avoider;
+  stuck_since_ = clock_.now();
   // A window in which pages are watched must not become a long one.
   if (balancer_ != nullptr) askShortSlice();
   // Pairs with the release in stop().
@@ -151,12 +153,15 @@ void Migrator::relieve() {
 
 void Migrator::setNothingLeaves(bool stuck) {
   core_.nothing_leaves.store(stuck, std::memory_order_relaxed);
+  // A limit may be so low that next to nothing is local, and there is room all the same.
+  const bool short_of_room = stuck && core_.budget.room().value() < kRoomForFaults;
+  const Nanoseconds now = clock_.now();
+  if (!short_of_room) stuck_since_ = now;
   if (!stuck) return;
   // The doorbell orders the store before the retry that it causes.
   if (core_.faults_wait.load(std::memory_order_seq_cst)) core_.freed_memory.ring();
-  // A limit may be so low that next to nothing is local, and there is room all the same.
-  if (core_.budget.room().value() >= kRoomForFaults) return;
-  if (std::exchange(warned_stuck_, true)) return;
+  // While a large range is being given back, its pages belong to nobody and cannot leave either.
+  if (now - stuck_since_ < kWorthSaying || std::exchange(warned_stuck_, true)) return;
   reportError(core_,
               "no local page can be moved to far memory now (pinned or protected): the local "
               "budget is exceeded while that lasts; raise --dram");

@@ -69,6 +69,7 @@ class Migrator {
   Nanoseconds next_reap_;
   std::atomic<int> settled_{0};
   bool warned_small_ = false;
+  Nanoseconds stuck_since_;  // when something could leave last, or there was room
   bool warned_stuck_ = false;
   ServiceThread thread_;
 };
