@@ -159,8 +159,8 @@ class KernelFaultPort final : public FaultPort {
             Bytes(done > 0 ? static_cast<uint64_t>(done) : 0)};
   }
 
-  /// Kernels from 6.18 on forget to reset an EAGAIN when the next try succeeds: they then try the
-  /// pages they have just moved once more, and report EEXIST for them. Only one who moved a page
+  /// Linux 6.18 does not reset an EAGAIN when its next try succeeds: it then tries the pages that it
+  /// has just moved once more, and reports EEXIST for them. Only one who moved a page
   /// can have left it absent at its source and present at its target, as long as the caller lets
   /// nobody else fill either.
   Bytes movedUnreported(uintptr_t to, uintptr_t from, Bytes size) const {

@@ -121,7 +121,7 @@ TEST_F(KernelFaultPort, MoveCarriesPagesAndStopsAtHoles) {
 }
 
 TEST_F(KernelFaultPort, PagesThatMovedUnreportedAreCounted) {
-  // What kernels from 6.18 on do by themselves after they met contention: move, and report EEXIST.
+  // What Linux 6.18 does by itself now and then: move, and report EEXIST.
   fill(space_, 0, 4, 9);
   ASSERT_EQ(port_->move(staging_, space_, bytes(2), Wake::kNo).outcome, PortOutcome::kDone);
   const PortResult rest = port_->move(staging_, space_, bytes(4), Wake::kNo);
@@ -130,55 +130,6 @@ TEST_F(KernelFaultPort, PagesThatMovedUnreportedAreCounted) {
   EXPECT_EQ(port_->move(staging_, space_, bytes(2), Wake::kNo).outcome, PortOutcome::kDone);
   EXPECT_EQ(moveAll(*port_, staging_, space_, bytes(4), Wake::kNo).outcome, PortOutcome::kDone);
   EXPECT_EQ(memcmp(at(staging_, 0), pattern(4, 9).data(), 4 * kPageSize), 0);
-}
-
-/// In a forked process: moves pages that are in use, while its relatives do the same; their pages
-/// have a lock in common in the kernel. Returns an exit status.
-int moveInARelative(const FaultPort& inherited, uintptr_t space, uintptr_t staging, Bytes size) {
-  constexpr int kRounds = 4000;
-  const auto port = inherited.reopen();
-  if (!port || !(*port)->arm(space, size) || !(*port)->arm(staging, size)) return 2;
-  std::atomic<bool> stop = false;
-  std::thread user([&] {
-    while (!stop) {
-      for (uint64_t at = 0; at < size.value(); at += kPageSize) {
-        static_cast<void>(*reinterpret_cast<volatile char*>(space + at));
-      }
-    }
-  });
-  const std::vector<std::byte> pages(size.value(), std::byte{0x5a});
-  int status = 0;
-  for (int round = 0; round < kRounds && status == 0; ++round) {
-    if (!os::discard(space, size) || !os::discard(staging, size)) status = 3;
-    const PortResult filled = copyAll(**port, space, pages.data(), size, Wake::kYes);
-    if (filled.outcome != PortOutcome::kDone) status = 4;
-    const PortResult moved = moveAll(**port, staging, space, size, Wake::kNo);
-    if (moved.outcome != PortOutcome::kDone || moved.done != size) status = 5;
-    const auto* arrived = reinterpret_cast<const void*>(staging);
-    if (status == 0 && memcmp(arrived, pages.data(), size.value()) != 0) status = 6;
-  }
-  stop = true;
-  os::discard(space, size);
-  copyAll(**port, space, pages.data(), size, Wake::kYes);
-  user.join();
-  return status;
-}
-
-TEST_F(KernelFaultPort, RelativesThatMoveAtOnceLoseNothing) {
-  fill(space_, 0, kPages, 1);
-  fill(staging_, 0, kPages, 2);
-  std::vector<pid_t> children;
-  for (int i = 0; i < 4; ++i) {
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) _exit(moveInARelative(*port_, space_, staging_, bytes(kPages)));
-    children.push_back(child);
-  }
-  for (const pid_t child : children) {
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0) << "exit status " << WEXITSTATUS(status);
-  }
 }
 
 TEST_F(KernelFaultPort, WholeRangesGoAcrossTheKernelsMappings) {
