@@ -202,6 +202,9 @@ Result<uint32_t> FrameTable::takeSlot() {
       return failErrno(ErrorCode::kNoMemory, "cannot enlarge the table of frames");
     }
     ++header().slots_end;
+  } else {
+    // Whoever freed or took it last may have been killed at it.
+    TP_TRY(os::punchHole(fd_.get(), Bytes(held_offset_ + index * held_size_), Bytes(held_size_)));
   }
   slot(index).life.init();
   slot(index).local.store(0, std::memory_order_relaxed);
@@ -224,7 +227,7 @@ void FrameTable::freeSlot(uint32_t index) {
     if (bits[word] != 0) dropHolds(word, bits[word]);
   }
   slot(index).state.store(SlotState::kFree);
-  // The next holder of the slot begins with zeros, and the memory is given back.
+  // The memory is given back; who takes the slot next sees to it that it begins with zeros.
   [[maybe_unused]] const Status punched =
       os::punchHole(fd_.get(), Bytes(held_offset_ + index * held_size_), Bytes(held_size_));
 }

@@ -322,17 +322,25 @@ TEST(FrameSharing, AllocationTakesBackWhatTheDeadHold) {
 TEST(FrameSharing, WhoTakesBackMayDieMeanwhile) {
   auto table = make(100'000);
   table->settle();
-  const auto run = table->allocate(PageCount(50'000));
-  ASSERT_TRUE(run);
   for (unsigned i = 0; i < 300; ++i) {
+    const auto run = table->allocate(PageCount(50'000));
+    ASSERT_TRUE(run);
     const int first = childOf(*table, true);
-    const int second = childOf(*table, true, [&] { table->reap(); });
+    const int second = childOf(*table, true, [&] {
+      table->reap();
+      if (table->beforeFork()) table->afterForkInParent();
+    });
     end(first);
     for (unsigned spins = i * 97 % 300; spins > 0; --spins) sched_yield();
     end(second);
     while (table->reap() > 0) {
     }
     ASSERT_TRUE(table->soleHolder(*run)) << i;
+    table->release(*run);
+    // Whatever slot it left halfway, the next process there holds nothing of it.
+    end(childOf(*table, true));
+    EXPECT_EQ(table->reap(), 1u) << i;
+    EXPECT_EQ(table->used(), PageCount(0)) << i;
   }
   table->leave();
 }
