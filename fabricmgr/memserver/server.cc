@@ -31,7 +31,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
     if (!worker) return tl::unexpected(worker.error());
     server->workers_.push_back(std::move(*worker));
   }
-  // From here on the list is only read, by the accepting worker: no lock is needed.
+  // From here on the list is only read, by the workers: no lock is needed.
   for (const auto& worker : server->workers_) worker->launch();
   return server;
 }
@@ -42,6 +42,12 @@ void Server::stop() {
 }
 
 Worker& Server::nextWorker() { return *workers_[next_worker_++ % workers_.size()]; }
+
+Nanoseconds Server::caughtUpTo() const {
+  Nanoseconds all = workers_.front()->caughtUpTo();
+  for (const auto& worker : workers_) all = std::min(all, worker->caughtUpTo());
+  return all;
+}
 
 Status Server::fence(uint64_t region, Epoch epoch) {
   TP_TRY(regions_.fence(region, epoch));

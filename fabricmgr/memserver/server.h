@@ -52,6 +52,8 @@ class Server {
   explicit Server(const ServerOptions& options);
   /// The worker that takes the next connection. Called by the accepting worker only.
   Worker& nextWorker();
+  /// As Worker::caughtUpTo(), of all workers. Called by workers.
+  Nanoseconds caughtUpTo() const;
 
   const ServerOptions options_;
   MonotonicClock clock_;

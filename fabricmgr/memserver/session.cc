@@ -177,9 +177,11 @@ Session::Step Session::stepHello() {
       buffer_.data() + buffer_begin_, wire::kHelloSize));
   if (!hello && hello.error().code() == ErrorCode::kCorrupt) return close(hello.error().text());
   Result<std::shared_ptr<Region>> region = openRegion(hello);
-  // A client that comes right after another has left waits for that one's grace to end: the worker
-  // calls again on its next tick, within the time a handshake may take.
-  if (!region && region.error().code() == ErrorCode::kNoSpace && regions_.willFit(hello->size)) {
+  // A client that comes right after another has left waits until that has been seen, and for that
+  // one's grace to end: the worker calls again on its next tick, within the time a handshake may
+  // take.
+  if (!region && region.error().code() == ErrorCode::kNoSpace &&
+      (!departures_done_ || regions_.willFit(hello->size))) {
     return Step::kNeedBytes;
   }
   buffer_begin_ += wire::kHelloSize;

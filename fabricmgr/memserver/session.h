@@ -44,6 +44,9 @@ class Session {
   const std::string& reason() const { return reason_; }
   bool greeted() const { return region_ != nullptr; }
   Nanoseconds since() const { return since_; }
+  /// Every client that left before this one came has been dealt with: what does not fit now is
+  /// refused, not waited for.
+  void departuresDone() { departures_done_ = true; }
   /// What the worker last asked epoll for.
   Next waiting_for = Next::kReadable;
 
@@ -91,6 +94,7 @@ class Session {
   const Nanoseconds since_;
   std::shared_ptr<Region> region_;
   State state_ = State::kHello;
+  bool departures_done_ = false;
   std::string reason_;
 
   // Bytes received ahead: [buffer_begin_, buffer_end_) of buffer_.

@@ -117,6 +117,7 @@ void Worker::run() {
   askShortSlice();
   std::array<epoll_event, kEventsAtOnce> events;
   while (takeInbox()) {
+    const Nanoseconds began = server_.clock_.now();
     const int count = epoll_wait(epoll_.get(), events.data(), kEventsAtOnce, kTickMilliseconds);
     for (int i = 0; i < count; ++i) {
       void* data = events[static_cast<size_t>(i)].data.ptr;
@@ -131,6 +132,7 @@ void Worker::run() {
         serve(session);
       }
     }
+    if (count < kEventsAtOnce) caught_up_to_.store(began.value());
     if (server_.clock_.now() - last_tick_ >= kTick) tick();
   }
   sessions_.clear();
@@ -205,6 +207,7 @@ void Worker::remove(Session& session) {
 void Worker::tick() {
   const Nanoseconds now = server_.clock_.now();
   last_tick_ = now;
+  const Nanoseconds caught_up_to = server_.caughtUpTo();
   std::vector<Session*> waiting;
   for (const auto& [fd, session] : sessions_) {
     if (!session->greeted()) waiting.push_back(session.get());
@@ -214,6 +217,7 @@ void Worker::tick() {
       spdlog::warn("connection from {} closed: no handshake in time", session->peer());
       remove(*session);
     } else {
+      if (caught_up_to > session->since()) session->departuresDone();
       serve(*session);
     }
   }

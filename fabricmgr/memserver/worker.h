@@ -4,6 +4,7 @@
 // other threads hand sockets over through the inbox.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -33,6 +34,8 @@ class Worker {
   void hand(UniqueFd socket, std::string peer) TP_EXCLUDES(mutex_);
   /// Returns once the worker has been between two sessions: what any session did before has ended.
   void quiesce() TP_EXCLUDES(mutex_);
+  /// What had happened on its connections by then has been dealt with. Any thread.
+  Nanoseconds caughtUpTo() const { return Nanoseconds(caught_up_to_.load()); }
 
  private:
   struct Arrival {
@@ -59,6 +62,7 @@ class Worker {
   UniqueFd wake_;
   bool accepting_ = false;  // the listener is in epoll
   Nanoseconds last_tick_;
+  std::atomic<uint64_t> caught_up_to_{0};
   uint64_t served_ = 0;
   int arrival_cpu_ = -1;  // of the last look
   int home_cpu_ = -1;     // bound to; -1: to none

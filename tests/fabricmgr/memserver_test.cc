@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -307,6 +308,25 @@ TEST(MemoryServerGrace, ANewcomerWaitsForTheRoomOfOneThatLeft) {
   EXPECT_EQ((*second)->region().capacity.value(), 8 * kMiB);
   second->reset();
   EXPECT_EQ(create(*server, Bytes(9 * kMiB)).error().code(), ErrorCode::kNoSpace);
+}
+
+TEST(MemoryServerGrace, ANewcomerMayBeSeenBeforeTheOneThatLeft) {
+  // Each connection goes to another worker, and on busy processors they run in any order.
+  auto server = startServer({.size = Bytes(8 * kMiB), .threads = 4, .grace = Nanoseconds(1)});
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 4; ++i) {
+    busy.emplace_back([&] {
+      while (!stop) {
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    auto client = create(*server, Bytes(8 * kMiB));
+    EXPECT_TRUE(client) << i << ": " << client.error().text();
+  }
+  stop = true;
+  for (std::thread& thread : busy) thread.join();
 }
 
 TEST(MemoryServerLimits, TheSumOfRegionsIsBounded) {

@@ -18,7 +18,7 @@ finish() {
 trap finish EXIT
 trap 'exit 1' INT TERM
 if [ "$kind" = remote ]; then
-  "$fabricmgr" memserver --listen 127.0.0.1:0 --size 8G >"$work/out" 2>"$work/err" &
+  "$fabricmgr" memserver --listen 127.0.0.1:0 --size 1G >"$work/out" 2>"$work/err" &
   server=$!
   tries=0
   until grep -qs '127\.0\.0\.1:[1-9]' "$work/out" "$work/err"; do
