@@ -38,18 +38,25 @@ class Fork : public testing::TestWithParam<Setup> {
     }
     return true;
   }
-  /// Exit status of a child that runs `body` and returns its result; -1 if it ended otherwise.
+  /// Forks a child that runs `body` and exits with what it returns.
   template <typename Body>
-  int inChild(Body body) {
+  pid_t start(Body body) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);
+      alarm(60);
       _exit(body());
     }
+    return child;
+  }
+  /// Waits for a child: its exit status, or the negative number of the signal that ended it.
+  static int end(pid_t child) {
     int status = 0;
     EXPECT_EQ(waitpid(child, &status, 0), child);
-    if (WIFSIGNALED(status)) ADD_FAILURE() << "ended by signal " << WTERMSIG(status);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  template <typename Body>
+  int inChild(Body body) {
+    return end(start(body));
   }
 
   static constexpr Bytes kFar{128 * kMiB};

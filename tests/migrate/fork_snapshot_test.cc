@@ -48,21 +48,6 @@ class ForkSnapshot : public Fork {
     }
     return true;
   }
-  /// Forks a child that runs `body` and exits with what it returns.
-  template <typename Body>
-  pid_t start(Body body) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(60);
-      _exit(body());
-    }
-    return child;
-  }
-  static int end(pid_t child) {
-    int status = 0;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
   uint64_t framesUsed() {
     test_.runtime->refreshStats();
     return test_.runtime->stats().tiers[1].used_bytes.load() / kPageSize;
