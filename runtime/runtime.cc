@@ -309,6 +309,16 @@ Result<void*> Runtime::allocate(Bytes size, Bytes alignment) {
   return reinterpret_cast<void*>(*address);
 }
 
+Result<void*> Runtime::reserve(Bytes size, Bytes alignment) {
+  const auto address = impl_->ranges->reserve(size, alignment);
+  if (!address) return tl::unexpected(address.error());
+  return reinterpret_cast<void*>(*address);
+}
+
+Status Runtime::reserveAt(void* address, Bytes size) {
+  return impl_->ranges->reserveAt(reinterpret_cast<uintptr_t>(address), size);
+}
+
 Status Runtime::claim(void* address, Bytes size) {
   return impl_->ranges->claim(reinterpret_cast<uintptr_t>(address), size);
 }
@@ -327,6 +337,10 @@ Status Runtime::release(void* address, Bytes size) {
 
 Status Runtime::discard(void* address, Bytes size) {
   return impl_->ranges->discard(reinterpret_cast<uintptr_t>(address), size);
+}
+
+Status Runtime::withdraw(void* address, Bytes size) {
+  return impl_->ranges->withdraw(reinterpret_cast<uintptr_t>(address), size);
 }
 
 void Runtime::surrender(void* address, Bytes size) {

@@ -36,6 +36,12 @@ class Runtime {
   /// As allocate(), but exactly there, in the managed range. Errors: kConflict if any of it is in
   /// use.
   Status claim(void* address, Bytes size);
+  /// Address space without access rights, which protect() opens piece by piece. Costs nothing where
+  /// it was never touched. Errors: kNoMemory, also when more than half of the managed range would
+  /// be given out then, so that a reservation cannot starve the rest; reserveAt() as claim()
+  /// besides.
+  Result<void*> reserve(Bytes size, Bytes alignment);
+  Status reserveAt(void* address, Bytes size);
   /// The protection (PROT_*, or kNotHandedOut) at `address` in the managed range, and for how many
   /// bytes from there, at most `size`, it is the same.
   ProtectionSpan spanAt(const void* address, Bytes size) const;
@@ -45,6 +51,8 @@ class Runtime {
   Status release(void* address, Bytes size);
   /// The range reads as zeros from now on (MADV_DONTNEED), its memory in every tier is freed.
   Status discard(void* address, Bytes size);
+  /// The same, and it is as reserve() gives it.
+  Status withdraw(void* address, Bytes size);
   /// The caller has discarded the range and maps something of its own over it, for good.
   void surrender(void* address, Bytes size);
   /// Changes access rights (PROT_*), as mprotect.

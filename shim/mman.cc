@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interposed mmap family. Anonymous private memory goes to the managed space; calls on managed
-// ranges become calls to the Runtime; everything else goes to the kernel as it came. A call on a
-// range that is partly managed is cut into pieces. Errors are the kernel's errno values. mremap is
-// in remap.cc.
+// The interposed mmap family. Anonymous private memory goes to the managed space, also what is only
+// reserved, to be opened piece by piece; calls on managed ranges become calls to the Runtime;
+// everything else goes to the kernel as it came. A call on a range that is partly managed is cut
+// into pieces. Errors are the kernel's errno values. mremap is in remap.cc.
 #include <algorithm>
 #include <cstring>
 
 #include "shim/export.h"
+#include "shim/hints.h"
 #include "shim/pieces.h"
 #include "shim/raw_syscalls.h"
 #include "shim/surrendered.h"
@@ -18,16 +19,36 @@ namespace tidepool {
 constexpr size_t kLeastManagedBytes = 64 * kKiB;
 // What a mapping may carry and still be nothing but anonymous private memory.
 constexpr int kPlainFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_POPULATE;
+// Hints below are for those who need short pointers, and know why.
+constexpr uintptr_t kShortAddresses = 64 * kGiB;
+// Hints that are aligned further are just round numbers.
+constexpr size_t kMostHintAlignment = 64 * kMiB;
 // Linux 5.14; newer than some C libraries.
 constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23;
 
 namespace {
 
-bool isPlainMapping(void* address, size_t size, int protection, int flags) {
-  const bool readable_data = protection == (PROT_READ | PROT_WRITE) || protection == PROT_READ;
-  return address == nullptr && size >= kLeastManagedBytes && readable_data &&
+bool isPlainMapping(size_t size, int protection, int flags) {
+  const bool data = protection == (PROT_READ | PROT_WRITE) || protection == PROT_READ;
+  return size >= kLeastManagedBytes && (data || protection == PROT_NONE) &&
          (flags & (MAP_PRIVATE | MAP_ANONYMOUS)) == (MAP_PRIVATE | MAP_ANONYMOUS) &&
          (flags & ~kPlainFlags) == 0;
+}
+
+void* protectFresh(void* range, size_t size, int protection) {
+  if (protection == PROT_READ) {
+    // Fresh memory cannot refuse a narrower protection; were it to, it would stay writable.
+    static_cast<void>(managed_runtime->protect(range, Bytes(size), protection));
+  }
+  return range;
+}
+
+size_t preferredAlignment(uintptr_t hint, size_t size) {
+  // To a granule where it costs nothing: direct tiers then map whole granules of it. And as the
+  // hint is: allocators give hints that are aligned as they want the memory to be.
+  const size_t own = size >= kGranuleSize ? kGranuleSize : kPageSize;
+  if (hint == 0) return own;
+  return std::max(own, std::min<size_t>(hint & -hint, kMostHintAlignment));
 }
 
 }  // namespace
@@ -39,21 +60,40 @@ void* mapManaged(size_t size, int protection) {
   }
   InternalScope scope;
   size = roundUp(size, kPageSize);
-  // Aligned to a granule where it costs nothing: direct tiers then map whole granules of it.
-  const size_t alignment = size >= kGranuleSize ? kGranuleSize : kPageSize;
-  auto range = managed_runtime->allocate(Bytes(size), Bytes(alignment));
+  auto range = managed_runtime->allocate(Bytes(size), Bytes(preferredAlignment(0, size)));
   if (!range) {
     errno = toErrno(range.error());
     return MAP_FAILED;
   }
-  if (protection != (PROT_READ | PROT_WRITE)) {
-    // Fresh memory cannot refuse a narrower protection; were it to, it would stay writable.
-    static_cast<void>(managed_runtime->protect(*range, Bytes(size), protection));
-  }
-  return *range;
+  return protectFresh(*range, size, protection);
 }
 
 namespace {
+
+/// A mapping that the program would like to have at `hint`, but for which the kernel may choose
+/// another place; or one that is only reserved. MAP_FAILED: it is better left to the kernel.
+void* mapPreferred(void* hint, size_t size, int protection) {
+  InternalScope scope;
+  size = roundUp(size, kPageSize);
+  const uintptr_t start = roundDown(reinterpret_cast<uintptr_t>(hint), kPageSize);
+  const bool reserves = protection == PROT_NONE;
+  if (start != 0) {
+    if (!liesInManaged(start, size)) {
+      if (hintsMustHold() || start < kShortAddresses) return MAP_FAILED;
+    } else {
+      void* const there = reinterpret_cast<void*>(start);
+      const Status taken = reserves ? managed_runtime->reserveAt(there, Bytes(size))
+                                    : managed_runtime->claim(there, Bytes(size));
+      if (taken) return protectFresh(there, size, protection);
+    }
+  }
+  const Bytes alignment(preferredAlignment(start, size));
+  const auto range = reserves ? managed_runtime->reserve(Bytes(size), alignment)
+                              : managed_runtime->allocate(Bytes(size), alignment);
+  if (!range) return MAP_FAILED;
+  if (start != 0) noteMoved(reinterpret_cast<uintptr_t>(*range), size);
+  return protectFresh(*range, size, protection);
+}
 
 int unmapPiece(Owner owner, void* address, size_t size) {
   switch (owner) {
@@ -86,6 +126,7 @@ int renewPiece(Owner owner, void* address, size_t size, int protection, int flag
     case Owner::kSurrendered:
       return raw::mmap(address, size, protection, flags, -1, 0) == address ? 0 : -1;
     case Owner::kRuntime:
+      if (protection == PROT_NONE) return finish(managed_runtime->withdraw(address, Bytes(size)));
       status = managed_runtime->discard(address, Bytes(size));
       break;
     case Owner::kNobody:
@@ -118,7 +159,9 @@ int unmapPieces(uintptr_t address, size_t size) { return forEachPiece(address, s
 void* mapFixedOverManaged(void* address, size_t size, int protection, int flags, int fd,
                           off_t offset) {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
-  if ((flags & ~(kPlainFlags | MAP_FIXED | MAP_STACK)) == 0 && (flags & MAP_ANONYMOUS) != 0) {
+  // Memory for code, in a reservation, would stay local in any case: the kernel serves it faster.
+  if ((flags & ~(kPlainFlags | MAP_FIXED | MAP_STACK)) == 0 && (flags & MAP_ANONYMOUS) != 0 &&
+      (protection & PROT_EXEC) == 0) {
     const int renewed = forEachPiece(start, size, [=](Owner owner, void* at, size_t length) {
       return renewPiece(owner, at, length, protection, flags);
     });
@@ -245,7 +288,11 @@ extern "C" {
 TP_EXPORT void* mmap(void* address, size_t size, int protection, int flags, int fd,
                      off_t offset) noexcept {
   if (t_thread_mode != ThreadMode::kInternal && managing()) {
-    if (isPlainMapping(address, size, protection, flags)) return mapManaged(size, protection);
+    if (isPlainMapping(size, protection, flags)) {
+      if (address == nullptr && protection != PROT_NONE) return mapManaged(size, protection);
+      void* const range = mapPreferred(address, size, protection);
+      if (range != MAP_FAILED) return range;
+    }
     return mapSlow(address, size, protection, flags, fd, offset);
   }
   return raw::mmap(address, size, protection, flags, fd, offset);
@@ -260,6 +307,7 @@ TP_EXPORT int munmap(void* address, size_t size) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   size_t rounded;
   if (isKernels(start, size, rounded)) return raw::munmap(address, size);
+  noteUnmapped(start, rounded);
   return unmapPieces(start, rounded);
 }
 

@@ -43,6 +43,12 @@ bool touchesManaged(uintptr_t address, size_t size) {
   return address < bounds.base && address + size > bounds.base;
 }
 
+bool liesInManaged(uintptr_t address, size_t size) {
+  const ManagedBounds bounds = managed_bounds;
+  const uintptr_t offset = address - bounds.base;
+  return offset < bounds.size && size <= bounds.size - offset;
+}
+
 Piece pieceAt(uintptr_t address, size_t size) {
   const ManagedBounds bounds = managed_bounds;
   if (address < bounds.base) return {Owner::kKernel, std::min<size_t>(size, bounds.base - address)};

@@ -24,6 +24,9 @@ bool validRange(uintptr_t address, size_t& size);
 /// True if any byte of the range is in the managed space.
 bool touchesManaged(uintptr_t address, size_t size);
 
+/// True if all of it is.
+bool liesInManaged(uintptr_t address, size_t size);
+
 enum class Owner : uint8_t {
   kKernel,
   kRuntime,

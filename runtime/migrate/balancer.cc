@@ -180,9 +180,10 @@ bool Balancer::openNext(GranuleIndex& hand, Look look) {
       hand = GranuleIndex(0);
       if (look == Look::kLocal) ++turn_;
     }
-    const GranuleIndex granule = hand;
-    ++hand;
-    if (open(granule, look, start)) return true;
+    const GranuleIndex granule = core_.space->nextWithPages(hand, end());
+    looked += granule - hand;
+    hand = granule + 1;
+    if (granule < end() && open(granule, look, start)) return true;
   }
   charge(threadCpuTime() - start);
   return false;
@@ -418,10 +419,11 @@ void Balancer::promoteSeen(const Visit& visit, const PageSet& hot) {
   std::array<GranuleMover::Run, kPagesPerGranule / 2> runs;
   size_t count = 0;
   const PageIndex first = firstPage(visit.granule);
-  const PageSet direct = placesOf(*core_.space, visit.granule).direct;
+  const PageSet direct =
+      placesOf(*core_.space, visit.granule).direct & mover_.movablePages(visit.granule);
   const uint64_t bridge = bridgeFor(core_.budget.limit().value(), most_runs_);
   for (uint64_t at = 0; at < kPagesPerGranule && run_count_ + count < most_runs_;) {
-    if (!hot[at]) {
+    if (!hot[at] || !direct[at]) {
       ++at;
       continue;
     }
@@ -454,6 +456,10 @@ void Balancer::makeRoom() {
        looked < end().value() && core_.budget.room().value() < wanted && rate_.open(mover_.moved());
        ++looked) {
     if (cold_hand_ >= end()) cold_hand_ = GranuleIndex(0);
+    if (!core_.space->hasLocal(cold_hand_)) {
+      ++cold_hand_;
+      continue;
+    }
     MutexLock lock(core_.space->lockOf(cold_hand_));
     if (demoteCold(cold_hand_) > 0) countRuns(cold_hand_);
     ++cold_hand_;

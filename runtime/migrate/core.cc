@@ -3,6 +3,8 @@
 // thread-safe.
 #include "runtime/migrate/core.h"
 
+#include <sys/mman.h>
+
 #include <cstdarg>
 
 #include "runtime/base/format.h"
@@ -27,6 +29,17 @@ PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size) 
   if (!mended) return result;
   const PortResult again = moveAll(*core.port, to, from, rest, Wake::kNo);
   return {again.outcome, result.done + again.done};
+}
+
+void restoreRights(Core& core, uintptr_t address, Bytes size) {
+  const uintptr_t end = address + size.value();
+  for (uintptr_t at = address; at < end;) {
+    const ProtectionSpan span = core.space->protections().spanAt(at, Bytes(end - at));
+    if (span.protection != (PROT_READ | PROT_WRITE)) {
+      [[maybe_unused]] const Status done = os::protect(at, span.size, span.protection);
+    }
+    at += span.size.value();
+  }
 }
 
 PageWord dropFarCopy(Core& core, PageIndex page, PageWord word) {

@@ -123,6 +123,10 @@ inline void count(StatCounter& counter, uint64_t n) {
 /// granule's lock.
 PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size);
 
+/// Gives a range that was mapped anew, readable and writable, the rights that the program set. The
+/// caller holds the granule's lock.
+void restoreRights(Core& core, uintptr_t address, Bytes size);
+
 /// Gives up the far copy of a local page, if it has one; returns its word as it is now. The caller
 /// holds the granule's lock.
 PageWord dropFarCopy(Core& core, PageIndex page, PageWord word);

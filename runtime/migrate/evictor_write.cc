@@ -48,6 +48,7 @@ bool Evictor::allocateFrom(uint8_t number, Batch& batch) {
 bool Evictor::dropFarCopies() {
   uint64_t dropped = 0;
   for (PageIndex page; page < core_.space->highWater(); page = page + kPagesPerGranule) {
+    if (!core_.space->hasLocal(granuleOf(page))) continue;
     MutexLock lock(core_.space->lockOf(granuleOf(page)));
     for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
       const PageWord word = core_.space->word(page + i);

@@ -6,6 +6,8 @@
 #include <poll.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "runtime/os/memory.h"
 
 namespace tidepool {
@@ -242,21 +244,27 @@ bool FaultService::granuleIsEmpty(GranuleIndex granule) const {
 }
 
 PageCount FaultService::freshRun(PageIndex page, PageIndex* start) const {
-  const uint64_t first = firstPage(granuleOf(page)).value();
-  const uint64_t last = first + kPagesPerGranule;
+  const ManagedSpace& space = *core_.space;
+  const GranuleIndex granule = granuleOf(page);
+  // No further than access goes: a reservation's untouched rest costs nothing, and the kernel fills
+  // one mapping at a time.
+  const ProtectionStretch alike = space.protections().stretchAround(
+      space.addressOf(page), space.addressOf(granule), space.addressOf(granule + 1));
+  const uint64_t first = space.pageAt(alike.start).value();
+  const uint64_t last = first + ((alike.end - alike.start) >> kPageShift);
   // Fill ahead as much as was filled before, so that at least half of what is filled is used.
   uint64_t before = 0;
   while (page.value() - before > first &&
          core_.space->word(page - before - 1).state() == PageState::kLocal) {
     ++before;
   }
-  if (page.value() == first && first > 0 &&
+  if (page == firstPage(granule) && first > 0 &&
       core_.space->word(page - 1).state() == PageState::kLocal) {
     before = kFreshMost;  // goes on from a granule that is full
   }
   uint64_t from = page.value();
   uint64_t wanted = before < kFreshLeast ? kFreshLeast : before;
-  if (before == 0) from = roundDown(from, kFreshLeast);
+  if (before == 0) from = std::max(first, roundDown(from, kFreshLeast));
   while (core_.space->word(PageIndex(from)).state() != PageState::kEmpty) ++from;
   uint64_t run = 0;
   while (from + run < last && run < wanted &&
@@ -271,7 +279,7 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
   // A granule that will not fit is placed far at once: filled in part, it would be copied there
   // soon after.
   if (core_.tiers.hasDirect() && core_.budget.room().value() < kFreshMost + kFreshLeast &&
-      granuleIsEmpty(granuleOf(page)) && mover_.placeFar(granuleOf(page))) {
+      granuleIsEmpty(granuleOf(page)) && mover_.placeFar(page)) {
     return Answer::kDone;
   }
   PageIndex start;
@@ -280,7 +288,7 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
     start = page;
     run = PageCount(1);
     if (!core_.budget.tryCharge(run)) {
-      if (mover_.placeFar(granuleOf(page))) return Answer::kDone;
+      if (mover_.placeFar(page)) return Answer::kDone;
       if (core_.roomWillCome()) return Answer::kDefer;
       core_.budget.charge(run);
       sayExceeded();

@@ -112,6 +112,10 @@ void ForkGuard::detach(const char* why) {
 void ForkGuard::hideFarMemory() {
   const PageIndex end = core_.space->highWater();
   for (PageIndex page; page < end;) {
+    if (!core_.space->hasPages(granuleOf(page))) {
+      page = firstPage(granuleOf(page) + 1);
+      continue;
+    }
     const PageState state = core_.space->word(page).state();
     const bool far = state != PageState::kEmpty && state != PageState::kLocal;
     if (!far) {

@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/os/memory.h"
@@ -57,9 +58,36 @@ std::optional<GranuleMover::Home> GranuleMover::findHome() const {
   return std::nullopt;
 }
 
-bool GranuleMover::movable(GranuleIndex granule) const {
-  return core_.space->ranges().isAllocated(granule.value() * kGranuleSize, Bytes(kGranuleSize)) &&
-         core_.space->protections().plain(core_.space->addressOf(granule), Bytes(kGranuleSize));
+bool GranuleMover::mapsWholeGranules() const {
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    const DirectTier* tier = core_.tiers.direct(number);
+    if (tier != nullptr && tier->mapUnit() > PageCount(1)) return true;
+  }
+  return false;
+}
+
+bool GranuleMover::movable(PageIndex first, uint64_t pages) const {
+  // What is not handed out is not plain.
+  const Protections& protections = core_.space->protections();
+  if (mapsWholeGranules()) {
+    return protections.plain(core_.space->addressOf(granuleOf(first)), Bytes(kGranuleSize));
+  }
+  return protections.plain(core_.space->addressOf(first), Bytes(pages * kPageSize));
+}
+
+PageSet GranuleMover::movablePages(GranuleIndex granule) const {
+  PageSet result;
+  if (movable(firstPage(granule), kPagesPerGranule)) return result.set();
+  if (mapsWholeGranules()) return result;
+  const uintptr_t start = core_.space->addressOf(granule);
+  for (uint64_t at = 0; at < kPagesPerGranule;) {
+    const ProtectionSpan span = core_.space->protections().spanAt(
+        start + at * kPageSize, Bytes((kPagesPerGranule - at) * kPageSize));
+    const uint64_t end = at + toPages(span.size).value();
+    const bool plain = rightsOf(span.protection) == Rights::kReadWrite;
+    for (; at < end; ++at) result[at] = plain;
+  }
+  return result;
 }
 
 bool GranuleMover::mapHome(PageIndex first, uint64_t pages, const Home& home) {
@@ -100,10 +128,15 @@ bool GranuleMover::frozen(uint8_t tier, FrameIndex home) const {
 
 Status GranuleMover::freeze() {
   Status done;
-  forEachDirect(PageIndex(0), core_.space->highWater(), [&](PageIndex first, uint64_t count) {
-    const uintptr_t address = core_.space->addressOf(first);
-    if (done) done = core_.barrier->writeProtect(address, Bytes(count * kPageSize), Wake::kNo);
-  });
+  const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
+  for (GranuleIndex granule; (granule = core_.space->nextWithPages(granule, end)) < end;
+       ++granule) {
+    const PageIndex from = firstPage(granule);
+    forEachDirect(from, from + kPagesPerGranule, [&](PageIndex first, uint64_t count) {
+      const uintptr_t address = core_.space->addressOf(first);
+      if (done) done = core_.barrier->writeProtect(address, Bytes(count * kPageSize), Wake::kNo);
+    });
+  }
   return done;
 }
 
@@ -126,7 +159,7 @@ bool GranuleMover::thaw(PageIndex page) {
 
 bool GranuleMover::bringIn(PageIndex page) {
   if (core_.space->word(page).state() != PageState::kDirect) return true;
-  if (core_.barrier == nullptr || !movable(granuleOf(page))) return false;
+  if (core_.barrier == nullptr || !movable(page, 1)) return false;
   MutexLock lock(staging_mutex_);
   const uintptr_t address = core_.space->addressOf(page);
   if (!core_.barrier->writeProtect(address, Bytes(kPageSize), Wake::kNo)) return false;
@@ -150,6 +183,7 @@ bool GranuleMover::ownHome(GranuleIndex granule, Home& home) {
            count * kPageSize);
     // Replaces a mapping by one of the same extent, which the kernel has room for.
     TP_CHECK(mapHome(from, count, *own));
+    restoreRights(core_, core_.space->addressOf(from), Bytes(count * kPageSize));
     core_.barrier->wake(core_.space->addressOf(from), Bytes(count * kPageSize));
   });
   adopt(granule, *own);
@@ -158,7 +192,8 @@ bool GranuleMover::ownHome(GranuleIndex granule, Home& home) {
   return true;
 }
 
-bool GranuleMover::placeFar(GranuleIndex granule) {
+bool GranuleMover::placeFar(PageIndex page) {
+  const GranuleIndex granule = granuleOf(page);
   const PageIndex first = firstPage(granule);
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageState state = core_.space->word(first + i).state();
@@ -167,17 +202,22 @@ bool GranuleMover::placeFar(GranuleIndex granule) {
       return false;
     }
   }
-  if (!movable(granule)) return false;
+  const PageSet movable_pages = movablePages(granule);
+  if (!movable_pages[page - first]) return false;
   std::optional<Home> home = homeOf(granule);
   const bool fresh_home = !home.has_value();
   if (fresh_home) home = findHome();
   if (!home || (!fresh_home && !ownHome(granule, *home))) return false;
-  bool moved = false;
   for (uint64_t at = 0; at < kPagesPerGranule;) {
     const PageState state = core_.space->word(first + at).state();
     uint64_t run = 1;
-    while (at + run < kPagesPerGranule && core_.space->word(first + at + run).state() == state) {
+    while (at + run < kPagesPerGranule && core_.space->word(first + at + run).state() == state &&
+           movable_pages[at + run] == movable_pages[at]) {
       ++run;
+    }
+    if (!movable_pages[at]) {
+      at += run;
+      continue;
     }
     if (state == PageState::kEmpty) {
       // Frames are erased when they are released or their page is dropped, unless others still
@@ -187,15 +227,15 @@ bool GranuleMover::placeFar(GranuleIndex granule) {
             core_.tiers.direct(home->tier)->erase({home->first + at, PageCount(run)});
         TP_CHECK(erased.has_value());
       }
-      moved |= mapHome(first + at, run, *home);
+      mapHome(first + at, run, *home);
     } else if (state == PageState::kLocal) {
       adopt(granule, *home);
-      moved |= demote(first + at, run) > 0;
+      demoteMovable(first + at, run);
     }
     at += run;
   }
   if (fresh_home) releaseHomeIfUnused(granule, home->tier, home->first);
-  return moved;
+  return core_.space->word(page).state() == PageState::kDirect;
 }
 
 void GranuleMover::adopt(GranuleIndex granule, const Home& home) {
@@ -211,8 +251,20 @@ void GranuleMover::adopt(GranuleIndex granule, const Home& home) {
 }
 
 uint64_t GranuleMover::demote(PageIndex first, uint64_t pages) {
+  if (movable(first, pages)) return demoteMovable(first, pages);
+  const PageSet movable_pages = movablePages(granuleOf(first));
+  const uint64_t from = first.value() % kPagesPerGranule;
+  uint64_t moved = 0;
+  forRuns(movable_pages, [&](uint64_t start, uint64_t count) {
+    const uint64_t end = std::min(start + count, from + pages);
+    start = std::max(start, from);
+    if (start < end) moved += demoteMovable(first + (start - from), end - start);
+  });
+  return moved;
+}
+
+uint64_t GranuleMover::demoteMovable(PageIndex first, uint64_t pages) {
   const GranuleIndex granule = granuleOf(first);
-  if (!movable(granule)) return 0;
   std::optional<Home> home = homeOf(granule);
   if (!home) {
     home = findHome();
@@ -284,11 +336,11 @@ void GranuleMover::putBack(PageIndex first, uint64_t pages) {
 }
 
 size_t GranuleMover::promote(std::span<const Run> runs) {
-  if (core_.barrier == nullptr || runs.empty() || !movable(granuleOf(runs[0].first))) return 0;
+  if (core_.barrier == nullptr || runs.empty()) return 0;
   MutexLock lock(staging_mutex_);
   size_t closed = 0;
   for (const Run& run : runs) {
-    if (!core_.budget.tryCharge(PageCount(run.count))) break;
+    if (!movable(run.first, run.count) || !core_.budget.tryCharge(PageCount(run.count))) break;
     // From here on whoever would write, the kernel on behalf of a device too, waits for the wake
     // in swapIn(). A pin taken before is one that the check below sees.
     if (!core_.barrier->writeProtect(core_.space->addressOf(run.first),

@@ -12,6 +12,7 @@
 
 #include "runtime/base/mutex.h"
 #include "runtime/migrate/core.h"
+#include "runtime/migrate/granule_scan.h"
 
 namespace tidepool {
 
@@ -23,9 +24,9 @@ class GranuleMover {
   /// In a child of fork(): arms its staging area with the child's own port.
   Status renew();
 
-  /// Puts what is fresh or local of a granule into a direct tier. False when there is none with
-  /// room, or the granule cannot move now (partly allocated, pinned, not plain memory).
-  bool placeFar(GranuleIndex granule);
+  /// Puts what is fresh or local in the granule of `page` into a direct tier, as far as it is plain
+  /// memory. False when `page` is not there then: no tier has room, or it cannot move now.
+  bool placeFar(PageIndex page);
   /// Moves local pages [first, first + count) of one granule to its home, which it is given if it
   /// has none. Stops at a page that cannot move; returns how many moved.
   uint64_t demote(PageIndex first, uint64_t count);
@@ -51,6 +52,8 @@ class GranuleMover {
   bool thaw(PageIndex page);
   /// Brings a direct page in, whatever the budget. False if it cannot be.
   bool bringIn(PageIndex page);
+  /// The pages that can have their place in a direct tier: plain memory, readable and writable.
+  PageSet movablePages(GranuleIndex granule) const;
   /// True if other processes hold this home as well.
   bool frozen(uint8_t tier, FrameIndex home) const;
   /// Frees the granule's home if no page needs it any more. `home` is its first frame.
@@ -65,7 +68,11 @@ class GranuleMover {
 
  private:
   GranuleMover(Core& core, uintptr_t staging) : core_(core), staging_(staging) {}
-  bool movable(GranuleIndex granule) const;
+  /// Whether that holds for all of these pages of one granule.
+  bool movable(PageIndex first, uint64_t count) const;
+  /// demote() for pages that are all movable.
+  uint64_t demoteMovable(PageIndex first, uint64_t count);
+  bool mapsWholeGranules() const;
   bool frozen(const Home& home) const { return frozen(home.tier, home.first); }
   /// Calls `act(first, count)` for the runs of direct pages in [from, end).
   template <typename Act>

@@ -20,35 +20,59 @@ Status RangeOps::check(uintptr_t address, Bytes size) const {
   return {};
 }
 
-Status RangeOps::makeUsable(uintptr_t address, Bytes size) {
-  TP_TRY(os::mapFresh(address, size));
+void RangeOps::setRights(uintptr_t address, Bytes size, int protection) {
+  const int64_t more = core_.space->protections().set(address, size, protection);
+  if (!detached()) {
+    core_.stats->managed_bytes.fetch_add(static_cast<uint64_t>(more), std::memory_order_relaxed);
+  }
+}
+
+Status RangeOps::makeUsable(uintptr_t address, Bytes size, int protection) {
+  // What nobody has can be touched by nobody already.
+  if (protection != PROT_NONE) TP_TRY(os::mapFresh(address, size));
   if (!detached()) TP_TRY(core_.port->arm(address, size));
   // From here on the migrator may map far memory there; sooner, and we would map over it.
-  core_.space->protections().set(address, size, PROT_READ | PROT_WRITE);
+  setRights(address, size, protection);
   return {};
 }
 
-Result<uintptr_t> RangeOps::allocate(Bytes size, Bytes alignment) {
+Result<uint64_t> RangeOps::findFree(Bytes size, Bytes alignment) {
   const Bytes rounded(roundUp(size.value(), kPageSize));
   if (rounded < size || rounded.value() == 0) {
     return fail(ErrorCode::kNoMemory, "cannot allocate %llu bytes",
                 static_cast<unsigned long long>(size.value()));
   }
-  const auto offset =
-      core_.space->ranges().allocate(rounded, std::max(alignment, Bytes(kPageSize)));
+  return core_.space->ranges().allocate(rounded, std::max(alignment, Bytes(kPageSize)));
+}
+
+Result<uintptr_t> RangeOps::allocate(Bytes size, Bytes alignment) {
+  const auto offset = findFree(size, alignment);
   if (!offset) return tl::unexpected(offset.error());
-  TP_TRY(open(*offset, rounded));
+  TP_TRY(open(*offset, Bytes(roundUp(size.value(), kPageSize)), PROT_READ | PROT_WRITE));
   return core_.space->base() + *offset;
 }
 
-Status RangeOps::open(uint64_t offset, Bytes size) {
-  const Status usable = makeUsable(core_.space->base() + offset, size);
+Status RangeOps::checkShare(Bytes size) {
+  const Bytes most(core_.space->size().value() / 2);
+  if (size <= most && core_.space->ranges().allocated() <= most - size) return {};
+  return fail(ErrorCode::kNoMemory, "more than half of the managed space would be reserved");
+}
+
+Result<uintptr_t> RangeOps::reserve(Bytes size, Bytes alignment) {
+  TP_TRY(checkShare(size));
+  const auto offset = findFree(size, alignment);
+  if (!offset) return tl::unexpected(offset.error());
+  TP_TRY(open(*offset, Bytes(roundUp(size.value(), kPageSize)), PROT_NONE));
+  return core_.space->base() + *offset;
+}
+
+Status RangeOps::open(uint64_t offset, Bytes size, int protection) {
+  const Status usable = makeUsable(core_.space->base() + offset, size, protection);
   if (!usable) {
     core_.space->ranges().release(offset, size);
     return usable;
   }
   core_.space->raiseHighWater(PageIndex((offset + size.value()) >> kPageShift));
-  if (!detached()) count(core_.stats->managed_bytes, size.value());
   return {};
 }
 
@@ -58,7 +82,17 @@ Status RangeOps::claim(uintptr_t address, Bytes size) {
   if (!core_.space->ranges().allocateAt(offset, size)) {
     return fail(ErrorCode::kConflict, "part of the range is in use");
   }
-  return open(offset, size);
+  return open(offset, size, PROT_READ | PROT_WRITE);
+}
+
+Status RangeOps::reserveAt(uintptr_t address, Bytes size) {
+  TP_TRY(check(address, size));
+  TP_TRY(checkShare(size));
+  const uint64_t offset = address - core_.space->base();
+  if (!core_.space->ranges().allocateAt(offset, size)) {
+    return fail(ErrorCode::kConflict, "part of the range is in use");
+  }
+  return open(offset, size, PROT_NONE);
 }
 
 ProtectionSpan RangeOps::spanAt(uintptr_t address, Bytes size) const {
@@ -121,33 +155,29 @@ void RangeOps::replaceByFresh(uintptr_t address, Bytes size) {
   // What is mapped there others still need: the program must not see it, whatever the kernel says.
   TP_CHECK(os::mapFresh(address, size).has_value());
   TP_CHECK(core_.port->arm(address, size).has_value());
-  const uintptr_t end = address + size.value();
-  for (uintptr_t at = address; at < end;) {
-    const ProtectionSpan span = spanAt(at, Bytes(end - at));
-    if (span.protection != (PROT_READ | PROT_WRITE)) {
-      [[maybe_unused]] const Status done = os::protect(at, span.size, span.protection);
-    }
-    at += span.size.value();
+  restoreRights(core_, address, size);
+}
+
+void RangeOps::replaceMapping(uintptr_t address, Bytes size, Mode mode) {
+  if (mode == Mode::kDiscard) {
+    [[maybe_unused]] const Status freed = os::discard(address, size);
+    return;
   }
+  const Status gone = os::mapNothing(address, size);
+  if (mode == Mode::kRelease) return;
+  // It replaces pieces by one, which the kernel has room for.
+  TP_CHECK(gone.has_value());
+  if (!detached()) TP_CHECK(core_.port->arm(address, size).has_value());
+  setRights(address, size, PROT_NONE);
 }
 
 void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
-  if (detached()) {
-    const Bytes size((end - first) * kPageSize);
-    const uintptr_t address = core_.space->addressOf(first);
-    [[maybe_unused]] const Status done =
-        mode == Mode::kRelease ? os::mapNothing(address, size) : os::discard(address, size);
-    return;
-  }
-  MutexLock lock(core_.space->lockOf(granuleOf(first)));
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kPageSize);
+  MutexLock lock(core_.space->lockOf(granuleOf(first)));
   // Mapping first: once it is gone, a release of frames cannot be seen through it.
-  if (mode == Mode::kRelease) {
-    [[maybe_unused]] const Status gone = os::mapNothing(address, size);
-  } else {
-    [[maybe_unused]] const Status freed = os::discard(address, size);
-  }
+  replaceMapping(address, size, mode);
+  if (detached()) return;
   for (PageIndex page = first; page < end;) {
     const PageWord word = core_.space->word(page);
     if (word.state() != PageState::kDirect) {
@@ -166,15 +196,53 @@ void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
   for (PageIndex page = first; page < end; ++page) policy_.chooser().onDiscard(page);
 }
 
-Status RangeOps::discard(uintptr_t address, Bytes size) {
-  TP_TRY(check(address, size));
+void RangeOps::releaseUnused(GranuleIndex first, GranuleIndex end) {
+  const uintptr_t address = core_.space->addressOf(first);
+  const Bytes size((end - first) * kGranuleSize);
+  [[maybe_unused]] const Status gone = os::mapNothing(address, size);
+  core_.port->wake(address, size);
+  for (GranuleIndex granule = first; granule < end; ++granule) {
+    bool used_meanwhile;
+    {
+      MutexLock lock(core_.space->lockOf(granule));
+      used_meanwhile = core_.space->hasPages(granule);
+    }
+    if (used_meanwhile) dropPages(firstPage(granule), firstPage(granule + 1), Mode::kRelease);
+  }
+}
+
+void RangeOps::dropRange(uintptr_t address, Bytes size, Mode mode) {
   PageIndex page = core_.space->pageAt(address);
   const PageIndex end = page + toPages(size).value();
   while (page < end) {
-    const PageIndex next = std::min(end, firstPage(granuleOf(page) + 1));
-    dropPages(page, next, Mode::kDiscard);
+    const GranuleIndex granule = granuleOf(page);
+    if (mode == Mode::kRelease && !detached() && page == firstPage(granule)) {
+      // A large reservation is hardly used: one call for all that was not.
+      const GranuleIndex used = core_.space->nextWithPages(granule, granuleOf(end));
+      if (used > granule) {
+        releaseUnused(granule, used);
+        page = firstPage(used);
+        continue;
+      }
+    }
+    const PageIndex next = std::min(end, firstPage(granule + 1));
+    dropPages(page, next, mode);
     page = next;
   }
+}
+
+Status RangeOps::discard(uintptr_t address, Bytes size) {
+  TP_TRY(check(address, size));
+  dropRange(address, size, Mode::kDiscard);
+  return {};
+}
+
+Status RangeOps::withdraw(uintptr_t address, Bytes size) {
+  TP_TRY(check(address, size));
+  if (!core_.space->ranges().isAllocated(address - core_.space->base(), size)) {
+    return fail(ErrorCode::kNotFound, "range is not allocated");
+  }
+  dropRange(address, size, Mode::kWithdraw);
   return {};
 }
 
@@ -185,18 +253,9 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
     return fail(ErrorCode::kNotFound, "range is not allocated");
   }
   // First: a granule mapped far after its pages were dropped would never be found again.
-  core_.space->protections().set(address, size, kNotHandedOut);
-  PageIndex page = core_.space->pageAt(address);
-  const PageIndex end = page + toPages(size).value();
-  while (page < end) {
-    const PageIndex next = std::min(end, firstPage(granuleOf(page) + 1));
-    dropPages(page, next, Mode::kRelease);
-    page = next;
-  }
+  setRights(address, size, kNotHandedOut);
+  dropRange(address, size, Mode::kRelease);
   core_.space->ranges().release(offset, size);
-  if (!detached()) {
-    core_.stats->managed_bytes.fetch_sub(size.value(), std::memory_order_relaxed);
-  }
   return {};
 }
 
@@ -212,14 +271,19 @@ Status RangeOps::armOwn(uintptr_t start, Bytes size) {
   const PageIndex end = core_.space->pageAt(start) + toPages(size).value();
   for (PageIndex page = core_.space->pageAt(start); page < end;) {
     const bool direct = core_.space->word(page).state() == PageState::kDirect;
-    uint64_t run = 1;
-    while (page + run < end &&
-           (core_.space->word(page + run).state() == PageState::kDirect) == direct) {
-      ++run;
+    PageIndex next = page;
+    while (next < end) {
+      if (core_.space->hasPages(granuleOf(next))) {
+        if ((core_.space->word(next).state() == PageState::kDirect) != direct) break;
+        ++next;
+      } else {
+        if (direct) break;
+        next = std::min(end, firstPage(granuleOf(next) + 1));
+      }
     }
     FaultPort& port = direct ? *core_.barrier : *core_.port;
-    TP_TRY(port.arm(core_.space->addressOf(page), Bytes(run * kPageSize)));
-    page = page + run;
+    TP_TRY(port.arm(core_.space->addressOf(page), Bytes((next - page) * kPageSize)));
+    page = next;
   }
   return {};
 }
@@ -236,7 +300,7 @@ Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
     MutexLock lock(core_.space->lockOf(granule));
     TP_TRY(os::protect(at, piece, protection));
-    core_.space->protections().set(at, piece, protection);
+    setRights(at, piece, protection);
     at += piece.value();
   }
   return {};

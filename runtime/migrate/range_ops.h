@@ -18,11 +18,17 @@ class RangeOps {
   Result<uintptr_t> allocate(Bytes size, Bytes alignment);
   /// Hands out exactly this range; kConflict if any of it is.
   Status claim(uintptr_t address, Bytes size);
+  /// The same two without access rights, for what is to be opened piece by piece. kNoMemory also
+  /// where too little would be left of the space.
+  Result<uintptr_t> reserve(Bytes size, Bytes alignment);
+  Status reserveAt(uintptr_t address, Bytes size);
   /// `address` is inside the space.
   ProtectionSpan spanAt(uintptr_t address, Bytes size) const;
   bool isEmpty(uintptr_t address) const;
   Status release(uintptr_t address, Bytes size);
   Status discard(uintptr_t address, Bytes size);
+  /// Contents and access rights go, the range stays reserved.
+  Status withdraw(uintptr_t address, Bytes size);
   /// The program has mapped something of its own there, for good. The range is empty.
   void surrender(uintptr_t address, Bytes size) { core_.space->foreign().add(address, size); }
   /// In a child of fork(): arms the whole space with the child's own port.
@@ -31,15 +37,24 @@ class RangeOps {
   Result<uintptr_t> resize(uintptr_t address, Bytes old_size, Bytes new_size);
 
  private:
-  enum class Mode : uint8_t { kRelease, kDiscard };
+  enum class Mode : uint8_t { kRelease, kDiscard, kWithdraw };
 
   bool detached() const { return core_.detached.load(std::memory_order_relaxed); }
   Status check(uintptr_t address, Bytes size) const;
+  Result<uint64_t> findFree(Bytes size, Bytes alignment);
+  /// Errors: kNoMemory if a reservation of this size leaves less than half of the space.
+  Status checkShare(Bytes size);
   /// Makes a range that was just taken usable, or gives it back.
-  Status open(uint64_t offset, Bytes size);
-  Status makeUsable(uintptr_t address, Bytes size);
+  Status open(uint64_t offset, Bytes size, int protection);
+  Status makeUsable(uintptr_t address, Bytes size, int protection);
+  void setRights(uintptr_t address, Bytes size, int protection);
+  /// The pages of a range, granule by granule.
+  void dropRange(uintptr_t address, Bytes size, Mode mode);
   /// Empties the pages of [first, end), all in one granule, whatever their state.
   void dropPages(PageIndex first, PageIndex end, Mode mode);
+  /// Takes away the mapping of granules that have no pages.
+  void releaseUnused(GranuleIndex first, GranuleIndex end);
+  void replaceMapping(uintptr_t address, Bytes size, Mode mode);
   void dropPage(PageIndex page, PageWord word);
   /// Arms what the program has not mapped itself.
   Status armOwn(uintptr_t start, Bytes size);

@@ -6,6 +6,8 @@
 #include <linux/falloc.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -58,6 +60,24 @@ Result<uintptr_t> reserve(Bytes size, Bytes alignment) {
   const uintptr_t end = aligned + size.value();
   if (start + padded > end) unmap(end, Bytes(start + padded - end));
   return aligned;
+}
+
+bool reserveAt(uintptr_t address, Bytes size) {
+  void* got = sysMmap(address, size.value(), PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  if (got == MAP_FAILED) return false;
+  if (got == reinterpret_cast<void*>(address)) return true;
+  // Before Linux 4.17 the address is a mere hint.
+  unmap(reinterpret_cast<uintptr_t>(got), size);
+  return false;
+}
+
+uint64_t randomBelow(uint64_t end) {
+  constexpr unsigned long kAsk = 0xffffffff;
+  uint64_t number = 0;
+  if ((personality(kAsk) & ADDR_NO_RANDOMIZE) != 0) return 0;
+  const long got = syscall(SYS_getrandom, &number, sizeof number, GRND_NONBLOCK);
+  return got == sizeof number ? number % end : 0;
 }
 
 void unmap(uintptr_t address, Bytes size) { syscall(SYS_munmap, address, size.value()); }

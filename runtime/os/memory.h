@@ -12,6 +12,8 @@ namespace tidepool::os {
 
 /// Reserves address space that faults until mapped; `alignment` is a power of two >= a page.
 Result<uintptr_t> reserve(Bytes size, Bytes alignment);
+/// The same at a fixed address. False if anything is there.
+bool reserveAt(uintptr_t address, Bytes size);
 void unmap(uintptr_t address, Bytes size);
 
 /// Makes the range fresh private memory, readable and writable, replacing what is there.
@@ -35,6 +37,10 @@ Status moveMapping(uintptr_t from, uintptr_t to, Bytes size);
 void zapShared(uintptr_t address, Bytes size);
 /// Frees [offset, offset + size) of a file: it reads as zeros from then on.
 Status punchHole(int fd, Bytes offset, Bytes size);
+
+/// A number below `end` that differs from run to run, as addresses do; 0 where those do not
+/// (debuggers see to that).
+uint64_t randomBelow(uint64_t end);
 
 Result<UniqueFd> createMemfd(const char* name, Bytes size);
 

@@ -5,12 +5,39 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
+#include <optional>
 
 #include "runtime/os/memory.h"
 
 namespace tidepool {
 
+namespace {
+
+// Where a JVM begins to look for room for its heap. The first 2 GiB are left to those who need
+// addresses of 31 bits, and to the break of programs that are not position-independent.
+constexpr uintptr_t kLowBase = 2 * kGiB;
+// Given out only to those who ask for just these addresses, by a hint or with MAP_FIXED: they want
+// short pointers (a JVM: below 4 or 32 GiB, and at 32 GiB for its archive of classes).
+constexpr uintptr_t kLowEnd = 96 * kGiB;
+// Smaller spaces have no such part to spare.
+constexpr uint64_t kLeastForLow = 256 * kGiB;
+// Where a space at a fixed address begins to be used is still to be guessed: granules.
+constexpr uint64_t kRandomStarts = 8192;
+
 constexpr uint64_t kLargestAlignment = 64 * kGiB;
+
+/// A space that begins low, if it is large enough for that and nothing is in its way.
+std::optional<uintptr_t> reserveLow(Bytes size) {
+  if (size.value() < kLeastForLow || !os::reserveAt(kLowBase, size)) return std::nullopt;
+  return kLowBase;
+}
+
+RangeAllocator::Layout layoutFor(uintptr_t base) {
+  if (base != kLowBase) return {base, 0};
+  return {base, kLowEnd - base + os::randomBelow(kRandomStarts) * kGranuleSize};
+}
+
+}  // namespace
 
 const char* pageStateName(PageState state) {
   static constexpr const char* kNames[kPageStates] = {"empty",    "local",  "evicting", "far",
@@ -21,33 +48,43 @@ const char* pageStateName(PageState state) {
 Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
   auto words = Mapping::anonymous(Bytes(toPages(rounded).value() * sizeof(uint64_t)));
-  auto local = Mapping::anonymous(Bytes((rounded.value() >> kGranuleShift) * sizeof(uint16_t)));
-  if (!words || !local) {
+  auto counts = Mapping::anonymous(Bytes((rounded.value() >> kGranuleShift) * sizeof(uint32_t)));
+  if (!words || !counts) {
     return fail(ErrorCode::kNoMemory,
                 "cannot reserve the metadata of a space of %llu GiB; lower it with --conf "
                 "space:SIZE or raise RLIMIT_AS",
                 static_cast<unsigned long long>(size.value() / kGiB));
   }
-  // Alignments of allocations are relative to the base, so it is aligned as far as any can ask.
-  const Bytes alignment(std::min(std::bit_floor(rounded.value()), kLargestAlignment));
-  const auto base = os::reserve(rounded, alignment);
-  if (!base) return tl::unexpected(base.error());
+  std::optional<uintptr_t> base = reserveLow(rounded);
+  if (!base) {
+    // As far as any allocation is likely to ask for.
+    const Bytes alignment(std::min(std::bit_floor(rounded.value()), kLargestAlignment));
+    const auto anywhere = os::reserve(rounded, alignment);
+    if (!anywhere) return tl::unexpected(anywhere.error());
+    base = *anywhere;
+  }
   return std::unique_ptr<ManagedSpace>(
-      new ManagedSpace(*base, rounded, std::move(*words), std::move(*local)));
+      new ManagedSpace(*base, rounded, std::move(*words), std::move(*counts)));
 }
 
-ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping local)
+ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping counts)
     : base_(base),
       size_(size),
       words_mapping_(std::move(words)),
       words_(reinterpret_cast<std::atomic<uint64_t>*>(words_mapping_.data())),
-      local_(std::move(local)),
-      ranges_(size) {
+      counts_(std::move(counts)),
+      ranges_(size, layoutFor(base)) {
   // Nothing is handed out yet.
   protections_.set(base_, size_, kNotHandedOut);
 }
 
 ManagedSpace::~ManagedSpace() { os::unmap(base_, size_); }
+
+void ManagedSpace::noteFirstUse(GranuleIndex granule) {
+  if ((countsOf(granule).fetch_or(kEverUsed, kCount) & kEverUsed) == 0) {
+    granules_used_.fetch_add(1, kCount);
+  }
+}
 
 void ManagedSpace::raiseHighWater(PageIndex end) {
   uint64_t seen = high_water_.load(std::memory_order_relaxed);

@@ -53,14 +53,28 @@ class ManagedSpace {
                                                       std::memory_order_acquire)) {
       return false;
     }
-    const int more =
-        (desired.state() == PageState::kLocal) - (expected.state() == PageState::kLocal);
-    if (more != 0) localOf(granuleOf(page)).fetch_add(static_cast<uint16_t>(more), kCount);
+    const uint32_t more = countedAs(desired) - countedAs(expected);
+    if (more == 0) return true;
+    const uint32_t before = countsOf(granuleOf(page)).fetch_add(more, kCount);
+    if ((before & kEverUsed) == 0) noteFirstUse(granuleOf(page));
     return true;
   }
-  /// False if no page of the granule is local; exact under its lock, else good for a search, which
-  /// need not read 512 words of each granule that a program has reserved and never used.
-  bool hasLocal(GranuleIndex granule) const { return localOf(granule).load(kCount) > 0; }
+  // For searches, which need not read 512 words of each granule that a program has reserved and
+  // never used. Exact under the granule's lock.
+
+  /// False if no page of the granule is local.
+  bool hasLocal(GranuleIndex granule) const {
+    return (countsOf(granule).load(kCount) & kLocalMask) > 0;
+  }
+  /// False if all its pages are kEmpty.
+  bool hasPages(GranuleIndex granule) const {
+    return (countsOf(granule).load(kCount) & ~kEverUsed) > 0;
+  }
+  /// The first granule of [from, end) that has pages; else `end`.
+  GranuleIndex nextWithPages(GranuleIndex from, GranuleIndex end) const {
+    while (from < end && !hasPages(from)) ++from;
+    return from;
+  }
 
   /// The lock under which pages of a granule change state and mapping. Threads that serve faults
   /// take it, so a holder must not touch managed memory (invariant I2). Ordered after no lock.
@@ -70,33 +84,48 @@ class ManagedSpace {
 
   RangeAllocator& ranges() { return ranges_; }
   Protections& protections() { return protections_; }
+  const Protections& protections() const { return protections_; }
   ForeignRanges& foreign() { return foreign_; }
   /// Raised by allocation: pages from here on were never handed out.
   PageIndex highWater() const { return PageIndex(high_water_.load(std::memory_order_relaxed)); }
   void raiseHighWater(PageIndex end);
-  /// Bytes of page words for all pages ever handed out.
-  Bytes metadata() const { return Bytes(highWater().value() * sizeof(uint64_t)); }
+  /// Bytes of page words, which are paid for once a page of their granule was used.
+  Bytes metadata() const {
+    return Bytes(granules_used_.load(kCount) * kPagesPerGranule * sizeof(uint64_t));
+  }
 
  private:
   static constexpr size_t kLocks = 256;  // far more than threads that change pages at a time
 
   static constexpr std::memory_order kCount = std::memory_order_relaxed;  // orders nothing
 
-  ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping local);
+  // What is counted by granule: pages that are local, pages that are anything but empty, and
+  // whether there ever was one.
+  static constexpr uint32_t kLocalMask = 0xffff;
+  static constexpr uint32_t kOneInUse = 1u << 16;
+  static constexpr uint32_t kEverUsed = 1u << 31;
 
-  std::atomic<uint16_t>& localOf(GranuleIndex granule) const {
-    return reinterpret_cast<std::atomic<uint16_t>*>(local_.data())[granule.value()];
+  ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping counts);
+
+  static constexpr uint32_t countedAs(PageWord word) {
+    return (word.state() == PageState::kLocal ? 1 : 0) +
+           (word.state() == PageState::kEmpty ? 0 : kOneInUse);
   }
+  std::atomic<uint32_t>& countsOf(GranuleIndex granule) const {
+    return reinterpret_cast<std::atomic<uint32_t>*>(counts_.data())[granule.value()];
+  }
+  void noteFirstUse(GranuleIndex granule);
 
   uintptr_t base_;
   Bytes size_;
   Mapping words_mapping_;
   std::atomic<uint64_t>* words_;
-  Mapping local_;  // by granule: how many of its pages are local
+  Mapping counts_;
   RangeAllocator ranges_;
   Protections protections_;
   ForeignRanges foreign_;
   std::atomic<uint64_t> high_water_{0};
+  std::atomic<uint64_t> granules_used_{0};
   std::array<Mutex, kLocks> locks_;
 };
 

@@ -15,22 +15,32 @@ Rights rightsOf(int protection) {
   return reads && (protection & PROT_WRITE) == 0 ? Rights::kReadOnly : Rights::kOther;
 }
 
-void Protections::clear(uintptr_t start, uintptr_t end) {
+namespace {
+
+bool accessible(int protection) { return protection != PROT_NONE && protection != kNotHandedOut; }
+
+}  // namespace
+
+uint64_t Protections::clear(uintptr_t start, uintptr_t end) {
+  uint64_t hidden = 0;
   auto at = odd_.lower_bound(start);
   if (at != odd_.begin() && std::prev(at)->second.end > start) --at;
   while (at != odd_.end() && at->first < end) {
     const auto [first, range] = *at;
     at = odd_.erase(at);
+    if (!accessible(range.protection)) hidden += std::min(end, range.end) - std::max(start, first);
     if (first < start) odd_.emplace(first, Range{start, range.protection});
     if (range.end > end) odd_.emplace(end, range);
   }
+  return hidden;
 }
 
-void Protections::set(uintptr_t start, Bytes size, int protection) {
+int64_t Protections::set(uintptr_t start, Bytes size, int protection) {
   MutexLock lock(mutex_);
   uintptr_t end = start + size.value();
-  clear(start, end);
-  if (rightsOf(protection) == Rights::kReadWrite) return;
+  const uint64_t hides = accessible(protection) ? 0 : size.value();
+  const auto grown = static_cast<int64_t>(clear(start, end) - hides);
+  if (rightsOf(protection) == Rights::kReadWrite) return grown;
   // Neighbours become one, so that the set stays as small as what it says.
   auto next = odd_.lower_bound(start);
   if (next != odd_.end() && next->first == end && next->second.protection == protection) {
@@ -41,10 +51,11 @@ void Protections::set(uintptr_t start, Bytes size, int protection) {
     Range& before = std::prev(next)->second;
     if (before.end == start && before.protection == protection) {
       before.end = end;
-      return;
+      return grown;
     }
   }
   odd_.emplace(start, Range{end, protection});
+  return grown;
 }
 
 Rights Protections::at(uintptr_t address) const {
@@ -55,15 +66,24 @@ Rights Protections::at(uintptr_t address) const {
   return address < range.end ? rightsOf(range.protection) : Rights::kReadWrite;
 }
 
-ProtectionSpan Protections::spanAt(uintptr_t address, Bytes size) const {
+ProtectionStretch Protections::stretchAround(uintptr_t address, uintptr_t from,
+                                             uintptr_t end) const {
   MutexLock lock(mutex_);
   const auto next = odd_.upper_bound(address);
-  if (next != odd_.begin() && address < std::prev(next)->second.end) {
-    const Range& range = std::prev(next)->second;
-    return {range.protection, std::min(size, Bytes(range.end - address))};
+  if (next != odd_.begin()) {
+    const auto& [start, range] = *std::prev(next);
+    if (address < range.end) {
+      return {std::max(from, start), std::min(end, range.end), range.protection};
+    }
+    from = std::max(from, range.end);
   }
-  const Bytes gap(next == odd_.end() ? size.value() : next->first - address);
-  return {PROT_READ | PROT_WRITE, std::min(size, gap)};
+  if (next != odd_.end()) end = std::min(end, next->first);
+  return {from, end, PROT_READ | PROT_WRITE};
+}
+
+ProtectionSpan Protections::spanAt(uintptr_t address, Bytes size) const {
+  const ProtectionStretch found = stretchAround(address, address, address + size.value());
+  return {found.protection, Bytes(found.end - address)};
 }
 
 bool Protections::plain(uintptr_t start, Bytes size) const {

@@ -32,15 +32,23 @@ struct ProtectionSpan {
   Bytes size;
 };
 
+struct ProtectionStretch {
+  uintptr_t start;
+  uintptr_t end;
+  int protection;
+};
+
 class Protections {
  public:
-  /// Addresses in bytes; size > 0.
-  void set(uintptr_t start, Bytes size, int protection);
+  /// Addresses in bytes; size > 0. Returns by how many bytes what can be accessed at all has grown.
+  int64_t set(uintptr_t start, Bytes size, int protection);
   Rights at(uintptr_t address) const;
   /// True if all of it can be read and written.
   bool plain(uintptr_t start, Bytes size) const;
   /// Looks no further than `size` (> 0).
   ProtectionSpan spanAt(uintptr_t address, Bytes size) const;
+  /// The longest stretch around `address`, within [from, end), that has its protection.
+  ProtectionStretch stretchAround(uintptr_t address, uintptr_t from, uintptr_t end) const;
   /// For fork(), which must find the set whole.
   Mutex& mutex() { return mutex_; }
 
@@ -49,7 +57,8 @@ class Protections {
     uintptr_t end;
     int protection;
   };
-  void clear(uintptr_t start, uintptr_t end) TP_REQUIRES(mutex_);
+  /// Returns how many bytes without any access it has cleared.
+  uint64_t clear(uintptr_t start, uintptr_t end) TP_REQUIRES(mutex_);
   mutable Mutex mutex_;
   std::map<uintptr_t, Range> odd_ TP_GUARDED_BY(mutex_);  // by start; disjoint, none plain
 };

@@ -2,13 +2,14 @@
 // Best-fit extent allocation over two indexes: by offset (to merge) and by size (to fit).
 #include "runtime/space/range_allocator.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "runtime/base/check.h"
 
 namespace tidepool {
 
-RangeAllocator::RangeAllocator(Bytes size) {
+RangeAllocator::RangeAllocator(Bytes size, Layout layout) : layout_(layout) {
   MutexLock lock(mutex_);
   insertFree(0, size.value());
 }
@@ -37,7 +38,8 @@ Result<uint64_t> RangeAllocator::allocate(Bytes size, Bytes alignment) {
   MutexLock lock(mutex_);
   for (auto fit = by_size_.lower_bound({size.value(), 0}); fit != by_size_.end(); ++fit) {
     const auto [length, start] = *fit;
-    const uint64_t offset = roundUp(start, alignment.value());
+    const uintptr_t first = layout_.base + std::max(start, layout_.lowest);
+    const uint64_t offset = roundUp(first, alignment.value()) - layout_.base;
     if (offset + size.value() > start + length) continue;
     take(free_.find(start), offset, size.value());
     return offset;

@@ -16,11 +16,18 @@ namespace tidepool {
 
 class RangeAllocator {
  public:
+  struct Layout {
+    /// The address of offset 0, a multiple of a page: what alignments are about.
+    uintptr_t base = 0;
+    /// Below this only allocateAt() gives anything out.
+    uint64_t lowest = 0;
+  };
   /// All of [0, size) is free at first.
-  explicit RangeAllocator(Bytes size);
+  explicit RangeAllocator(Bytes size, Layout layout);
+  explicit RangeAllocator(Bytes size) : RangeAllocator(size, Layout()) {}
 
-  /// Offset of a free range of `size`, aligned to `alignment` (a power of two). The lowest of the
-  /// tightest fits. Errors: kNoMemory when no extent is large enough.
+  /// Offset of a free range of `size`, its address aligned to `alignment` (a power of two). The
+  /// lowest of the tightest fits. Errors: kNoMemory when no extent is large enough.
   Result<uint64_t> allocate(Bytes size, Bytes alignment);
   /// Allocates exactly [offset, offset + size); false if any of it is taken.
   bool allocateAt(uint64_t offset, Bytes size);
@@ -38,6 +45,7 @@ class RangeAllocator {
   void eraseFree(Extents::iterator extent) TP_REQUIRES(mutex_);
   void take(Extents::iterator extent, uint64_t offset, uint64_t size) TP_REQUIRES(mutex_);
 
+  const Layout layout_;
   mutable Mutex mutex_;
   Extents free_ TP_GUARDED_BY(mutex_);
   std::set<std::pair<uint64_t, uint64_t>> by_size_ TP_GUARDED_BY(mutex_);  // (size, offset)

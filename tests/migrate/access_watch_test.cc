@@ -49,7 +49,7 @@ class AccessWatchTest : public testing::Test {
     bytes_ = reinterpret_cast<volatile uint8_t*>(*address);
     granule_ = granuleOf(core_.space->pageAt(*address));
     MutexLock lock(core_.space->lockOf(granule_));
-    ASSERT_TRUE(mover_->placeFar(granule_));
+    ASSERT_TRUE(mover_->placeFar(firstPage(granule_)));
     for (uint64_t page = 0; page < kPagesPerGranule; ++page) at(page) = valueOf(page);
   }
 

@@ -59,6 +59,10 @@ class Player {
         return named("resize", resize(block));
       case 5:
         return named("protect", protect(block));
+      case 9:
+        return named("withdraw", withdraw(block));
+      case 10:
+        return named("hide", hide(block));
       case 6:
       case 7:
       case 8:
@@ -107,8 +111,11 @@ class Player {
   bool allocate() {
     const uint64_t count = random_() % 4 == 0 ? 256 + random_() % 1200 : 1 + random_() % 80;
     const uint64_t alignment = kPageSize << random_() % 10;
-    auto memory = runtime_.allocate(pages(count), Bytes(alignment));
+    const bool reserved = random_() % 2 == 0;
+    auto memory = reserved ? runtime_.reserve(pages(count), Bytes(alignment))
+                           : runtime_.allocate(pages(count), Bytes(alignment));
     if (!memory || reinterpret_cast<uintptr_t>(*memory) % alignment != 0) return false;
+    if (reserved && !runtime_.protect(*memory, pages(count), PROT_READ | PROT_WRITE)) return false;
     blocks_.push_back({static_cast<uint64_t*>(*memory), std::vector<uint64_t>(count, 0), false});
     total_ += count;
     return checkPage(blocks_.back(), count - 1);
@@ -155,6 +162,23 @@ class Player {
     block.values.resize(wanted, 0);
     total_ += wanted - old;
     return checkPage(block, 0) && checkPage(block, wanted - 1);
+  }
+  uint64_t* wordsOf(const Block& block, uint64_t page) { return block.memory + page * kWords; }
+  int rights(const Block& block) { return block.readonly ? PROT_READ : PROT_READ | PROT_WRITE; }
+  /// A part is given up, its neighbours are used while it is closed, and it is opened again.
+  bool withdraw(Block& block) {
+    const auto [first, count] = part(block.values.size());
+    if (!runtime_.withdraw(wordsOf(block, first), pages(count))) return false;
+    std::fill_n(block.values.begin() + static_cast<long>(first), count, 0);
+    if (first > 0 && !checkPage(block, first - 1)) return false;
+    return runtime_.protect(wordsOf(block, first), pages(count), rights(block)).has_value();
+  }
+  /// The same, but the part keeps its bytes.
+  bool hide(Block& block) {
+    const auto [first, count] = part(block.values.size());
+    if (!runtime_.protect(wordsOf(block, first), pages(count), PROT_NONE)) return false;
+    if (first > 0 && !checkPage(block, first - 1)) return false;
+    return runtime_.protect(wordsOf(block, first), pages(count), rights(block)).has_value();
   }
   bool protect(Block& block) {
     block.readonly = !block.readonly;
@@ -297,6 +321,43 @@ TEST_P(Ranges, ResizeKeepsContentsAndFailsCleanly) {
   EXPECT_EQ(*shrunk, words);
   EXPECT_EQ(words[64], 65u);
   EXPECT_TRUE(unreadable(words + 3 * kWords));
+}
+
+TEST_P(Ranges, AReservationCostsWhatIsOpenedOfIt) {
+  TestRuntime test = TestRuntime::start(GetParam(), Bytes(8 * kMiB), Bytes(128 * kMiB));
+  Runtime& runtime = *test.runtime;
+  const StatsPage& stats = runtime.stats();
+  constexpr Bytes kReserved(24 * kGiB);
+  EXPECT_FALSE(runtime.reserve(Bytes(33 * kGiB), Bytes(kPageSize)))
+      << "more than half of the space";
+  auto memory = runtime.reserve(kReserved, Bytes(kPageSize));
+  ASSERT_TRUE(memory) << memory.error().text();
+  EXPECT_FALSE(runtime.reserve(kReserved, Bytes(kPageSize))) << "both are more than half";
+  auto* bytes = static_cast<char*>(*memory);
+  EXPECT_TRUE(unreadable(bytes));
+  EXPECT_EQ(stats.managed_bytes.load(), 0u);
+  // In its middle, off a granule, over the budget.
+  char* const open = bytes + 8 * kGiB + 5 * kPageSize;
+  ASSERT_TRUE(runtime.protect(open, Bytes(24 * kMiB), PROT_READ | PROT_WRITE));
+  EXPECT_EQ(stats.managed_bytes.load(), 24 * kMiB);
+  memset(open, 3, 24 * kMiB);
+  EXPECT_TRUE(unreadable(open - kPageSize));
+  EXPECT_TRUE(unreadable(open + 24 * kMiB));
+  for (uint64_t at = 0; at < 24 * kMiB; at += kPageSize) ASSERT_EQ(open[at], 3) << at;
+  runtime.refreshStats();
+  EXPECT_LE(stats.metadata_bytes.load(), 14 * kPageSize) << "granules that were never opened";
+  ASSERT_TRUE(runtime.withdraw(open, Bytes(16 * kMiB)));
+  EXPECT_EQ(stats.managed_bytes.load(), 8 * kMiB);
+  EXPECT_TRUE(unreadable(open));
+  ASSERT_TRUE(runtime.protect(open, Bytes(kMiB), PROT_READ));
+  for (uint64_t at = 0; at < kMiB; at += kPageSize) ASSERT_EQ(open[at], 0) << at;
+  for (uint64_t at = 16 * kMiB; at < 24 * kMiB; at += kPageSize) ASSERT_EQ(open[at], 3) << at;
+  EXPECT_TRUE(runtime.reserveAt(bytes + kReserved.value(), pages(1)));
+  EXPECT_FALSE(runtime.reserveAt(bytes, pages(1))) << "in use";
+  ASSERT_TRUE(runtime.release(bytes, kReserved));
+  EXPECT_EQ(stats.managed_bytes.load(), 0u);
+  EXPECT_TRUE(unreadable(open));
+  EXPECT_FALSE(runtime.withdraw(open, pages(1)));
 }
 
 TEST_P(Ranges, BadRangesAreErrorsAndNeverMore) {

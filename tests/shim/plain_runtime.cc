@@ -140,6 +140,23 @@ Result<void*> Runtime::allocate(Bytes size, Bytes alignment) {
   return address;
 }
 
+// Protections are unknown here, so what is reserved counts as plain from the first.
+Result<void*> Runtime::reserve(Bytes size, Bytes alignment) {
+  auto range = allocate(size, alignment);
+  if (range) TP_TRY(protect(*range, Bytes(roundUp(size.value(), kPageSize)), PROT_NONE));
+  return range;
+}
+
+Status Runtime::reserveAt(void* address, Bytes size) {
+  TP_TRY(claim(address, size));
+  return protect(address, size, PROT_NONE);
+}
+
+Status Runtime::withdraw(void* address, Bytes size) {
+  TP_TRY(discard(address, size));
+  return protect(address, size, PROT_NONE);
+}
+
 Status Runtime::claim(void* address, Bytes size) {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   MutexLock lock(impl_->mutex);

@@ -141,7 +141,44 @@ TEST(ManagedSpace, HighWaterOnlyRises) {
   EXPECT_EQ((*space)->highWater(), PageIndex(39999));
   (*space)->raiseHighWater(PageIndex(5));
   EXPECT_EQ((*space)->highWater(), PageIndex(39999));
-  EXPECT_EQ((*space)->metadata(), Bytes(39999 * 8));
+}
+
+TEST(ManagedSpace, WordsArePaidForByTheGranuleThatWasUsed) {
+  auto made = ManagedSpace::create(Bytes(64 * kGranuleSize));
+  ASSERT_TRUE(made) << made.error().text();
+  ManagedSpace& space = **made;
+  const GranuleIndex end(64);
+  space.raiseHighWater(firstPage(end));
+  EXPECT_EQ(space.metadata(), Bytes());
+  EXPECT_EQ(space.nextWithPages(GranuleIndex(0), end), end);
+  const PageWord empty, far(PageState::kDirect, 0, 1, 7);
+  const PageIndex page = firstPage(GranuleIndex(40)) + 3;
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(space.change(page, empty, far) && space.change(page + 1, empty, far));
+    EXPECT_TRUE(space.hasPages(GranuleIndex(40)));
+    EXPECT_FALSE(space.hasLocal(GranuleIndex(40)));
+    EXPECT_EQ(space.nextWithPages(GranuleIndex(0), end), GranuleIndex(40));
+    EXPECT_EQ(space.nextWithPages(GranuleIndex(41), end), end);
+    ASSERT_TRUE(space.change(page, far, empty));
+    EXPECT_TRUE(space.hasPages(GranuleIndex(40)));
+    ASSERT_TRUE(space.change(page + 1, far, empty));
+    EXPECT_FALSE(space.hasPages(GranuleIndex(40)));
+    EXPECT_EQ(space.metadata(), Bytes(kPagesPerGranule * 8)) << "once paid, it is not given back";
+  }
+}
+
+TEST(ManagedSpace, ALargeSpaceKeepsLowAddressesForThoseWhoAskForThem) {
+  auto made = ManagedSpace::create(Bytes(256 * kGiB));
+  ASSERT_TRUE(made) << made.error().text();
+  ManagedSpace& space = **made;
+  // Where something else lies there (a sanitizer's shadow), it is as any other.
+  if (space.base() != 2 * kGiB) return;
+  const auto anywhere = space.ranges().allocate(Bytes(kGranuleSize), Bytes(4 * kGiB));
+  ASSERT_TRUE(anywhere);
+  EXPECT_GE(space.base() + *anywhere, 96 * kGiB);
+  EXPECT_EQ((space.base() + *anywhere) % (4 * kGiB), 0u);
+  EXPECT_TRUE(space.ranges().allocateAt(kGiB, Bytes(kGiB)));
+  EXPECT_FALSE(space.ranges().allocateAt(kGiB, Bytes(kGiB)));
 }
 
 TEST(ManagedSpace, OnlyOneOfManyThreadsChangesAWord) {

@@ -112,6 +112,20 @@ TEST(RangeAllocator, HostileSizesDoNotOverflow) {
   EXPECT_EQ(ranges.allocated(), pages(2));
 }
 
+TEST(RangeAllocator, AlignsAddressesAndLeavesTheLowPart) {
+  // The base is aligned to less than is asked for.
+  constexpr uint64_t kBase = 3 * 16 * kPageSize;
+  RangeAllocator ranges(pages(256), {kBase, 40 * kPageSize});
+  const uint64_t aligned = *ranges.allocate(pages(2), pages(64));
+  EXPECT_EQ((kBase + aligned) % (64 * kPageSize), 0u);
+  for (int i = 0; i < 8; ++i) EXPECT_GE(*ranges.allocate(pages(16), pages(1)), 40 * kPageSize);
+  // Only who names it gets it, and nobody else once it is free again.
+  EXPECT_TRUE(ranges.allocateAt(8 * kPageSize, pages(32)));
+  ranges.release(8 * kPageSize, pages(32));
+  EXPECT_EQ(*ranges.allocate(pages(1), pages(1)) / kPageSize >= 40, true);
+  EXPECT_FALSE(ranges.allocate(pages(200), pages(1)));
+}
+
 TEST(RangeAllocator, TakesTheTightestFit) {
   RangeAllocator ranges(pages(64));
   ASSERT_EQ(*ranges.allocate(pages(64), pages(1)), 0u);
@@ -163,8 +177,14 @@ TEST(Protections, BehaveAsTheirModel) {
       const uint64_t count = *rc::gen::inRange<uint64_t>(1, kPages - first + 1);
       const int protection =
           *rc::gen::element(PROT_READ | PROT_WRITE, PROT_READ, PROT_NONE, kNotHandedOut);
-      protections.set(kBase + first * kPageSize, pages(count), protection);
+      const auto accessible = [&model] {
+        return std::count_if(model.begin(), model.end(),
+                             [](int each) { return each != PROT_NONE && each != kNotHandedOut; });
+      };
+      const int64_t before = accessible();
+      const int64_t grown = protections.set(kBase + first * kPageSize, pages(count), protection);
       std::fill_n(model.begin() + static_cast<long>(first), count, protection);
+      RC_ASSERT(grown == (accessible() - before) * static_cast<int64_t>(kPageSize));
       for (uint64_t page = 0; page < kPages; ++page) {
         RC_ASSERT(protections.at(kBase + page * kPageSize) == rightsOf(model[page]));
       }
@@ -181,6 +201,14 @@ TEST(Protections, BehaveAsTheirModel) {
       // Worked out before: RC_ASSERT looks at both sides.
       const bool longest = span.size == pages(length) || *end != span.protection;
       RC_ASSERT(longest);
+      uint64_t low = from, high = from;
+      while (low > 0 && model[low - 1] == model[from]) --low;
+      while (high < kPages && model[high] == model[from]) ++high;
+      const ProtectionStretch stretch =
+          protections.stretchAround(kBase + from * kPageSize, kBase, kBase + kPages * kPageSize);
+      RC_ASSERT(stretch.protection == model[from]);
+      RC_ASSERT(stretch.start == kBase + low * kPageSize);
+      RC_ASSERT(stretch.end == kBase + high * kPageSize);
     }
   }));
 }
