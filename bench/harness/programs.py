@@ -147,13 +147,11 @@ PROGRAMS = {
         "node, records replaced all the time",
         "node",
         lambda out: ["node", SOURCES / "churn.js"],
-        bounded=False,
     ),
     "java": Program(
         "java, records replaced all the time",
         "javac",
         lambda out: ["java", "-XX:+UseSerialGC", "-Xmx1g", "-cp", classes(), "Churn"],
-        bounded=False,
     ),
     "word2vec": Program(
         "gensim word2vec, 200 dimensions",
