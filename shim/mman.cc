@@ -138,13 +138,13 @@ int renewPiece(Owner owner, void* address, size_t size, int protection, int flag
 }
 
 /// Takes a piece out of the runtime's care for good; see surrendered.h. Emptied, so that no tier
-/// holds data for it; without access rights in the runtime's tables, so that its granule is never
-/// replaced; handed out, so that nobody else is given it.
+/// holds anything of it; without access rights in the runtime's tables, so that nothing is put
+/// there; handed out, so that nobody else is given it.
 int surrenderPiece(Owner owner, void* address, size_t size) {
   if (owner == Owner::kKernel || owner == Owner::kSurrendered) return 0;
-  Status status = owner == Owner::kNobody ? managed_runtime->claim(address, Bytes(size))
-                                          : managed_runtime->discard(address, Bytes(size));
-  if (status) status = managed_runtime->protect(address, Bytes(size), PROT_NONE);
+  Status status;
+  if (owner == Owner::kNobody) status = managed_runtime->claim(address, Bytes(size));
+  if (status) status = managed_runtime->withdraw(address, Bytes(size));
   if (status) {
     surrender(reinterpret_cast<uintptr_t>(address), size);
     managed_runtime->surrender(address, Bytes(size));
