@@ -4,6 +4,8 @@
 // code, so that the runtime never allocates from the memory it manages. Per-thread, no locking.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdint>
 
 namespace tidepool {
@@ -18,16 +20,26 @@ enum class ThreadMode : uint32_t {
 // initial-exec: reading it is one load off the thread pointer and can never allocate.
 extern __thread ThreadMode t_thread_mode __attribute__((tls_model("initial-exec")));
 
-/// Nests. Threads started inside get their TLS blocks from the internal heap too.
+/// Nests. Threads started inside get their TLS blocks from the internal heap too. The thread cannot
+/// be cancelled inside: system calls that are cancellation points are made there with locks held.
 class InternalScope {
  public:
-  InternalScope() : saved_(t_thread_mode) { t_thread_mode = ThreadMode::kInternal; }
-  ~InternalScope() { t_thread_mode = saved_; }
+  InternalScope() : saved_(t_thread_mode) {
+    t_thread_mode = ThreadMode::kInternal;
+    if (saved_ != ThreadMode::kInternal) {
+      pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &saved_cancel_state_);
+    }
+  }
+  ~InternalScope() {
+    if (saved_ != ThreadMode::kInternal) pthread_setcancelstate(saved_cancel_state_, nullptr);
+    t_thread_mode = saved_;
+  }
   InternalScope(const InternalScope&) = delete;
   InternalScope& operator=(const InternalScope&) = delete;
 
  private:
   ThreadMode saved_;
+  int saved_cancel_state_ = PTHREAD_CANCEL_ENABLE;
 };
 
 }  // namespace tidepool
