@@ -115,6 +115,9 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   core.options = options;
   TP_TRY(openStats());
   core.port = std::move(port);
+  auto account = TreeAccount::open();
+  if (!account) return tl::unexpected(account.error());
+  core.account = std::move(*account);
   auto space = ManagedSpace::create(options.space);
   if (!space) return tl::unexpected(space.error());
   core.space = std::move(*space);
@@ -241,6 +244,7 @@ Status Runtime::Impl::renewInChild() {
   core.stats->managed_bytes.store(managed, std::memory_order_relaxed);
   core.faults_wait.store(false);
   core.fault_cpu.store(-1);
+  core.account->afterForkInChild();
   forEachTable(core, [](FrameTable& table) { table.afterForkInChild(); });
   for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
     core.tiers.tier(number).afterForkInChild();

@@ -11,6 +11,7 @@
 #include "runtime/migrate/budget.h"
 #include "runtime/migrate/doorbell.h"
 #include "runtime/migrate/parking.h"
+#include "runtime/migrate/tree_account.h"
 #include "runtime/options.h"
 #include "runtime/os/fault_port.h"
 #include "runtime/space/managed_space.h"
@@ -66,6 +67,8 @@ struct Core {
   std::unique_ptr<FaultPort> barrier;
   TierSet tiers;
   Budget budget;
+  /// Of this process and its relatives. Used by the migrator's thread.
+  std::unique_ptr<TreeAccount> account;
   StatsPage* stats = nullptr;
   /// Rung when memory is short, read by the migrator.
   Doorbell need_memory;

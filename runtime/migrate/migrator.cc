@@ -57,6 +57,9 @@ void Migrator::stop() {
 
 void Migrator::run() {
   forEachTable(core_, [](FrameTable& table) { table.settle(); });
+  if (!core_.account->enter()) {
+    reportError(core_, "too many processes share the local budget: this one is not counted");
+  }
   settled_.store(1);
   settled_.notify_all();
   os::CpuAvoider avoider;
@@ -91,6 +94,7 @@ void Migrator::run() {
       if (!evictor_->busy()) core_.parking.park();
     }
   }
+  core_.account->leave();
   forEachTable(core_, [](FrameTable& table) { table.leave(); });
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of the first tier that has one carries the numbers: without far memory nothing could be
-// done about them.
+// A process without far memory is counted, but is not bounded: nothing could be done about it.
 #include "runtime/migrate/tree_budget.h"
 
 #include "runtime/os/memory.h"
@@ -10,23 +9,16 @@ namespace {
 
 // The kernel walks the page tables to tell what is shared.
 constexpr Nanoseconds kBetweenWeighings(1'000'000'000);
-
-FrameTable* firstTable(Core& core) {
-  FrameTable* first = nullptr;
-  forEachTable(core, [&](FrameTable& table) {
-    if (first == nullptr) first = &table;
-  });
-  return first;
-}
+// Most children are gone, or have executed something else, before it is worth asking.
+constexpr Nanoseconds kFirstWeighing(100'000'000);
 
 }  // namespace
 
 void TreeBudget::weigh(Nanoseconds now) {
   if (alone_) {
-    // The family has just become one of several. Of what there was at the fork both hold a half;
-    // most children are gone before it is worth asking.
-    own_ = kAll / 2;
-    next_weighing_ = now + kBetweenWeighings;
+    // The process has just become one of several. What there was at a fork both sides hold by half.
+    own_ = core_.forked.load() || core_.in_child ? kAll / 2 : kAll;
+    next_weighing_ = now + kFirstWeighing;
   } else if (now >= next_weighing_) {
     own_ = os::ownShareOfAnonymous();
     next_weighing_ = now + kBetweenWeighings;
@@ -35,20 +27,20 @@ void TreeBudget::weigh(Nanoseconds now) {
 
 Bytes TreeBudget::share(Bytes mine, Nanoseconds now) {
   const Bytes budget = core_.options.dram;
-  FrameTable* table = firstTable(core_);
-  if (table == nullptr) return budget;
-  const FrameTable::Family family = table->family();
-  if (family.processes <= 1) {
+  const TreeAccount::Others others = core_.account->others();
+  if (others.processes == 0) {
     alone_ = true;
     own_ = kAll;
-    table->publishLocal(mine);
+    core_.account->publish(mine);
     return budget;
   }
   weigh(now);
   alone_ = false;
-  table->publishLocal(Bytes(mine.value() / kAll * own_));
-  const Bytes all = table->family().local;
-  if (all <= budget) return mine + (budget - all) / family.processes;
+  const Bytes own(mine.value() / kAll * own_);
+  core_.account->publish(own);
+  if (core_.tiers.count() == 0) return budget;
+  const Bytes all = own + others.local;
+  if (all <= budget) return mine + (budget - all) / (others.processes + 1);
   return Bytes(static_cast<uint64_t>(static_cast<double>(mine.value()) *
                                      static_cast<double>(budget.value()) /
                                      static_cast<double>(all.value())));

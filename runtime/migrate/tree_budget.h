@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One budget for a process and all that it forks. Each publishes what it holds in the shared table
-// of frames and takes its limit from the sum: while that is below the budget, everybody may grow;
-// above it, everybody shrinks in proportion. Memory that parent and child still share since the
-// fork is divided between them. Used by the migrator's thread.
+// One budget for a tree of processes (TreeAccount says which). Each publishes what it holds and
+// takes its limit from the sum: while that is below the budget, everybody may grow; above it,
+// everybody shrinks in proportion. Memory that parent and child still share since a fork is divided
+// between them. Used by the migrator's thread.
 #pragma once
 
 #include "runtime/migrate/core.h"
@@ -11,7 +11,6 @@ namespace tidepool {
 
 class TreeBudget {
  public:
-  /// In a child of fork() all is shared at first.
   explicit TreeBudget(Core& core) : core_(core) {}
 
   /// What this process may hold, given that it holds `mine` now: the budget if it is alone.

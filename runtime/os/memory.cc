@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -155,6 +156,14 @@ Result<UniqueFd> createMemfd(const char* name, Bytes size) {
   }
   fd.keep();
   return fd;
+}
+
+uint32_t mostProcesses() {
+  constexpr uint32_t kKernelsDefault = 32768, kKernelsLimit = 1u << 22;
+  UniqueFd fd(open("/proc/sys/kernel/pid_max", O_RDONLY | O_CLOEXEC));
+  char text[16] = {};
+  if (!fd.valid() || read(fd.get(), text, sizeof text - 1) <= 0) return kKernelsDefault;
+  return std::clamp(static_cast<uint32_t>(strtoul(text, nullptr, 10)), 64u, kKernelsLimit);
 }
 
 Result<UniqueFd> openStatm() {

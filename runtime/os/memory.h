@@ -44,6 +44,9 @@ uint64_t randomBelow(uint64_t end);
 
 Result<UniqueFd> createMemfd(const char* name, Bytes size);
 
+/// How many processes there can be at a time.
+uint32_t mostProcesses();
+
 /// Anonymous memory of this process as the kernel counts it (resident minus file and shared).
 /// `statm` is an open /proc/self/statm.
 Bytes anonymousMemory(int statm);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <new>
 
 #include "runtime/base/check.h"
@@ -19,15 +18,6 @@ namespace {
 
 constexpr uint64_t kWordBits = FrameBitmap::kWordBits;
 constexpr uint64_t kFull = ~uint64_t{0};
-
-/// One for each process that there can be at a time.
-uint32_t slotsNeeded() {
-  constexpr uint32_t kKernelsDefault = 32768, kKernelsLimit = 1u << 22;
-  UniqueFd fd(open("/proc/sys/kernel/pid_max", O_RDONLY | O_CLOEXEC));
-  char text[16] = {};
-  if (!fd.valid() || read(fd.get(), text, sizeof text - 1) <= 0) return kKernelsDefault;
-  return std::clamp(static_cast<uint32_t>(strtoul(text, nullptr, 10)), 64u, kKernelsLimit);
-}
 
 uint64_t pages(uint64_t bytes) { return roundUp(bytes, kPageSize); }
 
@@ -77,7 +67,7 @@ Result<std::unique_ptr<FrameTable>> FrameTable::create(PageCount capacity) {
   if (capacity.value() == 0) {
     return fail(ErrorCode::kInvalidArgument, "a tier needs at least one page of memory");
   }
-  const uint32_t slots = slotsNeeded();
+  const uint32_t slots = os::mostProcesses();
   const Bytes size(kPageSize + pages(slots * sizeof(Slot)) +
                    pages(capacity.value() * sizeof(uint32_t)) +
                    FrameBitmap::memoryFor(capacity).value());
@@ -207,7 +197,6 @@ Result<uint32_t> FrameTable::takeSlot() {
     TP_TRY(os::punchHole(fd_.get(), Bytes(held_offset_ + index * held_size_), Bytes(held_size_)));
   }
   slot(index).life.init();
-  slot(index).local.store(0, std::memory_order_relaxed);
   return index;
 }
 
@@ -230,17 +219,6 @@ void FrameTable::freeSlot(uint32_t index) {
   // The memory is given back; who takes the slot next sees to it that it begins with zeros.
   [[maybe_unused]] const Status punched =
       os::punchHole(fd_.get(), Bytes(held_offset_ + index * held_size_), Bytes(held_size_));
-}
-
-FrameTable::Family FrameTable::family() const {
-  Family family;
-  const uint32_t end = header().slots_end.load(std::memory_order_relaxed);
-  for (uint32_t index = 0; index < end; ++index) {
-    if (slot(index).state.load() == SlotState::kFree) continue;
-    ++family.processes;
-    family.local += Bytes(slot(index).local.load(std::memory_order_relaxed));
-  }
-  return family;
 }
 
 bool FrameTable::dead(uint32_t index) {

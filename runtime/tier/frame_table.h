@@ -60,19 +60,6 @@ class FrameTable {
     return PageCount(header().used.load(std::memory_order_relaxed));
   }
 
-  /// What this process holds locally, for the others to see.
-  void publishLocal(Bytes local) {
-    if (slot_ != kNoSlot) slot(slot_).local.store(local.value(), std::memory_order_relaxed);
-  }
-  /// The processes that share the table, this one among them, and what they last published. Those
-  /// that have died since reap() are counted too. Takes no lock: each number is exact, the sum is
-  /// not of one instant.
-  struct Family {
-    uint32_t processes = 0;
-    Bytes local;
-  };
-  Family family() const;
-
   /// By a thread that lives as long as the process uses the table: from now on its death is the
   /// process's. The same thread calls leave(), which lets go of all frames.
   void settle();
@@ -95,7 +82,6 @@ class FrameTable {
   struct alignas(64) Slot {
     RobustMutex life;
     std::atomic<SlotState> state;
-    std::atomic<uint64_t> local;
   };
   struct Header {
     RobustMutex mutex;

@@ -3,6 +3,7 @@
 #include "shim/cli/launch.h"
 
 #include <fmt/format.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/text_buffer.h"
+#include "runtime/os/inherited.h"
 #include "runtime/os/probe.h"
 #include "shim/cli/program_check.h"
 #include "shim/cli/tier_check.h"
@@ -154,6 +156,8 @@ void printPlanJson(const Plan& plan) {
   for (const std::string& argument : plan.arguments)
     argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  // A run within a run has a budget of its own. Not by close(), if we run under Tidepool ourselves.
+  syscall(SYS_close, os::inheritedAccount());
   // execvp, for it hands a script without "#!" to the shell.
   execvp(plan.program.c_str(), argv.data());
   throw CommandError(errno == ENOENT ? kExitNotFound : kExitNotExecutable,

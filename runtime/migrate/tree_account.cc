@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every entry is changed under the account's lock and in an order that leaves it whole if the
+// process is killed there: who takes the lock from a dead holder has nothing to mend.
+#include "runtime/migrate/tree_account.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/os/inherited.h"
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint64_t kMagic = 0x3130'7463'6341'7054;  // "TpAcct01", of this layout
+
+}  // namespace
+
+class TreeAccount::Locked {
+ public:
+  explicit Locked(TreeAccount& account) : mutex_(account.header().mutex) { mutex_.lock(); }
+  ~Locked() { mutex_.unlock(); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  RobustMutex& mutex_;
+};
+
+TreeAccount::TreeAccount(UniqueFd fd, Mapping shared)
+    : fd_(std::move(fd)),
+      shared_(std::move(shared)),
+      entries_(static_cast<uint32_t>((shared_.size().value() - kPageSize) / sizeof(Entry))) {}
+
+uint32_t TreeAccount::entriesEnd() const {
+  return std::min(header().entries_end.load(std::memory_order_relaxed), entries_);
+}
+
+Result<std::unique_ptr<TreeAccount>> TreeAccount::open() {
+  const int fd = os::inheritedAccount();
+  if (fd >= 0) {
+    if (auto joined = join(UniqueFd(fd))) return joined;
+  }
+  return create();
+}
+
+Result<std::unique_ptr<TreeAccount>> TreeAccount::create() {
+  const Bytes size(kPageSize + roundUp(os::mostProcesses() * sizeof(Entry), kPageSize));
+  UniqueFd fd(memfd_create(os::kAccountMemfdName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // Sealed, so that nobody's mapping can end in SIGBUS.
+  if (!fd.valid() || ftruncate(fd.get(), static_cast<off_t>(size.value())) != 0 ||
+      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return failErrno(ErrorCode::kNoMemory, "cannot create the account of local memory");
+  }
+  auto shared = Mapping::sharedFile(fd.get(), Bytes(), size);
+  if (!shared) return tl::unexpected(shared.error());
+  Header& header = *reinterpret_cast<Header*>(shared->data());
+  header.mutex.init();
+  header.magic.store(kMagic, std::memory_order_release);
+  fd.keep();
+  // The programs that we execute find it open.
+  fcntl(fd.get(), F_SETFD, 0);
+  return std::unique_ptr<TreeAccount>(new TreeAccount(std::move(fd), std::move(*shared)));
+}
+
+std::unique_ptr<TreeAccount> TreeAccount::join(UniqueFd fd) {
+  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
+  struct stat file;
+  if (fstat(fd.get(), &file) != 0 || (fcntl(fd.get(), F_GET_SEALS) & kNeeded) != kNeeded ||
+      file.st_size < static_cast<off_t>(kPageSize + sizeof(Entry))) {
+    return nullptr;
+  }
+  auto shared = Mapping::sharedFile(fd.get(), Bytes(), Bytes(static_cast<uint64_t>(file.st_size)));
+  if (!shared) return nullptr;
+  const Header& header = *reinterpret_cast<const Header*>(shared->data());
+  if (header.magic.load(std::memory_order_acquire) != kMagic) return nullptr;
+  fd.keep();
+  fcntl(fd.get(), F_SETFD, 0);
+  return std::unique_ptr<TreeAccount>(new TreeAccount(std::move(fd), std::move(*shared)));
+}
+
+bool TreeAccount::enter() {
+  Locked locked(*this);
+  uint32_t index = 0;
+  const uint32_t end = entriesEnd();
+  while (index < end && entry(index).used.load()) ++index;
+  if (index == entries_) return false;
+  Entry& mine = entry(index);
+  if (index == end) {
+    mine.life.init();
+    header().entries_end.store(end + 1);
+  }
+  mine.life.lock();
+  mine.local.store(0);
+  mine.used.store(true);
+  own_ = index;
+  return true;
+}
+
+void TreeAccount::leave() {
+  if (own_ == kNoEntry) return;
+  Locked locked(*this);
+  Entry& mine = entry(std::exchange(own_, kNoEntry));
+  mine.used.store(false);
+  mine.life.unlock();
+}
+
+void TreeAccount::publish(Bytes local) {
+  if (own_ != kNoEntry) entry(own_).local.store(local.value(), std::memory_order_relaxed);
+}
+
+TreeAccount::Others TreeAccount::others() {
+  Others others;
+  Locked locked(*this);
+  for (uint32_t index = 0, end = entriesEnd(); index < end; ++index) {
+    Entry& other = entry(index);
+    if (index == own_ || !other.used.load()) continue;
+    if (other.life.tryLock() != RobustMutex::Taken::kBusy) {  // it has died, or called exec
+      other.used.store(false);
+      other.life.unlock();
+      continue;
+    }
+    ++others.processes;
+    others.local += Bytes(other.local.load(std::memory_order_relaxed));
+  }
+  return others;
+}
+
+}  // namespace tidepool
