@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/os/inherited.h"
 #include "runtime/os/memory.h"
 
@@ -86,16 +87,19 @@ std::unique_ptr<TreeAccount> TreeAccount::join(UniqueFd fd) {
 
 bool TreeAccount::enter() {
   Locked locked(*this);
+  // Never waits for a life: one that is taken though its entry is not used belongs to a process
+  // that is about to be dead.
+  const auto take = [](Entry& one) { return one.life.tryLock() != RobustMutex::Taken::kBusy; };
   uint32_t index = 0;
   const uint32_t end = entriesEnd();
-  while (index < end && entry(index).used.load()) ++index;
+  while (index < end && (entry(index).used.load() || !take(entry(index)))) ++index;
   if (index == entries_) return false;
   Entry& mine = entry(index);
   if (index == end) {
     mine.life.init();
     header().entries_end.store(end + 1);
+    TP_CHECK(take(mine));
   }
-  mine.life.lock();
   mine.local.store(0);
   mine.used.store(true);
   own_ = index;
@@ -106,8 +110,8 @@ void TreeAccount::leave() {
   if (own_ == kNoEntry) return;
   Locked locked(*this);
   Entry& mine = entry(std::exchange(own_, kNoEntry));
-  mine.used.store(false);
   mine.life.unlock();
+  mine.used.store(false);
 }
 
 void TreeAccount::publish(Bytes local) {
@@ -121,8 +125,8 @@ TreeAccount::Others TreeAccount::others() {
     Entry& other = entry(index);
     if (index == own_ || !other.used.load()) continue;
     if (other.life.tryLock() != RobustMutex::Taken::kBusy) {  // it has died, or called exec
-      other.used.store(false);
       other.life.unlock();
+      other.used.store(false);
       continue;
     }
     ++others.processes;
