@@ -11,8 +11,8 @@ constexpr std::string_view kFarHelp =
 
 constexpr Flag kRunFlags[] = {
     {"--dram", "SIZE|N%",
-     "Local memory the program may use: 256M, 2G, or a share of the machine's memory such as 25%. "
-     "Without it there is no limit."},
+     "Local memory that the program and all it starts may use together: 256M, 2G, or a share of the "
+     "machine's memory such as 25%. Without it there is no limit."},
     {"--far", "SPEC",
      "A far tier, in order of preference; may be given several times. Without one only the budget "
      "applies, and no page can leave local memory.",
