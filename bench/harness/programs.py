@@ -34,7 +34,6 @@ class Program(NamedTuple):
     needs: str  # what must be on the path
     command: object = None  # (path of the output file) -> words
     scene: object = None  # in place of it, for a server: (folder) -> its command, and who plays its client
-    bounded: bool = True  # is its memory managed, so that the budget is a promise?
 
 
 def kept(name, make):
@@ -236,7 +235,7 @@ def measure_one(name, program, count, ways):
         for way, runs in results.items()
         if runs
     }
-    _, data = paired.report(name, results, errors, budget if program.bounded else None, same)
+    _, data = paired.report(name, results, errors, budget, same)
     row = [program.about, mib(footprint)]
     for way in ways:
         got = data["ways"][way]
