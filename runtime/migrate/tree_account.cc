@@ -36,7 +36,11 @@ class TreeAccount::Locked {
 TreeAccount::TreeAccount(UniqueFd fd, Mapping shared)
     : fd_(std::move(fd)),
       shared_(std::move(shared)),
-      entries_(static_cast<uint32_t>((shared_.size().value() - kPageSize) / sizeof(Entry))) {}
+      entries_(static_cast<uint32_t>((shared_.size().value() - kPageSize) / sizeof(Entry))) {
+  fd_.keep();
+  // The programs that we execute find it open.
+  fcntl(fd_.get(), F_SETFD, 0);
+}
 
 uint32_t TreeAccount::entriesEnd() const {
   return std::min(header().entries_end.load(std::memory_order_relaxed), entries_);
@@ -63,9 +67,6 @@ Result<std::unique_ptr<TreeAccount>> TreeAccount::create() {
   Header& header = *reinterpret_cast<Header*>(shared->data());
   header.mutex.init();
   header.magic.store(kMagic, std::memory_order_release);
-  fd.keep();
-  // The programs that we execute find it open.
-  fcntl(fd.get(), F_SETFD, 0);
   return std::unique_ptr<TreeAccount>(new TreeAccount(std::move(fd), std::move(*shared)));
 }
 
@@ -80,8 +81,6 @@ std::unique_ptr<TreeAccount> TreeAccount::join(UniqueFd fd) {
   if (!shared) return nullptr;
   const Header& header = *reinterpret_cast<const Header*>(shared->data());
   if (header.magic.load(std::memory_order_acquire) != kMagic) return nullptr;
-  fd.keep();
-  fcntl(fd.get(), F_SETFD, 0);
   return std::unique_ptr<TreeAccount>(new TreeAccount(std::move(fd), std::move(*shared)));
 }
 
