@@ -162,7 +162,7 @@ void Balancer::openBatch(Nanoseconds now) {
   }
   std::move(next_.begin() + taken, next_.begin() + next_count_, next_.begin());
   next_count_ -= taken;
-  const size_t local_until = visit_count_ + shares_.localOf(most - visit_count_);
+  const size_t local_until = visit_count_ + shares_.takeLocal(most - visit_count_);
   while (visit_count_ < local_until && openNext(local_hand_, Look::kLocal)) {
   }
   while (visit_count_ < most && openNext(far_hand_, Look::kDirect)) {
@@ -290,8 +290,8 @@ void Balancer::prove(PageIndex page, bool seen) {
   const PageWord word = core_.space->word(page);
   if (!word.has(kFlagUnproven) || !word.has(kFlagShadow)) return;
   core_.space->change(page, word, word.without(kFlagUnproven));
+  bar_.note(seen);
   if (seen) return;
-  ++wasted_;
   count(core_.stats->wasted_migrations, 1);
 }
 
@@ -344,7 +344,7 @@ bool Balancer::worthMoving() const {
     if (tier != nullptr) latency = std::max(latency, tier->extraLoadLatency().value());
   }
   const double uses = kHorizonNs / static_cast<double>(window_.length().value());
-  return uses * static_cast<double>(latency) > kMoveNs * bar_;
+  return uses * static_cast<double>(latency) > kMoveNs * bar_.height();
 }
 
 void Balancer::act() {
@@ -374,7 +374,8 @@ void Balancer::actOn(const Visit& visit) {
     promoteSeen(visit, hot);
   }
   countRuns(visit.granule);
-  if (visit.telling) {
+  // A look at the whole follows from one at local pages, whatever the shares.
+  if (visit.telling && visit.look != Look::kWhole) {
     shares_.note(visit.look == Look::kLocal ? LookShares::Kind::kLocal : LookShares::Kind::kFar,
                  wrong, visit.cost);
   }
@@ -398,9 +399,7 @@ void Balancer::lookNext(GranuleIndex granule, Look look) {
 void Balancer::judgeMoves(Nanoseconds now) {
   if (now - judged_at_ < kJudgeEvery) return;
   judged_at_ = now;
-  // More than half of the promotions undone soon after: ask for more before the next ones.
-  bar_ = wasted_ * 2 > promoted_ ? std::min(bar_ * 2, 64.0) : std::max(bar_ / 2, 1.0);
-  promoted_ = wasted_ = 0;
+  bar_.judge();
 }
 
 PageSet Balancer::hotOf(const Visit& visit) const {
@@ -445,7 +444,6 @@ void Balancer::promoteSeen(const Visit& visit, const PageSet& hot) {
       if (!hot[at - first]) continue;  // a bridged gap proves nothing
       const PageWord word = core_.space->word(at);
       core_.space->change(at, word, word.with(kFlagUnproven));
-      ++promoted_;
     }
   }
 }

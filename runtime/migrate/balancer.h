@@ -75,7 +75,6 @@ class Balancer {
   /// Demotes all of it: a granule without local pages is cheap to look at.
   void clear(GranuleIndex granule);
   void countRuns(GranuleIndex granule);
-  /// Once a second: asks for more benefit if many promotions proved useless, else for less.
   void judgeMoves(Nanoseconds now);
   bool worthMoving() const;
   void charge(Nanoseconds spent);
@@ -107,8 +106,7 @@ class Balancer {
   Nanoseconds judged_at_;
   double sampling_ns_ = 0;              // CPU time that sampling may still use
   double moving_ns_ = 0;                // CPU time that moving may still use
-  uint64_t promoted_ = 0, wasted_ = 0;  // since the bar was last set
-  double bar_ = 1;
+  PromotionBar bar_;
   MoveRate rate_;
   double unrest_ = 1;  // share of watched pages that had to move, smoothed
   uint64_t most_runs_ = 0;

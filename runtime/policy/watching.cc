@@ -19,6 +19,9 @@ constexpr double kMostStep = 1.3;
 // Seen this much less or more than wanted, a window is as good as right.
 constexpr double kFar = 0.6;
 
+// Of the time for looks, what the kind gets that finds less.
+constexpr double kLeastTime = 0.125;
+
 /// The new estimate of a share: a few granules are a noisy sample, fewer pages a noisier one.
 double blend(double before, const WatchWindow::Sample& sample) {
   if (sample.watched == 0) return before;
@@ -55,11 +58,24 @@ void LookShares::note(Kind kind, uint64_t misplaced, Nanoseconds cost) {
   yield.cost += (static_cast<double>(cost.value()) - yield.cost) / 8;
 }
 
-uint64_t LookShares::localOf(uint64_t looks) const {
-  const double local = local_.found / std::max(local_.cost, 1.0);
-  const double far = far_.found / std::max(far_.cost, 1.0);
-  const double share = local + far > 0 ? local / (local + far) : 0.5;
-  return static_cast<uint64_t>(static_cast<double>(looks) * std::clamp(share, 0.125, 0.875) + 0.5);
+uint64_t LookShares::takeLocal(uint64_t looks) {
+  const double local_cost = std::max(local_.cost, 1.0);
+  const double far_cost = std::max(far_.cost, 1.0);
+  const double local = local_.found / local_cost;
+  const double far = far_.found / far_cost;
+  const double time =
+      std::clamp(local + far > 0 ? local / (local + far) : 0.5, kLeastTime, 1 - kLeastTime);
+  const double share = time / local_cost / (time / local_cost + (1 - time) / far_cost);
+  due_ += share * static_cast<double>(looks);
+  const auto taken = static_cast<uint64_t>(std::clamp(due_ + 0.5, 0.0, static_cast<double>(looks)));
+  due_ -= static_cast<double>(taken);
+  return taken;
+}
+
+void PromotionBar::judge() {
+  const bool raise = useful_ + wasted_ >= kEnough && wasted_ > useful_;
+  height_ = raise ? std::min(height_ * 2, kHighest) : std::max(height_ / 2, 1.0);
+  if (useful_ + wasted_ >= kEnough) useful_ = wasted_ = 0;
 }
 
 }  // namespace tidepool

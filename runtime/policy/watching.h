@@ -35,20 +35,41 @@ class WatchWindow {
   bool telling_ = false;
 };
 
-/// Divides looks between local and direct pages by what they find: pages in the wrong place, for
-/// the time they take. A share is kept for the kind that finds less, or change would go unseen.
+/// Divides the time for looks between local and direct pages by what they find in it: pages in the
+/// wrong place. A share is kept for the kind that finds less, or change would go unseen.
 class LookShares {
  public:
   enum class Kind : uint8_t { kLocal, kFar };
   void note(Kind kind, uint64_t misplaced, Nanoseconds cost);
-  /// Of `looks`, how many are to be at local pages.
-  uint64_t localOf(uint64_t looks) const;
+  /// Of the next `looks`, how many are to be at local pages. What rounding takes from either kind is
+  /// made good next time, so that looks that are dear are taken, if seldom.
+  uint64_t takeLocal(uint64_t looks);
 
  private:
   struct Yield {
     double found = 1, cost = 1;
   };
   Yield local_, far_;
+  double due_ = 0;  // looks at local pages that rounding has held back; negative: has brought forward
+};
+
+/// How many times its cost a promotion must save: more while most of those whose fate is known were
+/// in vain. Only they count, and only when they are many: a few that came to nothing, with none
+/// promoted since, would otherwise end all promotion, and with it the evidence.
+class PromotionBar {
+ public:
+  static constexpr double kHighest = 64;
+
+  /// A promoted page was used again, or left without having been.
+  void note(bool useful) { ++(useful ? useful_ : wasted_); }
+  /// Once a second.
+  void judge();
+  double height() const { return height_; }
+
+ private:
+  static constexpr uint64_t kEnough = 64;
+  uint64_t useful_ = 0, wasted_ = 0;  // since it was last judged by them
+  double height_ = 1;
 };
 
 /// What is remembered of a page: recent sightings, and whether its writes tell of its use.
