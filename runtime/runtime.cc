@@ -33,21 +33,14 @@ namespace {
 // pthread_atfork handlers take no argument and cannot be taken back: they look here.
 std::atomic<ForkGuard*> current_guard{nullptr};
 
-void beforeFork() {
-  if (ForkGuard* guard = current_guard.load(std::memory_order_acquire)) guard->prepare();
-}
-void afterForkInParent() {
-  if (ForkGuard* guard = current_guard.load(std::memory_order_acquire)) guard->parent();
-}
-void afterForkInChild() {
-  if (ForkGuard* guard = current_guard.load(std::memory_order_acquire)) guard->child();
-}
+ForkGuard* currentGuard() { return current_guard.load(std::memory_order_acquire); }
 
 /// Release pairs with the handlers' acquire. A process forks one runtime: the one started last.
 void watchForks(ForkGuard* guard) {
   static std::atomic<bool> registered{false};
   if (!registered.exchange(true, std::memory_order_relaxed)) {
-    pthread_atfork(beforeFork, afterForkInParent, afterForkInChild);
+    pthread_atfork([] { Runtime::beforeFork(ForkKind::kFork); }, Runtime::afterForkInParent,
+                   Runtime::afterForkInChild);
   }
   current_guard.store(guard, std::memory_order_release);
 }
@@ -275,6 +268,22 @@ void Runtime::Impl::describeTiers() {
   }
   page.tier_count = core.tiers.count() + 1u;
   page.dram_budget_bytes = core.options.dram.value();
+}
+
+void Runtime::beforeFork(ForkKind kind) {
+  if (ForkGuard* guard = currentGuard()) guard->prepare(kind);
+}
+
+void Runtime::afterForkInParent() {
+  if (ForkGuard* guard = currentGuard()) guard->parent();
+}
+
+void Runtime::afterForkInChild() {
+  if (ForkGuard* guard = currentGuard()) guard->child();
+}
+
+void Runtime::afterUnpreparedFork() {
+  if (ForkGuard* guard = currentGuard()) guard->unpreparedChild();
 }
 
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "runtime/base/fork_kind.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 #include "runtime/options.h"
@@ -74,6 +75,14 @@ class Runtime {
   /// The managed range; fixed once started.
   uintptr_t base() const { return base_; }
   Bytes size() const { return Bytes(size_); }
+  /// What fork() calls by itself, for whoever makes a copy of the process in another way: around it,
+  /// by the copying thread, which is not inside another call (a signal handler may be).
+  static void beforeFork(ForkKind kind);
+  static void afterForkInParent();
+  static void afterForkInChild();
+  /// In the child if the first could not be called: it keeps what is certainly local.
+  static void afterUnpreparedFork();
+
   StatsPage& stats();
   /// Brings the counters that are gathered at intervals up to date.
   void refreshStats();

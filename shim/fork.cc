@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "runtime/runtime.h"
 #include "shim/heap_metadata.h"
 #include "shim/internal_heap.h"
 #include "shim/internal_scope.h"
@@ -46,6 +47,26 @@ void lockInner() { internalHeap().lockForFork(); }
 void unlockInner() { internalHeap().unlockAfterFork(); }
 
 }  // namespace
+
+SilentFork::SilentFork(ForkKind kind) : prepared_(t_thread_mode != ThreadMode::kInternal) {
+  if (!prepared_) return;
+  InternalScope scope;
+  Runtime::beforeFork(kind);
+  lockInner();
+}
+
+void SilentFork::inParent() {
+  if (!prepared_) return;
+  unlockInner();
+  Runtime::afterForkInParent();
+}
+
+void SilentFork::inChild() {
+  InternalScope scope;
+  if (!prepared_) return Runtime::afterUnpreparedFork();
+  unlockInner();
+  Runtime::afterForkInChild();
+}
 
 // Registration fails only for lack of memory; fork() is then as unsafe as it is for threads in any
 // program without handlers, and still right for a program of one thread.

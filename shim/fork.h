@@ -5,11 +5,29 @@
 // own handlers as it starts), then the locks under which the runtime is called.
 #pragma once
 
+#include "runtime/base/fork_kind.h"
+
 namespace tidepool {
 
 /// The internal heap's lock, under which nothing else is taken. Call before Runtime::start.
 void installInnerForkHandlers();
 /// The heap's locks. Call after Runtime::start.
 void installOuterForkHandlers();
+
+/// The process is about to be copied by other means than fork(), of which libc tells nobody: what
+/// has to be done around that, on both sides, by the copying thread. The heap's locks are not
+/// taken: a signal handler that interrupted malloc may copy the process, and a child of several
+/// threads may not call malloc then, with libc's heap neither. Async-signal-safe as far as the
+/// program's side goes.
+class SilentFork {
+ public:
+  explicit SilentFork(ForkKind kind);
+  void inParent();
+  void inChild();
+
+ private:
+  // This thread was inside Tidepool, and holds who knows what.
+  const bool prepared_;
+};
 
 }  // namespace tidepool

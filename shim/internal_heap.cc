@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/units.h"
+#include "shim/internal_scope.h"
 #include "shim/raw_syscalls.h"
 
 namespace tidepool {
@@ -113,6 +114,7 @@ void* InternalHeap::carve(int size_class) {
 }
 
 void* InternalHeap::allocate(size_t size, size_t alignment) {
+  InternalMark mark;
   MutexLock lock(mutex_);
   if (size_ == 0 && !reserve()) return nullptr;
   // A block of a power-of-two class is aligned to its own size, since chunks are.
@@ -135,6 +137,7 @@ void* InternalHeap::allocateZeroed(size_t size) {
 
 void InternalHeap::release(void* block) {
   TP_CHECK(contains(block));
+  InternalMark mark;
   MutexLock lock(mutex_);
   const size_t first = chunkOf(block);
   const Chunk chunk = chunks_[first];
@@ -153,6 +156,7 @@ void InternalHeap::release(void* block) {
 }
 
 size_t InternalHeap::usableSize(const void* block) {
+  InternalMark mark;
   MutexLock lock(mutex_);
   const Chunk chunk = chunks_[chunkOf(block)];
   if (chunk.kind >= kFirstClass) return classSize(static_cast<int>(chunk.kind - kFirstClass));

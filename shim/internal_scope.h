@@ -20,6 +20,18 @@ enum class ThreadMode : uint32_t {
 // initial-exec: reading it is one load off the thread pointer and can never allocate.
 extern __thread ThreadMode t_thread_mode __attribute__((tls_model("initial-exec")));
 
+/// The word alone, for the while in which a lock is held that a fork needs (shim/fork.h).
+class InternalMark {
+ public:
+  InternalMark() : saved_(t_thread_mode) { t_thread_mode = ThreadMode::kInternal; }
+  ~InternalMark() { t_thread_mode = saved_; }
+  InternalMark(const InternalMark&) = delete;
+  InternalMark& operator=(const InternalMark&) = delete;
+
+ private:
+  ThreadMode saved_;
+};
+
 /// Nests. Threads started inside get their TLS blocks from the internal heap too. The thread cannot
 /// be cancelled inside: system calls that are cancellation points are made there with locks held.
 class InternalScope {

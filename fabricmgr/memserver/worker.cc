@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 
 #include "runtime/base/check.h"
@@ -20,7 +19,7 @@
 namespace tidepool::memserver {
 namespace {
 
-constexpr int kEventsAtOnce = 64;
+constexpr size_t kLeastEvents = 64;
 constexpr Nanoseconds kTick = Nanoseconds(250'000'000);
 constexpr int kTickMilliseconds = 250;
 constexpr uint64_t kFollowEvery = 32;  // requests between looks at where they arrive
@@ -115,10 +114,14 @@ bool Worker::takeInbox() {
 void Worker::run() {
   // A request is a few microseconds of work that somebody waits for.
   askShortSlice();
-  std::array<epoll_event, kEventsAtOnce> events;
+  std::vector<epoll_event> events;
   while (takeInbox()) {
+    // Room for all that are watched: the inbox and the listener, too. So each look tells everything,
+    // and what has ended is seen however busy the others are.
+    events.resize(std::max(kLeastEvents, sessions_.size() + 2));
     const Nanoseconds began = server_.clock_.now();
-    const int count = epoll_wait(epoll_.get(), events.data(), kEventsAtOnce, kTickMilliseconds);
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                 kTickMilliseconds);
     for (int i = 0; i < count; ++i) {
       void* data = events[static_cast<size_t>(i)].data.ptr;
       if (data == &wake_) {
@@ -132,7 +135,7 @@ void Worker::run() {
         serve(session);
       }
     }
-    if (count < kEventsAtOnce) caught_up_to_.store(began.value());
+    caught_up_to_.store(began.value());
     if (server_.clock_.now() - last_tick_ >= kTick) tick();
   }
   sessions_.clear();

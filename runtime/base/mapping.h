@@ -23,6 +23,12 @@ class Mapping {
   /// Shared view of `size` bytes of the file `fd` from `offset` (page-aligned), read and write.
   static Result<Mapping> sharedFile(int fd, Bytes offset, Bytes size);
 
+  /// Leaves the range mapped.
+  void abandon() {
+    address_ = nullptr;
+    size_ = Bytes();
+  }
+
   std::byte* data() const { return static_cast<std::byte*>(address_); }
   Bytes size() const { return size_; }
   bool valid() const { return address_ != nullptr; }

@@ -18,13 +18,28 @@ namespace {
 // variables out of it.
 constexpr Bytes kStack(8 * kMiB);
 
+// In the child of a process that did not call fork(), libc's lists of stacks still have those of
+// the parent's threads. Then those of ours must stay mapped, and new ones be libc's: it puts what
+// it is given on the same list as the program's, which may be far and nobody serves yet.
+constinit bool libc_keeps_stacks = false;
+
 }  // namespace
+
+void ServiceThread::inChild(ForkKind kind) { libc_keeps_stacks = kind != ForkKind::kFork; }
+
+void ServiceThread::forget() {
+  running_ = false;
+  if (libc_keeps_stacks) stack_.abandon();
+  stack_ = Mapping();
+}
 
 int ServiceThread::create() {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  auto stack = Mapping::anonymous(kStack);
-  if (stack) {
+  auto stack = libc_keeps_stacks ? Result<Mapping>(Mapping()) : Mapping::anonymous(kStack);
+  if (!stack || !stack->valid()) {
+    pthread_attr_setstacksize(&attributes, kStack.value());
+  } else {
     stack_ = std::move(*stack);
     mprotect(stack_.data(), kPageSize, PROT_NONE);
     pthread_attr_setstack(&attributes, stack_.data() + kPageSize, kStack.value() - kPageSize);

@@ -7,6 +7,7 @@
 
 #include <ctime>
 
+#include "runtime/base/fork_kind.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 
@@ -24,11 +25,11 @@ class ServiceThread {
   /// Waits for the body to return; the owner has told it to. Does nothing if it does not run.
   void join();
   bool running() const { return running_; }
-  /// In a child of fork(): the thread is the parent's, and there is none to join.
-  void forget() {
-    running_ = false;
-    stack_ = Mapping();
-  }
+  /// In a child that has a copy of its parent's memory, before anything else here: how it came to
+  /// be.
+  static void inChild(ForkKind kind);
+  /// Then: the thread is the parent's, and there is none to join.
+  void forget();
   /// Its clock of processor time; 0 if it does not run.
   clockid_t clock() const;
 

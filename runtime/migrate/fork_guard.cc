@@ -3,8 +3,10 @@
 // the space's tables.
 #include "runtime/migrate/fork_guard.h"
 
+#include <pthread.h>
+
 #include "runtime/base/log.h"
-#include "runtime/os/memory.h"
+#include "runtime/base/service_thread.h"
 
 namespace tidepool {
 namespace {
@@ -26,9 +28,9 @@ void ForkGuard::standStill() {
   if (!canFollow()) return stop();
   for (int round = 0; round < kRounds && !window_is_local_; ++round) {
     if (round > 0) core_.parking.resume();
-    window_.touch();
+    window_.touch(kind_);
     stop();
-    window_is_local_ = window_.isLocal();
+    window_is_local_ = window_.isLocal(kind_);
   }
 }
 
@@ -68,13 +70,16 @@ Status ForkGuard::shareFrames() {
   return shared;
 }
 
-void ForkGuard::prepare() {
+void ForkGuard::prepare(ForkKind kind) {
   if (core_.detached.load(std::memory_order_relaxed)) return;
-  window_.holdSignals();
+  const sigset_t signals = ForkWindow::holdSignals();
+  forking_.lock();
+  kind_ = kind;
+  signals_ = signals;
   standStill();
   lockAll();
   core_.forked.store(true, std::memory_order_relaxed);
-  shared_ = shareFrames();
+  if (kind != ForkKind::kCloneSharingFiles) shared_ = shareFrames();
 }
 
 void ForkGuard::parent() {
@@ -82,53 +87,41 @@ void ForkGuard::parent() {
   forEachTable(core_, [](FrameTable& table) { table.afterForkInParent(); });
   unlockAll();
   core_.parking.resume();
-  window_.releaseSignals();
+  const sigset_t signals = signals_;
+  forking_.unlock();
+  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
 }
 
 void ForkGuard::child() {
   if (core_.detached.load(std::memory_order_relaxed)) return;
   unlockAll();
   core_.parking.forgetThreads();
-  if (!canFollow()) {
-    detach(nullptr);
-  } else if (!window_is_local_) {
-    detach("open streams would not stay in local memory");
-  } else if (!shared_) {
-    detach(shared_.error().text());
-  } else {
-    const Status started = services_.startInChild();
-    if (!started) detach(started.error().text());
-  }
-  window_.releaseSignals();
+  ServiceThread::inChild(kind_);
+  serveChild();
+  forking_.unlock();
+  pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
 }
 
-void ForkGuard::detach(const char* why) {
+void ForkGuard::serveChild() {
+  if (!canFollow()) return detach(nullptr);
+  if (kind_ == ForkKind::kCloneSharingFiles) return detach("it shares its descriptors");
+  if (!window_is_local_) return detach("what it begins with would not stay in local memory");
+  if (!shared_) return detach(shared_.error().text());
+  const Status started = services_.startInChild();
+  if (!started) detach(started.error().text());
+}
+
+void ForkGuard::unpreparedChild() {
+  if (core_.detached.load(std::memory_order_relaxed)) return;
+  detach("it was made by a signal handler, in the midst of a call of Tidepool's",
+         LocalIf::kPresent);
+}
+
+void ForkGuard::detach(const char* why, LocalIf rule) {
   core_.detached.store(true, std::memory_order_relaxed);
   forEachTable(core_, [](FrameTable& table) { table.abandonInChild(); });
   if (why != nullptr) logLine("a forked process goes on without its far memory: %s", why);
-  hideFarMemory();
-}
-
-void ForkGuard::hideFarMemory() {
-  const PageIndex end = core_.space->highWater();
-  for (PageIndex page; page < end;) {
-    if (!core_.space->hasPages(granuleOf(page))) {
-      page = firstPage(granuleOf(page) + 1);
-      continue;
-    }
-    const PageState state = core_.space->word(page).state();
-    const bool far = state != PageState::kEmpty && state != PageState::kLocal;
-    if (!far) {
-      ++page;
-      continue;
-    }
-    PageIndex last = page;
-    while (last < end && core_.space->word(last).state() == state) ++last;
-    // If the kernel has no room for one more mapping the page must still not be readable.
-    TP_CHECK(
-        os::mapNothing(core_.space->addressOf(page), Bytes((last - page) * kPageSize)).has_value());
-    page = last;
-  }
+  hideFarMemory(core_, rule);
 }
 
 }  // namespace tidepool

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fork() needs of the runtime. Before: the service threads stand still and every lock is held,
+// What fork(), and what else copies a process, needs of the runtime. Before: the service threads stand still and every lock is held,
 // so that the child's copy is whole; the frames of far memory are made the child's too. After, in
 // the parent: on it goes. The child gets services of its own (ChildServices), which serve its copy
 // of the memory as the parent's did. If it cannot have them it keeps what was local as ordinary
-// memory, and what was far is taken out of its reach, because a touch must end in SIGSEGV rather
-// than in zeros or in a store to its parent's memory (docs/limits.md).
+// memory, and what was far is taken out of its reach (docs/limits.md).
 #pragma once
 
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/fork_window.h"
+#include "runtime/migrate/hide_far.h"
 #include "runtime/migrate/shared_policy.h"
 
 namespace tidepool {
@@ -26,9 +26,11 @@ class ForkGuard {
  public:
   ForkGuard(Core& core, SharedPolicy& policy, GranuleMover& mover, ChildServices& services)
       : core_(core), policy_(policy), mover_(mover), services_(services), window_(core, mover) {}
-  void prepare() TP_NO_THREAD_SAFETY;
+  void prepare(ForkKind kind) TP_NO_THREAD_SAFETY;
   void parent() TP_NO_THREAD_SAFETY;
   void child() TP_NO_THREAD_SAFETY;
+  /// In a child for which prepare() could not be called: it was made in the midst of things.
+  void unpreparedChild();
 
  private:
   static constexpr int kServiceThreads = 2;
@@ -39,14 +41,17 @@ class ForkGuard {
   /// Makes the child a holder of all far memory.
   Status shareFrames();
   bool canFollow() const;
-  void detach(const char* why);
-  void hideFarMemory();
+  void serveChild();
+  void detach(const char* why, LocalIf rule = LocalIf::kWordSays);
   Core& core_;
   SharedPolicy& policy_;
   GranuleMover& mover_;
   ChildServices& services_;
   ForkWindow window_;
-  // Of the fork under way.
+  Mutex forking_;
+  // Of the fork under way, guarded by it.
+  ForkKind kind_ = ForkKind::kFork;
+  sigset_t signals_{};
   bool window_is_local_ = false;
   Status shared_;
 };

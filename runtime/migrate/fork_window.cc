@@ -3,14 +3,12 @@
 #include "runtime/migrate/fork_window.h"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "runtime/os/streams.h"
 
 namespace tidepool {
 namespace {
-
-// What our handler and the C library need below the caller's frame, generously.
-constexpr uint64_t kStackBytes = 8 * kPageSize;
 
 /// Calls `act(page)` for the managed pages of a piece of memory; stops when it returns false.
 template <typename Act>
@@ -24,10 +22,13 @@ bool forEachPage(const ManagedSpace& space, uintptr_t address, size_t size, Act 
 
 }  // namespace
 
-void ForkWindow::touchPage(PageIndex page) {
+bool ForkWindow::touchPage(PageIndex page) {
   static_cast<void>(*reinterpret_cast<const volatile char*>(core_.space->addressOf(page)));
-  if (core_.space->word(page).state() != PageState::kDirect) return;
-  // A store of the child's would be seen by the parent.
+  return core_.space->word(page).state() != PageState::kDirect;
+}
+
+// A store of the child's would be seen by the parent.
+void ForkWindow::bringIn(PageIndex page) {
   MutexLock lock(core_.space->lockOf(granuleOf(page)));
   mover_.bringIn(page);
 }
@@ -35,45 +36,68 @@ void ForkWindow::touchPage(PageIndex page) {
 bool ForkWindow::touchPiece(void* self, uintptr_t address, size_t size) {
   auto* window = static_cast<ForkWindow*>(self);
   return forEachPage(*window->core_.space, address, size, [&](PageIndex page) {
-    window->touchPage(page);
+    if (!window->touchPage(page)) window->bringIn(page);
     return true;
   });
 }
 
 bool ForkWindow::pieceIsLocal(void* self, uintptr_t address, size_t size) {
   const ManagedSpace& space = *static_cast<ForkWindow*>(self)->core_.space;
-  return forEachPage(space, address, size, [&](PageIndex page) {
-    return space.word(page).state() == PageState::kLocal;
-  });
+  return forEachPage(space, address, size,
+                     [&](PageIndex page) { return space.word(page).state() == PageState::kLocal; });
 }
 
-void ForkWindow::touch() {
-  os::visitStreams(touchPiece, this);
-  touchOwnStack();
-}
-
-bool ForkWindow::isLocal() { return os::visitStreams(pieceIsLocal, this); }
-
-void ForkWindow::touchOwnStack() {
-  // A thread may have been given a stack of the program's own making.
-  const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+/// Calls `act(page)` for the managed pages of what the thread itself uses: its stack, if that is
+/// one of the program's making, and with it its thread-local variables. Stops when it returns
+/// false.
+template <typename Act>
+bool ForkWindow::forOwnPages(Act act) {
   ManagedSpace& space = *core_.space;
-  if (!space.contains(here)) return;
-  const uintptr_t top = roundDown(here, kPageSize);
-  for (uintptr_t at = top; at > top - kStackBytes && space.contains(at); at -= kPageSize) {
-    const bool usable = space.ranges().isAllocated(at - space.base(), Bytes(kPageSize)) &&
-                        space.protections().plain(at, Bytes(kPageSize));
-    if (!usable) return;
-    touchPage(space.pageAt(at));
-  }
+  const auto unless_odd = [&](PageIndex page) {
+    const uintptr_t at = space.addressOf(page);
+    return !space.ranges().isAllocated(at - space.base(), Bytes(kPageSize)) ||
+           !space.protections().plain(at, Bytes(kPageSize)) || act(page);
+  };
+  const auto stack = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  const auto thread = reinterpret_cast<uintptr_t>(__builtin_thread_pointer());
+  const auto variables = reinterpret_cast<uintptr_t>(&errno);
+  return forEachPage(space, stack - kStackBelow, kStackBelow + kStackAbove, unless_odd) &&
+         forEachPage(space, thread - kThreadAround, 2 * kThreadAround, unless_odd) &&
+         forEachPage(space, variables - kThreadAround, 2 * kThreadAround, unless_odd);
 }
 
-void ForkWindow::holdSignals() {
-  sigset_t all;
+void ForkWindow::touch(ForkKind kind) {
+  if (kind == ForkKind::kFork) os::visitStreams(touchPiece, this);
+  own_direct_.clear();
+  forOwnPages([this](PageIndex page) {
+    if (!touchPage(page)) own_direct_.push(page);
+    return true;
+  });
+  if (own_direct_.empty()) return;
+  // The writes of this very thread are held up meanwhile, so another has to do it. Without one, the
+  // pages are found not to be local.
+  const Status started = other_.start(
+      "tidepool-fork",
+      [](void* self) {
+        auto* window = static_cast<ForkWindow*>(self);
+        for (PageIndex page : window->own_direct_) window->bringIn(page);
+      },
+      this);
+  if (started) other_.join();
+}
+
+bool ForkWindow::isLocal(ForkKind kind) {
+  return (kind != ForkKind::kFork || os::visitStreams(pieceIsLocal, this)) &&
+         forOwnPages([this](PageIndex page) {
+           return core_.space->word(page).state() == PageState::kLocal;
+         });
+}
+
+sigset_t ForkWindow::holdSignals() {
+  sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &saved_);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  return before;
 }
-
-void ForkWindow::releaseSignals() { pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
 
 }  // namespace tidepool

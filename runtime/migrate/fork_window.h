@@ -5,33 +5,60 @@
 // held off: a handler would touch anything. Used by one forking thread at a time.
 #pragma once
 
+#include <array>
 #include <csignal>
 
+#include "runtime/base/fork_kind.h"
+#include "runtime/base/service_thread.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_mover.h"
 
 namespace tidepool {
 
 class ForkWindow {
+  // What the C library and our handler need below a frame, generously; and above it, what the
+  // copying functions have there.
+  static constexpr uint64_t kStackBelow = 8 * kPageSize, kStackAbove = kPageSize;
+  static constexpr uint64_t kThreadAround = kPageSize;
+  // Of three pieces, each of which may begin within a page.
+  static constexpr size_t kOwnPages =
+      (kStackBelow + kStackAbove + 4 * kThreadAround) / kPageSize + 3;
+
  public:
   ForkWindow(Core& core, GranuleMover& mover) : core_(core), mover_(mover) {}
 
   /// Before the service threads are stopped: brings the pages in.
-  void touch();
+  void touch(ForkKind kind);
   /// After that: whether all of them are local.
-  bool isLocal();
+  bool isLocal(ForkKind kind);
 
-  void holdSignals();
-  void releaseSignals();
+  /// Returns the mask to be restored.
+  static sigset_t holdSignals();
 
  private:
-  void touchOwnStack();
-  void touchPage(PageIndex page);
+  class OwnPages {
+   public:
+    void clear() { count_ = 0; }
+    void push(PageIndex page) { pages_[count_++] = page; }
+    bool empty() const { return count_ == 0; }
+    const PageIndex* begin() const { return pages_.data(); }
+    const PageIndex* end() const { return begin() + count_; }
+
+   private:
+    std::array<PageIndex, kOwnPages> pages_;
+    size_t count_ = 0;
+  };
+  template <typename Act>
+  bool forOwnPages(Act act);
+  /// False: it is in a direct tier.
+  bool touchPage(PageIndex page);
+  void bringIn(PageIndex page);
   static bool touchPiece(void* self, uintptr_t address, size_t size);
   static bool pieceIsLocal(void* self, uintptr_t address, size_t size);
   Core& core_;
   GranuleMover& mover_;
-  sigset_t saved_{};
+  OwnPages own_direct_;
+  ServiceThread other_;
 };
 
 }  // namespace tidepool

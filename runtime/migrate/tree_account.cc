@@ -4,7 +4,6 @@
 #include "runtime/migrate/tree_account.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,7 +36,6 @@ TreeAccount::TreeAccount(UniqueFd fd, Mapping shared)
     : fd_(std::move(fd)),
       shared_(std::move(shared)),
       entries_(static_cast<uint32_t>((shared_.size().value() - kPageSize) / sizeof(Entry))) {
-  fd_.keep();
   // The programs that we execute find it open.
   fcntl(fd_.get(), F_SETFD, 0);
 }
@@ -56,18 +54,14 @@ Result<std::unique_ptr<TreeAccount>> TreeAccount::open() {
 
 Result<std::unique_ptr<TreeAccount>> TreeAccount::create() {
   const Bytes size(kPageSize + roundUp(os::mostProcesses() * sizeof(Entry), kPageSize));
-  UniqueFd fd(memfd_create(os::kAccountMemfdName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  // Sealed, so that nobody's mapping can end in SIGBUS.
-  if (!fd.valid() || ftruncate(fd.get(), static_cast<off_t>(size.value())) != 0 ||
-      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return failErrno(ErrorCode::kNoMemory, "cannot create the account of local memory");
-  }
-  auto shared = Mapping::sharedFile(fd.get(), Bytes(), size);
+  auto fd = os::createSealedMemfd(os::kAccountMemfdName, size);
+  if (!fd) return tl::unexpected(fd.error());
+  auto shared = Mapping::sharedFile(fd->get(), Bytes(), size);
   if (!shared) return tl::unexpected(shared.error());
   Header& header = *reinterpret_cast<Header*>(shared->data());
   header.mutex.init();
   header.magic.store(kMagic, std::memory_order_release);
-  return std::unique_ptr<TreeAccount>(new TreeAccount(std::move(fd), std::move(*shared)));
+  return std::unique_ptr<TreeAccount>(new TreeAccount(std::move(*fd), std::move(*shared)));
 }
 
 std::unique_ptr<TreeAccount> TreeAccount::join(UniqueFd fd) {
@@ -81,6 +75,7 @@ std::unique_ptr<TreeAccount> TreeAccount::join(UniqueFd fd) {
   if (!shared) return nullptr;
   const Header& header = *reinterpret_cast<const Header*>(shared->data());
   if (header.magic.load(std::memory_order_acquire) != kMagic) return nullptr;
+  fd.keep();
   return std::unique_ptr<TreeAccount>(new TreeAccount(std::move(fd), std::move(*shared)));
 }
 

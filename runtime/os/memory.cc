@@ -148,14 +148,26 @@ Status punchHole(int fd, Bytes offset, Bytes size) {
   return {};
 }
 
-Result<UniqueFd> createMemfd(const char* name, Bytes size) {
-  UniqueFd fd(memfd_create(name, MFD_CLOEXEC));
-  if (!fd.valid() || ftruncate(fd.get(), static_cast<off_t>(size.value())) != 0) {
-    return failErrno(ErrorCode::kNoMemory, "cannot create a memory file of %llu bytes",
+namespace {
+
+/// `seals`: 0 for none.
+Result<UniqueFd> newMemfd(const char* name, Bytes size, int seals) {
+  UniqueFd fd(memfd_create(name, MFD_CLOEXEC | (seals != 0 ? MFD_ALLOW_SEALING : 0u)));
+  if (!fd.valid() || ftruncate(fd.get(), static_cast<off_t>(size.value())) != 0 ||
+      (seals != 0 && fcntl(fd.get(), F_ADD_SEALS, seals) != 0)) {
+    return failErrno(ErrorCode::kNoMemory, "cannot create the memory file %s of %llu bytes", name,
                      static_cast<unsigned long long>(size.value()));
   }
   fd.keep();
   return fd;
+}
+
+}  // namespace
+
+Result<UniqueFd> createMemfd(const char* name, Bytes size) { return newMemfd(name, size, 0); }
+
+Result<UniqueFd> createSealedMemfd(const char* name, Bytes size) {
+  return newMemfd(name, size, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 }
 
 uint32_t mostProcesses() {

@@ -43,6 +43,8 @@ Status punchHole(int fd, Bytes offset, Bytes size);
 uint64_t randomBelow(uint64_t end);
 
 Result<UniqueFd> createMemfd(const char* name, Bytes size);
+/// The same, of that size for good: nobody's mapping of it can end in SIGBUS.
+Result<UniqueFd> createSealedMemfd(const char* name, Bytes size);
 
 /// How many processes there can be at a time.
 uint32_t mostProcesses();

@@ -2,8 +2,6 @@
 // Creating the page and its small writers. See stats_region.h.
 #include "runtime/stats/stats_region.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/format.h"
+#include "runtime/os/memory.h"
 
 namespace tidepool {
 namespace {
@@ -31,18 +30,12 @@ void copyText(char (&to)[kSize], const char* from) {
 }  // namespace
 
 Result<StatsRegion> StatsRegion::create(const char* mode) {
-  UniqueFd fd(memfd_create(kStatsMemfdName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return failErrno(ErrorCode::kNoMemory, "cannot create the statistics page");
   const Bytes size(roundUp(sizeof(StatsPage), kPageSize));
-  // The seal is what lets a reader map the page without fear of SIGBUS.
-  if (ftruncate(fd.get(), static_cast<off_t>(size.value())) != 0 ||
-      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return failErrno(ErrorCode::kNoMemory, "cannot size the statistics page");
-  }
-  Result<Mapping> mapping = Mapping::sharedFile(fd.get(), Bytes(), size);
+  auto fd = os::createSealedMemfd(kStatsMemfdName, size);
+  if (!fd) return tl::unexpected(fd.error());
+  Result<Mapping> mapping = Mapping::sharedFile(fd->get(), Bytes(), size);
   if (!mapping) return tl::unexpected(mapping.error());
-  fd.keep();
-  StatsRegion region(std::move(*mapping), std::move(fd));
+  StatsRegion region(std::move(*mapping), std::move(*fd));
   StatsPage& page = region.page();
   page.schema = kStatsSchema;
   page.pid = static_cast<uint32_t>(getpid());

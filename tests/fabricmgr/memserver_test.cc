@@ -329,6 +329,65 @@ TEST(MemoryServerGrace, ANewcomerMayBeSeenBeforeTheOneThatLeft) {
   for (std::thread& thread : busy) thread.join();
 }
 
+/// Connections on which there is always more to serve: each is sent writes as fast as it takes them,
+/// and what it answers is thrown away.
+class Crowd {
+ public:
+  Crowd(uint16_t port, const wire::ServerHello& region) {
+    for (int i = 0; i < kConnections; ++i) {
+      clients_.push_back(std::make_unique<RawClient>(port));
+      EXPECT_TRUE(clients_.back()->greet(attachTo(region)));
+    }
+    wire::Request request;
+    request.opcode = wire::Opcode::kWrite;
+    request.epoch = region.epoch;
+    request.length = request.payload = kPageSize;
+    for (int i = 0; i < 64; ++i) {
+      std::array<std::byte, wire::kRequestSize> header;
+      wire::encode(request, header);
+      stream_.insert(stream_.end(), header.begin(), header.end());
+      stream_.resize(stream_.size() + kPageSize);
+    }
+    for (int first : {0, kConnections / 2}) threads_.emplace_back([this, first] { keepBusy(first); });
+  }
+  ~Crowd() {
+    stop_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  static constexpr int kConnections = 80;
+  void keepBusy(int first) {
+    std::array<size_t, kConnections> sent{};
+    std::vector<std::byte> answers(64 * kKiB);
+    for (int i = 0; !stop_; i = (i + 1) % (kConnections / 2)) {
+      const int socket = clients_[static_cast<size_t>(first + i)]->fd();
+      size_t& at = sent[static_cast<size_t>(i)];
+      while (recv(socket, answers.data(), answers.size(), MSG_DONTWAIT) > 0) {
+      }
+      const ssize_t taken =
+          send(socket, stream_.data() + at, stream_.size() - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (taken > 0) at = (at + static_cast<size_t>(taken)) % stream_.size();
+    }
+  }
+  std::vector<std::unique_ptr<RawClient>> clients_;
+  std::vector<std::byte> stream_;
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+TEST(MemoryServerGrace, NewcomersAreRefusedHoweverBusyOthersAre) {
+  auto server = startServer({.size = Bytes(8 * kMiB),
+                             .grace = Nanoseconds(1),
+                             .handshake_limit = Nanoseconds(3'600'000'000'000)});
+  auto owner = create(*server, Bytes());
+  ASSERT_TRUE(owner);
+  const Crowd crowd(server->port(), (*owner)->region());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(create(*server, Bytes(kMiB)).error().code(), ErrorCode::kNoSpace);
+  }
+}
+
 TEST(MemoryServerLimits, TheSumOfRegionsIsBounded) {
   auto server = startServer({.size = Bytes(10 * kMiB)});
   auto first = create(*server, Bytes(6 * kMiB));

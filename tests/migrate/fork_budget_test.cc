@@ -30,9 +30,9 @@ class ForkBudget : public Fork {
   void rewriteAll() {
     for (uint64_t page = 0; page < kPages; ++page) word(page) = mark(page);
   }
-  /// Two thirds of the budget: four processes want far more than they may have.
+  /// As much as the whole budget: each process alone would fill it, so it is the sum that is bounded.
   void rewriteMuch() {
-    for (uint64_t page = 0; page < 8 * kMiB / kPageSize; ++page) word(page) = mark(page);
+    for (uint64_t page = 0; page < kBudget / kPageSize; ++page) word(page) = mark(page);
   }
   Shared* shared_ = nullptr;
 };

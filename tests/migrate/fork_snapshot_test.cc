@@ -3,7 +3,9 @@
 // instant, whatever either writes, discards or forks later, and however the other ends. And that
 // nothing is left of children: frames, descriptors, threads, mappings.
 #include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -163,6 +165,49 @@ TEST_P(ForkSnapshot, IsOfOneInstant) {
   }
   stop = true;
   writer.join();
+}
+
+// A granule of a direct tier that is written after the fork is copied to a home of the writer's own,
+// and mapped anew: what the program made read-only there has to stay so.
+TEST_P(ForkSnapshot, WhatIsReadOnlyStaysSoWhenItsGranuleIsCopied) {
+  constexpr uint64_t kEvery = 61;
+  const auto closed = [](uint64_t page) { return page % kEvery == 7; };
+  for (uint64_t page = 7; page < kPages; page += kEvery) {
+    void* const address = const_cast<uint64_t*>(&word(page));
+    ASSERT_TRUE(test_.runtime->protect(address, Bytes(kPageSize), PROT_READ));
+  }
+  const int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  const auto holds = [&](uint64_t version) {
+    for (uint64_t page = 0; page < kPages; ++page) {
+      if (word(page) != markOf(page, closed(page) ? 0 : version)) return false;
+      // The kernel writes where the program may.
+      if (closed(page) && read(zeros, const_cast<uint64_t*>(&word(page)), 8) != -1) return false;
+    }
+    return true;
+  };
+  const auto writeOpen = [&](uint64_t version) {
+    for (uint64_t page = 0; page < kPages; ++page) {
+      if (!closed(page)) word(page) = markOf(page, version);
+    }
+  };
+  const uint64_t frames_before = framesUsed();
+  Signal written, seen;
+  const pid_t child = start([&] {
+    writeOpen(1);
+    written.give();
+    seen.take();
+    return holds(1) ? 0 : 1;
+  });
+  written.take();
+  if (GetParam().far == Far::kDirect) {
+    EXPECT_GT(framesUsed(), frames_before) << "nothing was copied";
+  }
+  EXPECT_TRUE(holds(0));
+  writeOpen(2);
+  seen.give();
+  EXPECT_EQ(end(child), 0);
+  EXPECT_TRUE(holds(2));
+  close(zeros);
 }
 
 TEST_P(ForkSnapshot, DiscardingIsEachOnesOwn) {

@@ -2,14 +2,18 @@
 // The memory calls: alignment, replacement, freeing, shared files, and the kernel's own count.
 #include "runtime/os/memory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstring>
+
+#include "runtime/base/own_fds.h"
 
 namespace tidepool {
 namespace {
@@ -87,6 +91,23 @@ TEST(Memory, ProtectTakesAndGivesRights) {
   EXPECT_EQ(at(*base)[0], 3);
   os::unmap(*base, bytes(2));
   EXPECT_FALSE(os::protect(*base, bytes(1), PROT_READ));
+}
+
+TEST(Memory, SealedFilesKeepTheirSize) {
+  auto fd = os::createSealedMemfd("memory-test", Bytes(2 * kPageSize));
+  ASSERT_TRUE(fd);
+  EXPECT_TRUE(isOwnFd(fd->get()));
+  struct stat file;
+  ASSERT_EQ(fstat(fd->get(), &file), 0);
+  EXPECT_EQ(file.st_size, static_cast<off_t>(2 * kPageSize));
+  EXPECT_NE(ftruncate(fd->get(), kPageSize), 0);
+  EXPECT_NE(ftruncate(fd->get(), 3 * kPageSize), 0);
+  EXPECT_NE(fcntl(fd->get(), F_ADD_SEALS, F_SEAL_WRITE), 0) << "nor can it be made read-only";
+  EXPECT_EQ(pwrite(fd->get(), "x", 1, 0), 1);
+
+  auto open_file = os::createMemfd("memory-test", Bytes(kPageSize));
+  ASSERT_TRUE(open_file);
+  EXPECT_EQ(ftruncate(open_file->get(), 3 * kPageSize), 0);
 }
 
 TEST(Memory, SharedFilesAreSharedAndPunched) {

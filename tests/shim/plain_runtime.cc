@@ -105,6 +105,11 @@ void serve(const Runtime* runtime, Mutex* mutex, CondVar* wake) {
 
 }  // namespace
 
+void Runtime::beforeFork(ForkKind) { lockForFork(); }
+void Runtime::afterForkInParent() { unlockAfterFork(); }
+void Runtime::afterForkInChild() { unlockAfterFork(); }
+void Runtime::afterUnpreparedFork() {}
+
 Runtime::Runtime() : impl_(new Impl) {}
 Runtime::~Runtime() = default;
 
@@ -118,7 +123,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(const Options& options) {
   runtime->base_ = reinterpret_cast<uintptr_t>(range);
   runtime->size_ = options.space.value();
   fork_mutex = &runtime->impl_->mutex;
-  pthread_atfork(lockForFork, unlockAfterFork, unlockAfterFork);
+  pthread_atfork(lockForFork, afterForkInParent, afterForkInChild);
   std::thread(serve, runtime.get(), &runtime->impl_->service_mutex, &runtime->impl_->service_wake)
       .detach();
   MutexLock lock(runtime->impl_->mutex);
