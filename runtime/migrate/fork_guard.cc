@@ -38,9 +38,11 @@ void ForkGuard::lockAll() {
   core_.space->protections().mutex().lock();
   core_.space->ranges().mutex().lock();
   core_.space->foreign().mutex().lock();
+  core_.space->unforked().mutex().lock();
 }
 
 void ForkGuard::unlockAll() {
+  core_.space->unforked().mutex().unlock();
   core_.space->foreign().mutex().unlock();
   core_.space->ranges().mutex().unlock();
   core_.space->protections().mutex().unlock();
@@ -99,6 +101,7 @@ void ForkGuard::child() {
     const Status started = services_.startInChild();
     if (!started) detach(started.error().text());
   }
+  services_.withdrawUnforked();
   window_.releaseSignals();
 }
 
