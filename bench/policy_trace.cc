@@ -336,6 +336,52 @@ Trace scanTrace() {
   return trace;
 }
 
+Trace descentTrace(uint64_t seed) {
+  constexpr uint32_t kPages = 150'000, kTable = 30'000;
+  Trace trace{.name = "descent", .pages = kPages};
+  trace.phase("init", 1000);
+  sweep(trace, 0, kPages, kWriteBit);
+  std::mt19937_64 random(seed);
+  trace.measured = 1;
+  trace.phase("descents", 1000);
+  for (int pass = 0; pass < 4; ++pass) {
+    for (uint64_t page = kPages; page-- > kTable;) {
+      trace.read(page);
+      trace.read(random() % kTable);
+    }
+  }
+  return trace;
+}
+
+Trace mergeSortTrace(uint64_t seed) {
+  constexpr uint32_t kLines = 1 << 20, kLinesPerPage = 128, kTextPages = kLines / 100;
+  constexpr uint32_t kArrayPages = kLines / kLinesPerPage, kLevels = 5;
+  Trace trace{.name = "merge-sort", .pages = kTextPages + 2 * kArrayPages};
+  trace.regions = {{"text", 0}, {"lines", kTextPages}};
+  trace.phase("init", 500);
+  sweep(trace, 0, trace.pages, kWriteBit);
+  std::mt19937_64 random(seed);
+  const auto line = [&](uint32_t array, uint32_t index, uint32_t write) {
+    const uint32_t page = kArrayPages - 1 - index / kLinesPerPage;
+    trace.accesses.push_back((kTextPages + array * kArrayPages + page) | write);
+  };
+  trace.measured = 1;
+  trace.phase("merges", 300);
+  for (uint32_t level = 1; level <= kLevels; ++level) {
+    const uint32_t half = kLines >> (kLevels - level + 1);
+    for (uint32_t run = 0; run < kLines; run += 2 * half) {
+      for (uint32_t i = 0; i < 2 * half; ++i) {
+        // Which of the two comes next is anybody's guess: they take turns.
+        const uint32_t from = run + i % 2 * half;
+        line(level % 2, from + i / 2, 0);
+        trace.read((from + random() % half) / 100 % kTextPages);
+        line(1 - level % 2, run + i, kWriteBit);
+      }
+    }
+  }
+  return trace;
+}
+
 Trace scanAndHotTrace(uint64_t seed) {
   constexpr uint32_t kPages = 150'000, kHot = 24'000;
   Trace trace{.name = "scan+hot", .pages = kPages};
