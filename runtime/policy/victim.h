@@ -84,7 +84,7 @@ class VictimChooser {
   VictimChooser(const VictimConfig& config, std::span<std::byte> memory);
 
   /// An absent page was touched; `now` never goes back. Returns the run to bring in: `page`, and
-  /// more behind or before it when it belongs to a stream. Clip the rest to absent pages that exist.
+  /// more beside it when it belongs to a stream. Clip the rest to absent pages that exist.
   PageRun onFault(PageIndex page, Nanoseconds now);
   /// `page`, of a run that onFault() gave and not its own page, was brought in. Not to be told
   /// of pages that were local already: a scan must not mark the hot ones in its way.
