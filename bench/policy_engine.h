@@ -82,10 +82,12 @@ class EngineModel final : public Model {
     }
     const PageRun run = chooser_.onFault(PageIndex(page), now());
     ++(state.touched ? counts.faults : counts.first_touch);
-    for (uint64_t i = 0; i < run.count.value() && page + i < pages_.size(); ++i) {
-      if (pages_[page + i].where != kAbsent) continue;
-      bringIn(static_cast<uint32_t>(page + i), i > 0);
-      if (i > 0) chooser_.onPrefetched(PageIndex(page + i));
+    bringIn(page, false);
+    for (uint64_t i = 0; i < run.count.value() && run.first.value() + i < pages_.size(); ++i) {
+      const auto near = static_cast<uint32_t>(run.first.value() + i);
+      if (pages_[near].where != kAbsent) continue;
+      bringIn(near, true);
+      chooser_.onPrefetched(PageIndex(near));
     }
   }
   bool local(uint32_t page) const { return pages_[page].where == kLocal; }

@@ -21,7 +21,8 @@ namespace {
 constexpr char kUsage[] =
     "usage: policy_sim [--text FILE] [--trace NAME] [--local SHARE] [--limbo PAGES] [--cpu SHARE]\n"
     "                  [--peers yes|no]\n"
-    "traces: fasttext (needs --text), zipf-train, zipf-read, gups-shift, scan, scan+hot\n";
+    "traces: fasttext (needs --text), zipf-train, zipf-read, gups-shift, scan, scan+hot,\n"
+    "        descent, merge-sort\n";
 
 struct Arguments {
   std::string text, trace;
@@ -149,6 +150,8 @@ void runAll(const Arguments& arguments) {
   if (wanted("gups-shift")) compare(gupsTrace(1), arguments);
   if (wanted("scan")) compare(scanTrace(), arguments);
   if (wanted("scan+hot")) compare(scanAndHotTrace(1), arguments);
+  if (wanted("descent")) compare(descentTrace(1), arguments);
+  if (wanted("merge-sort")) compare(mergeSortTrace(1), arguments);
 }
 
 }  // namespace

@@ -261,6 +261,16 @@ Trace zipfTables(uint64_t seed, const char* name, uint32_t write) {
   return trace;
 }
 
+/// All pages written once, in order; what follows is measured.
+Trace filled(const char* name, uint32_t pages, const char* measured) {
+  Trace trace{.name = name, .pages = pages};
+  trace.phase("init", 1000);
+  sweep(trace, 0, pages, kWriteBit);
+  trace.measured = 1;
+  trace.phase(measured, 1000);
+  return trace;
+}
+
 }  // namespace
 
 Trace fasttextTrace(const std::string& text) {
@@ -327,23 +337,54 @@ Trace gupsTrace(uint64_t seed) {
 
 Trace scanTrace() {
   constexpr uint32_t kPages = 100'000;
-  Trace trace{.name = "scan", .pages = kPages};
-  trace.phase("init", 1000);
-  sweep(trace, 0, kPages, kWriteBit);
-  trace.measured = 1;
-  trace.phase("scans", 1000);
+  Trace trace = filled("scan", kPages, "scans");
   for (int pass = 0; pass < 6; ++pass) sweep(trace, 0, kPages, 0);
+  return trace;
+}
+
+Trace descentTrace(uint64_t seed) {
+  constexpr uint32_t kPages = 150'000, kTable = 30'000;
+  Trace trace = filled("descent", kPages, "descents");
+  std::mt19937_64 random(seed);
+  for (int pass = 0; pass < 4; ++pass) {
+    for (uint64_t page = kPages; page-- > kTable;) {
+      trace.read(page);
+      trace.read(random() % kTable);
+    }
+  }
+  return trace;
+}
+
+Trace mergeSortTrace(uint64_t seed) {
+  constexpr uint32_t kLines = 1 << 20, kLinesPerPage = 128, kTextPages = kLines / 100;
+  constexpr uint32_t kArrayPages = kLines / kLinesPerPage, kLevels = 5;
+  Trace trace = filled("merge-sort", kTextPages + 2 * kArrayPages, "merges");
+  trace.phases.back().ns_per_access = 300;
+  trace.regions = {{"text", 0}, {"lines", kTextPages}};
+  std::mt19937_64 random(seed);
+  const auto line = [&](uint32_t array, uint32_t index, uint32_t write) {
+    const uint32_t page = kArrayPages - 1 - index / kLinesPerPage;
+    trace.accesses.push_back((kTextPages + array * kArrayPages + page) | write);
+  };
+  for (uint32_t level = 1; level <= kLevels; ++level) {
+    const uint32_t half = kLines >> (kLevels - level + 1);
+    for (uint32_t run = 0; run < kLines; run += 2 * half) {
+      for (uint32_t i = 0; i < 2 * half; ++i) {
+        // Which of the two comes next is anybody's guess: they take turns.
+        const uint32_t from = run + i % 2 * half;
+        line(level % 2, from + i / 2, 0);
+        trace.read((from + random() % half) / 100 % kTextPages);
+        line(1 - level % 2, run + i, kWriteBit);
+      }
+    }
+  }
   return trace;
 }
 
 Trace scanAndHotTrace(uint64_t seed) {
   constexpr uint32_t kPages = 150'000, kHot = 24'000;
-  Trace trace{.name = "scan+hot", .pages = kPages};
-  trace.phase("init", 1000);
-  sweep(trace, 0, kPages, kWriteBit);
+  Trace trace = filled("scan+hot", kPages, "mixed");
   std::mt19937_64 random(seed);
-  trace.measured = 1;
-  trace.phase("mixed", 1000);
   uint64_t cursor = 0;
   for (uint32_t i = 0; i < 4'000'000; ++i) {
     if (i % 8 == 0) {

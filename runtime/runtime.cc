@@ -68,6 +68,7 @@ struct Runtime::Impl final : ChildServices {
   Status startServices();
   void stopServices();
   Status startInChild() override;
+  void withdrawUnforked() override { ranges->withdrawUnforked(); }
   Status renewInChild();
   void describeTiers();
 };
@@ -358,6 +359,18 @@ Status Runtime::withdraw(void* address, Bytes size) {
 
 void Runtime::surrender(void* address, Bytes size) {
   impl_->ranges->surrender(reinterpret_cast<uintptr_t>(address), size);
+}
+
+Status Runtime::keepFromChildren(void* address, Bytes size) {
+  return impl_->ranges->keepFromChildren(reinterpret_cast<uintptr_t>(address), size);
+}
+
+void Runtime::shareWithChildren(void* address, Bytes size) {
+  impl_->ranges->shareWithChildren(reinterpret_cast<uintptr_t>(address), size);
+}
+
+bool Runtime::isKeptFromChildren(const void* address) const {
+  return impl_->ranges->isKeptFromChildren(reinterpret_cast<uintptr_t>(address));
 }
 
 Status Runtime::protect(void* address, Bytes size, int protection) {

@@ -56,6 +56,11 @@ class Runtime {
   Status withdraw(void* address, Bytes size);
   /// The caller has discarded the range and maps something of its own over it, for good.
   void surrender(void* address, Bytes size);
+  /// Children of fork() are not to have the range, as with MADV_DONTFORK, until it is released or
+  /// withdrawn, or MADV_DOFORK is said. Errors: kUnsupported where devices may have pages of it.
+  Status keepFromChildren(void* address, Bytes size);
+  void shareWithChildren(void* address, Bytes size);
+  bool isKeptFromChildren(const void* address) const;
   /// Changes access rights (PROT_*), as mprotect.
   Status protect(void* address, Bytes size, int protection);
   /// Moves or resizes an allocation, as mremap with MREMAP_MAYMOVE. In place where it can; else the

@@ -128,6 +128,7 @@ int renewPiece(Owner owner, void* address, size_t size, int protection, int flag
     case Owner::kRuntime:
       if (protection == PROT_NONE) return finish(managed_runtime->withdraw(address, Bytes(size)));
       status = managed_runtime->discard(address, Bytes(size));
+      managed_runtime->shareWithChildren(address, Bytes(size));
       break;
     case Owner::kNobody:
       status = managed_runtime->claim(address, Bytes(size));
@@ -249,11 +250,15 @@ int advisePiece(void* address, size_t size, int advice) {
     case MADV_UNMERGEABLE:
     case MADV_DONTDUMP:
     case MADV_DODUMP:
-    case MADV_DOFORK:
     case MADV_KEEPONFORK:
       return 0;
-    // Promises that only the kernel can keep.
+    case MADV_DOFORK:
+      managed_runtime->shareWithChildren(address, Bytes(size));
+      return 0;
     case MADV_DONTFORK:
+      if (managed_runtime->keepFromChildren(address, Bytes(size))) return 0;
+      [[fallthrough]];
+    // A promise that only the kernel can keep.
     case MADV_WIPEONFORK:
       return surrenderInPlace(address, size) == 0 ? raw::madvise(address, size, advice) : -1;
     default:

@@ -78,6 +78,13 @@ int lastProtection(const Remap& call) {
   return managed_runtime->spanAt(call.end() - kPageSize, Bytes(kPageSize)).protection;
 }
 
+/// What the range at `from` was told of children holds for this one.
+void inheritForkAdvice(const void* from, void* to, Bytes size) {
+  if (managed_runtime->isKeptFromChildren(from)) {
+    static_cast<void>(madvise(to, size.value(), MADV_DONTFORK));
+  }
+}
+
 bool growInPlace(const Remap& call) {
   const Bytes more(call.new_size - call.old_size);
   const int protection = lastProtection(call);
@@ -85,6 +92,7 @@ bool growInPlace(const Remap& call) {
   if (!managed_runtime->claim(call.end(), more)) return false;
   // Fresh memory cannot refuse a narrower protection.
   static_cast<void>(managed_runtime->protect(call.end(), more, protection));
+  inheritForkAdvice(call.end() - kPageSize, call.end(), more);
   return true;
 }
 
@@ -97,6 +105,7 @@ void* moveByCopy(const Remap& call, void* target) {
       mprotect(static_cast<std::byte*>(target) + copied, call.new_size - copied, protection) != 0) {
     return MAP_FAILED;
   }
+  inheritForkAdvice(call.address, target, Bytes(call.new_size));
   const int left = call.has(MREMAP_DONTUNMAP)
                        ? madvise(call.address, call.old_size, MADV_DONTNEED)
                        : unmapPieces(reinterpret_cast<uintptr_t>(call.address), call.old_size);

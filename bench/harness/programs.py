@@ -2,8 +2,7 @@
 """Programs of Debian, unchanged, in a quarter of their memory: the same result, and how much slower.
 
 Their results do not depend on chance: what each prints and the file it writes are compared with the plain run's;
-redis-server's contents, and its dump's, with what they must be (redis_snapshot.py). V8 and the JVM reserve their heaps and commit them piece by piece, which is not managed
-(docs/limits.md): no budget is promised for them, so none is judged.
+redis-server's contents, and its dump's, with what they must be (redis_snapshot.py).
 """
 
 import hashlib
@@ -264,6 +263,6 @@ def measure(count, only, names=None):
         header += [way, "peak local"]
     notes = [
         f"budget: {SHARE:.0%} of the footprint; {count} rounds, order rotated; ratio to plain inside a round",
-        "every result compared with the plain run's (redis: each key); node's and java's heaps are not managed",
+        "every result compared with the plain run's (redis: each key)",
     ]
     return table("Programs of Debian, unchanged", header, rows, notes), {"programs": data}

@@ -3,6 +3,8 @@
 // to pages whose tier is gone. Runs on the fault service's thread only.
 #include "runtime/migrate/fault_service.h"
 
+#include <algorithm>
+
 namespace tidepool {
 
 FaultService::Answer FaultService::beginFetch(PageIndex page, PageWord word) {
@@ -70,6 +72,18 @@ void FaultService::prefetch(PageIndex from, PageCount count) {
       room -= run;
       page = page + run;
     }
+  }
+}
+
+void FaultService::prefetchBeside(PageIndex page, PageRun run) {
+  if (run.first == page) {
+    prefetch(page + 1, PageCount(run.count.value() - 1));
+    return;
+  }
+  for (PageIndex end = page; end > run.first;) {
+    const uint64_t piece = std::min(kPagesPerFetch, end - run.first);
+    end = end - piece;
+    prefetch(end, PageCount(piece));
   }
 }
 

@@ -175,9 +175,7 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
         core_.stats->prefetch_hits.store(policy_.chooser().stats().prefetch_hits,
                                          std::memory_order_relaxed);
       }
-      if (run.count.value() > 1 && core_.options.prefetch) {
-        prefetch(run.first + 1, PageCount(run.count.value() - 1));
-      }
+      if (run.count.value() > 1 && core_.options.prefetch) prefetchBeside(page, run);
       break;
     }
     case Answer::kDefer:

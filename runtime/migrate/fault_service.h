@@ -77,6 +77,8 @@ class FaultService {
   Answer rescue(PageIndex page, PageWord word);
   Answer beginFetch(PageIndex page, PageWord word);
   void prefetch(PageIndex from, PageCount count);
+  /// The rest of a stream's run that begins or ends with `page`, the nearest pages first.
+  void prefetchBeside(PageIndex page, PageRun run);
   /// Begins to fetch what the program said it will need, leaving half of the reads to faults.
   void fetchAdvised();
   void flush();

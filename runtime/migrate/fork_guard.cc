@@ -40,9 +40,11 @@ void ForkGuard::lockAll() {
   core_.space->protections().mutex().lock();
   core_.space->ranges().mutex().lock();
   core_.space->foreign().mutex().lock();
+  core_.space->unforked().mutex().lock();
 }
 
 void ForkGuard::unlockAll() {
+  core_.space->unforked().mutex().unlock();
   core_.space->foreign().mutex().unlock();
   core_.space->ranges().mutex().unlock();
   core_.space->protections().mutex().unlock();
@@ -98,6 +100,7 @@ void ForkGuard::child() {
   core_.parking.forgetThreads();
   ServiceThread::inChild(kind_);
   serveChild();
+  services_.withdrawUnforked();
   forking_.unlock();
   pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
 }

@@ -20,6 +20,8 @@ class ChildServices {
   /// In the child, which has no other thread: puts everything that belongs to a process, threads
   /// and descriptors first of all, in place for this one. On error nothing of it is left.
   virtual Status startInChild() = 0;
+  /// After that, with services or without: gives up what the parent keeps from its children.
+  virtual void withdrawUnforked() = 0;
 };
 
 class ForkGuard {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "runtime/os/memory.h"
+#include "runtime/os/pin_check.h"
 
 namespace tidepool {
 
@@ -31,6 +32,7 @@ Status RangeOps::makeUsable(uintptr_t address, Bytes size, int protection) {
   // What nobody has can be touched by nobody already.
   if (protection != PROT_NONE) TP_TRY(os::mapFresh(address, size));
   if (!detached()) TP_TRY(core_.port->arm(address, size));
+  shareWithChildren(address, size);
   // From here on the migrator may map far memory there; sooner, and we would map over it.
   setRights(address, size, protection);
   return {};
@@ -243,7 +245,29 @@ Status RangeOps::withdraw(uintptr_t address, Bytes size) {
     return fail(ErrorCode::kNotFound, "range is not allocated");
   }
   dropRange(address, size, Mode::kWithdraw);
+  shareWithChildren(address, size);
   return {};
+}
+
+Status RangeOps::keepFromChildren(uintptr_t address, Bytes size) {
+  TP_TRY(check(address, size));
+  // Also so that no fork() falls into the look at descriptors.
+  MutexLock lock(core_.space->lockOf(granuleOf(core_.space->pageAt(address))));
+  // A direct tier is frozen for a fork, and thawed by copying, before the child can let go of it.
+  if (core_.tiers.hasDirect() && os::mayPinPages()) {
+    return fail(ErrorCode::kUnsupported, "devices may hold pages of a direct tier");
+  }
+  core_.space->unforked().add(address, size);
+  return {};
+}
+
+void RangeOps::withdrawUnforked() {
+  for (;;) {
+    const auto [address, size] = core_.space->unforked().takeLowest();
+    if (size.value() == 0) return;
+    // Not released: what else the child maps must not come to lie where its heap thinks it has that.
+    [[maybe_unused]] const Status gone = withdraw(address, size);
+  }
 }
 
 Status RangeOps::release(uintptr_t address, Bytes size) {
@@ -255,6 +279,7 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   // First: a granule mapped far after its pages were dropped would never be found again.
   setRights(address, size, kNotHandedOut);
   dropRange(address, size, Mode::kRelease);
+  shareWithChildren(address, size);
   core_.space->ranges().release(offset, size);
   return {};
 }

@@ -31,6 +31,17 @@ class RangeOps {
   Status withdraw(uintptr_t address, Bytes size);
   /// The program has mapped something of its own there, for good. The range is empty.
   void surrender(uintptr_t address, Bytes size) { core_.space->foreign().add(address, size); }
+  /// Children of fork() are not to have this range, until it is released, withdrawn or shared.
+  /// kUnsupported: where devices may write to it they must not be made to write to a copy.
+  Status keepFromChildren(uintptr_t address, Bytes size);
+  void shareWithChildren(uintptr_t address, Bytes size) {
+    core_.space->unforked().remove(address, size);
+  }
+  bool isKeptFromChildren(uintptr_t address) const {
+    return core_.space->unforked().contains(address);
+  }
+  /// In a child of fork(): gives up those ranges.
+  void withdrawUnforked();
   /// In a child of fork(): arms the whole space with the child's own port.
   Status armAll();
   Status protect(uintptr_t address, Bytes size, int protection);

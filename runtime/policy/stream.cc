@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream detection and window growth. See stream.h. A random fault, the usual case, costs one pass
-// over sixteen numbers and two look-ups in a small table.
+// over sixteen numbers and four look-ups in small tables.
 #include "runtime/policy/stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
 
@@ -14,8 +15,15 @@ StreamTracker::StreamTracker() {
   window_.fill(0);
 }
 
-StreamTracker::Candidate& StreamTracker::candidateAt(uint64_t page) {
-  return candidates_[page * 0x9e3779b97f4a7c15ull >> 58];
+PageRun StreamTracker::pagesAt(uint64_t position, uint64_t count, Direction direction) {
+  if (direction == kUp) return {PageIndex(position), PageCount(count)};
+  const uint64_t last = kMirror - position;
+  count = std::min(count, last + 1);
+  return {PageIndex(last + 1 - count), PageCount(count)};
+}
+
+StreamTracker::Candidate& StreamTracker::candidateAt(Candidates& candidates, uint64_t position) {
+  return candidates[position * 0x9e3779b97f4a7c15ull >> 58];
 }
 
 // Pages of the scanned range that were local already do not fault, so a fault may skip ahead of a
@@ -25,7 +33,8 @@ size_t StreamTracker::find(uint64_t page) const {
   size_t best = kNone;
   uint64_t best_distance = kFarAway;
   for (size_t i = 0; i < kStreams; ++i) {
-    const uint64_t distance = page - next_[i];  // wraps to a huge number when before it
+    // Wraps to a huge number when before it.
+    const uint64_t distance = positionOf(page, streams_[i].direction) - next_[i];
     if (distance <= window_[i] && distance < best_distance) {
       if (distance > 0 && tick_ - streams_[i].last_use > kRunning) continue;
       best = i;
@@ -35,44 +44,56 @@ size_t StreamTracker::find(uint64_t page) const {
   return best;
 }
 
-// `page` is the fault that makes a stream believed. It takes the place of the one longest unused.
-void StreamTracker::confirm(uint64_t page) {
+PageRun StreamTracker::goOn(size_t index, uint64_t page) {
+  Stream& stream = streams_[index];
+  const uint64_t position = positionOf(page, stream.direction);
+  passed_ = pagesAt(next_[index] - window_[index], window_[index], stream.direction);
+  stream.last_use = tick_;
+  // A skip may be luck: it brings in less, and luck does not last.
+  window_[index] = position == next_[index] ? std::min(window_[index] * 2, kLastWindow)
+                                            : std::max(window_[index] / 2, kFirstWindow);
+  next_[index] = position + window_[index];
+  return pagesAt(position, window_[index], stream.direction);
+}
+
+// The third of adjacent faults in a direction makes a stream believed.
+bool StreamTracker::isThird(uint64_t position, Candidates& candidates) {
+  Candidate& candidate = candidateAt(candidates, position);
+  uint32_t hits = 1;
+  if (candidate.hits > 0 && candidate.next == position) {
+    hits += candidate.hits;
+    candidate.hits = 0;
+  }
+  if (hits >= kConfirmations) return true;
+  candidateAt(candidates, position + 1) = Candidate{position + 1, hits};
+  return false;
+}
+
+// It takes the place of the one longest unused.
+void StreamTracker::confirm(uint64_t position, Direction direction) {
   size_t oldest = 0;
   for (size_t i = 0; i < kStreams; ++i) {
     if (streams_[i].last_use < streams_[oldest].last_use) oldest = i;
   }
-  const PageIndex start(page - (kConfirmations - 1));
-  streams_[oldest] = Stream{start, start, tick_};
+  const uint64_t start = position - (kConfirmations - 1);
+  streams_[oldest] = Stream{start, start, tick_, direction};
   window_[oldest] = kFirstWindow;
-  next_[oldest] = page + kFirstWindow;
+  next_[oldest] = position + kFirstWindow;
 }
 
 PageRun StreamTracker::onFault(PageIndex page) {
   const uint64_t number = page.value();
-  TP_CHECK_OP(number, <, kFarAway - kLastWindow);
+  TP_CHECK_OP(number, <, kMirror - kLastWindow);
   ++tick_;
   passed_ = PageRun{};
   const size_t index = find(number);
-  if (index != kNone) {
-    passed_ = {PageIndex(next_[index] - window_[index]), PageCount(window_[index])};
-    streams_[index].last_use = tick_;
-    // A skip may be luck: it brings in less, and luck does not last.
-    window_[index] = number == next_[index] ? std::min(window_[index] * 2, kLastWindow)
-                                            : std::max(window_[index] / 2, kFirstWindow);
-    next_[index] = number + window_[index];
-    return PageRun{page, PageCount(window_[index])};
+  if (index != kNone) return goOn(index, number);
+  for (const Direction direction : {kUp, kDown}) {
+    const uint64_t position = positionOf(number, direction);
+    if (!isThird(position, candidates_[direction])) continue;
+    confirm(position, direction);
+    return pagesAt(position, kFirstWindow, direction);
   }
-  Candidate& candidate = candidateAt(number);
-  uint32_t hits = 1;
-  if (candidate.hits > 0 && candidate.next == number) {
-    hits += candidate.hits;
-    candidate.hits = 0;
-  }
-  if (hits >= kConfirmations) {
-    confirm(number);
-    return PageRun{page, PageCount(kFirstWindow)};
-  }
-  candidateAt(number + 1) = Candidate{number + 1, hits};
   return PageRun{page, PageCount(1)};
 }
 
@@ -83,17 +104,17 @@ PageRun StreamTracker::takeBehind(PageCount limit) {
     return run;
   }
   for (size_t i = 0; i < kStreams; ++i) {
-    if (next_[i] == kFarAway || next_[i] - streams_[i].start.value() < kScanLength) continue;
+    if (next_[i] == kFarAway || next_[i] - streams_[i].start < kScanLength) continue;
     // Where a scan has ended, what is still there may since have found another use.
     if (tick_ - streams_[i].last_use > kRunning) continue;
     // The cursor is somewhere in the last window fetched; what lies before that has been passed.
     const uint64_t ahead = window_[i] + kKeepBehind;
-    const uint64_t left = next_[i] - streams_[i].behind.value();
+    const uint64_t left = next_[i] - streams_[i].behind;
     if (left <= ahead) continue;
-    const PageRun run{streams_[i].behind, PageCount(std::min(limit.value(), left - ahead))};
-    if (run.count.value() == 0) continue;
-    streams_[i].behind = run.first + run.count.value();
-    return run;
+    const uint64_t count = std::min(limit.value(), left - ahead);
+    if (count == 0) continue;
+    const uint64_t from = std::exchange(streams_[i].behind, streams_[i].behind + count);
+    return pagesAt(from, count, streams_[i].direction);
   }
   return PageRun{};
 }

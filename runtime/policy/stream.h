@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds ascending fault streams, says how far to fetch ahead of each, and which pages behind it can
-// go first, so that a scan does not flush the hot set. Not thread-safe: one owner. No allocation.
-// Distances are pages.
+// Finds ascending and descending fault streams, says how far to fetch ahead of each, and which
+// pages behind it can go first, so that a scan does not flush the hot set. Not thread-safe: one
+// owner. No allocation. Distances are pages.
 #pragma once
 
 #include <array>
@@ -36,8 +36,9 @@ class StreamTracker {
   // Pages kept behind the cursor: readers that step back a little, or that lag in another thread.
   static constexpr uint64_t kKeepBehind = 64;
 
-  /// Tells of a fault on `page`; returns what to bring in, starting at `page`: one page when the
-  /// fault looks random. Pages past the first are hints: clip them to what exists and is absent.
+  /// Tells of a fault on `page`; returns what to bring in: one page when the fault looks random,
+  /// else a run that begins with `page`, or ends with it where a stream descends. The other pages
+  /// are hints: clip them to what exists and is absent, and begin next to `page`.
   PageRun onFault(PageIndex page);
   /// What the last onFault() of a stream showed to be passed: the pages of its window before.
   PageRun passed() const { return passed_; }
@@ -52,28 +53,43 @@ class StreamTracker {
   PageRun takeBehind(PageCount limit);
 
  private:
-  /// An ascending run of faults that is not believed yet, filed under the page it would go on with.
+  // A stream is followed by its position, which goes up in either direction: the page's number, or
+  // what is left of it.
+  enum Direction : uint8_t { kUp, kDown };
+  static constexpr uint64_t kMirror = uint64_t{1} << 62;
+  static uint64_t positionOf(uint64_t page, Direction direction) {
+    return direction == kUp ? page : kMirror - page;
+  }
+  /// The pages at `count` positions from `position`, as far as there are such pages.
+  static PageRun pagesAt(uint64_t position, uint64_t count, Direction direction);
+
+  /// A run of faults in one direction that is not believed yet, filed under the position it would
+  /// go on with.
   struct Candidate {
     uint64_t next = 0;
     uint32_t hits = 0;  // adjacent faults so far; 0: free
   };
   struct Stream {
-    PageIndex start;        // first fault of the stream
-    PageIndex behind;       // pages before it were reported by takeBehind()
+    uint64_t start;         // position of its first fault
+    uint64_t behind;        // positions before it were reported by takeBehind()
     uint64_t last_use = 0;  // tick of the last fault, for replacement
+    Direction direction = kUp;
   };
   static constexpr size_t kCandidates = 64;
   static constexpr size_t kNone = kStreams;
+  using Candidates = std::array<Candidate, kCandidates>;
 
-  Candidate& candidateAt(uint64_t page);
+  static Candidate& candidateAt(Candidates& candidates, uint64_t position);
   size_t find(uint64_t page) const;
-  void confirm(uint64_t page);
+  PageRun goOn(size_t index, uint64_t page);
+  bool isThird(uint64_t position, Candidates& candidates);
+  void confirm(uint64_t position, Direction direction);
 
-  std::array<Candidate, kCandidates> candidates_{};
+  std::array<Candidates, 2> candidates_{};  // by direction
   std::array<Stream, kStreams> streams_{};
   // What find() reads on every fault, in two dense rows. An unused stream has kFarAway.
   static constexpr uint64_t kFarAway = UINT64_MAX;
-  std::array<uint64_t, kStreams> next_;    // where the next fault of a pure scan would be
+  std::array<uint64_t, kStreams> next_;    // position of the next fault of a pure scan
   std::array<uint64_t, kStreams> window_;  // pages fetched by the last fault
   uint64_t tick_ = 0;
   PageRun passed_;

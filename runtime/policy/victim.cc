@@ -93,7 +93,7 @@ PageRun VictimChooser::onFault(PageIndex page, Nanoseconds now) {
     countPassed(streams_.passed());
   }
   if (run.count.value() > 1) {
-    run.count = PageCount(std::min(run.count.value(), bytes_.size() - page.value()));
+    run.count = PageCount(std::min(run.count.value(), bytes_.size() - run.first.value()));
     byteOf(page) |= kStreamed;
     return run;
   }

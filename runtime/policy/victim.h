@@ -6,7 +6,7 @@
 // How the engine uses it (one owner at a time: a call takes tens of nanoseconds, so the engine's
 // own lock will do):
 //   fault on an absent page      run = onFault(page, now); bring in what of run is absent and
-//                                exists, and tell onPrefetched() of each such page but the first
+//                                exists, and tell onPrefetched() of each such page but this one
 //   re-fault on a page in limbo  onRescue(page, now)
 //   needs victims                first streams().takeBehind() runs: evict the local pages for which
 //                                classifyBehind() says so. Then pages from the clock hand in
@@ -58,7 +58,7 @@ struct VictimConfig {
   PageCount capacity;                               // local pages there may be
   double sampling_cpu = 0.01;                       // share of one core for probes; 0: no probes
   Nanoseconds write_fault_cost = Nanoseconds(800);  // what the program pays on the first write
-  bool streams = true;                              // follow ascending streams
+  bool streams = true;                              // follow streams
   Nanoseconds started;                              // when sampling time begins to be earned
   VictimTuning tuning;
 };
@@ -84,9 +84,9 @@ class VictimChooser {
   VictimChooser(const VictimConfig& config, std::span<std::byte> memory);
 
   /// An absent page was touched; `now` never goes back. Returns the run to bring in: `page`, and
-  /// more when it belongs to an ascending stream. Clip the rest to absent pages that exist.
+  /// more beside it when it belongs to a stream. Clip the rest to absent pages that exist.
   PageRun onFault(PageIndex page, Nanoseconds now);
-  /// `page`, of a run that onFault() gave and past its first page, was brought in. Not to be told
+  /// `page`, of a run that onFault() gave and not its own page, was brought in. Not to be told
   /// of pages that were local already: a scan must not mark the hot ones in its way.
   void onPrefetched(PageIndex page);
   /// A page in limbo was touched and is local again.

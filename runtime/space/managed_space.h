@@ -17,6 +17,7 @@
 #include "runtime/space/page_state.h"
 #include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
+#include "runtime/space/unforked_ranges.h"
 
 namespace tidepool {
 
@@ -86,6 +87,7 @@ class ManagedSpace {
   Protections& protections() { return protections_; }
   const Protections& protections() const { return protections_; }
   ForeignRanges& foreign() { return foreign_; }
+  UnforkedRanges& unforked() { return unforked_; }
   /// Raised by allocation: pages from here on were never handed out.
   PageIndex highWater() const { return PageIndex(high_water_.load(std::memory_order_relaxed)); }
   void raiseHighWater(PageIndex end);
@@ -124,6 +126,7 @@ class ManagedSpace {
   RangeAllocator ranges_;
   Protections protections_;
   ForeignRanges foreign_;
+  UnforkedRanges unforked_;
   std::atomic<uint64_t> high_water_{0};
   std::atomic<uint64_t> granules_used_{0};
   std::array<Mutex, kLocks> locks_;

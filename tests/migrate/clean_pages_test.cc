@@ -51,6 +51,18 @@ TEST(CleanPages, OfAScanAreNotWrittenBack) {
   EXPECT_LE(stats.prefetch_hits.load(), stats.prefetched_pages.load());
 }
 
+TEST(CleanPages, OfADescentAreFetchedAheadAndNotWrittenBack) {
+  Table table(kRemote);
+  const auto descend = [&] {
+    for (uint64_t page = kPages; page-- > 0;) ASSERT_EQ(table.words[page * kWords], page);
+  };
+  descend();
+  const uint64_t before = table.written();
+  for (int round = 0; round < 3; ++round) descend();
+  EXPECT_LT(table.written() - before, kPages * kPageSize / 4) << "of three times that";
+  EXPECT_GT(table.test.runtime->stats().prefetch_hits.load(), kPages);
+}
+
 TEST(CleanPages, OfATableThatIsReadAtRandomAreLearnt) {
   Table table(kRemote);
   std::mt19937_64 random(5);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -114,6 +115,71 @@ TEST(StreamTracker, ShortScansLeaveNothingBehind) {
   StreamTracker tracker;
   scan(tracker, 5000, 200);
   EXPECT_EQ(tracker.takeBehind(PageCount(1000)).count, PageCount(0));
+}
+
+// Reads pages downwards from `last`, `count` of them; the same as scan() otherwise. Returns how
+// many faults it took.
+uint64_t descend(StreamTracker& tracker, uint64_t last, uint64_t count) {
+  uint64_t faults = 0;
+  for (uint64_t left = count; left > 0; ++faults) {
+    const uint64_t page = last - (count - left);
+    const PageRun run = tracker.onFault(PageIndex(page));
+    EXPECT_EQ(run.first + run.count.value(), PageIndex(page + 1));
+    left -= std::min(left, run.count.value());
+  }
+  return faults;
+}
+
+TEST(StreamTracker, FollowsDescents) {
+  StreamTracker tracker;
+  EXPECT_LT(descend(tracker, 20'000, 10'000), 60u);
+}
+
+TEST(StreamTracker, ADescentEndsWithTheFirstPage) {
+  StreamTracker tracker;
+  EXPECT_LT(descend(tracker, 699, 700), 20u);
+  EXPECT_EQ(tracker.onFault(PageIndex(5000)).count, PageCount(1));
+}
+
+TEST(StreamTracker, WhatADescentLeavesBehindLiesAboveIt) {
+  StreamTracker tracker;
+  uint64_t reported = 20'000;  // everything from it on was reported
+  for (uint64_t page = 19'999; page > 1000;) {
+    const PageRun run = tracker.onFault(PageIndex(page));
+    page -= run.count.value();
+    for (;;) {
+      const PageRun behind = tracker.takeBehind(PageCount(100));
+      if (behind.count == PageCount(0)) break;
+      EXPECT_EQ(behind.first + behind.count.value(), PageIndex(reported));
+      reported = behind.first.value();
+      EXPECT_GE(reported, (run.first + run.count.value()).value() + StreamTracker::kKeepBehind);
+    }
+  }
+  EXPECT_LT(reported, 2000u);
+}
+
+TEST(StreamTracker, BothWaysAtOnce) {
+  StreamTracker tracker;
+  std::mt19937_64 random(5);
+  uint64_t up = 1'000'000, down = 4'000'000, faults = 0;
+  while (up < 1'020'000) {
+    const PageRun ahead = tracker.onFault(PageIndex(up));
+    EXPECT_EQ(ahead.first, PageIndex(up));
+    up += ahead.count.value();
+    const PageRun below = tracker.onFault(PageIndex(down));
+    EXPECT_EQ(below.first + below.count.value(), PageIndex(down + 1));
+    down -= below.count.value();
+    tracker.onFault(PageIndex(50'000'000 + random() % 10'000'000));
+    ++faults;
+  }
+  EXPECT_LT(faults, 110u);
+}
+
+TEST(StreamTracker, TurningBackIsAStreamOfItsOwn) {
+  StreamTracker tracker;
+  const uint64_t next = scan(tracker, 10'000, 2000);
+  EXPECT_LT(descend(tracker, next - 1, 2000), 30u);
+  EXPECT_LT(descend(tracker, next - 1, 1), 2u);
 }
 
 TEST(StreamTracker, SkipsOverPagesThatWereLocal) {

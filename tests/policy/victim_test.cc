@@ -215,17 +215,22 @@ double localShare(const EngineModel& engine, uint32_t first, uint32_t count) {
 }
 
 TEST(VictimInEngine, KeepsAConstantHotSetAndTheProbeBudget) {
-  EngineModel engine(20'000, configOf(4000), 256);
-  std::mt19937_64 random(1);
-  hotWrites(engine, random, 7000, 2000, 20'000, 400'000);
-  const Counts before = engine.counts;
-  hotWrites(engine, random, 7000, 2000, 20'000, 400'000);
-  const Counts steady = engine.counts - before;
-  EXPECT_GT(localShare(engine, 7000, 2000), 0.97);
-  // An oracle that keeps the hot set and as many others as fit faults on 90 % of the 10 %.
-  EXPECT_LT(static_cast<double>(steady.faults), 1.15 * 400'000 * 0.1 * 16.0 / 18);
-  const double elapsed = engine.counts.compute_ns + engine.counts.overheadNs();
-  EXPECT_LT(static_cast<double>(engine.stats().probe_spent.value()), 0.0105 * elapsed);
+  constexpr int kSeeds = 8;  // a single look varies by several hundredths
+  double share = 0;
+  for (int seed = 1; seed <= kSeeds; ++seed) {
+    EngineModel engine(20'000, configOf(4000), 256);
+    std::mt19937_64 random(static_cast<uint64_t>(seed));
+    hotWrites(engine, random, 7000, 2000, 20'000, 400'000);
+    const Counts before = engine.counts;
+    hotWrites(engine, random, 7000, 2000, 20'000, 400'000);
+    const Counts steady = engine.counts - before;
+    share += localShare(engine, 7000, 2000) / kSeeds;
+    // An oracle that keeps the hot set and as many others as fit faults on 90 % of the 10 %.
+    EXPECT_LT(static_cast<double>(steady.faults), 1.15 * 400'000 * 0.1 * 16.0 / 18);
+    const double elapsed = engine.counts.compute_ns + engine.counts.overheadNs();
+    EXPECT_LT(static_cast<double>(engine.stats().probe_spent.value()), 0.0105 * elapsed);
+  }
+  EXPECT_GT(share, 0.97);
 }
 
 TEST(VictimInEngine, KeepsAHotSetThatIsOnlyRead) {

@@ -54,6 +54,34 @@ static void freedMemoryReturns(void) {
   EXPECT(residentBytes() < before + (40u << 20));
 }
 
+// Whether the kernel asks a userfaultfd for what is missing there.
+static int isServed(const void* at) {
+  unsigned long start = 0, end = 0;
+  char line[512];
+  int inside = 0, served = 0;
+  FILE* file = fopen("/proc/self/smaps", "r");
+  EXPECT(file != NULL);
+  while (fgets(line, sizeof line, file) != NULL) {
+    if (sscanf(line, "%lx-%lx ", &start, &end) == 2) {
+      inside = (uintptr_t)at >= start && (uintptr_t)at < end;
+    } else if (inside && strncmp(line, "VmFlags:", 8) == 0) {
+      served = strstr(line, " um") != NULL;
+    }
+  }
+  fclose(file);
+  return served;
+}
+
+// V8 says it of all its heap.
+static void adviceOnForkChangesNothing(void) {
+  const size_t size = 1 << 20;
+  char* range = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT(isServed(range));
+  EXPECT(madvise(range, size, MADV_DONTFORK) == 0 && isServed(range));
+  EXPECT(madvise(range, size, MADV_DOFORK) == 0 && isServed(range));
+  munmap(range, size);
+}
+
 int main(int argc, char** argv) {
   // The heap that brk gives lies between the end of the program's data and sbrk(0).
   extern char end;
@@ -69,5 +97,6 @@ int main(int argc, char** argv) {
   EXPECT((uintptr_t)malloc(800u << 20) % (2 << 20) == 0);
   EXPECT(highest - lowest < (uintptr_t)1 << 34);  // first fit: close together in the space
   freedMemoryReturns();
+  adviceOnForkChangesNothing();
   return failures();
 }
