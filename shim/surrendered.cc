@@ -6,8 +6,8 @@
 #include <atomic>
 #include <new>
 
+#include "runtime/base/interval_set.h"
 #include "runtime/base/mutex.h"
-#include "runtime/space/interval_set.h"
 #include "shim/internal_scope.h"
 
 namespace tidepool {

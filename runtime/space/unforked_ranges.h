@@ -7,9 +7,9 @@
 #include <atomic>
 #include <utility>
 
+#include "runtime/base/interval_set.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/units.h"
-#include "runtime/space/interval_set.h"
 
 namespace tidepool {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // IntervalSet against a set of single addresses: any mix of intervals that go in and out.
-#include "runtime/space/interval_set.h"
+#include "runtime/base/interval_set.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
