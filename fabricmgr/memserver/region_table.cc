@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace tidepool::memserver {
@@ -106,6 +107,7 @@ size_t RegionTable::sweep() {
         ++at;
         continue;
       }
+      unmapping_ += entry.region->capacity();
       gone.push_back(entry.region);
       at = entries_.erase(at);
     }
@@ -116,6 +118,7 @@ size_t RegionTable::sweep() {
     region.reset();  // the last reference: no connection has one, so this unmaps
   }
   MutexLock lock(mutex_);
+  unmapping_ -= freed;
   reserved_ -= freed;
   return gone.size();
 }
@@ -127,11 +130,13 @@ Bytes RegionTable::freeBytes() const {
 
 bool RegionTable::willFit(Bytes size) const {
   MutexLock lock(mutex_);
-  Bytes idle;
+  if (size > capacity_) return false;  // rounding it up could overflow
+  Bytes leaving = unmapping_;
   for (const auto& [id, entry] : entries_) {
-    if (entry.connections == 0) idle += entry.region->capacity();
+    if (entry.connections == 0) leaving += entry.region->capacity();
   }
-  return idle.value() > 0 && size <= capacity_ - reserved_ + idle;
+  const Bytes least(std::max(kPageSize, roundUp(size.value(), kPageSize)));
+  return least <= capacity_ - reserved_ + leaving;
 }
 
 size_t RegionTable::regions() const {

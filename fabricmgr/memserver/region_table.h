@@ -67,7 +67,8 @@ class RegionTable {
 
   Bytes capacity() const { return capacity_; }
   Bytes freeBytes() const TP_EXCLUDES(mutex_);
-  /// True if a region of `size` would fit once those in their grace have gone: worth waiting for.
+  /// True if a region of `size` would fit once those have gone that nobody is connected to, whether
+  /// still in their grace or being unmapped: worth trying again.
   bool willFit(Bytes size) const TP_EXCLUDES(mutex_);
   size_t regions() const TP_EXCLUDES(mutex_);
 
@@ -86,6 +87,7 @@ class RegionTable {
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, Entry> entries_ TP_GUARDED_BY(mutex_);
   Bytes reserved_ TP_GUARDED_BY(mutex_);
+  Bytes unmapping_ TP_GUARDED_BY(mutex_);  // of `reserved_`: no longer listed, not yet given back
   uint64_t next_id_ TP_GUARDED_BY(mutex_) = 1;
 };
 

@@ -310,6 +310,37 @@ TEST(MemoryServerGrace, ANewcomerWaitsForTheRoomOfOneThatLeft) {
   EXPECT_EQ(create(*server, Bytes(9 * kMiB)).error().code(), ErrorCode::kNoSpace);
 }
 
+/// While a region that nobody holds is being unmapped, by another worker, it is neither listed nor
+/// free: whoever finds no room then must be told to try again, not that the server is full.
+TEST(RegionTable, WhatIsBeingUnmappedIsWorthWaitingFor) {
+  const Bytes size(32ull << 20);
+  MonotonicClock clock;
+  memserver::RegionTable regions(size, Nanoseconds(), clock);
+  for (int round = 0; round < 60; ++round) {
+    auto first = regions.create(size);
+    ASSERT_TRUE(first.has_value()) << round;
+    memset((*first)->data(), 1, size.value());  // so that unmapping takes its time
+    EXPECT_FALSE(regions.willFit(size)) << "it is held";
+    regions.detach(*first);
+    first->reset();
+    std::thread sweeper([&] { (void)regions.sweep(); });
+    while (regions.regions() > 0) std::this_thread::yield();
+    auto second = regions.create(size);
+    while (!second) {
+      if (!regions.willFit(size)) break;
+      second = regions.create(size);
+    }
+    sweeper.join();
+    ASSERT_TRUE(second.has_value()) << round;
+    regions.detach(*second);
+    second->reset();
+    (void)regions.sweep();
+    EXPECT_EQ(regions.freeBytes(), size);
+  }
+  EXPECT_FALSE(regions.willFit(size + Bytes(1)));
+  EXPECT_FALSE(regions.willFit(Bytes(UINT64_MAX)));
+}
+
 TEST(MemoryServerGrace, ANewcomerMayBeSeenBeforeTheOneThatLeft) {
   // Each connection goes to another worker, and on busy processors they run in any order.
   auto server = startServer({.size = Bytes(8 * kMiB), .threads = 4, .grace = Nanoseconds(1)});
