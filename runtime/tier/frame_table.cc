@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <new>
 
 #include "runtime/base/check.h"
@@ -182,8 +183,8 @@ Result<Mapping> FrameTable::mapHeld(uint32_t index) const {
                              Bytes(held_size_));
 }
 
-Result<uint32_t> FrameTable::takeSlot() {
-  uint32_t index = 0;
+Result<uint32_t> FrameTable::takeSlot(uint32_t from) {
+  uint32_t index = from;
   while (index < header().slots_end && slot(index).state.load() != SlotState::kFree) ++index;
   if (index == slots_) return fail(ErrorCode::kNoSpace, "no process more can share far memory");
   if (index == header().slots_end) {
@@ -198,6 +199,21 @@ Result<uint32_t> FrameTable::takeSlot() {
   }
   slot(index).life.init();
   return index;
+}
+
+/// A slot, and through `fd` the lock that says that a child is to have it. A slot that nobody has may
+/// be locked still: whoever is killed here gives the table's lock back before its files are closed.
+Result<uint32_t> FrameTable::takePassingSlot(int fd) {
+  for (uint32_t from = 0;;) {
+    auto index = takeSlot(from);
+    if (!index) return index;
+    short type = F_WRLCK;
+    if (fileLock(fd, F_OFD_SETLK, *index, type)) return index;
+    if (errno != EAGAIN && errno != EACCES) {
+      return failErrno(ErrorCode::kNoMemory, "cannot lock a slot of the table of frames");
+    }
+    from = *index + 1;
+  }
 }
 
 void FrameTable::freeSlot(uint32_t index) {
@@ -314,13 +330,9 @@ Status FrameTable::beforeFork() {
     return failErrno(ErrorCode::kNoMemory, "cannot open the table of frames for a child");
   }
   Locked locked(*this);
-  auto index = takeSlot();
-  if (!index && reapLocked() > 0) index = takeSlot();
+  auto index = takePassingSlot(passing.get());
+  if (!index && reapLocked() > 0) index = takePassingSlot(passing.get());
   if (!index) return tl::unexpected(index.error());
-  short type = F_WRLCK;
-  if (!fileLock(passing.get(), F_OFD_SETLK, *index, type)) {
-    return failErrno(ErrorCode::kNoMemory, "cannot lock a slot of the table of frames");
-  }
   auto held = mapHeld(*index);
   if (!held) return tl::unexpected(held.error());
   auto* theirs = reinterpret_cast<uint64_t*>(held->data());

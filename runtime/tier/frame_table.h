@@ -112,7 +112,9 @@ class FrameTable {
   uint64_t wordsInUse() const { return FrameBitmap::wordsFor(header().frames_end); }
 
   // All below with the table's lock held.
-  Result<uint32_t> takeSlot();
+  /// A slot that nobody has, `from` or later. Errors: kNoSpace, kNoMemory.
+  Result<uint32_t> takeSlot(uint32_t from = 0);
+  Result<uint32_t> takePassingSlot(int fd);
   Result<Mapping> mapHeld(uint32_t index) const;
   void addHolds(uint64_t word, uint64_t mask);
   void dropHolds(uint64_t word, uint64_t mask);

@@ -2,19 +2,21 @@
 // FrameTable among processes that fork, end and are killed, against a model that knows who holds
 // what: a frame is handed out only when nobody holds it, and nothing is kept by the dead.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <rapidcheck/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <memory>
 #include <set>
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/unique_fd.h"
 #include "runtime/tier/frame_table.h"
 
 namespace tidepool {
@@ -33,6 +35,7 @@ struct Answer {
 class Member {
  public:
   int pid = 0;
+  UniqueFd process;
   std::set<uint64_t> frames;
 
   /// Pipes for a member that is forked next, by whoever.
@@ -133,7 +136,11 @@ class Family {
   size_t pick(size_t random) const { return *std::next(living_.begin(), random % living_.size()); }
 
   void allocate(size_t who, uint64_t wanted) {
-    const Answer got = members_[who]->ask(Ask::kAllocate, 0, wanted);
+    Answer got = members_[who]->ask(Ask::kAllocate, 0, wanted);
+    if (got.count == 0 && !dead_.empty()) {  // those who were killed may not have ended by then
+      waitForTheDead();
+      got = members_[who]->ask(Ask::kAllocate, 0, wanted);
+    }
     RC_ASSERT(got.count <= wanted);
     for (uint64_t frame = got.first; frame < got.first + got.count; ++frame) {
       RC_ASSERT(frame < kFrames);
@@ -193,6 +200,8 @@ class Family {
   static constexpr size_t kMost = 24;
   void begin(size_t who, int pid) {
     members_[who]->pid = pid;
+    members_[who]->process = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    EXPECT_TRUE(members_[who]->process.valid());
     members_[who]->hear();  // it has settled
     living_.insert(who);
     next_ = std::max(next_, who + 1);
@@ -200,31 +209,22 @@ class Family {
   void gone(size_t who) {
     living_.erase(who);
     members_[who]->frames.clear();
-    dead_.push_back(members_[who]->pid);
+    dead_.push_back(std::move(members_[who]->process));
   }
   void waitForTheDead() {
-    // Members are children of one another: a process is gone once its number is.
-    for (int pid : dead_) {
-      waitpid(pid, nullptr, 0);
-      while (::kill(pid, 0) == 0 && !zombie(pid)) sched_yield();
+    for (const UniqueFd& process : dead_) {
+      pollfd ended{process.get(), POLLIN, 0};
+      EXPECT_EQ(poll(&ended, 1, -1), 1);
     }
     dead_.clear();
-  }
-  static bool zombie(int pid) {
-    char path[64], state[256] = {};
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE* file = fopen(path, "r");
-    if (file == nullptr) return true;
-    const size_t got = fread(state, 1, sizeof state - 1, file);
-    fclose(file);
-    const char* end = got > 0 ? strrchr(state, ')') : nullptr;
-    return end == nullptr || end[2] == 'Z' || end[2] == 'X';
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
   }
 
   std::vector<std::unique_ptr<Member>> members_;
   std::unique_ptr<FrameTable> table_;
   std::set<size_t> living_;
-  std::vector<int> dead_;
+  std::vector<UniqueFd> dead_;  // pidfds: numbers are given out again
   size_t next_ = 0;
 };
 
@@ -298,6 +298,34 @@ TEST(FrameSharing, AChildKilledBeforeItSettlesHoldsNothing) {
   end(child);
   EXPECT_EQ(table->reap(), 1u);
   EXPECT_TRUE(table->soleHolder(*run));
+}
+
+/// A process killed at work gives the table's lock back before its files are closed, and with them
+/// the lock on the slot it had chosen. Here a bystander keeps that one open.
+TEST(FrameSharing, AFreeSlotMayBeLockedStill) {
+  auto table = make(1000);
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  ASSERT_TRUE(table->beforeFork());
+  const int child = fork();
+  if (child == 0) {
+    const int bystander = fork();  // with all descriptors of this one, the one with the lock too
+    if (bystander == 0) {
+      for (;;) pause();
+    }
+    table->afterForkInChild();
+    table->settle();
+    table->leave();
+    _exit(write(said[1], &bystander, sizeof bystander) == sizeof bystander ? 0 : 1);
+  }
+  table->afterForkInParent();
+  int bystander = 0;
+  ASSERT_EQ(read(said[0], &bystander, sizeof bystander), static_cast<ssize_t>(sizeof bystander));
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  end(childOf(*table, true));
+  kill(bystander, SIGKILL);
+  close(said[0]);
+  close(said[1]);
 }
 
 TEST(FrameSharing, AForkThatFailedLeavesNothing) {
