@@ -4,13 +4,14 @@ else the machine does falls on all of them alike. Ratios are taken inside a roun
 
 import os
 
-from .places import BenchError, say
+from .places import BenchError, KilledError, say
 from .running import MemoryServer, Started, read_stats, tidepool_command
 from .tables import median, mib, spread, table
 from .zram import Zram, why_not
 
 WAYS = ("plain", "direct", "remote", "zram")
 FAR_SIZE = "2G"
+ZRAM_TRIES = 5
 LABEL = {
     "plain": "plain (all its memory)",
     "direct": "tidepool, emulated CXL pool",
@@ -41,6 +42,23 @@ def choose(only, ways=WAYS):
     return chosen
 
 
+def _under_zram(go, command, budget):
+    """One run under the kernel's limit. Reclaim there sometimes gives up and kills a program that could have
+    gone on: such a run is repeated, and the times that it happened are told with the figures."""
+    killed = 0
+    while True:
+        try:
+            with Zram(budget) as peer:
+                result = go(command, cgroup=peer.cgroup)
+                result.extra["zram"] = peer.figures() | {"killed_before": killed}
+                return result
+        except KilledError as error:
+            killed += 1
+            if killed == ZRAM_TRIES:
+                raise KilledError(f"killed by the kernel {killed} times running: {error}") from None
+            say(f"zram: killed by the kernel under its memory limit ({killed}); once more")
+
+
 def run_way(
     way, command, budget, started=None, conf=None, far_size=FAR_SIZE, stats_path=None, **options
 ):
@@ -55,10 +73,7 @@ def run_way(
     if way == "plain":
         return go(command)
     if way == "zram":
-        with Zram(budget) as peer:
-            result = go(command, cgroup=peer.cgroup)
-            result.extra["zram"] = peer.figures()
-            return result
+        return _under_zram(go, command, budget)
     path = str(stats_path)
     if os.path.exists(path):
         os.unlink(path)
@@ -124,14 +139,15 @@ def own_count(way, runs):
         value = middle(key)
         if value is not None:
             parts.append(words.format(value * scale))
-    shares = [
-        stats["metadata_bytes"] / stats["managed_bytes"]
-        for stats in told
-        if stats.get("metadata_bytes") and stats.get("managed_bytes")
-    ]
-    if shares:
-        parts.append(f"metadata {median(shares) * 100:.2f} % of what is managed at exit")
     return [f"{way}, by its own count: " + ", ".join(parts)] if parts else []
+
+
+def peer_count(runs):
+    """How often the kernel killed the peer before it ended: a note, or none."""
+    killed = sum(run.extra.get("zram", {}).get("killed_before", 0) for run in runs)
+    if not killed:
+        return []
+    return [f"zram: {killed} runs more were killed by the kernel under its memory limit, and repeated"]
 
 
 def report(title, results, errors, budget, same, notes=()):
@@ -171,7 +187,7 @@ def report(title, results, errors, budget, same, notes=()):
         }
     notes = list(notes)
     for way, runs in results.items():
-        notes += own_count(way, runs)
+        notes += own_count(way, runs) + peer_count(runs)
     if budget:
         notes.append(
             f"budget {mib(budget)}; peak local memory may reach {mib(allowance(budget))} (+5 % +16 MiB)"

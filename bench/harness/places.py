@@ -20,6 +20,10 @@ class BenchError(Exception):
     """Something the person who runs the benchmark can mend; the text says what and how."""
 
 
+class KilledError(BenchError):
+    """The program was killed outright, as the kernel does where a memory limit cannot be kept."""
+
+
 def tool(name):
     """The path of one of bench/*.cc, built."""
     path = BUILD / "bench" / name

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 
-from .places import FABRICMGR, TIDEPOOL, WORK, BenchError, need, tool
+from .places import FABRICMGR, TIDEPOOL, WORK, BenchError, KilledError, need, tool
 
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -121,7 +121,8 @@ class Started:
         stdout, stderr = self.out.read(), self.err.read()
         if code != 0:
             last = "\n".join((stderr or stdout).strip().splitlines()[-15:])
-            raise BenchError(f"exit status {code} from: {' '.join(self.command)}\n{last}")
+            kind = KilledError if code == 128 + signal.SIGKILL else BenchError
+            raise kind(f"exit status {code} from: {' '.join(self.command)}\n{last}")
         with open(self.report, encoding="utf-8") as file:
             return Run(json.load(file), stdout, stderr)
 
