@@ -103,11 +103,13 @@ def one_run(config, budget):
     way, conf = CONFIGS[config]
     layout = WORK / f"gups-{os.getpid()}.layout"
     layout.unlink(missing_ok=True)
-    watcher = []
+    watcher = None
 
-    def started(handle):
-        watcher.append(Residency(handle.child_pid(), layout))
-        watcher[0].start()
+    def started(handle):  # again when a run of the peer's is repeated
+        nonlocal watcher
+        layout.unlink(missing_ok=True)  # it is written when all is filled, much later than this
+        watcher = Residency(handle.child_pid(), layout)
+        watcher.start()
 
     try:
         result = paired.run_way(
@@ -127,16 +129,16 @@ def one_run(config, budget):
             conf=conf,
             stats_path=WORK / f"gups-{way}.stats.json",
         )
-        watcher[0].join(60)
+        watcher.join(60)
     finally:
         layout.unlink(missing_ok=True)
-    if watcher[0].error:
-        raise BenchError(f"residency: {watcher[0].error}")
+    if watcher.error:
+        raise BenchError(f"residency: {watcher.error}")
     said = json.loads(result.stdout)
     if said["verified"] is not True:
         raise BenchError("gups lost updates: memory is wrong")
     pages, hot = SIZE // PAGE, int(SIZE // PAGE * 0.10)
-    points = shares(watcher[0].looks, pages, hot)
+    points = shares(watcher.looks, pages, hot)
     steady, seconds = recovery(points, CHANGE)
     after = [share for at, share in points if at >= SECONDS * 0.875]
     result.extra.update(
@@ -146,9 +148,13 @@ def one_run(config, budget):
             "steady_share": steady,
             "steady_share_after": sum(after) / len(after) if after else None,
             "recovery_seconds": seconds,
-            "look_seconds": max((look["look_seconds"] for look in watcher[0].looks), default=0),
-            "inside": watcher[0].inside,
+            "look_seconds": max((look["look_seconds"] for look in watcher.looks), default=0),
+            "inside": watcher.inside,
         }
+    )
+    told = [said["updates_per_second"] / 1e6, steady, result.extra["steady_share_after"], seconds]
+    result.progress = "M updates/s, served locally before and after, s until back: " + ", ".join(
+        "-" if value is None else f"{value:.3f}" for value in told
     )
     return result
 

@@ -111,6 +111,7 @@ def rounds(name, ways, count, one):
                 f"{name}: round {number + 1}/{count}  {way:<7} {result.seconds:7.2f} s  "
                 f"peak anonymous {mib(result.watch['peak_anon_bytes']):>9}  "
                 f"major faults {result.watch['major_faults']}"
+                + (f"  ({result.progress})" if result.progress else "")
             )
     return results, errors
 

@@ -42,6 +42,7 @@ class Run:
         self.stats = stats
         self.seconds = watch["seconds"]
         self.extra = {}
+        self.progress = ""  # what else is worth saying when the run is over
 
     def summary(self):
         kept = {key: value for key, value in self.watch.items() if key != "series" or value}
