@@ -17,6 +17,7 @@
 #include <string>
 #include <thread>
 
+#include "fabricmgr/memserver/control_server.h"
 #include "fabricmgr/memserver/server.h"
 
 namespace tidepool::memserver {
@@ -27,6 +28,8 @@ struct Arguments {
   std::string size_text;
   uint64_t size = 0;  // bytes, parsed from size_text
   unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
+  std::string control;   // HOST:PORT for the fabric manager; empty: none
+  std::string key_file;  // its key
   bool json = false;
 };
 
@@ -78,21 +81,31 @@ sigset_t blockSignals() {
   return signals;
 }
 
-void announce(const Arguments& arguments, uint16_t port) {
+void announce(const Arguments& arguments, uint16_t port, uint16_t control_port) {
   const std::string host = arguments.listen.substr(0, arguments.listen.rfind(':'));
   const std::string address = fmt::format("{}:{}", host, port);
   if (arguments.json) {
-    const nlohmann::ordered_json line = {{"listening", address},
-                                         {"host", host},
-                                         {"port", port},
-                                         {"size_bytes", arguments.size},
-                                         {"threads", arguments.threads},
-                                         {"pid", getpid()}};
+    nlohmann::ordered_json line = {{"listening", address},
+                                   {"host", host},
+                                   {"port", port},
+                                   {"size_bytes", arguments.size},
+                                   {"threads", arguments.threads},
+                                   {"pid", getpid()}};
+    if (control_port != 0) line["control_port"] = control_port;
     fmt::print("{}\n", line.dump());
   } else {
     fmt::print("listening on {}\n", address);
+    if (control_port != 0) fmt::print("control port {}\n", control_port);
   }
   std::fflush(stdout);
+}
+
+/// The manager's port, if one is asked for.
+Result<std::unique_ptr<ControlServer>> startControl(Server& server, const Arguments& arguments) {
+  if (arguments.control.empty()) return std::unique_ptr<ControlServer>();
+  const auto key = fabric::control::readKey(arguments.key_file);
+  if (!key) return tl::unexpected(key.error());
+  return ControlServer::start(server, arguments.control, *key);
 }
 
 int serve(const Arguments& arguments) {
@@ -118,10 +131,16 @@ int serve(const Arguments& arguments) {
                ? kUsage
                : kFailed;
   }
-  announce(arguments, (*server)->port());
+  const auto control = startControl(**server, arguments);
+  if (!control) {
+    fmt::print(stderr, "fabricmgr memserver: {}\n", control.error().text());
+    return kFailed;
+  }
+  announce(arguments, (*server)->port(), *control == nullptr ? 0 : (*control)->port());
   int signal_number = 0;
   sigwait(&signals, &signal_number);
   spdlog::info("{}: closing", strsignal(signal_number));
+  if (*control != nullptr) (*control)->stop();
   (*server)->stop();
   return kDone;
 }
@@ -141,6 +160,12 @@ void addCommand(CLI::App& app, int* exit_code) {
   command->add_option("--threads", arguments->threads, "Threads that serve connections")
       ->check(CLI::Range(1u, 256u))
       ->capture_default_str();
+  auto* control = command->add_option("--control", arguments->control,
+                                      "HOST:PORT at which the fabric manager gives orders");
+  auto* key = command->add_option("--key", arguments->key_file,
+                                  "File with the key that the fabric manager has, too");
+  control->needs(key);
+  key->needs(control);
   command->add_flag("--json", arguments->json, "Say where it listens as a line of JSON");
   command->callback([arguments, exit_code] {
     arguments->size = sizeOf(arguments->size_text);
