@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks that includes go one way only, as the architecture says:
 #   base <- os <- space <- tier <- (sample, migrate) <- allocator <- shim;   policy sees base alone;
-#   fabricmgr sees runtime/base, runtime/transport and its own; the shim sees no JSON, HTTP or log library.
+#   fabricmgr sees runtime/base, runtime/transport and its own, of which
+#   model <- (placement, store, device) <- manager; the shim sees no JSON, HTTP or log library.
 # Prints every include that breaks a rule and exits 1; with a folder argument checks that tree instead.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
@@ -18,7 +19,13 @@ declare -A may=(
   [runtime/tier]="runtime/base runtime/os runtime/space runtime/transport runtime/stats"
   [runtime/sample]="runtime/base runtime/os runtime/space runtime/tier runtime/policy runtime/stats"
   [runtime/migrate]="runtime/base runtime/os runtime/space runtime/tier runtime/policy runtime/sample runtime/stats"
-  [fabricmgr]="runtime/base runtime/transport"
+  [fabricmgr]="runtime/base runtime/transport fabricmgr/memserver"
+  [fabricmgr/memserver]="runtime/base runtime/transport fabricmgr/model fabricmgr/device"
+  [fabricmgr/model]="runtime/base"
+  [fabricmgr/placement]="runtime/base fabricmgr/model"
+  [fabricmgr/store]="runtime/base fabricmgr/model"
+  [fabricmgr/device]="runtime/base runtime/transport fabricmgr/model"
+  [fabricmgr/manager]="runtime/base fabricmgr/model fabricmgr/placement fabricmgr/store fabricmgr/device"
   # The files directly in runtime/ (runtime.cc, options.cc) put the parts together.
   [runtime]="runtime/base runtime/os runtime/policy runtime/transport runtime/stats runtime/space runtime/tier runtime/sample runtime/migrate"
   [allocator]="runtime runtime/base runtime/os runtime/stats"
@@ -30,7 +37,7 @@ banned_in_core='nlohmann|httplib|spdlog|fmt/|curl|CLI/|CLI11|microhttpd|boost/'
 
 layer_of() {  # the layer a repository path belongs to
   case "$1" in
-    runtime/*/*) echo "runtime/$(cut -d/ -f2 <<<"$1")" ;;
+    runtime/*/* | fabricmgr/*/*) cut -d/ -f1,2 <<<"$1" ;;
     *) cut -d/ -f1 <<<"$1" ;;
   esac
 }
