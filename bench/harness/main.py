@@ -17,6 +17,7 @@ BENCHMARKS = {
     "malloc": "malloc and free against glibc, jemalloc and mimalloc",
     "faults": "fault latency, and the raw round trip it is measured against",
     "fits": "what it costs when everything fits",
+    "fabric": "the fabric manager with 100,000 regions: decisions, durable assigns, lists, memory",
     "programs": "programs of Debian, unchanged, in a quarter of their memory (not part of all)",
 }
 MODULES = {"torch": "torch_model"}
