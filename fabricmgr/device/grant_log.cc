@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include "fabricmgr/device/grant_table.h"
 #include "fabricmgr/model/fault_point.h"
@@ -173,20 +174,14 @@ Status syncFolder(const std::string& path) {
   return {};
 }
 
-/// The log anew, with what counts alone; put in place in one step.
-Result<UniqueFd> rewrite(const std::string& path, const GrantTable& table) {
+std::string linesOf(const std::vector<GrantReport>& grants) {
   std::string text;
-  for (const GrantReport& report : table.all()) text += sealed(GrantLog::lineOf(report));
-  const std::string part = path + ".part";
-  UniqueFd fd(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
-  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open %s", part.c_str());
-  TP_TRY(writeWhole(fd.get(), text, part));
-  if (rename(part.c_str(), path.c_str()) != 0) {
-    return failErrno(ErrorCode::kIo, "cannot rename %s", part.c_str());
-  }
-  TP_TRY(syncFolder(path));
-  return fd;
+  for (const GrantReport& report : grants) text += sealed(GrantLog::lineOf(report));
+  return text;
 }
+
+/// Short files are not worth the effort, however little of them counts.
+constexpr size_t kShort = 256 * kKiB;
 
 Result<UniqueFd> lockFor(const std::string& path) {
   const std::string name = path + ".lock";
@@ -229,15 +224,56 @@ Result<std::unique_ptr<GrantLog>> GrantLog::open(const std::string& path, Device
   if (!text) return tl::unexpected(text.error());
   GrantTable table{Bytes(~0ull)};
   TP_TRY(replay(*text, path, device, &table));
-  auto fd = rewrite(path, table);
-  if (!fd) return tl::unexpected(fd.error());
   *grants = table.all();
-  return std::unique_ptr<GrantLog>(new GrantLog(std::move(*lock), std::move(*fd)));
+  std::unique_ptr<GrantLog> log(new GrantLog(path, std::move(*lock)));
+  const std::string lines = linesOf(*grants);
+  TP_TRY(log->rewrite(lines));
+  log->begin(lines.size());
+  return log;
+}
+
+void GrantLog::begin(size_t length) {
+  MutexLock lock(mutex_);
+  beginAt(length);
+}
+
+void GrantLog::beginAt(size_t length) {
+  length_ = length;
+  long_ = std::max(kShort, 4 * length);
+}
+
+bool GrantLog::isLong() {
+  MutexLock lock(mutex_);
+  return length_ > long_;
+}
+
+void GrantLog::renew(const std::vector<GrantReport>& grants) {
+  std::string text = linesOf(grants);
+  MutexLock lock(mutex_);
+  waiting_ = std::move(text);
+  anew_ = true;
+  beginAt(waiting_.size());
+}
+
+/// Put in place in one step.
+Status GrantLog::rewrite(const std::string& text) {
+  const std::string part = path_ + ".part";
+  UniqueFd fd(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open %s", part.c_str());
+  TP_TRY(writeWhole(fd.get(), text, part));
+  if (rename(part.c_str(), path_.c_str()) != 0) {
+    return failErrno(ErrorCode::kIo, "cannot rename %s", part.c_str());
+  }
+  TP_TRY(syncFolder(path_));
+  fd_ = std::move(fd);
+  return {};
 }
 
 uint64_t GrantLog::enqueue(const std::string& line) {
   MutexLock lock(mutex_);
-  waiting_ += sealed(line);
+  const std::string whole = sealed(line);
+  waiting_ += whole;
+  length_ += whole.size();
   return ++enqueued_;
 }
 
@@ -252,10 +288,11 @@ Status GrantLog::await(uint64_t ticket) {
     writing_ = true;
     std::string text;
     text.swap(waiting_);
+    const bool anew = std::exchange(anew_, false);
     const uint64_t last = enqueued_;
     mutex_.unlock();
     faultPoint(FaultPoint::kPoolBeforeGrantWrite);
-    const Status written = writeWhole(fd_.get(), text, "the pool's grants");
+    const Status written = anew ? rewrite(text) : writeWhole(fd_.get(), text, path_);
     faultPoint(FaultPoint::kPoolAfterGrantWrite);
     mutex_.lock();
     writing_ = false;

@@ -52,6 +52,8 @@ class PoolFileDriver final : public DeviceDriver {
 
  private:
   Status record(Grant grant, GrantState state);
+  /// Into the table and the log; what the log is to be awaited for.
+  uint64_t note(const GrantReport& report) TP_REQUIRES(mutex_);
   Status mayErase(const Grant& grant) TP_EXCLUDES(mutex_);
   Status erase(const Extent& extent, Bytes* done, const Progress& progress);
   Status readBack(const Extent& extent, Sha256* hash, ScrubEvidence* evidence,
@@ -72,11 +74,16 @@ Status PoolFileDriver::record(Grant grant, GrantState state) {
   {
     MutexLock lock(mutex_);
     TP_TRY(table_.check(grant));
-    const GrantReport report{grant, {}};
-    table_.put(report);
-    ticket = log_->enqueue(GrantLog::lineOf(report));
+    ticket = note({grant, {}});
   }
   return log_->await(ticket);
+}
+
+uint64_t PoolFileDriver::note(const GrantReport& report) {
+  table_.put(report);
+  const uint64_t ticket = log_->enqueue(GrantLog::lineOf(report));
+  if (log_->isLong()) log_->renew(table_.all());
+  return ticket;
 }
 
 Status PoolFileDriver::mayErase(const Grant& grant) {
@@ -163,8 +170,7 @@ Result<ScrubEvidence> PoolFileDriver::verify(const Grant& grant, const ScrubEvid
   uint64_t ticket = 0;
   {
     MutexLock lock(mutex_);
-    table_.put(report);
-    ticket = log_->enqueue(GrantLog::lineOf(report));
+    ticket = note(report);
   }
   TP_TRY(log_->await(ticket));
   // Zeros need no room; merely a hint, which some file systems do not take.

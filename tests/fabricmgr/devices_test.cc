@@ -101,6 +101,28 @@ TEST_F(DevicesTest, AGrowthThatFailsHalfwayIsTakenBackAtOnceThatCan) {
   finishAndCheck();
 }
 
+/// However long it runs.
+TEST_F(DevicesTest, TheRecordOfGrantsStaysShort) {
+  Device device = {};
+  device.address = house.folder / "d9.pool";
+  device.capacity = Bytes(8 * kGrain);
+  auto driver = must(openPoolFile(device, house.wall));
+  Grant grant;
+  grant.region = RegionId(7);
+  grant.extents = {{DeviceId(), 0, Bytes(kGrain)}};
+  constexpr uint64_t kChanges = 8000;
+  for (uint64_t epoch = 1; epoch <= kChanges; ++epoch) {
+    grant.epoch = Epoch(epoch);
+    must(driver->attach(grant));
+  }
+  EXPECT_LT(std::filesystem::file_size(device.address + ".grants"), 260 * kKiB);
+  driver.reset();
+  const auto held = must(must(openPoolFile(device, house.wall))->inspect());
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0].grant.epoch, Epoch(kChanges));
+  EXPECT_EQ(held[0].grant.extents, grant.extents);
+}
+
 TEST_F(DevicesTest, AReleaseWaitsForItsDevice) {
   const RegionId region = RegionId(must(manager->assign({}, want("h1", 8))).id);
   for (const char* action : {"revoke", "scrub", "verify"}) {
