@@ -259,6 +259,8 @@ Result<std::string> Seal::receive(Connection& connection, uint32_t magic) {
   if (!frame) return frame;
   const auto payload = payloadAfter(*frame, magic);
   if (!payload) return tl::unexpected(payload.error());
+  // Nobody gets much memory of us before they have shown that they have the key.
+  if (received_ == 0 && *payload > kMaxFirstPayload) return malformed("payload");
   auto rest = receiveBytes(connection, *payload + kMacSize);
   if (!rest) return rest;
   *frame += rest->substr(0, *payload);

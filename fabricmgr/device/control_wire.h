@@ -35,6 +35,8 @@ inline constexpr size_t kHelloSize = 32;
 inline constexpr size_t kHeaderSize = 48;
 inline constexpr size_t kMacSize = 32;
 inline constexpr uint32_t kMaxPayload = 64 * kMiB;
+/// Of the first frame from each side: a request without extents, an error's text.
+inline constexpr uint32_t kMaxFirstPayload = 4 * kKiB;
 /// Bytes that one SCRUB or VERIFY takes on: a few milliseconds.
 inline constexpr uint64_t kPiece = 8 * kMiB;
 /// Set in the ids by which clients know managed regions: servers number private ones from 1.

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 namespace tidepool::memserver {
 
@@ -15,6 +16,13 @@ namespace control = fabric::control;
 namespace {
 
 constexpr size_t kMostClients = 16;
+/// Who has the key shows it within this, or makes room for others.
+constexpr timeval kFirstFrame = {10, 0};
+constexpr timeval kForEver = {0, 0};
+
+void limitSilence(const Connection& connection, const timeval& limit) {
+  (void)setsockopt(connection.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+}
 
 }  // namespace
 
@@ -103,9 +111,11 @@ Status ControlServer::converse(Connection& connection) {
   }
   TP_TRY(control::sendBytes(connection, control::encode(hello)));
   control::Seal seal(key_, hello.nonce, control::Seal::Side::kServer);
+  limitSilence(connection, kFirstFrame);
   for (;;) {
     const auto frame = seal.receive(connection, control::kRequestMagic);
     if (!frame) return tl::unexpected(frame.error());
+    limitSilence(connection, kForEver);
     const auto request = control::decodeRequest(*frame);
     if (!request) return tl::unexpected(request.error());
     TP_TRY(seal.send(connection, control::encode(regions_.handle(*request))));

@@ -2,6 +2,7 @@
 // Memory servers under the manager: regions on demand, tokens of one epoch, erasure with proof, and
 // what a stranger gets. Server and manager run in this process, over real sockets.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <random>
 
@@ -220,6 +221,7 @@ TEST_F(MemserverDriverTest, NoiseAndRepeatedFramesEndTheirConnectionAlone) {
     for (int i = 0; i < 20; ++i) noise += static_cast<char>(random());
     noise[random() % noise.size()] ^= static_cast<char>(random() % 255 + 1);
     must(control::sendBytes(*connection, noise + std::string(64, 'x')));
+    shutdown(connection->fd(), SHUT_WR);  // nobody waits for what some of it announces
     EXPECT_FALSE(control::receiveBytes(*connection, control::kHeaderSize));
   }
   // A good frame, twice: the second one is not the second.
@@ -235,6 +237,22 @@ TEST_F(MemserverDriverTest, NoiseAndRepeatedFramesEndTheirConnectionAlone) {
   EXPECT_TRUE(seal.receive(*connection, control::kAnswerMagic));
   EXPECT_EQ(codeOf(seal.receive(*connection, control::kAnswerMagic)), ErrorCode::kUnreachable);
   EXPECT_NE(assign("h1", 1), RegionId()) << "the server serves on";
+}
+
+TEST_F(MemserverDriverTest, AFirstFrameThatAnnouncesMuchIsNotWaitedFor) {
+  for (const bool large : {false, true}) {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    const auto server = adoptTcp(UniqueFd(ends[0]));
+    const auto stranger = adoptTcp(UniqueFd(ends[1]));
+    std::string header = control::encode(control::Request{});
+    header[large ? 6 : 5] = 1;  // 64 KiB; 256 bytes
+    must(control::sendBytes(*stranger, header));
+    shutdown(ends[1], SHUT_WR);
+    control::Seal seal(kKey, {}, control::Seal::Side::kServer);
+    EXPECT_EQ(codeOf(seal.receive(*server, control::kRequestMagic)),
+              large ? ErrorCode::kCorrupt : ErrorCode::kUnreachable);
+  }
 }
 
 TEST_F(MemserverDriverTest, FramesSurviveTheirEncoding) {
