@@ -88,12 +88,14 @@ Result<Answer> onRegion(Manager::Impl& impl, const Caller& caller, const Request
       });
 }
 
-/// What is left of `extents` below `size`, and what comes after: cut on a device's granularity.
-std::vector<Extent> cutAt(std::vector<Extent>* extents, uint64_t size, uint64_t granularity) {
+/// What is left of `extents` below `size`, and what comes after: cut on the device's granularity.
+std::vector<Extent> cutAt(Manager::Impl& impl, std::vector<Extent>* extents, uint64_t size)
+    TP_REQUIRES(impl.mutex) {
   std::vector<Extent> head, tail;
   uint64_t at = 0;
   for (const Extent& extent : *extents) {
     const uint64_t length = extent.length.value();
+    const uint64_t granularity = impl.state.findDevice(extent.device)->device.granularity.value();
     const uint64_t kept = at >= size ? 0 : std::min(length, roundUp(size - at, granularity));
     if (kept > 0) head.push_back({extent.device, extent.offset, Bytes(kept)});
     if (kept < length) tail.push_back({extent.device, extent.offset + kept, Bytes(length - kept)});
@@ -193,9 +195,7 @@ Result<Answer> Manager::resize(const Caller& caller, RegionId id, Bytes size,
                   [&](Step& step, RegionEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
                     const Region& region = entry->region;
                     std::vector<Extent> head = region.extents;
-                    const uint64_t granularity =
-                        impl.state.findDevice(head.front().device)->device.granularity.value();
-                    std::vector<Extent> tail = cutAt(&head, size.value(), granularity);
+                    std::vector<Extent> tail = cutAt(impl, &head, size.value());
                     if (tail.empty() || isDryRun(caller)) return Answer{{}, id.value(), {}};
                     return shrink(impl, &step, caller, entry, std::move(head), std::move(tail));
                   });

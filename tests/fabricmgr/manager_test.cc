@@ -169,6 +169,20 @@ TEST_F(ManagerTest, GrowsAndShrinks) {
   EXPECT_EQ(stateOf(region), RegionState::kAttached);
 }
 
+TEST_F(ManagerTest, ShrinksOnTheGranularityOfEachDevice) {
+  DeviceSpec coarse = house.poolFile("d3", 64);
+  coarse.granularity = Bytes(16 * kGrain);
+  must(manager->addDevice({}, coarse));
+  must(manager->cordonDevice({}, "d2"));
+  const RegionId region = assign("h1", 64);
+  const auto sizeAfter = [&](uint64_t grains) {
+    must(manager->resize({}, region, Bytes(grains * kGrain), {}));
+    return must(manager->showRegion(region)).region.size;
+  };
+  EXPECT_EQ(sizeAfter(100), Bytes(112 * kGrain)) << "64 on d1, 48 on d3";
+  EXPECT_EQ(sizeAfter(70), Bytes(80 * kGrain));
+}
+
 TEST_F(ManagerTest, TransfersBytesToAnotherHost) {
   const RegionId region = assign("h1", 8);
   const Epoch before = must(manager->showRegion(region)).region.epoch;
