@@ -180,7 +180,11 @@ Result<Answer> Manager::resize(const Caller& caller, RegionId id, Bytes size,
     return fail(ErrorCode::kInvalidArgument, "a region has 1 byte to 4 EiB; release it instead");
   }
   Impl& impl = *impl_;
-  const Request request("region.resize", id.value(), size.value());
+  AssignSpec asked;
+  asked.label = std::to_string(id.value());
+  asked.size = size;
+  asked.constraints = how;
+  const Request request = requestOf("region.resize", asked);
   bool larger = false;
   {
     MutexLock lock(impl.mutex);
