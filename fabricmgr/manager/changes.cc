@@ -8,6 +8,7 @@ namespace tidepool::fabric {
 
 void Manager::Impl::fence(Step* step, RegionEntry* entry) {
   Region& region = entry->region;
+  const std::set<RegionId> growths = state.growthsOf(region.id);
   region.epoch = region.epoch + 1;
   step->move(entry, RegionEvent::kFence);
   for (const auto& [device, extents] : byDevice(region.extents)) {
@@ -15,6 +16,9 @@ void Manager::Impl::fence(Step* step, RegionEntry* entry) {
   }
   progress[region.id] = Bytes();
   enqueue(region.id);
+  const Error why =
+      Error::make(ErrorCode::kConflict, "the region was taken from its host before it had grown");
+  for (const RegionId end : growths) takeBack(step, state.findRegion(end), why);
 }
 
 void Manager::Impl::dropIntents(Step* step, RegionId region) {
@@ -82,26 +86,31 @@ void Manager::Impl::cancel(Step* step, RegionEntry* entry, const Error& why) {
   resolveKey(step, region, tl::unexpected(why));
 }
 
-void Manager::Impl::undo(Step* step, RegionEntry* entry, const Error& why) {
-  const RegionId region = entry->region.id;
-  const std::vector<Intent> intents = state.intentsOf(region);
-  for (const Intent& intent : intents) {
-    // What was to grow is told its old extents again, before the new ones are taken away.
+void Manager::Impl::takeBack(Step* step, RegionEntry* entry, const Error& why) {
+  const RegionId id = entry->region.id;
+  for (const Intent& intent : state.intentsOf(id)) {
+    // What was to grow is told its own extents again, before the new ones are taken away.
     const RegionEntry* into = state.findRegion(intent.into);
     if (into == nullptr) continue;
-    step->put(
-        Intent{into->region.id, intent.device, Action::kAttach, into->region.epoch, RegionId()});
-    enqueue(into->region.id);
+    const Region& whole = into->region;
+    const bool any_there = state.findDevice(intent.device)->regions.contains(whole.id);
+    const Action action = holdsData(whole.state) || !any_there ? Action::kAttach : Action::kRevoke;
+    step->put(Intent{whole.id, intent.device, action, whole.epoch, RegionId()});
+    enqueue(whole.id);
   }
-  dropIntents(step, region);
+  dropIntents(step, id);
+  fence(step, entry);
+  resolveKey(step, id, tl::unexpected(why));
+}
+
+void Manager::Impl::undo(Step* step, RegionEntry* entry, const Error& why) {
   Operation operation = newOperation(*step, OperationKind::kAssign, step->actor());
-  operation.region = region;
+  operation.region = entry->region.id;
   operation.total = entry->region.size;
   operation.text = why.text();
   step->put(operation);
   step->outcome(std::string("failed, to be undone: ") + why.text());
-  fence(step, entry);
-  resolveKey(step, region, tl::unexpected(why));
+  takeBack(step, entry, why);
 }
 
 void Manager::Impl::merge(Step* step, RegionEntry* end, RegionEntry* into) {
@@ -150,12 +159,18 @@ void Manager::Impl::fenceAll(Step* step, HostEntry* host, const std::string& act
     RegionEntry* entry = state.findRegion(id);
     const RegionState now = entry->region.state;
     if (entry->busy) continue;  // the next tick finds it
-    if (now == RegionState::kLost && entry->region.extents.empty()) {
+    if (isNothing(*entry)) {
       freed(step, entry, RegionEvent::kWriteOff);
     } else if (holdsData(now) || now == RegionState::kLost) {
       fence(step, entry);
     }
   }
+}
+
+bool Manager::Impl::isNothing(const RegionEntry& entry) {
+  const Region& region = entry.region;
+  return region.state == RegionState::kLost && region.extents.empty() &&
+         state.intentsOf(region.id).empty() && state.growthsOf(region.id).empty();
 }
 
 Nanoseconds Manager::Impl::leaseLeft(HostId host) const {
@@ -166,7 +181,9 @@ Nanoseconds Manager::Impl::leaseLeft(HostId host) const {
 }
 
 Status Manager::Impl::checkIdle(const RegionEntry& entry) {
-  const bool open = holdsData(entry.region.state) && !state.intentsOf(entry.region.id).empty();
+  const RegionId id = entry.region.id;
+  const bool open = holdsData(entry.region.state) &&
+                    (!state.intentsOf(id).empty() || !state.growthsOf(id).empty());
   if (!entry.busy && !open) return {};
   return fail(ErrorCode::kConflict,
               "region %llu is being changed, and its devices are waited for: ask again",

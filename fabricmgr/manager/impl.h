@@ -82,8 +82,11 @@ class Manager::Impl {
   Status checkHeads(const Region& region, const Host& to) TP_REQUIRES(mutex);
 
   // --- changes.cc: what several verbs do to the state. All append to the step.
-  /// Cuts the host off: fenced, a new epoch, and an intent to revoke for each device.
+  /// Cuts the host off: fenced, a new epoch, and an intent to revoke for each device. What was to
+  /// become the end of the region is taken back.
   void fence(Step* step, RegionEntry* entry) TP_REQUIRES(mutex);
+  /// Lost, and no device has anything of it or is yet to be told that it has not.
+  bool isNothing(const RegionEntry& entry) TP_REQUIRES(mutex);
   void dropIntents(Step* step, RegionId region) TP_REQUIRES(mutex);
   Operation newOperation(const Step& step, OperationKind kind, const std::string& actor)
       TP_REQUIRES(mutex);
@@ -99,6 +102,8 @@ class Manager::Impl {
   /// then it is taken back and erased, by an operation.
   void cancel(Step* step, RegionEntry* entry, const Error& why) TP_REQUIRES(mutex);
   void undo(Step* step, RegionEntry* entry, const Error& why) TP_REQUIRES(mutex);
+  /// As undo(), without an operation.
+  void takeBack(Step* step, RegionEntry* entry, const Error& why) TP_REQUIRES(mutex);
   /// The grown end becomes part of its region.
   void merge(Step* step, RegionEntry* end, RegionEntry* into) TP_REQUIRES(mutex);
   void fenceAll(Step* step, HostEntry* host, const std::string& actor) TP_REQUIRES(mutex);
@@ -114,8 +119,8 @@ class Manager::Impl {
   /// One step of the region's way; true if there is more to do at once.
   bool advance(RegionId region) TP_EXCLUDES(mutex);
 
-  /// A device of it has yet to be told that another region has become smaller: perhaps by just
-  /// these bytes.
+  /// A device that has bytes of it is yet to be told that another region has become smaller, or
+  /// will not become larger: perhaps by just these bytes.
   bool mustWait(RegionId region) TP_REQUIRES(mutex);
 
   // --- recovery.cc
@@ -171,7 +176,8 @@ class Manager::Impl {
   std::set<RegionId> stuck TP_GUARDED_BY(mutex);
   std::map<HostId, Nanoseconds> lease_until TP_GUARDED_BY(mutex);
   std::map<RegionId, Bytes> progress TP_GUARDED_BY(mutex);
-  /// What devices said when they were inspected, of regions with an open intent.
+  /// What devices hold of regions with an open intent: as they said when they were inspected, or
+  /// since they have done their part of it.
   std::map<std::pair<DeviceId, RegionId>, GrantReport> reported TP_GUARDED_BY(mutex);
   std::set<DeviceId> inspected TP_GUARDED_BY(mutex);
   Index cleaned_at TP_GUARDED_BY(mutex);  // of the last dropOldRecords()

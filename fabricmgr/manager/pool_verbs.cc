@@ -204,8 +204,11 @@ RemovalReport whoIsHurt(Manager::Impl& impl, const DeviceEntry& entry) TP_REQUIR
 void loseDevice(Manager::Impl& impl, Step* step, DeviceEntry* entry) TP_REQUIRES(impl.mutex) {
   const DeviceId device = entry->device.id;
   const std::map<RegionId, uint32_t> held = entry->regions;
+  const Error why =
+      Error::make(ErrorCode::kUnreachable, "a device was removed before it had answered");
   for (const auto& [id, count] : held) {
     RegionEntry* region = impl.state.findRegion(id);
+    if (region->region.state == RegionState::kReserved) impl.takeBack(step, region, why);
     Region rest = region->region;
     std::erase_if(rest.extents, [&](const Extent& extent) { return extent.device == device; });
     rest.size = sumOf(rest.extents);
@@ -258,8 +261,8 @@ Result<Answer> Manager::removeDevice(const Caller& caller, const std::string& na
         }
         for (const auto& [id, count] : entry->regions) {
           const RegionEntry* region = impl.state.findRegion(id);
-          if (region->region.state == RegionState::kReserved ||
-              (region->busy && holdsData(region->region.state))) {
+          const RegionState now = region->region.state;
+          if (region->busy && (now == RegionState::kReserved || holdsData(now))) {
             return fail(ErrorCode::kConflict, "region %llu is being given out on it: ask again",
                         static_cast<unsigned long long>(id.value()));
           }

@@ -65,8 +65,9 @@ Status Manager::Impl::recover() {
   if (broken) return fail(ErrorCode::kIo, "the store failed while it was being loaded");
   for (const auto& [id, entry] : state.regions()) {
     const RegionState now = entry.region.state;
-    const bool at_rest = holdsData(now) && !state.intents().contains(id);
-    if (!at_rest && now != RegionState::kLost && now != RegionState::kReserved) enqueue(id);
+    const bool may_rest = holdsData(now) || now == RegionState::kLost;
+    const bool at_rest = may_rest && !state.intents().contains(id);
+    if (!at_rest && now != RegionState::kReserved) enqueue(id);
   }
   return {};
 }
@@ -98,6 +99,9 @@ Status Manager::Impl::bringIn(const Device& device) {
 Status Manager::Impl::compare(DeviceEntry* device, const std::vector<GrantReport>& reports,
                               std::vector<RegionId>* to_forget) {
   const DeviceId id = device->device.id;
+  // What it said before is out of date.
+  reported.erase(reported.lower_bound({id, RegionId()}),
+                 reported.upper_bound({id, RegionId(~0ull)}));
   std::set<RegionId> growing, seen;
   for (const auto& [region, intents] : state.intents()) {
     const auto intent = intents.find(id);

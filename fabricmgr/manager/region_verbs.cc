@@ -35,13 +35,16 @@ tl::unexpected<Error> wrongState(const Region& region, const char* only) {
               std::string(nameOf(region.state)).c_str(), only);
 }
 
-/// The region, if the caller may change it now.
-Result<RegionEntry*> entryFor(Manager::Impl& impl, const Caller& caller, RegionId id)
+enum class Whether : uint8_t { kSettled, kOpenToo };
+
+/// The region, if the caller may change it now. One that is being taken away need not be idle, as
+/// long as no thread works on it: a device that does not answer keeps nobody from giving back.
+Result<RegionEntry*> entryFor(Manager::Impl& impl, const Caller& caller, RegionId id, Whether open)
     TP_REQUIRES(impl.mutex) {
   RegionEntry* entry = impl.state.findRegion(id);
   if (entry == nullptr) return noSuchRegion(id);
   TP_TRY(checkExpected(caller, entry->region.modified));
-  TP_TRY(impl.checkIdle(*entry));
+  if (open == Whether::kSettled || entry->busy) TP_TRY(impl.checkIdle(*entry));
   return entry;
 }
 
@@ -78,7 +81,7 @@ Result<Answer> onRegion(Manager::Impl& impl, const Caller& caller, const Request
                         RegionId id, RegionState only, Body body) {
   return impl.perform(
       caller, request, Subject::kRegion, [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-        const auto entry = entryFor(impl, caller, id);
+        const auto entry = entryFor(impl, caller, id, Whether::kSettled);
         if (!entry) return tl::unexpected(entry.error());
         if ((*entry)->region.state != only) {
           return wrongState((*entry)->region,
@@ -258,7 +261,7 @@ Result<Answer> Manager::releaseRegion(const Caller& caller, RegionId id, const s
   const Request request("region.release", id.value(), by_host, static_cast<uint64_t>(force));
   return impl.perform(
       caller, request, Subject::kRegion, [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-        const auto found = entryFor(impl, caller, id);
+        const auto found = entryFor(impl, caller, id, Whether::kOpenToo);
         if (!found) return tl::unexpected(found.error());
         RegionEntry* entry = *found;
         if (!by_host.empty()) {
@@ -271,7 +274,7 @@ Result<Answer> Manager::releaseRegion(const Caller& caller, RegionId id, const s
           return wrongState(entry->region, "it is on its way already");
         }
         if (isDryRun(caller)) return Answer();
-        if (now == RegionState::kLost && entry->region.extents.empty()) {
+        if (impl.isNothing(*entry)) {
           impl.freed(&step, entry, RegionEvent::kWriteOff);
           return Answer{{}, id.value(), {}};
         }

@@ -68,6 +68,24 @@ void State::letGo(const Region& region, Index index) {
   }
 }
 
+void State::putIntent(const Intent& intent) {
+  dropIntent(intent.region, intent.device);
+  intents_[intent.region][intent.device] = intent;
+  if (intent.action == Action::kAttach) attaching_.insert({intent.device, intent.region});
+  if (intent.into != RegionId()) growths_.insert({intent.into, intent.region, intent.device});
+}
+
+void State::dropIntent(RegionId region, DeviceId device) {
+  const auto found = intents_.find(region);
+  if (found == intents_.end()) return;
+  const auto intent = found->second.find(device);
+  if (intent == found->second.end()) return;
+  attaching_.erase({device, region});
+  growths_.erase({intent->second.into, region, device});
+  found->second.erase(intent);
+  if (found->second.empty()) intents_.erase(found);
+}
+
 struct State::Applier {
   State& state;
   Index index;
@@ -127,13 +145,8 @@ struct State::Applier {
     state.letGo(found->second.region, index);
     state.regions_.erase(found);
   }
-  void operator()(const Intent& intent) { state.intents_[intent.region][intent.device] = intent; }
-  void operator()(const DropIntent& drop) {
-    const auto found = state.intents_.find(drop.region);
-    if (found == state.intents_.end()) return;
-    found->second.erase(drop.device);
-    if (found->second.empty()) state.intents_.erase(found);
-  }
+  void operator()(const Intent& intent) { state.putIntent(intent); }
+  void operator()(const DropIntent& drop) { state.dropIntent(drop.region, drop.device); }
   void operator()(const Operation& operation) {
     const bool running = operation.state == OperationState::kRunning;
     const OperationId id = running ? operation.id : OperationId();
@@ -204,6 +217,24 @@ std::vector<Intent> State::intentsOf(RegionId region) const {
   const auto intents = intents_.find(region);
   if (intents == intents_.end()) return found;
   for (const auto& [device, intent] : intents->second) found.push_back(intent);
+  return found;
+}
+
+std::set<RegionId> State::growthsOf(RegionId region) const {
+  std::set<RegionId> found;
+  for (auto at = growths_.lower_bound({region, RegionId(), DeviceId()});
+       at != growths_.end() && std::get<0>(*at) == region; ++at) {
+    found.insert(std::get<1>(*at));
+  }
+  return found;
+}
+
+std::set<RegionId> State::attachingOn(DeviceId device) const {
+  std::set<RegionId> found;
+  for (auto at = attaching_.lower_bound({device, RegionId()});
+       at != attaching_.end() && at->first == device; ++at) {
+    found.insert(at->second);
+  }
   return found;
 }
 

@@ -8,7 +8,9 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "fabricmgr/model/journal.h"
@@ -69,9 +71,15 @@ class State {
   /// The open intents of one region, by device.
   std::vector<Intent> intentsOf(RegionId region) const;
   const std::map<RegionId, std::map<DeviceId, Intent>>& intents() const { return intents_; }
+  /// Regions that were to become the end of this one, while that is not settled.
+  std::set<RegionId> growthsOf(RegionId region) const;
+  /// Regions with an open intent to attach on the device.
+  std::set<RegionId> attachingOn(DeviceId device) const;
 
  private:
   struct Applier;
+  void putIntent(const Intent& intent);
+  void dropIntent(RegionId region, DeviceId device);
   void hold(const Region& region, Index index);
   void letGo(const Region& region, Index index);
   Status checkLoaded(const Loaded& loaded) const;
@@ -82,6 +90,8 @@ class State {
   std::map<RegionId, RegionEntry> regions_;
   std::map<OperationId, Operation> operations_;  // running ones
   std::map<RegionId, std::map<DeviceId, Intent>> intents_;
+  std::set<std::tuple<RegionId, RegionId, DeviceId>> growths_;  // of intents: into, region, device
+  std::set<std::pair<DeviceId, RegionId>> attaching_;           // of intents
   std::array<uint64_t, kRegionStates> by_state_{};
   std::unordered_map<std::string, PoolId> pool_names_;
   std::unordered_map<std::string, DeviceId> device_names_;

@@ -11,8 +11,9 @@ namespace {
 
 /// What came of all actions that a stage needed.
 struct Outcome {
-  Status status;  // the first error
-  std::vector<ScrubEvidence> evidence;
+  Status status;                         // the first error
+  std::map<DeviceId, GrantReport> done;  // what devices hold that have done theirs
+  std::vector<ScrubEvidence> evidence;   // of those
 };
 
 bool anyRevoke(const std::vector<DeviceAction>& actions) {
@@ -189,24 +190,39 @@ bool inEffect(const DeviceAction& action, const GrantReport& report) {
   return report.grant.state == GrantState::kScrubbed;
 }
 
-/// Carries the actions out, in order, until one fails.
+/// What the device holds once it has done the action.
+template <typename Impl>
+Result<GrantReport> carryOut(Impl* impl, const DeviceAction& action) {
+  GrantReport report{action.grant, {}};
+  if (action.action == Action::kScrub) {
+    auto evidence = impl->erase(action);
+    if (!evidence) return tl::unexpected(evidence.error());
+    report.grant.state = GrantState::kScrubbed;
+    report.evidence = std::move(*evidence);
+    return report;
+  }
+  TP_TRY(impl->act(action));
+  report.grant.state =
+      action.action == Action::kAttach ? GrantState::kGranted : GrantState::kRevoked;
+  return report;
+}
+
+/// Carries all actions out, in order: a device that does not answer must not keep others from
+/// cutting a host off. What is `told` to be done is not done again.
 template <typename Impl>
 Outcome carryOut(Impl* impl, const std::vector<DeviceAction>& actions,
                  const std::map<DeviceId, GrantReport>& told) {
   Outcome outcome;
   for (const DeviceAction& action : actions) {
     const auto before = told.find(action.device.id);
-    if (before != told.end() && inEffect(action, before->second)) {
-      // Done before the restart: the device says so.
-      if (action.action == Action::kScrub) outcome.evidence.push_back(before->second.evidence);
-    } else if (action.action != Action::kScrub) {
-      outcome.status = impl->act(action);
-    } else {
-      auto evidence = impl->erase(action);
-      if (evidence) outcome.evidence.push_back(*evidence);
-      outcome.status = evidence ? Status() : Status(tl::unexpected(evidence.error()));
+    const bool over = before != told.end() && inEffect(action, before->second);
+    auto report = over ? Result<GrantReport>(before->second) : carryOut(impl, action);
+    if (report) {
+      if (action.action == Action::kScrub) outcome.evidence.push_back(report->evidence);
+      outcome.done[action.device.id] = std::move(*report);
+    } else if (outcome.status) {
+      outcome.status = tl::unexpected(report.error());
     }
-    if (!outcome.status) return outcome;
   }
   return outcome;
 }
@@ -215,13 +231,13 @@ Outcome carryOut(Impl* impl, const std::vector<DeviceAction>& actions,
 
 bool Manager::Impl::mustWait(RegionId id) {
   for (const Intent& intent : state.intentsOf(id)) {
-    for (const auto& [other, intents] : state.intents()) {
-      const auto open = intents.find(intent.device);
+    const std::map<RegionId, uint32_t>& there = state.findDevice(intent.device)->regions;
+    // Nothing of it there: others may wait for it, so it waits for none of them.
+    if (!there.contains(id)) continue;
+    for (const RegionId other : state.attachingOn(intent.device)) {
       const RegionEntry* entry = state.findRegion(other);
-      if (other != id && open != intents.end() && open->second.action == Action::kAttach &&
-          entry != nullptr && holdsData(entry->region.state)) {
-        return true;
-      }
+      if (other == id || entry == nullptr) continue;
+      if (holdsData(entry->region.state) || !there.contains(other)) return true;
     }
   }
   return false;
@@ -244,9 +260,8 @@ bool Manager::Impl::advance(RegionId id) {
       step.commit();
       now = RegionState::kScrubbing;
     }
-    if (now == RegionState::kLost || now == RegionState::kFree) return false;
     actions = actionsOf(entry->region);
-    if (holdsData(now) && actions.empty()) return false;
+    if ((holdsData(now) || now == RegionState::kLost) && actions.empty()) return false;
     for (const DeviceAction& action : actions) {
       const auto found = reported.find({action.device.id, id});
       if (found != reported.end()) told[action.device.id] = found->second;
@@ -284,6 +299,7 @@ bool Manager::Impl::advance(RegionId id) {
       if (Operation* operation = state.findOperation(entry->operation)) {
         operation->text = outcome.status.error().text();
       }
+      for (auto& [device, report] : outcome.done) reported[{device, id}] = std::move(report);
       if (entry->region.state == RegionState::kScrubbing &&
           outcome.status.error().code() == ErrorCode::kCorrupt) {
         Step step(*this, "manager", "region.scrub", Subject::kRegion);
@@ -298,7 +314,7 @@ bool Manager::Impl::advance(RegionId id) {
   }
   if (!settle(done)) return false;
   faultPoint(FaultPoint::kWorkerConcluded);
-  if (more || outcome.evidence.empty() || done == Index()) return more;
+  if (more || !outcome.status || outcome.evidence.empty() || done == Index()) return more;
   for (const DeviceAction& action : actions) {
     if (auto driver = drivers.of(action.device)) (void)(*driver)->forget(id);
   }

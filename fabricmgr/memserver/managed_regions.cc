@@ -60,6 +60,14 @@ ManagedRegions::Done ManagedRegions::dispatch(const control::Request& request) {
 }
 
 void ManagedRegions::drop(RegionId region) {
+  const auto found = memory_.find(region);
+  if (found != memory_.end()) {
+    // Its address space lives on for as long as somebody is connected: they are refused from here
+    // on, and nothing is left there for them.
+    Region& memory = *found->second;
+    (void)server_.fence(wireId(region), memory.epoch() + 1);
+    (void)madvise(memory.data(), memory.room().value(), MADV_DONTNEED);
+  }
   table_.drop(region);
   erasures_.erase(region);
   memory_.erase(region);
@@ -106,6 +114,7 @@ ManagedRegions::Done ManagedRegions::attach(Grant grant) {
 }
 
 ManagedRegions::Done ManagedRegions::revoke(Grant grant) {
+  if (grant.extents.empty()) return attach(grant);  // it holds nothing here: dropped
   TP_TRY(hold(grant));
   TP_TRY(server_.regions().admit(wireId(grant.region), std::nullopt, grant.epoch));
   server_.quiesce();  // no byte of an older epoch's request reaches the region after this

@@ -3,10 +3,12 @@
 // not.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "tests/fabricmgr/crash_fixture.h"
 #include "tests/fabricmgr/faulty_driver.h"
@@ -22,8 +24,8 @@ class DevicesTest : public ::testing::Test {
     });
     manager = house.open();
     must(manager->addPool({}, "pool", MemoryClass::kCxl));
-    must(manager->addDevice({}, house.poolFile("d1", 32)));
-    must(manager->addDevice({}, house.poolFile("d2", 32)));
+    must(manager->addDevice({}, house.poolFile("d1", 32, 0, "d1")));
+    must(manager->addDevice({}, house.poolFile("d2", 32, 0, "d2")));
     must(manager->addHost({}, hostSpec("h1")));
   }
   /// From now on `action` on `device` fails so; each is asked under the mutex.
@@ -37,14 +39,62 @@ class DevicesTest : public ::testing::Test {
   }
   Fault fault(const std::string& action, const std::string& device) {
     std::lock_guard<std::mutex> lock(mutex);
+    ++asked[{action, device}];
     const auto found = faults.find({action, device});
     return found == faults.end() ? Fault::kNone : found->second;
+  }
+  uint64_t timesAsked(const std::string& action, const std::string& device) {
+    std::lock_guard<std::mutex> lock(mutex);
+    return asked[{action, device}];
+  }
+  RegionId assign(uint64_t grains) {
+    return RegionId(must(manager->assign({}, want("h1", grains))).id);
   }
   RegionState stateOf(RegionId region) {
     const auto shown = manager->showRegion(region);
     return shown ? shown->region.state : RegionState::kFree;
   }
   uint64_t freeGrains() { return must(manager->totals()).free.value() / kGrain; }
+  /// The regions, of so many grains, were growing on d2, which had granted it to all, when the
+  /// manager died; and d2 is away when the next one starts.
+  void dieGrowing(const std::vector<RegionId>& regions, uint64_t grains) {
+    static std::atomic<size_t> left;
+    left = regions.size();
+    manager.reset();
+    const Ending ending = runInChild(0, [&] {
+      manager = house.open();
+      fault_hook = [](FaultPoint point) {
+        if (point != FaultPoint::kGrantDeviceDone) return;
+        if (--left == 0) kill(getpid(), SIGKILL);
+        for (;;) pause();  // until the last one has come so far
+      };
+      Constraints on_d2;
+      on_d2.avoid_domains = {"d1"};
+      std::vector<std::thread> callers;
+      for (const RegionId region : regions) {
+        Caller caller;
+        caller.key = "grow" + std::to_string(region.value());
+        callers.emplace_back([this, caller, region, grains, on_d2] {
+          (void)manager->resize(caller, region, Bytes((grains + 4) * kGrain), on_d2);
+        });
+      }
+      for (std::thread& caller : callers) caller.join();
+    });
+    ASSERT_EQ(ending, Ending::kKilled);
+    breakAction("open", "d2", Fault::kBefore);
+    manager = house.open();
+  }
+  /// The last word that the device's record has of the region: "granted" ...; empty: none.
+  std::string grantOn(const std::string& device, RegionId region) {
+    std::ifstream record(house.folder / (device + ".pool.grants"));
+    std::string word;
+    for (std::string line; std::getline(record, line);) {
+      if (line.find(" region=" + std::to_string(region.value()) + " ") == std::string::npos)
+        continue;
+      word = line.substr(17, line.find(' ', 17) - 17);
+    }
+    return word;
+  }
   /// The pool's first grain, for a region that no manager has given.
   void holdBehindItsBack(const std::string& pool) {
     Device device = {};
@@ -68,6 +118,7 @@ class DevicesTest : public ::testing::Test {
   FabricHouse house;
   std::mutex mutex;
   std::map<std::pair<std::string, std::string>, Fault> faults;
+  std::map<std::pair<std::string, std::string>, uint64_t> asked;
   std::unique_ptr<Manager> manager;
 };
 
@@ -87,7 +138,7 @@ TEST_F(DevicesTest, AGrantThatFailsHalfwayIsTakenBack) {
 }
 
 TEST_F(DevicesTest, AGrowthThatFailsHalfwayIsTakenBackAtOnceThatCan) {
-  const RegionId region = RegionId(must(manager->assign({}, want("h1", 30))).id);
+  const RegionId region = assign(30);
   breakAction("attach", "d2", Fault::kAfter);
   Caller caller;
   caller.key = "grow";
@@ -98,6 +149,87 @@ TEST_F(DevicesTest, AGrowthThatFailsHalfwayIsTakenBackAtOnceThatCan) {
   EXPECT_EQ(freeGrains(), 34u);
   EXPECT_EQ(must(manager->showRegion(region)).region.size, Bytes(30 * kGrain));
   must(manager->resize({}, region, Bytes(50 * kGrain), {}));
+  finishAndCheck();
+}
+
+/// The device granted the growth, the manager died, and the region goes before the device is back:
+/// what it holds for the region must not outlive it.
+TEST_F(DevicesTest, ARegionThatWasGrowingCanBeTakenWhileADeviceIsAway) {
+  const RegionId region = assign(30);
+  dieGrowing({region}, 30);
+  EXPECT_EQ(codeOf(manager->resize({}, region, Bytes(8 * kGrain), {})), ErrorCode::kConflict);
+  must(manager->releaseRegion({}, region, "h1", Force::kNo));
+  manager->settle();
+  EXPECT_EQ(stateOf(region), RegionState::kFenced) << "d1 refuses the host, d2 is to be told yet";
+  manager.reset();
+  manager = house.open();
+  finishAndCheck();
+}
+
+TEST_F(DevicesTest, RegionsThatWereGrowingDoNotWaitForEachOther) {
+  const std::vector<RegionId> regions = {assign(10), assign(10)};
+  dieGrowing(regions, 10);
+  for (const RegionId region : regions) {
+    must(manager->releaseRegion({}, region, "h1", Force::kNo));
+  }
+  manager->settle();
+  for (const RegionId region : regions) EXPECT_EQ(grantOn("d1", region), "revoked");
+  mend();
+  finishWork(*manager);
+  EXPECT_EQ(freeGrains(), 64u);
+  finishAndCheck();
+}
+
+TEST_F(DevicesTest, ALostRegionThatWasGrowingLeavesNothingBehind) {
+  const RegionId region = assign(30);
+  dieGrowing({region}, 30);
+  must(manager->removeDevice({}, "d1", Force::kForce));
+  EXPECT_EQ(stateOf(region), RegionState::kLost);
+  must(manager->releaseRegion({}, region, "h1", Force::kNo));
+  EXPECT_EQ(stateOf(region), RegionState::kFenced) << "d2 is to be told yet";
+  mend();
+  finishWork(*manager);
+  EXPECT_EQ(stateOf(region), RegionState::kFree);
+  EXPECT_EQ(freeGrains(), 32u);
+  finishAndCheck();
+}
+
+TEST_F(DevicesTest, ADeviceThatNeverComesBackCanBeRemovedWithWhatItWasToGive) {
+  const RegionId region = assign(30);
+  dieGrowing({region}, 30);
+  EXPECT_EQ(codeOf(manager->removeDevice({}, "d2", Force::kNo)), ErrorCode::kRefused);
+  must(manager->removeDevice({}, "d2", Force::kForce));
+  finishWork(*manager);
+  EXPECT_EQ(stateOf(region), RegionState::kAttached);
+  EXPECT_EQ(freeGrains(), 2u);
+  must(manager->resize({}, region, Bytes(31 * kGrain), {}));
+  finishAndCheck();
+}
+
+TEST_F(DevicesTest, ADeviceThatIsAwayKeepsNoOtherFromCuttingTheHostOff) {
+  const RegionId region = assign(40);
+  for (const char* device : {"d1", "d2"}) EXPECT_EQ(grantOn(device, region), "granted");
+  // The first one that is told.
+  breakAction("revoke", "d1", Fault::kBefore);
+  breakAction("open", "d1", Fault::kBefore);
+  must(manager->fenceHost({}, "h1", Force::kForce));
+  manager->settle();
+  EXPECT_EQ(grantOn("d2", region), "revoked");
+  finishAndCheck();
+}
+
+TEST_F(DevicesTest, WhatIsErasedIsNotErasedAgainWhileAnotherDeviceIsAway) {
+  const RegionId region = assign(40);
+  breakAction("scrub", "d1", Fault::kBefore);
+  breakAction("open", "d1", Fault::kBefore);
+  must(manager->releaseRegion({}, region, "h1", Force::kNo));
+  finishWork(*manager);
+  EXPECT_EQ(stateOf(region), RegionState::kScrubbing);
+  mend();
+  finishWork(*manager);
+  EXPECT_EQ(stateOf(region), RegionState::kFree);
+  EXPECT_EQ(timesAsked("scrub", "d2"), 1u);
+  EXPECT_EQ(must(manager->evidence(region)).size(), 2u);
   finishAndCheck();
 }
 
@@ -124,7 +256,7 @@ TEST_F(DevicesTest, TheRecordOfGrantsStaysShort) {
 }
 
 TEST_F(DevicesTest, AReleaseWaitsForItsDevice) {
-  const RegionId region = RegionId(must(manager->assign({}, want("h1", 8))).id);
+  const RegionId region = assign(8);
   for (const char* action : {"revoke", "scrub", "verify"}) {
     breakAction(action, "d1", Fault::kBefore);
   }
@@ -143,7 +275,7 @@ TEST_F(DevicesTest, AReleaseWaitsForItsDevice) {
 }
 
 TEST_F(DevicesTest, WhatIsNotZeroIsErasedAgain) {
-  const RegionId region = RegionId(must(manager->assign({}, want("h1", 8))).id);
+  const RegionId region = assign(8);
   breakAction("verify", "d1", Fault::kNonzero);
   must(manager->releaseRegion({}, region, "h1", Force::kNo));
   manager->settle();
@@ -157,7 +289,7 @@ TEST_F(DevicesTest, WhatIsNotZeroIsErasedAgain) {
 }
 
 TEST_F(DevicesTest, ADeviceThatIsAwayAtTheStartIsBroughtInLater) {
-  const RegionId region = RegionId(must(manager->assign({}, want("h1", 8))).id);
+  const RegionId region = assign(8);
   manager.reset();
   breakAction("open", "d2", Fault::kBefore);
   manager = house.open();
@@ -173,7 +305,7 @@ TEST_F(DevicesTest, ADeviceThatIsAwayAtTheStartIsBroughtInLater) {
 }
 
 TEST_F(DevicesTest, ARegionIsLostWhenItsDeviceForgotIt) {
-  const RegionId region = RegionId(must(manager->assign({}, want("h1", 8))).id);
+  const RegionId region = assign(8);
   manager.reset();
   std::filesystem::remove(house.folder / "d1.pool.grants");
   manager = house.open();
@@ -189,7 +321,7 @@ TEST_F(DevicesTest, WhatAnOldStoreDoesNotKnowIsErased) {
   manager.reset();
   std::filesystem::copy(house.folder / "store.db", house.folder / "old.db");
   manager = house.open();
-  const RegionId region = RegionId(must(manager->assign({}, want("h1", 40))).id);
+  const RegionId region = assign(40);
   fillRegion(*manager, region);
   manager.reset();
   std::filesystem::remove(house.folder / "store.db-wal");
@@ -224,7 +356,7 @@ TEST_F(DevicesTest, ANewDeviceMustHoldNothing) {
 
 TEST_F(DevicesTest, ATransferThatLosesADeviceIsLostNotZero) {
   must(manager->addHost({}, hostSpec("h2")));
-  const RegionId region = RegionId(must(manager->assign({}, want("h1", 40))).id);
+  const RegionId region = assign(40);
   breakAction("revoke", "d1", Fault::kBefore);
   const Answer answer = must(manager->transferRegion({}, region, "h2", Force::kForce));
   manager->settle();
@@ -240,7 +372,7 @@ TEST_F(DevicesTest, ATransferThatLosesADeviceIsLostNotZero) {
 
 TEST_F(DevicesTest, ATransferWhoseTargetIsFencedGoesBack) {
   must(manager->addHost({}, hostSpec("h2")));
-  const RegionId region = RegionId(must(manager->assign({}, want("h1", 8))).id);
+  const RegionId region = assign(8);
   breakAction("revoke", "d1", Fault::kAfter);
   must(manager->transferRegion({}, region, "h2", Force::kForce));
   manager->settle();
