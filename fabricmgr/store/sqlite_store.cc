@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "fabricmgr/store/commit_queue.h"
@@ -20,6 +21,9 @@ namespace {
 constexpr char kPragmas[] =
     "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
     "PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;";
+
+/// SQLite's numbers have a sign: what a caller gives from beyond them is above all there is.
+uint64_t within(uint64_t number) { return std::min(number, ~uint64_t{} >> 1); }
 
 Result<UniqueFd> lockFor(const std::string& path) {
   const std::string name = path + ".lock";
@@ -84,12 +88,12 @@ class SqliteStore final : public Store {
                region.value());
   }
   Result<std::vector<Operation>> operationsAfter(OperationId id, uint32_t limit) override {
-    return all(&operationOf, "SELECT * FROM operations WHERE id>? ORDER BY id LIMIT ?", id.value(),
-               uint64_t{limit});
+    return all(&operationOf, "SELECT * FROM operations WHERE id>? ORDER BY id LIMIT ?",
+               within(id.value()), uint64_t{limit});
   }
   Result<std::vector<AuditRecord>> auditAfter(uint64_t sequence, uint32_t limit) override {
-    return all(&auditOf, "SELECT * FROM audit WHERE sequence>? ORDER BY sequence LIMIT ?", sequence,
-               uint64_t{limit});
+    return all(&auditOf, "SELECT * FROM audit WHERE sequence>? ORDER BY sequence LIMIT ?",
+               within(sequence), uint64_t{limit});
   }
   Result<std::vector<Event>> eventsAfter(Index since, uint32_t limit, HostId host) override;
 
@@ -154,7 +158,8 @@ Result<std::vector<Event>> SqliteStore::eventsAfter(Index since, uint32_t limit,
   uint64_t (*first)(const Statement&) = [](const Statement& row) { return row.number(0); };
   const auto dropped = one(first, "SELECT value FROM meta WHERE name='events_dropped_to'");
   if (!dropped) return tl::unexpected(dropped.error());
-  if (since.value() + 1 < dropped->value_or(0)) {
+  const uint64_t after = within(since.value());
+  if (after + 1 < dropped->value_or(0)) {
     return fail(
         ErrorCode::kNotFound,
         "events up to index %llu have been dropped: list what is there, and watch from then",
@@ -166,13 +171,13 @@ Result<std::vector<Event>> SqliteStore::eventsAfter(Index since, uint32_t limit,
                "SELECT * FROM events WHERE idx > ?1 AND idx <= coalesce((SELECT idx FROM events "
                "WHERE idx > ?1 ORDER BY idx, ordinal LIMIT 1 OFFSET ?2), 9223372036854775807) "
                "ORDER BY idx, ordinal",
-               since.value(), uint64_t{limit} - 1);
+               after, uint64_t{limit} - 1);
   }
   return all(&eventOf,
              "SELECT * FROM events WHERE host = ?3 AND idx > ?1 AND idx <= coalesce((SELECT idx "
              "FROM events WHERE host = ?3 AND idx > ?1 ORDER BY idx, ordinal LIMIT 1 OFFSET ?2), "
              "9223372036854775807) ORDER BY idx, ordinal",
-             since.value(), uint64_t{limit} - 1, host.value());
+             after, uint64_t{limit} - 1, host.value());
 }
 
 }  // namespace
