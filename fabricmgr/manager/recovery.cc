@@ -143,9 +143,20 @@ Status Manager::Impl::compare(DeviceEntry* device, const std::vector<GrantReport
   return {};
 }
 
+/// What a device says is not believed unseen: numbers that cannot be are refused, too.
 Status Manager::Impl::adopt(DeviceEntry* device, const GrantReport& report) {
+  constexpr uint64_t kMost = 1ull << 62;
+  if (report.grant.extents.empty()) return {};
+  FreeMap room = device->free;
   for (const Extent& extent : report.grant.extents) {
-    if (device->free.holds({extent.offset, extent.length.value()})) continue;
+    const Run run{extent.offset, extent.length.value()};
+    const bool possible = run.length > 0 && run.length <= kMost && run.offset <= kMost &&
+                          report.grant.region.value() <= kMost &&
+                          report.grant.epoch.value() <= kMost;
+    if (possible && room.holds(run)) {
+      room.take(run);
+      continue;
+    }
     return fail(
         ErrorCode::kCorrupt,
         "device %s holds bytes for region %llu, which the store does not know, and which it "
