@@ -78,20 +78,19 @@ Result<ScrubEvidence> Manager::Impl::erase(const DeviceAction& action) {
   return evidence;
 }
 
+Obstacle Manager::Impl::obstacleOf(const DeviceEntry& entry, HostId host) {
+  const Device& device = entry.device;
+  if (device.state == DeviceState::kCordoned) return Obstacle::kCordoned;
+  if (drivers.healthOf(device.id).health != DeviceHealth::kReachable) return Obstacle::kUnreachable;
+  const bool full = device.heads > 0 && entry.heads.size() >= device.heads;
+  return full && !entry.heads.contains(host) ? Obstacle::kNoHead : Obstacle::kNone;
+}
+
 std::vector<DeviceRoom> Manager::Impl::rooms(HostId host) {
   std::vector<DeviceRoom> found;
   found.reserve(state.devices().size());
   for (const auto& [id, entry] : state.devices()) {
-    DeviceRoom room{&entry.device, &entry.free, Obstacle::kNone};
-    const size_t heads = entry.device.heads;
-    if (entry.device.state == DeviceState::kCordoned) {
-      room.obstacle = Obstacle::kCordoned;
-    } else if (drivers.healthOf(id).health != DeviceHealth::kReachable) {
-      room.obstacle = Obstacle::kUnreachable;
-    } else if (heads > 0 && entry.heads.size() >= heads && !entry.heads.contains(host)) {
-      room.obstacle = Obstacle::kNoHead;
-    }
-    found.push_back(room);
+    found.push_back({&entry.device, &entry.free, obstacleOf(entry, host)});
   }
   return found;
 }

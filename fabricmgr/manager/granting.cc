@@ -9,20 +9,33 @@
 namespace tidepool::fabric {
 namespace {
 
-Status checkChosen(Manager::Impl& impl, const Plan& plan, const HostEntry& host)
+/// Whoever sends a plan may have made it up: all that placement looks at is looked at again.
+Status checkChosen(Manager::Impl& impl, const Plan& plan, const PlacementRequest& asked)
     TP_REQUIRES(impl.mutex) {
+  const HostEntry& host = *impl.state.findHost(asked.host);
   const auto stale = [&](const char* kind, const std::string& name) {
     return fail(ErrorCode::kConflict,
                 "the plan is of index %llu, and %s %s has changed since: plan again",
                 static_cast<unsigned long long>(plan.index.value()), kind, name.c_str());
   };
   if (plan.extents.empty()) return fail(ErrorCode::kInvalidArgument, "the plan has no extents");
+  if (plan.index > impl.last_index) {
+    return fail(ErrorCode::kInvalidArgument, "the plan is of index %llu, which is yet to come",
+                static_cast<unsigned long long>(plan.index.value()));
+  }
   if (host.host.modified > plan.index) return stale("host", host.host.name);
   std::map<DeviceId, FreeMap> left;
   for (const Extent& extent : plan.extents) {
     const DeviceEntry* device = impl.state.findDevice(extent.device);
     if (device == nullptr) return stale("device", std::to_string(extent.device.value()));
-    if (device->touched > plan.index) return stale("device", device->device.name);
+    if (device->touched > plan.index || impl.obstacleOf(*device, asked.host) != Obstacle::kNone) {
+      return stale("device", device->device.name);
+    }
+    if (!suits(device->device, asked)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "the plan has device %s, which is not of the class, pool and domains asked for",
+                  device->device.name.c_str());
+    }
     const uint64_t step = device->device.granularity.value();
     FreeMap& room = left.try_emplace(extent.device, device->free).first->second;
     const Run run{extent.offset, extent.length.value()};
@@ -79,7 +92,7 @@ Result<Region> Granting::draft(const AssignSpec& spec, const Plan* chosen) {
   region.name = spec.label;
   region.host = request->host;
   if (chosen != nullptr) {
-    TP_TRY(checkChosen(impl_, *chosen, host));
+    TP_TRY(checkChosen(impl_, *chosen, *request));
     region.extents = chosen->extents;
   } else {
     auto extents = place(impl_.rooms(request->host), *request);

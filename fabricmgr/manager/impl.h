@@ -77,6 +77,8 @@ class Manager::Impl {
   DeviceAction actionOf(const Intent& intent, const Region& region) TP_REQUIRES(mutex);
   Status act(const DeviceAction& action) TP_EXCLUDES(mutex);
   Result<ScrubEvidence> erase(const DeviceAction& action) TP_EXCLUDES(mutex);
+  /// Why the host gets nothing of the device now.
+  Obstacle obstacleOf(const DeviceEntry& entry, HostId host) TP_REQUIRES(mutex);
   std::vector<DeviceRoom> rooms(HostId host) TP_REQUIRES(mutex);
   /// Whether `to` may have the region instead of its host. Errors: kRefused, a device has no head.
   Status checkHeads(const Region& region, const Host& to) TP_REQUIRES(mutex);

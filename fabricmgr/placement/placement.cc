@@ -16,12 +16,15 @@ using Rooms = std::vector<const DeviceRoom*>;
 
 /// Sizes above are refused, so that no sum of roundings can overflow.
 constexpr uint64_t kLargest = 1ull << 62;
+/// Each is compared with the domain of every device.
+constexpr size_t kMostDomains = 64;
 
 uint64_t granularity(const DeviceRoom& room) { return room.device->granularity.value(); }
 uint64_t freeOf(const DeviceRoom& room) { return room.free->free().value(); }
 
-bool suits(const DeviceRoom& room, const PlacementRequest& request) {
-  const Device& device = *room.device;
+}  // namespace
+
+bool suits(const Device& device, const PlacementRequest& request) {
   if (request.memory_class != MemoryClass::kAny && device.memory_class != request.memory_class) {
     return false;
   }
@@ -30,10 +33,12 @@ bool suits(const DeviceRoom& room, const PlacementRequest& request) {
   return std::find(avoid.begin(), avoid.end(), device.domain) == avoid.end();
 }
 
+namespace {
+
 Rooms candidates(std::span<const DeviceRoom> rooms, const PlacementRequest& request) {
   Rooms found;
   for (const DeviceRoom& room : rooms) {
-    if (room.obstacle == Obstacle::kNone && freeOf(room) > 0 && suits(room, request)) {
+    if (room.obstacle == Obstacle::kNone && freeOf(room) > 0 && suits(*room.device, request)) {
       found.push_back(&room);
     }
   }
@@ -163,7 +168,7 @@ void tellObstacles(std::span<const DeviceRoom> rooms, const PlacementRequest& re
                                                         "without a free head for this host"};
   for (int kind = 1; kind < static_cast<int>(kWords.size()); ++kind) {
     const auto count = std::count_if(rooms.begin(), rooms.end(), [&](const DeviceRoom& room) {
-      return static_cast<int>(room.obstacle) == kind && suits(room, request);
+      return static_cast<int>(room.obstacle) == kind && suits(*room.device, request);
     });
     if (count == 0) continue;
     text->append("; ");
@@ -219,6 +224,9 @@ Result<std::vector<Extent>> place(std::span<const DeviceRoom> rooms,
   if (request.size.value() == 0 || request.size.value() > kLargest) {
     return fail(ErrorCode::kInvalidArgument, "a region has 1 byte to 4 EiB, not %llu bytes",
                 static_cast<unsigned long long>(request.size.value()));
+  }
+  if (request.constraints.avoid_domains.size() > kMostDomains) {
+    return fail(ErrorCode::kInvalidArgument, "at most %zu domains can be avoided", kMostDomains);
   }
   auto plan = tryPlace(rooms, request);
   if (plan.empty()) return noRoom(rooms, request);

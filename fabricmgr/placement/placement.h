@@ -26,8 +26,12 @@ struct DeviceRoom {
 ///   contiguous  one device with a run that is long enough: the tightest;
 ///   pack        the tightest device that holds all, else the fewest devices;
 ///   spread      equal shares on as many devices as are allowed, of different domains first.
-/// Errors: kInvalidArgument (size 0 or beyond 2^62), kNoSpace: what there is, and what would do.
+/// Errors: kInvalidArgument (size 0 or beyond 2^62, too many domains), kNoSpace: what there is, and
+/// what would do.
 Result<std::vector<Extent>> place(std::span<const DeviceRoom> rooms,
                                   const PlacementRequest& request);
+
+/// Whether the device is of the class, pool and domains that are asked for.
+bool suits(const Device& device, const PlacementRequest& request);
 
 }  // namespace tidepool::fabric

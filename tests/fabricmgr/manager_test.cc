@@ -123,6 +123,29 @@ TEST_F(ManagerTest, AStalePlanIsRefused) {
   EXPECT_EQ(codeOf(manager->apply({}, want("h1", 4), bad)), ErrorCode::kInvalidArgument);
 }
 
+/// A plan comes from whoever asks: it must not get what could not have been planned.
+TEST_F(ManagerTest, APlanThatWasMadeUpIsRefused) {
+  const auto codeFor = [&](const Plan& plan, const AssignSpec& spec) {
+    return codeOf(manager->apply({}, spec, plan));
+  };
+  DeviceSpec single = house.poolFile("d3", 64, 1);
+  const DeviceId d3(must(manager->addDevice({}, single)).id);
+  must(manager->addPool({}, "other", MemoryClass::kCxl));
+  Plan plan{manager->index(), {{d3, 0, Bytes(4 * kGrain)}}};
+  AssignSpec elsewhere = want("h1", 4);
+  elsewhere.pool = "other";
+  EXPECT_EQ(codeFor(plan, elsewhere), ErrorCode::kInvalidArgument);
+  plan.index = plan.index + 1'000'000;
+  EXPECT_EQ(codeFor(plan, want("h1", 4)), ErrorCode::kInvalidArgument) << "from the future";
+  plan.index = manager->index();
+  must(manager->apply({}, want("h1", 4), plan));
+  plan = {manager->index(), {{d3, 16 * kGrain, Bytes(4 * kGrain)}}};
+  EXPECT_EQ(codeFor(plan, want("h2", 4)), ErrorCode::kConflict) << "h1 has the only head";
+  must(manager->cordonDevice({}, "d3"));
+  plan.index = manager->index();
+  EXPECT_EQ(codeFor(plan, want("h1", 4)), ErrorCode::kConflict) << "cordoned";
+}
+
 TEST_F(ManagerTest, AnOlderViewIsRefused) {
   const RegionId region = assign("h1", 4);
   Caller caller;
