@@ -48,7 +48,6 @@ Result<Database> openDatabase(const std::string& path, int flags) {
   auto database = Database::open(path, flags | SQLITE_OPEN_NOMUTEX);
   if (!database) return database;
   sqlite3_busy_timeout(database->handle(), 10'000);
-  TP_TRY(database->execute(kPragmas));
   return database;
 }
 
@@ -187,9 +186,11 @@ Result<std::unique_ptr<Store>> openSqliteStore(const std::string& path) {
   if (!lock) return tl::unexpected(lock.error());
   auto writer = openDatabase(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
   if (!writer) return tl::unexpected(writer.error());
-  TP_TRY(migrate(*writer));
+  TP_TRY(migrate(*writer));  // first: another program's file is not even made to keep a log
+  TP_TRY(writer->execute(kPragmas));
   auto reader = openDatabase(path, SQLITE_OPEN_READWRITE);
   if (!reader) return tl::unexpected(reader.error());
+  TP_TRY(reader->execute(kPragmas));
   return std::make_unique<SqliteStore>(std::move(*lock), std::move(*writer), std::move(*reader));
 }
 

@@ -98,7 +98,13 @@ TEST_F(StoreTest, AnotherProgramsFileIsLeftAlone) {
     auto database = raw(path);
     must(database.execute("CREATE TABLE bookmarks(url TEXT)"));
   }
+  const auto bytes = [this] {
+    std::ifstream file(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string before = bytes();
   EXPECT_EQ(codeOf(openSqliteStore(path)), ErrorCode::kCorrupt);
+  EXPECT_TRUE(bytes() == before);
   std::ofstream(folder / "text") << "this is no database at all, but it is long enough to be read";
   EXPECT_FALSE(openSqliteStore(folder / "text"));
 }
