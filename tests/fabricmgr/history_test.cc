@@ -6,6 +6,7 @@
 
 #include <mutex>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "tests/fabricmgr/crash_fixture.h"
@@ -16,11 +17,29 @@ namespace {
 
 using Random = std::mt19937_64;
 
-/// Devices that fail now and then, before or after they have done what they were told.
-DriverFactory flakyDrivers(const Clock& wall, uint64_t seed) {
+/// Held while a host writes. A file cannot refuse it: hosts keep to their epochs, so no device has
+/// refused one that still writes.
+std::mutex& hostWrites() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+void writeAsHost(Manager& manager, RegionId region) {
+  std::lock_guard<std::mutex> lock(hostWrites());
+  fillRegion(manager, region);
+}
+
+enum class Devices { kSteady, kFlaky };
+
+/// Flaky ones fail now and then, before or after they have done what they were told.
+DriverFactory driversFor(const Clock& wall, uint64_t seed, Devices devices) {
   auto random = std::make_shared<Random>(seed);
   auto mutex = std::make_shared<std::mutex>();
-  return faultyDrivers(wall, [random, mutex](const char*, const Device&) {
+  return faultyDrivers(wall, [random, mutex, devices](const char* action, const Device&) {
+    if (action == std::string_view("revoke")) {
+      std::lock_guard<std::mutex> until_written(hostWrites());
+    }
+    if (devices == Devices::kSteady) return Fault::kNone;
     std::lock_guard<std::mutex> lock(*mutex);
     const uint64_t dice = (*random)() % 40;
     return dice == 0 ? Fault::kBefore : dice == 1 ? Fault::kAfter : Fault::kNone;
@@ -50,7 +69,7 @@ void assignOne(Manager& manager, Random& random, const Caller& caller) {
     return;
   }
   const auto answer = manager.assign(caller, spec);
-  if (answer && answer->id != 0) fillRegion(manager, RegionId(answer->id));
+  if (answer && answer->id != 0) writeAsHost(manager, RegionId(answer->id));
 }
 
 /// Regions are what it is about: their verbs come more often.
@@ -68,7 +87,7 @@ void regionVerb(Manager& manager, Random& random, const Caller& caller) {
       break;
     case 3:
       if (manager.resize(caller, region, Bytes((random() % 14 + 1) * kGrain), {})) {
-        fillRegion(manager, region);
+        writeAsHost(manager, region);
       }
       break;
     default:
@@ -137,9 +156,8 @@ void call(FabricHouse& house, Manager& manager, uint64_t seed) {
 
 void live(FabricHouse& house, uint64_t seed) {
   Random random(seed);
-  if (random() % 2 == 0) {
-    house.drivers = flakyDrivers(house.wall, seed);
-  }
+  const Devices devices = random() % 2 == 0 ? Devices::kFlaky : Devices::kSteady;
+  house.drivers = driversFor(house.wall, seed, devices);
   auto manager = house.tryOpen();
   if (!manager) {
     ADD_FAILURE() << manager.error().text();
