@@ -153,7 +153,8 @@ Result<std::shared_ptr<Region>> RegionTable::attach(uint64_t id, const wire::Tok
 void RegionTable::detach(const std::shared_ptr<Region>& region) {
   MutexLock lock(mutex_);
   const auto found = entries_.find(region->id());
-  if (found == entries_.end()) return;
+  // A managed one may have been dropped, and another made for its id.
+  if (found == entries_.end() || found->second.region != region) return;
   if (--found->second.connections == 0) found->second.idle_since = clock_.now();
 }
 

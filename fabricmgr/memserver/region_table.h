@@ -88,8 +88,8 @@ class RegionTable {
 
   Bytes capacity() const { return capacity_; }
   Bytes freeBytes() const TP_EXCLUDES(mutex_);
-  /// True if a region of `size` would fit once those have gone that nobody is connected to, whether
-  /// still in their grace or being unmapped: worth trying again.
+  /// True if a region of `size` would fit once the private ones have gone that nobody is connected
+  /// to, whether still in their grace or being unmapped: worth trying again.
   bool willFit(Bytes size) const TP_EXCLUDES(mutex_);
   size_t regions() const TP_EXCLUDES(mutex_);
 
