@@ -5,13 +5,10 @@
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,6 +16,8 @@
 
 #include "fabricmgr/memserver/control_server.h"
 #include "fabricmgr/memserver/server.h"
+#include "fabricmgr/process.h"
+#include "fabricmgr/size_option.h"
 
 namespace tidepool::memserver {
 namespace {
@@ -32,54 +31,6 @@ struct Arguments {
   std::string key_file;  // its key
   bool json = false;
 };
-
-uint64_t machineBytes() {
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
-/// "64K", "512M", "1.5G", "2T", plain bytes, or "25%" of the machine. Throws what CLI11 reports.
-uint64_t sizeOf(const std::string& text) {
-  double number = 0;
-  char unit[4] = {};
-  int used = 0;
-  const int fields = sscanf(text.c_str(), "%lf%3[a-zA-Z%]%n", &number, unit, &used);
-  const std::string suffix = CLI::detail::to_lower(unit);
-  static const std::map<std::string, double> kUnits = {
-      {"", 1},        {"b", 1},        {"k", 1024.0},
-      {"kb", 1024.0}, {"kib", 1024.0}, {"m", 0x1p20},
-      {"mb", 0x1p20}, {"mib", 0x1p20}, {"g", 0x1p30},
-      {"gb", 0x1p30}, {"gib", 0x1p30}, {"t", 0x1p40},
-      {"tb", 0x1p40}, {"tib", 0x1p40}, {"%", static_cast<double>(machineBytes()) / 100}};
-  const auto scale = kUnits.find(suffix);
-  const bool whole = fields == 1 ? text.find_first_not_of("0123456789.") == std::string::npos
-                                 : static_cast<size_t>(used) == text.size();
-  const double bytes = scale == kUnits.end() ? -1 : number * scale->second;
-  if (fields < 1 || !whole || !(bytes >= static_cast<double>(kPageSize)) || bytes > 0x1p56) {
-    throw CLI::ValidationError(
-        "--size", "'" + text + "' is not a size of at least 4K: such as 512M, 64G, 1.5T or 25%");
-  }
-  return static_cast<uint64_t>(bytes);
-}
-
-/// One descriptor a connection: the default soft limit is far below what the kernel allows.
-void raiseDescriptorLimit() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-/// Blocks SIGTERM and SIGINT in this and all later threads; sigwait() then takes them.
-sigset_t blockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  return signals;
-}
 
 void announce(const Arguments& arguments, uint16_t port, uint16_t control_port) {
   const std::string host = arguments.listen.substr(0, arguments.listen.rfind(':'));
@@ -110,8 +61,7 @@ Result<std::unique_ptr<ControlServer>> startControl(Server& server, const Argume
 
 int serve(const Arguments& arguments) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("memserver"));
-  const uint64_t machine =
-      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t machine = machineBytes();
   if (arguments.size > machine) {
     spdlog::warn(
         "--size is {} bytes but this machine has {}: clients may be lost to the kernel's "
@@ -119,7 +69,7 @@ int serve(const Arguments& arguments) {
         arguments.size, machine);
   }
   raiseDescriptorLimit();
-  const sigset_t signals = blockSignals();
+  const sigset_t signals = blockSignals({SIGTERM, SIGINT});
   ServerOptions options;
   options.listen = arguments.listen;
   options.size = Bytes(arguments.size);
@@ -168,7 +118,7 @@ void addCommand(CLI::App& app, int* exit_code) {
   key->needs(control);
   command->add_flag("--json", arguments->json, "Say where it listens as a line of JSON");
   command->callback([arguments, exit_code] {
-    arguments->size = sizeOf(arguments->size_text);
+    arguments->size = sizeOption("--size", arguments->size_text);
     *exit_code = serve(*arguments);
   });
 }

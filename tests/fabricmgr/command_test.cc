@@ -113,7 +113,8 @@ struct BadUsage {
 TEST(FabricmgrCommand, BadUsageIsExplainedInOneLine) {
   const BadUsage cases[] = {
       {{}, 2, "--help"},
-      {{"pool", "list"}, 2, "unknown command 'pool'"},
+      {{"pond", "list"}, 2, "unknown command 'pond'"},
+      {{"pool", "lst"}, 2, "unknown command 'pool lst'"},
       {{"memserver"}, 2, "--listen"},
       {{"memserver", "--listen", "127.0.0.1:0"}, 2, "--size"},
       {{"memserver", "--listen", "nonsense", "--size", "1M"}, 2, "HOST:PORT"},
