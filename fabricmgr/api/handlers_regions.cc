@@ -9,26 +9,28 @@ using fabric::Caller;
 using fabric::Manager;
 using fabric::RegionId;
 
-/// The region of the path. Errors: kInvalidArgument; for agents also kNotFound, and kPermission
-/// when it is another host's.
-Result<RegionId> regionOf(const Call& call) {
-  const auto number = numberOf(call, "a region");
-  if (!number) return tl::unexpected(number.error());
-  const RegionId region(*number);
-  if (call.principal.role != Role::kHost) return region;
+/// Errors: for agents kNotFound, and kPermission when the region is another host's. It may become
+/// that before the verb is carried out: what has changed since this look is refused.
+Status mayChange(const Call& call, RegionId region, Caller* caller) {
+  if (call.principal.role != Role::kHost) return {};
   const auto info = call.service.manager().showRegion(region);
   if (!info) return tl::unexpected(info.error());
   TP_TRY(checkMine(call, info->host));
-  return region;
+  const fabric::Index seen = info->region.modified;
+  if (caller->expected == fabric::Index() || caller->expected > seen) caller->expected = seen;
+  return {};
 }
 
 /// A verb on the region of the path.
 template <typename Verb>
 Outcome changeRegion(const Call& call, Verb verb) {
-  const auto region = regionOf(call);
-  if (!region) return tl::unexpected(region.error());
-  return change(
-      call, [&](Manager& manager, const Caller& caller) { return verb(manager, caller, *region); });
+  const auto number = numberOf(call, "a region");
+  if (!number) return tl::unexpected(number.error());
+  auto caller = callerOf(call);
+  if (!caller) return tl::unexpected(caller.error());
+  const RegionId region(*number);
+  TP_TRY(mayChange(call, region, &*caller));
+  return changed(verb(call.service.manager(), *caller, region));
 }
 
 Result<fabric::AssignSpec> specOf(const Call& call) {
