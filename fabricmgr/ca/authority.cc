@@ -87,7 +87,7 @@ Result<Authority> Authority::init(const std::string& folder, int64_t valid_secon
   }
   const auto lock = lockFolder(folder);
   if (!lock) return tl::unexpected(lock.error());
-  if (access((folder + "/ca.key").c_str(), F_OK) == 0) {
+  if (access((folder + "/index").c_str(), F_OK) == 0) {
     return fail(ErrorCode::kConflict,
                 "'%s' is a certificate authority already: another root would make all its "
                 "certificates worthless; use another folder",
@@ -97,8 +97,9 @@ Result<Authority> Authority::init(const std::string& folder, int64_t valid_secon
   if (!root) return tl::unexpected(root.error());
   TP_TRY(writeFile(folder + "/ca.crt", root->certificate, 0644));
   TP_TRY(writeFile(folder + "/ca.key", root->key, 0600));
-  TP_TRY(writeIndex(folder, {}));
   TP_TRY(writeCrl(folder, {}));
+  // Last: nothing is issued without it, so whatever was cut off before it can be begun anew.
+  TP_TRY(writeIndex(folder, {}));
   return Authority(folder);
 }
 
@@ -164,8 +165,9 @@ Result<int> Authority::revoke(const std::string& which) const {
                 "both",
                 which.c_str());
   }
-  TP_TRY(writeCrl(folder_, *entries));
+  // The index first: lists are made from it, so none that comes later lets this one in again.
   TP_TRY(writeIndex(folder_, *entries));
+  TP_TRY(writeCrl(folder_, *entries));
   return count;
 }
 
