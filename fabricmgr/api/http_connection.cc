@@ -162,7 +162,10 @@ void HttpConnection::readHead() {
   evbuffer* input = bufferevent_get_input(stream_);
   const size_t have = evbuffer_get_length(input);
   if (have == 0) return;
-  if (phase_ == Phase::kIdle) enter(Phase::kHead);
+  if (phase_ == Phase::kIdle) {
+    enter(Phase::kHead);
+    bodyless_ = false;
+  }
   const HttpLimits& limits = loop_.options().limits;
   evbuffer_ptr from;
   evbuffer_ptr_set(input, &from, scanned_, EVBUFFER_PTR_SET);

@@ -111,6 +111,7 @@ void WatchHub::handOut() {
       watcher.exchange->endStream();
     }
     watchers_.clear();
+    count_.store(0, std::memory_order_relaxed);
     seen_ = manager_.index();
     return;
   }
