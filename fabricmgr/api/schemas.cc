@@ -23,7 +23,7 @@ constexpr Field kConstraintsFields[] = {
      UINT32_MAX},
     {"shape", Type::kText, kMay,
      "few devices, or many in different failure domains; pack if absent", nullptr, "pack|spread"},
-    {"avoid_domains", Type::kTexts, kMay, "failure domains that must not be used"}};
+    {"avoid_domains", Type::kTexts, kMay, "failure domains that must not be used; at most 64"}};
 
 constexpr Field kExtentFields[] = {
     {"device_id", Type::kCount, kMust, "the device's id"},
