@@ -86,7 +86,7 @@ TEST(HttpServer, SaysContinueOnlyToWhatItWillTake) {
 TEST(HttpServer, CutsOffSlowClientsWhileOthersAreServed) {
   ServerOptions options;
   options.times.request = Nanoseconds(300'000'000);
-  options.times.idle = Nanoseconds(300'000'000);
+  options.times.idle = Nanoseconds(2 * kSecond);  // far more than it takes to send anything below
   EchoServer server(options);
   RawClient slow(server.path());
   RawClient silent(server.path());
@@ -101,7 +101,7 @@ TEST(HttpServer, CutsOffSlowClientsWhileOthersAreServed) {
   EXPECT_EQ(silent.rest(), "");
 }
 
-TEST(HttpServer, AClientThatDoesNotReadItsAnswerIsCutOff) {
+TEST(HttpServer, ALongAnswerGetsTheTimeThatItTakes) {
   ServerOptions options;
   options.times.reply = Nanoseconds(100'000'000);
   EchoServer server(options);
@@ -119,13 +119,17 @@ TEST(HttpServer, LimitsRequestsAndConnectionsOfOnePrincipal) {
   EchoServer server(options);
   RawClient first(server.path());
   RawClient second(server.path());
-  int good = 0;
-  for (int i = 0; i < 8; ++i) {
-    good += first.ask(getRequest("/")).starts_with("HTTP/1.1 200 ") ? 1 : 0;
-  }
-  EXPECT_GE(good, 5);
-  EXPECT_LT(good, 8);
-  EXPECT_THAT(second.ask(getRequest("/")), HasSubstr("Retry-After: 1"));
+  // However slow the machine is: sooner or later it asks faster than once a second.
+  const auto goodOnes = [](RawClient& client) {
+    int good = 0;
+    std::string answer = client.ask(getRequest("/"));
+    for (; answer.starts_with("HTTP/1.1 200 "); ++good) answer = client.ask(getRequest("/"));
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 429 "));
+    EXPECT_THAT(answer, HasSubstr("Retry-After: 1"));
+    return good;
+  };
+  EXPECT_GE(goodOnes(first), 5);
+  EXPECT_LT(goodOnes(second), 5) << "it is the same principal";
   RawClient third(server.path());
   EXPECT_THAT(third.rest(), StartsWith("HTTP/1.1 429 "));
 }
