@@ -4,6 +4,8 @@
 
 #include <ctime>
 
+#include "fabricmgr/model/hash.h"
+
 namespace tidepool::api {
 namespace {
 
@@ -19,16 +21,6 @@ void extents(JsonWriter& out, const std::vector<fabric::Extent>& list) {
         .endObject();
   }
   out.endList();
-}
-
-std::string hexOf(const fabric::Digest& digest) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string text;
-  for (const uint8_t byte : digest) {
-    text += kHex[byte >> 4];
-    text += kHex[byte & 15];
-  }
-  return text;
 }
 
 }  // namespace
@@ -166,8 +158,8 @@ void render(JsonWriter& out, const fabric::AuditRecord& record) {
       .field("subject", nameOf(record.subject))
       .field("id", record.id)
       .field("outcome", record.outcome)
-      .field("previous", hexOf(record.previous))
-      .field("hash", hexOf(record.hash))
+      .field("previous", fabric::hexOf(record.previous))
+      .field("hash", fabric::hexOf(record.hash))
       .endObject();
 }
 
@@ -177,7 +169,7 @@ void render(JsonWriter& out, const fabric::AuditVerdict& verdict) {
       .field("records", verdict.records)
       .field("first_bad", verdict.first_bad)
       .field("text", verdict.text)
-      .field("head", hexOf(verdict.head))
+      .field("head", fabric::hexOf(verdict.head))
       .endObject();
 }
 
