@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
+#include <string_view>
 
 #include "fabricmgr/api/json_value.h"
 #include "fabricmgr/api/json_writer.h"
@@ -137,6 +139,28 @@ TEST(JsonWriter, WritesWhatAReaderReads) {
   EXPECT_EQ(read["l"].size(), 2u);
   EXPECT_EQ(read["o"][0]["k"], "v");
   EXPECT_TRUE(read["e"].empty());
+}
+
+/// Paths may have any bytes in them, and texts of errors may be cut anywhere.
+TEST(JsonWriter, WhateverItIsGivenItWritesJson) {
+  constexpr std::string_view kBytes =
+      "a\xc3\xa4\xe0\xa0\xed\x9f\xf0\x90\xf4\x8f\xff\xc0\x80\xbf\xe2\"";
+  std::mt19937 random(7);
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text;
+    for (uint64_t left = random() % 8; left > 0; --left) text += kBytes[random() % kBytes.size()];
+    JsonWriter out;
+    out.beginObject().field("a", text).endObject();
+    const auto read = nlohmann::json::parse(out.text(), nullptr, false);
+    ASSERT_TRUE(read.is_object()) << out.text();
+    bool good = true;
+    try {
+      (void)nlohmann::json(text).dump();
+    } catch (const nlohmann::json::exception&) {
+      good = false;  // not UTF-8
+    }
+    EXPECT_EQ(read["a"] == text, good) << out.text();
+  }
 }
 
 }  // namespace
