@@ -89,7 +89,7 @@ class HttpConnection {
   bool close_after_ = false;
   bool winding_down_ = false;
   bool bodyless_ = false;  // the answer to HEAD
-  bool unread_ = false;  // part of a request that was refused may still be on its way
+  bool unread_ = false;    // part of a request that was refused may still be on its way
   Phase phase_ = Phase::kHandshake;
   uint64_t serial_ = 0;
   std::time_t not_after_ = 0;  // end of the certificate; 0: none
