@@ -28,7 +28,8 @@ declare -A may=(
   [fabricmgr/api]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/manager"
   [fabricmgr/serve]="runtime/base fabricmgr fabricmgr/api fabricmgr/manager fabricmgr/store fabricmgr/device"
   [fabricmgr/ca]="runtime/base fabricmgr"
-  [fabricmgr/cli]="runtime/base fabricmgr"
+  [fabricmgr/client]=""
+  [fabricmgr/cli]="runtime/base fabricmgr fabricmgr/client"
   # The files directly in fabricmgr/: main.cc, which knows all commands, and what the commands share.
   [fabricmgr]="runtime/base fabricmgr/api fabricmgr/ca fabricmgr/cli fabricmgr/memserver fabricmgr/serve"
   # The files directly in runtime/ (runtime.cc, options.cc) put the parts together.

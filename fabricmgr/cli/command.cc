@@ -27,7 +27,7 @@ std::string fromEnvironment(const char* name, const std::string& otherwise) {
 }
 
 void addSettings(CLI::App& command, Told& told, Show show) {
-  Target& target = told.settings.target;
+  client::Target& target = told.settings.target;
   command
       .add_option("--fabric", target.address,
                   "Where the manager is: unix:PATH or https://HOST:PORT")
@@ -84,7 +84,7 @@ int guarded(Told& told, const auto& run) {
 
 std::shared_ptr<Told> newTold() {
   auto told = std::make_shared<Told>();
-  Target& target = told->settings.target;
+  client::Target& target = told->settings.target;
   target.address = fromEnvironment("TIDEPOOL_FABRIC", target.address);
   target.ca = fromEnvironment("TIDEPOOL_FABRIC_CA", "");
   target.certificate = fromEnvironment("TIDEPOOL_FABRIC_CERT", "");

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "fabricmgr/cli/client.h"
+#include "fabricmgr/client/http_client.h"
 #include "fabricmgr/size_option.h"
 
 namespace tidepool::cli {
@@ -79,10 +79,11 @@ BuiltRequest buildRequest(const Verb& verb, const Given& given) {
   Json body = Json::object();
   std::string query;
   const auto parameter = [&](std::string_view name, const std::string& value) {
-    query += fmt::format("{}{}={}", query.empty() ? "?" : "&", name, Client::escape(value));
+    query +=
+        fmt::format("{}{}={}", query.empty() ? "?" : "&", name, client::HttpClient::escape(value));
   };
   if (const size_t place = request.path.find("{}"); place != std::string::npos) {
-    request.path.replace(place, 2, Client::escape(given.operand));
+    request.path.replace(place, 2, client::HttpClient::escape(given.operand));
   } else if (!verb.operand.empty()) {
     body["name"] = given.operand;
   }

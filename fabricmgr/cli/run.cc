@@ -28,7 +28,7 @@ int complain(const std::string& text, int code) {
 }
 
 /// The exit code of a reply that is no success; says why.
-int failed(const Reply& reply, const Target& target) {
+int failed(const client::Reply& reply, const client::Target& target) {
   if (!reply.error.empty()) {
     if (reply.timed_out && reply.status == 0) {
       return complain(fmt::format("no answer from {} in time: {}", target.address, reply.error),
@@ -48,7 +48,7 @@ int failed(const Reply& reply, const Target& target) {
   return complain(problem.value("detail", ""), rowOf(problem.value("code", "")).exit_code);
 }
 
-bool isGood(const Reply& reply) {
+bool isGood(const client::Reply& reply) {
   return reply.error.empty() && reply.status >= 200 && reply.status < 300;
 }
 
@@ -61,12 +61,12 @@ void showProgress(const Json& operation, bool last) {
 }
 
 /// Follows an operation to its end. Between two looks it waits for the next event.
-int waitFor(Client& client, uint64_t id, const Settings& settings) {
+int waitFor(client::HttpClient& client, uint64_t id, const Settings& settings) {
   const MonotonicClock clock;
   const Nanoseconds start = clock.now();
   uint64_t since = 0;
   for (bool first = true;; first = false) {
-    const Reply reply = client.get(fmt::format("/v1/operations/{}", id));
+    const client::Reply reply = client.get(fmt::format("/v1/operations/{}", id));
     if (!isGood(reply)) return failed(reply, settings.target);
     const Json operation = Json::parse(reply.body, nullptr, false);
     const std::string state = operation.value("state", "");
@@ -83,7 +83,7 @@ int waitFor(Client& client, uint64_t id, const Settings& settings) {
                       operation.value("text", ""), id),
           kTimedOutCode);
     }
-    const Reply events = client.get(
+    const client::Reply events = client.get(
         first ? std::string("/v1/events")
               : fmt::format("/v1/events?since={}&limit=1&wait_ms={}", since, kLookEvery));
     if (isGood(events)) {
@@ -94,7 +94,7 @@ int waitFor(Client& client, uint64_t id, const Settings& settings) {
   }
 }
 
-int showChange(Client& client, const Verb& verb, const Json& answer, const Given& given,
+int showChange(client::HttpClient& client, const Verb& verb, const Json& answer, const Given& given,
                const Settings& settings) {
   const uint64_t operation = answer.value("operation", uint64_t{0});
   const uint64_t index = answer.value("index", uint64_t{0});
@@ -142,7 +142,7 @@ std::string withParameter(std::string path, const std::string& name, uint64_t va
 }
 
 /// All pages of a list. Events go on from their index, other lists from their cursor.
-int showTable(Client& client, const Verb& verb, const std::string& path, Json page,
+int showTable(client::HttpClient& client, const Verb& verb, const std::string& path, Json page,
               const Settings& settings) {
   Json items = Json::array();
   const bool events = verb.noun == "event";
@@ -151,7 +151,7 @@ int showTable(Client& client, const Verb& verb, const std::string& path, Json pa
     const uint64_t next = events && !page["items"].empty() ? page.value("index", uint64_t{0})
                                                            : page.value("next", uint64_t{0});
     if (next == 0) break;
-    const Reply reply = client.get(withParameter(path, events ? "since" : "cursor", next));
+    const client::Reply reply = client.get(withParameter(path, events ? "since" : "cursor", next));
     if (!isGood(reply)) return failed(reply, settings.target);
     page = Json::parse(reply.body, nullptr, false);
   }
@@ -159,8 +159,8 @@ int showTable(Client& client, const Verb& verb, const std::string& path, Json pa
   return kDone;
 }
 
-int show(Client& client, const Verb& verb, const Given& given, const std::string& path,
-         const Reply& reply, const Settings& settings) {
+int show(client::HttpClient& client, const Verb& verb, const Given& given, const std::string& path,
+         const client::Reply& reply, const Settings& settings) {
   if (settings.json) {
     std::fwrite(reply.body.data(), 1, reply.body.size(), stdout);
     std::fflush(stdout);
@@ -195,7 +195,7 @@ int runVerb(const Verb& verb, const Given& given, const Settings& settings) {
   if (verb.show == Show::kTable && request.path.find("/evidence") == std::string::npos) {
     request.path = withParameter(request.path, "limit", kPage);
   }
-  Client client(settings.target);
+  client::HttpClient client(settings.target);
   std::vector<std::string> headers;
   if (verb.show == Show::kChange && !settings.key.empty()) {
     headers.push_back("Idempotency-Key: " + settings.key);
@@ -203,17 +203,18 @@ int runVerb(const Verb& verb, const Given& given, const Settings& settings) {
   if (verb.show == Show::kChange && settings.if_match != 0) {
     headers.push_back(fmt::format("If-Match: \"{}\"", settings.if_match));
   }
-  const Reply reply = verb.method == "GET" ? client.get(request.path)
-                                           : client.post(request.path, request.body, headers);
+  const client::Reply reply = verb.method == "GET"
+                                  ? client.get(request.path)
+                                  : client.post(request.path, request.body, headers);
   if (!isGood(reply)) return failed(reply, settings.target);
   return show(client, verb, given, request.path, reply, settings);
 }
 
 int runWatch(const std::string& host, uint64_t since, bool from_now, const Settings& settings) {
-  Client client(settings.target);
-  const std::string filter = host.empty() ? "" : "&host=" + Client::escape(host);
+  client::HttpClient client(settings.target);
+  const std::string filter = host.empty() ? "" : "&host=" + client::HttpClient::escape(host);
   if (from_now) {
-    const Reply reply = client.get("/v1/events?limit=1" + filter);
+    const client::Reply reply = client.get("/v1/events?limit=1" + filter);
     if (!isGood(reply)) return failed(reply, settings.target);
     since = Json::parse(reply.body, nullptr, false).value("index", since);
   }
@@ -227,7 +228,8 @@ int runWatch(const std::string& host, uint64_t since, bool from_now, const Setti
     return std::fflush(stdout) == 0;
   };
   for (bool connected = false;;) {
-    const Reply reply = client.stream(fmt::format("/v1/events?since={}{}", since, filter), take);
+    const client::Reply reply =
+        client.stream(fmt::format("/v1/events?since={}{}", since, filter), take);
     if (ferror(stdout) != 0) return kDone;  // whoever read has gone
     if (reply.status != 0 && reply.status != 200) return failed(reply, settings.target);
     if (reply.status == 0 && !connected) return failed(reply, settings.target);

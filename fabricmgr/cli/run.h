@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "fabricmgr/cli/client.h"
+#include "fabricmgr/client/http_client.h"
 #include "fabricmgr/cli/request.h"
 #include "fabricmgr/cli/verbs.h"
 
@@ -13,7 +13,7 @@ namespace tidepool::cli {
 
 /// What all commands can be told.
 struct Settings {
-  Target target;
+  client::Target target;
   bool json = false;        // the server's bytes
   bool no_wait = false;     // for operations
   uint64_t timeout_ms = 0;  // to wait for operations; 0: for ever

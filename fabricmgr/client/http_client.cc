@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Client over libcurl's easy interface.
-#include "fabricmgr/cli/client.h"
+// HttpClient over libcurl's easy interface.
+#include "fabricmgr/client/http_client.h"
 
 #include <curl/curl.h>
 #include <fmt/format.h>
 
 #include <random>
 #include <stdexcept>
+#include <utility>
 
-namespace tidepool::cli {
+namespace tidepool::client {
 namespace {
 
 size_t append(char* data, size_t size, size_t count, void* to) {
@@ -19,6 +20,11 @@ size_t append(char* data, size_t size, size_t count, void* to) {
 struct ListDeleter {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
+
+/// libcurl asks about once a second; anything but 0 ends the request. Relaxed: a flag, no more.
+int isCancelled(void* flag, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<const std::atomic<bool>*>(flag)->load(std::memory_order_relaxed) ? 1 : 0;
+}
 
 /// Cuts a stream of server-sent events into their data.
 struct EventReader {
@@ -62,14 +68,15 @@ bool mayBeRepeated(CURLcode code) {
 
 }  // namespace
 
-struct Client::Handle {
+struct HttpClient::Handle {
   CURL* curl = curl_easy_init();
   std::string base;
   CURLcode last = CURLE_OK;
   ~Handle() { curl_easy_cleanup(curl); }
 };
 
-Client::Client(const Target& target) : target_(target), handle_(std::make_unique<Handle>()) {
+HttpClient::HttpClient(const Target& target)
+    : target_(target), handle_(std::make_unique<Handle>()) {
   const std::string& address = target.address;
   CURL* curl = handle_->curl;
   if (curl == nullptr) throw std::runtime_error("libcurl cannot be used");
@@ -91,18 +98,24 @@ Client::Client(const Target& target) : target_(target), handle_(std::make_unique
   curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 10L);
+  if (target.cancelled == nullptr) return;
+  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, isCancelled);
+  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, target.cancelled);
+  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
 }
 
-Client::~Client() = default;
+HttpClient::~HttpClient() = default;
 
-Reply Client::perform(const std::string& path, const std::string* body,
-                      const std::vector<std::string>& headers) {
+Reply HttpClient::perform(const std::string& path, const std::string* body,
+                          const std::vector<std::string>& headers) {
   CURL* curl = handle_->curl;
   Reply reply;
   char why[CURL_ERROR_SIZE] = {};
   std::unique_ptr<curl_slist, ListDeleter> list;
-  for (const std::string& header : headers) {
-    list.reset(curl_slist_append(list.release(), header.c_str()));
+  for (const auto* some : {&std::as_const(target_.headers), &headers}) {
+    for (const std::string& header : *some) {
+      list.reset(curl_slist_append(list.release(), header.c_str()));
+    }
   }
   const std::string url = handle_->base + path;
   curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
@@ -129,10 +142,10 @@ Reply Client::perform(const std::string& path, const std::string* body,
   return reply;
 }
 
-Reply Client::get(const std::string& path) { return perform(path, nullptr, {}); }
+Reply HttpClient::get(const std::string& path) { return perform(path, nullptr, {}); }
 
-Reply Client::post(const std::string& path, const std::string& body,
-                   std::vector<std::string> headers) {
+Reply HttpClient::post(const std::string& path, const std::string& body,
+                       std::vector<std::string> headers) {
   headers.emplace_back("Content-Type: application/json");
   headers.emplace_back("Expect:");
   bool keyed = false;
@@ -143,7 +156,8 @@ Reply Client::post(const std::string& path, const std::string& body,
   return reply;
 }
 
-Reply Client::stream(const std::string& path, const std::function<bool(const std::string&)>& take) {
+Reply HttpClient::stream(const std::string& path,
+                         const std::function<bool(const std::string&)>& take) {
   CURL* curl = handle_->curl;
   EventReader reader = {&take, curl, {}, {}};
   const std::unique_ptr<curl_slist, ListDeleter> list(
@@ -166,7 +180,7 @@ Reply Client::stream(const std::string& path, const std::function<bool(const std
   return reply;
 }
 
-std::string Client::escape(const std::string& text) {
+std::string HttpClient::escape(const std::string& text) {
   std::string out;
   for (const char c : text) {
     const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -176,4 +190,4 @@ std::string Client::escape(const std::string& text) {
   return out;
 }
 
-}  // namespace tidepool::cli
+}  // namespace tidepool::client

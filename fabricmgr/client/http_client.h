@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks a fabric manager over HTTP: Unix socket, or https with certificates. Not thread-safe.
+// Asks a fabric manager over HTTP: Unix socket, or https with certificates. For the command line
+// and agents. Not thread-safe, but for Target::cancelled.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-namespace tidepool::cli {
+namespace tidepool::client {
 
 /// Where the manager is, and what is shown to it.
 struct Target {
   std::string address = "unix:/run/tidepool/fabric.sock";  // or https://HOST:PORT
   std::string ca, certificate, key;                        // PEM files, for https
   long timeout_seconds = 120;
+  std::vector<std::string> headers;              // that go with every request
+  const std::atomic<bool>* cancelled = nullptr;  // ends what is under way within a second or two
 };
 
 struct Reply {
@@ -23,13 +27,13 @@ struct Reply {
   bool timed_out = false;
 };
 
-class Client {
+class HttpClient {
  public:
   /// Throws std::invalid_argument for an address that is none.
-  explicit Client(const Target& target);
-  ~Client();
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
+  explicit HttpClient(const Target& target);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
 
   Reply get(const std::string& path);
   /// Sends an idempotency key, so that it may be repeated when the connection breaks: once, it is.
@@ -49,4 +53,4 @@ class Client {
   std::unique_ptr<Handle> handle_;
 };
 
-}  // namespace tidepool::cli
+}  // namespace tidepool::client
