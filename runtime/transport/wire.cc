@@ -3,54 +3,10 @@
 // sequence of Writer or Reader calls in the order of the bytes; hosts are little-endian (checked).
 #include "runtime/transport/wire.h"
 
-#include <bit>
-#include <cstring>
-
-#include "runtime/base/check.h"
+#include "runtime/transport/fields.h"
 
 namespace tidepool::wire {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
-
-/// Appends fields to a span. The caller's span has the exact size of the layout.
-class Writer {
- public:
-  explicit Writer(std::span<std::byte> out) : out_(out) {}
-  template <typename T>
-  void put(const T& value) {
-    TP_CHECK_OP(at_ + sizeof value, <=, out_.size());
-    memcpy(out_.data() + at_, &value, sizeof value);
-    at_ += sizeof value;
-  }
-  void putZeros(size_t count) {
-    TP_CHECK_OP(at_ + count, <=, out_.size());
-    memset(out_.data() + at_, 0, count);
-    at_ += count;
-  }
-
- private:
-  std::span<std::byte> out_;
-  size_t at_ = 0;
-};
-
-/// Takes fields from a span, in order.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> in) : in_(in) {}
-  template <typename T>
-  T get() {
-    T value;
-    TP_CHECK_OP(at_ + sizeof value, <=, in_.size());
-    memcpy(&value, in_.data() + at_, sizeof value);
-    at_ += sizeof value;
-    return value;
-  }
-
- private:
-  std::span<const std::byte> in_;
-  size_t at_ = 0;
-};
 
 tl::unexpected<Error> corrupt(const char* what, uint64_t value) {
   return fail(ErrorCode::kCorrupt, "malformed frame: %s (0x%llx)", what,
