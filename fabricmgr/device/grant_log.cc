@@ -269,6 +269,14 @@ Status GrantLog::rewrite(const std::string& text) {
   return {};
 }
 
+Result<std::vector<GrantReport>> GrantLog::read(const std::string& path, DeviceId device) {
+  const auto text = readWhole(path);
+  if (!text) return tl::unexpected(text.error());
+  GrantTable table{Bytes(~0ull)};
+  TP_TRY(replay(*text, path, device, &table));
+  return table.all();
+}
+
 uint64_t GrantLog::enqueue(const std::string& line) {
   MutexLock lock(mutex_);
   const std::string whole = sealed(line);

@@ -25,6 +25,10 @@ class GrantLog {
   static Result<std::unique_ptr<GrantLog>> open(const std::string& path, DeviceId device,
                                                 std::vector<GrantReport>* grants);
 
+  /// What the log of a pool that is in use says, as far as it is written. Errors: kIo, kPermission,
+  /// kCorrupt.
+  static Result<std::vector<GrantReport>> read(const std::string& path, DeviceId device);
+
   static std::string lineOf(const GrantReport& report);
   static std::string forgetLine(RegionId region);
 
