@@ -41,6 +41,10 @@ endforeach()
 # Left to the administrator to enable: it opens a device (see its comment).
 install(FILES ${CMAKE_SOURCE_DIR}/packaging/udev/60-tidepool-userfaultfd.rules
         DESTINATION ${CMAKE_INSTALL_DATADIR}/tidepool/udev)
+configure_file(${CMAKE_SOURCE_DIR}/packaging/systemd/tidepool-agent.service.in
+               ${CMAKE_BINARY_DIR}/systemd/tidepool-agent.service @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/systemd/tidepool-agent.service
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/tidepool/systemd)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # What a program that links the static runtime must link too (none, until the runtime names some).

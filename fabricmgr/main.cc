@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "fabricmgr/agent/command.h"
 #include "fabricmgr/api/openapi.h"
 #include "fabricmgr/ca/command.h"
 #include "fabricmgr/cli/command.h"
@@ -64,6 +65,7 @@ int main(int argc, char** argv) {
     app.set_version_flag("--version", "fabricmgr " TIDEPOOL_VERSION);
     app.require_subcommand(1);
     serve::addCommand(app, &exit_code);
+    agent::addCommand(app, &exit_code);
     memserver::addCommand(app, &exit_code);
     ca::addCommand(app, &exit_code);
     cli::addCommands(app, &exit_code);

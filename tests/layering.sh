@@ -3,7 +3,7 @@
 # Checks that includes go one way only, as the architecture says:
 #   base <- os <- space <- tier <- (sample, migrate) <- allocator <- shim;   policy sees base alone;
 #   fabricmgr sees runtime/base, runtime/transport and its own: model <- (placement, store, device) <- manager <- api <-
-#   serve; cli speaks HTTP alone; the shim sees no JSON, HTTP or log library.
+#   serve; cli and agent speak HTTP alone; the shim sees no JSON, HTTP or log library.
 # Prints every include that breaks a rule and exits 1; with a folder argument checks that tree instead.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
@@ -29,9 +29,10 @@ declare -A may=(
   [fabricmgr/serve]="runtime/base fabricmgr fabricmgr/api fabricmgr/manager fabricmgr/store fabricmgr/device"
   [fabricmgr/ca]="runtime/base fabricmgr"
   [fabricmgr/client]=""
+  [fabricmgr/agent]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/device fabricmgr/api fabricmgr/client"
   [fabricmgr/cli]="runtime/base fabricmgr fabricmgr/client"
   # The files directly in fabricmgr/: main.cc, which knows all commands, and what the commands share.
-  [fabricmgr]="runtime/base fabricmgr/api fabricmgr/ca fabricmgr/cli fabricmgr/memserver fabricmgr/serve"
+  [fabricmgr]="runtime/base fabricmgr/agent fabricmgr/api fabricmgr/ca fabricmgr/cli fabricmgr/memserver fabricmgr/serve"
   # The files directly in runtime/ (runtime.cc, options.cc) put the parts together.
   [runtime]="runtime/base runtime/os runtime/policy runtime/transport runtime/stats runtime/space runtime/tier runtime/sample runtime/migrate"
   [allocator]="runtime runtime/base runtime/os runtime/stats"

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agent: the parts put together, and what it says about itself.
+#include "fabricmgr/agent/agent.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "fabricmgr/agent/notify.h"
+#include "fabricmgr/api/json_writer.h"
+#include "fabricmgr/api/rate_limit.h"
+#include "fabricmgr/model/types.h"
+
+namespace tidepool::agent {
+namespace {
+
+constexpr Nanoseconds kNotifyEvery(5'000'000'000);
+constexpr api::Rate kRefusalLines = {5, 20};  // in the log
+
+/// As fabric::checkName(), but says which name is meant: it may be the machine's own.
+Status checkOwnName(const char* what, const std::string& name) {
+  const Status good = fabric::checkName(what, name);
+  if (good) return good;
+  return fail(ErrorCode::kInvalidArgument, "'%.63s' cannot be used: %s", name.c_str(),
+              good.error().text());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Agent>> Agent::start(Options options, Log log) {
+  TP_TRY(checkOwnName("host", options.host));
+  if (!options.domain.empty()) TP_TRY(checkOwnName("domain", options.domain));
+  std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(log)));
+  TP_TRY(agent->setUp());
+  return agent;
+}
+
+Status Agent::setUp() {
+  auto journal = Journal::open(options_.journal);
+  if (!journal) return tl::unexpected(journal.error());
+  journal_ = std::move(*journal);
+  client::Target target = options_.manager;
+  // On the manager's own machine an administrator speaks for a host; elsewhere the certificate
+  // does.
+  if (target.address.starts_with("unix:")) target.headers = {"Tidepool-Host: " + options_.host};
+  try {
+    link_ = std::make_unique<ManagerLink>(loop_, std::move(target));
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::kInvalidArgument, "%s", error.what());
+  }
+  LocalServer::Setup server;
+  server.loop = &loop_;
+  server.path = options_.socket;
+  server.host = options_.host;
+  server.allowed = options_.allowed;
+  server.request = [this](ProgramId program, const agent_wire::Request& request) {
+    onRequest(program, request);
+  };
+  server.gone = [this](ProgramId program) { regions_->programGone(program); };
+  server.cut_off = [this](ProgramId program) { regions_->programCutOff(program); };
+  server.refused = [this, bucket = api::TokenBucket(kRefusalLines, clock_.now()),
+                    left_out = uint64_t{0}](const std::string& line) mutable {
+    if (!bucket.take(clock_.now())) return (void)++left_out;
+    const std::string more = left_out == 0 ? "" : fmt::format(" ({} more like it)", left_out);
+    left_out = 0;
+    log_(LogLevel::kWarning, line + more);
+  };
+  server_ = std::make_unique<LocalServer>(std::move(server));
+  regions_ = std::make_unique<Regions>(Regions::Setup{&loop_, link_.get(), journal_.get(),
+                                                      server_.get(), options_.host, log_,
+                                                      [this] { contact_->relist(); }});
+  contact_ = std::make_unique<Contact>(Contact::Setup{&loop_, link_.get(), regions_.get(),
+                                                      options_.host, options_.domain,
+                                                      options_.lease, log_, [this] { notify(); }});
+  regions_->restore();
+  return server_->listen();
+}
+
+Agent::~Agent() {
+  notify_timer_.reset();
+  link_.reset();
+}
+
+void Agent::run() {
+  notify_timer_ = std::make_unique<Trigger>(loop_, [this](short) { notify(); });
+  notifyServiceManager("READY=1");
+  notify();
+  contact_->start();
+  loop_.run();
+  notifyServiceManager("STOPPING=1");
+}
+
+void Agent::onRequest(ProgramId program, const agent_wire::Request& request) {
+  using agent_wire::RequestKind;
+  switch (request.kind) {
+    case RequestKind::kAsk:
+      return regions_->ask(program, request);
+    case RequestKind::kReclaim:
+      return regions_->reclaim(program, request);
+    case RequestKind::kReturn:
+      return regions_->giveBack(program, request);
+    case RequestKind::kLeft:
+      return regions_->reportLeft(program, request);
+    case RequestKind::kHello:  // the server's own
+      return;
+    case RequestKind::kStatus:
+      break;
+  }
+  const std::string text = status();
+  agent_wire::Notice notice;
+  notice.kind = agent_wire::NoticeKind::kStatus;
+  notice.tag = request.tag;
+  notice.text = text;
+  server_->tell(program, notice, nullptr);
+}
+
+std::string Agent::status() const {
+  const RegionCounts counts = regions_->counts();
+  const bool good = contact_->standing() == Standing::kMember;
+  api::JsonWriter out;
+  out.beginObject()
+      .field("health", good ? "ok" : "error")
+      .field("host", options_.host)
+      .field("manager", nameOf(contact_->standing()))
+      .field("trouble", contact_->trouble())
+      .field("lease_left_ms", contact_->leaseLeft().value() / 1'000'000)
+      .field("programs", uint64_t{server_->size()})
+      .field("regions", counts.regions)
+      .field("bytes", counts.bytes.value())
+      .field("held", counts.held)
+      .field("held_bytes", counts.held_bytes.value())
+      .field("ready", counts.ready)
+      .field("draining", counts.draining)
+      .field("being_prepared", counts.dirty)
+      .endObject();
+  return out.take();
+}
+
+void Agent::notify() {
+  const RegionCounts counts = regions_->counts();
+  notifyServiceManager(
+      fmt::format("WATCHDOG=1\nSTATUS=manager: {}; {} of {} regions in use by {} programs",
+                  nameOf(contact_->standing()), counts.held, counts.regions, server_->size()));
+  if (notify_timer_) notify_timer_->after(kNotifyEvery);
+}
+
+}  // namespace tidepool::agent

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between the agent and the kinds of devices: how a region that the manager has given to
+// this host is made usable here. Today: the emulated pool (a file) and memory servers. A CXL device
+// with libcxl goes behind the same class: attach() would make the region and open its DAX device.
+// Implementations are stateless and thread-safe; calls block.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "fabricmgr/agent/region_access.h"
+#include "runtime/base/result.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/transport/agent_wire.h"
+
+namespace tidepool::agent {
+
+/// A region, usable on this host: what programs are handed.
+struct Attached {
+  std::vector<agent_wire::Piece> pieces;
+  std::vector<std::shared_ptr<const UniqueFd>> files;  // that pieces point to
+  bool direct = true;  // can be loaded from and stored to in place, all of it
+  bool fits(agent_wire::Want want) const {
+    return want == agent_wire::Want::kAny || direct == (want == agent_wire::Want::kDirect);
+  }
+};
+
+class Attacher {
+ public:
+  virtual ~Attacher() = default;
+  /// Adds the pieces of one part of a region. Errors: kUnreachable, kPermission, kNotFound,
+  /// kCorrupt.
+  virtual Status attach(const RegionAccess& access, const AccessPart& part, Attached* out) = 0;
+  /// Makes the part read as zeros, for good. Errors: as attach(), kIo.
+  virtual Status erase(const RegionAccess& access, const AccessPart& part) = 0;
+  /// Whether the device itself still grants this part to this epoch. True for devices that refuse
+  /// old epochs by themselves. Errors: when it cannot be found out.
+  virtual Result<bool> granted(const RegionAccess& access, const AccessPart& part) = 0;
+};
+
+std::unique_ptr<Attacher> makePoolFileAttacher();
+std::unique_ptr<Attacher> makeMemserverAttacher();
+
+/// One of each kind; parts go to those of their class.
+class Attachers {
+ public:
+  Attachers();
+  /// Errors also: kUnsupported for regions in too many pieces or on too many devices.
+  Result<Attached> attach(const RegionAccess& access) const;
+  Status erase(const RegionAccess& access) const;
+  Result<bool> granted(const RegionAccess& access) const;
+
+ private:
+  Attacher& of(const AccessPart& part) const;
+
+  const std::unique_ptr<Attacher> pool_file_;
+  const std::unique_ptr<Attacher> memserver_;
+};
+
+}  // namespace tidepool::agent

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contact: heartbeat, watch and list, each of which starts its own next round.
+#include "fabricmgr/agent/contact.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "fabricmgr/api/json_writer.h"
+
+namespace tidepool::agent {
+namespace {
+
+constexpr Nanoseconds kFirstPause(200'000'000);
+constexpr Nanoseconds kLongestPause(5'000'000'000);
+/// How long one request for events waits: below the client's time-out.
+constexpr int kWatchMilliseconds = 25'000;
+constexpr int kPage = 10'000;  // of a list
+
+}  // namespace
+
+std::string_view nameOf(Standing standing) {
+  static constexpr std::string_view kNames[] = {"unknown", "member", "away", "fenced", "refused"};
+  return kNames[static_cast<size_t>(standing)];
+}
+
+Contact::Contact(Setup setup)
+    : setup_(std::move(setup)),
+      beat_timer_(*setup_.loop, [this](short) { beat(); }),
+      watch_timer_(*setup_.loop, [this](short) { watch(); }),
+      pause_(kFirstPause) {}
+
+Nanoseconds Contact::jittered(Nanoseconds time) {
+  // Agents that were started together, or lost the manager together, are not to go on in step.
+  const uint64_t part = 80 + random_() % 21;
+  return time / 100 * part;
+}
+
+Nanoseconds Contact::leaseLeft() const {
+  const Nanoseconds now = clock_.now();
+  return lease_until_ > now ? lease_until_ - now : Nanoseconds();
+}
+
+void Contact::become(Standing standing, const std::string& trouble) {
+  trouble_ = trouble;
+  if (std::exchange(standing_, standing) == standing) return;
+  if (standing == Standing::kMember) {
+    setup_.log(LogLevel::kInfo, fmt::format("host {} is known to the manager", setup_.host));
+  } else {
+    setup_.log(LogLevel::kWarning, trouble);
+  }
+  setup_.changed();
+}
+
+void Contact::beat() {
+  setup_.link->run(
+      Lane::kHeart,
+      [path = fmt::format("/v1/hosts/{}/heartbeat", setup_.host)](Asker& asker) -> Result<Beaten> {
+        const auto answer = asker.post(path, "{}");
+        if (!answer) return tl::unexpected(answer.error());
+        return Beaten{Nanoseconds(answer->count("lease_left_ms") * 1'000'000),
+                      answer->count("modified")};
+      },
+      [this, asked = clock_.now()](const Result<Beaten>& beaten) { onBeat(beaten, asked); });
+}
+
+void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
+  if (!beaten) return missed(beaten.error());
+  lease_ = std::max(beaten->lease, Nanoseconds(1'000'000));
+  lease_until_ = asked + lease_;  // it began to run after the question at the earliest
+  pause_ = kFirstPause;
+  const bool back = standing_ != Standing::kMember;
+  become(Standing::kMember, "");
+  beat_timer_.after(jittered(lease_ / 3));
+  setup_.regions->retry();
+  if (back || std::exchange(modified_, beaten->modified) != beaten->modified) relist();
+  modified_ = beaten->modified;
+  if (!watching_) watch();
+}
+
+void Contact::missed(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::kNotFound:
+      return join();
+    case ErrorCode::kStaleEpoch:
+      become(Standing::kFenced,
+             fmt::format(
+                 "this host is fenced: its regions are gone. When all is well again, `fabricmgr "
+                 "host resume {}` lets it have new ones",
+                 setup_.host));
+      setup_.regions->fenced(error);
+      break;
+    case ErrorCode::kPermission:
+      become(Standing::kRefused,
+             fmt::format("the manager does not take this agent for that of host {}: {}",
+                         setup_.host, error.text()));
+      break;
+    default:
+      become(Standing::kAway,
+             fmt::format("the manager is away, programs keep what they have: {}", error.text()));
+      if (leaseLeft() == Nanoseconds()) setup_.regions->checkGrants();
+  }
+  setup_.regions->unlisted(error);
+  beat_timer_.after(jittered(pause_));
+  const Nanoseconds longest =
+      lease_ == Nanoseconds() ? kLongestPause : std::min(kLongestPause, lease_ / 3);
+  pause_ = std::min(pause_ * 2, std::max(longest, kFirstPause));
+}
+
+void Contact::join() {
+  api::JsonWriter body;
+  body.beginObject().field("name", setup_.host);
+  if (!setup_.domain.empty()) body.field("domain", setup_.domain);
+  if (setup_.lease != Nanoseconds()) body.field("lease_ms", setup_.lease.value() / 1'000'000);
+  body.endObject();
+  setup_.link->run(
+      Lane::kHeart, [text = body.take()](Asker& asker) { return asker.post("/v1/hosts", text); },
+      [this](const Result<api::JsonValue>& answer) {
+        // A conflict means that it is known by now.
+        if (answer || answer.error().code() == ErrorCode::kConflict) return beat();
+        if (answer.error().code() == ErrorCode::kNotFound) {
+          return missed(Error::make(ErrorCode::kUnreachable, "%s", answer.error().text()));
+        }
+        missed(answer.error());
+      });
+}
+
+void Contact::watch() {
+  watching_ = true;
+  // The first time it asks for the index alone, without waiting.
+  const std::string from =
+      watched_ == 0 ? "" : fmt::format("&since={}&wait_ms={}", watched_, kWatchMilliseconds);
+  setup_.link->run(
+      Lane::kWatch,
+      [path =
+           fmt::format("/v1/events?host={}{}", setup_.host, from)](Asker& asker) -> Result<News> {
+        const auto answer = asker.get(path);
+        if (!answer) return tl::unexpected(answer.error());
+        return News{answer->count("index"), !answer->list("items").empty()};
+      },
+      [this](const Result<News>& news) { onEvents(news); });
+}
+
+void Contact::onEvents(const Result<News>& news) {
+  if (news && news->index != 0) {
+    // Whatever it was, the list shows what it has led to.
+    if (std::exchange(watched_, news->index) == 0 || news->any) relist();
+    return watch();
+  }
+  // The heartbeat finds out what is wrong. Older events than what is kept: begin anew.
+  watched_ = 0;
+  if (standing_ != Standing::kMember) {
+    watching_ = false;
+    return;
+  }
+  relist();
+  watch_timer_.after(jittered(kFirstPause * 5));
+}
+
+void Contact::relist() {
+  if (std::exchange(listing_, true)) {
+    list_again_ = true;
+    return;
+  }
+  list_again_ = false;
+  using List = Result<std::vector<SeenRegion>>;
+  setup_.link->run(
+      Lane::kList,
+      [host = setup_.host](Asker& asker) -> List {
+        std::vector<SeenRegion> regions;
+        uint64_t cursor = 0;
+        do {
+          const auto page =
+              asker.get(fmt::format("/v1/regions?host={}&limit={}&cursor={}", host, kPage, cursor));
+          if (!page) return tl::unexpected(page.error());
+          const auto next = addRegions(*page, &regions);
+          if (!next) return tl::unexpected(next.error());
+          cursor = *next;
+        } while (cursor != 0);
+        return regions;
+      },
+      [this, moment = setup_.regions->moment()](const List& list) { onList(list, moment); });
+}
+
+void Contact::onList(const Result<std::vector<SeenRegion>>& list, uint64_t moment) {
+  listing_ = false;
+  if (list) {
+    setup_.regions->apply(*list, moment);
+  } else {
+    modified_ = 0;  // the next heartbeat asks for it again
+    setup_.regions->unlisted(list.error());
+  }
+  if (list_again_) relist();
+}
+
+}  // namespace tidepool::agent

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who has which region, kept for an agent that is killed and started again. A text file that is
+// only appended to, a checksum in front of each line; it is rewritten when the agent starts, and
+// when most of it is over. It has to outlive the agent, not the machine (no program does), so it
+// belongs on a file system that is empty after a start, and nothing is synced. Not thread-safe.
+//
+//   CHECKSUM held region=ID epoch=N uid=U pid=P start=T
+//   CHECKSUM left region=ID epoch=N uid=U pid=P start=T     it is dirty, and stays this user's
+//   CHECKSUM clean region=ID epoch=N uid=U                  it was erased, and stays this user's
+//   CHECKSUM gone region=ID
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fabricmgr/agent/process_id.h"
+#include "runtime/base/result.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/base/units.h"
+
+namespace tidepool::agent {
+
+class Journal {
+ public:
+  /// What is known of a region that some program has or had.
+  struct Record {
+    Epoch epoch{};
+    uid_t uid = 0;
+    bool clean = false;
+    std::set<ProcessId> holders;
+  };
+
+  /// Opens or makes the file, locked against a second agent. A line that was cut off is dropped.
+  /// Errors: kConflict when another agent has it, kPermission, kIo, kCorrupt.
+  static Result<std::unique_ptr<Journal>> open(const std::string& path);
+
+  const std::map<uint64_t, Record>& records() const { return records_; }
+
+  // Each is in the file when it returns. Errors: kIo, kNoSpace: nothing has changed then.
+  Status held(uint64_t region, Epoch epoch, uid_t uid, const ProcessId& process);
+  Status left(uint64_t region, const ProcessId& process);
+  Status clean(uint64_t region, Epoch epoch, uid_t uid);
+  Status gone(uint64_t region);
+
+ private:
+  Journal(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  Status load();
+  Status rewrite();
+  Status append(const std::string& line);
+
+  const std::string path_;
+  const UniqueFd lock_;
+  UniqueFd file_;
+  uint64_t size_ = 0;   // of the file, up to the last whole line
+  uint64_t lines_ = 0;  // in the file
+  std::map<uint64_t, Record> records_;
+};
+
+}  // namespace tidepool::agent

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// ManagerLink: clients that are used again, and lanes of threads.
+#include "fabricmgr/agent/manager_link.h"
+
+#include "fabricmgr/error_table.h"
+#include "runtime/base/check.h"
+
+namespace tidepool::agent {
+namespace {
+
+struct LaneSetup {
+  unsigned threads;
+  long timeout_seconds;  // of one request
+};
+/// By lane. A heartbeat has to be given up early enough for another one within the lease; a watch
+/// waits for events most of the time; lists bring drains, which must not wait for devices; the rest
+/// may.
+constexpr std::array<LaneSetup, kLanes> kSetups = {{{1, 5}, {1, 40}, {1, 20}, {4, 60}}};
+/// More than programs can make wait: each has a bounded number of requests under way.
+constexpr size_t kLongestQueue = 1u << 20;
+
+Result<api::JsonValue> answerOf(const client::Reply& reply) {
+  if (!reply.error.empty()) {
+    return fail(reply.timed_out ? ErrorCode::kTimedOut : ErrorCode::kUnreachable,
+                "no answer from the fabric manager: %.150s", reply.error.c_str());
+  }
+  if (reply.body.empty() && reply.status / 100 == 2) return api::JsonValue();
+  auto body = api::parseJson(reply.body);
+  if (!body) {
+    return fail(ErrorCode::kCorrupt, "the fabric manager's answer (%d) is not JSON: %.120s",
+                reply.status, body.error().detail.c_str());
+  }
+  if (reply.status / 100 == 2) return std::move(*body);
+  const api::JsonValue* code = body->find("code");
+  const ErrorCode known =
+      code == nullptr ? ErrorCode::kInternal : rowOf(std::string_view(code->string)).code;
+  return fail(known, "%.200s", body->text("detail").c_str());
+}
+
+}  // namespace
+
+Result<api::JsonValue> Asker::get(const std::string& path) { return answerOf(client_.get(path)); }
+
+Result<api::JsonValue> Asker::post(const std::string& path, const std::string& body) {
+  return answerOf(client_.post(path, body, {}));
+}
+
+ManagerLink::ManagerLink(EventLoop& loop, client::Target target)
+    : loop_(loop), target_(std::move(target)) {
+  target_.cancelled = &cancelled_;
+  keepClient(Lane::kWork, takeClient(Lane::kWork));  // throws here, if at all
+  for (size_t i = 0; i < kLanes; ++i) {
+    lanes_[i] = std::make_unique<api::WorkLane>(kSetups[i].threads, kLongestQueue);
+  }
+}
+
+ManagerLink::~ManagerLink() {
+  cancelled_.store(true, std::memory_order_relaxed);
+  for (auto& lane : lanes_) lane.reset();
+}
+
+void ManagerLink::push(Lane lane, std::function<void()> work) {
+  TP_CHECK(lanes_[static_cast<size_t>(lane)]->push(std::move(work)));
+}
+
+std::unique_ptr<client::HttpClient> ManagerLink::takeClient(Lane lane) {
+  const auto number = static_cast<size_t>(lane);
+  {
+    const MutexLock lock(mutex_);
+    if (Clients& idle = idle_[number]; !idle.empty()) {
+      auto client = std::move(idle.back());
+      idle.pop_back();
+      return client;
+    }
+  }
+  client::Target target = target_;
+  target.timeout_seconds = kSetups[number].timeout_seconds;
+  return std::make_unique<client::HttpClient>(target);
+}
+
+void ManagerLink::keepClient(Lane lane, std::unique_ptr<client::HttpClient> client) {
+  const MutexLock lock(mutex_);
+  idle_[static_cast<size_t>(lane)].push_back(std::move(client));
+}
+
+}  // namespace tidepool::agent
