@@ -333,13 +333,18 @@ void Regions::reportLeft(ProgramId program, const Request& request) {
       [](const Result<api::JsonValue>&) {});  // for people to look at: no harm if it is lost
 }
 
-void Regions::programGone(ProgramId program) {
+/// The connection has ended: forgets what it asked for and had; returns the regions it had.
+std::set<uint64_t> Regions::takeHeld(ProgramId program) {
   asking_.erase(program);
   const auto held = held_by_.find(program);
-  if (held == held_by_.end()) return;
-  const std::set<uint64_t> ids = std::move(held->second);
+  if (held == held_by_.end()) return {};
+  std::set<uint64_t> ids = std::move(held->second);
   held_by_.erase(held);
-  for (const uint64_t id : ids) {
+  return ids;
+}
+
+void Regions::programGone(ProgramId program) {
+  for (const uint64_t id : takeHeld(program)) {
     Entry& entry = entries_.at(id);
     const auto hold =
         std::find_if(entry.holds.begin(), entry.holds.end(),
@@ -350,12 +355,7 @@ void Regions::programGone(ProgramId program) {
 }
 
 void Regions::programCutOff(ProgramId program) {
-  asking_.erase(program);
-  const auto held = held_by_.find(program);
-  if (held == held_by_.end()) return;
-  const std::set<uint64_t> ids = std::move(held->second);
-  held_by_.erase(held);
-  for (const uint64_t id : ids) {
+  for (const uint64_t id : takeHeld(program)) {
     Entry& entry = entries_.at(id);
     for (auto& [process, hold] : entry.holds) {
       if (hold.program != program) continue;

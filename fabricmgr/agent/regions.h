@@ -121,6 +121,7 @@ class Regions {
   void handOut(Entry& entry);
   void addHold(Entry& entry, const ProcessId& process, ProgramId program);
   void dropHold(Entry& entry, const ProcessId& process);
+  std::set<uint64_t> takeHeld(ProgramId program);
   void watchEnd(Entry& entry, const ProcessId& process);
   /// What is next for a region that nobody has.
   void settle(Entry& entry);

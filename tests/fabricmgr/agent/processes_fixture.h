@@ -171,6 +171,13 @@ class AgentProcesses : public ::testing::Test {
     EXPECT_TRUE(client.giveBack(2, given.id, given.epoch));
     EXPECT_EQ(next(client).kind, NoticeKind::kReturned);
   }
+  /// The next program gets this region, and finds nothing in it.
+  void expectZeros(uint64_t standing) {
+    const auto client = connect();
+    Given given = ask(*client, 0);
+    EXPECT_EQ(given.id, standing);
+    for (uint64_t at = 0; at < given.size.value(); ++at) ASSERT_EQ(given.at(at), 0) << at;
+  }
   /// Until the connection has broken and there is a new one, to an agent that listens again.
   static void reconnect(AgentClient& client) {
     AgentNotice notice;
