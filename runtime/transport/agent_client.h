@@ -8,8 +8,8 @@
 //
 //   kRegion     map or connect its pieces, which are valid until the next call
 //   kDrain      move all pages off the region, tell reportLeft() now and then, then giveBack()
-//   kGone       whatever lay at or beyond `size` is lost (invariant I3); giveBack() when nothing is
-//               left of it
+//   kGone       whatever lay at or beyond `size` is lost (invariant I3); giveBack() when nothing of
+//               the region is in use: refused (kNotFound) if the agent has forgotten it by then
 //
 // When next() fails with kUnreachable the agent has gone away. Regions stay usable: their data does
 // not go through the agent. Call reconnect() now and then; after that reclaim() each region, before
