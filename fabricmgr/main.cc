@@ -4,25 +4,73 @@
 
 #include <CLI/CLI.hpp>
 #include <exception>
+#include <string>
+#include <string_view>
 
+#include "fabricmgr/api/openapi.h"
+#include "fabricmgr/ca/command.h"
+#include "fabricmgr/cli/command.h"
+#include "fabricmgr/cli/documents.h"
 #include "fabricmgr/memserver/command.h"
+#include "fabricmgr/process.h"
+#include "fabricmgr/serve/command.h"
 
 #ifndef TIDEPOOL_VERSION
 #error "TIDEPOOL_VERSION comes from the build"
 #endif
 
+namespace {
+
+/// Hidden: what the build and the documents are made with.
+int generate(const CLI::App& app, std::string_view what) {
+  using namespace tidepool;
+  if (what == "man") {
+    fmt::print("{}", cli::manPage(app));
+  } else if (what == "bash") {
+    fmt::print("{}", cli::bashCompletion(app));
+  } else if (what == "markdown") {
+    fmt::print("{}", cli::markdownReference(app));
+  } else if (what == "openapi") {
+    fmt::print("{}", api::openApiDocument(TIDEPOOL_VERSION));
+  } else {
+    fmt::print(stderr, "fabricmgr: --generate: give man, bash, markdown or openapi\n");
+    return kUsage;
+  }
+  return kDone;
+}
+
+/// The words up to the first that is no command where it stands; empty if there is none.
+std::string unknownCommand(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* at = &app;
+  std::string words;
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+    const auto named = [&](const CLI::App* command) { return command->get_name() == argv[i]; };
+    words += (words.empty() ? "" : " ") + std::string(argv[i]);
+    const auto found = at->get_subcommands(named);
+    if (found.empty()) return words;
+    at = found.front();
+    if (at->get_subcommands([](const CLI::App*) { return true; }).empty()) break;
+  }
+  return "";
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace tidepool;
-  int exit_code = memserver::kDone;
+  int exit_code = kDone;
   try {
     CLI::App app("Tidepool's fabric manager: pooled memory for the hosts of a rack", "fabricmgr");
     app.set_version_flag("--version", "fabricmgr " TIDEPOOL_VERSION);
     app.require_subcommand(1);
+    serve::addCommand(app, &exit_code);
     memserver::addCommand(app, &exit_code);
-    const auto named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
-    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(named).empty()) {
-      fmt::print(stderr, "fabricmgr: unknown command '{}'\nTry `fabricmgr --help`.\n", argv[1]);
-      return memserver::kUsage;
+    ca::addCommand(app, &exit_code);
+    cli::addCommands(app, &exit_code);
+    if (argc == 3 && std::string_view(argv[1]) == "--generate") return generate(app, argv[2]);
+    if (const std::string unknown = unknownCommand(app, argc, argv); !unknown.empty()) {
+      fmt::print(stderr, "fabricmgr: unknown command '{}'\nTry `fabricmgr --help`.\n", unknown);
+      return kUsage;
     }
     try {
       app.parse(argc, argv);
@@ -30,11 +78,11 @@ int main(int argc, char** argv) {
       return app.exit(success);
     } catch (const CLI::ParseError& error) {
       fmt::print(stderr, "fabricmgr: {}\nTry `fabricmgr --help`.\n", error.what());
-      return memserver::kUsage;
+      return kUsage;
     }
   } catch (const std::exception& error) {
     fmt::print(stderr, "fabricmgr: {}\n", error.what());
-    return memserver::kFailed;
+    return kFailed;
   }
   return exit_code;
 }

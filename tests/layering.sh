@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks that includes go one way only, as the architecture says:
 #   base <- os <- space <- tier <- (sample, migrate) <- allocator <- shim;   policy sees base alone;
-#   fabricmgr sees runtime/base, runtime/transport and its own; the shim sees no JSON, HTTP or log library.
+#   fabricmgr sees runtime/base, runtime/transport and its own: model <- (placement, store, device) <- manager <- api <-
+#   serve; cli speaks HTTP alone; the shim sees no JSON, HTTP or log library.
 # Prints every include that breaks a rule and exits 1; with a folder argument checks that tree instead.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
@@ -18,7 +19,18 @@ declare -A may=(
   [runtime/tier]="runtime/base runtime/os runtime/space runtime/transport runtime/stats"
   [runtime/sample]="runtime/base runtime/os runtime/space runtime/tier runtime/policy runtime/stats"
   [runtime/migrate]="runtime/base runtime/os runtime/space runtime/tier runtime/policy runtime/sample runtime/stats"
-  [fabricmgr]="runtime/base runtime/transport"
+  [fabricmgr/model]="runtime/base"
+  [fabricmgr/placement]="runtime/base fabricmgr/model"
+  [fabricmgr/store]="runtime/base fabricmgr/model"
+  [fabricmgr/memserver]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/device"
+  [fabricmgr/device]="runtime/base runtime/transport fabricmgr/model"
+  [fabricmgr/manager]="runtime/base fabricmgr/model fabricmgr/placement fabricmgr/store fabricmgr/device"
+  [fabricmgr/api]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/manager"
+  [fabricmgr/serve]="runtime/base fabricmgr fabricmgr/api fabricmgr/manager fabricmgr/store fabricmgr/device"
+  [fabricmgr/ca]="runtime/base fabricmgr"
+  [fabricmgr/cli]="runtime/base fabricmgr"
+  # The files directly in fabricmgr/: main.cc, which knows all commands, and what the commands share.
+  [fabricmgr]="runtime/base fabricmgr/api fabricmgr/ca fabricmgr/cli fabricmgr/memserver fabricmgr/serve"
   # The files directly in runtime/ (runtime.cc, options.cc) put the parts together.
   [runtime]="runtime/base runtime/os runtime/policy runtime/transport runtime/stats runtime/space runtime/tier runtime/sample runtime/migrate"
   [allocator]="runtime runtime/base runtime/os runtime/stats"
@@ -28,10 +40,12 @@ declare -A may=(
 everyone="runtime/options.h"
 banned_in_core='nlohmann|httplib|spdlog|fmt/|curl|CLI/|CLI11|microhttpd|boost/'
 
-layer_of() {  # the layer a repository path belongs to
+# Sets `layer_of` to the layer a repository path belongs to. No subshells here and below: a fork for
+# every include takes a minute on a busy machine.
+find_layer() {
   case "$1" in
-    runtime/*/*) echo "runtime/$(cut -d/ -f2 <<<"$1")" ;;
-    *) cut -d/ -f1 <<<"$1" ;;
+    runtime/*/* | fabricmgr/*/*) layer_of=${1#*/} layer_of=${1%%/*}/${layer_of%%/*} ;;
+    *) layer_of=${1%%/*} ;;
   esac
 }
 
@@ -42,13 +56,15 @@ count=0
 while IFS= read -r -d '' file; do
   count=$((count + 1))
   file=${file#./}
-  layer=$(layer_of "$file")
+  find_layer "$file"
+  layer=$layer_of
   if [[ -z ${may[$layer]+known} ]]; then
     complain "$file: layer '$layer' is not in tests/layering.sh; say there what it may include"
     continue
   fi
   while IFS=: read -r line text; do
-    included=$(sed -E 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]([^>"]*)[>"].*/\1/' <<<"$text")
+    [[ $text =~ [\<\"]([^\>\"]*)[\>\"] ]] || continue
+    included=${BASH_REMATCH[1]}
     # The command line tool lives in shim/ too, but is a program of its own: it may use CLI11 and JSON.
     if [[ $layer == runtime* || ( $layer == shim && $file != shim/cli/* ) ]] &&
        [[ $included =~ $banned_in_core ]]; then
@@ -59,7 +75,8 @@ while IFS= read -r -d '' file; do
       *) continue ;;
     esac
     [[ $included == "$everyone" && $layer != runtime/base ]] && continue
-    target=$(layer_of "$included")
+    find_layer "$included"
+    target=$layer_of
     [[ $target == "$layer" ]] && continue
     [[ " ${may[$layer]} " == *" $target "* ]] ||
       complain "$file:$line: $layer must not include $included (may: ${may[$layer]:-nothing})"

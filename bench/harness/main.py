@@ -17,18 +17,20 @@ BENCHMARKS = {
     "malloc": "malloc and free against glibc, jemalloc and mimalloc",
     "faults": "fault latency, and the raw round trip it is measured against",
     "fits": "what it costs when everything fits",
+    "fabric": "the fabric manager with 100,000 regions: decisions, durable assigns, lists, memory",
+    "fabric-api": "the fabric manager's API: agents over TLS, assignments, lists",
     "programs": "programs of Debian, unchanged, in a quarter of their memory (not part of all)",
 }
-MODULES = {"torch": "torch_model"}
+MODULES = {"torch": "torch_model", "fabric-api": "fabric_api"}
 
 
 def parse(arguments):
-    about = "\n".join(f"  {name:<9} {text}" for name, text in BENCHMARKS.items())
+    about = "\n".join(f"  {name:<10} {text}" for name, text in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="bench/run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Tidepool's measurements, each paired with its peers in one run.",
-        epilog="benchmarks:\n" + about + "\n  all       all of them, in this order",
+        epilog="benchmarks:\n" + about + "\n  all        all of them, in this order",
     )
     parser.add_argument("benchmark", choices=[*BENCHMARKS, "all"])
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="paired rounds (5)")

@@ -39,6 +39,22 @@ Result<Bytes> RegionTable::reserve(Bytes size) {
   return rounded;
 }
 
+/// Zeroed memory that no core dump and no forked child carries away.
+Result<Mapping> RegionTable::map(Bytes size) {
+  auto memory = Mapping::anonymous(size);
+  if (!memory) return memory;
+  // Fewer faults while a client fills the region for the first time; merely a hint.
+  (void)madvise(memory->data(), size.value(), MADV_HUGEPAGE);
+  (void)madvise(memory->data(), size.value(), MADV_DONTDUMP);
+  (void)madvise(memory->data(), size.value(), MADV_DONTFORK);
+  return memory;
+}
+
+void RegionTable::unreserve(Bytes size) {
+  MutexLock lock(mutex_);
+  reserved_ -= size;
+}
+
 Result<std::shared_ptr<Region>> RegionTable::create(Bytes wanted) {
   auto token = randomToken();
   if (!token) return tl::unexpected(token.error());
@@ -46,22 +62,74 @@ Result<std::shared_ptr<Region>> RegionTable::create(Bytes wanted) {
   if (!reserved && sweep() > 0) reserved = reserve(wanted);
   if (!reserved) return tl::unexpected(reserved.error());
   const Bytes size = *reserved;
-  auto memory = Mapping::anonymous(size);
+  auto memory = map(size);
   if (!memory) {
-    MutexLock lock(mutex_);
-    reserved_ -= size;
+    unreserve(size);
     return tl::unexpected(memory.error());
   }
-  // Fewer faults while a client fills the region for the first time; merely a hint.
-  (void)madvise(memory->data(), size.value(), MADV_HUGEPAGE);
-  // Neither a core dump nor a forked child may carry the bytes of clients.
-  (void)madvise(memory->data(), size.value(), MADV_DONTDUMP);
-  (void)madvise(memory->data(), size.value(), MADV_DONTFORK);
   MutexLock lock(mutex_);
   const uint64_t id = next_id_++;
   auto region = std::make_shared<Region>(id, *token, std::move(*memory));
-  entries_.emplace(id, Entry{region, 1, Nanoseconds()});
+  Entry entry;
+  entry.region = region;
+  entry.connections = 1;
+  entries_.emplace(id, std::move(entry));
   return region;
+}
+
+Result<std::shared_ptr<Region>> RegionTable::createManaged(uint64_t id, Bytes size) {
+  if (size.value() == 0) return fail(ErrorCode::kInvalidArgument, "a region needs a size");
+  const auto reserved = reserve(size);
+  if (!reserved) return tl::unexpected(reserved.error());
+  // Address space alone: it may grow up to all that the server lends without being moved.
+  auto memory = map(Bytes(roundUp(capacity_.value(), kPageSize)));
+  if (!memory) {
+    unreserve(*reserved);
+    return tl::unexpected(memory.error());
+  }
+  MutexLock lock(mutex_);
+  Entry entry;
+  entry.managed = true;
+  entry.region = std::make_shared<Region>(id, wire::Token(), std::move(*memory), *reserved);
+  const auto [at, made] = entries_.emplace(id, entry);
+  if (made) return entry.region;
+  reserved_ -= *reserved;
+  return fail(ErrorCode::kConflict, "there is such a region already");
+}
+
+Status RegionTable::resizeManaged(uint64_t id, Bytes size) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return fail(ErrorCode::kNotFound, "no such region");
+  Region& region = *found->second.region;
+  const Bytes before = region.capacity();
+  if (size > before && size - before > capacity_ - reserved_) {
+    return fail(ErrorCode::kNoSpace, "%llu bytes more wanted, %llu free",
+                static_cast<unsigned long long>((size - before).value()),
+                static_cast<unsigned long long>((capacity_ - reserved_).value()));
+  }
+  reserved_ = reserved_ + size - before;
+  region.resize(size);
+  return {};
+}
+
+Status RegionTable::admit(uint64_t id, const std::optional<wire::Token>& token, Epoch epoch) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return fail(ErrorCode::kNotFound, "no such region");
+  found->second.admits = token;
+  if (epoch > found->second.region->epoch()) found->second.region->fence(epoch);
+  return {};
+}
+
+void RegionTable::dropManaged(uint64_t id) {
+  std::shared_ptr<Region> region;  // unmapped outside of the mutex
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  region = found->second.region;
+  reserved_ -= region->capacity();
+  entries_.erase(found);
 }
 
 Result<std::shared_ptr<Region>> RegionTable::attach(uint64_t id, const wire::Token& token,
@@ -70,7 +138,10 @@ Result<std::shared_ptr<Region>> RegionTable::attach(uint64_t id, const wire::Tok
   const auto found = entries_.find(id);
   if (found == entries_.end()) return fail(ErrorCode::kNotFound, "no such region");
   Entry& entry = found->second;
-  if (!wire::sameToken(token, entry.region->token())) {
+  const bool opens = entry.managed ? entry.admits && wire::sameToken(token, *entry.admits)
+                                   : wire::sameToken(token, entry.region->token());
+  // A managed region's token is of one epoch: an old one is told so, whoever shows it.
+  if (!opens && (!entry.managed || epoch >= entry.region->epoch())) {
     return fail(ErrorCode::kPermission, "wrong token");
   }
   if (epoch < entry.region->epoch()) return fail(ErrorCode::kStaleEpoch, "older epoch");
@@ -82,7 +153,8 @@ Result<std::shared_ptr<Region>> RegionTable::attach(uint64_t id, const wire::Tok
 void RegionTable::detach(const std::shared_ptr<Region>& region) {
   MutexLock lock(mutex_);
   const auto found = entries_.find(region->id());
-  if (found == entries_.end()) return;
+  // A managed one may have been dropped, and another made for its id.
+  if (found == entries_.end() || found->second.region != region) return;
   if (--found->second.connections == 0) found->second.idle_since = clock_.now();
 }
 
@@ -103,7 +175,7 @@ size_t RegionTable::sweep() {
     const Nanoseconds now = clock_.now();
     for (auto at = entries_.begin(); at != entries_.end();) {
       const Entry& entry = at->second;
-      if (entry.connections > 0 || now - entry.idle_since < grace_) {
+      if (entry.managed || entry.connections > 0 || now - entry.idle_since < grace_) {
         ++at;
         continue;
       }
@@ -133,7 +205,7 @@ bool RegionTable::willFit(Bytes size) const {
   if (size > capacity_) return false;  // rounding it up could overflow
   Bytes leaving = unmapping_;
   for (const auto& [id, entry] : entries_) {
-    if (entry.connections == 0) leaving += entry.region->capacity();
+    if (entry.connections == 0 && !entry.managed) leaving += entry.region->capacity();
   }
   const Bytes least(std::max(kPageSize, roundUp(size.value(), kPageSize)));
   return least <= capacity_ - reserved_ + leaving;

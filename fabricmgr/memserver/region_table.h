@@ -2,11 +2,13 @@
 // The regions a memory server has given out: their memory, tokens and epochs, and when each is to
 // go. Thread-safe. The table owns the regions; a session shares the one it is attached to. A
 // region's memory comes zeroed from the kernel and goes back to it (invariant I7), so no byte of
-// one holder is ever seen by the next.
+// one holder is ever seen by the next. Private regions live as long as their clients; managed ones,
+// which the fabric manager orders, until it lets them go.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "runtime/base/clock.h"
@@ -23,12 +25,20 @@ namespace tidepool::memserver {
 class Region {
  public:
   Region(uint64_t id, const wire::Token& token, Mapping memory)
-      : id_(id), token_(token), memory_(std::move(memory)) {}
+      : Region(id, token, std::move(memory), Bytes()) {
+    resize(memory_.size());
+  }
+  /// `memory` is address space for more than the region's first `size`.
+  Region(uint64_t id, const wire::Token& token, Mapping memory, Bytes size)
+      : id_(id), token_(token), memory_(std::move(memory)), capacity_(size.value()) {}
 
   uint64_t id() const { return id_; }
   const wire::Token& token() const { return token_; }
   std::byte* data() const { return memory_.data(); }
-  Bytes capacity() const { return memory_.size(); }
+  /// Relaxed: what is cut off stays mapped, and is fenced off by the server before it is erased.
+  Bytes capacity() const { return Bytes(capacity_.load(std::memory_order_relaxed)); }
+  Bytes room() const { return memory_.size(); }
+  void resize(Bytes size) { capacity_.store(size.value(), std::memory_order_relaxed); }
   /// Acquire: pairs with the release in fence(), so what a fencing thread did before is seen.
   Epoch epoch() const { return Epoch(epoch_.load(std::memory_order_acquire)); }
   void fence(Epoch epoch) { epoch_.store(epoch.value(), std::memory_order_release); }
@@ -41,6 +51,7 @@ class Region {
   const uint64_t id_;
   const wire::Token token_;
   const Mapping memory_;
+  std::atomic<uint64_t> capacity_;
   std::atomic<uint64_t> epoch_{1};
 };
 
@@ -62,23 +73,37 @@ class RegionTable {
   /// Raises a region's epoch: requests that carry an older one are refused from now on. Errors:
   /// kNotFound, kStaleEpoch when `epoch` is not newer.
   Status fence(uint64_t id, Epoch epoch) TP_EXCLUDES(mutex_);
+  // Managed regions: `id` is the manager's. The caller sees to the order of their changes.
+  /// A new one, open to nobody. Errors: kNoSpace, kNoMemory, kConflict.
+  Result<std::shared_ptr<Region>> createManaged(uint64_t id, Bytes size) TP_EXCLUDES(mutex_);
+  /// Errors: kNotFound, kNoSpace, kNoMemory beyond the address space that was set aside.
+  Status resizeManaged(uint64_t id, Bytes size) TP_EXCLUDES(mutex_);
+  /// Opens it to who shows `token` in `epoch`, or to nobody. Errors: kNotFound.
+  Status admit(uint64_t id, const std::optional<wire::Token>& token, Epoch epoch)
+      TP_EXCLUDES(mutex_);
+  /// Gives its memory back. Those who are connected keep theirs until they have been told.
+  void dropManaged(uint64_t id) TP_EXCLUDES(mutex_);
   /// Frees the regions whose grace is over; returns how many.
   size_t sweep() TP_EXCLUDES(mutex_);
 
   Bytes capacity() const { return capacity_; }
   Bytes freeBytes() const TP_EXCLUDES(mutex_);
-  /// True if a region of `size` would fit once those have gone that nobody is connected to, whether
-  /// still in their grace or being unmapped: worth trying again.
+  /// True if a region of `size` would fit once the private ones have gone that nobody is connected
+  /// to, whether still in their grace or being unmapped: worth trying again.
   bool willFit(Bytes size) const TP_EXCLUDES(mutex_);
   size_t regions() const TP_EXCLUDES(mutex_);
 
  private:
+  static Result<Mapping> map(Bytes size);
   Result<Bytes> reserve(Bytes size) TP_EXCLUDES(mutex_);
+  void unreserve(Bytes size) TP_EXCLUDES(mutex_);
 
   struct Entry {
     std::shared_ptr<Region> region;
     size_t connections = 0;
     Nanoseconds idle_since;
+    bool managed = false;
+    std::optional<wire::Token> admits;  // managed: what opens it now
   };
 
   const Bytes capacity_;

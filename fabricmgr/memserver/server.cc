@@ -49,9 +49,13 @@ Nanoseconds Server::caughtUpTo() const {
   return all;
 }
 
+void Server::quiesce() {
+  for (const auto& worker : workers_) worker->quiesce();
+}
+
 Status Server::fence(uint64_t region, Epoch epoch) {
   TP_TRY(regions_.fence(region, epoch));
-  for (const auto& worker : workers_) worker->quiesce();
+  quiesce();
   return {};
 }
 

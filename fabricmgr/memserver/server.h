@@ -44,6 +44,10 @@ class Server {
   /// the region any more. Errors: as RegionTable::fence().
   Status fence(uint64_t region, Epoch epoch);
 
+  /// When it returns, every session has been between two requests: each has seen what was changed
+  /// before.
+  void quiesce();
+
   RegionTable& regions() { return regions_; }
   const Counters& counters() const { return counters_; }
 

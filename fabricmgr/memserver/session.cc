@@ -189,7 +189,8 @@ Session::Step Session::stepHello() {
   if (region) {
     region_ = *region;
     reply.region = region_->id();
-    reply.token = region_->token();
+    // A managed region's secret is the manager's to give: its holder gets back what it showed.
+    reply.token = hello->kind == wire::HelloKind::kCreate ? region_->token() : hello->token;
     reply.epoch = region_->epoch();
     reply.capacity = region_->capacity();
   } else {

@@ -8,6 +8,14 @@
 
 namespace tidepool {
 
+/// One of the kernel's clocks, which must be one that it has.
+inline Nanoseconds readClock(clockid_t clock) {
+  timespec time;
+  clock_gettime(clock, &time);
+  return Nanoseconds(static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u +
+                     static_cast<uint64_t>(time.tv_nsec));
+}
+
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -17,20 +25,17 @@ class Clock {
 
 class MonotonicClock final : public Clock {
  public:
-  Nanoseconds now() const override {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return Nanoseconds(static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u +
-                       static_cast<uint64_t>(time.tv_nsec));
-  }
+  Nanoseconds now() const override { return readClock(CLOCK_MONOTONIC); }
+};
+
+/// Time of day, since the start of 1970 UTC: for records that people read and for what must outlast
+/// a restart. Unlike other clocks it is set now and then, and may go back.
+class WallClock final : public Clock {
+ public:
+  Nanoseconds now() const override { return readClock(CLOCK_REALTIME); }
 };
 
 /// CPU time that the calling thread has used.
-inline Nanoseconds threadCpuTime() {
-  timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return Nanoseconds(static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u +
-                     static_cast<uint64_t>(time.tv_nsec));
-}
+inline Nanoseconds threadCpuTime() { return readClock(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace tidepool

@@ -48,6 +48,8 @@ const char* errorCodeName(ErrorCode code) {
       return "io";
     case ErrorCode::kInternal:
       return "internal";
+    case ErrorCode::kRefused:
+      return "refused";
   }
   return "unknown";
 }

@@ -25,6 +25,7 @@ enum class ErrorCode : uint16_t {
   kLost = 12,     // data that cannot be fetched any more
   kIo = 13,
   kInternal = 14,
+  kRefused = 15,  // it would hurt somebody: the text says whom; force does it all the same
 };
 
 /// A short lower-case name such as "no-space", for logs and JSON.

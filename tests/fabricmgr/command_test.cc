@@ -55,6 +55,12 @@ class Program {
   }
 
   void signal(int number) { kill(pid_, number); }
+  /// Returns when none of its threads runs any more: a thread may go on after kill() has returned.
+  void stop() {
+    kill(pid_, SIGSTOP);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
+  }
   /// The exit code, or 1000 and the signal that ended it.
   int wait() {
     int status = 0;
@@ -107,7 +113,8 @@ struct BadUsage {
 TEST(FabricmgrCommand, BadUsageIsExplainedInOneLine) {
   const BadUsage cases[] = {
       {{}, 2, "--help"},
-      {{"pool", "list"}, 2, "unknown command 'pool'"},
+      {{"pond", "list"}, 2, "unknown command 'pond'"},
+      {{"pool", "lst"}, 2, "unknown command 'pool lst'"},
       {{"memserver"}, 2, "--listen"},
       {{"memserver", "--listen", "127.0.0.1:0"}, 2, "--size"},
       {{"memserver", "--listen", "nonsense", "--size", "1M"}, 2, "HOST:PORT"},
@@ -163,7 +170,7 @@ TEST(RemoteTierAndServer, AStoppedServerTimesOutAndServesAgainWhenContinued) {
   std::vector<std::byte> page(kPageSize, std::byte{9});
   const FrameRun run = {FrameIndex(1), PageCount(1)};
   ASSERT_TRUE((*tier)->write(run, page.data()));
-  server.program.signal(SIGSTOP);
+  server.program.stop();
   std::vector<std::byte> back(kPageSize);
   EXPECT_EQ((*tier)->read(run, back.data()).error().code(), ErrorCode::kTimedOut);
   server.program.signal(SIGCONT);

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fabric manager behind its API: idle agents with a heartbeat over mutual TLS, durable assignments, a long list."""
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from .places import FABRICMGR, WORK, BenchError, need, say, tool
+from .running import die_with_parent
+from .tables import median, table
+
+AGENTS = 4096
+PERIOD_S = 5
+SECONDS = 20
+CALLERS = 64
+REGIONS = 10_000
+PAGE = 4096
+
+CONFIG = """
+state = "{folder}/fabric.db"
+log_level = "warning"
+[unix]
+path = "{folder}/sock"
+[tcp]
+listen = "127.0.0.1:0"
+certificate = "{folder}/ca/manager.crt"
+key = "{folder}/ca/manager.key"
+ca = "{folder}/ca/ca.crt"
+crl = "{folder}/ca/crl.pem"
+[limits]
+requests_per_second = 1000000
+burst = 1000000
+connections_per_principal = 8192
+"""
+
+
+class Fabric:
+    """A running manager with a pool, a device of PAGE granularity and one host."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.command("ca", "init", "--dir", f"{folder}/ca")
+        self.command("ca", "issue", "server", "manager", "--host", "127.0.0.1", "--dir", f"{folder}/ca")
+        for kind, name in [("host", "node0"), ("operator", "op")]:
+            self.command("ca", "issue", kind, name, "--dir", f"{folder}/ca")
+        (self.folder / "fabric.toml").write_text(CONFIG.format(folder=folder))
+        self.process = subprocess.Popen(
+            [FABRICMGR, "serve", "--config", f"{folder}/fabric.toml"],
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with_parent,
+        )
+        self.process.stdout.readline()
+        self.address = self.process.stdout.readline().split("https://")[-1].strip()
+        if not self.address:
+            raise BenchError("the fabric manager did not start")
+        with open(self.folder / "pool", "wb") as pool:
+            pool.truncate(64 * REGIONS * PAGE)
+        self.command("pool", "add", "cxl", "--class", "cxl")
+        self.command(
+            "device", "add", "dev0", "--pool", "cxl", "--address", f"{folder}/pool", "--granularity", str(PAGE)
+        )
+        self.command("host", "add", "node0", "--lease", "1h")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+    def command(self, *words):
+        done = subprocess.run(
+            [FABRICMGR, *words],
+            env=dict(os.environ, TIDEPOOL_FABRIC=f"unix:{self.folder}/sock"),
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise BenchError(f"fabricmgr {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def cpu_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) * 1024
+
+    def load(self, who, path, body, connections, period_ms, seconds):
+        request = self.folder / "request"
+        request.write_text(
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}",
+            newline="",
+        )
+        ca = self.folder / "ca"
+        words = [self.address, ca / "ca.crt", ca / f"{who}.crt", ca / f"{who}.key", request]
+        return subprocess.Popen(
+            [tool("fabric_api_load"), *map(str, words), str(connections), str(period_ms), str(seconds)],
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def get(self, path):
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(f"{self.folder}/sock")
+        start = time.perf_counter()
+        connection.request("GET", path)
+        body = connection.getresponse().read()
+        took = time.perf_counter() - start
+        connection.close()
+        return took, json.loads(body)
+
+
+def result_of(process):
+    text = process.communicate(timeout=120)[0]
+    if process.returncode != 0:
+        raise BenchError(f"the agents did not all get in: {text.strip()}")
+    return json.loads(text)
+
+
+def heartbeats(fabric):
+    """CPU of the manager while every agent is connected and beats; its memory before and then."""
+    before = fabric.resident()
+    agents = fabric.load("node0", "/v1/hosts/node0/heartbeat", "{}", AGENTS, PERIOD_S * 1000, SECONDS)
+    start = time.monotonic()
+    while fabric.get("/v1/status")[1]["connections"] < AGENTS:
+        if agents.poll() is not None or time.monotonic() - start > 60:
+            raise BenchError("the agents did not all connect")
+        time.sleep(0.2)
+    opened = time.monotonic() - start
+    time.sleep(PERIOD_S)  # one period to settle
+    window = SECONDS - 2 * PERIOD_S
+    cpu = fabric.cpu_seconds()
+    time.sleep(window)
+    cpu = fabric.cpu_seconds() - cpu
+    resident = fabric.resident()
+    result = result_of(agents)
+    if result["errors"]:
+        raise BenchError(f"{result['errors']} heartbeats failed")
+    result.update(
+        cpu_ratio=cpu / window,
+        opened_seconds=opened,
+        resident_bytes=resident,
+        bytes_a_connection=(resident - before) / AGENTS,
+    )
+    return result
+
+
+def assignments(fabric):
+    body = json.dumps({"host": "node0", "size_bytes": PAGE})
+    return result_of(fabric.load("op", "/v1/regions", body, CALLERS, 0, 10))
+
+
+def listing(fabric):
+    while len(fabric.get("/v1/regions?limit=10000")[1]["items"]) < REGIONS:
+        assignments(fabric)
+    times = [fabric.get(f"/v1/regions?limit={REGIONS}")[0] for _ in range(20)]
+    return {"items": REGIONS, "p50_ms": median(times) * 1000, "max_ms": max(times) * 1000}
+
+
+def one_round():
+    need(FABRICMGR, "run 'make'")
+    with tempfile.TemporaryDirectory(prefix="fabric-", dir=WORK) as folder, Fabric(folder) as fabric:
+        return {"heartbeats": heartbeats(fabric), "assign": assignments(fabric), "list": listing(fabric)}
+
+
+def measure(count, _only):
+    rounds = []
+    for number in range(count):
+        rounds.append(one_round())
+        beat = rounds[-1]["heartbeats"]
+        say(f"fabric-api {number + 1}/{count}: {beat['cpu_ratio'] * 100:.1f} % of a core for {AGENTS} agents")
+
+    def of(part, key):
+        return median([one[part][key] for one in rounds])
+
+    rate = median([one["assign"]["answers"] / one["assign"]["seconds"] for one in rounds])
+    rows = [
+        [f"{AGENTS} agents, a heartbeat each {PERIOD_S} s: CPU", f"{of('heartbeats', 'cpu_ratio') * 100:.1f} % of a core", "50 %"],
+        ["  answer p50 / p99", f"{of('heartbeats', 'p50_us'):.0f} / {of('heartbeats', 'p99_us'):.0f} us", ""],
+        ["  memory of the manager", f"{of('heartbeats', 'resident_bytes') / 2**20:.0f} MiB", ""],
+        ["  of it, a connection", f"{of('heartbeats', 'bytes_a_connection') / 1024:.1f} KiB", ""],
+        ["  all handshakes", f"{of('heartbeats', 'opened_seconds'):.1f} s", ""],
+        [f"durable assignments, {CALLERS} callers", f"{rate:.0f} /s", "500 /s"],
+        ["  answer p50 / p99", f"{of('assign', 'p50_us') / 1000:.1f} / {of('assign', 'p99_us') / 1000:.1f} ms", ""],
+        [f"list of {REGIONS} regions, p50", f"{of('list', 'p50_ms'):.0f} ms", "300 ms"],
+    ]
+    notes = [
+        f"medians of {count} rounds; agents and manager share the machine; one certificate for all agents",
+        "CPU and memory are the manager's alone",
+    ]
+    return table("the fabric manager's API", ["", "measured", "bound"], rows, notes), {"rounds": rounds}

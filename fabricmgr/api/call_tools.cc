@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading headers and bodies into the manager's terms.
+#include "fabricmgr/api/call_tools.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace tidepool::api {
+namespace {
+
+constexpr size_t kLongestKey = 128;
+constexpr uint32_t kUsualLimit = 100;
+
+bool parseNumber(std::string_view text, uint64_t* number) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *number);
+  return !text.empty() && stop == end && error == std::errc();
+}
+
+}  // namespace
+
+Result<fabric::Caller> callerOf(const Call& call) {
+  fabric::Caller caller;
+  caller.actor = call.principal.actor();
+  caller.mode = call.query.flag("dry_run") ? fabric::Mode::kDryRun : fabric::Mode::kDo;
+  const Request& request = call.exchange->request;
+  if (const std::string* key = request.header("idempotency-key")) {
+    const bool plain =
+        std::all_of(key->begin(), key->end(), [](char c) { return c > 32 && c < 127; });
+    if (key->empty() || key->size() > kLongestKey || !plain) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "Idempotency-Key has to be 1 to %zu printable characters without blanks",
+                  kLongestKey);
+    }
+    caller.key = *key;
+  }
+  if (const std::string* match = request.header("if-match"); match != nullptr && *match != "*") {
+    uint64_t number = 0;
+    const bool quoted = match->size() > 2 && match->front() == '"' && match->back() == '"';
+    if (!quoted || !parseNumber(std::string_view(*match).substr(1, match->size() - 2), &number) ||
+        number == 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "If-Match has to be the ETag of the thing, such as \"42\", quotes included");
+    }
+    caller.expected = fabric::Index(number);
+  }
+  return caller;
+}
+
+Status checkMine(const Call& call, const std::string& host) {
+  const Principal& principal = call.principal;
+  if (principal.role != Role::kHost || principal.name == host) return {};
+  return fail(ErrorCode::kPermission, "the certificate of host '%s' does not speak for %s%s%s",
+              principal.name.c_str(), host.empty() ? "others" : "host '", host.c_str(),
+              host.empty() ? "" : "'");
+}
+
+Result<uint64_t> numberOf(const Call& call, const char* what) {
+  uint64_t number = 0;
+  if (!parseNumber(call.path.front(), &number)) {
+    return fail(ErrorCode::kInvalidArgument, "'%.40s' is not the number of %s",
+                call.path.front().c_str(), what);
+  }
+  return number;
+}
+
+fabric::PageRequest pageOf(const Call& call) {
+  fabric::PageRequest page;
+  page.cursor = call.query.count("cursor");
+  page.limit = call.query.find("limit") != nullptr
+                   ? static_cast<uint32_t>(call.query.count("limit"))
+                   : kUsualLimit;
+  return page;
+}
+
+fabric::Constraints constraintsOf(const JsonValue& body) {
+  fabric::Constraints constraints;
+  const JsonValue* given = body.find("constraints");
+  if (given == nullptr) return constraints;
+  if (given->flag("contiguous")) constraints.contiguity = fabric::Contiguity::kContiguous;
+  constraints.max_devices = static_cast<uint32_t>(given->count("max_devices"));
+  if (given->text("shape") == "spread") constraints.shape = fabric::Shape::kSpread;
+  for (const JsonValue& domain : given->list("avoid_domains")) {
+    constraints.avoid_domains.push_back(domain.string);
+  }
+  return constraints;
+}
+
+Outcome changed(const Result<fabric::Answer>& answer, Made made) {
+  Outcome outcome = one(answer);
+  if (!outcome) return outcome;
+  if (answer->operation.value() != 0) {
+    (*outcome)->status = 202;
+    (*outcome)->headers.emplace_back("Location",
+                                     fmt::format("/v1/operations/{}", answer->operation.value()));
+  } else if (made == Made::kYes && answer->index.value() != 0) {
+    (*outcome)->status = 201;
+  }
+  return outcome;
+}
+
+}  // namespace tidepool::api

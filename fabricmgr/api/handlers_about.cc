@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manager in general: status, health, metrics, the document.
+#include "fabricmgr/api/call_tools.h"
+#include "fabricmgr/api/openapi.h"
+
+namespace tidepool::api {
+namespace {
+
+using fabric::RegionState;
+
+uint64_t countOf(const fabric::Totals& totals, RegionState state) {
+  return totals.regions_by_state[static_cast<size_t>(state)];
+}
+
+/// Collects what is wrong.
+class Checks {
+ public:
+  void add(std::string_view code, std::string_view severity, uint64_t count,
+           std::string_view text) {
+    if (count == 0) return;
+    out_.beginObject()
+        .field("code", code)
+        .field("severity", severity)
+        .field("count", count)
+        .field("text", text)
+        .endObject();
+    if (worst_ != "error") worst_ = severity;
+  }
+  Response response() {
+    JsonWriter out;
+    out.beginObject().field("health", worst_).beginList("checks").endList().endObject();
+    std::string text = out.take();
+    text.insert(text.size() - 2, out_.text());  // between the brackets
+    return {200, "application/json", {}, text + "\n"};
+  }
+
+ private:
+  JsonWriter out_;
+  std::string_view worst_ = "ok";
+};
+
+/// Less than a tenth of it is free.
+uint64_t poolsNearlyFull(const fabric::Page<fabric::PoolInfo>& pools) {
+  uint64_t count = 0;
+  for (const fabric::PoolInfo& info : pools.items) {
+    if (info.capacity.value() != 0 && info.free.value() < info.capacity.value() / 10) ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+Outcome showStatus(const Call& call) {
+  Service& service = call.service;
+  const auto totals = service.manager().totals();
+  if (!totals) return tl::unexpected(totals.error());
+  JsonWriter out;
+  out.beginObject()
+      .field("version", service.version())
+      .field("index", totals->index.value())
+      .field("uptime_ms", service.uptime().value() / 1'000'000)
+      .field("connections", service.connections())
+      .field("watchers", service.hub().watchers())
+      .field("pools", totals->pools)
+      .field("devices", totals->devices)
+      .field("unreachable_devices", totals->unreachable)
+      .field("hosts", totals->hosts)
+      .field("regions", totals->regions)
+      .field("operations", totals->operations)
+      .field("capacity_bytes", totals->capacity.value())
+      .field("free_bytes", totals->free.value());
+  for (int state = 1; state < fabric::kRegionStates; ++state) {
+    const auto as_state = static_cast<RegionState>(state);
+    out.field(nameOf(as_state), countOf(*totals, as_state));
+  }
+  out.endObject();
+  return Response{200, "application/json", {}, out.take() + "\n"};
+}
+
+Outcome showHealth(const Call& call) {
+  const auto totals = call.service.manager().totals();
+  if (!totals) return tl::unexpected(totals.error());
+  const auto pools = call.service.manager().listPools({0, 10'000});
+  if (!pools) return tl::unexpected(pools.error());
+  Checks checks;
+  checks.add("DEVICE_UNREACHABLE", "error", totals->unreachable,
+             "devices do not answer: `fabricmgr device list` says why; nothing can be assigned on "
+             "them or taken back");
+  checks.add("REGION_LOST", "error", countOf(*totals, RegionState::kLost),
+             "regions have lost a device: `fabricmgr region list --state lost`; bring the device "
+             "back, or release them");
+  checks.add("REGION_FENCED", "warning", countOf(*totals, RegionState::kFenced),
+             "regions are cut off from their hosts and not erased yet; their devices may be away");
+  checks.add("REGION_DIRTY", "warning", countOf(*totals, RegionState::kDirty),
+             "regions wait to be erased: `fabricmgr operation list` says for what");
+  checks.add("POOL_NEARLY_FULL", "warning", poolsNearlyFull(*pools),
+             "pools have less than a tenth of their memory free: add devices, or release regions");
+  checks.add("POOL_EMPTY", "warning", totals->devices == 0 ? 1 : 0,
+             "there are no devices: `fabricmgr device add`");
+  return checks.response();
+}
+
+Outcome whoAmI(const Call& call) {
+  const Principal& principal = call.principal;
+  JsonWriter out;
+  out.beginObject()
+      .field("role", nameOf(principal.role))
+      .field("name", principal.name)
+      .field("actor", principal.actor())
+      .endObject();
+  return Response{200, "application/json", {}, out.take() + "\n"};
+}
+
+Outcome showMetrics(const Call& call) {
+  Service& service = call.service;
+  const auto totals = service.manager().totals();
+  if (!totals) return tl::unexpected(totals.error());
+  return Response{
+      200,
+      "text/plain; version=0.0.4",
+      {},
+      service.metrics().text({*totals, service.connections(), service.hub().watchers()})};
+}
+
+Outcome showDocument(const Call& call) {
+  return Response{200, "application/json", {}, openApiDocument(call.service.version())};
+}
+
+}  // namespace tidepool::api

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools and devices.
+#include "fabricmgr/api/call_tools.h"
+
+namespace tidepool::api {
+
+using fabric::Caller;
+using fabric::Manager;
+
+Outcome listPools(const Call& call) { return list(call.service.manager().listPools(pageOf(call))); }
+
+Outcome addPool(const Call& call) {
+  const auto caller = callerOf(call);
+  if (!caller) return tl::unexpected(caller.error());
+  // The schema lets only names of classes in.
+  const auto memory_class = *fabric::memoryClassOf(call.body.text("class"));
+  return changed(call.service.manager().addPool(*caller, call.body.text("name"), memory_class),
+                 Made::kYes);
+}
+
+Outcome showPool(const Call& call) {
+  const auto pool = call.service.manager().showPool(call.path.front());
+  return one(pool, pool ? pool->pool.modified : fabric::Index());
+}
+
+Outcome removePool(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.removePool(caller, call.path.front());
+  });
+}
+
+Outcome listDevices(const Call& call) {
+  return list(call.service.manager().listDevices(pageOf(call), call.query.text("pool")));
+}
+
+Outcome addDevice(const Call& call) {
+  const auto caller = callerOf(call);
+  if (!caller) return tl::unexpected(caller.error());
+  fabric::DeviceSpec spec;
+  spec.name = call.body.text("name");
+  spec.pool = call.body.text("pool");
+  spec.address = call.body.text("address");
+  spec.domain = call.body.text("domain");
+  spec.capacity = Bytes(call.body.count("capacity_bytes"));
+  spec.granularity = Bytes(call.body.count("granularity_bytes"));
+  spec.heads = static_cast<uint32_t>(call.body.count("heads"));
+  return changed(call.service.manager().addDevice(*caller, spec), Made::kYes);
+}
+
+Outcome showDevice(const Call& call) {
+  const auto device = call.service.manager().showDevice(call.path.front());
+  return one(device, device ? device->device.modified : fabric::Index());
+}
+
+Outcome checkRemoveDevice(const Call& call) {
+  return one(call.service.manager().checkRemoveDevice(call.path.front()));
+}
+
+Outcome removeDevice(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.removeDevice(caller, call.path.front(), forceOf(call));
+  });
+}
+
+Outcome cordonDevice(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.cordonDevice(caller, call.path.front());
+  });
+}
+
+Outcome uncordonDevice(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.uncordonDevice(caller, call.path.front());
+  });
+}
+
+}  // namespace tidepool::api

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hosts, and their agents' heartbeats. An agent sees and adds its own host alone.
+#include "fabricmgr/api/call_tools.h"
+
+namespace tidepool::api {
+
+using fabric::Caller;
+using fabric::Manager;
+
+Outcome listHosts(const Call& call) { return list(call.service.manager().listHosts(pageOf(call))); }
+
+Outcome addHost(const Call& call) {
+  const auto caller = callerOf(call);
+  if (!caller) return tl::unexpected(caller.error());
+  fabric::HostSpec spec;
+  spec.name = call.body.text("name");
+  spec.domain = call.body.text("domain");
+  spec.lease = fromMilliseconds(call.body.count("lease_ms"));
+  TP_TRY(checkMine(call, spec.name));
+  return changed(call.service.manager().addHost(*caller, spec), Made::kYes);
+}
+
+Outcome showHost(const Call& call) {
+  TP_TRY(checkMine(call, call.path.front()));
+  const auto host = call.service.manager().showHost(call.path.front());
+  return one(host, host ? host->host.modified : fabric::Index());
+}
+
+Outcome checkRemoveHost(const Call& call) {
+  return one(call.service.manager().checkRemoveHost(call.path.front()));
+}
+
+Outcome removeHost(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.removeHost(caller, call.path.front());
+  });
+}
+
+Outcome drainHost(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.drainHost(caller, call.path.front(),
+                             fromMilliseconds(call.body.count("deadline_ms")));
+  });
+}
+
+Outcome resumeHost(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.resumeHost(caller, call.path.front());
+  });
+}
+
+Outcome fenceHost(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.fenceHost(caller, call.path.front(), forceOf(call));
+  });
+}
+
+Outcome heartbeat(const Call& call) {
+  TP_TRY(checkMine(call, call.path.front()));
+  return one(call.service.manager().renewLease(call.path.front()));
+}
+
+}  // namespace tidepool::api

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// HttpLoop: accepting, dispatching, delivering answers, stopping.
+#include "fabricmgr/api/http_loop.h"
+
+#include <arpa/inet.h>
+#include <event2/bufferevent_ssl.h>
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <csignal>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace tidepool::api {
+namespace {
+
+constexpr timeval kTick = {0, 200'000};
+constexpr size_t kUsesKept = 4096;  // principals without a connection that are remembered
+
+std::string textOf(const sockaddr* address) {
+  char host[INET6_ADDRSTRLEN] = {};
+  if (address->sa_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
+    return fmt::format("{}:{}", host, ntohs(v4->sin_port));
+  }
+  if (address->sa_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
+    return fmt::format("[{}]:{}", host, ntohs(v6->sin6_port));
+  }
+  return kUnixPeer;
+}
+
+}  // namespace
+
+HttpLoop::HttpLoop(const ServerOptions& options, HttpHandler& handler, WorkLane& quick,
+                   WorkLane& slow)
+    : options_(options), handler_(handler), quick_(quick), slow_(slow), base_(event_base_new()) {
+  TP_CHECK(base_ != nullptr);
+  mail_event_.reset(event_new(base_.get(), mailbox_->fd(), EV_READ | EV_PERSIST, onMail, this));
+  tick_event_.reset(event_new(base_.get(), -1, EV_PERSIST, onTick, this));
+  reap_event_.reset(event_new(base_.get(), -1, 0, onReap, this));
+  event_add(mail_event_.get(), nullptr);
+  event_add(tick_event_.get(), &kTick);
+}
+
+HttpLoop::~HttpLoop() {
+  connections_.clear();
+  doomed_.clear();
+}
+
+void HttpLoop::run() {
+  // OpenSSL writes to sockets whose peer has gone without asking for no signal.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+  event_base_dispatch(base_.get());
+}
+
+Status HttpLoop::addListener(UniqueFd socket, Kind kind) {
+  auto listening = std::make_unique<Listening>(Listening{this, kind, nullptr});
+  listening->listener.reset(evconnlistener_new(base_.get(), onAccept, listening.get(),
+                                               LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, -1,
+                                               socket.get()));
+  if (!listening->listener) return failErrno(ErrorCode::kIo, "cannot accept connections");
+  (void)socket.release();
+  evconnlistener_set_error_cb(listening->listener.get(), onAcceptError);
+  listeners_.push_back(std::move(listening));
+  return {};
+}
+
+void HttpLoop::onAccept(evconnlistener*, int socket, sockaddr* address, int, void* self) {
+  const auto* listening = static_cast<Listening*>(self);
+  listening->loop->accept(listening->kind, UniqueFd(socket), address);
+}
+
+/// Out of descriptors, most likely: the next tick accepts again, by when some may have been closed.
+void HttpLoop::onAcceptError(evconnlistener* listener, void*) { evconnlistener_disable(listener); }
+
+void HttpLoop::accept(Kind kind, UniqueFd socket, const sockaddr* address) {
+  if (connections_.size() >= options_.connections) {
+    handler_.strangerRefused(textOf(address), "all connections are taken");
+    return;
+  }
+  const int fd = socket.get();
+  SslPointer<SSL> ssl;
+  if (kind == Kind::kTls) {
+    const int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    ssl = tls_->newConnection();
+    if (!ssl) return;
+  }
+  constexpr int kOptions = BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS;
+  bufferevent* stream = ssl ? bufferevent_openssl_socket_new(base_.get(), fd, ssl.get(),
+                                                             BUFFEREVENT_SSL_ACCEPTING, kOptions)
+                            : bufferevent_socket_new(base_.get(), fd, kOptions);
+  if (stream == nullptr) return;
+  (void)socket.release();
+  SSL* const owned = ssl.release();  // by the stream
+  if (owned != nullptr) bufferevent_openssl_set_allow_dirty_shutdown(stream, 1);
+  const uint64_t id = next_id_++;
+  HttpConnection& connection =
+      *connections_
+           .emplace(id, std::make_unique<HttpConnection>(*this, id, stream, owned, textOf(address)))
+           .first->second;
+  connection_count_.store(connections_.size(), std::memory_order_relaxed);
+  if (owned != nullptr) return;
+  auto principal = principalOfPeer(fd, peer_rules_);
+  if (principal) {
+    connection.identify(std::move(*principal), 0);
+  } else {
+    doom(id);
+  }
+}
+
+bool HttpLoop::admit(const Principal& principal) {
+  Use& use = uses_.try_emplace(principal.actor(), Use{0, TokenBucket(options_.rate, clock_.now())})
+                 .first->second;
+  if (principal.role != Role::kAdmin && use.connections >= options_.connections_of_one)
+    return false;
+  ++use.connections;
+  return true;
+}
+
+void HttpLoop::leave(const Principal& principal) {
+  if (const auto use = uses_.find(principal.actor()); use != uses_.end()) --use->second.connections;
+}
+
+void HttpLoop::dispatch(HttpConnection& connection, Request request) {
+  const Principal& principal = connection.principal();
+  const auto refuse = [&](int status, const char* detail) {
+    Response response =
+        handler_.refuse({&principal, &connection.peer(), &request, {status, detail}});
+    response.headers.emplace_back("Retry-After", "1");
+    connection.reply(response);
+  };
+  if (!uses_[principal.actor()].bucket.take(clock_.now())) {
+    return refuse(429, "too many requests a second: wait a second, then go on more slowly");
+  }
+  WorkLane& lane = handler_.laneOf(request) == Lane::kQuick ? quick_ : slow_;
+  auto exchange =
+      std::make_shared<Exchange>(ConnectionKey{connection.id(), connection.serial()}, mailbox_,
+                                 std::move(request), principal, connection.peer());
+  connection.watchGone(exchange->goneFlag());
+  if (lane.push([this, exchange] { handler_.serve(exchange); })) return;
+  request = exchange->request;
+  refuse(503, "too many requests are waiting: try again in a second");
+}
+
+void HttpLoop::doom(uint64_t id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  doomed_.push_back(std::move(found->second));
+  connections_.erase(found);
+  connection_count_.store(connections_.size(), std::memory_order_relaxed);
+  event_active(reap_event_.get(), EV_TIMEOUT, 0);
+}
+
+void HttpLoop::onReap(int, short, void* self) {
+  auto* loop = static_cast<HttpLoop*>(self);
+  std::exchange(loop->doomed_, {}).clear();
+  loop->endIfStopped();
+}
+
+void HttpLoop::onMail(int, short, void* self) {
+  auto* loop = static_cast<HttpLoop*>(self);
+  for (Message& message : loop->mailbox_->take()) loop->deliver(std::move(message));
+}
+
+void HttpLoop::deliver(Message message) {
+  if (message.kind == Message::Kind::kStop) return beginStop();
+  if (message.kind == Message::Kind::kNewTls) return takeNewTls();
+  const auto found = connections_.find(message.connection.id);
+  if (found == connections_.end()) return;  // it hung up meanwhile
+  HttpConnection& connection = *found->second;
+  if (connection.serial() != message.connection.serial) return;
+  switch (message.kind) {
+    case Message::Kind::kReply:
+      return connection.reply(message.response);
+    case Message::Kind::kOpenStream:
+      return connection.openStream(message.response);
+    case Message::Kind::kChunk:
+      return connection.chunk(message.response.body);
+    default:
+      return connection.endStream();
+  }
+}
+
+void HttpLoop::offerTls(std::shared_ptr<TlsContext> tls) {
+  {
+    const MutexLock lock(offered_mutex_);
+    offered_tls_ = std::move(tls);
+  }
+  mailbox_->post({Message::Kind::kNewTls, {}, {}});
+}
+
+void HttpLoop::takeNewTls() {
+  {
+    const MutexLock lock(offered_mutex_);
+    if (!offered_tls_) return;
+    tls_ = std::exchange(offered_tls_, nullptr);
+  }
+  std::vector<HttpConnection*> all;  // rechecking takes some out of the map
+  for (const auto& [id, connection] : connections_) all.push_back(connection.get());
+  for (HttpConnection* connection : all) connection->recheck(*tls_);
+}
+
+void HttpLoop::beginStop() {
+  if (stop_by_.value() != 0) return;
+  stop_by_ = clock_.now() + options_.times.stop;
+  listeners_.clear();
+  std::vector<HttpConnection*> all;
+  for (const auto& [id, connection] : connections_) all.push_back(connection.get());
+  for (HttpConnection* connection : all) connection->windDown();
+  endIfStopped();
+}
+
+void HttpLoop::endIfStopped() {
+  if (stop_by_.value() == 0) return;
+  if (connections_.empty() || clock_.now() > stop_by_) event_base_loopbreak(base_.get());
+}
+
+void HttpLoop::onTick(int, short, void* self) { static_cast<HttpLoop*>(self)->tick(); }
+
+void HttpLoop::tick() {
+  for (const auto& listening : listeners_) evconnlistener_enable(listening->listener.get());
+  if (uses_.size() > kUsesKept + connections_.size()) {
+    std::erase_if(uses_, [](const auto& use) { return use.second.connections == 0; });
+  }
+  endIfStopped();
+}
+
+}  // namespace tidepool::api

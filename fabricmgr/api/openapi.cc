@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The document: written compactly, then indented.
+#include "fabricmgr/api/openapi.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "fabricmgr/api/routes.h"
+#include "fabricmgr/api/schemas.h"
+
+namespace tidepool::api {
+namespace {
+
+void reference(JsonWriter& out, const Schema& schema) {
+  out.field("$ref", fmt::format("#/components/schemas/{}", schema.name));
+}
+
+void content(JsonWriter& out, std::string_view type, const auto& schema) {
+  out.beginObject("content").beginObject(type).beginObject("schema");
+  schema();
+  out.endObject().endObject().endObject();
+}
+
+void parameter(JsonWriter& out, std::string_view name, std::string_view where,
+               std::string_view about, bool must, const auto& schema) {
+  out.beginObject().field("name", name).field("in", where).field("description", about);
+  out.field("required", must).beginObject("schema");
+  schema();
+  out.endObject().endObject();
+}
+
+void parameters(JsonWriter& out, const Route& route) {
+  out.beginList("parameters");
+  const std::string_view path = route.path;
+  if (const size_t open = path.find('{'); open != std::string_view::npos) {
+    const std::string_view name = path.substr(open + 1, path.find('}') - open - 1);
+    const bool number = name == "id";
+    parameter(out, name, "path", number ? "its number" : "its name", true,
+              [&] { out.field("type", number ? "integer" : "string"); });
+  }
+  for (const Field& field : route.query->fields) {
+    parameter(out, field.name, "query", field.about, field.need == Need::kMust,
+              [&] { writeFieldType(out, field); });
+  }
+  if (route.shape == Shape::kChange) {
+    parameter(out, "Idempotency-Key", "header",
+              "The same key with the same request gets the same answer for a day, and is carried "
+              "out once.",
+              false, [&] { out.field("type", "string").field("maxLength", 128u); });
+    parameter(out, "If-Match", "header",
+              "The ETag of the thing: refused (409) if it has changed since.", false,
+              [&] { out.field("type", "string"); });
+  }
+  out.endList();
+}
+
+void listSchema(JsonWriter& out, const Schema& item) {
+  out.field("type", "object").beginObject("properties");
+  out.beginObject("items").field("type", "array").beginObject("items");
+  reference(out, item);
+  out.endObject().endObject();
+  for (const auto& [name, about] : {std::pair("next", "the cursor to go on with; 0: that was all"),
+                                    std::pair("index", "of the state shown")}) {
+    out.beginObject(name).field("type", "integer").field("description", about).endObject();
+  }
+  out.endObject().beginList("required").value("items").value("next").value("index").endList();
+  out.field("additionalProperties", false);
+}
+
+void success(JsonWriter& out, const Route& route, std::string_view status, std::string_view about) {
+  out.beginObject(status).field("description", about);
+  if (route.shape == Shape::kText) {
+    content(out, route.path == "/metrics" ? "text/plain" : "application/json", [] {});
+  } else if (route.answer != nullptr) {
+    content(out, "application/json", [&] {
+      if (route.shape == Shape::kList) {
+        listSchema(out, *route.answer);
+      } else {
+        reference(out, *route.answer);
+      }
+    });
+  }
+  out.endObject();
+}
+
+void responses(JsonWriter& out, const Route& route) {
+  out.beginObject("responses");
+  if (route.answer == nullptr && route.shape == Shape::kOne) {
+    success(out, route, "204", "Done.");
+  } else {
+    success(out, route, "200", "Done.");
+  }
+  if (route.shape == Shape::kChange) {
+    success(out, route, "201", "Made.");
+    success(out, route, "202", "Goes on; Location is its operation.");
+  }
+  out.beginObject("default").field("description", "What went wrong.");
+  content(out, "application/problem+json", [&] { reference(out, kProblem); });
+  out.endObject().endObject();
+}
+
+void rolesOf(JsonWriter& out, Roles roles) {
+  out.beginList("x-roles");
+  for (const Role role : {Role::kViewer, Role::kOperator, Role::kHost, Role::kAdmin}) {
+    if (includes(roles, role)) out.value(nameOf(role));
+  }
+  out.endList();
+}
+
+void operation(JsonWriter& out, const Route& route) {
+  out.beginObject(route.method == "GET" ? "get" : "post");
+  out.field("operationId", route.name).field("summary", route.about);
+  rolesOf(out, route.roles);
+  parameters(out, route);
+  if (route.body != nullptr) {
+    out.beginObject("requestBody");
+    bool must = false;
+    for (const Field& field : route.body->fields) must = must || field.need == Need::kMust;
+    out.field("required", must);
+    content(out, "application/json", [&] { reference(out, *route.body); });
+    out.endObject();
+  }
+  responses(out, route);
+  out.endObject();
+}
+
+}  // namespace
+
+std::string openApiDocument(const std::string& version) {
+  JsonWriter out;
+  out.beginObject().field("openapi", "3.1.0").beginObject("info");
+  out.field("title", "Tidepool fabric manager")
+      .field("version", version)
+      .field("description",
+             "Pools, devices, hosts and regions of pooled memory. See docs/fabric-api.md.")
+      .endObject();
+  out.beginObject("paths");
+  std::string_view open;
+  for (const Route& route : routes()) {
+    // Methods of one path stand beside each other in the table; a test sees to it.
+    if (route.path != open) {
+      if (!open.empty()) out.endObject();
+      out.beginObject(open = route.path);
+    }
+    operation(out, route);
+  }
+  out.endObject().endObject().beginObject("components").beginObject("schemas");
+  for (const Schema* schema : allSchemas()) {
+    out.beginObject(schema->name);
+    writeSchema(out, *schema);
+    out.endObject();
+  }
+  out.endObject().endObject().endObject();
+  return nlohmann::ordered_json::parse(out.text()).dump(1) + "\n";
+}
+
+}  // namespace tidepool::api

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manager's things as JSON, field by field in the order of schemas.cc.
+#include "fabricmgr/api/render.h"
+
+#include <ctime>
+
+#include "fabricmgr/model/hash.h"
+
+namespace tidepool::api {
+namespace {
+
+uint64_t milliseconds(Nanoseconds time) { return time.value() / 1'000'000; }
+
+void extents(JsonWriter& out, const std::vector<fabric::Extent>& list) {
+  out.beginList("extents");
+  for (const fabric::Extent& extent : list) {
+    out.beginObject()
+        .field("device_id", extent.device.value())
+        .field("offset_bytes", extent.offset)
+        .field("length_bytes", extent.length.value())
+        .endObject();
+  }
+  out.endList();
+}
+
+}  // namespace
+
+std::string timeText(Nanoseconds since_1970) {
+  if (since_1970.value() == 0) return "";
+  const auto seconds = static_cast<std::time_t>(since_1970.value() / 1'000'000'000);
+  const auto thousandths = static_cast<unsigned>(since_1970.value() / 1'000'000 % 1000);
+  std::tm parts = {};
+  gmtime_r(&seconds, &parts);
+  char text[48];
+  const size_t used = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  return std::string(text, used) + "." + std::to_string(1000 + thousandths).substr(1) + "Z";
+}
+
+void render(JsonWriter& out, const fabric::PoolInfo& info) {
+  out.beginObject()
+      .field("id", info.pool.id.value())
+      .field("name", info.pool.name)
+      .field("class", nameOf(info.pool.memory_class))
+      .field("devices", info.devices)
+      .field("capacity_bytes", info.capacity.value())
+      .field("free_bytes", info.free.value())
+      .field("modified", info.pool.modified.value())
+      .endObject();
+}
+
+void render(JsonWriter& out, const fabric::DeviceInfo& info) {
+  const fabric::Device& device = info.device;
+  out.beginObject()
+      .field("id", device.id.value())
+      .field("name", device.name)
+      .field("pool", info.pool)
+      .field("class", nameOf(device.memory_class))
+      .field("address", device.address)
+      .field("domain", device.domain)
+      .field("state", nameOf(device.state))
+      .field("health", nameOf(info.health))
+      .field("trouble", info.trouble)
+      .field("capacity_bytes", device.capacity.value())
+      .field("free_bytes", info.free.value())
+      .field("largest_free_bytes", info.largest_free.value())
+      .field("granularity_bytes", device.granularity.value())
+      .field("heads", device.heads)
+      .field("hosts", info.hosts)
+      .field("regions", info.regions)
+      .field("modified", device.modified.value())
+      .endObject();
+}
+
+void render(JsonWriter& out, const fabric::HostInfo& info) {
+  out.beginObject()
+      .field("id", info.host.id.value())
+      .field("name", info.host.name)
+      .field("domain", info.host.domain)
+      .field("state", nameOf(info.host.state))
+      .field("lease_ms", milliseconds(info.host.lease))
+      .field("lease_left_ms", milliseconds(info.lease_left))
+      .field("regions", info.regions)
+      .field("held_bytes", info.held.value())
+      .field("modified", info.host.modified.value())
+      .endObject();
+}
+
+void render(JsonWriter& out, const fabric::RegionInfo& info) {
+  const fabric::Region& region = info.region;
+  out.beginObject()
+      .field("id", region.id.value())
+      .field("label", region.name)
+      .field("host", info.host)
+      .field("state", nameOf(region.state))
+      .field("epoch", region.epoch.value())
+      .field("size_bytes", region.size.value());
+  extents(out, region.extents);
+  out.field("operation", info.operation.value())
+      .field("lease_left_ms", milliseconds(info.lease_left))
+      .field("created", timeText(region.created))
+      .field("modified", region.modified.value())
+      .endObject();
+}
+
+void render(JsonWriter& out, const fabric::Operation& operation) {
+  out.beginObject()
+      .field("id", operation.id.value())
+      .field("kind", nameOf(operation.kind))
+      .field("state", nameOf(operation.state))
+      .field("region", operation.region.value())
+      .field("host_id", operation.host.value())
+      .field("done_bytes", operation.done.value())
+      .field("total_bytes", operation.total.value())
+      .field("text", operation.text)
+      .field("actor", operation.actor)
+      .field("deadline", timeText(operation.deadline))
+      .field("started", timeText(operation.started))
+      .field("finished", timeText(operation.finished))
+      .field("modified", operation.modified.value())
+      .endObject();
+}
+
+void render(JsonWriter& out, const fabric::ScrubEvidence& evidence) {
+  out.beginObject()
+      .field("region", evidence.region.value())
+      .field("device_id", evidence.device.value())
+      .field("epoch", evidence.epoch.value())
+      .field("bytes", evidence.bytes.value())
+      .field("passes", evidence.passes)
+      .field("nonzero_bytes", evidence.nonzero.value())
+      .field("sha256", evidence.digest)
+      .field("started", timeText(evidence.started))
+      .field("finished", timeText(evidence.finished))
+      .endObject();
+}
+
+void render(JsonWriter& out, const fabric::Event& event) {
+  out.beginObject()
+      .field("index", event.index.value())
+      .field("ordinal", event.ordinal)
+      .field("time", timeText(event.time))
+      .field("subject", nameOf(event.subject))
+      .field("id", event.id)
+      .field("host_id", event.host.value())
+      .field("what", event.what)
+      .field("from", event.from)
+      .field("to", event.to)
+      .endObject();
+}
+
+void render(JsonWriter& out, const fabric::AuditRecord& record) {
+  out.beginObject()
+      .field("sequence", record.sequence)
+      .field("index", record.index.value())
+      .field("time", timeText(record.time))
+      .field("actor", record.actor)
+      .field("verb", record.verb)
+      .field("subject", nameOf(record.subject))
+      .field("id", record.id)
+      .field("outcome", record.outcome)
+      .field("previous", fabric::hexOf(record.previous))
+      .field("hash", fabric::hexOf(record.hash))
+      .endObject();
+}
+
+void render(JsonWriter& out, const fabric::AuditVerdict& verdict) {
+  out.beginObject()
+      .field("good", verdict.first_bad == 0)
+      .field("records", verdict.records)
+      .field("first_bad", verdict.first_bad)
+      .field("text", verdict.text)
+      .field("head", fabric::hexOf(verdict.head))
+      .endObject();
+}
+
+void render(JsonWriter& out, const fabric::RemovalReport& report) {
+  out.beginObject()
+      .field("safe", report.safe)
+      .field("text", report.text)
+      .field("regions", report.regions)
+      .field("hosts", report.hosts)
+      .field("bytes", report.bytes.value())
+      .beginList("hurt");
+  for (const fabric::Hurt& hurt : report.hurt) {
+    out.beginObject()
+        .field("region", hurt.region.value())
+        .field("host", hurt.host)
+        .field("state", nameOf(hurt.state))
+        .field("bytes", hurt.bytes.value())
+        .endObject();
+  }
+  out.endList().endObject();
+}
+
+void render(JsonWriter& out, const fabric::Plan& plan) {
+  out.beginObject().field("index", plan.index.value());
+  extents(out, plan.extents);
+  out.endObject();
+}
+
+void render(JsonWriter& out, const fabric::RegionAccess& access) {
+  out.beginObject()
+      .field("region", access.region.value())
+      .field("epoch", access.epoch.value())
+      .field("size_bytes", access.size.value())
+      .beginList("parts");
+  for (const fabric::Access& part : access.parts) {
+    out.beginObject()
+        .field("device_id", part.device.value())
+        .field("class", nameOf(part.memory_class))
+        .field("address", part.address);
+    extents(out, part.extents);
+    out.field("token", part.token).endObject();
+  }
+  out.endList().endObject();
+}
+
+void render(JsonWriter& out, const fabric::Answer& answer) {
+  out.beginObject()
+      .field("index", answer.index.value())
+      .field("id", answer.id)
+      .field("operation", answer.operation.value())
+      .endObject();
+}
+
+void render(JsonWriter& out, const fabric::Manager::Renewal& renewal) {
+  out.beginObject()
+      .field("lease_left_ms", milliseconds(renewal.lease_left))
+      .field("modified", renewal.modified.value())
+      .endObject();
+}
+
+}  // namespace tidepool::api

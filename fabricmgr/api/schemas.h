@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every object of the interface by its fields. Constants.
+#pragma once
+
+#include "fabricmgr/api/schema.h"
+
+namespace tidepool::api {
+
+// What comes in.
+extern const Schema kNewPool, kNewDevice, kNewHost, kNewRegion, kForce, kDrain, kResize, kTransfer,
+    kDrainProgress, kNoBody;
+// What goes out.
+extern const Schema kPool, kDevice, kHost, kRegion, kExtent, kOperation, kEvidence, kEvent,
+    kAuditRecord, kAuditVerdict, kRemoval, kHurt, kPlan, kAccess, kAccessPart, kAnswer, kRenewal,
+    kStatus, kHealth, kHealthCheck, kWhoAmI, kProblem, kConstraints;
+
+/// All of them, for the document.
+std::span<const Schema* const> allSchemas();
+
+// Parameters of queries.
+extern const Schema kNoQuery, kWriteQuery, kPageQuery, kDevicesQuery, kRegionsQuery, kEventsQuery;
+
+}  // namespace tidepool::api

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// `fabricmgr ca init|issue|revoke|list`.
+#include "fabricmgr/ca/command.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "fabricmgr/ca/authority.h"
+#include "fabricmgr/error_table.h"
+#include "fabricmgr/process.h"
+
+namespace tidepool::ca {
+namespace {
+
+constexpr int64_t kDay = 24 * 3600;
+
+struct Arguments {
+  std::string folder = "tidepool-ca";
+  std::string out;
+  std::string which;
+  Issue issue;
+  int64_t root_days = 3650;
+  int64_t days = 365;
+  bool json = false;
+};
+
+int failed(const Error& error) {
+  fmt::print(stderr, "fabricmgr ca: {}\n", error.text());
+  return rowOf(error.code()).exit_code;
+}
+
+int init(const Arguments& arguments) {
+  const auto authority = Authority::init(arguments.folder, arguments.root_days * kDay);
+  if (!authority) return failed(authority.error());
+  fmt::print("{}\n{}\n", authority->certificatePath(), authority->crlPath());
+  return kDone;
+}
+
+int issue(Arguments arguments) {
+  const auto authority = Authority::open(arguments.folder);
+  if (!authority) return failed(authority.error());
+  arguments.issue.valid_seconds = arguments.days * kDay;
+  const auto issued =
+      authority->issue(arguments.issue, arguments.out.empty() ? arguments.folder : arguments.out);
+  if (!issued) return failed(issued.error());
+  fmt::print("{}\n{}\n", issued->certificate, issued->key);
+  return kDone;
+}
+
+int revoke(const Arguments& arguments) {
+  const auto authority = Authority::open(arguments.folder);
+  if (!authority) return failed(authority.error());
+  const auto count = authority->revoke(arguments.which);
+  if (!count) return failed(count.error());
+  fmt::print("{}\n", authority->crlPath());
+  fmt::print(stderr, "{} revoked; servers learn of it by the new list and SIGHUP\n", *count);
+  return kDone;
+}
+
+int list(const Arguments& arguments) {
+  const auto authority = Authority::open(arguments.folder);
+  if (!authority) return failed(authority.error());
+  const auto entries = authority->list();
+  if (!entries) return failed(entries.error());
+  if (arguments.json) {
+    nlohmann::ordered_json items = nlohmann::ordered_json::array();
+    for (const Entry& one : *entries) {
+      items.push_back({{"serial", one.serial},
+                       {"kind", one.kind},
+                       {"name", one.name},
+                       {"until", one.not_after},
+                       {"revoked", one.revoked}});
+    }
+    fmt::print("{}\n", nlohmann::ordered_json{{"items", items}}.dump());
+    return kDone;
+  }
+  fmt::print("{:<9}{:<34}{:<22}{}\n", "STATE", "SERIAL", "UNTIL", "WHO");
+  for (const Entry& entry : *entries) {
+    fmt::print("{:<9}{:<34}{:<22}{}:{}\n", entry.revoked ? "revoked" : "good", entry.serial,
+               entry.not_after, entry.kind, entry.name);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void addCommand(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* ca = app.add_subcommand("ca", "A small certificate authority for labs");
+  ca->require_subcommand(1);
+  const auto add = [&](const char* name, const char* about, int (*run)(const Arguments&)) {
+    CLI::App* command = ca->add_subcommand(name, about);
+    command->add_option("--dir", arguments->folder, "Folder of the authority")
+        ->capture_default_str();
+    command->callback([arguments, exit_code, run] { *exit_code = run(*arguments); });
+    return command;
+  };
+  CLI::App* init_command =
+      add("init", "Make a root certificate and an empty list of revoked ones", init);
+  init_command->add_option("--days", arguments->root_days, "How long the root is good")
+      ->check(CLI::Range(1, 36500))
+      ->capture_default_str();
+  CLI::App* issue_command = add("issue", "Make a certificate and its key",
+                                [](const Arguments& given) { return issue(given); });
+  issue_command
+      ->add_option("KIND", arguments->issue.kind, "server, viewer, operator, host or admin")
+      ->required();
+  issue_command->add_option("NAME", arguments->issue.name, "Whose it is")->required();
+  issue_command->add_option("--host", arguments->issue.hosts,
+                            "Of a server: a DNS name or address it is reached by (repeat it)");
+  issue_command->add_option("--out", arguments->out, "Where to write them; the authority's folder");
+  issue_command->add_option("--days", arguments->days, "How long it is good")
+      ->check(CLI::Range(1, 36500))
+      ->capture_default_str();
+  CLI::App* revoke_command = add("revoke", "Put a certificate on the list of revoked ones", revoke);
+  revoke_command->add_option("WHICH", arguments->which, "Its serial number, or KIND:NAME")
+      ->required();
+  add("list", "What was issued, and what is revoked", list)
+      ->add_flag("--json", arguments->json, "Print JSON");
+}
+
+}  // namespace tidepool::ca

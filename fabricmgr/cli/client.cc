@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Client over libcurl's easy interface.
+#include "fabricmgr/cli/client.h"
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+
+#include <random>
+#include <stdexcept>
+
+namespace tidepool::cli {
+namespace {
+
+size_t append(char* data, size_t size, size_t count, void* to) {
+  static_cast<std::string*>(to)->append(data, size * count);
+  return size * count;
+}
+
+struct ListDeleter {
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+};
+
+/// Cuts a stream of server-sent events into their data.
+struct EventReader {
+  const std::function<bool(const std::string&)>* take;
+  CURL* handle;
+  std::string waiting;
+  std::string refusal;  // the body, when it is no stream
+
+  bool feed(std::string_view more) {
+    long status = 0;
+    curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
+    if (status != 200) {
+      refusal.append(more);
+      return true;
+    }
+    waiting.append(more);
+    for (size_t end; (end = waiting.find("\n\n")) != std::string::npos;) {
+      const std::string event = waiting.substr(0, end);
+      waiting.erase(0, end + 2);
+      const size_t data = event.find("data: ");
+      if (data != std::string::npos && !(*take)(event.substr(data + 6))) return false;
+    }
+    return true;
+  }
+  static size_t onData(char* data, size_t size, size_t count, void* self) {
+    return static_cast<EventReader*>(self)->feed({data, size * count}) ? size * count : 0;
+  }
+};
+
+std::string randomKey() {
+  std::random_device source;
+  std::string key = "cli-";
+  for (int i = 0; i < 4; ++i) key += fmt::format("{:08x}", source());
+  return key;
+}
+
+bool mayBeRepeated(CURLcode code) {
+  return code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING ||
+         code == CURLE_PARTIAL_FILE;
+}
+
+}  // namespace
+
+struct Client::Handle {
+  CURL* curl = curl_easy_init();
+  std::string base;
+  CURLcode last = CURLE_OK;
+  ~Handle() { curl_easy_cleanup(curl); }
+};
+
+Client::Client(const Target& target) : target_(target), handle_(std::make_unique<Handle>()) {
+  const std::string& address = target.address;
+  CURL* curl = handle_->curl;
+  if (curl == nullptr) throw std::runtime_error("libcurl cannot be used");
+  if (address.starts_with("unix:") && address.size() > 5) {
+    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, address.c_str() + 5);
+    handle_->base = "http://localhost";
+  } else if (address.starts_with("https://") && address.size() > 8) {
+    handle_->base = address.substr(0, address.find_last_not_of('/') + 1);
+    if (!target.ca.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, target.ca.c_str());
+    if (!target.certificate.empty()) {
+      curl_easy_setopt(curl, CURLOPT_SSLCERT, target.certificate.c_str());
+      curl_easy_setopt(curl, CURLOPT_SSLKEY, target.key.c_str());
+    }
+  } else {
+    throw std::invalid_argument(fmt::format(
+        "'{}' is not where a fabric manager is: unix:PATH or https://HOST:PORT", address));
+  }
+  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 10L);
+}
+
+Client::~Client() = default;
+
+Reply Client::perform(const std::string& path, const std::string* body,
+                      const std::vector<std::string>& headers) {
+  CURL* curl = handle_->curl;
+  Reply reply;
+  char why[CURL_ERROR_SIZE] = {};
+  std::unique_ptr<curl_slist, ListDeleter> list;
+  for (const std::string& header : headers) {
+    list.reset(curl_slist_append(list.release(), header.c_str()));
+  }
+  const std::string url = handle_->base + path;
+  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list.get());
+  curl_easy_setopt(curl, CURLOPT_TIMEOUT, target_.timeout_seconds);
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, append);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply.body);
+  if (body != nullptr) {
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body->size()));
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body->c_str());
+  } else {
+    curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+  }
+  handle_->last = curl_easy_perform(curl);
+  long status = 0;
+  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, nullptr);
+  reply.status = static_cast<int>(status);
+  if (handle_->last == CURLE_OK) return reply;
+  reply.timed_out = handle_->last == CURLE_OPERATION_TIMEDOUT;
+  reply.error = why[0] != '\0' ? why : curl_easy_strerror(handle_->last);
+  return reply;
+}
+
+Reply Client::get(const std::string& path) { return perform(path, nullptr, {}); }
+
+Reply Client::post(const std::string& path, const std::string& body,
+                   std::vector<std::string> headers) {
+  headers.emplace_back("Content-Type: application/json");
+  headers.emplace_back("Expect:");
+  bool keyed = false;
+  for (const std::string& header : headers) keyed = keyed || header.starts_with("Idempotency-Key:");
+  if (!keyed) headers.push_back("Idempotency-Key: " + randomKey());
+  Reply reply = perform(path, &body, headers);
+  if (!reply.error.empty() && mayBeRepeated(handle_->last)) reply = perform(path, &body, headers);
+  return reply;
+}
+
+Reply Client::stream(const std::string& path, const std::function<bool(const std::string&)>& take) {
+  CURL* curl = handle_->curl;
+  EventReader reader = {&take, curl, {}, {}};
+  const std::unique_ptr<curl_slist, ListDeleter> list(
+      curl_slist_append(nullptr, "Accept: text/event-stream"));
+  const std::string url = handle_->base + path;
+  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list.get());
+  curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+  curl_easy_setopt(curl, CURLOPT_TIMEOUT, 0L);
+  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, EventReader::onData);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reader);
+  const CURLcode code = curl_easy_perform(curl);
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, nullptr);
+  long status = 0;
+  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  Reply reply;
+  reply.status = static_cast<int>(status);
+  reply.body = reader.refusal;
+  if (code != CURLE_OK && code != CURLE_WRITE_ERROR) reply.error = curl_easy_strerror(code);
+  return reply;
+}
+
+std::string Client::escape(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       c == '-' || c == '.' || c == '_' || c == '~';
+    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+}  // namespace tidepool::cli

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses the driver of a device. Stateless.
+#include "fabricmgr/device/drivers.h"
+
+#include "fabricmgr/device/memserver_driver.h"
+#include "fabricmgr/device/pool_file_driver.h"
+
+namespace tidepool::fabric {
+
+DriverFactory makeDriverFactory(const DriverSettings& settings) {
+  return [settings](const Device& device) -> Result<std::shared_ptr<DeviceDriver>> {
+    if (device.memory_class == MemoryClass::kCxl) return openPoolFile(device, *settings.wall_clock);
+    if (settings.memserver_key.empty()) {
+      return fail(ErrorCode::kUnsupported,
+                  "device %s is a memory server, and this manager has no key for those",
+                  device.name.c_str());
+    }
+    return openMemserver(device, settings.memserver_key, settings.timeout);
+  };
+}
+
+}  // namespace tidepool::fabric

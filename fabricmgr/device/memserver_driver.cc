@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// MemserverDriver: each action is one request and its answer, erasing one for each piece.
+#include "fabricmgr/device/memserver_driver.h"
+
+#include <algorithm>
+
+#include "fabricmgr/device/control_wire.h"
+#include "fabricmgr/model/fault_point.h"
+#include "fabricmgr/model/hash.h"
+#include "runtime/base/mutex.h"
+
+namespace tidepool::fabric {
+namespace {
+
+class MemserverDriver final : public DeviceDriver {
+ public:
+  MemserverDriver(Device device, std::string key, std::unique_ptr<Connection> connection,
+                  const control::Nonce& nonce)
+      : device_(std::move(device)),
+        key_(key),
+        connection_(std::move(connection)),
+        seal_(std::move(key), nonce, control::Seal::Side::kClient) {}
+
+  Result<Bytes> capacity() override {
+    const auto answer = ask({control::Opcode::kCapacity, {}, {}, 0, 0, {}});
+    if (!answer) return tl::unexpected(answer.error());
+    MutexLock lock(mutex_);
+    data_port_ = answer->data_port;
+    return Bytes(answer->value);
+  }
+  Status attach(const Grant& grant) override { return order(control::Opcode::kAttach, grant); }
+  Status revoke(const Grant& grant) override { return order(control::Opcode::kRevoke, grant); }
+  Result<ScrubEvidence> scrub(const Grant& grant, const Progress& progress) override;
+  Result<ScrubEvidence> verify(const Grant& grant, const ScrubEvidence& scrubbed,
+                               const Progress& progress) override;
+  Status forget(RegionId region) override {
+    const auto answer = ask({control::Opcode::kForget, region, {}, 0, 0, {}});
+    return answer ? Status() : Status(tl::unexpected(answer.error()));
+  }
+  Result<std::vector<GrantReport>> inspect() override {
+    const auto answer = ask({control::Opcode::kInspect, {}, {}, 0, 0, {}});
+    if (!answer) return tl::unexpected(answer.error());
+    return control::decodeReports(answer->payload, device_.id);
+  }
+  Result<Pass> pass(const Grant& grant) override;
+
+ private:
+  Status order(control::Opcode opcode, const Grant& grant) {
+    const auto answer = ask({opcode, grant.region, grant.epoch, 0, 0, grant.extents});
+    return answer ? Status() : Status(tl::unexpected(answer.error()));
+  }
+  /// One request and its answer. An answer that says no is an error with its text.
+  Result<control::Answer> ask(const control::Request& request) TP_EXCLUDES(mutex_);
+
+  const Device device_;
+  const std::string key_;
+  Mutex mutex_;
+  const std::unique_ptr<Connection> connection_;
+  control::Seal seal_ TP_GUARDED_BY(mutex_);
+  uint16_t data_port_ TP_GUARDED_BY(mutex_) = 0;
+  bool broken_ TP_GUARDED_BY(mutex_) = false;
+};
+
+Result<control::Answer> MemserverDriver::ask(const control::Request& request) {
+  MutexLock lock(mutex_);
+  if (broken_) {
+    return fail(ErrorCode::kUnreachable, "the connection to memory server %s has ended",
+                device_.name.c_str());
+  }
+  broken_ = true;  // until a whole answer is here: half a conversation cannot go on
+  TP_TRY(seal_.send(*connection_, control::encode(request)));
+  const auto frame = seal_.receive(*connection_, control::kAnswerMagic);
+  if (!frame) return tl::unexpected(frame.error());
+  auto answer = control::decodeAnswer(*frame);
+  if (!answer) return answer;
+  broken_ = false;
+  if (answer->status == ErrorCode()) return answer;
+  return fail(answer->status, "memory server %s: %.180s", device_.name.c_str(),
+              answer->payload.c_str());
+}
+
+Result<ScrubEvidence> MemserverDriver::scrub(const Grant& grant, const Progress& progress) {
+  const uint64_t size = sumOf(grant.extents).value();
+  for (uint64_t at = 0; at < size; at += control::kPiece) {
+    const uint64_t length = std::min(control::kPiece, size - at);
+    const auto done = ask({control::Opcode::kScrub, grant.region, grant.epoch, at, length, {}});
+    if (!done) return tl::unexpected(done.error());
+    progress(Bytes(at + length));
+  }
+  ScrubEvidence evidence;
+  evidence.region = grant.region;
+  evidence.device = device_.id;
+  evidence.epoch = grant.epoch;
+  evidence.passes = 1;
+  return evidence;
+}
+
+Result<ScrubEvidence> MemserverDriver::verify(const Grant& grant, const ScrubEvidence&,
+                                              const Progress& progress) {
+  const uint64_t size = sumOf(grant.extents).value();
+  for (uint64_t at = 0; at < size; at += control::kPiece) {
+    const uint64_t length = std::min(control::kPiece, size - at);
+    const auto answer = ask({control::Opcode::kVerify, grant.region, grant.epoch, at, length, {}});
+    if (!answer) return tl::unexpected(answer.error());
+    if (answer->value > 0) {
+      return fail(ErrorCode::kCorrupt, "%llu bytes of region %llu were not zero when read back",
+                  static_cast<unsigned long long>(answer->value),
+                  static_cast<unsigned long long>(grant.region.value()));
+    }
+    progress(Bytes(at + length));
+    if (at + length < size) continue;
+    const auto reports = control::decodeReports(answer->payload, device_.id);
+    if (reports && reports->size() == 1) return reports->front().evidence;
+  }
+  return fail(ErrorCode::kCorrupt, "memory server %s gave no evidence", device_.name.c_str());
+}
+
+Result<Pass> MemserverDriver::pass(const Grant& grant) {
+  uint16_t port = 0;
+  {
+    MutexLock lock(mutex_);
+    port = data_port_;
+  }
+  if (port == 0) {
+    TP_TRY(capacity());
+    MutexLock lock(mutex_);
+    port = data_port_;
+  }
+  const std::string host = device_.address.substr(0, device_.address.rfind(':'));
+  const wire::Token token = control::regionToken(key_, grant.region, grant.epoch);
+  return Pass{host + ":" + std::to_string(port), hexOf(token.bytes)};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<DeviceDriver>> openMemserver(const Device& device, const std::string& key,
+                                                    Nanoseconds timeout) {
+  const auto endpoint = parseEndpoint(device.address.c_str());
+  if (!endpoint) return tl::unexpected(endpoint.error());
+  auto connection = connectTcp(*endpoint, timeout);
+  if (!connection) return tl::unexpected(connection.error());
+  const auto greeting = control::receiveBytes(**connection, control::kHelloSize);
+  if (!greeting) return tl::unexpected(greeting.error());
+  const auto hello = control::decodeHello(*greeting);
+  if (!hello) return tl::unexpected(hello.error());
+  auto driver =
+      std::make_shared<MemserverDriver>(device, key, std::move(*connection), hello->nonce);
+  const auto capacity = driver->capacity();
+  if (!capacity) {
+    // A server that does not know the key hangs up: that is not the network's fault.
+    return fail(capacity.error().code() == ErrorCode::kUnreachable ? ErrorCode::kPermission
+                                                                   : capacity.error().code(),
+                "memory server %s hung up: does it have this manager's key?", device.name.c_str());
+  }
+  return std::shared_ptr<DeviceDriver>(std::move(driver));
+}
+
+}  // namespace tidepool::fabric

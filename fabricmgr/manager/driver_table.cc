@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// DriverTable: one mutex, not held while a driver is being opened or used.
+#include "fabricmgr/manager/driver_table.h"
+
+namespace tidepool::fabric {
+
+bool outcomeUnknown(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kUnreachable:
+    case ErrorCode::kTimedOut:
+    case ErrorCode::kIo:
+    case ErrorCode::kInternal:
+    case ErrorCode::kNoMemory:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Result<std::shared_ptr<DeviceDriver>> DriverTable::of(const Device& device) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(device.id);
+  if (found != entries_.end() && found->second.driver != nullptr) return found->second.driver;
+  return fail(
+      ErrorCode::kUnreachable, "device %s does not answer: %.120s", device.name.c_str(),
+      found == entries_.end() ? "it was not looked at yet" : found->second.health.trouble.c_str());
+}
+
+Result<std::shared_ptr<DeviceDriver>> DriverTable::open(const Device& device) {
+  {
+    MutexLock lock(mutex_);
+    entries_[device.id].driver.reset();
+  }
+  auto driver = factory_(device);
+  if (!driver) {
+    MutexLock lock(mutex_);
+    entries_[device.id].health = {DeviceHealth::kUnreachable, driver.error().text()};
+  }
+  return driver;
+}
+
+void DriverTable::use(DeviceId device, std::shared_ptr<DeviceDriver> driver) {
+  MutexLock lock(mutex_);
+  entries_[device] = {std::move(driver), {DeviceHealth::kReachable, ""}};
+}
+
+void DriverTable::note(DeviceId device, const Status& outcome) {
+  if (outcome || !outcomeUnknown(outcome.error().code())) return;
+  MutexLock lock(mutex_);
+  Entry& entry = entries_[device];
+  entry.driver.reset();
+  entry.health = {DeviceHealth::kUnreachable, outcome.error().text()};
+}
+
+void DriverTable::forget(DeviceId device) {
+  MutexLock lock(mutex_);
+  entries_.erase(device);
+}
+
+DriverTable::Health DriverTable::healthOf(DeviceId device) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(device);
+  return found == entries_.end() ? Health() : found->second.health;
+}
+
+std::vector<DeviceId> DriverTable::unreachable() {
+  MutexLock lock(mutex_);
+  std::vector<DeviceId> found;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.health.health == DeviceHealth::kUnreachable) found.push_back(id);
+  }
+  return found;
+}
+
+}  // namespace tidepool::fabric

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Granting: see granting.h. Between its parts the process may die; recovery.cc then finds the
+// intents.
+#include "fabricmgr/manager/granting.h"
+
+#include "fabricmgr/manager/step.h"
+#include "fabricmgr/model/fault_point.h"
+
+namespace tidepool::fabric {
+namespace {
+
+/// Whoever sends a plan may have made it up: all that placement looks at is looked at again.
+Status checkChosen(Manager::Impl& impl, const Plan& plan, const PlacementRequest& asked)
+    TP_REQUIRES(impl.mutex) {
+  const HostEntry& host = *impl.state.findHost(asked.host);
+  const auto stale = [&](const char* kind, const std::string& name) {
+    return fail(ErrorCode::kConflict,
+                "the plan is of index %llu, and %s %s has changed since: plan again",
+                static_cast<unsigned long long>(plan.index.value()), kind, name.c_str());
+  };
+  if (plan.extents.empty()) return fail(ErrorCode::kInvalidArgument, "the plan has no extents");
+  if (plan.index > impl.last_index) {
+    return fail(ErrorCode::kInvalidArgument, "the plan is of index %llu, which is yet to come",
+                static_cast<unsigned long long>(plan.index.value()));
+  }
+  if (host.host.modified > plan.index) return stale("host", host.host.name);
+  std::map<DeviceId, FreeMap> left;
+  for (const Extent& extent : plan.extents) {
+    const DeviceEntry* device = impl.state.findDevice(extent.device);
+    if (device == nullptr) return stale("device", std::to_string(extent.device.value()));
+    if (device->touched > plan.index || impl.obstacleOf(*device, asked.host) != Obstacle::kNone) {
+      return stale("device", device->device.name);
+    }
+    if (!suits(device->device, asked)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "the plan has device %s, which is not of the class, pool and domains asked for",
+                  device->device.name.c_str());
+    }
+    const uint64_t step = device->device.granularity.value();
+    FreeMap& room = left.try_emplace(extent.device, device->free).first->second;
+    const Run run{extent.offset, extent.length.value()};
+    if (run.length == 0 || run.offset % step != 0 || run.length % step != 0 ||
+        run.end() < run.offset || !room.holds(run)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "the plan has an extent that is not free on device %s",
+                  device->device.name.c_str());
+    }
+    room.take(run);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<PlacementRequest> placementOf(Manager::Impl& impl, const AssignSpec& spec) {
+  PlacementRequest request;
+  const HostEntry* host = impl.state.findHost(spec.host);
+  if (host == nullptr) return noSuch("host", spec.host);
+  request.host = host->host.id;
+  if (!spec.pool.empty()) {
+    const Pool* pool = impl.state.findPool(spec.pool);
+    if (pool == nullptr) return noSuch("pool", spec.pool);
+    request.pool = pool->id;
+  }
+  request.size = spec.size;
+  request.memory_class = spec.memory_class;
+  request.constraints = spec.constraints;
+  return request;
+}
+
+Status mayReceive(Manager::Impl& impl, const HostEntry& host) {
+  if (host.host.state != HostState::kActive) {
+    return fail(ErrorCode::kRefused, "host %s is %s: it gets nothing until it is resumed",
+                host.host.name.c_str(), std::string(nameOf(host.host.state)).c_str());
+  }
+  if (impl.leaseLeft(host.host.id) == Nanoseconds()) {
+    return fail(ErrorCode::kRefused,
+                "host %s was not heard of for the length of its lease: is its agent running?",
+                host.host.name.c_str());
+  }
+  return {};
+}
+
+Result<Region> Granting::draft(const AssignSpec& spec, const Plan* chosen) {
+  TP_TRY(impl_.checkUsable());
+  const auto request = placementOf(impl_, spec);
+  if (!request) return tl::unexpected(request.error());
+  const HostEntry& host = *impl_.state.findHost(request->host);
+  TP_TRY(mayReceive(impl_, host));
+  TP_TRY(checkExpected(caller_, host.host.modified));
+  Region region;
+  region.name = spec.label;
+  region.host = request->host;
+  if (chosen != nullptr) {
+    TP_TRY(checkChosen(impl_, *chosen, *request));
+    region.extents = chosen->extents;
+  } else {
+    auto extents = place(impl_.rooms(request->host), *request);
+    if (!extents) return tl::unexpected(extents.error());
+    region.extents = std::move(*extents);
+  }
+  region.size = sumOf(region.extents);
+  return region;
+}
+
+Result<Region> Granting::draftGrowth(RegionId id, Bytes size, const Constraints& how) {
+  TP_TRY(impl_.checkUsable());
+  const RegionEntry* entry = impl_.state.findRegion(id);
+  if (entry == nullptr) return noSuchRegion(id);
+  TP_TRY(checkExpected(caller_, entry->region.modified));
+  TP_TRY(impl_.checkIdle(*entry));
+  if (entry->region.state != RegionState::kAttached) {
+    return fail(ErrorCode::kRefused, "region %llu is %s: only an attached one can grow",
+                static_cast<unsigned long long>(id.value()),
+                std::string(nameOf(entry->region.state)).c_str());
+  }
+  if (entry->region.size >= size) {
+    return fail(ErrorCode::kConflict, "the region was resized meanwhile: look at it again");
+  }
+  const HostEntry& host = *impl_.state.findHost(entry->region.host);
+  TP_TRY(mayReceive(impl_, host));
+  PlacementRequest request;
+  request.size = size - entry->region.size;
+  request.host = entry->region.host;
+  request.constraints = how;
+  // More of what it has: a region is of one class and pool.
+  const DeviceEntry* first = impl_.state.findDevice(entry->region.extents.front().device);
+  request.pool = first->device.pool;
+  auto extents = place(impl_.rooms(request.host), request);
+  if (!extents) return tl::unexpected(extents.error());
+  Region region;
+  region.name = entry->region.name;
+  region.host = entry->region.host;
+  region.extents = std::move(*extents);
+  region.size = sumOf(region.extents);
+  return region;
+}
+
+Index Granting::intend(const Region& drafted, RegionId into) {
+  Step step(impl_, caller_.actor, request_.verb(), Subject::kRegion);
+  Region region = drafted;
+  region.id = RegionId(step.index().value());
+  region.state = RegionState::kReserved;
+  region.epoch = Epoch(1);
+  region.created = step.time();
+  region.modified = step.index();
+  step.about(region.id.value());
+  step.outcome("accepted");
+  step.put(region);
+  step.event(Subject::kRegion, region.id.value(), region.host,
+             std::string(nameOf(RegionEvent::kReserve)), nameOf(RegionState::kFree),
+             nameOf(RegionState::kReserved));
+  RegionEntry* whole = impl_.state.findRegion(into);
+  const Epoch epoch = whole == nullptr ? region.epoch : whole->region.epoch;
+  for (const auto& [device, extents] : byDevice(region.extents)) {
+    const Intent intent{region.id, device, Action::kAttach, epoch, into};
+    step.put(intent);
+    actions_.push_back(impl_.actionOf(intent, region));
+  }
+  impl_.rememberKey(&step, caller_, request_, KeyRecord::State::kPending, region.id.value(),
+                    Answer());
+  impl_.state.findRegion(region.id)->busy = true;
+  if (whole != nullptr) whole->busy = true;
+  return step.commit();
+}
+
+Result<Answer> Granting::conclude(RegionId id, RegionId into_id, size_t asked, const Status& told,
+                                  Index* index) {
+  RegionEntry* entry = impl_.state.findRegion(id);
+  RegionEntry* into = impl_.state.findRegion(into_id);
+  if (entry != nullptr) entry->busy = false;
+  if (into != nullptr) into->busy = false;
+  TP_TRY(impl_.checkUsable());
+  Step step(impl_, caller_.actor, request_.verb(), Subject::kRegion);
+  step.about(id.value());
+  Result<Answer> answer = Answer{step.index(), into != nullptr ? into_id.value() : id.value(), {}};
+  if (!told) {
+    answer = tl::unexpected(told.error());
+    // The last one asked may have done it before its answer got lost; the others were told to.
+    const bool nothing = asked == 0 || (asked == 1 && !outcomeUnknown(told.error().code()));
+    if (nothing) {
+      impl_.cancel(&step, entry, told.error());
+    } else {
+      impl_.undo(&step, entry, told.error());
+    }
+  } else if (into != nullptr) {
+    impl_.merge(&step, entry, into);
+  } else {
+    impl_.attached(&step, entry);
+  }
+  impl_.rememberKey(&step, caller_, request_,
+                    told ? KeyRecord::State::kDone : KeyRecord::State::kFailed,
+                    told ? answer->id : id.value(), answer);
+  *index = step.commit();
+  return answer;
+}
+
+Result<Answer> Granting::carryOut(RegionId id, RegionId into, Index intended) {
+  Status told = impl_.settle(intended);
+  faultPoint(FaultPoint::kGrantIntended);
+  if (!told) {
+    MutexLock lock(impl_.mutex);  // what is durable of it is found out when the state is loaded
+    if (RegionEntry* entry = impl_.state.findRegion(id)) entry->busy = false;
+    if (RegionEntry* entry = impl_.state.findRegion(into)) entry->busy = false;
+    return tl::unexpected(told.error());
+  }
+  size_t asked = 0;
+  for (const DeviceAction& action : actions_) {
+    ++asked;
+    told = impl_.act(action);
+    if (!told) break;
+    faultPoint(FaultPoint::kGrantDeviceDone);
+  }
+  Index index;
+  Result<Answer> answer = Answer();
+  {
+    MutexLock lock(impl_.mutex);
+    answer = conclude(id, into, asked, told, &index);
+  }
+  const Status durable = impl_.settle(index);
+  faultPoint(FaultPoint::kGrantConcluded);
+  if (!durable) return tl::unexpected(durable.error());
+  return answer;
+}
+
+namespace {
+
+/// Marks the verb as active until the end of the scope; see Manager::Impl::active.
+class Activity {
+ public:
+  explicit Activity(Manager::Impl& impl) : impl_(impl) {}
+  void begin() TP_REQUIRES(impl_.mutex) {
+    ++impl_.active;
+    begun_ = true;
+  }
+  ~Activity() {
+    if (!begun_) return;
+    MutexLock lock(impl_.mutex);
+    --impl_.active;
+    impl_.changed.notifyAll();
+  }
+
+ private:
+  Manager::Impl& impl_;
+  bool begun_ = false;
+};
+
+}  // namespace
+
+Result<Answer> Granting::assign(const AssignSpec& spec, const Plan* chosen) {
+  Activity activity(impl_);
+  Index intended;
+  {
+    MutexLock lock(impl_.mutex);
+    const auto region = draft(spec, chosen);
+    if (!region) return tl::unexpected(region.error());
+    if (isDryRun(caller_)) return Answer();
+    activity.begin();
+    intended = intend(*region, RegionId());
+  }
+  return carryOut(RegionId(intended.value()), RegionId(), intended);
+}
+
+Result<Answer> Granting::grow(RegionId into, Bytes size, const Constraints& how) {
+  Activity activity(impl_);
+  Index intended;
+  {
+    MutexLock lock(impl_.mutex);
+    const auto region = draftGrowth(into, size, how);
+    if (!region) return tl::unexpected(region.error());
+    if (isDryRun(caller_)) return Answer();
+    activity.begin();
+    intended = intend(*region, into);
+  }
+  return carryOut(RegionId(intended.value()), into, intended);
+}
+
+}  // namespace tidepool::fabric

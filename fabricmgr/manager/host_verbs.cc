@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verbs on hosts and their leases. Thread-safe, see manager.h.
+#include "fabricmgr/manager/impl.h"
+#include "fabricmgr/manager/step.h"
+
+namespace tidepool::fabric {
+namespace {
+
+constexpr Nanoseconds kSecond(1'000'000'000);
+constexpr Nanoseconds kDefaultLease = kSecond * 30;
+constexpr Nanoseconds kLongestLease = kSecond * 86'400;
+
+RemovalReport whoIsHurt(Manager::Impl& impl, const HostEntry& entry) TP_REQUIRES(impl.mutex) {
+  constexpr size_t kShown = 100;
+  RemovalReport report;
+  report.regions = entry.regions.size();
+  report.hosts = report.regions == 0 ? 0 : 1;
+  report.bytes = entry.held;
+  for (const RegionId id : entry.regions) {
+    if (report.hurt.size() == kShown) break;
+    const Region& region = impl.state.findRegion(id)->region;
+    report.hurt.push_back({id, entry.host.name, region.state, region.size});
+  }
+  report.safe = report.regions == 0;
+  report.text = report.safe ? "it has no regions"
+                            : "it has " + std::to_string(report.regions) + " regions of " +
+                                  std::to_string(report.bytes.value()) + " bytes";
+  return report;
+}
+
+/// A verb of one step on a host that is there. `body` gets the step and the host.
+template <typename Body>
+Result<Answer> onHost(Manager::Impl& impl, const Caller& caller, const Request& request,
+                      const std::string& name, Body body) {
+  return impl.perform(caller, request, Subject::kHost,
+                      [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+                        HostEntry* entry = impl.state.findHost(name);
+                        if (entry == nullptr) return noSuch("host", name);
+                        TP_TRY(checkExpected(caller, entry->host.modified));
+                        return body(step, entry);
+                      });
+}
+
+}  // namespace
+
+Result<Answer> Manager::addHost(const Caller& caller, const HostSpec& spec) {
+  TP_TRY(checkName("host", spec.name));
+  if (!spec.domain.empty()) TP_TRY(checkName("domain", spec.domain));
+  const Nanoseconds lease = spec.lease == Nanoseconds() ? kDefaultLease : spec.lease;
+  if (lease < kSecond || lease > kLongestLease) {
+    return fail(ErrorCode::kInvalidArgument, "a lease is 1 second to 1 day long");
+  }
+  const Request request("host.add", spec.name, spec.domain, lease.value());
+  Impl& impl = *impl_;
+  return impl.perform(
+      caller, request, Subject::kHost, [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+        if (impl.state.findHost(spec.name) != nullptr) {
+          return fail(ErrorCode::kConflict, "there is a host %s already", spec.name.c_str());
+        }
+        if (isDryRun(caller)) return Answer();
+        const HostId id(step.index().value());
+        step.put(Host{id, spec.name, spec.domain, HostState::kActive, lease, step.index()});
+        step.event(Subject::kHost, id.value(), id, "added");
+        impl.lease_until[id] = impl.options.clock->now() + lease;
+        return Answer{{}, id.value(), {}};
+      });
+}
+
+Result<Answer> Manager::drainHost(const Caller& caller, const std::string& name,
+                                  Nanoseconds deadline) {
+  Impl& impl = *impl_;
+  return onHost(
+      impl, caller, Request("host.drain", name, deadline.value()), name,
+      [&](Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+        if (entry->host.state == HostState::kFenced) {
+          return fail(ErrorCode::kRefused, "host %s is fenced: what it had is being taken anyway",
+                      name.c_str());
+        }
+        if (isDryRun(caller)) return Answer();
+        const HostId id = entry->host.id;
+        impl.finish(&step, entry->operation, OperationState::kCancelled, "drained anew");
+        Host host = entry->host;
+        host.state = HostState::kDraining;
+        host.modified = step.index();
+        step.put(host);
+        step.event(Subject::kHost, id.value(), id, "draining");
+        if (entry->regions.empty()) return Answer{{}, id.value(), {}};
+        Operation operation = impl.newOperation(step, OperationKind::kHostDrain, caller.actor);
+        operation.host = id;
+        operation.total = entry->held;
+        if (deadline > Nanoseconds()) operation.deadline = step.time() + deadline;
+        step.put(operation);
+        for (const RegionId region : std::set(entry->regions)) {
+          RegionEntry* held = impl.state.findRegion(region);
+          if (held->region.state == RegionState::kAttached) step.move(held, RegionEvent::kDrain);
+        }
+        return Answer{{}, id.value(), operation.id};
+      });
+}
+
+Result<Answer> Manager::resumeHost(const Caller& caller, const std::string& name) {
+  Impl& impl = *impl_;
+  return onHost(
+      impl, caller, Request("host.resume", name), name,
+      [&](Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+        if (entry->host.state == HostState::kFenced && !entry->regions.empty()) {
+          return fail(ErrorCode::kRefused,
+                      "host %s is fenced, and %zu regions of it are not erased yet", name.c_str(),
+                      entry->regions.size());
+        }
+        if (isDryRun(caller)) return Answer();
+        const HostId id = entry->host.id;
+        for (const RegionId region : std::set(entry->regions)) {
+          RegionEntry* held = impl.state.findRegion(region);
+          const bool own = held->operation != OperationId();  // it is drained for itself, too
+          if (held->region.state == RegionState::kDraining && !own) {
+            step.move(held, RegionEvent::kResume);
+          }
+        }
+        impl.finish(&step, entry->operation, OperationState::kCancelled, "the host was resumed");
+        Host host = entry->host;
+        host.state = HostState::kActive;
+        host.modified = step.index();
+        step.put(host);
+        step.event(Subject::kHost, id.value(), id, "active");
+        impl.lease_until[id] = impl.options.clock->now() + host.lease;
+        return Answer{{}, id.value(), {}};
+      });
+}
+
+Result<Answer> Manager::fenceHost(const Caller& caller, const std::string& name, Force force) {
+  Impl& impl = *impl_;
+  return onHost(
+      impl, caller, Request("host.fence", name, static_cast<uint64_t>(force)), name,
+      [&](Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+        const Nanoseconds left = impl.leaseLeft(entry->host.id);
+        if (force == Force::kNo && !entry->regions.empty() && left > Nanoseconds()) {
+          return fail(
+              ErrorCode::kRefused,
+              "host %s has %zu regions and was heard of lately: drain it, or fence it by force",
+              name.c_str(), entry->regions.size());
+        }
+        if (isDryRun(caller)) return Answer();
+        impl.fenceAll(&step, entry, caller.actor);
+        return Answer{{}, entry->host.id.value(), entry->operation};
+      });
+}
+
+Result<Answer> Manager::removeHost(const Caller& caller, const std::string& name) {
+  Impl& impl = *impl_;
+  return onHost(
+      impl, caller, Request("host.remove", name), name,
+      [&](Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+        if (!entry->regions.empty()) {
+          return fail(ErrorCode::kRefused, "host %s: %s: drain or fence it first", name.c_str(),
+                      whoIsHurt(impl, *entry).text.c_str());
+        }
+        for (const auto& [id, operation] : impl.state.operations()) {
+          if (operation.kind != OperationKind::kTransfer || operation.host != entry->host.id)
+            continue;
+          return fail(ErrorCode::kRefused, "region %llu is being transferred to host %s",
+                      static_cast<unsigned long long>(operation.region.value()), name.c_str());
+        }
+        if (isDryRun(caller)) return Answer();
+        const HostId id = entry->host.id;
+        impl.finish(&step, entry->operation, OperationState::kCancelled, "the host was removed");
+        step.put(DropHost{id});
+        step.event(Subject::kHost, id.value(), id, "removed");
+        impl.lease_until.erase(id);
+        return Answer{{}, id.value(), {}};
+      });
+}
+
+Result<RemovalReport> Manager::checkRemoveHost(const std::string& name) {
+  Impl& impl = *impl_;
+  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<RemovalReport> {
+    const HostEntry* entry = impl.state.findHost(name);
+    if (entry == nullptr) return noSuch("host", name);
+    return whoIsHurt(impl, *entry);
+  });
+}
+
+Result<Manager::Renewal> Manager::renewLease(const std::string& host) {
+  MutexLock lock(impl_->mutex);
+  // Renewed even while the store has failed: hosts are not to lose their memory over that.
+  const HostEntry* entry = impl_->state.findHost(host);
+  if (entry == nullptr) return noSuch("host", host);
+  if (entry->host.state == HostState::kFenced) {
+    return fail(ErrorCode::kStaleEpoch,
+                "host %s is fenced: what it had is taken from it; an operator may resume it",
+                host.c_str());
+  }
+  impl_->lease_until[entry->host.id] = impl_->options.clock->now() + entry->host.lease;
+  return Renewal{entry->host.lease, entry->touched};
+}
+
+}  // namespace tidepool::fabric

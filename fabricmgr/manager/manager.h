@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fabric manager: the state of pools, devices, hosts and regions, and every verb that changes
+// it. A verb returns when what it did is durable; what it starts but does not wait for is an
+// operation. Thread-safe: call it from any number of threads; verbs on regions block for device
+// actions (a few milliseconds, or the device's time-out), others for one commit. Names are those of
+// checkName().
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "fabricmgr/device/device_driver.h"
+#include "fabricmgr/manager/views.h"
+#include "fabricmgr/model/records.h"
+#include "fabricmgr/model/types.h"
+#include "fabricmgr/placement/request.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/result.h"
+
+namespace tidepool::fabric {
+
+class Store;
+
+enum class Mode : uint8_t { kDo = 0, kDryRun = 1 };
+/// kForce does what would hurt somebody; without it such a verb is refused (kRefused), saying whom.
+enum class Force : uint8_t { kNo = 0, kForce = 1 };
+
+/// Who asks, and how. Goes with every verb that changes something.
+struct Caller {
+  std::string actor = "local";  // for the audit: "operator:ann", "host:node7"
+  /// Idempotency key, at most 128 bytes; empty: none. The same key of the same actor with the same
+  /// request gets the same answer for a day, also after a restart; with another request it is
+  /// refused (kConflict), as is a second request while the first is still under way.
+  std::string key;
+  /// Refuse (kConflict) if the thing that is to change was modified after this index; 0: never
+  /// mind.
+  Index expected;
+  /// kDryRun: check everything, change nothing. The answer then has index 0.
+  Mode mode = Mode::kDo;
+};
+
+struct Answer {
+  Index index;            // of the change; durable
+  uint64_t id = 0;        // of the thing: pool, device, host or region
+  OperationId operation;  // that goes on in the background; 0: all is done
+  bool operator==(const Answer&) const = default;
+};
+
+struct DeviceSpec {
+  std::string name, pool, address, domain;
+  Bytes capacity;     // a multiple of the granularity; 0: ask the device
+  Bytes granularity;  // a power of two from 4 KiB to 1 GiB; 0: 2 MiB
+  uint32_t heads = 0;
+};
+
+struct HostSpec {
+  std::string name, domain;
+  Nanoseconds lease;  // 1 s to 1 day; 0: 30 s
+};
+
+struct AssignSpec {
+  std::string host;
+  std::string label;  // of the region; may be empty
+  std::string pool;   // empty: any of the class
+  Bytes size;
+  MemoryClass memory_class = MemoryClass::kAny;
+  Constraints constraints;
+};
+
+struct ManagerOptions {
+  DriverFactory drivers;
+  /// Time that passes: leases, deadlines. And time of day: records, keys. Not owned.
+  const Clock* clock = nullptr;
+  const Clock* wall_clock = nullptr;
+  unsigned workers = 2;  // threads that carry operations on
+  /// Told every time more has become durable; for waking watchers. Called from a thread of the
+  /// manager's: must neither block nor call the manager. May be empty.
+  std::function<void(Index)> on_durable;
+};
+
+class Manager {
+ public:
+  class Impl;
+
+  /// Loads the state, asks every device what it holds, settles what was under way when the last
+  /// manager ended, and carries operations on. Only then does it return. A device that does not
+  /// answer is marked unreachable; what concerns it is settled when it answers (tick()). Errors:
+  /// those of the store; kCorrupt when store and devices contradict each other beyond repair.
+  static Result<std::unique_ptr<Manager>> open(std::unique_ptr<Store> store,
+                                               const ManagerOptions& options);
+  /// Finishes the device actions that are under way; operations go on with the next open().
+  ~Manager();
+  Manager(const Manager&) = delete;
+  Manager& operator=(const Manager&) = delete;
+
+  // --- Pools. Errors: kInvalidArgument, kNotFound, kConflict (name taken, index, key).
+  Result<Answer> addPool(const Caller& caller, const std::string& name, MemoryClass memory_class);
+  /// Errors: kRefused while it has devices.
+  Result<Answer> removePool(const Caller& caller, const std::string& name);
+
+  // --- Devices. Adding needs the device to answer (kUnreachable), and to hold nothing (kConflict).
+  Result<Answer> addDevice(const Caller& caller, const DeviceSpec& spec);
+  Result<Answer> cordonDevice(const Caller& caller, const std::string& name);
+  Result<Answer> uncordonDevice(const Caller& caller, const std::string& name);
+  /// kRefused with what checkRemoveDevice() says if regions are on it. By force these become lost.
+  Result<Answer> removeDevice(const Caller& caller, const std::string& name, Force force);
+  Result<RemovalReport> checkRemoveDevice(const std::string& name);
+
+  // --- Hosts.
+  Result<Answer> addHost(const Caller& caller, const HostSpec& spec);
+  /// Operation: every region of it is drained; it gets nothing new. `deadline` after which regions
+  /// are taken by force, from now; 0: never.
+  Result<Answer> drainHost(const Caller& caller, const std::string& name, Nanoseconds deadline);
+  /// Back to active, from draining or, once it holds nothing any more, from fenced.
+  Result<Answer> resumeHost(const Caller& caller, const std::string& name);
+  /// Operation: cuts the host off from all it has, then erases that. Refused (kRefused) while its
+  /// lease runs, unless by force.
+  Result<Answer> fenceHost(const Caller& caller, const std::string& name, Force force);
+  /// kRefused while it has regions.
+  Result<Answer> removeHost(const Caller& caller, const std::string& name);
+  Result<RemovalReport> checkRemoveHost(const std::string& name);
+  /// The agent's heartbeat: all its regions are kept for another lease. Returns what is left of the
+  /// lease, and whether there is news since `seen`, so that it need not ask. Not durable, no
+  /// commit. Errors: kNotFound, kStaleEpoch when the host is fenced.
+  struct Renewal {
+    Nanoseconds lease_left;
+    Index modified;  // the latest index at which something of this host changed
+  };
+  Result<Renewal> renewLease(const std::string& host);
+
+  // --- Regions. Blocking ones wait for their devices.
+  /// What assign() would do now. Errors: kNoSpace, with what would do instead; kNotFound.
+  Result<Plan> plan(const AssignSpec& spec);
+  /// Chooses extents, has the devices grant them. Errors: as plan(); kRefused when the host is not
+  /// active; kUnreachable when a device did not answer: nothing is assigned then.
+  Result<Answer> assign(const Caller& caller, const AssignSpec& spec);
+  /// As assign(), with exactly the extents of the plan. Errors: kConflict when a device of the plan
+  /// or the host has changed since: plan again.
+  Result<Answer> apply(const Caller& caller, const AssignSpec& spec, const Plan& plan);
+  /// Grows at the end, or gives back from the end (an operation: that part is erased; the host must
+  /// have left it). Only attached regions (kRefused).
+  Result<Answer> resize(const Caller& caller, RegionId region, Bytes size, const Constraints& how);
+  /// Operation: asks the host to move off. Ends when the region is free.
+  Result<Answer> drainRegion(const Caller& caller, RegionId region, Nanoseconds deadline);
+  /// Calls a drain off.
+  Result<Answer> resumeRegion(const Caller& caller, RegionId region);
+  /// What the host has still to move, for the drain's progress. Not durable. Errors: kPermission if
+  /// the region is not this host's.
+  Status reportDrain(const std::string& host, RegionId region, Bytes left);
+  /// Operation: revoke, erase, verify, free. The host itself gives back (`by_host` is its name),
+  /// or, with an empty `by_host`, an operator takes: kRefused while the host's lease runs, unless
+  /// by force.
+  Result<Answer> releaseRegion(const Caller& caller, RegionId region, const std::string& by_host,
+                               Force force);
+  /// Operation: hands a region with its bytes to another host; the old one is cut off first.
+  /// kRefused while the old host's lease runs, unless by force.
+  Result<Answer> transferRegion(const Caller& caller, RegionId region, const std::string& to_host,
+                                Force force);
+  /// What `host` needs to use its region. Errors: kPermission if it is not this host's, kRefused if
+  /// it is not attached or draining.
+  Result<RegionAccess> access(const std::string& host, RegionId region);
+
+  // --- Showing. Everything shown is durable. Errors: kNotFound, kInvalidArgument (limit), kIo.
+  Result<Page<PoolInfo>> listPools(const PageRequest& page);
+  Result<Page<DeviceInfo>> listDevices(const PageRequest& page, const std::string& pool);
+  Result<Page<HostInfo>> listHosts(const PageRequest& page);
+  Result<Page<RegionInfo>> listRegions(const PageRequest& page, const RegionFilter& filter);
+  /// Running ones and, from the store, those that are over; newest ids last.
+  Result<Page<Operation>> listOperations(const PageRequest& page);
+  Result<PoolInfo> showPool(const std::string& name);
+  Result<DeviceInfo> showDevice(const std::string& name);
+  Result<HostInfo> showHost(const std::string& name);
+  Result<RegionInfo> showRegion(RegionId region);
+  Result<Operation> showOperation(OperationId operation);
+  /// What proves that a region, now free, was erased: one for each device.
+  Result<std::vector<ScrubEvidence>> evidence(RegionId region);
+  Result<Totals> totals();
+
+  // --- Watching and auditing.
+  /// The latest durable index.
+  Index index();
+  /// Events after `since`, oldest first; at most `limit`, but never a part of an index. `host`:
+  /// only what concerns it; empty: all. Errors: kNotFound when `since` is older than what is kept:
+  /// list anew.
+  struct Events {
+    std::vector<Event> events;
+    Index index;  // ask on from here
+  };
+  Result<Events> eventsSince(Index since, uint32_t limit, const std::string& host);
+  /// Audit records with a sequence above `cursor`, oldest first.
+  Result<Page<AuditRecord>> listAudit(const PageRequest& page);
+  /// Reads the whole audit and checks its chain.
+  Result<AuditVerdict> verifyAudit();
+
+  // --- Time.
+  /// To be called about once a second: expires leases (the hosts are fenced), deadlines and old
+  /// keys, and asks unreachable devices again. Not by two threads at once.
+  void tick();
+
+  /// Waits until no operation is under way, except those that wait for a host, a deadline or an
+  /// unreachable device. For tests and for shutting down in order.
+  void settle();
+
+ private:
+  explicit Manager(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidepool::fabric

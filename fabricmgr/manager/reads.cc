@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the manager shows. Copies are taken under the mutex; then what they show is waited for to be
+// durable, so that nobody ever sees what a crash could take back.
+#include "fabricmgr/manager/impl.h"
+#include "fabricmgr/manager/step.h"
+
+namespace tidepool::fabric {
+namespace {
+
+constexpr uint32_t kLargestPage = 10'000;
+
+Status checkPage(const PageRequest& page) {
+  if (page.limit >= 1 && page.limit <= kLargestPage) return {};
+  return fail(ErrorCode::kInvalidArgument, "a page has 1 to 10000 entries, not %u", page.limit);
+}
+
+PoolInfo infoOf(const Pool& pool) { return {pool, 0, Bytes(), Bytes()}; }
+
+DeviceInfo infoOf(Manager::Impl& impl, const DeviceEntry& entry) TP_REQUIRES(impl.mutex) {
+  const auto health = impl.drivers.healthOf(entry.device.id);
+  const Pool* pool = impl.state.findPool(entry.device.pool);
+  DeviceInfo info;
+  info.device = entry.device;
+  info.pool = pool == nullptr ? "" : pool->name;
+  info.health = health.health;
+  info.trouble = health.trouble;
+  info.free = entry.free.free();
+  info.largest_free = entry.free.largest();
+  info.regions = entry.regions.size();
+  info.hosts = entry.heads.size();
+  return info;
+}
+
+HostInfo infoOf(Manager::Impl& impl, const HostEntry& entry) TP_REQUIRES(impl.mutex) {
+  return {entry.host, impl.leaseLeft(entry.host.id), entry.regions.size(), entry.held};
+}
+
+RegionInfo infoOf(Manager::Impl& impl, const RegionEntry& entry) TP_REQUIRES(impl.mutex) {
+  RegionInfo info;
+  info.region = entry.region;
+  info.operation = entry.operation;
+  if (const HostEntry* host = impl.state.findHost(entry.region.host)) {
+    info.host = host->host.name;
+    info.lease_left = impl.leaseLeft(entry.region.host);
+    if (info.operation == OperationId()) info.operation = host->operation;
+  }
+  return info;
+}
+
+/// How far a running operation is.
+Operation withProgress(Manager::Impl& impl, Operation operation) TP_REQUIRES(impl.mutex) {
+  const auto running = impl.state.findOperation(operation.id);
+  if (running == nullptr) {
+    if (operation.state == OperationState::kDone) operation.done = operation.total;
+    return operation;
+  }
+  operation.text = running->text;
+  if (const auto at = impl.progress.find(operation.region); at != impl.progress.end()) {
+    operation.done = at->second;
+  } else if (const HostEntry* host = impl.state.findHost(operation.host);
+             host != nullptr && operation.region == RegionId() && host->held < operation.total) {
+    operation.done = operation.total - host->held;
+  }
+  return operation;
+}
+
+/// The page of a map ordered by id. `take` makes an item of an entry.
+template <typename Id, typename Item, typename Map, typename Take>
+void fill(const Map& map, const PageRequest& request, Page<Item>* page, Take take) {
+  for (auto at = map.upper_bound(Id(request.cursor)); at != map.end(); ++at) {
+    if (page->items.size() == request.limit) {
+      page->next = std::prev(at)->first.value();
+      return;
+    }
+    take(at->second);
+  }
+}
+
+}  // namespace
+
+std::string_view nameOf(DeviceHealth value) {
+  switch (value) {
+    case DeviceHealth::kUnknown:
+      return "unknown";
+    case DeviceHealth::kReachable:
+      return "reachable";
+    case DeviceHealth::kUnreachable:
+      return "unreachable";
+  }
+  return "unknown";
+}
+
+namespace {
+
+/// Sums of devices, by pool.
+std::map<PoolId, PoolInfo> poolSums(Manager::Impl& impl) TP_REQUIRES(impl.mutex) {
+  std::map<PoolId, PoolInfo> sums;
+  for (const auto& [id, pool] : impl.state.pools()) sums.emplace(id, infoOf(pool));
+  for (const auto& [id, entry] : impl.state.devices()) {
+    PoolInfo& pool = sums.at(entry.device.pool);
+    ++pool.devices;
+    pool.capacity += entry.device.capacity;
+    pool.free += entry.free.free();
+  }
+  return sums;
+}
+
+}  // namespace
+
+Result<Page<PoolInfo>> Manager::listPools(const PageRequest& request) {
+  TP_TRY(checkPage(request));
+  Impl& impl = *impl_;
+  return shown(impl, [&](Index index) TP_REQUIRES(impl.mutex) -> Result<Page<PoolInfo>> {
+    Page<PoolInfo> page;
+    page.index = index;
+    fill<PoolId>(poolSums(impl), request, &page,
+                 [&](const PoolInfo& pool) { page.items.push_back(pool); });
+    return page;
+  });
+}
+
+Result<PoolInfo> Manager::showPool(const std::string& name) {
+  Impl& impl = *impl_;
+  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<PoolInfo> {
+    const Pool* pool = impl.state.findPool(name);
+    if (pool == nullptr) return noSuch("pool", name);
+    return poolSums(impl).at(pool->id);
+  });
+}
+
+Result<Page<DeviceInfo>> Manager::listDevices(const PageRequest& request, const std::string& pool) {
+  TP_TRY(checkPage(request));
+  Impl& impl = *impl_;
+  return shown(impl, [&](Index index) TP_REQUIRES(impl.mutex) -> Result<Page<DeviceInfo>> {
+    const Pool* only = pool.empty() ? nullptr : impl.state.findPool(pool);
+    if (only == nullptr && !pool.empty()) return noSuch("pool", pool);
+    Page<DeviceInfo> page;
+    page.index = index;
+    fill<DeviceId>(impl.state.devices(), request, &page, [&](const DeviceEntry& entry) {
+      if (only == nullptr || entry.device.pool == only->id) {
+        page.items.push_back(infoOf(impl, entry));
+      }
+    });
+    return page;
+  });
+}
+
+Result<DeviceInfo> Manager::showDevice(const std::string& name) {
+  Impl& impl = *impl_;
+  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<DeviceInfo> {
+    const DeviceEntry* entry = impl.state.findDevice(name);
+    if (entry == nullptr) return noSuch("device", name);
+    return infoOf(impl, *entry);
+  });
+}
+
+Result<Page<HostInfo>> Manager::listHosts(const PageRequest& request) {
+  TP_TRY(checkPage(request));
+  Impl& impl = *impl_;
+  return shown(impl, [&](Index index) TP_REQUIRES(impl.mutex) -> Result<Page<HostInfo>> {
+    Page<HostInfo> page;
+    page.index = index;
+    fill<HostId>(impl.state.hosts(), request, &page,
+                 [&](const HostEntry& entry) { page.items.push_back(infoOf(impl, entry)); });
+    return page;
+  });
+}
+
+Result<HostInfo> Manager::showHost(const std::string& name) {
+  Impl& impl = *impl_;
+  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<HostInfo> {
+    const HostEntry* entry = impl.state.findHost(name);
+    if (entry == nullptr) return noSuch("host", name);
+    return infoOf(impl, *entry);
+  });
+}
+
+namespace {
+
+/// Who is asked for, names resolved.
+struct Wanted {
+  const HostEntry* host = nullptr;
+  const DeviceEntry* device = nullptr;
+  const Pool* pool = nullptr;
+  std::optional<RegionState> state;
+};
+
+Result<Wanted> resolve(Manager::Impl& impl, const RegionFilter& filter) TP_REQUIRES(impl.mutex) {
+  Wanted wanted;
+  wanted.state = filter.state;
+  if (!filter.host.empty()) {
+    wanted.host = impl.state.findHost(filter.host);
+    if (wanted.host == nullptr) return noSuch("host", filter.host);
+  }
+  if (!filter.device.empty()) {
+    wanted.device = impl.state.findDevice(filter.device);
+    if (wanted.device == nullptr) return noSuch("device", filter.device);
+  }
+  if (!filter.pool.empty()) {
+    wanted.pool = impl.state.findPool(filter.pool);
+    if (wanted.pool == nullptr) return noSuch("pool", filter.pool);
+  }
+  return wanted;
+}
+
+bool matches(Manager::Impl& impl, const Wanted& wanted, const Region& region)
+    TP_REQUIRES(impl.mutex) {
+  if (wanted.state && region.state != *wanted.state) return false;
+  if (wanted.host != nullptr && region.host != wanted.host->host.id) return false;
+  if (wanted.device == nullptr && wanted.pool == nullptr) return true;
+  for (const Extent& extent : region.extents) {
+    const bool here = wanted.device == nullptr || extent.device == wanted.device->device.id;
+    const DeviceEntry* device = impl.state.findDevice(extent.device);
+    if (here && (wanted.pool == nullptr || device->device.pool == wanted.pool->id)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<Page<RegionInfo>> Manager::listRegions(const PageRequest& request,
+                                              const RegionFilter& filter) {
+  TP_TRY(checkPage(request));
+  Impl& impl = *impl_;
+  return shown(impl, [&](Index index) TP_REQUIRES(impl.mutex) -> Result<Page<RegionInfo>> {
+    const auto wanted = resolve(impl, filter);
+    if (!wanted) return tl::unexpected(wanted.error());
+    Page<RegionInfo> page;
+    page.index = index;
+    RegionId last;
+    const auto take = [&](const RegionEntry& entry) {
+      if (!matches(impl, *wanted, entry.region)) return true;
+      if (page.items.size() == request.limit) {
+        page.next = last.value();
+        return false;
+      }
+      page.items.push_back(infoOf(impl, entry));
+      last = entry.region.id;
+      return true;
+    };
+    const RegionId cursor(request.cursor);
+    if (wanted->host != nullptr) {  // few, and known
+      const auto& held = wanted->host->regions;
+      for (auto at = held.upper_bound(cursor); at != held.end(); ++at) {
+        if (!take(*impl.state.findRegion(*at))) break;
+      }
+      return page;
+    }
+    const auto& all = impl.state.regions();
+    for (auto at = all.upper_bound(cursor); at != all.end(); ++at) {
+      if (!take(at->second)) break;
+    }
+    return page;
+  });
+}
+
+Result<RegionInfo> Manager::showRegion(RegionId id) {
+  Impl& impl = *impl_;
+  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<RegionInfo> {
+    const RegionEntry* entry = impl.state.findRegion(id);
+    if (entry == nullptr) return noSuchRegion(id);
+    return infoOf(impl, *entry);
+  });
+}
+
+Result<Page<Operation>> Manager::listOperations(const PageRequest& request) {
+  TP_TRY(checkPage(request));
+  Impl& impl = *impl_;
+  const Index now = index();
+  auto found = impl.store->operationsAfter(OperationId(request.cursor), request.limit + 1);
+  if (!found) return tl::unexpected(found.error());
+  Page<Operation> page;
+  page.index = now;
+  MutexLock lock(impl.mutex);
+  for (Operation& operation : *found) {
+    if (page.items.size() == request.limit) {
+      page.next = page.items.back().id.value();
+      break;
+    }
+    page.items.push_back(withProgress(impl, std::move(operation)));
+  }
+  return page;
+}
+
+Result<Operation> Manager::showOperation(OperationId id) {
+  Impl& impl = *impl_;
+  auto found = impl.store->findOperation(id);
+  if (!found) return tl::unexpected(found.error());
+  if (!*found) {
+    return fail(ErrorCode::kNotFound, "there is no operation %llu",
+                static_cast<unsigned long long>(id.value()));
+  }
+  MutexLock lock(impl.mutex);
+  return withProgress(impl, std::move(**found));
+}
+
+Result<std::vector<ScrubEvidence>> Manager::evidence(RegionId region) {
+  auto found = impl_->store->evidenceOf(region);
+  if (found && found->empty()) {
+    return fail(ErrorCode::kNotFound, "region %llu was not erased",
+                static_cast<unsigned long long>(region.value()));
+  }
+  return found;
+}
+
+Result<Totals> Manager::totals() {
+  Impl& impl = *impl_;
+  return shown(impl, [&](Index index) TP_REQUIRES(impl.mutex) -> Result<Totals> {
+    Totals totals;
+    totals.index = index;
+    totals.pools = impl.state.pools().size();
+    totals.devices = impl.state.devices().size();
+    totals.unreachable = impl.drivers.unreachable().size();
+    totals.hosts = impl.state.hosts().size();
+    totals.regions = impl.state.regions().size();
+    totals.operations = impl.state.operations().size();
+    for (const auto& [id, entry] : impl.state.devices()) {
+      totals.capacity += entry.device.capacity;
+      totals.free += entry.free.free();
+    }
+    totals.regions_by_state = impl.state.regionsByState();
+    return totals;
+  });
+}
+
+Index Manager::index() { return impl_->store->durable(); }
+
+Result<Manager::Events> Manager::eventsSince(Index since, uint32_t limit, const std::string& host) {
+  TP_TRY(checkPage({0, limit}));
+  HostId only;
+  if (!host.empty()) {
+    MutexLock lock(impl_->mutex);
+    const HostEntry* entry = impl_->state.findHost(host);
+    if (entry == nullptr) return noSuch("host", host);
+    only = entry->host.id;
+  }
+  // Read before the events: none up to it is missed by going on from there.
+  const Index now = index();
+  auto found = impl_->store->eventsAfter(since, limit, only);
+  if (!found) return tl::unexpected(found.error());
+  Events events;
+  events.index = found->size() < limit ? std::max(now, since) : found->back().index;
+  if (!found->empty()) events.index = std::max(events.index, found->back().index);
+  events.events = std::move(*found);
+  return events;
+}
+
+Result<Page<AuditRecord>> Manager::listAudit(const PageRequest& request) {
+  TP_TRY(checkPage(request));
+  Page<AuditRecord> page;
+  page.index = index();
+  auto found = impl_->store->auditAfter(request.cursor, request.limit);
+  if (!found) return tl::unexpected(found.error());
+  page.items = std::move(*found);
+  if (page.items.size() == request.limit) page.next = page.items.back().sequence;
+  return page;
+}
+
+Result<AuditVerdict> Manager::verifyAudit() { return fabric::verifyAudit(*impl_->store); }
+
+}  // namespace tidepool::fabric

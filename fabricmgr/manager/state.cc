@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// State: applying changes and keeping the indexes true. Not thread-safe.
+#include "fabricmgr/manager/state.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace tidepool::fabric {
+namespace {
+
+template <typename Map, typename Id>
+auto* findIn(Map& map, Id id) {
+  const auto found = map.find(id);
+  return found == map.end() ? nullptr : &found->second;
+}
+
+template <typename Map, typename Names>
+auto* findNamed(Map& map, const Names& names, const std::string& name) {
+  const auto found = names.find(name);
+  return found == names.end() ? nullptr : findIn(map, found->second);
+}
+
+Run runOf(const Extent& extent) { return {extent.offset, extent.length.value()}; }
+
+}  // namespace
+
+std::map<DeviceId, std::vector<Extent>> byDevice(const std::vector<Extent>& extents) {
+  std::map<DeviceId, std::vector<Extent>> sorted;
+  for (const Extent& extent : extents) sorted[extent.device].push_back(extent);
+  return sorted;
+}
+
+/// Takes the region's extents, and notes who holds what.
+void State::hold(const Region& region, Index index) {
+  ++by_state_[static_cast<size_t>(region.state)];
+  HostEntry* host = findHost(region.host);
+  if (host != nullptr) {
+    host->regions.insert(region.id);
+    host->held += region.size;
+    host->touched = index;
+  }
+  for (const Extent& extent : region.extents) {
+    DeviceEntry& device = devices_.at(extent.device);
+    device.free.take(runOf(extent));
+    device.touched = index;
+    if (device.regions[region.id]++ == 0 && host != nullptr) ++device.heads[region.host];
+  }
+}
+
+void State::letGo(const Region& region, Index index) {
+  --by_state_[static_cast<size_t>(region.state)];
+  HostEntry* host = findHost(region.host);
+  if (host != nullptr) {
+    host->regions.erase(region.id);
+    host->held -= region.size;
+    host->touched = index;
+  }
+  for (const Extent& extent : region.extents) {
+    const auto device = devices_.find(extent.device);
+    if (device == devices_.end()) continue;  // removed by force
+    device->second.free.give(runOf(extent));
+    device->second.touched = index;
+    if (--device->second.regions.at(region.id) > 0) continue;
+    device->second.regions.erase(region.id);
+    const auto head = device->second.heads.find(region.host);
+    if (head != device->second.heads.end() && --head->second == 0) device->second.heads.erase(head);
+  }
+}
+
+void State::putIntent(const Intent& intent) {
+  dropIntent(intent.region, intent.device);
+  intents_[intent.region][intent.device] = intent;
+  if (intent.action == Action::kAttach) attaching_.insert({intent.device, intent.region});
+  if (intent.into != RegionId()) growths_.insert({intent.into, intent.region, intent.device});
+}
+
+void State::dropIntent(RegionId region, DeviceId device) {
+  const auto found = intents_.find(region);
+  if (found == intents_.end()) return;
+  const auto intent = found->second.find(device);
+  if (intent == found->second.end()) return;
+  attaching_.erase({device, region});
+  growths_.erase({intent->second.into, region, device});
+  found->second.erase(intent);
+  if (found->second.empty()) intents_.erase(found);
+}
+
+struct State::Applier {
+  State& state;
+  Index index;
+
+  void operator()(const Pool& pool) {
+    state.pools_[pool.id] = pool;
+    state.pool_names_[pool.name] = pool.id;
+  }
+  void operator()(const DropPool& drop) {
+    state.pool_names_.erase(state.pools_.at(drop.id).name);
+    state.pools_.erase(drop.id);
+  }
+  void operator()(const Device& device) {
+    const auto [entry, made] = state.devices_.try_emplace(device.id);
+    if (made) entry->second.free = FreeMap(device.capacity);
+    entry->second.device = device;
+    entry->second.touched = index;
+    state.device_names_[device.name] = device.id;
+  }
+  void operator()(const DropDevice& drop) {
+    state.device_names_.erase(state.devices_.at(drop.id).device.name);
+    state.devices_.erase(drop.id);
+  }
+  void operator()(const Host& host) {
+    HostEntry& entry = state.hosts_[host.id];
+    entry.host = host;
+    entry.touched = index;
+    state.host_names_[host.name] = host.id;
+  }
+  void operator()(const DropHost& drop) {
+    state.host_names_.erase(state.hosts_.at(drop.id).host.name);
+    state.hosts_.erase(drop.id);
+  }
+  void operator()(const Region& region) {
+    RegionEntry& entry = state.regions_[region.id];
+    if (entry.region.id == region.id) state.letGo(entry.region, index);
+    entry.region = region;
+    state.hold(region, index);
+  }
+  void operator()(const SetRegion& set) {
+    Region& region = state.regions_.at(set.id).region;
+    if (region.host != set.host) {
+      Region moved = region;
+      moved.host = set.host;
+      (*this)(moved);
+    }
+    --state.by_state_[static_cast<size_t>(region.state)];
+    ++state.by_state_[static_cast<size_t>(set.state)];
+    region.state = set.state;
+    region.epoch = set.epoch;
+    region.modified = set.modified;
+    if (HostEntry* host = state.findHost(region.host)) host->touched = index;
+  }
+  void operator()(const DropRegion& drop) {
+    const auto found = state.regions_.find(drop.id);
+    TP_CHECK(found != state.regions_.end());
+    state.letGo(found->second.region, index);
+    state.regions_.erase(found);
+  }
+  void operator()(const Intent& intent) { state.putIntent(intent); }
+  void operator()(const DropIntent& drop) { state.dropIntent(drop.region, drop.device); }
+  void operator()(const Operation& operation) {
+    const bool running = operation.state == OperationState::kRunning;
+    const OperationId id = running ? operation.id : OperationId();
+    if (operation.region != RegionId()) {
+      if (RegionEntry* region = state.findRegion(operation.region)) region->operation = id;
+    } else if (HostEntry* host = state.findHost(operation.host)) {
+      host->operation = id;
+    }
+    if (running) {
+      state.operations_[operation.id] = operation;
+    } else {
+      state.operations_.erase(operation.id);
+    }
+  }
+  void operator()(const ScrubEvidence&) {}
+  void operator()(const KeyRecord&) {}
+  void operator()(const DropKeysBefore&) {}
+  void operator()(const DropEventsBefore&) {}
+};
+
+void State::apply(const Change& change, Index index) { std::visit(Applier{*this, index}, change); }
+
+Status State::checkLoaded(const Loaded& loaded) const {
+  std::map<DeviceId, FreeMap> rooms;
+  for (const Device& device : loaded.devices) rooms.emplace(device.id, FreeMap(device.capacity));
+  for (const Region& region : loaded.regions) {
+    for (const Extent& extent : region.extents) {
+      const auto room = rooms.find(extent.device);
+      if (room == rooms.end() || !room->second.holds(runOf(extent))) {
+        return fail(ErrorCode::kCorrupt,
+                    "the store gives region %llu bytes that another region has, or no device",
+                    static_cast<unsigned long long>(region.id.value()));
+      }
+      room->second.take(runOf(extent));
+    }
+  }
+  return {};
+}
+
+Status State::load(const Loaded& loaded) {
+  *this = State();
+  TP_TRY(checkLoaded(loaded));
+  const auto applyAll = [&](const auto& things) {
+    for (const auto& thing : things) apply(thing, loaded.index);
+  };
+  applyAll(loaded.pools);
+  applyAll(loaded.devices);
+  applyAll(loaded.hosts);
+  applyAll(loaded.regions);
+  applyAll(loaded.intents);
+  applyAll(loaded.running);
+  return {};
+}
+
+Pool* State::findPool(const std::string& name) { return findNamed(pools_, pool_names_, name); }
+DeviceEntry* State::findDevice(const std::string& name) {
+  return findNamed(devices_, device_names_, name);
+}
+DeviceEntry* State::findDevice(DeviceId id) { return findIn(devices_, id); }
+HostEntry* State::findHost(const std::string& name) { return findNamed(hosts_, host_names_, name); }
+HostEntry* State::findHost(HostId id) { return findIn(hosts_, id); }
+RegionEntry* State::findRegion(RegionId id) { return findIn(regions_, id); }
+Operation* State::findOperation(OperationId id) { return findIn(operations_, id); }
+const Pool* State::findPool(PoolId id) const { return findIn(pools_, id); }
+
+std::vector<Intent> State::intentsOf(RegionId region) const {
+  std::vector<Intent> found;
+  const auto intents = intents_.find(region);
+  if (intents == intents_.end()) return found;
+  for (const auto& [device, intent] : intents->second) found.push_back(intent);
+  return found;
+}
+
+std::set<RegionId> State::growthsOf(RegionId region) const {
+  std::set<RegionId> found;
+  for (auto at = growths_.lower_bound({region, RegionId(), DeviceId()});
+       at != growths_.end() && std::get<0>(*at) == region; ++at) {
+    found.insert(std::get<1>(*at));
+  }
+  return found;
+}
+
+std::set<RegionId> State::attachingOn(DeviceId device) const {
+  std::set<RegionId> found;
+  for (auto at = attaching_.lower_bound({device, RegionId()});
+       at != attaching_.end() && at->first == device; ++at) {
+    found.insert(at->second);
+  }
+  return found;
+}
+
+}  // namespace tidepool::fabric

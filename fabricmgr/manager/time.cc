@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens because time has passed: tick() and its parts. One thread at a time.
+#include <algorithm>
+
+#include "fabricmgr/manager/impl.h"
+#include "fabricmgr/manager/step.h"
+
+namespace tidepool::fabric {
+namespace {
+
+constexpr Nanoseconds kDay(86'400'000'000'000);
+/// How many indexes' events are kept at least: hours of them, at hundreds a second.
+constexpr uint64_t kEventsKept = 2'000'000;
+/// Old records are dropped in one step for about this many changes.
+constexpr uint64_t kCleanEvery = 10'000;
+
+}  // namespace
+
+void Manager::tick() {
+  impl_->reloadIfBroken();
+  impl_->expireLeases();
+  impl_->expireDeadlines();
+  impl_->retryDevices();
+  impl_->dropOldRecords();
+}
+
+void Manager::Impl::reloadIfBroken() {
+  {
+    MutexLock lock(mutex);
+    if (!broken) return;
+    loading = true;
+    while (active > 0) changed.wait(mutex);
+  }
+  const Status loaded = recover();
+  MutexLock lock(mutex);
+  loading = false;
+  broken = broken || !loaded;
+  if (!loaded) trouble = loaded.error().text();
+  changed.notifyAll();
+}
+
+void Manager::Impl::expireLeases() {
+  Index index;
+  {
+    MutexLock lock(mutex);
+    if (broken) return;
+    for (const auto& [id, ignored] : state.hosts()) {
+      HostEntry* host = state.findHost(id);
+      const bool due = host->host.state == HostState::kFenced || leaseLeft(id) == Nanoseconds();
+      if (!due) continue;
+      const bool holds = std::any_of(
+          host->regions.begin(), host->regions.end(), [this](RegionId region) TP_NO_THREAD_SAFETY {
+            const RegionEntry* entry = state.findRegion(region);
+            return !entry->busy &&
+                   (holdsData(entry->region.state) || entry->region.state == RegionState::kLost);
+          });
+      if (!holds) continue;
+      Step step(*this, "manager", "host.expire", Subject::kHost);
+      step.about(id.value());
+      fenceAll(&step, host, "manager");
+      index = step.commit();
+    }
+  }
+  (void)settle(index);
+}
+
+void Manager::Impl::expireDeadlines() {
+  Index index;
+  {
+    MutexLock lock(mutex);
+    if (broken) return;
+    const Nanoseconds now = options.wall_clock->now();
+    for (const auto& [id, operation] : state.operations()) {
+      if (operation.deadline == Nanoseconds() || operation.deadline > now) continue;
+      std::set<RegionId> due = {operation.region};
+      const HostEntry* host = state.findHost(operation.host);
+      if (operation.region == RegionId() && host != nullptr) due = host->regions;
+      for (const RegionId region : due) {
+        RegionEntry* entry = state.findRegion(region);
+        if (entry == nullptr || entry->busy || entry->region.state != RegionState::kDraining) {
+          continue;
+        }
+        Step step(*this, "manager", "region.deadline", Subject::kRegion);
+        step.about(region.value());
+        fence(&step, entry);
+        index = step.commit();
+      }
+    }
+  }
+  (void)settle(index);
+}
+
+void Manager::Impl::retryDevices() {
+  for (const DeviceId id : drivers.unreachable()) {
+    Device device;
+    {
+      MutexLock lock(mutex);
+      const DeviceEntry* entry = state.findDevice(id);
+      if (broken || entry == nullptr) continue;
+      device = entry->device;
+    }
+    (void)bringIn(device);  // a contradiction leaves it out of use, as if it did not answer
+  }
+  MutexLock lock(mutex);
+  if (broken) return;
+  const std::set<RegionId> again = stuck;
+  for (const RegionId region : again) enqueue(region);
+}
+
+void Manager::Impl::dropOldRecords() {
+  Index index;
+  {
+    MutexLock lock(mutex);
+    const Nanoseconds now = options.wall_clock->now();
+    const bool due =
+        last_index.value() >= cleaned_at.value() + kCleanEvery || now >= cleaned_time + kDay / 24;
+    if (broken || !due || last_index == cleaned_at) return;
+    Step step(*this, "manager", "clean", Subject::kOperation);
+    if (now > kDay) step.put(DropKeysBefore{now - kDay});
+    if (last_index.value() > kEventsKept) {
+      step.put(DropEventsBefore{Index(last_index.value() - kEventsKept)});
+    }
+    if (step.empty()) return;
+    index = step.commit();
+    cleaned_at = index;
+    cleaned_time = now;
+  }
+  (void)settle(index);
+}
+
+}  // namespace tidepool::fabric

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the manager shows: things with the names and sums that readers want beside them. Plain
+// values, copies of the state as of one index, all of it durable.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabricmgr/model/records.h"
+#include "fabricmgr/model/types.h"
+
+namespace tidepool::fabric {
+
+struct PoolInfo {
+  Pool pool;
+  uint64_t devices = 0;
+  Bytes capacity;
+  Bytes free;
+};
+
+/// Whether a device answers. Not kept: found out after every start.
+enum class DeviceHealth : uint8_t { kUnknown = 0, kReachable = 1, kUnreachable = 2 };
+std::string_view nameOf(DeviceHealth value);
+
+struct DeviceInfo {
+  Device device;
+  std::string pool;
+  DeviceHealth health = DeviceHealth::kUnknown;
+  std::string trouble;  // its last error
+  Bytes free;
+  Bytes largest_free;  // the longest contiguous run
+  uint64_t regions = 0;
+  uint64_t hosts = 0;  // heads in use
+};
+
+struct HostInfo {
+  Host host;
+  Nanoseconds lease_left;
+  uint64_t regions = 0;
+  Bytes held;
+};
+
+struct RegionInfo {
+  Region region;
+  std::string host;        // its name; empty if it belongs to nobody
+  OperationId operation;   // that works on it now; 0: none
+  Nanoseconds lease_left;  // its host's
+};
+
+/// A part of a list. Ask again with `next` as the cursor; 0: that was all.
+template <typename T>
+struct Page {
+  std::vector<T> items;
+  uint64_t next = 0;
+  Index index;  // of the state shown
+};
+
+/// Where to begin and how much to show. Cursors are ids: they survive changes in between.
+struct PageRequest {
+  uint64_t cursor = 0;   // show what comes after
+  uint32_t limit = 100;  // 1 to 10,000
+};
+
+struct RegionFilter {
+  std::string host;  // names; empty: any
+  std::string device;
+  std::string pool;
+  std::optional<RegionState> state;
+};
+
+/// Who would be hurt by removing a device or host.
+struct Hurt {
+  RegionId region;
+  std::string host;
+  RegionState state = RegionState::kFree;
+  Bytes bytes;  // of it on the device
+};
+
+struct RemovalReport {
+  bool safe = false;
+  std::string text;  // one line for people
+  uint64_t regions = 0;
+  uint64_t hosts = 0;
+  Bytes bytes;
+  std::vector<Hurt> hurt;  // the first 100
+};
+
+/// Everything a host needs to use one part of its region.
+struct Access {
+  DeviceId device;
+  MemoryClass memory_class = MemoryClass::kCxl;
+  std::string address;
+  std::vector<Extent> extents;
+  /// Memory servers: opens this region on this device in this epoch; a secret of the host's.
+  std::string token;
+};
+
+struct RegionAccess {
+  RegionId region;
+  Epoch epoch{};
+  Bytes size;
+  std::vector<Access> parts;
+};
+
+struct Totals {
+  Index index;
+  uint64_t pools = 0, devices = 0, unreachable = 0, hosts = 0, regions = 0, operations = 0;
+  Bytes capacity, free;
+  std::array<uint64_t, kRegionStates> regions_by_state{};
+};
+
+}  // namespace tidepool::fabric

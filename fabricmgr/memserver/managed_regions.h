@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The regions that the fabric manager orders on this memory server: carved on demand, opened to the
+// holder of a token of one epoch, erased and verified piece by piece. Thread-safe: one request of
+// the control protocol at a time.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "fabricmgr/device/control_wire.h"
+#include "fabricmgr/device/grant_table.h"
+#include "fabricmgr/memserver/server.h"
+#include "fabricmgr/model/hash.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/mutex.h"
+
+namespace tidepool::memserver {
+
+class ManagedRegions {
+ public:
+  /// `server` is borrowed. `key` is the manager's, too: it makes the tokens that open regions.
+  ManagedRegions(Server& server, std::string key)
+      : server_(server), key_(std::move(key)), table_(server.regions().capacity()) {}
+
+  /// Carries a request out; an error becomes the answer's status and text.
+  fabric::control::Answer handle(const fabric::control::Request& request) TP_EXCLUDES(mutex_);
+
+ private:
+  /// What is being erased, or was.
+  struct Erasure {
+    uint64_t scrubbed_to = 0;
+    uint64_t verified_to = 0;
+    Bytes nonzero;
+    Nanoseconds started;
+    std::unique_ptr<fabric::Sha256> hash;
+  };
+  using Done = Result<fabric::control::Answer>;
+
+  Done dispatch(const fabric::control::Request& request) TP_REQUIRES(mutex_);
+  Status hold(const fabric::Grant& grant) TP_REQUIRES(mutex_);
+  Done attach(fabric::Grant grant) TP_REQUIRES(mutex_);
+  Done revoke(fabric::Grant grant) TP_REQUIRES(mutex_);
+  Done scrub(const fabric::control::Request& request) TP_REQUIRES(mutex_);
+  Done verify(const fabric::control::Request& request) TP_REQUIRES(mutex_);
+  Done forget(fabric::RegionId region) TP_REQUIRES(mutex_);
+  Status checkPiece(const fabric::control::Request& request, uint64_t begin) TP_REQUIRES(mutex_);
+  void drop(fabric::RegionId region) TP_REQUIRES(mutex_);
+
+  Server& server_;
+  const std::string key_;
+  const WallClock wall_clock_;
+  Mutex mutex_;
+  fabric::GrantTable table_ TP_GUARDED_BY(mutex_);
+  std::map<fabric::RegionId, std::shared_ptr<Region>> memory_ TP_GUARDED_BY(mutex_);
+  std::map<fabric::RegionId, Erasure> erasures_ TP_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidepool::memserver

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading the TOML file key by key: what is left over at the end is unknown, and refused.
+#include "fabricmgr/serve/config.h"
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <pwd.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <sstream>
+
+#include "runtime/base/nearest.h"
+
+namespace tidepool::serve {
+namespace {
+
+/// The first thing that is wrong ends the reading.
+struct Wrong {
+  Error error;
+};
+
+[[noreturn]] void wrong(const std::string& file, const toml::source_region& where,
+                        const std::string& what) {
+  throw Wrong{Error::make(ErrorCode::kInvalidArgument, "%s:%u: %s", file.c_str(),
+                          static_cast<unsigned>(where.begin.line), what.c_str())};
+}
+
+/// One table of the file. Remembers which keys were asked for.
+class Section {
+ public:
+  Section(const std::string& file, const toml::table* table, std::string name)
+      : file_(file), table_(table), name_(std::move(name)) {}
+
+  bool given() const { return table_ != nullptr; }
+  Section section(const char* key) {
+    const toml::node* node = find(key);
+    if (node != nullptr && !node->is_table()) {
+      wrong(file_, node->source(), fmt::format("'{}' has to be a section: [{}]", key, key));
+    }
+    return {file_, node == nullptr ? nullptr : node->as_table(), key};
+  }
+  void read(const char* key, std::string* into) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const auto value = node->value_exact<std::string>();
+    if (!value) refuse(*node, key, "a text");
+    *into = *value;
+  }
+  /// A whole number from `least` to `most`.
+  template <typename T>
+  void read(const char* key, T* into, uint64_t least, uint64_t most) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const auto value = node->value_exact<int64_t>();
+    if (!value || *value < 0 || static_cast<uint64_t>(*value) < least ||
+        static_cast<uint64_t>(*value) > most) {
+      refuse(*node, key, fmt::format("a whole number from {} to {}", least, most));
+    }
+    *into = static_cast<T>(*value);
+  }
+  /// Each text of a list, handed to `take`, which says what is wrong with it, if anything.
+  template <typename Take>
+  void readList(const char* key, Take take) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    if (!node->is_array()) refuse(*node, key, "a list of texts");
+    for (const toml::node& item : *node->as_array()) {
+      const auto value = item.value_exact<std::string>();
+      if (!value) refuse(item, key, "a list of texts");
+      if (const std::string problem = take(*value); !problem.empty()) {
+        wrong(file_, item.source(), fmt::format("{}: {}", key, problem));
+      }
+    }
+  }
+  void mustHave(const char* key, const std::string& value) {
+    if (value.empty() && table_ != nullptr) {
+      wrong(file_, table_->source(), fmt::format("[{}] needs '{}'", name_, key));
+    }
+  }
+  /// To be called last: refuses what nobody asked for.
+  void finish() const {
+    if (table_ == nullptr) return;
+    for (const auto& [key, node] : *table_) {
+      if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
+      wrong(file_, key.source(),
+            fmt::format("unknown key '{}'{}: did you mean '{}'?", key.str(),
+                        name_.empty() ? "" : fmt::format(" in [{}]", name_),
+                        nearestWord(key.str(), known_)));
+    }
+  }
+
+ private:
+  const toml::node* find(const char* key) {
+    known_.emplace_back(key);
+    return table_ == nullptr ? nullptr : table_->get(key);
+  }
+  [[noreturn]] void refuse(const toml::node& node, const char* key, const std::string& expected) {
+    wrong(file_, node.source(), fmt::format("'{}' has to be {}", key, expected));
+  }
+
+  const std::string& file_;
+  const toml::table* table_;
+  std::string name_;
+  std::vector<std::string_view> known_;
+};
+
+/// Takes a number, or a name that `lookUp` knows.
+template <typename LookUp>
+std::string addId(std::vector<uint32_t>* ids, const std::string& name, const char* kind,
+                  LookUp lookUp) {
+  uint32_t number = 0;
+  const char* end = name.data() + name.size();
+  if (std::from_chars(name.data(), end, number).ptr != end || name.empty()) {
+    const auto* entry = lookUp(name.c_str());
+    if (entry == nullptr) return fmt::format("there is no {} '{}'", kind, name);
+    if constexpr (requires { entry->pw_uid; }) {
+      number = entry->pw_uid;
+    } else {
+      number = entry->gr_gid;
+    }
+  }
+  ids->push_back(number);
+  return "";
+}
+
+void readUnix(Section section, Config* config) {
+  api::UnixListener listener;
+  listener.path = "/run/tidepool/fabric.sock";
+  // Whoever runs the server, and root, could do everything anyway.
+  listener.rules.rules.push_back({api::Role::kAdmin, {0, geteuid()}, {}});
+  section.read("path", &listener.path);
+  for (const api::Role role : {api::Role::kViewer, api::Role::kOperator, api::Role::kAdmin}) {
+    api::PeerRule rule;
+    rule.role = role;
+    static const char* const kKeys[][2] = {{"viewer_users", "viewer_groups"},
+                                           {"operator_users", "operator_groups"},
+                                           {"admin_users", "admin_groups"}};
+    const auto* keys = kKeys[role == api::Role::kViewer ? 0 : role == api::Role::kOperator ? 1 : 2];
+    section.readList(keys[0], [&](const std::string& name) {
+      return addId(&rule.users, name, "user", getpwnam);
+    });
+    section.readList(keys[1], [&](const std::string& name) {
+      return addId(&rule.groups, name, "group", getgrnam);
+    });
+    listener.rules.rules.push_back(std::move(rule));
+  }
+  std::string others = "none";
+  section.read("others", &others);
+  if (others == "viewer") {
+    listener.rules.others = api::Role::kViewer;
+  } else if (others != "none") {
+    throw Wrong{Error::make(ErrorCode::kInvalidArgument,
+                            "[unix] others has to be \"none\" or \"viewer\", not \"%s\"",
+                            others.c_str())};
+  }
+  section.finish();
+  if (!listener.path.empty()) config->server.unix_socket = std::move(listener);
+}
+
+void readTcp(Section section, Config* config) {
+  if (!section.given()) return;
+  api::TcpListener listener;
+  section.read("listen", &listener.address);
+  section.read("certificate", &listener.tls.certificate);
+  section.read("key", &listener.tls.key);
+  section.read("ca", &listener.tls.ca);
+  section.read("crl", &listener.tls.crl);
+  section.mustHave("listen", listener.address);
+  section.mustHave("certificate", listener.tls.certificate);
+  section.mustHave("key", listener.tls.key);
+  section.mustHave("ca", listener.tls.ca);
+  section.finish();
+  config->server.tcp = std::move(listener);
+}
+
+void readLimits(Section section, Config* config) {
+  api::ServerOptions& server = config->server;
+  section.read("body_bytes", &server.limits.body, 1024, 16 << 20);
+  section.read("requests_per_second", &server.rate.per_second, 1, 1'000'000);
+  section.read("burst", &server.rate.burst, 1, 1'000'000);
+  section.read("connections", &server.connections, 1, 1'000'000);
+  section.read("connections_per_principal", &server.connections_of_one, 1, 1'000'000);
+  section.read("quick_threads", &server.quick_threads, 1, 64);
+  section.read("slow_threads", &server.slow_threads, 1, 1024);
+  section.finish();
+}
+
+Config configOf(const toml::table& table, const std::string& name) {
+  Config config;
+  Section whole(name, &table, "");
+  whole.read("state", &config.state);
+  whole.read("memserver_key", &config.memserver_key);
+  whole.read("log_level", &config.log_level);
+  whole.read("workers", &config.workers, 1, 64);
+  static constexpr std::string_view kLevels[] = {"debug", "info", "warning", "error"};
+  if (std::find(std::begin(kLevels), std::end(kLevels), config.log_level) == std::end(kLevels)) {
+    throw Wrong{Error::make(ErrorCode::kInvalidArgument,
+                            "%s: log_level has to be debug, info, warning or error", name.c_str())};
+  }
+  readUnix(whole.section("unix"), &config);
+  readTcp(whole.section("tcp"), &config);
+  readLimits(whole.section("limits"), &config);
+  whole.finish();
+  return config;
+}
+
+}  // namespace
+
+Result<Config> parseConfig(const std::string& text, const std::string& name) {
+  try {
+    return configOf(toml::parse(text, name), name);
+  } catch (const toml::parse_error& error) {
+    return fail(ErrorCode::kInvalidArgument, "%s:%u: %s", name.c_str(),
+                static_cast<unsigned>(error.source().begin.line),
+                std::string(error.description()).c_str());
+  } catch (const Wrong& what) {
+    return tl::unexpected(what.error);
+  }
+}
+
+Result<Config> readConfig(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    return failErrno(errno == EACCES ? ErrorCode::kPermission : ErrorCode::kNotFound,
+                     "cannot read the configuration '%s'", path.c_str());
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parseConfig(text.str(), path);
+}
+
+}  // namespace tidepool::serve

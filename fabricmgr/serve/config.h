@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration of `fabricmgr serve`: one TOML file, every key checked. docs/fabric-api.md has
+// them all.
+#pragma once
+
+#include <string>
+
+#include "fabricmgr/api/http_server.h"
+#include "runtime/base/result.h"
+
+namespace tidepool::serve {
+
+struct Config {
+  std::string state = "/var/lib/tidepool/fabric.db";
+  std::string log_level = "info";
+  std::string memserver_key;  // file with the key shared with memory servers; empty: there are none
+  unsigned workers = 2;       // threads that carry operations on
+  api::ServerOptions server;
+};
+
+/// Errors: kNotFound and kPermission for the file; kInvalidArgument with line and key for what is
+/// in it, users and groups that do not exist included.
+Result<Config> readConfig(const std::string& path);
+/// As readConfig(), of a text; `name` stands in messages.
+Result<Config> parseConfig(const std::string& text, const std::string& name);
+
+}  // namespace tidepool::serve

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Daemon: what is started last is stopped first.
+#include "fabricmgr/serve/daemon.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <utility>
+
+#include "fabricmgr/device/control_wire.h"
+#include "fabricmgr/device/drivers.h"
+#include "fabricmgr/store/sqlite_store.h"
+#include "runtime/base/check.h"
+
+namespace tidepool::serve {
+namespace {
+
+constexpr int kTickMilliseconds = 1000;
+
+Result<fabric::DriverSettings> settingsOf(const Config& config, const Clock& wall_clock) {
+  fabric::DriverSettings settings;
+  settings.wall_clock = &wall_clock;
+  if (config.memserver_key.empty()) return settings;
+  auto key = fabric::control::readKey(config.memserver_key);
+  if (!key) return tl::unexpected(key.error());
+  settings.memserver_key = std::move(*key);
+  return settings;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::string& version,
+                                              api::Service::Log log) {
+  auto store = fabric::openSqliteStore(config.state);
+  if (!store) return tl::unexpected(store.error());
+  std::unique_ptr<Daemon> daemon(new Daemon());
+  const auto settings = settingsOf(config, daemon->wall_clock_);
+  if (!settings) return tl::unexpected(settings.error());
+  fabric::ManagerOptions options;
+  options.drivers = fabric::makeDriverFactory(*settings);
+  options.clock = &daemon->clock_;
+  options.wall_clock = &daemon->wall_clock_;
+  options.workers = config.workers;
+  options.on_durable = [daemon = daemon.get()](fabric::Index) {
+    // Acquire: pairs with the release when the service is there.
+    if (api::Service* service = daemon->to_wake_.load(std::memory_order_acquire)) {
+      service->wakeWatchers();
+    }
+  };
+  auto manager = fabric::Manager::open(std::move(*store), options);
+  if (!manager) return tl::unexpected(manager.error());
+  daemon->manager_ = std::move(*manager);
+  daemon->service_ =
+      std::make_unique<api::Service>(*daemon->manager_, daemon->clock_, version, std::move(log));
+  daemon->to_wake_.store(daemon->service_.get(), std::memory_order_release);
+  daemon->service_->countConnections([daemon = daemon.get()]() -> uint64_t {
+    const api::HttpServer* server = daemon->to_count_.load(std::memory_order_acquire);
+    return server == nullptr ? 0 : server->connections();
+  });
+  auto server = api::HttpServer::start(config.server, *daemon->service_);
+  if (!server) return tl::unexpected(server.error());
+  daemon->server_ = std::move(*server);
+  // Release: pairs with the acquire of whoever asks for the number of connections.
+  daemon->to_count_.store(daemon->server_.get(), std::memory_order_release);
+  daemon->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+  TP_CHECK_OP(daemon->stop_.get(), >=, 0);
+  daemon->ticker_ = std::thread([raw = daemon.get()] { raw->tickUntilStopped(); });
+  return daemon;
+}
+
+Daemon::~Daemon() { stop(); }
+
+void Daemon::tickUntilStopped() {
+  pollfd waiting = {stop_.get(), POLLIN, 0};
+  while (poll(&waiting, 1, kTickMilliseconds) == 0) manager_->tick();
+}
+
+void Daemon::stop() {
+  if (ticker_.joinable()) {
+    const uint64_t one = 1;
+    (void)!write(stop_.get(), &one, sizeof one);
+    ticker_.join();
+  }
+  if (service_) service_->stopWatching();
+  if (server_) server_->stop();
+  // The manager wakes watchers until it is gone, so the service goes after it.
+  manager_.reset();
+}
+
+}  // namespace tidepool::serve

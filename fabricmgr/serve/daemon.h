@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fabric manager as a whole: store, manager, service and server, put together and taken apart
+// in order. start() and stop() belong to one thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "fabricmgr/api/service.h"
+#include "fabricmgr/serve/config.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/result.h"
+
+namespace tidepool::serve {
+
+class Daemon {
+ public:
+  /// Loads the state, settles what was under way, then listens. Errors: those of each part.
+  static Result<std::unique_ptr<Daemon>> start(const Config& config, const std::string& version,
+                                               api::Service::Log log);
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  uint16_t port() const { return server_->port(); }
+  fabric::Manager& manager() { return *manager_; }
+  Status reload() { return server_->reloadTls(); }
+  void stop();
+
+ private:
+  Daemon() = default;
+  void tickUntilStopped();
+
+  MonotonicClock clock_;
+  WallClock wall_clock_;
+  // Set once each is there; the threads that read them may be there before.
+  std::atomic<api::Service*> to_wake_{nullptr};
+  std::atomic<const api::HttpServer*> to_count_{nullptr};
+  std::unique_ptr<fabric::Manager> manager_;
+  std::unique_ptr<api::Service> service_;
+  std::unique_ptr<api::HttpServer> server_;
+  UniqueFd stop_;  // an eventfd
+  std::thread ticker_;
+};
+
+}  // namespace tidepool::serve

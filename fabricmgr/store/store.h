@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam to where the state is kept. Batches go in in the order of their indexes and become
+// durable in that order, each as a whole; await() tells when. After a failure nothing more is
+// accepted until the state has been loaded anew. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabricmgr/model/journal.h"
+#include "fabricmgr/model/records.h"
+#include "fabricmgr/model/types.h"
+#include "fabricmgr/store/batch.h"
+#include "runtime/base/result.h"
+
+namespace tidepool::fabric {
+
+/// Everything that a manager keeps in memory.
+struct Loaded {
+  Index index;
+  std::vector<Pool> pools;
+  std::vector<Device> devices;
+  std::vector<Host> hosts;
+  std::vector<Region> regions;
+  std::vector<Intent> intents;
+  std::vector<Operation> running;  // operations that are not over
+  std::vector<KeyRecord> pending;  // keys whose request has no outcome yet
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  /// Told, from a thread of the store's, every time more is durable. To be set before load().
+  virtual void listen(std::function<void(Index)> on_durable) = 0;
+  /// The durable state. Ends a failure: from here on append() is accepted again.
+  virtual Result<Loaded> load() = 0;
+  /// Takes a batch with a higher index than the last. Does not block for the disk.
+  virtual void append(Batch batch) = 0;
+  /// Returns when everything up to `index` is durable. Errors: why it never will be (kIo,
+  /// kNoSpace).
+  virtual Status await(Index index) = 0;
+  virtual Index durable() = 0;
+
+  // What is asked for rarely stays where it is kept. Errors: kIo.
+  virtual Result<std::optional<KeyRecord>> findKey(const std::string& actor,
+                                                   const std::string& key) = 0;
+  virtual Result<std::vector<ScrubEvidence>> evidenceOf(RegionId region) = 0;
+  virtual Result<std::optional<Operation>> findOperation(OperationId id) = 0;
+  virtual Result<std::vector<Operation>> operationsAfter(OperationId id, uint32_t limit) = 0;
+  /// Whole indexes only; kNotFound when events after `since` have been dropped already.
+  virtual Result<std::vector<Event>> eventsAfter(Index since, uint32_t limit, HostId host) = 0;
+  virtual Result<std::vector<AuditRecord>> auditAfter(uint64_t sequence, uint32_t limit) = 0;
+};
+
+/// SHA-256 over the record's fields and the hash before it, as docs/fabric-manager.md says.
+Digest auditHash(const AuditRecord& record);
+/// Reads all records and checks the chain.
+Result<AuditVerdict> verifyAudit(Store& store);
+
+}  // namespace tidepool::fabric

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration file: what is read, and that everything else is refused with its line.
+#include "fabricmgr/serve/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tidepool::serve {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Config, ReadsEverything) {
+  const auto config = parseConfig(R"(
+state = "/x/fabric.db"
+log_level = "debug"
+memserver_key = "/x/key"
+workers = 3
+[unix]
+path = "/x/sock"
+admin_users = ["root", "12"]
+operator_groups = ["root"]
+others = "viewer"
+[tcp]
+listen = "0.0.0.0:7443"
+certificate = "a"
+key = "b"
+ca = "c"
+crl = "d"
+[limits]
+body_bytes = 4096
+requests_per_second = 7
+burst = 8
+connections = 9
+connections_per_principal = 10
+quick_threads = 1
+slow_threads = 2
+)",
+                                  "file");
+  ASSERT_TRUE(config) << config.error().text();
+  EXPECT_EQ(config->state, "/x/fabric.db");
+  EXPECT_EQ(config->workers, 3u);
+  EXPECT_EQ(config->memserver_key, "/x/key");
+  const auto& server = config->server;
+  EXPECT_EQ(server.unix_socket->path, "/x/sock");
+  EXPECT_EQ(server.unix_socket->rules.others, api::Role::kViewer);
+  EXPECT_EQ(server.tcp->address, "0.0.0.0:7443");
+  EXPECT_EQ(server.tcp->tls.crl, "d");
+  EXPECT_EQ(server.limits.body, 4096u);
+  EXPECT_EQ(server.rate.per_second, 7u);
+  EXPECT_EQ(server.rate.burst, 8u);
+  EXPECT_EQ(server.connections, 9u);
+  EXPECT_EQ(server.connections_of_one, 10u);
+  EXPECT_EQ(server.slow_threads, 2u);
+}
+
+TEST(Config, AnEmptyFileIsAGoodOne) {
+  const auto config = parseConfig("", "file");
+  ASSERT_TRUE(config) << config.error().text();
+  EXPECT_EQ(config->server.unix_socket->path, "/run/tidepool/fabric.sock");
+  EXPECT_EQ(config->server.unix_socket->rules.others, api::Role::kNone);
+  EXPECT_FALSE(config->server.tcp);
+}
+
+TEST(Config, RefusesWithLineAndKey) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"stat = \"x\"", "file:1: unknown key 'stat': did you mean 'state'?"},
+      {"\n[unix]\npth = \"x\"", "file:3: unknown key 'pth' in [unix]: did you mean 'path'?"},
+      {"state = 1", "file:1: 'state' has to be a text"},
+      {"workers = 0", "'workers' has to be a whole number from 1 to 64"},
+      {"workers = -1", "'workers' has to be a whole number from 1 to 64"},
+      {"workers = 1.5", "'workers' has to be a whole number"},
+      {"workers = 99999999999999999999", "file:1:"},
+      {"workers = 1\nworkers = 2", "file:2:"},
+      {"log_level = \"loud\"", "log_level"},
+      {"unix = 1", "'unix' has to be a section: [unix]"},
+      {"[unix]\nadmin_users = \"root\"", "file:2: 'admin_users' has to be a list of texts"},
+      {"[unix]\nadmin_users = [1]", "'admin_users' has to be a list of texts"},
+      {"[unix]\nviewer_users = [\"no-such-user-here\"]", "there is no user 'no-such-user-here'"},
+      {"[unix]\nviewer_groups = [\"no-such-group\"]", "there is no group 'no-such-group'"},
+      {"[unix]\nothers = \"admin\"", "others has to be \"none\" or \"viewer\""},
+      {"[tcp]\nlisten = \"a:1\"", "[tcp] needs 'certificate'"},
+      {"[tcp]\n", "[tcp] needs 'listen'"},
+      {"[limits]\nbody_bytes = 1", "from 1024 to 16777216"},
+      {"state = ", "file:1:"},
+      {"state = \"\xff\"", "file:1:"},
+  };
+  for (const auto& [text, says] : cases) {
+    const auto config = parseConfig(text, "file");
+    ASSERT_FALSE(config) << text;
+    EXPECT_EQ(config.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(config.error().text(), HasSubstr(says)) << text;
+  }
+  EXPECT_EQ(readConfig("/no/such/file").error().code(), ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace tidepool::serve

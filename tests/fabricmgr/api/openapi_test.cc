@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The OpenAPI document: it is the committed one, it is whole, it has exactly the routes, and real
+// answers of the server are what it says, down to the last field.
+#include "fabricmgr/api/openapi.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "fabricmgr/api/routes.h"
+#include "tests/fabricmgr/api/fabric_fixture.h"
+
+namespace tidepool::api {
+namespace {
+
+const Json& document() {
+  static const Json parsed = Json::parse(openApiDocument("0.0.0"));
+  return parsed;
+}
+
+/// Holds a value against a JSON Schema of the kinds that the document uses; returns what differs.
+std::string differs(const Json& value, const Json& schema, const std::string& at) {
+  if (schema.contains("$ref")) {
+    const std::string reference = schema["$ref"];
+    return differs(value, document().at(Json::json_pointer(reference.substr(1))), at);
+  }
+  const std::string type = schema.value("type", "");
+  if (type == "string") {
+    if (!value.is_string()) return at + " is no string";
+    if (!schema.contains("enum")) return "";
+    for (const Json& choice : schema["enum"]) {
+      if (choice == value) return "";
+    }
+    return at + " is none of its choices: " + value.dump();
+  }
+  if (type == "integer") return value.is_number_unsigned() ? "" : at + " is no whole number";
+  if (type == "boolean") return value.is_boolean() ? "" : at + " is no boolean";
+  if (type == "array") {
+    if (!value.is_array()) return at + " is no array";
+    for (size_t i = 0; i < value.size(); ++i) {
+      const auto wrong = differs(value[i], schema["items"], at + "[" + std::to_string(i) + "]");
+      if (!wrong.empty()) return wrong;
+    }
+    return "";
+  }
+  if (!value.is_object()) return at + " is no object";
+  for (const Json& name : schema["required"]) {
+    if (!value.contains(name.get<std::string>())) return at + " lacks " + name.dump();
+  }
+  for (const auto& [name, member] : value.items()) {
+    if (!schema["properties"].contains(name)) return at + " has the unknown field " + name;
+    const auto wrong = differs(member, schema["properties"][name], at + "." + name);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+/// What the document says of an answer; null if it says nothing.
+Json schemaOf(const Route& route, const Reply& reply) {
+  const Json& operation =
+      document()["paths"][std::string(route.path)][route.method == "GET" ? "get" : "post"];
+  const std::string status = std::to_string(reply.status);
+  const Json& responses = operation["responses"];
+  const Json& response = responses.contains(status) ? responses[status] : responses["default"];
+  const std::string type = reply.header("Content-Type");
+  if (!response.contains("content")) return nullptr;
+  if (!response["content"].contains(type)) return "no such type: " + type;
+  return response["content"][type]["schema"];
+}
+
+TEST(OpenApi, TheCommittedDocumentIsUpToDate) {
+  std::ifstream file(std::string(TIDEPOOL_SOURCE_DIR) + "/docs/openapi.json");
+  std::ostringstream text;
+  text << file.rdbuf();
+  const Json committed = Json::parse(text.str(), nullptr, false);
+  ASSERT_TRUE(committed.is_object()) << "docs/openapi.json is missing";
+  EXPECT_EQ(text.str(), openApiDocument(committed["info"]["version"]))
+      << "write it again: build/release/bin/fabricmgr --generate openapi > docs/openapi.json";
+}
+
+TEST(OpenApi, HasEveryRouteOnceAndNothingElse) {
+  std::set<std::string> of_table;
+  std::set<std::string> names;
+  for (const Route& route : routes()) {
+    of_table.insert(std::string(route.method) + " " + std::string(route.path));
+    names.insert(std::string(route.name));
+    EXPECT_NE(route.handler, nullptr);
+    EXPECT_NE(route.roles, 0);
+    EXPECT_FALSE(route.about.empty());
+    EXPECT_TRUE(route.method == "GET" || route.body != nullptr) << route.name;
+  }
+  EXPECT_EQ(of_table.size(), routes().size());
+  EXPECT_EQ(names.size(), routes().size());
+  std::set<std::string> of_document;
+  for (const auto& [path, methods] : document()["paths"].items()) {
+    for (const auto& [method, operation] : methods.items()) {
+      of_document.insert((method == "get" ? "GET " : "POST ") + path);
+      EXPECT_TRUE(operation.contains("operationId"));
+      EXPECT_FALSE(operation["x-roles"].empty());
+    }
+  }
+  EXPECT_EQ(of_document, of_table);
+}
+
+TEST(OpenApi, EveryReferenceLeadsSomewhereAndEverySchemaIsUsed) {
+  std::set<std::string> used;
+  const std::string text = document().dump();
+  const std::string prefix = "\"$ref\":\"#/components/schemas/";
+  for (size_t at = 0; (at = text.find(prefix, at)) != std::string::npos; at += prefix.size()) {
+    const size_t begin = at + prefix.size();
+    used.insert(text.substr(begin, text.find('"', begin) - begin));
+  }
+  std::set<std::string> defined;
+  for (const auto& [name, schema] : document()["components"]["schemas"].items()) {
+    defined.insert(name);
+  }
+  EXPECT_EQ(used, defined);
+}
+
+TEST_F(Fabric, AnswersAreWhatTheDocumentSays) {
+  furnish();
+  const uint64_t id = assign("node1", 4 * kMiB);
+  const std::string region = std::to_string(id);
+  const Reply released = post(
+      "/v1/regions/" + std::to_string(assign("node2", 2 * kMiB)) + "/release", {{"force", true}});
+  const std::string operation = released.json()["operation"].dump();
+  EXPECT_EQ(finish(released.json()["operation"]), "done");
+  const std::string gone = std::to_string(released.json()["id"].get<uint64_t>());
+  const ClientFiles agent = certificate("host", "node1");
+  for (const Route& route : routes()) {
+    std::string path(route.path);
+    const auto stand = [&](const char* what, const std::string& value) {
+      if (const size_t at = path.find(what); at != std::string::npos) {
+        path.replace(at, strlen(what), value);
+      }
+    };
+    stand("operations/{id}", "operations/" + operation);
+    stand("{id}/evidence", gone + "/evidence");
+    stand("{id}", region);
+    stand("pools/{name}", "pools/cxl");
+    stand("devices/{name}", "devices/dev0");
+    stand("hosts/{name}", "hosts/node1");
+    if (route.name == "listEvents") path += "?since=0";
+    if (route.shape == Shape::kText) continue;
+    // Changes are asked for with an empty body: accepted or refused, both have a form.
+    const std::string request =
+        route.method == "GET"
+            ? getRequest(path)
+            : postRequest(path + (route.shape == Shape::kChange ? "?dry_run=true" : ""), "{}");
+    const bool for_agents = route.roles == static_cast<Roles>(Role::kHost);
+    const Reply reply = for_agents ? as(agent, request) : raw(request);
+    if (route.method == "GET") {
+      EXPECT_EQ(reply.status, 200) << route.name << reply.body;
+    }
+    const Json schema = schemaOf(route, reply);
+    if (schema.is_null()) continue;
+    ASSERT_TRUE(schema.is_object()) << route.name << schema;
+    EXPECT_EQ(differs(reply.json(), schema, std::string(route.name)), "") << reply.body;
+  }
+}
+
+}  // namespace
+}  // namespace tidepool::api

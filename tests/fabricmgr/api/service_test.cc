@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interface over a real manager: verbs end to end, every role at every route, other hosts'
+// certificates, idempotency, optimistic concurrency, bad input without a change of state.
+#include <gmock/gmock.h>
+
+#include "fabricmgr/api/routes.h"
+#include "tests/fabricmgr/api/fabric_fixture.h"
+#include "tests/fabricmgr/api/mangle.h"
+
+namespace tidepool::api {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(Fabric, AssignsShowsAndReleasesWithEvidence) {
+  furnish();
+  const uint64_t id = assign("node1", 4 * kMiB);
+  const std::string path = "/v1/regions/" + std::to_string(id);
+  const Reply shown = get(path);
+  EXPECT_EQ(shown.status, 200);
+  EXPECT_EQ(shown.json()["host"], "node1");
+  EXPECT_EQ(shown.json()["state"], "attached");
+  EXPECT_EQ(shown.json()["size_bytes"], 4 * kMiB);
+  EXPECT_EQ(shown.header("ETag"), "\"" + shown.json()["modified"].dump() + "\"");
+  EXPECT_EQ(get("/v1/regions?host=node2").json()["items"].size(), 0u);
+  EXPECT_EQ(get("/v1/regions?state=attached").json()["items"].size(), 1u);
+
+  const Reply refused = post(path + "/release", Json::object());
+  EXPECT_EQ(refused.status, 409) << "its lease runs";
+  EXPECT_EQ(refused.json()["code"], "refused");
+  const Reply accepted = post(path + "/release", {{"force", true}});
+  ASSERT_EQ(accepted.status, 202) << accepted.body;
+  EXPECT_EQ(accepted.header("Location"), "/v1/operations/" + accepted.json()["operation"].dump());
+  EXPECT_EQ(finish(accepted.json()["operation"]), "done");
+  const Json evidence = get(path + "/evidence").json()["items"];
+  ASSERT_EQ(evidence.size(), 1u);
+  EXPECT_EQ(evidence[0]["bytes"], 4 * kMiB);
+  EXPECT_EQ(evidence[0]["nonzero_bytes"], 0);
+  EXPECT_EQ(get("/v1/status").json()["free_bytes"], kPoolBytes);
+  EXPECT_TRUE(get("/v1/audit/verification").json()["good"]);
+}
+
+TEST_F(Fabric, PlansAndAppliesThePlanUntilItIsStale) {
+  furnish();
+  const Json spec = {{"host", "node1"},
+                     {"size_bytes", 2 * kMiB},
+                     {"class", "cxl"},
+                     {"constraints", {{"contiguous", true}, {"max_devices", 1}}}};
+  const Reply plan = post("/v1/plans", spec);
+  ASSERT_EQ(plan.status, 200) << plan.body;
+  EXPECT_EQ(get("/v1/regions").json()["items"].size(), 0u) << "a plan changes nothing";
+  Json with_plan = spec;
+  with_plan["plan"] = plan.json();
+  EXPECT_EQ(post("/v1/regions", with_plan).status, 201);
+  const Reply stale = post("/v1/regions", with_plan);
+  EXPECT_EQ(stale.status, 409);
+  EXPECT_EQ(stale.json()["code"], "conflict");
+}
+
+TEST_F(Fabric, DryRunsChangeNothing) {
+  furnish();
+  const Json before = get("/v1/status").json()["index"];
+  const Reply dry = post("/v1/regions?dry_run=true", {{"host", "node1"}, {"size_bytes", 2 * kMiB}});
+  EXPECT_EQ(dry.status, 200) << dry.body;
+  EXPECT_EQ(dry.json()["index"], 0);
+  EXPECT_EQ(post("/v1/hosts/node1/remove?dry_run=true", Json::object()).status, 200);
+  EXPECT_EQ(get("/v1/status").json()["index"], before);
+}
+
+TEST_F(Fabric, AKeyIsCarriedOutOnceAlsoAfterARestart) {
+  furnish();
+  const Json body = {{"host", "node1"}, {"size_bytes", 2 * kMiB}};
+  const std::string key = "Idempotency-Key: 6a1b\r\n";
+  const Reply first = post("/v1/regions", body, key);
+  EXPECT_EQ(first.status, 201);
+  EXPECT_EQ(post("/v1/regions", body, key).body, first.body);
+  stop();
+  start();
+  EXPECT_EQ(post("/v1/regions", body, key).body, first.body);
+  EXPECT_EQ(get("/v1/regions").json()["items"].size(), 1u);
+  EXPECT_EQ(post("/v1/regions", {{"host", "node2"}, {"size_bytes", 2 * kMiB}}, key).status, 409);
+  EXPECT_EQ(post("/v1/regions", body, "Idempotency-Key: \r\n").status, 400);
+  EXPECT_EQ(post("/v1/regions", body, "Idempotency-Key: " + std::string(129, 'k') + "\r\n").status,
+            400);
+}
+
+TEST_F(Fabric, IfMatchRefusesWhatHasChangedSince) {
+  furnish();
+  const std::string etag = get("/v1/devices/dev0").header("ETag");
+  EXPECT_EQ(post("/v1/devices/dev0/cordon", Json::object(), "If-Match: " + etag + "\r\n").status,
+            200);
+  const Reply stale =
+      post("/v1/devices/dev0/uncordon", Json::object(), "If-Match: " + etag + "\r\n");
+  EXPECT_EQ(stale.status, 409) << stale.body;
+  for (const char* bad : {"42", "\"\"", "\"x\"", "W/\"3\"", "\"0\"", "\"1\", \"2\""}) {
+    const Reply reply =
+        post("/v1/devices/dev0/uncordon", Json::object(), std::string("If-Match: ") + bad + "\r\n");
+    EXPECT_EQ(reply.status, 400) << bad;
+  }
+  EXPECT_EQ(post("/v1/devices/dev0/uncordon", Json::object(), "If-Match: *\r\n").status, 200);
+}
+
+TEST_F(Fabric, EveryRoleAtEveryRoute) {
+  furnish();
+  const uint64_t id = assign("node1", 2 * kMiB);
+  const std::pair<Role, ClientFiles> people[] = {{Role::kViewer, certificate("viewer", "vic")},
+                                                 {Role::kOperator, certificate("operator", "ann")},
+                                                 {Role::kHost, certificate("host", "node2")},
+                                                 {Role::kAdmin, certificate("admin", "root")}};
+  for (const auto& [role, files] : people) {
+    RawClient client(daemon_->port(), files);
+    ASSERT_TRUE(client.connected());
+    for (const Route& route : routes()) {
+      std::string path(route.path);
+      if (const size_t open = path.find('{'); open != std::string::npos) {
+        // Of node1, so that node2 is refused where hosts may go at all.
+        const bool number = path.substr(open, 4) == "{id}";
+        path.replace(open, path.find('}') - open + 1, number ? std::to_string(id) : "nothing");
+      }
+      // Bad on purpose: whoever is let in gets 400 or 404, and nothing changes.
+      const std::string request = route.method == "GET"
+                                      ? getRequest(path + "?no_such_parameter=1")
+                                      : postRequest(path, R"({"no_such_field":1})");
+      const Reply reply = replyOf(client.ask(request));
+      if (includes(route.roles, role)) {
+        EXPECT_NE(reply.status, 403) << nameOf(role) << " " << route.name << reply.body;
+      } else {
+        EXPECT_EQ(reply.status, 403) << nameOf(role) << " " << route.name;
+        EXPECT_THAT(reply.body, HasSubstr("it takes one of: "));
+      }
+      EXPECT_LT(reply.status, 500) << route.name << reply.body;
+    }
+  }
+}
+
+TEST_F(Fabric, AnAgentSeesAndTouchesOnlyWhatIsItsHosts) {
+  furnish();
+  const std::string mine = "/v1/regions/" + std::to_string(assign("node1", 2 * kMiB));
+  const std::string others = "/v1/regions/" + std::to_string(assign("node2", 2 * kMiB));
+  const ClientFiles agent = certificate("host", "node1");
+  const std::string empty = "{}";
+  EXPECT_EQ(as(agent, getRequest(mine)).status, 200);
+  EXPECT_EQ(as(agent, getRequest(mine + "/access")).status, 200);
+  EXPECT_EQ(as(agent, postRequest("/v1/hosts/node1/heartbeat", empty)).status, 200);
+  EXPECT_EQ(as(agent, getRequest("/v1/regions")).json()["items"].size(), 1u);
+  EXPECT_EQ(as(agent, getRequest("/v1/hosts/node1")).status, 200);
+  const std::string forbidden[] = {
+      getRequest(others),
+      getRequest(others + "/access"),
+      getRequest("/v1/hosts/node2"),
+      getRequest("/v1/regions?host=node2"),
+      getRequest("/v1/events?host=node2"),
+      postRequest("/v1/hosts/node2/heartbeat", empty),
+      postRequest(others + "/release", empty),
+      postRequest(others + "/resize", R"({"size_bytes":4194304})"),
+      postRequest(others + "/drain-progress", R"({"left_bytes":0})"),
+      postRequest(mine + "/drain", empty),
+      postRequest(mine + "/transfer", R"({"host":"node2"})"),
+      postRequest("/v1/regions", R"({"host":"node2","size_bytes":2097152})"),
+      postRequest("/v1/plans", R"({"host":"node2","size_bytes":2097152})"),
+      postRequest("/v1/hosts", R"({"name":"node3"})"),
+      postRequest("/v1/devices/dev0/cordon", empty),
+  };
+  const Json before = get("/v1/status").json()["index"];
+  for (const std::string& request : forbidden) {
+    const Reply reply = as(agent, request);
+    EXPECT_EQ(reply.status, 403) << request << reply.body;
+    EXPECT_EQ(reply.json()["code"], "permission") << reply.body;
+  }
+  EXPECT_EQ(get("/v1/status").json()["index"], before);
+  EXPECT_EQ(as(agent, postRequest(mine + "/release", empty)).status, 202);
+}
+
+TEST_F(Fabric, AnAdministratorOnTheSocketMaySpeakForAHost) {
+  furnish();
+  const std::string beat = "/v1/hosts/node1/heartbeat";
+  EXPECT_EQ(post(beat, Json::object()).status, 403);
+  EXPECT_EQ(post(beat, Json::object(), "Tidepool-Host: node1\r\n").status, 200);
+  EXPECT_EQ(post(beat, Json::object(), "Tidepool-Host: node2\r\n").status, 403);
+  EXPECT_EQ(post(beat, Json::object(), "Tidepool-Host: a/b\r\n").status, 403);
+  const std::string over_tls = postRequest(beat, "{}", "Tidepool-Host: node1\r\n");
+  EXPECT_EQ(as(certificate("admin", "root"), over_tls).status, 403);
+  EXPECT_EQ(as(certificate("host", "node2"), over_tls).status, 403);
+}
+
+struct BadInput {
+  const char* path;
+  std::string body;
+  int status;
+  const char* says;
+};
+
+TEST_F(Fabric, BadInputIsNamedAndChangesNothing) {
+  furnish();
+  const BadInput cases[] = {
+      {"/v1/pools", "{", 400, "not JSON"},
+      {"/v1/pools", R"({"name":"a"})", 400, "'class' is missing"},
+      {"/v1/pools", R"({"name":"a","class":"any"})", 400, "one of cxl|remote"},
+      {"/v1/pools", R"({"name":"a/b","class":"cxl"})", 400, "a name has"},
+      {"/v1/pools", R"({"name":"","class":"cxl"})", 400, "name"},
+      {"/v1/pools", R"({"name":"cxl","class":"cxl"})", 409, "cxl"},
+      {"/v1/pools", R"({"name":"a","name":"b","class":"cxl"})", 400, "given twice"},
+      {"/v1/devices", R"({"name":"d","pool":"none","address":"/x"})", 404, "none"},
+      {"/v1/devices", R"({"name":"d","pool":"cxl","address":"/nowhere/x"})", 502, "/nowhere/x"},
+      {"/v1/devices", R"({"name":"d","pool":"cxl","address":"/x","granularity_bytes":3})", 400,
+       "granularity"},
+      {"/v1/regions", R"({"host":"node1","size_bytes":-1})", 400, "'size_bytes' is -1"},
+      {"/v1/regions", R"({"host":"node1","size_bytes":0})", 400, "not 0 bytes"},
+      {"/v1/regions", R"({"host":"node1","size_bytes":18446744073709551616})", 400, "whole number"},
+      {"/v1/regions", R"({"host":"node1","size_bytes":18446744073709551615})", 400, "at most"},
+      {"/v1/regions", R"({"host":"node1","size_bytes":72057594037927936})", 507, ""},
+      {"/v1/regions", R"({"host":"nobody","size_bytes":4096})", 404, "nobody"},
+      {"/v1/regions", R"({"host":"node1","size_bytes":4096,"pool":"none"})", 404, "none"},
+      {"/v1/regions", R"({"host":"node1","size_bytes":4096,"class":"remote"})", 507, ""},
+      {"/v1/regions", R"({"host":"node1","size_bytes":4096,"label":"a b"})", 400, "label"},
+      {"/v1/regions", R"({"host":"node1","size_bytes":4096,"plan":{"index":1,"extents":[]}})", 0,
+       ""},
+      {"/v1/regions",
+       R"({"host":"node1","size_bytes":2097152,"plan":{"index":9,"extents":[{"device_id":2,
+          "offset_bytes":72057594037927936,"length_bytes":72057594037927936}]}})",
+       0, ""},
+      {"/v1/plans", R"({"host":"node1","size_bytes":4096,"plan":{"index":1,"extents":[]}})", 400,
+       "leave it out"},
+      {"/v1/regions/99999/release", "{}", 404, "99999"},
+      {"/v1/regions/x/release", "{}", 400, "'x' is not the number"},
+      {"/v1/regions/18446744073709551616/release", "{}", 400, "not the number"},
+      {"/v1/hosts/node1/drain", R"({"deadline_ms":99999999999999})", 400, "at most"},
+      {"/v1/hosts/nobody/drain", "{}", 404, "nobody"},
+      {"/v1/nothing", "{}", 404, "openapi.json"},
+      {"/v1/status", "{}", 405, "GET"},
+      {"/v1/pools?x=1", R"({"name":"a","class":"cxl"})", 400, "'x' is unknown"},
+      {"/v1/pools?dry_run=maybe", R"({"name":"a","class":"cxl"})", 400, "true or false"},
+  };
+  const Json before = get("/v1/status").json()["index"];
+  for (const BadInput& one : cases) {
+    const Reply reply = raw(postRequest(one.path, one.body));
+    if (one.status == 0) {
+      EXPECT_TRUE(reply.status >= 400 && reply.status < 500) << one.body << reply.body;
+    } else {
+      EXPECT_EQ(reply.status, one.status) << one.path << one.body << reply.body;
+    }
+    EXPECT_EQ(reply.header("Content-Type"), "application/problem+json");
+    EXPECT_EQ(reply.json()["status"], reply.status);
+    EXPECT_THAT(reply.body, HasSubstr(one.says));
+  }
+  EXPECT_EQ(raw("POST /v1/pools HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}").status, 415);
+  EXPECT_EQ(raw("GET /v1/pools HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}").status, 400);
+  EXPECT_EQ(raw("DELETE /v1/pools HTTP/1.1\r\nHost: x\r\n\r\n").header("Allow"), "GET, POST");
+  EXPECT_EQ(get("/v1/hosts/%ff%c3").json()["code"], "not-found");
+  EXPECT_EQ(get("/v1/regions?limit=0").status, 400);
+  EXPECT_EQ(get("/v1/regions?limit=10001").status, 400);
+  EXPECT_EQ(get("/v1/regions?cursor=-1").status, 400);
+  EXPECT_EQ(get("/v1/regions?state=happy").status, 400);
+  EXPECT_EQ(get("/v1/status").json()["index"], before);
+}
+
+TEST_F(Fabric, ListsGoOnFromTheirCursor) {
+  furnish();
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 7; ++i) ids.push_back(assign("node1", 2 * kMiB));
+  std::vector<uint64_t> seen;
+  std::string cursor = "0";
+  do {
+    const Json page = get("/v1/regions?limit=3&cursor=" + cursor).json();
+    for (const Json& item : page["items"]) seen.push_back(item["id"]);
+    cursor = page["next"].dump();
+  } while (cursor != "0");
+  EXPECT_EQ(seen, ids);
+}
+
+TEST_F(Fabric, WatchersAreToldAndStreamsGoOn) {
+  furnish();
+  const uint64_t index = get("/v1/status").json()["index"];
+  RawClient once(config_.server.unix_socket->path);
+  RawClient other(daemon_->port(), certificate("host", "node2"));
+  RawClient stream(config_.server.unix_socket->path);
+  const std::string since = std::to_string(index);
+  once.send(getRequest("/v1/events?wait_ms=60000&since=" + since));
+  other.send(getRequest("/v1/events?wait_ms=60000&since=" + since));
+  stream.send(getRequest("/v1/events?since=" + since, "Accept: text/event-stream\r\n"));
+  stream.until("text/event-stream");
+  waitForWatchers(3);
+  const uint64_t id = assign("node1", 2 * kMiB);
+  const Reply told = replyOf(once.answer());
+  EXPECT_EQ(told.status, 200);
+  EXPECT_FALSE(told.json()["items"].empty());
+  EXPECT_THAT(stream.until("\"to\":\"attached\""), HasSubstr("\"id\":" + std::to_string(id)));
+  waitForWatchers(2);  // node2 was not concerned, the stream goes on
+  assign("node2", 2 * kMiB);
+  const Reply concerned = replyOf(other.answer());
+  const Json events = concerned.json()["items"];
+  for (const Json& event : events) {
+    EXPECT_EQ(event["host_id"], get("/v1/hosts/node2").json()["id"]);
+  }
+  EXPECT_FALSE(events.empty());
+}
+
+TEST_F(Fabric, AWatcherIsNotToldWhatItHasReadAlready) {
+  furnish();
+  for (int i = 0; i < 50; ++i) {
+    post(i % 2 == 0 ? "/v1/devices/dev0/cordon" : "/v1/devices/dev0/uncordon", Json::object());
+    // The hub may not have handed out the last event yet when the watcher comes with its index.
+    const uint64_t index = get("/v1/status").json()["index"];
+    const Json events = get("/v1/events?wait_ms=1&since=" + std::to_string(index)).json();
+    for (const Json& event : events["items"]) EXPECT_GT(event["index"], index);
+  }
+}
+
+TEST_F(Fabric, AWatcherMissesNothingAcrossARestart) {
+  furnish();
+  const uint64_t index = get("/v1/status").json()["index"];
+  RawClient watcher(config_.server.unix_socket->path);
+  watcher.send(getRequest("/v1/events?wait_ms=60000&since=" + std::to_string(index)));
+  waitForWatchers(1);
+  stop();
+  const Reply interrupted = replyOf(watcher.answer());
+  EXPECT_EQ(interrupted.status, 200) << "answered, with nothing";
+  EXPECT_EQ(interrupted.json()["index"], index);
+  start();
+  const uint64_t id = assign("node1", 2 * kMiB);
+  const Reply resumed = get("/v1/events?since=" + std::to_string(index));
+  bool found = false;
+  const Json events = resumed.json()["items"];
+  for (const Json& event : events) {
+    found = found || (event["id"] == id && event["to"] == "attached");
+  }
+  EXPECT_TRUE(found) << resumed.body;
+}
+
+TEST_F(Fabric, HealthAndMetricsTellWhatIsWrong) {
+  EXPECT_THAT(get("/v1/health").body, HasSubstr("POOL_EMPTY"));
+  furnish();
+  EXPECT_EQ(get("/v1/health").json()["health"], "ok");
+  assign("node1", 60 * kMiB);
+  EXPECT_THAT(get("/v1/health").body, HasSubstr("POOL_NEARLY_FULL"));
+  get("/v1/nothing");
+  const Reply metrics = get("/metrics");
+  EXPECT_EQ(metrics.header("Content-Type"), "text/plain; version=0.0.4");
+  EXPECT_THAT(metrics.body, HasSubstr("\ntidepool_fabric_regions{state=\"attached\"} 1\n"));
+  EXPECT_THAT(metrics.body, HasSubstr("\ntidepool_fabric_requests_total{operation=\"addHost\","
+                                      "status=\"2xx\"} 2\n"));
+}
+
+TEST_F(Fabric, RandomBodiesNeverCrashNorChangeAnything) {
+  furnish();
+  const Json before = get("/v1/status").json()["index"];
+  std::mt19937 random(3);
+  const std::string good =
+      R"({"host":"node1","size_bytes":2097152,"constraints":{"shape":"pack","max_devices":1}})";
+  RawClient client(config_.server.unix_socket->path);
+  for (int round = 0; round < 5000; ++round) {
+    const std::string text = mangle(good, random);
+    const Reply reply = replyOf(client.ask(postRequest("/v1/regions?dry_run=true", text)));
+    ASSERT_TRUE(reply.status == 200 || (reply.status >= 400 && reply.status < 500) ||
+                reply.status == 507)
+        << text << reply.body;
+  }
+  EXPECT_EQ(get("/v1/status").json()["index"], before);
+}
+
+}  // namespace
+}  // namespace tidepool::api

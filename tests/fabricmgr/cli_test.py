@@ -1,0 +1,368 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The fabricmgr program from outside: serve, ca and every noun-verb against a real daemon, over the Unix socket and
+over mutual TLS; exit codes, JSON, a restart under an open watch.
+
+    cli_test.py FABRICMGR [unittest arguments]
+"""
+
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = None
+DONE, FAILED, USAGE, NOT_FOUND, REFUSED, UNREACHABLE, CONFLICT, TIMED_OUT = range(8)
+
+
+class Daemon:
+    """`fabricmgr serve` in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.process = None
+        self.addresses = []
+
+    def start(self):
+        with open(self.folder / "log", "a") as log:
+            self.process = subprocess.Popen(
+                [PROGRAM, "serve", "--config", str(self.folder / "fabric.toml")],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        wanted = 2
+        self.addresses = [self.process.stdout.readline().split()[-1] for _ in range(wanted)]
+
+    def end(self, number=signal.SIGTERM):
+        if self.process is None:
+            return None
+        self.process.send_signal(number)
+        status = self.process.wait(20)
+        self.process.stdout.close()
+        self.process = None
+        return status
+
+
+class FabricmgrTest(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.temporary.name)
+        self.ca = str(self.folder / "ca")
+        self.run_program("ca", "init", "--dir", self.ca)
+        self.issue("server", "manager", "--host", "127.0.0.1")
+        config = self.folder / "fabric.toml"
+        key = self.folder / "memserver.key"
+        key.write_text("a key of more than sixteen bytes\n")
+        key.chmod(0o600)
+        config.write_text(f"""
+state = "{self.folder}/fabric.db"
+memserver_key = "{key}"
+[unix]
+path = "{self.folder}/sock"
+[tcp]
+listen = "127.0.0.1:0"
+certificate = "{self.ca}/manager.crt"
+key = "{self.ca}/manager.key"
+ca = "{self.ca}/ca.crt"
+crl = "{self.ca}/crl.pem"
+""")
+        self.daemon = Daemon(self.folder)
+        self.daemon.start()
+
+    def tearDown(self):
+        self.daemon.end()
+        self.temporary.cleanup()
+
+    def environment(self, **more):
+        environment = {"PATH": os.environ["PATH"], "TIDEPOOL_FABRIC": f"unix:{self.folder}/sock"}
+        environment.update(more)
+        return environment
+
+    def run_program(self, *words, code=DONE, **more):
+        done = subprocess.run(
+            [PROGRAM, *words], env=self.environment(**more), capture_output=True, text=True, timeout=60
+        )
+        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}{done.stderr}")
+        return done
+
+    def issue(self, kind, name, *more):
+        self.run_program("ca", "issue", kind, name, "--dir", self.ca, *more)
+
+    def ask(self, *words, **more):
+        return json.loads(self.run_program(*words, "--json", **more).stdout)
+
+    def furnish(self):
+        with open(self.folder / "pool", "wb") as pool:
+            pool.truncate(64 << 20)
+        self.run_program("pool", "add", "cxl", "--class", "cxl")
+        self.run_program("device", "add", "dev0", "--pool", "cxl", "--address", str(self.folder / "pool"))
+        self.run_program("host", "add", "node1", "--lease", "10m")
+        self.run_program("host", "add", "node2")
+
+    def over_tls(self, name):
+        return {
+            "TIDEPOOL_FABRIC": self.daemon.addresses[1],
+            "TIDEPOOL_FABRIC_CA": f"{self.ca}/ca.crt",
+            "TIDEPOOL_FABRIC_CERT": f"{self.ca}/{name}.crt",
+            "TIDEPOOL_FABRIC_KEY": f"{self.ca}/{name}.key",
+        }
+
+    def test_a_region_from_plan_to_evidence(self):
+        self.furnish()
+        wish = ["--host", "node1", "--size", "4M", "--contiguous", "--shape", "pack"]
+        wish += ["--avoid-domain", "rack1", "--avoid-domain", "rack2"]
+        plan = self.run_program("plan", *wish, "--json").stdout
+        (self.folder / "plan.json").write_text(plan)
+        self.assertIn("extents", self.run_program("plan", *wish).stdout)
+        answer = self.ask("region", "assign", *wish, "--label", "table", "--plan", str(self.folder / "plan.json"))
+        region = str(answer["id"])
+        self.run_program(
+            "region", "assign", *wish, "--plan", str(self.folder / "plan.json"), code=CONFLICT
+        )
+        shown = self.ask("region", "show", region)
+        self.assertEqual((shown["host"], shown["size_bytes"], shown["label"]), ("node1", 4 << 20, "table"))
+        table = self.run_program("region", "list", "--host", "node1").stdout.splitlines()
+        self.assertEqual(table[0].split()[:4], ["ID", "HOST", "STATE", "SIZE"])
+        self.assertEqual(table[1].split()[:4], [region, "node1", "attached", "4M"])
+        self.assertIn("4M of 64M given out", self.run_program("status").stdout)
+        hurt = self.run_program("device", "ok-to-remove", "dev0", code=REFUSED).stdout
+        self.assertIn("node1", hurt)
+        self.run_program("device", "remove", "dev0", code=REFUSED)
+        self.run_program("region", "release", region, code=REFUSED)
+        self.run_program("region", "release", region, "--force")
+        evidence = self.ask("region", "evidence", region)["items"]
+        self.assertEqual([one["nonzero_bytes"] for one in evidence], [0])
+        self.assertIn("SHA256", self.run_program("region", "evidence", region).stdout)
+        self.assertIn("region.apply", self.run_program("audit", "list").stdout)
+        self.run_program("audit", "verify")
+        self.run_program("device", "ok-to-remove", "dev0")
+
+    def test_a_region_of_a_memory_server(self):
+        server = subprocess.Popen(
+            [PROGRAM, "memserver", "--listen", "127.0.0.1:0", "--size", "64M", "--json"]
+            + ["--control", "127.0.0.1:0", "--key", str(self.folder / "memserver.key")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            control = json.loads(server.stdout.readline())["control_port"]
+            self.run_program("pool", "add", "far", "--class", "remote")
+            self.run_program("device", "add", "mem0", "--pool", "far", "--address", f"127.0.0.1:{control}")
+            self.run_program("host", "add", "node1")
+            self.issue("host", "node1")
+            region = str(self.ask("region", "assign", "--host", "node1", "--size", "4M", "--class", "remote")["id"])
+            self.run_program("region", "release", region, "--force")
+            evidence = self.ask("region", "evidence", region)["items"]
+            self.assertEqual([(one["bytes"], one["nonzero_bytes"]) for one in evidence], [(4 << 20, 0)])
+            server.send_signal(signal.SIGKILL)
+            server.wait()
+            self.run_program("region", "assign", "--host", "node1", "--size", "4M", "--class", "remote", code=FAILED)
+            self.assertIn("DEVICE_UNREACHABLE", self.run_program("health", code=FAILED).stdout)
+        finally:
+            server.kill()
+            server.wait()
+            server.stdout.close()
+
+    def test_waiting_for_what_cannot_end_yet_times_out(self):
+        self.furnish()
+        region = str(self.ask("region", "assign", "--host", "node1", "--size", "2M")["id"])
+        slow = self.run_program("region", "drain", region, "--timeout", "100ms", code=TIMED_OUT)
+        self.assertIn("operation show", slow.stderr)
+        self.run_program("region", "resume", region)
+        drain = str(self.ask("region", "drain", region, "--no-wait")["operation"])
+        self.run_program("operation", "wait", drain, "--timeout", "1ms", code=TIMED_OUT)
+        self.run_program("region", "resume", region)
+        self.assertIn("cancelled", self.run_program("operation", "wait", drain, code=FAILED).stderr)
+        self.run_program("host", "drain", "node1", "--no-wait")
+        self.assertEqual(self.ask("host", "show", "node1")["state"], "draining")
+        self.assertIn("host-drain", self.run_program("operation", "list").stdout.replace("_", "-"))
+
+    def test_what_is_wrong_is_said_with_its_code(self):
+        self.furnish()
+        for code, words, says in [
+            (USAGE, ["region", "assign"], "--host"),
+            (USAGE, ["region", "assign", "--host", "node1", "--size", "-1"], "size"),
+            (USAGE, ["region", "assign", "--host", "node1", "--size", "99999999999G"], "size"),
+            (USAGE, ["region", "assign", "--host", "node1", "--size", "2M", "--zzz"], "zzz"),
+            (USAGE, ["region", "frobnicate"], "frobnicate"),
+            (USAGE, ["region"], "subcommand"),
+            (USAGE, ["region", "list", "--state", "happy"], "happy"),
+            (USAGE, ["region", "show", "x"], "not the number"),
+            (USAGE, ["host", "add", "a/b"], "name"),
+            (USAGE, ["host", "add", "n", "--lease", "soon"], "length of time"),
+            (USAGE, ["region", "assign", "--host", "node1", "--size", "2M", "--plan", "/nowhere"], "JSON"),
+            (USAGE, ["status", "--fabric", "ftp://x"], "unix:PATH"),
+            (NOT_FOUND, ["host", "show", "nobody"], "nobody"),
+            (NOT_FOUND, ["region", "show", "999"], "999"),
+            (REFUSED, ["region", "assign", "--host", "node1", "--size", "1T"], ""),
+            (REFUSED, ["pool", "remove", "cxl"], "device"),
+            (CONFLICT, ["pool", "add", "cxl", "--class", "cxl"], "cxl"),
+            (CONFLICT, ["device", "cordon", "dev0", "--if-match", "1"], "modified"),
+            (UNREACHABLE, ["status", "--fabric", "unix:/nowhere/sock"], "TIDEPOOL_FABRIC"),
+            (FAILED, ["device", "add", "d", "--pool", "cxl", "--address", "/nowhere/x"], "/nowhere/x"),
+        ]:
+            with self.subTest(words=words):
+                done = self.run_program(*words, code=code)
+                self.assertIn(says, done.stderr)
+                self.assertEqual(done.stdout, "")
+
+    def test_dry_runs_and_keys(self):
+        self.furnish()
+        before = self.ask("status")["index"]
+        self.assertIn("would be done", self.run_program("host", "remove", "node2", "--dry-run").stdout)
+        self.assertEqual(self.ask("status")["index"], before)
+        words = ["region", "assign", "--host", "node1", "--size", "2M", "--idempotency-key", "k1"]
+        self.assertEqual(self.ask(*words), self.ask(*words))
+        self.assertEqual(len(self.ask("region", "list")["items"]), 1)
+        first = self.ask("host", "list")["items"][0]["id"]
+        self.assertEqual([one["name"] for one in self.ask("host", "list", "--cursor", str(first))["items"]], ["node2"])
+        self.assertNotIn("node1", self.run_program("host", "list", "--cursor", str(first)).stdout)
+
+    def test_roles_and_revocation_over_tls(self):
+        self.furnish()
+        for kind, name in [("viewer", "vic"), ("operator", "ann"), ("host", "node1")]:
+            self.issue(kind, name)
+        self.assertEqual(self.ask("whoami", **self.over_tls("ann"))["actor"], "operator:ann")
+        self.run_program("status", **self.over_tls("vic"))
+        self.run_program("device", "cordon", "dev0", code=REFUSED, **self.over_tls("vic"))
+        self.run_program("device", "cordon", "dev0", **self.over_tls("ann"))
+        self.run_program("pool", "add", "more", "--class", "cxl", code=REFUSED, **self.over_tls("ann"))
+        self.run_program("host", "show", "node2", code=REFUSED, **self.over_tls("node1"))
+        self.run_program("ca", "revoke", "operator:ann", "--dir", self.ca)
+        self.daemon.process.send_signal(signal.SIGHUP)
+        for _ in range(200):
+            done = subprocess.run(
+                [PROGRAM, "whoami"], env=self.environment(**self.over_tls("ann")), capture_output=True, timeout=20
+            )
+            if done.returncode != DONE:
+                break
+        self.assertEqual(done.returncode, UNREACHABLE)
+        self.run_program("status", **self.over_tls("vic"))
+        self.assertIn("revoked", self.run_program("ca", "list", "--dir", self.ca).stdout)
+        books = self.ask("ca", "list", "--dir", self.ca)["items"]
+        self.assertEqual([one["name"] for one in books if one["revoked"]], ["ann"])
+
+    def test_a_watch_goes_on_after_a_restart(self):
+        self.furnish()
+        watch = subprocess.Popen(
+            [PROGRAM, "watch", "--json", "--since", "0"],
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            bufsize=0,  # select() has to see what readline() has not
+        )
+        try:
+            first = json.loads(watch.stdout.readline())
+            self.assertGreater(first["index"], 0)
+            self.assertEqual(self.daemon.end(signal.SIGKILL), -signal.SIGKILL)
+            self.daemon.start()
+            region = self.ask("region", "assign", "--host", "node1", "--size", "2M")["id"]
+            seen = []
+            while select.select([watch.stdout], [], [], 20)[0]:
+                event = json.loads(watch.stdout.readline())
+                seen.append((event["index"], event["ordinal"]))
+                if event["subject"] == "region" and event["id"] == region and event["to"] == "attached":
+                    break
+            else:
+                self.fail("the event did not come")
+            self.assertEqual(seen, sorted(set(seen)), "none twice, none out of order")
+        finally:
+            watch.kill()
+            watch.wait()
+            watch.stdout.close()
+
+    def test_it_ends_cleanly_and_starts_again(self):
+        self.furnish()
+        self.assertEqual(self.daemon.end(), 0)
+        self.run_program("status", code=UNREACHABLE)
+        self.daemon.start()
+        self.assertEqual(self.ask("status")["hosts"], 2)
+        second = self.run_program("serve", "--config", str(self.folder / "fabric.toml"), code=CONFLICT)
+        self.assertIn("fabric", second.stderr)
+
+    def test_the_configuration_is_checked(self):
+        config = str(self.folder / "fabric.toml")
+        self.assertIn("good", self.run_program("serve", "--check-config", "--config", config).stdout)
+        bad = self.folder / "bad.toml"
+        bad.write_text("[unix]\npaht = 'x'\n")
+        done = self.run_program("serve", "--check-config", "--config", str(bad), code=USAGE)
+        self.assertIn(":2: unknown key 'paht'", done.stderr)
+        self.run_program("serve", "--check-config", "--config", "/nowhere", code=NOT_FOUND)
+        self.run_program("ca", "init", "--dir", self.ca, code=CONFLICT)
+        self.run_program("ca", "issue", "wizard", "x", "--dir", self.ca, code=USAGE)
+        self.run_program("ca", "revoke", "host:nobody", "--dir", self.ca, code=NOT_FOUND)
+
+    def test_metrics_are_well_formed(self):
+        self.furnish()
+        import http.client
+        import socket
+
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(f"{self.folder}/sock")
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        types, samples = {}, set()
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                _, _, name, kind = line.split()
+                self.assertNotIn(name, types)
+                types[name] = kind
+            elif not line.startswith("#"):
+                series, value = line.rsplit(" ", 1)
+                name = series.split("{")[0]
+                float(value)
+                self.assertNotIn(series, samples)
+                samples.add(series)
+                self.assertTrue(name.startswith("tidepool_fabric_"), name)
+                self.assertEqual(name.endswith("_total"), types[name] == "counter", name)
+
+
+class DocumentsTest(unittest.TestCase):
+    def generate(self, what):
+        return subprocess.run([PROGRAM, "--generate", what], capture_output=True, text=True, check=True).stdout
+
+    def complete(self, *words):
+        script = (
+            self.generate("bash")
+            + f"COMP_WORDS=(fabricmgr {' '.join(repr(word) for word in words)}); COMP_CWORD={len(words)}; _fabricmgr; "
+            + 'printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        return set(subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split())
+
+    def test_the_reference_is_up_to_date(self):
+        committed = pathlib.Path(__file__).parents[2] / "docs/fabricmgr-reference.md"
+        self.assertEqual(
+            committed.read_text(),
+            self.generate("markdown"),
+            "write it again: build/release/bin/fabricmgr --generate markdown > docs/fabricmgr-reference.md",
+        )
+
+    def test_completion_offers_nouns_verbs_and_flags(self):
+        self.assertLessEqual({"serve", "memserver", "ca", "status", "region", "watch"}, self.complete(""))
+        self.assertEqual(self.complete("reg"), {"region"})
+        self.assertLessEqual({"assign", "list", "release", "evidence"}, self.complete("region", ""))
+        self.assertLessEqual({"--host", "--size", "--dry-run", "--json"}, self.complete("region", "assign", "--"))
+        self.assertEqual(self.complete("region", "release", "7", "--fo"), {"--force"})
+
+    def test_the_man_page_is_clean(self):
+        page = self.generate("man")
+        with tempfile.NamedTemporaryFile("w", suffix=".1") as file:
+            file.write(page)
+            file.flush()
+            lint = subprocess.run(
+                ["mandoc", "-T", "lint", "-W", "style", file.name], capture_output=True, text=True
+            )
+        self.assertEqual(lint.stdout + lint.stderr, "")
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every verb, with the process killed at every fault point that it passes: after a restart no byte
+// is held twice, none is lost, nobody sees another's bytes, and the audit's replay gives the state.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/fabricmgr/crash_fixture.h"
+
+namespace tidepool::fabric {
+namespace {
+
+/// What a verb starts from: two pools' worth of devices, two hosts, a few regions.
+struct Stage {
+  RegionId first, second, draining;
+};
+
+Caller keyed() {
+  Caller caller;
+  caller.key = "the-key";
+  return caller;
+}
+
+Caller forced() {
+  Caller caller;
+  caller.actor = "operator";
+  return caller;
+}
+
+/// On both devices, and so small that it could be had several times.
+AssignSpec spread(const std::string& host, uint64_t grains) {
+  AssignSpec spec = want(host, grains);
+  spec.label = "keyed";
+  spec.constraints.shape = Shape::kSpread;
+  return spec;
+}
+
+Stage prepare(Manager& manager, const FabricHouse& house) {
+  Stage stage;
+  must(manager.addPool({}, "pool", MemoryClass::kCxl));
+  must(manager.addPool({}, "empty", MemoryClass::kCxl));
+  must(manager.addDevice({}, house.poolFile("d1", 40)));
+  must(manager.addDevice({}, house.poolFile("d2", 40)));
+  must(manager.addHost({}, hostSpec("h1")));
+  must(manager.addHost({}, hostSpec("h2")));
+  must(manager.addHost({}, hostSpec("idle")));
+  stage.first = RegionId(must(manager.assign({}, want("h1", 30))).id);
+  stage.second = RegionId(must(manager.assign({}, want("h2", 30))).id);
+  stage.draining = RegionId(must(manager.assign({}, want("h1", 2))).id);
+  must(manager.drainRegion({}, stage.draining, kSecond * 100));
+  for (const RegionId region : {stage.first, stage.second, stage.draining}) {
+    fillRegion(manager, region);
+  }
+  return stage;
+}
+
+struct Verb {
+  const char* name;
+  std::function<void(Manager&, FabricHouse&, const Stage&)> run;
+  bool repeatable = false;  // has a key: asked again after the crash
+};
+
+std::ostream& operator<<(std::ostream& out, const Verb& verb) { return out << verb.name; }
+
+/// Verbs may fail when they are repeated; what counts is the state.
+template <typename T>
+void ask(const Result<T>&) {}
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> all = {
+      {"addPool",
+       [](Manager& m, FabricHouse&, const Stage&) { ask(m.addPool({}, "p2", MemoryClass::kCxl)); }},
+      {"removePool",
+       [](Manager& m, FabricHouse&, const Stage&) { ask(m.removePool({}, "empty")); }},
+      {"addDevice",
+       [](Manager& m, FabricHouse& h, const Stage&) { ask(m.addDevice({}, h.poolFile("d3", 8))); }},
+      {"cordonDevice",
+       [](Manager& m, FabricHouse&, const Stage&) { ask(m.cordonDevice({}, "d1")); }},
+      {"removeDevice", [](Manager& m, FabricHouse&,
+                          const Stage&) { ask(m.removeDevice({}, "d2", Force::kForce)); }},
+      {"addHost",
+       [](Manager& m, FabricHouse&, const Stage&) { ask(m.addHost({}, hostSpec("h3"))); }},
+      {"drainHost", [](Manager& m, FabricHouse&, const Stage&) { ask(m.drainHost({}, "h1", {})); }},
+      {"drainAndResumeHost",
+       [](Manager& m, FabricHouse&, const Stage&) {
+         ask(m.drainHost({}, "h1", {}));
+         ask(m.resumeHost({}, "h1"));
+       }},
+      {"fenceHost",
+       [](Manager& m, FabricHouse&, const Stage&) {
+         ask(m.fenceHost({}, "h1", Force::kForce));
+         m.settle();
+       }},
+      {"removeHost", [](Manager& m, FabricHouse&, const Stage&) { ask(m.removeHost({}, "idle")); }},
+      {"assign",
+       [](Manager& m, FabricHouse&, const Stage&) {
+         AssignSpec spec = spread("h1", 4);
+         ask(m.assign(keyed(), spec));
+       },
+       true},
+      {"apply",
+       [](Manager& m, FabricHouse&, const Stage&) {
+         AssignSpec spec = spread("h1", 6);
+         const auto plan = m.plan(spec);
+         if (plan) ask(m.apply(keyed(), spec, *plan));
+       },
+       true},
+      {"grow",
+       [](Manager& m, FabricHouse&, const Stage& s) {
+         ask(m.resize(keyed(), s.second, Bytes(42 * kGrain), {}));
+         fillRegion(m, s.second);
+       },
+       true},
+      {"shrink",
+       [](Manager& m, FabricHouse&, const Stage& s) {
+         ask(m.resize({}, s.first, Bytes(4 * kGrain), {}));
+         m.settle();
+       }},
+      {"drainRegion",
+       [](Manager& m, FabricHouse&, const Stage& s) { ask(m.drainRegion({}, s.first, {})); }},
+      {"resumeRegion",
+       [](Manager& m, FabricHouse&, const Stage& s) { ask(m.resumeRegion({}, s.draining)); }},
+      {"release",
+       [](Manager& m, FabricHouse&, const Stage& s) {
+         ask(m.releaseRegion(keyed(), s.first, "h1", Force::kNo));
+         m.settle();
+       },
+       true},
+      {"releaseDraining",
+       [](Manager& m, FabricHouse&, const Stage& s) {
+         ask(m.releaseRegion(forced(), s.draining, "", Force::kForce));
+         m.settle();
+       }},
+      {"transfer",
+       [](Manager& m, FabricHouse&, const Stage& s) {
+         ask(m.transferRegion({}, s.first, "h2", Force::kForce));
+         m.settle();
+       }},
+      {"expireLease",
+       [](Manager& m, FabricHouse& h, const Stage&) {
+         h.clock.advance(kSecond * 31);
+         ask(m.renewLease("h2"));
+         m.tick();
+         m.settle();
+       }},
+      {"deadline",
+       [](Manager& m, FabricHouse& h, const Stage&) {
+         h.wall.advance(kSecond * 101);
+         m.tick();
+         m.settle();
+       }},
+      {"cleanUp",
+       [](Manager& m, FabricHouse& h, const Stage&) {
+         h.wall.advance(kSecond * 90'000);
+         m.tick();
+       }},
+  };
+  return all;
+}
+
+class EveryVerb : public ::testing::TestWithParam<Verb> {};
+
+TEST_P(EveryVerb, KilledAtEveryFaultPoint) {
+  const Verb& verb = GetParam();
+  FabricHouse origin;
+  Stage stage;
+  {
+    auto manager = origin.open();
+    stage = prepare(*manager, origin);
+  }
+  // Paths are in the store: every run has the same folder, put back to what it was.
+  Folder saved;
+  std::filesystem::copy(
+      origin.folder.path(), saved.path(),
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  constexpr long kTooMany = 400;
+  constexpr long kRecoveryPoints = 14;
+  for (long point = 1; point < kTooMany; ++point) {
+    SCOPED_TRACE("killed at fault point " + std::to_string(point));
+    std::filesystem::remove_all(origin.folder.path());
+    std::filesystem::copy(saved.path(), origin.folder.path(),
+                          std::filesystem::copy_options::recursive);
+    const Ending ending = runInChild(point, [&] {
+      auto manager = origin.open();
+      verb.run(*manager, origin, stage);
+      manager.reset();
+    });
+    ASSERT_NE(ending, Ending::kFailed);
+    // The next manager may die as well, while it recovers.
+    const long again = point % kRecoveryPoints;
+    if (again > 0) runInChild(again, [&] { finishWork(*origin.open()); });
+    recoverAndCheck(origin, [&](Manager& manager) {
+      if (!verb.repeatable) return;
+      verb.run(manager, origin, stage);
+      verb.run(manager, origin, stage);
+      size_t keyed_regions = 0;
+      for (const RegionInfo& info : must(manager.listRegions({0, 100}, {})).items) {
+        keyed_regions += info.region.name == "keyed" ? 1 : 0;
+      }
+      EXPECT_LE(keyed_regions, 1u) << "the same key was carried out twice";
+    });
+    if (::testing::Test::HasFailure()) return;
+    if (ending == Ending::kFinished) return;
+  }
+  FAIL() << "more fault points than can be";
+}
+
+INSTANTIATE_TEST_SUITE_P(Crash, EveryVerb, ::testing::ValuesIn(verbs()),
+                         [](const auto& verb) { return std::string(verb.param.name); });
+
+/// When all verbs have run, every fault point must have been died at.
+class Coverage : public ::testing::Environment {
+ public:
+  void TearDown() override {
+    if (GTEST_FLAG_GET(filter) != "*") return;
+    for (int point = 0; point < kFaultPoints; ++point) {
+      EXPECT_GT(board()->deaths[point], 0u) << "fault point " << point << " was never died at";
+    }
+  }
+};
+const auto* const kCoverage = ::testing::AddGlobalTestEnvironment(new Coverage);
+
+}  // namespace
+}  // namespace tidepool::fabric

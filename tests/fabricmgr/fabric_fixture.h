@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fabric manager in a folder of its own: store, pool files and a clock that tests move. The
+// manager can be closed and opened again, as after a restart. Not thread-safe; the manager is.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "fabricmgr/device/drivers.h"
+#include "fabricmgr/manager/manager.h"
+#include "fabricmgr/store/sqlite_store.h"
+
+namespace tidepool::fabric {
+
+inline constexpr uint64_t kGrain = kPageSize;  // granularity of the tests' devices
+inline constexpr Nanoseconds kSecond(1'000'000'000);
+
+class FakeClock final : public Clock {
+ public:
+  explicit FakeClock(uint64_t start) : now_(start) {}
+  Nanoseconds now() const override { return Nanoseconds(now_.load()); }
+  void advance(Nanoseconds by) { now_ += by.value(); }
+
+ private:
+  std::atomic<uint64_t> now_;
+};
+
+/// A folder that goes with the object; in memory where that can be had.
+class Folder {
+ public:
+  Folder() {
+    const bool shm = std::filesystem::is_directory("/dev/shm");
+    std::string name = std::string(shm ? "/dev/shm" : "/tmp") + "/tidepool-fabric-XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Options, clocks and files; open() may be called again once the manager was closed.
+class FabricHouse {
+ public:
+  Result<std::unique_ptr<Manager>> tryOpen() {
+    auto store = openSqliteStore(folder / "store.db");
+    if (!store) return tl::unexpected(store.error());
+    ManagerOptions options;
+    options.drivers = drivers ? drivers : makeDriverFactory({&wall});
+    options.clock = &clock;
+    options.wall_clock = &wall;
+    return Manager::open(std::move(*store), options);
+  }
+  std::unique_ptr<Manager> open() {
+    auto manager = tryOpen();
+    EXPECT_TRUE(manager) << manager.error().text();
+    return manager ? std::move(*manager) : nullptr;
+  }
+
+  DeviceSpec poolFile(const std::string& name, uint64_t grains, uint32_t heads = 0,
+                      const std::string& domain = "") const {
+    DeviceSpec spec;
+    spec.name = name;
+    spec.pool = "pool";
+    spec.address = folder / (name + ".pool");
+    spec.capacity = Bytes(grains * kGrain);
+    spec.granularity = Bytes(kGrain);
+    spec.heads = heads;
+    spec.domain = domain;
+    return spec;
+  }
+
+  Folder folder;
+  FakeClock clock{kSecond.value()};
+  FakeClock wall{1'700'000'000 * kSecond.value()};
+  DriverFactory drivers;  // empty: the real ones
+};
+
+inline AssignSpec want(const std::string& host, uint64_t grains) {
+  AssignSpec spec;
+  spec.host = host;
+  spec.size = Bytes(grains * kGrain);
+  return spec;
+}
+
+inline HostSpec hostSpec(const std::string& name) {
+  HostSpec spec;
+  spec.name = name;
+  spec.lease = kSecond * 30;
+  return spec;
+}
+
+/// Fails the test with the error's text; for verbs that must work.
+template <typename T>
+T must(Result<T> result) {
+  EXPECT_TRUE(result) << result.error().text();
+  return result ? std::move(*result) : T();
+}
+
+inline void must(const Status& status) { EXPECT_TRUE(status) << status.error().text(); }
+
+template <typename T>
+ErrorCode codeOf(const Result<T>& result) {
+  return result ? ErrorCode() : result.error().code();
+}
+
+}  // namespace tidepool::fabric

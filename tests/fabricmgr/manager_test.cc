@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manager's verbs over emulated pools and SQLite: what each does, refuses and keeps over a
+// restart.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <thread>
+
+#include "tests/fabricmgr/fabric_fixture.h"
+
+namespace tidepool::fabric {
+namespace {
+
+class ManagerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    manager = house.open();
+    must(manager->addPool({}, "pool", MemoryClass::kCxl));
+    must(manager->addDevice({}, house.poolFile("d1", 64)));
+    must(manager->addDevice({}, house.poolFile("d2", 64)));
+    must(manager->addHost({}, hostSpec("h1")));
+    must(manager->addHost({}, hostSpec("h2")));
+  }
+  void reopen() {
+    manager.reset();
+    manager = house.open();
+  }
+  RegionId assign(const std::string& host, uint64_t grains) {
+    return RegionId(must(manager->assign({}, want(host, grains))).id);
+  }
+  RegionState stateOf(RegionId region) {
+    const auto shown = manager->showRegion(region);
+    return shown ? shown->region.state : RegionState::kFree;
+  }
+  uint64_t freeGrains() { return must(manager->totals()).free.value() / kGrain; }
+  /// The bytes of a region, as its host would see them.
+  void writeRegion(RegionId region, char byte) {
+    for (const Access& part : must(manager->access(hostOf(region), region)).parts) {
+      std::fstream file(part.address, std::ios::in | std::ios::out | std::ios::binary);
+      for (const Extent& extent : part.extents) {
+        file.seekp(static_cast<std::streamoff>(extent.offset));
+        file << std::string(extent.length.value(), byte);
+      }
+    }
+  }
+  std::string hostOf(RegionId region) { return must(manager->showRegion(region)).host; }
+  std::string poolBytes(const std::string& device) {
+    std::ifstream file(house.folder / (device + ".pool"), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  FabricHouse house;
+  std::unique_ptr<Manager> manager;
+};
+
+TEST_F(ManagerTest, AssignsAndReleasesWithProofOfErasure) {
+  const RegionId region = assign("h1", 16);
+  EXPECT_EQ(stateOf(region), RegionState::kAttached);
+  EXPECT_EQ(freeGrains(), 112u);
+  writeRegion(region, 'x');
+  const Answer answer = must(manager->releaseRegion({}, region, "h1", Force::kNo));
+  EXPECT_NE(answer.operation, OperationId());
+  manager->settle();
+  EXPECT_EQ(codeOf(manager->showRegion(region)), ErrorCode::kNotFound);
+  EXPECT_EQ(freeGrains(), 128u);
+  const auto evidence = must(manager->evidence(region));
+  ASSERT_EQ(evidence.size(), 1u);
+  EXPECT_EQ(evidence[0].bytes, Bytes(16 * kGrain));
+  EXPECT_EQ(evidence[0].nonzero, Bytes());
+  EXPECT_EQ(evidence[0].digest.size(), 64u);
+  EXPECT_EQ(must(manager->showOperation(answer.operation)).state, OperationState::kDone);
+  EXPECT_EQ(poolBytes("d1").find('x'), std::string::npos);
+}
+
+TEST_F(ManagerTest, KeepsEverythingOverARestart) {
+  const RegionId region = assign("h1", 100);  // both devices
+  const auto before = must(manager->showRegion(region));
+  reopen();
+  const auto after = must(manager->showRegion(region));
+  EXPECT_EQ(after.region.extents, before.region.extents);
+  EXPECT_EQ(after.region.state, RegionState::kAttached);
+  EXPECT_EQ(after.host, "h1");
+  EXPECT_EQ(freeGrains(), 28u);
+  EXPECT_EQ(must(manager->verifyAudit()).first_bad, 0u);
+}
+
+TEST_F(ManagerTest, SaysWhatWouldFitInstead) {
+  AssignSpec spec = want("h1", 80);
+  spec.constraints.contiguity = Contiguity::kContiguous;
+  const auto refused = manager->assign({}, spec);
+  EXPECT_EQ(codeOf(refused), ErrorCode::kNoSpace);
+  EXPECT_NE(std::string(refused.error().text()).find("if it need not be contiguous"),
+            std::string::npos)
+      << refused.error().text();
+  EXPECT_EQ(freeGrains(), 128u);
+}
+
+TEST_F(ManagerTest, ARepeatedKeyGetsTheSameAnswer) {
+  Caller caller;
+  caller.key = "once";
+  const Answer first = must(manager->assign(caller, want("h1", 4)));
+  EXPECT_EQ(must(manager->assign(caller, want("h1", 4))), first);
+  EXPECT_EQ(codeOf(manager->assign(caller, want("h1", 5))), ErrorCode::kConflict);
+  reopen();
+  EXPECT_EQ(must(manager->assign(caller, want("h1", 4))), first);
+  EXPECT_EQ(freeGrains(), 124u);
+  Caller other = caller;
+  other.actor = "other";
+  EXPECT_NE(must(manager->assign(other, want("h1", 4))).id, first.id);
+  // A day later the key is forgotten.
+  house.wall.advance(kSecond * 90'000);
+  manager->tick();
+  EXPECT_NE(must(manager->assign(caller, want("h1", 4))).id, first.id);
+}
+
+TEST_F(ManagerTest, AStalePlanIsRefused) {
+  const Plan plan = must(manager->plan(want("h1", 4)));
+  const Plan same = plan;
+  must(manager->apply({}, want("h1", 4), plan));
+  EXPECT_EQ(codeOf(manager->apply({}, want("h1", 4), same)), ErrorCode::kConflict);
+  Plan bad = must(manager->plan(want("h1", 4)));
+  bad.extents[0].offset += 1;
+  EXPECT_EQ(codeOf(manager->apply({}, want("h1", 4), bad)), ErrorCode::kInvalidArgument);
+}
+
+/// A plan comes from whoever asks: it must not get what could not have been planned.
+TEST_F(ManagerTest, APlanThatWasMadeUpIsRefused) {
+  const auto codeFor = [&](const Plan& plan, const AssignSpec& spec) {
+    return codeOf(manager->apply({}, spec, plan));
+  };
+  DeviceSpec single = house.poolFile("d3", 64, 1);
+  const DeviceId d3(must(manager->addDevice({}, single)).id);
+  must(manager->addPool({}, "other", MemoryClass::kCxl));
+  Plan plan{manager->index(), {{d3, 0, Bytes(4 * kGrain)}}};
+  AssignSpec elsewhere = want("h1", 4);
+  elsewhere.pool = "other";
+  EXPECT_EQ(codeFor(plan, elsewhere), ErrorCode::kInvalidArgument);
+  plan.index = plan.index + 1'000'000;
+  EXPECT_EQ(codeFor(plan, want("h1", 4)), ErrorCode::kInvalidArgument) << "from the future";
+  plan.index = manager->index();
+  must(manager->apply({}, want("h1", 4), plan));
+  plan = {manager->index(), {{d3, 16 * kGrain, Bytes(4 * kGrain)}}};
+  EXPECT_EQ(codeFor(plan, want("h2", 4)), ErrorCode::kConflict) << "h1 has the only head";
+  must(manager->cordonDevice({}, "d3"));
+  plan.index = manager->index();
+  EXPECT_EQ(codeFor(plan, want("h1", 4)), ErrorCode::kConflict) << "cordoned";
+}
+
+TEST_F(ManagerTest, AnOlderViewIsRefused) {
+  const RegionId region = assign("h1", 4);
+  Caller caller;
+  caller.expected = must(manager->showRegion(region)).region.modified;
+  must(manager->drainRegion({}, region, {}));
+  EXPECT_EQ(codeOf(manager->resumeRegion(caller, region)), ErrorCode::kConflict);
+  caller.expected = must(manager->showRegion(region)).region.modified;
+  must(manager->resumeRegion(caller, region));
+  EXPECT_EQ(stateOf(region), RegionState::kAttached);
+}
+
+TEST_F(ManagerTest, DryRunsChangeNothing) {
+  const RegionId region = assign("h1", 4);
+  const Index before = manager->index();
+  Caller caller;
+  caller.mode = Mode::kDryRun;
+  caller.key = "dry";
+  EXPECT_EQ(must(manager->assign(caller, want("h1", 4))).index, Index());
+  must(manager->releaseRegion(caller, region, "h1", Force::kNo));
+  must(manager->drainHost(caller, "h1", {}));
+  must(manager->removeDevice(caller, "d1", Force::kForce));
+  must(manager->addPool(caller, "p2", MemoryClass::kRemote));
+  EXPECT_EQ(codeOf(manager->removeHost(caller, "h1")), ErrorCode::kRefused);
+  EXPECT_EQ(manager->index(), before);
+}
+
+TEST_F(ManagerTest, GrowsAndShrinks) {
+  const RegionId region = assign("h1", 8);
+  must(manager->resize({}, region, Bytes(20 * kGrain), {}));
+  EXPECT_EQ(must(manager->showRegion(region)).region.size, Bytes(20 * kGrain));
+  EXPECT_EQ(freeGrains(), 108u);
+  writeRegion(region, 'y');
+  const Answer answer = must(manager->resize({}, region, Bytes(6 * kGrain), {}));
+  EXPECT_NE(answer.operation, OperationId());
+  manager->settle();
+  manager->tick();
+  manager->settle();
+  EXPECT_EQ(must(manager->showRegion(region)).region.size, Bytes(6 * kGrain));
+  EXPECT_EQ(freeGrains(), 122u);
+  EXPECT_EQ(must(manager->showOperation(answer.operation)).state, OperationState::kDone);
+  const std::string bytes = poolBytes("d1") + poolBytes("d2");
+  EXPECT_EQ(std::count(bytes.begin(), bytes.end(), 'y'), static_cast<int>(6 * kGrain));
+  reopen();
+  EXPECT_EQ(stateOf(region), RegionState::kAttached);
+}
+
+TEST_F(ManagerTest, ShrinksOnTheGranularityOfEachDevice) {
+  DeviceSpec coarse = house.poolFile("d3", 64);
+  coarse.granularity = Bytes(16 * kGrain);
+  must(manager->addDevice({}, coarse));
+  must(manager->cordonDevice({}, "d2"));
+  const RegionId region = assign("h1", 64);
+  const auto sizeAfter = [&](uint64_t grains) {
+    must(manager->resize({}, region, Bytes(grains * kGrain), {}));
+    return must(manager->showRegion(region)).region.size;
+  };
+  EXPECT_EQ(sizeAfter(100), Bytes(112 * kGrain)) << "64 on d1, 48 on d3";
+  EXPECT_EQ(sizeAfter(70), Bytes(80 * kGrain));
+}
+
+TEST_F(ManagerTest, TransfersBytesToAnotherHost) {
+  const RegionId region = assign("h1", 8);
+  const Epoch before = must(manager->showRegion(region)).region.epoch;
+  writeRegion(region, 'z');
+  EXPECT_EQ(codeOf(manager->transferRegion({}, region, "h2", Force::kNo)), ErrorCode::kRefused);
+  must(manager->transferRegion({}, region, "h2", Force::kForce));
+  manager->settle();
+  const auto after = must(manager->showRegion(region));
+  EXPECT_EQ(after.host, "h2");
+  EXPECT_EQ(after.region.state, RegionState::kAttached);
+  EXPECT_GT(after.region.epoch, before);
+  EXPECT_EQ(codeOf(manager->access("h1", region)), ErrorCode::kPermission);
+  EXPECT_NE(poolBytes("d1").find('z'), std::string::npos);
+}
+
+TEST_F(ManagerTest, DrainsAHostUntilItHasNothing) {
+  const RegionId first = assign("h1", 8), second = assign("h1", 8);
+  const Answer answer = must(manager->drainHost({}, "h1", {}));
+  EXPECT_EQ(stateOf(first), RegionState::kDraining);
+  EXPECT_EQ(codeOf(manager->assign({}, want("h1", 1))), ErrorCode::kRefused);
+  must(manager->releaseRegion({}, first, "h1", Force::kNo));
+  manager->settle();
+  EXPECT_EQ(must(manager->showOperation(answer.operation)).state, OperationState::kRunning);
+  EXPECT_EQ(must(manager->showOperation(answer.operation)).done, Bytes(8 * kGrain));
+  must(manager->releaseRegion({}, second, "h1", Force::kNo));
+  manager->settle();
+  EXPECT_EQ(must(manager->showOperation(answer.operation)).state, OperationState::kDone);
+  must(manager->removeHost({}, "h1"));
+}
+
+TEST_F(ManagerTest, ADrainsDeadlineTakesByForce) {
+  const RegionId region = assign("h1", 8);
+  must(manager->drainRegion({}, region, kSecond * 60));
+  must(manager->renewLease("h1"));
+  manager->tick();
+  EXPECT_EQ(stateOf(region), RegionState::kDraining);
+  house.wall.advance(kSecond * 61);
+  manager->tick();
+  manager->settle();
+  EXPECT_EQ(stateOf(region), RegionState::kFree);
+}
+
+TEST_F(ManagerTest, AnExpiredLeaseFencesTheHostAndFreesItsMemory) {
+  const RegionId region = assign("h1", 8);
+  const RegionId other = assign("h2", 8);
+  house.clock.advance(kSecond * 20);
+  must(manager->renewLease("h2"));
+  house.clock.advance(kSecond * 20);
+  manager->tick();
+  manager->settle();
+  EXPECT_EQ(stateOf(region), RegionState::kFree);
+  EXPECT_EQ(stateOf(other), RegionState::kAttached);
+  EXPECT_EQ(codeOf(manager->renewLease("h1")), ErrorCode::kStaleEpoch);
+  EXPECT_EQ(codeOf(manager->assign({}, want("h1", 1))), ErrorCode::kRefused);
+  must(manager->resumeHost({}, "h1"));
+  assign("h1", 1);
+}
+
+TEST_F(ManagerTest, LeasesStartAfreshAfterARestart) {
+  const RegionId region = assign("h1", 8);
+  house.clock.advance(kSecond * 29);
+  reopen();
+  house.clock.advance(kSecond * 29);
+  manager->tick();
+  manager->settle();
+  EXPECT_EQ(stateOf(region), RegionState::kAttached);
+}
+
+TEST_F(ManagerTest, RemovingADeviceSaysWhoIsHurt) {
+  const RegionId region = assign("h1", 100);
+  const RemovalReport report = must(manager->checkRemoveDevice("d1"));
+  EXPECT_FALSE(report.safe);
+  ASSERT_EQ(report.hurt.size(), 1u);
+  EXPECT_EQ(report.hurt[0].host, "h1");
+  EXPECT_EQ(codeOf(manager->removeDevice({}, "d1", Force::kNo)), ErrorCode::kRefused);
+  must(manager->removeDevice({}, "d1", Force::kForce));
+  EXPECT_EQ(stateOf(region), RegionState::kLost);
+  must(manager->releaseRegion({}, region, "h1", Force::kNo));
+  manager->settle();
+  EXPECT_EQ(stateOf(region), RegionState::kFree);
+  EXPECT_EQ(freeGrains(), 64u);
+  must(manager->removeDevice({}, "d2", Force::kNo));
+  must(manager->removePool({}, "pool"));
+}
+
+TEST_F(ManagerTest, ACordonedDeviceGetsNothingNew) {
+  must(manager->cordonDevice({}, "d1"));
+  const RegionId region = assign("h1", 4);
+  EXPECT_EQ(must(manager->listRegions({}, {"", "d1", "", {}})).items.size(), 0u);
+  EXPECT_EQ(codeOf(manager->assign({}, want("h1", 70))), ErrorCode::kNoSpace);
+  must(manager->uncordonDevice({}, "d1"));
+  EXPECT_EQ(stateOf(region), RegionState::kAttached);
+  assign("h1", 70);
+}
+
+TEST_F(ManagerTest, RefusesWhatMakesNoSense) {
+  const RegionId region = assign("h1", 4);
+  EXPECT_EQ(codeOf(manager->assign({}, want("nobody", 4))), ErrorCode::kNotFound);
+  EXPECT_EQ(codeOf(manager->assign({}, want("h1", 0))), ErrorCode::kInvalidArgument);
+  AssignSpec huge = want("h1", 1);
+  huge.size = Bytes(~0ull);
+  EXPECT_EQ(codeOf(manager->assign({}, huge)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(codeOf(manager->addPool({}, "pool", MemoryClass::kCxl)), ErrorCode::kConflict);
+  EXPECT_EQ(codeOf(manager->addPool({}, "../x", MemoryClass::kCxl)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(codeOf(manager->addHost({}, hostSpec(""))), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(codeOf(manager->removePool({}, "pool")), ErrorCode::kRefused);
+  EXPECT_EQ(codeOf(manager->releaseRegion({}, region, "h2", Force::kNo)), ErrorCode::kPermission);
+  EXPECT_EQ(codeOf(manager->releaseRegion({}, region, "", Force::kNo)), ErrorCode::kRefused);
+  EXPECT_EQ(codeOf(manager->releaseRegion({}, RegionId(99'999), "", Force::kForce)),
+            ErrorCode::kNotFound);
+  EXPECT_EQ(codeOf(manager->resumeRegion({}, region)), ErrorCode::kRefused);
+  EXPECT_EQ(codeOf(manager->fenceHost({}, "h1", Force::kNo)), ErrorCode::kRefused);
+  EXPECT_EQ(codeOf(manager->access("h2", region)), ErrorCode::kPermission);
+  DeviceSpec twice = house.poolFile("d3", 64);
+  twice.address = house.folder / "d1.pool";
+  EXPECT_EQ(codeOf(manager->addDevice({}, twice)), ErrorCode::kConflict);
+  Caller caller;
+  caller.actor = "bell\a";
+  EXPECT_EQ(codeOf(manager->addPool(caller, "p9", MemoryClass::kCxl)), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(ManagerTest, HeadsBoundTheHostsOfADevice) {
+  must(manager->addPool({}, "small", MemoryClass::kCxl));
+  DeviceSpec spec = house.poolFile("one", 64, 1);
+  spec.pool = "small";
+  must(manager->addDevice({}, spec));
+  AssignSpec first = want("h1", 4), second = want("h2", 4);
+  first.pool = second.pool = "small";
+  must(manager->assign({}, first));
+  must(manager->assign({}, first));
+  const auto refused = manager->assign({}, second);
+  EXPECT_EQ(codeOf(refused), ErrorCode::kNoSpace);
+  EXPECT_NE(std::string(refused.error().text()).find("without a free head"), std::string::npos);
+}
+
+TEST_F(ManagerTest, ListsInPages) {
+  for (int i = 0; i < 25; ++i) assign(i % 2 == 0 ? "h1" : "h2", 1);
+  PageRequest page{0, 10};
+  size_t seen = 0;
+  for (;;) {
+    const auto part = must(manager->listRegions(page, {}));
+    seen += part.items.size();
+    if (part.next == 0) break;
+    page.cursor = part.next;
+  }
+  EXPECT_EQ(seen, 25u);
+  EXPECT_EQ(must(manager->listRegions({0, 100}, {"h1", "", "", {}})).items.size(), 13u);
+  EXPECT_EQ(must(manager->listRegions({0, 100}, {"", "", "", RegionState::kLost})).items.size(),
+            0u);
+  EXPECT_EQ(codeOf(manager->listRegions({0, 0}, {})), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(codeOf(manager->listRegions({}, {"nobody", "", "", {}})), ErrorCode::kNotFound);
+  EXPECT_EQ(must(manager->listHosts({})).items.size(), 2u);
+  EXPECT_EQ(must(manager->listDevices({}, "pool")).items.size(), 2u);
+  EXPECT_EQ(must(manager->listPools({})).items[0].capacity, Bytes(128 * kGrain));
+}
+
+TEST_F(ManagerTest, EventsTellEveryChangeOnce) {
+  const Index start = manager->index();
+  const RegionId region = assign("h1", 4);
+  must(manager->releaseRegion({}, region, "h1", Force::kNo));
+  manager->settle();
+  std::vector<std::string> told;
+  Index since = start;
+  for (;;) {
+    const auto events = must(manager->eventsSince(since, 2, "h1"));
+    if (events.events.empty()) break;
+    for (const Event& event : events.events) {
+      if (event.subject == Subject::kRegion) told.push_back(event.what);
+    }
+    EXPECT_GT(events.index, since);
+    since = events.index;
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{"reserve", "attach", "fence", "detach", "scrub",
+                                            "scrubbed"}));
+  EXPECT_TRUE(must(manager->eventsSince(start, 100, "h2")).events.empty());
+}
+
+TEST_F(ManagerTest, ManyCallersNeverShareAByte) {
+  std::vector<std::thread> callers;
+  std::atomic<int> refused{0};
+  for (int t = 0; t < 8; ++t) {
+    callers.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        const auto answer = manager->assign({}, want(t % 2 == 0 ? "h1" : "h2", 3));
+        if (!answer) {
+          EXPECT_EQ(answer.error().code(), ErrorCode::kNoSpace) << answer.error().text();
+          ++refused;
+        } else if (i % 2 == 0) {
+          must(manager->releaseRegion({}, RegionId(answer->id), t % 2 == 0 ? "h1" : "h2",
+                                      Force::kNo));
+        }
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  manager->settle();
+  uint64_t held = 0;
+  for (const RegionInfo& info : must(manager->listRegions({0, 1000}, {})).items) {
+    held += info.region.size.value() / kGrain;
+    EXPECT_EQ(info.region.state, RegionState::kAttached);
+  }
+  EXPECT_EQ(held + freeGrains(), 128u);
+  EXPECT_EQ(must(manager->verifyAudit()).first_bad, 0u);
+  reopen();  // loading checks that no byte is held twice
+  EXPECT_EQ(freeGrains(), 128 - held);
+}
+
+}  // namespace
+}  // namespace tidepool::fabric

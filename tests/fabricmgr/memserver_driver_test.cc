@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory servers under the manager: regions on demand, tokens of one epoch, erasure with proof, and
+// what a stranger gets. Server and manager run in this process, over real sockets.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <random>
+
+#include "fabricmgr/device/control_wire.h"
+#include "fabricmgr/device/memserver_driver.h"
+#include "fabricmgr/memserver/control_server.h"
+#include "runtime/transport/client.h"
+#include "tests/fabricmgr/crash_fixture.h"
+#include "tests/transport/fake_peer.h"
+
+namespace tidepool::fabric {
+namespace {
+
+constexpr char kKey[] = "a key of more than sixteen bytes";
+constexpr Nanoseconds kLong(20'000'000'000);
+constexpr ErrorCode kGood = ErrorCode{};
+
+/// One memory server with its control port.
+struct Lender {
+  explicit Lender(uint64_t grains, const std::string& control = "127.0.0.1:0") {
+    memserver::ServerOptions options;
+    options.size = Bytes(grains * kGrain);
+    options.threads = 2;
+    server = must(memserver::Server::start(options));
+    orders = must(memserver::ControlServer::start(*server, control, kKey));
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(orders->port()); }
+
+  std::unique_ptr<memserver::Server> server;
+  std::unique_ptr<memserver::ControlServer> orders;
+};
+
+wire::Token tokenOf(const std::string& hex) {
+  wire::Token token;
+  for (size_t i = 0; i < token.bytes.size(); ++i) {
+    token.bytes[i] = static_cast<uint8_t>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
+  }
+  return token;
+}
+
+class MemserverDriverTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    house.drivers = makeDriverFactory({&house.wall, kKey, kLong});
+    lender = std::make_unique<Lender>(1024);
+    manager = house.open();
+    must(manager->addPool({}, "far", MemoryClass::kRemote));
+    must(manager->addDevice({}, spec("m1", lender->address())));
+    must(manager->addHost({}, hostSpec("h1")));
+    must(manager->addHost({}, hostSpec("h2")));
+  }
+  static DeviceSpec spec(const std::string& name, const std::string& address) {
+    DeviceSpec device;
+    device.name = name;
+    device.pool = "far";
+    device.address = address;
+    device.granularity = Bytes(kGrain);
+    return device;
+  }
+  RegionId assign(const std::string& host, uint64_t grains) {
+    return RegionId(must(manager->assign({}, want(host, grains))).id);
+  }
+  static wire::ClientHello helloOf(const RegionAccess& access) {
+    wire::ClientHello hello;
+    hello.kind = wire::HelloKind::kAttach;
+    hello.region = access.region.value() | control::kManaged;
+    hello.token = tokenOf(access.parts.at(0).token);
+    hello.epoch = access.epoch;
+    return hello;
+  }
+  Result<std::unique_ptr<RemoteClient>> connect(const wire::ClientHello& hello) {
+    return RemoteClient::connect(loopback(lender->server->port()), hello, {.timeout = kLong});
+  }
+  std::unique_ptr<RemoteClient> connect(const std::string& host, RegionId region) {
+    return must(connect(helloOf(must(manager->access(host, region)))));
+  }
+  static ErrorCode finish(RemoteClient& client, const Status& queued) {
+    return queued ? client.wait().error : queued.error().code();
+  }
+  static ErrorCode write(RemoteClient& client, uint64_t grain, char byte) {
+    const std::vector<std::byte> bytes(kGrain, static_cast<std::byte>(byte));
+    return finish(client, client.submitWrite(1, Bytes(grain * kGrain), bytes));
+  }
+  /// The byte that a grain is full of; '?' if it is not, or cannot be read.
+  static char read(RemoteClient& client, uint64_t grain) {
+    std::vector<std::byte> bytes(kGrain, std::byte{0xcc});
+    if (finish(client, client.submitRead(2, Bytes(grain * kGrain), bytes)) != kGood) return '?';
+    const bool same =
+        std::all_of(bytes.begin(), bytes.end(), [&](std::byte byte) { return byte == bytes[0]; });
+    return same ? static_cast<char>(bytes[0]) : '?';
+  }
+  RegionState stateOf(RegionId region) {
+    const auto shown = manager->showRegion(region);
+    return shown ? shown->region.state : RegionState::kFree;
+  }
+
+  FabricHouse house;
+  std::unique_ptr<Lender> lender;
+  std::unique_ptr<Manager> manager;
+};
+
+TEST_F(MemserverDriverTest, AHostUsesItsRegionAndLosesItOnRelease) {
+  EXPECT_EQ(must(manager->showDevice("m1")).device.capacity, Bytes(1024 * kGrain));
+  const RegionId region = assign("h1", 16);
+  const auto client = connect("h1", region);
+  EXPECT_EQ(client->region().capacity, Bytes(16 * kGrain));
+  EXPECT_EQ(write(*client, 15, 'x'), kGood);
+  EXPECT_EQ(read(*client, 15), 'x');
+  EXPECT_EQ(write(*client, 16, 'x'), ErrorCode::kInvalidArgument);
+  const wire::ClientHello old = helloOf(must(manager->access("h1", region)));
+  must(manager->releaseRegion({}, region, "h1", Force::kNo));
+  manager->settle();
+  EXPECT_NE(write(*client, 15, 'y'), kGood);
+  EXPECT_FALSE(connect(old));
+  const auto evidence = must(manager->evidence(region));
+  ASSERT_EQ(evidence.size(), 1u);
+  EXPECT_EQ(evidence[0].bytes, Bytes(16 * kGrain));
+  EXPECT_EQ(evidence[0].nonzero, Bytes());
+  EXPECT_EQ(lender->server->regions().freeBytes(), Bytes(1024 * kGrain));
+  // The next holder of the same bytes reads zeros.
+  const auto next = connect("h2", assign("h2", 1024));
+  EXPECT_EQ(read(*next, 15), '\0');
+}
+
+TEST_F(MemserverDriverTest, StrangersReadAndWriteNothing) {
+  const RegionId region = assign("h1", 16);
+  const wire::ClientHello good = helloOf(must(manager->access("h1", region)));
+  wire::ClientHello bad = good;
+  bad.token.bytes[3] ^= 1;
+  EXPECT_EQ(codeOf(connect(bad)), ErrorCode::kPermission);
+  bad = good;
+  bad.epoch = good.epoch + 1;
+  EXPECT_FALSE(connect(bad)) << "an epoch that is not there yet";
+  bad = good;
+  bad.region = region.value();
+  EXPECT_FALSE(connect(bad)) << "a managed region by a private id";
+  const RegionId other = assign("h2", 16);
+  bad = helloOf(must(manager->access("h2", other)));
+  bad.region = good.region;
+  EXPECT_EQ(codeOf(connect(bad)), ErrorCode::kPermission) << "another region's token";
+  EXPECT_TRUE(connect(good));
+}
+
+TEST_F(MemserverDriverTest, ATransferKeepsTheBytesAndShutsTheOldHostOut) {
+  const RegionId region = assign("h1", 16);
+  const auto before = connect("h1", region);
+  EXPECT_EQ(write(*before, 3, 'k'), kGood);
+  const wire::ClientHello old = helloOf(must(manager->access("h1", region)));
+  must(manager->transferRegion({}, region, "h2", Force::kForce));
+  manager->settle();
+  EXPECT_EQ(write(*before, 3, 'o'), ErrorCode::kStaleEpoch);
+  EXPECT_EQ(codeOf(connect(old)), ErrorCode::kStaleEpoch);
+  EXPECT_EQ(read(*connect("h2", region), 3), 'k');
+}
+
+TEST_F(MemserverDriverTest, GrowsInPlaceAndShrinks) {
+  const RegionId region = assign("h1", 4);
+  const auto client = connect("h1", region);
+  EXPECT_EQ(write(*client, 3, 'a'), kGood);
+  must(manager->resize({}, region, Bytes(64 * kGrain), {}));
+  EXPECT_EQ(write(*client, 63, 'b'), kGood) << "over the connection that it had";
+  EXPECT_EQ(read(*client, 3), 'a');
+  must(manager->resize({}, region, Bytes(2 * kGrain), {}));
+  finishWork(*manager);
+  EXPECT_EQ(write(*client, 63, 'b'), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(lender->server->regions().freeBytes(), Bytes(1022 * kGrain));
+  must(manager->resize({}, region, Bytes(64 * kGrain), {}));
+  EXPECT_EQ(read(*client, 63), '\0') << "given back and got again";
+}
+
+TEST_F(MemserverDriverTest, ProgramsGoOnWhileTheManagerIsAway) {
+  const RegionId region = assign("h1", 16);
+  const auto client = connect("h1", region);
+  manager.reset();
+  EXPECT_EQ(write(*client, 3, 'm'), kGood);
+  manager = house.open();
+  EXPECT_EQ(stateOf(region), RegionState::kAttached);
+  EXPECT_EQ(read(*connect("h1", region), 3), 'm');
+  EXPECT_EQ(read(*client, 3), 'm');
+}
+
+TEST_F(MemserverDriverTest, ARegionIsLostWithItsServer) {
+  const RegionId region = assign("h1", 16);
+  const std::string address = lender->address();
+  lender.reset();
+  EXPECT_FALSE(manager->assign({}, want("h1", 4)));
+  EXPECT_EQ(must(manager->showDevice("m1")).health, DeviceHealth::kUnreachable);
+  EXPECT_EQ(stateOf(region), RegionState::kAttached) << "away is not gone";
+  lender = std::make_unique<Lender>(1024, address);
+  finishWork(*manager);
+  EXPECT_EQ(stateOf(region), RegionState::kLost);
+  must(manager->releaseRegion({}, region, "h1", Force::kNo));
+  finishWork(*manager);
+  EXPECT_EQ(must(manager->totals()).free, Bytes(1024 * kGrain));
+}
+
+TEST_F(MemserverDriverTest, AnotherKeyIsTurnedAway) {
+  Device device;
+  device.name = "m1";
+  device.address = lender->address();
+  EXPECT_EQ(codeOf(openMemserver(device, "another key, just as long as it", kLong)),
+            ErrorCode::kPermission);
+  EXPECT_EQ(codeOf(openMemserver(device, kKey, kLong)), kGood);
+}
+
+TEST_F(MemserverDriverTest, NoiseAndRepeatedFramesEndTheirConnectionAlone) {
+  const auto dial = [&] {
+    auto connection = must(connectTcp(loopback(lender->orders->port()), kLong));
+    return connection;
+  };
+  std::mt19937 random(1);
+  for (int round = 0; round < 50; ++round) {
+    const auto connection = dial();
+    must(control::receiveBytes(*connection, control::kHelloSize));
+    std::string noise = control::encode(control::Request{});
+    for (int i = 0; i < 20; ++i) noise += static_cast<char>(random());
+    noise[random() % noise.size()] ^= static_cast<char>(random() % 255 + 1);
+    must(control::sendBytes(*connection, noise + std::string(64, 'x')));
+    shutdown(connection->fd(), SHUT_WR);  // nobody waits for what some of it announces
+    EXPECT_FALSE(control::receiveBytes(*connection, control::kHeaderSize));
+  }
+  // A good frame, twice: the second one is not the second.
+  const auto connection = dial();
+  const auto hello =
+      must(control::decodeHello(must(control::receiveBytes(*connection, control::kHelloSize))));
+  const std::string frame = control::encode(control::Request{});
+  for (int i = 0; i < 2; ++i) {
+    control::Seal fresh(kKey, hello.nonce, control::Seal::Side::kClient);
+    must(fresh.send(*connection, frame));
+  }
+  control::Seal seal(kKey, hello.nonce, control::Seal::Side::kClient);
+  EXPECT_TRUE(seal.receive(*connection, control::kAnswerMagic));
+  EXPECT_EQ(codeOf(seal.receive(*connection, control::kAnswerMagic)), ErrorCode::kUnreachable);
+  EXPECT_NE(assign("h1", 1), RegionId()) << "the server serves on";
+}
+
+TEST_F(MemserverDriverTest, AFirstFrameThatAnnouncesMuchIsNotWaitedFor) {
+  for (const bool large : {false, true}) {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    const auto server = adoptTcp(UniqueFd(ends[0]));
+    const auto stranger = adoptTcp(UniqueFd(ends[1]));
+    std::string header = control::encode(control::Request{});
+    header[large ? 6 : 5] = 1;  // 64 KiB; 256 bytes
+    must(control::sendBytes(*stranger, header));
+    shutdown(ends[1], SHUT_WR);
+    control::Seal seal(kKey, {}, control::Seal::Side::kServer);
+    EXPECT_EQ(codeOf(seal.receive(*server, control::kRequestMagic)),
+              large ? ErrorCode::kCorrupt : ErrorCode::kUnreachable);
+  }
+}
+
+TEST_F(MemserverDriverTest, FramesSurviveTheirEncoding) {
+  control::Request request{control::Opcode::kAttach,
+                           RegionId(7),
+                           Epoch(3),
+                           4096,
+                           8192,
+                           {{DeviceId(), 0, Bytes(4096)}, {DeviceId(), 8192, Bytes(4096)}}};
+  const std::string frame = control::encode(request);
+  const auto again = must(control::decodeRequest(frame));
+  EXPECT_EQ(again.extents, request.extents);
+  EXPECT_EQ(again.offset, request.offset);
+  EXPECT_EQ(again.length, request.length);
+  for (size_t length = 0; length < frame.size(); ++length) {
+    EXPECT_FALSE(control::decodeRequest(frame.substr(0, length)));
+  }
+  std::mt19937 random(2);
+  for (int i = 0; i < 20'000; ++i) {  // whatever comes, it is refused or read, never overrun
+    std::string bytes = frame.substr(0, random() % (frame.size() + 1));
+    for (int k = 0; k < 3 && !bytes.empty(); ++k)
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    (void)control::decodeRequest(bytes);
+    (void)control::decodeAnswer(bytes);
+    (void)control::decodeReports(bytes, DeviceId());
+    (void)control::decodeHello(bytes);
+  }
+}
+
+}  // namespace
+}  // namespace tidepool::fabric
