@@ -12,7 +12,7 @@ RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check bench soak install tidy clean help
+.PHONY: build configure deps-% demo check sanitize bench soak install tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
@@ -20,6 +20,7 @@ help:
 	@echo "make check    install what it needs, build, run every test, then under sanitizers"
 	@echo "make bench    all measurements, paired with their peers (ROUNDS=$(ROUNDS)); about an hour"
 	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|fits|fabric|fabric-api"
+	@echo "make sanitize the unit tests under ASan+UBSan and TSan, the fabric manager's too"
 	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length)"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
@@ -48,6 +49,9 @@ demo: deps-build-demo
 
 check: deps-build-check
 	@tests/check.sh
+
+sanitize: deps-build-check
+	@TIDEPOOL_CHECK=all-sanitized tests/check.sh
 
 bench: deps-build-demo-bench
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS="-DTIDEPOOL_TESTS=OFF -DTIDEPOOL_BENCH=ON"

@@ -5,10 +5,16 @@
 # run counts as a failure: what cannot run here must say so in its own test list, not pass silently.
 # The release run comes last, so that its summary ends the output.
 #   TIDEPOOL_CHECK=release|sanitize   only one half
+#   TIDEPOOL_CHECK=all-sanitized      only the sanitizers, with the fabric manager's tests: `make sanitize`
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 half=${TIDEPOOL_CHECK:-all}
+sanitize_fabric=OFF
+if [[ $half == all-sanitized ]]; then
+  half=sanitize
+  sanitize_fabric=ON
+fi
 export CTEST_OUTPUT_ON_FAILURE=1
 # Few, loud, and fatal: a sanitizer report is a failed test.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=1:detect_stack_use_after_return=1}
@@ -20,7 +26,7 @@ step() { printf '\n== %s  [%dm%02ds]\n' "$*" $((SECONDS / 60)) $((SECONDS % 60))
 build() {  # PRESET [TARGET]
   local log=build/$1-configure.log
   mkdir -p build
-  cmake --preset "$1" -DTIDEPOOL_TESTS=ON >"$log" 2>&1 || { cat "$log"; return 1; }
+  cmake --preset "$1" -DTIDEPOOL_TESTS=ON -DTIDEPOOL_SANITIZE_FABRIC=$sanitize_fabric >"$log" 2>&1 || { cat "$log"; return 1; }
   cmake --build --preset "$1" -j"$jobs" ${2:+--target "$2"}
 }
 

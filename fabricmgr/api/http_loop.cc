@@ -48,8 +48,16 @@ HttpLoop::HttpLoop(const ServerOptions& options, HttpHandler& handler, WorkLane&
 }
 
 HttpLoop::~HttpLoop() {
+  listeners_.clear();
   connections_.clear();
   doomed_.clear();
+  mail_event_.reset();
+  tick_event_.reset();
+  reap_event_.reset();
+  // What libevent has put off holds buffers: freeing the base would forget them.
+  while (event_base_get_num_events(base_.get(), EVENT_BASE_COUNT_ACTIVE) > 0) {
+    if (event_base_loop(base_.get(), EVLOOP_NONBLOCK) < 0) break;
+  }
 }
 
 void HttpLoop::run() {

@@ -51,7 +51,10 @@ struct DeviceAction {
 class Manager::Impl {
  public:
   Impl(std::unique_ptr<Store> store_to_own, const ManagerOptions& options_to_use)
-      : options(options_to_use), store(std::move(store_to_own)), drivers(options.drivers) {}
+      : options(options_to_use),
+        store(std::move(store_to_own)),
+        drivers(options.drivers),
+        cleaned_time(options.wall_clock->now()) {}
   ~Impl();
 
   // --- impl.cc: steps and keys.

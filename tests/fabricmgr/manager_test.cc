@@ -274,6 +274,19 @@ TEST_F(ManagerTest, LeasesStartAfreshAfterARestart) {
   EXPECT_EQ(stateOf(region), RegionState::kAttached);
 }
 
+TEST_F(ManagerTest, OldRecordsAreDroppedOnceAnHourAndNotAtTheStart) {
+  house.wall.advance(kSecond * 86'400 * 2);
+  reopen();
+  const Index before = manager->index();
+  manager->tick();
+  EXPECT_EQ(manager->index(), before);
+  house.wall.advance(kSecond * 3600);
+  manager->tick();
+  EXPECT_EQ(manager->index().value(), before.value() + 1);
+  manager->tick();
+  EXPECT_EQ(manager->index().value(), before.value() + 1);
+}
+
 TEST_F(ManagerTest, RemovingADeviceSaysWhoIsHurt) {
   const RegionId region = assign("h1", 100);
   const RemovalReport report = must(manager->checkRemoveDevice("d1"));

@@ -9,7 +9,7 @@ import unittest
 import unittest.mock
 
 from harness import corpus, demo, gups, inside, main, paired, programs, tables
-from harness.places import BenchError
+from harness.places import BenchError, KilledError
 from harness.running import Run
 
 
@@ -69,6 +69,35 @@ class Paired(unittest.TestCase):
             self.assertEqual("OVER" in printed, word)
             self.assertEqual(data["ways"]["direct"]["within_budget"], not word)
 
+    def under_zram(self, kills):
+        """A run of the zram peer that the kernel kills `kills` times before it lets it end."""
+        tries = []
+
+        def go(_, cgroup):
+            tries.append(cgroup)
+            if len(tries) <= kills:
+                raise KilledError("killed")
+            return fake_run(1)
+
+        peer = unittest.mock.MagicMock()
+        peer.return_value.__enter__.return_value.figures.return_value = {"limit_bytes": 1}
+        with unittest.mock.patch.object(paired, "Zram", peer):
+            return paired._under_zram(go, ["prog"], 1)
+
+    def test_a_peer_that_was_killed_is_repeated_and_that_is_told(self):
+        run = self.under_zram(2)
+        self.assertEqual(run.extra["zram"], {"limit_bytes": 1, "killed_before": 2})
+        printed, _ = paired.report("t", {"plain": [fake_run(1)], "zram": [run]}, {}, None, {})
+        self.assertIn("zram: 2 runs more were killed", printed)
+        printed, _ = paired.report(
+            "t", {"plain": [fake_run(1)], "zram": [self.under_zram(0)]}, {}, None, {}
+        )
+        self.assertNotIn("killed", printed)
+
+    def test_a_peer_that_is_always_killed_has_no_figure(self):
+        with self.assertRaises(KilledError):
+            self.under_zram(paired.ZRAM_TRIES)
+
     def test_an_unknown_way_is_refused(self):
         with self.assertRaises(BenchError):
             paired.choose(["plain", "nonsense"])
@@ -78,12 +107,10 @@ class Paired(unittest.TestCase):
         run.stats = {
             "sampling_cpu_ratio": 0.004,
             "wasted_migrations": 3,
-            "metadata_bytes": 2,
-            "managed_bytes": 1000,
         }
         printed, _ = paired.report("t", {"plain": [fake_run(1)], "direct": [run]}, {}, None, {})
         self.assertIn(
-            "direct, by its own count: sampling 0.40 % of a core, 3 wasted migrations, metadata 0.20 %",
+            "direct, by its own count: sampling 0.40 % of a core, 3 wasted migrations",
             printed,
         )
         self.assertNotIn("plain, by", printed)
