@@ -143,18 +143,28 @@ Status setRemoteTimeout(Options& options, std::string_view, std::string_view val
   return {};
 }
 
-Status setStatsFile(Options& options, std::string_view, std::string_view value) {
+Status setPath(std::span<char> path, std::string_view key, std::string_view value) {
+  if (value.size() >= path.size()) {
+    return fail(ErrorCode::kInvalidArgument, "the %.*s path is longer than %zu bytes: %.*s...",
+                TP_SV(key), path.size() - 1, TP_SV(value));
+  }
+  memcpy(path.data(), value.data(), value.size());
+  path[value.size()] = '\0';
+  return {};
+}
+
+Status setStatsFile(Options& options, std::string_view key, std::string_view value) {
   if (value.empty()) {
     return fail(ErrorCode::kInvalidArgument, "stats_file needs a path, or - for standard error");
   }
-  if (value.size() >= sizeof options.stats_file) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the stats_file path is longer than %zu bytes: %.*s...",
-                sizeof options.stats_file - 1, TP_SV(value));
+  return setPath(options.stats_file, key, value);
+}
+
+Status setAgent(Options& options, std::string_view key, std::string_view value) {
+  if (value.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "agent needs the path of the agent's socket");
   }
-  memcpy(options.stats_file, value.data(), value.size());
-  options.stats_file[value.size()] = '\0';
-  return {};
+  return setPath(options.agent, key, value);
 }
 
 Status setBudgetScope(Options& options, std::string_view, std::string_view value) {
@@ -168,14 +178,14 @@ Status setBudgetScope(Options& options, std::string_view, std::string_view value
 
 using Setter = Status (*)(Options&, std::string_view key, std::string_view value);
 
-constexpr std::array<std::string_view, 13> kKeys = {
+constexpr std::array<std::string_view, 14> kKeys = {
     "dram",           "far",          "strict",      "sampling", "sampling_cpu",
     "migration_rate", "uffd_move",    "prefetch",    "space",    "remote_timeout",
-    "stats_file",     "budget_scope", "sampling_pmu"};
+    "stats_file",     "budget_scope", "sampling_pmu", "agent"};
 constexpr std::array<Setter, kKeys.size()> kSetters = {
     setDram,          setFar,         setStrict,     setSampling, setSamplingCpu,
     setMigrationRate, setUffdMove,    setPrefetch,   setSpace,    setRemoteTimeout,
-    setStatsFile,     setBudgetScope, setSamplingPmu};
+    setStatsFile,     setBudgetScope, setSamplingPmu, setAgent};
 
 /// One "key:value" of a TIDEPOOL_CONF string with its escapes undone.
 struct ConfItem {
@@ -309,6 +319,7 @@ Status renderOptions(const Options& options, std::span<char> out) {
     item(text, "remote_timeout").appendNumber(options.remote_timeout.value());
     text.append("ns");
   }
+  if (options.agent[0] != '\0') appendEscaped(item(text, "agent"), options.agent);
   if (options.stats_file[0] != '\0') appendEscaped(item(text, "stats_file"), options.stats_file);
   if (options.budget_scope == BudgetScope::kManaged) item(text, "budget_scope").append("managed");
   if (text.overflowed()) return fail(ErrorCode::kNoSpace, "the options do not fit their buffer");

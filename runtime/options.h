@@ -42,6 +42,7 @@ struct Options {
   bool prefetch = true;
   Bytes space = Bytes(4 * kTiB);  // address space to reserve
   Nanoseconds remote_timeout = Nanoseconds(5'000'000'000);
+  char agent[108] = {};      // socket of the host's agent, for fabric:; empty: the usual one
   char stats_file[256] = {};  // "-": stderr; empty: none
 };
 

@@ -49,10 +49,13 @@ void watchForks(ForkGuard* guard) {
 
 struct Runtime::Impl final : ChildServices {
   std::optional<StatsRegion> stats;
+  // Outlives the tiers: the agent gives their regions to others when the connection ends.
+  std::unique_ptr<FabricMemory> fabric;
   Core core;
   std::unique_ptr<SharedPolicy> policy;
   std::unique_ptr<Staging> staging;
   std::unique_ptr<GranuleMover> mover;
+  std::unique_ptr<Evacuator> evacuator;
   std::unique_ptr<RangeOps> ranges;
   std::unique_ptr<Advice> advice;
   std::unique_ptr<ForkGuard> fork_guard;
@@ -98,9 +101,14 @@ Status Runtime::Impl::openTier(const FarSpec& spec) {
           ErrorCode::kUnsupported,
           "numa:%u: NUMA-node tiers are not supported yet; use dax:PATH or remote:HOST:PORT",
           spec.node);
-    case FarKind::kFabric:
-      return fail(ErrorCode::kUnsupported,
-                  "fabric: no fabric manager is reachable; use cxl:, dax: or remote:");
+    case FarKind::kFabric: {
+      if (fabric != nullptr) return fail(ErrorCode::kInvalidArgument, "give fabric: only once");
+      const char* const agent = core.options.agent[0] != '\0' ? core.options.agent : nullptr;
+      auto memory = FabricMemory::connect(core, agent, spec.size);
+      if (!memory) return tl::unexpected(memory.error());
+      fabric = std::move(*memory);
+      return {};
+    }
   }
   return fail(ErrorCode::kInternal, "unknown kind of far memory");
 }
@@ -118,7 +126,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   // The look itself does not matter yet: it opens what later ones need.
   os::mayPinPages();
   for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i]));
-  if (core.tiers.hasDirect() && core.port->canMove()) {
+  if (core.tiers.mayHaveDirect() && core.port->canMove()) {
     auto barrier = openKernelWriteBarrier();
     if (barrier) core.barrier = std::move(*barrier);
   }
@@ -137,6 +145,12 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   auto granules = GranuleMover::create(core);
   if (!granules) return tl::unexpected(granules.error());
   mover = std::move(*granules);
+  if (fabric != nullptr) {
+    auto made = Evacuator::create(core, *mover);
+    if (!made) return tl::unexpected(made.error());
+    evacuator = std::move(*made);
+    fabric->use(*evacuator);
+  }
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
   advice = std::make_unique<Advice>(core, *policy, *mover);
   fork_guard = std::make_unique<ForkGuard>(core, *policy, *mover, *this);
@@ -165,7 +179,7 @@ Status Runtime::Impl::buildServices() {
   auto evictor = Evictor::create(core, *staging, *policy);
   if (!evictor) return tl::unexpected(evictor.error());
   std::unique_ptr<Balancer> balancer;
-  if (core.tiers.hasDirect()) {
+  if (core.tiers.mayHaveDirect()) {
     auto made = Balancer::create(core, *mover);
     if (!made) return tl::unexpected(made.error());
     balancer = std::move(*made);
@@ -173,6 +187,7 @@ Status Runtime::Impl::buildServices() {
   auto worker = Migrator::create(core, std::move(*evictor), std::move(balancer), *waker, *advice);
   if (!worker) return tl::unexpected(worker.error());
   migrator = std::move(*worker);
+  migrator->setFabric(fabric.get());
   openPmu();
   return {};
 }
@@ -189,7 +204,7 @@ Status Runtime::Impl::startServices() {
 
 void Runtime::Impl::openPmu() {
   // Only the chooser of victims for fetch tiers learns from it.
-  if (!core.options.sampling || !core.options.sampling_pmu || !core.tiers.hasFetch()) return;
+  if (!core.options.sampling || !core.options.sampling_pmu || !core.tiers.mayHaveFetch()) return;
   const auto event = findMemoryEvent(kEventSources);
   if (!event) return;
   const auto port = openKernelPerfPort();
@@ -240,9 +255,9 @@ Status Runtime::Impl::renewInChild() {
   core.fault_cpu.store(-1);
   core.account->afterForkInChild();
   forEachTable(core, [](FrameTable& table) { table.afterForkInChild(); });
-  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
-    core.tiers.tier(number).afterForkInChild();
-  }
+  core.tiers.forgetThreads();
+  core.tiers.forEach([](uint8_t, Tier& tier) { tier.afterForkInChild(); });
+  if (fabric != nullptr) fabric->forkedInChild();
   TP_TRY(staging->renew(*core.port));
   TP_TRY(mover->renew());
   TP_TRY(ranges->armAll());
@@ -258,16 +273,7 @@ void Runtime::Impl::describeTiers() {
   snprintf(page.tiers[0].kind, sizeof page.tiers[0].kind, "%s", tierKindName(TierKind::kLocal));
   page.tiers[0].capacity_bytes =
       core.options.dram.value() != 0 ? core.options.dram.value() : machineMemory().value();
-  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
-    const Tier& tier = core.tiers.tier(number);
-    TierStats& out = page.tiers[number];
-    snprintf(out.name, sizeof out.name, "%s", tier.name());
-    snprintf(out.kind, sizeof out.kind, "%s", tierKindName(tier.kind()));
-    out.capacity_bytes = tier.capacity().value();
-    const DirectTier* direct = core.tiers.direct(number);
-    out.emulated = direct != nullptr && direct->emulated() ? 1 : 0;
-  }
-  page.tier_count = core.tiers.count() + 1u;
+  describeFarTiers(core);
   page.dram_budget_bytes = core.options.dram.value();
 }
 

@@ -138,8 +138,8 @@ void Balancer::earn(Nanoseconds now) {
 bool Balancer::filling() {
   uint64_t used = core_.budget.held().value();
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    if (core_.tiers.direct(number) == nullptr) continue;
-    used += core_.tiers.tier(number).used().value() >> kPageShift;
+    const DirectTier* tier = core_.tiers.direct(number);
+    if (tier != nullptr) used += tier->used().value() >> kPageShift;
   }
   const uint64_t before = std::exchange(used_, used);
   return used > before + before / kFillingShare;

@@ -17,12 +17,12 @@ class Channels {
   explicit Channels(const TierSet& tiers) : tiers_(tiers) {}
 
   Status openAll() {
-    for (uint8_t number = 1; number <= tiers_.count(); ++number) {
-      if (tiers_.fetch(number) == nullptr) continue;
-      const auto channel = to(number);
-      if (!channel) return tl::unexpected(channel.error());
-    }
-    return {};
+    Status opened;
+    tiers_.forEach([&](uint8_t number, Tier&) {
+      if (!opened || tiers_.fetch(number) == nullptr) return;
+      if (const auto channel = to(number); !channel) opened = tl::unexpected(channel.error());
+    });
+    return opened;
   }
   /// Opens it if need be, which allocates, and waits for the peer. What has failed stays so.
   Result<FetchChannel*> to(uint8_t number) {
@@ -36,6 +36,11 @@ class Channels {
     }
     channel = std::move(*opened);
     return channel.get();
+  }
+  /// Nothing is in flight there.
+  void close(uint8_t number) {
+    open_[number].reset();
+    failed_[number].reset();
   }
   /// Null if it is not.
   FetchChannel* ifOpen(uint8_t number) const { return open_[number].get(); }

@@ -51,6 +51,19 @@ PageWord dropFarCopy(Core& core, PageIndex page, PageWord word) {
   return alone;
 }
 
+void describeFarTiers(Core& core) {
+  StatsPage& page = *core.stats;
+  core.tiers.forEach([&](uint8_t number, const Tier& tier) {
+    TierStats& out = page.tiers[number];
+    formatText(out.name, sizeof out.name, "%s", tier.name());
+    formatText(out.kind, sizeof out.kind, "%s", tierKindName(tier.kind()));
+    out.capacity_bytes = tier.capacity().value();
+    const DirectTier* direct = core.tiers.direct(number);
+    out.emulated = direct != nullptr && direct->emulated() ? 1 : 0;
+  });
+  page.tier_count = core.tiers.count() + 1u;
+}
+
 Nanoseconds serviceCpuTime(const Core& core) {
   Nanoseconds sum;
   for (const auto& published : core.service_clocks) {

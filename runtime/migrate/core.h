@@ -17,46 +17,9 @@
 #include "runtime/space/managed_space.h"
 #include "runtime/stats/stats_page.h"
 #include "runtime/tier/frame_table.h"
-#include "runtime/tier/tier.h"
+#include "runtime/tier/tier_set.h"
 
 namespace tidepool {
-
-/// The far tiers, by the number that page words carry (1..; 0 stands for local DRAM).
-class TierSet {
- public:
-  static constexpr uint8_t kMost = kMaxTiers - 1;
-
-  void add(std::unique_ptr<DirectTier> tier) {
-    TP_CHECK_OP(count_, <, kMost);
-    direct_[count_] = tier.get();
-    tiers_[count_++] = std::move(tier);
-  }
-  void add(std::unique_ptr<FetchTier> tier) {
-    TP_CHECK_OP(count_, <, kMost);
-    fetch_[count_] = tier.get();
-    tiers_[count_++] = std::move(tier);
-  }
-  uint8_t count() const { return count_; }
-  Tier& tier(uint8_t number) const { return *tiers_[number - 1]; }
-  /// Null if the tier is of the other kind.
-  DirectTier* direct(uint8_t number) const { return direct_[number - 1]; }
-  FetchTier* fetch(uint8_t number) const { return fetch_[number - 1]; }
-  bool hasDirect() const { return any(direct_); }
-  bool hasFetch() const { return any(fetch_); }
-
- private:
-  template <typename T>
-  static bool any(const std::array<T*, kMost>& tiers) {
-    for (const T* tier : tiers) {
-      if (tier != nullptr) return true;
-    }
-    return false;
-  }
-  std::array<std::unique_ptr<Tier>, kMost> tiers_;
-  std::array<DirectTier*, kMost> direct_{};
-  std::array<FetchTier*, kMost> fetch_{};
-  uint8_t count_ = 0;
-};
 
 struct Core {
   Options options;
@@ -92,12 +55,19 @@ struct Core {
   std::atomic<bool> far_exhausted{false};
   /// Set while no local page can leave (pinned, protected): the same, until some can.
   std::atomic<bool> nothing_leaves{false};
+  /// Set while more far memory has been asked for, or will be as soon as it is needed.
+  std::atomic<bool> growing{false};
+  /// Tiers that are to be destroyed, a bit by number, and those which the fault service has let go
+  /// of since (see FabricMemory).
+  std::atomic<uint32_t> retiring{0};
+  std::atomic<uint32_t> let_go{0};
 
   /// Whether a fault that finds no room is to wait for some. Nobody makes any while the service
   /// threads come to a standstill, which in turn waits for the reads under way to be installed.
   bool roomWillCome() const {
-    return tiers.hasFetch() && !parking.requested() &&
-           !far_exhausted.load(std::memory_order_relaxed) &&
+    if (parking.requested()) return false;
+    if (growing.load(std::memory_order_relaxed)) return true;
+    return tiers.hasFetch() && !far_exhausted.load(std::memory_order_relaxed) &&
            !nothing_leaves.load(std::memory_order_relaxed);
   }
 };
@@ -105,9 +75,9 @@ struct Core {
 /// Calls `act(table)` for the tiers whose frames a child of fork() can share.
 template <typename Act>
 void forEachTable(Core& core, Act act) {
-  for (uint8_t number = 1; number <= core.tiers.count(); ++number) {
-    if (FrameTable* table = core.tiers.tier(number).frames()) act(*table);
-  }
+  core.tiers.forEach([&](uint8_t, Tier& tier) {
+    if (FrameTable* table = tier.frames()) act(*table);
+  });
 }
 
 /// True if other processes hold this home in a direct tier as well, since a fork(). Its pages are
@@ -133,6 +103,9 @@ void restoreRights(Core& core, uintptr_t address, Bytes size);
 /// Gives up the far copy of a local page, if it has one; returns its word as it is now. The caller
 /// holds the granule's lock.
 PageWord dropFarCopy(Core& core, PageIndex page, PageWord word);
+
+/// Writes the far tiers' names, kinds and capacities to the statistics page.
+void describeFarTiers(Core& core);
 
 /// CPU time of the service threads so far.
 Nanoseconds serviceCpuTime(const Core& core);

@@ -42,6 +42,7 @@ Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
                                                  SharedPolicy& policy) {
   std::unique_ptr<Evictor> evictor(new Evictor(core, staging, policy));
   evictor->usable_ = core.tiers.hasFetch();
+  evictor->full_ = core.tiers.moreMayCome();
   auto pagemap = os::openPagemap();
   if (!pagemap) return tl::unexpected(pagemap.error());
   evictor->pagemap_ = std::move(*pagemap);

@@ -39,8 +39,12 @@ class Evictor {
   bool busy() const { return in_flight_.value() > 0; }
   /// False once no fetch tier takes pages any more.
   bool usable() const { return usable_; }
-  /// Far memory that was full may have room again.
+  /// Far memory that was full may have room again, or there is a new tier.
   void spaceCame();
+  /// A tier is lost: what is in limbo on the way there stays local.
+  void takeBack(uint8_t tier);
+  /// A tier is to go, and has nothing in flight: closes the channel to it.
+  void letGo(uint8_t tier) { channels_.close(tier); }
 
   /// For poll(2): up to TierSet::kMost descriptors of channels with requests in flight.
   struct Wait {
@@ -101,6 +105,9 @@ class Evictor {
   void write(uint64_t segment);
   bool allocateFrames(Batch& batch);
   bool allocateFrom(uint8_t tier, Batch& batch);
+  /// Whether any tier takes pages.
+  bool anyOpen() const;
+  void releaseFrames(Batch& batch);
   /// Gives up the far copies of local pages; false if there were none.
   bool dropFarCopies();
   uint64_t submitRun(uint64_t segment, uint64_t at);

@@ -3,6 +3,8 @@
 // when a write fails. Runs on the migrator's thread only.
 #include "runtime/migrate/evictor.h"
 
+#include <algorithm>
+
 namespace tidepool {
 namespace {
 
@@ -13,9 +15,12 @@ constexpr uint64_t tagOf(uint64_t segment, uint64_t slot) { return segment << 32
 
 bool Evictor::allocateFrames(Batch& batch) {
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    if (core_.tiers.fetch(number) == nullptr) continue;
+    FetchTier* const tier = core_.tiers.fetch(number);
+    if (tier == nullptr || tier->closed()) continue;
     if (const auto channel = channels_.to(number); !channel) {
-      reportError(core_, "cannot write to far memory: %s", channel.error().text());
+      reportError(core_, "cannot write to far memory %s: %s", tier->name(),
+                  channel.error().text());
+      tier->close();
     } else if (allocateFrom(number, batch)) {
       return true;
     }
@@ -45,6 +50,32 @@ bool Evictor::allocateFrom(uint8_t number, Batch& batch) {
   return true;
 }
 
+bool Evictor::anyOpen() const {
+  bool any = false;
+  core_.tiers.forEach([&](uint8_t number, const Tier& tier) {
+    any = any || (core_.tiers.fetch(number) != nullptr && !tier.closed());
+  });
+  return any;
+}
+
+void Evictor::releaseFrames(Batch& batch) {
+  for (uint64_t i = 0; i < batch.used; ++i) {
+    if (batch.copied[i]) continue;
+    core_.tiers.tier(batch.tiers[i]).release({batch.frames[i], PageCount(1)});
+  }
+}
+
+void Evictor::takeBack(uint8_t tier) {
+  for (uint64_t segment = 0; segment < Staging::kSegments; ++segment) {
+    Batch& batch = batches_[segment];
+    if (batch.written_as == 0) continue;
+    const auto end = batch.tiers.begin() + static_cast<ptrdiff_t>(batch.used);
+    if (std::find(batch.tiers.begin(), end, tier) == end) continue;
+    releaseFrames(batch);
+    putBack(segment);
+  }
+}
+
 bool Evictor::dropFarCopies() {
   uint64_t dropped = 0;
   for (PageIndex page; page < core_.space->highWater(); page = page + kPagesPerGranule) {
@@ -64,6 +95,7 @@ void Evictor::write(uint64_t segment) {
     usable_ = false;
     full_ = true;
     putBack(segment);
+    if (core_.growing.load(std::memory_order_relaxed)) return;
     core_.far_exhausted.store(true, std::memory_order_relaxed);
     reportError(core_,
                 "far memory is full: the local budget will be exceeded; give more with "
@@ -106,7 +138,7 @@ uint64_t Evictor::submitRun(uint64_t segment, uint64_t at) {
 }
 
 void Evictor::spaceCame() {
-  if (!full_) return;
+  if (!full_ || !anyOpen()) return;
   full_ = false;
   usable_ = true;
   core_.far_exhausted.store(false, std::memory_order_relaxed);
@@ -134,15 +166,22 @@ void Evictor::advance() {
 
 void Evictor::finish(uint64_t segment) {
   Batch& batch = batches_[segment];
+  for (uint64_t i = 0; i < batch.used && batch.failed_tier == 0; ++i) {
+    if (core_.tiers.tier(batch.tiers[i]).forsaken()) batch.failed_tier = batch.tiers[i];
+  }
   if (batch.failed_tier != 0) {
-    if (usable_) {
-      reportError(core_,
-                  "cannot write to far memory %s: pages stay local and the local budget will be "
-                  "exceeded",
-                  core_.tiers.tier(batch.failed_tier).name());
+    Tier& tier = core_.tiers.tier(batch.failed_tier);
+    const bool first = !tier.closed();
+    tier.close();
+    usable_ = anyOpen();
+    if (first) {
+      reportError(core_, "cannot write to far memory %s: %s", tier.name(),
+                  usable_ ? "pages go elsewhere"
+                          : "pages stay local and the local budget will be exceeded");
     }
-    usable_ = false;
-    core_.far_exhausted.store(true, std::memory_order_relaxed);
+    full_ = !usable_ && core_.tiers.moreMayCome();
+    if (!usable_) core_.far_exhausted.store(true, std::memory_order_relaxed);
+    releaseFrames(batch);
     putBack(segment);
     return;
   }

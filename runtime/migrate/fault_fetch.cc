@@ -163,7 +163,7 @@ bool FaultService::keepsCopies(const Fetch& fetch) {
   if (!core_.port->tracksWrites()) return false;
   // Copies must not take the room that pages need which have no other home.
   const Tier& tier = core_.tiers.tier(fetch.tier);
-  if (tier.used().value() > tier.capacity().value() / 8 * 7) return false;
+  if (tier.closed() || tier.used().value() > tier.capacity().value() / 8 * 7) return false;
   MutexLock lock(policy_.mutex());
   return policy_.copies().worthKeeping(granuleOf(fetch.first), fetch.arrival);
 }

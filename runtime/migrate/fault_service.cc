@@ -61,6 +61,7 @@ void FaultService::run() {
   while (!core_.stopping.load(std::memory_order_acquire)) {
     if (core_.parking.requested() && free_count_ == kFetches) core_.parking.park();
     waitForWork();
+    letGo();
     if (!core_.parking.requested()) serveNew();
     if (core_.barrier != nullptr && !core_.parking.requested()) serveBarrier();
     completeFetches();
@@ -90,6 +91,19 @@ void FaultService::waitForWork() {
   }
   poll(waits.data(), count, timeout_ms);
   if ((waits[1].revents & POLLIN) != 0) core_.freed_memory.clear();
+}
+
+void FaultService::letGo() {
+  // Acquire and release: whatever this thread did with the tier was before.
+  const uint32_t retiring = core_.retiring.load(std::memory_order_acquire);
+  const uint32_t gone = core_.let_go.load(std::memory_order_relaxed);
+  if (retiring == gone) return;
+  for (uint8_t number = 1; number <= TierSet::kMost; ++number) {
+    const uint32_t bit = uint32_t{1} << number;
+    if ((retiring & ~gone & bit) != 0) channels_.close(number);
+  }
+  core_.let_go.store(retiring, std::memory_order_release);
+  core_.need_memory.ring();
 }
 
 void FaultService::serveNew() {
@@ -220,11 +234,12 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
 void FaultService::sayExceeded() {
   // A fetch tier that takes no more has said so itself.
   if (said_exceeded_ || core_.far_exhausted.load(std::memory_order_relaxed)) return;
-  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    // There is room: it is this granule that cannot go there (docs/limits.md), which passes.
-    const Tier& tier = core_.tiers.tier(number);
-    if (tier.used() + Bytes(kGranuleSize) <= tier.capacity()) return;
-  }
+  bool room = false;
+  core_.tiers.forEach([&](uint8_t, const Tier& tier) {
+    room = room || tier.used() + Bytes(kGranuleSize) <= tier.capacity();
+  });
+  // There is room: it is this granule that cannot go there (docs/limits.md), which passes.
+  if (room) return;
   said_exceeded_ = true;
   reportError(core_, "%s",
               core_.tiers.count() == 0

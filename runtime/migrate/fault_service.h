@@ -94,6 +94,8 @@ class FaultService {
   void lose(const Fetch& fetch, ErrorCode error);
   void poison(PageIndex page);
   void retryDeferred();
+  /// Closes what it has open to tiers that are to go.
+  void letGo();
   void wake(PageIndex first, PageCount pages) {
     waker_.wake(core_.space->addressOf(first), pages, clock_.now());
   }

@@ -54,10 +54,9 @@ void ForkGuard::unlockAll() {
 
 bool ForkGuard::canFollow() const {
   if (core_.tiers.hasDirect() && core_.barrier == nullptr) return false;
-  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    if (core_.tiers.tier(number).frames() == nullptr) return false;
-  }
-  return true;
+  bool all = true;
+  core_.tiers.forEach([&](uint8_t, Tier& tier) { all = all && tier.frames() != nullptr; });
+  return all;
 }
 
 Status ForkGuard::shareFrames() {

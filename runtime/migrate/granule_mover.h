@@ -41,6 +41,13 @@ class GranuleMover {
   /// Bytes moved since the start, in both directions.
   Bytes moved() const { return Bytes(moved_.load(std::memory_order_relaxed)); }
 
+  /// Moves the granule's home out of the tier, with all that lies there: to another direct tier, or
+  /// to local memory as far as the budget has room. True once nothing of it is there.
+  bool vacate(GranuleIndex granule, uint8_t tier);
+  /// The tier's frames from `from` on are gone: direct pages there are lost, and poisoned; local
+  /// pages have no home there any more. Returns how many were lost.
+  uint64_t lose(GranuleIndex granule, uint8_t tier, FrameIndex from);
+
   // After a fork() several processes hold the same homes. These are frozen: write-protected in all
   // of them, until a process that writes has made itself a copy, or is the last.
 
@@ -80,6 +87,16 @@ class GranuleMover {
   /// Sees to it that nobody else holds the granule's home, by a copy if need be. False if there is
   /// no room for one; else `home` is the one it has now.
   bool ownHome(GranuleIndex granule, Home& home);
+  /// Gives the granule the home `to`, with copies of its direct pages, which nobody may write to
+  /// meanwhile.
+  void moveHome(GranuleIndex granule, const Home& home, const Home& to);
+  /// Makes writers to its direct pages wait. False if that cannot be, or devices may write there.
+  bool closeToWriters(GranuleIndex granule);
+  void openToWriters(GranuleIndex granule);
+  void promoteAll(GranuleIndex granule);
+  /// Its local pages have no home any more.
+  void forgetHome(GranuleIndex granule);
+  void loseRun(PageIndex first, uint64_t count);
   std::optional<Home> findHome() const;
   void adopt(GranuleIndex granule, const Home& home);
   bool copyOut(PageIndex first, uint64_t count, std::byte* to) TP_REQUIRES(staging_mutex_);

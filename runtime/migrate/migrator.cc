@@ -80,6 +80,7 @@ void Migrator::run() {
     }
     evictor_->advance();
     if (!core_.parking.requested()) {
+      if (fabric_ != nullptr) next_tend_ = clock_.now() + fabric_->tend(clock_.now());
       relieve();
       // A piece a turn: faults that wait for room come first.
       if (advice_.moveOutSome(*evictor_)) core_.need_memory.ring();
@@ -109,21 +110,26 @@ void Migrator::reapTheDead(Nanoseconds now) {
 void Migrator::waitForWork() {
   std::array<Evictor::Wait, TierSet::kMost> writes;
   const size_t writing = evictor_->waits(writes);
-  std::array<pollfd, TierSet::kMost + 1> waits;
+  std::array<pollfd, TierSet::kMost + 2> waits;
   waits[0] = {core_.need_memory.fd(), POLLIN, 0};
   const Nanoseconds now = clock_.now();
   uint64_t timeout = next_tick_ > now ? (next_tick_ - now).value() : 0;
   if (balancer_ != nullptr) {
     timeout = std::min(timeout, next_balance_ > now ? (next_balance_ - now).value() : 0);
   }
+  size_t count = 1;
   for (size_t i = 0; i < writing; ++i) {
-    waits[i + 1] = {writes[i].fd, writes[i].events, 0};
+    waits[count++] = {writes[i].fd, writes[i].events, 0};
     timeout = std::min(timeout, writes[i].deadline.value());
+  }
+  if (fabric_ != nullptr) {
+    waits[count++] = {fabric_->fd(), POLLIN, 0};
+    timeout = std::min(timeout, next_tend_ > now ? (next_tend_ - now).value() : 0);
   }
   // To the nanosecond: what the balancer watches in a window of a millisecond may be all of it.
   const timespec until{static_cast<time_t>(timeout / 1'000'000'000),
                        static_cast<long>(timeout % 1'000'000'000)};
-  ppoll(waits.data(), writing + 1, &until, nullptr);
+  ppoll(waits.data(), count, &until, nullptr);
   if ((waits[0].revents & POLLIN) != 0) core_.need_memory.clear();
 }
 
@@ -133,11 +139,14 @@ void Migrator::relieve() {
   bool freed = false;
   while (core_.budget.room().value() < low && evictor_->recycle()) freed = true;
   // Faults that wait must hear of it, also when nothing can be evicted any more.
-  if ((freed || !evictor_->usable()) && core_.faults_wait.load(std::memory_order_seq_cst)) {
+  const uint64_t room = core_.budget.room().value();
+  // They need not look again while they wait for far memory to come, but for room that is there.
+  const bool in_vain = !evictor_->usable() &&
+                       (room >= kRoomForFaults || !core_.growing.load(std::memory_order_relaxed));
+  if ((freed || in_vain) && core_.faults_wait.load(std::memory_order_seq_cst)) {
     core_.freed_memory.ring();
   }
   if (!evictor_->usable()) return;
-  const uint64_t room = core_.budget.room().value();
   // Room that the program itself made, by giving memory back, is announced by nobody else.
   if (room >= kRoomForFaults && core_.faults_wait.load(std::memory_order_seq_cst)) {
     core_.freed_memory.ring();
@@ -202,15 +211,15 @@ void Migrator::publish() const {
   StatsPage& stats = *core_.stats;
   stats.service_cpu_nanoseconds.store(serviceCpuTime(core_).value(), std::memory_order_relaxed);
   stats.metadata_bytes.store(core_.space->metadata().value(), std::memory_order_relaxed);
-  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    const Tier& tier = core_.tiers.tier(number);
+  MutexLock lock(core_.tiers.listing());
+  core_.tiers.forEach([&](uint8_t number, const Tier& tier) {
     TierStats& out = stats.tiers[number];
     out.used_bytes.store(tier.used().value(), std::memory_order_relaxed);
     out.reads_bytes.store(tier.traffic().reads_bytes.load(std::memory_order_relaxed),
                           std::memory_order_relaxed);
     out.writes_bytes.store(tier.traffic().writes_bytes.load(std::memory_order_relaxed),
                            std::memory_order_relaxed);
-  }
+  });
   stats.tiers[0].used_bytes.store(core_.budget.held().value() << kPageShift,
                                   std::memory_order_relaxed);
 }

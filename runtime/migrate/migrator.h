@@ -11,6 +11,7 @@
 #include "runtime/migrate/balancer.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
+#include "runtime/migrate/fabric_memory.h"
 #include "runtime/migrate/pmu_feed.h"
 #include "runtime/migrate/tree_budget.h"
 #include "runtime/migrate/waker.h"
@@ -26,6 +27,11 @@ class Migrator {
   ~Migrator();
   /// Samples of a PMU are taken in at every tick. Before start(); null: there are none.
   void setPmu(std::unique_ptr<PmuFeed> pmu) { pmu_ = std::move(pmu); }
+  /// Looks after memory of the fabric's. Before start(); must outlive the migrator. Null: none.
+  void setFabric(FabricMemory* fabric) {
+    fabric_ = fabric;
+    if (fabric != nullptr) fabric->use(*evictor_);
+  }
   /// Returns when the thread answers for this process in the tables of frames.
   Status start();
   clockid_t clock() const { return thread_.clock(); }
@@ -59,6 +65,7 @@ class Migrator {
   std::unique_ptr<Evictor> evictor_;
   std::unique_ptr<Balancer> balancer_;  // null without direct tiers
   std::unique_ptr<PmuFeed> pmu_;
+  FabricMemory* fabric_ = nullptr;
   UniqueFd statm_;
   Waker& waker_;
   Advice& advice_;
@@ -67,6 +74,7 @@ class Migrator {
   Nanoseconds next_tick_;
   Nanoseconds next_balance_;
   Nanoseconds next_reap_;
+  Nanoseconds next_tend_;
   std::atomic<int> settled_{0};
   bool warned_small_ = false;
   Nanoseconds stuck_since_;  // when something could leave last, or there was room

@@ -42,7 +42,8 @@ inline constexpr uint8_t kTransitions[kPageStates] = {
         detail::to(PageState::kLost),
     /* kFetching */ detail::to(PageState::kEmpty) | detail::to(PageState::kLocal) |
         detail::to(PageState::kFar) | detail::to(PageState::kLost),
-    /* kDirect   */ detail::to(PageState::kEmpty) | detail::to(PageState::kLocal),
+    /* kDirect   */ detail::to(PageState::kEmpty) | detail::to(PageState::kLocal) |
+        detail::to(PageState::kLost),
     /* kLost     */ detail::to(PageState::kEmpty),
 };
 

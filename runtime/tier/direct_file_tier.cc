@@ -3,9 +3,12 @@
 #include "runtime/tier/direct_file_tier.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -35,19 +38,27 @@ uint64_t daxSize(const struct stat& status) {
 
 }  // namespace
 
-DirectFileTier::DirectFileTier(Backing backing, UniqueFd fd, Mapping window,
+DirectFileTier::DirectFileTier(Backing backing, std::vector<FilePiece> pieces, Mapping window,
                                std::unique_ptr<FrameTable> granules)
     : backing_(backing),
-      fd_(std::move(fd)),
+      pieces_(std::move(pieces)),
       window_(std::move(window)),
       granules_(std::move(granules)) {}
 
-Result<std::unique_ptr<DirectFileTier>> DirectFileTier::over(Backing backing, UniqueFd fd,
+Result<std::unique_ptr<DirectFileTier>> DirectFileTier::over(Backing backing, UniqueFd file,
+                                                             Mapping window) {
+  std::vector<FilePiece> pieces(1);
+  pieces[0] = {std::move(file), Bytes(), window.size()};
+  return over(backing, std::move(pieces), std::move(window));
+}
+
+Result<std::unique_ptr<DirectFileTier>> DirectFileTier::over(Backing backing,
+                                                             std::vector<FilePiece> pieces,
                                                              Mapping window) {
   auto granules = FrameTable::create(PageCount(window.size().value() / kGranuleSize));
   if (!granules) return tl::unexpected(granules.error());
   std::unique_ptr<DirectFileTier> tier(
-      new DirectFileTier(backing, std::move(fd), std::move(window), std::move(*granules)));
+      new DirectFileTier(backing, std::move(pieces), std::move(window), std::move(*granules)));
   // Nobody may read what another process left, however that one ended.
   tier->granules_->eraseWith(
       [](void* self, FrameRun free) {
@@ -75,7 +86,7 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes siz
   if (!fd) return tl::unexpected(fd.error());
   auto window = Mapping::sharedFile(fd->get(), Bytes(), rounded);
   if (!window) return tl::unexpected(window.error());
-  auto tier = over(Backing::kMemfd, std::move(*fd), std::move(*window));
+  auto tier = over(Backing::kShmem, std::move(*fd), std::move(*window));
   if (!tier) return tier;
   snprintf((*tier)->name_, sizeof (*tier)->name_, "cxl:%lluM",
            static_cast<unsigned long long>(rounded.value() / kMiB));
@@ -112,6 +123,54 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::openDax(const char* path
   return tier;
 }
 
+DirectFileTier::Backing DirectFileTier::backingOf(const std::vector<FilePiece>& pieces) {
+  Backing backing = Backing::kShmem;
+  for (const FilePiece& piece : pieces) {
+    struct stat status = {};
+    struct statfs system = {};
+    if (fstat(piece.file.get(), &status) == 0 && S_ISCHR(status.st_mode)) return Backing::kDax;
+    if (fstatfs(piece.file.get(), &system) != 0 || system.f_type != TMPFS_MAGIC) {
+      backing = Backing::kFile;
+    }
+  }
+  return backing;
+}
+
+Result<std::unique_ptr<DirectFileTier>> DirectFileTier::overPieces(std::vector<FilePiece> pieces,
+                                                                   const char* name) {
+  Bytes size;
+  for (const FilePiece& piece : pieces) {
+    if (piece.size == Bytes() || (piece.size.value() | piece.offset.value()) % kGranuleSize != 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "%s has a piece of %llu bytes at %llu: pieces must be multiples of 2 MiB; give the "
+                  "device a granularity of 2M or more",
+                  name, static_cast<unsigned long long>(piece.size.value()),
+                  static_cast<unsigned long long>(piece.offset.value()));
+    }
+    size += piece.size;
+  }
+  const auto base = os::reserve(size, Bytes(kGranuleSize));
+  if (!base) return tl::unexpected(base.error());
+  Mapping window(reinterpret_cast<void*>(*base), size);
+  uintptr_t at = *base;
+  for (FilePiece& piece : pieces) {
+    TP_TRY(os::mapShared(at, piece.file.get(), piece.offset, piece.size));
+    at += piece.size.value();
+    piece.file.keep();
+  }
+  const Backing backing = backingOf(pieces);
+  auto tier = over(backing, std::move(pieces), std::move(window));
+  if (tier) snprintf((*tier)->name_, sizeof (*tier)->name_, "%s", name);
+  return tier;
+}
+
+std::pair<const FilePiece*, Bytes> DirectFileTier::placeOf(FrameIndex frame) const {
+  Bytes offset(frame.value() << kPageShift);
+  const FilePiece* piece = pieces_.data();
+  for (; offset >= piece->size; ++piece) offset -= piece->size;
+  return {piece, piece->offset + offset};
+}
+
 Result<FrameRun> DirectFileTier::allocate(PageCount wanted) {
   TP_CHECK(wanted.value() > 0 && wanted.value() % kPagesPerGranule == 0);
   const auto granules = granules_->allocate(wanted / kPagesPerGranule);
@@ -126,11 +185,20 @@ Result<FrameRun> DirectFileTier::allocate(PageCount wanted) {
 void DirectFileTier::release(FrameRun run) { granules_->release(granulesOf(run)); }
 
 Status DirectFileTier::erase(FrameRun run) {
+  if (forsaken()) return {};  // they are somebody else's by now
   if (backing_ == Backing::kDax) {
     memset(frameMemory(run.first), 0, toBytes(run.count).value());
     return {};
   }
-  return os::punchHole(fd_.get(), Bytes(run.first.value() << kPageShift), toBytes(run.count));
+  // A run may be of several granules, and these in several files.
+  for (uint64_t done = 0; done < run.count.value();) {
+    const auto [piece, offset] = placeOf(run.first + done);
+    const Bytes rest = piece->offset + piece->size - offset;
+    const Bytes size = std::min(rest, Bytes((run.count.value() - done) * kPageSize));
+    TP_TRY(os::punchHole(piece->file.get(), offset, size));
+    done += toPages(size).value();
+  }
+  return {};
 }
 
 Status DirectFileTier::read(FrameRun run, std::byte* memory) {
@@ -146,8 +214,9 @@ Status DirectFileTier::write(FrameRun run, const std::byte* memory) {
 }
 
 Status DirectFileTier::mapFrames(FrameRun run, void* address) {
-  return os::mapShared(reinterpret_cast<uintptr_t>(address), fd_.get(),
-                       Bytes(run.first.value() << kPageShift), toBytes(run.count));
+  const auto [piece, offset] = placeOf(run.first);
+  return os::mapShared(reinterpret_cast<uintptr_t>(address), piece->file.get(), offset,
+                       toBytes(run.count));
 }
 
 Nanoseconds DirectFileTier::extraLoadLatency() const { return kNominalExtraLatency; }

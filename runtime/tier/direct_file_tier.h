@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Direct tier over a file that can be mapped shared: an emulated CXL pool in a memfd, or a
-// device-DAX node. Whole granules only. Released granules are erased before they can be given out
-// again (invariant I7). Thread-safe.
+// Direct tier over files that can be mapped shared: an emulated CXL pool in a memfd, a device-DAX
+// node, or pieces of pools that the fabric manager assigned. Whole granules only. Released granules
+// are erased before they can be given out again (invariant I7). Thread-safe.
 #pragma once
 
 #include <memory>
-#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/mapping.h"
 #include "runtime/base/unique_fd.h"
@@ -13,6 +14,13 @@
 #include "runtime/tier/tier.h"
 
 namespace tidepool {
+
+/// A part of a file. Sizes are bytes, and whole granules.
+struct FilePiece {
+  UniqueFd file;
+  Bytes offset;
+  Bytes size;
+};
 
 class DirectFileTier final : public DirectTier {
  public:
@@ -24,6 +32,11 @@ class DirectFileTier final : public DirectTier {
   /// kPermission, kInvalidArgument when it is not a DAX device or smaller than a granule.
   static Result<std::unique_ptr<DirectFileTier>> openDax(const char* path, Bytes size);
 
+  /// The pieces, one after the other, as one tier; takes over their files. Errors: kInvalidArgument
+  /// for pieces that are not whole granules, kNoMemory.
+  static Result<std::unique_ptr<DirectFileTier>> overPieces(std::vector<FilePiece> pieces,
+                                                            const char* name);
+
   const char* name() const override { return name_; }
   Bytes capacity() const override { return window_.size(); }
   Bytes used() const override { return Bytes(granules_->used().value() * kGranuleSize); }
@@ -33,14 +46,16 @@ class DirectFileTier final : public DirectTier {
   Status write(FrameRun run, const std::byte* memory) override;
   Status mapFrames(FrameRun run, void* address) override;
   PageCount mapUnit() const override {
-    return PageCount(backing_ == Backing::kMemfd ? 1 : kPagesPerGranule);
+    return PageCount(backing_ == Backing::kShmem ? 1 : kPagesPerGranule);
   }
   Nanoseconds extraLoadLatency() const override;
-  bool emulated() const override { return backing_ == Backing::kMemfd; }
+  bool emulated() const override { return backing_ != Backing::kDax; }
 
-  /// None for a device: it refuses the write protection that a snapshot is taken with.
+  FrameTable& table() override { return *granules_; }
+  /// None but for shared memory: the others refuse the write protection that a snapshot is taken
+  /// with.
   FrameTable* frames() override {
-    return backing_ == Backing::kMemfd ? granules_.get() : nullptr;
+    return backing_ == Backing::kShmem ? granules_.get() : nullptr;
   }
   /// `run` is of whole granules.
   bool soleHolder(FrameRun run) override { return granules_->soleHolder(granulesOf(run)); }
@@ -51,15 +66,22 @@ class DirectFileTier final : public DirectTier {
   }
 
  private:
-  enum class Backing : uint8_t { kMemfd, kDax };
-  DirectFileTier(Backing backing, UniqueFd fd, Mapping window,
+  /// Memory of the kernel's (a memfd, a file in /dev/shm), a file on a disk, a device.
+  enum class Backing : uint8_t { kShmem, kFile, kDax };
+  DirectFileTier(Backing backing, std::vector<FilePiece> pieces, Mapping window,
                  std::unique_ptr<FrameTable> granules);
-  static Result<std::unique_ptr<DirectFileTier>> over(Backing backing, UniqueFd fd,
+  static Result<std::unique_ptr<DirectFileTier>> over(Backing backing,
+                                                      std::vector<FilePiece> pieces,
                                                       Mapping window);
+  static Result<std::unique_ptr<DirectFileTier>> over(Backing backing, UniqueFd file,
+                                                      Mapping window);
+  static Backing backingOf(const std::vector<FilePiece>& pieces);
   static FrameRun granulesOf(FrameRun run);
+  /// The piece that the frame lies in, and where in its file.
+  std::pair<const FilePiece*, Bytes> placeOf(FrameIndex frame) const;
 
   Backing backing_;
-  UniqueFd fd_;
+  std::vector<FilePiece> pieces_;  // a granule lies within one
   Mapping window_;
   std::unique_ptr<FrameTable> granules_;  // a frame of this table is a granule
   char name_[64];

@@ -101,6 +101,7 @@ Result<FrameRun> FrameTable::allocate(PageCount wanted) {
   if (wanted.value() == 0) return fail(ErrorCode::kInvalidArgument, "no frames wanted");
   Locked locked(*this);
   TP_CHECK(slot_ != kNoSlot);
+  if (closed()) return fail(ErrorCode::kNoSpace, "the tier takes no more pages");
   FrameBitmap::Found found = bitmap_.find(header().cursor, wanted.value());
   if (found.count == 0 && reapLocked() > 0) found = bitmap_.find(header().cursor, wanted.value());
   if (found.count == 0) {
@@ -115,6 +116,7 @@ Result<FrameRun> FrameTable::allocate(PageCount wanted) {
     bitmap_.set(word, mask);
   });
   std::fill(counts() + found.first, counts() + end, 1u);
+  held_here_.fetch_add(found.count, std::memory_order_relaxed);
   // Relaxed: readers want the number only; the frames themselves are guarded by the lock.
   header().used.fetch_add(found.count, std::memory_order_relaxed);
   return FrameRun{FrameIndex(found.first), PageCount(found.count)};
@@ -132,6 +134,13 @@ void FrameTable::release(FrameRun run) {
     held()[word] &= ~mask;
     dropHolds(word, mask);
   });
+  // Release: who sees none left sees also what was done to them before.
+  held_here_.fetch_sub(count, std::memory_order_release);
+}
+
+void FrameTable::setClosed(bool closed) {
+  Locked locked(*this);
+  closed_.store(closed, std::memory_order_relaxed);
 }
 
 bool FrameTable::soleHolder(FrameRun run) {
@@ -222,6 +231,7 @@ void FrameTable::freeSlot(uint32_t index) {
   if (index == slot_) {
     bits = held();
     slot_ = kNoSlot;
+    held_here_.store(0, std::memory_order_relaxed);
   } else {
     auto mapped = mapHeld(index);
     if (!mapped) return;  // no address space now; whoever looks next finds the slot again

@@ -54,6 +54,13 @@ class FrameTable {
   /// True if no other process holds any of the frames, which this one does.
   bool soleHolder(FrameRun run);
 
+  /// From here on this process is given no frames (kNoSpace), until reopen(). Others are.
+  void close() { setClosed(true); }
+  void reopen() { setClosed(false); }
+  bool closed() const { return closed_.load(std::memory_order_relaxed); }
+  /// Frames that this process holds.
+  PageCount heldHere() const { return PageCount(held_here_.load(std::memory_order_acquire)); }
+
   PageCount capacity() const { return capacity_; }
   /// Frames that any process holds.
   PageCount used() const {
@@ -111,6 +118,8 @@ class FrameTable {
   uint64_t* held() const { return reinterpret_cast<uint64_t*>(held_.data()); }
   uint64_t wordsInUse() const { return FrameBitmap::wordsFor(header().frames_end); }
 
+  void setClosed(bool closed);
+
   // All below with the table's lock held.
   /// A slot that nobody has, `from` or later. Errors: kNoSpace, kNoMemory.
   Result<uint32_t> takeSlot(uint32_t from = 0);
@@ -137,6 +146,8 @@ class FrameTable {
   void* erase_argument_ = nullptr;
   uint32_t slot_ = kNoSlot;
   Mapping held_;  // the own slot's bitmap
+  std::atomic<uint64_t> held_here_{0};  // bits in it
+  std::atomic<bool> closed_{false};
   // Between beforeFork() and what follows it; in the child until it has settled.
   uint32_t child_slot_ = kNoSlot;
   Mapping child_held_;

@@ -17,13 +17,11 @@ constexpr uint64_t kPiecePages = kPagesPerGranule;
 constexpr size_t kPiecesInFlight = 4;
 constexpr int kRoundTripSamples = 101;
 
-Bytes offsetOf(FrameIndex frame) { return Bytes(frame.value() * kPageSize); }
-
 /// A FetchChannel over one RemoteClient. The run's size and direction travel in the tag's ring.
 class RemoteChannel final : public FetchChannel {
  public:
-  RemoteChannel(std::unique_ptr<RemoteClient> client, TierTraffic& traffic)
-      : client_(std::move(client)), traffic_(traffic) {}
+  RemoteChannel(std::unique_ptr<RemoteClient> client, Bytes start, TierTraffic& traffic)
+      : client_(std::move(client)), start_(start), traffic_(traffic) {}
 
   Status submitRead(uint64_t tag, FrameRun run, std::byte* to) override {
     const Bytes size = toBytes(run.count);
@@ -45,18 +43,18 @@ class RemoteChannel final : public FetchChannel {
   Nanoseconds timeToDeadline() const override { return client_->timeToDeadline(); }
 
  private:
+  Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
+
   std::unique_ptr<RemoteClient> client_;
+  const Bytes start_;
   TierTraffic& traffic_;  // of the tier, which outlives its channels
 };
 
 }  // namespace
 
-RemoteTier::RemoteTier(const FarSpec& far, Nanoseconds timeout) : timeout_(timeout) {
-  snprintf(name_, sizeof name_, "remote:%s", far.target);
-}
-
 Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanoseconds timeout) {
-  std::unique_ptr<RemoteTier> tier(new RemoteTier(far, timeout));
+  std::unique_ptr<RemoteTier> tier(new RemoteTier(timeout));
+  snprintf(tier->name_, sizeof tier->name_, "remote:%s", far.target);
   auto endpoint = parseEndpoint(far.target);
   if (!endpoint) return tl::unexpected(endpoint.error());
   tier->endpoint_ = *endpoint;
@@ -66,19 +64,42 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanosec
   auto client = RemoteClient::connect(tier->endpoint_, hello, {.timeout = timeout});
   if (!client) return tl::unexpected(client.error());
   tier->region_ = (*client)->region();
-  auto frames = FrameTable::create(PageCount(tier->region_.capacity.value() / kPageSize));
-  if (!frames) return tl::unexpected(frames.error());
-  tier->frames_ = std::move(*frames);
-  if (auto peer = peerOf((*client)->fd())) tier->endpoint_ = *peer;
-  {
-    MutexLock lock(tier->mutex_);
-    tier->client_ = std::move(*client);
-  }
-  TP_TRY(tier->measureRoundTrip());
+  TP_TRY(tier->begin(std::move(*client), tier->region_.capacity));
   return tier;
 }
 
-Result<std::unique_ptr<RemoteClient>> RemoteTier::attach() const {
+Result<std::unique_ptr<RemoteTier>> RemoteTier::attach(const RemoteRegion& region, const char* name,
+                                                       Nanoseconds timeout) {
+  std::unique_ptr<RemoteTier> tier(new RemoteTier(timeout));
+  snprintf(tier->name_, sizeof tier->name_, "%s", name);
+  tier->endpoint_ = region.endpoint;
+  tier->region_.region = region.region;
+  tier->region_.token = region.token;
+  tier->region_.epoch = region.epoch;
+  tier->start_ = region.offset;
+  auto client = tier->connect();
+  if (!client) return tl::unexpected(client.error());
+  const Bytes capacity = (*client)->region().capacity;
+  if (region.offset > capacity || region.size > capacity - region.offset) {
+    return fail(ErrorCode::kCorrupt, "%s is smaller on its memory server than the agent says", name);
+  }
+  TP_TRY(tier->begin(std::move(*client), region.size));
+  return tier;
+}
+
+Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size) {
+  auto frames = FrameTable::create(PageCount(size.value() / kPageSize));
+  if (!frames) return tl::unexpected(frames.error());
+  frames_ = std::move(*frames);
+  if (auto peer = peerOf(client->fd())) endpoint_ = *peer;
+  {
+    MutexLock lock(mutex_);
+    client_ = std::move(client);
+  }
+  return measureRoundTrip();
+}
+
+Result<std::unique_ptr<RemoteClient>> RemoteTier::connect() const {
   wire::ClientHello hello;
   hello.kind = wire::HelloKind::kAttach;
   hello.region = region_.region;
@@ -94,7 +115,7 @@ Status RemoteTier::measureRoundTrip() {
   MutexLock lock(mutex_);
   for (Nanoseconds& sample : samples) {
     const Nanoseconds start = clock.now();
-    TP_TRY(client_->submitRead(0, Bytes(), page));
+    TP_TRY(client_->submitRead(0, start_, page));
     TP_TRY(client_->flush());
     if (!client_->wait().ok()) {
       return fail(ErrorCode::kUnreachable, "the memory server %s:%s went away: %s", endpoint_.host,
@@ -108,9 +129,9 @@ Status RemoteTier::measureRoundTrip() {
 }
 
 Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
-  auto client = attach();
+  auto client = connect();
   if (!client) return tl::unexpected(client.error());
-  return std::unique_ptr<FetchChannel>(new RemoteChannel(std::move(*client), traffic_));
+  return std::unique_ptr<FetchChannel>(new RemoteChannel(std::move(*client), start_, traffic_));
 }
 
 Status RemoteTier::drainOne(size_t& in_flight) {
@@ -123,7 +144,7 @@ Status RemoteTier::drainOne(size_t& in_flight) {
 
 Status RemoteTier::transferOnce(Direction direction, FrameRun run, std::byte* memory) {
   if (client_ == nullptr || client_->failed() || client_is_parents_) {
-    auto client = attach();
+    auto client = connect();
     if (!client) return tl::unexpected(client.error());
     client_ = std::move(*client);
     client_is_parents_ = false;

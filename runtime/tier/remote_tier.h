@@ -14,12 +14,26 @@
 
 namespace tidepool {
 
+/// A region that somebody else made on a memory server, or a part of it.
+struct RemoteRegion {
+  Endpoint endpoint;
+  uint64_t region = 0;
+  wire::Token token;
+  Epoch epoch{};
+  Bytes offset;  // where the part begins
+  Bytes size;
+};
+
 class RemoteTier final : public FetchTier {
  public:
   /// Connects to far.target (HOST:PORT), asks for a region of far.size (0: all that the server has
   /// free) and measures the round trip. `timeout` bounds each later request as well. Errors:
   /// kUnreachable, kTimedOut, kNotFound (host), kNoSpace (the server is full), kInvalidArgument.
   static Result<std::unique_ptr<RemoteTier>> open(const FarSpec& far, Nanoseconds timeout);
+  /// Connects to a region that the fabric manager made. Errors: as open(), and kPermission (the
+  /// token is wrong), kStaleEpoch, kLost, kCorrupt (the region is smaller than that).
+  static Result<std::unique_ptr<RemoteTier>> attach(const RemoteRegion& region, const char* name,
+                                                    Nanoseconds timeout);
 
   const char* name() const override { return name_; }
   Bytes capacity() const override { return toBytes(frames_->capacity()); }
@@ -38,6 +52,7 @@ class RemoteTier final : public FetchTier {
   Result<std::unique_ptr<FetchChannel>> openChannel() override;
   Nanoseconds pageRoundTrip() const override { return round_trip_; }
 
+  FrameTable& table() override { return *frames_; }
   FrameTable* frames() override { return frames_.get(); }
   void afterForkInChild() override TP_NO_THREAD_SAFETY { client_is_parents_ = true; }
 
@@ -45,8 +60,10 @@ class RemoteTier final : public FetchTier {
 
  private:
   enum class Direction : uint8_t { kRead, kWrite };
-  RemoteTier(const FarSpec& far, Nanoseconds timeout);
-  Result<std::unique_ptr<RemoteClient>> attach() const;
+  explicit RemoteTier(Nanoseconds timeout) : timeout_(timeout) {}
+  Status begin(std::unique_ptr<RemoteClient> client, Bytes size) TP_EXCLUDES(mutex_);
+  Result<std::unique_ptr<RemoteClient>> connect() const;
+  Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
   Status measureRoundTrip() TP_EXCLUDES(mutex_);
   Status transfer(Direction direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
   Status transferOnce(Direction direction, FrameRun run, std::byte* memory) TP_REQUIRES(mutex_);
@@ -56,6 +73,7 @@ class RemoteTier final : public FetchTier {
   Endpoint endpoint_;  // numeric once connected, so that nobody has to ask a name service again
   const Nanoseconds timeout_;
   wire::ServerHello region_;
+  Bytes start_;  // of the first frame, within the region
   std::unique_ptr<FrameTable> frames_;
   Nanoseconds round_trip_;
   Mutex mutex_;

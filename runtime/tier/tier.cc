@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of tier kinds.
+// Names of tier kinds, and what all tiers do alike.
 #include "runtime/tier/tier.h"
+
+#include "runtime/tier/frame_table.h"
 
 namespace tidepool {
 
@@ -14,6 +16,13 @@ const char* tierKindName(TierKind kind) {
       return "fetch";
   }
   return "unknown";
+}
+
+void Tier::close() { table().close(); }
+void Tier::reopen() { table().reopen(); }
+bool Tier::closed() const { return const_cast<Tier*>(this)->table().closed(); }
+bool Tier::holdsNothing() const {
+  return const_cast<Tier*>(this)->table().heldHere() == PageCount();
 }
 
 }  // namespace tidepool

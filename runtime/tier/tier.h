@@ -53,9 +53,20 @@ class Tier {
   virtual Status read(FrameRun run, std::byte* memory) = 0;
   virtual Status write(FrameRun run, const std::byte* memory) = 0;
 
-  /// Who holds which frame. Null if a tier cannot share its frames with a child of fork(), which is
-  /// then left without far memory.
+  /// Who holds which frame: of a DirectTier, which granule.
+  virtual FrameTable& table() = 0;
+  /// The same, or null if the tier cannot share its frames with a child of fork(), which is then
+  /// left without far memory.
   virtual FrameTable* frames() { return nullptr; }
+  /// Takes no more pages (kNoSpace) from now on, or does so again. What is there can be used.
+  void close();
+  void reopen();
+  bool closed() const;
+  /// False while this process has frames.
+  bool holdsNothing() const;
+  /// What lies here was taken away: nothing of it is to be touched any more.
+  virtual void forsake() { forsaken_.store(true, std::memory_order_release); }
+  bool forsaken() const { return forsaken_.load(std::memory_order_acquire); }
   /// In a child, after its frames are its own: what is the parent's alone must not be used any more.
   virtual void afterForkInChild() {}
 
@@ -63,6 +74,9 @@ class Tier {
 
  protected:
   TierTraffic traffic_;
+
+ private:
+  std::atomic<bool> forsaken_{false};
 };
 
 /// A tier that can be mapped into the managed space, a granule at a time.

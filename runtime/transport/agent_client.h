@@ -73,6 +73,8 @@ class AgentClient {
 
   /// Connects anew, and says hello. Errors: as connect(); it may be tried again.
   Status reconnect();
+  /// Gives up the connection without ending it, for a child of fork() to end later.
+  UniqueFd takeSocket() { return std::move(socket_); }
   bool connected() const { return socket_.valid(); }
   /// Readable when next() has something; another one after reconnect(), -1 without a connection.
   int fd() const { return socket_.get(); }

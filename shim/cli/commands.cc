@@ -57,7 +57,7 @@ constexpr Entry kEnvironment[] = {
     {"TIDEPOOL_CONF",
      "Options as key:value,key:value; flags override them. A comma inside a value is written \\,."},
     {"TIDEPOOL_PRELOAD", "Path of libtidepool-preload.so, if it is not beside the command."},
-    {"TIDEPOOL_FABRIC", "The fabric manager, unix:PATH or https://HOST:PORT, for --far fabric."},
+    {"TIDEPOOL_AGENT", "Socket of this host's agent, for --far fabric; flags override it."},
     {"LD_PRELOAD", "Kept: Tidepool's library is put in front of what is there."},
     {"NO_COLOR", "If set and not empty, no colour and no bold text is written."},
 };
@@ -86,6 +86,7 @@ constexpr Entry kConfKeys[] = {
     {"stats_file", "As --stats."},
     {"budget_scope",
      "What --dram bounds: process (all its anonymous memory, default) or managed (ours alone)."},
+    {"agent", "Socket of this host's agent, for fabric. Default /run/tidepool/agent.sock."},
 };
 
 constexpr Entry kFarSpecs[] = {
@@ -93,7 +94,9 @@ constexpr Entry kFarSpecs[] = {
     {"dax:PATH", "A CXL device in device-DAX mode, such as /dev/dax0.0."},
     {"numa:NODE", "A NUMA node, such as a CXL region that the kernel onlined."},
     {"remote:HOST:PORT[:SIZE]", "A memory server; an IPv6 address stands in brackets."},
-    {"fabric[:SIZE]", "Regions from the fabric manager that TIDEPOOL_FABRIC names."},
+    {"fabric[:SIZE]",
+     "Regions from the fabric manager, by way of this host's agent (fabricmgr agent), as needed; "
+     "SIZE is the most."},
 };
 
 constexpr Example kExamples[] = {

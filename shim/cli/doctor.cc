@@ -24,11 +24,21 @@ Finding preload() {
           "export TIDEPOOL_PRELOAD=/path/to/libtidepool-preload.so"};
 }
 
+/// Where `tidepool run` would look for the host's agent.
+Options agentOptions() {
+  Options options;
+  const char* agent = getenv("TIDEPOOL_AGENT");
+  if (agent == nullptr || *agent == '\0') return options;
+  const Status set = setOption(options, "agent", agent);
+  if (!set) throw UsageError(fmt::format("doctor: TIDEPOOL_AGENT: {}", set.error().text()));
+  return options;
+}
+
 Finding tier(const std::string& text) {
   const Result<FarSpec> spec = parseFarSpec(text);
   if (!spec) throw UsageError(fmt::format("doctor: --far: {}", spec.error().text()));
   const std::string name = fmt::format("far-{}", specText(*spec));
-  const Result<TierReport> report = checkTier(*spec);
+  const Result<TierReport> report = checkTier(*spec, agentOptions());
   if (!report) return {name, Verdict::kFail, report.error().text(), ""};
   if (!report->warning.empty()) return {name, Verdict::kWarn, report->warning, ""};
   return {name, Verdict::kOk, report->detail, ""};

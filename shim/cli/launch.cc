@@ -71,6 +71,9 @@ Options resolveOptions(const Arguments& arguments) {
   const Result<Options> parsed = parseOptions(inherited == nullptr ? "" : inherited, warn);
   if (!parsed) throw UsageError(fmt::format("run: TIDEPOOL_CONF: {}", parsed.error().text()));
   Options options = *parsed;
+  if (const char* agent = getenv("TIDEPOOL_AGENT"); agent != nullptr && *agent != '\0') {
+    set(options, "TIDEPOOL_AGENT", "agent", agent);
+  }
   for (const std::string& conf : arguments.values("--conf")) addConf(options, conf);
   if (arguments.has("--dram")) set(options, "--dram", "dram", arguments.value("--dram", ""));
   if (arguments.has("--far")) options.far_count = 0;
@@ -85,7 +88,7 @@ Options resolveOptions(const Arguments& arguments) {
 void checkTiers(Plan& plan) {
   for (size_t i = 0; i < plan.options.far_count; ++i) {
     const FarSpec& spec = plan.options.far[i];
-    const Result<TierReport> report = checkTier(spec);
+    const Result<TierReport> report = checkTier(spec, plan.options);
     if (!report) throw CommandError(kExitFailed, report.error().text());
     plan.tiers.push_back({spec, specText(spec), report->detail});
     if (!report->warning.empty()) plan.warnings.push_back(report->warning);

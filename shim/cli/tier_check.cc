@@ -8,14 +8,15 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "runtime/agent_status.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/base/unique_fd.h"
@@ -132,46 +133,32 @@ Result<TierReport> checkRemote(const FarSpec& spec) {
                     ""};
 }
 
-Status connectUnix(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return fail(ErrorCode::kInvalidArgument, "the socket path is too long");
+Result<TierReport> checkFabric(const char* agent) {
+  char text[4096];
+  const Status asked = agentStatus(agent, text);
+  if (!asked) {
+    return fail(asked.error().code(),
+                "far tier fabric: %s: `fabricmgr agent` runs on hosts that use pooled memory; "
+                "TIDEPOOL_AGENT says where its socket is",
+                asked.error().text());
   }
-  memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return failErrno(ErrorCode::kUnreachable, "cannot connect");
+  const auto status = nlohmann::json::parse(text, nullptr, false);
+  if (!status.is_object()) {
+    return fail(ErrorCode::kCorrupt, "far tier fabric: the agent does not say how it is: is it of "
+                "another version?");
   }
-  return {};
-}
-
-Result<TierReport> checkFabric() {
-  const char* value = getenv("TIDEPOOL_FABRIC");
-  const std::string fabric = value == nullptr ? "" : value;
-  if (fabric.empty()) {
-    return fail(ErrorCode::kUnreachable,
-                "far tier fabric: no fabric manager is known: set TIDEPOOL_FABRIC=unix:PATH or "
-                "https://HOST:PORT");
+  const std::string manager = status.value("manager", "");
+  TierReport report{fmt::format("agent of {}, {} of {} regions ready", status.value("host", "?"),
+                                status.value("ready", uint64_t{0}),
+                                status.value("regions", uint64_t{0})),
+                    ""};
+  if (manager != "member") {
+    report.warning = fmt::format(
+        "far tier fabric: the agent has no contact to its manager ({}): {}. There is only what "
+        "stands ready on this host",
+        manager, status.value("trouble", ""));
   }
-  Status status;
-  if (fabric.starts_with("unix:")) {
-    status = connectUnix(fabric.substr(5));
-  } else if (fabric.starts_with("https://")) {
-    const std::string authority = fabric.substr(8, fabric.find('/', 8) - 8);
-    status = tryConnect(authority, kConnectTimeout);
-  } else {
-    return fail(ErrorCode::kInvalidArgument,
-                "far tier fabric: TIDEPOOL_FABRIC is '%.80s': write unix:PATH or https://HOST:PORT",
-                fabric.c_str());
-  }
-  if (!status) {
-    return fail(ErrorCode::kUnreachable,
-                "far tier fabric: the fabric manager at %.80s does not answer: %s: is `fabricmgr "
-                "serve` running?",
-                fabric.c_str(), status.error().text());
-  }
-  return TierReport{"fabric manager reachable", ""};
+  return report;
 }
 
 }  // namespace
@@ -194,7 +181,7 @@ Status tryConnect(const std::string& target, Nanoseconds timeout) {
   return failErrno(ErrorCode::kUnreachable, "cannot connect");
 }
 
-Result<TierReport> checkTier(const FarSpec& spec) {
+Result<TierReport> checkTier(const FarSpec& spec, const Options& options) {
   switch (spec.kind) {
     case FarKind::kCxl:
       return checkCxl(spec);
@@ -205,7 +192,7 @@ Result<TierReport> checkTier(const FarSpec& spec) {
     case FarKind::kRemote:
       return checkRemote(spec);
     case FarKind::kFabric:
-      return checkFabric();
+      return checkFabric(options.agent);
   }
   return fail(ErrorCode::kInternal, "far tier of unknown kind");
 }

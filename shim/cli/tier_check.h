@@ -16,8 +16,8 @@ struct TierReport {
 };
 
 /// Errors name the tier and what to do next: kNotFound, kPermission, kUnreachable, kTimedOut,
-/// kInvalidArgument (too large), kUnsupported.
-Result<TierReport> checkTier(const FarSpec& spec);
+/// kInvalidArgument (too large), kUnsupported. `options` say where the host's agent is.
+Result<TierReport> checkTier(const FarSpec& spec, const Options& options);
 
 /// The spec as the user would write it, with sizes for people: "cxl:2.00G".
 std::string specText(const FarSpec& spec);

@@ -41,7 +41,7 @@ TEST(ParseOptions, ReadsEveryKey) {
   const auto options = parseOptions(
       "dram:256M,far:cxl:2G,far:remote:127.0.0.1:7777:1G,strict:true,sampling:off,"
       "sampling_cpu:2.5%, migration_rate:200M,uffd_move:no,prefetch:0,space:1T,"
-      "remote_timeout:500ms,stats_file:/tmp/a\\,b.json",
+      "remote_timeout:500ms,stats_file:/tmp/a\\,b.json,agent:/run/a.sock",
       nullptr);
   ASSERT_TRUE(options) << options.error().text();
   EXPECT_EQ(options->dram.value(), 256 * kMiB);
@@ -57,6 +57,7 @@ TEST(ParseOptions, ReadsEveryKey) {
   EXPECT_EQ(options->space.value(), kTiB);
   EXPECT_EQ(options->remote_timeout.value(), 500'000'000u);
   EXPECT_STREQ(options->stats_file, "/tmp/a,b.json");
+  EXPECT_STREQ(options->agent, "/run/a.sock");
 }
 
 TEST(ParseOptions, AnUnknownKeyIsOneWarningWithTheNearest) {
@@ -87,6 +88,7 @@ TEST(ParseOptions, BadValuesSayWhatToWrite) {
       {"remote_timeout:never", "500ms, 5s"},
       {"far:tape", "cxl:SIZE"},
       {"stats_file:", "needs a path"},
+      {"agent:", "needs the path"},
       {"far:cxl:1G,far:cxl:1G,far:cxl:1G,far:cxl:1G,far:cxl:1G,far:cxl:1G,far:cxl:1G,far:cxl:1G,"
        "far:cxl:1G",
        "more than 8 far tiers"}};

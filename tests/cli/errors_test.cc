@@ -208,13 +208,11 @@ TEST(Tier, AnEmulatedPoolLargerThanMemoryIs125) {
 }
 
 TEST(Tier, AFabricThatIsNotThereIs125) {
-  expectError(tidepool({"run", "--far", "fabric:1G", "--", "true"}), 125,
-              {"no fabric manager is known", "TIDEPOOL_FABRIC=unix:PATH"});
+  expectError(tidepool({"run", "--far", "fabric:1G", "--conf", "agent:/no/agent", "--", "true"}),
+              125, {"/no/agent", "`fabricmgr agent`", "TIDEPOOL_AGENT"});
   expectError(tidepool({"run", "--far", "fabric", "--", "true"},
-                       {{"TIDEPOOL_FABRIC", "unix:/no/such/socket"}}),
-              125, {"unix:/no/such/socket", "fabricmgr serve"});
-  expectError(tidepool({"run", "--far", "fabric", "--", "true"}, {{"TIDEPOOL_FABRIC", "ftp://x"}}),
-              125, {"'ftp://x'", "write unix:PATH"});
+                       {{"TIDEPOOL_AGENT", "/no/such/socket"}}),
+              125, {"/no/such/socket", "`fabricmgr agent`"});
 }
 
 TEST(Userfaultfd, NoPermissionIs125AndNamesTheSysctl) {

@@ -62,10 +62,12 @@ std::vector<Case> failures() {
   huge.space = Bytes(uint64_t{1} << 60);
   Options second = optionsWith(FarKind::kCxl, "", Bytes(64 * kMiB));
   second.far_count = 2;
+  Options fabric = optionsWith(FarKind::kFabric, "", Bytes());
+  snprintf(fabric.agent, sizeof fabric.agent, "/no/agent");
   second.far[1] = optionsWith(FarKind::kDax, "/dev/null", Bytes()).far[0];
   return {
       {"numa", numa, ErrorCode::kUnsupported, "numa:3"},
-      {"fabric", optionsWith(FarKind::kFabric, "", Bytes()), ErrorCode::kUnsupported, "fabric"},
+      {"no agent", fabric, ErrorCode::kUnreachable, "/no/agent"},
       {"no such dax", optionsWith(FarKind::kDax, "/dev/dax77.7", Bytes()), ErrorCode::kNotFound,
        "/dev/dax77.7"},
       {"not a dax", optionsWith(FarKind::kDax, "/dev/null", Bytes()), ErrorCode::kInvalidArgument,

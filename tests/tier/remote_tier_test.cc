@@ -59,6 +59,7 @@ class TierWithServer final : public FetchTier {
   }
   Result<std::unique_ptr<FetchChannel>> openChannel() override { return tier_->openChannel(); }
   Nanoseconds pageRoundTrip() const override { return tier_->pageRoundTrip(); }
+  FrameTable& table() override { return tier_->table(); }
 
  private:
   std::unique_ptr<memserver::Server> server_;

@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: Apache-2.0
+// FabricMemory: what the agent says, when to ask for more, and the way out of a region. A tier is
+// destroyed when nobody can be inside it: no page word of this process names it, the fault service
+// has closed its channel and come round since it was taken out of the set, and every granule's lock
+// has been free once (program threads give frames back under them).
+#include "runtime/migrate/fabric_memory.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/base/format.h"
+#include "runtime/tier/direct_file_tier.h"
+#include "runtime/tier/remote_tier.h"
+
+namespace tidepool {
+namespace {
+
+using agent_wire::NoticeKind;
+using agent_wire::PieceKind;
+
+constexpr uint64_t kAskTag = 1;
+constexpr uint64_t kReclaimTag = 2;
+constexpr uint64_t kReturnTag = 3;
+
+constexpr Nanoseconds kSecond(1'000'000'000);
+constexpr Nanoseconds kHello(2'000'000'000);
+// First step; later ones double what there is, so that a program of any size needs few regions.
+constexpr Bytes kFirstStep(256 * kMiB);
+constexpr Bytes kLeastStep(32 * kMiB);
+constexpr Bytes kLeastFree(64 * kMiB);
+constexpr Nanoseconds kFirstPause(1'000'000'000);
+constexpr Nanoseconds kLongestPause(30'000'000'000);
+constexpr Nanoseconds kIdleFor(10'000'000'000);
+constexpr Nanoseconds kSlice(2'000'000);
+constexpr Nanoseconds kRetryStuck(50'000'000);
+constexpr Nanoseconds kStuckFor(2'000'000'000);
+constexpr Nanoseconds kReportEvery(500'000'000);
+// Most children of a fork call exec at once, and need no connection of their own.
+constexpr Nanoseconds kChildWaits(100'000'000);
+
+}  // namespace
+
+Result<std::unique_ptr<FabricMemory>> FabricMemory::connect(Core& core, const char* path,
+                                                            Bytes most) {
+  auto client = AgentClient::connect(path);
+  if (!client) return tl::unexpected(client.error());
+  AgentNotice welcome;
+  TP_TRY((*client)->wait(&welcome, kHello));
+  if (welcome.kind == NoticeKind::kRefused) {
+    return fail(welcome.error, "the host's agent refuses: %.160s", welcome.text);
+  }
+  if (welcome.kind != NoticeKind::kWelcome) {
+    return fail(ErrorCode::kCorrupt, "the host's agent did not say hello");
+  }
+  std::unique_ptr<FabricMemory> memory(new FabricMemory(core, std::move(*client), most));
+  core.tiers.expectMore();
+  core.growing.store(true, std::memory_order_relaxed);
+  return memory;
+}
+
+Nanoseconds FabricMemory::tend(Nanoseconds now) {
+  if (!client_->connected()) reconnect(now);
+  if (client_->connected()) listen(now);
+  moving_ = false;
+  for (Region& region : regions_) {
+    if (region.state == State::kLeaving) moveOff(region, now);
+    if (region.state == State::kRetiring) finishRetiring(region);
+    if (region.state == State::kReturning) giveBack(region);
+  }
+  lookForIdle(now);
+  grow(now);
+  return moving_ ? Nanoseconds() : kRetryStuck;
+}
+
+FabricMemory::Region* FabricMemory::find(uint64_t id) {
+  for (Region& region : regions_) {
+    if (region.state != State::kNone && region.id == id) return &region;
+  }
+  return nullptr;
+}
+
+FabricMemory::Region* FabricMemory::freeEntry() {
+  for (Region& region : regions_) {
+    if (region.state == State::kNone) return &region;
+  }
+  return nullptr;
+}
+
+void FabricMemory::reconnect(Nanoseconds now) {
+  if (now < connect_after_) return;
+  connect_after_ = now + kSecond;
+  asking_ = false;
+  if (!client_->reconnect()) return;
+  // Each region, before anything else: those that nobody claims are given to others when this
+  // process ends, and not before.
+  for (Region& region : regions_) {
+    region.told = false;
+    if (region.state == State::kNone || region.gone) continue;
+    if (client_->reclaim(kReclaimTag, region.id, region.epoch)) ++reclaiming_;
+  }
+  if (reclaiming_ == 0) parents_.reset(-1);
+}
+
+void FabricMemory::listen(Nanoseconds now) {
+  AgentNotice notice;
+  for (;;) {
+    const auto heard = client_->next(&notice);
+    if (!heard) {
+      // Regions stay usable: their data does not go through the agent.
+      if (!std::exchange(said_away_, true)) {
+        reportError(core_, "%s: far memory stays usable, but none is added", heard.error().text());
+      }
+      reclaiming_ = 0;
+      connect_after_ = now + kSecond;
+      return;
+    }
+    if (!*heard) return;
+    hear(notice, now);
+  }
+}
+
+void FabricMemory::hear(const AgentNotice& notice, Nanoseconds now) {
+  Region* const region = notice.region == 0 ? nullptr : find(notice.region);
+  switch (notice.kind) {
+    case NoticeKind::kWelcome:
+      said_away_ = false;
+      return;
+    case NoticeKind::kRegion:
+      return take(notice, now);
+    case NoticeKind::kKept:
+      if (reclaiming_ > 0 && --reclaiming_ == 0) parents_.reset(-1);
+      return;
+    case NoticeKind::kReturned:
+      if (region != nullptr && region->state == State::kReturning) *region = Region();
+      return;
+    case NoticeKind::kRefused:
+      return refused(notice, now);
+    case NoticeKind::kDrain:
+      if (region == nullptr || region->state != State::kServing) return;
+      region->drained = true;
+      return leave(*region);
+    case NoticeKind::kResume:
+      if (region == nullptr || region->state != State::kLeaving || region->gone) return;
+      region->state = State::kServing;
+      region->drained = false;
+      region->busy_at = now;
+      return openTiers(*region);
+    case NoticeKind::kGone:
+      if (region != nullptr) lose(*region, notice.size, notice.text);
+      return;
+    case NoticeKind::kStatus:
+      return;
+  }
+}
+
+void FabricMemory::refused(const AgentNotice& notice, Nanoseconds now) {
+  if (notice.tag == kAskTag) {
+    asking_ = false;
+    if (notice.error == ErrorCode::kNoSpace && asked_ > kLeastStep) {
+      most_at_once_ = Bytes(roundUp(asked_.value() / 2, kGranuleSize));
+      return;
+    }
+    // What the program needs now it gets beyond its budget; it is told why, once. What was asked
+    // for in good time may come in good time, too.
+    const bool short_now = sums().free < Bytes(2 * kGranuleSize);
+    if (short_now && !std::exchange(said_refused_, true)) {
+      reportError(core_, "no more far memory from the fabric: %s", notice.text);
+    }
+    return pause(now);
+  }
+  Region* const region = find(notice.region);
+  if (region == nullptr) return;
+  if (notice.tag == kReclaimTag) {
+    if (reclaiming_ > 0 && --reclaiming_ == 0) parents_.reset(-1);
+    lose(*region, Bytes(), notice.text);
+  } else if (notice.tag == kReturnTag && region->state == State::kReturning) {
+    *region = Region();  // the agent had forgotten it
+  }
+}
+
+void FabricMemory::pause(Nanoseconds now) {
+  pause_ = pause_ == Nanoseconds() ? kFirstPause : std::min(pause_ * 2, kLongestPause);
+  ask_after_ = now + pause_;
+  most_at_once_ = Bytes();
+  setGrowing(false);
+}
+
+void FabricMemory::take(const AgentNotice& notice, Nanoseconds now) {
+  asking_ = false;
+  Region* const region = freeEntry();
+  if (region == nullptr) {
+    [[maybe_unused]] const Status returned =
+        client_->giveBack(kReturnTag, notice.region, notice.epoch);
+    return pause(now);
+  }
+  region->id = notice.region;
+  region->epoch = notice.epoch;
+  region->size = notice.size;
+  region->busy_at = now;
+  const Status attached = attach(notice, *region);
+  if (!attached) {
+    reportError(core_, "cannot use region %llu: %s", static_cast<unsigned long long>(region->id),
+                attached.error().text());
+    region->drained = true;
+    leave(*region);
+    return pause(now);
+  }
+  region->state = State::kServing;
+  pause_ = Nanoseconds();
+  said_refused_ = false;
+  describeFarTiers(core_);
+  evictor_->spaceCame();
+  core_.far_exhausted.store(false, std::memory_order_relaxed);
+  core_.freed_memory.ring();
+}
+
+Status FabricMemory::attach(const AgentNotice& notice, Region& region) {
+  TP_TRY(attachFiles(notice, region));
+  TP_TRY(attachServers(notice, region));
+  for (uint8_t i = 0; i < region.tiers; ++i) {
+    // This thread answers for the process, as for the tiers that were there from the start.
+    core_.tiers.tier(region.numbers[i]).table().settle();
+  }
+  return {};
+}
+
+Status FabricMemory::attachFiles(const AgentNotice& notice, Region& region) {
+  std::vector<FilePiece> pieces;
+  for (const agent_wire::Piece& piece : notice.pieces) {
+    if (piece.kind != PieceKind::kFile) continue;
+    // Several pieces may be of one file.
+    UniqueFd file(fcntl(notice.files[piece.file].get(), F_DUPFD_CLOEXEC, 0));
+    if (!file.valid()) return failErrno(ErrorCode::kNoMemory, "no descriptor for a pool");
+    pieces.push_back({std::move(file), Bytes(piece.offset), piece.length});
+  }
+  if (pieces.empty()) return {};
+  if (core_.tiers.full()) return fail(ErrorCode::kNoSpace, "there are too many tiers");
+  char name[64];
+  formatText(name, sizeof name, "fabric:%llu", static_cast<unsigned long long>(region.id));
+  auto tier = DirectFileTier::overPieces(std::move(pieces), name);
+  if (!tier) return tl::unexpected(tier.error());
+  region.numbers[region.tiers++] = core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+  return {};
+}
+
+Status FabricMemory::attachServers(const AgentNotice& notice, Region& region) {
+  for (const agent_wire::Piece& piece : notice.pieces) {
+    if (piece.kind != PieceKind::kServer) continue;
+    if (core_.tiers.full()) return fail(ErrorCode::kNoSpace, "there are too many tiers");
+    RemoteRegion remote;
+    remote.endpoint = piece.endpoint;
+    remote.region = piece.region;
+    remote.token = piece.token;
+    remote.epoch = region.epoch;
+    remote.offset = Bytes(piece.offset);
+    remote.size = piece.length;
+    char name[160];
+    formatText(name, sizeof name, "fabric:%llu@%s:%s", static_cast<unsigned long long>(region.id),
+               piece.endpoint.host, piece.endpoint.port);
+    auto tier = RemoteTier::attach(remote, name, core_.options.remote_timeout);
+    if (!tier) return tl::unexpected(tier.error());
+    region.numbers[region.tiers++] = core_.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
+  }
+  return {};
+}
+
+FabricMemory::Sums FabricMemory::sums() const {
+  Sums sums;
+  for (const Region& region : regions_) {
+    if (region.state == State::kLeaving) sums.leaving += usedHere(region);
+    if (region.state != State::kServing) continue;
+    for (uint8_t i = 0; i < region.tiers; ++i) {
+      const Tier& tier = core_.tiers.tier(region.numbers[i]);
+      sums.capacity += tier.capacity();
+      if (!tier.closed()) sums.free += tier.capacity() - std::min(tier.capacity(), tier.used());
+    }
+  }
+  return sums;
+}
+
+Bytes FabricMemory::usedHere(const Region& region) const {
+  Bytes used;
+  for (uint8_t i = 0; i < region.tiers; ++i) {
+    Tier* const tier = core_.tiers.find(region.numbers[i]);
+    if (tier == nullptr) continue;
+    const uint64_t unit = tier->kind() == TierKind::kDirect ? kGranuleSize : kPageSize;
+    used += Bytes(tier->table().heldHere().value() * unit);
+  }
+  return used;
+}
+
+bool FabricMemory::needed(const Sums& sums) const {
+  const Bytes wanted = std::max(kLeastFree, sums.capacity / 8) + sums.leaving;
+  if (sums.capacity > Bytes()) return sums.free < wanted;
+  if (sums.leaving > Bytes() || core_.faults_wait.load(std::memory_order_relaxed)) return true;
+  // Early enough that nobody has to wait for it.
+  return core_.options.dram > Bytes() && core_.budget.held() * 2 > core_.budget.limit();
+}
+
+void FabricMemory::setGrowing(bool growing) {
+  core_.growing.store(growing, std::memory_order_relaxed);
+  // Whoever waits for it must look anew.
+  if (!growing) core_.freed_memory.ring();
+}
+
+void FabricMemory::grow(Nanoseconds now) {
+  const Sums have = sums();
+  const Bytes left = most_ == Bytes() ? Bytes(~uint64_t{0} / 2) : most_ - std::min(most_, have.capacity);
+  if (asking_ && now - asked_at_ > core_.options.remote_timeout) {
+    // It may still come: then it is taken.
+    asking_ = false;
+    pause(now);
+  }
+  const bool possible = client_->connected() && reclaiming_ == 0 && now >= ask_after_ &&
+                        !core_.tiers.full() && freeEntry() != nullptr &&
+                        left >= Bytes(kGranuleSize);
+  // As long as there is nothing at all, who is short of memory waits for the first region.
+  const bool soon =
+      vacating() || (possible && (asking_ || have.capacity == Bytes() || needed(have)));
+  if (soon != core_.growing.load(std::memory_order_relaxed)) setGrowing(soon);
+  if (!possible || asking_ || !needed(have)) return;
+  Bytes step = std::max({kFirstStep, have.capacity, have.leaving});
+  if (most_at_once_ > Bytes()) step = std::min(step, most_at_once_);
+  asked_ = Bytes(roundUp(std::min(step, left).value(), kGranuleSize));
+  asked_at_ = now;
+  asking_ = client_->ask(kAskTag, asked_, agent_wire::Want::kAny).has_value();
+}
+
+void FabricMemory::leave(Region& region) {
+  region.state = State::kLeaving;
+  region.stuck_since = Nanoseconds();
+  region.stuck_said = region.lingers = false;
+  closeTiers(region);
+}
+
+void FabricMemory::closeTiers(Region& region) {
+  for (uint8_t i = 0; i < region.tiers; ++i) core_.tiers.tier(region.numbers[i]).close();
+}
+
+void FabricMemory::openTiers(Region& region) {
+  for (uint8_t i = 0; i < region.tiers; ++i) core_.tiers.tier(region.numbers[i]).reopen();
+  evictor_->spaceCame();
+}
+
+bool FabricMemory::vacating() const {
+  return std::any_of(regions_.begin(), regions_.end(), [](const Region& region) {
+    return region.state == State::kLeaving && !region.lingers && !region.gone;
+  });
+}
+
+void FabricMemory::moveOff(Region& region, Nanoseconds now) {
+  if (region.lingers) {
+    reportLeft(region, now);
+    if (asking_ || now < region.lingers_until) return;
+    region.lingers = false;
+    closeTiers(region);
+  }
+  bool done = true;
+  bool stuck = false;
+  for (uint8_t i = 0; i < region.tiers; ++i) {
+    const auto progress = evacuator_->moveOff(region.numbers[i], kSlice);
+    done = done && progress == Evacuator::Progress::kDone;
+    stuck = stuck || progress == Evacuator::Progress::kStuck;
+    moving_ = moving_ || progress == Evacuator::Progress::kMoved;
+  }
+  // Limbo is written already: what it holds goes where its frames are.
+  while (!done && evictor_->recycle()) {
+  }
+  if (done) return retire(region);
+  reportLeft(region, now);
+  if (!stuck) {
+    region.stuck_since = Nanoseconds();
+  } else if (!region.gone && !asking_) {
+    linger(region, now);
+  }
+}
+
+void FabricMemory::linger(Region& region, Nanoseconds now) {
+  region.lingers = true;
+  region.lingers_until = now + kSecond;
+  openTiers(region);
+  if (region.stuck_since == Nanoseconds()) region.stuck_since = now;
+  if (now - region.stuck_since >= kStuckFor) sayStuck(region);
+}
+
+void FabricMemory::sayStuck(Region& region) {
+  if (!region.drained || std::exchange(region.stuck_said, true)) return;
+  reportError(core_,
+              "region %llu is to be left, but the rest of it cannot: there is no room elsewhere, or "
+              "devices may hold its pages (io_uring, O_DIRECT); assign more to this host, or raise "
+              "--dram",
+              static_cast<unsigned long long>(region.id));
+}
+
+void FabricMemory::reportLeft(Region& region, Nanoseconds now) {
+  if (!region.drained || region.gone || !client_->connected() || now < region.reported_at) return;
+  region.reported_at = now + kReportEvery;
+  [[maybe_unused]] const Status told =
+      client_->reportLeft(region.id, region.epoch, usedHere(region));
+}
+
+void FabricMemory::retire(Region& region) {
+  region.state = State::kRetiring;
+  uint32_t bits = 0;
+  for (uint8_t i = 0; i < region.tiers; ++i) {
+    const uint8_t number = region.numbers[i];
+    evictor_->letGo(number);
+    region.retired[i] = core_.tiers.remove(number);
+    core_.stats->tiers[number].capacity_bytes = 0;
+    core_.stats->tiers[number].used_bytes = 0;
+    bits |= uint32_t{1} << number;
+  }
+  // Release pairs with the fault service's acquire.
+  core_.retiring.fetch_or(bits, std::memory_order_release);
+  core_.freed_memory.ring();
+}
+
+void FabricMemory::finishRetiring(Region& region) {
+  uint32_t bits = 0;
+  for (uint8_t i = 0; i < region.tiers; ++i) bits |= uint32_t{1} << region.numbers[i];
+  const bool retiring = (core_.retiring.load(std::memory_order_relaxed) & bits) != 0;
+  const uint32_t gone = core_.let_go.load(std::memory_order_acquire) & bits;
+  if (retiring) {
+    if (gone != bits) return;
+    for (Mutex& lock : core_.space->locks()) MutexLock once(lock);
+    for (uint8_t i = 0; i < region.tiers; ++i) {
+      region.retired[i]->table().leave();
+      region.retired[i].reset();
+    }
+    core_.retiring.fetch_and(~bits, std::memory_order_release);
+    core_.freed_memory.ring();
+    if (bits != 0) return;
+  }
+  // The fault service has to see that, too, before another tier has the number.
+  if (gone != 0) return;
+  for (uint8_t i = 0; i < region.tiers; ++i) core_.tiers.free(region.numbers[i]);
+  region.tiers = 0;
+  region.state = State::kReturning;
+}
+
+void FabricMemory::giveBack(Region& region) {
+  if (region.gone) {
+    region = Region();
+    return;
+  }
+  if (!client_->connected() || reclaiming_ > 0 || region.told) return;
+  region.told = client_->giveBack(kReturnTag, region.id, region.epoch).has_value();
+}
+
+void FabricMemory::lose(Region& region, Bytes from, const char* why) {
+  if (region.state == State::kReturning || region.state == State::kRetiring) {
+    region.gone = true;
+    return;
+  }
+  if (region.state == State::kServing) leave(region);
+  uint64_t lost = 0;
+  Bytes start;
+  for (uint8_t i = 0; i < region.tiers; ++i) {
+    const uint8_t number = region.numbers[i];
+    Tier& tier = core_.tiers.tier(number);
+    const Bytes left = from > start ? std::min(from - start, tier.capacity()) : Bytes();
+    start += tier.capacity();
+    if (left == tier.capacity()) continue;
+    if (left == Bytes()) tier.forsake();
+    evictor_->takeBack(number);
+    lost += evacuator_->lose(number, FrameIndex(toPages(left).value()));
+  }
+  if (from == Bytes()) region.gone = true;
+  reportError(core_, "region %llu of the fabric is gone (%s): %llu pages are lost; a program that "
+              "touches one ends in SIGBUS",
+              static_cast<unsigned long long>(region.id), why,
+              static_cast<unsigned long long>(lost));
+}
+
+void FabricMemory::lookForIdle(Nanoseconds now) {
+  if (now < idle_after_) return;
+  idle_after_ = now + kSecond;
+  for (Region& region : regions_) {
+    if (region.state != State::kServing) continue;
+    if (usedHere(region) > Bytes()) region.busy_at = now;
+    if (now - region.busy_at < kIdleFor) continue;
+    const Sums all = sums();
+    // So much must stay free that it is not asked for again at once.
+    const Bytes stays = all.free - std::min(all.free, region.size);
+    const Bytes rest = all.capacity - std::min(all.capacity, region.size);
+    const bool idle = core_.budget.held() * 2 <= core_.budget.limit();
+    if (rest == Bytes() ? !idle : stays < std::max(kLeastFree, rest / 8) * 2) continue;
+    return leave(region);
+  }
+}
+
+void FabricMemory::forkedInChild() {
+  parents_ = client_->takeSocket();
+  connect_after_ = MonotonicClock().now() + kChildWaits;
+  reclaiming_ = 0;
+  asking_ = false;
+  for (Region& region : regions_) {
+    if (region.state != State::kRetiring && region.state != State::kReturning) continue;
+    // The child never had anything there.
+    for (uint8_t i = 0; i < region.tiers; ++i) {
+      if (region.retired[i] != nullptr) region.retired[i]->table().abandonInChild();
+      core_.tiers.free(region.numbers[i]);
+    }
+    region = Region();
+  }
+  core_.retiring.store(0);
+  core_.let_go.store(0);
+}
+
+}  // namespace tidepool

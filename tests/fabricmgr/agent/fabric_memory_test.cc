@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// A runtime whose far memory comes from a fabric manager, by way of an agent, all real: growth,
+// drains under the program's feet, loss by force, and the death of each of the others. Every page
+// carries a pattern that names it, so that a wrong byte shows wherever it is from.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "runtime/runtime.h"
+#include "tests/fabricmgr/agent/processes_fixture.h"
+
+namespace tidepool::agent {
+namespace {
+
+constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
+
+class FabricMemoryTest : public AgentProcesses, public ::testing::WithParamInterface<std::string> {
+ protected:
+  static constexpr uint64_t kDeviceBytes = 352 * kMiB;
+  static constexpr uint64_t kData = 40 * kMiB;
+  static constexpr uint64_t kLocal = 8 * kMiB;
+
+  bool remote() const { return GetParam() == "remote"; }
+
+  void SetUp() override {
+    AgentProcesses::SetUp();
+    // Direct pages can be moved under a program's feet where the kernel can make writers wait: in
+    // shared memory, not in a file on a disk.
+    if (remote()) {
+      server_ = std::make_unique<Program>(std::vector<std::string>{
+          "memserver", "--listen", "127.0.0.1:0", "--size", std::to_string(kDeviceBytes), "--json",
+          "--control", "127.0.0.1:0", "--key", scratch_ / "key"});
+      const Json said = Json::parse(server_->line());
+      post("/v1/pools", {{"name", "far"}, {"class", "remote"}});
+      post("/v1/devices",
+           {{"name", "mem0"},
+            {"pool", "far"},
+            {"address", "127.0.0.1:" + std::to_string(said["control_port"].get<int>())}});
+    } else {
+      pool_ = "/dev/shm/tidepool-test-" + std::to_string(getpid());
+      std::ofstream(pool_).close();
+      std::filesystem::resize_file(pool_, kDeviceBytes);
+      post("/v1/pools", {{"name", "shm"}, {"class", "cxl"}});
+      post("/v1/devices", {{"name", "dev1"}, {"pool", "shm"}, {"address", pool_}});
+    }
+    // The fixture's own device is on a disk.
+    post("/v1/devices/dev0/cordon", Json::object());
+    startAgent();
+    awaitHost();
+  }
+  void TearDown() override {
+    runtime_.reset();
+    if (!pool_.empty()) {
+      std::filesystem::remove(pool_);
+      std::filesystem::remove(pool_ + ".grants");
+    }
+  }
+
+  uint64_t assignFar(uint64_t bytes) {
+    return post("/v1/regions",
+                {{"host", kHost}, {"size_bytes", bytes}, {"class", remote() ? "remote" : "cxl"}})
+        .value("id", uint64_t{0});
+  }
+
+  void start(uint64_t most = 0) {
+    Options options;
+    options.dram = Bytes(kLocal);
+    options.budget_scope = BudgetScope::kManaged;
+    options.space = Bytes(64 * kGiB);
+    options.far_count = 1;
+    options.far[0].kind = FarKind::kFabric;
+    options.far[0].size = Bytes(most);
+    snprintf(options.agent, sizeof options.agent, "%s", socket_.c_str());
+    auto runtime = Runtime::start(options);
+    ASSERT_TRUE(runtime) << runtime.error().text();
+    runtime_ = std::move(*runtime);
+  }
+  void allocate(uint64_t bytes = kData) {
+    const auto memory = runtime_->allocate(Bytes(bytes), Bytes(kGranuleSize));
+    ASSERT_TRUE(memory) << memory.error().text();
+    data_ = static_cast<uint64_t*>(*memory);
+    pages_ = bytes / kPageSize;
+  }
+  void write(uint64_t round) {
+    for (uint64_t page = 0; page < pages_; ++page) data_[page * kWords + page % kWords] = mark(page, round);
+  }
+  static uint64_t mark(uint64_t page, uint64_t round) { return (page + 1) * 1'000'003 + round; }
+  uint64_t wrongPages(uint64_t round) const {
+    uint64_t wrong = 0;
+    for (uint64_t page = 0; page < pages_; ++page) {
+      wrong += data_[page * kWords + page % kWords] != mark(page, round) ? 1 : 0;
+    }
+    return wrong;
+  }
+  std::vector<uint64_t> regions() {
+    std::vector<uint64_t> ids;
+    const Json list = get("/v1/regions");
+    for (const Json& one : list["items"]) {
+      if (one["state"] != "free") ids.push_back(one["id"].get<uint64_t>());
+    }
+    return ids;
+  }
+  void drain(uint64_t region) {
+    post("/v1/regions/" + std::to_string(region) + "/drain", Json::object());
+  }
+  uint64_t usedOf(uint64_t region) {
+    runtime_->refreshStats();
+    const std::string name = "fabric:" + std::to_string(region);
+    StatsPage& stats = runtime_->stats();
+    for (uint64_t tier = 1; tier < stats.tier_count; ++tier) {
+      const std::string found = stats.tiers[tier].name;
+      if (found == name || found.starts_with(name + "@")) return stats.tiers[tier].used_bytes;
+    }
+    return 0;
+  }
+  uint64_t farUsed() {
+    runtime_->refreshStats();
+    uint64_t used = 0;
+    StatsPage& stats = runtime_->stats();
+    for (uint64_t tier = 1; tier < stats.tier_count; ++tier) used += stats.tiers[tier].used_bytes;
+    return used;
+  }
+
+  std::unique_ptr<Program> server_;
+  std::string pool_;
+  std::unique_ptr<Runtime> runtime_;
+  uint64_t* data_ = nullptr;
+  uint64_t pages_ = 0;
+};
+
+TEST_P(FabricMemoryTest, GrowsWithTheProgramAndKeepsItsBytes) {
+  start();
+  EXPECT_TRUE(regions().empty()) << "nothing is asked for before it is needed";
+  allocate();
+  write(1);
+  EXPECT_FALSE(regions().empty());
+  EXPECT_GT(farUsed(), kData / 2);
+  EXPECT_EQ(wrongPages(1), 0u);
+  write(2);
+  EXPECT_EQ(wrongPages(2), 0u);
+  runtime_.reset();
+  // All of it is given back, and has been scrubbed.
+  await([&] { return regions().empty(); });
+}
+
+TEST_P(FabricMemoryTest, TakesNoMoreThanItIsAllowed) {
+  start(16 * kMiB);
+  allocate();
+  write(1);
+  EXPECT_EQ(wrongPages(1), 0u);
+  uint64_t held = 0;
+  const Json list = get("/v1/regions");
+  for (const Json& one : list["items"]) held += one["size_bytes"].get<uint64_t>();
+  EXPECT_EQ(held, 16 * kMiB);
+  EXPECT_GT(runtime_->stats().error_count, 0u) << "it says that the budget is exceeded";
+}
+
+TEST_P(FabricMemoryTest, TakesWhatAnOperatorAssigned) {
+  const uint64_t standing = assignFar(48 * kMiB);
+  start();
+  allocate();
+  write(3);
+  ASSERT_FALSE(regions().empty());
+  EXPECT_EQ(regions().front(), standing);
+  EXPECT_GE(usedOf(standing), kData - kLocal - 2 * kGranuleSize) << "it is what is used first";
+  EXPECT_EQ(wrongPages(3), 0u);
+}
+
+TEST_P(FabricMemoryTest, MovesOffWhatIsDrainedWhileTheProgramRuns) {
+  const uint64_t standing = assignFar(40 * kMiB);
+  start();
+  allocate();
+  write(1);
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> wrong{0}, turns{0};
+  std::thread program([&] {
+    for (uint64_t round = 1; !stop; ++round, ++turns) {
+      wrong += wrongPages(round);
+      write(round + 1);
+    }
+  });
+  drain(standing);
+  await([&] { return stateOf(standing) == "free"; });
+  // It went on meanwhile, and goes on elsewhere.
+  const uint64_t before = turns;
+  while (turns < before + 2) std::this_thread::yield();
+  stop = true;
+  program.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(farUsed(), 0u);
+  EXPECT_EQ(runtime_->stats().lost_pages, 0u);
+}
+
+TEST_P(FabricMemoryTest, DrainsOneAfterTheOtherAndComesBack) {
+  start();
+  allocate();
+  write(1);
+  for (uint64_t round = 1; round <= 6; ++round) {
+    const auto held = regions();
+    ASSERT_FALSE(held.empty());
+    drain(held.front());
+    await([&] { return stateOf(held.front()) == "free"; });
+    ASSERT_EQ(wrongPages(round), 0u);
+    write(round + 1);
+  }
+}
+
+TEST_P(FabricMemoryTest, ADrainThatIsCalledOffLeavesItInUse) {
+  const uint64_t standing = assignFar(kDeviceBytes - 16 * kMiB);
+  start();
+  allocate();
+  write(1);
+  drain(standing);  // there is no room anywhere else
+  post("/v1/regions/" + std::to_string(standing) + "/resume", Json::object());
+  write(2);
+  EXPECT_EQ(wrongPages(2), 0u);
+  EXPECT_EQ(stateOf(standing), "attached");
+}
+
+TEST_P(FabricMemoryTest, GoesOnWhileTheOthersAreKilled) {
+  start();
+  allocate();
+  write(1);
+  const auto held = regions();
+  killNow(agent_);
+  EXPECT_EQ(wrongPages(1), 0u);
+  write(2);
+  killNow(manager_);
+  EXPECT_EQ(wrongPages(2), 0u);
+  startManager();
+  startAgent();
+  write(3);
+  // The runtime has made itself known again when a drain reaches it.
+  await([&] { return get("/v1/hosts/" + std::string(kHost)).value("state", "") == "active"; });
+  drain(held.front());
+  await([&] { return stateOf(held.front()) == "free"; });
+  EXPECT_EQ(wrongPages(3), 0u);
+}
+
+TEST_P(FabricMemoryTest, WhatIsTakenByForceIsSaidToBeLostAndNeverReadsAsZeros) {
+  const uint64_t standing = assignFar(40 * kMiB);
+  start();
+  allocate();
+  write(1);
+  ASSERT_GT(farUsed(), 0u);
+  post("/v1/regions/" + std::to_string(standing) + "/release", {{"force", true}});
+  while (runtime_->stats().lost_pages == 0) std::this_thread::yield();
+  // Each page is right or ends in SIGBUS: looked at through the kernel, which says EFAULT there.
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  uint64_t lost = 0;
+  for (uint64_t page = 0; page < pages_; ++page) {
+    const uint64_t* word = data_ + page * kWords + page % kWords;
+    uint64_t seen = 0;
+    if (::write(ends[1], word, sizeof *word) != sizeof *word) {
+      EXPECT_EQ(errno, EFAULT);
+      ++lost;
+      continue;
+    }
+    ASSERT_EQ(read(ends[0], &seen, sizeof seen), static_cast<ssize_t>(sizeof seen));
+    EXPECT_EQ(seen, mark(page, 1)) << page;
+  }
+  close(ends[0]);
+  close(ends[1]);
+  EXPECT_GT(lost, 0u);
+  EXPECT_LE(lost, runtime_->stats().lost_pages);
+  // What is lost can be given up and used anew, in other memory.
+  ASSERT_TRUE(runtime_->discard(data_, Bytes(kData)));
+  write(2);
+  EXPECT_EQ(wrongPages(2), 0u);
+}
+
+TEST_P(FabricMemoryTest, AChildGoesOnAloneWithTheRegion) {
+  start();
+  allocate();
+  write(1);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    const pid_t child = fork();
+    if (child != 0) _exit(child > 0 ? 0 : 1);
+    // Its own copy, while the one that it is from has ended.
+    uint64_t wrong = 0;
+    for (uint64_t round = 1; round <= 3; ++round) {
+      wrong += wrongPages(round);
+      write(round + 1);
+    }
+    wrong += wrongPages(4);
+    (void)!::write(ends[1], &wrong, sizeof wrong);
+    _exit(0);
+  }
+  close(ends[1]);
+  write(9);
+  int status = 0;
+  ASSERT_EQ(waitpid(parent, &status, 0), parent);
+  uint64_t wrong = 1;
+  ASSERT_EQ(read(ends[0], &wrong, sizeof wrong), static_cast<ssize_t>(sizeof wrong));
+  close(ends[0]);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(wrongPages(9), 0u);
+  runtime_.reset();
+  await([&] { return regions().empty(); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Classes, FabricMemoryTest, ::testing::Values("cxl", "remote"),
+                         [](const auto& info) { return info.param; });
+
+TEST_F(AgentProcesses, WithoutAnAgentItSaysWhatIsMissing) {
+  Options options;
+  options.far_count = 1;
+  options.far[0].kind = FarKind::kFabric;
+  snprintf(options.agent, sizeof options.agent, "%s", socket_.c_str());
+  const auto runtime = Runtime::start(options);
+  ASSERT_FALSE(runtime);
+  EXPECT_THAT(runtime.error().text(), ::testing::HasSubstr("fabricmgr agent"));
+}
+
+}  // namespace
+}  // namespace tidepool::agent
