@@ -140,6 +140,7 @@ void FabricMemory::hear(const AgentNotice& notice, Nanoseconds now) {
     case NoticeKind::kDrain:
       if (region == nullptr || region->state != State::kServing) return;
       region->drained = true;
+      urgent_ = false;
       return leave(*region);
     case NoticeKind::kResume:
       if (region == nullptr || region->state != State::kLeaving || region->gone) return;
@@ -164,8 +165,7 @@ void FabricMemory::refused(const AgentNotice& notice, Nanoseconds now) {
     }
     // What the program needs now it gets beyond its budget; it is told why, once. What was asked
     // for in good time may come in good time, too.
-    const bool short_now = sums().free < Bytes(2 * kGranuleSize);
-    if (short_now && !std::exchange(said_refused_, true)) {
+    if (!vacating() && sums().urgent() && !std::exchange(said_refused_, true)) {
       reportError(core_, "no more far memory from the fabric: %s", notice.text);
     }
     return pause(now);
@@ -313,7 +313,9 @@ void FabricMemory::grow(Nanoseconds now) {
     asking_ = false;
     pause(now);
   }
-  const bool possible = client_->connected() && reclaiming_ == 0 && now >= ask_after_ &&
+  // That there was none when it was not needed yet is no reason to wait now.
+  const bool due = now >= ask_after_ || (have.urgent() && !urgent_);
+  const bool possible = client_->connected() && reclaiming_ == 0 && due &&
                         !core_.tiers.full() && freeEntry() != nullptr &&
                         left >= Bytes(kGranuleSize);
   // As long as there is nothing at all, who is short of memory waits for the first region.
@@ -325,6 +327,7 @@ void FabricMemory::grow(Nanoseconds now) {
   if (most_at_once_ > Bytes()) step = std::min(step, most_at_once_);
   asked_ = Bytes(roundUp(std::min(step, left).value(), kGranuleSize));
   asked_at_ = now;
+  urgent_ = have.urgent();
   asking_ = client_->ask(kAskTag, asked_, agent_wire::Want::kAny).has_value();
 }
 

@@ -65,6 +65,7 @@ class FabricMemory {
   };
   struct Sums {
     Bytes capacity, free, leaving;
+    bool urgent() const { return free < Bytes(2 * kGranuleSize) || leaving > Bytes(); }
   };
 
   FabricMemory(Core& core, std::unique_ptr<AgentClient> client, Bytes most)
@@ -114,6 +115,7 @@ class FabricMemory {
   Nanoseconds asked_at_;
   Nanoseconds ask_after_;
   Nanoseconds pause_;      // before the next try
+  bool urgent_ = false;    // what was asked for last was needed at once
   Nanoseconds connect_after_;
   Nanoseconds idle_after_;
   bool moving_ = false;    // a drain makes progress: no time to sleep
