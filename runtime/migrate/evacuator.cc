@@ -22,22 +22,38 @@ Evacuator::Progress Evacuator::moveOff(uint8_t tier, Nanoseconds slice) {
   const Tier& leaving = core_.tiers.tier(tier);
   const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
   GranuleIndex& hand = hands_[tier];
-  bool stuck = false;
-  while (!leaving.holdsNothing() && !stuck && clock_.now() < until) {
+  while (!leaving.holdsNothing()) {
+    if (clock_.now() >= until) return Progress::kMoved;
     hand = core_.space->nextWithPages(hand, end);
     if (hand < end) {
-      if (moveGranule(hand, tier)) moved_[tier] = true;
+      if (moveGranule(hand, tier)) {
+        moved_[tier] = true;
+      } else if (namesTier(hand, tier) && roomIsComing()) {
+        return Progress::kWaits;
+      }
       ++hand;
     } else {
       hand = GranuleIndex(0);
-      stuck = !std::exchange(moved_[tier], false);
+      if (!std::exchange(moved_[tier], false)) return Progress::kStuck;
     }
   }
-  if (!leaving.holdsNothing()) return stuck ? Progress::kStuck : Progress::kMoved;
   // The buffer's memory is wanted elsewhere until the next time.
   [[maybe_unused]] const Status freed =
       os::discard(reinterpret_cast<uintptr_t>(bytes_.data()), bytes_.size());
   return Progress::kDone;
+}
+
+bool Evacuator::roomIsComing() const {
+  return core_.tiers.hasFetch() && core_.budget.room() == PageCount() &&
+         !core_.far_exhausted.load(std::memory_order_relaxed) &&
+         !core_.nothing_leaves.load(std::memory_order_relaxed);
+}
+
+bool Evacuator::namesTier(GranuleIndex granule, uint8_t tier) const {
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    if (core_.space->word(firstPage(granule) + i).tier() == tier) return true;
+  }
+  return false;
 }
 
 bool Evacuator::moveGranule(GranuleIndex granule, uint8_t tier) {

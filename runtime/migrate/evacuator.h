@@ -21,6 +21,7 @@ class Evacuator {
 
   enum class Progress : uint8_t {
     kMoved,  // something; there is more to do
+    kWaits,  // nothing just now: local memory has to be made room in first, which goes on
     kStuck,  // a whole turn moved nothing: there is no room for what is left, or it cannot move now
     kDone,   // nothing of this process is there any more
   };
@@ -42,6 +43,9 @@ class Evacuator {
   };
   Evacuator(Core& core, GranuleMover& mover, Mapping bytes)
       : core_(core), mover_(mover), bytes_(std::move(bytes)) {}
+  /// Whether there will be room in local memory, which there is not now.
+  bool roomIsComing() const;
+  bool namesTier(GranuleIndex granule, uint8_t tier) const;
   /// Returns whether anything moved.
   bool moveGranule(GranuleIndex granule, uint8_t tier);
   /// Claims the granule's far pages in the tier, and drops what else refers to it.

@@ -34,6 +34,7 @@ constexpr Nanoseconds kFirstPause(1'000'000'000);
 constexpr Nanoseconds kLongestPause(30'000'000'000);
 constexpr Nanoseconds kIdleFor(10'000'000'000);
 constexpr Nanoseconds kSlice(2'000'000);
+constexpr Nanoseconds kRetryWaiting(500'000);
 constexpr Nanoseconds kRetryStuck(50'000'000);
 constexpr Nanoseconds kStuckFor(2'000'000'000);
 constexpr Nanoseconds kReportEvery(500'000'000);
@@ -63,7 +64,7 @@ Result<std::unique_ptr<FabricMemory>> FabricMemory::connect(Core& core, const ch
 Nanoseconds FabricMemory::tend(Nanoseconds now) {
   if (!client_->connected()) reconnect(now);
   if (client_->connected()) listen(now);
-  moving_ = false;
+  moving_ = waiting_ = false;
   for (Region& region : regions_) {
     if (region.state == State::kLeaving) moveOff(region, now);
     if (region.state == State::kRetiring) finishRetiring(region);
@@ -71,7 +72,8 @@ Nanoseconds FabricMemory::tend(Nanoseconds now) {
   }
   lookForIdle(now);
   grow(now);
-  return moving_ ? Nanoseconds() : kRetryStuck;
+  if (moving_) return Nanoseconds();
+  return waiting_ ? kRetryWaiting : kRetryStuck;
 }
 
 FabricMemory::Region* FabricMemory::find(uint64_t id) {
@@ -367,6 +369,7 @@ void FabricMemory::moveOff(Region& region, Nanoseconds now) {
     done = done && progress == Evacuator::Progress::kDone;
     stuck = stuck || progress == Evacuator::Progress::kStuck;
     moving_ = moving_ || progress == Evacuator::Progress::kMoved;
+    waiting_ = waiting_ || progress == Evacuator::Progress::kWaits;
   }
   // Limbo is written already: what it holds goes where its frames are.
   while (!done && evictor_->recycle()) {

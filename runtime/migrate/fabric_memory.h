@@ -119,6 +119,7 @@ class FabricMemory {
   Nanoseconds connect_after_;
   Nanoseconds idle_after_;
   bool moving_ = false;    // a drain makes progress: no time to sleep
+  bool waiting_ = false;   // a drain waits for room to be made
   bool said_away_ = false;
   bool said_refused_ = false;
 };

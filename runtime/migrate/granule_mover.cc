@@ -247,7 +247,8 @@ void GranuleMover::promoteAll(GranuleIndex granule) {
   const PageIndex first = firstPage(granule);
   forEachDirect(first, first + kPagesPerGranule,
                 [&](PageIndex from, uint64_t pages) { runs[count++] = {from, pages}; });
-  promote({runs.data(), count});
+  const bool leaves = core_.tiers.hasFetch() && core_.budget.room() > PageCount();
+  promote({runs.data(), count}, leaves ? Beyond::kOnce : Beyond::kNever);
 }
 
 void GranuleMover::forgetHome(GranuleIndex granule) {
@@ -441,12 +442,17 @@ void GranuleMover::putBack(PageIndex first, uint64_t pages) {
   core_.port->wake(address, Bytes(pages * kPageSize));
 }
 
-size_t GranuleMover::promote(std::span<const Run> runs) {
+size_t GranuleMover::promote(std::span<const Run> runs, Beyond beyond) {
   if (core_.barrier == nullptr || runs.empty()) return 0;
   MutexLock lock(staging_mutex_);
   size_t closed = 0;
   for (const Run& run : runs) {
-    if (!movable(run.first, run.count) || !core_.budget.tryCharge(PageCount(run.count))) break;
+    if (!movable(run.first, run.count)) break;
+    if (beyond == Beyond::kOnce) {
+      core_.budget.charge(PageCount(run.count));
+    } else if (!core_.budget.tryCharge(PageCount(run.count))) {
+      break;
+    }
     // From here on whoever would write, the kernel on behalf of a device too, waits for the wake
     // in swapIn(). A pin taken before is one that the check below sees.
     if (!core_.barrier->writeProtect(core_.space->addressOf(run.first),

@@ -37,12 +37,13 @@ class GranuleMover {
   };
   /// Moves runs of kDirect pages of one granule to local memory, as many as the budget has room
   /// for, none when pages may be pinned for DMA. Returns how many runs moved, from the first on.
-  size_t promote(std::span<const Run> runs);
+  size_t promote(std::span<const Run> runs) { return promote(runs, Beyond::kNever); }
   /// Bytes moved since the start, in both directions.
   Bytes moved() const { return Bytes(moved_.load(std::memory_order_relaxed)); }
 
   /// Moves the granule's home out of the tier, with all that lies there: to another direct tier, or
-  /// to local memory as far as the budget has room. True once nothing of it is there.
+  /// to local memory if the budget is not exceeded already; it then may be, by one granule, which a
+  /// fetch tier takes from there. True once nothing of it is there.
   bool vacate(GranuleIndex granule, uint8_t tier);
   /// The tier's frames from `from` on are gone: direct pages there are lost, and poisoned; local
   /// pages have no home there any more. Returns how many were lost.
@@ -93,6 +94,9 @@ class GranuleMover {
   /// Makes writers to its direct pages wait. False if that cannot be, or devices may write there.
   bool closeToWriters(GranuleIndex granule);
   void openToWriters(GranuleIndex granule);
+  /// Whether the budget may be exceeded.
+  enum class Beyond : uint8_t { kNever, kOnce };
+  size_t promote(std::span<const Run> runs, Beyond beyond);
   void promoteAll(GranuleIndex granule);
   /// Its local pages have no home any more.
   void forgetHome(GranuleIndex granule);
