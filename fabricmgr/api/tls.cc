@@ -5,6 +5,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <unistd.h>
 
 #include <cstdio>
 
@@ -17,6 +18,10 @@ struct NamesDeleter {
 
 Status wrongFile(const char* what, const std::string& path) {
   const std::string why = takeSslError();
+  // OpenSSL does not always say that a file is not there.
+  if (access(path.c_str(), R_OK) != 0) {
+    return failErrno(ErrorCode::kInvalidArgument, "cannot use %s '%s'", what, path.c_str());
+  }
   return fail(ErrorCode::kInvalidArgument, "cannot use %s '%s': %s", what, path.c_str(),
               why.c_str());
 }

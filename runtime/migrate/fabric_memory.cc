@@ -61,9 +61,9 @@ Result<std::unique_ptr<FabricMemory>> FabricMemory::connect(Core& core, const ch
   return memory;
 }
 
-Nanoseconds FabricMemory::tend(Nanoseconds now) {
+Nanoseconds FabricMemory::tend(Nanoseconds now, bool heard) {
   if (!client_->connected()) reconnect(now);
-  if (client_->connected()) listen(now);
+  if (heard && client_->connected()) listen(now);
   moving_ = waiting_ = false;
   for (Region& region : regions_) {
     if (region.state == State::kLeaving) moveOff(region, now);
@@ -102,7 +102,7 @@ void FabricMemory::reconnect(Nanoseconds now) {
     if (region.state == State::kNone || region.gone) continue;
     if (client_->reclaim(kReclaimTag, region.id, region.epoch)) ++reclaiming_;
   }
-  if (reclaiming_ == 0) parents_.reset(-1);
+  if (reclaiming_ == 0) dropParents();
 }
 
 void FabricMemory::listen(Nanoseconds now) {
@@ -132,7 +132,7 @@ void FabricMemory::hear(const AgentNotice& notice, Nanoseconds now) {
     case NoticeKind::kRegion:
       return take(notice, now);
     case NoticeKind::kKept:
-      if (reclaiming_ > 0 && --reclaiming_ == 0) parents_.reset(-1);
+      if (reclaiming_ > 0 && --reclaiming_ == 0) dropParents();
       return;
     case NoticeKind::kReturned:
       if (region != nullptr && region->state == State::kReturning) *region = Region();
@@ -175,7 +175,7 @@ void FabricMemory::refused(const AgentNotice& notice, Nanoseconds now) {
   Region* const region = find(notice.region);
   if (region == nullptr) return;
   if (notice.tag == kReclaimTag) {
-    if (reclaiming_ > 0 && --reclaiming_ == 0) parents_.reset(-1);
+    if (reclaiming_ > 0 && --reclaiming_ == 0) dropParents();
     lose(*region, Bytes(), notice.text);
   } else if (notice.tag == kReturnTag && region->state == State::kReturning) {
     *region = Region();  // the agent had forgotten it
@@ -364,6 +364,7 @@ void FabricMemory::moveOff(Region& region, Nanoseconds now) {
   }
   bool done = true;
   bool stuck = false;
+  endWatch();
   for (uint8_t i = 0; i < region.tiers; ++i) {
     const auto progress = evacuator_->moveOff(region.numbers[i], kSlice);
     done = done && progress == Evacuator::Progress::kDone;
@@ -461,6 +462,7 @@ void FabricMemory::lose(Region& region, Bytes from, const char* why) {
     return;
   }
   if (region.state == State::kServing) leave(region);
+  endWatch();
   uint64_t lost = 0;
   Bytes start;
   for (uint8_t i = 0; i < region.tiers; ++i) {
@@ -498,7 +500,10 @@ void FabricMemory::lookForIdle(Nanoseconds now) {
 }
 
 void FabricMemory::forkedInChild() {
-  parents_ = client_->takeSocket();
+  if (client_->connected()) {
+    parents_[1] = std::move(parents_[0]);
+    parents_[0] = client_->takeSocket();
+  }
   connect_after_ = MonotonicClock().now() + kChildWaits;
   reclaiming_ = 0;
   asking_ = false;

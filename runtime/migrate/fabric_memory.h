@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "runtime/base/clock.h"
+#include "runtime/migrate/balancer.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evacuator.h"
 #include "runtime/migrate/evictor.h"
@@ -24,11 +25,14 @@ class FabricMemory {
   static Result<std::unique_ptr<FabricMemory>> connect(Core& core, const char* path, Bytes most);
   /// Must outlive it.
   void use(Evacuator& evacuator) { evacuator_ = &evacuator; }
-  void use(Evictor& evictor) { evictor_ = &evictor; }
+  void use(Evictor& evictor, Balancer* balancer) {
+    evictor_ = &evictor;
+    balancer_ = balancer;
+  }
 
-  /// Does what is due; returns when it wants to be called again at the latest, which is also when
-  /// fd() is readable.
-  Nanoseconds tend(Nanoseconds now);
+  /// Does what is due; returns when it wants to be called again at the latest. `heard`: fd() is
+  /// readable, which is a time to be called, too.
+  Nanoseconds tend(Nanoseconds now, bool heard);
   /// Readable when the agent has said something; -1 while there is no agent.
   int fd() const { return client_->fd(); }
   /// In a child of fork(), by its only thread: the regions are the child's, too, as soon as it has
@@ -88,6 +92,13 @@ class FabricMemory {
   void linger(Region& region, Nanoseconds now);
   void closeTiers(Region& region);
   void openTiers(Region& region);
+  /// No page of a direct tier is mapped anywhere but in its place.
+  void endWatch() {
+    if (balancer_ != nullptr) balancer_->rest();
+  }
+  void dropParents() {
+    for (UniqueFd& parent : parents_) parent.reset(-1);
+  }
   /// Whether a drain is under way that has not come to a stop.
   bool vacating() const;
   void reportLeft(Region& region, Nanoseconds now);
@@ -103,10 +114,13 @@ class FabricMemory {
 
   Core& core_;
   std::unique_ptr<AgentClient> client_;
-  UniqueFd parents_;  // a forked child's copy of its parent's connection: keeps the regions
+  // A forked child's copies of its parent's connections, which keep the regions: the parent may
+  // not have been through with its own parent's.
+  std::array<UniqueFd, 2> parents_;
   const Bytes most_;
   Evacuator* evacuator_ = nullptr;
   Evictor* evictor_ = nullptr;
+  Balancer* balancer_ = nullptr;  // null: there is none
   std::array<Region, TierSet::kMost> regions_;
   size_t reclaiming_ = 0;  // answers awaited after a reconnection
   bool asking_ = false;

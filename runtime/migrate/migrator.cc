@@ -80,7 +80,10 @@ void Migrator::run() {
     }
     evictor_->advance();
     if (!core_.parking.requested()) {
-      if (fabric_ != nullptr) next_tend_ = clock_.now() + fabric_->tend(clock_.now());
+      if (fabric_ != nullptr) {
+        const Nanoseconds now = clock_.now();
+        next_tend_ = now + fabric_->tend(now, std::exchange(agent_speaks_, false));
+      }
       relieve();
       // A piece a turn: faults that wait for room come first.
       if (advice_.moveOutSome(*evictor_)) core_.need_memory.ring();
@@ -131,6 +134,7 @@ void Migrator::waitForWork() {
                        static_cast<long>(timeout % 1'000'000'000)};
   ppoll(waits.data(), count, &until, nullptr);
   if ((waits[0].revents & POLLIN) != 0) core_.need_memory.clear();
+  if (fabric_ != nullptr && waits[count - 1].revents != 0) agent_speaks_ = true;
 }
 
 void Migrator::relieve() {

@@ -30,7 +30,7 @@ class Migrator {
   /// Looks after memory of the fabric's. Before start(); must outlive the migrator. Null: none.
   void setFabric(FabricMemory* fabric) {
     fabric_ = fabric;
-    if (fabric != nullptr) fabric->use(*evictor_);
+    if (fabric != nullptr) fabric->use(*evictor_, balancer_.get());
   }
   /// Returns when the thread answers for this process in the tables of frames.
   Status start();
@@ -66,6 +66,7 @@ class Migrator {
   std::unique_ptr<Balancer> balancer_;  // null without direct tiers
   std::unique_ptr<PmuFeed> pmu_;
   FabricMemory* fabric_ = nullptr;
+  bool agent_speaks_ = false;
   UniqueFd statm_;
   Waker& waker_;
   Advice& advice_;

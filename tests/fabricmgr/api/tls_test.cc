@@ -152,6 +152,7 @@ TEST_F(TlsServer, BadFilesAreNamedAtTheStart) {
     ASSERT_FALSE(server);
     EXPECT_EQ(server.error().code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(server.error().text(), HasSubstr("missing.pem"));
+    EXPECT_THAT(server.error().text(), HasSubstr("No such file"));
   }
 }
 
