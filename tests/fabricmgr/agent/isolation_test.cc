@@ -171,6 +171,31 @@ TEST_F(Isolation, AnOldEpochReadsAndWritesNothing) {
   expectAll(after, std::byte{});
 }
 
+TEST_F(Isolation, WhatOneUserHadGoesToNoOther) {
+  if (geteuid() != 0) return;  // who cannot become another user
+  startAgent({"--allow-all"});
+  const uint64_t standing = assign(4 * kMiB);
+  const auto client = connect();
+  Given given = ask(*client, 0);
+  EXPECT_EQ(given.id, standing);
+  fill(given, std::byte{0x5a});
+  given.memory = Mapping();
+  giveBack(*client, given);
+  std::filesystem::permissions(scratch_ / "", std::filesystem::perms(0755));
+  OtherProgram other([&] {
+    EXPECT_EQ(setgid(65'534), 0);
+    EXPECT_EQ(setuid(65'534), 0);
+    auto own = connect();
+    askInVain(*own, 0, ErrorCode::kNoSpace);
+    Given fresh = ask(*own, 4 * kMiB);
+    EXPECT_NE(fresh.id, standing);
+    expectAll(fresh, std::byte{});
+    return own;
+  });
+  EXPECT_TRUE(other.done());
+  EXPECT_EQ(ask(*client, 0).id, standing);
+}
+
 TEST_F(Isolation, AnotherHostsCertificateOpensNothing) {
   serveOverTls();
   const client::Target node1 = targetAs("node1");
