@@ -66,9 +66,9 @@ Status Agent::setUp() {
     log_(LogLevel::kWarning, line + more);
   };
   server_ = std::make_unique<LocalServer>(std::move(server));
-  regions_ = std::make_unique<Regions>(Regions::Setup{&loop_, link_.get(), journal_.get(),
-                                                      server_.get(), options_.host, log_,
-                                                      [this] { contact_->relist(); }});
+  regions_ = std::make_unique<Regions>(
+      Regions::Setup{&loop_, link_.get(), journal_.get(), server_.get(), options_.host, log_,
+                     [this] { contact_->relist(); }, [this] { return contact_->leased(); }});
   contact_ = std::make_unique<Contact>(Contact::Setup{&loop_, link_.get(), regions_.get(),
                                                       options_.host, options_.domain,
                                                       options_.lease, log_, [this] { notify(); }});

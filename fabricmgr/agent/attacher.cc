@@ -2,7 +2,50 @@
 // Attachers: leads each part of a region to its kind.
 #include "fabricmgr/agent/attacher.h"
 
+#include <map>
+#include <string_view>
+#include <utility>
+
 namespace tidepool::agent {
+namespace {
+
+using agent_wire::Piece;
+using agent_wire::PieceKind;
+
+/// To the bytes that a region has on one device.
+struct Way {
+  Piece piece;  // without place and length
+  uint64_t passed = 0;
+
+  /// Extents are asked for in the region's order. A server has its own one after the other.
+  Piece next(const fabric::Extent& extent) {
+    Piece one = piece;
+    one.offset = one.kind == PieceKind::kServer ? passed : extent.offset;
+    one.length = extent.length;
+    passed += extent.length.value();
+    return one;
+  }
+};
+
+bool isSamePlace(const Piece& a, const Piece& b) {
+  return a.kind == b.kind && a.file == b.file && a.region == b.region &&
+         std::string_view(a.endpoint.host) == b.endpoint.host &&
+         std::string_view(a.endpoint.port) == b.endpoint.port;
+}
+
+/// What follows the last piece directly, in its place, becomes part of it.
+void addPiece(const Piece& piece, std::vector<Piece>* pieces) {
+  if (!pieces->empty()) {
+    Piece& last = pieces->back();
+    if (isSamePlace(last, piece) && last.offset + last.length.value() == piece.offset) {
+      last.length += piece.length;
+      return;
+    }
+  }
+  pieces->push_back(piece);
+}
+
+}  // namespace
 
 Attachers::Attachers() : pool_file_(makePoolFileAttacher()), memserver_(makeMemserverAttacher()) {}
 
@@ -12,9 +55,15 @@ Attacher& Attachers::of(const AccessPart& part) const {
 
 Result<Attached> Attachers::attach(const RegionAccess& access) const {
   Attached attached;
+  std::map<fabric::DeviceId, Way> ways;
   for (const AccessPart& part : access.parts) {
-    TP_TRY(of(part).attach(access, part, &attached));
+    auto piece = of(part).attach(access, part, &attached.files);
+    if (!piece) return tl::unexpected(piece.error());
+    ways[part.device].piece = std::move(*piece);
     attached.direct = attached.direct && part.memory_class == fabric::MemoryClass::kCxl;
+  }
+  for (const fabric::Extent& extent : access.extents) {
+    addPiece(ways.at(extent.device).next(extent), &attached.pieces);
   }
   if (attached.pieces.size() > agent_wire::kMaxPieces ||
       attached.files.size() > agent_wire::kMaxFiles) {

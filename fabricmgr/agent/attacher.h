@@ -15,10 +15,12 @@
 
 namespace tidepool::agent {
 
+using Files = std::vector<std::shared_ptr<const UniqueFd>>;
+
 /// A region, usable on this host: what programs are handed.
 struct Attached {
   std::vector<agent_wire::Piece> pieces;
-  std::vector<std::shared_ptr<const UniqueFd>> files;  // that pieces point to
+  Files files;         // that pieces point to
   bool direct = true;  // can be loaded from and stored to in place, all of it
   bool fits(agent_wire::Want want) const {
     return want == agent_wire::Want::kAny || direct == (want == agent_wire::Want::kDirect);
@@ -28,9 +30,10 @@ struct Attached {
 class Attacher {
  public:
   virtual ~Attacher() = default;
-  /// Adds the pieces of one part of a region. Errors: kUnreachable, kPermission, kNotFound,
-  /// kCorrupt.
-  virtual Status attach(const RegionAccess& access, const AccessPart& part, Attached* out) = 0;
+  /// How to get at one part of a region: a piece of it without place and length. A file that is
+  /// needed for it is added to `files`. Errors: kUnreachable, kPermission, kNotFound, kCorrupt.
+  virtual Result<agent_wire::Piece> attach(const RegionAccess& access, const AccessPart& part,
+                                           Files* files) = 0;
   /// Makes the part read as zeros, for good. Errors: as attach(), kIo.
   virtual Status erase(const RegionAccess& access, const AccessPart& part) = 0;
   /// Whether the device itself still grants this part to this epoch. True for devices that refuse

@@ -21,7 +21,8 @@ constexpr int kPage = 10'000;  // of a list
 }  // namespace
 
 std::string_view nameOf(Standing standing) {
-  static constexpr std::string_view kNames[] = {"unknown", "member", "away", "fenced", "refused"};
+  static constexpr std::string_view kNames[] = {"unknown", "member",  "away",
+                                                "fenced",  "refused", "removed"};
   return kNames[static_cast<size_t>(standing)];
 }
 
@@ -70,6 +71,7 @@ void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
   lease_ = std::max(beaten->lease, Nanoseconds(1'000'000));
   lease_until_ = asked + lease_;  // it began to run after the question at the earliest
   pause_ = kFirstPause;
+  known_ = true;
   const bool back = standing_ != Standing::kMember;
   become(Standing::kMember, "");
   beat_timer_.after(jittered(lease_ / 3));
@@ -82,14 +84,21 @@ void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
 void Contact::missed(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kNotFound:
-      return join();
+      if (!known_) return join();
+      // An operator's decision: it is not for this agent to undo it.
+      cutOff(Standing::kRemoved,
+             fmt::format("this host was removed: `fabricmgr host add {}`, or a new start of this "
+                         "agent, makes it known again",
+                         setup_.host),
+             error);
+      break;
     case ErrorCode::kStaleEpoch:
-      become(Standing::kFenced,
+      cutOff(Standing::kFenced,
              fmt::format(
                  "this host is fenced: its regions are gone. When all is well again, `fabricmgr "
                  "host resume {}` lets it have new ones",
-                 setup_.host));
-      setup_.regions->fenced(error);
+                 setup_.host),
+             error);
       break;
     case ErrorCode::kPermission:
       become(Standing::kRefused,
@@ -99,13 +108,19 @@ void Contact::missed(const Error& error) {
     default:
       become(Standing::kAway,
              fmt::format("the manager is away, programs keep what they have: {}", error.text()));
-      if (leaseLeft() == Nanoseconds()) setup_.regions->checkGrants();
+      if (!leased()) setup_.regions->checkGrants();
   }
   setup_.regions->unlisted(error);
   beat_timer_.after(jittered(pause_));
   const Nanoseconds longest =
       lease_ == Nanoseconds() ? kLongestPause : std::min(kLongestPause, lease_ / 3);
   pause_ = std::min(pause_ * 2, std::max(longest, kFirstPause));
+}
+
+void Contact::cutOff(Standing standing, const std::string& trouble, const Error& error) {
+  lease_until_ = Nanoseconds();
+  become(standing, trouble);
+  setup_.regions->fenced(error);
 }
 
 void Contact::join() {
@@ -189,6 +204,8 @@ void Contact::onList(const Result<std::vector<SeenRegion>>& list, uint64_t momen
     setup_.regions->apply(*list, moment);
   } else {
     modified_ = 0;  // the next heartbeat asks for it again
+    // That the host is gone is the heartbeat's to find out: at once.
+    if (list.error().code() == ErrorCode::kNotFound) beat_timer_.after(Nanoseconds());
     setup_.regions->unlisted(list.error());
   }
   if (list_again_) relist();

@@ -18,9 +18,10 @@ namespace tidepool::agent {
 enum class Standing : uint8_t {
   kUnknown = 0,  // not heard of the manager since the start
   kMember = 1,
-  kAway = 2,    // the manager does not answer
-  kFenced = 3,  // the host is cut off
-  kRefused = 4  // the manager does not take this agent for its host's
+  kAway = 2,     // the manager does not answer
+  kFenced = 3,   // the host is cut off
+  kRefused = 4,  // the manager does not take this agent for its host's
+  kRemoved = 5   // the host was known, and is not any more
 };
 std::string_view nameOf(Standing standing);
 
@@ -47,6 +48,7 @@ class Contact {
   const std::string& trouble() const { return trouble_; }
   /// What is left of the lease as far as this side can know.
   Nanoseconds leaseLeft() const;
+  bool leased() const { return leaseLeft() != Nanoseconds(); }
 
  private:
   struct Beaten {
@@ -59,6 +61,8 @@ class Contact {
   };
   void beat();
   void join();
+  /// The host has nothing any more.
+  void cutOff(Standing standing, const std::string& trouble, const Error& error);
   void onBeat(const Result<Beaten>& beaten, Nanoseconds asked);
   void missed(const Error& error);
   void watch();
@@ -79,6 +83,7 @@ class Contact {
   Nanoseconds pause_;        // before the next try, when the last one failed
   uint64_t modified_ = 0;    // as of the last heartbeat that led to a list
   uint64_t watched_ = 0;     // the index up to which events are known; 0: begin anew
+  bool known_ = false;       // to the manager, at some time since the start
   bool watching_ = false;
   bool listing_ = false;
   bool list_again_ = false;

@@ -27,8 +27,7 @@ constexpr size_t kMostOutgoing = 256;
 constexpr Nanoseconds kAcceptPause(100'000'000);  // when descriptors have run out
 
 /// Sends one message. False if the socket is full. Errors: kUnreachable.
-Result<bool> sendMessage(int socket, std::span<const std::byte> bytes,
-                         const std::vector<std::shared_ptr<const UniqueFd>>& files) {
+Result<bool> sendMessage(int socket, std::span<const std::byte> bytes, const Files& files) {
   iovec part = {const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message = {};
   message.msg_iov = &part;

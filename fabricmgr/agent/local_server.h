@@ -55,7 +55,7 @@ class LocalServer final : public Programs {
   /// One message that waits to be sent.
   struct Outgoing {
     std::vector<std::byte> bytes;
-    std::vector<std::shared_ptr<const UniqueFd>> files;
+    Files files;
   };
   struct Program {
     UniqueFd socket;

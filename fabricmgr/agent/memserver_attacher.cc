@@ -28,11 +28,9 @@ Result<wire::Token> tokenOf(const AccessPart& part) {
 
 class MemserverAttacher final : public Attacher {
  public:
-  Status attach(const RegionAccess& access, const AccessPart& part, Attached* out) override {
-    const auto piece = pieceOf(access, part);
-    if (!piece) return tl::unexpected(piece.error());
-    out->pieces.push_back(*piece);
-    return {};
+  Result<agent_wire::Piece> attach(const RegionAccess& access, const AccessPart& part,
+                                   Files*) override {
+    return pieceOf(access, part);
   }
 
   Status erase(const RegionAccess& access, const AccessPart& part) override {
@@ -47,8 +45,9 @@ class MemserverAttacher final : public Attacher {
     options.timeout = kTimeout;
     const auto client = RemoteClient::connect(piece->endpoint, hello, options);
     if (!client) return tl::unexpected(client.error());
-    for (uint64_t at = 0; at < piece->length.value(); at += kPiece) {
-      const Bytes length(std::min(kPiece, piece->length.value() - at));
+    const uint64_t size = fabric::sumOf(part.extents).value();
+    for (uint64_t at = 0; at < size; at += kPiece) {
+      const Bytes length(std::min(kPiece, size - at));
       TP_TRY((*client)->submitDiscard(1, Bytes(at), length));
       TP_TRY((*client)->flush());
       if (const FetchCompletion done = (*client)->wait(); !done.ok()) {
@@ -65,7 +64,6 @@ class MemserverAttacher final : public Attacher {
   static Result<agent_wire::Piece> pieceOf(const RegionAccess& access, const AccessPart& part) {
     agent_wire::Piece piece;
     piece.kind = agent_wire::PieceKind::kServer;
-    piece.length = fabric::sumOf(part.extents);
     piece.region = access.region | fabric::control::kManaged;
     const auto token = tokenOf(part);
     if (!token) return tl::unexpected(token.error());

@@ -23,28 +23,14 @@ Result<UniqueFd> openPool(const AccessPart& part) {
 
 class PoolFileAttacher final : public Attacher {
  public:
-  Status attach(const RegionAccess&, const AccessPart& part, Attached* out) override {
+  Result<agent_wire::Piece> attach(const RegionAccess&, const AccessPart& part,
+                                   Files* files) override {
     auto file = openPool(part);
     if (!file) return tl::unexpected(file.error());
-    const auto index = static_cast<uint32_t>(out->files.size());
-    out->files.push_back(std::make_shared<const UniqueFd>(std::move(*file)));
-    const size_t first = out->pieces.size();
-    for (const fabric::Extent& extent : part.extents) {
-      // Extents that lie side by side need one mapping only.
-      if (out->pieces.size() > first) {
-        agent_wire::Piece& last = out->pieces.back();
-        if (last.offset + last.length.value() == extent.offset) {
-          last.length += extent.length;
-          continue;
-        }
-      }
-      agent_wire::Piece piece;
-      piece.file = index;
-      piece.offset = extent.offset;
-      piece.length = extent.length;
-      out->pieces.push_back(piece);
-    }
-    return {};
+    agent_wire::Piece piece;
+    piece.file = static_cast<uint32_t>(files->size());
+    files->push_back(std::make_shared<const UniqueFd>(std::move(*file)));
+    return piece;
   }
 
   Status erase(const RegionAccess& access, const AccessPart& part) override {

@@ -3,10 +3,15 @@
 // guessed could hand out somebody else's bytes.
 #include "fabricmgr/agent/region_access.h"
 
+#include <map>
+#include <utility>
+
 namespace tidepool::agent {
 namespace {
 
 using api::JsonValue;
+
+constexpr uint64_t kMillisecond = 1'000'000;  // in nanoseconds
 
 tl::unexpected<Error> notAsDescribed(const char* what) {
   return fail(ErrorCode::kCorrupt,
@@ -29,15 +34,9 @@ Status checkFields(const JsonValue& object, std::initializer_list<const char*> c
   return {};
 }
 
-Result<AccessPart> partIn(const JsonValue& given) {
-  TP_TRY(checkFields(given, {"device_id"}, {"class", "address", "token"}));
+Result<std::vector<fabric::Extent>> extentsIn(const JsonValue& given) {
   if (!hasKind(given, "extents", JsonValue::Kind::kArray)) return notAsDescribed("extents");
-  AccessPart part;
-  const auto memory_class = fabric::memoryClassOf(given.text("class"));
-  if (!memory_class || given.text("address").empty()) return notAsDescribed("class");
-  part.memory_class = *memory_class;
-  part.address = given.text("address");
-  part.token = given.text("token");
+  std::vector<fabric::Extent> extents;
   for (const JsonValue& one : given.list("extents")) {
     TP_TRY(checkFields(one, {"device_id", "offset_bytes", "length_bytes"}, {}));
     const fabric::Extent extent{fabric::DeviceId(one.count("device_id")), one.count("offset_bytes"),
@@ -45,10 +44,37 @@ Result<AccessPart> partIn(const JsonValue& given) {
     if (extent.length == Bytes() || extent.offset > UINT64_MAX - extent.length.value()) {
       return notAsDescribed("length_bytes");
     }
-    part.extents.push_back(extent);
+    extents.push_back(extent);
   }
-  if (part.extents.empty()) return notAsDescribed("extents");
+  if (extents.empty()) return notAsDescribed("extents");
+  return extents;
+}
+
+Result<AccessPart> partIn(const JsonValue& given) {
+  TP_TRY(checkFields(given, {"device_id"}, {"class", "address", "token"}));
+  AccessPart part;
+  part.device = fabric::DeviceId(given.count("device_id"));
+  const auto memory_class = fabric::memoryClassOf(given.text("class"));
+  if (!memory_class || given.text("address").empty()) return notAsDescribed("class");
+  part.memory_class = *memory_class;
+  part.address = given.text("address");
+  part.token = given.text("token");
+  auto extents = extentsIn(given);
+  if (!extents) return tl::unexpected(extents.error());
+  part.extents = std::move(*extents);
   return part;
+}
+
+/// Whether the parts are the region's extents, sorted by device, and nothing else.
+bool makeUp(const std::vector<AccessPart>& parts, const std::vector<fabric::Extent>& extents) {
+  std::map<fabric::DeviceId, std::vector<fabric::Extent>> by_device;
+  for (const fabric::Extent& extent : extents) by_device[extent.device].push_back(extent);
+  for (const AccessPart& part : parts) {
+    const auto found = by_device.find(part.device);
+    if (found == by_device.end() || found->second != part.extents) return false;
+    by_device.erase(found);
+  }
+  return by_device.empty();
 }
 
 }  // namespace
@@ -57,11 +83,12 @@ Result<uint64_t> addRegions(const JsonValue& page, std::vector<SeenRegion>* regi
   TP_TRY(checkFields(page, {"next", "index"}, {}));
   if (!hasKind(page, "items", JsonValue::Kind::kArray)) return notAsDescribed("items");
   for (const JsonValue& one : page.list("items")) {
-    TP_TRY(checkFields(one, {"id", "epoch", "size_bytes"}, {"label", "state"}));
+    TP_TRY(checkFields(one, {"id", "epoch", "size_bytes", "drain_left_ms"}, {"label", "state"}));
     const auto state = fabric::regionStateOf(one.text("state"));
     if (!state || one.count("id") == 0) return notAsDescribed("state");
     regions->push_back({one.count("id"), one.text("label"), *state, Epoch(one.count("epoch")),
-                        Bytes(one.count("size_bytes"))});
+                        Bytes(one.count("size_bytes")),
+                        Nanoseconds(one.count("drain_left_ms") * kMillisecond)});
   }
   return page.count("next");
 }
@@ -73,14 +100,16 @@ Result<RegionAccess> accessIn(const JsonValue& body) {
   access.region = body.count("region");
   access.epoch = Epoch(body.count("epoch"));
   access.size = Bytes(body.count("size_bytes"));
-  Bytes sum;
+  auto extents = extentsIn(body);
+  if (!extents) return tl::unexpected(extents.error());
+  access.extents = std::move(*extents);
   for (const JsonValue& given : body.list("parts")) {
     auto part = partIn(given);
     if (!part) return tl::unexpected(part.error());
-    sum += fabric::sumOf(part->extents);
     access.parts.push_back(std::move(*part));
   }
-  if (access.parts.empty() || sum != access.size) return notAsDescribed("size_bytes");
+  if (fabric::sumOf(access.extents) != access.size) return notAsDescribed("size_bytes");
+  if (!makeUp(access.parts, access.extents)) return notAsDescribed("parts");
   return access;
 }
 

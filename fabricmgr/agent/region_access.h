@@ -24,21 +24,24 @@ struct SeenRegion {
   fabric::RegionState state = fabric::RegionState::kFree;
   Epoch epoch{};
   Bytes size;
+  Nanoseconds drain_left;  // until its drain goes on by force; 0: never, or no drain
 };
 
 /// A device's part of a region.
 struct AccessPart {
+  fabric::DeviceId device;
   fabric::MemoryClass memory_class = fabric::MemoryClass::kCxl;
-  std::string address;  // the pool file's path, or HOST:PORT
-  std::vector<fabric::Extent> extents;
-  std::string token;  // in hexadecimal; memory servers only
+  std::string address;                  // the pool file's path, or HOST:PORT
+  std::vector<fabric::Extent> extents;  // in the order of the region's
+  std::string token;                    // in hexadecimal; memory servers only
 };
 
 struct RegionAccess {
   uint64_t region = 0;
   Epoch epoch{};
   Bytes size;
-  std::vector<AccessPart> parts;
+  std::vector<fabric::Extent> extents;  // in the order in which they make the region up
+  std::vector<AccessPart> parts;        // one for each device; each extent is in one of them
 };
 
 // Errors: kCorrupt, when the manager's answer is not what the API's description says.

@@ -214,6 +214,14 @@ void Regions::handOut(Entry& entry) {
   answered(asking.program);
   const Peer* peer = setup_.programs->find(asking.program);
   if (peer == nullptr) return settle(entry);
+  if (!setup_.leased()) {
+    setup_.programs->refuse(asking.program, asking.request.tag, 0,
+                            Error::make(ErrorCode::kUnreachable,
+                                        "the lease of host %.63s is over and the manager away: its "
+                                        "regions may be others' by now",
+                                        setup_.host.c_str()));
+    return settle(entry);
+  }
   // From here on the journal takes it for dirty, and for this user's.
   const Status written = setup_.journal->held(entry.id, entry.epoch, peer->uid, peer->process);
   if (!written) {
@@ -302,10 +310,11 @@ void Regions::reclaim(ProgramId program, const Request& request) {
   setup_.programs->tell(
       program, noticeOf(NoticeKind::kKept, request.tag, entry->id, entry->epoch, entry->size),
       nullptr);
-  if (entry->draining) {
-    setup_.programs->tell(
-        program, noticeOf(NoticeKind::kDrain, 0, entry->id, entry->epoch, entry->size), nullptr);
-  }
+  if (!entry->draining) return;
+  const std::string text = drainText(*entry);
+  Notice drain = noticeOf(NoticeKind::kDrain, 0, entry->id, entry->epoch, entry->size);
+  drain.text = text;
+  setup_.programs->tell(program, drain, nullptr);
 }
 
 void Regions::giveBack(ProgramId program, const Request& request) {

@@ -43,6 +43,8 @@ class Regions {
     Log log;
     /// Asks for a new list of the host's regions; apply() or unlisted() follows.
     std::function<void()> relist;
+    /// Whether the host's lease runs still: what idle files of pools have may else be another's.
+    std::function<bool()> leased;
   };
   explicit Regions(Setup setup);
   ~Regions();
@@ -97,6 +99,7 @@ class Regions {
     bool on_demand = false;
     bool confirmed = false;  // by the manager, since the agent has started
     bool draining = false;
+    Nanoseconds drain_until;  // of clock_: when it goes on by force; 0: never
     bool clean = false;
     Work work = Work::kNone;
     std::optional<uid_t> owner;  // the one user who may have it
@@ -123,12 +126,13 @@ class Regions {
   void dropHold(Entry& entry, const ProcessId& process);
   std::set<uint64_t> takeHeld(ProgramId program);
   void watchEnd(Entry& entry, const ProcessId& process);
-  /// What is next for a region that nobody has.
+  /// What is next for a region.
   void settle(Entry& entry);
   void settle(uint64_t id);
   void applyOne(const SeenRegion& seen, uint64_t moment);
   void takeSize(Entry& entry, Bytes size);
-  void takeDraining(Entry& entry, bool draining);
+  void takeDraining(Entry& entry, const SeenRegion& seen);
+  std::string drainText(const Entry& entry) const;
   void tellHolders(const Entry& entry, agent_wire::NoticeKind kind, Bytes size, ErrorCode status,
                    std::string_view text);
   /// The region is not this host's any more: whoever has it has lost it.

@@ -48,9 +48,13 @@ void Regions::settle(uint64_t id) {
 }
 
 void Regions::settle(Entry& entry) {
-  const bool busy = entry.work != Work::kNone || !entry.holds.empty() || entry.waiting;
   // What the journal alone knows may be somebody else's by now.
-  if (busy || !entry.confirmed) return;
+  if (entry.work != Work::kNone || entry.waiting || !entry.confirmed) return;
+  if (!entry.holds.empty()) {
+    // Nothing is to be done with it, but where it lies has to be known for checkGrants().
+    if (!entry.access) attach(entry);
+    return;
+  }
   if (entry.draining || entry.on_demand) return release(entry);
   if (!entry.attached) return attach(entry);
   // What nobody here ever had may have been handed over with its bytes: those are left alone until
@@ -86,7 +90,7 @@ void Regions::attachDone(uint64_t id, Epoch epoch,
     warn("attach", id, outcome.error());
     refuseWaiting(*entry, outcome.error());
     // A region on demand that cannot be used is given back; one that stands waits for retry().
-    if (entry->on_demand || entry->draining) settle(*entry);
+    if (entry->holds.empty() && (entry->on_demand || entry->draining)) settle(*entry);
     return;
   }
   auto& [access, attached] = *outcome;
@@ -230,7 +234,7 @@ void Regions::applyOne(const SeenRegion& seen, uint64_t moment) {
   entry.confirmed = true;
   entry.on_demand = on_demand;
   takeSize(entry, seen.size);
-  takeDraining(entry, seen.state == RegionState::kDraining);
+  takeDraining(entry, seen);
   settle(seen.id);
 }
 
@@ -239,9 +243,7 @@ void Regions::takeSize(Entry& entry, Bytes size) {
   if (entry.size == size) return;
   const bool known = entry.size != Bytes();
   if (known && size < entry.size && !entry.holds.empty()) {
-    // Of a region on several devices, which bytes have gone is not known: none can be relied on.
-    const bool one_device = entry.access && entry.access->parts.size() == 1;
-    tellHolders(entry, NoticeKind::kGone, one_device ? size : Bytes(), ErrorCode::kLost,
+    tellHolders(entry, NoticeKind::kGone, size, ErrorCode::kLost,
                 fmt::format("region {} was made smaller by an operator", entry.id));
   }
   entry.size = size;
@@ -256,11 +258,24 @@ void Regions::takeSize(Entry& entry, Bytes size) {
   if (entry.waiting) decide(*std::exchange(entry.waiting, std::nullopt), Listed::kYes);
 }
 
-void Regions::takeDraining(Entry& entry, bool draining) {
+std::string Regions::drainText(const Entry& entry) const {
+  std::string text = fmt::format("region {} is to be moved off and given back", entry.id);
+  if (entry.drain_until == Nanoseconds()) return text;
+  const Nanoseconds now = clock_.now();
+  const uint64_t left = entry.drain_until > now ? (entry.drain_until - now).value() : 0;
+  return text + fmt::format(" within {:.1f} s: then it is taken by force", left / 1e9);
+}
+
+void Regions::takeDraining(Entry& entry, const SeenRegion& seen) {
+  const bool draining = seen.state == RegionState::kDraining;
+  entry.drain_until =
+      seen.drain_left == Nanoseconds() ? Nanoseconds() : clock_.now() + seen.drain_left;
   if (entry.draining == draining) return;
   entry.draining = draining;
+  const std::string text = draining ? drainText(entry) : "";
+  if (draining) setup_.log(LogLevel::kInfo, text);
   tellHolders(entry, draining ? NoticeKind::kDrain : NoticeKind::kResume, entry.size, ErrorCode(),
-              "");
+              text);
   if (draining && entry.waiting) {
     decide(*std::exchange(entry.waiting, std::nullopt), Listed::kYes);
   }

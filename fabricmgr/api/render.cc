@@ -10,6 +10,8 @@ namespace tidepool::api {
 namespace {
 
 uint64_t milliseconds(Nanoseconds time) { return time.value() / 1'000'000; }
+/// Where 0 means something else than a time that is nearly over.
+uint64_t millisecondsUp(Nanoseconds time) { return (time.value() + 999'999) / 1'000'000; }
 
 void extents(JsonWriter& out, const std::vector<fabric::Extent>& list) {
   out.beginList("extents");
@@ -97,6 +99,7 @@ void render(JsonWriter& out, const fabric::RegionInfo& info) {
   extents(out, region.extents);
   out.field("operation", info.operation.value())
       .field("lease_left_ms", milliseconds(info.lease_left))
+      .field("drain_left_ms", millisecondsUp(info.drain_left))
       .field("created", timeText(region.created))
       .field("modified", region.modified.value())
       .endObject();
@@ -202,8 +205,9 @@ void render(JsonWriter& out, const fabric::RegionAccess& access) {
   out.beginObject()
       .field("region", access.region.value())
       .field("epoch", access.epoch.value())
-      .field("size_bytes", access.size.value())
-      .beginList("parts");
+      .field("size_bytes", access.size.value());
+  extents(out, access.extents);
+  out.beginList("parts");
   for (const fabric::Access& part : access.parts) {
     out.beginObject()
         .field("device_id", part.device.value())

@@ -169,6 +169,8 @@ constexpr Field kRegionFields[] = {
     {"extents", Type::kObjects, kMust, "in the order in which the host sees them", &kExtent},
     {"operation", Type::kCount, kMust, "that works on it now; 0: none"},
     {"lease_left_ms", Type::kCount, kMust, "its host's"},
+    {"drain_left_ms", Type::kCount, kMust,
+     "until it is taken from its host by force; 0: never, or it is not being drained"},
     {"created", Type::kText, kMust, "when it was made"},
     {"modified", Type::kCount, kMust, "index of its last change"}};
 
@@ -246,14 +248,15 @@ constexpr Field kAccessPartFields[] = {
     {"device_id", Type::kCount, kMust, "the device's id"},
     {"class", Type::kText, kMust, "what kind it is", nullptr, "cxl|remote"},
     {"address", Type::kText, kMust, "where it is"},
-    {"extents", Type::kObjects, kMust, "of this device", &kExtent},
+    {"extents", Type::kObjects, kMust, "those of this device, in the same order", &kExtent},
     {"token", Type::kText, kMust, "opens the region on a memory server: a secret; may be empty"}};
 
 constexpr Field kAccessFields[] = {
     {"region", Type::kCount, kMust, "its id"},
     {"epoch", Type::kCount, kMust, "to be shown to devices"},
     {"size_bytes", Type::kCount, kMust, "all of it"},
-    {"parts", Type::kObjects, kMust, "in the order in which the host sees them", &kAccessPart}};
+    {"extents", Type::kObjects, kMust, "in the order in which the host sees them", &kExtent},
+    {"parts", Type::kObjects, kMust, "one for each device", &kAccessPart}};
 
 constexpr Field kAnswerFields[] = {
     {"index", Type::kCount, kMust, "of the change, which is durable; 0 of a dry run"},

@@ -35,6 +35,21 @@ HostInfo infoOf(Manager::Impl& impl, const HostEntry& entry) TP_REQUIRES(impl.mu
   return {entry.host, impl.leaseLeft(entry.host.id), entry.regions.size(), entry.held};
 }
 
+/// Its own drain and its host's may both have a deadline: the earlier one counts.
+Nanoseconds drainLeft(Manager::Impl& impl, const RegionEntry& entry, const HostEntry& host)
+    TP_REQUIRES(impl.mutex) {
+  if (entry.region.state != RegionState::kDraining) return Nanoseconds();
+  const Nanoseconds now = impl.options.wall_clock->now();
+  Nanoseconds left;
+  for (const OperationId id : {entry.operation, host.operation}) {
+    const Operation* operation = impl.state.findOperation(id);
+    if (operation == nullptr || operation->deadline == Nanoseconds()) continue;
+    const Nanoseconds own = operation->deadline > now ? operation->deadline - now : Nanoseconds(1);
+    if (left == Nanoseconds() || own < left) left = own;
+  }
+  return left;
+}
+
 RegionInfo infoOf(Manager::Impl& impl, const RegionEntry& entry) TP_REQUIRES(impl.mutex) {
   RegionInfo info;
   info.region = entry.region;
@@ -43,6 +58,7 @@ RegionInfo infoOf(Manager::Impl& impl, const RegionEntry& entry) TP_REQUIRES(imp
     info.host = host->host.name;
     info.lease_left = impl.leaseLeft(entry.region.host);
     if (info.operation == OperationId()) info.operation = host->operation;
+    info.drain_left = drainLeft(impl, entry, *host);
   }
   return info;
 }

@@ -331,6 +331,7 @@ Result<RegionAccess> Manager::access(const std::string& host, RegionId id) {
     access.region = id;
     access.epoch = region.epoch;
     access.size = region.size;
+    access.extents = region.extents;
     for (const auto& [device, extents] : byDevice(region.extents)) {
       const Intent as_granted{id, device, Action::kAttach, region.epoch, RegionId()};
       parts.push_back(impl.actionOf(as_granted, region));

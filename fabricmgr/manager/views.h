@@ -47,6 +47,7 @@ struct RegionInfo {
   std::string host;        // its name; empty if it belongs to nobody
   OperationId operation;   // that works on it now; 0: none
   Nanoseconds lease_left;  // its host's
+  Nanoseconds drain_left;  // until its drain goes on by force, at least 1; 0: never, or no drain
 };
 
 /// A part of a list. Ask again with `next` as the cursor; 0: that was all.
@@ -101,7 +102,8 @@ struct RegionAccess {
   RegionId region;
   Epoch epoch{};
   Bytes size;
-  std::vector<Access> parts;
+  std::vector<Extent> extents;  // all, in the order in which they make the region up
+  std::vector<Access> parts;    // one for each device
 };
 
 struct Totals {

@@ -192,6 +192,24 @@ TEST_F(ManagerTest, GrowsAndShrinks) {
   EXPECT_EQ(stateOf(region), RegionState::kAttached);
 }
 
+TEST_F(ManagerTest, AccessHasTheOrderInWhichARegionGrew) {
+  must(manager->cordonDevice({}, "d2"));
+  const RegionId region = assign("h1", 4);
+  must(manager->uncordonDevice({}, "d2"));
+  must(manager->cordonDevice({}, "d1"));
+  must(manager->resize({}, region, Bytes(6 * kGrain), {}));
+  must(manager->uncordonDevice({}, "d1"));
+  must(manager->cordonDevice({}, "d2"));
+  must(manager->resize({}, region, Bytes(7 * kGrain), {}));
+  const RegionAccess access = must(manager->access("h1", region));
+  ASSERT_EQ(access.parts.size(), 2u) << "one for each device";
+  ASSERT_EQ(access.extents.size(), 3u);
+  const DeviceId first = access.parts[0].device, second = access.parts[1].device;
+  EXPECT_EQ(access.extents[0], (Extent{first, 0, Bytes(4 * kGrain)}));
+  EXPECT_EQ(access.extents[1], (Extent{second, 0, Bytes(2 * kGrain)}));
+  EXPECT_EQ(access.extents[2], (Extent{first, 4 * kGrain, Bytes(kGrain)}));
+}
+
 TEST_F(ManagerTest, ShrinksOnTheGranularityOfEachDevice) {
   DeviceSpec coarse = house.poolFile("d3", 64);
   coarse.granularity = Bytes(16 * kGrain);
@@ -242,7 +260,13 @@ TEST_F(ManagerTest, ADrainsDeadlineTakesByForce) {
   must(manager->renewLease("h1"));
   manager->tick();
   EXPECT_EQ(stateOf(region), RegionState::kDraining);
+  const auto left = [&] { return must(manager->showRegion(region)).drain_left; };
+  EXPECT_EQ(left(), kSecond * 60);
+  must(manager->drainHost({}, "h1", kSecond * 30));
+  EXPECT_EQ(left(), kSecond * 30) << "the earlier one counts";
+  must(manager->resumeHost({}, "h1"));
   house.wall.advance(kSecond * 61);
+  EXPECT_EQ(left(), Nanoseconds(1)) << "it is over: that is not the same as never";
   manager->tick();
   manager->settle();
   EXPECT_EQ(stateOf(region), RegionState::kFree);

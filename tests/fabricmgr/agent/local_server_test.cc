@@ -63,6 +63,15 @@ class LocalServerTest : public ::testing::Test {
     EXPECT_TRUE(client) << client.error().text();
     return client ? std::move(*client) : nullptr;
   }
+  /// One that the handler knows as last_.
+  std::unique_ptr<AgentClient> connectAndAsk() {
+    auto client = connect();
+    AgentNotice notice;
+    EXPECT_TRUE(client->wait(&notice, kPatience));
+    EXPECT_TRUE(client->askStatus(1));
+    EXPECT_TRUE(client->wait(&notice, kPatience));
+    return client;
+  }
   /// A socket without a client's manners.
   UniqueFd rawSocket() {
     sockaddr_un address = {};
@@ -272,11 +281,7 @@ TEST_F(LocalServerTest, FuzzedConversationsHarmNobodyElse) {
 
 TEST_F(LocalServerTest, AProgramThatDoesNotReadIsCutOff) {
   start();
-  const auto client = connect();
-  AgentNotice notice;
-  ASSERT_TRUE(client->wait(&notice, kPatience));
-  ASSERT_TRUE(client->askStatus(1));
-  ASSERT_TRUE(client->wait(&notice, kPatience));
+  const auto client = connectAndAsk();
   inLoop([this] {
     Notice drain;
     drain.kind = NoticeKind::kDrain;
@@ -287,11 +292,7 @@ TEST_F(LocalServerTest, AProgramThatDoesNotReadIsCutOff) {
 
 TEST_F(LocalServerTest, WhatDidNotFitIsSentLater) {
   start();
-  const auto client = connect();
-  AgentNotice notice;
-  ASSERT_TRUE(client->wait(&notice, kPatience));
-  ASSERT_TRUE(client->askStatus(1));
-  ASSERT_TRUE(client->wait(&notice, kPatience));
+  const auto client = connectAndAsk();
   // Texts of 2 KiB: some hundred fill the socket, the others wait for room.
   const std::string text(2000, 'x');
   constexpr uint64_t kCount = 200;
@@ -305,6 +306,7 @@ TEST_F(LocalServerTest, WhatDidNotFitIsSentLater) {
     }
   });
   for (uint64_t i = 1; i <= kCount; ++i) {
+    AgentNotice notice;
     ASSERT_TRUE(client->wait(&notice, kPatience));
     ASSERT_EQ(notice.region, i);
   }

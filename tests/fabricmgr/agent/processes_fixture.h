@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fabric manager, an agent and programs as processes of their own, in a folder that goes with the
-// test. Nothing waits for a time: what is waited for is an event of the manager's or a notice of
-// the agent's.
+// test.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -11,35 +10,16 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "fabricmgr/ca/authority.h"
 #include "fabricmgr/client/http_client.h"
-#include "runtime/base/mapping.h"
-#include "runtime/transport/agent_client.h"
+#include "runtime/transport/client.h"
+#include "tests/fabricmgr/agent/program_side.h"
 #include "tests/fabricmgr/api/server_fixture.h"
 #include "tests/fabricmgr/program.h"
 
 namespace tidepool::agent {
-
-using Json = nlohmann::json;
-using agent_wire::NoticeKind;
-using agent_wire::Want;
-
-inline constexpr Nanoseconds kPatience(30'000'000'000);
-
-/// What a program was given.
-struct Given {
-  uint64_t id = 0;
-  Epoch epoch{};
-  Bytes size;
-  std::vector<agent_wire::Piece> pieces;
-  Mapping memory;  // the first piece, if it is a file's
-
-  unsigned char& at(uint64_t offset) {
-    return reinterpret_cast<unsigned char*>(memory.data())[offset];
-  }
-};
 
 class AgentProcesses : public ::testing::Test {
  protected:
@@ -68,12 +48,55 @@ class AgentProcesses : public ::testing::Test {
     ASSERT_EQ(manager_->line().substr(0, 9), "listening");
   }
   void startAgent(const std::vector<std::string>& more = {}) {
+    agent_ = agentOf(kHost, socket_, more);
+  }
+  std::unique_ptr<Program> agentOf(const std::string& host, const std::string& socket,
+                                   const std::vector<std::string>& more = {}) {
     std::vector<std::string> words = {
-        "agent",    "--host", kHost, "--socket", socket_, "--journal", scratch_ / "journal",
+        "agent",    "--host", host, "--socket", socket, "--journal", socket + ".journal",
         "--fabric", fabric_};
     words.insert(words.end(), more.begin(), more.end());
-    agent_ = std::make_unique<Program>(words);
-    ASSERT_EQ(agent_->line(), "listening on unix:" + socket_);
+    auto agent = std::make_unique<Program>(words);
+    EXPECT_EQ(agent->line(), "listening on unix:" + socket);
+    return agent;
+  }
+  /// A memory server, and its pool and device.
+  void lend(const std::string& size) {
+    memserver_ = std::make_unique<Program>(
+        std::vector<std::string>{"memserver", "--listen", "127.0.0.1:0", "--size", size, "--json",
+                                 "--control", "127.0.0.1:0", "--key", scratch_ / "key"});
+    const Json said = Json::parse(memserver_->line());
+    post("/v1/pools", {{"name", "far"}, {"class", "remote"}});
+    post("/v1/devices",
+         {{"name", "mem0"},
+          {"pool", "far"},
+          {"address", "127.0.0.1:" + std::to_string(said["control_port"].get<int>())}});
+  }
+  /// From here on the manager is asked over TLS by agents, which show a certificate.
+  void serveOverTls() {
+    killNow(manager_);
+    auto authority = ca::Authority::init(scratch_ / "ca", 3600);
+    ASSERT_TRUE(authority) << authority.error().text();
+    authority_ = std::make_unique<ca::Authority>(std::move(*authority));
+    const auto server =
+        authority_->issue({"server", "manager", {"127.0.0.1"}, 3600}, scratch_ / "ca");
+    ASSERT_TRUE(server) << server.error().text();
+    std::ofstream(scratch_ / "fabric.toml", std::ios::app)
+        << "[tcp]\nlisten = \"127.0.0.1:0\"\ncertificate = \"" << server->certificate
+        << "\"\nkey = \"" << server->key << "\"\nca = \"" << authority_->certificatePath()
+        << "\"\n";
+    startManager();
+    const std::string tcp = manager_->line();
+    fabric_ = tcp.substr(tcp.rfind(' ') + 1);
+  }
+  client::Target targetAs(const std::string& host) {
+    const auto issued = authority_->issue({"host", host, {}, 3600}, scratch_ / "ca");
+    EXPECT_TRUE(issued) << issued.error().text();
+    return {fabric_, authority_->certificatePath(), issued->certificate, issued->key, 60, {},
+            nullptr};
+  }
+  static std::vector<std::string> optionsOf(const client::Target& target) {
+    return {"--ca", target.ca, "--cert", target.certificate, "--key", target.key};
   }
   static void killNow(std::unique_ptr<Program>& program) {
     program->signal(SIGKILL);
@@ -94,15 +117,8 @@ class AgentProcesses : public ::testing::Test {
     EXPECT_EQ(reply.status / 100, 2) << path << " " << reply.error << reply.body;
     return Json::parse(reply.body, nullptr, false);
   }
-  /// Returns when `is` holds, which is looked at after each event.
   void await(const std::function<bool()>& is) {
-    uint64_t since = get("/v1/status").value("index", uint64_t{0});
-    for (int i = 0; i < 200; ++i) {
-      if (is()) return;
-      since =
-          get("/v1/events?wait_ms=2000&since=" + std::to_string(since)).value("index", uint64_t{0});
-    }
-    FAIL() << "it did not come true: " << get("/v1/regions").dump() << get("/v1/hosts").dump();
+    awaitChange([this](const std::string& path) { return get(path); }, is);
   }
   void awaitHost() {
     await([&] { return !get("/v1/hosts")["items"].empty(); });
@@ -120,56 +136,13 @@ class AgentProcesses : public ::testing::Test {
   }
 
   // --- Programs.
-  std::unique_ptr<AgentClient> connect() {
-    auto client = AgentClient::connect(socket_.c_str());
+  std::unique_ptr<AgentClient> connect() { return connectTo(socket_); }
+  static std::unique_ptr<AgentClient> connectTo(const std::string& socket) {
+    auto client = AgentClient::connect(socket.c_str());
     EXPECT_TRUE(client) << client.error().text();
     if (!client) return nullptr;
     EXPECT_EQ(next(**client).kind, NoticeKind::kWelcome);
     return std::move(*client);
-  }
-  static AgentNotice next(AgentClient& client) {
-    AgentNotice notice;
-    const Status got = client.wait(&notice, kPatience);
-    EXPECT_TRUE(got) << got.error().text();
-    return notice;
-  }
-  static Given take(AgentNotice& notice) {
-    Given given;
-    EXPECT_EQ(notice.kind, NoticeKind::kRegion) << notice.text;
-    given.id = notice.region;
-    given.epoch = notice.epoch;
-    given.size = notice.size;
-    given.pieces.assign(notice.pieces.begin(), notice.pieces.end());
-    if (!notice.files.empty()) {
-      const agent_wire::Piece& piece = given.pieces.front();
-      auto mapping = Mapping::sharedFile(notice.files[0].get(), Bytes(piece.offset), piece.length);
-      EXPECT_TRUE(mapping);
-      if (mapping) given.memory = std::move(*mapping);
-    }
-    return given;
-  }
-  static Given ask(AgentClient& client, uint64_t size, Want want = Want::kAny) {
-    EXPECT_TRUE(client.ask(1, Bytes(size), want));
-    AgentNotice notice = next(client);
-    return take(notice);
-  }
-  static std::string askInVain(AgentClient& client, uint64_t size, ErrorCode expected) {
-    EXPECT_TRUE(client.ask(1, Bytes(size), Want::kAny));
-    const AgentNotice notice = next(client);
-    EXPECT_EQ(notice.kind, NoticeKind::kRefused);
-    EXPECT_EQ(notice.error, expected) << notice.text;
-    return notice.text;
-  }
-  /// Until the agent says of itself what it should.
-  static void awaitStatus(AgentClient& client, const std::string& expected) {
-    for (std::string said; said.find(expected) == std::string::npos;) {
-      ASSERT_TRUE(client.askStatus(9));
-      said = next(client).text;
-    }
-  }
-  static void giveBack(AgentClient& client, const Given& given) {
-    EXPECT_TRUE(client.giveBack(2, given.id, given.epoch));
-    EXPECT_EQ(next(client).kind, NoticeKind::kReturned);
   }
   /// The next program gets this region, and finds nothing in it.
   void expectZeros(uint64_t standing) {
@@ -178,22 +151,13 @@ class AgentProcesses : public ::testing::Test {
     EXPECT_EQ(given.id, standing);
     for (uint64_t at = 0; at < given.size.value(); ++at) ASSERT_EQ(given.at(at), 0) << at;
   }
-  /// Until the connection has broken and there is a new one, to an agent that listens again.
-  static void reconnect(AgentClient& client) {
-    AgentNotice notice;
-    const Status broken = client.wait(&notice, kPatience);
-    EXPECT_FALSE(broken);
-    EXPECT_EQ(broken.error().code(), ErrorCode::kUnreachable) << broken.error().text();
-    const Status again = client.reconnect();
-    ASSERT_TRUE(again) << again.error().text();
-    EXPECT_EQ(next(client).kind, NoticeKind::kWelcome);
-  }
-
   const api::Scratch scratch_;
   const std::string socket_ = scratch_ / "agent.sock";
   std::string fabric_ = "unix:" + (scratch_ / "sock");  // for agents
   std::unique_ptr<Program> manager_;
   std::unique_ptr<Program> agent_;
+  std::unique_ptr<Program> memserver_;
+  std::unique_ptr<ca::Authority> authority_;
 };
 
 /// Another program: a forked process that does its work, says so, and then waits to be killed, with

@@ -3,8 +3,6 @@
 // when one of the others is stopped, killed and started again.
 #include <unistd.h>
 
-#include "fabricmgr/ca/authority.h"
-#include "runtime/transport/client.h"
 #include "tests/fabricmgr/agent/processes_fixture.h"
 
 namespace tidepool::agent {
@@ -149,12 +147,8 @@ TEST_F(AgentProcesses, AnAgentThatWasKilledKnowsWhoHasWhat) {
     EXPECT_EQ(next(*other).error, ErrorCode::kLost);
   }
   reconnect(*client);
-  for (const Given* given : {&standing, &on_demand}) {
-    ASSERT_TRUE(client->reclaim(3, given->id, given->epoch));
-    const AgentNotice kept = next(*client);
-    EXPECT_EQ(kept.kind, NoticeKind::kKept) << kept.text;
-    EXPECT_EQ(kept.region, given->id);
-  }
+  reclaim(*client, standing);
+  reclaim(*client, on_demand);
   EXPECT_EQ(standing.at(1), 77);
   EXPECT_EQ(on_demand.at(1), 77);
   giveBack(*client, on_demand);
@@ -192,8 +186,7 @@ TEST_F(AgentProcesses, NeitherNoticesThatTheManagerWasKilled) {
   killNow(agent_);
   startAgent();
   reconnect(*client);
-  ASSERT_TRUE(client->reclaim(3, id, given.epoch));
-  EXPECT_EQ(next(*client).kind, NoticeKind::kKept);
+  reclaim(*client, given);
   startManager();
   await([&] { return get("/v1/hosts/" + std::string(kHost))["regions"] == 1; });
   awaitStatus(*client, "\"manager\":\"member\"");
@@ -229,8 +222,7 @@ TEST_F(AgentProcesses, AChildThatReclaimsSharesTheRegion) {
   {
     OtherProgram child([&] {
       auto own = connect();
-      EXPECT_TRUE(own->reclaim(1, given.id, given.epoch));
-      EXPECT_EQ(next(*own).kind, NoticeKind::kKept);
+      reclaim(*own, given);
       return own;
     });
     ASSERT_TRUE(child.done());
@@ -285,75 +277,9 @@ TEST_F(AgentProcesses, AnotherUserGetsNothing) {
   EXPECT_EQ(ask(*client, 0).id, id);
 }
 
-TEST_F(AgentProcesses, RegionsOfMemoryServersComeWithTheirTokens) {
-  Program server({"memserver", "--listen", "127.0.0.1:0", "--size", "64M", "--json", "--control",
-                  "127.0.0.1:0", "--key", scratch_ / "key"});
-  const Json said = Json::parse(server.line());
-  post("/v1/pools", {{"name", "far"}, {"class", "remote"}});
-  post("/v1/devices",
-       {{"name", "mem0"},
-        {"pool", "far"},
-        {"address", "127.0.0.1:" + std::to_string(said["control_port"].get<int>())}});
-  startAgent();
-  awaitHost();
-  const auto standing =
-      post("/v1/regions", {{"host", kHost}, {"size_bytes", 4 * kMiB}, {"class", "remote"}})
-          .value("id", uint64_t{0});
-  std::vector<std::byte> page(kPageSize, std::byte{9});
-  wire::ClientHello hello;
-  const auto open = [&](const Given& given) {
-    EXPECT_EQ(given.pieces.size(), 1u);
-    const agent_wire::Piece& piece = given.pieces.front();
-    EXPECT_EQ(piece.kind, agent_wire::PieceKind::kServer);
-    hello.kind = wire::HelloKind::kAttach;
-    hello.region = piece.region;
-    hello.token = piece.token;
-    hello.epoch = given.epoch;
-    return RemoteClient::connect(piece.endpoint, hello, ClientOptions());
-  };
-  const auto client = connect();
-  const Given given = ask(*client, 4 * kMiB, Want::kFetch);
-  EXPECT_EQ(given.id, standing);
-  {
-    const auto remote = open(given);
-    ASSERT_TRUE(remote) << remote.error().text();
-    ASSERT_TRUE((*remote)->submitWrite(1, Bytes(), page));
-    ASSERT_TRUE((*remote)->flush());
-    EXPECT_TRUE((*remote)->wait().ok());
-  }
-  giveBack(*client, given);
-  // The next program of this user finds zeros.
-  const Given again = ask(*client, 4 * kMiB, Want::kFetch);
-  EXPECT_EQ(again.id, standing);
-  {
-    const auto remote = open(again);
-    ASSERT_TRUE(remote) << remote.error().text();
-    ASSERT_TRUE((*remote)->submitRead(1, Bytes(), page));
-    ASSERT_TRUE((*remote)->flush());
-    EXPECT_TRUE((*remote)->wait().ok());
-    EXPECT_EQ(page, std::vector<std::byte>(kPageSize));
-  }
-  // What was taken by force is refused by the server itself.
-  post("/v1/regions/" + std::to_string(standing) + "/release", {{"force", true}});
-  EXPECT_EQ(next(*client).kind, NoticeKind::kGone);
-  EXPECT_FALSE(open(again));
-}
-
 TEST_F(AgentProcesses, ACertificateOfTheHostIsEnoughElsewhere) {
-  killNow(manager_);
-  auto authority = ca::Authority::init(scratch_ / "ca", 3600);
-  ASSERT_TRUE(authority) << authority.error().text();
-  const auto server = authority->issue({"server", "manager", {"127.0.0.1"}, 3600}, scratch_ / "ca");
-  const auto host = authority->issue({"host", kHost, {}, 3600}, scratch_ / "ca");
-  ASSERT_TRUE(server && host);
-  std::ofstream(scratch_ / "fabric.toml", std::ios::app)
-      << "[tcp]\nlisten = \"127.0.0.1:0\"\ncertificate = \"" << server->certificate
-      << "\"\nkey = \"" << server->key << "\"\nca = \"" << authority->certificatePath() << "\"\n";
-  startManager();
-  const std::string tcp = manager_->line();
-  fabric_ = tcp.substr(tcp.rfind(' ') + 1);
-  startAgent(
-      {"--ca", authority->certificatePath(), "--cert", host->certificate, "--key", host->key});
+  serveOverTls();
+  startAgent(optionsOf(targetAs(kHost)));
   awaitHost();
   const auto client = connect();
   EXPECT_EQ(ask(*client, 4 * kMiB).size, Bytes(4 * kMiB));
@@ -392,7 +318,7 @@ TEST_F(AgentProcesses, BadUsageIsExplained) {
   EXPECT_EQ(bad_place.wait(), 2);
   startAgent();
   Program second(
-      {"agent", "--host", "node1", "--socket", socket_, "--journal", scratch_ / "journal"});
+      {"agent", "--host", "node1", "--socket", socket_, "--journal", socket_ + ".journal"});
   EXPECT_THAT(second.errors(), HasSubstr("another agent"));
   EXPECT_EQ(second.wait(), 6);
 }
