@@ -140,6 +140,12 @@ crl = "{self.ca}/crl.pem"
         self.assertEqual([one["nonzero_bytes"] for one in evidence], [0])
         self.assertIn("SHA256", self.run_program("region", "evidence", region).stdout)
         self.assertIn("region.apply", self.run_program("audit", "list").stdout)
+        self.assertEqual(self.ask("audit", "show", "2")["items"][0]["sequence"], 2)
+        self.assertIn("pool.add", self.run_program("audit", "show", "1").stdout)
+        self.assertIn("attached", self.run_program("event", "list", "--since", "0").stdout)
+        index = self.ask("event", "list", "--since", "0")["items"][0]["index"]
+        self.assertEqual({one["index"] for one in self.ask("event", "show", str(index))["items"]}, {index})
+        self.assertEqual(self.run_program("event", "show", str(index)).stdout.split()[0], "INDEX")
         self.run_program("audit", "verify")
         self.run_program("device", "ok-to-remove", "dev0")
 
@@ -201,6 +207,10 @@ crl = "{self.ca}/crl.pem"
             (USAGE, ["status", "--fabric", "ftp://x"], "unix:PATH"),
             (NOT_FOUND, ["host", "show", "nobody"], "nobody"),
             (NOT_FOUND, ["region", "show", "999"], "999"),
+            (NOT_FOUND, ["audit", "show", "999"], "no record 999"),
+            (NOT_FOUND, ["event", "show", "999"], "index 999"),
+            (USAGE, ["event", "show", "0"], "from 1"),
+            (USAGE, ["audit", "show", "x"], "whole number"),
             (REFUSED, ["region", "assign", "--host", "node1", "--size", "1T"], ""),
             (REFUSED, ["pool", "remove", "cxl"], "device"),
             (CONFLICT, ["pool", "add", "cxl", "--class", "cxl"], "cxl"),
