@@ -11,6 +11,7 @@ import os
 import pathlib
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -296,6 +297,28 @@ crl = "{self.ca}/crl.pem"
         second = self.run_program("serve", "--config", str(self.folder / "fabric.toml"), code=CONFLICT)
         self.assertIn("fabric", second.stderr)
 
+    def test_services_say_that_they_are_ready_and_stop(self):
+        config = self.folder / "other.toml"
+        config.write_text(f'state = "{self.folder}/other.db"\n[unix]\npath = "{self.folder}/other"\n')
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(str(self.folder / "notify"))
+            manager.settimeout(30)
+            for words in (
+                ["serve", "--config", str(config)],
+                ["memserver", "--listen", "127.0.0.1:0", "--size", "4M"],
+            ):
+                with self.subTest(words=words):
+                    service = subprocess.Popen(
+                        [PROGRAM, *words],
+                        env=self.environment(NOTIFY_SOCKET=str(self.folder / "notify")),
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                    )
+                    self.assertEqual(manager.recv(100), b"READY=1")
+                    service.terminate()
+                    self.assertEqual(manager.recv(100), b"STOPPING=1")
+                    self.assertEqual(service.wait(20), 0)
+
     def test_the_configuration_is_checked(self):
         config = str(self.folder / "fabric.toml")
         self.assertIn("good", self.run_program("serve", "--check-config", "--config", config).stdout)
@@ -311,7 +334,6 @@ crl = "{self.ca}/crl.pem"
     def test_metrics_are_well_formed(self):
         self.furnish()
         import http.client
-        import socket
 
         connection = http.client.HTTPConnection("localhost")
         connection.sock = socket.socket(socket.AF_UNIX)
