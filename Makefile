@@ -12,7 +12,7 @@ RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check sanitize bench soak install tidy clean help
+.PHONY: build configure deps-% demo check sanitize bench soak install deb tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
@@ -24,6 +24,7 @@ help:
 	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length)"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
+	@echo "make deb      Debian packages of it, into $(RELEASE)/deb"
 	@echo "make tidy     build with clang-19 and clang-tidy"
 	@echo "make clean    remove build/"
 
@@ -65,6 +66,10 @@ soak: deps-build-check
 install:
 	@test -d $(RELEASE)/bin || { echo "make: nothing is built yet; run 'make' first" >&2; exit 1; }
 	DESTDIR="$(DESTDIR)" cmake --install $(RELEASE) --prefix "$(PREFIX)"
+
+deb: deps-build-deb
+	@$(MAKE) --no-print-directory build DEPS=no
+	@packaging/make-deb.sh $(RELEASE)
 
 tidy: deps-build-check
 	cmake --preset tidy

@@ -38,13 +38,21 @@ foreach(command tidepool fabricmgr)
   endforeach()
 endforeach()
 
-# Left to the administrator to enable: it opens a device (see its comment).
-install(FILES ${CMAKE_SOURCE_DIR}/packaging/udev/60-tidepool-userfaultfd.rules
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/tidepool/udev)
-configure_file(${CMAKE_SOURCE_DIR}/packaging/systemd/tidepool-agent.service.in
-               ${CMAKE_BINARY_DIR}/systemd/tidepool-agent.service @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/systemd/tidepool-agent.service
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/tidepool/systemd)
+# Left to the administrator to put where the system reads them (docs/operating.md); the Debian package does that.
+foreach(folder udev sysusers.d tmpfiles.d etc)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/packaging/${folder} DESTINATION ${CMAKE_INSTALL_DATADIR}/tidepool)
+endforeach()
+# Units name the place that is installed to, which need not be the one that was configured.
+install(CODE "
+  file(READ \"${CMAKE_SOURCE_DIR}/packaging/systemd/hardening.conf\" TIDEPOOL_HARDENING)
+  string(STRIP \"\${TIDEPOOL_HARDENING}\" TIDEPOOL_HARDENING)
+  set(TIDEPOOL_BINDIR \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
+  foreach(unit manager memserver agent)
+    configure_file(\"${CMAKE_SOURCE_DIR}/packaging/systemd/tidepool-\${unit}.service.in\"
+                   \"${CMAKE_BINARY_DIR}/systemd/tidepool-\${unit}.service\" @ONLY)
+    file(INSTALL \"${CMAKE_BINARY_DIR}/systemd/tidepool-\${unit}.service\"
+         DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/tidepool/systemd\")
+  endforeach()")
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # What a program that links the static runtime must link too (none, until the runtime names some).

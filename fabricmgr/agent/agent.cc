@@ -6,10 +6,10 @@
 
 #include <utility>
 
-#include "fabricmgr/agent/notify.h"
 #include "fabricmgr/api/json_writer.h"
 #include "fabricmgr/api/rate_limit.h"
 #include "fabricmgr/model/types.h"
+#include "fabricmgr/notify.h"
 
 namespace tidepool::agent {
 namespace {

@@ -57,6 +57,14 @@ Json valueOf(const Option& option, const std::vector<std::string>& texts) {
   return nullptr;
 }
 
+/// Lists go on after a number.
+std::string numberBefore(const Verb& verb, const std::string& operand) {
+  const std::string name(verb.operand);
+  const uint64_t number = numberOption(name, operand);
+  if (number == 0) throw UsageError(name + ": they count from 1");
+  return std::to_string(number - 1);
+}
+
 }  // namespace
 
 uint64_t durationOption(const std::string& flag, const std::string& text) {
@@ -83,7 +91,9 @@ BuiltRequest buildRequest(const Verb& verb, const Given& given) {
         fmt::format("{}{}={}", query.empty() ? "?" : "&", name, client::HttpClient::escape(value));
   };
   if (const size_t place = request.path.find("{}"); place != std::string::npos) {
-    request.path.replace(place, 2, client::HttpClient::escape(given.operand));
+    request.path.replace(place, 2,
+                         verb.show == Show::kAt ? numberBefore(verb, given.operand)
+                                                : client::HttpClient::escape(given.operand));
   } else if (!verb.operand.empty()) {
     body["name"] = given.operand;
   }

@@ -159,13 +159,38 @@ int showTable(client::HttpClient& client, const Verb& verb, const std::string& p
   return kDone;
 }
 
+/// What stands at the operand is first in the page, or is not there any more.
+int showAt(const Verb& verb, const Json& page, const Given& given, const client::Reply& reply,
+           const Settings& settings) {
+  const bool event = verb.noun == "event";
+  const Json items = page.value("items", Json::array());
+  const uint64_t found =
+      items.empty() ? 0 : items[0].value(event ? "index" : "sequence", uint64_t{0});
+  if (found != std::stoull(given.operand)) {
+    return complain(fmt::format("{} {}",
+                                event ? "nothing is known to have changed at index"
+                                      : "the audit has no record",
+                                given.operand),
+                    kNotFoundCode);
+  }
+  if (settings.json) {
+    std::fwrite(reply.body.data(), 1, reply.body.size(), stdout);
+  } else {
+    fmt::print("{}", event ? tableOf(items, verb.columns) : thingOf(items[0]));
+  }
+  return kDone;
+}
+
 int show(client::HttpClient& client, const Verb& verb, const Given& given, const std::string& path,
          const client::Reply& reply, const Settings& settings) {
+  const Json answer = Json::parse(reply.body, nullptr, false);
+  if (answer.is_object() && verb.show == Show::kAt) {
+    return showAt(verb, answer, given, reply, settings);
+  }
   if (settings.json) {
     std::fwrite(reply.body.data(), 1, reply.body.size(), stdout);
     std::fflush(stdout);
   }
-  const Json answer = Json::parse(reply.body, nullptr, false);
   if (!answer.is_object()) return complain("the answer is not what was expected", kFailed);
   switch (verb.show) {
     case Show::kTable:

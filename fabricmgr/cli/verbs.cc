@@ -154,7 +154,9 @@ constexpr Verb kVerbs[] = {
   {"operation", "show", "Show one operation with its progress", "GET", "/v1/operations/{}", "ID", Show::kOne, {}, {}},
   {"operation", "wait", "Wait until it is over; exit 1 if it failed", "GET", "/v1/operations/{}", "ID", Show::kWait, {}, {}},
   {"event", "list", "List what has changed", "GET", "/v1/events", "", Show::kTable, kEventList, kEvents},
+  {"event", "show", "Show what changed at one index", "GET", "/v1/events?limit=1&since={}", "INDEX", Show::kAt, {}, kEvents},
   {"audit", "list", "List who did what", "GET", "/v1/audit", "", Show::kTable, kListOnly, kAudit},
+  {"audit", "show", "Show one record", "GET", "/v1/audit?limit=1&cursor={}", "SEQUENCE", Show::kAt, {}, {}},
   {"audit", "verify", "Check the chain of hashes; exit 1 if it is broken", "GET", "/v1/audit/verification", "", Show::kVerdict, {}, {}},
 };
 // clang-format on

@@ -34,14 +34,15 @@ struct Column {
 };
 
 /// What is done with the answer.
-enum class Show : uint8_t { kTable, kOne, kChange, kWait, kStatus, kHealth, kPlan, kVerdict };
+/// kAt: of a list that is in order, what stands at the operand.
+enum class Show : uint8_t { kTable, kOne, kAt, kChange, kWait, kStatus, kHealth, kPlan, kVerdict };
 
 struct Verb {
   std::string_view noun;  // may be empty: "status"
   std::string_view verb;
   std::string_view about;
   std::string_view method;
-  std::string_view path;     // {} stands for the operand
+  std::string_view path;     // {} stands for the operand; of kAt, for the number before it
   std::string_view operand;  // "NAME", "ID" or empty
   Show show = Show::kOne;
   std::span<const Option> options;

@@ -16,6 +16,7 @@
 
 #include "fabricmgr/memserver/control_server.h"
 #include "fabricmgr/memserver/server.h"
+#include "fabricmgr/notify.h"
 #include "fabricmgr/process.h"
 #include "fabricmgr/size_option.h"
 
@@ -87,9 +88,11 @@ int serve(const Arguments& arguments) {
     return kFailed;
   }
   announce(arguments, (*server)->port(), *control == nullptr ? 0 : (*control)->port());
+  notifyServiceManager("READY=1");
   int signal_number = 0;
   sigwait(&signals, &signal_number);
   spdlog::info("{}: closing", strsignal(signal_number));
+  notifyServiceManager("STOPPING=1");
   if (*control != nullptr) (*control)->stop();
   (*server)->stop();
   return kDone;

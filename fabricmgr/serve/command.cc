@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "fabricmgr/error_table.h"
+#include "fabricmgr/notify.h"
 #include "fabricmgr/process.h"
 #include "fabricmgr/serve/daemon.h"
 
@@ -91,11 +92,13 @@ int serve(const Arguments& arguments) {
   auto daemon = Daemon::start(*config, TIDEPOOL_VERSION, logLine);
   if (!daemon) return failed(daemon.error());
   announce(addressesOf(*config, (*daemon)->port()), arguments.json);
+  notifyServiceManager("READY=1");
   for (;;) {
     int number = 0;
     sigwait(&signals, &number);
     if (number != SIGHUP) {
       spdlog::info("{}: closing", strsignal(number));
+      notifyServiceManager("STOPPING=1");
       (*daemon)->stop();
       return kDone;
     }

@@ -11,6 +11,7 @@ import os
 import pathlib
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -140,6 +141,12 @@ crl = "{self.ca}/crl.pem"
         self.assertEqual([one["nonzero_bytes"] for one in evidence], [0])
         self.assertIn("SHA256", self.run_program("region", "evidence", region).stdout)
         self.assertIn("region.apply", self.run_program("audit", "list").stdout)
+        self.assertEqual(self.ask("audit", "show", "2")["items"][0]["sequence"], 2)
+        self.assertIn("pool.add", self.run_program("audit", "show", "1").stdout)
+        self.assertIn("attached", self.run_program("event", "list", "--since", "0").stdout)
+        index = self.ask("event", "list", "--since", "0")["items"][0]["index"]
+        self.assertEqual({one["index"] for one in self.ask("event", "show", str(index))["items"]}, {index})
+        self.assertEqual(self.run_program("event", "show", str(index)).stdout.split()[0], "INDEX")
         self.run_program("audit", "verify")
         self.run_program("device", "ok-to-remove", "dev0")
 
@@ -201,6 +208,10 @@ crl = "{self.ca}/crl.pem"
             (USAGE, ["status", "--fabric", "ftp://x"], "unix:PATH"),
             (NOT_FOUND, ["host", "show", "nobody"], "nobody"),
             (NOT_FOUND, ["region", "show", "999"], "999"),
+            (NOT_FOUND, ["audit", "show", "999"], "no record 999"),
+            (NOT_FOUND, ["event", "show", "999"], "index 999"),
+            (USAGE, ["event", "show", "0"], "from 1"),
+            (USAGE, ["audit", "show", "x"], "whole number"),
             (REFUSED, ["region", "assign", "--host", "node1", "--size", "1T"], ""),
             (REFUSED, ["pool", "remove", "cxl"], "device"),
             (CONFLICT, ["pool", "add", "cxl", "--class", "cxl"], "cxl"),
@@ -286,6 +297,28 @@ crl = "{self.ca}/crl.pem"
         second = self.run_program("serve", "--config", str(self.folder / "fabric.toml"), code=CONFLICT)
         self.assertIn("fabric", second.stderr)
 
+    def test_services_say_that_they_are_ready_and_stop(self):
+        config = self.folder / "other.toml"
+        config.write_text(f'state = "{self.folder}/other.db"\n[unix]\npath = "{self.folder}/other"\n')
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(str(self.folder / "notify"))
+            manager.settimeout(30)
+            for words in (
+                ["serve", "--config", str(config)],
+                ["memserver", "--listen", "127.0.0.1:0", "--size", "4M"],
+            ):
+                with self.subTest(words=words):
+                    service = subprocess.Popen(
+                        [PROGRAM, *words],
+                        env=self.environment(NOTIFY_SOCKET=str(self.folder / "notify")),
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                    )
+                    self.assertEqual(manager.recv(100), b"READY=1")
+                    service.terminate()
+                    self.assertEqual(manager.recv(100), b"STOPPING=1")
+                    self.assertEqual(service.wait(20), 0)
+
     def test_the_configuration_is_checked(self):
         config = str(self.folder / "fabric.toml")
         self.assertIn("good", self.run_program("serve", "--check-config", "--config", config).stdout)
@@ -301,7 +334,6 @@ crl = "{self.ca}/crl.pem"
     def test_metrics_are_well_formed(self):
         self.furnish()
         import http.client
-        import socket
 
         connection = http.client.HTTPConnection("localhost")
         connection.sock = socket.socket(socket.AF_UNIX)

@@ -84,3 +84,10 @@ EOF
   done
   [ -e "$PREFIX/share/tidepool/udev/60-tidepool-userfaultfd.rules" ]
 }
+
+@test "units start what was installed, and have no gaps left" {
+  for unit in manager memserver agent; do
+    grep -q '^ExecStart=/opt/tidepool/bin/fabricmgr ' "$PREFIX/share/tidepool/systemd/tidepool-$unit.service"
+    ! grep '@' "$PREFIX/share/tidepool/systemd/tidepool-$unit.service" | grep -v '^SystemCallFilter='
+  done
+}

@@ -5,9 +5,9 @@
 
 #include <string>
 
-namespace tidepool::agent {
+namespace tidepool {
 
 /// "READY=1", "STATUS=...", "WATCHDOG=1": one a line, as sd_notify(3) has them.
 void notifyServiceManager(const std::string& message);
 
-}  // namespace tidepool::agent
+}  // namespace tidepool

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One datagram to the socket that systemd names; a library for that would be one more dependency.
-#include "fabricmgr/agent/notify.h"
+#include "fabricmgr/notify.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,7 +11,7 @@
 
 #include "runtime/base/unique_fd.h"
 
-namespace tidepool::agent {
+namespace tidepool {
 
 void notifyServiceManager(const std::string& message) {
   const char* path = std::getenv("NOTIFY_SOCKET");
@@ -26,4 +26,4 @@ void notifyServiceManager(const std::string& message) {
                reinterpret_cast<const sockaddr*>(&address), length);
 }
 
-}  // namespace tidepool::agent
+}  // namespace tidepool
