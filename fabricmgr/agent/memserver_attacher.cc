@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of memory servers: programs get the endpoint and the token, and connect for themselves.
 // The servers refuse old epochs, so there is nothing to look after.
+#include <netdb.h>
+
 #include <algorithm>
 #include <charconv>
+#include <memory>
 
 #include "fabricmgr/agent/attacher.h"
 #include "fabricmgr/device/control_wire.h"
@@ -26,11 +29,32 @@ Result<wire::Token> tokenOf(const AccessPart& part) {
   return token;
 }
 
+Status makeNumeric(Endpoint* endpoint) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed = getaddrinfo(endpoint->host, endpoint->port, &hints, &found);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, freeaddrinfo);
+  if (failed != 0) {
+    return fail(ErrorCode::kUnreachable, "the memory server's name %s is not known here: %s",
+                endpoint->host, gai_strerror(failed));
+  }
+  Endpoint numeric;
+  const int told = getnameinfo(list->ai_addr, list->ai_addrlen, numeric.host, sizeof numeric.host,
+                               numeric.port, sizeof numeric.port, NI_NUMERICHOST | NI_NUMERICSERV);
+  if (told != 0) return fail(ErrorCode::kInternal, "%s", gai_strerror(told));
+  *endpoint = numeric;
+  return {};
+}
+
 class MemserverAttacher final : public Attacher {
  public:
   Result<agent_wire::Piece> attach(const RegionAccess& access, const AccessPart& part,
                                    Files*) override {
-    return pieceOf(access, part);
+    auto piece = pieceOf(access, part);
+    // Programs connect on threads that cannot ask a name service.
+    if (piece) TP_TRY(makeNumeric(&piece->endpoint));
+    return piece;
   }
 
   Status erase(const RegionAccess& access, const AccessPart& part) override {

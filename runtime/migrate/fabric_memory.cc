@@ -219,26 +219,33 @@ void FabricMemory::take(const AgentNotice& notice, Nanoseconds now) {
 }
 
 Status FabricMemory::attach(const AgentNotice& notice, Region& region) {
-  TP_TRY(attachFiles(notice, region));
-  TP_TRY(attachServers(notice, region));
-  for (uint8_t i = 0; i < region.tiers; ++i) {
+  // A region may be of both classes. Its tiers are in the order of its bytes, which is that in which
+  // it is made smaller, from the end on.
+  for (size_t at = 0; at < notice.pieces.size();) {
+    if (core_.tiers.full()) return fail(ErrorCode::kNoSpace, "there are too many tiers");
+    size_t end = at + 1;
+    if (notice.pieces[at].kind == PieceKind::kFile) {
+      while (end < notice.pieces.size() && notice.pieces[end].kind == PieceKind::kFile) ++end;
+      TP_TRY(attachFiles(notice.pieces.subspan(at, end - at), notice.files, region));
+    } else {
+      TP_TRY(attachServer(notice.pieces[at], region));
+    }
     // This thread answers for the process, as for the tiers that were there from the start.
-    core_.tiers.tier(region.numbers[i]).table().settle();
+    core_.tiers.tier(region.numbers[region.tiers - 1]).table().settle();
+    at = end;
   }
   return {};
 }
 
-Status FabricMemory::attachFiles(const AgentNotice& notice, Region& region) {
+Status FabricMemory::attachFiles(std::span<const agent_wire::Piece> given,
+                                 std::span<const UniqueFd> files, Region& region) {
   std::vector<FilePiece> pieces;
-  for (const agent_wire::Piece& piece : notice.pieces) {
-    if (piece.kind != PieceKind::kFile) continue;
+  for (const agent_wire::Piece& piece : given) {
     // Several pieces may be of one file.
-    UniqueFd file(fcntl(notice.files[piece.file].get(), F_DUPFD_CLOEXEC, 0));
+    UniqueFd file(fcntl(files[piece.file].get(), F_DUPFD_CLOEXEC, 0));
     if (!file.valid()) return failErrno(ErrorCode::kNoMemory, "no descriptor for a pool");
     pieces.push_back({std::move(file), Bytes(piece.offset), piece.length});
   }
-  if (pieces.empty()) return {};
-  if (core_.tiers.full()) return fail(ErrorCode::kNoSpace, "there are too many tiers");
   char name[64];
   formatText(name, sizeof name, "fabric:%llu", static_cast<unsigned long long>(region.id));
   auto tier = DirectFileTier::overPieces(std::move(pieces), name);
@@ -247,24 +254,20 @@ Status FabricMemory::attachFiles(const AgentNotice& notice, Region& region) {
   return {};
 }
 
-Status FabricMemory::attachServers(const AgentNotice& notice, Region& region) {
-  for (const agent_wire::Piece& piece : notice.pieces) {
-    if (piece.kind != PieceKind::kServer) continue;
-    if (core_.tiers.full()) return fail(ErrorCode::kNoSpace, "there are too many tiers");
-    RemoteRegion remote;
-    remote.endpoint = piece.endpoint;
-    remote.region = piece.region;
-    remote.token = piece.token;
-    remote.epoch = region.epoch;
-    remote.offset = Bytes(piece.offset);
-    remote.size = piece.length;
-    char name[160];
-    formatText(name, sizeof name, "fabric:%llu@%s:%s", static_cast<unsigned long long>(region.id),
-               piece.endpoint.host, piece.endpoint.port);
-    auto tier = RemoteTier::attach(remote, name, core_.options.remote_timeout);
-    if (!tier) return tl::unexpected(tier.error());
-    region.numbers[region.tiers++] = core_.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
-  }
+Status FabricMemory::attachServer(const agent_wire::Piece& piece, Region& region) {
+  RemoteRegion remote;
+  remote.endpoint = piece.endpoint;
+  remote.region = piece.region;
+  remote.token = piece.token;
+  remote.epoch = region.epoch;
+  remote.offset = Bytes(piece.offset);
+  remote.size = piece.length;
+  char name[160];
+  formatText(name, sizeof name, "fabric:%llu@%s:%s", static_cast<unsigned long long>(region.id),
+             piece.endpoint.host, piece.endpoint.port);
+  auto tier = RemoteTier::attach(remote, name, core_.options.remote_timeout);
+  if (!tier) return tl::unexpected(tier.error());
+  region.numbers[region.tiers++] = core_.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
   return {};
 }
 

@@ -3,6 +3,7 @@
 // answers are not believed.
 #include "fabricmgr/agent/attacher.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -92,6 +93,18 @@ TEST_F(AttacherTest, ServersHaveTheirOwnBytesOneAfterTheOther) {
     EXPECT_STREQ(piece.endpoint.port, ports[i]);
     EXPECT_EQ(piece.token.bytes[15], 15);
   }
+}
+
+TEST_F(AttacherTest, ProgramsNeedNotKnowTheNamesOfServers) {
+  const Attached attached = attach(overThreeExtents("localhost:7", "10.0.0.2:8"));
+  ASSERT_EQ(attached.pieces.size(), 3u);
+  const std::string host = attached.pieces[0].endpoint.host;
+  EXPECT_TRUE(host == "127.0.0.1" || host == "::1") << host;
+  const auto access = parsed(overThreeExtents("no.such.host.invalid:7", "10.0.0.2:8"));
+  ASSERT_TRUE(access);
+  const auto unknown = attachers_.attach(*access);
+  ASSERT_FALSE(unknown);
+  EXPECT_THAT(unknown.error().text(), ::testing::HasSubstr("no.such.host.invalid"));
 }
 
 TEST_F(AttacherTest, WhatLiesSideBySideIsOnePiece) {
