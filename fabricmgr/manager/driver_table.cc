@@ -72,4 +72,18 @@ std::vector<DeviceId> DriverTable::unreachable() {
   return found;
 }
 
+void DriverTable::look() {
+  std::map<DeviceId, std::shared_ptr<DeviceDriver>> in_use;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, entry] : entries_) {
+      if (entry.driver != nullptr) in_use.emplace(id, entry.driver);
+    }
+  }
+  for (const auto& [id, driver] : in_use) {
+    const auto answer = driver->capacity();
+    if (!answer) note(id, tl::unexpected(answer.error()));
+  }
+}
+
 }  // namespace tidepool::fabric

@@ -34,6 +34,8 @@ class DriverTable {
   void forget(DeviceId device) TP_EXCLUDES(mutex_);
   Health healthOf(DeviceId device) TP_EXCLUDES(mutex_);
   std::vector<DeviceId> unreachable() TP_EXCLUDES(mutex_);
+  /// Asks every device that is in use for something cheap, and notes which do not answer.
+  void look() TP_EXCLUDES(mutex_);
 
  private:
   struct Entry {

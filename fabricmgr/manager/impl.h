@@ -148,6 +148,7 @@ class Manager::Impl {
   void expireLeases() TP_EXCLUDES(mutex);
   void expireDeadlines() TP_EXCLUDES(mutex);
   void dropOldRecords() TP_EXCLUDES(mutex);
+  void lookAtDevices() TP_EXCLUDES(mutex);
   void retryDevices() TP_EXCLUDES(mutex);
   void reloadIfBroken() TP_EXCLUDES(mutex);
 
@@ -187,6 +188,7 @@ class Manager::Impl {
   std::set<DeviceId> inspected TP_GUARDED_BY(mutex);
   Index cleaned_at TP_GUARDED_BY(mutex);  // of the last dropOldRecords()
   Nanoseconds cleaned_time TP_GUARDED_BY(mutex);
+  Nanoseconds looked_at;  // devices; of options.clock, by tick() alone
   std::vector<std::thread> workers;
 };
 

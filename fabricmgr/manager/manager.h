@@ -195,7 +195,8 @@ class Manager {
 
   // --- Time.
   /// To be called about once a second: expires leases (the hosts are fenced), deadlines and old
-  /// keys, and asks unreachable devices again. Not by two threads at once.
+  /// keys, looks whether devices still answer, and asks unreachable ones again. Not by two threads
+  /// at once.
   void tick();
 
   /// Waits until no operation is under way, except those that wait for a host, a deadline or an

@@ -8,6 +8,8 @@
 namespace tidepool::fabric {
 namespace {
 
+/// How soon it is found out that a device has gone, or has come back without what it held.
+constexpr Nanoseconds kLookEvery(2'000'000'000);
 constexpr Nanoseconds kDay(86'400'000'000'000);
 /// How many indexes' events are kept at least: hours of them, at hundreds a second.
 constexpr uint64_t kEventsKept = 2'000'000;
@@ -20,6 +22,7 @@ void Manager::tick() {
   impl_->reloadIfBroken();
   impl_->expireLeases();
   impl_->expireDeadlines();
+  impl_->lookAtDevices();
   impl_->retryDevices();
   impl_->dropOldRecords();
 }
@@ -88,6 +91,13 @@ void Manager::Impl::expireDeadlines() {
     }
   }
   (void)settle(index);
+}
+
+void Manager::Impl::lookAtDevices() {
+  const Nanoseconds now = options.clock->now();
+  if (now < looked_at + kLookEvery) return;
+  looked_at = now;
+  drivers.look();
 }
 
 void Manager::Impl::retryDevices() {
