@@ -42,6 +42,15 @@ void restoreRights(Core& core, uintptr_t address, Bytes size) {
   }
 }
 
+void poisonPage(Core& core, PageIndex page) {
+  const uintptr_t address = core.space->addressOf(page);
+  if (!core.port->canPoison() || !core.port->poison(address, Bytes(kPageSize))) {
+    // Without poison markers an unmapped page is the next clearest end: SIGSEGV, not zeros.
+    [[maybe_unused]] const Status unmapped = os::mapNothing(address, Bytes(kPageSize));
+  }
+  core.port->wake(address, Bytes(kPageSize));
+}
+
 PageWord dropFarCopy(Core& core, PageIndex page, PageWord word) {
   if (!word.has(kFlagFarCopy)) return word;
   const uint8_t flags = static_cast<uint8_t>(word.raw()) & (kFlagUnproven | kFlagProbed);

@@ -100,6 +100,10 @@ PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size);
 /// caller holds the granule's lock.
 void restoreRights(Core& core, uintptr_t address, Bytes size);
 
+/// Makes a touch of an absent page end in SIGBUS, or in SIGSEGV where the kernel cannot, and wakes
+/// who waits for it. The caller holds the granule's lock.
+void poisonPage(Core& core, PageIndex page);
+
 /// Gives up the far copy of a local page, if it has one; returns its word as it is now. The caller
 /// holds the granule's lock.
 PageWord dropFarCopy(Core& core, PageIndex page, PageWord word);

@@ -195,14 +195,6 @@ void Evacuator::unclaim(uint64_t begin, uint8_t tier) {
   }
 }
 
-void Evacuator::poison(PageIndex page) {
-  const uintptr_t address = core_.space->addressOf(page);
-  if (!core_.port->canPoison() || !core_.port->poison(address, Bytes(kPageSize))) {
-    [[maybe_unused]] const Status unmapped = os::mapNothing(address, Bytes(kPageSize));
-  }
-  core_.port->wake(address, Bytes(kPageSize));
-}
-
 void Evacuator::loseClaimed(uint8_t tier, ErrorCode error) {
   MutexLock lock(core_.space->lockOf(granuleOf(moving_.first)));
   uint64_t lost = 0;
@@ -211,7 +203,7 @@ void Evacuator::loseClaimed(uint8_t tier, ErrorCode error) {
     const PageWord claimed = claimedWord(i, tier);
     if (core_.space->word(page) == claimed &&
         core_.space->change(page, claimed, PageWord(PageState::kLost, 0, 0, 0))) {
-      poison(page);
+      poisonPage(core_, page);
       ++lost;
     }
     core_.tiers.tier(tier).release({moving_.from[i], PageCount(1)});
@@ -241,7 +233,7 @@ uint64_t Evacuator::lose(uint8_t tier, FrameIndex from) {
       if (word.state() != PageState::kFar) continue;
       TP_CHECK(core_.space->change(page, word, PageWord(PageState::kLost, 0, 0, 0)));
       core_.tiers.tier(tier).release({word.frame(), PageCount(1)});
-      poison(page);
+      poisonPage(core_, page);
       ++lost;
     }
   }

@@ -59,7 +59,6 @@ class Evacuator {
   uint64_t install(uint64_t begin, uint8_t tier);
   void unclaim(uint64_t begin, uint8_t tier);
   void loseClaimed(uint8_t tier, ErrorCode error);
-  void poison(PageIndex page);
   std::byte* bytesOf(uint64_t index) const { return bytes_.data() + index * kPageSize; }
   uintptr_t addressOf(uint64_t index) const {
     return core_.space->addressOf(moving_.first + moving_.pages[index]);

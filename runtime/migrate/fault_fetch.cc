@@ -12,7 +12,7 @@ FaultService::Answer FaultService::beginFetch(PageIndex page, PageWord word) {
   const PageWord fetching(PageState::kFetching, 0, word.tier(), word.index());
   TP_CHECK(core_.space->change(page, word, fetching));
   if (!submitFetch(page, PageCount(1), Arrival::kFault)) {
-    poison(page);
+    poisonPage(core_, page);
     return Answer::kDone;
   }
   return Answer::kFetching;
@@ -233,7 +233,7 @@ void FaultService::lose(const Fetch& fetch, ErrorCode error) {
     const PageWord word = core_.space->word(page);
     if (word.state() != PageState::kFetching || word.index() != fetch.frame.value() + i) continue;
     core_.space->change(page, word, PageWord(PageState::kLost, 0, fetch.tier, word.index()));
-    poison(page);
+    poisonPage(core_, page);
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 
-#include "runtime/os/memory.h"
 
 namespace tidepool {
 
@@ -225,7 +224,7 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
       core_.port->wake(fault.address, Bytes(kPageSize));
       return Answer::kDone;
     case PageState::kLost:
-      poison(page);
+      poisonPage(core_, page);
       return Answer::kDone;
   }
   return Answer::kDone;
@@ -356,15 +355,6 @@ FaultService::Answer FaultService::rescue(PageIndex page, PageWord word) {
   MutexLock lock(policy_.mutex());
   policy_.chooser().onRescue(page, now);
   return Answer::kDone;
-}
-
-void FaultService::poison(PageIndex page) {
-  const uintptr_t address = core_.space->addressOf(page);
-  if (!core_.port->canPoison() || !core_.port->poison(address, Bytes(kPageSize))) {
-    // Without poison markers an unmapped page is the next clearest end: SIGSEGV, not zeros.
-    [[maybe_unused]] const Status unmapped = os::mapNothing(address, Bytes(kPageSize));
-  }
-  core_.port->wake(address, Bytes(kPageSize));
 }
 
 void FaultService::retryDeferred() {

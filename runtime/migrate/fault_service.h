@@ -92,7 +92,6 @@ class FaultService {
   void releaseFrames(const Fetch& fetch, uint64_t at, uint64_t pages);
   void abandon(const Fetch& fetch, PageState outcome);
   void lose(const Fetch& fetch, ErrorCode error);
-  void poison(PageIndex page);
   void retryDeferred();
   /// Closes what it has open to tiers that are to go.
   void letGo();
