@@ -64,7 +64,8 @@ std::vector<std::byte> bytesOf(const Notice& notice, const Attached* attached) {
     const auto at = all.subspan(agent_wire::kNoticeHeadSize + i * agent_wire::kPieceSize);
     agent_wire::encode(attached->pieces[i], at.first<agent_wire::kPieceSize>());
   }
-  memcpy(bytes.data() + agent_wire::kNoticeHeadSize + pieces, head.text.data(), head.text.size());
+  std::byte* const text = bytes.data() + agent_wire::kNoticeHeadSize + pieces;
+  head.text.copy(reinterpret_cast<char*>(text), head.text.size());  // of no text, it may be null
   return bytes;
 }
 
