@@ -66,11 +66,12 @@ if [[ $half != release ]]; then
     step "$preset build (the tests of the layers that sanitizers are worth most for)"
     build "$preset" unit_tests
     step "$preset tests"
-    run_tests "$preset" 600 -LE soak -j1
+    # Two at a time: what sanitizers look for does not depend on who else runs.
+    run_tests "$preset" 600 -LE soak -j2
   done
 fi
 if [[ $half != sanitize ]]; then
   step "release tests"
-  # One at a time: several tests measure or limit the memory of the machine's only two CPUs.
-  run_tests release 600 -LE soak -j1
+  # Those that measure or limit what the machine has run alone (RUN_SERIAL); the others two at a time.
+  run_tests release 600 -LE soak -j2
 fi

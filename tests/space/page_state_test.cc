@@ -25,7 +25,7 @@ TEST(PageState, TheTableAllowsExactlyWhatIsListed) {
       {kLocal, kDirect},   {kEvicting, kEmpty}, {kEvicting, kLocal}, {kEvicting, kFar},
       {kFar, kEmpty},      {kFar, kFetching},   {kFar, kLost},       {kFetching, kEmpty},
       {kFetching, kLocal}, {kFetching, kFar},   {kFetching, kLost},  {kDirect, kEmpty},
-      {kDirect, kLocal},   {kLost, kEmpty}};
+      {kDirect, kLocal},   {kDirect, kLost},    {kLost, kEmpty}};
   for (int from = 0; from < kPageStates; ++from) {
     for (int to = 0; to < kPageStates; ++to) {
       EXPECT_EQ(transitionAllowed(stateAt(from), stateAt(to)),
