@@ -78,9 +78,11 @@ int waitFor(client::HttpClient& client, uint64_t id, const Settings& settings) {
     }
     const uint64_t waited = (clock.now() - start).value() / 1'000'000;
     if (settings.timeout_ms != 0 && waited >= settings.timeout_ms) {
+      if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\n");  // after the line of progress
+      const std::string text = operation.value("text", "");
       return complain(
-          fmt::format("operation {} goes on: {}; `fabricmgr operation show {}` follows it", id,
-                      operation.value("text", ""), id),
+          fmt::format("operation {} goes on{}{}; `fabricmgr operation wait {}` follows it", id,
+                      text.empty() ? "" : ": ", text, id),
           kTimedOutCode);
     }
     const client::Reply events = client.get(
@@ -167,11 +169,11 @@ int showAt(const Verb& verb, const Json& page, const Given& given, const client:
   const uint64_t found =
       items.empty() ? 0 : items[0].value(event ? "index" : "sequence", uint64_t{0});
   if (found != std::stoull(given.operand)) {
-    return complain(fmt::format("{} {}",
-                                event ? "nothing is known to have changed at index"
-                                      : "the audit has no record",
-                                given.operand),
-                    kNotFoundCode);
+    return complain(
+        fmt::format("{} {}",
+                    event ? "nothing is known to have changed at index" : "the audit has no record",
+                    given.operand),
+        kNotFoundCode);
   }
   if (settings.json) {
     std::fwrite(reply.body.data(), 1, reply.body.size(), stdout);

@@ -27,7 +27,10 @@ std::string textOf(const Json& value, As as) {
     if (as == As::kNumberOrDash && number == 0) return "-";
     return std::to_string(number);
   }
-  if (value.is_string()) return value.empty() ? "-" : plain(value.get<std::string>());
+  if (value.is_string()) {
+    const std::string text = plain(value.get<std::string>());
+    return text.empty() ? "-" : text;
+  }
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   return value.is_null() ? "-" : value.dump();
 }

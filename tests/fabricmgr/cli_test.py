@@ -131,6 +131,7 @@ crl = "{self.ca}/crl.pem"
         table = self.run_program("region", "list", "--host", "node1").stdout.splitlines()
         self.assertEqual(table[0].split()[:4], ["ID", "HOST", "STATE", "SIZE"])
         self.assertEqual(table[1].split()[:4], [region, "node1", "attached", "4M"])
+        self.assertRegex(self.run_program("host", "show", "node1").stdout, r"(?m)^domain +-$")
         self.assertIn("4M of 64M given out", self.run_program("status").stdout)
         hurt = self.run_program("device", "ok-to-remove", "dev0", code=REFUSED).stdout
         self.assertIn("node1", hurt)
@@ -181,7 +182,7 @@ crl = "{self.ca}/crl.pem"
         self.furnish()
         region = str(self.ask("region", "assign", "--host", "node1", "--size", "2M")["id"])
         slow = self.run_program("region", "drain", region, "--timeout", "100ms", code=TIMED_OUT)
-        self.assertIn("operation show", slow.stderr)
+        self.assertRegex(slow.stderr, r"operation \d+ goes on; .*operation wait \d+")
         self.run_program("region", "resume", region)
         drain = str(self.ask("region", "drain", region, "--no-wait")["operation"])
         self.run_program("operation", "wait", drain, "--timeout", "1ms", code=TIMED_OUT)
