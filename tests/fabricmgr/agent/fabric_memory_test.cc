@@ -57,6 +57,7 @@ class FabricMemoryTest : public AgentProcesses, public ::testing::WithParamInter
     if (!pool_.empty()) {
       std::filesystem::remove(pool_);
       std::filesystem::remove(pool_ + ".grants");
+      std::filesystem::remove(pool_ + ".grants.lock");
     }
   }
 
