@@ -173,8 +173,7 @@ uint64_t Evacuator::install(uint64_t begin, uint8_t tier) {
       const bool there = copied.outcome == PortOutcome::kDone;
       // Else its range was released under us: nobody misses it.
       if (!there) core_.budget.discharge(PageCount(1));
-      core_.space->change(page, claimed,
-                          there ? PageWord(PageState::kLocal, 0, 0, 0) : PageWord());
+      core_.space->change(page, claimed, there ? PageWord(PageState::kLocal, 0, 0, 0) : PageWord());
     }
     core_.tiers.tier(tier).release({moving_.from[i], PageCount(1)});
     core_.port->wake(addressOf(i), Bytes(kPageSize));
@@ -209,7 +208,8 @@ void Evacuator::loseClaimed(uint8_t tier, ErrorCode error) {
     core_.tiers.tier(tier).release({moving_.from[i], PageCount(1)});
   }
   if (core_.stats->lost_pages.fetch_add(lost, std::memory_order_relaxed) == 0 && lost > 0) {
-    reportError(core_, "far memory %s is lost (%s): pages that live there end in SIGBUS when touched",
+    reportError(core_,
+                "far memory %s is lost (%s): pages that live there end in SIGBUS when touched",
                 core_.tiers.tier(tier).name(), errorCodeName(error));
   }
 }

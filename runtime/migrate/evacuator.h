@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Takes a tier out of use: moves what lies there elsewhere, while the program runs, or says that it
-// is lost. The tier is closed, so that nothing is added; a hand goes over the space until nothing of
-// it is named there. Runs on the migrator's thread alone; never touches managed memory.
+// is lost. The tier is closed, so that nothing is added; a hand goes over the space until nothing
+// of it is named there. Runs on the migrator's thread alone; never touches managed memory.
 #pragma once
 
 #include <array>

@@ -18,8 +18,7 @@ bool Evictor::allocateFrames(Batch& batch) {
     FetchTier* const tier = core_.tiers.fetch(number);
     if (tier == nullptr || tier->closed()) continue;
     if (const auto channel = channels_.to(number); !channel) {
-      reportError(core_, "cannot write to far memory %s: %s", tier->name(),
-                  channel.error().text());
+      reportError(core_, "cannot write to far memory %s: %s", tier->name(), channel.error().text());
       tier->close();
     } else if (allocateFrom(number, batch)) {
       return true;
@@ -167,7 +166,8 @@ void Evictor::advance() {
 void Evictor::finish(uint64_t segment) {
   Batch& batch = batches_[segment];
   for (uint64_t i = 0; i < batch.used && batch.failed_tier == 0; ++i) {
-    if (core_.tiers.tier(batch.tiers[i]).forsaken()) batch.failed_tier = batch.tiers[i];
+    if (core_.tiers.tier(batch.tiers[i]).forsaken(batch.frames[i]))
+      batch.failed_tier = batch.tiers[i];
   }
   if (batch.failed_tier != 0) {
     Tier& tier = core_.tiers.tier(batch.failed_tier);

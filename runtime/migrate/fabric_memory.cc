@@ -145,7 +145,7 @@ void FabricMemory::hear(const AgentNotice& notice, Nanoseconds now) {
       urgent_ = false;
       return leave(*region);
     case NoticeKind::kResume:
-      if (region == nullptr || region->state != State::kLeaving || region->gone) return;
+      if (region == nullptr || region->state != State::kLeaving || region->cut) return;
       region->state = State::kServing;
       region->drained = false;
       region->busy_at = now;
@@ -175,6 +175,12 @@ void FabricMemory::refused(const AgentNotice& notice, Nanoseconds now) {
   Region* const region = find(notice.region);
   if (region == nullptr) return;
   if (notice.tag == kReclaimTag) {
+    // Otherwise the agent could not write it down: it is ours still, but others' connections may be
+    // all that keeps it, so that these stay and nothing new begins.
+    const bool ours = notice.error != ErrorCode::kLost && notice.error != ErrorCode::kStaleEpoch &&
+                      notice.error != ErrorCode::kNotFound &&
+                      notice.error != ErrorCode::kPermission;
+    if (ours) return reportError(core_, "%s", notice.text);
     if (reclaiming_ > 0 && --reclaiming_ == 0) dropParents();
     lose(*region, Bytes(), notice.text);
   } else if (notice.tag == kReturnTag && region->state == State::kReturning) {
@@ -219,8 +225,8 @@ void FabricMemory::take(const AgentNotice& notice, Nanoseconds now) {
 }
 
 Status FabricMemory::attach(const AgentNotice& notice, Region& region) {
-  // A region may be of both classes. Its tiers are in the order of its bytes, which is that in which
-  // it is made smaller, from the end on.
+  // A region may be of both classes. Its tiers are in the order of its bytes, which is that in
+  // which it is made smaller, from the end on.
   for (size_t at = 0; at < notice.pieces.size();) {
     if (core_.tiers.full()) return fail(ErrorCode::kNoSpace, "there are too many tiers");
     size_t end = at + 1;
@@ -312,7 +318,8 @@ void FabricMemory::setGrowing(bool growing) {
 
 void FabricMemory::grow(Nanoseconds now) {
   const Sums have = sums();
-  const Bytes left = most_ == Bytes() ? Bytes(~uint64_t{0} / 2) : most_ - std::min(most_, have.capacity);
+  const Bytes left =
+      most_ == Bytes() ? Bytes(~uint64_t{0} / 2) : most_ - std::min(most_, have.capacity);
   if (asking_ && now - asked_at_ > core_.options.remote_timeout) {
     // It may still come: then it is taken.
     asking_ = false;
@@ -320,9 +327,8 @@ void FabricMemory::grow(Nanoseconds now) {
   }
   // That there was none when it was not needed yet is no reason to wait now.
   const bool due = now >= ask_after_ || (have.urgent() && !urgent_);
-  const bool possible = client_->connected() && reclaiming_ == 0 && due &&
-                        !core_.tiers.full() && freeEntry() != nullptr &&
-                        left >= Bytes(kGranuleSize);
+  const bool possible = client_->connected() && reclaiming_ == 0 && due && !core_.tiers.full() &&
+                        freeEntry() != nullptr && left >= Bytes(kGranuleSize);
   // As long as there is nothing at all, who is short of memory waits for the first region.
   const bool soon =
       vacating() || (possible && (asking_ || have.capacity == Bytes() || needed(have)));
@@ -354,7 +360,7 @@ void FabricMemory::openTiers(Region& region) {
 
 bool FabricMemory::vacating() const {
   return std::any_of(regions_.begin(), regions_.end(), [](const Region& region) {
-    return region.state == State::kLeaving && !region.lingers && !region.gone;
+    return region.state == State::kLeaving && !region.lingers && !region.cut;
   });
 }
 
@@ -382,7 +388,7 @@ void FabricMemory::moveOff(Region& region, Nanoseconds now) {
   reportLeft(region, now);
   if (!stuck) {
     region.stuck_since = Nanoseconds();
-  } else if (!region.gone && !asking_) {
+  } else if (!region.cut && !asking_) {
     linger(region, now);
   }
 }
@@ -397,11 +403,12 @@ void FabricMemory::linger(Region& region, Nanoseconds now) {
 
 void FabricMemory::sayStuck(Region& region) {
   if (!region.drained || std::exchange(region.stuck_said, true)) return;
-  reportError(core_,
-              "region %llu is to be left, but the rest of it cannot: there is no room elsewhere, or "
-              "devices may hold its pages (io_uring, O_DIRECT); assign more to this host, or raise "
-              "--dram",
-              static_cast<unsigned long long>(region.id));
+  reportError(
+      core_,
+      "region %llu is to be left, but the rest of it cannot: there is no room elsewhere, or "
+      "devices may hold its pages (io_uring, O_DIRECT); assign more to this host, or raise "
+      "--dram",
+      static_cast<unsigned long long>(region.id));
 }
 
 void FabricMemory::reportLeft(Region& region, Nanoseconds now) {
@@ -441,7 +448,7 @@ void FabricMemory::finishRetiring(Region& region) {
     }
     core_.retiring.fetch_and(~bits, std::memory_order_release);
     core_.freed_memory.ring();
-    if (bits != 0) return;
+    return;
   }
   // The fault service has to see that, too, before another tier has the number.
   if (gone != 0) return;
@@ -474,12 +481,15 @@ void FabricMemory::lose(Region& region, Bytes from, const char* why) {
     const Bytes left = from > start ? std::min(from - start, tier.capacity()) : Bytes();
     start += tier.capacity();
     if (left == tier.capacity()) continue;
-    if (left == Bytes()) tier.forsake();
+    const FrameIndex first_lost(toPages(left).value());
+    tier.forsake(first_lost);
     evictor_->takeBack(number);
-    lost += evacuator_->lose(number, FrameIndex(toPages(left).value()));
+    lost += evacuator_->lose(number, first_lost);
   }
+  region.cut = true;
   if (from == Bytes()) region.gone = true;
-  reportError(core_, "region %llu of the fabric is gone (%s): %llu pages are lost; a program that "
+  reportError(core_,
+              "region %llu of the fabric is gone (%s): %llu pages are lost; a program that "
               "touches one ends in SIGBUS",
               static_cast<unsigned long long>(region.id), why,
               static_cast<unsigned long long>(lost));

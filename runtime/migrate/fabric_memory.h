@@ -56,16 +56,17 @@ class FabricMemory {
     uint8_t tiers = 0;  // how many
     std::array<uint8_t, TierSet::kMost> numbers{};
     std::array<std::unique_ptr<Tier>, TierSet::kMost> retired;
-    bool gone = false;     // taken from us
-    bool drained = false;  // the operator wants it back, rather than that it was idle
+    bool gone = false;        // taken from us
+    bool cut = false;         // a part of it was: it takes no more pages
+    bool drained = false;     // the operator wants it back, rather than that it was idle
     Nanoseconds stuck_since;  // 0: it is not
     bool stuck_said = false;
     // There is no room elsewhere: it takes pages again until there may be, since a drain is not to
     // push the program beyond its budget.
     bool lingers = false;
     Nanoseconds lingers_until;
-    bool told = false;     // the agent, that nothing is in use here any more
-    Nanoseconds busy_at;   // when it was seen in use last
+    bool told = false;    // the agent, that nothing is in use here any more
+    Nanoseconds busy_at;  // when it was seen in use last
     Nanoseconds reported_at;
   };
   struct Sums {
@@ -126,16 +127,16 @@ class FabricMemory {
   std::array<Region, TierSet::kMost> regions_;
   size_t reclaiming_ = 0;  // answers awaited after a reconnection
   bool asking_ = false;
-  Bytes asked_;            // by the ask under way
-  Bytes most_at_once_;     // what the agent could not give; 0: nothing yet
+  Bytes asked_;         // by the ask under way
+  Bytes most_at_once_;  // what the agent could not give; 0: nothing yet
   Nanoseconds asked_at_;
   Nanoseconds ask_after_;
-  Nanoseconds pause_;      // before the next try
-  bool urgent_ = false;    // what was asked for last was needed at once
+  Nanoseconds pause_;    // before the next try
+  bool urgent_ = false;  // what was asked for last was needed at once
   Nanoseconds connect_after_;
   Nanoseconds idle_after_;
-  bool moving_ = false;    // a drain makes progress: no time to sleep
-  bool waiting_ = false;   // a drain waits for room to be made
+  bool moving_ = false;   // a drain makes progress: no time to sleep
+  bool waiting_ = false;  // a drain waits for room to be made
   bool said_away_ = false;
   bool said_refused_ = false;
 };

@@ -88,7 +88,7 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes siz
   if (!window) return tl::unexpected(window.error());
   auto tier = over(Backing::kShmem, std::move(*fd), std::move(*window));
   if (!tier) return tier;
-  snprintf((*tier)->name_, sizeof (*tier)->name_, "cxl:%lluM",
+  snprintf((*tier)->name_, sizeof(*tier)->name_, "cxl:%lluM",
            static_cast<unsigned long long>(rounded.value() / kMiB));
   return tier;
 }
@@ -119,7 +119,7 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::openDax(const char* path
   memset(window->data(), 0, usable.value());
   auto tier = over(Backing::kDax, std::move(fd), std::move(*window));
   if (!tier) return tier;
-  snprintf((*tier)->name_, sizeof (*tier)->name_, "dax:%s", path);
+  snprintf((*tier)->name_, sizeof(*tier)->name_, "dax:%s", path);
   return tier;
 }
 
@@ -141,11 +141,12 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::overPieces(std::vector<F
   Bytes size;
   for (const FilePiece& piece : pieces) {
     if (piece.size == Bytes() || (piece.size.value() | piece.offset.value()) % kGranuleSize != 0) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "%s has a piece of %llu bytes at %llu: pieces must be multiples of 2 MiB; give the "
-                  "device a granularity of 2M or more",
-                  name, static_cast<unsigned long long>(piece.size.value()),
-                  static_cast<unsigned long long>(piece.offset.value()));
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "%s has a piece of %llu bytes at %llu: pieces must be multiples of 2 MiB; give the "
+          "device a granularity of 2M or more",
+          name, static_cast<unsigned long long>(piece.size.value()),
+          static_cast<unsigned long long>(piece.offset.value()));
     }
     size += piece.size;
   }
@@ -160,7 +161,7 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::overPieces(std::vector<F
   }
   const Backing backing = backingOf(pieces);
   auto tier = over(backing, std::move(pieces), std::move(window));
-  if (tier) snprintf((*tier)->name_, sizeof (*tier)->name_, "%s", name);
+  if (tier) snprintf((*tier)->name_, sizeof(*tier)->name_, "%s", name);
   return tier;
 }
 
@@ -185,7 +186,7 @@ Result<FrameRun> DirectFileTier::allocate(PageCount wanted) {
 void DirectFileTier::release(FrameRun run) { granules_->release(granulesOf(run)); }
 
 Status DirectFileTier::erase(FrameRun run) {
-  if (forsaken()) return {};  // they are somebody else's by now
+  run = notForsaken(run);  // the rest may be somebody else's by now
   if (backing_ == Backing::kDax) {
     memset(frameMemory(run.first), 0, toBytes(run.count).value());
     return {};

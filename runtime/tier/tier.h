@@ -5,6 +5,7 @@
 // threads unless it says otherwise; none touches managed memory, whoever calls it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <memory>
@@ -64,10 +65,20 @@ class Tier {
   bool closed() const;
   /// False while this process has frames.
   bool holdsNothing() const;
-  /// What lies here was taken away: nothing of it is to be touched any more.
-  virtual void forsake() { forsaken_.store(true, std::memory_order_release); }
-  bool forsaken() const { return forsaken_.load(std::memory_order_acquire); }
-  /// In a child, after its frames are its own: what is the parent's alone must not be used any more.
+  /// Frames from `from` on were taken away, and may be somebody else's: they are not to be touched
+  /// any more. The tier is closed, for good.
+  void forsake(FrameIndex from) { forsaken_from_.store(from.value(), std::memory_order_release); }
+  bool forsaken(FrameIndex frame) const {
+    return frame.value() >= forsaken_from_.load(std::memory_order_acquire);
+  }
+  /// The part of a run that was not taken away; it may be empty.
+  FrameRun notForsaken(FrameRun run) const {
+    const uint64_t end = forsaken_from_.load(std::memory_order_acquire);
+    const uint64_t first = run.first.value();
+    return {run.first, std::min(run.count, PageCount(end - std::min(first, end)))};
+  }
+  /// In a child, after its frames are its own: what is the parent's alone must not be used any
+  /// more.
   virtual void afterForkInChild() {}
 
   const TierTraffic& traffic() const { return traffic_; }
@@ -76,7 +87,7 @@ class Tier {
   TierTraffic traffic_;
 
  private:
-  std::atomic<bool> forsaken_{false};
+  std::atomic<uint64_t> forsaken_from_{~uint64_t{0}};
 };
 
 /// A tier that can be mapped into the managed space, a granule at a time.

@@ -3,10 +3,13 @@
 #include "runtime/tier/direct_file_tier.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
+#include "runtime/base/mapping.h"
 #include "runtime/os/memory.h"
 #include "tests/tier/tier_conformance.h"
 
@@ -22,6 +25,27 @@ std::unique_ptr<DirectFileTier> makeTier(Bytes size) {
 INSTANTIATE_TEST_SUITE_P(Direct, TierConformance,
                          testing::Values(TierCase{
                              "direct", [](PageCount pages) { return makeTier(toBytes(pages)); }}));
+
+TEST(DirectFileTier, WhatWasTakenAwayIsNotErased) {
+  // The file as its next holder sees it, beside the tier that has lost its second granule.
+  auto file = os::createMemfd("pool", Bytes(2 * kGranuleSize));
+  ASSERT_TRUE(file);
+  auto view = Mapping::sharedFile(file->get(), Bytes(), Bytes(2 * kGranuleSize));
+  ASSERT_TRUE(view);
+  std::vector<FilePiece> pieces(2);
+  for (uint64_t i = 0; i < 2; ++i) {
+    pieces[i] = {UniqueFd(dup(file->get())), Bytes(i * kGranuleSize), Bytes(kGranuleSize)};
+  }
+  auto tier = DirectFileTier::overPieces(std::move(pieces), "fabric:1");
+  ASSERT_TRUE(tier) << tier.error().text();
+  const auto run = (*tier)->allocate(PageCount(2 * kPagesPerGranule));
+  ASSERT_TRUE(run);
+  memset(view->data(), 0x77, 2 * kGranuleSize);
+  (*tier)->forsake(FrameIndex(kPagesPerGranule));
+  (*tier)->release(*run);
+  EXPECT_EQ(view->data()[kGranuleSize - 1], std::byte{}) << "this one is still ours to erase";
+  EXPECT_EQ(view->data()[kGranuleSize], std::byte{0x77});
+}
 
 TEST(DirectFileTier, AMappedGranuleIsTheTiersOwnMemory) {
   auto tier = makeTier(Bytes(4 * kGranuleSize));

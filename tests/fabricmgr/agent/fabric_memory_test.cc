@@ -31,15 +31,7 @@ class FabricMemoryTest : public AgentProcesses, public ::testing::WithParamInter
     // Direct pages can be moved under a program's feet where the kernel can make writers wait: in
     // shared memory, not in a file on a disk.
     if (remote()) {
-      server_ = std::make_unique<Program>(std::vector<std::string>{
-          "memserver", "--listen", "127.0.0.1:0", "--size", std::to_string(kDeviceBytes), "--json",
-          "--control", "127.0.0.1:0", "--key", scratch_ / "key"});
-      const Json said = Json::parse(server_->line());
-      post("/v1/pools", {{"name", "far"}, {"class", "remote"}});
-      post("/v1/devices",
-           {{"name", "mem0"},
-            {"pool", "far"},
-            {"address", "127.0.0.1:" + std::to_string(said["control_port"].get<int>())}});
+      lend(std::to_string(kDeviceBytes));
     } else {
       pool_ = "/dev/shm/tidepool-test-" + std::to_string(getpid());
       std::ofstream(pool_).close();
@@ -87,7 +79,8 @@ class FabricMemoryTest : public AgentProcesses, public ::testing::WithParamInter
     pages_ = bytes / kPageSize;
   }
   void write(uint64_t round) {
-    for (uint64_t page = 0; page < pages_; ++page) data_[page * kWords + page % kWords] = mark(page, round);
+    for (uint64_t page = 0; page < pages_; ++page)
+      data_[page * kWords + page % kWords] = mark(page, round);
   }
   static uint64_t mark(uint64_t page, uint64_t round) { return (page + 1) * 1'000'003 + round; }
   uint64_t wrongPages(uint64_t round) const {
@@ -96,6 +89,27 @@ class FabricMemoryTest : public AgentProcesses, public ::testing::WithParamInter
       wrong += data_[page * kWords + page % kWords] != mark(page, round) ? 1 : 0;
     }
     return wrong;
+  }
+  /// How many pages cannot be read; the others have to be as they were written. They are looked at
+  /// through the kernel, which says EFAULT where a load would end in SIGBUS.
+  uint64_t lostPages(uint64_t round) const {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    uint64_t lost = 0;
+    for (uint64_t page = 0; page < pages_; ++page) {
+      const uint64_t* word = data_ + page * kWords + page % kWords;
+      if (::write(ends[1], word, sizeof *word) != sizeof *word) {
+        EXPECT_EQ(errno, EFAULT);
+        ++lost;
+        continue;
+      }
+      uint64_t seen = 0;
+      EXPECT_EQ(read(ends[0], &seen, sizeof seen), static_cast<ssize_t>(sizeof seen));
+      EXPECT_EQ(seen, mark(page, round)) << page;
+    }
+    close(ends[0]);
+    close(ends[1]);
+    return lost;
   }
   std::vector<uint64_t> regions() {
     std::vector<uint64_t> ids;
@@ -126,7 +140,6 @@ class FabricMemoryTest : public AgentProcesses, public ::testing::WithParamInter
     return used;
   }
 
-  std::unique_ptr<Program> server_;
   std::string pool_;
   std::unique_ptr<Runtime> runtime_;
   uint64_t* data_ = nullptr;
@@ -250,29 +263,44 @@ TEST_P(FabricMemoryTest, WhatIsTakenByForceIsSaidToBeLostAndNeverReadsAsZeros) {
   ASSERT_GT(farUsed(), 0u);
   post("/v1/regions/" + std::to_string(standing) + "/release", {{"force", true}});
   while (runtime_->stats().lost_pages == 0) std::this_thread::yield();
-  // Each page is right or ends in SIGBUS: looked at through the kernel, which says EFAULT there.
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  uint64_t lost = 0;
-  for (uint64_t page = 0; page < pages_; ++page) {
-    const uint64_t* word = data_ + page * kWords + page % kWords;
-    uint64_t seen = 0;
-    if (::write(ends[1], word, sizeof *word) != sizeof *word) {
-      EXPECT_EQ(errno, EFAULT);
-      ++lost;
-      continue;
-    }
-    ASSERT_EQ(read(ends[0], &seen, sizeof seen), static_cast<ssize_t>(sizeof seen));
-    EXPECT_EQ(seen, mark(page, 1)) << page;
-  }
-  close(ends[0]);
-  close(ends[1]);
+  const uint64_t lost = lostPages(1);
   EXPECT_GT(lost, 0u);
   EXPECT_LE(lost, runtime_->stats().lost_pages);
   // What is lost can be given up and used anew, in other memory.
   ASSERT_TRUE(runtime_->discard(data_, Bytes(kData)));
   write(2);
   EXPECT_EQ(wrongPages(2), 0u);
+}
+
+TEST_P(FabricMemoryTest, TheEndOfARegionThatIsMadeSmallerIsLostAndItsBeginningIsNot) {
+  const uint64_t standing = assignFar(40 * kMiB);
+  start();
+  allocate();
+  write(1);
+  const uint64_t used = usedOf(standing);
+  ASSERT_GT(used, 16 * kMiB);
+  post("/v1/regions/" + std::to_string(standing) + "/resize", {{"size_bytes", 8 * kMiB}});
+  while (runtime_->stats().lost_pages == 0) std::this_thread::yield();
+  const uint64_t lost = lostPages(1);
+  EXPECT_GT(lost, 0u);
+  EXPECT_LE(lost, (used - 8 * kMiB) / kPageSize) << "no more than what lay beyond";
+  // The rest of it is moved elsewhere: a region that lost its end is not relied on.
+  await([&] { return usedOf(standing) == 0; });
+  EXPECT_EQ(lostPages(1), lost);
+}
+
+TEST_P(FabricMemoryTest, WhatIsNotUsedAnyMoreIsGivenBack) {
+  start();
+  allocate();
+  write(1);
+  ASSERT_FALSE(regions().empty());
+  ASSERT_TRUE(runtime_->release(data_, Bytes(kData)));
+  await([&] { return regions().empty(); });
+  // And it is asked for again.
+  allocate();
+  write(2);
+  EXPECT_EQ(wrongPages(2), 0u);
+  EXPECT_FALSE(regions().empty());
 }
 
 #ifndef __SANITIZE_THREAD__  // which cannot follow threads that a child of a fork starts

@@ -62,15 +62,17 @@ class AgentProcesses : public ::testing::Test {
   }
   /// A memory server, and its pool and device.
   void lend(const std::string& size) {
+    startMemserver(size, "127.0.0.1:0");
+    post("/v1/pools", {{"name", "far"}, {"class", "remote"}});
+    post("/v1/devices", {{"name", "mem0"}, {"pool", "far"}, {"address", control_}});
+  }
+  /// At `control`, which is then control_.
+  void startMemserver(const std::string& size, const std::string& control) {
     memserver_ = std::make_unique<Program>(
         std::vector<std::string>{"memserver", "--listen", "127.0.0.1:0", "--size", size, "--json",
-                                 "--control", "127.0.0.1:0", "--key", scratch_ / "key"});
+                                 "--control", control, "--key", scratch_ / "key"});
     const Json said = Json::parse(memserver_->line());
-    post("/v1/pools", {{"name", "far"}, {"class", "remote"}});
-    post("/v1/devices",
-         {{"name", "mem0"},
-          {"pool", "far"},
-          {"address", "127.0.0.1:" + std::to_string(said["control_port"].get<int>())}});
+    control_ = "127.0.0.1:" + std::to_string(said["control_port"].get<int>());
   }
   /// From here on the manager is asked over TLS by agents, which show a certificate.
   void serveOverTls() {
@@ -157,6 +159,7 @@ class AgentProcesses : public ::testing::Test {
   std::unique_ptr<Program> manager_;
   std::unique_ptr<Program> agent_;
   std::unique_ptr<Program> memserver_;
+  std::string control_;  // where the memory server takes orders
   std::unique_ptr<ca::Authority> authority_;
 };
 

@@ -278,24 +278,14 @@ TEST_F(AgentProcesses, AnotherUserGetsNothing) {
 }
 
 TEST_F(AgentProcesses, ThatAMemoryServerDiedIsNoticedThoughNobodyAsksItForAnything) {
-  const auto serve = [&](const std::string& control) {
-    return std::make_unique<Program>(std::vector<std::string>{
-        "memserver", "--listen", "127.0.0.1:0", "--size", "64M", "--json", "--control",
-        "127.0.0.1:" + control, "--key", scratch_ / "key"});
-  };
-  auto server = serve("0");
-  const std::string port =
-      std::to_string(Json::parse(server->line())["control_port"].get<int>());
-  post("/v1/pools", {{"name", "far"}, {"class", "remote"}});
-  post("/v1/devices", {{"name", "mem0"}, {"pool", "far"}, {"address", "127.0.0.1:" + port}});
+  lend("64M");
   startAgent();
   awaitHost();
   const auto id =
       post("/v1/regions", {{"host", kHost}, {"size_bytes", 4 * kMiB}, {"class", "remote"}})
           .value("id", uint64_t{0});
-  killNow(server);
-  server = serve(port);
-  ASSERT_FALSE(server->line().empty());
+  killNow(memserver_);
+  startMemserver("64M", control_);
   await([&] { return stateOf(id) == "lost"; });
 }
 
