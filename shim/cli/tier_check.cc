@@ -144,14 +144,15 @@ Result<TierReport> checkFabric(const char* agent) {
   }
   const auto status = nlohmann::json::parse(text, nullptr, false);
   if (!status.is_object()) {
-    return fail(ErrorCode::kCorrupt, "far tier fabric: the agent does not say how it is: is it of "
+    return fail(ErrorCode::kCorrupt,
+                "far tier fabric: the agent does not say how it is: is it of "
                 "another version?");
   }
   const std::string manager = status.value("manager", "");
-  TierReport report{fmt::format("agent of {}, {} of {} regions ready", status.value("host", "?"),
-                                status.value("ready", uint64_t{0}),
-                                status.value("regions", uint64_t{0})),
-                    ""};
+  TierReport report{
+      fmt::format("agent of {}, {} of {} regions ready", status.value("host", "?"),
+                  status.value("ready", uint64_t{0}), status.value("regions", uint64_t{0})),
+      ""};
   if (manager != "member") {
     report.warning = fmt::format(
         "far tier fabric: the agent has no contact to its manager ({}): {}. There is only what "
