@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kLeastEvents = 64;
 constexpr Nanoseconds kTick = Nanoseconds(250'000'000);
 constexpr int kTickMilliseconds = 250;
-constexpr uint64_t kFollowEvery = 32;  // requests between looks at where they arrive
+constexpr uint64_t kFollowEvery = 8;  // requests between looks at where they arrive
 
 std::string nameOf(const sockaddr_storage& address, socklen_t size) {
   char host[NI_MAXHOST];

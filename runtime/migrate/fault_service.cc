@@ -113,7 +113,7 @@ void FaultService::serveNew() {
   count(core_.stats->faults_missing, got);
   for (size_t i = 0; i < got; ++i) {
     serve(faults[i], now);
-    follower_->served(faults[i].thread);
+    follower_->served(faults[i].thread, waker_.strayed());
   }
   if (follower_->bound() != core_.fault_cpu.load(std::memory_order_relaxed)) {
     core_.fault_cpu.store(follower_->bound(), std::memory_order_relaxed);

@@ -3,11 +3,22 @@
 #include "runtime/migrate/waker.h"
 
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 namespace tidepool {
+namespace {
+
+/// How often another thread took the processor from the calling one.
+int64_t timesPreempted() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
+}  // namespace
 
 Status Waker::start() {
   bell_.reset(eventfd(0, EFD_CLOEXEC));
@@ -56,7 +67,10 @@ bool Waker::wakeNext(bool own_thread) {
     sched_yield();
   }
   const uintptr_t entry = slots_[next % kSlots].load(std::memory_order_relaxed);
+  const int64_t preempted = own_thread ? timesPreempted() : 0;
   port_.wake(roundDown(entry, kPageSize), Bytes((entry % kPageSize + 1) * kPageSize));
+  // Who is woken here takes the processor at once.
+  if (own_thread && timesPreempted() == preempted) strayed_.store(true, std::memory_order_relaxed);
   done_.compare_exchange_strong(next, next + 1, std::memory_order_acq_rel);
   return true;
 }
@@ -70,7 +84,8 @@ void Waker::wake(uintptr_t address, PageCount pages, Nanoseconds now) {
     return;
   }
   slots_[asked % kSlots].store(address + pages.value() - 1, std::memory_order_relaxed);
-  if (begun_.load(std::memory_order_acquire) >= asked || waiting == 0) asked_at_.store(now.value(), std::memory_order_relaxed);
+  if (begun_.load(std::memory_order_acquire) >= asked || waiting == 0)
+    asked_at_.store(now.value(), std::memory_order_relaxed);
   asked_.store(asked + 1);
   if (!asleep_.load() || !asleep_.exchange(false)) return;
   const uint64_t one = 1;

@@ -43,6 +43,12 @@ class Waker {
   /// By the fault service's thread: where it is bound, or -1 if it may run anywhere.
   void follow(int cpu);
   int bound() const { return bound_; }
+  /// By the fault service's thread: whether what was woken since the last call seems to have gone
+  /// to another processor. Also true if nobody waited.
+  bool strayed() {
+    return strayed_.load(std::memory_order_relaxed) &&
+           strayed_.exchange(false, std::memory_order_relaxed);
+  }
 
   /// By the migrator's thread: does what has waited too long.
   void wakeOverdue(Nanoseconds now);
@@ -73,6 +79,7 @@ class Waker {
   // The migrator's: how long to pause next time, and since when there was no need to.
   Nanoseconds pause_ = kShortestPause;
   Nanoseconds good_since_;
+  std::atomic<bool> strayed_{false};  // something that its thread woke did not run here
   std::atomic<bool> asleep_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<int> thread_id_{0};  // 0: not to be used

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -37,12 +38,19 @@ int CpuFollower::cpuOf(int thread) {
   return at != nullptr ? atoi(at + 1) : -1;
 }
 
-void CpuFollower::served(int thread) {
-  if (++served_ % kLookEvery != 0) return;
+void CpuFollower::served(int thread, bool strayed) {
+  const bool due = ++served_ % kLookEvery == 0;
+  const bool hinted = strayed && listens();
+  if (!due && !hinted) return;
   const int cpu = cpuOf(thread);
   if (cpu < 0 || cpu >= CPU_SETSIZE) return;
-  const bool again = cpu == last_cpu_;
   const bool same_thread = thread == last_thread_;
+  if (!due) {
+    const bool right = same_thread && cpu != bound_;
+    rate(right);
+    if (!right) return;
+  }
+  const bool again = cpu == last_cpu_ || !due;
   last_cpu_ = cpu;
   last_thread_ = thread;
   if (cpu == bound_) return;
@@ -51,6 +59,17 @@ void CpuFollower::served(int thread) {
   } else if (!same_thread && bound_ >= 0) {
     bind(-1);
   }
+}
+
+bool CpuFollower::listens() {
+  if (deaf_for_ == 0) return true;
+  --deaf_for_;
+  return false;
+}
+
+void CpuFollower::rate(bool right) {
+  patience_ = right ? 1 : std::min(patience_ * 2, kMostPatience);
+  deaf_for_ = right ? 0 : patience_;
 }
 
 void CpuFollower::bind(int cpu) {

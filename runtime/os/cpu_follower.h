@@ -18,13 +18,19 @@ class CpuFollower {
 
   /// Tells that `thread` (of this process) waits to be served. Looks at where it ran once in a
   /// while, and binds the calling thread there after two equal looks; frees it again when several
-  /// threads, on several processors, have faults.
-  void served(int thread);
+  /// threads, on several processors, have faults. `strayed`: it seems to have gone elsewhere, so
+  /// that one look is enough, now.
+  void served(int thread, bool strayed = false);
   /// Where the calling thread is bound, or -1.
   int bound() const { return bound_; }
 
  private:
   static constexpr unsigned kLookEvery = 16;
+  static constexpr unsigned kMostPatience = 64;
+
+  /// Whether the hint at hand is to be followed.
+  bool listens();
+  void rate(bool right);
 
   /// Processor that the thread last ran on, -1 if unknown.
   int cpuOf(int thread);
@@ -36,6 +42,10 @@ class CpuFollower {
   UniqueFd stat_;
   int stat_of_ = 0;
   unsigned served_ = 0;
+  // A look costs as much as serving a fault does: after hints that were wrong, more and more of
+  // them are passed over.
+  unsigned deaf_for_ = 0;
+  unsigned patience_ = 1;
   int last_cpu_ = -1;
   int last_thread_ = 0;
   int bound_ = -1;

@@ -5,10 +5,13 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -25,7 +28,9 @@ class CountingPort final : public FaultPort {
     for (uint64_t at = 0; at < size.value(); at += kPageSize) {
       ++woken_[(address + at - kBase) / kPageSize];
     }
+    if (on_wake) on_wake();
   }
+  std::function<void()> on_wake;
   uint64_t woken(size_t page) const { return woken_[page].load(); }
 
   Result<std::unique_ptr<FaultPort>> reopen() const override {
@@ -142,6 +147,66 @@ TEST(Waker, TheMigratorDoesWhatIsOverdue) {
   }
   stop = true;
   migrator.join();
+}
+
+/// Lets one thread wait for another, asleep.
+class Bell {
+ public:
+  void ring() {
+    const uint64_t one = 1;
+    EXPECT_EQ(write(fd_.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  }
+  void wait() {
+    uint64_t rung;
+    EXPECT_EQ(read(fd_.get(), &rung, sizeof rung), static_cast<ssize_t>(sizeof rung));
+  }
+
+ private:
+  UniqueFd fd_{eventfd(0, EFD_CLOEXEC)};
+};
+
+/// How many of a thousand wakes say that the thread went elsewhere, when it is bound to `cpu`.
+int strayedOf(int waker_cpu, int cpu) {
+  constexpr int kTimes = 1000;
+  CountingPort port(1);
+  Bell page, served;
+  port.on_wake = [&] { page.ring(); };
+  Waker waker(port);
+  EXPECT_TRUE(waker.start());
+  while (waker.follow(waker_cpu), waker.bound() != waker_cpu) std::this_thread::yield();
+  std::thread program([&] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<size_t>(cpu), &set);
+    EXPECT_EQ(sched_setaffinity(0, sizeof set, &set), 0);
+    for (int i = 0; i < kTimes; ++i) {
+      page.wait();
+      served.ring();
+    }
+  });
+  int strayed = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    waker.wake(pageAt(0), PageCount(1), MonotonicClock().now());
+    served.wait();
+    strayed += waker.strayed() ? 1 : 0;
+  }
+  program.join();
+  return strayed;
+}
+
+TEST(Waker, KnowsWhoGoesOnWhereItIsAndWhoDoesNot) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(static_cast<size_t>(cpu), &allowed)) cpus.push_back(cpu);
+  }
+  // Others on the machine may delay it, so it is a hint; but not one of those that are always
+  // wrong.
+  EXPECT_LT(strayedOf(cpus[0], cpus[0]), 900);
+  if (cpus.size() > 1) {
+    EXPECT_GT(strayedOf(cpus[0], cpus[1]), 100);
+  }
 }
 
 TEST(Waker, StopsWithWorkLeft) {
