@@ -51,6 +51,16 @@ class Section {
     if (!value) refuse(*node, key, "a text");
     *into = *value;
   }
+  /// One of these texts.
+  void read(const char* key, std::string* into, std::initializer_list<std::string_view> choices) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const auto value = node->value_exact<std::string>();
+    if (!value || std::find(choices.begin(), choices.end(), *value) == choices.end()) {
+      refuse(*node, key, fmt::format("one of \"{}\"", fmt::join(choices, "\", \"")));
+    }
+    *into = *value;
+  }
   /// A whole number from `least` to `most`.
   template <typename T>
   void read(const char* key, T* into, uint64_t least, uint64_t most) {
@@ -115,7 +125,8 @@ std::string addId(std::vector<uint32_t>* ids, const std::string& name, const cha
                   LookUp lookUp) {
   uint32_t number = 0;
   const char* end = name.data() + name.size();
-  if (std::from_chars(name.data(), end, number).ptr != end || name.empty()) {
+  if (std::from_chars(name.data(), end, number) != std::from_chars_result{end, std::errc()} ||
+      name.empty()) {
     const auto* entry = lookUp(name.c_str());
     if (entry == nullptr) return fmt::format("there is no {} '{}'", kind, name);
     if constexpr (requires { entry->pw_uid; }) {
@@ -150,14 +161,8 @@ void readUnix(Section section, Config* config) {
     listener.rules.rules.push_back(std::move(rule));
   }
   std::string others = "none";
-  section.read("others", &others);
-  if (others == "viewer") {
-    listener.rules.others = api::Role::kViewer;
-  } else if (others != "none") {
-    throw Wrong{Error::make(ErrorCode::kInvalidArgument,
-                            "[unix] others has to be \"none\" or \"viewer\", not \"%s\"",
-                            others.c_str())};
-  }
+  section.read("others", &others, {"none", "viewer"});
+  if (others == "viewer") listener.rules.others = api::Role::kViewer;
   section.finish();
   if (!listener.path.empty()) config->server.unix_socket = std::move(listener);
 }
@@ -195,13 +200,8 @@ Config configOf(const toml::table& table, const std::string& name) {
   Section whole(name, &table, "");
   whole.read("state", &config.state);
   whole.read("memserver_key", &config.memserver_key);
-  whole.read("log_level", &config.log_level);
+  whole.read("log_level", &config.log_level, {"debug", "info", "warning", "error"});
   whole.read("workers", &config.workers, 1, 64);
-  static constexpr std::string_view kLevels[] = {"debug", "info", "warning", "error"};
-  if (std::find(std::begin(kLevels), std::end(kLevels), config.log_level) == std::end(kLevels)) {
-    throw Wrong{Error::make(ErrorCode::kInvalidArgument,
-                            "%s: log_level has to be debug, info, warning or error", name.c_str())};
-  }
   readUnix(whole.section("unix"), &config);
   readTcp(whole.section("tcp"), &config);
   readLimits(whole.section("limits"), &config);

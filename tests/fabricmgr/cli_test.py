@@ -9,6 +9,7 @@ over mutual TLS; exit codes, JSON, a restart under an open watch.
 import json
 import os
 import pathlib
+import random
 import select
 import signal
 import socket
@@ -224,6 +225,35 @@ crl = "{self.ca}/crl.pem"
                 done = self.run_program(*words, code=code)
                 self.assertIn(says, done.stderr)
                 self.assertEqual(done.stdout, "")
+
+    def test_whatever_it_is_told_it_ends_with_a_code_and_a_reason(self):
+        self.furnish()
+        region = str(self.ask("region", "assign", "--host", "node1", "--size", "2M")["id"])
+        generator = random.Random(17)
+        verbs = ["list", "show", "add", "remove", "cordon", "uncordon", "resume", "fence", "assign", "resize"]
+        verbs += ["release", "transfer", "evidence", "ok-to-remove", "verify"]
+        flags = ["--host", "--size", "--class", "--pool", "--label", "--shape", "--max-devices", "--if-match", "--lease"]
+        flags += ["--address", "--capacity", "--granularity", "--heads", "--domain", "--state", "--cursor", "--limit"]
+        flags += ["--force", "--json", "--contiguous", "--plan", "--timeout", "--idempotency-key", "--fabric", "-", "--"]
+        values = ["node1", "cxl", "dev0", region, "2M", "", "-1", "0", "1e9", "99999999999999999999", "a/b", "../x", "%s%n"]
+        values += ["\n", "\x1b[2J", "\u00e4", b"\xff\xfe", "x" * 3000, "/dev/null", str(self.folder), "unix:", "://"]
+        before = self.ask("status")["index"]
+        for _ in range(200):
+            words = [generator.choice(["pool", "device", "host", "region", "operation", "event", "audit", "plan"])]
+            words += [generator.choice(verbs)] if words != ["plan"] else []
+            for _ in range(generator.randrange(5)):
+                words.append(generator.choice(flags if generator.random() < 0.5 else values))
+            if words[0] not in ("plan", "operation", "event", "audit"):
+                words.insert(2, "--dry-run")
+            with self.subTest(words=words):
+                done = subprocess.run(
+                    [PROGRAM, *words], env=self.environment(), capture_output=True, errors="replace", timeout=60
+                )
+                self.assertIn(done.returncode, range(8), done.stderr)
+                if done.returncode != DONE:
+                    self.assertRegex(done.stderr, r"\S")
+                    self.assertNotIn("terminate called", done.stderr)
+        self.assertEqual(self.ask("status")["index"], before)
 
     def test_dry_runs_and_keys(self):
         self.furnish()

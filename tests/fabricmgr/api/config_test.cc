@@ -5,13 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/fabricmgr/api/mangle.h"
+
 namespace tidepool::serve {
 namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Config, ReadsEverything) {
-  const auto config = parseConfig(R"(
+constexpr char kEverything[] = R"(
 state = "/x/fabric.db"
 log_level = "debug"
 memserver_key = "/x/key"
@@ -35,8 +36,10 @@ connections = 9
 connections_per_principal = 10
 quick_threads = 1
 slow_threads = 2
-)",
-                                  "file");
+)";
+
+TEST(Config, ReadsEverything) {
+  const auto config = parseConfig(kEverything, "file");
   ASSERT_TRUE(config) << config.error().text();
   EXPECT_EQ(config->state, "/x/fabric.db");
   EXPECT_EQ(config->workers, 3u);
@@ -72,13 +75,14 @@ TEST(Config, RefusesWithLineAndKey) {
       {"workers = 1.5", "'workers' has to be a whole number"},
       {"workers = 99999999999999999999", "file:1:"},
       {"workers = 1\nworkers = 2", "file:2:"},
-      {"log_level = \"loud\"", "log_level"},
+      {"log_level = \"loud\"", "file:1: 'log_level' has to be one of \"debug\", \"info\""},
       {"unix = 1", "'unix' has to be a section: [unix]"},
       {"[unix]\nadmin_users = \"root\"", "file:2: 'admin_users' has to be a list of texts"},
       {"[unix]\nadmin_users = [1]", "'admin_users' has to be a list of texts"},
       {"[unix]\nviewer_users = [\"no-such-user-here\"]", "there is no user 'no-such-user-here'"},
+      {"[unix]\nviewer_users = [\"99999999999\"]", "there is no user '99999999999'"},
       {"[unix]\nviewer_groups = [\"no-such-group\"]", "there is no group 'no-such-group'"},
-      {"[unix]\nothers = \"admin\"", "others has to be \"none\" or \"viewer\""},
+      {"[unix]\nothers = \"admin\"", "file:2: 'others' has to be one of \"none\", \"viewer\""},
       {"[tcp]\nlisten = \"a:1\"", "[tcp] needs 'certificate'"},
       {"[tcp]\n", "[tcp] needs 'listen'"},
       {"[limits]\nbody_bytes = 1", "from 1024 to 16777216"},
@@ -92,6 +96,21 @@ TEST(Config, RefusesWithLineAndKey) {
     EXPECT_THAT(config.error().text(), HasSubstr(says)) << text;
   }
   EXPECT_EQ(readConfig("/no/such/file").error().code(), ErrorCode::kNotFound);
+}
+
+TEST(Config, WhateverItIsGivenItReadsOrRefuses) {
+  std::mt19937 random(23);
+  int refused = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text = api::mangle(kEverything, random);
+    if (round % 10 == 0) text.resize(random() % text.size());
+    const auto config = parseConfig(text, "file");
+    if (config) continue;
+    ++refused;
+    EXPECT_EQ(config.error().code(), ErrorCode::kInvalidArgument) << text;
+    EXPECT_THAT(config.error().text(), HasSubstr("file:")) << text;
+  }
+  EXPECT_GT(refused, 5'000);
 }
 
 }  // namespace
