@@ -20,7 +20,7 @@ class CpuFollower {
   /// while, and binds the calling thread there after two equal looks; frees it again when several
   /// threads, on several processors, have faults. `strayed`: it seems to have gone elsewhere, so
   /// that one look is enough, now.
-  void served(int thread, bool strayed = false);
+  void served(int thread, bool strayed);
   /// Where the calling thread is bound, or -1.
   int bound() const { return bound_; }
 
