@@ -66,7 +66,7 @@ class Tier {
   /// False while this process has frames.
   bool holdsNothing() const;
   /// Frames from `from` on were taken away, and may be somebody else's: they are not to be touched
-  /// any more. The tier is closed, for good.
+  /// any more. For one that its caller has closed for good.
   void forsake(FrameIndex from) { forsaken_from_.store(from.value(), std::memory_order_release); }
   bool forsaken(FrameIndex frame) const {
     return frame.value() >= forsaken_from_.load(std::memory_order_acquire);
