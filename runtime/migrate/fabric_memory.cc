@@ -471,7 +471,8 @@ void FabricMemory::lose(Region& region, Bytes from, const char* why) {
     region.gone = true;
     return;
   }
-  if (region.state == State::kServing) leave(region);
+  // One that lingers is open, too.
+  if (region.state == State::kServing || region.lingers) leave(region);
   endWatch();
   uint64_t lost = 0;
   Bytes start;
