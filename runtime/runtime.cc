@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <optional>
 
+#include "runtime/base/format.h"
 #include "runtime/migrate/advice.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
@@ -269,8 +269,8 @@ Status Runtime::Impl::renewInChild() {
 
 void Runtime::Impl::describeTiers() {
   StatsPage& page = stats->page();
-  snprintf(page.tiers[0].name, sizeof page.tiers[0].name, "dram");
-  snprintf(page.tiers[0].kind, sizeof page.tiers[0].kind, "%s", tierKindName(TierKind::kLocal));
+  formatText(page.tiers[0].name, sizeof page.tiers[0].name, "dram");
+  formatText(page.tiers[0].kind, sizeof page.tiers[0].kind, "%s", tierKindName(TierKind::kLocal));
   page.tiers[0].capacity_bytes =
       core.options.dram.value() != 0 ? core.options.dram.value() : machineMemory().value();
   describeFarTiers(core);

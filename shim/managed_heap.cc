@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 
 #include "runtime/base/check.h"
+#include "runtime/base/format.h"
 #include "runtime/base/mutex.h"
 #include "shim/arena_slots.h"
 #include "shim/heap_metadata.h"
@@ -129,7 +129,7 @@ unsigned makeArena() {
     if (tpje_mallctl("arenas.create", &id, &id_size, &hooks, sizeof hooks) != 0) return 0;
   }
   char name[48];
-  snprintf(name, sizeof name, "arena.%u.retain_grow_limit", id);
+  formatText(name, sizeof name, "arena.%u.retain_grow_limit", id);
   size_t limit = kGrowLimitBytes;
   // Only a tuning: an arena without the limit works as well.
   static_cast<void>(tpje_mallctl(name, nullptr, nullptr, &limit, sizeof limit));
@@ -164,7 +164,7 @@ void settleSettings(const Options& options, unsigned cpus) {
   const unsigned decay = options.far_count > 0 ? kDecayMsWithFar : kDecayMsAlone;
   static char text[sizeof kSettings + 96];
   const ThreadCacheShape shape = threadCacheShape(local, cpus);
-  snprintf(text, sizeof text, "%s,dirty_decay_ms:%u,tcache_max:%zu,tcache_nslots_large:%u",
+  formatText(text, sizeof text, "%s,dirty_decay_ms:%u,tcache_max:%zu,tcache_nslots_large:%u",
            kSettings, decay, shape.largest_block, shape.slots);
   tpje_malloc_conf = text;
 }

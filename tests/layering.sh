@@ -4,6 +4,7 @@
 #   base <- os <- space <- tier <- (sample, migrate) <- allocator <- shim;   policy sees base alone;
 #   fabricmgr sees runtime/base, runtime/transport and its own: model <- (placement, store, device) <- manager <- api <-
 #   serve; cli and agent speak HTTP alone; the shim sees no JSON, HTTP or log library.
+# And that what runs inside a program formats text by runtime/base/format.h alone: see there why.
 # Prints every include that breaks a rule and exits 1; with a folder argument checks that tree instead.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
@@ -63,6 +64,11 @@ while IFS= read -r -d '' file; do
   if [[ -z ${may[$layer]+known} ]]; then
     complain "$file: layer '$layer' is not in tests/layering.sh; say there what it may include"
     continue
+  fi
+  if [[ $layer == runtime* || ( $layer == shim && $file != shim/cli/* ) ]]; then
+    while IFS=: read -r line text; do
+      complain "$file:$line: libc's printf family may touch managed memory; use runtime/base/format.h"
+    done < <(grep -nE '\b(v?f|v?sn?|v?d|v)printf\(' "$file" || true)
   fi
   while IFS=: read -r line text; do
     [[ $text =~ [\<\"]([^\>\"]*)[\>\"] ]] || continue

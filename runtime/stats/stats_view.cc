@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/base/format.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
@@ -21,7 +21,7 @@ namespace {
 /// The pid that `pid` has in its own namespace (a container), as the page would carry it.
 uint32_t innermostPid(int pid) {
   char path[64];
-  snprintf(path, sizeof path, "/proc/%d/status", pid);
+  formatText(path, sizeof path, "/proc/%d/status", pid);
   UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
   char text[4096];
   const ssize_t length = fd.valid() ? read(fd.get(), text, sizeof text - 1) : -1;
@@ -72,7 +72,7 @@ bool isStatsLink(int fds, const char* name) {
   if (length <= 0) return false;
   target[length] = '\0';
   char wanted[64];
-  snprintf(wanted, sizeof wanted, "/memfd:%s", kStatsMemfdName);
+  formatText(wanted, sizeof wanted, "/memfd:%s", kStatsMemfdName);
   const size_t prefix = strlen(wanted);
   // The kernel appends " (deleted)"; another name with the same start must not pass.
   return strncmp(target, wanted, prefix) == 0 && (target[prefix] == '\0' || target[prefix] == ' ');
@@ -88,7 +88,7 @@ struct DirectoryCloser {
 Result<StatsView> StatsView::open(int pid) {
   if (pid <= 0) return fail(ErrorCode::kInvalidArgument, "%d is not a process id", pid);
   char path[64];
-  snprintf(path, sizeof path, "/proc/%d/fd", pid);
+  formatText(path, sizeof path, "/proc/%d/fd", pid);
   DIR* directory = opendir(path);
   if (directory == nullptr && errno == ENOENT) {
     return fail(ErrorCode::kNotFound, "no process %d: `tidepool ps` lists those there are", pid);

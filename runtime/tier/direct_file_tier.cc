@@ -10,11 +10,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/base/format.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
@@ -28,7 +28,7 @@ constexpr Nanoseconds kNominalExtraLatency(150);
 /// Size in bytes that the kernel reports for a DAX character device, 0 if it is none.
 uint64_t daxSize(const struct stat& status) {
   char path[96];
-  snprintf(path, sizeof path, "/sys/dev/char/%u:%u/size", major(status.st_rdev),
+  formatText(path, sizeof path, "/sys/dev/char/%u:%u/size", major(status.st_rdev),
            minor(status.st_rdev));
   UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
   char text[32] = {};
@@ -88,7 +88,7 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes siz
   if (!window) return tl::unexpected(window.error());
   auto tier = over(Backing::kShmem, std::move(*fd), std::move(*window));
   if (!tier) return tier;
-  snprintf((*tier)->name_, sizeof(*tier)->name_, "cxl:%lluM",
+  formatText((*tier)->name_, sizeof(*tier)->name_, "cxl:%lluM",
            static_cast<unsigned long long>(rounded.value() / kMiB));
   return tier;
 }
@@ -119,7 +119,7 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::openDax(const char* path
   memset(window->data(), 0, usable.value());
   auto tier = over(Backing::kDax, std::move(fd), std::move(*window));
   if (!tier) return tier;
-  snprintf((*tier)->name_, sizeof(*tier)->name_, "dax:%s", path);
+  formatText((*tier)->name_, sizeof(*tier)->name_, "dax:%s", path);
   return tier;
 }
 
@@ -161,7 +161,7 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::overPieces(std::vector<F
   }
   const Backing backing = backingOf(pieces);
   auto tier = over(backing, std::move(pieces), std::move(window));
-  if (tier) snprintf((*tier)->name_, sizeof(*tier)->name_, "%s", name);
+  if (tier) formatText((*tier)->name_, sizeof(*tier)->name_, "%s", name);
   return tier;
 }
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 
 #include "runtime/base/check.h"
+#include "runtime/base/format.h"
 
 namespace tidepool {
 namespace {
@@ -54,7 +54,7 @@ class RemoteChannel final : public FetchChannel {
 
 Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanoseconds timeout) {
   std::unique_ptr<RemoteTier> tier(new RemoteTier(timeout));
-  snprintf(tier->name_, sizeof tier->name_, "remote:%s", far.target);
+  formatText(tier->name_, sizeof tier->name_, "remote:%s", far.target);
   auto endpoint = parseEndpoint(far.target);
   if (!endpoint) return tl::unexpected(endpoint.error());
   tier->endpoint_ = *endpoint;
@@ -71,7 +71,7 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanosec
 Result<std::unique_ptr<RemoteTier>> RemoteTier::attach(const RemoteRegion& region, const char* name,
                                                        Nanoseconds timeout) {
   std::unique_ptr<RemoteTier> tier(new RemoteTier(timeout));
-  snprintf(tier->name_, sizeof tier->name_, "%s", name);
+  formatText(tier->name_, sizeof tier->name_, "%s", name);
   tier->endpoint_ = region.endpoint;
   tier->region_.region = region.region;
   tier->region_.token = region.token;
