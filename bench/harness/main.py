@@ -16,12 +16,13 @@ BENCHMARKS = {
     "gups": "random updates with a hot set that moves, at 20 % DRAM",
     "malloc": "malloc and free against glibc, jemalloc and mimalloc",
     "faults": "fault latency, and the raw round trip it is measured against",
+    "rows-wire": "rows of embedding tables from a memory server, beside plain TCP",
     "fits": "what it costs when everything fits",
     "fabric": "the fabric manager with 100,000 regions: decisions, durable assigns, lists, memory",
     "fabric-api": "the fabric manager's API: agents over TLS, assignments, lists",
     "programs": "programs of Debian, unchanged, in a quarter of their memory (not part of all)",
 }
-MODULES = {"torch": "torch_model", "fabric-api": "fabric_api"}
+MODULES = {"torch": "torch_model", "fabric-api": "fabric_api", "rows-wire": "rows_wire"}
 
 
 def parse(arguments):

@@ -13,7 +13,10 @@
 namespace tidepool::memserver {
 namespace {
 
-constexpr size_t kReadAhead = 16 * kKiB;
+// Bytes received beside what goes in place. Small, or the pages of writes would come this way, too;
+// rows all do, and the more at once the better.
+constexpr size_t kReadAhead = 32 * kKiB;
+constexpr size_t kRowReadAhead = 128 * kKiB;
 // Bytes one session may take before others on the same worker get their turn.
 constexpr size_t kTurn = 4 * kMiB;
 
@@ -26,7 +29,7 @@ Session::Session(std::unique_ptr<Connection> connection, std::string peer, Regio
       regions_(regions),
       counters_(counters),
       since_(now),
-      buffer_(2 * kReadAhead) {
+      buffer_(std::make_unique_for_overwrite<std::byte[]>(kRowReadAhead)) {
   counters_.connections.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -74,6 +77,8 @@ Session::Step Session::step() {
       return stepRunPayload();
     case State::kRowOffsets:
       return stepRowOffsets();
+    case State::kRowGather:
+      return stepRowGather();
     case State::kRowData:
       return stepRowData();
     case State::kSwallow:
@@ -90,11 +95,15 @@ Session::Step Session::close(std::string reason) {
   return Step::kClose;
 }
 
+bool Session::rowsExpected() const {
+  return request_.opcode == wire::Opcode::kReadRows || request_.opcode == wire::Opcode::kWriteRows;
+}
+
 /// Receives once. In the middle of a run its pages are filled in place, and only what follows them
 /// goes to the buffer. False: nothing is there.
 Result<bool> Session::receive() {
   if (buffer_begin_ > 0) {
-    memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffered());
+    memmove(buffer_.get(), buffer_.get() + buffer_begin_, buffered());
     buffer_end_ -= buffer_begin_;
     buffer_begin_ = 0;
   }
@@ -106,14 +115,16 @@ Result<bool> Session::receive() {
     in_place = request_.length - done_;
     parts[used++] = {region_->data() + request_.offset + done_, in_place};
   }
-  const size_t room = buffer_.size() - buffer_end_;
-  parts[used++] = {buffer_.data() + buffer_end_, room};
+  // Whoever reads or writes rows goes on with that, often with many requests at once.
+  const size_t room = (rowsExpected() ? kRowReadAhead : kReadAhead) - buffer_end_;
+  parts[used++] = {buffer_.get() + buffer_end_, room};
   auto given = connection_->receive({parts, used}, Wait::kNever);
   if (!given) return tl::unexpected(given.error());
   if (*given == 0) return false;
   // Less than asked for means that the socket is empty: no second call to hear so.
   socket_empty_ = *given < in_place + room;
   received_this_turn_ += *given;
+  moved_ += *given;
   const size_t placed = std::min(*given, in_place);
   done_ += static_cast<uint32_t>(placed);
   buffer_end_ += *given - placed;
@@ -122,17 +133,23 @@ Result<bool> Session::receive() {
 
 /// Queues an answer; `payload` stays where it is until drain() has sent it.
 void Session::answer(uint64_t tag, uint16_t status, std::span<const std::byte> payload) {
+  promise(tag, status, static_cast<uint32_t>(payload.size()));
+  if (!payload.empty()) append(payload, region_->epoch());
+}
+
+/// Queues the header of an answer whose payload is still to be appended, all of it.
+void Session::promise(uint64_t tag, uint16_t status, uint32_t payload) {
   TP_CHECK_OP(answers_, <, kMaxAnswers);
   auto& header = headers_[answers_++];
-  wire::encode(
-      wire::Response{
-          .status = status, .tag = tag, .payload = static_cast<uint32_t>(payload.size())},
-      header);
+  wire::encode(wire::Response{.status = status, .tag = tag, .payload = payload}, header);
   parts_[parts_used_++] = {header.data(), header.size()};
-  if (!payload.empty()) {
-    if (parts_used_ == answers_) answers_epoch_ = region_->epoch();
-    parts_[parts_used_++] = {const_cast<std::byte*>(payload.data()), payload.size()};
-  }
+}
+
+/// `epoch` is the one in which the bytes may be seen.
+void Session::append(std::span<const std::byte> payload, Epoch epoch) {
+  TP_CHECK_OP(parts_used_, <, parts_.size());
+  if (parts_used_ == answers_) answers_epoch_ = epoch;
+  parts_[parts_used_++] = {const_cast<std::byte*>(payload.data()), payload.size()};
 }
 
 bool Session::answersFit() const { return answers_ < kMaxAnswers; }
@@ -152,6 +169,7 @@ bool Session::drain() {
       return false;
     }
     if (*taken == 0) return false;
+    moved_ += *taken;
     for (size_t left = *taken; left > 0;) {
       iovec& part = parts_[parts_sent_];
       const size_t whole = std::min(left, part.iov_len);
@@ -161,7 +179,7 @@ bool Session::drain() {
       if (part.iov_len == 0) ++parts_sent_;
     }
   }
-  answers_ = parts_used_ = parts_sent_ = rows_used_ = 0;
+  answers_ = parts_used_ = parts_sent_ = staging_used_ = 0;
   return true;
 }
 
@@ -174,7 +192,7 @@ Result<std::shared_ptr<Region>> Session::openRegion(const Result<wire::ClientHel
 Session::Step Session::stepHello() {
   if (buffered() < wire::kHelloSize) return Step::kNeedBytes;
   auto hello = wire::decodeClientHello(std::span<const std::byte, wire::kHelloSize>(
-      buffer_.data() + buffer_begin_, wire::kHelloSize));
+      buffer_.get() + buffer_begin_, wire::kHelloSize));
   if (!hello && hello.error().code() == ErrorCode::kCorrupt) return close(hello.error().text());
   Result<std::shared_ptr<Region>> region = openRegion(hello);
   // A client that comes right after another has left waits until that has been seen, and for that

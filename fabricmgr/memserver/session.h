@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fabricmgr/memserver/region_table.h"
+#include "runtime/base/mapping.h"
 #include "runtime/transport/connection.h"
 #include "runtime/transport/wire.h"
 
@@ -39,6 +40,8 @@ class Session {
   Next advance();
 
   int fd() const { return connection_->fd(); }
+  /// Bytes received and sent so far.
+  uint64_t moved() const { return moved_; }
   const std::string& peer() const { return peer_; }
   /// After Next::kClose: why, in one line; empty when the client just left.
   const std::string& reason() const { return reason_; }
@@ -56,6 +59,7 @@ class Session {
     kRequest,
     kRunPayload,
     kRowOffsets,
+    kRowGather,
     kRowData,
     kSwallow,
     kBye
@@ -68,12 +72,12 @@ class Session {
   Step stepRequest();
   Step stepRunPayload();
   Step stepRowOffsets();
+  Step stepRowGather();
   Step stepRowData();
   Step stepSwallow();
   Step begin(const wire::Request& request);
   Step beginRun(const wire::Request& request);
   Step readRun(const wire::Request& request);
-  Step readRows();
   Step discard(const wire::Request& request);
   Step answerStat(const wire::Request& request);
   Step refuse(const wire::Request& request, ErrorCode code, uint32_t to_swallow);
@@ -81,11 +85,14 @@ class Session {
   std::optional<ErrorCode> epochError(const wire::Request& request) const;
 
   void answer(uint64_t tag, uint16_t status, std::span<const std::byte> payload);
+  void promise(uint64_t tag, uint16_t status, uint32_t payload);
+  void append(std::span<const std::byte> payload, Epoch epoch);
   bool answersFit() const;
   bool drain();
   Result<bool> receive();
   size_t buffered() const { return buffer_end_ - buffer_begin_; }
-  std::byte* rowStaging(size_t bytes);
+  bool rowsExpected() const;
+  std::span<std::byte> staging();
 
   std::unique_ptr<Connection> connection_;
   const std::string peer_;
@@ -98,27 +105,29 @@ class Session {
   std::string reason_;
 
   // Bytes received ahead: [buffer_begin_, buffer_end_) of buffer_.
-  std::vector<std::byte> buffer_;
+  std::unique_ptr<std::byte[]> buffer_;
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;
   bool socket_empty_ = false;  // the last receive brought less than it could have
   size_t received_this_turn_ = 0;
+  uint64_t moved_ = 0;
 
-  // The request in hand, and how much of its payload has been taken.
+  // The request in hand, and how much of its payload has been taken, or of its answer made.
   wire::Request request_;
   uint32_t done_ = 0;
   std::vector<uint64_t> row_offsets_;
 
-  // Answers not sent yet. Headers and row data live in the two stores until all has gone.
+  // Answers not sent yet. Headers and row data live in the two stores until all has gone. The first
+  // part may be the rest of an answer whose header has been sent.
   static constexpr size_t kMaxAnswers = 64;
   std::array<std::array<std::byte, wire::kResponseSize>, kMaxAnswers> headers_;
-  std::array<iovec, 2 * kMaxAnswers> parts_;
+  std::array<iovec, 2 * kMaxAnswers + 1> parts_;
   size_t answers_ = 0;
   Epoch answers_epoch_;  // the region's, when the first payload was queued
   size_t parts_used_ = 0;
   size_t parts_sent_ = 0;
-  std::vector<std::byte> rows_;
-  size_t rows_used_ = 0;
+  Mapping staging_;
+  size_t staging_used_ = 0;
 };
 
 }  // namespace tidepool::memserver

@@ -7,13 +7,28 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fabricmgr/memserver/row_copy.h"
 #include "fabricmgr/memserver/session.h"
 #include "runtime/base/check.h"
 
 namespace tidepool::memserver {
 namespace {
 
+/// Of answers that are made and not sent yet.
+constexpr Bytes kStaging = Bytes(128 * kKiB);
+
 uint16_t statusOf(ErrorCode code) { return static_cast<uint16_t>(code); }
+
+/// Whether every row lies inside the region: looks at all of them, so that the loop has no exit and
+/// is vectorised.
+bool holdsRows(const Region& region, std::span<const uint64_t> offsets, Bytes row) {
+  const Bytes capacity = region.capacity();
+  if (row > capacity) return false;
+  const uint64_t last = (capacity - row).value();
+  uint64_t beyond = 0;
+  for (const uint64_t offset : offsets) beyond |= offset > last ? 1 : 0;
+  return beyond == 0;
+}
 
 }  // namespace
 
@@ -21,7 +36,7 @@ Session::Step Session::stepRequest() {
   if (buffered() < wire::kRequestSize) return Step::kNeedBytes;
   if (!answersFit()) return Step::kNeedDrain;
   auto request = wire::decodeRequest(std::span<const std::byte, wire::kRequestSize>(
-      buffer_.data() + buffer_begin_, wire::kRequestSize));
+      buffer_.get() + buffer_begin_, wire::kRequestSize));
   if (!request) {
     counters_.malformed.fetch_add(1, std::memory_order_relaxed);
     return close(request.error().text());
@@ -95,13 +110,14 @@ Session::Step Session::answerStat(const wire::Request& request) {
   stat.regions = regions_.regions();
   stat.connections = counters_.connections.load(std::memory_order_relaxed);
   stat.requests = counters_.requests.load(std::memory_order_relaxed);
-  std::byte* bytes = rowStaging(wire::kStatSize);
-  if (bytes == nullptr) {  // no room: send what is queued, then take the request up again
+  const std::span<std::byte> room = staging();
+  if (room.size() < wire::kStatSize) {  // send what is queued, then take the request up again
     buffer_begin_ -= wire::kRequestSize;
     return Step::kNeedDrain;
   }
-  wire::encode(stat, std::span<std::byte, wire::kStatSize>(bytes, wire::kStatSize));
-  answer(request.tag, 0, {bytes, wire::kStatSize});
+  wire::encode(stat, room.first<wire::kStatSize>());
+  staging_used_ += wire::kStatSize;
+  answer(request.tag, 0, room.first(wire::kStatSize));
   return Step::kProgress;
 }
 
@@ -132,7 +148,7 @@ Session::Step Session::stepRunPayload() {
   }
   const size_t taken = std::min<size_t>(buffered(), request_.length - done_);
   if (taken > 0) {
-    memcpy(region_->data() + request_.offset + done_, buffer_.data() + buffer_begin_, taken);
+    memcpy(region_->data() + request_.offset + done_, buffer_.get() + buffer_begin_, taken);
     buffer_begin_ += taken;
     done_ += static_cast<uint32_t>(taken);
   }
@@ -146,32 +162,43 @@ Session::Step Session::stepRunPayload() {
 Session::Step Session::stepRowOffsets() {
   const size_t bytes = size_t{request_.count} * wire::kRowOffsetSize;
   const size_t taken = std::min(buffered(), bytes - done_);
-  memcpy(reinterpret_cast<std::byte*>(row_offsets_.data()) + done_, buffer_.data() + buffer_begin_,
+  memcpy(reinterpret_cast<std::byte*>(row_offsets_.data()) + done_, buffer_.get() + buffer_begin_,
          taken);
   buffer_begin_ += taken;
   done_ += static_cast<uint32_t>(taken);
   if (done_ < bytes) return Step::kNeedBytes;
   if (!answersFit()) return Step::kNeedDrain;
-  const bool inside = std::all_of(row_offsets_.begin(), row_offsets_.end(), [this](uint64_t at) {
-    return region_->holds(at, request_.row_bytes);
-  });
-  if (!inside) {
-    return refuse(request_, ErrorCode::kInvalidArgument,
-                  request_.payload - static_cast<uint32_t>(bytes));
+  const auto data = request_.payload - static_cast<uint32_t>(bytes);
+  // Fenced while the offsets arrived: the rows belong to somebody else now.
+  if (const auto error = epochError(request_)) return refuse(request_, *error, data);
+  if (!holdsRows(*region_, row_offsets_, Bytes(request_.row_bytes))) {
+    return refuse(request_, ErrorCode::kInvalidArgument, data);
   }
-  if (request_.opcode == wire::Opcode::kReadRows) return readRows();
   done_ = 0;
-  state_ = State::kRowData;
+  if (request_.opcode == wire::Opcode::kReadRows) {
+    promise(request_.tag, 0, request_.length);
+    state_ = State::kRowGather;
+  } else {
+    state_ = State::kRowData;
+  }
   return Step::kProgress;
 }
 
-Session::Step Session::readRows() {
-  std::byte* to = rowStaging(request_.length);
-  if (to == nullptr) return Step::kNeedDrain;
-  for (size_t i = 0; i < request_.count; ++i) {
-    memcpy(to + i * request_.row_bytes, region_->data() + row_offsets_[i], request_.row_bytes);
-  }
-  answer(request_.tag, 0, {to, request_.length});
+/// Gathers as many rows as the staging memory has room for. It is small, so that it stays in the
+/// cache between being filled and being sent, and the client takes one part while the next is made.
+Session::Step Session::stepRowGather() {
+  if (epochError(request_)) return close("fenced off while rows were read");
+  const std::span<std::byte> room = staging();
+  const size_t first = done_ / request_.row_bytes;
+  const size_t count = std::min(request_.count - first, room.size() / request_.row_bytes);
+  if (count == 0) return Step::kNeedDrain;
+  const size_t bytes = count * request_.row_bytes;
+  gatherRows(room.data(), region_->data(), std::span(row_offsets_).subspan(first, count),
+             Bytes(request_.row_bytes));
+  append(room.first(bytes), request_.epoch);
+  staging_used_ += bytes;
+  done_ += static_cast<uint32_t>(bytes);
+  if (done_ < request_.length) return Step::kNeedDrain;
   state_ = State::kRequest;
   return Step::kProgress;
 }
@@ -181,29 +208,28 @@ Session::Step Session::stepRowData() {
   if (const auto error = epochError(request_)) {
     return refuse(request_, *error, request_.length - done_);
   }
-  while (done_ < request_.length && buffered() > 0) {
-    const uint32_t row = done_ / request_.row_bytes;
-    const uint32_t within = done_ % request_.row_bytes;
-    const size_t taken = std::min<size_t>(buffered(), request_.row_bytes - within);
-    memcpy(region_->data() + row_offsets_[row] + within, buffer_.data() + buffer_begin_, taken);
-    buffer_begin_ += taken;
-    done_ += static_cast<uint32_t>(taken);
-  }
+  const size_t taken = std::min<size_t>(buffered(), request_.length - done_);
+  scatterRows(region_->data(), row_offsets_, Bytes(request_.row_bytes), Bytes(done_),
+              {buffer_.get() + buffer_begin_, taken});
+  buffer_begin_ += taken;
+  done_ += static_cast<uint32_t>(taken);
   if (done_ < request_.length) return Step::kNeedBytes;
   answer(request_.tag, 0, {});
   state_ = State::kRequest;
   return Step::kProgress;
 }
 
-/// Room for `bytes` of an answer's payload, or null while queued answers use it: drain() first.
-std::byte* Session::rowStaging(size_t bytes) {
-  if (rows_used_ + bytes > rows_.size()) {
-    if (rows_used_ > 0) return nullptr;
-    rows_.resize(std::max<size_t>(bytes, 64 * kKiB));
+/// What is left of the memory in which answers are made; all of it after drain().
+std::span<std::byte> Session::staging() {
+  if (!staging_.valid()) {
+    auto memory = Mapping::anonymous(kStaging);
+    // A server that gets no 128 KiB any more cannot serve anybody.
+    TP_CHECK(memory.has_value());
+    staging_ = std::move(*memory);
   }
-  std::byte* room = rows_.data() + rows_used_;
-  rows_used_ += bytes;
-  return room;
+  // Rows are copied quickest to where a cache line begins.
+  staging_used_ = roundUp(staging_used_, 64);
+  return {staging_.data() + staging_used_, staging_.size().value() - staging_used_};
 }
 
 }  // namespace tidepool::memserver

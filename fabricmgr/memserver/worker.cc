@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/time_slice.h"
@@ -22,7 +23,9 @@ namespace {
 constexpr size_t kLeastEvents = 64;
 constexpr Nanoseconds kTick = Nanoseconds(250'000'000);
 constexpr int kTickMilliseconds = 250;
-constexpr uint64_t kFollowEvery = 8;  // requests between looks at where they arrive
+constexpr uint64_t kFollowEvery = 8;  // turns of sessions between looks at where requests arrive
+// Bytes a turn from which on there is enough to do for two processors at once.
+constexpr uint64_t kBulkTurn = 128 * kKiB;
 
 std::string nameOf(const sockaddr_storage& address, socklen_t size) {
   char host[NI_MAXHOST];
@@ -114,14 +117,15 @@ bool Worker::takeInbox() {
 void Worker::run() {
   // A request is a few microseconds of work that somebody waits for.
   askShortSlice();
+  if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
   std::vector<epoll_event> events;
   while (takeInbox()) {
-    // Room for all that are watched: the inbox and the listener, too. So each look tells everything,
-    // and what has ended is seen however busy the others are.
+    // Room for all that are watched: the inbox and the listener, too. So each look tells
+    // everything, and what has ended is seen however busy the others are.
     events.resize(std::max(kLeastEvents, sessions_.size() + 2));
     const Nanoseconds began = server_.clock_.now();
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                 kTickMilliseconds);
+    const int count =
+        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), kTickMilliseconds);
     for (int i = 0; i < count; ++i) {
       void* data = events[static_cast<size_t>(i)].data.ptr;
       if (data == &wake_) {
@@ -131,7 +135,7 @@ void Worker::run() {
         acceptAll();
       } else {
         Session& session = *static_cast<Session*>(data);
-        if (++served_ % kFollowEvery == 0) followTraffic(session.fd());
+        if (++served_ % kFollowEvery == 0) followTraffic(session);
         serve(session);
       }
     }
@@ -143,11 +147,14 @@ void Worker::run() {
 }
 
 /// Runs where the requests of the busiest connection arrive: the reply then needs no wake-up of
-/// another processor, which on an idle one costs more than all the rest of a page read.
-void Worker::followTraffic(int socket) {
+/// another processor, which on an idle one costs more than all the rest of a page read. But a
+/// client that streams is busy with what it receives: then the two had better run side by side.
+void Worker::followTraffic(const Session& session) {
+  const uint64_t moved = std::exchange(moved_, 0);
+  if (moved >= kFollowEvery * kBulkTurn) return unbind();
   int cpu = -1;
   socklen_t size = sizeof cpu;
-  if (getsockopt(socket, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &size) != 0 || cpu < 0) return;
+  if (getsockopt(session.fd(), SOL_SOCKET, SO_INCOMING_CPU, &cpu, &size) != 0 || cpu < 0) return;
   // Two sightings in a row, so that connections on several processors do not toss it about.
   const bool again = cpu == arrival_cpu_;
   arrival_cpu_ = cpu;
@@ -157,6 +164,11 @@ void Worker::followTraffic(int socket) {
   CPU_SET(static_cast<size_t>(cpu), &set);
   // Refused (outside the process's cpuset) only means that it stays where it is.
   if (sched_setaffinity(0, sizeof set, &set) == 0) home_cpu_ = cpu;
+}
+
+void Worker::unbind() {
+  arrival_cpu_ = -1;
+  if (home_cpu_ >= 0 && sched_setaffinity(0, sizeof allowed_, &allowed_) == 0) home_cpu_ = -1;
 }
 
 void Worker::acceptAll() {
@@ -189,7 +201,9 @@ void Worker::add(Arrival arrival) {
 }
 
 void Worker::serve(Session& session) {
+  const uint64_t before = session.moved();
   const Next next = session.advance();
+  moved_ += session.moved() - before;
   if (next == Next::kClose) return remove(session);
   const Next wanted = next == Next::kAgain ? Next::kReadable : next;
   if (wanted == session.waiting_for) return;

@@ -4,6 +4,8 @@
 // other threads hand sockets over through the inbox.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <memory>
 #include <string>
@@ -48,7 +50,8 @@ class Worker {
   void run();
   bool takeInbox() TP_EXCLUDES(mutex_);
   void wake();
-  void followTraffic(int socket);
+  void followTraffic(const Session& session);
+  void unbind();
   void acceptAll();
   void add(Arrival arrival);
   void serve(Session& session);
@@ -66,6 +69,8 @@ class Worker {
   uint64_t served_ = 0;
   int arrival_cpu_ = -1;  // of the last look
   int home_cpu_ = -1;     // bound to; -1: to none
+  cpu_set_t allowed_;     // before it bound itself
+  uint64_t moved_ = 0;    // bytes since the last look
   std::unordered_map<int, std::unique_ptr<Session>> sessions_;
 
   Mutex mutex_;

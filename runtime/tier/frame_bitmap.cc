@@ -105,6 +105,15 @@ FrameBitmap::Found FrameBitmap::find(uint64_t from, uint64_t wanted) const {
   return best;
 }
 
+FrameBitmap::Found FrameBitmap::findWhole(uint64_t wanted) const {
+  for (uint64_t at = nextFree(0); at < capacity_ && wanted <= capacity_ - at;) {
+    const uint64_t end = runEnd(at, at + wanted);
+    if (end - at == wanted) return {at, wanted};
+    at = nextFree(end);
+  }
+  return {};
+}
+
 void FrameBitmap::set(uint64_t word, uint64_t mask) {
   uint64_t& bits = levels_[0].data[word];
   TP_CHECK_OP(bits & mask, ==, 0u);

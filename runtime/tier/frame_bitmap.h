@@ -34,6 +34,9 @@ class FrameBitmap {
     uint64_t count = 0;
   };
   Found find(uint64_t from, uint64_t wanted) const;
+  /// The first run of `wanted` free frames, however long that takes to find; the count is 0 when
+  /// there is none.
+  Found findWhole(uint64_t wanted) const;
 
   // `mask` is of word `word` of the lowest level. Bits are all clear before, or all set.
   void set(uint64_t word, uint64_t mask);

@@ -35,7 +35,7 @@ void forEachWord(uint64_t first, uint64_t count, Act act) {
 
 /// Locks or asks for the lock of byte `at`; OFD locks belong to the open file, not to a process.
 bool fileLock(int fd, int command, uint32_t at, short& type) {
-  struct flock lock{};
+  struct flock lock {};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = at;
@@ -98,15 +98,28 @@ FrameTable::~FrameTable() {
 }
 
 Result<FrameRun> FrameTable::allocate(PageCount wanted) {
+  return allocateWith(wanted, [&] { return bitmap_.find(header().cursor, wanted.value()); });
+}
+
+Result<FrameRun> FrameTable::allocateWhole(PageCount wanted) {
+  return allocateWith(wanted, [&] { return bitmap_.findWhole(wanted.value()); });
+}
+
+template <typename Find>
+Result<FrameRun> FrameTable::allocateWith(PageCount wanted, Find find) {
   if (wanted.value() == 0) return fail(ErrorCode::kInvalidArgument, "no frames wanted");
   Locked locked(*this);
   TP_CHECK(slot_ != kNoSlot);
   if (closed()) return fail(ErrorCode::kNoSpace, "the tier takes no more pages");
-  FrameBitmap::Found found = bitmap_.find(header().cursor, wanted.value());
-  if (found.count == 0 && reapLocked() > 0) found = bitmap_.find(header().cursor, wanted.value());
+  FrameBitmap::Found found = find();
+  if (found.count == 0 && reapLocked() > 0) found = find();
   if (found.count == 0) {
-    return fail(ErrorCode::kNoSpace, "all %llu pages of the tier are in use",
-                static_cast<unsigned long long>(capacity_.value()));
+    const auto number = [](PageCount pages) {
+      return static_cast<unsigned long long>(pages.value());
+    };
+    return fail(ErrorCode::kNoSpace,
+                "no room for %llu pages in one piece: %llu of the tier's %llu are in use",
+                number(wanted), number(used()), number(capacity_));
   }
   const uint64_t end = found.first + found.count;
   header().cursor = end;
@@ -210,8 +223,9 @@ Result<uint32_t> FrameTable::takeSlot(uint32_t from) {
   return index;
 }
 
-/// A slot, and through `fd` the lock that says that a child is to have it. A slot that nobody has may
-/// be locked still: whoever is killed here gives the table's lock back before its files are closed.
+/// A slot, and through `fd` the lock that says that a child is to have it. A slot that nobody has
+/// may be locked still: whoever is killed here gives the table's lock back before its files are
+/// closed.
 Result<uint32_t> FrameTable::takePassingSlot(int fd) {
   for (uint32_t from = 0;;) {
     auto index = takeSlot(from);
@@ -316,8 +330,8 @@ void FrameTable::recount() {
 void FrameTable::settle() {
   Locked locked(*this);
   if (slot_ == kNoSlot) return;
-  // Nobody else asks for it: reapLocked() needs the table's lock, which we have. The order of the two
-  // is the other one from here on, so that this must not wait.
+  // Nobody else asks for it: reapLocked() needs the table's lock, which we have. The order of the
+  // two is the other one from here on, so that this must not wait.
   const auto taken = slot(slot_).life.tryLock();
   TP_CHECK(taken == RobustMutex::Taken::kYes);
   slot(slot_).state.store(SlotState::kHeld);

@@ -2,11 +2,13 @@
 // Hands out runs of adjacent frames of one tier to a process and to what it forks. Frames do not
 // change while they are held, so a fork() takes its snapshot of far memory by having the child hold
 // what the parent holds; a frame is free when nobody holds it any more. The table lies in memory
-// that the processes share: a count of holders a frame, and for each process a slot with a bitmap of
-// what it holds. Processes die without a word, hence:
-//   - a slot's `life` is a robust mutex that a thread of its process keeps locked: when somebody can
+// that the processes share: a count of holders a frame, and for each process a slot with a bitmap
+// of what it holds. Processes die without a word, hence:
+//   - a slot's `life` is a robust mutex that a thread of its process keeps locked: when somebody
+//   can
 //     take it, the process is dead (or has called exec), and what it held is taken off the counts;
-//   - on its way from parent to child a slot is guarded by a file lock on a descriptor that only the
+//   - on its way from parent to child a slot is guarded by a file lock on a descriptor that only
+//   the
 //     two have: if it is gone before the child has settled, there is no child;
 //   - the bitmaps are the truth: if a process dies while it changes the table, the counts are made
 //     again from the bitmaps of those that live.
@@ -32,8 +34,8 @@ class FrameTable {
   /// A table of which the calling process holds nothing so far. Errors: kInvalidArgument for no
   /// frames at all, kNoMemory.
   static Result<std::unique_ptr<FrameTable>> create(PageCount capacity);
-  /// Calls `function(argument, run)` for frames that nobody holds any more, before anybody can be given
-  /// them. Set before the table is used.
+  /// Calls `function(argument, run)` for frames that nobody holds any more, before anybody can be
+  /// given them. Set before the table is used.
   using Erase = void (*)(void* argument, FrameRun run);
   void eraseWith(Erase function, void* argument) {
     erase_ = function;
@@ -48,6 +50,9 @@ class FrameTable {
   /// search from where the last one ended, else the longest run seen. Errors: kNoSpace when no
   /// frame is free, kInvalidArgument when `wanted` is 0.
   Result<FrameRun> allocate(PageCount wanted);
+  /// `wanted` adjacent frames, or nothing: for what cannot be in pieces. Looks at every run of free
+  /// frames if it must. Errors: as allocate(), kNoSpace also when there is no such run.
+  Result<FrameRun> allocateWhole(PageCount wanted);
   /// Lets go of frames that this process holds, whole runs or parts. Letting go of others is a
   /// broken invariant.
   void release(FrameRun run);
@@ -63,9 +68,7 @@ class FrameTable {
 
   PageCount capacity() const { return capacity_; }
   /// Frames that any process holds.
-  PageCount used() const {
-    return PageCount(header().used.load(std::memory_order_relaxed));
-  }
+  PageCount used() const { return PageCount(header().used.load(std::memory_order_relaxed)); }
 
   /// By a thread that lives as long as the process uses the table: from now on its death is the
   /// process's. The same thread calls leave(), which lets go of all frames.
@@ -119,6 +122,8 @@ class FrameTable {
   uint64_t wordsInUse() const { return FrameBitmap::wordsFor(header().frames_end); }
 
   void setClosed(bool closed);
+  template <typename Find>
+  Result<FrameRun> allocateWith(PageCount wanted, Find find);
 
   // All below with the table's lock held.
   /// A slot that nobody has, `from` or later. Errors: kNoSpace, kNoMemory.
@@ -145,7 +150,7 @@ class FrameTable {
   Erase erase_ = nullptr;
   void* erase_argument_ = nullptr;
   uint32_t slot_ = kNoSlot;
-  Mapping held_;  // the own slot's bitmap
+  Mapping held_;                        // the own slot's bitmap
   std::atomic<uint64_t> held_here_{0};  // bits in it
   std::atomic<bool> closed_{false};
   // Between beforeFork() and what follows it; in the child until it has settled.

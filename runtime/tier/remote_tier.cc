@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
+#include "runtime/tier/remote_row_channel.h"
 
 namespace tidepool {
 namespace {
@@ -81,7 +82,8 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::attach(const RemoteRegion& regio
   if (!client) return tl::unexpected(client.error());
   const Bytes capacity = (*client)->region().capacity;
   if (region.offset > capacity || region.size > capacity - region.offset) {
-    return fail(ErrorCode::kCorrupt, "%s is smaller on its memory server than the agent says", name);
+    return fail(ErrorCode::kCorrupt, "%s is smaller on its memory server than the agent says",
+                name);
   }
   TP_TRY(tier->begin(std::move(*client), region.size));
   return tier;
@@ -99,13 +101,14 @@ Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size) {
   return measureRoundTrip();
 }
 
-Result<std::unique_ptr<RemoteClient>> RemoteTier::connect() const {
+Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(uint32_t max_in_flight) const {
   wire::ClientHello hello;
   hello.kind = wire::HelloKind::kAttach;
   hello.region = region_.region;
   hello.token = region_.token;
   hello.epoch = region_.epoch;
-  return RemoteClient::connect(endpoint_, hello, {.timeout = timeout_});
+  return RemoteClient::connect(endpoint_, hello,
+                               {.timeout = timeout_, .max_in_flight = max_in_flight});
 }
 
 Status RemoteTier::measureRoundTrip() {
@@ -132,6 +135,23 @@ Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
   auto client = connect();
   if (!client) return tl::unexpected(client.error());
   return std::unique_ptr<FetchChannel>(new RemoteChannel(std::move(*client), start_, traffic_));
+}
+
+Result<FrameRun> RemoteTier::allocateArea(Bytes size) {
+  // Compared before rounding up, which could overflow.
+  if (size > capacity()) {
+    return fail(ErrorCode::kNoSpace, "%s has %llu bytes: no room for %llu", name_,
+                static_cast<unsigned long long>(capacity().value()),
+                static_cast<unsigned long long>(size.value()));
+  }
+  return frames_->allocateWhole(toPages(size));
+}
+
+Result<std::unique_ptr<RowChannel>> RemoteTier::openRows(const RowArea& area) {
+  TP_TRY(checkRowArea(area, frames_->capacity()));
+  auto client = connect(RemoteRowChannel::kMostRequests);
+  if (!client) return tl::unexpected(client.error());
+  return RemoteRowChannel::create(std::move(*client), area, start_, *this, traffic_);
 }
 
 Status RemoteTier::drainOne(size_t& in_flight) {

@@ -9,6 +9,7 @@
 #include "runtime/base/mutex.h"
 #include "runtime/options.h"
 #include "runtime/tier/frame_table.h"
+#include "runtime/tier/row_channel.h"
 #include "runtime/tier/tier.h"
 #include "runtime/transport/client.h"
 
@@ -52,6 +53,15 @@ class RemoteTier final : public FetchTier {
   Result<std::unique_ptr<FetchChannel>> openChannel() override;
   Nanoseconds pageRoundTrip() const override { return round_trip_; }
 
+  /// Adjacent frames for `size` bytes (rounded up to pages), or none at all; release() gives them
+  /// back. What is in them at first is undefined. Errors: kNoSpace when there is no such run of
+  /// free frames, kInvalidArgument for no bytes.
+  Result<FrameRun> allocateArea(Bytes size);
+  /// A channel for the rows of `area`, whose frames the caller has allocated and keeps while the
+  /// channel lives. Any number of channels may be open on one area. Errors: kInvalidArgument for an
+  /// area that is none, and as openChannel().
+  Result<std::unique_ptr<RowChannel>> openRows(const RowArea& area);
+
   FrameTable& table() override { return *frames_; }
   FrameTable* frames() override { return frames_.get(); }
   void afterForkInChild() override TP_NO_THREAD_SAFETY { client_is_parents_ = true; }
@@ -60,9 +70,10 @@ class RemoteTier final : public FetchTier {
 
  private:
   enum class Direction : uint8_t { kRead, kWrite };
+  static constexpr uint32_t kInFlight = 1024;
   explicit RemoteTier(Nanoseconds timeout) : timeout_(timeout) {}
   Status begin(std::unique_ptr<RemoteClient> client, Bytes size) TP_EXCLUDES(mutex_);
-  Result<std::unique_ptr<RemoteClient>> connect() const;
+  Result<std::unique_ptr<RemoteClient>> connect(uint32_t max_in_flight = kInFlight) const;
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
   Status measureRoundTrip() TP_EXCLUDES(mutex_);
   Status transfer(Direction direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);

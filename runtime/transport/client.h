@@ -76,6 +76,11 @@ class RemoteClient {
 
  private:
   struct Slot;
+  struct Expected;
+  /// Answers that one receive puts in place, and the bytes that these may have in all unless it is
+  /// one alone.
+  static constexpr size_t kMostExpected = 16;
+  static constexpr size_t kMostScattered = kMiB;
   RemoteClient(std::unique_ptr<Connection> connection, const ClientOptions& options);
   Status setUp();
   Status shakeHands(const Endpoint& target, const wire::ClientHello& hello);
@@ -89,8 +94,11 @@ class RemoteClient {
   Result<bool> takeAnswer(FetchCompletion& out);
   Result<bool> beginAnswer(FetchCompletion& out);
   Result<bool> fill(Wait wait);
-  Result<bool> fillExpected(Wait wait);
-  Result<bool> fillPayload(Wait wait);
+  Expected expect();
+  Result<bool> fillInPlace(Wait wait);
+  static bool goodAnswer(const std::byte* header, const Slot& expected);
+  void takeBack(const Expected& expected, size_t from, size_t left);
+  std::byte* readAhead() const;
   Result<bool> fillBuffer(Wait wait);
   size_t bufferedBytes() const { return buffer_end_ - buffer_begin_; }
   void failAll(const Error& error);
@@ -113,8 +121,11 @@ class RemoteClient {
   size_t sent_offset_ = 0;
   Nanoseconds last_progress_;
 
-  // Received bytes that are not placed yet: [buffer_begin_, buffer_end_) of buffer_. When
-  // in_payload_, payload_done_ bytes of slot head_'s answer are in place.
+  // Good answers that are wholly in place, from slot head_ on. When in_payload_, payload_done_
+  // bytes of the one after these are. Received bytes that are not placed yet are [buffer_begin_,
+  // buffer_end_) of buffer_.
+  uint32_t ready_ = 0;
+  std::byte headers_[kMostExpected * wire::kResponseSize];
   Mapping buffer_;
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;

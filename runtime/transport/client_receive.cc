@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RemoteClient's receiving half. Answers come in the order of the requests, so the next payload's
-// place is known before its header arrives: one receive brings header, payload (in place) and
-// read-ahead. One owner thread; no allocation.
+// RemoteClient's receiving half. Answers come in the order of the requests, so the places of the
+// next payloads are known before their headers arrive: one receive brings headers, payloads (in
+// place) and read-ahead. One owner thread; no allocation.
 #include <algorithm>
 #include <cstring>
 
@@ -57,6 +57,7 @@ Status checkRows(size_t rows, Bytes row, size_t bytes) {
 
 bool RemoteClient::answerBuffered() const {
   if (head_ == tail_) return false;
+  if (ready_ > 0) return true;
   if (in_payload_) return payload_done_ + bufferedBytes() >= slot(head_).answer;
   if (bufferedBytes() < wire::kResponseSize) return false;
   auto header = wire::decodeResponse(std::span<const std::byte, wire::kResponseSize>(
@@ -91,6 +92,11 @@ Result<bool> RemoteClient::beginAnswer(FetchCompletion& out) {
 
 /// Takes one whole answer from what has been received. False: more bytes are needed.
 Result<bool> RemoteClient::takeAnswer(FetchCompletion& out) {
+  if (ready_ > 0) {
+    --ready_;
+    out = {slot(head_++).tag, ErrorCode{}};
+    return true;
+  }
   if (!in_payload_) {
     if (bufferedBytes() < wire::kResponseSize) return false;
     auto complete = beginAnswer(out);
@@ -110,64 +116,109 @@ Result<bool> RemoteClient::takeAnswer(FetchCompletion& out) {
   return true;
 }
 
-/// Receives once, into the best place for what comes next. False: nothing is there.
+/// Receives once, into the best place for what comes next. False: nothing is there. True:
+/// takeAnswer() has something to look at.
 Result<bool> RemoteClient::fill(Wait wait) {
   if (buffer_begin_ == buffer_end_) buffer_begin_ = buffer_end_ = 0;
-  if (in_payload_) return fillPayload(wait);
-  if (bufferedBytes() == 0 && slot(head_).answer != 0) return fillExpected(wait);
-  return fillBuffer(wait);
+  // wait() comes here with part of an answer still in the buffer: takeAnswer() has to place that
+  // first.
+  if (!in_payload_ && bufferedBytes() >= wire::kResponseSize) return true;
+  const bool payload_next = in_payload_ || (head_ != sent_ && slot(head_).answer != 0);
+  return payload_next ? fillInPlace(wait) : fillBuffer(wait);
 }
 
-/// In the middle of a payload: its rest goes in place, what follows it to the buffer.
-Result<bool> RemoteClient::fillPayload(Wait wait) {
-  TP_CHECK_OP(bufferedBytes(), ==, 0u);  // takeAnswer() has used it up
-  const Slot& oldest = slot(head_);
-  const size_t rest = oldest.answer - payload_done_;
-  const iovec parts[] = {{oldest.to + payload_done_, rest}, {buffer_.data(), kReadAhead}};
-  auto given = connection_->receive(parts, wait);
-  if (!given) return tl::unexpected(given.error());
-  if (*given == 0) return false;
-  socket_empty_ = *given < rest + kReadAhead;
-  const size_t placed = std::min(*given, rest);
-  payload_done_ += static_cast<uint32_t>(placed);
-  buffer_end_ = *given - placed;
-  noteProgress();
-  return true;
-}
-
-/// Nothing is buffered and the oldest request expects a payload: guess that it succeeded and
-/// receive header, payload in place and read-ahead at once. A wrong guess (the answer is an error)
-/// is put right by taking the bytes back out of place: they are the answers that follow.
-Result<bool> RemoteClient::fillExpected(Wait wait) {
-  const Slot& oldest = slot(head_);
-  std::byte* buffer = buffer_.data();
-  const iovec parts[] = {{buffer, wire::kResponseSize},
-                         {oldest.to, oldest.answer},
-                         {buffer + wire::kResponseSize, kReadAhead}};
-  auto given = connection_->receive(parts, wait);
-  if (!given) return tl::unexpected(given.error());
-  if (*given == 0) return false;
-  noteProgress();
-  socket_empty_ = *given < wire::kResponseSize + oldest.answer + kReadAhead;
-  buffer_end_ = std::min(*given, wire::kResponseSize);
-  if (*given <= wire::kResponseSize) return true;
-  const size_t placed = std::min<size_t>(*given - wire::kResponseSize, oldest.answer);
-  const size_t ahead = *given - wire::kResponseSize - placed;
-  FetchCompletion ended;
-  auto header = wire::decodeResponse(
-      std::span<const std::byte, wire::kResponseSize>(buffer, wire::kResponseSize));
-  if (!header) return tl::unexpected(header.error());
-  if (header->payload == oldest.answer) {
-    auto complete = beginAnswer(ended);
-    if (!complete) return complete;
-    payload_done_ = static_cast<uint32_t>(placed);
-    buffer_end_ = buffer_begin_ + ahead;
-    return true;
+/// Where the next bytes of the stream belong if all answers are good ones: headers in a row of
+/// their own, payloads in place, and read-ahead behind the last one.
+RemoteClient::Expected RemoteClient::expect() {
+  Expected expected;
+  const auto add = [&expected](std::byte* at, size_t bytes) {
+    if (bytes == 0) return;
+    expected.parts[expected.used++] = {at, bytes};
+    expected.bytes += bytes;
+  };
+  // The begin of a header may have come with the last receive.
+  const size_t begun = bufferedBytes();
+  memcpy(headers_, buffer_.data() + buffer_begin_, begun);
+  for (size_t i = 0; i < kMostExpected && head_ + i != sent_; ++i) {
+    const Slot& next = slot(head_ + i);
+    if (i > 0 && expected.bytes + wire::kResponseSize + next.answer > kMostScattered) break;
+    const size_t header_done = i > 0 ? 0 : in_payload_ ? wire::kResponseSize : begun;
+    const size_t payload_done = i == 0 && in_payload_ ? payload_done_ : 0;
+    add(headers_ + i * wire::kResponseSize + header_done, wire::kResponseSize - header_done);
+    add(next.to + payload_done, next.answer - payload_done);
+    ++expected.answers;
   }
-  memmove(buffer + wire::kResponseSize + placed, buffer + wire::kResponseSize, ahead);
-  memcpy(buffer + wire::kResponseSize, oldest.to, placed);
-  buffer_end_ = wire::kResponseSize + placed + ahead;
+  if (head_ + expected.answers == sent_) add(readAhead(), kReadAhead);
+  return expected;
+}
+
+Result<bool> RemoteClient::fillInPlace(Wait wait) {
+  const size_t begun = bufferedBytes();
+  TP_CHECK_OP(begun, <, in_payload_ ? 1 : wire::kResponseSize);  // takeAnswer() has used it up
+  const Expected expected = expect();
+  auto given = connection_->receive({expected.parts, expected.used}, wait);
+  if (!given) return tl::unexpected(given.error());
+  if (*given == 0) return false;
+  noteProgress();
+  socket_empty_ = *given < expected.bytes;
+  buffer_begin_ = buffer_end_ = 0;
+  // What of the stream lies in expected's places; the header that had begun counts as well.
+  size_t left = *given + begun;
+  for (size_t i = 0; i < expected.answers; ++i) {
+    const Slot& next = slot(head_ + i);
+    std::byte* const header = headers_ + i * wire::kResponseSize;
+    if (!in_payload_) {
+      if (left < wire::kResponseSize) {
+        memcpy(buffer_.data(), header, left);
+        buffer_end_ = left;
+        return true;
+      }
+      if (!goodAnswer(header, next)) {
+        takeBack(expected, i, left);
+        return true;
+      }
+      left -= wire::kResponseSize;
+      payload_done_ = 0;
+    }
+    const size_t placed = std::min<size_t>(left, next.answer - payload_done_);
+    payload_done_ += static_cast<uint32_t>(placed);
+    left -= placed;
+    in_payload_ = payload_done_ < next.answer;
+    if (in_payload_) return true;
+    ++ready_;
+  }
+  buffer_begin_ = static_cast<size_t>(readAhead() - buffer_.data());
+  buffer_end_ = buffer_begin_ + left;
   return true;
+}
+
+std::byte* RemoteClient::readAhead() const {
+  return buffer_.data() + buffer_.size().value() - kReadAhead;
+}
+
+bool RemoteClient::goodAnswer(const std::byte* header, const Slot& expected) {
+  const auto answer = wire::decodeResponse(
+      std::span<const std::byte, wire::kResponseSize>(header, wire::kResponseSize));
+  return answer && answer->status == 0 && answer->tag == expected.tag &&
+         answer->payload == expected.answer;
+}
+
+/// The guess was wrong: answer `from` (counted from head_) is an error, or nonsense. The `left`
+/// bytes from its header on are put together in the buffer, where takeAnswer() judges them.
+void RemoteClient::takeBack(const Expected& expected, size_t from, size_t left) {
+  std::byte* to = buffer_.data();
+  const auto take = [&](const std::byte* at, size_t bytes) {
+    const size_t taken = std::min(bytes, left);
+    memcpy(to, at, taken);
+    to += taken;
+    left -= taken;
+  };
+  for (size_t i = from; i < expected.answers; ++i) {
+    take(headers_ + i * wire::kResponseSize, wire::kResponseSize);
+    take(slot(head_ + i).to, slot(head_ + i).answer);
+  }
+  take(readAhead(), left);
+  buffer_end_ = static_cast<size_t>(to - buffer_.data());
 }
 
 Result<bool> RemoteClient::fillBuffer(Wait wait) {

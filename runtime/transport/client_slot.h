@@ -18,10 +18,19 @@ struct RemoteClient::Slot {
   std::byte header[wire::kRequestSize];
 };
 
+/// What a receive is asked for.
+struct RemoteClient::Expected {
+  iovec parts[2 * kMostExpected + 1];
+  size_t used = 0;
+  size_t bytes = 0;
+  size_t answers = 0;
+};
+
 /// Bytes read ahead of the answer in hand: a batch of small answers in one call.
 inline constexpr size_t kReadAhead = 16 * kKiB;
-/// Room for the read-ahead behind a whole payload that has to be taken back out of place (the
-/// answer was an error, so those bytes are the answers after it). Touched only as far as used.
+/// Room for the read-ahead, which is its end, and before that for all that one receive brings, in
+/// case it has to be taken back out of place (an answer was an error, so those bytes are the
+/// answers after it). Touched only as far as used.
 inline constexpr size_t kReceiveBuffer = wire::kMaxData + wire::kResponseSize + 2 * kReadAhead;
 
 /// The error a refused handshake means to the caller.

@@ -52,6 +52,34 @@ TEST(FrameTable, PrefersAFullRunToTheFirstHole) {
   EXPECT_FALSE(frames->allocate(PageCount(1)));
 }
 
+TEST(FrameTable, AWholeRunIsFoundBehindAnyNumberOfHoles) {
+  // More holes than allocate() looks at before it takes what it has seen.
+  constexpr uint64_t kHoles = 5000;
+  auto frames = make(2 * kHoles + 40);
+  ASSERT_TRUE(frames->allocateWhole(PageCount(2 * kHoles + 40)));
+  for (uint64_t i = 0; i < kHoles; ++i) frames->release({FrameIndex(2 * i), PageCount(1)});
+  frames->release({FrameIndex(2 * kHoles + 3), PageCount(30)});
+  EXPECT_EQ(frames->allocateWhole(PageCount(31)).error().code(), ErrorCode::kNoSpace);
+  EXPECT_EQ(frames->used().value(), kHoles + 10);
+  const auto run = frames->allocateWhole(PageCount(30));
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->first.value(), 2 * kHoles + 3);
+  EXPECT_EQ(run->count.value(), 30u);
+  EXPECT_FALSE(frames->allocateWhole(PageCount(2)));
+  EXPECT_TRUE(frames->allocateWhole(PageCount(1)));
+  EXPECT_EQ(frames->allocateWhole(PageCount(0)).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(frames->allocateWhole(PageCount(~uint64_t{0})).error().code(), ErrorCode::kNoSpace);
+}
+
+TEST(FrameTable, AWholeRunMayEndWithTheLastFrame) {
+  auto frames = make(1000);
+  ASSERT_TRUE(frames->allocateWhole(PageCount(900)));
+  frames->release({FrameIndex(0), PageCount(50)});
+  const auto run = frames->allocateWhole(PageCount(100));
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->first.value(), 900u);
+}
+
 TEST(FrameTable, FindsTheOneFreeFrameOfMany) {
   // Crosses all three levels of the bitmap: 64^3 frames and a bit.
   const uint64_t pages = 64 * 64 * 64 + 77;

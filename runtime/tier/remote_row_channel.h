@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// RowChannel over one connection to a memory server: row numbers become byte offsets of the region,
+// kept in a ring until their request completes. Rows longer than the protocol carries go as several
+// pieces each. One thread at a time; allocates when it is made.
+#pragma once
+
+#include <memory>
+
+#include "runtime/base/mapping.h"
+#include "runtime/tier/row_channel.h"
+#include "runtime/tier/tier.h"
+#include "runtime/transport/client.h"
+
+namespace tidepool {
+
+class RemoteRowChannel final : public RowChannel {
+ public:
+  /// Requests that may be in flight, and the offsets that these may have in all: 1 MiB.
+  static constexpr uint32_t kMostRequests = 256;
+  static constexpr uint64_t kMostOffsets = 128 * kKiB;
+
+  /// `first` is the byte of the region that the tier's frame 0 begins at; the tier outlives the
+  /// channel. Errors: kInvalidArgument for an area that checkRowArea() refuses, kNoMemory.
+  static Result<std::unique_ptr<RowChannel>> create(std::unique_ptr<RemoteClient> client,
+                                                    const RowArea& area, Bytes first, Tier& tier,
+                                                    TierTraffic& traffic);
+
+  size_t mostRows() const override { return most_rows_; }
+  const RowArea& area() const override { return area_; }
+  Status submitRead(uint64_t tag, std::span<const uint64_t> rows, std::byte* to) override;
+  Status submitWrite(uint64_t tag, std::span<const uint64_t> rows, const std::byte* from) override;
+  Status flush() override { return client_->flush(); }
+  size_t poll(std::span<FetchCompletion> out) override;
+  FetchCompletion wait() override;
+  int fd() const override { return client_->fd(); }
+  short events() const override { return client_->events(); }
+  size_t inFlight() const override { return client_->inFlight(); }
+  Nanoseconds timeToDeadline() const override { return client_->timeToDeadline(); }
+  bool failed() const override { return client_->failed(); }
+  const char* reason() const override { return client_->reason(); }
+
+ private:
+  RemoteRowChannel(std::unique_ptr<RemoteClient> client, const RowArea& area, Bytes first,
+                   Tier& tier, TierTraffic& traffic);
+  Result<std::span<const uint64_t>> place(std::span<const uint64_t> rows);
+  void keep(std::span<const uint64_t> offsets);
+  void drop(size_t requests);
+  uint64_t* offsets() const { return reinterpret_cast<uint64_t*>(memory_.data()); }
+
+  std::unique_ptr<RemoteClient> client_;
+  const RowArea area_;
+  const uint64_t base_;  // byte of the region that row 0 begins at
+  uint32_t pieces_ = 1;  // a row
+  Bytes piece_;
+  size_t most_rows_ = 0;
+  Tier& tier_;
+  TierTraffic& traffic_;
+
+  // The ring of offsets: those in flight lie in [begin_, end_), or in [begin_, some end) and
+  // [0, end_). ends_ has where each request's end, in their order, which is that of completion.
+  Mapping memory_;
+  uint64_t begin_ = 0;
+  uint64_t end_ = 0;
+  uint64_t ends_[kMostRequests];
+  uint64_t oldest_ = 0;
+  uint64_t newest_ = 0;
+};
+
+/// Whether rows can lie there, in a tier of `frames` frames. Errors: kInvalidArgument, which says
+/// what does not fit.
+Status checkRowArea(const RowArea& area, PageCount frames);
+
+}  // namespace tidepool
