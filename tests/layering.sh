@@ -36,6 +36,11 @@ declare -A may=(
   [fabricmgr]="runtime/base fabricmgr/agent fabricmgr/api fabricmgr/ca fabricmgr/cli fabricmgr/memserver fabricmgr/serve"
   # The files directly in runtime/ (runtime.cc, options.cc) put the parts together.
   [runtime]="runtime/base runtime/os runtime/policy runtime/transport runtime/stats runtime/space runtime/tier runtime/sample runtime/migrate"
+  # The files that say what a row is are everybody's in allocator/.
+  [allocator/rows]="runtime/base"
+  [allocator/kernels]="runtime/base allocator/rows"
+  [allocator/policy]="runtime/base allocator/rows"
+  [allocator/table]="runtime/base runtime/tier runtime/transport allocator/rows allocator/kernels allocator/policy"
   [allocator]="runtime runtime/base runtime/os runtime/stats"
   [shim]="allocator runtime runtime/base runtime/os runtime/stats"
 )
@@ -47,7 +52,7 @@ banned_in_core='nlohmann|httplib|spdlog|fmt/|curl|CLI/|CLI11|microhttpd|boost/'
 # every include takes a minute on a busy machine.
 find_layer() {
   case "$1" in
-    runtime/*/* | fabricmgr/*/*) layer_of=${1#*/} layer_of=${1%%/*}/${layer_of%%/*} ;;
+    runtime/*/* | fabricmgr/*/* | allocator/*/*) layer_of=${1#*/} layer_of=${1%%/*}/${layer_of%%/*} ;;
     *) layer_of=${1%%/*} ;;
   esac
 }

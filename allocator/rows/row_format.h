@@ -47,11 +47,15 @@ struct RowFormat {
   constexpr uint32_t stateOffset() const { return weightBytes(); }
   constexpr uint32_t stateFloats() const {
     switch (optimizer) {
-      case Optimizer::kSgd: return 0;
+      case Optimizer::kSgd:
+        return 0;
       case Optimizer::kMomentum:
-      case Optimizer::kAdagrad: return dim;
-      case Optimizer::kRowwiseAdagrad: return 1;
-      case Optimizer::kAdam: return 2 * dim;
+      case Optimizer::kAdagrad:
+        return dim;
+      case Optimizer::kRowwiseAdagrad:
+        return 1;
+      case Optimizer::kAdam:
+        return 2 * dim;
     }
     return 0;
   }

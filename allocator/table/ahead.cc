@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// EmbeddingTable: reading ahead. Requests go out when a batch is announced; the answers wait in the
+// connection until some call on the table takes them in. Rows of announced batches stay.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "allocator/table/table.h"
+#include "allocator/table/table_scratch.h"
+#include "runtime/base/log.h"
+
+namespace tidepool {
+namespace {
+
+/// The policy tells batches apart that are at most so far ahead.
+constexpr uint64_t kMostAnnounced = NextUse::kMostAhead;
+
+}  // namespace
+
+/// The rows of a chunk that has come go to their slots.
+Status EmbeddingTable::settle(RowChunk* chunk) {
+  TP_TRY(home_->link()->finish(chunk));
+  for (size_t i = 0; i < chunk->rows.size(); ++i) {
+    memcpy(cache_->row(chunk->slots[i]), chunk->bytes + i * format_.stride(), format_.stride());
+    cache_->filled(chunk->slots[i]);
+  }
+  home_->link()->giveBack(chunk);
+  return {};
+}
+
+/// Takes in what has come, without waiting.
+Status EmbeddingTable::absorb() {
+  if (ahead_.empty()) return {};
+  TP_TRY(home_->link()->poll());
+  while (!ahead_.empty() && !ahead_.front()->under_way) {
+    TP_TRY(settle(ahead_.front()));
+    ahead_.pop_front();
+  }
+  return {};
+}
+
+Status EmbeddingTable::awaitLoading(Slot slot) {
+  while (cache_->loading(slot)) {
+    TP_TRY(settle(ahead_.front()));
+    ahead_.pop_front();
+  }
+  return {};
+}
+
+/// Rows without a slot get one, and are asked for; all of them stay until the batch is finished.
+Status EmbeddingTable::announce(std::span<const RowNumber> rows, BatchNumber batch) {
+  RowLink& link = *home_->link();
+  std::vector<Slot>& slots = scratch().slots;
+  slots.resize(rows.size());
+  cache_->map().findMany(rows, slots.data());
+  // First those that are here: none of them may leave for the others.
+  for (const Slot slot : slots) {
+    if (slot != kNoSlot) cache_->needUntil(slot, batch);
+  }
+  RowChunk* chunk = nullptr;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (slots[i] != kNoSlot || cache_->map().find(rows[i]) != kNoSlot) continue;
+    auto slot = cache_->place(rows[i], cache_->miss(rows[i]));
+    if (!slot) return tl::unexpected(slot.error());
+    if (*slot == kNoSlot) {
+      warnShort(cache_->count() +
+                static_cast<size_t>(
+                    std::count(slots.begin() + static_cast<ptrdiff_t>(i), slots.end(), kNoSlot)));
+      break;
+    }
+    cache_->needUntil(*slot, batch);
+    cache_->markLoading(*slot);
+    if (chunk == nullptr) {
+      auto taken = link.take();
+      if (!taken) return tl::unexpected(taken.error());
+      chunk = *taken;
+    }
+    chunk->rows.push_back(rows[i]);
+    chunk->slots.push_back(*slot);
+    if (chunk->rows.size() < link.rowsPerChunk()) continue;
+    TP_TRY(request(chunk));
+    chunk = nullptr;
+  }
+  if (chunk != nullptr) TP_TRY(request(chunk));
+  TP_TRY(cache_->sendWriteBack());
+  return link.send();
+}
+
+/// Rows that left for those of the chunk may be among the ones it asks for: they are written first.
+Status EmbeddingTable::request(RowChunk* chunk) {
+  TP_TRY(cache_->sendWriteBack());
+  TP_TRY(home_->link()->startRead(chunk));
+  ahead_.push_back(chunk);
+  counts_.prefetched += chunk->rows.size();
+  return {};
+}
+
+void EmbeddingTable::warnShort(size_t wanted) {
+  if (std::exchange(warned_short_, true)) return;
+  const uint64_t rows = std::min<uint64_t>(wanted, options_.rows);
+  logLine(
+      "table %s: the batches announced and not yet finished (%llu) need some %llu rows in DRAM, "
+      "and %u fit: the others are fetched when they are used; give the table %llu MiB, or "
+      "announce fewer batches ahead",
+      options_.name.c_str(), static_cast<unsigned long long>(announced_ - finished_),
+      static_cast<unsigned long long>(rows), cache_->capacity(),
+      static_cast<unsigned long long>(rows * (format_.stride() + 24) / kMiB + 1));
+}
+
+Result<BatchNumber> EmbeddingTable::prefetch(std::span<const int64_t> ids) {
+  const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
+  TP_TRY(checkArguments({ids, offsets}));
+  MutexLock lock(mutex_);
+  TP_TRY(usable());
+  const BatchNumber batch = announced_ + 1;
+  if (batch - finished_ > kMostAnnounced) {
+    return fail(ErrorCode::kNoSpace,
+                "table %s: %llu batches are announced and not finished; finish some first",
+                options_.name.c_str(), static_cast<unsigned long long>(kMostAnnounced));
+  }
+  auto rows = rowNumbers(ids);
+  if (!rows) return tl::unexpected(rows.error());
+  announced_ = batch;
+  if (fetches()) {
+    Status status = absorb();
+    if (status) status = announce(*rows, batch);
+    if (!status) return tl::unexpected(broken(status.error()).error());
+  } else if (cache_) {
+    std::vector<Slot>& slots = scratch().slots;
+    slots.resize(rows->size());
+    cache_->map().findMany(*rows, slots.data());
+    for (const Slot slot : slots) {
+      if (slot != kNoSlot) cache_->needUntil(slot, batch);
+    }
+  }
+  return batch;
+}
+
+void EmbeddingTable::finished(BatchNumber batch) {
+  MutexLock lock(mutex_);
+  if (batch <= finished_ || batch > announced_) return;
+  finished_ = batch;
+  if (cache_) cache_->finished(batch);
+}
+
+}  // namespace tidepool

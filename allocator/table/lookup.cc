@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// EmbeddingTable: looking up and pooling. Tables that are read in place are shared out among the
+// workers in ranges of bags; a table in a fetch tier is one task, which keeps many rows under way.
+#include <algorithm>
+#include <cstring>
+
+#include "allocator/table/table.h"
+#include "allocator/table/table_locks.h"
+#include "allocator/table/table_scratch.h"
+
+namespace tidepool {
+namespace {
+
+// Rows that one call holds beside the cache at a time: enough that requests fill the connection,
+// little beside any budget that makes sense.
+constexpr Bytes kMostStaged(4 * kMiB);
+
+/// Calls act(first, end) for ranges of bags with about `lookups` look-ups each.
+template <typename Act>
+void forEachRange(const Batch& batch, size_t lookups, Act act) {
+  for (size_t first = 0; first < batch.bags();) {
+    const int64_t limit = batch.offsets[first] + static_cast<int64_t>(lookups);
+    size_t end = first + 1;
+    while (end < batch.bags() && batch.offsets[end + 1] <= limit) ++end;
+    act(first, end);
+    first = end;
+  }
+}
+
+}  // namespace
+
+/// Ranges of bags of one call.
+struct EmbeddingTable::Task {
+  size_t call;
+  size_t first;
+  size_t end;
+};
+
+void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte** addresses,
+                                    std::vector<RowNumber>& missed) {
+  std::byte* const base = home_->memory();
+  const size_t stride = format_.stride();
+  if (!cache_) {
+    for (size_t i = 0; i < rows.size(); ++i) addresses[i] = base + rows[i] * stride;
+    hits_.fetch_add(rows.size(), std::memory_order_relaxed);
+    return;
+  }
+  std::vector<Slot>& slots = scratch().slots;
+  slots.resize(rows.size());
+  cache_->map().findMany(rows, slots.data());
+  size_t hits = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (slots[i] != kNoSlot) {
+      cache_->hit(slots[i]);
+      addresses[i] = cache_->row(slots[i]);
+      ++hits;
+    } else {
+      addresses[i] = base + rows[i] * stride;
+      missed.push_back(rows[i]);
+    }
+  }
+  hits_.fetch_add(hits, std::memory_order_relaxed);
+  in_place_.fetch_add(rows.size() - hits, std::memory_order_relaxed);
+}
+
+Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses) {
+  std::vector<Slot>& slots = scratch().slots;
+  slots.resize(rows.size());
+  cache_->map().findMany(rows, slots.data());
+  size_t hits = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (slots[i] != kNoSlot) {
+      if (!ahead_.empty() && cache_->loading(slots[i])) TP_TRY(awaitLoading(slots[i]));
+      cache_->hit(slots[i]);
+      addresses[i] = cache_->row(slots[i]);
+      ++hits;
+      continue;
+    }
+    auto address = staged_->add(rows[i]);
+    if (!address) return tl::unexpected(address.error());
+    addresses[i] = *address;
+    missed_[0].push_back(rows[i]);
+  }
+  hits_.fetch_add(hits, std::memory_order_relaxed);
+  TP_TRY(staged_->send());
+  return home_->link()->poll();
+}
+
+/// Gives rows that were looked up without a slot one, if they deserve it. Their contents are read
+/// from where the look-up found them: nothing was written since.
+void EmbeddingTable::admitMissed() {
+  for (std::vector<RowNumber>& missed : missed_) {
+    for (const RowNumber row : missed) {
+      const Admission admission = cache_->miss(row);
+      if (admission == Admission::kRefuse) continue;
+      if (cache_->map().find(row) != kNoSlot) continue;
+      const auto slot = cache_->place(row, admission);
+      if (!slot || *slot == kNoSlot) break;  // the link's failure shows at the next read
+      const std::byte* const from =
+          fetches() ? staged_->find(row) : home_->memory() + row * format_.stride();
+      memcpy(cache_->row(*slot), from, format_.stride());
+    }
+    missed.clear();
+  }
+}
+
+void EmbeddingTable::pool(const BagCall& call, size_t first, size_t end,
+                          const std::byte* const* addresses) {
+  const Batch& batch = call.batch;
+  std::vector<uint32_t>& offsets = scratch().offsets;
+  offsets.resize(end - first + 1);
+  const int64_t start = batch.offsets[first];
+  for (size_t bag = first; bag <= end; ++bag) {
+    offsets[bag - first] = static_cast<uint32_t>(batch.offsets[bag] - start);
+  }
+  BagBatch bags{};
+  bags.rows = addresses;
+  bags.offsets = offsets.data();
+  bags.bags = end - first;
+  bags.weights = batch.weights == nullptr ? nullptr : batch.weights + start;
+  bags.pooling = batch.pooling;
+  bags.out = call.out + first * call.out_stride;
+  bags.out_stride = call.out_stride;
+  kernels_.bag(format_, bags);
+}
+
+void EmbeddingTable::bagInPlace(const BagCall& call, std::span<const RowNumber> rows, size_t first,
+                                size_t end, size_t worker) {
+  const Batch& batch = call.batch;
+  std::vector<std::byte*>& addresses = scratch().addresses;
+  for (size_t from = first; from < end;) {
+    const int64_t start = batch.offsets[from];
+    size_t to = from + 1;
+    while (to < end && batch.offsets[to + 1] - start <= static_cast<int64_t>(kPieceLookups)) ++to;
+    const auto piece =
+        rows.subspan(static_cast<size_t>(start), static_cast<size_t>(batch.offsets[to] - start));
+    addresses.resize(piece.size());
+    addressInPlace(piece, addresses.data(), missed_[worker]);
+    pool(call, from, to, addresses.data());
+    from = to;
+  }
+}
+
+Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber> rows) {
+  const Batch& batch = call.batch;
+  std::vector<std::byte*>& addresses = scratch().addresses;
+  TP_TRY(absorb());
+  for (size_t first = 0; first < batch.bags();) {
+    // Find as many bags as may be staged at once, asking for their rows on the way; then pool them.
+    const auto start = static_cast<size_t>(batch.offsets[first]);
+    size_t end = first, found = start;
+    addresses.clear();
+    while (end < batch.bags() && staged_->size() < kMostStaged) {
+      size_t to = end + 1;
+      while (to < batch.bags() &&
+             static_cast<size_t>(batch.offsets[to + 1]) - found <= kPieceLookups) {
+        ++to;
+      }
+      const auto until = static_cast<size_t>(batch.offsets[to]);
+      addresses.resize(until - start);
+      TP_TRY(addressOrFetch(rows.subspan(found, until - found), addresses.data() + found - start));
+      found = until;
+      end = to;
+    }
+    TP_TRY(staged_->finish());
+    pool(call, first, end, addresses.data());
+    counts_.fetched += staged_->size().value() / format_.stride();
+    admitMissed();
+    staged_->clear();
+    TP_TRY(cache_->sendWriteBack());
+    first = end;
+  }
+  return {};
+}
+
+Status EmbeddingTable::bags(std::span<const BagCall> calls, Workers& workers) {
+  for (const BagCall& call : calls) TP_TRY(call.table->checkArguments(call.batch));
+  Locks locks(calls);
+  std::vector<std::span<const RowNumber>> rows(calls.size());
+  std::vector<std::vector<RowNumber>> kept;  // of hashed tables that occur more than once
+  std::vector<Task> tasks;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EmbeddingTable& table = *calls[i].table;
+    TP_TRY(table.usable());
+    auto numbers = table.rowNumbers(calls[i].batch.ids);
+    if (!numbers) return tl::unexpected(numbers.error());
+    rows[i] = *numbers;
+    if (locks.occursLater(i) && table.options_.ids == IdKind::kHashed) {
+      kept.emplace_back(numbers->begin(), numbers->end());
+      rows[i] = kept.back();
+    }
+    table.counts_.lookups += rows[i].size();
+    if (table.fetches()) {
+      if (!locks.occursLater(i)) tasks.push_back({i, 0, calls[i].batch.bags()});
+      continue;
+    }
+    forEachRange(calls[i].batch, kTaskLookups, [&](size_t first, size_t end) {
+      tasks.push_back({i, first, end});
+    });
+  }
+  std::vector<Status> statuses(calls.size());
+  workers.run(tasks.size(), [&](size_t t, size_t worker) {
+    const Task& task = tasks[t];
+    EmbeddingTable& table = *calls[task.call].table;
+    if (!table.fetches()) {
+      table.bagInPlace(calls[task.call], rows[task.call], task.first, task.end, worker);
+      return;
+    }
+    // All calls on this table, in their order: it is used by one worker at a time.
+    for (size_t i = 0; i <= task.call; ++i) {
+      if (calls[i].table != &table) continue;
+      statuses[i] = table.usable();
+      if (statuses[i]) statuses[i] = table.bagFetched(calls[i], rows[i]);
+      if (!statuses[i] && !table.broken_) statuses[i] = table.broken(statuses[i].error());
+    }
+  });
+  for (const Status& status : statuses) TP_TRY(status);
+  const auto each = locks.tables();
+  workers.run(each.size(), [&](size_t i, size_t) {
+    if (each[i]->cache_ && !each[i]->fetches()) each[i]->admitMissed();
+  });
+  return {};
+}
+
+}  // namespace tidepool

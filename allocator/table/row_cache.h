@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of one table that are in DRAM although their homes are far: slots packed one after the
+// other in huge pages, a map from row to slot, and the policy that says who stays. A row in a slot
+// has its one authoritative copy there. Who only looks may do so in several threads at once; who
+// places, evicts or loads must be alone (the table's lock).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "allocator/policy/row_policy.h"
+#include "allocator/rows/row_format.h"
+#include "allocator/rows/row_numbers.h"
+#include "allocator/table/row_home.h"
+#include "allocator/table/slot_map.h"
+#include "runtime/base/mapping.h"
+#include "runtime/base/result.h"
+
+namespace tidepool {
+
+class RowCache {
+ public:
+  /// With room for `slots` rows of a table whose homes outlive the cache. Errors: kNoMemory.
+  static Result<std::unique_ptr<RowCache>> create(const RowFormat& format, RowHome& home,
+                                                  Slot slots);
+
+  std::byte* row(Slot slot) const { return slots_ + size_t{slot} * stride_; }
+  const SlotMap& map() const { return map_; }
+  Slot capacity() const { return capacity_; }
+  size_t count() const { return map_.count(); }
+
+  /// A look-up found the row in this slot. Thread-safe.
+  void hit(Slot slot) { policy_->onHit(SlotIndex(slot)); }
+  /// The row in this slot differs from its home from now on. Thread-safe for different slots.
+  void markDirty(Slot slot) { words_[slot] |= kDirty; }
+
+  /// A look-up found the row in no slot: whether it deserves one, be it another's.
+  Admission miss(RowNumber row) { return policy_->onMiss(RowIndex(row)); }
+  /// A slot for a row that has none, with undefined contents: the caller fills it before anybody
+  /// looks. kNoSlot if no row may leave. A row that leaves is written to its home first. One that
+  /// was refused is the first to leave again.
+  Result<Slot> place(RowNumber row, Admission admission);
+  /// A slot whose row is being read keeps it until filled().
+  void markLoading(Slot slot) { words_[slot] |= kLoading; }
+  void filled(Slot slot) { words_[slot] &= ~kLoading; }
+  bool loading(Slot slot) const { return (words_[slot] & kLoading) != 0; }
+  /// The row stays until the batch is finished.
+  void needUntil(Slot slot, uint64_t batch) {
+    policy_->needUntil(SlotIndex(slot), Step(batch));
+    policy_->willUse(SlotIndex(slot), Step(batch));
+  }
+  void finished(uint64_t batch) { policy_->finished(Step(batch)); }
+  /// What evictions have yet to write goes on its way. Reads that are started after it see it.
+  Status sendWriteBack();
+  /// Writes every changed row to its home; they stay. Returns once the homes have them.
+  Status writeBackAll();
+  /// Takes out all rows from `first` on without writing them anywhere.
+  void forgetFrom(RowNumber first);
+
+  /// Index, policy and slot words; the rows themselves are not counted.
+  Bytes metadata() const;
+  uint64_t evictions() const { return evictions_; }
+  uint64_t writtenBack() const { return written_back_; }
+  /// Calls act(row, slot) for every row that has a slot.
+  template <typename Act>
+  void forEach(Act act) const {
+    for (Slot slot = 0; slot < used_; ++slot) {
+      if ((words_[slot] & kOccupied) != 0) act(words_[slot] >> kSlotBits, slot);
+    }
+  }
+
+ private:
+  // A slot's word: its row << kSlotBits, and these.
+  static constexpr uint64_t kOccupied = 1, kDirty = 2, kLoading = 4;
+
+  RowCache(const RowFormat& format, RowHome& home, Slot slots);
+  Status empty(Slot slot);
+  Status writeHome(Slot slot);
+
+  const uint32_t stride_, row_bytes_;
+  RowHome& home_;
+  const Slot capacity_;
+  Mapping memory_, word_memory_, policy_memory_;
+  std::byte* slots_ = nullptr;
+  uint64_t* words_ = nullptr;
+  SlotMap map_;
+  std::unique_ptr<RowPolicy> policy_;
+  Slot used_ = 0;           // slots that were ever given out
+  std::vector<Slot> free_;  // of those, the ones that are empty
+  RowChunk* writing_ = nullptr;
+  uint64_t evictions_ = 0, written_back_ = 0;
+};
+
+}  // namespace tidepool

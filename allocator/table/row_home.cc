@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// RowHome: one run of frames a table.
+#include "allocator/table/row_home.h"
+
+#include <sys/mman.h>
+
+#include "runtime/tier/remote_tier.h"
+
+namespace tidepool {
+namespace {
+
+Bytes sizeOf(const RowFormat& format, RowNumber rows) { return Bytes(rows * format.stride()); }
+
+tl::unexpected<Error> tooSmall(const Tier& tier, Bytes wanted) {
+  return fail(
+      ErrorCode::kNoSpace,
+      "%s has no room for a table of %llu bytes in one piece (%llu of its %llu bytes are in "
+      "use); give it more, or name another tier",
+      tier.name(), static_cast<unsigned long long>(wanted.value()),
+      static_cast<unsigned long long>(tier.used().value()),
+      static_cast<unsigned long long>(tier.capacity().value()));
+}
+
+}  // namespace
+
+RowHome::~RowHome() {
+  link_.reset();
+  if (tier_ != nullptr) tier_->release(frames_);
+}
+
+Result<std::unique_ptr<RowHome>> RowHome::inLocalMemory(const RowFormat& format, RowNumber rows) {
+  const Bytes size = sizeOf(format, rows);
+  // Whole granules on a granule's boundary, so that they can be huge pages.
+  auto memory = Mapping::anonymous(Bytes(roundUp(size.value(), kGranuleSize) + kGranuleSize));
+  if (!memory) return tl::unexpected(memory.error());
+  std::unique_ptr<RowHome> home(new RowHome(TierKind::kLocal, size));
+  home->memory_ = reinterpret_cast<std::byte*>(
+      roundUp(reinterpret_cast<uintptr_t>(memory->data()), kGranuleSize));
+  madvise(home->memory_, roundUp(size.value(), kGranuleSize), MADV_HUGEPAGE);  // a wish
+  home->local_ = std::move(*memory);
+  return home;
+}
+
+Result<std::unique_ptr<RowHome>> RowHome::inDirectTier(DirectTier& tier, const RowFormat& format,
+                                                       RowNumber rows) {
+  const Bytes size = sizeOf(format, rows);
+  const PageCount wanted = toPages(Bytes(roundUp(size.value(), kGranuleSize)));
+  auto run = tier.allocate(wanted);
+  if (!run) return tooSmall(tier, size);
+  std::unique_ptr<RowHome> home(new RowHome(TierKind::kDirect, size));
+  home->tier_ = &tier;
+  home->frames_ = *run;
+  if (run->count != wanted) return tooSmall(tier, size);
+  home->memory_ = tier.frameMemory(run->first);
+  return home;
+}
+
+Result<std::unique_ptr<RowHome>> RowHome::inRemoteTier(RemoteTier& tier, const RowFormat& format,
+                                                       RowNumber rows) {
+  const Bytes size = sizeOf(format, rows);
+  auto run = tier.allocateArea(size);
+  if (!run) return tl::unexpected(run.error());
+  std::unique_ptr<RowHome> home(new RowHome(TierKind::kFetch, size));
+  home->tier_ = &tier;
+  home->frames_ = *run;
+  auto channel = tier.openRows({*run, Bytes(), Bytes(format.stride()), rows});
+  if (!channel) return tl::unexpected(channel.error());
+  home->link_ = std::make_unique<RowLink>(std::move(*channel), Bytes(format.stride()));
+  return home;
+}
+
+}  // namespace tidepool

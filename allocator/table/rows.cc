@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// EmbeddingTable: reading and writing rows one by one, in the order of their ids.
+#include <cstring>
+
+#include "allocator/table/table.h"
+#include "allocator/table/table_scratch.h"
+
+namespace tidepool {
+
+/// Row numbers without anything coming into being.
+Status EmbeddingTable::existingRows(std::span<const int64_t> ids, std::vector<RowNumber>& rows) {
+  rows.resize(ids.size());
+  if (options_.ids == IdKind::kDense) {
+    memcpy(rows.data(), ids.data(), ids.size_bytes());
+    return {};
+  }
+  ids_.findMany(ids, rows.data());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] != IdMap::kNone) continue;
+    return fail(ErrorCode::kNotFound, "table %s: ids[%zu] is %lld, which has no row",
+                options_.name.c_str(), i, static_cast<long long>(ids[i]));
+  }
+  return {};
+}
+
+/// Calls act(i, row's memory) for every row; they may be changed where `after` says so.
+template <typename Act>
+Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Act act) {
+  constexpr size_t kPiece = 4096;
+  std::vector<std::byte*>& addresses = scratch().addresses;
+  TP_TRY(usable());
+  if (fetches()) {
+    const Status absorbed = absorb();
+    if (!absorbed) return broken(absorbed.error());
+  }
+  for (size_t from = 0; from < rows.size(); from += kPiece) {
+    const auto piece = rows.subspan(from, std::min(kPiece, rows.size() - from));
+    addresses.resize(piece.size());
+    if (fetches()) {
+      const Status found = addressOrFetch(piece, addresses.data());
+      const Status come = found ? staged_->finish() : found;
+      if (!come) return broken(come.error());
+    } else {
+      addressInPlace(piece, addresses.data(), missed_[0]);
+    }
+    for (size_t i = 0; i < piece.size(); ++i) {
+      act(from + i, addresses[i]);
+      if (after == After::kChanged && cache_ && scratch().slots[i] != kNoSlot) {
+        cache_->markDirty(scratch().slots[i]);
+      }
+    }
+    missed_[0].clear();  // reading a table through does not make its rows hot
+    if (!fetches()) continue;
+    if (after == After::kChanged) {
+      const Status written = staged_->writeBack();
+      if (!written) return broken(written.error());
+    }
+    staged_->clear();
+  }
+  return {};
+}
+
+Status EmbeddingTable::readRows(std::span<const int64_t> ids, float* out) {
+  const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
+  TP_TRY(checkArguments({ids, offsets}));
+  MutexLock lock(mutex_);
+  std::vector<RowNumber> rows;
+  TP_TRY(existingRows(ids, rows));
+  return withRows(rows, After::kUnchanged, [&](size_t i, const std::byte* row) {
+    kernels_.decode(format_, row, out + i * format_.dim);
+  });
+}
+
+Status EmbeddingTable::writeRows(std::span<const int64_t> ids, const float* in) {
+  const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
+  TP_TRY(checkArguments({ids, offsets}));
+  MutexLock lock(mutex_);
+  auto rows = rowNumbers(ids);
+  if (!rows) return tl::unexpected(rows.error());
+  return withRows(*rows, After::kChanged, [&](size_t i, std::byte* row) {
+    kernels_.encode(format_, in + i * format_.dim, row);
+    memset(row + format_.stateOffset(), 0, format_.stride() - format_.stateOffset());
+  });
+}
+
+}  // namespace tidepool

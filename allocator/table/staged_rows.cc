@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// StagedRows: a small hash map over chunks.
+#include "allocator/table/staged_rows.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace tidepool {
+namespace {
+
+constexpr size_t kFirstEntries = 1024;
+
+}  // namespace
+
+/// The entry of the row, or the empty one where it belongs.
+size_t StagedRows::search(RowNumber row) const {
+  const size_t mask = entries_.size() - 1;
+  size_t at = (row * 0x9E3779B97F4A7C15ull >> 32) & mask;
+  while (entries_[at].address != nullptr && entries_[at].row != row) at = (at + 1) & mask;
+  return at;
+}
+
+void StagedRows::grow() {
+  std::vector<Entry> old =
+      std::exchange(entries_, std::vector<Entry>(std::max(kFirstEntries, entries_.size() * 2)));
+  for (const Entry& entry : old) {
+    if (entry.address != nullptr) entries_[search(entry.row)] = entry;
+  }
+}
+
+Result<std::byte*> StagedRows::add(RowNumber row) {
+  if (count_ * 2 >= entries_.size()) grow();
+  Entry& entry = entries_[search(row)];
+  if (entry.address != nullptr) return entry.address;
+  if (!last_is_open_) {
+    auto chunk = link_.take();
+    if (!chunk) return tl::unexpected(chunk.error());
+    chunks_.push_back(*chunk);
+    last_is_open_ = true;
+  }
+  RowChunk* const chunk = chunks_.back();
+  entry = {row, chunk->bytes + chunk->rows.size() * stride_};
+  chunk->rows.push_back(row);
+  ++count_;
+  if (chunk->rows.size() == link_.rowsPerChunk()) {
+    last_is_open_ = false;
+    std::byte* const address = entry.address;
+    TP_TRY(link_.startRead(chunk));
+    return address;
+  }
+  return entry.address;
+}
+
+std::byte* StagedRows::find(RowNumber row) const {
+  const Entry& entry = entries_[search(row)];
+  TP_CHECK(entry.address != nullptr);
+  return entry.address;
+}
+
+Status StagedRows::send() {
+  if (chunks_.empty()) return {};
+  if (std::exchange(last_is_open_, false)) TP_TRY(link_.startRead(chunks_.back()));
+  return link_.send();
+}
+
+Status StagedRows::finish() {
+  for (const RowChunk* chunk : chunks_) TP_TRY(link_.finish(chunk));
+  return {};
+}
+
+Status StagedRows::writeBack() {
+  Status status;
+  for (RowChunk* chunk : chunks_) {
+    if (status) status = link_.writeAndForget(chunk);
+    if (!status) link_.giveBack(chunk);
+  }
+  chunks_.clear();
+  clear();
+  return status ? link_.send() : status;
+}
+
+void StagedRows::clear() {
+  for (RowChunk* chunk : chunks_) {
+    if (chunk->under_way) (void)link_.finish(chunk);
+    link_.giveBack(chunk);
+  }
+  chunks_.clear();
+  last_is_open_ = false;
+  if (count_ > 0)
+    entries_.assign(std::max(kFirstEntries,
+                             count_ * 4 <= entries_.size() ? entries_.size() / 2 : entries_.size()),
+                    Entry{});
+  count_ = 0;
+}
+
+}  // namespace tidepool

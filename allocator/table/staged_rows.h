@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a fetch tier that one call needs and the cache does not have: each is read once, in
+// chunks that are under way while more are found. Row addresses are known at once, contents after
+// finish(). Not thread-safe (the table's lock).
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "allocator/rows/row_numbers.h"
+#include "allocator/table/row_link.h"
+
+namespace tidepool {
+
+class StagedRows {
+ public:
+  StagedRows(RowLink& link, Bytes stride) : link_(link), stride_(stride.value()) {}
+
+  /// Where the row will be. Errors: those of RowLink.
+  Result<std::byte*> add(RowNumber row);
+  /// Where a row that was added is.
+  std::byte* find(RowNumber row) const;
+  /// Sends requests for all that was added.
+  Status send();
+  /// Blocks until all that was added has come. send() was called.
+  Status finish();
+  Bytes size() const { return Bytes(count_ * stride_); }
+  /// Writes all rows to their homes, as they are now, and forgets them.
+  Status writeBack();
+  /// Forgets all rows.
+  void clear();
+
+ private:
+  size_t search(RowNumber row) const;
+  void grow();
+
+  RowLink& link_;
+  const uint64_t stride_;
+  std::vector<RowChunk*> chunks_;
+  bool last_is_open_ = false;  // the last chunk takes more rows
+  size_t count_ = 0;
+  // Open addressing by row; empty where address is null. Its size is a power of two.
+  struct Entry {
+    RowNumber row;
+    std::byte* address;
+  };
+  std::vector<Entry> entries_;
+};
+
+}  // namespace tidepool

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// EmbeddingTable: making one, its rows' first values, arguments and row numbers.
+#include "allocator/table/table.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "allocator/table/table_scratch.h"
+#include "runtime/base/check.h"
+
+namespace tidepool {
+namespace {
+
+// What a row in a slot costs besides itself: see RowCache::metadata().
+constexpr uint64_t kMetadataPerSlot = 24;
+constexpr Slot kLeastSlots = 64;
+constexpr RowNumber kInitializePiece = 4096;
+
+}  // namespace
+
+EmbeddingTable::EmbeddingTable(const TableOptions& options, std::unique_ptr<RowHome> home,
+                               Workers& workers)
+    : options_(options),
+      format_(options.format),
+      kernels_(kernels()),
+      workers_(workers),
+      home_(std::move(home)),
+      step_(options.step),
+      missed_(workers.threads()) {
+  step_.step = 0;
+}
+
+EmbeddingTable::~EmbeddingTable() {
+  // What is under way borrows chunks of the link, which goes with the home.
+  if (staged_) staged_->clear();
+}
+
+Status EmbeddingTable::check(const TableOptions& options) {
+  const char* const name = options.name.c_str();
+  if (options.format.dim == 0 || options.format.dim > RowFormat::kMaxDim) {
+    return fail(ErrorCode::kInvalidArgument,
+                "table %s: %u elements a row; from 1 to %u are possible", name, options.format.dim,
+                RowFormat::kMaxDim);
+  }
+  if (options.rows == 0 || options.rows >= kRowLimit) {
+    return fail(ErrorCode::kInvalidArgument, "table %s: %llu rows; from 1 to %llu are possible",
+                name, static_cast<unsigned long long>(options.rows),
+                static_cast<unsigned long long>(kRowLimit - 1));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<EmbeddingTable>> EmbeddingTable::create(const TableOptions& options,
+                                                               std::unique_ptr<RowHome> home,
+                                                               Workers& workers) {
+  TP_TRY(check(options));
+  std::unique_ptr<EmbeddingTable> table(new EmbeddingTable(options, std::move(home), workers));
+  TP_TRY(table->setUp());
+  return table;
+}
+
+Status EmbeddingTable::setUp() {
+  if (home_->size().value() < options_.rows * format_.stride()) {
+    return fail(ErrorCode::kInvalidArgument, "table %s: its home is too small",
+                options_.name.c_str());
+  }
+  if (options_.ids == IdKind::kHashed) {
+    auto ids = IdMap::create(options_.rows);
+    if (!ids) return tl::unexpected(ids.error());
+    ids_ = std::move(*ids);
+  }
+  if (home_->kind() != TierKind::kLocal) TP_TRY(setUpCache());
+  if (fetches()) {
+    staged_ = std::make_unique<StagedRows>(*home_->link(), Bytes(format_.stride()));
+  }
+  return options_.ids == IdKind::kDense ? initialize() : Status();
+}
+
+Status EmbeddingTable::setUpCache() {
+  const uint64_t per_slot = format_.stride() + kMetadataPerSlot;
+  const uint64_t wanted = std::min<uint64_t>(options_.dram.value() / per_slot, options_.rows);
+  if (wanted < std::min<uint64_t>(kLeastSlots, options_.rows)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "table %s: %llu bytes of DRAM hold %llu rows; give it %llu bytes or more",
+                options_.name.c_str(), static_cast<unsigned long long>(options_.dram.value()),
+                static_cast<unsigned long long>(wanted),
+                static_cast<unsigned long long>(kLeastSlots * per_slot));
+  }
+  auto cache =
+      RowCache::create(format_, *home_, static_cast<Slot>(std::min<uint64_t>(wanted, kNoSlot - 1)));
+  if (!cache) return tl::unexpected(cache.error());
+  cache_ = std::move(*cache);
+  return {};
+}
+
+void EmbeddingTable::encodeInitial(uint64_t id, std::byte* row) const {
+  Scratch& buffers = scratch();
+  buffers.sum.resize(format_.dim);
+  options_.initializer.fill(id, buffers.sum);
+  kernels_.encode(format_, buffers.sum.data(), row);
+  memset(row + format_.stateOffset(), 0, format_.stride() - format_.stateOffset());
+}
+
+Status EmbeddingTable::initialize() {
+  if (fetches()) return initializeFar();
+  // Local memory and the granules of a direct tier are zeros to begin with.
+  if (options_.initializer.kind == Initializer::Kind::kZero) return {};
+  const RowNumber pieces = (options_.rows + kInitializePiece - 1) / kInitializePiece;
+  workers_.run(pieces, [this](size_t piece, size_t) {
+    const RowNumber end = std::min<RowNumber>((piece + 1) * kInitializePiece, options_.rows);
+    for (RowNumber row = piece * kInitializePiece; row < end; ++row) {
+      encodeInitial(row, home_->memory() + row * format_.stride());
+    }
+  });
+  return {};
+}
+
+Status EmbeddingTable::initializeFar() {
+  RowLink& link = *home_->link();
+  for (RowNumber row = 0; row < options_.rows;) {
+    auto chunk = link.take();
+    if (!chunk) return tl::unexpected(chunk.error());
+    for (; row < options_.rows && (*chunk)->rows.size() < link.rowsPerChunk(); ++row) {
+      encodeInitial(row, (*chunk)->bytes + (*chunk)->rows.size() * format_.stride());
+      (*chunk)->rows.push_back(row);
+    }
+    TP_TRY(link.writeAndForget(*chunk));
+    TP_TRY(link.send());
+    TP_TRY(link.poll());
+  }
+  return link.finishAll();
+}
+
+EmbeddingTable::Scratch& EmbeddingTable::scratch() {
+  static thread_local Scratch buffers;
+  return buffers;
+}
+
+Status EmbeddingTable::usable() const {
+  if (!broken_) return {};
+  return tl::unexpected(*broken_);
+}
+
+Status EmbeddingTable::broken(const Error& error) {
+  if (staged_) staged_->clear();
+  for (std::vector<RowNumber>& missed : missed_) missed.clear();
+  broken_ =
+      Error::make(error.code(), "table %s was given up: %s", options_.name.c_str(), error.text());
+  return usable();
+}
+
+Status EmbeddingTable::checkArguments(const Batch& batch) const {
+  TP_TRY(checkOffsets(batch, options_.name.c_str()));
+  if (options_.ids == IdKind::kHashed) return {};
+  return checkDenseIds(batch.ids, options_.rows, options_.name.c_str());
+}
+
+Result<std::span<const RowNumber>> EmbeddingTable::rowNumbers(std::span<const int64_t> ids) {
+  if (options_.ids == IdKind::kDense) {
+    return std::span(reinterpret_cast<const RowNumber*>(ids.data()), ids.size());
+  }
+  row_numbers_.resize(ids.size());
+  ids_.findMany(ids, row_numbers_.data());
+  if (std::find(row_numbers_.begin(), row_numbers_.end(), IdMap::kNone) != row_numbers_.end()) {
+    TP_TRY(insertNew(ids, row_numbers_));
+  }
+  return std::span<const RowNumber>(row_numbers_);
+}
+
+Status EmbeddingTable::insertNew(std::span<const int64_t> ids, std::span<RowNumber> rows) {
+  const size_t before = ids_.count();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (rows[i] != IdMap::kNone) continue;
+    const auto id = static_cast<uint64_t>(ids[i]);
+    rows[i] = ids_.find(id);  // an earlier one of this batch may have been the same
+    if (rows[i] != IdMap::kNone) continue;
+    if (ids_.count() == ids_.capacity()) {
+      ids_.removeLast(ids_.count() - before);
+      return fail(
+          ErrorCode::kNoSpace,
+          "table %s is full: it has %zu rows, and id %llu is new; make it larger (restore its "
+          "checkpoint into a larger one)",
+          options_.name.c_str(), ids_.capacity(), static_cast<unsigned long long>(id));
+    }
+    rows[i] = ids_.insert(id);
+  }
+  Status born;
+  for (size_t row = before; born && row < ids_.count(); ++row) {
+    born = bringIntoBeing(row, ids_.ids()[row]);
+  }
+  if (born && fetches()) born = cache_->sendWriteBack();
+  if (!born) return broken(born.error());
+  counts_.inserted += ids_.count() - before;
+  return {};
+}
+
+/// A new row begins in a slot if it can have one, else at its home.
+Status EmbeddingTable::bringIntoBeing(RowNumber row, uint64_t id) {
+  if (!fetches()) {
+    encodeInitial(id, home_->memory() + row * format_.stride());
+    return {};
+  }
+  auto slot = cache_->place(row, cache_->miss(row));
+  if (!slot) return tl::unexpected(slot.error());
+  if (*slot != kNoSlot) {
+    encodeInitial(id, cache_->row(*slot));
+    cache_->markDirty(*slot);
+    return {};
+  }
+  auto chunk = home_->link()->take();
+  if (!chunk) return tl::unexpected(chunk.error());
+  encodeInitial(id, (*chunk)->bytes);
+  (*chunk)->rows.push_back(row);
+  return home_->link()->writeAndForget(*chunk);
+}
+
+void EmbeddingTable::setStep(const OptimizerStep& step) {
+  MutexLock lock(mutex_);
+  const uint64_t number = step_.step;
+  step_ = step;
+  step_.step = number;
+}
+
+RowNumber EmbeddingTable::rows() {
+  MutexLock lock(mutex_);
+  return options_.ids == IdKind::kDense ? options_.rows : ids_.count();
+}
+
+TableCounts EmbeddingTable::counts() {
+  MutexLock lock(mutex_);
+  TableCounts counts = counts_;
+  counts.hits = hits_.load(std::memory_order_relaxed);
+  counts.in_place = in_place_.load(std::memory_order_relaxed);
+  counts.steps = step_.step;
+  if (options_.ids == IdKind::kHashed) counts.metadata += ids_.memory();
+  if (cache_) {
+    counts.evictions = cache_->evictions();
+    counts.written_back = cache_->writtenBack();
+    counts.metadata += cache_->metadata();
+    counts.dram += Bytes(uint64_t{cache_->capacity()} * format_.stride());
+  } else {
+    counts.dram += home_->size();
+  }
+  counts.dram += counts.metadata;
+  if (fetches()) counts.dram += home_->link()->memory();
+  return counts;
+}
+
+}  // namespace tidepool

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// An embedding table: rows of numbers looked up, pooled and updated in batches. Rows have homes in
+// one tier; the hot ones of a far tier are in DRAM slots. Results are the same, bit for bit,
+// whatever the tier, the budget and the number of threads. Thread-safe: calls on one table take
+// turns. A call that fails on its arguments has changed nothing.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "allocator/kernels/kernels.h"
+#include "allocator/rows/row_format.h"
+#include "allocator/table/batch.h"
+#include "allocator/table/id_map.h"
+#include "allocator/table/initializer.h"
+#include "allocator/table/occurrences.h"
+#include "allocator/table/row_cache.h"
+#include "allocator/table/row_home.h"
+#include "allocator/table/staged_rows.h"
+#include "allocator/table/workers.h"
+#include "runtime/base/mutex.h"
+#include "runtime/base/result.h"
+
+namespace tidepool {
+
+/// kDense: ids are row numbers. kHashed: any 64-bit ids; a row comes into being at its first use.
+enum class IdKind : uint8_t { kDense = 0, kHashed = 1 };
+
+struct TableOptions {
+  std::string name = "table";
+  RowNumber rows = 0;  // of hashed ids: at most so many
+  RowFormat format;
+  IdKind ids = IdKind::kDense;
+  Initializer initializer;
+  OptimizerStep step;  // rates; its step number is the table's own
+  Bytes dram;          // for hot rows and what is known of them; no less than some rows
+};
+
+/// Counts since the table was made. Rows looked up = hits + in_place + fetched + (the same row
+/// twice in what was fetched for one call).
+struct TableCounts {
+  uint64_t lookups = 0;
+  uint64_t hits = 0;        // in a slot
+  uint64_t in_place = 0;    // read in a direct tier
+  uint64_t fetched = 0;     // rows that a call had to wait for
+  uint64_t prefetched = 0;  // rows read ahead of a call
+  uint64_t inserted = 0;    // rows of hashed ids that came into being
+  uint64_t evictions = 0;
+  uint64_t written_back = 0;
+  uint64_t steps = 0;  // updates
+  Bytes dram;          // slots, metadata and buffers
+  Bytes metadata;
+};
+
+/// Batches that were announced, in their order.
+using BatchNumber = uint64_t;
+
+class EmbeddingTable {
+ public:
+  /// Rows begin as the initializer says. `home` must have room for options.rows rows of the format;
+  /// `workers` outlives the table. Errors: kInvalidArgument, kNoMemory, those of writing to the
+  /// home.
+  static Result<std::unique_ptr<EmbeddingTable>> create(const TableOptions& options,
+                                                        std::unique_ptr<RowHome> home,
+                                                        Workers& workers);
+  /// Whether the options can be those of a table. Errors: kInvalidArgument.
+  static Status check(const TableOptions& options);
+  ~EmbeddingTable();
+  EmbeddingTable(const EmbeddingTable&) = delete;
+  EmbeddingTable& operator=(const EmbeddingTable&) = delete;
+
+  /// One table's part of a call.
+  struct BagCall {
+    EmbeddingTable* table;
+    Batch batch;
+    float* out;         // bags x dim
+    size_t out_stride;  // floats from one bag's result to the next
+  };
+  /// Pools the rows of every bag, of several tables at once; empty bags give zeros. Errors:
+  /// kInvalidArgument and kNoSpace (a table with hashed ids is full) before anything is done;
+  /// kLost, kUnreachable, kTimedOut when far rows cannot be had: outputs are undefined then.
+  static Status bags(std::span<const BagCall> calls, Workers& workers) TP_NO_THREAD_SAFETY;
+
+  /// One table's part of a step: the gradient of every bag's result.
+  struct UpdateCall {
+    EmbeddingTable* table;
+    Batch batch;
+    const float* gradients;  // bags x dim
+    size_t stride;           // floats from one bag's gradient to the next
+  };
+  /// One step of each table's optimizer. The gradients of all look-ups of a row are added up in the
+  /// order of the batch first, so a row takes one step however often it occurs. Errors: as bags();
+  /// after kLost, kUnreachable or kTimedOut some rows may have taken the step, and the table can
+  /// only be closed or restored.
+  static Status updates(std::span<const UpdateCall> calls, Workers& workers) TP_NO_THREAD_SAFETY;
+
+  /// The rows of the ids as float32, `dim` numbers each, one after the other. Errors: as bags(),
+  /// and kNotFound for a hashed id without a row, naming it: nothing comes into being.
+  Status readRows(std::span<const int64_t> ids, float* out) TP_EXCLUDES(mutex_);
+  /// Overwrites elements; optimizer state begins anew. Hashed ids come into being. Errors: as
+  /// bags().
+  Status writeRows(std::span<const int64_t> ids, const float* in) TP_EXCLUDES(mutex_);
+
+  /// Announces a batch: its rows are brought in while the caller goes on, and stay until the batch
+  /// is finished. Batches are used in the order in which they were announced. Errors: as bags().
+  Result<BatchNumber> prefetch(std::span<const int64_t> ids) TP_EXCLUDES(mutex_);
+  /// The batch, and those announced before it, were used for the last time.
+  void finished(BatchNumber batch) TP_EXCLUDES(mutex_);
+
+  /// Sets what the next steps use. The step number stays the table's own.
+  void setStep(const OptimizerStep& step) TP_EXCLUDES(mutex_);
+  TableCounts counts() TP_EXCLUDES(mutex_);
+  /// Rows that exist.
+  RowNumber rows() TP_EXCLUDES(mutex_);
+  const TableOptions& options() const { return options_; }
+
+ private:
+  struct Task;
+  struct Scratch;
+  class Locks;
+  static Scratch& scratch();
+
+  EmbeddingTable(const TableOptions& options, std::unique_ptr<RowHome> home, Workers& workers);
+  Status setUp() TP_NO_THREAD_SAFETY;
+  Status setUpCache();
+  Status initialize();
+  Status initializeFar();
+  void encodeInitial(uint64_t id, std::byte* row) const;
+  bool fetches() const { return home_->link() != nullptr; }
+
+  /// Errors: what broke the table before, if anything did.
+  Status usable() const;
+  /// After an error half way: rows may be in slots that were never filled.
+  Status broken(const Error& error);
+  Status checkArguments(const Batch& batch) const;
+  /// Row numbers of a batch; of hashed ids, rows come into being. The result is borrowed: of dense
+  /// ids it is the caller's memory.
+  Result<std::span<const RowNumber>> rowNumbers(std::span<const int64_t> ids) TP_REQUIRES(mutex_);
+  Status insertNew(std::span<const int64_t> ids, std::span<RowNumber> rows) TP_REQUIRES(mutex_);
+  Status bringIntoBeing(RowNumber row, uint64_t id) TP_REQUIRES(mutex_);
+
+  // Where rows are. The first may run in several workers at once, for tables read in place.
+  void addressInPlace(std::span<const RowNumber> rows, std::byte** addresses,
+                      std::vector<RowNumber>& missed);
+  Status addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses);
+  void admitMissed();
+
+  void bagInPlace(const BagCall& call, std::span<const RowNumber> rows, size_t first, size_t end,
+                  size_t worker);
+  Status bagFetched(const BagCall& call, std::span<const RowNumber> rows);
+  void pool(const BagCall& call, size_t first, size_t end, const std::byte* const* addresses);
+
+  // One step, once the batch is ordered by row.
+  Status prepareUpdate(const UpdateCall& call, std::span<const RowNumber> rows) TP_REQUIRES(mutex_);
+  void noteBags(const Batch& batch);
+  void applyRow(const UpdateCall& call, size_t i, std::byte* row, float* sum);
+  void updateInPlace(const UpdateCall& call, size_t first, size_t end, size_t worker);
+  Status updateFetched(const UpdateCall& call);
+  Status updateOne(const UpdateCall& call, Workers& workers) TP_REQUIRES(mutex_);
+  Status updateAlone(const UpdateCall& call) TP_REQUIRES(mutex_);
+
+  // Row by row.
+  enum class After : uint8_t { kUnchanged, kChanged };
+  Status existingRows(std::span<const int64_t> ids, std::vector<RowNumber>& rows)
+      TP_REQUIRES(mutex_);
+  template <typename Act>
+  Status withRows(std::span<const RowNumber> rows, After after, Act act) TP_REQUIRES(mutex_);
+
+  // Reading ahead.
+  Status absorb();
+  Status awaitLoading(Slot slot);
+  Status settle(RowChunk* chunk);
+  Status request(RowChunk* chunk);
+  Status announce(std::span<const RowNumber> rows, BatchNumber batch);
+  void warnShort(size_t wanted);
+
+  const TableOptions options_;
+  const RowFormat format_;
+  const Kernels& kernels_;
+  Workers& workers_;
+  std::unique_ptr<RowHome> home_;
+  std::unique_ptr<RowCache> cache_;     // null when rows are local
+  std::unique_ptr<StagedRows> staged_;  // null when rows are read in place
+  Mutex mutex_;
+  IdMap ids_;
+  OptimizerStep step_, prepared_;
+  Occurrences occurrences_;
+  std::vector<uint32_t> bag_of_;
+  std::vector<RowNumber> row_numbers_;
+  // Look-ups without a slot, by worker; admitMissed() empties them.
+  std::vector<std::vector<RowNumber>> missed_;
+  std::deque<RowChunk*> ahead_;  // read ahead, in order
+  BatchNumber announced_ = 0;
+  BatchNumber finished_ = 0;
+  bool warned_short_ = false;
+  std::optional<Error> broken_;
+  std::atomic<uint64_t> hits_{0}, in_place_{0};
+  TableCounts counts_;
+};
+
+}  // namespace tidepool

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Internals of EmbeddingTable that several of its files share: buffers of a thread, kept from call
+// to call, and the sizes of the pieces that work is cut into.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "allocator/table/table.h"
+
+namespace tidepool {
+
+struct EmbeddingTable::Scratch {
+  std::vector<Slot> slots;
+  std::vector<std::byte*> addresses;
+  std::vector<uint32_t> offsets;
+  std::vector<float> sum;
+};
+
+/// Look-ups whose rows are found together: their slots and addresses stay in the first-level cache.
+inline constexpr size_t kPieceLookups = 1024;
+/// Look-ups that are one task of a worker.
+inline constexpr size_t kTaskLookups = 8 * kPieceLookups;
+
+}  // namespace tidepool

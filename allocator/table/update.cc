@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// EmbeddingTable: steps of the optimizer. A batch is ordered by row first; then every row that
+// occurs takes one step with the sum of its gradients, whoever does it.
+#include <algorithm>
+#include <cstring>
+
+#include "allocator/table/table.h"
+#include "allocator/table/table_locks.h"
+#include "allocator/table/table_scratch.h"
+
+namespace tidepool {
+namespace {
+
+constexpr size_t kPieceRows = 512;
+constexpr size_t kTaskRows = 4 * kPieceRows;
+constexpr Bytes kMostStaged(4 * kMiB);
+
+}  // namespace
+
+/// Which bag every look-up belongs to.
+void EmbeddingTable::noteBags(const Batch& batch) {
+  bag_of_.resize(batch.ids.size());
+  for (size_t bag = 0; bag < batch.bags(); ++bag) {
+    std::fill(bag_of_.begin() + batch.offsets[bag], bag_of_.begin() + batch.offsets[bag + 1],
+              static_cast<uint32_t>(bag));
+  }
+}
+
+void EmbeddingTable::applyRow(const UpdateCall& call, size_t i, std::byte* row, float* sum) {
+  const Batch& batch = call.batch;
+  std::fill(sum, sum + format_.dim, 0.0f);
+  for (const uint32_t position : occurrences_.positions(i)) {
+    const uint32_t bag = bag_of_[position];
+    float weight = batch.weights == nullptr ? 1.0f : batch.weights[position];
+    if (batch.pooling == Pooling::kMean) {
+      weight /= static_cast<float>(batch.offsets[bag + 1] - batch.offsets[bag]);
+    }
+    kernels_.accumulate(sum, call.gradients + bag * call.stride, weight, format_.dim);
+  }
+  kernels_.apply(format_, prepared_, sum, row);
+}
+
+void EmbeddingTable::updateInPlace(const UpdateCall& call, size_t first, size_t end,
+                                   size_t worker) {
+  Scratch& buffers = scratch();
+  buffers.sum.resize(format_.dim);
+  const std::span<const RowNumber> rows = occurrences_.rows();
+  for (size_t from = first; from < end; from += kPieceRows) {
+    const auto piece = rows.subspan(from, std::min(kPieceRows, end - from));
+    buffers.addresses.resize(piece.size());
+    addressInPlace(piece, buffers.addresses.data(), missed_[worker]);
+    for (size_t i = 0; i < piece.size(); ++i) {
+      if (i + 4 < piece.size()) __builtin_prefetch(buffers.addresses[i + 4], 1);
+      applyRow(call, from + i, buffers.addresses[i], buffers.sum.data());
+      if (cache_ && buffers.slots[i] != kNoSlot) cache_->markDirty(buffers.slots[i]);
+    }
+  }
+}
+
+Status EmbeddingTable::updateFetched(const UpdateCall& call) {
+  Scratch& buffers = scratch();
+  buffers.sum.resize(format_.dim);
+  TP_TRY(absorb());
+  const std::span<const RowNumber> rows = occurrences_.rows();
+  for (size_t first = 0; first < rows.size();) {
+    size_t end = first;
+    std::vector<Slot> slots;
+    buffers.addresses.clear();
+    while (end < rows.size() && staged_->size() < kMostStaged) {
+      const auto piece = rows.subspan(end, std::min(kPieceRows, rows.size() - end));
+      buffers.addresses.resize(end - first + piece.size());
+      TP_TRY(addressOrFetch(piece, buffers.addresses.data() + end - first));
+      slots.insert(slots.end(), buffers.slots.begin(), buffers.slots.end());
+      end += piece.size();
+    }
+    TP_TRY(staged_->finish());
+    for (size_t i = 0; i < end - first; ++i) {
+      applyRow(call, first + i, buffers.addresses[i], buffers.sum.data());
+      if (slots[i] != kNoSlot) cache_->markDirty(slots[i]);
+    }
+    counts_.fetched += staged_->size().value() / format_.stride();
+    // Those that get a slot are as their homes will be: all that was staged is written now.
+    admitMissed();
+    TP_TRY(cache_->sendWriteBack());
+    TP_TRY(staged_->writeBack());
+    first = end;
+  }
+  return {};
+}
+
+Status EmbeddingTable::prepareUpdate(const UpdateCall& call, std::span<const RowNumber> rows) {
+  occurrences_.order(rows);
+  noteBags(call.batch);
+  ++step_.step;
+  prepared_ = prepared(step_);
+  counts_.lookups += occurrences_.rows().size();
+  return {};
+}
+
+/// One call, with the workers' help.
+Status EmbeddingTable::updateOne(const UpdateCall& call, Workers& workers) {
+  TP_TRY(usable());
+  auto rows = rowNumbers(call.batch.ids);
+  if (!rows) return tl::unexpected(rows.error());
+  TP_TRY(prepareUpdate(call, *rows));
+  const size_t count = occurrences_.rows().size();
+  workers.run((count + kTaskRows - 1) / kTaskRows, [&](size_t task, size_t worker) {
+    updateInPlace(call, task * kTaskRows, std::min(count, (task + 1) * kTaskRows), worker);
+  });
+  if (cache_) admitMissed();
+  return {};
+}
+
+Status EmbeddingTable::updateAlone(const UpdateCall& call) {
+  TP_TRY(usable());
+  auto rows = rowNumbers(call.batch.ids);
+  if (!rows) return tl::unexpected(rows.error());
+  TP_TRY(prepareUpdate(call, *rows));
+  if (fetches()) {
+    const Status status = updateFetched(call);
+    return status ? status : broken(status.error());
+  }
+  updateInPlace(call, 0, occurrences_.rows().size(), 0);
+  if (cache_) admitMissed();
+  return {};
+}
+
+Status EmbeddingTable::updates(std::span<const UpdateCall> calls, Workers& workers) {
+  for (const UpdateCall& call : calls) {
+    TP_TRY(call.table->checkArguments(call.batch));
+  }
+  Locks locks(calls);
+  const auto tables = locks.tables();
+  // Enough tables to go round: a table a worker. A few: all workers on one after the other.
+  if (tables.size() < workers.threads()) {
+    for (const UpdateCall& call : calls) {
+      TP_TRY(call.table->fetches() ? call.table->updateAlone(call)
+                                   : call.table->updateOne(call, workers));
+    }
+    return {};
+  }
+  std::vector<Status> statuses(tables.size());
+  workers.run(tables.size(), [&](size_t t, size_t) {
+    for (const UpdateCall& call : calls) {
+      if (call.table == tables[t] && statuses[t]) statuses[t] = call.table->updateAlone(call);
+    }
+  });
+  for (const Status& status : statuses) TP_TRY(status);
+  return {};
+}
+
+}  // namespace tidepool

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A few threads that share the tasks of one call: run() returns when all are done. The caller works
+// too. Thread-safe: calls from several threads take turns. In a child of fork() the caller works
+// alone. Tasks must not call run().
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/mutex.h"
+
+namespace tidepool {
+
+class Workers {
+ public:
+  /// `threads` in all, the caller counted: 1 starts none.
+  explicit Workers(size_t threads);
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  size_t threads() const { return threads_.size() + 1; }
+
+  /// Calls act(task, worker) for every task from 0 to tasks - 1, in any order; worker < threads().
+  template <typename Act>
+  void run(size_t tasks, Act act) {
+    runTasks(
+        tasks,
+        [](void* self, size_t task, size_t worker) { (*static_cast<Act*>(self))(task, worker); },
+        &act);
+  }
+
+ private:
+  using Task = void (*)(void* argument, size_t task, size_t worker);
+  void runTasks(size_t tasks, Task task, void* argument) TP_EXCLUDES(turn_);
+  void serve(size_t worker);
+  void takeTasks(size_t worker);
+
+  const int pid_;
+  std::vector<std::thread> threads_;
+  Mutex turn_;
+  // Of the call under way. Written by its caller before round_ goes up (release), read by workers
+  // after they saw that (acquire).
+  Task task_ = nullptr;
+  void* argument_ = nullptr;
+  size_t tasks_ = 0;
+  std::atomic<size_t> next_{0};
+  std::atomic<size_t> busy_{0};  // workers that have not finished the round
+  std::atomic<uint32_t> round_{0};
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace tidepool

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small parts of a table: ids and their rows, look-ups ordered by row, first values, workers.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <unordered_map>
+#include <vector>
+
+#include "allocator/table/id_map.h"
+#include "allocator/table/initializer.h"
+#include "allocator/table/occurrences.h"
+#include "allocator/table/workers.h"
+
+namespace tidepool {
+namespace {
+
+TEST(IdMap, AgainstAModel) {
+  constexpr size_t kRows = 3000;
+  IdMap map = std::move(*IdMap::create(kRows));
+  std::unordered_map<uint64_t, RowNumber> model;
+  std::mt19937_64 random(1);
+  std::vector<int64_t> ids;
+  // Ids that look alike: multiples of large powers of two, small numbers, negative ones.
+  for (int i = 0; i < 6000; ++i) {
+    const uint64_t small = random() % 1200;
+    ids.push_back(static_cast<int64_t>(i % 3 == 0 ? small << 48 : i % 3 == 1 ? small : ~small));
+  }
+  for (const int64_t id : ids) {
+    const auto key = static_cast<uint64_t>(id);
+    const auto known = model.find(key);
+    ASSERT_EQ(map.find(key), known == model.end() ? IdMap::kNone : known->second);
+    if (known == model.end() && map.count() < map.capacity()) {
+      ASSERT_EQ(map.insert(key), model.size());
+      model.emplace(key, model.size());
+    }
+  }
+  std::vector<RowNumber> rows(ids.size());
+  map.findMany(ids, rows.data());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto known = model.find(static_cast<uint64_t>(ids[i]));
+    ASSERT_EQ(rows[i], known == model.end() ? IdMap::kNone : known->second);
+  }
+  for (const auto& [id, row] : model) ASSERT_EQ(map.ids()[row], id);
+}
+
+TEST(IdMap, TakesTheLastOutAgain) {
+  IdMap map = std::move(*IdMap::create(100));
+  for (uint64_t id = 0; id < 60; ++id) map.insert(id * 7);
+  map.removeLast(25);
+  EXPECT_EQ(map.count(), 35u);
+  for (uint64_t id = 0; id < 60; ++id) {
+    EXPECT_EQ(map.find(id * 7), id < 35 ? id : IdMap::kNone);
+  }
+  EXPECT_EQ(map.insert(59 * 7), 35u);
+}
+
+TEST(IdMap, CostsAtMostSixteenBytesARow) {
+  constexpr size_t kRows = 200'000;
+  IdMap map = std::move(*IdMap::create(kRows));
+  for (uint64_t id = 0; id < kRows; ++id) map.insert(id << 20);
+  EXPECT_LE(map.memory().value(), 16 * kRows);
+}
+
+TEST(IdMap, RefusesWhatItCannotNumber) {
+  EXPECT_EQ(IdMap::create(0).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(IdMap::create(size_t{1} << 32).error().code(), ErrorCode::kInvalidArgument);
+}
+
+void expectOrdered(const std::vector<RowNumber>& batch) {
+  Occurrences occurrences;
+  occurrences.order(batch);
+  size_t seen = 0;
+  for (size_t i = 0; i < occurrences.rows().size(); ++i) {
+    if (i > 0) ASSERT_LT(occurrences.rows()[i - 1], occurrences.rows()[i]);
+    ASSERT_FALSE(occurrences.positions(i).empty());
+    for (size_t k = 0; k < occurrences.positions(i).size(); ++k) {
+      ASSERT_EQ(batch[occurrences.positions(i)[k]], occurrences.rows()[i]);
+      if (k > 0) ASSERT_LT(occurrences.positions(i)[k - 1], occurrences.positions(i)[k]);
+      ++seen;
+    }
+  }
+  ASSERT_EQ(seen, batch.size());
+}
+
+TEST(Occurrences, EveryLookupOnceInItsOrder) {
+  std::mt19937_64 random(2);
+  expectOrdered({});
+  expectOrdered({5});
+  expectOrdered({0, 0, 0});
+  for (const RowNumber rows : {1ull, 7ull, 2048ull, 2049ull, 5'000'000ull, 1ull << 35}) {
+    std::vector<RowNumber> batch(3000);
+    for (RowNumber& row : batch) row = random() % rows;
+    expectOrdered(batch);
+  }
+}
+
+TEST(Initializer, DependsOnSeedAndIdAlone) {
+  const Initializer one{Initializer::Kind::kUniform, -0.5f, 0.5f, 7};
+  std::vector<float> a(64), b(64), shorter(10);
+  one.fill(123, a);
+  one.fill(123, b);
+  one.fill(123, shorter);
+  EXPECT_EQ(a, b);
+  EXPECT_TRUE(std::equal(shorter.begin(), shorter.end(), a.begin()));
+  one.fill(124, b);
+  EXPECT_NE(a, b);
+  Initializer{Initializer::Kind::kUniform, -0.5f, 0.5f, 8}.fill(123, b);
+  EXPECT_NE(a, b);
+}
+
+TEST(Initializer, DistributedAsItSays) {
+  std::vector<float> values(200'000);
+  Initializer{Initializer::Kind::kUniform, -1.0f, 3.0f, 1}.fill(1, values);
+  for (const float value : values) ASSERT_TRUE(value >= -1.0f && value <= 3.0f);
+  double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  EXPECT_NEAR(sum / values.size(), 1.0, 0.02);
+  Initializer{Initializer::Kind::kNormal, 2.0f, 0.5f, 1}.fill(1, values);
+  sum = std::accumulate(values.begin(), values.end(), 0.0);
+  double squares = 0;
+  for (const float value : values) squares += (value - 2.0) * (value - 2.0);
+  EXPECT_NEAR(sum / values.size(), 2.0, 0.01);
+  EXPECT_NEAR(std::sqrt(squares / values.size()), 0.5, 0.01);
+}
+
+TEST(Workers, EveryTaskOnce) {
+  for (const size_t threads : {1u, 2u, 5u}) {
+    Workers workers(threads);
+    EXPECT_EQ(workers.threads(), threads);
+    for (const size_t tasks : {0u, 1u, 2u, 3u, 1000u}) {
+      std::vector<std::atomic<int>> done(tasks);
+      workers.run(tasks, [&](size_t task, size_t worker) {
+        ASSERT_LT(worker, threads);
+        done[task].fetch_add(1, std::memory_order_relaxed);
+      });
+      for (auto& count : done) ASSERT_EQ(count.load(), 1);
+    }
+  }
+}
+
+TEST(Workers, CallersTakeTurns) {
+  Workers workers(3);
+  std::vector<std::thread> callers;
+  std::atomic<size_t> sum{0};
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 500; ++round) {
+        size_t plain[8] = {};
+        workers.run(8, [&](size_t task, size_t) { plain[task] = task + 1; });
+        for (const size_t value : plain) sum.fetch_add(value);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum.load(), 4u * 500 * 36);
+}
+
+}  // namespace
+}  // namespace tidepool

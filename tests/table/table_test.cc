@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Embedding tables against the model, bit for bit: every tier, type, optimizer and number of
+// threads, with budgets so small that rows come and go all the time.
+#include "allocator/table/table.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/table/table_fixture.h"
+#include "tests/table/table_model.h"
+
+namespace tidepool {
+namespace {
+
+struct Case {
+  Place place;
+  ElementType type;
+  Optimizer optimizer;
+  IdKind ids;
+  size_t threads;
+  unsigned percent;  // of the rows, in DRAM
+};
+
+std::string caseName(const testing::TestParamInfo<Case>& info) {
+  static const char* const kTypes[] = {"fp32", "fp16", "bf16", "int8"};
+  static const char* const kNames[] = {"sgd", "momentum", "adagrad", "rowwise", "adam"};
+  const Case& c = info.param;
+  return std::string(placeName(c.place)) + "_" + kTypes[static_cast<int>(c.type)] + "_" +
+         kNames[static_cast<int>(c.optimizer)] +
+         (c.ids == IdKind::kDense ? "_dense_" : "_hashed_") + std::to_string(c.threads) + "t_" +
+         std::to_string(c.percent) + "percent";
+}
+
+TableOptions optionsOf(const Case& c) {
+  TableOptions options;
+  options.rows = 6000;
+  options.format = {c.type, c.optimizer, 24};
+  options.ids = c.ids;
+  options.initializer = {Initializer::Kind::kUniform, -0.1f, 0.1f, 42};
+  options.step.learning_rate = 0.05f;
+  options.step.momentum = 0.9f;
+  options.dram = Bytes(options.rows * (options.format.stride() + 24) * c.percent / 100);
+  return options;
+}
+
+class TableCase : public testing::TestWithParam<Case> {
+ protected:
+  TableCase()
+      : options_(optionsOf(GetParam())),
+        places_(GetParam().place),
+        workers_(GetParam().threads),
+        table_(places_.table(options_, workers_)),
+        model_(options_) {}
+
+  RandomBatch next(size_t bags = 40) {
+    RandomBatch batch(random_, options_.rows, bags, 30, options_.format.dim);
+    if (options_.ids == IdKind::kHashed) {
+      for (int64_t& id : batch.ids) id = scattered(id);
+    }
+    return batch;
+  }
+  /// Ids of all 64 bits, negative ones too.
+  static int64_t scattered(int64_t id) {
+    return static_cast<int64_t>(static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15ull);
+  }
+
+  void expectBags(const Batch& batch) {
+    const size_t size = batch.bags() * options_.format.dim;
+    std::vector<float> got(size, -1), wanted(size, -2);
+    const EmbeddingTable::BagCall call{table_.get(), batch, got.data(), options_.format.dim};
+    const Status status = EmbeddingTable::bags({&call, 1}, workers_);
+    ASSERT_TRUE(status) << status.error().text();
+    model_.bag(batch, wanted.data());
+    ASSERT_EQ(memcmp(got.data(), wanted.data(), size * sizeof(float)), 0);
+  }
+
+  void update(const Batch& batch, const std::vector<float>& gradients) {
+    const EmbeddingTable::UpdateCall call{table_.get(), batch, gradients.data(),
+                                          options_.format.dim};
+    const Status status = EmbeddingTable::updates({&call, 1}, workers_);
+    ASSERT_TRUE(status) << status.error().text();
+    model_.update(batch, gradients.data());
+  }
+
+  void expectAllRows() {
+    for (const auto& [id, bytes] : model_.all()) {
+      std::vector<float> got(options_.format.dim);
+      ASSERT_TRUE(table_->readRows({&id, 1}, got.data()));
+      const std::vector<float> wanted = model_.read(id);
+      ASSERT_EQ(memcmp(got.data(), wanted.data(), got.size() * sizeof(float)), 0) << "row " << id;
+    }
+  }
+
+  TableOptions options_;
+  Places places_;
+  Workers workers_;
+  std::unique_ptr<EmbeddingTable> table_;
+  TableModel model_;
+  std::mt19937_64 random_{7};
+};
+
+TEST_P(TableCase, TrainsAsTheModelDoes) {
+  for (int step = 0; step < 60; ++step) {
+    const RandomBatch batch = next();
+    const Batch view = batch.view(step % 3 == 0 ? Pooling::kMean : Pooling::kSum, step % 2 == 1);
+    expectBags(view);
+    update(view, batch.gradients);
+    if (HasFatalFailure()) return;
+  }
+  expectAllRows();
+  const TableCounts counts = table_->counts();
+  EXPECT_EQ(counts.steps, 60u);
+  if (GetParam().place != Place::kLocal && GetParam().percent < 50) {
+    EXPECT_GT(counts.evictions, 0u);
+    EXPECT_GT(counts.in_place + counts.fetched, 0u);
+  }
+}
+
+TEST_P(TableCase, ReadsAhead) {
+  std::deque<std::pair<RandomBatch, BatchNumber>> window;
+  for (int step = 0; step < 60; ++step) {
+    while (window.size() < 4) {
+      RandomBatch batch = next();
+      auto number = table_->prefetch(batch.ids);
+      ASSERT_TRUE(number) << number.error().text();
+      window.emplace_back(std::move(batch), *number);
+    }
+    const auto& [batch, number] = window.front();
+    const Batch view = batch.view(Pooling::kSum, step % 2 == 1);
+    expectBags(view);
+    update(view, batch.gradients);
+    if (HasFatalFailure()) return;
+    table_->finished(number);
+    if (step % 7 == 0) {  // one that nobody announced
+      const RandomBatch other = next();
+      expectBags(other.view(Pooling::kSum, false));
+    }
+    window.pop_front();
+  }
+  expectAllRows();
+}
+
+TEST_P(TableCase, RowsAreWrittenAndRead) {
+  for (int round = 0; round < 20; ++round) {
+    const RandomBatch batch = next();
+    std::vector<float> values(batch.ids.size() * options_.format.dim);
+    for (float& value : values) value = static_cast<float>(random_() % 2000) / 1000 - 1;
+    ASSERT_TRUE(table_->writeRows(batch.ids, values.data()));
+    for (size_t i = 0; i < batch.ids.size(); ++i) {
+      model_.write(batch.ids[i], values.data() + i * options_.format.dim);
+    }
+    expectBags(next().view(Pooling::kSum, false));
+  }
+  expectAllRows();
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Place place : {Place::kLocal, Place::kDirect, Place::kRemote}) {
+    for (unsigned type = 0; type < kElementTypes; ++type) {
+      for (unsigned optimizer = 0; optimizer < kOptimizers; ++optimizer) {
+        const unsigned number = type * kOptimizers + optimizer;
+        all.push_back({place, static_cast<ElementType>(type), static_cast<Optimizer>(optimizer),
+                       number % 3 == 1 ? IdKind::kHashed : IdKind::kDense, 1 + number % 2,
+                       number % 4 == 0   ? 100u
+                       : number % 4 == 1 ? 2u
+                                         : 10u});
+      }
+    }
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(All, TableCase, testing::ValuesIn(cases()), caseName);
+
+}  // namespace
+}  // namespace tidepool
