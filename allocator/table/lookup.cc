@@ -14,6 +14,9 @@ namespace {
 // Rows that one call holds beside the cache at a time: enough that requests fill the connection,
 // little beside any budget that makes sense.
 constexpr Bytes kMostStaged(4 * kMiB);
+constexpr size_t kSampleMisses = 4;
+// Misses whose cache lines are on their way at the same time.
+constexpr size_t kAdmitAhead = 8;
 
 /// Calls act(first, end) for ranges of bags with about `lookups` look-ups each.
 template <typename Act>
@@ -89,19 +92,31 @@ Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte
 /// Gives rows that were looked up without a slot one, if they deserve it. Their contents are read
 /// from where the look-up found them: nothing was written since.
 void EmbeddingTable::admitMissed() {
+  // A row that is read in place loses some 100 ns a look-up by having no slot, and finding that out
+  // costs about as much: once the slots are full, a sample of the misses tells who is hot as well.
+  const size_t step = !fetches() && cache_->full() ? kSampleMisses : 1;
   for (std::vector<RowNumber>& missed : missed_) {
-    for (const RowNumber row : missed) {
-      const Admission admission = cache_->miss(row);
-      if (admission == Admission::kRefuse) continue;
-      if (cache_->map().find(row) != kNoSlot) continue;
-      const auto slot = cache_->place(row, admission);
-      if (!slot || *slot == kNoSlot) break;  // the link's failure shows at the next read
-      const std::byte* const from =
-          fetches() ? staged_->find(row) : home_->memory() + row * format_.stride();
-      memcpy(cache_->row(*slot), from, format_.stride());
+    for (size_t i = misses_seen_ % step; i < missed.size(); i += step) {
+      if (i + kAdmitAhead * step < missed.size()) {
+        cache_->prefetch(missed[i + kAdmitAhead * step]);
+      }
+      if (!admit(missed[i])) break;
     }
+    misses_seen_ += missed.size();
     missed.clear();
   }
+}
+
+/// False if no row can get a slot now.
+bool EmbeddingTable::admit(RowNumber row) {
+  const Admission admission = cache_->miss(row);
+  if (admission == Admission::kRefuse || cache_->map().find(row) != kNoSlot) return true;
+  const auto slot = cache_->place(row, admission);
+  if (!slot || *slot == kNoSlot) return false;  // the link's failure shows at the next read
+  const std::byte* const from =
+      fetches() ? staged_->find(row) : home_->memory() + row * format_.stride();
+  memcpy(cache_->row(*slot), from, format_.stride());
+  return true;
 }
 
 void EmbeddingTable::pool(const BagCall& call, size_t first, size_t end,

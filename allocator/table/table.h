@@ -150,6 +150,7 @@ class EmbeddingTable {
                       std::vector<RowNumber>& missed);
   Status addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses);
   void admitMissed();
+  bool admit(RowNumber row);
 
   void bagInPlace(const BagCall& call, std::span<const RowNumber> rows, size_t first, size_t end,
                   size_t worker);
@@ -195,6 +196,7 @@ class EmbeddingTable {
   std::vector<RowNumber> row_numbers_;
   // Look-ups without a slot, by worker; admitMissed() empties them.
   std::vector<std::vector<RowNumber>> missed_;
+  uint64_t misses_seen_ = 0;
   std::deque<RowChunk*> ahead_;  // read ahead, in order
   BatchNumber announced_ = 0;
   BatchNumber finished_ = 0;
