@@ -24,4 +24,5 @@ Result<HugeMemory> HugeMemory::allocate(Bytes size) {
   return memory;
 }
 
+
 }  // namespace tidepool

@@ -14,7 +14,8 @@ namespace {
 // Rows that one call holds beside the cache at a time: enough that requests fill the connection,
 // little beside any budget that makes sense.
 constexpr Bytes kMostStaged(4 * kMiB);
-constexpr size_t kSampleMisses = 4;
+// Of so many look-ups in place the policy is told of one.
+constexpr size_t kSampleLookups = 4;
 // Misses whose cache lines are on their way at the same time.
 constexpr size_t kAdmitAhead = 8;
 
@@ -51,19 +52,25 @@ void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte**
   std::vector<Slot>& slots = scratch().slots;
   slots.resize(rows.size());
   cache_->map().findMany(rows, slots.data());
-  size_t hits = 0;
+  size_t misses = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
+    // Hit or miss is as good as random: no branch is to depend on it.
+    const bool here = slots[i] != kNoSlot;
+    addresses[i] = here ? cache_->row(slots[i]) : base + rows[i] * stride;
+    misses += here ? 0 : 1;
+  }
+  // Counting a look-up and finding out whether its row deserves a slot costs about as much as the
+  // look-up. Once the slots are full, a sample tells who is hot as well: hits and misses alike.
+  const size_t step = cache_->full() ? kSampleLookups : 1;
+  for (size_t i = rows.empty() ? 0 : rows[0] % step; i < rows.size(); i += step) {
     if (slots[i] != kNoSlot) {
       cache_->hit(slots[i]);
-      addresses[i] = cache_->row(slots[i]);
-      ++hits;
     } else {
-      addresses[i] = base + rows[i] * stride;
       missed.push_back(rows[i]);
     }
   }
-  hits_.fetch_add(hits, std::memory_order_relaxed);
-  in_place_.fetch_add(rows.size() - hits, std::memory_order_relaxed);
+  hits_.fetch_add(rows.size() - misses, std::memory_order_relaxed);
+  in_place_.fetch_add(misses, std::memory_order_relaxed);
 }
 
 Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses) {
@@ -92,17 +99,11 @@ Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte
 /// Gives rows that were looked up without a slot one, if they deserve it. Their contents are read
 /// from where the look-up found them: nothing was written since.
 void EmbeddingTable::admitMissed() {
-  // A row that is read in place loses some 100 ns a look-up by having no slot, and finding that out
-  // costs about as much: once the slots are full, a sample of the misses tells who is hot as well.
-  const size_t step = !fetches() && cache_->full() ? kSampleMisses : 1;
   for (std::vector<RowNumber>& missed : missed_) {
-    for (size_t i = misses_seen_ % step; i < missed.size(); i += step) {
-      if (i + kAdmitAhead * step < missed.size()) {
-        cache_->prefetch(missed[i + kAdmitAhead * step]);
-      }
+    for (size_t i = 0; i < missed.size(); ++i) {
+      if (i + kAdmitAhead < missed.size()) cache_->prefetch(missed[i + kAdmitAhead]);
       if (!admit(missed[i])) break;
     }
-    misses_seen_ += missed.size();
     missed.clear();
   }
 }

@@ -196,7 +196,6 @@ class EmbeddingTable {
   std::vector<RowNumber> row_numbers_;
   // Look-ups without a slot, by worker; admitMissed() empties them.
   std::vector<std::vector<RowNumber>> missed_;
-  uint64_t misses_seen_ = 0;
   std::deque<RowChunk*> ahead_;  // read ahead, in order
   BatchNumber announced_ = 0;
   BatchNumber finished_ = 0;
