@@ -109,9 +109,12 @@ void run(const Settings& s, const Batches& batches, TableSpace& space, size_t ti
   std::vector<std::vector<BatchNumber>> numbers(s.batches);
   const auto announce = [&](size_t b) {
     if (b >= s.batches) return;
+    std::vector<EmbeddingTable::PrefetchCall> calls;
+    numbers[b].resize(s.tables);
     for (size_t t = 0; t < s.tables; ++t) {
-      numbers[b].push_back(need(tables[t]->prefetch(batches.ids[b * s.tables + t])));
+      calls.push_back({tables[t].get(), batches.ids[b * s.tables + t], &numbers[b][t]});
     }
+    need(EmbeddingTable::prefetches(calls, space.workers()));
   };
   for (size_t b = 0; b < std::min(s.ahead, s.batches); ++b) announce(b);
   for (size_t b = 0; b < s.batches; ++b) {

@@ -136,6 +136,20 @@ Result<BatchNumber> EmbeddingTable::prefetch(std::span<const int64_t> ids) {
   return batch;
 }
 
+Status EmbeddingTable::prefetches(std::span<const PrefetchCall> calls, Workers& workers) {
+  std::vector<Status> statuses(calls.size());
+  workers.run(calls.size(), [&](size_t i, size_t) {
+    auto number = calls[i].table->prefetch(calls[i].ids);
+    if (number) {
+      *calls[i].number = *number;
+    } else {
+      statuses[i] = tl::unexpected(number.error());
+    }
+  });
+  for (const Status& status : statuses) TP_TRY(status);
+  return {};
+}
+
 void EmbeddingTable::finished(BatchNumber batch) {
   MutexLock lock(mutex_);
   if (batch <= finished_ || batch > announced_) return;
