@@ -13,6 +13,8 @@
 namespace tidepool {
 namespace {
 
+constexpr int kSteps = 30;
+
 struct Case {
   Place place;
   ElementType type;
@@ -101,7 +103,7 @@ class TableCase : public testing::TestWithParam<Case> {
 };
 
 TEST_P(TableCase, TrainsAsTheModelDoes) {
-  for (int step = 0; step < 60; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     const RandomBatch batch = next();
     const Batch view = batch.view(step % 3 == 0 ? Pooling::kMean : Pooling::kSum, step % 2 == 1);
     expectBags(view);
@@ -110,7 +112,7 @@ TEST_P(TableCase, TrainsAsTheModelDoes) {
   }
   expectAllRows();
   const TableCounts counts = table_->counts();
-  EXPECT_EQ(counts.steps, 60u);
+  EXPECT_EQ(counts.steps, static_cast<uint64_t>(kSteps));
   if (GetParam().place != Place::kLocal && GetParam().percent < 50) {
     EXPECT_GT(counts.evictions, 0u);
     EXPECT_GT(counts.in_place + counts.fetched, 0u);
@@ -119,7 +121,7 @@ TEST_P(TableCase, TrainsAsTheModelDoes) {
 
 TEST_P(TableCase, ReadsAhead) {
   std::deque<std::pair<RandomBatch, BatchNumber>> window;
-  for (int step = 0; step < 60; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     while (window.size() < 4) {
       RandomBatch batch = next();
       auto number = table_->prefetch(batch.ids);
@@ -142,7 +144,7 @@ TEST_P(TableCase, ReadsAhead) {
 }
 
 TEST_P(TableCase, RowsAreWrittenAndRead) {
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 10; ++round) {
     const RandomBatch batch = next();
     std::vector<float> values(batch.ids.size() * options_.format.dim);
     for (float& value : values) value = static_cast<float>(random_() % 2000) / 1000 - 1;
