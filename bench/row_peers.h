@@ -30,8 +30,9 @@ const std::vector<std::string>& rowPeerNames();
 Hits runRowPeer(std::string_view name, const RowTrace& trace, uint32_t slots);
 
 /// Belady that sees the batch underway and so many after it, lookup by lookup, and knows how often
-/// the measured part uses every row: among rows not used within sight the rarest goes. What a policy
-/// with that lookahead can hope for at best where draws are independent.
+/// every row is used: skew and rotating tell it (RowTrace::frequency, as it is at each moment), of
+/// others it has the counts of the measured part. Among rows not used within sight the rarest goes.
+/// Where draws are independent no policy with that lookahead can be expected to do better.
 Hits runWindowedBelady(const RowTrace& trace, uint32_t slots, size_t batch, size_t batches);
 
 /// Share of hits in the measured part.

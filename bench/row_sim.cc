@@ -93,8 +93,8 @@ struct Named {
 struct Comparison {
   double share;
   uint32_t slots;
-  std::vector<Named> rates;
-  RowRunResult plain;
+  std::vector<Named> rates = {};
+  RowRunResult plain = {};
 };
 
 Comparison compare(const RowTrace& trace, double share, const Arguments& arguments) {
