@@ -94,7 +94,11 @@ class Lfu {
 class S3Fifo {
  public:
   S3Fifo(uint32_t rows, uint32_t slots)
-      : slots_(slots), small_slots_(std::max(1u, slots / 10)), uses_(rows), in_(rows), left_(rows) {}
+      : slots_(slots),
+        small_slots_(std::max(1u, slots / 10)),
+        uses_(rows),
+        in_(rows),
+        left_(rows) {}
   bool access(uint32_t row, uint32_t) {
     if (in_[row]) {
       uses_[row] = static_cast<uint8_t>(std::min(uses_[row] + 1, 3));

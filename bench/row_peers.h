@@ -19,7 +19,8 @@ using Hits = std::vector<uint8_t>;
 /// lfu        counts of all rows, resident or not, since the trace's begin; a row comes in when it
 ///            has been used more often than the least used resident (the longest unused of them)
 /// lfu-cache  counts since the row came in; every miss comes in
-/// s3fifo     Yang et al., SOSP 2023: small queue of 10 %, ghosts for as many rows as the main queue
+/// s3fifo     Yang et al., SOSP 2023: small queue of 10 %, ghosts for as many rows as the main
+/// queue
 ///            has slots; every miss comes in
 /// static     the rows used most in the measured part, resident throughout
 /// belady     the furthest next use goes, or does not come in if it is the new row's own (misses

@@ -21,9 +21,7 @@ class Runner {
   Runner(const RowTrace& trace, const RowRun& run)
       : trace_(trace),
         run_(run),
-        engine_(trace.rows,
-                configOf(run),
-                run.tier),
+        engine_(trace.rows, configOf(run), run.tier),
         most_known_((run.lookahead + 1) * run.batch),
         memory_(RowFuture::memoryFor(most_known_).value()),
         future_(most_known_, run.seed, memory_),

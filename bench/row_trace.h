@@ -33,8 +33,8 @@ struct RowTraceSize {
 };
 
 /// A skew as production tables have it: the hottest 0.2 % of rows take 31 % of lookups, 0.9 % 42 %,
-/// 5 % 60 %, 12 % 72 %, 37 % 89 %. Between these points the share of lookups is a power of the share
-/// of rows.
+/// 5 % 60 %, 12 % 72 %, 37 % 89 %. Between these points the share of lookups is a power of the
+/// share of rows.
 class ProductionSkew {
  public:
   explicit ProductionSkew(uint32_t rows) : rows_(rows) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the counts of rows age, and how fast: RowPolicy's clock is the miss. Each miss ages a few slots
-// and lines of the sketch, so that all have their turn once an age. A part of row_policy.h.
+// How the counts of rows age, and how fast: RowPolicy's clock is the miss. Each miss ages a few
+// slots and lines of the sketch, so that all have their turn once an age. A part of row_policy.h.
 #include <algorithm>
 #include <cmath>
 
@@ -40,8 +40,9 @@ void RowPolicy::ageSlot(uint64_t slot) {
   if (ages(slot) < kGrownUp) setState(slot, kSettled, ages(slot) + 1);
 }
 
-// The mean of a row's uses an age, in which young rows' last ones weigh more. A row that went without
-// any is either unlucky, or out of use for good: the less likely the former, the more it loses.
+// The mean of a row's uses an age, in which young rows' last ones weigh more. A row that went
+// without any is either unlucky, or out of use for good: the less likely the former, the more it
+// loses.
 double RowPolicy::agedScore(uint64_t slot, double uses) {
   static constexpr double kYoung[kGrownUp] = {0, 0.5, 0.33, 0.25, 0.2};
   const double score = score_[slot];

@@ -63,8 +63,8 @@ uint32_t RowPolicy::currentScore(uint64_t slot) const {
   return std::min<uint32_t>(255, std::max<uint32_t>(score_[slot], lately));
 }
 
-// Belady's order as far as the future is known, from good to bad: rows with a known use, the soonest
-// first; behind them the others, whose next use lies beyond, the most used first.
+// Belady's order as far as the future is known, from good to bad: rows with a known use, the
+// soonest first; behind them the others, whose next use lies beyond, the most used first.
 uint32_t RowPolicy::badness(uint64_t slot) const {
   if (kind(slot) != kSettled || needed(SlotIndex(slot))) return kKept;
   const uint32_t ahead = NextUse(load(&next_[slot])).ahead(now_);
@@ -132,14 +132,15 @@ void RowPolicy::tryOut(uint64_t slot, uint32_t count) {
   score_[slot] = static_cast<uint8_t>(count);
   setState(slot, kTrial, 0);
   const double share = static_cast<double>(capacity_) * config_.tuning.trial_share;
-  const uint64_t room = std::clamp<uint64_t>(static_cast<uint64_t>(share), 1, trialSlots(capacity_));
+  const uint64_t room =
+      std::clamp<uint64_t>(static_cast<uint64_t>(share), 1, trialSlots(capacity_));
   while (trial_count_ >= room) settleOldest();
   trial_[(trial_head_ + trial_count_++) % trialSlots(capacity_)] = {
       static_cast<uint32_t>(slot), static_cast<uint32_t>(stats_.misses)};
 }
 
-// It is judged by its misses before it came and its hits since. A slot that was freed and used again
-// meanwhile is in the ring twice; its row is then judged a little early.
+// It is judged by its misses before it came and its hits since. A slot that was freed and used
+// again meanwhile is in the ring twice; its row is then judged a little early.
 void RowPolicy::settleOldest() {
   const TrialEntry oldest = trial_[trial_head_];
   trial_head_ = (trial_head_ + 1) % trialSlots(capacity_);
@@ -269,18 +270,18 @@ void RowPolicy::setCapacity(SlotCount capacity) {
   TP_CHECK_OP(capacity.value(), <=, config_.most.value());
   TP_CHECK_OP(capacity.value(), >, 0u);
   settleAll();
-  // A new table begins with short ages, until it is known to be calm.
+  // A new table begins in the middle, until it is known to be calm or not.
   const double scale =
       capacity_ > 0 ? static_cast<double>(capacity.value()) / static_cast<double>(capacity_) : 0;
   capacity_ = capacity.value();
-  age_ = scale > 0 ? age_ * scale : config_.tuning.age[1] * static_cast<double>(capacity_);
+  const double first = std::sqrt(config_.tuning.age[0] * config_.tuning.age[1]);
+  age_ = scale > 0 ? age_ * scale : first * static_cast<double>(capacity_);
   wanted_age_ = config_.tuning.age[0] * static_cast<double>(capacity_);
   sketch_.resize(Bytes(sketchBytes(capacity_)));
 }
 
 Bytes RowPolicy::metadataBytes() const {
-  return Bytes(std::max(capacity_, end_) * kSlotBytes +
-               trialSlots(capacity_) * sizeof(TrialEntry) +
+  return Bytes(std::max(capacity_, end_) * kSlotBytes + trialSlots(capacity_) * sizeof(TrialEntry) +
                passingSlots(capacity_) * sizeof(uint32_t)) +
          sketch_.bytes();
 }

@@ -5,9 +5,11 @@
 //
 // How a table uses it:
 //   a row was found in a slot   onHit(slot), or onHit(slot, next) where the future is known
-//   a row has no slot           onMiss(row, next) counts the use and says whether the row deserves a
-//                               slot. If it gets one: while no slot is free, nextVictim(), write that
-//                               row back and onRemove() it; then onInsert(slot, row, the answer, next)
+//   a row has no slot           onMiss(row, next) counts the use and says whether the row deserves
+//   a
+//                               slot. If it gets one: while no slot is free, nextVictim(), write
+//                               that row back and onRemove() it; then onInsert(slot, row, the
+//                               answer, next)
 //   direct tier                 a refused row is used where it is
 //   fetch tier                  a refused row is inserted all the same, as kRefuse: it goes first
 //   a batch uses a slot         needUntil(slot, step): not given up before finished(step)
@@ -31,11 +33,11 @@ namespace tidepool {
 enum class Admission : uint8_t { kAdmit, kRefuse };
 
 /// The knobs of the algorithm. The defaults are what the simulator (bench/row_sim) found best over
-/// its traces and sizes; results are flat around them. Where there are two, the first holds while the
-/// hot set stays as it is, the second while it moves fast; in between they are mixed.
+/// its traces and sizes; results are flat around them. Where there are two, the first holds while
+/// the hot set stays as it is, the second while it moves fast; in between they are mixed.
 struct RowTuning {
-  /// Every count is aged once in so many misses, as a multiple of the slots: long, and chance decides
-  /// less; short, and what was hot is forgotten sooner.
+  /// Every count is aged once in so many misses, as a multiple of the slots: long, and chance
+  /// decides less; short, and what was hot is forgotten sooner.
   std::array<double, 2> age = {4, 1};
   /// Misses of a row that prove nothing: most rows that were missed two or three times of late are
   /// rare ones that happened to come up. With a hot set that moves, waiting costs more.
@@ -67,8 +69,8 @@ struct RowPolicyStats {
 
 class RowPolicy {
  public:
-  /// What a policy for `most` slots borrows: about nine bytes each. What belongs to slots beyond the
-  /// capacity is not touched.
+  /// What a policy for `most` slots borrows: about nine bytes each. What belongs to slots beyond
+  /// the capacity is not touched.
   static Bytes memoryFor(SlotCount most);
 
   /// `memory` is zero-filled, memoryFor(config.most) bytes, aligned to 8, and outlives the policy.
@@ -89,7 +91,8 @@ class RowPolicy {
   Admission onMiss(RowIndex row, NextUse next = NextUse());
   /// The row is in this slot, which was free, from now on.
   void onInsert(SlotIndex slot, RowIndex row, Admission admission, NextUse next = NextUse());
-  /// The slot to give up next: never one that is needed. Nothing when all are needed or none is used.
+  /// The slot to give up next: never one that is needed. Nothing when all are needed or none is
+  /// used.
   std::optional<SlotIndex> nextVictim();
   /// The slot is free from now on; any slot, chosen by the policy or not. `row` was in it.
   void onRemove(SlotIndex slot, RowIndex row);
@@ -130,8 +133,8 @@ class RowPolicy {
   static constexpr double kOneUse = 32;          // the score of one use an age
   static constexpr uint32_t kSample = 64;        // slots of which the worst goes: a cache line
   static constexpr uint32_t kKept = UINT32_MAX;  // badness of what cannot go
-  static constexpr uint32_t kRefusals = 16;      // that a victim outlasts before another is looked for
-  static constexpr unsigned kGrownUp = 5;        // ages after which a row is like all others
+  static constexpr uint32_t kRefusals = 16;  // that a victim outlasts before another is looked for
+  static constexpr unsigned kGrownUp = 5;    // ages after which a row is like all others
 
   static uint8_t load(const uint8_t* at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
   static void store(uint8_t* at, uint8_t value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
@@ -178,7 +181,7 @@ class RowPolicy {
   uint64_t trial_head_ = 0, trial_count_ = 0;  // rings, the oldest first
   uint64_t passing_head_ = 0, passing_count_ = 0;
   RowSketch sketch_;
-  std::array<float, 256> unused_;                           // chance that a row of a score has no use in an age
+  std::array<float, 256> unused_;  // chance that a row of a score has no use in an age
   uint64_t victim_hand_ = 0, age_hand_ = 0, tidy_hand_ = 0;
   uint64_t candidate_ = UINT64_MAX;  // the victim that misses are compared with
   uint32_t refusals_ = 0;            // since it was found

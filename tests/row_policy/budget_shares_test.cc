@@ -107,8 +107,8 @@ TEST(DivideBudget, LosesAtMostOneSegmentOnAnyCurve) {
       curve.insert(curve.begin(), SharePoint{});
       const std::vector<SharePoint> hull = convexHull(curve);
       for (size_t i = 1; i < hull.size(); ++i) {
-        segment = std::max(segment, (hull[i].hit_ratio - hull[i - 1].hit_ratio) *
-                                        tables.back().lookups_a_second);
+        segment = std::max(
+            segment, (hull[i].hit_ratio - hull[i - 1].hit_ratio) * tables.back().lookups_a_second);
       }
     }
     const uint64_t budget = 10 * (random() % 20);
@@ -145,9 +145,8 @@ TEST(DivideBudget, KeepsEveryBound) {
 }
 
 TEST(BudgetShares, StayWhileMovingHardlyPays) {
-  std::vector<TableDemand> tables = {
-      demand({{Bytes(50), 0.5}, {Bytes(100), 0.6}}, 100, 100),
-      demand({{Bytes(50), 0.5}, {Bytes(100), 0.6}}, 101, 100)};
+  std::vector<TableDemand> tables = {demand({{Bytes(50), 0.5}, {Bytes(100), 0.6}}, 100, 100),
+                                     demand({{Bytes(50), 0.5}, {Bytes(100), 0.6}}, 101, 100)};
   BudgetShares shares;
   const std::vector<Bytes> first = shares.update(Bytes(120), tables);
   EXPECT_EQ(first[1], Bytes(70));

@@ -65,8 +65,8 @@ TEST_F(Sketch, RaisingNeverLowers) {
 TEST_F(Sketch, ResizingNeverLosesACount) {
   std::mt19937_64 random(2);
   std::map<uint64_t, uint32_t> model;
-  for (const uint64_t bytes : {kBytes * 2, kBytes, kBytes * 3 / 2, kBytes / 3, uint64_t{64},
-                               kBytes / 2, kBytes * 2}) {
+  for (const uint64_t bytes :
+       {kBytes * 2, kBytes, kBytes * 3 / 2, kBytes / 3, uint64_t{64}, kBytes / 2, kBytes * 2}) {
     for (int i = 0; i < 50; ++i) {
       const uint64_t row = random() % 1000;
       model[row] = std::max(model[row], sketch_.add(hashOf(row)));
