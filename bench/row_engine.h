@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An embedding table's core as the row policy sees it: which row is in which slot, and nothing else.
-// Used by the simulator and by the policy's tests. Header-only, single-thread.
+// An embedding table's core as the row policy sees it: which row is in which slot, and nothing
+// else. Used by the simulator and by the policy's tests. Header-only, single-thread.
 #pragma once
 
 #include <cstdint>

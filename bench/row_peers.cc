@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <deque>
 #include <numeric>
+#include <utility>
 
 #include "bench/indexed_heap.h"
 
@@ -93,7 +94,11 @@ class Lfu {
 class S3Fifo {
  public:
   S3Fifo(uint32_t rows, uint32_t slots)
-      : slots_(slots), small_slots_(std::max(1u, slots / 10)), uses_(rows), in_(rows), left_(rows) {}
+      : slots_(slots),
+        small_slots_(std::max(1u, slots / 10)),
+        uses_(rows),
+        in_(rows),
+        left_(rows) {}
   bool access(uint32_t row, uint32_t) {
     if (in_[row]) {
       uses_[row] = static_cast<uint8_t>(std::min(uses_[row] + 1, 3));
@@ -196,6 +201,16 @@ class Belady {
   IndexedHeap<uint32_t> heap_;
 };
 
+/// How often each row is used in a billion lookups, where that is known beforehand.
+std::vector<uint32_t> expectedUses(const RowTrace& trace) {
+  if (trace.frequency.empty()) return usesMeasured(trace);
+  std::vector<uint32_t> uses(trace.rows);
+  for (uint32_t row = 0; row < trace.rows; ++row) {
+    uses[row] = static_cast<uint32_t>(trace.frequency[row] * 1e9);
+  }
+  return uses;
+}
+
 /// Keys, the least going first: rows without a known use by how often the measured part uses them;
 /// above all of them those with one, the soonest last.
 class WindowedBelady {
@@ -207,10 +222,14 @@ class WindowedBelady {
         batches_(batches),
         next_(nextUses(trace)),
         use_(trace.rows, UINT32_MAX),
-        uses_(usesMeasured(trace)),
+        uses_(expectedUses(trace)),
         heap_(trace.rows) {}
   bool access(uint32_t row, uint32_t time) {
     const size_t end = std::min((time / batch_ + 1 + batches_) * batch_, trace_.lookups.size());
+    for (; exchanged_ < trace_.exchanges.size() && trace_.exchanges[exchanged_].at <= time;
+         ++exchanged_) {
+      exchange(trace_.exchanges[exchanged_]);
+    }
     for (; known_ < end; ++known_) learn(trace_.lookups[known_]);
     use_[row] = next_[time];
     const uint64_t key = keyOf(row);
@@ -230,13 +249,19 @@ class WindowedBelady {
   uint64_t keyOf(uint32_t row) const {
     return use_[row] < known_ ? uint64_t{~use_[row]} << 32 : uses_[row];
   }
+  void exchange(const RowTrace::Exchange& rows) {
+    std::swap(uses_[rows.a], uses_[rows.b]);
+    for (const uint32_t row : {rows.a, rows.b}) {
+      if (heap_.has(row)) heap_.set(row, keyOf(row));
+    }
+  }
   // Lookup number known_ has come into sight: a resident row whose next use it is goes up.
   void learn(uint32_t row) {
     if (heap_.has(row) && use_[row] == known_) heap_.set(row, uint64_t{~use_[row]} << 32);
   }
   const RowTrace& trace_;
   uint32_t slots_;
-  size_t batch_, batches_, known_ = 0;
+  size_t batch_, batches_, known_ = 0, exchanged_ = 0;
   std::vector<uint32_t> next_, use_, uses_;
   IndexedHeap<uint64_t> heap_;
 };

@@ -19,7 +19,8 @@ using Hits = std::vector<uint8_t>;
 /// lfu        counts of all rows, resident or not, since the trace's begin; a row comes in when it
 ///            has been used more often than the least used resident (the longest unused of them)
 /// lfu-cache  counts since the row came in; every miss comes in
-/// s3fifo     Yang et al., SOSP 2023: small queue of 10 %, ghosts for as many rows as the main queue
+/// s3fifo     Yang et al., SOSP 2023: small queue of 10 %, ghosts for as many rows as the main
+/// queue
 ///            has slots; every miss comes in
 /// static     the rows used most in the measured part, resident throughout
 /// belady     the furthest next use goes, or does not come in if it is the new row's own (misses
@@ -30,8 +31,9 @@ const std::vector<std::string>& rowPeerNames();
 Hits runRowPeer(std::string_view name, const RowTrace& trace, uint32_t slots);
 
 /// Belady that sees the batch underway and so many after it, lookup by lookup, and knows how often
-/// the measured part uses every row: among rows not used within sight the rarest goes. What a policy
-/// with that lookahead can hope for at best where draws are independent.
+/// every row is used: skew and rotating tell it (RowTrace::frequency, as it is at each moment), of
+/// others it has the counts of the measured part. Among rows not used within sight the rarest goes.
+/// Where draws are independent no policy with that lookahead can be expected to do better.
 Hits runWindowedBelady(const RowTrace& trace, uint32_t slots, size_t batch, size_t batches);
 
 /// Share of hits in the measured part.

@@ -9,14 +9,19 @@
 namespace tidepool::bench {
 namespace {
 
+RowPolicyConfig configOf(const RowRun& run) {
+  RowPolicyConfig config;
+  config.most = config.capacity = SlotCount(run.slots);
+  config.seed = run.seed;
+  return config;
+}
+
 class Runner {
  public:
   Runner(const RowTrace& trace, const RowRun& run)
       : trace_(trace),
         run_(run),
-        engine_(trace.rows,
-                {.most = SlotCount(run.slots), .capacity = SlotCount(run.slots), .seed = run.seed},
-                run.tier),
+        engine_(trace.rows, configOf(run), run.tier),
         most_known_((run.lookahead + 1) * run.batch),
         memory_(RowFuture::memoryFor(most_known_).value()),
         future_(most_known_, run.seed, memory_),

@@ -19,8 +19,8 @@ struct RowRun {
 struct RowRunResult {
   Hits hits;
   RowPolicyStats stats;
-  Bytes metadata;         // slots and sketch
-  Bytes future_metadata;  // what knowing the future takes
+  Bytes metadata;          // slots and sketch
+  Bytes future_metadata;   // what knowing the future takes
   uint64_t overflows = 0;  // rows that found every slot needed by the batch underway
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the production row policy, and known ones beside it, over generated embedding lookups; prints
-// hit rates in percent. Everything it prints is simulation, nothing is timed. Single-thread.
+// Runs the production row policy, and known ones beside it, over generated embedding lookups;
+// prints hit rates in percent. Everything it prints is simulation, nothing is timed. Single-thread.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -93,8 +93,8 @@ struct Named {
 struct Comparison {
   double share;
   uint32_t slots;
-  std::vector<Named> rates;
-  RowRunResult plain;
+  std::vector<Named> rates = {};
+  RowRunResult plain = {};
 };
 
 Comparison compare(const RowTrace& trace, double share, const Arguments& arguments) {
@@ -166,17 +166,16 @@ void printJson(const RowTrace& trace, const Arguments& arguments, const Comparis
       "{\"trace\":\"%s\",\"rows\":%u,\"warm\":%zu,\"lookups\":%zu,\"batch\":%zu,\"lookahead\":%zu,"
       "\"tier\":\"%s\",\"seed\":%lu,\"share\":%g,\"slots\":%u,\"hit_ratio\":{",
       trace.name.c_str(), trace.rows, trace.measured, trace.lookups.size() - trace.measured,
-      arguments.batch, arguments.lookahead,
-      arguments.tier == FarTier::kFetch ? "fetch" : "direct", arguments.seed, point.share,
-      point.slots);
+      arguments.batch, arguments.lookahead, arguments.tier == FarTier::kFetch ? "fetch" : "direct",
+      arguments.seed, point.share, point.slots);
   for (const Named& rate : point.rates) {
     std::printf("%s\"%s\":%.5f", &rate == point.rates.data() ? "" : ",", rate.name.c_str(),
                 rate.rate);
   }
-  std::printf("},\"way_ahead\":%.4f,\"way_bound\":%.4f,\"metadata_bytes_a_slot\":%.2f,"
-              "\"overflows\":%lu}\n",
-              wayOf(point, "ahead"), wayOf(point, "bound"), bytesASlot(point),
-              point.plain.overflows);
+  std::printf(
+      "},\"way_ahead\":%.4f,\"way_bound\":%.4f,\"metadata_bytes_a_slot\":%.2f,"
+      "\"overflows\":%lu}\n",
+      wayOf(point, "ahead"), wayOf(point, "bound"), bytesASlot(point), point.plain.overflows);
   std::fflush(stdout);
 }
 

@@ -87,11 +87,14 @@ void shuffle(std::vector<uint32_t>& rows, std::mt19937_64& random) {
   for (size_t i = rows.size(); i > 1; --i) std::swap(rows[i - 1], rows[below(random, i)]);
 }
 
-void rotate(std::vector<uint32_t>& row_of_rank, std::mt19937_64& random) {
+void rotate(std::vector<uint32_t>& row_of_rank, std::mt19937_64& random, RowTrace& trace) {
   const auto hottest = static_cast<uint32_t>(row_of_rank.size() * Rotation::kHottest);
   const auto exchanges = static_cast<uint32_t>(hottest * Rotation::kShare);
   for (uint32_t i = 0; i < exchanges; ++i) {
-    std::swap(row_of_rank[below(random, hottest)], row_of_rank[below(random, row_of_rank.size())]);
+    uint32_t& a = row_of_rank[below(random, hottest)];
+    uint32_t& b = row_of_rank[below(random, row_of_rank.size())];
+    trace.exchanges.push_back({trace.lookups.size(), a, b});
+    std::swap(a, b);
   }
 }
 
@@ -113,6 +116,11 @@ uint32_t ProductionSkew::rankAt(double u) const {
   return static_cast<uint32_t>(std::min<double>(share * rows_, rows_ - 1.0));
 }
 
+double ProductionSkew::frequency(uint32_t rank) const {
+  const double before = rank == 0 ? 0 : lookupShare(static_cast<double>(rank) / rows_);
+  return lookupShare((rank + 1.0) / rows_) - before;
+}
+
 const std::vector<std::string>& rowTraceNames() {
   static const std::vector<std::string> names = {"skew",      "rotating", "uniform", "zipf-0.8",
                                                  "zipf-1.05", "zipf-1.3", "scan",    "change"};
@@ -127,13 +135,18 @@ RowTrace makeRowTrace(std::string_view name, const RowTraceSize& size, uint64_t 
   std::vector<uint32_t> row_of_rank(size.rows);
   std::iota(row_of_rank.begin(), row_of_rank.end(), 0u);
   shuffle(row_of_rank, random);
+  if (name == "skew" || name == "rotating") {
+    trace.frequency.resize(size.rows);
+    const ProductionSkew skew(size.rows);
+    for (uint32_t i = 0; i < size.rows; ++i) trace.frequency[row_of_rank[i]] = skew.frequency(i);
+  }
   const std::unique_ptr<Draw> draw = makeDraw(name, size.rows);
   const auto period = static_cast<size_t>(size.rows * Rotation::kPeriod);
   const size_t change = size.measured + (size.lookups - size.measured) / 2;
   uint32_t scanned = 0;
   trace.lookups.reserve(size.lookups);
   for (size_t i = 0; i < size.lookups; ++i) {
-    if (name == "rotating" && i % period == period - 1) rotate(row_of_rank, random);
+    if (name == "rotating" && i % period == 0 && i > 0) rotate(row_of_rank, random, trace);
     if (name == "change" && i == change) shuffle(row_of_rank, random);
     if (name == "scan" && i % 4 == 3) {
       trace.lookups.push_back(scanned++ % size.rows);

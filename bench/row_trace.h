@@ -15,6 +15,15 @@ struct RowTrace {
   uint32_t rows = 0;
   size_t measured = 0;  // lookups before this one warm up
   std::vector<uint32_t> lookups = {};
+
+  /// Before lookup number `at`, two rows exchange their places in the order of hotness.
+  struct Exchange {
+    size_t at;
+    uint32_t a, b;
+  };
+  /// Of skew and rotating: the share of lookups each row has at first, and what changes that.
+  std::vector<double> frequency = {};
+  std::vector<Exchange> exchanges = {};
 };
 
 struct RowTraceSize {
@@ -24,8 +33,8 @@ struct RowTraceSize {
 };
 
 /// A skew as production tables have it: the hottest 0.2 % of rows take 31 % of lookups, 0.9 % 42 %,
-/// 5 % 60 %, 12 % 72 %, 37 % 89 %. Between these points the share of lookups is a power of the share
-/// of rows.
+/// 5 % 60 %, 12 % 72 %, 37 % 89 %. Between these points the share of lookups is a power of the
+/// share of rows.
 class ProductionSkew {
  public:
   explicit ProductionSkew(uint32_t rows) : rows_(rows) {}
@@ -33,6 +42,8 @@ class ProductionSkew {
   static double lookupShare(double share);
   /// The rank at which the hottest ranks' lookups reach the share `u`, 0 <= u < 1.
   uint32_t rankAt(double u) const;
+  /// The share of lookups that a rank has.
+  double frequency(uint32_t rank) const;
 
  private:
   uint32_t rows_;

@@ -21,9 +21,7 @@ struct Piece {
   double hits_a_byte;
 };
 
-Bytes down(Bytes bytes, Bytes unit) {
-  return unit.value() > 1 ? unit * (bytes / unit) : bytes;
-}
+Bytes down(Bytes bytes, Bytes unit) { return unit.value() > 1 ? unit * (bytes / unit) : bytes; }
 
 std::vector<SharePoint> fromZero(std::span<const SharePoint> curve) {
   std::vector<SharePoint> points;
@@ -52,11 +50,12 @@ std::vector<Piece> piecesOf(std::span<const TableDemand> tables) {
 std::vector<SharePoint> convexHull(std::span<const SharePoint> curve) {
   std::vector<SharePoint> hull;
   for (const SharePoint& point : curve) {
-    if (!hull.empty() && (point.bytes <= hull.back().bytes ||
-                          point.hit_ratio <= hull.back().hit_ratio)) {
+    if (!hull.empty() &&
+        (point.bytes <= hull.back().bytes || point.hit_ratio <= hull.back().hit_ratio)) {
       continue;
     }
-    while (hull.size() > 1 && slope(hull[hull.size() - 2], hull.back()) <= slope(hull.back(), point)) {
+    while (hull.size() > 1 &&
+           slope(hull[hull.size() - 2], hull.back()) <= slope(hull.back(), point)) {
       hull.pop_back();
     }
     hull.push_back(point);

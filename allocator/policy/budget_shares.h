@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Divides one budget of DRAM between the embedding tables that share it, so that the most lookups
-// hit: greedily by hits gained per byte on the convex hulls of the tables' curves, which is the best
-// there is up to one segment of a hull. Pure; not thread-safe.
+// hit: greedily by hits gained per byte on the convex hulls of the tables' curves, which is the
+// best there is up to one segment of a hull. Pure; not thread-safe.
 #pragma once
 
 #include <span>

@@ -8,8 +8,8 @@
 namespace tidepool {
 
 /// The sampled rows: by hash (open addressing), by time of last use (a Fenwick tree that counts the
-/// rows last used at or before a time), and by how great their hash is (a heap, the greatest first).
-/// A row is its hash: two rows alike are one.
+/// rows last used at or before a time), and by how great their hash is (a heap, the greatest
+/// first). A row is its hash: two rows alike are one.
 struct MissRatioCurve::Sample {
   static constexpr uint32_t kTimes = 4 * kMostRows;
   static constexpr uint32_t kTable = 2 * kMostRows;
@@ -69,8 +69,7 @@ struct MissRatioCurve::Sample {
   }
 };
 
-MissRatioCurve::MissRatioCurve(uint64_t seed)
-    : seed_(seed), sample_(std::make_unique<Sample>()) {}
+MissRatioCurve::MissRatioCurve(uint64_t seed) : seed_(seed), sample_(std::make_unique<Sample>()) {}
 MissRatioCurve::~MissRatioCurve() = default;
 
 Bytes MissRatioCurve::metadataBytes() { return Bytes(sizeof(MissRatioCurve) + sizeof(Sample)); }
@@ -133,8 +132,8 @@ void MissRatioCurve::age() {
 double MissRatioCurve::missRatio(SlotCount slots) const {
   if (counted_ <= 0) return 1;
   const double expected = lookups_ > 0 ? lookups_ * sampledShare() : counted_;
-  // Lookups that a sample of this share should have seen and did not, or too many of them, are those
-  // of the hottest rows.
+  // Lookups that a sample of this share should have seen and did not, or too many of them, are
+  // those of the hottest rows.
   double hits = slots.value() > 0 ? expected - counted_ : 0;
   for (unsigned b = 0; b < kBuckets && slotsOf(b) <= slots; ++b) hits += hits_[b];
   return std::clamp(1 - hits / expected, 0.0, 1.0);

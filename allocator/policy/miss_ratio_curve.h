@@ -53,8 +53,8 @@ class MissRatioCurve {
 
   uint64_t seed_;
   std::atomic<uint32_t> threshold_{UINT32_MAX};
-  double lookups_ = 0;   // all, aged
-  double counted_ = 0;   // sampled ones at today's share, aged
+  double lookups_ = 0;  // all, aged
+  double counted_ = 0;  // sampled ones at today's share, aged
   std::array<double, kBuckets> hits_{};
   std::unique_ptr<Sample> sample_;
 };

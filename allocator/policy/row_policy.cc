@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of rows for DRAM. See row_policy.h.
+// Admission and eviction of rows. See row_policy.h; how counts age is in row_ages.cc.
 #include "allocator/policy/row_policy.h"
 
 #include <algorithm>
@@ -13,53 +13,58 @@ namespace {
 constexpr uint64_t kNone = UINT64_MAX;
 constexpr uint64_t kSlotBytes = 5;
 
-uint64_t trialSlots(uint64_t slots) { return slots / 16 + 1; }
-uint64_t passingSlots(uint64_t slots) { return slots / 16 + 64; }
-uint64_t sketchBytes(uint64_t slots) { return std::max<uint64_t>(slots * 7 / 2, RowSketch::kLine); }
-
 }  // namespace
 
+uint64_t RowPolicy::sketchBytes(uint64_t slots) {
+  return std::max<uint64_t>(slots * 7 / 2, RowSketch::kLine);
+}
+
 Bytes RowPolicy::memoryFor(SlotCount most) {
-  const uint64_t n = roundUp(most.value(), 64);
+  const uint64_t n = roundUp(most.value(), kSample);
   return Bytes(n * kSlotBytes + trialSlots(n) * sizeof(TrialEntry) +
-               passingSlots(n) * sizeof(uint32_t) + sketchBytes(n) + 128);
+               roundUp(passingSlots(n) * sizeof(uint32_t), 8) + sketchBytes(n));
 }
 
 RowPolicy::RowPolicy(const RowPolicyConfig& config, std::span<std::byte> memory)
     : config_(config), sketch_({}) {
-  const uint64_t n = roundUp(config.most.value(), 64);
+  const uint64_t n = roundUp(config.most.value(), kSample);
+  TP_CHECK_OP(n, <=, uint64_t{UINT32_MAX});
   TP_CHECK_OP(memory.size(), >=, memoryFor(config.most).value());
+  TP_CHECK_OP(reinterpret_cast<uintptr_t>(memory.data()) % 8, ==, 0u);
   auto* at = reinterpret_cast<uint8_t*>(memory.data());
   const auto take = [&at](uint64_t bytes) {
     uint8_t* taken = at;
     at += roundUp(bytes, 8);
     return taken;
   };
-  hits_ = take(n);
-  next_ = take(n);
-  score_ = take(n);
-  state_ = take(n);
-  hold_ = take(n);
+  for (uint8_t** bytes : {&hits_, &next_, &hold_, &score_, &state_}) *bytes = take(n);
   trial_ = reinterpret_cast<TrialEntry*>(take(trialSlots(n) * sizeof(TrialEntry)));
   passing_ = reinterpret_cast<uint32_t*>(take(passingSlots(n) * sizeof(uint32_t)));
   sketch_ = RowSketch({at, sketchBytes(n)});
+  for (unsigned score = 0; score < unused_.size(); ++score) {
+    unused_[score] = static_cast<float>(std::exp(-(score / kOneUse)));
+  }
   setCapacity(config.capacity);
-}
-
-void RowPolicy::setState(uint64_t slot, Kind kind, unsigned visits) {
-  state_[slot] = static_cast<uint8_t>(kind | visits << 2);
 }
 
 bool RowPolicy::needed(SlotIndex slot) const {
   return NextUse(hold_[slot.value()]).ahead(now_) != NextUse::kUnknown;
 }
 
-// What the slot's row has shown so far of this age counts as soon as it is more than expected.
-uint32_t RowPolicy::currentScore(uint64_t slot) const {
-  return std::min<uint32_t>(255, std::max<uint32_t>(score_[slot], load(&hits_[slot]) * 8u));
+// Uses seen in some ages, less those that prove nothing.
+uint8_t RowPolicy::scoreOf(double uses, double ages) const {
+  const double proven = std::max(0.0, uses - mixed(config_.tuning.luck));
+  return static_cast<uint8_t>(std::min(255.0, proven / ages * kOneUse));
 }
 
-// The lower the better: rows with a known use by how far it is, then the others by frequency.
+// What a row has been used in this age counts half already, should that be more than expected.
+uint32_t RowPolicy::currentScore(uint64_t slot) const {
+  const auto lately = static_cast<uint32_t>(load(&hits_[slot]) * kOneUse / 2);
+  return std::min<uint32_t>(255, std::max<uint32_t>(score_[slot], lately));
+}
+
+// Belady's order as far as the future is known, from good to bad: rows with a known use, the
+// soonest first; behind them the others, whose next use lies beyond, the most used first.
 uint32_t RowPolicy::badness(uint64_t slot) const {
   if (kind(slot) != kSettled || needed(SlotIndex(slot))) return kKept;
   const uint32_t ahead = NextUse(load(&next_[slot])).ahead(now_);
@@ -72,91 +77,103 @@ Admission RowPolicy::onMiss(RowIndex row, NextUse next) {
   advanceAges();
   const uint32_t count = sketch_.add(rowHash(row.value(), config_.seed));
   if (used_ < capacity_) return Admission::kAdmit;
-  if (passing_count_ > 0) {
-    // There is room for whatever is better than a row that is passing through.
-  }
-  const uint64_t worst = victim();
   uint32_t mine = next.ahead(now_);
-  if (mine == NextUse::kUnknown) {
-    const double score = std::max(0.0, (count - config_.tuning.prior) / config_.tuning.grace * kOneUse);
-    mine += 255 - static_cast<uint32_t>(std::min(255.0, score));
-  }
-  const uint32_t theirs = worst == kNone ? 0 : badness(worst);
-  if (theirs >= NextUse::kUnknown) steerAge(NextUse::kUnknown + 255 - theirs);
-  if (mine < theirs) return Admission::kAdmit;
+  if (mine == NextUse::kUnknown) mine += 255 - scoreOf(count, config_.tuning.sketch_ages);
+  const uint64_t worst = victim();
+  if (worst != kNone && mine < badness(worst)) return Admission::kAdmit;
   ++stats_.refused;
+  ++refusals_;
   return Admission::kRefuse;
 }
 
 void RowPolicy::onInsert(SlotIndex slot, RowIndex row, Admission admission, NextUse next) {
   const uint64_t s = slot.value();
-  TP_CHECK_OP(s, <, roundUp(config_.most.value(), 64));
+  TP_CHECK_OP(s, <, config_.most.value());
   TP_CHECK_OP(kind(s), ==, kFree);
   ++used_;
   ++stats_.inserted;
+  end_ = std::max(end_, s + 1);
   store(&hits_[s], 0);
   store(&next_[s], next.code());
   hold_[s] = 0;
+  future_known_ |= next.known();
   const uint32_t count = sketch_.estimate(rowHash(row.value(), config_.seed));
-  if (admission == Admission::kRefuse && passing_count_ < passingSlots(capacity_)) {
-    score_[s] = 0;
-    setState(s, kPassing, 0);
-    passing_[(passing_head_ + passing_count_++) % passingSlots(capacity_)] =
-        static_cast<uint32_t>(s);
-    return;
-  }
-  if (next.known() || admission == Admission::kRefuse) {
-    score_[s] = static_cast<uint8_t>(std::min(255.0, (count - 1) / 1.5 * kOneUse));
-    setState(s, kSettled, 0);
-    return;
-  }
-  score_[s] = static_cast<uint8_t>(count);
-  setState(s, kTrial, 0);
-  const auto room = std::max<uint64_t>(
-      1, static_cast<uint64_t>(static_cast<double>(capacity_) * config_.tuning.trial_share));
-  while (trial_count_ >= std::min(room, trialSlots(capacity_))) settleOldest();
-  trial_[(trial_head_ + trial_count_++) % trialSlots(capacity_)] = {
-      static_cast<uint32_t>(s), static_cast<uint32_t>(stats_.misses)};
+  if (admission == Admission::kAdmit && !next.known()) return tryOut(s, count);
+  score_[s] = scoreOf(count, config_.tuning.sketch_ages);
+  setState(s, kSettled, 0);
+  if (admission == Admission::kRefuse) pass(s);
 }
 
-// The oldest row on trial is judged by its misses before it came and its hits since.
-void RowPolicy::settleOldest() {
-  const TrialEntry oldest = trial_[trial_head_];
-  trial_head_ = (trial_head_ + 1) % trialSlots(capacity_);
-  --trial_count_;
-  if (kind(oldest.slot) != kTrial) return;
-  const double ages = (static_cast<uint32_t>(stats_.misses) - oldest.since) / age_;
-  const double uses = score_[oldest.slot] + load(&hits_[oldest.slot]);
-  const double rate = std::max(0.0, uses - config_.tuning.prior) / (config_.tuning.grace + ages);
-  score_[oldest.slot] = static_cast<uint8_t>(std::min(255.0, rate * kOneUse));
-  store(&hits_[oldest.slot], 0);
-  setState(oldest.slot, kSettled, 0);
+// A ring too short for the batches in flight leaves some to be found like others.
+void RowPolicy::pass(uint64_t slot) {
+  const uint64_t room = passingSlots(capacity_);
+  if (passing_count_ == room) return;
+  setState(slot, kPassing, 0);
+  passing_[(passing_head_ + passing_count_++) % room] = static_cast<uint32_t>(slot);
 }
 
 // They came in the order of their batches, which end in that order: when the first few are needed, so
 // are the others.
 uint64_t RowPolicy::takePassing() {
-  constexpr uint64_t kPassingTries = 4;
-  for (uint64_t tries = std::min(passing_count_, kPassingTries); tries > 0; --tries) {
+  constexpr uint64_t kTries = 4;
+  const uint64_t room = passingSlots(capacity_);
+  for (uint64_t tries = std::min(passing_count_, kTries); tries > 0; --tries) {
     const uint32_t slot = passing_[passing_head_];
-    if (kind(slot) == kPassing && !needed(SlotIndex(slot))) return slot;
-    passing_head_ = (passing_head_ + 1) % passingSlots(capacity_);
-    if (kind(slot) == kPassing) {
-      passing_[(passing_head_ + passing_count_ - 1) % passingSlots(capacity_)] = slot;
+    const bool passing = kind(slot) == kPassing;
+    if (passing && !needed(SlotIndex(slot))) return slot;
+    passing_head_ = (passing_head_ + 1) % room;
+    if (passing) {
+      passing_[(passing_head_ + passing_count_ - 1) % room] = slot;  // needed: its turn comes again
     } else {
-      --passing_count_;
+      --passing_count_;  // left, or left and used for another row since
     }
   }
   return kNone;
 }
 
+void RowPolicy::tryOut(uint64_t slot, uint32_t count) {
+  score_[slot] = static_cast<uint8_t>(count);
+  setState(slot, kTrial, 0);
+  const double share = static_cast<double>(capacity_) * config_.tuning.trial_share;
+  const uint64_t room =
+      std::clamp<uint64_t>(static_cast<uint64_t>(share), 1, trialSlots(capacity_));
+  while (trial_count_ >= room) settleOldest();
+  trial_[(trial_head_ + trial_count_++) % trialSlots(capacity_)] = {
+      static_cast<uint32_t>(slot), static_cast<uint32_t>(stats_.misses)};
+}
+
+// It is judged by its misses before it came and its hits since. A slot that was freed and used
+// again meanwhile is in the ring twice; its row is then judged a little early.
+void RowPolicy::settleOldest() {
+  const TrialEntry oldest = trial_[trial_head_];
+  trial_head_ = (trial_head_ + 1) % trialSlots(capacity_);
+  --trial_count_;
+  if (kind(oldest.slot) != kTrial) return;
+  const double since = (static_cast<uint32_t>(stats_.misses) - oldest.since) / age_;
+  const double uses = score_[oldest.slot] + load(&hits_[oldest.slot]);
+  score_[oldest.slot] = scoreOf(uses, config_.tuning.sketch_ages + since);
+  store(&hits_[oldest.slot], 0);
+  setState(oldest.slot, kSettled, 0);
+}
+
+void RowPolicy::settleAll() {
+  while (trial_count_ > 0) settleOldest();
+  for (; passing_count_ > 0; --passing_count_) {
+    const uint32_t slot = passing_[passing_head_];
+    passing_head_ = (passing_head_ + 1) % passingSlots(capacity_);
+    if (kind(slot) == kPassing) setState(slot, kSettled, 0);
+  }
+  trial_head_ = passing_head_ = 0;
+}
+
+// The worst of the next slots that are neighbours; of later ones if all of those are kept.
 uint64_t RowPolicy::sampleVictim() {
-  const uint64_t end = roundUp(config_.most.value(), kSample);
+  const uint64_t end = roundUp(end_, kSample);
   for (uint64_t turned = 0; turned < end; turned += kSample) {
-    hand_ = hand_ + kSample < end ? hand_ + kSample : 0;
+    victim_hand_ = victim_hand_ + kSample < end ? victim_hand_ + kSample : 0;
     uint64_t worst = kNone;
     uint32_t most = 0;
-    for (uint64_t slot = hand_; slot < hand_ + kSample; ++slot) {
+    for (uint64_t slot = victim_hand_; slot < victim_hand_ + kSample; ++slot) {
       const uint32_t bad = badness(slot);
       if (bad == kKept || (worst != kNone && bad <= most)) continue;
       worst = slot;
@@ -168,15 +185,18 @@ uint64_t RowPolicy::sampleVictim() {
 }
 
 uint64_t RowPolicy::victim() {
-  if (peek_ == kNone || badness(peek_) == kKept) peek_ = sampleVictim();
-  return peek_;
+  if (candidate_ == kNone || badness(candidate_) == kKept || refusals_ >= kRefusals) {
+    candidate_ = sampleVictim();
+    refusals_ = 0;
+  }
+  return candidate_;
 }
 
 std::optional<SlotIndex> RowPolicy::nextVictim() {
   uint64_t slot = takePassing();
   if (slot == kNone) slot = victim();
-  while (slot == kNone && trial_count_ > 0) {
-    settleOldest();
+  if (slot == kNone && trial_count_ > 0) {
+    settleAll();
     slot = victim();
   }
   if (slot == kNone) return std::nullopt;
@@ -186,83 +206,85 @@ std::optional<SlotIndex> RowPolicy::nextVictim() {
 void RowPolicy::onRemove(SlotIndex slot, RowIndex row) {
   const uint64_t s = slot.value();
   TP_CHECK(kind(s) != kFree);
-  if (config_.tuning.remember && kind(s) == kSettled) {
+  if (kind(s) == kSettled) {
     sketch_.raise(rowHash(row.value(), config_.seed),
-                  static_cast<uint32_t>(currentScore(s) / kOneUse * config_.tuning.remember));
+                  static_cast<uint32_t>(currentScore(s) / kOneUse));
   }
   setState(s, kFree, 0);
-  if (peek_ == s) peek_ = kNone;
+  hold_[s] = 0;
+  store(&next_[s], 0);
+  if (candidate_ == s) candidate_ = kNone;
   --used_;
   ++stats_.removed;
+  while (end_ > 0 && kind(end_ - 1) == kFree) --end_;
+}
+
+void RowPolicy::onMove(SlotIndex from, SlotIndex to) {
+  const uint64_t f = from.value(), t = to.value();
+  TP_CHECK(kind(f) != kFree);
+  TP_CHECK_OP(kind(t), ==, kFree);
+  // Its place in a ring is not known: it is settled, as if its time had come.
+  uint8_t score = score_[f];
+  if (kind(f) == kTrial) score = scoreOf(score + load(&hits_[f]), config_.tuning.sketch_ages);
+  store(&hits_[t], load(&hits_[f]));
+  store(&next_[t], load(&next_[f]));
+  hold_[t] = hold_[f];
+  score_[t] = score;
+  setState(t, kSettled, ages(f));
+  end_ = std::max(end_, t + 1);
+  setState(f, kFree, 0);
+  hold_[f] = 0;
+  if (candidate_ == f) candidate_ = kNone;
+  while (end_ > 0 && kind(end_ - 1) == kFree) --end_;
 }
 
 void RowPolicy::needUntil(SlotIndex slot, Step step) {
-  const NextUse old(hold_[slot.value()]);
-  const uint32_t until = old.ahead(now_);
-  const NextUse wanted(step);
-  if (until != NextUse::kUnknown && until >= wanted.ahead(now_)) return;
-  hold_[slot.value()] = wanted.code();
+  const uint32_t until = NextUse(hold_[slot.value()]).ahead(now_);
+  const uint32_t wanted = NextUse(step).ahead(now_);
+  if (until != NextUse::kUnknown && until >= wanted) return;
+  hold_[slot.value()] = NextUse(step).code();
+  future_known_ = true;
+}
+
+void RowPolicy::willUse(SlotIndex slot, Step step) {
+  store(&next_[slot.value()], NextUse(step).code());
+  future_known_ = true;
 }
 
 void RowPolicy::finished(Step step) {
+  if (step < now_) return;
+  const uint64_t steps = step + 1 - now_;
   now_ = step + 1;
+  // A byte that is left behind would look like the future again after 255 steps.
+  if (future_known_) tidy(std::min(steps, NextUse::kMostAhead) * (end_ / NextUse::kMostAhead + 1));
 }
 
-// One more miss: as many slots and sketch lines are aged as keep the pace.
-void RowPolicy::advanceAges() {
-  slots_due_ += static_cast<double>(capacity_) / age_;
-  for (; slots_due_ >= 1; slots_due_ -= 1) {
-    ageSlot(age_hand_);
-    age_hand_ = age_hand_ + 1 < capacity_ ? age_hand_ + 1 : 0;
-  }
-  lines_due_ += static_cast<double>(sketch_.lines()) / age_;
-  for (; lines_due_ >= 1; lines_due_ -= 1) sketch_.halveOne();
-}
-
-void RowPolicy::ageSlot(uint64_t slot) {
-  if (kind(slot) != kSettled) return;
-  const unsigned seen = visits(slot);
-  const uint32_t hits = load(&hits_[slot]);
-  store(&hits_[slot], 0);
-  const double now = hits * kOneUse;
-  double score = score_[slot];
-  if (seen == 0) {
-    setState(slot, kSettled, 1);
-    score = std::max(score, now);
-  } else {
-    if (hits == 0 && score >= 64) {
-      score /= 4;
-    } else {
-      static constexpr double kGain[] = {0.5, 0.5, 0.33, 0.25, 0.2, 0.15};
-      score += (now - score) * kGain[std::min(seen, 5u)];
+void RowPolicy::tidy(uint64_t slots) {
+  for (slots = std::min(slots, end_); slots > 0; --slots) {
+    tidy_hand_ = tidy_hand_ + 1 < end_ ? tidy_hand_ + 1 : 0;
+    for (uint8_t* code : {&next_[tidy_hand_], &hold_[tidy_hand_]}) {
+      const NextUse use(load(code));
+      if (use.known() && use.ahead(now_) == NextUse::kUnknown) store(code, 0);
     }
-    if (seen < 5) setState(slot, kSettled, seen + 1);
   }
-  score_[slot] = static_cast<uint8_t>(std::clamp(std::floor(score + 0.5), 0.0, 255.0));
-}
-
-void RowPolicy::steerAge(uint32_t score) {
-  const RowTuning& tuning = config_.tuning;
-  victim_score_ += (score - victim_score_) / 1024;
-  const double wanted = tuning.victim_uses * kOneUse;
-  const auto slots = static_cast<double>(capacity_);
-  const double step = 1 + 0.5 / slots;
-  age_ *= victim_score_ > wanted ? 1 / step : step;
-  age_ = std::clamp(age_, tuning.shortest_age * slots, tuning.longest_age * slots);
 }
 
 void RowPolicy::setCapacity(SlotCount capacity) {
   TP_CHECK_OP(capacity.value(), <=, config_.most.value());
   TP_CHECK_OP(capacity.value(), >, 0u);
+  settleAll();
+  // A new table begins in the middle, until it is known to be calm or not.
+  const double scale =
+      capacity_ > 0 ? static_cast<double>(capacity.value()) / static_cast<double>(capacity_) : 0;
   capacity_ = capacity.value();
+  const double first = std::sqrt(config_.tuning.age[0] * config_.tuning.age[1]);
+  age_ = scale > 0 ? age_ * scale : first * static_cast<double>(capacity_);
+  wanted_age_ = config_.tuning.age[0] * static_cast<double>(capacity_);
   sketch_.resize(Bytes(sketchBytes(capacity_)));
-  age_ = 4.0 * static_cast<double>(capacity_);
-  age_hand_ = 0;
-  trial_head_ = trial_count_ = passing_head_ = passing_count_ = 0;
 }
 
 Bytes RowPolicy::metadataBytes() const {
-  return Bytes(capacity_ * kSlotBytes + trialSlots(capacity_) * sizeof(TrialEntry) +
+  return Bytes(std::max(capacity_, end_) * kSlotBytes + trialSlots(capacity_) * sizeof(TrialEntry) +
                passingSlots(capacity_) * sizeof(uint32_t)) +
          sketch_.bytes();
 }

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses which rows of an embedding table have a slot in DRAM, from hits, misses and what is known
-// of the next batches. Pure and deterministic. Borrows the caller's memory, never allocates. onHit()
-// may be called by any thread at any time; everything else under the table's lock.
+// of the next batches. Pure and deterministic. Borrows the caller's memory, never allocates. Any
+// thread may call onHit() at any time; everything else is called under the table's lock.
 //
 // How a table uses it:
-//   a row was found in a slot   onHit(slot), or onHit(slot, next) with a known future
-//   a row was missed            onMiss(row, next) counts it and says whether it deserves a slot. If
-//                               it gets one: nextVictim() while no slot is free, evict that row,
-//                               onRemove(); then onInsert(slot, row, the answer)
+//   a row was found in a slot   onHit(slot), or onHit(slot, next) where the future is known
+//   a row has no slot           onMiss(row, next) counts the use and says whether the row deserves
+//   a
+//                               slot. If it gets one: while no slot is free, nextVictim(), write
+//                               that row back and onRemove() it; then onInsert(slot, row, the
+//                               answer, next)
 //   direct tier                 a refused row is used where it is
 //   fetch tier                  a refused row is inserted all the same, as kRefuse: it goes first
-//   a batch needs a slot        needUntil(slot, step): not given up before finished(step)
-//   a batch became known        willUse(slot, step) for each resident row that had no known use;
-//                               RowFuture (row_future.h) keeps track of which use comes next
+//   a batch uses a slot         needUntil(slot, step): not given up before finished(step)
+//   a batch becomes known       RowFuture (row_future.h) keeps track of which use comes next, and
+//                               says of which rows willUse(slot, step) is to be told
+//   the share changes           setCapacity(), then nextVictim() while more slots are used; rows in
+//                               slots that are to vanish: onMove() to free ones
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -27,26 +33,31 @@ namespace tidepool {
 enum class Admission : uint8_t { kAdmit, kRefuse };
 
 /// The knobs of the algorithm. The defaults are what the simulator (bench/row_sim) found best over
-/// all of its traces; results are flat around them.
+/// its traces and sizes; results are flat around them. Where there are two, the first holds while
+/// the hot set stays as it is, the second while it moves fast; in between they are mixed.
 struct RowTuning {
-  // Misses after which every count has been aged once, as a multiple of the slots. It is steered
-  // between these so that the rows that go would have been used about `victim_uses` times meanwhile:
-  // fewer and chance decides, more and the counts are slow to follow a hot set that moves.
-  double shortest_age = 0.25;
-  double longest_age = 12;
-  double victim_uses = 2;
-  // New rows are on trial for as long as it takes to fill this share of the slots with newer ones.
-  double trial_share = 0.06;
-  double prior = 1;
-  double grace = 1.5;
-  uint32_t remember = 1;
+  /// Every count is aged once in so many misses, as a multiple of the slots: long, and chance
+  /// decides less; short, and what was hot is forgotten sooner.
+  std::array<double, 2> age = {4, 1};
+  /// Misses of a row that prove nothing: most rows that were missed two or three times of late are
+  /// rare ones that happened to come up. With a hot set that moves, waiting costs more.
+  std::array<double, 2> luck = {3.3, 1};
+  /// Weight of a row's last age against all before it.
+  std::array<double, 2> gain = {0.15, 0.4};
+  /// Share of often used rows that go out of use while as many rows are missed as there are slots:
+  /// at the first the hot set is taken to stay, at the second to move fast.
+  std::array<double, 2> leaving = {0.003, 0.05};
+  /// The sketch remembers this many ages of misses.
+  double sketch_ages = 1.5;
+  /// Admitted rows are safe until this share of the slots has gone to newer ones.
+  double trial_share = 0.015;
 };
 
 struct RowPolicyConfig {
-  SlotCount most;      // slots there will ever be
+  SlotCount most;      // slots there will ever be, fewer than 2^32
   SlotCount capacity;  // slots to use at first
-  uint64_t seed = 0;
-  RowTuning tuning;
+  uint64_t seed = 0;   // of the hash
+  RowTuning tuning = {};
 };
 
 struct RowPolicyStats {
@@ -58,100 +69,130 @@ struct RowPolicyStats {
 
 class RowPolicy {
  public:
-  /// What a policy for `most` slots borrows; what belongs to slots beyond the capacity is not
-  /// touched.
+  /// What a policy for `most` slots borrows: about nine bytes each. What belongs to slots beyond
+  /// the capacity is not touched.
   static Bytes memoryFor(SlotCount most);
 
-  /// `memory` is zero-filled, memoryFor(config.most) bytes, and outlives the policy.
+  /// `memory` is zero-filled, memoryFor(config.most) bytes, aligned to 8, and outlives the policy.
   RowPolicy(const RowPolicyConfig& config, std::span<std::byte> memory);
 
-  /// The row in this slot was used. At most one byte is stored.
+  /// The row in this slot was used. Stores one byte at most.
   void onHit(SlotIndex slot) {
     const uint8_t hits = load(&hits_[slot.value()]);
     if (hits < kMostHits) store(&hits_[slot.value()], static_cast<uint8_t>(hits + 1));
   }
-  /// The same, and its next use is known (or known to lie behind what is known).
+  /// The same, and its next use: one byte more.
   void onHit(SlotIndex slot, NextUse next) {
     onHit(slot);
     store(&next_[slot.value()], next.code());
   }
 
-  /// A row was used that has no slot.
+  /// A row was used that has no slot; when it is used next.
   Admission onMiss(RowIndex row, NextUse next = NextUse());
   /// onMiss() is going to be called for this row.
   void prefetch(RowIndex row) const { sketch_.prefetch(rowHash(row.value(), config_.seed)); }
-  /// The row is in the slot, which was free, from now on.
+  /// The row is in this slot, which was free, from now on.
   void onInsert(SlotIndex slot, RowIndex row, Admission admission, NextUse next = NextUse());
   /// The slot to give up next: never one that is needed. Nothing when all are needed or none is
-  /// used. It stays the policy's choice until onRemove().
+  /// used.
   std::optional<SlotIndex> nextVictim();
-  /// The slot is free. `row` is what was in it.
+  /// The slot is free from now on; any slot, chosen by the policy or not. `row` was in it.
   void onRemove(SlotIndex slot, RowIndex row);
+  /// The row in `from` was moved to `to`, which was free.
+  void onMove(SlotIndex from, SlotIndex to);
 
   /// A batch in flight uses the slot up to this step, at most NextUse::kMostAhead ahead.
   void needUntil(SlotIndex slot, Step step);
-  /// A step that became known is the slot's next use.
-  void willUse(SlotIndex slot, Step step) { store(&next_[slot.value()], NextUse(step).code()); }
-  /// Steps up to this one are done; never goes back.
+  /// A step that became known is the next to use the slot.
+  void willUse(SlotIndex slot, Step step);
+  /// Steps up to this one are done.
   void finished(Step step);
 
-  /// Fewer slots: nextVictim() until no more than that are used. The table numbers its slots; those
-  /// at or beyond the new capacity are to be given up or moved by it.
   void setCapacity(SlotCount capacity);
   SlotCount capacity() const { return SlotCount(capacity_); }
   SlotCount used() const { return SlotCount(used_); }
+  bool resident(SlotIndex slot) const { return kind(slot.value()) != kFree; }
+  bool needed(SlotIndex slot) const;
   /// Slots and sketch as they are now.
   Bytes metadataBytes() const;
   const RowPolicyStats& stats() const { return stats_; }
-
-  bool needed(SlotIndex slot) const;
-  double ageMisses() const { return age_; }
-  double victimUses() const { return victim_score_ / kOneUse; }
+  /// How fast the hot set moves: 0 (it stays) to 1. For statistics.
+  double restlessness() const { return restless_; }
 
  private:
-  enum Kind : uint8_t { kFree = 0, kSettled = 1, kTrial = 2, kPassing = 3 };
-  static constexpr uint8_t kMostHits = 255;
-  static constexpr double kOneUse = 16;  // a score of this much is one use an age
-  static constexpr uint32_t kSample = 64;
-  static constexpr uint32_t kKept = UINT32_MAX;  // badness of what cannot go
-
+  enum Kind : uint8_t {
+    kFree = 0,
+    kSettled = 1,
+    kTrial = 2,    // admitted lately
+    kPassing = 3,  // refused, but on a tier whose rows must come in
+  };
   struct TrialEntry {
     uint32_t slot;
     uint32_t since;  // misses
   };
 
+  static constexpr uint8_t kMostHits = 255;
+  static constexpr double kOneUse = 32;          // the score of one use an age
+  static constexpr uint32_t kSample = 64;        // slots of which the worst goes: a cache line
+  static constexpr uint32_t kKept = UINT32_MAX;  // badness of what cannot go
+  static constexpr uint32_t kRefusals = 16;  // that a victim outlasts before another is looked for
+  static constexpr unsigned kGrownUp = 5;    // ages after which a row is like all others
+
   static uint8_t load(const uint8_t* at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
   static void store(uint8_t* at, uint8_t value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
+  static uint64_t trialSlots(uint64_t slots) { return slots / 32 + 1; }
+  static uint64_t passingSlots(uint64_t slots) { return slots / 16 + 64; }
+  static uint64_t sketchBytes(uint64_t slots);
 
   Kind kind(uint64_t slot) const { return static_cast<Kind>(state_[slot] & 3); }
-  uint8_t visits(uint64_t slot) const { return state_[slot] >> 2; }
-  void setState(uint64_t slot, Kind kind, unsigned visits);
-  uint32_t badness(uint64_t slot) const;
+  unsigned ages(uint64_t slot) const { return state_[slot] >> 2; }
+  void setState(uint64_t slot, Kind kind, unsigned ages) {
+    state_[slot] = static_cast<uint8_t>(kind | ages << 2);
+  }
+  double mixed(const std::array<double, 2>& knob) const {
+    return knob[0] + restless_ * (knob[1] - knob[0]);
+  }
+  uint8_t scoreOf(double uses, double ages) const;
   uint32_t currentScore(uint64_t slot) const;
+  uint32_t badness(uint64_t slot) const;
   uint64_t sampleVictim();
   uint64_t victim();
   uint64_t takePassing();
+  void pass(uint64_t slot);
+  void tryOut(uint64_t slot, uint32_t count);
   void settleOldest();
-  void ageSlot(uint64_t slot);
+  void settleAll();
   void advanceAges();
-  void steerAge(uint32_t score);
+  void ageSlot(uint64_t slot);
+  double agedScore(uint64_t slot, double uses);
+  void noteLeaving(double expected, double seen);
+  uint8_t rounded(double score);
+  void tidy(uint64_t slots);
 
   RowPolicyConfig config_;
   uint64_t capacity_ = 0, used_ = 0;
+  uint64_t end_ = 0;  // no slot from here on is used
+  // One byte a slot each:
   uint8_t* hits_;   // uses since the slot was last aged
   uint8_t* next_;   // NextUse
-  uint8_t* score_;  // uses an age, in sixteenths; of a row on trial: its count when it came
+  uint8_t* hold_;   // NextUse: needed up to then
+  uint8_t* score_;  // uses an age, times kOneUse; of a row on trial: its misses before it came
   uint8_t* state_;  // Kind, and how often the slot was aged
-  uint8_t* hold_;   // NextUse: needed up to and including
   TrialEntry* trial_;
   uint32_t* passing_;
-  RowSketch sketch_;
-  uint64_t trial_head_ = 0, trial_count_ = 0;
+  uint64_t trial_head_ = 0, trial_count_ = 0;  // rings, the oldest first
   uint64_t passing_head_ = 0, passing_count_ = 0;
-  uint64_t hand_ = 0, age_hand_ = 0, tidy_hand_ = 0, peek_ = UINT64_MAX;
-  double age_ = 0, slots_due_ = 0, lines_due_ = 0;
-  double victim_score_ = 0;
+  RowSketch sketch_;
+  std::array<float, 256> unused_;  // chance that a row of a score has no use in an age
+  uint64_t victim_hand_ = 0, age_hand_ = 0, tidy_hand_ = 0;
+  uint64_t candidate_ = UINT64_MAX;  // the victim that misses are compared with
+  uint32_t refusals_ = 0;            // since it was found
+  double age_ = 0, wanted_age_ = 0;  // misses
+  double slots_due_ = 0, lines_due_ = 0;
+  double leaving_ = 0, restless_ = 0;
+  uint64_t dither_ = 0;
   Step now_;
+  bool future_known_ = false;
   RowPolicyStats stats_;
 };
 

@@ -44,7 +44,7 @@ class RowSketch {
   Bytes bytes() const { return Bytes(lines_ * kLine); }
 
  private:
-  static constexpr unsigned kHashes = 2;
+  static constexpr unsigned kHashes = 3;
   static constexpr uint32_t kCounters = 2 * kLine;
   uint8_t* lineOf(uint64_t hash) const;
   static uint32_t counterOf(uint64_t hash, unsigned i) { return hash >> (7 * i) & (kCounters - 1); }

@@ -24,8 +24,7 @@ class NextUse {
   static constexpr uint32_t kUnknown = kMostAhead + 1;
 
   constexpr NextUse() = default;
-  constexpr explicit NextUse(Step step)
-      : code_(static_cast<uint8_t>(1 + step.value() % kCodes)) {}
+  constexpr explicit NextUse(Step step) : code_(static_cast<uint8_t>(1 + step.value() % kCodes)) {}
   constexpr explicit NextUse(uint8_t code) : code_(code) {}
   constexpr uint8_t code() const { return code_; }
   constexpr bool known() const { return code_ != 0; }
