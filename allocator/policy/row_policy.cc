@@ -112,12 +112,10 @@ void RowPolicy::pass(uint64_t slot) {
   passing_[(passing_head_ + passing_count_++) % room] = static_cast<uint32_t>(slot);
 }
 
-// They came in the order of their batches, which end in that order: when the first few are needed, so
-// are the others.
 uint64_t RowPolicy::takePassing() {
-  constexpr uint64_t kTries = 4;
+  if (passing_all_needed_) return kNone;
   const uint64_t room = passingSlots(capacity_);
-  for (uint64_t tries = std::min(passing_count_, kTries); tries > 0; --tries) {
+  for (uint64_t tries = passing_count_; tries > 0; --tries) {
     const uint32_t slot = passing_[passing_head_];
     const bool passing = kind(slot) == kPassing;
     if (passing && !needed(SlotIndex(slot))) return slot;
@@ -128,6 +126,7 @@ uint64_t RowPolicy::takePassing() {
       --passing_count_;  // left, or left and used for another row since
     }
   }
+  passing_all_needed_ = passing_count_ > 0;
   return kNone;
 }
 
@@ -255,6 +254,7 @@ void RowPolicy::finished(Step step) {
   if (step < now_) return;
   const uint64_t steps = step + 1 - now_;
   now_ = step + 1;
+  passing_all_needed_ = false;
   // A byte that is left behind would look like the future again after 255 steps.
   if (future_known_) tidy(std::min(steps, NextUse::kMostAhead) * (end_ / NextUse::kMostAhead + 1));
 }

@@ -182,6 +182,7 @@ class RowPolicy {
   uint32_t* passing_;
   uint64_t trial_head_ = 0, trial_count_ = 0;  // rings, the oldest first
   uint64_t passing_head_ = 0, passing_count_ = 0;
+  bool passing_all_needed_ = false;  // since the last finished(): looking again is of no use
   RowSketch sketch_;
   std::array<float, 256> unused_;  // chance that a row of a score has no use in an age
   uint64_t victim_hand_ = 0, age_hand_ = 0, tidy_hand_ = 0;
