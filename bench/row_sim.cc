@@ -16,7 +16,13 @@ constexpr char kUsage[] =
     "usage: row_sim [--trace NAME|all] [--rows N] [--warm N] [--lookups N] [--shares S,S,...]\n"
     "               [--batch LOOKUPS] [--lookahead BATCHES] [--tier direct|fetch] [--seed N]\n"
     "               [--json]\n"
-    "Without --trace: skew and rotating.\ntraces:";
+    "Without --trace: skew and rotating.\n"
+    "columns: lru; s3fifo; lfu-cache (counts since a row came in); lfu (counts of all rows for\n"
+    "  ever); static (the rows used most in what is measured); tidepool; ahead (tidepool with\n"
+    "  lookahead); frequency (knows how often every row is used); bound (the same with "
+    "lookahead);\n"
+    "  belady (with bypass); way: from tidepool (0) to belady (1)\n"
+    "traces:";
 
 struct Arguments {
   std::string trace;
@@ -114,6 +120,7 @@ Comparison compare(const RowTrace& trace, double share, const Arguments& argumen
   run.lookahead = arguments.lookahead;
   if (run.lookahead > 0) {
     add("ahead", runRowPolicy(trace, run).hits);
+    add("frequency", runWindowedBelady(trace, result.slots, 1, 0));
     add("bound", runWindowedBelady(trace, result.slots, run.batch, run.lookahead));
   }
   add("belady", runRowPeer("belady", trace, result.slots));

@@ -86,7 +86,7 @@ unsigned MissRatioCurve::bucketOf(double distance) {
 }
 
 SlotCount MissRatioCurve::slotsOf(unsigned bucket) {
-  return SlotCount(static_cast<uint64_t>(std::ceil(std::exp2(bucket / 4.0) - 1e-9)));
+  return SlotCount(static_cast<uint64_t>(std::exp2(bucket / 4.0) + 1e-9));
 }
 
 void MissRatioCurve::onSampled(RowIndex row) {
@@ -112,7 +112,7 @@ void MissRatioCurve::onSampled(RowIndex row) {
 void MissRatioCurve::forgetGreatest() {
   const double before = sampledShare();
   const uint64_t greatest = sample_->removeGreatest();
-  threshold_.store(static_cast<uint32_t>(greatest >> 32), std::memory_order_relaxed);
+  threshold_.store(greatest >> 32, std::memory_order_relaxed);
   while (sample_->rows > 0 && sample_->greatest[0] >> 32 >= greatest >> 32) {
     sample_->removeGreatest();
   }

@@ -24,8 +24,7 @@ class MissRatioCurve {
 
   /// Whether onSampled() is to be told of lookups of this row.
   bool sampled(RowIndex row) const {
-    return static_cast<uint32_t>(rowHash(row.value(), seed_) >> 32) <
-           threshold_.load(std::memory_order_relaxed);
+    return rowHash(row.value(), seed_) >> 32 < threshold_.load(std::memory_order_relaxed);
   }
   /// A lookup of a row that is sampled (one that is not is left out).
   void onSampled(RowIndex row);
@@ -35,7 +34,8 @@ class MissRatioCurve {
   /// What has been counted so far counts half from now on.
   void age();
 
-  /// The share of lookups that would miss; 1 when nothing was sampled.
+  /// The share of lookups that would miss; 1 when nothing was sampled. Errs by some 0.02 with as
+  /// many slots as a hundred sampled rows stand for, and by more with fewer.
   double missRatio(SlotCount slots) const;
   double sampledShare() const;
   static Bytes metadataBytes();
@@ -52,9 +52,9 @@ class MissRatioCurve {
   void scale(double factor);
 
   uint64_t seed_;
-  std::atomic<uint32_t> threshold_{UINT32_MAX};
-  double lookups_ = 0;  // all, aged
-  double counted_ = 0;  // sampled ones at today's share, aged
+  std::atomic<uint64_t> threshold_{uint64_t{1} << 32};  // of the hash's upper half
+  double lookups_ = 0;                                  // all, aged
+  double counted_ = 0;                                  // sampled ones at today's share, aged
   std::array<double, kBuckets> hits_{};
   std::unique_ptr<Sample> sample_;
 };

@@ -62,24 +62,24 @@ void RowSketch::halveOne() {
   }
 }
 
+// A new line has the greatest counts of all old lines that share hashes with it. In place: growing
+// from the end and shrinking from the begin, no line is written before it was read.
 void RowSketch::resize(Bytes bytes) {
-  const uint64_t lines = std::max<uint64_t>(bytes.value() / kLine, 1);
+  const uint64_t lines = std::max<uint64_t>(bytes.value() / kLine, 1), old = lines_;
   TP_CHECK_OP(lines * kLine, <=, memory_.size());
   uint8_t* data = memory_.data();
-  if (lines > lines_ && lines_ > 0) {
-    for (uint64_t i = lines; i-- > 0;) {
-      std::memmove(data + i * kLine, data + i * lines_ / lines * kLine, kLine);
+  for (uint64_t i = 0; i < lines && old > 0 && lines != old; ++i) {
+    const uint64_t line = lines > old ? lines - 1 - i : i;
+    const uint64_t first = line * old / lines;
+    const uint64_t end = ((line + 1) * old + lines - 1) / lines;
+    uint8_t merged[kLine] = {};
+    for (uint64_t from = first * kLine; from < end * kLine; ++from) {
+      uint8_t& counts = merged[from % kLine];
+      counts = greaterOfBoth(counts, data[from]);
     }
-  } else if (lines < lines_) {
-    for (uint64_t i = 0; i < lines_; ++i) {
-      uint8_t* from = data + i * kLine;
-      uint8_t* to = data + i * lines / lines_ * kLine;
-      if (from == to) continue;
-      const bool first = i == 0 || i * lines / lines_ != (i - 1) * lines / lines_;
-      for (uint64_t b = 0; b < kLine; ++b) to[b] = first ? from[b] : greaterOfBoth(to[b], from[b]);
-    }
-    std::memset(data + lines * kLine, 0, (lines_ - lines) * kLine);
+    std::memcpy(data + line * kLine, merged, kLine);
   }
+  if (lines < old) std::memset(data + lines * kLine, 0, (old - lines) * kLine);
   lines_ = lines;
   hand_ = 0;
 }

@@ -127,24 +127,21 @@ TEST_F(Policy, PassingRowsGoFirstButNotWhileNeeded) {
   ASSERT_TRUE(policy.nextVictim());
   EXPECT_GE(policy.nextVictim()->value(), 20u) << "the other passing ones are needed";
   policy.finished(Step(1));
-  EXPECT_EQ(policy.nextVictim(), slot(1));
+  for (int i = 0; i < 10; ++i) {
+    const SlotIndex victim = *policy.nextVictim();
+    EXPECT_LT(victim.value(), 20u);
+    policy.onRemove(victim, RowIndex(1000 + victim.value()));
+  }
 }
 
 TEST_F(Policy, WithAKnownFutureTheLastUsedGoesFirst) {
-  RowPolicy& policy = makeFull(64);
+  RowPolicy& policy = makeFull(65);  // the last one to come is on trial
   for (uint64_t i = 0; i < 64; ++i) policy.willUse(slot(i), Step(1 + i));
-  while (policy.nextVictim() != slot(63)) {
-    ASSERT_TRUE(policy.nextVictim());
-    const SlotIndex early = *policy.nextVictim();
-    policy.onRemove(early, RowIndex(early.value()));
-    policy.onInsert(early, RowIndex(early.value()), Admission::kAdmit,
-                    NextUse(Step(1 + early.value())));
-    ASSERT_LT(policy.stats().removed, 200u);
-  }
+  EXPECT_EQ(policy.nextVictim(), slot(63));
   EXPECT_EQ(policy.onMiss(RowIndex(900), NextUse(Step(70))), Admission::kRefuse);
   EXPECT_EQ(policy.onMiss(RowIndex(900), NextUse(Step(60))), Admission::kAdmit);
   EXPECT_EQ(policy.onMiss(RowIndex(900)), Admission::kRefuse) << "all others have a use in sight";
-  policy.onHit(slot(9), NextUse());
+  policy.onHit(slot(9), NextUse());  // the last use in sight
   policy.onRemove(slot(63), RowIndex(63));
   EXPECT_EQ(policy.nextVictim(), slot(9)) << "its last use has passed";
 }

@@ -54,8 +54,8 @@ TEST_P(OfTrace, HasEveryRowOfABatchOnAFetchTier) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OfTrace, testing::ValuesIn(rowTraceNames()), [](const auto& info) {
-  std::string name = info.param;
+INSTANTIATE_TEST_SUITE_P(All, OfTrace, testing::ValuesIn(rowTraceNames()), [](const auto& of) {
+  std::string name = of.param;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;

@@ -71,11 +71,8 @@ TEST_F(Sketch, ResizingNeverLosesACount) {
       const uint64_t row = random() % 1000;
       model[row] = std::max(model[row], sketch_.add(hashOf(row)));
     }
-    const uint64_t before = sketch_.lines();
     sketch_.resize(Bytes(bytes));
     EXPECT_EQ(sketch_.bytes(), Bytes(std::max<uint64_t>(bytes / 64 * 64, 64)));
-    // Ranges of hashes that do not divide evenly lose their counts at the edges when they grow.
-    if (sketch_.lines() > before && sketch_.lines() % before != 0) model.clear();
     for (const auto& [row, count] : model) {
       ASSERT_GE(sketch_.estimate(hashOf(row)), count) << row << " at " << bytes;
     }
