@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "runtime/runtime.h"
-#include "shim/heap_metadata.h"
+#include "allocator/arena/heap_metadata.h"
 #include "shim/internal_heap.h"
 #include "shim/internal_scope.h"
 #include "shim/managed_heap.h"

@@ -10,7 +10,7 @@
 #include "shim/engine.h"
 #include "shim/internal_scope.h"
 #include "shim/managed_heap.h"
-#include "shim/raw_syscalls.h"
+#include "allocator/arena/raw_syscalls.h"
 
 namespace tidepool {
 

@@ -9,7 +9,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/units.h"
 #include "shim/internal_scope.h"
-#include "shim/raw_syscalls.h"
+#include "allocator/arena/raw_syscalls.h"
 
 namespace tidepool {
 namespace {

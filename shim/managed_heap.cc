@@ -11,13 +11,14 @@
 #include <array>
 #include <cstdio>
 
+#include "allocator/arena/arena_maker.h"
+#include "allocator/arena/heap_metadata.h"
+#include "allocator/arena/tpje.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mutex.h"
 #include "shim/arena_slots.h"
-#include "shim/heap_metadata.h"
 #include "shim/internal_scope.h"
 #include "shim/thread_cache.h"
-#include "shim/tpje.h"
 
 // narenas:1            automatic arenas would take memory from outside the managed space; ours are
 //                      made by hand, with hooks.
@@ -53,7 +54,7 @@ namespace {
 // (discarded, so that they hold no memory) and spare the Runtime's range tables from crumbs.
 constexpr size_t kReturnAboveBytes = 8 * kMiB;
 // Largest step by which an arena grows ahead of need.
-constexpr size_t kGrowLimitBytes = 16 * kMiB;
+constexpr Bytes kGrowLimit(16 * kMiB);
 constexpr unsigned kArenasPerCpu = 4;
 // How long memory stays free before it is discarded. With far memory, soon: what is free takes room
 // from what is in use. Without, nothing is gained by it, and what is given back so often is touched
@@ -104,40 +105,13 @@ bool extentPurgeForced(TpjeExtentHooks*, void* address, size_t, size_t offset, s
               .has_value();
 }
 
-bool extentSplit(TpjeExtentHooks*, void*, size_t, size_t, size_t, bool, unsigned) { return false; }
-bool extentMerge(TpjeExtentHooks*, void*, size_t, void*, size_t, bool, unsigned) { return false; }
-
 constinit TpjeExtentHooks extent_hooks = {
     extentAlloc, extentDalloc,      extentDestroy, nullptr,     nullptr,
-    nullptr,     extentPurgeForced, extentSplit,   extentMerge,
+    nullptr,     extentPurgeForced, allowSplit,    allowMerge,
 };
-
-// What "experimental.arenas_create_ext" takes: `metadata_use_hooks` false keeps the arena's own
-// tables out of managed memory, where they would be cold pages taken under a lock.
-struct ArenaConfig {
-  TpjeExtentHooks* hooks;
-  bool metadata_use_hooks;
-};
-
-/// Makes one arena; 0 when jemalloc cannot.
-unsigned makeArena() {
-  unsigned id = 0;
-  size_t id_size = sizeof id;
-  ArenaConfig config{&extent_hooks, false};
-  if (tpje_mallctl("experimental.arenas_create_ext", &id, &id_size, &config, sizeof config) != 0) {
-    TpjeExtentHooks* hooks = &extent_hooks;
-    if (tpje_mallctl("arenas.create", &id, &id_size, &hooks, sizeof hooks) != 0) return 0;
-  }
-  char name[48];
-  snprintf(name, sizeof name, "arena.%u.retain_grow_limit", id);
-  size_t limit = kGrowLimitBytes;
-  // Only a tuning: an arena without the limit works as well.
-  static_cast<void>(tpje_mallctl(name, nullptr, nullptr, &limit, sizeof limit));
-  return id;
-}
 
 unsigned arenaOfSlot(unsigned slot) TP_REQUIRES(arena_mutex) {
-  if (arena_ids[slot] == 0) arena_ids[slot] = makeArena();
+  if (arena_ids[slot] == 0) arena_ids[slot] = makeArena(&extent_hooks, kGrowLimit);
   return arena_ids[slot];
 }
 

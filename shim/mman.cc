@@ -9,7 +9,7 @@
 #include "shim/export.h"
 #include "shim/hints.h"
 #include "shim/pieces.h"
-#include "shim/raw_syscalls.h"
+#include "allocator/arena/raw_syscalls.h"
 #include "shim/surrendered.h"
 
 namespace tidepool {

@@ -7,7 +7,7 @@
 
 #include "shim/export.h"
 #include "shim/pieces.h"
-#include "shim/raw_syscalls.h"
+#include "allocator/arena/raw_syscalls.h"
 
 namespace tidepool {
 namespace {

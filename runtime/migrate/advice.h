@@ -33,7 +33,7 @@ class Advice {
     return core_.tiers.count() > 0 && !core_.detached.load(std::memory_order_relaxed);
   }
   PageRun pagesOf(uintptr_t address, Bytes size) const;
-  bool goesToFetchTier(PageWord word) const;
+  bool goesToFetchTier(PageIndex page, PageWord word) const;
   /// The part from its first page of that state on; nothing if there is none. What has none is not
   /// worth a place in the queue, nor a service thread's time.
   PageRun fromFirst(PageState state, PageRun part) const;

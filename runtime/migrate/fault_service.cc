@@ -288,9 +288,11 @@ PageCount FaultService::freshRun(PageIndex page, PageIndex* start) const {
 }
 
 FaultService::Answer FaultService::fillFresh(PageIndex page) {
+  const Placement placement = placementOf(core_, page);
+  if (placement.tier() != 0 && mover_.placeFar(page)) return Answer::kDone;
   // A granule that will not fit is placed far at once: filled in part, it would be copied there
   // soon after.
-  if (core_.tiers.hasDirect() && core_.budget.room().value() < kFreshMost + kFreshLeast &&
+  if (core_.tiers.hasDirect() && !placement.isLocal() && core_.budget.room().value() < kFreshMost + kFreshLeast &&
       granuleIsEmpty(granuleOf(page)) && mover_.placeFar(page)) {
     return Answer::kDone;
   }
@@ -300,7 +302,7 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
     start = page;
     run = PageCount(1);
     if (!core_.budget.tryCharge(run)) {
-      if (mover_.placeFar(page)) return Answer::kDone;
+      if (!placement.isLocal() && mover_.placeFar(page)) return Answer::kDone;
       if (core_.roomWillCome()) return Answer::kDefer;
       core_.budget.charge(run);
       sayExceeded();

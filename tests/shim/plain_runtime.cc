@@ -20,7 +20,7 @@
 #include "runtime/base/internal_thread.h"
 #include "runtime/base/mutex.h"
 #include "runtime/runtime.h"
-#include "shim/raw_syscalls.h"
+#include "allocator/arena/raw_syscalls.h"
 
 namespace tidepool {
 
