@@ -21,6 +21,7 @@ class MemorySource {
   virtual Result<void*> allocate(Bytes size, Bytes alignment) = 0;
   virtual Status release(void* address, Bytes size) = 0;
   virtual Status discard(void* address, Bytes size) = 0;
+  virtual Status renew(void* address, Bytes size) = 0;
   virtual Status place(void* address, Bytes size, Placement placement) = 0;
   virtual Result<Residency> residency(const void* address, Bytes size) const = 0;
   virtual void willNeed(void* address, Bytes size) = 0;

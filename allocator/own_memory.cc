@@ -17,6 +17,7 @@ class OwnMemory final : public MemorySource {
   }
   Status release(void* address, Bytes size) override { return runtime_->release(address, size); }
   Status discard(void* address, Bytes size) override { return runtime_->discard(address, size); }
+  Status renew(void* address, Bytes size) override { return runtime_->renew(address, size); }
   Status place(void* address, Bytes size, Placement placement) override {
     return runtime_->place(address, size, placement);
   }

@@ -29,6 +29,7 @@ struct TidepoolRunApi {
   void* (*allocate)(uint64_t size, uint64_t alignment, TidepoolRunError* error);
   void (*release)(void* address, uint64_t size, TidepoolRunError* error);
   void (*discard)(void* address, uint64_t size, TidepoolRunError* error);
+  void (*renew)(void* address, uint64_t size, TidepoolRunError* error);
   void (*place)(void* address, uint64_t size, uint8_t placement, TidepoolRunError* error);
   void (*residency)(const void* address, uint64_t size, TidepoolRunResidency* out,
                     TidepoolRunError* error);

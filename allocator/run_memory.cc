@@ -31,6 +31,9 @@ class RunMemory final : public MemorySource {
   Status discard(void* address, Bytes size) override {
     return call(api_.discard, address, size.value());
   }
+  Status renew(void* address, Bytes size) override {
+    return call(api_.renew, address, size.value());
+  }
   Status place(void* address, Bytes size, Placement placement) override {
     return call(api_.place, address, size.value(), placement.raw());
   }

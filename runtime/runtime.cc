@@ -4,6 +4,7 @@
 #include "runtime/runtime.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -359,6 +360,11 @@ Status Runtime::release(void* address, Bytes size) {
 
 Status Runtime::discard(void* address, Bytes size) {
   return impl_->ranges->discard(reinterpret_cast<uintptr_t>(address), size);
+}
+
+Status Runtime::renew(void* address, Bytes size) {
+  TP_TRY(withdraw(address, size));
+  return protect(address, size, PROT_READ | PROT_WRITE);
 }
 
 Status Runtime::withdraw(void* address, Bytes size) {

@@ -54,7 +54,10 @@ class Runtime {
   Status release(void* address, Bytes size);
   /// The range reads as zeros from now on (MADV_DONTNEED), its memory in every tier is freed.
   Status discard(void* address, Bytes size);
-  /// The same, and it is as reserve() gives it.
+  /// The same, and its places in direct tiers are free, which discard() keeps for what comes next.
+  /// Nobody touches the range meanwhile; it is readable and writable then.
+  Status renew(void* address, Bytes size);
+  /// As discard(), and it is as reserve() gives it.
   Status withdraw(void* address, Bytes size);
   /// The caller has discarded the range and maps something of its own over it, for good.
   void surrender(void* address, Bytes size);

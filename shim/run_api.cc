@@ -38,6 +38,11 @@ void discard(void* address, uint64_t size, TidepoolRunError* error) {
   finish(managed_runtime->discard(address, Bytes(size)), error);
 }
 
+void renew(void* address, uint64_t size, TidepoolRunError* error) {
+  InternalScope scope;
+  finish(managed_runtime->renew(address, Bytes(size)), error);
+}
+
 void place(void* address, uint64_t size, uint8_t placement, TidepoolRunError* error) {
   InternalScope scope;
   finish(managed_runtime->place(address, Bytes(size), Placement::fromRaw(placement)), error);
@@ -103,6 +108,7 @@ extern "C" TP_EXPORT const TidepoolRunApi* tidepool_run_api_1() {
       allocate,
       release,
       discard,
+      renew,
       place,
       residency,
       willNeed,

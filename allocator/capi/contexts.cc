@@ -7,12 +7,6 @@
 #include "allocator/stats_text.h"
 
 namespace tidepool {
-
-ContextSlots& contextSlots() {
-  static constinit ContextSlots slots;
-  return slots;
-}
-
 namespace {
 
 /// Items of a conf text, of which every key has to be known.
@@ -59,7 +53,7 @@ tidepool_status tidepool_open(const tidepool_options* options, tidepool_context*
   if (out == nullptr) return reportNull("out");
   auto context = Context::open(options != nullptr ? std::optional(options->options) : std::nullopt);
   if (!context) return report(context.error());
-  auto* const slot = contextSlots().open(context->get());
+  auto* const slot = context_slots.open(context->get());
   if (slot == nullptr) {
     return report(Error::make(ErrorCode::kNoSpace, "too many contexts are open: close some"));
   }
@@ -73,7 +67,7 @@ tidepool_status tidepool_close(tidepool_context* handle) {
   if (context == nullptr) return tidepool_error_status();
   const Status closed = context->close();
   if (!closed) return report(closed.error());
-  delete contextSlots().close(handle);
+  delete context_slots.close(handle);
   return TIDEPOOL_OK;
 }
 

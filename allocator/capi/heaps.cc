@@ -7,12 +7,6 @@
 #include "allocator/capi/objects.h"
 
 namespace tidepool {
-
-HeapSlots& heapSlots() {
-  static constinit HeapSlots slots;
-  return slots;
-}
-
 namespace {
 
 Result<Placement> placementOf(Context& context, const char* tier) {
@@ -104,7 +98,7 @@ tidepool_status tidepool_heap_create(tidepool_context* handle, const tidepool_he
   if (!plan) return report(plan.error());
   const auto heap = HeapTable::instance().create(*context, *plan);
   if (!heap) return report(heap.error());
-  auto* const slot = heapSlots().open(*heap);
+  auto* const slot = heap_slots.open(*heap);
   TP_CHECK(slot != nullptr);  // there are more of them than heaps
   *out = static_cast<tidepool_heap*>(slot);
   return TIDEPOOL_OK;
@@ -112,7 +106,7 @@ tidepool_status tidepool_heap_create(tidepool_context* handle, const tidepool_he
 
 tidepool_status tidepool_heap_destroy(tidepool_heap* handle) {
   if (heapOf(handle) == nullptr) return tidepool_error_status();
-  Heap* const heap = heapSlots().close(handle);
+  Heap* const heap = heap_slots.close(handle);
   if (heap == nullptr) return reportClosed("heap");
   HeapTable::instance().destroy(heap);
   return TIDEPOOL_OK;
@@ -148,7 +142,7 @@ void* tidepool_realloc(tidepool_heap* handle, void* block, size_t size) {
   if (block == nullptr) {
     return allocateOrReport(heap, size, Heap::kLeastAlignment, Fill::kNone);
   }
-  if (!HeapTable::instance().owns(*heap, block)) {
+  if (!heap->owns(block)) {
     reportStranger(block);
     return nullptr;
   }
@@ -160,7 +154,7 @@ tidepool_status tidepool_free(tidepool_heap* handle, void* block) {
   Heap* const heap = heapOf(handle);
   if (heap == nullptr) return tidepool_error_status();
   if (block == nullptr) return TIDEPOOL_OK;
-  if (!HeapTable::instance().owns(*heap, block)) return reportStranger(block);
+  if (!heap->owns(block)) return reportStranger(block);
   heap->free(block);
   return TIDEPOOL_OK;
 }
@@ -168,7 +162,7 @@ tidepool_status tidepool_free(tidepool_heap* handle, void* block) {
 size_t tidepool_usable_size(tidepool_heap* handle, const void* block) {
   const Heap* const heap = heapOf(handle);
   if (heap == nullptr || block == nullptr) return 0;
-  if (!HeapTable::instance().owns(*heap, block)) {
+  if (!heap->owns(block)) {
     reportStranger(block);
     return 0;
   }

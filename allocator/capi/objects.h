@@ -18,8 +18,8 @@ namespace tidepool {
 using ContextSlots = HandleSlots<Context, 64>;
 using HeapSlots = HandleSlots<Heap, 8192>;
 
-ContextSlots& contextSlots();
-HeapSlots& heapSlots();
+inline constinit ContextSlots context_slots;
+inline constinit HeapSlots heap_slots;
 
 /// Null: it has been reported why.
 inline Context* contextOf(tidepool_context* handle) {
@@ -28,7 +28,7 @@ inline Context* contextOf(tidepool_context* handle) {
     return nullptr;
   }
   Context* const context =
-      contextSlots().isOurs(handle) ? ContextSlots::find(handle) : nullptr;
+      context_slots.isOurs(handle) ? ContextSlots::find(handle) : nullptr;
   if (context == nullptr) reportClosed("context");
   return context;
 }
@@ -38,7 +38,7 @@ inline Context* contextOf(tidepool_context* handle) {
 }
 
 inline Heap* heapOf(tidepool_heap* handle) {
-  if (__builtin_expect(heapSlots().isOurs(handle), 1)) {
+  if (__builtin_expect(heap_slots.isOurs(handle), 1)) {
     if (Heap* const heap = HeapSlots::find(handle)) return heap;
   }
   reportNoHeap(handle);

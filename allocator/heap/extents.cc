@@ -137,7 +137,20 @@ bool Extents::give(void* address, Bytes size) {
 bool Extents::discard(void* address, Bytes size) {
   if (closing_.load(std::memory_order_relaxed)) return true;
   if (isPlain()) return os::discard(reinterpret_cast<uintptr_t>(address), size).has_value();
-  return source_->discard(address, size).has_value();
+  // Whole granules give up their places in direct tiers, too: somebody else may need them.
+  const auto start = reinterpret_cast<uintptr_t>(address);
+  const uintptr_t end = start + size.value();
+  const uintptr_t first = std::min(end, roundUp(start, kGranuleSize));
+  const uintptr_t last = std::max(first, roundDown(end, kGranuleSize));
+  return discardPart(start, first) && renewPart(first, last) && discardPart(last, end);
+}
+
+bool Extents::discardPart(uintptr_t start, uintptr_t end) {
+  return start == end || source_->discard(pointer(start), Bytes(end - start)).has_value();
+}
+
+bool Extents::renewPart(uintptr_t start, uintptr_t end) {
+  return start == end || source_->renew(pointer(start), Bytes(end - start)).has_value();
 }
 
 Residency Extents::residency() const {

@@ -60,6 +60,8 @@ class Extents {
   Result<uintptr_t> takePlain(Bytes size, Bytes alignment);
   Result<uintptr_t> takeManaged(Bytes size, Bytes alignment);
   Status placeGranules(uintptr_t start, Bytes size) TP_REQUIRES(mutex_);
+  bool discardPart(uintptr_t start, uintptr_t end);
+  bool renewPart(uintptr_t start, uintptr_t end);
   void giveBack(uintptr_t start, Bytes size);
   Bytes keptLocal(uintptr_t start, Bytes size) const TP_REQUIRES(mutex_);
 

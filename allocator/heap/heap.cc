@@ -54,6 +54,7 @@ Heap::Hooks Heap::hooksOver(Extents* extents) {
 
 Heap::Heap(Context& context, MemorySource* source, HeapGround& ground, HeapPlan plan, HeapId id)
     : context_(context),
+      ground_(ground),
       id_(id),
       extents_(context, source, ground, std::move(plan), id.number),
       hooks_(hooksOver(&extents_)),

@@ -36,6 +36,8 @@ class Heap {
   Heap& operator=(const Heap&) = delete;
 
   HeapId id() const { return id_; }
+  /// True if it lies in memory of the heap.
+  bool owns(const void* block) const { return ground_.ownerOf(block) == id_.number; }
   Context& context() { return context_; }
 
   /// `alignment` is a power of two, at most kMostAlignment. A size of 0 gets a block of its own.
@@ -77,6 +79,7 @@ class Heap {
   static Hooks hooksOver(Extents* extents);
 
   Context& context_;
+  const HeapGround& ground_;
   const HeapId id_;
   Extents extents_;
   Hooks hooks_;

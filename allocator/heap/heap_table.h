@@ -21,10 +21,6 @@ class HeapTable {
   /// Frees all that is in it. Nobody uses it any more.
   void destroy(Heap* heap);
 
-  /// True if it lies in memory of the heap.
-  bool owns(const Heap& heap, const void* block) const {
-    return ground_.ownerOf(block) == heap.id().number;
-  }
   /// True if it is in memory that heaps pinned to local memory have.
   bool isPlain(const void* address) const { return ground_.plain.of(address) != 0; }
   HeapStats stats(const Heap& heap);
