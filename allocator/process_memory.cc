@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "runtime/base/log.h"
+#include "runtime/local_charge.h"
 
 namespace tidepool {
 namespace {

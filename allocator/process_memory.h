@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "allocator/memory_source.h"
+#include "runtime/base/ledger.h"
 #include "runtime/base/mutex.h"
-#include "runtime/migrate/ledger.h"
 
 namespace tidepool {
 

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "runtime/local_charge.h"
 #include "runtime/migrate/advice.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"

@@ -35,8 +35,15 @@ declare -A may=(
   [fabricmgr]="runtime/base fabricmgr/agent fabricmgr/api fabricmgr/ca fabricmgr/cli fabricmgr/memserver fabricmgr/serve"
   # The files directly in runtime/ (runtime.cc, options.cc) put the parts together.
   [runtime]="runtime/base runtime/os runtime/policy runtime/transport runtime/stats runtime/space runtime/tier runtime/sample runtime/migrate"
-  [allocator]="runtime runtime/base runtime/os runtime/stats"
-  [shim]="allocator runtime runtime/base runtime/os runtime/stats"
+  # allocator: arena, the files directly in it (contexts) <- heap <- moves <- capi.
+  [allocator/include]=""
+  [allocator/arena]="runtime/base runtime/os"
+  [allocator/rows]="runtime/base"
+  [allocator]="runtime runtime/base runtime/os runtime/space runtime/stats"
+  [allocator/heap]="allocator allocator/arena runtime runtime/base runtime/os runtime/space runtime/stats"
+  [allocator/moves]="allocator allocator/heap runtime/base runtime/space"
+  [allocator/capi]="allocator allocator/heap allocator/include allocator/moves runtime runtime/base runtime/space runtime/stats"
+  [shim]="allocator allocator/arena runtime runtime/base runtime/os runtime/stats"
 )
 # options.h is the plain description of the settings: every layer above base may read it.
 everyone="runtime/options.h"
@@ -46,7 +53,7 @@ banned_in_core='nlohmann|httplib|spdlog|fmt/|curl|CLI/|CLI11|microhttpd|boost/'
 # every include takes a minute on a busy machine.
 find_layer() {
   case "$1" in
-    runtime/*/* | fabricmgr/*/*) layer_of=${1#*/} layer_of=${1%%/*}/${layer_of%%/*} ;;
+    runtime/*/* | allocator/*/* | fabricmgr/*/*) layer_of=${1#*/} layer_of=${1%%/*}/${layer_of%%/*} ;;
     *) layer_of=${1%%/*} ;;
   esac
 }

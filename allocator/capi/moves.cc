@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C API's hints, prefetch, evict and completions. See tidepool.h.
 #include "allocator/capi/objects.h"
-#include "allocator/hints.h"
+#include "allocator/moves/hints.h"
 
 struct tidepool_completion {
   std::unique_ptr<tidepool::Completion> completion;

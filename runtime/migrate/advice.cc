@@ -45,7 +45,7 @@ void Advice::cold(uintptr_t address, Bytes size) {
 void Advice::pageOut(uintptr_t address, Bytes size) {
   if (!active()) return;
   forGranules(pagesOf(address, size), [this](PageRun part) {
-    part = fromFirst(PageState::kLocal, part);
+    part = fromFirst(part, [](PageState state) { return state == PageState::kLocal; });
     MutexLock lock(policy_.mutex());
     policy_.pageOut().push(part);
   });
@@ -55,16 +55,18 @@ void Advice::pageOut(uintptr_t address, Bytes size) {
 void Advice::willNeed(uintptr_t address, Bytes size) {
   if (!active() || !core_.tiers.hasFetch()) return;
   forGranules(pagesOf(address, size), [this](PageRun part) {
-    part = fromFirst(PageState::kFar, part);
+    part = fromFirst(part, [](PageState state) {
+      return state == PageState::kFar || state == PageState::kEvicting;
+    });
     MutexLock lock(policy_.mutex());
     policy_.willNeed().push(part);
   });
   core_.freed_memory.ring();
 }
 
-PageRun Advice::fromFirst(PageState state, PageRun part) const {
+PageRun Advice::fromFirst(PageRun part, bool (*wanted)(PageState)) const {
   uint64_t skip = 0;
-  while (skip < part.count.value() && core_.space->word(part.first + skip).state() != state) ++skip;
+  while (skip < part.count.value() && !wanted(core_.space->word(part.first + skip).state())) ++skip;
   return {part.first + skip, part.count - PageCount(skip)};
 }
 

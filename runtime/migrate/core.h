@@ -10,7 +10,7 @@
 
 #include "runtime/migrate/budget.h"
 #include "runtime/migrate/doorbell.h"
-#include "runtime/migrate/ledger.h"
+#include "runtime/base/ledger.h"
 #include "runtime/migrate/parking.h"
 #include "runtime/migrate/tree_account.h"
 #include "runtime/options.h"

@@ -145,12 +145,24 @@ void FaultService::fetchAdvised() {
       if (core_.budget.room().value() <= kPagesPerFetch) queue.clear();
     }
     prefetch(piece.first, piece.count);
+    rescueAdvised(piece);
     any = true;
   }
   if (!any) return;
   flush();
   // For what is left, should no read be under way whose end calls again.
   core_.freed_memory.ring();
+}
+
+void FaultService::rescueAdvised(PageRun piece) {
+  for (uint64_t i = 0; i < piece.count.value(); ++i) {
+    const PageIndex page = piece.first + i;
+    if (core_.space->word(page).state() != PageState::kEvicting) continue;
+    if (core_.budget.room().value() <= kPagesPerFetch) return;
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    const PageWord word = core_.space->word(page);
+    if (word.state() == PageState::kEvicting) rescue(page, word);
+  }
 }
 
 void FaultService::serveBarrier() {

@@ -24,7 +24,8 @@ class MovesOf : public testing::TestWithParam<FarMemory> {
     for (uint64_t page = 0; page < kPages; ++page) bytes_[page * kPageSize] = fill(page);
   }
   void TearDown() override {
-    if (heap_ != nullptr) EXPECT_EQ(tidepool_heap_destroy(heap_), TIDEPOOL_OK);
+    if (heap_ == nullptr) return;
+    EXPECT_EQ(tidepool_heap_destroy(heap_), TIDEPOOL_OK);
   }
   static unsigned char fill(uint64_t page) { return static_cast<unsigned char>(page % 251 + 1); }
   uint64_t wrongPages() const {
@@ -64,12 +65,10 @@ TEST_P(MovesOf, EvictedPagesAreFarAndComeBack) {
 
   tidepool_completion* brought = nullptr;
   ASSERT_EQ(tidepool_prefetch(test_.context, bytes_, kSize, &brought), TIDEPOOL_OK);
-  if (GetParam() == FarMemory::kRemote) {
-    // Pages in staging are brought back by a touch alone; the rest comes by itself.
-    for (uint64_t page = 0; page < kPages; ++page) ASSERT_EQ(bytes_[page * kPageSize], fill(page));
-  }
   expectDone(brought);
-  if (GetParam() == FarMemory::kRemote) EXPECT_GE(statsOf(heap_).local_bytes, kSize);
+  if (GetParam() == FarMemory::kRemote) {
+    EXPECT_GE(statsOf(heap_).local_bytes, kSize);
+  }
   EXPECT_EQ(wrongPages(), 0u);
 }
 

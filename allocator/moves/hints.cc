@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges are rounded to pages: outwards for what brings in, inwards for what moves out, so that a
 // neighbour's bytes do not go with them.
-#include "allocator/hints.h"
+#include "allocator/moves/hints.h"
 
 #include <algorithm>
 #include <ctime>

@@ -6,7 +6,6 @@
 #include <atomic>
 
 #include "runtime/base/check.h"
-#include "runtime/base/result.h"
 #include "runtime/base/units.h"
 
 namespace tidepool {
@@ -31,9 +30,5 @@ class Ledger {
  private:
   std::atomic<uint64_t> held_{0};  // relaxed: a number that guards no other memory
 };
-
-/// As tryCharge(), within a local budget: all of it but what managed pages cannot do without.
-/// `budget` 0: the machine's memory. Errors: kNoSpace.
-Status chargeLedger(Ledger& ledger, Bytes size, Bytes budget);
 
 }  // namespace tidepool

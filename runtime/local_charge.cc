@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much may be charged to a budget. Lock-free, thread-safe; allocates nothing.
-#include "runtime/migrate/ledger.h"
+#include "runtime/local_charge.h"
 
 #include <algorithm>
 
