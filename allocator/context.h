@@ -32,9 +32,7 @@ class Context {
   /// Those in force.
   const Options& options() const { return process_.options(); }
   /// The far tiers as they were given, in that order: the first is number 1.
-  std::span<const FarSpec> farTiers() const {
-    return {options().far.data(), options().far_count};
-  }
+  std::span<const FarSpec> farTiers() const { return {options().far.data(), options().far_count}; }
 
   /// Managed memory, which is started now if it was not. Errors: as Runtime::start().
   Result<MemorySource*> memory() { return process_.memory(); }

@@ -24,8 +24,8 @@ class ProcessMemory {
   static ProcessMemory& instance();
 
   /// One context more. The first settles the options: those of the run if this process is managed
-  /// by one, else `wanted`, else what TIDEPOOL_CONF says. Errors: kConflict if `wanted` differs from
-  /// what is settled already; what the options themselves are refused for.
+  /// by one, else `wanted`, else what TIDEPOOL_CONF says. Errors: kConflict if `wanted` differs
+  /// from what is settled already; what the options themselves are refused for.
   Status join(const std::optional<Options>& wanted);
   /// One context less; the last stops what was started. It has no heaps.
   void leave();

@@ -76,8 +76,7 @@ class RunMemory final : public MemorySource {
 
 /// Null: this process is not one of `tidepool run`, or its memory is not managed.
 Result<const TidepoolRunApi*> findApi() {
-  const auto entry =
-      reinterpret_cast<TidepoolRunEntry>(dlsym(RTLD_DEFAULT, kTidepoolRunSymbol));
+  const auto entry = reinterpret_cast<TidepoolRunEntry>(dlsym(RTLD_DEFAULT, kTidepoolRunSymbol));
   const TidepoolRunApi* const api = entry != nullptr ? entry() : nullptr;
   if (api != nullptr && (api->version != kTidepoolRunVersion || api->size < sizeof *api)) {
     return fail(ErrorCode::kUnsupported,

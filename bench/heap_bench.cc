@@ -37,8 +37,8 @@ struct Sizes {
   const char* name;
   size_t least, most;
 };
-constexpr Sizes kSizes[] = {{"16 to 256 B", 16, 256}, {"256 B to 8 KiB", 256, 8192},
-                            {"8 to 256 KiB", 8192, 262144}};
+constexpr Sizes kSizes[] = {
+    {"16 to 256 B", 16, 256}, {"256 B to 8 KiB", 256, 8192}, {"8 to 256 KiB", 8192, 262144}};
 
 /// Steps until the time is over; then frees all.
 uint64_t work(const Way& way, const Sizes& sizes, uint64_t seed, double seconds) {
@@ -146,13 +146,16 @@ int main(int argc, char** argv) {
   compare(ways, rounds, seconds);
   std::this_thread::sleep_for(std::chrono::seconds(3));
   // An arena looks at what is to be given back when it is used.
-  for (const Way& way : ways) work(way, kSizes[0], 1, 0.1);
+  for (const Way& way : ways) measure(way, kSizes[0], 4, 0.1);
   for (const Way& way : ways) {
     if (const uint64_t bytes = way.held()) {
       printf("%s holds %.1f MiB when all is freed\n", way.name,
              static_cast<double>(bytes) / (1 << 20));
     }
   }
+  if (tidepool_heap_trim(heap) != TIDEPOOL_OK) die("trim");
+  printf("tidepool holds %.1f MiB when it is trimmed\n",
+         static_cast<double>(memoryOf(heap)) / (1 << 20));
   memkind_destroy_kind(kind);
   tidepool_heap_destroy(heap);
   tidepool_heap_destroy(ground);

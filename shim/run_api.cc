@@ -55,8 +55,12 @@ void residency(const void* address, uint64_t size, TidepoolRunResidency* out,
   const auto found = managed_runtime->residency(address, Bytes(size));
   finish(found ? Status() : Status(tl::unexpected(found.error())), error);
   if (!found) return;
-  *out = {found->empty.value(),  found->local.value(), found->leaving.value(),
-          found->coming.value(), found->lost.value(),  found->in_place.value(),
+  *out = {found->empty.value(),
+          found->local.value(),
+          found->leaving.value(),
+          found->coming.value(),
+          found->lost.value(),
+          found->in_place.value(),
           {}};
   for (int tier = 0; tier < kMaxTiers; ++tier) out->far[tier] = found->far[tier].value();
 }

@@ -11,8 +11,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "runtime/base/units.h"
 #include "allocator/arena/raw_syscalls.h"
+#include "runtime/base/units.h"
 
 namespace tidepool {
 

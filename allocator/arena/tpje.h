@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of jemalloc's documented interface that Tidepool uses, under the names that the build
-// gives them (rename_jemalloc.cmake): no jemalloc symbol keeps its own name or leaves our libraries,
-// so a program that brings its own jemalloc never meets ours. Thread-safe. Sizes are bytes.
+// gives them (rename_jemalloc.cmake): no jemalloc symbol keeps its own name or leaves our
+// libraries, so a program that brings its own jemalloc never meets ours. Thread-safe. Sizes are
+// bytes.
 #pragma once
 
 #include <cstddef>

@@ -13,9 +13,8 @@ namespace {
 Result<Options> parseStrictly(const char* conf) {
   static constinit thread_local char unknown[232];
   unknown[0] = '\0';
-  const auto options = parseOptions(conf, [](const char* line) {
-    strncpy(unknown, line, sizeof unknown - 1);
-  });
+  const auto options =
+      parseOptions(conf, [](const char* line) { strncpy(unknown, line, sizeof unknown - 1); });
   if (options && unknown[0] != '\0') return fail(ErrorCode::kNotFound, "%s", unknown);
   return options;
 }

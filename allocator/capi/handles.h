@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles of the C API: places in a fixed table that outlive what they stand for, so that the use of
-// one that was closed is told rather than suffered. Places are reused as late as possible. Making
-// and closing take a lock; looking a handle up is a load and two compares. Thread-safe.
+// Handles of the C API: places in a fixed table that outlive what they stand for, so that the use
+// of one that was closed is told rather than suffered. Places are reused as late as possible.
+// Making and closing take a lock; looking a handle up is a load and two compares. Thread-safe.
 #pragma once
 
 #include <array>

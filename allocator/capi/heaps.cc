@@ -11,7 +11,8 @@ namespace {
 
 Result<Placement> placementOf(Context& context, const char* tier) {
   if (tier == nullptr) {
-    return fail(ErrorCode::kInvalidArgument, "the heap's tier is NULL: name one, such as \"local\"");
+    return fail(ErrorCode::kInvalidArgument,
+                "the heap's tier is NULL: name one, such as \"local\"");
   }
   // Local memory needs no runtime.
   if (strcmp(tier, "local") == 0) return Placement::local();
@@ -57,8 +58,10 @@ Result<tidepool_heap_params> readParams(const tidepool_heap_params* params) {
   if (params == nullptr) return known;
   const size_t size = sizeToFill(*params);
   if (size == 0) {
-    return fail(ErrorCode::kInvalidArgument, "struct_size is %zu: begin with "
-                "TIDEPOOL_HEAP_PARAMS_INIT", params->struct_size);
+    return fail(ErrorCode::kInvalidArgument,
+                "struct_size is %zu: begin with "
+                "TIDEPOOL_HEAP_PARAMS_INIT",
+                params->struct_size);
   }
   memcpy(&known, params, size);
   return known;
@@ -112,6 +115,13 @@ tidepool_status tidepool_heap_destroy(tidepool_heap* handle) {
   return TIDEPOOL_OK;
 }
 
+tidepool_status tidepool_heap_trim(tidepool_heap* handle) {
+  Heap* const heap = heapOf(handle);
+  if (heap == nullptr) return tidepool_error_status();
+  HeapTable::instance().trim(*heap);
+  return TIDEPOOL_OK;
+}
+
 void* tidepool_alloc(tidepool_heap* handle, size_t size) {
   return allocateOrReport(heapOf(handle), size, Heap::kLeastAlignment, Fill::kNone);
 }
@@ -120,8 +130,8 @@ void* tidepool_calloc(tidepool_heap* handle, size_t count, size_t size) {
   Heap* const heap = heapOf(handle);
   size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) {
-    report(Error::make(ErrorCode::kInvalidArgument, "%zu times %zu bytes are too many", count,
-                       size));
+    report(
+        Error::make(ErrorCode::kInvalidArgument, "%zu times %zu bytes are too many", count, size));
     return nullptr;
   }
   return allocateOrReport(heap, bytes, Heap::kLeastAlignment, Fill::kZero);

@@ -27,8 +27,7 @@ inline Context* contextOf(tidepool_context* handle) {
     reportNull("context");
     return nullptr;
   }
-  Context* const context =
-      context_slots.isOurs(handle) ? ContextSlots::find(handle) : nullptr;
+  Context* const context = context_slots.isOurs(handle) ? ContextSlots::find(handle) : nullptr;
   if (context == nullptr) reportClosed("context");
   return context;
 }

@@ -44,8 +44,7 @@ Extents::~Extents() {
 void* Extents::take(Bytes size, Bytes alignment) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
   alignment = std::max(alignment, Bytes(kGranuleSize));
-  const auto start =
-      isPlain() ? takePlain(rounded, alignment) : takeManaged(rounded, alignment);
+  const auto start = isPlain() ? takePlain(rounded, alignment) : takeManaged(rounded, alignment);
   if (!start) {
     t_take_error = start.error();
     return nullptr;

@@ -80,10 +80,17 @@ Heap::~Heap() {
     if (record->cache == ThreadRecord::kNoCache) continue;
     tpje_mallctl("tcache.destroy", nullptr, nullptr, &record->cache, sizeof record->cache);
   }
+  forArenas("arena.%u.destroy");
+}
+
+void Heap::forArenas(const char* command) {
   for (const unsigned arena : arenas_) {
     if (arena == 0) continue;
     char name[32];
-    snprintf(name, sizeof name, "arena.%u.destroy", arena);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(name, sizeof name, command, arena);
+#pragma GCC diagnostic pop
     const int error = tpje_mallctl(name, nullptr, nullptr, nullptr, 0);
     TP_CHECK_OP(error, ==, 0);
   }
@@ -115,6 +122,8 @@ void Heap::removeThread(ThreadRecord* record) {
     tpje_mallctl("tcache.destroy", nullptr, nullptr, &record->cache, sizeof record->cache);
   }
   shared_.absorb(*record);
+  // Nobody may come this way for long: what has been free for a while goes back now.
+  forArenas("arena.%u.decay");
   std::erase_if(records_, [&](const auto& one) { return one.get() == record; });
 }
 
@@ -158,14 +167,7 @@ void Heap::free(void* block) {
   if (size >= kPurgeAbove) purge();
 }
 
-void Heap::purge() {
-  for (const unsigned arena : arenas_) {
-    if (arena == 0) continue;
-    char name[32];
-    snprintf(name, sizeof name, "arena.%u.purge", arena);
-    static_cast<void>(tpje_mallctl(name, nullptr, nullptr, nullptr, 0));
-  }
-}
+void Heap::purge() { forArenas("arena.%u.purge"); }
 
 size_t Heap::usableSize(const void* block) const { return tpje_sallocx(block, 0); }
 

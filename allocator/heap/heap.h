@@ -47,6 +47,8 @@ class Heap {
   void free(void* block);
   size_t usableSize(const void* block) const;
   HeapStats stats() const;
+  /// Gives back free memory.
+  void purge();
 
   /// Why the last call that returned null did, on this thread.
   static Error lastError();
@@ -75,7 +77,8 @@ class Heap {
   ThreadRecord& record() { return findThreadRecord(*this, id_); }
   /// The arena of the next thread, made if need be; 0 if none can be.
   unsigned nextArena();
-  void purge();
+  /// A control call without arguments on each of them; `command` has "%u" for its number.
+  void forArenas(const char* command);
   static Hooks hooksOver(Extents* extents);
 
   Context& context_;

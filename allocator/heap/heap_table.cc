@@ -4,19 +4,36 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "allocator/arena/heap_metadata.h"
+#include "allocator/arena/settings.h"
 #include "runtime/runtime.h"
 
 extern "C" {
-// jemalloc reads its settings from this variable when it is first called. What they say is told in
-// shim/managed_heap.cc; heaps have far memory as a rule, so what is free is given back soon.
-__attribute__((used)) const char* tpje_malloc_conf =
-    "narenas:1,oversize_threshold:0,retain:true,muzzy_decay_ms:0,dirty_decay_ms:1000,"
-    "background_thread:false,dss:disabled,thp:default,percpu_arena:disabled,abort_conf:false,"
-    "slab_sizes:2048-14336:16,lg_extent_max_active_fit:64";
+// jemalloc reads its settings from this variable when it is first called.
+__attribute__((used)) const char* tpje_malloc_conf = nullptr;
 }
 
 namespace tidepool {
+namespace {
+
+// A thread has a cache in every heap that it uses, so each is smaller than that of malloc.
+constexpr size_t kLargestCached = 256 * kKiB;
+constexpr unsigned kMostSlots = 16;
+
+void settleSettings(const Options& options) {
+  const Bytes local = options.dram.value() != 0 ? options.dram : machineMemory();
+  ThreadCacheShape shape = threadCacheShape(local, std::thread::hardware_concurrency());
+  shape.largest_block = std::min(shape.largest_block, kLargestCached);
+  shape.slots = std::min(shape.slots, kMostSlots);
+  static char text[kArenaSettingsCapacity];
+  writeArenaSettings(text, shape, FreeMemory::kIsWanted);
+  tpje_malloc_conf = text;
+}
+
+}  // namespace
 
 HeapTable& HeapTable::instance() {
   // Never destroyed: threads may end after the process's destructors have run.
@@ -24,12 +41,13 @@ HeapTable& HeapTable::instance() {
   return table;
 }
 
-Status HeapTable::start() {
+Status HeapTable::start(const Options& options) {
   if (started_) return {};
   if (!reserveHeapMetadata()) {
     return fail(ErrorCode::kNoMemory,
                 "no address space for the tables of heaps; raise the limit (ulimit -v)");
   }
+  settleSettings(options);
   // First use: jemalloc starts, and says what it needs around fork().
   size_t epoch = 1, size = sizeof epoch;
   if (tpje_mallctl("epoch", &epoch, &size, &epoch, size) != 0) {
@@ -61,7 +79,7 @@ Result<Heap*> HeapTable::create(Context& context, HeapPlan plan) {
     source = *memory;
   }
   MutexLock lock(mutex_);
-  TP_TRY(start());
+  TP_TRY(start(context.options()));
   TP_TRY(prepareGround(plan, source));
   size_t number = next_;
   for (size_t tried = 0; heaps_[number] != nullptr; ++tried) {
@@ -96,6 +114,11 @@ void HeapTable::destroy(Heap* heap) {
 HeapStats HeapTable::stats(const Heap& heap) {
   MutexLock lock(mutex_);
   return heap.stats();
+}
+
+void HeapTable::trim(Heap& heap) {
+  MutexLock lock(mutex_);
+  heap.purge();
 }
 
 ThreadRecord* HeapTable::recordFor(Heap& heap) {

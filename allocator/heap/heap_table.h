@@ -24,6 +24,8 @@ class HeapTable {
   /// True if it is in memory that heaps pinned to local memory have.
   bool isPlain(const void* address) const { return ground_.plain.of(address) != 0; }
   HeapStats stats(const Heap& heap);
+  /// Gives back what it holds of free memory, but for what threads have in their caches.
+  void trim(Heap& heap);
 
   // The calling thread.
   ThreadRecord* recordFor(Heap& heap);
@@ -34,7 +36,7 @@ class HeapTable {
   void unlockInChild();
 
  private:
-  Status start() TP_REQUIRES(mutex_);
+  Status start(const Options& options) TP_REQUIRES(mutex_);
   Status prepareGround(const HeapPlan& plan, MemorySource* source) TP_REQUIRES(mutex_);
   void lockInner();
   void unlockInner();

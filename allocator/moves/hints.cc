@@ -21,8 +21,8 @@ enum class Rounding : uint8_t { kOutwards, kInwards };
 ByteRange wholePages(ByteRange range, Rounding rounding) {
   const auto start = reinterpret_cast<uintptr_t>(range.start);
   const uintptr_t end = start + range.size.value();
-  const uintptr_t first = rounding == Rounding::kOutwards ? roundDown(start, kPageSize)
-                                                          : roundUp(start, kPageSize);
+  const uintptr_t first =
+      rounding == Rounding::kOutwards ? roundDown(start, kPageSize) : roundUp(start, kPageSize);
   const uintptr_t last =
       rounding == Rounding::kOutwards ? roundUp(end, kPageSize) : roundDown(end, kPageSize);
   return {reinterpret_cast<void*>(first), Bytes(last > first ? last - first : 0)};

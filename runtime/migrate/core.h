@@ -8,9 +8,9 @@
 #include <ctime>
 #include <memory>
 
+#include "runtime/base/ledger.h"
 #include "runtime/migrate/budget.h"
 #include "runtime/migrate/doorbell.h"
-#include "runtime/base/ledger.h"
 #include "runtime/migrate/parking.h"
 #include "runtime/migrate/tree_account.h"
 #include "runtime/options.h"

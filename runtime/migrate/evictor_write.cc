@@ -44,8 +44,7 @@ Evictor::SlotSet Evictor::allocatePlaced(Batch& batch) {
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
     SlotSet wanted;
     for (uint64_t slot = 0; slot < batch.used; ++slot) {
-      wanted[slot] =
-          !batch.copied[slot] && placementOf(core_, batch.pages[slot]).tier() == number;
+      wanted[slot] = !batch.copied[slot] && placementOf(core_, batch.pages[slot]).tier() == number;
     }
     if (wanted.any() && opens(number) && allocateFrom(number, batch, wanted)) placed |= wanted;
   }

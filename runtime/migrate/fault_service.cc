@@ -8,7 +8,6 @@
 
 #include <algorithm>
 
-
 namespace tidepool {
 
 FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
@@ -304,8 +303,9 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
   if (placement.tier() != 0 && mover_.placeFar(page)) return Answer::kDone;
   // A granule that will not fit is placed far at once: filled in part, it would be copied there
   // soon after.
-  if (core_.tiers.hasDirect() && !placement.isLocal() && core_.budget.room().value() < kFreshMost + kFreshLeast &&
-      granuleIsEmpty(granuleOf(page)) && mover_.placeFar(page)) {
+  if (core_.tiers.hasDirect() && !placement.isLocal() &&
+      core_.budget.room().value() < kFreshMost + kFreshLeast && granuleIsEmpty(granuleOf(page)) &&
+      mover_.placeFar(page)) {
     return Answer::kDone;
   }
   PageIndex start;

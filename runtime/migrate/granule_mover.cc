@@ -257,8 +257,9 @@ void GranuleMover::promoteAll(GranuleIndex granule) {
   std::array<Run, kPagesPerGranule / 2> runs;
   size_t count = 0;
   const PageIndex first = firstPage(granule);
-  forEachDirect(first, first + kPagesPerGranule,
-                [&](PageIndex from, uint64_t pages) { runs[count++] = {from, pages}; });
+  forEachDirect(first, first + kPagesPerGranule, [&](PageIndex from, uint64_t pages) {
+    runs[count++] = {from, pages};
+  });
   const bool leaves = core_.tiers.hasFetch() && core_.budget.room() > PageCount();
   promote({runs.data(), count}, leaves ? Beyond::kOnce : Beyond::kNever);
 }

@@ -265,7 +265,8 @@ void RangeOps::withdrawUnforked() {
   for (;;) {
     const auto [address, size] = core_.space->unforked().takeLowest();
     if (size.value() == 0) return;
-    // Not released: what else the child maps must not come to lie where its heap thinks it has that.
+    // Not released: what else the child maps must not come to lie where its heap thinks it has
+    // that.
     [[maybe_unused]] const Status gone = withdraw(address, size);
   }
 }

@@ -64,8 +64,8 @@ Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
     if (!anywhere) return tl::unexpected(anywhere.error());
     base = *anywhere;
   }
-  return std::unique_ptr<ManagedSpace>(
-      new ManagedSpace(*base, rounded, std::move(*words), std::move(*counts), std::move(*placements)));
+  return std::unique_ptr<ManagedSpace>(new ManagedSpace(
+      *base, rounded, std::move(*words), std::move(*counts), std::move(*placements)));
 }
 
 ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping counts,

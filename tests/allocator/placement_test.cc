@@ -170,7 +170,8 @@ TEST(Placement, TurnsAreSpreadByWeight) {
       ++seen[plan->turns()[turn].tier() - 1u];
       // Nobody is ever a whole turn ahead of a fair share, or one and a bit behind it.
       for (size_t i = 0; i < shares.size(); ++i) {
-        const double fair = static_cast<double>(turn + 1) * shares[i].weight / static_cast<double>(sum);
+        const double fair =
+            static_cast<double>(turn + 1) * shares[i].weight / static_cast<double>(sum);
         ASSERT_NEAR(static_cast<double>(seen[i]), fair, 2.0);
       }
     }

@@ -3,16 +3,16 @@
  * The C API of Tidepool: heaps in memory that spans local DRAM and far tiers.
  *
  * A program opens a context, makes heaps in it, and allocates from them. What is hot stays in local
- * memory, the rest moves to far tiers, within one budget for the whole process. Under `tidepool run`
- * that is the run's budget, and heaps share it with malloc() and mmap().
+ * memory, the rest moves to far tiers, within one budget for the whole process. Under `tidepool
+ * run` that is the run's budget, and heaps share it with malloc() and mmap().
  *
  * Conventions
  * - Functions that can fail return a tidepool_status, or a pointer that is NULL if they failed.
  *   What went wrong is then said by tidepool_error_status() and tidepool_error_text(), of the
  *   calling thread. A call that fails has changed nothing.
  * - Sizes are bytes, times are nanoseconds.
- * - All functions may be called by any thread at any time, unless they say otherwise; no two of them
- *   on an object that one of them frees. None may be called by a signal handler.
+ * - All functions may be called by any thread at any time, unless they say otherwise; no two of
+ * them on an object that one of them frees. None may be called by a signal handler.
  * - Handles are checked: NULL is TIDEPOOL_INVALID_ARGUMENT, a closed context or a destroyed heap
  *   TIDEPOOL_CLOSED (until a few thousand others have been made since).
  * - A structure that may grow begins with struct_size, which the caller sets to its sizeof. So a
@@ -54,12 +54,12 @@ typedef enum tidepool_status {
   TIDEPOOL_STALE_EPOCH = 8,      /**< a region was given to somebody else */
   TIDEPOOL_CONFLICT = 9,         /**< it contradicts what is there already */
   TIDEPOOL_TIMED_OUT = 10,
-  TIDEPOOL_CORRUPT = 11,         /**< malformed input */
-  TIDEPOOL_LOST = 12,            /**< data in far memory that is gone */
+  TIDEPOOL_CORRUPT = 11, /**< malformed input */
+  TIDEPOOL_LOST = 12,    /**< data in far memory that is gone */
   TIDEPOOL_IO = 13,
-  TIDEPOOL_INTERNAL = 14,        /**< a bug of Tidepool's: please report it */
+  TIDEPOOL_INTERNAL = 14, /**< a bug of Tidepool's: please report it */
   TIDEPOOL_REFUSED = 15,
-  TIDEPOOL_CLOSED = 16           /**< the handle's object is gone */
+  TIDEPOOL_CLOSED = 16 /**< the handle's object is gone */
 } tidepool_status;
 
 /** A short lower-case name such as "no-space"; "unknown" for numbers that are none. Never NULL;
@@ -112,19 +112,17 @@ typedef struct tidepool_context tidepool_context;
  * Under `tidepool run` the run's space, tiers and budget are used, and `options` is not looked at:
  * whoever runs the program has said what it may have.
  *
- * @param options  copied. NULL: as the process's other contexts; if there are none, as TIDEPOOL_CONF
- *                 in the environment says.
- * Errors: CONFLICT if another context of the process has other options; UNSUPPORTED if the library
- * of `tidepool run` is of another version; INVALID_ARGUMENT for a bad TIDEPOOL_CONF; NO_SPACE if 64
- * contexts are open.
+ * @param options  copied. NULL: as the process's other contexts; if there are none, as
+ * TIDEPOOL_CONF in the environment says. Errors: CONFLICT if another context of the process has
+ * other options; UNSUPPORTED if the library of `tidepool run` is of another version;
+ * INVALID_ARGUMENT for a bad TIDEPOOL_CONF; NO_SPACE if 64 contexts are open.
  */
-TIDEPOOL_API tidepool_status tidepool_open(const tidepool_options* options,
-                                           tidepool_context** out);
+TIDEPOOL_API tidepool_status tidepool_open(const tidepool_options* options, tidepool_context** out);
 
 /**
  * Closes it; the last one to be closed ends the threads and gives back the far memory that were
- * started for it. Errors: CONFLICT while heaps, tables or completions of it are there: it is then as
- * it was.
+ * started for it. Errors: CONFLICT while heaps, tables or completions of it are there: it is then
+ * as it was.
  */
 TIDEPOOL_API tidepool_status tidepool_close(tidepool_context* context);
 
@@ -137,11 +135,11 @@ typedef enum tidepool_origin {
 
 typedef struct tidepool_context_info {
   size_t struct_size;
-  int32_t origin;          /**< a tidepool_origin */
-  uint32_t far_tiers;      /**< given in the options; numbered from 1 */
-  uint64_t budget_bytes;   /**< of local memory; 0: none */
-  uint64_t charged_bytes;  /**< held outside managed memory: heaps pinned to local memory, tables */
-  uint64_t users;          /**< heaps, tables and completions of this context */
+  int32_t origin;         /**< a tidepool_origin */
+  uint32_t far_tiers;     /**< given in the options; numbered from 1 */
+  uint64_t budget_bytes;  /**< of local memory; 0: none */
+  uint64_t charged_bytes; /**< held outside managed memory: heaps pinned to local memory, tables */
+  uint64_t users;         /**< heaps, tables and completions of this context */
 } tidepool_context_info;
 
 /** Fills in as much of `out` as its struct_size says. Errors: INVALID_ARGUMENT if that is smaller
@@ -189,7 +187,7 @@ typedef struct tidepool_share {
 
 typedef struct tidepool_heap_params {
   size_t struct_size;
-  int32_t policy;   /**< a tidepool_policy */
+  int32_t policy; /**< a tidepool_policy */
   uint32_t shares_count;
   /** TIDEPOOL_PINNED: "local", the number of a far tier (the first is "1"), its name in the
    *  statistics ("remote:10.0.0.7:7777"), or its kind ("cxl") if it is the only one of that. */
@@ -198,23 +196,33 @@ typedef struct tidepool_heap_params {
 } tidepool_heap_params;
 
 /** Parameters of a tiered heap, to begin with. */
-#define TIDEPOOL_HEAP_PARAMS_INIT {sizeof(tidepool_heap_params), TIDEPOOL_TIERED, 0, NULL, NULL}
+#define TIDEPOOL_HEAP_PARAMS_INIT \
+  { sizeof(tidepool_heap_params), TIDEPOOL_TIERED, 0, NULL, NULL }
 
 /**
  * Makes a heap. The first that is not pinned to local memory starts the runtime, which connects to
  * the far tiers: that may take seconds.
  *
  * @param params  copied. NULL: a tiered heap.
- * Errors: INVALID_ARGUMENT, NOT_FOUND for a tier that is not there, NO_SPACE if 4095 heaps are there
- * or 1000 arenas, and when memory is started for it: PERMISSION or UNSUPPORTED without userfaultfd,
- * UNREACHABLE, NOT_FOUND or NO_SPACE for a far tier.
+ * Errors: INVALID_ARGUMENT, NOT_FOUND for a tier that is not there, NO_SPACE if 4095 heaps are
+ * there or 1000 arenas, and when memory is started for it: PERMISSION or UNSUPPORTED without
+ * userfaultfd, UNREACHABLE, NOT_FOUND or NO_SPACE for a far tier.
  */
 TIDEPOOL_API tidepool_status tidepool_heap_create(tidepool_context* context,
                                                   const tidepool_heap_params* params,
                                                   tidepool_heap** out);
 
-/** Frees all that is in the heap, and the heap. No other thread uses it then, or any block of it. */
+/** Frees all that is in the heap, and the heap. No other thread uses it then, or any block of it.
+ */
 TIDEPOOL_API tidepool_status tidepool_heap_destroy(tidepool_heap* heap);
+
+/**
+ * Gives back what the heap holds of free memory, but for what threads keep at hand. Without it free
+ * memory goes back about a second after it became free, as the heap is used; of a heap that is not
+ * used any more it is moved to far memory like anything that is cold. Blocks of 8 MiB and more are
+ * given back when they are freed.
+ */
+TIDEPOOL_API tidepool_status tidepool_heap_trim(tidepool_heap* heap);
 
 /**
  * Allocates. Blocks are aligned to 16 bytes, or as asked. A size of 0 gives a block that may be
@@ -240,13 +248,13 @@ TIDEPOOL_API void* tidepool_realloc(tidepool_heap* heap, void* block, size_t siz
 
 /**
  * Frees a block of this heap, whichever thread allocated it. NULL is allowed.
- * Errors: INVALID_ARGUMENT if it is not in memory of this heap. (That it begins a block, and was not
- * freed already, is not checked.)
+ * Errors: INVALID_ARGUMENT if it is not in memory of this heap. (That it begins a block, and was
+ * not freed already, is not checked.)
  */
 TIDEPOOL_API tidepool_status tidepool_free(tidepool_heap* heap, void* block);
 
-/** Bytes that may be used at the block, at least what was asked for. 0 for NULL, and (with an error)
- *  for what is not of this heap. */
+/** Bytes that may be used at the block, at least what was asked for. 0 for NULL, and (with an
+ * error) for what is not of this heap. */
 TIDEPOOL_API size_t tidepool_usable_size(tidepool_heap* heap, const void* block);
 
 #define TIDEPOOL_MAX_TIERS 16
@@ -254,10 +262,10 @@ TIDEPOOL_API size_t tidepool_usable_size(tidepool_heap* heap, const void* block)
 typedef struct tidepool_heap_stats {
   size_t struct_size;
   uint64_t allocated_bytes; /**< in blocks that are not freed, as tidepool_usable_size() counts */
-  uint64_t allocations;     /**< blocks allocated since the heap was made; a realloc counts as both */
+  uint64_t allocations; /**< blocks allocated since the heap was made; a realloc counts as both */
   uint64_t frees;
-  uint64_t reserved_bytes;  /**< address space taken */
-  uint64_t local_bytes;     /**< in local memory; pages on their way out included */
+  uint64_t reserved_bytes; /**< address space taken */
+  uint64_t local_bytes;    /**< in local memory; pages on their way out included */
   uint64_t lost_bytes;
   /** By tier number; 0 stays 0. Sums of pages: more than allocated_bytes where blocks are freed, or
    *  smaller than a page. */
@@ -268,7 +276,8 @@ typedef struct tidepool_heap_stats {
  *  behind. Takes about a millisecond for each 4 GiB that the heap holds. */
 TIDEPOOL_API tidepool_status tidepool_heap_get_stats(tidepool_heap* heap, tidepool_heap_stats* out);
 
-/* ---- Hints, prefetch, evict ------------------------------------------------------------------- */
+/* ---- Hints, prefetch, evict -------------------------------------------------------------------
+ */
 
 /** What the program knows of a range. Hints never change what it reads, and may be ignored. */
 typedef enum tidepool_hint {
@@ -308,9 +317,9 @@ TIDEPOOL_API tidepool_status tidepool_prefetch(tidepool_context* context, void* 
 /**
  * Moves all whole pages of a range out of local memory. A page that goes to a fetch tier counts as
  * evicted when it cannot be touched without a fault: its local memory may be given up a little
- * later, as room is needed. Pages that cannot leave (no far tier has room, pinned by a device) stay.
- * Memory pinned to "local" by its heap stays as well: complete at once for whole heaps, never for
- * the local parts of an interleaved one.
+ * later, as room is needed. Pages that cannot leave (no far tier has room, pinned by a device)
+ * stay. Memory pinned to "local" by its heap stays as well: complete at once for whole heaps, never
+ * for the local parts of an interleaved one.
  */
 TIDEPOOL_API tidepool_status tidepool_evict(tidepool_context* context, void* address, size_t size,
                                             tidepool_completion** out);

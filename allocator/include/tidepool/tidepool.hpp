@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The C++ API of Tidepool: contexts, heaps and completions that close themselves, a memory resource
-/// and an allocator for containers. Header-only over the C API, whose rules hold (tidepool.h). C++20;
-/// works without exceptions: what can fail returns an Expected. Objects are as thread-safe as their
-/// handles; they may be moved, not copied.
+/// The C++ API of Tidepool: contexts, heaps and completions that close themselves, a memory
+/// resource and an allocator for containers. Header-only over the C API, whose rules hold
+/// (tidepool.h). C++20; works without exceptions: what can fail returns an Expected. Objects are as
+/// thread-safe as their handles; they may be moved, not copied.
 #ifndef TIDEPOOL_TIDEPOOL_HPP
 #define TIDEPOOL_TIDEPOOL_HPP
 
@@ -230,6 +230,9 @@ class Heap {
     return free(block.data());
   }
 
+  /// Gives free memory back now.
+  Expected<void> trim() { return detail::result(tidepool_heap_trim(handle())); }
+
   Expected<tidepool_heap_stats> stats() const {
     tidepool_heap_stats stats{};
     stats.struct_size = sizeof stats;
@@ -243,8 +246,8 @@ class Heap {
   detail::Owned<tidepool_heap, tidepool_heap_destroy> handle_;
 };
 
-/// The right to use Tidepool's memory; see tidepool_open(). One that still has heaps when its object
-/// ends stays open.
+/// The right to use Tidepool's memory; see tidepool_open(). One that still has heaps when its
+/// object ends stays open.
 class Context {
  public:
   /// As the process's other contexts, or as TIDEPOOL_CONF says.

@@ -25,7 +25,8 @@ struct alignas(64) Line {
 
 void useContainers(tp::Heap& heap) {
   {
-    std::vector<uint64_t, tp::Allocator<uint64_t>> numbers(1'000'000, tp::Allocator<uint64_t>(heap));
+    std::vector<uint64_t, tp::Allocator<uint64_t>> numbers(1'000'000,
+                                                           tp::Allocator<uint64_t>(heap));
     std::iota(numbers.begin(), numbers.end(), 0);
     must(numbers[999'999] == 999'999, "vector");
     auto copy = numbers;
