@@ -72,6 +72,14 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/cmake/tidepoolConfigVersion
 install(FILES ${CMAKE_BINARY_DIR}/cmake/tidepoolConfig.cmake ${CMAKE_BINARY_DIR}/cmake/tidepoolConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tidepool)
 
+# Preferred by pkg-config where it is found: programs of the documents are built against this build with it.
+file(WRITE ${CMAKE_BINARY_DIR}/cmake/tidepool-uninstalled.pc
+"Name: tidepool
+Description: Tidepool as it was built here
+Version: ${PROJECT_VERSION}
+Cflags: -I${CMAKE_SOURCE_DIR}/allocator/include
+Libs: -L${CMAKE_LIBRARY_OUTPUT_DIRECTORY} -Wl,-rpath,${CMAKE_LIBRARY_OUTPUT_DIRECTORY} -ltidepool
+")
 # The prefix is worked out from where the .pc file lies, so that an installed tree can be moved.
 foreach(package tidepool tidepool-runtime)
   configure_file(${CMAKE_CURRENT_LIST_DIR}/${package}.pc.in ${CMAKE_BINARY_DIR}/cmake/${package}.pc @ONLY)
