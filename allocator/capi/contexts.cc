@@ -66,8 +66,8 @@ tidepool_status tidepool_close(tidepool_context* handle) {
   if (context == nullptr) return tidepool_error_status();
   const Status closed = context->close();
   if (!closed) return report(closed.error());
-  delete context_slots.close(handle);
-  return TIDEPOOL_OK;
+  std::unique_ptr<Context> gone(context_slots.close(handle));
+  return gone != nullptr ? TIDEPOOL_OK : reportClosed("context");
 }
 
 tidepool_status tidepool_context_get_info(tidepool_context* handle, tidepool_context_info* out) {

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles of the C API: places in a fixed table that outlive what they stand for, so that the use
 // of one that was closed is told rather than suffered. Places are reused as late as possible.
-// Making and closing take a lock; looking a handle up is a load and two compares. Thread-safe.
+// Looking a handle up is a load and two compares. Lock-free, thread-safe; a fork() finds it whole.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-
-#include "runtime/base/mutex.h"
-#include "runtime/base/result.h"
 
 namespace tidepool {
 
@@ -24,13 +21,14 @@ class HandleSlots {
  public:
   /// Null: all are in use.
   HandleSlot<Object>* open(Object* object) {
-    MutexLock lock(mutex_);
     for (size_t tried = 0; tried < kMost; ++tried) {
-      HandleSlot<Object>& slot = slots_[next_++ % kMost];
-      if (slot.object.load(std::memory_order_relaxed) != nullptr) continue;
+      HandleSlot<Object>& slot = slots_[next_.fetch_add(1, std::memory_order_relaxed) % kMost];
+      Object* none = nullptr;
       // Release pairs with the acquire of find(): the object is complete.
-      slot.object.store(object, std::memory_order_release);
-      return &slot;
+      if (slot.object.compare_exchange_strong(none, object, std::memory_order_release,
+                                              std::memory_order_relaxed)) {
+        return &slot;
+      }
     }
     return nullptr;
   }
@@ -44,17 +42,12 @@ class HandleSlots {
     return offset < sizeof slots_ && offset % sizeof(HandleSlot<Object>) == 0;
   }
   /// The object, which is the caller's now; null if another thread was faster.
-  Object* close(HandleSlot<Object>* slot) {
-    MutexLock lock(mutex_);
+  static Object* close(HandleSlot<Object>* slot) {
     return slot->object.exchange(nullptr, std::memory_order_acq_rel);
   }
 
-  /// For fork().
-  Mutex& mutex() { return mutex_; }
-
  private:
-  Mutex mutex_;
-  size_t next_ TP_GUARDED_BY(mutex_) = 0;
+  std::atomic<size_t> next_{0};
   std::array<HandleSlot<Object>, kMost> slots_;
 };
 
