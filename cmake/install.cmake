@@ -13,12 +13,12 @@ foreach(target tidepool_cli fabricmgr tidepool_preload tidepool_runtime tidepool
   endif()
 endforeach()
 
-# Headers keep their paths under include/tidepool: "runtime/runtime.h" is found with the flags that
-# pkg-config and the CMake package give.
-foreach(folder runtime allocator)
-  install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tidepool/${folder}
-          FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
-endforeach()
+# The runtime's headers keep their paths under include/tidepool: "runtime/runtime.h" is found with the flags that
+# pkg-config (tidepool-runtime) and the CMake package (tidepool::runtime) give.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tidepool/runtime
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+# The public API: <tidepool/tidepool.h> needs nothing but the C library, <tidepool/tidepool.hpp> that of C++.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/allocator/include/tidepool DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 # Pages may be kept as sources or made by the build; section = the last letter of the name.
 file(GLOB tidepool_pages ${CMAKE_SOURCE_DIR}/docs/man/*.[1-8] ${CMAKE_BINARY_DIR}/man/*.[1-8])
@@ -72,6 +72,16 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/cmake/tidepoolConfigVersion
 install(FILES ${CMAKE_BINARY_DIR}/cmake/tidepoolConfig.cmake ${CMAKE_BINARY_DIR}/cmake/tidepoolConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tidepool)
 
+# Preferred by pkg-config where it is found: programs of the documents are built against this build with it.
+file(WRITE ${CMAKE_BINARY_DIR}/cmake/tidepool-uninstalled.pc
+"Name: tidepool
+Description: Tidepool as it was built here
+Version: ${PROJECT_VERSION}
+Cflags: -I${CMAKE_SOURCE_DIR}/allocator/include
+Libs: -L${CMAKE_LIBRARY_OUTPUT_DIRECTORY} -Wl,-rpath,${CMAKE_LIBRARY_OUTPUT_DIRECTORY} -ltidepool
+")
 # The prefix is worked out from where the .pc file lies, so that an installed tree can be moved.
-configure_file(${CMAKE_CURRENT_LIST_DIR}/tidepool.pc.in ${CMAKE_BINARY_DIR}/cmake/tidepool.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/cmake/tidepool.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(package tidepool tidepool-runtime)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/${package}.pc.in ${CMAKE_BINARY_DIR}/cmake/${package}.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/cmake/${package}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()

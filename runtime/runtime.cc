@@ -4,12 +4,14 @@
 #include "runtime/runtime.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <optional>
 
 #include "runtime/base/format.h"
+#include "runtime/local_charge.h"
 #include "runtime/migrate/advice.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
@@ -37,11 +39,7 @@ ForkGuard* currentGuard() { return current_guard.load(std::memory_order_acquire)
 
 /// Release pairs with the handlers' acquire. A process forks one runtime: the one started last.
 void watchForks(ForkGuard* guard) {
-  static std::atomic<bool> registered{false};
-  if (!registered.exchange(true, std::memory_order_relaxed)) {
-    pthread_atfork([] { Runtime::beforeFork(ForkKind::kFork); }, Runtime::afterForkInParent,
-                   Runtime::afterForkInChild);
-  }
+  Runtime::registerForkHandlers();
   current_guard.store(guard, std::memory_order_release);
 }
 
@@ -277,6 +275,12 @@ void Runtime::Impl::describeTiers() {
   page.dram_budget_bytes = core.options.dram.value();
 }
 
+void Runtime::registerForkHandlers() {
+  static std::atomic<bool> registered{false};
+  if (registered.exchange(true, std::memory_order_relaxed)) return;
+  pthread_atfork([] { beforeFork(ForkKind::kFork); }, afterForkInParent, afterForkInChild);
+}
+
 void Runtime::beforeFork(ForkKind kind) {
   if (ForkGuard* guard = currentGuard()) guard->prepare(kind);
 }
@@ -359,6 +363,11 @@ Status Runtime::discard(void* address, Bytes size) {
   return impl_->ranges->discard(reinterpret_cast<uintptr_t>(address), size);
 }
 
+Status Runtime::renew(void* address, Bytes size) {
+  TP_TRY(withdraw(address, size));
+  return protect(address, size, PROT_READ | PROT_WRITE);
+}
+
 Status Runtime::withdraw(void* address, Bytes size) {
   return impl_->ranges->withdraw(reinterpret_cast<uintptr_t>(address), size);
 }
@@ -401,6 +410,24 @@ void Runtime::cold(void* address, Bytes size) {
 void Runtime::pageOut(void* address, Bytes size) {
   impl_->advice->pageOut(reinterpret_cast<uintptr_t>(address), size);
 }
+
+Status Runtime::place(void* address, Bytes size, Placement placement) {
+  return impl_->ranges->place(reinterpret_cast<uintptr_t>(address), size, placement);
+}
+
+Result<Residency> Runtime::residency(const void* address, Bytes size) const {
+  return impl_->ranges->residency(reinterpret_cast<uintptr_t>(address), size);
+}
+
+Status Runtime::chargeLocal(Bytes size) {
+  TP_TRY(chargeLedger(impl_->core.outside, size, impl_->core.options.dram));
+  impl_->core.need_memory.ring();
+  return {};
+}
+
+void Runtime::dischargeLocal(Bytes size) { impl_->core.outside.discharge(size); }
+
+const Options& Runtime::options() const { return impl_->core.options; }
 
 void Runtime::refreshStats() {
   if (impl_->migrator != nullptr) impl_->migrator->publish();

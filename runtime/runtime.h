@@ -10,7 +10,9 @@
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 #include "runtime/options.h"
+#include "runtime/space/placement.h"
 #include "runtime/space/protections.h"
+#include "runtime/space/residency.h"
 #include "runtime/stats/stats_page.h"
 
 namespace tidepool {
@@ -52,7 +54,10 @@ class Runtime {
   Status release(void* address, Bytes size);
   /// The range reads as zeros from now on (MADV_DONTNEED), its memory in every tier is freed.
   Status discard(void* address, Bytes size);
-  /// The same, and it is as reserve() gives it.
+  /// The same, and its places in direct tiers are free, which discard() keeps for what comes next.
+  /// Nobody touches the range meanwhile; it is readable and writable then.
+  Status renew(void* address, Bytes size);
+  /// As discard(), and it is as reserve() gives it.
   Status withdraw(void* address, Bytes size);
   /// The caller has discarded the range and maps something of its own over it, for good.
   void surrender(void* address, Bytes size);
@@ -73,6 +78,19 @@ class Runtime {
   /// Goes to far memory soon.
   void pageOut(void* address, Bytes size);
 
+  /// Where the pages of whole granules of an allocation are to be, until they are released: local
+  /// (never moved out), or in one far tier while it has room: a direct tier's pages are used there,
+  /// a fetch tier's leave first, and go there. Errors: kInvalidArgument, kNotFound.
+  Status place(void* address, Bytes size, Placement placement);
+  /// How many pages of the range are where, now.
+  Result<Residency> residency(const void* address, Bytes size) const;
+  /// Local memory that the caller takes from elsewhere counts to the budget from now on: managed
+  /// pages make room for it within 20 ms. Errors: kNoSpace if the budget is not that large; without
+  /// a budget, the machine's memory.
+  Status chargeLocal(Bytes size);
+  void dischargeLocal(Bytes size);
+  const Options& options() const;
+
   /// One subtraction and one compare; callable from any thread at any time.
   bool contains(const void* address) const {
     return reinterpret_cast<uintptr_t>(address) - base_ < size_;
@@ -80,8 +98,11 @@ class Runtime {
   /// The managed range; fixed once started.
   uintptr_t base() const { return base_; }
   Bytes size() const { return Bytes(size_); }
-  /// What fork() calls by itself, for whoever makes a copy of the process in another way: around it,
-  /// by the copying thread, which is not inside another call (a signal handler may be).
+  /// start() does this. Sooner, for whoever registers handlers of locks under which a runtime that
+  /// may come later is called: the last registered are run first, and those have to be.
+  static void registerForkHandlers();
+  /// What fork() calls by itself, for whoever makes a copy of the process in another way: around
+  /// it, by the copying thread, which is not inside another call (a signal handler may be).
   static void beforeFork(ForkKind kind);
   static void afterForkInParent();
   static void afterForkInChild();

@@ -6,8 +6,8 @@
 
 #include <pthread.h>
 
+#include "allocator/arena/heap_metadata.h"
 #include "runtime/runtime.h"
-#include "shim/heap_metadata.h"
 #include "shim/internal_heap.h"
 #include "shim/internal_scope.h"
 #include "shim/managed_heap.h"

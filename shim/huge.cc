@@ -6,11 +6,11 @@
 #include <atomic>
 #include <cstring>
 
+#include "allocator/arena/raw_syscalls.h"
 #include "runtime/base/check.h"
 #include "shim/engine.h"
 #include "shim/internal_scope.h"
 #include "shim/managed_heap.h"
-#include "shim/raw_syscalls.h"
 
 namespace tidepool {
 

@@ -6,10 +6,10 @@
 #include <bit>
 #include <cstring>
 
+#include "allocator/arena/raw_syscalls.h"
 #include "runtime/base/check.h"
 #include "runtime/base/units.h"
 #include "shim/internal_scope.h"
-#include "shim/raw_syscalls.h"
 
 namespace tidepool {
 namespace {

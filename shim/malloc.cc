@@ -11,14 +11,14 @@
 #include <cstdint>
 #include <cstring>
 
+#include "allocator/arena/heap_metadata.h"
+#include "allocator/arena/tpje.h"
 #include "runtime/base/check.h"
 #include "shim/engine.h"
 #include "shim/export.h"
-#include "shim/heap_metadata.h"
 #include "shim/internal_heap.h"
 #include "shim/libc_state.h"
 #include "shim/managed_heap.h"
-#include "shim/tpje.h"
 
 namespace tidepool {
 namespace {

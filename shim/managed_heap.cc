@@ -10,40 +10,19 @@
 #include <algorithm>
 #include <array>
 
+#include "allocator/arena/arena_maker.h"
+#include "allocator/arena/heap_metadata.h"
+#include "allocator/arena/settings.h"
+#include "allocator/arena/tpje.h"
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
 #include "runtime/base/mutex.h"
 #include "shim/arena_slots.h"
-#include "shim/heap_metadata.h"
 #include "shim/internal_scope.h"
-#include "shim/thread_cache.h"
-#include "shim/tpje.h"
-
-// narenas:1            automatic arenas would take memory from outside the managed space; ours are
-//                      made by hand, with hooks.
-// oversize_threshold:0 the same: no automatic arena for large blocks.
-// retain               on: small extents are cut from larger ones rather than asked for singly.
-// muzzy_decay_ms       what is given back is discarded in every tier, at once.
-// zero_realloc         as glibc: realloc(p, 0) frees.
-// slab_sizes           64 KiB slabs for the larger small blocks, which otherwise get one each.
-// lg_extent_max_...    freed memory is used again, however much larger it is than what is asked for
-//                      (by default, at most 64 times): fresh memory costs local room and faults.
-// lg_tcache_flush_...  a full cache gives up a quarter, not half: half would be missed at once.
-// tcache_gc_*          how many bytes a thread allocates between two looks at its cache. By default
-//                      a block of 64 KiB is a look each time, and costs four times as much.
-// thp                  the runtime works in 4 KiB pages: huge pages are its decision.
-// dirty_decay_ms, tcache_max and tcache_nslots_large, which depend on the budget and on what there
-// is to keep it with, are added by settleSettings().
-constexpr char kSettings[] =
-    "narenas:1,oversize_threshold:0,retain:true,"
-    "muzzy_decay_ms:0,background_thread:false,dss:disabled,zero_realloc:free,thp:default,"
-    "percpu_arena:disabled,abort_conf:false,tcache_nslots_small_min:64,"
-    "slab_sizes:2048-14336:16,lg_extent_max_active_fit:64,"
-    "tcache_gc_incr_bytes:1048576,lg_tcache_flush_large_div:2";
 
 extern "C" {
 // jemalloc reads its settings from this variable when it is first called.
-__attribute__((used)) const char* tpje_malloc_conf = kSettings;
+__attribute__((used)) const char* tpje_malloc_conf = nullptr;
 }
 
 namespace tidepool {
@@ -53,14 +32,8 @@ namespace {
 // (discarded, so that they hold no memory) and spare the Runtime's range tables from crumbs.
 constexpr size_t kReturnAboveBytes = 8 * kMiB;
 // Largest step by which an arena grows ahead of need.
-constexpr size_t kGrowLimitBytes = 16 * kMiB;
+constexpr Bytes kGrowLimit(16 * kMiB);
 constexpr unsigned kArenasPerCpu = 4;
-// How long memory stays free before it is discarded. With far memory, soon: what is free takes room
-// from what is in use. Without, nothing is gained by it, and what is given back so often is touched
-// anew, by faults and in pages that no cache holds: jemalloc's own default.
-constexpr unsigned kDecayMsWithFar = 1'000;
-constexpr unsigned kDecayMsAlone = 10'000;
-
 constinit Runtime* heap_runtime = nullptr;
 constinit Mutex arena_mutex;
 constinit ArenaSlots arena_slots TP_GUARDED_BY(arena_mutex);
@@ -104,40 +77,13 @@ bool extentPurgeForced(TpjeExtentHooks*, void* address, size_t, size_t offset, s
               .has_value();
 }
 
-bool extentSplit(TpjeExtentHooks*, void*, size_t, size_t, size_t, bool, unsigned) { return false; }
-bool extentMerge(TpjeExtentHooks*, void*, size_t, void*, size_t, bool, unsigned) { return false; }
-
 constinit TpjeExtentHooks extent_hooks = {
-    extentAlloc, extentDalloc,      extentDestroy, nullptr,     nullptr,
-    nullptr,     extentPurgeForced, extentSplit,   extentMerge,
+    extentAlloc, extentDalloc,      extentDestroy, nullptr,    nullptr,
+    nullptr,     extentPurgeForced, allowSplit,    allowMerge,
 };
-
-// What "experimental.arenas_create_ext" takes: `metadata_use_hooks` false keeps the arena's own
-// tables out of managed memory, where they would be cold pages taken under a lock.
-struct ArenaConfig {
-  TpjeExtentHooks* hooks;
-  bool metadata_use_hooks;
-};
-
-/// Makes one arena; 0 when jemalloc cannot.
-unsigned makeArena() {
-  unsigned id = 0;
-  size_t id_size = sizeof id;
-  ArenaConfig config{&extent_hooks, false};
-  if (tpje_mallctl("experimental.arenas_create_ext", &id, &id_size, &config, sizeof config) != 0) {
-    TpjeExtentHooks* hooks = &extent_hooks;
-    if (tpje_mallctl("arenas.create", &id, &id_size, &hooks, sizeof hooks) != 0) return 0;
-  }
-  char name[48];
-  formatText(name, sizeof name, "arena.%u.retain_grow_limit", id);
-  size_t limit = kGrowLimitBytes;
-  // Only a tuning: an arena without the limit works as well.
-  static_cast<void>(tpje_mallctl(name, nullptr, nullptr, &limit, sizeof limit));
-  return id;
-}
 
 unsigned arenaOfSlot(unsigned slot) TP_REQUIRES(arena_mutex) {
-  if (arena_ids[slot] == 0) arena_ids[slot] = makeArena();
+  if (arena_ids[slot] == 0) arena_ids[slot] = makeArena(&extent_hooks, kGrowLimit);
   return arena_ids[slot];
 }
 
@@ -161,11 +107,9 @@ unsigned usableCpus() {
 /// Before the first call of jemalloc.
 void settleSettings(const Options& options, unsigned cpus) {
   const Bytes local = options.dram.value() != 0 ? options.dram : machineMemory();
-  const unsigned decay = options.far_count > 0 ? kDecayMsWithFar : kDecayMsAlone;
-  static char text[sizeof kSettings + 96];
-  const ThreadCacheShape shape = threadCacheShape(local, cpus);
-  formatText(text, sizeof text, "%s,dirty_decay_ms:%u,tcache_max:%zu,tcache_nslots_large:%u",
-           kSettings, decay, shape.largest_block, shape.slots);
+  static char text[kArenaSettingsCapacity];
+  writeArenaSettings(text, threadCacheShape(local, cpus),
+                     options.far_count > 0 ? FreeMemory::kIsWanted : FreeMemory::kIsNot);
   tpje_malloc_conf = text;
 }
 

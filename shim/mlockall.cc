@@ -7,9 +7,9 @@
 
 #include <cerrno>
 
+#include "allocator/arena/raw_syscalls.h"
 #include "shim/export.h"
 #include "shim/pieces.h"
-#include "shim/raw_syscalls.h"
 
 namespace tidepool {
 namespace {

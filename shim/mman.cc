@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allocator/arena/raw_syscalls.h"
 #include "shim/export.h"
 #include "shim/hints.h"
 #include "shim/pieces.h"
-#include "shim/raw_syscalls.h"
 #include "shim/surrendered.h"
 
 namespace tidepool {

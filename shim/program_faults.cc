@@ -7,9 +7,9 @@
 
 #include <cstdarg>
 
+#include "allocator/arena/raw_syscalls.h"
 #include "shim/export.h"
 #include "shim/pieces.h"
-#include "shim/raw_syscalls.h"
 
 namespace tidepool {
 namespace {

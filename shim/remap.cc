@@ -5,9 +5,9 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "allocator/arena/raw_syscalls.h"
 #include "shim/export.h"
 #include "shim/pieces.h"
-#include "shim/raw_syscalls.h"
 
 namespace tidepool {
 namespace {

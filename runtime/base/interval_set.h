@@ -52,6 +52,11 @@ class IntervalSet {
   /// The lowest interval: start and end. Not to be asked of an empty set.
   std::pair<uintptr_t, uintptr_t> lowest() const { return *ends_.begin(); }
   size_t count() const { return ends_.size(); }
+  /// Calls `act(start, end)` for every interval, from the lowest on.
+  template <typename Act>
+  void forEach(Act act) const {
+    for (const auto& [start, end] : ends_) act(start, end);
+  }
 
  private:
   using Ends = std::map<uintptr_t, uintptr_t>;  // by start; they neither touch nor overlap

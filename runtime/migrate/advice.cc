@@ -25,9 +25,10 @@ PageRun Advice::pagesOf(uintptr_t address, Bytes size) const {
   return {core_.space->pageAt(address), toPages(size)};
 }
 
-bool Advice::goesToFetchTier(PageWord word) const {
+bool Advice::goesToFetchTier(PageIndex page, PageWord word) const {
   // Pages with a home in a direct tier go there.
-  return word.state() == PageState::kLocal && !word.has(kFlagShadow) && core_.tiers.hasFetch();
+  return word.state() == PageState::kLocal && !word.has(kFlagShadow) && core_.tiers.hasFetch() &&
+         !placementOf(core_, page).isLocal();
 }
 
 void Advice::cold(uintptr_t address, Bytes size) {
@@ -36,7 +37,7 @@ void Advice::cold(uintptr_t address, Bytes size) {
     MutexLock lock(policy_.mutex());
     for (uint64_t i = 0; i < part.count.value(); ++i) {
       const PageIndex page = part.first + i;
-      if (goesToFetchTier(core_.space->word(page))) policy_.chooser().onCold(page);
+      if (goesToFetchTier(page, core_.space->word(page))) policy_.chooser().onCold(page);
     }
   });
 }
@@ -44,7 +45,7 @@ void Advice::cold(uintptr_t address, Bytes size) {
 void Advice::pageOut(uintptr_t address, Bytes size) {
   if (!active()) return;
   forGranules(pagesOf(address, size), [this](PageRun part) {
-    part = fromFirst(PageState::kLocal, part);
+    part = fromFirst(part, [](PageState state) { return state == PageState::kLocal; });
     MutexLock lock(policy_.mutex());
     policy_.pageOut().push(part);
   });
@@ -54,16 +55,18 @@ void Advice::pageOut(uintptr_t address, Bytes size) {
 void Advice::willNeed(uintptr_t address, Bytes size) {
   if (!active() || !core_.tiers.hasFetch()) return;
   forGranules(pagesOf(address, size), [this](PageRun part) {
-    part = fromFirst(PageState::kFar, part);
+    part = fromFirst(part, [](PageState state) {
+      return state == PageState::kFar || state == PageState::kEvicting;
+    });
     MutexLock lock(policy_.mutex());
     policy_.willNeed().push(part);
   });
   core_.freed_memory.ring();
 }
 
-PageRun Advice::fromFirst(PageState state, PageRun part) const {
+PageRun Advice::fromFirst(PageRun part, bool (*wanted)(PageState)) const {
   uint64_t skip = 0;
-  while (skip < part.count.value() && core_.space->word(part.first + skip).state() != state) ++skip;
+  while (skip < part.count.value() && !wanted(core_.space->word(part.first + skip).state())) ++skip;
   return {part.first + skip, part.count - PageCount(skip)};
 }
 
@@ -72,7 +75,7 @@ PageCount Advice::giveUp(PageRun piece) {
   uint64_t count = 0;
   for (uint64_t i = 0; i < piece.count.value(); ++i) {
     const PageIndex page = piece.first + i;
-    if (!goesToFetchTier(core_.space->word(page))) continue;
+    if (!goesToFetchTier(page, core_.space->word(page))) continue;
     policy_.chooser().onGivenUp(page);
     ++count;
   }
@@ -81,11 +84,12 @@ PageCount Advice::giveUp(PageRun piece) {
 }
 
 void Advice::demoteHome(PageRun piece) {
-  if (!core_.tiers.hasDirect()) return;
+  if (!core_.tiers.hasDirect() || placementOf(core_, piece.first).isLocal()) return;
   MutexLock lock(core_.space->lockOf(granuleOf(piece.first)));
   const auto stays = [&](uint64_t at) {
-    const PageWord word = core_.space->word(piece.first + at);
-    return word.state() != PageState::kLocal || goesToFetchTier(word);
+    const PageIndex page = piece.first + at;
+    const PageWord word = core_.space->word(page);
+    return word.state() != PageState::kLocal || goesToFetchTier(page, word);
   };
   for (uint64_t at = 0; at < piece.count.value();) {
     uint64_t run = 0;

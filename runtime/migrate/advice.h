@@ -21,7 +21,7 @@ class Advice {
   void cold(uintptr_t address, Bytes size);
   /// Local pages of the range go to far memory soon, wanted or not.
   void pageOut(uintptr_t address, Bytes size);
-  /// Pages on fetch tiers are brought in, as far as there is room.
+  /// Pages on fetch tiers, or on their way there, are brought in, as far as there is room.
   void willNeed(uintptr_t address, Bytes size);
 
   /// Moves out a piece of what is to be paged out. True if there is more to do at once. On the
@@ -33,10 +33,10 @@ class Advice {
     return core_.tiers.count() > 0 && !core_.detached.load(std::memory_order_relaxed);
   }
   PageRun pagesOf(uintptr_t address, Bytes size) const;
-  bool goesToFetchTier(PageWord word) const;
-  /// The part from its first page of that state on; nothing if there is none. What has none is not
-  /// worth a place in the queue, nor a service thread's time.
-  PageRun fromFirst(PageState state, PageRun part) const;
+  bool goesToFetchTier(PageIndex page, PageWord word) const;
+  /// The part from its first page of a wanted state on; nothing if there is none. What has none is
+  /// not worth a place in the queue, nor a service thread's time.
+  PageRun fromFirst(PageRun part, bool (*wanted)(PageState)) const;
   /// Hands those of the piece's pages that a fetch tier takes to the policy; returns how many.
   PageCount giveUp(PageRun piece);
   void demoteHome(PageRun piece);

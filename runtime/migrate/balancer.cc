@@ -194,6 +194,8 @@ bool Balancer::open(GranuleIndex granule, Look look, Nanoseconds since) {
   for (size_t i = 0; i < visit_count_; ++i) {
     if (visits_[i].granule == granule) return false;
   }
+  // What the program has placed stays there, however it is used.
+  if (!core_.space->placements().of(granule).isFree()) return false;
   MutexLock lock(core_.space->lockOf(granule));
   Places wanted = placesOf(*core_.space, granule);
   if (look == Look::kLocal) {

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <memory>
 
+#include "runtime/base/ledger.h"
 #include "runtime/migrate/budget.h"
 #include "runtime/migrate/doorbell.h"
 #include "runtime/migrate/parking.h"
@@ -30,6 +31,8 @@ struct Core {
   std::unique_ptr<FaultPort> barrier;
   TierSet tiers;
   Budget budget;
+  /// Local memory in use outside the space that whoever took it has told us of (Runtime).
+  Ledger outside;
   /// Of this process and its relatives. Used by the migrator's thread.
   std::unique_ptr<TreeAccount> account;
   StatsPage* stats = nullptr;
@@ -71,6 +74,11 @@ struct Core {
            !nothing_leaves.load(std::memory_order_relaxed);
   }
 };
+
+/// Where the page is to be, if the program has said so.
+inline Placement placementOf(const Core& core, PageIndex page) {
+  return core.space->placements().of(granuleOf(page));
+}
 
 /// Calls `act(table)` for the tiers whose frames a child of fork() can share.
 template <typename Act>

@@ -110,6 +110,7 @@ void Evictor::takeBehindStreams(uint64_t segment, uint64_t most) {
       for (uint64_t i = 0; i < run.count.value(); ++i) {
         const PageWord word = core_.space->word(run.first + i);
         goes[i] = word.state() == PageState::kLocal && !word.has(kFlagShadow) &&
+                  !placementOf(core_, run.first + i).isLocal() &&
                   policy_.chooser().classifyBehind(run.first + i) == Verdict::kEvict;
       }
     }
@@ -133,7 +134,7 @@ void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
   if (hand_ >= core_.space->highWater()) hand_ = PageIndex(0);
   const PageIndex first = firstPage(granuleOf(hand_));
   const uint64_t from = hand_ - first;
-  if (!core_.space->hasLocal(granuleOf(first))) {
+  if (!core_.space->hasLocal(granuleOf(first)) || placementOf(core_, first).isLocal()) {
     hand_ = first + kPagesPerGranule;
     return;
   }
@@ -157,6 +158,8 @@ void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
 uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choice) {
   const bool plain =
       core_.space->protections().plain(core_.space->addressOf(first), Bytes(kGranuleSize));
+  const uint8_t wanted = placementOf(core_, first).tier();
+  const bool placed_far = wanted != 0 && core_.tiers.fetch(wanted) != nullptr;
   MutexLock lock(policy_.mutex());
   uint64_t chosen = 0;
   uint64_t written = 0;
@@ -178,8 +181,9 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
         ++written;
       }
     }
-    verdicts_[at] =
-        choice == Choice::kAnything ? Verdict::kEvict : policy_.chooser().classify(first + at, bit);
+    verdicts_[at] = choice == Choice::kAnything || placed_far
+                        ? Verdict::kEvict
+                        : policy_.chooser().classify(first + at, bit);
     if (verdicts_[at] == Verdict::kEvict) ++chosen;
   }
   // The write faults that arming caused are the program's time: counted at their known cost, which

@@ -60,6 +60,7 @@ class Evictor {
   /// Whether the policy is asked, or everything local goes (when it would keep all of it).
   enum class Choice : uint8_t { kPolicy, kAnything };
   // One batch: slots [0, used) of a segment hold pages[...], going to frames[...] of tiers[...].
+  using SlotSet = std::bitset<Staging::kSlotsPerSegment>;
   struct Batch {
     uint64_t used = 0;
     uint64_t writes_left = 0;
@@ -68,7 +69,7 @@ class Evictor {
     std::array<PageIndex, Staging::kSlotsPerSegment> pages;
     std::array<FrameIndex, Staging::kSlotsPerSegment> frames;
     std::array<uint8_t, Staging::kSlotsPerSegment> tiers;
-    std::bitset<Staging::kSlotsPerSegment> copied;  // the frame has the page's bytes already
+    SlotSet copied;  // the frame has the page's bytes already
   };
   // Pages moved by one call: enough that the call and its TLB flush are shared, few enough that a
   // granule's lock is held for microseconds.
@@ -104,7 +105,12 @@ class Evictor {
   uint64_t moveReadOnly(PageRun run, uint64_t slot);
   void write(uint64_t segment);
   bool allocateFrames(Batch& batch);
-  bool allocateFrom(uint8_t tier, Batch& batch);
+  /// Frames for these slots, of that tier; all or none.
+  bool allocateFrom(uint8_t number, Batch& batch, const SlotSet& slots);
+  /// Frames for pages that the program wants in a certain tier, where that has room. Returns which.
+  SlotSet allocatePlaced(Batch& batch);
+  /// Whether pages can be written there; closes it if not.
+  bool opens(uint8_t number);
   /// Whether any tier takes pages.
   bool anyOpen() const;
   void releaseFrames(Batch& batch);

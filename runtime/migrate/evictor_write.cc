@@ -13,34 +13,58 @@ constexpr uint64_t tagOf(uint64_t segment, uint64_t slot) { return segment << 32
 
 }  // namespace
 
+bool Evictor::opens(uint8_t number) {
+  FetchTier* const tier = core_.tiers.fetch(number);
+  if (tier == nullptr || tier->closed()) return false;
+  const auto channel = channels_.to(number);
+  if (channel) return true;
+  reportError(core_, "cannot write to far memory %s: %s", tier->name(), channel.error().text());
+  tier->close();
+  return false;
+}
+
 bool Evictor::allocateFrames(Batch& batch) {
+  const SlotSet placed = allocatePlaced(batch);
+  SlotSet rest;
+  for (uint64_t slot = 0; slot < batch.used; ++slot) {
+    rest[slot] = !batch.copied[slot] && !placed[slot];
+  }
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    FetchTier* const tier = core_.tiers.fetch(number);
-    if (tier == nullptr || tier->closed()) continue;
-    if (const auto channel = channels_.to(number); !channel) {
-      reportError(core_, "cannot write to far memory %s: %s", tier->name(), channel.error().text());
-      tier->close();
-    } else if (allocateFrom(number, batch)) {
-      return true;
-    }
+    if (opens(number) && allocateFrom(number, batch, rest)) return true;
+  }
+  for (uint64_t slot = 0; slot < batch.used; ++slot) {
+    if (!placed[slot]) continue;
+    core_.tiers.tier(batch.tiers[slot]).release({batch.frames[slot], PageCount(1)});
   }
   return false;
 }
 
-bool Evictor::allocateFrom(uint8_t number, Batch& batch) {
+Evictor::SlotSet Evictor::allocatePlaced(Batch& batch) {
+  SlotSet placed;
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    SlotSet wanted;
+    for (uint64_t slot = 0; slot < batch.used; ++slot) {
+      wanted[slot] = !batch.copied[slot] && placementOf(core_, batch.pages[slot]).tier() == number;
+    }
+    if (wanted.any() && opens(number) && allocateFrom(number, batch, wanted)) placed |= wanted;
+  }
+  return placed;
+}
+
+bool Evictor::allocateFrom(uint8_t number, Batch& batch, const SlotSet& slots) {
   Tier& tier = core_.tiers.tier(number);
-  const uint64_t wanted = batch.used - batch.copied.count();
+  const uint64_t wanted = slots.count();
   uint64_t have = 0;
-  for (uint64_t slot = 0; slot < batch.used && have < wanted;) {
+  for (uint64_t slot = 0; have < wanted;) {
     const auto run = tier.allocate(PageCount(wanted - have));
     if (!run) {
       for (uint64_t i = 0; i < slot; ++i) {
-        if (!batch.copied[i]) tier.release({batch.frames[i], PageCount(1)});
+        if (slots[i]) tier.release({batch.frames[i], PageCount(1)});
       }
       return false;
     }
     for (uint64_t i = 0; i < run->count.value(); ++slot) {
-      if (batch.copied[slot]) continue;
+      if (!slots[slot]) continue;
       batch.frames[slot] = run->first + i++;
       batch.tiers[slot] = number;
     }

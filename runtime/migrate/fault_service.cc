@@ -8,7 +8,6 @@
 
 #include <algorithm>
 
-
 namespace tidepool {
 
 FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
@@ -145,12 +144,24 @@ void FaultService::fetchAdvised() {
       if (core_.budget.room().value() <= kPagesPerFetch) queue.clear();
     }
     prefetch(piece.first, piece.count);
+    rescueAdvised(piece);
     any = true;
   }
   if (!any) return;
   flush();
   // For what is left, should no read be under way whose end calls again.
   core_.freed_memory.ring();
+}
+
+void FaultService::rescueAdvised(PageRun piece) {
+  for (uint64_t i = 0; i < piece.count.value(); ++i) {
+    const PageIndex page = piece.first + i;
+    if (core_.space->word(page).state() != PageState::kEvicting) continue;
+    if (core_.budget.room().value() <= kPagesPerFetch) return;
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    const PageWord word = core_.space->word(page);
+    if (word.state() == PageState::kEvicting) rescue(page, word);
+  }
 }
 
 void FaultService::serveBarrier() {
@@ -288,10 +299,13 @@ PageCount FaultService::freshRun(PageIndex page, PageIndex* start) const {
 }
 
 FaultService::Answer FaultService::fillFresh(PageIndex page) {
+  const Placement placement = placementOf(core_, page);
+  if (placement.tier() != 0 && mover_.placeFar(page)) return Answer::kDone;
   // A granule that will not fit is placed far at once: filled in part, it would be copied there
   // soon after.
-  if (core_.tiers.hasDirect() && core_.budget.room().value() < kFreshMost + kFreshLeast &&
-      granuleIsEmpty(granuleOf(page)) && mover_.placeFar(page)) {
+  if (core_.tiers.hasDirect() && !placement.isLocal() &&
+      core_.budget.room().value() < kFreshMost + kFreshLeast && granuleIsEmpty(granuleOf(page)) &&
+      mover_.placeFar(page)) {
     return Answer::kDone;
   }
   PageIndex start;
@@ -300,7 +314,7 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
     start = page;
     run = PageCount(1);
     if (!core_.budget.tryCharge(run)) {
-      if (mover_.placeFar(page)) return Answer::kDone;
+      if (!placement.isLocal() && mover_.placeFar(page)) return Answer::kDone;
       if (core_.roomWillCome()) return Answer::kDefer;
       core_.budget.charge(run);
       sayExceeded();

@@ -81,6 +81,8 @@ class FaultService {
   void prefetchBeside(PageIndex page, PageRun run);
   /// Begins to fetch what the program said it will need, leaving half of the reads to faults.
   void fetchAdvised();
+  /// Takes pages back that are on their way out, but still here, as far as there is room.
+  void rescueAdvised(PageRun piece);
   void flush();
   bool submitFetch(PageIndex first, PageCount count, Arrival arrival);
   void completeFetches();

@@ -49,12 +49,24 @@ void GranuleMover::releaseHomeIfUnused(GranuleIndex granule, uint8_t tier, Frame
   core_.tiers.tier(tier).release({home, PageCount(kPagesPerGranule)});
 }
 
-std::optional<GranuleMover::Home> GranuleMover::findHome() const {
+std::optional<GranuleMover::Home> GranuleMover::findHomeIn(uint8_t number) const {
+  DirectTier* tier = core_.tiers.direct(number);
+  if (tier == nullptr) return std::nullopt;
+  const auto run = tier->allocate(PageCount(kPagesPerGranule));
+  if (!run) return std::nullopt;
+  return Home{number, run->first};
+}
+
+std::optional<GranuleMover::Home> GranuleMover::findHome(GranuleIndex granule) const {
+  const Placement placement = core_.space->placements().of(granule);
+  if (placement.isLocal()) return std::nullopt;
+  if (const uint8_t wanted = placement.tier()) {
+    // Pages that are to be in a fetch tier are local until they go there.
+    if (core_.tiers.fetch(wanted) != nullptr) return std::nullopt;
+    if (const auto home = findHomeIn(wanted)) return home;
+  }
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    DirectTier* tier = core_.tiers.direct(number);
-    if (tier == nullptr) continue;
-    const auto run = tier->allocate(PageCount(kPagesPerGranule));
-    if (run) return Home{number, run->first};
+    if (const auto home = findHomeIn(number)) return home;
   }
   return std::nullopt;
 }
@@ -173,7 +185,7 @@ bool GranuleMover::bringIn(PageIndex page) {
 
 bool GranuleMover::ownHome(GranuleIndex granule, Home& home) {
   if (!frozen(home)) return true;
-  const std::optional<Home> own = findHome();
+  const std::optional<Home> own = findHome(granule);
   if (!own) return false;
   moveHome(granule, home, *own);
   home = *own;
@@ -222,7 +234,7 @@ bool GranuleMover::vacate(GranuleIndex granule, uint8_t tier) {
   const std::optional<Home> home = homeOf(granule);
   if (!home || home->tier != tier) return true;
   if (core_.barrier == nullptr) return false;
-  if (const std::optional<Home> to = findHome()) {
+  if (const std::optional<Home> to = findHome(granule)) {
     // Frozen pages are closed already, and stay so for the others.
     if (frozen(*home) || closeToWriters(granule)) {
       moveHome(granule, *home, *to);
@@ -245,8 +257,9 @@ void GranuleMover::promoteAll(GranuleIndex granule) {
   std::array<Run, kPagesPerGranule / 2> runs;
   size_t count = 0;
   const PageIndex first = firstPage(granule);
-  forEachDirect(first, first + kPagesPerGranule,
-                [&](PageIndex from, uint64_t pages) { runs[count++] = {from, pages}; });
+  forEachDirect(first, first + kPagesPerGranule, [&](PageIndex from, uint64_t pages) {
+    runs[count++] = {from, pages};
+  });
   const bool leaves = core_.tiers.hasFetch() && core_.budget.room() > PageCount();
   promote({runs.data(), count}, leaves ? Beyond::kOnce : Beyond::kNever);
 }
@@ -313,7 +326,7 @@ bool GranuleMover::placeFar(PageIndex page) {
   if (!movable_pages[page - first]) return false;
   std::optional<Home> home = homeOf(granule);
   const bool fresh_home = !home.has_value();
-  if (fresh_home) home = findHome();
+  if (fresh_home) home = findHome(granule);
   if (!home || (!fresh_home && !ownHome(granule, *home))) return false;
   for (uint64_t at = 0; at < kPagesPerGranule;) {
     const PageState state = core_.space->word(first + at).state();
@@ -374,7 +387,7 @@ uint64_t GranuleMover::demoteMovable(PageIndex first, uint64_t pages) {
   const GranuleIndex granule = granuleOf(first);
   std::optional<Home> home = homeOf(granule);
   if (!home) {
-    home = findHome();
+    home = findHome(granule);
     if (!home) return 0;
     adopt(granule, *home);
   } else if (!ownHome(granule, *home)) {

@@ -101,7 +101,9 @@ class GranuleMover {
   /// Its local pages have no home any more.
   void forgetHome(GranuleIndex granule);
   void loseRun(PageIndex first, uint64_t count);
-  std::optional<Home> findHome() const;
+  /// A free home in the tier that the granule is placed in, or else in any direct tier.
+  std::optional<Home> findHome(GranuleIndex granule) const;
+  std::optional<Home> findHomeIn(uint8_t number) const;
   void adopt(GranuleIndex granule, const Home& home);
   bool copyOut(PageIndex first, uint64_t count, std::byte* to) TP_REQUIRES(staging_mutex_);
   void putBack(PageIndex first, uint64_t count) TP_REQUIRES(staging_mutex_);

@@ -194,13 +194,13 @@ void Migrator::updateBudget() {
   stats.unmanaged_bytes.store(outside.value(), std::memory_order_relaxed);
   if (core_.options.dram.value() == 0) return;
   const bool managed_only = core_.options.budget_scope == BudgetScope::kManaged;
-  const Bytes share = tree_.share(managed_only ? held : anonymous, clock_.now());
-  if (managed_only) {
-    core_.budget.setLimit(std::max(PageCount(share.value() >> kPageShift), PageCount(kLeastLimit)));
-    return;
-  }
-  const Bytes left = share > outside ? share - outside : Bytes();
+  const Bytes told = core_.outside.held();
+  const Bytes share = tree_.share(managed_only ? held + told : anonymous, clock_.now());
+  // What we are told of, the kernel counts as well, once it has been touched.
+  const Bytes elsewhere = managed_only ? told : std::max(outside, told);
+  const Bytes left = share > elsewhere ? share - elsewhere : Bytes();
   core_.budget.setLimit(std::max(PageCount(left.value() >> kPageShift), PageCount(kLeastLimit)));
+  if (managed_only) return;
   if (left < toBytes(PageCount(kLeastLimit)) && tree_.alone() && !warned_small_) {
     warned_small_ = true;
     reportError(core_,

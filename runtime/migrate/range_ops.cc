@@ -265,7 +265,8 @@ void RangeOps::withdrawUnforked() {
   for (;;) {
     const auto [address, size] = core_.space->unforked().takeLowest();
     if (size.value() == 0) return;
-    // Not released: what else the child maps must not come to lie where its heap thinks it has that.
+    // Not released: what else the child maps must not come to lie where its heap thinks it has
+    // that.
     [[maybe_unused]] const Status gone = withdraw(address, size);
   }
 }
@@ -280,8 +281,37 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   setRights(address, size, kNotHandedOut);
   dropRange(address, size, Mode::kRelease);
   shareWithChildren(address, size);
+  setPlacement(address, size, Placement());
   core_.space->ranges().release(offset, size);
   return {};
+}
+
+void RangeOps::setPlacement(uintptr_t address, Bytes size, Placement placement) {
+  // Of granules that lie in it wholly: of others, something else has a part.
+  const uintptr_t end = roundDown(address + size.value(), kGranuleSize);
+  for (uintptr_t at = roundUp(address, kGranuleSize); at < end; at += kGranuleSize) {
+    core_.space->placements().set(granuleOf(core_.space->pageAt(at)), placement);
+  }
+}
+
+Status RangeOps::place(uintptr_t address, Bytes size, Placement placement) {
+  TP_TRY(check(address, size));
+  if (address % kGranuleSize != 0 || size.value() % kGranuleSize != 0) {
+    return fail(ErrorCode::kInvalidArgument, "whole granules of 2 MiB are placed, not parts");
+  }
+  if (placement.tier() > core_.tiers.count()) {
+    return fail(ErrorCode::kNotFound, "there is no far tier %u", placement.tier());
+  }
+  if (!core_.space->ranges().isAllocated(address - core_.space->base(), size)) {
+    return fail(ErrorCode::kNotFound, "range is not allocated");
+  }
+  setPlacement(address, size, placement);
+  return {};
+}
+
+Result<Residency> RangeOps::residency(uintptr_t address, Bytes size) const {
+  TP_TRY(check(address, size));
+  return residencyOf(*core_.space, core_.space->pageAt(address), toPages(size));
 }
 
 Status RangeOps::armAll() {

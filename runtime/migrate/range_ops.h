@@ -7,6 +7,7 @@
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/shared_policy.h"
+#include "runtime/space/residency.h"
 
 namespace tidepool {
 
@@ -45,6 +46,11 @@ class RangeOps {
   /// In a child of fork(): arms the whole space with the child's own port.
   Status armAll();
   Status protect(uintptr_t address, Bytes size, int protection);
+  /// Whole granules of an allocation: where their pages are to be from now on, until they are
+  /// released. What is elsewhere already moves when the policy next looks at it.
+  Status place(uintptr_t address, Bytes size, Placement placement);
+  /// Errors: kInvalidArgument if it is not a page range of the space.
+  Result<Residency> residency(uintptr_t address, Bytes size) const;
   Result<uintptr_t> resize(uintptr_t address, Bytes old_size, Bytes new_size);
 
  private:
@@ -55,6 +61,7 @@ class RangeOps {
   Result<uint64_t> findFree(Bytes size, Bytes alignment);
   /// Errors: kNoMemory if a reservation of this size leaves less than half of the space.
   Status checkShare(Bytes size);
+  void setPlacement(uintptr_t address, Bytes size, Placement placement);
   /// Makes a range that was just taken usable, or gives it back.
   Status open(uint64_t offset, Bytes size, int protection);
   Status makeUsable(uintptr_t address, Bytes size, int protection);

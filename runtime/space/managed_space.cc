@@ -49,7 +49,8 @@ Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
   auto words = Mapping::anonymous(Bytes(toPages(rounded).value() * sizeof(uint64_t)));
   auto counts = Mapping::anonymous(Bytes((rounded.value() >> kGranuleShift) * sizeof(uint32_t)));
-  if (!words || !counts) {
+  auto placements = Mapping::anonymous(Bytes(rounded.value() >> kGranuleShift));
+  if (!words || !counts || !placements) {
     return fail(ErrorCode::kNoMemory,
                 "cannot reserve the metadata of a space of %llu GiB; lower it with --conf "
                 "space:SIZE or raise RLIMIT_AS",
@@ -63,17 +64,19 @@ Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
     if (!anywhere) return tl::unexpected(anywhere.error());
     base = *anywhere;
   }
-  return std::unique_ptr<ManagedSpace>(
-      new ManagedSpace(*base, rounded, std::move(*words), std::move(*counts)));
+  return std::unique_ptr<ManagedSpace>(new ManagedSpace(
+      *base, rounded, std::move(*words), std::move(*counts), std::move(*placements)));
 }
 
-ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping counts)
+ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping counts,
+                           Mapping placements)
     : base_(base),
       size_(size),
       words_mapping_(std::move(words)),
       words_(reinterpret_cast<std::atomic<uint64_t>*>(words_mapping_.data())),
       counts_(std::move(counts)),
-      ranges_(size, layoutFor(base)) {
+      ranges_(size, layoutFor(base)),
+      placements_(std::move(placements)) {
   // Nothing is handed out yet.
   protections_.set(base_, size_, kNotHandedOut);
 }

@@ -15,6 +15,7 @@
 #include "runtime/base/units.h"
 #include "runtime/space/foreign_ranges.h"
 #include "runtime/space/page_state.h"
+#include "runtime/space/placement.h"
 #include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
 #include "runtime/space/unforked_ranges.h"
@@ -88,6 +89,8 @@ class ManagedSpace {
   const Protections& protections() const { return protections_; }
   ForeignRanges& foreign() { return foreign_; }
   UnforkedRanges& unforked() { return unforked_; }
+  Placements& placements() { return placements_; }
+  const Placements& placements() const { return placements_; }
   /// Raised by allocation: pages from here on were never handed out.
   PageIndex highWater() const { return PageIndex(high_water_.load(std::memory_order_relaxed)); }
   void raiseHighWater(PageIndex end);
@@ -107,7 +110,7 @@ class ManagedSpace {
   static constexpr uint32_t kOneInUse = 1u << 16;
   static constexpr uint32_t kEverUsed = 1u << 31;
 
-  ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping counts);
+  ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping counts, Mapping placements);
 
   static constexpr uint32_t countedAs(PageWord word) {
     return (word.state() == PageState::kLocal ? 1 : 0) +
@@ -127,6 +130,7 @@ class ManagedSpace {
   Protections protections_;
   ForeignRanges foreign_;
   UnforkedRanges unforked_;
+  Placements placements_;
   std::atomic<uint64_t> high_water_{0};
   std::atomic<uint64_t> granules_used_{0};
   std::array<Mutex, kLocks> locks_;

@@ -4,7 +4,8 @@
 
     run_blocks.py --bin FOLDER [--limit SECONDS] FILE...
 
-The blocks of one file run in order, in one shell (`bash -eu`), in an empty folder, with FOLDER first in PATH.
+The blocks of one file run in order, in one shell (`bash -eu`), in an empty folder, with FOLDER first in PATH; pkg-config
+finds what was built with it.
 127.0.0.1:7777, which the documents use for a memory server, becomes a free port. Whatever a block leaves running
 is ended. Exits 1 when a block fails, or when no file has any.
 """
@@ -67,6 +68,7 @@ def run(script, folder, limit):
         "HOME": os.environ.get("HOME", "/"),
         "LC_ALL": "C.UTF-8",
         "NO_COLOR": "1",
+        "PKG_CONFIG_PATH": f"{folder.parent}/cmake",  # the libraries of the same build
     }
     with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryFile("w+") as output:
         shell = subprocess.Popen(

@@ -49,7 +49,8 @@ for command in tidepool fabricmgr; do
   must bash -n /usr/share/bash-completion/completions/$command
   must mandoc -T lint -W error <(zcat /usr/share/man/man1/$command.1.gz)
 done
-must pkg-config --cflags --libs tidepool
+must pkg-config --cflags --libs tidepool tidepool-runtime
+must test "$(readlink /usr/lib/libtidepool.so)" = libtidepool.so.0
 kill %1 %2 %3
 wait
 
@@ -59,14 +60,14 @@ must dpkg -i "$debs"/*.deb
 must grep -q '^# mine' /etc/tidepool/fabricmgr.toml
 
 say "remove: configuration and state stay"
-must dpkg -r tidepool libtidepool-dev
+must dpkg -r tidepool libtidepool-dev libtidepool0
 mustNot test -e /usr/bin/tidepool
 mustNot test -e /lib/systemd/system/tidepool-manager.service
 must test -e /etc/tidepool/fabricmgr.toml
 must test -e /var/lib/tidepool/fabric.db
 
 say "purge: nothing stays but what somebody put there"
-must dpkg -P tidepool libtidepool-dev
+must dpkg -P tidepool libtidepool-dev libtidepool0
 mustNot test -e /var/lib/tidepool
 must test -e /etc/tidepool/ca.key
 rm -r /etc/tidepool /tmp/all.toml

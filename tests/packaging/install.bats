@@ -23,7 +23,7 @@ setup() {
   for path in bin/tidepool bin/fabricmgr; do
     [ ! -e "$BUILD/$path" ] || [ -x "$PREFIX/$path" ]
   done
-  for name in libtidepool-preload.so libtidepool_runtime.a; do
+  for name in libtidepool-preload.so libtidepool_runtime.a libtidepool.so libtidepool.so.0; do
     [ -z "$(find "$BUILD/lib" -name $name)" ] || [ -e "$LIBDIR/$name" ]
   done
 }
@@ -43,17 +43,60 @@ setup() {
   done < <(find . -name '*.h' -o -name '*.hpp' | sed 's|^\./||')
 }
 
+@test "the public header is C11 and C++20, alone, with every warning" {
+  for header in tidepool.h tidepool.hpp; do echo "#include <tidepool/$header>" >"$BATS_TEST_TMPDIR/${header/./_}.src"; done
+  strict="-fsyntax-only -Wall -Wextra -Wpedantic -Wshadow -Werror -I $PREFIX/include"
+  ${CC:-cc} -x c -std=c11 -Wstrict-prototypes $strict "$BATS_TEST_TMPDIR/tidepool_h.src"
+  ${CXX:-c++} -x c++ -std=c++20 $strict "$BATS_TEST_TMPDIR/tidepool_h.src"
+  ${CXX:-c++} -x c++ -std=c++20 $strict "$BATS_TEST_TMPDIR/tidepool_hpp.src"
+  ${CXX:-c++} -x c++ -std=c++20 -fno-exceptions -fno-rtti $strict "$BATS_TEST_TMPDIR/tidepool_hpp.src"
+}
+
+@test "the shared library exports its map under its version, and may be loaded by a running program" {
+  [ -e "$LIBDIR/libtidepool.so.0" ]
+  listed=$(sed -n '/global:/,/local:/p' "$SOURCE/allocator/tidepool.map" | grep -v ':' | tr -d ' \n' | tr ';' '\n' | sort)
+  exported=$(nm -D --defined-only "$LIBDIR/libtidepool.so.0" | awk '$2 == "T" {print $3}' | sort)
+  [ "$exported" = "$(sed 's/$/@@TIDEPOOL_0.1/' <<<"$listed")" ]
+  [ -z "$(nm -D --defined-only "$LIBDIR/libtidepool.so.0" | awk '$2 != "T" && $2 != "A"')" ]
+  declared=$(grep -oE '^TIDEPOOL_API [^(]*\btidepool_[a-z_]+\(' "$PREFIX/include/tidepool/tidepool.h" | grep -oE 'tidepool_[a-z_]+\(' | tr -d '(' | sort)
+  [ "$declared" = "$listed" ]
+  readelf -d "$LIBDIR/libtidepool.so.0" | grep -q 'SONAME.*libtidepool\.so\.0'
+  ! readelf -d "$LIBDIR/libtidepool.so.0" | grep -q STATIC_TLS
+  ! readelf -d "$LIBDIR/libtidepool.so.0" | grep NEEDED | grep -vE 'libc\.so|libstdc\+\+|libm\.so|libgcc_s|ld-linux'
+  python3 -c "import ctypes; ctypes.CDLL('$LIBDIR/libtidepool.so.0').tidepool_version"
+}
+
+# PROGRAM: built with flags of pkg-config alone, run by itself and under `tidepool run`.
+build_and_run() {
+  export PKG_CONFIG_PATH=$LIBDIR/pkgconfig LD_LIBRARY_PATH=$LIBDIR
+  unset TIDEPOOL_CONF
+  "$@" -Wall -Wextra -Werror $(pkg-config --cflags tidepool) "$PROGRAM" $(pkg-config --libs tidepool) -o "$BATS_TEST_TMPDIR/program"
+  "$BATS_TEST_TMPDIR/program" own
+  "$PREFIX/bin/tidepool" run --dram 96M --far cxl:256M --conf strict:true -- "$BATS_TEST_TMPDIR/program" run
+}
+
+@test "a C program is built against the installed library, and shares the budget of a run" {
+  PROGRAM=$SOURCE/tests/allocator/programs/heaps.c
+  build_and_run ${CC:-cc} -std=c11 -Wpedantic
+}
+
+@test "a C++ program is built against the installed library, with exceptions and without" {
+  PROGRAM=$SOURCE/tests/allocator/programs/containers.cc
+  build_and_run ${CXX:-c++} -std=c++20
+  build_and_run ${CXX:-c++} -std=c++20 -fno-exceptions -fno-rtti
+}
+
 @test "pkg-config gives flags that compile and link" {
   export PKG_CONFIG_PATH=$LIBDIR/pkgconfig
-  pkg-config --validate tidepool
+  pkg-config --validate tidepool tidepool-runtime
   cat >"$BATS_TEST_TMPDIR/user.cc" <<'EOF'
 #include "runtime/options.h"
 int main() { return tidepool::parseSize("2G").has_value() ? 0 : 1; }
 EOF
-  c++ -std=c++20 -fsyntax-only $(pkg-config --cflags tidepool) "$BATS_TEST_TMPDIR/user.cc"
+  c++ -std=c++20 -fsyntax-only $(pkg-config --cflags tidepool-runtime) "$BATS_TEST_TMPDIR/user.cc"
   nm -C "$LIBDIR/libtidepool_runtime.a" 2>/dev/null | grep -q ' T tidepool::parseSize' || return 0
-  c++ -std=c++20 $(pkg-config --cflags tidepool) "$BATS_TEST_TMPDIR/user.cc" \
-    $(pkg-config --static --libs tidepool) -o "$BATS_TEST_TMPDIR/user"
+  c++ -std=c++20 $(pkg-config --cflags tidepool-runtime) "$BATS_TEST_TMPDIR/user.cc" \
+    $(pkg-config --static --libs tidepool-runtime) -o "$BATS_TEST_TMPDIR/user"
   "$BATS_TEST_TMPDIR/user"
 }
 
@@ -61,8 +104,12 @@ EOF
   mkdir "$BATS_TEST_TMPDIR/user"
   cat >"$BATS_TEST_TMPDIR/user/CMakeLists.txt" <<'EOF'
 cmake_minimum_required(VERSION 3.25)
-project(user LANGUAGES CXX)
+project(user LANGUAGES C CXX)
 find_package(tidepool 0.1 REQUIRED CONFIG)
+if(TARGET tidepool::tidepool)
+  add_executable(heaps heaps.c)
+  target_link_libraries(heaps PRIVATE tidepool::tidepool)
+endif()
 if(TARGET tidepool::runtime)
   add_executable(user user.cc)
   target_link_libraries(user PRIVATE tidepool::runtime)
@@ -72,9 +119,11 @@ EOF
 #include "runtime/base/units.h"
 int main() { return tidepool::kPageSize == 4096 ? 0 : 1; }
 EOF
+  cp "$SOURCE/tests/allocator/programs/heaps.c" "$BATS_TEST_TMPDIR/user/"
   cmake -S "$BATS_TEST_TMPDIR/user" -B "$BATS_TEST_TMPDIR/out" -DCMAKE_PREFIX_PATH="$PREFIX"
   cmake --build "$BATS_TEST_TMPDIR/out"
   [ ! -e "$BATS_TEST_TMPDIR/out/user" ] || "$BATS_TEST_TMPDIR/out/user"
+  "$BATS_TEST_TMPDIR/out/heaps" own
 }
 
 @test "man pages and completion are where their readers look" {

@@ -16,11 +16,11 @@
 #include <thread>
 #include <unordered_map>
 
+#include "allocator/arena/raw_syscalls.h"
 #include "runtime/base/check.h"
 #include "runtime/base/internal_thread.h"
 #include "runtime/base/mutex.h"
 #include "runtime/runtime.h"
-#include "shim/raw_syscalls.h"
 
 namespace tidepool {
 

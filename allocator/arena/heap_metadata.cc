@@ -2,7 +2,7 @@
 // The operating system as our jemalloc sees it. The build renames its calls to mmap, getenv and the
 // like to the tpje_os_* functions below: its tables come from one range of ours, and settings that
 // the user made for another jemalloc in the program (MALLOC_CONF, /etc/malloc.conf) stay away.
-#include "shim/heap_metadata.h"
+#include "allocator/arena/heap_metadata.h"
 
 #include <sys/types.h>
 
@@ -11,8 +11,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "allocator/arena/raw_syscalls.h"
 #include "runtime/base/units.h"
-#include "shim/raw_syscalls.h"
 
 namespace tidepool {
 

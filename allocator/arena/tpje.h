@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of jemalloc's documented interface that the shim uses, under the names that the build
-// gives them (see shim/CMakeLists.txt): no jemalloc symbol keeps its own name or leaves the
-// library, so a program that brings its own jemalloc never meets ours. Thread-safe.
+// The parts of jemalloc's documented interface that Tidepool uses, under the names that the build
+// gives them (rename_jemalloc.cmake): no jemalloc symbol keeps its own name or leaves our
+// libraries, so a program that brings its own jemalloc never meets ours. Thread-safe. Sizes are
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,11 @@ void* tpje_realloc(void* block, size_t size);
 void* tpje_memalign(size_t alignment, size_t size);
 void tpje_free(void* block);
 size_t tpje_malloc_usable_size(const void* block);
+void* tpje_mallocx(size_t size, int flags);
+void* tpje_rallocx(void* block, size_t size, int flags);
+void tpje_dallocx(void* block, int flags);
+size_t tpje_sallocx(const void* block, int flags);
+size_t tpje_nallocx(size_t size, int flags);
 int tpje_mallctl(const char* name, void* old_value, size_t* old_size, void* new_value,
                  size_t new_size);
 int tpje_mallctlnametomib(const char* name, size_t* mib, size_t* mib_length);
@@ -33,3 +39,15 @@ struct TpjeExtentHooks {
   bool (*split)(TpjeExtentHooks*, void*, size_t, size_t, size_t, bool committed, unsigned arena);
   bool (*merge)(TpjeExtentHooks*, void*, size_t, void*, size_t, bool committed, unsigned arena);
 };
+
+namespace tidepool {
+
+// Flags of the *x functions, as jemalloc's header composes them.
+inline constexpr int kTpjeZero = 0x40;
+inline constexpr int kTpjeNoCache = 1 << 8;
+constexpr int tpjeArena(unsigned arena) { return static_cast<int>((arena + 1) << 20); }
+constexpr int tpjeCache(unsigned cache) { return static_cast<int>((cache + 2) << 8); }
+/// `alignment` is a power of two.
+constexpr int tpjeAlign(size_t alignment) { return __builtin_ctzl(alignment); }
+
+}  // namespace tidepool

@@ -22,7 +22,7 @@ inline bool isHeapMetadata(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) - heap_metadata.base < heap_metadata.size;
 }
 
-/// What jemalloc asked pthread_atfork for; shim/fork.cc runs them in lock order.
+/// What jemalloc asked pthread_atfork for; to be run in lock order.
 struct HeapForkHooks {
   void (*prepare)() = nullptr;
   void (*parent)() = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shape of the thread caches, from the budget. Pure. Sizes are bytes.
-#include "shim/thread_cache.h"
+#include "allocator/arena/thread_cache.h"
 
 #include <algorithm>
 

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// fork() while other threads work in heaps: parent and child each go on with their own copy, far
+// pages and pinned ones included, and the child can make and destroy heaps.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "tests/allocator/fixture.h"
+#include "tests/migrate/server_process.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint64_t kSize = 24 * kMiB;
+constexpr uint64_t kWords = kSize / sizeof(uint64_t);
+constexpr uint64_t kStep = 256;
+
+void fill(uint64_t* words, uint64_t with) {
+  for (uint64_t i = 0; i < kWords; i += kStep) words[i] = i ^ with;
+}
+bool holds(const uint64_t* words, uint64_t with) {
+  for (uint64_t i = 0; i < kWords; i += kStep) {
+    if (words[i] != (i ^ with)) return false;
+  }
+  return true;
+}
+
+/// Exit status of a child that does this; a child says what is wrong by a number.
+template <typename Act>
+int inChild(Act act) {
+  const pid_t child = fork();
+  if (child == 0) _exit(act());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 200;
+}
+
+int liveOn(tidepool_context* context, tidepool_heap* heap, uint64_t* words) {
+  if (!holds(words, 1)) return 1;
+  fill(words, 2);
+  for (int i = 0; i < 1000; ++i) {
+    char* block = static_cast<char*>(tidepool_alloc(heap, 100));
+    if (block == nullptr) return 2;
+    memset(block, 1, 100);
+    if (i % 2 != 0 && tidepool_free(heap, block) != TIDEPOOL_OK) return 3;
+  }
+  tidepool_heap* mine = nullptr;
+  if (tidepool_heap_create(context, nullptr, &mine) != TIDEPOOL_OK) return 4;
+  if (tidepool_alloc(mine, kMiB) == nullptr) return 5;
+  if (!holds(words, 2)) return 6;
+  if (tidepool_heap_destroy(mine) != TIDEPOOL_OK) return 7;
+  if (tidepool_free(heap, words) != TIDEPOOL_OK) return 8;
+  return tidepool_heap_destroy(heap) == TIDEPOOL_OK ? 0 : 9;
+}
+
+void forkUnderLoad(const char* conf, tidepool_heap_params params) {
+  tidepool_context* const context = TestContext::openWith(conf);
+  tidepool_heap* heap = nullptr;
+  ASSERT_EQ(tidepool_heap_create(context, &params, &heap), TIDEPOOL_OK) << tidepool_error_text();
+  auto* const words = static_cast<uint64_t*>(tidepool_alloc(heap, kSize));
+  ASSERT_NE(words, nullptr) << tidepool_error_text();
+  fill(words, 1);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 2; ++thread) {
+    threads.emplace_back([&] {
+      while (!stop) {
+        void* blocks[40];
+        for (size_t i = 0; i < 40; ++i) blocks[i] = tidepool_alloc(heap, 10 << (i % 12));
+        for (void* block : blocks) tidepool_free(heap, block);
+      }
+    });
+  }
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(inChild([&] { return liveOn(context, heap, words); }), 0);
+    EXPECT_TRUE(holds(words, 1));
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(tidepool_heap_destroy(heap), TIDEPOOL_OK);
+  EXPECT_EQ(tidepool_close(context), TIDEPOOL_OK);
+}
+
+constexpr const char* kConf = "budget_scope:managed,space:64G,dram:";
+
+TEST(Fork, WithAnEmulatedPool) {
+  forkUnderLoad((std::string(kConf) + "12M,far:cxl:256M").c_str(), TIDEPOOL_HEAP_PARAMS_INIT);
+}
+
+TEST(Fork, WithAMemoryServer) {
+  ServerProcess server(Bytes(512 * kMiB));
+  ASSERT_NE(server.port(), 0);
+  forkUnderLoad(
+      (std::string(kConf) + "12M,far:remote:127.0.0.1:" + std::to_string(server.port())).c_str(),
+      TIDEPOOL_HEAP_PARAMS_INIT);
+}
+
+TEST(Fork, WithAHeapInLocalMemory) {
+  tidepool_heap_params params = TIDEPOOL_HEAP_PARAMS_INIT;
+  params.policy = TIDEPOOL_PINNED;
+  params.tier = "local";
+  forkUnderLoad((std::string(kConf) + "96M,far:cxl:256M").c_str(), params);
+}
+
+}  // namespace
+}  // namespace tidepool
