@@ -41,8 +41,10 @@ declare -A may=(
   [allocator/kernels]="runtime/base allocator/rows"
   [allocator/policy]="runtime/base allocator/rows"
   [allocator/table]="runtime/base runtime/tier runtime/transport allocator/rows allocator/kernels allocator/policy"
+  [allocator/checkpoint]="runtime/base allocator/rows allocator/kernels allocator/table"
   [allocator]="runtime runtime/base runtime/os runtime/stats"
-  [shim]="allocator runtime runtime/base runtime/os runtime/stats"
+  # allocator/checkpoint and what it includes: for the command (cli/) alone.
+  [shim]="allocator allocator/checkpoint runtime runtime/base runtime/os runtime/stats"
 )
 # options.h is the plain description of the settings: every layer above base may read it.
 everyone="runtime/options.h"
