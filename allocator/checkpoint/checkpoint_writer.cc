@@ -37,6 +37,28 @@ constexpr Bytes kScanBlock(kMiB);
 constexpr Bytes kCopyBlock(128 * kKiB);
 constexpr size_t kLeastCopyBlocks = 4;
 
+Status checkNames(std::span<EmbeddingTable* const> tables) {
+  if (tables.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "a checkpoint of no tables");
+  }
+  std::set<std::string> names;
+  for (const EmbeddingTable* table : tables) {
+    const std::string& name = table->options().name;
+    if (!names.insert(name).second) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "two tables of the checkpoint are called %s; give each a name of its "
+                  "own",
+                  name.c_str());
+    }
+    if (name.size() > RowFileHeader::kMostName) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "a table's name has %zu bytes; at most %zu can be saved", name.size(),
+                  RowFileHeader::kMostName);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(CheckpointDirectory directory, const CheckpointOptions& options)
@@ -48,23 +70,10 @@ CheckpointWriter::CheckpointWriter(CheckpointDirectory directory, const Checkpoi
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::start(
     std::span<EmbeddingTable* const> tables, const std::string& directory, CheckpointKind kind,
     const CheckpointOptions& options) {
-  if (tables.empty()) {
-    return tidepool::fail(ErrorCode::kInvalidArgument, "a checkpoint of no tables");
-  }
-  std::set<std::string> names;
-  for (const EmbeddingTable* table : tables) {
-    const std::string& name = table->options().name;
-    if (!names.insert(name).second) {
-      return tidepool::fail(ErrorCode::kInvalidArgument,
-                            "two tables of the checkpoint are called %s; give each a name of its "
-                            "own",
-                            name.c_str());
-    }
-    if (name.size() > RowFileHeader::kMostName) {
-      return tidepool::fail(ErrorCode::kInvalidArgument,
-                            "a table's name has %zu bytes; at most %zu can be saved", name.size(),
-                            RowFileHeader::kMostName);
-    }
+  TP_TRY(checkNames(tables));
+  if (kind == CheckpointKind::kIncremental && options.after == ChangesAfter::kCountAsBefore) {
+    return tidepool::fail(ErrorCode::kInvalidArgument,
+                          "an incremental checkpoint cannot be taken aside; take a full one");
   }
   auto opened = CheckpointDirectory::openToWrite(directory);
   if (!opened) return tl::unexpected(opened.error());
@@ -78,14 +87,14 @@ Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::start(
 }
 
 Status CheckpointWriter::prepare(std::span<EmbeddingTable* const> tables, CheckpointKind kind) {
+  auto number = directory_.nextNumber();
+  if (!number) return tl::unexpected(number.error());
   auto removed = directory_.removeLeftovers();
   if (!removed) return tl::unexpected(removed.error());
   if (*removed > 0) {
     logLine("checkpoint %s: removed %zu files of checkpoints that were not completed",
             directory_.path().c_str(), *removed);
   }
-  auto number = directory_.nextNumber();
-  if (!number) return tl::unexpected(number.error());
   which_ = kind == CheckpointKind::kFull ? SavedRows::kAll : SavedRows::kChanged;
   if (which_ == SavedRows::kChanged) TP_TRY(findBase(tables));
   manifest_.number = *number;
@@ -295,7 +304,8 @@ void CheckpointWriter::run() {
   if (status) status = complete();
   if (!status) fail(status.error());
   for (const auto& snapshot : snapshots_) {
-    status ? snapshot->commit(manifest_.id) : snapshot->abandon();
+    const bool counts = status && options_.after == ChangesAfter::kCountFromThis;
+    counts ? snapshot->commit(manifest_.id) : snapshot->abandon();
   }
   if (!status) removeFiles();
   files_.clear();

@@ -23,6 +23,10 @@ namespace tidepool {
 /// directory, which this process has taken or restored.
 enum class CheckpointKind : uint8_t { kFull = 0, kIncremental = 1 };
 
+/// What the next incremental checkpoint follows: this one, or, of a full one that is taken aside
+/// (for an export, say), the one that it would have followed otherwise.
+enum class ChangesAfter : uint8_t { kCountFromThis = 0, kCountAsBefore = 1 };
+
 struct CheckpointOptions {
   /// Threads that check-sum and write, besides the one that reads the tables.
   size_t writers = 2;
@@ -33,6 +37,7 @@ struct CheckpointOptions {
   Bytes per_second;
   /// Checkpoints to keep, this one counted, once it is complete; 0: all.
   size_t keep = 0;
+  ChangesAfter after = ChangesAfter::kCountFromThis;
 };
 
 struct CheckpointProgress {

@@ -20,7 +20,7 @@ struct RestorePart {
   static constexpr RowNumber kRest = ~RowNumber{0};
 
   EmbeddingTable* table = nullptr;
-  std::string saved;        // its name in the checkpoint; empty: as the table is called
+  std::string saved = {};   // its name in the checkpoint; empty: as the table is called
   RowNumber first = 0;      // rows first, first + 1, ... of the saved table
   RowNumber count = kRest;  // so many
   RowNumber to = 0;         // become the rows from here on

@@ -237,6 +237,9 @@ TEST_F(DamageTest, WrongArgumentsAreSaid) {
           .error()
           .code(),
       ErrorCode::kInvalidArgument);
+  CheckpointOptions aside;
+  aside.after = ChangesAfter::kCountAsBefore;
+  EXPECT_EQ(take(CheckpointKind::kIncremental, aside).error().code(), ErrorCode::kInvalidArgument);
   TemporaryDirectory empty;
   EXPECT_EQ(takeCheckpoint(table, empty.path(), CheckpointKind::kIncremental).error().code(),
             ErrorCode::kNotFound);

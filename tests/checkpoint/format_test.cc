@@ -157,7 +157,8 @@ TEST(Manifests, NoBytesCanUpsetTheParser) {
   for (int round = 0; round < 5000; ++round) {
     std::string changed = text;
     for (int i = 0; i < 4; ++i) changed[random() % changed.size()] = static_cast<char>(random());
-    if (changed != text) EXPECT_FALSE(parseManifest(changed));
+    if (changed == text) continue;
+    EXPECT_FALSE(parseManifest(changed));
   }
 }
 
