@@ -44,11 +44,13 @@ declare -A may=(
   [allocator/kernels]="runtime/base allocator/rows"
   [allocator/policy]="runtime/base allocator/rows"
   [allocator/table]="runtime/base runtime/tier runtime/transport allocator/rows allocator/kernels allocator/policy"
+  [allocator/checkpoint]="runtime/base allocator/rows allocator/kernels allocator/table"
   [allocator]="runtime runtime/base runtime/os runtime/space runtime/stats"
   [allocator/heap]="allocator allocator/arena runtime runtime/base runtime/os runtime/space runtime/stats"
   [allocator/moves]="allocator allocator/heap runtime/base runtime/space"
   [allocator/capi]="allocator allocator/heap allocator/include allocator/moves runtime runtime/base runtime/space runtime/stats"
-  [shim]="allocator allocator/arena runtime runtime/base runtime/os runtime/stats"
+  # allocator/checkpoint and what it includes: for the command (cli/) alone.
+  [shim]="allocator allocator/arena allocator/checkpoint runtime runtime/base runtime/os runtime/stats"
 )
 # options.h is the plain description of the settings: every layer above base may read it.
 everyone="runtime/options.h"

@@ -2,6 +2,7 @@
 // RowHome: one run of frames a table.
 #include "allocator/table/row_home.h"
 
+#include "runtime/base/check.h"
 #include "runtime/tier/remote_tier.h"
 
 namespace tidepool {
@@ -58,10 +59,18 @@ Result<std::unique_ptr<RowHome>> RowHome::inRemoteTier(RemoteTier& tier, const R
   std::unique_ptr<RowHome> home(new RowHome(TierKind::kFetch, size));
   home->tier_ = &tier;
   home->frames_ = *run;
-  auto channel = tier.openRows({*run, Bytes(), Bytes(format.stride()), rows});
-  if (!channel) return tl::unexpected(channel.error());
-  home->link_ = std::make_unique<RowLink>(std::move(*channel), Bytes(format.stride()));
+  home->area_ = {*run, Bytes(), Bytes(format.stride()), rows};
+  auto link = home->openLink();
+  if (!link) return tl::unexpected(link.error());
+  home->link_ = std::move(*link);
   return home;
+}
+
+Result<std::unique_ptr<RowLink>> RowHome::openLink() const {
+  TP_CHECK(kind_ == TierKind::kFetch);
+  auto channel = static_cast<RemoteTier*>(tier_)->openRows(area_);
+  if (!channel) return tl::unexpected(channel.error());
+  return std::make_unique<RowLink>(std::move(*channel), area_.row);
 }
 
 }  // namespace tidepool

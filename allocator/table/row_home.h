@@ -12,6 +12,7 @@
 #include "allocator/table/huge_memory.h"
 #include "allocator/table/row_link.h"
 #include "runtime/base/result.h"
+#include "runtime/tier/row_channel.h"
 #include "runtime/tier/tier.h"
 
 namespace tidepool {
@@ -39,6 +40,10 @@ class RowHome {
   std::byte* memory() const { return memory_; }
   /// Of those that cannot; null otherwise.
   RowLink* link() const { return link_.get(); }
+  /// Another link to the same rows, for somebody who reads beside the calls; there is no order
+  /// between the two. Only of those that cannot be read in place. Thread-safe. Errors: what opening
+  /// a connection can end in.
+  Result<std::unique_ptr<RowLink>> openLink() const;
   /// Bytes of all rows together.
   Bytes size() const { return size_; }
 
@@ -50,6 +55,7 @@ class RowHome {
   HugeMemory local_;
   Tier* tier_ = nullptr;  // whose frames these are
   FrameRun frames_{};
+  RowArea area_;  // in a fetch tier
   std::byte* memory_ = nullptr;
   std::unique_ptr<RowLink> link_;
 };

@@ -56,6 +56,11 @@ class RowLink {
   /// Blocks until nothing is under way.
   Status finishAll();
 
+  /// Reads and writes that were started so far; and whether as many of them are over, from the first
+  /// on, as far as poll() has seen.
+  uint64_t begun() const { return first_tag_ + started_.size(); }
+  bool over(uint64_t begun) const { return first_tag_ >= begun; }
+
   /// Memory of all chunks.
   Bytes memory() const;
   uint64_t rowsRead() const { return rows_read_; }

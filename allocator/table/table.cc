@@ -196,6 +196,7 @@ Status EmbeddingTable::insertNew(std::span<const int64_t> ids, std::span<RowNumb
 
 /// A new row begins in a slot if it can have one, else at its home.
 Status EmbeddingTable::bringIntoBeing(RowNumber row, uint64_t id) {
+  changes_.created(row);
   if (!fetches()) {
     encodeInitial(id, home_->memory() + row * format_.stride());
     return {};
@@ -232,6 +233,7 @@ TableCounts EmbeddingTable::counts() {
   counts.hits = hits_.load(std::memory_order_relaxed);
   counts.in_place = in_place_.load(std::memory_order_relaxed);
   counts.steps = step_.step;
+  counts.metadata += changes_.memory();
   if (options_.ids == IdKind::kHashed) counts.metadata += ids_.memory();
   if (cache_) {
     counts.evictions = cache_->evictions();

@@ -21,6 +21,7 @@
 #include "allocator/table/initializer.h"
 #include "allocator/table/occurrences.h"
 #include "allocator/table/row_cache.h"
+#include "allocator/table/row_changes.h"
 #include "allocator/table/row_home.h"
 #include "allocator/table/staged_rows.h"
 #include "allocator/table/workers.h"
@@ -129,6 +130,8 @@ class EmbeddingTable {
   const TableOptions& options() const { return options_; }
 
  private:
+  friend class TableSnapshot;
+  friend class TableRestore;
   struct Task;
   struct Scratch;
   class Locks;
@@ -142,6 +145,14 @@ class EmbeddingTable {
   void encodeInitial(uint64_t id, std::byte* row) const;
   bool fetches() const { return home_->link() != nullptr; }
 
+  /// A lock is not fair: who trains in a loop would take it again before a waiting checkpoint has
+  /// woken up.
+  void letOthersIn() {
+    // Pairs with the release in TableSnapshot's hold.
+    while (others_waiting_.load(std::memory_order_acquire) != 0) {
+      others_waiting_.wait(1, std::memory_order_acquire);
+    }
+  }
   /// Errors: what broke the table before, if anything did.
   Status usable() const;
   /// After an error half way: rows may be in slots that were never filled.
@@ -197,6 +208,9 @@ class EmbeddingTable {
   std::unique_ptr<RowCache> cache_;     // null when rows are local
   std::unique_ptr<StagedRows> staged_;  // null when rows are read in place
   Mutex mutex_;
+  // Somebody who works beside the calls is waiting for the lock: those go behind. See letOthersIn().
+  std::atomic<uint32_t> others_waiting_{0};
+  RowChanges changes_;
   IdMap ids_;
   OptimizerStep step_, prepared_;
   Occurrences occurrences_;

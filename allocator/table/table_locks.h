@@ -21,7 +21,10 @@ class EmbeddingTable::Locks {
     tables_ = order_;
     std::sort(tables_.begin(), tables_.end(), std::less<>());
     tables_.erase(std::unique(tables_.begin(), tables_.end()), tables_.end());
-    for (EmbeddingTable* table : tables_) table->mutex_.lock();
+    for (EmbeddingTable* table : tables_) {
+      table->letOthersIn();
+      table->mutex_.lock();
+    }
   }
   ~Locks() TP_NO_THREAD_SAFETY {
     for (EmbeddingTable* table : tables_) table->mutex_.unlock();

@@ -51,6 +51,7 @@ void EmbeddingTable::updateInPlace(const UpdateCall& call, size_t first, size_t 
     addressInPlace(piece, buffers.addresses.data(), missed_[worker]);
     for (size_t i = 0; i < piece.size(); ++i) {
       if (i + 4 < piece.size()) __builtin_prefetch(buffers.addresses[i + 4], 1);
+      changes_.beforeChange(piece[i], buffers.addresses[i], worker);
       applyRow(call, from + i, buffers.addresses[i], buffers.sum.data());
       if (cache_ && buffers.slots[i] != kNoSlot) cache_->markDirty(buffers.slots[i]);
     }
@@ -75,6 +76,7 @@ Status EmbeddingTable::updateFetched(const UpdateCall& call) {
     }
     TP_TRY(staged_->finish());
     for (size_t i = 0; i < end - first; ++i) {
+      changes_.beforeChange(rows[first + i], buffers.addresses[i], 0);
       applyRow(call, first + i, buffers.addresses[i], buffers.sum.data());
       if (slots[i] != kNoSlot) cache_->markDirty(slots[i]);
     }

@@ -11,7 +11,8 @@ constexpr std::string_view kFarHelp =
 
 constexpr Flag kRunFlags[] = {
     {"--dram", "SIZE|N%",
-     "Local memory that the program and all it starts may use together: 256M, 2G, or a share of the "
+     "Local memory that the program and all it starts may use together: 256M, 2G, or a share of "
+     "the "
      "machine's memory such as 25%. Without it there is no limit."},
     {"--far", "SPEC",
      "A far tier, in order of preference; may be given several times. Without one only the budget "
@@ -34,6 +35,11 @@ constexpr Flag kDoctorFlags[] = {
     kJson,
 };
 
+constexpr Flag kCheckpointFlags[] = {
+    {"--number", "N", "With verify: this checkpoint, not the newest."},
+    kJson,
+};
+
 constexpr Command kCommands[] = {
     {"run", "-- PROG ARGS...", "run a program with its cold memory in far tiers",
      "Checks the options, the tiers and the program first, then becomes the program: same process, "
@@ -51,6 +57,11 @@ constexpr Command kCommands[] = {
      "Checks the kernel, permissions, limits, memory, devices and tiers. Each line is ok, warn or "
      "fail, with the command that mends it. Ends with 0 when programs can run managed, else 1.",
      kDoctorFlags},
+    {"checkpoint", "show|verify DIR", "look at checkpoints of embedding tables, and check them",
+     "show lists what the directory has; verify reads a checkpoint through, its full file and "
+     "those "
+     "with later changes, and checks every byte. Ends with 0 when it can be restored, else 1.",
+     kCheckpointFlags},
 };
 
 constexpr Entry kEnvironment[] = {
@@ -64,7 +75,8 @@ constexpr Entry kEnvironment[] = {
 
 constexpr Entry kExitCodes[] = {
     {"0", "Done. For run: the exit status is the program's own."},
-    {"1", "The command failed; for doctor: programs cannot run managed here."},
+    {"1",
+     "The command failed; for doctor: programs cannot run managed here; for checkpoint: damage."},
     {"2", "Usage: an unknown command or option, or a bad value."},
     {"125", "run: Tidepool itself failed, for example because a tier is absent."},
     {"126", "run: PROG was found but is not executable."},
@@ -106,6 +118,7 @@ constexpr Example kExamples[] = {
      "tidepool run --dram 25% --far remote:10.0.0.7:7777 --stats stats.json -- ./train"},
     {"See what would be done:",
      "tidepool run --dry-run --dram 25% --far cxl:2G -- python3 train.py"},
+    {"Check that the newest checkpoint is whole:", "tidepool checkpoint verify /data/run7"},
     {"Check this machine and a tier:", "tidepool doctor --far dax:/dev/dax0.0"},
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::vector<std::string> kCommands = {"run", "stat", "ps", "top", "doctor"};
+const std::vector<std::string> kCommands = {"run", "stat", "ps", "top", "doctor", "checkpoint"};
 
 std::set<std::string> matches(const std::string& text, const char* pattern) {
   const std::regex expression(pattern);

@@ -53,6 +53,7 @@ TEST(Usage, MistakesEndWithTwoAndSuggest) {
       {{"top", "--interval", "nan"}, {"0.1 to 3600"}},
       {{"doctor", "x"}, {"unexpected 'x'"}},
       {{"doctor", "--far", "tape:1"}, {"far tier 'tape:1' is of no known kind"}},
+      {{"checkpoint", "show"}, {"checkpoint show DIR"}},
       {{"--generate", "poem"}, {"man, bash or markdown"}},
   };
   for (const auto& [words, parts] : cases) {
@@ -210,9 +211,9 @@ TEST(Tier, AnEmulatedPoolLargerThanMemoryIs125) {
 TEST(Tier, AFabricThatIsNotThereIs125) {
   expectError(tidepool({"run", "--far", "fabric:1G", "--conf", "agent:/no/agent", "--", "true"}),
               125, {"/no/agent", "`fabricmgr agent`", "TIDEPOOL_AGENT"});
-  expectError(tidepool({"run", "--far", "fabric", "--", "true"},
-                       {{"TIDEPOOL_AGENT", "/no/such/socket"}}),
-              125, {"/no/such/socket", "`fabricmgr agent`"});
+  expectError(
+      tidepool({"run", "--far", "fabric", "--", "true"}, {{"TIDEPOOL_AGENT", "/no/such/socket"}}),
+      125, {"/no/such/socket", "`fabricmgr agent`"});
 }
 
 TEST(Userfaultfd, NoPermissionIs125AndNamesTheSysctl) {

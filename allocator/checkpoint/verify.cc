@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// verifyCheckpoint(): goes on after a problem, so that one report has them all.
+#include "allocator/checkpoint/verify.h"
+
+#include <mutex>
+
+#include "allocator/checkpoint/row_file_reader.h"
+
+namespace tidepool {
+namespace {
+
+CheckpointReport begin(const CheckpointDirectory& directory, uint64_t number) {
+  CheckpointReport report;
+  report.number = number;
+  auto manifest = directory.load(number);
+  if (manifest) {
+    report.manifest = std::move(*manifest);
+  } else {
+    report.problems.emplace_back(manifest.error().text());
+  }
+  return report;
+}
+
+void verifyTable(const CheckpointDirectory& directory, const ManifestTable& table, Workers& workers,
+                 CheckpointReport& report) {
+  std::atomic<uint64_t> covered{0};
+  auto seen = RowBits::create(std::max<RowNumber>(table.rows, 1));
+  if (!seen) {
+    report.problems.emplace_back(seen.error().text());
+    return;
+  }
+  for (const ManifestFile& file : table.files) {
+    auto reader = RowFileReader::open(directory, table, file);
+    Status status = reader ? Status() : tl::unexpected(reader.error());
+    if (status) {
+      status = (*reader)->forEachBlock(workers, [&](const RowBlockView& block) -> Status {
+        for (size_t i = 0; i < block.range_count; ++i) {
+          const RowRange range = block.range(i);
+          for (uint64_t k = 0; k < range.count; ++k) seen->set(range.first + k);
+        }
+        covered.fetch_add(block.rows, std::memory_order_relaxed);
+        return {};
+      });
+    }
+    if (!status) report.problems.emplace_back(status.error().text());
+    report.bytes += file.size;
+  }
+  report.rows += covered.load();
+  for (RowNumber row = 0; report.problems.empty() && row < table.rows; ++row) {
+    if (seen->test(row)) continue;
+    report.problems.push_back("table " + table.name + ": row " + std::to_string(row) +
+                              " is in none of its files");
+  }
+}
+
+}  // namespace
+
+Result<CheckpointReport> verifyCheckpoint(const std::string& path, Workers& workers,
+                                          uint64_t number) {
+  auto directory = CheckpointDirectory::open(path);
+  if (!directory) return tl::unexpected(directory.error());
+  auto numbers = directory->numbers();
+  if (!numbers) return tl::unexpected(numbers.error());
+  if (numbers->empty()) return fail(ErrorCode::kNotFound, "%s has no checkpoint", path.c_str());
+  if (number == 0) number = numbers->back();
+  CheckpointReport report = begin(*directory, number);
+  if (!report.manifest) return report;
+  for (const ManifestTable& table : report.manifest->tables) {
+    verifyTable(*directory, table, workers, report);
+  }
+  return report;
+}
+
+Result<std::vector<CheckpointReport>> listCheckpoints(const std::string& path) {
+  auto directory = CheckpointDirectory::open(path);
+  if (!directory) return tl::unexpected(directory.error());
+  auto numbers = directory->numbers();
+  if (!numbers) return tl::unexpected(numbers.error());
+  std::vector<CheckpointReport> reports;
+  for (const uint64_t number : *numbers) reports.push_back(begin(*directory, number));
+  return reports;
+}
+
+}  // namespace tidepool

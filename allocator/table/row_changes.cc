@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// RowChanges: bits are exchanged at a checkpoint's beginning, not copied, so that it costs the
+// trainer the same however many rows there are.
+#include "allocator/table/row_changes.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+namespace tidepool {
+
+Result<RowBits> RowBits::create(RowNumber rows) {
+  auto memory = Mapping::anonymous(Bytes(roundUp((rows + 63) / 64 * 8, kPageSize)));
+  if (!memory) return tl::unexpected(memory.error());
+  RowBits bits;
+  bits.memory_ = std::move(*memory);
+  return bits;
+}
+
+void RowBits::add(const RowBits& other) {
+  for (uint64_t index = 0; index < memory_.size().value() / 8; ++index) {
+    const uint64_t more = other.word(index);
+    if (more != 0) words()[index].fetch_or(more, std::memory_order_relaxed);
+  }
+}
+
+Status RowChanges::restart(RowNumber capacity, CheckpointId base) {
+  auto bits = RowBits::create(capacity);
+  if (!bits) return tl::unexpected(bits.error());
+  changed_ = std::move(*bits);
+  base_ = base;
+  return {};
+}
+
+Result<RowChanges::Prepared> RowChanges::prepare(RowNumber capacity) {
+  auto changed = RowBits::create(capacity);
+  if (!changed) return tl::unexpected(changed.error());
+  auto saved = RowBits::create(capacity);
+  if (!saved) return tl::unexpected(saved.error());
+  return Prepared{std::move(*changed), std::move(*saved)};
+}
+
+void RowChanges::begin(Prepared prepared, SavedRows which, RowNumber limit, uint32_t row_bytes,
+                       size_t workers, CopyPath path) {
+  asked_ = std::exchange(changed_, std::move(prepared.changed));
+  saved_ = std::move(prepared.saved);
+  saving_ = true;
+  which_ = which;
+  limit_ = limit;
+  row_bytes_ = row_bytes;
+  path_ = path;
+  block_rows_ = path.empty->rowsPerBlock(row_bytes);
+  copies_.assign(workers, nullptr);
+  copies_lost_.store(false, std::memory_order_relaxed);
+  copied_.store(0, std::memory_order_relaxed);
+}
+
+void RowChanges::keepOld(RowNumber row, const std::byte* bytes, size_t worker) {
+  if (!isPending(row) || copiesLost()) return;
+  RowBlock*& block = copies_[worker];
+  if (block == nullptr || block->rows.size() == block_rows_) {
+    if (block != nullptr) path_.full->push(block);
+    block = path_.empty->take();
+    if (block == nullptr) {
+      copies_lost_.store(true, std::memory_order_relaxed);
+      return;
+    }
+    block->table = path_.table;
+  }
+  memcpy(block->bytes + block->rows.size() * row_bytes_, bytes, row_bytes_);
+  block->rows.push_back(row);
+  saved_.set(row);
+  copied_.fetch_add(1, std::memory_order_relaxed);
+}
+
+RowNumber RowChanges::pending(RowNumber from, size_t most, std::vector<RowNumber>& rows) const {
+  for (; from < limit_; from = (from / 64 + 1) * 64) {
+    uint64_t word = ~saved_.word(from / 64);
+    if (which_ == SavedRows::kChanged) word &= asked_.word(from / 64);
+    word &= ~uint64_t{0} << from % 64;
+    for (; word != 0; word &= word - 1) {
+      const RowNumber row = from / 64 * 64 + static_cast<RowNumber>(std::countr_zero(word));
+      if (row >= limit_) return limit_;
+      if (most-- == 0) return row;
+      rows.push_back(row);
+    }
+  }
+  return limit_;
+}
+
+void RowChanges::finishCopies() {
+  limit_ = 0;
+  for (RowBlock*& block : copies_) {
+    if (block != nullptr) path_.full->push(block);
+    block = nullptr;
+  }
+}
+
+void RowChanges::end() {
+  for (RowBlock*& block : copies_) {
+    if (block != nullptr) path_.empty->giveBack(block);
+    block = nullptr;
+  }
+  limit_ = 0;
+  saving_ = false;
+  asked_ = RowBits();
+  saved_ = RowBits();
+}
+
+void RowChanges::commit(CheckpointId id) {
+  end();
+  base_ = id;
+}
+
+void RowChanges::abandon() {
+  if (asked_.valid()) {
+    changed_.add(asked_);
+  } else {
+    changed_ = RowBits();  // there never was a checkpoint
+  }
+  end();
+}
+
+}  // namespace tidepool

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rows of a table changed since its last checkpoint, and, while one is being taken, which it
+// still needs as they were: those are copied before they change. Costs one test a row until the
+// first checkpoint, one bit a row from then on. Under the table's lock; beforeChange() may run in
+// several workers at once, for different rows.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "allocator/rows/row_numbers.h"
+#include "allocator/table/row_block.h"
+#include "runtime/base/mapping.h"
+#include "runtime/base/result.h"
+
+namespace tidepool {
+
+/// One bit a row. Memory is taken as it is touched. set() is thread-safe.
+class RowBits {
+ public:
+  RowBits() = default;
+  /// Errors: kNoMemory.
+  static Result<RowBits> create(RowNumber rows);
+
+  bool valid() const { return memory_.valid(); }
+  bool test(RowNumber row) const { return (word(row / 64) >> row % 64 & 1) != 0; }
+  void set(RowNumber row) {
+    auto& place = words()[row / 64];
+    const uint64_t bit = uint64_t{1} << row % 64;
+    // Relaxed: bits alone are shared; who reads them has the table's lock.
+    if ((place.load(std::memory_order_relaxed) & bit) == 0) {
+      place.fetch_or(bit, std::memory_order_relaxed);
+    }
+  }
+  uint64_t word(uint64_t index) const { return words()[index].load(std::memory_order_relaxed); }
+  /// Sets all bits that are set in the other, which is of the same size.
+  void add(const RowBits& other);
+  Bytes memory() const { return memory_.size(); }
+
+ private:
+  std::atomic<uint64_t>* words() const {
+    return reinterpret_cast<std::atomic<uint64_t>*>(memory_.data());
+  }
+  Mapping memory_;
+};
+
+/// What a checkpoint is to hold.
+enum class SavedRows : uint8_t { kAll = 0, kChanged = 1 };
+
+/// Names one checkpoint; 0 is none.
+using CheckpointId = uint64_t;
+
+class RowChanges {
+ public:
+  /// The row's bytes, which are still the old ones, are about to change.
+  void beforeChange(RowNumber row, const std::byte* bytes, size_t worker) {
+    if (!changed_.valid()) return;
+    if (row < limit_) keepOld(row, bytes, worker);
+    changed_.set(row);
+  }
+  /// A row came into being.
+  void created(RowNumber row) {
+    if (changed_.valid()) changed_.set(row);
+  }
+
+  /// What the changes count from.
+  CheckpointId base() const { return base_; }
+  bool saving() const { return saving_; }
+
+  /// From now on, changes count from a checkpoint that holds the table as it is. `base` may be 0.
+  Status restart(RowNumber capacity, CheckpointId base);
+  /// A checkpoint of the rows below `limit` begins. Memory it needs is taken before prepare()
+  /// returns, so that begin() can be called for several tables and cannot fail. Errors: kNoMemory.
+  struct Prepared {
+    RowBits changed, saved;
+  };
+  static Result<Prepared> prepare(RowNumber capacity);
+  void begin(Prepared prepared, SavedRows which, RowNumber limit, uint32_t row_bytes,
+             size_t workers, CopyPath path);
+  /// The rows from `from` on that the checkpoint still needs, at most `most` of them, ascending,
+  /// are added to `rows`. Returns where to go on; the limit when there are no more.
+  RowNumber pending(RowNumber from, size_t most, std::vector<RowNumber>& rows) const;
+  bool isPending(RowNumber row) const {
+    return row < limit_ && !saved_.test(row) && (which_ == SavedRows::kAll || asked_.test(row));
+  }
+  void saved(RowNumber row) { saved_.set(row); }
+  /// No row is needed any more: hands on the copies that do not fill a block.
+  void finishCopies();
+  /// Copies had nowhere to go.
+  bool copiesLost() const { return copies_lost_.load(std::memory_order_relaxed); }
+  uint64_t rowsCopied() const { return copied_.load(std::memory_order_relaxed); }
+
+  /// The checkpoint is complete, and changes count from it.
+  void commit(CheckpointId id);
+  /// There is no such checkpoint: changes count from the one before.
+  void abandon();
+  Bytes memory() const { return changed_.memory() + asked_.memory() + saved_.memory(); }
+
+ private:
+  void keepOld(RowNumber row, const std::byte* bytes, size_t worker);
+  void end();
+
+  RowBits changed_;
+  CheckpointId base_ = 0;
+  // While a checkpoint is taken.
+  bool saving_ = false;
+  SavedRows which_ = SavedRows::kAll;
+  RowNumber limit_ = 0;    // 0 when nothing has to be kept
+  RowBits asked_, saved_;  // what changed before it began; what it has by now
+  uint32_t row_bytes_ = 0;
+  size_t block_rows_ = 0;
+  CopyPath path_{};
+  std::vector<RowBlock*> copies_;  // by worker; null for none
+  std::atomic<bool> copies_lost_{false};
+  std::atomic<uint64_t> copied_{0};
+};
+
+}  // namespace tidepool

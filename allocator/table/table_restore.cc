@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// TableRestore: rows go to their homes, and no row is in a slot meanwhile.
+#include "allocator/table/table_restore.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tidepool {
+namespace {
+
+// Writes under way at a time; bounds the memory they borrow to some 16 MiB.
+constexpr size_t kMostChunks = 128;
+
+}  // namespace
+
+Result<std::unique_ptr<TableRestore>> TableRestore::begin(EmbeddingTable& table)
+    TP_NO_THREAD_SAFETY {
+  table.mutex_.lock();
+  std::unique_ptr<TableRestore> restore(new TableRestore(table));  // which unlocks
+  TP_TRY(restore->prepare());
+  return restore;
+}
+
+Status TableRestore::prepare() {
+  const char* const name = table_.options_.name.c_str();
+  if (table_.changes_.saving()) {
+    return fail(ErrorCode::kConflict,
+                "table %s: a checkpoint of it is under way; wait for it, or cancel it", name);
+  }
+  if (table_.announced_ != table_.finished_) {
+    return fail(ErrorCode::kConflict,
+                "table %s: batches are announced and not finished; finish them before restoring",
+                name);
+  }
+  if (table_.options_.ids == IdKind::kHashed && table_.ids_.count() > 0 && !table_.broken_) {
+    return fail(ErrorCode::kConflict,
+                "table %s has %zu rows already; restore into a table that was just made", name,
+                table_.ids_.count());
+  }
+  // Rows that the checkpoint does not have stay as they are.
+  if (table_.cache_ && !table_.broken_) {
+    Status written;
+    while (written && !table_.ahead_.empty()) {
+      written = table_.settle(table_.ahead_.front());
+      table_.ahead_.pop_front();
+    }
+    if (written) written = table_.cache_->writeBackAll();
+    if (!written) return table_.broken(written.error());
+  }
+  return {};
+}
+
+TableRestore::~TableRestore() {
+  if (changing_ && !table_.broken_) {
+    (void)table_.broken(
+        Error::make(ErrorCode::kCorrupt, "restoring it was broken off; restore a checkpoint"));
+  }
+  table_.mutex_.unlock();
+}
+
+void TableRestore::start() {
+  changing_ = true;
+  table_.broken_.reset();
+  // Of a table that was given up, reads may be under way, and rows that left not yet written: they
+  // are written before those of the checkpoint. A link that failed says so at the first put().
+  for (RowChunk* chunk : table_.ahead_) {
+    (void)table_.home_->link()->finish(chunk);
+    table_.home_->link()->giveBack(chunk);
+  }
+  table_.ahead_.clear();
+  if (table_.cache_) {
+    (void)table_.cache_->sendWriteBack();
+    table_.cache_->forgetFrom(0);
+  }
+  if (table_.options_.ids == IdKind::kHashed) table_.ids_.removeLast(table_.ids_.count());
+}
+
+Status TableRestore::put(RowNumber first, size_t count, const std::byte* bytes) {
+  if (table_.fetches()) return putFar(first, count, bytes);
+  const size_t stride = table_.format_.stride(), row_bytes = table_.format_.rowBytes();
+  std::byte* to = table_.home_->memory() + first * stride;
+  if (stride == row_bytes) {
+    memcpy(to, bytes, count * stride);
+    return {};
+  }
+  for (size_t i = 0; i < count; ++i, to += stride, bytes += row_bytes) {
+    memcpy(to, bytes, row_bytes);
+    memset(to + row_bytes, 0, stride - row_bytes);
+  }
+  return {};
+}
+
+Status TableRestore::putFar(RowNumber first, size_t count, const std::byte* bytes) {
+  const size_t stride = table_.format_.stride(), row_bytes = table_.format_.rowBytes();
+  RowLink& link = *table_.home_->link();
+  MutexLock lock(turn_);
+  while (count > 0) {
+    if (++chunks_begun_ % kMostChunks == 0) TP_TRY(link.finishAll());
+    auto chunk = link.take();
+    if (!chunk) return tl::unexpected(chunk.error());
+    const size_t some = std::min(count, link.rowsPerChunk());
+    for (size_t i = 0; i < some; ++i, bytes += row_bytes) {
+      memcpy((*chunk)->bytes + i * stride, bytes, row_bytes);
+      memset((*chunk)->bytes + i * stride + row_bytes, 0, stride - row_bytes);
+      (*chunk)->rows.push_back(first + i);
+    }
+    first += some;
+    count -= some;
+    TP_TRY(link.writeAndForget(*chunk));
+    TP_TRY(link.send());
+    TP_TRY(link.poll());
+  }
+  return {};
+}
+
+Status TableRestore::assignIds(std::span<const uint64_t> ids) {
+  for (const uint64_t id : ids) {
+    if (table_.ids_.find(id) != IdMap::kNone) {
+      return fail(ErrorCode::kCorrupt, "table %s: id %llu has two rows in the checkpoint",
+                  table_.options_.name.c_str(), static_cast<unsigned long long>(id));
+    }
+    (void)table_.ids_.insert(id);
+  }
+  return {};
+}
+
+Status TableRestore::finish(std::span<const uint64_t> ids, uint64_t step, CheckpointId base) {
+  TP_TRY(assignIds(ids));
+  if (table_.fetches()) TP_TRY(table_.home_->link()->finishAll());
+  TP_TRY(table_.changes_.restart(table_.options_.rows, base));
+  table_.step_.step = step;
+  changing_ = false;
+  return {};
+}
+
+}  // namespace tidepool

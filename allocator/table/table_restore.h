@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts the rows of a checkpoint into a table. Holds the table's lock from begin() on, so it begins
+// and ends in one thread; put() may run in several, for different rows. Until finish() succeeds the
+// table is not usable: a restore that was broken off leaves it to another restore.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "allocator/table/table.h"
+#include "runtime/base/mutex.h"
+
+namespace tidepool {
+
+class TableRestore {
+ public:
+  /// Errors, with nothing changed: kConflict (a checkpoint of it is under way, announced batches
+  /// are not finished, or a table with hashed ids has rows already), those of writing changed rows
+  /// to their homes.
+  static Result<std::unique_ptr<TableRestore>> begin(EmbeddingTable& table);
+  ~TableRestore() TP_NO_THREAD_SAFETY;
+  TableRestore(const TableRestore&) = delete;
+  TableRestore& operator=(const TableRestore&) = delete;
+
+  /// From here on the table is not usable until finish(). Comes before the first put().
+  void start();
+  /// `count` rows, of rowBytes each, become those from `first` on. Errors: those of writing to a
+  /// fetch tier.
+  Status put(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_);
+  /// All rows are there. `ids` by row, of hashed tables; `step`: the optimizer's steps so far;
+  /// `base`: the checkpoint that changes count from, 0 for none. Errors: as put(), kCorrupt for an
+  /// id that occurs twice.
+  Status finish(std::span<const uint64_t> ids, uint64_t step, CheckpointId base);
+
+ private:
+  explicit TableRestore(EmbeddingTable& table) : table_(table) {}
+  Status prepare();
+  Status putFar(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_);
+  Status assignIds(std::span<const uint64_t> ids);
+
+  EmbeddingTable& table_;
+  bool changing_ = false;
+  Mutex turn_;  // the link of a fetch tier is used by one thread at a time
+  size_t chunks_begun_ = 0;
+};
+
+}  // namespace tidepool

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// What checkpoints cost a training loop, and how fast tables are saved and restored beside plain
+// writes and reads of the same disk in the same run. Options: see usage().
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "allocator/checkpoint/checkpoint_writer.h"
+#include "allocator/checkpoint/restore.h"
+#include "allocator/table/table_space.h"
+
+using namespace tidepool;
+
+namespace {
+
+struct Settings {
+  size_t tables = 4, rows = 1'000'000, dim = 64, bags = 2048, per_bag = 20, threads = 0;
+  double skew = 1.05, share = 0.10, seconds = 20, pause = 5;
+  uint64_t per_second = 0;
+  std::string directory = "checkpoint-bench", far;
+};
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <typename T>
+T need(Result<T> result) {
+  if (result) return std::move(*result);
+  fprintf(stderr, "checkpoint_bench: %s\n", result.error().text());
+  exit(1);
+}
+void need(Status status) {
+  if (status) return;
+  fprintf(stderr, "checkpoint_bench: %s\n", status.error().text());
+  exit(1);
+}
+
+/// Batches with an approximate Zipf skew: the inverse of its continuous form.
+class Trainer {
+ public:
+  explicit Trainer(const Settings& s) : s_(s) {
+    std::vector<FarSpec> far;
+    if (!s.far.empty()) far.push_back(need(parseFarSpec(s.far)));
+    space_ = need(TableSpace::create(far, s.threads, Nanoseconds(30'000'000'000)));
+    tables_ = makeTables();
+    std::mt19937_64 random(1);
+    const double top = std::pow(static_cast<double>(s.rows), 1 - s.skew) - 1;
+    for (size_t i = 0; i < kBatches * s.tables; ++i) {
+      auto& ids = ids_.emplace_back(s.bags * s.per_bag);
+      for (int64_t& id : ids) {
+        const double u = std::uniform_real_distribution<>()(random);
+        const double rank = std::pow(1 + u * top, 1 / (1 - s.skew));
+        id = static_cast<int64_t>(static_cast<uint64_t>(rank) * 1'000'000'007 % s.rows);
+      }
+    }
+    for (size_t bag = 0; bag <= s.bags; ++bag) {
+      offsets_.push_back(static_cast<int64_t>(bag * s.per_bag));
+    }
+    out_.resize(s.tables * s.bags * s.dim);
+  }
+
+  std::vector<std::unique_ptr<EmbeddingTable>> makeTables() {
+    std::vector<std::unique_ptr<EmbeddingTable>> made;
+    for (size_t t = 0; t < s_.tables; ++t) {
+      TableOptions options;
+      options.name = "bench" + std::to_string(t);
+      options.rows = s_.rows;
+      options.format = {ElementType::kFloat32, Optimizer::kRowwiseAdagrad,
+                        static_cast<uint32_t>(s_.dim)};
+      options.initializer = {Initializer::Kind::kUniform, -0.01f, 0.01f, t};
+      options.dram = Bytes(
+          static_cast<uint64_t>(s_.share * static_cast<double>(s_.rows * options.format.stride())));
+      made.push_back(need(space_->createTable(options, s_.far.empty() ? 0 : 1)));
+    }
+    return made;
+  }
+
+  /// One step; returns its time.
+  double step() {
+    const double start = now();
+    std::vector<EmbeddingTable::BagCall> bags;
+    std::vector<EmbeddingTable::UpdateCall> updates;
+    for (size_t t = 0; t < s_.tables; ++t) {
+      const Batch batch{ids_[batch_ * s_.tables + t], offsets_};
+      float* const out = out_.data() + t * s_.bags * s_.dim;
+      bags.push_back({tables_[t].get(), batch, out, s_.dim});
+      updates.push_back({tables_[t].get(), batch, out, s_.dim});
+    }
+    need(EmbeddingTable::bags(bags, space_->workers()));
+    need(EmbeddingTable::updates(updates, space_->workers()));
+    batch_ = (batch_ + 1) % kBatches;
+    return now() - start;
+  }
+  std::vector<EmbeddingTable*> tables() const {
+    std::vector<EmbeddingTable*> all;
+    for (const auto& table : tables_) all.push_back(table.get());
+    return all;
+  }
+  void dropTables() { tables_.clear(); }
+  Workers& workers() { return space_->workers(); }
+
+ private:
+  static constexpr size_t kBatches = 100;
+  const Settings s_;
+  std::unique_ptr<TableSpace> space_;
+  std::vector<std::unique_ptr<EmbeddingTable>> tables_;
+  std::vector<std::vector<int64_t>> ids_;
+  std::vector<int64_t> offsets_;
+  std::vector<float> out_;
+  size_t batch_ = 0;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+std::vector<double> trainFor(Trainer& trainer, double seconds) {
+  std::vector<double> steps;
+  for (const double start = now(); now() - start < seconds;) steps.push_back(trainer.step());
+  return steps;
+}
+
+/// Training with one checkpoint: the time it took away is that of all steps from its beginning to
+/// its end beyond what as many steps take without one, and the time that start() held the loop up.
+double oneCheckpoint(Trainer& trainer, const Settings& s, CheckpointKind kind, double usual) {
+  CheckpointOptions options;
+  options.per_second = Bytes(s.per_second);
+  const auto tables = trainer.tables();
+  const double start = now();
+  auto writer = need(CheckpointWriter::start(tables, s.directory, kind, options));
+  const double boundary = now() - start;
+  std::vector<double> steps;
+  while (!writer->progress().done) steps.push_back(trainer.step());
+  const double lasted = now() - start;
+  const Manifest manifest = need(writer->wait());
+  const CheckpointProgress progress = writer->progress();
+  uint64_t bytes = 0;
+  for (const ManifestTable& table : manifest.tables) bytes += table.files.back().size.value();
+  const double lost = lasted - static_cast<double>(steps.size()) * usual;
+  printf(
+      "%-12s %8.1f MiB in %6.2f s (%7.1f MiB/s)  begin %6.2f ms  steps meanwhile %4zu, mean "
+      "%6.2f ms, longest %6.2f ms  training lost %6.1f ms  rows copied %llu, waits %llu (%.1f "
+      "ms)\n",
+      kind == CheckpointKind::kFull ? "full" : "incremental", static_cast<double>(bytes) / kMiB,
+      lasted, static_cast<double>(bytes) / kMiB / lasted, boundary * 1e3, steps.size(),
+      steps.empty() ? 0 : mean(steps) * 1e3,
+      steps.empty() ? 0 : *std::max_element(steps.begin(), steps.end()) * 1e3, lost * 1e3,
+      static_cast<unsigned long long>(progress.rows_copied),
+      static_cast<unsigned long long>(progress.waits),
+      static_cast<double>(progress.waited.value()) / 1e6);
+  fflush(stdout);
+  return lost;
+}
+
+/// Forgets what the kernel has of the files.
+void dropCache(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY);
+  fdatasync(fd);
+  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  close(fd);
+}
+
+std::vector<std::string> newestFiles(const Settings& s, const Manifest& manifest) {
+  std::vector<std::string> files;
+  for (const ManifestTable& table : manifest.tables) {
+    for (const ManifestFile& file : table.files) files.push_back(s.directory + "/" + file.name);
+  }
+  return files;
+}
+
+/// Plain reads of one file after the other, a MiB at a time.
+double plainRead(const std::vector<std::string>& files, uint64_t& bytes) {
+  std::vector<char> buffer(kMiB);
+  bytes = 0;
+  const double start = now();
+  for (const std::string& file : files) {
+    const int fd = open(file.c_str(), O_RDONLY);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    for (ssize_t got; (got = read(fd, buffer.data(), buffer.size())) > 0;) {
+      bytes += static_cast<uint64_t>(got);
+    }
+    close(fd);
+  }
+  return now() - start;
+}
+
+double plainWrite(const Settings& s, uint64_t bytes) {
+  const std::string path = s.directory + "/plain";
+  std::vector<char> buffer(kMiB, 7);
+  const double start = now();
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  for (uint64_t at = 0; at < bytes; at += buffer.size()) {
+    if (write(fd, buffer.data(), buffer.size()) < 0) perror("checkpoint_bench");
+  }
+  fdatasync(fd);
+  close(fd);
+  const double time = now() - start;
+  unlink(path.c_str());
+  return time;
+}
+
+void restoreBeside(Trainer& trainer, const Settings& s) {
+  const auto tables = trainer.tables();
+  const Manifest manifest =
+      need(need(CheckpointWriter::start(tables, s.directory, CheckpointKind::kFull))->wait());
+  trainer.dropTables();
+  const auto files = newestFiles(s, manifest);
+  for (int round = 0; round < 3; ++round) {
+    auto fresh = trainer.makeTables();
+    std::vector<EmbeddingTable*> targets;
+    for (const auto& table : fresh) targets.push_back(table.get());
+    uint64_t bytes = 0;
+    for (const std::string& file : files) dropCache(file);
+    const double plain = plainRead(files, bytes);
+    for (const std::string& file : files) dropCache(file);
+    const double start = now();
+    need(restoreTables(s.directory, targets, trainer.workers()));
+    const double restored = now() - start;
+    const double mib = static_cast<double>(bytes) / kMiB;
+    printf(
+        "restore      %8.1f MiB in %6.2f s (%7.1f MiB/s)  plain read %6.2f s (%7.1f MiB/s)  "
+        "ratio %.2f  plain write %7.1f MiB/s\n",
+        mib, restored, mib / restored, plain, mib / plain, plain / restored,
+        mib / plainWrite(s, bytes));
+    fflush(stdout);
+  }
+}
+
+int usage() {
+  fprintf(stderr,
+          "usage: checkpoint_bench [--tables N] [--rows N] [--dim N] [--bags N] [--per-bag N] "
+          "[--skew X] [--share X] [--threads N] [--seconds X: of training alone] [--pause X: of "
+          "training between checkpoints] [--per-second BYTES] [--directory DIR] [--far SPEC]\n");
+  return 2;
+}
+
+bool parse(int argc, char** argv, Settings& s) {
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i];
+    const char* const value = argv[i + 1];
+    const auto whole = [&] { return strtoul(value, nullptr, 10); };
+    if (flag == "--tables")
+      s.tables = whole();
+    else if (flag == "--rows")
+      s.rows = whole();
+    else if (flag == "--dim")
+      s.dim = whole();
+    else if (flag == "--bags")
+      s.bags = whole();
+    else if (flag == "--per-bag")
+      s.per_bag = whole();
+    else if (flag == "--threads")
+      s.threads = whole();
+    else if (flag == "--per-second")
+      s.per_second = whole();
+    else if (flag == "--skew")
+      s.skew = strtod(value, nullptr);
+    else if (flag == "--share")
+      s.share = strtod(value, nullptr);
+    else if (flag == "--seconds")
+      s.seconds = strtod(value, nullptr);
+    else if (flag == "--pause")
+      s.pause = strtod(value, nullptr);
+    else if (flag == "--directory")
+      s.directory = value;
+    else if (flag == "--far")
+      s.far = value;
+    else
+      return false;
+  }
+  return argc % 2 == 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings s;
+  if (!parse(argc, argv, s)) return usage();
+  Trainer trainer(s);
+  trainFor(trainer, s.seconds / 4);  // warms up
+  const std::vector<double> untouched = trainFor(trainer, s.seconds);
+  double usual = mean(untouched);
+  printf("step without checkpoints: mean %.3f ms, median %.3f ms\n", usual * 1e3,
+         median(untouched) * 1e3);
+  oneCheckpoint(trainer, s, CheckpointKind::kFull, usual);
+  double lost = 0;
+  constexpr int kRounds = 5;
+  for (int round = 0; round < kRounds; ++round) {
+    usual = mean(trainFor(trainer, s.pause));  // with changes noted, as from here on
+    printf("  step between checkpoints: mean %.3f ms\n", usual * 1e3);
+    lost += oneCheckpoint(trainer, s, CheckpointKind::kIncremental, usual);
+  }
+  printf(
+      "an incremental checkpoint after %.0f s of training took %.1f ms of it: one a minute would "
+      "take %.2f %% if as many rows changed in a minute\n",
+      s.pause, lost / kRounds * 1e3, lost / kRounds / 60 * 100);
+  restoreBeside(trainer, s);
+  std::filesystem::remove_all(s.directory);
+  return 0;
+}
