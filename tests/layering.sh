@@ -41,6 +41,7 @@ declare -A may=(
   [allocator/kernels]="runtime/base allocator/rows"
   [allocator/policy]="runtime/base allocator/rows"
   [allocator/table]="runtime/base runtime/tier runtime/transport allocator/rows allocator/kernels allocator/policy"
+  [allocator/python]="runtime/base allocator/rows allocator/kernels allocator/table"
   [allocator]="runtime runtime/base runtime/os runtime/stats"
   [shim]="allocator runtime runtime/base runtime/os runtime/stats"
 )
