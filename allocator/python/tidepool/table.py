@@ -79,6 +79,7 @@ class Table:
                same in every tier, a function of seed and id alone
     tier       0: local memory; 1..: the far tiers of the space
     dram       local memory for hot rows of a far tier and what is known of them: bytes, "256M", or "10%" of the table
+               (a share of a small table is made enough for 64 rows, the least there is)
 
     Results are the same, bit for bit, whatever tier, dram and threads. Thread-safe: calls on a table take turns, and
     release the GIL; arrays given to a call must not be changed before it ends. A call that fails on its arguments has
@@ -115,7 +116,8 @@ class Table:
         options.ids = word(ids, "ids", _core.IdKind)
         kind = word(optimizer, "optimizer", _core.Optimizer)
         element = word(dtype, "dtype", _core.ElementType)
-        options.format = _core.RowFormat(element, kind, whole(dim, "dim", 1, 4096))
+        self._name, self._dim, self._rows = name, whole(dim, "dim", 1, 4096), options.rows
+        options.format = _core.RowFormat(element, kind, self._dim)
         options.initializer = initializer(init)
         self._optimizer = optimizer
         self._settings = {
@@ -126,8 +128,7 @@ class Table:
             "weight_decay": weight_decay,
         }
         options.step = _step(self._settings)
-        options.dram_bytes = size(dram, "dram", options.rows * options.format.row_bytes)
-        self._name, self._dim, self._rows = name, options.format.dim, options.rows
+        options.dram_bytes = _budget(dram, options.rows, options.format.row_bytes)
         self._space, self._tier = space, whole(tier, "tier", 0, 2**31)
         self._dtype, self._ids = dtype, ids
         self._core = space._core.create_table(options, self._tier)
@@ -301,6 +302,13 @@ def _step(settings):
     step.epsilon = real(settings["eps"], "eps", 0)
     step.weight_decay = real(settings["weight_decay"], "weight_decay", 0)
     return step
+
+
+def _budget(dram, rows, row_bytes):
+    budget = size(dram, "dram", rows * row_bytes)
+    if isinstance(dram, str) and dram.strip().endswith("%"):
+        return max(budget, 64 * (row_bytes + 64))
+    return budget
 
 
 def _table_of(call):
