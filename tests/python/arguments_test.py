@@ -9,6 +9,7 @@ import unittest
 import numpy
 
 import tidepool
+from tidepool import _core
 
 ROWS, DIM = 100, 4
 IDS = numpy.arange(6)
@@ -242,6 +243,9 @@ class Arguments(unittest.TestCase):
         with self.assertRaises(tidepool.Error) as caught:
             self.table(tier=7)
         self.assertIs(caught.exception.code, tidepool.ErrorCode.NOT_FOUND)
+
+        for code in tidepool.ErrorCode:
+            self.assertEqual(_core.error_code_name(code), code.name.lower().replace("_", "-"))
 
 
 if __name__ == "__main__":
