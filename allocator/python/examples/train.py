@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small recommendation model: plain PyTorch, or with its table in a far tier. One line differs.
 
-    python3 train.py                          torch.nn.EmbeddingBag and torch.optim.SGD
+    python3 train.py                          torch.nn.EmbeddingBag and torch.optim.Adagrad
     python3 train.py cxl:256M                 tidepool.torch.EmbeddingBag in an emulated CXL pool, 10 % in DRAM
     python3 train.py remote:127.0.0.1:7777    in a memory server: fabricmgr memserver --size 256M
 """
@@ -13,7 +13,7 @@ import torch
 import tidepool
 import tidepool.torch
 
-ROWS, DIM, RATE = 200_000, 32, 0.1
+ROWS, DIM, RATE = 200_000, 32, 0.05
 
 
 def batches(count):
@@ -27,15 +27,14 @@ def batches(count):
 def main():
     far = sys.argv[1:]
     space = tidepool.Space(far)
-    torch.manual_seed(1)
     if not far:
         bag = torch.nn.EmbeddingBag(ROWS, DIM, mode="sum", sparse=True)
     else:
-        bag = tidepool.torch.EmbeddingBag(ROWS, DIM, mode="sum", lr=RATE, space=space, dram="10%")
-    torch.nn.init.normal_(start := torch.empty(ROWS, DIM), std=0.1)
-    bag.load_state_dict({"weight": start})  # the same start for both
+        bag = tidepool.torch.EmbeddingBag(ROWS, DIM, mode="sum", space=space, optimizer="adagrad", lr=RATE)
+    torch.manual_seed(1)  # the same start for both
+    bag.load_state_dict({"weight": torch.randn(ROWS, DIM) * 0.1})
     model = torch.nn.Sequential(bag, torch.nn.Linear(DIM, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=RATE)
     for number, (ids, wanted) in enumerate(batches(200)):
         optimizer.zero_grad()
         loss = torch.nn.functional.mse_loss(model(ids), wanted)
