@@ -17,7 +17,7 @@ endforeach()
 # pkg-config and the CMake package give.
 foreach(folder runtime allocator)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tidepool/${folder}
-          FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+          FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" PATTERN "python" EXCLUDE)
 endforeach()
 
 # Pages may be kept as sources or made by the build; section = the last letter of the name.

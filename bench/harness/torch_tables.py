@@ -89,10 +89,10 @@ def measure(count, only):
                     f"{gib(result['metadata_bytes'])} of it"
                 )
         notes += [
-            f"{settings['tables']} tables x {settings['rows']:,} rows x {settings['dim']} float32, {settings['bags']} bags "
-            f"of {settings['length']} rows a table and batch; Zipf {settings['skew']}",
-            f"{count} rounds of {settings['batches']} batches, order rotated; every batch is new; speed against torch's "
-            "better number of threads (*), inside a round",
+            f"{settings['tables']} tables x {settings['rows']:,} rows x {settings['dim']} float32, "
+            f"{settings['bags']} bags of {settings['length']} rows a table and batch; Zipf {settings['skew']}",
+            f"{count} rounds of {settings['batches']} batches, order rotated; every batch is new; speed "
+            "against torch's better number of threads (*), inside a round",
         ]
         header = ["", "a batch", "spread", "M rows/s", "vs torch", "spread", "from DRAM"]
         printed.append(table(title, header, rows, notes))

@@ -58,7 +58,11 @@ class Modules(unittest.TestCase):
             self.compare(theirs, ours, ids.reshape(-1), offsets, weights.reshape(-1))
             with self.assertRaisesRegex(NotImplementedError, "detach"):
                 ours(ids, None, weights.requires_grad_())
-            for kind, wrong in ((ValueError, torch.rand(5, 6)), (TypeError, torch.rand(6, 5).double()), (TypeError, 1)):
+            for kind, wrong in (
+                (ValueError, torch.rand(5, 6)),
+                (TypeError, torch.rand(6, 5).double()),
+                (TypeError, 1),
+            ):
                 with self.assertRaises(kind):
                     ours(ids, None, wrong)
             _, mean = twins(self.space, tier, mode="mean")
@@ -85,7 +89,13 @@ class Modules(unittest.TestCase):
         ):
             with self.assertRaises(kind):
                 ours(*arguments)
-        for options in ({"max_norm": 1.0}, {"scale_grad_by_freq": True}, {"padding_idx": 0}, {"mode": "max"}, {"sparse": False}):
+        for options in (
+            {"max_norm": 1.0},
+            {"scale_grad_by_freq": True},
+            {"padding_idx": 0},
+            {"mode": "max"},
+            {"sparse": False},
+        ):
             with self.assertRaises(NotImplementedError):
                 tidepool.torch.EmbeddingBag(ROWS, DIM, **options)
 
@@ -132,7 +142,8 @@ class Modules(unittest.TestCase):
         for tier in TIERS.values():
             pairs = [twins(self.space, tier, mode=mode) for mode in ("sum", "mean", "sum")]
             together = tidepool.torch.EmbeddingBagCollection([ours for _, ours in pairs])
-            batch = [torch.randint(ROWS, (6, 3)), (torch.randint(ROWS, (9,)), torch.arange(6)), torch.randint(ROWS, (6, 1))]
+            flat = (torch.randint(ROWS, (9,)), torch.arange(6))
+            batch = [torch.randint(ROWS, (6, 3)), flat, torch.randint(ROWS, (6, 1))]
             parts = [theirs(*(b if isinstance(b, tuple) else (b,))) for (theirs, _), b in zip(pairs, batch)]
             together.prefetch(batch)
             out = together(batch)

@@ -89,7 +89,9 @@ class Training(unittest.TestCase):
         self.beside_torch(lambda p: torch.optim.SparseAdam(list(p), lr=0.01), "adam", 1e-4, lr=0.01)
 
     def module(self, **options):
-        return tidepool.torch.EmbeddingBag(ROWS, DIM, mode="sum", space=self.places.space, tier=1, dram="16K", lr=0.5, **options)
+        return tidepool.torch.EmbeddingBag(
+            ROWS, DIM, mode="sum", space=self.places.space, tier=1, dram="16K", lr=0.5, **options
+        )
 
     def test_one_step_for_each_backward(self):
         module, ids = self.module(), torch.tensor([[1, 2]])
@@ -132,7 +134,9 @@ class Training(unittest.TestCase):
 
     def test_collections_take_the_steps_of_their_modules(self):
         apart = [self.module(init=("normal", 0, 1, seed)) for seed in range(3)]
-        together = tidepool.torch.EmbeddingBagCollection([self.module(init=("normal", 0, 1, seed)) for seed in range(3)])
+        together = tidepool.torch.EmbeddingBagCollection(
+            [self.module(init=("normal", 0, 1, seed)) for seed in range(3)]
+        )
         together.bags[1].requires_grad_(False)
         head = torch.nn.Linear(3 * DIM, 1)
         for ids, _ in batches(5, False):

@@ -13,9 +13,9 @@ class EmbeddingBagCollection(torch.nn.Module):
     bags  EmbeddingBag modules, a list or a dict; they may also be used on their own
 
     forward(batch) takes one entry a module, in their order (or a dict with the same keys): a 2-D tensor, or a tuple
-    with the arguments of EmbeddingBag.forward(). All have the same number of bags. Returns float32 (bags, sum of dims);
-    `split()` cuts it up without copying. One call to the tables forward and one backward: work is shared out over all
-    threads, and requests to memory servers are under way together. Otherwise as EmbeddingBag.
+    with the arguments of EmbeddingBag.forward(). All have the same number of bags. Returns float32
+    (bags, sum of dims); `split()` cuts it up without copying. One call to the tables forward and one backward: work is
+    shared out over all threads, and requests to memory servers are under way together. Otherwise as EmbeddingBag.
     """
 
     def __init__(self, bags):
