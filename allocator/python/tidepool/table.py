@@ -6,6 +6,7 @@ import typing
 
 from . import _core
 from ._arguments import array, initializer, optional_array, real, size, whole, word
+from .errors import Unusable
 from .space import Space
 
 _STEP_FIELDS = ("lr", "momentum", "betas", "eps", "weight_decay")
@@ -221,8 +222,6 @@ class Table:
         return Token(self, self._core.prefetch(array(ids, "ids")))
 
     def _finished(self, number):
-        from .errors import Unusable
-
         try:
             self._core.finished(number)
         except Unusable:
