@@ -17,7 +17,7 @@ import torch
 import tidepool
 import tidepool.torch
 
-DENSE = 64  # width of the head's hidden layer
+DENSE = 16  # width of the hidden layer of the head: small, as the tables are what is measured
 
 
 def parse():

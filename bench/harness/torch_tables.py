@@ -81,7 +81,8 @@ def measure(count, only):
             result = in_tier(kind, tier, count)
             data.setdefault(kind, {})[tier] = result
             rows += lines_of(tier, result)
-            say(f"tables: {kind}, {tier}: done")
+            times = {way: f"{median(one) * 1e3:.1f} ms" for way, one in result["seconds_a_batch"].items()}
+            say(f"tables: {kind}, {tier}: " + ", ".join(f"{way} {text}" for way, text in times.items()))
             settings = result["settings"]
             if tier != "local":
                 notes.append(
