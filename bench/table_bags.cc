@@ -21,7 +21,7 @@ struct Settings {
   size_t tables = 8, rows = 2'000'000, dim = 64, bags = 2048, per_bag = 26, batches = 200;
   double skew = 1.05, share = 0.10;
   size_t threads = 0, ahead = 0;
-  bool train = false;
+  bool train = false, local = true;
   std::vector<std::string> far;
 };
 
@@ -109,9 +109,12 @@ void run(const Settings& s, const Batches& batches, TableSpace& space, size_t ti
   std::vector<std::vector<BatchNumber>> numbers(s.batches);
   const auto announce = [&](size_t b) {
     if (b >= s.batches) return;
+    std::vector<EmbeddingTable::PrefetchCall> calls;
+    numbers[b].resize(s.tables);
     for (size_t t = 0; t < s.tables; ++t) {
-      numbers[b].push_back(need(tables[t]->prefetch(batches.ids[b * s.tables + t])));
+      calls.push_back({tables[t].get(), batches.ids[b * s.tables + t], &numbers[b][t]});
     }
+    need(EmbeddingTable::prefetches(calls, space.workers()));
   };
   for (size_t b = 0; b < std::min(s.ahead, s.batches); ++b) announce(b);
   for (size_t b = 0; b < s.batches; ++b) {
@@ -158,7 +161,7 @@ void run(const Settings& s, const Batches& batches, TableSpace& space, size_t ti
 int usage() {
   fprintf(stderr,
           "usage: table_bags [--tables N] [--rows N] [--dim N] [--bags N] [--per-bag N] "
-          "[--batches N] [--skew X] [--share X] [--threads N] [--ahead N] [--train] "
+          "[--batches N] [--skew X] [--share X] [--threads N] [--ahead N] [--train] [--far-only] "
           "[--far SPEC]...\n");
   return 2;
 }
@@ -169,8 +172,8 @@ int main(int argc, char** argv) {
   Settings s;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    if (flag == "--train") {
-      s.train = true;
+    if (flag == "--train" || flag == "--far-only") {
+      (flag == "--train" ? s.train : s.local) = flag == "--train";
       continue;
     }
     if (i + 1 == argc) return usage();
@@ -204,7 +207,7 @@ int main(int argc, char** argv) {
   for (const std::string& text : s.far) far.push_back(need(parseFarSpec(text)));
   auto space = need(TableSpace::create(far, s.threads, Nanoseconds(20'000'000'000)));
   const Batches batches = makeBatches(s);
-  run(s, batches, *space, 0, "local");
+  if (s.local) run(s, batches, *space, 0, "local");
   for (size_t tier = 1; tier <= far.size(); ++tier)
     run(s, batches, *space, tier, s.far[tier - 1].c_str());
   return 0;

@@ -79,20 +79,22 @@ TP_KERNEL void storeClean(std::byte* to, float value) {
 template <class V>
 TP_KERNEL void encodeInt8(const float* in, std::byte* row, uint32_t dim) {
   typename V::Floats most = V::zero();
-  eachBlock(dim, [&](uint32_t at, auto extent) [[gnu::always_inline]] {
-    most = V::maxMagnitude(most, V::load(in + at, extent));
-  });
+  eachBlock(
+      dim, [&](uint32_t at, auto extent) __attribute__((always_inline)) {
+        most = V::maxMagnitude(most, V::load(in + at, extent));
+      });
   const uint32_t bits = greatestBits<V>(most);
   const bool finite = bits < kInfinity;
   const float scale = __builtin_bit_cast(float, finite ? bits : kNotANumber) / 127.0f;
   storeClean(row + scaleOffset<ElementType::kInt8>(dim), scale);
   // A scale of 0 is that of zeros, or of numbers so small that 1/127 of them is none.
   const bool zeros = !finite || scale == 0;
-  eachBlock(dim, [&](uint32_t at, auto extent) [[gnu::always_inline]] {
-    const typename V::Floats x =
-        zeros ? V::zero() : V::div(V::load(in + at, extent), V::set(scale));
-    V::storeOctets(row + at, V::narrowInt8(x), extent);
-  });
+  eachBlock(
+      dim, [&](uint32_t at, auto extent) __attribute__((always_inline)) {
+        const typename V::Floats x =
+            zeros ? V::zero() : V::div(V::load(in + at, extent), V::set(scale));
+        V::storeOctets(row + at, V::narrowInt8(x), extent);
+      });
 }
 
 template <class V, ElementType T>
@@ -100,20 +102,22 @@ TP_KERNEL void encodeRow(const float* in, std::byte* row, uint32_t dim) {
   if constexpr (T == ElementType::kInt8) {
     encodeInt8<V>(in, row, dim);
   } else {
-    eachBlock(dim, [&](uint32_t at, auto extent) [[gnu::always_inline]] {
-      storeElements<V, T>(row, at, V::load(in + at, extent), extent);
-    });
+    eachBlock(
+        dim, [&](uint32_t at, auto extent) __attribute__((always_inline)) {
+          storeElements<V, T>(row, at, V::load(in + at, extent), extent);
+        });
   }
 }
 
 template <class V, ElementType T>
 TP_KERNEL void decodeRow(const std::byte* row, float* out, uint32_t dim) {
   const float scale = scaleOf<T>(row, dim);
-  eachBlock(dim, [&](uint32_t at, auto extent) [[gnu::always_inline]] {
-    typename V::Floats x = loadElements<V, T>(row, at, scale, extent);
-    if constexpr (T == ElementType::kInt8) x = V::clean(x);
-    V::store(out + at, x, extent);
-  });
+  eachBlock(
+      dim, [&](uint32_t at, auto extent) __attribute__((always_inline)) {
+        typename V::Floats x = loadElements<V, T>(row, at, scale, extent);
+        if constexpr (T == ElementType::kInt8) x = V::clean(x);
+        V::store(out + at, x, extent);
+      });
 }
 
 }  // namespace

@@ -58,11 +58,12 @@ template <class V>
 void accumulate(float* sum, const float* gradient, float weight, uint32_t dim) {
   const typename V::Floats factor = V::set(weight);
   const bool plain = weight == 1;
-  eachBlock(dim, [&](uint32_t at, auto extent) [[gnu::always_inline]] {
-    const typename V::Floats old = V::load(sum + at, extent);
-    const typename V::Floats g = V::load(gradient + at, extent);
-    V::store(sum + at, V::clean(plain ? V::add(old, g) : V::fma(factor, g, old)), extent);
-  });
+  eachBlock(
+      dim, [&](uint32_t at, auto extent) __attribute__((always_inline)) {
+        const typename V::Floats old = V::load(sum + at, extent);
+        const typename V::Floats g = V::load(gradient + at, extent);
+        V::store(sum + at, V::clean(plain ? V::add(old, g) : V::fma(factor, g, old)), extent);
+      });
 }
 
 template <class V>

@@ -74,11 +74,12 @@ TP_KERNEL float rowwiseRate(const StepConstants<V>& constants, const OptimizerSt
                             uint32_t dim, const float* gradient, std::byte* row) {
   const float scale = scaleOf<T>(row, dim);
   typename V::Floats squares = V::zero();
-  eachBlock(dim, [&](uint32_t at, auto extent) [[gnu::always_inline]] {
-    const typename V::Floats w = loadElements<V, T>(row, at, scale, extent);
-    const typename V::Floats g = decayed<V>(constants, V::load(gradient + at, extent), w);
-    squares = V::fma(g, g, squares);
-  });
+  eachBlock(
+      dim, [&](uint32_t at, auto extent) __attribute__((always_inline)) {
+        const typename V::Floats w = loadElements<V, T>(row, at, scale, extent);
+        const typename V::Floats g = decayed<V>(constants, V::load(gradient + at, extent), w);
+        squares = V::fma(g, g, squares);
+      });
   std::byte* const state = row + weightBytes<T>(dim);
   float sum;
   __builtin_memcpy(&sum, state, sizeof sum);
@@ -97,16 +98,18 @@ void applyTo(uint32_t dim, const OptimizerStep& step, const float* gradient, std
   const float scale = scaleOf<T>(row, dim);
   float* const state = reinterpret_cast<float*>(row + weightBytes<T>(dim));
   [[maybe_unused]] float whole_row[T == ElementType::kInt8 ? RowFormat::kMaxDim : 1];
-  eachBlock(dim, [&](uint32_t at, auto extent) [[gnu::always_inline]] {
-    const typename V::Floats w = loadElements<V, T>(row, at, scale, extent);
-    const typename V::Floats g = decayed<V>(constants, V::load(gradient + at, extent), w);
-    const typename V::Floats next = V::clean(moved<V, O>(constants, w, g, state + at, dim, extent));
-    if constexpr (T == ElementType::kInt8) {
-      V::store(whole_row + at, next, extent);
-    } else {
-      storeElements<V, T>(row, at, next, extent);
-    }
-  });
+  eachBlock(
+      dim, [&](uint32_t at, auto extent) __attribute__((always_inline)) {
+        const typename V::Floats w = loadElements<V, T>(row, at, scale, extent);
+        const typename V::Floats g = decayed<V>(constants, V::load(gradient + at, extent), w);
+        const typename V::Floats next =
+            V::clean(moved<V, O>(constants, w, g, state + at, dim, extent));
+        if constexpr (T == ElementType::kInt8) {
+          V::store(whole_row + at, next, extent);
+        } else {
+          storeElements<V, T>(row, at, next, extent);
+        }
+      });
   if constexpr (T == ElementType::kInt8) encodeInt8<V>(whole_row, row, dim);
 }
 

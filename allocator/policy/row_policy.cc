@@ -133,8 +133,11 @@ void RowPolicy::settleOldest() {
   setState(oldest.slot, kSettled, 0);
 }
 
+// They came in the order of their batches, which end in that order: when the first few are needed, so
+// are the others.
 uint64_t RowPolicy::takePassing() {
-  for (uint64_t tries = passing_count_; tries > 0; --tries) {
+  constexpr uint64_t kPassingTries = 4;
+  for (uint64_t tries = std::min(passing_count_, kPassingTries); tries > 0; --tries) {
     const uint32_t slot = passing_[passing_head_];
     if (kind(slot) == kPassing && !needed(SlotIndex(slot))) return slot;
     passing_head_ = (passing_head_ + 1) % passingSlots(capacity_);

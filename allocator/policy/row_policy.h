@@ -78,6 +78,8 @@ class RowPolicy {
 
   /// A row was used that has no slot.
   Admission onMiss(RowIndex row, NextUse next = NextUse());
+  /// onMiss() is going to be called for this row.
+  void prefetch(RowIndex row) const { sketch_.prefetch(rowHash(row.value(), config_.seed)); }
   /// The row is in the slot, which was free, from now on.
   void onInsert(SlotIndex slot, RowIndex row, Admission admission, NextUse next = NextUse());
   /// The slot to give up next: never one that is needed. Nothing when all are needed or none is

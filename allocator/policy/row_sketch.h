@@ -33,6 +33,8 @@ class RowSketch {
   /// Counts a miss. Returns the row's count, this one included; it errs high, never low.
   uint32_t add(uint64_t hash);
   uint32_t estimate(uint64_t hash) const;
+  /// Asks for what add() and estimate() are going to look at.
+  void prefetch(uint64_t hash) const { __builtin_prefetch(lineOf(hash), 1); }
   /// The row's count is at least `count` from now on.
   void raise(uint64_t hash, uint32_t count);
   /// Halves the counts of the next line in turn.

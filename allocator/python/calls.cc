@@ -41,14 +41,17 @@ struct Part {
   size_t dim() const { return table().options().format.dim; }
 };
 
+void checkSameSpace(const TableHandle::Open& table, const TableHandle::Open& first) {
+  if (table.space == first.space) return;
+  throw py::value_error("table " + table.table->options().name +
+                        " is of another space than the first table of the call");
+}
+
 std::vector<Part> partsOf(const py::sequence& calls) {
   std::vector<Part> parts;
   for (const py::handle call : calls) {
     parts.emplace_back(call);
-    if (parts.back().open->space != parts.front().open->space) {
-      throw py::value_error("table " + parts.back().table().options().name +
-                            " is of another space than the first table of the call");
-    }
+    checkSameSpace(*parts.back().open, *parts.front().open);
   }
   return parts;
 }
@@ -176,15 +179,34 @@ void writeRows(const TableHandle& table, py::handle ids, py::handle values) {
   checkIds(status, open, numbers);
 }
 
-BatchNumber prefetch(const TableHandle& table, py::handle ids) {
-  const Open open = table.use();
-  const std::span<const int64_t> numbers = integers(ids, "ids");
-  auto batch = [&] {
+py::list prefetches(const py::sequence& calls) {
+  std::vector<Open> tables;
+  std::vector<py::tuple> kept;
+  std::vector<EmbeddingTable::PrefetchCall> table_calls;
+  std::vector<BatchNumber> numbers(calls.size());
+  for (const py::handle call : calls) {
+    kept.push_back(py::reinterpret_borrow<py::tuple>(call));
+    tables.push_back(kept.back()[0].cast<const TableHandle&>().use());
+    table_calls.push_back({tables.back()->table.get(), integers(kept.back()[1], "ids"),
+                           &numbers[table_calls.size()]});
+    checkSameSpace(*tables.back(), *tables.front());
+  }
+  py::list results;
+  if (tables.empty()) return results;
+  Status status;
+  {
     const py::gil_scoped_release released;
-    return open->table->prefetch(numbers);
-  }();
-  if (!batch) checkIds(tl::unexpected(batch.error()), open, numbers);
-  return *batch;
+    status = EmbeddingTable::prefetches(table_calls, tables.front()->space->workers());
+  }
+  for (size_t i = 0; !status && i < tables.size(); ++i) {
+    const TableOptions& options = tables[i]->table->options();
+    if (options.ids == IdKind::kDense && !checkDenseIds(table_calls[i].ids, options.rows, "")) {
+      checkIds(status, tables[i], table_calls[i].ids);
+    }
+  }
+  check(status);
+  for (const BatchNumber number : numbers) results.append(number);
+  return results;
 }
 
 void finished(const TableHandle& table, BatchNumber batch) {

@@ -19,7 +19,8 @@ void updates(const pybind11::sequence& calls);
 pybind11::array_t<float> readRows(const TableHandle& table, pybind11::handle ids,
                                   pybind11::object out);
 void writeRows(const TableHandle& table, pybind11::handle ids, pybind11::handle values);
-BatchNumber prefetch(const TableHandle& table, pybind11::handle ids);
+/// Each call: (table, ids). The batches' numbers, in that order.
+pybind11::list prefetches(const pybind11::sequence& calls);
 void finished(const TableHandle& table, BatchNumber batch);
 void setStep(const TableHandle& table, const OptimizerStep& step);
 RowNumber rows(const TableHandle& table);

@@ -73,7 +73,6 @@ void bindHandles(py::module_& module) {
   py::class_<TableHandle>(module, "Table")
       .def("read", &readRows, "ids"_a, "out"_a)
       .def("write", &writeRows, "ids"_a, "values"_a)
-      .def("prefetch", &prefetch, "ids"_a)
       .def("finished", &finished, "batch"_a)
       .def("set_step", &setStep, "step"_a)
       .def("counts", &counts)
@@ -99,6 +98,7 @@ PYBIND11_MODULE(_core, module) {
   bindHandles(module);
   module.def("bags", &bags, "calls"_a);
   module.def("updates", &updates, "calls"_a);
+  module.def("prefetches", &prefetches, "calls"_a);
   module.def(
       "parse_size",
       [](const std::string& text, uint64_t whole) {

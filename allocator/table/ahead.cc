@@ -100,11 +100,11 @@ void EmbeddingTable::warnShort(size_t wanted) {
   const uint64_t rows = std::min<uint64_t>(wanted, options_.rows);
   logLine(
       "table %s: the batches announced and not yet finished (%llu) need some %llu rows in DRAM, "
-      "and %u fit: the others are fetched when they are used; give the table %llu MiB, or "
+      "and %u fit: the others are fetched when they are used; give the table %llu KiB, or "
       "announce fewer batches ahead",
       options_.name.c_str(), static_cast<unsigned long long>(announced_ - finished_),
       static_cast<unsigned long long>(rows), cache_->capacity(),
-      static_cast<unsigned long long>(rows * (format_.stride() + 24) / kMiB + 1));
+      static_cast<unsigned long long>(rows * (format_.stride() + 24) / kKiB + 1));
 }
 
 Result<BatchNumber> EmbeddingTable::prefetch(std::span<const int64_t> ids) {
@@ -134,6 +134,20 @@ Result<BatchNumber> EmbeddingTable::prefetch(std::span<const int64_t> ids) {
     }
   }
   return batch;
+}
+
+Status EmbeddingTable::prefetches(std::span<const PrefetchCall> calls, Workers& workers) {
+  std::vector<Status> statuses(calls.size());
+  workers.run(calls.size(), [&](size_t i, size_t) {
+    auto number = calls[i].table->prefetch(calls[i].ids);
+    if (number) {
+      *calls[i].number = *number;
+    } else {
+      statuses[i] = tl::unexpected(number.error());
+    }
+  });
+  for (const Status& status : statuses) TP_TRY(status);
+  return {};
 }
 
 void EmbeddingTable::finished(BatchNumber batch) {

@@ -14,6 +14,10 @@ namespace {
 // Rows that one call holds beside the cache at a time: enough that requests fill the connection,
 // little beside any budget that makes sense.
 constexpr Bytes kMostStaged(4 * kMiB);
+// Of so many look-ups in place the policy is told of one.
+constexpr size_t kSampleLookups = 4;
+// Misses whose cache lines are on their way at the same time.
+constexpr size_t kAdmitAhead = 8;
 
 /// Calls act(first, end) for ranges of bags with about `lookups` look-ups each.
 template <typename Act>
@@ -48,19 +52,25 @@ void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte**
   std::vector<Slot>& slots = scratch().slots;
   slots.resize(rows.size());
   cache_->map().findMany(rows, slots.data());
-  size_t hits = 0;
+  size_t misses = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
+    // Hit or miss is as good as random: no branch is to depend on it.
+    const bool here = slots[i] != kNoSlot;
+    addresses[i] = here ? cache_->row(slots[i]) : base + rows[i] * stride;
+    misses += here ? 0 : 1;
+  }
+  // Counting a look-up and finding out whether its row deserves a slot costs about as much as the
+  // look-up. Once the slots are full, a sample tells who is hot as well: hits and misses alike.
+  const size_t step = cache_->full() ? kSampleLookups : 1;
+  for (size_t i = rows.empty() ? 0 : rows[0] % step; i < rows.size(); i += step) {
     if (slots[i] != kNoSlot) {
       cache_->hit(slots[i]);
-      addresses[i] = cache_->row(slots[i]);
-      ++hits;
     } else {
-      addresses[i] = base + rows[i] * stride;
       missed.push_back(rows[i]);
     }
   }
-  hits_.fetch_add(hits, std::memory_order_relaxed);
-  in_place_.fetch_add(rows.size() - hits, std::memory_order_relaxed);
+  hits_.fetch_add(rows.size() - misses, std::memory_order_relaxed);
+  in_place_.fetch_add(misses, std::memory_order_relaxed);
 }
 
 Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses) {
@@ -90,18 +100,24 @@ Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte
 /// from where the look-up found them: nothing was written since.
 void EmbeddingTable::admitMissed() {
   for (std::vector<RowNumber>& missed : missed_) {
-    for (const RowNumber row : missed) {
-      const Admission admission = cache_->miss(row);
-      if (admission == Admission::kRefuse) continue;
-      if (cache_->map().find(row) != kNoSlot) continue;
-      const auto slot = cache_->place(row, admission);
-      if (!slot || *slot == kNoSlot) break;  // the link's failure shows at the next read
-      const std::byte* const from =
-          fetches() ? staged_->find(row) : home_->memory() + row * format_.stride();
-      memcpy(cache_->row(*slot), from, format_.stride());
+    for (size_t i = 0; i < missed.size(); ++i) {
+      if (i + kAdmitAhead < missed.size()) cache_->prefetch(missed[i + kAdmitAhead]);
+      if (!admit(missed[i])) break;
     }
     missed.clear();
   }
+}
+
+/// False if no row can get a slot now.
+bool EmbeddingTable::admit(RowNumber row) {
+  const Admission admission = cache_->miss(row);
+  if (admission == Admission::kRefuse || cache_->map().find(row) != kNoSlot) return true;
+  const auto slot = cache_->place(row, admission);
+  if (!slot || *slot == kNoSlot) return false;  // the link's failure shows at the next read
+  const std::byte* const from =
+      fetches() ? staged_->find(row) : home_->memory() + row * format_.stride();
+  memcpy(cache_->row(*slot), from, format_.stride());
+  return true;
 }
 
 void EmbeddingTable::pool(const BagCall& call, size_t first, size_t end,

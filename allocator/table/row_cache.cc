@@ -2,26 +2,11 @@
 // RowCache: placing, evicting and writing back.
 #include "allocator/table/row_cache.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 
 #include "runtime/base/check.h"
 
 namespace tidepool {
-namespace {
-
-Result<Mapping> hugeMemory(Bytes size, std::byte*& start) {
-  auto memory = Mapping::anonymous(Bytes(roundUp(size.value(), kGranuleSize) + kGranuleSize));
-  if (!memory) return memory;
-  start = reinterpret_cast<std::byte*>(
-      roundUp(reinterpret_cast<uintptr_t>(memory->data()), kGranuleSize));
-  madvise(start, roundUp(size.value(), kGranuleSize), MADV_HUGEPAGE);  // a wish
-  return memory;
-}
-
-}  // namespace
-
 RowCache::RowCache(const RowFormat& format, RowHome& home, Slot slots)
     : stride_(format.stride()), row_bytes_(format.rowBytes()), home_(home), capacity_(slots) {}
 
@@ -29,10 +14,11 @@ Result<std::unique_ptr<RowCache>> RowCache::create(const RowFormat& format, RowH
                                                    Slot slots) {
   TP_CHECK_OP(slots, <, kNoSlot);
   std::unique_ptr<RowCache> cache(new RowCache(format, home, slots));
-  auto memory = hugeMemory(Bytes(uint64_t{slots} * format.stride()), cache->slots_);
+  auto memory = HugeMemory::allocate(Bytes(uint64_t{slots} * format.stride()));
   if (!memory) return tl::unexpected(memory.error());
+  cache->slots_ = memory->data();
   cache->memory_ = std::move(*memory);
-  auto words = Mapping::anonymous(Bytes(roundUp(uint64_t{slots} * 8, kPageSize)));
+  auto words = HugeMemory::allocate(Bytes(uint64_t{slots} * sizeof(uint64_t)));
   if (!words) return tl::unexpected(words.error());
   cache->words_ = reinterpret_cast<uint64_t*>(words->data());
   cache->word_memory_ = std::move(*words);
@@ -40,7 +26,7 @@ Result<std::unique_ptr<RowCache>> RowCache::create(const RowFormat& format, RowH
   if (!map) return tl::unexpected(map.error());
   cache->map_ = std::move(*map);
   const Bytes policy_size = RowPolicy::memoryFor(SlotCount(slots));
-  auto policy_memory = Mapping::anonymous(Bytes(roundUp(policy_size.value(), kPageSize)));
+  auto policy_memory = HugeMemory::allocate(policy_size);
   if (!policy_memory) return tl::unexpected(policy_memory.error());
   RowPolicyConfig config;
   config.most = config.capacity = SlotCount(slots);

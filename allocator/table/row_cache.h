@@ -12,9 +12,9 @@
 #include "allocator/policy/row_policy.h"
 #include "allocator/rows/row_format.h"
 #include "allocator/rows/row_numbers.h"
+#include "allocator/table/huge_memory.h"
 #include "allocator/table/row_home.h"
 #include "allocator/table/slot_map.h"
-#include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 
 namespace tidepool {
@@ -29,6 +29,12 @@ class RowCache {
   const SlotMap& map() const { return map_; }
   Slot capacity() const { return capacity_; }
   size_t count() const { return map_.count(); }
+  bool full() const { return map_.count() == capacity_; }
+  /// miss() and place() are going to be asked about this row.
+  void prefetch(RowNumber row) const {
+    __builtin_prefetch(map_.view().buckets + SlotMap::home(row, map_.view().count));
+    policy_->prefetch(RowIndex(row));
+  }
 
   /// A look-up found the row in this slot. Thread-safe.
   void hit(Slot slot) { policy_->onHit(SlotIndex(slot)); }
@@ -81,7 +87,7 @@ class RowCache {
   const uint32_t stride_, row_bytes_;
   RowHome& home_;
   const Slot capacity_;
-  Mapping memory_, word_memory_, policy_memory_;
+  HugeMemory memory_, word_memory_, policy_memory_;
   std::byte* slots_ = nullptr;
   uint64_t* words_ = nullptr;
   SlotMap map_;

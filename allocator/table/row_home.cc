@@ -2,8 +2,6 @@
 // RowHome: one run of frames a table.
 #include "allocator/table/row_home.h"
 
-#include <sys/mman.h>
-
 #include "runtime/tier/remote_tier.h"
 
 namespace tidepool {
@@ -30,13 +28,10 @@ RowHome::~RowHome() {
 
 Result<std::unique_ptr<RowHome>> RowHome::inLocalMemory(const RowFormat& format, RowNumber rows) {
   const Bytes size = sizeOf(format, rows);
-  // Whole granules on a granule's boundary, so that they can be huge pages.
-  auto memory = Mapping::anonymous(Bytes(roundUp(size.value(), kGranuleSize) + kGranuleSize));
+  auto memory = HugeMemory::allocate(size);
   if (!memory) return tl::unexpected(memory.error());
   std::unique_ptr<RowHome> home(new RowHome(TierKind::kLocal, size));
-  home->memory_ = reinterpret_cast<std::byte*>(
-      roundUp(reinterpret_cast<uintptr_t>(memory->data()), kGranuleSize));
-  madvise(home->memory_, roundUp(size.value(), kGranuleSize), MADV_HUGEPAGE);  // a wish
+  home->memory_ = memory->data();
   home->local_ = std::move(*memory);
   return home;
 }

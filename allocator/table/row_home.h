@@ -9,8 +9,8 @@
 
 #include "allocator/rows/row_format.h"
 #include "allocator/rows/row_numbers.h"
+#include "allocator/table/huge_memory.h"
 #include "allocator/table/row_link.h"
-#include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 #include "runtime/tier/tier.h"
 
@@ -47,7 +47,7 @@ class RowHome {
 
   const TierKind kind_;
   const Bytes size_;
-  Mapping local_;
+  HugeMemory local_;
   Tier* tier_ = nullptr;  // whose frames these are
   FrameRun frames_{};
   std::byte* memory_ = nullptr;

@@ -13,6 +13,9 @@ namespace {
 // ends) is small beside its rows, small enough to stay in the second-level cache.
 constexpr uint64_t kChunkBytes = 128 * kKiB;
 constexpr size_t kLeastRows = 16, kMostRows = 1024;
+// Whoever writes more waits: beyond some requests under way the wire is no faster, and each holds a
+// chunk.
+constexpr size_t kMostWrites = 16;
 
 }  // namespace
 
@@ -78,6 +81,8 @@ Status RowLink::start(RowChunk* chunk, Direction direction, After after) {
 }
 
 Status RowLink::writeAndForget(RowChunk* chunk) {
+  while (writes_under_way_ >= kMostWrites) TP_TRY(waitForOne());
+  ++writes_under_way_;
   return start(chunk, Direction::kWrite, After::kGiveBack);
 }
 
@@ -91,7 +96,10 @@ void RowLink::complete(const FetchCompletion& completion) {
   TP_CHECK(started.chunk != nullptr);
   started.chunk->under_way = false;
   if (!completion.ok() && failure_ == ErrorCode{}) failure_ = completion.error;
-  if (started.after == After::kGiveBack) giveBack(started.chunk);
+  if (started.after == After::kGiveBack) {
+    giveBack(started.chunk);
+    --writes_under_way_;
+  }
   started.chunk = nullptr;
   while (!started_.empty() && started_.front().chunk == nullptr) {
     started_.pop_front();

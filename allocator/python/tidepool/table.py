@@ -219,7 +219,7 @@ class Table:
         """Announces a batch: rows that are far are brought in while the caller goes on. Returns a Token; call its
         done() after the batch was used. Batches are to be used in the order in which they were announced. NoSpace
         when too many are announced and not done; otherwise errors as those of bag()."""
-        return Token(self, self._core.prefetch(array(ids, "ids")))
+        return prefetches([(self, ids)])[0]
 
     def _finished(self, number):
         try:
@@ -310,10 +310,10 @@ def _budget(dram, rows, row_bytes):
     return budget
 
 
-def _table_of(call):
-    if not isinstance(call.table, Table):
-        raise TypeError(f"table: a tidepool.Table is needed, not {type(call.table).__name__}")
-    return call.table._core
+def _core_of(table):
+    if not isinstance(table, Table):
+        raise TypeError(f"table: a tidepool.Table is needed, not {type(table).__name__}")
+    return table._core
 
 
 def bags(calls):
@@ -328,7 +328,7 @@ def bags(calls):
         call = BagCall(*call)
         parts.append(
             (
-                _table_of(call),
+                _core_of(call.table),
                 array(call.ids, "ids"),
                 array(call.offsets, "offsets"),
                 optional_array(call.weights, "weights"),
@@ -349,7 +349,7 @@ def updates(calls):
         call = UpdateCall(*call)
         parts.append(
             (
-                _table_of(call),
+                _core_of(call.table),
                 array(call.ids, "ids"),
                 array(call.offsets, "offsets"),
                 optional_array(call.weights, "weights"),
@@ -358,3 +358,14 @@ def updates(calls):
             )
         )
     _core.updates(parts)
+
+
+def prefetches(calls):
+    """Table.prefetch() for several tables of one space in one call.
+
+    calls  tuples (table, ids)
+    Returns a list of Tokens, in the order of the calls. Errors as those of Table.prefetch(), and ValueError if the
+    tables are of several spaces; the other tables may have announced their part then, until their next done()."""
+    calls = list(calls)
+    numbers = _core.prefetches([(_core_of(table), array(ids, "ids")) for table, ids in calls])
+    return [Token(table, number) for (table, _), number in zip(calls, numbers)]

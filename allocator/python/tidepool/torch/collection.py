@@ -3,7 +3,9 @@
 
 import torch
 
+from ..table import prefetches
 from ._function import pool
+from ._inputs import ids_of
 from .bag import EmbeddingBag
 
 
@@ -67,8 +69,10 @@ class EmbeddingBagCollection(torch.nn.Module):
 
     def prefetch(self, batch):
         """Announces a batch, as EmbeddingBag.prefetch() does. Takes what forward() takes."""
-        for module, entry in self._paired(batch):
-            module.prefetch(*entry)
+        paired = self._paired(batch)
+        tokens = prefetches([(module.table, ids_of(entry[0])) for module, entry in paired])
+        for (module, entry), token in zip(paired, tokens):
+            module._ahead.append((entry[0], token))
 
     def set_lr(self, lr):
         """Changes the learning rate of the next steps of all tables."""
