@@ -19,7 +19,7 @@ help:
 	@echo "make demo     install what it needs, then train fasttext in a quarter of its memory"
 	@echo "make check    install what it needs, build, run every test, then under sanitizers"
 	@echo "make bench    all measurements, paired with their peers (ROUNDS=$(ROUNDS)); about an hour"
-	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|rows-wire|fits|fabric|fabric-api"
+	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|rows-wire|tables|fits|fabric|fabric-api"
 	@echo "make sanitize the unit tests under ASan+UBSan and TSan, the fabric manager's too"
 	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length)"

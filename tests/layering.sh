@@ -45,6 +45,7 @@ declare -A may=(
   [allocator/policy]="runtime/base allocator/rows"
   [allocator/table]="runtime/base runtime/tier runtime/transport allocator/rows allocator/kernels allocator/policy"
   [allocator/checkpoint]="runtime/base allocator/rows allocator/kernels allocator/table"
+  [allocator/python]="runtime/base allocator/rows allocator/kernels allocator/table"
   [allocator]="runtime runtime/base runtime/os runtime/space runtime/stats"
   [allocator/heap]="allocator allocator/arena runtime runtime/base runtime/os runtime/space runtime/stats"
   [allocator/moves]="allocator allocator/heap runtime/base runtime/space"

@@ -17,12 +17,13 @@ BENCHMARKS = {
     "malloc": "malloc and free against glibc, jemalloc and mimalloc",
     "faults": "fault latency, and the raw round trip it is measured against",
     "rows-wire": "rows of embedding tables from a memory server, beside plain TCP",
+    "tables": "embedding tables in PyTorch, in every kind of tier, beside torch.nn.EmbeddingBag",
     "fits": "what it costs when everything fits",
     "fabric": "the fabric manager with 100,000 regions: decisions, durable assigns, lists, memory",
     "fabric-api": "the fabric manager's API: agents over TLS, assignments, lists",
     "programs": "programs of Debian, unchanged, in a quarter of their memory (not part of all)",
 }
-MODULES = {"torch": "torch_model", "fabric-api": "fabric_api", "rows-wire": "rows_wire"}
+MODULES = {"torch": "torch_model", "fabric-api": "fabric_api", "rows-wire": "rows_wire", "tables": "torch_tables"}
 
 
 def parse(arguments):
@@ -35,7 +36,7 @@ def parse(arguments):
     )
     parser.add_argument("benchmark", choices=[*BENCHMARKS, "all"])
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="paired rounds (5)")
-    parser.add_argument("--only", metavar="WAYS", help="some of plain,direct,remote,zram")
+    parser.add_argument("--only", metavar="WAYS", help="some of plain,direct,remote,zram (tables: local,direct,remote)")
     parser.add_argument("--programs", metavar="NAMES", help="some of those that `programs` runs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)

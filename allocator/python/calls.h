@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Look-ups, steps and rows of tables with NumPy arrays as arguments. The GIL is released while a
+// table works; arrays must not be changed by others meanwhile. See tidepool/table.py for what the
+// arguments mean.
+#pragma once
+
+#include <pybind11/numpy.h>
+
+#include "allocator/python/handles.h"
+
+namespace tidepool::python {
+
+/// Each call: (table, ids, offsets, weights or None, Pooling, out or None). The arrays with the
+/// results, in that order.
+pybind11::list bags(const pybind11::sequence& calls);
+/// Each call: (table, ids, offsets, weights or None, Pooling, gradients).
+void updates(const pybind11::sequence& calls);
+
+pybind11::array_t<float> readRows(const TableHandle& table, pybind11::handle ids,
+                                  pybind11::object out);
+void writeRows(const TableHandle& table, pybind11::handle ids, pybind11::handle values);
+/// Each call: (table, ids). The batches' numbers, in that order.
+pybind11::list prefetches(const pybind11::sequence& calls);
+void finished(const TableHandle& table, BatchNumber batch);
+void setStep(const TableHandle& table, const OptimizerStep& step);
+RowNumber rows(const TableHandle& table);
+pybind11::dict counts(const TableHandle& table);
+
+}  // namespace tidepool::python

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles: who may use a space or a table, and who ends it.
+#include "allocator/python/handles.h"
+
+#include <pybind11/pybind11.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "allocator/python/errors.h"
+
+namespace tidepool::python {
+namespace py = pybind11;
+namespace {
+
+/// Deletes in the process that made the object. In another its threads do not run, and connections
+/// and shared memory are not that process's to give back.
+template <typename T>
+std::shared_ptr<T> ownedHere(T* object) {
+  return std::shared_ptr<T>(object, [owner = getpid()](T* gone) {
+    if (getpid() == owner) delete gone;
+  });
+}
+
+void checkUsable(const char* what, const std::string& name, const void* open, pid_t owner) {
+  if (getpid() != owner) {
+    raiseUnusable((what + name + " belongs to process " + std::to_string(owner) +
+                   " that made it; this one (" + std::to_string(getpid()) + ") cannot use it")
+                      .c_str());
+  }
+  if (open == nullptr) raiseUnusable((what + name + " is closed").c_str());
+}
+
+}  // namespace
+
+TableHandle::TableHandle(std::shared_ptr<Open> open)
+    : options_(open->table->options()), owner_(getpid()), open_(std::move(open)) {}
+
+std::shared_ptr<TableHandle::Open> TableHandle::use() const {
+  checkUsable("table ", options_.name, open_.get(), owner_);
+  return open_;
+}
+
+void TableHandle::close() {
+  std::shared_ptr<Open> open = std::exchange(open_, nullptr);
+  const py::gil_scoped_release released;
+  open.reset();
+}
+
+SpaceHandle::SpaceHandle(const std::vector<std::string>& far, size_t threads,
+                         double timeout_seconds)
+    : owner_(getpid()) {
+  std::vector<FarSpec> specs;
+  for (const std::string& text : far) specs.push_back(valueOf(parseFarSpec(text)));
+  const Nanoseconds timeout(static_cast<uint64_t>(timeout_seconds * 1e9));
+  auto space = [&] {
+    const py::gil_scoped_release released;
+    return TableSpace::create(specs, threads, timeout);
+  }();
+  space_ = ownedHere(valueOf(std::move(space)).release());
+}
+
+std::shared_ptr<TableSpace> SpaceHandle::use() const {
+  checkUsable("the space", "", space_.get(), owner_);
+  return space_;
+}
+
+std::unique_ptr<TableHandle> SpaceHandle::createTable(const TableOptions& options, size_t tier) {
+  std::shared_ptr<TableSpace> space = use();
+  auto table = [&] {
+    const py::gil_scoped_release released;
+    return space->createTable(options, tier);
+  }();
+  auto* open = new TableHandle::Open{std::move(space), valueOf(std::move(table))};
+  return std::make_unique<TableHandle>(ownedHere(open));
+}
+
+void SpaceHandle::close() {
+  std::shared_ptr<TableSpace> space = std::exchange(space_, nullptr);
+  const py::gil_scoped_release released;
+  space.reset();
+}
+
+size_t SpaceHandle::farTiers() const { return use()->farTiers(); }
+size_t SpaceHandle::threads() const { return use()->workers().threads(); }
+
+}  // namespace tidepool::python

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spaces and tables as Python holds them: they can be closed while another thread is in a call,
+// which ends first; and they belong to the process that made them. A child of fork() can neither
+// use nor end them, as memory servers know the parent alone. All functions need the GIL.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "allocator/table/table_space.h"
+
+namespace tidepool::python {
+
+class TableHandle {
+ public:
+  /// What calls borrow: the table, and the space that it needs.
+  struct Open {
+    std::shared_ptr<TableSpace> space;
+    std::unique_ptr<EmbeddingTable> table;  // goes first
+  };
+  explicit TableHandle(std::shared_ptr<Open> open);
+
+  /// Raises tidepool.Unusable when it is closed or another process's.
+  std::shared_ptr<Open> use() const;
+  void close();
+  bool closed() const { return open_ == nullptr; }
+  const TableOptions& options() const { return options_; }
+
+ private:
+  const TableOptions options_;
+  const pid_t owner_;
+  std::shared_ptr<Open> open_;
+};
+
+class SpaceHandle {
+ public:
+  SpaceHandle(const std::vector<std::string>& far, size_t threads, double timeout_seconds);
+
+  std::unique_ptr<TableHandle> createTable(const TableOptions& options, size_t tier);
+  /// Memory is given back once its tables are closed as well.
+  void close();
+  bool closed() const { return space_ == nullptr; }
+  size_t farTiers() const;
+  size_t threads() const;
+
+ private:
+  std::shared_ptr<TableSpace> use() const;
+
+  const pid_t owner_;
+  std::shared_ptr<TableSpace> space_;
+};
+
+}  // namespace tidepool::python

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A drop-in for torch.nn.EmbeddingBag whose rows are in a tidepool.Table."""
+
+import collections
+import itertools
+import threading
+
+import torch
+
+from ..space import Space
+from ..table import Table
+from ._function import Lookup, pool
+from ._inputs import Offsets, bags_of, ids_of, weights_of
+
+_PIECE = 65536  # rows that state_dict() copies at a time
+_numbers = itertools.count()
+_default = None
+_default_lock = threading.Lock()
+
+
+def default_space():
+    """The space of modules that are given none: local memory alone, as many threads as processors."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = Space()
+        return _default
+
+
+def _checked_for_torch(max_norm, scale_grad_by_freq, sparse, padding_idx, mode):
+    for name, value in (("max_norm", max_norm), ("padding_idx", padding_idx)):
+        if value is not None:
+            raise NotImplementedError(f"{name}: tables do not have it")
+    if scale_grad_by_freq:
+        raise NotImplementedError("scale_grad_by_freq: tables do not have it")
+    if not sparse:
+        raise NotImplementedError("sparse: gradients of tables are sparse; there are no others")
+    if mode not in ("sum", "mean"):
+        raise NotImplementedError(f'mode: tables have "sum" and "mean", not {mode!r}')
+
+
+class EmbeddingBag(torch.nn.Module):
+    """torch.nn.EmbeddingBag(sparse=True) with the optimizer built in: backward() takes its step.
+
+    num_embeddings, embedding_dim, mode ("mean", as torch's default, or "sum"), include_last_offset, _weight
+        as torch.nn.EmbeddingBag. Begins with normal(0, 1), too, with a seed from torch's generator.
+        max_norm, scale_grad_by_freq, padding_idx and mode "max" raise NotImplementedError.
+    space, tier, dram, optimizer, lr, momentum, betas, eps, weight_decay, dtype, ids, init, name
+        as tidepool.Table. space: default_space() if None; tier: 1 if the space has far tiers, else 0.
+
+    What differs from torch:
+    - backward() of a result takes one step with that result's gradient: there is no .grad, torch.optim has nothing to
+      do for the table, and gradients of several backward() calls are not added up: each takes a step. `set_lr` sets
+      the rate; requires_grad_(False) stops steps. backward() twice over one result (retain_graph) takes two.
+    - parameters() yields one parameter without elements, through which autograd finds the module: torch.optim and
+      model.parameters() work as they do, and leave the table alone.
+    - state_dict() has "weight", float32, as torch's: either's loads into the other. Not the optimizer's state. Tables
+      with hashed ids raise NotImplementedError; use table.read().
+    - The table belongs to this process. DataLoader workers may be forked; they cannot look anything up.
+
+    forward(input, offsets=None, per_sample_weights=None): as torch's; int64 tensors without gaps are not copied, int32
+    ones are. Returns float32 (bags, dim). Thread-safe, but for prefetch(), whose order is that of the forward() calls.
+    Raises what Table.bag() does; IndexError for ids that no row has.
+    """
+
+    def __init__(
+        self,
+        num_embeddings,
+        embedding_dim,
+        max_norm=None,
+        norm_type=2.0,
+        scale_grad_by_freq=False,
+        mode="mean",
+        sparse=True,
+        _weight=None,
+        include_last_offset=False,
+        padding_idx=None,
+        *,
+        space=None,
+        tier=None,
+        dram="10%",
+        init=None,
+        name=None,
+        **options,
+    ):
+        super().__init__()
+        _checked_for_torch(max_norm, scale_grad_by_freq, sparse, padding_idx, mode)
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.mode = mode
+        self.include_last_offset = include_last_offset
+        space = default_space() if space is None else space
+        if init is None:
+            init = "zero" if _weight is not None else ("normal", 0.0, 1.0, _seed())
+        self.table = Table(
+            space,
+            f"embedding{next(_numbers)}" if name is None else name,
+            num_embeddings,
+            embedding_dim,
+            init=init,
+            tier=(1 if space.far else 0) if tier is None else tier,
+            dram=dram,
+            **options,
+        )
+        self.anchor = torch.nn.Parameter(torch.empty(0))
+        self._regular = Offsets()
+        self._ahead = collections.deque()  # (input, token) of announced batches, in order
+        if _weight is not None:
+            self._write(_weight)
+
+    def forward(self, input, offsets=None, per_sample_weights=None):
+        return pool([self.lookup(input, offsets, per_sample_weights)], [self.anchor])
+
+    def lookup(self, input, offsets=None, per_sample_weights=None):
+        """The arguments of forward(), checked, for EmbeddingBagCollection."""
+        ids, ends = bags_of(input, offsets, self.include_last_offset, self._regular)
+        weights = weights_of(per_sample_weights, input, self.mode)
+        return Lookup(self.table, ids, ends, weights, self.mode, self._announced(input))
+
+    def prefetch(self, input, offsets=None, per_sample_weights=None):
+        """Announces a batch: rows of it that are far are brought in meanwhile. Takes what forward() takes (input alone
+        counts). Call forward() with the same input tensor later, in the order of the announcements; its rows stay in
+        DRAM until its backward(), or until forward() where there is no gradient. An announced batch that is passed
+        over is forgotten when a later one is used."""
+        self._ahead.append((input, self.table.prefetch(ids_of(input))))
+
+    def _announced(self, input):
+        for at, (announced, _) in enumerate(self._ahead):
+            if announced is input or (
+                announced.data_ptr() == input.data_ptr() and announced.shape == input.shape
+            ):
+                for _ in range(at):
+                    self._ahead.popleft()
+                return self._ahead.popleft()[1]
+        return None
+
+    def set_lr(self, lr):
+        """Changes the learning rate of the next steps."""
+        self.table.set_lr(lr)
+
+    @property
+    def weight(self):
+        """All rows of a table with dense ids, copied to a float32 tensor (num_embeddings, embedding_dim)."""
+        if self.table.ids != "dense":
+            raise NotImplementedError("weight: a table with hashed ids has rows for some ids; use table.read()")
+        rows = torch.empty((self.num_embeddings, self.embedding_dim))
+        for first in range(0, self.num_embeddings, _PIECE):
+            ids = torch.arange(first, min(first + _PIECE, self.num_embeddings))
+            self.table.read(ids, out=rows[first : first + len(ids)])
+        return rows
+
+    def _write(self, weight):
+        weight = torch.as_tensor(weight).detach()
+        if tuple(weight.shape) != (self.num_embeddings, self.embedding_dim) or self.table.ids != "dense":
+            raise ValueError(
+                f"weight: the shape {(self.num_embeddings, self.embedding_dim)} of a table with dense ids is needed"
+            )
+        for first in range(0, self.num_embeddings, _PIECE):
+            piece = weight[first : first + _PIECE].to("cpu", torch.float32).contiguous()
+            self.table.write(torch.arange(first, first + len(piece)), piece)
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        destination[prefix + "weight"] = self.weight
+
+    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors):
+        key = prefix + "weight"
+        if key not in state:
+            if strict:
+                missing.append(key)
+            return
+        try:
+            self._write(state[key])
+        except ValueError as error:
+            errors.append(f"{key}: {error}")
+            return
+        if strict:
+            unexpected += [
+                other for other in state if other.startswith(prefix) and other != key
+            ]
+
+    def extra_repr(self):
+        return (
+            f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}, dtype={self.table.dtype!r}, "
+            f"optimizer={self.table.optimizer!r}, lr={self.table.lr}, tier={self.table.tier}"
+        )
+
+
+def _seed():
+    return int(torch.randint(0, 2**62, ()).item())
