@@ -125,13 +125,6 @@ Result<BatchNumber> EmbeddingTable::prefetch(std::span<const int64_t> ids) {
     Status status = absorb();
     if (status) status = announce(*rows, batch);
     if (!status) return tl::unexpected(broken(status.error()).error());
-  } else if (cache_) {
-    std::vector<Slot>& slots = scratch().slots;
-    slots.resize(rows->size());
-    cache_->map().findMany(*rows, slots.data());
-    for (const Slot slot : slots) {
-      if (slot != kNoSlot) cache_->needUntil(slot, batch);
-    }
   }
   return batch;
 }

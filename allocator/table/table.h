@@ -108,8 +108,9 @@ class EmbeddingTable {
   /// bags().
   Status writeRows(std::span<const int64_t> ids, const float* in) TP_EXCLUDES(mutex_);
 
-  /// Announces a batch: its rows are brought in while the caller goes on, and stay until the batch
-  /// is finished. Batches are used in the order in which they were announced. Errors: as bags().
+  /// Announces a batch. Tables that are read in place need nothing done. Of others its rows are
+  /// brought in while the caller goes on, and stay until the batch is finished. Batches are used in
+  /// the order in which they were announced. Errors: as bags().
   Result<BatchNumber> prefetch(std::span<const int64_t> ids) TP_EXCLUDES(mutex_);
   /// The same for several tables at once; `number` is set for each. Errors: the first one; tables
   /// whose part went well have announced it all the same.
@@ -208,7 +209,8 @@ class EmbeddingTable {
   std::unique_ptr<RowCache> cache_;     // null when rows are local
   std::unique_ptr<StagedRows> staged_;  // null when rows are read in place
   Mutex mutex_;
-  // Somebody who works beside the calls is waiting for the lock: those go behind. See letOthersIn().
+  // Somebody who works beside the calls is waiting for the lock: those go behind. See
+  // letOthersIn().
   std::atomic<uint32_t> others_waiting_{0};
   RowChanges changes_;
   IdMap ids_;
