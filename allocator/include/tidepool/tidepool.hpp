@@ -46,7 +46,6 @@ class Failure {
 };
 
 namespace detail {
-
 /// For what cannot be returned: as the standard library ends without exceptions.
 [[noreturn]] inline void die(const char* what, const char* text) {
   std::fprintf(stderr, "tidepool: %s: %s\n", what, text);
@@ -60,7 +59,6 @@ namespace detail {
   die("out of memory", tidepool_error_text());
 #endif
 }
-
 }  // namespace detail
 
 /// A value, or why there is none. Asking for the one that is not there ends the program.
@@ -112,7 +110,6 @@ class [[nodiscard]] Expected<void> {
 };
 
 namespace detail {
-
 inline Expected<void> result(tidepool_status status) {
   if (status == TIDEPOOL_OK) return {};
   return Failure::last();
@@ -127,7 +124,6 @@ struct Closer {
 };
 template <typename Handle, auto kClose>
 using Owned = std::unique_ptr<Handle, Closer<Handle, kClose>>;
-
 }  // namespace detail
 
 /// A range that is on its way, as Context::prefetch() and evict() give it.
@@ -283,7 +279,7 @@ class Context {
     return Heap(heap);
   }
 
-  // Of ranges in heaps of this process: see tidepool.h.
+  // Of ranges in heaps of this process.
   template <typename T>
   Expected<void> advise(std::span<T> range, tidepool_hint hint) {
     const auto [address, size] = bytesOf(range);
