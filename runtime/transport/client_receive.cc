@@ -209,6 +209,7 @@ void RemoteClient::takeBack(const Expected& expected, size_t from, size_t left) 
   std::byte* to = buffer_.data();
   const auto take = [&](const std::byte* at, size_t bytes) {
     const size_t taken = std::min(bytes, left);
+    if (taken == 0) return;  // there may be no payload, and no place for one
     memcpy(to, at, taken);
     to += taken;
     left -= taken;
