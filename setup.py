@@ -29,7 +29,7 @@ class CMakeBuild(build_ext):
             "-DTIDEPOOL_PYTHON_REQUIRED=ON",
             "-DTIDEPOOL_TESTS=OFF",
             "-DTIDEPOOL_BENCH=OFF",
-            "-DCMAKE_BUILD_TYPE=Release",
+            "-DCMAKE_BUILD_TYPE=" + os.environ.get("TIDEPOOL_BUILD_TYPE", "Release"),
             "-DCMAKE_CXX_FLAGS_RELEASE=-O2",
         ]
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count() or 1)
