@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows a second of sum-pooled look-ups in embedding tables with Zipf-distributed ids, all tables in
-// one call; every kind of tier beside one another in one run. Options: see usage().
+// Rows a second of sum-pooled look-ups in embedding tables, ids from a trace of row_sim's, all
+// tables in one call; every kind of tier beside one another in one run. Options: see usage().
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "allocator/table/table_space.h"
+#include "bench/row_trace.h"
 
 using namespace tidepool;
 
@@ -19,38 +18,11 @@ namespace {
 
 struct Settings {
   size_t tables = 8, rows = 2'000'000, dim = 64, bags = 2048, per_bag = 26, batches = 200;
-  double skew = 1.05, share = 0.10;
+  double share = 0.10;
+  std::string trace = "zipf-1.05";
   size_t threads = 0, ahead = 0;
   bool train = false, local = true;
   std::vector<std::string> far;
-};
-
-/// Zipf by rejection inversion (Hoermann and Derflinger 1996); ranks are scattered over the rows.
-class Zipf {
- public:
-  Zipf(double skew, size_t rows) : skew_(skew), rows_(rows) {
-    low_ = integral(1.5) - 1;
-    high_ = integral(static_cast<double>(rows) + 0.5);
-    shift_ = 2 - inverse(integral(2.5) - std::pow(2, -skew));
-  }
-  template <typename Random>
-  size_t operator()(Random& random) {
-    for (;;) {
-      const double u = high_ + std::uniform_real_distribution<>()(random) * (low_ - high_);
-      const double x = inverse(u);
-      const double k = std::clamp(std::floor(x + 0.5), 1.0, static_cast<double>(rows_));
-      if (k - x <= shift_ || u >= integral(k + 0.5) - std::pow(k, -skew_)) {
-        return static_cast<size_t>(k) - 1;
-      }
-    }
-  }
-
- private:
-  double integral(double x) const { return (std::pow(x, 1 - skew_) - 1) / (1 - skew_); }
-  double inverse(double x) const { return std::pow(1 + x * (1 - skew_), 1 / (1 - skew_)); }
-  double skew_;
-  size_t rows_;
-  double low_, high_, shift_;
 };
 
 double now() {
@@ -76,15 +48,19 @@ struct Batches {
 
 Batches makeBatches(const Settings& s) {
   Batches made;
-  Zipf zipf(s.skew, s.rows);
-  std::mt19937_64 random(1);
-  uint64_t prime = 1'000'000'007;
-  for (size_t i = 0; i < s.batches * s.tables; ++i) {
-    std::vector<int64_t> ids(s.bags * s.per_bag);
-    for (int64_t& id : ids) {
-      id = static_cast<int64_t>((zipf(random) * prime + i % s.tables * 77777) % s.rows);
+  made.ids.resize(s.batches * s.tables);
+  const size_t each = s.bags * s.per_bag;
+  for (size_t t = 0; t < s.tables; ++t) {
+    const bench::RowTrace trace =
+        bench::makeRowTrace(s.trace, {static_cast<uint32_t>(s.rows), each * s.batches, 0}, t + 1);
+    if (trace.lookups.empty()) {
+      fprintf(stderr, "table_bags: no trace called %s\n", s.trace.c_str());
+      exit(2);
     }
-    made.ids.push_back(std::move(ids));
+    for (size_t b = 0; b < s.batches; ++b) {
+      const auto first = trace.lookups.begin() + static_cast<ptrdiff_t>(b * each);
+      made.ids[b * s.tables + t].assign(first, first + static_cast<ptrdiff_t>(each));
+    }
   }
   for (size_t bag = 0; bag <= s.bags; ++bag) made.offsets.push_back(bag * s.per_bag);
   return made;
@@ -159,10 +135,11 @@ void run(const Settings& s, const Batches& batches, TableSpace& space, size_t ti
 }
 
 int usage() {
-  fprintf(stderr,
-          "usage: table_bags [--tables N] [--rows N] [--dim N] [--bags N] [--per-bag N] "
-          "[--batches N] [--skew X] [--share X] [--threads N] [--ahead N] [--train] [--far-only] "
-          "[--far SPEC]...\n");
+  fprintf(
+      stderr,
+      "usage: table_bags [--tables N] [--rows N] [--dim N] [--bags N] [--per-bag N] "
+      "[--batches N] [--trace NAME] [--share X] [--threads N] [--ahead N] [--train] [--far-only] "
+      "[--far SPEC]...\n");
   return 2;
 }
 
@@ -190,8 +167,8 @@ int main(int argc, char** argv) {
       s.per_bag = strtoul(value, nullptr, 10);
     else if (flag == "--batches")
       s.batches = strtoul(value, nullptr, 10);
-    else if (flag == "--skew")
-      s.skew = strtod(value, nullptr);
+    else if (flag == "--trace")
+      s.trace = value;
     else if (flag == "--share")
       s.share = strtod(value, nullptr);
     else if (flag == "--threads")

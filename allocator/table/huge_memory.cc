@@ -24,5 +24,4 @@ Result<HugeMemory> HugeMemory::allocate(Bytes size) {
   return memory;
 }
 
-
 }  // namespace tidepool

@@ -11,9 +11,6 @@
 namespace tidepool {
 namespace {
 
-// Rows that one call holds beside the cache at a time: enough that requests fill the connection,
-// little beside any budget that makes sense.
-constexpr Bytes kMostStaged(4 * kMiB);
 // Of so many look-ups in place the policy is told of one.
 constexpr size_t kSampleLookups = 4;
 // Misses whose cache lines are on their way at the same time.

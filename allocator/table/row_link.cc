@@ -82,8 +82,9 @@ Status RowLink::start(RowChunk* chunk, Direction direction, After after) {
 
 Status RowLink::writeAndForget(RowChunk* chunk) {
   while (writes_under_way_ >= kMostWrites) TP_TRY(waitForOne());
+  TP_TRY(start(chunk, Direction::kWrite, After::kGiveBack));
   ++writes_under_way_;
-  return start(chunk, Direction::kWrite, After::kGiveBack);
+  return {};
 }
 
 Status RowLink::send() {

@@ -56,8 +56,8 @@ class RowLink {
   /// Blocks until nothing is under way.
   Status finishAll();
 
-  /// Reads and writes that were started so far; and whether as many of them are over, from the first
-  /// on, as far as poll() has seen.
+  /// Reads and writes that were started so far; and whether as many of them are over, from the
+  /// first on, as far as poll() has seen.
   uint64_t begun() const { return first_tag_ + started_.size(); }
   bool over(uint64_t begun) const { return first_tag_ >= begun; }
 

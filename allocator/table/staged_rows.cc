@@ -87,10 +87,11 @@ void StagedRows::clear() {
   }
   chunks_.clear();
   last_is_open_ = false;
-  if (count_ > 0)
-    entries_.assign(std::max(kFirstEntries,
-                             count_ * 4 <= entries_.size() ? entries_.size() / 2 : entries_.size()),
-                    Entry{});
+  // Small again after a call that needed much: it is filled anew each time.
+  if (count_ > 0) {
+    const size_t size = entries_.size();
+    entries_.assign(count_ * 4 <= size && size > kFirstEntries ? size / 2 : size, Entry{});
+  }
   count_ = 0;
 }
 

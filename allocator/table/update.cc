@@ -13,7 +13,6 @@ namespace {
 
 constexpr size_t kPieceRows = 512;
 constexpr size_t kTaskRows = 4 * kPieceRows;
-constexpr Bytes kMostStaged(4 * kMiB);
 
 }  // namespace
 

@@ -74,11 +74,15 @@ void expectOrdered(const std::vector<RowNumber>& batch) {
   occurrences.order(batch);
   size_t seen = 0;
   for (size_t i = 0; i < occurrences.rows().size(); ++i) {
-    if (i > 0) ASSERT_LT(occurrences.rows()[i - 1], occurrences.rows()[i]);
+    if (i > 0) {
+      ASSERT_LT(occurrences.rows()[i - 1], occurrences.rows()[i]);
+    }
     ASSERT_FALSE(occurrences.positions(i).empty());
     for (size_t k = 0; k < occurrences.positions(i).size(); ++k) {
       ASSERT_EQ(batch[occurrences.positions(i)[k]], occurrences.rows()[i]);
-      if (k > 0) ASSERT_LT(occurrences.positions(i)[k - 1], occurrences.positions(i)[k]);
+      if (k > 0) {
+        ASSERT_LT(occurrences.positions(i)[k - 1], occurrences.positions(i)[k]);
+      }
       ++seen;
     }
   }

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the comparison with the model does not show: rows of announced batches stay, a budget that
+// is too small is said once, lost rows are an error, several tables go in one call, and arguments
+// that are wrong change nothing.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "tests/table/table_fixture.h"
+#include "tests/table/table_model.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint32_t kDim = 16;
+
+TableOptions optionsFor(RowNumber rows, RowNumber in_dram, IdKind ids = IdKind::kDense) {
+  TableOptions options;
+  options.name = "items";
+  options.rows = rows;
+  options.format = {ElementType::kFloat32, Optimizer::kAdagrad, kDim};
+  options.ids = ids;
+  options.initializer = {Initializer::Kind::kUniform, 0.5f, 1.0f, 3};  // no row is all zeros
+  options.dram = Bytes(in_dram * (options.format.stride() + 24));
+  return options;
+}
+
+std::vector<int64_t> range(int64_t first, int64_t count) {
+  std::vector<int64_t> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
+
+/// One bag of all ids.
+Status bagOf(EmbeddingTable& table, Workers& workers, const std::vector<int64_t>& ids,
+             std::vector<float>& out) {
+  const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
+  out.assign(kDim, -1);
+  const EmbeddingTable::BagCall call{&table, {ids, offsets}, out.data(), kDim};
+  return EmbeddingTable::bags({&call, 1}, workers);
+}
+
+class FarRows : public testing::Test {
+ protected:
+  Workers workers_{2};
+  std::vector<float> out_;
+};
+
+TEST_F(FarRows, OfAnnouncedBatchesStayUntilItIsFinished) {
+  Places places(Place::kRemote);
+  auto table = places.table(optionsFor(20'000, 1000), workers_);
+  const std::vector<int64_t> announced = range(0, 400);
+  auto number = table->prefetch(announced);
+  ASSERT_TRUE(number) << number.error().text();
+  EXPECT_EQ(table->counts().prefetched, 400u);
+  // Rows that are used more often by far, and more of them than there are slots.
+  const auto churn = [&] {
+    for (int round = 0; round < 12; ++round) {
+      for (int64_t part = 0; part < 8; ++part) {
+        ASSERT_TRUE(bagOf(*table, workers_, range(1000 + 200 * part, 200), out_));
+      }
+    }
+  };
+  churn();
+  const uint64_t before = table->counts().fetched;
+  ASSERT_TRUE(bagOf(*table, workers_, announced, out_));
+  EXPECT_EQ(table->counts().fetched, before) << "they were to stay";
+  table->finished(*number);
+  churn();
+  const uint64_t after = table->counts().fetched;
+  ASSERT_TRUE(bagOf(*table, workers_, announced, out_));
+  EXPECT_GT(table->counts().fetched, after) << "nothing holds them any more";
+}
+
+TEST_F(FarRows, ThatDoNotFitTheBudgetAreSaidOnceAndFetchedLater) {
+  Places places(Place::kRemote);
+  const TableOptions options = optionsFor(5000, 100);
+  auto table = places.table(options, workers_);
+  TableModel model(options);
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(table->prefetch(range(0, 300)));
+  ASSERT_TRUE(table->prefetch(range(300, 300)));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_NE(said.find("items"), std::string::npos) << said;
+  EXPECT_NE(said.find("give the table"), std::string::npos) << said;
+  const std::vector<int64_t> ids = range(0, 300);
+  const int64_t offsets[] = {0, 300};
+  std::vector<float> wanted(kDim);
+  model.bag({ids, offsets}, wanted.data());
+  ASSERT_TRUE(bagOf(*table, workers_, ids, out_));
+  EXPECT_EQ(out_, wanted);
+  EXPECT_GT(table->counts().fetched, 0u);
+}
+
+TEST_F(FarRows, ReadInPlaceNeedNoReadingAhead) {
+  Places places(Place::kDirect);
+  auto table = places.table(optionsFor(5000, 100), workers_);
+  ASSERT_TRUE(table->prefetch(range(0, 300)));
+  EXPECT_EQ(table->counts().prefetched, 0u);
+}
+
+TEST_F(FarRows, AreAnErrorWhenTheyAreLostAndTheTableStaysGivenUp) {
+  Places places(Place::kRemote);
+  auto table = places.table(optionsFor(20'000, 200), workers_);
+  ASSERT_TRUE(bagOf(*table, workers_, range(0, 100), out_));
+  places.stopServer();
+  const Status lost = bagOf(*table, workers_, range(10'000, 1000), out_);
+  ASSERT_FALSE(lost);
+  EXPECT_TRUE(lost.error().code() == ErrorCode::kUnreachable ||
+              lost.error().code() == ErrorCode::kLost)
+      << lost.error().text();
+  EXPECT_NE(strstr(lost.error().text(), "items"), nullptr) << lost.error().text();
+  // Also of rows that are in DRAM: what was changed there has no home to go to any more.
+  EXPECT_FALSE(bagOf(*table, workers_, range(0, 100), out_));
+  EXPECT_FALSE(table->prefetch(range(0, 10)));
+  std::vector<float> rows(kDim);
+  const int64_t id = 5;
+  EXPECT_FALSE(table->readRows({&id, 1}, rows.data()));
+  EXPECT_FALSE(table->writeRows({&id, 1}, rows.data()));
+}
+
+TEST_F(FarRows, OfSeveralTablesGoInOneCall) {
+  Places direct(Place::kDirect), remote(Place::kRemote), local(Place::kLocal);
+  const TableOptions dense = optionsFor(3000, 150);
+  const TableOptions hashed = optionsFor(3000, 150, IdKind::kHashed);
+  std::vector<std::unique_ptr<EmbeddingTable>> tables;
+  std::vector<TableModel> models;
+  for (Places* places : {&direct, &remote, &local}) {
+    for (const TableOptions& options : {dense, hashed}) {
+      tables.push_back(places->table(options, workers_));
+      models.emplace_back(options);
+    }
+  }
+  std::mt19937_64 random(5);
+  for (int step = 0; step < 8; ++step) {
+    // Two parts for every table: a table may occur more than once in a call.
+    std::vector<RandomBatch> batches;
+    for (size_t i = 0; i < 2 * tables.size(); ++i) batches.emplace_back(random, 3000, 20, 30, kDim);
+    std::vector<std::vector<float>> got(batches.size(), std::vector<float>(20 * kDim, -1));
+    std::vector<EmbeddingTable::BagCall> bags;
+    std::vector<EmbeddingTable::UpdateCall> updates;
+    for (size_t i = 0; i < batches.size(); ++i) {
+      EmbeddingTable* const table = tables[i % tables.size()].get();
+      const Batch view = batches[i].view(Pooling::kSum, true);
+      bags.push_back({table, view, got[i].data(), kDim});
+      updates.push_back({table, view, batches[i].gradients.data(), kDim});
+    }
+    ASSERT_TRUE(EmbeddingTable::bags(bags, workers_));
+    ASSERT_TRUE(EmbeddingTable::updates(updates, workers_));
+    for (size_t i = 0; i < batches.size(); ++i) {
+      std::vector<float> wanted(20 * kDim);
+      models[i % models.size()].bag(bags[i].batch, wanted.data());
+      ASSERT_EQ(got[i], wanted) << "step " << step << ", call " << i;
+    }
+    for (size_t i = 0; i < batches.size(); ++i) {
+      models[i % models.size()].update(updates[i].batch, updates[i].gradients);
+    }
+  }
+}
+
+TEST_F(FarRows, AreUntouchedByWrongArguments) {
+  Places places(Place::kRemote);
+  auto table = places.table(optionsFor(1000, 100), workers_);
+  std::vector<float> gradients(4 * kDim, 1.0f);
+  const auto refused = [&](std::vector<int64_t> ids, std::vector<int64_t> offsets,
+                           const char* text) {
+    const Batch batch{ids, offsets};
+    std::vector<float> out(4 * kDim);
+    const EmbeddingTable::BagCall bag{table.get(), batch, out.data(), kDim};
+    const EmbeddingTable::UpdateCall update{table.get(), batch, gradients.data(), kDim};
+    for (const Status& status : {EmbeddingTable::bags({&bag, 1}, workers_),
+                                 EmbeddingTable::updates({&update, 1}, workers_)}) {
+      ASSERT_FALSE(status) << text;
+      EXPECT_EQ(status.error().code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(strstr(status.error().text(), text), nullptr) << status.error().text();
+    }
+  };
+  refused({1, 2, 1000}, {0, 3}, "ids[2] is 1000");
+  refused({1, -7, 3}, {0, 3}, "ids[1] is -7");
+  refused({1, 2}, {0, 2, 1}, "offsets[2] is 1");
+  refused({1, 2}, {1, 2}, "must begin with 0");
+  refused({1, 2}, {}, "must begin with 0");
+  refused({1, 2}, {0, 3}, "the last offset is 3");
+  const TableCounts counts = table->counts();
+  EXPECT_EQ(counts.lookups, 0u);
+  EXPECT_EQ(counts.steps, 0u);
+}
+
+TEST_F(FarRows, OfATableThatIsFullAreNotMade) {
+  Places places(Place::kRemote);
+  auto table = places.table(optionsFor(100, 64, IdKind::kHashed), workers_);
+  ASSERT_TRUE(bagOf(*table, workers_, range(1'000'000, 60), out_));
+  const Status full = bagOf(*table, workers_, range(2'000'000, 41), out_);
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code(), ErrorCode::kNoSpace);
+  EXPECT_EQ(table->rows(), 60u);
+  ASSERT_TRUE(bagOf(*table, workers_, range(2'000'000, 40), out_));
+  EXPECT_EQ(table->rows(), 100u);
+}
+
+}  // namespace
+}  // namespace tidepool
