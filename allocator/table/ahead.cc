@@ -86,9 +86,9 @@ Status EmbeddingTable::announce(std::span<const RowNumber> rows, BatchNumber bat
   return link.send();
 }
 
-/// Rows that left for those of the chunk may be among the ones it asks for: they are written first.
+/// No row that left for the chunk's is among them: those of the batch that were here stay, and what
+/// left in earlier calls was on its way home when they ended.
 Status EmbeddingTable::request(RowChunk* chunk) {
-  TP_TRY(cache_->sendWriteBack());
   TP_TRY(home_->link()->startRead(chunk));
   ahead_.push_back(chunk);
   counts_.prefetched += chunk->rows.size();
