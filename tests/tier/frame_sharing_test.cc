@@ -50,9 +50,13 @@ class Member {
     tell(what, first, count);
     return hear();
   }
+  /// A member that died says nothing, and others keep its pipe open.
   Answer hear() {
+    pollfd either[] = {{answers_[0], POLLIN, 0}, {process.get(), POLLIN, 0}};
+    RC_ASSERT(poll(either, 2, -1) > 0);
+    RC_ASSERT((either[0].revents & POLLIN) != 0);
     Answer answer{};
-    EXPECT_EQ(read(answers_[0], &answer, sizeof answer), static_cast<ssize_t>(sizeof answer));
+    RC_ASSERT(read(answers_[0], &answer, sizeof answer) == static_cast<ssize_t>(sizeof answer));
     return answer;
   }
   void tell(Ask what, uint64_t first, uint64_t count) {
@@ -162,6 +166,7 @@ class Family {
     if (next_ == kMost) return;
     const size_t child = next_;
     const Answer answer = members_[who]->ask(Ask::kFork, child);
+    RC_ASSERT(static_cast<int>(answer.first) > 0);
     members_[child]->frames = members_[who]->frames;
     begin(child, static_cast<int>(answer.first));
   }
@@ -180,7 +185,8 @@ class Family {
   }
   std::set<uint64_t> heldByAnybody() const {
     std::set<uint64_t> all;
-    for (size_t who : living_) all.insert(members_[who]->frames.begin(), members_[who]->frames.end());
+    for (size_t who : living_)
+      all.insert(members_[who]->frames.begin(), members_[who]->frames.end());
     return all;
   }
   void check() {
@@ -274,10 +280,10 @@ int childOf(FrameTable& table, bool settles, Act meanwhile) {
     for (;;) meanwhile();
   }
   table.afterForkInParent();
+  close(said[1]);  // so that its death is heard of
   char byte;
   EXPECT_EQ(read(said[0], &byte, 1), 1);
   close(said[0]);
-  close(said[1]);
   return child;
 }
 
