@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -25,7 +26,8 @@ namespace {
 
 struct Settings {
   size_t tables = 4, rows = 1'000'000, dim = 64, bags = 2048, per_bag = 20, threads = 0;
-  double skew = 1.05, share = 0.10, seconds = 20, pause = 5;
+  size_t batches = 100, periods = 0;
+  double skew = 1.05, share = 0.10, seconds = 20, pause = 5, period = 60;
   uint64_t per_second = 0;
   std::string directory = "checkpoint-bench", far;
 };
@@ -56,7 +58,7 @@ class Trainer {
     tables_ = makeTables();
     std::mt19937_64 random(1);
     const double top = std::pow(static_cast<double>(s.rows), 1 - s.skew) - 1;
-    for (size_t i = 0; i < kBatches * s.tables; ++i) {
+    for (size_t i = 0; i < s.batches * s.tables; ++i) {
       auto& ids = ids_.emplace_back(s.bags * s.per_bag);
       for (int64_t& id : ids) {
         const double u = std::uniform_real_distribution<>()(random);
@@ -99,7 +101,7 @@ class Trainer {
     }
     need(EmbeddingTable::bags(bags, space_->workers()));
     need(EmbeddingTable::updates(updates, space_->workers()));
-    batch_ = (batch_ + 1) % kBatches;
+    batch_ = (batch_ + 1) % s_.batches;
     return now() - start;
   }
   std::vector<EmbeddingTable*> tables() const {
@@ -111,7 +113,6 @@ class Trainer {
   Workers& workers() { return space_->workers(); }
 
  private:
-  static constexpr size_t kBatches = 100;
   const Settings s_;
   std::unique_ptr<TableSpace> space_;
   std::vector<std::unique_ptr<EmbeddingTable>> tables_;
@@ -170,6 +171,50 @@ double oneCheckpoint(Trainer& trainer, const Settings& s, CheckpointKind kind, d
   return lost;
 }
 
+/// So many steps a second in a period of training, at whose beginning a checkpoint starts if
+/// `writer` says so.
+double periodOf(Trainer& trainer, const Settings& s, CheckpointWriter* writer, const char* what) {
+  const double start = now();
+  double longest = 0;
+  size_t steps = 0;
+  for (; now() - start < s.period; ++steps) longest = std::max(longest, trainer.step());
+  const double speed = static_cast<double>(steps) / (now() - start);
+  printf("  %-34s %8.2f steps/s, longest %7.2f ms", what, speed, longest * 1e3);
+  if (writer != nullptr) {
+    const CheckpointProgress progress = writer->progress();
+    printf(", %.0f MiB saved, %s in time", static_cast<double>(progress.bytes.value()) / kMiB,
+           progress.done ? "done" : "NOT done");
+  }
+  printf("\n");
+  fflush(stdout);
+  return speed;
+}
+
+/// Training with an incremental checkpoint at the beginning of each period, between two periods
+/// without any: nothing is extrapolated.
+void periodic(Trainer& trainer, const Settings& s) {
+  const auto tables = trainer.tables();
+  need(need(CheckpointWriter::start(tables, s.directory, CheckpointKind::kFull))->wait());
+  double without = periodOf(trainer, s, nullptr, "without");
+  double with = 0;
+  for (size_t i = 0; i < s.periods; ++i) {
+    CheckpointOptions options;
+    options.per_second = Bytes(s.per_second);
+    const double start = now();
+    auto writer =
+        need(CheckpointWriter::start(tables, s.directory, CheckpointKind::kIncremental, options));
+    const double begin = now() - start;
+    with += periodOf(trainer, s, writer.get(), "with an incremental checkpoint");
+    printf("    begin %.2f ms\n", begin * 1e3);
+    need(writer->wait());
+  }
+  without = (without + periodOf(trainer, s, nullptr, "without")) / 2;
+  with /= static_cast<double>(s.periods);
+  printf(
+      "an incremental checkpoint every %.0f s takes %.2f %% of training (measured, %zu of them)\n",
+      s.period, (1 - with / without) * 100, s.periods);
+}
+
 /// Forgets what the kernel has of the files.
 void dropCache(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY);
@@ -186,15 +231,17 @@ std::vector<std::string> newestFiles(const Settings& s, const Manifest& manifest
   return files;
 }
 
-/// Plain reads of one file after the other, a MiB at a time.
-double plainRead(const std::vector<std::string>& files, uint64_t& bytes) {
-  std::vector<char> buffer(kMiB);
+/// Plain reads of one file after the other, through the kernel's cache or (O_DIRECT) past it.
+double plainRead(const std::vector<std::string>& files, int flags, uint64_t& bytes) {
+  constexpr size_t kAtOnce = 4 * kMiB;
+  const std::unique_ptr<void, void (*)(void*)> buffer(aligned_alloc(kPageSize, kAtOnce), free);
   bytes = 0;
+  for (const std::string& file : files) dropCache(file);
   const double start = now();
   for (const std::string& file : files) {
-    const int fd = open(file.c_str(), O_RDONLY);
+    const int fd = open(file.c_str(), O_RDONLY | flags);
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    for (ssize_t got; (got = read(fd, buffer.data(), buffer.size())) > 0;) {
+    for (ssize_t got; (got = read(fd, buffer.get(), kAtOnce)) > 0;) {
       bytes += static_cast<uint64_t>(got);
     }
     close(fd);
@@ -228,18 +275,17 @@ void restoreBeside(Trainer& trainer, const Settings& s) {
     std::vector<EmbeddingTable*> targets;
     for (const auto& table : fresh) targets.push_back(table.get());
     uint64_t bytes = 0;
-    for (const std::string& file : files) dropCache(file);
-    const double plain = plainRead(files, bytes);
+    const double cached = plainRead(files, 0, bytes), direct = plainRead(files, O_DIRECT, bytes);
     for (const std::string& file : files) dropCache(file);
     const double start = now();
     need(restoreTables(s.directory, targets, trainer.workers()));
     const double restored = now() - start;
     const double mib = static_cast<double>(bytes) / kMiB;
     printf(
-        "restore      %8.1f MiB in %6.2f s (%7.1f MiB/s)  plain read %6.2f s (%7.1f MiB/s)  "
-        "ratio %.2f  plain write %7.1f MiB/s\n",
-        mib, restored, mib / restored, plain, mib / plain, plain / restored,
-        mib / plainWrite(s, bytes));
+        "restore      %8.1f MiB in %6.2f s (%7.1f MiB/s)  plain read %7.1f MiB/s, O_DIRECT %7.1f "
+        "MiB/s  ratio %.2f, %.2f  plain write %7.1f MiB/s\n",
+        mib, restored, mib / restored, mib / cached, mib / direct, cached / restored,
+        direct / restored, mib / plainWrite(s, bytes));
     fflush(stdout);
   }
 }
@@ -248,7 +294,9 @@ int usage() {
   fprintf(stderr,
           "usage: checkpoint_bench [--tables N] [--rows N] [--dim N] [--bags N] [--per-bag N] "
           "[--skew X] [--share X] [--threads N] [--seconds X: of training alone] [--pause X: of "
-          "training between checkpoints] [--per-second BYTES] [--directory DIR] [--far SPEC]\n");
+          "training between checkpoints] [--batches N: of which training goes round] [--periods N: "
+          "of training with a checkpoint each, instead of all else] [--period SECONDS] "
+          "[--per-second BYTES] [--directory DIR] [--far SPEC]\n");
   return 2;
 }
 
@@ -267,6 +315,12 @@ bool parse(int argc, char** argv, Settings& s) {
       s.bags = whole();
     else if (flag == "--per-bag")
       s.per_bag = whole();
+    else if (flag == "--batches")
+      s.batches = whole();
+    else if (flag == "--periods")
+      s.periods = whole();
+    else if (flag == "--period")
+      s.period = strtod(value, nullptr);
     else if (flag == "--threads")
       s.threads = whole();
     else if (flag == "--per-second")
@@ -296,6 +350,11 @@ int main(int argc, char** argv) {
   if (!parse(argc, argv, s)) return usage();
   Trainer trainer(s);
   trainFor(trainer, s.seconds / 4);  // warms up
+  if (s.periods > 0) {
+    periodic(trainer, s);
+    std::filesystem::remove_all(s.directory);
+    return 0;
+  }
   const std::vector<double> untouched = trainFor(trainer, s.seconds);
   double usual = mean(untouched);
   printf("step without checkpoints: mean %.3f ms, median %.3f ms\n", usual * 1e3,

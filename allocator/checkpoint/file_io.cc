@@ -30,6 +30,13 @@ Error fileError(const char* what, const std::string& file) {
   }
 }
 
+tl::unexpected<Error> endsTooEarly(const std::string& file) {
+  return fail(ErrorCode::kCorrupt,
+              "%s ends too early; restore another checkpoint (`tidepool checkpoint verify` says "
+              "which are whole)",
+              file.c_str());
+}
+
 Status writeAt(int fd, uint64_t offset, std::span<iovec> parts, const std::string& file) {
   while (!parts.empty()) {
     const ssize_t wrote =
@@ -54,12 +61,7 @@ Status readAt(int fd, uint64_t offset, std::span<std::byte> to, const std::strin
     const ssize_t got = pread(fd, to.data(), to.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return tl::unexpected(fileError("cannot read", file));
-    if (got == 0) {
-      return fail(ErrorCode::kCorrupt,
-                  "%s ends too early; restore another checkpoint (`tidepool checkpoint verify` "
-                  "says which are whole)",
-                  file.c_str());
-    }
+    if (got == 0) return endsTooEarly(file);
     offset += static_cast<uint64_t>(got);
     to = to.subspan(static_cast<size_t>(got));
   }

@@ -17,6 +17,8 @@ namespace tidepool {
 Status writeAt(int fd, uint64_t offset, std::span<iovec> parts, const std::string& file);
 /// Reads exactly so much. Errors: kCorrupt when the file ends before, kIo.
 Status readAt(int fd, uint64_t offset, std::span<std::byte> to, const std::string& file);
+/// kCorrupt: the file is shorter than it should be.
+tl::unexpected<Error> endsTooEarly(const std::string& file);
 /// errno as an error: `what` is "cannot write" or the like.
 Error fileError(const char* what, const std::string& file);
 

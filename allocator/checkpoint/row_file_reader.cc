@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowFileReader: threads take places in the file's order, so the disk sees one sequential read.
+// RowFileReader: threads take blocks in the file's order out of pieces that were read ahead. A
+// block that begins in one piece and ends in another is put together in the room before the later
+// one.
 #include "allocator/checkpoint/row_file_reader.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <cstring>
+
 #include "allocator/checkpoint/file_io.h"
+#include "runtime/base/check.h"
 
 namespace tidepool {
 namespace {
 
-// What is asked of the disk ahead of the reads: some milliseconds' worth of a fast one.
-constexpr uint64_t kReadAhead = 16 * kMiB;
 constexpr char kNext[] =
     "restore another checkpoint (`tidepool checkpoint verify` says which "
     "are whole)";
@@ -40,7 +43,6 @@ Result<std::unique_ptr<RowFileReader>> RowFileReader::open(const CheckpointDirec
                 static_cast<unsigned long long>(file.size.value()), kNext);
   }
   TP_TRY(reader->checkEnds(table, file));
-  posix_fadvise(reader->fd_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   return reader;
 }
 
@@ -69,49 +71,79 @@ Status RowFileReader::checkEnds(const ManifestTable& table, const ManifestFile& 
               kNext);
 }
 
-Result<RowFileReader::Place> RowFileReader::nextPlace() {
+/// A counter for a piece that was just read.
+RowFileReader::Shared* RowFileReader::share(FileStream::Piece* piece) {
+  for (Shared& shared : shared_) {
+    // Acquire: pairs with the release in leave(), after which the place is nobody's.
+    if (shared.users.load(std::memory_order_acquire) != 0) continue;
+    shared.piece = piece;
+    shared.users.store(1, std::memory_order_relaxed);
+    return &shared;
+  }
+  TP_CHECK(false);  // there are as many as pieces
+}
+
+/// Whoever leaves last gives the piece back. Takes no lock of the reader: somebody may be waiting
+/// for the next piece with it.
+void RowFileReader::leave(Shared* shared) {
+  FileStream::Piece* const piece = shared->piece;
+  // Release: whoever reads into the piece next comes after all who looked at it.
+  if (shared->users.fetch_sub(1, std::memory_order_acq_rel) == 1) stream_->giveBack(piece);
+}
+
+/// Sees to it that so many bytes from next_ on lie one after the other. Fewer mean that there are
+/// no more: the end, or a failure elsewhere.
+Status RowFileReader::need(size_t bytes) {
+  while (rest_.size() < bytes) {
+    auto piece = stream_->next();
+    if (!piece) return tl::unexpected(piece.error());
+    if (*piece == nullptr) return {};
+    Shared* const shared = share(*piece);
+    std::byte* const start = (*piece)->data - rest_.size();
+    if (!rest_.empty()) memcpy(start, rest_.data(), rest_.size());
+    rest_ = {start, rest_.size() + (*piece)->bytes};
+    if (piece_ != nullptr) leave(piece_);
+    piece_ = shared;
+  }
+  return {};
+}
+
+tl::unexpected<Error> RowFileReader::cutOff() const {
+  return damaged(next_, Error::make(ErrorCode::kCorrupt, "the last block is cut off"));
+}
+
+Result<RowFileReader::Block> RowFileReader::nextBlock() {
   MutexLock lock(mutex_);
   const uint64_t end = footer_.file_bytes - RowFileFooter::kBytes;
-  if (failed_ || next_ == end) return Place{};
-  if (next_ + kReadAhead / 2 > asked_ && asked_ < end) {
-    posix_fadvise(fd_.get(), static_cast<off_t>(next_), kReadAhead, POSIX_FADV_WILLNEED);
-    asked_ = next_ + kReadAhead;
-  }
-  std::byte bytes[RowBlockHead::kBytes];
-  if (next_ + sizeof bytes > end) {
-    return damaged(next_, Error::make(ErrorCode::kCorrupt, "the last block is cut off"));
-  }
-  TP_TRY(readAt(fd_.get(), next_, bytes, file_));
-  auto head = decodeBlockHead(bytes);
+  if (next_ == end) return Block{};
+  TP_TRY(need(RowBlockHead::kBytes));
+  if (failed_.load(std::memory_order_relaxed)) return Block{};
+  if (rest_.size() < RowBlockHead::kBytes) return cutOff();
+  auto head = decodeBlockHead(rest_.first<RowBlockHead::kBytes>());
   if (!head) return damaged(next_, head.error());
-  if (head->bytes > end - next_) {
-    return damaged(next_, Error::make(ErrorCode::kCorrupt, "the last block is cut off"));
-  }
-  const Place place{next_, head->bytes};
+  TP_TRY(need(head->bytes));
+  if (failed_.load(std::memory_order_relaxed)) return Block{};
+  if (rest_.size() < head->bytes) return cutOff();
+  const Block block{next_, rest_.first(head->bytes), piece_};
+  // Relaxed: piece_ itself is a user, so the count is not 0.
+  piece_->users.fetch_add(1, std::memory_order_relaxed);
+  rest_ = rest_.subspan(head->bytes);
   next_ += head->bytes;
   rows_ += head->rows;
   checksums_.push_back(head->checksum);
-  return place;
+  return block;
 }
 
 Status RowFileReader::readBlocks(const Act& act) {
-  std::vector<std::byte> memory;
   for (;;) {
-    auto place = nextPlace();
-    if (!place) return tl::unexpected(place.error());
-    if (place->bytes == 0) return {};
-    if (memory.size() < place->bytes) memory.resize(place->bytes);
-    const auto block = std::span(memory).first(place->bytes);
-    TP_TRY(readAt(fd_.get(), place->offset, block, file_));
-    auto view = decodeBlock(block, header_);
-    if (!view) return damaged(place->offset, view.error());
-    TP_TRY(act(*view));
+    auto block = nextBlock();
+    if (!block) return tl::unexpected(block.error());
+    if (block->piece == nullptr) return {};
+    auto view = decodeBlock(block->bytes, header_);
+    Status status = view ? act(*view) : damaged(block->offset, view.error());
+    leave(block->piece);
+    TP_TRY(status);
   }
-}
-
-void RowFileReader::stop() {
-  MutexLock lock(mutex_);
-  failed_ = true;
 }
 
 Status RowFileReader::checkTotals() {
@@ -123,12 +155,29 @@ Status RowFileReader::checkTotals() {
   return damaged(next_, Error::make(ErrorCode::kCorrupt, "blocks are missing or exchanged"));
 }
 
+/// After the last block nobody holds a piece but piece_.
+void RowFileReader::endStream() {
+  MutexLock lock(mutex_);
+  if (piece_ != nullptr) leave(piece_);
+  piece_ = nullptr;
+  rest_ = {};
+  stream_.reset();
+}
+
 Status RowFileReader::forEachBlock(Workers& workers, const Act& act) {
+  auto stream = FileStream::start(fd_.get(), file_, RowFileHeader::kBytes,
+                                  footer_.file_bytes - RowFileFooter::kBytes,
+                                  Bytes(RowBlockHead::kMostBytes));
+  if (!stream) return tl::unexpected(stream.error());
+  stream_ = std::move(*stream);
   std::vector<Status> statuses(workers.threads());
   workers.run(statuses.size(), [&](size_t task, size_t) {
     statuses[task] = readBlocks(act);
-    if (!statuses[task]) stop();
+    if (statuses[task]) return;
+    failed_.store(true, std::memory_order_relaxed);
+    stream_->stop();
   });
+  endStream();
   for (const Status& status : statuses) TP_TRY(status);
   return checkTotals();
 }

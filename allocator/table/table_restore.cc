@@ -6,13 +6,6 @@
 #include <cstring>
 
 namespace tidepool {
-namespace {
-
-// Writes under way at a time; bounds the memory they borrow to some 16 MiB.
-constexpr size_t kMostChunks = 128;
-
-}  // namespace
-
 Result<std::unique_ptr<TableRestore>> TableRestore::begin(EmbeddingTable& table)
     TP_NO_THREAD_SAFETY {
   table.mutex_.lock();
@@ -95,7 +88,6 @@ Status TableRestore::putFar(RowNumber first, size_t count, const std::byte* byte
   RowLink& link = *table_.home_->link();
   MutexLock lock(turn_);
   while (count > 0) {
-    if (++chunks_begun_ % kMostChunks == 0) TP_TRY(link.finishAll());
     auto chunk = link.take();
     if (!chunk) return tl::unexpected(chunk.error());
     const size_t some = std::min(count, link.rowsPerChunk());
@@ -106,7 +98,7 @@ Status TableRestore::putFar(RowNumber first, size_t count, const std::byte* byte
     }
     first += some;
     count -= some;
-    TP_TRY(link.writeAndForget(*chunk));
+    TP_TRY(link.writeAndForget(*chunk));  // waits when many are under way
     TP_TRY(link.send());
     TP_TRY(link.poll());
   }

@@ -41,7 +41,6 @@ class TableRestore {
   EmbeddingTable& table_;
   bool changing_ = false;
   Mutex turn_;  // the link of a fetch tier is used by one thread at a time
-  size_t chunks_begun_ = 0;
 };
 
 }  // namespace tidepool

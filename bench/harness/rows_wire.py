@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of embedding tables from a memory server, beside plain TCP with the same messages and a local gather."""
+"""Rows of embedding tables from a memory server, beside plain TCP with the same messages and a local gather;
+and requests to a table of which a small part comes from there."""
 
 import json
 
@@ -11,6 +12,7 @@ REGION = 2 * 2**30
 ROWS, BATCHES, IN_FLIGHT = (64, 256, 1024), (100, 256, 2048), (1, 8)
 WANTED_MROWS = 6.0  # of 256 bytes, in batches of 256 and more, several in flight
 WANTED_P99_US = 500  # of one request of 100 rows, alone
+REQUEST, HITS, WANTED_REQUEST_MS = 2000, 0.95, 0.5  # p99 of a look-up of so many rows, this share of them in DRAM
 KINDS = ("read", "raw-read", "write", "raw-write", "gather")
 
 
@@ -30,10 +32,32 @@ def one_run():
         raise BenchError(f"row_fetch printed no JSON: {error}") from error
 
 
+def requests():
+    """One look-up after the other in a table of 2,000,000 rows of 256 bytes, a tenth of them in DRAM."""
+    with MemoryServer("2G") as server:
+        command = [tool("row_request"), "--server", f"127.0.0.1:{server.port}"]
+        command += ["--request", str(REQUEST), "--hits", str(HITS)]
+        return json.loads(run(command).stdout)
+
+
+def request_table(runs):
+    shown = ("hits", "p50_ms", "p99_ms", "p999_ms", "longest_ms")
+    rows = [
+        [f"round {i + 1}", f"{one['hits'] * 100:.2f}"] + [f"{one[name]:.3f}" for name in shown[1:]]
+        for i, one in enumerate(runs)
+    ]
+    medians = [median([one[name] for one in runs]) for name in shown]
+    rows.append(["median", f"{medians[0] * 100:.2f}"] + [f"{value:.3f}" for value in medians[1:]])
+    header = ["", "% in DRAM", "p50 ms", "p99 ms", "p99.9 ms", "longest"]
+    notes = [f"wanted: p99 of {REQUEST} rows at {HITS * 100:g} % hits under {WANTED_REQUEST_MS} ms"]
+    return table(f"a look-up of {REQUEST} rows of 256 bytes", header, rows, notes)
+
+
 def measure(count, _only):
-    runs = []
+    runs, asked = [], []
     for number in range(count):
         runs.append(one_run())
+        asked.append(requests())
         say(f"rows-wire: round {number + 1}/{count}")
     places = {}
     for one in runs:
@@ -60,4 +84,5 @@ def measure(count, _only):
         f"wanted: {WANTED_MROWS:g} million rows/s of 256 bytes in batches of 256 and more, p99 of 100 rows "
         f"under {WANTED_P99_US} us",
     ]
-    return table("rows from a memory server", header, rows, notes), {"runs": runs}
+    printed = table("rows from a memory server", header, rows, notes) + "\n" + request_table(asked)
+    return printed, {"runs": runs, "requests": asked}
