@@ -70,7 +70,9 @@ Result<std::unique_ptr<RowLink>> RowHome::openLink() const {
   TP_CHECK(kind_ == TierKind::kFetch);
   auto channel = static_cast<RemoteTier*>(tier_)->openRows(area_);
   if (!channel) return tl::unexpected(channel.error());
-  return std::make_unique<RowLink>(std::move(*channel), area_.row);
+  auto link = std::make_unique<RowLink>(std::move(*channel), area_.row);
+  TP_TRY(link->setMemory(RowLink::kMostMemory));
+  return link;
 }
 
 }  // namespace tidepool

@@ -24,9 +24,9 @@ size_t processors() {
 TableSpace::~TableSpace() = default;
 
 Result<std::unique_ptr<TableSpace>> TableSpace::create(std::span<const FarSpec> far, size_t threads,
-                                                       Nanoseconds remote_timeout) {
+                                                       Nanoseconds remote_timeout, Bytes budget) {
   std::unique_ptr<TableSpace> space(
-      new TableSpace(threads == 0 ? processors() : threads, remote_timeout));
+      new TableSpace(threads == 0 ? processors() : threads, remote_timeout, budget));
   for (const FarSpec& spec : far) {
     if (spec.kind == FarKind::kFabric || spec.kind == FarKind::kNuma) {
       return fail(
@@ -73,6 +73,9 @@ Result<std::unique_ptr<EmbeddingTable>> TableSpace::createTable(const TableOptio
   TP_TRY(EmbeddingTable::check(options));
   auto home = makeHome(options, tier);
   if (!home) return tl::unexpected(home.error());
+  if (tier != 0 && options.dram == Bytes() && shared_.budget() > Bytes()) {
+    return shared_.createTable(options, std::move(*home), workers_);
+  }
   return EmbeddingTable::create(options, std::move(*home), workers_);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tables of one context share: the far tiers their homes are in, a budget of local memory,
-// and the threads that work for them. Tiers are opened when the first table needs them.
+// What the tables of one context share: the far tiers their homes are in, a budget of local memory
+// for those that name none of their own, and the threads that work for them. Tiers are opened when
+// the first table needs them.
 // Thread-safe; must outlive its tables.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "allocator/table/shared_budget.h"
 #include "allocator/table/table.h"
 #include "allocator/table/workers.h"
 #include "runtime/base/mutex.h"
@@ -21,18 +23,23 @@ namespace tidepool {
 class TableSpace {
  public:
   /// `far`: where homes can be, none for local memory alone. `threads`: 0 for as many as the
-  /// process may use processors. Errors: kUnsupported for a kind of far tier that tables cannot
-  /// use.
+  /// process may use processors. `budget`: local memory that tables share which name none of their
+  /// own, 0 for none. Errors: kUnsupported for a kind of far tier that tables cannot use.
   static Result<std::unique_ptr<TableSpace>> create(std::span<const FarSpec> far, size_t threads,
-                                                    Nanoseconds remote_timeout);
+                                                    Nanoseconds remote_timeout,
+                                                    Bytes budget = Bytes());
   ~TableSpace();
 
-  /// A table in the far tier `tier` (from 1, as they were given), or in local memory (0). Errors:
-  /// kNotFound for another number, those of opening the tier and of EmbeddingTable::create().
+  /// A table in the far tier `tier` (from 1, as they were given), or in local memory (0). One of a
+  /// far tier without a `dram` of its own has a share of the budget. Errors: kNotFound for another
+  /// number, kNoSpace if the budget does not hold one table more, those of opening the tier and of
+  /// EmbeddingTable::create().
   Result<std::unique_ptr<EmbeddingTable>> createTable(const TableOptions& options, size_t tier)
       TP_EXCLUDES(mutex_);
 
   Workers& workers() { return workers_; }
+  /// What tables share that name no dram.
+  SharedBudget& shared() { return shared_; }
   size_t farTiers() const { return far_.size(); }
 
  private:
@@ -41,13 +48,14 @@ class TableSpace {
     std::unique_ptr<DirectTier> direct;
     std::unique_ptr<RemoteTier> remote;
   };
-  TableSpace(size_t threads, Nanoseconds remote_timeout)
-      : workers_(threads), remote_timeout_(remote_timeout) {}
+  TableSpace(size_t threads, Nanoseconds remote_timeout, Bytes budget)
+      : workers_(threads), shared_(budget), remote_timeout_(remote_timeout) {}
   Status openTier(FarTier& tier) TP_REQUIRES(mutex_);
   Result<std::unique_ptr<RowHome>> makeHome(const TableOptions& options, size_t tier)
       TP_EXCLUDES(mutex_);
 
   Workers workers_;
+  SharedBudget shared_;
   const Nanoseconds remote_timeout_;
   Mutex mutex_;
   std::vector<FarTier> far_;  // the list is fixed, its tiers are opened under mutex_
