@@ -32,6 +32,7 @@ Status ProcessMemory::join(const std::optional<Options>& wanted) {
   MutexLock lock(mutex_);
   if (contexts_ == 0) {
     TP_TRY(settle(wanted));
+    generation_.fetch_add(1, std::memory_order_relaxed);
   } else if (wanted && !of_run_ && !same(*wanted, options_)) {
     return fail(ErrorCode::kConflict,
                 "another context of this process has other options, and there is one space and one "

@@ -4,6 +4,7 @@
 // taken under the heap's locks, and holds nothing but the Runtime's below it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -29,6 +30,9 @@ class ProcessMemory {
   Status join(const std::optional<Options>& wanted);
   /// One context less; the last stops what was started. It has no heaps.
   void leave();
+
+  /// How often options were settled: another number when all contexts were closed meanwhile.
+  uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
 
   /// While a context is open.
   const Options& options() const { return options_; }
@@ -59,6 +63,7 @@ class ProcessMemory {
   Mutex mutex_;
   Options options_;  // fixed while there are contexts
   size_t contexts_ TP_GUARDED_BY(mutex_) = 0;
+  std::atomic<uint64_t> generation_{0};
   bool of_run_ TP_GUARDED_BY(mutex_) = false;
   std::unique_ptr<MemorySource> source_ TP_GUARDED_BY(mutex_);
   Ledger promised_;

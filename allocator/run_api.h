@@ -21,6 +21,26 @@ struct TidepoolRunResidency {
   uint64_t far[16];
 };
 
+/// RowArea (runtime/tier/row_channel.h) in plain numbers.
+struct TidepoolRunArea {
+  uint64_t first, count;  // frames
+  uint64_t offset, row, rows;
+};
+
+/// FetchCompletion. `error` is an ErrorCode as a number; 0: none.
+struct TidepoolRunCompletion {
+  uint64_t tag;
+  int32_t error;
+};
+
+/// What a RowChannel says of itself.
+struct TidepoolRunChannelState {
+  int32_t fd, events;
+  uint64_t in_flight, to_deadline_ns;
+  int32_t failed;
+  char reason[252];
+};
+
 struct TidepoolRunApi {
   uint32_t version;  // kTidepoolRunVersion; another one has nothing in common with this
   uint32_t size;     // sizeof(TidepoolRunApi) of whoever filled it in
@@ -44,6 +64,26 @@ struct TidepoolRunApi {
   const void* (*stats)();
   /// The options in force as a TIDEPOOL_CONF string. False: `out` is too small.
   bool (*conf)(char* out, size_t capacity);
+
+  /// Rows of tables in far tiers: as Runtime::rowStore() and the members of RowStore and RowChannel
+  /// (runtime/tier). Stores and channels belong to whoever opened them; allocateRows() returns
+  /// where frames of a direct tier are. poll() fills in at most 64.
+  void* (*openStore)(uint32_t far_tier, uint8_t* kind, TidepoolRunError* error);
+  void (*closeStore)(void* store);
+  void* (*allocateRows)(void* store, uint64_t size, uint64_t* first, uint64_t* count,
+                        TidepoolRunError* error);
+  void (*releaseRows)(void* store, uint64_t first, uint64_t count);
+  void* (*openChannel)(void* store, const TidepoolRunArea* area, uint64_t* most_rows,
+                       TidepoolRunError* error);
+  void (*closeChannel)(void* channel);
+  void (*submitRead)(void* channel, uint64_t tag, const uint64_t* rows, uint64_t count, void* to,
+                     TidepoolRunError* error);
+  void (*submitWrite)(void* channel, uint64_t tag, const uint64_t* rows, uint64_t count,
+                      const void* from, TidepoolRunError* error);
+  void (*flush)(void* channel, TidepoolRunError* error);
+  uint64_t (*poll)(void* channel, TidepoolRunCompletion* out, uint64_t most);
+  void (*wait)(void* channel, TidepoolRunCompletion* out);
+  void (*channelState)(void* channel, TidepoolRunChannelState* out);
 };
 
 /// Null if nothing is managed in this process. Looked up by name with dlsym().

@@ -4,6 +4,7 @@
 
 #include "allocator/memory_source.h"
 #include "allocator/run_api.h"
+#include "allocator/run_rows.h"
 
 namespace tidepool {
 namespace {
@@ -57,6 +58,9 @@ class RunMemory final : public MemorySource {
   void pageOut(void* address, Bytes size) override { api_.pageOut(address, size.value()); }
   Status chargeLocal(Bytes size) override { return call(api_.chargeLocal, size.value()); }
   void dischargeLocal(Bytes size) override { api_.dischargeLocal(size.value()); }
+  Result<std::unique_ptr<RowStore>> rowStore(size_t far_tier) override {
+    return openRunRows(api_, far_tier);
+  }
   const StatsPage* stats() override {
     const auto* page = static_cast<const StatsPage*>(api_.stats());
     return page->schema == kStatsSchema ? page : nullptr;

@@ -19,6 +19,7 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/ DESTINATION ${CMAKE_INSTALL_INCLU
         FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 # The public API: <tidepool/tidepool.h> needs nothing but the C library, <tidepool/tidepool.hpp> that of C++.
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/allocator/include/tidepool DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/allocator/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # Pages may be kept as sources or made by the build; section = the last letter of the name.
 file(GLOB tidepool_pages ${CMAKE_SOURCE_DIR}/docs/man/*.[1-8] ${CMAKE_BINARY_DIR}/man/*.[1-8])
@@ -74,7 +75,9 @@ install(FILES ${CMAKE_BINARY_DIR}/cmake/tidepoolConfig.cmake ${CMAKE_BINARY_DIR}
 
 # Preferred by pkg-config where it is found: programs of the documents are built against this build with it.
 file(WRITE ${CMAKE_BINARY_DIR}/cmake/tidepool-uninstalled.pc
-"Name: tidepool
+"examples=${CMAKE_SOURCE_DIR}/allocator/examples
+
+Name: tidepool
 Description: Tidepool as it was built here
 Version: ${PROJECT_VERSION}
 Cflags: -I${CMAKE_SOURCE_DIR}/allocator/include

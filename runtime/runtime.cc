@@ -27,6 +27,7 @@
 #include "runtime/stats/stats_region.h"
 #include "runtime/tier/direct_file_tier.h"
 #include "runtime/tier/remote_tier.h"
+#include "runtime/tier/row_store.h"
 
 namespace tidepool {
 
@@ -61,7 +62,13 @@ struct Runtime::Impl final : ChildServices {
   std::unique_ptr<FaultService> faults;
   std::unique_ptr<Migrator> migrator;
 
-  Status openTier(const FarSpec& spec);
+  /// By their places in the options. They stay for good.
+  struct FarTier {
+    DirectTier* direct = nullptr;
+    RemoteTier* remote = nullptr;
+  };
+  std::array<FarTier, Options::kMaxFar> far;
+  Status openTier(const FarSpec& spec, FarTier& opened);
   Status build(std::unique_ptr<FaultPort> port, const Options& options);
   void openPmu();
   Status openStats();
@@ -74,23 +81,26 @@ struct Runtime::Impl final : ChildServices {
   void describeTiers();
 };
 
-Status Runtime::Impl::openTier(const FarSpec& spec) {
+Status Runtime::Impl::openTier(const FarSpec& spec, FarTier& opened) {
   switch (spec.kind) {
     case FarKind::kCxl: {
       auto tier = DirectFileTier::createEmulated(spec.size);
       if (!tier) return tl::unexpected(tier.error());
+      opened.direct = tier->get();
       core.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
       return {};
     }
     case FarKind::kDax: {
       auto tier = DirectFileTier::openDax(spec.target, spec.size);
       if (!tier) return tl::unexpected(tier.error());
+      opened.direct = tier->get();
       core.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
       return {};
     }
     case FarKind::kRemote: {
       auto tier = RemoteTier::open(spec, core.options.remote_timeout);
       if (!tier) return tl::unexpected(tier.error());
+      opened.remote = tier->get();
       core.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
       return {};
     }
@@ -123,7 +133,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   core.space = std::move(*space);
   // The look itself does not matter yet: it opens what later ones need.
   os::mayPinPages();
-  for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i]));
+  for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i], far[i]));
   if (core.tiers.mayHaveDirect() && core.port->canMove()) {
     auto barrier = openKernelWriteBarrier();
     if (barrier) core.barrier = std::move(*barrier);
@@ -426,6 +436,18 @@ Status Runtime::chargeLocal(Bytes size) {
 }
 
 void Runtime::dischargeLocal(Bytes size) { impl_->core.outside.discharge(size); }
+
+Result<std::unique_ptr<RowStore>> Runtime::rowStore(size_t far_tier) {
+  if (far_tier >= impl_->core.options.far_count) {
+    return fail(ErrorCode::kNotFound, "there is no far tier %zu; %zu are given", far_tier + 1,
+                impl_->core.options.far_count);
+  }
+  const Impl::FarTier& tier = impl_->far[far_tier];
+  if (tier.direct != nullptr) return rowStoreIn(*tier.direct);
+  if (tier.remote != nullptr) return rowStoreIn(*tier.remote);
+  return fail(ErrorCode::kUnsupported,
+              "tables cannot be in fabric: yet, whose regions may be drained; name another tier");
+}
 
 const Options& Runtime::options() const { return impl_->core.options; }
 

@@ -18,6 +18,7 @@
 namespace tidepool {
 
 class FaultPort;
+class RowStore;
 
 /// Thread-safe but for start() and the destructor. Errors name what to do next.
 class Runtime {
@@ -89,6 +90,9 @@ class Runtime {
   /// a budget, the machine's memory.
   Status chargeLocal(Bytes size);
   void dischargeLocal(Bytes size);
+  /// A far tier, by its place in options().far from 0 on, for those who keep rows in its frames;
+  /// the runtime outlives it. Errors: kNotFound, kUnsupported for one whose regions may be drained.
+  Result<std::unique_ptr<RowStore>> rowStore(size_t far_tier);
   const Options& options() const;
 
   /// One subtraction and one compare; callable from any thread at any time.

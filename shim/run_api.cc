@@ -7,6 +7,7 @@
 #include "shim/engine.h"
 #include "shim/export.h"
 #include "shim/internal_scope.h"
+#include "shim/run_rows.h"
 
 namespace tidepool {
 namespace {
@@ -106,24 +107,28 @@ bool conf(char* out, size_t capacity) {
 extern "C" TP_EXPORT const TidepoolRunApi* tidepool_run_api_1() {
   using namespace tidepool;
   if (threadMode() == ThreadMode::kLibc || managed_runtime == nullptr) return nullptr;
-  static const TidepoolRunApi api = {
-      kTidepoolRunVersion,
-      sizeof(TidepoolRunApi),
-      allocate,
-      release,
-      discard,
-      renew,
-      place,
-      residency,
-      willNeed,
-      cold,
-      pageOut,
-      chargeLocal,
-      dischargeLocal,
-      managed_runtime->base(),
-      managed_runtime->size().value(),
-      stats,
-      conf,
-  };
+  static const TidepoolRunApi api = [] {
+    TidepoolRunApi all = {
+        kTidepoolRunVersion,
+        sizeof(TidepoolRunApi),
+        allocate,
+        release,
+        discard,
+        renew,
+        place,
+        residency,
+        willNeed,
+        cold,
+        pageOut,
+        chargeLocal,
+        dischargeLocal,
+        managed_runtime->base(),
+        managed_runtime->size().value(),
+        stats,
+        conf,
+    };
+    addRowFunctions(all);
+    return all;
+  }();
   return &api;
 }

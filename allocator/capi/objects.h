@@ -2,6 +2,8 @@
 // What the handles of the C API stand for, and how its functions find them.
 #pragma once
 
+#include <cstring>
+
 #include "allocator/capi/handles.h"
 #include "allocator/capi/last_error.h"
 #include "allocator/context.h"

@@ -67,6 +67,10 @@ CheckpointWriter::CheckpointWriter(CheckpointDirectory directory, const Checkpoi
       scanned_(kScanBlocks, kScanBlock),
       copied_(0, kCopyBlock) {}
 
+Bytes CheckpointWriter::memoryFor(const CheckpointOptions& options) {
+  return kScanBlock * kScanBlocks + options.copies;
+}
+
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::start(
     std::span<EmbeddingTable* const> tables, const std::string& directory, CheckpointKind kind,
     const CheckpointOptions& options) {

@@ -61,6 +61,8 @@ class CheckpointWriter {
                                                          const std::string& directory,
                                                          CheckpointKind kind,
                                                          const CheckpointOptions& options = {});
+  /// Local memory that one takes at the most, besides the tables' own.
+  static Bytes memoryFor(const CheckpointOptions& options);
   /// Cancels it if it is under way.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;

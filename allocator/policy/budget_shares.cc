@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "runtime/base/check.h"
 
@@ -92,6 +93,30 @@ std::vector<Bytes> divideBudget(Bytes budget, std::span<const TableDemand> table
     left -= more;
   }
   return shares;
+}
+
+void giveOutRest(Bytes budget, std::span<const TableDemand> tables, std::span<Bytes> shares) {
+  TP_CHECK_OP(tables.size(), ==, shares.size());
+  Bytes left = budget;
+  for (const Bytes share : shares) left -= std::min(left, share);
+  // Water that rises: all below the level get to it, or to the most that they can use.
+  std::vector<size_t> order(tables.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  while (left > Bytes(0)) {
+    std::erase_if(order, [&](size_t t) { return shares[t] >= tables[t].most; });
+    if (order.empty()) return;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return shares[a] < shares[b]; });
+    const Bytes level = shares[order[0]];
+    size_t lowest = 0;
+    while (lowest < order.size() && shares[order[lowest]] == level) ++lowest;
+    Bytes step = left / lowest;
+    if (lowest < order.size()) step = std::min(step, shares[order[lowest]] - level);
+    for (size_t i = 0; i < lowest; ++i) step = std::min(step, tables[order[i]].most - level);
+    if (step == Bytes(0)) return;
+    for (size_t i = 0; i < lowest; ++i) shares[order[i]] += step;
+    left -= step * lowest;
+  }
 }
 
 double hitsOf(std::span<const TableDemand> tables, std::span<const Bytes> shares) {

@@ -36,6 +36,9 @@ double hitRatioAt(std::span<const SharePoint> curve, Bytes bytes);
 /// what is short is taken from the last tables. Bytes that gain nothing are not given out.
 std::vector<Bytes> divideBudget(Bytes budget, std::span<const TableDemand> tables);
 
+/// Adds to `shares` what the budget has left, to the least ones first, until nobody can take more.
+void giveOutRest(Bytes budget, std::span<const TableDemand> tables, std::span<Bytes> shares);
+
 /// Lookups that hit in the unit of time of the demands.
 double hitsOf(std::span<const TableDemand> tables, std::span<const Bytes> shares);
 

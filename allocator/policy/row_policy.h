@@ -113,6 +113,19 @@ class RowPolicy {
   SlotCount used() const { return SlotCount(used_); }
   bool resident(SlotIndex slot) const { return kind(slot.value()) != kFree; }
   bool needed(SlotIndex slot) const;
+  /// Calls act(first byte, bytes) for every part of its memory that is not in use at this capacity:
+  /// the owner may take it back, and it is zeros when it is used again.
+  template <typename Act>
+  void forEachUnused(Act act) const {
+    const uint64_t used = roundUp(end_ > capacity_ ? end_ : capacity_, kSample);
+    const uint64_t most = roundUp(config_.most.value(), kSample);
+    for (uint8_t* bytes : {hits_, next_, hold_, score_, state_}) act(bytes + used, most - used);
+    act(trial_ + trialSlots(capacity_),
+        (trialSlots(most) - trialSlots(capacity_)) * sizeof(TrialEntry));
+    act(passing_ + passingSlots(capacity_),
+        (passingSlots(most) - passingSlots(capacity_)) * sizeof(uint32_t));
+    act(sketch_.unused().data(), sketch_.unused().size());
+  }
   /// Slots and sketch as they are now.
   Bytes metadataBytes() const;
   const RowPolicyStats& stats() const { return stats_; }

@@ -42,6 +42,8 @@ class RowSketch {
 
   uint64_t lines() const { return lines_; }
   Bytes bytes() const { return Bytes(lines_ * kLine); }
+  /// Memory beyond those: zeros.
+  std::span<uint8_t> unused() const { return memory_.subspan(lines_ * kLine); }
 
  private:
   static constexpr unsigned kHashes = 3;

@@ -32,18 +32,12 @@ Status EmbeddingTable::settle(RowChunk* chunk) {
 Status EmbeddingTable::absorb() {
   if (ahead_.empty()) return {};
   TP_TRY(home_->link()->poll());
-  while (!ahead_.empty() && !ahead_.front()->under_way) {
-    TP_TRY(settle(ahead_.front()));
-    ahead_.pop_front();
-  }
+  while (!ahead_.empty() && !ahead_.front()->under_way) TP_TRY(settleOldest());
   return {};
 }
 
 Status EmbeddingTable::awaitLoading(Slot slot) {
-  while (cache_->loading(slot)) {
-    TP_TRY(settle(ahead_.front()));
-    ahead_.pop_front();
-  }
+  while (cache_->loading(slot)) TP_TRY(settleOldest());
   return {};
 }
 
@@ -71,6 +65,7 @@ Status EmbeddingTable::announce(std::span<const RowNumber> rows, BatchNumber bat
     cache_->needUntil(*slot, batch);
     cache_->markLoading(*slot);
     if (chunk == nullptr) {
+      TP_TRY(makeRoomAhead());
       auto taken = link.take();
       if (!taken) return tl::unexpected(taken.error());
       chunk = *taken;
@@ -84,6 +79,18 @@ Status EmbeddingTable::announce(std::span<const RowNumber> rows, BatchNumber bat
   if (chunk != nullptr) TP_TRY(request(chunk));
   TP_TRY(cache_->sendWriteBack());
   return link.send();
+}
+
+/// Takes in the oldest rows, if need be by waiting for them, until memory for others is free.
+Status EmbeddingTable::makeRoomAhead() {
+  while (ahead_.size() >= home_->link()->aheadChunks()) TP_TRY(settleOldest());
+  return {};
+}
+
+Status EmbeddingTable::settleOldest() {
+  TP_TRY(settle(ahead_.front()));
+  ahead_.pop_front();
+  return {};
 }
 
 /// No row that left for the chunk's is among them: those of the batch that were here stay, and what
@@ -104,7 +111,7 @@ void EmbeddingTable::warnShort(size_t wanted) {
       "announce fewer batches ahead",
       options_.name.c_str(), static_cast<unsigned long long>(announced_ - finished_),
       static_cast<unsigned long long>(rows), cache_->capacity(),
-      static_cast<unsigned long long>(rows * (format_.stride() + 24) / kKiB + 1));
+      static_cast<unsigned long long>(dramFor(rows).value() / kKiB + 1));
 }
 
 Result<BatchNumber> EmbeddingTable::prefetch(std::span<const int64_t> ids) {
@@ -141,6 +148,11 @@ Status EmbeddingTable::prefetches(std::span<const PrefetchCall> calls, Workers& 
   });
   for (const Status& status : statuses) TP_TRY(status);
   return {};
+}
+
+BatchNumber EmbeddingTable::announced() {
+  MutexLock lock(mutex_);
+  return announced_;
 }
 
 void EmbeddingTable::finished(BatchNumber batch) {

@@ -17,11 +17,28 @@ Result<HugeMemory> HugeMemory::allocate(Bytes size) {
   if (huge) {
     const auto start = roundUp(reinterpret_cast<uintptr_t>(mapping->data()), kGranuleSize);
     memory.data_ = reinterpret_cast<std::byte*>(start);
-    // A wish. The last granule, of which less is needed, has ordinary pages.
-    madvise(memory.data_, roundDown(size.value(), kGranuleSize), MADV_HUGEPAGE);
   }
   memory.mapping_ = std::move(*mapping);
+  memory.use(size);
   return memory;
+}
+
+void HugeMemory::use(Bytes size) {
+  const uint64_t end = roundUp(size_.value(), kPageSize);
+  const uint64_t used = roundUp(size.value(), kPageSize);
+  if (used < end) giveBack(data_ + used, Bytes(end - used));
+  if (size_.value() < kGranuleSize) return;
+  // A wish. Granules of which less is needed have ordinary pages.
+  const uint64_t huge = roundDown(size.value(), kGranuleSize);
+  if (huge > 0) madvise(data_, huge, MADV_HUGEPAGE);
+  if (huge < end) madvise(data_ + huge, end - huge, MADV_NOHUGEPAGE);
+}
+
+void HugeMemory::giveBack(const std::byte* first, Bytes size) {
+  const uint64_t offset = static_cast<uint64_t>(first - data_);
+  const uint64_t begin = roundUp(offset, kPageSize);
+  const uint64_t end = roundDown(offset + size.value(), kPageSize);
+  if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
 }
 
 }  // namespace tidepool

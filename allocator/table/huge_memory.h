@@ -15,6 +15,11 @@ class HugeMemory {
   HugeMemory() = default;
   /// Costs nothing until it is touched, then granules where pages are huge. Errors: kNoMemory.
   static Result<HugeMemory> allocate(Bytes size);
+  /// From now on no more than the first `size` bytes are used: what lies behind them goes back to
+  /// the system, and is zeros should it be used again.
+  void use(Bytes size);
+  /// The whole pages of a part go back to the system: zeros, when they are used again.
+  void giveBack(const std::byte* first, Bytes size);
 
   std::byte* data() const { return data_; }
   Bytes size() const { return size_; }

@@ -21,7 +21,13 @@ uint64_t mix(uint64_t id) {
   return id ^ (id >> 33);
 }
 
+uint64_t placesFor(size_t rows) { return rows * kLoadDenominator / kLoadNumerator + 2; }
+
 }  // namespace
+
+Bytes IdMap::memoryFor(size_t rows) {
+  return Bytes(placesFor(rows) * sizeof(uint32_t) + rows * sizeof(uint64_t));
+}
 
 Result<IdMap> IdMap::create(size_t rows) {
   if (rows == 0 || rows > kMostIds) {
@@ -31,7 +37,7 @@ Result<IdMap> IdMap::create(size_t rows) {
   }
   IdMap map;
   map.capacity_ = rows;
-  map.place_count_ = rows * kLoadDenominator / kLoadNumerator + 2;
+  map.place_count_ = placesFor(rows);
   auto places = Mapping::anonymous(Bytes(roundUp(map.place_count_ * sizeof(uint32_t), kPageSize)));
   if (!places) return tl::unexpected(places.error());
   auto ids = Mapping::anonymous(Bytes(roundUp(rows * sizeof(uint64_t), kPageSize)));

@@ -33,6 +33,8 @@ class IdMap {
   std::span<const uint64_t> ids() const { return {idsByRow(), count_}; }
   size_t count() const { return count_; }
   size_t capacity() const { return capacity_; }
+  /// What a map costs that is full.
+  static Bytes memoryFor(size_t rows);
   /// Bytes that it costs, all places counted as touched.
   Bytes memory() const;
 

@@ -163,13 +163,14 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
     const auto start = static_cast<size_t>(batch.offsets[first]);
     size_t end = first, found = start;
     addresses.clear();
-    while (end < batch.bags() && staged_->size() < kMostStaged) {
+    const size_t most = std::min(kPieceLookups, staged_->mostRows());
+    while (end < batch.bags()) {
       size_t to = end + 1;
-      while (to < batch.bags() &&
-             static_cast<size_t>(batch.offsets[to + 1]) - found <= kPieceLookups) {
+      while (to < batch.bags() && static_cast<size_t>(batch.offsets[to + 1]) - found <= most) {
         ++to;
       }
       const auto until = static_cast<size_t>(batch.offsets[to]);
+      if (end > first && !staged_->roomFor(until - found)) break;
       addresses.resize(until - start);
       TP_TRY(addressOrFetch(rows.subspan(found, until - found), addresses.data() + found - start));
       found = until;
@@ -177,7 +178,7 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
     }
     TP_TRY(staged_->finish());
     pool(call, first, end, addresses.data());
-    counts_.fetched += staged_->size().value() / format_.stride();
+    counts_.fetched += staged_->count();
     admitMissed();
     staged_->clear();
     TP_TRY(cache_->sendWriteBack());
@@ -186,7 +187,7 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
   return {};
 }
 
-Status EmbeddingTable::bags(std::span<const BagCall> calls, Workers& workers) {
+Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) {
   for (const BagCall& call : calls) TP_TRY(call.table->checkArguments(call.batch));
   Locks locks(calls);
   std::vector<std::span<const RowNumber>> rows(calls.size());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowCache: placing, evicting and writing back.
+// RowCache: write-back in chunks where homes are fetched, by copy where they are read in place. How
+// it grows and shrinks is in row_cache_size.cc.
 #include "allocator/table/row_cache.h"
 
 #include <cstring>
@@ -7,37 +8,9 @@
 #include "runtime/base/check.h"
 
 namespace tidepool {
-RowCache::RowCache(const RowFormat& format, RowHome& home, Slot slots)
-    : stride_(format.stride()), row_bytes_(format.rowBytes()), home_(home), capacity_(slots) {}
-
-Result<std::unique_ptr<RowCache>> RowCache::create(const RowFormat& format, RowHome& home,
-                                                   Slot slots) {
-  TP_CHECK_OP(slots, <, kNoSlot);
-  std::unique_ptr<RowCache> cache(new RowCache(format, home, slots));
-  auto memory = HugeMemory::allocate(Bytes(uint64_t{slots} * format.stride()));
-  if (!memory) return tl::unexpected(memory.error());
-  cache->slots_ = memory->data();
-  cache->memory_ = std::move(*memory);
-  auto words = HugeMemory::allocate(Bytes(uint64_t{slots} * sizeof(uint64_t)));
-  if (!words) return tl::unexpected(words.error());
-  cache->words_ = reinterpret_cast<uint64_t*>(words->data());
-  cache->word_memory_ = std::move(*words);
-  auto map = SlotMap::create(slots);
-  if (!map) return tl::unexpected(map.error());
-  cache->map_ = std::move(*map);
-  const Bytes policy_size = RowPolicy::memoryFor(SlotCount(slots));
-  auto policy_memory = HugeMemory::allocate(policy_size);
-  if (!policy_memory) return tl::unexpected(policy_memory.error());
-  RowPolicyConfig config;
-  config.most = config.capacity = SlotCount(slots);
-  cache->policy_ =
-      std::make_unique<RowPolicy>(config, std::span(policy_memory->data(), policy_size.value()));
-  cache->policy_memory_ = std::move(*policy_memory);
-  return cache;
-}
 
 Status RowCache::writeHome(Slot slot) {
-  const RowNumber number = words_[slot] >> kSlotBits;
+  const RowNumber number = rowOf(slot);
   ++written_back_;
   if (home_.memory() != nullptr) {
     memcpy(home_.memory() + number * stride_, row(slot), row_bytes_);
@@ -63,12 +36,22 @@ Status RowCache::sendWriteBack() {
 }
 
 Status RowCache::empty(Slot slot) {
-  TP_CHECK((words_[slot] & kLoading) == 0);
-  if ((words_[slot] & kDirty) != 0) TP_TRY(writeHome(slot));
-  map_.erase(words_[slot] >> kSlotBits);
-  words_[slot] = 0;
+  TP_CHECK((states_[slot] & kLoading) == 0);
+  if ((states_[slot] & kDirty) != 0) TP_TRY(writeHome(slot));
+  map_.erase(rowOf(slot));
+  states_[slot] = 0;
   ++evictions_;
   return {};
+}
+
+/// The slot of the row that deserves its own least, emptied; kNoSlot if none may leave.
+Result<Slot> RowCache::evictOne() {
+  const std::optional<SlotIndex> victim = policy_->nextVictim();
+  if (!victim) return kNoSlot;
+  const auto slot = static_cast<Slot>(victim->value());
+  policy_->onRemove(*victim, RowIndex(rowOf(slot)));
+  TP_TRY(empty(slot));
+  return slot;
 }
 
 Result<Slot> RowCache::place(RowNumber number, Admission admission) {
@@ -79,13 +62,11 @@ Result<Slot> RowCache::place(RowNumber number, Admission admission) {
   } else if (used_ < capacity_) {
     slot = used_++;
   } else {
-    const std::optional<SlotIndex> victim = policy_->nextVictim();
-    if (!victim) return kNoSlot;
-    slot = static_cast<Slot>(victim->value());
-    policy_->onRemove(*victim, RowIndex(words_[slot] >> kSlotBits));
-    TP_TRY(empty(slot));
+    const auto emptied = evictOne();
+    if (!emptied || *emptied == kNoSlot) return emptied;
+    slot = *emptied;
   }
-  words_[slot] = number << kSlotBits | kOccupied;
+  occupy(slot, number, kOccupied);
   map_.insert(number, slot);
   policy_->onInsert(SlotIndex(slot), RowIndex(number), admission);
   return slot;
@@ -93,26 +74,27 @@ Result<Slot> RowCache::place(RowNumber number, Admission admission) {
 
 Status RowCache::writeBackAll() {
   for (Slot slot = 0; slot < used_; ++slot) {
-    if ((words_[slot] & kDirty) == 0) continue;
+    if ((states_[slot] & kDirty) == 0) continue;
     TP_TRY(writeHome(slot));
-    words_[slot] &= ~kDirty;
+    states_[slot] &= static_cast<uint8_t>(~kDirty);
   }
   TP_TRY(sendWriteBack());
   return home_.link() == nullptr ? Status() : home_.link()->finishAll();
 }
 
-void RowCache::forgetFrom(RowNumber first) {
+void RowCache::forgetAll() {
   for (Slot slot = 0; slot < used_; ++slot) {
-    if ((words_[slot] & kOccupied) == 0 || words_[slot] >> kSlotBits < first) continue;
-    policy_->onRemove(SlotIndex(slot), RowIndex(words_[slot] >> kSlotBits));
-    map_.erase(words_[slot] >> kSlotBits);
-    words_[slot] = 0;
-    free_.push_back(slot);
+    if ((states_[slot] & kOccupied) == 0) continue;
+    policy_->onRemove(SlotIndex(slot), RowIndex(rowOf(slot)));
+    states_[slot] = 0;
   }
+  map_.restart(capacity_);
+  used_ = 0;
+  free_ = std::vector<Slot>();
 }
 
 Bytes RowCache::metadata() const {
-  return map_.memory() + Bytes(uint64_t{capacity_} * 8) + policy_->metadataBytes();
+  return map_.memory() + Bytes(uint64_t{capacity_} * kWordBytes) + policy_->metadataBytes();
 }
 
 }  // namespace tidepool

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of one table that are in DRAM although their homes are far: slots packed one after the
 // other in huge pages, a map from row to slot, and the policy that says who stays. A row in a slot
-// has its one authoritative copy there. Who only looks may do so in several threads at once; who
-// places, evicts or loads must be alone (the table's lock).
+// has its one authoritative copy there. How many slots there are may change while they are in use.
+// Who only looks may do so in several threads at once; who places, evicts, loads or resizes must be
+// alone (the table's lock).
 #pragma once
 
 #include <cstddef>
@@ -21,25 +22,36 @@ namespace tidepool {
 
 class RowCache {
  public:
-  /// With room for `slots` rows of a table whose homes outlive the cache. Errors: kNoMemory.
+  /// With room for `slots` rows of a table whose homes outlive the cache, and address space for
+  /// `most`. Errors: kNoMemory.
   static Result<std::unique_ptr<RowCache>> create(const RowFormat& format, RowHome& home,
-                                                  Slot slots);
+                                                  Slot slots, Slot most);
+  /// What so many slots cost, rows and metadata; and how many a budget holds, at most `most`.
+  static Bytes memoryFor(const RowFormat& format, uint64_t slots);
+  static uint64_t slotsIn(const RowFormat& format, Bytes budget, uint64_t most);
 
   std::byte* row(Slot slot) const { return slots_ + size_t{slot} * stride_; }
   const SlotMap& map() const { return map_; }
   Slot capacity() const { return capacity_; }
+  Slot most() const { return most_; }
   size_t count() const { return map_.count(); }
-  bool full() const { return map_.count() == capacity_; }
+  bool full() const { return map_.count() >= capacity_; }
   /// miss() and place() are going to be asked about this row.
   void prefetch(RowNumber row) const {
     __builtin_prefetch(map_.view().buckets + SlotMap::home(row, map_.view().count));
     policy_->prefetch(RowIndex(row));
   }
 
+  /// Has so many slots from now on, at most `most`. When they become fewer, rows leave, changed
+  /// ones for their homes, the others move together, and memory goes back to the system. Rows that
+  /// are needed stay: capacity() then says how many slots there are. No slot is loading. Errors:
+  /// those of writing to the homes.
+  Status setCapacity(Slot slots);
+
   /// A look-up found the row in this slot. Thread-safe.
   void hit(Slot slot) { policy_->onHit(SlotIndex(slot)); }
   /// The row in this slot differs from its home from now on. Thread-safe for different slots.
-  void markDirty(Slot slot) { words_[slot] |= kDirty; }
+  void markDirty(Slot slot) { states_[slot] |= kDirty; }
 
   /// A look-up found the row in no slot: whether it deserves one, be it another's.
   Admission miss(RowNumber row) { return policy_->onMiss(RowIndex(row)); }
@@ -48,9 +60,9 @@ class RowCache {
   /// was refused is the first to leave again.
   Result<Slot> place(RowNumber row, Admission admission);
   /// A slot whose row is being read keeps it until filled().
-  void markLoading(Slot slot) { words_[slot] |= kLoading; }
-  void filled(Slot slot) { words_[slot] &= ~kLoading; }
-  bool loading(Slot slot) const { return (words_[slot] & kLoading) != 0; }
+  void markLoading(Slot slot) { states_[slot] |= kLoading; }
+  void filled(Slot slot) { states_[slot] &= static_cast<uint8_t>(~kLoading); }
+  bool loading(Slot slot) const { return (states_[slot] & kLoading) != 0; }
   /// The row stays until the batch is finished.
   void needUntil(Slot slot, uint64_t batch) {
     policy_->needUntil(SlotIndex(slot), Step(batch));
@@ -61,8 +73,8 @@ class RowCache {
   Status sendWriteBack();
   /// Writes every changed row to its home; they stay. Returns once the homes have them.
   Status writeBackAll();
-  /// Takes out all rows from `first` on without writing them anywhere.
-  void forgetFrom(RowNumber first);
+  /// Takes out all rows without writing them anywhere.
+  void forgetAll();
 
   /// Index, policy and slot words; the rows themselves are not counted.
   Bytes metadata() const;
@@ -72,24 +84,39 @@ class RowCache {
   template <typename Act>
   void forEach(Act act) const {
     for (Slot slot = 0; slot < used_; ++slot) {
-      if ((words_[slot] & kOccupied) != 0) act(words_[slot] >> kSlotBits, slot);
+      if ((states_[slot] & kOccupied) != 0) act(rowOf(slot), slot);
     }
   }
 
  private:
-  // A slot's word: its row << kSlotBits, and these.
-  static constexpr uint64_t kOccupied = 1, kDirty = 2, kLoading = 4;
+  // A slot's row and state take five bytes: the row's low half; its high bits and these. States are
+  // bytes of their own, so that threads can mark different slots at once.
+  static constexpr uint8_t kOccupied = 1, kDirty = 2, kLoading = 4;
+  static constexpr unsigned kHighShift = 4;
+  static constexpr uint64_t kWordBytes = sizeof(uint32_t) + sizeof(uint8_t);
 
-  RowCache(const RowFormat& format, RowHome& home, Slot slots);
+  RowCache(const RowFormat& format, RowHome& home, Slot slots, Slot most);
+  RowNumber rowOf(Slot slot) const {
+    return RowNumber{states_[slot]} >> kHighShift << 32 | low_rows_[slot];
+  }
+  void occupy(Slot slot, RowNumber row, uint8_t flags) {
+    low_rows_[slot] = static_cast<uint32_t>(row);
+    states_[slot] = static_cast<uint8_t>(row >> 32 << kHighShift | flags);
+  }
+  Result<Slot> evictOne();
   Status empty(Slot slot);
   Status writeHome(Slot slot);
+  void moveBelow(Slot end);
+  void fitMemory();
 
   const uint32_t stride_, row_bytes_;
   RowHome& home_;
-  const Slot capacity_;
-  HugeMemory memory_, word_memory_, policy_memory_;
+  const Slot most_;
+  Slot capacity_;
+  HugeMemory memory_, low_row_memory_, state_memory_, policy_memory_;
   std::byte* slots_ = nullptr;
-  uint64_t* words_ = nullptr;
+  uint32_t* low_rows_ = nullptr;
+  uint8_t* states_ = nullptr;
   SlotMap map_;
   std::unique_ptr<RowPolicy> policy_;
   Slot used_ = 0;           // slots that were ever given out

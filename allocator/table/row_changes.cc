@@ -11,7 +11,7 @@
 namespace tidepool {
 
 Result<RowBits> RowBits::create(RowNumber rows) {
-  auto memory = Mapping::anonymous(Bytes(roundUp((rows + 63) / 64 * 8, kPageSize)));
+  auto memory = Mapping::anonymous(memoryFor(rows));
   if (!memory) return tl::unexpected(memory.error());
   RowBits bits;
   bits.memory_ = std::move(*memory);

@@ -38,6 +38,8 @@ class RowBits {
   /// Sets all bits that are set in the other, which is of the same size.
   void add(const RowBits& other);
   Bytes memory() const { return memory_.size(); }
+  /// What one for so many rows costs.
+  static Bytes memoryFor(RowNumber rows) { return Bytes(roundUp((rows + 63) / 64 * 8, kPageSize)); }
 
  private:
   std::atomic<uint64_t>* words() const {
@@ -96,6 +98,8 @@ class RowChanges {
   void commit(CheckpointId id);
   /// There is no such checkpoint: changes count from the one before.
   void abandon();
+  /// The most that memory() is, of a table that has been saved or restored.
+  static Bytes mostMemory(RowNumber rows) { return RowBits::memoryFor(rows) * 3; }
   Bytes memory() const { return changed_.memory() + asked_.memory() + saved_.memory(); }
 
  private:

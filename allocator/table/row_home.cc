@@ -3,28 +3,17 @@
 #include "allocator/table/row_home.h"
 
 #include "runtime/base/check.h"
-#include "runtime/tier/remote_tier.h"
 
 namespace tidepool {
 namespace {
 
 Bytes sizeOf(const RowFormat& format, RowNumber rows) { return Bytes(rows * format.stride()); }
 
-tl::unexpected<Error> tooSmall(const Tier& tier, Bytes wanted) {
-  return fail(
-      ErrorCode::kNoSpace,
-      "%s has no room for a table of %llu bytes in one piece (%llu of its %llu bytes are in "
-      "use); give it more, or name another tier",
-      tier.name(), static_cast<unsigned long long>(wanted.value()),
-      static_cast<unsigned long long>(tier.used().value()),
-      static_cast<unsigned long long>(tier.capacity().value()));
-}
-
 }  // namespace
 
 RowHome::~RowHome() {
   link_.reset();
-  if (tier_ != nullptr) tier_->release(frames_);
+  if (store_ != nullptr) store_->release(frames_);
 }
 
 Result<std::unique_ptr<RowHome>> RowHome::inLocalMemory(const RowFormat& format, RowNumber rows) {
@@ -37,28 +26,18 @@ Result<std::unique_ptr<RowHome>> RowHome::inLocalMemory(const RowFormat& format,
   return home;
 }
 
-Result<std::unique_ptr<RowHome>> RowHome::inDirectTier(DirectTier& tier, const RowFormat& format,
-                                                       RowNumber rows) {
+Result<std::unique_ptr<RowHome>> RowHome::inStore(RowStore& store, const RowFormat& format,
+                                                  RowNumber rows) {
   const Bytes size = sizeOf(format, rows);
-  const PageCount wanted = toPages(Bytes(roundUp(size.value(), kGranuleSize)));
-  auto run = tier.allocate(wanted);
-  if (!run) return tooSmall(tier, size);
-  std::unique_ptr<RowHome> home(new RowHome(TierKind::kDirect, size));
-  home->tier_ = &tier;
-  home->frames_ = *run;
-  if (run->count != wanted) return tooSmall(tier, size);
-  home->memory_ = tier.frameMemory(run->first);
-  return home;
-}
-
-Result<std::unique_ptr<RowHome>> RowHome::inRemoteTier(RemoteTier& tier, const RowFormat& format,
-                                                       RowNumber rows) {
-  const Bytes size = sizeOf(format, rows);
-  auto run = tier.allocateArea(size);
+  auto run = store.allocate(size);
   if (!run) return tl::unexpected(run.error());
-  std::unique_ptr<RowHome> home(new RowHome(TierKind::kFetch, size));
-  home->tier_ = &tier;
+  std::unique_ptr<RowHome> home(new RowHome(store.kind(), size));
+  home->store_ = &store;
   home->frames_ = *run;
+  if (store.kind() == TierKind::kDirect) {
+    home->memory_ = store.memory(*run);
+    return home;
+  }
   home->area_ = {*run, Bytes(), Bytes(format.stride()), rows};
   auto link = home->openLink();
   if (!link) return tl::unexpected(link.error());
@@ -68,9 +47,11 @@ Result<std::unique_ptr<RowHome>> RowHome::inRemoteTier(RemoteTier& tier, const R
 
 Result<std::unique_ptr<RowLink>> RowHome::openLink() const {
   TP_CHECK(kind_ == TierKind::kFetch);
-  auto channel = static_cast<RemoteTier*>(tier_)->openRows(area_);
+  auto channel = store_->openRows(area_);
   if (!channel) return tl::unexpected(channel.error());
-  return std::make_unique<RowLink>(std::move(*channel), area_.row);
+  auto link = std::make_unique<RowLink>(std::move(*channel), area_.row);
+  TP_TRY(link->setMemory(RowLink::kMostMemory));
+  return link;
 }
 
 }  // namespace tidepool

@@ -13,24 +13,19 @@
 #include "allocator/table/row_link.h"
 #include "runtime/base/result.h"
 #include "runtime/tier/row_channel.h"
+#include "runtime/tier/row_store.h"
 #include "runtime/tier/tier.h"
 
 namespace tidepool {
-
-class RemoteTier;
 
 class RowHome {
  public:
   /// All in local DRAM. Errors: kNoMemory.
   static Result<std::unique_ptr<RowHome>> inLocalMemory(const RowFormat& format, RowNumber rows);
-  /// In granules of a direct tier, which must outlive it. Errors: kNoSpace, also when there is
-  /// enough, but not in one piece.
-  static Result<std::unique_ptr<RowHome>> inDirectTier(DirectTier& tier, const RowFormat& format,
-                                                       RowNumber rows);
-  /// In frames of a memory server's tier, which must outlive it. Errors: kNoSpace, and what
-  /// opening a connection can end in.
-  static Result<std::unique_ptr<RowHome>> inRemoteTier(RemoteTier& tier, const RowFormat& format,
-                                                       RowNumber rows);
+  /// In a far tier, which must outlive it. Errors: kNoSpace, also when there is enough, but not in
+  /// one piece; of a fetch tier, what opening a connection can end in.
+  static Result<std::unique_ptr<RowHome>> inStore(RowStore& store, const RowFormat& format,
+                                                  RowNumber rows);
   ~RowHome();
   RowHome(const RowHome&) = delete;
   RowHome& operator=(const RowHome&) = delete;
@@ -53,7 +48,7 @@ class RowHome {
   const TierKind kind_;
   const Bytes size_;
   HugeMemory local_;
-  Tier* tier_ = nullptr;  // whose frames these are
+  RowStore* store_ = nullptr;  // whose frames these are
   FrameRun frames_{};
   RowArea area_;  // in a fetch tier
   std::byte* memory_ = nullptr;

@@ -12,7 +12,11 @@ namespace {
 // One request and its answer: large enough that what a request costs by itself (some 10 us at both
 // ends) is small beside its rows, small enough to stay in the second-level cache.
 constexpr uint64_t kChunkBytes = 128 * kKiB;
-constexpr size_t kLeastRows = 16, kMostRows = 1024;
+constexpr size_t kMostRows = 1024;
+// Of rows so long that a chunk would hold few of them.
+constexpr size_t kManyRows = 16;
+// Memory that is too little for chunks of that size makes so many of a smaller one.
+constexpr size_t kChunks = 24;
 // Whoever writes more waits: beyond some requests under way the wire is no faster, and each holds a
 // chunk.
 constexpr size_t kMostWrites = 16;
@@ -20,21 +24,48 @@ constexpr size_t kMostWrites = 16;
 }  // namespace
 
 RowLink::RowLink(std::unique_ptr<RowChannel> channel, Bytes stride)
-    : channel_(std::move(channel)), stride_(stride) {
-  rows_per_chunk_ = std::clamp<size_t>(kChunkBytes / stride.value(), kLeastRows, kMostRows);
-  rows_per_chunk_ = std::min(rows_per_chunk_, channel_->mostRows());
-}
+    : channel_(std::move(channel)), stride_(stride) {}
 
 /// Chunks are borrowed by the channel until it is gone.
 RowLink::~RowLink() { channel_.reset(); }
 
+Status RowLink::setMemory(Bytes size) {
+  TP_TRY(verdict());
+  TP_CHECK(started_.empty());
+  TP_CHECK_OP(free_.size(), ==, chunks_.size());
+  const uint64_t full = std::clamp<uint64_t>(kChunkBytes / stride_.value(), kManyRows, kMostRows);
+  const uint64_t rows = std::clamp<uint64_t>(size / (stride_ * kChunks), kLeastRows, full);
+  const size_t rows_per_chunk = std::min<size_t>(rows, channel_->mostRows());
+  const size_t chunks = std::max<size_t>(size / (stride_ * rows_per_chunk), kLeastChunks);
+  const Bytes needed = stride_ * (chunks * rows_per_chunk);
+  auto memory = Mapping::anonymous(Bytes(roundUp(needed.value(), kPageSize)));
+  if (!memory) return tl::unexpected(memory.error());
+  free_.clear();
+  chunks_.clear();
+  memory_ = std::move(*memory);
+  rows_per_chunk_ = rows_per_chunk;
+  own_chunks_ = chunks;
+  own_memory_ = needed;
+  beyond_ = Bytes();
+  return {};
+}
+
+size_t RowLink::mostWrites() const {
+  return std::min(kMostWrites, std::max<size_t>(own_chunks_ / 6, 1));
+}
+
 Result<RowChunk*> RowLink::take() {
   if (free_.empty()) {
-    auto memory = Mapping::anonymous(Bytes(roundUp(rows_per_chunk_ * stride_.value(), kPageSize)));
-    if (!memory) return tl::unexpected(memory.error());
     auto chunk = std::make_unique<RowChunk>();
-    chunk->bytes = memory->data();
-    chunk->memory_ = std::move(*memory);
+    if (chunks_.size() < own_chunks_) {
+      chunk->bytes = memory_.data() + (chunkBytes() * chunks_.size()).value();
+    } else {
+      auto memory = Mapping::anonymous(Bytes(roundUp(chunkBytes().value(), kPageSize)));
+      if (!memory) return tl::unexpected(memory.error());
+      chunk->bytes = memory->data();
+      beyond_ += memory->size();
+      chunk->memory_ = std::move(*memory);
+    }
     free_.push_back(chunk.get());
     chunks_.push_back(std::move(chunk));
   }
@@ -48,7 +79,9 @@ Result<RowChunk*> RowLink::take() {
 
 void RowLink::giveBack(RowChunk* chunk) {
   TP_CHECK(!chunk->under_way);
-  free_.push_back(chunk);
+  if (!chunk->memory_.valid()) return free_.push_back(chunk);
+  beyond_ -= chunk->memory_.size();
+  std::erase_if(chunks_, [chunk](const auto& one) { return one.get() == chunk; });
 }
 
 Status RowLink::verdict() const {
@@ -81,7 +114,7 @@ Status RowLink::start(RowChunk* chunk, Direction direction, After after) {
 }
 
 Status RowLink::writeAndForget(RowChunk* chunk) {
-  while (writes_under_way_ >= kMostWrites) TP_TRY(waitForOne());
+  while (writes_under_way_ >= mostWrites()) TP_TRY(waitForOne());
   TP_TRY(start(chunk, Direction::kWrite, After::kGiveBack));
   ++writes_under_way_;
   return {};
@@ -134,12 +167,6 @@ Status RowLink::finish(const RowChunk* chunk) {
 Status RowLink::finishAll() {
   while (!started_.empty()) complete(channel_->wait());
   return verdict();
-}
-
-Bytes RowLink::memory() const {
-  Bytes sum;
-  for (const auto& chunk : chunks_) sum += chunk->memory_.size();
-  return sum;
 }
 
 }  // namespace tidepool

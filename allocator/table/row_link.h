@@ -27,7 +27,7 @@ struct RowChunk {
 
  private:
   friend class RowLink;
-  Mapping memory_;
+  Mapping memory_;  // of one beyond the link's own memory; else it has a piece of that
 };
 
 class RowLink {
@@ -35,8 +35,21 @@ class RowLink {
   RowLink(std::unique_ptr<RowChannel> channel, Bytes stride);
   ~RowLink();
 
+  /// Chunks have so much memory together from now on, or little more if that is next to nothing.
+  /// None is in use. Errors: kNoMemory.
+  Status setMemory(Bytes size);
+  /// The least that setMemory() can do with.
+  static Bytes leastMemory(Bytes stride) { return stride * (kLeastChunks * kLeastRows); }
+  /// As much as ever does any good.
+  static constexpr Bytes kMostMemory = Bytes(16 * kMiB);
+
   size_t rowsPerChunk() const { return rows_per_chunk_; }
-  /// An empty chunk. Errors: kNoMemory.
+  /// Of all chunks, how many a call may hold beside the cache at a time, and how many may be under
+  /// way for later calls. Writes and the chunk that is being filled have the rest.
+  size_t stagedChunks() const { return (own_chunks_ - 1 - mostWrites()) / 2; }
+  size_t aheadChunks() const { return own_chunks_ - 1 - mostWrites() - stagedChunks(); }
+  /// An empty chunk. Beyond the link's memory it has some of its own, until it is given back.
+  /// Errors: kNoMemory.
   Result<RowChunk*> take();
   /// Back for reuse; it must not be under way.
   void giveBack(RowChunk* chunk);
@@ -62,7 +75,7 @@ class RowLink {
   bool over(uint64_t begun) const { return first_tag_ >= begun; }
 
   /// Memory of all chunks.
-  Bytes memory() const;
+  Bytes memory() const { return own_memory_ + beyond_; }
   uint64_t rowsRead() const { return rows_read_; }
   uint64_t rowsWritten() const { return rows_written_; }
 
@@ -79,10 +92,17 @@ class RowLink {
   Status waitForOne();
   void complete(const FetchCompletion& completion);
   Status verdict() const;
+  size_t mostWrites() const;
+  Bytes chunkBytes() const { return stride_ * rows_per_chunk_; }
+
+  static constexpr size_t kLeastChunks = 6, kLeastRows = 4;
 
   std::unique_ptr<RowChannel> channel_;
   const Bytes stride_;
-  size_t rows_per_chunk_;
+  size_t rows_per_chunk_ = 0;
+  size_t own_chunks_ = 0;  // that the link's memory holds
+  Mapping memory_;
+  Bytes own_memory_, beyond_;
   std::vector<std::unique_ptr<RowChunk>> chunks_;
   std::vector<RowChunk*> free_;
   std::deque<Started> started_;  // in order; tags count up from first_tag_

@@ -33,8 +33,9 @@ Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Ac
     const Status absorbed = absorb();
     if (!absorbed) return broken(absorbed.error());
   }
-  for (size_t from = 0; from < rows.size(); from += kPiece) {
-    const auto piece = rows.subspan(from, std::min(kPiece, rows.size() - from));
+  const size_t most = fetches() ? std::min(kPiece, staged_->mostRows()) : kPiece;
+  for (size_t from = 0; from < rows.size(); from += most) {
+    const auto piece = rows.subspan(from, std::min(most, rows.size() - from));
     addresses.resize(piece.size());
     if (fetches()) {
       const Status found = addressOrFetch(piece, addresses.data());

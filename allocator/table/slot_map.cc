@@ -12,23 +12,35 @@
 namespace tidepool {
 namespace {
 
-// At three quarters, one search in four goes on to a second bucket, and an entry costs 10.7 bytes.
-constexpr size_t kLoadNumerator = 3, kLoadDenominator = 4;
+// An entry costs 9.8 bytes. Fuller, searches that go on to a second bucket soon cost more than the
+// memory is worth.
+constexpr size_t kLoadNumerator = 13, kLoadDenominator = 16;
 
 uint64_t rowOf(uint64_t word) { return word >> kSlotBits; }
 
 }  // namespace
 
-Result<SlotMap> SlotMap::create(size_t rows) {
+Result<SlotMap> SlotMap::create(size_t most, size_t rows) {
   SlotMap map;
-  map.room_ = std::max<size_t>(rows, 1);
-  const size_t words = map.room_ * kLoadDenominator / kLoadNumerator + kWays;
-  map.bucket_count_ = (words + kWays - 1) / kWays + 1;
-  auto memory = HugeMemory::allocate(Bytes(map.bucket_count_ * sizeof(Bucket)));
+  auto memory = HugeMemory::allocate(memoryFor(most));
   if (!memory) return tl::unexpected(memory.error());
   map.memory_ = std::move(*memory);
-  memset(map.memory_.data(), 0xff, map.bucket_count_ * sizeof(Bucket));
+  map.restart(rows);
   return map;
+}
+
+uint64_t SlotMap::bucketsFor(size_t rows) {
+  const size_t words = std::max<size_t>(rows, 1) * kLoadDenominator / kLoadNumerator + kWays;
+  return (words + kWays - 1) / kWays + 1;
+}
+
+void SlotMap::restart(size_t rows) {
+  TP_CHECK_OP(memoryFor(rows).value(), <=, memory_.size().value());
+  room_ = std::max<size_t>(rows, 1);
+  count_ = 0;
+  bucket_count_ = bucketsFor(rows);
+  memory_.use(memory());
+  memset(memory_.data(), 0xff, memory().value());
 }
 
 Slot SlotMap::find(RowNumber row) const {

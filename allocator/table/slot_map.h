@@ -16,8 +16,13 @@ namespace tidepool {
 class SlotMap {
  public:
   SlotMap() = default;
-  /// A map with room for `rows` rows. Errors: kNoMemory.
-  static Result<SlotMap> create(size_t rows);
+  /// A map with room for `rows` rows, and address space for `most`. Errors: kNoMemory.
+  static Result<SlotMap> create(size_t most, size_t rows);
+  static Result<SlotMap> create(size_t rows) { return create(rows, rows); }
+  /// Empties it, and gives it room for so many rows, at most those it was made for.
+  void restart(size_t rows);
+  /// What a map for so many rows costs.
+  static Bytes memoryFor(size_t rows) { return Bytes(bucketsFor(rows) * sizeof(Bucket)); }
 
   /// kNoSlot if the row has none.
   Slot find(RowNumber row) const;
@@ -30,7 +35,7 @@ class SlotMap {
 
   size_t count() const { return count_; }
   size_t room() const { return room_; }
-  Bytes memory() const { return memory_.size(); }
+  Bytes memory() const { return Bytes(bucket_count_ * sizeof(Bucket)); }
 
   static constexpr size_t kWays = 8;
   static constexpr uint64_t kEmpty = ~uint64_t{0};
@@ -51,6 +56,7 @@ class SlotMap {
   }
 
  private:
+  static uint64_t bucketsFor(size_t rows);
   Bucket* buckets() const { return reinterpret_cast<Bucket*>(memory_.data()); }
   uint64_t next(uint64_t bucket) const { return bucket + 1 == bucket_count_ ? 0 : bucket + 1; }
   bool refill(uint64_t from, uint64_t hole, uint64_t& moved_from, size_t& moved_way);

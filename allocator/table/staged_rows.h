@@ -24,7 +24,15 @@ class StagedRows {
   Status send();
   /// Blocks until all that was added has come. send() was called.
   Status finish();
-  Bytes size() const { return Bytes(count_ * stride_); }
+  size_t count() const { return count_; }
+  /// Whether the link has memory for so many rows more at a time. Beyond it they have some of their
+  /// own: only a bag that is longer than that may be.
+  bool roomFor(size_t rows) const {
+    const size_t more = (rows + link_.rowsPerChunk() - 1) / link_.rowsPerChunk();
+    return chunks_.size() + more <= link_.stagedChunks();
+  }
+  /// Rows that may be added to none, and have room.
+  size_t mostRows() const { return link_.stagedChunks() * link_.rowsPerChunk(); }
   /// Writes all rows to their homes, as they are now, and forgets them.
   Status writeBack();
   /// Forgets all rows.

@@ -5,22 +5,21 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allocator/table/shared_budget.h"
 #include "allocator/table/table_scratch.h"
 #include "runtime/base/check.h"
 
 namespace tidepool {
 namespace {
 
-// What a row in a slot costs besides itself: see RowCache::metadata().
-constexpr uint64_t kMetadataPerSlot = 24;
-constexpr Slot kLeastSlots = 64;
 constexpr RowNumber kInitializePiece = 4096;
 
 }  // namespace
 
-EmbeddingTable::EmbeddingTable(const TableOptions& options, std::unique_ptr<RowHome> home,
-                               Workers& workers)
-    : options_(options),
+EmbeddingTable::EmbeddingTable(SharedBudget* shared, const TableOptions& options,
+                               std::unique_ptr<RowHome> home, Workers& workers)
+    : shared_(shared),
+      options_(options),
       format_(options.format),
       kernels_(kernels()),
       workers_(workers),
@@ -31,6 +30,7 @@ EmbeddingTable::EmbeddingTable(const TableOptions& options, std::unique_ptr<RowH
 }
 
 EmbeddingTable::~EmbeddingTable() {
+  if (shared_ != nullptr) shared_->remove(*this);
   // What is under way borrows chunks of the link, which goes with the home.
   if (staged_) staged_->clear();
 }
@@ -50,11 +50,13 @@ Status EmbeddingTable::check(const TableOptions& options) {
   return {};
 }
 
-Result<std::unique_ptr<EmbeddingTable>> EmbeddingTable::create(const TableOptions& options,
-                                                               std::unique_ptr<RowHome> home,
-                                                               Workers& workers) {
+Result<std::unique_ptr<EmbeddingTable>> EmbeddingTable::createIn(SharedBudget* shared,
+                                                                 const TableOptions& options,
+                                                                 std::unique_ptr<RowHome> home,
+                                                                 Workers& workers) {
   TP_TRY(check(options));
-  std::unique_ptr<EmbeddingTable> table(new EmbeddingTable(options, std::move(home), workers));
+  std::unique_ptr<EmbeddingTable> table(
+      new EmbeddingTable(shared, options, std::move(home), workers));
   TP_TRY(table->setUp());
   return table;
 }
@@ -74,23 +76,6 @@ Status EmbeddingTable::setUp() {
     staged_ = std::make_unique<StagedRows>(*home_->link(), Bytes(format_.stride()));
   }
   return options_.ids == IdKind::kDense ? initialize() : Status();
-}
-
-Status EmbeddingTable::setUpCache() {
-  const uint64_t per_slot = format_.stride() + kMetadataPerSlot;
-  const uint64_t wanted = std::min<uint64_t>(options_.dram.value() / per_slot, options_.rows);
-  if (wanted < std::min<uint64_t>(kLeastSlots, options_.rows)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "table %s: %llu bytes of DRAM hold %llu rows; give it %llu bytes or more",
-                options_.name.c_str(), static_cast<unsigned long long>(options_.dram.value()),
-                static_cast<unsigned long long>(wanted),
-                static_cast<unsigned long long>(kLeastSlots * per_slot));
-  }
-  auto cache =
-      RowCache::create(format_, *home_, static_cast<Slot>(std::min<uint64_t>(wanted, kNoSlot - 1)));
-  if (!cache) return tl::unexpected(cache.error());
-  cache_ = std::move(*cache);
-  return {};
 }
 
 void EmbeddingTable::encodeInitial(uint64_t id, std::byte* row) const {
@@ -225,27 +210,6 @@ void EmbeddingTable::setStep(const OptimizerStep& step) {
 RowNumber EmbeddingTable::rows() {
   MutexLock lock(mutex_);
   return options_.ids == IdKind::kDense ? options_.rows : ids_.count();
-}
-
-TableCounts EmbeddingTable::counts() {
-  MutexLock lock(mutex_);
-  TableCounts counts = counts_;
-  counts.hits = hits_.load(std::memory_order_relaxed);
-  counts.in_place = in_place_.load(std::memory_order_relaxed);
-  counts.steps = step_.step;
-  counts.metadata += changes_.memory();
-  if (options_.ids == IdKind::kHashed) counts.metadata += ids_.memory();
-  if (cache_) {
-    counts.evictions = cache_->evictions();
-    counts.written_back = cache_->writtenBack();
-    counts.metadata += cache_->metadata();
-    counts.dram += Bytes(uint64_t{cache_->capacity()} * format_.stride());
-  } else {
-    counts.dram += home_->size();
-  }
-  counts.dram += counts.metadata;
-  if (fetches()) counts.dram += home_->link()->memory();
-  return counts;
 }
 
 }  // namespace tidepool

@@ -19,6 +19,7 @@
 #include "allocator/table/batch.h"
 #include "allocator/table/id_map.h"
 #include "allocator/table/initializer.h"
+#include "allocator/table/live_curve.h"
 #include "allocator/table/occurrences.h"
 #include "allocator/table/row_cache.h"
 #include "allocator/table/row_changes.h"
@@ -40,7 +41,9 @@ struct TableOptions {
   IdKind ids = IdKind::kDense;
   Initializer initializer;
   OptimizerStep step;  // rates; its step number is the table's own
-  Bytes dram;          // for hot rows and what is known of them; no less than some rows
+  // Of a far tier: local memory for hot rows, what is known of them, and buffers. 0: a share of the
+  // budget of its space.
+  Bytes dram;
 };
 
 /// Counts since the table was made. Rows looked up = hits + in_place + fetched + (the same row
@@ -62,6 +65,8 @@ struct TableCounts {
 /// Batches that were announced, in their order.
 using BatchNumber = uint64_t;
 
+class SharedBudget;
+
 class EmbeddingTable {
  public:
   /// Rows begin as the initializer says. `home` must have room for options.rows rows of the format;
@@ -69,7 +74,9 @@ class EmbeddingTable {
   /// home.
   static Result<std::unique_ptr<EmbeddingTable>> create(const TableOptions& options,
                                                         std::unique_ptr<RowHome> home,
-                                                        Workers& workers);
+                                                        Workers& workers) {
+    return createIn(nullptr, options, std::move(home), workers);
+  }
   /// Whether the options can be those of a table. Errors: kInvalidArgument.
   static Status check(const TableOptions& options);
   ~EmbeddingTable();
@@ -125,12 +132,27 @@ class EmbeddingTable {
 
   /// Sets what the next steps use. The step number stays the table's own.
   void setStep(const OptimizerStep& step) TP_EXCLUDES(mutex_);
+
+  /// Local memory that a table in a tier of this kind needs to have `slots` rows in slots, and the
+  /// least that any table can do with. Rows of local tables are not counted.
+  static Bytes dramFor(const TableOptions& options, TierKind tier, uint64_t slots);
+  static Bytes leastDram(const TableOptions& options, TierKind tier);
+  /// Holds the table to another budget, while it is in use: rows leave, or more may come. One
+  /// whose rows are local has none. Rows of announced batches stay; dram() says what it then holds.
+  /// Errors: kInvalidArgument for less than leastDram(), with nothing changed; those of writing to
+  /// the home.
+  Status setDram(Bytes dram) TP_EXCLUDES(mutex_);
+  /// The budget that it is held to; 0 of one whose rows are local.
+  Bytes dram() TP_EXCLUDES(mutex_);
+  /// The newest batch; 0 for none.
+  BatchNumber announced() TP_EXCLUDES(mutex_);
   TableCounts counts() TP_EXCLUDES(mutex_);
   /// Rows that exist.
   RowNumber rows() TP_EXCLUDES(mutex_);
   const TableOptions& options() const { return options_; }
 
  private:
+  friend class SharedBudget;
   friend class TableSnapshot;
   friend class TableRestore;
   struct Task;
@@ -138,11 +160,33 @@ class EmbeddingTable {
   class Locks;
   static Scratch& scratch();
 
-  EmbeddingTable(const TableOptions& options, std::unique_ptr<RowHome> home, Workers& workers);
+  /// As create(); `shared`, which outlives the table, or null: whoever gives it takes it away
+  /// again.
+  static Result<std::unique_ptr<EmbeddingTable>> createIn(SharedBudget* shared,
+                                                          const TableOptions& options,
+                                                          std::unique_ptr<RowHome> home,
+                                                          Workers& workers);
+  EmbeddingTable(SharedBudget* shared, const TableOptions& options, std::unique_ptr<RowHome> home,
+                 Workers& workers);
   Status setUp() TP_NO_THREAD_SAFETY;
   Status setUpCache();
   Status initialize();
   Status initializeFar();
+
+  // Local memory, and how the table is held to it.
+  struct DramPlan {
+    Bytes link;
+    Slot slots = 0;
+  };
+  Bytes fixedDram() const;
+  Bytes heldDram() const;
+  Bytes dramFor(uint64_t slots) const;
+  uint64_t mostSlots() const;
+  Result<DramPlan> planDram(Bytes dram) const;
+  Status fitDram(Bytes dram);
+  Status makeRoomForChanges();
+  static Status lookUp(std::span<const BagCall> calls, Workers& workers) TP_NO_THREAD_SAFETY;
+  static void noteLookups(std::span<const BagCall> calls, Workers& workers);
   void encodeInitial(uint64_t id, std::byte* row) const;
   bool fetches() const { return home_->link() != nullptr; }
 
@@ -195,12 +239,15 @@ class EmbeddingTable {
 
   // Reading ahead.
   Status absorb();
+  Status makeRoomAhead();
+  Status settleOldest();
   Status awaitLoading(Slot slot);
   Status settle(RowChunk* chunk);
   Status request(RowChunk* chunk);
   Status announce(std::span<const RowNumber> rows, BatchNumber batch);
   void warnShort(size_t wanted);
 
+  SharedBudget* const shared_;  // null: the table's memory is its own
   const TableOptions options_;
   const RowFormat format_;
   const Kernels& kernels_;
@@ -212,6 +259,9 @@ class EmbeddingTable {
   // Somebody who works beside the calls is waiting for the lock: those go behind. See
   // letOthersIn().
   std::atomic<uint32_t> others_waiting_{0};
+  Bytes dram_;
+  bool room_for_changes_ = false;     // counted in what the table costs
+  std::unique_ptr<LiveCurve> curve_;  // of tables that share; it has a lock of its own
   RowChanges changes_;
   IdMap ids_;
   OptimizerStep step_, prepared_;

@@ -63,7 +63,7 @@ void TableRestore::start() {
   table_.ahead_.clear();
   if (table_.cache_) {
     (void)table_.cache_->sendWriteBack();
-    table_.cache_->forgetFrom(0);
+    table_.cache_->forgetAll();
   }
   if (table_.options_.ids == IdKind::kHashed) table_.ids_.removeLast(table_.ids_.count());
 }
@@ -119,6 +119,7 @@ Status TableRestore::assignIds(std::span<const uint64_t> ids) {
 Status TableRestore::finish(std::span<const uint64_t> ids, uint64_t step, CheckpointId base) {
   TP_TRY(assignIds(ids));
   if (table_.fetches()) TP_TRY(table_.home_->link()->finishAll());
+  TP_TRY(table_.makeRoomForChanges());
   TP_TRY(table_.changes_.restart(table_.options_.rows, base));
   table_.step_.step = step;
   changing_ = false;

@@ -22,8 +22,4 @@ inline constexpr size_t kPieceLookups = 1024;
 /// Look-ups that are one task of a worker.
 inline constexpr size_t kTaskLookups = 8 * kPieceLookups;
 
-/// Rows that one call holds beside the cache at a time: enough that requests fill the connection,
-/// little beside any budget that makes sense.
-inline constexpr Bytes kMostStaged(4 * kMiB);
-
 }  // namespace tidepool

@@ -99,6 +99,7 @@ Result<std::vector<std::unique_ptr<TableSnapshot>>> TableSnapshot::begin(
   EmbeddingTable::Locks locks{std::span<const Call>(calls)};
   TP_CHECK_OP(locks.tables().size(), ==, tables.size());
   for (const auto& snapshot : snapshots) TP_TRY(snapshot->check(which, base));
+  for (EmbeddingTable* table : tables) TP_TRY(table->makeRoomForChanges());
   for (size_t i = 0; i < tables.size(); ++i) {
     snapshots[i]->start(std::move(prepared[i]), which, pool, queue);
   }

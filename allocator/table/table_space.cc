@@ -24,9 +24,10 @@ size_t processors() {
 TableSpace::~TableSpace() = default;
 
 Result<std::unique_ptr<TableSpace>> TableSpace::create(std::span<const FarSpec> far, size_t threads,
-                                                       Nanoseconds remote_timeout) {
+                                                       Nanoseconds remote_timeout, Bytes budget,
+                                                       RowStores* stores) {
   std::unique_ptr<TableSpace> space(
-      new TableSpace(threads == 0 ? processors() : threads, remote_timeout));
+      new TableSpace(threads == 0 ? processors() : threads, remote_timeout, budget, stores));
   for (const FarSpec& spec : far) {
     if (spec.kind == FarKind::kFabric || spec.kind == FarKind::kNuma) {
       return fail(
@@ -34,17 +35,31 @@ Result<std::unique_ptr<TableSpace>> TableSpace::create(std::span<const FarSpec> 
           "embedding tables cannot be in %s: yet; name cxl:, dax: or remote: tiers for them",
           spec.kind == FarKind::kFabric ? "fabric" : "numa");
     }
-    space->far_.push_back({spec, nullptr, nullptr});
+    space->far_.push_back({spec, nullptr, nullptr, nullptr});
   }
   return space;
 }
 
-Status TableSpace::openTier(FarTier& tier) {
-  if (tier.direct != nullptr || tier.remote != nullptr) return {};
+Status TableSpace::openTier(size_t number) {
+  FarTier& tier = far_[number];
+  if (tier.store != nullptr) return {};
+  if (stores_ == nullptr) return openOwnTier(tier);
+  auto store = stores_->open(number);
+  if (!store) {
+    const ErrorCode code = store.error().code();
+    if (code == ErrorCode::kPermission || code == ErrorCode::kUnsupported) return openOwnTier(tier);
+    return tl::unexpected(store.error());
+  }
+  tier.store = std::move(*store);
+  return {};
+}
+
+Status TableSpace::openOwnTier(FarTier& tier) {
   if (tier.spec.kind == FarKind::kRemote) {
     auto remote = RemoteTier::open(tier.spec, remote_timeout_);
     if (!remote) return tl::unexpected(remote.error());
     tier.remote = std::move(*remote);
+    tier.store = rowStoreIn(*tier.remote);
     return {};
   }
   auto direct = tier.spec.kind == FarKind::kCxl
@@ -52,16 +67,15 @@ Status TableSpace::openTier(FarTier& tier) {
                     : DirectFileTier::openDax(tier.spec.target, tier.spec.size);
   if (!direct) return tl::unexpected(direct.error());
   tier.direct = std::move(*direct);
+  tier.store = rowStoreIn(*tier.direct);
   return {};
 }
 
 Result<std::unique_ptr<RowHome>> TableSpace::makeHome(const TableOptions& options, size_t tier) {
   if (tier == 0) return RowHome::inLocalMemory(options.format, options.rows);
   MutexLock lock(mutex_);
-  FarTier& far = far_[tier - 1];
-  TP_TRY(openTier(far));
-  if (far.direct) return RowHome::inDirectTier(*far.direct, options.format, options.rows);
-  return RowHome::inRemoteTier(*far.remote, options.format, options.rows);
+  TP_TRY(openTier(tier - 1));
+  return RowHome::inStore(*far_[tier - 1].store, options.format, options.rows);
 }
 
 Result<std::unique_ptr<EmbeddingTable>> TableSpace::createTable(const TableOptions& options,
@@ -73,6 +87,9 @@ Result<std::unique_ptr<EmbeddingTable>> TableSpace::createTable(const TableOptio
   TP_TRY(EmbeddingTable::check(options));
   auto home = makeHome(options, tier);
   if (!home) return tl::unexpected(home.error());
+  if (tier != 0 && options.dram == Bytes() && shared_.budget() > Bytes()) {
+    return shared_.createTable(options, std::move(*home), workers_);
+  }
   return EmbeddingTable::create(options, std::move(*home), workers_);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tables of one context share: the far tiers their homes are in, a budget of local memory,
-// and the threads that work for them. Tiers are opened when the first table needs them.
+// What the tables of one context share: the far tiers their homes are in, a budget of local memory
+// for those that name none of their own, and the threads that work for them. Tiers are opened when
+// the first table needs them.
 // Thread-safe; must outlive its tables.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "allocator/table/shared_budget.h"
 #include "allocator/table/table.h"
 #include "allocator/table/workers.h"
 #include "runtime/base/mutex.h"
@@ -18,21 +20,37 @@
 
 namespace tidepool {
 
+/// Where the far tiers of a space come from, if others use them as well. Thread-safe.
+class RowStores {
+ public:
+  virtual ~RowStores() = default;
+  /// A far tier, by its place from 0 on. Errors: those of opening it; kPermission and kUnsupported
+  /// if this system cannot share it: it is then the tables' alone.
+  virtual Result<std::unique_ptr<RowStore>> open(size_t far_tier) = 0;
+};
+
 class TableSpace {
  public:
   /// `far`: where homes can be, none for local memory alone. `threads`: 0 for as many as the
-  /// process may use processors. Errors: kUnsupported for a kind of far tier that tables cannot
-  /// use.
+  /// process may use processors. `budget`: local memory that tables share which name none of their
+  /// own, 0 for none. `stores`, which outlives the space: null if its tiers are its own. Errors:
+  /// kUnsupported for a kind of far tier that tables cannot use.
   static Result<std::unique_ptr<TableSpace>> create(std::span<const FarSpec> far, size_t threads,
-                                                    Nanoseconds remote_timeout);
+                                                    Nanoseconds remote_timeout,
+                                                    Bytes budget = Bytes(),
+                                                    RowStores* stores = nullptr);
   ~TableSpace();
 
-  /// A table in the far tier `tier` (from 1, as they were given), or in local memory (0). Errors:
-  /// kNotFound for another number, those of opening the tier and of EmbeddingTable::create().
+  /// A table in the far tier `tier` (from 1, as they were given), or in local memory (0). One of a
+  /// far tier without a `dram` of its own has a share of the budget. Errors: kNotFound for another
+  /// number, kNoSpace if the budget does not hold one table more, those of opening the tier and of
+  /// EmbeddingTable::create().
   Result<std::unique_ptr<EmbeddingTable>> createTable(const TableOptions& options, size_t tier)
       TP_EXCLUDES(mutex_);
 
   Workers& workers() { return workers_; }
+  /// What tables share that name no dram.
+  SharedBudget& shared() { return shared_; }
   size_t farTiers() const { return far_.size(); }
 
  private:
@@ -40,15 +58,19 @@ class TableSpace {
     FarSpec spec;
     std::unique_ptr<DirectTier> direct;
     std::unique_ptr<RemoteTier> remote;
+    std::unique_ptr<RowStore> store;  // over one of these, or somebody else's
   };
-  TableSpace(size_t threads, Nanoseconds remote_timeout)
-      : workers_(threads), remote_timeout_(remote_timeout) {}
-  Status openTier(FarTier& tier) TP_REQUIRES(mutex_);
+  TableSpace(size_t threads, Nanoseconds remote_timeout, Bytes budget, RowStores* stores)
+      : workers_(threads), shared_(budget), remote_timeout_(remote_timeout), stores_(stores) {}
+  Status openTier(size_t number) TP_REQUIRES(mutex_);
+  Status openOwnTier(FarTier& tier) TP_REQUIRES(mutex_);
   Result<std::unique_ptr<RowHome>> makeHome(const TableOptions& options, size_t tier)
       TP_EXCLUDES(mutex_);
 
   Workers workers_;
+  SharedBudget shared_;
   const Nanoseconds remote_timeout_;
+  RowStores* const stores_;
   Mutex mutex_;
   std::vector<FarTier> far_;  // the list is fixed, its tiers are opened under mutex_
 };

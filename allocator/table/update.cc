@@ -66,8 +66,10 @@ Status EmbeddingTable::updateFetched(const UpdateCall& call) {
     size_t end = first;
     std::vector<Slot> slots;
     buffers.addresses.clear();
-    while (end < rows.size() && staged_->size() < kMostStaged) {
-      const auto piece = rows.subspan(end, std::min(kPieceRows, rows.size() - end));
+    const size_t most = std::min(kPieceRows, staged_->mostRows());
+    while (end < rows.size()) {
+      const auto piece = rows.subspan(end, std::min(most, rows.size() - end));
+      if (end > first && !staged_->roomFor(piece.size())) break;
       buffers.addresses.resize(end - first + piece.size());
       TP_TRY(addressOrFetch(piece, buffers.addresses.data() + end - first));
       slots.insert(slots.end(), buffers.slots.begin(), buffers.slots.end());
@@ -79,7 +81,7 @@ Status EmbeddingTable::updateFetched(const UpdateCall& call) {
       applyRow(call, first + i, buffers.addresses[i], buffers.sum.data());
       if (slots[i] != kNoSlot) cache_->markDirty(slots[i]);
     }
-    counts_.fetched += staged_->size().value() / format_.stride();
+    counts_.fetched += staged_->count();
     // Those that get a slot are as their homes will be: all that was staged is written now.
     admitMissed();
     TP_TRY(cache_->sendWriteBack());

@@ -93,8 +93,7 @@ TEST(Context, ThreadsNeverGetMoreThanThereIs) {
 }
 
 TEST(Context, WhatWasChargedBeforeTheStartLimitsManagedPages) {
-  const auto context =
-      open("dram:48M,far:cxl:256M,space:64G,budget_scope:managed,sampling:false");
+  const auto context = open("dram:48M,far:cxl:256M,space:64G,budget_scope:managed,sampling:false");
   ASSERT_TRUE(context->chargeLocal(Bytes(32 * kMiB)));
   const auto memory = context->memory();
   ASSERT_TRUE(memory) << memory.error().text();

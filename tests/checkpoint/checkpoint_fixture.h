@@ -56,7 +56,7 @@ inline TableOptions trainedTable(IdKind ids, RowFormat format, RowNumber rows = 
   options.step.learning_rate = 0.05f;
   options.step.momentum = 0.9f;
   options.dram =
-      Bytes(std::max<uint64_t>(rows * (format.stride() + 24) / 10, 70 * (format.stride() + 24)));
+      EmbeddingTable::dramFor(options, TierKind::kFetch, std::max<uint64_t>(rows / 10, 70));
   return options;
 }
 

@@ -44,22 +44,26 @@ setup() {
 }
 
 @test "the public header is C11 and C++20, alone, with every warning" {
-  for header in tidepool.h tidepool.hpp; do echo "#include <tidepool/$header>" >"$BATS_TEST_TMPDIR/${header/./_}.src"; done
+  for header in tidepool.h tidepool.hpp tables.h tables.hpp; do echo "#include <tidepool/$header>" >"$BATS_TEST_TMPDIR/${header/./_}.src"; done
   strict="-fsyntax-only -Wall -Wextra -Wpedantic -Wshadow -Werror -I $PREFIX/include"
   ${CC:-cc} -x c -std=c11 -Wstrict-prototypes $strict "$BATS_TEST_TMPDIR/tidepool_h.src"
   ${CXX:-c++} -x c++ -std=c++20 $strict "$BATS_TEST_TMPDIR/tidepool_h.src"
   ${CXX:-c++} -x c++ -std=c++20 $strict "$BATS_TEST_TMPDIR/tidepool_hpp.src"
   ${CXX:-c++} -x c++ -std=c++20 -fno-exceptions -fno-rtti $strict "$BATS_TEST_TMPDIR/tidepool_hpp.src"
+  ${CC:-cc} -x c -std=c11 -Wstrict-prototypes $strict "$BATS_TEST_TMPDIR/tables_h.src"
+  ${CXX:-c++} -x c++ -std=c++20 -fno-exceptions -fno-rtti $strict "$BATS_TEST_TMPDIR/tables_hpp.src"
 }
 
 @test "the shared library exports its map under its version, and may be loaded by a running program" {
   [ -e "$LIBDIR/libtidepool.so.0" ]
-  listed=$(sed -n '/global:/,/local:/p' "$SOURCE/allocator/tidepool.map" | grep -v ':' | tr -d ' \n' | tr ';' '\n' | sort)
+  listed=$(awk '/^TIDEPOOL_/ {node = $1} /^    tidepool_/ {sub(";", ""); print $1 "@@" node}' "$SOURCE/allocator/tidepool.map" | sort)
   exported=$(nm -D --defined-only "$LIBDIR/libtidepool.so.0" | awk '$2 == "T" {print $3}' | sort)
-  [ "$exported" = "$(sed 's/$/@@TIDEPOOL_0.1/' <<<"$listed")" ]
+  [ "$exported" = "$listed" ]
+  # What a version has is settled with it: 27 functions in the first.
+  [ "$(grep -c '@@TIDEPOOL_0.1$' <<<"$listed")" = 27 ]
   [ -z "$(nm -D --defined-only "$LIBDIR/libtidepool.so.0" | awk '$2 != "T" && $2 != "A"')" ]
-  declared=$(grep -oE '^TIDEPOOL_API [^(]*\btidepool_[a-z_]+\(' "$PREFIX/include/tidepool/tidepool.h" | grep -oE 'tidepool_[a-z_]+\(' | tr -d '(' | sort)
-  [ "$declared" = "$listed" ]
+  declared=$(grep -hoE '^TIDEPOOL_API [^(]*\btidepool_[a-z_]+\(' "$PREFIX"/include/tidepool/t*.h | grep -oE 'tidepool_[a-z_]+\(' | tr -d '(' | sort)
+  [ "$declared" = "$(sed 's/@@.*//' <<<"$listed" | sort)" ]
   readelf -d "$LIBDIR/libtidepool.so.0" | grep -q 'SONAME.*libtidepool\.so\.0'
   ! readelf -d "$LIBDIR/libtidepool.so.0" | grep -q STATIC_TLS
   ! readelf -d "$LIBDIR/libtidepool.so.0" | grep NEEDED | grep -vE 'libc\.so|libstdc\+\+|libm\.so|libgcc_s|ld-linux'
@@ -78,6 +82,22 @@ build_and_run() {
 @test "a C program is built against the installed library, and shares the budget of a run" {
   PROGRAM=$SOURCE/tests/allocator/programs/heaps.c
   build_and_run ${CC:-cc} -std=c11 -Wpedantic
+}
+
+@test "a C program has embedding tables in its own far tiers, and in those of a run" {
+  PROGRAM=$SOURCE/tests/allocator/programs/tables.c
+  build_and_run ${CC:-cc} -std=c11 -Wpedantic
+}
+
+@test "the worked example scores the same alone and under a run, with exceptions and without" {
+  export PKG_CONFIG_PATH=$LIBDIR/pkgconfig LD_LIBRARY_PATH=$LIBDIR
+  example=$(pkg-config --variable=examples tidepool)/recommend.cc
+  for flags in "-O1" "-O1 -fno-exceptions -fno-rtti"; do
+    ${CXX:-c++} -std=c++20 -Wall -Wextra -Werror $flags "$example" $(pkg-config --cflags --libs tidepool) -o "$BATS_TEST_TMPDIR/recommend"
+    "$BATS_TEST_TMPDIR/recommend" dram:64M,far:cxl:256M | tee "$BATS_TEST_TMPDIR/own"
+    "$PREFIX/bin/tidepool" run --dram 64M --far cxl:256M --conf strict:true -- "$BATS_TEST_TMPDIR/recommend" >"$BATS_TEST_TMPDIR/run"
+    [ "$(head -1 "$BATS_TEST_TMPDIR/own")" = "$(head -1 "$BATS_TEST_TMPDIR/run")" ]
+  done
 }
 
 @test "a C++ program is built against the installed library, with exceptions and without" {

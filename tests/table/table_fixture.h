@@ -38,11 +38,11 @@ class Places {
       case Place::kLocal:
         return RowHome::inLocalMemory(options.format, options.rows);
       case Place::kDirect:
-        return RowHome::inDirectTier(*direct_, options.format, options.rows);
       case Place::kRemote:
         break;
     }
-    return RowHome::inRemoteTier(*remote_, options.format, options.rows);
+    if (!store_) store_ = direct_ ? rowStoreIn(*direct_) : rowStoreIn(*remote_);
+    return RowHome::inStore(*store_, options.format, options.rows);
   }
 
   std::unique_ptr<EmbeddingTable> table(const TableOptions& options, Workers& workers) {
@@ -75,6 +75,7 @@ class Places {
   std::unique_ptr<memserver::Server> server_;
   std::unique_ptr<DirectFileTier> direct_;
   std::unique_ptr<RemoteTier> remote_;
+  std::unique_ptr<RowStore> store_;
 };
 
 /// Batches that use a few rows often and most rows seldom.

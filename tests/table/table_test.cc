@@ -42,7 +42,9 @@ TableOptions optionsOf(const Case& c) {
   options.initializer = {Initializer::Kind::kUniform, -0.1f, 0.1f, 42};
   options.step.learning_rate = 0.05f;
   options.step.momentum = 0.9f;
-  options.dram = Bytes(options.rows * (options.format.stride() + 24) * c.percent / 100);
+  options.dram = EmbeddingTable::dramFor(
+      options, c.place == Place::kRemote ? TierKind::kFetch : TierKind::kDirect,
+      options.rows * c.percent / 100);
   return options;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * The C API of Tidepool: heaps in memory that spans local DRAM and far tiers.
+ * The C API of Tidepool: heaps in memory that spans local DRAM and far tiers, and (in tables.h)
+ * embedding tables.
  *
  * A program opens a context, makes heaps in it, and allocates from them. What is hot stays in local
  * memory, the rest moves to far tiers, within one budget for the whole process. Under `tidepool
@@ -348,5 +349,7 @@ TIDEPOOL_API void tidepool_completion_free(tidepool_completion* completion);
 #ifdef __cplusplus
 }
 #endif
+
+#include "tables.h"
 
 #endif /* TIDEPOOL_TIDEPOOL_H */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The C++ API of Tidepool: contexts, heaps and completions that close themselves, a memory
-/// resource and an allocator for containers. Header-only over the C API, whose rules hold
-/// (tidepool.h). C++20; works without exceptions: what can fail returns an Expected. Objects are as
-/// thread-safe as their handles; they may be moved, not copied.
+/// resource and an allocator for containers, and (in tables.hpp) embedding tables. Header-only over
+/// the C API, whose rules hold (tidepool.h). C++20; works without exceptions: what can fail returns
+/// an Expected. Objects are as thread-safe as their handles; they may be moved, not copied.
 #ifndef TIDEPOOL_TIDEPOOL_HPP
 #define TIDEPOOL_TIDEPOOL_HPP
 
@@ -394,5 +394,7 @@ class Allocator {
 };
 
 }  // namespace tidepool::api
+
+#include "tables.hpp"
 
 #endif  // TIDEPOOL_TIDEPOOL_HPP

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C API's checkpoints. See tables.h.
+#include <set>
+
+#include "allocator/capi/table_objects.h"
+#include "allocator/checkpoint/checkpoint_writer.h"
+#include "allocator/checkpoint/restore.h"
+#include "allocator/checkpoint/verify.h"
+
+struct tidepool_checkpoint {
+  std::unique_ptr<tidepool::CheckpointWriter> writer;
+  std::vector<tidepool::OpenTable*> tables;
+  tidepool::Bytes charged;
+};
+
+namespace tidepool {
+namespace {
+
+// Threads that check a checkpoint: the disk is slower than two.
+constexpr size_t kVerifyThreads = 2;
+
+/// Empty: one of them is closed, which is reported then. Errors: kInvalidArgument, kUnsupported.
+Result<std::vector<OpenTable*>> tablesOf(tidepool_table* const* handles, size_t count) {
+  if (handles == nullptr || count == 0) {
+    return fail(ErrorCode::kInvalidArgument, "tables is NULL, or there are none");
+  }
+  std::vector<OpenTable*> tables;
+  std::set<OpenTable*> seen;
+  for (size_t i = 0; i < count; ++i) {
+    const auto open = tableOf(handles[i]);
+    if (!open) return fail(open.error().code(), "tables[%zu]: %s", i, open.error().text());
+    if (*open == nullptr) return std::vector<OpenTable*>();
+    if (!seen.insert(*open).second) {
+      return fail(ErrorCode::kInvalidArgument, "tables[%zu] is there twice", i);
+    }
+    tables.push_back(*open);
+  }
+  return tables;
+}
+
+std::vector<EmbeddingTable*> plain(const std::vector<OpenTable*>& tables) {
+  std::vector<EmbeddingTable*> plain;
+  for (const OpenTable* open : tables) plain.push_back(open->table.get());
+  return plain;
+}
+
+Bytes copiesOf(const tidepool_checkpoint_params& params, Bytes budget) {
+  if (params.copy_bytes != 0) return Bytes(params.copy_bytes);
+  const Bytes usual = CheckpointOptions().copies;
+  return budget == Bytes() ? usual : std::min(usual, budget / 8);
+}
+
+Result<tidepool_checkpoint*> start(const std::vector<OpenTable*>& tables, const char* directory,
+                                   const tidepool_checkpoint_params& params) {
+  if (params.kind != TIDEPOOL_FULL && params.kind != TIDEPOOL_INCREMENTAL) {
+    return fail(ErrorCode::kInvalidArgument, "%d is no tidepool_checkpoint_kind", params.kind);
+  }
+  CheckpointOptions options;
+  options.keep = params.keep;
+  options.per_second = Bytes(params.bytes_per_second);
+  auto made = std::make_unique<tidepool_checkpoint>();
+  Context& context = *tables.front()->context;
+  options.copies = copiesOf(params, context.options().dram);
+  const Bytes buffers = CheckpointWriter::memoryFor(options);
+  TP_TRY(context.chargeLocal(buffers));
+  auto writer = CheckpointWriter::start(plain(tables), directory,
+                                        static_cast<CheckpointKind>(params.kind), options);
+  if (!writer) {
+    context.dischargeLocal(buffers);
+    return tl::unexpected(writer.error());
+  }
+  made->writer = std::move(*writer);
+  made->tables = tables;
+  made->charged = buffers;
+  for (OpenTable* open : tables) open->checkpoints.fetch_add(1, std::memory_order_relaxed);
+  return made.release();
+}
+
+tidepool_checkpoint_info infoOf(CheckpointWriter& writer) {
+  const CheckpointProgress progress = writer.progress();
+  tidepool_checkpoint_info info{};
+  info.number = writer.number();
+  info.rows = progress.rows;
+  info.bytes = progress.bytes.value();
+  return info;
+}
+
+}  // namespace
+}  // namespace tidepool
+
+using namespace tidepool;
+
+extern "C" {
+
+tidepool_status tidepool_checkpoint_start(tidepool_table* const* handles, size_t count,
+                                          const char* directory,
+                                          const tidepool_checkpoint_params* params,
+                                          tidepool_checkpoint** out) {
+  if (out == nullptr) return reportNull("out");
+  if (directory == nullptr) return reportNull("directory");
+  const auto known = readStruct<tidepool_checkpoint_params>(
+      params, tidepool_checkpoint_params TIDEPOOL_CHECKPOINT_PARAMS_INIT,
+      "tidepool_checkpoint_params");
+  if (!known) return report(known.error());
+  const auto tables = tablesOf(handles, count);
+  if (!tables) return report(tables.error());
+  if (tables->empty()) return reportClosed("table");
+  const auto started = start(*tables, directory, *known);
+  if (!started) return report(started.error());
+  *out = *started;
+  return TIDEPOOL_OK;
+}
+
+tidepool_status tidepool_checkpoint_progress(tidepool_checkpoint* checkpoint,
+                                             tidepool_checkpoint_info* out) {
+  if (checkpoint == nullptr) return reportNull("checkpoint");
+  if (out == nullptr) return reportNull("out");
+  tidepool_checkpoint_info info = infoOf(*checkpoint->writer);
+  info.complete = checkpoint->writer->progress().done && checkpoint->writer->wait() ? 1 : 0;
+  return fillIn(out, info);
+}
+
+tidepool_status tidepool_checkpoint_wait(tidepool_checkpoint* checkpoint,
+                                         tidepool_checkpoint_info* out) {
+  if (checkpoint == nullptr) return reportNull("checkpoint");
+  const auto manifest = checkpoint->writer->wait();
+  if (!manifest) return report(manifest.error());
+  if (out == nullptr) return TIDEPOOL_OK;
+  tidepool_checkpoint_info info = infoOf(*checkpoint->writer);
+  info.complete = 1;
+  return fillIn(out, info);
+}
+
+tidepool_status tidepool_checkpoint_cancel(tidepool_checkpoint* checkpoint) {
+  if (checkpoint == nullptr) return reportNull("checkpoint");
+  checkpoint->writer->cancel();
+  return TIDEPOOL_OK;
+}
+
+void tidepool_checkpoint_free(tidepool_checkpoint* checkpoint) {
+  if (checkpoint == nullptr) return;
+  checkpoint->writer.reset();
+  checkpoint->tables.front()->context->dischargeLocal(checkpoint->charged);
+  // Release: whoever closes the table sees that the writer is gone.
+  for (OpenTable* open : checkpoint->tables)
+    open->checkpoints.fetch_sub(1, std::memory_order_release);
+  delete checkpoint;
+}
+
+tidepool_status tidepool_tables_restore(tidepool_table* const* handles, size_t count,
+                                        const char* directory, uint64_t number,
+                                        uint64_t* restored) {
+  if (directory == nullptr) return reportNull("directory");
+  const auto tables = tablesOf(handles, count);
+  if (!tables) return report(tables.error());
+  if (tables->empty()) return reportClosed("table");
+  const auto manifest = restoreTables(directory, plain(*tables), *tables->front()->workers, number);
+  if (!manifest) return report(manifest.error());
+  if (restored != nullptr) *restored = manifest->number;
+  return TIDEPOOL_OK;
+}
+
+tidepool_status tidepool_checkpoint_verify(const char* directory, uint64_t number,
+                                           tidepool_checkpoint_info* out) {
+  if (directory == nullptr) return reportNull("directory");
+  Workers workers(kVerifyThreads);
+  const auto read = verifyCheckpoint(directory, workers, number);
+  if (!read) return report(read.error());
+  if (out != nullptr) {
+    tidepool_checkpoint_info info{};
+    info.number = read->number;
+    info.rows = read->rows;
+    info.bytes = read->bytes.value();
+    info.complete = read->problems.empty() ? 1 : 0;
+    const tidepool_status filled = fillIn(out, info);
+    if (filled != TIDEPOOL_OK) return filled;
+  }
+  if (read->problems.empty()) return TIDEPOOL_OK;
+  return report(Error::make(ErrorCode::kCorrupt, "checkpoint %llu has %zu problems; the first: %s",
+                            static_cast<unsigned long long>(read->number), read->problems.size(),
+                            read->problems.front().c_str()));
+}
+
+}  // extern "C"

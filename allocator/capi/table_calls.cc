@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C API's look-ups, steps, rows and batches ahead. See tables.h. Everything about the arguments
+// that the tables themselves cannot know is checked here: lengths, NULL, memory that overlaps.
+#include <algorithm>
+
+#include "allocator/capi/table_objects.h"
+
+namespace tidepool {
+namespace {
+
+struct MemoryRange {
+  uintptr_t first = 0, end = 0;
+  template <typename T>
+  static MemoryRange of(const T* data, size_t count) {
+    const auto at = reinterpret_cast<uintptr_t>(data);
+    return {at, at + count * sizeof(T)};
+  }
+  bool overlaps(const MemoryRange& other) const { return first < other.end && other.first < end; }
+};
+
+/// One table's part of a call, checked but for what the table does itself.
+struct Part {
+  OpenTable* open = nullptr;
+  Batch batch;
+  bool reads(const MemoryRange& written) const {
+    return written.overlaps(MemoryRange::of(batch.ids.data(), batch.ids.size())) ||
+           written.overlaps(MemoryRange::of(batch.offsets.data(), batch.offsets.size())) ||
+           (batch.weights != nullptr &&
+            written.overlaps(MemoryRange::of(batch.weights, batch.ids.size())));
+  }
+};
+
+/// The i-th of an array of structures as long as the caller knows them.
+Result<tidepool_bags> bagsAt(const tidepool_bags* calls, size_t i) {
+  const size_t stride = calls->struct_size;
+  if (stride < sizeof(tidepool_bags) || stride > 4096 || stride % alignof(tidepool_bags) != 0) {
+    return fail(ErrorCode::kInvalidArgument, "struct_size of the calls is %zu: begin with %s",
+                stride, "TIDEPOOL_BAGS_INIT");
+  }
+  tidepool_bags bags;
+  memcpy(&bags, reinterpret_cast<const char*>(calls) + i * stride, sizeof bags);
+  if (bags.struct_size == stride) return bags;
+  return fail(ErrorCode::kInvalidArgument, "struct_size of call %zu is %zu, that of the first %zu",
+              i, bags.struct_size, stride);
+}
+
+Result<OpenTable*> openTable(const tidepool_table* handle, size_t i) {
+  const auto open = tableOf(handle);
+  if (!open) return fail(open.error().code(), "call %zu: %s", i, open.error().text());
+  return open;
+}
+
+Result<Batch> batchOf(const tidepool_bags& bags, const char* name) {
+  const auto ids = arrayOf(bags.ids, bags.ids_count, name, "ids");
+  if (!ids) return tl::unexpected(ids.error());
+  if (bags.bags >= SIZE_MAX / 2 / sizeof(int64_t)) {
+    return fail(ErrorCode::kInvalidArgument, "table %s: %zu bags are too many", name, bags.bags);
+  }
+  const auto offsets = arrayOf(bags.offsets, bags.bags + 1, name, "offsets");
+  if (!offsets) return tl::unexpected(offsets.error());
+  if (bags.weights_count != (bags.weights == nullptr ? 0 : bags.ids_count)) {
+    return fail(ErrorCode::kInvalidArgument, "table %s: there are %zu weights for %zu ids", name,
+                bags.weights_count, bags.ids_count);
+  }
+  if (bags.pooling != TIDEPOOL_SUM && bags.pooling != TIDEPOOL_MEAN) {
+    return fail(ErrorCode::kInvalidArgument, "table %s: %d is no tidepool_pooling", name,
+                bags.pooling);
+  }
+  if (bags.reserved != 0) {
+    return fail(ErrorCode::kInvalidArgument, "table %s: reserved is not 0", name);
+  }
+  return Batch{*ids, *offsets, bags.weights, static_cast<Pooling>(bags.pooling)};
+}
+
+/// Errors: what is wrong with the first part that has something wrong. kRefused: reported already
+/// as a closed table.
+template <typename Float>
+Result<std::vector<Part>> partsOf(const tidepool_bags* calls, size_t count, Float* const* values,
+                                  const size_t* floats, const char* what) {
+  if (count > 0 && (calls == nullptr || values == nullptr || floats == nullptr)) {
+    return fail(ErrorCode::kInvalidArgument, "%s is NULL",
+                calls == nullptr    ? "calls"
+                : values == nullptr ? what
+                                    : "floats");
+  }
+  std::vector<Part> parts;
+  for (size_t i = 0; i < count; ++i) {
+    const auto bags = bagsAt(calls, i);
+    if (!bags) return tl::unexpected(bags.error());
+    const auto open = openTable(bags->table, i);
+    if (!open) return tl::unexpected(open.error());
+    if (*open == nullptr) return std::vector<Part>();  // closed: there are fewer parts than calls
+    auto batch = batchOf(*bags, (*open)->table->options().name.c_str());
+    if (!batch) return tl::unexpected(batch.error());
+    TP_TRY(checkFloats(values[i], floats[i], bags->bags, **open, what));
+    parts.push_back({*open, *batch});
+  }
+  return parts;
+}
+
+/// What was checked must not change while another table's results are written.
+Status checkApart(const std::vector<Part>& parts, float* const* outs, const size_t* floats) {
+  MemoryRange all{UINTPTR_MAX, 0};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const MemoryRange out = MemoryRange::of(outs[i], floats[i]);
+    all = {std::min(all.first, out.first), std::max(all.end, out.end)};
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i].reads(all)) continue;  // mostly
+    for (size_t k = 0; k < parts.size(); ++k) {
+      if (!parts[i].reads(MemoryRange::of(outs[k], floats[k]))) continue;
+      return fail(ErrorCode::kInvalidArgument,
+                  "table %s: the memory of its ids, offsets or weights is that of out %zu, too",
+                  parts[i].open->table->options().name.c_str(), k);
+    }
+  }
+  return {};
+}
+
+struct RowsCall {
+  OpenTable* open;
+  std::span<const int64_t> ids;
+};
+
+Result<RowsCall> rowsCall(OpenTable& open, const int64_t* ids, size_t count) {
+  const auto array = arrayOf(ids, count, open.table->options().name.c_str(), "ids");
+  if (!array) return tl::unexpected(array.error());
+  return RowsCall{&open, *array};
+}
+
+}  // namespace
+}  // namespace tidepool
+
+using namespace tidepool;
+
+extern "C" {
+
+tidepool_status tidepool_tables_lookup(const tidepool_bags* calls, size_t count, float* const* outs,
+                                       const size_t* floats) {
+  const auto parts = partsOf(calls, count, outs, floats, "outs");
+  if (!parts) return report(parts.error());
+  if (parts->size() < count) return reportClosed("table");
+  if (count == 0) return TIDEPOOL_OK;
+  const Status apart = checkApart(*parts, outs, floats);
+  if (!apart) return report(apart.error());
+  std::vector<EmbeddingTable::BagCall> table_calls;
+  for (size_t i = 0; i < count; ++i) {
+    EmbeddingTable& table = *(*parts)[i].open->table;
+    table_calls.push_back({&table, (*parts)[i].batch, outs[i], table.options().format.dim});
+  }
+  return report(EmbeddingTable::bags(table_calls, *parts->front().open->workers));
+}
+
+tidepool_status tidepool_tables_update(const tidepool_bags* calls, size_t count,
+                                       const float* const* gradients, const size_t* floats) {
+  const auto parts = partsOf(calls, count, gradients, floats, "gradients");
+  if (!parts) return report(parts.error());
+  if (parts->size() < count) return reportClosed("table");
+  if (count == 0) return TIDEPOOL_OK;
+  std::vector<EmbeddingTable::UpdateCall> table_calls;
+  for (size_t i = 0; i < count; ++i) {
+    EmbeddingTable& table = *(*parts)[i].open->table;
+    table_calls.push_back({&table, (*parts)[i].batch, gradients[i], table.options().format.dim});
+  }
+  return report(EmbeddingTable::updates(table_calls, *parts->front().open->workers));
+}
+
+tidepool_status tidepool_table_read_rows(tidepool_table* handle, const int64_t* ids, size_t count,
+                                         float* out, size_t floats) {
+  OpenTable* const open = tableOrReport(handle);
+  if (open == nullptr) return tidepool_error_status();
+  const auto call = rowsCall(*open, ids, count);
+  if (!call) return report(call.error());
+  const Status fits = checkFloats(out, floats, count, *open, "out");
+  if (!fits) return report(fits.error());
+  if (MemoryRange::of(out, floats).overlaps(MemoryRange::of(ids, count))) {
+    return report(Error::make(ErrorCode::kInvalidArgument,
+                              "table %s: the memory of its ids is that of out, too",
+                              open->table->options().name.c_str()));
+  }
+  return report(open->table->readRows(call->ids, out));
+}
+
+tidepool_status tidepool_table_write_rows(tidepool_table* handle, const int64_t* ids, size_t count,
+                                          const float* in, size_t floats) {
+  OpenTable* const open = tableOrReport(handle);
+  if (open == nullptr) return tidepool_error_status();
+  const auto call = rowsCall(*open, ids, count);
+  if (!call) return report(call.error());
+  const Status fits = checkFloats(in, floats, count, *open, "in");
+  if (!fits) return report(fits.error());
+  return report(open->table->writeRows(call->ids, in));
+}
+
+tidepool_status tidepool_table_prefetch(tidepool_table* handle, const int64_t* ids, size_t count,
+                                        uint64_t* token) {
+  if (token == nullptr) return reportNull("token");
+  OpenTable* const open = tableOrReport(handle);
+  if (open == nullptr) return tidepool_error_status();
+  const auto call = rowsCall(*open, ids, count);
+  if (!call) return report(call.error());
+  const auto batch = open->table->prefetch(call->ids);
+  if (!batch) return report(batch.error());
+  *token = *batch;
+  return TIDEPOOL_OK;
+}
+
+tidepool_status tidepool_table_finish(tidepool_table* handle, uint64_t token) {
+  OpenTable* const open = tableOrReport(handle);
+  if (open == nullptr) return tidepool_error_status();
+  const uint64_t newest = open->table->announced();
+  if (token == 0 || token > newest) {
+    return report(
+        Error::make(ErrorCode::kInvalidArgument, "table %s: %llu is no token; the newest is %llu",
+                    open->table->options().name.c_str(), static_cast<unsigned long long>(token),
+                    static_cast<unsigned long long>(newest)));
+  }
+  open->table->finished(token);
+  return TIDEPOOL_OK;
+}
+
+}  // extern "C"

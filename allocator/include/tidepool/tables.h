@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * The C API's embedding tables: rows of numbers that are looked up, pooled and updated in batches.
+ * All rows of a table have their homes in one tier; the hot ones of a far tier are in local memory
+ * as well, within the context's budget. Results are the same, bit for bit, whatever the tier, the
+ * budget and the number of processors. Included by tidepool.h, whose conventions hold; and
+ *
+ * - Calls on one table take turns; a call on several tables is one moment for each of them.
+ * - All arguments of a call are checked before anything is done: a call that fails on them has
+ *   changed nothing. After LOST, UNREACHABLE or TIMED_OUT of far memory a table can only be closed
+ *   or restored; calls on it say so.
+ * - Arrays are borrowed for the call. What a call writes may not overlap with what it reads
+ *   (INVALID_ARGUMENT).
+ * - fork(): tables stay with the process that made them; in a child calls are UNSUPPORTED.
+ */
+#ifndef TIDEPOOL_TABLES_H
+#define TIDEPOOL_TABLES_H
+
+#include "tidepool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Tables ---------------------------------------------------------------------------------- */
+
+/** A table. Belongs to its context, which cannot be closed before it. */
+typedef struct tidepool_table tidepool_table;
+
+/** What rows are made of. Callers give and get float32 whatever it is. */
+typedef enum tidepool_element {
+  TIDEPOOL_FLOAT32 = 0,
+  TIDEPOOL_FLOAT16 = 1,
+  TIDEPOOL_BFLOAT16 = 2,
+  TIDEPOOL_INT8 = 3 /**< signed, each times a float32 scale of the row's own */
+} tidepool_element;
+
+/** How gradients change rows. State is float32, and lies with the row. */
+typedef enum tidepool_optimizer {
+  TIDEPOOL_SGD = 0,
+  TIDEPOOL_MOMENTUM = 1,
+  TIDEPOOL_ADAGRAD = 2,
+  TIDEPOOL_ROWWISE_ADAGRAD = 3,
+  TIDEPOOL_ADAM = 4
+} tidepool_optimizer;
+
+/** Which ids a table knows. */
+typedef enum tidepool_id_kind {
+  TIDEPOOL_DENSE = 0, /**< row numbers, from 0 to rows - 1 */
+  TIDEPOOL_HASHED = 1 /**< any 64-bit number: a row comes into being when its id is first used */
+} tidepool_id_kind;
+
+/** The values that rows begin with: a function of the seed and the id alone. */
+typedef enum tidepool_initializer {
+  TIDEPOOL_ZEROS = 0,
+  TIDEPOOL_UNIFORM = 1, /**< from init_first to below init_second */
+  TIDEPOOL_NORMAL = 2   /**< of mean init_first and standard deviation init_second */
+} tidepool_initializer;
+
+/** What steps use. */
+typedef struct tidepool_rates {
+  size_t struct_size;
+  float learning_rate;
+  float momentum;
+  float beta1, beta2; /**< TIDEPOOL_ADAM */
+  float epsilon;
+  float weight_decay;
+} tidepool_rates;
+
+#define TIDEPOOL_RATES_INIT \
+  { sizeof(tidepool_rates), 0.01f, 0.0f, 0.9f, 0.999f, 1e-8f, 0.0f }
+
+typedef struct tidepool_table_params {
+  size_t struct_size;
+  const char*
+      name; /**< in messages and checkpoints, which tables of one name cannot share; copied */
+  const char*
+      tier;        /**< as in tidepool_heap_params. NULL: the first far tier, "local" without any */
+  uint64_t rows;   /**< at least 1. TIDEPOOL_HASHED: at most so many */
+  uint32_t dim;    /**< numbers a row: 1 to 4096 */
+  int32_t element; /**< a tidepool_element */
+  int32_t optimizer;   /**< a tidepool_optimizer */
+  int32_t id_kind;     /**< a tidepool_id_kind */
+  int32_t initializer; /**< a tidepool_initializer */
+  float init_first, init_second;
+  uint64_t seed;
+  /** Local memory for hot rows of a far tier, what is known of them, and buffers; charged to the
+   *  context's budget. 0: a share of what tables have together, see tidepool_tables_set_budget().
+   */
+  uint64_t dram_bytes;
+  const tidepool_rates* rates; /**< NULL: TIDEPOOL_RATES_INIT */
+} tidepool_table_params;
+
+/** Parameters of a table, to begin with: set name, rows and dim. */
+#define TIDEPOOL_TABLE_PARAMS_INIT                                                   \
+  {                                                                                  \
+    sizeof(tidepool_table_params), NULL, NULL, 0, 0, TIDEPOOL_FLOAT32, TIDEPOOL_SGD, \
+        TIDEPOOL_DENSE, TIDEPOOL_ZEROS, 0.0f, 0.0f, 0, 0, NULL                       \
+  }
+
+/**
+ * How much local memory tables without dram_bytes of their own have together, from now on, in all
+ * contexts of the process. It is charged to the budget while there are such tables. Their shares
+ * follow what each gains by it, from the look-ups they get. Until it is set, and after all contexts
+ * of the process were closed: half of the budget.
+ * Errors: INVALID_ARGUMENT for 0; NO_SPACE if the context's budget or the tables that are there do
+ * not allow it; CONFLICT if rows of batches that were announced need more. It is then as it was.
+ */
+TIDEPOOL_API tidepool_status tidepool_tables_set_budget(tidepool_context* context, uint64_t bytes);
+
+/**
+ * Makes a table. Its rows get their first values, which takes the time to write them all; rows of
+ * hashed ids do when they come into being.
+ *
+ * @param params  copied.
+ * @param out     gets the table; the caller closes it.
+ * Errors: INVALID_ARGUMENT, naming the parameter; NOT_FOUND for a tier that is not there;
+ * UNSUPPORTED for one that cannot hold tables; NO_SPACE if the tier or the budget is too small, or
+ * 4096 tables are there; NO_MEMORY; UNREACHABLE, TIMED_OUT.
+ */
+TIDEPOOL_API tidepool_status tidepool_table_create(tidepool_context* context,
+                                                   const tidepool_table_params* params,
+                                                   tidepool_table** out);
+
+/** Ends it, and gives back its memory in all tiers; rows are gone. Nobody else uses the table then,
+ *  nor a checkpoint of it. Errors: CONFLICT while a checkpoint of it is not freed. */
+TIDEPOOL_API tidepool_status tidepool_table_close(tidepool_table* table);
+
+/** Sets what the next steps use. Errors: INVALID_ARGUMENT for a rate that is not a number. */
+TIDEPOOL_API tidepool_status tidepool_table_set_rates(tidepool_table* table,
+                                                      const tidepool_rates* rates);
+
+/* ---- Look-ups and steps ---------------------------------------------------------------------- */
+
+typedef enum tidepool_pooling { TIDEPOOL_SUM = 0, TIDEPOOL_MEAN = 1 } tidepool_pooling;
+
+/** One table's part of a look-up or of a step. Bag b is made of the rows ids[offsets[b]] to
+ *  ids[offsets[b + 1] - 1]. */
+typedef struct tidepool_bags {
+  size_t struct_size;
+  tidepool_table* table;
+  const int64_t* ids; /**< of hashed tables: any 64 bits */
+  size_t ids_count;
+  const int64_t* offsets; /**< bags + 1 numbers that do not fall, from 0 to ids_count */
+  size_t bags;
+  const float* weights; /**< one an id; NULL: all 1 */
+  size_t weights_count; /**< ids_count, or 0 without weights */
+  int32_t pooling;      /**< a tidepool_pooling */
+  uint32_t reserved;    /**< 0 */
+} tidepool_bags;
+
+#define TIDEPOOL_BAGS_INIT \
+  { sizeof(tidepool_bags), NULL, NULL, 0, NULL, 0, NULL, 0, TIDEPOOL_SUM, 0 }
+
+/**
+ * Pools the rows of every bag, of several tables in one call: quicker than one after the other, for
+ * the work is shared out over all processors, and requests to memory servers are under way
+ * together. Empty bags give zeros.
+ *
+ * @param calls   `count` of them, all of one struct_size. A table may occur more than once.
+ * @param outs    for each call where results go: bags x dim floats, a bag after the other.
+ * @param floats  for each call how many floats there are at its out: bags x dim.
+ * Errors: INVALID_ARGUMENT, NO_SPACE (a table with hashed ids is full); LOST, UNREACHABLE,
+ * TIMED_OUT: what is at `outs` is then undefined.
+ */
+TIDEPOOL_API tidepool_status tidepool_tables_lookup(const tidepool_bags* calls, size_t count,
+                                                    float* const* outs, const size_t* floats);
+
+/**
+ * One step of each table's optimizer. The gradients of all look-ups of a row are added up first, in
+ * the order of the batch, so that a row takes one step however often it occurs.
+ *
+ * @param gradients  for each call the gradients of the bags' results: bags x dim floats.
+ * @param floats     for each call how many floats there are: bags x dim.
+ * Errors: as tidepool_tables_lookup(). After LOST, UNREACHABLE or TIMED_OUT some rows may have
+ * taken the step.
+ */
+TIDEPOOL_API tidepool_status tidepool_tables_update(const tidepool_bags* calls, size_t count,
+                                                    const float* const* gradients,
+                                                    const size_t* floats);
+
+/**
+ * The rows of the ids, dim floats each, one after the other.
+ * @param floats  how many floats there are at `out`: count x dim.
+ * Errors: as tidepool_tables_lookup(), and NOT_FOUND for a hashed id without a row.
+ */
+TIDEPOOL_API tidepool_status tidepool_table_read_rows(tidepool_table* table, const int64_t* ids,
+                                                      size_t count, float* out, size_t floats);
+
+/** Overwrites rows; their optimizer state begins anew. Of an id that occurs twice the later one
+ *  stays. Errors: as tidepool_tables_lookup(). */
+TIDEPOOL_API tidepool_status tidepool_table_write_rows(tidepool_table* table, const int64_t* ids,
+                                                       size_t count, const float* in,
+                                                       size_t floats);
+
+/* ---- Batches that are known ahead ------------------------------------------------------------ */
+
+/**
+ * Announces the ids of a batch that is going to be used. Rows of fetch tiers are brought in while
+ * the caller goes on, and stay until the batch is finished; of other tiers nothing need be done.
+ * Batches are used in the order in which they were announced, at most 120 of them at a time.
+ *
+ * @param token  gets what tidepool_table_finish() takes.
+ * Errors: as tidepool_tables_lookup(); NO_SPACE if 120 are announced and not finished.
+ */
+TIDEPOOL_API tidepool_status tidepool_table_prefetch(tidepool_table* table, const int64_t* ids,
+                                                     size_t count, uint64_t* token);
+
+/** The batch, and those that were announced before it, have been used. Errors: INVALID_ARGUMENT for
+ *  a token that was never given out; one that is finished already is no error. */
+TIDEPOOL_API tidepool_status tidepool_table_finish(tidepool_table* table, uint64_t token);
+
+/* ---- Statistics ------------------------------------------------------------------------------ */
+
+/** Counts since the table was made. */
+typedef struct tidepool_table_stats {
+  size_t struct_size;
+  uint64_t rows;       /**< that exist */
+  uint64_t lookups;    /**< of rows */
+  uint64_t hits;       /**< in local memory */
+  uint64_t in_place;   /**< read where they are in a direct tier */
+  uint64_t fetched;    /**< rows that a call had to wait for */
+  uint64_t prefetched; /**< rows that were read ahead of a call */
+  uint64_t inserted;   /**< rows of hashed ids that came into being */
+  uint64_t evictions, written_back;
+  uint64_t steps;
+  uint64_t dram_bytes;     /**< local memory: rows, metadata and buffers */
+  uint64_t metadata_bytes; /**< of that, what is known of rows */
+  uint64_t dram_budget;    /**< what the table is held to now; 0: its rows are local */
+} tidepool_table_stats;
+
+/** Fills in as much of `out` as its struct_size says. */
+TIDEPOOL_API tidepool_status tidepool_table_get_stats(tidepool_table* table,
+                                                      tidepool_table_stats* out);
+
+/* ---- Checkpoints (docs/checkpoint-format.md) ------------------------------------------------- */
+
+/** A checkpoint that is being taken. */
+typedef struct tidepool_checkpoint tidepool_checkpoint;
+
+typedef enum tidepool_checkpoint_kind {
+  TIDEPOOL_FULL = 0,
+  TIDEPOOL_INCREMENTAL = 1 /**< rows that changed since the newest one in the directory, which this
+                                process has taken or restored */
+} tidepool_checkpoint_kind;
+
+typedef struct tidepool_checkpoint_params {
+  size_t struct_size;
+  int32_t kind;              /**< a tidepool_checkpoint_kind */
+  uint32_t keep;             /**< checkpoints to keep once this one is complete; 0: all */
+  uint64_t bytes_per_second; /**< reads tables no faster than this; 0: as fast as the disk */
+  /** For old bytes of rows that change meanwhile; when it is full, steps wait for the disk. 0: 64
+   *  MiB, or an eighth of the budget where that is less. */
+  uint64_t copy_bytes;
+} tidepool_checkpoint_params;
+
+#define TIDEPOOL_CHECKPOINT_PARAMS_INIT \
+  { sizeof(tidepool_checkpoint_params), TIDEPOOL_FULL, 0, 0, 0 }
+
+typedef struct tidepool_checkpoint_info {
+  size_t struct_size;
+  uint64_t number; /**< of the checkpoint, in its directory */
+  uint64_t rows;   /**< so far */
+  uint64_t bytes;
+  int32_t complete; /**< not 0: it exists */
+  uint32_t reserved;
+} tidepool_checkpoint_info;
+
+/**
+ * Begins a checkpoint of the tables as they are between two calls on any of them, and returns while
+ * threads of its own write it. If it fails or the process ends first there is no such checkpoint,
+ * and those before are as they were. Its buffers, 16 MiB and copy_bytes, are charged to the budget
+ * until it is freed.
+ *
+ * @param tables     `count` of them, each of another name.
+ * @param directory  made if it is not there.
+ * @param params     NULL: TIDEPOOL_CHECKPOINT_PARAMS_INIT.
+ * @param out        gets the checkpoint; the caller frees it before any of the tables is closed.
+ * Errors: INVALID_ARGUMENT; CONFLICT (somebody writes there, a checkpoint of a table is under way,
+ * changes do not count from the newest one there); NOT_FOUND (incremental, and there is none);
+ * NO_SPACE (the budget); PERMISSION, IO.
+ */
+TIDEPOOL_API tidepool_status tidepool_checkpoint_start(tidepool_table* const* tables, size_t count,
+                                                       const char* directory,
+                                                       const tidepool_checkpoint_params* params,
+                                                       tidepool_checkpoint** out);
+
+/** How far it is. Does not wait. */
+TIDEPOOL_API tidepool_status tidepool_checkpoint_progress(tidepool_checkpoint* checkpoint,
+                                                          tidepool_checkpoint_info* out);
+
+/** Waits until it is over, and fills in `out` unless it is NULL. Errors: NO_SPACE (the disk), IO,
+ *  CONFLICT (cancelled), what reading far rows can end in. */
+TIDEPOOL_API tidepool_status tidepool_checkpoint_wait(tidepool_checkpoint* checkpoint,
+                                                      tidepool_checkpoint_info* out);
+
+/** Gives it up as soon as may be, and returns at once. Too late, it does nothing. */
+TIDEPOOL_API tidepool_status tidepool_checkpoint_cancel(tidepool_checkpoint* checkpoint);
+
+/** Cancels it if it is under way. NULL is allowed. */
+TIDEPOOL_API void tidepool_checkpoint_free(tidepool_checkpoint* checkpoint);
+
+/**
+ * Restores tables from those of their names in a checkpoint, of whatever tier and budget those
+ * were. Optimizer state comes back, and the number of steps.
+ *
+ * @param number    0 for the newest.
+ * @param restored  if not NULL: gets the number.
+ * Errors, with nothing changed: NOT_FOUND, INVALID_ARGUMENT (another format), NO_SPACE (too few
+ * rows), CONFLICT (a checkpoint of a table is under way, batches are announced, a hashed table has
+ * rows). CORRUPT and IO can also come half way: the tables are then to be restored again, or
+ * closed.
+ */
+TIDEPOOL_API tidepool_status tidepool_tables_restore(tidepool_table* const* tables, size_t count,
+                                                     const char* directory, uint64_t number,
+                                                     uint64_t* restored);
+
+/**
+ * Reads a checkpoint through. OK: it can be restored. Needs neither tables nor a context.
+ * @param number  0 for the newest.
+ * @param out     if not NULL, gets what was read, whether it is whole or not.
+ * Errors: CORRUPT, with the first problem as text; NOT_FOUND, PERMISSION, IO.
+ */
+TIDEPOOL_API tidepool_status tidepool_checkpoint_verify(const char* directory, uint64_t number,
+                                                        tidepool_checkpoint_info* out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TIDEPOOL_TABLES_H */

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The C++ API's embedding tables: handles that close themselves, spans for arrays. Header-only
+/// over the C API (tables.h), whose rules hold. Included by tidepool.hpp; works without exceptions.
+#ifndef TIDEPOOL_TABLES_HPP
+#define TIDEPOOL_TABLES_HPP
+
+#include "tidepool.hpp"
+
+namespace tidepool::api {
+
+/// What a table is made of; see tidepool_table_params.
+struct TableParams {
+  std::string name;
+  uint64_t rows = 0;
+  uint32_t dim = 0;
+  std::string tier = {};  // empty: the first far tier, "local" without any
+  tidepool_element element = TIDEPOOL_FLOAT32;
+  tidepool_optimizer optimizer = TIDEPOOL_SGD;
+  tidepool_id_kind ids = TIDEPOOL_DENSE;
+  tidepool_initializer initializer = TIDEPOOL_ZEROS;
+  float init_first = 0, init_second = 0;
+  uint64_t seed = 0;
+  uint64_t dram_bytes = 0;  // 0: a share of what tables have together
+  tidepool_rates rates = TIDEPOOL_RATES_INIT;
+};
+
+/// A table; the end of the object closes it. Checkpoints of it are gone by then.
+class Table {
+ public:
+  static Expected<Table> make(const Context& context, const TableParams& params) {
+    tidepool_table_params plain = TIDEPOOL_TABLE_PARAMS_INIT;
+    plain.name = params.name.c_str();
+    plain.tier = params.tier.empty() ? nullptr : params.tier.c_str();
+    plain.rows = params.rows;
+    plain.dim = params.dim;
+    plain.element = params.element;
+    plain.optimizer = params.optimizer;
+    plain.id_kind = params.ids;
+    plain.initializer = params.initializer;
+    plain.init_first = params.init_first;
+    plain.init_second = params.init_second;
+    plain.seed = params.seed;
+    plain.dram_bytes = params.dram_bytes;
+    plain.rates = &params.rates;
+    tidepool_table* table = nullptr;
+    if (tidepool_table_create(context.handle(), &plain, &table) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return Table(table, params.dim);
+  }
+
+  /// Fails with CONFLICT while a checkpoint of it is there; else the object is empty then.
+  Expected<void> close() {
+    const tidepool_status status = tidepool_table_close(handle());
+    if (status == TIDEPOOL_OK) static_cast<void>(handle_.release());
+    return detail::result(status);
+  }
+
+  uint32_t dim() const { return dim_; }
+  Expected<void> setRates(const tidepool_rates& rates) {
+    return detail::result(tidepool_table_set_rates(handle(), &rates));
+  }
+  /// The rows of the ids: dim() floats each.
+  Expected<void> readRows(std::span<const int64_t> ids, std::span<float> out) const {
+    return detail::result(
+        tidepool_table_read_rows(handle(), ids.data(), ids.size(), out.data(), out.size()));
+  }
+  Expected<void> writeRows(std::span<const int64_t> ids, std::span<const float> in) {
+    return detail::result(
+        tidepool_table_write_rows(handle(), ids.data(), ids.size(), in.data(), in.size()));
+  }
+  /// Announces a batch; what finish() takes.
+  Expected<uint64_t> prefetch(std::span<const int64_t> ids) {
+    uint64_t token = 0;
+    if (tidepool_table_prefetch(handle(), ids.data(), ids.size(), &token) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return token;
+  }
+  Expected<void> finish(uint64_t token) {
+    return detail::result(tidepool_table_finish(handle(), token));
+  }
+  Expected<tidepool_table_stats> stats() const {
+    tidepool_table_stats stats{};
+    stats.struct_size = sizeof stats;
+    if (tidepool_table_get_stats(handle(), &stats) != TIDEPOOL_OK) return Failure::last();
+    return stats;
+  }
+  tidepool_table* handle() const { return handle_.get(); }
+
+ private:
+  Table(tidepool_table* handle, uint32_t dim) : handle_(handle), dim_(dim) {}
+  detail::Owned<tidepool_table, tidepool_table_close> handle_;
+  uint32_t dim_;
+};
+
+/// One table's part of a look-up or a step: bag b is made of ids[offsets[b]] .. ids[offsets[b + 1]
+/// - 1]. Borrows everything. `values`: the bags' results, or their gradients, dim floats each.
+template <typename Float>
+struct Bags {
+  const Table& table;
+  std::span<const int64_t> ids;
+  std::span<const int64_t> offsets;  // one more than there are bags
+  std::span<Float> values;
+  std::span<const float> weights = {};  // empty: all 1
+  tidepool_pooling pooling = TIDEPOOL_SUM;
+};
+using Lookup = Bags<float>;
+using Step = Bags<const float>;
+
+namespace detail {
+template <typename Float, typename Call>
+Expected<void> callTables(Call call, std::span<const Bags<Float>> parts) {
+  std::vector<tidepool_bags> calls;
+  std::vector<Float*> values;
+  std::vector<size_t> floats;
+  for (const Bags<Float>& part : parts) {
+    if (part.offsets.empty()) return Failure(TIDEPOOL_INVALID_ARGUMENT, "offsets has no number");
+    tidepool_bags bags = TIDEPOOL_BAGS_INIT;
+    bags.table = part.table.handle();
+    bags.ids = part.ids.data();
+    bags.ids_count = part.ids.size();
+    bags.offsets = part.offsets.data();
+    bags.bags = part.offsets.size() - 1;
+    bags.weights = part.weights.empty() ? nullptr : part.weights.data();
+    bags.weights_count = part.weights.size();
+    bags.pooling = part.pooling;
+    calls.push_back(bags);
+    values.push_back(part.values.data());
+    floats.push_back(part.values.size());
+  }
+  return result(call(calls.data(), calls.size(), values.data(), floats.data()));
+}
+}  // namespace detail
+
+/// Pools the rows of every bag, of several tables in one call; see tidepool_tables_lookup().
+inline Expected<void> lookUp(std::span<const Lookup> parts) {
+  return detail::callTables(tidepool_tables_lookup, parts);
+}
+inline Expected<void> lookUp(std::initializer_list<Lookup> parts) {
+  return lookUp(std::span(parts.begin(), parts.size()));
+}
+/// One step of each table's optimizer; see tidepool_tables_update().
+inline Expected<void> update(std::span<const Step> parts) {
+  return detail::callTables(tidepool_tables_update, parts);
+}
+inline Expected<void> update(std::initializer_list<Step> parts) {
+  return update(std::span(parts.begin(), parts.size()));
+}
+
+/// Local memory that tables without dram_bytes have together; see tidepool_tables_set_budget().
+inline Expected<void> setTablesBudget(const Context& context, uint64_t bytes) {
+  return detail::result(tidepool_tables_set_budget(context.handle(), bytes));
+}
+
+/// A checkpoint that is being taken; the end of the object cancels it if it is under way.
+class Checkpoint {
+ public:
+  /// Begins one of the tables, which outlive it.
+  static Expected<Checkpoint> start(
+      std::span<const Table* const> tables, const std::string& directory,
+      const tidepool_checkpoint_params& params = TIDEPOOL_CHECKPOINT_PARAMS_INIT) {
+    const std::vector<tidepool_table*> handles = handlesOf(tables);
+    tidepool_checkpoint* checkpoint = nullptr;
+    if (tidepool_checkpoint_start(handles.data(), handles.size(), directory.c_str(), &params,
+                                  &checkpoint) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return Checkpoint(checkpoint);
+  }
+  /// Restores tables from those of their names; the number of the checkpoint.
+  static Expected<uint64_t> restore(std::span<const Table* const> tables,
+                                    const std::string& directory, uint64_t number = 0) {
+    const std::vector<tidepool_table*> handles = handlesOf(tables);
+    uint64_t restored = 0;
+    if (tidepool_tables_restore(handles.data(), handles.size(), directory.c_str(), number,
+                                &restored) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return restored;
+  }
+  /// Reads one through. Fails with CORRUPT and what is wrong with it.
+  static Expected<tidepool_checkpoint_info> verify(const std::string& directory,
+                                                   uint64_t number = 0) {
+    tidepool_checkpoint_info info = emptyInfo();
+    if (tidepool_checkpoint_verify(directory.c_str(), number, &info) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return info;
+  }
+
+  Expected<tidepool_checkpoint_info> progress() const {
+    tidepool_checkpoint_info info = emptyInfo();
+    if (tidepool_checkpoint_progress(handle_.get(), &info) != TIDEPOOL_OK) return Failure::last();
+    return info;
+  }
+  /// Waits until it is over.
+  Expected<tidepool_checkpoint_info> wait() const {
+    tidepool_checkpoint_info info = emptyInfo();
+    if (tidepool_checkpoint_wait(handle_.get(), &info) != TIDEPOOL_OK) return Failure::last();
+    return info;
+  }
+  Expected<void> cancel() { return detail::result(tidepool_checkpoint_cancel(handle_.get())); }
+
+ private:
+  explicit Checkpoint(tidepool_checkpoint* handle) : handle_(handle) {}
+  static tidepool_checkpoint_info emptyInfo() {
+    tidepool_checkpoint_info info{};
+    info.struct_size = sizeof info;
+    return info;
+  }
+  static std::vector<tidepool_table*> handlesOf(std::span<const Table* const> tables) {
+    std::vector<tidepool_table*> handles;
+    for (const Table* table : tables) handles.push_back(table->handle());
+    return handles;
+  }
+  struct Free {
+    void operator()(tidepool_checkpoint* handle) const { tidepool_checkpoint_free(handle); }
+  };
+  std::unique_ptr<tidepool_checkpoint, Free> handle_;
+};
+
+}  // namespace tidepool::api
+
+#endif  // TIDEPOOL_TABLES_HPP

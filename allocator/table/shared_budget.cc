@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// SharedBudget: whoever gives goes before whoever takes, so that the sum is kept all along; and
+// EmbeddingTable::bags(), which tells it of look-ups.
+#include "allocator/table/shared_budget.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace tidepool {
+namespace {
+
+// Moving a slot costs about what a miss does: shares move no sooner than each slot could have been
+// used a few times, and never after a few batches.
+constexpr uint64_t kUsesASlot = 4;
+constexpr uint64_t kLeastPeriod = 64 * 1024;
+// Nobody has less than this part of an even share: a table that wakes up needs rows to show it.
+constexpr uint64_t kLeastPart = 16;
+
+/// What a table needs that shares.
+Bytes leastShare(const TableOptions& options, TierKind tier) {
+  return EmbeddingTable::leastDram(options, tier) + LiveCurve::memory();
+}
+
+}  // namespace
+
+Bytes SharedBudget::heldLocked() const {
+  Bytes held = pending_;
+  for (const Member& member : members_) held += member.share;
+  return held;
+}
+
+Bytes SharedBudget::held() {
+  MutexLock lock(mutex_);
+  return heldLocked();
+}
+
+Bytes SharedBudget::budget() {
+  MutexLock lock(mutex_);
+  return budget_;
+}
+
+/// With the curve as it is now, and so many tables.
+TableDemand SharedBudget::demandOf(EmbeddingTable& table) {
+  TableDemand demand;
+  demand.lookups_a_second = table.curve_->lookups();
+  const std::vector<LiveCurve::Point> points = table.curve_->points(table.mostSlots());
+  MutexLock lock(table.mutex_);
+  for (const LiveCurve::Point& point : points) {
+    demand.curve.push_back({table.dramFor(point.slots), point.hit_ratio});
+  }
+  demand.unit = Bytes(1);
+  demand.least = table.dramFor(uint64_t{0});
+  demand.most = table.dramFor(table.mostSlots());
+  slots_ += table.cache_->capacity();
+  return demand;
+}
+
+std::vector<TableDemand> SharedBudget::demands(Bytes budget) {
+  std::vector<TableDemand> all;
+  slots_ = 0;
+  Bytes wanted;
+  for (const Member& member : members_) {
+    all.push_back(demandOf(*member.table));
+    wanted += std::max(all.back().least, budget / (members_.size() * kLeastPart));
+  }
+  if (wanted > budget) return all;
+  for (TableDemand& demand : all) {
+    demand.least =
+        std::min(std::max(demand.least, budget / (members_.size() * kLeastPart)), demand.most);
+  }
+  return all;
+}
+
+/// By the curves; before there are any, evenly. What gains nothing by them is given out all the
+/// same: rows that come for the first time are in no curve.
+std::vector<Bytes> SharedBudget::targets(Bytes budget, std::span<const TableDemand> tables) {
+  std::vector<Bytes> shares;
+  const bool known = std::any_of(tables.begin(), tables.end(),
+                                 [](const TableDemand& one) { return one.lookups_a_second > 0; });
+  if (known) {
+    shares = shares_.update(budget, tables);
+  } else {
+    for (const TableDemand& table : tables) shares.push_back(table.least);
+  }
+  giveOutRest(budget, tables, shares);
+  return shares;
+}
+
+void SharedBudget::setShare(Member& member, Bytes share) {
+  // An error is the table's own: it was given up, keeps what it has, and says so when it is used.
+  (void)member.table->setDram(share);
+  const Bytes now = member.table->dram();
+  if (now != member.share) moves_.fetch_add(1, std::memory_order_relaxed);
+  member.share = now;
+}
+
+void SharedBudget::move(Bytes budget, std::span<const Bytes> targets) {
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (targets[i] < members_[i].share) setShare(members_[i], targets[i]);
+  }
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Bytes held = heldLocked();
+    if (targets[i] <= members_[i].share || held >= budget) continue;
+    // Who was to give may have kept some, for batches that were announced.
+    const Bytes more = std::min(targets[i] - members_[i].share, budget - held);
+    setShare(members_[i], members_[i].share + more);
+  }
+}
+
+void SharedBudget::rebalanceLocked() {
+  lookups_.store(0, std::memory_order_relaxed);
+  const Bytes budget = budget_ - pending_;
+  const std::vector<TableDemand> tables = demands(budget);
+  const std::vector<Bytes> wanted = targets(budget, tables);
+  move(budget_, wanted);
+  for (const Member& member : members_) member.table->curve_->age();
+  period_.store(std::max(kUsesASlot * slots_, kLeastPeriod), std::memory_order_relaxed);
+}
+
+/// Shrinks the tables until so much is free. Errors: kNoSpace, kConflict.
+Status SharedBudget::makeRoom(Bytes size, Bytes budget, const char* what) {
+  const Bytes left = budget - std::min(budget, pending_ + size);
+  const std::vector<TableDemand> tables = demands(left);
+  Bytes least;
+  for (const TableDemand& table : tables) least += table.least;
+  if (least + pending_ + size > budget) {
+    return fail(
+        ErrorCode::kNoSpace,
+        "%s: the budget of %llu bytes that tables share is too small; with this many tables "
+        "it takes %llu bytes or more",
+        what, static_cast<unsigned long long>(budget.value()),
+        static_cast<unsigned long long>((least + pending_ + size).value()));
+  }
+  if (heldLocked() + size <= budget) return {};
+  move(left + pending_, targets(left, tables));
+  if (heldLocked() + size <= budget) return {};
+  return fail(ErrorCode::kConflict,
+              "%s: rows of batches that were announced have the local memory that is wanted; "
+              "finish those batches first",
+              what);
+}
+
+Result<std::unique_ptr<EmbeddingTable>> SharedBudget::createTable(const TableOptions& options,
+                                                                  std::unique_ptr<RowHome> home,
+                                                                  Workers& workers) {
+  TableOptions smallest = options;
+  smallest.dram = leastShare(options, home->kind());
+  {
+    MutexLock lock(mutex_);
+    TP_TRY(makeRoom(smallest.dram, budget_, options.name.c_str()));
+    pending_ += smallest.dram;
+  }
+  // Without the lock: rows get their first values, which may take minutes.
+  auto table = EmbeddingTable::createIn(this, smallest, std::move(home), workers);
+  MutexLock lock(mutex_);
+  pending_ -= smallest.dram;
+  if (!table) return table;
+  members_.push_back({table->get(), smallest.dram});
+  const std::vector<TableDemand> tables = demands(budget_ - pending_);
+  move(budget_, targets(budget_ - pending_, tables));
+  return table;
+}
+
+void SharedBudget::remove(EmbeddingTable& table) {
+  MutexLock lock(mutex_);
+  std::erase_if(members_, [&table](const Member& member) { return member.table == &table; });
+}
+
+Status SharedBudget::setBudget(Bytes budget) {
+  MutexLock lock(mutex_);
+  TP_TRY(makeRoom(Bytes(), budget, "tables"));
+  budget_ = budget;
+  const std::vector<TableDemand> tables = demands(budget - pending_);
+  move(budget, targets(budget - pending_, tables));
+  return {};
+}
+
+void SharedBudget::rebalance() {
+  MutexLock lock(mutex_);
+  rebalanceLocked();
+}
+
+void SharedBudget::onLookups(uint64_t count) {
+  const uint64_t since = lookups_.fetch_add(count, std::memory_order_relaxed) + count;
+  if (since < period_.load(std::memory_order_relaxed)) return;
+  // Acquire and release: whoever is at it next sees what was done.
+  if (moving_.exchange(true, std::memory_order_acquire)) return;
+  rebalance();
+  moving_.store(false, std::memory_order_release);
+}
+
+Status EmbeddingTable::bags(std::span<const BagCall> calls, Workers& workers) {
+  const Status done = lookUp(calls, workers);
+  if (done) noteLookups(calls, workers);
+  return done;
+}
+
+/// Steps are not noted: they use the rows that were just looked up.
+void EmbeddingTable::noteLookups(std::span<const BagCall> calls, Workers& workers) {
+  SharedBudget* shared = nullptr;
+  uint64_t lookups = 0;
+  for (const BagCall& call : calls) {
+    if (call.table->shared_ == nullptr) continue;
+    shared = call.table->shared_;
+    lookups += call.batch.ids.size();
+  }
+  if (shared == nullptr) return;
+  workers.run(calls.size(), [&](size_t i, size_t) {
+    if (calls[i].table->curve_) calls[i].table->curve_->observe(calls[i].batch.ids);
+  });
+  shared->onLookups(lookups);
+}
+
+}  // namespace tidepool

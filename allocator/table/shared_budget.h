@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// One budget of local memory for several tables. Each has a share, which follows what it gains by
+// it: the live miss-ratio curves of all say where a byte saves most misses. Shares move between
+// calls, now and then, counted in look-ups; what the tables hold together is never above the
+// budget. Thread-safe. Its lock is taken before those of tables, never after.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "allocator/policy/budget_shares.h"
+#include "allocator/table/table.h"
+#include "runtime/base/mutex.h"
+#include "runtime/base/result.h"
+
+namespace tidepool {
+
+class SharedBudget {
+ public:
+  explicit SharedBudget(Bytes budget) : budget_(budget) {}
+  SharedBudget(const SharedBudget&) = delete;
+  SharedBudget& operator=(const SharedBudget&) = delete;
+
+  /// A table of the options, whose dram is not looked at, with a share of the budget. Errors: those
+  /// of EmbeddingTable::create(), kNoSpace if the budget does not hold one table more.
+  Result<std::unique_ptr<EmbeddingTable>> createTable(const TableOptions& options,
+                                                      std::unique_ptr<RowHome> home,
+                                                      Workers& workers) TP_EXCLUDES(mutex_);
+  /// The table gives its share back. Its destructor says so.
+  void remove(EmbeddingTable& table) TP_EXCLUDES(mutex_);
+
+  /// Another budget from now on, for the tables as they are. Errors, with the old one kept:
+  /// kNoSpace if it does not hold the tables, kConflict if rows of announced batches need more.
+  Status setBudget(Bytes budget) TP_EXCLUDES(mutex_);
+  Bytes budget() TP_EXCLUDES(mutex_);
+  /// What the tables hold.
+  Bytes held() TP_EXCLUDES(mutex_);
+
+  /// So many look-ups were made by a call that has ended: no lock of a table is held. Moves shares
+  /// when it is time for that, unless somebody else is at it.
+  void onLookups(uint64_t count) TP_EXCLUDES(mutex_);
+  /// Moves them now, if it pays.
+  void rebalance() TP_EXCLUDES(mutex_);
+  uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Member {
+    EmbeddingTable* table;
+    Bytes share;
+  };
+  Bytes heldLocked() const TP_REQUIRES(mutex_);
+  TableDemand demandOf(EmbeddingTable& table) TP_REQUIRES(mutex_);
+  std::vector<TableDemand> demands(Bytes budget) TP_REQUIRES(mutex_);
+  std::vector<Bytes> targets(Bytes budget, std::span<const TableDemand> tables) TP_REQUIRES(mutex_);
+  void move(Bytes budget, std::span<const Bytes> targets) TP_REQUIRES(mutex_);
+  void setShare(Member& member, Bytes share) TP_REQUIRES(mutex_);
+  Status makeRoom(Bytes size, Bytes budget, const char* what) TP_REQUIRES(mutex_);
+  void rebalanceLocked() TP_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  Bytes budget_ TP_GUARDED_BY(mutex_);
+  Bytes pending_ TP_GUARDED_BY(mutex_);  // of tables that are being made
+  std::vector<Member> members_ TP_GUARDED_BY(mutex_);
+  uint64_t slots_ TP_GUARDED_BY(mutex_) = 0;  // of all tables, when demands() last looked
+  BudgetShares shares_ TP_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> lookups_{0};  // since the last time
+  std::atomic<uint64_t> period_{64 * 1024};
+  std::atomic<bool> moving_{false};
+  std::atomic<uint64_t> moves_{0};  // shares that were changed
+};
+
+}  // namespace tidepool

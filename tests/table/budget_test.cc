@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables are held to their local memory: it may grow and shrink while they are in use, and no row
+// is lost or stale; tables that share a budget never hold more than that, and what each has follows
+// what it gains.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <deque>
+
+#include "allocator/table/shared_budget.h"
+#include "tests/table/table_fixture.h"
+#include "tests/table/table_model.h"
+
+namespace tidepool {
+namespace {
+
+TableOptions optionsFor(const char* name, RowNumber rows, IdKind ids = IdKind::kDense,
+                        Optimizer optimizer = Optimizer::kAdagrad) {
+  TableOptions options;
+  options.name = name;
+  options.rows = rows;
+  options.format = {ElementType::kFloat32, optimizer, 16};
+  options.ids = ids;
+  options.initializer = {Initializer::Kind::kUniform, -0.1f, 0.1f, 9};
+  options.step.learning_rate = 0.05f;
+  return options;
+}
+
+TierKind kindOf(Place place) {
+  return place == Place::kRemote ? TierKind::kFetch : TierKind::kDirect;
+}
+
+/// A table beside its model: both do the same, and must come out the same.
+struct Watched {
+  TableOptions options;
+  std::unique_ptr<EmbeddingTable> table;
+  TableModel model;
+  std::deque<std::pair<RandomBatch, BatchNumber>> ahead;
+
+  Watched(const TableOptions& wanted, std::unique_ptr<EmbeddingTable> made)
+      : options(wanted), table(std::move(made)), model(wanted) {}
+
+  RandomBatch next(std::mt19937_64& random) const {
+    RandomBatch batch(random, options.rows, 1 + random() % 30, 20, options.format.dim);
+    if (options.ids == IdKind::kHashed) {
+      for (int64_t& id : batch.ids) id *= 0x10001;
+    }
+    return batch;
+  }
+  void bags(Workers& workers, const RandomBatch& batch) {
+    const Batch view = batch.view(Pooling::kSum, true);
+    std::vector<float> got(view.bags() * options.format.dim, -1), wanted(got.size(), -2);
+    const EmbeddingTable::BagCall call{table.get(), view, got.data(), options.format.dim};
+    const Status status = EmbeddingTable::bags({&call, 1}, workers);
+    ASSERT_TRUE(status) << status.error().text();
+    model.bag(view, wanted.data());
+    ASSERT_EQ(memcmp(got.data(), wanted.data(), got.size() * sizeof(float)), 0);
+  }
+  void update(Workers& workers, const RandomBatch& batch) {
+    const Batch view = batch.view(Pooling::kMean, false);
+    const EmbeddingTable::UpdateCall call{table.get(), view, batch.gradients.data(),
+                                          options.format.dim};
+    const Status status = EmbeddingTable::updates({&call, 1}, workers);
+    ASSERT_TRUE(status) << status.error().text();
+    model.update(view, batch.gradients.data());
+  }
+  void write(const RandomBatch& batch) {
+    std::vector<float> values(batch.ids.size() * options.format.dim, 0.25f);
+    ASSERT_TRUE(table->writeRows(batch.ids, values.data()));
+    for (size_t i = 0; i < batch.ids.size(); ++i) {
+      model.write(batch.ids[i], values.data() + i * options.format.dim);
+    }
+  }
+  void announce(std::mt19937_64& random) {
+    RandomBatch batch = next(random);
+    const auto number = table->prefetch(batch.ids);
+    ASSERT_TRUE(number) << number.error().text();
+    for (const int64_t id : batch.ids) model.read(id);  // hashed ids come into being
+    ahead.emplace_back(std::move(batch), *number);
+  }
+  void useOldest(Workers& workers) {
+    if (ahead.empty()) return;
+    bags(workers, ahead.front().first);
+    update(workers, ahead.front().first);
+    table->finished(ahead.front().second);
+    ahead.pop_front();
+  }
+  /// One thing or another.
+  void act(Workers& workers, std::mt19937_64& random, uint64_t what) {
+    switch (what % 6) {
+      case 0:
+      case 1:
+        return bags(workers, next(random));
+      case 2:
+        return update(workers, next(random));
+      case 3:
+        return write(next(random));
+      case 4:
+        return ahead.size() < 3 ? announce(random) : useOldest(workers);
+      default:
+        return useOldest(workers);
+    }
+  }
+  void expectAllRows() {
+    for (const auto& [id, bytes] : model.all()) {
+      std::vector<float> got(options.format.dim);
+      ASSERT_TRUE(table->readRows({&id, 1}, got.data()));
+      const std::vector<float> wanted = model.read(id);
+      ASSERT_EQ(memcmp(got.data(), wanted.data(), got.size() * sizeof(float)), 0) << "row " << id;
+    }
+  }
+};
+
+struct Kind {
+  Place place;
+  IdKind ids;
+};
+std::string kindName(const testing::TestParamInfo<Kind>& info) {
+  return std::string(placeName(info.param.place)) +
+         (info.param.ids == IdKind::kDense ? "_dense" : "_hashed");
+}
+
+class Budget : public testing::TestWithParam<Kind> {
+ protected:
+  Places places_{GetParam().place};
+  Workers workers_{2};
+};
+
+TEST_P(Budget, GrowsAndShrinksWhileTheTableIsInUse) {
+  TableOptions options = optionsFor("items", 3000, GetParam().ids);
+  const TierKind kind = kindOf(GetParam().place);
+  options.dram = EmbeddingTable::dramFor(options, kind, 3000);  // room to grow again
+  Watched items(options, places_.table(options, workers_));
+  std::mt19937_64 random(11);
+  for (int step = 0; step < 250; ++step) {
+    items.act(workers_, random, random());
+    if (HasFatalFailure()) return;
+    if (step % 3 != 0) continue;
+    const Bytes dram = EmbeddingTable::dramFor(options, kind, random() % 3000);
+    const Status set = items.table->setDram(dram);
+    ASSERT_TRUE(set) << set.error().text();
+    if (items.ahead.empty()) {
+      EXPECT_EQ(items.table->dram(), dram) << "nothing holds it";
+    }
+    EXPECT_LE(items.table->counts().dram, items.table->dram());
+  }
+  while (!items.ahead.empty()) items.useOldest(workers_);
+  const Bytes least = EmbeddingTable::leastDram(options, kind);
+  ASSERT_TRUE(items.table->setDram(least));
+  EXPECT_EQ(items.table->dram(), least);
+  EXPECT_LE(items.table->counts().dram, least);
+  items.expectAllRows();
+  EXPECT_GT(items.table->counts().evictions, 0u);
+}
+
+TEST_P(Budget, OfAnnouncedBatchesIsKept) {
+  TableOptions options = optionsFor("items", 3000, GetParam().ids);
+  const TierKind kind = kindOf(GetParam().place);
+  options.dram = EmbeddingTable::dramFor(options, kind, 1500);
+  Watched items(options, places_.table(options, workers_));
+  std::mt19937_64 random(12);
+  for (int i = 0; i < 3; ++i) items.announce(random);
+  const Bytes least = EmbeddingTable::leastDram(options, kind);
+  ASSERT_TRUE(items.table->setDram(least));
+  if (GetParam().place == Place::kRemote) {
+    EXPECT_GT(items.table->dram(), least) << "the batches' rows stay";
+    const uint64_t fetched = items.table->counts().fetched;
+    items.useOldest(workers_);
+    EXPECT_EQ(items.table->counts().fetched, fetched);
+  }
+  while (!items.ahead.empty()) items.useOldest(workers_);
+  ASSERT_TRUE(items.table->setDram(least));
+  EXPECT_EQ(items.table->dram(), least);
+  items.expectAllRows();
+}
+
+TEST_P(Budget, IsKeptWhateverTheTableDoes) {
+  TableOptions options = optionsFor("items", 20'000, GetParam().ids, Optimizer::kAdam);
+  const TierKind kind = kindOf(GetParam().place);
+  options.dram = EmbeddingTable::dramFor(options, kind, 2000);
+  Watched items(options, places_.table(options, workers_));
+  std::mt19937_64 random(13);
+  for (int step = 0; step < 120; ++step) {
+    items.act(workers_, random, random());
+    if (HasFatalFailure()) return;
+    ASSERT_LE(items.table->counts().dram, options.dram) << "step " << step;
+  }
+}
+
+TEST_P(Budget, ThatIsTooSmallIsRefusedWithTheOneThatWouldDo) {
+  TableOptions options = optionsFor("items", 3000, GetParam().ids);
+  const Bytes least = EmbeddingTable::leastDram(options, kindOf(GetParam().place));
+  options.dram = least - Bytes(1);
+  auto home = places_.home(options);
+  ASSERT_TRUE(home);
+  const auto refused = EmbeddingTable::create(options, std::move(*home), workers_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(strstr(refused.error().text(), std::to_string(least.value()).c_str()), nullptr)
+      << refused.error().text();
+  options.dram = least;
+  Watched items(options, places_.table(options, workers_));
+  const Status smaller = items.table->setDram(Bytes(1000));
+  ASSERT_FALSE(smaller);
+  EXPECT_EQ(smaller.error().code(), ErrorCode::kInvalidArgument);
+  std::mt19937_64 random(14);
+  for (int step = 0; step < 40; ++step) {
+    items.act(workers_, random, random());
+    if (HasFatalFailure()) return;
+  }
+  items.expectAllRows();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Budget,
+                         testing::Values(Kind{Place::kDirect, IdKind::kDense},
+                                         Kind{Place::kDirect, IdKind::kHashed},
+                                         Kind{Place::kRemote, IdKind::kDense},
+                                         Kind{Place::kRemote, IdKind::kHashed}),
+                         kindName);
+
+TEST(BudgetOfSlots, CostsAtMost24BytesARowBesidesTheRow) {
+  const RowFormat format{ElementType::kFloat32, Optimizer::kSgd, 16};
+  for (const uint64_t slots : {10'000u, 1'000'000u, 100'000'000u}) {
+    const Bytes all = RowCache::memoryFor(format, slots);
+    EXPECT_LE(all.value() - slots * format.stride(), 24 * slots) << slots;
+  }
+}
+
+uint64_t residentBytes() {
+  unsigned long pages = 0;
+  FILE* const file = fopen("/proc/self/statm", "r");
+  EXPECT_EQ(fscanf(file, "%*u %lu", &pages), 1);
+  fclose(file);
+  return pages * kPageSize;
+}
+
+TEST(BudgetOfSlots, GoesBackToTheSystem) {
+  Places places(Place::kDirect, Bytes(64 * kMiB));
+  Workers workers(1);
+  TableOptions options = optionsFor("items", 200'000);
+  options.format.dim = 32;
+  options.dram = EmbeddingTable::dramFor(options, TierKind::kDirect, 150'000);
+  auto table = places.table(options, workers);
+  std::vector<int64_t> ids;
+  for (int64_t id = 0; id < 150'000; ++id) ids.push_back(id);
+  const std::vector<int64_t> offsets{0, static_cast<int64_t>(ids.size())};
+  std::vector<float> out(options.format.dim);
+  const EmbeddingTable::BagCall call{table.get(), {ids, offsets}, out.data(), out.size()};
+  ASSERT_TRUE(EmbeddingTable::bags({&call, 1}, workers));
+  const uint64_t full = residentBytes();
+  const uint64_t held = table->counts().dram.value();
+  ASSERT_GT(held, 30 * kMiB);
+  ASSERT_TRUE(table->setDram(EmbeddingTable::leastDram(options, TierKind::kDirect)));
+  EXPECT_LE(residentBytes() + held * 9 / 10, full);
+}
+
+/// Tables that share.
+class Shared : public testing::TestWithParam<Place> {
+ protected:
+  std::unique_ptr<EmbeddingTable> make(SharedBudget& budget, const TableOptions& options) {
+    auto home = places_.home(options);
+    EXPECT_TRUE(home) << home.error().text();
+    auto table = budget.createTable(options, std::move(*home), workers_);
+    EXPECT_TRUE(table) << table.error().text();
+    return std::move(*table);
+  }
+  Places places_{GetParam()};
+  Workers workers_{2};
+};
+
+TEST_P(Shared, NeverHoldMoreThanTheBudgetAndLoseNoRow) {
+  const Bytes whole(1 * kMiB);
+  SharedBudget budget(whole);
+  std::vector<std::unique_ptr<Watched>> tables;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    const TableOptions options =
+        optionsFor(name, 4000, name[0] == 'c' ? IdKind::kHashed : IdKind::kDense);
+    tables.push_back(std::make_unique<Watched>(options, make(budget, options)));
+  }
+  std::mt19937_64 random(21);
+  for (int step = 0; step < 300; ++step) {
+    // The favourite changes, so that shares have to move.
+    const size_t favourite = static_cast<size_t>(step / 60) % tables.size();
+    Watched& one = *tables[random() % 4 == 0 ? random() % tables.size() : favourite];
+    one.act(workers_, random, random());
+    if (HasFatalFailure()) return;
+    if (step % 10 == 0) budget.rebalance();
+    if (step == 150) {
+      ASSERT_TRUE(budget.setBudget(Bytes(900 * kKiB)) || !tables[0]->ahead.empty());
+    }
+    if (step == 200) {
+      ASSERT_TRUE(budget.setBudget(whole));
+    }
+    Bytes sum;
+    for (const auto& table : tables) {
+      ASSERT_LE(table->table->counts().dram, table->table->dram());
+      sum += table->table->dram();
+    }
+    ASSERT_LE(sum, budget.budget()) << "step " << step;
+  }
+  EXPECT_GT(budget.moves(), tables.size()) << "shares moved";
+  for (const auto& table : tables) {
+    while (!table->ahead.empty()) table->useOldest(workers_);
+    table->expectAllRows();
+  }
+  tables.pop_back();
+  budget.rebalance();
+  EXPECT_LE(budget.held(), whole);
+}
+
+TEST_P(Shared, ThatDoNotFitAreRefused) {
+  SharedBudget budget(Bytes(400 * kKiB));
+  std::vector<std::unique_ptr<EmbeddingTable>> tables;
+  Status refused;
+  while (refused && tables.size() < 20) {
+    const TableOptions options = optionsFor("one", 3000);
+    auto table = budget.createTable(options, std::move(*places_.home(options)), workers_);
+    if (table) {
+      tables.push_back(std::move(*table));
+    } else {
+      refused = tl::unexpected(table.error());
+    }
+    EXPECT_LE(budget.held(), budget.budget());
+  }
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kNoSpace) << refused.error().text();
+  const Status smaller = budget.setBudget(Bytes(100 * kKiB));
+  ASSERT_FALSE(smaller);
+  EXPECT_EQ(smaller.error().code(), ErrorCode::kNoSpace);
+  EXPECT_EQ(budget.budget(), Bytes(400 * kKiB));
+  tables.pop_back();
+  const TableOptions options = optionsFor("another", 3000);
+  tables.push_back(make(budget, options));
+}
+
+/// Look-ups of rows below `hot`, in nine of ten cases, or of any row.
+std::vector<int64_t> skewed(std::mt19937_64& random, size_t count, uint64_t hot, uint64_t rows) {
+  std::vector<int64_t> ids(count);
+  for (int64_t& id : ids) {
+    id = static_cast<int64_t>(random() % 10 == 0 ? random() % rows : random() % hot);
+  }
+  return ids;
+}
+
+TEST_P(Shared, FollowWhatATableGains) {
+  constexpr uint64_t kRows = 40'000, kHot = 2000;
+  const TableOptions options = optionsFor("one", kRows);
+  const auto slotsOf = [&](EmbeddingTable& table) {
+    return (table.dram() - LiveCurve::memory()).value() / (options.format.stride() + 24);
+  };
+  SharedBudget budget(EmbeddingTable::dramFor(options, kindOf(GetParam()), 9000) +
+                      LiveCurve::memory() * 3);
+  auto skew = make(budget, options), uniform = make(budget, options), idle = make(budget, options);
+  EXPECT_EQ(skew->dram(), idle->dram()) << "evenly, as long as nothing is known";
+  std::mt19937_64 random(5);
+  const auto look = [&](EmbeddingTable& table, uint64_t hot, size_t batches) {
+    for (size_t i = 0; i < batches; ++i) {
+      const std::vector<int64_t> ids = skewed(random, 4096, hot, kRows);
+      const std::vector<int64_t> offsets{0, 4096};
+      std::vector<float> out(options.format.dim);
+      const EmbeddingTable::BagCall call{&table, {ids, offsets}, out.data(), out.size()};
+      ASSERT_TRUE(EmbeddingTable::bags({&call, 1}, workers_));
+    }
+  };
+  for (int round = 0; round < 40; ++round) {
+    look(*skew, kHot, 4);
+    look(*uniform, kRows, 4);
+  }
+  // The hot rows of one, which are worth most; what remains is worth more to the other.
+  EXPECT_GT(slotsOf(*skew), kHot * 9 / 10);
+  EXPECT_LT(slotsOf(*skew), 2 * kHot);
+  EXPECT_GT(slotsOf(*uniform), 4500u);
+  EXPECT_LT(slotsOf(*idle), 700u);
+  const TableCounts before = skew->counts();
+  const uint64_t moves = budget.moves();
+  for (int round = 0; round < 40; ++round) {
+    look(*skew, kHot, 4);
+    look(*uniform, kRows, 4);
+  }
+  const TableCounts after = skew->counts();
+  EXPECT_GT(static_cast<double>(after.hits - before.hits),
+            0.85 * static_cast<double>(after.lookups - before.lookups));
+  EXPECT_LE(budget.moves(), moves + 6) << "shares that are right stay";
+  // Who wakes up gets what it is worth.
+  for (int round = 0; round < 40; ++round) {
+    look(*idle, kHot, 4);
+    look(*uniform, kRows, 4);
+  }
+  EXPECT_GT(slotsOf(*idle), kHot * 9 / 10);
+  EXPECT_LT(slotsOf(*skew), 1200u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Shared, testing::Values(Place::kDirect, Place::kRemote),
+                         [](const auto& one) { return std::string(placeName(one.param)); });
+
+}  // namespace
+}  // namespace tidepool
