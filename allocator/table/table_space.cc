@@ -55,6 +55,16 @@ Status TableSpace::openTier(FarTier& tier) {
   return {};
 }
 
+Result<Tier*> TableSpace::farTier(size_t tier) {
+  if (tier == 0 || tier > far_.size()) {
+    return fail(ErrorCode::kNotFound, "there is no far tier %zu; %zu are given", tier, far_.size());
+  }
+  MutexLock lock(mutex_);
+  FarTier& far = far_[tier - 1];
+  TP_TRY(openTier(far));
+  return far.direct ? static_cast<Tier*>(far.direct.get()) : far.remote.get();
+}
+
 Result<std::unique_ptr<RowHome>> TableSpace::makeHome(const TableOptions& options, size_t tier) {
   if (tier == 0) return RowHome::inLocalMemory(options.format, options.rows);
   MutexLock lock(mutex_);
