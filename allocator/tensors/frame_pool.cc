@@ -97,7 +97,6 @@ Result<std::vector<FrameRun>> FramePool::take(Bytes size) {
 void FramePool::giveBack(std::span<const FrameRun> runs) {
   MutexLock lock(mutex_);
   for (const FrameRun& run : runs) addFree(run);
-  if (unit_.value() == 1) trimLocked();
 }
 
 void FramePool::trimLocked() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of one tier for values of any size. A direct tier gives whole granules: they are cut up
-// here, and kept when they come free, as erasing them and having them made anew costs more than
-// filling them. Frames of a fetch tier go back at once. Thread-safe; the tier outlives it.
+// Frames of one tier for values of any size. They are kept when they come free: others would have
+// to be made anew by the kernel, here or on the memory server, which costs more than filling them.
+// A direct tier gives whole granules, which are cut up here. Thread-safe; the tier outlives it.
 #pragma once
 
 #include <map>

@@ -250,8 +250,8 @@ class TensorStore:
         return TensorCounts(**self._core.counts())
 
     def trim(self):
-        """Gives memory of the tier that no tensor uses back to the tier's other users. Without it a direct tier's is
-        kept for the next puts, which are quicker for it."""
+        """Gives memory of the tier that no tensor uses back to the tier's other users. Without it the memory is kept
+        for the next puts, which are quicker for it."""
         self._core.trim()
 
     def close(self):
