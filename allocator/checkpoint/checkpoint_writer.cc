@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "allocator/checkpoint/state_file.h"
 #include "runtime/base/log.h"
 
 namespace tidepool {
@@ -289,6 +290,11 @@ Status CheckpointWriter::complete() {
     table.files.push_back(*file);
     manifest_.tables.push_back(std::move(table));
   }
+  if (options_.state != nullptr) {
+    auto state = writeState(directory_, manifest_.number, *options_.state);
+    if (!state) return tl::unexpected(state.error());
+    manifest_.state = std::move(*state);
+  }
   return directory_.publish(manifest_);
 }
 
@@ -297,6 +303,7 @@ void CheckpointWriter::removeFiles() {
   for (size_t i = 0; i < snapshots_.size(); ++i) {
     unlinkat(directory_.fd(), CheckpointDirectory::rowsName(manifest_.number, i).c_str(), 0);
   }
+  unlinkat(directory_.fd(), CheckpointDirectory::stateName(manifest_.number).c_str(), 0);
 }
 
 void CheckpointWriter::run() {

@@ -38,6 +38,8 @@ struct CheckpointOptions {
   /// Checkpoints to keep, this one counted, once it is complete; 0: all.
   size_t keep = 0;
   ChangesAfter after = ChangesAfter::kCountFromThis;
+  /// The trainer's own state, kept with the checkpoint: loadState() gives it back. Null: none.
+  std::shared_ptr<const std::string> state = nullptr;
 };
 
 struct CheckpointProgress {

@@ -18,7 +18,8 @@
 namespace tidepool {
 namespace {
 
-constexpr std::string_view kManifestEnd = ".manifest", kRowsEnd = ".rows", kUnfinished = ".tmp";
+constexpr std::string_view kManifestEnd = ".manifest", kRowsEnd = ".rows", kUnfinished = ".tmp",
+                           kStateEnd = ".state";
 constexpr char kLockName[] = ".lock";
 constexpr size_t kDigits = 10;
 constexpr uint64_t kMostManifest = 64 * kMiB;
@@ -36,6 +37,9 @@ bool isManifest(std::string_view name) {
 bool isRows(std::string_view name) {
   return numberOf(name) != 0 && name[kDigits] == '-' && name.ends_with(kRowsEnd);
 }
+bool isState(std::string_view name) {
+  return numberOf(name) != 0 && name.substr(kDigits) == kStateEnd;
+}
 bool isUnfinished(std::string_view name) {
   return numberOf(name) != 0 && name.ends_with(kUnfinished);
 }
@@ -52,6 +56,9 @@ std::string CheckpointDirectory::manifestName(uint64_t number) {
 }
 std::string CheckpointDirectory::rowsName(uint64_t number, size_t table) {
   return digits(number, kDigits) + "-" + digits(table, 4) + std::string(kRowsEnd);
+}
+std::string CheckpointDirectory::stateName(uint64_t number) {
+  return digits(number, kDigits) + std::string(kStateEnd);
 }
 
 Result<CheckpointDirectory> CheckpointDirectory::open(const std::string& path) {
@@ -149,6 +156,14 @@ Result<Manifest> CheckpointDirectory::load(uint64_t number) const {
               file.c_str(), parsed ? "it has another number inside" : parsed.error().text());
 }
 
+Result<Manifest> CheckpointDirectory::loadOrNewest(uint64_t number) const {
+  if (number != 0) return load(number);
+  auto last = newest();
+  if (!last) return tl::unexpected(last.error());
+  if (*last == 0) return fail(ErrorCode::kNotFound, "%s has no checkpoint", path_.c_str());
+  return load(*last);
+}
+
 Status CheckpointDirectory::sync() const {
   if (fsync(fd()) == 0) return {};
   return tl::unexpected(fileError("cannot sync directory", path_));
@@ -162,13 +177,15 @@ Result<size_t> CheckpointDirectory::removeLeftovers() const {
     if (!isManifest(name)) continue;
     auto manifest = load(numberOf(name));
     if (!manifest) return 0;
+    if (manifest->state) named.insert(manifest->state->name);
     for (const ManifestTable& table : manifest->tables) {
       for (const ManifestFile& file : table.files) named.insert(file.name);
     }
   }
   size_t removed = 0;
   for (const std::string& name : *all) {
-    if (!isUnfinished(name) && !(isRows(name) && !named.contains(name))) continue;
+    const bool unnamed = (isRows(name) || isState(name)) && !named.contains(name);
+    if (!isUnfinished(name) && !unnamed) continue;
     if (unlinkat(fd(), name.c_str(), 0) != 0) {
       return tl::unexpected(fileError("cannot remove", path_ + "/" + name));
     }

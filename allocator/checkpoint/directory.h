@@ -33,11 +33,13 @@ class CheckpointDirectory {
   Result<uint64_t> newest() const;
   /// Errors: kNotFound, kCorrupt, kUnsupported, kIo, naming the file and the way on.
   Result<Manifest> load(uint64_t number) const;
+  /// 0 for the newest. Errors: as load(), and kNotFound if there is none.
+  Result<Manifest> loadOrNewest(uint64_t number) const;
 
   /// Above every number that occurs, leftovers counted.
   Result<uint64_t> nextNumber() const;
-  /// Removes files of rows that no manifest names, and unfinished manifests. Does nothing while any
-  /// manifest cannot be read: nobody knows what it names. Returns how many went.
+  /// Removes files of rows and states that no manifest names, and unfinished manifests. Does
+  /// nothing while any manifest cannot be read: nobody knows what it names. Returns how many went.
   Result<size_t> removeLeftovers() const;
   /// The checkpoint exists from its return on, or not at all. Its files of rows are on the disk.
   Status publish(const Manifest& manifest) const;
@@ -46,6 +48,7 @@ class CheckpointDirectory {
 
   static std::string manifestName(uint64_t number);
   static std::string rowsName(uint64_t number, size_t table);
+  static std::string stateName(uint64_t number);
 
  private:
   Result<std::vector<std::string>> names() const;

@@ -54,6 +54,10 @@ class Lines {
   void expect(std::string_view wanted) {
     if (word() != wanted) bad_ = true;
   }
+  /// Whether the next word is this one; it stays.
+  bool next(std::string_view wanted) const {
+    return !bad_ && rest_.starts_with(wanted) && rest_.substr(wanted.size()).starts_with(' ');
+  }
   std::string_view word() {
     if (bad_) return {};
     const size_t length = std::min(rest_.find_first_of(" \n"), rest_.size());
@@ -126,6 +130,16 @@ ManifestFile readFile(Lines& lines) {
   return file;
 }
 
+ManifestState readState(Lines& lines) {
+  ManifestState state;
+  lines.expect("state");
+  state.name = lines.name();
+  state.size = Bytes(lines.number());
+  state.checksum = lines.number(16);
+  lines.endLine();
+  return state;
+}
+
 ManifestTable readTable(Lines& lines) {
   ManifestTable table;
   lines.expect("table");
@@ -170,7 +184,12 @@ std::string manifestText(const Manifest& m) {
   std::string text = "tidepool-checkpoint " + number(kCheckpointVersion) + "\n";
   text += "number " + number(m.number) + "\nid " + hex(m.id) + "\nkind ";
   text += std::string(kSaved[static_cast<size_t>(m.which)]) + "\n";
-  text += "created " + number(m.created) + "\ntables " + number(m.tables.size()) + "\n";
+  text += "created " + number(m.created) + "\n";
+  if (m.state) {
+    text += "state " + escaped(m.state->name) + " " + number(m.state->size.value()) + " " +
+            hex(m.state->checksum) + "\n";
+  }
+  text += "tables " + number(m.tables.size()) + "\n";
   for (const ManifestTable& table : m.tables) {
     text += "table " + escaped(table.name) + "\nrows " + number(table.rows) + " " +
             number(table.capacity) + " " + std::string(kIdKinds[static_cast<size_t>(table.ids)]) +
@@ -200,6 +219,7 @@ Result<Manifest> parseManifest(std::string_view text) {
   lines.expect("id"), m.id = lines.number(16), lines.endLine();
   lines.expect("kind"), m.which = lines.choice<SavedRows>(kSaved), lines.endLine();
   lines.expect("created"), m.created = lines.number(), lines.endLine();
+  if (lines.next("state")) m.state = readState(lines);
   lines.expect("tables");
   const uint64_t tables = lines.number();
   lines.endLine();

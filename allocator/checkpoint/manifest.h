@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,13 @@ struct ManifestFile {
   uint64_t rows = 0;      // in the file
 };
 
+/// A trainer's own state; see state_file.h.
+struct ManifestState {
+  std::string name;
+  Bytes size;
+  uint64_t checksum = 0;
+};
+
 struct ManifestTable {
   std::string name;
   RowNumber rows = 0, capacity = 0;
@@ -36,6 +44,7 @@ struct Manifest {
   CheckpointId id = 0;
   SavedRows which = SavedRows::kAll;
   uint64_t created = 0;  // seconds since 1970
+  std::optional<ManifestState> state = std::nullopt;
   std::vector<ManifestTable> tables;
 
   const ManifestTable* find(std::string_view table) const;

@@ -248,25 +248,13 @@ Status Restoring::finish() {
   return {};
 }
 
-Result<Manifest> loadManifest(const CheckpointDirectory& directory, uint64_t number) {
-  if (number == 0) {
-    auto newest = directory.newest();
-    if (!newest) return tl::unexpected(newest.error());
-    if (*newest == 0) {
-      return fail(ErrorCode::kNotFound, "%s has no checkpoint", directory.path().c_str());
-    }
-    number = *newest;
-  }
-  return directory.load(number);
-}
-
 }  // namespace
 
 Result<Manifest> restoreTables(const std::string& path, std::span<const RestorePart> parts,
                                Workers& workers, uint64_t number) {
   auto directory = CheckpointDirectory::open(path);
   if (!directory) return tl::unexpected(directory.error());
-  auto manifest = loadManifest(*directory, number);
+  auto manifest = directory->loadOrNewest(number);
   if (!manifest) return manifest;
   Restoring restoring(*directory, *manifest);
   for (const RestorePart& part : parts) TP_TRY(restoring.add(part));

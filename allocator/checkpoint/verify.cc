@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "allocator/checkpoint/row_file_reader.h"
+#include "allocator/checkpoint/state_file.h"
 
 namespace tidepool {
 namespace {
@@ -67,6 +68,11 @@ Result<CheckpointReport> verifyCheckpoint(const std::string& path, Workers& work
   if (!report.manifest) return report;
   for (const ManifestTable& table : report.manifest->tables) {
     verifyTable(*directory, table, workers, report);
+  }
+  if (report.manifest->state) {
+    const auto state = readState(*directory, *report.manifest->state);
+    if (!state) report.problems.emplace_back(state.error().text());
+    report.bytes += report.manifest->state->size;
   }
   return report;
 }

@@ -5,8 +5,10 @@
 #include <pybind11/stl.h>
 
 #include "allocator/python/calls.h"
+#include "allocator/python/checkpoints.h"
 #include "allocator/python/errors.h"
 #include "allocator/python/handles.h"
+#include "allocator/python/tensors.h"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -96,6 +98,8 @@ PYBIND11_MODULE(_core, module) {
   bindEnums(module);
   bindOptions(module);
   bindHandles(module);
+  bindTensors(module);
+  bindCheckpoints(module);
   module.def("bags", &bags, "calls"_a);
   module.def("updates", &updates, "calls"_a);
   module.def("prefetches", &prefetches, "calls"_a);

@@ -11,16 +11,6 @@
 
 namespace tidepool::python {
 namespace py = pybind11;
-namespace {
-
-/// Deletes in the process that made the object. In another its threads do not run, and connections
-/// and shared memory are not that process's to give back.
-template <typename T>
-std::shared_ptr<T> ownedHere(T* object) {
-  return std::shared_ptr<T>(object, [owner = getpid()](T* gone) {
-    if (getpid() == owner) delete gone;
-  });
-}
 
 void checkUsable(const char* what, const std::string& name, const void* open, pid_t owner) {
   if (getpid() != owner) {
@@ -30,8 +20,6 @@ void checkUsable(const char* what, const std::string& name, const void* open, pi
   }
   if (open == nullptr) raiseUnusable((what + name + " is closed").c_str());
 }
-
-}  // namespace
 
 TableHandle::TableHandle(std::shared_ptr<Open> open)
     : options_(open->table->options()), owner_(getpid()), open_(std::move(open)) {}

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <memory>
 #include <span>
@@ -13,6 +14,18 @@
 #include "allocator/table/table_space.h"
 
 namespace tidepool::python {
+
+/// Deletes in the process that made the object. In another its threads do not run, and connections
+/// and shared memory are not that process's to give back.
+template <typename T>
+std::shared_ptr<T> ownedHere(T* object) {
+  return std::shared_ptr<T>(object, [owner = getpid()](T* gone) {
+    if (getpid() == owner) delete gone;
+  });
+}
+
+/// Raises tidepool.Unusable unless this process is the owner and something is open.
+void checkUsable(const char* what, const std::string& name, const void* open, pid_t owner);
 
 class TableHandle {
  public:
@@ -45,10 +58,10 @@ class SpaceHandle {
   bool closed() const { return space_ == nullptr; }
   size_t farTiers() const;
   size_t threads() const;
-
- private:
+  /// Raises tidepool.Unusable when it is closed or another process's.
   std::shared_ptr<TableSpace> use() const;
 
+ private:
   const pid_t owner_;
   std::shared_ptr<TableSpace> space_;
 };

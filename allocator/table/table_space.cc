@@ -71,6 +71,19 @@ Status TableSpace::openOwnTier(FarTier& tier) {
   return {};
 }
 
+Result<Tier*> TableSpace::farTier(size_t tier) {
+  if (tier == 0 || tier > far_.size()) {
+    return fail(ErrorCode::kNotFound, "there is no far tier %zu; %zu are given", tier, far_.size());
+  }
+  MutexLock lock(mutex_);
+  TP_TRY(openTier(tier - 1));
+  const FarTier& far = far_[tier - 1];
+  if (far.direct) return far.direct.get();
+  if (far.remote) return far.remote.get();
+  return fail(ErrorCode::kUnsupported, "far tier %zu is shared by all of this run, for rows only",
+              tier);
+}
+
 Result<std::unique_ptr<RowHome>> TableSpace::makeHome(const TableOptions& options, size_t tier) {
   if (tier == 0) return RowHome::inLocalMemory(options.format, options.rows);
   MutexLock lock(mutex_);

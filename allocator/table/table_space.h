@@ -48,6 +48,10 @@ class TableSpace {
   Result<std::unique_ptr<EmbeddingTable>> createTable(const TableOptions& options, size_t tier)
       TP_EXCLUDES(mutex_);
 
+  /// A far tier (from 1), for others than tables; opens it if nobody has. It lives as long as the
+  /// space. Errors: kNotFound, kUnsupported (it is not the space's own), those of opening it.
+  Result<Tier*> farTier(size_t tier) TP_EXCLUDES(mutex_);
+
   Workers& workers() { return workers_; }
   /// What tables share that name no dram.
   SharedBudget& shared() { return shared_; }

@@ -18,12 +18,14 @@ BENCHMARKS = {
     "faults": "fault latency, and the raw round trip it is measured against",
     "rows-wire": "rows of embedding tables from a memory server, beside plain TCP",
     "tables": "embedding tables in PyTorch, in every kind of tier, beside torch.nn.EmbeddingBag",
+    "tensors": "tensors put to and got from far tiers, beside a plain copy and plain TCP",
     "fits": "what it costs when everything fits",
     "fabric": "the fabric manager with 100,000 regions: decisions, durable assigns, lists, memory",
     "fabric-api": "the fabric manager's API: agents over TLS, assignments, lists",
     "programs": "programs of Debian, unchanged, in a quarter of their memory (not part of all)",
 }
-MODULES = {"torch": "torch_model", "fabric-api": "fabric_api", "rows-wire": "rows_wire", "tables": "torch_tables"}
+MODULES = {"torch": "torch_model", "fabric-api": "fabric_api", "rows-wire": "rows_wire", "tables": "torch_tables",
+           "tensors": "tensor_copies"}
 
 
 def parse(arguments):

@@ -24,6 +24,7 @@ Bytes sizeOf(const Manifest& manifest) {
   for (const ManifestTable& table : manifest.tables) {
     for (const ManifestFile& file : table.files) sum += file.size;
   }
+  if (manifest.state) sum += manifest.state->size;
   return sum;
 }
 
@@ -59,6 +60,7 @@ Json asJson(const CheckpointReport& report) {
     json["kind"] = kindName(report.manifest->which);
     json["created"] = report.manifest->created;
     json["bytes"] = sizeOf(*report.manifest).value();
+    json["state_bytes"] = report.manifest->state ? report.manifest->state->size.value() : 0;
     json["tables"] = Json::array();
     for (const ManifestTable& table : report.manifest->tables) {
       json["tables"].push_back(asJson(table));

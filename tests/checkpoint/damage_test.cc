@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include "allocator/checkpoint/state_file.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
 
 namespace tidepool {
@@ -225,6 +226,39 @@ TEST_F(DamageTest, OldOnesGoWhenAsked) {
               testing::UnorderedElementsAre(".lock", "0000000004-0000.rows", "0000000004.manifest",
                                             "0000000005-0000.rows", "0000000005.manifest"));
   expectGood();
+}
+
+TEST_F(DamageTest, StatesComeBackOrAreFoundDamaged) {
+  EXPECT_EQ(loadState(directory_.path()).error().code(), ErrorCode::kNotFound);
+  CheckpointOptions options;
+  for (const size_t size : {0, 1, 5'000'000}) {
+    const std::string state(size, 's');
+    options.state = std::make_shared<const std::string>(state);
+    const auto taken = take(CheckpointKind::kIncremental, options);
+    ASSERT_TRUE(taken) << taken.error().text();
+    const auto loaded = loadState(directory_.path());
+    ASSERT_TRUE(loaded) << loaded.error().text();
+    EXPECT_TRUE(*loaded == state);
+    const std::string name = CheckpointDirectory::stateName(taken->number);
+    for (const std::string& damaged : {state + "s", state.empty() ? "t" : state.substr(1)}) {
+      write(name, damaged);
+      EXPECT_EQ(loadState(directory_.path()).error().code(), ErrorCode::kCorrupt);
+      const auto report = verifyCheckpoint(directory_.path(), workers_);
+      ASSERT_EQ(report->problems.size(), 1u);
+      EXPECT_THAT(report->problems.front(), HasSubstr(name));
+    }
+    write(name, state);
+    expectGood();
+    EXPECT_EQ(loadState(directory_.path(), 1).error().code(), ErrorCode::kNotFound);
+  }
+  // They go with their checkpoints, and those of killed writers at the next one.
+  write("0000000099.state", "left behind");
+  options.state = nullptr;
+  options.keep = 2;
+  ASSERT_TRUE(take(CheckpointKind::kFull, options));
+  EXPECT_EQ(directory_.files().count("0000000099.state"), 0u);
+  EXPECT_EQ(directory_.files().count("0000000003.state"), 0u);
+  EXPECT_EQ(directory_.files().count("0000000004.state"), 1u);
 }
 
 TEST_F(DamageTest, WrongArgumentsAreSaid) {

@@ -114,6 +114,7 @@ Manifest someManifest() {
   manifest.id = 0xabc;
   manifest.which = SavedRows::kChanged;
   manifest.created = 1'760'000'000;
+  manifest.state = {"0000000003.state", Bytes(77), 5};
   manifest.tables.push_back({"user ids\n100%",
                              10,
                              20,
@@ -135,6 +136,14 @@ TEST(Manifests, AreReadAsTheyWereWritten) {
   EXPECT_EQ(manifest->tables.at(0).name, "user ids\n100%");
   EXPECT_EQ(manifest->tables.at(0).files.at(1).checksum, 2u);
   EXPECT_EQ(manifest->find("")->rows, 1u);
+  EXPECT_EQ(manifest->state->name, "0000000003.state");
+  EXPECT_EQ(manifest->state->size, Bytes(77));
+  EXPECT_EQ(manifest->state->checksum, 5u);
+  Manifest without = someManifest();
+  without.state.reset();
+  const auto read = parseManifest(manifestText(without));
+  ASSERT_TRUE(read) << read.error().text();
+  EXPECT_FALSE(read->state);
   EXPECT_EQ(manifest->find("nobody"), nullptr);
 }
 

@@ -26,11 +26,10 @@ def batches(count):
 
 def main():
     far = sys.argv[1:]
-    space = tidepool.Space(far)
     if not far:
         bag = torch.nn.EmbeddingBag(ROWS, DIM, mode="sum", sparse=True)
-    else:
-        bag = tidepool.torch.EmbeddingBag(ROWS, DIM, mode="sum", space=space, optimizer="adagrad", lr=RATE)
+    else:  # the one line that takes its place
+        bag = tidepool.torch.EmbeddingBag(ROWS, DIM, mode="sum", space=tidepool.Space(far), optimizer="adagrad", lr=RATE)
     torch.manual_seed(1)  # the same start for both
     bag.load_state_dict({"weight": torch.randn(ROWS, DIM) * 0.1})
     model = torch.nn.Sequential(bag, torch.nn.Linear(DIM, 1))

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embedding tables larger than local memory, in local DRAM, CXL pools and memory servers.
+"""Embedding tables and tensors larger than local memory, in local DRAM, CXL pools and memory servers.
 
     with tidepool.Space(far=["remote:127.0.0.1:7777"]) as space:
         table = tidepool.Table(space, "users", rows=1_000_000, dim=64, tier=1, dram="10%")
         pooled = table.bag(ids, offsets)
         table.update(ids, offsets, gradients)
 
-tidepool.torch has the same as modules for PyTorch; it is imported by name: `import tidepool.torch`.
+Tensors go to far memory and come back by name: space.tensors(). Tables are saved while training goes on: save(), and
+restore(). tidepool.torch has the same as modules for PyTorch; it is imported by name: `import tidepool.torch`.
 """
 
 from .errors import (
     BadId,
+    Conflict,
+    Corrupt,
     Error,
     ErrorCode,
     Failed,
@@ -26,12 +29,32 @@ from .errors import (
     Unsupported,
     Unusable,
 )
+from .checkpoint import (
+    Checkpoint,
+    CheckpointInfo,
+    CheckpointReport,
+    CheckpointTable,
+    Progress,
+    RestorePart,
+    checkpoints,
+    load_state,
+    restore,
+    save,
+    verify,
+)
 from .space import Space
 from .table import BagCall, Counts, Table, Token, UpdateCall, bags, prefetches, updates
+from .tensors import TensorCounts, TensorFuture, TensorInfo, TensorStore
 
 __all__ = [
     "BadId",
     "BagCall",
+    "Checkpoint",
+    "CheckpointInfo",
+    "CheckpointReport",
+    "CheckpointTable",
+    "Conflict",
+    "Corrupt",
     "Counts",
     "Error",
     "ErrorCode",
@@ -43,8 +66,14 @@ __all__ = [
     "NoSpace",
     "NotFound",
     "Permission",
+    "Progress",
+    "RestorePart",
     "Space",
     "Table",
+    "TensorCounts",
+    "TensorFuture",
+    "TensorInfo",
+    "TensorStore",
     "TimedOut",
     "Token",
     "Unreachable",
@@ -52,6 +81,11 @@ __all__ = [
     "Unusable",
     "UpdateCall",
     "bags",
+    "checkpoints",
+    "load_state",
     "prefetches",
+    "restore",
+    "save",
     "updates",
+    "verify",
 ]

@@ -84,6 +84,14 @@ class Lost(Error, RuntimeError):
     """Rows that cannot be fetched any more; the table can only be closed or restored."""
 
 
+class Conflict(Error, RuntimeError):
+    """Something else is in the way: another checkpoint under way, changes that count from another one."""
+
+
+class Corrupt(Error, RuntimeError):
+    """Bytes are not those that were saved or put."""
+
+
 class InputOutput(Error, OSError):
     """Reading or writing failed."""
 
@@ -100,7 +108,9 @@ _CLASSES = {
     ErrorCode.PERMISSION: Permission,
     ErrorCode.UNSUPPORTED: Unsupported,
     ErrorCode.UNREACHABLE: Unreachable,
+    ErrorCode.CONFLICT: Conflict,
     ErrorCode.TIMED_OUT: TimedOut,
+    ErrorCode.CORRUPT: Corrupt,
     ErrorCode.LOST: Lost,
     ErrorCode.IO: InputOutput,
 }

@@ -16,7 +16,7 @@ class Space:
     threads  that work on one call, the caller counted; 0: as many as the process may use processors.
     timeout  seconds after which a memory server that does not answer is given up.
 
-    A context manager: leaving it closes the space and its tables. Thread-safe. Belongs to the process that made it:
+    A context manager: leaving it closes the space with its tables and tensor stores. Thread-safe. Belongs to the process that made it:
     after fork(), the child cannot use it (tidepool.Unusable), and its end does nothing to the parent's.
     Raises InvalidArgument (ValueError) for a text that names no tier, Unsupported for a kind that tables cannot use.
     """
@@ -40,13 +40,19 @@ class Space:
         """Threads that work on one call, the caller counted."""
         return self._core.threads
 
+    def tensors(self, tier=1, **options):
+        """A new store of tensors in a far tier: TensorStore(space, tier, ...), which has the options and errors."""
+        from .tensors import TensorStore
+
+        return TensorStore(self, tier, **options)
+
     @property
     def closed(self):
         """Whether close() was called."""
         return self._core.closed
 
     def close(self):
-        """Closes all its tables, then gives back tiers and threads. Calls under way end first. Idempotent."""
+        """Closes all its tables and tensor stores, then gives back tiers and threads. Calls under way end first. Idempotent."""
         for table in list(self._tables):
             table.close()
         self._core.close()

@@ -250,6 +250,14 @@ class Table:
         """What the table did: Counts."""
         return Counts(**self._core.counts())
 
+    def checkpoint(self, directory, kind="full", **options):
+        """Saves the rows and the optimizer's state as they are now, while training goes on. Returns a Checkpoint:
+        tidepool.save(directory, [self], kind, ...), which has the options and errors. Several tables that belong
+        together are saved together, with one save()."""
+        from .checkpoint import save
+
+        return save(directory, [self], kind, **options)
+
     def close(self):
         """Gives its memory back, near and far. Calls under way end first. Idempotent."""
         self._core.close()

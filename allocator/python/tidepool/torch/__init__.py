@@ -6,6 +6,7 @@ rows are read and written once. See EmbeddingBag.
 """
 
 from .bag import EmbeddingBag, default_space
+from .checkpoint import restore, save
 from .collection import EmbeddingBagCollection
 
-__all__ = ["EmbeddingBag", "EmbeddingBagCollection", "default_space"]
+__all__ = ["EmbeddingBag", "EmbeddingBagCollection", "default_space", "restore", "save"]

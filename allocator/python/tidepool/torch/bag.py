@@ -2,6 +2,7 @@
 """A drop-in for torch.nn.EmbeddingBag whose rows are in a tidepool.Table."""
 
 import collections
+import contextlib
 import itertools
 import threading
 
@@ -16,6 +17,17 @@ _PIECE = 65536  # rows that state_dict() copies at a time
 _numbers = itertools.count()
 _default = None
 _default_lock = threading.Lock()
+_states = threading.local()
+
+
+@contextlib.contextmanager
+def without_rows():
+    """Within it state_dict() and load_state_dict(), of this thread, leave the rows of tables out."""
+    _states.without_rows = True
+    try:
+        yield
+    finally:
+        _states.without_rows = False
 
 
 def default_space():
@@ -160,9 +172,12 @@ class EmbeddingBag(torch.nn.Module):
             self.table.write(torch.arange(first, first + len(piece)), piece)
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
-        destination[prefix + "weight"] = self.weight
+        if not getattr(_states, "without_rows", False):
+            destination[prefix + "weight"] = self.weight
 
     def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors):
+        if getattr(_states, "without_rows", False):
+            return
         key = prefix + "weight"
         if key not in state:
             if strict:
