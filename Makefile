@@ -22,7 +22,7 @@ help:
 	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|rows-wire|tables|fits|fabric|fabric-api"
 	@echo "make sanitize the unit tests under ASan+UBSan and TSan, the fabric manager's too"
 	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
-	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length)"
+	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length), and the long forms of other tests"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
 	@echo "make deb      Debian packages of it, into $(RELEASE)/deb"
 	@echo "make tidy     build with clang-19 and clang-tidy"

@@ -13,34 +13,47 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/mapping.h"
+#include "allocator/table/huge_memory.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 #include "runtime/base/service_thread.h"
 
 namespace tidepool {
 
-class FileStream {
+/// The memory of a stream, for one after the other: making it costs as much as reading it full.
+class FilePieces {
  public:
-  /// A piece of the file. The bytes before `data`, as many as start() was told, are its user's.
   struct Piece {
     std::byte* data = nullptr;
     uint64_t offset = 0;  // in the file
     size_t bytes = 0;
 
    private:
+    friend class FilePieces;
     friend class FileStream;
-    Mapping memory_;
+    HugeMemory memory_;
   };
   /// Pieces begin where their number times this does, but for the first.
   static constexpr Bytes kPiece = Bytes(4 * kMiB);
-  /// Pieces that exist: one is being read, one waits, and some are in use.
+  /// One is being read, one waits, and some are in use.
   static constexpr size_t kPieces = 4;
 
-  /// Bytes `from` to `end` of the open file `fd`, which outlives the stream and is not read by
-  /// others meanwhile. `path` is for errors. Errors: kNoMemory.
+  /// The bytes before a piece's `data`, `room_before` of them, are its user's. Errors: kNoMemory.
+  static Result<FilePieces> make(Bytes room_before);
+
+ private:
+  friend class FileStream;
+  std::vector<std::unique_ptr<Piece>> pieces_;
+};
+
+class FileStream {
+ public:
+  using Piece = FilePieces::Piece;
+
+  /// Bytes `from` to `end` of the open file `fd`, which is not read by others meanwhile. File and
+  /// pieces outlive the stream and are its alone. `path` is for errors. Errors: kNoMemory.
   static Result<std::unique_ptr<FileStream>> start(int fd, const std::string& path, uint64_t from,
-                                                   uint64_t end, Bytes room_before);
+                                                   uint64_t end, FilePieces& pieces);
   /// Ends the thread. All pieces were given back.
   ~FileStream();
   FileStream(const FileStream&) = delete;
@@ -59,7 +72,6 @@ class FileStream {
       : fd_(fd), path_(path), end_(end), next_(from) {}
   void chooseWay();
   bool inMemory() const;
-  Status makePieces(Bytes room_before);
   void readAll() TP_EXCLUDES(mutex_);
   Piece* take() TP_EXCLUDES(mutex_);
   Status fill(Piece& piece);
@@ -68,7 +80,6 @@ class FileStream {
   const std::string path_;
   const uint64_t end_;
   uint64_t next_;  // the thread's, once it runs
-  std::vector<std::unique_ptr<Piece>> pieces_;
   Mutex mutex_;
   CondVar changed_;
   std::vector<Piece*> free_ TP_GUARDED_BY(mutex_);

@@ -228,12 +228,14 @@ Status Restoring::checkIds(const Source& source) const {
 }
 
 Status Restoring::readAll(Workers& workers) {
+  auto pieces = RowFileReader::pieces();
+  if (!pieces) return tl::unexpected(pieces.error());
   for (auto& [name, source] : sources_) {
     // One after the other: what a later file has is newer.
     for (const auto& file : source.files) {
       const RowFileHeader& header = file->header();
       TP_TRY(file->forEachBlock(
-          workers, [&](const RowBlockView& block) { return put(source, block, header); }));
+          workers, *pieces, [&](const RowBlockView& block) { return put(source, block, header); }));
     }
     TP_TRY(checkIds(source));
   }

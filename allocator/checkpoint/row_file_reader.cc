@@ -164,10 +164,9 @@ void RowFileReader::endStream() {
   stream_.reset();
 }
 
-Status RowFileReader::forEachBlock(Workers& workers, const Act& act) {
+Status RowFileReader::forEachBlock(Workers& workers, FilePieces& pieces, const Act& act) {
   auto stream = FileStream::start(fd_.get(), file_, RowFileHeader::kBytes,
-                                  footer_.file_bytes - RowFileFooter::kBytes,
-                                  Bytes(RowBlockHead::kMostBytes));
+                                  footer_.file_bytes - RowFileFooter::kBytes, pieces);
   if (!stream) return tl::unexpected(stream.error());
   stream_ = std::move(*stream);
   std::vector<Status> statuses(workers.threads());

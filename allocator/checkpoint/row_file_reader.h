@@ -29,8 +29,10 @@ class RowFileReader {
   const RowFileHeader& header() const { return header_; }
   using Act = std::function<Status(const RowBlockView&)>;
   /// Calls act(block) for every block, by several of the workers at once. Errors: kCorrupt naming
-  /// the file and the place, kIo, those of `act`.
-  Status forEachBlock(Workers& workers, const Act& act) TP_EXCLUDES(mutex_);
+  /// the file and the place, kIo, kNoMemory, those of `act`.
+  Status forEachBlock(Workers& workers, FilePieces& pieces, const Act& act) TP_EXCLUDES(mutex_);
+  /// What one reader after the other needs.
+  static Result<FilePieces> pieces() { return FilePieces::make(Bytes(RowBlockHead::kMostBytes)); }
 
  private:
   /// A piece of the file, and who still looks at its blocks; the last one gives it back.
@@ -61,7 +63,7 @@ class RowFileReader {
   RowFileHeader header_;
   RowFileFooter footer_;
   std::unique_ptr<FileStream> stream_;  // while blocks are read
-  Shared shared_[FileStream::kPieces];
+  Shared shared_[FilePieces::kPieces];
   std::atomic<bool> failed_{false};  // nobody takes another block
   Mutex mutex_;
   uint64_t next_ TP_GUARDED_BY(mutex_) = RowFileHeader::kBytes;

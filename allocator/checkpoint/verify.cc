@@ -23,7 +23,7 @@ CheckpointReport begin(const CheckpointDirectory& directory, uint64_t number) {
 }
 
 void verifyTable(const CheckpointDirectory& directory, const ManifestTable& table, Workers& workers,
-                 CheckpointReport& report) {
+                 FilePieces& pieces, CheckpointReport& report) {
   std::atomic<uint64_t> covered{0};
   auto seen = RowBits::create(std::max<RowNumber>(table.rows, 1));
   if (!seen) {
@@ -34,7 +34,7 @@ void verifyTable(const CheckpointDirectory& directory, const ManifestTable& tabl
     auto reader = RowFileReader::open(directory, table, file);
     Status status = reader ? Status() : tl::unexpected(reader.error());
     if (status) {
-      status = (*reader)->forEachBlock(workers, [&](const RowBlockView& block) -> Status {
+      status = (*reader)->forEachBlock(workers, pieces, [&](const RowBlockView& block) -> Status {
         for (size_t i = 0; i < block.range_count; ++i) {
           const RowRange range = block.range(i);
           for (uint64_t k = 0; k < range.count; ++k) seen->set(range.first + k);
@@ -66,8 +66,10 @@ Result<CheckpointReport> verifyCheckpoint(const std::string& path, Workers& work
   if (number == 0) number = numbers->back();
   CheckpointReport report = begin(*directory, number);
   if (!report.manifest) return report;
+  auto pieces = RowFileReader::pieces();
+  if (!pieces) return tl::unexpected(pieces.error());
   for (const ManifestTable& table : report.manifest->tables) {
-    verifyTable(*directory, table, workers, report);
+    verifyTable(*directory, table, workers, *pieces, report);
   }
   if (report.manifest->state) {
     const auto state = readState(*directory, *report.manifest->state);

@@ -2,8 +2,8 @@
 // TableRestore: rows go to their homes, and no row is in a slot meanwhile.
 #include "allocator/table/table_restore.h"
 
-#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace tidepool {
 Result<std::unique_ptr<TableRestore>> TableRestore::begin(EmbeddingTable& table)
@@ -44,6 +44,7 @@ Status TableRestore::prepare() {
 }
 
 TableRestore::~TableRestore() {
+  if (open_ != nullptr) table_.home_->link()->giveBack(open_);
   if (changing_ && !table_.broken_) {
     (void)table_.broken(
         Error::make(ErrorCode::kCorrupt, "restoring it was broken off; restore a checkpoint"));
@@ -83,26 +84,39 @@ Status TableRestore::put(RowNumber first, size_t count, const std::byte* bytes) 
   return {};
 }
 
+/// Rows of many calls go in one request: a checkpoint of a far table has those that were in slots
+/// apart from their neighbours, so that most calls bring a few rows only.
 Status TableRestore::putFar(RowNumber first, size_t count, const std::byte* bytes) {
   const size_t stride = table_.format_.stride(), row_bytes = table_.format_.rowBytes();
   RowLink& link = *table_.home_->link();
   MutexLock lock(turn_);
-  while (count > 0) {
-    auto chunk = link.take();
-    if (!chunk) return tl::unexpected(chunk.error());
-    const size_t some = std::min(count, link.rowsPerChunk());
-    for (size_t i = 0; i < some; ++i, bytes += row_bytes) {
-      memcpy((*chunk)->bytes + i * stride, bytes, row_bytes);
-      memset((*chunk)->bytes + i * stride + row_bytes, 0, stride - row_bytes);
-      (*chunk)->rows.push_back(first + i);
+  for (size_t i = 0; i < count; ++i, bytes += row_bytes) {
+    if (open_ == nullptr) {
+      auto chunk = link.take();
+      if (!chunk) return tl::unexpected(chunk.error());
+      open_ = *chunk;
     }
-    first += some;
-    count -= some;
-    TP_TRY(link.writeAndForget(*chunk));  // waits when many are under way
-    TP_TRY(link.send());
-    TP_TRY(link.poll());
+    std::byte* const to = open_->bytes + open_->rows.size() * stride;
+    memcpy(to, bytes, row_bytes);
+    memset(to + row_bytes, 0, stride - row_bytes);
+    open_->rows.push_back(first + i);
+    if (open_->rows.size() == link.rowsPerChunk()) TP_TRY(sendOpen());
   }
   return {};
+}
+
+Status TableRestore::sendOpen() {
+  RowLink& link = *table_.home_->link();
+  RowChunk* const chunk = std::exchange(open_, nullptr);
+  TP_TRY(link.writeAndForget(chunk));  // waits when many are under way
+  TP_TRY(link.send());
+  return link.poll();
+}
+
+Status TableRestore::finishFar() {
+  MutexLock lock(turn_);
+  if (open_ != nullptr) TP_TRY(sendOpen());
+  return table_.home_->link()->finishAll();
 }
 
 Status TableRestore::assignIds(std::span<const uint64_t> ids) {
@@ -118,7 +132,7 @@ Status TableRestore::assignIds(std::span<const uint64_t> ids) {
 
 Status TableRestore::finish(std::span<const uint64_t> ids, uint64_t step, CheckpointId base) {
   TP_TRY(assignIds(ids));
-  if (table_.fetches()) TP_TRY(table_.home_->link()->finishAll());
+  if (table_.fetches()) TP_TRY(finishFar());
   TP_TRY(table_.makeRoomForChanges());
   TP_TRY(table_.changes_.restart(table_.options_.rows, base));
   table_.step_.step = step;

@@ -36,11 +36,14 @@ class TableRestore {
   explicit TableRestore(EmbeddingTable& table) : table_(table) {}
   Status prepare();
   Status putFar(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_);
+  Status sendOpen() TP_REQUIRES(turn_);
+  Status finishFar() TP_EXCLUDES(turn_);
   Status assignIds(std::span<const uint64_t> ids);
 
   EmbeddingTable& table_;
   bool changing_ = false;
   Mutex turn_;  // the link of a fetch tier is used by one thread at a time
+  RowChunk* open_ TP_GUARDED_BY(turn_) = nullptr;  // takes more rows
 };
 
 }  // namespace tidepool

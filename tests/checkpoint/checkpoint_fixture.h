@@ -113,11 +113,13 @@ inline RowMap savedRows(const std::string& path, const Manifest& manifest,
   EXPECT_NE(table, nullptr);
   Workers workers(2);
   std::mutex mutex;
+  auto pieces = RowFileReader::pieces();
+  EXPECT_TRUE(pieces) << pieces.error().text();
   for (const ManifestFile& file : table->files) {
     auto reader = RowFileReader::open(*directory, *table, file);
     EXPECT_TRUE(reader) << reader.error().text();
     std::set<RowNumber> once;
-    const Status status = (*reader)->forEachBlock(workers, [&](const RowBlockView& block) {
+    const Status status = (*reader)->forEachBlock(workers, *pieces, [&](const RowBlockView& block) {
       std::lock_guard<std::mutex> lock(mutex);
       size_t at = 0;
       for (size_t i = 0; i < block.range_count; ++i) {

@@ -13,7 +13,7 @@
 namespace tidepool {
 namespace {
 
-constexpr uint64_t kPiece = FileStream::kPiece.value();
+constexpr uint64_t kPiece = FilePieces::kPiece.value();
 constexpr Bytes kRoom(10'000);
 
 class StreamedFile : public testing::Test {
@@ -39,7 +39,7 @@ class StreamedFile : public testing::Test {
   Result<std::unique_ptr<FileStream>> stream(uint64_t from, uint64_t end) {
     // O_DIRECT stays with a descriptor: each stream has its own.
     reader_ = UniqueFd(open((directory_.path() + "/file").c_str(), O_RDONLY));
-    return FileStream::start(reader_.get(), "the file", from, end, kRoom);
+    return FileStream::start(reader_.get(), "the file", from, end, *pieces_);
   }
   void expectWhole(uint64_t from, uint64_t end) {
     auto reading = stream(from, end);
@@ -59,6 +59,7 @@ class StreamedFile : public testing::Test {
   }
 
   TemporaryDirectory directory_;
+  Result<FilePieces> pieces_ = FilePieces::make(kRoom);  // of all streams, one after the other
   std::vector<std::byte> bytes_;
   UniqueFd fd_, reader_;
 };
@@ -130,7 +131,7 @@ TEST(RowFiles, OfManyPiecesAreReadWhole) {
   auto manifest = (*writer)->wait();
   ASSERT_TRUE(manifest) << manifest.error().text();
   const ManifestFile& file = manifest->tables.at(0).files.at(0);
-  ASSERT_GT(file.size, FileStream::kPiece * 4);
+  ASSERT_GT(file.size, FilePieces::kPiece * 4);
   expectSame(savedRows(directory.path(), *manifest, "items"), wanted);
   const int fd = open((directory.path() + "/" + file.name).c_str(), O_RDONLY);
   ASSERT_EQ(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);

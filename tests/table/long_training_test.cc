@@ -61,7 +61,8 @@ class TrainingRun {
     for (size_t table = 0; table < kTrainedTables; ++table) {
       TableOptions options = trainedTable(table, type, optimizer);
       const uint64_t slots = options.rows * variant.percent / 100;
-      options.dram = Bytes(slots * (options.format.stride() + 24));
+      const TierKind tier = variant.place == Place::kRemote ? TierKind::kFetch : TierKind::kDirect;
+      options.dram = EmbeddingTable::dramFor(options, tier, slots);
       tables_.push_back(places.table(options, workers_));
     }
   }
