@@ -293,6 +293,19 @@ INSTANTIATE_TEST_SUITE_P(All, TableArguments,
                          testing::Values(FarMemory::kNone, FarMemory::kCxl, FarMemory::kRemote),
                          farName);
 
+TEST(TablesBesideTiersTheyCannotUse, AreInOthers) {
+  tidepool_context* const context = TestContext::openWith("dram:32M,space:64G,far:numa:0");
+  tidepool_table_params params = tableParams("items");
+  tidepool_table* table = nullptr;
+  EXPECT_EQ(tidepool_table_create(context, &params, &table), TIDEPOOL_UNSUPPORTED);
+  EXPECT_TRUE(says("cannot be in numa")) << tidepool_error_text();
+  EXPECT_EQ(infoOf(context).charged_bytes, 0u);
+  params.tier = "local";
+  table = makeTable(context, params);
+  EXPECT_EQ(tidepool_table_close(table), TIDEPOOL_OK);
+  EXPECT_EQ(tidepool_close(context), TIDEPOOL_OK) << tidepool_error_text();
+}
+
 TEST(TablesWithoutABudget, SayHowMuchTheyMayHave) {
   tidepool_context* const context = TestContext::openWith("space:64G,far:cxl:32M");
   tidepool_table_params params = tableParams("items");
