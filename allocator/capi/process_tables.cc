@@ -35,10 +35,11 @@ ProcessTables& ProcessTables::instance() {
 
 Status ProcessTables::start(Context& context) {
   if (space_ != nullptr && owner_ == getpid()) return {};
-  // In a child of fork(): threads and connections are the parent's.
+  // In a child of fork(): threads and connections are the parent's, and what was charged for its
+  // tables is counted there.
   static_cast<void>(space_.release());
   tables_ = sharing_ = 0;
-  shared_ = Bytes();
+  context.dischargeLocal(std::exchange(shared_, Bytes()));
   static SharedStores stores;
   auto space =
       TableSpace::create(context.farTiers(), 0, context.options().remote_timeout, Bytes(), &stores);
@@ -136,6 +137,7 @@ Result<std::unique_ptr<OpenTable>> ProcessTables::create(Context& context,
 void ProcessTables::close(std::unique_ptr<OpenTable> table) {
   Context& context = *table->context;
   if (table->owner != getpid()) {
+    context.dischargeLocal(table->charged);
     static_cast<void>(table.release());  // the parent's
   } else {
     table->table.reset();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A live miss-ratio curve of one table: which share of lookups would miss with how many slots, were
 // the least recently used row given up. From reuse distances of rows sampled by hash (SHARDS,
-// Waldspurger et al., FAST 2015), at most kMostRows of them: fixed memory of about 100 KiB. Pure;
+// Waldspurger et al., FAST 2015), at most kMostRows of them: fixed memory of about 230 KiB. Pure;
 // sampled() may be called by any thread, everything else under a lock.
 #pragma once
 

@@ -26,24 +26,32 @@ bool chosen(int64_t id, unsigned shift) {
 
 }  // namespace
 
-LiveCurve::LiveCurve(RowNumber rows) : shift_(shiftFor(rows)), curve_(kSeed) {}
+LiveCurve::LiveCurve(RowNumber rows, Bytes whole) : shift_(shiftFor(rows)) {
+  if (memoryFor(whole) > Bytes()) curve_ = std::make_unique<MissRatioCurve>(kSeed);
+}
+
+Bytes LiveCurve::memoryFor(Bytes whole) {
+  const Bytes curve = Bytes(sizeof(LiveCurve)) + MissRatioCurve::metadataBytes();
+  return whole > curve ? curve : Bytes();
+}
 
 void LiveCurve::observe(std::span<const int64_t> ids) {
   MutexLock lock(mutex_);
+  lookups_ += static_cast<double>(ids.size());
+  if (curve_ == nullptr) return;
   for (const int64_t id : ids) {
     if (!chosen(id, shift_)) continue;
     const RowIndex row(static_cast<uint64_t>(id));
-    if (curve_.sampled(row)) curve_.onSampled(row);
+    if (curve_->sampled(row)) curve_->onSampled(row);
   }
-  lookups_ += static_cast<double>(ids.size());
   uncounted_ += ids.size();
-  curve_.onLookups(uncounted_ >> shift_);
+  curve_->onLookups(uncounted_ >> shift_);
   uncounted_ &= (uint64_t{1} << shift_) - 1;
 }
 
 void LiveCurve::age() {
   MutexLock lock(mutex_);
-  curve_.age();
+  if (curve_ != nullptr) curve_->age();
   lookups_ /= 2;
 }
 
@@ -54,12 +62,13 @@ double LiveCurve::lookups() {
 
 std::vector<LiveCurve::Point> LiveCurve::points(uint64_t most) {
   MutexLock lock(mutex_);
+  if (curve_ == nullptr) return {{most, 1}};
   std::vector<Point> points;
   for (unsigned bucket = 0; bucket < MissRatioCurve::kBuckets; ++bucket) {
     const SlotCount slots = MissRatioCurve::slotsOf(bucket);
     const uint64_t whole = std::min(slots.value() << shift_, most);
     if (points.empty() || whole > points.back().slots) {
-      points.push_back({whole, 1 - curve_.missRatio(slots)});
+      points.push_back({whole, 1 - curve_->missRatio(slots)});
     }
     if (whole == most) break;
   }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The miss-ratio curve of a table from the look-ups that it really gets: what more or less local
 // memory would do to it. Of large tables a part of the rows is looked at, chosen by hash, so that
-// most look-ups cost a multiplication. Thread-safe.
+// most look-ups cost a multiplication. Of tables that cost less than a curve nothing is looked at:
+// they are worth having whole. Thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,8 +18,8 @@ namespace tidepool {
 
 class LiveCurve {
  public:
-  /// Of a table that has so many rows.
-  explicit LiveCurve(RowNumber rows);
+  /// Of a table that has so many rows, which would cost `whole` if all were in local memory.
+  LiveCurve(RowNumber rows, Bytes whole);
 
   /// These ids were looked up.
   void observe(std::span<const int64_t> ids) TP_EXCLUDES(mutex_);
@@ -34,12 +36,13 @@ class LiveCurve {
   /// Slots rise, up to `most`.
   std::vector<Point> points(uint64_t most) TP_EXCLUDES(mutex_);
 
-  static Bytes memory() { return Bytes(sizeof(LiveCurve)) + MissRatioCurve::metadataBytes(); }
+  /// What one costs, of such a table.
+  static Bytes memoryFor(Bytes whole);
 
  private:
   const unsigned shift_;  // one row in 2^shift_ is looked at
   Mutex mutex_;
-  MissRatioCurve curve_ TP_GUARDED_BY(mutex_);
+  std::unique_ptr<MissRatioCurve> curve_ TP_GUARDED_BY(mutex_);  // null: a small table
   double lookups_ TP_GUARDED_BY(mutex_) = 0;
   uint64_t uncounted_ TP_GUARDED_BY(mutex_) = 0;  // of curve_.onLookups(): below 2^shift_
 };

@@ -18,8 +18,8 @@ constexpr uint64_t kLeastPeriod = 64 * 1024;
 constexpr uint64_t kLeastPart = 16;
 
 /// What a table needs that shares.
-Bytes leastShare(const TableOptions& options, TierKind tier) {
-  return EmbeddingTable::leastDram(options, tier) + LiveCurve::memory();
+Bytes leastShare(const TableOptions& options, const RowHome& home) {
+  return EmbeddingTable::leastDram(options, home.kind()) + LiveCurve::memoryFor(home.size());
 }
 
 }  // namespace
@@ -110,6 +110,10 @@ void SharedBudget::move(Bytes budget, std::span<const Bytes> targets) {
 
 void SharedBudget::rebalanceLocked() {
   lookups_.store(0, std::memory_order_relaxed);
+  // Whoever looks rows up in other tables is not to wait for a restore.
+  for (const Member& member : members_) {
+    if (member.table->restoring_.load(std::memory_order_relaxed)) return;
+  }
   const Bytes budget = budget_ - pending_;
   const std::vector<TableDemand> tables = demands(budget);
   const std::vector<Bytes> wanted = targets(budget, tables);
@@ -145,7 +149,7 @@ Result<std::unique_ptr<EmbeddingTable>> SharedBudget::createTable(const TableOpt
                                                                   std::unique_ptr<RowHome> home,
                                                                   Workers& workers) {
   TableOptions smallest = options;
-  smallest.dram = leastShare(options, home->kind());
+  smallest.dram = leastShare(options, *home);
   {
     MutexLock lock(mutex_);
     TP_TRY(makeRoom(smallest.dram, budget_, options.name.c_str()));

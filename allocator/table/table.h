@@ -260,8 +260,9 @@ class EmbeddingTable {
   // letOthersIn().
   std::atomic<uint32_t> others_waiting_{0};
   Bytes dram_;
-  bool room_for_changes_ = false;     // counted in what the table costs
-  std::unique_ptr<LiveCurve> curve_;  // of tables that share; it has a lock of its own
+  bool room_for_changes_ = false;       // counted in what the table costs
+  std::unique_ptr<LiveCurve> curve_;    // of tables that share; it has a lock of its own
+  std::atomic<bool> restoring_{false};  // its lock is held for as long as that takes
   RowChanges changes_;
   IdMap ids_;
   OptimizerStep step_, prepared_;

@@ -51,7 +51,7 @@ Bytes EmbeddingTable::dramFor(uint64_t slots) const {
 Bytes EmbeddingTable::fixedDram() const {
   Bytes fixed = fixedOf(options_);
   if (room_for_changes_) fixed += RowChanges::mostMemory(options_.rows);
-  if (curve_) fixed += LiveCurve::memory();
+  if (curve_) fixed += LiveCurve::memoryFor(home_->size());
   return fixed;
 }
 
@@ -89,7 +89,7 @@ Result<EmbeddingTable::DramPlan> EmbeddingTable::planDram(Bytes dram) const {
 }
 
 Status EmbeddingTable::setUpCache() {
-  if (shared_ != nullptr) curve_ = std::make_unique<LiveCurve>(options_.rows);
+  if (shared_ != nullptr) curve_ = std::make_unique<LiveCurve>(options_.rows, home_->size());
   const auto plan = planDram(options_.dram);
   if (!plan) return tl::unexpected(plan.error());
   if (fetches()) TP_TRY(home_->link()->setMemory(plan->link));
@@ -159,7 +159,7 @@ TableCounts EmbeddingTable::counts() {
   counts.steps = step_.step;
   counts.metadata += changes_.memory();
   if (options_.ids == IdKind::kHashed) counts.metadata += ids_.memory();
-  if (curve_) counts.metadata += LiveCurve::memory();
+  if (curve_) counts.metadata += LiveCurve::memoryFor(home_->size());
   if (cache_) {
     counts.evictions = cache_->evictions();
     counts.written_back = cache_->writtenBack();

@@ -8,6 +8,7 @@
 namespace tidepool {
 Result<std::unique_ptr<TableRestore>> TableRestore::begin(EmbeddingTable& table)
     TP_NO_THREAD_SAFETY {
+  table.restoring_.store(true, std::memory_order_relaxed);
   table.mutex_.lock();
   std::unique_ptr<TableRestore> restore(new TableRestore(table));  // which unlocks
   TP_TRY(restore->prepare());
@@ -50,6 +51,7 @@ TableRestore::~TableRestore() {
         Error::make(ErrorCode::kCorrupt, "restoring it was broken off; restore a checkpoint"));
   }
   table_.mutex_.unlock();
+  table_.restoring_.store(false, std::memory_order_relaxed);
 }
 
 void TableRestore::start() {

@@ -19,6 +19,13 @@ size_t processors() {
   return static_cast<size_t>(std::max(1, CPU_COUNT(&set)));
 }
 
+Status checkKind(const FarSpec& spec) {
+  if (spec.kind != FarKind::kFabric && spec.kind != FarKind::kNuma) return {};
+  return fail(ErrorCode::kUnsupported,
+              "embedding tables cannot be in %s: yet; name cxl:, dax: or remote: tiers for them",
+              spec.kind == FarKind::kFabric ? "fabric" : "numa");
+}
+
 }  // namespace
 
 TableSpace::~TableSpace() = default;
@@ -29,12 +36,8 @@ Result<std::unique_ptr<TableSpace>> TableSpace::create(std::span<const FarSpec> 
   std::unique_ptr<TableSpace> space(
       new TableSpace(threads == 0 ? processors() : threads, remote_timeout, budget, stores));
   for (const FarSpec& spec : far) {
-    if (spec.kind == FarKind::kFabric || spec.kind == FarKind::kNuma) {
-      return fail(
-          ErrorCode::kUnsupported,
-          "embedding tables cannot be in %s: yet; name cxl:, dax: or remote: tiers for them",
-          spec.kind == FarKind::kFabric ? "fabric" : "numa");
-    }
+    // What others have opened may be of any kind: tables need not use all of it.
+    if (stores == nullptr) TP_TRY(checkKind(spec));
     space->far_.push_back({spec, nullptr, nullptr, nullptr});
   }
   return space;
@@ -43,6 +46,7 @@ Result<std::unique_ptr<TableSpace>> TableSpace::create(std::span<const FarSpec> 
 Status TableSpace::openTier(size_t number) {
   FarTier& tier = far_[number];
   if (tier.store != nullptr) return {};
+  TP_TRY(checkKind(tier.spec));
   if (stores_ == nullptr) return openOwnTier(tier);
   auto store = stores_->open(number);
   if (!store) {

@@ -34,7 +34,8 @@ class TableSpace {
   /// `far`: where homes can be, none for local memory alone. `threads`: 0 for as many as the
   /// process may use processors. `budget`: local memory that tables share which name none of their
   /// own, 0 for none. `stores`, which outlives the space: null if its tiers are its own. Errors:
-  /// kUnsupported for a kind of far tier that tables cannot use.
+  /// kUnsupported for a kind of far tier that tables cannot use; with `stores` not before a table
+  /// is to be in one.
   static Result<std::unique_ptr<TableSpace>> create(std::span<const FarSpec> far, size_t threads,
                                                     Nanoseconds remote_timeout,
                                                     Bytes budget = Bytes(),

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/allocator/fixture.h"
+#include "tests/allocator/tables_fixture.h"
 #include "tests/migrate/server_process.h"
 
 namespace tidepool {
@@ -104,6 +104,49 @@ TEST(Fork, WithAHeapInLocalMemory) {
   params.policy = TIDEPOOL_PINNED;
   params.tier = "local";
   forkUnderLoad((std::string(kConf) + "96M,far:cxl:256M").c_str(), params);
+}
+
+int useNoTableOfTheParent(tidepool_context* context, tidepool_table* table) {
+  std::vector<float> out(kDim);
+  if (lookUp(table, {1}, {0, 1}, out) != TIDEPOOL_UNSUPPORTED) return 1;
+  if (strstr(tidepool_error_text(), "belongs to process") == nullptr) return 2;
+  if (tidepool_table_close(table) != TIDEPOOL_OK) return 3;
+  tidepool_table* own = nullptr;
+  const tidepool_table_params params = tableParams("own");
+  if (tidepool_table_create(context, &params, &own) != TIDEPOOL_OK) return 4;
+  if (lookUp(own, {1}, {0, 1}, out) != TIDEPOOL_OK) return 5;
+  return tidepool_table_close(own) == TIDEPOOL_OK ? 0 : 6;
+}
+
+/// A table stays its parent's, and is as it was.
+void forkWithATable(const char* conf) {
+  tidepool_context* const context = TestContext::openWith(conf);
+  tidepool_table* const table = makeTable(context, tableParams("items"));
+  const std::vector<int64_t> ids{1, 2, 3000}, offsets{0, 3};
+  std::vector<float> before(kDim), after(kDim);
+  ASSERT_OK(lookUp(table, ids, offsets, before));
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(inChild([&] { return useNoTableOfTheParent(context, table); }), 0);
+    ASSERT_OK(lookUp(table, ids, offsets, after));
+    EXPECT_EQ(after, before);
+    ASSERT_OK(update(table, ids, offsets, after));
+    ASSERT_OK(lookUp(table, ids, offsets, before));
+  }
+  ASSERT_OK(tidepool_table_close(table));
+  ASSERT_OK(tidepool_close(context));
+}
+
+TEST(ForkWithTables, InLocalMemory) { forkWithATable((std::string(kConf) + "32M").c_str()); }
+
+TEST(ForkWithTables, InAnEmulatedPool) {
+  forkWithATable((std::string(kConf) + "32M,far:cxl:64M").c_str());
+}
+
+TEST(ForkWithTables, InAMemoryServer) {
+  ServerProcess server(Bytes(256 * kMiB));
+  ASSERT_NE(server.port(), 0);
+  forkWithATable(
+      (std::string(kConf) + "32M,far:remote:127.0.0.1:" + std::to_string(server.port())).c_str());
 }
 
 }  // namespace

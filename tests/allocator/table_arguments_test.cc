@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the C API's tables say to wrong arguments: a precise error for each, the table untouched.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -296,27 +293,17 @@ INSTANTIATE_TEST_SUITE_P(All, TableArguments,
                          testing::Values(FarMemory::kNone, FarMemory::kCxl, FarMemory::kRemote),
                          farName);
 
-TEST(TablesOfAParent, CannotBeUsedByAChild) {
-  // Without a runtime: local memory alone.
-  TestContext test = TestContext::open(FarMemory::kNone, Bytes(32 * kMiB), Bytes());
-  tidepool_table* const table = makeTable(test.context, tableParams("items"));
-  const pid_t child = fork();
-  if (child == 0) {
-    std::vector<float> out(kDim);
-    const bool refused = lookUp(table, {1}, {0, 1}, out) == TIDEPOOL_UNSUPPORTED &&
-                         says("belongs to process") && tidepool_table_close(table) == TIDEPOOL_OK;
-    tidepool_table* own = nullptr;
-    const tidepool_table_params params = tableParams("own");
-    const bool made = tidepool_table_create(test.context, &params, &own) == TIDEPOOL_OK &&
-                      lookUp(own, {1}, {0, 1}, out) == TIDEPOOL_OK;
-    _exit(refused && made ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  std::vector<float> out(kDim);
-  EXPECT_EQ(lookUp(table, {1}, {0, 1}, out), TIDEPOOL_OK);
-  ASSERT_OK(tidepool_table_close(table));
+TEST(TablesBesideTiersTheyCannotUse, AreInOthers) {
+  tidepool_context* const context = TestContext::openWith("dram:32M,space:64G,far:numa:0");
+  tidepool_table_params params = tableParams("items");
+  tidepool_table* table = nullptr;
+  EXPECT_EQ(tidepool_table_create(context, &params, &table), TIDEPOOL_UNSUPPORTED);
+  EXPECT_TRUE(says("cannot be in numa")) << tidepool_error_text();
+  EXPECT_EQ(infoOf(context).charged_bytes, 0u);
+  params.tier = "local";
+  table = makeTable(context, params);
+  EXPECT_EQ(tidepool_table_close(table), TIDEPOOL_OK);
+  EXPECT_EQ(tidepool_close(context), TIDEPOOL_OK) << tidepool_error_text();
 }
 
 TEST(TablesWithoutABudget, SayHowMuchTheyMayHave) {

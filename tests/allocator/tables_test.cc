@@ -51,7 +51,8 @@ TEST_P(Tables, PoolUpdateReadAndWrite) {
 TEST_P(Tables, OfSeveralKindsGoInOneCall) {
   std::vector<tidepool_table*> tables;
   for (int kind = 0; kind < 4; ++kind) {
-    tidepool_table_params params = tableParams(("t" + std::to_string(kind)).c_str());
+    const std::string name = "t" + std::to_string(kind);
+    tidepool_table_params params = tableParams(name.c_str());
     params.element = kind;
     params.id_kind = kind % 2 == 0 ? TIDEPOOL_DENSE : TIDEPOOL_HASHED;
     params.tier = kind == 3 ? "local" : nullptr;

@@ -348,11 +348,12 @@ std::vector<int64_t> skewed(std::mt19937_64& random, size_t count, uint64_t hot,
 TEST_P(Shared, FollowWhatATableGains) {
   constexpr uint64_t kRows = 40'000, kHot = 2000;
   const TableOptions options = optionsFor("one", kRows);
+  const Bytes kCurve = LiveCurve::memoryFor(Bytes(kRows * options.format.stride()));
+  ASSERT_GT(kCurve, Bytes());
   const auto slotsOf = [&](EmbeddingTable& table) {
-    return (table.dram() - LiveCurve::memory()).value() / (options.format.stride() + 24);
+    return (table.dram() - kCurve).value() / (options.format.stride() + 24);
   };
-  SharedBudget budget(EmbeddingTable::dramFor(options, kindOf(GetParam()), 9000) +
-                      LiveCurve::memory() * 3);
+  SharedBudget budget(EmbeddingTable::dramFor(options, kindOf(GetParam()), 9000) + kCurve * 3);
   auto skew = make(budget, options), uniform = make(budget, options), idle = make(budget, options);
   EXPECT_EQ(skew->dram(), idle->dram()) << "evenly, as long as nothing is known";
   std::mt19937_64 random(5);
@@ -391,6 +392,24 @@ TEST_P(Shared, FollowWhatATableGains) {
   }
   EXPECT_GT(slotsOf(*idle), kHot * 9 / 10);
   EXPECT_LT(slotsOf(*skew), 1200u);
+}
+
+TEST_P(Shared, OfASmallTableIsAllOfIt) {
+  const TableOptions large = optionsFor("large", 40'000), small = optionsFor("small", 500);
+  SharedBudget budget(Bytes{kMiB});
+  auto first = make(budget, large), second = make(budget, small);
+  std::mt19937_64 random(6);
+  for (int round = 0; round < 80; ++round) {
+    for (EmbeddingTable* table : {first.get(), second.get()}) {
+      const std::vector<int64_t> ids = skewed(random, 2048, 400, table->options().rows);
+      const std::vector<int64_t> offsets{0, 2048};
+      std::vector<float> out(large.format.dim);
+      const EmbeddingTable::BagCall call{table, {ids, offsets}, out.data(), out.size()};
+      ASSERT_TRUE(EmbeddingTable::bags({&call, 1}, workers_));
+    }
+  }
+  EXPECT_EQ(second->dram(), EmbeddingTable::dramFor(small, kindOf(GetParam()), 500));
+  EXPECT_GT(first->dram(), Bytes(kMiB * 9 / 10 - 50 * kKiB));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Shared, testing::Values(Place::kDirect, Place::kRemote),

@@ -108,7 +108,7 @@ TIDEPOOL_API void tidepool_options_free(tidepool_options* options);
 typedef struct tidepool_context tidepool_context;
 
 /**
- * Opens a context. Nothing is started and no memory is taken before the first heap is made.
+ * Opens a context. Nothing is started and no memory is taken before the first heap or table.
  *
  * Under `tidepool run` the run's space, tiers and budget are used, and `options` is not looked at:
  * whoever runs the program has said what it may have.
@@ -129,7 +129,7 @@ TIDEPOOL_API tidepool_status tidepool_close(tidepool_context* context);
 
 /** Where a context's managed memory comes from. */
 typedef enum tidepool_origin {
-  TIDEPOOL_ORIGIN_NONE = 0, /**< not started: no heap has needed any yet */
+  TIDEPOOL_ORIGIN_NONE = 0, /**< not started: nothing has needed any yet */
   TIDEPOOL_ORIGIN_OWN = 1,  /**< started by this library */
   TIDEPOOL_ORIGIN_RUN = 2   /**< that of `tidepool run` */
 } tidepool_origin;

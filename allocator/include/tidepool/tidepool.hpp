@@ -300,7 +300,7 @@ class Context {
     if (tidepool_context_get_info(handle(), &info) != TIDEPOOL_OK) return Failure::last();
     return info;
   }
-  /// As `tidepool stat --json` prints them.
+  /// As `tidepool stat --json` does.
   Expected<std::string> statsJson() const {
     std::string text(65536, '\0');
     size_t size = 0;

@@ -81,7 +81,8 @@ int main(int argc, char** argv) {
     tidepool_table_stats stats = {.struct_size = sizeof stats};
     must(tidepool_table_get_stats(table, &stats) == TIDEPOOL_OK, "stats");
     must(stats.dram_bytes <= stats.dram_budget && stats.dram_budget <= 2 * MIB, "budget");
-    must(stats.hits > 0 && stats.in_place + stats.fetched > 0, "some rows are near, some far");
+    must(stats.hits > 0 && stats.in_place + stats.fetched + stats.prefetched > 0,
+         "some rows are near, some far");
     must(tidepool_context_get_info(context, &info) == TIDEPOOL_OK, "info");
     must(info.charged_bytes == 2 * MIB, "charged");
     must(info.origin == (under_run ? TIDEPOOL_ORIGIN_RUN : TIDEPOOL_ORIGIN_OWN), "origin");
