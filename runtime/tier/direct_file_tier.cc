@@ -80,13 +80,14 @@ FrameRun DirectFileTier::granulesOf(FrameRun run) {
   return {FrameIndex(run.first.value() / kPagesPerGranule), run.count / kPagesPerGranule};
 }
 
-Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes size) {
+Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes size,
+                                                                       const char* file) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
   if (rounded.value() == 0 || rounded < size) {
     return fail(ErrorCode::kInvalidArgument, "cxl:%llu is not a usable size; give at least 2M",
                 static_cast<unsigned long long>(size.value()));
   }
-  auto fd = os::createMemfd("tidepool-cxl-emulated", rounded);
+  auto fd = os::createMemfd(file, rounded);
   if (!fd) return tl::unexpected(fd.error());
   auto window = Mapping::sharedFile(fd->get(), Bytes(), rounded);
   if (!window) return tl::unexpected(window.error());

@@ -28,7 +28,9 @@ class DirectFileTier final : public DirectTier {
   /// An emulated pool of `size` bytes, private to this process and to those that it forks; it costs
   /// memory only as used.
   /// Errors: kNoMemory.
-  static Result<std::unique_ptr<DirectFileTier>> createEmulated(Bytes size);
+  /// `file` is what /proc/PID/maps calls it.
+  static Result<std::unique_ptr<DirectFileTier>> createEmulated(
+      Bytes size, const char* file = "tidepool-cxl-emulated");
   /// A device-DAX node such as /dev/dax0.0; `size` 0 takes all of it. Errors: kNotFound,
   /// kPermission, kConflict when another process has it open this way, kInvalidArgument when it is
   /// not a DAX device or smaller than a granule.
