@@ -12,7 +12,7 @@ RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check sanitize bench soak install deb tidy clean help
+.PHONY: build configure deps-% demo check sanitize bench soak vm-setup vm-check install deb tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
@@ -23,6 +23,8 @@ help:
 	@echo "make sanitize the unit tests under ASan+UBSan and TSan, the fabric manager's too"
 	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length), and the long forms of other tests"
+	@echo "make vm-check boot virtual machines, test against the kernel's own CXL and NUMA drivers"
+	@echo "              (make vm-setup: only download QEMU and a kernel into build/vm)"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
 	@echo "make deb      Debian packages of it, into $(RELEASE)/deb"
 	@echo "make tidy     build with clang-19 and clang-tidy"
@@ -62,6 +64,13 @@ soak: deps-build-check
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=ON
 	@TIDEPOOL_SOAK_SECONDS=$${TIDEPOOL_SOAK_SECONDS:-600} ctest --test-dir $(RELEASE) -L soak \
 	  --output-on-failure --no-tests=error --verbose
+
+vm-setup:
+	@tests/vm/run --setup
+
+vm-check: deps-build-demo
+	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=OFF
+	@tests/vm/run
 
 install:
 	@test -d $(RELEASE)/bin || { echo "make: nothing is built yet; run 'make' first" >&2; exit 1; }

@@ -20,7 +20,7 @@ constexpr Nanoseconds kLongestTimeout(3'600'000'000'000);
 
 constexpr const char* kSizeForms = "write a size such as 256M, 2G, 1.5T or plain bytes";
 constexpr const char* kSpecForms =
-    "write cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE] or fabric[:SIZE]";
+    "write cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE], fabric[:SIZE] or auto";
 
 /// A decimal number kept exact: value / scale.
 struct Decimal {
@@ -196,6 +196,8 @@ Result<FarSpec> parseFarSpec(std::string_view text) {
   } else if (kind == "fabric") {
     spec.kind = FarKind::kFabric;
     if (colon < text.size()) TP_TRY(setSize(spec, body));
+  } else if (text == "auto") {
+    spec.kind = FarKind::kAuto;
   } else {
     return badSpec(text, "is of no known kind");
   }

@@ -231,7 +231,7 @@ void appendFlag(TextBuffer& out, std::string_view key, bool value, bool standard
 }
 
 void appendSpec(TextBuffer& out, const FarSpec& spec) {
-  constexpr std::string_view kNames[] = {"cxl", "dax", "numa", "remote", "fabric"};
+  constexpr std::string_view kNames[] = {"cxl", "dax", "numa", "remote", "fabric", "auto"};
   out.append(kNames[static_cast<size_t>(spec.kind)]);
   if (spec.kind == FarKind::kNuma) {
     out.append(':');

@@ -13,13 +13,13 @@
 
 namespace tidepool {
 
-enum class FarKind : uint8_t { kCxl, kDax, kNuma, kRemote, kFabric };
+enum class FarKind : uint8_t { kCxl, kDax, kNuma, kRemote, kFabric, kAuto };
 
 /// What --dram bounds: all anonymous memory of the process as the kernel counts it, or managed
 /// memory alone (for programs whose other memory is somebody else's concern).
 enum class BudgetScope : uint8_t { kProcess, kManaged };
 
-/// One --far SPEC: cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE], fabric[:SIZE].
+/// One --far SPEC: cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE], fabric[:SIZE], auto.
 struct FarSpec {
   FarKind kind = FarKind::kCxl;
   Bytes size;             // 0: all the tier has
@@ -42,7 +42,7 @@ struct Options {
   bool prefetch = true;
   Bytes space = Bytes(4 * kTiB);  // address space to reserve
   Nanoseconds remote_timeout = Nanoseconds(5'000'000'000);
-  char agent[108] = {};      // socket of the host's agent, for fabric:; empty: the usual one
+  char agent[108] = {};       // socket of the host's agent, for fabric:; empty: the usual one
   char stats_file[256] = {};  // "-": stderr; empty: none
 };
 

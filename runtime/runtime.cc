@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "runtime/base/format.h"
+#include "runtime/far_auto.h"
 #include "runtime/local_charge.h"
 #include "runtime/migrate/advice.h"
 #include "runtime/migrate/core.h"
@@ -26,6 +27,7 @@
 #include "runtime/os/pin_check.h"
 #include "runtime/stats/stats_region.h"
 #include "runtime/tier/direct_file_tier.h"
+#include "runtime/tier/numa_tier.h"
 #include "runtime/tier/remote_tier.h"
 #include "runtime/tier/row_store.h"
 
@@ -104,11 +106,18 @@ Status Runtime::Impl::openTier(const FarSpec& spec, FarTier& opened) {
       core.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
       return {};
     }
-    case FarKind::kNuma:
-      return fail(
-          ErrorCode::kUnsupported,
-          "numa:%u: NUMA-node tiers are not supported yet; use dax:PATH or remote:HOST:PORT",
-          spec.node);
+    case FarKind::kNuma: {
+      auto tier = NumaTier::open(spec.node);
+      if (!tier) return tl::unexpected(tier.error());
+      opened.direct = tier->get();
+      core.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+      return {};
+    }
+    case FarKind::kAuto: {
+      const auto found = findFar();
+      if (!found) return tl::unexpected(found.error());
+      return openTier(*found, opened);
+    }
     case FarKind::kFabric: {
       if (fabric != nullptr) return fail(ErrorCode::kInvalidArgument, "give fabric: only once");
       const char* const agent = core.options.agent[0] != '\0' ? core.options.agent : nullptr;

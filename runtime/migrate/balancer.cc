@@ -211,6 +211,8 @@ bool Balancer::open(GranuleIndex granule, Look look, Nanoseconds since) {
       });
     }
   }
+  // Nor what cannot come back.
+  if (wanted.direct.any() && mover_.liesWhole(granule)) return false;
   if (wanted.direct.none() && wanted.local.none()) return false;
   Visit& visit = visits_[visit_count_];
   visit = {granule, look, {}, false, false, 0, Nanoseconds(0)};

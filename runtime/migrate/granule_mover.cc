@@ -12,6 +12,7 @@
 #include <array>
 #include <cstring>
 
+#include "runtime/migrate/access_watch.h"
 #include "runtime/os/memory.h"
 #include "runtime/os/pin_check.h"
 
@@ -69,15 +70,6 @@ std::optional<GranuleMover::Home> GranuleMover::findHome(GranuleIndex granule) c
     if (const auto home = findHomeIn(number)) return home;
   }
   return std::nullopt;
-}
-
-bool GranuleMover::mapsWholeGranules() const {
-  bool any = false;
-  core_.tiers.forEach([&](uint8_t number, Tier&) {
-    const DirectTier* tier = core_.tiers.direct(number);
-    any = any || (tier != nullptr && tier->mapUnit() > PageCount(1));
-  });
-  return any;
 }
 
 bool GranuleMover::movable(PageIndex first, uint64_t pages) const {
@@ -328,6 +320,11 @@ bool GranuleMover::placeFar(PageIndex page) {
   const bool fresh_home = !home.has_value();
   if (fresh_home) home = findHome(granule);
   if (!home || (!fresh_home && !ownHome(granule, *home))) return false;
+  if (mapsWhole(*home)) {
+    const bool placed = fresh_home && placeWhole(granule, *home).has_value();
+    if (fresh_home && !placed) releaseHomeIfUnused(granule, home->tier, home->first);
+    return placed;
+  }
   for (uint64_t at = 0; at < kPagesPerGranule;) {
     const PageState state = core_.space->word(first + at).state();
     uint64_t run = 1;
@@ -389,6 +386,14 @@ uint64_t GranuleMover::demoteMovable(PageIndex first, uint64_t pages) {
   if (!home) {
     home = findHome(granule);
     if (!home) return 0;
+    if (mapsWhole(*home)) {
+      // Its other pages would have to go along, hot or not, and cannot come back.
+      const std::optional<uint64_t> moved = placesOf(*core_.space, granule).local.count() <= pages
+                                                ? placeWhole(granule, *home)
+                                                : std::nullopt;
+      if (!moved) releaseHomeIfUnused(granule, home->tier, home->first);
+      return moved.value_or(0);
+    }
     adopt(granule, *home);
   } else if (!ownHome(granule, *home)) {
     return 0;

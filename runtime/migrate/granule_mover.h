@@ -67,6 +67,14 @@ class GranuleMover {
   /// Frees the granule's home if no page needs it any more. `home` is its first frame.
   void releaseHomeIfUnused(GranuleIndex granule, uint8_t tier, FrameIndex home);
 
+  // Devices such as device-DAX are mapped in whole granules, and a part of such a mapping can be
+  // neither taken away nor protected: what moves there moves as a whole, and stays.
+
+  /// True if any tier is of that kind.
+  bool mapsWholeGranules() const;
+  /// True if the granule lies in such a tier: all of its pages do.
+  bool liesWhole(GranuleIndex granule) const;
+
   struct Home {
     uint8_t tier;
     FrameIndex first;
@@ -80,7 +88,12 @@ class GranuleMover {
   bool movable(PageIndex first, uint64_t count) const;
   /// demote() for pages that are all movable.
   uint64_t demoteMovable(PageIndex first, uint64_t count);
-  bool mapsWholeGranules() const;
+  bool mapsWhole(const Home& home) const {
+    return core_.tiers.direct(home.tier)->mapUnit() > PageCount(1);
+  }
+  /// Puts all that is in the granule, and what is still to come, into a home that is mapped as a
+  /// whole. Returns how many local pages went there; nothing if the granule is as it was.
+  std::optional<uint64_t> placeWhole(GranuleIndex granule, const Home& home);
   bool frozen(const Home& home) const { return frozen(home.tier, home.first); }
   /// Calls `act(first, count)` for the runs of direct pages in [from, end).
   template <typename Act>

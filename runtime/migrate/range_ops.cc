@@ -28,14 +28,36 @@ void RangeOps::setRights(uintptr_t address, Bytes size, int protection) {
   }
 }
 
-Status RangeOps::makeUsable(uintptr_t address, Bytes size, int protection) {
+Status RangeOps::makeFresh(uintptr_t address, Bytes size, int protection) {
   // What nobody has can be touched by nobody already.
   if (protection != PROT_NONE) TP_TRY(os::mapFresh(address, size));
   if (!detached()) TP_TRY(core_.port->arm(address, size));
-  shareWithChildren(address, size);
   // From here on the migrator may map far memory there; sooner, and we would map over it.
   setRights(address, size, protection);
   return {};
+}
+
+Status RangeOps::makePartUsable(uintptr_t address, Bytes size, int protection) {
+  const GranuleIndex granule = granuleOf(core_.space->pageAt(address));
+  MutexLock lock(core_.space->lockOf(granule));
+  if (!mover_.liesWhole(granule)) return makeFresh(address, size, protection);
+  // dropPart() has left it there, erased.
+  setRights(address, size, protection);
+  return {};
+}
+
+Status RangeOps::makeUsable(uintptr_t address, Bytes size, int protection) {
+  const uintptr_t end = address + size.value();
+  shareWithChildren(address, size);
+  if (detached() || !mover_.mapsWholeGranules()) return makeFresh(address, size, protection);
+  const uintptr_t from = std::min(end, roundUp(address, kGranuleSize));
+  const uintptr_t to = std::max(from, roundDown(end, kGranuleSize));
+  Status done;
+  if (address < from) done = makePartUsable(address, Bytes(from - address), protection);
+  if (done && from < to) done = makeFresh(from, Bytes(to - from), protection);
+  if (done && to < end) done = makePartUsable(to, Bytes(end - to), protection);
+  if (!done) setRights(address, size, kNotHandedOut);
+  return done;
 }
 
 Result<uint64_t> RangeOps::findFree(Bytes size, Bytes alignment) {
@@ -177,6 +199,10 @@ void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kPageSize);
   MutexLock lock(core_.space->lockOf(granuleOf(first)));
+  if (end - first < kPagesPerGranule && !detached() && mover_.liesWhole(granuleOf(first))) {
+    dropPart(first, end, mode);
+    return;
+  }
   // Mapping first: once it is gone, a release of frames cannot be seen through it.
   replaceMapping(address, size, mode);
   if (detached()) return;
@@ -196,6 +222,27 @@ void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
   core_.port->wake(address, size);
   MutexLock policy_lock(policy_.mutex());
   for (PageIndex page = first; page < end; ++page) policy_.chooser().onDiscard(page);
+}
+
+void RangeOps::dropPart(PageIndex first, PageIndex end, Mode mode) {
+  const uintptr_t address = core_.space->addressOf(first);
+  const Bytes size((end - first) * kPageSize);
+  dropDirect(first, toPages(size), Mode::kDiscard);
+  if (mode == Mode::kWithdraw) setRights(address, size, PROT_NONE);
+  if (mode == Mode::kDiscard) return;
+  // Gone as a whole once nobody can use any of it; until then what was dropped stays mapped.
+  const GranuleIndex granule = granuleOf(first);
+  const uintptr_t start = core_.space->addressOf(granule);
+  bool reserved = false;
+  for (uintptr_t at = start; at < start + kGranuleSize;) {
+    const ProtectionSpan span = spanAt(at, Bytes(start + kGranuleSize - at));
+    if (span.protection != kNotHandedOut && span.protection != PROT_NONE) return;
+    reserved = reserved || span.protection == PROT_NONE;
+    at += span.size.value();
+  }
+  if (!os::mapNothing(start, Bytes(kGranuleSize))) return;
+  if (reserved) TP_CHECK(core_.port->arm(start, Bytes(kGranuleSize)).has_value());
+  dropDirect(firstPage(granule), PageCount(kPagesPerGranule), Mode::kRelease);
 }
 
 void RangeOps::releaseUnused(GranuleIndex first, GranuleIndex end) {

@@ -65,6 +65,9 @@ class RangeOps {
   /// Makes a range that was just taken usable, or gives it back.
   Status open(uint64_t offset, Bytes size, int protection);
   Status makeUsable(uintptr_t address, Bytes size, int protection);
+  /// The same for a part of one granule, which may lie in a tier that is mapped as a whole.
+  Status makePartUsable(uintptr_t address, Bytes size, int protection);
+  Status makeFresh(uintptr_t address, Bytes size, int protection);
   void setRights(uintptr_t address, Bytes size, int protection);
   /// The pages of a range, granule by granule.
   void dropRange(uintptr_t address, Bytes size, Mode mode);
@@ -72,6 +75,9 @@ class RangeOps {
   void dropPages(PageIndex first, PageIndex end, Mode mode);
   /// Takes away the mapping of granules that have no pages.
   void releaseUnused(GranuleIndex first, GranuleIndex end);
+  /// dropPages() for a part of a granule that lies in a tier which is mapped as a whole. The
+  /// caller holds the granule's lock.
+  void dropPart(PageIndex first, PageIndex end, Mode mode);
   void replaceMapping(uintptr_t address, Bytes size, Mode mode);
   void dropPage(PageIndex page, PageWord word);
   /// Arms what the program has not mapped itself.

@@ -124,10 +124,13 @@ Bytes discardUnlocked(uintptr_t address, Bytes size) {
   return Bytes(done);
 }
 
-bool unshare(uintptr_t address, Bytes size) {
+bool populate(uintptr_t address, Bytes size) {
   constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
   return syscall(SYS_madvise, address, size.value(), kPopulateWrite) == 0;
 }
+
+// Writing to a page that is shared since a fork() makes it one's own.
+bool unshare(uintptr_t address, Bytes size) { return populate(address, size); }
 
 Status moveMapping(uintptr_t from, uintptr_t to, Bytes size) {
   const long got = syscall(SYS_mremap, from, size.value(), size.value(),

@@ -30,6 +30,8 @@ Bytes discardUnlocked(uintptr_t address, Bytes size);
 /// Makes present pages the process's own again, which fork() left shared with a child that may be
 /// gone by now. Contents stay. False if the range is not writable, or memory is short.
 bool unshare(uintptr_t address, Bytes size);
+/// Makes absent pages of a writable mapping present. False if memory is short.
+bool populate(uintptr_t address, Bytes size);
 /// Moves a mapping over another one (MREMAP_FIXED): the target changes in one step. The source
 /// stays mapped, empty: a hole there could be given to anybody's mmap, and be overwritten later.
 Status moveMapping(uintptr_t from, uintptr_t to, Bytes size);

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -29,7 +30,7 @@ constexpr Nanoseconds kNominalExtraLatency(150);
 uint64_t daxSize(const struct stat& status) {
   char path[96];
   formatText(path, sizeof path, "/sys/dev/char/%u:%u/size", major(status.st_rdev),
-           minor(status.st_rdev));
+             minor(status.st_rdev));
   UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
   char text[32] = {};
   if (!fd.valid() || ::read(fd.get(), text, sizeof text - 1) <= 0) return 0;
@@ -59,6 +60,9 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::over(Backing backing,
   if (!granules) return tl::unexpected(granules.error());
   std::unique_ptr<DirectFileTier> tier(
       new DirectFileTier(backing, std::move(pieces), std::move(window), std::move(*granules)));
+  // A device is erased granule by granule as it is given out: what a former tenant left there must
+  // not be read, and erasing all of it would take minutes.
+  if (backing == Backing::kDax) return tier;
   // Nobody may read what another process left, however that one ended.
   tier->granules_->eraseWith(
       [](void* self, FrameRun free) {
@@ -76,20 +80,21 @@ FrameRun DirectFileTier::granulesOf(FrameRun run) {
   return {FrameIndex(run.first.value() / kPagesPerGranule), run.count / kPagesPerGranule};
 }
 
-Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes size) {
+Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes size,
+                                                                       const char* file) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
   if (rounded.value() == 0 || rounded < size) {
     return fail(ErrorCode::kInvalidArgument, "cxl:%llu is not a usable size; give at least 2M",
                 static_cast<unsigned long long>(size.value()));
   }
-  auto fd = os::createMemfd("tidepool-cxl-emulated", rounded);
+  auto fd = os::createMemfd(file, rounded);
   if (!fd) return tl::unexpected(fd.error());
   auto window = Mapping::sharedFile(fd->get(), Bytes(), rounded);
   if (!window) return tl::unexpected(window.error());
   auto tier = over(Backing::kShmem, std::move(*fd), std::move(*window));
   if (!tier) return tier;
   formatText((*tier)->name_, sizeof(*tier)->name_, "cxl:%lluM",
-           static_cast<unsigned long long>(rounded.value() / kMiB));
+             static_cast<unsigned long long>(rounded.value() / kMiB));
   return tier;
 }
 
@@ -104,6 +109,12 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::openDax(const char* path
     return fail(ErrorCode::kInvalidArgument, "%s is not a device-DAX node (such as /dev/dax0.0)",
                 path);
   }
+  // Each process that opens it gives out all of its granules.
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    return fail(ErrorCode::kConflict,
+                "another process uses DAX device %s: divide the device (daxctl create-device)",
+                path);
+  }
   const uint64_t available = daxSize(status);
   const uint64_t wanted = size.value() == 0 ? available : size.value();
   const Bytes usable(roundDown(wanted, kGranuleSize));
@@ -115,8 +126,6 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::openDax(const char* path
   auto window = Mapping::sharedFile(fd.get(), Bytes(), usable);
   if (!window) return tl::unexpected(window.error());
   fd.keep();
-  // What a former tenant left must never be read as this program's fresh memory.
-  memset(window->data(), 0, usable.value());
   auto tier = over(Backing::kDax, std::move(fd), std::move(*window));
   if (!tier) return tier;
   formatText((*tier)->name_, sizeof(*tier)->name_, "dax:%s", path);
@@ -179,8 +188,10 @@ Result<FrameRun> DirectFileTier::allocate(PageCount wanted) {
     return fail(ErrorCode::kNoSpace, "tier %s is full (%llu MiB)", name_,
                 static_cast<unsigned long long>(capacity().value() / kMiB));
   }
-  return FrameRun{FrameIndex(granules->first.value() * kPagesPerGranule),
-                  granules->count * kPagesPerGranule};
+  const FrameRun run{FrameIndex(granules->first.value() * kPagesPerGranule),
+                     granules->count * kPagesPerGranule};
+  if (backing_ == Backing::kDax) TP_TRY(erase(run));
+  return run;
 }
 
 void DirectFileTier::release(FrameRun run) { granules_->release(granulesOf(run)); }
@@ -215,6 +226,12 @@ Status DirectFileTier::write(FrameRun run, const std::byte* memory) {
 }
 
 Status DirectFileTier::mapFrames(FrameRun run, void* address) {
+  const uint64_t unit = mapUnit().value();
+  if (run.first.value() % unit != 0 || run.count.value() % unit != 0) {
+    // Said before the kernel is asked: mmap() takes away what is mapped there before the device
+    // refuses.
+    return fail(ErrorCode::kInvalidArgument, "tier %s is mapped in whole granules", name_);
+  }
   const auto [piece, offset] = placeOf(run.first);
   return os::mapShared(reinterpret_cast<uintptr_t>(address), piece->file.get(), offset,
                        toBytes(run.count));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Direct tier over files that can be mapped shared: an emulated CXL pool in a memfd, a device-DAX
 // node, or pieces of pools that the fabric manager assigned. Whole granules only. Released granules
-// are erased before they can be given out again (invariant I7). Thread-safe.
+// are erased before they can be given out again (invariant I7), those of a device when they are.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -27,9 +28,12 @@ class DirectFileTier final : public DirectTier {
   /// An emulated pool of `size` bytes, private to this process and to those that it forks; it costs
   /// memory only as used.
   /// Errors: kNoMemory.
-  static Result<std::unique_ptr<DirectFileTier>> createEmulated(Bytes size);
+  /// `file` is what /proc/PID/maps calls it.
+  static Result<std::unique_ptr<DirectFileTier>> createEmulated(
+      Bytes size, const char* file = "tidepool-cxl-emulated");
   /// A device-DAX node such as /dev/dax0.0; `size` 0 takes all of it. Errors: kNotFound,
-  /// kPermission, kInvalidArgument when it is not a DAX device or smaller than a granule.
+  /// kPermission, kConflict when another process has it open this way, kInvalidArgument when it is
+  /// not a DAX device or smaller than a granule.
   static Result<std::unique_ptr<DirectFileTier>> openDax(const char* path, Bytes size);
 
   /// The pieces, one after the other, as one tier; takes over their files. Errors: kInvalidArgument
@@ -54,9 +58,7 @@ class DirectFileTier final : public DirectTier {
   FrameTable& table() override { return *granules_; }
   /// None but for shared memory: the others refuse the write protection that a snapshot is taken
   /// with.
-  FrameTable* frames() override {
-    return backing_ == Backing::kShmem ? granules_.get() : nullptr;
-  }
+  FrameTable* frames() override { return backing_ == Backing::kShmem ? granules_.get() : nullptr; }
   /// `run` is of whole granules.
   bool soleHolder(FrameRun run) override { return granules_->soleHolder(granulesOf(run)); }
 

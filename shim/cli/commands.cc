@@ -109,6 +109,7 @@ constexpr Entry kFarSpecs[] = {
     {"fabric[:SIZE]",
      "Regions from the fabric manager, by way of this host's agent (fabricmgr agent), as needed; "
      "SIZE is the most."},
+    {"auto", "The nearest NUMA node without processors, or else the first device-DAX node."},
 };
 
 constexpr Example kExamples[] = {

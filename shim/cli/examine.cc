@@ -9,6 +9,7 @@
 
 #include "runtime/base/text_buffer.h"
 #include "runtime/options.h"
+#include "runtime/os/numa.h"
 #include "runtime/os/perf_events.h"
 #include "runtime/os/probe.h"
 #include "shim/cli/doctor.h"
@@ -188,6 +189,37 @@ Finding perfPermission() {
           allowed ? "" : "sudo sysctl -w kernel.perf_event_paranoid=2"};
 }
 
+Finding numaNodes() {
+  const os::NumaNodes nodes = os::readNumaNodes();
+  std::string text;
+  for (size_t i = 0; i < nodes.count; ++i) {
+    const os::NumaNode& node = nodes.nodes[i];
+    ShortText<32> total, free;
+    total.appendSize(node.total);
+    free.appendSize(node.free);
+    text += fmt::format(
+        "{}node {}: {} ({} free){}", i == 0 ? "" : "; ", node.number, total.view(), free.view(),
+        node.has_cpus ? "" : fmt::format(", no processors, distance {}", node.distance));
+  }
+  return {"numa", Verdict::kOk, text.empty() ? "the kernel names no nodes" : text, ""};
+}
+
+/// The kernel moves pages between nodes of its own accord where these are on. Memory of numa: tiers
+/// has a policy, which exempts it from balancing; local memory that is demoted there by the kernel
+/// counts as local still.
+Finding kernelTiering() {
+  const auto balancing = readSysNumber("/proc/sys/kernel/numa_balancing");
+  const std::string demotion = sysText("/sys/kernel/mm/numa/demotion_enabled");
+  const bool demotes = demotion == "true" || demotion == "1";
+  const std::string text = fmt::format("numa_balancing {}, demotion {}",
+                                       balancing ? std::to_string(*balancing) : "absent",
+                                       demotion.empty() ? "absent" : demotion);
+  if (!demotes) return {"kernel-tiering", Verdict::kOk, text, ""};
+  return {"kernel-tiering", Verdict::kWarn,
+          text + ": the kernel may move local pages to far nodes, beside Tidepool",
+          "echo false | sudo tee /sys/kernel/mm/numa/demotion_enabled"};
+}
+
 }  // namespace
 
 std::vector<Finding> examineKernel() {
@@ -205,10 +237,8 @@ std::vector<Finding> examineMemory() {
 }
 
 std::vector<Finding> examineDevices() {
-  return {{"numa", Verdict::kOk,
-           fmt::format("nodes {}, with memory {}", sysText("/sys/devices/system/node/online"),
-                       sysText("/sys/devices/system/node/has_memory")),
-           ""},
+  return {numaNodes(),
+          kernelTiering(),
           devices("cxl", "/sys/bus/cxl/devices/mem*", "no CXL memory device"),
           devices("dax", "/dev/dax*", "no device-DAX node"),
           devices("rdma", "/sys/class/infiniband/*", "no RDMA device: remote memory goes by TCP"),

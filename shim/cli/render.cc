@@ -197,7 +197,9 @@ std::string bashCompletion() {
   std::string specs;
   for (const Entry& spec : farSpecs()) {
     const std::string_view kind = spec.name.substr(0, spec.name.find_first_of(":["));
-    specs += fmt::format("{}{} ", kind, kind == "fabric" ? "" : ":");
+    // A colon where there is something to be typed after it.
+    const bool more = spec.name.substr(kind.size()).starts_with(':');
+    specs += fmt::format("{}{} ", kind, more ? ":" : "");
   }
   return fmt::format(R"(# bash completion for tidepool; generated from the command's own table.
 _tidepool() {{

@@ -20,6 +20,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/far_auto.h"
+#include "runtime/os/numa.h"
 #include "runtime/os/probe.h"
 
 namespace tidepool::cli {
@@ -107,15 +109,36 @@ Result<TierReport> checkDax(const FarSpec& spec) {
 }
 
 Result<TierReport> checkNuma(const FarSpec& spec) {
-  const std::string path = fmt::format("/sys/devices/system/node/node{}", spec.node);
-  if (access(path.c_str(), F_OK) != 0) {
+  const os::NumaNodes nodes = os::readNumaNodes();
+  const os::NumaNode* const node = nodes.find(spec.node);
+  if (node == nullptr) {
     return fail(ErrorCode::kNotFound,
-                "far tier numa:%u: this machine has no such node: `numactl --hardware` lists them",
+                "far tier numa:%u: this machine has no such node with memory: `tidepool doctor` "
+                "and `numactl --hardware` list them",
                 spec.node);
   }
-  char buffer[128];
-  const std::string_view online = readSysText("/sys/devices/system/node/has_memory", buffer);
-  return TierReport{fmt::format("node exists (nodes with memory: {})", online), ""};
+  TierReport report{
+      fmt::format("{} free of {}, distance {}{}", sizeText(node->free), sizeText(node->total),
+                  node->distance, node->has_cpus ? "" : ", no processors"),
+      ""};
+  if (nodes.count < 2) {
+    report.warning = fmt::format(
+        "far tier numa:{}: it is all the memory this machine has: there is nothing to tier",
+        spec.node);
+  } else if (node->has_cpus) {
+    report.warning = fmt::format(
+        "far tier numa:{}: it has processors: is it not local memory to programs that run there?",
+        spec.node);
+  }
+  return report;
+}
+
+Result<TierReport> checkAuto(const Options& options) {
+  const auto found = findFar();
+  if (!found) return fail(found.error().code(), "far tier %s", found.error().text());
+  auto report = checkTier(*found, options);
+  if (report) report->detail = fmt::format("{}: {}", specText(*found), report->detail);
+  return report;
 }
 
 Result<TierReport> checkRemote(const FarSpec& spec) {
@@ -194,6 +217,8 @@ Result<TierReport> checkTier(const FarSpec& spec, const Options& options) {
       return checkRemote(spec);
     case FarKind::kFabric:
       return checkFabric(options.agent);
+    case FarKind::kAuto:
+      return checkAuto(options);
   }
   return fail(ErrorCode::kInternal, "far tier of unknown kind");
 }

@@ -126,8 +126,8 @@ rc::Gen<std::string> pathText(size_t most) {
 
 FarSpec arbitrarySpec() {
   FarSpec spec;
-  spec.kind = *rc::gen::element(FarKind::kCxl, FarKind::kDax, FarKind::kNuma, FarKind::kRemote,
-                                FarKind::kFabric);
+  spec.kind = *rc::gen::element(FarKind::kCxl, FarKind::kDax, FarKind::kNuma, FarKind::kAuto,
+                                FarKind::kRemote, FarKind::kFabric);
   const Bytes size(*rc::gen::inRange<uint64_t>(1, kTiB));
   switch (spec.kind) {
     case FarKind::kCxl:
@@ -138,6 +138,8 @@ FarSpec arbitrarySpec() {
       break;
     case FarKind::kNuma:
       spec.node = *rc::gen::inRange(0u, 1024u);
+      break;
+    case FarKind::kAuto:
       break;
     case FarKind::kRemote:
       strcpy(spec.target, "[::1]:7777");

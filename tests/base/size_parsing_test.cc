@@ -125,6 +125,7 @@ TEST(ParseFarSpec, AcceptsEveryKind) {
   EXPECT_STREQ(parseFarSpec("dax:/dev/dax0.0")->target, "/dev/dax0.0");
   EXPECT_STREQ(parseFarSpec("dax:/odd:name,with\\all")->target, "/odd:name,with\\all");
   EXPECT_EQ(parseFarSpec("numa:3")->node, 3u);
+  EXPECT_EQ(parseFarSpec("auto")->kind, FarKind::kAuto);
   EXPECT_EQ(parseFarSpec("fabric")->kind, FarKind::kFabric);
   EXPECT_EQ(parseFarSpec("fabric:4G")->size.value(), 4 * kGiB);
   const auto sized = parseFarSpec("remote:10.0.0.7:7777:8G");
@@ -142,6 +143,8 @@ TEST(ParseFarSpec, RejectsWithTheListOfForms) {
                                   std::string("cxl:"),
                                   std::string("dax:"),
                                   std::string("dax:relative"),
+                                  std::string("auto:"),
+                                  std::string("auto:1"),
                                   std::string("numa:"),
                                   std::string("numa:-1"),
                                   std::string("numa:1x"),

@@ -123,7 +123,7 @@ TEST(Completion, OffersCommandsFlagsAndTiers) {
     EXPECT_EQ(complete({command, "--"}), flags);
   }
   EXPECT_EQ(complete({"run", "--far", ""}),
-            (std::set<std::string>{"cxl:", "dax:", "numa:", "remote:", "fabric"}));
+            (std::set<std::string>{"cxl:", "dax:", "numa:", "remote:", "fabric", "auto"}));
   EXPECT_EQ(complete({"run", "--dram", ""}), std::set<std::string>{});
 }
 

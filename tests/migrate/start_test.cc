@@ -66,7 +66,7 @@ std::vector<Case> failures() {
   snprintf(fabric.agent, sizeof fabric.agent, "/no/agent");
   second.far[1] = optionsWith(FarKind::kDax, "/dev/null", Bytes()).far[0];
   return {
-      {"numa", numa, ErrorCode::kUnsupported, "numa:3"},
+      {"numa", numa, ErrorCode::kNotFound, "numa:3"},
       {"no agent", fabric, ErrorCode::kUnreachable, "/no/agent"},
       {"no such dax", optionsWith(FarKind::kDax, "/dev/dax77.7", Bytes()), ErrorCode::kNotFound,
        "/dev/dax77.7"},

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// GranuleMover for tiers that are mapped in whole granules (device-DAX): all pages of a granule go
+// there in one step, local ones and those that were never touched, or none does. Callers hold the
+// granule's lock.
+#include "runtime/migrate/access_watch.h"
+#include "runtime/migrate/granule_mover.h"
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+
+bool GranuleMover::mapsWholeGranules() const {
+  bool any = false;
+  core_.tiers.forEach([&](uint8_t number, Tier&) {
+    const DirectTier* tier = core_.tiers.direct(number);
+    any = any || (tier != nullptr && tier->mapUnit() > PageCount(1));
+  });
+  return any;
+}
+
+bool GranuleMover::liesWhole(GranuleIndex granule) const {
+  const std::optional<Home> home = homeOf(granule);
+  return home && mapsWhole(*home);
+}
+
+std::optional<uint64_t> GranuleMover::placeWhole(GranuleIndex granule, const Home& home) {
+  const PageIndex first = firstPage(granule);
+  if (!movable(first, kPagesPerGranule)) return std::nullopt;
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    const PageState state = core_.space->word(first + i).state();
+    if (state != PageState::kLocal && state != PageState::kEmpty) return std::nullopt;
+  }
+  const PageSet local = placesOf(*core_.space, granule).local;
+  std::byte* const to = core_.tiers.direct(home.tier)->frameMemory(home.first);
+  MutexLock lock(staging_mutex_);
+  uint64_t aside = 0;  // pages before this one are out of the space
+  bool whole = true;
+  forRuns(local, [&](uint64_t at, uint64_t count) TP_NO_THREAD_SAFETY {
+    if (!whole) return;
+    whole = copyOut(first + at, count, to + at * kPageSize);
+    aside = at + count;
+  });
+  // The far copy of a page whose word is about to name another place.
+  for (uint64_t i = 0; whole && i < kPagesPerGranule; ++i) {
+    if (local[i]) dropFarCopy(core_, first + i, core_.space->word(first + i));
+  }
+  if (!whole || !mapHome(first, kPagesPerGranule, home)) {
+    forRuns(local, [&](uint64_t at, uint64_t count) TP_NO_THREAD_SAFETY {
+      if (at < aside) putBack(first + at, count);
+    });
+    return std::nullopt;
+  }
+  if (core_.port->canMove()) {
+    [[maybe_unused]] const Status freed = os::discard(staging_, Bytes(kGranuleSize));
+  }
+  core_.budget.discharge(PageCount(local.count()));
+  countMoved(core_.stats->demotions, core_.stats->demoted_bytes, local.count());
+  return local.count();
+}
+
+}  // namespace tidepool

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// NumaTier: a memory file with a policy, and the look at each page.
+#include "runtime/tier/numa_tier.h"
+
+#include <algorithm>
+
+#include "runtime/base/format.h"
+#include "runtime/os/memory.h"
+
+namespace tidepool {
+namespace {
+
+/// The kernel's watermarks: allocating down to nothing would send it to other nodes, or reclaiming.
+Bytes usableOf(const os::NumaNode& node) {
+  constexpr uint64_t kShare = 32;
+  const uint64_t kept = std::max(node.total.value() / kShare, 4 * kMiB);
+  return Bytes(roundDown(node.free.value() - std::min(node.free.value(), kept), kGranuleSize));
+}
+
+}  // namespace
+
+NumaTier::NumaTier(uint32_t node, std::unique_ptr<DirectFileTier> file)
+    : node_(node), file_(std::move(file)) {
+  formatText(name_, sizeof name_, "numa:%u", node);
+}
+
+Result<std::unique_ptr<NumaTier>> NumaTier::open(uint32_t number, const os::NumaNodes& nodes) {
+  const os::NumaNode* const node = nodes.find(number);
+  if (node == nullptr) {
+    return fail(ErrorCode::kNotFound,
+                "numa:%u: this machine has no such node with memory; `tidepool doctor` lists them",
+                number);
+  }
+  if (nodes.count < 2) {
+    return fail(ErrorCode::kUnsupported,
+                "numa:%u is all the memory this machine has: there is no far memory here", number);
+  }
+  const Bytes size = usableOf(*node);
+  if (size == Bytes()) return fail(ErrorCode::kNoSpace, "numa:%u has no free memory", number);
+  auto file = DirectFileTier::createEmulated(size, "tidepool-numa");
+  if (!file) return tl::unexpected(file.error());
+  const auto window = reinterpret_cast<uintptr_t>((*file)->frameMemory(FrameIndex(0)));
+  TP_TRY(os::preferNode(window, size, number));
+  return std::unique_ptr<NumaTier>(new NumaTier(number, std::move(*file)));
+}
+
+Result<FrameRun> NumaTier::allocate(PageCount wanted) {
+  const auto run = file_->allocate(wanted);
+  if (!run) return fail(ErrorCode::kNoSpace, "tier %s is full", name_);
+  const auto address = reinterpret_cast<uintptr_t>(frameMemory(run->first));
+  const Bytes size = toBytes(run->count);
+  // In the file's own window: mapping it elsewhere finds the same pages.
+  if (os::populate(address, size)) {
+    const auto elsewhere = os::pagesNotOn(address, size, node_);
+    if (elsewhere && *elsewhere == 0) return *run;
+  }
+  file_->release(*run);
+  return fail(ErrorCode::kNoSpace, "NUMA node %u has no memory left for %s", node_, name_);
+}
+
+Status NumaTier::read(FrameRun run, std::byte* memory) {
+  traffic_.reads_bytes.fetch_add(toBytes(run.count).value(), std::memory_order_relaxed);
+  return file_->read(run, memory);
+}
+
+Status NumaTier::write(FrameRun run, const std::byte* memory) {
+  traffic_.writes_bytes.fetch_add(toBytes(run.count).value(), std::memory_order_relaxed);
+  return file_->write(run, memory);
+}
+
+}  // namespace tidepool

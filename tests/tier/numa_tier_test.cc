@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// NUMA nodes as sysfs shows them, from folders made for the purpose, and the tier on a node of this
+// machine: the conformance suite, and that each page is where it should be.
+#include "runtime/tier/numa_tier.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/base/mapping.h"
+#include "runtime/os/memory.h"
+#include "tests/tier/tier_conformance.h"
+
+namespace tidepool {
+namespace {
+
+/// This machine's node, said to be one of two, so that it may be far: there is seldom another.
+os::NumaNodes oneOfTwo(Bytes free) {
+  os::NumaNodes nodes = os::readNumaNodes();
+  nodes.nodes[1] = {1, false, Bytes(kGiB), Bytes(), 20};
+  nodes.count = 2;
+  const uint64_t kept = nodes.nodes[0].total.value() / 32;
+  nodes.nodes[0].free = Bytes(kept) + free;
+  return nodes;
+}
+
+std::unique_ptr<NumaTier> openTier(Bytes size) {
+  auto tier = NumaTier::open(0, oneOfTwo(size + Bytes(kGranuleSize)));
+  EXPECT_TRUE(tier) << tier.error().text();
+  return std::move(*tier);
+}
+
+class Nodes : public testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/tidepool-nodes-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    root_ = folder;
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  void add(uint32_t node, const char* cpus, uint64_t total_kib, const char* distances) {
+    const auto folder = root_ / ("node" + std::to_string(node));
+    std::filesystem::create_directory(folder);
+    const std::string name = "Node " + std::to_string(node) + " ";
+    std::ofstream(folder / "cpulist") << cpus << "\n";
+    std::ofstream(folder / "distance") << distances << "\n";
+    std::ofstream(folder / "meminfo") << name << "MemTotal:       " << total_kib << " kB\n"
+                                      << name << "MemFree:        " << total_kib / 2 << " kB\n";
+  }
+  os::NumaNodes read() { return os::readNumaNodes(root_.c_str()); }
+
+  std::filesystem::path root_;
+};
+
+TEST_F(Nodes, CxlBehindOneOfTwoSockets) {
+  add(0, "0-7", 1000, "10 21 14");
+  add(1, "8-15", 2000, "21 10 24");
+  add(2, "", 4000, "14 24 10");
+  const os::NumaNodes nodes = read();
+  ASSERT_EQ(nodes.count, 3u);
+  EXPECT_TRUE(nodes.find(1)->has_cpus);
+  EXPECT_EQ(nodes.find(2)->total, Bytes(4000 * kKiB));
+  EXPECT_EQ(nodes.find(2)->free, Bytes(2000 * kKiB));
+  EXPECT_EQ(nodes.find(2)->distance, 14u);
+  EXPECT_EQ(nodes.nearestFar(), nodes.find(2));
+}
+
+TEST_F(Nodes, TheNearestThenTheLargestIsTaken) {
+  add(0, "0-3", 1000, "10 24 14 14");
+  add(1, "", 9000, "24 10 30 30");
+  add(2, "", 4000, "14 30 10 20");
+  add(5, "", 5000, "14 30 20 10");
+  EXPECT_EQ(read().nearestFar()->number, 5u);
+}
+
+TEST_F(Nodes, NodesWithoutMemoryAreNoTiers) {
+  add(0, "0-3", 1000, "10 20");
+  add(1, "", 0, "20 10");
+  EXPECT_EQ(read().count, 1u);
+  EXPECT_EQ(read().nearestFar(), nullptr);
+}
+
+TEST_F(Nodes, BrokenFilesAreNoNodes) {
+  EXPECT_EQ(read().count, 0u);
+  add(0, "", 1000, "nonsense");
+  EXPECT_EQ(read().find(0)->distance, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Numa, TierConformance,
+                         testing::Values(TierCase{
+                             "numa", [](PageCount pages) { return openTier(toBytes(pages)); }}));
+
+TEST(NumaTier, EveryPageIsOnTheNode) {
+  auto tier = openTier(Bytes(8 * kMiB));
+  const auto run = tier->allocate(PageCount(2 * kPagesPerGranule));
+  ASSERT_TRUE(run);
+  const auto at = reinterpret_cast<uintptr_t>(tier->frameMemory(run->first));
+  const auto elsewhere = os::pagesNotOn(at, toBytes(run->count), 0);
+  ASSERT_TRUE(elsewhere);
+  EXPECT_EQ(*elsewhere, 0u);
+  EXPECT_EQ(*os::pagesNotOn(at, toBytes(run->count), 1), run->count.value());
+}
+
+TEST(NumaTier, AbsentPagesCountAsElsewhere) {
+  auto mapping = Mapping::anonymous(Bytes(16 * kPageSize));
+  ASSERT_TRUE(mapping);
+  mapping->data()[0] = std::byte{1};
+  const auto elsewhere =
+      os::pagesNotOn(reinterpret_cast<uintptr_t>(mapping->data()), Bytes(16 * kPageSize), 0);
+  EXPECT_EQ(*elsewhere, 15u);
+}
+
+TEST(NumaTier, WhatIsNoFarNodeIsRefused) {
+  os::NumaNodes nodes;
+  nodes.nodes[0] = {0, true, Bytes(kGiB), Bytes(kGiB), 10};
+  nodes.count = 1;
+  EXPECT_EQ(NumaTier::open(7, nodes).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(NumaTier::open(0, nodes).error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(NumaTier::open(1, oneOfTwo(Bytes(kGiB))).error().code(), ErrorCode::kNoSpace);
+  EXPECT_FALSE(os::preferNode(0, Bytes(kPageSize), 4096));
+}
+
+}  // namespace
+}  // namespace tidepool

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by every test's script, under `set -eu`: asking the host, waiting for something, CXL regions through sysfs.
+
+# host WORDS...: asks the host (see Test.answer in vmtest/runner.py); prints its answer, fails if that is an error.
+host() {
+  echo "$*" >&9
+  read -r answer <&9
+  case "$answer" in error*) echo "host $*: $answer"; return 1 ;; esac
+}
+
+fail() { echo "FAILED: $*"; exit 1; }
+
+# wait_for SECONDS COMMAND...: until it succeeds.
+wait_for() {
+  local left=$(($1 * 10))
+  shift
+  while ! "$@"; do
+    left=$((left - 1))
+    [ $left -gt 0 ] || fail "waited in vain for: $*"
+    usleep 100000
+  done
+}
+
+CXL=/sys/bus/cxl/devices
+
+# endpoint_decoder MEMDEV: prints the first free decoder of a memory device (mem0): the kernel wants them in order.
+endpoint_decoder() {
+  local endpoint decoder
+  for endpoint in $CXL/endpoint*; do
+    [ "$(basename "$(readlink -f "$endpoint/uport")")" = "$1" ] || continue
+    for decoder in "$endpoint"/decoder*; do
+      [ "$(cat "$decoder/size" 2>/dev/null)" = 0x0 ] && { basename "$decoder"; return; }
+    done
+  done
+  return 1
+}
+
+# create_region ROOT-DECODER MEMDEV SIZE: a region of that many bytes, one device wide; prints its name.
+create_region() {
+  local region decoder
+  region=$(cat "$CXL/$1/create_ram_region")
+  echo "$region" >"$CXL/$1/create_ram_region"
+  decoder=$(endpoint_decoder "$2")
+  echo 256 >"$CXL/$region/interleave_granularity"
+  echo 1 >"$CXL/$region/interleave_ways"
+  echo "$3" >"$CXL/$region/size"
+  echo ram >"$CXL/$decoder/mode"
+  echo "$3" >"$CXL/$decoder/dpa_size"
+  echo "$decoder" >"$CXL/$region/target0"
+  echo 1 >"$CXL/$region/commit"
+  echo "$region" >/sys/bus/cxl/drivers/cxl_region/bind
+  echo "$region"
+}
+
+# use_as_device DAX: /dev/DAX can be mapped by programs. What a CXL region is made of goes to the kernel's own memory
+# (kmem) by default; device_dax takes it only when told to.
+use_as_device() {
+  echo "$1" >/sys/bus/dax/drivers/device_dax/new_id
+  [ -e "/sys/bus/dax/devices/$1/driver" ] || echo "$1" >/sys/bus/dax/drivers/device_dax/bind
+  [ "$(basename "$(readlink -f "/sys/bus/dax/devices/$1/driver")")" = device_dax ] || fail "$1 is not in device mode"
+}
+
+# train NAME PROGRAM...: fastText, one thread and so deterministic, with a table that does not fit a quarter of the
+# machine; the model goes through a pipe, as there is no disk. Its digest is in /results/NAME.sum.
+train() {
+  local name=$1
+  shift
+  mkfifo model.bin
+  # Held open: fastText opens the file once before, to see whether it can.
+  exec 3<>model.bin
+  sha256sum <model.bin >"/results/$name.sum" 3>&- &
+  "$@" skipgram -input /text.txt -output model -dim 50 -bucket 200000 -epoch 1 -thread 1 -minCount 2 -verbose 0
+  exec 3>&-
+  wait
+  sha256sum <model.vec >>"/results/$name.sum"
+  rm model.bin model.vec
+  echo "$name: $(cut -c 1-16 "/results/$name.sum" | tr '\n' ' ')"
+}
+
+node_has_memory() {
+  [ -e "/sys/devices/system/node/node$1" ] && grep -q 'MemTotal: *[1-9]' "/sys/devices/system/node/node$1/meminfo"
+}
+
+# busybox as Debian builds it has no tee.
+tee_to() {
+  cat >"$1"
+  cat "$1"
+}
+
+# watch_numa_maps PROGRAM: where its pages are, by the kernel and by its statistics, again and again until it ends; what
+# stays is the last reading.
+watch_numa_maps() {
+  local pid
+  wait_for 60 pidof "$1" >/dev/null
+  pid=$(pidof "$1")
+  while [ -e "/proc/$pid" ]; do
+    if tidepool stat "$pid" --json >/tmp/live.json 2>/dev/null && cat "/proc/$pid/numa_maps" >/tmp/numa_maps; then
+      [ -s /tmp/numa_maps ] && mv /tmp/live.json /tmp/numa_maps /results/
+    fi
+    sleep 2
+  done
+}

@@ -1,0 +1,109 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The testbed's own parts, without QEMU and without network: archives, topologies, the order of modules, what is told of
+failures. Run by ctest as `vm_self`."""
+
+import gzip
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from vmtest import initramfs, modules, packages, runner, topology  # noqa: E402
+from vmtest.machine import Results  # noqa: E402
+from vmtest.topology import Device, Machine, Node, Window  # noqa: E402
+
+
+def entries(archive):
+    """(name, mode, content) of a compressed cpio archive."""
+    data, at, found = gzip.decompress(archive), 0, []
+    while at < len(data):
+        assert data[at : at + 6] == b"070701", at
+        fields = [int(data[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
+        name = data[at + 110 : at + 109 + fields[11]].decode()
+        body = (at + 110 + fields[11] + 3) // 4 * 4
+        found.append((name, fields[1], bytes(data[body : body + fields[6]])))
+        at = (body + fields[6] + 3) // 4 * 4
+    return found
+
+
+class Archives(unittest.TestCase):
+    def test_folders_come_before_what_is_in_them_and_once(self):
+        archive = initramfs.Archive()
+        archive.file("a/b/c", b"text", 0o755)
+        archive.file("a/b/d", b"")
+        archive.link("e", "a/b/c")
+        found = entries(archive.finish())
+        self.assertEqual([name for name, _, _ in found], ["a", "a/b", "a/b/c", "a/b/d", "e", "TRAILER!!!"])
+        self.assertEqual(found[2][1:], (0o100755, b"text"))
+        self.assertEqual(found[4][1:], (0o120777, b"a/b/c"))
+
+    def test_the_text_is_the_same_every_time(self):
+        self.assertEqual(initramfs.text(), initramfs.text())
+        self.assertEqual(len(initramfs.text().split()), initramfs.WORDS)
+
+
+class Topologies(unittest.TestCase):
+    def test_network_cards_come_before_host_bridges(self):
+        words = topology.machine_words(1, Machine(link=True, windows=[Window("1G", [Device("256M")])]))
+        kinds = [word.split(",")[0] for word in words]
+        self.assertLess(kinds.index("virtio-net-pci"), kinds.index("pxb-cxl"))
+        self.assertIn("cxl-fmw.0.targets.0=cxl.0,cxl-fmw.0.size=1G", words)
+
+    def test_heads_share_a_file_and_have_serial_numbers_of_their_own(self):
+        head = Device("256M", file="pool.mem", offset="512M")
+        (one, front), (other, back) = (topology.device_words(i, 0, head) for i in (0, 1))
+        self.assertEqual((one["mem-path"], one["offset"]), (other["mem-path"], other["offset"]))
+        self.assertEqual(one["offset"], 512 << 20)
+        self.assertNotEqual(front["sn"], back["sn"])
+
+    def test_a_device_that_is_not_plugged_leaves_its_port(self):
+        words = " ".join(topology.cxl_words(0, Machine(windows=[Window("1G", [Device("256M", plugged=False)])])))
+        self.assertIn("cxl-rp", words)
+        self.assertNotIn("cxl-type3", words)
+
+    def test_nodes_without_processors(self):
+        words = topology.node_words(Machine(nodes=[Node("256M", "0-1"), Node("128M")], distances={(0, 1): 17}))
+        self.assertIn("node,nodeid=1,memdev=ram1", words)
+        self.assertIn("dist,src=0,dst=1,val=17", words)
+
+
+class Modules(unittest.TestCase):
+    def test_each_comes_after_what_it_needs(self):
+        found = modules.Modules.__new__(modules.Modules)
+        found.builtin, found.files = {"there"}, dict.fromkeys(["a", "b_c", "d"])
+        found.contents = {
+            "a": b"\0depends=b-c,there\0",
+            "b_c": b"\0depends=\0softdep=pre: d\0softdep=post: algorithm\0",
+            "d": b"\0depends=\0",
+        }
+        self.assertEqual(found.order(["a", "there", "d"]), ["d", "b_c", "a"])
+
+
+class Tests(unittest.TestCase):
+    def test_each_can_be_loaded_and_says_what_it_is(self):
+        tests = runner.load_all()
+        self.assertGreaterEqual(len(tests), 4)
+        for test in tests:
+            self.assertTrue(test.__doc__ and test.SECONDS <= 600, test.name)
+            self.assertEqual(len(test.SCRIPTS), len(test.MACHINES), test.name)
+
+    def test_a_failure_shows_the_end_of_the_output(self):
+        module = runner.load_all()[0]
+        test = runner.Test(module, b"", None)
+        with tempfile.TemporaryDirectory() as folder:
+            test.folder = pathlib.Path(folder)
+            left = Results({"status": b"3", "output.txt": b"first\nlast words"}, "console")
+            with self.assertRaisesRegex(runner.VmError, "status 3:\n(.|\n)*last words"):
+                test.judge([left])
+            self.assertEqual((test.folder / "0-status").read_bytes(), b"3")
+            with self.assertRaisesRegex(runner.VmError, "no status"):
+                test.judge([Results({}, "console")])
+
+    def test_the_mirror_is_one(self):
+        self.assertRegex(packages.mirror(), r"^(https?|file)://\S*/debian$")
+
+
+if __name__ == "__main__":
+    unittest.main()

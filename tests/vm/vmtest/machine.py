@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One running machine: QEMU under TCG, its console log, its control line, and what it left when it ended.
+
+Guest and host speak over the second serial port, a line each way: the guest's `host WORDS` waits for the answer. Results
+come back as a tar archive that the guest writes to a raw disk as its last act. QEMU ends with the testbed, even if that
+was killed.
+"""
+
+import ctypes
+import io
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tarfile
+import threading
+import time
+
+from .packages import kernel
+from .places import LIBRARIES, SYSTEM, VmError
+from .qmp import Qmp
+from .topology import device_words, machine_words
+
+PR_SET_PDEATHSIG = 1
+RESULT_DISK = 64 << 20
+_libc = ctypes.CDLL(None)
+
+
+def die_with_parent():
+    """Between fork and exec."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class EmulatorCrash(VmError):
+    """QEMU itself failed; that says nothing of the program under test."""
+
+
+class Results:
+    """What a machine left: exit status of the script, its output, and the files it put into /results."""
+
+    def __init__(self, files, console):
+        self.files = files
+        self.console = console
+        self.status = int(files["status"].decode()) if "status" in files else None
+        self.output = self.text("output.txt") if "output.txt" in files else ""
+
+    def text(self, name):
+        if name not in self.files:
+            raise AssertionError(f"the machine left no {name}; its console: {self.console}")
+        return self.files[name].decode(errors="replace")
+
+    def json(self, name):
+        return json.loads(self.text(name))
+
+
+class Running:
+    """`answer(machine, words)` is called, on a thread of its own, for every line of the guest; it returns the answer."""
+
+    def __init__(self, index, machine, folder, initrd, answer):
+        self.index = index
+        self.machine = machine
+        self.folder = pathlib.Path(folder)
+        self.answer = answer
+        self.console = self.folder / f"console-{index}.log"
+        self.make_files(initrd)
+        self.log = open(self.folder / f"qemu-{index}.log", "w", encoding="utf-8")
+        self.process = subprocess.Popen(
+            self.command(),
+            cwd=self.folder,
+            env=dict(os.environ, LD_LIBRARY_PATH=f"{LIBRARIES}:{SYSTEM}/lib/x86_64-linux-gnu"),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            preexec_fn=die_with_parent,
+            start_new_session=True,
+        )
+        self.qmp = None
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def make_files(self, initrd):
+        (self.folder / f"initrd-{self.index}").write_bytes(initrd)
+        with open(self.folder / f"results-{self.index}.disk", "wb") as disk:
+            disk.truncate(RESULT_DISK)
+        devices = [device for window in self.machine.windows for device in window.devices]
+        for place, device in enumerate(devices):
+            # A file may be of several devices: as long as the furthest of them reaches.
+            backend, _ = device_words(self.index, place, device)
+            path = self.folder / backend["mem-path"]
+            with open(path, "ab") as file:
+                if path.stat().st_size < backend["offset"] + backend["size"]:
+                    file.truncate(backend["offset"] + backend["size"])
+
+    def command(self):
+        i = self.index
+        append = "console=ttyS0 panic=-1 quiet loglevel=4 " + self.machine.kernel
+        return [
+            SYSTEM / "usr" / "bin" / "qemu-system-x86_64",
+            *("-L", SYSTEM / "usr" / "share" / "seabios", "-L", SYSTEM / "usr" / "share" / "qemu"),
+            *("-accel", "tcg,thread=multi"),
+            # The CXL drivers refuse to commit regions where they see a hypervisor: they cannot flush its caches.
+            *("-cpu", "max,hypervisor=off"),
+            *("-nodefaults", "-display", "none", "-no-reboot"),
+            *("-kernel", kernel()[0], "-initrd", f"initrd-{i}", "-append", append),
+            *("-serial", f"file:console-{i}.log"),
+            *("-chardev", f"socket,id=control,path=control-{i}.sock,server=on,wait=off"),
+            *("-serial", "chardev:control"),
+            *("-qmp", f"unix:qmp-{i}.sock,server=on,wait=off"),
+            *machine_words(i, self.machine),
+            *("-drive", f"file=results-{i}.disk,format=raw,if=none,id=results"),
+            *("-device", "virtio-blk-pci,drive=results,bus=pcie.0"),
+        ]
+
+    def serve(self):
+        """Answers the guest until QEMU is gone."""
+        control = socket.socket(socket.AF_UNIX)
+        path = self.folder / f"control-{self.index}.sock"
+        while self.process.poll() is None:
+            try:
+                # Relative names only: a Unix socket's path has room for 107 characters.
+                control.connect(os.path.relpath(path))
+                break
+            except OSError:
+                time.sleep(0.05)
+        else:
+            return
+        try:
+            with control, control.makefile("rw", encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    if not line.strip():
+                        continue
+                    try:
+                        text = self.answer(self, line.split()) or "ok"
+                    except (VmError, OSError) as error:
+                        text = f"error {error}"
+                    lines.write(" ".join(text.split()) + "\n")
+                    lines.flush()
+        except OSError:
+            pass  # QEMU ended
+
+    def monitor(self):
+        if self.qmp is None:
+            self.qmp = Qmp(os.path.relpath(self.folder / f"qmp-{self.index}.sock"))
+        return self.qmp
+
+    def plug(self, place):
+        """Adds the device that sits in the place-th port of the topology."""
+        devices = [device for window in self.machine.windows for device in window.devices]
+        backend, front = device_words(self.index, place, devices[place])
+        self.monitor().call("object-add", **backend)
+        self.monitor().call("device_add", **front)
+
+    def unplug(self, place):
+        """Asks the guest to let go of a device and waits until it has."""
+        self.monitor().call("device_del", id=f"mem{place}")
+        self.monitor().wait_for("DEVICE_DELETED", device=f"mem{place}")
+        self.monitor().call("object-del", id=f"vmem{place}")
+
+    def wait(self, until):
+        """Waits for the guest to power off; VmError when it has not by then, or QEMU failed."""
+        try:
+            status = self.process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise VmError(f"machine {self.index} did not end in time: {self.last_words()}") from None
+        if status < 0:
+            raise EmulatorCrash(f"QEMU was ended by signal {-status}")
+        if status != 0:
+            self.log.flush()
+            said = (self.folder / f"qemu-{self.index}.log").read_text(encoding="utf-8").strip()
+            raise VmError(f"QEMU ended with status {status}: {said[-500:]}")
+
+    def last_words(self):
+        try:
+            lines = self.console.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return "its console ends with\n    " + "\n    ".join(lines[-12:])
+
+    def results(self):
+        files = {}
+        disk = (self.folder / f"results-{self.index}.disk").read_bytes()
+        if any(disk[:512]):
+            with tarfile.open(fileobj=io.BytesIO(disk)) as archive:
+                for member in archive:
+                    if member.isfile():
+                        name = member.name.removeprefix("./")
+                        files[name] = archive.extractfile(member).read()
+        return Results(files, self.console)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.qmp is not None:
+            self.qmp.close()
+        self.log.close()
+        own = [f"own-{self.index}-{place}.mem" for place in range(16)]
+        for name in [f"initrd-{self.index}", f"results-{self.index}.disk", *own]:
+            (self.folder / name).unlink(missing_ok=True)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one test: boots its machines, answers them, waits, collects, has the test check what came back."""
+
+import dataclasses
+import importlib.util
+import shutil
+import sys
+import threading
+import time
+import traceback
+
+from . import initramfs
+from .machine import EmulatorCrash, Running
+from .places import HERE, RUNS, VmError, say
+
+EVERYWHERE = ["virtio_blk"]  # the disk of results
+LINK = ["virtio_net"]
+BOOTS = 3
+
+
+@dataclasses.dataclass
+class Outcome:
+    name: str
+    seconds: float = 0
+    error: str = ""  # empty: passed
+    notes: list = dataclasses.field(default_factory=list)
+
+    @property
+    def passed(self):
+        return not self.error
+
+
+def load(path):
+    """A test is a Python file with MACHINES, SCRIPT (or SCRIPTS, one a machine), SECONDS, and perhaps check()."""
+    spec = importlib.util.spec_from_file_location(f"vm_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.name = path.stem.replace("_", "-")
+    if not hasattr(module, "SCRIPTS"):
+        module.SCRIPTS = [module.SCRIPT] * len(module.MACHINES)
+    return module
+
+
+def load_all():
+    return [load(path) for path in sorted((HERE / "tests").glob("*.py"))]
+
+
+def modules_of(machine):
+    return EVERYWHERE + (LINK if machine.link else []) + machine.modules
+
+
+class Meeting:
+    """`host meet NAME`: every machine of the test waits until all have come."""
+
+    def __init__(self, count):
+        self.count = count
+        self.barriers = {}
+        self.lock = threading.Lock()
+
+    def wait(self, name):
+        with self.lock:
+            barrier = self.barriers.setdefault(name, threading.Barrier(self.count))
+        try:
+            barrier.wait(120)
+        except threading.BrokenBarrierError:
+            raise VmError(f"the others did not come to '{name}'") from None
+
+
+class Test:
+    def __init__(self, module, base, modules):
+        self.module = module
+        self.base = base
+        self.modules = modules
+        self.folder = RUNS / module.name
+        self.outcome = Outcome(module.name)
+
+    def answer(self, running, words):
+        """What a guest can ask of the host."""
+        verb, rest = words[0], words[1:]
+        if verb == "say":
+            say(f"{self.module.name}: {' '.join(rest)}")
+        elif verb == "meet":
+            self.meeting.wait(rest[0])
+        elif verb == "plug":
+            running.plug(int(rest[0]))
+        elif verb == "unplug":
+            running.unplug(int(rest[0]))
+        else:
+            raise VmError(f"the host knows no '{verb}'")
+
+    def boot(self):
+        """boot_once(), again if QEMU crashed: 10.0 sometimes fails an assertion of its own (iotlb_to_section) when the
+        firmware or a driver changes the memory map while another emulated processor runs."""
+        for _ in range(BOOTS - 1):
+            try:
+                return self.boot_once()
+            except EmulatorCrash as crash:
+                say(f"{self.module.name}: {crash}; once more")
+                self.outcome.notes.append(f"{crash}: run again")
+        return self.boot_once()
+
+    def boot_once(self):
+        self.meeting = Meeting(len(self.module.MACHINES))
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        running = []
+        try:
+            for index, machine in enumerate(self.module.MACHINES):
+                order = self.modules.order(modules_of(machine))
+                environment = {"MACHINE": index, "MACHINES": len(self.module.MACHINES)}
+                more = initramfs.addition(self.module.SCRIPTS[index], order, environment)
+                running.append(Running(index, machine, self.folder, self.base + more, self.answer))
+            until = time.monotonic() + self.module.SECONDS
+            for machine in running:
+                machine.wait(until)
+            return [machine.results() for machine in running]
+        finally:
+            for machine in running:
+                machine.end()
+
+    def judge(self, results):
+        for index, result in enumerate(results):
+            for name, content in result.files.items():
+                (self.folder / f"{index}-{name}").write_bytes(content)
+            if result.status != 0:
+                last = "\n    ".join(result.output.strip().splitlines()[-15:])
+                status = "no status" if result.status is None else f"status {result.status}"
+                raise VmError(f"the script of machine {index} ended with {status}:\n    {last}")
+        if hasattr(self.module, "check"):
+            self.outcome.notes += self.module.check(results) or []
+
+    def run(self, keep):
+        started = time.monotonic()
+        say(f"{self.module.name}: starts ({len(self.module.MACHINES)} machine(s), {self.module.SECONDS} s at most)")
+        try:
+            self.judge(self.boot())
+        except (VmError, AssertionError, OSError) as error:
+            self.outcome.error = str(error) or traceback.format_exc(limit=2)
+        except Exception:  # a fault of the test itself is a failed test, not the end of the run
+            self.outcome.error = traceback.format_exc()
+        self.outcome.seconds = time.monotonic() - started
+        if self.outcome.passed and not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        verdict = "passed" if self.outcome.passed else "FAILED"
+        say(f"{self.module.name}: {verdict} after {self.outcome.seconds:.0f} s")
+        for note in self.outcome.notes:
+            say(f"{self.module.name}: {note}")
+        sys.stderr.flush()
+        return self.outcome

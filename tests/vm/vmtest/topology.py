@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a test says its machines are made of, and the QEMU options that this means.
+
+    Machine(memory="1G", windows=[Window(size="1G", devices=[Device("256M")])])
+
+is a machine with 1 GiB and one CXL window (the host's address range for CXL memory, which the kernel makes one NUMA
+node of) behind which one type-3 device of 256 MiB sits in a port. Devices of two machines with the same `file` are
+heads of one shared device. A device with `plugged=False` is not there until the test adds it (Running.plug).
+"""
+
+import dataclasses
+
+# Where a type-3 device's address space begins is up to the firmware; buses of windows must not meet.
+FIRST_BUS = 12
+BUS_STEP = 20
+SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def size_of(text):
+    return int(text[:-1]) * SIZES[text[-1]]
+
+
+@dataclasses.dataclass
+class Device:
+    """A type-3 device with volatile memory: all of `file`, or `size` bytes of it from `offset`. Without `file` it has
+    one of its own."""
+
+    size: str
+    file: str = ""
+    offset: str = "0K"
+    plugged: bool = True
+
+
+@dataclasses.dataclass
+class Window:
+    size: str
+    devices: list
+
+
+@dataclasses.dataclass
+class Node:
+    """A NUMA node of ordinary memory; without processors if `cpus` is empty ("0-1" or "0")."""
+
+    memory: str
+    cpus: str = ""
+
+
+@dataclasses.dataclass
+class Machine:
+    memory: str = "512M"
+    cpus: int = 2
+    windows: list = dataclasses.field(default_factory=list)
+    nodes: list = dataclasses.field(default_factory=list)
+    distances: dict = dataclasses.field(default_factory=dict)  # (from, to): distance
+    link: bool = False  # network between the machines of the test: 10.9.0.1, 10.9.0.2
+    modules: list = dataclasses.field(default_factory=list)
+    kernel: str = ""  # more on the kernel's command line
+
+
+def device_words(machine_index, place, device):
+    """The objects of a device: ((qom object), (device)) as dictionaries, for the command line and for QMP alike."""
+    backend = {
+        "qom-type": "memory-backend-file",
+        "id": f"vmem{place}",
+        "share": True,
+        "mem-path": device.file or f"own-{machine_index}-{place}.mem",
+        "size": size_of(device.size),
+        "offset": size_of(device.offset),
+    }
+    front = {
+        "driver": "cxl-type3",
+        "id": f"mem{place}",
+        "bus": f"rp{place}",
+        "volatile-memdev": f"vmem{place}",
+        # As it is printed on a device; the driver wants it, and two must not be alike.
+        "sn": 0x100 * (machine_index + 1) + place + 1,
+    }
+    return backend, front
+
+
+def options(values):
+    """A dictionary as QEMU's key=value list."""
+
+    def plain(value):
+        return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+    first = [plain(values[key]) for key in ("qom-type", "driver") if key in values]
+    rest = [f"{k}={plain(v)}" for k, v in values.items() if k not in ("qom-type", "driver")]
+    return ",".join(first + rest)
+
+
+def cxl_words(index, machine):
+    """Host bridges, root ports, devices and windows."""
+    words, place = [], 0
+    for number, window in enumerate(machine.windows):
+        bus = FIRST_BUS + number * BUS_STEP
+        words += ["-device", f"pxb-cxl,bus_nr={bus},bus=pcie.0,id=cxl.{number}"]
+        for device in window.devices:
+            port = f"cxl-rp,port={place},bus=cxl.{number},id=rp{place},chassis=0,slot={place + 2}"
+            words += ["-device", port]
+            if device.plugged:
+                backend, front = device_words(index, place, device)
+                words += ["-object", options(backend), "-device", options(front)]
+            place += 1
+        words += ["-M", f"cxl-fmw.{number}.targets.0=cxl.{number},cxl-fmw.{number}.size={window.size}"]
+    return words
+
+
+def node_words(machine):
+    words = []
+    for number, node in enumerate(machine.nodes):
+        cpus = f",cpus={node.cpus}" if node.cpus else ""
+        words += ["-object", f"memory-backend-ram,id=ram{number},size={node.memory}"]
+        words += ["-numa", f"node,nodeid={number},memdev=ram{number}{cpus}"]
+    for (one, other), distance in machine.distances.items():
+        words += ["-numa", f"dist,src={one},dst={other},val={distance}"]
+    return words
+
+
+def link_words(index, machine):
+    """A network card for each machine of a pair, joined by a socket; before the CXL bridges, and on the first bus, or
+    the bridges' buses are counted wrong."""
+    if not machine.link:
+        return []
+    server = "on" if index == 0 else "off,reconnect-ms=200"
+    return [
+        *("-netdev", f"stream,id=n0,server={server},addr.type=unix,addr.path=link.sock"),
+        *("-device", f"virtio-net-pci,netdev=n0,bus=pcie.0,mac=52:54:00:00:00:0{index + 1},romfile="),
+    ]
+
+
+def machine_words(index, machine):
+    return [
+        *("-M", "q35,cxl=on" if machine.windows else "q35"),
+        *("-smp", str(machine.cpus), "-m", f"{machine.memory},maxmem=16G,slots=8"),
+        *node_words(machine),
+        *link_words(index, machine),
+        *cxl_words(index, machine),
+    ]
