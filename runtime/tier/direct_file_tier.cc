@@ -29,7 +29,7 @@ constexpr Nanoseconds kNominalExtraLatency(150);
 uint64_t daxSize(const struct stat& status) {
   char path[96];
   formatText(path, sizeof path, "/sys/dev/char/%u:%u/size", major(status.st_rdev),
-           minor(status.st_rdev));
+             minor(status.st_rdev));
   UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
   char text[32] = {};
   if (!fd.valid() || ::read(fd.get(), text, sizeof text - 1) <= 0) return 0;
@@ -89,7 +89,7 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes siz
   auto tier = over(Backing::kShmem, std::move(*fd), std::move(*window));
   if (!tier) return tier;
   formatText((*tier)->name_, sizeof(*tier)->name_, "cxl:%lluM",
-           static_cast<unsigned long long>(rounded.value() / kMiB));
+             static_cast<unsigned long long>(rounded.value() / kMiB));
   return tier;
 }
 
@@ -200,6 +200,17 @@ Status DirectFileTier::erase(FrameRun run) {
     done += toPages(size).value();
   }
   return {};
+}
+
+/// A device is mapped in huge pages anyway; of files, only memory's can be.
+void DirectFileTier::preferHuge(FrameRun run) {
+  if (backing_ != Backing::kShmem) return;
+  for (uint64_t done = 0; done < run.count.value(); done += kPagesPerGranule) {
+    // The kernel gathers what is there: one page is enough.
+    std::byte* const granule = frameMemory(run.first + done);
+    (void)*static_cast<volatile std::byte*>(granule);
+    (void)os::makeHuge(reinterpret_cast<uintptr_t>(granule), Bytes(kGranuleSize));
+  }
 }
 
 Status DirectFileTier::read(FrameRun run, std::byte* memory) {

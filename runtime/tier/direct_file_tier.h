@@ -54,13 +54,12 @@ class DirectFileTier final : public DirectTier {
   FrameTable& table() override { return *granules_; }
   /// None but for shared memory: the others refuse the write protection that a snapshot is taken
   /// with.
-  FrameTable* frames() override {
-    return backing_ == Backing::kShmem ? granules_.get() : nullptr;
-  }
+  FrameTable* frames() override { return backing_ == Backing::kShmem ? granules_.get() : nullptr; }
   /// `run` is of whole granules.
   bool soleHolder(FrameRun run) override { return granules_->soleHolder(granulesOf(run)); }
 
   Status erase(FrameRun run) override;
+  void preferHuge(FrameRun run) override;
   std::byte* frameMemory(FrameIndex frame) const override {
     return window_.data() + (frame.value() << kPageShift);
   }

@@ -55,19 +55,19 @@ TEST_F(FarRows, OfAnnouncedBatchesStayUntilItIsFinished) {
   ASSERT_TRUE(number) << number.error().text();
   EXPECT_EQ(table->counts().prefetched, 400u);
   // Rows that are used more often by far, and more of them than there are slots.
-  const auto churn = [&] {
-    for (int round = 0; round < 12; ++round) {
+  const auto churn = [&](int rounds) {
+    for (int round = 0; round < rounds; ++round) {
       for (int64_t part = 0; part < 8; ++part) {
         ASSERT_TRUE(bagOf(*table, workers_, range(1000 + 200 * part, 200), out_));
       }
     }
   };
-  churn();
+  churn(40);
   const uint64_t before = table->counts().fetched;
   ASSERT_TRUE(bagOf(*table, workers_, announced, out_));
   EXPECT_EQ(table->counts().fetched, before) << "they were to stay";
   table->finished(*number);
-  churn();
+  churn(40);
   const uint64_t after = table->counts().fetched;
   ASSERT_TRUE(bagOf(*table, workers_, announced, out_));
   EXPECT_GT(table->counts().fetched, after) << "nothing holds them any more";
