@@ -94,6 +94,61 @@ TEST_F(FarRows, ThatDoNotFitTheBudgetAreSaidOnceAndFetchedLater) {
   EXPECT_GT(table->counts().fetched, 0u);
 }
 
+// Their slots may be given up while their rows are still under way.
+TEST_F(FarRows, OfBatchesFinishedBeforeTheyCameMakeRoomForOthers) {
+  Places places(Place::kRemote);
+  const TableOptions options = optionsFor(20'000, 300);
+  auto table = places.table(options, workers_);
+  TableModel model(options);
+  for (int64_t turn = 0; turn < 40; ++turn) {
+    std::vector<int64_t> ids = range(turn * 450, 250);
+    ids.insert(ids.end(), ids.begin(), ids.begin() + 100);  // some twice
+    const auto number = table->prefetch(ids);
+    ASSERT_TRUE(number) << number.error().text();
+    table->finished(*number);
+    if (turn % 8 != 7) continue;
+    const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
+    std::vector<float> wanted(kDim);
+    model.bag({ids, offsets}, wanted.data());
+    ASSERT_TRUE(bagOf(*table, workers_, ids, out_));
+    ASSERT_EQ(out_, wanted) << "turn " << turn;
+  }
+}
+
+// What a look-up has fetched serves the step behind it, whatever rows that is of and whatever came
+// between.
+TEST_F(FarRows, ThatALookUpFetchedServeTheStepBehindIt) {
+  Places places(Place::kRemote);
+  const TableOptions options = optionsFor(5000, 100);
+  auto table = places.table(options, workers_);
+  TableModel model(options);
+  std::mt19937_64 random(11);
+  for (int turn = 0; turn < 60; ++turn) {
+    const RandomBatch looked_up(random, 5000, 20, 20, kDim), other(random, 5000, 20, 20, kDim);
+    const RandomBatch& stepped = turn % 3 == 2 ? other : looked_up;
+    std::vector<float> got(20 * kDim), wanted(20 * kDim);
+    const Batch batch = looked_up.view(Pooling::kSum, false);
+    const EmbeddingTable::BagCall bag{table.get(), batch, got.data(), kDim};
+    ASSERT_TRUE(EmbeddingTable::bags({&bag, 1}, workers_));
+    model.bag(batch, wanted.data());
+    ASSERT_EQ(got, wanted) << "turn " << turn;
+    const uint64_t fetched = table->counts().fetched;
+    if (turn % 5 == 4) {
+      const auto number = table->prefetch(other.ids);
+      ASSERT_TRUE(number);
+      table->finished(*number);
+    }
+    if (turn % 7 == 6) ASSERT_TRUE(table->setDram(options.dram - Bytes(random() % 1000)));
+    const Batch step = stepped.view(Pooling::kSum, false);
+    const EmbeddingTable::UpdateCall update{table.get(), step, stepped.gradients.data(), kDim};
+    ASSERT_TRUE(EmbeddingTable::updates({&update, 1}, workers_));
+    model.update(step, stepped.gradients);
+    if (turn % 3 != 2 && turn % 5 != 4 && turn % 7 != 6) {
+      EXPECT_EQ(table->counts().fetched, fetched) << "the step needs nothing else";
+    }
+  }
+}
+
 TEST_F(FarRows, ReadInPlaceNeedNoReadingAhead) {
   Places places(Place::kDirect);
   auto table = places.table(optionsFor(5000, 100), workers_);
