@@ -111,6 +111,13 @@ class RowCache {
     low_rows_[slot] = static_cast<uint32_t>(row);
     states_[slot] = static_cast<uint8_t>(row >> 32 << kHighShift | flags);
   }
+  void prefetchRow(const std::byte* row) const {
+    // The hardware sees the rest of a long row coming.
+    for (uint32_t at = 0; at < std::min<uint32_t>(stride_, 512); at += 64) {
+      __builtin_prefetch(row + at, 1);
+    }
+  }
+  void prefetchVictims() const;
   Result<Slot> evictOne();
   Status empty(Slot slot);
   Status writeHome(Slot slot);

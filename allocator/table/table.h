@@ -213,6 +213,7 @@ class EmbeddingTable {
   void addressInPlace(std::span<const RowNumber> rows, std::byte** addresses,
                       std::vector<RowNumber>& missed);
   Status addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses);
+  enum class After : uint8_t { kUnchanged, kChanged };
   size_t sampleFrom(std::span<const RowNumber> rows, size_t step) const;
   void admitMissed(After after);
   bool admit(RowNumber row, After after);
