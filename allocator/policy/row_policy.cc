@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission and eviction of rows. See row_policy.h; how counts age is in row_ages.cc.
+// Admission of rows, and what is known of those that are in. See row_policy.h; who goes is in
+// row_victims.cc, how counts age in row_ages.cc.
 #include "allocator/policy/row_policy.h"
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 namespace tidepool {
 namespace {
 
-constexpr uint64_t kNone = UINT64_MAX;
 constexpr uint64_t kSlotBytes = 5;
 
 }  // namespace
@@ -63,15 +63,6 @@ uint32_t RowPolicy::currentScore(uint64_t slot) const {
   return std::min<uint32_t>(255, std::max<uint32_t>(score_[slot], lately));
 }
 
-// Belady's order as far as the future is known, from good to bad: rows with a known use, the
-// soonest first; behind them the others, whose next use lies beyond, the most used first.
-uint32_t RowPolicy::badness(uint64_t slot) const {
-  if (kind(slot) != kSettled || needed(SlotIndex(slot))) return kKept;
-  const uint32_t ahead = NextUse(load(&next_[slot])).ahead(now_);
-  if (ahead != NextUse::kUnknown) return ahead;
-  return NextUse::kUnknown + 255 - currentScore(slot);
-}
-
 Admission RowPolicy::onMiss(RowIndex row, NextUse next) {
   ++stats_.misses;
   advanceAges();
@@ -97,37 +88,16 @@ void RowPolicy::onInsert(SlotIndex slot, RowIndex row, Admission admission, Next
   store(&next_[s], next.code());
   hold_[s] = 0;
   future_known_ |= next.known();
+  if (admission == Admission::kRefuse) {
+    // It is the first to go, also where the ring is full: no row is worse than one refused.
+    score_[s] = 0;
+    setState(s, kSettled, 0);
+    return pass(s);
+  }
   const uint32_t count = sketch_.estimate(rowHash(row.value(), config_.seed));
-  if (admission == Admission::kAdmit && !next.known()) return tryOut(s, count);
+  if (!next.known()) return tryOut(s, count);
   score_[s] = scoreOf(count, config_.tuning.sketch_ages);
   setState(s, kSettled, 0);
-  if (admission == Admission::kRefuse) pass(s);
-}
-
-// A ring too short for the batches in flight leaves some to be found like others.
-void RowPolicy::pass(uint64_t slot) {
-  const uint64_t room = passingSlots(capacity_);
-  if (passing_count_ == room) return;
-  setState(slot, kPassing, 0);
-  passing_[(passing_head_ + passing_count_++) % room] = static_cast<uint32_t>(slot);
-}
-
-uint64_t RowPolicy::takePassing() {
-  if (passing_all_needed_) return kNone;
-  const uint64_t room = passingSlots(capacity_);
-  for (uint64_t tries = passing_count_; tries > 0; --tries) {
-    const uint32_t slot = passing_[passing_head_];
-    const bool passing = kind(slot) == kPassing;
-    if (passing && !needed(SlotIndex(slot))) return slot;
-    passing_head_ = (passing_head_ + 1) % room;
-    if (passing) {
-      passing_[(passing_head_ + passing_count_ - 1) % room] = slot;  // needed: its turn comes again
-    } else {
-      --passing_count_;  // left, or left and used for another row since
-    }
-  }
-  passing_all_needed_ = passing_count_ > 0;
-  return kNone;
 }
 
 void RowPolicy::tryOut(uint64_t slot, uint32_t count) {
@@ -165,54 +135,15 @@ void RowPolicy::settleAll() {
   trial_head_ = passing_head_ = 0;
 }
 
-// The worst of the next slots that are neighbours; of later ones if all of those are kept.
-uint64_t RowPolicy::sampleVictim() {
-  const uint64_t end = roundUp(end_, kSample);
-  for (uint64_t turned = 0; turned < end; turned += kSample) {
-    victim_hand_ = victim_hand_ + kSample < end ? victim_hand_ + kSample : 0;
-    uint64_t worst = kNone;
-    uint32_t most = 0;
-    for (uint64_t slot = victim_hand_; slot < victim_hand_ + kSample; ++slot) {
-      const uint32_t bad = badness(slot);
-      if (bad == kKept || (worst != kNone && bad <= most)) continue;
-      worst = slot;
-      most = bad;
-    }
-    if (worst != kNone) return worst;
-  }
-  return kNone;
-}
-
-uint64_t RowPolicy::victim() {
-  if (candidate_ == kNone || badness(candidate_) == kKept || refusals_ >= kRefusals) {
-    candidate_ = sampleVictim();
-    refusals_ = 0;
-  }
-  return candidate_;
-}
-
-std::optional<SlotIndex> RowPolicy::nextVictim() {
-  uint64_t slot = takePassing();
-  if (slot == kNone) slot = victim();
-  if (slot == kNone && trial_count_ > 0) {
-    settleAll();
-    slot = victim();
-  }
-  if (slot == kNone) return std::nullopt;
-  return SlotIndex(slot);
-}
-
 void RowPolicy::onRemove(SlotIndex slot, RowIndex row) {
   const uint64_t s = slot.value();
   TP_CHECK(kind(s) != kFree);
-  if (kind(s) == kSettled) {
-    sketch_.raise(rowHash(row.value(), config_.seed),
-                  static_cast<uint32_t>(currentScore(s) / kOneUse));
-  }
+  const auto uses = static_cast<uint32_t>(currentScore(s) / kOneUse);
+  if (kind(s) == kSettled && uses > 0) sketch_.raise(rowHash(row.value(), config_.seed), uses);
   setState(s, kFree, 0);
   hold_[s] = 0;
   store(&next_[s], 0);
-  if (candidate_ == s) candidate_ = kNone;
+  if (chosen_count_ > 0 && chosen_[chosen_head_] == s) dropChosen();
   --used_;
   ++stats_.removed;
   while (end_ > 0 && kind(end_ - 1) == kFree) --end_;
@@ -233,11 +164,10 @@ void RowPolicy::onMove(SlotIndex from, SlotIndex to) {
   end_ = std::max(end_, t + 1);
   setState(f, kFree, 0);
   hold_[f] = 0;
-  if (candidate_ == f) candidate_ = kNone;
   while (end_ > 0 && kind(end_ - 1) == kFree) --end_;
 }
 
-void RowPolicy::needUntil(SlotIndex slot, Step step) {
+void RowPolicy::holdUntil(SlotIndex slot, Step step) {
   const uint32_t until = NextUse(hold_[slot.value()]).ahead(now_);
   const uint32_t wanted = NextUse(step).ahead(now_);
   if (until != NextUse::kUnknown && until >= wanted) return;

@@ -96,13 +96,21 @@ class RowPolicy {
   /// The slot to give up next: never one that is needed. Nothing when all are needed or none is
   /// used.
   std::optional<SlotIndex> nextVictim();
+  /// What nextVictim() is likely to say after so many others have gone: for asking for what will be
+  /// read of it then.
+  std::optional<SlotIndex> likelyVictim(uint32_t turns) const;
   /// The slot is free from now on; any slot, chosen by the policy or not. `row` was in it.
   void onRemove(SlotIndex slot, RowIndex row);
   /// The row in `from` was moved to `to`, which was free.
   void onMove(SlotIndex from, SlotIndex to);
 
   /// A batch in flight uses the slot up to this step, at most NextUse::kMostAhead ahead.
-  void needUntil(SlotIndex slot, Step step);
+  void needUntil(SlotIndex slot, Step step) {
+    // Most look-ups of a batch are of rows that occur in it more than once.
+    if (hold_[slot.value()] != NextUse(step).code()) holdUntil(slot, step);
+  }
+  /// needUntil() is going to be called for this slot.
+  void prefetchNeed(SlotIndex slot) const { __builtin_prefetch(&hold_[slot.value()], 1); }
   /// A step that became known is the next to use the slot.
   void willUse(SlotIndex slot, Step step);
   /// Steps up to this one are done.
@@ -129,6 +137,9 @@ class RowPolicy {
   /// Slots and sketch as they are now.
   Bytes metadataBytes() const;
   const RowPolicyStats& stats() const { return stats_; }
+  /// Enough was seen to know who is hot, and that stays as it is: a smaller sample of hits and
+  /// misses will do.
+  bool calm() const { return restless_ < kCalm && stats_.misses >= kSeenOften * capacity_; }
   /// How fast the hot set moves: 0 (it stays) to 1. For statistics.
   double restlessness() const { return restless_; }
 
@@ -147,8 +158,12 @@ class RowPolicy {
   static constexpr uint8_t kMostHits = 255;
   static constexpr double kOneUse = 32;          // the score of one use an age
   static constexpr uint32_t kSample = 64;        // slots of which the worst goes: a cache line
+  static constexpr uint32_t kMostChosen = 16;    // victims that are known ahead
+  static constexpr uint64_t kNone = UINT64_MAX;  // no slot
   static constexpr uint32_t kKept = UINT32_MAX;  // badness of what cannot go
   static constexpr uint32_t kRefusals = 16;  // that a victim outlasts before another is looked for
+  static constexpr double kCalm = 0.25;
+  static constexpr uint64_t kSeenOften = 4;  // misses a slot
   static constexpr unsigned kGrownUp = 5;    // ages after which a row is like all others
 
   static uint8_t load(const uint8_t* at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
@@ -168,10 +183,13 @@ class RowPolicy {
   uint8_t scoreOf(double uses, double ages) const;
   uint32_t currentScore(uint64_t slot) const;
   uint32_t badness(uint64_t slot) const;
-  uint64_t sampleVictim();
+  uint32_t worstOfLine(uint64_t line, uint64_t* slots, uint32_t most) const;
+  void chooseVictims(uint32_t most);
+  void dropChosen();
   uint64_t victim();
   uint64_t takePassing();
   void pass(uint64_t slot);
+  void holdUntil(SlotIndex slot, Step step);
   void tryOut(uint64_t slot, uint32_t count);
   void settleOldest();
   void settleAll();
@@ -199,8 +217,10 @@ class RowPolicy {
   RowSketch sketch_;
   std::array<float, 256> unused_;  // chance that a row of a score has no use in an age
   uint64_t victim_hand_ = 0, age_hand_ = 0, tidy_hand_ = 0;
-  uint64_t candidate_ = UINT64_MAX;  // the victim that misses are compared with
-  uint32_t refusals_ = 0;            // since it was found
+  // Ring of victims; misses are compared with the first, which may have been freed since.
+  std::array<uint64_t, kMostChosen> chosen_{};
+  uint32_t chosen_head_ = 0, chosen_count_ = 0;
+  uint32_t refusals_ = 0;            // that the first has outlasted
   double age_ = 0, wanted_age_ = 0;  // misses
   double slots_due_ = 0, lines_due_ = 0;
   double leaving_ = 0, restless_ = 0;

@@ -32,14 +32,14 @@ class NextUse {
   /// or lies in the past.
   constexpr uint32_t ahead(Step now) const {
     if (code_ == 0) return kUnknown;
-    const auto distance =
-        static_cast<uint32_t>((code_ - 1u + kCodes - now.value() % kCodes) % kCodes);
+    const auto at = static_cast<uint32_t>(now.value() % kCodes);
+    const uint32_t distance = code_ - 1u - at + (code_ - 1u < at ? kCodes : 0);
     return distance <= kMostAhead ? distance : kUnknown;
   }
   bool operator==(const NextUse&) const = default;
 
  private:
-  static constexpr uint64_t kCodes = 255;
+  static constexpr uint32_t kCodes = 255;
   uint8_t code_ = 0;
 };
 

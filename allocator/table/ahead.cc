@@ -14,25 +14,33 @@ namespace {
 
 /// The policy tells batches apart that are at most so far ahead.
 constexpr uint64_t kMostAnnounced = NextUse::kMostAhead;
+// Rows whose cache lines are on their way at the same time: of each a byte or two; several lines.
+constexpr size_t kNeedAhead = 64, kFillAhead = 6, kPlaceAhead = 8;
 
 }  // namespace
 
 /// The rows of a chunk that has come go to their slots.
 Status EmbeddingTable::settle(RowChunk* chunk) {
   TP_TRY(home_->link()->finish(chunk));
-  for (size_t i = 0; i < chunk->rows.size(); ++i) {
-    memcpy(cache_->row(chunk->slots[i]), chunk->bytes + i * format_.stride(), format_.stride());
-    cache_->filled(chunk->slots[i]);
+  const size_t stride = format_.stride();
+  const std::vector<Slot>& slots = chunk->slots;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (i + kFillAhead < slots.size()) cache_->prefetchFill(slots[i + kFillAhead]);
+    memcpy(cache_->row(slots[i]), chunk->bytes + i * stride, stride);
+    cache_->filled(slots[i]);
   }
   home_->link()->giveBack(chunk);
   return {};
 }
 
-/// Takes in what has come, without waiting.
+/// Takes in what has come. Waits for what belongs to finished batches alone: nothing else keeps
+/// their slots from being given up.
 Status EmbeddingTable::absorb() {
   if (ahead_.empty()) return {};
   TP_TRY(home_->link()->poll());
-  while (!ahead_.empty() && !ahead_.front()->under_way) TP_TRY(settleOldest());
+  while (!ahead_.empty() && (!ahead_.front()->under_way || ahead_.front()->batch <= finished_)) {
+    TP_TRY(settleOldest());
+  }
   return {};
 }
 
@@ -41,25 +49,44 @@ Status EmbeddingTable::awaitLoading(Slot slot) {
   return {};
 }
 
+/// Rows of a batch that have a slot stay until it is finished. Returns the positions of the others.
+std::span<const uint32_t> EmbeddingTable::hold(std::span<const RowNumber> rows, BatchNumber batch) {
+  std::vector<uint32_t>& absent = scratch().absent;
+  std::vector<Slot>& slots = scratch().slots;
+  absent.resize(rows.size() + 1);
+  slots.resize(kPieceLookups);
+  size_t count = 0;
+  for (size_t from = 0; from < rows.size(); from += kPieceLookups) {
+    const size_t size = std::min(kPieceLookups, rows.size() - from);
+    cache_->map().findMany(rows.subspan(from, size), slots.data());
+    for (size_t i = 0; i < size; ++i) {
+      const Slot later = slots[std::min(i + kNeedAhead, size - 1)];
+      cache_->prefetchNeed(later == kNoSlot ? 0 : later);
+      absent[count] = static_cast<uint32_t>(from + i);
+      count += slots[i] == kNoSlot ? 1 : 0;
+      if (slots[i] != kNoSlot) cache_->needUntil(slots[i], batch);
+    }
+  }
+  return std::span(absent).first(count);
+}
+
 /// Rows without a slot get one, and are asked for; all of them stay until the batch is finished.
 Status EmbeddingTable::announce(std::span<const RowNumber> rows, BatchNumber batch) {
   RowLink& link = *home_->link();
-  std::vector<Slot>& slots = scratch().slots;
-  slots.resize(rows.size());
-  cache_->map().findMany(rows, slots.data());
+  staged_->clear();  // what gets a slot now must not be written home from there
   // First those that are here: none of them may leave for the others.
-  for (const Slot slot : slots) {
-    if (slot != kNoSlot) cache_->needUntil(slot, batch);
-  }
+  const std::span<const uint32_t> absent = hold(rows, batch);
+  const size_t step = cache_->sampleStep();
   RowChunk* chunk = nullptr;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (slots[i] != kNoSlot || cache_->map().find(rows[i]) != kNoSlot) continue;
-    auto slot = cache_->place(rows[i], cache_->miss(rows[i]));
+  for (size_t k = 0; k < absent.size(); ++k) {
+    if (k + kPlaceAhead < absent.size()) cache_->prefetch(rows[absent[k + kPlaceAhead]]);
+    const RowNumber row = rows[absent[k]];
+    if (cache_->map().find(row) != kNoSlot) continue;  // it is in the batch twice
+    const bool asked = absent[k] % step == batch % step;
+    const auto slot = cache_->place(row, asked ? cache_->miss(row) : Admission::kRefuse);
     if (!slot) return tl::unexpected(slot.error());
     if (*slot == kNoSlot) {
-      warnShort(cache_->count() +
-                static_cast<size_t>(
-                    std::count(slots.begin() + static_cast<ptrdiff_t>(i), slots.end(), kNoSlot)));
+      warnShort(cache_->count() + absent.size() - k);
       break;
     }
     cache_->needUntil(*slot, batch);
@@ -69,12 +96,14 @@ Status EmbeddingTable::announce(std::span<const RowNumber> rows, BatchNumber bat
       auto taken = link.take();
       if (!taken) return tl::unexpected(taken.error());
       chunk = *taken;
+      chunk->batch = batch;
     }
-    chunk->rows.push_back(rows[i]);
+    chunk->rows.push_back(row);
     chunk->slots.push_back(*slot);
     if (chunk->rows.size() < link.rowsPerChunk()) continue;
     TP_TRY(request(chunk));
     chunk = nullptr;
+    TP_TRY(absorb());
   }
   if (chunk != nullptr) TP_TRY(request(chunk));
   TP_TRY(cache_->sendWriteBack());

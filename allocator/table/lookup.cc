@@ -11,10 +11,9 @@
 namespace tidepool {
 namespace {
 
-// Of so many look-ups in place the policy is told of one.
-constexpr size_t kSampleLookups = 4;
 // Misses whose cache lines are on their way at the same time.
 constexpr size_t kAdmitAhead = 8;
+constexpr size_t kStageAhead = 8;
 
 /// Calls act(first, end) for ranges of bags with about `lookups` look-ups each.
 template <typename Act>
@@ -37,6 +36,11 @@ struct EmbeddingTable::Task {
   size_t end;
 };
 
+/// Where a sample begins: each time somewhere else, for the same rows may come in the same order.
+size_t EmbeddingTable::sampleFrom(std::span<const RowNumber> rows, size_t step) const {
+  return rows.empty() ? 0 : (rows[0] + hits_.load(std::memory_order_relaxed)) % step;
+}
+
 void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte** addresses,
                                     std::vector<RowNumber>& missed) {
   std::byte* const base = home_->memory();
@@ -58,8 +62,8 @@ void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte**
   }
   // Counting a look-up and finding out whether its row deserves a slot costs about as much as the
   // look-up. Once the slots are full, a sample tells who is hot as well: hits and misses alike.
-  const size_t step = cache_->full() ? kSampleLookups : 1;
-  for (size_t i = rows.empty() ? 0 : rows[0] % step; i < rows.size(); i += step) {
+  const size_t step = cache_->sampleStep();
+  for (size_t i = sampleFrom(rows, step); i < rows.size(); i += step) {
     if (slots[i] != kNoSlot) {
       cache_->hit(slots[i]);
     } else {
@@ -71,42 +75,63 @@ void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte**
 }
 
 Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses) {
-  std::vector<Slot>& slots = scratch().slots;
+  Scratch& buffers = scratch();
+  std::vector<Slot>& slots = buffers.slots;
+  std::vector<uint32_t>& absent = buffers.absent;
+  absent.resize(rows.size() + 1);
   slots.resize(rows.size());
   cache_->map().findMany(rows, slots.data());
-  size_t hits = 0;
+  if (!ahead_.empty()) TP_TRY(awaitSlots(slots));
+  size_t misses = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (slots[i] != kNoSlot) {
-      if (!ahead_.empty() && cache_->loading(slots[i])) TP_TRY(awaitLoading(slots[i]));
-      cache_->hit(slots[i]);
-      addresses[i] = cache_->row(slots[i]);
-      ++hits;
-      continue;
-    }
+    // As in place: no branch depends on who is here.
+    addresses[i] = cache_->row(slots[i]);
+    absent[misses] = static_cast<uint32_t>(i);
+    misses += slots[i] == kNoSlot ? 1 : 0;
+  }
+  const size_t step = cache_->sampleStep();
+  const size_t first = sampleFrom(rows, step);
+  for (size_t i = first; i < rows.size(); i += step) {
+    if (slots[i] != kNoSlot) cache_->hit(slots[i]);
+  }
+  for (size_t k = 0; k < misses; ++k) {
+    if (k + kStageAhead < misses) staged_->prefetch(rows[absent[k + kStageAhead]]);
+    const uint32_t i = absent[k];
     auto address = staged_->add(rows[i]);
     if (!address) return tl::unexpected(address.error());
     addresses[i] = *address;
-    missed_[0].push_back(rows[i]);
+    if (i % step == first) missed_[0].push_back(rows[i]);
   }
-  hits_.fetch_add(hits, std::memory_order_relaxed);
+  hits_.fetch_add(rows.size() - misses, std::memory_order_relaxed);
   TP_TRY(staged_->send());
   return home_->link()->poll();
 }
 
+/// Returns when all of these slots have their rows.
+Status EmbeddingTable::awaitSlots(std::span<const Slot> slots) {
+  for (const Slot slot : slots) {
+    if (slot == kNoSlot || !cache_->loading(slot)) continue;
+    TP_TRY(awaitLoading(slot));
+    if (ahead_.empty()) break;
+  }
+  return {};
+}
+
 /// Gives rows that were looked up without a slot one, if they deserve it. Their contents are read
-/// from where the look-up found them: nothing was written since.
-void EmbeddingTable::admitMissed() {
+/// from where the look-up found them; `after` says whether those of a fetch tier differ from their
+/// homes.
+void EmbeddingTable::admitMissed(After after) {
   for (std::vector<RowNumber>& missed : missed_) {
     for (size_t i = 0; i < missed.size(); ++i) {
       if (i + kAdmitAhead < missed.size()) cache_->prefetch(missed[i + kAdmitAhead]);
-      if (!admit(missed[i])) break;
+      if (!admit(missed[i], after)) break;
     }
     missed.clear();
   }
 }
 
 /// False if no row can get a slot now.
-bool EmbeddingTable::admit(RowNumber row) {
+bool EmbeddingTable::admit(RowNumber row, After after) {
   const Admission admission = cache_->miss(row);
   if (admission == Admission::kRefuse || cache_->map().find(row) != kNoSlot) return true;
   const auto slot = cache_->place(row, admission);
@@ -114,6 +139,9 @@ bool EmbeddingTable::admit(RowNumber row) {
   const std::byte* const from =
       fetches() ? staged_->find(row) : home_->memory() + row * format_.stride();
   memcpy(cache_->row(*slot), from, format_.stride());
+  if (!fetches()) return true;
+  staged_->drop(row);  // or it would be written home over what becomes of it here
+  if (after == After::kChanged) cache_->markDirty(*slot);
   return true;
 }
 
@@ -154,11 +182,14 @@ void EmbeddingTable::bagInPlace(const BagCall& call, std::span<const RowNumber> 
   }
 }
 
+/// What is staged last stays: the step that follows a look-up needs the same rows, and until then
+/// they are as their homes are.
 Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber> rows) {
   const Batch& batch = call.batch;
   std::vector<std::byte*>& addresses = scratch().addresses;
   TP_TRY(absorb());
   for (size_t first = 0; first < batch.bags();) {
+    staged_->clear();
     // Find as many bags as may be staged at once, asking for their rows on the way; then pool them.
     const auto start = static_cast<size_t>(batch.offsets[first]);
     size_t end = first, found = start;
@@ -179,8 +210,7 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
     TP_TRY(staged_->finish());
     pool(call, first, end, addresses.data());
     counts_.fetched += staged_->count();
-    admitMissed();
-    staged_->clear();
+    admitMissed(After::kUnchanged);
     TP_TRY(cache_->sendWriteBack());
     first = end;
   }
@@ -231,7 +261,7 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
   for (const Status& status : statuses) TP_TRY(status);
   const auto each = locks.tables();
   workers.run(each.size(), [&](size_t i, size_t) {
-    if (each[i]->cache_ && !each[i]->fetches()) each[i]->admitMissed();
+    if (each[i]->cache_ && !each[i]->fetches()) each[i]->admitMissed(After::kUnchanged);
   });
   return {};
 }

@@ -6,6 +6,7 @@
 // alone (the table's lock).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -64,11 +65,18 @@ class RowCache {
   void filled(Slot slot) { states_[slot] &= static_cast<uint8_t>(~kLoading); }
   bool loading(Slot slot) const { return (states_[slot] & kLoading) != 0; }
   /// The row stays until the batch is finished.
-  void needUntil(Slot slot, uint64_t batch) {
-    policy_->needUntil(SlotIndex(slot), Step(batch));
-    policy_->willUse(SlotIndex(slot), Step(batch));
+  void needUntil(Slot slot, uint64_t batch) { policy_->needUntil(SlotIndex(slot), Step(batch)); }
+  /// needUntil() is going to be told of this slot.
+  void prefetchNeed(Slot slot) const { policy_->prefetchNeed(SlotIndex(slot)); }
+  /// The row that was read into this slot is going to be put there.
+  void prefetchFill(Slot slot) const {
+    __builtin_prefetch(&states_[slot], 1);
+    prefetchRow(row(slot));
   }
   void finished(uint64_t batch) { policy_->finished(Step(batch)); }
+  /// The policy is to be told of one in so many look-ups, of hits and misses alike, so that both
+  /// count the same: of all while there is room, and of few while the hot rows stay the same.
+  size_t sampleStep() const { return !full() ? 1 : policy_->calm() ? 16 : 4; }
   /// What evictions have yet to write goes on its way. Reads that are started after it see it.
   Status sendWriteBack();
   /// Writes every changed row to its home; they stay. Returns once the homes have them.
@@ -103,6 +111,13 @@ class RowCache {
     low_rows_[slot] = static_cast<uint32_t>(row);
     states_[slot] = static_cast<uint8_t>(row >> 32 << kHighShift | flags);
   }
+  void prefetchRow(const std::byte* row) const {
+    // The hardware sees the rest of a long row coming.
+    for (uint32_t at = 0; at < std::min<uint32_t>(stride_, 512); at += 64) {
+      __builtin_prefetch(row + at, 1);
+    }
+  }
+  void prefetchVictims() const;
   Result<Slot> evictOne();
   Status empty(Slot slot);
   Status writeHome(Slot slot);

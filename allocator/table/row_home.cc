@@ -45,6 +45,12 @@ Result<std::unique_ptr<RowHome>> RowHome::inStore(RowStore& store, const RowForm
   return home;
 }
 
+/// Rows are read here and there: with small pages the processor looks for nearly each one's
+/// address.
+void RowHome::makeHuge(uint64_t piece) {
+  store_->preferHuge({frames_.first + piece * kPagesPerGranule, PageCount(kPagesPerGranule)});
+}
+
 Result<std::unique_ptr<RowLink>> RowHome::openLink() const {
   TP_CHECK(kind_ == TierKind::kFetch);
   auto channel = store_->openRows(area_);

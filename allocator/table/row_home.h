@@ -39,6 +39,10 @@ class RowHome {
   /// between the two. Only of those that cannot be read in place. Thread-safe. Errors: what opening
   /// a connection can end in.
   Result<std::unique_ptr<RowLink>> openLink() const;
+  /// Pieces of the home that makeHuge() is to be asked for before rows are written there.
+  /// Thread-safe for different pieces.
+  uint64_t hugePieces() const { return frames_.count.value() / kPagesPerGranule; }
+  void makeHuge(uint64_t piece);
   /// Bytes of all rows together.
   Bytes size() const { return size_; }
 

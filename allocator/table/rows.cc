@@ -30,6 +30,7 @@ Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Ac
   std::vector<std::byte*>& addresses = scratch().addresses;
   TP_TRY(usable());
   if (fetches()) {
+    staged_->clear();
     const Status absorbed = absorb();
     if (!absorbed) return broken(absorbed.error());
   }

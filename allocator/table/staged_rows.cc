@@ -2,6 +2,8 @@
 // StagedRows: a small hash map over chunks.
 #include "allocator/table/staged_rows.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -16,7 +18,7 @@ constexpr size_t kFirstEntries = 1024;
 /// The entry of the row, or the empty one where it belongs.
 size_t StagedRows::search(RowNumber row) const {
   const size_t mask = entries_.size() - 1;
-  size_t at = (row * 0x9E3779B97F4A7C15ull >> 32) & mask;
+  size_t at = firstEntry(row);
   while (entries_[at].address != nullptr && entries_[at].row != row) at = (at + 1) & mask;
   return at;
 }
@@ -25,7 +27,7 @@ void StagedRows::grow() {
   std::vector<Entry> old =
       std::exchange(entries_, std::vector<Entry>(std::max(kFirstEntries, entries_.size() * 2)));
   for (const Entry& entry : old) {
-    if (entry.address != nullptr) entries_[search(entry.row)] = entry;
+    if (entry.address != nullptr && entry.row != kDropped) entries_[search(entry.row)] = entry;
   }
 }
 
@@ -58,6 +60,27 @@ std::byte* StagedRows::find(RowNumber row) const {
   return entry.address;
 }
 
+/// Rows of a chunk stay side by side: its last one moves to where the dropped one was.
+void StagedRows::drop(RowNumber row) {
+  Entry& entry = entries_[search(row)];
+  TP_CHECK(entry.address != nullptr);
+  const auto holds = [&](const RowChunk* chunk) {
+    return entry.address >= chunk->bytes &&
+           entry.address < chunk->bytes + chunk->rows.size() * stride_;
+  };
+  RowChunk* const chunk = *std::find_if(chunks_.begin(), chunks_.end(), holds);
+  TP_CHECK(!chunk->under_way);
+  const size_t last = chunk->rows.size() - 1;
+  std::byte* const from = chunk->bytes + last * stride_;
+  if (from != entry.address) {
+    memcpy(entry.address, from, stride_);
+    entries_[search(chunk->rows[last])].address = entry.address;
+    chunk->rows[static_cast<size_t>(entry.address - chunk->bytes) / stride_] = chunk->rows[last];
+  }
+  chunk->rows.pop_back();
+  entry.row = kDropped;
+}
+
 Status StagedRows::send() {
   if (chunks_.empty()) return {};
   if (std::exchange(last_is_open_, false)) TP_TRY(link_.startRead(chunks_.back()));
@@ -72,8 +95,9 @@ Status StagedRows::finish() {
 Status StagedRows::writeBack() {
   Status status;
   for (RowChunk* chunk : chunks_) {
-    if (status) status = link_.writeAndForget(chunk);
-    if (!status) link_.giveBack(chunk);
+    const bool any = !chunk->rows.empty();
+    if (status && any) status = link_.writeAndForget(chunk);
+    if (!status || !any) link_.giveBack(chunk);
   }
   chunks_.clear();
   clear();

@@ -16,6 +16,10 @@ class StagedRows {
  public:
   StagedRows(RowLink& link, Bytes stride) : link_(link), stride_(stride.value()) {}
 
+  /// add() or find() are going to be asked about this row.
+  void prefetch(RowNumber row) const {
+    if (!entries_.empty()) __builtin_prefetch(&entries_[firstEntry(row)], 1);
+  }
   /// Where the row will be. Errors: those of RowLink.
   Result<std::byte*> add(RowNumber row);
   /// Where a row that was added is.
@@ -33,12 +37,18 @@ class StagedRows {
   }
   /// Rows that may be added to none, and have room.
   size_t mostRows() const { return link_.stagedChunks() * link_.rowsPerChunk(); }
+  /// The row is somewhere else from now on: it is not written back from here. Others may change
+  /// their places. All has come.
+  void drop(RowNumber row);
   /// Writes all rows to their homes, as they are now, and forgets them.
   Status writeBack();
   /// Forgets all rows.
   void clear();
 
  private:
+  size_t firstEntry(RowNumber row) const {
+    return (row * 0x9E3779B97F4A7C15ull >> 32) & (entries_.size() - 1);
+  }
   size_t search(RowNumber row) const;
   void grow();
 
@@ -47,7 +57,9 @@ class StagedRows {
   std::vector<RowChunk*> chunks_;
   bool last_is_open_ = false;  // the last chunk takes more rows
   size_t count_ = 0;
-  // Open addressing by row; empty where address is null. Its size is a power of two.
+  // Open addressing by row; empty where address is null, and of no row, but not empty, where one
+  // was dropped. Its size is a power of two.
+  static constexpr RowNumber kDropped = ~RowNumber{0};
   struct Entry {
     RowNumber row;
     std::byte* address;

@@ -90,6 +90,9 @@ Status EmbeddingTable::initialize() {
   if (fetches()) return initializeFar();
   // Local memory and the granules of a direct tier are zeros to begin with.
   if (options_.initializer.kind == Initializer::Kind::kZero) return {};
+  if (home_->kind() == TierKind::kDirect) {
+    workers_.run(home_->hugePieces(), [this](size_t piece, size_t) { home_->makeHuge(piece); });
+  }
   const RowNumber pieces = (options_.rows + kInitializePiece - 1) / kInitializePiece;
   workers_.run(pieces, [this](size_t piece, size_t) {
     const RowNumber end = std::min<RowNumber>((piece + 1) * kInitializePiece, options_.rows);

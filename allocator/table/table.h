@@ -213,8 +213,10 @@ class EmbeddingTable {
   void addressInPlace(std::span<const RowNumber> rows, std::byte** addresses,
                       std::vector<RowNumber>& missed);
   Status addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses);
-  void admitMissed();
-  bool admit(RowNumber row);
+  enum class After : uint8_t { kUnchanged, kChanged };
+  size_t sampleFrom(std::span<const RowNumber> rows, size_t step) const;
+  void admitMissed(After after);
+  bool admit(RowNumber row, After after);
 
   void bagInPlace(const BagCall& call, std::span<const RowNumber> rows, size_t first, size_t end,
                   size_t worker);
@@ -231,7 +233,6 @@ class EmbeddingTable {
   Status updateAlone(const UpdateCall& call) TP_REQUIRES(mutex_);
 
   // Row by row.
-  enum class After : uint8_t { kUnchanged, kChanged };
   Status existingRows(std::span<const int64_t> ids, std::vector<RowNumber>& rows)
       TP_REQUIRES(mutex_);
   template <typename Act>
@@ -242,8 +243,10 @@ class EmbeddingTable {
   Status makeRoomAhead();
   Status settleOldest();
   Status awaitLoading(Slot slot);
+  Status awaitSlots(std::span<const Slot> slots);
   Status settle(RowChunk* chunk);
   Status request(RowChunk* chunk);
+  std::span<const uint32_t> hold(std::span<const RowNumber> rows, BatchNumber batch);
   Status announce(std::span<const RowNumber> rows, BatchNumber batch);
   void warnShort(size_t wanted);
 

@@ -108,6 +108,7 @@ Status EmbeddingTable::fitDram(Bytes dram) {
   if (!plan) return tl::unexpected(plan.error());
   plan->slots = std::min(plan->slots, cache_->most());
   Status done;
+  if (staged_) staged_->clear();
   // Rows that are on their way to slots would have to be told where those went.
   while (done && !ahead_.empty()) done = settleOldest();
   if (done) done = cache_->setCapacity(plan->slots);

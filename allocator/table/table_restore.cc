@@ -64,6 +64,7 @@ void TableRestore::start() {
     table_.home_->link()->giveBack(chunk);
   }
   table_.ahead_.clear();
+  if (table_.staged_) table_.staged_->clear();
   if (table_.cache_) {
     (void)table_.cache_->sendWriteBack();
     table_.cache_->forgetAll();

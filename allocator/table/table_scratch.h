@@ -12,6 +12,7 @@ namespace tidepool {
 
 struct EmbeddingTable::Scratch {
   std::vector<Slot> slots;
+  std::vector<uint32_t> absent;  // positions in a piece
   std::vector<std::byte*> addresses;
   std::vector<uint32_t> offsets;
   std::vector<float> sum;

@@ -62,7 +62,9 @@ Status EmbeddingTable::updateFetched(const UpdateCall& call) {
   buffers.sum.resize(format_.dim);
   TP_TRY(absorb());
   const std::span<const RowNumber> rows = occurrences_.rows();
+  if (!staged_->roomFor(std::min(rows.size(), kPieceRows))) staged_->clear();
   for (size_t first = 0; first < rows.size();) {
+    const size_t before = staged_->count();
     size_t end = first;
     std::vector<Slot> slots;
     buffers.addresses.clear();
@@ -81,9 +83,9 @@ Status EmbeddingTable::updateFetched(const UpdateCall& call) {
       applyRow(call, first + i, buffers.addresses[i], buffers.sum.data());
       if (slots[i] != kNoSlot) cache_->markDirty(slots[i]);
     }
-    counts_.fetched += staged_->count();
-    // Those that get a slot are as their homes will be: all that was staged is written now.
-    admitMissed();
+    counts_.fetched += staged_->count() - before;
+    // All that was staged is written now, but for those that get a slot.
+    admitMissed(After::kChanged);
     TP_TRY(cache_->sendWriteBack());
     TP_TRY(staged_->writeBack());
     first = end;
@@ -110,7 +112,7 @@ Status EmbeddingTable::updateOne(const UpdateCall& call, Workers& workers) {
   workers.run((count + kTaskRows - 1) / kTaskRows, [&](size_t task, size_t worker) {
     updateInPlace(call, task * kTaskRows, std::min(count, (task + 1) * kTaskRows), worker);
   });
-  if (cache_) admitMissed();
+  if (cache_) admitMissed(After::kChanged);
   return {};
 }
 
@@ -124,7 +126,7 @@ Status EmbeddingTable::updateAlone(const UpdateCall& call) {
     return status ? status : broken(status.error());
   }
   updateInPlace(call, 0, occurrences_.rows().size(), 0);
-  if (cache_) admitMissed();
+  if (cache_) admitMissed(After::kChanged);
   return {};
 }
 

@@ -143,6 +143,11 @@ void zapShared(uintptr_t address, Bytes size) {
   syscall(SYS_madvise, address, size.value(), MADV_DONTNEED);
 }
 
+bool makeHuge(uintptr_t address, Bytes size) {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE
+  return syscall(SYS_madvise, address, size.value(), kCollapse) == 0;
+}
+
 Status punchHole(int fd, Bytes offset, Bytes size) {
   if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset.value()),
                 static_cast<off_t>(size.value())) != 0) {

@@ -37,6 +37,10 @@ bool populate(uintptr_t address, Bytes size);
 Status moveMapping(uintptr_t from, uintptr_t to, Bytes size);
 /// Makes present file pages of a shared mapping absent from the page table (their contents stay).
 void zapShared(uintptr_t address, Bytes size);
+/// Makes present pages of a shared mapping huge ones where the kernel can (MADV_COLLAPSE,
+/// Linux 6.1): whole granules, each with one page present at least. Merely a wish: false if it did
+/// not happen.
+bool makeHuge(uintptr_t address, Bytes size);
 /// Frees [offset, offset + size) of a file: it reads as zeros from then on.
 Status punchHole(int fd, Bytes offset, Bytes size);
 

@@ -213,6 +213,17 @@ Status DirectFileTier::erase(FrameRun run) {
   return {};
 }
 
+/// A device is mapped in huge pages anyway; of files, only memory's can be.
+void DirectFileTier::preferHuge(FrameRun run) {
+  if (backing_ != Backing::kShmem) return;
+  for (uint64_t done = 0; done < run.count.value(); done += kPagesPerGranule) {
+    // The kernel gathers what is there: one page is enough.
+    std::byte* const granule = frameMemory(run.first + done);
+    (void)*static_cast<volatile std::byte*>(granule);
+    (void)os::makeHuge(reinterpret_cast<uintptr_t>(granule), Bytes(kGranuleSize));
+  }
+}
+
 Status DirectFileTier::read(FrameRun run, std::byte* memory) {
   memcpy(memory, frameMemory(run.first), toBytes(run.count).value());
   traffic_.reads_bytes.fetch_add(toBytes(run.count).value(), std::memory_order_relaxed);

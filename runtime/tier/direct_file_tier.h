@@ -63,6 +63,7 @@ class DirectFileTier final : public DirectTier {
   bool soleHolder(FrameRun run) override { return granules_->soleHolder(granulesOf(run)); }
 
   Status erase(FrameRun run) override;
+  void preferHuge(FrameRun run) override;
   std::byte* frameMemory(FrameIndex frame) const override {
     return window_.data() + (frame.value() << kPageShift);
   }

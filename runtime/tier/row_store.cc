@@ -31,6 +31,7 @@ class DirectStore final : public RowStore {
     return noRoom(tier_, size);
   }
   void release(FrameRun run) override { tier_.release(run); }
+  void preferHuge(FrameRun run) override { tier_.preferHuge(run); }
   std::byte* memory(FrameRun run) const override { return tier_.frameMemory(run.first); }
   Result<std::unique_ptr<RowChannel>> openRows(const RowArea&) override {
     return fail(ErrorCode::kUnsupported, "%s is read in place", tier_.name());

@@ -25,6 +25,8 @@ class RowStore {
   /// Errors: kNoSpace, also when there is enough, but not in one piece.
   virtual Result<FrameRun> allocate(Bytes size) = 0;
   virtual void release(FrameRun run) = 0;
+  /// Of a direct tier: DirectTier::preferHuge().
+  virtual void preferHuge(FrameRun) {}
   /// Where frames of a direct tier are; null of a fetch tier.
   virtual std::byte* memory(FrameRun run) const = 0;
   /// A channel of its own for the rows of `area`, in a fetch tier. Errors: as

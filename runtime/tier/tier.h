@@ -104,6 +104,9 @@ class DirectTier : public Tier {
   /// False if processes that were forked from this one, or forked it, hold any of the run as well:
   /// it must then not be written to, nor erased.
   virtual bool soleHolder(FrameRun run) = 0;
+  /// For a run of whole granules that is going to be read all over: has the kernel back it with
+  /// huge pages where it can, which takes their memory at once. Contents stay.
+  virtual void preferHuge(FrameRun run) = 0;
   /// The tier's own view of a frame, valid as long as the tier.
   virtual std::byte* frameMemory(FrameIndex frame) const = 0;
   /// Expected latency of a dependent load beyond local DRAM's. Nominal for emulated devices.

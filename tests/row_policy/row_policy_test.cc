@@ -265,6 +265,38 @@ TEST_F(Policy, KeepsItsPromisesInAnyOrderOfCalls) {
   }
 }
 
+// Sixteen slots are looked at in one step: against looking at them one by one.
+TEST_F(Policy, GivesUpTheFirstOfTheWorstNeighbours) {
+  constexpr uint64_t kSlots = 64;
+  constexpr uint32_t kUnknown = 1000;
+  std::mt19937_64 random(12);
+  for (int round = 0; round < 300; ++round) {
+    RowPolicy& policy = makeFull(kSlots);
+    const uint64_t step = random() % 600;
+    if (step > 0) policy.finished(Step(step - 1));
+    std::optional<uint64_t> worst;
+    uint32_t most = 0;
+    const uint64_t most_hits = 1 + random() % 24, held = random() % 5, known = random() % 5;
+    for (uint64_t s = 0; s < kSlots; ++s) {
+      const auto hits = static_cast<uint32_t>(random() % most_hits);
+      for (uint32_t i = 0; i < hits; ++i) policy.onHit(slot(s));
+      const bool kept = random() % 4 < held, foreseen = random() % 4 < known;
+      const auto ahead = static_cast<uint32_t>(random() % (NextUse::kMostAhead + 1));
+      if (kept) policy.needUntil(slot(s), Step(step + random() % NextUse::kMostAhead));
+      if (foreseen) policy.willUse(slot(s), Step(step + ahead));
+      if (kept || s == kSlots - 1) continue;  // the last one is on trial
+      const uint32_t bad = foreseen ? ahead : kUnknown - std::min(hits, 16u);
+      if (worst && bad <= most) continue;
+      worst = s;
+      most = bad;
+    }
+    const std::optional<SlotIndex> victim = policy.nextVictim();
+    if (!worst) continue;  // whether the one on trial may go is for others to test
+    ASSERT_TRUE(victim) << round;
+    ASSERT_EQ(victim->value(), *worst) << round;
+  }
+}
+
 TEST_F(Policy, TheSameCallsGiveTheSameAnswers) {
   std::vector<uint64_t> first;
   for (int run = 0; run < 2; ++run) {

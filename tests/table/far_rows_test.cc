@@ -55,19 +55,19 @@ TEST_F(FarRows, OfAnnouncedBatchesStayUntilItIsFinished) {
   ASSERT_TRUE(number) << number.error().text();
   EXPECT_EQ(table->counts().prefetched, 400u);
   // Rows that are used more often by far, and more of them than there are slots.
-  const auto churn = [&] {
-    for (int round = 0; round < 12; ++round) {
+  const auto churn = [&](int rounds) {
+    for (int round = 0; round < rounds; ++round) {
       for (int64_t part = 0; part < 8; ++part) {
         ASSERT_TRUE(bagOf(*table, workers_, range(1000 + 200 * part, 200), out_));
       }
     }
   };
-  churn();
+  churn(40);
   const uint64_t before = table->counts().fetched;
   ASSERT_TRUE(bagOf(*table, workers_, announced, out_));
   EXPECT_EQ(table->counts().fetched, before) << "they were to stay";
   table->finished(*number);
-  churn();
+  churn(40);
   const uint64_t after = table->counts().fetched;
   ASSERT_TRUE(bagOf(*table, workers_, announced, out_));
   EXPECT_GT(table->counts().fetched, after) << "nothing holds them any more";
@@ -92,6 +92,66 @@ TEST_F(FarRows, ThatDoNotFitTheBudgetAreSaidOnceAndFetchedLater) {
   ASSERT_TRUE(bagOf(*table, workers_, ids, out_));
   EXPECT_EQ(out_, wanted);
   EXPECT_GT(table->counts().fetched, 0u);
+}
+
+// Their slots may be given up while their rows are still under way.
+TEST_F(FarRows, OfBatchesFinishedBeforeTheyCameMakeRoomForOthers) {
+  Places places(Place::kRemote);
+  const TableOptions options = optionsFor(20'000, 300);
+  auto table = places.table(options, workers_);
+  TableModel model(options);
+  for (int64_t turn = 0; turn < 40; ++turn) {
+    std::vector<int64_t> ids = range(turn * 450, 250);
+    ids.insert(ids.end(), ids.begin(), ids.begin() + 100);  // some twice
+    const auto number = table->prefetch(ids);
+    ASSERT_TRUE(number) << number.error().text();
+    table->finished(*number);
+    if (turn % 8 != 7) continue;
+    const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
+    std::vector<float> wanted(kDim);
+    model.bag({ids, offsets}, wanted.data());
+    ASSERT_TRUE(bagOf(*table, workers_, ids, out_));
+    ASSERT_EQ(out_, wanted) << "turn " << turn;
+  }
+}
+
+// What a look-up has fetched serves the step behind it, whatever rows that is of and whatever came
+// between.
+TEST_F(FarRows, ThatALookUpFetchedServeTheStepBehindIt) {
+  Places places(Place::kRemote);
+  const TableOptions options = optionsFor(5000, 500);
+  auto table = places.table(options, workers_);
+  TableModel model(options);
+  std::mt19937_64 random(11);
+  uint64_t by_look_ups = 0, by_steps = 0;
+  for (int turn = 0; turn < 60; ++turn) {
+    const RandomBatch looked_up(random, 5000, 20, 20, kDim), other(random, 5000, 20, 20, kDim);
+    const RandomBatch& stepped = turn % 3 == 2 ? other : looked_up;
+    std::vector<float> got(20 * kDim), wanted(20 * kDim);
+    const Batch batch = looked_up.view(Pooling::kSum, false);
+    const EmbeddingTable::BagCall bag{table.get(), batch, got.data(), kDim};
+    const uint64_t before = table->counts().fetched;
+    ASSERT_TRUE(EmbeddingTable::bags({&bag, 1}, workers_));
+    model.bag(batch, wanted.data());
+    ASSERT_EQ(got, wanted) << "turn " << turn;
+    const uint64_t fetched = table->counts().fetched;
+    if (turn % 5 == 4) {
+      const auto number = table->prefetch(other.ids);
+      ASSERT_TRUE(number);
+      table->finished(*number);
+    }
+    if (turn % 7 == 6) {
+      ASSERT_TRUE(table->setDram(options.dram - Bytes(random() % 1000)));
+    }
+    const Batch step = stepped.view(Pooling::kSum, false);
+    const EmbeddingTable::UpdateCall update{table.get(), step, stepped.gradients.data(), kDim};
+    ASSERT_TRUE(EmbeddingTable::updates({&update, 1}, workers_));
+    model.update(step, stepped.gradients.data());
+    if (turn % 3 == 2 || turn % 5 == 4 || turn % 7 == 6) continue;
+    by_look_ups += fetched - before;
+    by_steps += table->counts().fetched - fetched;
+  }
+  EXPECT_LT(by_steps * 4, by_look_ups) << "but for rows that left for others, it needs nothing";
 }
 
 TEST_F(FarRows, ReadInPlaceNeedNoReadingAhead) {
