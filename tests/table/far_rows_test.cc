@@ -119,13 +119,14 @@ TEST_F(FarRows, OfBatchesFinishedBeforeTheyCameMakeRoomForOthers) {
 // between.
 TEST_F(FarRows, ThatALookUpFetchedServeTheStepBehindIt) {
   Places places(Place::kRemote);
-  const TableOptions options = optionsFor(5000, 500);
+  const TableOptions options = optionsFor(100'000, 10'000);
   auto table = places.table(options, workers_);
   TableModel model(options);
   std::mt19937_64 random(11);
   uint64_t by_look_ups = 0, by_steps = 0;
   for (int turn = 0; turn < 60; ++turn) {
-    const RandomBatch looked_up(random, 5000, 20, 20, kDim), other(random, 5000, 20, 20, kDim);
+    const RandomBatch looked_up(random, 100'000, 20, 20, kDim),
+        other(random, 100'000, 20, 20, kDim);
     const RandomBatch& stepped = turn % 3 == 2 ? other : looked_up;
     std::vector<float> got(20 * kDim), wanted(20 * kDim);
     const Batch batch = looked_up.view(Pooling::kSum, false);
