@@ -68,22 +68,22 @@ struct TidepoolRunApi {
   /// Rows of tables in far tiers: as Runtime::rowStore() and the members of RowStore and RowChannel
   /// (runtime/tier). Stores and channels belong to whoever opened them; allocateRows() returns
   /// where frames of a direct tier are. poll() fills in at most 64.
-  void* (*openStore)(uint32_t far_tier, uint8_t* kind, TidepoolRunError* error);
-  void (*closeStore)(void* store);
+  void* (*openStore)(uint32_t far_tier, uint8_t* kind, TidepoolRunError* error) = nullptr;
+  void (*closeStore)(void* store) = nullptr;
   void* (*allocateRows)(void* store, uint64_t size, uint64_t* first, uint64_t* count,
-                        TidepoolRunError* error);
-  void (*releaseRows)(void* store, uint64_t first, uint64_t count);
+                        TidepoolRunError* error) = nullptr;
+  void (*releaseRows)(void* store, uint64_t first, uint64_t count) = nullptr;
   void* (*openChannel)(void* store, const TidepoolRunArea* area, uint64_t* most_rows,
-                       TidepoolRunError* error);
-  void (*closeChannel)(void* channel);
+                       TidepoolRunError* error) = nullptr;
+  void (*closeChannel)(void* channel) = nullptr;
   void (*submitRead)(void* channel, uint64_t tag, const uint64_t* rows, uint64_t count, void* to,
-                     TidepoolRunError* error);
+                     TidepoolRunError* error) = nullptr;
   void (*submitWrite)(void* channel, uint64_t tag, const uint64_t* rows, uint64_t count,
-                      const void* from, TidepoolRunError* error);
-  void (*flush)(void* channel, TidepoolRunError* error);
-  uint64_t (*poll)(void* channel, TidepoolRunCompletion* out, uint64_t most);
-  void (*wait)(void* channel, TidepoolRunCompletion* out);
-  void (*channelState)(void* channel, TidepoolRunChannelState* out);
+                      const void* from, TidepoolRunError* error) = nullptr;
+  void (*flush)(void* channel, TidepoolRunError* error) = nullptr;
+  uint64_t (*poll)(void* channel, TidepoolRunCompletion* out, uint64_t most) = nullptr;
+  void (*wait)(void* channel, TidepoolRunCompletion* out) = nullptr;
+  void (*channelState)(void* channel, TidepoolRunChannelState* out) = nullptr;
 };
 
 /// Null if nothing is managed in this process. Looked up by name with dlsym().

@@ -20,10 +20,14 @@ size_t processors() {
 }
 
 Status checkKind(const FarSpec& spec) {
-  if (spec.kind != FarKind::kFabric && spec.kind != FarKind::kNuma) return {};
+  const char* const name = spec.kind == FarKind::kFabric ? "fabric:"
+                           : spec.kind == FarKind::kNuma ? "numa:"
+                           : spec.kind == FarKind::kAuto ? "auto"
+                                                         : nullptr;
+  if (name == nullptr) return {};
   return fail(ErrorCode::kUnsupported,
-              "embedding tables cannot be in %s: yet; name cxl:, dax: or remote: tiers for them",
-              spec.kind == FarKind::kFabric ? "fabric" : "numa");
+              "embedding tables cannot be in %s yet; name cxl:, dax: or remote: tiers for them",
+              name);
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ class NumaTier final : public DirectTier {
   PageCount mapUnit() const override { return file_->mapUnit(); }
   Status erase(FrameRun run) override { return file_->erase(run); }
   bool soleHolder(FrameRun run) override { return file_->soleHolder(run); }
+  void preferHuge(FrameRun run) override { file_->preferHuge(run); }
   std::byte* frameMemory(FrameIndex frame) const override { return file_->frameMemory(frame); }
   Nanoseconds extraLoadLatency() const override { return file_->extraLoadLatency(); }
   bool emulated() const override { return false; }

@@ -44,6 +44,7 @@ class WholeTier final : public DirectTier {
   }
   Status erase(FrameRun run) override { return inner_->erase(run); }
   bool soleHolder(FrameRun run) override { return inner_->soleHolder(run); }
+  void preferHuge(FrameRun run) override { inner_->preferHuge(run); }
   std::byte* frameMemory(FrameIndex frame) const override { return inner_->frameMemory(frame); }
   Nanoseconds extraLoadLatency() const override { return inner_->extraLoadLatency(); }
   bool emulated() const override { return false; }
@@ -200,7 +201,9 @@ TEST_F(WholeGranules, AgreesWithAModelOfBytes) {
         std::fill(begin, end, -1);
       } else {
         for (uint64_t page = first; page < first + count; ++page) {
-          model[page] = at(page) = static_cast<uint8_t>(random() % 200);
+          const auto value = static_cast<uint8_t>(random() % 200);
+          at(page) = value;
+          model[page] = value;
         }
       }
     } else if (std::count(begin, end, -1) == static_cast<long>(count)) {
@@ -208,7 +211,9 @@ TEST_F(WholeGranules, AgreesWithAModelOfBytes) {
       std::fill(begin, end, 0);
     }
     for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
-      if (model[page] >= 0) ASSERT_EQ(at(page), model[page]) << page << " at step " << step;
+      if (model[page] >= 0) {
+        ASSERT_EQ(at(page), model[page]) << page << " at step " << step;
+      }
     }
   }
   EXPECT_EQ(tier_->torn, 0);
