@@ -76,6 +76,28 @@ TEST_F(RestoreTest, LargerHashedTablesGoOnWithTheChain) {
   ASSERT_TRUE(next) << next.error().text();
 }
 
+// They came into being at a look-up, and no step has changed them: they are new all the same.
+TEST_F(RestoreTest, RowsThatWereOnlyLookedUpAreInTheNextIncrement) {
+  const auto saved = trained("items", IdKind::kHashed, 2000);
+  save({saved->table.get()});
+  const size_t before = saved->rows().size();
+  std::mt19937_64 random(99);
+  const RandomBatch batch(random, 1'000'000'000, 10, 20, saved->options.format.dim);
+  const Batch view = batch.view(Pooling::kSum, false);
+  std::vector<float> out(batch.gradients.size());
+  const EmbeddingTable::BagCall bag{saved->table.get(), view, out.data(),
+                                    saved->options.format.dim};
+  ASSERT_TRUE(EmbeddingTable::bags({&bag, 1}, workers_));
+  saved->model.bag(view, out.data());
+  ASSERT_GT(saved->rows().size(), before) << "else it tests nothing";
+  const auto next =
+      takeCheckpoint(saved->table.get(), directory_.path(), CheckpointKind::kIncremental);
+  ASSERT_TRUE(next) << next.error().text();
+  const auto table = fresh(saved->options);
+  ASSERT_TRUE(restore({{table.get()}}));
+  expectSame(rowsOf(table.get()), saved->rows());
+}
+
 TEST_F(RestoreTest, TablesAreSplitAndMerged) {
   const auto a = trained("a", IdKind::kDense, 400), b = trained("b", IdKind::kDense, 300, 50);
   save({a->table.get(), b->table.get()});
