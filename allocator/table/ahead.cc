@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "allocator/table/table.h"
+#include "allocator/table/table_locks.h"
 #include "allocator/table/table_scratch.h"
 #include "runtime/base/log.h"
 
@@ -144,9 +145,13 @@ void EmbeddingTable::warnShort(size_t wanted) {
 }
 
 Result<BatchNumber> EmbeddingTable::prefetch(std::span<const int64_t> ids) {
+  MutexLock lock(mutex_);
+  return prefetchLocked(ids);
+}
+
+Result<BatchNumber> EmbeddingTable::prefetchLocked(std::span<const int64_t> ids) {
   const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
   TP_TRY(checkArguments({ids, offsets}));
-  MutexLock lock(mutex_);
   TP_TRY(usable());
   const BatchNumber batch = announced_ + 1;
   if (batch - finished_ > kMostAnnounced) {
@@ -166,13 +171,19 @@ Result<BatchNumber> EmbeddingTable::prefetch(std::span<const int64_t> ids) {
 }
 
 Status EmbeddingTable::prefetches(std::span<const PrefetchCall> calls, Workers& workers) {
+  // Tables before workers, as in every call: else two callers could wait for one another.
+  const Locks locks(calls);
+  const auto tables = locks.tables();
   std::vector<Status> statuses(calls.size());
-  workers.run(calls.size(), [&](size_t i, size_t) {
-    auto number = calls[i].table->prefetch(calls[i].ids);
-    if (number) {
-      *calls[i].number = *number;
-    } else {
-      statuses[i] = tl::unexpected(number.error());
+  workers.run(tables.size(), [&](size_t t, size_t) {
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i].table != tables[t]) continue;
+      auto number = tables[t]->prefetchLocked(calls[i].ids);
+      if (number) {
+        *calls[i].number = *number;
+      } else {
+        statuses[i] = tl::unexpected(number.error());
+      }
     }
   });
   for (const Status& status : statuses) TP_TRY(status);

@@ -126,7 +126,8 @@ class EmbeddingTable {
     std::span<const int64_t> ids;
     BatchNumber* number;
   };
-  static Status prefetches(std::span<const PrefetchCall> calls, Workers& workers);
+  static Status prefetches(std::span<const PrefetchCall> calls,
+                           Workers& workers) TP_NO_THREAD_SAFETY;
   /// The batch, and those announced before it, were used for the last time.
   void finished(BatchNumber batch) TP_EXCLUDES(mutex_);
 
@@ -239,6 +240,7 @@ class EmbeddingTable {
   Status withRows(std::span<const RowNumber> rows, After after, Act act) TP_REQUIRES(mutex_);
 
   // Reading ahead.
+  Result<BatchNumber> prefetchLocked(std::span<const int64_t> ids) TP_NO_THREAD_SAFETY;
   Status absorb();
   Status makeRoomAhead();
   Status settleOldest();

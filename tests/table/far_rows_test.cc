@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "tests/table/table_fixture.h"
 #include "tests/table/table_model.h"
@@ -219,6 +220,42 @@ TEST_F(FarRows, OfSeveralTablesGoInOneCall) {
       models[i % models.size()].update(updates[i].batch, updates[i].gradients);
     }
   }
+}
+
+// Each call needs several tables and the workers: never in another order than the other's.
+TEST_F(FarRows, AreAnnouncedByOneThreadAndLookedUpByAnother) {
+  Places places(Place::kRemote);
+  const TableOptions options = optionsFor(3000, 400);
+  std::vector<std::unique_ptr<EmbeddingTable>> tables;
+  for (int i = 0; i < 3; ++i) tables.push_back(places.table(options, workers_));
+  TableModel model(options);
+  std::thread announcing([&] {
+    for (int64_t turn = 0; turn < 300; ++turn) {
+      const std::vector<int64_t> ids = range(turn * 7 % 2900, 100);
+      std::vector<BatchNumber> numbers(tables.size());
+      std::vector<EmbeddingTable::PrefetchCall> calls;
+      for (size_t i = 0; i < tables.size(); ++i)
+        calls.push_back({tables[i].get(), ids, &numbers[i]});
+      const Status status = EmbeddingTable::prefetches(calls, workers_);
+      EXPECT_TRUE(status) << status.error().text();
+      if (!status) return;
+      for (size_t i = 0; i < tables.size(); ++i) tables[i]->finished(numbers[i]);
+    }
+  });
+  for (int64_t turn = 0; turn < 300; ++turn) {
+    const std::vector<int64_t> ids = range(turn * 11 % 2900, 100);
+    const int64_t offsets[] = {0, 100};
+    std::vector<float> wanted(kDim), got(3 * kDim, -1);
+    model.bag({ids, offsets}, wanted.data());
+    std::vector<EmbeddingTable::BagCall> calls;
+    for (size_t i = 0; i < tables.size(); ++i) {
+      calls.push_back({tables[i].get(), {ids, offsets}, got.data() + i * kDim, kDim});
+    }
+    const Status status = EmbeddingTable::bags(calls, workers_);
+    EXPECT_TRUE(status) << status.error().text();
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], wanted[i % kDim]) << turn;
+  }
+  announcing.join();
 }
 
 TEST_F(FarRows, AreUntouchedByWrongArguments) {
