@@ -26,6 +26,7 @@
 #include "allocator/table/row_home.h"
 #include "allocator/table/staged_rows.h"
 #include "allocator/table/workers.h"
+#include "runtime/base/atomic_wait.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 
@@ -195,9 +196,7 @@ class EmbeddingTable {
   /// woken up.
   void letOthersIn() {
     // Pairs with the release in TableSnapshot's hold.
-    while (others_waiting_.load(std::memory_order_acquire) != 0) {
-      others_waiting_.wait(1, std::memory_order_acquire);
-    }
+    waitWhile(others_waiting_, 1);
   }
   /// Errors: what broke the table before, if anything did.
   Status usable() const;

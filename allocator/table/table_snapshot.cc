@@ -28,7 +28,7 @@ class TableSnapshot::Hold {
     table.others_waiting_.store(1, std::memory_order_relaxed);
     table.mutex_.lock();
     table.others_waiting_.store(0, std::memory_order_release);  // pairs with letOthersIn()
-    table.others_waiting_.notify_all();
+    wakeWaiters(table.others_waiting_);
   }
   ~Hold() TP_NO_THREAD_SAFETY { table_.mutex_.unlock(); }
   Hold(const Hold&) = delete;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers: a round begins when its number goes up, and ends when the last worker has left it.
-// Waiting is by C++20's atomic wait, which spins for a moment before it sleeps.
 #include "allocator/table/workers.h"
 
 #include <unistd.h>
 
 #include <algorithm>
+
+#include "runtime/base/atomic_wait.h"
 
 namespace tidepool {
 
@@ -22,7 +23,7 @@ Workers::~Workers() {
   }
   stopping_.store(true, std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
-  round_.notify_all();
+  wakeWaiters(round_);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -37,12 +38,12 @@ void Workers::takeTasks(size_t worker) {
 void Workers::serve(size_t worker) {
   uint32_t seen = 0;
   for (;;) {
-    round_.wait(seen, std::memory_order_acquire);  // pairs with the release in runTasks()
+    waitWhile(round_, seen);  // pairs with the release in runTasks()
     seen = round_.load(std::memory_order_acquire);
     if (stopping_.load(std::memory_order_relaxed)) return;
     takeTasks(worker);
     // Release: what the tasks wrote is the caller's; pairs with its acquire.
-    if (busy_.fetch_sub(1, std::memory_order_release) == 1) busy_.notify_one();
+    if (busy_.fetch_sub(1, std::memory_order_release) == 1) wakeWaiters(busy_);
   }
 }
 
@@ -56,13 +57,13 @@ void Workers::runTasks(size_t tasks, Task task, void* argument) {
   argument_ = argument;
   tasks_ = tasks;
   next_.store(0, std::memory_order_relaxed);
-  busy_.store(threads_.size(), std::memory_order_relaxed);
+  busy_.store(static_cast<uint32_t>(threads_.size()), std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
-  round_.notify_all();
+  wakeWaiters(round_);
   takeTasks(0);
-  for (size_t busy = busy_.load(std::memory_order_acquire); busy != 0;
+  for (uint32_t busy = busy_.load(std::memory_order_acquire); busy != 0;
        busy = busy_.load(std::memory_order_acquire)) {
-    busy_.wait(busy, std::memory_order_acquire);
+    waitWhile(busy_, busy);
   }
 }
 

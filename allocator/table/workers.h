@@ -47,7 +47,7 @@ class Workers {
   void* argument_ = nullptr;
   size_t tasks_ = 0;
   std::atomic<size_t> next_{0};
-  std::atomic<size_t> busy_{0};  // workers that have not finished the round
+  std::atomic<uint32_t> busy_{0};  // workers that have not finished the round
   std::atomic<uint32_t> round_{0};
   std::atomic<bool> stopping_{false};
 };

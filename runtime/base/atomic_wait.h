@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for an atomic word to change, by private futexes (futex(2)). Not by std::atomic::wait():
+// libstdc++ 12 asks for futexes that processes share, and those of a word whose page moves from
+// anonymous memory to a file's, as into a direct tier, lose the waiters that sleep on it.
+// Thread-safe; the word is of one process.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <cstdint>
+
+namespace tidepool {
+
+/// Blocks while the word is `old`; looks a few times before it sleeps. What was written before a
+/// release of another value is seen.
+inline void waitWhile(const std::atomic<uint32_t>& word, uint32_t old) {
+  constexpr int kLooks = 64;
+  // Acquire: pairs with the release of whoever changed it.
+  for (int look = 0; look < kLooks; ++look) {
+    if (word.load(std::memory_order_acquire) != old) return;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  while (word.load(std::memory_order_acquire) == old) {
+    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
+  }
+}
+
+/// Wakes all who wait for the word, which has changed.
+inline void wakeWaiters(const std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace tidepool
