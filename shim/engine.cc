@@ -103,22 +103,27 @@ EngineState startEngine() {
 /// that comes earlier is the dynamic linker's, and nothing can be started yet.
 bool tooEarly() { return environ == nullptr; }
 
+EngineState startedState() {
+  // Acquire pairs with the release below: managed_runtime and the heap are complete.
+  EngineState state = engine_state.load(std::memory_order_acquire);
+  if (state != EngineState::kUnstarted || tooEarly()) return state;
+  if (engine_state.compare_exchange_strong(state, EngineState::kStarting,
+                                           std::memory_order_acquire)) {
+    state = startEngine();
+    engine_state.store(state, std::memory_order_release);
+  }
+  return state;
+}
+
 }  // namespace
 
 const Options& engineOptions() { return options(); }
 int enginePid() { return engine_pid; }
 
+bool startedManaging() { return startedState() == EngineState::kManaged; }
+
 ThreadMode bindThread() {
-  // Acquire pairs with the release below: managed_runtime and the heap are complete.
-  EngineState state = engine_state.load(std::memory_order_acquire);
-  if (state == EngineState::kUnstarted) {
-    if (tooEarly()) return ThreadMode::kUnbound;
-    if (engine_state.compare_exchange_strong(state, EngineState::kStarting,
-                                             std::memory_order_acquire)) {
-      state = startEngine();
-      engine_state.store(state, std::memory_order_release);
-    }
-  }
+  const EngineState state = startedState();
   if (state == EngineState::kLibc) return t_thread_mode = ThreadMode::kLibc;
   if (state != EngineState::kManaged) return ThreadMode::kUnbound;
   const int saved_errno = errno;

@@ -27,6 +27,17 @@ inline ThreadMode threadMode() {
   return t_thread_mode != ThreadMode::kUnbound ? t_thread_mode : bindThread();
 }
 
+/// Starts the engine if need be; true if it manages this process. Binds nothing.
+bool startedManaging();
+
+/// Whether the calling thread's mappings are managed. A thread that maps and never allocates is not
+/// bound, and so takes none of the heap's locks: a copy of the process made meanwhile, of which
+/// nobody is told (_Fork), would have them for good.
+inline bool managing() {
+  if (t_thread_mode == ThreadMode::kUnbound) return startedManaging();
+  return t_thread_mode == ThreadMode::kManaged;
+}
+
 /// The managed range, cached in two words for free()'s fast path. Empty: nothing is managed.
 struct ManagedBounds {
   uintptr_t base = 0;

@@ -51,6 +51,7 @@ void unlockInner() { internalHeap().unlockAfterFork(); }
 SilentFork::SilentFork(ForkKind kind) : prepared_(t_thread_mode != ThreadMode::kInternal) {
   if (!prepared_) return;
   InternalScope scope;
+  lockSurrendered();
   Runtime::beforeFork(kind);
   lockInner();
 }
@@ -59,6 +60,7 @@ void SilentFork::inParent() {
   if (!prepared_) return;
   unlockInner();
   Runtime::afterForkInParent();
+  unlockSurrendered();
 }
 
 void SilentFork::inChild() {
@@ -66,6 +68,8 @@ void SilentFork::inChild() {
   if (!prepared_) return Runtime::afterUnpreparedFork();
   unlockInner();
   Runtime::afterForkInChild();
+  unlockSurrendered();
+  renewArenaTableInChild();
 }
 
 // Registration fails only for lack of memory; fork() is then as unsafe as it is for threads in any

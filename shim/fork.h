@@ -16,8 +16,9 @@ void installOuterForkHandlers();
 
 /// The process is about to be copied by other means than fork(), of which libc tells nobody: what
 /// has to be done around that, on both sides, by the copying thread. The heap's locks are not
-/// taken: a signal handler that interrupted malloc may copy the process, and a child of several
-/// threads may not call malloc then, with libc's heap neither. Async-signal-safe as far as the
+/// taken, nor that of the table of arenas, which is held while some of them are: a signal handler
+/// that interrupted malloc may copy the process, and a child of several threads may not call malloc
+/// then, with libc's heap neither. It may fork. Async-signal-safe as far as the
 /// program's side goes.
 class SilentFork {
  public:

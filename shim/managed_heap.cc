@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 
 #include "allocator/arena/arena_maker.h"
 #include "allocator/arena/heap_metadata.h"
@@ -94,6 +95,7 @@ unsigned slotOf(const void* key_value) {
 
 // The thread may allocate after this, in other destructors: it keeps the arena, uncounted.
 void leaveSlot(void* key_value) {
+  InternalMark mark;
   MutexLock lock(arena_mutex);
   arena_slots.leave(slotOf(key_value));
 }
@@ -155,6 +157,12 @@ void unlockArenaTableInChild() TP_NO_THREAD_SAFETY {
   const void* value = have_slot_key ? pthread_getspecific(slot_key) : nullptr;
   if (value != nullptr) arena_slots.keepOnly(slotOf(value));
   arena_mutex.unlock();
+}
+
+void renewArenaTableInChild() TP_NO_THREAD_SAFETY {
+  new (&arena_mutex) Mutex();
+  arena_mutex.lock();
+  unlockArenaTableInChild();
 }
 
 }  // namespace tidepool

@@ -60,4 +60,8 @@ void lockArenaTable();
 void unlockArenaTable();
 void unlockArenaTableInChild();
 
+/// In a child that was made without them, by a thread that held no lock of Tidepool's: another may
+/// have held this one. Whatever it was changing there is one word, old or new.
+void renewArenaTableInChild();
+
 }  // namespace tidepool

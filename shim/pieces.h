@@ -12,8 +12,6 @@
 
 namespace tidepool {
 
-inline bool managing() { return threadMode() == ThreadMode::kManaged; }
-
 /// 0, or -1 with errno set: the way system calls end.
 int finish(const Status& status);
 int toErrno(const Error& error);

@@ -90,6 +90,25 @@ def end_leftovers(keep):
     return left
 
 
+def tell_where(pids):
+    """Prints where each thread of `pids` stands: of a run that does not end, this is what one wants."""
+    for pid in pids:
+        for task in sorted(pathlib.Path(f"/proc/{pid}/task").glob("*"), key=lambda path: int(path.name)):
+            try:
+                state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+                print(f"   {pid}/{task.name} {(task / 'comm').read_text().strip()}: {state}, in "
+                      f"{(task / 'wchan').read_text()}, system call {(task / 'syscall').read_text()}", end="")
+            except OSError:
+                continue  # it ended meanwhile
+        try:
+            trace = subprocess.run(["gdb", "-nx", "-batch", "-p", str(pid), "-ex", "thread apply all bt 24"],
+                                   stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+            print("".join(f"   {line}\n" for line in trace.stdout.decode(errors="replace").splitlines()
+                          if line.startswith(("#", "Thread"))), end="")
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            print(f"   no backtrace: {problem}")
+
+
 class Outcome:
     def __init__(self, name, status, out, err):
         self.name, self.status, self.out, self.err = name, status, out, err
@@ -114,10 +133,14 @@ def run(name, command, options, work, keep):
             while others(keep) and time.monotonic() < deadline:
                 reap(keep)
                 time.sleep(0.005)
-            if others(keep):
+            if left := others(keep):
                 status = "left a process that did not end"
+                print(f"-- {name}: {status}:")
+                tell_where(left + keep)
         except subprocess.TimeoutExpired:
             status = f"no end within {options.timeout:g} s"
+            print(f"-- {name}: {status}; it stands here:")
+            tell_where(others(keep) + keep)
         if stuck := end_leftovers(keep):
             status = f"{status}; cannot be killed: {stuck}"
         out.seek(0)
