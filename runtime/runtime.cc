@@ -14,6 +14,7 @@
 #include "runtime/far_auto.h"
 #include "runtime/local_charge.h"
 #include "runtime/migrate/advice.h"
+#include "runtime/migrate/anchors.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/evictor.h"
 #include "runtime/migrate/fault_service.h"
@@ -58,6 +59,7 @@ struct Runtime::Impl final : ChildServices {
   std::unique_ptr<GranuleMover> mover;
   std::unique_ptr<Evacuator> evacuator;
   std::unique_ptr<RangeOps> ranges;
+  std::unique_ptr<Anchors> anchors;
   std::unique_ptr<Advice> advice;
   std::unique_ptr<ForkGuard> fork_guard;
   std::unique_ptr<Waker> waker;
@@ -169,6 +171,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
     fabric->use(*evacuator);
   }
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
+  anchors = std::make_unique<Anchors>(core, *mover);
   advice = std::make_unique<Advice>(core, *policy, *mover);
   fork_guard = std::make_unique<ForkGuard>(core, *policy, *mover, *this);
   TP_TRY(buildServices());
@@ -213,6 +216,8 @@ Status Runtime::Impl::startServices() {
   TP_TRY(waker->start());
   TP_TRY(faults->start());
   TP_TRY(migrator->start());
+  waker->awaitBegin();
+  faults->awaitBegin();
   core.service_clocks[0].store(faults->clock());
   core.service_clocks[1].store(migrator->clock());
   core.service_clocks[2].store(waker->clock());
@@ -405,6 +410,18 @@ void Runtime::shareWithChildren(void* address, Bytes size) {
 
 bool Runtime::isKeptFromChildren(const void* address) const {
   return impl_->ranges->isKeptFromChildren(reinterpret_cast<uintptr_t>(address));
+}
+
+void Runtime::keepLocal(const void* address, Bytes size) {
+  impl_->anchors->keep(reinterpret_cast<uintptr_t>(address), size);
+}
+
+bool Runtime::holdStill(const void* address) {
+  return impl_->anchors->hold(reinterpret_cast<uintptr_t>(address));
+}
+
+void Runtime::letMove(const void* address) {
+  impl_->anchors->letGo(reinterpret_cast<uintptr_t>(address));
 }
 
 Status Runtime::protect(void* address, Bytes size, int protection) {

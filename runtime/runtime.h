@@ -67,6 +67,14 @@ class Runtime {
   Status keepFromChildren(void* address, Bytes size);
   void shareWithChildren(void* address, Bytes size);
   bool isKeptFromChildren(const void* address) const;
+  /// For words that the kernel itself writes when a thread ends, or of which it must know who sleeps
+  /// on them (futex(2) without FUTEX_PRIVATE_FLAG). keepLocal(): once touched, their pages stay in
+  /// local memory, whatever the budget, until they are released. holdStill(): they neither come from
+  /// nor go to a direct tier until letMove() of the same address, between which a thread waits;
+  /// false where there is no need.
+  void keepLocal(const void* address, Bytes size);
+  bool holdStill(const void* address);
+  void letMove(const void* address);
   /// Changes access rights (PROT_*), as mprotect.
   Status protect(void* address, Bytes size, int protection);
   /// Moves or resizes an allocation, as mremap with MREMAP_MAYMOVE. In place where it can; else the

@@ -11,6 +11,7 @@
 
 #include "shim/copy_process.h"
 #include "shim/export.h"
+#include "shim/futex_wait.h"
 
 namespace tidepool {
 namespace {
@@ -86,6 +87,7 @@ TP_EXPORT int clone(int (*function)(void*), void* stack, int flags, void* argume
   va_end(rest);
   const auto bits = static_cast<unsigned>(flags);
   if (!copiesMemory(bits) || function == nullptr || stack == nullptr) {
+    keepThreadWord(bits, reinterpret_cast<uintptr_t>(child_tid));
     Clone* real = libc_clone != nullptr ? libc_clone : libcs<Clone>("clone");
     return real(function, stack, flags, argument, parent_tid, thread_pointer, child_tid);
   }

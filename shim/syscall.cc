@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interposed syscall(): libc's own, but for those calls that copy the process. It is in
 // assembler because a child that shares its parent's stack, as with SYS_vfork, must leave nothing
-// on it, and one with a stack of its own returns there. Async-signal-safe; no other call costs more
-// than three comparisons.
+// on it, and one with a stack of its own returns there. And those that sleep until a word changes
+// of which others than this process may know: it stays where they find the sleeper.
+// Async-signal-safe; no other call costs more than six comparisons.
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -13,6 +15,7 @@
 #include <cstring>
 
 #include "shim/copy_process.h"
+#include "shim/futex_wait.h"
 
 namespace tidepool {
 namespace {
@@ -43,17 +46,42 @@ extern "C" {
 
 #define TP_FROM_ASSEMBLER __attribute__((visibility("hidden"), used))
 
-/// Whether it is one of the calls that we make, with its first two arguments.
-TP_FROM_ASSEMBLER bool tidepoolMakesCall(uint64_t number, uint64_t first, uint64_t second) {
+/// Whether it is one of the calls that we make, with its first arguments.
+TP_FROM_ASSEMBLER bool tidepoolMakesCall(uint64_t number, uint64_t first, uint64_t second, uint64_t,
+                                         uint64_t fourth) {
   CopyRequest request;
-  if (number == SYS_fork) return copiesMemory(0);
-  if (number == SYS_clone) return copiesMemory(first);
-  return readRequest(first, second, &request) && copiesMemory(request.args.flags);
+  if (number == SYS_futex) return waitsForShared(first, static_cast<int>(second));
+  if (number == kFutexWaitv || number == kFutexWait) {
+    return waitsForNewer(number, first, second, fourth);
+  }
+  switch (number) {
+    case SYS_set_tid_address:
+      keepThreadWord(CLONE_CHILD_CLEARTID, first);
+      return false;
+    case SYS_set_robust_list:
+      keepLocal(reinterpret_cast<void*>(first), sizeof(robust_list_head));
+      return false;
+    case SYS_fork:
+      return copiesMemory(0);
+    case SYS_clone:
+      if (copiesMemory(first)) return true;
+      keepThreadWord(first, fourth);
+      return false;
+    default:
+      if (!readRequest(first, second, &request)) return false;
+      if (copiesMemory(request.args.flags)) return true;
+      keepThreadWord(request.args.flags, request.args.child_tid);
+      return false;
+  }
 }
 
 TP_FROM_ASSEMBLER long tidepoolCall(uint64_t number, uint64_t first, uint64_t second,
                                     uint64_t third, uint64_t fourth, uint64_t fifth,
-                                    Landing* landing) {
+                                    Landing* landing, uint64_t sixth) {
+  if (number == SYS_futex || number == kFutexWaitv || number == kFutexWait) {
+    const SystemCall call = {number, {first, second, third, fourth, fifth, sixth}};
+    return waitInPlace(call);
+  }
   CopyRequest request;
   long made = -E2BIG;
   if (number == SYS_fork) {
@@ -80,6 +108,8 @@ TP_FROM_ASSEMBLER long tidepoolCallFailed(int error) {
 }  // extern "C"
 
 static_assert(SYS_clone == 56 && SYS_fork == 57 && SYS_clone3 == 435 && SYS_arch_prctl == 158);
+static_assert(SYS_futex == 202 && kFutexWaitv == 449 && kFutexWait == 455 &&
+              SYS_set_tid_address == 218 && SYS_set_robust_list == 273);
 
 asm(R"(
   .text
@@ -92,6 +122,16 @@ syscall:
   cmp $1, %rax
   jbe 2f
   cmp $435, %rdi
+  je 2f
+  cmp $202, %rdi
+  je 2f
+  cmp $449, %rdi
+  je 2f
+  cmp $455, %rdi
+  je 2f
+  cmp $218, %rdi
+  je 2f
+  cmp $273, %rdi
   je 2f
 1:
   mov %rdi, %rax
@@ -137,16 +177,18 @@ syscall:
   .cfi_adjust_cfa_offset -8
   test %al, %al
   jz 1b
-  # The seventh argument, a pointer to a Landing, and the Landing.
+  # The seventh argument, a pointer to a Landing, the eighth, which is the call's sixth, and the Landing.
   sub $40, %rsp
   .cfi_adjust_cfa_offset 40
-  movq $0, 8(%rsp)
+  mov 48(%rsp), %rax
+  mov %rax, 8(%rsp)
   movq $0, 16(%rsp)
-  lea 8(%rsp), %rax
+  movq $0, 24(%rsp)
+  lea 16(%rsp), %rax
   mov %rax, (%rsp)
   call tidepoolCall
-  mov 8(%rsp), %r8
-  mov 16(%rsp), %rsi
+  mov 16(%rsp), %r8
+  mov 24(%rsp), %rsi
   add $40, %rsp
   .cfi_adjust_cfa_offset -40
   test %rsi, %rsi

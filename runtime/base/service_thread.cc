@@ -53,6 +53,7 @@ Status ServiceThread::start(const char* name, void (*body)(void*), void* argumen
   name_ = name;
   body_ = body;
   argument_ = argument;
+  begun_.store(0, std::memory_order_relaxed);
   // The new thread inherits the mask: the program's signals are for the program's threads.
   sigset_t all, saved;
   sigfillset(&all);
@@ -82,8 +83,10 @@ void ServiceThread::join() {
 
 void* ServiceThread::main(void* self) {
   enterInternalThread();
-  const auto* thread = static_cast<ServiceThread*>(self);
+  auto* thread = static_cast<ServiceThread*>(self);
   pthread_setname_np(pthread_self(), thread->name_);
+  thread->begun_.store(1, std::memory_order_release);
+  wakeWaiters(thread->begun_);
   thread->body_(thread->argument_);
   return nullptr;
 }

@@ -5,8 +5,11 @@
 
 #include <pthread.h>
 
+#include <atomic>
+#include <cstdint>
 #include <ctime>
 
+#include "runtime/base/atomic_wait.h"
 #include "runtime/base/fork_kind.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
@@ -22,6 +25,11 @@ class ServiceThread {
   /// Runs `body(argument)` in a new thread called `name` (15 characters at most, static).
   /// Errors: kNoMemory.
   Status start(const char* name, void (*body)(void*), void* argument);
+  /// Waits until the body is about to run. A process that is forked while a thread of it starts may
+  /// copy locks which libc, or a sanitizer, has taken for that.
+  void awaitBegin() const {
+    if (running_) waitWhile(begun_, 0);
+  }
   /// Waits for the body to return; the owner has told it to. Does nothing if it does not run.
   void join();
   bool running() const { return running_; }
@@ -44,6 +52,7 @@ class ServiceThread {
   // Of our own: libc would give out that of a thread that has ended, and read tables of that one,
   // which may be far memory that nobody serves yet (in a child of fork()).
   Mapping stack_;
+  std::atomic<uint32_t> begun_{0};
   bool running_ = false;
 };
 

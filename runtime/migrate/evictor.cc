@@ -156,8 +156,7 @@ void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
 }
 
 uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choice) {
-  const bool plain =
-      core_.space->protections().plain(core_.space->addressOf(first), Bytes(kGranuleSize));
+  const bool plain = isPlain(granuleOf(first));
   const uint8_t wanted = placementOf(core_, first).tier();
   const bool placed_far = wanted != 0 && core_.tiers.fetch(wanted) != nullptr;
   MutexLock lock(policy_.mutex());
@@ -252,9 +251,16 @@ void Evictor::chargePolicy(Nanoseconds cost) {
   policy_.chooser().chargeProbes(cost);
 }
 
+bool Evictor::isPlain(GranuleIndex granule) const {
+  return core_.space->protections().plain(core_.space->addressOf(granule), Bytes(kGranuleSize)) &&
+         !core_.space->anchored().anyKept(firstPage(granule), kPagesPerGranule);
+}
+
+// Pages that stay are like those that nobody may access: none of them leaves.
 Rights Evictor::rightsOf(PageIndex page, bool granule_plain) const {
-  return granule_plain ? Rights::kReadWrite
-                       : core_.space->protections().at(core_.space->addressOf(page));
+  if (granule_plain) return Rights::kReadWrite;
+  if (core_.space->anchored().anyKept(page, 1)) return Rights::kOther;
+  return core_.space->protections().at(core_.space->addressOf(page));
 }
 
 uint64_t Evictor::moveRun(PageRun run, Rights rights, uint64_t slot) {
@@ -286,8 +292,7 @@ uint64_t Evictor::alikeFrom(PageRun run, bool granule_plain) const {
 uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
   Batch& batch = batches_[segment];
   const uint64_t used = batch.used;
-  const bool plain = core_.space->protections().plain(core_.space->addressOf(granuleOf(run.first)),
-                                                      Bytes(kGranuleSize));
+  const bool plain = isPlain(granuleOf(run.first));
   uint64_t moved_in_all = 0;
   for (uint64_t at = 0; at < run.count.value();) {
     const PageWord word = core_.space->word(run.first + at);

@@ -32,6 +32,7 @@ class FaultService {
   ~FaultService();
 
   Status start();
+  void awaitBegin() const { thread_.awaitBegin(); }
   clockid_t clock() const { return thread_.clock(); }
   /// Stops and joins the thread. Threads of the program that wait for pages go on waiting.
   void stop();

@@ -41,9 +41,11 @@ void ForkGuard::lockAll() {
   core_.space->ranges().mutex().lock();
   core_.space->foreign().mutex().lock();
   core_.space->unforked().mutex().lock();
+  core_.space->anchored().mutex().lock();
 }
 
 void ForkGuard::unlockAll() {
+  core_.space->anchored().mutex().unlock();
   core_.space->unforked().mutex().unlock();
   core_.space->foreign().mutex().unlock();
   core_.space->ranges().mutex().unlock();
@@ -96,6 +98,7 @@ void ForkGuard::parent() {
 void ForkGuard::child() {
   if (core_.detached.load(std::memory_order_relaxed)) return;
   unlockAll();
+  core_.space->anchored().forgetWaits();
   core_.parking.forgetThreads();
   ServiceThread::inChild(kind_);
   serveChild();

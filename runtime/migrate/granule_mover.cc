@@ -76,9 +76,11 @@ bool GranuleMover::movable(PageIndex first, uint64_t pages) const {
   // What is not handed out is not plain.
   const Protections& protections = core_.space->protections();
   if (mapsWholeGranules()) {
-    return protections.plain(core_.space->addressOf(granuleOf(first)), Bytes(kGranuleSize));
+    return !core_.space->anchored().any(firstPage(granuleOf(first)), kPagesPerGranule) &&
+           protections.plain(core_.space->addressOf(granuleOf(first)), Bytes(kGranuleSize));
   }
-  return protections.plain(core_.space->addressOf(first), Bytes(pages * kPageSize));
+  return !core_.space->anchored().any(first, pages) &&
+         protections.plain(core_.space->addressOf(first), Bytes(pages * kPageSize));
 }
 
 PageSet GranuleMover::movablePages(GranuleIndex granule) const {
@@ -91,7 +93,9 @@ PageSet GranuleMover::movablePages(GranuleIndex granule) const {
         start + at * kPageSize, Bytes((kPagesPerGranule - at) * kPageSize));
     const uint64_t end = at + toPages(span.size).value();
     const bool plain = rightsOf(span.protection) == Rights::kReadWrite;
-    for (; at < end; ++at) result[at] = plain;
+    for (; at < end; ++at) {
+      result[at] = plain && !core_.space->anchored().any(firstPage(granule) + at, 1);
+    }
   }
   return result;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/atomic_wait.h"
 #include "runtime/base/time_slice.h"
 #include "runtime/os/cpu_follower.h"
 #include "runtime/os/memory.h"
@@ -43,7 +44,7 @@ Migrator::~Migrator() { stop(); }
 Status Migrator::start() {
   TP_TRY(thread_.start(
       "tidepool-migr", [](void* self) { static_cast<Migrator*>(self)->run(); }, this));
-  settled_.wait(0);
+  waitWhile(settled_, 0);
   return {};
 }
 
@@ -60,8 +61,8 @@ void Migrator::run() {
   if (!core_.account->enter()) {
     reportError(core_, "too many processes share the local budget: this one is not counted");
   }
-  settled_.store(1);
-  settled_.notify_all();
+  settled_.store(1, std::memory_order_release);
+  wakeWaiters(settled_);
   os::CpuAvoider avoider;
   stuck_since_ = clock_.now();
   // A window in which pages are watched must not become a long one.

@@ -76,7 +76,7 @@ class Migrator {
   Nanoseconds next_balance_;
   Nanoseconds next_reap_;
   Nanoseconds next_tend_;
-  std::atomic<int> settled_{0};
+  std::atomic<uint32_t> settled_{0};
   bool warned_small_ = false;
   Nanoseconds stuck_since_;  // when something could leave last, or there was room
   bool warned_stuck_ = false;

@@ -293,6 +293,7 @@ Status RangeOps::withdraw(uintptr_t address, Bytes size) {
   }
   dropRange(address, size, Mode::kWithdraw);
   shareWithChildren(address, size);
+  forgetAnchors(address, size);
   return {};
 }
 
@@ -328,6 +329,7 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   setRights(address, size, kNotHandedOut);
   dropRange(address, size, Mode::kRelease);
   shareWithChildren(address, size);
+  forgetAnchors(address, size);
   setPlacement(address, size, Placement());
   core_.space->ranges().release(offset, size);
   return {};

@@ -69,6 +69,10 @@ class RangeOps {
   Status makePartUsable(uintptr_t address, Bytes size, int protection);
   Status makeFresh(uintptr_t address, Bytes size, int protection);
   void setRights(uintptr_t address, Bytes size, int protection);
+  void forgetAnchors(uintptr_t address, Bytes size) {
+    core_.space->anchored().forget(core_.space->pageAt(address),
+                                   core_.space->pageAt(address) + toPages(size).value());
+  }
   /// The pages of a range, granule by granule.
   void dropRange(uintptr_t address, Bytes size, Mode mode);
   /// Empties the pages of [first, end), all in one granule, whatever their state.

@@ -35,6 +35,7 @@ class Waker {
   void stop();
   /// In a child of fork(): the thread is the parent's.
   void forgetThread() { thread_.forget(); }
+  void awaitBegin() const { thread_.awaitBegin(); }
   clockid_t clock() const { return thread_.clock(); }
 
   /// By the fault service's thread only: wakes the threads that wait for the pages (at most 4096), by the waker's

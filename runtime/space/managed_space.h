@@ -13,6 +13,7 @@
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
+#include "runtime/space/anchored_pages.h"
 #include "runtime/space/foreign_ranges.h"
 #include "runtime/space/page_state.h"
 #include "runtime/space/placement.h"
@@ -89,6 +90,7 @@ class ManagedSpace {
   const Protections& protections() const { return protections_; }
   ForeignRanges& foreign() { return foreign_; }
   UnforkedRanges& unforked() { return unforked_; }
+  AnchoredPages& anchored() { return anchored_; }
   Placements& placements() { return placements_; }
   const Placements& placements() const { return placements_; }
   /// Raised by allocation: pages from here on were never handed out.
@@ -130,6 +132,7 @@ class ManagedSpace {
   Protections protections_;
   ForeignRanges foreign_;
   UnforkedRanges unforked_;
+  AnchoredPages anchored_;
   Placements placements_;
   std::atomic<uint64_t> high_water_{0};
   std::atomic<uint64_t> granules_used_{0};

@@ -215,6 +215,10 @@ Status Runtime::discard(void* address, Bytes size) {
 
 void Runtime::surrender(void*, Bytes) {}
 
+void Runtime::keepLocal(const void*, Bytes) {}
+bool Runtime::holdStill(const void*) { return false; }
+void Runtime::letMove(const void*) {}
+
 Status Runtime::protect(void* address, Bytes size, int protection) {
   TP_TRY(impl_->check(address, size));
   if (raw::mprotect(address, size.value(), protection) != 0) {

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interposed functions that make words for the kernel to know: locks that processes may share,
+// robust ones (the kernel frees those of a thread that died) and the descriptor of a thread on a
+// stack of the program's own, whose end the kernel tells there. In managed memory their pages stay
+// local until they are released. Thread-safe.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
+
+#include <algorithm>
+
+#include "shim/engine.h"
+#include "shim/export.h"
+#include "shim/futex_wait.h"
+
+namespace tidepool {
+namespace {
+
+template <typename Function>
+Function* libcs(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+/// Of any kind of attributes; those that cannot be asked are not shared.
+template <typename Attributes>
+bool isShared(const Attributes* attributes, int (*ask)(const Attributes*, int*)) {
+  int shared = PTHREAD_PROCESS_PRIVATE;
+  return attributes != nullptr && ask(attributes, &shared) == 0 && shared == PTHREAD_PROCESS_SHARED;
+}
+
+bool isRobust(const pthread_mutexattr_t* attributes) {
+  int robust = PTHREAD_MUTEX_STALLED;
+  return attributes != nullptr && pthread_mutexattr_getrobust(attributes, &robust) == 0 &&
+         robust == PTHREAD_MUTEX_ROBUST;
+}
+
+/// The stack that the program gives a thread; null if it gives none.
+const char* stackEnd(const pthread_attr_t* attributes) {
+  void* start = nullptr;
+  size_t size = 0;
+  if (attributes == nullptr || pthread_attr_getstack(attributes, &start, &size) != 0)
+    return nullptr;
+  return start == nullptr || size == 0 ? nullptr : static_cast<char*>(start) + size;
+}
+
+}  // namespace
+}  // namespace tidepool
+
+using namespace tidepool;
+
+extern "C" {
+
+TP_EXPORT int pthread_mutex_init(pthread_mutex_t* mutex,
+                                 const pthread_mutexattr_t* attributes) noexcept {
+  static auto* const real = libcs<decltype(pthread_mutex_init)>("pthread_mutex_init");
+  const int error = real(mutex, attributes);
+  if (error == 0 && (isShared(attributes, pthread_mutexattr_getpshared) || isRobust(attributes))) {
+    keepLocal(mutex, sizeof *mutex);
+  }
+  return error;
+}
+
+TP_EXPORT int pthread_cond_init(pthread_cond_t* condition,
+                                const pthread_condattr_t* attributes) noexcept {
+  static auto* const real = libcs<decltype(pthread_cond_init)>("pthread_cond_init");
+  const int error = real(condition, attributes);
+  if (error == 0 && isShared(attributes, pthread_condattr_getpshared)) {
+    keepLocal(condition, sizeof *condition);
+  }
+  return error;
+}
+
+TP_EXPORT int pthread_rwlock_init(pthread_rwlock_t* lock,
+                                  const pthread_rwlockattr_t* attributes) noexcept {
+  static auto* const real = libcs<decltype(pthread_rwlock_init)>("pthread_rwlock_init");
+  const int error = real(lock, attributes);
+  if (error == 0 && isShared(attributes, pthread_rwlockattr_getpshared)) {
+    keepLocal(lock, sizeof *lock);
+  }
+  return error;
+}
+
+TP_EXPORT int pthread_barrier_init(pthread_barrier_t* barrier,
+                                   const pthread_barrierattr_t* attributes,
+                                   unsigned count) noexcept {
+  static auto* const real = libcs<decltype(pthread_barrier_init)>("pthread_barrier_init");
+  const int error = real(barrier, attributes, count);
+  if (error == 0 && isShared(attributes, pthread_barrierattr_getpshared)) {
+    keepLocal(barrier, sizeof *barrier);
+  }
+  return error;
+}
+
+TP_EXPORT int sem_init(sem_t* semaphore, int shared, unsigned value) noexcept {
+  static auto* const real = libcs<decltype(sem_init)>("sem_init");
+  const int error = real(semaphore, shared, value);
+  if (error == 0 && shared != 0) keepLocal(semaphore, sizeof *semaphore);
+  return error;
+}
+
+// The descriptor is at the end of the stack; nobody can wait for the thread before we return.
+TP_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                             void* (*start)(void*), void* argument) noexcept {
+  static auto* const real = libcs<decltype(pthread_create)>("pthread_create");
+  const char* const end = stackEnd(attributes);
+  const int error = real(thread, attributes, start, argument);
+  if (error == 0 && end != nullptr) {
+    const char* const descriptor = reinterpret_cast<const char*>(*thread);
+    keepLocal(descriptor, std::min<size_t>(static_cast<size_t>(end - descriptor), kPageSize));
+  }
+  return error;
+}
+
+}  // extern "C"
