@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int kRounds = 6;
+constexpr int kRounds = 3;
 constexpr size_t kStride = 3 * kPage;  // each word on a page of its own
 constexpr long kFutexWaitv = 449;
 
@@ -102,8 +102,7 @@ void round(char* data) {
     while (sleepers[i].number.load() == 0) sched_yield();
     if (sleepers[i].way != Way::kWaitv) untilAsleep(sleepers[i].number);
   }
-  crowd();
-  crowd();
+  stir(data, kWays, kStride);
   may_end = 1;
   for (const Sleeper& sleeper : sleepers) {
     if (sleeper.way != Way::kKernel) wake(sleeper);

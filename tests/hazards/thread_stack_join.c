@@ -7,7 +7,7 @@
 
 #include "asleep.h"
 
-enum { kRounds = 8, kStack = 256 << 10 };
+enum { kRounds = 3, kStack = 256 << 10 };
 static atomic_int may_end, joiner;
 
 static void* untilTold(void* argument) {
@@ -36,8 +36,7 @@ int main(void) {
     EXPECT(pthread_create(&waiting, NULL, join, &thread) == 0);
     while (atomic_load(&joiner) == 0) sched_yield();
     untilAsleep(atomic_load(&joiner));
-    crowd();
-    crowd();
+    stir((char*)((uintptr_t)thread & ~(uintptr_t)(kPage - 1)), 1, 0);
     atomic_store(&may_end, 1);
     EXPECT(pthread_join(waiting, &result) == 0 && result == data);
   }
