@@ -8,29 +8,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <optional>
 
 #include "runtime/base/format.h"
 #include "runtime/far_auto.h"
-#include "runtime/local_charge.h"
-#include "runtime/migrate/advice.h"
-#include "runtime/migrate/anchors.h"
-#include "runtime/migrate/core.h"
-#include "runtime/migrate/evictor.h"
-#include "runtime/migrate/fault_service.h"
-#include "runtime/migrate/fork_guard.h"
-#include "runtime/migrate/granule_mover.h"
-#include "runtime/migrate/migrator.h"
-#include "runtime/migrate/pmu_feed.h"
-#include "runtime/migrate/range_ops.h"
-#include "runtime/migrate/shared_policy.h"
-#include "runtime/migrate/staging.h"
 #include "runtime/os/pin_check.h"
-#include "runtime/stats/stats_region.h"
-#include "runtime/tier/direct_file_tier.h"
-#include "runtime/tier/numa_tier.h"
-#include "runtime/tier/remote_tier.h"
-#include "runtime/tier/row_store.h"
+#include "runtime/runtime_impl.h"
 
 namespace tidepool {
 
@@ -48,42 +30,6 @@ void watchForks(ForkGuard* guard) {
 }
 
 }  // namespace
-
-struct Runtime::Impl final : ChildServices {
-  std::optional<StatsRegion> stats;
-  // Outlives the tiers: the agent gives their regions to others when the connection ends.
-  std::unique_ptr<FabricMemory> fabric;
-  Core core;
-  std::unique_ptr<SharedPolicy> policy;
-  std::unique_ptr<Staging> staging;
-  std::unique_ptr<GranuleMover> mover;
-  std::unique_ptr<Evacuator> evacuator;
-  std::unique_ptr<RangeOps> ranges;
-  std::unique_ptr<Anchors> anchors;
-  std::unique_ptr<Advice> advice;
-  std::unique_ptr<ForkGuard> fork_guard;
-  std::unique_ptr<Waker> waker;
-  std::unique_ptr<FaultService> faults;
-  std::unique_ptr<Migrator> migrator;
-
-  /// By their places in the options. They stay for good.
-  struct FarTier {
-    DirectTier* direct = nullptr;
-    RemoteTier* remote = nullptr;
-  };
-  std::array<FarTier, Options::kMaxFar> far;
-  Status openTier(const FarSpec& spec, FarTier& opened);
-  Status build(std::unique_ptr<FaultPort> port, const Options& options);
-  void openPmu();
-  Status openStats();
-  Status buildServices();
-  Status startServices();
-  void stopServices();
-  Status startInChild() override;
-  void withdrawUnforked() override { ranges->withdrawUnforked(); }
-  Status renewInChild();
-  void describeTiers();
-};
 
 Status Runtime::Impl::openTier(const FarSpec& spec, FarTier& opened) {
   switch (spec.kind) {
@@ -349,130 +295,6 @@ Result<std::unique_ptr<Runtime>> Runtime::startWith(std::unique_ptr<FaultPort> p
   runtime->base_ = runtime->impl_->core.space->base();
   runtime->size_ = runtime->impl_->core.space->size().value();
   return runtime;
-}
-
-Result<void*> Runtime::allocate(Bytes size, Bytes alignment) {
-  const auto address = impl_->ranges->allocate(size, alignment);
-  if (!address) return tl::unexpected(address.error());
-  return reinterpret_cast<void*>(*address);
-}
-
-Result<void*> Runtime::reserve(Bytes size, Bytes alignment) {
-  const auto address = impl_->ranges->reserve(size, alignment);
-  if (!address) return tl::unexpected(address.error());
-  return reinterpret_cast<void*>(*address);
-}
-
-Status Runtime::reserveAt(void* address, Bytes size) {
-  return impl_->ranges->reserveAt(reinterpret_cast<uintptr_t>(address), size);
-}
-
-Status Runtime::claim(void* address, Bytes size) {
-  return impl_->ranges->claim(reinterpret_cast<uintptr_t>(address), size);
-}
-
-ProtectionSpan Runtime::spanAt(const void* address, Bytes size) const {
-  return impl_->ranges->spanAt(reinterpret_cast<uintptr_t>(address), size);
-}
-
-bool Runtime::isEmpty(const void* address) const {
-  return impl_->ranges->isEmpty(reinterpret_cast<uintptr_t>(address));
-}
-
-Status Runtime::release(void* address, Bytes size) {
-  return impl_->ranges->release(reinterpret_cast<uintptr_t>(address), size);
-}
-
-Status Runtime::discard(void* address, Bytes size) {
-  return impl_->ranges->discard(reinterpret_cast<uintptr_t>(address), size);
-}
-
-Status Runtime::renew(void* address, Bytes size) {
-  TP_TRY(withdraw(address, size));
-  return protect(address, size, PROT_READ | PROT_WRITE);
-}
-
-Status Runtime::withdraw(void* address, Bytes size) {
-  return impl_->ranges->withdraw(reinterpret_cast<uintptr_t>(address), size);
-}
-
-void Runtime::surrender(void* address, Bytes size) {
-  impl_->ranges->surrender(reinterpret_cast<uintptr_t>(address), size);
-}
-
-Status Runtime::keepFromChildren(void* address, Bytes size) {
-  return impl_->ranges->keepFromChildren(reinterpret_cast<uintptr_t>(address), size);
-}
-
-void Runtime::shareWithChildren(void* address, Bytes size) {
-  impl_->ranges->shareWithChildren(reinterpret_cast<uintptr_t>(address), size);
-}
-
-bool Runtime::isKeptFromChildren(const void* address) const {
-  return impl_->ranges->isKeptFromChildren(reinterpret_cast<uintptr_t>(address));
-}
-
-void Runtime::keepLocal(const void* address, Bytes size) {
-  impl_->anchors->keep(reinterpret_cast<uintptr_t>(address), size);
-}
-
-bool Runtime::holdStill(const void* address) {
-  return impl_->anchors->hold(reinterpret_cast<uintptr_t>(address));
-}
-
-void Runtime::letMove(const void* address) {
-  impl_->anchors->letGo(reinterpret_cast<uintptr_t>(address));
-}
-
-Status Runtime::protect(void* address, Bytes size, int protection) {
-  return impl_->ranges->protect(reinterpret_cast<uintptr_t>(address), size, protection);
-}
-
-Result<void*> Runtime::resize(void* address, Bytes old_size, Bytes new_size) {
-  const auto moved =
-      impl_->ranges->resize(reinterpret_cast<uintptr_t>(address), old_size, new_size);
-  if (!moved) return tl::unexpected(moved.error());
-  return reinterpret_cast<void*>(*moved);
-}
-
-void Runtime::willNeed(void* address, Bytes size) {
-  impl_->advice->willNeed(reinterpret_cast<uintptr_t>(address), size);
-}
-
-void Runtime::cold(void* address, Bytes size) {
-  impl_->advice->cold(reinterpret_cast<uintptr_t>(address), size);
-}
-
-void Runtime::pageOut(void* address, Bytes size) {
-  impl_->advice->pageOut(reinterpret_cast<uintptr_t>(address), size);
-}
-
-Status Runtime::place(void* address, Bytes size, Placement placement) {
-  return impl_->ranges->place(reinterpret_cast<uintptr_t>(address), size, placement);
-}
-
-Result<Residency> Runtime::residency(const void* address, Bytes size) const {
-  return impl_->ranges->residency(reinterpret_cast<uintptr_t>(address), size);
-}
-
-Status Runtime::chargeLocal(Bytes size) {
-  TP_TRY(chargeLedger(impl_->core.outside, size, impl_->core.options.dram));
-  impl_->core.need_memory.ring();
-  return {};
-}
-
-void Runtime::dischargeLocal(Bytes size) { impl_->core.outside.discharge(size); }
-
-Result<std::unique_ptr<RowStore>> Runtime::rowStore(size_t far_tier) {
-  if (far_tier >= impl_->core.options.far_count) {
-    return fail(ErrorCode::kNotFound, "there is no far tier %zu; %zu are given", far_tier + 1,
-                impl_->core.options.far_count);
-  }
-  const Impl::FarTier& tier = impl_->far[far_tier];
-  if (tier.direct != nullptr) return rowStoreIn(*tier.direct);
-  if (tier.remote != nullptr) return rowStoreIn(*tier.remote);
-  return fail(ErrorCode::kUnsupported,
-              "tables cannot be in fabric: yet, whose regions may be drained; name another tier");
 }
 
 const Options& Runtime::options() const { return impl_->core.options; }

@@ -131,4 +131,17 @@ class GranuleMover {
   uintptr_t staging_;    // two granules: one for pages on their way out, one for the way in
 };
 
+template <typename Act>
+void GranuleMover::forEachDirect(PageIndex from, PageIndex end, Act act) const {
+  for (PageIndex page = from; page < end;) {
+    const PageWord word = core_.space->word(page);
+    uint64_t run = 1;
+    if (word.state() == PageState::kDirect) {
+      while (page + run < end && core_.space->word(page + run).state() == PageState::kDirect) ++run;
+      act(page, run);
+    }
+    page = page + run;
+  }
+}
+
 }  // namespace tidepool

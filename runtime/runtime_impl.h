@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Runtime is made of, in the order of dependency: members are destroyed in reverse. For
+// runtime.cc and runtime_calls.cc alone.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "runtime/migrate/advice.h"
+#include "runtime/migrate/anchors.h"
+#include "runtime/migrate/core.h"
+#include "runtime/migrate/evictor.h"
+#include "runtime/migrate/fault_service.h"
+#include "runtime/migrate/fork_guard.h"
+#include "runtime/migrate/granule_mover.h"
+#include "runtime/migrate/migrator.h"
+#include "runtime/migrate/pmu_feed.h"
+#include "runtime/migrate/range_ops.h"
+#include "runtime/migrate/shared_policy.h"
+#include "runtime/migrate/staging.h"
+#include "runtime/runtime.h"
+#include "runtime/stats/stats_region.h"
+#include "runtime/tier/direct_file_tier.h"
+#include "runtime/tier/numa_tier.h"
+#include "runtime/tier/remote_tier.h"
+
+namespace tidepool {
+
+struct Runtime::Impl final : ChildServices {
+  std::optional<StatsRegion> stats;
+  // Outlives the tiers: the agent gives their regions to others when the connection ends.
+  std::unique_ptr<FabricMemory> fabric;
+  Core core;
+  std::unique_ptr<SharedPolicy> policy;
+  std::unique_ptr<Staging> staging;
+  std::unique_ptr<GranuleMover> mover;
+  std::unique_ptr<Evacuator> evacuator;
+  std::unique_ptr<RangeOps> ranges;
+  std::unique_ptr<Anchors> anchors;
+  std::unique_ptr<Advice> advice;
+  std::unique_ptr<ForkGuard> fork_guard;
+  std::unique_ptr<Waker> waker;
+  std::unique_ptr<FaultService> faults;
+  std::unique_ptr<Migrator> migrator;
+
+  /// By their places in the options. They stay for good.
+  struct FarTier {
+    DirectTier* direct = nullptr;
+    RemoteTier* remote = nullptr;
+  };
+  std::array<FarTier, Options::kMaxFar> far;
+  Status openTier(const FarSpec& spec, FarTier& opened);
+  Status build(std::unique_ptr<FaultPort> port, const Options& options);
+  void openPmu();
+  Status openStats();
+  Status buildServices();
+  Status startServices();
+  void stopServices();
+  Status startInChild() override;
+  void withdrawUnforked() override { ranges->withdrawUnforked(); }
+  Status renewInChild();
+  void describeTiers();
+};
+
+}  // namespace tidepool
