@@ -17,12 +17,13 @@ constexpr uint64_t kLeastPeriod = 64 * 1024;
 // Nobody has less than this part of an even share: a table that wakes up needs rows to show it.
 constexpr uint64_t kLeastPart = 16;
 
-/// What a table needs that shares.
-Bytes leastShare(const TableOptions& options, const RowHome& home) {
-  return EmbeddingTable::leastDram(options, home.kind()) + LiveCurve::memoryFor(home.size());
-}
-
 }  // namespace
+
+Bytes SharedBudget::leastShare(const TableOptions& options, TierKind tier) {
+  if (tier == TierKind::kLocal) return {};
+  const Bytes whole(options.rows * options.format.stride());
+  return EmbeddingTable::leastDram(options, tier) + LiveCurve::memoryFor(whole);
+}
 
 Bytes SharedBudget::heldLocked() const {
   Bytes held = pending_;
@@ -50,8 +51,8 @@ TableDemand SharedBudget::demandOf(EmbeddingTable& table) {
     demand.curve.push_back({table.dramFor(point.slots), point.hit_ratio});
   }
   demand.unit = Bytes(1);
-  demand.least = table.dramFor(uint64_t{0});
-  demand.most = table.dramFor(table.mostSlots());
+  demand.least = table.leastDram();
+  demand.most = std::max(demand.least, table.dramFor(table.mostSlots()));
   slots_ += table.cache_->capacity();
   return demand;
 }
@@ -149,7 +150,7 @@ Result<std::unique_ptr<EmbeddingTable>> SharedBudget::createTable(const TableOpt
                                                                   std::unique_ptr<RowHome> home,
                                                                   Workers& workers) {
   TableOptions smallest = options;
-  smallest.dram = leastShare(options, *home);
+  smallest.dram = leastShare(options, home->kind());
   {
     MutexLock lock(mutex_);
     TP_TRY(makeRoom(smallest.dram, budget_, options.name.c_str()));

@@ -21,6 +21,9 @@ class SharedBudget {
   SharedBudget(const SharedBudget&) = delete;
   SharedBudget& operator=(const SharedBudget&) = delete;
 
+  /// What a table of the options needs at the least that shares: what it needs alone, and a curve.
+  static Bytes leastShare(const TableOptions& options, TierKind tier);
+
   /// A table of the options, whose dram is not looked at, with a share of the budget. Errors: those
   /// of EmbeddingTable::create(), kNoSpace if the budget does not hold one table more.
   Result<std::unique_ptr<EmbeddingTable>> createTable(const TableOptions& options,

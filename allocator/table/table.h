@@ -136,7 +136,8 @@ class EmbeddingTable {
   void setStep(const OptimizerStep& step) TP_EXCLUDES(mutex_);
 
   /// Local memory that a table in a tier of this kind needs to have `slots` rows in slots, and the
-  /// least that any table can do with. Rows of local tables are not counted.
+  /// least that any table can do with, a checkpoint of it counted in. Rows of local tables are not
+  /// counted.
   static Bytes dramFor(const TableOptions& options, TierKind tier, uint64_t slots);
   static Bytes leastDram(const TableOptions& options, TierKind tier);
   /// Holds the table to another budget, while it is in use: rows leave, or more may come. One
@@ -183,6 +184,7 @@ class EmbeddingTable {
   Bytes fixedDram() const;
   Bytes heldDram() const;
   Bytes dramFor(uint64_t slots) const;
+  Bytes leastDram() const;
   uint64_t mostSlots() const;
   Result<DramPlan> planDram(Bytes dram) const;
   Status fitDram(Bytes dram);

@@ -35,14 +35,25 @@ Bytes variableFor(const RowFormat& format, TierKind tier, uint64_t slots) {
 Bytes EmbeddingTable::dramFor(const TableOptions& options, TierKind tier, uint64_t slots) {
   if (tier == TierKind::kLocal) return {};
   slots = std::clamp(slots, leastSlots(options), options.rows);
-  return fixedOf(options) + variableFor(options.format, tier, slots);
+  return std::max(leastDram(options, tier),
+                  fixedOf(options) + variableFor(options.format, tier, slots));
 }
 
+/// What the first checkpoint will take is asked for at once, though slots have it until then: who
+/// has trained for hours is not to learn that the rows cannot be saved.
 Bytes EmbeddingTable::leastDram(const TableOptions& options, TierKind tier) {
-  return dramFor(options, tier, 0);
+  if (tier == TierKind::kLocal) return {};
+  return fixedOf(options) + variableFor(options.format, tier, leastSlots(options)) +
+         RowChanges::mostMemory(options.rows);
 }
 
 /// The same for this table, as it is.
+Bytes EmbeddingTable::leastDram() const {
+  const Bytes least = dramFor(uint64_t{0});
+  return room_for_changes_ ? least : least + RowChanges::mostMemory(options_.rows);
+}
+
+/// With so many slots, of this table as it is.
 Bytes EmbeddingTable::dramFor(uint64_t slots) const {
   slots = std::clamp(slots, leastSlots(options_), options_.rows);
   return fixedDram() + variableFor(format_, home_->kind(), slots);
@@ -67,7 +78,7 @@ uint64_t EmbeddingTable::mostSlots() const {
 }
 
 Result<EmbeddingTable::DramPlan> EmbeddingTable::planDram(Bytes dram) const {
-  const Bytes least = dramFor(0);
+  const Bytes least = leastDram();
   if (dram < least) {
     return fail(ErrorCode::kInvalidArgument,
                 "table %s: %llu bytes of DRAM hold too few rows and what belongs to them; give it "

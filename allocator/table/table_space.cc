@@ -99,13 +99,33 @@ Result<std::unique_ptr<RowHome>> TableSpace::makeHome(const TableOptions& option
   return RowHome::inStore(*far_[tier - 1].store, options.format, options.rows);
 }
 
-Result<std::unique_ptr<EmbeddingTable>> TableSpace::createTable(const TableOptions& options,
-                                                                size_t tier) {
+/// Where a table of the options would be. Errors: kNotFound, kInvalidArgument.
+Result<TierKind> TableSpace::kindOf(const TableOptions& options, size_t tier) const {
   if (tier > far_.size()) {
     return fail(ErrorCode::kNotFound, "table %s: there is no far tier %zu; %zu are given",
                 options.name.c_str(), tier, far_.size());
   }
   TP_TRY(EmbeddingTable::check(options));
+  if (tier == 0) return TierKind::kLocal;
+  return far_[tier - 1].spec.kind == FarKind::kRemote ? TierKind::kFetch : TierKind::kDirect;
+}
+
+Result<Bytes> TableSpace::leastDram(const TableOptions& options, size_t tier) const {
+  const auto kind = kindOf(options, tier);
+  if (!kind) return tl::unexpected(kind.error());
+  return EmbeddingTable::leastDram(options, *kind);
+}
+
+Result<Bytes> TableSpace::leastShare(const TableOptions& options, size_t tier) const {
+  const auto kind = kindOf(options, tier);
+  if (!kind) return tl::unexpected(kind.error());
+  return SharedBudget::leastShare(options, *kind);
+}
+
+Result<std::unique_ptr<EmbeddingTable>> TableSpace::createTable(const TableOptions& options,
+                                                                size_t tier) {
+  const auto kind = kindOf(options, tier);
+  if (!kind) return tl::unexpected(kind.error());
   auto home = makeHome(options, tier);
   if (!home) return tl::unexpected(home.error());
   if (tier != 0 && options.dram == Bytes() && shared_.budget() > Bytes()) {

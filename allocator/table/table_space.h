@@ -49,6 +49,11 @@ class TableSpace {
   Result<std::unique_ptr<EmbeddingTable>> createTable(const TableOptions& options, size_t tier)
       TP_EXCLUDES(mutex_);
 
+  /// What such a table needs at the least, alone or of the budget; 0 in local memory. Errors:
+  /// kNotFound, kInvalidArgument for options that no table can have.
+  Result<Bytes> leastDram(const TableOptions& options, size_t tier) const;
+  Result<Bytes> leastShare(const TableOptions& options, size_t tier) const;
+
   /// A far tier (from 1), for others than tables; opens it if nobody has. It lives as long as the
   /// space. Errors: kNotFound, kUnsupported (it is not the space's own), those of opening it.
   Result<Tier*> farTier(size_t tier) TP_EXCLUDES(mutex_);
@@ -67,6 +72,7 @@ class TableSpace {
   };
   TableSpace(size_t threads, Nanoseconds remote_timeout, Bytes budget, RowStores* stores)
       : workers_(threads), shared_(budget), remote_timeout_(remote_timeout), stores_(stores) {}
+  Result<TierKind> kindOf(const TableOptions& options, size_t tier) const;
   Status openTier(size_t number) TP_REQUIRES(mutex_);
   Status openOwnTier(FarTier& tier) TP_REQUIRES(mutex_);
   Result<std::unique_ptr<RowHome>> makeHome(const TableOptions& options, size_t tier)

@@ -11,6 +11,7 @@
 #include <deque>
 
 #include "allocator/table/shared_budget.h"
+#include "tests/table/raw_rows.h"
 #include "tests/table/table_fixture.h"
 #include "tests/table/table_model.h"
 
@@ -214,6 +215,22 @@ TEST_P(Budget, ThatIsTooSmallIsRefusedWithTheOneThatWouldDo) {
   items.expectAllRows();
 }
 
+TEST_P(Budget, OfTheLeastIsEnoughForACheckpoint) {
+  TableOptions options = optionsFor("items", 30'000, GetParam().ids);
+  options.dram = EmbeddingTable::leastDram(options, kindOf(GetParam().place));
+  Watched items(options, places_.table(options, workers_));
+  std::mt19937_64 random(15);
+  for (int step = 0; step < 60; ++step) {
+    items.act(workers_, random, random());
+    if (HasFatalFailure()) return;
+    if (step % 20 != 10) continue;
+    while (!items.ahead.empty()) items.useOldest(workers_);
+    EXPECT_EQ(rawRowsOf(items.table.get()).size(), items.table->rows());
+    EXPECT_LE(items.table->counts().dram, options.dram);
+  }
+  items.expectAllRows();
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Budget,
                          testing::Values(Kind{Place::kDirect, IdKind::kDense},
                                          Kind{Place::kDirect, IdKind::kHashed},
@@ -272,7 +289,7 @@ class Shared : public testing::TestWithParam<Place> {
 };
 
 TEST_P(Shared, NeverHoldMoreThanTheBudgetAndLoseNoRow) {
-  const Bytes whole(1 * kMiB);
+  const Bytes whole(1200 * kKiB);
   SharedBudget budget(whole);
   std::vector<std::unique_ptr<Watched>> tables;
   for (const char* name : {"a", "b", "c", "d"}) {
@@ -289,7 +306,7 @@ TEST_P(Shared, NeverHoldMoreThanTheBudgetAndLoseNoRow) {
     if (HasFatalFailure()) return;
     if (step % 10 == 0) budget.rebalance();
     if (step == 150) {
-      ASSERT_TRUE(budget.setBudget(Bytes(900 * kKiB)) || !tables[0]->ahead.empty());
+      ASSERT_TRUE(budget.setBudget(Bytes(1100 * kKiB)) || !tables[0]->ahead.empty());
     }
     if (step == 200) {
       ASSERT_TRUE(budget.setBudget(whole));
@@ -309,6 +326,23 @@ TEST_P(Shared, NeverHoldMoreThanTheBudgetAndLoseNoRow) {
   tables.pop_back();
   budget.rebalance();
   EXPECT_LE(budget.held(), whole);
+}
+
+TEST_P(Shared, OfTheLeastIsEnoughForCheckpointsOfAll) {
+  const TableOptions options = optionsFor("one", 30'000);
+  const Bytes least = SharedBudget::leastShare(options, kindOf(GetParam()));
+  SharedBudget budget(least * 3);
+  std::vector<std::unique_ptr<EmbeddingTable>> tables;
+  for (int i = 0; i < 3; ++i) tables.push_back(make(budget, options));
+  for (const auto& table : tables) EXPECT_EQ(rawRowsOf(table.get()).size(), options.rows);
+  budget.rebalance();
+  for (const auto& table : tables) EXPECT_LE(table->counts().dram, table->dram());
+  EXPECT_LE(budget.held(), budget.budget());
+  auto home = places_.home(options);
+  const auto refused = budget.createTable(options, std::move(*home), workers_);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(strstr(refused.error().text(), std::to_string((least * 4).value()).c_str()), nullptr)
+      << refused.error().text();
 }
 
 TEST_P(Shared, ThatDoNotFitAreRefused) {

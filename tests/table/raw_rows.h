@@ -17,8 +17,6 @@ inline std::map<int64_t, std::vector<std::byte>> rawRowsOf(EmbeddingTable* table
   std::map<int64_t, std::vector<std::byte>> rows;
   RowBlockPool pool(TableSnapshot::kBlocks, Bytes(256 * kKiB)), copies(8, Bytes(256 * kKiB));
   RowBlockQueue queue;
-  // A table of next to no DRAM has none for what a snapshot must note.
-  EXPECT_TRUE(table->setDram(table->dram() + RowChanges::mostMemory(table->options().rows)));
   auto snapshots = TableSnapshot::begin({&table, 1}, SavedRows::kAll, 0, copies, queue);
   EXPECT_TRUE(snapshots) << snapshots.error().text();
   TableSnapshot& snapshot = *snapshots->front();

@@ -84,8 +84,9 @@ typedef struct tidepool_table_params {
   int32_t initializer; /**< a tidepool_initializer */
   float init_first, init_second;
   uint64_t seed;
-  /** Local memory for hot rows of a far tier, what is known of them, and buffers; charged to the
-   *  context's budget. 0: a share of what tables have together, see tidepool_tables_set_budget().
+  /** Local memory for hot rows of a far tier, what is known of them (three bits a row for
+   *  checkpoints counted in), and buffers; charged to the context's budget. 0: a share of what
+   *  tables have together, see tidepool_tables_set_budget().
    */
   uint64_t dram_bytes;
   const tidepool_rates* rates; /**< NULL: TIDEPOOL_RATES_INIT */
