@@ -227,6 +227,12 @@ RowNumber rows(const TableHandle& table) {
   return open->table->rows();
 }
 
+uint64_t dram(const TableHandle& table) {
+  const Open open = table.use();
+  const py::gil_scoped_release released;
+  return open->table->dram().value();
+}
+
 py::dict counts(const TableHandle& table) {
   const Open open = table.use();
   const TableCounts counts = [&] {

@@ -24,6 +24,8 @@ pybind11::list prefetches(const pybind11::sequence& calls);
 void finished(const TableHandle& table, BatchNumber batch);
 void setStep(const TableHandle& table, const OptimizerStep& step);
 RowNumber rows(const TableHandle& table);
+/// Bytes of local memory that it is held to; 0 of one whose rows are local.
+uint64_t dram(const TableHandle& table);
 pybind11::dict counts(const TableHandle& table);
 
 }  // namespace tidepool::python

@@ -79,12 +79,17 @@ void bindHandles(py::module_& module) {
       .def("set_step", &setStep, "step"_a)
       .def("counts", &counts)
       .def("rows", &rows)
+      .def("dram", &dram)
       .def("close", &TableHandle::close)
       .def_property_readonly("closed", &TableHandle::closed);
   py::class_<SpaceHandle>(module, "Space")
       .def(py::init<const std::vector<std::string>&, size_t, double>(), "far"_a, "threads"_a,
            "timeout_seconds"_a)
       .def("create_table", &SpaceHandle::createTable, "options"_a, "tier"_a)
+      .def("least_dram", &SpaceHandle::leastDram, "options"_a, "tier"_a)
+      .def("least_share", &SpaceHandle::leastShare, "options"_a, "tier"_a)
+      .def("set_dram", &SpaceHandle::setDram, "bytes"_a)
+      .def_property_readonly("dram", &SpaceHandle::dram)
       .def("close", &SpaceHandle::close)
       .def_property_readonly("far_tiers", &SpaceHandle::farTiers)
       .def_property_readonly("threads", &SpaceHandle::threads)

@@ -63,6 +63,29 @@ std::unique_ptr<TableHandle> SpaceHandle::createTable(const TableOptions& option
   return std::make_unique<TableHandle>(ownedHere(open));
 }
 
+void SpaceHandle::setDram(uint64_t bytes) {
+  const std::shared_ptr<TableSpace> space = use();
+  const Status set = [&] {
+    const py::gil_scoped_release released;
+    return space->shared().setBudget(Bytes(bytes));
+  }();
+  check(set);
+}
+
+uint64_t SpaceHandle::dram() const {
+  const std::shared_ptr<TableSpace> space = use();
+  const py::gil_scoped_release released;
+  return space->shared().budget().value();
+}
+
+uint64_t SpaceHandle::leastDram(const TableOptions& options, size_t tier) const {
+  return valueOf(use()->leastDram(options, tier)).value();
+}
+
+uint64_t SpaceHandle::leastShare(const TableOptions& options, size_t tier) const {
+  return valueOf(use()->leastShare(options, tier)).value();
+}
+
 void SpaceHandle::close() {
   std::shared_ptr<TableSpace> space = std::exchange(space_, nullptr);
   const py::gil_scoped_release released;

@@ -52,6 +52,13 @@ class SpaceHandle {
  public:
   SpaceHandle(const std::vector<std::string>& far, size_t threads, double timeout_seconds);
 
+  /// What tables share that name no dram of their own; 0 until it is set.
+  void setDram(uint64_t bytes);
+  uint64_t dram() const;
+  /// Bytes that such a table needs at the least, alone or of what is shared.
+  uint64_t leastDram(const TableOptions& options, size_t tier) const;
+  uint64_t leastShare(const TableOptions& options, size_t tier) const;
+
   std::unique_ptr<TableHandle> createTable(const TableOptions& options, size_t tier);
   /// Memory is given back once its tables are closed as well.
   void close();

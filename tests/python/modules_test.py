@@ -165,7 +165,7 @@ class Modules(unittest.TestCase):
         with self.assertRaises(TypeError):
             tidepool.torch.EmbeddingBagCollection([torch.nn.EmbeddingBag(3, 3)])
         elsewhere = tidepool.torch.EmbeddingBag(ROWS, DIM)
-        with self.assertRaisesRegex(ValueError, "several spaces"):
+        with self.assertRaisesRegex(ValueError, "another space"):
             tidepool.torch.EmbeddingBagCollection([pairs[0][1], elsewhere])
 
     def test_announced_batches(self):

@@ -53,7 +53,7 @@ class Training(unittest.TestCase):
         first = None
         for tier in TIERS.values():
             ours = tidepool.torch.EmbeddingBag(
-                ROWS, DIM, mode=mode, space=self.places.space, tier=tier, dram="16K", _weight=start,
+                ROWS, DIM, mode=mode, space=self.places.space, tier=tier, dram="20K", _weight=start,
                 optimizer=optimizer, **options,
             )
             losses = self.train(ours, None, data)
@@ -90,7 +90,7 @@ class Training(unittest.TestCase):
 
     def module(self, **options):
         return tidepool.torch.EmbeddingBag(
-            ROWS, DIM, mode="sum", space=self.places.space, tier=1, dram="16K", lr=0.5, **options
+            ROWS, DIM, mode="sum", space=self.places.space, tier=1, dram="20K", lr=0.5, **options
         )
 
     def test_one_step_for_each_backward(self):

@@ -2,7 +2,7 @@
 """Embedding tables and tensors larger than local memory, in local DRAM, CXL pools and memory servers.
 
     with tidepool.Space(far=["remote:127.0.0.1:7777"]) as space:
-        table = tidepool.Table(space, "users", rows=1_000_000, dim=64, tier=1, dram="10%")
+        table = tidepool.Table(space, "users", rows=1_000_000, dim=64, tier=1)
         pooled = table.bag(ids, offsets)
         table.update(ids, offsets, gradients)
 

@@ -69,7 +69,8 @@ def real(value, argument, least=-math.inf, below=math.inf):
     if not math.isfinite(number) or abs(number) > 3.4028234e38:
         raise InvalidArgument(f"{argument}: {number} is not a finite float32")
     if not least <= number < below:
-        raise InvalidArgument(f"{argument}: {number} is not from {least} to less than {below}")
+        allowed = f"at least {least}" if below == math.inf else f"from {least} to less than {below}"
+        raise InvalidArgument(f"{argument}: {number} is not {allowed}")
     return number
 
 
@@ -81,6 +82,11 @@ def size(value, argument, of):
         except InvalidArgument as error:
             raise InvalidArgument(f"{argument}: {error}") from None
     return whole(value, argument, 0, 2**62)
+
+
+def is_part(value):
+    """Whether a size is a part of something, such as "10%"."""
+    return isinstance(value, str) and value.strip().endswith("%")
 
 
 def initializer(value):

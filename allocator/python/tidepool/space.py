@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spaces: the far tiers that tables are in, and the threads that work for them."""
+"""Spaces: the far tiers that tables are in, local memory for their hot rows, and the threads that work for them."""
 
+import os
+import threading
 import weakref
 
 from . import _core
-from ._arguments import real, whole
+from ._arguments import is_part, real, size, whole
+from .errors import Conflict, Error, InvalidArgument
 
 
 class Space:
@@ -15,20 +18,31 @@ class Space:
              first of them, tier=0 in local memory. They are opened when the first table needs them.
     threads  that work on one call, the caller counted; 0: as many as the process may use processors.
     timeout  seconds after which a memory server that does not answer is given up.
+    dram     local memory for the hot rows of all tables in far tiers that name no `dram` of their own, and what is
+             known of them: bytes, "2G", or "10%" of those tables (of a small one enough for 64 rows, the least there
+             is): it then grows with each such table and becomes less when one is closed. Tables begin with even
+             shares. These follow what each table gains by its memory, by miss-ratio curves of the look-ups it really
+             gets, and together they are never above it; results do not depend on them. set_dram() changes it.
 
     A context manager: leaving it closes the space with its tables and tensor stores. Thread-safe. Belongs to the process that made it:
     after fork(), the child cannot use it (tidepool.Unusable), and its end does nothing to the parent's.
-    Raises InvalidArgument (ValueError) for a text that names no tier, Unsupported for a kind that tables cannot use.
+    Raises InvalidArgument (ValueError) for a text that names no tier, Unsupported for a kind that tables cannot use,
+    TypeError and InvalidArgument for a `dram` that is no size, or none at all.
     """
 
-    def __init__(self, far=(), threads=0, timeout=5.0):
+    def __init__(self, far=(), threads=0, timeout=5.0, dram="10%"):
         if isinstance(far, str) or not all(isinstance(text, str) for text in far):
             raise TypeError('far: a list of texts such as "cxl:4G" is needed')
         self._tables = weakref.WeakSet()
         self._far = tuple(far)
+        self._owner = os.getpid()
+        self._dram_lock = threading.Lock()  # of the two below
+        self._dram = _checked_dram(dram)
+        self._sharing = weakref.WeakKeyDictionary()  # tables that share: (bytes of all its rows, least bytes)
         self._core = _core.Space(
             list(self._far), whole(threads, "threads", 0, 1024), real(timeout, "timeout", 1e-6, 3600.1)
         )
+        self._core.set_dram(self._budget())
 
     @property
     def far(self):
@@ -39,6 +53,65 @@ class Space:
     def threads(self):
         """Threads that work on one call, the caller counted."""
         return self._core.threads
+
+    @property
+    def dram(self):
+        """Bytes of local memory that tables without a `dram` of their own share now; 0 while it is a part of tables
+        and there are none. Raises Unusable."""
+        return self._core.dram
+
+    def set_dram(self, dram):
+        """Changes what tables without a `dram` of their own share, for those that are there, too: rows leave, or more
+        may come. dram: as in Space(). Thread-safe; may be called between look-ups of a training run.
+
+        Raises TypeError, InvalidArgument (no size, or 0), NoSpace (less than the tables need, which the text says),
+        Conflict (rows of announced batches need more: finish those first), Unusable. It is then as it was."""
+        dram = _checked_dram(dram)
+        with self._dram_lock:
+            before, self._dram = self._dram, dram
+            try:
+                self._core.set_dram(self._budget())
+            except Error:
+                self._dram = before
+                raise
+
+    def _budget(self):
+        """Bytes, of the tables that share by now. The lock is held."""
+        if not is_part(self._dram):
+            return size(self._dram, "dram", 0)
+        return sum(max(size(self._dram, "dram", all_rows), least) for all_rows, least in self._sharing.values())
+
+    def _create_table(self, table, options, tier, shares):
+        """The core's table of `table`."""
+        if not shares:
+            return self._core.create_table(options, tier)
+        needs = options.rows * options.format.row_bytes, _least_of_part(self._core.least_share(options, tier), options)
+        with self._dram_lock:
+            self._sharing[table] = needs
+            try:
+                self._core.set_dram(self._budget())
+            except Conflict:
+                pass  # tables that are gone leave more than there is to be: announced batches have it
+            except Error:
+                del self._sharing[table]
+                raise
+        try:
+            return self._core.create_table(options, tier)
+        except BaseException:
+            self._table_closed(table)
+            raise
+
+    def _table_closed(self, table):
+        """The share of a table is gone, and with it what it brought."""
+        if self._owner != os.getpid():
+            return  # the lock may be held by a thread that is not in this process
+        with self._dram_lock:
+            if self._sharing.pop(table, None) is None or self.closed or not is_part(self._dram):
+                return
+            try:
+                self._core.set_dram(self._budget())
+            except Error:
+                pass  # announced batches have it; the next table that is made or closed makes up for it
 
     def tensors(self, tier=1, **options):
         """A new store of tensors in a far tier: TensorStore(space, tier, ...), which has the options and errors."""
@@ -53,6 +126,9 @@ class Space:
 
     def close(self):
         """Closes all its tables and tensor stores, then gives back tiers and threads. Calls under way end first. Idempotent."""
+        if self._owner == os.getpid():
+            with self._dram_lock:
+                self._sharing.clear()  # one table after the other, their shares need not follow
         for table in list(self._tables):
             table.close()
         self._core.close()
@@ -68,3 +144,14 @@ class Space:
 
     def __reduce__(self):
         raise TypeError("a tidepool.Space belongs to its process and cannot be copied or pickled")
+
+
+def _checked_dram(dram):
+    if size(dram, "dram", 2**40) == 0:
+        raise InvalidArgument("dram: tables that share it need some; give bytes, a text such as 2G, or 10%")
+    return dram
+
+
+def _least_of_part(least, options):
+    """What a part of a table comes to at the least: enough for 64 rows more than it can do with."""
+    return least + 64 * (options.format.row_bytes + 64)

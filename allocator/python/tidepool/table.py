@@ -5,9 +5,9 @@ import dataclasses
 import typing
 
 from . import _core
-from ._arguments import array, initializer, optional_array, real, size, whole, word
+from ._arguments import array, initializer, is_part, optional_array, real, size, whole, word
 from .errors import Unusable
-from .space import Space
+from .space import Space, _least_of_part
 
 _STEP_FIELDS = ("lr", "momentum", "betas", "eps", "weight_decay")
 
@@ -79,14 +79,15 @@ class Table:
     init       what rows begin with: "zero", ("uniform", low, high[, seed]), ("normal", mean, deviation[, seed]): the
                same in every tier, a function of seed and id alone
     tier       0: local memory; 1..: the far tiers of the space
-    dram       local memory for hot rows of a far tier and what is known of them: bytes, "256M", or "10%" of the table
-               (a share of a small table is made enough for 64 rows, the least there is)
+    dram       local memory for hot rows of a far tier and what is known of them. None: a share of the space's, which
+               follows what the table gains by it; see Space. Or of its own: bytes, "256M", or "10%" of the table (of a
+               small one enough for 64 rows). It includes three bits a row that the first checkpoint takes
 
     Results are the same, bit for bit, whatever tier, dram and threads. Thread-safe: calls on a table take turns, and
     release the GIL; arrays given to a call must not be changed before it ends. A call that fails on its arguments has
     changed nothing. Belongs to the process that made it: tidepool.Unusable (a RuntimeError) in any other, and after
-    close(). Raises InvalidArgument (ValueError), NotFound (no such tier), NoSpace (the tier is full), NoMemory,
-    Unreachable, TimedOut.
+    close(). Raises InvalidArgument (ValueError), NotFound (no such tier), NoSpace (the tier is full, or the space's
+    dram does not hold one table more; the text says what would), NoMemory, Unreachable, TimedOut.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Table:
         weight_decay=0.0,
         init="zero",
         tier=0,
-        dram="10%",
+        dram=None,
     ):
         if not isinstance(space, Space):
             raise TypeError(f"space: a tidepool.Space is needed, not {type(space).__name__}")
@@ -129,10 +130,11 @@ class Table:
             "weight_decay": weight_decay,
         }
         options.step = _step(self._settings)
-        options.dram_bytes = _budget(dram, options.rows, options.format.row_bytes)
         self._space, self._tier = space, whole(tier, "tier", 0, 2**31)
         self._dtype, self._ids = dtype, ids
-        self._core = space._core.create_table(options, self._tier)
+        self._shares = dram is None and self._tier > 0
+        options.dram_bytes = 0 if dram is None else _own_dram(dram, options, self._tier, space)
+        self._core = space._create_table(self, options, self._tier, self._shares)
         space._tables.add(self)
 
     # What it was made with.
@@ -160,6 +162,16 @@ class Table:
     def tier(self):
         """0 for local memory, else the number of the far tier."""
         return self._tier
+
+    @property
+    def shares_dram(self):
+        """Whether its local memory is a share of the space's: it is in a far tier, and was given no dram."""
+        return self._shares
+
+    @property
+    def dram(self):
+        """Bytes of local memory that it is held to now; 0 in local memory. Raises Unusable."""
+        return self._core.dram()
 
     @property
     def dtype(self):
@@ -261,6 +273,7 @@ class Table:
     def close(self):
         """Gives its memory back, near and far. Calls under way end first. Idempotent."""
         self._core.close()
+        self._space._table_closed(self)
 
     def __enter__(self):
         return self
@@ -300,7 +313,7 @@ class UpdateCall(typing.NamedTuple):
 
 def _step(settings):
     step = _core.Step()
-    step.learning_rate = real(settings["lr"], "lr")
+    step.learning_rate = real(settings["lr"], "lr", 0)
     step.momentum = real(settings["momentum"], "momentum", 0)
     betas = settings["betas"]
     if not isinstance(betas, (tuple, list)) or len(betas) != 2:
@@ -311,11 +324,12 @@ def _step(settings):
     return step
 
 
-def _budget(dram, rows, row_bytes):
-    budget = size(dram, "dram", rows * row_bytes)
-    if isinstance(dram, str) and dram.strip().endswith("%"):
-        return max(budget, 64 * (row_bytes + 64))
-    return budget
+def _own_dram(dram, options, tier, space):
+    """Bytes of a table that shares none. Of 0 the core would think that it does."""
+    budget = size(dram, "dram", options.rows * options.format.row_bytes)
+    if is_part(dram):
+        return max(budget, _least_of_part(space._core.least_dram(options, tier), options))
+    return max(budget, 1)
 
 
 def _core_of(table):

@@ -12,13 +12,13 @@ class Lookup:
 
     __slots__ = ("table", "ids", "offsets", "weights", "mode", "token")
 
-    def __init__(self, table, ids, offsets, weights, mode, token):
+    def __init__(self, table, ids, offsets, weights, mode):
         self.table = table
         self.ids = ids
         self.offsets = offsets
         self.weights = weights
         self.mode = mode
-        self.token = token  # of the batch, if it was announced
+        self.token = None  # of the batch, if it was announced
 
     @property
     def bags(self):

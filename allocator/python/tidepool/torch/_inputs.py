@@ -6,13 +6,22 @@ import torch
 _INTEGERS = (torch.int64, torch.int32)
 
 
-def _integers(value, argument):
+def _checked(value, argument):
+    """A dense tensor in CPU memory. Raises TypeError."""
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{argument}: a tensor is needed, not {type(value).__name__}")
-    if value.dtype not in _INTEGERS:
-        raise TypeError(f"{argument}: a tensor of int64 or int32 is needed, not of {value.dtype}")
     if value.device.type != "cpu":
-        raise TypeError(f"{argument}: tables are in CPU memory, and this tensor is on {value.device}")
+        raise TypeError(f"{argument}: tables are in CPU memory, and this tensor is on {value.device}; give it .cpu()")
+    if value.layout != torch.strided or value.is_nested:
+        raise TypeError(f"{argument}: a dense tensor is needed, not one of {value.layout}")
+
+
+def _integers(value, argument):
+    _checked(value, argument)
+    if value.dtype not in _INTEGERS:
+        raise TypeError(
+            f"{argument}: a tensor of int64 or int32 is needed, not of {value.dtype}; ids and offsets are whole numbers"
+        )
     return value.to(torch.int64)
 
 
@@ -20,13 +29,14 @@ class Offsets:
     """Offsets of 2-D inputs, which are the same from batch to batch."""
 
     def __init__(self):
-        self._shape, self._offsets = None, None
+        self._known = (None, None)  # the shape and its offsets, one object: threads may ask for different ones
 
     def of(self, bags, length):
-        if self._shape != (bags, length):
-            self._offsets = torch.arange(0, bags + 1, dtype=torch.int64) * length
-            self._shape = (bags, length)
-        return self._offsets
+        shape, offsets = self._known
+        if shape != (bags, length):
+            offsets = torch.arange(0, bags + 1, dtype=torch.int64) * length
+            self._known = ((bags, length), offsets)
+        return offsets
 
 
 def ids_of(value):
@@ -40,28 +50,49 @@ def bags_of(value, offsets, include_last_offset, regular):
     ids = _integers(value, "input")
     if ids.dim() == 2:
         if offsets is not None:
-            raise ValueError("offsets: a 2-D input is bags of one length, and has none")
+            raise ValueError("offsets: a 2-D input is bags of one length, and has none; leave them out, or give 1-D ids")
         return ids.reshape(-1), regular.of(*ids.shape)
     if ids.dim() != 1:
         raise ValueError(f"input: one or two dimensions are needed, not {ids.dim()}")
     if offsets is None:
-        raise ValueError("offsets: a 1-D input needs them")
+        raise ValueError("offsets: a 1-D input needs them, as they say where its bags begin; or give a 2-D input")
     offsets = _integers(offsets, "offsets")
     if offsets.dim() != 1:
         raise ValueError(f"offsets: one dimension is needed, not {offsets.dim()}")
+    _check_ends(offsets, len(ids), include_last_offset)
     if not include_last_offset:
         offsets = torch.cat((offsets, torch.tensor([len(ids)])))
     return ids.contiguous(), offsets.contiguous()
+
+
+def _check_ends(offsets, ids, include_last_offset):
+    """What the core would say of offsets that were made from these. Raises ValueError."""
+    if len(offsets) == 0:
+        if include_last_offset:
+            raise ValueError("offsets: none; with include_last_offset there is one more than there are bags")
+        if ids:
+            raise ValueError(f"offsets: none, but {ids} ids; the first bag begins at 0")
+        return
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first != 0:
+        raise ValueError(f"offsets: offsets[0] is {first}; the first bag begins at 0")
+    if include_last_offset and last != ids:
+        raise ValueError(
+            f"offsets: the last one is {last}, but there are {ids} ids; with include_last_offset it is their number"
+        )
+    if last > ids:
+        raise ValueError(f"offsets: the last one is {last}, but there are {ids} ids")
 
 
 def weights_of(weights, value, mode):
     """per_sample_weights in one dimension, or None."""
     if weights is None:
         return None
-    if not isinstance(weights, torch.Tensor):
-        raise TypeError(f"per_sample_weights: a tensor is needed, not {type(weights).__name__}")
+    _checked(weights, "per_sample_weights")
     if mode != "sum":
-        raise NotImplementedError(f'per_sample_weights: mode "sum" alone has them, not "{mode}"')
+        raise NotImplementedError(
+            f'per_sample_weights: mode="sum" alone has them, as in torch, and this module has mode="{mode}"'
+        )
     if weights.requires_grad and torch.is_grad_enabled():
         raise NotImplementedError(
             "per_sample_weights: they require a gradient, which tables do not have; detach() them"
@@ -70,9 +101,6 @@ def weights_of(weights, value, mode):
         raise ValueError(
             f"per_sample_weights: the shape {tuple(value.shape)} of the input is needed, not {tuple(weights.shape)}"
         )
-    if weights.dtype != torch.float32 or weights.device.type != "cpu":
-        raise TypeError(
-            f"per_sample_weights: a tensor of float32 in CPU memory is needed, not of {weights.dtype} on "
-            f"{weights.device}"
-        )
+    if weights.dtype != torch.float32:
+        raise TypeError(f"per_sample_weights: a tensor of float32 is needed, not of {weights.dtype}")
     return weights.detach().reshape(-1)

@@ -13,6 +13,7 @@ from ..table import Table
 from ._function import Lookup, pool
 from ._inputs import Offsets, bags_of, ids_of, weights_of
 
+_TABLE_OPTIONS = ("ids", "optimizer", "lr", "momentum", "betas", "eps", "weight_decay")
 _PIECE = 65536  # rows that state_dict() copies at a time
 _numbers = itertools.count()
 _default = None
@@ -39,7 +40,7 @@ def default_space():
         return _default
 
 
-def _checked_for_torch(max_norm, scale_grad_by_freq, sparse, padding_idx, mode):
+def _checked_for_torch(max_norm, scale_grad_by_freq, sparse, padding_idx, mode, device):
     for name, value in (("max_norm", max_norm), ("padding_idx", padding_idx)):
         if value is not None:
             raise NotImplementedError(f"{name}: tables do not have it")
@@ -47,6 +48,8 @@ def _checked_for_torch(max_norm, scale_grad_by_freq, sparse, padding_idx, mode):
         raise NotImplementedError("scale_grad_by_freq: tables do not have it")
     if not sparse:
         raise NotImplementedError("sparse: gradients of tables are sparse; there are no others")
+    if device is not None and torch.device(device).type != "cpu":
+        raise NotImplementedError(f"device: tables are in CPU memory, not on {device}; move the results")
     if mode not in ("sum", "mean"):
         raise NotImplementedError(f'mode: tables have "sum" and "mean", not {mode!r}')
 
@@ -58,7 +61,8 @@ class EmbeddingBag(torch.nn.Module):
         as torch.nn.EmbeddingBag. Begins with normal(0, 1), too, with a seed from torch's generator.
         max_norm, scale_grad_by_freq, padding_idx and mode "max" raise NotImplementedError.
     space, tier, dram, optimizer, lr, momentum, betas, eps, weight_decay, dtype, ids, init, name
-        as tidepool.Table. space: default_space() if None; tier: 1 if the space has far tiers, else 0.
+        as tidepool.Table. space: default_space() if None; tier: 1 if the space has far tiers, else 0; dtype: of
+        torch's, too. dram: None for a share of the space's, see tidepool.Space.
 
     What differs from torch:
     - backward() of a result takes one step with that result's gradient: there is no .grad, torch.optim has nothing to
@@ -90,13 +94,20 @@ class EmbeddingBag(torch.nn.Module):
         *,
         space=None,
         tier=None,
-        dram="10%",
+        dram=None,
         init=None,
         name=None,
+        dtype="float32",
+        device=None,
         **options,
     ):
         super().__init__()
-        _checked_for_torch(max_norm, scale_grad_by_freq, sparse, padding_idx, mode)
+        _checked_for_torch(max_norm, scale_grad_by_freq, sparse, padding_idx, mode, device)
+        unknown = ", ".join(sorted(set(options) - set(_TABLE_OPTIONS)))
+        if unknown:
+            raise TypeError(f"{unknown}: no option of tables; there are {', '.join(_TABLE_OPTIONS)}")
+        if space is not None and not isinstance(space, Space):
+            raise TypeError(f"space: a tidepool.Space is needed, not {type(space).__name__}")
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.mode = mode
@@ -112,6 +123,7 @@ class EmbeddingBag(torch.nn.Module):
             init=init,
             tier=(1 if space.far else 0) if tier is None else tier,
             dram=dram,
+            dtype=str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else dtype,
             **options,
         )
         self.anchor = torch.nn.Parameter(torch.empty(0))
@@ -121,13 +133,15 @@ class EmbeddingBag(torch.nn.Module):
             self._write(_weight)
 
     def forward(self, input, offsets=None, per_sample_weights=None):
-        return pool([self.lookup(input, offsets, per_sample_weights)], [self.anchor])
+        lookup = self.lookup(input, offsets, per_sample_weights)
+        lookup.token = self.announced(input)
+        return pool([lookup], [self.anchor])
 
     def lookup(self, input, offsets=None, per_sample_weights=None):
         """The arguments of forward(), checked, for EmbeddingBagCollection."""
         ids, ends = bags_of(input, offsets, self.include_last_offset, self._regular)
         weights = weights_of(per_sample_weights, input, self.mode)
-        return Lookup(self.table, ids, ends, weights, self.mode, self._announced(input))
+        return Lookup(self.table, ids, ends, weights, self.mode)
 
     def prefetch(self, input, offsets=None, per_sample_weights=None):
         """Announces a batch: rows of it that are far are brought in meanwhile. Takes what forward() takes (input alone
@@ -136,7 +150,8 @@ class EmbeddingBag(torch.nn.Module):
         over is forgotten when a later one is used."""
         self._ahead.append((input, self.table.prefetch(ids_of(input))))
 
-    def _announced(self, input):
+    def announced(self, input):
+        """The token of the batch of this input, if it was announced; older ones are forgotten. For forward()."""
         for at, (announced, _) in enumerate(self._ahead):
             if announced is input or (
                 announced.data_ptr() == input.data_ptr() and announced.shape == input.shape
@@ -162,10 +177,13 @@ class EmbeddingBag(torch.nn.Module):
         return rows
 
     def _write(self, weight):
-        weight = torch.as_tensor(weight).detach()
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(f"weight: a tensor is needed, not {type(weight).__name__}")
+        weight = weight.detach()
         if tuple(weight.shape) != (self.num_embeddings, self.embedding_dim) or self.table.ids != "dense":
             raise ValueError(
-                f"weight: the shape {(self.num_embeddings, self.embedding_dim)} of a table with dense ids is needed"
+                f"weight: the shape {(self.num_embeddings, self.embedding_dim)} of a table with dense ids is needed, "
+                f"not {tuple(weight.shape)} for one with {self.table.ids} ids"
             )
         for first in range(0, self.num_embeddings, _PIECE):
             piece = weight[first : first + _PIECE].to("cpu", torch.float32).contiguous()
@@ -185,7 +203,7 @@ class EmbeddingBag(torch.nn.Module):
             return
         try:
             self._write(state[key])
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             errors.append(f"{key}: {error}")
             return
         if strict:
