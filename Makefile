@@ -12,17 +12,19 @@ RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check sanitize bench soak vm-setup vm-check install deb tidy clean help
+.PHONY: build configure deps-% demo check sanitize bench soak leaks vm-setup vm-check install deb tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
 	@echo "make demo     install what it needs, then train fasttext in a quarter of its memory"
 	@echo "make check    install what it needs, build, run every test, then under sanitizers"
 	@echo "make bench    all measurements, paired with their peers (ROUNDS=$(ROUNDS)); about an hour"
-	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|rows-wire|tables|fits|fabric|fabric-api"
+	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|rows-wire|tables|tensors|fits|fabric|fabric-api"
 	@echo "make sanitize the unit tests under ASan+UBSan and TSan, the fabric manager's too"
 	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length), and the long forms of other tests"
+	@echo "make leaks    100,000 steps each of tables that come and go and of tables that stay, with everything"
+	@echo "              counted that could leak (TIDEPOOL_LEAK_STEPS=N for another number)"
 	@echo "make vm-check boot virtual machines, test against the kernel's own CXL and NUMA drivers"
 	@echo "              (make vm-setup: only download QEMU and a kernel into build/vm)"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
@@ -64,6 +66,10 @@ soak: deps-build-check
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=ON
 	@TIDEPOOL_SOAK_SECONDS=$${TIDEPOOL_SOAK_SECONDS:-600} ctest --test-dir $(RELEASE) -L soak \
 	  --output-on-failure --no-tests=error --verbose
+
+leaks: deps-build-check
+	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=ON
+	@TIDEPOOL_LEAK_STEPS=$${TIDEPOOL_LEAK_STEPS:-100000} $(RELEASE)/bin/checkpoint_leak_test
 
 vm-setup:
 	@tests/vm/run --setup
