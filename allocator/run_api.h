@@ -84,6 +84,7 @@ struct TidepoolRunApi {
   uint64_t (*poll)(void* channel, TidepoolRunCompletion* out, uint64_t most) = nullptr;
   void (*wait)(void* channel, TidepoolRunCompletion* out) = nullptr;
   void (*channelState)(void* channel, TidepoolRunChannelState* out) = nullptr;
+  void (*preferHugeRows)(void* store, uint64_t first, uint64_t count) = nullptr;
 };
 
 /// Null if nothing is managed in this process. Looked up by name with dlsym().

@@ -93,6 +93,9 @@ class RunStore final : public RowStore {
   void release(FrameRun run) override {
     api_.releaseRows(store_, run.first.value(), run.count.value());
   }
+  void preferHuge(FrameRun run) override {
+    api_.preferHugeRows(store_, run.first.value(), run.count.value());
+  }
   std::byte* memory(FrameRun run) const override {
     std::byte* const first = first_frame_.load(std::memory_order_relaxed);
     return first == nullptr ? nullptr : first + run.first.value() * kPageSize;

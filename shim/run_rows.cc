@@ -54,6 +54,11 @@ void releaseRows(void* store, uint64_t first, uint64_t count) {
   storeOf(store).release(runOf(first, count));
 }
 
+void preferHugeRows(void* store, uint64_t first, uint64_t count) {
+  InternalScope scope;
+  storeOf(store).preferHuge(runOf(first, count));
+}
+
 void* openChannel(void* store, const TidepoolRunArea* area, uint64_t* most_rows,
                   TidepoolRunError* error) {
   InternalScope scope;
@@ -129,6 +134,7 @@ void addRowFunctions(TidepoolRunApi& api) {
   api.poll = poll;
   api.wait = wait;
   api.channelState = channelState;
+  api.preferHugeRows = preferHugeRows;
 }
 
 }  // namespace tidepool

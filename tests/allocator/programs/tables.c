@@ -2,10 +2,13 @@
 /* A C program of the public API's embedding tables, built against the installed library. `own`
    starts memory of its own, `run` expects to be under `tidepool run`: its tables are then in the
    run's far tiers, and their local memory counts to the run's budget. */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <tidepool/tidepool.h>
+#include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
 enum { ROWS = 100000, DIM = 16, IDS = 4096 };
@@ -15,6 +18,33 @@ static void must(int condition, const char* what) {
   fprintf(stderr, "%s: %s (%s)\n", what, tidepool_error_text(),
           tidepool_status_name(tidepool_error_status()));
   exit(1);
+}
+
+/* Shared memory that is mapped in huge pages. */
+static unsigned long huge_kib(void) {
+  FILE* const rollup = fopen("/proc/self/smaps_rollup", "r");
+  char line[256];
+  unsigned long kib = 0;
+  must(rollup != NULL, "smaps_rollup");
+  while (fgets(line, sizeof line, rollup)) sscanf(line, "ShmemPmdMapped: %lu", &kib);
+  fclose(rollup);
+  return kib;
+}
+
+/* Whether this kernel makes huge pages of a memory file's when it is asked (MADV_COLLAPSE). */
+static int can_be_huge(void) {
+  const int file = memfd_create("probe", 0);
+  must(file >= 0 && ftruncate(file, (off_t)(2 * MIB)) == 0, "memfd");
+  char* const room = mmap(NULL, 4 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  must(room != MAP_FAILED, "mmap");
+  char* const at = mmap((void*)(((uintptr_t)room + 2 * MIB - 1) & ~(2 * MIB - 1)), 2 * MIB,
+                        PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+  must(at != MAP_FAILED, "mmap");
+  *at = 1;
+  const int done = madvise(at, 2 * MIB, 25) == 0;
+  munmap(room, 4 * MIB);
+  close(file);
+  return done;
 }
 
 static tidepool_table* make_table(tidepool_context* context, const char* name, const char* tier) {
@@ -72,10 +102,13 @@ int main(int argc, char** argv) {
   static float far[IDS / 8 * DIM], local[IDS / 8 * DIM];
   tidepool_context_info info = {.struct_size = sizeof info};
   must(tidepool_context_get_info(context, &info) == TIDEPOOL_OK, "info");
-  /* Every far tier that there is, then local memory. */
+  const int huge = can_be_huge();
+  /* Every far tier that there is, then local memory. The first is an emulated pool. */
   for (unsigned tier = 1; tier <= info.far_tiers; ++tier) {
     const char number[] = {(char)('0' + tier), '\0'};
+    const unsigned long before = huge_kib();
     tidepool_table* const table = make_table(context, "far", number);
+    must(tier > 1 || !huge || huge_kib() - before >= ROWS * DIM * 8 / 1024, "huge pages");
     train(table, tier == 1 ? far : local);
     must(tier == 1 || memcmp(far, local, sizeof far) == 0, "tiers differ");
     tidepool_table_stats stats = {.struct_size = sizeof stats};
