@@ -21,9 +21,6 @@ size_t tpje_sallocx(const void* block, int flags);
 size_t tpje_nallocx(size_t size, int flags);
 int tpje_mallctl(const char* name, void* old_value, size_t* old_size, void* new_value,
                  size_t new_size);
-int tpje_mallctlnametomib(const char* name, size_t* mib, size_t* mib_length);
-int tpje_mallctlbymib(const size_t* mib, size_t mib_length, void* old_value, size_t* old_size,
-                      void* new_value, size_t new_size);
 }
 
 /// As jemalloc.h has it: how an arena gets, gives back and purges its extents.
