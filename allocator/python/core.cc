@@ -91,7 +91,6 @@ void bindHandles(py::module_& module) {
       .def("set_dram", &SpaceHandle::setDram, "bytes"_a)
       .def_property_readonly("dram", &SpaceHandle::dram)
       .def("close", &SpaceHandle::close)
-      .def_property_readonly("far_tiers", &SpaceHandle::farTiers)
       .def_property_readonly("threads", &SpaceHandle::threads)
       .def_property_readonly("closed", &SpaceHandle::closed);
 }

@@ -92,7 +92,6 @@ void SpaceHandle::close() {
   space.reset();
 }
 
-size_t SpaceHandle::farTiers() const { return use()->farTiers(); }
 size_t SpaceHandle::threads() const { return use()->workers().threads(); }
 
 }  // namespace tidepool::python

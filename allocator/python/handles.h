@@ -63,7 +63,6 @@ class SpaceHandle {
   /// Memory is given back once its tables are closed as well.
   void close();
   bool closed() const { return space_ == nullptr; }
-  size_t farTiers() const;
   size_t threads() const;
   /// Raises tidepool.Unusable when it is closed or another process's.
   std::shared_ptr<TableSpace> use() const;

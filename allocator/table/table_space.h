@@ -61,7 +61,6 @@ class TableSpace {
   Workers& workers() { return workers_; }
   /// What tables share that name no dram.
   SharedBudget& shared() { return shared_; }
-  size_t farTiers() const { return far_.size(); }
 
  private:
   struct FarTier {
