@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -172,48 +173,68 @@ double oneCheckpoint(Trainer& trainer, const Settings& s, CheckpointKind kind, d
   return lost;
 }
 
-/// So many steps a second in a period of training, at whose beginning a checkpoint starts if
-/// `writer` says so.
-double periodOf(Trainer& trainer, const Settings& s, CheckpointWriter* writer, const char* what) {
-  const double start = now();
+/// Of a step in a period of training: milliseconds by the clock, and of all processors.
+struct StepCost {
+  double clock, processors;
+};
+
+double processorSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+/// A period of training, at whose beginning a checkpoint starts if `options` are given.
+StepCost periodOf(Trainer& trainer, const Settings& s, const CheckpointOptions* options) {
+  const auto tables = trainer.tables();
+  const double start = now(), processors = processorSeconds();
+  std::unique_ptr<CheckpointWriter> writer;
+  if (options != nullptr) {
+    writer =
+        need(CheckpointWriter::start(tables, s.directory, CheckpointKind::kIncremental, *options));
+  }
+  const double begin = now() - start;
   double longest = 0;
   size_t steps = 0;
   for (; now() - start < s.period; ++steps) longest = std::max(longest, trainer.step());
-  const double speed = static_cast<double>(steps) / (now() - start);
-  printf("  %-34s %8.2f steps/s, longest %7.2f ms", what, speed, longest * 1e3);
-  if (writer != nullptr) {
+  const auto each = [steps](double seconds) { return seconds * 1e3 / static_cast<double>(steps); };
+  const StepCost cost{each(now() - start), each(processorSeconds() - processors)};
+  printf("  %-8s %6zu steps, each %6.2f ms, of processors %6.2f ms, longest %7.2f ms",
+         writer ? "with" : "without", steps, cost.clock, cost.processors, longest * 1e3);
+  if (writer) {
     const CheckpointProgress progress = writer->progress();
-    printf(", %.0f MiB saved, %s in time", static_cast<double>(progress.bytes.value()) / kMiB,
-           progress.done ? "done" : "NOT done");
+    printf(", begin %.2f ms, %.0f MiB saved, %s in time", begin * 1e3,
+           static_cast<double>(progress.bytes.value()) / kMiB, progress.done ? "done" : "NOT done");
+    need(writer->wait());
   }
   printf("\n");
   fflush(stdout);
-  return speed;
+  return cost;
 }
 
-/// Training with an incremental checkpoint at the beginning of each period, between two periods
-/// without any: nothing is extrapolated.
+/// Training with an incremental checkpoint at the beginning of each period, each between two
+/// periods without any: nothing is extrapolated. Other work on the machine makes the clock's figure
+/// uncertain, and the processors' less so, which lacks what training waits.
 void periodic(Trainer& trainer, const Settings& s) {
   const auto tables = trainer.tables();
   need(need(CheckpointWriter::start(tables, s.directory, CheckpointKind::kFull))->wait());
-  double without = periodOf(trainer, s, nullptr, "without");
-  double with = 0;
+  CheckpointOptions options;
+  options.per_second = Bytes(s.per_second);
+  std::vector<double> clock, processors;
+  StepCost before = periodOf(trainer, s, nullptr);
   for (size_t i = 0; i < s.periods; ++i) {
-    CheckpointOptions options;
-    options.per_second = Bytes(s.per_second);
-    const double start = now();
-    auto writer =
-        need(CheckpointWriter::start(tables, s.directory, CheckpointKind::kIncremental, options));
-    const double begin = now() - start;
-    with += periodOf(trainer, s, writer.get(), "with an incremental checkpoint");
-    printf("    begin %.2f ms\n", begin * 1e3);
-    need(writer->wait());
+    const StepCost with = periodOf(trainer, s, &options), after = periodOf(trainer, s, nullptr);
+    clock.push_back((2 * with.clock / (before.clock + after.clock) - 1) * 100);
+    processors.push_back((2 * with.processors / (before.processors + after.processors) - 1) * 100);
+    before = after;
   }
-  without = (without + periodOf(trainer, s, nullptr, "without")) / 2;
-  with /= static_cast<double>(s.periods);
+  const auto least = [](const auto& all) { return *std::min_element(all.begin(), all.end()); };
+  const auto most = [](const auto& all) { return *std::max_element(all.begin(), all.end()); };
   printf(
-      "an incremental checkpoint every %.0f s takes %.2f %% of training (measured, %zu of them)\n",
-      s.period, (1 - with / without) * 100, s.periods);
+      "an incremental checkpoint every %.0f s makes steps %.2f %% longer (median of %zu; %.2f to "
+      "%.2f), their processor time %.2f %% (%.2f to %.2f)\n",
+      s.period, median(clock), s.periods, least(clock), most(clock), median(processors),
+      least(processors), most(processors));
 }
 
 /// Forgets what the kernel has of the files.
