@@ -109,6 +109,11 @@ class RowPolicy {
     // Most look-ups of a batch are of rows that occur in it more than once.
     if (hold_[slot.value()] != NextUse(step).code()) holdUntil(slot, step);
   }
+  /// The same, where no later step was said of this slot, or that need be no more.
+  void needUntilNewest(SlotIndex slot, Step step) {
+    hold_[slot.value()] = NextUse(step).code();
+    future_known_ = true;
+  }
   /// needUntil() is going to be called for this slot.
   void prefetchNeed(SlotIndex slot) const { __builtin_prefetch(&hold_[slot.value()], 1); }
   /// A step that became known is the next to use the slot.

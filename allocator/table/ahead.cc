@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// EmbeddingTable: reading ahead. Requests go out when a batch is announced; the answers wait in the
-// connection until some call on the table takes them in. Rows of announced batches stay.
+// EmbeddingTable: reading ahead. Requests for the rows of announced batches go out as soon as there
+// is room for them, in the order of the batches; the answers wait in the connection until some call
+// on the table takes them in. Rows of announced batches stay.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -15,133 +16,136 @@ namespace {
 
 /// The policy tells batches apart that are at most so far ahead.
 constexpr uint64_t kMostAnnounced = NextUse::kMostAhead;
-// Rows whose cache lines are on their way at the same time: of each a byte or two; several lines.
-constexpr size_t kNeedAhead = 64, kFillAhead = 6, kPlaceAhead = 8;
+// Look-ups whose slots' bytes are on their way at the same time.
+constexpr size_t kNeedAhead = 64;
+// Batches whose rows should be here or on their way: the one that is used, and the next.
+constexpr uint64_t kEnoughAhead = 2;
+// Memory of batches that are over, kept for others.
+constexpr size_t kSpares = 2;
 
 }  // namespace
 
-/// The rows of a chunk that has come go to their slots.
-Status EmbeddingTable::settle(RowChunk* chunk) {
-  TP_TRY(home_->link()->finish(chunk));
-  const size_t stride = format_.stride();
-  const std::vector<Slot>& slots = chunk->slots;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (i + kFillAhead < slots.size()) cache_->prefetchFill(slots[i + kFillAhead]);
-    memcpy(cache_->row(slots[i]), chunk->bytes + i * stride, stride);
-    cache_->filled(slots[i]);
-  }
-  home_->link()->giveBack(chunk);
-  return {};
-}
-
-/// Takes in what has come. Waits for what belongs to finished batches alone: nothing else keeps
-/// their slots from being given up.
+/// Takes in what has come, and lets go of what was needed by finished batches alone.
 Status EmbeddingTable::absorb() {
-  if (ahead_.empty()) return {};
+  if (batches_.empty() && ahead_->empty()) return {};
   TP_TRY(home_->link()->poll());
-  while (!ahead_.empty() && (!ahead_.front()->under_way || ahead_.front()->batch <= finished_)) {
-    TP_TRY(settleOldest());
+  for (; !batches_.empty() && batches_.front().number() <= finished_; batches_.pop_front()) {
+    if (spare_words_.size() < kSpares) spare_words_.push_back(batches_.front().takeWords());
   }
-  return {};
+  return ahead_->release(finished_);
 }
 
-Status EmbeddingTable::awaitLoading(Slot slot) {
-  while (cache_->loading(slot)) TP_TRY(settleOldest());
-  return {};
-}
-
-/// Rows of a batch that have a slot stay until it is finished. Returns the positions of the others.
-std::span<const uint32_t> EmbeddingTable::hold(std::span<const RowNumber> rows, BatchNumber batch) {
-  std::vector<uint32_t>& absent = scratch().absent;
-  std::vector<Slot>& slots = scratch().slots;
-  absent.resize(rows.size() + 1);
-  slots.resize(kPieceLookups);
+/// Rows of a batch that have a slot stay until it is finished. Returns how many have none: their
+/// positions are in scratch().absent, the rows themselves in scratch().absent_rows.
+size_t EmbeddingTable::hold(std::span<const RowNumber> rows, BatchNumber batch) {
+  Scratch& buffers = scratch();
+  std::vector<Slot>& slots = buffers.slots;
+  slots.resize(rows.size());
+  buffers.absent.resize(rows.size() + 1);
+  buffers.absent_rows.resize(rows.size() + 1);
+  cache_->map().findMany(rows, slots.data());
+  const auto first = std::find_if(slots.begin(), slots.end(), [](Slot s) { return s != kNoSlot; });
+  const Slot any = first == slots.end() ? 0 : *first;
   size_t count = 0;
-  for (size_t from = 0; from < rows.size(); from += kPieceLookups) {
-    const size_t size = std::min(kPieceLookups, rows.size() - from);
-    cache_->map().findMany(rows.subspan(from, size), slots.data());
-    for (size_t i = 0; i < size; ++i) {
-      const Slot later = slots[std::min(i + kNeedAhead, size - 1)];
-      cache_->prefetchNeed(later == kNoSlot ? 0 : later);
-      absent[count] = static_cast<uint32_t>(from + i);
-      count += slots[i] == kNoSlot ? 1 : 0;
-      if (slots[i] != kNoSlot) cache_->needUntil(slots[i], batch);
-    }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    // Hit or miss is as good as random: no branch depends on it. What is held twice is held once.
+    const Slot later = slots[std::min(i + kNeedAhead, rows.size() - 1)];
+    cache_->prefetchNeed(later == kNoSlot ? any : later);
+    const bool absent = slots[i] == kNoSlot;
+    buffers.absent[count] = static_cast<uint32_t>(i);
+    buffers.absent_rows[count] = rows[i];
+    count += absent ? 1 : 0;
+    if (count <= i) cache_->needUntilNewest(absent ? any : slots[i], batch);
   }
-  return std::span(absent).first(count);
+  return count;
 }
 
-/// Rows without a slot get one, and are asked for; all of them stay until the batch is finished.
-Status EmbeddingTable::announce(std::span<const RowNumber> rows, BatchNumber batch) {
-  RowLink& link = *home_->link();
-  staged_->clear();  // what gets a slot now must not be written home from there
-  // First those that are here: none of them may leave for the others.
-  const std::span<const uint32_t> absent = hold(rows, batch);
-  const size_t step = cache_->sampleStep();
-  RowChunk* chunk = nullptr;
-  for (size_t k = 0; k < absent.size(); ++k) {
-    if (k + kPlaceAhead < absent.size()) cache_->prefetch(rows[absent[k + kPlaceAhead]]);
-    const RowNumber row = rows[absent[k]];
-    if (cache_->map().find(row) != kNoSlot) continue;  // it is in the batch twice
-    const bool asked = absent[k] % step == batch % step;
-    const auto slot = cache_->place(row, asked ? cache_->miss(row) : Admission::kRefuse);
-    if (!slot) return tl::unexpected(slot.error());
-    if (*slot == kNoSlot) {
-      warnShort(cache_->count() + absent.size() - k);
+/// Finds out where the next rows of the batch are, and asks for those that are absent. False if
+/// there is no room for them.
+Result<bool> EmbeddingTable::planPiece(AnnouncedBatch& batch) {
+  const std::span<const RowNumber> rows = batch.unknown(kPieceLookups);
+  const size_t absent = hold(rows, batch.number());
+  Scratch& buffers = scratch();
+  buffers.places.resize(absent);
+  const auto wanted = ahead_->want(std::span(buffers.absent_rows).first(absent), batch.number(),
+                                   buffers.places.data());
+  if (!wanted) return tl::unexpected(wanted.error());
+  if (*wanted < absent) return false;
+  for (size_t k = 0; k < absent; ++k) {
+    const AheadRows::Place place = buffers.places[k];
+    buffers.slots[buffers.absent[k]] = place == kNoSlot ? kNoSlot : placeAhead(place);
+  }
+  batch.know(buffers.slots, ahead_->requests());
+  return true;
+}
+
+/// Asks for rows of announced batches, as far as there is room.
+Status EmbeddingTable::requestAhead() {
+  if (batches_.empty() || batches_.back().known() == batches_.back().size()) return {};
+  // What is here only for this call would be here twice; what left is read after it was written.
+  staged_->clear();
+  TP_TRY(cache_->sendWriteBack());
+  for (size_t b = 0; b < batches_.size();) {
+    AnnouncedBatch& batch = batches_[b];
+    if (batch.used || batch.known() == batch.size()) {
+      ++b;
+      continue;
+    }
+    const auto planned = planPiece(batch);
+    if (!planned) return tl::unexpected(planned.error());
+    if (*planned) continue;
+    // As long as slots are free, they are the room.
+    auto moved = cache_->full() ? Result<bool>(false) : ahead_->moveToFreeSlots();
+    if (!moved) return tl::unexpected(moved.error());
+    if (!*moved) {
+      if (batch.number() < finished_ + 1 + kEnoughAhead) warnShort(batch);
       break;
     }
-    cache_->needUntil(*slot, batch);
-    cache_->markLoading(*slot);
-    if (chunk == nullptr) {
-      TP_TRY(makeRoomAhead());
-      auto taken = link.take();
-      if (!taken) return tl::unexpected(taken.error());
-      chunk = *taken;
-      chunk->batch = batch;
-    }
-    chunk->rows.push_back(row);
-    chunk->slots.push_back(*slot);
-    if (chunk->rows.size() < link.rowsPerChunk()) continue;
-    TP_TRY(request(chunk));
-    chunk = nullptr;
-    TP_TRY(absorb());
+    replan();
+    b = 0;
   }
-  if (chunk != nullptr) TP_TRY(request(chunk));
-  TP_TRY(cache_->sendWriteBack());
-  return link.send();
+  return ahead_->send();
 }
 
-/// Takes in the oldest rows, if need be by waiting for them, until memory for others is free.
-Status EmbeddingTable::makeRoomAhead() {
-  while (ahead_.size() >= home_->link()->aheadChunks()) TP_TRY(settleOldest());
-  return {};
+Status EmbeddingTable::writeAhead() {
+  if (!ahead_) return {};
+  const Status written = ahead_->writeChanged();
+  return written ? written : broken(written.error());
 }
 
-Status EmbeddingTable::settleOldest() {
-  TP_TRY(settle(ahead_.front()));
-  ahead_.pop_front();
-  return {};
+Status EmbeddingTable::settleAhead() {
+  TP_TRY(ahead_->send());
+  TP_TRY(ahead_->await(ahead_->requests()));
+  batches_.clear();
+  return ahead_->release(announced_);
 }
 
-/// No row that left for the chunk's is among them: those of the batch that were here stay, and what
-/// left in earlier calls was on its way home when they ended.
-Status EmbeddingTable::request(RowChunk* chunk) {
-  TP_TRY(home_->link()->startRead(chunk));
-  ahead_.push_back(chunk);
-  counts_.prefetched += chunk->rows.size();
-  return {};
+/// Rows have moved from where they were when batches were announced.
+void EmbeddingTable::replan() {
+  for (AnnouncedBatch& batch : batches_) batch.forgetPlaces();
 }
 
-void EmbeddingTable::warnShort(size_t wanted) {
+/// The announced batch that has these rows; null if there is none.
+AnnouncedBatch* EmbeddingTable::announcedOf(std::span<const RowNumber> rows) {
+  for (AnnouncedBatch& batch : batches_) {
+    if (batch.is(rows)) return &batch;
+  }
+  return nullptr;
+}
+
+void EmbeddingTable::warnShort(const AnnouncedBatch& batch) {
   if (std::exchange(warned_short_, true)) return;
-  const uint64_t rows = std::min<uint64_t>(wanted, options_.rows);
+  // As if what is not known yet were like what is, and half of all batches were of other rows.
+  const double known = static_cast<double>(std::max<size_t>(batch.known(), kPieceLookups));
+  const double all = static_cast<double>(ahead_->count()) * static_cast<double>(batch.size()) *
+                     static_cast<double>(kEnoughAhead) / known;
+  const uint64_t rows = std::min<uint64_t>(static_cast<uint64_t>(all) + 1, options_.rows);
   logLine(
-      "table %s: the batches announced and not yet finished (%llu) need some %llu rows in DRAM, "
-      "and %u fit: the others are fetched when they are used; give the table %llu KiB, or "
-      "announce fewer batches ahead",
-      options_.name.c_str(), static_cast<unsigned long long>(announced_ - finished_),
-      static_cast<unsigned long long>(rows), cache_->capacity(),
-      static_cast<unsigned long long>(dramFor(rows).value() / kKiB + 1));
+      "table %s: the next of the batches announced need some %llu rows beside those in slots, and "
+      "%zu fit: the others are fetched when they are used; give the table %llu KiB, or make "
+      "batches smaller",
+      options_.name.c_str(), static_cast<unsigned long long>(rows), ahead_->count(),
+      static_cast<unsigned long long>(dramForAhead(rows).value() / kKiB + 1));
 }
 
 Result<BatchNumber> EmbeddingTable::prefetch(std::span<const int64_t> ids) {
@@ -163,8 +167,15 @@ Result<BatchNumber> EmbeddingTable::prefetchLocked(std::span<const int64_t> ids)
   if (!rows) return tl::unexpected(rows.error());
   announced_ = batch;
   if (fetches()) {
+    if (!announces_) TP_TRY(makeRoomAhead());
     Status status = absorb();
-    if (status) status = announce(*rows, batch);
+    std::vector<uint64_t> words;
+    if (!spare_words_.empty()) {
+      words = std::move(spare_words_.back());
+      spare_words_.pop_back();
+    }
+    batches_.emplace_back(batch, *rows, std::move(words));
+    if (status) status = requestAhead();
     if (!status) return tl::unexpected(broken(status.error()).error());
   }
   return batch;
@@ -195,6 +206,7 @@ BatchNumber EmbeddingTable::announced() {
   return announced_;
 }
 
+/// What it was needed for goes home in a later call, which can say how that ended.
 void EmbeddingTable::finished(BatchNumber batch) {
   MutexLock lock(mutex_);
   if (batch <= finished_ || batch > announced_) return;

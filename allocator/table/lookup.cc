@@ -7,6 +7,7 @@
 #include "allocator/table/table.h"
 #include "allocator/table/table_locks.h"
 #include "allocator/table/table_scratch.h"
+#include "runtime/base/check.h"
 
 namespace tidepool {
 namespace {
@@ -81,7 +82,6 @@ Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte
   absent.resize(rows.size() + 1);
   slots.resize(rows.size());
   cache_->map().findMany(rows, slots.data());
-  if (!ahead_.empty()) TP_TRY(awaitSlots(slots));
   size_t misses = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     // As in place: no branch depends on who is here.
@@ -94,27 +94,36 @@ Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte
   for (size_t i = first; i < rows.size(); i += step) {
     if (slots[i] != kNoSlot) cache_->hit(slots[i]);
   }
+  size_t here = rows.size() - misses;
   for (size_t k = 0; k < misses; ++k) {
     if (k + kStageAhead < misses) staged_->prefetch(rows[absent[k + kStageAhead]]);
     const uint32_t i = absent[k];
+    if (i % step == first) missed_[0].push_back(rows[i]);
+    const AheadRows::Place place = ahead_->find(rows[i]);
+    if (place != kNoSlot) {
+      TP_TRY(ahead_->awaitRow(place));
+      addresses[i] = ahead_->address(place);
+      slots[i] = placeAhead(place);
+      ++here;
+      continue;
+    }
     auto address = staged_->add(rows[i]);
     if (!address) return tl::unexpected(address.error());
     addresses[i] = *address;
-    if (i % step == first) missed_[0].push_back(rows[i]);
   }
-  hits_.fetch_add(rows.size() - misses, std::memory_order_relaxed);
+  hits_.fetch_add(here, std::memory_order_relaxed);
   TP_TRY(staged_->send());
   return home_->link()->poll();
 }
 
-/// Returns when all of these slots have their rows.
-Status EmbeddingTable::awaitSlots(std::span<const Slot> slots) {
-  for (const Slot slot : slots) {
-    if (slot == kNoSlot || !cache_->loading(slot)) continue;
-    TP_TRY(awaitLoading(slot));
-    if (ahead_.empty()) break;
+/// The row there differs from its home from now on. kNoSlot: whoever changed it writes it home.
+void EmbeddingTable::markChanged(Slot place) {
+  if (place == kNoSlot) return;
+  if (place < cache_->capacity()) {
+    cache_->markDirty(place);
+  } else {
+    ahead_->markChanged(placeAhead(place));
   }
-  return {};
 }
 
 /// Gives rows that were looked up without a slot one, if they deserve it. Their contents are read
@@ -134,10 +143,16 @@ void EmbeddingTable::admitMissed(After after) {
 bool EmbeddingTable::admit(RowNumber row, After after) {
   const Admission admission = cache_->miss(row);
   if (admission == Admission::kRefuse || cache_->map().find(row) != kNoSlot) return true;
-  const auto slot = cache_->place(row, admission);
-  if (!slot || *slot == kNoSlot) return false;  // the link's failure shows at the next read
+  const AheadRows::Place waits = fetches() ? ahead_->find(row) : kNoSlot;
+  if (waits != kNoSlot) {
+    ahead_->markWorthy(waits);
+    return true;
+  }
   const std::byte* const from =
       fetches() ? staged_->find(row) : home_->memory() + row * format_.stride();
+  if (from == nullptr) return true;  // it had a slot meanwhile, and lost it to another
+  const auto slot = cache_->place(row, admission);
+  if (!slot || *slot == kNoSlot) return false;  // the link's failure shows at the next read
   memcpy(cache_->row(*slot), from, format_.stride());
   if (!fetches()) return true;
   staged_->drop(row);  // or it would be written home over what becomes of it here
@@ -182,13 +197,73 @@ void EmbeddingTable::bagInPlace(const BagCall& call, std::span<const RowNumber> 
   }
 }
 
+/// Where rows of an announced batch are: no search, and no branch that depends on it.
+void EmbeddingTable::addressAnnounced(const AnnouncedBatch& batch, size_t first,
+                                      std::span<const RowNumber> rows, std::byte** addresses) {
+  const Slot slots = cache_->capacity();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Slot place = batch.place(first + i);
+    const bool in_slot = place < slots;
+    const bool waits = !in_slot && place != kNoSlot;
+    std::byte* const beside = ahead_->address(waits ? placeAhead(place) : AheadRows::kAnyPlace);
+    addresses[i] = in_slot ? cache_->row(place) : beside;
+  }
+  for (const size_t at : batch.moving(first, first + rows.size())) {
+    const AheadRows::Place place = ahead_->find(rows[at - first]);
+    TP_CHECK(place != kNoSlot);
+    addresses[at - first] = ahead_->address(place);
+  }
+  const size_t step = cache_->sampleStep();
+  for (size_t i = sampleFrom(rows, step); i < rows.size(); i += step) {
+    const Slot place = batch.place(first + i);
+    if (place < slots) {
+      cache_->hit(place);
+    } else {
+      missed_[0].push_back(rows[i]);
+    }
+  }
+  hits_.fetch_add(rows.size(), std::memory_order_relaxed);
+}
+
+/// Pools the bags whose rows were all asked for when the batch was announced. Returns the first
+/// that is left.
+Result<size_t> EmbeddingTable::bagAnnounced(const BagCall& call, std::span<const RowNumber> rows) {
+  AnnouncedBatch* const announced = announcedOf(rows);
+  if (announced == nullptr) return 0;
+  announced->used = true;
+  const Batch& batch = call.batch;
+  const auto known = static_cast<int64_t>(announced->known());
+  std::vector<std::byte*>& addresses = scratch().addresses;
+  size_t from = 0;
+  while (from < batch.bags() && batch.offsets[from + 1] <= known) {
+    const int64_t start = batch.offsets[from];
+    size_t to = from + 1;
+    while (to < batch.bags() && batch.offsets[to + 1] <= known &&
+           batch.offsets[to + 1] - start <= static_cast<int64_t>(kPieceLookups)) {
+      ++to;
+    }
+    const auto first = static_cast<size_t>(start), end = static_cast<size_t>(batch.offsets[to]);
+    TP_TRY(ahead_->await(announced->requestsFor(end)));
+    addresses.resize(end - first);
+    addressAnnounced(*announced, first, rows.subspan(first, end - first), addresses.data());
+    pool(call, from, to, addresses.data());
+    from = to;
+  }
+  admitMissed(After::kUnchanged);
+  return from;
+}
+
 /// What is staged last stays: the step that follows a look-up needs the same rows, and until then
 /// they are as their homes are.
 Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber> rows) {
   const Batch& batch = call.batch;
   std::vector<std::byte*>& addresses = scratch().addresses;
   TP_TRY(absorb());
-  for (size_t first = 0; first < batch.bags();) {
+  TP_TRY(requestAhead());
+  staged_->clear();
+  const auto pooled = bagAnnounced(call, rows);
+  if (!pooled) return tl::unexpected(pooled.error());
+  for (size_t first = *pooled; first < batch.bags();) {
     staged_->clear();
     // Find as many bags as may be staged at once, asking for their rows on the way; then pool them.
     const auto start = static_cast<size_t>(batch.offsets[first]);
@@ -214,6 +289,7 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
     TP_TRY(cache_->sendWriteBack());
     first = end;
   }
+  if (home_->link()->beyond()) staged_->clear();  // for a long bag, while it was looked up
   return {};
 }
 

@@ -15,11 +15,10 @@ constexpr uint32_t kVictimsAhead = 3;
 
 }  // namespace
 
-Status RowCache::writeHome(Slot slot) {
-  const RowNumber number = rowOf(slot);
+Status RowCache::writeOut(RowNumber number, const std::byte* bytes) {
   ++written_back_;
   if (home_.memory() != nullptr) {
-    memcpy(home_.memory() + number * stride_, row(slot), row_bytes_);
+    memcpy(home_.memory() + number * stride_, bytes, row_bytes_);
     return {};
   }
   if (writing_ == nullptr) {
@@ -27,7 +26,7 @@ Status RowCache::writeHome(Slot slot) {
     if (!chunk) return tl::unexpected(chunk.error());
     writing_ = *chunk;
   }
-  memcpy(writing_->bytes + writing_->rows.size() * stride_, row(slot), row_bytes_);
+  memcpy(writing_->bytes + writing_->rows.size() * stride_, bytes, row_bytes_);
   writing_->rows.push_back(number);
   if (writing_->rows.size() < home_.link()->rowsPerChunk()) return {};
   return sendWriteBack();
@@ -42,8 +41,7 @@ Status RowCache::sendWriteBack() {
 }
 
 Status RowCache::empty(Slot slot) {
-  TP_CHECK((states_[slot] & kLoading) == 0);
-  if ((states_[slot] & kDirty) != 0) TP_TRY(writeHome(slot));
+  if ((states_[slot] & kDirty) != 0) TP_TRY(writeOut(rowOf(slot), row(slot)));
   map_.erase(rowOf(slot));
   states_[slot] = 0;
   ++evictions_;
@@ -97,7 +95,7 @@ Result<Slot> RowCache::place(RowNumber number, Admission admission) {
 Status RowCache::writeBackAll() {
   for (Slot slot = 0; slot < used_; ++slot) {
     if ((states_[slot] & kDirty) == 0) continue;
-    TP_TRY(writeHome(slot));
+    TP_TRY(writeOut(rowOf(slot), row(slot)));
     states_[slot] &= static_cast<uint8_t>(~kDirty);
   }
   TP_TRY(sendWriteBack());

@@ -2,7 +2,7 @@
 // The rows of one table that are in DRAM although their homes are far: slots packed one after the
 // other in huge pages, a map from row to slot, and the policy that says who stays. A row in a slot
 // has its one authoritative copy there. How many slots there are may change while they are in use.
-// Who only looks may do so in several threads at once; who places, evicts, loads or resizes must be
+// Who only looks may do so in several threads at once; who places, evicts or resizes must be
 // alone (the table's lock).
 #pragma once
 
@@ -45,8 +45,8 @@ class RowCache {
 
   /// Has so many slots from now on, at most `most`. When they become fewer, rows leave, changed
   /// ones for their homes, the others move together, and memory goes back to the system. Rows that
-  /// are needed stay: capacity() then says how many slots there are. No slot is loading. Errors:
-  /// those of writing to the homes.
+  /// are needed stay: capacity() then says how many slots there are. Errors: those of writing to
+  /// the homes.
   Status setCapacity(Slot slots);
 
   /// A look-up found the row in this slot. Thread-safe.
@@ -60,23 +60,20 @@ class RowCache {
   /// looks. kNoSlot if no row may leave. A row that leaves is written to its home first. One that
   /// was refused is the first to leave again.
   Result<Slot> place(RowNumber row, Admission admission);
-  /// A slot whose row is being read keeps it until filled().
-  void markLoading(Slot slot) { states_[slot] |= kLoading; }
-  void filled(Slot slot) { states_[slot] &= static_cast<uint8_t>(~kLoading); }
-  bool loading(Slot slot) const { return (states_[slot] & kLoading) != 0; }
   /// The row stays until the batch is finished.
   void needUntil(Slot slot, uint64_t batch) { policy_->needUntil(SlotIndex(slot), Step(batch)); }
+  /// The same, where no later batch needs the slot, or that need be known no more. Costs a store.
+  void needUntilNewest(Slot slot, uint64_t batch) {
+    policy_->needUntilNewest(SlotIndex(slot), Step(batch));
+  }
   /// needUntil() is going to be told of this slot.
   void prefetchNeed(Slot slot) const { policy_->prefetchNeed(SlotIndex(slot)); }
-  /// The row that was read into this slot is going to be put there.
-  void prefetchFill(Slot slot) const {
-    __builtin_prefetch(&states_[slot], 1);
-    prefetchRow(row(slot));
-  }
   void finished(uint64_t batch) { policy_->finished(Step(batch)); }
   /// The policy is to be told of one in so many look-ups, of hits and misses alike, so that both
   /// count the same: of all while there is room, and of few while the hot rows stay the same.
   size_t sampleStep() const { return !full() ? 1 : policy_->calm() ? 16 : 4; }
+  /// A row that has no slot is written to its home: copied now, sent with what leaves slots.
+  Status writeOut(RowNumber row, const std::byte* bytes);
   /// What evictions have yet to write goes on its way. Reads that are started after it see it.
   Status sendWriteBack();
   /// Writes every changed row to its home; they stay. Returns once the homes have them.
@@ -99,7 +96,7 @@ class RowCache {
  private:
   // A slot's row and state take five bytes: the row's low half; its high bits and these. States are
   // bytes of their own, so that threads can mark different slots at once.
-  static constexpr uint8_t kOccupied = 1, kDirty = 2, kLoading = 4;
+  static constexpr uint8_t kOccupied = 1, kDirty = 2;
   static constexpr unsigned kHighShift = 4;
   static constexpr uint64_t kWordBytes = sizeof(uint32_t) + sizeof(uint8_t);
 
@@ -120,7 +117,6 @@ class RowCache {
   void prefetchVictims() const;
   Result<Slot> evictOne();
   Status empty(Slot slot);
-  Status writeHome(Slot slot);
   void moveBelow(Slot end);
   void fitMemory();
 

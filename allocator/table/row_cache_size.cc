@@ -105,7 +105,6 @@ void RowCache::moveBelow(Slot end) {
   }
   for (Slot slot = end; slot < used_; ++slot) {
     if ((states_[slot] & kOccupied) == 0) continue;
-    TP_CHECK((states_[slot] & kLoading) == 0);
     TP_CHECK(!empty.empty());
     const Slot to = empty.back();
     empty.pop_back();

@@ -3,6 +3,7 @@
 #include "allocator/table/row_link.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
 
@@ -12,7 +13,6 @@ namespace {
 // One request and its answer: large enough that what a request costs by itself (some 10 us at both
 // ends) is small beside its rows, small enough to stay in the second-level cache.
 constexpr uint64_t kChunkBytes = 128 * kKiB;
-constexpr size_t kMostRows = 1024;
 // Of rows so long that a chunk would hold few of them.
 constexpr size_t kManyRows = 16;
 // Memory that is too little for chunks of that size makes so many of a smaller one.
@@ -38,7 +38,7 @@ Status RowLink::setMemory(Bytes size) {
   const size_t rows_per_chunk = std::min<size_t>(rows, channel_->mostRows());
   const size_t chunks = std::max<size_t>(size / (stride_ * rows_per_chunk), kLeastChunks);
   const Bytes needed = stride_ * (chunks * rows_per_chunk);
-  auto memory = Mapping::anonymous(Bytes(roundUp(needed.value(), kPageSize)));
+  auto memory = HugeMemory::allocate(needed);
   if (!memory) return tl::unexpected(memory.error());
   free_.clear();
   chunks_.clear();
@@ -72,13 +72,21 @@ Result<RowChunk*> RowLink::take() {
   RowChunk* const chunk = free_.back();
   free_.pop_back();
   chunk->rows.clear();
-  chunk->slots.clear();
-  chunk->batch = 0;
+  chunk->needs.clear();
+  return chunk;
+}
+
+Result<RowChunk*> RowLink::takeAhead() {
+  auto chunk = take();
+  if (!chunk) return chunk;
+  (*chunk)->ahead_ = true;
+  ++ahead_;
   return chunk;
 }
 
 void RowLink::giveBack(RowChunk* chunk) {
   TP_CHECK(!chunk->under_way);
+  if (std::exchange(chunk->ahead_, false)) --ahead_;
   if (!chunk->memory_.valid()) return free_.push_back(chunk);
   beyond_ -= chunk->memory_.size();
   std::erase_if(chunks_, [chunk](const auto& one) { return one.get() == chunk; });

@@ -4,6 +4,7 @@
 // Not thread-safe (the table's lock). Nothing here touches managed memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,22 +12,34 @@
 #include <vector>
 
 #include "allocator/rows/row_numbers.h"
+#include "allocator/table/huge_memory.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 #include "runtime/tier/row_channel.h"
 
 namespace tidepool {
 
+/// Of a row that was read ahead: the last batch that needs it, and what becomes of it then.
+struct ChunkRow {
+  uint64_t last : 62;
+  uint64_t changed : 1, worthy : 1;
+};
+
 /// Some rows on their way. Rows lie in `bytes` one after the other, a stride each.
 struct RowChunk {
   std::vector<RowNumber> rows;
-  std::vector<Slot> slots;  // of reads that are to end in the cache
-  uint64_t batch = 0;       // of reads ahead: the batch that needs them
+  // Of chunks that AheadRows holds: what is known of each row, the last batch that needs one of
+  // them, the number of the chunk, and of the request.
+  std::vector<ChunkRow> needs;
+  uint64_t batch = 0;
+  uint32_t number = 0;
+  uint64_t request = 0;
   std::byte* bytes = nullptr;
   bool under_way = false;
 
  private:
   friend class RowLink;
+  bool ahead_ = false;
   Mapping memory_;  // of one beyond the link's own memory; else it has a piece of that
 };
 
@@ -39,18 +52,25 @@ class RowLink {
   /// None is in use. Errors: kNoMemory.
   Status setMemory(Bytes size);
   /// The least that setMemory() can do with.
-  static Bytes leastMemory(Bytes stride) { return stride * (kLeastChunks * kLeastRows); }
+  static Bytes leastMemory(Bytes stride) { return stride * kLeastRowsInAll; }
+  static constexpr size_t kLeastRowsInAll = 24;
+  /// In a chunk.
+  static constexpr size_t kMostRows = 1024;
   /// As much as ever does any good.
   static constexpr Bytes kMostMemory = Bytes(16 * kMiB);
 
   size_t rowsPerChunk() const { return rows_per_chunk_; }
-  /// Of all chunks, how many a call may hold beside the cache at a time, and how many may be under
-  /// way for later calls. Writes and the chunk that is being filled have the rest.
-  size_t stagedChunks() const { return (own_chunks_ - 1 - mostWrites()) / 2; }
-  size_t aheadChunks() const { return own_chunks_ - 1 - mostWrites() - stagedChunks(); }
+  /// How many chunks a call may hold beside the cache at a time: all but those for writes, the one
+  /// that is being filled, and those that are held for later calls.
+  size_t stagedChunks() const { return readChunks() - ahead_; }
+  /// Whether one more may be held for later calls: a quarter is left for what was not announced.
+  bool roomAhead() const { return ahead_ < aheadChunks(); }
+  size_t aheadChunks() const { return readChunks() - std::max<size_t>(readChunks() / 4, 1); }
   /// An empty chunk. Beyond the link's memory it has some of its own, until it is given back.
   /// Errors: kNoMemory.
   Result<RowChunk*> take();
+  /// The same, of those that later calls may hold.
+  Result<RowChunk*> takeAhead();
   /// Back for reuse; it must not be under way.
   void giveBack(RowChunk* chunk);
 
@@ -76,6 +96,8 @@ class RowLink {
 
   /// Memory of all chunks.
   Bytes memory() const { return own_memory_ + beyond_; }
+  /// Whether chunks have more than the link's memory.
+  bool beyond() const { return beyond_ > Bytes(); }
   uint64_t rowsRead() const { return rows_read_; }
   uint64_t rowsWritten() const { return rows_written_; }
 
@@ -93,15 +115,17 @@ class RowLink {
   void complete(const FetchCompletion& completion);
   Status verdict() const;
   size_t mostWrites() const;
+  size_t readChunks() const { return own_chunks_ - 1 - mostWrites(); }
   Bytes chunkBytes() const { return stride_ * rows_per_chunk_; }
 
-  static constexpr size_t kLeastChunks = 6, kLeastRows = 4;
+  static constexpr size_t kLeastChunks = 6, kLeastRows = kLeastRowsInAll / kLeastChunks;
 
   std::unique_ptr<RowChannel> channel_;
   const Bytes stride_;
   size_t rows_per_chunk_ = 0;
   size_t own_chunks_ = 0;  // that the link's memory holds
-  Mapping memory_;
+  size_t ahead_ = 0;       // chunks that are held for later calls
+  HugeMemory memory_;
   Bytes own_memory_, beyond_;
   std::vector<std::unique_ptr<RowChunk>> chunks_;
   std::vector<RowChunk*> free_;

@@ -48,9 +48,7 @@ Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Ac
     for (size_t i = 0; i < piece.size(); ++i) {
       if (after == After::kChanged) changes_.beforeChange(piece[i], addresses[i], 0);
       act(from + i, addresses[i]);
-      if (after == After::kChanged && cache_ && scratch().slots[i] != kNoSlot) {
-        cache_->markDirty(scratch().slots[i]);
-      }
+      if (after == After::kChanged && cache_) markChanged(scratch().slots[i]);
     }
     missed_[0].clear();  // reading a table through does not make its rows hot
     if (!fetches()) continue;

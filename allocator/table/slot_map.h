@@ -33,6 +33,10 @@ class SlotMap {
   /// The row must be in the map.
   void erase(RowNumber row);
 
+  /// insert() or erase() is going to be asked about this row.
+  void prefetch(RowNumber row) const {
+    __builtin_prefetch(buckets() + home(row, bucket_count_), 1);
+  }
   /// erase() is going to be asked about this row: it looks at the bucket behind the row's own, too.
   void prefetchNext(RowNumber row) const {
     __builtin_prefetch(buckets() + next(home(row, bucket_count_)), 1);

@@ -22,7 +22,7 @@ class StagedRows {
   }
   /// Where the row will be. Errors: those of RowLink.
   Result<std::byte*> add(RowNumber row);
-  /// Where a row that was added is.
+  /// Where a row that was added is; null if it was dropped.
   std::byte* find(RowNumber row) const;
   /// Sends requests for all that was added.
   Status send();

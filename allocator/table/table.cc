@@ -72,9 +72,6 @@ Status EmbeddingTable::setUp() {
     ids_ = std::move(*ids);
   }
   if (home_->kind() != TierKind::kLocal) TP_TRY(setUpCache());
-  if (fetches()) {
-    staged_ = std::make_unique<StagedRows>(*home_->link(), Bytes(format_.stride()));
-  }
   return options_.ids == IdKind::kDense ? initialize() : Status();
 }
 
@@ -196,11 +193,10 @@ Status EmbeddingTable::bringIntoBeing(RowNumber row, uint64_t id) {
     cache_->markDirty(*slot);
     return {};
   }
-  auto chunk = home_->link()->take();
-  if (!chunk) return tl::unexpected(chunk.error());
-  encodeInitial(id, (*chunk)->bytes);
-  (*chunk)->rows.push_back(row);
-  return home_->link()->writeAndForget(*chunk);
+  std::vector<std::byte>& bytes = scratch().row;
+  bytes.assign(format_.stride(), std::byte{0});  // also what lies between elements and state
+  encodeInitial(id, bytes.data());
+  return cache_->writeOut(row, bytes.data());
 }
 
 void EmbeddingTable::setStep(const OptimizerStep& step) {

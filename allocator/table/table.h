@@ -16,6 +16,8 @@
 
 #include "allocator/kernels/kernels.h"
 #include "allocator/rows/row_format.h"
+#include "allocator/table/ahead_rows.h"
+#include "allocator/table/announced_batch.h"
 #include "allocator/table/batch.h"
 #include "allocator/table/id_map.h"
 #include "allocator/table/initializer.h"
@@ -179,12 +181,17 @@ class EmbeddingTable {
   // Local memory, and how the table is held to it.
   struct DramPlan {
     Bytes link;
+    Bytes ahead;  // what is known of rows that wait
+    size_t ahead_rows = 0;
     Slot slots = 0;
   };
   Bytes fixedDram() const;
   Bytes heldDram() const;
   Bytes dramFor(uint64_t slots) const;
   Bytes leastDram() const;
+  Bytes dramForAhead(uint64_t rows) const;
+  void planLink(Bytes share, DramPlan& plan) const;
+  Status makeRoomAhead();
   uint64_t mostSlots() const;
   Result<DramPlan> planDram(Bytes dram) const;
   Status fitDram(Bytes dram);
@@ -223,6 +230,10 @@ class EmbeddingTable {
   void bagInPlace(const BagCall& call, std::span<const RowNumber> rows, size_t first, size_t end,
                   size_t worker);
   Status bagFetched(const BagCall& call, std::span<const RowNumber> rows);
+  Result<size_t> bagAnnounced(const BagCall& call, std::span<const RowNumber> rows);
+  void addressAnnounced(const AnnouncedBatch& batch, size_t first, std::span<const RowNumber> rows,
+                        std::byte** addresses);
+  void markChanged(Slot place);
   void pool(const BagCall& call, size_t first, size_t end, const std::byte* const* addresses);
 
   // One step, once the batch is ordered by row.
@@ -243,15 +254,19 @@ class EmbeddingTable {
   // Reading ahead.
   Result<BatchNumber> prefetchLocked(std::span<const int64_t> ids) TP_NO_THREAD_SAFETY;
   Status absorb();
-  Status makeRoomAhead();
-  Status settleOldest();
-  Status awaitLoading(Slot slot);
-  Status awaitSlots(std::span<const Slot> slots);
-  Status settle(RowChunk* chunk);
-  Status request(RowChunk* chunk);
-  std::span<const uint32_t> hold(std::span<const RowNumber> rows, BatchNumber batch);
-  Status announce(std::span<const RowNumber> rows, BatchNumber batch);
-  void warnShort(size_t wanted);
+  size_t hold(std::span<const RowNumber> rows, BatchNumber batch);
+  Result<bool> planPiece(AnnouncedBatch& batch);
+  Status requestAhead();
+  void replan();
+  AnnouncedBatch* announcedOf(std::span<const RowNumber> rows);
+  void warnShort(const AnnouncedBatch& batch);
+  /// Places of rows that wait beside the slots, as places in general: slots count from the first
+  /// on, these from the last. The other way round it is the same.
+  static Slot placeAhead(AheadRows::Place place) { return kNoSlot - 1 - place; }
+  /// Writes those that were changed home, as a checkpoint wants them.
+  Status writeAhead();
+  /// Lets go of all of them. No batch is in flight.
+  Status settleAhead();
 
   SharedBudget* const shared_;  // null: the table's memory is its own
   const TableOptions options_;
@@ -259,8 +274,9 @@ class EmbeddingTable {
   const Kernels& kernels_;
   Workers& workers_;
   std::unique_ptr<RowHome> home_;
-  std::unique_ptr<RowCache> cache_;     // null when rows are local
-  std::unique_ptr<StagedRows> staged_;  // null when rows are read in place
+  std::unique_ptr<RowCache> cache_;   // null when rows are local
+  std::unique_ptr<AheadRows> ahead_;  // these two: null when rows are read in place
+  std::unique_ptr<StagedRows> staged_;
   Mutex mutex_;
   // Somebody who works beside the calls is waiting for the lock: those go behind. See
   // letOthersIn().
@@ -277,9 +293,11 @@ class EmbeddingTable {
   std::vector<RowNumber> row_numbers_;
   // Look-ups without a slot, by worker; admitMissed() empties them.
   std::vector<std::vector<RowNumber>> missed_;
-  std::deque<RowChunk*> ahead_;  // read ahead, in order
+  std::deque<AnnouncedBatch> batches_;  // not finished, in order
+  std::vector<std::vector<uint64_t>> spare_words_;
   BatchNumber announced_ = 0;
   BatchNumber finished_ = 0;
+  bool announces_ = false;  // a batch was announced: rows read ahead have their share of memory
   bool warned_short_ = false;
   std::optional<Error> broken_;
   std::atomic<uint64_t> hits_{0}, in_place_{0};

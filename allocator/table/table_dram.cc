@@ -12,6 +12,12 @@ namespace {
 constexpr uint64_t kLeastSlots = 16;
 // Of what is not fixed. Requests that are under way hide the round trip; slots save requests.
 constexpr uint64_t kLinkShare = 8;
+// Of a table whose batches are announced: rows wait for a batch or two. A slot saves more requests
+// than it takes, up to the point where requests have to wait for room.
+constexpr uint64_t kAheadShare = 4;
+constexpr Bytes kMostAhead = Bytes(64 * kMiB);
+// What is known of a row that waits, and little less than its share of what requests may hold.
+constexpr uint64_t kBesideRow = 24;
 
 Bytes fixedOf(const TableOptions& options) {
   return options.ids == IdKind::kHashed ? IdMap::memoryFor(options.rows) : Bytes();
@@ -21,13 +27,17 @@ uint64_t leastSlots(const TableOptions& options) {
   return std::min<uint64_t>(kLeastSlots, options.rows);
 }
 
+Bytes leastLink(const RowFormat& format) {
+  return RowLink::leastMemory(Bytes(format.stride())) +
+         AheadRows::memoryFor(RowLink::kLeastRowsInAll);
+}
+
 /// Slots and link, of which planDram() makes at least so many slots.
 Bytes variableFor(const RowFormat& format, TierKind tier, uint64_t slots) {
   const Bytes cache = RowCache::memoryFor(format, slots);
   if (tier != TierKind::kFetch) return cache;
   const Bytes share((cache.value() + kLinkShare - 2) / (kLinkShare - 1));
-  const Bytes least = RowLink::leastMemory(Bytes(format.stride()));
-  return cache + std::max(least, std::min(share, RowLink::kMostMemory));
+  return cache + std::max(leastLink(format), std::min(share, RowLink::kMostMemory));
 }
 
 }  // namespace
@@ -59,6 +69,12 @@ Bytes EmbeddingTable::dramFor(uint64_t slots) const {
   return fixedDram() + variableFor(format_, home_->kind(), slots);
 }
 
+/// With which so many rows have room to wait, about: some of what requests hold is for others.
+Bytes EmbeddingTable::dramForAhead(uint64_t rows) const {
+  const uint64_t share = rows * (format_.stride() + kBesideRow) * 5 / 3;
+  return fixedDram() + Bytes(share * kAheadShare);
+}
+
 Bytes EmbeddingTable::fixedDram() const {
   Bytes fixed = fixedOf(options_);
   if (room_for_changes_) fixed += RowChanges::mostMemory(options_.rows);
@@ -69,12 +85,12 @@ Bytes EmbeddingTable::fixedDram() const {
 /// What it costs at the most, as it is.
 Bytes EmbeddingTable::heldDram() const {
   Bytes held = fixedDram() + RowCache::memoryFor(format_, cache_->capacity());
-  if (fetches()) held += home_->link()->memory();
+  if (fetches()) held += home_->link()->memory() + ahead_->memory();
   return held;
 }
 
 uint64_t EmbeddingTable::mostSlots() const {
-  return std::min<uint64_t>(options_.rows, kNoSlot - 1);
+  return std::min<uint64_t>(options_.rows, kNoSlot - 1 - AheadRows::kMostPlaces);
 }
 
 Result<EmbeddingTable::DramPlan> EmbeddingTable::planDram(Bytes dram) const {
@@ -90,13 +106,39 @@ Result<EmbeddingTable::DramPlan> EmbeddingTable::planDram(Bytes dram) const {
   Bytes rest = dram - fixedDram();
   if (fetches()) {
     const Bytes most = rest - RowCache::memoryFor(format_, leastSlots(options_));
-    plan.link = std::max(std::min(rest / kLinkShare, RowLink::kMostMemory),
-                         RowLink::leastMemory(Bytes(format_.stride())));
-    plan.link = std::min(plan.link, most);
-    rest -= plan.link;
+    const Bytes share = announces_ ? std::min(rest / kAheadShare, kMostAhead)
+                                   : std::min(rest / kLinkShare, RowLink::kMostMemory);
+    planLink(std::min(std::max(share, leastLink(format_)), most), plan);
+    rest -= std::min(most, plan.link + plan.ahead);
   }
   plan.slots = static_cast<Slot>(RowCache::slotsIn(format_, rest, mostSlots()));
   return plan;
+}
+
+/// Chunks, and what is known of the rows in them that wait for their batch. Those of batches in
+/// flight stay as they are.
+void EmbeddingTable::planLink(Bytes share, DramPlan& plan) const {
+  if (ahead_ && !ahead_->empty()) {
+    plan.link = home_->link()->memory();
+    plan.ahead = ahead_->memory();
+    return;
+  }
+  plan.ahead_rows = 0;
+  plan.link = share;
+  if (!announces_) return;
+  const Bytes least = RowLink::leastMemory(Bytes(format_.stride()));
+  plan.ahead_rows = share.value() / (format_.stride() + kBesideRow);
+  if (AheadRows::memoryFor(plan.ahead_rows) + least > share) {
+    plan.ahead_rows = RowLink::kLeastRowsInAll;
+  }
+  plan.ahead = AheadRows::memoryFor(plan.ahead_rows);
+  plan.link = share - plan.ahead;
+}
+
+/// From the first announced batch on.
+Status EmbeddingTable::makeRoomAhead() {
+  announces_ = true;
+  return fitDram(dram_);
 }
 
 Status EmbeddingTable::setUpCache() {
@@ -109,23 +151,34 @@ Status EmbeddingTable::setUpCache() {
   auto cache = RowCache::create(format_, *home_, plan->slots, static_cast<Slot>(most));
   if (!cache) return tl::unexpected(cache.error());
   cache_ = std::move(*cache);
+  if (fetches()) {
+    const Bytes stride(format_.stride());
+    ahead_ = std::make_unique<AheadRows>(*home_->link(), *cache_, stride);
+    staged_ = std::make_unique<StagedRows>(*home_->link(), stride);
+  }
   dram_ = options_.dram;
   return {};
 }
 
 /// Errors: kInvalidArgument with nothing changed; others break the table.
 Status EmbeddingTable::fitDram(Bytes dram) {
+  // Of batches that are over nothing need be kept.
+  if (fetches()) {
+    const Status absorbed = absorb();
+    if (!absorbed) return broken(absorbed.error());
+  }
   auto plan = planDram(dram);
   if (!plan) return tl::unexpected(plan.error());
   plan->slots = std::min(plan->slots, cache_->most());
   Status done;
   if (staged_) staged_->clear();
-  // Rows that are on their way to slots would have to be told where those went.
-  while (done && !ahead_.empty()) done = settleOldest();
-  if (done) done = cache_->setCapacity(plan->slots);
-  if (done && fetches() && plan->link != home_->link()->memory()) {
+  replan();
+  done = cache_->setCapacity(plan->slots);
+  if (done && fetches() && ahead_->empty() &&
+      (plan->link != home_->link()->memory() || plan->ahead != ahead_->memory())) {
     done = home_->link()->finishAll();
     if (done) done = home_->link()->setMemory(plan->link);
+    if (done) done = ahead_->setMost(plan->ahead_rows);
   }
   if (!done) return broken(done.error());
   dram_ = std::max(dram, heldDram());
@@ -181,7 +234,11 @@ TableCounts EmbeddingTable::counts() {
     counts.dram += home_->size();
   }
   counts.dram += counts.metadata;
-  if (fetches()) counts.dram += home_->link()->memory();
+  if (fetches()) {
+    counts.prefetched = ahead_->asked();
+    counts.metadata += ahead_->memory();
+    counts.dram += home_->link()->memory() + ahead_->memory();
+  }
   return counts;
 }
 

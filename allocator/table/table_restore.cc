@@ -33,11 +33,7 @@ Status TableRestore::prepare() {
   }
   // Rows that the checkpoint does not have stay as they are.
   if (table_.cache_ && !table_.broken_) {
-    Status written;
-    while (written && !table_.ahead_.empty()) {
-      written = table_.settle(table_.ahead_.front());
-      table_.ahead_.pop_front();
-    }
+    Status written = table_.ahead_ ? table_.settleAhead() : Status();
     if (written) written = table_.cache_->writeBackAll();
     if (!written) return table_.broken(written.error());
   }
@@ -59,11 +55,8 @@ void TableRestore::start() {
   table_.broken_.reset();
   // Of a table that was given up, reads may be under way, and rows that left not yet written: they
   // are written before those of the checkpoint. A link that failed says so at the first put().
-  for (RowChunk* chunk : table_.ahead_) {
-    (void)table_.home_->link()->finish(chunk);
-    table_.home_->link()->giveBack(chunk);
-  }
-  table_.ahead_.clear();
+  table_.batches_.clear();
+  if (table_.ahead_) table_.ahead_->forget();
   if (table_.staged_) table_.staged_->clear();
   if (table_.cache_) {
     (void)table_.cache_->sendWriteBack();

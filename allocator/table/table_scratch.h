@@ -13,9 +13,12 @@ namespace tidepool {
 struct EmbeddingTable::Scratch {
   std::vector<Slot> slots;
   std::vector<uint32_t> absent;  // positions in a piece
+  std::vector<RowNumber> absent_rows;
+  std::vector<Slot> places;
   std::vector<std::byte*> addresses;
   std::vector<uint32_t> offsets;
   std::vector<float> sum;
+  std::vector<std::byte> row;
 };
 
 /// Look-ups whose rows are found together: their slots and addresses stay in the first-level cache.

@@ -99,7 +99,10 @@ Result<std::vector<std::unique_ptr<TableSnapshot>>> TableSnapshot::begin(
   EmbeddingTable::Locks locks{std::span<const Call>(calls)};
   TP_CHECK_OP(locks.tables().size(), ==, tables.size());
   for (const auto& snapshot : snapshots) TP_TRY(snapshot->check(which, base));
-  for (EmbeddingTable* table : tables) TP_TRY(table->makeRoomForChanges());
+  for (EmbeddingTable* table : tables) {
+    TP_TRY(table->makeRoomForChanges());
+    TP_TRY(table->writeAhead());
+  }
   for (size_t i = 0; i < tables.size(); ++i) {
     snapshots[i]->start(std::move(prepared[i]), which, pool, queue);
   }
@@ -161,8 +164,8 @@ Status TableSnapshot::copySlots(Filler& filler, uint64_t& begun, size_t most) {
   slots_.resize(wanted_.size());
   cache.map().findMany(wanted_, slots_.data());
   for (size_t i = 0; i < wanted_.size(); ++i) {
-    // What is on its way to a slot is at home as well.
-    if (slots_[i] == kNoSlot || cache.loading(slots_[i])) {
+    // Rows read ahead are as their homes are, or were saved before they changed.
+    if (slots_[i] == kNoSlot) {
       far_.push_back(wanted_[i]);
     } else {
       filler.add(wanted_[i], cache.row(slots_[i]));

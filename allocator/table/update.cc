@@ -52,7 +52,7 @@ void EmbeddingTable::updateInPlace(const UpdateCall& call, size_t first, size_t 
       if (i + 4 < piece.size()) __builtin_prefetch(buffers.addresses[i + 4], 1);
       changes_.beforeChange(piece[i], buffers.addresses[i], worker);
       applyRow(call, from + i, buffers.addresses[i], buffers.sum.data());
-      if (cache_ && buffers.slots[i] != kNoSlot) cache_->markDirty(buffers.slots[i]);
+      if (cache_) markChanged(buffers.slots[i]);
     }
   }
 }
@@ -81,7 +81,7 @@ Status EmbeddingTable::updateFetched(const UpdateCall& call) {
     for (size_t i = 0; i < end - first; ++i) {
       changes_.beforeChange(rows[first + i], buffers.addresses[i], 0);
       applyRow(call, first + i, buffers.addresses[i], buffers.sum.data());
-      if (slots[i] != kNoSlot) cache_->markDirty(slots[i]);
+      markChanged(slots[i]);
     }
     counts_.fetched += staged_->count() - before;
     // All that was staged is written now, but for those that get a slot.

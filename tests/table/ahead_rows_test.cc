@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of announced batches beside the slots, against the model: batches are announced, used,
+// changed, finished and given up in any order, used twice or never, while the share of memory
+// changes and checkpoints begin. Every result is the model's, bit for bit, and the budget is kept.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <cstring>
+#include <deque>
+
+#include "tests/table/raw_rows.h"
+#include "tests/table/table_fixture.h"
+#include "tests/table/table_model.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint32_t kDim = 12;
+constexpr RowNumber kRows = 4000;
+
+TableOptions optionsFor(IdKind ids, uint64_t in_dram) {
+  TableOptions options;
+  options.name = "ahead";
+  options.rows = kRows;
+  options.format = {ElementType::kFloat32, Optimizer::kAdagrad, kDim};
+  options.ids = ids;
+  options.initializer = {Initializer::Kind::kUniform, -0.1f, 0.1f, 5};
+  options.step.learning_rate = 0.05f;
+  options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, in_dram) +
+                 RowChanges::mostMemory(kRows);  // what checkpoints need
+  return options;
+}
+
+/// A table in a memory server, its model, and the batches in flight.
+class Flights {
+ public:
+  Flights(Places& places, const TableOptions& options, uint64_t seed)
+      : options_(options),
+        table_(places.table(options, workers_)),
+        model_(options),
+        random_(seed) {}
+
+  void act(uint64_t what) {
+    switch (what % 12) {
+      case 0:
+      case 1:
+      case 2:
+        return announce();
+      case 3:
+      case 4:
+        return use(pick());
+      case 5:
+        return update(pick());
+      case 6:
+        return use(fresh());
+      case 7:
+        return update(fresh());
+      case 8:
+        return write(pick());
+      case 9:
+        return finish();
+      case 10:
+        return resize();
+      default:
+        return snapshot();
+    }
+  }
+
+  void check() {
+    while (!flight_.empty()) {
+      use(flight_.front().batch);
+      finish();
+    }
+    snapshots_.clear();
+    for (RowNumber id = 0; options_.ids == IdKind::kDense && id < kRows; ++id) {
+      model_.read(static_cast<int64_t>(id));
+    }
+    for (const auto& [id, bytes] : model_.all()) {
+      std::vector<float> got(kDim);
+      RC_ASSERT(table_->readRows({&id, 1}, got.data()).has_value());
+      RC_ASSERT(got == model_.read(id));
+    }
+    RC_ASSERT(rawRowsOf(table_.get()) == model_.all());
+  }
+
+ private:
+  struct InFlight {
+    RandomBatch batch;
+    BatchNumber number;
+  };
+
+  RandomBatch fresh() {
+    // Long and short ones; of few rows, so that batches in flight share many.
+    const uint64_t rows = random_() % 3 == 0 ? 200 : kRows;
+    RandomBatch batch(random_, rows, 1 + random_() % 40, 25, kDim);
+    if (options_.ids == IdKind::kHashed) {
+      for (int64_t& id : batch.ids) id = id * 0x10001 - 77;
+    }
+    return batch;
+  }
+  RandomBatch pick() {
+    return flight_.empty() ? fresh() : flight_[random_() % flight_.size()].batch;
+  }
+
+  void announce() {
+    if (flight_.size() == 8) return;
+    RandomBatch batch = random_() % 6 == 0 && !flight_.empty() ? pick() : fresh();
+    const auto number = table_->prefetch(batch.ids);
+    RC_ASSERT(number.has_value());
+    for (const int64_t id : batch.ids) model_.read(id);  // hashed ids come into being
+    flight_.push_back({std::move(batch), *number});
+    keepsBudget();
+  }
+  void use(const RandomBatch& batch) {
+    const Batch view = batch.view(random_() % 2 == 0 ? Pooling::kSum : Pooling::kMean, true);
+    std::vector<float> got(view.bags() * kDim, -1), wanted(got.size(), -2);
+    const EmbeddingTable::BagCall call{table_.get(), view, got.data(), kDim};
+    RC_ASSERT(EmbeddingTable::bags({&call, 1}, workers_).has_value());
+    model_.bag(view, wanted.data());
+    RC_ASSERT(memcmp(got.data(), wanted.data(), got.size() * sizeof(float)) == 0);
+    keepsBudget();
+  }
+  void update(const RandomBatch& batch) {
+    const Batch view = batch.view(Pooling::kSum, true);
+    const EmbeddingTable::UpdateCall call{table_.get(), view, batch.gradients.data(), kDim};
+    RC_ASSERT(EmbeddingTable::updates({&call, 1}, workers_).has_value());
+    model_.update(view, batch.gradients.data());
+    keepsBudget();
+  }
+  void write(const RandomBatch& batch) {
+    std::vector<float> values(batch.ids.size() * kDim);
+    for (float& value : values) value = static_cast<float>(random_() % 1000) / 1000;
+    RC_ASSERT(table_->writeRows(batch.ids, values.data()).has_value());
+    for (size_t i = 0; i < batch.ids.size(); ++i) {
+      model_.write(batch.ids[i], values.data() + i * kDim);
+    }
+  }
+  /// The oldest, or some at once, used or not.
+  void finish() {
+    for (uint64_t i = random_() % 3 + 1; i > 0 && !flight_.empty(); --i) {
+      if (i == 1) table_->finished(flight_.front().number);
+      const BatchNumber last = flight_.front().number;
+      flight_.pop_front();
+      if (flight_.empty()) table_->finished(last);
+    }
+  }
+  void resize() {
+    const uint64_t rows = random_() % 4 == 0 ? 0 : random_() % 2000;
+    const Bytes changes = RowChanges::mostMemory(kRows);
+    RC_ASSERT(table_->setDram(EmbeddingTable::dramFor(options_, TierKind::kFetch, rows) + changes)
+                  .has_value());
+    keepsBudget();
+  }
+  /// A checkpoint begins, or the one that began is compared with what the table was then.
+  void snapshot() {
+    if (!snapshots_.empty()) return endSnapshot();
+    EmbeddingTable* const table = table_.get();
+    // Batches in flight may have the memory that it needs.
+    queue_ = std::make_unique<RowBlockQueue>();
+    auto begun = TableSnapshot::begin({&table, 1}, SavedRows::kAll, 0, copies_, *queue_);
+    if (!begun) {
+      RC_ASSERT(begun.error().code() == ErrorCode::kConflict);
+      return;
+    }
+    snapshots_ = std::move(*begun);
+    if (options_.ids == IdKind::kDense) {
+      for (RowNumber id = 0; id < kRows; ++id) model_.read(static_cast<int64_t>(id));
+    }
+    then_ = model_.all();
+  }
+  void endSnapshot() {
+    TableSnapshot& snapshot = *snapshots_.front();
+    std::map<int64_t, std::vector<std::byte>> saved;
+    const auto keep = [&](RowBlock* block) {
+      const RowFormat& format = options_.format;
+      for (size_t i = 0; i < block->rows.size(); ++i) {
+        const RowNumber row = block->rows[i];
+        auto& bytes =
+            saved[static_cast<int64_t>(snapshot.ids().empty() ? row : snapshot.ids()[row])];
+        RC_ASSERT(bytes.empty());
+        bytes.resize(format.stride());
+        memcpy(bytes.data(), block->bytes + i * format.rowBytes(), format.rowBytes());
+      }
+      block->pool->giveBack(block);
+    };
+    for (bool more = true; more;) {
+      RowBlock* blocks[TableSnapshot::kBlocks];
+      for (RowBlock*& block : blocks) block = pool_.take();
+      const auto next = snapshot.next(blocks);
+      RC_ASSERT(next.has_value());
+      more = *next;
+      for (RowBlock* block : blocks) keep(block);
+    }
+    snapshot.finishCopies();
+    RC_ASSERT(!snapshot.copiesLost());
+    queue_->close();
+    while (RowBlock* const block = queue_->pop()) keep(block);
+    RC_ASSERT(saved == then_);
+    snapshot.commit(++checkpoint_);
+    snapshots_.clear();
+  }
+  void keepsBudget() { RC_ASSERT(table_->counts().dram <= table_->dram()); }
+
+  const TableOptions options_;
+  Workers workers_{1};
+  std::unique_ptr<EmbeddingTable> table_;
+  TableModel model_;
+  std::mt19937_64 random_;
+  std::deque<InFlight> flight_;
+  RowBlockPool pool_{TableSnapshot::kBlocks, Bytes(256 * kKiB)}, copies_{64, Bytes(256 * kKiB)};
+  std::unique_ptr<RowBlockQueue> queue_;
+  std::vector<std::unique_ptr<TableSnapshot>> snapshots_;
+  std::map<int64_t, std::vector<std::byte>> then_;
+  CheckpointId checkpoint_ = 0;
+};
+
+TEST(AheadRows, AreTheModelsWhateverHappensToTheirBatches) {
+  testing::internal::CaptureStderr();  // budgets that are too small say so
+  const bool held = rc::check([] {
+    const auto ids = *rc::gen::element(IdKind::kDense, IdKind::kHashed);
+    const auto in_dram = *rc::gen::element<uint64_t>(0, 30, 200, 1000, 4000);
+    const auto seed = *rc::gen::arbitrary<uint64_t>();
+    const auto acts = *rc::gen::container<std::vector<uint8_t>>(60, rc::gen::arbitrary<uint8_t>());
+    Places places(Place::kRemote);
+    Flights flights(places, optionsFor(ids, in_dram), seed);
+    for (const uint8_t what : acts) flights.act(what);
+    flights.check();
+  });
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(held) << said;
+}
+
+}  // namespace
+}  // namespace tidepool
