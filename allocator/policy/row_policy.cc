@@ -175,6 +175,21 @@ void RowPolicy::holdUntil(SlotIndex slot, Step step) {
   future_known_ = true;
 }
 
+void RowPolicy::needUntilNewest(std::span<const uint32_t> slots, uint32_t skip, Step step) {
+  constexpr size_t kOnTheWay = 64;  // slots whose bytes are
+  uint8_t* const hold = hold_;      // a store of a byte might change the member, for all one knows
+  const uint8_t code = NextUse(step).code();
+  const auto first = std::find_if(slots.begin(), slots.end(), [=](auto s) { return s != skip; });
+  if (first == slots.end()) return;
+  const uint32_t any = *first;  // is needed once more, in place of one that is passed over
+  future_known_ = true;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const uint32_t later = slots[std::min(i + kOnTheWay, slots.size() - 1)];
+    __builtin_prefetch(&hold[later == skip ? any : later], 1);
+    hold[slots[i] == skip ? any : slots[i]] = code;
+  }
+}
+
 void RowPolicy::willUse(SlotIndex slot, Step step) {
   store(&next_[slot.value()], NextUse(step).code());
   future_known_ = true;

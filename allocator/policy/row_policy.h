@@ -76,6 +76,8 @@ class RowPolicy {
   /// `memory` is zero-filled, memoryFor(config.most) bytes, aligned to 8, and outlives the policy.
   RowPolicy(const RowPolicyConfig& config, std::span<std::byte> memory);
 
+  /// onHit() is going to be called for this slot.
+  void prefetchHit(SlotIndex slot) const { __builtin_prefetch(&hits_[slot.value()], 1); }
   /// The row in this slot was used. Stores one byte at most.
   void onHit(SlotIndex slot) {
     const uint8_t hits = load(&hits_[slot.value()]);
@@ -109,13 +111,9 @@ class RowPolicy {
     // Most look-ups of a batch are of rows that occur in it more than once.
     if (hold_[slot.value()] != NextUse(step).code()) holdUntil(slot, step);
   }
-  /// The same, where no later step was said of this slot, or that need be no more.
-  void needUntilNewest(SlotIndex slot, Step step) {
-    hold_[slot.value()] = NextUse(step).code();
-    future_known_ = true;
-  }
-  /// needUntil() is going to be called for this slot.
-  void prefetchNeed(SlotIndex slot) const { __builtin_prefetch(&hold_[slot.value()], 1); }
+  /// The same of many, `skip` passed over, where no later step was said of any, or that need be
+  /// known no more. A store each: no branch depends on what a slot was needed for before.
+  void needUntilNewest(std::span<const uint32_t> slots, uint32_t skip, Step step);
   /// A step that became known is the next to use the slot.
   void willUse(SlotIndex slot, Step step);
   /// Steps up to this one are done.

@@ -16,10 +16,6 @@ namespace {
 
 /// The policy tells batches apart that are at most so far ahead.
 constexpr uint64_t kMostAnnounced = NextUse::kMostAhead;
-// Look-ups whose slots' bytes are on their way at the same time.
-constexpr size_t kNeedAhead = 64;
-// Batches whose rows should be here or on their way: the one that is used, and the next.
-constexpr uint64_t kEnoughAhead = 2;
 // Memory of batches that are over, kept for others.
 constexpr size_t kSpares = 2;
 
@@ -44,18 +40,13 @@ size_t EmbeddingTable::hold(std::span<const RowNumber> rows, BatchNumber batch) 
   buffers.absent.resize(rows.size() + 1);
   buffers.absent_rows.resize(rows.size() + 1);
   cache_->map().findMany(rows, slots.data());
-  const auto first = std::find_if(slots.begin(), slots.end(), [](Slot s) { return s != kNoSlot; });
-  const Slot any = first == slots.end() ? 0 : *first;
+  cache_->needUntilNewest(slots, batch);
   size_t count = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    // Hit or miss is as good as random: no branch depends on it. What is held twice is held once.
-    const Slot later = slots[std::min(i + kNeedAhead, rows.size() - 1)];
-    cache_->prefetchNeed(later == kNoSlot ? any : later);
-    const bool absent = slots[i] == kNoSlot;
+    // Hit or miss is as good as random: no branch depends on it.
     buffers.absent[count] = static_cast<uint32_t>(i);
     buffers.absent_rows[count] = rows[i];
-    count += absent ? 1 : 0;
-    if (count <= i) cache_->needUntilNewest(absent ? any : slots[i], batch);
+    count += slots[i] == kNoSlot ? 1 : 0;
   }
   return count;
 }
@@ -98,7 +89,7 @@ Status EmbeddingTable::requestAhead() {
     auto moved = cache_->full() ? Result<bool>(false) : ahead_->moveToFreeSlots();
     if (!moved) return tl::unexpected(moved.error());
     if (!*moved) {
-      if (batch.number() < finished_ + 1 + kEnoughAhead) warnShort(batch);
+      if (batch.number() == finished_ + 1) warnShort(batch);
       break;
     }
     replan();
@@ -133,15 +124,16 @@ AnnouncedBatch* EmbeddingTable::announcedOf(std::span<const RowNumber> rows) {
   return nullptr;
 }
 
+/// The next batch to be used does not fit. What is not known of it yet is taken to be like the
+/// piece that was looked at last.
 void EmbeddingTable::warnShort(const AnnouncedBatch& batch) {
   if (std::exchange(warned_short_, true)) return;
-  // As if what is not known yet were like what is, and half of all batches were of other rows.
-  const double known = static_cast<double>(std::max<size_t>(batch.known(), kPieceLookups));
-  const double all = static_cast<double>(ahead_->count()) * static_cast<double>(batch.size()) *
-                     static_cast<double>(kEnoughAhead) / known;
-  const uint64_t rows = std::min<uint64_t>(static_cast<uint64_t>(all) + 1, options_.rows);
+  const uint64_t looked_at = scratch().slots.size(), absent = scratch().places.size();
+  const uint64_t left = batch.size() - batch.known();
+  const uint64_t wanted = ahead_->count() + (left * absent + looked_at - 1) / looked_at;
+  const uint64_t rows = std::min<uint64_t>(wanted, options_.rows);
   logLine(
-      "table %s: the next of the batches announced need some %llu rows beside those in slots, and "
+      "table %s: the next of the batches announced needs some %llu rows beside those in slots, and "
       "%zu fit: the others are fetched when they are used; give the table %llu KiB, or make "
       "batches smaller",
       options_.name.c_str(), static_cast<unsigned long long>(rows), ahead_->count(),

@@ -54,11 +54,16 @@ void AheadRows::giveBack(RowChunk* chunk) {
   link_.giveBack(chunk);
 }
 
-/// There is room().
+/// There is room(). An earlier one of the same rows may have been the row.
 Result<AheadRows::Place> AheadRows::add(RowNumber row, uint64_t batch) {
-  if (open_ == nullptr) TP_TRY(open(batch));
+  if (open_ == nullptr) {
+    const Place found = map_.find(row);
+    if (found != kNoSlot) return found;
+    TP_TRY(open(batch));
+  }
   const Place place = placeOf(open_, open_->rows.size());
-  map_.insert(row, place);
+  const Place found = map_.findOrInsert(row, place);
+  if (found != place) return found;
   open_->rows.push_back(row);
   open_->needs.push_back({batch, 0, 0});
   open_->batch = std::max(open_->batch, batch);
@@ -69,8 +74,6 @@ Result<AheadRows::Place> AheadRows::add(RowNumber row, uint64_t batch) {
 Result<size_t> AheadRows::want(std::span<const RowNumber> rows, uint64_t batch, Place* places) {
   map_.findMany(rows, places);
   for (size_t i = 0; i < rows.size(); ++i) {
-    // An earlier one of these may have been the same row.
-    if (places[i] == kNoSlot) places[i] = map_.find(rows[i]);
     if (places[i] == kNoSlot) {
       if (map_.count() == most_ || !room()) return i;
       auto added = add(rows[i], batch);

@@ -15,6 +15,8 @@ namespace {
 // Misses whose cache lines are on their way at the same time.
 constexpr size_t kAdmitAhead = 8;
 constexpr size_t kStageAhead = 8;
+// Look-ups of a sample whose bytes are.
+constexpr size_t kHitsAhead = 16;
 
 /// Calls act(first, end) for ranges of bags with about `lookups` look-ups each.
 template <typename Act>
@@ -203,10 +205,11 @@ void EmbeddingTable::addressAnnounced(const AnnouncedBatch& batch, size_t first,
   const Slot slots = cache_->capacity();
   for (size_t i = 0; i < rows.size(); ++i) {
     const Slot place = batch.place(first + i);
-    const bool in_slot = place < slots;
-    const bool waits = !in_slot && place != kNoSlot;
-    std::byte* const beside = ahead_->address(waits ? placeAhead(place) : AheadRows::kAnyPlace);
-    addresses[i] = in_slot ? cache_->row(place) : beside;
+    const Slot waits = -Slot{place >= slots && place != kNoSlot};  // as a mask
+    const auto beside = reinterpret_cast<uintptr_t>(ahead_->address(placeAhead(place) & waits));
+    const auto here = reinterpret_cast<uintptr_t>(cache_->row(place));
+    const auto mask = static_cast<uintptr_t>(static_cast<intptr_t>(static_cast<int32_t>(waits)));
+    addresses[i] = reinterpret_cast<std::byte*>(here ^ ((here ^ beside) & mask));
   }
   for (const size_t at : batch.moving(first, first + rows.size())) {
     const AheadRows::Place place = ahead_->find(rows[at - first]);
@@ -215,6 +218,8 @@ void EmbeddingTable::addressAnnounced(const AnnouncedBatch& batch, size_t first,
   }
   const size_t step = cache_->sampleStep();
   for (size_t i = sampleFrom(rows, step); i < rows.size(); i += step) {
+    const Slot later = batch.place(first + std::min(i + kHitsAhead * step, rows.size() - 1));
+    cache_->prefetchHit(later < slots ? later : 0);
     const Slot place = batch.place(first + i);
     if (place < slots) {
       cache_->hit(place);

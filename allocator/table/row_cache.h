@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "allocator/policy/row_policy.h"
@@ -49,6 +50,8 @@ class RowCache {
   /// the homes.
   Status setCapacity(Slot slots);
 
+  /// hit() is going to be told of this slot.
+  void prefetchHit(Slot slot) const { policy_->prefetchHit(SlotIndex(slot)); }
   /// A look-up found the row in this slot. Thread-safe.
   void hit(Slot slot) { policy_->onHit(SlotIndex(slot)); }
   /// The row in this slot differs from its home from now on. Thread-safe for different slots.
@@ -62,12 +65,11 @@ class RowCache {
   Result<Slot> place(RowNumber row, Admission admission);
   /// The row stays until the batch is finished.
   void needUntil(Slot slot, uint64_t batch) { policy_->needUntil(SlotIndex(slot), Step(batch)); }
-  /// The same, where no later batch needs the slot, or that need be known no more. Costs a store.
-  void needUntilNewest(Slot slot, uint64_t batch) {
-    policy_->needUntilNewest(SlotIndex(slot), Step(batch));
+  /// The same of many, kNoSlot passed over, where no later batch needs any, or that need be known
+  /// no more.
+  void needUntilNewest(std::span<const Slot> slots, uint64_t batch) {
+    policy_->needUntilNewest(slots, kNoSlot, Step(batch));
   }
-  /// needUntil() is going to be told of this slot.
-  void prefetchNeed(Slot slot) const { policy_->prefetchNeed(SlotIndex(slot)); }
   void finished(uint64_t batch) { policy_->finished(Step(batch)); }
   /// The policy is to be told of one in so many look-ups, of hits and misses alike, so that both
   /// count the same: of all while there is room, and of few while the hot rows stay the same.

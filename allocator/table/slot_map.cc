@@ -70,6 +70,21 @@ void SlotMap::insert(RowNumber row, Slot slot) {
   }
 }
 
+Slot SlotMap::findOrInsert(RowNumber row, Slot slot) {
+  TP_CHECK_OP(row, <, kRowLimit);
+  TP_CHECK_OP(slot, <, kNoSlot);
+  for (uint64_t bucket = home(row, bucket_count_);; bucket = next(bucket)) {
+    for (uint64_t& word : buckets()[bucket].words) {
+      if (rowOf(word) == row && word != kEmpty) return word & kNoSlot;
+      if (word != kEmpty) continue;
+      TP_CHECK_OP(count_, <, room_);
+      word = row << kSlotBits | slot;
+      ++count_;
+      return slot;
+    }
+  }
+}
+
 /// Fills the last word of `hole`, a bucket that was full, with a word of bucket `from` whose search
 /// begins at or before the hole; false if there is none.
 bool SlotMap::refill(uint64_t from, uint64_t hole, uint64_t& moved_from, size_t& moved_way) {

@@ -30,6 +30,8 @@ class SlotMap {
   void findMany(std::span<const RowNumber> rows, Slot* slots) const;
   /// The row must not be in the map, which must hold fewer rows than it has room for.
   void insert(RowNumber row, Slot slot);
+  /// The slot of the row, which it now has if it had none; else as insert().
+  Slot findOrInsert(RowNumber row, Slot slot);
   /// The row must be in the map.
   void erase(RowNumber row);
 

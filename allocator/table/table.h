@@ -53,7 +53,7 @@ struct TableOptions {
 /// twice in what was fetched for one call).
 struct TableCounts {
   uint64_t lookups = 0;
-  uint64_t hits = 0;        // in a slot
+  uint64_t hits = 0;        // in a slot, or read ahead
   uint64_t in_place = 0;    // read in a direct tier
   uint64_t fetched = 0;     // rows that a call had to wait for
   uint64_t prefetched = 0;  // rows read ahead of a call

@@ -48,11 +48,16 @@ void churn(size_t room, RowNumber rows, size_t steps, uint64_t seed) {
   for (size_t step = 0; step < steps; ++step) {
     const RowNumber row = random() % rows;
     if (model.contains(row)) {
+      ASSERT_EQ(map.findOrInsert(row, 0), model[row]);
       map.erase(row);
       model.erase(row);
     } else if (map.count() < map.room()) {
       const Slot slot = random() % kNoSlot;
-      map.insert(row, slot);
+      if (step % 2 == 0) {
+        map.insert(row, slot);
+      } else {
+        ASSERT_EQ(map.findOrInsert(row, slot), slot);
+      }
       model[row] = slot;
     }
     if (step % (steps / 16) == 0) expectSame(map, model, asked);
