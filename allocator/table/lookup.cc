@@ -294,8 +294,9 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
     TP_TRY(cache_->sendWriteBack());
     first = end;
   }
-  if (home_->link()->beyond()) staged_->clear();  // for a long bag, while it was looked up
-  return {};
+  if (!home_->link()->beyond()) return {};
+  staged_->clear();  // a long bag took more, while it was looked up
+  return home_->link()->withinMemory();
 }
 
 Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) {

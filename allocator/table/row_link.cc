@@ -154,6 +154,13 @@ Status RowLink::waitForOne() {
   return verdict();
 }
 
+Status RowLink::withinMemory() {
+  if (!beyond()) return {};
+  TP_TRY(send());
+  while (beyond() && writes_under_way_ > 0) TP_TRY(waitForOne());
+  return {};
+}
+
 Status RowLink::poll() {
   FetchCompletion completions[64];
   size_t count = 0;

@@ -94,6 +94,8 @@ class RowLink {
   uint64_t begun() const { return first_tag_ + started_.size(); }
   bool over(uint64_t begun) const { return first_tag_ >= begun; }
 
+  /// Blocks until no write holds memory beyond the link's own. Errors: as above.
+  Status withinMemory();
   /// Memory of all chunks.
   Bytes memory() const { return own_memory_ + beyond_; }
   /// Whether chunks have more than the link's memory.

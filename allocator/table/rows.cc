@@ -53,7 +53,8 @@ Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Ac
     missed_[0].clear();  // reading a table through does not make its rows hot
     if (!fetches()) continue;
     if (after == After::kChanged) {
-      const Status written = staged_->writeBack();
+      Status written = staged_->writeBack();
+      if (written) written = home_->link()->withinMemory();
       if (!written) return broken(written.error());
     }
     staged_->clear();

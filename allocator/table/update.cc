@@ -90,7 +90,7 @@ Status EmbeddingTable::updateFetched(const UpdateCall& call) {
     TP_TRY(staged_->writeBack());
     first = end;
   }
-  return {};
+  return home_->link()->withinMemory();
 }
 
 Status EmbeddingTable::prepareUpdate(const UpdateCall& call, std::span<const RowNumber> rows) {
