@@ -133,8 +133,8 @@ class Flights {
     RC_ASSERT(table_->writeRows(batch.ids, values.data()).has_value());
     for (size_t i = 0; i < batch.ids.size(); ++i) {
       model_.write(batch.ids[i], values.data() + i * kDim);
-      keepsBudget();
-  }
+    }
+    keepsBudget();
   }
   /// The oldest, or some at once, used or not.
   void finish() {
