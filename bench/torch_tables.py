@@ -26,7 +26,7 @@ def parse():
     parser.add_argument("--far", metavar="SPEC", help="where Tidepool's tables are; local memory if left out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=10, help="in a round")
-    parser.add_argument("--warm", type=int, default=60, help="batches before the first round")
+    parser.add_argument("--warm", type=int, default=400, help="batches before the first round")
     parser.add_argument("--tables", type=int, default=8)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--dim", type=int, default=64)

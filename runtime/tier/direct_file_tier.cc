@@ -17,6 +17,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
 #include "runtime/os/memory.h"
+#include "runtime/os/pool_file.h"
 
 namespace tidepool {
 namespace {
@@ -87,7 +88,7 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes siz
     return fail(ErrorCode::kInvalidArgument, "cxl:%llu is not a usable size; give at least 2M",
                 static_cast<unsigned long long>(size.value()));
   }
-  auto fd = os::createMemfd(file, rounded);
+  auto fd = os::createPoolFile(file, rounded);
   if (!fd) return tl::unexpected(fd.error());
   auto window = Mapping::sharedFile(fd->get(), Bytes(), rounded);
   if (!window) return tl::unexpected(window.error());
