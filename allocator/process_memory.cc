@@ -120,7 +120,7 @@ void ProcessMemory::dischargeLocal(Bytes size) {
 }
 
 Bytes ProcessMemory::budgetBeside(const Ledger& other) const {
-  const Bytes whole = options_.dram.value() != 0 ? options_.dram : machineMemory();
+  const Bytes whole = options_.dram.value() != 0 ? options_.dram : localMemory();
   // Never 0, which would stand for no budget.
   return std::max(whole - std::min(whole, other.held()), Bytes(1));
 }

@@ -7,8 +7,9 @@
 
 namespace tidepool {
 
-/// The nearest NUMA node that has memory and no processors, as CXL memory in system-RAM mode is;
-/// else the first device-DAX node that can be opened. Errors: kNotFound when there is neither.
+/// The best NUMA node that has memory and no processors, as CXL memory in system-RAM mode is (see
+/// NumaNodes for the rank); else the first device-DAX node that can be opened. Errors: kNotFound
+/// when there is neither.
 Result<FarSpec> findFar();
 
 }  // namespace tidepool

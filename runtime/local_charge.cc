@@ -15,7 +15,7 @@ constexpr Bytes kLeft(256 * kKiB);
 }  // namespace
 
 Status chargeLedger(Ledger& ledger, Bytes size, Bytes budget) {
-  const Bytes whole = budget.value() != 0 ? budget : machineMemory();
+  const Bytes whole = budget.value() != 0 ? budget : localMemory();
   const Bytes limit = whole - std::min(whole, kLeft);
   if (ledger.tryCharge(size, limit)) return {};
   return fail(ErrorCode::kNoSpace,

@@ -12,6 +12,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/text_buffer.h"
+#include "runtime/os/numa.h"
 
 namespace tidepool {
 namespace {
@@ -50,7 +51,7 @@ Status setBool(bool& option, std::string_view key, std::string_view value) {
 }
 
 Status setDram(Options& options, std::string_view, std::string_view value) {
-  const Bytes machine = machineMemory();
+  const Bytes machine = localMemory();
   const Result<Bytes> size = parseSize(value, machine);
   if (!size) return tl::unexpected(size.error());
   if (*size < kLeastDram) {
@@ -61,8 +62,8 @@ Status setDram(Options& options, std::string_view, std::string_view value) {
   }
   if (*size > machine) {
     return fail(ErrorCode::kInvalidArgument,
-                "a DRAM budget of %.*s is more than this machine has (%s): give at most that, or a "
-                "share such as 50%%",
+                "a DRAM budget of %.*s is more than this machine has (%s of local memory): give at "
+                "most that, or a share such as 50%%",
                 TP_SV(value), SizeText(machine).c_str());
   }
   options.dram = *size;
@@ -179,12 +180,12 @@ Status setBudgetScope(Options& options, std::string_view, std::string_view value
 using Setter = Status (*)(Options&, std::string_view key, std::string_view value);
 
 constexpr std::array<std::string_view, 14> kKeys = {
-    "dram",           "far",          "strict",      "sampling", "sampling_cpu",
-    "migration_rate", "uffd_move",    "prefetch",    "space",    "remote_timeout",
+    "dram",           "far",          "strict",       "sampling", "sampling_cpu",
+    "migration_rate", "uffd_move",    "prefetch",     "space",    "remote_timeout",
     "stats_file",     "budget_scope", "sampling_pmu", "agent"};
 constexpr std::array<Setter, kKeys.size()> kSetters = {
-    setDram,          setFar,         setStrict,     setSampling, setSamplingCpu,
-    setMigrationRate, setUffdMove,    setPrefetch,   setSpace,    setRemoteTimeout,
+    setDram,          setFar,         setStrict,      setSampling, setSamplingCpu,
+    setMigrationRate, setUffdMove,    setPrefetch,    setSpace,    setRemoteTimeout,
     setStatsFile,     setBudgetScope, setSamplingPmu, setAgent};
 
 /// One "key:value" of a TIDEPOOL_CONF string with its escapes undone.
@@ -331,6 +332,13 @@ Bytes machineMemory() {
   // sysinfo(2) fails only for a bad pointer.
   TP_CHECK(sysinfo(&info) == 0);
   return Bytes(static_cast<uint64_t>(info.totalram) * info.mem_unit);
+}
+
+Bytes localMemory() {
+  const Bytes all = machineMemory();
+  const Bytes far = os::readNumaNodes().farMemory();
+  // Nodes may have come or gone between the two readings.
+  return far < all ? all - far : all;
 }
 
 }  // namespace tidepool

@@ -75,7 +75,9 @@ Status renderOptions(const Options& options, std::span<char> out);
 /// One spec as parseFarSpec() reads it, NUL-terminated. Errors: kNoSpace.
 Status renderFarSpec(const FarSpec& spec, std::span<char> out);
 
-/// Total memory of the machine, for "25%".
+/// All memory of the machine, that of far NUMA nodes included.
 Bytes machineMemory();
+/// What a budget is a share of: the machine's memory without that of far NUMA nodes.
+Bytes localMemory();
 
 }  // namespace tidepool

@@ -97,7 +97,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   }
 
   VictimConfig config;
-  const Bytes local = options.dram.value() != 0 ? options.dram : machineMemory();
+  const Bytes local = options.dram.value() != 0 ? options.dram : localMemory();
   config.capacity = toPages(local);
   config.sampling_cpu = options.sampling ? options.sampling_cpu : 0;
   config.started = MonotonicClock().now();
@@ -240,7 +240,7 @@ void Runtime::Impl::describeTiers() {
   formatText(page.tiers[0].name, sizeof page.tiers[0].name, "dram");
   formatText(page.tiers[0].kind, sizeof page.tiers[0].kind, "%s", tierKindName(TierKind::kLocal));
   page.tiers[0].capacity_bytes =
-      core.options.dram.value() != 0 ? core.options.dram.value() : machineMemory().value();
+      core.options.dram.value() != 0 ? core.options.dram.value() : localMemory().value();
   describeFarTiers(core);
   page.dram_budget_bytes = core.options.dram.value();
 }

@@ -108,7 +108,7 @@ unsigned usableCpus() {
 
 /// Before the first call of jemalloc.
 void settleSettings(const Options& options, unsigned cpus) {
-  const Bytes local = options.dram.value() != 0 ? options.dram : machineMemory();
+  const Bytes local = options.dram.value() != 0 ? options.dram : localMemory();
   static char text[kArenaSettingsCapacity];
   writeArenaSettings(text, threadCacheShape(local, cpus),
                      options.far_count > 0 ? FreeMemory::kIsWanted : FreeMemory::kIsNot);

@@ -24,7 +24,7 @@ constexpr size_t kLargestCached = 256 * kKiB;
 constexpr unsigned kMostSlots = 16;
 
 void settleSettings(const Options& options) {
-  const Bytes local = options.dram.value() != 0 ? options.dram : machineMemory();
+  const Bytes local = options.dram.value() != 0 ? options.dram : localMemory();
   ThreadCacheShape shape = threadCacheShape(local, std::thread::hardware_concurrency());
   shape.largest_block = std::min(shape.largest_block, kLargestCached);
   shape.slots = std::min(shape.slots, kMostSlots);

@@ -245,7 +245,13 @@ void Balancer::closeBatch(Nanoseconds now) {
   const Nanoseconds lasted = now - opened_at_;
   const uint64_t managed = core_.stats->managed_bytes.load(std::memory_order_relaxed) >> kPageShift;
   const uint64_t held = std::min(core_.budget.held().value(), managed);
-  window_.observe(lasted, far, local, {managed - held, held, core_.budget.limit().value()});
+  const WatchWindow::Sizes sizes{managed - held, held, core_.budget.limit().value()};
+  window_.observe(lasted, far, local, sizes);
+  if (window_.telling()) {
+    const WatchWindow::Use use = window_.use(sizes);
+    count(core_.stats->sampled_local_pages, use.local);
+    count(core_.stats->sampled_far_pages, use.far);
+  }
   for (size_t i = 0; i < visit_count_; ++i) {
     Visit& visit = visits_[i];
     visit.telling = window_.telling();

@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <span>
 
 #include "runtime/base/format.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/os/probe.h"
 
 namespace tidepool::os {
 namespace {
@@ -20,17 +22,61 @@ namespace {
 constexpr int kPreferred = 1;          // MPOL_PREFERRED
 constexpr uint32_t kMaskBits = 1024;   // as many as the largest kernel has
 constexpr size_t kAskedAtOnce = 512;   // pages a call of move_pages: a granule
-constexpr uint32_t kMostNodes = 1024;  // highest number looked for, plus one
+constexpr uint32_t kMostNodes = 1024;  // as many as the largest kernel has
 
-/// Reads a file of the node, null-terminated; empty if it cannot be.
-void readNodeFile(const char* folder, uint32_t node, const char* name, std::span<char> out) {
+/// Reads a file of the folder, null-terminated; empty if it cannot be.
+void readFolderFile(const char* folder, const char* name, std::span<char> out) {
   char path[256];
-  formatText(path, sizeof path, "%s/node%u/%s", folder, node, name);
+  formatText(path, sizeof path, "%s/%s", folder, name);
   out[0] = '\0';
   UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return;
   const ssize_t got = ::read(fd.get(), out.data(), out.size() - 1);
   out[got > 0 ? static_cast<size_t>(got) : 0] = '\0';
+}
+
+void readNodeFile(const char* folder, uint32_t node, const char* name, std::span<char> out) {
+  char path[96];
+  formatText(path, sizeof path, "node%u/%s", node, name);
+  readFolderFile(folder, path, out);
+}
+
+/// Calls `act(number)` for the numbers below kMostNodes of a list such as "0-3,8".
+template <typename Act>
+void forNumbers(const char* list, Act act) {
+  while (*list >= '0' && *list <= '9') {
+    char* end = nullptr;
+    const uint64_t first = strtoull(list, &end, 10);
+    const uint64_t last = *end == '-' ? strtoull(end + 1, &end, 10) : first;
+    for (uint64_t n = first; n <= last && n < kMostNodes; ++n) act(static_cast<uint32_t>(n));
+    if (*end != ',') return;
+    list = end + 1;
+  }
+}
+
+/// A number of one of the node's files; 0 if there is none.
+uint64_t nodeNumber(const char* folder, uint32_t node, const char* name) {
+  char text[32];
+  readNodeFile(folder, node, name, text);
+  return strtoull(text, nullptr, 10);
+}
+
+/// As seen by the nearest processors (access class 1), or by whatever is nearest (0) on kernels
+/// that do not tell these apart. The kernel gives nanoseconds and megabytes a second.
+MemorySpeed speedOf(const char* folder, uint32_t node) {
+  constexpr uint64_t kMegabyte = 1'000'000;
+  MemorySpeed speed;
+  for (const int access : {1, 0}) {
+    const auto read = [&](const char* name) {
+      char path[64];
+      formatText(path, sizeof path, "access%d/initiators/%s", access, name);
+      return nodeNumber(folder, node, path);
+    };
+    speed = {Nanoseconds(read("read_latency")), Nanoseconds(read("write_latency")),
+             Bytes(read("read_bandwidth") * kMegabyte), Bytes(read("write_bandwidth") * kMegabyte)};
+    if (speed.read_latency.value() != 0 || speed.read_bandwidth.value() != 0) return speed;
+  }
+  return speed;
 }
 
 /// "Node 1 MemFree:   123 kB" by its name.
@@ -57,47 +103,40 @@ uint32_t distanceFrom(const char* text, std::span<const uint32_t> online,
 
 }  // namespace
 
-const NumaNode* NumaNodes::find(uint32_t number) const {
-  for (size_t i = 0; i < count; ++i) {
-    if (nodes[i].number == number) return &nodes[i];
-  }
-  return nullptr;
-}
-
-const NumaNode* NumaNodes::nearestFar() const {
-  const NumaNode* best = nullptr;
-  for (size_t i = 0; i < count; ++i) {
-    const NumaNode& node = nodes[i];
-    if (node.has_cpus) continue;
-    if (best == nullptr || node.distance < best->distance ||
-        (node.distance == best->distance && node.total > best->total)) {
-      best = &node;
-    }
-  }
-  return best;
-}
-
 NumaNodes readNumaNodes(const char* folder) {
   NumaNodes found;
-  char text[4096];
   std::array<uint32_t, NumaNodes::kMost> online{};
   std::array<bool, kMostNodes> cpus{};
   size_t online_count = 0;
-  for (uint32_t node = 0; node < kMostNodes && online_count < online.size(); ++node) {
-    readNodeFile(folder, node, "cpulist", text);
-    char memory[4096];
-    readNodeFile(folder, node, "meminfo", memory);
-    if (memory[0] == '\0') continue;  // no such node
+  char list[4096];
+  readFolderFile(folder, "online", list);
+  forNumbers(list, [&](uint32_t node) {
+    if (online_count == online.size()) return;
+    char text[4096];
+    readNodeFile(folder, node, "meminfo", text);
+    if (text[0] == '\0') return;  // gone meanwhile
     online[online_count++] = node;
+    const Bytes total = memoryLine(text, "MemTotal:");
+    const Bytes free = memoryLine(text, "MemFree:");
+    readNodeFile(folder, node, "cpulist", text);
     cpus[node] = text[0] >= '0' && text[0] <= '9';
-    const Bytes total = memoryLine(memory, "MemTotal:");
-    if (total == Bytes()) continue;
-    found.nodes[found.count++] = {node, cpus[node], total, memoryLine(memory, "MemFree:"), 0};
-  }
+    if (total == Bytes()) return;
+    found.nodes[found.count++] = {node, cpus[node], total, free, 0, speedOf(folder, node)};
+  });
+  char text[4096];
   for (size_t i = 0; i < found.count; ++i) {
     readNodeFile(folder, found.nodes[i].number, "distance", text);
     found.nodes[i].distance = distanceFrom(text, {online.data(), online_count}, cpus);
   }
+  return found;
+}
+
+KernelTiering readKernelTiering(const char* balancing, const char* demotion) {
+  KernelTiering found;
+  found.balancing = readSysNumber(balancing).value_or(0);
+  char text[16];
+  const std::string_view demotes = readSysText(demotion, text);
+  found.demotes = demotes == "true" || demotes == "1";
   return found;
 }
 

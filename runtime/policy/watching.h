@@ -26,6 +26,14 @@ class WatchWindow {
   /// Whether a sighting in the last window told anything: in one that was much too long cold pages
   /// are seen too, and only silence tells.
   bool telling() const { return telling_; }
+  /// Of all pages, how many are used in a window of this length, by what was seen lately.
+  struct Use {
+    uint64_t local = 0, far = 0;
+  };
+  Use use(const Sizes& sizes) const {
+    return {static_cast<uint64_t>(local_share_ * static_cast<double>(sizes.local_pages)),
+            static_cast<uint64_t>(far_share_ * static_cast<double>(sizes.far_pages))};
+  }
 
  private:
   static double ns(Nanoseconds time) { return static_cast<double>(time.value()); }
@@ -41,8 +49,8 @@ class LookShares {
  public:
   enum class Kind : uint8_t { kLocal, kFar };
   void note(Kind kind, uint64_t misplaced, Nanoseconds cost);
-  /// Of the next `looks`, how many are to be at local pages. What rounding takes from either kind is
-  /// made good next time, so that looks that are dear are taken, if seldom.
+  /// Of the next `looks`, how many are to be at local pages. What rounding takes from either kind
+  /// is made good next time, so that looks that are dear are taken, if seldom.
   uint64_t takeLocal(uint64_t looks);
 
  private:
@@ -50,7 +58,8 @@ class LookShares {
     double found = 1, cost = 1;
   };
   Yield local_, far_;
-  double due_ = 0;  // looks at local pages that rounding has held back; negative: has brought forward
+  double due_ =
+      0;  // looks at local pages that rounding has held back; negative: has brought forward
 };
 
 /// How many times its cost a promotion must save: more while most of those whose fate is known were

@@ -56,6 +56,8 @@ inline constexpr StatField kAll[] = {
     counter<&StatsPage::promoted_bytes>("promoted_bytes", kMoves, kBytes),
     counter<&StatsPage::demotions>("demotions", kMoves, kCount),
     counter<&StatsPage::demoted_bytes>("demoted_bytes", kMoves, kBytes),
+    counter<&StatsPage::sampled_local_pages>("sampled_local_pages", kMoves, kCount),
+    counter<&StatsPage::sampled_far_pages>("sampled_far_pages", kMoves, kCount),
     counter<&StatsPage::wasted_migrations>("wasted_migrations", kMoves, kCount),
     counter<&StatsPage::clean_evictions>("clean_evictions", kMoves, kCount),
     counter<&StatsPage::rescues>("rescues", kMoves, kCount),

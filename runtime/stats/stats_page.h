@@ -12,7 +12,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 2;
+inline constexpr uint32_t kStatsSchema = 3;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -68,6 +68,8 @@ struct StatsPage {
   StatCounter metadata_bytes;
   StatCounter promotions, promoted_bytes;
   StatCounter demotions, demoted_bytes;
+  // Pages of direct tiers' granules that looks found in use, by where they were: see JSON's keys.
+  StatCounter sampled_local_pages, sampled_far_pages;
   StatCounter wasted_migrations;  // promoted then demoted without use, or demoted and back at once
   StatCounter faults_missing, faults_write_protect;
   StatCounter clean_evictions;  // shadow still good: nothing was written back

@@ -19,8 +19,8 @@ Bytes usableOf(const os::NumaNode& node) {
 
 }  // namespace
 
-NumaTier::NumaTier(uint32_t node, std::unique_ptr<DirectFileTier> file)
-    : node_(node), file_(std::move(file)) {
+NumaTier::NumaTier(uint32_t node, Nanoseconds extra_latency, std::unique_ptr<DirectFileTier> file)
+    : node_(node), extra_latency_(extra_latency), file_(std::move(file)) {
   formatText(name_, sizeof name_, "numa:%u", node);
 }
 
@@ -41,7 +41,9 @@ Result<std::unique_ptr<NumaTier>> NumaTier::open(uint32_t number, const os::Numa
   if (!file) return tl::unexpected(file.error());
   const auto window = reinterpret_cast<uintptr_t>((*file)->frameMemory(FrameIndex(0)));
   TP_TRY(os::preferNode(window, size, number));
-  return std::unique_ptr<NumaTier>(new NumaTier(number, std::move(*file)));
+  const Nanoseconds stated = nodes.extraLatencyOf(*node);
+  const Nanoseconds extra = stated.value() != 0 ? stated : (*file)->extraLoadLatency();
+  return std::unique_ptr<NumaTier>(new NumaTier(number, extra, std::move(*file)));
 }
 
 Result<FrameRun> NumaTier::allocate(PageCount wanted) {

@@ -39,12 +39,14 @@ class NumaTier final : public DirectTier {
   bool soleHolder(FrameRun run) override { return file_->soleHolder(run); }
   void preferHuge(FrameRun run) override { file_->preferHuge(run); }
   std::byte* frameMemory(FrameIndex frame) const override { return file_->frameMemory(frame); }
-  Nanoseconds extraLoadLatency() const override { return file_->extraLoadLatency(); }
+  /// As the firmware states it; nominal if it does not.
+  Nanoseconds extraLoadLatency() const override { return extra_latency_; }
   bool emulated() const override { return false; }
 
  private:
-  NumaTier(uint32_t node, std::unique_ptr<DirectFileTier> file);
+  NumaTier(uint32_t node, Nanoseconds extra_latency, std::unique_ptr<DirectFileTier> file);
   uint32_t node_;
+  Nanoseconds extra_latency_;
   std::unique_ptr<DirectFileTier> file_;
   char name_[16];
 };

@@ -13,7 +13,7 @@ constexpr Flag kRunFlags[] = {
     {"--dram", "SIZE|N%",
      "Local memory that the program and all it starts may use together: 256M, 2G, or a share of "
      "the "
-     "machine's memory such as 25%. Without it there is no limit."},
+     "machine's local memory such as 25%. Without it there is no limit."},
     {"--far", "SPEC",
      "A far tier, in order of preference; may be given several times. Without one only the budget "
      "applies, and no page can leave local memory.",
@@ -109,7 +109,7 @@ constexpr Entry kFarSpecs[] = {
     {"fabric[:SIZE]",
      "Regions from the fabric manager, by way of this host's agent (fabricmgr agent), as needed; "
      "SIZE is the most."},
-    {"auto", "The nearest NUMA node without processors, or else the first device-DAX node."},
+    {"auto", "The best far NUMA node, or else the first device-DAX node."},
 };
 
 constexpr Example kExamples[] = {

@@ -13,6 +13,7 @@
 #include "runtime/options.h"
 #include "shim/cli/program_check.h"
 #include "shim/cli/tier_check.h"
+#include "shim/cli/topology.h"
 
 namespace tidepool::cli {
 namespace {
@@ -64,17 +65,19 @@ std::string painted(Verdict verdict) {
   return plain ? name : fmt::format("{}{}\x1b[0m", kColours[static_cast<int>(verdict)], name);
 }
 
-void print(const std::vector<Finding>& findings, bool able) {
+void print(const std::vector<Finding>& findings, const Result<Topology>& topology, bool able) {
   for (const Finding& finding : findings) {
     fmt::print("{}  {:<38}  {}\n", painted(finding.verdict), finding.name, finding.detail);
     if (!finding.mend.empty()) fmt::print("{:46}mend: {}\n", "", finding.mend);
   }
+  fmt::print("\n{}", topology ? topologyText(*topology)
+                              : fmt::format("Topology: {}\n", topology.error().text()));
   fmt::print("\n{}\n",
              able ? "Programs can run managed on this machine."
                   : "Programs cannot run managed on this machine: mend what failed above.");
 }
 
-void printJson(const std::vector<Finding>& findings, bool able) {
+void printJson(const std::vector<Finding>& findings, const Result<Topology>& topology, bool able) {
   using Json = nlohmann::ordered_json;
   Json checks = Json::array();
   for (const Finding& finding : findings) {
@@ -83,7 +86,9 @@ void printJson(const std::vector<Finding>& findings, bool able) {
                       {"detail", finding.detail},
                       {"mend", finding.mend}});
   }
-  const Json json = {{"schema", 1}, {"can_run_managed", able}, {"checks", checks}};
+  const Json nodes = topology ? Json::parse(topologyJson(*topology)) : Json(nullptr);
+  const Json json = {
+      {"schema", 1}, {"can_run_managed", able}, {"checks", checks}, {"topology", nodes}};
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -103,7 +108,8 @@ int doctor(const Arguments& arguments) {
   const bool able = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.verdict == Verdict::kFail;
   });
-  arguments.has("--json") ? printJson(findings, able) : print(findings, able);
+  const Result<Topology> topology = readTopology();
+  arguments.has("--json") ? printJson(findings, topology, able) : print(findings, topology, able);
   return able ? 0 : 1;
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/os/perf_events.h"
 #include "runtime/os/probe.h"
 #include "shim/cli/doctor.h"
+#include "shim/cli/tier_check.h"
 
 namespace tidepool::cli {
 namespace {
@@ -204,20 +205,16 @@ Finding numaNodes() {
   return {"numa", Verdict::kOk, text.empty() ? "the kernel names no nodes" : text, ""};
 }
 
-/// The kernel moves pages between nodes of its own accord where these are on. Memory of numa: tiers
-/// has a policy, which exempts it from balancing; local memory that is demoted there by the kernel
-/// counts as local still.
+/// Where these are on, the kernel moves pages between nodes of its own accord. Memory of numa:
+/// tiers has a policy, which exempts it from balancing; local memory that is demoted there by the
+/// kernel counts as local still.
 Finding kernelTiering() {
-  const auto balancing = readSysNumber("/proc/sys/kernel/numa_balancing");
-  const std::string demotion = sysText("/sys/kernel/mm/numa/demotion_enabled");
-  const bool demotes = demotion == "true" || demotion == "1";
-  const std::string text = fmt::format("numa_balancing {}, demotion {}",
-                                       balancing ? std::to_string(*balancing) : "absent",
-                                       demotion.empty() ? "absent" : demotion);
-  if (!demotes) return {"kernel-tiering", Verdict::kOk, text, ""};
+  const os::KernelTiering kernel = os::readKernelTiering();
+  const std::string text = fmt::format("numa_balancing {}, demotion {}", kernel.balancing,
+                                       kernel.demotes ? "on" : "off");
+  if (!kernel.moves()) return {"kernel-tiering", Verdict::kOk, text, ""};
   return {"kernel-tiering", Verdict::kWarn,
-          text + ": the kernel may move local pages to far nodes, beside Tidepool",
-          "echo false | sudo tee /sys/kernel/mm/numa/demotion_enabled"};
+          text + ": the kernel moves pages between nodes, beside Tidepool", kernelTieringMend()};
 }
 
 }  // namespace

@@ -129,6 +129,11 @@ Result<TierReport> checkNuma(const FarSpec& spec) {
     report.warning = fmt::format(
         "far tier numa:{}: it has processors: is it not local memory to programs that run there?",
         spec.node);
+  } else if (const os::KernelTiering kernel = os::readKernelTiering(); kernel.moves()) {
+    report.warning = fmt::format(
+        "far tier numa:{}: the kernel moves pages between nodes, too (numa_balancing {}, demotion "
+        "{}): what counts as local may lie there; {}",
+        spec.node, kernel.balancing, kernel.demotes ? "on" : "off", kernelTieringMend());
   }
   return report;
 }
@@ -221,6 +226,14 @@ Result<TierReport> checkTier(const FarSpec& spec, const Options& options) {
       return checkAuto(options);
   }
   return fail(ErrorCode::kInternal, "far tier of unknown kind");
+}
+
+std::string kernelTieringMend() {
+  const os::KernelTiering kernel = os::readKernelTiering();
+  std::string mend;
+  if (kernel.demotes) mend = "echo false | sudo tee /sys/kernel/mm/numa/demotion_enabled";
+  if ((kernel.balancing & 2) == 0) return mend;
+  return mend + (mend.empty() ? "" : "; ") + "sudo sysctl -w kernel.numa_balancing=0";
 }
 
 std::string specText(const FarSpec& spec) {

@@ -19,6 +19,9 @@ struct TierReport {
 /// kInvalidArgument (too large), kUnsupported. `options` say where the host's agent is.
 Result<TierReport> checkTier(const FarSpec& spec, const Options& options);
 
+/// The commands that stop the kernel from moving pages between nodes; empty if it does not.
+std::string kernelTieringMend();
+
 /// The spec as the user would write it, with sizes for people: "cxl:2.00G".
 std::string specText(const FarSpec& spec);
 

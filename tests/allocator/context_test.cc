@@ -47,11 +47,11 @@ TEST(Context, ChargesALedgerWhileNothingIsStarted) {
 
 TEST(Context, WithoutABudgetTheMachineIsTheLimit) {
   const auto context = open("");
-  EXPECT_FALSE(context->chargeLocal(machineMemory() + Bytes(1)));
+  EXPECT_FALSE(context->chargeLocal(localMemory() + Bytes(1)));
   EXPECT_FALSE(context->chargeLocal(Bytes(~uint64_t{0})));
-  EXPECT_TRUE(context->chargeLocal(machineMemory() / 2));
-  EXPECT_FALSE(context->chargeLocal(machineMemory() / 2 + Bytes(1)));
-  context->dischargeLocal(machineMemory() / 2);
+  EXPECT_TRUE(context->chargeLocal(localMemory() / 2));
+  EXPECT_FALSE(context->chargeLocal(localMemory() / 2 + Bytes(1)));
+  context->dischargeLocal(localMemory() / 2);
 }
 
 TEST(Context, WhatIsPromisedIsNotCharged) {

@@ -106,9 +106,10 @@ TEST(ParseOptions, TheBudgetErrorSaysHowMuchThereIs) {
   Options options;
   const Status status = setOption(options, "dram", "5000T");
   ASSERT_FALSE(status);
-  EXPECT_THAT(status.error().text(), testing::ContainsRegex("has \\([0-9.]+[MGT]\\)"));
+  EXPECT_THAT(status.error().text(),
+              testing::ContainsRegex("has \\([0-9.]+[MGT] of local memory\\)"));
   EXPECT_TRUE(setOption(options, "dram", "100%"));
-  EXPECT_EQ(options.dram, machineMemory());
+  EXPECT_EQ(options.dram, localMemory());
 }
 
 TEST(RenderOptions, TooSmallABufferIsAnErrorNotACut) {
@@ -153,7 +154,7 @@ FarSpec arbitrarySpec() {
 
 Options arbitraryOptions() {
   Options options;
-  options.dram = Bytes(*rc::gen::inRange<uint64_t>(kMiB, machineMemory().value()));
+  options.dram = Bytes(*rc::gen::inRange<uint64_t>(kMiB, localMemory().value()));
   options.far_count = *rc::gen::inRange<size_t>(0, Options::kMaxFar + 1);
   for (size_t i = 0; i < options.far_count; ++i) options.far[i] = arbitrarySpec();
   options.strict = *rc::gen::arbitrary<bool>();

@@ -118,7 +118,7 @@ TEST(DryRun, ShowsThePlanAndRunsNothing) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "made"));
   EXPECT_THAT(outcome.out, HasSubstr("/touch"));
   EXPECT_THAT(outcome.out, HasSubstr("cxl:64.0M: emulated"));
-  EXPECT_THAT(outcome.out, HasSubstr(std::to_string(machineMemory().value() / 4) + " bytes"));
+  EXPECT_THAT(outcome.out, HasSubstr(std::to_string(localMemory().value() / 4) + " bytes"));
   EXPECT_THAT(tidepool({"run", "--dry-run", "true"}).out, HasSubstr("only the budget applies"));
   EXPECT_THAT(tidepool({"run", "--dry-run", "true"}).out, HasSubstr("unlimited"));
 }

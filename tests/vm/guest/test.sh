@@ -100,3 +100,17 @@ watch_numa_maps() {
     sleep 2
   done
 }
+
+# series_of PROGRAM: its statistics every other second until it ends, a line each, in /results/series.
+series_of() {
+  local pid
+  wait_for 60 pidof "$1" >/dev/null
+  pid=$(pidof "$1")
+  while [ -e "/proc/$pid" ]; do
+    if tidepool stat "$pid" --json >/tmp/reading 2>/dev/null; then
+      tr -d '\n' </tmp/reading >>/results/series
+      echo >>/results/series
+    fi
+    sleep 2
+  done
+}
