@@ -81,6 +81,7 @@ void Migrator::run() {
     }
     evictor_->advance();
     if (!core_.parking.requested()) {
+      strays_.tick(clock_.now());
       if (fabric_ != nullptr) {
         const Nanoseconds now = clock_.now();
         next_tend_ = now + fabric_->tend(now, std::exchange(agent_speaks_, false));

@@ -13,6 +13,7 @@
 #include "runtime/migrate/evictor.h"
 #include "runtime/migrate/fabric_memory.h"
 #include "runtime/migrate/pmu_feed.h"
+#include "runtime/migrate/strays.h"
 #include "runtime/migrate/tree_budget.h"
 #include "runtime/migrate/waker.h"
 
@@ -52,7 +53,8 @@ class Migrator {
         statm_(std::move(statm)),
         waker_(waker),
         advice_(advice),
-        tree_(core) {}
+        tree_(core),
+        strays_(core) {}
   void run();
   void waitForWork();
   /// Once a second: takes far memory back from processes that ended.
@@ -71,6 +73,7 @@ class Migrator {
   Waker& waker_;
   Advice& advice_;
   TreeBudget tree_;
+  Strays strays_;
   MonotonicClock clock_;
   Nanoseconds next_tick_;
   Nanoseconds next_balance_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes from sysfs; mbind(2) and move_pages(2), the latter only to ask where pages are.
+// Nodes from sysfs; mbind(2) and move_pages(2).
 #include "runtime/os/numa.h"
 
 #include <fcntl.h>
@@ -20,6 +20,7 @@ namespace tidepool::os {
 namespace {
 
 constexpr int kPreferred = 1;          // MPOL_PREFERRED
+constexpr int kMove = 1 << 1;          // MPOL_MF_MOVE
 constexpr uint32_t kMaskBits = 1024;   // as many as the largest kernel has
 constexpr size_t kAskedAtOnce = 512;   // pages a call of move_pages: a granule
 constexpr uint32_t kMostNodes = 1024;  // as many as the largest kernel has
@@ -153,21 +154,76 @@ Status preferNode(uintptr_t address, Bytes size, uint32_t node) {
   return {};
 }
 
-Result<uint64_t> pagesNotOn(uintptr_t address, Bytes size, uint32_t node) {
+Status nodesOf(std::span<void* const> pages, std::span<int> nodes) {
+  if (pages.empty()) return {};
+  if (syscall(SYS_move_pages, 0, pages.size(), pages.data(), nullptr, nodes.data(), 0) != 0) {
+    return failErrno(ErrorCode::kUnsupported, "the kernel does not say where pages are");
+  }
+  return {};
+}
+
+Status movePages(std::span<void* const> pages, uint32_t node, std::span<int> nodes) {
+  if (pages.empty()) return {};
+  // It takes the wanted nodes, and gives back a number above 0 when it gave up on some, which
+  // leaves the outcome of the others unsaid: so they are asked for.
+  int wanted[kAskedAtOnce];
+  for (size_t done = 0; done < pages.size(); done += kAskedAtOnce) {
+    const size_t count = std::min(kAskedAtOnce, pages.size() - done);
+    int outcome[kAskedAtOnce];
+    std::fill(wanted, wanted + count, static_cast<int>(node));
+    if (syscall(SYS_move_pages, 0, count, pages.data() + done, wanted, outcome, kMove) < 0) {
+      return failErrno(ErrorCode::kUnsupported, "the kernel moves no pages to NUMA node %u", node);
+    }
+  }
+  return nodesOf(pages, nodes);
+}
+
+namespace {
+
+/// Calls `act(pages)` for the addresses of the range, a granule at a time, until it fails.
+template <typename Act>
+Status forBatches(uintptr_t address, Bytes size, Act act) {
   void* pages[kAskedAtOnce];
-  int where[kAskedAtOnce];
-  uint64_t elsewhere = 0;
   for (uint64_t done = 0; done < size.value();) {
     const size_t count = std::min<size_t>(kAskedAtOnce, (size.value() - done) / kPageSize);
     for (size_t i = 0; i < count; ++i) {
       pages[i] = reinterpret_cast<void*>(address + done + i * kPageSize);
     }
-    if (syscall(SYS_move_pages, 0, count, pages, nullptr, where, 0) != 0) {
-      return failErrno(ErrorCode::kUnsupported, "the kernel does not say where pages are");
-    }
-    for (size_t i = 0; i < count; ++i) elsewhere += where[i] != static_cast<int>(node) ? 1 : 0;
+    TP_TRY(act(std::span<void* const>(pages, count)));
     done += count * kPageSize;
   }
+  return {};
+}
+
+}  // namespace
+
+Result<uint64_t> movePagesTo(uintptr_t address, Bytes size, uint32_t node) {
+  uint64_t elsewhere = 0;
+  TP_TRY(forBatches(address, size, [&](std::span<void* const> pages) -> Status {
+    int nodes[kAskedAtOnce];
+    TP_TRY(movePages(pages, node, {nodes, pages.size()}));
+    elsewhere += pages.size() - static_cast<uint64_t>(std::count(nodes, nodes + pages.size(),
+                                                                 static_cast<int>(node)));
+    return {};
+  }));
+  return elsewhere;
+}
+
+uint32_t currentNode() {
+  unsigned processor = 0, node = 0;
+  syscall(SYS_getcpu, &processor, &node, nullptr);
+  return node;
+}
+
+Result<uint64_t> pagesNotOn(uintptr_t address, Bytes size, uint32_t node) {
+  uint64_t elsewhere = 0;
+  TP_TRY(forBatches(address, size, [&](std::span<void* const> pages) -> Status {
+    int nodes[kAskedAtOnce];
+    TP_TRY(nodesOf(pages, {nodes, pages.size()}));
+    elsewhere += pages.size() - static_cast<uint64_t>(std::count(nodes, nodes + pages.size(),
+                                                                 static_cast<int>(node)));
+    return {};
+  }));
   return elsewhere;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
@@ -28,6 +29,16 @@ KernelTiering readKernelTiering(const char* balancing = "/proc/sys/kernel/numa_b
 /// others. For a shared mapping of a memory file this holds for all mappings of it. Errors:
 /// kInvalidArgument when the kernel knows no such node.
 Status preferNode(uintptr_t address, Bytes size, uint32_t node);
+/// The node of each page, or a negative errno (ENOENT: absent). Errors: kUnsupported.
+Status nodesOf(std::span<void* const> pages, std::span<int> nodes);
+/// Moves present pages that no other process maps to the node, in one batch. `nodes` then says, of
+/// each page, where it is, as nodesOf() does: the caller checks. Errors: kUnsupported.
+Status movePages(std::span<void* const> pages, uint32_t node, std::span<int> nodes);
+/// The same for all pages of a range, a granule a call. Returns how many are not on the node then,
+/// absent ones included.
+Result<uint64_t> movePagesTo(uintptr_t address, Bytes size, uint32_t node);
+/// The node of the processor that this thread runs on.
+uint32_t currentNode();
 /// How many present pages of the range lie on other nodes than this one, and pages that are absent.
 /// Errors: kUnsupported.
 Result<uint64_t> pagesNotOn(uintptr_t address, Bytes size, uint32_t node);

@@ -58,6 +58,8 @@ inline constexpr StatField kAll[] = {
     counter<&StatsPage::demoted_bytes>("demoted_bytes", kMoves, kBytes),
     counter<&StatsPage::sampled_local_pages>("sampled_local_pages", kMoves, kCount),
     counter<&StatsPage::sampled_far_pages>("sampled_far_pages", kMoves, kCount),
+    counter<&StatsPage::strayed_pages>("strayed_pages", kMoves, kCount),
+    counter<&StatsPage::returned_pages>("returned_pages", kMoves, kCount),
     counter<&StatsPage::wasted_migrations>("wasted_migrations", kMoves, kCount),
     counter<&StatsPage::clean_evictions>("clean_evictions", kMoves, kCount),
     counter<&StatsPage::rescues>("rescues", kMoves, kCount),

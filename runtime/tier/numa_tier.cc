@@ -51,9 +51,11 @@ Result<FrameRun> NumaTier::allocate(PageCount wanted) {
   if (!run) return fail(ErrorCode::kNoSpace, "tier %s is full", name_);
   const auto address = reinterpret_cast<uintptr_t>(frameMemory(run->first));
   const Bytes size = toBytes(run->count);
-  // In the file's own window: mapping it elsewhere finds the same pages.
+  // In the file's own window: mapping it elsewhere finds the same pages. Each is looked at: others
+  // may have filled the node, and a former use may have left pages where there was room then.
   if (os::populate(address, size)) {
-    const auto elsewhere = os::pagesNotOn(address, size, node_);
+    auto elsewhere = os::pagesNotOn(address, size, node_);
+    if (elsewhere && *elsewhere > 0) elsewhere = os::movePagesTo(address, size, node_);
     if (elsewhere && *elsewhere == 0) return *run;
   }
   file_->release(*run);

@@ -2,7 +2,7 @@
 // Direct tier on a NUMA node, such as CXL memory that the kernel has onlined: a memory file whose
 // pages come from that node. Used in place, promoted and shared with children of fork() as any
 // direct tier. A granule's pages are allocated, and each is looked at, before it is given out: what
-// came from elsewhere, since the node is full, goes back. Thread-safe.
+// came from elsewhere is moved to the node, or goes back if that is full. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -41,6 +41,7 @@ class NumaTier final : public DirectTier {
   std::byte* frameMemory(FrameIndex frame) const override { return file_->frameMemory(frame); }
   /// As the firmware states it; nominal if it does not.
   Nanoseconds extraLoadLatency() const override { return extra_latency_; }
+  std::optional<uint32_t> node() const override { return node_; }
   bool emulated() const override { return false; }
 
  private:

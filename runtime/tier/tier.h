@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "runtime/base/result.h"
@@ -111,6 +112,8 @@ class DirectTier : public Tier {
   virtual std::byte* frameMemory(FrameIndex frame) const = 0;
   /// Expected latency of a dependent load beyond local DRAM's. Nominal for emulated devices.
   virtual Nanoseconds extraLoadLatency() const = 0;
+  /// The NUMA node that its memory lies on, if it is the kernel's.
+  virtual std::optional<uint32_t> node() const { return std::nullopt; }
   /// True if the device is an emulation, so that figures from it can be labelled.
   virtual bool emulated() const = 0;
 };

@@ -7,6 +7,7 @@
 #include <rapidcheck.h>
 #include <stdlib.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -208,6 +209,30 @@ TEST(NumaTier, AbsentPagesCountAsElsewhere) {
   const auto elsewhere =
       os::pagesNotOn(reinterpret_cast<uintptr_t>(mapping->data()), Bytes(16 * kPageSize), 0);
   EXPECT_EQ(*elsewhere, 15u);
+}
+
+TEST(MovePages, SaysOfEachPageWhereItIs) {
+  constexpr uint64_t kPages = 1100;  // more than a batch
+  auto mapping = Mapping::anonymous(Bytes(kPages * kPageSize));
+  ASSERT_TRUE(mapping);
+  std::vector<void*> pages;
+  for (uint64_t i = 0; i < kPages; ++i) {
+    std::byte* const page = mapping->data() + i * kPageSize;
+    if (i % 7 != 0) *page = std::byte(i);  // the others are absent
+    pages.push_back(page);
+  }
+  const uint32_t here = os::currentNode();
+  std::vector<int> nodes(kPages, -1);
+  ASSERT_TRUE(os::movePages(pages, here, nodes));
+  for (uint64_t i = 0; i < kPages; ++i) {
+    ASSERT_EQ(nodes[i], i % 7 != 0 ? static_cast<int>(here) : -ENOENT) << i;
+    ASSERT_EQ(mapping->data()[i * kPageSize], i % 7 != 0 ? std::byte(i) : std::byte(0));
+  }
+  EXPECT_FALSE(os::movePages(pages, 1023, nodes));  // no such node
+  EXPECT_TRUE(os::movePages({}, here, {}));
+  // What was read above is the zero page, which is on no node of its own: absent to the kernel.
+  const auto at = reinterpret_cast<uintptr_t>(mapping->data());
+  EXPECT_EQ(*os::movePagesTo(at, mapping->size(), here), (kPages + 6) / 7);
 }
 
 TEST(NumaTier, WhatIsNoFarNodeIsRefused) {

@@ -66,7 +66,17 @@ class Topologies(unittest.TestCase):
     def test_nodes_without_processors(self):
         words = topology.node_words(Machine(nodes=[Node("256M", "0-1"), Node("128M")], distances={(0, 1): 17}))
         self.assertIn("node,nodeid=1,memdev=ram1", words)
+        self.assertFalse(topology.has_hmat(Machine(nodes=[Node("256M", "0-1"), Node("128M")])))
         self.assertIn("dist,src=0,dst=1,val=17", words)
+
+    def test_what_the_firmware_states_of_nodes(self):
+        nodes = [Node("256M", "0-1", latency=90, bandwidth="100G"), Node("128M", latency=250, bandwidth="20G")]
+        words = topology.machine_words(0, Machine(nodes=nodes))
+        self.assertIn("q35,hmat=on", words)
+        self.assertIn("node,nodeid=1,memdev=ram1,initiator=0", words)
+        entry = "hmat-lb,initiator=0,target=1,hierarchy=memory,data-type=access"
+        self.assertIn(f"{entry}-latency,latency=250", words)
+        self.assertIn(f"{entry}-bandwidth,bandwidth=20G", words)
 
 
 class Modules(unittest.TestCase):

@@ -14,7 +14,6 @@ MACHINES = [
     )
 ]
 
-# 10 %: the memory of the machine is that of both nodes.
 SCRIPT = """
 wait_for 10 test -e $CXL/mem0
 [ ! -e /sys/devices/system/node/node1 ] || fail "there is a second node already"
@@ -26,7 +25,7 @@ host say plain
 train plain fasttext
 host say tiered
 watch_numa_maps fasttext &
-train tiered tidepool run --dram 10% --far numa:1 --conf strict:true --stats /results/stats.json -- fasttext
+train tiered tidepool run --dram 25% --far numa:1 --conf strict:true --stats /results/stats.json -- fasttext
 host say found by itself
 tidepool run --dram 25% --far auto --conf strict:true --stats /results/auto.json -- tidepool --version
 """
@@ -57,6 +56,8 @@ def check(results):
     # the program went on.
     whole = max(mapping[1] for mapping in mappings)
     assert abs(whole - used) <= max(used // 8, 4 * MIB), f"numa_maps {whole}, statistics {used}"
+    # A quarter of the local memory, not of that of both nodes.
+    assert stats["dram_budget_bytes"] < 640 * MIB // 4, stats["dram_budget_bytes"]
     return [
         f"numa:1 holds {used // MIB} MiB by the statistics, {whole // MIB} MiB by numa_maps, all on node 1",
         f"demoted {stats['demoted_bytes'] // MIB} MiB, promoted {stats['promoted_bytes'] // MIB} MiB",

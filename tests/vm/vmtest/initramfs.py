@@ -18,7 +18,7 @@ from .places import BUILD, HERE, ROOT, SYSTEM, VmError
 PROGRAMS = {
     "usr/bin/tidepool": BUILD / "bin" / "tidepool",
     "usr/lib/libtidepool-preload.so": BUILD / "lib" / "libtidepool-preload.so",
-    "usr/bin/gups": BUILD / "bin" / "gups",
+    "usr/bin/gups": BUILD / "bench" / "gups",
 }
 WORDS = 8000
 

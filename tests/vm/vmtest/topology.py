@@ -39,10 +39,13 @@ class Window:
 
 @dataclasses.dataclass
 class Node:
-    """A NUMA node of ordinary memory; without processors if `cpus` is empty ("0-1" or "0")."""
+    """A NUMA node of ordinary memory; without processors if `cpus` is empty ("0-1" or "0"). With `latency` (ns) and
+    `bandwidth` (a second: "20G") the firmware states these, seen from node 0, in an HMAT: of all nodes, or of none."""
 
     memory: str
     cpus: str = ""
+    latency: int = 0
+    bandwidth: str = ""
 
 
 @dataclasses.dataclass
@@ -106,14 +109,24 @@ def cxl_words(index, machine):
     return words
 
 
+def has_hmat(machine):
+    return any(node.latency for node in machine.nodes)
+
+
 def node_words(machine):
     words = []
     for number, node in enumerate(machine.nodes):
         cpus = f",cpus={node.cpus}" if node.cpus else ""
         words += ["-object", f"memory-backend-ram,id=ram{number},size={node.memory}"]
-        words += ["-numa", f"node,nodeid={number},memdev=ram{number}{cpus}"]
+        near = ",initiator=0" if has_hmat(machine) else ""
+        words += ["-numa", f"node,nodeid={number},memdev=ram{number}{cpus}{near}"]
     for (one, other), distance in machine.distances.items():
         words += ["-numa", f"dist,src={one},dst={other},val={distance}"]
+    if has_hmat(machine):
+        for number, node in enumerate(machine.nodes):
+            entry = f"hmat-lb,initiator=0,target={number},hierarchy=memory"
+            words += ["-numa", f"{entry},data-type=access-latency,latency={node.latency}"]
+            words += ["-numa", f"{entry},data-type=access-bandwidth,bandwidth={node.bandwidth}"]
     return words
 
 
@@ -131,7 +144,7 @@ def link_words(index, machine):
 
 def machine_words(index, machine):
     return [
-        *("-M", "q35,cxl=on" if machine.windows else "q35"),
+        *("-M", "q35" + (",cxl=on" if machine.windows else "") + (",hmat=on" if has_hmat(machine) else "")),
         *("-smp", str(machine.cpus), "-m", f"{machine.memory},maxmem=16G,slots=8"),
         *node_words(machine),
         *link_words(index, machine),
