@@ -199,13 +199,14 @@ Status forBatches(uintptr_t address, Bytes size, Act act) {
 
 Result<uint64_t> movePagesTo(uintptr_t address, Bytes size, uint32_t node) {
   uint64_t elsewhere = 0;
-  TP_TRY(forBatches(address, size, [&](std::span<void* const> pages) -> Status {
+  const Status done = forBatches(address, size, [&](std::span<void* const> pages) -> Status {
     int nodes[kAskedAtOnce];
     TP_TRY(movePages(pages, node, {nodes, pages.size()}));
     elsewhere += pages.size() - static_cast<uint64_t>(std::count(nodes, nodes + pages.size(),
                                                                  static_cast<int>(node)));
     return {};
-  }));
+  });
+  if (!done) return tl::unexpected(done.error());
   return elsewhere;
 }
 
@@ -217,13 +218,14 @@ uint32_t currentNode() {
 
 Result<uint64_t> pagesNotOn(uintptr_t address, Bytes size, uint32_t node) {
   uint64_t elsewhere = 0;
-  TP_TRY(forBatches(address, size, [&](std::span<void* const> pages) -> Status {
+  const Status done = forBatches(address, size, [&](std::span<void* const> pages) -> Status {
     int nodes[kAskedAtOnce];
     TP_TRY(nodesOf(pages, {nodes, pages.size()}));
     elsewhere += pages.size() - static_cast<uint64_t>(std::count(nodes, nodes + pages.size(),
                                                                  static_cast<int>(node)));
     return {};
-  }));
+  });
+  if (!done) return tl::unexpected(done.error());
   return elsewhere;
 }
 
