@@ -212,7 +212,7 @@ bool Balancer::open(GranuleIndex granule, Look look, Nanoseconds since) {
     }
   }
   // Nor what cannot come back.
-  if (wanted.direct.any() && mover_.liesWhole(granule)) return false;
+  if (wanted.direct.any() && !mover_.canPromoteWhole() && mover_.liesWhole(granule)) return false;
   if (wanted.direct.none() && wanted.local.none()) return false;
   Visit& visit = visits_[visit_count_];
   visit = {granule, look, {}, false, false, 0, Nanoseconds(0)};
@@ -425,6 +425,11 @@ PageSet Balancer::hotOf(const Visit& visit) const {
 }
 
 void Balancer::promoteSeen(const Visit& visit, const PageSet& hot) {
+  if (mover_.liesWhole(visit.granule)) {
+    // Its pages are one page to the processor: what was seen is that any was used.
+    if (hot.any()) mover_.promoteWhole(visit.granule);
+    return;
+  }
   std::array<GranuleMover::Run, kPagesPerGranule / 2> runs;
   size_t count = 0;
   const PageIndex first = firstPage(visit.granule);
@@ -459,7 +464,9 @@ void Balancer::promoteSeen(const Visit& visit, const PageSet& hot) {
 }
 
 void Balancer::makeRoom() {
-  const uint64_t wanted = std::clamp<uint64_t>(core_.budget.limit().value() / 32, 64, 8192);
+  // A granule at a time comes from a tier that is mapped whole.
+  const uint64_t least = mover_.canPromoteWhole() ? kPagesPerGranule + 64 : 64;
+  const uint64_t wanted = std::clamp<uint64_t>(core_.budget.limit().value() / 32, least, 8192);
   for (uint64_t looked = 0;
        looked < end().value() && core_.budget.room().value() < wanted && rate_.open(mover_.moved());
        ++looked) {

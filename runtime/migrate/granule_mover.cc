@@ -23,10 +23,16 @@ Result<std::unique_ptr<GranuleMover>> GranuleMover::create(Core& core) {
   if (!base) return tl::unexpected(base.error());
   std::unique_ptr<GranuleMover> mover(new GranuleMover(core, *base));
   TP_TRY(mover->renew());
+  if (mover->mapsWholeGranules()) {
+    // Without it granules merely stay in the tier.
+    if (auto swap = os::MappingSwap::open()) mover->swap_ = std::move(*swap);
+  }
   return mover;
 }
 
 Status GranuleMover::renew() {
+  if (swap_ != nullptr) swap_->forgetThread();
+  swap_.reset();
   TP_TRY(os::mapFresh(staging_, Bytes(kGranuleSize)));
   if (core_.port->canMove()) TP_TRY(core_.port->arm(staging_, Bytes(kGranuleSize)));
   return {};

@@ -13,6 +13,7 @@
 #include "runtime/base/mutex.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_scan.h"
+#include "runtime/os/mapping_swap.h"
 
 namespace tidepool {
 
@@ -68,12 +69,18 @@ class GranuleMover {
   void releaseHomeIfUnused(GranuleIndex granule, uint8_t tier, FrameIndex home);
 
   // Devices such as device-DAX are mapped in whole granules, and a part of such a mapping can be
-  // neither taken away nor protected: what moves there moves as a whole, and stays.
+  // neither taken away nor protected: what moves there moves as a whole, and comes back as a whole.
 
   /// True if any tier is of that kind.
   bool mapsWholeGranules() const;
   /// True if the granule lies in such a tier: all of its pages do.
   bool liesWhole(GranuleIndex granule) const;
+
+  /// Moves all of a granule that liesWhole() to local memory, which then has no home any more.
+  /// False if the budget has no room for it, pages may be pinned for DMA, or not all of it is
+  /// plain.
+  bool promoteWhole(GranuleIndex granule);
+  bool canPromoteWhole() const { return swap_ != nullptr; }
 
   struct Home {
     uint8_t tier;
@@ -129,6 +136,8 @@ class GranuleMover {
   std::atomic<uint64_t> moved_{0};
   Mutex staging_mutex_;  // taken after a granule's lock
   uintptr_t staging_;    // two granules: one for pages on their way out, one for the way in
+  /// Null without tiers that are mapped whole, and in a child of fork(), which has none.
+  std::unique_ptr<os::MappingSwap> swap_;
 };
 
 template <typename Act>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // GranuleMover for tiers that are mapped in whole granules (device-DAX): all pages of a granule go
-// there in one step, local ones and those that were never touched, or none does. Callers hold the
-// granule's lock.
+// there in one step, local ones and those that were never touched, or none does; and so they come
+// back. Callers hold the granule's lock.
 #include "runtime/migrate/access_watch.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/os/memory.h"
+#include "runtime/os/pin_check.h"
 
 namespace tidepool {
 
@@ -55,6 +56,38 @@ std::optional<uint64_t> GranuleMover::placeWhole(GranuleIndex granule, const Hom
   core_.budget.discharge(PageCount(local.count()));
   countMoved(core_.stats->demotions, core_.stats->demoted_bytes, local.count());
   return local.count();
+}
+
+bool GranuleMover::promoteWhole(GranuleIndex granule) {
+  const std::optional<Home> home = homeOf(granule);
+  const PageIndex first = firstPage(granule);
+  if (swap_ == nullptr || !home || !mapsWhole(*home) || frozen(*home)) return false;
+  if (!movable(first, kPagesPerGranule)) return false;
+  if (!core_.budget.tryCharge(PageCount(kPagesPerGranule))) return false;
+  const uintptr_t address = core_.space->addressOf(granule);
+  const Bytes size(kGranuleSize);
+  DirectTier& tier = *core_.tiers.direct(home->tier);
+  MutexLock lock(staging_mutex_);
+  // From here on nobody uses it. A device that was given pages of it before still may: its
+  // descriptor shows.
+  if (!swap_->take(address, size, staging_ + kGranuleSize) || os::mayPinPages()) {
+    // Replaces a mapping by one of the same extent, which the kernel has room for.
+    const FrameRun run{home->first, PageCount(kPagesPerGranule)};
+    TP_CHECK(tier.mapFrames(run, reinterpret_cast<void*>(address)).has_value());
+    swap_->letGo(address, size);
+    core_.budget.discharge(PageCount(kPagesPerGranule));
+    return false;
+  }
+  swap_->fill(address, size, tier.frameMemory(home->first));
+  // The mapping is the granule's own, so that arming it needs nothing that could be refused.
+  TP_CHECK(core_.port->arm(address, size).has_value());
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    const PageWord word = core_.space->word(first + i);
+    TP_CHECK(core_.space->change(first + i, word, PageWord(PageState::kLocal, 0, 0, 0)));
+  }
+  tier.release({home->first, PageCount(kPagesPerGranule)});
+  countMoved(core_.stats->promotions, core_.stats->promoted_bytes, kPagesPerGranule);
+  return true;
 }
 
 }  // namespace tidepool

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tier that can only be mapped in whole granules, as device-DAX: all of a granule goes there or
 // none; parts that are given back and taken again read as zeros, the rest keeps its bytes.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "runtime/migrate/access_watch.h"
@@ -111,6 +116,11 @@ class WholeGranules : public testing::Test {
     return mover_->placeFar(firstPage(granule_));
   }
 
+  bool promoteWhole() {
+    MutexLock lock(core_.space->lockOf(granule_));
+    return mover_->promoteWhole(granule_);
+  }
+
   std::optional<StatsRegion> stats_;
   Core core_;
   WholeTier* tier_ = nullptr;
@@ -180,6 +190,108 @@ TEST_F(WholeGranules, TheLastReleaseGivesThePlaceBack) {
   ASSERT_TRUE(ranges_->claim(start_, Bytes(kGranuleSize)));
   ASSERT_TRUE(placeFar());
   EXPECT_EQ(at(400), 0);
+}
+
+TEST_F(WholeGranules, ComesBackAsAWholeAndGoesAgain) {
+  ASSERT_TRUE(placeFar());
+  for (uint64_t page = 0; page < kPagesPerGranule; ++page) at(page) = valueOf(page);
+  for (int turn = 0; turn < 3; ++turn) {
+    ASSERT_TRUE(promoteWhole());
+    EXPECT_EQ(placesOf(*core_.space, granule_).local.count(), kPagesPerGranule);
+    EXPECT_EQ(core_.budget.held(), PageCount(kPagesPerGranule));
+    EXPECT_EQ(tier_->used(), Bytes());
+    for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
+      ASSERT_EQ(at(page), static_cast<uint8_t>(valueOf(page) + turn)) << page;
+      at(page) = static_cast<uint8_t>(valueOf(page) + turn + 1);
+    }
+    EXPECT_FALSE(promoteWhole()) << "there already";
+    ASSERT_TRUE(placeFar());
+    EXPECT_EQ(core_.budget.held(), PageCount(0));
+  }
+  EXPECT_EQ(core_.stats->promotions, 3 * kPagesPerGranule);
+  EXPECT_EQ(tier_->torn, 0);
+}
+
+TEST_F(WholeGranules, WithoutRoomItStays) {
+  ASSERT_TRUE(placeFar());
+  at(9) = 9;
+  core_.budget.setLimit(PageCount(kPagesPerGranule - 1));
+  EXPECT_FALSE(promoteWhole());
+  EXPECT_EQ(at(9), 9);
+  EXPECT_EQ(core_.budget.held(), PageCount(0));
+  EXPECT_EQ(tier_->used(), Bytes(kGranuleSize));
+}
+
+TEST_F(WholeGranules, WhatIsNotPlainStays) {
+  ASSERT_TRUE(placeFar());
+  ASSERT_TRUE(ranges_->release(addressOf(100), Bytes(kPageSize)));
+  EXPECT_FALSE(promoteWhole());
+  EXPECT_EQ(tier_->used(), Bytes(kGranuleSize));
+}
+
+TEST_F(WholeGranules, WhatDevicesMayWriteToStays) {
+  ASSERT_TRUE(placeFar());
+  for (const uint64_t page : {0, 77, 511}) at(page) = valueOf(page);
+  const UniqueFd direct(open("/tmp", O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600));
+  if (!direct.valid()) GTEST_SKIP() << "no O_DIRECT here";
+  EXPECT_FALSE(promoteWhole());
+  for (const uint64_t page : {0, 77, 511}) EXPECT_EQ(at(page), valueOf(page));
+  at(78) = 78;
+  EXPECT_EQ(placesOf(*core_.space, granule_).direct.count(), kPagesPerGranule);
+  EXPECT_EQ(core_.budget.held(), PageCount(0));
+}
+
+TEST_F(WholeGranules, NoStoreIsLostAndNoReadIsWrongMeanwhile) {
+  ASSERT_TRUE(placeFar());
+  auto* const words = reinterpret_cast<std::atomic<uint64_t>*>(start_);
+  constexpr uint64_t kWordsPerPage = kPageSize / sizeof(uint64_t);
+  const auto constant = [](uint64_t page) { return page * 2654435761u + 1; };
+  for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
+    words[page * kWordsPerPage] = constant(page);
+  }
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> wrong{0};
+  std::vector<uint64_t> stored(kPagesPerGranule, 0);
+  std::thread writer([&] {
+    std::mt19937 random(1);
+    while (!stop) {
+      const uint64_t page = random() % kPagesPerGranule;
+      std::atomic<uint64_t>& word = words[page * kWordsPerPage + 1];
+      if (word.load(std::memory_order_relaxed) != stored[page]) ++wrong;
+      word.store(++stored[page], std::memory_order_relaxed);
+    }
+  });
+  std::thread reader([&] {
+    std::mt19937 random(2);
+    while (!stop) {
+      const uint64_t page = random() % kPagesPerGranule;
+      if (words[page * kWordsPerPage].load(std::memory_order_relaxed) != constant(page)) ++wrong;
+    }
+  });
+  // By system calls, as well: these wait in the kernel.
+  std::thread caller([&] {
+    std::mt19937 random(3);
+    while (!stop) {
+      const uint64_t page = random() % kPagesPerGranule;
+      uint64_t got = 0;
+      const iovec to{&got, sizeof got};
+      const iovec from{reinterpret_cast<void*>(addressOf(page)), sizeof got};
+      const ssize_t done = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+      if (done != sizeof got || got != constant(page)) ++wrong;
+    }
+  });
+  for (int turn = 0; turn < 100; ++turn) {
+    ASSERT_TRUE(promoteWhole());
+    ASSERT_TRUE(placeFar());
+  }
+  stop = true;
+  writer.join();
+  reader.join();
+  caller.join();
+  EXPECT_EQ(wrong, 0u);
+  for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
+    ASSERT_EQ(words[page * kWordsPerPage + 1].load(), stored[page]) << page;
+  }
 }
 
 TEST_F(WholeGranules, AgreesWithAModelOfBytes) {
