@@ -70,8 +70,8 @@ struct StatsPage {
   StatCounter demotions, demoted_bytes;
   // Pages of direct tiers' granules that looks found in use, by where they were: see JSON's keys.
   StatCounter sampled_local_pages, sampled_far_pages;
-  StatCounter strayed_pages;   // local pages found on a numa: tier's node
-  StatCounter returned_pages;  // and moved back
+  StatCounter strayed_pages;      // local pages found on a numa: tier's node
+  StatCounter returned_pages;     // and moved back
   StatCounter wasted_migrations;  // promoted then demoted without use, or demoted and back at once
   StatCounter faults_missing, faults_write_protect;
   StatCounter clean_evictions;  // shadow still good: nothing was written back
