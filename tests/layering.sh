@@ -24,16 +24,17 @@ declare -A may=(
   [fabricmgr/placement]="runtime/base fabricmgr/model"
   [fabricmgr/store]="runtime/base fabricmgr/model"
   [fabricmgr/memserver]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/device"
-  [fabricmgr/device]="runtime/base runtime/transport fabricmgr/model"
+  [fabricmgr/device]="runtime/base runtime/transport fabricmgr/model fabricmgr/cxl"
   [fabricmgr/manager]="runtime/base fabricmgr/model fabricmgr/placement fabricmgr/store fabricmgr/device"
   [fabricmgr/api]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/manager"
   [fabricmgr/serve]="runtime/base fabricmgr fabricmgr/api fabricmgr/manager fabricmgr/store fabricmgr/device"
+  [fabricmgr/cxl]="runtime/base fabricmgr"
   [fabricmgr/ca]="runtime/base fabricmgr"
   [fabricmgr/client]=""
-  [fabricmgr/agent]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/device fabricmgr/api fabricmgr/client"
+  [fabricmgr/agent]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/device fabricmgr/cxl fabricmgr/api fabricmgr/client"
   [fabricmgr/cli]="runtime/base fabricmgr fabricmgr/client"
   # The files directly in fabricmgr/: main.cc, which knows all commands, and what the commands share.
-  [fabricmgr]="runtime/base fabricmgr/agent fabricmgr/api fabricmgr/ca fabricmgr/cli fabricmgr/memserver fabricmgr/serve"
+  [fabricmgr]="runtime/base fabricmgr/agent fabricmgr/api fabricmgr/ca fabricmgr/cli fabricmgr/cxl fabricmgr/memserver fabricmgr/serve"
   # The files directly in runtime/ (runtime.cc, options.cc) put the parts together.
   [runtime]="runtime/base runtime/os runtime/policy runtime/transport runtime/stats runtime/space runtime/tier runtime/sample runtime/migrate"
   # allocator: arena, the files directly in it (contexts) <- heap <- moves <- capi.

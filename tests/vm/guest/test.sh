@@ -114,3 +114,27 @@ series_of() {
     sleep 2
   done
 }
+
+# cxl_state MEMDEV: how far a device is, in a word (see `fabricmgr cxl list`).
+cxl_state() {
+  fabricmgr cxl list --json | sed 's/.*"name":"'"$1"'","serial":"[^"]*","state":"\([a-z-]*\)".*/\1/'
+}
+
+# killed_at_every_write STATE UNDO COMMAND...: runs COMMAND, killed when it has written to the kernel's device files once,
+# then twice, and so on until it gets through; after each, COMMAND without being killed has to succeed and to end in STATE.
+# UNDO is run before each.
+killed_at_every_write() {
+  local state=$1 undo=$2 writes=1 status
+  shift 2
+  while :; do
+    eval "$undo" >/dev/null
+    status=0
+    KILL_AFTER_WRITES=$writes LD_PRELOAD=/usr/lib/kill_after_writes.so "$@" >/dev/null || status=$?
+    [ $status = 0 ] || [ $status = 137 ] || fail "$* ended with $status, to be killed after $writes writes"
+    "$@" >/dev/null || fail "$* does not go on after it was killed after $writes writes"
+    [ "$(cxl_state mem0)" = "$state" ] || fail "$* ended in $(cxl_state mem0) after it was killed after $writes writes"
+    [ $status = 137 ] || break
+    writes=$((writes + 1))
+  done
+  host say "$* was killed after each of $((writes - 1)) writes"
+}

@@ -13,10 +13,12 @@ import shutil
 import stat
 import subprocess
 
+from . import programs
 from .places import BUILD, HERE, ROOT, SYSTEM, VmError
 
 PROGRAMS = {
     "usr/bin/tidepool": BUILD / "bin" / "tidepool",
+    "usr/bin/fabricmgr": BUILD / "bin" / "fabricmgr",
     "usr/lib/libtidepool-preload.so": BUILD / "lib" / "libtidepool-preload.so",
     "usr/bin/gups": BUILD / "bench" / "gups",
 }
@@ -107,7 +109,7 @@ def base(modules, names):
         archive.file(place, script.read_bytes(), 0o755)
     for name in modules.order(names):
         archive.file(f"lib/modules/{name}.ko", modules.content(name))
-    for name, path in PROGRAMS.items():
+    for name, path in (PROGRAMS | programs.compiled()).items():
         add_program(archive, name, path)
     add_program(archive, "usr/bin/fasttext", fasttext())
     archive.file("text.txt", text())

@@ -157,6 +157,14 @@ class Running:
         self.monitor().wait_for("DEVICE_DELETED", device=f"mem{place}")
         self.monitor().call("object-del", id=f"vmem{place}")
 
+    def event(self, place, address):
+        """The device reports an event of its media at an address of its own."""
+        self.monitor().call(
+            "cxl-inject-general-media-event",
+            **{"path": f"/machine/peripheral/mem{place}", "log": "informational", "flags": 1, "dpa": address},
+            **{"descriptor": 3, "type": 2, "transaction_type": 1},
+        )
+
     def wait(self, until):
         """Waits for the guest to power off; VmError when it has not by then, or QEMU failed."""
         try:

@@ -85,6 +85,8 @@ class Test:
             running.plug(int(rest[0]))
         elif verb == "unplug":
             running.unplug(int(rest[0]))
+        elif verb == "event":
+            running.event(int(rest[0]), int(rest[1], 0))
         else:
             raise VmError(f"the host knows no '{verb}'")
 
