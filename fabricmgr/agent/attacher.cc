@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "fabricmgr/device/cxl_driver.h"
+
 namespace tidepool::agent {
 namespace {
 
@@ -47,10 +49,14 @@ void addPiece(const Piece& piece, std::vector<Piece>* pieces) {
 
 }  // namespace
 
-Attachers::Attachers() : pool_file_(makePoolFileAttacher()), memserver_(makeMemserverAttacher()) {}
+Attachers::Attachers()
+    : pool_file_(makePoolFileAttacher()),
+      memserver_(makeMemserverAttacher()),
+      cxl_(makeCxlAttacher()) {}
 
 Attacher& Attachers::of(const AccessPart& part) const {
-  return part.memory_class == fabric::MemoryClass::kRemote ? *memserver_ : *pool_file_;
+  if (part.memory_class == fabric::MemoryClass::kRemote) return *memserver_;
+  return part.address.starts_with(fabric::kCxlScheme) ? *cxl_ : *pool_file_;
 }
 
 Result<Attached> Attachers::attach(const RegionAccess& access) const {
@@ -77,6 +83,13 @@ Result<Attached> Attachers::attach(const RegionAccess& access) const {
 
 Status Attachers::erase(const RegionAccess& access) const {
   for (const AccessPart& part : access.parts) TP_TRY(of(part).erase(access, part));
+  return {};
+}
+
+Status Attachers::detach(const RegionAccess& access, const std::set<std::string>& kept) const {
+  for (const AccessPart& part : access.parts) {
+    if (!kept.contains(part.address)) TP_TRY(of(part).detach(part));
+  }
   return {};
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam between the agent and the kinds of devices: how a region that the manager has given to
-// this host is made usable here. Today: the emulated pool (a file) and memory servers. A CXL device
-// with libcxl goes behind the same class: attach() would make the region and open its DAX device.
+// this host is made usable here: the emulated pool (a file), memory servers, CXL devices.
 // Implementations are stateless and thread-safe; calls block.
 #pragma once
 
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "fabricmgr/agent/region_access.h"
@@ -39,10 +40,15 @@ class Attacher {
   /// Whether the device itself still grants this part to this epoch. True for devices that refuse
   /// old epochs by themselves. Errors: when it cannot be found out.
   virtual Result<bool> granted(const RegionAccess& access, const AccessPart& part) = 0;
+  /// Undoes what attach() changed on this host, before the region is given back; nothing of the
+  /// device is this host's after it. Done already: fine. Errors: kRefused while something is in
+  /// use.
+  virtual Status detach(const AccessPart&) { return {}; }
 };
 
 std::unique_ptr<Attacher> makePoolFileAttacher();
 std::unique_ptr<Attacher> makeMemserverAttacher();
+std::unique_ptr<Attacher> makeCxlAttacher();
 
 /// One of each kind; parts go to those of their class.
 class Attachers {
@@ -52,12 +58,15 @@ class Attachers {
   Result<Attached> attach(const RegionAccess& access) const;
   Status erase(const RegionAccess& access) const;
   Result<bool> granted(const RegionAccess& access) const;
+  /// All parts but those on devices that are `kept` for other regions (by address).
+  Status detach(const RegionAccess& access, const std::set<std::string>& kept) const;
 
  private:
   Attacher& of(const AccessPart& part) const;
 
   const std::unique_ptr<Attacher> pool_file_;
   const std::unique_ptr<Attacher> memserver_;
+  const std::unique_ptr<Attacher> cxl_;
 };
 
 }  // namespace tidepool::agent

@@ -121,6 +121,8 @@ class Regions {
   void attachDone(uint64_t id, Epoch epoch, Result<std::pair<RegionAccess, Attached>> outcome);
   void erase(Entry& entry);
   void release(Entry& entry);
+  /// Addresses of devices that other regions of this host are on.
+  std::set<std::string> devicesBut(uint64_t region) const;
   void handOut(Entry& entry);
   void addHold(Entry& entry, const ProcessId& process, ProgramId program);
   void dropHold(Entry& entry, const ProcessId& process);

@@ -135,11 +135,39 @@ void Regions::erase(Entry& entry) {
       });
 }
 
+std::set<std::string> Regions::devicesBut(uint64_t region) const {
+  std::set<std::string> addresses;
+  for (const auto& [id, entry] : entries_) {
+    if (id == region || !entry.access) continue;
+    for (const AccessPart& part : entry.access->parts) addresses.insert(part.address);
+  }
+  return addresses;
+}
+
 void Regions::release(Entry& entry) {
   entry.work = Work::kReleasing;
+  entry.attached.reset();  // nothing of it is open here while it is detached
+  using Answer = Result<api::JsonValue>;
   setup_.link->run(
       Lane::kWork,
-      [id = entry.id](Asker& asker) { return asker.post(pathOf(id, "release"), "{}"); },
+      [this, id = entry.id, access = entry.access,
+       kept = devicesBut(entry.id)](Asker& asker) mutable -> Answer {
+        if (!access) {  // of an agent that was killed before this one
+          const auto answer = asker.get(pathOf(id, "access"));
+          auto parsed = answer ? accessIn(*answer) : tl::unexpected(answer.error());
+          if (parsed) access = std::move(*parsed);
+          if (!parsed && parsed.error().code() == ErrorCode::kUnreachable) {
+            return tl::unexpected(parsed.error());
+          }
+        }
+        if (access) {
+          const Status detached = attachers_.detach(*access, kept);
+          if (!detached) {
+            return fail(ErrorCode::kConflict, "it is not detached: %s", detached.error().text());
+          }
+        }
+        return asker.post(pathOf(id, "release"), "{}");
+      },
       [this, id = entry.id](const Result<api::JsonValue>& answer) {
         const auto found = entries_.find(id);
         if (found == entries_.end() || found->second.work != Work::kReleasing) return;
@@ -169,6 +197,15 @@ void Regions::lost(uint64_t id, ErrorCode code, const std::string& why) {
     if (held->second.empty()) held_by_.erase(held);
   }
   const auto waiting = entry.waiting;
+  if (entry.access) {
+    // As far as it can be done: its programs may still have it open.
+    setup_.link->run(
+        Lane::kWork,
+        [this, access = *entry.access, kept = devicesBut(id)](Asker&) {
+          return attachers_.detach(access, kept);
+        },
+        [](const Status&) {});
+  }
   entries_.erase(found);
   note(setup_.journal->gone(id));
   if (waiting) decide(*waiting, Listed::kNo);

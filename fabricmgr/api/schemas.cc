@@ -41,7 +41,8 @@ constexpr Field kNewPoolFields[] = {
 constexpr Field kNewDeviceFields[] = {
     {"name", Type::kText, kMust, "the device's name"},
     {"pool", Type::kText, kMust, "the pool that it joins"},
-    {"address", Type::kText, kMust, "CXL: path of the pool file; memory server: HOST:PORT"},
+    {"address", Type::kText, kMust,
+     "CXL: cxl:SERIAL, or the path of a pool file; memory server: HOST:PORT"},
     {"capacity_bytes", Type::kCount, kMay, "0 or absent: ask the device", nullptr, {}, kMostBytes},
     {"granularity_bytes",
      Type::kCount,

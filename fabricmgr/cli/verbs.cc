@@ -32,8 +32,8 @@ constexpr Option kPoolAdd[] = {{"--class", "class", Kind::kText, "What kind of m
                                 Place::kBody, true, "cxl|remote"}};
 constexpr Option kDeviceAdd[] = {
     {"--pool", "pool", Kind::kText, "The pool that it joins", Place::kBody, true},
-    {"--address", "address", Kind::kText, "CXL: path of the pool file; memory server: HOST:PORT",
-     Place::kBody, true},
+    {"--address", "address", Kind::kText,
+     "CXL: cxl:SERIAL, or the path of a pool file; memory server: HOST:PORT", Place::kBody, true},
     {"--capacity", "capacity_bytes", Kind::kSize, "What of it may be given out; all, if absent"},
     {"--granularity", "granularity_bytes", Kind::kSize,
      "Extents are multiples of it; 2M if absent"},

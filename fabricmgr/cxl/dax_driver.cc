@@ -21,9 +21,10 @@ Status checkUnused(const Sysfs& sysfs, const DaxDevice& dax) {
                 "%s is system RAM and online: drain it first (fabricmgr cxl drain)",
                 dax.name.c_str());
   }
-  const std::string holders = holdersOf(sysfs, dax);
-  if (holders.empty()) return {};
-  return fail(ErrorCode::kRefused, "/dev/%s is used by %.120s", dax.name.c_str(), holders.c_str());
+  const auto holders = holdersOf(sysfs, dax);
+  if (!holders) return tl::unexpected(holders.error());
+  if (holders->empty()) return {};
+  return fail(ErrorCode::kRefused, "/dev/%s is used by %.120s", dax.name.c_str(), holders->c_str());
 }
 
 /// With system RAM gone, no block of it is left. The kernel does not fail an unbinding that could

@@ -26,11 +26,17 @@ bool hasMapped(const Sysfs& sysfs, const std::string& process, const std::string
 
 }  // namespace
 
-std::string holdersOf(const Sysfs& sysfs, const DaxDevice& dax) {
+Result<std::string> holdersOf(const Sysfs& sysfs, const DaxDevice& dax) {
   const std::string device = "/dev/" + dax.name;
   std::string found;
   for (const std::string& process : sysfs.list("/proc")) {
     if (process.find_first_not_of("0123456789") != std::string::npos) continue;
+    const auto readable = sysfs.read("/proc/" + process + "/maps");
+    if (!readable && readable.error().code() == ErrorCode::kPermission) {
+      return fail(ErrorCode::kPermission,
+                  "cannot see whether process %.20s uses %s: be root (CAP_SYS_PTRACE)",
+                  process.c_str(), device.c_str());
+    }
     if (!hasOpen(sysfs, process, device) && !hasMapped(sysfs, process, device)) continue;
     const std::string name = sysfs.read("/proc/" + process + "/comm").value_or("?");
     found += (found.empty() ? "" : ", ") + ("pid " + process) + " (" + name + ")";

@@ -69,7 +69,8 @@ class Host {
   const std::string run_;
 };
 
-/// Processes that have the DAX device open or mapped: "pid 12 (trainer)"; empty if none.
-std::string holdersOf(const Sysfs& sysfs, const DaxDevice& dax);
+/// Processes that have the DAX device open or mapped: "pid 12 (trainer)"; empty if none. Errors:
+/// kPermission when a process cannot be looked into: it might be one.
+Result<std::string> holdersOf(const Sysfs& sysfs, const DaxDevice& dax);
 
 }  // namespace tidepool::cxl

@@ -25,6 +25,7 @@ struct Grant {
   Epoch epoch{};
   GrantState state = GrantState::kGranted;
   std::vector<Extent> extents;  // of this device
+  std::string host = {};        // of attach(): who gets it; not kept
 };
 
 struct GrantReport {

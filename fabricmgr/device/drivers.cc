@@ -9,6 +9,9 @@ namespace tidepool::fabric {
 
 DriverFactory makeDriverFactory(const DriverSettings& settings) {
   return [settings](const Device& device) -> Result<std::shared_ptr<DeviceDriver>> {
+    if (device.memory_class == MemoryClass::kCxl && device.address.starts_with(kCxlScheme)) {
+      return openCxl(device, settings.cxl, *settings.wall_clock);
+    }
     if (device.memory_class == MemoryClass::kCxl) return openPoolFile(device, *settings.wall_clock);
     if (settings.memserver_key.empty()) {
       return fail(ErrorCode::kUnsupported,

@@ -26,6 +26,7 @@ DeviceAction Manager::Impl::actionOf(const Intent& intent, const Region& region)
   action.grant.region = region.id;
   action.grant.epoch = intent.epoch;
   action.grant.extents = part(byDevice(region.extents), intent.device);
+  if (const HostEntry* host = state.findHost(region.host)) action.grant.host = host->host.name;
   if (const RegionEntry* into = state.findRegion(intent.into)) {
     action.grant.region = into->region.id;
     auto whole = part(byDevice(into->region.extents), intent.device);

@@ -200,6 +200,8 @@ Config configOf(const toml::table& table, const std::string& name) {
   Section whole(name, &table, "");
   whole.read("state", &config.state);
   whole.read("memserver_key", &config.memserver_key);
+  whole.read("cxl_switch", &config.cxl_switch);
+  whole.read("cxl_host", &config.cxl_host);
   whole.read("log_level", &config.log_level, {"debug", "info", "warning", "error"});
   whole.read("workers", &config.workers, 1, 64);
   readUnix(whole.section("unix"), &config);

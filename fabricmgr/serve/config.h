@@ -14,7 +14,9 @@ struct Config {
   std::string state = "/var/lib/tidepool/fabric.db";
   std::string log_level = "info";
   std::string memserver_key;  // file with the key shared with memory servers; empty: there are none
-  unsigned workers = 2;       // threads that carry operations on
+  std::string cxl_switch;     // program that binds logical devices; empty: there is no switch
+  std::string cxl_host = "manager";  // as whose port the switch knows the manager's own machine
+  unsigned workers = 2;              // threads that carry operations on
   api::ServerOptions server;
 };
 

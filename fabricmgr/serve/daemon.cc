@@ -20,6 +20,10 @@ constexpr int kTickMilliseconds = 1000;
 Result<fabric::DriverSettings> settingsOf(const Config& config, const Clock& wall_clock) {
   fabric::DriverSettings settings;
   settings.wall_clock = &wall_clock;
+  settings.cxl.switch_program = config.cxl_switch;
+  settings.cxl.host = config.cxl_host;
+  const size_t folder = config.state.rfind('/');
+  if (folder != std::string::npos) settings.cxl.state_folder = config.state.substr(0, folder);
   if (config.memserver_key.empty()) return settings;
   auto key = fabric::control::readKey(config.memserver_key);
   if (!key) return tl::unexpected(key.error());

@@ -12,6 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from vmtest import initramfs, modules, packages, runner, topology  # noqa: E402
 from vmtest.machine import Results  # noqa: E402
+from vmtest.places import VmError  # noqa: E402
 from vmtest.topology import Device, Machine, Node, Window  # noqa: E402
 
 
@@ -113,6 +114,42 @@ class Tests(unittest.TestCase):
 
     def test_the_mirror_is_one(self):
         self.assertRegex(packages.mirror(), r"^(https?|file)://\S*/debian$")
+
+
+class FakeMachine:
+    def __init__(self):
+        self.plugged, self.bound_as = set(), {}
+
+    def devices(self):
+        return [Device("256M", plugged=False, serial=0x5001)]
+
+    def plug(self, place):
+        self.plugged.add(place)
+
+    def unplug(self, place):
+        self.plugged.discard(place)
+
+
+class Switch(unittest.TestCase):
+    def test_binds_a_device_to_one_host_at_a_time(self):
+        machines = [FakeMachine(), FakeMachine()]
+        hosts = {"node0": 0, "node1": 1, "manager": 0}
+
+        def ask(*words):
+            return runner.switch(machines, hosts, list(words))
+
+        self.assertEqual(ask("show", "0x5001"), f"{256 << 20} -")
+        for _ in range(2):
+            self.assertEqual(ask("bind", "0x5001", "manager"), "ok")
+        self.assertEqual(ask("show", "0x5001"), f"{256 << 20} manager")
+        with self.assertRaises(VmError):
+            ask("bind", "0x5001", "node1")
+        for _ in range(2):
+            self.assertEqual(ask("unbind", "0x5001"), "ok")
+        ask("bind", "0x5001", "node1")
+        self.assertEqual([len(one.plugged) for one in machines], [0, 1])
+        with self.assertRaises(VmError):
+            ask("show", "0x5002")
 
 
 if __name__ == "__main__":

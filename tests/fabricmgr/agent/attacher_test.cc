@@ -166,5 +166,25 @@ TEST_F(AttacherTest, ARegionInTooManyPiecesIsExplained) {
   EXPECT_EQ(attached.error().code(), ErrorCode::kUnsupported);
 }
 
+TEST_F(AttacherTest, CxlDevicesThatAreNotHereNeedNoUndoing) {
+  const Json all = Json::array({extent(1, 0, 4096)});
+  Json device = part(1, "cxl:0xfeed0001", all);
+  device["class"] = "cxl";
+  device["token"] = "";
+  const auto access = parsed({{"region", 7},
+                              {"epoch", 3},
+                              {"size_bytes", 4096},
+                              {"extents", all},
+                              {"parts", Json::array({device})}});
+  ASSERT_TRUE(access) << access.error().text();
+  EXPECT_TRUE(attachers_.detach(*access, {}));
+  EXPECT_TRUE(attachers_.detach(*access, {"cxl:0xfeed0001"}));
+  if (std::ifstream("/sys/bus/cxl/devices")) return;  // it would wait for the device to come
+  const auto attached = attachers_.attach(*access);
+  ASSERT_FALSE(attached);
+  EXPECT_EQ(attached.error().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(attached.error().text(), ::testing::HasSubstr("no CXL"));
+}
+
 }  // namespace
 }  // namespace tidepool::agent

@@ -16,6 +16,8 @@ constexpr char kEverything[] = R"(
 state = "/x/fabric.db"
 log_level = "debug"
 memserver_key = "/x/key"
+cxl_switch = "/x/switch"
+cxl_host = "m"
 workers = 3
 [unix]
 path = "/x/sock"
@@ -44,6 +46,8 @@ TEST(Config, ReadsEverything) {
   EXPECT_EQ(config->state, "/x/fabric.db");
   EXPECT_EQ(config->workers, 3u);
   EXPECT_EQ(config->memserver_key, "/x/key");
+  EXPECT_EQ(config->cxl_switch, "/x/switch");
+  EXPECT_EQ(config->cxl_host, "m");
   const auto& server = config->server;
   EXPECT_EQ(server.unix_socket->path, "/x/sock");
   EXPECT_EQ(server.unix_socket->rules.others, api::Role::kViewer);

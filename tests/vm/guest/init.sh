@@ -16,6 +16,8 @@ done </etc/modules
 # The line to the host stays open: a line that comes when nobody has it open is lost.
 exec 9<>/dev/ttyS1
 stty raw -echo <&9
+exec 8<>/dev/ttyS2
+stty raw -echo <&8
 if [ -d /sys/class/net/eth0 ]; then
   ip link set eth0 up
   ip addr add "10.9.0.$((MACHINE + 1))/24" dev eth0

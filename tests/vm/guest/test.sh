@@ -63,15 +63,16 @@ use_as_device() {
 # train NAME PROGRAM...: fastText, one thread and so deterministic, with a table that does not fit a quarter of the
 # machine; the model goes through a pipe, as there is no disk. Its digest is in /results/NAME.sum.
 train() {
-  local name=$1
+  local name=$1 digest
   shift
   mkfifo model.bin
   # Held open: fastText opens the file once before, to see whether it can.
   exec 3<>model.bin
   sha256sum <model.bin >"/results/$name.sum" 3>&- &
+  digest=$!
   "$@" skipgram -input /text.txt -output model -dim 50 -bucket 200000 -epoch 1 -thread 1 -minCount 2 -verbose 0
   exec 3>&-
-  wait
+  wait $digest
   sha256sum <model.vec >>"/results/$name.sum"
   rm model.bin model.vec
   echo "$name: $(cut -c 1-16 "/results/$name.sum" | tr '\n' ' ')"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One running machine: QEMU under TCG, its console log, its control line, and what it left when it ended.
 
-Guest and host speak over the second serial port, a line each way: the guest's `host WORDS` waits for the answer. Results
+Guest and host speak over the second serial port, a line each way: the guest's `host WORDS` waits for the answer; the third
+is for programs in the guest that run beside the script (`cxl-switch`). Results
 come back as a tar archive that the guest writes to a raw disk as its last act. QEMU ends with the testbed, even if that
 was killed.
 """
@@ -77,14 +78,20 @@ class Running:
             start_new_session=True,
         )
         self.qmp = None
-        threading.Thread(target=self.serve, daemon=True).start()
+        self.bound_as = {}  # serial number: the host that a switch bound it to
+        self.monitor_lock = threading.Lock()
+        self.plugged = {place for place, device in enumerate(self.devices()) if device.plugged}
+        for line in ("control", "switch"):
+            threading.Thread(target=self.serve, args=(line,), daemon=True).start()
+
+    def devices(self):
+        return [device for window in self.machine.windows for device in window.devices]
 
     def make_files(self, initrd):
         (self.folder / f"initrd-{self.index}").write_bytes(initrd)
         with open(self.folder / f"results-{self.index}.disk", "wb") as disk:
             disk.truncate(RESULT_DISK)
-        devices = [device for window in self.machine.windows for device in window.devices]
-        for place, device in enumerate(devices):
+        for place, device in enumerate(self.devices()):
             # A file may be of several devices: as long as the furthest of them reaches.
             backend, _ = device_words(self.index, place, device)
             path = self.folder / backend["mem-path"]
@@ -106,16 +113,18 @@ class Running:
             *("-serial", f"file:console-{i}.log"),
             *("-chardev", f"socket,id=control,path=control-{i}.sock,server=on,wait=off"),
             *("-serial", "chardev:control"),
+            *("-chardev", f"socket,id=switch,path=switch-{i}.sock,server=on,wait=off"),
+            *("-serial", "chardev:switch"),
             *("-qmp", f"unix:qmp-{i}.sock,server=on,wait=off"),
             *machine_words(i, self.machine),
             *("-drive", f"file=results-{i}.disk,format=raw,if=none,id=results"),
             *("-device", "virtio-blk-pci,drive=results,bus=pcie.0"),
         ]
 
-    def serve(self):
-        """Answers the guest until QEMU is gone."""
+    def serve(self, line):
+        """Answers the guest on one of its lines until QEMU is gone."""
         control = socket.socket(socket.AF_UNIX)
-        path = self.folder / f"control-{self.index}.sock"
+        path = self.folder / f"{line}-{self.index}.sock"
         while self.process.poll() is None:
             try:
                 # Relative names only: a Unix socket's path has room for 107 characters.
@@ -146,24 +155,28 @@ class Running:
 
     def plug(self, place):
         """Adds the device that sits in the place-th port of the topology."""
-        devices = [device for window in self.machine.windows for device in window.devices]
-        backend, front = device_words(self.index, place, devices[place])
-        self.monitor().call("object-add", **backend)
-        self.monitor().call("device_add", **front)
+        backend, front = device_words(self.index, place, self.devices()[place])
+        with self.monitor_lock:
+            self.monitor().call("object-add", **backend)
+            self.monitor().call("device_add", **front)
+            self.plugged.add(place)
 
     def unplug(self, place):
         """Asks the guest to let go of a device and waits until it has."""
-        self.monitor().call("device_del", id=f"mem{place}")
-        self.monitor().wait_for("DEVICE_DELETED", device=f"mem{place}")
-        self.monitor().call("object-del", id=f"vmem{place}")
+        with self.monitor_lock:
+            self.monitor().call("device_del", id=f"mem{place}")
+            self.monitor().wait_for("DEVICE_DELETED", device=f"mem{place}")
+            self.monitor().call("object-del", id=f"vmem{place}")
+            self.plugged.discard(place)
 
     def event(self, place, address):
         """The device reports an event of its media at an address of its own."""
-        self.monitor().call(
-            "cxl-inject-general-media-event",
-            **{"path": f"/machine/peripheral/mem{place}", "log": "informational", "flags": 1, "dpa": address},
-            **{"descriptor": 3, "type": 2, "transaction_type": 1},
-        )
+        with self.monitor_lock:
+            self.monitor().call(
+                "cxl-inject-general-media-event",
+                **{"path": f"/machine/peripheral/mem{place}", "log": "informational", "flags": 1, "dpa": address},
+                **{"descriptor": 3, "type": 2, "transaction_type": 1},
+            )
 
     def wait(self, until):
         """Waits for the guest to power off; VmError when it has not by then, or QEMU failed."""

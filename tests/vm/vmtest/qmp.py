@@ -9,7 +9,7 @@ from .places import VmError
 
 
 class Qmp:
-    def __init__(self, path, seconds=10):
+    def __init__(self, path, seconds=30):
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(seconds)
         give_up = time.monotonic() + seconds

@@ -12,6 +12,7 @@ import traceback
 from . import initramfs
 from .machine import EmulatorCrash, Running
 from .places import HERE, RUNS, VmError, say
+from .topology import size_of
 
 EVERYWHERE = ["virtio_blk"]  # the disk of results
 LINK = ["virtio_net"]
@@ -61,9 +62,38 @@ class Meeting:
         with self.lock:
             barrier = self.barriers.setdefault(name, threading.Barrier(self.count))
         try:
-            barrier.wait(120)
+            barrier.wait(400)
         except threading.BrokenBarrierError:
             raise VmError(f"the others did not come to '{name}'") from None
+
+
+def switch(machines, hosts, words):
+    """A CXL switch: `show SERIAL`, `bind SERIAL HOST`, `unbind SERIAL`, as fabricmgr's `cxl_switch` says them. `hosts` tells
+    in which machine a host's port is."""
+    verb, serial = words[0], int(words[1], 0)
+    ports = [(one, place) for one in machines for place, device in enumerate(one.devices()) if device.serial == serial]
+    if not ports:
+        raise VmError(f"there is no device {words[1]}")
+    bound = next((port for port in ports if port[1] in port[0].plugged), None)
+    if verb == "show":
+        names = [name for name, index in hosts.items() if bound and machines[index] is bound[0]]
+        device = ports[0][0].devices()[ports[0][1]]
+        # Of several hosts in one machine the switch knows the one that it was told last.
+        name = bound[0].bound_as.get(serial, names[0]) if bound else "-"
+        return f"{size_of(device.size)} {name}"
+    if verb == "unbind":
+        if bound:
+            bound[0].unplug(bound[1])
+        return "ok"
+    wanted = next((port for port in ports if port[0] is machines[hosts[words[2]]]), None)
+    if verb != "bind" or wanted is None:
+        raise VmError(f"the switch cannot {' '.join(words)}")
+    if bound and bound[0] is not wanted[0]:
+        raise VmError(f"{words[1]} is bound to another host")
+    if not bound:
+        wanted[0].plug(wanted[1])
+    wanted[0].bound_as[serial] = words[2]
+    return "ok"
 
 
 class Test:
@@ -85,6 +115,8 @@ class Test:
             running.plug(int(rest[0]))
         elif verb == "unplug":
             running.unplug(int(rest[0]))
+        elif verb == "switch":
+            return switch(self.running, getattr(self.module, "HOSTS", {}), rest)
         elif verb == "event":
             running.event(int(rest[0]), int(rest[1], 0))
         else:
@@ -105,7 +137,7 @@ class Test:
         self.meeting = Meeting(len(self.module.MACHINES))
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        running = []
+        running = self.running = []
         try:
             for index, machine in enumerate(self.module.MACHINES):
                 order = self.modules.order(modules_of(machine))

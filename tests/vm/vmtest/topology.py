@@ -23,12 +23,14 @@ def size_of(text):
 @dataclasses.dataclass
 class Device:
     """A type-3 device with volatile memory: all of `file`, or `size` bytes of it from `offset`. Without `file` it has
-    one of its own."""
+    one of its own. Devices of several machines with the same `serial` are one device, which a switch binds to one of them
+    at a time, or of which each has a head."""
 
     size: str
     file: str = ""
     offset: str = "0K"
     plugged: bool = True
+    serial: int = 0  # 0: one that no other device has
 
 
 @dataclasses.dataclass
@@ -76,7 +78,7 @@ def device_words(machine_index, place, device):
         "bus": f"rp{place}",
         "volatile-memdev": f"vmem{place}",
         # As it is printed on a device; the driver wants it, and two must not be alike.
-        "sn": 0x100 * (machine_index + 1) + place + 1,
+        "sn": device.serial or 0x100 * (machine_index + 1) + place + 1,
     }
     return backend, front
 
