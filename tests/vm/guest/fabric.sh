@@ -53,5 +53,7 @@ freed() {
   wait_for 300 region_list_has '"items":\[\]'
   host say "$1"
 }
+# here: the agent has attached the region, and programs can map it.
+here() { [ "$(cxl_state mem0)" = device ]; }
 # nothing_here: no CXL device, no region, no DAX device.
 nothing_here() { [ ! -e /dev/dax0.0 ] && [ "$(ls $CXL | grep -c -e region -e mem)" = 0 ]; }

@@ -28,7 +28,7 @@ for node in node0 node1; do
   fabricmgr region assign --host $node --size 8M >/dev/null
   fabricmgr region show "$(region_id $node)" --json >/results/$node.json
 done
-wait_for 60 agent_has '"ready":1'
+wait_for 60 here
 mine=$(sed 's/.*"offset_bytes":\([0-9]*\).*/\1/' /results/node0.json)
 theirs=$(sed 's/.*"offset_bytes":\([0-9]*\).*/\1/' /results/node1.json)
 device_bytes zero /dev/dax0.0 $mine $SIZE
@@ -56,7 +56,7 @@ host meet up
 lab_host
 lab_agent
 host meet joined
-wait_for 60 agent_has '"ready":1'
+wait_for 60 here
 host meet filled-0
 mine=$(wget -q -O - http://10.9.0.1:8000/offset)
 device_bytes zero /dev/dax0.0 $mine $SIZE || fail "the region is not empty"

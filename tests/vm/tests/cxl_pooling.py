@@ -24,7 +24,7 @@ ROUNDS="{" ".join(str(number) for number in range(1, ROUNDS + 1))}"
 SIZE=268435456
 # use_region: the region that stands ready here reads as zeros; leaves bytes in it.
 use_region() {
-  wait_for 60 agent_has '"ready":1'
+  wait_for 60 here
   device_bytes zero /dev/dax0.0 0 $SIZE || fail "the region is not empty"
   device_bytes fill /dev/dax0.0 0 $SIZE
 }

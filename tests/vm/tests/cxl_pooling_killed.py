@@ -48,7 +48,7 @@ again fabricmgr device add ld0 --pool cxl --address cxl:0x5001 --granularity 256
 killed agent 1 fabricmgr agent --host node0 &
 wait_for 30 agent_has '"manager":"member"'
 again fabricmgr region assign --host node0 --size 256M --idempotency-key one
-wait_for 200 agent_has '"ready":1'
+wait_for 200 here
 host say "attached; the agent was killed $(cat /tmp/agent.kills) times"
 device_bytes zero /dev/dax0.0 0 268435456 || fail "the region is not empty"
 device_bytes fill /dev/dax0.0 0 268435456
@@ -58,7 +58,7 @@ host say "erased; agent and manager were killed $(cat /tmp/agent.kills) and $(ca
 [ "$(ls $CXL | grep -c -e region -e mem)" = 0 ] || fail "something is left: $(ls $CXL)"
 again fabricmgr audit verify
 again fabricmgr region assign --host node0 --size 256M --idempotency-key two
-wait_for 200 agent_has '"ready":1'
+wait_for 200 here
 device_bytes zero /dev/dax0.0 0 268435456 || fail "the next region is not empty"
 cat /tmp/agent.kills >/results/agent
 cat /tmp/manager.kills >/results/manager
