@@ -4,7 +4,7 @@
 from vmtest.topology import Device, Machine, Window
 
 SECONDS = 600
-ROUNDS = 3
+ROUNDS = 1
 HOSTS = {"node0": 0, "node1": 1, "manager": 0}
 MODULES = ["cxl_acpi", "cxl_pci", "cxl_mem", "dax_cxl", "device_dax"]
 

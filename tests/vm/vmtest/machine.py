@@ -26,6 +26,8 @@ from .topology import device_words, machine_words
 
 PR_SET_PDEATHSIG = 1
 RESULT_DISK = 64 << 20
+UNPLUG_SECONDS = 60
+PERIPHERALS = "/machine/peripheral"
 _libc = ctypes.CDLL(None)
 
 
@@ -165,7 +167,12 @@ class Running:
         """Asks the guest to let go of a device and waits until it has."""
         with self.monitor_lock:
             self.monitor().call("device_del", id=f"mem{place}")
-            self.monitor().wait_for("DEVICE_DELETED", device=f"mem{place}")
+            # The event DEVICE_DELETED comes only when QEMU has dropped its last reference, which may be never.
+            until = time.monotonic() + UNPLUG_SECONDS
+            while any(one["name"] == f"mem{place}" for one in self.monitor().call("qom-list", path=PERIPHERALS)):
+                if time.monotonic() > until:
+                    raise VmError(f"machine {self.index} does not let go of device {place}")
+                time.sleep(0.1)
             self.monitor().call("object-del", id=f"vmem{place}")
             self.plugged.discard(place)
 
