@@ -80,6 +80,7 @@ class Running:
             start_new_session=True,
         )
         self.qmp = None
+        self.plugs = 0
         self.bound_as = {}  # serial number: the host that a switch bound it to
         self.monitor_lock = threading.Lock()
         self.plugged = {place for place, device in enumerate(self.devices()) if device.plugged}
@@ -159,6 +160,8 @@ class Running:
         """Adds the device that sits in the place-th port of the topology."""
         backend, front = device_words(self.index, place, self.devices()[place])
         with self.monitor_lock:
+            self.plugs += 1
+            backend["id"] = front["volatile-memdev"] = f"vmem{place}-{self.plugs}"
             self.monitor().call("object-add", **backend)
             self.monitor().call("device_add", **front)
             self.plugged.add(place)
@@ -167,13 +170,13 @@ class Running:
         """Asks the guest to let go of a device and waits until it has."""
         with self.monitor_lock:
             self.monitor().call("device_del", id=f"mem{place}")
-            # The event DEVICE_DELETED comes only when QEMU has dropped its last reference, which may be never.
+            # QEMU 10.0 never drops its last reference to a type-3 device: no event DEVICE_DELETED comes, and the memory
+            # behind it stays in use. The next device in this port gets an object of its own.
             until = time.monotonic() + UNPLUG_SECONDS
             while any(one["name"] == f"mem{place}" for one in self.monitor().call("qom-list", path=PERIPHERALS)):
                 if time.monotonic() > until:
                     raise VmError(f"machine {self.index} does not let go of device {place}")
                 time.sleep(0.1)
-            self.monitor().call("object-del", id=f"vmem{place}")
             self.plugged.discard(place)
 
     def event(self, place, address):
