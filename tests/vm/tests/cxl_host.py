@@ -76,7 +76,7 @@ fabricmgr cxl health mem0 --json >/results/health.json
 echo 0x1000 >/sys/kernel/debug/cxl/mem0/clear_poison
 fabricmgr cxl events --seconds 30 >/results/events.json &
 watcher=$!
-wait_for 10 test -e "/sys/kernel/tracing/instances/tidepool-$watcher"
+wait_for 10 grep -qxs 1 "/sys/kernel/tracing/instances/tidepool-$watcher/events/cxl/enable"
 host event 0 0x2000
 wait_for 20 test -s /results/events.json
 cat /results/events.json
