@@ -23,6 +23,8 @@ class SharedStores final : public RowStores {
     if (!memory) return tl::unexpected(memory.error());
     return (*memory)->rowStore(far_tier);
   }
+  Status chargeLocal(Bytes size) override { return ProcessMemory::instance().chargeLocal(size); }
+  void dischargeLocal(Bytes size) override { ProcessMemory::instance().dischargeLocal(size); }
 };
 
 }  // namespace
@@ -41,8 +43,8 @@ Status ProcessTables::start(Context& context) {
   tables_ = sharing_ = 0;
   context.dischargeLocal(std::exchange(shared_, Bytes()));
   static SharedStores stores;
-  auto space =
-      TableSpace::create(context.farTiers(), 0, context.options().remote_timeout, Bytes(), &stores);
+  auto space = TableSpace::create(context.farTiers(), 0, context.options().remote_timeout, Bytes(),
+                                  &stores, context.options().agent);
   if (!space) return tl::unexpected(space.error());
   space_ = std::move(*space);
   owner_ = getpid();

@@ -341,6 +341,7 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
     }
   });
   for (const Status& status : statuses) TP_TRY(status);
+  for (const BagCall& call : calls) TP_TRY(call.table->intact());
   const auto each = locks.tables();
   workers.run(each.size(), [&](size_t i, size_t) {
     if (each[i]->cache_ && !each[i]->fetches()) each[i]->admitMissed(After::kUnchanged);

@@ -45,15 +45,28 @@ Result<std::unique_ptr<RowHome>> RowHome::inStore(RowStore& store, const RowForm
   return home;
 }
 
+Result<std::unique_ptr<RowHome>> RowHome::inFabric(std::unique_ptr<FabricRows> rows) {
+  std::unique_ptr<RowHome> home(new RowHome(rows->kind(), rows->stride() * rows->rows()));
+  home->memory_ = rows->memory();
+  home->area_.row = rows->stride();
+  home->fabric_ = std::move(rows);
+  if (home->kind_ == TierKind::kDirect) return home;
+  auto link = home->openLink();
+  if (!link) return tl::unexpected(link.error());
+  home->link_ = std::move(*link);
+  return home;
+}
+
 /// Rows are read here and there: with small pages the processor looks for nearly each one's
 /// address.
 void RowHome::makeHuge(uint64_t piece) {
+  if (fabric_) return fabric_->preferHuge(piece);
   store_->preferHuge({frames_.first + piece * kPagesPerGranule, PageCount(kPagesPerGranule)});
 }
 
 Result<std::unique_ptr<RowLink>> RowHome::openLink() const {
   TP_CHECK(kind_ == TierKind::kFetch);
-  auto channel = store_->openRows(area_);
+  auto channel = fabric_ ? fabric_->openRows() : store_->openRows(area_);
   if (!channel) return tl::unexpected(channel.error());
   auto link = std::make_unique<RowLink>(std::move(*channel), area_.row);
   TP_TRY(link->setMemory(RowLink::kMostMemory));

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "allocator/fabric/fabric_rows.h"
 #include "allocator/rows/row_format.h"
 #include "allocator/rows/row_numbers.h"
 #include "allocator/table/huge_memory.h"
@@ -26,6 +27,8 @@ class RowHome {
   /// one piece; of a fetch tier, what opening a connection can end in.
   static Result<std::unique_ptr<RowHome>> inStore(RowStore& store, const RowFormat& format,
                                                   RowNumber rows);
+  /// In memory of the fabric, whose pool outlives it. Errors: what opening a connection can end in.
+  static Result<std::unique_ptr<RowHome>> inFabric(std::unique_ptr<FabricRows> rows);
   ~RowHome();
   RowHome(const RowHome&) = delete;
   RowHome& operator=(const RowHome&) = delete;
@@ -41,8 +44,16 @@ class RowHome {
   Result<std::unique_ptr<RowLink>> openLink() const;
   /// Pieces of the home that makeHuge() is to be asked for before rows are written there.
   /// Thread-safe for different pieces.
-  uint64_t hugePieces() const { return frames_.count.value() / kPagesPerGranule; }
+  uint64_t hugePieces() const {
+    return fabric_ ? fabric_->granules() : frames_.count.value() / kPagesPerGranule;
+  }
   void makeHuge(uint64_t piece);
+  /// Errors: kLost when the memory was taken away: no row is to be used any more.
+  Status verdict() const { return fabric_ ? fabric_->verdict() : Status(); }
+  /// Who sees to it that nobody is at the rows while they are moved; null: they stay from now on.
+  void setKeeper(RowsKeeper* keeper) {
+    if (fabric_) fabric_->setKeeper(keeper);
+  }
   /// Bytes of all rows together.
   Bytes size() const { return size_; }
 
@@ -54,7 +65,8 @@ class RowHome {
   HugeMemory local_;
   RowStore* store_ = nullptr;  // whose frames these are
   FrameRun frames_{};
-  RowArea area_;  // in a fetch tier
+  RowArea area_;                        // in a fetch tier
+  std::unique_ptr<FabricRows> fabric_;  // or they are there
   std::byte* memory_ = nullptr;
   std::unique_ptr<RowLink> link_;
 };

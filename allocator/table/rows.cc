@@ -59,7 +59,7 @@ Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Ac
     }
     staged_->clear();
   }
-  return {};
+  return intact();
 }
 
 Status EmbeddingTable::readRows(std::span<const int64_t> ids, float* out) {

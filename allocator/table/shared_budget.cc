@@ -181,6 +181,18 @@ Status SharedBudget::setBudget(Bytes budget) {
   return {};
 }
 
+Status SharedBudget::lend(Bytes size) {
+  MutexLock lock(mutex_);
+  TP_TRY(makeRoom(size, budget_, "rows of a region that is drained"));
+  pending_ += size;
+  return {};
+}
+
+void SharedBudget::takeBack(Bytes size) {
+  MutexLock lock(mutex_);
+  pending_ -= size;
+}
+
 void SharedBudget::rebalance() {
   MutexLock lock(mutex_);
   rebalanceLocked();

@@ -39,6 +39,11 @@ class SharedBudget {
   /// What the tables hold.
   Bytes held() TP_EXCLUDES(mutex_);
 
+  /// Takes some of the budget from the tables, for rows of theirs that a drained region had; and
+  /// gives it back. Errors: kNoSpace, kConflict, with nothing taken.
+  Status lend(Bytes size) TP_EXCLUDES(mutex_);
+  void takeBack(Bytes size) TP_EXCLUDES(mutex_);
+
   /// So many look-ups were made by a call that has ended: no lock of a table is held. Moves shares
   /// when it is time for that, unless somebody else is at it.
   void onLookups(uint64_t count) TP_EXCLUDES(mutex_);
@@ -62,7 +67,7 @@ class SharedBudget {
 
   Mutex mutex_;
   Bytes budget_ TP_GUARDED_BY(mutex_);
-  Bytes pending_ TP_GUARDED_BY(mutex_);  // of tables that are being made
+  Bytes pending_ TP_GUARDED_BY(mutex_);  // of tables that are being made, and what is lent
   std::vector<Member> members_ TP_GUARDED_BY(mutex_);
   uint64_t slots_ TP_GUARDED_BY(mutex_) = 0;  // of all tables, when demands() last looked
   BudgetShares shares_ TP_GUARDED_BY(mutex_);

@@ -30,6 +30,7 @@ EmbeddingTable::EmbeddingTable(SharedBudget* shared, const TableOptions& options
 }
 
 EmbeddingTable::~EmbeddingTable() {
+  home_->setKeeper(nullptr);
   if (shared_ != nullptr) shared_->remove(*this);
   // What is under way borrows chunks of the link, which goes with the home.
   if (staged_) staged_->clear();
@@ -58,6 +59,7 @@ Result<std::unique_ptr<EmbeddingTable>> EmbeddingTable::createIn(SharedBudget* s
   std::unique_ptr<EmbeddingTable> table(
       new EmbeddingTable(shared, options, std::move(home), workers));
   TP_TRY(table->setUp());
+  table->home_->setKeeper(table.get());
   return table;
 }
 
@@ -121,17 +123,12 @@ EmbeddingTable::Scratch& EmbeddingTable::scratch() {
   return buffers;
 }
 
-Status EmbeddingTable::usable() const {
-  if (!broken_) return {};
-  return tl::unexpected(*broken_);
-}
-
 Status EmbeddingTable::broken(const Error& error) {
   if (staged_) staged_->clear();
   for (std::vector<RowNumber>& missed : missed_) missed.clear();
   broken_ =
       Error::make(error.code(), "table %s was given up: %s", options_.name.c_str(), error.text());
-  return usable();
+  return tl::unexpected(*broken_);
 }
 
 Status EmbeddingTable::checkArguments(const Batch& batch) const {

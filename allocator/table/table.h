@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "allocator/fabric/rows_keeper.h"
 #include "allocator/kernels/kernels.h"
 #include "allocator/rows/row_format.h"
 #include "allocator/table/ahead_rows.h"
@@ -70,7 +71,7 @@ using BatchNumber = uint64_t;
 
 class SharedBudget;
 
-class EmbeddingTable {
+class EmbeddingTable final : private RowsKeeper {
  public:
   /// Rows begin as the initializer says. `home` must have room for options.rows rows of the format;
   /// `workers` outlives the table. Errors: kInvalidArgument, kNoMemory, those of writing to the
@@ -82,7 +83,7 @@ class EmbeddingTable {
   }
   /// Whether the options can be those of a table. Errors: kInvalidArgument.
   static Status check(const TableOptions& options);
-  ~EmbeddingTable();
+  ~EmbeddingTable() override;
   EmbeddingTable(const EmbeddingTable&) = delete;
   EmbeddingTable& operator=(const EmbeddingTable&) = delete;
 
@@ -207,8 +208,14 @@ class EmbeddingTable {
     // Pairs with the release in TableSnapshot's hold.
     waitWhile(others_waiting_, 1);
   }
-  /// Errors: what broke the table before, if anything did.
+  /// Errors: what broke the table before, if anything did, kLost as intact().
   Status usable() const;
+  /// Errors: kLost when the memory of its rows was taken away. Asked at the end of calls, too: what
+  /// they read may not have been the rows any more.
+  Status intact() const;
+  // As a keeper of rows that may be moved.
+  bool hold() override;
+  void letGo() override;
   /// After an error half way: rows may be in slots that were never filled.
   Status broken(const Error& error);
   Status checkArguments(const Batch& batch) const;

@@ -17,6 +17,7 @@ Result<std::unique_ptr<TableRestore>> TableRestore::begin(EmbeddingTable& table)
 
 Status TableRestore::prepare() {
   const char* const name = table_.options_.name.c_str();
+  TP_TRY(table_.intact());  // nothing can be put where the rows were
   if (table_.changes_.saving()) {
     return fail(ErrorCode::kConflict,
                 "table %s: a checkpoint of it is under way; wait for it, or cancel it", name);
@@ -132,6 +133,7 @@ Status TableRestore::finish(std::span<const uint64_t> ids, uint64_t step, Checkp
   TP_TRY(table_.makeRoomForChanges());
   TP_TRY(table_.changes_.restart(table_.options_.rows, base));
   table_.step_.step = step;
+  TP_TRY(table_.intact());
   changing_ = false;
   return {};
 }

@@ -146,6 +146,7 @@ Result<bool> TableSnapshot::nextInPlace(std::span<RowBlock* const> blocks) {
     filler.add(wanted_[i],
                near ? table_.cache_->row(slots_[i]) : base + wanted_[i] * table_.format_.stride());
   }
+  TP_TRY(table_.intact());
   return cursor_ < rows_;
 }
 

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include "runtime/far_auto.h"
 #include "runtime/tier/direct_file_tier.h"
+#include "runtime/tier/numa_tier.h"
 #include "runtime/tier/remote_tier.h"
 
 namespace tidepool {
@@ -19,15 +21,11 @@ size_t processors() {
   return static_cast<size_t>(std::max(1, CPU_COUNT(&set)));
 }
 
-Status checkKind(const FarSpec& spec) {
-  const char* const name = spec.kind == FarKind::kFabric ? "fabric:"
-                           : spec.kind == FarKind::kNuma ? "numa:"
-                           : spec.kind == FarKind::kAuto ? "auto"
-                                                         : nullptr;
-  if (name == nullptr) return {};
-  return fail(ErrorCode::kUnsupported,
-              "embedding tables cannot be in %s yet; name cxl:, dax: or remote: tiers for them",
-              name);
+/// A tier of a kind that is read in place, of this process alone.
+Result<std::unique_ptr<DirectTier>> openDirect(const FarSpec& spec) {
+  if (spec.kind == FarKind::kNuma) return NumaTier::open(spec.node);
+  if (spec.kind == FarKind::kDax) return DirectFileTier::openDax(spec.target, spec.size);
+  return DirectFileTier::createEmulated(spec.size);
 }
 
 }  // namespace
@@ -36,21 +34,20 @@ TableSpace::~TableSpace() = default;
 
 Result<std::unique_ptr<TableSpace>> TableSpace::create(std::span<const FarSpec> far, size_t threads,
                                                        Nanoseconds remote_timeout, Bytes budget,
-                                                       RowStores* stores) {
+                                                       RowStores* stores, const char* agent) {
   std::unique_ptr<TableSpace> space(
-      new TableSpace(threads == 0 ? processors() : threads, remote_timeout, budget, stores));
+      new TableSpace(threads == 0 ? processors() : threads, remote_timeout, budget, stores, agent));
   for (const FarSpec& spec : far) {
-    // What others have opened may be of any kind: tables need not use all of it.
-    if (stores == nullptr) TP_TRY(checkKind(spec));
-    space->far_.push_back({spec, nullptr, nullptr, nullptr});
+    space->far_.push_back({spec, nullptr, nullptr, nullptr, nullptr});
   }
   return space;
 }
 
 Status TableSpace::openTier(size_t number) {
   FarTier& tier = far_[number];
-  if (tier.store != nullptr) return {};
-  TP_TRY(checkKind(tier.spec));
+  if (tier.open()) return {};
+  // Regions of the run's, or the process's, are for pages: tables have some of their own.
+  if (tier.spec.kind == FarKind::kFabric) return openFabric(tier);
   if (stores_ == nullptr) return openOwnTier(tier);
   auto store = stores_->open(number);
   if (!store) {
@@ -62,6 +59,31 @@ Status TableSpace::openTier(size_t number) {
   return {};
 }
 
+Status TableSpace::openFabric(FarTier& tier) {
+  auto fabric = FabricPool::open(agent_.c_str(), tier.spec.size, remote_timeout_, local_);
+  if (!fabric) return tl::unexpected(fabric.error());
+  tier.fabric = std::move(*fabric);
+  return {};
+}
+
+/// Calls do not overlap: the fabric's thread takes, and what it took goes back with a table.
+Status TableSpace::LocalMemory::take(Bytes size) {
+  if (space_.stores_ != nullptr && space_.stores_->chargeLocal(size)) {
+    charged_.fetch_add(size.value(), std::memory_order_relaxed);
+    return {};
+  }
+  return space_.shared_.lend(size);
+}
+
+void TableSpace::LocalMemory::giveBack(Bytes size) {
+  uint64_t charged = charged_.load(std::memory_order_relaxed);
+  const auto part = [&] { return std::min(charged, size.value()); };
+  while (!charged_.compare_exchange_weak(charged, charged - part(), std::memory_order_relaxed)) {
+  }
+  if (part() > 0) space_.stores_->dischargeLocal(Bytes(part()));
+  if (part() < size.value()) space_.shared_.takeBack(size - Bytes(part()));
+}
+
 Status TableSpace::openOwnTier(FarTier& tier) {
   if (tier.spec.kind == FarKind::kRemote) {
     auto remote = RemoteTier::open(tier.spec, remote_timeout_);
@@ -70,9 +92,12 @@ Status TableSpace::openOwnTier(FarTier& tier) {
     tier.store = rowStoreIn(*tier.remote);
     return {};
   }
-  auto direct = tier.spec.kind == FarKind::kCxl
-                    ? DirectFileTier::createEmulated(tier.spec.size)
-                    : DirectFileTier::openDax(tier.spec.target, tier.spec.size);
+  if (tier.spec.kind == FarKind::kAuto) {
+    const auto found = findFar();
+    if (!found) return tl::unexpected(found.error());
+    tier.spec = *found;
+  }
+  auto direct = openDirect(tier.spec);
   if (!direct) return tl::unexpected(direct.error());
   tier.direct = std::move(*direct);
   tier.store = rowStoreIn(*tier.direct);
@@ -86,6 +111,9 @@ Result<Tier*> TableSpace::farTier(size_t tier) {
   MutexLock lock(mutex_);
   TP_TRY(openTier(tier - 1));
   const FarTier& far = far_[tier - 1];
+  if (far.fabric) {
+    return fail(ErrorCode::kUnsupported, "far tier %zu is of the fabric, for tables only", tier);
+  }
   if (far.direct) return far.direct.get();
   if (far.remote) return far.remote.get();
   return fail(ErrorCode::kUnsupported, "far tier %zu is shared by all of this run, for rows only",
@@ -94,9 +122,19 @@ Result<Tier*> TableSpace::farTier(size_t tier) {
 
 Result<std::unique_ptr<RowHome>> TableSpace::makeHome(const TableOptions& options, size_t tier) {
   if (tier == 0) return RowHome::inLocalMemory(options.format, options.rows);
-  MutexLock lock(mutex_);
-  TP_TRY(openTier(tier - 1));
-  return RowHome::inStore(*far_[tier - 1].store, options.format, options.rows);
+  FabricPool* fabric = nullptr;
+  {
+    MutexLock lock(mutex_);
+    TP_TRY(openTier(tier - 1));
+    fabric = far_[tier - 1].fabric.get();
+    if (fabric == nullptr) {
+      return RowHome::inStore(*far_[tier - 1].store, options.format, options.rows);
+    }
+  }
+  // Without the lock: the agent may take its time.
+  auto rows = fabric->makeRows(Bytes(options.format.stride()), options.rows);
+  if (!rows) return tl::unexpected(rows.error());
+  return RowHome::inFabric(std::move(*rows));
 }
 
 /// Where a table of the options would be. Errors: kNotFound, kInvalidArgument.
@@ -107,7 +145,10 @@ Result<TierKind> TableSpace::kindOf(const TableOptions& options, size_t tier) co
   }
   TP_TRY(EmbeddingTable::check(options));
   if (tier == 0) return TierKind::kLocal;
-  return far_[tier - 1].spec.kind == FarKind::kRemote ? TierKind::kFetch : TierKind::kDirect;
+  // What the fabric gives is not known before: rows on a memory server need more.
+  const FarKind kind = far_[tier - 1].spec.kind;
+  return kind == FarKind::kRemote || kind == FarKind::kFabric ? TierKind::kFetch
+                                                              : TierKind::kDirect;
 }
 
 Result<Bytes> TableSpace::leastDram(const TableOptions& options, size_t tier) const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "allocator/fabric/fabric_pool.h"
 #include "allocator/table/shared_budget.h"
 #include "allocator/table/table.h"
 #include "allocator/table/workers.h"
@@ -27,19 +28,22 @@ class RowStores {
   /// A far tier, by its place from 0 on. Errors: those of opening it; kPermission and kUnsupported
   /// if this system cannot share it: it is then the tables' alone.
   virtual Result<std::unique_ptr<RowStore>> open(size_t far_tier) = 0;
+  /// Local memory beside that of tables, for rows of regions that are drained. Errors: kNoSpace.
+  virtual Status chargeLocal(Bytes size) = 0;
+  virtual void dischargeLocal(Bytes size) = 0;
 };
 
 class TableSpace {
  public:
   /// `far`: where homes can be, none for local memory alone. `threads`: 0 for as many as the
   /// process may use processors. `budget`: local memory that tables share which name none of their
-  /// own, 0 for none. `stores`, which outlives the space: null if its tiers are its own. Errors:
-  /// kUnsupported for a kind of far tier that tables cannot use; with `stores` not before a table
-  /// is to be in one.
+  /// own, 0 for none. `stores`, which outlives the space: null if its tiers are its own. `agent`:
+  /// the socket of the host's agent, empty for the usual one.
   static Result<std::unique_ptr<TableSpace>> create(std::span<const FarSpec> far, size_t threads,
                                                     Nanoseconds remote_timeout,
                                                     Bytes budget = Bytes(),
-                                                    RowStores* stores = nullptr);
+                                                    RowStores* stores = nullptr,
+                                                    const char* agent = "");
   ~TableSpace();
 
   /// A table in the far tier `tier` (from 1, as they were given), or in local memory (0). One of a
@@ -67,13 +71,34 @@ class TableSpace {
     FarSpec spec;
     std::unique_ptr<DirectTier> direct;
     std::unique_ptr<RemoteTier> remote;
-    std::unique_ptr<RowStore> store;  // over one of these, or somebody else's
+    std::unique_ptr<RowStore> store;     // over one of these, or somebody else's
+    std::unique_ptr<FabricPool> fabric;  // has no store: tables are in regions as they need them
+    bool open() const { return store != nullptr || fabric != nullptr; }
   };
-  TableSpace(size_t threads, Nanoseconds remote_timeout, Bytes budget, RowStores* stores)
-      : workers_(threads), shared_(budget), remote_timeout_(remote_timeout), stores_(stores) {}
+  /// For rows of regions that are drained: of what the process has beside its tables, or of what
+  /// they share.
+  class LocalMemory final : public LocalRoom {
+   public:
+    explicit LocalMemory(TableSpace& space) : space_(space) {}
+    Status take(Bytes size) override;
+    void giveBack(Bytes size) override;
+
+   private:
+    TableSpace& space_;
+    std::atomic<uint64_t> charged_{0};  // by the process; the rest is lent by tables
+  };
+  TableSpace(size_t threads, Nanoseconds remote_timeout, Bytes budget, RowStores* stores,
+             const char* agent)
+      : workers_(threads),
+        shared_(budget),
+        remote_timeout_(remote_timeout),
+        stores_(stores),
+        agent_(agent),
+        local_(*this) {}
   Result<TierKind> kindOf(const TableOptions& options, size_t tier) const;
   Status openTier(size_t number) TP_REQUIRES(mutex_);
   Status openOwnTier(FarTier& tier) TP_REQUIRES(mutex_);
+  Status openFabric(FarTier& tier) TP_REQUIRES(mutex_);
   Result<std::unique_ptr<RowHome>> makeHome(const TableOptions& options, size_t tier)
       TP_EXCLUDES(mutex_);
 
@@ -81,6 +106,8 @@ class TableSpace {
   SharedBudget shared_;
   const Nanoseconds remote_timeout_;
   RowStores* const stores_;
+  const std::string agent_;
+  LocalMemory local_;
   Mutex mutex_;
   std::vector<FarTier> far_;  // the list is fixed, its tiers are opened under mutex_
 };

@@ -141,6 +141,7 @@ Status EmbeddingTable::updates(std::span<const UpdateCall> calls, Workers& worke
     for (const UpdateCall& call : calls) {
       TP_TRY(call.table->fetches() ? call.table->updateAlone(call)
                                    : call.table->updateOne(call, workers));
+      TP_TRY(call.table->intact());
     }
     return {};
   }
@@ -151,6 +152,7 @@ Status EmbeddingTable::updates(std::span<const UpdateCall> calls, Workers& worke
     }
   });
   for (const Status& status : statuses) TP_TRY(status);
+  for (const EmbeddingTable* table : tables) TP_TRY(table->intact());
   return {};
 }
 

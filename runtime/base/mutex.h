@@ -16,6 +16,7 @@
 #define TP_REQUIRES(...) TP_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define TP_EXCLUDES(...) TP_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 #define TP_ACQUIRE(...) TP_ATTRIBUTE(acquire_capability(__VA_ARGS__))
+#define TP_TRY_ACQUIRE(...) TP_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 #define TP_RELEASE(...) TP_ATTRIBUTE(release_capability(__VA_ARGS__))
 #define TP_RETURNS(mutex) TP_ATTRIBUTE(lock_returned(mutex))
 #define TP_NO_THREAD_SAFETY TP_ATTRIBUTE(no_thread_safety_analysis)
@@ -26,6 +27,8 @@ class TP_CAPABILITY("mutex") Mutex {
  public:
   void lock() TP_ACQUIRE() { mutex_.lock(); }
   void unlock() TP_RELEASE() { mutex_.unlock(); }
+  /// False, without waiting, if somebody has it.
+  bool tryLock() TP_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:
   friend class CondVar;
