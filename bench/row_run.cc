@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "allocator/policy/row_future.h"
+#include "bench/row_future.h"
 
 namespace tidepool::bench {
 namespace {

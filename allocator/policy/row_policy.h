@@ -13,8 +13,7 @@
 //   direct tier                 a refused row is used where it is
 //   fetch tier                  a refused row is inserted all the same, as kRefuse: it goes first
 //   a batch uses a slot         needUntil(slot, step): not given up before finished(step)
-//   a batch becomes known       RowFuture (row_future.h) keeps track of which use comes next, and
-//                               says of which rows willUse(slot, step) is to be told
+//   a batch becomes known       willUse(slot, step) of rows whose next use that brings
 //   the share changes           setCapacity(), then nextVictim() while more slots are used; rows in
 //                               slots that are to vanish: onMove() to free ones
 #pragma once
@@ -144,7 +143,6 @@ class RowPolicy {
   /// misses will do.
   bool calm() const { return restless_ < kCalm && stats_.misses >= kSeenOften * capacity_; }
   /// How fast the hot set moves: 0 (it stays) to 1. For statistics.
-  double restlessness() const { return restless_; }
 
  private:
   enum Kind : uint8_t {

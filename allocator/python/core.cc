@@ -83,8 +83,8 @@ void bindHandles(py::module_& module) {
       .def("close", &TableHandle::close)
       .def_property_readonly("closed", &TableHandle::closed);
   py::class_<SpaceHandle>(module, "Space")
-      .def(py::init<const std::vector<std::string>&, size_t, double>(), "far"_a, "threads"_a,
-           "timeout_seconds"_a)
+      .def(py::init<const std::vector<std::string>&, size_t, double, const std::string&>(), "far"_a,
+           "threads"_a, "timeout_seconds"_a, "agent"_a)
       .def("create_table", &SpaceHandle::createTable, "options"_a, "tier"_a)
       .def("least_dram", &SpaceHandle::leastDram, "options"_a, "tier"_a)
       .def("least_share", &SpaceHandle::leastShare, "options"_a, "tier"_a)

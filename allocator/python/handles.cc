@@ -36,14 +36,14 @@ void TableHandle::close() {
 }
 
 SpaceHandle::SpaceHandle(const std::vector<std::string>& far, size_t threads,
-                         double timeout_seconds)
+                         double timeout_seconds, const std::string& agent)
     : owner_(getpid()) {
   std::vector<FarSpec> specs;
   for (const std::string& text : far) specs.push_back(valueOf(parseFarSpec(text)));
   const Nanoseconds timeout(static_cast<uint64_t>(timeout_seconds * 1e9));
   auto space = [&] {
     const py::gil_scoped_release released;
-    return TableSpace::create(specs, threads, timeout);
+    return TableSpace::create(specs, threads, timeout, Bytes(), nullptr, agent.c_str());
   }();
   space_ = ownedHere(valueOf(std::move(space)).release());
 }

@@ -50,7 +50,8 @@ class TableHandle {
 
 class SpaceHandle {
  public:
-  SpaceHandle(const std::vector<std::string>& far, size_t threads, double timeout_seconds);
+  SpaceHandle(const std::vector<std::string>& far, size_t threads, double timeout_seconds,
+              const std::string& agent);
 
   /// What tables share that name no dram of their own; 0 until it is set.
   void setDram(uint64_t bytes);

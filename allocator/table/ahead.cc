@@ -23,12 +23,15 @@ constexpr size_t kSpares = 2;
 
 /// Takes in what has come, and lets go of what was needed by finished batches alone.
 Status EmbeddingTable::absorb() {
-  if (batches_.empty() && ahead_->empty()) return {};
+  if (batches_.empty() && ahead_->empty() && !refit_) return {};
   TP_TRY(home_->link()->poll());
   for (; !batches_.empty() && batches_.front().number() <= finished_; batches_.pop_front()) {
     if (spare_words_.size() < kSpares) spare_words_.push_back(batches_.front().takeWords());
   }
-  return ahead_->release(finished_);
+  TP_TRY(ahead_->release(finished_));
+  if (!refit_ || !ahead_->empty()) return {};
+  refit_ = false;
+  return fitDram(dram_);
 }
 
 /// Rows of a batch that have a slot stay until it is finished. Returns how many have none: their
@@ -72,7 +75,7 @@ Result<bool> EmbeddingTable::planPiece(AnnouncedBatch& batch) {
 
 /// Asks for rows of announced batches, as far as there is room.
 Status EmbeddingTable::requestAhead() {
-  if (batches_.empty() || batches_.back().known() == batches_.back().size()) return {};
+  if (refit_ || batches_.empty() || batches_.back().known() == batches_.back().size()) return {};
   // What is here only for this call would be here twice; what left is read after it was written.
   staged_->clear();
   TP_TRY(cache_->sendWriteBack());

@@ -117,7 +117,6 @@ Status RowLink::start(RowChunk* chunk, Direction direction, After after) {
   if (!submitted) return submitted;
   chunk->under_way = true;
   started_.push_back({chunk, direction, after});
-  (direction == Direction::kRead ? rows_read_ : rows_written_) += chunk->rows.size();
   return {};
 }
 

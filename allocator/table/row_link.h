@@ -74,11 +74,10 @@ class RowLink {
   /// Back for reuse; it must not be under way.
   void giveBack(RowChunk* chunk);
 
-  /// Begin to fill a chunk, or to write it back, and return at once. Errors: kUnreachable,
-  /// kTimedOut or kLost once the link has failed.
+  /// Begins to fill a chunk, and returns at once. Errors: kUnreachable, kTimedOut or kLost once the
+  /// link has failed.
   Status startRead(RowChunk* chunk) { return start(chunk, Direction::kRead); }
-  Status startWrite(RowChunk* chunk) { return start(chunk, Direction::kWrite); }
-  /// As startWrite(), and the chunk is given back by itself when it has been written.
+  /// Begins to write a chunk, which is given back by itself when it has been written.
   Status writeAndForget(RowChunk* chunk);
   /// Sends what was started.
   Status send();
@@ -100,8 +99,6 @@ class RowLink {
   Bytes memory() const { return own_memory_ + beyond_; }
   /// Whether chunks have more than the link's memory.
   bool beyond() const { return beyond_ > Bytes(); }
-  uint64_t rowsRead() const { return rows_read_; }
-  uint64_t rowsWritten() const { return rows_written_; }
 
  private:
   enum class Direction : uint8_t { kRead, kWrite };
@@ -134,7 +131,6 @@ class RowLink {
   std::deque<Started> started_;  // in order; tags count up from first_tag_
   uint64_t first_tag_ = 0;
   size_t writes_under_way_ = 0;
-  uint64_t rows_read_ = 0, rows_written_ = 0;
   ErrorCode failure_ = ErrorCode{};
 };
 

@@ -305,6 +305,7 @@ class EmbeddingTable final : private RowsKeeper {
   BatchNumber announced_ = 0;
   BatchNumber finished_ = 0;
   bool announces_ = false;  // a batch was announced: rows read ahead have their share of memory
+  bool refit_ = false;      // these have another share, as soon as none of them waits
   bool warned_short_ = false;
   std::optional<Error> broken_;
   std::atomic<uint64_t> hits_{0}, in_place_{0};

@@ -69,10 +69,12 @@ Bytes EmbeddingTable::dramFor(uint64_t slots) const {
   return fixedDram() + variableFor(format_, home_->kind(), slots);
 }
 
-/// With which so many rows have room to wait, about: some of what requests hold is for others.
+/// With which so many rows have room to wait, about, also when the table has been saved: some of
+/// what requests hold is for others.
 Bytes EmbeddingTable::dramForAhead(uint64_t rows) const {
   const uint64_t share = rows * (format_.stride() + kBesideRow) * 5 / 3;
-  return fixedDram() + Bytes(share * kAheadShare);
+  const Bytes saving = room_for_changes_ ? Bytes() : RowChanges::mostMemory(options_.rows);
+  return fixedDram() + saving + Bytes(share * kAheadShare);
 }
 
 Bytes EmbeddingTable::fixedDram() const {
@@ -170,13 +172,16 @@ Status EmbeddingTable::fitDram(Bytes dram) {
   auto plan = planDram(dram);
   if (!plan) return tl::unexpected(plan.error());
   plan->slots = std::min(plan->slots, cache_->most());
+  // The share of rows that wait follows when none waits: until then no more are asked for.
+  refit_ = fetches() && !ahead_->empty() && (dram != dram_ || refit_);
   Status done;
   if (staged_) staged_->clear();
   replan();
   done = cache_->setCapacity(plan->slots);
   if (done && fetches() && ahead_->empty() &&
       (plan->link != home_->link()->memory() || plan->ahead != ahead_->memory())) {
-    done = home_->link()->finishAll();
+    done = cache_->sendWriteBack();
+    if (done) done = home_->link()->finishAll();
     if (done) done = home_->link()->setMemory(plan->link);
     if (done) done = ahead_->setMost(plan->ahead_rows);
   }

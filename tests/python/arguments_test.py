@@ -186,7 +186,7 @@ class Arguments(unittest.TestCase):
             (ValueError, {"far": ["cxl:1G\0"]}),
             (TypeError, {"far": "cxl:1G"}),
             (TypeError, {"far": [5]}),
-            (NotImplementedError, {"far": ["numa:0"]}),
+            (TypeError, {"agent": 5}),
             (ValueError, {"threads": -1}),
             (ValueError, {"threads": 10**6}),
             (TypeError, {"threads": 1.5}),
@@ -195,6 +195,17 @@ class Arguments(unittest.TestCase):
         ):
             with self.subTest(options=options), self.assertRaises(kind):
                 tidepool.Space(**options)
+
+    def test_tiers_that_are_not_there(self):
+        # They are opened when the first table needs them.
+        with tidepool.Space(["numa:1000", "fabric", "fabric:1G"], agent="/nonexistent/agent.sock") as space:
+            for tier, kind, said in (
+                (1, tidepool.NotFound, "no such node"),
+                (2, tidepool.Unreachable, "fabricmgr agent"),
+                (3, tidepool.Unreachable, "/nonexistent/agent.sock"),
+            ):
+                with self.subTest(tier=tier), self.assertRaisesRegex(kind, said):
+                    tidepool.Table(space, "none", 100, 8, tier=tier)
 
     def test_what_is_closed(self):
         table = self.tables[1]

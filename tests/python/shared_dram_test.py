@@ -111,7 +111,8 @@ class SharedDram(unittest.TestCase):
         self.assertAlmostEqual(self.space.dram, 0.25 * WHOLE, delta=1)
         del two
         gc.collect()
-        three = self.table(1)  # of those that are gone unseen, the next one learns
+        self.assertEqual(self.space.dram, 0, "one that is forgotten gives its part back, too")
+        three = self.table(1)
         self.assertAlmostEqual(self.space.dram, 0.25 * WHOLE, delta=1)
         small = tidepool.Table(self.space, "small", 100, 4, tier=2, ids="hashed")
         small.bag(numpy.arange(90), numpy.array([0, 90]))

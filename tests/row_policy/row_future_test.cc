@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Next uses in the known batches against a plain search; the one-byte code of a step.
-#include "allocator/policy/row_future.h"
+#include "bench/row_future.h"
 
 #include <gtest/gtest.h>
 

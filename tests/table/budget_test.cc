@@ -178,6 +178,32 @@ TEST_P(Budget, OfAnnouncedBatchesIsKept) {
   items.expectAllRows();
 }
 
+TEST_P(Budget, IsSharedAnewThoughBatchesAreAlwaysInFlight) {
+  if (GetParam().place != Place::kRemote) return;  // no rows wait anywhere else
+  TableOptions options = optionsFor("items", 30'000, GetParam().ids);
+  options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, 9000);
+  const Bytes much = options.dram;
+  std::mt19937_64 random(14);
+  Watched other(options, places_.table(options, workers_));
+  other.announce(random);
+  Watched items(options, places_.table(options, workers_));
+  // One that shares nothing has address space for what it was made with.
+  ASSERT_TRUE(items.table->setDram(EmbeddingTable::dramFor(options, TierKind::kFetch, 900)));
+  items.announce(random);
+  for (int round = 0; round < 12; ++round) {
+    items.announce(random);
+    items.useOldest(workers_);
+    if (round == 3) {
+      ASSERT_TRUE(items.table->setDram(much));
+    }
+    ASSERT_FALSE(items.ahead.empty());
+  }
+  // Slots, and what is known of rows that wait: as if it had been so from the beginning.
+  EXPECT_EQ(items.table->counts().metadata, other.table->counts().metadata);
+  while (!items.ahead.empty()) items.useOldest(workers_);
+  items.expectAllRows();
+}
+
 TEST_P(Budget, IsKeptWhateverTheTableDoes) {
   TableOptions options = optionsFor("items", 20'000, GetParam().ids, Optimizer::kAdam);
   const TierKind kind = kindOf(GetParam().place);

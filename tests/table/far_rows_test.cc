@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "tests/table/raw_rows.h"
 #include "tests/table/table_fixture.h"
 #include "tests/table/table_model.h"
 
@@ -93,6 +94,28 @@ TEST_F(FarRows, ThatDoNotFitTheBudgetAreSaidOnceAndFetchedLater) {
   ASSERT_TRUE(bagOf(*table, workers_, ids, out_));
   EXPECT_EQ(out_, wanted);
   EXPECT_GT(table->counts().fetched, 0u);
+}
+
+TEST_F(FarRows, FitTheBudgetThatWasNamedAlsoWhenTheTableHasBeenSaved) {
+  Places places(Place::kRemote, Bytes(256 * kMiB));
+  // So many rows that what a checkpoint needs is more than what was announced.
+  TableOptions options = optionsFor(2'000'000, 100);
+  options.initializer.kind = Initializer::Kind::kZero;
+  std::string said;
+  {
+    auto table = places.table(options, workers_);
+    testing::internal::CaptureStderr();
+    ASSERT_TRUE(table->prefetch(range(0, 60'000)));
+    said = testing::internal::GetCapturedStderr();
+  }
+  const size_t at = said.find("give the table ");
+  ASSERT_NE(at, std::string::npos) << said;
+  options.dram = Bytes(std::stoull(said.substr(at + strlen("give the table "))) * kKiB);
+  auto table = places.table(options, workers_);
+  (void)rawRowsOf(table.get());
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(table->prefetch(range(0, 60'000)));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 // Their slots may be given up while their rows are still under way.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Long training runs of several tables at once, bit for bit the model's, for every type and
-// optimizer: in local DRAM, in a direct tier and on a memory server, with 1, 10 and 100 % of the
-// rows in DRAM, with one thread and with two, with random depths of reading ahead. The model runs
-// once for all of them. TIDEPOOL_TRAINING_STEPS sets the steps of each run; `make soak` takes 1000.
+// optimizer: in local DRAM, in a direct tier, on a memory server, on a NUMA node and in regions of
+// a fabric, which are drained meanwhile, with 1, 10 and 100 % of the rows in DRAM, with one thread
+// and with two, with random depths of reading ahead. The model runs once for all of them.
+// TIDEPOOL_TRAINING_STEPS sets the steps of each run; `make soak` takes 1000.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -51,6 +52,9 @@ std::vector<Variant> variants() {
     for (const Place place : {Place::kDirect, Place::kRemote}) {
       for (const unsigned percent : {1u, 10u, 100u}) all.push_back({place, percent, threads});
     }
+    for (const Place place : {Place::kNuma, Place::kFabric, Place::kFabricRows}) {
+      all.push_back({place, 10, threads});
+    }
   }
   return all;
 }
@@ -59,18 +63,20 @@ std::vector<Variant> variants() {
 class TrainingRun {
  public:
   TrainingRun(Places& places, const Variant& variant, ElementType type, Optimizer optimizer)
-      : variant_(variant), workers_(variant.threads) {
+      : places_(places), variant_(variant), workers_(variant.threads) {
     for (size_t table = 0; table < kTrainedTables; ++table) {
       TableOptions options = trainedTable(table, type, optimizer);
       const uint64_t slots = options.rows * variant.percent / 100;
-      const TierKind tier = variant.place == Place::kRemote ? TierKind::kFetch : TierKind::kDirect;
-      options.dram = EmbeddingTable::dramFor(options, tier, slots);
+      if (variant.place != Place::kLocal) {
+        options.dram = EmbeddingTable::dramFor(options, tierKindAt(variant.place), slots);
+      }
       tables_.push_back(places.table(options, workers_));
     }
   }
 
   void train(const Reference& reference) {
     for (size_t number = 0; number < steps().size(); ++number) {
+      if (inFabric() && number % 4 == 1) places_.agent().drainOldest();
       announceUpTo(number + 1 + ahead_random_() % (kMostAhead + 1));
       lookUp(number, reference.outputs[number]);
       update(number);
@@ -81,9 +87,17 @@ class TrainingRun {
       ASSERT_EQ(rawRowsOf(tables_[table].get()), reference.rows[table]) << "table " << table;
     }
     checkCounts();
+    if (!inFabric()) return;
+    places_.agent().awaitLeft();
+    for (size_t table = 0; table < kTrainedTables; ++table) {
+      ASSERT_EQ(rawRowsOf(tables_[table].get()), reference.rows[table]) << "table " << table;
+    }
   }
 
  private:
+  bool inFabric() const {
+    return variant_.place == Place::kFabric || variant_.place == Place::kFabricRows;
+  }
   /// Announces steps before `end`. Not all are: one in eight comes as a surprise.
   void announceUpTo(size_t end) {
     for (; announced_ < std::min(end, steps().size()); ++announced_) {
@@ -152,13 +166,14 @@ class TrainingRun {
       const TableCounts counts = table->counts();
       // At 100 % rows of hashed ids come into being in a slot, and stay there.
       if (variant_.place == Place::kLocal || variant_.percent == 100) continue;
-      EXPECT_EQ(counts.prefetched > 0, variant_.place == Place::kRemote);
+      EXPECT_EQ(counts.prefetched > 0, tierKindAt(variant_.place) == TierKind::kFetch);
       EXPECT_GT(counts.evictions, 0u);
       EXPECT_GT(counts.written_back, 0u);
       EXPECT_GT(counts.in_place + counts.fetched + counts.prefetched, 0u);
     }
   }
 
+  Places& places_;
   const Variant variant_;
   Workers workers_;
   std::vector<std::unique_ptr<EmbeddingTable>> tables_;

@@ -9,16 +9,27 @@
 #include <random>
 #include <vector>
 
+#include "allocator/fabric/fabric_pool.h"
 #include "allocator/table/table.h"
 #include "fabricmgr/memserver/server.h"
 #include "runtime/tier/direct_file_tier.h"
+#include "runtime/tier/numa_tier.h"
 #include "runtime/tier/remote_tier.h"
+#include "tests/table/fake_agent.h"
 
 namespace tidepool {
 
-enum class Place { kLocal, kDirect, kRemote };
+/// kFabric: pool files by way of an agent, which are read in place. kFabricRows: memory servers.
+enum class Place { kLocal, kDirect, kRemote, kNuma, kFabric, kFabricRows };
 inline const char* placeName(Place place) {
-  return place == Place::kLocal ? "local" : place == Place::kDirect ? "direct" : "remote";
+  constexpr const char* kNames[] = {"local", "direct", "remote", "numa", "fabric", "fabric rows"};
+  return kNames[static_cast<int>(place)];
+}
+/// Of the tables there.
+inline TierKind tierKindAt(Place place) {
+  const bool fetched = place == Place::kRemote || place == Place::kFabricRows;
+  return place == Place::kLocal ? TierKind::kLocal
+                                : (fetched ? TierKind::kFetch : TierKind::kDirect);
 }
 
 /// A tier, and what keeps it up.
@@ -30,15 +41,24 @@ class Places {
       EXPECT_TRUE(tier) << tier.error().text();
       direct_ = std::move(*tier);
     }
+    if (place == Place::kNuma) openNode(size);
     if (place == Place::kRemote) openServer(size);
+    if (place == Place::kFabric || place == Place::kFabricRows) openFabric();
   }
 
   Result<std::unique_ptr<RowHome>> home(const TableOptions& options) {
     switch (place_) {
       case Place::kLocal:
         return RowHome::inLocalMemory(options.format, options.rows);
+      case Place::kFabric:
+      case Place::kFabricRows: {
+        auto rows = fabric_->makeRows(Bytes(options.format.stride()), options.rows);
+        if (!rows) return tl::unexpected(rows.error());
+        return RowHome::inFabric(std::move(*rows));
+      }
       case Place::kDirect:
       case Place::kRemote:
+      case Place::kNuma:
         break;
     }
     if (!store_) store_ = direct_ ? rowStoreIn(*direct_) : rowStoreIn(*remote_);
@@ -54,9 +74,31 @@ class Places {
   }
 
   void stopServer() { server_.reset(); }
+  /// Of a fabric.
+  FakeAgent& agent() { return *agent_; }
   Tier& tier() { return direct_ ? static_cast<Tier&>(*direct_) : static_cast<Tier&>(*remote_); }
 
  private:
+  /// This machine's node, said to be one of two: there is seldom another.
+  void openNode(Bytes size) {
+    os::NumaNodes nodes = os::readNumaNodes();
+    nodes.nodes[1] = {1, false, Bytes(kGiB), Bytes(), 20};
+    nodes.count = 2;
+    nodes.nodes[0].free = nodes.nodes[0].total / 32 + size + Bytes(kGranuleSize);
+    auto tier = NumaTier::open(0, nodes);
+    ASSERT_TRUE(tier) << tier.error().text();
+    direct_ = std::move(*tier);
+  }
+  /// Regions are small, so that each table is in several of them.
+  void openFabric() {
+    agent_ = std::make_unique<FakeAgent>(
+        place_ == Place::kFabric ? FakeAgent::Gives::kFiles : FakeAgent::Gives::kServers,
+        Bytes(4 * kMiB));
+    auto pool =
+        FabricPool::open(agent_->socket().c_str(), Bytes(), Nanoseconds(20'000'000'000), no_room_);
+    ASSERT_TRUE(pool) << pool.error().text();
+    fabric_ = std::move(*pool);
+  }
   void openServer(Bytes size) {
     memserver::ServerOptions options;
     options.size = size;
@@ -73,7 +115,15 @@ class Places {
 
   const Place place_;
   std::unique_ptr<memserver::Server> server_;
-  std::unique_ptr<DirectFileTier> direct_;
+  class NoRoom final : public LocalRoom {
+   public:
+    Status take(Bytes) override { return fail(ErrorCode::kNoSpace, "no local memory"); }
+    void giveBack(Bytes) override {}
+  };
+  NoRoom no_room_;
+  std::unique_ptr<FakeAgent> agent_;
+  std::unique_ptr<FabricPool> fabric_;
+  std::unique_ptr<DirectTier> direct_;
   std::unique_ptr<RemoteTier> remote_;
   std::unique_ptr<RowStore> store_;
 };

@@ -14,15 +14,19 @@ class Space:
     """What the tables of one program share.
 
     far      where tables can be besides local memory, in order: "cxl:4G" (an emulated pool, private to the process),
-             "dax:PATH", "remote:HOST:PORT[:SIZE]" (a memory server: `fabricmgr memserver`). Table(tier=1) is in the
-             first of them, tier=0 in local memory. They are opened when the first table needs them.
+             "dax:PATH", "numa:NODE", "auto" (such a node, else such a device), "remote:HOST:PORT[:SIZE]" (a memory server:
+             `fabricmgr memserver`), "fabric[:SIZE]" (regions from the fabric manager, as tables need them; SIZE: at
+             most). Table(tier=1) is in the first of them, tier=0 in local memory. They are opened when the first table
+             needs them.
     threads  that work on one call, the caller counted; 0: as many as the process may use processors.
-    timeout  seconds after which a memory server that does not answer is given up.
+    timeout  seconds after which a memory server, or the host's agent, that does not answer is given up.
     dram     local memory for the hot rows of all tables in far tiers that name no `dram` of their own, and what is
              known of them: bytes, "2G", or "10%" of those tables (of a small one enough for 64 rows, the least there
              is): it then grows with each such table and becomes less when one is closed. Tables begin with even
              shares. These follow what each table gains by its memory, by miss-ratio curves of the look-ups it really
-             gets, and together they are never above it; results do not depend on them. set_dram() changes it.
+             gets, and together they are never above it; results do not depend on them. set_dram() changes it. Rows
+             of a region that is drained, and have no room in others, take some of it.
+    agent    the socket of the host's agent, for "fabric"; empty: the usual one.
 
     A context manager: leaving it closes the space with its tables and tensor stores. Thread-safe. Belongs to the process that made it:
     after fork(), the child cannot use it (tidepool.Unusable), and its end does nothing to the parent's.
@@ -30,17 +34,21 @@ class Space:
     TypeError and InvalidArgument for a `dram` that is no size, or none at all.
     """
 
-    def __init__(self, far=(), threads=0, timeout=5.0, dram="10%"):
+    def __init__(self, far=(), threads=0, timeout=5.0, dram="10%", agent=""):
         if isinstance(far, str) or not all(isinstance(text, str) for text in far):
             raise TypeError('far: a list of texts such as "cxl:4G" is needed')
         self._tables = weakref.WeakSet()
         self._far = tuple(far)
         self._owner = os.getpid()
-        self._dram_lock = threading.Lock()  # of the two below
+        self._dram_lock = threading.Lock()  # of the two below; see _settle()
+        self._stale = False
         self._dram = _checked_dram(dram)
         self._sharing = weakref.WeakKeyDictionary()  # tables that share: (bytes of all its rows, least bytes)
         self._core = _core.Space(
-            list(self._far), whole(threads, "threads", 0, 1024), real(timeout, "timeout", 1e-6, 3600.1)
+            list(self._far),
+            whole(threads, "threads", 0, 1024),
+            real(timeout, "timeout", 1e-6, 3600.1),
+            os.fspath(agent),
         )
         self._core.set_dram(self._budget())
 
@@ -74,6 +82,30 @@ class Space:
             except Error:
                 self._dram = before
                 raise
+        self._settle_stale()
+
+    def _settle(self):
+        """Tables share what is theirs by now. May be called by the garbage collector while this very thread has the lock:
+        then whoever has it does it afterwards."""
+        self._stale = True
+        self._settle_stale()
+
+    def _settle_stale(self):
+        while self._stale and self._dram_lock.acquire(blocking=False):
+            try:
+                self._stale = False
+                if not self.closed and is_part(self._dram):
+                    self._core.set_dram(self._budget())
+            except Error:
+                pass  # announced batches have it; the next table that is made or closed makes up for it
+            finally:
+                self._dram_lock.release()
+
+    def _table_gone(self, core):
+        """A table that shared was forgotten rather than closed."""
+        if self._owner == os.getpid():
+            core.close()
+            self._settle()
 
     def _budget(self):
         """Bytes, of the tables that share by now. The lock is held."""
@@ -95,23 +127,22 @@ class Space:
             except Error:
                 del self._sharing[table]
                 raise
+        self._settle_stale()
         try:
-            return self._core.create_table(options, tier)
+            core = self._core.create_table(options, tier)
         except BaseException:
             self._table_closed(table)
             raise
+        weakref.finalize(table, self._table_gone, core).atexit = False
+        return core
 
     def _table_closed(self, table):
         """The share of a table is gone, and with it what it brought."""
         if self._owner != os.getpid():
             return  # the lock may be held by a thread that is not in this process
         with self._dram_lock:
-            if self._sharing.pop(table, None) is None or self.closed or not is_part(self._dram):
-                return
-            try:
-                self._core.set_dram(self._budget())
-            except Error:
-                pass  # announced batches have it; the next table that is made or closed makes up for it
+            self._sharing.pop(table, None)
+        self._settle()
 
     def tensors(self, tier=1, **options):
         """A new store of tensors in a far tier: TensorStore(space, tier, ...), which has the options and errors."""
@@ -129,6 +160,7 @@ class Space:
         if self._owner == os.getpid():
             with self._dram_lock:
                 self._sharing.clear()  # one table after the other, their shares need not follow
+            self._stale = False
         for table in list(self._tables):
             table.close()
         self._core.close()

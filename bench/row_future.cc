@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Next uses of rows in the known batches. See row_future.h.
-#include "allocator/policy/row_future.h"
+#include "bench/row_future.h"
 
 #include <algorithm>
 
