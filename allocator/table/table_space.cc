@@ -66,22 +66,13 @@ Status TableSpace::openFabric(FarTier& tier) {
   return {};
 }
 
-/// Calls do not overlap: the fabric's thread takes, and what it took goes back with a table.
 Status TableSpace::LocalMemory::take(Bytes size) {
-  if (space_.stores_ != nullptr && space_.stores_->chargeLocal(size)) {
-    charged_.fetch_add(size.value(), std::memory_order_relaxed);
-    return {};
-  }
-  return space_.shared_.lend(size);
+  return space_.stores_ != nullptr ? space_.stores_->chargeLocal(size) : space_.shared_.lend(size);
 }
 
 void TableSpace::LocalMemory::giveBack(Bytes size) {
-  uint64_t charged = charged_.load(std::memory_order_relaxed);
-  const auto part = [&] { return std::min(charged, size.value()); };
-  while (!charged_.compare_exchange_weak(charged, charged - part(), std::memory_order_relaxed)) {
-  }
-  if (part() > 0) space_.stores_->dischargeLocal(Bytes(part()));
-  if (part() < size.value()) space_.shared_.takeBack(size - Bytes(part()));
+  if (space_.stores_ != nullptr) return space_.stores_->dischargeLocal(size);
+  space_.shared_.takeBack(size);
 }
 
 Status TableSpace::openOwnTier(FarTier& tier) {

@@ -75,8 +75,8 @@ class TableSpace {
     std::unique_ptr<FabricPool> fabric;  // has no store: tables are in regions as they need them
     bool open() const { return store != nullptr || fabric != nullptr; }
   };
-  /// For rows of regions that are drained: of what the process has beside its tables, or of what
-  /// they share.
+  /// For rows of regions that are drained: of what the process has beside its tables; where only
+  /// tables have a budget, of what they share.
   class LocalMemory final : public LocalRoom {
    public:
     explicit LocalMemory(TableSpace& space) : space_(space) {}
@@ -85,7 +85,6 @@ class TableSpace {
 
    private:
     TableSpace& space_;
-    std::atomic<uint64_t> charged_{0};  // by the process; the rest is lent by tables
   };
   TableSpace(size_t threads, Nanoseconds remote_timeout, Bytes budget, RowStores* stores,
              const char* agent)

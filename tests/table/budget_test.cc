@@ -198,8 +198,11 @@ TEST_P(Budget, IsSharedAnewThoughBatchesAreAlwaysInFlight) {
     }
     ASSERT_FALSE(items.ahead.empty());
   }
-  // Slots, and what is known of rows that wait: as if it had been so from the beginning.
-  EXPECT_EQ(items.table->counts().metadata, other.table->counts().metadata);
+  // Slots, and what is known of rows that wait: as if it had been so from the beginning. What is
+  // known of hashed ids differs by how many there are.
+  if (GetParam().ids == IdKind::kDense) {
+    EXPECT_EQ(items.table->counts().metadata, other.table->counts().metadata);
+  }
   while (!items.ahead.empty()) items.useOldest(workers_);
   items.expectAllRows();
 }

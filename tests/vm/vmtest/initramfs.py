@@ -21,7 +21,7 @@ PROGRAMS = {
     "usr/bin/fabricmgr": BUILD / "bin" / "fabricmgr",
     "usr/lib/libtidepool-preload.so": BUILD / "lib" / "libtidepool-preload.so",
     "usr/bin/gups": BUILD / "bench" / "gups",
-    "usr/bin/table-on-tier": BUILD / "bin" / "table-on-tier",
+    "usr/bin/table-on-tier": BUILD / "bench" / "table-on-tier",
 }
 WORDS = 8000
 
