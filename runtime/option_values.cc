@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "runtime/options.h"
 
@@ -20,7 +21,9 @@ constexpr Nanoseconds kLongestTimeout(3'600'000'000'000);
 
 constexpr const char* kSizeForms = "write a size such as 256M, 2G, 1.5T or plain bytes";
 constexpr const char* kSpecForms =
-    "write cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE], fabric[:SIZE] or auto";
+    "write cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE][:transport:WHICH], fabric[:SIZE] "
+    "or "
+    "auto";
 
 /// A decimal number kept exact: value / scale.
 struct Decimal {
@@ -109,7 +112,43 @@ bool parseSmall(std::string_view text, uint32_t limit, uint32_t& out) {
   return error == std::errc() && end == text.data() + text.size() && out < limit;
 }
 
-/// HOST:PORT[:SIZE] with an IPv6 address in brackets.
+Status setTransport(FarSpec& spec, std::string_view text, std::string_view name) {
+  if (name == "auto") {
+    spec.transport = Transport::kAuto;
+  } else if (name == "tcp") {
+    spec.transport = Transport::kTcp;
+  } else if (name == "verbs") {
+    spec.transport = Transport::kVerbs;
+  } else {
+    return badSpec(text, "has a bad transport (verbs, tcp or auto)");
+  }
+  return {};
+}
+
+/// What may follow HOST:PORT: a size, and transport:WHICH, each once.
+Status parseRemoteRest(FarSpec& spec, std::string_view text, std::string_view rest) {
+  constexpr std::string_view kTransport = "transport";
+  bool sized = false;
+  bool chosen = false;
+  for (bool more = true; more;) {
+    std::string_view word = rest.substr(0, rest.find(':'));
+    more = word.size() < rest.size();
+    rest.remove_prefix(word.size() + (more ? 1 : 0));
+    if (word != kTransport) {
+      if (std::exchange(sized, true)) return badSpec(text, "says more than a size and a transport");
+      TP_TRY(setSize(spec, word));
+      continue;
+    }
+    if (!more || std::exchange(chosen, true)) return badSpec(text, "needs one transport");
+    word = rest.substr(0, rest.find(':'));
+    more = word.size() < rest.size();
+    rest.remove_prefix(word.size() + (more ? 1 : 0));
+    TP_TRY(setTransport(spec, text, word));
+  }
+  return {};
+}
+
+/// HOST:PORT[:SIZE][:transport:WHICH] with an IPv6 address in brackets.
 Status parseRemote(FarSpec& spec, std::string_view text, std::string_view body) {
   const size_t host_end = body.starts_with('[') ? body.find("]:") : body.find(':');
   if (host_end == std::string_view::npos) return badSpec(text, "names no port");
@@ -123,7 +162,7 @@ Status parseRemote(FarSpec& spec, std::string_view text, std::string_view body) 
   }
   TP_TRY(setTarget(spec, text, body.substr(0, host_length + 1 + port_length)));
   if (port_length == after.size()) return {};
-  return setSize(spec, after.substr(port_length + 1));
+  return parseRemoteRest(spec, text, after.substr(port_length + 1));
 }
 
 }  // namespace

@@ -246,6 +246,8 @@ void appendSpec(TextBuffer& out, const FarSpec& spec) {
     out.append(':');
     out.appendNumber(spec.size.value());
   }
+  if (spec.transport == Transport::kTcp) out.append(":transport:tcp");
+  if (spec.transport == Transport::kVerbs) out.append(":transport:verbs");
 }
 
 }  // namespace

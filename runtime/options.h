@@ -19,12 +19,17 @@ enum class FarKind : uint8_t { kCxl, kDax, kNuma, kRemote, kFabric, kAuto };
 /// memory alone (for programs whose other memory is somebody else's concern).
 enum class BudgetScope : uint8_t { kProcess, kManaged };
 
-/// One --far SPEC: cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE], fabric[:SIZE], auto.
+/// How pages of a memory server travel. kAuto: by RDMA verbs where both ends can.
+enum class Transport : uint8_t { kAuto, kTcp, kVerbs };
+
+/// One --far SPEC: cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE][:transport:WHICH],
+/// fabric[:SIZE], auto.
 struct FarSpec {
   FarKind kind = FarKind::kCxl;
-  Bytes size;             // 0: all the tier has
-  uint32_t node = 0;      // numa
-  char target[128] = {};  // dax: path; remote: HOST:PORT (IPv6 in brackets)
+  Bytes size;                              // 0: all the tier has
+  uint32_t node = 0;                       // numa
+  Transport transport = Transport::kAuto;  // remote
+  char target[128] = {};                   // dax: path; remote: HOST:PORT (IPv6 in brackets)
 };
 
 struct Options {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -30,6 +31,7 @@ struct Arguments {
   unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
   std::string control;   // HOST:PORT for the fabric manager; empty: none
   std::string key_file;  // its key
+  Transport transport = Transport::kAuto;
   bool json = false;
 };
 
@@ -50,6 +52,20 @@ void announce(const Arguments& arguments, uint16_t port, uint16_t control_port) 
     if (control_port != 0) fmt::print("control port {}\n", control_port);
   }
   std::fflush(stdout);
+}
+
+/// Whether clients may use RDMA: a line if they cannot. Errors: kUnsupported if they should.
+Status checkRdma(const Server& server, const Arguments& arguments) {
+  if (arguments.transport == Transport::kTcp) return {};
+  if (server.noRdma().empty()) {
+    spdlog::info("clients may use RDMA");
+    return {};
+  }
+  if (arguments.transport == Transport::kVerbs) {
+    return fail(ErrorCode::kUnsupported, "--transport verbs: %s", server.noRdma().c_str());
+  }
+  spdlog::info("clients use TCP: {}", server.noRdma());
+  return {};
 }
 
 /// The manager's port, if one is asked for.
@@ -75,12 +91,17 @@ int serve(const Arguments& arguments) {
   options.listen = arguments.listen;
   options.size = Bytes(arguments.size);
   options.threads = arguments.threads;
+  options.transport = arguments.transport;
   auto server = Server::start(options);
   if (!server) {
     fmt::print(stderr, "fabricmgr memserver: {}\n", server.error().text());
     return server.error().code() == ErrorCode::kInvalidArgument && server.error().osError() == 0
                ? kUsage
                : kFailed;
+  }
+  if (const Status rdma = checkRdma(**server, arguments); !rdma) {
+    fmt::print(stderr, "fabricmgr memserver: {}\n", rdma.error().text());
+    return kFailed;
   }
   const auto control = startControl(**server, arguments);
   if (!control) {
@@ -119,6 +140,15 @@ void addCommand(CLI::App& app, int* exit_code) {
                                   "File with the key that the fabric manager has, too");
   control->needs(key);
   key->needs(control);
+  const std::map<std::string, Transport> transports = {
+      {"auto", Transport::kAuto}, {"tcp", Transport::kTcp}, {"verbs", Transport::kVerbs}};
+  command
+      ->add_option(
+          "--transport", arguments->transport,
+          "How clients may reach pages: auto (by RDMA verbs too, where there is a device), "
+          "tcp, or verbs (no server without it)")
+      ->transform(CLI::CheckedTransformer(transports))
+      ->type_name("auto|tcp|verbs");
   command->add_flag("--json", arguments->json, "Say where it listens as a line of JSON");
   command->callback([arguments, exit_code] {
     arguments->size = sizeOption("--size", arguments->size_text);

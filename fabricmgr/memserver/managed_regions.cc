@@ -66,6 +66,8 @@ void ManagedRegions::drop(RegionId region) {
     // on, and nothing is left there for them.
     Region& memory = *found->second;
     (void)server_.fence(wireId(region), memory.epoch() + 1);
+    // Fencing is refused for a region that the table has lost; nobody is let in there, either.
+    server_.endOneSided(wireId(region), kEveryEpoch);
     (void)madvise(memory.data(), memory.room().value(), MADV_DONTNEED);
   }
   table_.drop(region);
@@ -91,6 +93,7 @@ Status ManagedRegions::hold(const Grant& grant) {
   TP_TRY(server_.regions().resizeManaged(wireId(grant.region), size));
   if (size < before) {
     server_.quiesce();  // nobody who saw the old size is at it any more
+    server_.endOneSided(wireId(grant.region), kEveryEpoch);  // who comes again gets the new one
     if (madvise(region.data() + size.value(), (before - size).value(), MADV_DONTNEED) != 0) {
       return failErrno(ErrorCode::kIo, "cannot give back the end of a region");
     }
@@ -108,6 +111,7 @@ ManagedRegions::Done ManagedRegions::attach(Grant grant) {
   const wire::Token token = control::regionToken(key_, grant.region, grant.epoch);
   TP_TRY(server_.regions().admit(wireId(grant.region), token, grant.epoch));
   server_.quiesce();
+  server_.endOneSided(wireId(grant.region), grant.epoch);
   erasures_.erase(grant.region);
   table_.put({grant, {}});
   return control::Answer();
@@ -118,6 +122,7 @@ ManagedRegions::Done ManagedRegions::revoke(Grant grant) {
   TP_TRY(hold(grant));
   TP_TRY(server_.regions().admit(wireId(grant.region), std::nullopt, grant.epoch));
   server_.quiesce();  // no byte of an older epoch's request reaches the region after this
+  server_.endOneSided(wireId(grant.region), kEveryEpoch);
   grant.state = GrantState::kRevoked;
   erasures_.erase(grant.region);
   table_.put({grant, {}});

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 namespace tidepool::memserver {
@@ -22,6 +23,16 @@ Result<wire::Token> randomToken() {
 }
 
 }  // namespace
+
+Status Region::discard(uint64_t offset, uint64_t length) {
+  MutexLock lock(pin_mutex_);
+  if (pinned_) {
+    memset(data() + offset, 0, length);
+  } else if (madvise(data() + offset, length, MADV_DONTNEED) != 0) {
+    return failErrno(ErrorCode::kIo, "cannot give memory of a region back");
+  }
+  return {};
+}
 
 /// Sets `size` bytes (0: all that is free), rounded up to pages, aside.
 Result<Bytes> RegionTable::reserve(Bytes size) {

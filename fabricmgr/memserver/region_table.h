@@ -46,6 +46,12 @@ class Region {
   bool holds(uint64_t offset, uint64_t length) const {
     return length <= capacity().value() && offset <= capacity().value() - length;
   }
+  /// Makes a run of whole pages zeros, and gives its memory back to the kernel unless it is pinned:
+  /// a device would go on writing to pages that are no longer the region's. Errors: kIo.
+  Status discard(uint64_t offset, uint64_t length) TP_EXCLUDES(pin_mutex_);
+  /// Held while a device is told of the region's memory, and while that is given back.
+  Mutex& pinMutex() const TP_RETURNS(pin_mutex_) { return pin_mutex_; }
+  void setPinned(bool pinned) TP_REQUIRES(pin_mutex_) { pinned_ = pinned; }
 
  private:
   const uint64_t id_;
@@ -53,6 +59,8 @@ class Region {
   const Mapping memory_;
   std::atomic<uint64_t> capacity_;
   std::atomic<uint64_t> epoch_{1};
+  mutable Mutex pin_mutex_;
+  bool pinned_ TP_GUARDED_BY(pin_mutex_) = false;
 };
 
 class RegionTable {

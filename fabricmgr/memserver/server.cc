@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "fabricmgr/memserver/verbs_access.h"
 #include "fabricmgr/memserver/worker.h"
 
 namespace tidepool::memserver {
@@ -26,6 +27,16 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   if (!port) return tl::unexpected(port.error());
   std::unique_ptr<Server> server(new Server(options));
   server->port_ = *port;
+  server->one_sided_ = options.one_sided;
+  if (options.transport != Transport::kTcp) {
+    auto verbs = startVerbs(listener->get());
+    if (verbs) {
+      server->verbs_ = std::move(*verbs);
+      server->one_sided_ = server->verbs_.get();
+    } else {
+      server->no_rdma_ = verbs.error().text();
+    }
+  }
   for (unsigned i = 0; i < std::max(1u, options.threads); ++i) {
     auto worker = Worker::create(*server, i == 0 ? std::move(*listener) : UniqueFd());
     if (!worker) return tl::unexpected(worker.error());
@@ -53,9 +64,14 @@ void Server::quiesce() {
   for (const auto& worker : workers_) worker->quiesce();
 }
 
+void Server::endOneSided(uint64_t region, Epoch epoch) {
+  if (one_sided_ != nullptr) one_sided_->revoke(region, epoch);
+}
+
 Status Server::fence(uint64_t region, Epoch epoch) {
   TP_TRY(regions_.fence(region, epoch));
   quiesce();
+  endOneSided(region, epoch);
   return {};
 }
 

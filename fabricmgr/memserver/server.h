@@ -13,6 +13,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
+#include "runtime/options.h"
 
 namespace tidepool::memserver {
 
@@ -26,6 +27,10 @@ struct ServerOptions {
   Nanoseconds grace = Nanoseconds(2'000'000'000);
   /// How long a connection may take over its handshake.
   Nanoseconds handshake_limit = Nanoseconds(10'000'000'000);
+  /// kAuto: clients read and write pages by RDMA as well, where there is a device for that.
+  Transport transport = Transport::kTcp;
+  /// Instead of RDMA, borrowed: for tests.
+  OneSided* one_sided = nullptr;
 };
 
 class Server {
@@ -43,6 +48,13 @@ class Server {
   /// Raises a region's epoch. When it returns, no byte of a request with an older epoch reaches
   /// the region any more. Errors: as RegionTable::fence().
   Status fence(uint64_t region, Epoch epoch);
+
+  /// When it returns, nobody who was let in before `epoch` reads or writes the region past this
+  /// process, and its memory is not pinned for them. Call it when no session can let anybody in
+  /// again: after fencing and quiesce().
+  void endOneSided(uint64_t region, Epoch epoch);
+  /// Why clients cannot use RDMA; empty if they can, or it was not asked for.
+  const std::string& noRdma() const { return no_rdma_; }
 
   /// When it returns, every session has been between two requests: each has seen what was changed
   /// before.
@@ -63,6 +75,9 @@ class Server {
   MonotonicClock clock_;
   RegionTable regions_;
   Counters counters_;
+  std::string no_rdma_;
+  std::unique_ptr<OneSided> verbs_;
+  OneSided* one_sided_ = nullptr;  // verbs_, or what the options say
   uint16_t port_ = 0;
   size_t next_worker_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;

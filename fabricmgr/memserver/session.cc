@@ -22,18 +22,20 @@ constexpr size_t kTurn = 4 * kMiB;
 
 }  // namespace
 
-Session::Session(std::unique_ptr<Connection> connection, std::string peer, RegionTable& regions,
-                 Counters& counters, Nanoseconds now)
+Session::Session(std::unique_ptr<Connection> connection, std::string peer,
+                 const SessionShared& shared, Nanoseconds now)
     : connection_(std::move(connection)),
       peer_(std::move(peer)),
-      regions_(regions),
-      counters_(counters),
+      regions_(shared.regions),
+      counters_(shared.counters),
+      one_sided_(shared.one_sided),
       since_(now),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kRowReadAhead)) {
   counters_.connections.fetch_add(1, std::memory_order_relaxed);
 }
 
 Session::~Session() {
+  dropLane();
   if (region_ != nullptr) regions_.detach(region_);
   counters_.connections.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -210,6 +212,8 @@ Session::Step Session::stepHello() {
     // A managed region's secret is the manager's to give: its holder gets back what it showed.
     reply.token = hello->kind == wire::HelloKind::kCreate ? region_->token() : hello->token;
     reply.epoch = region_->epoch();
+    if ((hello->features & wire::kFeatureOneSided) == 0) one_sided_ = nullptr;
+    if (one_sided_ != nullptr) reply.features = wire::kFeatureOneSided;
     reply.capacity = region_->capacity();
   } else {
     reply.status = static_cast<uint16_t>(region.error().code());

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/memserver/one_sided.h"
 #include "fabricmgr/memserver/region_table.h"
 #include "runtime/base/mapping.h"
 #include "runtime/transport/connection.h"
@@ -28,10 +29,17 @@ struct Counters {
 /// What the worker should wait for next.
 enum class Next : uint8_t { kReadable, kWritable, kAgain, kClose };
 
+/// What all sessions share. Borrowed.
+struct SessionShared {
+  RegionTable& regions;
+  Counters& counters;
+  OneSided* one_sided = nullptr;  // null: all goes over the connection
+};
+
 class Session {
  public:
-  Session(std::unique_ptr<Connection> connection, std::string peer, RegionTable& regions,
-          Counters& counters, Nanoseconds now);
+  Session(std::unique_ptr<Connection> connection, std::string peer, const SessionShared& shared,
+          Nanoseconds now);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -80,6 +88,9 @@ class Session {
   Step readRun(const wire::Request& request);
   Step discard(const wire::Request& request);
   Step answerStat(const wire::Request& request);
+  Step openLane(const wire::Request& request);
+  Step closeLane(const wire::Request& request);
+  void dropLane();
   Step refuse(const wire::Request& request, ErrorCode code, uint32_t to_swallow);
   Step close(std::string reason);
   std::optional<ErrorCode> epochError(const wire::Request& request) const;
@@ -98,6 +109,8 @@ class Session {
   const std::string peer_;
   RegionTable& regions_;
   Counters& counters_;
+  OneSided* one_sided_;                // null: there is none, or the client does not know of it
+  std::optional<wire::Token> ticket_;  // of its lane
   const Nanoseconds since_;
   std::shared_ptr<Region> region_;
   State state_ = State::kHello;

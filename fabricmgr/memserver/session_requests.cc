@@ -2,7 +2,7 @@
 // What each request of a Session does. An answer that borrows region memory is sent before a later
 // write of the same connection may change it: requests take effect in their order.
 #include <fmt/format.h>
-#include <sys/mman.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstring>
@@ -68,6 +68,10 @@ Session::Step Session::begin(const wire::Request& request) {
       return Step::kProgress;
     case wire::Opcode::kStat:
       return answerStat(request);
+    case wire::Opcode::kOpenLane:
+      return openLane(request);
+    case wire::Opcode::kCloseLane:
+      return closeLane(request);
     case wire::Opcode::kRead:
     case wire::Opcode::kWrite:
     case wire::Opcode::kDiscard:
@@ -97,8 +101,8 @@ Session::Step Session::readRun(const wire::Request& request) {
 }
 
 Session::Step Session::discard(const wire::Request& request) {
-  const bool gone = madvise(region_->data() + request.offset, request.length, MADV_DONTNEED) == 0;
-  answer(request.tag, gone ? 0 : statusOf(ErrorCode::kIo), {});
+  const Status gone = region_->discard(request.offset, request.length);
+  answer(request.tag, gone ? 0 : statusOf(gone.error().code()), {});
   return Step::kProgress;
 }
 
@@ -119,6 +123,40 @@ Session::Step Session::answerStat(const wire::Request& request) {
   staging_used_ += wire::kStatSize;
   answer(request.tag, 0, room.first(wire::kStatSize));
   return Step::kProgress;
+}
+
+/// Lets the client read and write the region past this process, by a connection that it now makes.
+/// One a session: an earlier one ends.
+Session::Step Session::openLane(const wire::Request& request) {
+  if (one_sided_ == nullptr) return refuse(request, ErrorCode::kUnsupported, 0);
+  const std::span<std::byte> room = staging();
+  if (room.size() < wire::kLaneOfferSize) {  // as answerStat()
+    buffer_begin_ -= wire::kRequestSize;
+    return Step::kNeedDrain;
+  }
+  dropLane();
+  const auto offer = one_sided_->open(region_, request.epoch, fd());
+  if (!offer) {
+    spdlog::warn("{} has no RDMA access: {}", peer_, offer.error().text());
+    return refuse(request, offer.error().code(), 0);
+  }
+  ticket_ = offer->ticket;
+  wire::encode(*offer, room.first<wire::kLaneOfferSize>());
+  staging_used_ += wire::kLaneOfferSize;
+  answer(request.tag, 0, room.first(wire::kLaneOfferSize));
+  return Step::kProgress;
+}
+
+/// When the client hears of it, nothing that it sent by the lane can come any more.
+Session::Step Session::closeLane(const wire::Request& request) {
+  dropLane();
+  answer(request.tag, 0, {});
+  return Step::kProgress;
+}
+
+void Session::dropLane() {
+  if (ticket_) one_sided_->close(*ticket_);
+  ticket_.reset();
 }
 
 /// Answers with an error; the payload that comes with the request is read and dropped.

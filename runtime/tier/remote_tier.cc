@@ -59,10 +59,12 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanosec
   auto endpoint = parseEndpoint(far.target);
   if (!endpoint) return tl::unexpected(endpoint.error());
   tier->endpoint_ = *endpoint;
+  tier->transport_ = far.transport;
   wire::ClientHello hello;
   hello.kind = wire::HelloKind::kCreate;
   hello.size = far.size;
-  auto client = RemoteClient::connect(tier->endpoint_, hello, {.timeout = timeout});
+  auto client = RemoteClient::connect(tier->endpoint_, hello,
+                                      {.timeout = timeout, .transport = far.transport});
   if (!client) return tl::unexpected(client.error());
   tier->region_ = (*client)->region();
   TP_TRY(tier->begin(std::move(*client), tier->region_.capacity));
@@ -78,7 +80,7 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::attach(const RemoteRegion& regio
   tier->region_.token = region.token;
   tier->region_.epoch = region.epoch;
   tier->start_ = region.offset;
-  auto client = tier->connect();
+  auto client = tier->connect({.transport = tier->transport_});
   if (!client) return tl::unexpected(client.error());
   const Bytes capacity = (*client)->region().capacity;
   if (region.offset > capacity || region.size > capacity - region.offset) {
@@ -93,7 +95,7 @@ Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size) {
   auto frames = FrameTable::create(PageCount(size.value() / kPageSize));
   if (!frames) return tl::unexpected(frames.error());
   frames_ = std::move(*frames);
-  if (auto peer = peerOf(client->fd())) endpoint_ = *peer;
+  if (auto peer = client->peer()) endpoint_ = *peer;
   {
     MutexLock lock(mutex_);
     client_ = std::move(client);
@@ -101,14 +103,16 @@ Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size) {
   return measureRoundTrip();
 }
 
-Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(uint32_t max_in_flight) const {
+Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(const ClientOptions& options) const {
   wire::ClientHello hello;
   hello.kind = wire::HelloKind::kAttach;
   hello.region = region_.region;
   hello.token = region_.token;
   hello.epoch = region_.epoch;
   return RemoteClient::connect(endpoint_, hello,
-                               {.timeout = timeout_, .max_in_flight = max_in_flight});
+                               {.timeout = timeout_,
+                                .max_in_flight = options.max_in_flight,
+                                .transport = options.transport});
 }
 
 Status RemoteTier::measureRoundTrip() {
@@ -132,7 +136,7 @@ Status RemoteTier::measureRoundTrip() {
 }
 
 Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
-  auto client = connect();
+  auto client = connect({.transport = transport_});
   if (!client) return tl::unexpected(client.error());
   return std::unique_ptr<FetchChannel>(new RemoteChannel(std::move(*client), start_, traffic_));
 }
@@ -149,7 +153,8 @@ Result<FrameRun> RemoteTier::allocateArea(Bytes size) {
 
 Result<std::unique_ptr<RowChannel>> RemoteTier::openRows(const RowArea& area) {
   TP_TRY(checkRowArea(area, frames_->capacity()));
-  auto client = connect(RemoteRowChannel::kMostRequests);
+  // Rows are gathered by the server's processor: a lane would not be used.
+  auto client = connect({.max_in_flight = RemoteRowChannel::kMostRequests});
   if (!client) return tl::unexpected(client.error());
   return RemoteRowChannel::create(std::move(*client), area, start_, *this, traffic_);
 }
@@ -164,7 +169,7 @@ Status RemoteTier::drainOne(size_t& in_flight) {
 
 Status RemoteTier::transferOnce(Direction direction, FrameRun run, std::byte* memory) {
   if (client_ == nullptr || client_->failed() || client_is_parents_) {
-    auto client = connect();
+    auto client = connect({.transport = transport_});
     if (!client) return tl::unexpected(client.error());
     client_ = std::move(*client);
     client_is_parents_ = false;

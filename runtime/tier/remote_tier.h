@@ -70,10 +70,9 @@ class RemoteTier final : public FetchTier {
 
  private:
   enum class Direction : uint8_t { kRead, kWrite };
-  static constexpr uint32_t kInFlight = 1024;
   explicit RemoteTier(Nanoseconds timeout) : timeout_(timeout) {}
   Status begin(std::unique_ptr<RemoteClient> client, Bytes size) TP_EXCLUDES(mutex_);
-  Result<std::unique_ptr<RemoteClient>> connect(uint32_t max_in_flight = kInFlight) const;
+  Result<std::unique_ptr<RemoteClient>> connect(const ClientOptions& options) const;
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
   Status measureRoundTrip() TP_EXCLUDES(mutex_);
   Status transfer(Direction direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
@@ -82,6 +81,7 @@ class RemoteTier final : public FetchTier {
 
   char name_[160];
   Endpoint endpoint_;  // numeric once connected, so that nobody has to ask a name service again
+  Transport transport_ = Transport::kAuto;
   const Nanoseconds timeout_;
   wire::ServerHello region_;
   Bytes start_;  // of the first frame, within the region

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RemoteClient: queueing, gathered sending, and completion. Receiving is in client_receive.cc.
+// RemoteClient: queueing, gathered sending, and completion. Receiving is in client_receive.cc,
+// what goes past the server's processor in client_lane.cc.
 // One owner thread; no allocation after connect().
 #include "runtime/transport/client.h"
 
@@ -40,11 +41,14 @@ Result<std::unique_ptr<RemoteClient>> RemoteClient::connect(const Endpoint& targ
   std::unique_ptr<RemoteClient> client(new RemoteClient(std::move(*connection), options));
   TP_TRY(client->setUp());
   TP_TRY(client->shakeHands(target, hello));
+  TP_TRY(client->tryLane(target));
   return client;
 }
 
 Status RemoteClient::setUp() {
-  const uint64_t slots = std::bit_ceil<uint64_t>(std::clamp(options_.max_in_flight, 1u, 1u << 20));
+  most_in_flight_ = std::bit_ceil<uint64_t>(std::clamp(options_.max_in_flight, 1u, 1u << 20));
+  // A client that may lose a lane needs a place for a request of its own then.
+  const uint64_t slots = most_in_flight_ * (options_.transport == Transport::kTcp ? 1 : 2);
   auto ring = Mapping::anonymous(Bytes(roundUp(slots * sizeof(Slot), kPageSize)));
   if (!ring) return tl::unexpected(ring.error());
   ring_ = std::move(*ring);
@@ -57,7 +61,9 @@ Status RemoteClient::setUp() {
 
 Status RemoteClient::shakeHands(const Endpoint& target, const wire::ClientHello& hello) {
   std::byte bytes[wire::kHelloSize];
-  wire::encode(hello, bytes);
+  wire::ClientHello said = hello;
+  if (lanes() != nullptr) said.features |= wire::kFeatureOneSided;
+  wire::encode(said, bytes);
   for (size_t sent = 0; sent < sizeof bytes;) {
     const iovec part = {bytes + sent, sizeof bytes - sent};
     auto taken = connection_->send({&part, 1}, Wait::kUntilTimeout);
@@ -83,7 +89,7 @@ Status RemoteClient::shakeHands(const Endpoint& target, const wire::ClientHello&
 Status RemoteClient::queue(wire::Request request, std::span<const std::byte> first,
                            std::span<const std::byte> second, std::span<std::byte> to) {
   if (failed()) return fail(ErrorCode::kUnreachable, "%s", reason_);
-  if (inFlight() > ring_mask_) {
+  if (inFlight() >= mostInFlight()) {
     return fail(ErrorCode::kNoSpace, "%llu requests are in flight: poll() first",
                 static_cast<unsigned long long>(inFlight()));
   }
@@ -96,6 +102,10 @@ Status RemoteClient::queue(wire::Request request, std::span<const std::byte> fir
   next.parts[1] = {const_cast<std::byte*>(first.data()), first.size()};
   next.parts[2] = {const_cast<std::byte*>(second.data()), second.size()};
   next.total = static_cast<uint32_t>(sizeof next.header + first.size() + second.size());
+  next.way = laneHolds(request) ? Way::kLane : Way::kStream;
+  next.own = false;
+  next.offset = request.offset;
+  next.length = request.length;
   next.queued = clock_.now();
   wire::encode(request, next.header);
   ++tail_;
@@ -171,6 +181,7 @@ size_t RemoteClient::gather(std::span<iovec> parts) const {
   size_t used = 0;
   size_t skip = sent_offset_;
   for (uint64_t index = sent_; index != tail_ && used + 3 <= parts.size(); ++index) {
+    if (slot(index).way != Way::kStream) break;
     for (const iovec& part : slot(index).parts) {
       if (skip >= part.iov_len) {
         skip -= part.iov_len;
@@ -191,25 +202,46 @@ void RemoteClient::advanceSent(size_t bytes) {
   }
 }
 
+/// Whether `next`, the first that has not been sent, may be: its way is that of those before it, or
+/// these have all ended.
+bool RemoteClient::mayStart(const Slot& next) {
+  if (head_ == sent_ && sent_offset_ == 0) way_ = next.way;
+  return next.way == way_;
+}
+
+/// Sends from the front of what is queued for the connection. False: it takes no more.
+Result<bool> RemoteClient::sendParts() {
+  iovec parts[Connection::kMaxParts];
+  const size_t used = gather(parts);
+  auto taken = connection_->send({parts, used}, Wait::kNever);
+  if (!taken) return tl::unexpected(taken.error());
+  if (*taken == 0) return false;
+  advanceSent(*taken);
+  noteProgress();
+  return true;
+}
+
 Status RemoteClient::flush() {
   if (failed()) return fail(ErrorCode::kUnreachable, "%s", reason_);
-  while (sent_ != tail_) {
-    iovec parts[Connection::kMaxParts];
-    const size_t used = gather(parts);
-    auto taken = connection_->send({parts, used}, Wait::kNever);
-    if (!taken) {
-      failAll(taken.error());
-      return tl::unexpected(taken.error());
+  while (sent_ != tail_ && mayStart(slot(sent_))) {
+    const auto moved = inLane() ? addPieces() : sendParts();
+    if (!moved && inLane()) {
+      leaveLane(moved.error());
+      continue;
     }
-    if (*taken == 0) break;
-    advanceSent(*taken);
-    noteProgress();
+    if (!moved) {
+      failAll(moved.error());
+      return tl::unexpected(moved.error());
+    }
+    if (!*moved) break;
   }
+  if (lane_events_.valid()) watchStream();
   return {};
 }
 
 short RemoteClient::events() const {
-  return static_cast<short>(POLLIN | (sent_ != tail_ ? POLLOUT : 0));
+  const bool sending = sent_ != tail_ && !lane_events_.valid();
+  return static_cast<short>(POLLIN | (sending ? POLLOUT : 0));
 }
 
 void RemoteClient::noteProgress() { last_progress_ = clock_.now(); }
@@ -226,7 +258,7 @@ void RemoteClient::failAll(const Error& error) {
 size_t RemoteClient::failedCompletions(std::span<FetchCompletion> out) {
   size_t count = 0;
   while (count < out.size() && head_ != tail_) {
-    out[count++] = {slot(head_).tag, failure_};
+    if (!slot(head_).own) out[count++] = {slot(head_).tag, failure_};
     ++head_;
   }
   sent_ = std::max(sent_, head_);
@@ -242,14 +274,15 @@ Nanoseconds RemoteClient::timeToDeadline() const {
   return now >= deadline ? Nanoseconds(0) : deadline - now;
 }
 
-size_t RemoteClient::poll(std::span<FetchCompletion> out) {
-  if (!failed()) (void)flush();  // its failure is reported through the completions
+/// Answers that have come on the connection.
+size_t RemoteClient::pollStream(std::span<FetchCompletion> out) {
   socket_empty_ = false;
   size_t count = 0;
   while (!failed() && count < out.size() && head_ != tail_) {
+    const bool own = slot(head_).own;
     auto taken = takeAnswer(out[count]);
     if (taken && *taken) {
-      ++count;
+      count += own ? 0 : 1;
       continue;
     }
     if (taken && socket_empty_) break;
@@ -260,6 +293,18 @@ size_t RemoteClient::poll(std::span<FetchCompletion> out) {
       break;
     }
   }
+  return count;
+}
+
+size_t RemoteClient::poll(std::span<FetchCompletion> out) {
+  size_t count = 0;
+  for (;;) {
+    if (failed() || !flush()) break;  // a failure is reported through the completions
+    const uint64_t before = head_;
+    count += inLane() ? pollLane(out.subspan(count)) : pollStream(out.subspan(count));
+    // What goes another way may start now.
+    if (head_ == before || head_ != sent_ || sent_ == tail_ || count == out.size()) break;
+  }
   if (!failed() && count == 0 && head_ != tail_ && timeToDeadline() == Nanoseconds(0)) {
     failAll(Error::make(ErrorCode::kTimedOut, "no answer within %llu ms",
                         static_cast<unsigned long long>(options_.timeout.value() / 1'000'000)));
@@ -268,20 +313,24 @@ size_t RemoteClient::poll(std::span<FetchCompletion> out) {
   return count;
 }
 
+void RemoteClient::sleepUntilReady() {
+  pollfd waiting = {fd(), events(), 0};
+  const uint64_t milliseconds = timeToDeadline().value() / 1'000'000 + 1;
+  (void)::poll(&waiting, 1, static_cast<int>(std::min<uint64_t>(milliseconds, 1'000'000)));
+}
+
 FetchCompletion RemoteClient::wait() {
   TP_CHECK(head_ != tail_);
   FetchCompletion done;
   for (;;) {
     // Once all is sent one blocking receive does both, the waiting and the taking.
-    if (flush() && sent_ == tail_ && !answerBuffered()) {
+    if (flush() && !inLane() && sent_ == tail_ && !answerBuffered()) {
       auto filled = fill(Wait::kUntilTimeout);
       if (!filled) failAll(filled.error());
     }
     if (poll({&done, 1}) == 1) return done;
-    if (failed() || sent_ == tail_) continue;
-    pollfd waiting = {fd(), events(), 0};
-    const uint64_t milliseconds = timeToDeadline().value() / 1'000'000 + 1;
-    (void)::poll(&waiting, 1, static_cast<int>(std::min<uint64_t>(milliseconds, 1'000'000)));
+    if (failed() || (!inLane() && sent_ == tail_)) continue;
+    if (!inLane() || !lane_->lookout()) sleepUntilReady();
   }
 }
 

@@ -2,6 +2,8 @@
 // One client connection to a memory server: a ring of requests in flight, sent in gathered batches
 // and answered in order, page payloads received straight into the caller's memory. Owned and used
 // by one thread; allocates at connect() only. Offsets and lengths are bytes within the region.
+// Where both ends have RDMA, reads and writes of pages take a lane of their own, past the server's
+// processor; the connection stays for the rest, and for them too once the lane has failed.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +13,12 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
+#include "runtime/base/unique_fd.h"
 #include "runtime/base/units.h"
+#include "runtime/options.h"
 #include "runtime/transport/connection.h"
 #include "runtime/transport/fetch_channel.h"
+#include "runtime/transport/page_lane.h"
 #include "runtime/transport/wire.h"
 
 namespace tidepool {
@@ -22,6 +27,9 @@ struct ClientOptions {
   Nanoseconds timeout = Nanoseconds(5'000'000'000);
   /// Requests that may be in flight; rounded up to a power of two.
   uint32_t max_in_flight = 1024;
+  Transport transport = Transport::kTcp;
+  /// Where lanes come from, borrowed; null: RDMA verbs.
+  LaneSource* lanes = nullptr;
 };
 
 /// The memory of a request is borrowed until its completion has been returned.
@@ -63,7 +71,11 @@ class RemoteClient {
   /// Blocks until one request completes. Something must be in flight.
   FetchCompletion wait();
 
-  int fd() const { return connection_->fd(); }
+  int fd() const { return lane_events_.valid() ? lane_events_.get() : connection_->fd(); }
+  /// The server, in numbers. Errors: kIo.
+  Result<Endpoint> peer() const { return peerOf(connection_->fd()); }
+  /// How pages travel just now.
+  Transport pagesBy() const { return lane_ != nullptr ? Transport::kVerbs : Transport::kTcp; }
   /// POLLIN, and POLLOUT while something is queued that the peer would not take.
   short events() const;
   size_t inFlight() const { return tail_ - head_; }
@@ -85,6 +97,22 @@ class RemoteClient {
   Status setUp();
   Status shakeHands(const Endpoint& target, const wire::ClientHello& hello);
   Slot& slot(uint64_t index) const;
+  uint64_t mostInFlight() const { return most_in_flight_; }
+  LaneSource* lanes() const;
+  Status tryLane(const Endpoint& target);
+  Result<wire::LaneOffer> askForLane();
+  Status watchLane();
+  void watchStream();
+  bool inLane() const { return way_ == Way::kLane; }
+  bool mayStart(const Slot& next);
+  bool laneHolds(const wire::Request& request) const;
+  Result<bool> sendParts();
+  Result<bool> addPieces();
+  size_t pollStream(std::span<FetchCompletion> out);
+  size_t pollLane(std::span<FetchCompletion> out);
+  bool streamSpoke();
+  void leaveLane(const Error& error);
+  void sleepUntilReady();
   Status queue(wire::Request request, std::span<const std::byte> first,
                std::span<const std::byte> second, std::span<std::byte> to);
   size_t gather(std::span<iovec> parts) const;
@@ -115,11 +143,22 @@ class RemoteClient {
   // bytes of slot sent_ have gone. Indices only grow; slot(i) is ring entry i modulo its size.
   Mapping ring_;
   uint64_t ring_mask_ = 0;
+  uint64_t most_in_flight_ = 0;
   uint64_t head_ = 0;
   uint64_t sent_ = 0;
   uint64_t tail_ = 0;
   size_t sent_offset_ = 0;
   Nanoseconds last_progress_;
+
+  // Requests that are on their way at one time all go the same way, so that they take effect and
+  // end in their order; way_ is theirs, or the last one's.
+  enum class Way : uint8_t { kStream, kLane };
+  Way way_ = Way::kStream;
+  uint64_t lane_done_ = 0;    // bytes that have ended in the lane, from slot head_ on
+  uint64_t lane_length_ = 0;  // of the region, that the lane reaches
+  UniqueFd lane_events_;      // epoll of the connection and the lane; outlives the lane
+  bool stream_full_ = false;  // what lane_events_ waits for, too
+  std::unique_ptr<PageLane> lane_;
 
   // Good answers that are wholly in place, from slot head_ on. When in_payload_, payload_done_
   // bytes of the one after these are. Received bytes that are not placed yet are [buffer_begin_,

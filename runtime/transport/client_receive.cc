@@ -57,6 +57,7 @@ Status checkRows(size_t rows, Bytes row, size_t bytes) {
 
 bool RemoteClient::answerBuffered() const {
   if (head_ == tail_) return false;
+  if (inLane()) return head_ != sent_ && lane_done_ >= slot(head_).length;
   if (ready_ > 0) return true;
   if (in_payload_) return payload_done_ + bufferedBytes() >= slot(head_).answer;
   if (bufferedBytes() < wire::kResponseSize) return false;

@@ -13,6 +13,10 @@ struct RemoteClient::Slot {
   std::byte* to;    // where the answer's payload goes; null: none
   uint32_t answer;  // bytes of payload that a good answer carries
   uint32_t total;   // bytes on the wire
+  Way way;
+  bool own;         // the client's: its end is nobody else's business
+  uint64_t offset;  // what a lane needs to know
+  uint32_t length;
   Nanoseconds queued;
   iovec parts[3];
   std::byte header[wire::kRequestSize];

@@ -61,6 +61,8 @@ Status checkRequest(const Request& request) {
   switch (request.opcode) {
     case Opcode::kPing:
     case Opcode::kStat:
+    case Opcode::kOpenLane:
+    case Opcode::kCloseLane:
       return checkEmpty(request);
     case Opcode::kRead:
       return checkRun(request, 0, kMaxData);
@@ -143,6 +145,16 @@ void encode(const Stat& stat, std::span<std::byte, kStatSize> out) {
   writer.put(stat.regions);
   writer.put(stat.connections);
   writer.put(stat.requests);
+}
+
+void encode(const LaneOffer& offer, std::span<std::byte, kLaneOfferSize> out) {
+  Writer writer(out);
+  writer.put(offer.ticket);
+  writer.put(offer.address);
+  writer.put(offer.length);
+  writer.put(offer.rkey);
+  writer.put(offer.port);
+  writer.putZeros(10);
 }
 
 Result<ClientHello> decodeClientHello(std::span<const std::byte, kHelloSize> in) {
@@ -239,6 +251,26 @@ Stat decodeStat(std::span<const std::byte, kStatSize> in) {
   return stat;
 }
 
+Result<LaneOffer> decodeLaneOffer(std::span<const std::byte, kLaneOfferSize> in) {
+  Reader reader(in);
+  LaneOffer offer;
+  offer.ticket = reader.get<Token>();
+  offer.address = reader.get<uint64_t>();
+  offer.length = reader.get<uint64_t>();
+  offer.rkey = reader.get<uint32_t>();
+  offer.port = reader.get<uint16_t>();
+  const auto reserved = reader.get<uint16_t>();
+  if (reserved != 0 || reader.get<uint64_t>() != 0) {
+    return corrupt("reserved bytes in the offer of a lane", reserved);
+  }
+  if (offer.port == 0) return corrupt("port of a lane", offer.port);
+  if (offer.length == 0 || !pageAligned(offer.length) ||
+      offer.address > UINT64_MAX - offer.length) {
+    return corrupt("extent of a lane", offer.length);
+  }
+  return offer;
+}
+
 uint32_t answerBytes(const Request& request) {
   switch (request.opcode) {
     case Opcode::kRead:
@@ -246,6 +278,8 @@ uint32_t answerBytes(const Request& request) {
       return request.length;
     case Opcode::kStat:
       return kStatSize;
+    case Opcode::kOpenLane:
+      return kLaneOfferSize;
     default:
       return 0;
   }
@@ -267,6 +301,10 @@ const char* opcodeName(Opcode opcode) {
       return "write-rows";
     case Opcode::kDiscard:
       return "discard";
+    case Opcode::kOpenLane:
+      return "open-lane";
+    case Opcode::kCloseLane:
+      return "close-lane";
   }
   return "unknown";
 }

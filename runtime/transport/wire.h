@@ -24,6 +24,11 @@ inline constexpr size_t kRequestSize = 48;
 inline constexpr size_t kResponseSize = 24;
 inline constexpr size_t kStatSize = 48;
 inline constexpr size_t kRowOffsetSize = 8;
+inline constexpr size_t kLaneOfferSize = 48;
+
+/// Feature bits of the handshake.
+/// READ and WRITE may go past the server's processor: OPEN_LANE and CLOSE_LANE are understood.
+inline constexpr uint32_t kFeatureOneSided = 1u << 0;
 
 /// Bytes of region data one READ, WRITE, READ_ROWS or WRITE_ROWS may carry. Four granules: large
 /// enough that a header costs nothing, small enough that one request never holds others up long.
@@ -40,6 +45,8 @@ enum class Opcode : uint8_t {
   kReadRows = 5,
   kWriteRows = 6,
   kDiscard = 7,
+  kOpenLane = 8,  // with kFeatureOneSided only, as the next
+  kCloseLane = 9,
 };
 
 /// What a client wants from the handshake.
@@ -104,11 +111,21 @@ struct Stat {
   uint64_t requests = 0;
 };
 
+/// The answer to OPEN_LANE: where RDMA connects to, and what it may then reach by READ and WRITE.
+struct LaneOffer {
+  Token ticket;          // shown once, in the private data of the RDMA connection
+  uint64_t address = 0;  // of the region's first byte, as the server's device knows it
+  uint64_t length = 0;   // bytes from there; less than the region after it has grown
+  uint32_t rkey = 0;
+  uint16_t port = 0;  // of the RDMA connection manager, at the address that the client reached
+};
+
 void encode(const ClientHello& hello, std::span<std::byte, kHelloSize> out);
 void encode(const ServerHello& hello, std::span<std::byte, kHelloSize> out);
 void encode(const Request& request, std::span<std::byte, kRequestSize> out);
 void encode(const Response& response, std::span<std::byte, kResponseSize> out);
 void encode(const Stat& stat, std::span<std::byte, kStatSize> out);
+void encode(const LaneOffer& offer, std::span<std::byte, kLaneOfferSize> out);
 
 // Decoding checks everything that can be checked without knowing the region: magics, reserved
 // bytes, known codes, limits, alignment, overflow, and that the lengths agree with one another.
@@ -118,6 +135,7 @@ Result<ServerHello> decodeServerHello(std::span<const std::byte, kHelloSize> in)
 Result<Request> decodeRequest(std::span<const std::byte, kRequestSize> in);
 Result<Response> decodeResponse(std::span<const std::byte, kResponseSize> in);
 Stat decodeStat(std::span<const std::byte, kStatSize> in);
+Result<LaneOffer> decodeLaneOffer(std::span<const std::byte, kLaneOfferSize> in);
 
 /// Bytes the answer to `request` carries when it succeeds.
 uint32_t answerBytes(const Request& request);

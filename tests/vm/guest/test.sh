@@ -78,6 +78,18 @@ train() {
   echo "$name: $(cut -c 1-16 "/results/$name.sum" | tr '\n' ' ')"
 }
 
+# soft_roce: RDMA by software on the link between the machines, as device rxe0.
+soft_roce() {
+  rdma link add rxe0 type rxe netdev eth0
+  wait_for 10 test -e /dev/infiniband/rdma_cm
+  wait_for 10 test -e /dev/infiniband/uverbs0
+}
+
+# rdma_packets: sent by rxe0 so far.
+rdma_packets() {
+  cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts
+}
+
 node_has_memory() {
   [ -e "/sys/devices/system/node/node$1" ] && grep -q 'MemTotal: *[1-9]' "/sys/devices/system/node/node$1/meminfo"
 }

@@ -24,6 +24,7 @@ PROGRAMS = {
     "usr/bin/table-on-tier": BUILD / "bench" / "table-on-tier",
 }
 WORDS = 8000
+LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
 
 
 class Archive:
@@ -67,8 +68,12 @@ class Archive:
 
 
 def libraries(program):
-    """The shared libraries that a program of this system loads, by the loader's own word."""
-    done = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+    """The shared libraries that a program of this system loads, by the loader's own word; one from an extracted package
+    finds those there first."""
+    environment = dict(os.environ)
+    if SYSTEM in program.parents:
+        environment["LD_LIBRARY_PATH"] = ":".join(str(SYSTEM / folder) for folder in LIBRARY_FOLDERS)
+    done = subprocess.run(["ldd", program], capture_output=True, text=True, check=False, env=environment)
     missing = re.findall(r"(\S+) => not found", done.stdout)
     if missing:
         raise VmError(f"{program} needs {', '.join(missing)}, not installed here")
@@ -81,7 +86,8 @@ def add_program(archive, name, path):
         raise VmError(f"{path} is missing; run 'make' first")
     archive.file(name, path.read_bytes(), 0o755)
     for library in libraries(path):
-        archive.file(str(library).lstrip("/"), library.read_bytes(), 0o755)
+        place = library.relative_to(SYSTEM) if SYSTEM in library.parents else str(library).lstrip("/")
+        archive.file(str(place), library.read_bytes(), 0o755)
 
 
 def fasttext():
@@ -117,9 +123,11 @@ def base(modules, names):
     return archive.finish()
 
 
-def addition(script, modules, environment):
-    """What one machine has besides: its script, its modules in order, its environment."""
+def addition(script, modules, environment, programs):
+    """What one machine has besides: its script, its modules in order, its environment, programs or libraries by name."""
     archive = Archive()
+    for name, path in programs.items():
+        add_program(archive, name, path)
     archive.file("test.sh", script.encode(), 0o755)
     archive.file("etc/modules", "".join(f"{name}\n" for name in modules).encode())
     lines = "".join(f"export {key}='{value}'\n" for key, value in environment.items())

@@ -21,7 +21,12 @@ KERNEL = "linux-image-amd64"  # depends on the newest kernel
 # Named one by one: --reinstall has those downloaded that are installed here.
 QEMU = ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios", "ipxe-qemu")
 OLDEST = (6, 12)
-FORMAT = "1"  # another one makes a new folder of packages
+# For RDMA: the tools, and rdma-core with what it loads by itself. All of it, since this system may have none.
+RDMA = (
+    *("perftest", "ibverbs-providers", "libibverbs1", "librdmacm1", "libibumad3", "libnl-3-200", "libnl-route-3-200"),
+    *("libpci3", "libudev1", "iproute2", "libmnl0", "libbsd0", "libmd0", "libcap2"),
+)
+FORMAT = "2"  # another one makes a new folder of packages
 
 
 def mirror():
@@ -95,7 +100,7 @@ def download():
     (APT / "sources" / "testbed.sources").write_text(sources(), encoding="utf-8")
     say(f"setup: package lists of {mirror()}")
     apt("apt-get", "update")
-    single = [kernel_package(), "busybox-static"]
+    single = [kernel_package(), "busybox-static", *RDMA]
     if shutil.which("fasttext") is None:
         single += ["fasttext", "libfasttext0"]
     say(f"setup: downloading qemu-system-x86, {', '.join(single)}")

@@ -122,6 +122,10 @@ class Test:
         else:
             raise VmError(f"the host knows no '{verb}'")
 
+    def programs(self):
+        """What the test needs besides what all machines have: {name in the machine: path here}."""
+        return getattr(self.module, "PROGRAMS", {})
+
     def boot(self):
         """boot_once(), again if QEMU crashed: 10.0 sometimes fails an assertion of its own (iotlb_to_section) when the
         firmware or a driver changes the memory map while another emulated processor runs."""
@@ -142,7 +146,7 @@ class Test:
             for index, machine in enumerate(self.module.MACHINES):
                 order = self.modules.order(modules_of(machine))
                 environment = {"MACHINE": index, "MACHINES": len(self.module.MACHINES)}
-                more = initramfs.addition(self.module.SCRIPTS[index], order, environment)
+                more = initramfs.addition(self.module.SCRIPTS[index], order, environment, self.programs())
                 running.append(Running(index, machine, self.folder, self.base + more, self.answer))
             until = time.monotonic() + self.module.SECONDS
             for machine in running:

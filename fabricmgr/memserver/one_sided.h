@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between the memory server and what lets clients read and write regions past its
+// process: RDMA verbs (verbs_access.h), a double in tests. Thread-safe. A client is let in by its
+// session, by way of a ticket, and stays until the session ends or its epoch does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "fabricmgr/memserver/region_table.h"
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+#include "runtime/transport/wire.h"
+
+namespace tidepool::memserver {
+
+/// Beyond the epoch of anybody who was let in.
+inline constexpr Epoch kEveryEpoch = Epoch(UINT64_MAX);
+
+class OneSided {
+ public:
+  virtual ~OneSided() = default;
+  /// Lets a client of `epoch` in, for all that the region has now; pins its memory for the first
+  /// one. `socket` is the client's connection: RDMA goes to the same address. Errors: kUnsupported
+  /// (no device there), kNoMemory (it cannot be pinned), kInternal.
+  virtual Result<wire::LaneOffer> open(const std::shared_ptr<Region>& region, Epoch epoch,
+                                       int socket) = 0;
+  /// When it returns, who came with the ticket neither reads nor writes any more, and nobody can
+  /// come with it. The memory is pinned no longer when the last has gone.
+  virtual void close(const wire::Token& ticket) = 0;
+  /// When it returns, nobody of an epoch before `epoch` reads or writes the region any more.
+  virtual void revoke(uint64_t region, Epoch epoch) = 0;
+};
+
+}  // namespace tidepool::memserver

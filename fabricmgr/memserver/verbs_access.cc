@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+// VerbsAccess: registrations, tickets, and the thread that takes what librdmacm reports. One mutex
+// guards all tables. Identifiers are destroyed by that thread alone, since this waits for events of
+// theirs that it may have in hand.
+#include "fabricmgr/memserver/verbs_access.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/mutex.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/transport/connection.h"
+#include "runtime/transport/verbs/cm_private_data.h"
+#include "runtime/transport/verbs/library.h"
+
+namespace tidepool::memserver {
+namespace {
+
+using verbs::Library;
+
+constexpr int kBacklog = 256;
+constexpr int kMostReads = 16;  // of one client under way at a time
+
+/// A region's memory as one device knows it. Registered while `memory` is not null; `domain` and
+/// `completions` stay until the last queue pair has gone.
+struct Registration {
+  explicit Registration(const Library& from) : library(from) {}
+  ~Registration();
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  Status make(const std::shared_ptr<Region>& of, Epoch of_epoch, ibv_context* on);
+  void end();
+
+  const Library& library;
+  std::shared_ptr<Region> region;
+  Epoch epoch;
+  uint64_t length = 0;
+  ibv_context* device = nullptr;
+  ibv_pd* domain = nullptr;
+  ibv_cq* completions = nullptr;
+  ibv_mr* memory = nullptr;
+};
+
+Registration::~Registration() {
+  end();
+  if (completions != nullptr) (void)library.destroy_cq(completions);
+  if (domain != nullptr) (void)library.dealloc_pd(domain);
+}
+
+/// From here on the device touches the region no more.
+void Registration::end() {
+  if (memory == nullptr) return;
+  if (const int error = library.dereg_mr(memory)) {
+    // Nobody may go on believing that the memory is fenced off.
+    spdlog::critical("cannot take a region's memory from the RDMA device: {}", strerror(error));
+    std::abort();
+  }
+  memory = nullptr;
+  MutexLock lock(region->pinMutex());
+  region->setPinned(false);
+}
+
+Status Registration::make(const std::shared_ptr<Region>& of, Epoch of_epoch, ibv_context* on) {
+  region = of;
+  epoch = of_epoch;
+  device = on;
+  length = region->capacity().value();
+  domain = library.alloc_pd(device);
+  // Clients send nothing that would complete here, but a queue pair must have a queue.
+  completions = domain == nullptr ? nullptr : library.create_cq(device, 1, nullptr, nullptr, 0);
+  if (completions == nullptr) {
+    return failErrno(ErrorCode::kNoMemory, "the RDMA device has no room for a region");
+  }
+  MutexLock lock(region->pinMutex());
+  memory =
+      library.reg_mr(domain, region->data(), length,
+                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+  if (memory == nullptr) {
+    return failErrno(ErrorCode::kNoMemory,
+                     "cannot pin %llu bytes for the RDMA device (raise the limit: ulimit -l)",
+                     static_cast<unsigned long long>(length));
+  }
+  region->setPinned(true);
+  return {};
+}
+
+class VerbsAccess final : public OneSided {
+ public:
+  explicit VerbsAccess(const Library& library) : library_(library) {}
+  ~VerbsAccess() override;
+  Status start(int listener);
+
+  Result<wire::LaneOffer> open(const std::shared_ptr<Region>& region, Epoch epoch,
+                               int socket) override TP_EXCLUDES(mutex_);
+  void close(const wire::Token& ticket) override TP_EXCLUDES(mutex_);
+  void revoke(uint64_t region, Epoch epoch) override TP_EXCLUDES(mutex_);
+
+ private:
+  using Key = std::array<uint8_t, 16>;
+  struct Lane {
+    std::shared_ptr<Registration> registration;
+    rdma_cm_id* id = nullptr;  // null: nobody has come with the ticket yet
+  };
+
+  Result<ibv_context*> deviceAt(int socket);
+  Result<std::shared_ptr<Registration>> registrationOf(const std::shared_ptr<Region>& region,
+                                                       Epoch epoch, ibv_context* device)
+      TP_REQUIRES(mutex_);
+  void end(Lane& lane) TP_REQUIRES(mutex_);
+  void forgetUnused(const std::shared_ptr<Registration>& registration) TP_REQUIRES(mutex_);
+  void run();
+  bool takeEvents();
+  void destroyDoomed() TP_EXCLUDES(mutex_);
+  Status admit(const rdma_cm_event& event) TP_EXCLUDES(mutex_);
+  void disconnected(const rdma_cm_id* id) TP_EXCLUDES(mutex_);
+  void wake();
+
+  const Library& library_;
+  rdma_event_channel* channel_ = nullptr;
+  rdma_cm_id* listener_ = nullptr;
+  uint16_t port_ = 0;
+  UniqueFd wake_;
+  Mutex mutex_;
+  std::map<Key, Lane> lanes_ TP_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::shared_ptr<Registration>> registrations_ TP_GUARDED_BY(mutex_);
+  std::vector<rdma_cm_id*> doomed_ TP_GUARDED_BY(mutex_);  // without queue pair, to be destroyed
+  bool stopping_ TP_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+Status VerbsAccess::start(int listener) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof address;
+  const auto port = boundPort(listener);
+  if (!port) return tl::unexpected(port.error());
+  if (getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return failErrno(ErrorCode::kIo, "cannot read the address of a socket");
+  }
+  port_ = *port;
+  wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  channel_ = library_.cm.create_event_channel();
+  if (!wake_.valid() || channel_ == nullptr || fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0 ||
+      library_.cm.create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) != 0) {
+    return failErrno(ErrorCode::kUnsupported, "cannot use /dev/infiniband/rdma_cm");
+  }
+  if (library_.cm.bind_addr(listener_, reinterpret_cast<sockaddr*>(&address)) != 0 ||
+      library_.cm.listen(listener_, kBacklog) != 0) {
+    return failErrno(ErrorCode::kUnsupported, "no RDMA device has the address that is listened on");
+  }
+  thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+VerbsAccess::~VerbsAccess() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    for (auto& [ticket, lane] : lanes_) end(lane);
+    lanes_.clear();
+    registrations_.clear();
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+  destroyDoomed();
+  if (listener_ != nullptr) (void)library_.cm.destroy_id(listener_);
+  if (channel_ != nullptr) library_.cm.destroy_event_channel(channel_);
+}
+
+void VerbsAccess::wake() {
+  const uint64_t one = 1;
+  if (!wake_.valid()) return;
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+}
+
+/// The device that a client reaches which has reached the local address of `socket`.
+Result<ibv_context*> VerbsAccess::deviceAt(int socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof address;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return failErrno(ErrorCode::kIo, "cannot read the address of a socket");
+  }
+  reinterpret_cast<sockaddr_in&>(address).sin_port = 0;  // in the same place for IPv6
+  rdma_cm_id* probe = nullptr;
+  if (library_.cm.create_id(channel_, &probe, nullptr, RDMA_PS_TCP) != 0) {
+    return failErrno(ErrorCode::kUnsupported, "cannot use /dev/infiniband/rdma_cm");
+  }
+  const int bound = library_.cm.bind_addr(probe, reinterpret_cast<sockaddr*>(&address));
+  // librdmacm keeps its devices open as long as the process lives.
+  ibv_context* const device = bound == 0 ? probe->verbs : nullptr;
+  (void)library_.cm.destroy_id(probe);
+  if (device == nullptr) {
+    return fail(ErrorCode::kUnsupported, "no RDMA device has the address that it came to");
+  }
+  return device;
+}
+
+Result<std::shared_ptr<Registration>> VerbsAccess::registrationOf(
+    const std::shared_ptr<Region>& region, Epoch epoch, ibv_context* device) {
+  const auto found = registrations_.find(region->id());
+  if (found != registrations_.end()) {
+    Registration& known = *found->second;
+    const bool fits = known.region == region && known.epoch == epoch && known.device == device;
+    if (fits) return found->second;
+    // Of an older epoch, or by another device: one at a time.
+    if (known.region == region && known.epoch == epoch) {
+      return fail(ErrorCode::kUnsupported, "the region is in use by another RDMA device");
+    }
+    known.end();
+    registrations_.erase(found);
+  }
+  auto made = std::make_shared<Registration>(library_);
+  TP_TRY(made->make(region, epoch, device));
+  registrations_[region->id()] = made;
+  return made;
+}
+
+Result<wire::LaneOffer> VerbsAccess::open(const std::shared_ptr<Region>& region, Epoch epoch,
+                                          int socket) {
+  const auto device = deviceAt(socket);
+  if (!device) return tl::unexpected(device.error());
+  wire::LaneOffer offer;
+  auto& ticket = offer.ticket.bytes;
+  if (getrandom(ticket.data(), ticket.size(), 0) != static_cast<ssize_t>(ticket.size())) {
+    return failErrno(ErrorCode::kInternal, "cannot make a random ticket");
+  }
+  MutexLock lock(mutex_);
+  auto registration = registrationOf(region, epoch, *device);
+  if (!registration) return tl::unexpected(registration.error());
+  offer.address = reinterpret_cast<uintptr_t>(region->data());
+  offer.length = (*registration)->length;
+  offer.rkey = (*registration)->memory->rkey;
+  offer.port = port_;
+  lanes_[ticket].registration = std::move(*registration);
+  return offer;
+}
+
+/// Takes the queue pair away. The identifier is left to the thread.
+void VerbsAccess::end(Lane& lane) {
+  if (lane.id == nullptr) return;
+  library_.cm.destroy_qp(lane.id);
+  doomed_.push_back(lane.id);
+  lane.id = nullptr;
+}
+
+/// Unpins what nobody uses any more.
+void VerbsAccess::forgetUnused(const std::shared_ptr<Registration>& registration) {
+  const auto found = registrations_.find(registration->region->id());
+  if (found == registrations_.end() || found->second != registration) return;
+  for (const auto& [ticket, lane] : lanes_) {
+    if (lane.registration == registration) return;
+  }
+  registrations_.erase(found);
+}
+
+void VerbsAccess::close(const wire::Token& ticket) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = lanes_.find(ticket.bytes);
+    if (found == lanes_.end()) return;
+    end(found->second);
+    const auto registration = std::move(found->second.registration);
+    lanes_.erase(found);
+    forgetUnused(registration);
+  }
+  wake();
+}
+
+void VerbsAccess::revoke(uint64_t region, Epoch epoch) {
+  MutexLock lock(mutex_);
+  const auto found = registrations_.find(region);
+  if (found == registrations_.end() || found->second->epoch >= epoch) return;
+  // Queue pairs stay for now: they answer what comes with an error, which is heard sooner than
+  // silence.
+  found->second->end();
+  registrations_.erase(found);
+}
+
+void VerbsAccess::run() {
+  for (;;) {
+    pollfd waits[] = {{channel_->fd, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    (void)poll(waits, 2, -1);
+    uint64_t ignored;
+    [[maybe_unused]] const ssize_t got = read(wake_.get(), &ignored, sizeof ignored);
+    while (takeEvents()) {
+    }
+    destroyDoomed();
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+  }
+}
+
+/// One event. False: there is none.
+bool VerbsAccess::takeEvents() {
+  rdma_cm_event* event = nullptr;
+  if (library_.cm.get_cm_event(channel_, &event) != 0) return false;
+  rdma_cm_id* const id = event->id;
+  const rdma_cm_event_type type = event->event;
+  Status admitted;
+  if (type == RDMA_CM_EVENT_CONNECT_REQUEST) admitted = admit(*event);
+  (void)library_.cm.ack_cm_event(event);
+  switch (type) {
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+      if (admitted) break;
+      spdlog::warn("an RDMA connection was refused: {}", admitted.error().text());
+      (void)library_.cm.reject(id, nullptr, 0);
+      (void)library_.cm.destroy_id(id);
+      break;
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_DISCONNECTED:
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      disconnected(id);
+      break;
+    default:
+      break;
+  }
+  return true;
+}
+
+/// Somebody asks for a connection: with a ticket, on the right device, it is one.
+Status VerbsAccess::admit(const rdma_cm_event& event) {
+  const auto& asked = event.param.conn;
+  const auto ticket = verbs::decodeTicket(
+      {static_cast<const std::byte*>(asked.private_data), asked.private_data_len});
+  if (!ticket) return fail(ErrorCode::kCorrupt, "it showed no ticket");
+  MutexLock lock(mutex_);
+  const auto found = lanes_.find(ticket->bytes);
+  if (found == lanes_.end() || found->second.id != nullptr) {
+    return fail(ErrorCode::kPermission, "its ticket is not valid");
+  }
+  Lane& lane = found->second;
+  Registration& registration = *lane.registration;
+  if (event.id->verbs != registration.device) {
+    return fail(ErrorCode::kUnsupported, "it came to another device");
+  }
+  ibv_qp_init_attr wanted = {};
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.send_cq = registration.completions;
+  wanted.recv_cq = registration.completions;
+  wanted.cap.max_send_wr = 1;
+  wanted.cap.max_send_sge = 1;
+  wanted.cap.max_recv_wr = 1;
+  wanted.cap.max_recv_sge = 1;
+  if (library_.cm.create_qp(event.id, registration.domain, &wanted) != 0) {
+    return failErrno(ErrorCode::kNoMemory, "the RDMA device has no queue pair for it");
+  }
+  ibv_device_attr device = {};
+  (void)library_.query_device(registration.device, &device);
+  rdma_conn_param granted = {};
+  granted.responder_resources = static_cast<uint8_t>(std::clamp<int>(
+      asked.responder_resources, 1, std::clamp(device.max_qp_rd_atom, 1, kMostReads)));
+  granted.rnr_retry_count = asked.rnr_retry_count;
+  if (library_.cm.accept(event.id, &granted) != 0) {
+    const Error error =
+        Error::fromErrno(ErrorCode::kUnreachable, errno, "it could not be accepted");
+    library_.cm.destroy_qp(event.id);
+    return tl::unexpected(error);
+  }
+  lane.id = event.id;
+  return {};
+}
+
+/// The ticket has been used; the session goes on without.
+void VerbsAccess::disconnected(const rdma_cm_id* id) {
+  MutexLock lock(mutex_);
+  const auto found = std::find_if(lanes_.begin(), lanes_.end(),
+                                  [id](const auto& entry) { return entry.second.id == id; });
+  if (found == lanes_.end()) return;
+  end(found->second);
+  const auto registration = std::move(found->second.registration);
+  lanes_.erase(found);
+  forgetUnused(registration);
+}
+
+void VerbsAccess::destroyDoomed() {
+  std::vector<rdma_cm_id*> doomed;
+  {
+    MutexLock lock(mutex_);
+    doomed.swap(doomed_);
+  }
+  for (rdma_cm_id* const id : doomed) (void)library_.cm.destroy_id(id);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OneSided>> startVerbs(int listener) {
+  const auto library = verbs::library();
+  if (!library) return tl::unexpected(library.error());
+  auto access = std::make_unique<VerbsAccess>(**library);
+  TP_TRY(access->start(listener));
+  return std::unique_ptr<OneSided>(std::move(access));
+}
+
+}  // namespace tidepool::memserver

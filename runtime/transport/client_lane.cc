@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// RemoteClient's way past the server's processor: opening a lane, moving pages through it, and
+// going back to the connection when it fails. The connection is the truth: it says what a lane's
+// failure means. One owner thread; no allocation after connect().
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "runtime/base/check.h"
+#include "runtime/base/log.h"
+#include "runtime/transport/client_slot.h"
+#include "runtime/transport/verbs/verbs_lane.h"
+
+namespace tidepool {
+namespace {
+
+/// Says once in a process why pages go over TCP: every thread has a client.
+void noteTcp(const Endpoint& server, const char* reason) {
+  static constinit std::atomic<bool> said{false};
+  if (said.exchange(true, std::memory_order_relaxed)) return;
+  logLine("pages of %s:%s go over TCP: %s", server.host, server.port, reason);
+}
+
+}  // namespace
+
+/// Null: none are wanted, or to be had.
+LaneSource* RemoteClient::lanes() const {
+  if (options_.transport == Transport::kTcp) return nullptr;
+  LaneSource* const source = options_.lanes != nullptr ? options_.lanes : &verbsLanes();
+  return source->usable() ? source : nullptr;
+}
+
+/// A lane, if it is wanted and both ends can. That there is none is no error: at most a note.
+Status RemoteClient::tryLane(const Endpoint& target) {
+  if (options_.transport == Transport::kTcp) return {};
+  LaneSource* const source = lanes();
+  const bool demanded = options_.transport == Transport::kVerbs;
+  if (source == nullptr) {
+    const Status why = (options_.lanes != nullptr ? *options_.lanes : verbsLanes()).usable();
+    if (demanded) noteTcp(target, why ? "RDMA came up only just now" : why.error().text());
+    return {};
+  }
+  if ((region_.features & wire::kFeatureOneSided) == 0) {
+    if (demanded) noteTcp(target, "the memory server has no RDMA there");
+    return {};
+  }
+  const auto offer = askForLane();
+  if (failed()) return fail(failure_, "%s", reason_);
+  if (!offer) {
+    const bool plain = offer.error().code() == ErrorCode::kUnsupported;
+    if (demanded || !plain) noteTcp(target, offer.error().text());
+    return {};
+  }
+  const auto server = peer();
+  if (!server) return tl::unexpected(server.error());
+  auto lane = source->connect(*server, *offer, options_.timeout);
+  if (!lane) {
+    noteTcp(target, lane.error().text());
+    return {};
+  }
+  lane_ = std::move(*lane);
+  lane_length_ = offer->length;
+  return watchLane();
+}
+
+Result<wire::LaneOffer> RemoteClient::askForLane() {
+  std::byte answer[wire::kLaneOfferSize];
+  TP_TRY(queue({.opcode = wire::Opcode::kOpenLane}, {}, {}, answer));
+  const FetchCompletion done = wait();
+  if (!done.ok()) {
+    return fail(done.error, "the memory server gave no RDMA access: %s", errorCodeName(done.error));
+  }
+  return wire::decodeLaneOffer(answer);
+}
+
+/// One descriptor that is readable when the connection or the lane has something to say.
+Status RemoteClient::watchLane() {
+  UniqueFd events(epoll_create1(EPOLL_CLOEXEC));
+  if (!events.valid()) return failErrno(ErrorCode::kIo, "cannot make an epoll descriptor");
+  events.keep();
+  for (const int fd : {connection_->fd(), lane_->fd()}) {
+    epoll_event wanted = {};
+    wanted.events = EPOLLIN;
+    if (epoll_ctl(events.get(), EPOLL_CTL_ADD, fd, &wanted) != 0) {
+      return failErrno(ErrorCode::kIo, "cannot wait for an RDMA connection");
+    }
+  }
+  lane_events_ = std::move(events);
+  return {};
+}
+
+/// While the connection does not take what is to be sent on it, fd() tells when it does.
+void RemoteClient::watchStream() {
+  const bool full = !inLane() && sent_ != tail_ && mayStart(slot(sent_));
+  if (full == stream_full_) return;
+  stream_full_ = full;
+  epoll_event wanted = {};
+  wanted.events = full ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  TP_CHECK_OP(epoll_ctl(lane_events_.get(), EPOLL_CTL_MOD, connection_->fd(), &wanted), ==, 0);
+}
+
+bool RemoteClient::laneHolds(const wire::Request& request) const {
+  if (lane_ == nullptr) return false;
+  if (request.opcode != wire::Opcode::kRead && request.opcode != wire::Opcode::kWrite) return false;
+  return request.length <= lane_length_ && request.offset <= lane_length_ - request.length;
+}
+
+/// As many pieces of what is queued for the lane as it has room for. False: none.
+Result<bool> RemoteClient::addPieces() {
+  bool added = false;
+  while (sent_ != tail_ && slot(sent_).way == Way::kLane) {
+    const Slot& next = slot(sent_);
+    const bool reads = next.to != nullptr;
+    std::byte* const memory = reads ? next.to : static_cast<std::byte*>(next.parts[1].iov_base);
+    const auto left = static_cast<uint32_t>(next.length - sent_offset_);
+    const LanePiece piece = {
+        .direction = reads ? LanePiece::Direction::kRead : LanePiece::Direction::kWrite,
+        .offset = next.offset + sent_offset_,
+        .memory = memory + sent_offset_,
+        .bytes = std::min(left, PageLane::kMostPiece)};
+    if (!lane_->add(piece)) break;
+    added = true;
+    sent_offset_ += piece.bytes;
+    if (piece.bytes < left) continue;
+    sent_offset_ = 0;
+    ++sent_;
+  }
+  if (added) {
+    TP_TRY(lane_->post());
+    noteProgress();
+  }
+  return added;
+}
+
+/// What has ended in the lane.
+size_t RemoteClient::pollLane(std::span<FetchCompletion> out) {
+  const auto moved = lane_->reap();
+  if (!moved) {
+    leaveLane(moved.error());
+    (void)flush();
+    return 0;
+  }
+  lane_done_ += *moved;
+  size_t count = 0;
+  while (count < out.size() && head_ != sent_ && lane_done_ >= slot(head_).length) {
+    lane_done_ -= slot(head_).length;
+    out[count++] = {slot(head_).tag, ErrorCode{}};
+    ++head_;
+  }
+  if (*moved > 0) {
+    noteProgress();
+    (void)flush();  // there is room again
+  } else if (count == 0 && head_ != tail_ && streamSpoke()) {
+    failAll(Error::make(ErrorCode::kUnreachable, "the memory server ended the connection"));
+  }
+  return count;
+}
+
+/// Nothing should come on the connection while no request is under way on it, but its end.
+bool RemoteClient::streamSpoke() {
+  std::byte unasked;
+  const iovec part = {&unasked, 1};
+  const auto received = connection_->receive({&part, 1}, Wait::kNever);
+  return !received || *received > 0;
+}
+
+/// The lane has failed. What had not ended goes over the connection, from the beginning: reads and
+/// writes may be repeated. Before that the server ends its side, so that no write of the lane's can
+/// come after one of the connection's. If the server has gone, or fenced us off, the connection
+/// says so.
+void RemoteClient::leaveLane(const Error& error) {
+  if (const auto server = peer()) noteTcp(*server, error.text());
+  // Closing it would not do: a child of fork() may have it open, too.
+  (void)epoll_ctl(lane_events_.get(), EPOLL_CTL_DEL, lane_->fd(), nullptr);
+  lane_.reset();
+  lane_done_ = 0;
+  sent_offset_ = 0;
+  way_ = Way::kStream;
+  const Nanoseconds now = clock_.now();
+  for (uint64_t index = head_; index != tail_; ++index) {
+    slot(index).way = Way::kStream;
+    slot(index).queued = now;
+  }
+  TP_CHECK_OP(inFlight(), <=, ring_mask_);  // setUp() has left room for one more
+  Slot& first = slot(--head_);
+  first = {};
+  first.own = true;
+  first.way = Way::kStream;
+  first.queued = now;
+  first.parts[0] = {first.header, sizeof first.header};
+  first.total = sizeof first.header;
+  wire::encode(wire::Request{.opcode = wire::Opcode::kCloseLane, .epoch = region_.epoch},
+               first.header);
+  sent_ = head_;
+}
+
+}  // namespace tidepool

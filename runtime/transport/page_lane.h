@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between a client and what moves the bytes of READ and WRITE past the server's processor:
+// RDMA verbs (verbs/verbs_lane.h), a double in tests. A lane belongs to one client and its thread.
+// Offsets are bytes of the region. Nothing here allocates after connect().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+#include "runtime/transport/connection.h"
+#include "runtime/transport/wire.h"
+
+namespace tidepool {
+
+/// A run of bytes that moves in one go. At most PageLane::kMostPiece of them.
+struct LanePiece {
+  enum class Direction : uint8_t { kRead, kWrite };
+  Direction direction = Direction::kRead;
+  uint64_t offset = 0;
+  std::byte* memory = nullptr;  // only read for kWrite
+  uint32_t bytes = 0;
+};
+
+class PageLane {
+ public:
+  static constexpr uint32_t kMostPiece = 64 * kKiB;
+  virtual ~PageLane() = default;
+  /// Takes one piece, to be started by post(). False: no room until reap() has returned something.
+  /// What it reads from memory it has read by then; what it writes there it writes in reap().
+  virtual bool add(const LanePiece& piece) = 0;
+  /// Starts what was added. Errors: kUnreachable: the lane is of no more use.
+  virtual Status post() = 0;
+  /// Bytes of pieces that have ended since, always the oldest, in the order of add(): a piece takes
+  /// effect as if alone, after those before it. When it returns 0, fd() becomes readable with the
+  /// next end. Errors: kUnreachable as post(); which of the pieces not returned yet took effect is
+  /// not known.
+  virtual Result<uint64_t> reap() = 0;
+  /// Looks for an end for as long as that is cheaper than to sleep: not at all where processors are
+  /// few, or ends take long. True: reap() has something.
+  virtual bool lookout() = 0;
+  virtual int fd() const = 0;
+};
+
+/// Makes lanes.
+class LaneSource {
+ public:
+  virtual ~LaneSource() = default;
+  /// Whether this process can have lanes at all. Errors: kUnsupported, with the reason.
+  virtual Status usable() = 0;
+  /// `server` is numeric. Errors: kUnreachable, kTimedOut, kUnsupported, kNoMemory.
+  virtual Result<std::unique_ptr<PageLane>> connect(const Endpoint& server,
+                                                    const wire::LaneOffer& offer,
+                                                    Nanoseconds timeout) = 0;
+};
+
+}  // namespace tidepool
