@@ -25,7 +25,7 @@ help:
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length), and the long forms of other tests"
 	@echo "make leaks    100,000 steps each of tables that come and go and of tables that stay, with everything"
 	@echo "              counted that could leak (TIDEPOOL_LEAK_STEPS=N for another number)"
-	@echo "make vm-check boot virtual machines, test against the kernel's own CXL and NUMA drivers"
+	@echo "make vm-check boot virtual machines, test against the kernel's own CXL, NUMA and RDMA drivers"
 	@echo "              (make vm-setup: only download QEMU and a kernel into build/vm)"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
 	@echo "make deb      Debian packages of it, into $(RELEASE)/deb"
@@ -74,8 +74,12 @@ leaks: deps-build-check
 vm-setup:
 	@tests/vm/run --setup
 
-vm-check: deps-build-demo
-	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=OFF
+# Some of the unit tests are run in the machines, too.
+vm-check: deps-build-demo-check
+	@mkdir -p build
+	@cmake --preset release -DTIDEPOOL_TESTS=ON -DTIDEPOOL_BENCH=ON >build/release-configure.log 2>&1 || \
+	  { cat build/release-configure.log; exit 1; }
+	@cmake --build --preset release -j$(JOBS) --target vm_programs
 	@tests/vm/run
 
 install:

@@ -4,7 +4,7 @@
 #   base <- os <- space <- tier <- (sample, migrate) <- allocator <- shim;   policy sees base alone;
 #   fabricmgr sees runtime/base, runtime/transport and its own: model <- (placement, store, device) <- manager <- api <-
 #   serve; cli and agent speak HTTP alone; the shim sees no JSON, HTTP or log library.
-# And that what runs inside a program formats text by runtime/base/format.h alone: see there why.
+# rdma-core's headers are included in two places only. And that what runs inside a program formats text by runtime/base/format.h alone: see there why.
 # Prints every include that breaks a rule and exits 1; with a folder argument checks that tree instead.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
@@ -95,6 +95,11 @@ while IFS= read -r -d '' file; do
     if [[ $layer == runtime* || ( $layer == allocator* && $layer != allocator/include ) || ( $layer == shim && $file != shim/cli/* ) ]] &&
        [[ $included =~ $banned_in_core ]]; then
       complain "$file:$line: $layer must not include <$included>"
+    fi
+    # rdma-core is loaded when it is wanted: its headers stay with those who load it.
+    if [[ $included == infiniband/* || $included == rdma/* || $included == runtime/transport/verbs/library.h ]] &&
+       [[ $file != runtime/transport/verbs/* && $file != fabricmgr/memserver/verbs_* ]]; then
+      complain "$file:$line: <$included> is for runtime/transport/verbs and the memory server's verbs_* alone"
     fi
     case "$included" in
       runtime/* | allocator/* | shim/* | fabricmgr/*) ;;

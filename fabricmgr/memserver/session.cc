@@ -35,6 +35,9 @@ Session::Session(std::unique_ptr<Connection> connection, std::string peer,
 }
 
 Session::~Session() {
+  if (opening_.valid()) {
+    if (const auto offer = opening_.get()) ticket_ = offer->ticket;
+  }
   dropLane();
   if (region_ != nullptr) regions_.detach(region_);
   counters_.connections.fetch_sub(1, std::memory_order_relaxed);
@@ -85,6 +88,8 @@ Session::Step Session::step() {
       return stepRowData();
     case State::kSwallow:
       return stepSwallow();
+    case State::kLane:
+      return stepLane();
     case State::kBye:
       return Step::kClose;
   }

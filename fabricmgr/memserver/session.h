@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,6 +55,8 @@ class Session {
   /// After Next::kClose: why, in one line; empty when the client just left.
   const std::string& reason() const { return reason_; }
   bool greeted() const { return region_ != nullptr; }
+  /// A lane is being made for it: to be looked at now and then.
+  bool awaitsLane() const { return state_ == State::kLane; }
   Nanoseconds since() const { return since_; }
   /// Every client that left before this one came has been dealt with: what does not fit now is
   /// refused, not waited for.
@@ -70,6 +73,7 @@ class Session {
     kRowGather,
     kRowData,
     kSwallow,
+    kLane,
     kBye
   };
   enum class Step : uint8_t { kProgress, kNeedBytes, kNeedDrain, kClose };
@@ -89,6 +93,7 @@ class Session {
   Step discard(const wire::Request& request);
   Step answerStat(const wire::Request& request);
   Step openLane(const wire::Request& request);
+  Step stepLane();
   Step closeLane(const wire::Request& request);
   void dropLane();
   Step refuse(const wire::Request& request, ErrorCode code, uint32_t to_swallow);
@@ -111,6 +116,7 @@ class Session {
   Counters& counters_;
   OneSided* one_sided_;                // null: there is none, or the client does not know of it
   std::optional<wire::Token> ticket_;  // of its lane
+  std::future<Result<wire::LaneOffer>> opening_;
   const Nanoseconds since_;
   std::shared_ptr<Region> region_;
   State state_ = State::kHello;

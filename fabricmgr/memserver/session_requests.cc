@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "fabricmgr/memserver/row_copy.h"
@@ -16,6 +17,8 @@ namespace {
 
 /// Of answers that are made and not sent yet.
 constexpr Bytes kStaging = Bytes(128 * kKiB);
+/// That a worker waits for a region to be made known to a device.
+constexpr std::chrono::milliseconds kLanePatience(20);
 
 uint16_t statusOf(ErrorCode code) { return static_cast<uint16_t>(code); }
 
@@ -129,21 +132,33 @@ Session::Step Session::answerStat(const wire::Request& request) {
 /// One a session: an earlier one ends.
 Session::Step Session::openLane(const wire::Request& request) {
   if (one_sided_ == nullptr) return refuse(request, ErrorCode::kUnsupported, 0);
-  const std::span<std::byte> room = staging();
-  if (room.size() < wire::kLaneOfferSize) {  // as answerStat()
-    buffer_begin_ -= wire::kRequestSize;
-    return Step::kNeedDrain;
-  }
   dropLane();
-  const auto offer = one_sided_->open(region_, request.epoch, fd());
+  opening_ = std::async(std::launch::async, [this, region = region_, epoch = request.epoch] {
+    return one_sided_->open(region, epoch, fd());
+  });
+  // Small regions are ready at once; large ones take seconds, which others are not to wait for.
+  (void)opening_.wait_for(kLanePatience);
+  state_ = State::kLane;
+  return Step::kProgress;
+}
+
+/// Answers once the lane is there; the worker looks again on its next tick.
+Session::Step Session::stepLane() {
+  if (opening_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    return Step::kNeedBytes;
+  }
+  const std::span<std::byte> room = staging();
+  if (room.size() < wire::kLaneOfferSize || !answersFit()) return Step::kNeedDrain;
+  state_ = State::kRequest;
+  const auto offer = opening_.get();
   if (!offer) {
     spdlog::warn("{} has no RDMA access: {}", peer_, offer.error().text());
-    return refuse(request, offer.error().code(), 0);
+    return refuse(request_, offer.error().code(), 0);
   }
   ticket_ = offer->ticket;
   wire::encode(*offer, room.first<wire::kLaneOfferSize>());
   staging_used_ += wire::kLaneOfferSize;
-  answer(request.tag, 0, room.first(wire::kLaneOfferSize));
+  answer(request_.tag, 0, room.first(wire::kLaneOfferSize));
   return Step::kProgress;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// VerbsAccess: registrations, tickets, and the thread that takes what librdmacm reports. One mutex
-// guards all tables. Identifiers are destroyed by that thread alone, since this waits for events of
-// theirs that it may have in hand.
+// VerbsAccess: who is let in where, tickets, and the thread that takes what librdmacm reports. One
+// mutex guards all tables. Identifiers are destroyed by that thread alone, since this waits for
+// events of theirs that it may have in hand.
 #include "fabricmgr/memserver/verbs_access.h"
 
 #include <fcntl.h>
@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabricmgr/memserver/verbs_registration.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/transport/connection.h"
@@ -33,69 +34,6 @@ using verbs::Library;
 
 constexpr int kBacklog = 256;
 constexpr int kMostReads = 16;  // of one client under way at a time
-
-/// A region's memory as one device knows it. Registered while `memory` is not null; `domain` and
-/// `completions` stay until the last queue pair has gone.
-struct Registration {
-  explicit Registration(const Library& from) : library(from) {}
-  ~Registration();
-  Registration(const Registration&) = delete;
-  Registration& operator=(const Registration&) = delete;
-  Status make(const std::shared_ptr<Region>& of, Epoch of_epoch, ibv_context* on);
-  void end();
-
-  const Library& library;
-  std::shared_ptr<Region> region;
-  Epoch epoch;
-  uint64_t length = 0;
-  ibv_context* device = nullptr;
-  ibv_pd* domain = nullptr;
-  ibv_cq* completions = nullptr;
-  ibv_mr* memory = nullptr;
-};
-
-Registration::~Registration() {
-  end();
-  if (completions != nullptr) (void)library.destroy_cq(completions);
-  if (domain != nullptr) (void)library.dealloc_pd(domain);
-}
-
-/// From here on the device touches the region no more.
-void Registration::end() {
-  if (memory == nullptr) return;
-  if (const int error = library.dereg_mr(memory)) {
-    // Nobody may go on believing that the memory is fenced off.
-    spdlog::critical("cannot take a region's memory from the RDMA device: {}", strerror(error));
-    std::abort();
-  }
-  memory = nullptr;
-  MutexLock lock(region->pinMutex());
-  region->setPinned(false);
-}
-
-Status Registration::make(const std::shared_ptr<Region>& of, Epoch of_epoch, ibv_context* on) {
-  region = of;
-  epoch = of_epoch;
-  device = on;
-  length = region->capacity().value();
-  domain = library.alloc_pd(device);
-  // Clients send nothing that would complete here, but a queue pair must have a queue.
-  completions = domain == nullptr ? nullptr : library.create_cq(device, 1, nullptr, nullptr, 0);
-  if (completions == nullptr) {
-    return failErrno(ErrorCode::kNoMemory, "the RDMA device has no room for a region");
-  }
-  MutexLock lock(region->pinMutex());
-  memory =
-      library.reg_mr(domain, region->data(), length,
-                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
-  if (memory == nullptr) {
-    return failErrno(ErrorCode::kNoMemory,
-                     "cannot pin %llu bytes for the RDMA device (raise the limit: ulimit -l)",
-                     static_cast<unsigned long long>(length));
-  }
-  region->setPinned(true);
-  return {};
-}
 
 class VerbsAccess final : public OneSided {
  public:
@@ -118,7 +56,8 @@ class VerbsAccess final : public OneSided {
   Result<ibv_context*> deviceAt(int socket);
   Result<std::shared_ptr<Registration>> registrationOf(const std::shared_ptr<Region>& region,
                                                        Epoch epoch, ibv_context* device)
-      TP_REQUIRES(mutex_);
+      TP_EXCLUDES(mutex_);
+  bool beingMade(uint64_t region) const TP_REQUIRES(mutex_);
   void end(Lane& lane) TP_REQUIRES(mutex_);
   void forgetUnused(const std::shared_ptr<Registration>& registration) TP_REQUIRES(mutex_);
   void run();
@@ -134,6 +73,7 @@ class VerbsAccess final : public OneSided {
   uint16_t port_ = 0;
   UniqueFd wake_;
   Mutex mutex_;
+  CondVar made_;
   std::map<Key, Lane> lanes_ TP_GUARDED_BY(mutex_);
   std::map<uint64_t, std::shared_ptr<Registration>> registrations_ TP_GUARDED_BY(mutex_);
   std::vector<rdma_cm_id*> doomed_ TP_GUARDED_BY(mutex_);  // without queue pair, to be destroyed
@@ -207,24 +147,44 @@ Result<ibv_context*> VerbsAccess::deviceAt(int socket) {
   return device;
 }
 
+bool VerbsAccess::beingMade(uint64_t region) const {
+  const auto found = registrations_.find(region);
+  return found != registrations_.end() && found->second->making;
+}
+
+/// The region's registration in that epoch. Making one takes as long as the kernel needs to find
+/// all of its memory, and holds nobody up but those who ask for the same.
 Result<std::shared_ptr<Registration>> VerbsAccess::registrationOf(
     const std::shared_ptr<Region>& region, Epoch epoch, ibv_context* device) {
-  const auto found = registrations_.find(region->id());
-  if (found != registrations_.end()) {
-    Registration& known = *found->second;
-    const bool fits = known.region == region && known.epoch == epoch && known.device == device;
-    if (fits) return found->second;
-    // Of an older epoch, or by another device: one at a time.
-    if (known.region == region && known.epoch == epoch) {
+  auto made = std::make_shared<Registration>(library_);
+  {
+    MutexLock lock(mutex_);
+    while (beingMade(region->id())) made_.wait(mutex_);
+    // Whoever fences a region raises its epoch first, and revokes then.
+    if (region->epoch() != epoch) return fail(ErrorCode::kStaleEpoch, "the region has moved on");
+    const auto found = registrations_.find(region->id());
+    if (found != registrations_.end() && found->second->region == region &&
+        found->second->epoch == epoch) {
+      if (found->second->device == device) {
+        ++found->second->awaited;
+        return found->second;
+      }
       return fail(ErrorCode::kUnsupported, "the region is in use by another RDMA device");
     }
-    known.end();
-    registrations_.erase(found);
+    if (found != registrations_.end()) found->second->end();  // of an older epoch
+    made->making = true;
+    registrations_[region->id()] = made;
   }
-  auto made = std::make_shared<Registration>(library_);
-  TP_TRY(made->make(region, epoch, device));
-  registrations_[region->id()] = made;
-  return made;
+  const Status status = made->make(region, epoch, device);
+  MutexLock lock(mutex_);
+  made->making = false;
+  made_.notifyAll();
+  if (status) {
+    ++made->awaited;
+    return made;
+  }
+  registrations_.erase(region->id());
+  return tl::unexpected(status.error());
 }
 
 Result<wire::LaneOffer> VerbsAccess::open(const std::shared_ptr<Region>& region, Epoch epoch,
@@ -236,9 +196,13 @@ Result<wire::LaneOffer> VerbsAccess::open(const std::shared_ptr<Region>& region,
   if (getrandom(ticket.data(), ticket.size(), 0) != static_cast<ssize_t>(ticket.size())) {
     return failErrno(ErrorCode::kInternal, "cannot make a random ticket");
   }
-  MutexLock lock(mutex_);
   auto registration = registrationOf(region, epoch, *device);
   if (!registration) return tl::unexpected(registration.error());
+  MutexLock lock(mutex_);
+  --(*registration)->awaited;
+  if ((*registration)->memory == nullptr) {
+    return fail(ErrorCode::kStaleEpoch, "the region has moved on");
+  }
   offer.address = reinterpret_cast<uintptr_t>(region->data());
   offer.length = (*registration)->length;
   offer.rkey = (*registration)->memory->rkey;
@@ -259,6 +223,7 @@ void VerbsAccess::end(Lane& lane) {
 void VerbsAccess::forgetUnused(const std::shared_ptr<Registration>& registration) {
   const auto found = registrations_.find(registration->region->id());
   if (found == registrations_.end() || found->second != registration) return;
+  if (registration->making || registration->awaited > 0) return;
   for (const auto& [ticket, lane] : lanes_) {
     if (lane.registration == registration) return;
   }
@@ -280,6 +245,7 @@ void VerbsAccess::close(const wire::Token& ticket) {
 
 void VerbsAccess::revoke(uint64_t region, Epoch epoch) {
   MutexLock lock(mutex_);
+  while (beingMade(region)) made_.wait(mutex_);
   const auto found = registrations_.find(region);
   if (found == registrations_.end() || found->second->epoch >= epoch) return;
   // Queue pairs stay for now: they answer what comes with an error, which is heard sooner than

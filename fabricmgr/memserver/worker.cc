@@ -227,10 +227,12 @@ void Worker::tick() {
   const Nanoseconds caught_up_to = server_.caughtUpTo();
   std::vector<Session*> waiting;
   for (const auto& [fd, session] : sessions_) {
-    if (!session->greeted()) waiting.push_back(session.get());
+    if (!session->greeted() || session->awaitsLane()) waiting.push_back(session.get());
   }
   for (Session* session : waiting) {
-    if (now - session->since() > server_.options_.handshake_limit) {
+    if (session->greeted()) {
+      serve(*session);
+    } else if (now - session->since() > server_.options_.handshake_limit) {
       spdlog::warn("connection from {} closed: no handshake in time", session->peer());
       remove(*session);
     } else {

@@ -17,9 +17,11 @@ constexpr int kNone = -1;
 // Above select(2)'s FD_SETSIZE, and low enough for the kernel's table of descriptors, which fork()
 // copies, to stay small.
 constexpr rlim_t kFirstOwn = 1024;
-constexpr rlim_t kRoom = 128;
+constexpr rlim_t kRoom = 288;
 constexpr rlim_t kLeastRoom = 24;  // where even the hard limit is low
-constexpr size_t kMost = 128;  // a userfaultfd or two, doorbells, and four for each of 15 tiers
+// A userfaultfd or two, doorbells, and for each of 15 tiers four connections, of four descriptors
+// each where they have RDMA.
+constexpr size_t kMost = 288;
 
 constinit std::atomic<int> list[kMost] = {};  // number + 1; 0: free
 constinit std::atomic<int> lowest{INT_MAX};   // none on the list was ever below

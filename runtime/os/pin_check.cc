@@ -24,7 +24,10 @@ struct Entry {  // linux_dirent64
   char name[];
 };
 
+/// Our own RDMA connections reach memory of their own alone. A program that uses the same device
+/// has a descriptor besides, if only librdmacm's for events.
 bool pins(int directory, const char* name) {
+  if (isOwnFd(atoi(name))) return false;
   char target[64];
   const ssize_t length = readlinkat(directory, name, target, sizeof target - 1);
   if (length <= 0) return false;  // closed meanwhile

@@ -306,8 +306,15 @@ size_t RemoteClient::poll(std::span<FetchCompletion> out) {
     if (head_ == before || head_ != sent_ || sent_ == tail_ || count == out.size()) break;
   }
   if (!failed() && count == 0 && head_ != tail_ && timeToDeadline() == Nanoseconds(0)) {
-    failAll(Error::make(ErrorCode::kTimedOut, "no answer within %llu ms",
-                        static_cast<unsigned long long>(options_.timeout.value() / 1'000'000)));
+    const Error late =
+        Error::make(ErrorCode::kTimedOut, "no answer within %llu ms",
+                    static_cast<unsigned long long>(options_.timeout.value() / 1'000'000));
+    if (inLane()) {
+      leaveLane(late);
+      (void)flush();
+    } else {
+      failAll(late);
+    }
   }
   if (failed()) count += failedCompletions(out.subspan(count));
   return count;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/log.h"
@@ -15,6 +16,9 @@
 
 namespace tidepool {
 namespace {
+
+/// A server that has to pin a large region first takes its time: a terabyte, at several GB/s.
+constexpr Nanoseconds kPinTimeout(300'000'000'000);
 
 /// Says once in a process why pages go over TCP: every thread has a client.
 void noteTcp(const Endpoint& server, const char* reason) {
@@ -67,8 +71,12 @@ Status RemoteClient::tryLane(const Endpoint& target) {
 
 Result<wire::LaneOffer> RemoteClient::askForLane() {
   std::byte answer[wire::kLaneOfferSize];
+  const Nanoseconds usual =
+      std::exchange(options_.timeout, std::max(options_.timeout, kPinTimeout));
+  FetchCompletion done;
   TP_TRY(queue({.opcode = wire::Opcode::kOpenLane}, {}, {}, answer));
-  const FetchCompletion done = wait();
+  while (poll({&done, 1}) == 0) sleepUntilReady();
+  options_.timeout = usual;
   if (!done.ok()) {
     return fail(done.error, "the memory server gave no RDMA access: %s", errorCodeName(done.error));
   }

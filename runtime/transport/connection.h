@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam between the protocol and the wire: an ordered byte stream with gathered sends and
-// scattered receives. TCP is the one kind today; RDMA verbs go behind the same class. A Connection
+// scattered receives. TCP is the one kind; RDMA moves pages beside it (page_lane.h). A Connection
 // belongs to one thread at a time. Nothing here allocates after set-up.
 #pragma once
 

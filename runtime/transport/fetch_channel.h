@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam between fetch tiers and the ways of reaching them: a queue of page reads and writes.
-// TCP implements it (client.h); RDMA verbs can. Frames are page-sized places of a region.
+// A memory server's client implements it (client.h). Frames are page-sized places of a region.
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,7 @@ class PageLane {
   /// Takes one piece, to be started by post(). False: no room until reap() has returned something.
   /// What it reads from memory it has read by then; what it writes there it writes in reap().
   virtual bool add(const LanePiece& piece) = 0;
-  /// Starts what was added. Errors: kUnreachable: the lane is of no more use.
+  /// Starts what was added; fd() becomes readable when some of it ends. Errors: kUnreachable: the lane is of no more use.
   virtual Status post() = 0;
   /// Bytes of pieces that have ended since, always the oldest, in the order of add(): a piece takes
   /// effect as if alone, after those before it. When it returns 0, fd() becomes readable with the

@@ -144,6 +144,7 @@ FarSpec arbitrarySpec() {
       break;
     case FarKind::kRemote:
       strcpy(spec.target, "[::1]:7777");
+      spec.transport = *rc::gen::element(Transport::kAuto, Transport::kTcp, Transport::kVerbs);
       [[fallthrough]];
     case FarKind::kFabric:
       spec.size = *rc::gen::element(size, Bytes());
@@ -185,6 +186,7 @@ TEST(RenderOptions, AnyOptionsComeBackFromTheirText) {
       RC_ASSERT(back->far[i].size == options.far[i].size);
       RC_ASSERT(back->far[i].node == options.far[i].node);
       RC_ASSERT(std::string(back->far[i].target) == options.far[i].target);
+      RC_ASSERT(back->far[i].transport == options.far[i].transport);
     }
     RC_ASSERT(back->strict == options.strict);
     RC_ASSERT(back->sampling == options.sampling);

@@ -134,6 +134,15 @@ TEST(ParseFarSpec, AcceptsEveryKind) {
   const auto six = parseFarSpec("remote:[fe80::1]:7777");
   EXPECT_STREQ(six->target, "[fe80::1]:7777");
   EXPECT_EQ(six->size.value(), 0u);
+  EXPECT_EQ(six->transport, Transport::kAuto);
+  const auto verbs = parseFarSpec("remote:[fe80::1]:7777:transport:verbs");
+  EXPECT_EQ(verbs->transport, Transport::kVerbs);
+  EXPECT_EQ(verbs->size.value(), 0u);
+  for (const char* both : {"remote:h:1:2G:transport:tcp", "remote:h:1:transport:tcp:2G"}) {
+    EXPECT_EQ(parseFarSpec(both)->transport, Transport::kTcp) << both;
+    EXPECT_EQ(parseFarSpec(both)->size.value(), 2 * kGiB) << both;
+  }
+  EXPECT_EQ(parseFarSpec("remote:h:1:transport:auto")->transport, Transport::kAuto);
 }
 
 TEST(ParseFarSpec, RejectsWithTheListOfForms) {
@@ -156,6 +165,11 @@ TEST(ParseFarSpec, RejectsWithTheListOfForms) {
                                   std::string("remote::7777"),
                                   std::string("remote:[]:7777"),
                                   std::string("remote:[::1]7777"),
+                                  std::string("remote:h:1:transport"),
+                                  std::string("remote:h:1:transport:"),
+                                  std::string("remote:h:1:transport:pigeon"),
+                                  std::string("remote:h:1:transport:tcp:transport:tcp"),
+                                  std::string("remote:h:1:2G:2G"),
                                   std::string("tape:1G"),
                                   std::string("CXL:1G"),
                                   std::string("dax:/a\0b", 8),
@@ -167,6 +181,7 @@ TEST(ParseFarSpec, RejectsWithTheListOfForms) {
   EXPECT_FALSE(parseFarSpec("cxl:0"));
   EXPECT_FALSE(parseFarSpec("fabric:"));
   EXPECT_FALSE(parseFarSpec("remote:host:7777:"));
+  EXPECT_FALSE(parseFarSpec("remote:host:7777:transport:tcp:"));
 }
 
 }  // namespace

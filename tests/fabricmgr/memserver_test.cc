@@ -19,6 +19,8 @@ constexpr Nanoseconds kLong = Nanoseconds(20'000'000'000);
 constexpr ErrorCode kGood = ErrorCode{};
 
 std::unique_ptr<Server> startServer(ServerOptions options) {
+  options.listen = testHost() + ":0";
+  options.transport = testTransport();
   auto server = Server::start(options);
   EXPECT_TRUE(server) << server.error().text();
   return std::move(*server);
@@ -27,7 +29,8 @@ std::unique_ptr<Server> startServer(ServerOptions options) {
 Result<std::unique_ptr<RemoteClient>> create(const Server& server, Bytes size) {
   wire::ClientHello hello;
   hello.size = size;
-  return RemoteClient::connect(loopback(server.port()), hello, {.timeout = kLong});
+  return RemoteClient::connect(loopback(server.port()), hello,
+                               {.timeout = kLong, .transport = testTransport()});
 }
 
 wire::ClientHello attachTo(const wire::ServerHello& region) {
@@ -40,7 +43,8 @@ wire::ClientHello attachTo(const wire::ServerHello& region) {
 }
 
 Result<std::unique_ptr<RemoteClient>> attach(const Server& server, const wire::ClientHello& hello) {
-  return RemoteClient::connect(loopback(server.port()), hello, {.timeout = kLong});
+  return RemoteClient::connect(loopback(server.port()), hello,
+                               {.timeout = kLong, .transport = testTransport()});
 }
 
 /// Runs one request to its end.
@@ -360,8 +364,8 @@ TEST(MemoryServerGrace, ANewcomerMayBeSeenBeforeTheOneThatLeft) {
   for (std::thread& thread : busy) thread.join();
 }
 
-/// Connections on which there is always more to serve: each is sent writes as fast as it takes them,
-/// and what it answers is thrown away.
+/// Connections on which there is always more to serve: each is sent writes as fast as it takes
+/// them, and what it answers is thrown away.
 class Crowd {
  public:
   Crowd(uint16_t port, const wire::ServerHello& region) {
@@ -379,7 +383,8 @@ class Crowd {
       stream_.insert(stream_.end(), header.begin(), header.end());
       stream_.resize(stream_.size() + kPageSize);
     }
-    for (int first : {0, kConnections / 2}) threads_.emplace_back([this, first] { keepBusy(first); });
+    for (int first : {0, kConnections / 2})
+      threads_.emplace_back([this, first] { keepBusy(first); });
   }
   ~Crowd() {
     stop_ = true;

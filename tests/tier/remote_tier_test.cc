@@ -12,6 +12,7 @@
 
 #include "fabricmgr/memserver/server.h"
 #include "tests/tier/tier_conformance.h"
+#include "tests/transport/fake_peer.h"
 
 namespace tidepool {
 namespace {
@@ -21,6 +22,8 @@ constexpr Nanoseconds kLong = Nanoseconds(20'000'000'000);
 std::unique_ptr<memserver::Server> startServer(Bytes size) {
   memserver::ServerOptions options;
   options.size = size;
+  options.listen = testHost() + ":0";
+  options.transport = testTransport();
   auto server = memserver::Server::start(options);
   EXPECT_TRUE(server) << server.error().text();
   return std::move(*server);
@@ -30,7 +33,8 @@ FarSpec specOf(uint16_t port, Bytes size) {
   FarSpec far;
   far.kind = FarKind::kRemote;
   far.size = size;
-  snprintf(far.target, sizeof far.target, "127.0.0.1:%u", port);
+  far.transport = testTransport();
+  snprintf(far.target, sizeof far.target, "%s:%u", testHost().c_str(), port);
   return far;
 }
 

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -16,23 +17,34 @@
 #include <vector>
 
 #include "runtime/base/unique_fd.h"
+#include "runtime/options.h"
 #include "runtime/transport/connection.h"
 #include "runtime/transport/wire.h"
 
 namespace tidepool {
 
-inline Endpoint loopback(uint16_t port) {
-  return *parseEndpoint(("127.0.0.1:" + std::to_string(port)).c_str());
+/// In a machine with RDMA TIDEPOOL_TEST_RDMA is the address of its device, and tests whose servers
+/// are here go that way. Elsewhere they go over the loopback.
+inline std::string testHost() {
+  const char* const address = getenv("TIDEPOOL_TEST_RDMA");
+  return address == nullptr ? "127.0.0.1" : address;
+}
+inline Transport testTransport() {
+  return getenv("TIDEPOOL_TEST_RDMA") == nullptr ? Transport::kTcp : Transport::kVerbs;
 }
 
-/// A plain socket to 127.0.0.1:port.
+inline Endpoint loopback(uint16_t port) {
+  return *parseEndpoint((testHost() + ":" + std::to_string(port)).c_str());
+}
+
+/// A plain socket to testHost().
 class RawClient {
  public:
   explicit RawClient(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_addr.s_addr = inet_addr(testHost().c_str());
     EXPECT_EQ(connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   }
 
@@ -89,7 +101,7 @@ class RawClient {
 class ScriptedServer {
  public:
   explicit ScriptedServer(std::function<void(int socket)> script) {
-    auto listener = listenTcp(*parseEndpoint("127.0.0.1:0"));
+    auto listener = listenTcp(loopback(0));
     EXPECT_TRUE(listener);
     listener_ = std::move(*listener);
     port_ = *boundPort(listener_.get());

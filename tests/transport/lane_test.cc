@@ -14,203 +14,10 @@
 #include "runtime/transport/client.h"
 #include "runtime/transport/verbs/adaptive_spin.h"
 #include "runtime/transport/verbs/cm_private_data.h"
-#include "tests/transport/fake_peer.h"
-#include "tests/transport/lane_double.h"
+#include "tests/transport/lane_house.h"
 
 namespace tidepool {
 namespace {
-
-constexpr Nanoseconds kLong = Nanoseconds(20'000'000'000);
-constexpr ErrorCode kGood = ErrorCode{};
-constexpr size_t kPages = 64;
-
-enum class Way : uint8_t { kTcp, kDouble, kVerbs };
-
-/// A memory server, and clients that reach its pages in one of the ways.
-class House {
- public:
-  explicit House(Way way) : way_(way) {
-    const char* const address = getenv("TIDEPOOL_TEST_RDMA");
-    host_ = way == Way::kVerbs ? address : "127.0.0.1";
-    memserver::ServerOptions options;
-    options.listen = host_ + ":0";
-    options.size = Bytes(4 * kPages * kPageSize);
-    if (way == Way::kVerbs) options.transport = Transport::kVerbs;
-    if (way == Way::kDouble) options.one_sided = &lanes;
-    auto server = memserver::Server::start(options);
-    EXPECT_TRUE(server) << server.error().text();
-    server_ = std::move(*server);
-    EXPECT_EQ(server_->noRdma(), "");
-  }
-
-  Result<std::unique_ptr<RemoteClient>> connect(const wire::ClientHello& hello) {
-    ClientOptions options = {.timeout = kLong};
-    if (way_ != Way::kTcp) options.transport = Transport::kVerbs;
-    if (way_ == Way::kDouble) options.lanes = &lanes;
-    return RemoteClient::connect(
-        *parseEndpoint((host_ + ":" + std::to_string(server_->port())).c_str()), hello, options);
-  }
-  std::unique_ptr<RemoteClient> create() {
-    wire::ClientHello hello;
-    hello.size = Bytes(kPages * kPageSize);
-    auto client = connect(hello);
-    EXPECT_TRUE(client) << client.error().text();
-    return std::move(*client);
-  }
-  memserver::Server& server() { return *server_; }
-  /// How pages should travel.
-  Transport expected() const { return way_ == Way::kTcp ? Transport::kTcp : Transport::kVerbs; }
-
-  LaneDouble lanes;
-
- private:
-  const Way way_;
-  std::string host_;
-  std::unique_ptr<memserver::Server> server_;
-};
-
-wire::ClientHello attachTo(const wire::ServerHello& region) {
-  wire::ClientHello hello;
-  hello.kind = wire::HelloKind::kAttach;
-  hello.region = region.region;
-  hello.token = region.token;
-  hello.epoch = region.epoch;
-  return hello;
-}
-
-std::vector<std::byte> pattern(size_t bytes, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> made(bytes);
-  for (std::byte& byte : made) byte = static_cast<std::byte>(random());
-  return made;
-}
-
-ErrorCode finish(RemoteClient& client, const Status& queued) {
-  if (!queued) return queued.error().code();
-  return client.wait().error;
-}
-
-/// A client, and what the region should hold. Every request is remembered with what its answer
-/// should be at the time it was made.
-class Model {
- public:
-  explicit Model(RemoteClient& client) : client_(client), bytes_(kPages * kPageSize) {}
-
-  void doAnything(std::mt19937_64& random) {
-    const uint64_t first = random() % kPages;
-    // Now and then longer than a lane takes in one piece.
-    const uint64_t most = random() % 4 == 0 ? kPages - first : std::min(kPages - first, size_t{3});
-    const uint64_t offset = first * kPageSize;
-    const uint64_t size = (1 + random() % most) * kPageSize;
-    switch (random() % 8) {
-      case 0:
-        return ping();
-      case 1:
-        return discard(offset, size);
-      case 2:
-        return rows(random);
-      case 3:
-      case 4:
-        return write(offset, pattern(size, random()));
-      default:
-        return read(offset, size);
-    }
-  }
-  /// Sees that everything in flight ends once, in order and as it should.
-  void settle() {
-    while (client_.inFlight() > 0) takeSome();
-    EXPECT_EQ(ended_, requests_.size());
-  }
-  size_t requests() const { return requests_.size(); }
-
- private:
-  struct Request {
-    std::vector<std::byte> memory;    // read to, or written from
-    std::vector<std::byte> expected;  // what a read should bring
-    std::vector<uint64_t> offsets;
-  };
-
-  Request& next() { return *requests_.emplace_back(std::make_unique<Request>()); }
-  uint64_t tag() const { return requests_.size() - 1; }
-  template <typename Submit>
-  void submit(Submit&& queue) {
-    for (;;) {
-      const Status queued = queue();
-      if (queued) break;
-      ASSERT_EQ(queued.error().code(), ErrorCode::kNoSpace) << queued.error().text();
-      takeSome();
-    }
-  }
-  void takeSome() {
-    FetchCompletion done[5];
-    const size_t count = client_.poll(done);
-    for (size_t i = 0; i < count; ++i) {
-      EXPECT_EQ(done[i].tag, ended_);
-      EXPECT_EQ(done[i].error, kGood);
-      const Request& request = *requests_.at(ended_++);
-      EXPECT_TRUE(request.expected.empty() || request.expected == request.memory) << ended_ - 1;
-    }
-    if (count > 0 || client_.inFlight() == 0) return;
-    pollfd waiting = {client_.fd(), client_.events(), 0};
-    poll(&waiting, 1, static_cast<int>(client_.timeToDeadline().value() / 1'000'000 + 1));
-  }
-
-  void ping() {
-    next();
-    submit([&] { return client_.submitPing(tag()); });
-  }
-  void discard(uint64_t offset, uint64_t size) {
-    next();
-    submit([&] { return client_.submitDiscard(tag(), Bytes(offset), Bytes(size)); });
-    std::fill_n(bytes_.begin() + static_cast<long>(offset), size, std::byte{});
-  }
-  void write(uint64_t offset, std::vector<std::byte> bytes) {
-    Request& request = next();
-    request.memory = std::move(bytes);
-    submit([&] { return client_.submitWrite(tag(), Bytes(offset), request.memory); });
-    std::copy(request.memory.begin(), request.memory.end(),
-              bytes_.begin() + static_cast<long>(offset));
-  }
-  void read(uint64_t offset, uint64_t size) {
-    Request& request = next();
-    request.memory.resize(size, std::byte{0xcc});
-    request.expected.assign(bytes_.begin() + static_cast<long>(offset),
-                            bytes_.begin() + static_cast<long>(offset + size));
-    submit([&] { return client_.submitRead(tag(), Bytes(offset), request.memory); });
-  }
-  void rows(std::mt19937_64& random) {
-    constexpr uint64_t kRow = 96;
-    Request& request = next();
-    const uint64_t count = 1 + random() % 20;
-    for (uint64_t i = 0; i < count; ++i) {
-      request.offsets.push_back(random() % (kPages * kPageSize - kRow));
-    }
-    request.memory = pattern(count * kRow, random());
-    const bool writes = random() % 2 == 0;
-    if (writes) {
-      submit([&] {
-        return client_.submitWriteRows(tag(), request.offsets, Bytes(kRow), request.memory);
-      });
-    } else {
-      submit([&] {
-        return client_.submitReadRows(tag(), request.offsets, Bytes(kRow), request.memory);
-      });
-    }
-    for (uint64_t i = 0; i < count; ++i) {
-      const auto at = bytes_.begin() + static_cast<long>(request.offsets[i]);
-      if (writes) {
-        std::copy_n(request.memory.begin() + static_cast<long>(i * kRow), kRow, at);
-      } else {
-        request.expected.insert(request.expected.end(), at, at + kRow);
-      }
-    }
-  }
-
-  RemoteClient& client_;
-  std::vector<std::byte> bytes_;
-  std::vector<std::unique_ptr<Request>> requests_;  // whose memory stays where it is
-  uint64_t ended_ = 0;
-};
 
 class Lanes : public testing::TestWithParam<Way> {
  protected:
@@ -219,7 +26,7 @@ class Lanes : public testing::TestWithParam<Way> {
 
 std::vector<Way> ways() {
   std::vector<Way> all = {Way::kTcp, Way::kDouble};
-  if (getenv("TIDEPOOL_TEST_RDMA") != nullptr) all.push_back(Way::kVerbs);
+  if (testTransport() == Transport::kVerbs) all.push_back(Way::kVerbs);
   return all;
 }
 
@@ -252,6 +59,37 @@ TEST_P(Lanes, RequestsOfAllKindsTakeEffectInTheirOrder) {
   for (int i = 0; i < 600; ++i) model.doAnything(random);
   model.settle();
   EXPECT_EQ(client->pagesBy(), house_.expected());
+}
+
+/// Longer than all that a lane takes at a time.
+TEST_P(Lanes, RunsOfEverySizeComeBack) {
+  wire::ClientHello hello;
+  hello.size = Bytes(wire::kMaxData);
+  auto opened = house_.connect(hello);
+  ASSERT_TRUE(opened) << opened.error().text();
+  RemoteClient& client = **opened;
+  for (const size_t pages : {1u, 15u, 16u, 17u, 255u, 512u, 2048u}) {
+    const auto bytes = pattern(pages * kPageSize, pages);
+    ASSERT_EQ(finish(client, client.submitWrite(1, Bytes(), bytes)), kGood);
+    std::vector<std::byte> back(bytes.size());
+    ASSERT_EQ(finish(client, client.submitRead(2, Bytes(), back)), kGood);
+    EXPECT_TRUE(back == bytes) << pages;
+  }
+  EXPECT_EQ(client.pagesBy(), house_.expected());
+}
+
+TEST_P(Lanes, WhoSleepsRightAfterSendingIsWoken) {
+  auto client = house_.create();
+  std::vector<std::byte> page(kPageSize);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(client->submitRead(1, Bytes(), page));
+    ASSERT_TRUE(client->flush());
+    FetchCompletion done;
+    do {
+      pollfd waiting = {client->fd(), client->events(), 0};
+      ASSERT_EQ(poll(&waiting, 1, 10'000), 1);
+    } while (client->poll({&done, 1}) == 0);
+  }
 }
 
 TEST_P(Lanes, AFullRingPushesBack) {

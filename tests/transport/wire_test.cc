@@ -122,6 +122,61 @@ TEST(WireFormat, StatComesBack) {
   EXPECT_EQ(memcmp(&back, &stat, sizeof stat), 0);
 }
 
+using OfferBytes = std::array<std::byte, kLaneOfferSize>;
+
+/// The layout of docs/wire-format.md, section 4, byte for byte.
+TEST(WireFormat, OffersOfLanesAreAsDocumented) {
+  LaneOffer offer;
+  for (size_t i = 0; i < offer.ticket.bytes.size(); ++i) {
+    offer.ticket.bytes[i] = static_cast<uint8_t>(0xa0 + i);
+  }
+  offer.address = 0x7f12'3456'7000;
+  offer.length = 0x20'0000;
+  offer.rkey = 0x01020304;
+  offer.port = 7777;
+  const uint8_t expected[kLaneOfferSize] = {
+      0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab,  // ticket
+      0xac, 0xad, 0xae, 0xaf, 0x00, 0x70, 0x56, 0x34, 0x12, 0x7f, 0,    0,     // address
+      0,    0,    0x20, 0,    0,    0,    0,    0,    4,    3,    2,    1,     // length, rkey
+      0x61, 0x1e, 0,    0,    0,    0,    0,    0,    0,    0,    0,    0};    // port, zero
+  OfferBytes bytes;
+  encode(offer, bytes);
+  EXPECT_EQ(memcmp(bytes.data(), expected, sizeof expected), 0);
+  const auto back = decodeLaneOffer(bytes);
+  ASSERT_TRUE(back);
+  EXPECT_TRUE(sameToken(back->ticket, offer.ticket));
+  EXPECT_EQ(back->address, offer.address);
+  EXPECT_EQ(back->length, offer.length);
+  EXPECT_EQ(back->rkey, offer.rkey);
+  EXPECT_EQ(back->port, offer.port);
+}
+
+TEST(WireFormat, ImpossibleOffersOfLanesAreRefused) {
+  const auto refused = [](LaneOffer offer) {
+    OfferBytes bytes;
+    encode(offer, bytes);
+    const auto back = decodeLaneOffer(bytes);
+    return !back && back.error().code() == ErrorCode::kCorrupt;
+  };
+  const LaneOffer good = {.ticket = {}, .address = 4096, .length = 4096, .rkey = 1, .port = 1};
+  EXPECT_FALSE(refused(good));
+  LaneOffer bad = good;
+  bad.port = 0;
+  EXPECT_TRUE(refused(bad));
+  for (const uint64_t length : {uint64_t{0}, uint64_t{100}, UINT64_MAX, UINT64_MAX - 4095}) {
+    bad = good;
+    bad.length = length;
+    EXPECT_TRUE(refused(bad)) << length;
+  }
+  OfferBytes bytes;
+  encode(good, bytes);
+  for (size_t at = kLaneOfferSize - 10; at < kLaneOfferSize; ++at) {
+    OfferBytes changed = bytes;
+    changed[at] = std::byte{1};
+    EXPECT_FALSE(decodeLaneOffer(changed)) << at;
+  }
+}
+
 /// The example of docs/wire-format.md, section 6, byte for byte.
 TEST(WireFormat, TheDocumentedBytesAreTheBytes) {
   const char request[] =

@@ -7,6 +7,7 @@ import gzip
 import pathlib
 import sys
 import tempfile
+import types
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -111,6 +112,14 @@ class Tests(unittest.TestCase):
             self.assertEqual((test.folder / "0-status").read_bytes(), b"3")
             with self.assertRaisesRegex(runner.VmError, "no status"):
                 test.judge([Results({}, "console")])
+
+    def test_a_machine_that_the_test_killed_owes_no_results(self):
+        test = runner.Test(types.SimpleNamespace(name="any"), b"", None)
+        test.killed.add(1)
+        with tempfile.TemporaryDirectory() as folder:
+            test.folder = pathlib.Path(folder)
+            test.judge([Results({"status": b"0"}, "console"), Results({}, "console")])
+            self.assertEqual([path.name for path in test.folder.iterdir()], ["0-status"])
 
     def test_the_mirror_is_one(self):
         self.assertRegex(packages.mirror(), r"^(https?|file)://\S*/debian$")

@@ -56,6 +56,7 @@ class VerbsLane final : public PageLane {
   std::byte* ringOf(const Entry& entry) const;
   bool overtakes(uint64_t index);
   void describe(uint64_t index, ibv_send_wr& request, ibv_sge& part);
+  Status arm();
   Result<bool> drain();
   Result<bool> takeEnds();
   void finish(uint64_t count);
@@ -146,6 +147,8 @@ Status VerbsLane::post() {
   for (uint64_t index = posted_; index != added_; ++index, ++used) {
     describe(index, requests[used], parts[used]);
   }
+  // Asked for first: whoever goes to sleep on fd() now is woken.
+  TP_TRY(arm());
   posted_ = added_;
   posted_at_ = clock_.now();
   ibv_send_wr* refused = nullptr;
@@ -209,15 +212,22 @@ bool VerbsLane::takeEvent() {
   return true;
 }
 
+/// Asks for an event with the next end, unless that has been done.
+Status VerbsLane::arm() {
+  if (armed_) return {};
+  if (ibv_req_notify_cq(connection_->completions(), 0) != 0) {
+    return fail(ErrorCode::kUnreachable, "the RDMA completion queue failed");
+  }
+  armed_ = true;
+  return {};
+}
+
 Result<uint64_t> VerbsLane::reap() {
   if (armed_) (void)takeEvent();
   auto found = drain();
   if (!found) return tl::unexpected(found.error());
   if (first_ != posted_ && !armed_) {
-    if (ibv_req_notify_cq(connection_->completions(), 0) != 0) {
-      return fail(ErrorCode::kUnreachable, "the RDMA completion queue failed");
-    }
-    armed_ = true;
+    TP_TRY(arm());
     // What came before the event was asked for raises none.
     found = drain();
     if (!found) return tl::unexpected(found.error());

@@ -16,7 +16,7 @@ from .places import RUNS, WORK, VmError, say
 def parse(arguments):
     parser = argparse.ArgumentParser(
         prog="tests/vm/run",
-        description="Tests in virtual machines, against the kernel's own CXL and NUMA drivers.",
+        description="Tests in virtual machines, against the kernel's own CXL, NUMA and RDMA drivers.",
     )
     parser.add_argument("--only", metavar="NAME,...", help="these tests alone")
     parser.add_argument("--setup", action="store_true", help="get QEMU and the kernel, run nothing")
