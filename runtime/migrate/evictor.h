@@ -98,9 +98,9 @@ class Evictor {
   PageSet unwritten(PageRun run);
   /// Enters a page that has moved into its slot. `copied`: its frame has the same bytes.
   void stage(uint64_t segment, uint64_t slot, PageIndex page, bool copied);
-  /// Rights of a page of a granule that is, or is not, plain as a whole.
   /// True if all pages of it are plain memory, and none is to stay.
   bool isPlain(GranuleIndex granule) const;
+  /// Rights of a page of a granule that is, or is not, plain as a whole.
   Rights rightsOf(PageIndex page, bool granule_plain) const;
   uint64_t moveRun(PageRun run, Rights rights, uint64_t slot);
   uint64_t moveByCopy(PageRun run, uint64_t slot);

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <set>
@@ -166,7 +167,7 @@ class FakeAgent {
                          std::span<std::byte, agent_wire::kPieceSize>(at, agent_wire::kPieceSize));
       at += agent_wire::kPieceSize;
     }
-    memcpy(at, notice.text.data(), notice.text.size());
+    std::copy(notice.text.begin(), notice.text.end(), reinterpret_cast<char*>(at));
     iovec part = {message.data(), message.size()};
     msghdr header = {};
     header.msg_iov = &part;
