@@ -200,7 +200,7 @@ Status FabricRows::moveGranule(uint64_t granule) {
 }
 
 /// Errors: those of reading and writing, with nothing changed.
-Status FabricRows::moveRows(uint64_t first, uint64_t count) TP_NO_THREAD_SAFETY {
+Status FabricRows::moveRows(uint64_t first, uint64_t count) {
   TP_CHECK_OP(channels_.size(), ==, 1u);
   PartedChannel& channel = *channels_.front();
   buffer_.resize((stride_ * count).value());
@@ -248,8 +248,11 @@ void FabricRows::dropTarget() {
 }
 
 /// Gives back runs that have none of the rows any more.
-void FabricRows::dropRuns() TP_NO_THREAD_SAFETY {
-  if (!channels_.empty()) channels_.front()->dropUnused();
+void FabricRows::dropRuns() {
+  {
+    MutexLock lock(moving_);  // a checkpoint may open a channel of its own just now
+    if (!channels_.empty()) channels_.front()->dropUnused();
+  }
   std::erase_if(runs_, [this](const auto& run) {
     return run.get() != target_ &&
            std::none_of(parts_.begin(), parts_.end(),

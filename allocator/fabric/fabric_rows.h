@@ -79,10 +79,10 @@ class FabricRows {
   Status mapUnit(uint64_t granule, const RowRun& run, uint64_t at);
   bool makeTarget(const RowPart& part);
   Status moveGranule(uint64_t granule);
-  Status moveRows(uint64_t first, uint64_t count);
+  Status moveRows(uint64_t first, uint64_t count) TP_REQUIRES(moving_);
   void setPart(uint64_t first, uint64_t count);
   void dropTarget();
-  void dropRuns();
+  void dropRuns() TP_EXCLUDES(moving_);
 
   FabricPool& pool_;
   const TierKind kind_;

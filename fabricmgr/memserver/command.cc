@@ -145,8 +145,7 @@ void addCommand(CLI::App& app, int* exit_code) {
   command
       ->add_option(
           "--transport", arguments->transport,
-          "How clients may reach pages: auto (by RDMA verbs too, where there is a device), "
-          "tcp, or verbs (no server without it)")
+          "How clients reach pages: auto (by RDMA too, if there is a device), tcp, verbs")
       ->transform(CLI::CheckedTransformer(transports))
       ->type_name("auto|tcp|verbs");
   command->add_flag("--json", arguments->json, "Say where it listens as a line of JSON");
