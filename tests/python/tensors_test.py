@@ -5,6 +5,7 @@ import array
 import asyncio
 import copy
 import gc
+import os
 import pickle
 import signal
 import threading
@@ -379,8 +380,10 @@ class Tensors(unittest.TestCase):
         """A get that cannot end: the memory server is stopped."""
         store = self.stores["remote"]
         store.put("a", values)
-        self.places.server.process.send_signal(signal.SIGSTOP)
-        self.addCleanup(self.places.server.process.send_signal, signal.SIGCONT)  # before the store is closed
+        server = self.places.server.process
+        server.send_signal(signal.SIGSTOP)
+        self.addCleanup(server.send_signal, signal.SIGCONT)  # before the store is closed
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED)  # its threads may run on for a while after the signal
         return store, store.get_async("a")
 
     def test_who_stops_waiting_leaves_the_transfer_alone(self):
