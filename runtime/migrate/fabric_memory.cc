@@ -5,14 +5,9 @@
 // has been free once (program threads give frames back under them).
 #include "runtime/migrate/fabric_memory.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <vector>
 
-#include "runtime/base/format.h"
-#include "runtime/tier/direct_file_tier.h"
-#include "runtime/tier/remote_tier.h"
+#include "runtime/tier/fabric_tiers.h"
 
 namespace tidepool {
 namespace {
@@ -232,48 +227,21 @@ Status FabricMemory::attach(const AgentNotice& notice, Region& region) {
     size_t end = at + 1;
     if (notice.pieces[at].kind == PieceKind::kFile) {
       while (end < notice.pieces.size() && notice.pieces[end].kind == PieceKind::kFile) ++end;
-      TP_TRY(attachFiles(notice.pieces.subspan(at, end - at), notice.files, region));
+      auto tier = tierOverFiles(notice.pieces.subspan(at, end - at), notice.files, region.id);
+      if (!tier) return tl::unexpected(tier.error());
+      region.numbers[region.tiers++] =
+          core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
     } else {
-      TP_TRY(attachServer(notice.pieces[at], region));
+      auto tier =
+          tierOverServer(notice.pieces[at], region.id, region.epoch, core_.options.remote_timeout);
+      if (!tier) return tl::unexpected(tier.error());
+      region.numbers[region.tiers++] =
+          core_.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
     }
     // This thread answers for the process, as for the tiers that were there from the start.
     core_.tiers.tier(region.numbers[region.tiers - 1]).table().settle();
     at = end;
   }
-  return {};
-}
-
-Status FabricMemory::attachFiles(std::span<const agent_wire::Piece> given,
-                                 std::span<const UniqueFd> files, Region& region) {
-  std::vector<FilePiece> pieces;
-  for (const agent_wire::Piece& piece : given) {
-    // Several pieces may be of one file.
-    UniqueFd file(fcntl(files[piece.file].get(), F_DUPFD_CLOEXEC, 0));
-    if (!file.valid()) return failErrno(ErrorCode::kNoMemory, "no descriptor for a pool");
-    pieces.push_back({std::move(file), Bytes(piece.offset), piece.length});
-  }
-  char name[64];
-  formatText(name, sizeof name, "fabric:%llu", static_cast<unsigned long long>(region.id));
-  auto tier = DirectFileTier::overPieces(std::move(pieces), name);
-  if (!tier) return tl::unexpected(tier.error());
-  region.numbers[region.tiers++] = core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
-  return {};
-}
-
-Status FabricMemory::attachServer(const agent_wire::Piece& piece, Region& region) {
-  RemoteRegion remote;
-  remote.endpoint = piece.endpoint;
-  remote.region = piece.region;
-  remote.token = piece.token;
-  remote.epoch = region.epoch;
-  remote.offset = Bytes(piece.offset);
-  remote.size = piece.length;
-  char name[160];
-  formatText(name, sizeof name, "fabric:%llu@%s:%s", static_cast<unsigned long long>(region.id),
-             piece.endpoint.host, piece.endpoint.port);
-  auto tier = RemoteTier::attach(remote, name, core_.options.remote_timeout);
-  if (!tier) return tl::unexpected(tier.error());
-  region.numbers[region.tiers++] = core_.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
   return {};
 }
 

@@ -81,9 +81,6 @@ class FabricMemory {
   void hear(const AgentNotice& notice, Nanoseconds now);
   void take(const AgentNotice& notice, Nanoseconds now);
   Status attach(const AgentNotice& notice, Region& region);
-  Status attachFiles(std::span<const agent_wire::Piece> pieces, std::span<const UniqueFd> files,
-                     Region& region);
-  Status attachServer(const agent_wire::Piece& piece, Region& region);
   void refused(const AgentNotice& notice, Nanoseconds now);
   void lose(Region& region, Bytes from, const char* why);
   void leave(Region& region);

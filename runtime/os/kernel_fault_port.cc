@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include "runtime/os/fault_port.h"
 #include "runtime/os/kernel_uapi.h"
 #include "runtime/os/memory.h"
+#include "runtime/os/userfaultfd.h"
 
 namespace tidepool {
 namespace {
@@ -159,10 +159,10 @@ class KernelFaultPort final : public FaultPort {
             Bytes(done > 0 ? static_cast<uint64_t>(done) : 0)};
   }
 
-  /// Linux 6.18 does not reset an EAGAIN when its next try succeeds: it then tries the pages that it
-  /// has just moved once more, and reports EEXIST for them. Only one who moved a page
-  /// can have left it absent at its source and present at its target, as long as the caller lets
-  /// nobody else fill either.
+  /// Linux 6.18 does not reset an EAGAIN when its next try succeeds: it then tries the pages that
+  /// it has just moved once more, and reports EEXIST for them. Only one who moved a page can have
+  /// left it absent at its source and present at its target, as long as the caller lets nobody else
+  /// fill either.
   Bytes movedUnreported(uintptr_t to, uintptr_t from, Bytes size) const {
     uint64_t done = 0;
     while (done < size.value() && !hasContent(from + done) && hasContent(to + done)) {
@@ -188,22 +188,8 @@ class KernelFaultPort final : public FaultPort {
   bool can_poison_;
 };
 
-/// The system call where the caller is privileged, else the device file, which an administrator
-/// can open to a group. USER_MODE_ONLY is not enough: a read(2) into a far page would fail.
-UniqueFd openDescriptor() {
-  UniqueFd fd(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
-  if (fd.valid()) return fd;
-  const int saved = errno;
-  UniqueFd device(open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
-  if (device.valid()) {
-    fd.reset(ioctl(device.get(), uapi::kUserfaultfdIocNew, O_CLOEXEC | O_NONBLOCK));
-  }
-  if (!fd.valid()) errno = saved;
-  return fd;
-}
-
 Result<__u64> supportedFeatures() {
-  UniqueFd probe = openDescriptor();
+  UniqueFd probe = os::openUserfaultfd();
   if (!probe.valid()) {
     if (errno == ENOSYS) {
       return fail(ErrorCode::kUnsupported, "this kernel has no userfaultfd (CONFIG_USERFAULTFD)");
@@ -221,7 +207,7 @@ Result<__u64> supportedFeatures() {
 }
 
 Result<Descriptors> openWith(__u64 features) {
-  UniqueFd fd = openDescriptor();
+  UniqueFd fd = os::openUserfaultfd();
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open userfaultfd");
   fd.keep();
   uffdio_api api{};

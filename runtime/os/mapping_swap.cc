@@ -3,33 +3,19 @@
 // then disarmed.
 #include "runtime/os/mapping_swap.h"
 
-#include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "runtime/base/check.h"
-#include "runtime/os/kernel_uapi.h"
 #include "runtime/os/memory.h"
+#include "runtime/os/userfaultfd.h"
 
 namespace tidepool::os {
-namespace {
-
-UniqueFd openUserfaultfd() {
-  UniqueFd fd(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
-  if (fd.valid()) return fd;
-  const UniqueFd device(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
-  if (!device.valid()) return {};
-  return UniqueFd(ioctl(device.get(), uapi::kUserfaultfdIocNew, O_CLOEXEC | O_NONBLOCK));
-}
-
-}  // namespace
-
 Result<std::unique_ptr<MappingSwap>> MappingSwap::open() {
   UniqueFd faults = openUserfaultfd();
   if (!faults.valid()) return failErrno(ErrorCode::kPermission, "cannot open userfaultfd");

@@ -15,6 +15,7 @@
 #include <cstdio>
 
 #include "runtime/base/unique_fd.h"
+#include "runtime/os/userfaultfd.h"
 
 namespace tidepool {
 namespace {
@@ -51,31 +52,21 @@ uint64_t featuresOf(int fd) {
   return ioctl(fd, UFFDIO_API, &api) == 0 ? api.features : 0;
 }
 
-UniqueFd openBySyscall(int flags) {
-  return UniqueFd(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | flags)));
-}
-
-UniqueFd openByDevice() {
-  const UniqueFd device(open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
-  if (!device.valid()) return {};
-  return UniqueFd(ioctl(device.get(), USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK));
-}
-
 }  // namespace
 
 UffdProbe probeUserfaultfd() {
   UffdProbe probe;
-  UniqueFd fd = openBySyscall(0);
+  UniqueFd fd = os::openUserfaultfdBySyscall(0);
   if (fd.valid()) {
     probe.access = UffdAccess::kSyscall;
     probe.features = featuresOf(fd.get());
     return probe;
   }
   probe.os_error = errno;
-  fd = openByDevice();
+  fd = os::openUserfaultfdByDevice();
   probe.access = UffdAccess::kDevice;
   if (!fd.valid()) {
-    fd = openBySyscall(UFFD_USER_MODE_ONLY);
+    fd = os::openUserfaultfdBySyscall(UFFD_USER_MODE_ONLY);
     probe.access = fd.valid() ? UffdAccess::kUserOnly : UffdAccess::kNone;
   }
   if (fd.valid()) probe.features = featuresOf(fd.get());

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening userfaultfd(2). Free functions over system calls: thread-safe, no allocation. Descriptors
+// are non-blocking and closed by exec; invalid, with errno, if they cannot be had.
+#pragma once
+
+#include "runtime/base/unique_fd.h"
+
+namespace tidepool::os {
+
+/// `flags` beside O_CLOEXEC and O_NONBLOCK, such as UFFD_USER_MODE_ONLY.
+UniqueFd openUserfaultfdBySyscall(int flags);
+/// By /dev/userfaultfd (Linux 6.1), which an administrator can open to a group.
+UniqueFd openUserfaultfdByDevice();
+/// The system call where the caller is privileged, else the device file; errno is the system
+/// call's. Never for user mode only: a read(2) into a far page would fail.
+UniqueFd openUserfaultfd();
+
+}  // namespace tidepool::os
