@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -65,15 +66,22 @@ void forkUnderLoad(const char* conf, tidepool_heap_params params) {
   ASSERT_NE(words, nullptr) << tidepool_error_text();
   fill(words, 1);
   std::atomic<bool> stop{false};
+  std::array<std::atomic<uint64_t>, 2> turns{};
   std::vector<std::thread> threads;
-  for (int thread = 0; thread < 2; ++thread) {
+  for (std::atomic<uint64_t>& of_thread : turns) {
     threads.emplace_back([&] {
       while (!stop) {
         void* blocks[40];
         for (size_t i = 0; i < 40; ++i) blocks[i] = tidepool_alloc(heap, 10 << (i % 12));
         for (void* block : blocks) tidepool_free(heap, block);
+        of_thread.fetch_add(1, std::memory_order_relaxed);
       }
     });
+  }
+  // A fork is of interest once all are at work; and AddressSanitizer's allocator is not safe to
+  // fork while a thread starts.
+  for (std::atomic<uint64_t>& of_thread : turns) {
+    while (of_thread.load() == 0) std::this_thread::yield();
   }
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(inChild([&] { return liveOn(context, heap, words); }), 0);
