@@ -85,14 +85,15 @@ bool AccessWatch::unhide(size_t slot, uint64_t first, uint64_t count) {
   const uintptr_t address = core_.space->addressOf(page);
   const Bytes size(count * kPageSize);
   // Only over what it was taken from: the program may have released, discarded or protected it.
-  // Nor may it replace write-protected pages: a fork() since then has frozen them.
-  bool same = core_.space->protections().plain(address, size) &&
-              !heldByOthers(core_, at.tier, at.home);
+  bool same = core_.space->protections().plain(address, size);
   for (uint64_t i = 0; same && i < count; ++i) {
     const PageWord word = core_.space->word(page + i);
     same = word.state() == PageState::kDirect && word.tier() == at.tier &&
            word.frame() == at.home + (first + i);
   }
+  // Nor may it replace write-protected pages: a fork() since then has frozen them. Asked of a home
+  // that is still the granule's: others may be nobody's.
+  same = same && !heldByOthers(core_, at.tier, at.home);
   if (same && !os::moveMapping(aside(slot, first), address, size)) {
     // The move may have emptied the place before it failed.
     same = false;

@@ -162,6 +162,16 @@ TEST_F(AccessWatchTest, AReleaseMeanwhileStands) {
   EXPECT_EQ(at(101), valueOf(101));
 }
 
+TEST_F(AccessWatchTest, AHomeGivenBackMeanwhileIsNobodys) {
+  core_.forked.store(true);  // from then on it is asked whether others hold a home
+  open();
+  const auto address = reinterpret_cast<uintptr_t>(bytes_);
+  ASSERT_TRUE(ranges_->release(address, Bytes(kGranuleSize)));
+  EXPECT_EQ(ranges_->allocate(Bytes(kGranuleSize), Bytes(kGranuleSize)), address);  // plain again
+  ASSERT_EQ(core_.tiers.tier(1).used().value(), 0u);
+  EXPECT_TRUE(close().watched.direct.none());
+}
+
 TEST_F(AccessWatchTest, AProtectionMeanwhileStands) {
   open();
   ASSERT_TRUE(ranges_->protect(reinterpret_cast<uintptr_t>(bytes_), Bytes(kPageSize), PROT_READ));
