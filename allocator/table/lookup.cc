@@ -30,6 +30,14 @@ void forEachRange(const Batch& batch, size_t lookups, Act act) {
   }
 }
 
+/// `here` or `there`. Which it is is as good as random, so that no branch is to depend on it;
+/// compilers make one of a conditional expression.
+std::byte* hereOrThere(bool is_here, const std::byte* here, const std::byte* there) {
+  const uintptr_t mask = -uintptr_t{is_here};
+  const auto to = reinterpret_cast<uintptr_t>(there);
+  return reinterpret_cast<std::byte*>(to ^ ((to ^ reinterpret_cast<uintptr_t>(here)) & mask));
+}
+
 }  // namespace
 
 /// Ranges of bags of one call.
@@ -58,15 +66,16 @@ void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte**
   cache_->map().findMany(rows, slots.data());
   size_t misses = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    // Hit or miss is as good as random: no branch is to depend on it.
     const bool here = slots[i] != kNoSlot;
-    addresses[i] = here ? cache_->row(slots[i]) : base + rows[i] * stride;
-    misses += here ? 0 : 1;
+    addresses[i] = hereOrThere(here, cache_->row(slots[i]), base + rows[i] * stride);
+    misses += size_t{1} - size_t{here};
   }
   // Counting a look-up and finding out whether its row deserves a slot costs about as much as the
   // look-up. Once the slots are full, a sample tells who is hot as well: hits and misses alike.
   const size_t step = cache_->sampleStep();
   for (size_t i = sampleFrom(rows, step); i < rows.size(); i += step) {
+    const Slot later = slots[std::min(i + kHitsAhead * step, rows.size() - 1)];
+    cache_->prefetchHit(later != kNoSlot ? later : 0);
     if (slots[i] != kNoSlot) {
       cache_->hit(slots[i]);
     } else {
@@ -205,11 +214,9 @@ void EmbeddingTable::addressAnnounced(const AnnouncedBatch& batch, size_t first,
   const Slot slots = cache_->capacity();
   for (size_t i = 0; i < rows.size(); ++i) {
     const Slot place = batch.place(first + i);
-    const Slot waits = -Slot{place >= slots && place != kNoSlot};  // as a mask
-    const auto beside = reinterpret_cast<uintptr_t>(ahead_->address(placeAhead(place) & waits));
-    const auto here = reinterpret_cast<uintptr_t>(cache_->row(place));
-    const auto mask = static_cast<uintptr_t>(static_cast<intptr_t>(static_cast<int32_t>(waits)));
-    addresses[i] = reinterpret_cast<std::byte*>(here ^ ((here ^ beside) & mask));
+    const bool waits = place >= slots && place != kNoSlot;
+    const std::byte* const beside = ahead_->address(placeAhead(place) & -Slot{waits});
+    addresses[i] = hereOrThere(waits, beside, cache_->row(place));
   }
   for (const size_t at : batch.moving(first, first + rows.size())) {
     const AheadRows::Place place = ahead_->find(rows[at - first]);
