@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/log.h"
@@ -33,6 +34,17 @@ const char* reasonOf(FabricRows::Progress why) {
       return "a checkpoint reads them; it goes on when that is done";
     default:
       return "their table is being made or restored; it goes on when that is done";
+  }
+}
+
+agent_wire::Waits waitsFor(FabricRows::Progress why) {
+  switch (why) {
+    case FabricRows::Progress::kNoRoom:
+      return agent_wire::Waits::kRoom;
+    case FabricRows::Progress::kRead:
+      return agent_wire::Waits::kCheckpoint;
+    default:
+      return agent_wire::Waits::kTable;
   }
 }
 
@@ -336,6 +348,7 @@ Nanoseconds FabricPool::moveOff(Nanoseconds now) TP_NO_THREAD_SAFETY {
       if (progress == FabricRows::Progress::kMoved) {
         wait = Nanoseconds();
         region->stuck_since = Nanoseconds();
+        region->waits = agent_wire::Waits::kNot;
       } else {
         wait = std::min(wait, kRetryStuck);
         noteStuck(*region, progress, now);
@@ -349,8 +362,9 @@ Nanoseconds FabricPool::moveOff(Nanoseconds now) TP_NO_THREAD_SAFETY {
 /// Says once why a drain does not go on.
 void FabricPool::noteStuck(FabricRegion& region, FabricRows::Progress why, Nanoseconds now) {
   if (region.stuck_since == Nanoseconds()) region.stuck_since = now;
-  if (now - region.stuck_since < kStuckFor || region.stuck_said) return;
-  region.stuck_said = true;
+  if (now - region.stuck_since < kStuckFor) return;
+  region.waits = waitsFor(why);
+  if (std::exchange(region.stuck_said, true)) return;
   logLine("region %llu of the fabric is to be left, but rows of tables cannot: %s",
           static_cast<unsigned long long>(region.id), reasonOf(why));
 }

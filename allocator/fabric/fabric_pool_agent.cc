@@ -87,6 +87,7 @@ void FabricPool::hear(const AgentNotice& notice) {
       region->leaving = true;
       region->stuck_since = Nanoseconds();
       region->stuck_said = false;
+      region->waits = agent_wire::Waits::kNot;
       drain_asks_after_ = Nanoseconds();
       return;
     case NoticeKind::kResume:
@@ -211,7 +212,7 @@ void FabricPool::reportLeft(FabricRegion& region, Nanoseconds now) {
   region.reported_at = now;
   Bytes left;
   for (const FabricRows* rows : rows_) left += rows->bytesIn(region);
-  (void)client_->reportLeft(region.id, region.epoch, left);
+  (void)client_->reportLeft(region.id, region.epoch, left, region.waits);
 }
 
 }  // namespace tidepool

@@ -48,6 +48,7 @@ struct FabricRegion {
   Nanoseconds reported_at;  // how much is left
   Nanoseconds stuck_since;  // 0: it is not
   bool stuck_said = false;
+  agent_wire::Waits waits = agent_wire::Waits::kNot;  // why, once that has taken a while
 };
 
 }  // namespace tidepool

@@ -13,6 +13,23 @@
 namespace tidepool::agent {
 namespace {
 
+std::string_view nameOf(agent_wire::Waits waits) {
+  constexpr std::string_view kNames[] = {"nothing", "room", "room-or-device", "checkpoint",
+                                         "table"};
+  return kNames[static_cast<size_t>(waits)];
+}
+
+/// A program's report, for the manager.
+std::string drainProgress(const agent_wire::Request& request, const ProcessId& process) {
+  api::JsonWriter body;
+  body.beginObject()
+      .field("left_bytes", request.size.value())
+      .field("process", static_cast<uint64_t>(process.pid))
+      .field("waits_for", nameOf(request.waits))
+      .endObject();
+  return body.take();
+}
+
 using agent_wire::Notice;
 using agent_wire::NoticeKind;
 using agent_wire::Request;
@@ -336,7 +353,7 @@ void Regions::reportLeft(ProgramId program, const Request& request) {
   setup_.link->run(
       Lane::kWork,
       [path = fmt::format("/v1/regions/{}/drain-progress", entry->id),
-       body = fmt::format("{{\"left_bytes\":{}}}", request.size.value())](Asker& asker) {
+       body = drainProgress(request, setup_.programs->find(program)->process)](Asker& asker) {
         return asker.post(path, body);
       },
       [](const Result<api::JsonValue>&) {});  // for people to look at: no harm if it is lost

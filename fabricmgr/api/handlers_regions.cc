@@ -139,8 +139,10 @@ Outcome transferRegion(const Call& call) {
 Outcome reportDrain(const Call& call) {
   const auto number = numberOf(call, "a region");
   if (!number) return tl::unexpected(number.error());
-  TP_TRY(call.service.manager().reportDrain(call.principal.name, RegionId(*number),
-                                            Bytes(call.body.count("left_bytes"))));
+  TP_TRY(call.service.manager().reportDrain(
+      call.principal.name, RegionId(*number),
+      {Bytes(call.body.count("left_bytes")), call.body.count("process"),
+       call.body.text("waits_for")}));
   return Response{204, "", {}, ""};
 }
 

@@ -112,13 +112,11 @@ constexpr Field kTransferFields[] = {
     {"host", Type::kText, kMust, "who gets the region with its bytes"},
     {"force", Type::kFlag, kMay, "although the old host's lease runs; false if absent"}};
 
-constexpr Field kDrainProgressFields[] = {{"left_bytes",
-                                           Type::kCount,
-                                           kMust,
-                                           "what the host has still to move",
-                                           nullptr,
-                                           {},
-                                           kMostBytes}};
+constexpr Field kDrainProgressFields[] = {
+    {"left_bytes", Type::kCount, kMust, "what the host has still to move", nullptr, {}, kMostBytes},
+    {"process", Type::kCount, kMay, "whose it is, as its host counts processes; 0: not known"},
+    {"waits_for", Type::kText, kMay, "what keeps it from being moved", nullptr,
+     "nothing|room|room-or-device|checkpoint|table"}};
 
 constexpr Field kPoolFields[] = {
     {"id", Type::kCount, kMust, "its id"},

@@ -147,7 +147,7 @@ class Manager {
   Result<Answer> resumeRegion(const Caller& caller, RegionId region);
   /// What the host has still to move, for the drain's progress. Not durable. Errors: kPermission if
   /// the region is not this host's.
-  Status reportDrain(const std::string& host, RegionId region, Bytes left);
+  Status reportDrain(const std::string& host, RegionId region, const DrainProgress& progress);
   /// Operation: revoke, erase, verify, free. The host itself gives back (`by_host` is its name),
   /// or, with an empty `by_host`, an operator takes: kRefused while the host's lease runs, unless
   /// by force.

@@ -1,11 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verbs on regions. Thread-safe, see manager.h.
+#include <map>
+#include <string_view>
+
 #include "fabricmgr/manager/granting.h"
 #include "fabricmgr/manager/impl.h"
 #include "fabricmgr/manager/step.h"
 
 namespace tidepool::fabric {
 namespace {
+
+/// For people. `waits_for` may be of an agent that knows more than we do.
+std::string textOf(const DrainProgress& progress) {
+  static const std::map<std::string_view, std::string_view> kReasons = {
+      {"room",
+       "there is no room elsewhere: assign more to this host, or give the program more "
+       "local memory"},
+      {"room-or-device",
+       "there is no room elsewhere, or devices may hold its pages (io_uring, "
+       "O_DIRECT): assign more to this host, or give the program more --dram"},
+      {"checkpoint", "a checkpoint reads it; it goes on by itself"},
+      {"table", "its table is being made or restored; it goes on by itself"},
+  };
+  std::string text = "the host has " + std::to_string(progress.left.value()) + " bytes to move yet";
+  const auto reason = kReasons.find(progress.waits_for);
+  if (reason == kReasons.end()) return text;
+  text += "; process " + std::to_string(progress.process) + " waits: ";
+  return text.append(reason->second);
+}
 
 Request requestOf(const std::string& verb, const AssignSpec& spec) {
   std::string avoid;
@@ -241,7 +263,7 @@ Result<Answer> Manager::resumeRegion(const Caller& caller, RegionId id) {
                   });
 }
 
-Status Manager::reportDrain(const std::string& host, RegionId id, Bytes left) {
+Status Manager::reportDrain(const std::string& host, RegionId id, const DrainProgress& progress) {
   MutexLock lock(impl_->mutex);
   const RegionEntry* entry = impl_->state.findRegion(id);
   if (entry == nullptr) return noSuchRegion(id);
@@ -250,7 +272,7 @@ Status Manager::reportDrain(const std::string& host, RegionId id, Bytes left) {
     return wrongState(entry->region, "it is not being drained");
   }
   if (Operation* operation = impl_->state.findOperation(entry->operation)) {
-    operation->text = "the host has " + std::to_string(left.value()) + " bytes to move yet";
+    operation->text = textOf(progress);
   }
   return {};
 }

@@ -50,6 +50,13 @@ struct RegionInfo {
   Nanoseconds drain_left;  // until its drain goes on by force, at least 1; 0: never, or no drain
 };
 
+/// How far a host has come with leaving a region.
+struct DrainProgress {
+  Bytes left;             // to be moved yet
+  uint64_t process = 0;   // of the host, that has it; 0: not known
+  std::string waits_for;  // "room", "checkpoint" ...: see DrainProgress in openapi.json
+};
+
 /// A part of a list. Ask again with `next` as the cursor; 0: that was all.
 template <typename T>
 struct Page {

@@ -366,7 +366,11 @@ void FabricMemory::linger(Region& region, Nanoseconds now) {
   region.lingers_until = now + kSecond;
   openTiers(region);
   if (region.stuck_since == Nanoseconds()) region.stuck_since = now;
-  if (now - region.stuck_since >= kStuckFor) sayStuck(region);
+  if (stuck(region, now)) sayStuck(region);
+}
+
+bool FabricMemory::stuck(const Region& region, Nanoseconds now) {
+  return region.stuck_since != Nanoseconds() && now - region.stuck_since >= kStuckFor;
 }
 
 void FabricMemory::sayStuck(Region& region) {
@@ -382,8 +386,10 @@ void FabricMemory::sayStuck(Region& region) {
 void FabricMemory::reportLeft(Region& region, Nanoseconds now) {
   if (!region.drained || region.gone || !client_->connected() || now < region.reported_at) return;
   region.reported_at = now + kReportEvery;
+  using agent_wire::Waits;
   [[maybe_unused]] const Status told =
-      client_->reportLeft(region.id, region.epoch, usedHere(region));
+      client_->reportLeft(region.id, region.epoch, usedHere(region),
+                          stuck(region, now) ? Waits::kRoomOrDevice : Waits::kNot);
 }
 
 void FabricMemory::retire(Region& region) {

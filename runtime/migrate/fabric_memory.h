@@ -102,6 +102,8 @@ class FabricMemory {
   /// Whether a drain is under way that has not come to a stop.
   bool vacating() const;
   void reportLeft(Region& region, Nanoseconds now);
+  /// For long enough to be worth a word.
+  static bool stuck(const Region& region, Nanoseconds now);
   void sayStuck(Region& region);
   void retire(Region& region);
   void finishRetiring(Region& region);

@@ -118,8 +118,8 @@ Status AgentClient::giveBack(uint64_t tag, uint64_t region, Epoch epoch) {
   return send({RequestKind::kReturn, tag, region, epoch, Bytes(), agent_wire::Want::kAny});
 }
 
-Status AgentClient::reportLeft(uint64_t region, Epoch epoch, Bytes left) {
-  return send({RequestKind::kLeft, 0, region, epoch, left, agent_wire::Want::kAny});
+Status AgentClient::reportLeft(uint64_t region, Epoch epoch, Bytes left, agent_wire::Waits waits) {
+  return send({RequestKind::kLeft, 0, region, epoch, left, agent_wire::Want::kAny, waits});
 }
 
 Status AgentClient::askStatus(uint64_t tag) {

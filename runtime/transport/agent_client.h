@@ -62,7 +62,8 @@ class AgentClient {
   /// Nothing of the region may be mapped or in flight any more.
   Status giveBack(uint64_t tag, uint64_t region, Epoch epoch);
   /// How many bytes are to be moved off a region that is being drained. Has no answer.
-  Status reportLeft(uint64_t region, Epoch epoch, Bytes left);
+  Status reportLeft(uint64_t region, Epoch epoch, Bytes left,
+                    agent_wire::Waits waits = agent_wire::Waits::kNot);
   Status askStatus(uint64_t tag);
 
   /// Takes what has come, without waiting; false: nothing more now. Errors: kUnreachable when the

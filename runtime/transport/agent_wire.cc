@@ -39,6 +39,9 @@ Status checkFields(const Request& request) {
   if (request.kind != RequestKind::kAsk && request.want != Want::kAny) {
     return corrupt("want", static_cast<uint64_t>(request.want));
   }
+  if (request.kind != RequestKind::kLeft && request.waits != Waits::kNot) {
+    return corrupt("reason", static_cast<uint64_t>(request.waits));
+  }
   return {};
 }
 
@@ -66,7 +69,8 @@ void encode(const Request& request, std::span<std::byte, kRequestSize> out) {
   writer.put(request.epoch.value());
   writer.put(request.size.value());
   writer.put(request.want);
-  writer.putZeros(23);
+  writer.put(request.waits);
+  writer.putZeros(22);
 }
 
 Result<Request> decodeRequest(std::span<const std::byte> in) {
@@ -87,7 +91,10 @@ Result<Request> decodeRequest(std::span<const std::byte> in) {
   const auto want = reader.get<uint8_t>();
   if (want > static_cast<uint8_t>(Want::kFetch)) return corrupt("want", want);
   request.want = static_cast<Want>(want);
-  if (!allZero(&reader, 23)) return corrupt("bytes that have to be zero", 41);
+  const auto waits = reader.get<uint8_t>();
+  if (waits > static_cast<uint8_t>(Waits::kTable)) return corrupt("reason", waits);
+  request.waits = static_cast<Waits>(waits);
+  if (!allZero(&reader, 22)) return corrupt("bytes that have to be zero", 42);
   TP_TRY(checkFields(request));
   return request;
 }

@@ -59,6 +59,15 @@ enum class NoticeKind : uint16_t {
 /// Which kind of memory a program asks for.
 enum class Want : uint8_t { kAny = 0, kDirect = 1, kFetch = 2 };
 
+/// Why what has still to be moved off a region stays where it is.
+enum class Waits : uint8_t {
+  kNot = 0,           // it moves
+  kRoom = 1,          // no room elsewhere
+  kRoomOrDevice = 2,  // that, or devices may hold its pages (io_uring, O_DIRECT)
+  kCheckpoint = 3,    // a checkpoint reads it
+  kTable = 4,         // its table is being made or restored
+};
+
 struct Request {
   RequestKind kind = RequestKind::kHello;
   uint64_t tag = 0;     // comes back in the answer
@@ -66,6 +75,7 @@ struct Request {
   Epoch epoch{};        // likewise
   Bytes size;           // kAsk: wanted, 0: what stands ready; kLeft: to be moved yet
   Want want = Want::kAny;
+  Waits waits = Waits::kNot;  // kLeft
 };
 
 enum class PieceKind : uint8_t { kFile = 1, kServer = 2 };

@@ -82,7 +82,9 @@ class Places {
   /// This machine's node, said to be one of two: there is seldom another.
   void openNode(Bytes size) {
     os::NumaNodes nodes = os::readNumaNodes();
-    nodes.nodes[1] = {.number = 1, .total = Bytes(kGiB), .distance = 20};
+    nodes.nodes[1].number = 1;
+    nodes.nodes[1].total = Bytes(kGiB);
+    nodes.nodes[1].distance = 20;
     nodes.count = 2;
     nodes.nodes[0].free = nodes.nodes[0].total / 32 + size + Bytes(kGranuleSize);
     auto tier = NumaTier::open(0, nodes);

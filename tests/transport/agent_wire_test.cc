@@ -30,6 +30,7 @@ const Request kRequests[] = {
     {RequestKind::kReclaim, 4, 17, Epoch(3), Bytes(), Want::kAny},
     {RequestKind::kReturn, 5, 17, Epoch(3), Bytes(), Want::kAny},
     {RequestKind::kLeft, 0, 17, Epoch(3), Bytes(4096), Want::kAny},
+    {RequestKind::kLeft, 0, 17, Epoch(3), Bytes(4096), Want::kAny, Waits::kTable},
     {RequestKind::kStatus, 6, 0, Epoch(), Bytes(), Want::kAny},
 };
 
@@ -88,16 +89,17 @@ TEST(AgentWire, RequestsComeBackAsTheyWere) {
 }
 
 TEST(AgentWire, TheBytesOfARequestAreThoseOfTheDocument) {
-  const RequestBytes bytes =
-      bytesOf({RequestKind::kLeft, 0x0102030405060708, 0x11, Epoch(0x22), Bytes(0x33), Want::kAny});
+  const RequestBytes bytes = bytesOf({RequestKind::kLeft, 0x0102030405060708, 0x11, Epoch(0x22),
+                                      Bytes(0x33), Want::kAny, Waits::kCheckpoint});
   const char expected[] =
       "TPG1\1\0\5\0"
       "\x08\7\6\5\4\3\2\1"
       "\x11\0\0\0\0\0\0\0"
       "\x22\0\0\0\0\0\0\0"
-      "\x33\0\0\0\0\0\0\0";
+      "\x33\0\0\0\0\0\0\0"
+      "\0\3";
   EXPECT_EQ(memcmp(bytes.data(), expected, sizeof expected - 1), 0);
-  EXPECT_TRUE(std::all_of(bytes.begin() + 40, bytes.end(),
+  EXPECT_TRUE(std::all_of(bytes.begin() + 42, bytes.end(),
                           [](std::byte one) { return one == std::byte{}; }));
 }
 
@@ -134,9 +136,10 @@ TEST(AgentWire, MalformedRequestsAreRefusedByName) {
     const char* says;
   };
   // Each spoils a hello.
-  const Case cases[] = {{0, 'X', "magic"}, {4, 2, "version"}, {6, 0, "kind"},   {6, 7, "kind"},
-                        {7, 1, "kind"},    {16, 1, "region"}, {24, 1, "epoch"}, {32, 1, "size"},
-                        {40, 1, "want"},   {40, 3, "want"},   {41, 1, "zero"},  {63, 1, "zero"}};
+  const Case cases[] = {{0, 'X', "magic"}, {4, 2, "version"}, {6, 0, "kind"},    {6, 7, "kind"},
+                        {7, 1, "kind"},    {16, 1, "region"}, {24, 1, "epoch"},  {32, 1, "size"},
+                        {40, 1, "want"},   {40, 3, "want"},   {41, 1, "reason"}, {41, 5, "reason"},
+                        {42, 1, "zero"},   {63, 1, "zero"}};
   for (const Case& one : cases) {
     RequestBytes bytes = bytesOf(kRequests[0]);
     bytes[one.at] = std::byte{one.value};

@@ -343,7 +343,7 @@ TEST_P(FabricMemoryTest, AChildGoesOnAloneWithTheRegion) {
 
 #endif
 INSTANTIATE_TEST_SUITE_P(Classes, FabricMemoryTest, ::testing::Values("cxl", "remote"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 TEST_F(AgentProcesses, WithoutAnAgentItSaysWhatIsMissing) {
   Options options;

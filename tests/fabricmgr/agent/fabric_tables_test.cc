@@ -231,8 +231,13 @@ TEST_P(FabricTables, WithoutAnyRoomTheDrainWaitsAndCanBeCalledOff) {
   makeTables();
   testing::internal::CaptureStderr();
   drain(standing);
-  // That the agent was told what is left shows that the drain has begun.
-  train(3);
+  // The operator can see that it waits, and why.
+  const auto operation = get("/v1/regions/" + std::to_string(standing))["operation"];
+  const std::string path = "/v1/operations/" + operation.dump();
+  await([&] {
+    train(1);
+    return get(path).value("text", "").find("waits: there is no room") != std::string::npos;
+  });
   post("/v1/regions/" + std::to_string(standing) + "/resume", Json::object());
   train(10);
   expectSame();

@@ -71,13 +71,17 @@ TEST_F(AgentProcesses, ADrainEndsWhenTheProgramHasMovedOff) {
   const AgentNotice drain = next(*client);
   EXPECT_EQ(drain.kind, NoticeKind::kDrain);
   EXPECT_EQ(drain.region, id);
-  ASSERT_TRUE(client->reportLeft(id, given.epoch, Bytes(12345)));
+  using agent_wire::Waits;
+  ASSERT_TRUE(client->reportLeft(id, given.epoch, Bytes(12345), Waits::kRoom));
   // The report is not an event: it is looked for, as a person would.
   std::string text;
   const auto operation = get("/v1/regions/" + std::to_string(id)).value("operation", uint64_t{0});
   while (text.find("12345") == std::string::npos) {
     text = get("/v1/operations/" + std::to_string(operation)).value("text", "");
   }
+  EXPECT_NE(text.find("process " + std::to_string(getpid()) + " waits: there is no room"),
+            std::string::npos)
+      << text;
   EXPECT_EQ(stateOf(id), "draining");
   giveBack(*client, given);
   await([&] { return stateOf(id) == "free"; });

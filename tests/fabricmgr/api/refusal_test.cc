@@ -64,7 +64,7 @@ class Refusals : public Fabric {
         {"resumeRegion", "{}"},
         {"releaseRegion", R"({"force":true})"},
         {"transferRegion", R"({"host":"node2","force":true})"},
-        {"reportDrain", R"({"left_bytes":4096})"},
+        {"reportDrain", R"({"left_bytes":4096,"process":7,"waits_for":"room"})"},
     };
     const auto found = kGood.find(route.name);
     EXPECT_NE(found, kGood.end()) << "a new route? give it a good body here: " << route.name;
