@@ -13,6 +13,7 @@
 #include "fabricmgr/cli/command.h"
 #include "fabricmgr/cli/documents.h"
 #include "fabricmgr/cxl/command.h"
+#include "fabricmgr/cxl/fmapi/command.h"
 #include "fabricmgr/memserver/command.h"
 #include "fabricmgr/process.h"
 #include "fabricmgr/serve/command.h"
@@ -71,6 +72,7 @@ int main(int argc, char** argv) {
     ca::addCommand(app, &exit_code);
     cxl::addCommand(app, &exit_code);
     cli::addCommands(app, &exit_code);
+    cxl::fmapi::addCommand(app, &exit_code);
     if (argc == 3 && std::string_view(argv[1]) == "--generate") return generate(app, argv[2]);
     if (const std::string unknown = unknownCommand(app, argc, argv); !unknown.empty()) {
       fmt::print(stderr, "fabricmgr: unknown command '{}'\nTry `fabricmgr --help`.\n", unknown);

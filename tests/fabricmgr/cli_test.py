@@ -291,6 +291,15 @@ crl = "{self.ca}/crl.pem"
         books = self.ask("ca", "list", "--dir", self.ca)["items"]
         self.assertEqual([one["name"] for one in books if one["revoked"]], ["ann"])
 
+    def test_discover_needs_no_manager_and_says_that_there_is_no_switch(self):
+        classes = [one.read_text() for one in pathlib.Path("/sys/bus/pci/devices").glob("*/class")]
+        if any(one.startswith("0x0c0b") for one in classes):
+            return  # a machine with a switch: tests/vm/tests/cxl_switch.py
+        done = self.run_program("device", "discover", "--json", TIDEPOOL_FABRIC="unix:/nowhere")
+        self.assertEqual(json.loads(done.stdout), {"switches": []})
+        self.assertRegex(done.stderr, r"^fabricmgr device discover: no CXL switch [^\n]*; run it where [^\n]*\n$")
+        self.assertEqual(self.run_program("device", "discover").stdout, "")
+
     def test_a_watch_goes_on_after_a_restart(self):
         self.furnish()
         watch = subprocess.Popen(

@@ -65,6 +65,25 @@ class Topologies(unittest.TestCase):
         self.assertIn("cxl-rp", words)
         self.assertNotIn("cxl-type3", words)
 
+    def test_a_switch_has_a_port_for_each_device_and_takes_commands(self):
+        switch = topology.Switch([Device("256M"), Device("256M", plugged=False)], serial=7)
+        machine = Machine(windows=[Window("1G", [Device("128M"), switch, Device("64M")])])
+        self.assertEqual([device.size for device in topology.devices_of(machine)], ["128M", "256M", "256M", "64M"])
+        words = topology.cxl_words(0, machine)
+        ports = [word.split(",")[:3] for word in words if word.startswith(("cxl-rp", "cxl-downstream"))]
+        self.assertEqual(
+            ports,
+            [
+                ["cxl-rp", "port=0", "bus=cxl.0"],
+                ["cxl-rp", "port=65", "bus=cxl.0"],
+                ["cxl-downstream", "port=0", "bus=us1"],
+                ["cxl-downstream", "port=1", "bus=us1"],
+                ["cxl-rp", "port=3", "bus=cxl.0"],
+            ],
+        )
+        self.assertIn("cxl-switch-mailbox-cci,bus=sp1,addr=0.1,target=us1", words)
+        self.assertEqual(sum(word.startswith("cxl-type3") for word in words), 3)
+
     def test_nodes_without_processors(self):
         words = topology.node_words(Machine(nodes=[Node("256M", "0-1"), Node("128M")], distances={(0, 1): 17}))
         self.assertIn("node,nodeid=1,memdev=ram1", words)

@@ -22,7 +22,7 @@ import time
 from .packages import kernel
 from .places import LIBRARIES, SYSTEM, VmError
 from .qmp import Qmp
-from .topology import device_words, machine_words
+from .topology import device_words, devices_of, machine_words
 
 PR_SET_PDEATHSIG = 1
 RESULT_DISK = 64 << 20
@@ -89,7 +89,7 @@ class Running:
             threading.Thread(target=self.serve, args=(line,), daemon=True).start()
 
     def devices(self):
-        return [device for window in self.machine.windows for device in window.devices]
+        return devices_of(self.machine)
 
     def make_files(self, initrd):
         (self.folder / f"initrd-{self.index}").write_bytes(initrd)

@@ -13,6 +13,7 @@ import dataclasses
 # Where a type-3 device's address space begins is up to the firmware; buses of windows must not meet.
 FIRST_BUS = 12
 BUS_STEP = 20
+SWITCH_SLOTS = 64  # of root ports with a switch in them; devices have those below
 SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -34,9 +35,19 @@ class Device:
 
 
 @dataclasses.dataclass
+class Switch:
+    """A CXL switch in a port of the window: one upstream port, a downstream port for each device (0, 1, ...), and a
+    function that takes commands (switch mailbox CCI) beside the upstream port."""
+
+    devices: list
+    serial: int = 0x5C0
+    upstream_port: int = 32  # its number; those of downstream ports are below
+
+
+@dataclasses.dataclass
 class Window:
     size: str
-    devices: list
+    devices: list  # Device and Switch, each in a port of its own
 
 
 @dataclasses.dataclass
@@ -94,19 +105,50 @@ def options(values):
     return ",".join(first + rest)
 
 
+def devices_of(machine):
+    """All type-3 devices, in the order of their places; those of a switch where the switch is."""
+    found = []
+    for window in machine.windows:
+        for one in window.devices:
+            found += one.devices if isinstance(one, Switch) else [one]
+    return found
+
+
+def port_words(index, place, port, bus, device):
+    """A port, root or downstream, and the device in it, if it is there from the beginning."""
+    kind, number = port
+    words = ["-device", f"{kind},port={number},bus={bus},id=rp{place},chassis=0,slot={place + 2}"]
+    if device.plugged:
+        backend, front = device_words(index, place, device)
+        words += ["-object", options(backend), "-device", options(front)]
+    return words
+
+
+def switch_words(index, place, bus, switch):
+    """A root port, a switch in it, and its downstream ports, whose devices have the places from `place` on."""
+    root, name = f"sp{place}", f"us{place}"
+    words = ["-device", f"cxl-rp,port={SWITCH_SLOTS + place},bus={bus},id={root},chassis=0,slot={SWITCH_SLOTS + place}"]
+    upstream = f"cxl-upstream,port={switch.upstream_port},bus={root},id={name},addr=0.0,multifunction=on"
+    words += ["-device", f"{upstream},sn={switch.serial}"]
+    words += ["-device", f"cxl-switch-mailbox-cci,bus={root},addr=0.1,target={name}"]
+    for number, device in enumerate(switch.devices):
+        words += port_words(index, place + number, ("cxl-downstream", number), name, device)
+    return words
+
+
 def cxl_words(index, machine):
-    """Host bridges, root ports, devices and windows."""
+    """Host bridges, root ports, switches, devices and windows."""
     words, place = [], 0
     for number, window in enumerate(machine.windows):
         bus = FIRST_BUS + number * BUS_STEP
         words += ["-device", f"pxb-cxl,bus_nr={bus},bus=pcie.0,id=cxl.{number}"]
-        for device in window.devices:
-            port = f"cxl-rp,port={place},bus=cxl.{number},id=rp{place},chassis=0,slot={place + 2}"
-            words += ["-device", port]
-            if device.plugged:
-                backend, front = device_words(index, place, device)
-                words += ["-object", options(backend), "-device", options(front)]
-            place += 1
+        for one in window.devices:
+            if isinstance(one, Switch):
+                words += switch_words(index, place, f"cxl.{number}", one)
+                place += len(one.devices)
+            else:
+                words += port_words(index, place, ("cxl-rp", place), f"cxl.{number}", one)
+                place += 1
         words += ["-M", f"cxl-fmw.{number}.targets.0=cxl.{number},cxl-fmw.{number}.size={window.size}"]
     return words
 
