@@ -63,8 +63,9 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanosec
   wire::ClientHello hello;
   hello.kind = wire::HelloKind::kCreate;
   hello.size = far.size;
-  auto client = RemoteClient::connect(tier->endpoint_, hello,
-                                      {.timeout = timeout, .transport = far.transport});
+  auto client = RemoteClient::connect(
+      tier->endpoint_, hello,
+      {.timeout = timeout, .transport = far.transport, .census = &tier->census_});
   if (!client) return tl::unexpected(client.error());
   tier->region_ = (*client)->region();
   TP_TRY(tier->begin(std::move(*client), tier->region_.capacity));
@@ -80,7 +81,7 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::attach(const RemoteRegion& regio
   tier->region_.token = region.token;
   tier->region_.epoch = region.epoch;
   tier->start_ = region.offset;
-  auto client = tier->connect({.transport = tier->transport_});
+  auto client = tier->connect({.transport = tier->transport_, .census = &tier->census_});
   if (!client) return tl::unexpected(client.error());
   const Bytes capacity = (*client)->region().capacity;
   if (region.offset > capacity || region.size > capacity - region.offset) {
@@ -112,7 +113,8 @@ Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(const ClientOptions& o
   return RemoteClient::connect(endpoint_, hello,
                                {.timeout = timeout_,
                                 .max_in_flight = options.max_in_flight,
-                                .transport = options.transport});
+                                .transport = options.transport,
+                                .census = options.census});
 }
 
 Status RemoteTier::measureRoundTrip() {
@@ -136,7 +138,7 @@ Status RemoteTier::measureRoundTrip() {
 }
 
 Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
-  auto client = connect({.transport = transport_});
+  auto client = connect({.transport = transport_, .census = &census_});
   if (!client) return tl::unexpected(client.error());
   return std::unique_ptr<FetchChannel>(new RemoteChannel(std::move(*client), start_, traffic_));
 }
@@ -169,7 +171,7 @@ Status RemoteTier::drainOne(size_t& in_flight) {
 
 Status RemoteTier::transferOnce(Direction direction, FrameRun run, std::byte* memory) {
   if (client_ == nullptr || client_->failed() || client_is_parents_) {
-    auto client = connect({.transport = transport_});
+    auto client = connect({.transport = transport_, .census = &census_});
     if (!client) return tl::unexpected(client.error());
     client_ = std::move(*client);
     client_is_parents_ = false;

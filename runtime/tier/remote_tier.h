@@ -52,6 +52,7 @@ class RemoteTier final : public FetchTier {
   /// submit again. Runs may be of up to wire::kMaxData bytes (kInvalidArgument beyond).
   Result<std::unique_ptr<FetchChannel>> openChannel() override;
   Nanoseconds pageRoundTrip() const override { return round_trip_; }
+  const TransportCensus* transports() const override { return &census_; }
 
   /// Adjacent frames for `size` bytes (rounded up to pages), or none at all; release() gives them
   /// back. What is in them at first is undefined. Errors: kNoSpace when there is no such run of
@@ -64,7 +65,10 @@ class RemoteTier final : public FetchTier {
 
   FrameTable& table() override { return *frames_; }
   FrameTable* frames() override { return frames_.get(); }
-  void afterForkInChild() override TP_NO_THREAD_SAFETY { client_is_parents_ = true; }
+  void afterForkInChild() override TP_NO_THREAD_SAFETY {
+    client_is_parents_ = true;
+    census_.forget();
+  }
 
   const wire::ServerHello& region() const { return region_; }
 
@@ -87,6 +91,7 @@ class RemoteTier final : public FetchTier {
   Bytes start_;  // of the first frame, within the region
   std::unique_ptr<FrameTable> frames_;
   Nanoseconds round_trip_;
+  TransportCensus census_;  // of the connections for pages
   Mutex mutex_;
   // The tier's own connection: serves read() and write(), and keeps the region alive. In a child of
   // fork() it is the parent's: nothing may be said on it, but as long as the child has the

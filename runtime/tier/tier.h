@@ -15,6 +15,7 @@
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 #include "runtime/transport/fetch_channel.h"
+#include "runtime/transport/transport_census.h"
 
 namespace tidepool {
 
@@ -125,6 +126,8 @@ class FetchTier : public Tier {
   virtual Result<std::unique_ptr<FetchChannel>> openChannel() = 0;
   /// Measured when the tier was opened: the median round trip of a one-page read.
   virtual Nanoseconds pageRoundTrip() const = 0;
+  /// How pages travel now; null for a tier that has one way alone.
+  virtual const TransportCensus* transports() const { return nullptr; }
 };
 
 }  // namespace tidepool

@@ -221,10 +221,13 @@ Result<bool> RemoteClient::sendParts() {
   return true;
 }
 
-Status RemoteClient::flush() {
+Status RemoteClient::flush() { return start(PageLane::Ends::kTold); }
+
+/// Sends what may be sent. What goes into the lane: see PageLane::Ends.
+Status RemoteClient::start(PageLane::Ends ends) {
   if (failed()) return fail(ErrorCode::kUnreachable, "%s", reason_);
   while (sent_ != tail_ && mayStart(slot(sent_))) {
-    const auto moved = inLane() ? addPieces() : sendParts();
+    const auto moved = inLane() ? addPieces(ends) : sendParts();
     if (!moved && inLane()) {
       leaveLane(moved.error());
       continue;
@@ -331,13 +334,15 @@ FetchCompletion RemoteClient::wait() {
   FetchCompletion done;
   for (;;) {
     // Once all is sent one blocking receive does both, the waiting and the taking.
-    if (flush() && !inLane() && sent_ == tail_ && !answerBuffered()) {
+    if (start(PageLane::Ends::kLookedFor) && !inLane() && sent_ == tail_ && !answerBuffered()) {
       auto filled = fill(Wait::kUntilTimeout);
       if (!filled) failAll(filled.error());
     }
+    // Looked for first: an end that comes soon needs no event.
+    if (inLane()) (void)lane_->lookout();
     if (poll({&done, 1}) == 1) return done;
     if (failed() || (!inLane() && sent_ == tail_)) continue;
-    if (!inLane() || !lane_->lookout()) sleepUntilReady();
+    sleepUntilReady();
   }
 }
 

@@ -19,6 +19,7 @@
 #include "runtime/transport/connection.h"
 #include "runtime/transport/fetch_channel.h"
 #include "runtime/transport/page_lane.h"
+#include "runtime/transport/transport_census.h"
 #include "runtime/transport/wire.h"
 
 namespace tidepool {
@@ -30,6 +31,8 @@ struct ClientOptions {
   Transport transport = Transport::kTcp;
   /// Where lanes come from, borrowed; null: RDMA verbs.
   LaneSource* lanes = nullptr;
+  /// Counts how this client's pages travel, borrowed for its life; null: nobody asks.
+  TransportCensus* census = nullptr;
 };
 
 /// The memory of a request is borrowed until its completion has been returned.
@@ -100,14 +103,17 @@ class RemoteClient {
   uint64_t mostInFlight() const { return most_in_flight_; }
   LaneSource* lanes() const;
   Status tryLane(const Endpoint& target);
+  enum class Tell : uint8_t { kStatistics, kLine };
+  Status useStream(const Endpoint& target, const char* reason, Tell tell);
   Result<wire::LaneOffer> askForLane();
   Status watchLane();
   void watchStream();
   bool inLane() const { return way_ == Way::kLane; }
   bool mayStart(const Slot& next);
+  Status start(PageLane::Ends ends);
   bool laneHolds(const wire::Request& request) const;
   Result<bool> sendParts();
-  Result<bool> addPieces();
+  Result<bool> addPieces(PageLane::Ends ends);
   size_t pollStream(std::span<FetchCompletion> out);
   size_t pollLane(std::span<FetchCompletion> out);
   bool streamSpoke();
@@ -158,7 +164,9 @@ class RemoteClient {
   uint64_t lane_length_ = 0;  // of the region, that the lane reaches
   UniqueFd lane_events_;      // epoll of the connection and the lane; outlives the lane
   bool stream_full_ = false;  // what lane_events_ waits for, too
+  bool lane_quiet_ = false;   // the last look into the lane found nothing
   std::unique_ptr<PageLane> lane_;
+  TransportCensus::Place counted_;
 
   // Good answers that are wholly in place, from slot head_ on. When in_payload_, payload_done_
   // bytes of the one after these are. Received bytes that are not placed yet are [buffer_begin_,

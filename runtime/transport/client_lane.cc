@@ -36,36 +36,40 @@ LaneSource* RemoteClient::lanes() const {
   return source->usable() ? source : nullptr;
 }
 
-/// A lane, if it is wanted and both ends can. That there is none is no error: at most a note.
+/// Without a lane, which is no error: at most a line, and a note in the statistics.
+Status RemoteClient::useStream(const Endpoint& target, const char* reason, Tell tell) {
+  if (tell == Tell::kLine) noteTcp(target, reason);
+  counted_.note(reason);
+  return {};
+}
+
+/// A lane, if it is wanted and both ends can.
 Status RemoteClient::tryLane(const Endpoint& target) {
+  counted_.take(options_.census, PageWays::kTcp);
   if (options_.transport == Transport::kTcp) return {};
   LaneSource* const source = lanes();
-  const bool demanded = options_.transport == Transport::kVerbs;
+  const Tell plainly = options_.transport == Transport::kVerbs ? Tell::kLine : Tell::kStatistics;
   if (source == nullptr) {
     const Status why = (options_.lanes != nullptr ? *options_.lanes : verbsLanes()).usable();
-    if (demanded) noteTcp(target, why ? "RDMA came up only just now" : why.error().text());
-    return {};
+    const char* const reason = why ? "RDMA came up only just now" : why.error().text();
+    return useStream(target, reason, plainly);
   }
   if ((region_.features & wire::kFeatureOneSided) == 0) {
-    if (demanded) noteTcp(target, "the memory server has no RDMA there");
-    return {};
+    return useStream(target, "the memory server has no RDMA there", plainly);
   }
   const auto offer = askForLane();
   if (failed()) return fail(failure_, "%s", reason_);
   if (!offer) {
     const bool plain = offer.error().code() == ErrorCode::kUnsupported;
-    if (demanded || !plain) noteTcp(target, offer.error().text());
-    return {};
+    return useStream(target, offer.error().text(), plain ? plainly : Tell::kLine);
   }
   const auto server = peer();
   if (!server) return tl::unexpected(server.error());
   auto lane = source->connect(*server, *offer, options_.timeout);
-  if (!lane) {
-    noteTcp(target, lane.error().text());
-    return {};
-  }
+  if (!lane) return useStream(target, lane.error().text(), Tell::kLine);
   lane_ = std::move(*lane);
   lane_length_ = offer->length;
+  counted_.change(PageWays::kVerbs);
   return watchLane();
 }
 
@@ -88,7 +92,8 @@ Status RemoteClient::watchLane() {
   UniqueFd events(epoll_create1(EPOLL_CLOEXEC));
   if (!events.valid()) return failErrno(ErrorCode::kIo, "cannot make an epoll descriptor");
   events.keep();
-  for (const int fd : {connection_->fd(), lane_->fd()}) {
+  for (const int fd : {connection_->fd(), lane_->fd(), lane_->endFd()}) {
+    if (fd < 0) continue;
     epoll_event wanted = {};
     wanted.events = EPOLLIN;
     if (epoll_ctl(events.get(), EPOLL_CTL_ADD, fd, &wanted) != 0) {
@@ -116,7 +121,7 @@ bool RemoteClient::laneHolds(const wire::Request& request) const {
 }
 
 /// As many pieces of what is queued for the lane as it has room for. False: none.
-Result<bool> RemoteClient::addPieces() {
+Result<bool> RemoteClient::addPieces(PageLane::Ends ends) {
   bool added = false;
   while (sent_ != tail_ && slot(sent_).way == Way::kLane) {
     const Slot& next = slot(sent_);
@@ -136,7 +141,8 @@ Result<bool> RemoteClient::addPieces() {
     ++sent_;
   }
   if (added) {
-    TP_TRY(lane_->post());
+    TP_TRY(lane_->post(ends));
+    lane_quiet_ = false;
     noteProgress();
   }
   return added;
@@ -160,7 +166,8 @@ size_t RemoteClient::pollLane(std::span<FetchCompletion> out) {
   if (*moved > 0) {
     noteProgress();
     (void)flush();  // there is room again
-  } else if (count == 0 && head_ != tail_ && streamSpoke()) {
+  } else if (count == 0 && head_ != tail_ && std::exchange(lane_quiet_, true) && streamSpoke()) {
+    // Asked at the second look for nothing, since the first comes before anybody has slept.
     failAll(Error::make(ErrorCode::kUnreachable, "the memory server ended the connection"));
   }
   return count;
@@ -179,9 +186,12 @@ bool RemoteClient::streamSpoke() {
 /// come after one of the connection's. If the server has gone, or fenced us off, the connection
 /// says so.
 void RemoteClient::leaveLane(const Error& error) {
-  if (const auto server = peer()) noteTcp(*server, error.text());
+  counted_.change(PageWays::kTcp);
+  if (const auto server = peer()) (void)useStream(*server, error.text(), Tell::kLine);
   // Closing it would not do: a child of fork() may have it open, too.
-  (void)epoll_ctl(lane_events_.get(), EPOLL_CTL_DEL, lane_->fd(), nullptr);
+  for (const int fd : {lane_->fd(), lane_->endFd()}) {
+    if (fd >= 0) (void)epoll_ctl(lane_events_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  }
   lane_.reset();
   lane_done_ = 0;
   sent_offset_ = 0;

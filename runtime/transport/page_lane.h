@@ -31,8 +31,12 @@ class PageLane {
   /// Takes one piece, to be started by post(). False: no room until reap() has returned something.
   /// What it reads from memory it has read by then; what it writes there it writes in reap().
   virtual bool add(const LanePiece& piece) = 0;
-  /// Starts what was added; fd() becomes readable when some of it ends. Errors: kUnreachable: the lane is of no more use.
-  virtual Status post() = 0;
+  /// kTold: fd() becomes readable when some of what is under way ends. kLookedFor: that is said
+  /// only from the next reap() on, so the caller does not sleep before; it spares the device and
+  /// the kernel an event that nobody waits for.
+  enum class Ends : uint8_t { kTold, kLookedFor };
+  /// Starts what was added. Errors: kUnreachable: the lane is of no more use.
+  virtual Status post(Ends ends) = 0;
   /// Bytes of pieces that have ended since, always the oldest, in the order of add(): a piece takes
   /// effect as if alone, after those before it. When it returns 0, fd() becomes readable with the
   /// next end. Errors: kUnreachable as post(); which of the pieces not returned yet took effect is
@@ -42,6 +46,9 @@ class PageLane {
   /// few, or ends take long. True: reap() has something.
   virtual bool lookout() = 0;
   virtual int fd() const = 0;
+  /// Becomes readable when the lane itself has come to an end, which reap() then tells; -1: a lane
+  /// that has no such descriptor.
+  virtual int endFd() const { return -1; }
 };
 
 /// Makes lanes.

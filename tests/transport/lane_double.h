@@ -97,7 +97,7 @@ class LaneDouble final : public memserver::OneSided, public LaneSource {
       }
       return true;
     }
-    Status post() override {
+    Status post(Ends) override {
       posted_ = pieces_.size();
       const uint64_t one = 1;
       EXPECT_EQ(write(event_.get(), &one, sizeof one), ssize_t{sizeof one});

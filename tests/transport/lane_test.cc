@@ -182,6 +182,54 @@ TEST_P(Failing, LanesGiveWayToTheConnectionAndNothingIsLost) {
   EXPECT_EQ(house.lanes.closed(), 1u);
 }
 
+TEST(TransportCensus, CountsHowPagesOfAllConnectionsTravel) {
+  House house(Way::kDouble);
+  house.lanes.pieces_until_failure = 1;
+  TransportCensus census;
+  const auto open = [&] {
+    wire::ClientHello hello;
+    hello.size = Bytes(kPages * kPageSize);
+    auto client = RemoteClient::connect(loopback(house.server().port()), hello,
+                                        {.timeout = kLong,
+                                         .transport = Transport::kAuto,
+                                         .lanes = &house.lanes,
+                                         .census = &census});
+    EXPECT_TRUE(client) << client.error().text();
+    return std::move(*client);
+  };
+  EXPECT_EQ(census.ways(), PageWays::kNone);
+  auto first = open();
+  auto second = open();
+  EXPECT_EQ(census.ways(), PageWays::kVerbs);
+  EXPECT_EQ(census.firstNote(), nullptr);
+  std::vector<std::byte> pages(4 * kPageSize);
+  for (uint64_t page = 0; page < 4; ++page) {
+    const auto part = std::span(pages).subspan(page * kPageSize, kPageSize);
+    ASSERT_EQ(finish(*first, first->submitRead(1, Bytes(page * kPageSize), part)), kGood);
+  }
+  EXPECT_EQ(census.ways(), PageWays::kBoth);
+  EXPECT_STREQ(census.firstNote(), "the lane broke");
+  second.reset();
+  EXPECT_EQ(census.ways(), PageWays::kTcp);
+  first.reset();
+  EXPECT_EQ(census.ways(), PageWays::kNone);
+}
+
+TEST(TransportCensus, AParentsConnectionsDoNotCountInAChild) {
+  TransportCensus census;
+  {
+    TransportCensus::Place of_parent;
+    of_parent.take(&census, PageWays::kVerbs);
+    census.forget();
+    EXPECT_EQ(census.ways(), PageWays::kNone);
+    TransportCensus::Place of_child;
+    of_child.take(&census, PageWays::kTcp);
+    EXPECT_EQ(census.ways(), PageWays::kTcp);
+    of_parent.change(PageWays::kTcp);  // counted anew, and so left again
+  }
+  EXPECT_EQ(census.ways(), PageWays::kNone);
+}
+
 RC_GTEST_PROP(LaneProperties, AnyRoomAndAnyFaultKeepTheModel, (uint64_t seed)) {
   House house(Way::kDouble);
   house.lanes.room = *rc::gen::inRange<size_t>(1, 40);

@@ -96,6 +96,25 @@ Status CmConnection::expect(rdma_cm_event_type wanted, Nanoseconds timeout) {
               status);
 }
 
+Status CmConnection::stillUp() {
+  rdma_cm_event* event = nullptr;
+  while (library_.cm.get_cm_event(channel_, &event) == 0) {
+    const rdma_cm_event_type came = event->event;
+    // Until it is acknowledged, the connection cannot be destroyed.
+    (void)library_.cm.ack_cm_event(event);
+    switch (came) {
+      case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        return fail(ErrorCode::kUnreachable, "the RDMA device has gone");
+      case RDMA_CM_EVENT_DISCONNECTED:
+      case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+        return fail(ErrorCode::kUnreachable, "the memory server ended the RDMA connection");
+      default:
+        break;
+    }
+  }
+  return {};
+}
+
 Status CmConnection::resolve(const Endpoint& server, uint16_t port, Nanoseconds timeout) {
   channel_ = library_.cm.create_event_channel();
   if (channel_ == nullptr) {

@@ -38,6 +38,13 @@ class CmConnection {
   ibv_comp_channel* events() const { return events_; }
   std::byte* memory() const { return memory_.data(); }
   uint32_t memoryKey() const { return registered_->lkey; }
+  /// Readable when there is something to ask stillUp() for.
+  int managementFd() const { return channel_->fd; }
+  /// Errors: kUnreachable: the peer has ended the connection, or the device has gone. The device's
+  /// own asynchronous events are not read: its context is librdmacm's, which the program may use,
+  /// too, and they would be taken from it. A device that fails and stays ends what is under way
+  /// with errors.
+  Status stillUp();
 
  private:
   explicit CmConnection(const Library& library);

@@ -40,10 +40,11 @@ class VerbsLane final : public PageLane {
       : library_(library), connection_(std::move(connection)), offer_(offer), spin_(processors()) {}
 
   bool add(const LanePiece& piece) override;
-  Status post() override;
+  Status post(Ends ends) override;
   Result<uint64_t> reap() override;
   bool lookout() override;
   int fd() const override { return connection_->events()->fd; }
+  int endFd() const override { return connection_->managementFd(); }
 
  private:
   using Direction = LanePiece::Direction;
@@ -80,6 +81,8 @@ class VerbsLane final : public PageLane {
   uint64_t ring_end_ = 0;
   uint64_t ended_ = 0;  // bytes, not reported yet
   bool armed_ = false;  // an event is asked for, and has not been taken
+  bool due_ = false;    // an end has been seen since then: the event is there, or about to be
+  bool quiet_ = false;  // the last reap() found nothing
   std::optional<Error> failed_;
 };
 
@@ -139,7 +142,7 @@ void VerbsLane::describe(uint64_t index, ibv_send_wr& request, ibv_sge& part) {
   request.next = last ? nullptr : &request + 1;
 }
 
-Status VerbsLane::post() {
+Status VerbsLane::post(Ends ends) {
   if (posted_ == added_) return {};
   std::array<ibv_send_wr, kDepth> requests;
   std::array<ibv_sge, kDepth> parts;
@@ -148,9 +151,10 @@ Status VerbsLane::post() {
     describe(index, requests[used], parts[used]);
   }
   // Asked for first: whoever goes to sleep on fd() now is woken.
-  TP_TRY(arm());
+  if (ends == Ends::kTold) TP_TRY(arm());
   posted_ = added_;
   posted_at_ = clock_.now();
+  quiet_ = false;
   ibv_send_wr* refused = nullptr;
   if (const int error = ibv_post_send(connection_->queuePair(), requests.data(), &refused)) {
     return tl::unexpected(Error::fromErrno(ErrorCode::kUnreachable, error,
@@ -190,6 +194,7 @@ Result<bool> VerbsLane::takeEnds() {
     if (count < 0) return fail(ErrorCode::kUnreachable, "the RDMA completion queue failed");
     if (count == 0) return found;
     found = true;
+    due_ = armed_;
     for (int i = 0; i < count; ++i) {
       const ibv_wc& end = ends[static_cast<size_t>(i)];
       if (end.status != IBV_WC_SUCCESS) {
@@ -209,6 +214,7 @@ bool VerbsLane::takeEvent() {
   if (library_.get_cq_event(connection_->events(), &queue, &context) != 0) return false;
   library_.ack_cq_events(queue, 1);
   armed_ = false;
+  due_ = false;
   return true;
 }
 
@@ -223,14 +229,25 @@ Status VerbsLane::arm() {
 }
 
 Result<uint64_t> VerbsLane::reap() {
-  if (armed_) (void)takeEvent();
+  // The queue first: to look at it is no system call. No event is taken that has not come, nor
+  // left that would make fd() readable for nothing.
   auto found = drain();
   if (!found) return tl::unexpected(found.error());
+  if (due_) (void)takeEvent();
   if (first_ != posted_ && !armed_) {
     TP_TRY(arm());
     // What came before the event was asked for raises none.
     found = drain();
     if (!found) return tl::unexpected(found.error());
+  }
+  // Whoever has slept and finds nothing was woken by something else. Packets to a device that has
+  // gone are answered by nobody, and their own timeout is long.
+  const bool before = std::exchange(quiet_, ended_ == 0);
+  if (quiet_ && before) {
+    if (const Status up = connection_->stillUp(); !up) {
+      failed_ = up.error();
+      return tl::unexpected(*failed_);
+    }
   }
   return std::exchange(ended_, 0);
 }
