@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/base/atomic_wait.h"
+#include "runtime/base/format.h"
 #include "runtime/base/time_slice.h"
 #include "runtime/os/cpu_follower.h"
 #include "runtime/os/memory.h"
@@ -25,6 +26,16 @@ constexpr uint64_t kMostLimbo = 1024;
 constexpr uint64_t kRoomForFaults = 16;
 constexpr Nanoseconds kWorthSaying(500'000'000);
 constexpr uint64_t kLeastLimit = 64;  // pages: a program cannot run in less
+
+/// How a tier's pages travel, and once, why not by RDMA.
+void publishTransports(const FetchTier& tier, TierStats& out) {
+  const TransportCensus& census = *tier.transports();
+  out.page_ways.store(static_cast<uint64_t>(census.ways()), std::memory_order_relaxed);
+  const char* const note = census.firstNote();
+  if (note == nullptr || out.noted.load(std::memory_order_relaxed) != 0) return;
+  formatText(out.note, sizeof out.note, "%s", note);
+  out.noted.store(1, std::memory_order_release);  // pairs with noteOf()
+}
 
 }  // namespace
 
@@ -225,6 +236,8 @@ void Migrator::publish() const {
                           std::memory_order_relaxed);
     out.writes_bytes.store(tier.traffic().writes_bytes.load(std::memory_order_relaxed),
                            std::memory_order_relaxed);
+    const FetchTier* const fetch = core_.tiers.fetch(number);
+    if (fetch != nullptr && fetch->transports() != nullptr) publishTransports(*fetch, out);
   });
   stats.tiers[0].used_bytes.store(core_.budget.held().value() << kPageShift,
                                   std::memory_order_relaxed);

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
+#include "runtime/base/page_ways.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
@@ -98,6 +100,13 @@ inline constexpr TierField kTierFields[] = {
     {"reads_bytes", "read", &TierStats::reads_bytes},
     {"writes_bytes", "written", &TierStats::writes_bytes},
 };
+
+/// Why not all pages of a tier go by RDMA; empty if there is nothing to say.
+inline std::string_view noteOf(const TierStats& tier) {
+  // Acquire: pairs with the release of whoever wrote the note.
+  if (tier.noted.load(std::memory_order_acquire) == 0) return {};
+  return {tier.note, strnlen(tier.note, sizeof tier.note)};
+}
 
 inline std::span<const TierStats> tiersOf(const StatsPage& page) {
   // Acquire: pairs with the release in addStatsTier().

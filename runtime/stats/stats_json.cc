@@ -106,6 +106,9 @@ void writeTiers(const StatsPage& page, JsonWriter& json) {
       json.number(field.key, readCounter(tier.*field.counter));
     }
     json.flag("emulated", readCounter(tier.emulated) != 0);
+    const auto ways = static_cast<PageWays>(readCounter(tier.page_ways));
+    if (ways != PageWays::kNone) json.text("transport", pageWaysName(ways));
+    if (!noteOf(tier).empty()) json.text("transport_note", noteOf(tier));
     json.close('}');
   }
   json.close(']');

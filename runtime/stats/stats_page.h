@@ -12,7 +12,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 3;
+inline constexpr uint32_t kStatsSchema = 4;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -44,6 +44,11 @@ struct TierStats {
   StatCounter reads_bytes;
   StatCounter writes_bytes;
   StatCounter emulated;  // 1 for an emulated device
+  // Of a tier that pages reach in one way or another: a PageWays (page_ways.h), and why they
+  // do not all go the better one. `noted` is written after the note, with release, once.
+  StatCounter page_ways;
+  StatCounter noted;
+  char note[192];
 };
 
 struct SampleStats {

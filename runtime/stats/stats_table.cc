@@ -102,6 +102,15 @@ void writeTiers(const StatsPage& page, TextBuffer& out) {
       out.appendRight(size.view(), 10);
     }
     if (readCounter(tier.emulated) != 0) out.append("  emulated");
+    const auto ways = static_cast<PageWays>(readCounter(tier.page_ways));
+    if (ways != PageWays::kNone) {
+      out.append("  by ");
+      out.append(pageWaysName(ways));
+    }
+    out.append("\n");
+    if (noteOf(tier).empty()) continue;
+    out.append("  not by verbs: ");
+    appendSafe(out, noteOf(tier), 0);
     out.append("\n");
   }
   out.append("\n");

@@ -15,7 +15,8 @@ struct Finding {
   std::string name;  // stable, for JSON
   Verdict verdict = Verdict::kOk;
   std::string detail;
-  std::string mend;  // a command, or empty
+  std::string mend;            // a command, or empty
+  std::string transport = {};  // of a memory server's pages: "verbs" or "tcp"; empty otherwise
 };
 
 std::vector<Finding> examineKernel();

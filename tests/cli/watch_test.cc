@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tidepool stat`, `ps`, `top` and `doctor` against live processes that publish statistics.
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <nlohmann/json.hpp>
 
 #include "runtime/stats/stats_region.h"
 #include "tests/cli/cli_runner.h"
+#include "tests/fabricmgr/program.h"
 
 namespace tidepool::cli {
 namespace {
@@ -130,6 +134,46 @@ TEST(Doctor, NamesEveryCheckInTextAndJson) {
                                             "limit-address-space", "limit-open-files", "memory",
                                             "swap", "dev-shm", "numa", "cxl", "dax", "rdma", "pmu",
                                             "perf-events", "preload-library", "far-cxl:64.0M"}));
+}
+
+TEST(Doctor, SaysHowPagesTravelToAMemoryServer) {
+  if (!std::filesystem::exists(binFolder() + "/fabricmgr")) GTEST_SKIP() << "not built";
+  Program server({"memserver", "--listen", "127.0.0.1:0", "--size", "16M"});
+  const std::string said = server.line();
+  ASSERT_EQ(said.rfind("listening on ", 0), 0u) << said;
+  const std::string far = "remote:" + said.substr(strlen("listening on "));
+  const auto check = [](const std::string& spec) {
+    const json report = json::parse(tidepool({"doctor", "--json", "--far", spec}).out);
+    for (const json& one : report["checks"]) {
+      if (one["name"].get<std::string>().starts_with("far-remote:")) return one;
+    }
+    return json();
+  };
+  const json tcp = check(far + ":transport:tcp");
+  EXPECT_EQ(tcp["status"], "ok") << tcp;
+  EXPECT_EQ(tcp["transport"], "tcp");
+  EXPECT_THAT(tcp["detail"].get<std::string>(), HasSubstr("pages by tcp, one in "));
+  const json either = check(far);
+  EXPECT_EQ(either["status"], "ok") << either;
+  if (either["transport"] == "verbs") return;  // a machine with RDMA on its loopback
+  EXPECT_THAT(either["detail"].get<std::string>(), HasSubstr("pages by tcp ("));  // and why
+  const json demanded = check(far + ":transport:verbs");
+  EXPECT_EQ(demanded["status"], "warn") << demanded;
+  EXPECT_EQ(demanded["transport"], "tcp");
+}
+
+TEST(Doctor, WhoeverListensIsNotAMemoryServer) {
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  socklen_t length = sizeof address;
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  ASSERT_EQ(listen(listener.get(), 8), 0);
+  const std::string far = "remote:127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  const Outcome outcome = tidepool({"doctor", "--far", far});
+  EXPECT_THAT(outcome.out, testing::ContainsRegex("warn +far-" + far + " .*lends no page"));
 }
 
 TEST(Doctor, FailsForWhatIsMissingAndSaysSo) {

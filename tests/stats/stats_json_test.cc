@@ -2,6 +2,7 @@
 // The JSON and the table of a statistics page: stable keys, right values, and any bytes at all in a
 // page still give JSON that parses and text that cannot steer a terminal.
 #include "runtime/stats/stats_json.h"
+#include "runtime/base/page_ways.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -100,6 +101,23 @@ TEST(StatsJson, HasTheDocumentedKeysAndValues) {
   EXPECT_DOUBLE_EQ(stats["moving_cpu_seconds"].get<double>(), 0.02);
   EXPECT_DOUBLE_EQ(stats["elapsed_seconds"].get<double>(), 2.0);
   EXPECT_EQ(stats["errors"], json::parse(R"(["memory server 10.0.0.7:7777 went away"])"));
+}
+
+TEST(StatsJson, ATierWithSeveralWaysSaysByWhichItsPagesGoAndWhy) {
+  const auto page = samplePage();
+  TierStats* tier = addStatsTier(*page, "remote:10.0.0.7:7777", "fetch");
+  const auto shown = [&] { return json::parse(jsonText(*page))["tiers"]; };
+  EXPECT_FALSE(shown()[1].contains("transport"));  // nothing is known yet
+  tier->page_ways = static_cast<uint64_t>(PageWays::kVerbs);
+  EXPECT_EQ(shown()[1]["transport"], "verbs");
+  EXPECT_FALSE(shown()[1].contains("transport_note"));
+  tier->page_ways = static_cast<uint64_t>(PageWays::kTcp);
+  strcpy(tier->note, "the cable \"broke\"");
+  EXPECT_FALSE(shown()[1].contains("transport_note"));  // half written, for all that is known
+  tier->noted = 1;
+  EXPECT_EQ(shown()[1]["transport"], "tcp");
+  EXPECT_EQ(shown()[1]["transport_note"], "the cable \"broke\"");
+  EXPECT_FALSE(shown()[0].contains("transport"));
 }
 
 TEST(StatsJson, AnEmptyPageHasEveryKeyToo) {
