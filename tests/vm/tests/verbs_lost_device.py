@@ -5,7 +5,7 @@ from vmtest import rdma
 from vmtest.places import BUILD
 from vmtest.topology import Machine
 
-SECONDS = 150
+SECONDS = 240
 RECONNECTS = 8
 MACHINES = [Machine(memory="384M", link=True, modules=rdma.MODULES) for _ in range(2)]
 PROGRAMS = {
@@ -42,11 +42,11 @@ host meet counted
 tidepool doctor --json --far remote:10.9.0.1:7000 >/results/doctor.json || true
 before=$(rdma_packets)
 tidepool run --dram 24M --far remote:10.9.0.1:7000 --stats /results/stats.json \\
-  --conf strict:true,remote_timeout:600s -- gups --size 67108864 --threads 1 --seconds 10 --verify \\
+  --conf strict:true,remote_timeout:600s -- gups --size 67108864 --threads 1 --seconds 20 --verify \\
   >/results/gups.json 2>/results/said.txt 9>&- &
 program=$!
-many_packets() {{ [ $(($(rdma_packets) - before)) -gt 4000 ]; }}
-wait_for 60 many_packets
+many_packets() {{ [ $(($(rdma_packets) - before)) -gt 48000 ]; }}
+wait_for 120 many_packets
 tidepool stat $program --json >/results/by_rdma.json
 # The kernel removes a device at once, but returns when nobody has it open any more.
 rdma link delete rxe0 9>&- &
