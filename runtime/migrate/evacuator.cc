@@ -43,8 +43,18 @@ Evacuator::Progress Evacuator::moveOff(uint8_t tier, Nanoseconds slice) {
   return Progress::kDone;
 }
 
+bool Evacuator::fetchTierTakesPages() const {
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    const FetchTier* const tier = core_.tiers.fetch(number);
+    if (tier != nullptr && !tier->closed() && tier->used() < tier->capacity()) return true;
+  }
+  return false;
+}
+
+/// Whether local pages are on their way out. They have to have somewhere to go: while a drain is
+/// under way nobody says that far memory is exhausted.
 bool Evacuator::roomIsComing() const {
-  return core_.tiers.hasFetch() && core_.budget.room() == PageCount() &&
+  return fetchTierTakesPages() && core_.budget.room() == PageCount() &&
          !core_.far_exhausted.load(std::memory_order_relaxed) &&
          !core_.nothing_leaves.load(std::memory_order_relaxed);
 }
@@ -63,6 +73,8 @@ bool Evacuator::moveGranule(GranuleIndex granule, uint8_t tier) {
     mover_.vacate(granule, tier);
     return core_.tiers.tier(tier).table().heldHere().value() < before;
   }
+  // Nothing is read that could not be put anywhere.
+  if (core_.budget.room() == PageCount() && !fetchTierTakesPages()) return false;
   claim(granule, tier);
   if (moving_.count > 0 && fetch(tier)) {
     uint64_t done = 0;

@@ -44,6 +44,7 @@ class Evacuator {
   Evacuator(Core& core, GranuleMover& mover, Mapping bytes)
       : core_(core), mover_(mover), bytes_(std::move(bytes)) {}
   /// Whether there will be room in local memory, which there is not now.
+  bool fetchTierTakesPages() const;
   bool roomIsComing() const;
   bool namesTier(GranuleIndex granule, uint8_t tier) const;
   /// Returns whether anything moved.

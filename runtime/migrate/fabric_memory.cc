@@ -312,7 +312,7 @@ void FabricMemory::grow(Nanoseconds now) {
 
 void FabricMemory::leave(Region& region) {
   region.state = State::kLeaving;
-  region.stuck_since = Nanoseconds();
+  region.least_left = Bytes(~uint64_t{0});
   region.stuck_said = region.lingers = false;
   closeTiers(region);
 }
@@ -332,7 +332,15 @@ bool FabricMemory::vacating() const {
   });
 }
 
+void FabricMemory::noteLeft(Region& region, Nanoseconds now) {
+  const Bytes left = usedHere(region);
+  if (left >= region.least_left) return;
+  region.least_left = left;
+  region.fell_at = now;
+}
+
 void FabricMemory::moveOff(Region& region, Nanoseconds now) {
+  noteLeft(region, now);
   if (region.lingers) {
     reportLeft(region, now);
     if (asking_ || now < region.lingers_until) return;
@@ -354,23 +362,18 @@ void FabricMemory::moveOff(Region& region, Nanoseconds now) {
   }
   if (done) return retire(region);
   reportLeft(region, now);
-  if (!stuck) {
-    region.stuck_since = Nanoseconds();
-  } else if (!region.cut && !asking_) {
-    linger(region, now);
-  }
+  if (standsStill(region, now)) sayStuck(region);
+  if (stuck && !region.cut && !asking_) linger(region, now);
 }
 
 void FabricMemory::linger(Region& region, Nanoseconds now) {
   region.lingers = true;
   region.lingers_until = now + kSecond;
   openTiers(region);
-  if (region.stuck_since == Nanoseconds()) region.stuck_since = now;
-  if (stuck(region, now)) sayStuck(region);
 }
 
-bool FabricMemory::stuck(const Region& region, Nanoseconds now) {
-  return region.stuck_since != Nanoseconds() && now - region.stuck_since >= kStuckFor;
+bool FabricMemory::standsStill(const Region& region, Nanoseconds now) {
+  return now - region.fell_at >= kStuckFor;
 }
 
 void FabricMemory::sayStuck(Region& region) {
@@ -389,7 +392,7 @@ void FabricMemory::reportLeft(Region& region, Nanoseconds now) {
   using agent_wire::Waits;
   [[maybe_unused]] const Status told =
       client_->reportLeft(region.id, region.epoch, usedHere(region),
-                          stuck(region, now) ? Waits::kRoomOrDevice : Waits::kNot);
+                          standsStill(region, now) ? Waits::kRoomOrDevice : Waits::kNot);
 }
 
 void FabricMemory::retire(Region& region) {

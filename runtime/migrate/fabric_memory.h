@@ -56,10 +56,11 @@ class FabricMemory {
     uint8_t tiers = 0;  // how many
     std::array<uint8_t, TierSet::kMost> numbers{};
     std::array<std::unique_ptr<Tier>, TierSet::kMost> retired;
-    bool gone = false;        // taken from us
-    bool cut = false;         // a part of it was: it takes no more pages
-    bool drained = false;     // the operator wants it back, rather than that it was idle
-    Nanoseconds stuck_since;  // 0: it is not
+    bool gone = false;     // taken from us
+    bool cut = false;      // a part of it was: it takes no more pages
+    bool drained = false;  // the operator wants it back, rather than that it was idle
+    Bytes least_left;      // that there was of a drain to do
+    Nanoseconds fell_at;   // when it was less than ever before
     bool stuck_said = false;
     // There is no room elsewhere: it takes pages again until there may be, since a drain is not to
     // push the program beyond its budget.
@@ -89,6 +90,7 @@ class FabricMemory {
   void setGrowing(bool growing);
   void pause(Nanoseconds now);
   void moveOff(Region& region, Nanoseconds now);
+  void noteLeft(Region& region, Nanoseconds now);
   void linger(Region& region, Nanoseconds now);
   void closeTiers(Region& region);
   void openTiers(Region& region);
@@ -102,8 +104,8 @@ class FabricMemory {
   /// Whether a drain is under way that has not come to a stop.
   bool vacating() const;
   void reportLeft(Region& region, Nanoseconds now);
-  /// For long enough to be worth a word.
-  static bool stuck(const Region& region, Nanoseconds now);
+  /// No less of it is left than a while ago, whatever goes to and fro.
+  static bool standsStill(const Region& region, Nanoseconds now);
   void sayStuck(Region& region);
   void retire(Region& region);
   void finishRetiring(Region& region);

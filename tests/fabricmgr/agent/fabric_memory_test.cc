@@ -236,6 +236,29 @@ TEST_P(FabricMemoryTest, ADrainThatIsCalledOffLeavesItInUse) {
   EXPECT_EQ(stateOf(standing), "attached");
 }
 
+TEST_P(FabricMemoryTest, WithoutRoomElsewhereADrainWaitsAndTheProgramDoesNot) {
+  const uint64_t standing = assignFar(kDeviceBytes - 16 * kMiB);
+  start();
+  allocate();
+  write(1);
+  drain(standing);
+  const auto operation = get("/v1/regions/" + std::to_string(standing))["operation"];
+  const std::string path = "/v1/operations/" + operation.dump();
+  uint64_t round = 1;
+  // The operator is told why, while the program goes on with all of its memory.
+  while (get(path).value("text", "").find("waits: there is no room") == std::string::npos) {
+    EXPECT_EQ(wrongPages(round), 0u);
+    write(++round);
+  }
+  for (int more = 0; more < 3; ++more) {
+    EXPECT_EQ(wrongPages(round), 0u);
+    write(++round);
+  }
+  EXPECT_EQ(stateOf(standing), "draining");
+  post("/v1/regions/" + std::to_string(standing) + "/resume", Json::object());
+  EXPECT_EQ(wrongPages(round), 0u);
+}
+
 TEST_P(FabricMemoryTest, GoesOnWhileTheOthersAreKilled) {
   start();
   allocate();

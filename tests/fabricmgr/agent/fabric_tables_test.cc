@@ -234,10 +234,7 @@ TEST_P(FabricTables, WithoutAnyRoomTheDrainWaitsAndCanBeCalledOff) {
   // The operator can see that it waits, and why.
   const auto operation = get("/v1/regions/" + std::to_string(standing))["operation"];
   const std::string path = "/v1/operations/" + operation.dump();
-  await([&] {
-    train(1);
-    return get(path).value("text", "").find("waits: there is no room") != std::string::npos;
-  });
+  while (get(path).value("text", "").find("waits: there is no room") == std::string::npos) train(1);
   post("/v1/regions/" + std::to_string(standing) + "/resume", Json::object());
   train(10);
   expectSame();
