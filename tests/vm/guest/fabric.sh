@@ -9,8 +9,8 @@ lab() {
   cd /root/lab
 }
 
-# lab_manager CONFIG-LINE...: the manager's configuration, and certificates for machine 1 at port 8000.
-lab_manager() {
+# lab_files CONFIG-LINE...: the manager's configuration, and certificates for machine 1 at port 8000.
+lab_files() {
   lab
   fabricmgr ca init --dir ca >/dev/null
   fabricmgr ca issue server manager --host 10.9.0.1 --dir ca --out pki >/dev/null
@@ -29,6 +29,11 @@ lab_manager() {
   } >fabric.toml
   export TIDEPOOL_FABRIC=unix:/root/lab/fabric.sock
   httpd -p 8000 -h /root/lab/pki
+}
+
+# lab_manager CONFIG-LINE...: lab_files, and the manager.
+lab_manager() {
+  lab_files "$@"
   fabricmgr serve --config fabric.toml &
   wait_for 30 eval "fabricmgr status >/dev/null 2>&1"
 }

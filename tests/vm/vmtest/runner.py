@@ -53,8 +53,9 @@ def modules_of(machine):
 class Meeting:
     """`host meet NAME`: every machine of the test waits until all have come."""
 
-    def __init__(self, count):
+    def __init__(self, count, seconds):
         self.count = count
+        self.seconds = seconds
         self.barriers = {}
         self.lock = threading.Lock()
 
@@ -62,7 +63,7 @@ class Meeting:
         with self.lock:
             barrier = self.barriers.setdefault(name, threading.Barrier(self.count))
         try:
-            barrier.wait(400)
+            barrier.wait(self.seconds)
         except threading.BrokenBarrierError:
             raise VmError(f"the others did not come to '{name}'") from None
 
@@ -142,7 +143,7 @@ class Test:
         return self.boot_once()
 
     def boot_once(self):
-        self.meeting = Meeting(len(self.module.MACHINES))
+        self.meeting = Meeting(len(self.module.MACHINES), self.module.SECONDS)
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self.killed.clear()
