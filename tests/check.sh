@@ -55,11 +55,11 @@ if [[ $half != sanitize ]]; then
   build release
 fi
 if [[ $half != release ]]; then
-  step "lock annotations of the runtime, checked by clang"
+  step "lock annotations of the runtime and of tables, checked by clang"
   cmake --preset tidy -B build/thread-safety -DTIDEPOOL_TESTS=OFF -DCMAKE_CXX_CLANG_TIDY= \
     -DCMAKE_CXX_FLAGS=-Werror=thread-safety >build/thread-safety-configure.log 2>&1 ||
     { cat build/thread-safety-configure.log; exit 1; }
-  cmake --build build/thread-safety -j"$jobs" --target tidepool_runtime
+  cmake --build build/thread-safety -j"$jobs" --target tidepool_runtime tidepool_table tidepool_checkpoint
 fi
 if [[ $half != release ]]; then
   for preset in asan-ubsan tsan; do

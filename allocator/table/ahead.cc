@@ -29,9 +29,19 @@ Status EmbeddingTable::absorb() {
     if (spare_words_.size() < kSpares) spare_words_.push_back(batches_.front().takeWords());
   }
   TP_TRY(ahead_->release(finished_));
+  TP_TRY(withinLink());
   if (!refit_ || !ahead_->empty()) return {};
   refit_ = false;
   return fitDram(dram_);
+}
+
+/// What went home beside rows that are staged still, or more of these than there is room for, may
+/// have taken memory beyond the link's own: it is given back before the call ends.
+Status EmbeddingTable::withinLink() {
+  RowLink& link = *home_->link();
+  if (!link.beyond()) return {};
+  staged_->clear();
+  return link.withinMemory();
 }
 
 /// Rows of a batch that have a slot stay until it is finished. Returns how many have none: their
@@ -103,7 +113,8 @@ Status EmbeddingTable::requestAhead() {
 
 Status EmbeddingTable::writeAhead() {
   if (!ahead_) return {};
-  const Status written = ahead_->writeChanged();
+  Status written = ahead_->writeChanged();
+  if (written) written = withinLink();
   return written ? written : broken(written.error());
 }
 

@@ -301,9 +301,7 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
     TP_TRY(cache_->sendWriteBack());
     first = end;
   }
-  if (!home_->link()->beyond()) return {};
-  staged_->clear();  // a long bag took more, while it was looked up
-  return home_->link()->withinMemory();
+  return withinLink();  // a long bag may have taken more, while it was looked up
 }
 
 Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) {

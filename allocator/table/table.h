@@ -261,6 +261,7 @@ class EmbeddingTable final : private RowsKeeper {
   // Reading ahead.
   Result<BatchNumber> prefetchLocked(std::span<const int64_t> ids) TP_NO_THREAD_SAFETY;
   Status absorb();
+  Status withinLink();
   size_t hold(std::span<const RowNumber> rows, BatchNumber batch);
   Result<bool> planPiece(AnnouncedBatch& batch);
   Status requestAhead();

@@ -146,7 +146,7 @@ Status EmbeddingTable::updates(std::span<const UpdateCall> calls, Workers& worke
     return {};
   }
   std::vector<Status> statuses(tables.size());
-  workers.run(tables.size(), [&](size_t t, size_t) {
+  workers.run(tables.size(), [&](size_t t, size_t) TP_NO_THREAD_SAFETY {  // locks holds them all
     for (const UpdateCall& call : calls) {
       if (call.table == tables[t] && statuses[t]) statuses[t] = call.table->updateAlone(call);
     }

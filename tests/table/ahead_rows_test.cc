@@ -164,6 +164,7 @@ class Flights {
       return;
     }
     snapshots_ = std::move(*begun);
+    keepsBudget();
     if (options_.ids == IdKind::kDense) {
       for (RowNumber id = 0; id < kRows; ++id) model_.read(static_cast<int64_t>(id));
     }
@@ -215,8 +216,33 @@ class Flights {
   CheckpointId checkpoint_ = 0;
 };
 
+/// Runs that failed once.
+TEST(AheadRows, AreTheModelsInRunsThatFailedOnce) {
+  struct Run {
+    uint64_t in_dram, seed;
+    std::vector<uint8_t> acts;
+  };
+  // Rows of a long bag were staged still when a checkpoint wrote announced ones home: these had
+  // memory beyond the budget until some later call.
+  const Run runs[] = {
+      {0,
+       63808295308372739,
+       {83, 63, 83, 78, 49, 27, 90, 5, 46, 81, 28, 93, 112, 69, 25, 20, 100, 35, 84}},
+      {30, 6930872644098, {20, 16, 12, 28, 31, 22, 21, 18, 30, 23, 30, 21, 5, 14, 19, 19, 24, 25,
+                           17, 9,  30, 21, 6,  2,  11, 3,  5,  5,  30, 26, 1, 13, 8,  27, 11, 26}}};
+  for (const Run& run : runs) {
+    for (const IdKind ids : {IdKind::kDense, IdKind::kHashed}) {
+      SCOPED_TRACE(run.seed);
+      Places places(Place::kRemote);
+      Flights flights(places, optionsFor(ids, run.in_dram), run.seed);
+      for (const uint8_t what : run.acts) flights.act(what);  // a failure is thrown
+      flights.check();
+    }
+  }
+}
+
 TEST(AheadRows, AreTheModelsWhateverHappensToTheirBatches) {
-  testing::internal::CaptureStderr();  // budgets that are too small say so
+  // Budgets that are too small say so on standard error: left there, beside rapidcheck's seed.
   const bool held = rc::check([] {
     const auto ids = *rc::gen::element(IdKind::kDense, IdKind::kHashed);
     const auto in_dram = *rc::gen::element<uint64_t>(0, 30, 200, 1000, 4000);
@@ -227,8 +253,7 @@ TEST(AheadRows, AreTheModelsWhateverHappensToTheirBatches) {
     for (const uint8_t what : acts) flights.act(what);
     flights.check();
   });
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(held) << said;
+  EXPECT_TRUE(held);
 }
 
 }  // namespace
