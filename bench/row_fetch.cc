@@ -4,6 +4,7 @@
 // and what gathering the same rows from local memory costs. Prints one line of JSON for each
 // measurement.
 //   row_fetch --server HOST:PORT [--region BYTES] [--row 64,256] [--batch 256] [--in-flight 1,8]
+//     [--transport auto|tcp|verbs]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ struct Options {
   std::vector<uint64_t> rows = {64, 128, 256, 512, 1024};
   std::vector<uint64_t> batches = {64, 256, 1024, 4096};
   std::vector<uint64_t> in_flight = {1, 4, 8, 32};
+  tidepool::Transport transport = tidepool::Transport::kAuto;
   std::string kinds = "read,write,raw-read,raw-write,gather";
   double seconds = 0.5;
 };
@@ -62,6 +64,13 @@ std::vector<uint64_t> numbersOf(const char* text) {
   return numbers;
 }
 
+tidepool::Transport transportOf(const std::string& name) {
+  if (name == "auto") return tidepool::Transport::kAuto;
+  if (name == "tcp") return tidepool::Transport::kTcp;
+  if (name != "verbs") stop("no transport", name.c_str());
+  return tidepool::Transport::kVerbs;
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -73,12 +82,14 @@ Options parse(int argc, char** argv) {
     if (word == "--batch") options.batches = numbersOf(value);
     if (word == "--in-flight") options.in_flight = numbersOf(value);
     if (word == "--kinds") options.kinds = value;
+    if (word == "--transport") options.transport = transportOf(value);
     if (word == "--seconds") options.seconds = strtod(value, nullptr);
   }
   if (options.server.empty() || argc % 2 == 0) {
     fprintf(stderr,
             "usage: row_fetch --server HOST:PORT [--region BYTES] [--row LIST] [--batch LIST]\n"
-            "  [--in-flight LIST] [--seconds S] [--kinds read,write,raw-read,raw-write,gather]\n");
+            "  [--in-flight LIST] [--seconds S] [--transport auto|tcp|verbs]\n"
+            "  [--kinds read,write,raw-read,raw-write,gather]\n");
     exit(2);
   }
   return options;
@@ -215,7 +226,7 @@ void print(const char* kind, const Shape& shape, Outcome outcome) {
   const double rows = static_cast<double>(outcome.times.size() * shape.batch) / outcome.seconds;
   printf(
       "{\"kind\": \"%s\", \"row\": %llu, \"batch\": %llu, \"in_flight\": %llu, "
-      "\"mrows_s\": %.3f, \"gb_s\": %.3f, \"p50_us\": %.1f, \"p99_us\": %.1f}\n",
+      "\"mrows_s\": %.6f, \"gb_s\": %.3f, \"p50_us\": %.1f, \"p99_us\": %.1f}\n",
       kind, static_cast<unsigned long long>(shape.row),
       static_cast<unsigned long long>(shape.batch),
       static_cast<unsigned long long>(shape.in_flight), rows / 1e6,
@@ -229,6 +240,7 @@ class Benchmark {
     tidepool::FarSpec far;
     far.kind = tidepool::FarKind::kRemote;
     far.size = Bytes(options.region);
+    far.transport = options.transport;
     snprintf(far.target, sizeof far.target, "%s", options.server.c_str());
     auto tier = RemoteTier::open(far, Nanoseconds(30'000'000'000));
     if (!tier) stop("the tier", tier.error().text());

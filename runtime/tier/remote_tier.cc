@@ -9,6 +9,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
 #include "runtime/tier/remote_row_channel.h"
+#include "runtime/tier/row_trial.h"
 
 namespace tidepool {
 namespace {
@@ -114,6 +115,7 @@ Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(const ClientOptions& o
                                {.timeout = timeout_,
                                 .max_in_flight = options.max_in_flight,
                                 .transport = options.transport,
+                                .rows = options.rows,
                                 .census = options.census});
 }
 
@@ -153,10 +155,28 @@ Result<FrameRun> RemoteTier::allocateArea(Bytes size) {
   return frames_->allocateWhole(toPages(size));
 }
 
+Result<std::unique_ptr<RemoteClient>> RemoteTier::connectForRows(const RowArea& area) {
+  const ClientOptions by_server = {.max_in_flight = RemoteRowChannel::kMostRequests};
+  std::atomic<uint8_t>& known = rows_by_[std::bit_width(area.row.value())];
+  const uint8_t found = known.load(std::memory_order_relaxed);
+  const bool refused = found == 1 + static_cast<uint8_t>(RowsBy::kServer);
+  if (transport_ == Transport::kTcp || refused) return connect(by_server);
+  auto client = connect({.max_in_flight = RemoteRowChannel::kMostRequests,
+                         .transport = transport_,
+                         .rows = RowsBy::kLane});
+  if (!client || transport_ == Transport::kVerbs || found != 0) return client;
+  if ((*client)->pagesBy() == Transport::kTcp) return client;
+  const auto quicker = quickerRows(**client, area, offsetOf(area.frames.first) + area.offset);
+  if (!quicker) return tl::unexpected(quicker.error());
+  known.store(1 + static_cast<uint8_t>(*quicker), std::memory_order_relaxed);
+  if (*quicker == RowsBy::kLane) return client;
+  client->reset();  // and with it what is registered for the lane
+  return connect(by_server);
+}
+
 Result<std::unique_ptr<RowChannel>> RemoteTier::openRows(const RowArea& area) {
   TP_TRY(checkRowArea(area, frames_->capacity()));
-  // Rows are gathered by the server's processor: a lane would not be used.
-  auto client = connect({.max_in_flight = RemoteRowChannel::kMostRequests});
+  auto client = connectForRows(area);
   if (!client) return tl::unexpected(client.error());
   return RemoteRowChannel::create(std::move(*client), area, start_, *this, traffic_);
 }

@@ -4,6 +4,9 @@
 // tier. The region lives as long as the tier's connection to it.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <bit>
 #include <memory>
 
 #include "runtime/base/mutex.h"
@@ -59,8 +62,10 @@ class RemoteTier final : public FetchTier {
   /// free frames, kInvalidArgument for no bytes.
   Result<FrameRun> allocateArea(Bytes size);
   /// A channel for the rows of `area`, whose frames the caller has allocated and keeps while the
-  /// channel lives. Any number of channels may be open on one area. Errors: kInvalidArgument for an
-  /// area that is none, and as openChannel().
+  /// channel lives. Any number of channels may be open on one area. Where the transport is left
+  /// open and there is RDMA, the first channel for rows of about that size reads some of them both
+  /// ways, and all take the way that was quicker. Errors: kInvalidArgument for an area that is
+  /// none, and as openChannel().
   Result<std::unique_ptr<RowChannel>> openRows(const RowArea& area);
 
   FrameTable& table() override { return *frames_; }
@@ -77,6 +82,7 @@ class RemoteTier final : public FetchTier {
   explicit RemoteTier(Nanoseconds timeout) : timeout_(timeout) {}
   Status begin(std::unique_ptr<RemoteClient> client, Bytes size) TP_EXCLUDES(mutex_);
   Result<std::unique_ptr<RemoteClient>> connect(const ClientOptions& options) const;
+  Result<std::unique_ptr<RemoteClient>> connectForRows(const RowArea& area);
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
   Status measureRoundTrip() TP_EXCLUDES(mutex_);
   Status transfer(Direction direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
@@ -92,6 +98,8 @@ class RemoteTier final : public FetchTier {
   std::unique_ptr<FrameTable> frames_;
   Nanoseconds round_trip_;
   TransportCensus census_;  // of the connections for pages
+  // By the bits of a row's size: 0: not known yet, else 1 + RowsBy. Relaxed: each holds by itself.
+  std::array<std::atomic<uint8_t>, std::bit_width(RowArea::kMostRow.value()) + 1> rows_by_{};
   Mutex mutex_;
   // The tier's own connection: serves read() and write(), and keeps the region alive. In a child of
   // fork() it is the parent's: nothing may be said on it, but as long as the child has the

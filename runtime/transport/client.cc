@@ -102,10 +102,11 @@ Status RemoteClient::queue(wire::Request request, std::span<const std::byte> fir
   next.parts[1] = {const_cast<std::byte*>(first.data()), first.size()};
   next.parts[2] = {const_cast<std::byte*>(second.data()), second.size()};
   next.total = static_cast<uint32_t>(sizeof next.header + first.size() + second.size());
-  next.way = laneHolds(request) ? Way::kLane : Way::kStream;
+  next.way = laneHolds(request, first) ? Way::kLane : Way::kStream;
   next.own = false;
   next.offset = request.offset;
   next.length = request.length;
+  next.row = request.row_bytes;
   next.queued = clock_.now();
   wire::encode(request, next.header);
   ++tail_;

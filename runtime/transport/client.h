@@ -2,8 +2,9 @@
 // One client connection to a memory server: a ring of requests in flight, sent in gathered batches
 // and answered in order, page payloads received straight into the caller's memory. Owned and used
 // by one thread; allocates at connect() only. Offsets and lengths are bytes within the region.
-// Where both ends have RDMA, reads and writes of pages take a lane of their own, past the server's
-// processor; the connection stays for the rest, and for them too once the lane has failed.
+// Where both ends have RDMA, reads and writes of pages, and of rows where that is wanted, take a
+// lane of their own, past the server's processor; the connection stays for the rest, and for them
+// too once the lane has failed.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +25,15 @@
 
 namespace tidepool {
 
+/// Who gathers and scatters rows: the server's processor, or a lane if there is one.
+enum class RowsBy : uint8_t { kServer, kLane };
+
 struct ClientOptions {
   Nanoseconds timeout = Nanoseconds(5'000'000'000);
   /// Requests that may be in flight; rounded up to a power of two.
   uint32_t max_in_flight = 1024;
   Transport transport = Transport::kTcp;
+  RowsBy rows = RowsBy::kServer;
   /// Where lanes come from, borrowed; null: RDMA verbs.
   LaneSource* lanes = nullptr;
   /// Counts how this client's pages travel, borrowed for its life; null: nobody asks.
@@ -79,6 +84,8 @@ class RemoteClient {
   Result<Endpoint> peer() const { return peerOf(connection_->fd()); }
   /// How pages travel just now.
   Transport pagesBy() const { return lane_ != nullptr ? Transport::kVerbs : Transport::kTcp; }
+  /// From the next request on.
+  void setRows(RowsBy by) { options_.rows = by; }
   /// POLLIN, and POLLOUT while something is queued that the peer would not take.
   short events() const;
   size_t inFlight() const { return tail_ - head_; }
@@ -111,7 +118,8 @@ class RemoteClient {
   bool inLane() const { return way_ == Way::kLane; }
   bool mayStart(const Slot& next);
   Status start(PageLane::Ends ends);
-  bool laneHolds(const wire::Request& request) const;
+  bool laneHolds(const wire::Request& request, std::span<const std::byte> offsets) const;
+  LanePiece nextPiece() const;
   Result<bool> sendParts();
   Result<bool> addPieces(PageLane::Ends ends);
   size_t pollStream(std::span<FetchCompletion> out);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RemoteClient's way past the server's processor: opening a lane, moving pages through it, and
-// going back to the connection when it fails. The connection is the truth: it says what a lane's
-// failure means. One owner thread; no allocation after connect().
+// RemoteClient's way past the server's processor: opening a lane, moving pages and rows through it,
+// and going back to the connection when it fails. The connection is the truth: it says what a
+// lane's failure means. One owner thread; no allocation after connect().
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -20,11 +20,18 @@ namespace {
 /// A server that has to pin a large region first takes its time: a terabyte, at several GB/s.
 constexpr Nanoseconds kPinTimeout(300'000'000'000);
 
-/// Says once in a process why pages go over TCP: every thread has a client.
-void noteTcp(const Endpoint& server, const char* reason) {
-  static constinit std::atomic<bool> said{false};
-  if (said.exchange(true, std::memory_order_relaxed)) return;
-  logLine("pages of %s:%s go over TCP: %s", server.host, server.port, reason);
+/// Says once in a process why pages, or rows, go over TCP: every thread has a client.
+void noteTcp(const Endpoint& server, RowsBy rows, const char* reason) {
+  static constinit std::atomic<bool> said_of_pages{false}, said_of_rows{false};
+  const bool of_rows = rows == RowsBy::kLane;
+  if ((of_rows ? said_of_rows : said_of_pages).exchange(true, std::memory_order_relaxed)) return;
+  logLine("%s of %s:%s go over TCP: %s", of_rows ? "rows" : "pages", server.host, server.port,
+          reason);
+}
+
+/// Whether a run of the region lies within its first `length` bytes.
+bool within(uint64_t offset, uint64_t bytes, uint64_t length) {
+  return bytes <= length && offset <= length - bytes;
 }
 
 }  // namespace
@@ -38,7 +45,7 @@ LaneSource* RemoteClient::lanes() const {
 
 /// Without a lane, which is no error: at most a line, and a note in the statistics.
 Status RemoteClient::useStream(const Endpoint& target, const char* reason, Tell tell) {
-  if (tell == Tell::kLine) noteTcp(target, reason);
+  if (tell == Tell::kLine) noteTcp(target, options_.rows, reason);
   counted_.note(reason);
   return {};
 }
@@ -65,7 +72,8 @@ Status RemoteClient::tryLane(const Endpoint& target) {
   }
   const auto server = peer();
   if (!server) return tl::unexpected(server.error());
-  auto lane = source->connect(*server, *offer, options_.timeout);
+  const LaneLoad load = options_.rows == RowsBy::kLane ? LaneLoad::kManyShort : LaneLoad::kFewLong;
+  auto lane = source->connect(*server, *offer, load, options_.timeout);
   if (!lane) return useStream(target, lane.error().text(), Tell::kLine);
   lane_ = std::move(*lane);
   lane_length_ = offer->length;
@@ -114,29 +122,62 @@ void RemoteClient::watchStream() {
   TP_CHECK_OP(epoll_ctl(lane_events_.get(), EPOLL_CTL_MOD, connection_->fd(), &wanted), ==, 0);
 }
 
-bool RemoteClient::laneHolds(const wire::Request& request) const {
+/// A device refuses what is outside and ends the lane with it, so that is left to the server, which
+/// says what was wrong and goes on.
+bool RemoteClient::laneHolds(const wire::Request& request,
+                             std::span<const std::byte> offsets) const {
   if (lane_ == nullptr) return false;
-  if (request.opcode != wire::Opcode::kRead && request.opcode != wire::Opcode::kWrite) return false;
-  return request.length <= lane_length_ && request.offset <= lane_length_ - request.length;
+  switch (request.opcode) {
+    case wire::Opcode::kRead:
+    case wire::Opcode::kWrite:
+      return within(request.offset, request.length, lane_length_);
+    case wire::Opcode::kReadRows:
+    case wire::Opcode::kWriteRows:
+      break;
+    default:
+      return false;
+  }
+  if (options_.rows != RowsBy::kLane || request.row_bytes > lane_length_) return false;
+  const auto* const rows = reinterpret_cast<const uint64_t*>(offsets.data());
+  // No early end: the loop is then one that the compiler makes wide.
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < request.count; ++i) most = std::max(most, rows[i]);
+  return within(most, request.row_bytes, lane_length_);
+}
+
+/// What is to be sent next, as far as it lies in one run at both ends. Rows that are adjacent in
+/// the region and follow each other in the request are such a run.
+LanePiece RemoteClient::nextPiece() const {
+  const Slot& next = slot(sent_);
+  const bool reads = next.to != nullptr;
+  std::byte* const memory =
+      reads ? next.to : static_cast<std::byte*>(next.parts[next.row == 0 ? 1 : 2].iov_base);
+  LanePiece piece = {
+      .direction = reads ? LanePiece::Direction::kRead : LanePiece::Direction::kWrite,
+      .offset = next.offset + sent_offset_,
+      .memory = memory + sent_offset_};
+  const auto left = static_cast<uint32_t>(next.length - sent_offset_);
+  piece.bytes = std::min(left, PageLane::kMostPiece);
+  if (next.row == 0) return piece;
+  const uint32_t most = piece.bytes / next.row;
+  const auto* const rows =
+      static_cast<const uint64_t*>(next.parts[1].iov_base) + sent_offset_ / next.row;
+  uint32_t count = 1;
+  while (count < most && rows[count] == rows[count - 1] + next.row) ++count;
+  piece.offset = rows[0];
+  piece.bytes = count * next.row;
+  return piece;
 }
 
 /// As many pieces of what is queued for the lane as it has room for. False: none.
 Result<bool> RemoteClient::addPieces(PageLane::Ends ends) {
   bool added = false;
   while (sent_ != tail_ && slot(sent_).way == Way::kLane) {
-    const Slot& next = slot(sent_);
-    const bool reads = next.to != nullptr;
-    std::byte* const memory = reads ? next.to : static_cast<std::byte*>(next.parts[1].iov_base);
-    const auto left = static_cast<uint32_t>(next.length - sent_offset_);
-    const LanePiece piece = {
-        .direction = reads ? LanePiece::Direction::kRead : LanePiece::Direction::kWrite,
-        .offset = next.offset + sent_offset_,
-        .memory = memory + sent_offset_,
-        .bytes = std::min(left, PageLane::kMostPiece)};
+    const LanePiece piece = nextPiece();
     if (!lane_->add(piece)) break;
     added = true;
     sent_offset_ += piece.bytes;
-    if (piece.bytes < left) continue;
+    if (sent_offset_ < slot(sent_).length) continue;
     sent_offset_ = 0;
     ++sent_;
   }

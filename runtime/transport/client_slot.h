@@ -17,6 +17,7 @@ struct RemoteClient::Slot {
   bool own;         // the client's: its end is nobody else's business
   uint64_t offset;  // what a lane needs to know
   uint32_t length;
+  uint32_t row;  // bytes of one; 0: pages
   Nanoseconds queued;
   iovec parts[3];
   std::byte header[wire::kRequestSize];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between a client and what moves the bytes of READ and WRITE past the server's processor:
+// The seam between a client and what moves the bytes of pages and rows past the server's processor:
 // RDMA verbs (verbs/verbs_lane.h), a double in tests. A lane belongs to one client and its thread.
 // Offsets are bytes of the region. Nothing here allocates after connect().
 #pragma once
@@ -15,7 +15,8 @@
 
 namespace tidepool {
 
-/// A run of bytes that moves in one go. At most PageLane::kMostPiece of them.
+/// A run of bytes that moves in one go: pages, or rows that lie one behind the other. At most
+/// PageLane::kMostPiece of them.
 struct LanePiece {
   enum class Direction : uint8_t { kRead, kWrite };
   Direction direction = Direction::kRead;
@@ -29,7 +30,8 @@ class PageLane {
   static constexpr uint32_t kMostPiece = 64 * kKiB;
   virtual ~PageLane() = default;
   /// Takes one piece, to be started by post(). False: no room until reap() has returned something.
-  /// What it reads from memory it has read by then; what it writes there it writes in reap().
+  /// What it reads from memory it has read when post() returns; what it writes there it writes in
+  /// reap().
   virtual bool add(const LanePiece& piece) = 0;
   /// kTold: fd() becomes readable when some of what is under way ends. kLookedFor: that is said
   /// only from the next reap() on, so the caller does not sleep before; it spares the device and
@@ -51,6 +53,9 @@ class PageLane {
   virtual int endFd() const { return -1; }
 };
 
+/// What a lane is made for: few long pieces, or many short ones.
+enum class LaneLoad : uint8_t { kFewLong, kManyShort };
+
 /// Makes lanes.
 class LaneSource {
  public:
@@ -59,7 +64,7 @@ class LaneSource {
   virtual Status usable() = 0;
   /// `server` is numeric. Errors: kUnreachable, kTimedOut, kUnsupported, kNoMemory.
   virtual Result<std::unique_ptr<PageLane>> connect(const Endpoint& server,
-                                                    const wire::LaneOffer& offer,
+                                                    const wire::LaneOffer& offer, LaneLoad load,
                                                     Nanoseconds timeout) = 0;
 };
 

@@ -58,6 +58,7 @@ struct Shape {
   uint64_t rows;
   uint64_t row;
   uint64_t offset;
+  RowsBy by = RowsBy::kServer;  // kLane: through a lane's double
 };
 
 class AgainstAModel : public testing::TestWithParam<Shape> {
@@ -104,8 +105,10 @@ class AgainstAModel : public testing::TestWithParam<Shape> {
 TEST_P(AgainstAModel, EveryReadSeesTheWritesBeforeIt) {
   const Shape shape = GetParam();
   House house(Bytes(64 * kMiB));
-  auto channel = house.open(house.area(shape.rows, shape.row, shape.offset));
-  Model model(shape.rows, shape.row);  // a fresh region reads as zeros, and so does the model
+  const RowArea area = house.area(shape.rows, shape.row, shape.offset);
+  auto channel = shape.by == RowsBy::kLane ? house.openByDouble(area) : house.open(area);
+  house.lanes.pieces_until_failure = 4000;  // from there on it goes over TCP
+  Model model(shape.rows, shape.row);       // a fresh region reads as zeros, and so does the model
   for (uint64_t tag = 0; tag < 150; ++tag) {
     Request& request = in_flight_[tag];
     request.rows = someRows(*channel);
@@ -134,15 +137,23 @@ TEST_P(AgainstAModel, EveryReadSeesTheWritesBeforeIt) {
   EXPECT_FALSE(channel->failed());
 }
 
-INSTANTIATE_TEST_SUITE_P(RowChannel, AgainstAModel,
-                         testing::Values(Shape{5000, 16, 0}, Shape{5000, 64, 0},
-                                         Shape{3001, 100, 7}, Shape{5000, 256, 64},
-                                         Shape{700, 1040, 4095}, Shape{300, 4096, 0},
-                                         Shape{200, 4112, 48}, Shape{60, 49'152, 0},
-                                         Shape{50, 65'536, 16}, Shape{1, 16, 4080}),
+std::vector<Shape> shapes() {
+  std::vector<Shape> all = {{5000, 16, 0},     {5000, 64, 0},  {3001, 100, 7},  {5000, 256, 64},
+                            {700, 1040, 4095}, {300, 4096, 0}, {200, 4112, 48}, {60, 49'152, 0},
+                            {50, 65'536, 16},  {1, 16, 4080}};
+  const size_t plain = testTransport() == Transport::kTcp ? all.size() : 0;
+  for (size_t i = 0; i < plain; ++i) {
+    all.push_back(all[i]);
+    all.back().by = RowsBy::kLane;
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(RowChannel, AgainstAModel, testing::ValuesIn(shapes()),
                          [](const auto& named) {
                            return "row" + std::to_string(named.param.row) + "at" +
-                                  std::to_string(named.param.offset);
+                                  std::to_string(named.param.offset) +
+                                  (named.param.by == RowsBy::kLane ? "byDouble" : "");
                          });
 
 TEST(RowChannel, OfTwoWritesToARowTheLaterStays) {

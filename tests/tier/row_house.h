@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A memory server with a remote tier on it and areas of rows in that, for tests of row channels.
+// A memory server with a remote tier on it and areas of rows in that, for tests of row channels. In
+// machines with RDMA (fake_peer.h) rows go by it; elsewhere over TCP, or through a lane's double.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,8 +9,11 @@
 #include <memory>
 
 #include "fabricmgr/memserver/server.h"
+#include "runtime/tier/remote_row_channel.h"
 #include "runtime/tier/remote_tier.h"
 #include "runtime/tier/row_channel.h"
+#include "tests/transport/fake_peer.h"
+#include "tests/transport/lane_double.h"
 
 namespace tidepool {
 
@@ -21,12 +25,16 @@ struct House {
   explicit House(Bytes size, Nanoseconds timeout = kLong) {
     memserver::ServerOptions options;
     options.size = size;
+    options.listen = testHost() + ":0";
+    options.transport = testTransport();
+    if (testTransport() == Transport::kTcp) options.one_sided = &lanes;
     auto started = memserver::Server::start(options);
     EXPECT_TRUE(started) << started.error().text();
     server = std::move(*started);
     FarSpec far;
     far.kind = FarKind::kRemote;
-    snprintf(far.target, sizeof far.target, "127.0.0.1:%u", server->port());
+    far.transport = testTransport();
+    snprintf(far.target, sizeof far.target, "%s:%u", testHost().c_str(), server->port());
     auto opened = RemoteTier::open(far, timeout);
     EXPECT_TRUE(opened) << opened.error().text();
     tier = std::move(*opened);
@@ -48,6 +56,28 @@ struct House {
     return std::move(*channel);
   }
 
+  /// The same through a lane's double.
+  std::unique_ptr<RowChannel> openByDouble(const RowArea& area) {
+    const wire::ServerHello& region = tier->region();
+    wire::ClientHello hello;
+    hello.kind = wire::HelloKind::kAttach;
+    hello.region = region.region;
+    hello.token = region.token;
+    hello.epoch = region.epoch;
+    auto client = RemoteClient::connect(loopback(server->port()), hello,
+                                        {.timeout = kLong,
+                                         .max_in_flight = RemoteRowChannel::kMostRequests,
+                                         .transport = Transport::kVerbs,
+                                         .rows = RowsBy::kLane,
+                                         .lanes = &lanes});
+    EXPECT_TRUE(client) << client.error().text();
+    auto channel = RemoteRowChannel::create(std::move(*client), area, Bytes(), *tier, traffic);
+    EXPECT_TRUE(channel) << channel.error().text();
+    return std::move(*channel);
+  }
+
+  LaneDouble lanes;
+  TierTraffic traffic;  // of channels through the double
   std::unique_ptr<memserver::Server> server;
   std::unique_ptr<RemoteTier> tier;
 };

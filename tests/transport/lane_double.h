@@ -60,7 +60,7 @@ class LaneDouble final : public memserver::OneSided, public LaneSource {
     if (!is_usable) return fail(ErrorCode::kUnsupported, "none here");
     return {};
   }
-  Result<std::unique_ptr<PageLane>> connect(const Endpoint&, const wire::LaneOffer& offer,
+  Result<std::unique_ptr<PageLane>> connect(const Endpoint&, const wire::LaneOffer& offer, LaneLoad,
                                             Nanoseconds) override {
     if (!connects) return fail(ErrorCode::kUnreachable, "no way there");
     return std::unique_ptr<PageLane>(new Lane(*this, offer));

@@ -23,9 +23,24 @@ inline constexpr Nanoseconds kLong = Nanoseconds(20'000'000'000);
 inline constexpr ErrorCode kGood = ErrorCode{};
 inline constexpr size_t kPages = 64;
 
-enum class Way : uint8_t { kTcp, kDouble, kVerbs };
+enum class Way : uint8_t { kTcp, kDouble, kVerbs, kDoubleRows, kVerbsRows };
 
-/// A memory server, and clients that reach its pages in one of the ways.
+inline bool byVerbs(Way way) { return way == Way::kVerbs || way == Way::kVerbsRows; }
+inline bool byDouble(Way way) { return way == Way::kDouble || way == Way::kDoubleRows; }
+inline bool rowsToo(Way way) { return way == Way::kDoubleRows || way == Way::kVerbsRows; }
+
+/// Those that this machine has.
+inline std::vector<Way> waysHere() {
+  std::vector<Way> all = {Way::kTcp, Way::kDouble, Way::kDoubleRows};
+  if (testTransport() == Transport::kVerbs) all.insert(all.end(), {Way::kVerbs, Way::kVerbsRows});
+  return all;
+}
+inline std::string nameOfWay(const testing::TestParamInfo<Way>& way) {
+  const std::string rows = rowsToo(way.param) ? "_rows" : "";
+  return (byVerbs(way.param) ? "verbs" : byDouble(way.param) ? "double" : "tcp") + rows;
+}
+
+/// A memory server, and clients that reach its pages, and rows too, in one of the ways.
 class House {
  public:
   explicit House(Way way) : way_(way) {
@@ -33,8 +48,8 @@ class House {
     memserver::ServerOptions options;
     options.listen = host_ + ":0";
     options.size = Bytes(2 * wire::kMaxData);
-    if (way == Way::kVerbs) options.transport = Transport::kVerbs;
-    if (way == Way::kDouble) options.one_sided = &lanes;
+    if (byVerbs(way)) options.transport = Transport::kVerbs;
+    if (byDouble(way)) options.one_sided = &lanes;
     auto server = memserver::Server::start(options);
     EXPECT_TRUE(server) << server.error().text();
     server_ = std::move(*server);
@@ -44,7 +59,8 @@ class House {
   Result<std::unique_ptr<RemoteClient>> connect(const wire::ClientHello& hello) {
     ClientOptions options = {.timeout = kLong};
     if (way_ != Way::kTcp) options.transport = Transport::kVerbs;
-    if (way_ == Way::kDouble) options.lanes = &lanes;
+    if (rowsToo(way_)) options.rows = RowsBy::kLane;
+    if (byDouble(way_)) options.lanes = &lanes;
     return RemoteClient::connect(
         *parseEndpoint((host_ + ":" + std::to_string(server_->port())).c_str()), hello, options);
   }
@@ -177,29 +193,36 @@ class Model {
     submit([&] { return client_.submitRead(tag(), Bytes(offset), request.memory); });
   }
   void rows(std::mt19937_64& random) {
-    constexpr uint64_t kRow = 96;
+    constexpr uint64_t kSizes[] = {16, 96, 256, 260, 1024, 4096};
+    const uint64_t row = kSizes[random() % std::size(kSizes)];
+    constexpr uint64_t kEnd = kPages * kPageSize;
     Request& request = next();
-    const uint64_t count = 1 + random() % 20;
+    const uint64_t count = 1 + random() % 40;
+    // Now and then adjacent ones, the same one again, and only few places for all.
+    const uint64_t spread = random() % 3 == 0 ? 4 * row : kEnd - row;
+    uint64_t at = random() % spread;
     for (uint64_t i = 0; i < count; ++i) {
-      request.offsets.push_back(random() % (kPages * kPageSize - kRow));
+      const uint64_t kind = random() % 4;
+      at = kind == 0 || at + 2 * row > kEnd ? random() % spread : kind == 1 ? at : at + row;
+      request.offsets.push_back(at);
     }
-    request.memory = pattern(count * kRow, random());
+    request.memory = pattern(count * row, random());
     const bool writes = random() % 2 == 0;
     if (writes) {
       submit([&] {
-        return client_.submitWriteRows(tag(), request.offsets, Bytes(kRow), request.memory);
+        return client_.submitWriteRows(tag(), request.offsets, Bytes(row), request.memory);
       });
     } else {
       submit([&] {
-        return client_.submitReadRows(tag(), request.offsets, Bytes(kRow), request.memory);
+        return client_.submitReadRows(tag(), request.offsets, Bytes(row), request.memory);
       });
     }
     for (uint64_t i = 0; i < count; ++i) {
-      const auto at = bytes_.begin() + static_cast<long>(request.offsets[i]);
+      const auto there = bytes_.begin() + static_cast<long>(request.offsets[i]);
       if (writes) {
-        std::copy_n(request.memory.begin() + static_cast<long>(i * kRow), kRow, at);
+        std::copy_n(request.memory.begin() + static_cast<long>(i * row), row, there);
       } else {
-        request.expected.insert(request.expected.end(), at, at + kRow);
+        request.expected.insert(request.expected.end(), there, there + static_cast<long>(row));
       }
     }
   }

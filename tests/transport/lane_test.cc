@@ -24,15 +24,7 @@ class Lanes : public testing::TestWithParam<Way> {
   House house_{GetParam()};
 };
 
-std::vector<Way> ways() {
-  std::vector<Way> all = {Way::kTcp, Way::kDouble};
-  if (testTransport() == Transport::kVerbs) all.push_back(Way::kVerbs);
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Transport, Lanes, testing::ValuesIn(ways()), [](const auto& way) {
-  return way.param == Way::kTcp ? "tcp" : way.param == Way::kDouble ? "double" : "verbs";
-});
+INSTANTIATE_TEST_SUITE_P(Transport, Lanes, testing::ValuesIn(waysHere()), nameOfWay);
 
 TEST_P(Lanes, PagesTravelAsTheyShould) {
   auto client = house_.create();
@@ -169,17 +161,19 @@ class Failing : public testing::TestWithParam<uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Transport, Failing, testing::Values(0, 1, 2, 5, 17, 64, 200));
 
 TEST_P(Failing, LanesGiveWayToTheConnectionAndNothingIsLost) {
-  House house(Way::kDouble);
-  house.lanes.pieces_until_failure = GetParam();
-  auto client = house.create();
-  EXPECT_EQ(client->pagesBy(), Transport::kVerbs);
-  std::mt19937_64 random(GetParam());
-  Model model(*client);
-  for (int i = 0; i < 500; ++i) model.doAnything(random);
-  model.settle();
-  EXPECT_EQ(client->pagesBy(), Transport::kTcp);
-  // The server has been told, before anything was said again.
-  EXPECT_EQ(house.lanes.closed(), 1u);
+  for (const Way way : {Way::kDouble, Way::kDoubleRows}) {
+    House house(way);
+    house.lanes.pieces_until_failure = GetParam();
+    auto client = house.create();
+    EXPECT_EQ(client->pagesBy(), Transport::kVerbs);
+    std::mt19937_64 random(GetParam());
+    Model model(*client);
+    for (int i = 0; i < 500; ++i) model.doAnything(random);
+    model.settle();
+    EXPECT_EQ(client->pagesBy(), Transport::kTcp);
+    // The server has been told, before anything was said again.
+    EXPECT_EQ(house.lanes.closed(), 1u);
+  }
 }
 
 TEST(TransportCensus, CountsHowPagesOfAllConnectionsTravel) {
@@ -231,7 +225,7 @@ TEST(TransportCensus, AParentsConnectionsDoNotCountInAChild) {
 }
 
 RC_GTEST_PROP(LaneProperties, AnyRoomAndAnyFaultKeepTheModel, (uint64_t seed)) {
-  House house(Way::kDouble);
+  House house(*rc::gen::element(Way::kDouble, Way::kDoubleRows));
   house.lanes.room = *rc::gen::inRange<size_t>(1, 40);
   house.lanes.pieces_until_failure = *rc::gen::inRange<uint64_t>(0, 400);
   auto client = house.create();

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -66,6 +67,7 @@ Result<std::unique_ptr<CmConnection>> CmConnection::connect(const Library& libra
                                                             Nanoseconds timeout) {
   std::unique_ptr<CmConnection> made(new CmConnection(library));
   TP_TRY(made->resolve(server, port, timeout));
+  TP_TRY(made->watch());
   TP_TRY(made->makeQueues(sizes));
   TP_TRY(made->registerMemory(sizes.memory));
   TP_TRY(made->shakeHands(ticket, timeout));
@@ -97,6 +99,7 @@ Status CmConnection::expect(rdma_cm_event_type wanted, Nanoseconds timeout) {
 }
 
 Status CmConnection::stillUp() {
+  if (device_ != nullptr) TP_TRY(device_->verdict());
   rdma_cm_event* event = nullptr;
   while (library_.cm.get_cm_event(channel_, &event) == 0) {
     const rdma_cm_event_type came = event->event;
@@ -154,6 +157,25 @@ Status CmConnection::resolve(const Endpoint& server, uint16_t port, Nanoseconds 
   return expect(RDMA_CM_EVENT_ROUTE_RESOLVED, timeout);
 }
 
+/// From now on managementFd() tells of the connection's end and of the device's.
+Status CmConnection::watch() {
+  management_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  if (!management_.valid()) return failErrno(ErrorCode::kIo, "cannot make an epoll descriptor");
+  management_.keep();
+  device_ = DeviceWatch::of(library_, id_->verbs->device);
+  const int of_device = device_ == nullptr ? -1 : device_->eventsFd();
+  const int of_failure = device_ == nullptr ? -1 : device_->failedFd();
+  for (const int fd : {channel_->fd, of_device, of_failure}) {
+    if (fd < 0) continue;
+    epoll_event wanted = {};
+    wanted.events = EPOLLIN;
+    if (epoll_ctl(management_.get(), EPOLL_CTL_ADD, fd, &wanted) != 0) {
+      return failErrno(ErrorCode::kIo, "cannot wait for an RDMA device");
+    }
+  }
+  return {};
+}
+
 Status CmConnection::makeQueues(const ConnectionSizes& sizes) {
   // The device's context is librdmacm's, one for all connections.
   keep(id_->verbs->cmd_fd);
@@ -180,9 +202,16 @@ Status CmConnection::makeQueues(const ConnectionSizes& sizes) {
   wanted.cap.max_send_sge = 1;
   wanted.cap.max_recv_wr = 1;
   wanted.cap.max_recv_sge = 1;
-  if (library_.cm.create_qp(id_, nullptr, &wanted) != 0) {
-    return failErrno(ErrorCode::kUnsupported, "cannot make an RDMA queue pair");
+  wanted.cap.max_inline_data = sizes.inline_data;
+  // What is told of the device does not say how much it carries so: some refuse what is too much.
+  while (library_.cm.create_qp(id_, nullptr, &wanted) != 0) {
+    if (wanted.cap.max_inline_data == 0) {
+      return failErrno(ErrorCode::kUnsupported, "cannot make an RDMA queue pair");
+    }
+    wanted.cap.max_inline_data /= 2;
   }
+  // It may be more than was asked for; then a longer piece would do without the copy.
+  inline_data_ = std::min(wanted.cap.max_inline_data, sizes.inline_data);
   return {};
 }
 

@@ -11,21 +11,38 @@
 #include <cstring>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/transport/verbs/adaptive_spin.h"
 #include "runtime/transport/verbs/cm_connection.h"
+#include "runtime/transport/verbs/read_fence.h"
 
 namespace tidepool {
 namespace verbs {
 namespace {
 
-constexpr uint32_t kDepth = 128;
-// Of a long list each such is signalled, so that its begin can be used before its end has come.
-constexpr uint64_t kSignalEvery = 16;
 constexpr Bytes kRing = Bytes(kMiB);
 static_assert(kRing.value() >= 2 * PageLane::kMostPiece);
+// Of a long list of requests, which one call posts.
+constexpr uint32_t kList = 128;
+
+struct Sizes {
+  ConnectionSizes connection;
+  // Of a long list each such request is signalled, so that its begin can be used before its end has
+  // come. A power of two, as the depth is.
+  uint64_t signal_every;
+};
+
+/// Pages: what fills the ring and the network anyhow. Rows: some requests of a table, so that the
+/// device is not out of work while the table's thread is busy elsewhere; and short ones that are
+/// written go within the work request, which spares the device a read of memory.
+Sizes sizesOf(LaneLoad load) {
+  if (load == LaneLoad::kManyShort)
+    return {{.depth = 2048, .inline_data = 256, .memory = kRing}, 64};
+  return {{.depth = 128, .inline_data = 0, .memory = kRing}, 16};
+}
 
 int processors() {
   cpu_set_t allowed;
@@ -36,8 +53,15 @@ int processors() {
 class VerbsLane final : public PageLane {
  public:
   VerbsLane(const Library& library, std::unique_ptr<CmConnection> connection,
-            const wire::LaneOffer& offer)
-      : library_(library), connection_(std::move(connection)), offer_(offer), spin_(processors()) {}
+            const wire::LaneOffer& offer, const Sizes& sizes)
+      : library_(library),
+        connection_(std::move(connection)),
+        offer_(offer),
+        depth_(sizes.connection.depth),
+        signal_every_(sizes.signal_every),
+        spin_(processors()),
+        fence_(depth_),
+        entries_(depth_) {}
 
   bool add(const LanePiece& piece) override;
   Status post(Ends ends) override;
@@ -48,15 +72,19 @@ class VerbsLane final : public PageLane {
 
  private:
   using Direction = LanePiece::Direction;
-  /// A piece in the ring, and where its bytes lie there: [ring_end - bytes, ring_end).
+  /// A piece in the ring, and where its bytes lie there: [ring_end - bytes, ring_end). One that its
+  /// work request carries has none there.
   struct Entry {
     LanePiece piece;
     uint64_t ring_end = 0;
   };
-  Entry& entry(uint64_t index) { return entries_[index % kDepth]; }
+  Entry& entry(uint64_t index) { return entries_[index & (depth_ - 1)]; }
   std::byte* ringOf(const Entry& entry) const;
-  bool overtakes(uint64_t index);
+  bool isCarried(const LanePiece& piece) const {
+    return piece.direction == Direction::kWrite && piece.bytes <= connection_->inlineData();
+  }
   void describe(uint64_t index, ibv_send_wr& request, ibv_sge& part);
+  Status postSome();
   Status arm();
   Result<bool> drain();
   Result<bool> takeEnds();
@@ -66,17 +94,19 @@ class VerbsLane final : public PageLane {
   const Library& library_;
   const std::unique_ptr<CmConnection> connection_;
   const wire::LaneOffer offer_;
+  const uint32_t depth_;
+  const uint64_t signal_every_;
   AdaptiveSpin spin_;
+  ReadFence fence_;
   MonotonicClock clock_;
   Nanoseconds posted_at_;
 
   // [first_, posted_) are under way, [posted_, added_) wait for post(). The bytes of the ring that
   // they have lie in [ring_begin_, ring_end_), which only grow.
-  std::array<Entry, kDepth> entries_;
+  std::vector<Entry> entries_;
   uint64_t first_ = 0;
   uint64_t posted_ = 0;
   uint64_t added_ = 0;
-  uint64_t reads_ = 0;  // of these
   uint64_t ring_begin_ = 0;
   uint64_t ring_end_ = 0;
   uint64_t ended_ = 0;  // bytes, not reported yet
@@ -93,7 +123,11 @@ std::byte* VerbsLane::ringOf(const Entry& entry) const {
 bool VerbsLane::add(const LanePiece& piece) {
   TP_CHECK_OP(piece.bytes, <=, kMostPiece);
   TP_CHECK_OP(piece.offset + piece.bytes, <=, offer_.length);
-  if (added_ - first_ == kDepth) return false;
+  if (added_ - first_ == depth_) return false;
+  if (isCarried(piece)) {
+    entry(added_++) = {piece, ring_end_};
+    return true;
+  }
   // A piece lies in one run: what is left before the ring's end is skipped if it is too little.
   const uint64_t to_end = kRing.value() - ring_end_ % kRing.value();
   const uint64_t begin = to_end < piece.bytes ? ring_end_ + to_end : ring_end_;
@@ -101,33 +135,16 @@ bool VerbsLane::add(const LanePiece& piece) {
   ring_end_ = begin + piece.bytes;
   Entry& next = entry(added_++);
   next = {piece, ring_end_};
-  if (piece.direction == Direction::kRead) {
-    ++reads_;
-  } else {
-    memcpy(ringOf(next), piece.memory, piece.bytes);
-  }
+  if (piece.direction == Direction::kWrite) memcpy(ringOf(next), piece.memory, piece.bytes);
   return true;
-}
-
-/// Whether a write would be seen by a read before it: a device may let it overtake.
-bool VerbsLane::overtakes(uint64_t index) {
-  if (reads_ == 0) return false;
-  const LanePiece& write = entry(index).piece;
-  for (uint64_t before = first_; before != index; ++before) {
-    const LanePiece& other = entry(before).piece;
-    if (other.direction == Direction::kRead && other.offset < write.offset + write.bytes &&
-        write.offset < other.offset + other.bytes) {
-      return true;
-    }
-  }
-  return false;
 }
 
 void VerbsLane::describe(uint64_t index, ibv_send_wr& request, ibv_sge& part) {
   const Entry& what = entry(index);
   const bool read = what.piece.direction == Direction::kRead;
   const bool last = index + 1 == added_;
-  part.addr = reinterpret_cast<uintptr_t>(ringOf(what));
+  const bool carried = isCarried(what.piece);
+  part.addr = reinterpret_cast<uintptr_t>(carried ? what.piece.memory : ringOf(what));
   part.length = what.piece.bytes;
   part.lkey = connection_->memoryKey();
   request = {};
@@ -135,26 +152,33 @@ void VerbsLane::describe(uint64_t index, ibv_send_wr& request, ibv_sge& part) {
   request.sg_list = &part;
   request.num_sge = 1;
   request.opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
-  if (last || index % kSignalEvery == 0) request.send_flags |= IBV_SEND_SIGNALED;
-  if (!read && overtakes(index)) request.send_flags |= IBV_SEND_FENCE;
+  if (carried) request.send_flags |= IBV_SEND_INLINE;
+  if (last || (index & (signal_every_ - 1)) == 0) request.send_flags |= IBV_SEND_SIGNALED;
+  if (fence_.holds(first_, index, what.piece)) request.send_flags |= IBV_SEND_FENCE;
   request.wr.rdma.remote_addr = offer_.address + what.piece.offset;
   request.wr.rdma.rkey = offer_.rkey;
-  request.next = last ? nullptr : &request + 1;
+  request.next = &request + 1;
 }
 
 Status VerbsLane::post(Ends ends) {
   if (posted_ == added_) return {};
-  std::array<ibv_send_wr, kDepth> requests;
-  std::array<ibv_sge, kDepth> parts;
-  size_t used = 0;
-  for (uint64_t index = posted_; index != added_; ++index, ++used) {
-    describe(index, requests[used], parts[used]);
-  }
   // Asked for first: whoever goes to sleep on fd() now is woken.
   if (ends == Ends::kTold) TP_TRY(arm());
-  posted_ = added_;
   posted_at_ = clock_.now();
   quiet_ = false;
+  while (posted_ != added_) TP_TRY(postSome());
+  return {};
+}
+
+/// One list of requests.
+Status VerbsLane::postSome() {
+  std::array<ibv_send_wr, kList> requests;
+  std::array<ibv_sge, kList> parts;
+  size_t used = 0;
+  for (; posted_ != added_ && used < kList; ++posted_, ++used) {
+    describe(posted_, requests[used], parts[used]);
+  }
+  requests[used - 1].next = nullptr;
   ibv_send_wr* refused = nullptr;
   if (const int error = ibv_post_send(connection_->queuePair(), requests.data(), &refused)) {
     return tl::unexpected(Error::fromErrno(ErrorCode::kUnreachable, error,
@@ -171,7 +195,6 @@ void VerbsLane::finish(uint64_t count) {
     ring_begin_ = done.ring_end;
     if (done.piece.direction == Direction::kWrite) continue;
     memcpy(done.piece.memory, ringOf(done), done.piece.bytes);
-    --reads_;
   }
   if (first_ == posted_) spin_.note(clock_.now() - posted_at_);
 }
@@ -271,13 +294,14 @@ class VerbsSource final : public LaneSource {
     return {};
   }
   Result<std::unique_ptr<PageLane>> connect(const Endpoint& server, const wire::LaneOffer& offer,
-                                            Nanoseconds timeout) override {
+                                            LaneLoad load, Nanoseconds timeout) override {
     const auto loaded = library();
     if (!loaded) return tl::unexpected(loaded.error());
-    const ConnectionSizes sizes = {.depth = kDepth, .memory = kRing};
-    auto made = CmConnection::connect(**loaded, server, offer.port, offer.ticket, sizes, timeout);
+    const Sizes sizes = sizesOf(load);
+    auto made = CmConnection::connect(**loaded, server, offer.port, offer.ticket, sizes.connection,
+                                      timeout);
     if (!made) return tl::unexpected(made.error());
-    return std::unique_ptr<PageLane>(new VerbsLane(**loaded, std::move(*made), offer));
+    return std::unique_ptr<PageLane>(new VerbsLane(**loaded, std::move(*made), offer, sizes));
   }
 };
 

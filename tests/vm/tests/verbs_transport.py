@@ -4,14 +4,17 @@
 from vmtest import rdma
 from vmtest.topology import Machine
 
-SECONDS = 240
+SECONDS = 400
 MACHINES = [Machine(memory="768M", link=True, modules=rdma.MODULES)]
 # Left out: what is about TCP and time alone, with threads that keep all processors busy; what counts requests, of which
 # lanes make fewer; what says itself where to listen.
 TESTS = {
     "transport_lane_test": "*verbs*",
+    "transport_row_lane_test": "*verbs*",
     "fabricmgr_memserver_test": "-MemoryServerGrace.*:RegionTable.*:*Concurrency*:*StatTells*:*BadOptions*",
     "tier_remote_tier_test": "*",
+    "tier_row_channel_test": "*AgainstAModel*:*Later*:*Refus*:*PushesBack*:*Threads*",
+    "tier_row_channel_failure_test": "*Killed*:*Fenced*:*TakenAway*",
 }
 PROGRAMS = {**rdma.PROGRAMS}
 for _name in TESTS:
