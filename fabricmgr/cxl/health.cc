@@ -3,26 +3,13 @@
 // regions are.
 #include "fabricmgr/cxl/health.h"
 
+#include <memory>
+
+#include "fabricmgr/cxl/library_context.h"
 #include "fabricmgr/cxl/trace.h"
 
-#if __has_include(<cxl/libcxl.h>)
-#include <cxl/libcxl.h>
-
-#include <memory>
-#endif
-
 namespace tidepool::cxl {
-
-#if __has_include(<cxl/libcxl.h>)
 namespace {
-
-cxl_memdev* findMemdev(cxl_ctx* context, const std::string& name) {
-  cxl_memdev* memdev = nullptr;
-  cxl_memdev_foreach(context, memdev) {
-    if (name == cxl_memdev_get_devname(memdev)) return memdev;
-  }
-  return nullptr;
-}
 
 Health healthOf(cxl_cmd* command) {
   Health health;
@@ -43,12 +30,11 @@ Health healthOf(cxl_cmd* command) {
 }  // namespace
 
 Result<Health> readHealth(const std::string& memdev) {
-  cxl_ctx* made = nullptr;
-  if (cxl_new(&made) != 0) return fail(ErrorCode::kIo, "libcxl does not start");
-  const std::unique_ptr<cxl_ctx, void (*)(cxl_ctx*)> context(made, cxl_unref);
-  cxl_memdev* device = findMemdev(context.get(), memdev);
-  if (device == nullptr) return fail(ErrorCode::kNotFound, "libcxl knows no %s", memdev.c_str());
-  const std::unique_ptr<cxl_cmd, void (*)(cxl_cmd*)> command(cxl_cmd_new_get_health_info(device),
+  const auto context = openLibcxl();
+  if (!context) return tl::unexpected(context.error());
+  const auto device = findMemdev(context->get(), memdev);
+  if (!device) return tl::unexpected(device.error());
+  const std::unique_ptr<cxl_cmd, void (*)(cxl_cmd*)> command(cxl_cmd_new_get_health_info(*device),
                                                              cxl_cmd_unref);
   const int sent = command ? cxl_cmd_submit(command.get()) : -1;
   if (sent != 0 || cxl_cmd_get_mbox_status(command.get()) != 0) {
@@ -56,13 +42,6 @@ Result<Health> readHealth(const std::string& memdev) {
   }
   return healthOf(command.get());
 }
-#else
-Result<Health> readHealth(const std::string& memdev) {
-  return fail(ErrorCode::kUnsupported,
-              "the health of %s is not known: this program was built without libcxl",
-              memdev.c_str());
-}
-#endif
 
 Result<std::vector<Poison>> readPoison(const Sysfs& sysfs, const Inventory& inventory,
                                        const Memdev& memdev) {

@@ -26,8 +26,7 @@ struct Health {
   unsigned corrected_volatile_errors = 0;
 };
 
-/// Errors: kUnsupported (this program was built without libcxl, or the device has no such command),
-/// kNotFound, kIo.
+/// Errors: kUnsupported (the device has no such command), kNotFound, kIo.
 Result<Health> readHealth(const std::string& memdev);
 
 struct Poison {

@@ -27,9 +27,10 @@ Result<UniqueFd> lock(const Sysfs& sysfs) {
   const std::string path = sysfs.inRoot(kCxlDevices);
   UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid()) {
-    const auto none = readInventory(sysfs);
-    return none ? failErrno(ErrorCode::kIo, "cannot open %.100s", kCxlDevices)
-                : tl::unexpected(none.error());
+    const int error = errno;
+    TP_TRY(checkCxl(sysfs));
+    return tl::unexpected(
+        Error::fromErrno(codeOfErrno(error), error, "cannot open %.100s", kCxlDevices));
   }
   while (flock(folder.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return failErrno(ErrorCode::kIo, "cannot lock %.100s", kCxlDevices);
@@ -44,8 +45,8 @@ struct View {
   const Region* region = nullptr;  // in `inventory`
 };
 
-Result<std::unique_ptr<View>> viewOf(const Sysfs& sysfs, const std::string& which) {
-  auto inventory = readInventory(sysfs);
+Result<std::unique_ptr<View>> viewOf(const Bus& bus, const std::string& which) {
+  auto inventory = bus.look();
   if (!inventory) return tl::unexpected(inventory.error());
   auto view = std::make_unique<View>();
   view->inventory = std::move(*inventory);
@@ -63,11 +64,11 @@ const DaxDevice* daxIn(const View& view) {
   return has ? &view.region->dax.front() : nullptr;
 }
 
-Result<DaxDevice> awaitDax(const Sysfs& sysfs, const std::string& which) {
+Result<DaxDevice> awaitDax(const Bus& bus, const std::string& which) {
   const MonotonicClock clock;
   const Nanoseconds until = clock.now() + kSettling;
   for (;;) {
-    const auto view = viewOf(sysfs, which);
+    const auto view = viewOf(bus, which);
     if (!view) return tl::unexpected(view.error());
     if ((*view)->region == nullptr) {
       return fail(ErrorCode::kNotFound, "%s has no region: fabricmgr cxl create %s",
@@ -90,8 +91,11 @@ std::string noteIn(const Sysfs& sysfs, const std::string& run) {
 
 }  // namespace
 
-Host::Host(std::unique_ptr<const Sysfs> sysfs, std::string run)
-    : sysfs_(std::move(sysfs)), run_(std::move(run)) {}
+Host::Host()
+    : sysfs_(std::make_unique<const Sysfs>()), bus_(libraryBus(*sysfs_)), run_("/run/tidepool") {}
+
+Host::Host(std::unique_ptr<const Sysfs> sysfs, std::unique_ptr<const Bus> bus, std::string run)
+    : sysfs_(std::move(sysfs)), bus_(std::move(bus)), run_(std::move(run)) {}
 
 Status Host::await(const std::string& memdev, Nanoseconds patience) const {
   const MonotonicClock clock;
@@ -110,7 +114,7 @@ Status Host::await(const std::string& memdev, Nanoseconds patience) const {
 }
 
 Result<DaxDevice> Host::daxOf(const std::string& memdev) const {
-  const auto view = viewOf(*sysfs_, memdev);
+  const auto view = viewOf(*bus_, memdev);
   if (!view) return tl::unexpected(view.error());
   if (const DaxDevice* dax = daxIn(**view)) return *dax;
   return fail(ErrorCode::kNotFound, "%s has no region that can be used",
@@ -123,19 +127,19 @@ Status Host::create(const std::string& memdev) const {
   // Where kmem is loaded it takes the new DAX device at once.
   const OfflineAtFirst offline(*sysfs_, noteIn(*sysfs_, run_));
   TP_TRY(offline.status());
-  auto view = viewOf(*sysfs_, memdev);
+  auto view = viewOf(*bus_, memdev);
   if (!view) return tl::unexpected(view.error());
-  const auto removed = removeHalfMade(*sysfs_, (*view)->inventory, (*view)->memdev);
+  const auto removed = removeHalfMade(*bus_, (*view)->inventory, (*view)->memdev);
   if (!removed) return tl::unexpected(removed.error());
-  if (*removed) view = viewOf(*sysfs_, memdev);
+  if (*removed) view = viewOf(*bus_, memdev);
   if (!view) return tl::unexpected(view.error());
   const Region* region = (*view)->region;
   if (region == nullptr) {
-    TP_TRY(makeRegion(*sysfs_, (*view)->memdev, (*view)->inventory));
+    TP_TRY(makeRegion(*bus_, (*view)->memdev, (*view)->inventory));
   } else if (!region->bound) {
-    TP_TRY(bindRegion(*sysfs_, region->name));
+    TP_TRY(bus_->enable(region->name));
   }
-  const auto dax = awaitDax(*sysfs_, memdev);
+  const auto dax = awaitDax(*bus_, memdev);
   return dax ? Status() : tl::unexpected(dax.error());
 }
 
@@ -144,15 +148,15 @@ Status Host::use(const std::string& memdev, Mode mode) const {
   if (!held) return tl::unexpected(held.error());
   const OfflineAtFirst offline(*sysfs_, noteIn(*sysfs_, run_));
   TP_TRY(offline.status());
-  const auto dax = awaitDax(*sysfs_, memdev);
+  const auto dax = awaitDax(*bus_, memdev);
   if (!dax) return tl::unexpected(dax.error());
-  TP_TRY(enterDriver(*sysfs_, *dax, mode));
+  TP_TRY(enterDriver(*sysfs_, *bus_, *dax, mode));
   return mode == Mode::kSystemRam ? bringOnline(*sysfs_, *dax) : Status();
 }
 
 Status Host::drain(const std::string& memdev, Nanoseconds patience,
                    const DrainProgress& progress) const {
-  const auto view = viewOf(*sysfs_, memdev);
+  const auto view = viewOf(*bus_, memdev);
   if (!view) return tl::unexpected(view.error());
   const DaxDevice* dax = daxIn(**view);
   return dax == nullptr ? Status() : takeOffline(*sysfs_, *dax, patience, progress);
@@ -165,20 +169,20 @@ Status Host::destroy(const std::string& memdev) const {
     // Puts the setting back that a killed step left.
     const OfflineAtFirst offline(*sysfs_, noteIn(*sysfs_, run_));
   }
-  const auto view = viewOf(*sysfs_, memdev);
+  const auto view = viewOf(*bus_, memdev);
   if (!view) return tl::unexpected(view.error());
-  if (const DaxDevice* dax = daxIn(**view)) TP_TRY(leaveDriver(*sysfs_, *dax));
-  if ((*view)->region != nullptr) TP_TRY(removeRegion(*sysfs_, *(*view)->region));
-  const auto rest = viewOf(*sysfs_, memdev);
+  if (const DaxDevice* dax = daxIn(**view)) TP_TRY(leaveDriver(*sysfs_, *bus_, *dax));
+  if ((*view)->region != nullptr) TP_TRY(removeRegion(*bus_, *(*view)->region));
+  const auto rest = viewOf(*bus_, memdev);
   if (!rest) return tl::unexpected(rest.error());
-  const auto removed = removeHalfMade(*sysfs_, (*rest)->inventory, (*rest)->memdev);
+  const auto removed = removeHalfMade(*bus_, (*rest)->inventory, (*rest)->memdev);
   if (!removed) return tl::unexpected(removed.error());
-  return freeReserved(*sysfs_, (*rest)->memdev);
+  return freeReserved(*bus_, (*rest)->memdev);
 }
 
 Status Host::sanitize(const std::string& memdev, Nanoseconds patience,
                       const SanitizeProgress& progress) const {
-  const auto view = viewOf(*sysfs_, memdev);
+  const auto view = viewOf(*bus_, memdev);
   if (!view) return tl::unexpected(view.error());
   const Memdev& device = (*view)->memdev;
   if ((*view)->region != nullptr && (*view)->region->committed) {

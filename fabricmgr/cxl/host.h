@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "fabricmgr/cxl/bus.h"
 #include "fabricmgr/cxl/inventory.h"
 #include "fabricmgr/cxl/memory_blocks.h"
 #include "fabricmgr/cxl/sysfs.h"
@@ -22,22 +23,18 @@
 
 namespace tidepool::cxl {
 
-/// What a region's memory is used as.
-enum class Mode : uint8_t {
-  kDevice,     // programs map /dev/daxN.M
-  kSystemRam,  // a NUMA node of the kernel's, movable
-};
-
 /// How long it has taken so far. Devices do not tell the kernel how far they are.
 using SanitizeProgress = std::function<void(Nanoseconds elapsed)>;
 
 class Host {
  public:
-  /// `run` is a folder for the note of a setting (see OfflineAtFirst); made if absent.
-  explicit Host(std::unique_ptr<const Sysfs> sysfs = std::make_unique<const Sysfs>(),
-                std::string run = "/run/tidepool");
+  /// This machine, by the libraries.
+  Host();
+  /// `bus` may use `sysfs`. `run` is a folder for the note of a setting (see OfflineAtFirst); made
+  /// if absent.
+  Host(std::unique_ptr<const Sysfs> sysfs, std::unique_ptr<const Bus> bus, std::string run);
 
-  Result<Inventory> look() const { return readInventory(*sysfs_); }
+  Result<Inventory> look() const { return bus_->look(); }
   const Sysfs& sysfs() const { return *sysfs_; }
 
   /// Waits until a device that was just bound to this host is ready. Errors: kTimedOut,
@@ -66,6 +63,7 @@ class Host {
 
  private:
   const std::unique_ptr<const Sysfs> sysfs_;
+  const std::unique_ptr<const Bus> bus_;
   const std::string run_;
 };
 

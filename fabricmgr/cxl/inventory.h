@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this machine has of CXL, as the kernel shows it: memory devices, decoders, regions, and the
-// DAX devices of regions. Plain values, read at one moment; they are not kept up to date.
+// DAX devices of regions. Plain values of one moment (Bus::look()); they are not kept up to date.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,10 @@ struct Decoder {
   Bytes size;
   uint64_t ways = 1;
   uint64_t granularity = 0;
-  std::string region;                // that it is a part of; empty: none
-  Bytes dpa_size;                    // of an endpoint: what it has of the device
-  std::string mode;                  // of an endpoint: ram, pmem, none
-  bool volatile_memory = false;      // of a root: a window for it
-  std::vector<std::string> bridges;  // of a root: the numbers of host bridges that it leads to
+  std::string region;            // that it is a part of; empty: none
+  Bytes dpa_size;                // of an endpoint: what it has of the device
+  std::string mode;              // of an endpoint: ram, pmem, none
+  bool volatile_memory = false;  // of a root: a window for it
 };
 
 struct Memdev {
@@ -39,7 +38,7 @@ struct Memdev {
   std::string security;  // "disabled", "sanitize", ...; empty if the device has no such commands
   std::string endpoint;  // its port; empty until the driver has one
   std::vector<std::string> decoders;  // of the endpoint, in the order in which they are committed
-  std::string bridge;                 // where the host bridge is, below /sys/devices
+  std::vector<std::string> windows;   // root decoders that lead to it
 };
 
 struct DaxDevice {
@@ -76,8 +75,11 @@ struct Inventory {
   std::vector<const Region*> regionsOf(const Memdev& memdev) const;
 };
 
-/// What cannot be read of a device is left at its default. Errors: kUnsupported without a CXL bus.
-Result<Inventory> readInventory(const Sysfs& sysfs);
+/// Errors: kUnsupported without a CXL bus.
+Status checkCxl(const Sysfs& sysfs);
+
+/// Of a region, as the kernel has them now.
+std::vector<DaxDevice> daxDevicesOf(const Sysfs& sysfs, const std::string& region);
 
 /// "mem" and digits, "region" and digits...: names come from the kernel, but go into paths.
 bool isNumbered(const std::string& name, const char* prefix);

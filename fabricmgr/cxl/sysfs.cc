@@ -20,7 +20,16 @@ namespace {
 
 constexpr size_t kPage = 4096;  // the kernel shows no more of an attribute
 
-ErrorCode codeOf(int error) {
+tl::unexpected<Error> failedTo(const char* what, const std::string& path) {
+  const int error = errno;
+  const char* hint = codeOfErrno(error) == ErrorCode::kPermission ? " (be root)" : "";
+  return tl::unexpected(
+      Error::fromErrno(codeOfErrno(error), error, "cannot %s %.150s%s", what, path.c_str(), hint));
+}
+
+}  // namespace
+
+ErrorCode codeOfErrno(int error) {
   switch (error) {
     case ENOENT:
     case ENOTDIR:
@@ -46,15 +55,6 @@ ErrorCode codeOf(int error) {
       return ErrorCode::kIo;
   }
 }
-
-tl::unexpected<Error> failedTo(const char* what, const std::string& path) {
-  const int error = errno;
-  const char* hint = codeOf(error) == ErrorCode::kPermission ? " (be root)" : "";
-  return tl::unexpected(
-      Error::fromErrno(codeOf(error), error, "cannot %s %.150s%s", what, path.c_str(), hint));
-}
-
-}  // namespace
 
 Result<std::string> Sysfs::read(const std::string& path) const {
   const UniqueFd file(open(inRoot(path).c_str(), O_RDONLY | O_CLOEXEC));

@@ -42,6 +42,9 @@ class Sysfs {
   std::string root_;
 };
 
+/// What an errno of the kernel's attributes means, as said above.
+ErrorCode codeOfErrno(int error);
+
 /// "0x10" or "16"; with kHex, "10" is sixteen, too. Errors: kCorrupt.
 enum class Radix : uint8_t { kByPrefix, kHex };
 Result<uint64_t> parseNumber(const std::string& text, Radix radix);

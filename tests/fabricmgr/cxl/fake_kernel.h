@@ -70,11 +70,21 @@ class FakeKernel final : public Sysfs {
     device(root, "root0", top);
     device(root, "mem0", memdev);
     device(root, "endpoint2", top + "/port1/endpoint2");
+    root.link(top + "/uport", "/sys/devices/platform");
+    device(root, "port1", top + "/port1");
     root.link(top + "/dport12", "/sys/devices/pci0");
     root.link(top + "/port1/uport", "/sys/devices/pci0");
     root.link(top + "/port1/endpoint2/uport", memdev);
-    root.put(memdev + "/serial", "0x101");
-    root.put(memdev + "/ram/size", "0x10000000");
+    root.link(memdev + "/driver", "/sys/bus/cxl/drivers/cxl_mem");
+    for (const auto& [name, text] : {std::pair("serial", "0x101"),
+                                     {"ram/size", "0x10000000"},
+                                     {"pmem/size", "0x0"},
+                                     {"payload_max", "4096"},
+                                     {"label_storage_size", "0x0"},
+                                     {"firmware_version", "1"}}) {
+      root.put(memdev + "/" + name, text);
+    }
+    root.put("/dev/cxl/mem0", "");
     root.put(memdev + "/security/state", "disabled");
     root.put(memdev + "/security/sanitize", "");
     const std::string window = top + "/decoder0.0";
@@ -99,13 +109,15 @@ class FakeKernel final : public Sysfs {
         root.put(path + "/" + attribute, text);
       }
     }
-    for (const char* driver :
-         {"cxl/drivers/cxl_region", "dax/drivers/kmem", "dax/drivers/device_dax"}) {
+    for (const char* driver : {"cxl/drivers/cxl_mem", "cxl/drivers/cxl_region", "dax/drivers/kmem",
+                               "dax/drivers/device_dax"}) {
       root.put(std::string("/sys/bus/") + driver + "/bind", "");
       root.put(std::string("/sys/bus/") + driver + "/unbind", "");
     }
-    root.put("/sys/bus/dax/drivers/device_dax/new_id", "");
-    root.put("/sys/bus/dax/drivers/device_dax/remove_id", "");
+    for (const char* driver : {"kmem", "device_dax"}) {
+      root.put(std::string("/sys/bus/dax/drivers/") + driver + "/new_id", "");
+      root.put(std::string("/sys/bus/dax/drivers/") + driver + "/remove_id", "");
+    }
     root.put(std::string(kMemory) + "auto_online_blocks", "online");
     root.put(std::string(kMemory) + "block_size_bytes", "8000000");
     fs::create_directories(root.path() + "/run");
@@ -145,6 +157,7 @@ class FakeKernel final : public Sysfs {
                                       {"interleave_ways", "0"},
                                       {"interleave_granularity", "0"},
                                       {"commit", "0"},
+                                      {"uuid", ""},
                                       {"target0", ""},
                                       {"resource", "0x6f0000000"}}) {
       root_.put(path + "/" + name, value);

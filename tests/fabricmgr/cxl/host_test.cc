@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fabricmgr/cxl/describe.h"
-#include "tests/fabricmgr/cxl/fake_kernel.h"
+#include "tests/fabricmgr/cxl/fake_bus.h"
 
 namespace tidepool::cxl {
 namespace {
@@ -20,6 +20,11 @@ constexpr Nanoseconds kShort(1'000'000);
 class HostTest : public ::testing::Test {
  protected:
   HostTest() { FakeKernel::build(root_); }
+  Host makeHost() {
+    auto kernel = std::make_unique<const FakeKernel>(root_, &faults_);
+    auto bus = std::make_unique<const FakeBus>(*kernel);
+    return Host(std::move(kernel), std::move(bus), "/run/tidepool");
+  }
   std::string state() const {
     const auto inventory = host_.look();
     const auto memdev = inventory ? inventory->memdev("mem0") : tl::unexpected(inventory.error());
@@ -44,7 +49,7 @@ class HostTest : public ::testing::Test {
 
   FakeRoot root_;
   Faults faults_;
-  const Host host_{std::make_unique<const FakeKernel>(root_, &faults_), "/run/tidepool"};
+  const Host host_ = makeHost();
 };
 
 TEST_F(HostTest, GoesThroughAllStepsTwice) {
