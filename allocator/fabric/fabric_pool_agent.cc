@@ -38,11 +38,15 @@ void FabricPool::reconnect(Nanoseconds now) {
   reclaiming_ = 0;
   // Each region, before anything else: those that nobody claims are given to others when this
   // process ends, and not before.
+  bool all = true;
   for (const auto& region : regions_) {
     region->told = false;
     if (region->gone) continue;
-    if (client_->reclaim(kReclaimTag, region->id, region->epoch)) ++reclaiming_;
+    const bool asked = client_->reclaim(kReclaimTag, region->id, region->epoch).has_value();
+    reclaiming_ += asked ? 1 : 0;
+    all = all && asked;
   }
+  if (all) (void)client_->reclaimedAll();
 }
 
 void FabricPool::listen(Nanoseconds now) {

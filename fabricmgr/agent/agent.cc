@@ -101,6 +101,8 @@ void Agent::onRequest(ProgramId program, const agent_wire::Request& request) {
       return regions_->giveBack(program, request);
     case RequestKind::kLeft:
       return regions_->reportLeft(program, request);
+    case RequestKind::kAll:
+      return regions_->reclaimedAll(program);
     case RequestKind::kHello:  // the server's own
       return;
     case RequestKind::kStatus:

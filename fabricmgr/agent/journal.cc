@@ -31,6 +31,12 @@ std::string withHolder(const char* word, uint64_t region, const Journal::Record&
                      record.epoch.value(), record.uid, process.pid, process.start);
 }
 
+std::string heldLine(uint64_t region, const Journal::Record& record, const ProcessId& process,
+                     ClientName client) {
+  return withHolder("held", region, record, process) +
+         fmt::format(" client={}", static_cast<uint64_t>(client));
+}
+
 std::string cleanLine(uint64_t region, Epoch epoch, uid_t uid) {
   return fmt::format("clean region={} epoch={} uid={}", region, epoch.value(), uid);
 }
@@ -68,14 +74,18 @@ bool apply(const std::string& line, std::map<uint64_t, Journal::Record>* records
   if (sscanf(text,
              "%5[a-z] region=%" SCNu64 " epoch=%" SCNu64 " uid=%" SCNu32 " pid=%d start=%" SCNu64
              "%n",
-             word, &region, &epoch, &uid, &pid, &start, &used) != 6 ||
-      !whole()) {
+             word, &region, &epoch, &uid, &pid, &start, &used) != 6) {
     return false;
   }
+  // Who has it need not have a name.
+  uint64_t client = 0;
+  int more = 0;
+  if (sscanf(text + used, " client=%" SCNu64 "%n", &client, &more) == 1) used += more;
+  if (!whole()) return false;
   Journal::Record& record = recordOf(records, region, Epoch(epoch), uid);
   record.clean = false;
   if (std::string_view(word) == "held") {
-    record.holders.insert({pid, start});
+    record.holders[{pid, start}] = ClientName(client);
   } else if (std::string_view(word) == "left") {
     record.holders.erase({pid, start});
   } else {
@@ -142,8 +152,8 @@ Status Journal::rewrite() {
                                   : withHolder("left", region, record, ProcessId()));
       ++lines_;
     }
-    for (const ProcessId& holder : record.holders) {
-      text += sealed(withHolder("held", region, record, holder));
+    for (const auto& [holder, client] : record.holders) {
+      text += sealed(heldLine(region, record, holder, client));
       ++lines_;
     }
   }
@@ -172,11 +182,12 @@ Status Journal::append(const std::string& line) {
   return {};
 }
 
-Status Journal::held(uint64_t region, Epoch epoch, uid_t uid, const ProcessId& process) {
+Status Journal::held(uint64_t region, Epoch epoch, uid_t uid, const ProcessId& process,
+                     ClientName client) {
   Record record;
   record.epoch = epoch;
   record.uid = uid;
-  return append(withHolder("held", region, record, process));
+  return append(heldLine(region, record, process, client));
 }
 
 Status Journal::left(uint64_t region, const ProcessId& process) {

@@ -4,7 +4,7 @@
 // when most of it is over. It has to outlive the agent, not the machine (no program does), so it
 // belongs on a file system that is empty after a start, and nothing is synced. Not thread-safe.
 //
-//   CHECKSUM held region=ID epoch=N uid=U pid=P start=T
+//   CHECKSUM held region=ID epoch=N uid=U pid=P start=T client=C     C is 0 for one without a name
 //   CHECKSUM left region=ID epoch=N uid=U pid=P start=T     it is dirty, and stays this user's
 //   CHECKSUM clean region=ID epoch=N uid=U                  it was erased, and stays this user's
 //   CHECKSUM gone region=ID
@@ -12,7 +12,6 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -30,7 +29,7 @@ class Journal {
     Epoch epoch{};
     uid_t uid = 0;
     bool clean = false;
-    std::set<ProcessId> holders;
+    std::map<ProcessId, ClientName> holders;
   };
 
   /// Opens or makes the file, locked against a second agent. A line that was cut off is dropped.
@@ -40,7 +39,8 @@ class Journal {
   const std::map<uint64_t, Record>& records() const { return records_; }
 
   // Each is in the file when it returns. Errors: kIo, kNoSpace: nothing has changed then.
-  Status held(uint64_t region, Epoch epoch, uid_t uid, const ProcessId& process);
+  Status held(uint64_t region, Epoch epoch, uid_t uid, const ProcessId& process,
+              ClientName client = kNoName);
   Status left(uint64_t region, const ProcessId& process);
   Status clean(uint64_t region, Epoch epoch, uid_t uid);
   Status gone(uint64_t region);

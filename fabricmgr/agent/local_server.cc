@@ -232,6 +232,7 @@ bool LocalServer::readOne(ProgramId id) {
   }
   if (!program.greeted) {
     program.greeted = true;
+    if (request->tag != agent_wire::kNameless) program.peer.client = ClientName(request->tag);
     Notice welcome;
     welcome.tag = request->tag;
     welcome.text = setup_.host;

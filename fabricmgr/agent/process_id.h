@@ -18,11 +18,16 @@ struct ProcessId {
   auto operator<=>(const ProcessId&) const = default;
 };
 
+/// Which of a process's clients of the agent: the same one again after it was cut off.
+enum class ClientName : uint64_t {};
+inline constexpr ClientName kNoName{};
+
 /// The other end of a connection.
 struct Peer {
   ProcessId process;
   uid_t uid = 0;
   gid_t gid = 0;
+  ClientName client = kNoName;  // as it says itself
 };
 
 /// Errors: kPermission when the peer lives where this process cannot see it (another namespace of

@@ -78,8 +78,8 @@ void Regions::restore() {
     entry.epoch = record.epoch;
     entry.owner = record.uid;
     entry.clean = record.clean;
-    for (const ProcessId& holder : record.holders) entry.holds[holder];
-    for (const ProcessId& holder : record.holders) watchEnd(entry, holder);
+    for (const auto& [holder, client] : record.holders) entry.holds[holder].client = client;
+    for (const auto& [holder, client] : record.holders) watchEnd(entry, holder);
   }
 }
 
@@ -240,14 +240,15 @@ void Regions::handOut(Entry& entry) {
     return settle(entry);
   }
   // From here on the journal takes it for dirty, and for this user's.
-  const Status written = setup_.journal->held(entry.id, entry.epoch, peer->uid, peer->process);
+  const Status written =
+      setup_.journal->held(entry.id, entry.epoch, peer->uid, peer->process, peer->client);
   if (!written) {
     setup_.programs->refuse(asking.program, asking.request.tag, 0, written.error());
     return settle(entry);
   }
   entry.clean = false;
   entry.owner = peer->uid;
-  addHold(entry, peer->process, asking.program);
+  addHold(entry, *peer, asking.program);
   setup_.log(LogLevel::kInfo, fmt::format("region {} goes to process {} of user {}", entry.id,
                                           peer->process.pid, peer->uid));
   setup_.programs->tell(
@@ -256,10 +257,11 @@ void Regions::handOut(Entry& entry) {
       entry.attached.get());
 }
 
-void Regions::addHold(Entry& entry, const ProcessId& process, ProgramId program) {
-  Hold& hold = entry.holds[process];
+void Regions::addHold(Entry& entry, const Peer& peer, ProgramId program) {
+  Hold& hold = entry.holds[peer.process];
   if (hold.program != 0) held_by_[hold.program].erase(entry.id);
   hold.program = program;
+  hold.client = peer.client;
   hold.ended.reset();
   hold.process.reset(-1);
   held_by_[program].insert(entry.id);
@@ -318,12 +320,13 @@ void Regions::reclaim(ProgramId program, const Request& request) {
   }
   // A child that forked off shares what its parent has.
   if (!entry->holds.contains(peer->process)) {
-    const Status written = setup_.journal->held(entry->id, entry->epoch, peer->uid, peer->process);
+    const Status written =
+        setup_.journal->held(entry->id, entry->epoch, peer->uid, peer->process, peer->client);
     if (!written) {
       return setup_.programs->refuse(program, request.tag, request.region, written.error());
     }
   }
-  addHold(*entry, peer->process, program);
+  addHold(*entry, *peer, program);
   setup_.programs->tell(
       program, noticeOf(NoticeKind::kKept, request.tag, entry->id, entry->epoch, entry->size),
       nullptr);
@@ -332,6 +335,22 @@ void Regions::reclaim(ProgramId program, const Request& request) {
   Notice drain = noticeOf(NoticeKind::kDrain, 0, entry->id, entry->epoch, entry->size);
   drain.text = text;
   setup_.programs->tell(program, drain, nullptr);
+}
+
+void Regions::reclaimedAll(ProgramId program) {
+  const Peer* found = setup_.programs->find(program);
+  if (found == nullptr || found->client == kNoName) return;
+  const Peer peer = *found;
+  std::vector<uint64_t> unknown;
+  for (const auto& [id, entry] : entries_) {
+    const auto hold = entry.holds.find(peer.process);
+    if (hold == entry.holds.end() || hold->second.program != 0) continue;
+    if (hold->second.client == peer.client) unknown.push_back(id);
+  }
+  for (const uint64_t id : unknown) {
+    dropHold(entries_.at(id), peer.process);
+    settle(id);
+  }
 }
 
 void Regions::giveBack(ProgramId program, const Request& request) {

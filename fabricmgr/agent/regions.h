@@ -55,6 +55,9 @@ class Regions {
   // What programs ask for.
   void ask(ProgramId program, const agent_wire::Request& request);
   void reclaim(ProgramId program, const agent_wire::Request& request);
+  /// What this client of its process had of an earlier agent, and has not reclaimed, it was never
+  /// told of: it is given back.
+  void reclaimedAll(ProgramId program);
   void giveBack(ProgramId program, const agent_wire::Request& request);
   void reportLeft(ProgramId program, const agent_wire::Request& request);
   /// Its connection has ended by itself: it has left all it had.
@@ -82,6 +85,7 @@ class Regions {
   /// A process that has a region.
   struct Hold {
     ProgramId program = 0;  // its connection; 0: none, its end is watched
+    ClientName client = kNoName;
     UniqueFd process;
     std::unique_ptr<Trigger> ended;
   };
@@ -124,7 +128,7 @@ class Regions {
   /// Addresses of devices that other regions of this host are on.
   std::set<std::string> devicesBut(uint64_t region) const;
   void handOut(Entry& entry);
-  void addHold(Entry& entry, const ProcessId& process, ProgramId program);
+  void addHold(Entry& entry, const Peer& peer, ProgramId program);
   void dropHold(Entry& entry, const ProcessId& process);
   std::set<uint64_t> takeHeld(ProgramId program);
   void watchEnd(Entry& entry, const ProcessId& process);

@@ -71,6 +71,10 @@ AccessWatch::Seen AccessWatch::close(size_t slot) {
   return result;
 }
 
+void AccessWatch::forgetMappings() {
+  [[maybe_unused]] const Status gone = os::mapNothing(area_, Bytes(kSlots * kGranuleSize));
+}
+
 bool AccessWatch::hide(size_t slot, uint64_t first, uint64_t count) {
   const uintptr_t address = core_.space->addressOf(firstPage(slots_[slot].granule) + first);
   const Bytes size(count * kPageSize);

@@ -39,6 +39,9 @@ class AccessWatch {
     PageSet seen;
   };
   Seen close(size_t slot);
+  /// While nothing is watched: what was moved aside leaves an empty mapping there, which keeps its
+  /// file or device in use; it goes.
+  void forgetMappings();
 
  private:
   struct Slot {

@@ -126,6 +126,11 @@ void Balancer::rest() {
   if (watching_) closeBatch(opened_at_ + window_.length());
 }
 
+void Balancer::letGo() {
+  rest();
+  watch_->forgetMappings();
+}
+
 void Balancer::earn(Nanoseconds now) {
   const double elapsed = static_cast<double>((now - earned_at_).value());
   if (earned_at_.value() != 0) {

@@ -30,6 +30,8 @@ class Balancer {
   Nanoseconds step(Nanoseconds now);
   /// Ends what it watches, so that every page is where its word says: before a fork.
   void rest();
+  /// Likewise, and nothing keeps a tier in use that is to be left.
+  void letGo();
 
  private:
   /// What is asked about a granule: its local pages (a sample of them, if it has others), its long
@@ -104,8 +106,8 @@ class Balancer {
   GranuleIndex cold_hand_;
   Nanoseconds earned_at_;
   Nanoseconds judged_at_;
-  double sampling_ns_ = 0;              // CPU time that sampling may still use
-  double moving_ns_ = 0;                // CPU time that moving may still use
+  double sampling_ns_ = 0;  // CPU time that sampling may still use
+  double moving_ns_ = 0;    // CPU time that moving may still use
   PromotionBar bar_;
   MoveRate rate_;
   double unrest_ = 1;  // share of watched pages that had to move, smoothed

@@ -30,6 +30,8 @@ class Evacuator {
   Progress moveOff(uint8_t tier, Nanoseconds slice);
   /// Frames from `from` on are gone: whatever lies there is lost. Returns how many pages.
   uint64_t lose(uint8_t tier, FrameIndex from);
+  /// To be called when a tier has come.
+  void tierCame() { mover_.tierCame(); }
 
  private:
   /// Far pages of one granule, on their way to other frames. Indices are pages within it.

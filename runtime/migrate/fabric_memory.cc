@@ -92,11 +92,16 @@ void FabricMemory::reconnect(Nanoseconds now) {
   if (!client_->reconnect()) return;
   // Each region, before anything else: those that nobody claims are given to others when this
   // process ends, and not before.
+  bool all = true;
   for (Region& region : regions_) {
     region.told = false;
     if (region.state == State::kNone || region.gone) continue;
-    if (client_->reclaim(kReclaimTag, region.id, region.epoch)) ++reclaiming_;
+    const bool asked = client_->reclaim(kReclaimTag, region.id, region.epoch).has_value();
+    reclaiming_ += asked ? 1 : 0;
+    all = all && asked;
   }
+  if (all) [[maybe_unused]]
+    const Status told = client_->reclaimedAll();
   if (reclaiming_ == 0) dropParents();
 }
 
@@ -211,6 +216,7 @@ void FabricMemory::take(const AgentNotice& notice, Nanoseconds now) {
     return pause(now);
   }
   region->state = State::kServing;
+  evacuator_->tierCame();
   pause_ = Nanoseconds();
   said_refused_ = false;
   describeFarTiers(core_);
@@ -397,6 +403,7 @@ void FabricMemory::reportLeft(Region& region, Nanoseconds now) {
 
 void FabricMemory::retire(Region& region) {
   region.state = State::kRetiring;
+  if (balancer_ != nullptr) balancer_->letGo();
   uint32_t bits = 0;
   for (uint8_t i = 0; i < region.tiers; ++i) {
     const uint8_t number = region.numbers[i];

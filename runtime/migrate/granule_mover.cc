@@ -23,11 +23,14 @@ Result<std::unique_ptr<GranuleMover>> GranuleMover::create(Core& core) {
   if (!base) return tl::unexpected(base.error());
   std::unique_ptr<GranuleMover> mover(new GranuleMover(core, *base));
   TP_TRY(mover->renew());
-  if (mover->mapsWholeGranules()) {
-    // Without it granules merely stay in the tier.
-    if (auto swap = os::MappingSwap::open()) mover->swap_ = std::move(*swap);
-  }
+  mover->tierCame();
   return mover;
+}
+
+void GranuleMover::tierCame() {
+  if (swap_ != nullptr || !mapsWholeGranules()) return;
+  // Without it granules merely stay in the tier.
+  if (auto swap = os::MappingSwap::open()) swap_ = std::move(*swap);
 }
 
 Status GranuleMover::renew() {
@@ -56,24 +59,25 @@ void GranuleMover::releaseHomeIfUnused(GranuleIndex granule, uint8_t tier, Frame
   core_.tiers.tier(tier).release({home, PageCount(kPagesPerGranule)});
 }
 
-std::optional<GranuleMover::Home> GranuleMover::findHomeIn(uint8_t number) const {
+std::optional<GranuleMover::Home> GranuleMover::findHomeIn(uint8_t number, Takes takes) const {
   DirectTier* tier = core_.tiers.direct(number);
   if (tier == nullptr) return std::nullopt;
+  if (takes == Takes::kPages && tier->mapUnit() > PageCount(1)) return std::nullopt;
   const auto run = tier->allocate(PageCount(kPagesPerGranule));
   if (!run) return std::nullopt;
   return Home{number, run->first};
 }
 
-std::optional<GranuleMover::Home> GranuleMover::findHome(GranuleIndex granule) const {
+std::optional<GranuleMover::Home> GranuleMover::findHome(GranuleIndex granule, Takes takes) const {
   const Placement placement = core_.space->placements().of(granule);
   if (placement.isLocal()) return std::nullopt;
   if (const uint8_t wanted = placement.tier()) {
     // Pages that are to be in a fetch tier are local until they go there.
     if (core_.tiers.fetch(wanted) != nullptr) return std::nullopt;
-    if (const auto home = findHomeIn(wanted)) return home;
+    if (const auto home = findHomeIn(wanted, takes)) return home;
   }
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    if (const auto home = findHomeIn(number)) return home;
+    if (const auto home = findHomeIn(number, takes)) return home;
   }
   return std::nullopt;
 }
@@ -281,17 +285,19 @@ void GranuleMover::putBack(PageIndex first, uint64_t pages) {
   core_.port->wake(address, Bytes(pages * kPageSize));
 }
 
+bool GranuleMover::charge(PageCount pages, Beyond beyond) {
+  if (beyond == Beyond::kNever) return core_.budget.tryCharge(pages);
+  core_.budget.charge(pages);
+  return true;
+}
+
 size_t GranuleMover::promote(std::span<const Run> runs, Beyond beyond) {
   if (core_.barrier == nullptr || runs.empty()) return 0;
   MutexLock lock(staging_mutex_);
   size_t closed = 0;
   for (const Run& run : runs) {
     if (!movable(run.first, run.count)) break;
-    if (beyond == Beyond::kOnce) {
-      core_.budget.charge(PageCount(run.count));
-    } else if (!core_.budget.tryCharge(PageCount(run.count))) {
-      break;
-    }
+    if (!charge(PageCount(run.count), beyond)) break;
     // From here on whoever would write, the kernel on behalf of a device too, waits for the wake
     // in swapIn(). A pin taken before is one that the check below sees.
     if (!core_.barrier->writeProtect(core_.space->addressOf(run.first),

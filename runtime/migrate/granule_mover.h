@@ -45,6 +45,7 @@ class GranuleMover {
   /// Moves the granule's home out of the tier, with all that lies there: to another direct tier, or
   /// to local memory if the budget is not exceeded already; it then may be, by one granule, which a
   /// fetch tier takes from there. True once nothing of it is there.
+  /// What lies whole moves whole.
   bool vacate(GranuleIndex granule, uint8_t tier);
   /// The tier's frames from `from` on are gone: direct pages there are lost, and poisoned; local
   /// pages have no home there any more. Returns how many were lost.
@@ -81,6 +82,8 @@ class GranuleMover {
   /// plain.
   bool promoteWhole(GranuleIndex granule);
   bool canPromoteWhole() const { return swap_ != nullptr; }
+  /// To be called when a tier has come, by the migrator's thread, which alone moves granules whole.
+  void tierCame();
 
   struct Home {
     uint8_t tier;
@@ -116,14 +119,29 @@ class GranuleMover {
   void openToWriters(GranuleIndex granule);
   /// Whether the budget may be exceeded.
   enum class Beyond : uint8_t { kNever, kOnce };
+  /// Of a granule that has to come in: a fetch tier takes as much from local memory.
+  Beyond beyondForOne() const;
   size_t promote(std::span<const Run> runs, Beyond beyond);
+  bool promoteWhole(GranuleIndex granule, Beyond beyond);
+  bool vacateWhole(GranuleIndex granule, const Home& home);
+  /// Whether all that the program may do with the granule can be done from another place, too.
+  bool movesWhole(GranuleIndex granule, const Home& to) const;
+  /// Copies what lies whole to `to`, and maps that in its place.
+  bool moveWhole(GranuleIndex granule, const Home& home, const Home& to);
+  /// Takes what lies whole out of use: from here on whoever uses it waits, and no device has it.
+  /// False if that cannot be; then it is as it was.
+  bool takeWhole(GranuleIndex granule, const Home& home) TP_REQUIRES(staging_mutex_);
+  /// Lends from the budget, or exceeds it if that may be.
+  bool charge(PageCount pages, Beyond beyond);
   void promoteAll(GranuleIndex granule);
   /// Its local pages have no home any more.
   void forgetHome(GranuleIndex granule);
   void loseRun(PageIndex first, uint64_t count);
+  /// What a home has to take: all of a granule at once will do, or it has to be single pages.
+  enum class Takes : uint8_t { kGranule, kPages };
   /// A free home in the tier that the granule is placed in, or else in any direct tier.
-  std::optional<Home> findHome(GranuleIndex granule) const;
-  std::optional<Home> findHomeIn(uint8_t number) const;
+  std::optional<Home> findHome(GranuleIndex granule, Takes takes = Takes::kGranule) const;
+  std::optional<Home> findHomeIn(uint8_t number, Takes takes) const;
   void adopt(GranuleIndex granule, const Home& home);
   bool copyOut(PageIndex first, uint64_t count, std::byte* to) TP_REQUIRES(staging_mutex_);
   void putBack(PageIndex first, uint64_t count) TP_REQUIRES(staging_mutex_);
@@ -136,7 +154,7 @@ class GranuleMover {
   std::atomic<uint64_t> moved_{0};
   Mutex staging_mutex_;  // taken after a granule's lock
   uintptr_t staging_;    // two granules: one for pages on their way out, one for the way in
-  /// Null without tiers that are mapped whole, and in a child of fork(), which has none.
+  /// Null without tiers that are mapped whole, and in a child of fork(), which has none at first.
   std::unique_ptr<os::MappingSwap> swap_;
 };
 

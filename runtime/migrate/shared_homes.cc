@@ -56,7 +56,7 @@ bool GranuleMover::bringIn(PageIndex page) {
 
 bool GranuleMover::ownHome(GranuleIndex granule, Home& home) {
   if (!frozen(home)) return true;
-  const std::optional<Home> own = findHome(granule);
+  const std::optional<Home> own = findHome(granule, Takes::kPages);
   if (!own) return false;
   moveHome(granule, home, *own);
   home = *own;

@@ -34,8 +34,10 @@ void GranuleMover::openToWriters(GranuleIndex granule) {
 bool GranuleMover::vacate(GranuleIndex granule, uint8_t tier) {
   const std::optional<Home> home = homeOf(granule);
   if (!home || home->tier != tier) return true;
+  if (mapsWhole(*home)) return vacateWhole(granule, *home);
   if (core_.barrier == nullptr) return false;
-  if (const std::optional<Home> to = findHome(granule)) {
+  // Some of its pages may be local: what takes whole granules alone has no place for the others.
+  if (const std::optional<Home> to = findHome(granule, Takes::kPages)) {
     // Frozen pages are closed already, and stay so for the others.
     if (frozen(*home) || closeToWriters(granule)) {
       moveHome(granule, *home, *to);
@@ -61,8 +63,22 @@ void GranuleMover::promoteAll(GranuleIndex granule) {
   forEachDirect(first, first + kPagesPerGranule, [&](PageIndex from, uint64_t pages) {
     runs[count++] = {from, pages};
   });
+  promote({runs.data(), count}, beyondForOne());
+}
+
+GranuleMover::Beyond GranuleMover::beyondForOne() const {
   const bool leaves = core_.tiers.hasFetch() && core_.budget.room() > PageCount();
-  promote({runs.data(), count}, leaves ? Beyond::kOnce : Beyond::kNever);
+  return leaves ? Beyond::kOnce : Beyond::kNever;
+}
+
+bool GranuleMover::vacateWhole(GranuleIndex granule, const Home& home) {
+  // Looked at before a place is taken: that of a device is erased first.
+  if (swap_ == nullptr || frozen(home) || os::mayPinPages()) return false;
+  const std::optional<Home> to = findHome(granule);
+  if (!to) return promoteWhole(granule, beyondForOne());
+  if (moveWhole(granule, home, *to)) return true;
+  core_.tiers.tier(to->tier).release({to->first, PageCount(kPagesPerGranule)});
+  return false;
 }
 
 void GranuleMover::forgetHome(GranuleIndex granule) {

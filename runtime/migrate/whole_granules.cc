@@ -2,6 +2,8 @@
 // GranuleMover for tiers that are mapped in whole granules (device-DAX): all pages of a granule go
 // there in one step, local ones and those that were never touched, or none does; and so they come
 // back. Callers hold the granule's lock.
+#include <cstring>
+
 #include "runtime/migrate/access_watch.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/os/memory.h"
@@ -58,23 +60,36 @@ std::optional<uint64_t> GranuleMover::placeWhole(GranuleIndex granule, const Hom
   return local.count();
 }
 
+bool GranuleMover::takeWhole(GranuleIndex granule, const Home& home) {
+  const uintptr_t address = core_.space->addressOf(granule);
+  const Bytes size(kGranuleSize);
+  // From here on nobody uses it. A device that was given pages of it before still may: its
+  // descriptor shows.
+  if (swap_->take(address, size, staging_ + kGranuleSize) && !os::mayPinPages()) return true;
+  // Replaces a mapping by one of the same extent, which the kernel has room for.
+  const FrameRun run{home.first, PageCount(kPagesPerGranule)};
+  DirectTier& tier = *core_.tiers.direct(home.tier);
+  TP_CHECK(tier.mapFrames(run, reinterpret_cast<void*>(address)).has_value());
+  restoreRights(core_, address, size);
+  swap_->letGo(address, size);
+  return false;
+}
+
 bool GranuleMover::promoteWhole(GranuleIndex granule) {
+  return promoteWhole(granule, Beyond::kNever);
+}
+
+bool GranuleMover::promoteWhole(GranuleIndex granule, Beyond beyond) {
   const std::optional<Home> home = homeOf(granule);
   const PageIndex first = firstPage(granule);
   if (swap_ == nullptr || !home || !mapsWhole(*home) || frozen(*home)) return false;
   if (!movable(first, kPagesPerGranule)) return false;
-  if (!core_.budget.tryCharge(PageCount(kPagesPerGranule))) return false;
+  if (!charge(PageCount(kPagesPerGranule), beyond)) return false;
   const uintptr_t address = core_.space->addressOf(granule);
   const Bytes size(kGranuleSize);
   DirectTier& tier = *core_.tiers.direct(home->tier);
   MutexLock lock(staging_mutex_);
-  // From here on nobody uses it. A device that was given pages of it before still may: its
-  // descriptor shows.
-  if (!swap_->take(address, size, staging_ + kGranuleSize) || os::mayPinPages()) {
-    // Replaces a mapping by one of the same extent, which the kernel has room for.
-    const FrameRun run{home->first, PageCount(kPagesPerGranule)};
-    TP_CHECK(tier.mapFrames(run, reinterpret_cast<void*>(address)).has_value());
-    swap_->letGo(address, size);
+  if (!takeWhole(granule, *home)) {
     core_.budget.discharge(PageCount(kPagesPerGranule));
     return false;
   }
@@ -87,6 +102,41 @@ bool GranuleMover::promoteWhole(GranuleIndex granule) {
   }
   tier.release({home->first, PageCount(kPagesPerGranule)});
   countMoved(core_.stats->promotions, core_.stats->promoted_bytes, kPagesPerGranule);
+  return true;
+}
+
+bool GranuleMover::movesWhole(GranuleIndex granule, const Home& to) const {
+  const PageIndex first = firstPage(granule);
+  if (!mapsWhole(to)) return movable(first, kPagesPerGranule);
+  // Rights of parts cannot be given to what is mapped whole. What the program has given back of it
+  // is still mapped, and goes along.
+  const uintptr_t start = core_.space->addressOf(granule);
+  const uintptr_t end = start + kGranuleSize;
+  for (uintptr_t at = start; at < end;) {
+    const ProtectionSpan span = core_.space->protections().spanAt(at, Bytes(end - at));
+    const bool all = span.size == Bytes(kGranuleSize);
+    if (!all && span.protection != kNotHandedOut &&
+        rightsOf(span.protection) != Rights::kReadWrite) {
+      return false;
+    }
+    at += span.size.value();
+  }
+  return !core_.space->anchored().any(first, kPagesPerGranule);
+}
+
+bool GranuleMover::moveWhole(GranuleIndex granule, const Home& home, const Home& to) {
+  if (!movesWhole(granule, to)) return false;
+  const uintptr_t address = core_.space->addressOf(granule);
+  const Bytes size(kGranuleSize);
+  MutexLock lock(staging_mutex_);
+  if (!takeWhole(granule, home)) return false;
+  memcpy(core_.tiers.direct(to.tier)->frameMemory(to.first),
+         core_.tiers.direct(home.tier)->frameMemory(home.first), kGranuleSize);
+  // Replaces a mapping by one of the same extent, which the kernel has room for.
+  TP_CHECK(mapHome(firstPage(granule), kPagesPerGranule, to));
+  restoreRights(core_, address, size);
+  swap_->letGo(address, size);
+  core_.tiers.tier(home.tier).release({home.first, PageCount(kPagesPerGranule)});
   return true;
 }
 

@@ -3,8 +3,11 @@
 #include "runtime/transport/agent_client.h"
 
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -76,6 +79,10 @@ Result<std::unique_ptr<AgentClient>> AgentClient::connect(const char* path) {
   client->buffer_ = std::move(*buffer);
   client->pieces_ = std::move(*pieces);
   memcpy(client->path_, path, length);
+  // Others in this process, of another library perhaps, have to have other names.
+  if (uint64_t name = 0; syscall(SYS_getrandom, &name, sizeof name, GRND_NONBLOCK) == sizeof name) {
+    client->name_ = std::clamp(name, uint64_t{1}, agent_wire::kNameless);
+  }
   TP_TRY(client->reconnect());
   return client;
 }
@@ -87,7 +94,7 @@ Status AgentClient::reconnect() {
   if (!fresh) return tl::unexpected(fresh.error());
   socket_ = std::move(*fresh);
   agent_wire::Request hello;
-  hello.tag = UINT64_MAX;
+  hello.tag = name_;
   const Status sent = send(hello);
   // If it has hung up already, next() has what it said before.
   if (!sent && (sent.error().osError() == EPIPE || sent.error().osError() == ECONNRESET)) return {};
@@ -112,6 +119,10 @@ Status AgentClient::ask(uint64_t tag, Bytes size, agent_wire::Want want) {
 
 Status AgentClient::reclaim(uint64_t tag, uint64_t region, Epoch epoch) {
   return send({RequestKind::kReclaim, tag, region, epoch, Bytes(), agent_wire::Want::kAny});
+}
+
+Status AgentClient::reclaimedAll() {
+  return send({RequestKind::kAll, 0, 0, Epoch(), Bytes(), agent_wire::Want::kAny});
 }
 
 Status AgentClient::giveBack(uint64_t tag, uint64_t region, Epoch epoch) {

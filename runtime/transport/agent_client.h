@@ -13,10 +13,11 @@
 //
 // When next() fails with kUnreachable the agent has gone away. Regions stay usable: their data does
 // not go through the agent. Call reconnect() now and then; after that reclaim() each region, before
-// anything else. Regions that are not reclaimed stay this process's until it ends. After fork() a
-// child that goes on using regions connects for itself and reclaims them, before it closes the
-// descriptor that it inherited: the end of the last descriptor gives all regions back, as does the
-// end of the process, or execve().
+// anything else, and say reclaimedAll(): what an agent wrote down and was killed before it could
+// say is nobody's then. Other regions that are not reclaimed stay this process's until it ends.
+// After fork() a child that goes on using regions connects for itself and reclaims them, before it
+// closes the descriptor that it inherited: the end of the last descriptor gives all regions back,
+// as does the end of the process, or execve().
 #pragma once
 
 #include <array>
@@ -59,6 +60,8 @@ class AgentClient {
   /// For a region of about `size` bytes: it may be smaller or larger. 0: any that stands ready.
   Status ask(uint64_t tag, Bytes size, agent_wire::Want want);
   Status reclaim(uint64_t tag, uint64_t region, Epoch epoch);
+  /// This client uses no regions but those that it has reclaimed since reconnect(). Has no answer.
+  Status reclaimedAll();
   /// Nothing of the region may be mapped or in flight any more.
   Status giveBack(uint64_t tag, uint64_t region, Epoch epoch);
   /// How many bytes are to be moved off a region that is being drained. Has no answer.
@@ -88,7 +91,8 @@ class AgentClient {
   /// Ends the connection, and returns the error.
   tl::unexpected<Error> lose(const Error& error);
 
-  char path_[108] = {};  // as long as the address of a Unix socket can be
+  uint64_t name_ = agent_wire::kNameless;  // by which agents know it again
+  char path_[108] = {};                    // as long as the address of a Unix socket can be
   UniqueFd socket_;
   Mapping buffer_;  // one message
   Mapping pieces_;  // its pieces, decoded

@@ -82,7 +82,7 @@ Result<Request> decodeRequest(std::span<const std::byte> in) {
   TP_TRY(checkVersion(reader.get<uint16_t>()));
   Request request;
   const auto kind = reader.get<uint16_t>();
-  if (kind < 1 || kind > static_cast<uint16_t>(RequestKind::kStatus)) return corrupt("kind", kind);
+  if (kind < 1 || kind > static_cast<uint16_t>(RequestKind::kAll)) return corrupt("kind", kind);
   request.kind = static_cast<RequestKind>(kind);
   request.tag = reader.get<uint64_t>();
   request.region = reader.get<uint64_t>();
@@ -189,8 +189,8 @@ Result<Piece> decodePiece(std::span<const std::byte, kPieceSize> in, uint16_t fi
 }
 
 const char* nameOf(RequestKind kind) {
-  static constexpr const char* kNames[] = {"unknown", "hello", "ask",   "reclaim",
-                                           "return",  "left",  "status"};
+  static constexpr const char* kNames[] = {"unknown", "hello", "ask",    "reclaim",
+                                           "return",  "left",  "status", "all"};
   const auto number = static_cast<size_t>(kind);
   return number < std::size(kNames) ? kNames[number] : kNames[0];
 }

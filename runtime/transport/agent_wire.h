@@ -35,12 +35,13 @@ inline constexpr const char* kDefaultSocket = "/run/tidepool/agent.sock";
 
 /// Program to agent.
 enum class RequestKind : uint16_t {
-  kHello = 1,    // first of all
+  kHello = 1,    // first of all; its tag names the client, whenever it connects
   kAsk = 2,      // for a region
   kReclaim = 3,  // after the agent was away: this region is still in use here
   kReturn = 4,   // nothing of this region is in use here any more
   kLeft = 5,     // of a region that is being drained: what has still to be moved; no answer
   kStatus = 6,   // how the agent is
+  kAll = 7,      // after its reclaims: this client has no other region; no answer
 };
 
 /// Agent to program.
@@ -55,6 +56,9 @@ enum class NoticeKind : uint16_t {
   kGone = 8,      // unasked: bytes from `size` on are lost
   kStatus = 9,    // to kStatus; the text is JSON
 };
+
+/// The tag of a hello that names nobody.
+inline constexpr uint64_t kNameless = UINT64_MAX;
 
 /// Which kind of memory a program asks for.
 enum class Want : uint8_t { kAny = 0, kDirect = 1, kFetch = 2 };

@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/range_ops.h"
@@ -70,6 +72,17 @@ class AccessWatchTest : public testing::Test {
     const GranuleMover::Run run{firstPage(granule_) + page, 1};
     ASSERT_EQ(mover_->promote({&run, 1}), 1u);
   }
+  /// Of the tier, by the kernel's word.
+  static uint64_t mappedBytes() {
+    uint64_t bytes = 0;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find("tidepool-cxl-emulated") == std::string::npos) continue;
+      const uint64_t start = std::stoull(line, nullptr, 16);
+      bytes += std::stoull(line.substr(line.find('-') + 1), nullptr, 16) - start;
+    }
+    return bytes;
+  }
   void expectBytes() {
     for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
       ASSERT_EQ(at(page), valueOf(page)) << page;
@@ -110,6 +123,19 @@ TEST_F(AccessWatchTest, SeesExactlyWhatIsReadOrWritten) {
     EXPECT_TRUE(found.seen[3] && found.seen[100]);
     expectBytes();
   }
+}
+
+TEST_F(AccessWatchTest, NothingStaysMappedWhereItWasAside) {
+  const uint64_t before = mappedBytes();
+  open();
+  (void)close();
+  watch_->forgetMappings();
+  EXPECT_EQ(mappedBytes(), before) << "a device would be in use still";
+  expectBytes();
+  open();
+  EXPECT_EQ(at(3), valueOf(3));
+  EXPECT_EQ(close().seen.count(), 1u) << "it can be watched again";
+  expectBytes();
 }
 
 TEST_F(AccessWatchTest, SeesPagesOfGranulesInPieces) {

@@ -32,6 +32,7 @@ const Request kRequests[] = {
     {RequestKind::kLeft, 0, 17, Epoch(3), Bytes(4096), Want::kAny},
     {RequestKind::kLeft, 0, 17, Epoch(3), Bytes(4096), Want::kAny, Waits::kTable},
     {RequestKind::kStatus, 6, 0, Epoch(), Bytes(), Want::kAny},
+    {RequestKind::kAll, 0, 0, Epoch(), Bytes(), Want::kAny},
 };
 
 Piece serverPiece() {
@@ -136,7 +137,7 @@ TEST(AgentWire, MalformedRequestsAreRefusedByName) {
     const char* says;
   };
   // Each spoils a hello.
-  const Case cases[] = {{0, 'X', "magic"}, {4, 2, "version"}, {6, 0, "kind"},    {6, 7, "kind"},
+  const Case cases[] = {{0, 'X', "magic"}, {4, 2, "version"}, {6, 0, "kind"},    {6, 8, "kind"},
                         {7, 1, "kind"},    {16, 1, "region"}, {24, 1, "epoch"},  {32, 1, "size"},
                         {40, 1, "want"},   {40, 3, "want"},   {41, 1, "reason"}, {41, 5, "reason"},
                         {42, 1, "zero"},   {63, 1, "zero"}};

@@ -60,6 +60,11 @@ class Topologies(unittest.TestCase):
         self.assertEqual(one["offset"], 512 << 20)
         self.assertNotEqual(front["sn"], back["sn"])
 
+    def test_all_windows_are_in_one_option(self):
+        words = topology.cxl_words(0, Machine(windows=[Window("1G", []), Window("256M", [Device("256M")])]))
+        self.assertEqual(sum("cxl-fmw" in word for word in words), 1)
+        self.assertIn("cxl-fmw.1.targets.0=cxl.1,cxl-fmw.1.size=256M", words[-1])
+
     def test_a_device_that_is_not_plugged_leaves_its_port(self):
         words = " ".join(topology.cxl_words(0, Machine(windows=[Window("1G", [Device("256M", plugged=False)])])))
         self.assertIn("cxl-rp", words)

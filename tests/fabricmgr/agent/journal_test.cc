@@ -15,6 +15,7 @@ namespace {
 
 constexpr ProcessId kOne = {100, 7};
 constexpr ProcessId kTwo = {101, 8};
+using Holders = std::map<ProcessId, ClientName>;
 
 class JournalTest : public ::testing::Test {
  protected:
@@ -53,7 +54,7 @@ TEST_F(JournalTest, TheNextAgentKnowsWhoHasWhat) {
     const auto journal = open();
     const auto& records = journal->records();
     ASSERT_EQ(records.size(), 3u);
-    EXPECT_EQ(records.at(5).holders, std::set<ProcessId>{kTwo});
+    EXPECT_EQ(records.at(5).holders, Holders({{kTwo, kNoName}}));
     EXPECT_FALSE(records.at(5).clean);
     EXPECT_TRUE(records.at(6).holders.empty());
     EXPECT_FALSE(records.at(6).clean) << "nobody has it, but it has bytes of somebody";
@@ -63,11 +64,19 @@ TEST_F(JournalTest, TheNextAgentKnowsWhoHasWhat) {
   }
 }
 
+TEST_F(JournalTest, TheNextAgentKnowsWhichClientWasMeant) {
+  constexpr auto kName = ClientName{0xfedcba9876543210};
+  (void)open()->held(5, Epoch(1), 1000, kOne, kName);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(open()->records().at(5).holders, Holders({{kOne, kName}}));
+  }
+}
+
 TEST_F(JournalTest, ANewEpochIsANewRegion) {
   const auto journal = open();
   ASSERT_TRUE(journal->held(5, Epoch(1), 1000, kOne));
   ASSERT_TRUE(journal->held(5, Epoch(2), 1001, kTwo));
-  EXPECT_EQ(journal->records().at(5).holders, std::set<ProcessId>{kTwo});
+  EXPECT_EQ(journal->records().at(5).holders, Holders({{kTwo, kNoName}}));
   EXPECT_EQ(journal->records().at(5).uid, 1001u);
 }
 
@@ -107,7 +116,7 @@ TEST_F(JournalTest, ItDoesNotGrowForEver) {
   }
   EXPECT_LT(std::filesystem::file_size(path_), 200'000u);
   ASSERT_TRUE(journal->held(5, Epoch(1), 1000, kTwo));
-  EXPECT_EQ(journal->records().at(5).holders, std::set<ProcessId>{kTwo});
+  EXPECT_EQ(journal->records().at(5).holders, Holders({{kTwo, kNoName}}));
 }
 
 TEST(ProcessId, TellsALivingProcessFromOneThatHasEnded) {

@@ -3,6 +3,7 @@
 // when one of the others is stopped, killed and started again.
 #include <unistd.h>
 
+#include "fabricmgr/agent/journal.h"
 #include "tests/fabricmgr/agent/processes_fixture.h"
 
 namespace tidepool::agent {
@@ -158,6 +159,38 @@ TEST_F(AgentProcesses, AnAgentThatWasKilledKnowsWhoHasWhat) {
   giveBack(*client, on_demand);
   await([&] { return stateOf(on_demand.id) == "free"; });
   EXPECT_EQ(stateOf(id), "attached");
+}
+
+// An agent was killed when its journal had a region, and the program had not been told.
+TEST_F(AgentProcesses, WhatAProgramWasNeverToldOfIsNotKeptForIt) {
+  startAgent();
+  const uint64_t first = assign(4 * kMiB);
+  const auto client = connect();
+  Given given = ask(*client, 0);
+  ASSERT_EQ(given.id, first);
+  given.at(5) = 55;
+  const uint64_t second = assign(4 * kMiB);
+  awaitStatus(*client, "\"regions\":2");
+  killNow(agent_);
+  {
+    const auto journal = Journal::open(socket_ + ".journal");
+    ASSERT_TRUE(journal) << journal.error().text();
+    const auto [process, name] = *(*journal)->records().at(first).holders.begin();
+    ASSERT_NE(name, kNoName);
+    const Epoch epoch(get("/v1/regions/" + std::to_string(second))["epoch"].get<uint64_t>());
+    ASSERT_TRUE((*journal)->held(second, epoch, getuid(), process, name));
+  }
+  startAgent();
+  // Another client of the same process knows nothing of either.
+  const auto other = connect();
+  ASSERT_TRUE(other->reclaimedAll());
+  awaitStatus(*other, "\"held\":2");
+  reconnect(*client);
+  reclaim(*client, given);
+  ASSERT_TRUE(client->reclaimedAll());
+  awaitStatus(*client, "\"held\":1,");
+  EXPECT_EQ(given.at(5), 55);
+  EXPECT_EQ(ask(*other, 0).id, second);
 }
 
 TEST_F(AgentProcesses, AProgramThatDiesWhileTheAgentIsDownGivesBackAllTheSame) {

@@ -152,8 +152,11 @@ std::string wordOf(std::string_view text) {
 void wrote(int fd, const void* bytes, ssize_t count) {
   if (count <= 0) return;
   const std::string path = pathOf(fd);
-  const std::string_view text(static_cast<const char*>(bytes), static_cast<size_t>(count));
+  std::string_view text(static_cast<const char*>(bytes), static_cast<size_t>(count));
+  if (path == "/sys/bus/cxl/flush") return;  // libcxl waits so before it reads: nothing changes
   if (path.starts_with("/sys/")) {
+    // libcxl and libdaxctl write a text's end, too.
+    while (!text.empty() && (text.back() == '\n' || text.back() == 0)) text.remove_suffix(1);
     const std::string name = shortOf(path);
     // 0 and 1 are not the same step.
     steps().writes(

@@ -8,6 +8,7 @@ from .places import HERE, WORK, VmError
 # Name in the machines: (source, more words for the compiler).
 PROGRAMS = {
     "usr/bin/device_bytes": ("device_bytes.cc", []),
+    "usr/bin/hot_set": ("hot_set.cc", []),
     "usr/lib/kill_at_steps.so": ("kill_at_steps.cc", ["-shared", "-fPIC"]),
     "usr/lib/kill_after_writes.so": ("kill_after_writes.cc", ["-shared", "-fPIC"]),
 }

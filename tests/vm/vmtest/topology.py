@@ -138,7 +138,7 @@ def switch_words(index, place, bus, switch):
 
 def cxl_words(index, machine):
     """Host bridges, root ports, switches, devices and windows."""
-    words, place = [], 0
+    words, place, windows = [], 0, []
     for number, window in enumerate(machine.windows):
         bus = FIRST_BUS + number * BUS_STEP
         words += ["-device", f"pxb-cxl,bus_nr={bus},bus=pcie.0,id=cxl.{number}"]
@@ -149,8 +149,9 @@ def cxl_words(index, machine):
             else:
                 words += port_words(index, place, ("cxl-rp", place), f"cxl.{number}", one)
                 place += 1
-        words += ["-M", f"cxl-fmw.{number}.targets.0=cxl.{number},cxl-fmw.{number}.size={window.size}"]
-    return words
+        windows.append(f"cxl-fmw.{number}.targets.0=cxl.{number},cxl-fmw.{number}.size={window.size}")
+    # All in one option: a list is not continued by the next.
+    return words + (["-M", ",".join(windows)] if windows else [])
 
 
 def has_hmat(machine):
