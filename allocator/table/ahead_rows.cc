@@ -21,7 +21,9 @@ constexpr size_t kLeaveAhead = 16;
 
 Status AheadRows::setMost(size_t rows) {
   TP_CHECK(chunks_.empty());
-  auto map = SlotMap::create(mapRoom(rows));
+  const size_t room = mapRoom(rows);
+  auto map =
+      SlotMap::create({.rows = cache_.map().rows(), .slots = kMostPlaces, .most = room}, room);
   if (!map) return tl::unexpected(map.error());
   map_ = std::move(*map);
   most_ = rows;

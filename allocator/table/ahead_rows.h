@@ -82,7 +82,7 @@ class AheadRows {
   static constexpr Place kMostPosition = (Place{1} << kPositionBits) - 1;
   static_assert(RowLink::kMostRows <= kMostPosition + 1);
 
-  static size_t mapRoom(size_t rows) { return rows * 3 / 2; }  // hardly a search is long
+  static size_t mapRoom(size_t rows) { return rows * 5 / 4; }  // hardly a search is long
   ChunkRow& rowAt(Place place) { return chunkAt(place)->needs[place & kMostPosition]; }
   RowChunk* chunkAt(Place place) const { return chunks_by_number_[place >> kPositionBits]; }
   Place placeOf(const RowChunk* chunk, size_t position) const {

@@ -310,6 +310,8 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
   std::vector<std::span<const RowNumber>> rows(calls.size());
   std::vector<std::vector<RowNumber>> kept;  // of hashed tables that occur more than once
   std::vector<Task> tasks;
+  size_t lookups = 0;
+  bool fetches = false;  // waiting for several at once pays, however few the rows
   for (size_t i = 0; i < calls.size(); ++i) {
     EmbeddingTable& table = *calls[i].table;
     TP_TRY(table.usable());
@@ -321,7 +323,9 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
       rows[i] = kept.back();
     }
     table.counts_.lookups += rows[i].size();
+    lookups += rows[i].size();
     if (table.fetches()) {
+      fetches = true;
       if (!locks.occursLater(i)) tasks.push_back({i, 0, calls[i].batch.bags()});
       continue;
     }
@@ -330,7 +334,7 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
     });
   }
   std::vector<Status> statuses(calls.size());
-  workers.run(tasks.size(), [&](size_t t, size_t worker) {
+  const auto perform = [&](size_t t, size_t worker) {
     const Task& task = tasks[t];
     EmbeddingTable& table = *calls[task.call].table;
     if (!table.fetches()) {
@@ -344,13 +348,21 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
       if (statuses[i]) statuses[i] = table.bagFetched(calls[i], rows[i]);
       if (!statuses[i] && !table.broken_) statuses[i] = table.broken(statuses[i].error());
     }
-  });
+  };
+  using Help = Workers::Help;
+  workers.run(tasks.size(), perform,
+              fetches || lookups >= kSharedLookups ? Help::kAll : Help::kNone);
   for (const Status& status : statuses) TP_TRY(status);
   for (const BagCall& call : calls) TP_TRY(call.table->intact());
   const auto each = locks.tables();
-  workers.run(each.size(), [&](size_t i, size_t) {
+  size_t missed = 0;
+  for (const EmbeddingTable* table : each) {
+    for (const std::vector<RowNumber>& some : table->missed_) missed += some.size();
+  }
+  const auto admit = [&](size_t i, size_t) {
     if (each[i]->cache_ && !each[i]->fetches()) each[i]->admitMissed(After::kUnchanged);
-  });
+  };
+  workers.run(each.size(), admit, missed >= kSharedMisses ? Help::kAll : Help::kNone);
   return {};
 }
 

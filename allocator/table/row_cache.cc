@@ -69,7 +69,6 @@ void RowCache::prefetchVictims() const {
   if (!soon) return;
   const auto slot = static_cast<Slot>(soon->value());
   prefetch(rowOf(slot));
-  map_.prefetchNext(rowOf(slot));
   if ((states_[slot] & kDirty) != 0) prefetchRow(row(slot));
 }
 

@@ -24,10 +24,10 @@ namespace tidepool {
 
 class RowCache {
  public:
-  /// With room for `slots` rows of a table whose homes outlive the cache, and address space for
-  /// `most`. Errors: kNoMemory.
+  /// With room for `slots` rows of a table of `rows`, whose homes outlive the cache, and address
+  /// space for `most`. Errors: kNoMemory.
   static Result<std::unique_ptr<RowCache>> create(const RowFormat& format, RowHome& home,
-                                                  Slot slots, Slot most);
+                                                  RowNumber rows, Slot slots, Slot most);
   /// What so many slots cost, rows and metadata; and how many a budget holds, at most `most`.
   static Bytes memoryFor(const RowFormat& format, uint64_t slots);
   static uint64_t slotsIn(const RowFormat& format, Bytes budget, uint64_t most);
@@ -40,7 +40,7 @@ class RowCache {
   bool full() const { return map_.count() >= capacity_; }
   /// miss() and place() are going to be asked about this row.
   void prefetch(RowNumber row) const {
-    __builtin_prefetch(map_.view().buckets + SlotMap::home(row, map_.view().count));
+    map_.prefetch(row);
     policy_->prefetch(RowIndex(row));
   }
 

@@ -18,7 +18,7 @@ RowCache::RowCache(const RowFormat& format, RowHome& home, Slot slots, Slot most
       capacity_(slots) {}
 
 Result<std::unique_ptr<RowCache>> RowCache::create(const RowFormat& format, RowHome& home,
-                                                   Slot slots, Slot most) {
+                                                   RowNumber rows, Slot slots, Slot most) {
   TP_CHECK_OP(slots, >, 0u);
   TP_CHECK_OP(slots, <=, most);
   TP_CHECK_OP(most, <, kNoSlot);
@@ -43,7 +43,7 @@ Result<std::unique_ptr<RowCache>> RowCache::create(const RowFormat& format, RowH
   cache->slots_ = cache->memory_.data();
   cache->low_rows_ = reinterpret_cast<uint32_t*>(cache->low_row_memory_.data());
   cache->states_ = reinterpret_cast<uint8_t*>(cache->state_memory_.data());
-  auto map = SlotMap::create(most, slots);
+  auto map = SlotMap::create({.rows = rows, .slots = most, .most = most}, slots);
   if (!map) return tl::unexpected(map.error());
   cache->map_ = std::move(*map);
   RowPolicyConfig config;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// SlotMap: linear probing from bucket to bucket; a search ends at the first bucket with an empty
-// word, and erase() moves words back so that this stays true.
+// SlotMap: linear probing from bucket to bucket. A search ends at the first bucket that nobody
+// passed; where erase() leaves room in a bucket, one of those that passed it comes back.
 #include "allocator/table/slot_map.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "allocator/table/find_slots.h"
@@ -12,44 +13,103 @@
 namespace tidepool {
 namespace {
 
-// An entry costs 9.8 bytes. Fuller, searches that go on to a second bucket soon cost more than the
-// memory is worth.
-constexpr size_t kLoadNumerator = 13, kLoadDenominator = 16;
+// An entry costs 9.9 bytes. Of the rows of a map that is full one in sixty is not in its first
+// bucket, and one in fifteen of the others' searches goes on to a second.
+constexpr size_t kLoadNumerator = 13, kLoadDenominator = 20;
+// Rows that are farther from home than this would make searches long: they are beyond.
+constexpr uint64_t kMostReach = 64;
+// An entry of a map on top of its nodes and table, about.
+constexpr uint64_t kBeyondBytes = 64;
 
-uint64_t rowOf(uint64_t word) { return word >> kSlotBits; }
+constexpr uint32_t kEmptyWord = ~uint32_t{0};
+constexpr uint16_t kEmptyLow = 0xffff;
+
+void removeEntry(SlotMap::Bucket& bucket, size_t way, size_t entries) {
+  bucket.words[way] = bucket.words[entries - 1];
+  bucket.lows[way] = bucket.lows[entries - 1];
+  bucket.words[entries - 1] = kEmptyWord;
+  bucket.lows[entries - 1] = kEmptyLow;
+}
+
+size_t entriesIn(const SlotMap::Bucket& bucket) {
+  size_t ways = SlotMap::kWays;
+  while (ways > 0 && bucket.words[ways - 1] == kEmptyWord && bucket.lows[ways - 1] == kEmptyLow) {
+    --ways;
+  }
+  return ways;
+}
 
 }  // namespace
 
-Result<SlotMap> SlotMap::create(size_t most, size_t rows) {
+Result<SlotMap> SlotMap::create(const Limits& limits, size_t room) {
+  TP_CHECK_OP(limits.rows, <=, kRowLimit);
+  TP_CHECK_OP(limits.slots, <=, kNoSlot);
   SlotMap map;
-  auto memory = HugeMemory::allocate(memoryFor(most));
+  auto memory = HugeMemory::allocate(memoryFor(limits.most));
   if (!memory) return tl::unexpected(memory.error());
   map.memory_ = std::move(*memory);
-  map.restart(rows);
+  map.limits_ = limits;
+  map.row_bits_ = std::max<unsigned>(std::bit_width(limits.rows), 1);
+  // One value more than there are slots: that of empty entries.
+  const unsigned slot_bits = std::bit_width(limits.slots);
+  map.high_bits_ = std::max(slot_bits, kLowBits) - kLowBits;
+  map.restart(room);
   return map;
 }
 
 uint64_t SlotMap::bucketsFor(size_t rows) {
-  const size_t words = std::max<size_t>(rows, 1) * kLoadDenominator / kLoadNumerator + kWays;
-  return (words + kWays - 1) / kWays + 1;
+  const size_t entries = std::max<size_t>(rows, 1) * kLoadDenominator / kLoadNumerator + kWays;
+  return entries / kWays + 1;
 }
 
-void SlotMap::restart(size_t rows) {
-  TP_CHECK_OP(memoryFor(rows).value(), <=, memory_.size().value());
-  room_ = std::max<size_t>(rows, 1);
+void SlotMap::restart(size_t room) {
+  TP_CHECK_OP(memoryFor(room).value(), <=, memory_.size().value());
+  room_ = std::max<size_t>(room, 1);
   count_ = 0;
-  bucket_count_ = bucketsFor(rows);
-  memory_.use(memory());
-  memset(memory_.data(), 0xff, memory().value());
+  beyond_ = Beyond();
+  bucket_count_ = bucketsFor(room);
+  // Of the mixed numbers whose homes are `reach_` buckets in a row no two have the same low bits.
+  const uint64_t in_a_bucket = ((uint64_t{1} << row_bits_) - 1) / bucket_count_ + 1;
+  const uint64_t told_apart = uint64_t{1} << (32 - high_bits_);
+  reach_ = std::min({told_apart / in_a_bucket, kMostReach, bucket_count_});
+  const Bytes size(bucket_count_ * sizeof(Bucket));
+  memory_.use(size);
+  memset(memory_.data(), 0xff, size.value());
+  // Where no bucket can tell its rows apart, every search goes on, beyond.
+  const uint32_t passed = reach_ == 0 ? 1 : 0;
+  for (uint64_t bucket = 0; bucket < bucket_count_; ++bucket) buckets()[bucket].passed = passed;
+}
+
+Bytes SlotMap::memory() const {
+  return Bytes(bucket_count_ * sizeof(Bucket) + beyond_.size() * kBeyondBytes);
+}
+
+uint64_t SlotMap::View::mixedAt(uint64_t bucket, uint32_t word) const {
+  // The last number whose home is no later; and before it the last one with the word's bits.
+  const uint64_t last = (((bucket + 1) << row_bits) - 1) / count;
+  const uint64_t back = (last - (word >> high_bits)) & ((uint64_t{1} << (32 - high_bits)) - 1);
+  return (last - back) & ((uint64_t{1} << row_bits) - 1);
+}
+
+Slot SlotMap::View::find(RowNumber row, uint64_t mixed) const {
+  uint64_t bucket = home(mixed);
+  for (uint64_t passed = 0; passed < reach; ++passed, bucket = next(bucket)) {
+    const Bucket& here = buckets[bucket];
+    for (size_t way = 0; way < kWays; ++way) {
+      if (((here.words[way] ^ wanted(mixed)) & rowMask()) != 0) continue;
+      const Slot slot = slotAt(here, way);
+      if (slot != noSlot()) return slot;
+      break;  // empty, and so are those behind it
+    }
+    if (here.passed == 0) return kNoSlot;
+  }
+  const auto found = beyond->find(row);
+  return found == beyond->end() ? kNoSlot : found->second;
 }
 
 Slot SlotMap::find(RowNumber row) const {
-  for (uint64_t bucket = home(row, bucket_count_);; bucket = next(bucket)) {
-    for (const uint64_t word : buckets()[bucket].words) {
-      if (rowOf(word) == row && word != kEmpty) return word & kNoSlot;
-      if (word == kEmpty) return kNoSlot;
-    }
-  }
+  const View map = view();
+  return map.find(row, map.mix(row));
 }
 
 void SlotMap::findMany(std::span<const RowNumber> rows, Slot* slots) const {
@@ -58,77 +118,80 @@ void SlotMap::findMany(std::span<const RowNumber> rows, Slot* slots) const {
 
 void SlotMap::insert(RowNumber row, Slot slot) {
   TP_CHECK_OP(count_, <, room_);
-  TP_CHECK_OP(row, <, kRowLimit);
-  TP_CHECK_OP(slot, <, kNoSlot);
-  for (uint64_t bucket = home(row, bucket_count_);; bucket = next(bucket)) {
-    for (uint64_t& word : buckets()[bucket].words) {
-      if (word != kEmpty) continue;
-      word = row << kSlotBits | slot;
-      ++count_;
+  TP_CHECK_OP(row, <, limits_.rows);
+  TP_CHECK_OP(slot, <, limits_.slots);
+  ++count_;
+  const View map = view();
+  const uint64_t mixed = map.mix(row);
+  uint64_t bucket = map.home(mixed);
+  for (uint64_t passed = 0; passed < reach_; ++passed, bucket = map.next(bucket)) {
+    Bucket& here = buckets()[bucket];
+    const size_t way = entriesIn(here);
+    if (way < kWays) {
+      here.words[way] = map.wanted(mixed) | static_cast<uint32_t>(slot >> kLowBits);
+      here.lows[way] = static_cast<uint16_t>(slot);
       return;
     }
+    ++here.passed;
   }
+  beyond_.emplace(row, slot);
 }
 
 Slot SlotMap::findOrInsert(RowNumber row, Slot slot) {
-  TP_CHECK_OP(row, <, kRowLimit);
-  TP_CHECK_OP(slot, <, kNoSlot);
-  for (uint64_t bucket = home(row, bucket_count_);; bucket = next(bucket)) {
-    for (uint64_t& word : buckets()[bucket].words) {
-      if (rowOf(word) == row && word != kEmpty) return word & kNoSlot;
-      if (word != kEmpty) continue;
-      TP_CHECK_OP(count_, <, room_);
-      word = row << kSlotBits | slot;
-      ++count_;
-      return slot;
-    }
+  const Slot found = find(row);
+  if (found != kNoSlot) return found;
+  insert(row, slot);
+  return slot;
+}
+
+/// The bucket has room: if rows passed it, one of them moves there, and so on where it was.
+void SlotMap::takeBack(uint64_t bucket) {
+  for (uint64_t distance = 1; buckets()[bucket].passed > 0 && distance < reach_; ++distance) {
+    const uint64_t from = (bucket + distance) % bucket_count_;
+    if (!takeBackFrom(from, distance, bucket)) continue;
+    bucket = from;
+    distance = 0;
   }
 }
 
-/// Fills the last word of `hole`, a bucket that was full, with a word of bucket `from` whose search
-/// begins at or before the hole; false if there is none.
-bool SlotMap::refill(uint64_t from, uint64_t hole, uint64_t& moved_from, size_t& moved_way) {
-  const uint64_t reach = (from + bucket_count_ - hole) % bucket_count_;
-  for (size_t way = kWays; way-- > 0;) {
-    const uint64_t word = buckets()[from].words[way];
-    if (word == kEmpty) continue;
-    const uint64_t start = home(rowOf(word), bucket_count_);
-    if ((from + bucket_count_ - start) % bucket_count_ < reach) continue;
-    buckets()[hole].words[kWays - 1] = word;
-    moved_from = from;
-    moved_way = way;
+/// Moves a row over that is `distance` buckets behind this one, and passed it; false if none did.
+bool SlotMap::takeBackFrom(uint64_t from, uint64_t distance, uint64_t bucket) {
+  const View map = view();
+  Bucket& there = buckets()[from];
+  Bucket& here = buckets()[bucket];
+  const size_t entries = entriesIn(there);
+  for (size_t way = 0; way < entries; ++way) {
+    const uint64_t home = map.home(map.mixedAt(from, there.words[way]));
+    if ((from + bucket_count_ - home) % bucket_count_ < distance) continue;
+    const size_t to = entriesIn(here);
+    here.words[to] = there.words[way];
+    here.lows[to] = there.lows[way];
+    removeEntry(there, way, entries);
+    for (uint64_t at = bucket; at != from; at = map.next(at)) --buckets()[at].passed;
     return true;
   }
   return false;
 }
 
 void SlotMap::erase(RowNumber row) {
-  uint64_t bucket = home(row, bucket_count_);
-  size_t way = 0;
-  for (;; bucket = next(bucket)) {
-    uint64_t* const words = buckets()[bucket].words;
-    for (way = 0; way < kWays && (words[way] == kEmpty || rowOf(words[way]) != row); ++way) {
-      TP_CHECK_OP(words[way], !=, kEmpty);
-    }
-    if (way < kWays) break;
-  }
+  const View map = view();
+  const uint64_t mixed = map.mix(row);
+  const uint32_t wanted = map.wanted(mixed);
+  uint64_t bucket = map.home(mixed);
   --count_;
-  for (;;) {
-    // The empty words of a bucket are its last ones: the last word takes the place of the erased.
-    uint64_t* const words = buckets()[bucket].words;
-    const bool was_full = words[kWays - 1] != kEmpty;
-    size_t last = kWays - 1;
-    while (words[last] == kEmpty) --last;
-    words[way] = words[last];
-    words[last] = kEmpty;
-    if (!was_full) return;
-    uint64_t from = next(bucket);
-    while (!refill(from, bucket, from, way)) {
-      if (buckets()[from].words[kWays - 1] == kEmpty) return;
-      from = next(from);
+  for (uint64_t passed = 0; passed < reach_; ++passed, bucket = map.next(bucket)) {
+    Bucket& here = buckets()[bucket];
+    const size_t entries = entriesIn(here);
+    for (size_t way = 0; way < entries; ++way) {
+      if (((here.words[way] ^ wanted) & map.rowMask()) != 0) continue;
+      removeEntry(here, way, entries);
+      takeBack(bucket);
+      return;
     }
-    bucket = from;
+    TP_CHECK_OP(here.passed, >, 0u);
+    --here.passed;
   }
+  TP_CHECK_OP(beyond_.erase(row), ==, 1u);
 }
 
 }  // namespace tidepool

@@ -150,7 +150,8 @@ Status EmbeddingTable::setUpCache() {
   if (fetches()) TP_TRY(home_->link()->setMemory(plan->link));
   // Address space for more only where there may be more: not every system gives it for nothing.
   const uint64_t most = shared_ != nullptr ? mostSlots() : plan->slots;
-  auto cache = RowCache::create(format_, *home_, plan->slots, static_cast<Slot>(most));
+  auto cache =
+      RowCache::create(format_, *home_, options_.rows, plan->slots, static_cast<Slot>(most));
   if (!cache) return tl::unexpected(cache.error());
   cache_ = std::move(*cache);
   if (fetches()) {

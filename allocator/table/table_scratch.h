@@ -24,6 +24,10 @@ struct EmbeddingTable::Scratch {
 /// Look-ups whose rows are found together: their slots and addresses stay in the first-level cache.
 inline constexpr size_t kPieceLookups = 1024;
 /// Look-ups that are one task of a worker.
-inline constexpr size_t kTaskLookups = 8 * kPieceLookups;
+inline constexpr size_t kTaskLookups = 4 * kPieceLookups;
+/// Fewer look-ups in rows that are read in place are done sooner than another worker is awake;
+/// rows that may get a slot take a few times as long.
+inline constexpr size_t kSharedLookups = 4096;
+inline constexpr size_t kSharedMisses = 512;
 
 }  // namespace tidepool

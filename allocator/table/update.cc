@@ -146,11 +146,19 @@ Status EmbeddingTable::updates(std::span<const UpdateCall> calls, Workers& worke
     return {};
   }
   std::vector<Status> statuses(tables.size());
-  workers.run(tables.size(), [&](size_t t, size_t) TP_NO_THREAD_SAFETY {  // locks holds them all
+  const auto perform = [&](size_t t, size_t) TP_NO_THREAD_SAFETY {  // locks holds them all
     for (const UpdateCall& call : calls) {
       if (call.table == tables[t] && statuses[t]) statuses[t] = call.table->updateAlone(call);
     }
-  });
+  };
+  size_t rows = 0;
+  bool fetches = false;
+  for (const UpdateCall& call : calls) {
+    rows += call.batch.ids.size();
+    fetches = fetches || call.table->fetches();
+  }
+  using Help = Workers::Help;
+  workers.run(tables.size(), perform, fetches || rows >= kSharedLookups ? Help::kAll : Help::kNone);
   for (const Status& status : statuses) TP_TRY(status);
   for (const EmbeddingTable* table : tables) TP_TRY(table->intact());
   return {};

@@ -5,10 +5,32 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "runtime/base/atomic_wait.h"
 
 namespace tidepool {
+namespace {
+
+/// waitWhile(), but looks for as long as waking up would take: calls have several rounds, and come
+/// one after the other; and who waits for the end of a round does so for the rest of one task.
+void waitAwake(const std::atomic<uint32_t>& word, uint32_t old) {
+  constexpr std::chrono::microseconds kAwake(50);
+  constexpr int kLooks = 32;
+  const auto end = std::chrono::steady_clock::now() + kAwake;
+  do {
+    for (int look = 0; look < kLooks; ++look) {
+      // Acquire: as in waitWhile().
+      if (word.load(std::memory_order_acquire) != old) return;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  waitWhile(word, old);
+}
+
+}  // namespace
 
 Workers::Workers(size_t threads) : pid_(getpid()) {
   for (size_t worker = 1; worker < threads; ++worker) {
@@ -38,7 +60,7 @@ void Workers::takeTasks(size_t worker) {
 void Workers::serve(size_t worker) {
   uint32_t seen = 0;
   for (;;) {
-    waitWhile(round_, seen);  // pairs with the release in runTasks()
+    waitAwake(round_, seen);  // pairs with the release in runTasks()
     seen = round_.load(std::memory_order_acquire);
     if (stopping_.load(std::memory_order_relaxed)) return;
     takeTasks(worker);
@@ -63,7 +85,7 @@ void Workers::runTasks(size_t tasks, Task task, void* argument) {
   takeTasks(0);
   for (uint32_t busy = busy_.load(std::memory_order_acquire); busy != 0;
        busy = busy_.load(std::memory_order_acquire)) {
-    waitWhile(busy_, busy);
+    waitAwake(busy_, busy);
   }
 }
 

@@ -23,9 +23,16 @@ class Workers {
 
   size_t threads() const { return threads_.size() + 1; }
 
+  /// Whether the others help: to wake one up takes as long as some thousand look-ups.
+  enum class Help { kAll, kNone };
+
   /// Calls act(task, worker) for every task from 0 to tasks - 1, in any order; worker < threads().
   template <typename Act>
-  void run(size_t tasks, Act act) {
+  void run(size_t tasks, Act act, Help help = Help::kAll) {
+    if (help == Help::kNone) {
+      for (size_t task = 0; task < tasks; ++task) act(task, 0);
+      return;
+    }
     runTasks(
         tasks,
         [](void* self, size_t task, size_t worker) { (*static_cast<Act*>(self))(task, worker); },
