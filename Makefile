@@ -36,6 +36,8 @@ help:
 deps-%:
 ifneq ($(DEPS),no)
 	@packaging/install-deps.sh $(subst -, ,$*)
+else
+	@:
 endif
 
 # CMake itself is run on every build: it is quick when nothing has changed, and it picks up new files.
