@@ -12,7 +12,7 @@ RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check sanitize bench soak leaks vm-setup vm-check install deb tidy clean help
+.PHONY: build configure deps-% demo check sanitize bench soak leaks vm-setup vm-check vm-soak install deb tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
@@ -25,8 +25,9 @@ help:
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length), and the long forms of other tests"
 	@echo "make leaks    100,000 steps each of tables that come and go and of tables that stay, with everything"
 	@echo "              counted that could leak (TIDEPOOL_LEAK_STEPS=N for another number)"
-	@echo "make vm-check boot virtual machines, test against the kernel's own CXL, NUMA and RDMA drivers"
-	@echo "              (make vm-setup: only download QEMU and a kernel into build/vm)"
+	@echo "make vm-check boot virtual machines, test against the kernel's own CXL, NUMA and RDMA drivers; a quarter of"
+	@echo "              an hour (make vm-setup: only download QEMU and a kernel into build/vm)"
+	@echo "make vm-soak  the same in its long form: programs are killed at every step, not at a share of them"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
 	@echo "make deb      Debian packages of it, into $(RELEASE)/deb"
 	@echo "make tidy     build with clang-19 and clang-tidy"
@@ -77,12 +78,13 @@ vm-setup:
 	@tests/vm/run --setup
 
 # Some of the unit tests are run in the machines, too.
-vm-check: deps-build-demo-check
+vm-soak: VM_FORM := --long
+vm-check vm-soak: deps-build-demo-check
 	@mkdir -p build
 	@cmake --preset release -DTIDEPOOL_TESTS=ON -DTIDEPOOL_BENCH=ON >build/release-configure.log 2>&1 || \
 	  { cat build/release-configure.log; exit 1; }
 	@cmake --build --preset release -j$(JOBS) --target vm_programs
-	@tests/vm/run
+	@tests/vm/run $(VM_FORM)
 
 install:
 	@test -d $(RELEASE)/bin || { echo "make: nothing is built yet; run 'make' first" >&2; exit 1; }

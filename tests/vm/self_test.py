@@ -3,23 +3,24 @@
 """The testbed's own parts, without QEMU and without network: archives, topologies, the order of modules, what is told of
 failures. Run by ctest as `vm_self`."""
 
-import gzip
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import types
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from vmtest import initramfs, modules, packages, runner, topology  # noqa: E402
+from vmtest import form, initramfs, main, modules, packages, programs, runner, schedule, topology  # noqa: E402
 from vmtest.machine import Results  # noqa: E402
-from vmtest.places import VmError  # noqa: E402
+from vmtest.places import BUILD, HERE, VmError  # noqa: E402
 from vmtest.topology import Device, Machine, Node, Window  # noqa: E402
 
 
 def entries(archive):
-    """(name, mode, content) of a compressed cpio archive."""
-    data, at, found = gzip.decompress(archive), 0, []
+    """(name, mode, content) of a cpio archive."""
+    data, at, found = archive, 0, []
     while at < len(data):
         assert data[at : at + 6] == b"070701", at
         fields = [int(data[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
@@ -145,8 +146,133 @@ class Tests(unittest.TestCase):
             test.judge([Results({"status": b"0"}, "console"), Results({}, "console")])
             self.assertEqual([path.name for path in test.folder.iterdir()], ["0-status"])
 
+    def tries(self, still, *errors):
+        """How often it is run when it ends so, and everything stood still for so long each time."""
+        test = runner.Test(types.SimpleNamespace(name="any", MACHINES=[], SECONDS=1), b"", None)
+        clock, left = types.SimpleNamespace(seconds=0.0), list(errors)
+
+        def attempt():
+            clock.seconds += still
+            return left.pop(0)
+
+        test.attempt = attempt
+        return len(errors) - len(left) if test.run(clock).error else f"passed, {len(left)} left"
+
+    def test_what_failed_while_everything_stood_still_is_run_again(self):
+        self.assertEqual(self.tries(40.0, "failed", ""), "passed, 0 left")
+        self.assertEqual(self.tries(40.0, *["failed"] * 5), runner.BOOTS)
+        self.assertEqual(self.tries(40.0, "", ""), "passed, 1 left")
+        self.assertEqual(self.tries(0.0, "failed", ""), 1)
+
+    def test_the_machine_that_failed_is_the_one_that_is_told_of(self):
+        test = runner.Test(types.SimpleNamespace(name="any"), b"", None)
+        with tempfile.TemporaryDirectory() as folder:
+            test.folder = pathlib.Path(folder)
+            with self.assertRaisesRegex(VmError, "machine 1 ended with status 4"):
+                test.judge([None, Results({"status": b"4"}, "console")])
+
     def test_the_mirror_is_one(self):
         self.assertRegex(packages.mirror(), r"^(https?|file)://\S*/debian$")
+
+
+    def test_what_they_run_is_built_for_them(self):
+        paths = set(initramfs.PROGRAMS.values())
+        for test in runner.load_all():
+            paths |= set(getattr(test, "PROGRAMS", {}).values())
+        wanted = {path.name for path in paths if BUILD in path.parents}
+        wanted -= {"tidepool", "libtidepool-preload.so"}  # other names than those of their targets
+        targets = set((HERE / "CMakeLists.txt").read_text(encoding="utf-8").replace("(", " ").replace(")", " ").split())
+        for name in wanted:
+            one = name.replace("-", "_")
+            self.assertTrue({one, f"bench_{one}", f"vm_{one}"} & targets, name)
+
+    def test_those_that_come_first_are_there(self):
+        self.assertLessEqual(set(main.FIRST), {test.name for test in runner.load_all()})
+        self.assertEqual([test.name for test in main.choose(None)][: len(main.FIRST)], main.FIRST)
+
+
+class Order(unittest.TestCase):
+    def began(self, slots, *tests):
+        """In which order they begin; one ends when nothing more can begin."""
+        waiting = [types.SimpleNamespace(name=name, slots=need, alone=alone) for name, need, alone in tests]
+        plan, running, order = schedule.Schedule(waiting, slots, lambda: 0.0), [], []
+        passed = types.SimpleNamespace(passed=True)
+        while plan.waiting:
+            while plan.next() is not None:
+                running.append(plan.begin())
+                order.append("+" + running[-1].name)
+            order.append("-" + running[0].name)
+            plan.end(running.pop(0), passed)
+        return " ".join(order)
+
+    def test_a_small_one_goes_before_a_large_one_that_has_no_room(self):
+        self.assertEqual(self.began(2, ("a", 1, False), ("b", 2, False), ("c", 1, False)), "+a +c -a -c +b -b")
+
+    def test_what_is_to_be_alone_is_alone_and_last(self):
+        self.assertEqual(self.began(2, ("a", 1, True), ("b", 1, False), ("c", 5, False)), "+b -b +c -c +a -a")
+
+    def test_all_are_run_and_their_ends_are_known(self):
+        tests = [types.SimpleNamespace(name=str(n), slots=1 + n % 3, alone=n == 4) for n in range(9)]
+        ended = schedule.Schedule(tests, 2, lambda: 0.0).run(lambda test: types.SimpleNamespace(passed=True, name=test.name))
+        self.assertEqual(sorted(one.name for one in ended), [test.name for test in tests])
+        self.assertEqual(ended[-1].name, "4")
+
+
+    def test_a_standstill_is_noticed(self):
+        times = iter([0.0, 1.1, 2.0, 43.0])
+        seen = schedule.Standstill(lambda: next(times), lambda seconds: None)
+        seen.look()
+        self.assertEqual(seen.seconds, 0)
+        seen.look()
+        self.assertEqual(seen.seconds, 40)
+
+
+class Kills(unittest.TestCase):
+    """programs/kill_at_steps.cc, preloaded into a shell that writes into eight journals."""
+
+    STEPS = [f"{word}.journal held" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
+
+    def taken(self, **environment):
+        """At which steps it is killed, until it gets through; and which it passed."""
+        preload = next(path for name, path in programs.compiled().items() if name.endswith("kill_at_steps.so"))
+        with tempfile.TemporaryDirectory() as above:
+            folder = pathlib.Path(above) / "lab"  # the folder's name is in the steps'
+            folder.mkdir()
+            script = "".join(f'echo "0123456789abcdef held 1" >{step.split()[0]}\n' for step in self.STEPS)
+            (folder / "always").write_text(f"wrote lab/{self.STEPS[5]}\n", encoding="utf-8")
+            variables = {"LD_PRELOAD": str(preload), "STEPS": "steps", "STEPS_PASSED": "passed", **environment}
+            for _ in range(2 * len(self.STEPS)):
+                done = subprocess.run(["sh", "-c", script], cwd=folder, env=dict(os.environ, **variables), check=False)
+                if done.returncode == 0:
+                    break
+            self.assertEqual(done.returncode, 0)
+            files = [folder / name for name in ("steps", "passed")]
+            lines = [file.read_text(encoding="utf-8").splitlines() if file.exists() else [] for file in files]
+            return [[line.split("/", 1)[1] for line in one] for one in lines]
+
+    def test_at_every_step_once(self):
+        self.assertEqual(self.taken(), [self.STEPS, []])
+
+    def test_shares_are_all_steps_together_and_none_twice(self):
+        shares = [self.taken(STEP_SHARE=f"3:{seed}") for seed in (5, 6, 7)]
+        self.assertEqual(sorted(step for taken, _ in shares for step in taken), sorted(self.STEPS))
+        for taken, passed in shares:
+            self.assertEqual(sorted(taken + passed), sorted(self.STEPS))
+            self.assertTrue(len(taken) < len(self.STEPS))
+        self.assertEqual(self.taken(STEP_SHARE="3:2"), shares[0])
+
+    def test_those_that_are_named_are_always_taken(self):
+        for seed in range(3):
+            self.assertIn(self.STEPS[5], self.taken(STEP_SHARE=f"3:{seed}", STEPS_ALWAYS="always")[0])
+
+    def test_the_long_form_takes_all(self):
+        self.assertIn(f"STEP_SHARE={form.SHARE}:", form.steps(["sent GET /vN/regions"]))
+        self.assertIn(f"WRITES_STRIDE={form.SHARE} WRITES_FIRST=", form.writes())
+        form.LONG = True
+        try:
+            self.assertEqual(form.steps(["sent GET /vN/regions"]) + form.writes(), "")
+        finally:
+            form.LONG = False
 
 
 class FakeMachine:

@@ -12,12 +12,17 @@ daemon() {
   esac
 }
 
-# killed NAME: the daemon is killed at every step that it takes for the first time, and started again.
+# killed NAME: the daemon is killed at every step that it takes for the first time, and started again; with STEP_SHARE only
+# at that share of the steps and those in /tmp/always.
 killed() {
   local status
   while [ ! -e /tmp/over ]; do
     status=0
-    (export STEPS=/results/steps STEP_FILES="${STEP_FILES-}" LD_PRELOAD=/usr/lib/kill_at_steps.so; daemon $1) >>/results/$1.log 2>&1 &
+    (
+      export STEPS=/results/steps STEPS_PASSED=/results/passed STEPS_ALWAYS=/tmp/always
+      export STEP_SHARE="${STEP_SHARE-}" STEP_FILES="${STEP_FILES-}" LD_PRELOAD=/usr/lib/kill_at_steps.so
+      daemon $1
+    ) >>/results/$1.log 2>&1 &
     echo $! >/tmp/$1.pid
     wait $! 2>/dev/null || status=$?
     [ $status = 137 ] || { echo "$1 ended with $status" >/tmp/over; tail -5 /results/$1.log; }

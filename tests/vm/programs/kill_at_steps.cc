@@ -6,7 +6,11 @@
 // or to a journal, a commit of the database (named by the verb that it carries), a request that is
 // sent, a program that is told something, a program that was started, and its end. Numbers in names
 // are left out: a region that is made anew is the same step. Of device files only those count that
-// STEP_FILES names, if it is set ("commit:unbind"). Thread-safe.
+// STEP_FILES names, if it is set ("commit:unbind").
+// With STEP_SHARE="N:SEED" it is killed at one step in N: the steps are divided by their names,
+// SEED says which part is taken, and N seeds in a row take all. Those that the file STEPS_ALWAYS
+// has are always taken; those that were passed are lines of the file that STEPS_PASSED names.
+// Thread-safe.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -50,22 +54,47 @@ std::string unnumbered(std::string_view text) {
   return out;
 }
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// Fowler, Noll, Vo 1a: the same on every machine, so that a seed means the same steps.
+uint64_t hashOf(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
+  return hash ^ hash >> 32;
+}
+
 class Steps {
  public:
-  Steps() {
-    const char* path = std::getenv("STEPS");
-    if (path != nullptr) path_ = path;
-    const char* files = std::getenv("STEP_FILES");
-    if (files != nullptr && *files != 0) files_ = std::string(":") + files + ":";
+  Steps() : path_(variable("STEPS")), passed_path_(variable("STEPS_PASSED")) {
+    const std::string share = variable("STEP_SHARE");
+    if (!share.empty()) {
+      char* end = nullptr;
+      share_ = std::strtoull(share.c_str(), &end, 10);
+      if (*end == ':') seed_ = std::strtoull(end + 1, nullptr, 10);
+    }
+    if (share_ == 0) share_ = 1;
+    const std::string files = variable("STEP_FILES");
+    if (!files.empty()) files_ = ":" + files + ":";
     // What the daemon starts is not to be killed.
     unsetenv("LD_PRELOAD");
-    std::ifstream file(path_);
-    for (std::string line; std::getline(file, line);) taken_.insert(line);
+    taken_ = linesOf(path_);
+    passed_ = linesOf(passed_path_);
+    always_ = linesOf(variable("STEPS_ALWAYS"));
   }
 
   void take(const std::string& step) {
     const std::lock_guard lock(mutex_);
-    if (path_.empty() || !taken_.insert(step).second) return;
+    if (path_.empty()) return;
+    if (!chosen(step)) {
+      if (passed_.insert(step).second && !passed_path_.empty()) {
+        std::ofstream(passed_path_, std::ios::app) << step << '\n' << std::flush;
+      }
+      return;
+    }
+    if (!taken_.insert(step).second) return;
     std::ofstream(path_, std::ios::app) << step << '\n' << std::flush;
     kill(getpid(), SIGKILL);
     for (;;) pause();
@@ -114,9 +143,21 @@ class Steps {
   }
 
  private:
+  static std::set<std::string> linesOf(const std::string& path) {
+    std::set<std::string> lines;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) lines.insert(line);
+    return lines;
+  }
+
+  bool chosen(const std::string& step) const {
+    return hashOf(step) % share_ == seed_ % share_ || always_.contains(step);
+  }
+
   std::mutex mutex_;
-  std::string path_, files_, verb_, after_;
-  std::set<std::string> taken_;
+  std::string path_, passed_path_, files_, verb_, after_;
+  uint64_t share_ = 1, seed_ = 0;
+  std::set<std::string> taken_, passed_, always_;
   std::map<pid_t, std::string> children_;
 };
 

@@ -9,7 +9,7 @@ MODULES = ["cxl_acpi", "cxl_pci", "cxl_mem", "dax_cxl", "device_dax"]
 
 def machine():
     shared = Device("256M", file="shared.mem", serial=0x5001)
-    return Machine(memory="384M", link=True, windows=[Window("1G", [shared])], modules=MODULES)
+    return Machine(memory="384M", cpus=1, link=True, windows=[Window("1G", [shared])], modules=MODULES)
 
 
 MACHINES = [machine(), machine()]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`fabricmgr cxl`: region, device mode, system RAM, drain, destroy, sanitize; killed at every step; who comes next reads zeros."""
+"""`fabricmgr cxl`: region, device mode, system RAM, drain, destroy, sanitize; killed after writes; who comes next reads zeros."""
 
+from vmtest import form
 from vmtest.topology import Device, Machine, Window
 
 SECONDS = 400
@@ -96,6 +97,7 @@ killed_at_every_write free "$free" fabricmgr cxl sanitize mem0
 [ "$(cat /sys/devices/system/memory/auto_online_blocks)" = "$policy" ] || fail "a setting was not put back"
 [ "$(ls $CXL | grep -c region)" = 0 ] || fail "regions are left: $(ls $CXL)"
 """
+SCRIPT = form.writes() + SCRIPT
 
 
 def check(results):

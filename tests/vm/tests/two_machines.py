@@ -9,7 +9,7 @@ MODULES = ["cxl_acpi", "cxl_pci", "cxl_mem", "dax_cxl", "device_dax"]
 
 def machine(offset):
     slice_of_pool = Device("256M", file="pool.mem", offset=offset, plugged=False)
-    return Machine(memory="256M", link=True, windows=[Window("1G", [slice_of_pool])], modules=MODULES)
+    return Machine(memory="256M", cpus=1, link=True, windows=[Window("1G", [slice_of_pool])], modules=MODULES)
 
 
 MACHINES = [machine("0M"), machine("256M")]

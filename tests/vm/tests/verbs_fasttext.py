@@ -5,7 +5,7 @@ from vmtest import rdma
 from vmtest.topology import Machine
 
 SECONDS = 280
-MACHINES = [Machine(memory="512M", link=True, modules=rdma.MODULES), Machine(memory="512M", link=True, modules=rdma.MODULES)]
+MACHINES = [Machine(memory="512M", cpus=1, link=True, modules=rdma.MODULES), Machine(memory="512M", cpus=1, link=True, modules=rdma.MODULES)]
 PROGRAMS = rdma.PROGRAMS
 
 SERVER = """

@@ -6,7 +6,7 @@ from vmtest.places import BUILD
 from vmtest.topology import Machine
 
 SECONDS = 150
-MACHINES = [Machine(memory="384M", link=True, modules=rdma.MODULES) for _ in range(2)]
+MACHINES = [Machine(memory="384M", cpus=1, link=True, modules=rdma.MODULES) for _ in range(2)]
 PROGRAMS = {**rdma.PROGRAMS, "usr/bin/checked_pages": BUILD / "vm" / "checked_pages"}
 
 SERVER = """

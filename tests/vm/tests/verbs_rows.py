@@ -7,7 +7,7 @@ from vmtest.topology import Machine
 
 SECONDS = 300
 ROUNDS = 3
-MACHINES = [Machine(memory="384M", link=True, modules=rdma.MODULES) for _ in range(2)]
+MACHINES = [Machine(memory="384M", cpus=1, link=True, modules=rdma.MODULES) for _ in range(2)]
 PROGRAMS = {**rdma.PROGRAMS, "usr/bin/row_fetch": BUILD / "bench" / "row_fetch"}
 
 SERVER = """

@@ -2,10 +2,10 @@
 """The root file system of the machines: a cpio archive of busybox, modules, programs and their libraries.
 
 The kernel takes several archives, one after the other. The first, the same for all tests of a run, is made once; what
-a test adds is small and comes behind it.
+a test adds is small and comes behind it. Neither is compressed, since the machine would take seconds to undo that, and
+our own programs come without what debuggers need.
 """
 
-import gzip
 import os
 import pathlib
 import re
@@ -14,7 +14,7 @@ import stat
 import subprocess
 
 from . import programs
-from .places import BUILD, HERE, ROOT, SYSTEM, VmError
+from .places import BUILD, HERE, ROOT, SYSTEM, WORK, VmError
 
 PROGRAMS = {
     "usr/bin/tidepool": BUILD / "bin" / "tidepool",
@@ -64,7 +64,7 @@ class Archive:
 
     def finish(self):
         self.entry("TRAILER!!!", 0)
-        return gzip.compress(bytes(self.data), compresslevel=1, mtime=0)
+        return bytes(self.data)
 
 
 def libraries(program):
@@ -80,11 +80,23 @@ def libraries(program):
     return [pathlib.Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(", done.stdout, re.M)]
 
 
+def stripped(program):
+    """One of our own programs without its line tables, made anew when it has changed."""
+    small = WORK / "programs" / "stripped" / program.name
+    if not small.exists() or small.stat().st_mtime < program.stat().st_mtime:
+        small.parent.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(["strip", "-g", "-o", small, program], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise VmError(f"cannot strip {program}: {done.stderr.strip()}")
+    return small
+
+
 def add_program(archive, name, path):
     """The program under the name, and its libraries where they are on this system."""
     if not path.exists():
         raise VmError(f"{path} is missing; run 'make' first")
-    archive.file(name, path.read_bytes(), 0o755)
+    content = stripped(path) if BUILD in path.parents else path
+    archive.file(name, content.read_bytes(), 0o755)
     for library in libraries(path):
         place = library.relative_to(SYSTEM) if SYSTEM in library.parents else str(library).lstrip("/")
         archive.file(str(place), library.read_bytes(), 0o755)

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
 import subprocess
@@ -27,7 +28,14 @@ from .topology import device_words, devices_of, machine_words
 PR_SET_PDEATHSIG = 1
 RESULT_DISK = 64 << 20
 UNPLUG_SECONDS = 60
+TICKS = os.sysconf("SC_CLK_TCK")
 PERIPHERALS = "/machine/peripheral"
+# The CXL drivers refuse to commit regions where they see a hypervisor: they cannot flush its caches. The rest is
+# what is slow to emulate: protections, without which starting a program takes two thirds of the time; and string
+# instructions that move single bytes, each of which is an access of its own to an emulated device: without them
+# memory is copied there in words, four times as fast.
+CPU = "max,hypervisor=off,la57=off,smap=off,smep=off,pku=off,erms=off,fsrm=off,fzrm=off,fsrs=off"
+KERNEL = "mitigations=off"
 _libc = ctypes.CDLL(None)
 
 
@@ -67,6 +75,7 @@ class Running:
         self.folder = pathlib.Path(folder)
         self.answer = answer
         self.console = self.folder / f"console-{index}.log"
+        self.memory = []  # descriptors of the devices' memory, of which a machine before this one may have some
         self.make_files(initrd)
         self.log = open(self.folder / f"qemu-{index}.log", "w", encoding="utf-8")
         self.process = subprocess.Popen(
@@ -79,8 +88,10 @@ class Running:
             preexec_fn=die_with_parent,
             start_new_session=True,
         )
+        self.exit_fd = os.pidfd_open(self.process.pid)
         self.qmp = None
         self.killed = False
+        self.cpu_seconds = 0.0
         self.plugs = 0
         self.bound_as = {}  # serial number: the host that a switch bound it to
         self.monitor_lock = threading.Lock()
@@ -96,22 +107,25 @@ class Running:
         with open(self.folder / f"results-{self.index}.disk", "wb") as disk:
             disk.truncate(RESULT_DISK)
         for place, device in enumerate(self.devices()):
-            # A file may be of several devices: as long as the furthest of them reaches.
+            # A file may be of several devices: as long as the furthest of them reaches. It is memory, which no disk has to
+            # keep up with, and nobody has any more when we and QEMU have ended.
             backend, _ = device_words(self.index, place, device)
             path = self.folder / backend["mem-path"]
+            if not path.is_symlink():
+                self.memory.append(os.memfd_create(path.name))
+                path.symlink_to(f"/proc/{os.getpid()}/fd/{self.memory[-1]}")
             with open(path, "ab") as file:
                 if path.stat().st_size < backend["offset"] + backend["size"]:
                     file.truncate(backend["offset"] + backend["size"])
 
     def command(self):
         i = self.index
-        append = "console=ttyS0 panic=-1 quiet loglevel=4 " + self.machine.kernel
+        append = f"console=ttyS0 panic=-1 quiet loglevel=4 {KERNEL} {self.machine.kernel}"
         return [
             SYSTEM / "usr" / "bin" / "qemu-system-x86_64",
             *("-L", SYSTEM / "usr" / "share" / "seabios", "-L", SYSTEM / "usr" / "share" / "qemu"),
             *("-accel", "tcg,thread=multi"),
-            # The CXL drivers refuse to commit regions where they see a hypervisor: they cannot flush its caches.
-            *("-cpu", "max,hypervisor=off"),
+            *("-cpu", CPU),
             *("-nodefaults", "-display", "none", "-no-reboot"),
             *("-kernel", kernel()[0], "-initrd", f"initrd-{i}", "-append", append),
             *("-serial", f"file:console-{i}.log"),
@@ -189,25 +203,33 @@ class Running:
                 **{"descriptor": 3, "type": 2, "transaction_type": 1},
             )
 
+    def note_cpu(self):
+        """What QEMU has used of processors so far. A process that has ended has it until it is waited for."""
+        try:
+            fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            return
+        self.cpu_seconds = (int(fields[11]) + int(fields[12])) / TICKS
+
     def kill(self):
         """As if its power failed. What it had to show is lost with it."""
         self.killed = True
+        self.note_cpu()
         self.process.kill()
 
-    def wait(self, until):
-        """Waits for the guest to power off; VmError when it has not by then, or QEMU failed."""
-        try:
-            status = self.process.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            raise VmError(f"machine {self.index} did not end in time: {self.last_words()}") from None
+    def ended(self):
+        """QEMU has ended: what it left. VmError when it failed."""
+        self.note_cpu()
+        status = self.process.wait()
         if self.killed:
-            return
+            return self.results()
         if status < 0:
             raise EmulatorCrash(f"QEMU was ended by signal {-status}")
         if status != 0:
             self.log.flush()
             said = (self.folder / f"qemu-{self.index}.log").read_text(encoding="utf-8").strip()
             raise VmError(f"QEMU ended with status {status}: {said[-500:]}")
+        return self.results()
 
     def last_words(self):
         try:
@@ -229,11 +251,35 @@ class Running:
 
     def end(self):
         if self.process.poll() is None:
+            self.note_cpu()
             self.process.kill()
             self.process.wait()
+        for fd in [self.exit_fd, *self.memory]:
+            os.close(fd)
         if self.qmp is not None:
             self.qmp.close()
         self.log.close()
-        own = [f"own-{self.index}-{place}.mem" for place in range(16)]
-        for name in [f"initrd-{self.index}", f"results-{self.index}.disk", *own]:
+        for name in (f"initrd-{self.index}", f"results-{self.index}.disk"):
             (self.folder / name).unlink(missing_ok=True)
+
+
+def wait_all(machines, until):
+    """What each machine left when it had ended, in their order. Once the script of one has failed the others are not
+    waited for: they leave None. VmError when one has not ended by then."""
+    left = {machine.exit_fd: machine for machine in machines}
+    found = [None] * len(machines)
+    poll = select.poll()
+    for fd in left:
+        poll.register(fd, select.POLLIN)
+    while left:
+        ready = poll.poll(max(0.1, until - time.monotonic()) * 1000)
+        if not ready:
+            last = next(iter(left.values()))
+            raise VmError(f"machine {last.index} did not end in time: {last.last_words()}")
+        for fd, _ in ready:
+            poll.unregister(fd)
+            machine = left.pop(fd)
+            found[machine.index] = machine.ended()
+            if not machine.killed and found[machine.index].status != 0:
+                return found
+    return found
