@@ -17,9 +17,7 @@ namespace {
 constexpr double kTouchNs = 1'100;
 constexpr double kWriteNs = 800;
 // Moving one page by itself: barrier, copy, mapping, flush (measured about 20 us, both ways).
-constexpr double kMoveNs = 20'000;
-// How long the present is believed to last.
-constexpr double kHorizonNs = 10e9;
+constexpr Nanoseconds kMovePage(20'000);
 // Share of one core for moving pages, and the most that may be saved up.
 constexpr double kMovingShare = 0.25;
 constexpr double kMostMovingNs = 100e6;
@@ -207,7 +205,7 @@ bool Balancer::open(GranuleIndex granule, Look look, Nanoseconds since) {
     wanted = sampleOf(wanted);
   } else {
     wanted.local.reset();
-    if (look == Look::kDirect) {
+    if (look != Look::kWhole) {
       if (!cheapToWatch(wanted.direct)) return false;
       forRuns(PageSet(wanted.direct), [&](uint64_t first, uint64_t count) {
         for (uint64_t i = 0; count < AccessWatch::kLeastHidden && i < count; ++i) {
@@ -251,7 +249,7 @@ void Balancer::closeBatch(Nanoseconds now) {
   const uint64_t managed = core_.stats->managed_bytes.load(std::memory_order_relaxed) >> kPageShift;
   const uint64_t held = std::min(core_.budget.held().value(), managed);
   const WatchWindow::Sizes sizes{managed - held, held, core_.budget.limit().value()};
-  window_.observe(lasted, far, local, sizes);
+  window_.observe(lasted, far, local, sizes, moveWorth().longestWindow());
   if (window_.telling()) {
     const WatchWindow::Use use = window_.use(sizes);
     count(core_.stats->sampled_local_pages, use.local);
@@ -351,15 +349,13 @@ void Balancer::scoreLocal(Visit& visit) {
   }
 }
 
-bool Balancer::worthMoving() const {
-  // A page seen in a window is used at least about once in it, and each use saves the latency.
+MoveWorth Balancer::moveWorth() const {
   uint64_t latency = 0;
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
     const DirectTier* tier = core_.tiers.direct(number);
     if (tier != nullptr) latency = std::max(latency, tier->extraLoadLatency().value());
   }
-  const double uses = kHorizonNs / static_cast<double>(window_.length().value());
-  return uses * static_cast<double>(latency) > kMoveNs * bar_.height();
+  return {kMovePage, Nanoseconds(latency)};
 }
 
 void Balancer::act() {
@@ -378,7 +374,8 @@ void Balancer::actOn(const Visit& visit) {
   MutexLock lock(core_.space->lockOf(visit.granule));
   uint64_t wrong = visit.cooled;
   if (visit.look == Look::kLocal) {
-    if (visit.outdated) clear(visit.granule);
+    // Where few pages are used a few silent ones may be chance, and there is room for all.
+    if (visit.outdated && !window_.scarce()) clear(visit.granule);
     followUp(visit);
   } else if (!visit.telling) {
     // What has been cleared is worth little until it has been looked at.
@@ -387,6 +384,7 @@ void Balancer::actOn(const Visit& visit) {
     const PageSet hot = hotOf(visit);
     wrong = hot.count();
     promoteSeen(visit, hot);
+    askAgain(visit, hot);
   }
   countRuns(visit.granule);
   // A look at the whole follows from one at local pages, whatever the shares.
@@ -407,6 +405,13 @@ void Balancer::followUp(const Visit& visit) {
   }
 }
 
+void Balancer::askAgain(const Visit& visit, const PageSet& hot) {
+  const bool doubtful = (visit.found.seen & visit.found.watched.direct & ~hot).any();
+  if (window_.scarce() && visit.look == Look::kDirect && doubtful) {
+    lookNext(visit.granule, Look::kAgain);
+  }
+}
+
 void Balancer::lookNext(GranuleIndex granule, Look look) {
   if (next_count_ < next_.size()) next_[next_count_++] = {granule, look};
 }
@@ -421,10 +426,12 @@ PageSet Balancer::hotOf(const Visit& visit) const {
   const Places places = placesOf(*core_.space, visit.granule);
   // Where the hot pages have been chosen before, one that is seen is more likely a cold page seen
   // by chance: it must be seen twice.
-  const uint8_t least = PageScore::kSighting + (places.local.any() ? 1 : 0);
+  const Evidence wanted = window_.scarce()     ? Evidence::kRunning
+                          : places.local.any() ? Evidence::kAgain
+                                               : Evidence::kOnce;
   PageSet hot = places.direct & visit.found.watched.direct & visit.found.seen;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
-    if (hot[i] && score(firstPage(visit.granule) + i).sightings() < least) hot.reset(i);
+    if (hot[i] && !score(firstPage(visit.granule) + i).enough(wanted)) hot.reset(i);
   }
   return hot;
 }

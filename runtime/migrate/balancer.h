@@ -36,7 +36,8 @@ class Balancer {
  private:
   /// What is asked about a granule: its local pages (a sample of them, if it has others), its long
   /// runs of direct ones, or all direct ones, which is dear if they are in pieces.
-  enum class Look : uint8_t { kLocal, kDirect, kWhole };
+  /// kAgain: as kDirect, right after one, to tell what is hot from what was seen by chance.
+  enum class Look : uint8_t { kLocal, kDirect, kAgain, kWhole };
   struct Visit {
     GranuleIndex granule;
     Look look;
@@ -68,6 +69,8 @@ class Balancer {
   void act();
   void actOn(const Visit& visit);
   void followUp(const Visit& visit);
+  /// Has a granule looked at once more if one of the pages seen there may have been seen by chance.
+  void askAgain(const Visit& visit, const PageSet& hot);
   void lookNext(GranuleIndex granule, Look look);
   void promoteSeen(const Visit& visit, const PageSet& hot);
   PageSet hotOf(const Visit& visit) const;
@@ -78,7 +81,8 @@ class Balancer {
   void clear(GranuleIndex granule);
   void countRuns(GranuleIndex granule);
   void judgeMoves(Nanoseconds now);
-  bool worthMoving() const;
+  MoveWorth moveWorth() const;
+  bool worthMoving() const { return moveWorth().pays(window_.length(), bar_.height()); }
   void charge(Nanoseconds spent);
   void chargeVisit(Visit& visit, Nanoseconds since, double faults_ns);
   GranuleIndex end() const { return granuleOf(core_.space->highWater() + (kPagesPerGranule - 1)); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control loop of the watching window. See watching.h.
+// What moves are worth, and the control loop of the watching window. See watching.h.
 #include "runtime/policy/watching.h"
 
 #include <algorithm>
@@ -12,6 +12,11 @@ namespace {
 constexpr double kSeenShare = 0.7;
 constexpr double kShortest = 0.5e6;
 constexpr double kLongest = 2e9;
+
+// How long the present is believed to last.
+constexpr double kHorizonNs = 10e9;
+// A window this much shorter than the longest that pays: one that ends a little late does, too.
+constexpr double kMargin = 0.9;
 
 // A window that is much too long is dear, since every page seen in it is a fault: down fast.
 constexpr double kLeastStep = 0.25;
@@ -31,7 +36,22 @@ double blend(double before, const WatchWindow::Sample& sample) {
 
 }  // namespace
 
-void WatchWindow::observe(Nanoseconds lasted, Sample far, Sample local, const Sizes& sizes) {
+bool MoveWorth::pays(Nanoseconds window, double times) const {
+  const double uses = kHorizonNs / static_cast<double>(window.value());
+  return uses * static_cast<double>(saved_by_use.value()) >
+         static_cast<double>(cost.value()) * times;
+}
+
+Nanoseconds MoveWorth::longestWindow() const {
+  // Where nothing is saved nothing will move, and looking is best done seldom.
+  const double saved = static_cast<double>(saved_by_use.value());
+  const double longest = kMargin * kHorizonNs * saved / static_cast<double>(cost.value());
+  const double useful = saved > 0 ? std::clamp(longest, kShortest, kLongest) : kLongest;
+  return Nanoseconds(static_cast<uint64_t>(useful));
+}
+
+void WatchWindow::observe(Nanoseconds lasted, Sample far, Sample local, const Sizes& sizes,
+                          Nanoseconds longest) {
   if (far.watched + local.watched == 0 || sizes.capacity == 0) return;
   const bool late = typical_ > 0 && ns(lasted) > 2 * typical_;
   typical_ += (ns(lasted) - typical_) * (typical_ > 0 ? 0.125 : 1);
@@ -45,8 +65,12 @@ void WatchWindow::observe(Nanoseconds lasted, Sample far, Sample local, const Si
   const double wanted = std::min(kSeenShare * static_cast<double>(sizes.capacity), pages);
   const double right = wanted / std::max(seen, 1.0);
   telling_ = right > kFar;
-  const double step = std::clamp(right < kFar ? right : 0.5 + 0.5 * right, kLeastStep, kMostStep);
-  length_ = Nanoseconds(static_cast<uint64_t>(std::clamp(ns(length_) * step, kShortest, kLongest)));
+  const double before = ns(length_);
+  const double most = std::clamp(ns(longest), kShortest, kLongest);
+  scarce_ = before >= most && right * kFar > 1;
+  const double wish = std::clamp(right < kFar ? right : 0.5 + 0.5 * right, kLeastStep, kMostStep);
+  length_ = Nanoseconds(static_cast<uint64_t>(std::clamp(before * wish, kShortest, most)));
+  const double step = ns(length_) / before;
   // What was not watched this time would show less or more as well.
   if (far.watched == 0) far_share_ = std::min(1.0, far_share_ * step);
   if (local.watched == 0) local_share_ = std::min(1.0, local_share_ * step);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decisions of the balancer of direct tiers that need no kernel: how long pages are watched, what
-// a sighting makes of a page's score, whether what is known of a granule still holds, how far
-// apart hot pages may be that move as one run. Pure: no clock, no I/O; single-threaded.
+// Decisions of the balancer of direct tiers that need no kernel: whether a move pays, how long
+// pages are watched, what a sighting makes of a page's score, whether what is known of a granule
+// still holds, how far apart hot pages may be that move as one run. Pure: no clock, no I/O;
+// single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,16 @@
 #include "runtime/base/units.h"
 
 namespace tidepool {
+
+/// What moving something to local memory costs, and what each use of it saves from then on.
+struct MoveWorth {
+  Nanoseconds cost, saved_by_use;
+  /// Whether that pays `times` over if it is used once in every such window. What is seen in one is
+  /// used at least so often, and perhaps much more.
+  bool pays(Nanoseconds window, double times) const;
+  /// The longest window in which a sighting still says that it pays once.
+  Nanoseconds longestWindow() const;
+};
 
 /// Finds the window in which about as many pages are seen as local memory is to hold, so that
 /// capacity, not a constant, says what is hot (MEMTIS).
@@ -20,12 +31,17 @@ class WatchWindow {
   struct Sizes {
     uint64_t far_pages = 0, local_pages = 0, capacity = 0;
   };
-  /// What one window showed that lasted `lasted`, which may be longer than was asked for.
-  void observe(Nanoseconds lasted, Sample far, Sample local, const Sizes& sizes);
+  /// What one window showed that lasted `lasted`, which may be longer than was asked for. No window
+  /// will be longer than `longest`: sightings in it would say too little.
+  void observe(Nanoseconds lasted, Sample far, Sample local, const Sizes& sizes,
+               Nanoseconds longest);
   Nanoseconds length() const { return length_; }
   /// Whether a sighting in the last window told anything: in one that was much too long cold pages
   /// are seen too, and only silence tells.
   bool telling() const { return telling_; }
+  /// Whether the longest window showed much fewer pages than fit. Then capacity does not sort them:
+  /// what is seen may be pages that are seldom used, seen by chance.
+  bool scarce() const { return scarce_; }
   /// Of all pages, how many are used in a window of this length, by what was seen lately.
   struct Use {
     uint64_t local = 0, far = 0;
@@ -40,7 +56,7 @@ class WatchWindow {
   Nanoseconds length_ = Nanoseconds(5'000'000);
   double typical_ = 0;  // ns that windows have lasted lately
   double far_share_ = 0, local_share_ = 0;
-  bool telling_ = false;
+  bool telling_ = false, scarce_ = false;
 };
 
 /// Divides the time for looks between local and direct pages by what they find in it: pages in the
@@ -81,6 +97,10 @@ class PromotionBar {
   double height_ = 1;
 };
 
+/// What it takes to believe that a page is hot: a sighting; another before the last was forgotten;
+/// another at the very next look.
+enum class Evidence : uint8_t { kOnce, kAgain, kRunning };
+
 /// What is remembered of a page: recent sightings, and whether its writes tell of its use.
 class PageScore {
  public:
@@ -93,6 +113,12 @@ class PageScore {
 
   constexpr uint8_t sightings() const { return raw_ & 0x1f; }
   constexpr bool cold() const { return (raw_ & kObserved) != 0 && sightings() == 0; }
+  constexpr bool enough(Evidence evidence) const {
+    const int least = evidence == Evidence::kOnce    ? kSighting
+                      : evidence == Evidence::kAgain ? kSighting + 1
+                                                     : 2 * kSighting;
+    return sightings() >= least;
+  }
   /// Believed hot, by what would show as a write.
   constexpr bool writtenHot() const { return sightings() >= kSighting && (raw_ & kQuiet) == 0; }
 

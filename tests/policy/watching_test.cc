@@ -3,13 +3,20 @@
 #include "runtime/policy/watching.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
 
 #include <cmath>
+#include <random>
+#include <vector>
 
 namespace tidepool {
 namespace {
 
 constexpr uint64_t kFar = 210'000, kLocal = 50'000, kCapacity = 50'000;
+constexpr Nanoseconds kAnyLength(2'000'000'000);
+// A page of a tier 150 ns away, moved in 20 us.
+constexpr MoveWorth kPage{Nanoseconds(20'000), Nanoseconds(150)};
 
 /// Pages of which a tenth are hot, each used so often a second; the cold ones 80 times less.
 struct Program {
@@ -25,7 +32,7 @@ WatchWindow::Sample sampleOf(double share) { return {4096, static_cast<uint64_t>
 void watch(WatchWindow& window, const Program& program, int times) {
   for (int i = 0; i < times; ++i) {
     const WatchWindow::Sample seen = sampleOf(program.share(window.length()));
-    window.observe(window.length(), seen, seen, {kFar, kLocal, kCapacity});
+    window.observe(window.length(), seen, seen, {kFar, kLocal, kCapacity}, kAnyLength);
   }
 }
 
@@ -60,7 +67,7 @@ TEST(WatchWindow, OneThatEndedLateChangesNothing) {
   watch(window, Program{1300}, 60);
   const Nanoseconds right = window.length();
   window.observe(Nanoseconds(right.value() * 10), sampleOf(1), sampleOf(1),
-                 {kFar, kLocal, kCapacity});
+                 {kFar, kLocal, kCapacity}, kAnyLength);
   EXPECT_FALSE(window.telling());
   EXPECT_EQ(window.length(), right);
 }
@@ -69,14 +76,138 @@ TEST(WatchWindow, KeepsItsBoundsWhenNothingOrEverythingIsSeen) {
   WatchWindow window;
   for (const double share : {0.0, 1.0}) {
     for (int i = 0; i < 200; ++i) {
-      window.observe(window.length(), sampleOf(share), sampleOf(share), {kFar, kLocal, kCapacity});
+      window.observe(window.length(), sampleOf(share), sampleOf(share), {kFar, kLocal, kCapacity},
+                     kAnyLength);
     }
     EXPECT_GE(window.length(), Nanoseconds(500'000));
     EXPECT_LE(window.length(), Nanoseconds(2'000'000'000));
   }
   const Nanoseconds before = window.length();
-  window.observe(before, {}, {}, {kFar, kLocal, kCapacity});
+  window.observe(before, {}, {}, {kFar, kLocal, kCapacity}, kAnyLength);
   EXPECT_EQ(window.length(), before);
+}
+
+RC_GTEST_PROP(MoveWorth, ASightingInTheLongestWindowPaysAndInAMuchLongerOneDoesNot, ()) {
+  const MoveWorth worth{Nanoseconds(*rc::gen::inRange<uint64_t>(1'000, 5'000'000)),
+                        Nanoseconds(*rc::gen::inRange<uint64_t>(1, 3'000))};
+  const Nanoseconds longest = worth.longestWindow();
+  RC_ASSERT(longest >= Nanoseconds(500'000) && longest <= kAnyLength);
+  if (longest > Nanoseconds(500'000)) RC_ASSERT(worth.pays(longest, 1));
+  if (longest < kAnyLength) RC_ASSERT(!worth.pays(Nanoseconds(longest.value() * 5 / 4), 1));
+}
+
+TEST(MoveWorth, WhatSavesNothingNeverPaysAndIsSeldomLookedAt) {
+  const MoveWorth none{Nanoseconds(20'000), Nanoseconds(0)};
+  EXPECT_FALSE(none.pays(Nanoseconds(500'000), 1));
+  EXPECT_EQ(none.longestWindow(), kAnyLength);
+}
+
+TEST(MoveWorth, MustPayMoreOftenWhereTheBarIsHigher) {
+  const Nanoseconds window(10'000'000);  // 1,000 uses save 150 us, 7.5 times the cost
+  EXPECT_TRUE(kPage.pays(window, 4));
+  EXPECT_FALSE(kPage.pays(window, 8));
+}
+
+// Capacity is much larger than the hot set, so that no window shows as many pages as fit. It must
+// not become so long that what it shows is worth nothing: then nothing was ever promoted.
+TEST(WatchWindow, WithASmallHotSetIsAsLongAsASightingIsWorthAMove) {
+  WatchWindow window;
+  const WatchWindow::Sample seen{8192, 2};  // 64 of 260,000 pages, however long
+  for (int i = 0; i < 100; ++i) {
+    window.observe(window.length(), seen, seen, {kFar, kLocal, kCapacity}, kPage.longestWindow());
+  }
+  EXPECT_TRUE(window.telling()) << "it shows little, and all of it tells";
+  EXPECT_EQ(window.length(), kPage.longestWindow());
+  EXPECT_TRUE(kPage.pays(window.length(), 1));
+  EXPECT_TRUE(window.scarce());
+}
+
+TEST(WatchWindow, IsNotScarceWhereCapacitySortsPages) {
+  for (const double rate : {200.0, 1300.0}) {
+    WatchWindow window;
+    const Program program{rate};
+    for (int i = 0; i < 60; ++i) {
+      const WatchWindow::Sample seen = sampleOf(program.share(window.length()));
+      window.observe(window.length(), seen, seen, {kFar, kLocal, kCapacity}, kPage.longestWindow());
+      EXPECT_FALSE(window.scarce());
+    }
+    EXPECT_NEAR(seenPages(window, program), 0.7 * kCapacity, 0.1 * kCapacity) << rate;
+  }
+}
+
+TEST(WatchWindow, BecomesShorterAtOnceWhenAFasterTierIsLeft) {
+  WatchWindow window;
+  for (int i = 0; i < 60; ++i) {
+    window.observe(window.length(), {8192, 0}, {8192, 0}, {kFar, kLocal, kCapacity}, kAnyLength);
+  }
+  EXPECT_EQ(window.length(), kAnyLength);
+  window.observe(window.length(), {8192, 0}, {8192, 0}, {kFar, kLocal, kCapacity},
+                 kPage.longestWindow());
+  EXPECT_EQ(window.length(), kPage.longestWindow());
+}
+
+// A share that is not looked at grows with the window, but not when that is as long as it may be.
+TEST(WatchWindow, BelievesNoMoreOfWhatItDoesNotWatchWhenItCannotGrow) {
+  WatchWindow window;
+  const WatchWindow::Sizes sizes{kFar, kLocal, kCapacity};
+  const WatchWindow::Sample seen{4096, 8};
+  for (int i = 0; i < 60; ++i) {
+    window.observe(window.length(), seen, seen, sizes, kPage.longestWindow());
+  }
+  const uint64_t before = window.use(sizes).far;
+  for (int i = 0; i < 200; ++i) {
+    window.observe(window.length(), {}, seen, sizes, kPage.longestWindow());
+  }
+  EXPECT_EQ(window.use(sizes).far, before);
+  EXPECT_EQ(window.length(), kPage.longestWindow());
+}
+
+/// Pages of one kind, each used at random times, so often a second.
+struct PageKind {
+  uint64_t pages;
+  double rate;
+};
+
+/// Looks at all of them so often, as the balancer does: a sweep, and where what it saw is in doubt,
+/// at once another look. Returns how many of each kind would have been promoted.
+std::vector<uint64_t> promotedOf(const std::vector<PageKind>& kinds, int sweeps) {
+  std::mt19937 random(11);
+  WatchWindow window;
+  std::vector<std::vector<PageScore>> scores;
+  for (const PageKind& kind : kinds) scores.emplace_back(kind.pages);
+  std::vector<uint64_t> promoted(kinds.size(), 0);
+  for (int sweep = 0; sweep < sweeps; ++sweep) {
+    WatchWindow::Sample sample{kFar, 0};
+    const Evidence wanted = window.scarce() ? Evidence::kRunning : Evidence::kOnce;
+    for (size_t k = 0; k < kinds.size(); ++k) {
+      const double length = static_cast<double>(window.length().value());
+      std::bernoulli_distribution used(1 - std::exp(-kinds[k].rate * length * 1e-9));
+      for (PageScore& score : scores[k]) {
+        const bool seen = used(random);
+        sample.seen += seen ? 1 : 0;
+        score = score.watchedFar(seen);
+        if (seen && !score.enough(wanted)) score = score.watchedFar(used(random));
+        if (!kPage.pays(window.length(), 1) || !score.enough(wanted)) continue;
+        ++promoted[k];
+        score = PageScore();  // looked at afresh, as if it had gone far again
+      }
+    }
+    window.observe(window.length(), sample, {}, {kFar, kLocal, kCapacity}, kPage.longestWindow());
+  }
+  return promoted;
+}
+
+TEST(SmallHotSet, IsPromotedAndPagesUsedOnceASecondHardlyAre) {
+  const std::vector<PageKind> kinds{{64, 2000}, {20'000, 1}, {kFar - 20'064, 0.001}};
+  const std::vector<uint64_t> early = promotedOf(kinds, 40);
+  const std::vector<uint64_t> late = promotedOf(kinds, 140);
+  const std::vector<double> each{static_cast<double>(late[0] - early[0]) / 100 / 64,
+                                 static_cast<double>(late[1] - early[1]) / 100 / 20'000,
+                                 static_cast<double>(late[2] - early[2]) / 100 / kFar};
+  EXPECT_GT(each[0], 0.99) << "of the hot pages, each sweep";
+  // Seen by chance in one window of 15, and again in one of 15 of those.
+  EXPECT_LT(each[1], 0.01);
+  EXPECT_LT(each[2], 0.00001);
 }
 
 TEST(LookShares, FollowWhatLooksFindAndKeepSomeForTheOther) {
@@ -174,6 +305,21 @@ TEST(PageScore, APageThatIsReadStaysLongerTheSecondTime) {
   // Not seen in the direct tier either: it was cold after all.
   score = score.watchedFar(false).watchedFar(true);
   EXPECT_TRUE(score.writtenHot());
+}
+
+TEST(PageScore, IsEnoughAfterOneSightingTwoOrTwoInARow) {
+  const PageScore once = PageScore().watchedFar(true);
+  EXPECT_TRUE(once.enough(Evidence::kOnce));
+  EXPECT_FALSE(once.enough(Evidence::kAgain));
+  PageScore now = once;
+  // Every other time is never twice running.
+  for (int i = 0; i < 20; ++i) {
+    now = now.watchedFar(false).watchedFar(true);
+    EXPECT_TRUE(now.enough(Evidence::kAgain));
+    EXPECT_FALSE(now.enough(Evidence::kRunning));
+  }
+  EXPECT_TRUE(now.watchedFar(true).enough(Evidence::kRunning));
+  EXPECT_TRUE(once.watchedFar(true).enough(Evidence::kRunning));
 }
 
 TEST(PageScore, WhatCameOnOneSightingGoesSooner) {

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The balancer itself over a direct tier, under the kernel, in a time of the test's own: pages are
+// used at random, each kind so often a second, between the balancer's steps.
+#include "runtime/migrate/balancer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "runtime/migrate/range_ops.h"
+#include "runtime/migrate/shared_policy.h"
+#include "runtime/stats/stats_region.h"
+#include "runtime/tier/direct_file_tier.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint64_t kLocalGranules = 8, kFarGranules = 24;
+constexpr uint64_t kPages = (kLocalGranules + kFarGranules) * kPagesPerGranule;
+
+/// Pages that are used so often a second each.
+struct Kind {
+  std::vector<uint64_t> pages;
+  double rate;
+};
+
+class BalancerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto region = StatsRegion::create("managed");
+    ASSERT_TRUE(region);
+    stats_.emplace(std::move(*region));
+    core_.stats = &stats_->page();
+    auto port = openKernelFaultPort(MovePolicy::kIfSupported);
+    auto barrier = openKernelWriteBarrier();
+    auto space = ManagedSpace::create(Bytes(kGiB));
+    auto tier = DirectFileTier::createEmulated(Bytes(kPages * kPageSize + 8 * kMiB));
+    ASSERT_TRUE(port && barrier && space && tier);
+    core_.port = std::move(*port);
+    core_.barrier = std::move(*barrier);
+    core_.space = std::move(*space);
+    core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+    core_.options.sampling_cpu = 1;
+    ASSERT_TRUE(core_.need_memory.open() && core_.freed_memory.open());
+    VictimConfig config;
+    config.capacity = PageCount(kLocalGranules * kPagesPerGranule);
+    core_.budget.setLimit(config.capacity);
+    auto policy = SharedPolicy::create(config, PageCount(core_.space->pageEnd().value()));
+    auto mover = GranuleMover::create(core_);
+    ASSERT_TRUE(policy && mover);
+    policy_ = std::move(*policy);
+    mover_ = std::move(*mover);
+    ranges_ = std::make_unique<RangeOps>(core_, *policy_, *mover_);
+    auto balancer = Balancer::create(core_, *mover_);
+    ASSERT_TRUE(balancer) << balancer.error().text();
+    balancer_ = std::move(*balancer);
+    fill();
+  }
+
+  /// The first granules are local, and fill local memory but for a little; the others are far.
+  void fill() {
+    const auto address = ranges_->allocate(Bytes(kPages * kPageSize), Bytes(kGranuleSize));
+    ASSERT_TRUE(address);
+    bytes_ = reinterpret_cast<volatile uint8_t*>(*address);
+    first_ = core_.space->pageAt(*address);
+    for (uint64_t page = 0; page < kPages; page += kPagesPerGranule) {
+      MutexLock lock(core_.space->lockOf(granuleOf(first_ + page)));
+      ASSERT_TRUE(mover_->placeFar(first_ + page));
+    }
+    for (uint64_t page = 0; page < kPages; ++page) bytes_[page * kPageSize] = valueOf(page);
+    for (uint64_t granule = 0; granule < kLocalGranules; ++granule) {
+      const GranuleMover::Run run{first_ + granule * kPagesPerGranule,
+                                  kPagesPerGranule - (granule + 1 == kLocalGranules ? 200 : 0)};
+      MutexLock lock(core_.space->lockOf(granuleOf(run.first)));
+      ASSERT_EQ(mover_->promote({&run, 1}), 1u);
+    }
+    core_.stats->managed_bytes = kPages * kPageSize;
+    core_.stats->promotions = 0;
+  }
+  static uint8_t valueOf(uint64_t page) { return static_cast<uint8_t>(page * 7 + 1); }
+
+  /// Lets the program run for so long, as far as the balancer sees it.
+  void use(const std::vector<Kind>& kinds, double seconds) {
+    const Nanoseconds end = now_ + Nanoseconds(static_cast<uint64_t>(seconds * 1e9));
+    while (now_ < end) {
+      const Nanoseconds delay = balancer_->step(now_);
+      now_ += delay;
+      for (const Kind& kind : kinds) {
+        std::bernoulli_distribution used(1 - std::exp(-kind.rate * 1e-9 * double(delay.value())));
+        for (const uint64_t page : kind.pages) {
+          if (used(random_)) bytes_[page * kPageSize + 1] = bytes_[page * kPageSize + 1] + 1;
+        }
+      }
+    }
+  }
+  uint64_t localOf(const std::vector<uint64_t>& pages) const {
+    uint64_t local = 0;
+    for (const uint64_t page : pages) {
+      local += core_.space->word(first_ + page).state() == PageState::kLocal ? 1 : 0;
+    }
+    return local;
+  }
+  void TearDown() override {
+    if (bytes_ == nullptr) return;
+    balancer_->rest();
+    for (uint64_t page = 0; page < kPages; ++page) {
+      ASSERT_EQ(bytes_[page * kPageSize], valueOf(page)) << page;
+    }
+  }
+
+  /// Every so many pages of the far granules.
+  static std::vector<uint64_t> everyFar(uint64_t step) {
+    std::vector<uint64_t> pages;
+    for (uint64_t at = kLocalGranules * kPagesPerGranule + 11; at < kPages; at += step) {
+      pages.push_back(at);
+    }
+    return pages;
+  }
+
+  std::optional<StatsRegion> stats_;
+  Core core_;
+  std::unique_ptr<SharedPolicy> policy_;
+  std::unique_ptr<GranuleMover> mover_;
+  std::unique_ptr<RangeOps> ranges_;
+  std::unique_ptr<Balancer> balancer_;
+  volatile uint8_t* bytes_ = nullptr;
+  PageIndex first_;
+  Nanoseconds now_{1'000'000'000};
+  std::mt19937 random_{5};
+};
+
+TEST_F(BalancerTest, PromotesAFewHotPagesAfterALongTimeOfLittleUse) {
+  use({}, 60);
+  EXPECT_EQ(core_.stats->promotions, 0u);
+  const Kind hot{everyFar(192), 2000};
+  use({hot}, 20);
+  EXPECT_EQ(localOf(hot.pages), hot.pages.size());
+  use({hot}, 20);
+  EXPECT_EQ(localOf(hot.pages), hot.pages.size()) << "and they stay";
+  EXPECT_LT(core_.stats->promotions, 2 * hot.pages.size());
+}
+
+TEST_F(BalancerTest, FindsThemAgainWhenTheyAreOthers) {
+  const Kind before{everyFar(192), 2000};
+  use({before}, 60);
+  EXPECT_EQ(localOf(before.pages), before.pages.size());
+  Kind after{everyFar(160), 2000};
+  for (uint64_t& page : after.pages) page += 5;
+  use({after}, 120);
+  EXPECT_GE(localOf(after.pages), after.pages.size() * 9 / 10);
+}
+
+}  // namespace
+}  // namespace tidepool
