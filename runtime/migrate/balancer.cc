@@ -18,6 +18,8 @@ constexpr double kTouchNs = 1'100;
 constexpr double kWriteNs = 800;
 // Moving one page by itself: barrier, copy, mapping, flush (measured about 20 us, both ways).
 constexpr Nanoseconds kMovePage(20'000);
+// Moving a granule that is mapped whole, 2 MiB to copy (measured 830 us, and 1,500 us back).
+constexpr Nanoseconds kMoveGranule(800'000);
 // Share of one core for moving pages, and the most that may be saved up.
 constexpr double kMovingShare = 0.25;
 constexpr double kMostMovingNs = 100e6;
@@ -355,7 +357,9 @@ MoveWorth Balancer::moveWorth() const {
     const DirectTier* tier = core_.tiers.direct(number);
     if (tier != nullptr) latency = std::max(latency, tier->extraLoadLatency().value());
   }
-  return {kMovePage, Nanoseconds(latency)};
+  // Where some are mapped whole, a sighting means that any page of a granule was used, and all of
+  // it has to move. Beside them, single pages must be used as often.
+  return {mover_.canPromoteWhole() ? kMoveGranule : kMovePage, Nanoseconds(latency)};
 }
 
 void Balancer::act() {

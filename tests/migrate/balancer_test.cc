@@ -13,6 +13,7 @@
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/stats/stats_region.h"
 #include "runtime/tier/direct_file_tier.h"
+#include "tests/migrate/whole_granules_fixture.h"
 
 namespace tidepool {
 namespace {
@@ -41,7 +42,7 @@ class BalancerTest : public testing::Test {
     core_.port = std::move(*port);
     core_.barrier = std::move(*barrier);
     core_.space = std::move(*space);
-    core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+    core_.tiers.add(asTier(std::move(*tier)));
     core_.options.sampling_cpu = 1;
     ASSERT_TRUE(core_.need_memory.open() && core_.freed_memory.open());
     VictimConfig config;
@@ -59,6 +60,8 @@ class BalancerTest : public testing::Test {
     fill();
   }
 
+  virtual std::unique_ptr<DirectTier> asTier(std::unique_ptr<DirectFileTier> file) { return file; }
+
   /// The first granules are local, and fill local memory but for a little; the others are far.
   void fill() {
     const auto address = ranges_->allocate(Bytes(kPages * kPageSize), Bytes(kGranuleSize));
@@ -71,13 +74,16 @@ class BalancerTest : public testing::Test {
     }
     for (uint64_t page = 0; page < kPages; ++page) bytes_[page * kPageSize] = valueOf(page);
     for (uint64_t granule = 0; granule < kLocalGranules; ++granule) {
-      const GranuleMover::Run run{first_ + granule * kPagesPerGranule,
-                                  kPagesPerGranule - (granule + 1 == kLocalGranules ? 200 : 0)};
-      MutexLock lock(core_.space->lockOf(granuleOf(run.first)));
-      ASSERT_EQ(mover_->promote({&run, 1}), 1u);
+      ASSERT_NO_FATAL_FAILURE(promote(granule));
     }
     core_.stats->managed_bytes = kPages * kPageSize;
     core_.stats->promotions = 0;
+  }
+  virtual void promote(uint64_t granule) {
+    const GranuleMover::Run run{first_ + granule * kPagesPerGranule,
+                                kPagesPerGranule - (granule + 1 == kLocalGranules ? 200 : 0)};
+    MutexLock lock(core_.space->lockOf(granuleOf(run.first)));
+    ASSERT_EQ(mover_->promote({&run, 1}), 1u);
   }
   static uint8_t valueOf(uint64_t page) { return static_cast<uint8_t>(page * 7 + 1); }
 
@@ -110,10 +116,17 @@ class BalancerTest : public testing::Test {
     }
   }
 
-  /// Every so many pages of the far granules.
+  /// Every so many pages of the far granules, or of the local ones.
   static std::vector<uint64_t> everyFar(uint64_t step) {
     std::vector<uint64_t> pages;
     for (uint64_t at = kLocalGranules * kPagesPerGranule + 11; at < kPages; at += step) {
+      pages.push_back(at);
+    }
+    return pages;
+  }
+  static std::vector<uint64_t> everyLocal(uint64_t step) {
+    std::vector<uint64_t> pages;
+    for (uint64_t at = 3; at < (kLocalGranules - 1) * kPagesPerGranule; at += step) {
       pages.push_back(at);
     }
     return pages;
@@ -131,6 +144,8 @@ class BalancerTest : public testing::Test {
   std::mt19937 random_{5};
 };
 
+// A page that is used 2,000 times a second is seen in every window, one that is used once a second
+// in one of 15; with few pages in use neither is one of many that local memory would be full of.
 TEST_F(BalancerTest, PromotesAFewHotPagesAfterALongTimeOfLittleUse) {
   use({}, 60);
   EXPECT_EQ(core_.stats->promotions, 0u);
@@ -150,6 +165,47 @@ TEST_F(BalancerTest, FindsThemAgainWhenTheyAreOthers) {
   for (uint64_t& page : after.pages) page += 5;
   use({after}, 120);
   EXPECT_GE(localOf(after.pages), after.pages.size() * 9 / 10);
+}
+
+TEST_F(BalancerTest, HardlyMovesPagesThatAreUsedOnceASecond) {
+  const Kind warm{everyFar(4), 1}, local{everyLocal(1), 1}, hot{everyFar(190), 2000};
+  use({warm, hot}, 60);
+  EXPECT_GE(localOf(hot.pages), hot.pages.size() * 9 / 10);
+  const uint64_t before = core_.stats->promotions;
+  const uint64_t stayed = localOf(local.pages);
+  use({warm, local, hot}, 120);
+  const uint64_t promoted = core_.stats->promotions - before;
+  // Believed at the first sighting, each was promoted 25 times in these two minutes.
+  EXPECT_LT(promoted, 2 * warm.pages.size());
+  // What nobody needs the room of stays where it is.
+  EXPECT_GT(localOf(local.pages), stayed * 3 / 4) << stayed << " before";
+}
+
+/// Over a tier that can only be mapped in whole granules.
+class WholeBalancerTest : public BalancerTest {
+ protected:
+  std::unique_ptr<DirectTier> asTier(std::unique_ptr<DirectFileTier> file) override {
+    return std::make_unique<WholeTier>(std::move(file));
+  }
+  void promote(uint64_t granule) override {
+    if (granule + 2 >= kLocalGranules) return;  // room for two
+    const GranuleIndex index = granuleOf(first_ + granule * kPagesPerGranule);
+    MutexLock lock(core_.space->lockOf(index));
+    ASSERT_TRUE(mover_->promoteWhole(index));
+  }
+};
+
+// Moving a granule costs as much as moving forty pages by themselves: a use or two of any of its
+// pages now and then is no reason.
+TEST_F(WholeBalancerTest, PromotesHotGranulesAndHardlyAnyThatIsSeldomUsed) {
+  Kind hot{{}, 20}, warm{everyFar(4), 0.02};
+  for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
+    hot.pages.push_back(20 * kPagesPerGranule + page);
+  }
+  use({warm}, 60);
+  EXPECT_LE(core_.stats->promotions, 2 * kPagesPerGranule);
+  use({warm, hot}, 30);
+  EXPECT_EQ(localOf(hot.pages), kPagesPerGranule);
 }
 
 }  // namespace
