@@ -122,6 +122,11 @@ void RemoteRowChannel::drop(size_t requests) {
   begin_ = ends_[(oldest_ - 1) % kMostRequests];
 }
 
+const char* RemoteRowChannel::reason() const {
+  if (failed()) formatText(reason_, sizeof reason_, "%s: %s", tier_.name(), client_->reason());
+  return reason_;
+}
+
 Status RemoteRowChannel::submitRead(uint64_t tag, std::span<const uint64_t> rows, std::byte* to) {
   const auto placed = place(rows);
   if (!placed) return tl::unexpected(placed.error());

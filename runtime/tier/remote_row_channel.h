@@ -37,7 +37,7 @@ class RemoteRowChannel final : public RowChannel {
   size_t inFlight() const override { return client_->inFlight(); }
   Nanoseconds timeToDeadline() const override { return client_->timeToDeadline(); }
   bool failed() const override { return client_->failed(); }
-  const char* reason() const override { return client_->reason(); }
+  const char* reason() const override;
 
  private:
   RemoteRowChannel(std::unique_ptr<RemoteClient> client, const RowArea& area, Bytes first,
@@ -55,6 +55,7 @@ class RemoteRowChannel final : public RowChannel {
   size_t most_rows_ = 0;
   Tier& tier_;
   TierTraffic& traffic_;
+  mutable char reason_[232] = {};  // with the tier's name, made when somebody asks
 
   // The ring of offsets: those in flight lie in [begin_, end_), or in [begin_, some end) and
   // [0, end_). ends_ has where each request's end, in their order, which is that of completion.
