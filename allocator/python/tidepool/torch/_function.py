@@ -46,7 +46,12 @@ class _Pool(torch.autograd.Function):
         ctx.lookups = lookups
         # Autograd notices when they are changed before backward, as it would with torch's own module.
         ctx.save_for_backward(
-            *(part for one in lookups for part in (one.ids, one.offsets, one.weights) if part is not None)
+            *(
+                part
+                for one in lookups
+                for part in (one.ids, one.offsets, one.weights)
+                if isinstance(part, torch.Tensor)
+            )
         )
         return out
 

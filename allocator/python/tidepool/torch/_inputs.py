@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch.nn.EmbeddingBag takes, as ids and offsets of tables."""
 
+import numpy
 import torch
 
 _INTEGERS = (torch.int64, torch.int32)
@@ -17,12 +18,13 @@ def _checked(value, argument):
 
 
 def _integers(value, argument):
+    """The tensor as int64 without gaps: itself, if it is that."""
     _checked(value, argument)
     if value.dtype not in _INTEGERS:
         raise TypeError(
             f"{argument}: a tensor of int64 or int32 is needed, not of {value.dtype}; ids and offsets are whole numbers"
         )
-    return value.to(torch.int64)
+    return value.to(torch.int64).contiguous()
 
 
 class Offsets:
@@ -34,7 +36,7 @@ class Offsets:
     def of(self, bags, length):
         shape, offsets = self._known
         if shape != (bags, length):
-            offsets = torch.arange(0, bags + 1, dtype=torch.int64) * length
+            offsets = numpy.arange(0, bags + 1, dtype=numpy.int64) * length
             self._known = ((bags, length), offsets)
         return offsets
 
@@ -45,8 +47,8 @@ def ids_of(value):
 
 
 def bags_of(value, offsets, include_last_offset, regular):
-    """(ids, offsets) of an input as torch.nn.EmbeddingBag defines it; `regular`: Offsets. int64 tensors without gaps
-    are not copied, but for offsets that lack the last one."""
+    """(ids, offsets) of an input as torch.nn.EmbeddingBag defines it; `regular`: Offsets, which are an array. int64
+    tensors without gaps are not copied, but for offsets that lack the last one."""
     ids = _integers(value, "input")
     if ids.dim() == 2:
         if offsets is not None:
@@ -62,7 +64,7 @@ def bags_of(value, offsets, include_last_offset, regular):
     _check_ends(offsets, len(ids), include_last_offset)
     if not include_last_offset:
         offsets = torch.cat((offsets, torch.tensor([len(ids)])))
-    return ids.contiguous(), offsets.contiguous()
+    return ids, offsets
 
 
 def _check_ends(offsets, ids, include_last_offset):
@@ -103,4 +105,4 @@ def weights_of(weights, value, mode):
         )
     if weights.dtype != torch.float32:
         raise TypeError(f"per_sample_weights: a tensor of float32 is needed, not of {weights.dtype}")
-    return weights.detach().reshape(-1)
+    return weights.detach().contiguous().reshape(-1)
