@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments as the core wants them: arrays without a copy, words as enums, sizes as bytes."""
 
+import functools
 import math
 import operator
 
@@ -34,11 +35,17 @@ def optional_array(value, argument):
     return None if value is None else array(value, argument)
 
 
+@functools.cache
+def _members(kind):
+    """The members of an enum of the core, which makes a new dict of them each time that it is asked."""
+    return kind.__members__
+
+
 def word(value, argument, kind):
     """The member of an enum of the core that `value` names."""
     if not isinstance(value, str):
         raise TypeError(f"{argument}: a word is needed, not {type(value).__name__}")
-    members = kind.__members__
+    members = _members(kind)
     if value not in members:
         raise InvalidArgument(f"{argument}: {value!r} is none of {', '.join(members)}")
     return members[value]

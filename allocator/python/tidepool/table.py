@@ -347,7 +347,8 @@ def bags(calls):
     of several spaces. When arguments of any part are wrong, none was done."""
     parts = []
     for call in calls:
-        call = BagCall(*call)
+        if not isinstance(call, BagCall):
+            call = BagCall(*call)
         parts.append(
             (
                 _core_of(call.table),
@@ -368,7 +369,8 @@ def updates(calls):
     takes two steps. Errors as those of Table.update(), and ValueError if the tables are of several spaces."""
     parts = []
     for call in calls:
-        call = UpdateCall(*call)
+        if not isinstance(call, UpdateCall):
+            call = UpdateCall(*call)
         parts.append(
             (
                 _core_of(call.table),

@@ -8,7 +8,7 @@ from ..table import BagCall, UpdateCall, bags, updates
 
 
 class Lookup:
-    """One table's part of a batch, with ids and offsets as the core wants them."""
+    """One table's part of a batch, as bags_of() and weights_of() give it."""
 
     __slots__ = ("table", "ids", "offsets", "weights", "mode", "token")
 
@@ -22,37 +22,48 @@ class Lookup:
 
     @property
     def bags(self):
-        return len(self.offsets) - 1
+        return self.offsets.shape[0] - 1
+
+    def arrays(self):
+        """Ids, offsets and weights as the core takes them. For one call: until the next a tensor's memory may have
+        moved, as it does when the tensor is sent to another process."""
+        ids, offsets, weights = self.ids.numpy().reshape(-1), self.offsets, self.weights
+        if isinstance(offsets, torch.Tensor):
+            offsets = offsets.numpy()
+        if weights is not None:
+            weights = weights.numpy().reshape(-1)
+        return ids, offsets, weights
+
+    def tensors(self):
+        """Those whose memory it uses."""
+        return [part for part in (self.ids, self.offsets, self.weights) if isinstance(part, torch.Tensor)]
 
     def done(self):
         if self.token is not None:
             self.token.done()
 
 
+def _side_by_side(lookups):
+    """Looks all up: (bags, sum of dims)."""
+    out = torch.empty((lookups[0].bags, sum(lookup.table.dim for lookup in lookups)))
+    whole, calls, column = out.numpy(), [], 0
+    for lookup in lookups:
+        end = column + lookup.table.dim
+        calls.append(BagCall(lookup.table, *lookup.arrays(), lookup.mode, whole[:, column:end]))
+        column = end
+    bags(calls)
+    return out
+
+
 class _Pool(torch.autograd.Function):
-    """Results side by side: (bags, sum of dims). The anchors, one a table, are what makes autograd call backward."""
+    """What takes steps. The anchors, one a table, are what makes autograd call backward."""
 
     @staticmethod
     def forward(ctx, lookups, *anchors):
-        out = torch.empty((lookups[0].bags, sum(lookup.table.dim for lookup in lookups)))
-        whole, calls, column = out.numpy(), [], 0
-        for lookup in lookups:
-            part = whole[:, column : column + lookup.table.dim]
-            column += lookup.table.dim
-            calls.append(
-                BagCall(lookup.table, lookup.ids, lookup.offsets, lookup.weights, lookup.mode, part)
-            )
-        bags(calls)
+        out = _side_by_side(lookups)
         ctx.lookups = lookups
         # Autograd notices when they are changed before backward, as it would with torch's own module.
-        ctx.save_for_backward(
-            *(
-                part
-                for one in lookups
-                for part in (one.ids, one.offsets, one.weights)
-                if isinstance(part, torch.Tensor)
-            )
-        )
+        ctx.save_for_backward(*(tensor for lookup in lookups for tensor in lookup.tensors()))
         return out
 
     @staticmethod
@@ -63,23 +74,25 @@ class _Pool(torch.autograd.Function):
             gradient = gradient.float().contiguous()
         whole, calls, column = gradient.numpy(), [], 0
         for lookup, wanted in zip(ctx.lookups, ctx.needs_input_grad[1:]):
-            part = whole[:, column : column + lookup.table.dim]
-            column += lookup.table.dim
+            end = column + lookup.table.dim
             if wanted:
-                calls.append(
-                    UpdateCall(lookup.table, lookup.ids, lookup.offsets, part, lookup.weights, lookup.mode)
-                )
+                ids, offsets, weights = lookup.arrays()
+                calls.append(UpdateCall(lookup.table, ids, offsets, whole[:, column:end], weights, lookup.mode))
+            column = end
         updates(calls)
         for lookup in ctx.lookups:
             lookup.done()
         return (None,) * (1 + len(ctx.lookups))
 
 
-def pool(lookups, anchors):
-    """The results of all lookups, side by side. Their batches are done after backward, or, where there will be none,
-    at once."""
-    out = _Pool.apply(lookups, *anchors)
-    if not out.requires_grad:
-        for lookup in lookups:
-            lookup.done()
+def pool(lookups, modules):
+    """The results of all lookups, each of its module, side by side. Their batches are done after backward, or, where
+    there will be none, at once."""
+    if torch.is_grad_enabled():
+        anchors = [module.anchor for module in modules]
+        if any(anchor.requires_grad for anchor in anchors):
+            return _Pool.apply(lookups, *anchors)
+    out = _side_by_side(lookups)
+    for lookup in lookups:
+        lookup.done()
     return out

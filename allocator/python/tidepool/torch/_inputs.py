@@ -11,7 +11,7 @@ def _checked(value, argument):
     """A dense tensor in CPU memory. Raises TypeError."""
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{argument}: a tensor is needed, not {type(value).__name__}")
-    if value.device.type != "cpu":
+    if not value.is_cpu:
         raise TypeError(f"{argument}: tables are in CPU memory, and this tensor is on {value.device}; give it .cpu()")
     if value.layout != torch.strided or value.is_nested:
         raise TypeError(f"{argument}: a dense tensor is needed, not one of {value.layout}")
@@ -24,7 +24,9 @@ def _integers(value, argument):
         raise TypeError(
             f"{argument}: a tensor of int64 or int32 is needed, not of {value.dtype}; ids and offsets are whole numbers"
         )
-    return value.to(torch.int64).contiguous()
+    if value.dtype != torch.int64:
+        value = value.to(torch.int64)
+    return value.contiguous()
 
 
 class Offsets:
@@ -42,18 +44,19 @@ class Offsets:
 
 
 def ids_of(value):
-    """All ids of an input of either kind, in one dimension."""
-    return _integers(value, "input").reshape(-1)
+    """All ids of an input of either kind, an array of one dimension."""
+    return _integers(value, "input").numpy().reshape(-1)
 
 
 def bags_of(value, offsets, include_last_offset, regular):
-    """(ids, offsets) of an input as torch.nn.EmbeddingBag defines it; `regular`: Offsets, which are an array. int64
-    tensors without gaps are not copied, but for offsets that lack the last one."""
+    """(ids, offsets) of an input as torch.nn.EmbeddingBag defines it; `regular`: Offsets. Ids are a tensor of one or
+    two dimensions. Offsets are a tensor, or an array where they are not the caller's: those that lack the last one are
+    copied. Other int64 tensors without gaps are not."""
     ids = _integers(value, "input")
     if ids.dim() == 2:
         if offsets is not None:
             raise ValueError("offsets: a 2-D input is bags of one length, and has none; leave them out, or give 1-D ids")
-        return ids.reshape(-1), regular.of(*ids.shape)
+        return ids, regular.of(*ids.shape)
     if ids.dim() != 1:
         raise ValueError(f"input: one or two dimensions are needed, not {ids.dim()}")
     if offsets is None:
@@ -61,21 +64,21 @@ def bags_of(value, offsets, include_last_offset, regular):
     offsets = _integers(offsets, "offsets")
     if offsets.dim() != 1:
         raise ValueError(f"offsets: one dimension is needed, not {offsets.dim()}")
-    _check_ends(offsets, len(ids), include_last_offset)
-    if not include_last_offset:
-        offsets = torch.cat((offsets, torch.tensor([len(ids)])))
-    return ids, offsets
+    ends, count = offsets.numpy(), ids.shape[0]
+    _check_ends(ends, count, include_last_offset)
+    return ids, offsets if include_last_offset else numpy.concatenate((ends, (count,)))
 
 
 def _check_ends(offsets, ids, include_last_offset):
-    """What the core would say of offsets that were made from these. Raises ValueError."""
+    """What the core would say of offsets that were made from these, an array: its numbers are quicker to look at than
+    a tensor's. Raises ValueError."""
     if len(offsets) == 0:
         if include_last_offset:
             raise ValueError("offsets: none; with include_last_offset there is one more than there are bags")
         if ids:
             raise ValueError(f"offsets: none, but {ids} ids; the first bag begins at 0")
         return
-    first, last = int(offsets[0]), int(offsets[-1])
+    first, last = offsets.item(0), offsets.item(-1)
     if first != 0:
         raise ValueError(f"offsets: offsets[0] is {first}; the first bag begins at 0")
     if include_last_offset and last != ids:
@@ -87,7 +90,7 @@ def _check_ends(offsets, ids, include_last_offset):
 
 
 def weights_of(weights, value, mode):
-    """per_sample_weights in one dimension, or None."""
+    """per_sample_weights without gaps, or None."""
     if weights is None:
         return None
     _checked(weights, "per_sample_weights")
@@ -105,4 +108,4 @@ def weights_of(weights, value, mode):
         )
     if weights.dtype != torch.float32:
         raise TypeError(f"per_sample_weights: a tensor of float32 is needed, not of {weights.dtype}")
-    return weights.detach().contiguous().reshape(-1)
+    return weights.detach().contiguous()

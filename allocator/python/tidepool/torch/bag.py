@@ -135,7 +135,7 @@ class EmbeddingBag(torch.nn.Module):
     def forward(self, input, offsets=None, per_sample_weights=None):
         lookup = self.lookup(input, offsets, per_sample_weights)
         lookup.token = self.announced(input)
-        return pool([lookup], [self.anchor])
+        return pool([lookup], [self])
 
     def lookup(self, input, offsets=None, per_sample_weights=None):
         """The arguments of forward(), checked, for EmbeddingBagCollection."""

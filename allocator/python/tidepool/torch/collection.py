@@ -5,7 +5,6 @@ import torch
 
 from ..table import prefetches
 from ._function import pool
-from ._inputs import ids_of
 from .bag import EmbeddingBag
 
 
@@ -93,33 +92,36 @@ class EmbeddingBagCollection(torch.nn.Module):
 
     def _modules_by_key(self):
         """Keys are positions where the modules were given as a list."""
-        return dict(self.bags.items() if self._named else enumerate(self.bags))
+        bags = self.bags
+        return dict(bags.items() if isinstance(bags, torch.nn.ModuleDict) else enumerate(bags))
 
-    def _by_key(self, batch):
-        """The entries of a batch by the keys of their modules. Raises TypeError, ValueError."""
-        keys = list(self._modules_by_key())
+    def _paired(self, batch):
+        """{key: (module, arguments)} of all modules. Raises TypeError, ValueError."""
+        modules = self._modules_by_key()
+        if isinstance(batch, dict) and batch.keys() == modules.keys() and self._named:
+            entries = (batch[key] for key in modules)
+        elif isinstance(batch, (tuple, list)) and len(batch) == len(modules):
+            entries = batch
+        else:
+            raise self._mismatch(batch, list(modules))
+        return {
+            key: (module, _arguments(entry, key)) for (key, module), entry in zip(modules.items(), entries)
+        }
+
+    def _mismatch(self, batch, keys):
+        """What to raise for a batch that has not one entry for each key."""
         there = "tables are " + ", ".join(map(repr, keys)) if self._named else f"there are {len(keys)} tables"
         if isinstance(batch, dict):
             if not self._named:
-                raise TypeError(f"batch: a dict, but the bags were given as a list; {there}: give a list of entries")
-            for what, wrong in (
-                ("no entry for", [key for key in keys if key not in batch]),
-                ("no table called", [key for key in batch if key not in keys]),
-            ):
-                if wrong:
-                    raise ValueError(f"batch: {what} {', '.join(map(repr, wrong))}; {there}: give each one entry")
-            return {key: batch[key] for key in keys}
+                return TypeError(f"batch: a dict, but the bags were given as a list; {there}: give a list of entries")
+            what, wrong = "no entry for", [key for key in keys if key not in batch]
+            if not wrong:
+                what, wrong = "no table called", [key for key in batch if key not in keys]
+            return ValueError(f"batch: {what} {', '.join(map(repr, wrong))}; {there}: give each one entry")
         if not isinstance(batch, (tuple, list)):
             kind = "dict or list" if self._named else "list"
-            raise TypeError(f"batch: a {kind} with an entry a table is needed, not one {type(batch).__name__}; {there}")
-        if len(batch) != len(keys):
-            raise ValueError(f"batch: {len(batch)} entries; {there}: give each one entry")
-        return dict(zip(keys, batch))
-
-    def _paired(self, batch):
-        """{key: (module, arguments)} of all modules."""
-        modules = self._modules_by_key()
-        return {key: (modules[key], _arguments(entry, key)) for key, entry in self._by_key(batch).items()}
+            return TypeError(f"batch: a {kind} with an entry a table is needed, not one {type(batch).__name__}; {there}")
+        return ValueError(f"batch: {len(batch)} entries; {there}: give each one entry")
 
     @property
     def dims(self):
@@ -134,9 +136,8 @@ class EmbeddingBagCollection(torch.nn.Module):
                 lookups[key] = module.lookup(*arguments)
             except (TypeError, ValueError, NotImplementedError) as error:
                 raise type(error)(f"batch[{key!r}]: {error}") from None
-        bags = {key: lookup.bags for key, lookup in lookups.items()}
-        if len(set(bags.values())) != 1:
-            each = ", ".join(f"{key!r} has {count}" for key, count in bags.items())
+        if len({lookup.bags for lookup in lookups.values()}) != 1:
+            each = ", ".join(f"{key!r} has {lookup.bags}" for key, lookup in lookups.items())
             raise ValueError(f"batch: the same number of bags is needed of all, but {each}")
         return list(lookups.values())
 
@@ -145,7 +146,7 @@ class EmbeddingBagCollection(torch.nn.Module):
         lookups = self._lookups(paired)
         for lookup, (module, arguments) in zip(lookups, paired.values()):
             lookup.token = module.announced(arguments[0])
-        return pool(lookups, [module.anchor for module, _ in paired.values()])
+        return pool(lookups, [module for module, _ in paired.values()])
 
     def split(self, pooled):
         """The part of each module of a result, float32 (bags, dim): a tuple of tensors, or a dict if the modules were
@@ -159,8 +160,7 @@ class EmbeddingBagCollection(torch.nn.Module):
     def prefetch(self, batch):
         """Announces a batch, as EmbeddingBag.prefetch() does. Takes what forward() takes."""
         paired = self._paired(batch)
-        self._lookups(paired)
-        tokens = prefetches([(module.table, ids_of(arguments[0])) for module, arguments in paired.values()])
+        tokens = prefetches([(lookup.table, lookup.arrays()[0]) for lookup in self._lookups(paired)])
         for (module, arguments), token in zip(paired.values(), tokens):
             module._ahead.append((arguments[0], token))
 
