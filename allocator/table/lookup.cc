@@ -310,7 +310,7 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
   std::vector<std::span<const RowNumber>> rows(calls.size());
   std::vector<std::vector<RowNumber>> kept;  // of hashed tables that occur more than once
   std::vector<Task> tasks;
-  size_t lookups = 0;
+  uint64_t work = 0;
   bool fetches = false;  // waiting for several at once pays, however few the rows
   for (size_t i = 0; i < calls.size(); ++i) {
     EmbeddingTable& table = *calls[i].table;
@@ -323,7 +323,7 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
       rows[i] = kept.back();
     }
     table.counts_.lookups += rows[i].size();
-    lookups += rows[i].size();
+    work += rows[i].size();
     if (table.fetches()) {
       fetches = true;
       if (!locks.occursLater(i)) tasks.push_back({i, 0, calls[i].batch.bags()});
@@ -349,9 +349,7 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
       if (!statuses[i] && !table.broken_) statuses[i] = table.broken(statuses[i].error());
     }
   };
-  using Help = Workers::Help;
-  workers.run(tasks.size(), perform,
-              fetches || lookups >= kSharedLookups ? Help::kAll : Help::kNone);
+  workers.run(tasks.size(), perform, fetches ? Workers::kMuchWork : work);
   for (const Status& status : statuses) TP_TRY(status);
   for (const BagCall& call : calls) TP_TRY(call.table->intact());
   const auto each = locks.tables();
@@ -362,7 +360,7 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
   const auto admit = [&](size_t i, size_t) {
     if (each[i]->cache_ && !each[i]->fetches()) each[i]->admitMissed(After::kUnchanged);
   };
-  workers.run(each.size(), admit, missed >= kSharedMisses ? Help::kAll : Help::kNone);
+  workers.run(each.size(), admit, missed * kLookupsAMiss);
   return {};
 }
 

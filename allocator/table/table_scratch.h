@@ -25,9 +25,7 @@ struct EmbeddingTable::Scratch {
 inline constexpr size_t kPieceLookups = 1024;
 /// Look-ups that are one task of a worker.
 inline constexpr size_t kTaskLookups = 4 * kPieceLookups;
-/// Fewer look-ups in rows that are read in place are done sooner than another worker is awake;
-/// rows that may get a slot take a few times as long.
-inline constexpr size_t kSharedLookups = 4096;
-inline constexpr size_t kSharedMisses = 512;
+/// To give a row a slot takes about as long as so many look-ups.
+inline constexpr size_t kLookupsAMiss = 8;
 
 }  // namespace tidepool

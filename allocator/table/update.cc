@@ -151,14 +151,13 @@ Status EmbeddingTable::updates(std::span<const UpdateCall> calls, Workers& worke
       if (call.table == tables[t] && statuses[t]) statuses[t] = call.table->updateAlone(call);
     }
   };
-  size_t rows = 0;
-  bool fetches = false;
+  uint64_t work = 0;
+  bool fetches = false;  // as when rows are looked up
   for (const UpdateCall& call : calls) {
-    rows += call.batch.ids.size();
+    work += call.batch.ids.size();
     fetches = fetches || call.table->fetches();
   }
-  using Help = Workers::Help;
-  workers.run(tables.size(), perform, fetches || rows >= kSharedLookups ? Help::kAll : Help::kNone);
+  workers.run(tables.size(), perform, fetches ? Workers::kMuchWork : work);
   for (const Status& status : statuses) TP_TRY(status);
   for (const EmbeddingTable* table : tables) TP_TRY(table->intact());
   return {};

@@ -16,23 +16,16 @@ namespace {
 /// one after the other; and who waits for the end of a round does so for the rest of one task.
 void waitAwake(const std::atomic<uint32_t>& word, uint32_t old) {
   constexpr std::chrono::microseconds kAwake(50);
-  constexpr int kLooks = 32;
   const auto end = std::chrono::steady_clock::now() + kAwake;
-  do {
-    for (int look = 0; look < kLooks; ++look) {
-      // Acquire: as in waitWhile().
-      if (word.load(std::memory_order_acquire) != old) return;
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
-    }
-  } while (std::chrono::steady_clock::now() < end);
-  waitWhile(word, old);
+  while (!hasChanged(word, old)) {
+    if (std::chrono::steady_clock::now() >= end) return waitWhile(word, old);
+  }
 }
 
 }  // namespace
 
-Workers::Workers(size_t threads) : pid_(getpid()) {
+Workers::Workers(size_t threads, uint64_t least_shared)
+    : pid_(getpid()), least_shared_(least_shared) {
   for (size_t worker = 1; worker < threads; ++worker) {
     threads_.emplace_back([this, worker] { serve(worker); });
   }

@@ -15,21 +15,24 @@ namespace tidepool {
 
 class Workers {
  public:
-  /// `threads` in all, the caller counted: 1 starts none.
-  explicit Workers(size_t threads);
+  /// To wake another thread up takes about as long as so many look-ups of rows in memory.
+  static constexpr uint64_t kLeastShared = 4096;
+  static constexpr uint64_t kMuchWork = ~uint64_t{0};
+
+  /// `threads` in all, the caller counted: 1 starts none. What takes less time than `least_shared`
+  /// look-ups the caller does alone; 0, as tests have it: nothing.
+  explicit Workers(size_t threads, uint64_t least_shared = kLeastShared);
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
   size_t threads() const { return threads_.size() + 1; }
 
-  /// Whether the others help: to wake one up takes as long as some thousand look-ups.
-  enum class Help { kAll, kNone };
-
   /// Calls act(task, worker) for every task from 0 to tasks - 1, in any order; worker < threads().
+  /// `work`: what all tasks take together, in look-ups.
   template <typename Act>
-  void run(size_t tasks, Act act, Help help = Help::kAll) {
-    if (help == Help::kNone) {
+  void run(size_t tasks, Act act, uint64_t work = kMuchWork) {
+    if (work < least_shared_) {
       for (size_t task = 0; task < tasks; ++task) act(task, 0);
       return;
     }
@@ -46,6 +49,7 @@ class Workers {
   void takeTasks(size_t worker);
 
   const int pid_;
+  const uint64_t least_shared_;
   std::vector<std::thread> threads_;
   Mutex turn_;
   // Of the call under way. Written by its caller before round_ goes up (release), read by workers

@@ -15,17 +15,24 @@
 
 namespace tidepool {
 
-/// Blocks while the word is `old`; looks a few times before it sleeps. What was written before a
-/// release of another value is seen.
-inline void waitWhile(const std::atomic<uint32_t>& word, uint32_t old) {
+/// Whether the word is `old` no more; looks a few times, for about a microsecond. If so, what was
+/// written before the release of the other value is seen.
+inline bool hasChanged(const std::atomic<uint32_t>& word, uint32_t old) {
   constexpr int kLooks = 64;
   // Acquire: pairs with the release of whoever changed it.
   for (int look = 0; look < kLooks; ++look) {
-    if (word.load(std::memory_order_acquire) != old) return;
+    if (word.load(std::memory_order_acquire) != old) return true;
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
   }
+  return false;
+}
+
+/// Blocks while the word is `old`; looks a few times before it sleeps. What was written before a
+/// release of another value is seen.
+inline void waitWhile(const std::atomic<uint32_t>& word, uint32_t old) {
+  if (hasChanged(word, old)) return;
   while (word.load(std::memory_order_acquire) == old) {
     syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
   }

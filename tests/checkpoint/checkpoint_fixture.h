@@ -111,7 +111,7 @@ inline RowMap savedRows(const std::string& path, const Manifest& manifest,
   EXPECT_TRUE(directory) << directory.error().text();
   const ManifestTable* const table = manifest.find(name);
   EXPECT_NE(table, nullptr);
-  Workers workers(2);
+  Workers workers(2, 0);
   std::mutex mutex;
   auto pieces = RowFileReader::pieces();
   EXPECT_TRUE(pieces) << pieces.error().text();

@@ -20,7 +20,7 @@ class DamageTest : public testing::Test {
  protected:
   DamageTest()
       : places_(Place::kLocal),
-        workers_(2),
+        workers_(2, 0),
         trained_(places_, trainedTable(IdKind::kDense, kMomentum), workers_) {
     for (step_ = 0; step_ < 5; ++step_) trained_.step(step_);
     EXPECT_TRUE(take(CheckpointKind::kFull));

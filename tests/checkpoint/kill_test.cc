@@ -23,7 +23,7 @@ TableOptions killedTable() {
 /// Trains from the newest checkpoint on, until it is killed or has taken `until` steps.
 void trainAndSave(const std::string& path, Place place, uint64_t until) {
   Places places(place);
-  Workers workers(2);
+  Workers workers(2, 0);
   Trained trained(places, killedTable(), workers);
   EmbeddingTable* const table = trained.table.get();
   const auto restored = restoreTables(path, {&table, 1}, workers);
@@ -79,7 +79,7 @@ TEST(Kill, TheNewestCheckpointIsAlwaysWhole) {
   }
   // In the end: what is there, trained on, is what was never killed.
   Places places(Place::kLocal);
-  Workers workers(2);
+  Workers workers(2, 0);
   Trained resumed(places, killedTable(), workers), whole(places, killedTable(), workers);
   EmbeddingTable* const table = resumed.table.get();
   if (last > 0) {

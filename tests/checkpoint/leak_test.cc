@@ -61,7 +61,7 @@ struct World {
   }
 
   std::vector<std::unique_ptr<Places>> tiers;
-  Workers workers{2};
+  Workers workers{2, 0};
   TemporaryDirectory directory;
 };
 

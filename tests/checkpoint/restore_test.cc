@@ -12,7 +12,7 @@ constexpr RowFormat kAdagrad{ElementType::kFloat32, Optimizer::kAdagrad, 10};
 
 class RestoreTest : public testing::Test {
  protected:
-  RestoreTest() : places_(Place::kLocal), workers_(2) {}
+  RestoreTest() : places_(Place::kLocal), workers_(2, 0) {}
 
   std::unique_ptr<Trained> trained(const std::string& name, IdKind ids, RowNumber rows,
                                    uint64_t first_step = 0) {

@@ -29,7 +29,7 @@ class TrainingCase : public testing::TestWithParam<Case> {
  protected:
   TrainingCase()
       : places_(GetParam().place),
-        workers_(GetParam().threads),
+        workers_(GetParam().threads, 0),
         trained_(places_, trainedTable(GetParam().ids, GetParam().format), workers_) {}
 
   void train(int steps) {
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Tiers, TrainingCase,
 TEST(Together, TablesAreSavedAtTheSameStep) {
   TemporaryDirectory directory;
   Places near(Place::kLocal), far(Place::kRemote);
-  Workers workers(2);
+  Workers workers(2, 0);
   TableOptions first = trainedTable(IdKind::kDense, kAdam), second = first;
   first.name = "first";
   second.name = "second";

@@ -127,7 +127,7 @@ std::string kindName(const testing::TestParamInfo<Kind>& info) {
 class Budget : public testing::TestWithParam<Kind> {
  protected:
   Places places_{GetParam().place};
-  Workers workers_{2};
+  Workers workers_{2, 0};
 };
 
 TEST_P(Budget, GrowsAndShrinksWhileTheTableIsInUse) {
@@ -314,7 +314,7 @@ class Shared : public testing::TestWithParam<Place> {
     return std::move(*table);
   }
   Places places_{GetParam()};
-  Workers workers_{2};
+  Workers workers_{2, 0};
 };
 
 TEST_P(Shared, NeverHoldMoreThanTheBudgetAndLoseNoRow) {

@@ -45,7 +45,7 @@ Status bagOf(EmbeddingTable& table, Workers& workers, const std::vector<int64_t>
 
 class FarRows : public testing::Test {
  protected:
-  Workers workers_{2};
+  Workers workers_{2, 0};
   std::vector<float> out_;
 };
 

@@ -63,7 +63,7 @@ std::vector<Variant> variants() {
 class TrainingRun {
  public:
   TrainingRun(Places& places, const Variant& variant, ElementType type, Optimizer optimizer)
-      : places_(places), variant_(variant), workers_(variant.threads) {
+      : places_(places), variant_(variant), workers_(variant.threads, 0) {
     for (size_t table = 0; table < kTrainedTables; ++table) {
       TableOptions options = trainedTable(table, type, optimizer);
       const uint64_t slots = options.rows * variant.percent / 100;

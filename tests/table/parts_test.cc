@@ -144,8 +144,31 @@ TEST(Workers, EveryTaskOnce) {
   }
 }
 
+TEST(Workers, WhatTakesLessTimeThanToWakeOneUpIsDoneAlone) {
+  Workers workers(3, 100);
+  std::atomic<int> waiting{0};
+  size_t done = 0;
+  workers.run(
+      8,
+      [&](size_t, size_t worker) {
+        EXPECT_EQ(worker, 0u);
+        ++done;  // one thread's alone
+      },
+      99);
+  EXPECT_EQ(done, 8u);
+  // Tasks that each wait for the others need as many threads.
+  workers.run(
+      3,
+      [&](size_t, size_t) {
+        waiting.fetch_add(1);
+        while (waiting.load() < 3) std::this_thread::yield();
+      },
+      100);
+  EXPECT_EQ(waiting.load(), 3);
+}
+
 TEST(Workers, CallersTakeTurns) {
-  Workers workers(3);
+  Workers workers(3, 0);
   std::vector<std::thread> callers;
   std::atomic<size_t> sum{0};
   for (int caller = 0; caller < 4; ++caller) {

@@ -53,7 +53,7 @@ class TableCase : public testing::TestWithParam<Case> {
   TableCase()
       : options_(optionsOf(GetParam())),
         places_(GetParam().place),
-        workers_(GetParam().threads),
+        workers_(GetParam().threads, 0),
         table_(places_.table(options_, workers_)),
         model_(options_) {}
 
