@@ -10,48 +10,25 @@
 #include <fstream>
 #include <string>
 
-#include "runtime/migrate/granule_mover.h"
-#include "runtime/migrate/range_ops.h"
-#include "runtime/migrate/shared_policy.h"
-#include "runtime/stats/stats_region.h"
-#include "runtime/tier/direct_file_tier.h"
+#include "tests/migrate/direct_core.h"
 
 namespace tidepool {
 namespace {
 
-class AccessWatchTest : public testing::Test {
+class AccessWatchTest : public DirectCoreTest {
  protected:
   void SetUp() override {
-    auto region = StatsRegion::create("managed");
-    ASSERT_TRUE(region);
-    stats_.emplace(std::move(*region));
-    core_.stats = &stats_->page();
-    auto port = openKernelFaultPort(MovePolicy::kIfSupported);
-    auto barrier = openKernelWriteBarrier();
-    auto space = ManagedSpace::create(Bytes(kGiB));
     auto tier = DirectFileTier::createEmulated(Bytes(8 * kMiB));
-    ASSERT_TRUE(port && barrier && space && tier);
-    core_.port = std::move(*port);
-    core_.barrier = std::move(*barrier);
-    core_.space = std::move(*space);
-    core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
-    ASSERT_TRUE(core_.need_memory.open() && core_.freed_memory.open());
-    VictimConfig config;
-    config.capacity = PageCount(1024);
-    auto policy = SharedPolicy::create(config, PageCount(core_.space->pageEnd().value()));
-    auto mover = GranuleMover::create(core_);
+    ASSERT_TRUE(tier);
+    ASSERT_NO_FATAL_FAILURE(build(std::move(*tier), PageCount(1024)));
     auto watch = AccessWatch::create(core_);
-    ASSERT_TRUE(policy && mover && watch);
-    policy_ = std::move(*policy);
-    mover_ = std::move(*mover);
+    ASSERT_TRUE(watch);
     watch_ = std::move(*watch);
-    ranges_ = std::make_unique<RangeOps>(core_, *policy_, *mover_);
-    const auto address = ranges_->allocate(Bytes(kGranuleSize), Bytes(kGranuleSize));
-    ASSERT_TRUE(address);
-    bytes_ = reinterpret_cast<volatile uint8_t*>(*address);
-    granule_ = granuleOf(core_.space->pageAt(*address));
-    MutexLock lock(core_.space->lockOf(granule_));
-    ASSERT_TRUE(mover_->placeFar(firstPage(granule_)));
+    const uintptr_t address = allocate(1);
+    ASSERT_NE(address, 0u);
+    bytes_ = reinterpret_cast<volatile uint8_t*>(address);
+    granule_ = granuleOf(core_.space->pageAt(address));
+    ASSERT_TRUE(placeFar(granule_));
     for (uint64_t page = 0; page < kPagesPerGranule; ++page) at(page) = valueOf(page);
   }
 
@@ -67,11 +44,7 @@ class AccessWatchTest : public testing::Test {
     return watch_->close(0);
   }
   /// Makes a page local, so that the granule is in pieces.
-  void promote(uint64_t page) {
-    MutexLock lock(core_.space->lockOf(granule_));
-    const GranuleMover::Run run{firstPage(granule_) + page, 1};
-    ASSERT_EQ(mover_->promote({&run, 1}), 1u);
-  }
+  void promote(uint64_t page) { DirectCoreTest::promote(firstPage(granule_) + page, 1); }
   /// Of the tier, by the kernel's word.
   static uint64_t mappedBytes() {
     uint64_t bytes = 0;
@@ -89,12 +62,7 @@ class AccessWatchTest : public testing::Test {
     }
   }
 
-  std::optional<StatsRegion> stats_;
-  Core core_;
-  std::unique_ptr<SharedPolicy> policy_;
-  std::unique_ptr<GranuleMover> mover_;
   std::unique_ptr<AccessWatch> watch_;
-  std::unique_ptr<RangeOps> ranges_;
   volatile uint8_t* bytes_ = nullptr;
   GranuleIndex granule_;
 };

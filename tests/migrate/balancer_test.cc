@@ -9,10 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "runtime/migrate/range_ops.h"
-#include "runtime/migrate/shared_policy.h"
-#include "runtime/stats/stats_region.h"
-#include "runtime/tier/direct_file_tier.h"
+#include "tests/migrate/direct_core.h"
 #include "tests/migrate/whole_granules_fixture.h"
 
 namespace tidepool {
@@ -27,33 +24,14 @@ struct Kind {
   double rate;
 };
 
-class BalancerTest : public testing::Test {
+class BalancerTest : public DirectCoreTest {
  protected:
   void SetUp() override {
-    auto region = StatsRegion::create("managed");
-    ASSERT_TRUE(region);
-    stats_.emplace(std::move(*region));
-    core_.stats = &stats_->page();
-    auto port = openKernelFaultPort(MovePolicy::kIfSupported);
-    auto barrier = openKernelWriteBarrier();
-    auto space = ManagedSpace::create(Bytes(kGiB));
     auto tier = DirectFileTier::createEmulated(Bytes(kPages * kPageSize + 8 * kMiB));
-    ASSERT_TRUE(port && barrier && space && tier);
-    core_.port = std::move(*port);
-    core_.barrier = std::move(*barrier);
-    core_.space = std::move(*space);
-    core_.tiers.add(asTier(std::move(*tier)));
+    ASSERT_TRUE(tier);
     core_.options.sampling_cpu = 1;
-    ASSERT_TRUE(core_.need_memory.open() && core_.freed_memory.open());
-    VictimConfig config;
-    config.capacity = PageCount(kLocalGranules * kPagesPerGranule);
-    core_.budget.setLimit(config.capacity);
-    auto policy = SharedPolicy::create(config, PageCount(core_.space->pageEnd().value()));
-    auto mover = GranuleMover::create(core_);
-    ASSERT_TRUE(policy && mover);
-    policy_ = std::move(*policy);
-    mover_ = std::move(*mover);
-    ranges_ = std::make_unique<RangeOps>(core_, *policy_, *mover_);
+    ASSERT_NO_FATAL_FAILURE(
+        build(asTier(std::move(*tier)), PageCount(kLocalGranules * kPagesPerGranule)));
     auto balancer = Balancer::create(core_, *mover_);
     ASSERT_TRUE(balancer) << balancer.error().text();
     balancer_ = std::move(*balancer);
@@ -64,26 +42,23 @@ class BalancerTest : public testing::Test {
 
   /// The first granules are local, and fill local memory but for a little; the others are far.
   void fill() {
-    const auto address = ranges_->allocate(Bytes(kPages * kPageSize), Bytes(kGranuleSize));
-    ASSERT_TRUE(address);
-    bytes_ = reinterpret_cast<volatile uint8_t*>(*address);
-    first_ = core_.space->pageAt(*address);
+    const uintptr_t address = allocate(kPages / kPagesPerGranule);
+    ASSERT_NE(address, 0u);
+    bytes_ = reinterpret_cast<volatile uint8_t*>(address);
+    first_ = core_.space->pageAt(address);
     for (uint64_t page = 0; page < kPages; page += kPagesPerGranule) {
-      MutexLock lock(core_.space->lockOf(granuleOf(first_ + page)));
-      ASSERT_TRUE(mover_->placeFar(first_ + page));
+      ASSERT_TRUE(placeFar(granuleOf(first_ + page)));
     }
     for (uint64_t page = 0; page < kPages; ++page) bytes_[page * kPageSize] = valueOf(page);
     for (uint64_t granule = 0; granule < kLocalGranules; ++granule) {
-      ASSERT_NO_FATAL_FAILURE(promote(granule));
+      ASSERT_NO_FATAL_FAILURE(makeLocal(granule));
     }
     core_.stats->managed_bytes = kPages * kPageSize;
     core_.stats->promotions = 0;
   }
-  virtual void promote(uint64_t granule) {
-    const GranuleMover::Run run{first_ + granule * kPagesPerGranule,
-                                kPagesPerGranule - (granule + 1 == kLocalGranules ? 200 : 0)};
-    MutexLock lock(core_.space->lockOf(granuleOf(run.first)));
-    ASSERT_EQ(mover_->promote({&run, 1}), 1u);
+  virtual void makeLocal(uint64_t granule) {
+    promote(first_ + granule * kPagesPerGranule,
+            kPagesPerGranule - (granule + 1 == kLocalGranules ? 200 : 0));
   }
   static uint8_t valueOf(uint64_t page) { return static_cast<uint8_t>(page * 7 + 1); }
 
@@ -132,11 +107,6 @@ class BalancerTest : public testing::Test {
     return pages;
   }
 
-  std::optional<StatsRegion> stats_;
-  Core core_;
-  std::unique_ptr<SharedPolicy> policy_;
-  std::unique_ptr<GranuleMover> mover_;
-  std::unique_ptr<RangeOps> ranges_;
   std::unique_ptr<Balancer> balancer_;
   volatile uint8_t* bytes_ = nullptr;
   PageIndex first_;
@@ -187,7 +157,7 @@ class WholeBalancerTest : public BalancerTest {
   std::unique_ptr<DirectTier> asTier(std::unique_ptr<DirectFileTier> file) override {
     return std::make_unique<WholeTier>(std::move(file));
   }
-  void promote(uint64_t granule) override {
+  void makeLocal(uint64_t granule) override {
     if (granule + 2 >= kLocalGranules) return;  // room for two
     const GranuleIndex index = granuleOf(first_ + granule * kPagesPerGranule);
     MutexLock lock(core_.space->lockOf(index));

@@ -16,12 +16,8 @@
 #include <vector>
 
 #include "runtime/migrate/access_watch.h"
-#include "runtime/migrate/granule_mover.h"
-#include "runtime/migrate/range_ops.h"
-#include "runtime/migrate/shared_policy.h"
 #include "runtime/os/memory.h"
-#include "runtime/stats/stats_region.h"
-#include "runtime/tier/direct_file_tier.h"
+#include "tests/migrate/direct_core.h"
 
 namespace tidepool {
 
@@ -62,40 +58,19 @@ class WholeTier final : public DirectTier {
   std::unique_ptr<DirectFileTier> inner_;
 };
 
-class WholeGranules : public testing::Test {
+class WholeGranules : public DirectCoreTest {
  protected:
   void SetUp() override {
-    auto region = StatsRegion::create("managed");
-    ASSERT_TRUE(region);
-    stats_.emplace(std::move(*region));
-    core_.stats = &stats_->page();
-    auto port = openKernelFaultPort(MovePolicy::kIfSupported);
-    auto barrier = openKernelWriteBarrier();
-    auto space = ManagedSpace::create(Bytes(kGiB));
     const char* const device = getenv("TIDEPOOL_TEST_DAX");
     auto tier = device != nullptr ? DirectFileTier::openDax(device, Bytes(8 * kMiB))
                                   : DirectFileTier::createEmulated(Bytes(8 * kMiB));
-    ASSERT_TRUE(port && barrier && space && tier);
-    core_.port = std::move(*port);
-    core_.barrier = std::move(*barrier);
-    core_.space = std::move(*space);
+    ASSERT_TRUE(tier);
     auto whole = std::make_unique<WholeTier>(std::move(*tier));
     tier_ = whole.get();
-    core_.tiers.add(std::unique_ptr<DirectTier>(std::move(whole)));
-    ASSERT_TRUE(core_.need_memory.open() && core_.freed_memory.open());
-    VictimConfig config;
-    config.capacity = PageCount(1024);
-    core_.budget.setLimit(PageCount(1024));
-    auto policy = SharedPolicy::create(config, PageCount(core_.space->pageEnd().value()));
-    auto mover = GranuleMover::create(core_);
-    ASSERT_TRUE(policy && mover);
-    policy_ = std::move(*policy);
-    mover_ = std::move(*mover);
-    ranges_ = std::make_unique<RangeOps>(core_, *policy_, *mover_);
-    const auto address = ranges_->allocate(Bytes(kGranuleSize), Bytes(kGranuleSize));
-    ASSERT_TRUE(address);
-    start_ = *address;
-    granule_ = granuleOf(core_.space->pageAt(*address));
+    ASSERT_NO_FATAL_FAILURE(build(std::move(whole), PageCount(1024)));
+    start_ = allocate(1);
+    ASSERT_NE(start_, 0u);
+    granule_ = granuleOf(core_.space->pageAt(start_));
   }
 
   volatile uint8_t& at(uint64_t page) {
@@ -114,10 +89,7 @@ class WholeGranules : public testing::Test {
         core_.space->change(index, core_.space->word(index), PageWord(PageState::kLocal, 0, 0, 0)));
     core_.budget.charge(PageCount(1));
   }
-  bool placeFar() {
-    MutexLock lock(core_.space->lockOf(granule_));
-    return mover_->placeFar(firstPage(granule_));
-  }
+  bool placeFar() { return DirectCoreTest::placeFar(granule_); }
 
   bool promoteWhole() {
     MutexLock lock(core_.space->lockOf(granule_));
@@ -201,12 +173,7 @@ class WholeGranules : public testing::Test {
     return added;
   }
 
-  std::optional<StatsRegion> stats_;
-  Core core_;
   WholeTier* tier_ = nullptr;
-  std::unique_ptr<SharedPolicy> policy_;
-  std::unique_ptr<GranuleMover> mover_;
-  std::unique_ptr<RangeOps> ranges_;
   uintptr_t start_ = 0;
   GranuleIndex granule_;
 };
