@@ -64,18 +64,19 @@ void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte**
   std::vector<Slot>& slots = scratch().slots;
   slots.resize(rows.size());
   cache_->map().findMany(rows, slots.data());
+  // Counting a look-up and finding out whether its row deserves a slot costs about as much as the
+  // look-up. Once the slots are full, a sample tells who is hot as well: hits and misses alike.
+  const size_t step = cache_->sampleStep(), sampled = sampleFrom(rows, step);
+  for (size_t i = sampled; i < rows.size(); i += step) {
+    cache_->prefetchHit(slots[i] != kNoSlot ? slots[i] : 0);
+  }
   size_t misses = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     const bool here = slots[i] != kNoSlot;
     addresses[i] = hereOrThere(here, cache_->row(slots[i]), base + rows[i] * stride);
     misses += size_t{1} - size_t{here};
   }
-  // Counting a look-up and finding out whether its row deserves a slot costs about as much as the
-  // look-up. Once the slots are full, a sample tells who is hot as well: hits and misses alike.
-  const size_t step = cache_->sampleStep();
-  for (size_t i = sampleFrom(rows, step); i < rows.size(); i += step) {
-    const Slot later = slots[std::min(i + kHitsAhead * step, rows.size() - 1)];
-    cache_->prefetchHit(later != kNoSlot ? later : 0);
+  for (size_t i = sampled; i < rows.size(); i += step) {
     if (slots[i] != kNoSlot) {
       cache_->hit(slots[i]);
     } else {

@@ -77,14 +77,16 @@ class SlotMap {
     unsigned high_bits;  // of a slot, in a word
     const Beyond* beyond;
 
+    static constexpr uint64_t kFirstFactor = 0x9E3779B97F4A7C15ull;
+    static constexpr uint64_t kSecondFactor = 0xD6E8FEB86659FD93ull;
     /// Another number of as many bits for every row, in which each of them counts in all of the
     /// high ones: multiplications by odd numbers and a shift (Knuth, The Art of Computer
     /// Programming 3, 6.4), each of which can be undone.
     uint64_t mix(RowNumber row) const {
       const uint64_t mask = (uint64_t{1} << row_bits) - 1;
-      uint64_t mixed = row * 0x9E3779B97F4A7C15ull & mask;
+      uint64_t mixed = row * kFirstFactor & mask;
       mixed ^= mixed >> (row_bits + 1) / 2;
-      return mixed * 0xD6E8FEB86659FD93ull & mask;
+      return mixed * kSecondFactor & mask;
     }
     /// A multiplication in place of a division (Lemire 2019).
     uint64_t home(uint64_t mixed) const { return mixed * count >> row_bits; }
