@@ -8,6 +8,7 @@
 #include "allocator/python/checkpoints.h"
 #include "allocator/python/errors.h"
 #include "allocator/python/handles.h"
+#include "allocator/python/openmp.h"
 #include "allocator/python/tensors.h"
 
 namespace py = pybind11;
@@ -113,6 +114,7 @@ PYBIND11_MODULE(_core, module) {
         return valueOf(parseSize(text, Bytes(whole))).value();
       },
       "text"_a, "whole"_a);
+  module.def("share_openmp_threads", &shareOpenmpThreads);
   module.def("error_code_name",
              [](int code) { return errorCodeName(static_cast<ErrorCode>(code)); });
 }

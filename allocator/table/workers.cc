@@ -22,7 +22,17 @@ void waitAwake(const std::atomic<uint32_t>& word, uint32_t old) {
   }
 }
 
+std::atomic<const ThreadTeam*> borrowed{nullptr};
+// Who has borrowed it: its children have no threads but the one that forked.
+std::atomic<pid_t> borrower{0};
+
 }  // namespace
+
+void Workers::borrow(const ThreadTeam* team) {
+  borrower.store(getpid(), std::memory_order_relaxed);
+  // Release: pairs with the acquire in runInTeam(), for what it points to.
+  borrowed.store(team, std::memory_order_release);
+}
 
 Workers::Workers(size_t threads, uint64_t least_shared)
     : pid_(getpid()), least_shared_(least_shared) {
@@ -50,6 +60,25 @@ void Workers::takeTasks(size_t worker) {
   }
 }
 
+/// False if there is no team, or it has too few threads. It orders what they do before and after.
+bool Workers::runInTeam() {
+  const ThreadTeam* const team = borrowed.load(std::memory_order_acquire);
+  if (team == nullptr || borrower.load(std::memory_order_relaxed) != pid_) return false;
+  const size_t threads = team->threads();
+  if (threads < this->threads()) return false;
+  struct Call {
+    Workers* workers;
+    const ThreadTeam* team;
+  } call{this, team};
+  const auto act = [](void* argument) {
+    const Call& mine = *static_cast<const Call*>(argument);
+    const size_t worker = mine.team->number();
+    if (worker < mine.workers->threads()) mine.workers->takeTasks(worker);
+  };
+  team->run(act, &call, threads);
+  return true;
+}
+
 void Workers::serve(size_t worker) {
   uint32_t seen = 0;
   for (;;) {
@@ -72,6 +101,7 @@ void Workers::runTasks(size_t tasks, Task task, void* argument) {
   argument_ = argument;
   tasks_ = tasks;
   next_.store(0, std::memory_order_relaxed);
+  if (runInTeam()) return;
   busy_.store(static_cast<uint32_t>(threads_.size()), std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
   wakeWaiters(round_);

@@ -13,6 +13,19 @@
 
 namespace tidepool {
 
+/// Threads that another library of the process keeps, OpenMP's say: after each of their loops they
+/// stay awake for a while, and whoever works beside them in threads of his own waits for
+/// processors.
+struct ThreadTeam {
+  /// Calls act(argument) in so many threads, the caller's among them, and returns when all have
+  /// returned. Fewer may come.
+  void (*run)(void (*act)(void* argument), void* argument, size_t threads) = nullptr;
+  /// Which of them the calling one is, from 0 on.
+  size_t (*number)() = nullptr;
+  /// How many it has for the calling thread. It keeps them if all are asked for each time.
+  size_t (*threads)() = nullptr;
+};
+
 class Workers {
  public:
   /// To wake another thread up takes about as long as so many look-ups of rows in memory.
@@ -27,6 +40,11 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
 
   size_t threads() const { return threads_.size() + 1; }
+
+  /// Tasks are shared among the threads of this team, which stays for good, where it has as many as
+  /// are wanted, in place of threads of their own. For all Workers of this process, not of its
+  /// children; null: none. Thread-safe: calls under way go on as they are.
+  static void borrow(const ThreadTeam* team);
 
   /// Calls act(task, worker) for every task from 0 to tasks - 1, in any order; worker < threads().
   /// `work`: what all tasks take together, in look-ups.
@@ -45,6 +63,7 @@ class Workers {
  private:
   using Task = void (*)(void* argument, size_t task, size_t worker);
   void runTasks(size_t tasks, Task task, void* argument) TP_EXCLUDES(turn_);
+  bool runInTeam();
   void serve(size_t worker);
   void takeTasks(size_t worker);
 

@@ -49,6 +49,17 @@ class Modules(unittest.TestCase):
                 theirs, ours = twins(self.space, tier, mode=mode, include_last_offset=True)
                 self.compare(theirs, ours, torch.randint(ROWS, (9,)), torch.tensor([0, 4, 9]))
 
+    def test_torchs_threads(self):
+        self.assertTrue(tidepool._core.share_openmp_threads())
+        self.addCleanup(torch.set_num_threads, torch.get_num_threads())
+        theirs, ours = twins(self.space, TIERS["direct"])
+        ids = torch.randint(ROWS, (3000, 10))  # more than one thread does alone
+        first = ours(ids)
+        for threads in (1, self.space.threads, self.space.threads + 3):
+            torch.set_num_threads(threads)
+            self.compare(theirs, ours, ids)  # torch's own are awake
+            self.assertTrue(torch.equal(ours(ids), first), threads)
+
     def test_weights_of_samples(self):
         for tier in TIERS.values():
             theirs, ours = twins(self.space, tier, mode="sum")

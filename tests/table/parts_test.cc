@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The small parts of a table: ids and their rows, look-ups ordered by row, first values, workers.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -165,6 +168,62 @@ TEST(Workers, WhatTakesLessTimeThanToWakeOneUpIsDoneAlone) {
       },
       100);
   EXPECT_EQ(waiting.load(), 3);
+}
+
+/// Threads made for each run: `came` of those that are asked for.
+struct FakeTeam {
+  static inline thread_local size_t number = 0;
+  static inline size_t size = 3, came = 3;
+  static inline std::atomic<size_t> runs{0};
+
+  static void run(void (*act)(void*), void* argument, size_t threads) {
+    ++runs;
+    EXPECT_EQ(threads, size);
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < came; ++i) {
+      others.emplace_back([=] {
+        number = i;
+        act(argument);
+      });
+    }
+    act(argument);
+    for (std::thread& other : others) other.join();
+  }
+  static constexpr ThreadTeam kTeam{run, [] { return number; }, [] { return size; }};
+};
+
+TEST(Workers, BorrowTheThreadsOfATeamThatHasEnough) {
+  Workers workers(3, 0);
+  const auto every = [&](size_t runs) {
+    const size_t before = FakeTeam::runs;
+    std::vector<std::atomic<int>> done(100);
+    workers.run(done.size(), [&](size_t task, size_t worker) {
+      ASSERT_LT(worker, workers.threads());
+      done[task].fetch_add(1, std::memory_order_relaxed);
+    });
+    for (auto& count : done) EXPECT_EQ(count.load(), 1);
+    EXPECT_EQ(FakeTeam::runs - before, runs);
+  };
+  Workers::borrow(&FakeTeam::kTeam);
+  every(1);
+  FakeTeam::size = FakeTeam::came = 7;  // more than are wanted
+  every(1);
+  FakeTeam::came = 1;  // within one of its loops: only who calls
+  every(1);
+  FakeTeam::size = 2;
+  every(0);
+  FakeTeam::size = FakeTeam::came = 3;
+  const pid_t child = fork();
+  if (child == 0) {
+    every(0);
+    Workers(2, 0).run(2, [](size_t, size_t) {});  // its own threads
+    _exit(FakeTeam::runs == 3 && !testing::Test::HasFailure() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  Workers::borrow(nullptr);
+  every(0);
 }
 
 TEST(Workers, CallersTakeTurns) {

@@ -3,10 +3,19 @@
 
 The step of a table's optimizer is taken by backward(): there is no dense gradient, nothing for torch.optim to do, and
 rows are read and written once. See EmbeddingBag.
+
+Calls on tables share their work among PyTorch's own (OpenMP) threads, from this package's import on, as long as
+torch.get_num_threads() is no less than their space's threads: those stay awake for milliseconds after each operation,
+and other threads would have to wait for processors.
 """
 
+import torch as _torch  # its OpenMP library first
+
+from .. import _core
 from .bag import EmbeddingBag, default_space
 from .checkpoint import restore, save
 from .collection import EmbeddingBagCollection
 
 __all__ = ["EmbeddingBag", "EmbeddingBagCollection", "default_space", "restore", "save"]
+
+_core.share_openmp_threads()
