@@ -12,7 +12,7 @@ RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check sanitize bench soak leaks vm-setup vm-check vm-soak install deb tidy clean help
+.PHONY: build configure deps-% demo check sanitize bench soak leaks vm-setup vm-check vm-short install deb tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
@@ -27,7 +27,7 @@ help:
 	@echo "              counted that could leak (TIDEPOOL_LEAK_STEPS=N for another number)"
 	@echo "make vm-check boot virtual machines, test against the kernel's own CXL, NUMA and RDMA drivers; some twenty"
 	@echo "              minutes (make vm-setup: only download QEMU and a kernel into build/vm)"
-	@echo "make vm-soak  the same in its long form: programs are killed at every step, not at a share of them"
+	@echo "make vm-short the same in less time: daemons are killed at a share of their steps, not at each"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
 	@echo "make deb      Debian packages of it, into $(RELEASE)/deb"
 	@echo "make tidy     build with clang-19 and clang-tidy"
@@ -78,8 +78,8 @@ vm-setup:
 	@tests/vm/run --setup
 
 # Some of the unit tests are run in the machines, too.
-vm-soak: VM_FORM := --long
-vm-check vm-soak: deps-build-demo-check
+vm-short: VM_FORM := --short
+vm-check vm-short: deps-build-demo-check
 	@mkdir -p build
 	@cmake --preset release -DTIDEPOOL_TESTS=ON -DTIDEPOOL_BENCH=ON >build/release-configure.log 2>&1 || \
 	  { cat build/release-configure.log; exit 1; }

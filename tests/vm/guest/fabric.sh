@@ -56,6 +56,13 @@ agent_has() { fabricmgr agent --status --json 2>/dev/null | grep -q "$1"; }
 
 region_list_has() { fabricmgr region list --json 2>/dev/null | grep -q "$1"; }
 region_id() { fabricmgr region list --host "$1" --json | sed 's/.*"id":\([0-9]*\).*/\1/'; }
+# region_is_there ID: the manager knows it, or cannot be asked.
+region_is_there() { ! fabricmgr region list --json >/tmp/list || grep -q "\"id\":$1," /tmp/list; }
+# uses PID N: the program has pages in N regions that are used in place; /tmp/stat has its statistics.
+uses() {
+  tidepool stat $1 --json >/tmp/stat 2>/dev/null &&
+    [ "$(tr -d '\n ' </tmp/stat | grep -o '"kind":"direct","used_bytes":[1-9]' | wc -l)" = "$2" ]
+}
 # freed TEXT: all regions are given back and erased.
 freed() {
   wait_for 300 region_list_has '"items":\[\]'

@@ -104,7 +104,7 @@ use_region() {
     wait $program || echo "it ended with $?"
     return 1
   fi
-  if ! tidepool stat $program --json >/tmp/stat || ! in_far_memory; then
+  if ! uses $program 1; then
     touch /tmp/stop
     wait $program || fail "the program did not end well"
     return 1
@@ -120,7 +120,6 @@ use_region() {
   host say "the program has ended well"
 }
 filled_or_ended() { [ -e /tmp/filled ] || ! kill -0 "$1" 2>/dev/null; }
-in_far_memory() { tr -d '\n ' </tmp/stat | grep -q '"kind":"direct","used_bytes":[1-9]'; }
 
 # story DAEMON: on machine 0.
 story() {

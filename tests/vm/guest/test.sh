@@ -17,7 +17,8 @@ hundredths() {
 }
 
 # wait_for SECONDS COMMAND...: until it succeeds. Between two tries there is twice the time that one takes, since a program
-# that asks all the time keeps the only processor from those that it waits for.
+# that asks all the time keeps the only processor from those that it waits for; but no more than two seconds, since one that
+# takes long waits itself. SECONDS are those between tries.
 wait_for() {
   local left=$(($1 * 100)) now began pause
   shift
@@ -25,6 +26,7 @@ wait_for() {
     hundredths
     pause=$((2 * (now - began)))
     [ $pause -gt 10 ] || pause=10
+    [ $pause -lt 200 ] || pause=200
     left=$((left - pause))
     [ $left -gt 0 ] || fail "waited in vain for: $*"
     usleep $((pause * 10000))

@@ -1,33 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A region on a CXL device is drained while a program uses it: without room elsewhere it waits, with room the pages move."""
 
-from vmtest.places import BUILD
-from vmtest.topology import Device, Machine, Window
+from vmtest.pooled import HOSTS, PROGRAMS, machine
 
 SECONDS = 400
-HOSTS = {"node0": 0, "node1": 1, "manager": 0}
-MODULES = ["cxl_acpi", "cxl_pci", "cxl_mem", "dax_cxl", "device_dax"]
-PROGRAMS = {"usr/bin/checked_pages": BUILD / "vm" / "checked_pages"}
-
-
-def machine():
-    # Each behind a window of its own: decoders of one window want their regions in the order of addresses.
-    slices = [Device("256M", file="pool.mem", offset=f"{256 * n}M", plugged=False, serial=0x5001 + n) for n in range(2)]
-    return Machine(memory="512M", cpus=1, link=True, windows=[Window("256M", [one]) for one in slices], modules=MODULES)
-
-
-MACHINES = [machine(), machine()]
+MACHINES = [machine(slices=2), machine(slices=2)]
 
 MANAGER = r"""
 . /lib/guest/fabric.sh
 # Pages of a device are slow to emulate: five granules go there.
 PROGRAM="tidepool run --dram 8M --far fabric:256M --conf strict:true,remote_timeout:60s -- checked_pages 16"
 
-# used N: the program has pages in N regions that are used in place.
-used() {
-  tidepool stat $program --json >/tmp/stat 2>/dev/null &&
-    [ "$(tr -d '\n ' </tmp/stat | grep -o '"kind":"direct","used_bytes":[1-9]' | wc -l)" = "$1" ]
-}
 # start: the program, with its pages in the region that node0 has.
 start() {
   rm -f /tmp/filled /tmp/stop
@@ -37,7 +20,7 @@ start() {
   $PROGRAM /tmp/filled /tmp/stop >/results/said-$1 2>/results/errors-$1 9>&- &
   program=$!
   wait_for 120 test -e /tmp/filled
-  wait_for 20 used 1
+  wait_for 20 uses $program 1
   region=$(region_id node0)
   host say "the program uses region $region"
 }
@@ -51,7 +34,6 @@ ends() {
   touch /tmp/stop
   wait $program || fail "the program did not end well: $(cat /results/said-* /results/errors-*)"
 }
-region_is_gone() { fabricmgr region list --json >/tmp/list && ! grep -q "\"id\":$region," /tmp/list; }
 operation_says() { fabricmgr operation list --json >/tmp/operations && grep -q "$1" /tmp/operations; }
 
 lab_manager 'cxl_switch = "/lib/guest/cxl-switch.sh"'
@@ -65,12 +47,12 @@ host meet up
 start room ld2
 drain
 wait_for 60 operation_says "process $program waits: there is no room elsewhere"
-used 1 || fail "the pages are gone"
+uses $program 1 || fail "the pages are gone"
 fabricmgr operation list
 host say "the drain says that process $program waits for room"
 ends
 wait $drain || fail "the drain did not end well"
-region_is_gone || fail "the region is there still"
+region_is_there "$region" && fail "the region is there still"
 nothing_here || fail "something is left: $(ls $CXL)"
 host say "it ended well, and the region is free and erased"
 
@@ -78,9 +60,9 @@ start move ld2
 fabricmgr device uncordon ld2
 drain
 wait $drain || fail "the drain did not end well"
-region_is_gone || fail "the region is there still"
+region_is_there "$region" && fail "the region is there still"
 kill -0 $program || fail "the program ended meanwhile"
-used 1 || fail "it has no pages on the other device"
+uses $program 1 || fail "it has no pages on the other device"
 fabricmgr region list
 cat /tmp/stat >/results/stat
 host say "its pages are on the other device, the first one is free and erased"
