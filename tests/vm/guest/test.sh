@@ -97,6 +97,15 @@ soft_roce() {
   wait_for 10 test -e /dev/infiniband/uverbs0
 }
 
+# lend SIZE: a memory server for the other machine, by TCP and by RDMA, with the process number $server; returns when it
+# listens for both.
+lend() {
+  rm -f /tmp/lent
+  fabricmgr memserver --listen 10.9.0.1:7000 --size "$1" --transport verbs >/tmp/lent 2>&1 9>&- &
+  server=$!
+  wait_for 60 grep -q '^listening on' /tmp/lent
+}
+
 # rdma_packets: sent by rxe0 so far.
 rdma_packets() {
   cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts

@@ -10,7 +10,7 @@ PROGRAMS = rdma.PROGRAMS
 
 SERVER = """
 soft_roce
-fabricmgr memserver --listen 10.9.0.1:7000 --size 192M --transport verbs 9>&- &
+lend 192M
 host meet up
 wait
 """

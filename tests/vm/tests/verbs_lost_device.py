@@ -16,10 +16,8 @@ PROGRAMS = {
 
 SERVER = """
 soft_roce
-fabricmgr memserver --listen 10.9.0.1:7000 --size 96M --transport verbs >/dev/null 2>&1 9>&- &
+lend 96M
 held() { for kind in mr qp; do rdma resource show $kind | grep fabricmgr || true; done; }
-listening() { rdma resource show cm_id | grep -q LISTEN; }
-wait_for 60 listening
 host meet up
 host meet reconnected
 for try in $(seq 100); do

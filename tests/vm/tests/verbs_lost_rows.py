@@ -15,12 +15,9 @@ WAYS = ("tcp", "verbs")
 
 SERVER = f"""
 soft_roce
-listening() {{ rdma resource show cm_id | grep -q LISTEN; }}
-quiet() {{ ! listening; }}
+quiet() {{ ! rdma resource show cm_id | grep -q LISTEN; }}
 for round in $(seq {len(WAYS) + len(KILLS)}); do
-  fabricmgr memserver --listen 10.9.0.1:7000 --size 96M --transport verbs >/dev/null 2>&1 9>&- &
-  server=$!
-  wait_for 60 listening
+  lend 96M
   host meet up-$round
   host meet over-$round
   kill -9 $server

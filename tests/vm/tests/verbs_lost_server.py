@@ -11,7 +11,7 @@ PROGRAMS = {**rdma.PROGRAMS, "usr/bin/checked_pages": BUILD / "vm" / "checked_pa
 
 SERVER = """
 soft_roce
-fabricmgr memserver --listen 10.9.0.1:7000 --size 96M --transport verbs 9>&- &
+lend 96M
 host meet up
 wait
 """

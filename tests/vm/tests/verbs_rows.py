@@ -12,9 +12,7 @@ PROGRAMS = {**rdma.PROGRAMS, "usr/bin/row_fetch": BUILD / "bench" / "row_fetch"}
 
 SERVER = """
 soft_roce
-fabricmgr memserver --listen 10.9.0.1:7000 --size 96M --transport verbs >/dev/null 2>&1 9>&- &
-listening() { rdma resource show cm_id | grep -q LISTEN; }
-wait_for 60 listening
+lend 96M
 host meet up
 host meet done
 """

@@ -34,7 +34,7 @@ def port(place):
 SERVER = (
     f"""
 soft_roce
-fabricmgr memserver --listen 10.9.0.1:7000 --size 64M --transport verbs 2>/dev/null 9>&- &
+lend 64M
 for round in $(seq {ROUNDS}); do
 """
     + "".join(f"  {theirs} -R -p {port(i)} >/dev/null 2>&1 9>&- &\n" for i, (theirs, _) in enumerate(PAIRS.values()))
