@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
@@ -29,8 +30,9 @@ class CMakeBuild(build_ext):
             "-DTIDEPOOL_PYTHON_REQUIRED=ON",
             "-DTIDEPOOL_TESTS=OFF",
             "-DTIDEPOOL_BENCH=OFF",
-            "-DCMAKE_BUILD_TYPE=" + os.environ.get("TIDEPOOL_BUILD_TYPE", "Release"),
+            "-DCMAKE_BUILD_TYPE=Release",
             "-DCMAKE_CXX_FLAGS_RELEASE=-O2",
+            *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         ]
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count() or 1)
         subprocess.run(["cmake", "-S", str(ROOT), "-B", str(built), *settings], check=True)

@@ -3,9 +3,11 @@
 # `make check`, once the packages are there: release build and every test in it, then the unit tests of
 # the concurrent and pointer-heavy layers under ASan+UBSan and under TSan. A test that was skipped or not
 # run counts as a failure: what cannot run here must say so in its own test list, not pass silently.
-# The release run comes last, so that its summary ends the output.
+# Many release tests need the machine for themselves, and leave half of it idle: what sanitizers need is built
+# meanwhile, with the time that nobody else wants.
 #   TIDEPOOL_CHECK=release|sanitize   only one half
 #   TIDEPOOL_CHECK=all-sanitized      only the sanitizers, with the fabric manager's tests: `make sanitize`
+#   TIDEPOOL_CHECK=build-sanitized    only builds them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -48,30 +50,56 @@ run_tests() {  # PRESET TIMEOUT-SECONDS [CTEST ARGS...]
     echo "check: skipped or not run, which counts as failed: $skipped"
     return 1
   fi
+  tested+=("$preset, $(sed -n '0,/tests="/s/^\ttests="\([0-9]*\)"/\1/p' "$report") tests")
 }
 
-if [[ $half != sanitize ]]; then
-  step "release build"
-  build release
-fi
-if [[ $half != release ]]; then
+build_sanitized() {
   step "lock annotations of the runtime and of tables, checked by clang"
   cmake --preset tidy -B build/thread-safety -DTIDEPOOL_TESTS=OFF -DCMAKE_CXX_CLANG_TIDY= \
     -DCMAKE_CXX_FLAGS=-Werror=thread-safety >build/thread-safety-configure.log 2>&1 ||
-    { cat build/thread-safety-configure.log; exit 1; }
+    { cat build/thread-safety-configure.log; return 1; }
   cmake --build build/thread-safety -j"$jobs" --target tidepool_runtime tidepool_table tidepool_checkpoint
-fi
-if [[ $half != release ]]; then
   for preset in asan-ubsan tsan; do
     step "$preset build (the tests of the layers that sanitizers are worth most for)"
     build "$preset" unit_tests
-    step "$preset tests"
-    # Two at a time: what sanitizers look for does not depend on who else runs.
-    run_tests "$preset" 600 -LE soak -j2
   done
+}
+
+background=
+stop_background() {
+  [[ -n $background ]] || return 0
+  # Ninja takes back what its compilers have not finished.
+  kill -TERM -- "-$background" 2>/dev/null || true
+  wait "$background" 2>/dev/null || true
+  background=
+}
+trap stop_background EXIT
+
+tested=()
+if [[ $half == build-sanitized ]]; then
+  build_sanitized
+  exit
 fi
 if [[ $half != sanitize ]]; then
+  step "release build"
+  build release
+  if [[ $half == all ]]; then
+    # A session of its own has priorities of its own where the kernel groups processes by session.
+    TIDEPOOL_CHECK=build-sanitized setsid chrt --idle 0 bash -c \
+      'echo 19 >/proc/self/autogroup; exec "$0"' "$PWD/tests/check.sh" >build/sanitized-build.log 2>&1 &
+    background=$!
+  fi
   step "release tests"
   # Those that measure or limit what the machine has run alone (RUN_SERIAL); the others two at a time.
   run_tests release 600 -LE soak -j2
+  stop_background
+fi
+if [[ $half != release ]]; then
+  build_sanitized  # what is left of it
+  for preset in asan-ubsan tsan; do
+    step "$preset tests"
+    ((${#tested[@]} == 0)) || printf 'passed so far: %s\n' "${tested[@]}"
+    # Two at a time: what sanitizers look for does not depend on who else runs.
+    run_tests "$preset" 600 -LE soak -j2
+  done
 fi

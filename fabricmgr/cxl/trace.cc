@@ -3,6 +3,7 @@
 #include "fabricmgr/cxl/trace.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,8 +77,7 @@ Result<std::unique_ptr<TraceReader>> TraceReader::open(const Sysfs& sysfs,
                 "the kernel shows no %s: is tracefs mounted at %s, and are you root?",
                 event.empty() ? "events of CXL" : event.c_str(), kTracing);
   }
-  const std::string folder =
-      std::string(kTracing) + "instances/tidepool-" + std::to_string(getpid());
+  const std::string folder = fmt::format("{}instances/tidepool-{}", kTracing, getpid());
   if (mkdir(sysfs.inRoot(folder).c_str(), 0700) != 0 && errno != EEXIST) {
     const ErrorCode code = errno == EACCES ? ErrorCode::kPermission : ErrorCode::kIo;
     return failErrno(code, "cannot make %s", folder.c_str());
