@@ -12,53 +12,28 @@
 #include <thread>
 
 #include "runtime/runtime.h"
-#include "tests/fabricmgr/agent/processes_fixture.h"
+#include "tests/fabricmgr/agent/far_device_fixture.h"
 
 namespace tidepool::agent {
 namespace {
 
 constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
 
-class FabricMemoryTest : public AgentProcesses, public ::testing::WithParamInterface<std::string> {
+class FabricMemoryTest : public FarDevice {
  protected:
   static constexpr uint64_t kDeviceBytes = 352 * kMiB;
   static constexpr uint64_t kData = 40 * kMiB;
   static constexpr uint64_t kLocal = 8 * kMiB;
 
-  bool remote() const { return GetParam() == "remote"; }
   bool whole() const { return GetParam() == "whole"; }
 
   void SetUp() override {
-    AgentProcesses::SetUp();
-    if (remote()) {
-      lend(std::to_string(kDeviceBytes));
-    } else {
-      // Where the kernel can make writers wait, in shared memory, pages move one by one; in a file
-      // on a disk, as on a device, whole granules.
-      const std::string name = "tidepool-test-" + std::to_string(getpid());
-      pool_ = (whole() ? "/var/tmp/" : "/dev/shm/") + name;
-      std::ofstream(pool_).close();
-      std::filesystem::resize_file(pool_, kDeviceBytes);
-      post("/v1/pools", {{"name", "own"}, {"class", "cxl"}});
-      post("/v1/devices", {{"name", "dev1"}, {"pool", "own"}, {"address", pool_}});
-    }
-    post("/v1/devices/dev0/cordon", Json::object());
-    startAgent();
-    awaitHost();
+    FarDevice::SetUp();
+    addDevice(kDeviceBytes, whole() ? "/var/tmp" : "/dev/shm");
   }
   void TearDown() override {
     runtime_.reset();
-    if (!pool_.empty()) {
-      std::filesystem::remove(pool_);
-      std::filesystem::remove(pool_ + ".grants");
-      std::filesystem::remove(pool_ + ".grants.lock");
-    }
-  }
-
-  uint64_t assignFar(uint64_t bytes) {
-    return post("/v1/regions",
-                {{"host", kHost}, {"size_bytes", bytes}, {"class", remote() ? "remote" : "cxl"}})
-        .value("id", uint64_t{0});
+    FarDevice::TearDown();
   }
 
   void start(uint64_t most = 0) {
@@ -154,7 +129,6 @@ class FabricMemoryTest : public AgentProcesses, public ::testing::WithParamInter
     return used;
   }
 
-  std::string pool_;
   std::unique_ptr<Runtime> runtime_;
   uint64_t* data_ = nullptr;
   uint64_t pages_ = 0;

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "allocator/table/table_space.h"
-#include "tests/fabricmgr/agent/processes_fixture.h"
+#include "tests/fabricmgr/agent/far_device_fixture.h"
 #include "tests/table/table_fixture.h"
 
 namespace tidepool::agent {
@@ -16,44 +16,22 @@ namespace {
 
 constexpr uint32_t kDim = 32;
 
-class FabricTables : public AgentProcesses, public ::testing::WithParamInterface<std::string> {
+class FabricTables : public FarDevice {
  protected:
   static constexpr uint64_t kDeviceBytes = 160 * kMiB;
   static constexpr uint64_t kRows = 60'000;  // 14.6 MiB, with their state
 
-  bool remote() const { return GetParam() == "remote"; }
-
   void SetUp() override {
-    AgentProcesses::SetUp();
-    if (remote()) {
-      lend(std::to_string(kDeviceBytes));
-    } else {
-      pool_ = "/dev/shm/tidepool-test-tables-" + std::to_string(getpid());
-      std::ofstream(pool_).close();
-      std::filesystem::resize_file(pool_, kDeviceBytes);
-      post("/v1/pools", {{"name", "shm"}, {"class", "cxl"}});
-      post("/v1/devices", {{"name", "dev1"}, {"pool", "shm"}, {"address", pool_}});
-    }
-    // The fixture's own device is on a disk.
-    post("/v1/devices/dev0/cordon", Json::object());
-    startAgent();
-    awaitHost();
+    FarDevice::SetUp();
+    addDevice(kDeviceBytes);
   }
   void TearDown() override {
     table_.reset();
     more_.clear();
     space_.reset();
-    if (pool_.empty()) return;
-    std::filesystem::remove(pool_);
-    std::filesystem::remove(pool_ + ".grants");
-    std::filesystem::remove(pool_ + ".grants.lock");
+    FarDevice::TearDown();
   }
 
-  uint64_t assignFar(uint64_t bytes) {
-    return post("/v1/regions",
-                {{"host", kHost}, {"size_bytes", bytes}, {"class", remote() ? "remote" : "cxl"}})
-        .value("id", uint64_t{0});
-  }
   static TableOptions optionsOf(uint64_t rows = kRows) {
     TableOptions options;
     options.name = "items";
@@ -147,7 +125,6 @@ class FabricTables : public AgentProcesses, public ::testing::WithParamInterface
     post("/v1/regions/" + std::to_string(region) + "/drain", Json::object());
   }
 
-  std::string pool_;
   std::unique_ptr<TableSpace> space_;
   std::unique_ptr<EmbeddingTable> table_, plain_;
   std::vector<std::unique_ptr<EmbeddingTable>> more_;
