@@ -8,11 +8,10 @@
 
 #include "fabricmgr/cxl/dax_bytes.h"
 #include "fabricmgr/cxl/host.h"
-#include "fabricmgr/device/grant_log.h"
-#include "fabricmgr/device/grant_table.h"
+#include "fabricmgr/device/erasure.h"
+#include "fabricmgr/device/logged_grants.h"
 #include "fabricmgr/device/switch_command.h"
 #include "fabricmgr/model/fault_point.h"
-#include "fabricmgr/model/hash.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -24,18 +23,17 @@ constexpr Nanoseconds kSanitizePatience(1'800'000'000'000);
 
 class CxlDriver final : public DeviceDriver {
  public:
-  CxlDriver(std::string serial, CxlSettings settings, Bytes capacity, std::unique_ptr<GrantLog> log,
-            const Clock& wall_clock)
+  CxlDriver(std::string serial, CxlSettings settings, Bytes capacity,
+            std::unique_ptr<LoggedGrants> grants, const Clock& wall_clock)
       : serial_(std::move(serial)),
         settings_(std::move(settings)),
         switch_(settings_.switch_program, kSwitchPatience),
         capacity_(capacity),
-        log_(std::move(log)),
-        wall_clock_(wall_clock),
-        table_(capacity) {}
+        grants_(std::move(grants)),
+        wall_clock_(wall_clock) {}
 
-  /// Takes over what is noted, and brings the switch in step with it.
-  Status restore(const std::vector<GrantReport>& grants, const std::string& bound_to);
+  /// Brings the switch in step with what is noted.
+  Status restore(const std::string& bound_to);
 
   Result<Bytes> capacity() override { return capacity_; }
   Status attach(const Grant& grant) override;
@@ -43,18 +41,16 @@ class CxlDriver final : public DeviceDriver {
   Result<ScrubEvidence> scrub(const Grant& grant, const Progress& progress) override;
   Result<ScrubEvidence> verify(const Grant& grant, const ScrubEvidence& scrubbed,
                                const Progress& progress) override;
-  Status forget(RegionId region) override;
-  Result<std::vector<GrantReport>> inspect() override {
-    MutexLock lock(mutex_);
-    return table_.all();
+  Status forget(RegionId region) override {
+    grants_->forget(region);
+    return {};
   }
+  Result<std::vector<GrantReport>> inspect() override { return grants_->all(); }
   Result<Pass> pass(const Grant&) override { return Pass{kCxlScheme + serial_, ""}; }
 
  private:
   bool isSwitched() const { return !settings_.switch_program.empty(); }
-  Status check(const Grant& grant) TP_EXCLUDES(mutex_);
-  Status record(const GrantReport& report) TP_EXCLUDES(mutex_);
-  Status mayErase(const Grant& grant) TP_EXCLUDES(mutex_);
+  Status check(const Grant& grant);
   Result<UniqueFd> openHere();
   Status leaveHere();
 
@@ -62,20 +58,15 @@ class CxlDriver final : public DeviceDriver {
   const CxlSettings settings_;
   const SwitchCommand switch_;
   const Bytes capacity_;
-  const std::unique_ptr<GrantLog> log_;
+  const std::unique_ptr<LoggedGrants> grants_;
   const Clock& wall_clock_;
   const cxl::Host host_;
-  Mutex mutex_;
-  GrantTable table_ TP_GUARDED_BY(mutex_);
 };
 
 bool isGranted(const GrantReport& report) { return report.grant.state == GrantState::kGranted; }
 
-Status CxlDriver::restore(const std::vector<GrantReport>& grants, const std::string& bound_to) {
-  {
-    MutexLock lock(mutex_);
-    for (const GrantReport& report : grants) table_.put(report);
-  }
+Status CxlDriver::restore(const std::string& bound_to) {
+  const std::vector<GrantReport> grants = grants_->all();
   // Bound, and granted to nobody: a grant that was not noted any more, or an erasure that was cut
   // off. Both begin anew.
   if (!isSwitched() || bound_to.empty() || std::any_of(grants.begin(), grants.end(), isGranted)) {
@@ -91,19 +82,7 @@ Status CxlDriver::check(const Grant& grant) {
     return fail(ErrorCode::kInvalidArgument, "a logical device is given out whole: %llu bytes",
                 static_cast<unsigned long long>(capacity_.value()));
   }
-  MutexLock lock(mutex_);
-  return table_.check(grant);
-}
-
-Status CxlDriver::record(const GrantReport& report) {
-  uint64_t ticket = 0;
-  {
-    MutexLock lock(mutex_);
-    table_.put(report);
-    ticket = log_->enqueue(GrantLog::lineOf(report));
-    if (log_->isLong()) log_->renew(table_.all());
-  }
-  return log_->await(ticket);
+  return grants_->check(grant);
 }
 
 Status CxlDriver::attach(const Grant& grant) {
@@ -113,7 +92,7 @@ Status CxlDriver::attach(const Grant& grant) {
   }
   GrantReport report{grant, {}};
   report.grant.state = GrantState::kGranted;
-  return record(report);
+  return grants_->record(report);
 }
 
 Status CxlDriver::revoke(const Grant& grant) {
@@ -121,19 +100,7 @@ Status CxlDriver::revoke(const Grant& grant) {
   if (isSwitched()) TP_TRY(switch_.unbind(serial_));
   GrantReport report{grant, {}};
   report.grant.state = GrantState::kRevoked;
-  return record(report);
-}
-
-Status CxlDriver::mayErase(const Grant& grant) {
-  MutexLock lock(mutex_);
-  const GrantReport* known = table_.find(grant.region);
-  if (known == nullptr || known->grant.extents != grant.extents) {
-    return fail(ErrorCode::kConflict, "the device does not hold these extents for region %llu",
-                static_cast<unsigned long long>(grant.region.value()));
-  }
-  if (!isGranted(*known)) return {};
-  return fail(ErrorCode::kRefused, "region %llu is granted: revoke it first",
-              static_cast<unsigned long long>(grant.region.value()));
+  return grants_->record(report);
 }
 
 /// The device's memory on the manager's own machine.
@@ -160,13 +127,8 @@ Status CxlDriver::leaveHere() {
 }
 
 Result<ScrubEvidence> CxlDriver::scrub(const Grant& grant, const Progress& progress) {
-  TP_TRY(mayErase(grant));
-  ScrubEvidence evidence;
-  evidence.region = grant.region;
-  evidence.device = grant.extents.front().device;
-  evidence.epoch = grant.epoch;
-  evidence.started = wall_clock_.now();
-  evidence.passes = 1;
+  TP_TRY(grants_->mayErase(grant));
+  const ScrubEvidence evidence = beginErasure(grant, wall_clock_);
   if (isSwitched()) {
     TP_TRY(switch_.bind(serial_, settings_.host));
     TP_TRY(host_.await(serial_, kHotPlugPatience));
@@ -187,43 +149,23 @@ Result<ScrubEvidence> CxlDriver::scrub(const Grant& grant, const Progress& progr
 
 Result<ScrubEvidence> CxlDriver::verify(const Grant& grant, const ScrubEvidence& scrubbed,
                                         const Progress& progress) {
-  TP_TRY(mayErase(grant));
-  ScrubEvidence evidence = scrubbed;
-  evidence.bytes = evidence.nonzero = Bytes();
-  Sha256 hash;
+  TP_TRY(grants_->mayErase(grant));
+  ReadBack read(scrubbed, progress);
   {
     const auto dax = openHere();
     if (!dax) return tl::unexpected(dax.error());
     for (const Extent& extent : grant.extents) {
-      TP_TRY(cxl::readBytes(*dax, extent.offset, extent.length, [&](auto piece) {
-        hash.add(piece);
-        const auto zeros = std::count(piece.begin(), piece.end(), std::byte{});
-        evidence.nonzero += Bytes(piece.size() - static_cast<size_t>(zeros));
-        progress(evidence.bytes += Bytes(piece.size()));
-      }));
+      TP_TRY(
+          cxl::readBytes(*dax, extent.offset, extent.length, [&](auto piece) { read.add(piece); }));
     }
   }
-  evidence.digest = hexOf(hash.finish());
-  evidence.finished = wall_clock_.now();
+  const auto evidence = read.finish(wall_clock_);
   if (isSwitched()) TP_TRY(leaveHere());
-  if (evidence.nonzero.value() > 0) {
-    return fail(ErrorCode::kCorrupt, "%llu bytes of region %llu were not zero when read back",
-                static_cast<unsigned long long>(evidence.nonzero.value()),
-                static_cast<unsigned long long>(grant.region.value()));
-  }
-  GrantReport report{grant, evidence};
+  if (!evidence) return evidence;
+  GrantReport report{grant, *evidence};
   report.grant.state = GrantState::kScrubbed;
-  TP_TRY(record(report));
+  TP_TRY(grants_->record(report));
   return evidence;
-}
-
-Status CxlDriver::forget(RegionId region) {
-  MutexLock lock(mutex_);
-  const GrantReport* known = table_.find(region);
-  if (known == nullptr || known->grant.state != GrantState::kScrubbed) return {};
-  table_.drop(region);
-  log_->enqueue(GrantLog::forgetLine(region));  // goes to the disk with the next grant
-  return {};
 }
 
 /// How large it is, and to whom it is bound.
@@ -259,13 +201,12 @@ Result<std::shared_ptr<DeviceDriver>> openCxl(const Device& device, const CxlSet
                 "a logical device is given out whole: add it with --granularity %llu",
                 static_cast<unsigned long long>(now->size.value()));
   }
-  std::vector<GrantReport> grants;
-  auto log =
-      GrantLog::open(settings.state_folder + "/cxl-" + serial + ".grants", device.id, &grants);
-  if (!log) return tl::unexpected(log.error());
+  auto grants = LoggedGrants::open(settings.state_folder + "/cxl-" + serial + ".grants", device,
+                                   now->size, "the device");
+  if (!grants) return tl::unexpected(grants.error());
   auto driver =
-      std::make_shared<CxlDriver>(serial, settings, now->size, std::move(*log), wall_clock);
-  TP_TRY(driver->restore(grants, now->host));
+      std::make_shared<CxlDriver>(serial, settings, now->size, std::move(*grants), wall_clock);
+  TP_TRY(driver->restore(now->host));
   return std::shared_ptr<DeviceDriver>(std::move(driver));
 }
 
