@@ -56,7 +56,7 @@ run_tests() {  # PRESET TIMEOUT-SECONDS [CTEST ARGS...]
 build_sanitized() {
   step "lock annotations of the runtime and of tables, checked by clang"
   cmake --preset tidy -B build/thread-safety -DTIDEPOOL_TESTS=OFF -DCMAKE_CXX_CLANG_TIDY= \
-    -DCMAKE_CXX_FLAGS=-Werror=thread-safety >build/thread-safety-configure.log 2>&1 ||
+    -DCMAKE_CXX_FLAGS=-Werror=thread-safety -DCMAKE_CXX_FLAGS_DEBUG= >build/thread-safety-configure.log 2>&1 ||
     { cat build/thread-safety-configure.log; return 1; }
   cmake --build build/thread-safety -j"$jobs" --target tidepool_runtime tidepool_table tidepool_checkpoint
   for preset in asan-ubsan tsan; do
