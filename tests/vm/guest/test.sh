@@ -98,12 +98,12 @@ soft_roce() {
 }
 
 # lend SIZE: a memory server for the other machine, by TCP and by RDMA, with the process number $server; returns when it
-# listens for both.
+# listens for both. What it says is in /results/lent.
 lend() {
-  rm -f /tmp/lent
-  fabricmgr memserver --listen 10.9.0.1:7000 --size "$1" --transport verbs >/tmp/lent 2>&1 9>&- &
+  rm -f /results/lent
+  fabricmgr memserver --listen 10.9.0.1:7000 --size "$1" --transport verbs >/results/lent 2>&1 9>&- &
   server=$!
-  wait_for 60 grep -q '^listening on' /tmp/lent
+  wait_for 60 grep -q '^listening on' /results/lent
 }
 
 # rdma_packets: sent by rxe0 so far.
