@@ -173,9 +173,11 @@ double oneCheckpoint(Trainer& trainer, const Settings& s, CheckpointKind kind, d
   return lost;
 }
 
-/// Of a step in a period of training: milliseconds by the clock, and of all processors.
-struct StepCost {
-  double clock, processors;
+/// A period of training: a step's milliseconds by the clock, and of all processors. And what the
+/// period's beginning, as long as a checkpoint is at work and a second more, took beyond what as
+/// many steps take after it, in three times as long: percent of the period.
+struct PeriodCost {
+  double clock, processors, beginning;
 };
 
 double processorSeconds() {
@@ -184,8 +186,11 @@ double processorSeconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
-/// A period of training, at whose beginning a checkpoint starts if `options` are given.
-StepCost periodOf(Trainer& trainer, const Settings& s, const CheckpointOptions* options) {
+/// A period of training, at whose beginning a checkpoint starts if `options` are given. That sets
+/// `beginning`, the seconds that what comes of a checkpoint lasts; other periods use it.
+PeriodCost periodOf(Trainer& trainer, const Settings& s, const CheckpointOptions* options,
+                    double& beginning) {
+  constexpr double kSettles = 1;
   const auto tables = trainer.tables();
   const double start = now(), processors = processorSeconds();
   std::unique_ptr<CheckpointWriter> writer;
@@ -194,17 +199,31 @@ StepCost periodOf(Trainer& trainer, const Settings& s, const CheckpointOptions* 
         need(CheckpointWriter::start(tables, s.directory, CheckpointKind::kIncremental, *options));
   }
   const double begin = now() - start;
-  double longest = 0;
-  size_t steps = 0;
-  for (; now() - start < s.period; ++steps) longest = std::max(longest, trainer.step());
-  const auto each = [steps](double seconds) { return seconds * 1e3 / static_cast<double>(steps); };
-  const StepCost cost{each(now() - start), each(processorSeconds() - processors)};
-  printf("  %-8s %6zu steps, each %6.2f ms, of processors %6.2f ms, longest %7.2f ms",
+  std::vector<double> ends;  // of steps, seconds after the start
+  double longest = 0, done = 0;
+  for (double before = begin; before < s.period; before = ends.back()) {
+    trainer.step();
+    ends.push_back(now() - start);
+    longest = std::max(longest, ends.back() - before);
+    if (writer && done == 0 && writer->progress().done) done = ends.back();
+  }
+  const double lasted = ends.back(), used = processorSeconds() - processors;
+  if (done > 0) beginning = done + kSettles;
+  const auto split = std::lower_bound(ends.begin(), ends.end(), std::min(beginning, lasted / 2));
+  const auto steps = static_cast<double>(ends.size());
+  const double steps_then = static_cast<double>(split - ends.begin() + 1);
+  const auto after = std::lower_bound(split, ends.end() - 1, 4 * *split);
+  const double usual = (*after - *split) / static_cast<double>(after - split);
+  const PeriodCost cost{lasted * 1e3 / steps, used * 1e3 / steps,
+                        (*split - steps_then * usual) / lasted * 100};
+  printf("  %-8s %6.0f steps, each %6.2f ms, of processors %6.2f ms, longest %7.2f ms",
          writer ? "with" : "without", steps, cost.clock, cost.processors, longest * 1e3);
+  printf(", %.2f %% for the first %.1f s", cost.beginning, *split);
   if (writer) {
     const CheckpointProgress progress = writer->progress();
-    printf(", begin %.2f ms, %.0f MiB saved, %s in time", begin * 1e3,
-           static_cast<double>(progress.bytes.value()) / kMiB, progress.done ? "done" : "NOT done");
+    printf(", begin %.2f ms, %.0f MiB saved in %.1f s%s", begin * 1e3,
+           static_cast<double>(progress.bytes.value()) / kMiB, done,
+           progress.done ? "" : ", NOT done");
     need(writer->wait());
   }
   printf("\n");
@@ -212,29 +231,41 @@ StepCost periodOf(Trainer& trainer, const Settings& s, const CheckpointOptions* 
   return cost;
 }
 
+void printSpread(const char* what, const std::vector<double>& percents) {
+  printf("  %s %.2f %% (median of %zu; %.2f to %.2f)\n", what, median(percents), percents.size(),
+         *std::min_element(percents.begin(), percents.end()),
+         *std::max_element(percents.begin(), percents.end()));
+}
+
 /// Training with an incremental checkpoint at the beginning of each period, each between two
 /// periods without any: nothing is extrapolated. Other work on the machine makes the clock's figure
-/// uncertain, and the processors' less so, which lacks what training waits.
+/// uncertain, and the processors' less so, which lacks what training waits. The beginning of a
+/// period beside what follows it is the surest, for less time lies between them; what it shows of
+/// periods without a checkpoint is its error.
 void periodic(Trainer& trainer, const Settings& s) {
   const auto tables = trainer.tables();
   need(need(CheckpointWriter::start(tables, s.directory, CheckpointKind::kFull))->wait());
   CheckpointOptions options;
   options.per_second = Bytes(s.per_second);
-  std::vector<double> clock, processors;
-  StepCost before = periodOf(trainer, s, nullptr);
+  std::vector<double> clock, processors, beginning_with, beginning_without;
+  double beginning = s.period / 20;
+  PeriodCost before = periodOf(trainer, s, nullptr, beginning);
   for (size_t i = 0; i < s.periods; ++i) {
-    const StepCost with = periodOf(trainer, s, &options), after = periodOf(trainer, s, nullptr);
+    const PeriodCost with = periodOf(trainer, s, &options, beginning);
+    const PeriodCost after = periodOf(trainer, s, nullptr, beginning);
     clock.push_back((2 * with.clock / (before.clock + after.clock) - 1) * 100);
     processors.push_back((2 * with.processors / (before.processors + after.processors) - 1) * 100);
+    beginning_with.push_back(with.beginning);
+    beginning_without.push_back(after.beginning);
     before = after;
   }
-  const auto least = [](const auto& all) { return *std::min_element(all.begin(), all.end()); };
-  const auto most = [](const auto& all) { return *std::max_element(all.begin(), all.end()); };
-  printf(
-      "an incremental checkpoint every %.0f s makes steps %.2f %% longer (median of %zu; %.2f to "
-      "%.2f), their processor time %.2f %% (%.2f to %.2f)\n",
-      s.period, median(clock), s.periods, least(clock), most(clock), median(processors),
-      least(processors), most(processors));
+  printf("an incremental checkpoint every %.0f s, beside the periods before and after:\n",
+         s.period);
+  printSpread("steps are longer by", clock);
+  printSpread("their processor time by", processors);
+  printf("the beginning of a period beside what follows it, percent of the period:\n");
+  printSpread("with a checkpoint", beginning_with);
+  printSpread("without", beginning_without);
 }
 
 /// Forgets what the kernel has of the files.

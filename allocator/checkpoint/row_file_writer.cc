@@ -9,6 +9,14 @@
 #include "allocator/checkpoint/file_io.h"
 
 namespace tidepool {
+namespace {
+
+// What so much was written after is likely to be on the disk, and leaves the kernel's cache in
+// steps of that.
+constexpr uint64_t kWrittenAfter = 32 * kMiB;
+constexpr uint64_t kLeavesAtOnce = 4 * kMiB;
+
+}  // namespace
 
 Result<std::unique_ptr<RowFileWriter>> RowFileWriter::create(const CheckpointDirectory& directory,
                                                              const std::string& name,
@@ -37,11 +45,14 @@ Status RowFileWriter::append(const RowBlock& block, std::span<const uint64_t> id
   const uint64_t checksum = sealBlock(start, {block.bytes, payload});
   const size_t padding = blockPadding(start.size() + payload);
   const uint64_t bytes = start.size() + payload + padding;
-  uint64_t offset = 0;
+  uint64_t offset = 0, leaves = 0, leaves_until = 0;
   {
     MutexLock lock(mutex_);
     offset = end_;
     end_ += bytes;
+    leaves = left_cache_;
+    leaves_until = roundDown(end_ - std::min(end_, kWrittenAfter), kLeavesAtOnce);
+    left_cache_ = leaves_until;
     rows_ += block.rows.size();
     blocks_.emplace_back(offset, checksum);
   }
@@ -52,7 +63,15 @@ Status RowFileWriter::append(const RowBlock& block, std::span<const uint64_t> id
   // The disk begins at once, so that little is left to do at the end.
   sync_file_range(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
                   SYNC_FILE_RANGE_WRITE);
+  if (leaves < leaves_until) leaveCache(leaves, leaves_until);
   return {};
+}
+
+/// Nobody is likely to read this soon: its pages serve for what is written next, which takes less
+/// than new ones and none from other programs. Those that are not on the disk yet stay.
+void RowFileWriter::leaveCache(uint64_t from, uint64_t until) const {
+  posix_fadvise(fd_.get(), static_cast<off_t>(from), static_cast<off_t>(until - from),
+                POSIX_FADV_DONTNEED);
 }
 
 Result<ManifestFile> RowFileWriter::finish() {
@@ -70,6 +89,7 @@ Result<ManifestFile> RowFileWriter::finish() {
   iovec part{bytes, sizeof bytes};
   TP_TRY(writeAt(fd_.get(), end_, {&part, 1}, file_));
   if (fdatasync(fd_.get()) != 0) return tl::unexpected(fileError("cannot write", file_));
+  leaveCache(0, footer.file_bytes);
   return ManifestFile{header_.which, name_, Bytes(footer.file_bytes), footer.checksum, rows_};
 }
 

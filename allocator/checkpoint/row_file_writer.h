@@ -30,6 +30,7 @@ class RowFileWriter {
 
  private:
   RowFileWriter() = default;
+  void leaveCache(uint64_t from, uint64_t until) const;
 
   RowFileHeader header_;
   std::string name_, file_;  // within the directory, and with it
@@ -37,6 +38,7 @@ class RowFileWriter {
   uint64_t header_checksum_ = 0;
   Mutex mutex_;
   uint64_t end_ TP_GUARDED_BY(mutex_) = RowFileHeader::kBytes;
+  uint64_t left_cache_ TP_GUARDED_BY(mutex_) = 0;  // what lies before it
   uint64_t rows_ TP_GUARDED_BY(mutex_) = 0;
   std::vector<std::pair<uint64_t, uint64_t>> blocks_ TP_GUARDED_BY(mutex_);  // offset, checksum
 };
