@@ -47,7 +47,7 @@ struct RowTuning {
   /// at the first the hot set is taken to stay, at the second to move fast.
   std::array<double, 2> leaving = {0.003, 0.05};
   /// The sketch remembers this many ages of misses.
-  double sketch_ages = 1.5;
+  double sketch_ages = 1.75;
   /// Admitted rows are safe until this share of the slots has gone to newer ones.
   double trial_share = 0.015;
 };
