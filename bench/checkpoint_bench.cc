@@ -201,18 +201,26 @@ PeriodCost periodOf(Trainer& trainer, const Settings& s, const CheckpointOptions
   const double begin = now() - start;
   std::vector<double> ends;  // of steps, seconds after the start
   double longest = 0, done = 0;
-  for (double before = begin; before < s.period; before = ends.back()) {
+  double before = begin;
+  do {
     trainer.step();
     ends.push_back(now() - start);
     longest = std::max(longest, ends.back() - before);
-    if (writer && done == 0 && writer->progress().done) done = ends.back();
-  }
+    before = ends.back();
+    if (writer && done == 0 && writer->progress().done) done = before;
+  } while (before < s.period);
   const double lasted = ends.back(), used = processorSeconds() - processors;
   if (done > 0) beginning = done + kSettles;
   const auto split = std::lower_bound(ends.begin(), ends.end(), std::min(beginning, lasted / 2));
   const auto steps = static_cast<double>(ends.size());
   const double steps_then = static_cast<double>(split - ends.begin() + 1);
   const auto after = std::lower_bound(split, ends.end() - 1, 4 * *split);
+  if (after == split) {
+    fprintf(stderr,
+            "checkpoint_bench: a period of %g s has too few steps to compare; give --period more\n",
+            s.period);
+    exit(2);
+  }
   const double usual = (*after - *split) / static_cast<double>(after - split);
   const PeriodCost cost{lasted * 1e3 / steps, used * 1e3 / steps,
                         (*split - steps_then * usual) / lasted * 100};
