@@ -21,6 +21,7 @@
 #include "allocator/checkpoint/checkpoint_writer.h"
 #include "allocator/checkpoint/restore.h"
 #include "allocator/table/table_space.h"
+#include "bench/row_fetch_raw.h"
 
 using namespace tidepool;
 
@@ -326,6 +327,16 @@ double plainWrite(const Settings& s, uint64_t bytes) {
   return time;
 }
 
+/// What a connection to a memory server on this machine could carry at the most, both processes
+/// doing nothing else: messages as long as a restore's, out of memory that stays in the caches.
+void wireBeside() {
+  constexpr row_fetch::Shape kMessages{.row = 256, .batch = 512, .in_flight = 16};
+  const row_fetch::Outcome wire = row_fetch::rawWrite(kMessages, 0.5);
+  printf("plain TCP    %8.1f MiB/s, messages of 128 KiB answered by short ones\n",
+         static_cast<double>(wire.times.size() * kMessages.row * kMessages.batch) / kMiB /
+             wire.seconds);
+}
+
 void restoreBeside(Trainer& trainer, const Settings& s) {
   const auto tables = trainer.tables();
   const Manifest manifest =
@@ -348,6 +359,7 @@ void restoreBeside(Trainer& trainer, const Settings& s) {
         "MiB/s  ratio %.2f, %.2f  plain write %7.1f MiB/s\n",
         mib, restored, mib / restored, mib / cached, mib / direct, cached / restored,
         direct / restored, mib / plainWrite(s, bytes));
+    if (s.far.starts_with("remote:")) wireBeside();
     fflush(stdout);
   }
 }

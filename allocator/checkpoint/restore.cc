@@ -236,6 +236,9 @@ Status Restoring::readAll(Workers& workers) {
       const RowFileHeader& header = file->header();
       TP_TRY(file->forEachBlock(
           workers, *pieces, [&](const RowBlockView& block) { return put(source, block, header); }));
+      for (const RestorePart& part : source.parts) {
+        TP_TRY(targets_.find(part.table)->second.restore->settle());
+      }
     }
     TP_TRY(checkIds(source));
   }

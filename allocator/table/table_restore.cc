@@ -2,10 +2,27 @@
 // TableRestore: rows go to their homes, and no row is in a slot meanwhile.
 #include "allocator/table/table_restore.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 namespace tidepool {
+namespace {
+
+/// Rows of `row_bytes` each to where they lie `stride` apart, with zeros between them.
+void copyRows(std::byte* to, size_t stride, const std::byte* from, size_t row_bytes, size_t count) {
+  if (stride == row_bytes) {
+    memcpy(to, from, count * stride);
+    return;
+  }
+  for (size_t i = 0; i < count; ++i, to += stride, from += row_bytes) {
+    memcpy(to, from, row_bytes);
+    memset(to + row_bytes, 0, stride - row_bytes);
+  }
+}
+
+}  // namespace
+
 Result<std::unique_ptr<TableRestore>> TableRestore::begin(EmbeddingTable& table)
     TP_NO_THREAD_SAFETY {
   table.restoring_.store(true, std::memory_order_relaxed);
@@ -42,7 +59,7 @@ Status TableRestore::prepare() {
 }
 
 TableRestore::~TableRestore() {
-  if (open_ != nullptr) table_.home_->link()->giveBack(open_);
+  for (RowChunk* const chunk : open_) table_.home_->link()->giveBack(chunk);
   if (changing_ && !table_.broken_) {
     (void)table_.broken(
         Error::make(ErrorCode::kCorrupt, "restoring it was broken off; restore a checkpoint"));
@@ -68,51 +85,79 @@ void TableRestore::start() {
 
 Status TableRestore::put(RowNumber first, size_t count, const std::byte* bytes) {
   if (table_.fetches()) return putFar(first, count, bytes);
-  const size_t stride = table_.format_.stride(), row_bytes = table_.format_.rowBytes();
-  std::byte* to = table_.home_->memory() + first * stride;
-  if (stride == row_bytes) {
-    memcpy(to, bytes, count * stride);
-    return {};
-  }
-  for (size_t i = 0; i < count; ++i, to += stride, bytes += row_bytes) {
-    memcpy(to, bytes, row_bytes);
-    memset(to + row_bytes, 0, stride - row_bytes);
-  }
+  const size_t stride = table_.format_.stride();
+  copyRows(table_.home_->memory() + first * stride, stride, bytes, table_.format_.rowBytes(),
+           count);
   return {};
 }
 
 /// Rows of many calls go in one request: a checkpoint of a far table has those that were in slots
-/// apart from their neighbours, so that most calls bring a few rows only.
+/// apart from their neighbours, so that most calls bring a few rows only. Each thread fills a chunk
+/// while another one's is sent.
 Status TableRestore::putFar(RowNumber first, size_t count, const std::byte* bytes) {
-  const size_t stride = table_.format_.stride(), row_bytes = table_.format_.rowBytes();
-  RowLink& link = *table_.home_->link();
-  MutexLock lock(turn_);
-  for (size_t i = 0; i < count; ++i, bytes += row_bytes) {
-    if (open_ == nullptr) {
-      auto chunk = link.take();
-      if (!chunk) return tl::unexpected(chunk.error());
-      open_ = *chunk;
+  const size_t most = table_.home_->link()->rowsPerChunk();
+  while (count > 0) {
+    auto open = openChunk();
+    if (!open) return tl::unexpected(open.error());
+    RowChunk* const chunk = *open;
+    const size_t fit = std::min(count, most - chunk->rows.size());
+    fill(*chunk, first, fit, bytes);
+    first += fit;
+    count -= fit;
+    bytes += fit * table_.format_.rowBytes();
+    if (chunk->rows.size() == most) {
+      TP_TRY(sendChunk(chunk));
+      continue;
     }
-    std::byte* const to = open_->bytes + open_->rows.size() * stride;
-    memcpy(to, bytes, row_bytes);
-    memset(to + row_bytes, 0, stride - row_bytes);
-    open_->rows.push_back(first + i);
-    if (open_->rows.size() == link.rowsPerChunk()) TP_TRY(sendOpen());
+    MutexLock lock(mutex_);
+    open_.push_back(chunk);
   }
   return {};
 }
 
-Status TableRestore::sendOpen() {
+/// One with room for a row, the caller's alone.
+Result<RowChunk*> TableRestore::openChunk() {
+  {
+    MutexLock lock(mutex_);
+    if (!open_.empty()) {
+      RowChunk* const chunk = open_.back();
+      open_.pop_back();
+      return chunk;
+    }
+  }
+  MutexLock lock(turn_);
+  return table_.home_->link()->take();
+}
+
+void TableRestore::fill(RowChunk& chunk, RowNumber first, size_t count,
+                        const std::byte* bytes) const {
+  const size_t stride = table_.format_.stride(), row_bytes = table_.format_.rowBytes();
+  std::byte* to = chunk.bytes + chunk.rows.size() * stride;
+  copyRows(to, stride, bytes, row_bytes, count);
+  for (size_t i = 0; i < count; ++i) chunk.rows.push_back(first + i);
+}
+
+Status TableRestore::sendChunk(RowChunk* chunk) {
+  MutexLock lock(turn_);
   RowLink& link = *table_.home_->link();
-  RowChunk* const chunk = std::exchange(open_, nullptr);
   TP_TRY(link.writeAndForget(chunk));  // waits when many are under way
   TP_TRY(link.send());
   return link.poll();
 }
 
+Status TableRestore::settle() {
+  std::vector<RowChunk*> open;
+  {
+    MutexLock lock(mutex_);
+    open.swap(open_);
+  }
+  for (RowChunk* const chunk : open) TP_TRY(sendChunk(chunk));
+  return {};
+}
+
 Status TableRestore::finishFar() {
+  TP_TRY(settle());
   MutexLock lock(turn_);
-  if (open_ != nullptr) TP_TRY(sendOpen());
   return table_.home_->link()->finishAll();
 }
 

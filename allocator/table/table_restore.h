@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "allocator/table/table.h"
 #include "runtime/base/mutex.h"
@@ -26,7 +27,9 @@ class TableRestore {
   void start();
   /// `count` rows, of rowBytes each, become those from `first` on. Errors: those of writing to a
   /// fetch tier.
-  Status put(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_);
+  Status put(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_, mutex_);
+  /// Rows of later calls replace those of earlier ones. No put() is running. Errors: as put().
+  Status settle() TP_EXCLUDES(turn_, mutex_);
   /// All rows are there. `ids` by row, of hashed tables; `step`: the optimizer's steps so far;
   /// `base`: the checkpoint that changes count from, 0 for none. Errors: as put(), kCorrupt for an
   /// id that occurs twice.
@@ -35,15 +38,18 @@ class TableRestore {
  private:
   explicit TableRestore(EmbeddingTable& table) : table_(table) {}
   Status prepare();
-  Status putFar(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_);
-  Status sendOpen() TP_REQUIRES(turn_);
-  Status finishFar() TP_EXCLUDES(turn_);
+  Status putFar(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_, mutex_);
+  Result<RowChunk*> openChunk() TP_EXCLUDES(turn_, mutex_);
+  void fill(RowChunk& chunk, RowNumber first, size_t count, const std::byte* bytes) const;
+  Status sendChunk(RowChunk* chunk) TP_EXCLUDES(turn_);
+  Status finishFar() TP_EXCLUDES(turn_, mutex_);
   Status assignIds(std::span<const uint64_t> ids);
 
   EmbeddingTable& table_;
   bool changing_ = false;
   Mutex turn_;  // the link of a fetch tier is used by one thread at a time
-  RowChunk* open_ TP_GUARDED_BY(turn_) = nullptr;  // takes more rows
+  Mutex mutex_;
+  std::vector<RowChunk*> open_ TP_GUARDED_BY(mutex_);  // take more rows; nobody fills them now
 };
 
 }  // namespace tidepool

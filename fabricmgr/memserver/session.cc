@@ -123,7 +123,8 @@ Result<bool> Session::receive() {
     parts[used++] = {region_->data() + request_.offset + done_, in_place};
   }
   // Whoever reads or writes rows goes on with that, often with many requests at once.
-  const size_t room = (rowsExpected() ? kRowReadAhead : kReadAhead) - buffer_end_;
+  const size_t most = rowsExpected() ? kRowReadAhead : kReadAhead;
+  const size_t room = std::max(most, buffer_end_) - buffer_end_;
   parts[used++] = {buffer_.get() + buffer_end_, room};
   auto given = connection_->receive({parts, used}, Wait::kNever);
   if (!given) return tl::unexpected(given.error());

@@ -3,6 +3,10 @@
 // merged; and what is refused, with nothing changed.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
+#include "allocator/table/table_restore.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
 
 namespace tidepool {
@@ -213,6 +217,43 @@ TEST_F(RestoreTest, TablesInUseGoBackToTheirCheckpoint) {
     ASSERT_TRUE(restored) << restored.error().text();
     EXPECT_EQ(table->counts().steps, 8u);
     expectSame(rowsOf(table), wanted);
+  }
+}
+
+/// Threads fill requests to a memory server side by side, and what they leave unfinished must not
+/// come after what a later file of the checkpoint says of the same row.
+TEST(RestoreFar, WhatALaterFileSaysStays) {
+  Places far(Place::kRemote);
+  Workers workers(1, 0);
+  TableOptions options = trainedTable(IdKind::kDense, kAdagrad, 20'000);
+  options.dram = Bytes(32 * kMiB);  // so that requests are of many rows
+  const auto table = far.table(options, workers);
+  const size_t row_bytes = options.format.rowBytes();
+  const std::vector<std::byte> old(options.rows * row_bytes, std::byte{1});
+  const std::vector<std::byte> later(options.rows * row_bytes, std::byte{2});
+  for (int round = 0; round < 15; ++round) {
+    auto restore = TableRestore::begin(*table);
+    ASSERT_TRUE(restore) << restore.error().text();
+    TableRestore& to = **restore;
+    to.start();
+    std::atomic<bool> done{false};
+    std::atomic<uint64_t> calls{0};
+    std::thread beside([&] {
+      for (RowNumber row = 0; !done; row = (row + 1) % 200, ++calls) {
+        EXPECT_TRUE(to.put(row, 1, old.data()));
+      }
+    });
+    EXPECT_TRUE(to.put(200, options.rows - 200, old.data()));
+    for (const uint64_t before = calls; calls < before + 10;) std::this_thread::yield();
+    done = true;
+    beside.join();
+    ASSERT_TRUE(to.settle());
+    ASSERT_TRUE(to.put(0, options.rows, later.data()));
+    ASSERT_TRUE(to.finish({}, 1, 0));
+    restore->reset();
+    std::vector<std::byte> wanted(options.format.stride());
+    std::fill_n(wanted.begin(), row_bytes, std::byte{2});
+    for (const auto& [id, bytes] : rowsOf(table.get())) ASSERT_EQ(bytes, wanted) << "row " << id;
   }
 }
 
