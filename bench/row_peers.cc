@@ -215,23 +215,27 @@ std::vector<uint32_t> expectedUses(const RowTrace& trace) {
 /// above all of them those with one, the soonest last.
 class WindowedBelady {
  public:
-  WindowedBelady(const RowTrace& trace, uint32_t slots, size_t batch, size_t batches)
+  WindowedBelady(const RowTrace& trace, uint32_t slots, const Sight& sight)
       : trace_(trace),
         slots_(slots),
-        batch_(batch),
-        batches_(batches),
+        sight_(sight),
         next_(nextUses(trace)),
         use_(trace.rows, UINT32_MAX),
-        uses_(expectedUses(trace)),
-        heap_(trace.rows) {}
+        uses_(trace.rows),
+        last_(trace.rows),
+        heap_(trace.rows) {
+    if (sight.uses == Uses::kExpected) uses_ = expectedUses(trace);
+  }
   bool access(uint32_t row, uint32_t time) {
-    const size_t end = std::min((time / batch_ + 1 + batches_) * batch_, trace_.lookups.size());
+    const size_t end = std::min((time / sight_.batch + 1 + sight_.batches) * sight_.batch,
+                                trace_.lookups.size());
     for (; exchanged_ < trace_.exchanges.size() && trace_.exchanges[exchanged_].at <= time;
          ++exchanged_) {
       exchange(trace_.exchanges[exchanged_]);
     }
     for (; known_ < end; ++known_) learn(trace_.lookups[known_]);
     use_[row] = next_[time];
+    last_[row] = time;
     const uint64_t key = keyOf(row);
     if (heap_.has(row)) {
       heap_.set(row, key);
@@ -247,9 +251,11 @@ class WindowedBelady {
 
  private:
   uint64_t keyOf(uint32_t row) const {
-    return use_[row] < known_ ? uint64_t{~use_[row]} << 32 : uses_[row];
+    if (use_[row] < known_) return uint64_t{~use_[row]} << 32;
+    return uint64_t{uses_[row]} << 32 | last_[row];
   }
   void exchange(const RowTrace::Exchange& rows) {
+    if (sight_.uses == Uses::kCounted) return;  // whoever counts has to find out
     std::swap(uses_[rows.a], uses_[rows.b]);
     for (const uint32_t row : {rows.a, rows.b}) {
       if (heap_.has(row)) heap_.set(row, keyOf(row));
@@ -257,12 +263,14 @@ class WindowedBelady {
   }
   // Lookup number known_ has come into sight: a resident row whose next use it is goes up.
   void learn(uint32_t row) {
+    if (sight_.uses == Uses::kCounted) ++uses_[row];
     if (heap_.has(row) && use_[row] == known_) heap_.set(row, uint64_t{~use_[row]} << 32);
   }
   const RowTrace& trace_;
   uint32_t slots_;
-  size_t batch_, batches_, known_ = 0, exchanged_ = 0;
-  std::vector<uint32_t> next_, use_, uses_;
+  Sight sight_;
+  size_t known_ = 0, exchanged_ = 0;
+  std::vector<uint32_t> next_, use_, uses_, last_;
   IndexedHeap<uint64_t> heap_;
 };
 
@@ -284,8 +292,8 @@ Hits runRowPeer(std::string_view name, const RowTrace& trace, uint32_t slots) {
   return {};
 }
 
-Hits runWindowedBelady(const RowTrace& trace, uint32_t slots, size_t batch, size_t batches) {
-  return play(trace, WindowedBelady(trace, slots, batch, batches));
+Hits runWindowedBelady(const RowTrace& trace, uint32_t slots, const Sight& sight) {
+  return play(trace, WindowedBelady(trace, slots, sight));
 }
 
 double hitRate(const RowTrace& trace, const Hits& hits) {

@@ -30,11 +30,22 @@ const std::vector<std::string>& rowPeerNames();
 /// Empty for a name that is not one of them.
 Hits runRowPeer(std::string_view name, const RowTrace& trace, uint32_t slots);
 
-/// Belady that sees the batch underway and so many after it, lookup by lookup, and knows how often
-/// every row is used: skew and rotating tell it (RowTrace::frequency, as it is at each moment), of
-/// others it has the counts of the measured part. Among rows not used within sight the rarest goes.
-/// Where draws are independent no policy with that lookahead can be expected to do better.
-Hits runWindowedBelady(const RowTrace& trace, uint32_t slots, size_t batch, size_t batches);
+/// What WindowedBelady knows of how often rows are used.
+enum class Uses : uint8_t {
+  kExpected,  // all: skew and rotating tell it (RowTrace::frequency, as it is at each moment), of
+              // others it has the counts of the measured part
+  kCounted,   // what it has seen from the trace's begin on, in announced batches, too
+};
+struct Sight {
+  size_t batch;    // lookups
+  size_t batches;  // that it sees beyond the one underway
+  Uses uses = Uses::kExpected;
+};
+
+/// Belady that sees the batch underway and some after it, lookup by lookup; among rows not used
+/// within sight the rarest goes, and of these the longest unused. With expected uses, where draws
+/// are independent, no policy with that lookahead can be expected to do better.
+Hits runWindowedBelady(const RowTrace& trace, uint32_t slots, const Sight& sight);
 
 /// Share of hits in the measured part.
 double hitRate(const RowTrace& trace, const Hits& hits);

@@ -19,7 +19,8 @@ constexpr char kUsage[] =
     "Without --trace: skew and rotating.\n"
     "columns: lru; s3fifo; lfu-cache (counts since a row came in); lfu (counts of all rows for\n"
     "  ever); static (the rows used most in what is measured); tidepool; ahead (tidepool with\n"
-    "  lookahead); frequency (knows how often every row is used); bound (the same with "
+    "  lookahead); counting (counts of all rows, and Belady within the lookahead); frequency\n"
+    "  (knows how often every row is used); bound (the same with "
     "lookahead);\n"
     "  belady (with bypass); way: from tidepool (0) to belady (1)\n"
     "traces:";
@@ -120,8 +121,10 @@ Comparison compare(const RowTrace& trace, double share, const Arguments& argumen
   run.lookahead = arguments.lookahead;
   if (run.lookahead > 0) {
     add("ahead", runRowPolicy(trace, run).hits);
-    add("frequency", runWindowedBelady(trace, result.slots, 1, 0));
-    add("bound", runWindowedBelady(trace, result.slots, run.batch, run.lookahead));
+    add("counting",
+        runWindowedBelady(trace, result.slots, {run.batch, run.lookahead, Uses::kCounted}));
+    add("frequency", runWindowedBelady(trace, result.slots, {1, 0}));
+    add("bound", runWindowedBelady(trace, result.slots, {run.batch, run.lookahead}));
   }
   add("belady", runRowPeer("belady", trace, result.slots));
   return result;

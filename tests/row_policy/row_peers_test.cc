@@ -124,16 +124,27 @@ TEST(RowPeers, NobodyBeatsBelady) {
     for (const std::string& name : rowPeerNames()) {
       EXPECT_LE(rate(trace, runRowPeer(name, trace, 9)), most) << name;
     }
-    EXPECT_LE(rate(trace, runWindowedBelady(trace, 9, 10, 4)), most);
+    EXPECT_LE(rate(trace, runWindowedBelady(trace, 9, {10, 4})), most);
   }
 }
 
 TEST(RowPeers, AWindowOverTheWholeTraceIsBelady) {
   const RowTrace trace = smallTrace(2);
-  const Hits all = runWindowedBelady(trace, 9, trace.lookups.size(), 1);
-  EXPECT_NEAR(rate(trace, all), rate(trace, runRowPeer("belady", trace, 9)), 0.002);
-  const Hits none = runWindowedBelady(trace, 9, 1, 0);
-  EXPECT_LT(rate(trace, none), rate(trace, all) - 0.02);
+  const double belady = rate(trace, runRowPeer("belady", trace, 9));
+  for (const Uses uses : {Uses::kExpected, Uses::kCounted}) {
+    const double all = rate(trace, runWindowedBelady(trace, 9, {trace.lookups.size(), 1, uses}));
+    EXPECT_NEAR(all, belady, 0.002);
+    EXPECT_LT(rate(trace, runWindowedBelady(trace, 9, {1, 0, uses})), all - 0.02);
+  }
+}
+
+// They differ in whether a row that has been used as often as the least used one comes in.
+TEST(RowPeers, WithoutAWindowCountingIsLfu) {
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    const RowTrace trace = smallTrace(seed);
+    const Hits counting = runWindowedBelady(trace, 9, {1, 0, Uses::kCounted});
+    EXPECT_NEAR(rate(trace, counting), rate(trace, runRowPeer("lfu", trace, 9)), 0.02);
+  }
 }
 
 TEST(RowPeers, TheStaticOracleHasTheRowsUsedMost) {
