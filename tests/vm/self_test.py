@@ -208,6 +208,10 @@ class Order(unittest.TestCase):
     def test_a_small_one_goes_before_a_large_one_that_has_no_room(self):
         self.assertEqual(self.began(2, ("a", 1, False), ("b", 2, False), ("c", 1, False)), "+a +c -a -c +b -b")
 
+    def test_those_that_wait_share_a_processor(self):
+        some = [(name, 0.625, False) for name in "abcd"]
+        self.assertEqual(self.began(2, *some, ("e", 2, True)), "+a +b +c -a +d -b -c -d +e -e")
+
     def test_what_is_to_be_alone_is_alone_and_last(self):
         self.assertEqual(self.began(2, ("a", 1, True), ("b", 1, False), ("c", 5, False)), "+b -b +c -c +a -a")
 

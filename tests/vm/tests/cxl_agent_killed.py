@@ -5,6 +5,7 @@ from vmtest import form
 from vmtest.pooled import HOSTS, PROGRAMS, kills, machine
 
 SECONDS = 600
+SLOTS = 0.625  # it waits for daemons that start again
 MACHINES = [machine(), machine()]
 # Some of the steps, all along the way.
 NAMED = [

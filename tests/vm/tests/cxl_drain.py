@@ -4,6 +4,7 @@
 from vmtest.pooled import HOSTS, PROGRAMS, machine
 
 SECONDS = 400
+SLOTS = 0.625  # its machines wait for one another
 MACHINES = [machine(slices=2), machine(slices=2)]
 
 MANAGER = r"""

@@ -5,6 +5,7 @@ from vmtest import form
 from vmtest.topology import Device, Machine, Window
 
 SECONDS = 400
+SLOTS = 0.625  # it waits for devices
 MACHINES = [
     Machine(
         windows=[Window("1G", [Device("256M")])],

@@ -5,6 +5,7 @@ from vmtest import form
 from vmtest.pooled import HOSTS, PROGRAMS, kills, machine
 
 SECONDS = 600
+SLOTS = 0.5  # it waits for daemons that start again
 MACHINES = [machine(), machine()]
 # That a region can be made and removed after a kill at every single write is shown by cxl-host and cxl-agent-killed; each
 # of the manager's lives in which it erases begins with seconds of unplugging.

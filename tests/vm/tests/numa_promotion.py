@@ -6,7 +6,7 @@ import json
 from vmtest.topology import Machine, Node
 
 SECONDS = 240
-SLOTS = 2  # the program, and who looks and moves: beside others, too few looks come of the time that is given
+SLOTS = 1.5  # the program, and who looks and moves: beside others, too few looks come of the time that is given
 # Ordinary memory, so that moving a page costs what it does on a real machine: that of QEMU's CXL devices is a
 # hundred times slower. The firmware says that the second node is worse.
 NODES = [Node("384M", cpus="0-1", latency=90, bandwidth="100G"), Node("256M", latency=250, bandwidth="20G")]

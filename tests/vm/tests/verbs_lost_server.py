@@ -6,6 +6,7 @@ from vmtest.places import BUILD
 from vmtest.topology import Machine
 
 SECONDS = 150
+SLOTS = 0.625  # it waits for what does not come
 MACHINES = [Machine(memory="384M", cpus=1, link=True, modules=rdma.MODULES) for _ in range(2)]
 PROGRAMS = {**rdma.PROGRAMS, "usr/bin/checked_pages": BUILD / "vm" / "checked_pages"}
 

@@ -5,7 +5,7 @@ from vmtest import rdma
 from vmtest.topology import Machine
 
 SECONDS = 400
-SLOTS = 2  # clients and server, which look without pause
+SLOTS = 1.5  # clients and server, which look without pause
 MACHINES = [Machine(memory="768M", link=True, modules=rdma.MODULES)]
 # Left out: what is about TCP and time alone, with threads that keep all processors busy; what counts requests, of which
 # lanes make fewer; what says itself where to listen.

@@ -8,6 +8,7 @@ import time
 from .places import say
 
 
+EIGHTHS = 8
 STOOD_STILL = 5.0  # seconds
 # A signal may be noticed by another thread; the main one, which has to answer it, does so when it wakes next.
 WAKE = 0.5
@@ -36,12 +37,12 @@ class Standstill:
 
 
 class Schedule:
-    """`slots` is how many processors there are to give; a test takes as many as its `slots` says (1), all if it is to be
-    alone. One that does not fit now waits, and later ones that fit go first."""
+    """`slots` is how many processors there are to give; a test takes as many as its `slots` says (1; less, if
+    it mostly waits), all if it is to be alone. One that does not fit now waits, and later ones that fit go first."""
 
     def __init__(self, tests, slots, clock):
         self.waiting = [one for one in tests if not one.alone] + [one for one in tests if one.alone]
-        self.slots = self.free = max(1, slots)
+        self.slots = self.free = EIGHTHS * max(1, slots)  # whole numbers: what was taken comes back, to the last bit
         self.clock = clock
         self.began = clock()
         self.count = len(tests)
@@ -49,7 +50,7 @@ class Schedule:
         self.changed = threading.Condition()
 
     def need(self, test):
-        return self.slots if test.alone else min(self.slots, test.slots)
+        return self.slots if test.alone else min(self.slots, round(EIGHTHS * test.slots))
 
     def next(self):
         """The first one that fits; None if there is none now. Called under the lock."""
