@@ -70,9 +70,10 @@ using namespace tidepool;
 extern "C" {
 
 const char* tidepool_status_name(tidepool_status status) {
-  if (status == TIDEPOOL_OK) return "ok";
-  if (status == TIDEPOOL_CLOSED) return "closed";
-  return errorCodeName(static_cast<ErrorCode>(status));
+  const auto number = numberOf(status);
+  if (number == TIDEPOOL_OK) return "ok";
+  if (number == TIDEPOOL_CLOSED) return "closed";
+  return errorCodeName(static_cast<ErrorCode>(number));
 }
 
 tidepool_status tidepool_error_status(void) { return t_last_error.status; }

@@ -33,7 +33,7 @@ tidepool_status tidepool_advise(tidepool_context* handle, void* address, size_t 
   Context* const context = contextOf(handle);
   if (context == nullptr) return tidepool_error_status();
   if (address == nullptr && size > 0) return reportNull("address");
-  const int number = hint;
+  const auto number = static_cast<int>(numberOf(hint));
   if (number < TIDEPOOL_HINT_HOT || number > TIDEPOOL_HINT_READ_MOSTLY) {
     return report(Error::make(ErrorCode::kInvalidArgument, "%d is no hint", number));
   }

@@ -81,10 +81,11 @@ TEST(ManagedSpace, KnowsGranulesWithLocalPages) {
 
 TEST(ManagedSpace, UnusedPartsCostNothing) {
   constexpr uint64_t kWordsSize = kTiB / kPageSize * sizeof(uint64_t);
+  const uint64_t others = residentIn(kWordsSize);  // a sanitizer's may have that size
   auto made = ManagedSpace::create(Bytes(kTiB));
   ASSERT_TRUE(made) << made.error().text();
   ManagedSpace& space = **made;
-  EXPECT_EQ(residentIn(kWordsSize), 0u) << "an empty space of 1 TiB";
+  EXPECT_EQ(residentIn(kWordsSize), others) << "an empty space of 1 TiB";
 
   // A GiB in the middle of the space, every page of it with a word.
   constexpr uint64_t kUsed = kGiB / kPageSize;
@@ -93,7 +94,7 @@ TEST(ManagedSpace, UnusedPartsCostNothing) {
     ASSERT_TRUE(
         space.change(PageIndex(first + i), PageWord(), PageWord(PageState::kLocal, 0, 0, 0)));
   }
-  const uint64_t paid = residentIn(kWordsSize);
+  const uint64_t paid = residentIn(kWordsSize) - others;
   EXPECT_LE(paid, kGiB * 3 / 1000) << "metadata is more than 0.3 % of what is used";
   EXPECT_GE(paid, kUsed * sizeof(uint64_t));
   // Looking at words that were never written does not make them cost either.
@@ -102,7 +103,7 @@ TEST(ManagedSpace, UnusedPartsCostNothing) {
     states += static_cast<uint64_t>(space.word(PageIndex(page)).state());
   }
   EXPECT_EQ(states, 0u);
-  EXPECT_LE(residentIn(kWordsSize), kGiB * 3 / 1000);
+  EXPECT_LE(residentIn(kWordsSize) - others, kGiB * 3 / 1000);
 }
 
 TEST(ManagedSpace, TheReservationCannotBeTouched) {
