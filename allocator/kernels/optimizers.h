@@ -68,6 +68,18 @@ TP_KERNEL typename V::Floats moved(const StepConstants<V>& constants, typename V
   }
 }
 
+/// `x` with zeros beyond its extent: there decay may have made NaNs of nothing.
+template <class V>
+TP_KERNEL typename V::Floats within(typename V::Floats x, Whole) {
+  return x;
+}
+template <class V>
+TP_KERNEL typename V::Floats within(typename V::Floats x, Part extent) {
+  float lanes[kBlock];
+  V::store(lanes, x, extent);
+  return V::load(lanes, extent);
+}
+
 /// Adds the mean of the squares of the gradient to the row's state, and gives the rate of this row.
 template <class V, ElementType T>
 TP_KERNEL float rowwiseRate(const StepConstants<V>& constants, const OptimizerStep& step,
@@ -77,7 +89,8 @@ TP_KERNEL float rowwiseRate(const StepConstants<V>& constants, const OptimizerSt
   eachBlock(
       dim, [&](uint32_t at, auto extent) __attribute__((always_inline)) {
         const typename V::Floats w = loadElements<V, T>(row, at, scale, extent);
-        const typename V::Floats g = decayed<V>(constants, V::load(gradient + at, extent), w);
+        const typename V::Floats g =
+            within<V>(decayed<V>(constants, V::load(gradient + at, extent), w), extent);
         squares = V::fma(g, g, squares);
       });
   std::byte* const state = row + weightBytes<T>(dim);
