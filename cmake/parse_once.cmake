@@ -1,9 +1,8 @@
 # tidepool_parse_once(TARGET [HEADERS...]): compiles the standard headers that its sources include, and these,
 # once for all of them. Sources include what they need all the same: builds with a compiler cache, which does
-# better without, pip's and clang's do not do this.
+# better without, pip's and clang-tidy's do not do this.
 set(parse_once ON)
-if("${CMAKE_CXX_COMPILER_LAUNCHER}" MATCHES "ccache" OR CMAKE_CXX_CLANG_TIDY OR TIDEPOOL_PYTHON_ONLY
-   OR CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+if("${CMAKE_CXX_COMPILER_LAUNCHER}" MATCHES "ccache" OR CMAKE_CXX_CLANG_TIDY OR TIDEPOOL_PYTHON_ONLY)
   set(parse_once OFF)
 endif()
 option(TIDEPOOL_PARSE_ONCE "The sources of a target share a precompiled header" ${parse_once})

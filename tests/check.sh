@@ -19,9 +19,10 @@ if [[ $half == all-sanitized ]]; then
 fi
 export CTEST_OUTPUT_ON_FAILURE=1
 # Few, loud, and fatal: a sanitizer report is a failed test.
-export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=1:detect_stack_use_after_return=1}
-export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=4}
+symbolizer=external_symbolizer_path=/usr/lib/llvm-19/bin/llvm-symbolizer
+export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=1:detect_stack_use_after_return=1:$symbolizer}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1:$symbolizer}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=4:$symbolizer}
 
 step() { printf '\n== %s  [%dm%02ds]\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
 
@@ -38,7 +39,7 @@ run_tests() {  # PRESET TIMEOUT-SECONDS [CTEST ARGS...]
   local -a fixed=()
   shift 2
   rm -f "$report"
-  # TSan's shadow memory of this compiler cannot stand a widely randomised address space.
+  # TSan's shadow memory cannot stand a widely randomised address space.
   if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then
     fixed=(setarch "$(uname -m)" -R)
   fi
@@ -54,11 +55,6 @@ run_tests() {  # PRESET TIMEOUT-SECONDS [CTEST ARGS...]
 }
 
 build_sanitized() {
-  step "lock annotations of the runtime and of tables, checked by clang"
-  cmake --preset tidy -B build/thread-safety -DTIDEPOOL_TESTS=OFF -DCMAKE_CXX_CLANG_TIDY= \
-    -DCMAKE_CXX_FLAGS=-Werror=thread-safety -DCMAKE_CXX_FLAGS_DEBUG= >build/thread-safety-configure.log 2>&1 ||
-    { cat build/thread-safety-configure.log; return 1; }
-  cmake --build build/thread-safety -j"$jobs" --target tidepool_runtime tidepool_table tidepool_checkpoint
   for preset in asan-ubsan tsan; do
     step "$preset build (the tests of the layers that sanitizers are worth most for)"
     build "$preset" unit_tests

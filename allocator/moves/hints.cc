@@ -33,9 +33,11 @@ Result<MemorySource*> sourceOf(Context& context, ByteRange range) {
   if (range.size.value() == 0) return nullptr;
   MemorySource* const source = context.startedMemory();
   if (source != nullptr && source->contains(range.start, range.size)) return source;
-  const auto* const last = static_cast<std::byte*>(range.start) + (range.size.value() - 1);
+  // As a number: what a caller gives may wrap, which a pointer may not.
+  const uintptr_t last = reinterpret_cast<uintptr_t>(range.start) + (range.size.value() - 1);
   const HeapTable& heaps = HeapTable::instance();
-  if (range.size.value() < PTRDIFF_MAX && heaps.isPlain(range.start) && heaps.isPlain(last)) {
+  if (range.size.value() < PTRDIFF_MAX && heaps.isPlain(range.start) &&
+      heaps.isPlain(reinterpret_cast<const void*>(last))) {
     return nullptr;
   }
   return fail(ErrorCode::kInvalidArgument, "%llu bytes at %p are not in memory of Tidepool's",

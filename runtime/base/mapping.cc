@@ -13,7 +13,7 @@ namespace tidepool {
 namespace {
 
 // Sanitizers have to see which addresses are used anew.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#ifdef TIDEPOOL_SANITIZED
 void* mapAnonymous(size_t size) {
   return mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
               -1, 0);

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <span>
 
 #include "runtime/base/check.h"
 #include "runtime/base/mapping.h"
@@ -96,6 +97,10 @@ class ManagedSpace {
   /// Raised by allocation: pages from here on were never handed out.
   PageIndex highWater() const { return PageIndex(high_water_.load(std::memory_order_relaxed)); }
   void raiseHighWater(PageIndex end);
+  /// All page words there may be: reserved, and paid for where pages were used.
+  std::span<const std::byte> pageWords() const {
+    return {words_mapping_.data(), words_mapping_.size().value()};
+  }
   /// Bytes of page words, which are paid for once a page of their granule was used.
   Bytes metadata() const {
     return Bytes(granules_used_.load(kCount) * kPagesPerGranule * sizeof(uint64_t));

@@ -18,7 +18,7 @@ namespace {
 
 // The short form takes every third kind, which has all types and all optimizers; races and bad
 // pointers depend on neither.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef TIDEPOOL_SANITIZED
 constexpr size_t kShortSteps = 12;
 constexpr unsigned kShortEvery = 7;
 #else

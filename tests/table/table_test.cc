@@ -161,7 +161,7 @@ TEST_P(TableCase, RowsAreWrittenAndRead) {
 
 // Sanitizers look for races and bad pointers, not at arithmetic: a quarter of the cases takes every
 // path.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef TIDEPOOL_SANITIZED
 constexpr unsigned kEvery = 7;
 #else
 constexpr unsigned kEvery = 1;

@@ -317,7 +317,7 @@ TEST_P(FabricMemoryTest, WhatIsNotUsedAnyMoreIsGivenBack) {
   EXPECT_FALSE(regions().empty());
 }
 
-#ifndef __SANITIZE_THREAD__  // which cannot follow threads that a child of a fork starts
+#ifndef TIDEPOOL_SANITIZED_THREAD  // which cannot follow threads that a child of a fork starts
 /// What is mapped whole cannot be shared with a child.
 class SharedFabricMemoryTest : public FabricMemoryTest {};
 
