@@ -190,6 +190,15 @@ class Tests(unittest.TestCase):
         self.assertLessEqual(set(main.FIRST), {test.name for test in runner.load_all()})
         self.assertEqual([test.name for test in main.choose(None)][: len(main.FIRST)], main.FIRST)
 
+    def test_turns_are_all_together_and_none_but_the_named_twice(self):
+        named = ["two-machines", "cxl-region"]
+        turns = [[test.name for test in main.choose(",".join(named), turn)] for turn in range(7, 7 + main.TURNS)]
+        together = sorted(name for turn in turns for name in turn)
+        everyone = {test.name for test in runner.load_all()}
+        self.assertEqual(together, sorted([*everyone, *named * (main.TURNS - 1)]))
+        for turn in turns:
+            self.assertLess(len(turn), len(everyone) // 2)
+
 
 class Order(unittest.TestCase):
     def began(self, slots, *tests):
@@ -220,7 +229,6 @@ class Order(unittest.TestCase):
         ended = schedule.Schedule(tests, 2, lambda: 0.0).run(lambda test: types.SimpleNamespace(passed=True, name=test.name))
         self.assertEqual(sorted(one.name for one in ended), [test.name for test in tests])
         self.assertEqual(ended[-1].name, "4")
-
 
     def test_a_standstill_is_noticed(self):
         times = iter([0.0, 1.1, 2.0, 43.0])

@@ -22,6 +22,7 @@ FIRST = [
     *("verbs-fasttext", "verbs-lost-server", "numa-strays"),
 ]
 SEEDS = 1000
+TURNS = 3  # so many --turn one after the other run all
 
 
 def parse(arguments):
@@ -30,6 +31,12 @@ def parse(arguments):
         description="Tests in virtual machines, against the kernel's own CXL, NUMA and RDMA drivers.",
     )
     parser.add_argument("--only", metavar="NAME,...", help="these tests alone")
+    parser.add_argument(
+        "--turn",
+        metavar="COMMIT",
+        type=lambda text: int(text, 16),
+        help=f"beside those of --only one of {TURNS} shares of the others: which, a commit's hash or another hexadecimal number says",
+    )
     parser.add_argument("--setup", action="store_true", help="get QEMU and the kernel, run nothing")
     parser.add_argument("--list", action="store_true", help="print the tests' names and end")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
@@ -44,14 +51,19 @@ def rank(name):
     return (0, FIRST.index(name)) if name in FIRST else (1, 0)
 
 
-def choose(only):
+def choose(only, turn=None):
     tests = {module.name: module for module in runner.load_all()}
-    if only is None:
-        return sorted(tests.values(), key=lambda test: (*rank(test.name), test.name))
-    unknown = [name for name in only.split(",") if name not in tests]
+    in_order = sorted(tests, key=lambda name: (*rank(name), name))
+    named = [] if only is None else only.split(",")
+    unknown = [name for name in named if name not in tests]
     if unknown:
         raise VmError(f"no test named {', '.join(unknown)}; there are: {', '.join(tests)}")
-    return [tests[name] for name in only.split(",")]
+    if turn is not None:
+        # Neighbours in the order take alike long: so do the shares.
+        others = [name for name in in_order if name not in named]
+        chosen = {*named, *others[turn % TURNS :: TURNS]}
+        return [tests[name] for name in in_order if name in chosen]
+    return [tests[name] for name in named or in_order]
 
 
 def run_all(chosen, jobs, standstill):
@@ -96,7 +108,7 @@ def main(arguments=None):
     try:
         form.SHORT = asked.short
         form.SEED = random.randrange(SEEDS) if asked.seed is None else asked.seed
-        chosen = choose(asked.only)
+        chosen = choose(asked.only, asked.turn)
         if asked.list:
             print("\n".join(f"{test.name:<20} {test.__doc__.splitlines()[0]}" for test in chosen))
             return 0
