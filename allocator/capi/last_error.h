@@ -19,8 +19,8 @@ tidepool_status reportClosed(const char* what);
 /// `parameter` is the name of one that may not be NULL.
 tidepool_status reportNull(const char* parameter);
 
-/// The number in an enumerator that a C program gave. There it may be any; C++ must not even look at
-/// one that is none of its own, so it is taken as bytes, by reference.
+/// The number in an enumerator that a C program gave. There it may be any; C++ must not even look
+/// at one that is none of its own, so it is taken as bytes, by reference.
 template <typename Enum>
 std::underlying_type_t<Enum> numberOf(const Enum& given) {
   return std::bit_cast<std::underlying_type_t<Enum>>(given);

@@ -142,7 +142,6 @@ class RowPolicy {
   /// Enough was seen to know who is hot, and that stays as it is: a smaller sample of hits and
   /// misses will do.
   bool calm() const { return restless_ < kCalm && stats_.misses >= kSeenOften * capacity_; }
-  /// How fast the hot set moves: 0 (it stays) to 1. For statistics.
 
  private:
   enum Kind : uint8_t {
