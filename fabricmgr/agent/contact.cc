@@ -55,6 +55,7 @@ void Contact::become(Standing standing, const std::string& trouble) {
 }
 
 void Contact::beat() {
+  if (std::exchange(beating_, true)) return;
   setup_.link->run(
       Lane::kHeart,
       [path = fmt::format("/v1/hosts/{}/heartbeat", setup_.host)](Asker& asker) -> Result<Beaten> {
@@ -63,7 +64,10 @@ void Contact::beat() {
         return Beaten{Nanoseconds(answer->count("lease_left_ms") * 1'000'000),
                       answer->count("modified")};
       },
-      [this, asked = clock_.now()](const Result<Beaten>& beaten) { onBeat(beaten, asked); });
+      [this, asked = clock_.now()](const Result<Beaten>& beaten) {
+        beating_ = false;
+        onBeat(beaten, asked);
+      });
 }
 
 void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
@@ -76,8 +80,9 @@ void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
   become(Standing::kMember, "");
   beat_timer_.after(jittered(lease_ / 3));
   setup_.regions->retry();
-  if (back || std::exchange(modified_, beaten->modified) != beaten->modified) relist();
-  modified_ = beaten->modified;
+  const bool changed = std::exchange(modified_, beaten->modified) != beaten->modified;
+  const bool due = std::exchange(list_due_, false);
+  if (back || changed || due) listNow();
   if (!watching_) watch();
 }
 
@@ -110,6 +115,7 @@ void Contact::missed(const Error& error) {
              fmt::format("the manager is away, programs keep what they have: {}", error.text()));
       if (!leased()) setup_.regions->checkGrants();
   }
+  list_due_ = false;
   setup_.regions->unlisted(error);
   beat_timer_.after(jittered(pause_));
   const Nanoseconds longest =
@@ -124,6 +130,7 @@ void Contact::cutOff(Standing standing, const std::string& trouble, const Error&
 }
 
 void Contact::join() {
+  beating_ = true;
   api::JsonWriter body;
   body.beginObject().field("name", setup_.host);
   if (!setup_.domain.empty()) body.field("domain", setup_.domain);
@@ -132,6 +139,7 @@ void Contact::join() {
   setup_.link->run(
       Lane::kHeart, [text = body.take()](Asker& asker) { return asker.post("/v1/hosts", text); },
       [this](const Result<api::JsonValue>& answer) {
+        beating_ = false;
         // A conflict means that it is known by now.
         if (answer || answer.error().code() == ErrorCode::kConflict) return beat();
         if (answer.error().code() == ErrorCode::kNotFound) {
@@ -174,6 +182,13 @@ void Contact::onEvents(const Result<News>& news) {
 }
 
 void Contact::relist() {
+  if (leased()) return listNow();
+  // Nobody may be given anything before the lease is known: who renews it lists.
+  list_due_ = true;
+  beat();
+}
+
+void Contact::listNow() {
   if (std::exchange(listing_, true)) {
     list_again_ = true;
     return;
@@ -208,7 +223,7 @@ void Contact::onList(const Result<std::vector<SeenRegion>>& list, uint64_t momen
     if (list.error().code() == ErrorCode::kNotFound) beat_timer_.after(Nanoseconds());
     setup_.regions->unlisted(list.error());
   }
-  if (list_again_) relist();
+  if (list_again_) listNow();
 }
 
 }  // namespace tidepool::agent

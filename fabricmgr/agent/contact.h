@@ -41,6 +41,7 @@ class Contact {
   explicit Contact(Setup setup);
 
   void start() { beat(); }
+  /// Has the list of the host's regions fetched and carried out; Regions::unlisted() if that fails.
   void relist();
 
   Standing standing() const { return standing_; }
@@ -65,6 +66,7 @@ class Contact {
   void cutOff(Standing standing, const std::string& trouble, const Error& error);
   void onBeat(const Result<Beaten>& beaten, Nanoseconds asked);
   void missed(const Error& error);
+  void listNow();
   void watch();
   void onEvents(const Result<News>& news);
   void onList(const Result<std::vector<SeenRegion>>& list, uint64_t moment);
@@ -84,6 +86,8 @@ class Contact {
   uint64_t modified_ = 0;    // as of the last heartbeat that led to a list
   uint64_t watched_ = 0;     // the index up to which events are known; 0: begin anew
   bool known_ = false;       // to the manager, at some time since the start
+  bool beating_ = false;     // or making the host known
+  bool list_due_ = false;    // once there is a lease
   bool watching_ = false;
   bool listing_ = false;
   bool list_again_ = false;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "fabricmgr/device/grant_log.h"
+#include "tests/fabricmgr/agent/held_heartbeats.h"
 #include "tests/fabricmgr/agent/program_side.h"
 #include "tests/fabricmgr/api/fabric_fixture.h"
 
@@ -30,11 +31,12 @@ class AgentTest : public api::Fabric {
               201);
   }
   /// It makes its host known by itself.
-  void startAgent(Nanoseconds lease = kSecond * 600) {
+  void startAgent(Nanoseconds lease = kSecond * 600) { startAgentAt("sock", lease); }
+  void startAgentAt(const char* manager, Nanoseconds lease) {
     Options options;
     options.host = "node1";
     options.lease = lease;
-    options.manager.address = "unix:" + (scratch_ / "sock");
+    options.manager.address = "unix:" + (scratch_ / manager);
     options.socket = scratch_ / "agent.sock";
     options.journal = scratch_ / "journal";
     options.allowed.users = {geteuid()};
@@ -95,6 +97,26 @@ class AgentTest : public api::Fabric {
   std::unique_ptr<Agent> agent_;
   std::thread thread_;
 };
+
+// What a program asks for before the lease is known waits for it, and is not refused.
+TEST_F(AgentTest, WhatIsAskedForBeforeTheFirstHeartbeatIsAnsweredWaits) {
+  addPool("dev0");
+  startAgent();
+  (void)connectToMember();
+  const uint64_t standing = assign("node1", 4 * kMiB);
+  stopAgent();
+  HeldHeartbeats between(scratch_ / "between", scratch_ / "sock");
+  startAgentAt("between", kSecond * 600);
+  const auto client = connect();
+  ASSERT_TRUE(client->ask(1, Bytes(0), Want::kAny));
+  AgentNotice notice;
+  const Status early = client->wait(&notice, kSecond / 4);  // time for the list, which is not held
+  ASSERT_FALSE(early) << notice.text;
+  EXPECT_EQ(early.error().code(), ErrorCode::kTimedOut);
+  between.release();
+  notice = next(*client);
+  EXPECT_EQ(take(notice).id, standing);
+}
 
 TEST_F(AgentTest, HandsRegionsOutAndTakesThemBack) {
   addPool("dev0");
