@@ -346,6 +346,8 @@ void FabricMemory::noteLeft(Region& region, Nanoseconds now) {
 }
 
 void FabricMemory::moveOff(Region& region, Nanoseconds now) {
+  // Whether there is room elsewhere is known when what was asked for has come, or will not.
+  if (asking_) region.fell_at = now;
   noteLeft(region, now);
   if (region.lingers) {
     reportLeft(region, now);
@@ -367,6 +369,7 @@ void FabricMemory::moveOff(Region& region, Nanoseconds now) {
   while (!done && evictor_->recycle()) {
   }
   if (done) return retire(region);
+  noteLeft(region, now);
   reportLeft(region, now);
   if (standsStill(region, now)) sayStuck(region);
   if (stuck && !region.cut && !asking_) linger(region, now);

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "fabricmgr/device/grant_log.h"
-#include "tests/fabricmgr/agent/held_heartbeats.h"
+#include "tests/fabricmgr/agent/held_requests.h"
 #include "tests/fabricmgr/agent/program_side.h"
 #include "tests/fabricmgr/api/fabric_fixture.h"
 
@@ -105,7 +105,7 @@ TEST_F(AgentTest, WhatIsAskedForBeforeTheFirstHeartbeatIsAnsweredWaits) {
   (void)connectToMember();
   const uint64_t standing = assign("node1", 4 * kMiB);
   stopAgent();
-  HeldHeartbeats between(scratch_ / "between", scratch_ / "sock");
+  HeldRequests between(scratch_ / "between", scratch_ / "sock", "/heartbeat ");
   startAgentAt("between", kSecond * 600);
   const auto client = connect();
   ASSERT_TRUE(client->ask(1, Bytes(0), Want::kAny));

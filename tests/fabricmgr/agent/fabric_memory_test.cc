@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <thread>
 
 #include "runtime/runtime.h"
 #include "tests/fabricmgr/agent/far_device_fixture.h"
+#include "tests/fabricmgr/agent/held_requests.h"
 
 namespace tidepool::agent {
 namespace {
@@ -245,6 +247,30 @@ TEST_P(FabricMemoryTest, WithoutRoomElsewhereADrainWaitsAndTheProgramDoesNot) {
   EXPECT_EQ(stateOf(standing), "draining");
   post("/v1/regions/" + std::to_string(standing) + "/resume", Json::object());
   EXPECT_EQ(wrongPages(round), 0u);
+}
+
+// Two seconds in which nothing leaves are reported, but not while room is on its way.
+TEST_P(FabricMemoryTest, ADrainWhoseRoomIsLongInComingIsNoError) {
+  HeldRequests between(scratch_ / "between", scratch_ / "sock", "POST /v1/regions ");
+  killNow(agent_);
+  fabric_ = "unix:" + (scratch_ / "between");
+  startAgent();
+  const uint64_t standing = assignFar(40 * kMiB);
+  start();
+  allocate();
+  write(1);
+  drain(standing);
+  uint64_t round = 1;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (std::chrono::steady_clock::now() < until) {
+    EXPECT_EQ(wrongPages(round), 0u);
+    write(++round);
+  }
+  EXPECT_EQ(stateOf(standing), "draining");
+  between.release();
+  await([&] { return stateOf(standing) == "free"; });
+  EXPECT_EQ(wrongPages(round), 0u);
+  EXPECT_EQ(runtime_->stats().error_count, 0u) << runtime_->stats().errors[0];
 }
 
 TEST_P(FabricMemoryTest, GoesOnWhileTheOthersAreKilled) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between an agent and its manager's Unix socket: everything goes through at once but heartbeats,
-// which wait until release(). One thread forwards; start and end belong to one thread, release() is
-// thread-safe.
+// Between an agent and its manager's Unix socket: everything goes through at once but requests that
+// have a certain text in them, which wait until release(). One thread forwards; start and end belong
+// to one thread, release() is thread-safe.
 #pragma once
 
 #include <poll.h>
@@ -20,15 +20,16 @@
 
 namespace tidepool::agent {
 
-class HeldHeartbeats {
+class HeldRequests {
  public:
-  HeldHeartbeats(const std::string& path, const std::string& manager) : manager_(manager) {
+  HeldRequests(const std::string& path, const std::string& manager, const std::string& text)
+      : manager_(manager), text_(text) {
     const sockaddr_un address = addressOf(path);
     bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
     listen(listener_.get(), 16);
     thread_ = std::thread([this] { run(); });
   }
-  ~HeldHeartbeats() {
+  ~HeldRequests() {
     stopping_ = true;
     thread_.join();
   }
@@ -57,7 +58,7 @@ class HeldHeartbeats {
     ssize_t got = recv(from, buffer, sizeof buffer, MSG_DONTWAIT | MSG_PEEK);
     if (got < 0) return true;
     const std::string_view text(buffer, static_cast<size_t>(got));
-    if (held_ && text.find("/heartbeat ") != std::string_view::npos) return true;
+    if (held_ && text.find(text_) != std::string_view::npos) return true;
     got = recv(from, buffer, static_cast<size_t>(got), MSG_DONTWAIT);
     for (ssize_t sent = 0; sent < got;) {
       const ssize_t more = send(to, buffer + sent, static_cast<size_t>(got - sent), MSG_NOSIGNAL);
@@ -87,6 +88,7 @@ class HeldHeartbeats {
   }
 
   const std::string manager_;
+  const std::string text_;
   UniqueFd listener_ = stream();
   std::vector<std::pair<UniqueFd, UniqueFd>> pairs_;  // the thread's
   std::atomic<bool> held_{true};
