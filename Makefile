@@ -25,7 +25,7 @@ help:
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length), and the long forms of other tests"
 	@echo "make leaks    100,000 steps each of tables that come and go and of tables that stay, with everything"
 	@echo "              counted that could leak (TIDEPOOL_LEAK_STEPS=N for another number)"
-	@echo "make vm-check boot virtual machines, test against the kernel's own CXL, NUMA and RDMA drivers; some twenty"
+	@echo "make vm-check boot virtual machines, test against the kernel's own CXL, NUMA and RDMA drivers; some fifteen"
 	@echo "              minutes (make vm-setup: only download QEMU and a kernel into build/vm)"
 	@echo "make vm-short the same in less time: daemons are killed at a share of their steps, not at each"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
