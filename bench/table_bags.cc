@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows a second of sum-pooled look-ups in embedding tables, ids from a trace of row_sim's, all
-// tables in one call; every kind of tier beside one another in one run. Options: see usage().
+// tables in one call; every kind of tier in one run, one after the other or in turns, batch by
+// batch, which a noisy machine disturbs less. Options: see usage().
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -21,7 +22,7 @@ struct Settings {
   double share = 0.10;
   std::string trace = "zipf-1.05";
   size_t threads = 0, ahead = 0;
-  bool train = false, local = true;
+  bool train = false, local = true, in_turns = false;
   std::vector<std::string> far;
 };
 
@@ -66,72 +67,119 @@ Batches makeBatches(const Settings& s) {
   return made;
 }
 
-void run(const Settings& s, const Batches& batches, TableSpace& space, size_t tier,
-         const char* name) {
-  std::vector<std::unique_ptr<EmbeddingTable>> tables;
-  for (size_t t = 0; t < s.tables; ++t) {
-    TableOptions options;
-    options.name = "bench" + std::to_string(t);
-    options.rows = s.rows;
-    options.format = {ElementType::kFloat32, s.train ? Optimizer::kRowwiseAdagrad : Optimizer::kSgd,
-                      static_cast<uint32_t>(s.dim)};
-    options.initializer = {Initializer::Kind::kUniform, -0.01f, 0.01f, t};
-    options.dram = Bytes(
-        static_cast<uint64_t>(s.share * static_cast<double>(s.rows * options.format.stride())));
-    tables.push_back(need(space.createTable(options, tier)));
-  }
-  std::vector<float> out(s.tables * s.bags * s.dim);
-  std::vector<double> times;
-  std::vector<std::vector<BatchNumber>> numbers(s.batches);
-  const auto announce = [&](size_t b) {
-    if (b >= s.batches) return;
-    std::vector<EmbeddingTable::PrefetchCall> calls;
-    numbers[b].resize(s.tables);
+/// The tables of one tier, and how long their batches took.
+class Contender {
+ public:
+  Contender(const Settings& settings, const Batches& batches, TableSpace& space, size_t tier,
+            const char* name)
+      : s(settings), batches_(batches), space_(space), name_(name), numbers_(s.batches) {
     for (size_t t = 0; t < s.tables; ++t) {
-      calls.push_back({tables[t].get(), batches.ids[b * s.tables + t], &numbers[b][t]});
+      TableOptions options;
+      options.name = "bench" + std::to_string(t);
+      options.rows = s.rows;
+      options.format = {ElementType::kFloat32,
+                        s.train ? Optimizer::kRowwiseAdagrad : Optimizer::kSgd,
+                        static_cast<uint32_t>(s.dim)};
+      options.initializer = {Initializer::Kind::kUniform, -0.01f, 0.01f, t};
+      options.dram = Bytes(
+          static_cast<uint64_t>(s.share * static_cast<double>(s.rows * options.format.stride())));
+      tables_.push_back(need(space.createTable(options, tier)));
     }
-    need(EmbeddingTable::prefetches(calls, space.workers()));
-  };
-  for (size_t b = 0; b < std::min(s.ahead, s.batches); ++b) announce(b);
-  for (size_t b = 0; b < s.batches; ++b) {
+    out_.resize(s.tables * s.bags * s.dim);
+    for (size_t b = 0; b < std::min(s.ahead, s.batches); ++b) announce(b);
+  }
+
+  void step(size_t b) {
     const double start = now();
     if (s.ahead > 0) announce(b + s.ahead);
     std::vector<EmbeddingTable::BagCall> calls;
     std::vector<EmbeddingTable::UpdateCall> updates;
     for (size_t t = 0; t < s.tables; ++t) {
-      const Batch batch{batches.ids[b * s.tables + t], batches.offsets};
-      calls.push_back({tables[t].get(), batch, out.data() + t * s.bags * s.dim, s.dim});
-      updates.push_back({tables[t].get(), batch, out.data() + t * s.bags * s.dim, s.dim});
+      const Batch batch{batches_.ids[b * s.tables + t], batches_.offsets};
+      calls.push_back({tables_[t].get(), batch, out_.data() + t * s.bags * s.dim, s.dim});
+      updates.push_back({tables_[t].get(), batch, out_.data() + t * s.bags * s.dim, s.dim});
     }
-    need(EmbeddingTable::bags(calls, space.workers()));
-    if (s.train) need(EmbeddingTable::updates(updates, space.workers()));
-    for (size_t t = 0; s.ahead > 0 && t < s.tables; ++t) tables[t]->finished(numbers[b][t]);
-    times.push_back(now() - start);
+    need(EmbeddingTable::bags(calls, space_.workers()));
+    if (s.train) need(EmbeddingTable::updates(updates, space_.workers()));
+    for (size_t t = 0; s.ahead > 0 && t < s.tables; ++t) tables_[t]->finished(numbers_[b][t]);
+    times_.push_back(now() - start);
   }
-  // The first half warms up.
-  std::vector<double> later(times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
-  std::sort(later.begin(), later.end());
-  TableCounts sum;
-  for (auto& table : tables) {
-    const TableCounts one = table->counts();
-    sum.lookups += one.lookups;
-    sum.hits += one.hits;
-    sum.fetched += one.fetched;
-    sum.prefetched += one.prefetched;
-    sum.metadata += one.metadata;
-    sum.dram += one.dram;
+
+  /// The first half warms up. `first`: who took turns with this one.
+  void report(const Contender& first) const {
+    const auto warm = static_cast<ptrdiff_t>(times_.size() / 2);
+    std::vector<double> later(times_.begin() + warm, times_.end());
+    std::sort(later.begin(), later.end());
+    TableCounts sum;
+    for (const auto& table : tables_) {
+      const TableCounts one = table->counts();
+      sum.lookups += one.lookups;
+      sum.hits += one.hits;
+      sum.fetched += one.fetched;
+      sum.prefetched += one.prefetched;
+      sum.metadata += one.metadata;
+      sum.dram += one.dram;
+    }
+    printf(
+        "%-22s %7.2f M rows/s  (batch %.2f ms, 10..90 %%: %.2f-%.2f)  hits %.1f %%  fetched %.2f M "
+        " ahead %.2f M  dram %.0f MiB, metadata %.1f\n",
+        name_, static_cast<double>(s.tables * s.bags * s.per_bag) / later[later.size() / 2] / 1e6,
+        later[later.size() / 2] * 1e3, later[later.size() / 10] * 1e3,
+        later[later.size() * 9 / 10] * 1e3,
+        100.0 * static_cast<double>(sum.hits) / static_cast<double>(sum.lookups),
+        static_cast<double>(sum.fetched) / 1e6, static_cast<double>(sum.prefetched) / 1e6,
+        static_cast<double>(sum.dram.value()) / kMiB,
+        static_cast<double>(sum.metadata.value()) / kMiB);
+    if (s.in_turns && this != &first) {
+      std::vector<double> ratios;
+      for (size_t b = times_.size() / 2; b < times_.size(); ++b) {
+        ratios.push_back(first.times_[b] / times_[b]);
+      }
+      std::sort(ratios.begin(), ratios.end());
+      printf("%-22s %7.3f of %s's speed, median of %zu pairs of batches (quartiles %.3f, %.3f)\n",
+             "", ratios[ratios.size() / 2], first.name_, ratios.size(), ratios[ratios.size() / 4],
+             ratios[ratios.size() * 3 / 4]);
+    }
+    fflush(stdout);
   }
-  printf(
-      "%-22s %7.2f M rows/s  (batch %.2f ms, 10..90 %%: %.2f-%.2f)  hits %.1f %%  fetched %.2f M  "
-      "ahead %.2f M  dram %.0f MiB, metadata %.1f\n",
-      name, static_cast<double>(s.tables * s.bags * s.per_bag) / later[later.size() / 2] / 1e6,
-      later[later.size() / 2] * 1e3, later[later.size() / 10] * 1e3,
-      later[later.size() * 9 / 10] * 1e3,
-      100.0 * static_cast<double>(sum.hits) / static_cast<double>(sum.lookups),
-      static_cast<double>(sum.fetched) / 1e6, static_cast<double>(sum.prefetched) / 1e6,
-      static_cast<double>(sum.dram.value()) / kMiB,
-      static_cast<double>(sum.metadata.value()) / kMiB);
-  fflush(stdout);
+
+ private:
+  void announce(size_t b) {
+    if (b >= s.batches) return;
+    std::vector<EmbeddingTable::PrefetchCall> calls;
+    numbers_[b].resize(s.tables);
+    for (size_t t = 0; t < s.tables; ++t) {
+      calls.push_back({tables_[t].get(), batches_.ids[b * s.tables + t], &numbers_[b][t]});
+    }
+    need(EmbeddingTable::prefetches(calls, space_.workers()));
+  }
+
+  const Settings& s;
+  const Batches& batches_;
+  TableSpace& space_;
+  const char* name_;
+  std::vector<std::unique_ptr<EmbeddingTable>> tables_;
+  std::vector<float> out_;
+  std::vector<std::vector<BatchNumber>> numbers_;
+  std::vector<double> times_;
+};
+
+/// One after the other, each with all of its batches and then gone; or batch by batch in turns.
+void run(const Settings& s, const Batches& batches, TableSpace& space) {
+  std::vector<std::unique_ptr<Contender>> contenders;
+  for (size_t tier = s.local ? 0 : 1; tier <= s.far.size(); ++tier) {
+    const char* const name = tier == 0 ? "local" : s.far[tier - 1].c_str();
+    contenders.push_back(std::make_unique<Contender>(s, batches, space, tier, name));
+    if (s.in_turns) continue;
+    for (size_t b = 0; b < s.batches; ++b) contenders.back()->step(b);
+    contenders.back()->report(*contenders.back());
+    contenders.clear();
+  }
+  if (!s.in_turns) return;
+  for (size_t b = 0; b < s.batches; ++b) {
+    for (const auto& contender : contenders) contender->step(b);
+  }
+  for (const auto& contender : contenders) contender->report(*contenders.front());
 }
 
 int usage() {
@@ -139,7 +187,7 @@ int usage() {
       stderr,
       "usage: table_bags [--tables N] [--rows N] [--dim N] [--bags N] [--per-bag N] "
       "[--batches N] [--trace NAME] [--share X] [--threads N] [--ahead N] [--train] [--far-only] "
-      "[--far SPEC]...\n");
+      "[--in-turns] [--far SPEC]...\n");
   return 2;
 }
 
@@ -149,8 +197,16 @@ int main(int argc, char** argv) {
   Settings s;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    if (flag == "--train" || flag == "--far-only") {
-      (flag == "--train" ? s.train : s.local) = flag == "--train";
+    if (flag == "--train") {
+      s.train = true;
+      continue;
+    }
+    if (flag == "--far-only") {
+      s.local = false;
+      continue;
+    }
+    if (flag == "--in-turns") {
+      s.in_turns = true;
       continue;
     }
     if (i + 1 == argc) return usage();
@@ -184,8 +240,6 @@ int main(int argc, char** argv) {
   for (const std::string& text : s.far) far.push_back(need(parseFarSpec(text)));
   auto space = need(TableSpace::create(far, s.threads, Nanoseconds(20'000'000'000)));
   const Batches batches = makeBatches(s);
-  if (s.local) run(s, batches, *space, 0, "local");
-  for (size_t tier = 1; tier <= far.size(); ++tier)
-    run(s, batches, *space, tier, s.far[tier - 1].c_str());
+  run(s, batches, *space);
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "runtime/base/atomic_wait.h"
+#include "runtime/base/check.h"
 
 namespace tidepool {
 namespace {
@@ -35,7 +36,7 @@ void Workers::borrow(const ThreadTeam* team) {
 }
 
 Workers::Workers(size_t threads, uint64_t least_shared)
-    : pid_(getpid()), least_shared_(least_shared) {
+    : pid_(getpid()), least_shared_(least_shared), shares_(std::max<size_t>(threads, 1)) {
   for (size_t worker = 1; worker < threads; ++worker) {
     threads_.emplace_back([this, worker] { serve(worker); });
   }
@@ -52,11 +53,29 @@ Workers::~Workers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+void Workers::shareOut(size_t tasks) {
+  TP_CHECK_OP(tasks, <, size_t{1} << 32);
+  const size_t several = shares_.size();
+  for (size_t i = 0; i < several; ++i) {
+    const uint64_t first = tasks * i / several, end = tasks * (i + 1) / several;
+    shares_[i].left.store(first << 32 | end, std::memory_order_relaxed);
+  }
+}
+
+// Relaxed: the numbers alone are shared out; task_ and what it works on are ordered by round_.
 void Workers::takeTasks(size_t worker) {
-  // Relaxed: the number alone is shared out; task_ and what it works on are ordered by round_.
-  for (size_t task = next_.fetch_add(1, std::memory_order_relaxed); task < tasks_;
-       task = next_.fetch_add(1, std::memory_order_relaxed)) {
-    task_(argument_, task, worker);
+  constexpr uint64_t kEnd = 0xffffffff;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    const size_t whose = (worker + i) % shares_.size();
+    std::atomic<uint64_t>& left = shares_[whose].left;
+    uint64_t now = left.load(std::memory_order_relaxed);
+    while (now >> 32 < (now & kEnd)) {
+      const bool mine = whose == worker;
+      const uint64_t rest = mine ? now + (uint64_t{1} << 32) : now - 1;
+      if (!left.compare_exchange_weak(now, rest, std::memory_order_relaxed)) continue;
+      task_(argument_, mine ? now >> 32 : rest & kEnd, worker);
+      now = left.load(std::memory_order_relaxed);
+    }
   }
 }
 
@@ -99,8 +118,7 @@ void Workers::runTasks(size_t tasks, Task task, void* argument) {
   MutexLock lock(turn_);
   task_ = task;
   argument_ = argument;
-  tasks_ = tasks;
-  next_.store(0, std::memory_order_relaxed);
+  shareOut(tasks);
   if (runInTeam()) return;
   busy_.store(static_cast<uint32_t>(threads_.size()), std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);

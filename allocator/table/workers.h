@@ -46,8 +46,10 @@ class Workers {
   /// children; null: none. Thread-safe: calls under way go on as they are.
   static void borrow(const ThreadTeam* team);
 
-  /// Calls act(task, worker) for every task from 0 to tasks - 1, in any order; worker < threads().
-  /// `work`: what all tasks take together, in look-ups.
+  /// Calls act(task, worker) for every task from 0 to tasks - 1, fewer than 2^32, in any order;
+  /// worker < threads(). `work`: what all tasks take together, in look-ups. Neighbours are done by
+  /// one worker, as far as all are busy to the end then: what one of them reads another finds in
+  /// that processor's cache.
   template <typename Act>
   void run(size_t tasks, Act act, uint64_t work = kMuchWork) {
     if (work < least_shared_) {
@@ -66,6 +68,7 @@ class Workers {
   bool runInTeam();
   void serve(size_t worker);
   void takeTasks(size_t worker);
+  void shareOut(size_t tasks);
 
   const int pid_;
   const uint64_t least_shared_;
@@ -75,8 +78,12 @@ class Workers {
   // after they saw that (acquire).
   Task task_ = nullptr;
   void* argument_ = nullptr;
-  size_t tasks_ = 0;
-  std::atomic<size_t> next_{0};
+  /// Tasks that a worker begins with, from the first on; others help from the last on (work
+  /// stealing: Blumofe and Leiserson 1999).
+  struct alignas(64) Share {
+    std::atomic<uint64_t> left{0};  // first << 32 | end
+  };
+  std::vector<Share> shares_;
   std::atomic<uint32_t> busy_{0};  // workers that have not finished the round
   std::atomic<uint32_t> round_{0};
   std::atomic<bool> stopping_{false};
