@@ -40,9 +40,9 @@ struct RowTuning {
   std::array<double, 2> age = {4, 1};
   /// Misses of a row that prove nothing: most rows that were missed two or three times of late are
   /// rare ones that happened to come up. With a hot set that moves, waiting costs more.
-  std::array<double, 2> luck = {3.3, 1};
+  std::array<double, 2> luck = {2.9, 1};
   /// Weight of a row's last age against all before it.
-  std::array<double, 2> gain = {0.15, 0.4};
+  std::array<double, 2> gain = {0.08, 0.4};
   /// Share of often used rows that go out of use while as many rows are missed as there are slots:
   /// at the first the hot set is taken to stay, at the second to move fast.
   std::array<double, 2> leaving = {0.003, 0.05};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allocator/table/row_addresses.h"
 #include "allocator/table/table.h"
 #include "allocator/table/table_locks.h"
 #include "allocator/table/table_scratch.h"
@@ -70,12 +71,8 @@ void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte**
   for (size_t i = sampled; i < rows.size(); i += step) {
     cache_->prefetchHit(slots[i] != kNoSlot ? slots[i] : 0);
   }
-  size_t misses = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const bool here = slots[i] != kNoSlot;
-    addresses[i] = hereOrThere(here, cache_->row(slots[i]), base + rows[i] * stride);
-    misses += size_t{1} - size_t{here};
-  }
+  const RowPlaces places{cache_->row(0), base, format_.stride(), options_.rows};
+  const size_t misses = addressRows()(places, rows.data(), slots.data(), rows.size(), addresses);
   for (size_t i = sampled; i < rows.size(); i += step) {
     if (slots[i] != kNoSlot) {
       cache_->hit(slots[i]);
@@ -204,6 +201,7 @@ void EmbeddingTable::bagInPlace(const BagCall& call, std::span<const RowNumber> 
         rows.subspan(static_cast<size_t>(start), static_cast<size_t>(batch.offsets[to] - start));
     addresses.resize(piece.size());
     addressInPlace(piece, addresses.data(), missed_[worker]);
+    prefetchRows(addresses.data(), piece.size(), format_.weightBytes());
     pool(call, from, to, addresses.data());
     from = to;
   }
@@ -259,6 +257,7 @@ Result<size_t> EmbeddingTable::bagAnnounced(const BagCall& call, std::span<const
     TP_TRY(ahead_->await(announced->requestsFor(end)));
     addresses.resize(end - first);
     addressAnnounced(*announced, first, rows.subspan(first, end - first), addresses.data());
+    prefetchRows(addresses.data(), addresses.size(), format_.weightBytes());
     pool(call, from, to, addresses.data());
     from = to;
   }
@@ -306,7 +305,7 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
 }
 
 Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) {
-  for (const BagCall& call : calls) TP_TRY(call.table->checkArguments(call.batch));
+  TP_TRY(checkArguments(calls, workers));
   Locks locks(calls);
   std::vector<std::span<const RowNumber>> rows(calls.size());
   std::vector<std::vector<RowNumber>> kept;  // of hashed tables that occur more than once

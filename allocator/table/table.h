@@ -219,6 +219,9 @@ class EmbeddingTable final : private RowsKeeper {
   /// After an error half way: rows may be in slots that were never filled.
   Status broken(const Error& error);
   Status checkArguments(const Batch& batch) const;
+  /// Of all calls; the first one's error.
+  template <typename Call>
+  static Status checkArguments(std::span<const Call> calls, Workers& workers);
   /// Row numbers of a batch; of hashed ids, rows come into being. The result is borrowed: of dense
   /// ids it is the caller's memory.
   Result<std::span<const RowNumber>> rowNumbers(std::span<const int64_t> ids) TP_REQUIRES(mutex_);

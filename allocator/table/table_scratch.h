@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Internals of EmbeddingTable that several of its files share: buffers of a thread, kept from call
-// to call, and the sizes of the pieces that work is cut into.
+// to call, the sizes of the pieces that work is cut into, and what calls on several tables check.
 #pragma once
 
 #include <cstdint>
@@ -27,5 +27,20 @@ inline constexpr size_t kPieceLookups = 1024;
 inline constexpr size_t kTaskLookups = 4 * kPieceLookups;
 /// To give a row a slot takes about as long as so many look-ups.
 inline constexpr size_t kLookupsAMiss = 8;
+/// Look-ups that are checked in the time that one takes.
+inline constexpr size_t kChecksALookup = 16;
+
+template <typename Call>
+Status EmbeddingTable::checkArguments(std::span<const Call> calls, Workers& workers) {
+  std::vector<Status> statuses(calls.size());
+  uint64_t lookups = 0;
+  for (const Call& call : calls) lookups += call.batch.ids.size();
+  const auto check = [&](size_t i, size_t) {
+    statuses[i] = calls[i].table->checkArguments(calls[i].batch);
+  };
+  workers.run(calls.size(), check, lookups / kChecksALookup);
+  for (const Status& status : statuses) TP_TRY(status);
+  return {};
+}
 
 }  // namespace tidepool

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allocator/table/row_addresses.h"
 #include "allocator/table/table.h"
 #include "allocator/table/table_locks.h"
 #include "allocator/table/table_scratch.h"
@@ -48,8 +49,8 @@ void EmbeddingTable::updateInPlace(const UpdateCall& call, size_t first, size_t 
     const auto piece = rows.subspan(from, std::min(kPieceRows, end - from));
     buffers.addresses.resize(piece.size());
     addressInPlace(piece, buffers.addresses.data(), missed_[worker]);
+    prefetchRows(buffers.addresses.data(), piece.size(), format_.stride());
     for (size_t i = 0; i < piece.size(); ++i) {
-      if (i + 4 < piece.size()) __builtin_prefetch(buffers.addresses[i + 4], 1);
       changes_.beforeChange(piece[i], buffers.addresses[i], worker);
       applyRow(call, from + i, buffers.addresses[i], buffers.sum.data());
       if (cache_) markChanged(buffers.slots[i]);
@@ -131,9 +132,7 @@ Status EmbeddingTable::updateAlone(const UpdateCall& call) {
 }
 
 Status EmbeddingTable::updates(std::span<const UpdateCall> calls, Workers& workers) {
-  for (const UpdateCall& call : calls) {
-    TP_TRY(call.table->checkArguments(call.batch));
-  }
+  TP_TRY(checkArguments(calls, workers));
   Locks locks(calls);
   const auto tables = locks.tables();
   // Enough tables to go round: a table a worker. A few: all workers on one after the other.
