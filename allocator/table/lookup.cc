@@ -282,6 +282,8 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
     size_t end = first, found = start;
     addresses.clear();
     const size_t most = std::min(kPieceLookups, staged_->mostRows());
+    std::vector<StagedPiece>& pieces = scratch().pieces;
+    pieces.clear();
     while (end < batch.bags()) {
       size_t to = end + 1;
       while (to < batch.bags() && static_cast<size_t>(batch.offsets[to + 1]) - found <= most) {
@@ -291,11 +293,19 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
       if (end > first && !staged_->roomFor(until - found)) break;
       addresses.resize(until - start);
       TP_TRY(addressOrFetch(rows.subspan(found, until - found), addresses.data() + found - start));
+      pieces.push_back({end, to, staged_->chunks()});
       found = until;
       end = to;
     }
-    TP_TRY(staged_->finish());
-    pool(call, first, end, addresses.data());
+    // Later ones are on their way while the first are pooled.
+    for (const StagedPiece& piece : pieces) {
+      TP_TRY(staged_->finish(piece.chunks));
+      const auto from = static_cast<size_t>(batch.offsets[piece.first]);
+      const std::byte* const* const its = addresses.data() + from - start;
+      prefetchRows(its, static_cast<size_t>(batch.offsets[piece.end]) - from,
+                   format_.weightBytes());
+      pool(call, piece.first, piece.end, its);
+    }
     counts_.fetched += staged_->count();
     admitMissed(After::kUnchanged);
     TP_TRY(cache_->sendWriteBack());

@@ -83,8 +83,8 @@ Status StagedRows::send() {
   return link_.send();
 }
 
-Status StagedRows::finish() {
-  for (const RowChunk* chunk : chunks_) TP_TRY(link_.finish(chunk));
+Status StagedRows::finish(size_t chunks) {
+  for (size_t i = 0; i < chunks; ++i) TP_TRY(link_.finish(chunks_[i]));
   return {};
 }
 

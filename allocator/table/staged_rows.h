@@ -26,8 +26,11 @@ class StagedRows {
   std::byte* find(RowNumber row) const;
   /// Sends requests for all that was added.
   Status send();
-  /// Blocks until all that was added has come. send() was called.
-  Status finish();
+  /// Chunks that hold all that was added so far.
+  size_t chunks() const { return chunks_.size(); }
+  /// Blocks until the first so many have come; or all that was added. send() was called.
+  Status finish(size_t chunks);
+  Status finish() { return finish(chunks_.size()); }
   size_t count() const { return count_; }
   /// Whether the link has memory for so many rows more at a time. Beyond it they have some of their
   /// own: only a bag that is longer than that may be.

@@ -10,6 +10,12 @@
 
 namespace tidepool {
 
+/// Bags from `first` on whose far rows are in the first so many chunks of those that are staged.
+struct StagedPiece {
+  size_t first, end;
+  size_t chunks;
+};
+
 struct EmbeddingTable::Scratch {
   std::vector<Slot> slots;
   std::vector<uint32_t> absent;  // positions in a piece
@@ -17,6 +23,7 @@ struct EmbeddingTable::Scratch {
   std::vector<Slot> places;
   std::vector<std::byte*> addresses;
   std::vector<uint32_t> offsets;
+  std::vector<StagedPiece> pieces;
   std::vector<float> sum;
   std::vector<std::byte> row;
 };

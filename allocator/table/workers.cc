@@ -60,10 +60,12 @@ void Workers::shareOut(size_t tasks) {
     const uint64_t first = tasks * i / several, end = tasks * (i + 1) / several;
     shares_[i].left.store(first << 32 | end, std::memory_order_relaxed);
   }
+  unfinished_.store(static_cast<uint32_t>(tasks), std::memory_order_relaxed);
 }
 
 // Relaxed: the numbers alone are shared out; task_ and what it works on are ordered by round_.
-void Workers::takeTasks(size_t worker) {
+uint32_t Workers::takeTasks(size_t worker) {
+  uint32_t taken = 0;
   constexpr uint64_t kEnd = 0xffffffff;
   for (size_t i = 0; i < shares_.size(); ++i) {
     const size_t whose = (worker + i) % shares_.size();
@@ -74,9 +76,19 @@ void Workers::takeTasks(size_t worker) {
       const uint64_t rest = mine ? now + (uint64_t{1} << 32) : now - 1;
       if (!left.compare_exchange_weak(now, rest, std::memory_order_relaxed)) continue;
       task_(argument_, mine ? now >> 32 : rest & kEnd, worker);
+      ++taken;
       now = left.load(std::memory_order_relaxed);
     }
   }
+  return taken;
+}
+
+/// Returns when all tasks of the call are done. A team's threads would wait for one another without
+/// sleeping, for milliseconds, and who serves far rows on this machine would wait for processors.
+void Workers::awaitOthers(uint32_t taken) {
+  uint32_t left = unfinished_.fetch_sub(taken, std::memory_order_relaxed) - taken;
+  if (left == 0) return wakeWaiters(unfinished_);
+  while ((left = unfinished_.load(std::memory_order_relaxed)) != 0) waitAwake(unfinished_, left);
 }
 
 /// False if there is no team, or it has too few threads. It orders what they do before and after.
@@ -92,7 +104,8 @@ bool Workers::runInTeam() {
   const auto act = [](void* argument) {
     const Call& mine = *static_cast<const Call*>(argument);
     const size_t worker = mine.team->number();
-    if (worker < mine.workers->threads()) mine.workers->takeTasks(worker);
+    Workers& workers = *mine.workers;
+    workers.awaitOthers(worker < workers.threads() ? workers.takeTasks(worker) : 0);
   };
   team->run(act, &call, threads);
   return true;

@@ -67,7 +67,8 @@ class Workers {
   void runTasks(size_t tasks, Task task, void* argument) TP_EXCLUDES(turn_);
   bool runInTeam();
   void serve(size_t worker);
-  void takeTasks(size_t worker);
+  uint32_t takeTasks(size_t worker);
+  void awaitOthers(uint32_t taken);
   void shareOut(size_t tasks);
 
   const int pid_;
@@ -84,7 +85,8 @@ class Workers {
     std::atomic<uint64_t> left{0};  // first << 32 | end
   };
   std::vector<Share> shares_;
-  std::atomic<uint32_t> busy_{0};  // workers that have not finished the round
+  std::atomic<uint32_t> unfinished_{0};  // tasks; of a team's call
+  std::atomic<uint32_t> busy_{0};        // workers that have not finished the round
   std::atomic<uint32_t> round_{0};
   std::atomic<bool> stopping_{false};
 };

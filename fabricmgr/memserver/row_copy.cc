@@ -23,7 +23,7 @@ void ask(const std::byte* row, uint64_t bytes) {
   const std::byte* const end = row + bytes;
   // The last line, too, where the row does not begin with one.
   const auto* line = row - reinterpret_cast<uintptr_t>(row) % kLine;
-  for (; line < end; line += kLine) __builtin_prefetch(line, static_cast<int>(kAccess), 3);
+  for (; line < end; line += kLine) __builtin_prefetch(line, static_cast<int>(kAccess), 2);
 }
 
 uint64_t rowsAhead(Bytes row) { return std::clamp<uint64_t>(kAhead / row.value(), 2, 64); }

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -73,12 +73,13 @@ TEST_P(WorkersTest, CallsFromSeveralThreadsTakeTurns) {
   EXPECT_EQ(done, kCallers * kCalls * kTasks);
 }
 
+std::string nameOf(const ::testing::TestParamInfo<const ThreadTeam*>& way) {
+  if (way.param == nullptr) return "Own";
+  return way.param == &kWhole ? "Team" : "CallerOfATeam";
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, WorkersTest, ::testing::Values(nullptr, &kWhole, &kCallerAlone),
-                         [](const auto& info) {
-                           return info.param == nullptr   ? "Own"
-                                  : info.param == &kWhole ? "Team"
-                                                          : "CallerOfATeam";
-                         });
+                         nameOf);
 
 TEST(SharedTasks, WhoIsDoneTakesWhatAnotherHasLeft) {
   constexpr uint32_t kTasks = 64;
