@@ -21,7 +21,8 @@ enum class Access : int { kRead = 0, kWrite = 1 };
 template <Access kAccess>
 void ask(const std::byte* row, uint64_t bytes) {
   const std::byte* const end = row + bytes;
-  // The last line, too, where the row does not begin with one.
+  // The last line, too, where the row does not begin with one. Into the second-level cache: few
+  // misses may be under way to the first (allocator/kernels/README.md).
   const auto* line = row - reinterpret_cast<uintptr_t>(row) % kLine;
   for (; line < end; line += kLine) __builtin_prefetch(line, static_cast<int>(kAccess), 2);
 }
