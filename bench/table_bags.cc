@@ -72,36 +72,36 @@ class Contender {
  public:
   Contender(const Settings& settings, const Batches& batches, TableSpace& space, size_t tier,
             const char* name)
-      : s(settings), batches_(batches), space_(space), name_(name), numbers_(s.batches) {
-    for (size_t t = 0; t < s.tables; ++t) {
+      : s_(settings), batches_(batches), space_(space), name_(name), numbers_(s_.batches) {
+    for (size_t t = 0; t < s_.tables; ++t) {
       TableOptions options;
       options.name = "bench" + std::to_string(t);
-      options.rows = s.rows;
+      options.rows = s_.rows;
       options.format = {ElementType::kFloat32,
-                        s.train ? Optimizer::kRowwiseAdagrad : Optimizer::kSgd,
-                        static_cast<uint32_t>(s.dim)};
+                        s_.train ? Optimizer::kRowwiseAdagrad : Optimizer::kSgd,
+                        static_cast<uint32_t>(s_.dim)};
       options.initializer = {Initializer::Kind::kUniform, -0.01f, 0.01f, t};
       options.dram = Bytes(
-          static_cast<uint64_t>(s.share * static_cast<double>(s.rows * options.format.stride())));
+          static_cast<uint64_t>(s_.share * static_cast<double>(s_.rows * options.format.stride())));
       tables_.push_back(need(space.createTable(options, tier)));
     }
-    out_.resize(s.tables * s.bags * s.dim);
-    for (size_t b = 0; b < std::min(s.ahead, s.batches); ++b) announce(b);
+    out_.resize(s_.tables * s_.bags * s_.dim);
+    for (size_t b = 0; b < std::min(s_.ahead, s_.batches); ++b) announce(b);
   }
 
   void step(size_t b) {
     const double start = now();
-    if (s.ahead > 0) announce(b + s.ahead);
+    if (s_.ahead > 0) announce(b + s_.ahead);
     std::vector<EmbeddingTable::BagCall> calls;
     std::vector<EmbeddingTable::UpdateCall> updates;
-    for (size_t t = 0; t < s.tables; ++t) {
-      const Batch batch{batches_.ids[b * s.tables + t], batches_.offsets};
-      calls.push_back({tables_[t].get(), batch, out_.data() + t * s.bags * s.dim, s.dim});
-      updates.push_back({tables_[t].get(), batch, out_.data() + t * s.bags * s.dim, s.dim});
+    for (size_t t = 0; t < s_.tables; ++t) {
+      const Batch batch{batches_.ids[b * s_.tables + t], batches_.offsets};
+      calls.push_back({tables_[t].get(), batch, out_.data() + t * s_.bags * s_.dim, s_.dim});
+      updates.push_back({tables_[t].get(), batch, out_.data() + t * s_.bags * s_.dim, s_.dim});
     }
     need(EmbeddingTable::bags(calls, space_.workers()));
-    if (s.train) need(EmbeddingTable::updates(updates, space_.workers()));
-    for (size_t t = 0; s.ahead > 0 && t < s.tables; ++t) tables_[t]->finished(numbers_[b][t]);
+    if (s_.train) need(EmbeddingTable::updates(updates, space_.workers()));
+    for (size_t t = 0; s_.ahead > 0 && t < s_.tables; ++t) tables_[t]->finished(numbers_[b][t]);
     times_.push_back(now() - start);
   }
 
@@ -123,14 +123,15 @@ class Contender {
     printf(
         "%-22s %7.2f M rows/s  (batch %.2f ms, 10..90 %%: %.2f-%.2f)  hits %.1f %%  fetched %.2f M "
         " ahead %.2f M  dram %.0f MiB, metadata %.1f\n",
-        name_, static_cast<double>(s.tables * s.bags * s.per_bag) / later[later.size() / 2] / 1e6,
+        name_,
+        static_cast<double>(s_.tables * s_.bags * s_.per_bag) / later[later.size() / 2] / 1e6,
         later[later.size() / 2] * 1e3, later[later.size() / 10] * 1e3,
         later[later.size() * 9 / 10] * 1e3,
         100.0 * static_cast<double>(sum.hits) / static_cast<double>(sum.lookups),
         static_cast<double>(sum.fetched) / 1e6, static_cast<double>(sum.prefetched) / 1e6,
         static_cast<double>(sum.dram.value()) / kMiB,
         static_cast<double>(sum.metadata.value()) / kMiB);
-    if (s.in_turns && this != &first) {
+    if (s_.in_turns && this != &first) {
       std::vector<double> ratios;
       for (size_t b = times_.size() / 2; b < times_.size(); ++b) {
         ratios.push_back(first.times_[b] / times_[b]);
@@ -145,16 +146,16 @@ class Contender {
 
  private:
   void announce(size_t b) {
-    if (b >= s.batches) return;
+    if (b >= s_.batches) return;
     std::vector<EmbeddingTable::PrefetchCall> calls;
-    numbers_[b].resize(s.tables);
-    for (size_t t = 0; t < s.tables; ++t) {
-      calls.push_back({tables_[t].get(), batches_.ids[b * s.tables + t], &numbers_[b][t]});
+    numbers_[b].resize(s_.tables);
+    for (size_t t = 0; t < s_.tables; ++t) {
+      calls.push_back({tables_[t].get(), batches_.ids[b * s_.tables + t], &numbers_[b][t]});
     }
     need(EmbeddingTable::prefetches(calls, space_.workers()));
   }
 
-  const Settings& s;
+  const Settings& s_;
   const Batches& batches_;
   TableSpace& space_;
   const char* name_;

@@ -31,14 +31,6 @@ void forEachRange(const Batch& batch, size_t lookups, Act act) {
   }
 }
 
-/// `here` or `there`. Which it is is as good as random, so that no branch is to depend on it;
-/// compilers make one of a conditional expression.
-std::byte* hereOrThere(bool is_here, const std::byte* here, const std::byte* there) {
-  const uintptr_t mask = -uintptr_t{is_here};
-  const auto to = reinterpret_cast<uintptr_t>(there);
-  return reinterpret_cast<std::byte*>(to ^ ((to ^ reinterpret_cast<uintptr_t>(here)) & mask));
-}
-
 }  // namespace
 
 /// Ranges of bags of one call.
@@ -56,7 +48,7 @@ size_t EmbeddingTable::sampleFrom(std::span<const RowNumber> rows, size_t step) 
 void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte** addresses,
                                     std::vector<RowNumber>& missed) {
   std::byte* const base = home_->memory();
-  const size_t stride = format_.stride();
+  const uint32_t stride = format_.stride();
   if (!cache_) {
     for (size_t i = 0; i < rows.size(); ++i) addresses[i] = base + rows[i] * stride;
     hits_.fetch_add(rows.size(), std::memory_order_relaxed);
@@ -71,7 +63,7 @@ void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte**
   for (size_t i = sampled; i < rows.size(); i += step) {
     cache_->prefetchHit(slots[i] != kNoSlot ? slots[i] : 0);
   }
-  const RowPlaces places{cache_->row(0), base, format_.stride(), options_.rows};
+  const RowPlaces places{cache_->row(0), base, stride, options_.rows};
   const size_t misses = addressRows()(places, rows.data(), slots.data(), rows.size(), addresses);
   for (size_t i = sampled; i < rows.size(); i += step) {
     if (slots[i] != kNoSlot) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// addressRows: whether a row has a slot is as good as random, so that no branch depends on it.
+// addressRows, row by row and four at a time: no branch depends on whether a row has a slot.
 #include "allocator/table/row_addresses.h"
 
 #if defined(__x86_64__)
@@ -12,12 +12,10 @@ size_t addressRowsScalar(const RowPlaces& places, const RowNumber* rows, const S
                          size_t count, std::byte** addresses) {
   size_t at_home = 0;
   for (size_t i = 0; i < count; ++i) {
-    // A conditional expression becomes a branch.
-    const uintptr_t mask = -uintptr_t{slots[i] == kNoSlot};
-    const auto slot = reinterpret_cast<uintptr_t>(places.slots + size_t{slots[i]} * places.stride);
-    const auto home = reinterpret_cast<uintptr_t>(places.homes + rows[i] * places.stride);
-    addresses[i] = reinterpret_cast<std::byte*>(slot ^ ((slot ^ home) & mask));
-    at_home += mask & 1;
+    const bool here = slots[i] != kNoSlot;
+    addresses[i] = hereOrThere(here, places.slots + size_t{slots[i]} * places.stride,
+                               places.homes + rows[i] * places.stride);
+    at_home += here ? 0 : 1;
   }
   return at_home;
 }
@@ -34,7 +32,7 @@ constexpr size_t kLanes = 4;
   };
   // Lanes of 64 bits hold whole products of numbers of 32.
   size_t done = 0;
-  __m256i here = _mm256_setzero_si256();
+  __m256i homes = _mm256_setzero_si256();
   if (places.rows <= uint64_t{1} << 32) {
     const __m256i stride = each(places.stride), none = each(kNoSlot);
     const __m256i slot_base = each(reinterpret_cast<uintptr_t>(places.slots));
@@ -48,11 +46,11 @@ constexpr size_t kLanes = 4;
       const __m256i number = _mm256_blendv_epi8(slot, row, at_home);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(addresses + done),
                           _mm256_add_epi64(base, _mm256_mul_epu32(number, stride)));
-      here = _mm256_sub_epi64(here, at_home);
+      homes = _mm256_sub_epi64(homes, at_home);
     }
   }
   uint64_t lanes[kLanes];
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), here);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), homes);
   return lanes[0] + lanes[1] + lanes[2] + lanes[3] +
          addressRowsScalar(places, rows + done, slots + done, count - done, addresses + done);
 }

@@ -9,6 +9,14 @@
 
 namespace tidepool {
 
+/// `here` or `there`. Which it is is as good as random, so that no branch is to depend on it;
+/// compilers make one of a conditional expression.
+inline std::byte* hereOrThere(bool is_here, const std::byte* here, const std::byte* there) {
+  const uintptr_t mask = -uintptr_t{is_here};
+  const auto to = reinterpret_cast<uintptr_t>(there);
+  return reinterpret_cast<std::byte*>(to ^ ((to ^ reinterpret_cast<uintptr_t>(here)) & mask));
+}
+
 /// Rows of one table: a slot's and a home's number times the stride from their beginnings.
 struct RowPlaces {
   std::byte* slots;

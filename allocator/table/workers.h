@@ -17,8 +17,8 @@ namespace tidepool {
 /// stay awake for a while, and whoever works beside them in threads of his own waits for
 /// processors.
 struct ThreadTeam {
-  /// Calls act(argument) in so many threads, the caller's among them, and returns when all have
-  /// returned. Fewer may come.
+  /// Calls act(argument) in so many threads at the same time, the caller's among them, and returns
+  /// when all have returned. Fewer may come.
   void (*run)(void (*act)(void* argument), void* argument, size_t threads) = nullptr;
   /// Which of them the calling one is, from 0 on.
   size_t (*number)() = nullptr;

@@ -120,6 +120,46 @@ TEST(SharedTasks, NeighboursAreDoneByOneWorkerWhileAllAreBusy) {
   EXPECT_LE(changes, 2u);
 }
 
+std::atomic<uint32_t> tasks_done{0}, came_early{0};
+constexpr uint32_t kTeamTasks = 64;
+
+/// Counts who comes back from a call before all of its tasks are done.
+void noteComingBack(void (*act)(void*), void* argument, size_t threads) {
+  struct Both {
+    void (*act)(void*);
+    void* argument;
+  } both{act, argument};
+  const auto note = [](void* of) {
+    const Both& call = *static_cast<const Both*>(of);
+    call.act(call.argument);
+    if (tasks_done != kTeamTasks) came_early.fetch_add(1);
+  };
+  runAll(note, &both, threads);
+}
+
+TEST(Team, WhoIsDoneStaysUntilAllTasksAre) {
+  constexpr ThreadTeam team{noteComingBack, [] { return team_number; }, [] { return kTeam; }};
+  Workers::borrow(&team);
+  Workers workers(2, 0);
+  for (int call = 0; call < 50; ++call) {
+    tasks_done = 0;
+    std::atomic<uint32_t> begun{0};
+    workers.run(kTeamTasks, [&](size_t, size_t) {
+      // The first goes on when no other is left.
+      if (begun.fetch_add(1) == 0) {
+        for (uint32_t done = tasks_done; done != kTeamTasks - 1; done = tasks_done) {
+          waitWhile(tasks_done, done);
+        }
+      }
+      tasks_done.fetch_add(1);
+      wakeWaiters(tasks_done);
+    });
+    EXPECT_EQ(tasks_done, kTeamTasks);
+  }
+  EXPECT_EQ(came_early, 0u);
+  Workers::borrow(nullptr);
+}
+
 TEST(Team, OneThatIsTooSmallIsNotUsed) {
   constexpr ThreadTeam small{runAll, [] { return team_number; }, [] { return size_t{1}; }};
   Workers::borrow(&small);
