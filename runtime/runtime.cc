@@ -186,6 +186,25 @@ void Runtime::Impl::stopServices() {
   if (waker != nullptr) waker->stop();
 }
 
+void Runtime::Impl::endThreads() {
+  core.pausing = true;
+  // Release pairs with the acquire in their loops.
+  core.stopping.store(true, std::memory_order_release);
+  core.parking.resume();
+  stopServices();
+}
+
+Status Runtime::Impl::startThreads() {
+  core.stopping.store(false, std::memory_order_relaxed);
+  const Status started = startServices();
+  if (!started) {
+    stopServices();
+    return started;
+  }
+  core.pausing = false;
+  return {};
+}
+
 Status Runtime::Impl::startInChild() {
   const Status renewed = renewInChild();
   if (renewed) return {};
@@ -265,6 +284,11 @@ void Runtime::afterForkInChild() {
 
 void Runtime::afterUnpreparedFork() {
   if (ForkGuard* guard = currentGuard()) guard->unpreparedChild();
+}
+
+void Runtime::standAside(void (*act)(void*), void* argument) {
+  ForkGuard* const guard = currentGuard();
+  guard != nullptr ? guard->standAside(act, argument) : act(argument);
 }
 
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}

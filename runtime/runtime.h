@@ -120,6 +120,10 @@ class Runtime {
   static void afterForkInChild();
   /// In the child if the first could not be called: it keeps what is certainly local.
   static void afterUnpreparedFork();
+  /// Calls `act(argument)` while the process has no thread of Tidepool's, for system calls that want
+  /// a process of one thread; afterwards there are new ones, with the caller's credentials and
+  /// namespaces. `act` must not touch managed memory, which nobody brings in meanwhile.
+  static void standAside(void (*act)(void*), void* argument);
 
   StatsPage& stats();
   /// Brings the counters that are gathered at intervals up to date.

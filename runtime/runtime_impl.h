@@ -58,6 +58,8 @@ struct Runtime::Impl final : ChildServices {
   Status startServices();
   void stopServices();
   Status startInChild() override;
+  void endThreads() override;
+  Status startThreads() override;
   void withdrawUnforked() override { ranges->withdrawUnforked(); }
   Status renewInChild();
   void describeTiers();

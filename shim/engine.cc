@@ -17,6 +17,7 @@
 #include "runtime/base/internal_thread.h"
 #include "runtime/base/log.h"
 #include "runtime/base/own_fds.h"
+#include "runtime/base/raw_thread.h"
 #include "shim/fork.h"
 #include "shim/libc_state.h"
 #include "shim/managed_heap.h"
@@ -64,6 +65,7 @@ Result<std::unique_ptr<Runtime>> startRuntime(const char* conf) {
   if (!parsed) return tl::unexpected(parsed.error());
   options() = *parsed;
   setInternalThreadHook(markInternalThread);
+  RawThread::enable();
   installInnerForkHandlers();
   auto runtime = Runtime::start(options());
   if (!runtime) return runtime;

@@ -5,13 +5,11 @@
 // Thread-safe; the word is of one process.
 #pragma once
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <climits>
 #include <cstdint>
+
+#include "runtime/base/futex.h"
 
 namespace tidepool {
 
@@ -34,13 +32,13 @@ inline bool hasChanged(const std::atomic<uint32_t>& word, uint32_t old) {
 inline void waitWhile(const std::atomic<uint32_t>& word, uint32_t old) {
   if (hasChanged(word, old)) return;
   while (word.load(std::memory_order_acquire) == old) {
-    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
+    futexWait(word, old);
   }
 }
 
 /// Wakes all who wait for the word, which has changed.
 inline void wakeWaiters(const std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  futexWake(word, INT_MAX);
 }
 
 }  // namespace tidepool

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mutex, its guard and a condition variable, annotated for clang's -Wthread-safety.
+// A mutex, its guard and a condition variable, annotated for clang's -Wthread-safety. They are made
+// of futexes, not of libc's: glibc locks without atomic operations while it believes that there is
+// one thread, and it is not told of Tidepool's own (runtime/base/raw_thread.h). Sanitizers know
+// libc's alone, and get those.
 #pragma once
 
+#include <atomic>
+#include <climits>
+#include <cstdint>
+#ifdef TIDEPOOL_SANITIZED
 #include <condition_variable>
 #include <mutex>
+#else
+#include "runtime/base/futex.h"
+#endif
 
 #if defined(__clang__)
 #define TP_ATTRIBUTE(x) __attribute__((x))
@@ -23,6 +33,36 @@
 
 namespace tidepool {
 
+#ifdef TIDEPOOL_SANITIZED
+using PlainMutex = std::mutex;
+#else
+/// Source: U. Drepper, "Futexes Are Tricky", the second mutex. Not recursive. May be unlocked in a
+/// forked child by the thread that forked with it locked.
+class PlainMutex {
+ public:
+  void lock() {
+    uint32_t free = kFree;
+    if (!word_.compare_exchange_strong(free, kTaken, std::memory_order_acquire)) lockContended();
+  }
+  void unlock() {
+    // Release pairs with the acquires of whoever takes it next.
+    if (word_.exchange(kFree, std::memory_order_release) == kAwaited) futexWake(word_, 1);
+  }
+  bool try_lock() {
+    uint32_t free = kFree;
+    return word_.compare_exchange_strong(free, kTaken, std::memory_order_acquire);
+  }
+  /// As lock(), by a thread that others may have slept beside: unlock() will look after them.
+  void lockContended() {
+    while (word_.exchange(kAwaited, std::memory_order_acquire) != kFree) futexWait(word_, kAwaited);
+  }
+
+ private:
+  static constexpr uint32_t kFree = 0, kTaken = 1, kAwaited = 2;
+  std::atomic<uint32_t> word_{kFree};
+};
+#endif
+
 class TP_CAPABILITY("mutex") Mutex {
  public:
   void lock() TP_ACQUIRE() { mutex_.lock(); }
@@ -32,7 +72,7 @@ class TP_CAPABILITY("mutex") Mutex {
 
  private:
   friend class CondVar;
-  std::mutex mutex_;
+  PlainMutex mutex_;
 };
 
 class TP_SCOPED_CAPABILITY MutexLock {
@@ -50,15 +90,33 @@ class CondVar {
  public:
   /// Releases `mutex`, sleeps until notified (or spuriously), takes it again.
   void wait(Mutex& mutex) TP_REQUIRES(mutex) TP_NO_THREAD_SAFETY {
+#ifdef TIDEPOOL_SANITIZED
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
+#else
+    const uint32_t seen = notified_.load(std::memory_order_relaxed);
+    mutex.mutex_.unlock();
+    futexWait(notified_, seen);
+    mutex.mutex_.lockContended();
+#endif
   }
-  void notifyOne() { condition_.notify_one(); }
-  void notifyAll() { condition_.notify_all(); }
+  void notifyOne() { notify(1); }
+  void notifyAll() { notify(INT_MAX); }
 
  private:
+#ifdef TIDEPOOL_SANITIZED
+  void notify(int most) { most == 1 ? condition_.notify_one() : condition_.notify_all(); }
   std::condition_variable condition_;
+#else
+  // Relaxed: the mutex orders what is waited for. Who reads the count with the mutex held and what
+  // was waited for not yet true sleeps on a count that whoever makes it true changes later.
+  void notify(int most) {
+    notified_.fetch_add(1, std::memory_order_relaxed);
+    futexWake(notified_, most);
+  }
+  std::atomic<uint32_t> notified_{0};
+#endif
 };
 
 }  // namespace tidepool

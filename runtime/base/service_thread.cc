@@ -3,6 +3,7 @@
 #include "runtime/base/service_thread.h"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <cerrno>
 #include <csignal>
@@ -29,6 +30,7 @@ void ServiceThread::inChild(ForkKind kind) { libc_keeps_stacks = kind != ForkKin
 
 void ServiceThread::forget() {
   running_ = false;
+  if (is_raw_) return raw_.forget();
   if (libc_keeps_stacks) stack_.abandon();
   stack_ = Mapping();
 }
@@ -54,6 +56,14 @@ Status ServiceThread::start(const char* name, void (*body)(void*), void* argumen
   body_ = body;
   argument_ = argument;
   begun_.store(0, std::memory_order_relaxed);
+  is_raw_ = RawThread::enabled();
+  const auto raw_main = [](void* self) { main(self); };
+  TP_TRY(is_raw_ ? raw_.start(name, raw_main, this) : startWithLibc());
+  running_ = true;
+  return {};
+}
+
+Status ServiceThread::startWithLibc() {
   // The new thread inherits the mask: the program's signals are for the program's threads.
   sigset_t all, saved;
   sigfillset(&all);
@@ -64,27 +74,33 @@ Status ServiceThread::start(const char* name, void (*body)(void*), void* argumen
   pthread_sigmask(SIG_SETMASK, &saved, nullptr);
   if (error != 0) {
     return tl::unexpected(
-        Error::fromErrno(ErrorCode::kNoMemory, error, "cannot start the thread %s", name));
+        Error::fromErrno(ErrorCode::kNoMemory, error, "cannot start the thread %s", name_));
   }
-  running_ = true;
   return {};
 }
 
 clockid_t ServiceThread::clock() const {
+  if (!running_) return 0;
+  // The kernel's name for the clock of a thread (CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED).
+  if (is_raw_) return static_cast<clockid_t>(~static_cast<unsigned>(raw_.id()) << 3 | 6);
   clockid_t clock = 0;
-  return running_ && pthread_getcpuclockid(thread_, &clock) == 0 ? clock : 0;
+  return pthread_getcpuclockid(thread_, &clock) == 0 ? clock : 0;
 }
 
 void ServiceThread::join() {
   if (!running_) return;
-  pthread_join(thread_, nullptr);
+  if (is_raw_) {
+    raw_.join();
+  } else {
+    pthread_join(thread_, nullptr);
+  }
   forget();
 }
 
 void* ServiceThread::main(void* self) {
   enterInternalThread();
   auto* thread = static_cast<ServiceThread*>(self);
-  pthread_setname_np(pthread_self(), thread->name_);
+  prctl(PR_SET_NAME, thread->name_);
   thread->begun_.store(1, std::memory_order_release);
   wakeWaiters(thread->begun_);
   thread->body_(thread->argument_);

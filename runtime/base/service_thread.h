@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread of the runtime's own: marked internal (invariant I2), named, deaf to the program's
-// signals. Started and joined by its owner's thread; not copyable.
+// signals. Unknown to libc where raw threads are enabled. Started and joined by its owner's thread;
+// not copyable.
 #pragma once
 
 #include <pthread.h>
@@ -12,6 +13,7 @@
 #include "runtime/base/atomic_wait.h"
 #include "runtime/base/fork_kind.h"
 #include "runtime/base/mapping.h"
+#include "runtime/base/raw_thread.h"
 #include "runtime/base/result.h"
 
 namespace tidepool {
@@ -43,11 +45,15 @@ class ServiceThread {
 
  private:
   static void* main(void* self);
+  Status startWithLibc();
   int create();
 
   const char* name_ = nullptr;
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
+  RawThread raw_;
+  bool is_raw_ = false;
+  // Without raw threads:
   pthread_t thread_{};
   // Of our own: libc would give out that of a thread that has ended, and read tables of that one,
   // which may be far memory that nobody serves yet (in a child of fork()).

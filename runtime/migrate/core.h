@@ -44,6 +44,9 @@ struct Core {
   /// Processor that the fault service is bound to, beside the threads it serves; -1: none.
   std::atomic<int> fault_cpu{-1};
   std::atomic<bool> stopping{false};
+  /// The service threads end for a moment only. Set and read by the thread that ends and starts
+  /// them, and by them before they end.
+  bool pausing = false;
   /// CPU-time clocks of the service threads; 0: not running.
   std::array<std::atomic<clockid_t>, 3> service_clocks{};
   Parking parking;

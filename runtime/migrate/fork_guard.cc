@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 
+#include <ctime>
+
 #include "runtime/base/log.h"
 #include "runtime/base/service_thread.h"
 
@@ -83,6 +85,25 @@ void ForkGuard::prepare(ForkKind kind) {
   lockAll();
   core_.forked.store(true, std::memory_order_relaxed);
   if (kind != ForkKind::kCloneSharingFiles) shared_ = shareFrames();
+}
+
+void ForkGuard::standAside(void (*act)(void*), void* argument) {
+  if (core_.detached.load(std::memory_order_relaxed)) return act(argument);
+  const sigset_t signals = ForkWindow::holdSignals();
+  forking_.lock();
+  standStill();
+  services_.endThreads();
+  act(argument);
+  // Without them far memory is out of reach, so there is nothing better to do than to try again.
+  for (bool said = false;; said = true) {
+    const Status started = services_.startThreads();
+    if (started) break;
+    if (!said) logLine("far memory waits for its service threads: %s", started.error().text());
+    const timespec pause{0, 10'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  forking_.unlock();
+  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
 }
 
 void ForkGuard::parent() {

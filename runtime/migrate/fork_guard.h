@@ -20,6 +20,10 @@ class ChildServices {
   /// In the child, which has no other thread: puts everything that belongs to a process, threads
   /// and descriptors first of all, in place for this one. On error nothing of it is left.
   virtual Status startInChild() = 0;
+  /// Ends the service threads, which are parked, and starts them again where they were. Errors of
+  /// the latter: kNoMemory; it may be tried again.
+  virtual void endThreads() = 0;
+  virtual Status startThreads() = 0;
   /// After that, with services or without: gives up what the parent keeps from its children.
   virtual void withdrawUnforked() = 0;
 };
@@ -31,6 +35,9 @@ class ForkGuard {
   void prepare(ForkKind kind) TP_NO_THREAD_SAFETY;
   void parent() TP_NO_THREAD_SAFETY;
   void child() TP_NO_THREAD_SAFETY;
+  /// Calls `act(argument)` while the process has no thread of Tidepool's, from a thread that may be
+  /// the program's only one. Whoever touches far memory meanwhile waits: `act` must not.
+  void standAside(void (*act)(void*), void* argument) TP_NO_THREAD_SAFETY;
   /// In a child for which prepare() could not be called: it was made in the midst of things.
   void unpreparedChild();
 

@@ -44,8 +44,11 @@ Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<E
                                                    Advice& advice) {
   auto statm = os::openStatm();
   if (!statm) return tl::unexpected(statm.error());
+  auto stat = os::openStat();
+  if (!stat) return tl::unexpected(stat.error());
   std::unique_ptr<Migrator> migrator(new Migrator(core, std::move(evictor), std::move(balancer),
-                                                  std::move(*statm), waker, advice));
+                                                  std::move(*statm), std::move(*stat), waker,
+                                                  advice));
   migrator->updateBudget();
   return migrator;
 }
@@ -53,6 +56,7 @@ Result<std::unique_ptr<Migrator>> Migrator::create(Core& core, std::unique_ptr<E
 Migrator::~Migrator() { stop(); }
 
 Status Migrator::start() {
+  settled_.store(0, std::memory_order_relaxed);
   TP_TRY(thread_.start(
       "tidepool-migr", [](void* self) { static_cast<Migrator*>(self)->run(); }, this));
   waitWhile(settled_, 0);
@@ -112,12 +116,23 @@ void Migrator::run() {
     }
   }
   core_.account->leave();
-  forEachTable(core_, [](FrameTable& table) { table.leave(); });
+  forEachTable(core_, [this](FrameTable& table) { core_.pausing ? table.pause() : table.leave(); });
+}
+
+void Migrator::endWithProgram() {
+  const os::LeftBehind left = os::leftBehind(stat_.get());
+  if (left.threads == 0 || left.threads != RawThread::running()) return;
+  RawThread::endWith(left.status);
+  // Release pairs with the acquire in the services' loops.
+  core_.stopping.store(true, std::memory_order_release);
+  core_.freed_memory.ring();
+  waker_.tellToStop();
 }
 
 void Migrator::reapTheDead(Nanoseconds now) {
   if (now < next_reap_) return;
   next_reap_ = now + kReap;
+  endWithProgram();
   size_t found = 0;
   forEachTable(core_, [&](FrameTable& table) { found += table.reap(); });
   if (found > 0) evictor_->spaceCame();

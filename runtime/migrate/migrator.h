@@ -46,17 +46,21 @@ class Migrator {
 
  private:
   Migrator(Core& core, std::unique_ptr<Evictor> evictor, std::unique_ptr<Balancer> balancer,
-           UniqueFd statm, Waker& waker, Advice& advice)
+           UniqueFd statm, UniqueFd stat, Waker& waker, Advice& advice)
       : core_(core),
         evictor_(std::move(evictor)),
         balancer_(std::move(balancer)),
         statm_(std::move(statm)),
+        stat_(std::move(stat)),
         waker_(waker),
         advice_(advice),
         tree_(core),
         strays_(core) {}
   void run();
   void waitForWork();
+  /// Once a second: if the program's threads have all ended, each by the kernel's call for a single
+  /// thread, so do ours, and with them the process, with the status of its first thread.
+  void endWithProgram();
   /// Once a second: takes far memory back from processes that ended.
   void reapTheDead(Nanoseconds now);
   void relieve();
@@ -69,7 +73,7 @@ class Migrator {
   std::unique_ptr<PmuFeed> pmu_;
   FabricMemory* fabric_ = nullptr;
   bool agent_speaks_ = false;
-  UniqueFd statm_;
+  UniqueFd statm_, stat_;  // of /proc/self
   Waker& waker_;
   Advice& advice_;
   TreeBudget tree_;

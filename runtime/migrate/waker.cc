@@ -24,16 +24,22 @@ Status Waker::start() {
   bell_.reset(eventfd(0, EFD_CLOEXEC));
   if (!bell_.valid()) return failErrno(ErrorCode::kNoMemory, "cannot create an eventfd");
   bell_.keep();
+  stopping_.store(false);
   return thread_.start(
       "tidepool-wake", [](void* self) { static_cast<Waker*>(self)->run(); }, this);
 }
 
-void Waker::stop() {
-  if (!thread_.running()) return;
+void Waker::tellToStop() {
   stopping_.store(true);
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof one);
+}
+
+void Waker::stop() {
+  if (!thread_.running()) return;
+  tellToStop();
   thread_.join();
+  thread_id_.store(0);
 }
 
 void Waker::run() {

@@ -51,6 +51,8 @@ class Waker {
            strayed_.exchange(false, std::memory_order_relaxed);
   }
 
+  /// By the migrator's thread: asks the thread to end, without waiting for it.
+  void tellToStop();
   /// By the migrator's thread: does what has waited too long.
   void wakeOverdue(Nanoseconds now);
 

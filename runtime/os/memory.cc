@@ -205,6 +205,30 @@ Bytes anonymousMemory(int statm) {
   return toBytes(PageCount(resident > shared ? resident - shared : 0));
 }
 
+Result<UniqueFd> openStat() {
+  UniqueFd fd(open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot read /proc/self/stat");
+  fd.keep();
+  return fd;
+}
+
+LeftBehind leftBehind(int stat) {
+  char text[1024];
+  const ssize_t got = pread(stat, text, sizeof text - 1, 0);
+  if (got <= 0) return {};
+  text[got] = '\0';
+  // The name, field 2, may hold anything but ends at the last parenthesis; then comes the state.
+  constexpr int kThreads = 20, kStatus = 52;
+  const char* at = strrchr(text, ')');
+  if (at == nullptr || at[1] == '\0' || at[2] != 'Z') return {};
+  LeftBehind left;
+  for (int field = 3; (at = strchr(at + 1, ' ')) != nullptr; ++field) {
+    if (field == kThreads) left.threads = static_cast<int>(strtol(at + 1, nullptr, 10)) - 1;
+    if (field == kStatus) left.status = static_cast<int>(strtol(at + 1, nullptr, 10)) >> 8;
+  }
+  return left;
+}
+
 uint32_t ownShareOfAnonymous() {
   constexpr uint32_t kAll = 1024;
   UniqueFd fd(open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC));

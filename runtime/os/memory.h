@@ -59,6 +59,14 @@ uint32_t mostProcesses();
 /// `statm` is an open /proc/self/statm.
 Bytes anonymousMemory(int statm);
 Result<UniqueFd> openStatm();
+/// What is left of a process whose first thread has ended: how many threads there are beside it (0:
+/// it goes on), and the status that it passed to exit(2). `stat` is an open /proc/self/stat.
+struct LeftBehind {
+  int threads = 0;
+  int status = 0;
+};
+LeftBehind leftBehind(int stat);
+Result<UniqueFd> openStat();
 /// How much of its anonymous memory is this process's share, in 1/1024, when what is still shared
 /// since a fork() is divided among those who share it. Takes milliseconds a gigabyte. 1024 if the
 /// kernel does not say.

@@ -346,6 +346,11 @@ void FrameTable::leave() {
   life.unlock();
 }
 
+void FrameTable::pause() {
+  Locked locked(*this);
+  if (slot_ != kNoSlot) slot(slot_).life.unlock();
+}
+
 Status FrameTable::beforeFork() {
   char path[32];
   formatText(path, sizeof path, "/proc/self/fd/%d", fd_.get());

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "runtime/base/mutex.h"
+#include "runtime/base/raw_thread.h"
 
 namespace tidepool::verbs {
 namespace {
@@ -35,6 +36,7 @@ Status load(Library& library) {
   TP_RDMACM_FUNCTIONS(TP_FIND)
 #undef TP_FIND
   if (!all) return fail(ErrorCode::kUnsupported, "rdma-core is too old here");
+  RawThread::haveLibcLock();
   return {};
 }
 
