@@ -177,16 +177,24 @@ Status setBudgetScope(Options& options, std::string_view, std::string_view value
   return {};
 }
 
+Status setStart(Options& options, std::string_view, std::string_view value) {
+  if (value != "auto" && value != "now") {
+    return fail(ErrorCode::kInvalidArgument, "start is 'auto' or 'now', not '%.*s'", TP_SV(value));
+  }
+  options.start = value == "now" ? StartWhen::kNow : StartWhen::kAuto;
+  return {};
+}
+
 using Setter = Status (*)(Options&, std::string_view key, std::string_view value);
 
-constexpr std::array<std::string_view, 14> kKeys = {
+constexpr std::array<std::string_view, 15> kKeys = {
     "dram",           "far",          "strict",       "sampling", "sampling_cpu",
     "migration_rate", "uffd_move",    "prefetch",     "space",    "remote_timeout",
-    "stats_file",     "budget_scope", "sampling_pmu", "agent"};
+    "stats_file",     "budget_scope", "sampling_pmu", "agent",    "start"};
 constexpr std::array<Setter, kKeys.size()> kSetters = {
     setDram,          setFar,         setStrict,      setSampling, setSamplingCpu,
     setMigrationRate, setUffdMove,    setPrefetch,    setSpace,    setRemoteTimeout,
-    setStatsFile,     setBudgetScope, setSamplingPmu, setAgent};
+    setStatsFile,     setBudgetScope, setSamplingPmu, setAgent,    setStart};
 
 /// One "key:value" of a TIDEPOOL_CONF string with its escapes undone.
 struct ConfItem {
@@ -325,6 +333,7 @@ Status renderOptions(const Options& options, std::span<char> out) {
   if (options.agent[0] != '\0') appendEscaped(item(text, "agent"), options.agent);
   if (options.stats_file[0] != '\0') appendEscaped(item(text, "stats_file"), options.stats_file);
   if (options.budget_scope == BudgetScope::kManaged) item(text, "budget_scope").append("managed");
+  if (options.start == StartWhen::kNow) item(text, "start").append("now");
   if (text.overflowed()) return fail(ErrorCode::kNoSpace, "the options do not fit their buffer");
   return {};
 }

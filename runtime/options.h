@@ -19,6 +19,9 @@ enum class FarKind : uint8_t { kCxl, kDax, kNuma, kRemote, kFabric, kAuto };
 /// memory alone (for programs whose other memory is somebody else's concern).
 enum class BudgetScope : uint8_t { kProcess, kManaged };
 
+/// When a process begins to be managed: once it has come to use memory, or at once.
+enum class StartWhen : uint8_t { kAuto, kNow };
+
 /// How pages of a memory server travel. kAuto: by RDMA verbs where both ends can.
 enum class Transport : uint8_t { kAuto, kTcp, kVerbs };
 
@@ -39,6 +42,7 @@ struct Options {
   size_t far_count = 0;
   BudgetScope budget_scope = BudgetScope::kProcess;
   bool strict = false;  // refuse to run unmanaged: exit 125
+  StartWhen start = StartWhen::kAuto;
   bool sampling = true;
   bool sampling_pmu = true;    // by the processor's PMU too, where there is one
   double sampling_cpu = 0.01;  // share of one core

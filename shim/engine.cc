@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The start-up state machine. Unstarted -> starting -> managed or libc, each step taken once.
-// Everything here runs in an InternalScope, so whatever libc or the runtime allocates on the way
-// comes from the internal heap. Errors are one line on stderr.
+// The state machine: unprepared -> preparing -> asleep -> starting -> managed, or libc, each step
+// taken once. Everything here runs in an InternalScope, so whatever libc or the runtime allocates on
+// the way comes from the internal heap. Errors are one line on stderr.
 #include "shim/engine.h"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,8 @@
 
 #include "runtime/base/internal_thread.h"
 #include "runtime/base/log.h"
+#include "runtime/base/mapping.h"
+#include "runtime/base/mutex.h"
 #include "runtime/base/own_fds.h"
 #include "runtime/base/raw_thread.h"
 #include "shim/fork.h"
@@ -26,14 +29,40 @@ namespace tidepool {
 
 constinit Runtime* managed_runtime = nullptr;
 constinit ManagedBounds managed_bounds;
+constinit std::atomic<int64_t> asleep_bytes{0};
 constinit LibcAllocator libc_allocator;
 
 namespace {
 
-enum class EngineState : uint32_t { kUnstarted, kStarting, kManaged, kLibc };
-constinit std::atomic<EngineState> engine_state{EngineState::kUnstarted};
-constinit int engine_pid = 0;
+enum class EngineState : uint32_t {
+  kUnprepared,
+  kPreparing,
+  kAsleep,
+  kStarting,
+  kManaged,
+  kLibc,
+};
+constinit std::atomic<EngineState> engine_state{EngineState::kUnprepared};
+// The fault service, the migrator and the waker, and those that a fork and a swap of mappings need.
+constexpr int kServiceThreads = 5;
 constexpr int kStrictExitCode = 125;  // as `env` and `timeout`: the tool failed, not the program
+
+// What a process may hold before it is worth managing: more than a shell or a compiler's driver
+// does, and a small share of any budget.
+constexpr int64_t kMostAsleep = 4 * kMiB;
+constexpr uint64_t kShareAsleep = 8;
+constinit int64_t wake_at = kMostAsleep;
+
+// Where libc is mapped. Its own calls of malloc may come from under its locks.
+constinit uintptr_t libc_start = 0, libc_size = 0;
+
+// Held while the engine starts, and over fork().
+constinit Mutex start_mutex;
+// The process that this is, in a page that the kernel clears in every copy of the process, by
+// whatever way it was made; a child of vfork() finds its parent's. Null: no such page.
+constinit pid_t* own_process = nullptr;
+constinit pid_t prepared_process = 0;  // the same where there is none
+constinit pid_t executed_process = 0;
 
 Options& options() {
   alignas(Options) static std::byte storage[sizeof(Options)];
@@ -59,75 +88,185 @@ void markInternalThread() { t_thread_mode = ThreadMode::kInternal; }
 
 void warnLine(const char* line) { logLine("%s", line); }
 
-Result<std::unique_ptr<Runtime>> startRuntime(const char* conf) {
-  new (&options()) Options();
-  auto parsed = parseOptions(conf, warnLine);
-  if (!parsed) return tl::unexpected(parsed.error());
-  options() = *parsed;
+/// Reads "strict:true" even out of a text that does not parse.
+bool wantsStrict(const char* conf) { return strstr(conf, "strict:true") != nullptr; }
+
+const char* confText() {
+  const char* conf = getenv("TIDEPOOL_CONF");
+  return conf != nullptr ? conf : "";
+}
+
+/// The process goes on with libc, or ends, as its user wants.
+EngineState goOnWithLibc(const Error& error) {
+  const char* const text = error.text();
+  const char* const advice = strchr(text, ';') == nullptr ? "; run `tidepool doctor` to see why" : "";
+  logLine("not managing memory: %s%s", text, advice);
+  if (wantsStrict(confText())) syscall(SYS_exit_group, kStrictExitCode);
+  return EngineState::kLibc;
+}
+
+void findLibc() {
+  const Dl_info found = [] {
+    Dl_info object{};
+    dladdr(dlsym(RTLD_NEXT, "pthread_create"), &object);
+    return object;
+  }();
+  if (found.dli_fbase == nullptr) return;
+  libc_start = reinterpret_cast<uintptr_t>(found.dli_fbase);
+  libc_size = mappedSize(found.dli_fbase);
+}
+
+void makeOwnProcessPage() {
+  executed_process = prepared_process = getpid();
+  auto page = Mapping::anonymous(Bytes(kPageSize));
+  if (!page || syscall(SYS_madvise, page->data(), kPageSize, MADV_WIPEONFORK) != 0) return;
+  own_process = reinterpret_cast<pid_t*>(page->data());
+  *own_process = prepared_process;
+  page->abandon();
+}
+
+/// What calls libc and the loader in ways that one would not from under a program's lock, and what
+/// has to be first. Cheap: every process does it.
+EngineState prepareEngine() {
+  InternalScope scope;
+  const int saved_errno = errno;
+  resolveLibcAllocator();
+  findLibcState();
+  findLibc();
+  makeOwnProcessPage();
   setInternalThreadHook(markInternalThread);
   RawThread::enable();
   installInnerForkHandlers();
+  Runtime::registerForkHandlers();
+  installOuterForkHandlers();
+  new (&options()) Options();
+  EngineState state = EngineState::kAsleep;
+  if (auto parsed = parseOptions(confText(), warnLine)) {
+    options() = *parsed;
+  } else {
+    state = goOnWithLibc(parsed.error());
+  }
+  const uint64_t budget = options().dram.value();
+  if (budget != 0) wake_at = std::min(kMostAsleep, static_cast<int64_t>(budget / kShareAsleep));
+  errno = saved_errno;
+  return state;
+}
+
+Result<std::unique_ptr<Runtime>> startRuntime() {
+  placeOwnFdsHigh();
+  TP_TRY(RawThread::prepare(kServiceThreads));
   auto runtime = Runtime::start(options());
   if (!runtime) return runtime;
   TP_TRY(startManagedHeap(**runtime, options()));
   return runtime;
 }
 
-/// Reads "strict:true" even out of a text that does not parse.
-bool wantsStrict(const char* conf) { return strstr(conf, "strict:true") != nullptr; }
-
 EngineState startEngine() {
   InternalScope scope;
   const int saved_errno = errno;
-  engine_pid = getpid();
-  resolveLibcAllocator();
-  findLibcState();
-  const char* conf = getenv("TIDEPOOL_CONF");
-  if (conf == nullptr) conf = "";
-  placeOwnFdsHigh();
-  auto runtime = startRuntime(conf);
-  if (!runtime) {
-    const char* text = runtime.error().text();
-    const char* advice = strchr(text, ';') == nullptr ? "; run `tidepool doctor` to see why" : "";
-    logLine("not managing memory: %s%s", text, advice);
-    if (wantsStrict(conf)) syscall(SYS_exit_group, kStrictExitCode);
-    errno = saved_errno;
-    return EngineState::kLibc;
+  auto runtime = startRuntime();
+  EngineState state = EngineState::kManaged;
+  if (runtime) {
+    managed_runtime = runtime->release();
+    managed_bounds = {managed_runtime->base(), managed_runtime->size().value()};
+  } else {
+    state = goOnWithLibc(runtime.error());
   }
-  installOuterForkHandlers();
-  managed_runtime = runtime->release();
-  managed_bounds = {managed_runtime->base(), managed_runtime->size().value()};
   errno = saved_errno;
-  return EngineState::kManaged;
+  return state;
 }
 
 /// libc fills in `environ` before any constructor of a library that depends on it; an allocation
-/// that comes earlier is the dynamic linker's, and nothing can be started yet.
+/// that comes earlier is the dynamic linker's, and nothing can be prepared yet.
 bool tooEarly() { return environ == nullptr; }
 
-EngineState startedState() {
-  // Acquire pairs with the release below: managed_runtime and the heap are complete.
-  EngineState state = engine_state.load(std::memory_order_acquire);
-  if (state != EngineState::kUnstarted || tooEarly()) return state;
-  if (engine_state.compare_exchange_strong(state, EngineState::kStarting,
+// Acquire pairs with the releases below: what the state stands for is complete.
+EngineState currentState() { return engine_state.load(std::memory_order_acquire); }
+
+EngineState preparedState() {
+  EngineState state = currentState();
+  if (state != EngineState::kUnprepared || tooEarly()) return state;
+  if (engine_state.compare_exchange_strong(state, EngineState::kPreparing,
                                            std::memory_order_acquire)) {
-    state = startEngine();
+    state = prepareEngine();
     engine_state.store(state, std::memory_order_release);
   }
   return state;
 }
 
+/// In a copy of the process that was made by a system call of the program's: nobody has told us.
+void noteCopy() {
+  if (own_process == nullptr || *own_process != 0) return;
+  new (&start_mutex) Mutex();
+  // Another thread was starting, and is not here.
+  if (currentState() == EngineState::kStarting) engine_state.store(EngineState::kLibc);
+  *own_process = prepared_process = getpid();
+}
+
+/// The program brings an allocator of its own: its mappings are made under its locks, and nothing
+/// may be started there.
+bool bringsOwnAllocator() {
+  return dlsym(RTLD_DEFAULT, "malloc") != reinterpret_cast<void*>(&malloc);
+}
+
 }  // namespace
 
 const Options& engineOptions() { return options(); }
-int enginePid() { return engine_pid; }
 
-bool startedManaging() { return startedState() == EngineState::kManaged; }
+bool isExecutedProcess() { return executed_process == getpid(); }
+
+bool isAsleep() {
+  const EngineState state = currentState();
+  return state == EngineState::kAsleep || state == EngineState::kStarting;
+}
+
+bool managesUnbound() { return currentState() == EngineState::kManaged; }
+
+bool isWorthWaking(size_t size, const void* caller) {
+  if (reinterpret_cast<uintptr_t>(caller) - libc_start < libc_size) return false;
+  const int64_t held = asleep_bytes.load(std::memory_order_relaxed);
+  return held + static_cast<int64_t>(std::min<size_t>(size, kMostAsleep)) >= wake_at;
+}
+
+bool wake() {
+  if (preparedState() == EngineState::kManaged) return true;
+  noteCopy();
+  // A child of vfork() would start threads that end with it, in memory that is its parent's.
+  if (!isAsleep() || prepared_process != getpid()) return false;
+  InternalMark mark;
+  MutexLock lock(start_mutex);
+  if (currentState() == EngineState::kAsleep) {
+    engine_state.store(EngineState::kStarting, std::memory_order_relaxed);
+    engine_state.store(startEngine(), std::memory_order_release);
+  }
+  return currentState() == EngineState::kManaged;
+}
+
+bool lockEngine() TP_NO_THREAD_SAFETY {
+  noteCopy();
+  start_mutex.lock();
+  return currentState() == EngineState::kManaged;
+}
+void unlockEngine() TP_NO_THREAD_SAFETY { start_mutex.unlock(); }
+void unlockEngineInChild() TP_NO_THREAD_SAFETY {
+  prepared_process = getpid();
+  if (own_process != nullptr) *own_process = prepared_process;
+  start_mutex.unlock();
+}
 
 ThreadMode bindThread() {
-  const EngineState state = startedState();
-  if (state == EngineState::kLibc) return t_thread_mode = ThreadMode::kLibc;
-  if (state != EngineState::kManaged) return ThreadMode::kUnbound;
+  switch (preparedState()) {
+    case EngineState::kUnprepared:
+    case EngineState::kPreparing:
+      return ThreadMode::kUnbound;
+    case EngineState::kAsleep:
+    case EngineState::kStarting:
+      return ThreadMode::kAsleep;
+    case EngineState::kLibc:
+      return t_thread_mode = ThreadMode::kLibc;
+    case EngineState::kManaged:
+      break;
+  }
   const int saved_errno = errno;
   {
     InternalScope scope;
@@ -139,8 +278,10 @@ ThreadMode bindThread() {
 
 namespace {
 
-// Programs that never allocate before main still start managed.
-__attribute__((constructor)) void startAtLoad() { bindThread(); }
+__attribute__((constructor)) void prepareAtLoad() {
+  if (preparedState() != EngineState::kAsleep) return;
+  if (options().strict || options().start == StartWhen::kNow || bringsOwnAllocator()) wake();
+}
 
 }  // namespace
 }  // namespace tidepool

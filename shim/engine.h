@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts Tidepool in a preloaded process, once: at the first allocation or mapping after libc is
-// up, or in our constructor. If it cannot start, the process keeps libc's allocator (invariant I6).
-// Thread-safe. `managed_runtime` is set before any thread is bound, and never freed: threads of the
-// program may still run when its destructors do.
+// Starts Tidepool in a preloaded process, once: when the process has come to use memory that is worth
+// managing. Until then it is asleep: libc's allocator and the kernel serve, and a process that stays
+// small (a shell's children, a compiler's driver) costs what it costs without us. Programs with an
+// allocator of their own, and those that ask for it (start:now, strict:true), are managed from the
+// start. If it cannot start, the process keeps libc's allocator (invariant I6). Thread-safe.
+// `managed_runtime` is set before any thread is bound, and never freed: threads of the program may
+// still run when its destructors do.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "runtime/runtime.h"
 #include "shim/internal_scope.h"
@@ -14,29 +19,47 @@ namespace tidepool {
 
 extern Runtime* managed_runtime;  // null: not started, or not managing
 
-/// The options in force; meaningful once managed_runtime is set.
+/// The options in force; meaningful once the engine is prepared, as it is in every constructor of
+/// the program's.
 const Options& engineOptions();
-/// The process that started the runtime: a child of fork() or vfork() is another.
-int enginePid();
+/// Whether this is the process that was executed, not a child of fork() or vfork().
+bool isExecutedProcess();
 
-/// Starts the engine if need be and binds the calling thread. Returns kUnbound while the engine
-/// cannot start yet or is being started: the internal heap serves meanwhile.
+/// Binds the calling thread if the engine runs. Returns kUnbound while the engine is being prepared
+/// (the internal heap serves meanwhile), and kAsleep while it is not needed.
 ThreadMode bindThread();
 
 inline ThreadMode threadMode() {
   return t_thread_mode != ThreadMode::kUnbound ? t_thread_mode : bindThread();
 }
 
-/// Starts the engine if need be; true if it manages this process. Binds nothing.
-bool startedManaging();
+/// Starts the engine if it is asleep; true if it manages this process. Waits for another thread that
+/// starts it. Binds nothing. Not to be called where libc may hold a lock of its own.
+bool wake();
+
+/// Whether libc's heap holds so much that a request of `size` bytes is to be managed. `caller` is
+/// where the program's call returns to: libc itself is never made to wait for a start.
+bool isWorthWaking(size_t size, const void* caller);
+/// Bytes that libc's allocator holds for a process that is asleep; counted by its blocks.
+extern std::atomic<int64_t> asleep_bytes;
+
+/// True while no memory is managed, though some may be later.
+bool isAsleep();
 
 /// Whether the calling thread's mappings are managed. A thread that maps and never allocates is not
 /// bound, and so takes none of the heap's locks: a copy of the process made meanwhile, of which
 /// nobody is told (_Fork), would have them for good.
+bool managesUnbound();
 inline bool managing() {
-  if (t_thread_mode == ThreadMode::kUnbound) return startedManaging();
+  if (t_thread_mode == ThreadMode::kUnbound) return managesUnbound();
   return t_thread_mode == ThreadMode::kManaged;
 }
+
+/// Around fork(), before all else: no start is under way in the child. Returns whether memory is
+/// managed.
+bool lockEngine();
+void unlockEngine();
+void unlockEngineInChild();
 
 /// The managed range, cached in two words for free()'s fast path. Empty: nothing is managed.
 struct ManagedBounds {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fork handlers, outermost lock first: the table of arenas, jemalloc's own locks (held while
+// The fork handlers, outermost lock first: the engine's start; if it runs, the table of arenas, jemalloc's own locks (held while
 // extent hooks call the runtime), the table of surrendered ranges; then the runtime's; then the
 // internal heap. The handlers run in the forking thread.
 #include "shim/fork.h"
@@ -8,6 +8,7 @@
 
 #include "allocator/arena/heap_metadata.h"
 #include "runtime/runtime.h"
+#include "shim/engine.h"
 #include "shim/internal_heap.h"
 #include "shim/internal_scope.h"
 #include "shim/managed_heap.h"
@@ -17,10 +18,13 @@ namespace tidepool {
 namespace {
 
 // Whatever the handlers allocate, on the way into the child above all, is Tidepool's own. The
-// table of arenas is locked meanwhile, so there is one such thread at a time.
+// engine is locked meanwhile, so there is one such thread at a time.
 constinit ThreadMode mode_before = ThreadMode::kUnbound;
+constinit bool managed = false;
 
 void lockOuter() {
+  managed = lockEngine();
+  if (!managed) return;
   lockArenaTable();
   mode_before = t_thread_mode;
   t_thread_mode = ThreadMode::kInternal;
@@ -29,18 +33,24 @@ void lockOuter() {
 }
 
 void unlockOuterInParent() {
-  unlockSurrendered();
-  if (heap_fork_hooks.parent) heap_fork_hooks.parent();
-  t_thread_mode = mode_before;
-  unlockArenaTable();
+  if (managed) {
+    unlockSurrendered();
+    if (heap_fork_hooks.parent) heap_fork_hooks.parent();
+    t_thread_mode = mode_before;
+    unlockArenaTable();
+  }
+  unlockEngine();
 }
 
 // The child is one thread: the one that took the locks, so it may unlock them.
 void unlockOuterInChild() {
-  unlockSurrendered();
-  if (heap_fork_hooks.child) heap_fork_hooks.child();
-  t_thread_mode = mode_before;
-  unlockArenaTableInChild();
+  if (managed) {
+    unlockSurrendered();
+    if (heap_fork_hooks.child) heap_fork_hooks.child();
+    t_thread_mode = mode_before;
+    unlockArenaTableInChild();
+  }
+  unlockEngineInChild();
 }
 
 void lockInner() { internalHeap().lockForFork(); }

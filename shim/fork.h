@@ -9,9 +9,11 @@
 
 namespace tidepool {
 
-/// The internal heap's lock, under which nothing else is taken. Call before Runtime::start.
+/// The internal heap's lock, under which nothing else is taken. Call before the runtime's handlers
+/// are registered, and all of them before the program can register its own: those may touch memory
+/// that nobody brings in once ours have run.
 void installInnerForkHandlers();
-/// The heap's locks. Call after Runtime::start.
+/// The heap's locks. Call after the runtime's.
 void installOuterForkHandlers();
 
 /// The process is about to be copied by other means than fork(), of which libc tells nobody: what

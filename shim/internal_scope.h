@@ -15,6 +15,7 @@ enum class ThreadMode : uint32_t {
   kManaged = 1,   // program thread with an arena in the managed space
   kInternal = 2,  // inside Tidepool: internal heap, mappings straight from the kernel
   kLibc = 3,      // Tidepool is not managing this process
+  kAsleep = 4,    // not yet, and libc serves meanwhile: never a thread's own word
 };
 
 // initial-exec: reading it is one load off the thread pointer and can never allocate.

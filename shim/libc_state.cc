@@ -17,19 +17,25 @@ constinit uintptr_t name_service_caller = 0;
 constinit uintptr_t loader_start = 0;
 constinit uintptr_t loader_size = 0;
 
+uintptr_t mappedSize(const void* base) {
+  const auto* header = static_cast<const ElfW(Ehdr)*>(base);
+  const auto* segments = reinterpret_cast<const ElfW(Phdr)*>(static_cast<const char*>(base) +
+                                                             header->e_phoff);
+  uintptr_t size = 0;
+  for (int i = 0; i < header->e_phnum; ++i) {
+    if (segments[i].p_type != PT_LOAD) continue;
+    size = std::max<uintptr_t>(size, segments[i].p_vaddr + segments[i].p_memsz);
+  }
+  return size;
+}
+
 namespace {
 
 void findLoader() {
   Dl_info object;
   void* found = dlsym(RTLD_DEFAULT, "__tls_get_addr");
   if (found == nullptr || dladdr(found, &object) == 0) return;
-  const auto* header = static_cast<const ElfW(Ehdr)*>(object.dli_fbase);
-  const auto* segments = reinterpret_cast<const ElfW(Phdr)*>(
-      static_cast<const char*>(object.dli_fbase) + header->e_phoff);
-  for (int i = 0; i < header->e_phnum; ++i) {
-    if (segments[i].p_type != PT_LOAD) continue;
-    loader_size = std::max<uintptr_t>(loader_size, segments[i].p_vaddr + segments[i].p_memsz);
-  }
+  loader_size = mappedSize(object.dli_fbase);
   loader_start = reinterpret_cast<uintptr_t>(object.dli_fbase);
 }
 

@@ -16,6 +16,9 @@ namespace tidepool {
 /// Once, before memory is managed.
 void findLibcState();
 
+/// How much address space the loaded object whose image begins at `base` takes, in bytes.
+uintptr_t mappedSize(const void* base);
+
 extern uintptr_t thread_data_caller;   // the function that allocates the tables
 extern uintptr_t name_service_caller;  // the end of the code that allocates the state
 extern uintptr_t loader_start;         // where the dynamic loader is mapped

@@ -40,15 +40,34 @@ void* allocateManaged(size_t size, size_t alignment, Fill fill) {
   return fill == Fill::kZero ? tpje_calloc(1, size) : tpje_malloc(size);
 }
 
+void countAsleep(int64_t bytes) { asleep_bytes.fetch_add(bytes, std::memory_order_relaxed); }
+
 void* allocateFromLibc(size_t size, size_t alignment, Fill fill) {
   if (alignment > kMallocAlignment) return libc_allocator.memalign(alignment, size);
   return fill == Fill::kZero ? libc_allocator.calloc(1, size) : libc_allocator.malloc(size);
 }
 
-/// Serves any thread in any state. `alignment` is a power of two.
-[[gnu::noinline]] void* allocateSlow(size_t size, size_t alignment, Fill fill) {
+/// For a process that is asleep; null: it is awake now, or the memory cannot be had.
+void* allocateAsleep(size_t size, size_t alignment, Fill fill, const void* caller) {
+  if (isWorthWaking(size, caller) && wake()) return nullptr;
+  void* const block = allocateFromLibc(size, alignment, fill);
+  if (block != nullptr) countAsleep(static_cast<int64_t>(libc_allocator.malloc_usable_size(block)));
+  return block;
+}
+
+/// Serves any thread in any state. `alignment` is a power of two; `caller` is where the program's
+/// call returns to.
+[[gnu::noinline]] void* allocateSlow(size_t size, size_t alignment, Fill fill, const void* caller) {
   void* block = nullptr;
-  switch (threadMode()) {
+  ThreadMode mode = threadMode();
+  if (mode == ThreadMode::kAsleep) {
+    block = allocateAsleep(size, alignment, fill, caller);
+    if (block != nullptr) return block;
+    mode = threadMode();
+  }
+  switch (mode) {
+    case ThreadMode::kAsleep:
+      break;  // libc has none
     case ThreadMode::kManaged:
       block = allocateManaged(size, alignment, fill);
       break;
@@ -79,6 +98,9 @@ void* allocateFromLibc(size_t size, size_t alignment, Fill fill) {
     if (libc_allocator.free == nullptr) threadMode();
     // Before libc is up nobody can hold a block of libc's: it would be a stray pointer.
     TP_CHECK(libc_allocator.free != nullptr);
+    if (isAsleep()) {
+      countAsleep(-static_cast<int64_t>(libc_allocator.malloc_usable_size(block)));
+    }
     libc_allocator.free(block);
   }
   errno = saved_errno;
@@ -98,24 +120,27 @@ size_t usableSize(void* block) {
 }
 
 /// A new block where this thread's blocks now belong, with the contents of the old one.
-void* moveBlock(void* block, size_t old_size, size_t new_size) {
-  void* moved = allocateSlow(new_size, kMallocAlignment, Fill::kNone);
+void* moveBlock(void* block, size_t old_size, size_t new_size, const void* caller) {
+  void* moved = allocateSlow(new_size, kMallocAlignment, Fill::kNone, caller);
   if (moved == nullptr) return nullptr;
   memcpy(moved, block, std::min(old_size, new_size));
   freeSlow(block);
   return moved;
 }
 
-[[gnu::noinline]] void* reallocSlow(void* block, size_t size) {
-  if (block == nullptr) return allocateSlow(size, kMallocAlignment, Fill::kNone);
+[[gnu::noinline]] void* reallocSlow(void* block, size_t size, const void* caller) {
+  if (block == nullptr) return allocateSlow(size, kMallocAlignment, Fill::kNone, caller);
   if (size == 0) {
     freeSlow(block);
     return nullptr;
   }
   const ThreadMode mode = threadMode();
   const bool ours = isManaged(block) || internalHeap().contains(block) || isHeapMetadata(block);
-  if (!ours && libc_allocator.realloc != nullptr) return libc_allocator.realloc(block, size);
   const size_t old_size = usableSize(block);
+  // What libc gave while the process was asleep stays with libc, unless it grows now.
+  if (!ours && (mode == ThreadMode::kLibc || size <= old_size)) {
+    return libc_allocator.realloc(block, size);
+  }
   if (mode == ThreadMode::kManaged && isManaged(block)) {
     const size_t old_huge = hugeSize(block);
     if (old_huge != 0 && size >= kHugeBytes) {
@@ -125,7 +150,7 @@ void* moveBlock(void* block, size_t old_size, size_t new_size) {
       return tpje_realloc(block, atLeastAligned(size));
     }
   }
-  return moveBlock(block, old_size, size);
+  return moveBlock(block, old_size, size, caller);
 }
 
 /// For blocks that stay out of managed memory as they grow.
@@ -146,13 +171,13 @@ size_t roundAlignment(size_t alignment) {
   return std::max(kMallocAlignment, std::bit_ceil(alignment));
 }
 
-void* allocateAligned(size_t alignment, size_t size) {
+void* allocateAligned(size_t alignment, size_t size, const void* caller) {
   const size_t rounded = roundAlignment(alignment);
   if (rounded == 0) {
     errno = EINVAL;
     return nullptr;
   }
-  return allocateSlow(size, rounded, Fill::kNone);
+  return allocateSlow(size, rounded, Fill::kNone, caller);
 }
 
 }  // namespace
@@ -167,7 +192,7 @@ TP_EXPORT void* malloc(size_t size) noexcept {
   const void* caller = __builtin_return_address(0);
   if (isNameService(size, caller) || isLoaders(caller)) return internalHeap().allocate(size);
   if (isBoundThread() && size < kHugeBytes) return tpje_malloc(atLeastAligned(size));
-  return allocateSlow(size, kMallocAlignment, Fill::kNone);
+  return allocateSlow(size, kMallocAlignment, Fill::kNone, caller);
 }
 
 TP_EXPORT void* calloc(size_t count, size_t size) noexcept {
@@ -181,7 +206,7 @@ TP_EXPORT void* calloc(size_t count, size_t size) noexcept {
     return internalHeap().allocateZeroed(bytes);
   }
   if (isBoundThread() && bytes < kHugeBytes) return tpje_calloc(1, atLeastAligned(bytes));
-  return allocateSlow(bytes, kMallocAlignment, Fill::kZero);
+  return allocateSlow(bytes, kMallocAlignment, Fill::kZero, caller);
 }
 
 TP_EXPORT void free(void* block) noexcept {
@@ -195,12 +220,13 @@ TP_EXPORT void free(void* block) noexcept {
 TP_EXPORT void cfree(void* block) noexcept { free(block); }
 
 TP_EXPORT void* realloc(void* block, size_t size) noexcept {
-  if (isLoaders(__builtin_return_address(0))) return reallocInternal(block, size);
+  const void* caller = __builtin_return_address(0);
+  if (isLoaders(caller)) return reallocInternal(block, size);
   if (isBoundThread() && isManaged(block) && hugeSize(block) == 0 && size != 0 &&
       size < kHugeBytes) {
     return tpje_realloc(block, atLeastAligned(size));
   }
-  return reallocSlow(block, size);
+  return reallocSlow(block, size, caller);
 }
 
 TP_EXPORT void* reallocarray(void* block, size_t count, size_t size) noexcept {
@@ -215,7 +241,7 @@ TP_EXPORT void* reallocarray(void* block, size_t count, size_t size) noexcept {
 TP_EXPORT int posix_memalign(void** out, size_t alignment, size_t size) noexcept {
   if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
   const int saved_errno = errno;  // the error is the result; errno stays
-  void* block = allocateAligned(alignment, size);
+  void* block = allocateAligned(alignment, size, __builtin_return_address(0));
   errno = saved_errno;
   if (block == nullptr) return ENOMEM;
   *out = block;
@@ -223,26 +249,32 @@ TP_EXPORT int posix_memalign(void** out, size_t alignment, size_t size) noexcept
 }
 
 TP_EXPORT void* memalign(size_t alignment, size_t size) noexcept {
-  return allocateAligned(alignment, size);
+  return allocateAligned(alignment, size, __builtin_return_address(0));
 }
 TP_EXPORT void* aligned_alloc(size_t alignment, size_t size) noexcept {
-  return allocateAligned(alignment, size);
+  return allocateAligned(alignment, size, __builtin_return_address(0));
 }
-TP_EXPORT void* valloc(size_t size) noexcept { return allocateAligned(kPageSize, size); }
+TP_EXPORT void* valloc(size_t size) noexcept {
+  return allocateAligned(kPageSize, size, __builtin_return_address(0));
+}
 
 TP_EXPORT void* pvalloc(size_t size) noexcept {
   if (size > SIZE_MAX - kPageSize) {
     errno = ENOMEM;
     return nullptr;
   }
-  return allocateAligned(kPageSize, roundUp(std::max<size_t>(size, 1), kPageSize));
+  return allocateAligned(kPageSize, roundUp(std::max<size_t>(size, 1), kPageSize),
+                         __builtin_return_address(0));
 }
 
 TP_EXPORT size_t malloc_usable_size(void* block) noexcept { return usableSize(block); }
 
 /// Purges what jemalloc holds back. 1 says that memory may have been returned.
 TP_EXPORT int malloc_trim(size_t pad) noexcept {
-  if (threadMode() == ThreadMode::kLibc) return libc_allocator.malloc_trim(pad);
+  const ThreadMode mode = threadMode();
+  if (mode == ThreadMode::kLibc || mode == ThreadMode::kAsleep) {
+    return libc_allocator.malloc_trim(pad);
+  }
   if (!isBoundThread()) return 0;
   tpje_mallctl("thread.tcache.flush", nullptr, nullptr, nullptr, 0);
   tpje_mallctl("arena.4096.purge", nullptr, nullptr, nullptr, 0);  // 4096: every arena

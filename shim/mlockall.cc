@@ -33,7 +33,7 @@ int lockObject(dl_phdr_info* object, size_t, void* argument) {
 using namespace tidepool;
 
 extern "C" TP_EXPORT int mlockall(int flags) noexcept {
-  if (!managing()) return static_cast<int>(syscall(SYS_mlockall, flags));
+  if (!managing() && !wake()) return static_cast<int>(syscall(SYS_mlockall, flags));
   if ((flags & ~(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)) != 0 || flags == 0 ||
       flags == MCL_ONFAULT) {
     errno = EINVAL;

@@ -292,8 +292,10 @@ extern "C" {
 
 TP_EXPORT void* mmap(void* address, size_t size, int protection, int flags, int fd,
                      off_t offset) noexcept {
-  if (t_thread_mode != ThreadMode::kInternal && managing()) {
-    if (isPlainMapping(size, protection, flags)) {
+  const bool program = t_thread_mode != ThreadMode::kInternal;
+  const bool plain = program && isPlainMapping(size, protection, flags);
+  if (program && (managing() || (plain && isAsleep() && wake()))) {
+    if (plain) {
       if (address == nullptr && protection != PROT_NONE) return mapManaged(size, protection);
       void* const range = mapPreferred(address, size, protection);
       if (range != MAP_FAILED) return range;

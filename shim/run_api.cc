@@ -106,7 +106,7 @@ bool conf(char* out, size_t capacity) {
 
 extern "C" TP_EXPORT const TidepoolRunApi* tidepool_run_api_1() {
   using namespace tidepool;
-  if (threadMode() == ThreadMode::kLibc || managed_runtime == nullptr) return nullptr;
+  if (!wake()) return nullptr;
   static const TidepoolRunApi api = [] {
     TidepoolRunApi all = {
         kTidepoolRunVersion,

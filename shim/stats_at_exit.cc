@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 
 #include "runtime/base/clock.h"
@@ -16,6 +18,7 @@
 #include "runtime/base/own_fds.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/os/inherited.h"
 #include "runtime/stats/stats_json.h"
 #include "shim/engine.h"
 #include "shim/internal_scope.h"
@@ -47,11 +50,22 @@ void writeOut(const char* path, std::byte* text, size_t size) {
   }
 }
 
+/// The user asked for the statistics of the program that was launched, however little it used; what
+/// it executes counts if it was managed.
+bool writesStats() {
+  if (engineOptions().stats_file[0] == '\0' || !isExecutedProcess()) return false;
+  if (managed_runtime != nullptr) return true;
+  if (!isAsleep()) return false;
+  const char* const launched = getenv(os::kLaunchedVariable);
+  int pid = 0;
+  if (launched != nullptr) std::from_chars(launched, launched + strlen(launched), pid);
+  return (launched == nullptr || pid == getpid()) && wake();
+}
+
 }  // namespace
 
 void writeStatsAtExit() {
-  if (managed_runtime == nullptr || engineOptions().stats_file[0] == '\0') return;
-  if (getpid() != enginePid()) return;
+  if (!writesStats()) return;
   // Relaxed: the flag alone decides who acts.
   if (stats_done.exchange(true, std::memory_order_relaxed)) return;
   InternalScope scope;

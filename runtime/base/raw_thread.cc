@@ -139,7 +139,7 @@ Result<RawThread::Place*> newPlace() {
 }
 
 /// As libc prepares a thread of its own; also a block that a thread has used before.
-void prepare(RawThread::Place& place) {
+void renew(RawThread::Place& place) {
   std::byte* const thread = place.thread;
   std::byte* const own = threadPointer();
   at<void*>(thread, kSelf) = at<void*>(thread, kSelfToo) = thread;
@@ -216,6 +216,15 @@ void RawThread::haveLibcLock() {
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &saved, nullptr, sizeof saved);
 }
 
+Status RawThread::prepare(int threads) {
+  for (int i = 0; enabled() && i < threads; ++i) {
+    auto made = newPlace();
+    if (!made) return tl::unexpected(made.error());
+    putBack(*made);
+  }
+  return {};
+}
+
 Status RawThread::start(const char* name, void (*body)(void*), void* argument) {
   Place* place = takePlace();
   if (place == nullptr) {
@@ -223,7 +232,7 @@ Status RawThread::start(const char* name, void (*body)(void*), void* argument) {
     if (!made) return tl::unexpected(made.error());
     place = *made;
   }
-  prepare(*place);
+  renew(*place);
   place->body = body;
   place->argument = argument;
   constexpr uint64_t kFlags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
@@ -280,6 +289,7 @@ bool RawThread::enabled() { return false; }
 int RawThread::running() { return 0; }
 void RawThread::endWith(int) {}
 void RawThread::haveLibcLock() {}
+Status RawThread::prepare(int) { return {}; }
 Status RawThread::start(const char*, void (*)(void*), void*) {
   return fail(ErrorCode::kUnsupported, "raw threads are not supported here");
 }

@@ -27,6 +27,10 @@ class RawThread {
   /// thread, before any is started. Looks into how libc lays out what it keeps of a thread.
   static void enable();
   static bool enabled();
+  /// Makes room for so many threads at a time, while what the loader allocates for them is not
+  /// managed memory yet: a program's own allocator may serve it. Those beyond get theirs later.
+  /// Errors: kNoMemory.
+  static Status prepare(int threads);
   /// How many there are in this process, up to those which are about to end.
   static int running();
   /// What they pass to exit(2): the status of the process, if they are its last threads.

@@ -99,6 +99,8 @@ constexpr Entry kConfKeys[] = {
     {"budget_scope",
      "What --dram bounds: process (all its anonymous memory, default) or managed (ours alone)."},
     {"agent", "Socket of this host's agent, for fabric. Default /run/tidepool/agent.sock."},
+    {"start",
+     "now: manage each program from its start; auto, the default: once it has come to use memory."},
 };
 
 constexpr Entry kFarSpecs[] = {

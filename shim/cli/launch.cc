@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/text_buffer.h"
+#include "runtime/migrate/tree_account.h"
 #include "runtime/os/inherited.h"
 #include "runtime/os/probe.h"
 #include "shim/cli/program_check.h"
@@ -155,12 +156,16 @@ void printPlanJson(const Plan& plan) {
 [[noreturn]] void becomeProgram(const Plan& plan) {
   setenv("LD_PRELOAD", plan.preload.c_str(), 1);
   setenv("TIDEPOOL_CONF", plan.conf.c_str(), 1);
+  setenv(os::kLaunchedVariable, std::to_string(getpid()).c_str(), 1);
   std::vector<char*> argv;
   for (const std::string& argument : plan.arguments)
     argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   // A run within a run has a budget of its own. Not by close(), if we run under Tidepool ourselves.
   syscall(SYS_close, os::inheritedAccount());
+  // Made here, where the tree begins: a process that stays small does not come to make one, and its
+  // children share it. Where it cannot be had, each makes its own.
+  if (auto account = TreeAccount::open()) static_cast<void>(account->release());
   // execvp, for it hands a script without "#!" to the shell.
   execvp(plan.program.c_str(), argv.data());
   throw CommandError(errno == ENOENT ? kExitNotFound : kExitNotExecutable,

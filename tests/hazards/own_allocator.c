@@ -1,42 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with an allocator of its own, opened by name at run time (jemalloc, mimalloc, where the
-// machine has them): its blocks stay its own, also when they are far.
-#include <dlfcn.h>
+// A program with an allocator of its own, which maps memory with its lock held, and which a
+// library's constructor calls before ours has run. Whatever is done in its mapping calls may not
+// allocate.
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "tests/hazards/hazard.h"
 
-static void use(const char* library, const char* allocate, const char* release) {
-  void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  if (handle == NULL) {
-    printf("%s: not here\n", library);
-    return;
+static atomic_flag lock;
+static char *at, *end;
+
+static void* take(size_t size) {
+  size = (size + 31) & ~(size_t)15;
+  while (atomic_flag_test_and_set(&lock)) {
   }
-  void* (*get)(size_t) = (void* (*)(size_t))dlsym(handle, allocate);
-  void (*give)(void*) = (void (*)(void*))dlsym(handle, release);
-  EXPECT(get != NULL && give != NULL);
-  enum { kBlocks = 200 };
-  char* blocks[kBlocks];
-  for (size_t i = 0; i < kBlocks; ++i) {
-    blocks[i] = (char*)get(1000 * (1 + i % 100));
-    fill(blocks[i], 1000 * (1 + i % 100), i);
+  if ((size_t)(end - at) < size) {
+    const size_t more = size > MIB ? size : MIB;
+    at = mmap(NULL, more, kRw, kPlain, -1, 0);
+    end = at + more;
   }
-  crowd();
-  uint64_t sum = 0;
-  for (size_t i = 0; i < kBlocks; ++i) {
-    EXPECT(wrongWords(blocks[i], 1000 * (1 + i % 100), i) == 0);
-    sum += digest(blocks[i], 1000 * (1 + i % 100));
-    give(blocks[i]);
+  char* block = at;
+  at += size;
+  *(size_t*)block = size - 16;
+  atomic_flag_clear(&lock);
+  return block + 16;
+}
+void* malloc(size_t size) { return take(size); }
+void free(void* block) { (void)block; }
+void* calloc(size_t count, size_t size) { return memset(take(count * size), 0, count * size); }
+void* realloc(void* block, size_t size) {
+  void* moved = take(size);
+  const size_t old_size = block != NULL ? ((size_t*)block)[-2] : 0;
+  if (block != NULL) memcpy(moved, block, old_size < size ? old_size : size);
+  return moved;
+}
+
+static void* allocateMuch(void* seed) {
+  size_t wrong = 0;
+  for (size_t i = 0; i < 64; ++i) {
+    char* block = malloc(64 * 1024);
+    fill(block, 64 * 1024, (uint64_t)(uintptr_t)seed);
+    wrong += wrongWords(block, 64 * 1024, (uint64_t)(uintptr_t)seed);
   }
-  printf("%s %016llx\n", library, (unsigned long long)sum);
+  return (void*)wrong;
 }
 
 int main(void) {
-  crowd();
-  use("libjemalloc.so.2", "malloc", "free");
-  use("libmimalloc.so.2", "mi_malloc", "mi_free");
-  use("libc.so.6", "malloc", "free");
-  char* data = farBlock(4 * MIB, 1);
-  tell("data", data, 4 * MIB);
-  free(data);
+  char* data = farBlock(8 * MIB, 1);
+  pthread_t threads[2];
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT(pthread_create(&threads[i], NULL, allocateMuch, (void*)(i + 1)) == 0);
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    void* wrong = NULL;
+    EXPECT(pthread_join(threads[i], &wrong) == 0 && wrong == NULL);
+  }
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    EXPECT(wrongWords(data, 8 * MIB, 1) == 0);
+    EXPECT(allocateMuch((void*)7) == NULL);
+    return done("child");
+  }
+  ended("child", child);
+  EXPECT(wrongWords(data, 8 * MIB, 1) == 0);
   return done("own_allocator");
 }
