@@ -69,6 +69,7 @@ constexpr Entry kEnvironment[] = {
      "Options as key:value,key:value; flags override them. A comma inside a value is written \\,."},
     {"TIDEPOOL_PRELOAD", "Path of libtidepool-preload.so, if it is not beside the command."},
     {"TIDEPOOL_AGENT", "Socket of this host's agent, for --far fabric; flags override it."},
+    {"TIDEPOOL_RUN", "Set by run for the program: its process id."},
     {"LD_PRELOAD", "Kept: Tidepool's library is put in front of what is there."},
     {"NO_COLOR", "If set and not empty, no colour and no bold text is written."},
 };

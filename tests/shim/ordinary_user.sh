@@ -22,7 +22,7 @@ if as test -r /dev/userfaultfd || [ "$(cat /proc/sys/vm/unprivileged_userfaultfd
 fi
 plain=$(as "$work/program" exit 2>/dev/null)
 status=$?
-out=$(as env LD_PRELOAD="$work/preload.so" "$work/program" exit 2>"$work/err")
+out=$(as env LD_PRELOAD="$work/preload.so" TIDEPOOL_CONF=start:now "$work/program" exit 2>"$work/err")
 [ $? = $status ] || fail "the status changed: $(cat "$work/err")"
 [ "$out" = "$plain" ] || fail "the output changed: $out"
 [ "$(wc -l <"$work/err")" = 1 ] || fail "not one line: $(cat "$work/err")"
