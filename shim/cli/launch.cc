@@ -12,6 +12,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/own_fds.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/migrate/tree_account.h"
 #include "runtime/os/inherited.h"
@@ -165,6 +166,7 @@ void printPlanJson(const Plan& plan) {
   syscall(SYS_close, os::inheritedAccount());
   // Made here, where the tree begins: a process that stays small does not come to make one, and its
   // children share it. Where it cannot be had, each makes its own.
+  placeOwnFdsHigh();
   if (auto account = TreeAccount::open()) static_cast<void>(account->release());
   // execvp, for it hands a script without "#!" to the shell.
   execvp(plan.program.c_str(), argv.data());
