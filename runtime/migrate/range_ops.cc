@@ -141,7 +141,8 @@ void RangeOps::dropPage(PageIndex page, PageWord word) {
     // The thread that has it under way finds the word changed and frees the frame.
     case PageState::kEvicting:
     case PageState::kFetching:
-    case PageState::kLost:
+      break;
+    case PageState::kLost:  // has no frame any more
       break;
     case PageState::kDirect:
       TP_CHECK(!"direct pages are dropped in runs");
