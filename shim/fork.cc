@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fork handlers, outermost lock first: the table of arenas, jemalloc's own locks (held while
-// extent hooks call the runtime), the table of surrendered ranges; then the runtime's; then the
-// internal heap. The handlers run in the forking thread.
+// The fork handlers, outermost lock first: libc's of its streams; the table of arenas, jemalloc's
+// own locks (held while extent hooks call the runtime), the table of surrendered ranges; then the
+// runtime's; then the internal heap. The handlers run in the forking thread.
 #include "shim/fork.h"
 
 #include <pthread.h>
@@ -21,6 +21,7 @@ namespace {
 constinit ThreadMode mode_before = ThreadMode::kUnbound;
 
 void lockOuter() {
+  Runtime::aboutToFork(ForkKind::kFork);
   lockArenaTable();
   mode_before = t_thread_mode;
   t_thread_mode = ThreadMode::kInternal;

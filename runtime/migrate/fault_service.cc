@@ -58,15 +58,15 @@ void FaultService::run() {
   follower_.emplace();
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
-    if (core_.parking.requested() && free_count_ == kFetches) core_.parking.park();
+    if (parking() && free_count_ == kFetches) core_.parking.park(Parking::Upto::kFaults);
     waitForWork();
     letGo();
-    if (!core_.parking.requested()) serveNew();
-    if (core_.barrier != nullptr && !core_.parking.requested()) serveBarrier();
+    if (!parking()) serveNew();
+    if (core_.barrier != nullptr && !parking()) serveBarrier();
     completeFetches();
     if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
     if (!queued_.empty()) serveQueued();
-    if (!core_.parking.requested()) fetchAdvised();
+    if (!parking()) fetchAdvised();
   }
 }
 
@@ -74,12 +74,10 @@ void FaultService::waitForWork() {
   std::array<pollfd, TierSet::kMost + 4> waits;
   size_t count = 0;
   // On the way to a standstill new faults wait in the kernel.
-  const bool parking = core_.parking.requested();
-  waits[count++] = {core_.port->fd(), static_cast<short>(parking ? 0 : POLLIN), 0};
+  const short asks = parking() ? 0 : POLLIN;
+  waits[count++] = {core_.port->fd(), asks, 0};
   waits[count++] = {core_.freed_memory.fd(), POLLIN, 0};
-  if (core_.barrier != nullptr) {
-    waits[count++] = {core_.barrier->fd(), static_cast<short>(parking ? 0 : POLLIN), 0};
-  }
+  if (core_.barrier != nullptr) waits[count++] = {core_.barrier->fd(), asks, 0};
   int timeout_ms = -1;
   for (const auto& channel : channels_) {
     if (channel == nullptr || channel->inFlight() == 0) continue;

@@ -69,6 +69,7 @@ class FaultService {
   FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
                Waker& waker);
   void run();
+  bool parking() const { return core_.parking.requested(Parking::Upto::kFaults); }
   void waitForWork();
   void serveNew();
   void serveBarrier();
