@@ -274,6 +274,10 @@ void Runtime::beforeFork(ForkKind kind) {
   if (ForkGuard* guard = currentGuard()) guard->prepare(kind);
 }
 
+void Runtime::aboutToFork(ForkKind kind) {
+  if (ForkGuard* guard = currentGuard()) guard->begin(kind);
+}
+
 void Runtime::afterForkInParent() {
   if (ForkGuard* guard = currentGuard()) guard->parent();
 }

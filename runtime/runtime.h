@@ -67,19 +67,21 @@ class Runtime {
   Status keepFromChildren(void* address, Bytes size);
   void shareWithChildren(void* address, Bytes size);
   bool isKeptFromChildren(const void* address) const;
-  /// For words that the kernel itself writes when a thread ends, or of which it must know who sleeps
-  /// on them (futex(2) without FUTEX_PRIVATE_FLAG). keepLocal(): once touched, their pages stay in
-  /// local memory, whatever the budget, until they are released. holdStill(): they neither come from
-  /// nor go to a direct tier until letMove() of the same address, between which a thread waits;
-  /// false where there is no need.
+  /// For words that the kernel itself writes when a thread ends, or of which it must know who
+  /// sleeps on them (futex(2) without FUTEX_PRIVATE_FLAG). keepLocal(): once touched, their pages
+  /// stay in local memory, whatever the budget, until they are released. holdStill(): they neither
+  /// come from nor go to a direct tier until letMove() of the same address, between which a thread
+  /// waits; false where there is no need.
   void keepLocal(const void* address, Bytes size);
   bool holdStill(const void* address);
   void letMove(const void* address);
   /// Changes access rights (PROT_*), as mprotect.
   Status protect(void* address, Bytes size, int protection);
   /// Moves or resizes an allocation, as mremap with MREMAP_MAYMOVE. In place where it can; else the
-  /// contents are copied by the calling thread, through local memory.
-  Result<void*> resize(void* address, Bytes old_size, Bytes new_size);
+  /// contents are copied by the calling thread, through local memory, to where `alignment` (a power
+  /// of two, a page at least) allows. On error (kNoMemory, say) all is as it was.
+  Result<void*> resize(void* address, Bytes old_size, Bytes new_size,
+                       Bytes alignment = Bytes(kPageSize));
   /// Advice on a page range of the space, which may be ignored. Soon needed: what fetch tiers hold
   /// of it is brought in, as far as there is room. Cold: next to go when something has to.
   void willNeed(void* address, Bytes size);
@@ -116,6 +118,9 @@ class Runtime {
   /// What fork() calls by itself, for whoever makes a copy of the process in another way: around
   /// it, by the copying thread, which is not inside another call (a signal handler may be).
   static void beforeFork(ForkKind kind);
+  /// Before it, for whoever takes locks first that libc waits for in its streams (malloc's): those
+  /// of the streams come before them, as in fork() itself. Of the same thread, with the same kind.
+  static void aboutToFork(ForkKind kind);
   static void afterForkInParent();
   static void afterForkInChild();
   /// In the child if the first could not be called: it keeps what is certainly local.

@@ -86,9 +86,9 @@ Status Runtime::protect(void* address, Bytes size, int protection) {
   return impl_->ranges->protect(reinterpret_cast<uintptr_t>(address), size, protection);
 }
 
-Result<void*> Runtime::resize(void* address, Bytes old_size, Bytes new_size) {
+Result<void*> Runtime::resize(void* address, Bytes old_size, Bytes new_size, Bytes alignment) {
   const auto moved =
-      impl_->ranges->resize(reinterpret_cast<uintptr_t>(address), old_size, new_size);
+      impl_->ranges->resize(reinterpret_cast<uintptr_t>(address), old_size, new_size, alignment);
   if (!moved) return tl::unexpected(moved.error());
   return reinterpret_cast<void*>(*moved);
 }

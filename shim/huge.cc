@@ -4,7 +4,6 @@
 // Nothing here touches managed memory. Sizes are bytes.
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "allocator/arena/raw_syscalls.h"
 #include "runtime/base/check.h"
@@ -64,20 +63,6 @@ bool releaseHuge(void* block) {
   return true;
 }
 
-namespace {
-
-/// For a runtime whose resize() lands off a granule, where free() would not know the block.
-void* realign(void* block, size_t size, size_t kept) {
-  auto aligned = huge_runtime->allocate(Bytes(size), Bytes(kGranuleSize));
-  TP_CHECK(aligned.has_value());
-  memcpy(*aligned, block, kept);
-  const Status released = huge_runtime->release(block, Bytes(size));
-  TP_CHECK(released.has_value());
-  return *aligned;
-}
-
-}  // namespace
-
 void* resizeHuge(void* block, size_t new_size) {
   if (new_size > PTRDIFF_MAX) return nullptr;
   new_size = roundUp(new_size, kPageSize);
@@ -88,15 +73,16 @@ void* resizeHuge(void* block, size_t new_size) {
     return block;
   }
   InternalScope scope;
-  auto moved = huge_runtime->resize(block, Bytes(old_size), Bytes(new_size));
+  // On a granule again: free() would not know it elsewhere.
+  const auto moved =
+      huge_runtime->resize(block, Bytes(old_size), Bytes(new_size), Bytes(kGranuleSize));
   if (!moved) {
     remember(block, old_size);
     return nullptr;
   }
-  void* block_now = *moved;
-  if (!maybeHuge(block_now)) block_now = realign(block_now, new_size, std::min(old_size, new_size));
-  remember(block_now, new_size);
-  return block_now;
+  TP_CHECK(maybeHuge(*moved));
+  remember(*moved, new_size);
+  return *moved;
 }
 
 }  // namespace tidepool

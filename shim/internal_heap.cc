@@ -56,8 +56,8 @@ bool InternalHeap::reserve() {
     search_from_ = used_chunks_;
     for (size_t i = 0; i < used_chunks_; ++i) chunks_[i].kind = kLargeTail;
     // Size before base, base with release: contains() never sees a range half set.
+    __atomic_store_n(&size_, bytes, __ATOMIC_RELAXED);
     __atomic_store_n(&base_, base, __ATOMIC_RELEASE);
-    __atomic_store_n(&size_, bytes, __ATOMIC_RELEASE);
     return true;
   }
   return false;

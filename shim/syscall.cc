@@ -3,7 +3,7 @@
 // assembler because a child that shares its parent's stack, as with SYS_vfork, must leave nothing
 // on it, and one with a stack of its own returns there. And those that sleep until a word changes
 // of which others than this process may know: it stays where they find the sleeper.
-// Async-signal-safe; no other call costs more than six comparisons.
+// Async-signal-safe; no other call costs more than seven comparisons.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>

@@ -71,7 +71,7 @@ struct Core {
   /// Whether a fault that finds no room is to wait for some. Nobody makes any while the service
   /// threads come to a standstill, which in turn waits for the reads under way to be installed.
   bool roomWillCome() const {
-    if (parking.requested()) return false;
+    if (parking.requested(Parking::Upto::kMigrator)) return false;
     if (growing.load(std::memory_order_relaxed)) return true;
     return tiers.hasFetch() && !far_exhausted.load(std::memory_order_relaxed) &&
            !nothing_leaves.load(std::memory_order_relaxed);

@@ -81,33 +81,27 @@ bool Evacuator::moveGranule(GranuleIndex granule, uint8_t tier) {
     while (done < moving_.count) {
       const uint64_t end = findFrames(done, tier);
       if (end == done || !writeOut(done, end)) break;
-      settle(done, end, tier);
+      settle(done, end);
       done = end;
     }
-    if (done < moving_.count) done += install(done, tier);
-    if (done < moving_.count) unclaim(done, tier);
+    if (done < moving_.count) done += install(done);
+    if (done < moving_.count) unclaim(done);
   }
   return core_.tiers.tier(tier).table().heldHere().value() < before;
 }
 
 void Evacuator::claim(GranuleIndex granule, uint8_t tier) {
-  moving_.first = firstPage(granule);
+  moving_.granule = granule;
   moving_.count = 0;
   MutexLock lock(core_.space->lockOf(granule));
-  for (uint16_t i = 0; i < kPagesPerGranule; ++i) {
-    const PageIndex page = moving_.first + i;
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    const PageIndex page = firstPage(granule) + i;
     const PageWord word = core_.space->word(page);
     if (word.tier() != tier) continue;
     if (word.state() == PageState::kLocal) {
       dropFarCopy(core_, page, word);
-    } else if (word.state() == PageState::kLost) {
-      TP_CHECK(core_.space->change(page, word, PageWord(PageState::kLost, 0, 0, 0)));
-      core_.tiers.tier(tier).release({word.frame(), PageCount(1)});
     } else if (word.state() == PageState::kFar) {
-      const uint64_t at = moving_.count++;
-      moving_.pages[at] = i;
-      moving_.from[at] = word.frame();
-      TP_CHECK(core_.space->change(page, word, claimedWord(at, tier)));
+      moving_.pages[moving_.count++] = claimFar(core_, {page, PageCount(1)});
     }
   }
 }
@@ -117,8 +111,9 @@ bool Evacuator::fetch(uint8_t tier) {
   Status outcome;
   for (uint64_t at = 0; at < moving_.count && outcome;) {
     uint64_t run = 1;
-    while (at + run < moving_.count && moving_.from[at + run] == moving_.from[at] + run) ++run;
-    outcome = from.read({moving_.from[at], PageCount(run)}, bytesOf(at));
+    const FrameIndex first = moving_.pages[at].frame;
+    while (at + run < moving_.count && moving_.pages[at + run].frame == first + run) ++run;
+    outcome = from.read({first, PageCount(run)}, bytesOf(at));
     at += run;
   }
   if (outcome) return true;
@@ -127,7 +122,7 @@ bool Evacuator::fetch(uint8_t tier) {
       code == ErrorCode::kPermission) {
     loseClaimed(tier, code);
   } else {
-    unclaim(0, tier);
+    unclaim(0);
   }
   return false;
 }
@@ -158,72 +153,51 @@ bool Evacuator::writeOut(uint64_t begin, uint64_t end) {
   return false;
 }
 
-void Evacuator::settle(uint64_t begin, uint64_t end, uint8_t tier) {
-  MutexLock lock(core_.space->lockOf(granuleOf(moving_.first)));
+void Evacuator::settle(uint64_t begin, uint64_t end) {
+  MutexLock lock(core_.space->lockOf(moving_.granule));
   for (uint64_t i = begin; i < end; ++i) {
-    const PageIndex page = moving_.first + moving_.pages[i];
-    const PageWord far(PageState::kFar, 0, moving_.to_tier[i], moving_.to[i].value());
-    const PageWord claimed = claimedWord(i, tier);
-    if (core_.space->word(page) != claimed || !core_.space->change(page, claimed, far)) {
-      core_.tiers.tier(moving_.to_tier[i]).release({moving_.to[i], PageCount(1)});
-    }
-    core_.tiers.tier(tier).release({moving_.from[i], PageCount(1)});
-    core_.port->wake(addressOf(i), Bytes(kPageSize));
+    settleFar(core_, moving_.pages[i], moving_.to_tier[i], moving_.to[i]);
   }
 }
 
-uint64_t Evacuator::install(uint64_t begin, uint8_t tier) {
-  MutexLock lock(core_.space->lockOf(granuleOf(moving_.first)));
+uint64_t Evacuator::install(uint64_t begin) {
+  MutexLock lock(core_.space->lockOf(moving_.granule));
   uint64_t done = 0;
   for (uint64_t i = begin; i < moving_.count; ++i, ++done) {
-    const PageIndex page = moving_.first + moving_.pages[i];
-    const PageWord claimed = claimedWord(i, tier);
-    if (core_.space->word(page) == claimed) {
-      if (!core_.budget.tryCharge(PageCount(1))) break;
-      const PortResult copied =
-          copyAll(*core_.port, addressOf(i), bytesOf(i), Bytes(kPageSize), Wake::kYes);
-      const bool there = copied.outcome == PortOutcome::kDone;
-      // Else its range was released under us: nobody misses it.
-      if (!there) core_.budget.discharge(PageCount(1));
-      core_.space->change(page, claimed, there ? PageWord(PageState::kLocal, 0, 0, 0) : PageWord());
+    const FarClaim& page = moving_.pages[i];
+    if (stillClaimed(core_, page, 0) == 0) {
+      settleGone(core_, page);
+      continue;
     }
-    core_.tiers.tier(tier).release({moving_.from[i], PageCount(1)});
-    core_.port->wake(addressOf(i), Bytes(kPageSize));
+    if (!core_.budget.tryCharge(PageCount(1))) break;
+    const uintptr_t address = core_.space->addressOf(page.first);
+    if (copyAll(*core_.port, address, bytesOf(i), Bytes(kPageSize), Wake::kNo).outcome ==
+        PortOutcome::kDone) {
+      settleLocal(core_, page, 1, FarCopy::kDropped);
+      core_.port->wake(address, Bytes(kPageSize));
+    } else {
+      core_.budget.discharge(PageCount(1));
+      settleGone(core_, page);
+    }
   }
   return done;
 }
 
-void Evacuator::unclaim(uint64_t begin, uint8_t tier) {
-  MutexLock lock(core_.space->lockOf(granuleOf(moving_.first)));
-  for (uint64_t i = begin; i < moving_.count; ++i) {
-    const PageIndex page = moving_.first + moving_.pages[i];
-    const PageWord claimed = claimedWord(i, tier);
-    const PageWord far(PageState::kFar, 0, tier, moving_.from[i].value());
-    if (core_.space->word(page) != claimed || !core_.space->change(page, claimed, far)) {
-      core_.tiers.tier(tier).release({moving_.from[i], PageCount(1)});
-    }
-    core_.port->wake(addressOf(i), Bytes(kPageSize));
-  }
+void Evacuator::unclaim(uint64_t begin) {
+  MutexLock lock(core_.space->lockOf(moving_.granule));
+  for (uint64_t i = begin; i < moving_.count; ++i) abandonClaim(core_, moving_.pages[i]);
 }
 
 void Evacuator::loseClaimed(uint8_t tier, ErrorCode error) {
-  MutexLock lock(core_.space->lockOf(granuleOf(moving_.first)));
+  MutexLock lock(core_.space->lockOf(moving_.granule));
   uint64_t lost = 0;
-  for (uint64_t i = 0; i < moving_.count; ++i) {
-    const PageIndex page = moving_.first + moving_.pages[i];
-    const PageWord claimed = claimedWord(i, tier);
-    if (core_.space->word(page) == claimed &&
-        core_.space->change(page, claimed, PageWord(PageState::kLost, 0, 0, 0))) {
-      poisonPage(core_, page);
-      ++lost;
-    }
-    core_.tiers.tier(tier).release({moving_.from[i], PageCount(1)});
-  }
+  for (uint64_t i = 0; i < moving_.count; ++i) lost += countClaimed(core_, moving_.pages[i]);
   if (core_.stats->lost_pages.fetch_add(lost, std::memory_order_relaxed) == 0 && lost > 0) {
     reportError(core_,
                 "far memory %s is lost (%s): pages that live there end in SIGBUS when touched",
                 core_.tiers.tier(tier).name(), errorCodeName(error));
   }
+  for (uint64_t i = 0; i < moving_.count; ++i) loseClaim(core_, moving_.pages[i]);
 }
 
 uint64_t Evacuator::lose(uint8_t tier, FrameIndex from) {

@@ -10,6 +10,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/mapping.h"
 #include "runtime/migrate/core.h"
+#include "runtime/migrate/far_claim.h"
 #include "runtime/migrate/granule_mover.h"
 
 namespace tidepool {
@@ -34,12 +35,11 @@ class Evacuator {
   void tierCame() { mover_.tierCame(); }
 
  private:
-  /// Far pages of one granule, on their way to other frames. Indices are pages within it.
+  /// Far pages of one granule, on their way to other frames.
   struct Moving {
-    PageIndex first;
+    GranuleIndex granule;
     uint64_t count = 0;
-    std::array<uint16_t, kPagesPerGranule> pages;
-    std::array<FrameIndex, kPagesPerGranule> from;
+    std::array<FarClaim, kPagesPerGranule> pages;  // of one page each
     std::array<FrameIndex, kPagesPerGranule> to;
     std::array<uint8_t, kPagesPerGranule> to_tier;
   };
@@ -58,17 +58,11 @@ class Evacuator {
   /// Frames in other tiers for the claimed pages from `at` on; returns how many have one then.
   uint64_t findFrames(uint64_t at, uint8_t tier);
   bool writeOut(uint64_t begin, uint64_t end);
-  void settle(uint64_t begin, uint64_t end, uint8_t tier);
-  uint64_t install(uint64_t begin, uint8_t tier);
-  void unclaim(uint64_t begin, uint8_t tier);
+  void settle(uint64_t begin, uint64_t end);
+  uint64_t install(uint64_t begin);
+  void unclaim(uint64_t begin);
   void loseClaimed(uint8_t tier, ErrorCode error);
   std::byte* bytesOf(uint64_t index) const { return bytes_.data() + index * kPageSize; }
-  uintptr_t addressOf(uint64_t index) const {
-    return core_.space->addressOf(moving_.first + moving_.pages[index]);
-  }
-  PageWord claimedWord(uint64_t index, uint8_t tier) const {
-    return {PageState::kFetching, 0, tier, moving_.from[index].value()};
-  }
 
   Core& core_;
   GranuleMover& mover_;

@@ -102,31 +102,37 @@ void Evictor::takeBehindStreams(uint64_t segment, uint64_t most) {
   Batch& batch = batches_[segment];
   while (batch.used < most) {
     PageRun run;
-    std::bitset<kClusterPages> goes;
     {
       MutexLock lock(policy_.mutex());
       run = policy_.chooser().streams().takeBehind(
           PageCount(std::min(kClusterPages, most - batch.used)));
-      for (uint64_t i = 0; i < run.count.value(); ++i) {
-        const PageWord word = core_.space->word(run.first + i);
-        goes[i] = word.state() == PageState::kLocal && !word.has(kFlagShadow) &&
-                  !placementOf(core_, run.first + i).isLocal() &&
-                  policy_.chooser().classifyBehind(run.first + i) == Verdict::kEvict;
-      }
     }
     if (run.count.value() == 0) return;
-    for (uint64_t i = 0; i < run.count.value(); ++i) {
-      if (!goes[i]) continue;
-      uint64_t length = 1;
-      while (i + length < run.count.value() && goes[i + length] &&
-             granuleOf(run.first + i + length) == granuleOf(run.first + i)) {
-        ++length;
-      }
-      MutexLock lock(core_.space->lockOf(granuleOf(run.first + i)));
-      batch.used += moveOut({run.first + i, PageCount(length)}, segment);
-      i += length - 1;
+    const PageIndex end = run.first + run.count.value();
+    for (PageIndex at = run.first; at < end;) {
+      const GranuleIndex granule = granuleOf(at);
+      const PageIndex stop = std::min(end, firstPage(granule + 1));
+      MutexLock lock(core_.space->lockOf(granule));
+      forRuns(judgeBehind({at, PageCount(stop - at)}), [&](uint64_t first, uint64_t count) {
+        batch.used += moveOut({firstPage(granule) + first, PageCount(count)}, segment);
+      });
+      at = stop;
     }
   }
+}
+
+PageSet Evictor::judgeBehind(PageRun run) {
+  PageSet goes;
+  if (placementOf(core_, run.first).isLocal()) return goes;
+  MutexLock lock(policy_.mutex());
+  for (uint64_t i = 0; i < run.count.value(); ++i) {
+    const PageIndex page = run.first + i;
+    const PageWord word = core_.space->word(page);
+    if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
+    goes[page.value() % kPagesPerGranule] =
+        policy_.chooser().classifyBehind(page) == Verdict::kEvict;
+  }
+  return goes;
 }
 
 void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
@@ -336,6 +342,8 @@ PageSet Evictor::unwritten(PageRun run) {
 void Evictor::stage(uint64_t segment, uint64_t slot, PageIndex page, bool copied) {
   Batch& batch = batches_[segment];
   PageWord word = core_.space->word(page);
+  // Its home would be nobody's.
+  TP_CHECK(!word.has(kFlagShadow));
   if (word.has(kFlagFarCopy)) {
     MutexLock lock(policy_.mutex());
     FarCopies& copies = policy_.copies();

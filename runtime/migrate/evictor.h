@@ -79,6 +79,9 @@ class Evictor {
   uint64_t freeSegment() const;
   Fill fill(uint64_t segment, PageCount wanted);
   void takeBehindStreams(uint64_t segment, uint64_t most);
+  /// Which of a run within one granule, behind a stream, go. Like moveOut(), under the granule's
+  /// lock: until it is taken a page may be given a home in a direct tier, and goes there then.
+  PageSet judgeBehind(PageRun run);
   /// One step of the clock hand: judges the pages of its granule from the hand on, moves those out
   /// that go and arms those that are to be asked again, until the batch holds `most` pages.
   void sweep(uint64_t segment, uint64_t most, Choice choice);

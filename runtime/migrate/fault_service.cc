@@ -37,6 +37,7 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
   service->free_count_ = kFetches;
   service->arrived_.reserve(kFetches);
   service->deferred_.reserve(64);
+  service->queued_.reserve(64);
   return service;
 }
 
@@ -57,14 +58,15 @@ void FaultService::run() {
   follower_.emplace();
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
-    if (core_.parking.requested() && free_count_ == kFetches) core_.parking.park();
+    if (parking() && free_count_ == kFetches) core_.parking.park(Parking::Upto::kFaults);
     waitForWork();
     letGo();
-    if (!core_.parking.requested()) serveNew();
-    if (core_.barrier != nullptr && !core_.parking.requested()) serveBarrier();
+    if (!parking()) serveNew();
+    if (core_.barrier != nullptr && !parking()) serveBarrier();
     completeFetches();
     if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
-    if (!core_.parking.requested()) fetchAdvised();
+    if (!queued_.empty()) serveQueued();
+    if (!parking()) fetchAdvised();
   }
 }
 
@@ -72,12 +74,10 @@ void FaultService::waitForWork() {
   std::array<pollfd, TierSet::kMost + 4> waits;
   size_t count = 0;
   // On the way to a standstill new faults wait in the kernel.
-  const bool parking = core_.parking.requested();
-  waits[count++] = {core_.port->fd(), static_cast<short>(parking ? 0 : POLLIN), 0};
+  const short asks = parking() ? 0 : POLLIN;
+  waits[count++] = {core_.port->fd(), asks, 0};
   waits[count++] = {core_.freed_memory.fd(), POLLIN, 0};
-  if (core_.barrier != nullptr) {
-    waits[count++] = {core_.barrier->fd(), static_cast<short>(parking ? 0 : POLLIN), 0};
-  }
+  if (core_.barrier != nullptr) waits[count++] = {core_.barrier->fd(), asks, 0};
   int timeout_ms = -1;
   for (const auto& channel : channels_) {
     if (channel == nullptr || channel->inFlight() == 0) continue;
@@ -202,7 +202,10 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
       if (run.count.value() > 1 && core_.options.prefetch) prefetchBeside(page, run);
       break;
     }
-    case Answer::kDefer:
+    case Answer::kAwaitSlot:
+      queued_.push_back({fault, started});
+      break;
+    case Answer::kAwaitMemory:
       deferred_.push_back({fault, started});
       core_.faults_wait.store(true, std::memory_order_seq_cst);
       core_.need_memory.ring();
@@ -220,13 +223,15 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
     case PageState::kEvicting:
       return rescue(page, word);
     case PageState::kFar:
-      return beginFetch(page, word);
+      return beginFetch(page);
     case PageState::kFetching:
       // The read under way wakes every waiter; note that one waits, so it counts as demanded.
       for (Fetch& fetch : fetches_) {
-        if (fetch.count.value() == 0 || page < fetch.first) continue;
-        const uint64_t at = page - fetch.first;
-        if (at < fetch.count.value()) fetch.demanded |= uint64_t{1} << at;
+        if (fetch.claim.empty() || page < fetch.claim.first) continue;
+        const uint64_t at = page - fetch.claim.first;
+        if (at < fetch.claim.count.value() && fetch.claim.owns(word, at)) {
+          fetch.demanded |= uint64_t{1} << at;
+        }
       }
       return Answer::kFetching;
     case PageState::kLocal:
@@ -315,7 +320,7 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
     run = PageCount(1);
     if (!core_.budget.tryCharge(run)) {
       if (!placement.isLocal() && mover_.placeFar(page)) return Answer::kDone;
-      if (core_.roomWillCome()) return Answer::kDefer;
+      if (core_.roomWillCome()) return Answer::kAwaitMemory;
       core_.budget.charge(run);
       sayExceeded();
     }
@@ -377,7 +382,7 @@ void FaultService::retryDeferred() {
   for (size_t i = 0; i < arrived; ++i) {
     const uint32_t slot = arrived_.front();
     arrived_.erase(arrived_.begin());
-    if (!install(fetches_[slot], slot)) arrived_.push_back(slot);
+    if (!install(slot)) arrived_.push_back(slot);
   }
   const size_t waiting = deferred_.size();
   for (size_t i = 0; i < waiting; ++i) {
@@ -389,6 +394,18 @@ void FaultService::retryDeferred() {
   core_.faults_wait.store(wait, std::memory_order_seq_cst);
   if (wait) core_.need_memory.ring();
   flush();
+}
+
+void FaultService::serveQueued() {
+  // While all slots are taken the reads in flight are waited for, and nobody is asked for anything.
+  size_t served = 0;
+  const size_t waiting = queued_.size();
+  while (served < waiting && free_count_ > 0) {
+    const Deferred next = queued_[served++];
+    serve(next.fault, next.started);
+  }
+  queued_.erase(queued_.begin(), queued_.begin() + static_cast<long>(served));
+  if (served > 0) flush();
 }
 
 void FaultService::recordLatency(Nanoseconds started) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serves faults: one thread reads them from the kernel and answers each by what the page's word
 // says: fresh zeros, a page taken back from staging, or a fetch from far memory. Never touches
-// managed memory, never waits for the migrator, allocates nothing once it runs (invariant I2).
+// managed memory, never waits for the migrator (invariant I2). Once it runs it allocates for its
+// lists of faults that wait alone, which grow to the number of the program's threads.
 #pragma once
 
 #include <array>
@@ -15,6 +16,7 @@
 #include "runtime/base/service_thread.h"
 #include "runtime/migrate/channels.h"
 #include "runtime/migrate/core.h"
+#include "runtime/migrate/far_claim.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/shared_policy.h"
 #include "runtime/migrate/staging.h"
@@ -40,22 +42,24 @@ class FaultService {
   void forgetThread() { thread_.forget(); }
 
  private:
-  // One read from far memory: pages in a row whose frames are in a row too.
+  // One read from far memory.
   struct Fetch {
-    PageIndex first;
-    PageCount count;
-    uint8_t tier = 0;
-    FrameIndex frame;
-    uint64_t demanded = 0;  // bit i: a thread waits for page first + i
+    FarClaim claim;
+    uint64_t demanded = 0;  // bit i: a thread waits for page i of it
     Arrival arrival = Arrival::kFault;
     Nanoseconds started;
   };
-  // A fault that could not be answered at once, to be tried again when memory was freed.
+  // A fault that could not be answered at once.
   struct Deferred {
     MissingFault fault;
     Nanoseconds started;
   };
-  enum class Answer : uint8_t { kDone, kFetching, kDefer };
+  enum class Answer : uint8_t {
+    kDone,
+    kFetching,
+    kAwaitMemory,
+    kAwaitSlot,  // as many reads are in flight as can be
+  };
 
   static constexpr size_t kFetches = 64;          // reads in flight; more faults wait their turn
   static constexpr uint64_t kPagesPerFetch = 16;  // 64 KiB buffers
@@ -65,6 +69,7 @@ class FaultService {
   FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
                Waker& waker);
   void run();
+  bool parking() const { return core_.parking.requested(Parking::Upto::kFaults); }
   void waitForWork();
   void serveNew();
   void serveBarrier();
@@ -76,7 +81,8 @@ class FaultService {
   bool granuleIsEmpty(GranuleIndex granule) const;
   PageCount freshRun(PageIndex page, PageIndex* start) const;
   Answer rescue(PageIndex page, PageWord word);
-  Answer beginFetch(PageIndex page, PageWord word);
+  /// Of a page that is far.
+  Answer beginFetch(PageIndex page);
   void prefetch(PageIndex from, PageCount count);
   /// The rest of a stream's run that begins or ends with `page`, the nearest pages first.
   void prefetchBeside(PageIndex page, PageRun run);
@@ -85,17 +91,21 @@ class FaultService {
   /// Takes pages back that are on their way out, but still here, as far as there is room.
   void rescueAdvised(PageRun piece);
   void flush();
-  bool submitFetch(PageIndex first, PageCount count, Arrival arrival);
+  /// On failure the claim has ended.
+  bool submitFetch(const FarClaim& claim, Arrival arrival);
   void completeFetches();
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);
-  bool install(Fetch& fetch, uint32_t slot);
+  /// Ends the claim of a read that has failed. The caller holds the granule's lock.
+  void giveUp(const Fetch& fetch, ErrorCode error);
+  void freeSlot(uint32_t slot);
+  /// False: there is no room for it yet.
+  bool install(uint32_t slot);
   /// Whether what was fetched keeps its frames, as copies of the local pages.
   bool keepsCopies(const Fetch& fetch);
-  void installRun(const Fetch& fetch, uint32_t slot, uint64_t from, uint64_t to, bool keep);
-  void releaseFrames(const Fetch& fetch, uint64_t at, uint64_t pages);
-  void abandon(const Fetch& fetch, PageState outcome);
-  void lose(const Fetch& fetch, ErrorCode error);
+  void installRun(uint32_t slot, uint64_t from, uint64_t to, FarCopy copy);
   void retryDeferred();
+  /// Serves faults that wait for a slot, as far as there are any.
+  void serveQueued();
   /// Closes what it has open to tiers that are to go.
   void letGo();
   void wake(PageIndex first, PageCount pages) {
@@ -119,7 +129,8 @@ class FaultService {
   std::array<uint32_t, kFetches> free_slots_;
   size_t free_count_ = 0;
   std::vector<uint32_t> arrived_;   // fetched, waiting for budget; capacity reserved at create()
-  std::vector<Deferred> deferred_;  // grows at most to the number of waiting threads
+  std::vector<Deferred> deferred_;  // wait for memory
+  std::vector<Deferred> queued_;    // wait for a slot; the longest first
   std::optional<os::CpuFollower> follower_;  // made by the thread itself
   ServiceThread thread_;
   bool said_exceeded_ = false;

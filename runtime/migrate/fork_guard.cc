@@ -9,29 +9,45 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/service_thread.h"
+#include "runtime/os/streams.h"
 
 namespace tidepool {
 namespace {
 
-// Each round finds the pages local unless they are evicted within microseconds of being touched.
+// Nothing is evicted meanwhile, but other threads may discard what was touched.
 constexpr int kRounds = 64;
 
 }  // namespace
 
-void ForkGuard::stop() {
-  core_.parking.request();
+void ForkGuard::stop(Parking::Upto last) {
+  core_.parking.request(last);
   core_.need_memory.ring();
   core_.freed_memory.ring();
-  core_.parking.waitFor(kServiceThreads);
+  core_.parking.await();
+}
+
+void ForkGuard::begin(ForkKind kind) {
+  if (core_.detached.load(std::memory_order_relaxed)) return;
+  const sigset_t signals = ForkWindow::holdSignals();
+  forking_.lock();
+  kind_ = kind;
+  signals_ = signals;
+  begun_by_.store(pthread_self(), std::memory_order_relaxed);
+  // From here on nothing leaves local memory, and tiers neither come nor go. What the migrator
+  // calls of libc may take the lock of the streams, too, so it comes first.
+  stop(Parking::Upto::kMigrator);
+  // Who has it may wait for a page, which is still brought. Once the fault service stands still it
+  // would be waited for without end: by fork() itself.
+  if (kind == ForkKind::kFork) os::lockStreams();
 }
 
 void ForkGuard::standStill() {
   window_is_local_ = false;
-  if (!canFollow()) return stop();
+  if (!canFollow()) return stop(Parking::Upto::kFaults);
   for (int round = 0; round < kRounds && !window_is_local_; ++round) {
-    if (round > 0) core_.parking.resume();
+    if (round > 0) stop(Parking::Upto::kMigrator);
     window_.touch(kind_);
-    stop();
+    stop(Parking::Upto::kFaults);
     window_is_local_ = window_.isLocal(kind_);
   }
 }
@@ -77,10 +93,8 @@ Status ForkGuard::shareFrames() {
 
 void ForkGuard::prepare(ForkKind kind) {
   if (core_.detached.load(std::memory_order_relaxed)) return;
-  const sigset_t signals = ForkWindow::holdSignals();
-  forking_.lock();
-  kind_ = kind;
-  signals_ = signals;
+  if (begun_by_.load(std::memory_order_relaxed) != pthread_self()) begin(kind);
+  begun_by_.store(pthread_t{}, std::memory_order_relaxed);
   standStill();
   lockAll();
   core_.forked.store(true, std::memory_order_relaxed);
@@ -111,6 +125,7 @@ void ForkGuard::parent() {
   forEachTable(core_, [](FrameTable& table) { table.afterForkInParent(); });
   unlockAll();
   core_.parking.resume();
+  if (kind_ == ForkKind::kFork) os::unlockStreams();
   const sigset_t signals = signals_;
   forking_.unlock();
   pthread_sigmask(SIG_SETMASK, &signals, nullptr);
@@ -124,6 +139,7 @@ void ForkGuard::child() {
   ServiceThread::inChild(kind_);
   serveChild();
   services_.withdrawUnforked();
+  if (kind_ == ForkKind::kFork) os::unlockStreamsInChild();
   forking_.unlock();
   pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
 }

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fork(), and what else copies a process, needs of the runtime. Before: the service threads stand still and every lock is held,
-// so that the child's copy is whole; the frames of far memory are made the child's too. After, in
-// the parent: on it goes. The child gets services of its own (ChildServices), which serve its copy
-// of the memory as the parent's did. If it cannot have them it keeps what was local as ordinary
-// memory, and what was far is taken out of its reach (docs/limits.md).
+// What fork(), and what else copies a process, needs of the runtime. Before: the service threads
+// stand still and every lock is held, libc's of its streams among them, so that the child's copy is
+// whole; the frames of far memory are made the child's too. After, in the parent: on it goes. The
+// child gets services of its own (ChildServices), which serve its copy of the memory as the
+// parent's did. If it cannot have them it keeps what was local as ordinary memory, and what was far
+// is taken out of its reach (docs/limits.md).
 #pragma once
+
+#include <pthread.h>
+
+#include <atomic>
 
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/fork_window.h"
@@ -32,6 +37,9 @@ class ForkGuard {
  public:
   ForkGuard(Core& core, SharedPolicy& policy, GranuleMover& mover, ChildServices& services)
       : core_(core), policy_(policy), mover_(mover), services_(services), window_(core, mover) {}
+  /// The first part of prepare(), for whoever takes locks between them under which others must not
+  /// wait for libc's streams.
+  void begin(ForkKind kind) TP_NO_THREAD_SAFETY;
   void prepare(ForkKind kind) TP_NO_THREAD_SAFETY;
   void parent() TP_NO_THREAD_SAFETY;
   void child() TP_NO_THREAD_SAFETY;
@@ -42,9 +50,8 @@ class ForkGuard {
   void unpreparedChild();
 
  private:
-  static constexpr int kServiceThreads = 2;
   void standStill();
-  void stop();
+  void stop(Parking::Upto last);
   void lockAll() TP_NO_THREAD_SAFETY;
   void unlockAll() TP_NO_THREAD_SAFETY;
   /// Makes the child a holder of all far memory.
@@ -58,6 +65,8 @@ class ForkGuard {
   ChildServices& services_;
   ForkWindow window_;
   Mutex forking_;
+  std::atomic<pthread_t>
+      begun_by_{};  // until its prepare(); of others, it only tells that it is not theirs
   // Of the fork under way, guarded by it.
   ForkKind kind_ = ForkKind::kFork;
   sigset_t signals_{};

@@ -27,7 +27,8 @@ class ForkWindow {
  public:
   ForkWindow(Core& core, GranuleMover& mover) : core_(core), mover_(mover) {}
 
-  /// Before the service threads are stopped: brings the pages in.
+  /// Before the fault service is stopped, with the lock of libc's streams held if the kind is
+  /// kFork: brings the pages in.
   void touch(ForkKind kind);
   /// After that: whether all of them are local.
   bool isLocal(ForkKind kind);

@@ -72,7 +72,8 @@ class GranuleMover {
   // Devices such as device-DAX are mapped in whole granules, and a part of such a mapping can be
   // neither taken away nor protected: what moves there moves as a whole, and comes back as a whole.
 
-  /// True if any tier is of that kind.
+  /// True if any tier is of that kind. The caller holds a granule's lock, or the one of the set of
+  /// tiers, or is the migrator.
   bool mapsWholeGranules() const;
   /// True if the granule lies in such a tier: all of its pages do.
   bool liesWhole(GranuleIndex granule) const;

@@ -95,7 +95,7 @@ void Migrator::run() {
       next_tick_ = clock_.now() + kTick;
     }
     evictor_->advance();
-    if (!core_.parking.requested()) {
+    if (!core_.parking.requested(Parking::Upto::kMigrator)) {
       strays_.tick(clock_.now());
       if (fabric_ != nullptr) {
         const Nanoseconds now = clock_.now();
@@ -112,7 +112,7 @@ void Migrator::run() {
       if (balancer_ != nullptr) balancer_->rest();
       while (evictor_->recycle()) {
       }
-      if (!evictor_->busy()) core_.parking.park();
+      if (!evictor_->busy()) core_.parking.park(Parking::Upto::kMigrator);
     }
   }
   core_.account->leave();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Brings the service threads to a standstill for fork(): each finishes what it has under way, then
-// sleeps until resumed. Thread-safe; one requester at a time.
+// sleeps until resumed. The migrator comes first: while the fault service still runs, whoever holds
+// what fork() waits for gets the pages that it touches. Thread-safe; one requester at a time.
 #pragma once
 
 #include <atomic>
@@ -12,26 +13,37 @@ namespace tidepool {
 
 class Parking {
  public:
-  /// For the service threads: true while they should finish and then call park().
-  bool requested() const { return requested_.load(std::memory_order_acquire); }
+  /// How many stand still, in this order.
+  enum class Upto : int { kNobody, kMigrator, kFaults };
 
-  /// Called by a service thread that has nothing under way; returns after resume().
-  void park() {
+  /// For the service threads: true while they should finish and then call park().
+  bool requested(Upto self) const {
+    return static_cast<int>(upto_.load(std::memory_order_acquire)) >= static_cast<int>(self);
+  }
+
+  /// Called by a service thread that has nothing under way; returns once it need not stand still.
+  void park(Upto self) {
     MutexLock lock(mutex_);
     ++parked_;
     changed_.notifyAll();
-    while (requested()) changed_.wait(mutex_);
+    while (requested(self)) changed_.wait(mutex_);
     --parked_;
+    changed_.notifyAll();
   }
 
-  /// The caller then rings the threads' doorbells and calls waitFor().
-  void request() {
-    // Release pairs with requested(): a thread that parks has seen all that came before.
-    requested_.store(true, std::memory_order_release);
-  }
-  void waitFor(int threads) {
+  /// Those behind `last` go on. The caller then rings the threads' doorbells and calls await().
+  void request(Upto last) {
     MutexLock lock(mutex_);
-    while (parked_ < threads) changed_.wait(mutex_);
+    // Release pairs with requested(): a thread that parks has seen all that came before.
+    upto_.store(last, std::memory_order_release);
+    changed_.notifyAll();
+  }
+  /// Returns when as many stand still as were asked to, and no others.
+  void await() {
+    MutexLock lock(mutex_);
+    while (parked_ != static_cast<int>(upto_.load(std::memory_order_relaxed))) {
+      changed_.wait(mutex_);
+    }
   }
   /// In a child of fork(): those who wait here are the parent's threads. Nothing of theirs can be
   /// waited for, so the lock and the condition variable begin anew, without being destroyed.
@@ -39,16 +51,12 @@ class Parking {
     new (&mutex_) Mutex;
     new (&changed_) CondVar;
     parked_ = 0;
-    requested_.store(false, std::memory_order_relaxed);
+    upto_.store(Upto::kNobody, std::memory_order_relaxed);
   }
-  void resume() {
-    MutexLock lock(mutex_);
-    requested_.store(false, std::memory_order_release);
-    changed_.notifyAll();
-  }
+  void resume() { request(Upto::kNobody); }
 
  private:
-  std::atomic<bool> requested_{false};
+  std::atomic<Upto> upto_{Upto::kNobody};
   Mutex mutex_;
   CondVar changed_;
   int parked_ TP_GUARDED_BY(mutex_) = 0;

@@ -46,10 +46,15 @@ Status RangeOps::makePartUsable(uintptr_t address, Bytes size, int protection) {
   return {};
 }
 
+bool RangeOps::anyMapsWholeGranules() {
+  MutexLock lock(core_.tiers.listing());
+  return mover_.mapsWholeGranules();
+}
+
 Status RangeOps::makeUsable(uintptr_t address, Bytes size, int protection) {
   const uintptr_t end = address + size.value();
   shareWithChildren(address, size);
-  if (detached() || !mover_.mapsWholeGranules()) return makeFresh(address, size, protection);
+  if (detached() || !anyMapsWholeGranules()) return makeFresh(address, size, protection);
   const uintptr_t from = std::min(end, roundUp(address, kGranuleSize));
   const uintptr_t to = std::max(from, roundDown(end, kGranuleSize));
   Status done;
@@ -141,7 +146,8 @@ void RangeOps::dropPage(PageIndex page, PageWord word) {
     // The thread that has it under way finds the word changed and frees the frame.
     case PageState::kEvicting:
     case PageState::kFetching:
-    case PageState::kLost:
+      break;
+    case PageState::kLost:  // has no frame any more
       break;
     case PageState::kDirect:
       TP_CHECK(!"direct pages are dropped in runs");
@@ -410,7 +416,8 @@ Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
   return {};
 }
 
-Result<uintptr_t> RangeOps::resize(uintptr_t address, Bytes old_size, Bytes new_size) {
+Result<uintptr_t> RangeOps::resize(uintptr_t address, Bytes old_size, Bytes new_size,
+                                   Bytes alignment) {
   TP_TRY(check(address, old_size));
   if (new_size.value() == 0) return fail(ErrorCode::kInvalidArgument, "cannot resize to nothing");
   const Bytes rounded(roundUp(new_size.value(), kPageSize));
@@ -428,7 +435,7 @@ Result<uintptr_t> RangeOps::resize(uintptr_t address, Bytes old_size, Bytes new_
   if (rounded == old_size) return address;
   const Bytes more = rounded - old_size;
   if (claim(address + old_size.value(), more)) return address;
-  const auto target = allocate(rounded, Bytes(kPageSize));
+  const auto target = allocate(rounded, alignment);
   if (!target) return target;
   // On the program's thread, with no lock held: faults on either side are served as usual.
   memcpy(reinterpret_cast<void*>(*target), reinterpret_cast<const void*>(address),

@@ -51,7 +51,8 @@ class RangeOps {
   Status place(uintptr_t address, Bytes size, Placement placement);
   /// Errors: kInvalidArgument if it is not a page range of the space.
   Result<Residency> residency(uintptr_t address, Bytes size) const;
-  Result<uintptr_t> resize(uintptr_t address, Bytes old_size, Bytes new_size);
+  /// If it cannot stay where it is, it goes where `alignment` allows; else nothing has changed.
+  Result<uintptr_t> resize(uintptr_t address, Bytes old_size, Bytes new_size, Bytes alignment);
 
  private:
   enum class Mode : uint8_t { kRelease, kDiscard, kWithdraw };
@@ -68,6 +69,7 @@ class RangeOps {
   /// The same for a part of one granule, which may lie in a tier that is mapped as a whole.
   Status makePartUsable(uintptr_t address, Bytes size, int protection);
   Status makeFresh(uintptr_t address, Bytes size, int protection);
+  bool anyMapsWholeGranules();
   void setRights(uintptr_t address, Bytes size, int protection);
   void forgetAnchors(uintptr_t address, Bytes size) {
     core_.space->anchored().forget(core_.space->pageAt(address),

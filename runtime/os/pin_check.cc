@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks through /proc/self/fd with plain system calls: opendir(3) would allocate.
+// Asks the kernel about each descriptor in turn, with plain system calls: opendir(3) would
+// allocate, and fstat(2) may ask a file server, which may be this very process. Numbers can be
+// opened by calls that nobody sees, and nothing tells of that, so each look asks about all of them.
+// Those at the low end are asked about one by one, as quick as that is; the directory lists what
+// lies behind.
 #include "runtime/os/pin_check.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
+#include <iterator>
+#include <string_view>
+#include <utility>
 
+#include "runtime/base/format.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/own_fds.h"
 
@@ -23,58 +34,164 @@ struct Entry {  // linux_dirent64
   uint8_t type;
   char name[];
 };
+constexpr int64_t kBeforeNumbers = 2;  // "." and ".." come first in the directory
+
+enum class Found : uint8_t { kNothing, kHarmless, kMayPin };
+
+constexpr Found mayPin(bool may) { return may ? Found::kMayPin : Found::kHarmless; }
+
+/// Of the kernel's character devices those that hand out no memory and take none.
+bool isHarmlessDevice(uint32_t major, uint32_t minor) {
+  constexpr uint32_t kMemory = 1, kVirtualTerminals = 4, kTerminals = 5, kFirstPts = 136,
+                     kLastPts = 143;
+  constexpr uint32_t kHarmlessMemory[] = {3, 5, 7, 8, 9, 11};  // null zero full random urandom kmsg
+  if (major == kMemory) {
+    return std::find(std::begin(kHarmlessMemory), std::end(kHarmlessMemory), minor) !=
+           std::end(kHarmlessMemory);
+  }
+  return major == kVirtualTerminals || major == kTerminals ||
+         (major >= kFirstPts && major <= kLastPts);
+}
+
+/// Of what has a name only: files without a type, and devices whose number is not fixed.
+bool isHarmlessName(std::string_view name) {
+  constexpr std::string_view kHarmless[] = {
+      "anon_inode:[eventfd]",     "anon_inode:[eventpoll]",    "anon_inode:[timerfd]",
+      "anon_inode:[signalfd]",    "anon_inode:inotify",        "anon_inode:[fanotify]",
+      "anon_inode:[userfaultfd]", "anon_inode:[pidfd]",        "anon_inode:[perf_event]",
+      "anon_inode:bpf-map",       "anon_inode:bpf-prog",       "anon_inode:bpf_link",
+      "anon_inode:btf",           "anon_inode:seccomp notify", "anon_inode:[landlock-ruleset]",
+      "/dev/userfaultfd"};
+  return std::find(std::begin(kHarmless), std::end(kHarmless), name) != std::end(kHarmless);
+}
+
+/// Families whose sockets may keep pages to send from at most: those only read them.
+bool isHarmlessFamily(int family) {
+  constexpr int kHarmless[] = {AF_UNIX,   AF_INET, AF_INET6,     AF_NETLINK,
+                               AF_PACKET, AF_CAN,  AF_BLUETOOTH, AF_VSOCK};
+  return std::find(std::begin(kHarmless), std::end(kHarmless), family) != std::end(kHarmless);
+}
+
+Found lookAtName(int directory, int fd) {
+  char number[16];
+  formatText(number, sizeof number, "%d", fd);
+  char target[64];
+  const long length = syscall(SYS_readlinkat, directory, number, target, sizeof target);
+  if (length < 0) return errno == ENOENT ? Found::kNothing : Found::kMayPin;
+  return mayPin(!isHarmlessName({target, static_cast<size_t>(length)}));
+}
+
+Found lookAtFlags(int fd) {
+  const long flags = syscall(SYS_fcntl, fd, F_GETFL);
+  if (flags < 0) return Found::kNothing;  // closed meanwhile
+  return mayPin((flags & O_DIRECT) != 0);
+}
+
+Found lookAtSocket(int fd) {
+  int family = 0;
+  socklen_t size = sizeof family;
+  if (syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0) {
+    return errno == EBADF ? Found::kNothing : Found::kMayPin;
+  }
+  return mayPin(!isHarmlessFamily(family));
+}
 
 /// Our own RDMA connections reach memory of their own alone. A program that uses the same device
 /// has a descriptor besides, if only librdmacm's for events.
-bool pins(int directory, const char* name) {
-  if (isOwnFd(atoi(name))) return false;
-  char target[64];
-  const ssize_t length = readlinkat(directory, name, target, sizeof target - 1);
-  if (length <= 0) return false;  // closed meanwhile
-  target[length] = '\0';
-  if (strncmp(target, "anon_inode:[io_uring]", 21) == 0 ||
-      strncmp(target, "/dev/infiniband/", 16) == 0 || strncmp(target, "/dev/vfio/", 10) == 0) {
-    return true;
+Found lookAt(int directory, int fd) {
+  if (isOwnFd(fd)) return Found::kHarmless;
+  struct statx about;
+  if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0) {
+    return errno == EBADF ? Found::kNothing : Found::kMayPin;
   }
-  const int flags = fcntl(atoi(name), F_GETFL);
-  return flags >= 0 && (flags & O_DIRECT) != 0 && target[0] == '/';
+  switch (about.stx_mode & S_IFMT) {
+    case S_IFREG:
+    case S_IFDIR:
+    case S_IFBLK:
+      return lookAtFlags(fd);
+    case S_IFIFO:
+    case S_IFLNK:
+      return Found::kHarmless;
+    case S_IFSOCK:
+      return lookAtSocket(fd);
+    case S_IFCHR:
+      if (isHarmlessDevice(about.stx_rdev_major, about.stx_rdev_minor)) return Found::kHarmless;
+      return lookAtName(directory, fd);
+    default:
+      return lookAtName(directory, fd);
+  }
 }
 
-constinit Mutex directory_mutex;
-
-/// The process's table of descriptors, kept open: one that is opened for each look would take the
-/// number that the program's next descriptor is to have. Opened again in a forked child.
-int openedDirectory() TP_REQUIRES(directory_mutex) {
-  static constinit int directory = -1;
-  static constinit pid_t owner = 0;
-  if (owner != getpid()) {
-    if (directory >= 0) {
-      forgetOwnFd(directory);
-      close(directory);
+/// The process's table of descriptors, and what was found there last. Begins anew in a forked
+/// child.
+class Descriptors {
+ public:
+  bool mayPin() {
+    if (owner_ != getpid()) begin();
+    if (directory_ < 0) return true;
+    if (pinning_ >= 0 && lookAt(directory_, pinning_) == Found::kMayPin) return true;
+    pinning_ = kNone;
+    open_ = 0;
+    const int dense = std::exchange(dense_, 0);
+    for (int fd = 0; fd < dense; ++fd) {
+      if (!note(fd)) return true;
     }
-    directory = keepFd(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    owner = getpid();
+    return !noteFrom(dense);
   }
-  return directory;
-}
+
+ private:
+  static constexpr int kNone = -1;
+
+  /// Kept open: one that is opened for each look would take the number that the program's next
+  /// descriptor is to have.
+  void begin() {
+    if (directory_ >= 0) {
+      forgetOwnFd(directory_);
+      close(directory_);
+    }
+    directory_ = keepFd(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    owner_ = getpid();
+  }
+  /// False: it may pin pages.
+  bool note(int fd) {
+    const Found found = lookAt(directory_, fd);
+    if (found == Found::kNothing) return true;
+    // While at least half of all numbers are in use, it is quicker to try them than to list them.
+    if (++open_ >= fd / 2) dense_ = fd + 1;
+    if (found == Found::kHarmless) return true;
+    pinning_ = fd;
+    return false;
+  }
+  /// The same for all that are in use from `first` on; false as well if the kernel does not say.
+  bool noteFrom(int first) {
+    if (lseek(directory_, first + kBeforeNumbers, SEEK_SET) < 0) return false;
+    alignas(Entry) char buffer[4096];
+    for (;;) {
+      const long got = syscall(SYS_getdents64, directory_, buffer, sizeof buffer);
+      if (got <= 0) return got == 0;
+      for (long at = 0; at < got;) {
+        const auto* entry = reinterpret_cast<const Entry*>(buffer + at);
+        if (entry->name[0] != '.' && !note(atoi(entry->name))) return false;
+        at += entry->length;
+      }
+    }
+  }
+
+  int directory_ = kNone;
+  pid_t owner_ = 0;
+  int pinning_ = kNone;  // what the last look ended with
+  int dense_ = 0;        // numbers below it are tried one by one
+  int open_ = 0;         // of those seen so far
+};
+
+constinit Mutex descriptors_mutex;
+constinit Descriptors descriptors TP_GUARDED_BY(descriptors_mutex);
 
 }  // namespace
 
 bool mayPinPages() {
-  MutexLock lock(directory_mutex);
-  const int directory = openedDirectory();
-  if (lseek(directory, 0, SEEK_SET) != 0) return true;
-  alignas(Entry) char buffer[4096];
-  for (;;) {
-    const long got = syscall(SYS_getdents64, directory, buffer, sizeof buffer);
-    if (got < 0) return true;
-    if (got == 0) return false;
-    for (long at = 0; at < got;) {
-      const auto* entry = reinterpret_cast<const Entry*>(buffer + at);
-      if (entry->name[0] != '.' && pins(directory, entry->name)) return true;
-      at += entry->length;
-    }
-  }
+  MutexLock lock(descriptors_mutex);
+  return descriptors.mayPin();
 }
 
 }  // namespace tidepool::os

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether this process may have pages pinned for DMA: anonymous pages the kernel refuses to move by
-// itself, but of file pages (direct tiers) it does not tell. Thread-safe, no allocation.
+// itself, but of file pages (direct tiers) it does not tell. Whoever pins does so through a
+// descriptor, and what it is of tells whether it can. Thread-safe, no allocation, no I/O.
 #pragma once
 
 namespace tidepool::os {
 
-/// True if the process holds an io_uring, a descriptor opened with O_DIRECT, or an RDMA or VFIO
-/// device, any of which can keep pages pinned across system calls; true also when /proc cannot say.
+/// False only if every descriptor of the process that was open when this was called, and still is,
+/// is of a kind known to pin no page beyond a system call: files, directories and block devices
+/// without O_DIRECT; pipes; sockets of the usual families (not AF_XDP); terminals, /dev/null and
+/// its like; eventfd, epoll, timerfd, signalfd, inotify, fanotify, pidfd, userfaultfd, perf events,
+/// bpf. True for everything else, GPUs, RDMA and VFIO devices, udmabuf and io_uring among it, and
+/// when the kernel does not say. Own descriptors do not count (base/own_fds.h). Costs some 0.3 us a
+/// descriptor; less than a microsecond while one that was found before is still there.
 bool mayPinPages();
 
 }  // namespace tidepool::os

@@ -43,7 +43,7 @@ class ManagedSpace {
   PageIndex pageEnd() const { return PageIndex(size_.value() >> kPageShift); }
 
   /// May be read without a lock, for statistics and to look for candidates: acquire pairs with
-  /// the release in set(), so that the tables a word points into are seen filled.
+  /// the release in change(), so that the tables a word points into are seen filled.
   PageWord word(PageIndex page) const {
     return PageWord(words_[page.value()].load(std::memory_order_acquire));
   }

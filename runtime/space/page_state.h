@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of one page in one 64-bit word, and the table of allowed changes. The word names the
-// page's one authoritative home (invariant I1). Pure values; the atomics are in page_table.h.
+// page's one authoritative home (invariant I1). Pure values; the atomics are in managed_space.h.
 //
 //   bits 0-3 state | 4-7 flags | 8-15 tier number | 16-63 frame or staging slot
 #pragma once
@@ -18,7 +18,7 @@ enum class PageState : uint8_t {
   kFar = 3,       // in a frame of a fetch tier
   kFetching = 4,  // still in its frame; a read of it is on its way
   kDirect = 5,    // in a frame of a direct tier, mapped in the space
-  kLost = 6,      // its far memory is gone: poisoned
+  kLost = 6,      // its bytes are gone: poisoned, and without a frame
 };
 inline constexpr int kPageStates = 7;
 

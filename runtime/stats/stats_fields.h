@@ -109,7 +109,7 @@ inline std::string_view noteOf(const TierStats& tier) {
 }
 
 inline std::span<const TierStats> tiersOf(const StatsPage& page) {
-  // Acquire: pairs with the release in addStatsTier().
+  // Acquire: pairs with the store in describeFarTiers().
   const uint64_t count = page.tier_count.load(std::memory_order_acquire);
   return {page.tiers, std::min<uint64_t>(count, kMaxTiers)};
 }

@@ -55,7 +55,7 @@ std::string safeText(std::string_view text, size_t most) {
 
 Bytes farBytes(const StatsPage& page) {
   uint64_t used = 0;
-  // Acquire: pairs with the release in addStatsTier().
+  // Acquire: pairs with the store in describeFarTiers().
   const auto count = std::min<uint64_t>(page.tier_count.load(std::memory_order_acquire), kMaxTiers);
   for (uint64_t i = 0; i < count; ++i) {
     if (statsText(page.tiers[i].kind) != "local") used += get(page.tiers[i].used_bytes);

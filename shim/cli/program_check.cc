@@ -87,11 +87,7 @@ const char* sanitizerOf(const ElfFile& file, const Elf64_Ehdr& header) {
 Status checkElf(const std::string& path, const ElfFile& file) {
   Elf64_Ehdr header;
   if (!file.readAt(0, header) || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-#if defined(__x86_64__)
       header.e_machine != EM_X86_64) {
-#else
-      header.e_machine != EM_AARCH64) {
-#endif
     return fail(ErrorCode::kUnsupported,
                 "%s is built for another architecture: Tidepool can only serve 64-bit programs of "
                 "this machine's kind",
@@ -212,7 +208,8 @@ Result<std::string> findPreloadLibrary() {
     char self[PATH_MAX];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self);
     std::string folder(self, length > 0 ? static_cast<size_t>(length) : 0);
-    folder.resize(std::max<size_t>(folder.rfind('/'), 0));
+    const size_t slash = folder.rfind('/');
+    folder.resize(slash == std::string::npos ? 0 : slash);
     places.push_back(fmt::format("{}/../lib/{}", folder, kName));
     places.push_back(fmt::format("{}/../{}/{}", folder, TIDEPOOL_LIBDIR, kName));
     places.push_back(fmt::format("{}/{}", TIDEPOOL_FULL_LIBDIR, kName));

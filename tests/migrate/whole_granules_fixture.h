@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <thread>
@@ -35,7 +36,10 @@ class WholeTier final : public DirectTier {
     return inner_->write(run, memory);
   }
   FrameTable& table() override { return inner_->table(); }
-  PageCount mapUnit() const override { return PageCount(kPagesPerGranule); }
+  PageCount mapUnit() const override {
+    if (when_asked) when_asked();
+    return PageCount(kPagesPerGranule);
+  }
   Status mapFrames(FrameRun run, void* address) override {
     ++maps;
     if (refuse || run.first.value() % kPagesPerGranule != 0 || run.count != mapUnit()) {
@@ -51,6 +55,7 @@ class WholeTier final : public DirectTier {
   Nanoseconds extraLoadLatency() const override { return inner_->extraLoadLatency(); }
   bool emulated() const override { return false; }
 
+  std::function<void()> when_asked;
   bool refuse = false;
   int maps = 0, torn = 0;
 

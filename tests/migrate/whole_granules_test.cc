@@ -107,6 +107,25 @@ TEST_F(WholeGranules, WhatIsNotPlainStays) {
   EXPECT_EQ(tier_->used(), Bytes(kGranuleSize));
 }
 
+TEST_F(WholeGranules, NoTierGoesWhileTheProgramAsksWhatKindTheyAre) {
+  // Tiers of a fabric are destroyed by another thread, once nobody can be looking at them.
+  int asked = 0;
+  bool may_go = false;
+  tier_->when_asked = [&] {
+    ++asked;
+    std::thread other([&] {
+      if (!core_.tiers.listing().tryLock()) return;
+      may_go = true;
+      core_.tiers.listing().unlock();
+    });
+    other.join();
+  };
+  EXPECT_NE(allocate(1), 0u);
+  EXPECT_GT(asked, 0);
+  EXPECT_FALSE(may_go);
+  tier_->when_asked = nullptr;
+}
+
 TEST_F(WholeGranules, WhatDevicesMayWriteToStays) {
   ASSERT_TRUE(placeFar());
   for (const uint64_t page : {0, 77, 511}) at(page) = valueOf(page);
