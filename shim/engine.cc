@@ -71,9 +71,6 @@ Result<std::unique_ptr<Runtime>> startRuntime(const char* conf) {
   return runtime;
 }
 
-/// Reads "strict:true" even out of a text that does not parse.
-bool wantsStrict(const char* conf) { return strstr(conf, "strict:true") != nullptr; }
-
 EngineState startEngine() {
   InternalScope scope;
   const int saved_errno = errno;
@@ -88,7 +85,7 @@ EngineState startEngine() {
     const char* text = runtime.error().text();
     const char* advice = strchr(text, ';') == nullptr ? "; run `tidepool doctor` to see why" : "";
     logLine("not managing memory: %s%s", text, advice);
-    if (wantsStrict(conf)) syscall(SYS_exit_group, kStrictExitCode);
+    if (asksForStrict(conf)) syscall(SYS_exit_group, kStrictExitCode);
     errno = saved_errno;
     return EngineState::kLibc;
   }

@@ -3,19 +3,19 @@
 // parent's file, hence the check of the process id.
 #include "shim/stats_at_exit.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/format.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/own_fds.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/base/write_signals.h"
 #include "runtime/stats/stats_json.h"
 #include "shim/engine.h"
 #include "shim/internal_scope.h"
@@ -32,15 +32,16 @@ void writeOut(const char* path, std::byte* text, size_t size) {
   UniqueFd file;
   int fd = STDERR_FILENO;
   if (strcmp(path, "-") != 0) {
-    file = UniqueFd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    file = UniqueFd(raw::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     fd = file.get();
   }
+  const WriteSignalsHeld held;
   for (size_t done = 0; done < size;) {
-    const ssize_t put = write(fd, text + done, size - done);
+    const ssize_t put = fd < 0 ? -1 : raw::write(fd, text + done, size - done);
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0) {
       logLine("cannot write statistics to %s: %s; choose another file with --stats", path,
-              strerror(errno));
+              errnoText(errno));
       return;
     }
     done += static_cast<size_t>(put);
@@ -51,7 +52,7 @@ void writeOut(const char* path, std::byte* text, size_t size) {
 
 void writeStatsAtExit() {
   if (managed_runtime == nullptr || engineOptions().stats_file[0] == '\0') return;
-  if (getpid() != enginePid()) return;
+  if (raw::getpid() != enginePid()) return;
   // Relaxed: the flag alone decides who acts.
   if (stats_done.exchange(true, std::memory_order_relaxed)) return;
   InternalScope scope;

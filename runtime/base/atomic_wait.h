@@ -6,12 +6,12 @@
 #pragma once
 
 #include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <climits>
 #include <cstdint>
+
+#include "runtime/base/raw_calls.h"
 
 namespace tidepool {
 
@@ -34,13 +34,13 @@ inline bool hasChanged(const std::atomic<uint32_t>& word, uint32_t old) {
 inline void waitWhile(const std::atomic<uint32_t>& word, uint32_t old) {
   if (hasChanged(word, old)) return;
   while (word.load(std::memory_order_acquire) == old) {
-    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
+    raw::call(SYS_futex, &word, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
   }
 }
 
 /// Wakes all who wait for the word, which has changed.
 inline void wakeWaiters(const std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  raw::call(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace tidepool
