@@ -2,31 +2,30 @@
 // Looks for far memory: nodes first, since they can be promoted from, then devices.
 #include "runtime/far_auto.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-
 #include <cstring>
 
 #include "runtime/base/format.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/os/numa.h"
+#include "runtime/os/proc_files.h"
 
 namespace tidepool {
 namespace {
 
 /// The first by name of /dev/daxN.M that can be used; false if there is none.
 bool findDax(FarSpec& spec) {
-  DIR* folder = opendir("/dev");
-  if (folder == nullptr) return false;
+  const UniqueFd folder(raw::open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid()) return false;
+  os::FolderReader names(folder.get());
   char best[64] = {};
-  while (const dirent* entry = readdir(folder)) {
-    if (strncmp(entry->d_name, "dax", 3) != 0 || strlen(entry->d_name) >= sizeof best - 5) continue;
-    if (best[0] != '\0' && strcmp(entry->d_name, best + 5) >= 0) continue;
+  while (const char* const name = names.next()) {
+    if (strncmp(name, "dax", 3) != 0 || strlen(name) >= sizeof best - 5) continue;
+    if (best[0] != '\0' && strcmp(name, best + 5) >= 0) continue;
     char path[64];
-    formatText(path, sizeof path, "/dev/%s", entry->d_name);
-    if (UniqueFd(open(path, O_RDWR | O_CLOEXEC)).valid()) memcpy(best, path, sizeof best);
+    formatText(path, sizeof path, "/dev/%s", name);
+    if (UniqueFd(raw::open(path, O_RDWR | O_CLOEXEC)).valid()) memcpy(best, path, sizeof best);
   }
-  closedir(folder);
   if (best[0] == '\0') return false;
   spec.kind = FarKind::kDax;
   memcpy(spec.target, best, sizeof best);

@@ -297,6 +297,22 @@ Result<Options> parseOptions(std::string_view text, void (*warn)(const char* lin
   return options;
 }
 
+bool asksForStrict(std::string_view text) {
+  Options options;
+  ConfItem conf;
+  while (!text.empty()) {
+    if (!takeItem(text, conf)) {  // too long to be this one
+      text.remove_prefix(std::min(text.find(','), text.size() - 1) + 1);
+      continue;
+    }
+    const std::string_view pair = conf.view();
+    if (!pair.starts_with("strict:")) continue;
+    // A value that is none leaves what was said before.
+    [[maybe_unused]] const Status set = setBool(options.strict, "strict", pair.substr(7));
+  }
+  return options.strict;
+}
+
 Status renderFarSpec(const FarSpec& spec, std::span<char> out) {
   TextBuffer text(out);
   appendSpec(text, spec);

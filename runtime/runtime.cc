@@ -11,7 +11,9 @@
 
 #include "runtime/base/format.h"
 #include "runtime/far_auto.h"
+#include "runtime/os/file_size.h"
 #include "runtime/os/pin_check.h"
+#include "runtime/os/probe.h"
 #include "runtime/runtime_impl.h"
 
 namespace tidepool {
@@ -132,6 +134,12 @@ Status Runtime::Impl::openStats() {
   if (!region) return tl::unexpected(region.error());
   stats.emplace(std::move(*region));
   core.stats = &stats->page();
+  if (stats->fd() < 0) {
+    addStatsError(*core.stats,
+                  "`tidepool stat` cannot see this process: its files may be of %llu "
+                  "bytes only (ulimit -f)",
+                  static_cast<unsigned long long>(os::largestFile().value()));
+  }
   return {};
 }
 
@@ -176,7 +184,7 @@ void Runtime::Impl::openPmu() {
   const auto event = findMemoryEvent(kEventSources);
   if (!event) return;
   const auto port = openKernelPerfPort();
-  const int processors = static_cast<int>(sysconf(_SC_NPROCESSORS_CONF));
+  const int processors = static_cast<int>(presentProcessors());
   migrator->setPmu(PmuFeed::create(core, *policy, *port, *event, processors));
 }
 

@@ -20,6 +20,7 @@
 #include "runtime/base/mapping.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/own_fds.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/base/raw_thread.h"
 #include "shim/fork.h"
 #include "shim/libc_state.h"
@@ -88,9 +89,6 @@ void markInternalThread() { t_thread_mode = ThreadMode::kInternal; }
 
 void warnLine(const char* line) { logLine("%s", line); }
 
-/// Reads "strict:true" even out of a text that does not parse.
-bool wantsStrict(const char* conf) { return strstr(conf, "strict:true") != nullptr; }
-
 const char* confText() {
   const char* conf = getenv("TIDEPOOL_CONF");
   return conf != nullptr ? conf : "";
@@ -101,7 +99,7 @@ EngineState goOnWithLibc(const Error& error) {
   const char* const text = error.text();
   const char* const advice = strchr(text, ';') == nullptr ? "; run `tidepool doctor` to see why" : "";
   logLine("not managing memory: %s%s", text, advice);
-  if (wantsStrict(confText())) syscall(SYS_exit_group, kStrictExitCode);
+  if (asksForStrict(confText())) raw::call(SYS_exit_group, kStrictExitCode);
   return EngineState::kLibc;
 }
 
@@ -117,9 +115,9 @@ void findLibc() {
 }
 
 void makeOwnProcessPage() {
-  executed_process = prepared_process = getpid();
+  executed_process = prepared_process = raw::getpid();
   auto page = Mapping::anonymous(Bytes(kPageSize));
-  if (!page || syscall(SYS_madvise, page->data(), kPageSize, MADV_WIPEONFORK) != 0) return;
+  if (!page || raw::madvise(page->data(), kPageSize, MADV_WIPEONFORK) != 0) return;
   own_process = reinterpret_cast<pid_t*>(page->data());
   *own_process = prepared_process;
   page->abandon();
@@ -200,7 +198,7 @@ void noteCopy() {
   new (&start_mutex) Mutex();
   // Another thread was starting, and is not here.
   if (currentState() == EngineState::kStarting) engine_state.store(EngineState::kLibc);
-  *own_process = prepared_process = getpid();
+  *own_process = prepared_process = raw::getpid();
 }
 
 /// The program brings an allocator of its own: its mappings are made under its locks, and nothing
@@ -213,7 +211,7 @@ bool bringsOwnAllocator() {
 
 const Options& engineOptions() { return options(); }
 
-bool isExecutedProcess() { return executed_process == getpid(); }
+bool isExecutedProcess() { return executed_process == raw::getpid(); }
 
 bool isAsleep() {
   const EngineState state = currentState();
@@ -232,7 +230,7 @@ bool wake() {
   if (preparedState() == EngineState::kManaged) return true;
   noteCopy();
   // A child of vfork() would start threads that end with it, in memory that is its parent's.
-  if (!isAsleep() || prepared_process != getpid()) return false;
+  if (!isAsleep() || prepared_process != raw::getpid()) return false;
   InternalMark mark;
   MutexLock lock(start_mutex);
   if (currentState() == EngineState::kAsleep) {
@@ -249,7 +247,7 @@ bool lockEngine() TP_NO_THREAD_SAFETY {
 }
 void unlockEngine() TP_NO_THREAD_SAFETY { start_mutex.unlock(); }
 void unlockEngineInChild() TP_NO_THREAD_SAFETY {
-  prepared_process = getpid();
+  prepared_process = raw::getpid();
   if (own_process != nullptr) *own_process = prepared_process;
   start_mutex.unlock();
 }

@@ -7,6 +7,7 @@
 
 #include "allocator/arena/raw_syscalls.h"
 #include "runtime/base/check.h"
+#include "runtime/base/mapping.h"
 #include "shim/engine.h"
 #include "shim/internal_scope.h"
 #include "shim/managed_heap.h"
@@ -32,10 +33,10 @@ void remember(void* block, size_t size) { entryOf(block).store(size, std::memory
 bool startHugeBlocks(Runtime& runtime) {
   // Two granules more: the range need not begin or end on one.
   const size_t entries = (runtime.size().value() >> kGranuleShift) + 2;
-  void* table = raw::mmap(nullptr, entries * sizeof(SizeEntry), PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (table == MAP_FAILED) return false;
-  huge_sizes = static_cast<SizeEntry*>(table);
+  auto table = Mapping::anonymous(Bytes(entries * sizeof(SizeEntry)));
+  if (!table) return false;
+  huge_sizes = reinterpret_cast<SizeEntry*>(table->data());
+  table->abandon();
   huge_runtime = &runtime;
   return true;
 }

@@ -3,9 +3,6 @@
 // parent's file, hence the check of the process id.
 #include "shim/stats_at_exit.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -13,12 +10,15 @@
 #include <cstring>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/format.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/own_fds.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/os/inherited.h"
+#include "runtime/base/write_signals.h"
 #include "runtime/stats/stats_json.h"
 #include "shim/engine.h"
 #include "shim/internal_scope.h"
@@ -35,15 +35,16 @@ void writeOut(const char* path, std::byte* text, size_t size) {
   UniqueFd file;
   int fd = STDERR_FILENO;
   if (strcmp(path, "-") != 0) {
-    file = UniqueFd(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    file = UniqueFd(raw::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     fd = file.get();
   }
+  const WriteSignalsHeld held;
   for (size_t done = 0; done < size;) {
-    const ssize_t put = write(fd, text + done, size - done);
+    const ssize_t put = fd < 0 ? -1 : raw::write(fd, text + done, size - done);
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0) {
       logLine("cannot write statistics to %s: %s; choose another file with --stats", path,
-              strerror(errno));
+              errnoText(errno));
       return;
     }
     done += static_cast<size_t>(put);
@@ -59,7 +60,7 @@ bool writesStats() {
   const char* const launched = getenv(os::kLaunchedVariable);
   int pid = 0;
   if (launched != nullptr) std::from_chars(launched, launched + strlen(launched), pid);
-  return (launched == nullptr || pid == getpid()) && wake();
+  return (launched == nullptr || pid == raw::getpid()) && wake();
 }
 
 }  // namespace

@@ -64,8 +64,10 @@ void* tpje_os_mmap(void*, size_t size, int protection, int flags, int, off_t) {
       return MAP_FAILED;
     }
   } while (!next_free.compare_exchange_weak(taken, start + size, std::memory_order_relaxed));
-  return tidepool::raw::mmap(reinterpret_cast<void*>(start), size, protection,
-                             flags | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  void* const at = tidepool::raw::mmap(reinterpret_cast<void*>(start), size, protection,
+                                       flags | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  if (at != MAP_FAILED) tidepool::raw::madvise(at, size, MADV_DONTDUMP);
+  return at;
 }
 
 int tpje_os_munmap(void* address, size_t size) {

@@ -59,9 +59,9 @@ FabricRows::~FabricRows() {
 
 Status FabricRows::openWindow() {
   const Bytes size(granules() * kGranuleSize);
-  const auto base = os::reserve(size, Bytes(kGranuleSize));
-  if (!base) return tl::unexpected(base.error());
-  window_ = Mapping(reinterpret_cast<void*>(*base), size);
+  auto window = Mapping::reserved(size, Bytes(kGranuleSize));
+  if (!window) return tl::unexpected(window.error());
+  window_ = std::move(*window);
   for (const RowPart& part : parts_) {
     for (uint64_t granule = part.first; granule < part.end; ++granule) {
       TP_TRY(mapUnit(granule, *part.run, granule - part.first + part.at));

@@ -11,8 +11,8 @@
 namespace tidepool {
 
 /// Writes at most `size` bytes with the final NUL (size > 0); what does not fit is cut. Knows %s
-/// (also %.*s and %.80s), %c, %d, %i, %u, %x with h, l, ll and z, and %%; anything else is copied as
-/// it is. Returns the length that was written.
+/// (also %.*s and %.80s), %c, %d, %i, %u, %x with h, l, ll and z, and %%; anything else is copied
+/// as it is. Returns the length that was written.
 [[gnu::format(printf, 3, 4)]] size_t formatText(char* out, size_t size, const char* format, ...);
 size_t formatTextV(char* out, size_t size, const char* format, va_list args);
 

@@ -4,28 +4,16 @@
 #pragma once
 
 #include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
+
+#include "runtime/base/raw_calls.h"
 
 namespace tidepool {
 
 inline void futexCall(const std::atomic<uint32_t>& word, int operation, uint32_t value) {
-#if defined(__x86_64__)
-  long number = SYS_futex;
-  register const void* timeout asm("r10") = nullptr;
-  asm volatile("syscall"
-               : "+a"(number)
-               : "D"(&word), "S"(operation), "d"(value), "r"(timeout)
-               : "rcx", "r11", "memory");
-#else
-  const int saved_errno = errno;
-  syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
-  errno = saved_errno;
-#endif
+  raw::kernelWords(SYS_futex, raw::callWord(&word), operation, static_cast<long>(value), 0, 0, 0);
 }
 
 /// Sleeps if the word is still `value`, until woken; returns for no reason too.

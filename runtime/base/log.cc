@@ -9,6 +9,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
+#include "runtime/base/raw_calls.h"
+#include "runtime/base/write_signals.h"
 
 namespace tidepool {
 
@@ -21,7 +23,8 @@ void logLine(const char* format, ...) {
   va_end(args);
   line[used++] = '\n';
   // A message that cannot be written has nowhere else to go.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, used);
+  const WriteSignalsHeld held;
+  [[maybe_unused]] const ssize_t written = raw::write(STDERR_FILENO, line, used);
 }
 
 void checkFailed(const char* file, int line, const char* condition, uint64_t left, uint64_t right) {

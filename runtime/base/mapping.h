@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owns one mmap'ed range and unmaps it. Movable, not copyable; not thread-safe. Sizes are bytes.
+// Owns one mmap'ed range and frees it. What it maps lies in Tidepool's own address space (see
+// own_space.h) and is left out of core dumps. Movable, not copyable; not thread-safe. Sizes are
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +11,14 @@
 
 namespace tidepool {
 
+/// After memory was refused: what may be too low, for the end of a message; "" if nothing is
+/// limited.
+const char* memoryLimitHint();
+
 class Mapping {
  public:
   Mapping() = default;
-  /// Takes over a range that mmap returned.
+  /// Takes over a range that mmap returned, or that OwnSpace did.
   Mapping(void* address, Bytes size) : address_(address), size_(size) {}
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
@@ -22,6 +28,11 @@ class Mapping {
   static Result<Mapping> anonymous(Bytes size);
   /// Shared view of `size` bytes of the file `fd` from `offset` (page-aligned), read and write.
   static Result<Mapping> sharedFile(int fd, Bytes offset, Bytes size);
+
+  /// Address space without memory behind it; `alignment` is a power of two.
+  static Result<Mapping> reserved(Bytes size, Bytes alignment);
+  /// Memory that this process and its children to be share, for what has no need of a descriptor.
+  static Result<Mapping> sharedAnonymous(Bytes size);
 
   /// Leaves the range mapped.
   void abandon() {

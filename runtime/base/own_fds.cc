@@ -10,6 +10,8 @@
 #include <atomic>
 #include <climits>
 
+#include "runtime/base/raw_calls.h"
+
 namespace tidepool {
 namespace {
 
@@ -39,7 +41,7 @@ bool put(int from, int to) {
 
 void placeOwnFdsHigh() {
   rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (raw::prlimit(RLIMIT_NOFILE, nullptr, &limit) != 0) return;
   const rlim_t room = limit.rlim_max > 2 * kRoom ? kRoom : kLeastRoom;
   const rlim_t highest = limit.rlim_max - std::min(limit.rlim_max, room);
   base.store(static_cast<int>(std::min(kFirstOwn, highest)), std::memory_order_relaxed);
@@ -47,20 +49,20 @@ void placeOwnFdsHigh() {
 
 FdRoom::FdRoom() {
   const rlim_t wanted = static_cast<rlim_t>(base.load(std::memory_order_relaxed)) + kRoom;
-  if (prlimit(0, RLIMIT_NOFILE, nullptr, &before_) != 0) return;
+  if (raw::prlimit(RLIMIT_NOFILE, nullptr, &before_) != 0) return;
   const rlim_t most = std::min(wanted, before_.rlim_max);
   if (most <= before_.rlim_cur) return;
   const rlimit raised{most, before_.rlim_max};
-  if (prlimit(0, RLIMIT_NOFILE, &raised, &before_) == 0) raised_ = raised;
+  if (raw::prlimit(RLIMIT_NOFILE, &raised, &before_) == 0) raised_ = raised;
 }
 
 FdRoom::~FdRoom() {
   if (raised_.rlim_cur == 0) return;
   rlimit found;
-  if (prlimit(0, RLIMIT_NOFILE, &before_, &found) != 0) return;
+  if (raw::prlimit(RLIMIT_NOFILE, &before_, &found) != 0) return;
   // The program set a limit meanwhile: it is that one which holds.
   if (found.rlim_cur != raised_.rlim_cur || found.rlim_max != raised_.rlim_max) {
-    setrlimit(RLIMIT_NOFILE, &found);
+    raw::prlimit(RLIMIT_NOFILE, &found, nullptr);
   }
 }
 
@@ -69,9 +71,9 @@ int keepFd(int fd) {
   if (fd < 0) return fd;
   if (fd < first) {
     FdRoom room;
-    const int high = fcntl(fd, F_DUPFD_CLOEXEC, first);
+    const int high = raw::fcntl(fd, F_DUPFD_CLOEXEC, first);
     if (high >= 0) {
-      close(fd);
+      raw::close(fd);
       fd = high;
     }
   }

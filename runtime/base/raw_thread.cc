@@ -22,6 +22,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/mapping.h"
+#include "runtime/base/raw_calls.h"
 
 #if defined(__x86_64__) && !defined(TIDEPOOL_SANITIZED)
 #define TIDEPOOL_RAW_THREADS 1
@@ -127,7 +128,7 @@ RawThread::Place* takePlace() {
 Result<RawThread::Place*> newPlace() {
   auto stack = Mapping::anonymous(kStack);
   if (!stack) return tl::unexpected(stack.error());
-  syscall(SYS_mprotect, stack->data(), kPageSize, PROT_NONE);  // the guard
+  raw::call(SYS_mprotect, stack->data(), kPageSize, PROT_NONE);  // the guard
   auto* thread = static_cast<std::byte*>(allocate_tls(nullptr));
   if (thread == nullptr) {
     return fail(ErrorCode::kNoMemory, "cannot allocate a thread's local storage");
@@ -158,19 +159,19 @@ void renew(RawThread::Place& place) {
 
 [[noreturn]] void runPlace(void* argument) {
   auto* const place = static_cast<RawThread::Place*>(argument);
-  syscall(SYS_set_robust_list, &at<robust_list_head>(place->thread, robust_offset),
+  raw::call(SYS_set_robust_list, &at<robust_list_head>(place->thread, robust_offset),
           sizeof(robust_list_head));
   uselocale(c_locale);
   place->body(place->argument);
   running_count.fetch_sub(1, std::memory_order_relaxed);
   // The kernel clears the id when the stack is used no more.
-  for (;;) syscall(SYS_exit, end_status.load(std::memory_order_relaxed));
+  for (;;) raw::call(SYS_exit, end_status.load(std::memory_order_relaxed));
 }
 
 /// Where libc keeps the id of the calling thread. Null: no such kernel, or libc.
 void* idAddress() {
   void* address = nullptr;
-  if (prctl(PR_GET_TID_ADDRESS, &address) != 0) return nullptr;
+  if (raw::call(SYS_prctl, PR_GET_TID_ADDRESS, &address) != 0) return nullptr;
   return address;
 }
 
@@ -180,7 +181,7 @@ void RawThread::enable() {
   robust_list_head* robust = nullptr;
   size_t robust_size = 0;
   void* const id = idAddress();
-  if (id == nullptr || syscall(SYS_get_robust_list, 0, &robust, &robust_size) != 0 ||
+  if (id == nullptr || raw::call(SYS_get_robust_list, 0, &robust, &robust_size) != 0 ||
       robust == nullptr || robust_size != sizeof(robust_list_head)) {
     return;
   }
@@ -205,7 +206,7 @@ void RawThread::haveLibcLock() {
   if (!enabled()) return;
   // Any thread will do, and nobody waits for it: it may first have to be brought what it reads.
   uint64_t all = ~uint64_t{0}, saved = 0;
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &saved, sizeof all);
+  raw::call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &saved, sizeof all);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -213,7 +214,7 @@ void RawThread::haveLibcLock() {
   const auto nothing = [](void*) -> void* { return nullptr; };
   static_cast<void>(pthread_create(&thread, &attributes, nothing, nullptr));
   pthread_attr_destroy(&attributes);
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &saved, nullptr, sizeof saved);
+  raw::call(SYS_rt_sigprocmask, SIG_SETMASK, &saved, nullptr, sizeof saved);
 }
 
 Status RawThread::prepare(int threads) {
@@ -241,10 +242,10 @@ Status RawThread::start(const char* name, void (*body)(void*), void* argument) {
   // The thread inherits the mask: all signals are for the program's threads, those by which libc
   // reaches its own too.
   uint64_t all = ~uint64_t{0}, saved = 0;
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &saved, sizeof all);
+  raw::call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &saved, sizeof all);
   const long made = tidepoolStartThread(kFlags, place->stack.data() + place->stack.size().value(),
                                         &idOf(*place), place->thread, runPlace, place);
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &saved, nullptr, sizeof saved);
+  raw::call(SYS_rt_sigprocmask, SIG_SETMASK, &saved, nullptr, sizeof saved);
   if (made < 0) {
     putBack(place);
     return tl::unexpected(Error::fromErrno(ErrorCode::kNoMemory, static_cast<int>(-made),
@@ -262,7 +263,7 @@ void RawThread::join() {
   for (;;) {
     const uint32_t id = idOf(*place_).load(std::memory_order_acquire);
     if (id == 0) break;
-    syscall(SYS_futex, &idOf(*place_), FUTEX_WAIT, id, nullptr, nullptr, 0);
+    raw::call(SYS_futex, &idOf(*place_), FUTEX_WAIT, id, nullptr, nullptr, 0);
   }
   forget();
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/base/internal_thread.h"
+#include "runtime/base/raw_calls.h"
 
 namespace tidepool {
 
@@ -100,7 +101,7 @@ void ServiceThread::join() {
 void* ServiceThread::main(void* self) {
   enterInternalThread();
   auto* thread = static_cast<ServiceThread*>(self);
-  prctl(PR_SET_NAME, thread->name_);
+  raw::call(SYS_prctl, PR_SET_NAME, thread->name_);
   thread->begun_.store(1, std::memory_order_release);
   wakeWaiters(thread->begun_);
   thread->body_(thread->argument_);

@@ -2,10 +2,9 @@
 // sched_setattr(2) with a slice of its own for an ordinary thread. See time_slice.h.
 #include "runtime/base/time_slice.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cstdint>
+
+#include "runtime/base/raw_calls.h"
 
 namespace tidepool {
 namespace {
@@ -29,12 +28,12 @@ static_assert(sizeof(SchedulingAttributes) == 48);
 
 void askShortSlice() {
   SchedulingAttributes now{};
-  if (syscall(SYS_sched_getattr, 0, &now, sizeof now, 0) != 0) return;
+  if (raw::call(SYS_sched_getattr, 0, &now, sizeof now, 0) != 0) return;
   constexpr uint32_t kOrdinary = 0;  // SCHED_OTHER: any other choice is somebody's on purpose
   if (now.policy != kOrdinary) return;
   now.size = sizeof now;
   now.runtime = kSliceNs;
-  syscall(SYS_sched_setattr, 0, &now, 0);
+  raw::call(SYS_sched_setattr, 0, &now, 0);
 }
 
 }  // namespace tidepool

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/own_fds.h"
+#include "runtime/base/raw_calls.h"
 
 namespace tidepool {
 
@@ -33,7 +34,7 @@ class UniqueFd {
   void reset(int fd) {
     if (fd_ >= 0) {
       forgetOwnFd(fd_);
-      close(fd_);
+      raw::close(fd_);
     }
     fd_ = fd;
   }

@@ -19,12 +19,10 @@ Places placesOf(const ManagedSpace& space, GranuleIndex granule) {
 Result<std::unique_ptr<AccessWatch>> AccessWatch::create(Core& core) {
   auto pagemap = os::openPagemap();
   if (!pagemap) return tl::unexpected(pagemap.error());
-  const auto area = os::reserve(Bytes(kSlots * kGranuleSize), Bytes(kGranuleSize));
+  auto area = Mapping::reserved(Bytes(kSlots * kGranuleSize), Bytes(kGranuleSize));
   if (!area) return tl::unexpected(area.error());
-  return std::unique_ptr<AccessWatch>(new AccessWatch(core, *area, std::move(*pagemap)));
+  return std::unique_ptr<AccessWatch>(new AccessWatch(core, std::move(*area), std::move(*pagemap)));
 }
-
-AccessWatch::~AccessWatch() { os::unmap(area_, Bytes(kSlots * kGranuleSize)); }
 
 uint64_t AccessWatch::open(size_t slot, GranuleIndex granule, const Places& wanted) {
   Slot& at = slots_[slot];
@@ -72,7 +70,7 @@ AccessWatch::Seen AccessWatch::close(size_t slot) {
 }
 
 void AccessWatch::forgetMappings() {
-  [[maybe_unused]] const Status gone = os::mapNothing(area_, Bytes(kSlots * kGranuleSize));
+  [[maybe_unused]] const Status gone = os::mapNothing(aside(0, 0), Bytes(kSlots * kGranuleSize));
 }
 
 bool AccessWatch::hide(size_t slot, uint64_t first, uint64_t count) {

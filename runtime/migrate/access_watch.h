@@ -8,6 +8,7 @@
 #include <array>
 #include <memory>
 
+#include "runtime/base/mapping.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_scan.h"
@@ -28,7 +29,6 @@ class AccessWatch {
 
   /// Errors: kNoMemory, kPermission (/proc/self/pagemap).
   static Result<std::unique_ptr<AccessWatch>> create(Core& core);
-  ~AccessWatch();
 
   /// Begins to watch the pages of `wanted` in a free slot. Returns how many faults this will cost
   /// the program whatever it does: pages taken out of the page table that were in it.
@@ -50,8 +50,8 @@ class AccessWatch {
     uint8_t tier;
     FrameIndex home;
   };
-  AccessWatch(Core& core, uintptr_t area, UniqueFd pagemap)
-      : core_(core), area_(area), pagemap_(std::move(pagemap)) {}
+  AccessWatch(Core& core, Mapping area, UniqueFd pagemap)
+      : core_(core), area_(std::move(area)), pagemap_(std::move(pagemap)) {}
   bool hide(size_t slot, uint64_t first, uint64_t count);
   bool unhide(size_t slot, uint64_t first, uint64_t count);
   /// Which of the pages asked for the scan finds; none where the kernel does not say.
@@ -59,11 +59,11 @@ class AccessWatch {
     return scanGranule(scan, pagemap_.get(), *core_.space, granule, asked).value_or(PageSet());
   }
   uintptr_t aside(size_t slot, uint64_t page) const {
-    return area_ + slot * kGranuleSize + page * kPageSize;
+    return reinterpret_cast<uintptr_t>(area_.data()) + slot * kGranuleSize + page * kPageSize;
   }
 
   Core& core_;
-  uintptr_t area_;  // a granule a slot
+  Mapping area_;  // a granule a slot
   UniqueFd pagemap_;
   std::array<Slot, kSlots> slots_{};
 };

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "runtime/base/numbers.h"
+#include "runtime/os/proc_files.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
@@ -44,12 +46,11 @@ constexpr Nanoseconds kJudgeEvery(1'000'000'000);
 constexpr uint64_t kMapsForProgram = 16'384;
 
 uint64_t maxMapCount() {
-  uint64_t most = 65530;
-  if (FILE* file = fopen("/proc/sys/vm/max_map_count", "re")) {
-    if (fscanf(file, "%lu", &most) != 1) most = 65530;
-    fclose(file);
-  }
-  return most;
+  constexpr uint64_t kKernelsDefault = 65530;
+  char text[32];
+  if (!os::readProc("sys/vm/max_map_count", text, sizeof text)) return kKernelsDefault;
+  const uint64_t most = numberAt(text);
+  return most == 0 ? kKernelsDefault : most;
 }
 
 uint64_t runsIn(const PageSet& set) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "runtime/base/raw_calls.h"
 #include "runtime/base/result.h"
 #include "runtime/base/unique_fd.h"
 
@@ -20,7 +21,7 @@ class Doorbell {
   /// parent's was.
   Status open() {
     rung_.store(false, std::memory_order_relaxed);
-    fd_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    fd_.reset(raw::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!fd_.valid()) return failErrno(ErrorCode::kNoMemory, "cannot create an eventfd");
     fd_.keep();
     return {};
@@ -30,13 +31,13 @@ class Doorbell {
     // acq_rel pairs with clear(): what was written before ring() is seen after clear().
     if (rung_.exchange(true, std::memory_order_acq_rel)) return;
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(fd_.get(), &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = raw::write(fd_.get(), &one, sizeof one);
   }
   void clear() {
     // Read first: a ring() in between is then suppressed, but its cause is seen by the caller,
     // who looks after clear(). The other order would lose the next ring.
     uint64_t count;
-    [[maybe_unused]] const ssize_t got = read(fd_.get(), &count, sizeof count);
+    [[maybe_unused]] const ssize_t got = raw::read(fd_.get(), &count, sizeof count);
     rung_.exchange(false, std::memory_order_acq_rel);
   }
   int fd() const { return fd_.get(); }

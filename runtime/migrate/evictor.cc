@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/raw_calls.h"
 #include "runtime/os/memory.h"
 #include "runtime/os/pin_check.h"
 #include "runtime/stats/stats_region.h"
@@ -29,7 +30,7 @@ constexpr Arrival arrivalOf(PageWord word) {
 uint64_t peek(std::byte* to, uintptr_t from, uint64_t pages) {
   const iovec target{to, pages * kPageSize};
   const iovec source{reinterpret_cast<void*>(from), pages * kPageSize};
-  const ssize_t got = process_vm_readv(getpid(), &target, 1, &source, 1, 0);
+  const ssize_t got = raw::call(SYS_process_vm_readv, raw::getpid(), &target, 1, &source, 1, 0);
   return got > 0 ? static_cast<uint64_t>(got) >> kPageShift : 0;
 }
 

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/raw_calls.h"
+
 namespace tidepool {
 
 FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
@@ -87,7 +89,7 @@ void FaultService::waitForWork() {
       timeout_ms = static_cast<int>(left_ms);
     }
   }
-  poll(waits.data(), count, timeout_ms);
+  raw::poll(waits.data(), count, timeout_ms);
   if ((waits[1].revents & POLLIN) != 0) core_.freed_memory.clear();
 }
 

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstring>
 
+#include "runtime/base/raw_calls.h"
 #include "runtime/migrate/access_watch.h"
 #include "runtime/os/memory.h"
 #include "runtime/os/pin_check.h"
@@ -19,9 +20,9 @@
 namespace tidepool {
 
 Result<std::unique_ptr<GranuleMover>> GranuleMover::create(Core& core) {
-  const auto base = os::reserve(Bytes(2 * kGranuleSize), Bytes(kGranuleSize));
-  if (!base) return tl::unexpected(base.error());
-  std::unique_ptr<GranuleMover> mover(new GranuleMover(core, *base));
+  auto area = Mapping::reserved(Bytes(2 * kGranuleSize), Bytes(kGranuleSize));
+  if (!area) return tl::unexpected(area.error());
+  std::unique_ptr<GranuleMover> mover(new GranuleMover(core, std::move(*area)));
   TP_TRY(mover->renew());
   mover->tierCame();
   return mover;
@@ -40,8 +41,6 @@ Status GranuleMover::renew() {
   if (core_.port->canMove()) TP_TRY(core_.port->arm(staging_, Bytes(kGranuleSize)));
   return {};
 }
-
-GranuleMover::~GranuleMover() { os::unmap(staging_, Bytes(2 * kGranuleSize)); }
 
 std::optional<GranuleMover::Home> GranuleMover::homeOf(GranuleIndex granule) const {
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
@@ -260,7 +259,7 @@ bool GranuleMover::copyOut(PageIndex first, uint64_t pages, std::byte* to) {
   if (!core_.port->writeProtect(from, size, Wake::kNo) || os::mayPinPages()) return false;
   const iovec target{to, size.value()};
   const iovec source{reinterpret_cast<void*>(from), size.value()};
-  return process_vm_readv(getpid(), &target, 1, &source, 1, 0) ==
+  return raw::call(SYS_process_vm_readv, raw::getpid(), &target, 1, &source, 1, 0) ==
          static_cast<ssize_t>(size.value());
 }
 

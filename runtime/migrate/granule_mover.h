@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 
+#include "runtime/base/mapping.h"
 #include "runtime/base/mutex.h"
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_scan.h"
@@ -21,7 +22,6 @@ class GranuleMover {
  public:
   /// Errors: kNoMemory.
   static Result<std::unique_ptr<GranuleMover>> create(Core& core);
-  ~GranuleMover();
   /// In a child of fork(): arms its staging area with the child's own port.
   Status renew();
 
@@ -94,7 +94,8 @@ class GranuleMover {
   std::optional<Home> homeOf(GranuleIndex granule) const;
 
  private:
-  GranuleMover(Core& core, uintptr_t staging) : core_(core), staging_(staging) {}
+  GranuleMover(Core& core, Mapping area)
+      : core_(core), area_(std::move(area)), staging_(reinterpret_cast<uintptr_t>(area_.data())) {}
   /// Whether that holds for all of these pages of one granule.
   bool movable(PageIndex first, uint64_t count) const;
   /// demote() for pages that are all movable.
@@ -154,7 +155,8 @@ class GranuleMover {
   Core& core_;
   std::atomic<uint64_t> moved_{0};
   Mutex staging_mutex_;  // taken after a granule's lock
-  uintptr_t staging_;    // two granules: one for pages on their way out, one for the way in
+  Mapping area_;
+  uintptr_t staging_;  // two granules: one for pages on their way out, one for the way in
   /// Null without tiers that are mapped whole, and in a child of fork(), which has none at first.
   std::unique_ptr<os::MappingSwap> swap_;
 };

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "runtime/base/check.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
@@ -22,7 +23,8 @@ using Entries = std::array<uint64_t, kPagesPerGranule>;
 Entries pageTableOf(int pagemap, uintptr_t address) {
   Entries entries{};
   const auto offset = static_cast<off_t>(address / kPageSize * sizeof(uint64_t));
-  if (pread(pagemap, entries.data(), sizeof entries, offset) != sizeof entries) entries.fill(0);
+  if (raw::pread(pagemap, entries.data(), sizeof entries, offset) != sizeof entries)
+    entries.fill(0);
   return entries;
 }
 

@@ -9,6 +9,7 @@
 
 #include "runtime/base/atomic_wait.h"
 #include "runtime/base/format.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/base/time_slice.h"
 #include "runtime/os/cpu_follower.h"
 #include "runtime/os/memory.h"
@@ -160,7 +161,7 @@ void Migrator::waitForWork() {
   // To the nanosecond: what the balancer watches in a window of a millisecond may be all of it.
   const timespec until{static_cast<time_t>(timeout / 1'000'000'000),
                        static_cast<long>(timeout % 1'000'000'000)};
-  ppoll(waits.data(), count, &until, nullptr);
+  raw::ppoll(waits.data(), count, &until, nullptr);
   if ((waits[0].revents & POLLIN) != 0) core_.need_memory.clear();
   if (fabric_ != nullptr && waits[count - 1].revents != 0) agent_speaks_ = true;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
@@ -21,7 +22,7 @@ std::unique_ptr<PmuFeed> PmuFeed::create(Core& core, SharedPolicy& policy, PerfP
                                          const MemoryEvent& event, int processors) {
   auto sampler = PmuSampler::create(port, event,
                                     {.processors = processors,
-                                     .process = static_cast<uint32_t>(getpid()),
+                                     .process = static_cast<uint32_t>(raw::getpid()),
                                      .cpu_share = core.options.sampling_cpu});
   if (!sampler) return nullptr;
   SampleStats* source = addStatsSource(*core.stats, event.name);

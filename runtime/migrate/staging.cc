@@ -10,21 +10,20 @@ constexpr Bytes kSize(Staging::kSegments* Staging::kSlotsPerSegment* kPageSize);
 }
 
 Result<std::unique_ptr<Staging>> Staging::create(FaultPort& port) {
-  const auto base = os::reserve(kSize, Bytes(kGranuleSize));
-  if (!base) return tl::unexpected(base.error());
-  std::unique_ptr<Staging> staging(new Staging(*base));
+  auto area = Mapping::reserved(kSize, Bytes(kGranuleSize));
+  if (!area) return tl::unexpected(area.error());
+  std::unique_ptr<Staging> staging(new Staging(std::move(*area)));
   TP_TRY(staging->renew(port));
   return staging;
 }
 
 Status Staging::renew(FaultPort& port) {
-  TP_TRY(os::mapFresh(base_, kSize));
+  TP_TRY(os::mapFresh(base(), kSize));
+  os::leaveOutOfDumps(base(), kSize);
   // UFFDIO_MOVE needs its target armed. Without MOVE pages are copied in, into ordinary memory.
-  if (port.canMove()) TP_TRY(port.arm(base_, kSize));
+  if (port.canMove()) TP_TRY(port.arm(base(), kSize));
   return {};
 }
-
-Staging::~Staging() { os::unmap(base_, kSize); }
 
 void Staging::recycle(uint64_t first, PageCount slots) {
   [[maybe_unused]] const Status freed = os::discard(slotAddress(first), toBytes(slots));

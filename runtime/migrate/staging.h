@@ -8,6 +8,7 @@
 #include <array>
 #include <memory>
 
+#include "runtime/base/mapping.h"
 #include "runtime/base/units.h"
 #include "runtime/os/fault_port.h"
 
@@ -20,12 +21,11 @@ class Staging {
 
   /// `port` must outlive the staging area. Errors: kNoMemory.
   static Result<std::unique_ptr<Staging>> create(FaultPort& port);
-  ~Staging();
   /// In a child of fork(), where it is empty: over to a port of the child's own.
   Status renew(FaultPort& port);
 
   uint64_t firstSlot(uint64_t segment) const { return segment * kSlotsPerSegment; }
-  uintptr_t slotAddress(uint64_t slot) const { return base_ + slot * kPageSize; }
+  uintptr_t slotAddress(uint64_t slot) const { return base() + slot * kPageSize; }
   std::byte* slotMemory(uint64_t slot) const {
     return reinterpret_cast<std::byte*>(slotAddress(slot));
   }
@@ -33,8 +33,10 @@ class Staging {
   void recycle(uint64_t first, PageCount slots);
 
  private:
-  explicit Staging(uintptr_t base) : base_(base) {}
-  uintptr_t base_;
+  explicit Staging(Mapping area) : area_(std::move(area)) {}
+  uintptr_t base() const { return reinterpret_cast<uintptr_t>(area_.data()); }
+
+  Mapping area_;
 };
 
 }  // namespace tidepool

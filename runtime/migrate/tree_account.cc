@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/raw_calls.h"
+#include "runtime/os/file_size.h"
 #include "runtime/os/inherited.h"
 #include "runtime/os/memory.h"
 
@@ -37,7 +39,7 @@ TreeAccount::TreeAccount(UniqueFd fd, Mapping shared)
       shared_(std::move(shared)),
       entries_(static_cast<uint32_t>((shared_.size().value() - kPageSize) / sizeof(Entry))) {
   // The programs that we execute find it open.
-  fcntl(fd_.get(), F_SETFD, 0);
+  if (fd_.valid()) raw::fcntl(fd_.get(), F_SETFD, 0);
 }
 
 uint32_t TreeAccount::entriesEnd() const {
@@ -53,10 +55,16 @@ Result<std::unique_ptr<TreeAccount>> TreeAccount::open() {
 }
 
 Result<std::unique_ptr<TreeAccount>> TreeAccount::create() {
-  const Bytes size(kPageSize + roundUp(os::mostProcesses() * sizeof(Entry), kPageSize));
-  auto fd = os::createSealedMemfd(os::kAccountMemfdName, size);
+  // Room for fewer where files may not be so large; for what is forked alone where none may be.
+  const Bytes wanted(kPageSize + roundUp(os::mostProcesses() * sizeof(Entry), kPageSize));
+  const Bytes most(roundDown(os::largestFile().value(), kPageSize));
+  const bool as_file = most >= Bytes(2 * kPageSize);
+  const Bytes size = as_file ? std::min(wanted, most) : wanted;
+  auto fd =
+      as_file ? os::createSealedMemfd(os::kAccountMemfdName, size) : Result<UniqueFd>(UniqueFd());
   if (!fd) return tl::unexpected(fd.error());
-  auto shared = Mapping::sharedFile(fd->get(), Bytes(), size);
+  auto shared =
+      as_file ? Mapping::sharedFile(fd->get(), Bytes(), size) : Mapping::sharedAnonymous(size);
   if (!shared) return tl::unexpected(shared.error());
   Header& header = *reinterpret_cast<Header*>(shared->data());
   header.mutex.init();
@@ -67,7 +75,8 @@ Result<std::unique_ptr<TreeAccount>> TreeAccount::create() {
 std::unique_ptr<TreeAccount> TreeAccount::join(UniqueFd fd) {
   constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
   struct stat file;
-  if (fstat(fd.get(), &file) != 0 || (fcntl(fd.get(), F_GET_SEALS) & kNeeded) != kNeeded ||
+  if (raw::fstat(fd.get(), &file) != 0 ||
+      (raw::fcntl(fd.get(), F_GET_SEALS) & kNeeded) != kNeeded ||
       file.st_size < static_cast<off_t>(kPageSize + sizeof(Entry))) {
     return nullptr;
   }

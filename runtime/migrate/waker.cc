@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/raw_calls.h"
+
 namespace tidepool {
 namespace {
 
@@ -21,7 +23,7 @@ int64_t timesPreempted() {
 }  // namespace
 
 Status Waker::start() {
-  bell_.reset(eventfd(0, EFD_CLOEXEC));
+  bell_.reset(raw::eventfd(0, EFD_CLOEXEC));
   if (!bell_.valid()) return failErrno(ErrorCode::kNoMemory, "cannot create an eventfd");
   bell_.keep();
   stopping_.store(false);
@@ -32,7 +34,7 @@ Status Waker::start() {
 void Waker::tellToStop() {
   stopping_.store(true);
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = raw::write(bell_.get(), &one, sizeof one);
 }
 
 void Waker::stop() {
@@ -44,8 +46,8 @@ void Waker::stop() {
 
 void Waker::run() {
   const sched_param none{};
-  if (sched_setscheduler(0, SCHED_IDLE, &none) != 0) return;
-  thread_id_.store(gettid(), std::memory_order_release);
+  if (raw::call(SYS_sched_setscheduler, 0, SCHED_IDLE, &none) != 0) return;
+  thread_id_.store(static_cast<pid_t>(raw::call(SYS_gettid)), std::memory_order_release);
   while (!stopping_.load()) {
     while (wakeNext(true)) {
     }
@@ -54,7 +56,7 @@ void Waker::run() {
     asleep_.store(true);
     if (asked_.load() == done_.load() && !stopping_.load()) {
       uint64_t rung;
-      [[maybe_unused]] const ssize_t got = read(bell_.get(), &rung, sizeof rung);
+      [[maybe_unused]] const ssize_t got = raw::read(bell_.get(), &rung, sizeof rung);
     }
     asleep_.store(false);
   }
@@ -95,7 +97,7 @@ void Waker::wake(uintptr_t address, PageCount pages, Nanoseconds now) {
   asked_.store(asked + 1);
   if (!asleep_.load() || !asleep_.exchange(false)) return;
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = raw::write(bell_.get(), &one, sizeof one);
 }
 
 void Waker::follow(int cpu) {
@@ -105,7 +107,7 @@ void Waker::follow(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<size_t>(cpu), &set);
-  if (sched_setaffinity(thread, sizeof set, &set) == 0) bound_ = cpu;
+  if (raw::call(SYS_sched_setaffinity, thread, sizeof set, &set) == 0) bound_ = cpu;
 }
 
 void Waker::wakeOverdue(Nanoseconds now) {

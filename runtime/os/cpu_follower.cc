@@ -10,23 +10,26 @@
 #include <cstring>
 
 #include "runtime/base/format.h"
+#include "runtime/base/numbers.h"
+#include "runtime/base/raw_calls.h"
+#include "runtime/os/proc_files.h"
 
 namespace tidepool::os {
 CpuFollower::CpuFollower() {
   CPU_ZERO(&allowed_);
-  sched_getaffinity(0, sizeof allowed_, &allowed_);
+  raw::call(SYS_sched_getaffinity, 0, sizeof allowed_, &allowed_);
 }
 
 int CpuFollower::cpuOf(int thread) {
   if (thread != stat_of_) {
     char path[64];
-    formatText(path, sizeof path, "/proc/self/task/%d/stat", thread);
-    stat_.reset(open(path, O_RDONLY | O_CLOEXEC));
+    formatText(path, sizeof path, "self/task/%d/stat", thread);
+    stat_ = openProc(path, O_RDONLY);
     stat_.keep();
     stat_of_ = thread;
   }
   char text[1024];
-  const ssize_t got = pread(stat_.get(), text, sizeof text - 1, 0);
+  const ssize_t got = raw::pread(stat_.get(), text, sizeof text - 1, 0);
   if (got <= 0) {
     stat_of_ = 0;  // it has ended; its number may be another's next time
     return -1;
@@ -35,7 +38,7 @@ int CpuFollower::cpuOf(int thread) {
   // The name, field 2, may hold anything but ends at the last parenthesis; the processor is 39.
   const char* at = strrchr(text, ')');
   for (int field = 2; at != nullptr && field < 39; ++field) at = strchr(at + 1, ' ');
-  return at != nullptr ? atoi(at + 1) : -1;
+  return at != nullptr ? static_cast<int>(numberAt(at + 1)) : -1;
 }
 
 void CpuFollower::served(int thread, bool strayed) {
@@ -79,12 +82,12 @@ void CpuFollower::bind(int cpu) {
     CPU_SET(static_cast<size_t>(cpu), &set);
   }
   // A refusal costs time only.
-  if (sched_setaffinity(0, sizeof set, &set) == 0) bound_ = cpu;
+  if (raw::call(SYS_sched_setaffinity, 0, sizeof set, &set) == 0) bound_ = cpu;
 }
 
 CpuAvoider::CpuAvoider() {
   CPU_ZERO(&allowed_);
-  sched_getaffinity(0, sizeof allowed_, &allowed_);
+  raw::call(SYS_sched_getaffinity, 0, sizeof allowed_, &allowed_);
 }
 
 void CpuAvoider::avoid(int cpu) {
@@ -92,7 +95,7 @@ void CpuAvoider::avoid(int cpu) {
   cpu_set_t set = allowed_;
   if (cpu >= 0) CPU_CLR(static_cast<size_t>(cpu), &set);
   if (CPU_COUNT(&set) == 0) return;
-  if (sched_setaffinity(0, sizeof set, &set) == 0) avoided_ = cpu;
+  if (raw::call(SYS_sched_setaffinity, 0, sizeof set, &set) == 0) avoided_ = cpu;
 }
 
 }  // namespace tidepool::os

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "runtime/base/check.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/os/fault_port.h"
 #include "runtime/os/kernel_uapi.h"
 #include "runtime/os/memory.h"
@@ -63,7 +64,7 @@ class KernelFaultPort final : public FaultPort {
     uffdio_register request{};
     request.range = {address, size.value()};
     request.mode = register_mode_;
-    if (ioctl(fd_.get(), UFFDIO_REGISTER, &request) != 0) {
+    if (raw::ioctl(fd_.get(), UFFDIO_REGISTER, &request) != 0) {
       return failErrno(ErrorCode::kNoMemory, "cannot register %llu bytes with userfaultfd",
                        static_cast<unsigned long long>(size.value()));
     }
@@ -78,7 +79,7 @@ class KernelFaultPort final : public FaultPort {
     request.len = size.value();
     request.mode = wake == Wake::kYes ? 0 : UFFDIO_COPY_MODE_DONTWAKE;
     if (writes == Arm::kYes) request.mode |= UFFDIO_COPY_MODE_WP;
-    if (ioctl(fd_.get(), UFFDIO_COPY, &request) == 0) return {PortOutcome::kDone, size};
+    if (raw::ioctl(fd_.get(), UFFDIO_COPY, &request) == 0) return {PortOutcome::kDone, size};
     return partial(errno, request.copy);
   }
 
@@ -88,7 +89,7 @@ class KernelFaultPort final : public FaultPort {
     request.src = from;
     request.len = size.value();
     request.mode = wake == Wake::kYes ? 0 : uapi::kMoveDontWake;
-    if (ioctl(fd_.get(), uapi::kUffdioMove, &request) == 0) return {PortOutcome::kDone, size};
+    if (raw::ioctl(fd_.get(), uapi::kUffdioMove, &request) == 0) return {PortOutcome::kDone, size};
     const PortResult result = partial(errno, request.move);
     if (result.outcome != PortOutcome::kExists) return result;
     const Bytes gone = movedUnreported(to, from, size);
@@ -99,7 +100,7 @@ class KernelFaultPort final : public FaultPort {
   Status poison(uintptr_t address, Bytes size) override {
     uapi::UffdioPoison request{};
     request.range = {address, size.value()};
-    if (ioctl(fd_.get(), uapi::kUffdioPoison, &request) != 0 && errno != EEXIST) {
+    if (raw::ioctl(fd_.get(), uapi::kUffdioPoison, &request) != 0 && errno != EEXIST) {
       return failErrno(ErrorCode::kUnsupported, "cannot poison a lost page");
     }
     return {};
@@ -107,7 +108,7 @@ class KernelFaultPort final : public FaultPort {
 
   void wake(uintptr_t address, Bytes size) override {
     uffdio_range range{address, size.value()};
-    const int result = ioctl(fd_.get(), UFFDIO_WAKE, &range);
+    const int result = raw::ioctl(fd_.get(), UFFDIO_WAKE, &range);
     TP_CHECK_OP(result, ==, 0);
   }
 
@@ -115,7 +116,7 @@ class KernelFaultPort final : public FaultPort {
     uffdio_writeprotect request{};
     request.range = {address, size.value()};
     request.mode = unprotect == Wake::kYes ? 0 : UFFDIO_WRITEPROTECT_MODE_WP;
-    while (ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &request) != 0) {
+    while (raw::ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &request) != 0) {
       if (errno == EAGAIN) continue;
       return failErrno(ErrorCode::kInternal, "cannot change write protection of a range");
     }
@@ -125,7 +126,7 @@ class KernelFaultPort final : public FaultPort {
   size_t read(std::span<MissingFault> out) override {
     uffd_msg messages[kBatch];
     const size_t wanted = out.size() < kBatch ? out.size() : kBatch;
-    const ssize_t got = ::read(fd_.get(), messages, wanted * sizeof(uffd_msg));
+    const ssize_t got = raw::read(fd_.get(), messages, wanted * sizeof(uffd_msg));
     if (got <= 0) return 0;
     size_t stored = 0;
     for (size_t i = 0; i < static_cast<size_t>(got) / sizeof(uffd_msg); ++i) {
@@ -167,7 +168,7 @@ class KernelFaultPort final : public FaultPort {
     constexpr uint64_t kPresent = uint64_t{1} << 63, kSwapped = uint64_t{1} << 62;
     uint64_t entry = kPresent;
     const auto offset = static_cast<off_t>((address >> kPageShift) * sizeof entry);
-    if (pread(pagemap_.get(), &entry, sizeof entry, offset) != sizeof entry) return true;
+    if (raw::pread(pagemap_.get(), &entry, sizeof entry, offset) != sizeof entry) return true;
     return (entry & (kPresent | kSwapped)) != 0;
   }
 
@@ -181,6 +182,7 @@ class KernelFaultPort final : public FaultPort {
 };
 
 Result<__u64> supportedFeatures() {
+  os::keepUserfaultfdDevice();
   UniqueFd probe = os::openUserfaultfd();
   if (!probe.valid()) {
     if (errno == ENOSYS) {
@@ -192,7 +194,7 @@ Result<__u64> supportedFeatures() {
   }
   uffdio_api api{};
   api.api = UFFD_API;
-  if (ioctl(probe.get(), UFFDIO_API, &api) != 0) {
+  if (raw::ioctl(probe.get(), UFFDIO_API, &api) != 0) {
     return failErrno(ErrorCode::kUnsupported, "userfaultfd API handshake failed");
   }
   return static_cast<__u64>(api.features);
@@ -205,7 +207,7 @@ Result<Descriptors> openWith(__u64 features) {
   uffdio_api api{};
   api.api = UFFD_API;
   api.features = features;
-  if (ioctl(fd.get(), UFFDIO_API, &api) != 0) {
+  if (raw::ioctl(fd.get(), UFFDIO_API, &api) != 0) {
     return failErrno(ErrorCode::kUnsupported, "userfaultfd refused its features");
   }
   Descriptors files{std::move(fd), UniqueFd()};

@@ -12,6 +12,7 @@
 #include <cerrno>
 
 #include "runtime/base/check.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/os/memory.h"
 #include "runtime/os/userfaultfd.h"
 
@@ -23,10 +24,10 @@ Result<std::unique_ptr<MappingSwap>> MappingSwap::open() {
   uffdio_api api{};
   api.api = UFFD_API;
   api.features = UFFD_FEATURE_EVENT_REMAP;
-  if (ioctl(faults.get(), UFFDIO_API, &api) != 0) {
+  if (raw::ioctl(faults.get(), UFFDIO_API, &api) != 0) {
     return failErrno(ErrorCode::kUnsupported, "userfaultfd does not tell of moved mappings");
   }
-  UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd stop(raw::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop.valid()) return failErrno(ErrorCode::kNoMemory, "cannot make an eventfd");
   stop.keep();
   std::unique_ptr<MappingSwap> swap(new MappingSwap(std::move(faults), std::move(stop)));
@@ -40,18 +41,18 @@ Result<std::unique_ptr<MappingSwap>> MappingSwap::open() {
 MappingSwap::~MappingSwap() {
   if (!thread_.running()) return;
   const uint64_t one = 1;
-  TP_CHECK(::write(stop_.get(), &one, sizeof one) == sizeof one);
+  TP_CHECK(raw::write(stop_.get(), &one, sizeof one) == sizeof one);
   thread_.join();
 }
 
 void MappingSwap::readEvents() {
   pollfd waits[2] = {{faults_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
   for (;;) {
-    if (poll(waits, 2, -1) < 0) continue;
+    if (raw::poll(waits, 2, -1) < 0) continue;
     if (waits[1].revents != 0) return;
     // To have read of a move is all that is wanted. Who waits for a page is woken by fill().
     uffd_msg messages[8];
-    [[maybe_unused]] const ssize_t got = ::read(faults_.get(), messages, sizeof messages);
+    [[maybe_unused]] const ssize_t got = raw::read(faults_.get(), messages, sizeof messages);
   }
 }
 
@@ -61,7 +62,7 @@ Status MappingSwap::take(uintptr_t address, Bytes size, uintptr_t fill) {
   request.range = {fill, size.value()};
   request.mode = UFFDIO_REGISTER_MODE_MISSING;
   Status taken;
-  if (ioctl(faults_.get(), UFFDIO_REGISTER, &request) != 0) {
+  if (raw::ioctl(faults_.get(), UFFDIO_REGISTER, &request) != 0) {
     taken = failErrno(ErrorCode::kNoMemory, "cannot register memory with userfaultfd");
   } else {
     taken = moveMapping(fill, address, size);
@@ -76,7 +77,7 @@ void MappingSwap::fill(uintptr_t address, Bytes size, const std::byte* from) {
     request.dst = address + done;
     request.src = reinterpret_cast<__u64>(from) + done;
     request.len = size.value() - done;
-    if (ioctl(faults_.get(), UFFDIO_COPY, &request) == 0) break;
+    if (raw::ioctl(faults_.get(), UFFDIO_COPY, &request) == 0) break;
     // Pages that are there are in use already: there is no way back. EAGAIN: some are done, or an
     // event has yet to be read; ENOMEM passes, or ends in the kernel's own choice of a victim.
     TP_CHECK(errno == EAGAIN || errno == ENOMEM);
@@ -88,8 +89,8 @@ void MappingSwap::fill(uintptr_t address, Bytes size, const std::byte* from) {
 void MappingSwap::letGo(uintptr_t address, Bytes size) {
   uffdio_range range{address, size.value()};
   // Fails where something else is mapped by now, which is not armed; who waits is woken either way.
-  [[maybe_unused]] const int disarmed = ioctl(faults_.get(), UFFDIO_UNREGISTER, &range);
-  TP_CHECK(ioctl(faults_.get(), UFFDIO_WAKE, &range) == 0);
+  [[maybe_unused]] const int disarmed = raw::ioctl(faults_.get(), UFFDIO_UNREGISTER, &range);
+  TP_CHECK(raw::ioctl(faults_.get(), UFFDIO_WAKE, &range) == 0);
 }
 
 }  // namespace tidepool::os

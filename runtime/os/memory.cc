@@ -16,13 +16,17 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/base/numbers.h"
+#include "runtime/base/raw_calls.h"
+#include "runtime/os/file_size.h"
 #include "runtime/os/kernel_uapi.h"
+#include "runtime/os/proc_files.h"
 
 namespace tidepool::os {
 namespace {
 
 void* sysMmap(uintptr_t address, uint64_t size, int protection, int flags, int fd, off_t offset) {
-  return reinterpret_cast<void*>(syscall(SYS_mmap, address, size, protection, flags, fd, offset));
+  return reinterpret_cast<void*>(raw::call(SYS_mmap, address, size, protection, flags, fd, offset));
 }
 
 Status mapFixed(uintptr_t address, Bytes size, int protection, int flags, int fd, Bytes offset,
@@ -38,7 +42,7 @@ Status mapFixed(uintptr_t address, Bytes size, int protection, int flags, int fd
 }
 
 bool adviseAway(uintptr_t address, Bytes size, int advice) {
-  while (syscall(SYS_madvise, address, size.value(), advice) != 0) {
+  while (raw::call(SYS_madvise, address, size.value(), advice) != 0) {
     if (errno != EAGAIN) return false;
   }
   return true;
@@ -76,12 +80,12 @@ bool reserveAt(uintptr_t address, Bytes size) {
 uint64_t randomBelow(uint64_t end) {
   constexpr unsigned long kAsk = 0xffffffff;
   uint64_t number = 0;
-  if ((personality(kAsk) & ADDR_NO_RANDOMIZE) != 0) return 0;
-  const long got = syscall(SYS_getrandom, &number, sizeof number, GRND_NONBLOCK);
+  if ((raw::call(SYS_personality, kAsk) & ADDR_NO_RANDOMIZE) != 0) return 0;
+  const long got = raw::call(SYS_getrandom, &number, sizeof number, GRND_NONBLOCK);
   return got == sizeof number ? number % end : 0;
 }
 
-void unmap(uintptr_t address, Bytes size) { syscall(SYS_munmap, address, size.value()); }
+void unmap(uintptr_t address, Bytes size) { raw::call(SYS_munmap, address, size.value()); }
 
 Status mapFresh(uintptr_t address, Bytes size) {
   return mapFixed(address, size, PROT_READ | PROT_WRITE,
@@ -98,7 +102,7 @@ Status mapShared(uintptr_t address, int fd, Bytes offset, Bytes size) {
 }
 
 Status protect(uintptr_t address, Bytes size, int protection) {
-  if (syscall(SYS_mprotect, address, size.value(), protection) != 0) {
+  if (raw::call(SYS_mprotect, address, size.value(), protection) != 0) {
     return failErrno(ErrorCode::kNoMemory, "mprotect of %llu bytes",
                      static_cast<unsigned long long>(size.value()));
   }
@@ -126,31 +130,35 @@ Bytes discardUnlocked(uintptr_t address, Bytes size) {
 
 bool populate(uintptr_t address, Bytes size) {
   constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
-  return syscall(SYS_madvise, address, size.value(), kPopulateWrite) == 0;
+  return raw::call(SYS_madvise, address, size.value(), kPopulateWrite) == 0;
 }
 
 // Writing to a page that is shared since a fork() makes it one's own.
 bool unshare(uintptr_t address, Bytes size) { return populate(address, size); }
 
 Status moveMapping(uintptr_t from, uintptr_t to, Bytes size) {
-  const long got = syscall(SYS_mremap, from, size.value(), size.value(),
-                           MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+  const long got = raw::call(SYS_mremap, from, size.value(), size.value(),
+                             MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
   if (got == -1) return failErrno(ErrorCode::kNoMemory, "cannot move a mapping");
   return {};
 }
 
 void zapShared(uintptr_t address, Bytes size) {
-  syscall(SYS_madvise, address, size.value(), MADV_DONTNEED);
+  raw::call(SYS_madvise, address, size.value(), MADV_DONTNEED);
 }
 
 bool makeHuge(uintptr_t address, Bytes size) {
   constexpr int kCollapse = 25;  // MADV_COLLAPSE
-  return syscall(SYS_madvise, address, size.value(), kCollapse) == 0;
+  return raw::call(SYS_madvise, address, size.value(), kCollapse) == 0;
+}
+
+void leaveOutOfDumps(uintptr_t address, Bytes size) {
+  raw::call(SYS_madvise, address, size.value(), MADV_DONTDUMP);
 }
 
 Status punchHole(int fd, Bytes offset, Bytes size) {
-  if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset.value()),
-                static_cast<off_t>(size.value())) != 0) {
+  if (raw::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                     static_cast<off_t>(offset.value()), static_cast<off_t>(size.value())) != 0) {
     return failErrno(ErrorCode::kUnsupported, "cannot free a range of the pool file");
   }
   return {};
@@ -160,11 +168,11 @@ namespace {
 
 /// `seals`: 0 for none.
 Result<UniqueFd> newMemfd(const char* name, Bytes size, int seals) {
-  UniqueFd fd(memfd_create(name, MFD_CLOEXEC | (seals != 0 ? MFD_ALLOW_SEALING : 0u)));
-  if (!fd.valid() || ftruncate(fd.get(), static_cast<off_t>(size.value())) != 0 ||
-      (seals != 0 && fcntl(fd.get(), F_ADD_SEALS, seals) != 0)) {
-    return failErrno(ErrorCode::kNoMemory, "cannot create the memory file %s of %llu bytes", name,
-                     static_cast<unsigned long long>(size.value()));
+  UniqueFd fd(raw::memfd_create(name, MFD_CLOEXEC | (seals != 0 ? MFD_ALLOW_SEALING : 0u)));
+  if (!fd.valid() || !setFileSize(fd.get(), size) ||
+      (seals != 0 && raw::fcntl(fd.get(), F_ADD_SEALS, seals) != 0)) {
+    return failErrno(ErrorCode::kNoMemory, "cannot create the memory file %s of %llu bytes%s", name,
+                     static_cast<unsigned long long>(size.value()), fileLimitAdvice(errno));
   }
   fd.keep();
   return fd;
@@ -180,14 +188,13 @@ Result<UniqueFd> createSealedMemfd(const char* name, Bytes size) {
 
 uint32_t mostProcesses() {
   constexpr uint32_t kKernelsDefault = 32768, kKernelsLimit = 1u << 22;
-  UniqueFd fd(open("/proc/sys/kernel/pid_max", O_RDONLY | O_CLOEXEC));
-  char text[16] = {};
-  if (!fd.valid() || read(fd.get(), text, sizeof text - 1) <= 0) return kKernelsDefault;
-  return std::clamp(static_cast<uint32_t>(strtoul(text, nullptr, 10)), 64u, kKernelsLimit);
+  char text[16];
+  if (!readProc("sys/kernel/pid_max", text, sizeof text)) return kKernelsDefault;
+  return std::clamp(static_cast<uint32_t>(numberAt(text)), 64u, kKernelsLimit);
 }
 
 Result<UniqueFd> openStatm() {
-  UniqueFd fd(open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
+  UniqueFd fd = openProc("self/statm", O_RDONLY);
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot read /proc/self/statm");
   fd.keep();
   return fd;
@@ -195,18 +202,18 @@ Result<UniqueFd> openStatm() {
 
 Bytes anonymousMemory(int statm) {
   char text[128];
-  const ssize_t got = pread(statm, text, sizeof text - 1, 0);
+  const ssize_t got = raw::pread(statm, text, sizeof text - 1, 0);
   if (got <= 0) return Bytes();
   text[got] = '\0';
-  char* cursor = text;
-  strtoull(cursor, &cursor, 10);  // total size
-  const uint64_t resident = strtoull(cursor, &cursor, 10);
-  const uint64_t shared = strtoull(cursor, &cursor, 10);
+  const char* cursor = text;
+  numberAt(cursor, &cursor);  // total size
+  const uint64_t resident = numberAt(cursor, &cursor);
+  const uint64_t shared = numberAt(cursor, &cursor);
   return toBytes(PageCount(resident > shared ? resident - shared : 0));
 }
 
 Result<UniqueFd> openStat() {
-  UniqueFd fd(open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
+  UniqueFd fd = openProc("self/stat", O_RDONLY);
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot read /proc/self/stat");
   fd.keep();
   return fd;
@@ -214,7 +221,7 @@ Result<UniqueFd> openStat() {
 
 LeftBehind leftBehind(int stat) {
   char text[1024];
-  const ssize_t got = pread(stat, text, sizeof text - 1, 0);
+  const ssize_t got = raw::pread(stat, text, sizeof text - 1, 0);
   if (got <= 0) return {};
   text[got] = '\0';
   // The name, field 2, may hold anything but ends at the last parenthesis; then comes the state.
@@ -223,29 +230,26 @@ LeftBehind leftBehind(int stat) {
   if (at == nullptr || at[1] == '\0' || at[2] != 'Z') return {};
   LeftBehind left;
   for (int field = 3; (at = strchr(at + 1, ' ')) != nullptr; ++field) {
-    if (field == kThreads) left.threads = static_cast<int>(strtol(at + 1, nullptr, 10)) - 1;
-    if (field == kStatus) left.status = static_cast<int>(strtol(at + 1, nullptr, 10)) >> 8;
+    if (field == kThreads) left.threads = static_cast<int>(numberAt(at + 1)) - 1;
+    if (field == kStatus) left.status = static_cast<int>(numberAt(at + 1)) >> 8;
   }
   return left;
 }
 
 uint32_t ownShareOfAnonymous() {
   constexpr uint32_t kAll = 1024;
-  UniqueFd fd(open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC));
   char text[2048];
-  const ssize_t got = fd.valid() ? read(fd.get(), text, sizeof text - 1) : 0;
-  if (got <= 0) return kAll;
-  text[got] = '\0';
+  if (!readProc("self/smaps_rollup", text, sizeof text)) return kAll;
   const char* shares = strstr(text, "Pss_Anon:");
   const char* whole = strstr(text, "\nAnonymous:");
   if (shares == nullptr || whole == nullptr) return kAll;
-  const uint64_t mine = strtoull(shares + strlen("Pss_Anon:"), nullptr, 10);
-  const uint64_t all = strtoull(whole + strlen("\nAnonymous:"), nullptr, 10);
+  const uint64_t mine = numberAt(shares + strlen("Pss_Anon:"));
+  const uint64_t all = numberAt(whole + strlen("\nAnonymous:"));
   return all == 0 || mine > all ? kAll : static_cast<uint32_t>(mine * kAll / all);
 }
 
 Result<UniqueFd> openPagemap() {
-  UniqueFd fd(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  UniqueFd fd = openProc("self/pagemap", O_RDONLY);
   if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot read /proc/self/pagemap");
   fd.keep();
   return fd;
@@ -260,7 +264,7 @@ Result<size_t> scan(int pagemap, uapi::PmScanArg& request, PageRun* out, size_t 
   request.size = sizeof request;
   request.vec = reinterpret_cast<__u64>(regions);
   request.vec_len = capacity < kBatch ? capacity : kBatch;
-  const int found = ioctl(pagemap, uapi::kPagemapScan, &request);
+  const int found = raw::ioctl(pagemap, uapi::kPagemapScan, &request);
   if (found < 0) return failErrno(ErrorCode::kUnsupported, "PAGEMAP_SCAN failed");
   for (int i = 0; i < found; ++i) out[i] = {regions[i].start, regions[i].end};
   *walked = request.walk_end;

@@ -41,6 +41,8 @@ void zapShared(uintptr_t address, Bytes size);
 /// Linux 6.1): whole granules, each with one page present at least. Merely a wish: false if it did
 /// not happen.
 bool makeHuge(uintptr_t address, Bytes size);
+/// What lies there does not go into core dumps: it is Tidepool's own, or its own way to a file.
+void leaveOutOfDumps(uintptr_t address, Bytes size);
 /// Frees [offset, offset + size) of a file: it reads as zeros from then on.
 Status punchHole(int fd, Bytes offset, Bytes size);
 

@@ -13,6 +13,8 @@
 #include <span>
 
 #include "runtime/base/format.h"
+#include "runtime/base/numbers.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/os/probe.h"
 
@@ -30,9 +32,9 @@ void readFolderFile(const char* folder, const char* name, std::span<char> out) {
   char path[256];
   formatText(path, sizeof path, "%s/%s", folder, name);
   out[0] = '\0';
-  UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
+  UniqueFd fd(raw::open(path, O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return;
-  const ssize_t got = ::read(fd.get(), out.data(), out.size() - 1);
+  const ssize_t got = raw::read(fd.get(), out.data(), out.size() - 1);
   out[got > 0 ? static_cast<size_t>(got) : 0] = '\0';
 }
 
@@ -46,9 +48,9 @@ void readNodeFile(const char* folder, uint32_t node, const char* name, std::span
 template <typename Act>
 void forNumbers(const char* list, Act act) {
   while (*list >= '0' && *list <= '9') {
-    char* end = nullptr;
-    const uint64_t first = strtoull(list, &end, 10);
-    const uint64_t last = *end == '-' ? strtoull(end + 1, &end, 10) : first;
+    const char* end = nullptr;
+    const uint64_t first = numberAt(list, &end);
+    const uint64_t last = *end == '-' ? numberAt(end + 1, &end) : first;
     for (uint64_t n = first; n <= last && n < kMostNodes; ++n) act(static_cast<uint32_t>(n));
     if (*end != ',') return;
     list = end + 1;
@@ -59,7 +61,7 @@ void forNumbers(const char* list, Act act) {
 uint64_t nodeNumber(const char* folder, uint32_t node, const char* name) {
   char text[32];
   readNodeFile(folder, node, name, text);
-  return strtoull(text, nullptr, 10);
+  return numberAt(text);
 }
 
 /// As seen by the nearest processors (access class 1), or by whatever is nearest (0) on kernels
@@ -83,7 +85,7 @@ MemorySpeed speedOf(const char* folder, uint32_t node) {
 /// "Node 1 MemFree:   123 kB" by its name.
 Bytes memoryLine(const char* text, const char* name) {
   const char* line = strstr(text, name);
-  return line == nullptr ? Bytes() : Bytes(strtoull(line + strlen(name), nullptr, 10) * kKiB);
+  return line == nullptr ? Bytes() : Bytes(numberAt(line + strlen(name)) * kKiB);
 }
 
 /// The smallest distance to a node with processors. The file names the online nodes' distances in
@@ -91,10 +93,10 @@ Bytes memoryLine(const char* text, const char* name) {
 uint32_t distanceFrom(const char* text, std::span<const uint32_t> online,
                       std::span<const bool> cpus) {
   uint32_t nearest = 0;
-  char* cursor = const_cast<char*>(text);
+  const char* cursor = text;
   for (const uint32_t node : online) {
-    char* end = nullptr;
-    const auto distance = static_cast<uint32_t>(strtoul(cursor, &end, 10));
+    const char* end = nullptr;
+    const auto distance = static_cast<uint32_t>(numberAt(cursor, &end));
     if (end == cursor) break;
     cursor = end;
     if (cpus[node] && (nearest == 0 || distance < nearest)) nearest = distance;
@@ -147,7 +149,7 @@ Status preferNode(uintptr_t address, Bytes size, uint32_t node) {
   if (node >= kMaskBits) return fail(ErrorCode::kInvalidArgument, "no NUMA node %u", node);
   mask[node / kWordBits] = 1ul << (node % kWordBits);
   // The kernel reads one bit less than it is told.
-  if (syscall(SYS_mbind, address, size.value(), kPreferred, mask, kMaskBits + 1, 0) != 0) {
+  if (raw::call(SYS_mbind, address, size.value(), kPreferred, mask, kMaskBits + 1, 0) != 0) {
     return failErrno(ErrorCode::kInvalidArgument, "the kernel places no memory on NUMA node %u",
                      node);
   }
@@ -156,7 +158,7 @@ Status preferNode(uintptr_t address, Bytes size, uint32_t node) {
 
 Status nodesOf(std::span<void* const> pages, std::span<int> nodes) {
   if (pages.empty()) return {};
-  if (syscall(SYS_move_pages, 0, pages.size(), pages.data(), nullptr, nodes.data(), 0) != 0) {
+  if (raw::call(SYS_move_pages, 0, pages.size(), pages.data(), nullptr, nodes.data(), 0) != 0) {
     return failErrno(ErrorCode::kUnsupported, "the kernel does not say where pages are");
   }
   return {};
@@ -171,7 +173,7 @@ Status movePages(std::span<void* const> pages, uint32_t node, std::span<int> nod
     const size_t count = std::min(kAskedAtOnce, pages.size() - done);
     int outcome[kAskedAtOnce];
     std::fill(wanted, wanted + count, static_cast<int>(node));
-    if (syscall(SYS_move_pages, 0, count, pages.data() + done, wanted, outcome, kMove) < 0) {
+    if (raw::call(SYS_move_pages, 0, count, pages.data() + done, wanted, outcome, kMove) < 0) {
       return failErrno(ErrorCode::kUnsupported, "the kernel moves no pages to NUMA node %u", node);
     }
   }
@@ -212,7 +214,7 @@ Result<uint64_t> movePagesTo(uintptr_t address, Bytes size, uint32_t node) {
 
 uint32_t currentNode() {
   unsigned processor = 0, node = 0;
-  syscall(SYS_getcpu, &processor, &node, nullptr);
+  raw::call(SYS_getcpu, &processor, &node, nullptr);
   return node;
 }
 

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "runtime/base/mapping.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/os/probe.h"
@@ -115,8 +116,8 @@ class KernelRing final : public PerfRing {
   void release(uint64_t tail) override {
     std::atomic_ref(control().data_tail).store(tail, std::memory_order_release);
   }
-  void start() override { ioctl(fd_.get(), PERF_EVENT_IOC_ENABLE, 0); }
-  void stop() override { ioctl(fd_.get(), PERF_EVENT_IOC_DISABLE, 0); }
+  void start() override { raw::ioctl(fd_.get(), PERF_EVENT_IOC_ENABLE, 0); }
+  void stop() override { raw::ioctl(fd_.get(), PERF_EVENT_IOC_DISABLE, 0); }
 
  private:
   perf_event_mmap_page& control() const {
@@ -146,7 +147,7 @@ class KernelPerfPort final : public PerfPort {
     attr.exclude_kernel = 1;
     attr.exclude_hv = 1;
     UniqueFd fd(
-        static_cast<int>(syscall(SYS_perf_event_open, &attr, 0, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
+        static_cast<int>(raw::call(SYS_perf_event_open, &attr, 0, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
     if (!fd.valid()) {
       const ErrorCode code = errno == ENODEV                     ? ErrorCode::kNotFound
                              : errno == EACCES || errno == EPERM ? ErrorCode::kPermission

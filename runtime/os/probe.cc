@@ -14,7 +14,10 @@
 #include <charconv>
 #include <cstdio>
 
+#include "runtime/base/numbers.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/os/proc_files.h"
 #include "runtime/os/userfaultfd.h"
 
 namespace tidepool {
@@ -49,7 +52,7 @@ constexpr UffdFeature kFeatures[] = {
 uint64_t featuresOf(int fd) {
   uffdio_api api = {};
   api.api = UFFD_API;
-  return ioctl(fd, UFFDIO_API, &api) == 0 ? api.features : 0;
+  return raw::ioctl(fd, UFFDIO_API, &api) == 0 ? api.features : 0;
 }
 
 }  // namespace
@@ -96,25 +99,28 @@ Status requireUserfaultfd(const UffdProbe& probe) {
 }
 
 bool probePagemapScan() {
-  const UniqueFd fd(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(os::openProc("self/pagemap", O_RDONLY));
   if (!fd.valid()) return false;
   // An empty range: the kernel checks the argument and scans nothing.
   PagemapScanArgument argument = {};
   argument.size = sizeof argument;
-  return ioctl(fd.get(), kPagemapScan, &argument) >= 0;
+  return raw::ioctl(fd.get(), kPagemapScan, &argument) >= 0;
 }
 
 KernelVersion kernelVersion() {
   utsname name;
   KernelVersion version;
-  if (uname(&name) == 0) sscanf(name.release, "%u.%u", &version.major, &version.minor);
+  if (uname(&name) != 0) return version;
+  const char* rest = name.release;
+  version.major = static_cast<unsigned>(numberAt(rest, &rest));
+  if (*rest == '.') version.minor = static_cast<unsigned>(numberAt(rest + 1));
   return version;
 }
 
 std::string_view readSysText(const char* path, std::span<char> buffer) {
-  const UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(raw::open(path, O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return {};
-  const ssize_t length = read(fd.get(), buffer.data(), buffer.size());
+  const ssize_t length = raw::read(fd.get(), buffer.data(), buffer.size());
   if (length <= 0) return {};
   const std::string_view text(buffer.data(), static_cast<size_t>(length));
   return text.substr(0, text.find('\n'));
@@ -132,10 +138,18 @@ Result<int64_t> readSysNumber(const char* path) {
   return number;
 }
 
+uint32_t presentProcessors() {
+  char buffer[256];
+  const std::string_view list = readSysText("/sys/devices/system/cpu/present", buffer);
+  const size_t before = list.find_last_of("-,");  // such as "0-3" or "0,2-7"
+  const auto last = wholeNumber(before == std::string_view::npos ? list : list.substr(before + 1));
+  return last ? static_cast<uint32_t>(*last) + 1 : 1;
+}
+
 Bytes readMeminfo(std::string_view name) {
-  const UniqueFd fd(open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd = os::openProc("meminfo", O_RDONLY);
   char buffer[4096];
-  const ssize_t length = fd.valid() ? read(fd.get(), buffer, sizeof buffer) : 0;
+  const ssize_t length = fd.valid() ? raw::read(fd.get(), buffer, sizeof buffer) : 0;
   std::string_view text(buffer, length > 0 ? static_cast<size_t>(length) : 0);
   while (!text.empty()) {
     const size_t end = text.find('\n');

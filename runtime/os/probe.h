@@ -52,6 +52,8 @@ KernelVersion kernelVersion();
 std::string_view readSysText(const char* path, std::span<char> buffer);
 /// A whole number in such a file. Errors: kNotFound, kCorrupt.
 Result<int64_t> readSysNumber(const char* path);
+/// One more than the highest number of a processor that the machine has. sysconf() would allocate.
+uint32_t presentProcessors();
 /// A line of /proc/meminfo by its name, "MemAvailable"; zero if absent.
 Bytes readMeminfo(std::string_view name);
 

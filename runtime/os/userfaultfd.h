@@ -11,6 +11,8 @@ namespace tidepool::os {
 UniqueFd openUserfaultfdBySyscall(int flags);
 /// By /dev/userfaultfd (Linux 6.1), which an administrator can open to a group.
 UniqueFd openUserfaultfdByDevice();
+/// Opens the device file, if it can be, for later: a program may leave /dev or its rights behind.
+void keepUserfaultfdDevice();
 /// The system call where the caller is privileged, else the device file; errno is the system
 /// call's. Never for user mode only: a read(2) into a far page would fail. The device file, if it
 /// may be opened the first time, stays open: a program that gives up its rights, or changes its root

@@ -52,9 +52,9 @@ Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
   auto placements = Mapping::anonymous(Bytes(rounded.value() >> kGranuleShift));
   if (!words || !counts || !placements) {
     return fail(ErrorCode::kNoMemory,
-                "cannot reserve the metadata of a space of %llu GiB; lower it with --conf "
-                "space:SIZE or raise RLIMIT_AS",
-                static_cast<unsigned long long>(size.value() / kGiB));
+                "cannot reserve the metadata of a space of %llu GiB%s; lower it with --conf "
+                "space:SIZE or raise the limit",
+                static_cast<unsigned long long>(size.value() / kGiB), memoryLimitHint());
   }
   std::optional<uintptr_t> base = reserveLow(rounded);
   if (!base) {

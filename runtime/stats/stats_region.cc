@@ -13,6 +13,8 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/format.h"
+#include "runtime/base/raw_calls.h"
+#include "runtime/os/file_size.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
@@ -31,14 +33,15 @@ void copyText(char (&to)[kSize], const char* from) {
 
 Result<StatsRegion> StatsRegion::create(const char* mode) {
   const Bytes size(roundUp(sizeof(StatsPage), kPageSize));
-  auto fd = os::createSealedMemfd(kStatsMemfdName, size);
+  const bool publish = os::largestFile() >= size;
+  auto fd = publish ? os::createSealedMemfd(kStatsMemfdName, size) : Result<UniqueFd>(UniqueFd());
   if (!fd) return tl::unexpected(fd.error());
-  Result<Mapping> mapping = Mapping::sharedFile(fd->get(), Bytes(), size);
+  auto mapping = publish ? Mapping::sharedFile(fd->get(), Bytes(), size) : Mapping::anonymous(size);
   if (!mapping) return tl::unexpected(mapping.error());
   StatsRegion region(std::move(*mapping), std::move(*fd));
   StatsPage& page = region.page();
   page.schema = kStatsSchema;
-  page.pid = static_cast<uint32_t>(getpid());
+  page.pid = static_cast<uint32_t>(raw::getpid());
   copyText(page.program, program_invocation_short_name);
   copyText(page.mode, mode);
   page.started_nanoseconds.store(MonotonicClock().now().value(), std::memory_order_relaxed);

@@ -14,7 +14,8 @@ namespace tidepool {
 /// This process' own page, in a sealed memfd that readers find by name in /proc/PID/fd.
 class StatsRegion {
  public:
-  /// Creates and publishes a page with pid, program name, start time and mode filled in.
+  /// Creates and publishes a page with pid, program name, start time and mode filled in. Where the
+  /// process may make no file of that size (RLIMIT_FSIZE) it is not published: fd() is -1.
   /// `mode` is "managed" or "degraded". After fork() the child creates one of its own.
   static Result<StatsRegion> create(const char* mode);
 

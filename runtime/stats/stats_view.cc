@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "runtime/base/format.h"
+#include "runtime/base/numbers.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
@@ -30,9 +31,9 @@ uint32_t innermostPid(int pid) {
   const char* line = strstr(text, "\nNSpid:");
   if (line == nullptr) return static_cast<uint32_t>(pid);
   uint32_t inner = static_cast<uint32_t>(pid);
-  char* cursor = const_cast<char*>(line) + strlen("\nNSpid:");
+  const char* cursor = line + strlen("\nNSpid:");
   while (*cursor == '\t' || *cursor == ' ')
-    inner = static_cast<uint32_t>(strtoul(cursor, &cursor, 10));
+    inner = static_cast<uint32_t>(numberAt(cursor, &cursor));
   return inner;
 }
 

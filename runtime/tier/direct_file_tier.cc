@@ -16,6 +16,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
+#include "runtime/base/numbers.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/os/memory.h"
 #include "runtime/os/pool_file.h"
 
@@ -32,10 +34,10 @@ uint64_t daxSize(const struct stat& status) {
   char path[96];
   formatText(path, sizeof path, "/sys/dev/char/%u:%u/size", major(status.st_rdev),
              minor(status.st_rdev));
-  UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
+  UniqueFd fd(raw::open(path, O_RDONLY | O_CLOEXEC));
   char text[32] = {};
-  if (!fd.valid() || ::read(fd.get(), text, sizeof text - 1) <= 0) return 0;
-  return strtoull(text, nullptr, 0);
+  if (!fd.valid() || raw::read(fd.get(), text, sizeof text - 1) <= 0) return 0;
+  return numberAt(text);
 }
 
 }  // namespace
@@ -100,18 +102,18 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::createEmulated(Bytes siz
 }
 
 Result<std::unique_ptr<DirectFileTier>> DirectFileTier::openDax(const char* path, Bytes size) {
-  UniqueFd fd(open(path, O_RDWR | O_CLOEXEC));
+  UniqueFd fd(raw::open(path, O_RDWR | O_CLOEXEC));
   if (!fd.valid()) {
     const auto code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kPermission;
     return failErrno(code, "cannot open DAX device %s; see `tidepool doctor`", path);
   }
   struct stat status;
-  if (fstat(fd.get(), &status) != 0 || !S_ISCHR(status.st_mode) || daxSize(status) == 0) {
+  if (raw::fstat(fd.get(), &status) != 0 || !S_ISCHR(status.st_mode) || daxSize(status) == 0) {
     return fail(ErrorCode::kInvalidArgument, "%s is not a device-DAX node (such as /dev/dax0.0)",
                 path);
   }
   // Each process that opens it gives out all of its granules.
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (raw::call(SYS_flock, fd.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(ErrorCode::kConflict,
                 "another process uses DAX device %s: divide the device (daxctl create-device)",
                 path);
@@ -138,8 +140,8 @@ DirectFileTier::Backing DirectFileTier::backingOf(const std::vector<FilePiece>& 
   for (const FilePiece& piece : pieces) {
     struct stat status = {};
     struct statfs system = {};
-    if (fstat(piece.file.get(), &status) == 0 && S_ISCHR(status.st_mode)) return Backing::kDax;
-    if (fstatfs(piece.file.get(), &system) != 0 || system.f_type != TMPFS_MAGIC) {
+    if (raw::fstat(piece.file.get(), &status) == 0 && S_ISCHR(status.st_mode)) return Backing::kDax;
+    if (raw::call(SYS_fstatfs, piece.file.get(), &system) != 0 || system.f_type != TMPFS_MAGIC) {
       backing = Backing::kFile;
     }
   }
@@ -160,17 +162,18 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::overPieces(std::vector<F
     }
     size += piece.size;
   }
-  const auto base = os::reserve(size, Bytes(kGranuleSize));
-  if (!base) return tl::unexpected(base.error());
-  Mapping window(reinterpret_cast<void*>(*base), size);
-  uintptr_t at = *base;
+  auto window = Mapping::reserved(size, Bytes(kGranuleSize));
+  if (!window) return tl::unexpected(window.error());
+  const auto start = reinterpret_cast<uintptr_t>(window->data());
+  uintptr_t at = start;
   for (FilePiece& piece : pieces) {
     TP_TRY(os::mapShared(at, piece.file.get(), piece.offset, piece.size));
     at += piece.size.value();
     piece.file.keep();
   }
+  os::leaveOutOfDumps(start, size);
   const Backing backing = backingOf(pieces);
-  auto tier = over(backing, std::move(pieces), std::move(window));
+  auto tier = over(backing, std::move(pieces), std::move(*window));
   if (tier) formatText((*tier)->name_, sizeof(*tier)->name_, "%s", name);
   return tier;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/format.h"
+#include "runtime/base/raw_calls.h"
 
 namespace tidepool {
 
@@ -16,7 +17,7 @@ Result<std::unique_ptr<DirectFileTier>> tierOverFiles(std::span<const agent_wire
   std::vector<FilePiece> pieces;
   for (const agent_wire::Piece& piece : given) {
     // Several pieces may be of one file.
-    UniqueFd file(fcntl(files[piece.file].get(), F_DUPFD_CLOEXEC, 0));
+    UniqueFd file(raw::fcntl(files[piece.file].get(), F_DUPFD_CLOEXEC, 0));
     if (!file.valid()) return failErrno(ErrorCode::kNoMemory, "no descriptor for a pool");
     pieces.push_back({std::move(file), Bytes(piece.offset), piece.length});
   }

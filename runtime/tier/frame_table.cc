@@ -12,7 +12,10 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
+#include "runtime/base/raw_calls.h"
+#include "runtime/os/file_size.h"
 #include "runtime/os/memory.h"
+#include "runtime/os/proc_files.h"
 
 namespace tidepool {
 namespace {
@@ -40,7 +43,7 @@ bool fileLock(int fd, int command, uint32_t at, short& type) {
   lock.l_whence = SEEK_SET;
   lock.l_start = at;
   lock.l_len = 1;
-  const bool done = fcntl(fd, command, &lock) == 0;
+  const bool done = raw::fcntl(fd, command, &lock) == 0;
   type = lock.l_type;
   return done;
 }
@@ -52,29 +55,43 @@ FrameTable::Locked::Locked(FrameTable& table) : table_(table) {
 }
 FrameTable::Locked::~Locked() { table_.header().mutex.unlock(); }
 
+FrameTable::Layout::Layout(PageCount capacity, uint32_t slots)
+    : slots_offset(kPageSize),
+      counts_offset(slots_offset + pages(slots * sizeof(Slot))),
+      bitmap_offset(counts_offset + pages(capacity.value() * sizeof(uint32_t))),
+      held_offset(bitmap_offset + FrameBitmap::memoryFor(capacity).value()),
+      held_size(pages(FrameBitmap::wordsFor(capacity.value()) * sizeof(uint64_t))),
+      end(held_offset + slots * held_size) {}
+
+uint32_t FrameTable::slotsFor(PageCount capacity) {
+  const uint64_t most = os::largestFile().value();
+  const uint64_t fixed = Layout(capacity, 1).end;
+  // A page, since what one slot takes of the first part is less.
+  const uint64_t room = most > fixed ? most - fixed : 0;
+  const uint64_t each = Layout(capacity, 1).held_size + sizeof(Slot);
+  const uint64_t others = room > kPageSize ? (room - kPageSize) / each : 0;
+  return static_cast<uint32_t>(std::min<uint64_t>(os::mostProcesses(), 1 + others));
+}
+
 FrameTable::FrameTable(PageCount capacity, uint32_t slots, UniqueFd fd, Mapping shared)
     : capacity_(capacity),
       slots_(slots),
-      slots_offset_(kPageSize),
-      counts_offset_(slots_offset_ + pages(slots * sizeof(Slot))),
-      bitmap_offset_(counts_offset_ + pages(capacity.value() * sizeof(uint32_t))),
-      held_offset_(bitmap_offset_ + FrameBitmap::memoryFor(capacity).value()),
-      held_size_(pages(FrameBitmap::wordsFor(capacity.value()) * sizeof(uint64_t))),
+      layout_(capacity, slots),
       fd_(std::move(fd)),
       shared_(std::move(shared)),
-      bitmap_(capacity, shared_.data() + bitmap_offset_) {}
+      bitmap_(capacity, shared_.data() + layout_.bitmap_offset) {}
 
 Result<std::unique_ptr<FrameTable>> FrameTable::create(PageCount capacity) {
   if (capacity.value() == 0) {
     return fail(ErrorCode::kInvalidArgument, "a tier needs at least one page of memory");
   }
-  const uint32_t slots = os::mostProcesses();
-  const Bytes size(kPageSize + pages(slots * sizeof(Slot)) +
-                   pages(capacity.value() * sizeof(uint32_t)) +
-                   FrameBitmap::memoryFor(capacity).value());
-  auto fd = os::createMemfd("tidepool-frames", size);
+  // All of it now, which takes no memory: a limit that the program sets later (RLIMIT_FSIZE) must
+  // not keep it from forking.
+  const uint32_t slots = slotsFor(capacity);
+  const Layout layout(capacity, slots);
+  auto fd = os::createMemfd("tidepool-frames", Bytes(layout.end));
   if (!fd) return tl::unexpected(fd.error());
-  auto shared = Mapping::sharedFile(fd->get(), Bytes(), size);
+  auto shared = Mapping::sharedFile(fd->get(), Bytes(), Bytes(layout.held_offset));
   if (!shared) return tl::unexpected(shared.error());
   std::unique_ptr<FrameTable> table(
       new FrameTable(capacity, slots, std::move(*fd), std::move(*shared)));
@@ -201,8 +218,8 @@ void FrameTable::erase(uint64_t word, uint64_t mask) {
 }
 
 Result<Mapping> FrameTable::mapHeld(uint32_t index) const {
-  return Mapping::sharedFile(fd_.get(), Bytes(held_offset_ + index * held_size_),
-                             Bytes(held_size_));
+  return Mapping::sharedFile(fd_.get(), Bytes(layout_.held_offset + index * layout_.held_size),
+                             Bytes(layout_.held_size));
 }
 
 Result<uint32_t> FrameTable::takeSlot(uint32_t from) {
@@ -210,14 +227,11 @@ Result<uint32_t> FrameTable::takeSlot(uint32_t from) {
   while (index < header().slots_end && slot(index).state.load() != SlotState::kFree) ++index;
   if (index == slots_) return fail(ErrorCode::kNoSpace, "no process more can share far memory");
   if (index == header().slots_end) {
-    const uint64_t size = held_offset_ + (index + 1) * held_size_;
-    if (ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) {
-      return failErrno(ErrorCode::kNoMemory, "cannot enlarge the table of frames");
-    }
-    ++header().slots_end;
+    ++header().slots_end;  // nobody has written there: its bitmap is zeros
   } else {
     // Whoever freed or took it last may have been killed at it.
-    TP_TRY(os::punchHole(fd_.get(), Bytes(held_offset_ + index * held_size_), Bytes(held_size_)));
+    TP_TRY(os::punchHole(fd_.get(), Bytes(layout_.held_offset + index * layout_.held_size),
+                         Bytes(layout_.held_size)));
   }
   slot(index).life.init();
   return index;
@@ -257,8 +271,8 @@ void FrameTable::freeSlot(uint32_t index) {
   }
   slot(index).state.store(SlotState::kFree);
   // The memory is given back; who takes the slot next sees to it that it begins with zeros.
-  [[maybe_unused]] const Status punched =
-      os::punchHole(fd_.get(), Bytes(held_offset_ + index * held_size_), Bytes(held_size_));
+  [[maybe_unused]] const Status punched = os::punchHole(
+      fd_.get(), Bytes(layout_.held_offset + index * layout_.held_size), Bytes(layout_.held_size));
 }
 
 bool FrameTable::dead(uint32_t index) {
@@ -305,8 +319,8 @@ size_t FrameTable::reap() {
 
 void FrameTable::recount() {
   // Zeros by giving the memory back: the tables may be far larger than what is used of them.
-  [[maybe_unused]] const Status erased =
-      os::punchHole(fd_.get(), Bytes(counts_offset_), Bytes(held_offset_ - counts_offset_));
+  [[maybe_unused]] const Status erased = os::punchHole(
+      fd_.get(), Bytes(layout_.counts_offset), Bytes(layout_.held_offset - layout_.counts_offset));
   TP_CHECK(erased.has_value());
   bitmap_.format();
   uint64_t used = 0;
@@ -353,8 +367,8 @@ void FrameTable::pause() {
 
 Status FrameTable::beforeFork() {
   char path[32];
-  formatText(path, sizeof path, "/proc/self/fd/%d", fd_.get());
-  UniqueFd passing(open(path, O_RDWR | O_CLOEXEC));
+  formatText(path, sizeof path, "self/fd/%d", fd_.get());
+  UniqueFd passing = os::openProc(path, O_RDWR);
   if (!passing.valid()) {
     return failErrno(ErrorCode::kNoMemory, "cannot open the table of frames for a child");
   }

@@ -34,6 +34,8 @@ class FrameTable {
   /// A table of which the calling process holds nothing so far. Errors: kInvalidArgument for no
   /// frames at all, kNoMemory.
   static Result<std::unique_ptr<FrameTable>> create(PageCount capacity);
+  /// The smallest file that such a table can be made of, for this process alone: bytes.
+  static Bytes smallestFile(PageCount capacity) { return Bytes(Layout(capacity, 1).end); }
   /// Calls `function(argument, run)` for frames that nobody holds any more, before anybody can be
   /// given them. Set before the table is used.
   using Erase = void (*)(void* argument, FrameRun run);
@@ -103,6 +105,15 @@ class FrameTable {
     std::atomic<uint64_t> used;
     std::atomic<uint32_t> slots_end;  // no slot from here on was ever used
   };
+  /// Where things lie in the file, in this order: header, slots, counts, the search bitmap, and
+  /// behind the part that is mapped as a whole one bitmap for each slot. All in bytes.
+  struct Layout {
+    Layout(PageCount capacity, uint32_t slots);
+    uint64_t slots_offset, counts_offset, bitmap_offset, held_offset, held_size;
+    uint64_t end;
+  };
+  /// How many processes can share the table, where files may not be as large as one likes.
+  static uint32_t slotsFor(PageCount capacity);
   /// Holds the table's lock, with the counts put right if its last holder died.
   class Locked {
    public:
@@ -118,9 +129,11 @@ class FrameTable {
   FrameTable(PageCount capacity, uint32_t slots, UniqueFd fd, Mapping shared);
   Header& header() const { return *reinterpret_cast<Header*>(shared_.data()); }
   Slot& slot(uint32_t index) const {
-    return reinterpret_cast<Slot*>(shared_.data() + slots_offset_)[index];
+    return reinterpret_cast<Slot*>(shared_.data() + layout_.slots_offset)[index];
   }
-  uint32_t* counts() const { return reinterpret_cast<uint32_t*>(shared_.data() + counts_offset_); }
+  uint32_t* counts() const {
+    return reinterpret_cast<uint32_t*>(shared_.data() + layout_.counts_offset);
+  }
   uint64_t* held() const { return reinterpret_cast<uint64_t*>(held_.data()); }
   uint64_t wordsInUse() const { return FrameBitmap::wordsFor(header().frames_end); }
 
@@ -144,9 +157,7 @@ class FrameTable {
 
   const PageCount capacity_;
   const uint32_t slots_;
-  // Offsets into the file, in this order: header, slots, counts, the search bitmap, and behind the
-  // part that is mapped as a whole one bitmap for each slot.
-  const uint64_t slots_offset_, counts_offset_, bitmap_offset_, held_offset_, held_size_;
+  const Layout layout_;
   UniqueFd fd_;
   Mapping shared_;
   FrameBitmap bitmap_;

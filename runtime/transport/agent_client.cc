@@ -15,6 +15,7 @@
 #include <new>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/raw_calls.h"
 
 namespace tidepool {
 namespace {
@@ -50,9 +51,9 @@ Result<UniqueFd> connectTo(const char* path) {
   address.sun_family = AF_UNIX;
   static_assert(sizeof(sockaddr_un::sun_path) == kPathSize);
   memcpy(address.sun_path, path, strnlen(path, kPathSize - 1));
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(raw::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return failErrno(ErrorCode::kUnreachable, "cannot make a socket");
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (raw::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return failErrno(
         errno == EACCES || errno == EPERM ? ErrorCode::kPermission : ErrorCode::kUnreachable,
         "cannot connect to the agent at %.100s (is `fabricmgr agent` running?)", path);
@@ -80,7 +81,8 @@ Result<std::unique_ptr<AgentClient>> AgentClient::connect(const char* path) {
   client->pieces_ = std::move(*pieces);
   memcpy(client->path_, path, length);
   // Others in this process, of another library perhaps, have to have other names.
-  if (uint64_t name = 0; syscall(SYS_getrandom, &name, sizeof name, GRND_NONBLOCK) == sizeof name) {
+  if (uint64_t name = 0;
+      raw::call(SYS_getrandom, &name, sizeof name, GRND_NONBLOCK) == sizeof name) {
     client->name_ = std::clamp(name, uint64_t{1}, agent_wire::kNameless);
   }
   TP_TRY(client->reconnect());
@@ -105,7 +107,7 @@ Status AgentClient::send(const agent_wire::Request& request) {
   std::array<std::byte, agent_wire::kRequestSize> message;
   agent_wire::encode(request, message);
   if (!socket_.valid()) return fail(ErrorCode::kUnreachable, "the agent at %.100s is away", path_);
-  const ssize_t sent = ::send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL);
+  const ssize_t sent = raw::send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(message.size())) return {};
   if (errno == EAGAIN || errno == EINTR) {
     return fail(ErrorCode::kNoSpace, "the agent at %.100s is behind: ask again later", path_);
@@ -160,7 +162,7 @@ Result<bool> AgentClient::next(AgentNotice* notice) {
   message.msg_controllen = sizeof control;
   ssize_t got;
   do {
-    got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    got = raw::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     // The kernel reports a reset once, ahead of what was said before it.
   } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
   if (got < 0 && errno == EAGAIN) return false;
@@ -220,7 +222,7 @@ Status AgentClient::wait(AgentNotice* notice, Nanoseconds timeout) {
     constexpr uint64_t kMillisecond = 1'000'000;
     const uint64_t left = (until - now).value() / kMillisecond + 1;
     pollfd waiting = {socket_.get(), POLLIN, 0};
-    (void)poll(&waiting, 1, static_cast<int>(std::min<uint64_t>(left, 60'000)));
+    (void)raw::poll(&waiting, 1, static_cast<int>(std::min<uint64_t>(left, 60'000)));
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/transport/client_slot.h"
 
 namespace tidepool {
@@ -327,7 +328,7 @@ size_t RemoteClient::poll(std::span<FetchCompletion> out) {
 void RemoteClient::sleepUntilReady() {
   pollfd waiting = {fd(), events(), 0};
   const uint64_t milliseconds = timeToDeadline().value() / 1'000'000 + 1;
-  (void)::poll(&waiting, 1, static_cast<int>(std::min<uint64_t>(milliseconds, 1'000'000)));
+  (void)raw::poll(&waiting, 1, static_cast<int>(std::min<uint64_t>(milliseconds, 1'000'000)));
 }
 
 FetchCompletion RemoteClient::wait() {

@@ -11,6 +11,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/log.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/transport/client_slot.h"
 #include "runtime/transport/verbs/verbs_lane.h"
 
@@ -97,14 +98,14 @@ Result<wire::LaneOffer> RemoteClient::askForLane() {
 
 /// One descriptor that is readable when the connection or the lane has something to say.
 Status RemoteClient::watchLane() {
-  UniqueFd events(epoll_create1(EPOLL_CLOEXEC));
+  UniqueFd events(static_cast<int>(raw::call(SYS_epoll_create1, EPOLL_CLOEXEC)));
   if (!events.valid()) return failErrno(ErrorCode::kIo, "cannot make an epoll descriptor");
   events.keep();
   for (const int fd : {connection_->fd(), lane_->fd(), lane_->endFd()}) {
     if (fd < 0) continue;
     epoll_event wanted = {};
     wanted.events = EPOLLIN;
-    if (epoll_ctl(events.get(), EPOLL_CTL_ADD, fd, &wanted) != 0) {
+    if (raw::call(SYS_epoll_ctl, events.get(), EPOLL_CTL_ADD, fd, &wanted) != 0) {
       return failErrno(ErrorCode::kIo, "cannot wait for an RDMA connection");
     }
   }
@@ -119,7 +120,9 @@ void RemoteClient::watchStream() {
   stream_full_ = full;
   epoll_event wanted = {};
   wanted.events = full ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  TP_CHECK_OP(epoll_ctl(lane_events_.get(), EPOLL_CTL_MOD, connection_->fd(), &wanted), ==, 0);
+  TP_CHECK_OP(
+      raw::call(SYS_epoll_ctl, lane_events_.get(), EPOLL_CTL_MOD, connection_->fd(), &wanted), ==,
+      0);
 }
 
 /// A device refuses what is outside and ends the lane with it, so that is left to the server, which
@@ -231,7 +234,7 @@ void RemoteClient::leaveLane(const Error& error) {
   if (const auto server = peer()) (void)useStream(*server, error.text(), Tell::kLine);
   // Closing it would not do: a child of fork() may have it open, too.
   for (const int fd : {lane_->fd(), lane_->endFd()}) {
-    if (fd >= 0) (void)epoll_ctl(lane_events_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    if (fd >= 0) (void)raw::call(SYS_epoll_ctl, lane_events_.get(), EPOLL_CTL_DEL, fd, nullptr);
   }
   lane_.reset();
   lane_done_ = 0;

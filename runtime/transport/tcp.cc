@@ -16,6 +16,8 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/numbers.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/transport/connection.h"
 
 namespace tidepool {
@@ -29,7 +31,7 @@ class TcpConnection final : public Connection {
     msghdr message = messageOf(parts);
     const int flags = MSG_NOSIGNAL | (wait == Wait::kNever ? MSG_DONTWAIT : 0);
     for (;;) {
-      const ssize_t sent = sendmsg(socket_.get(), &message, flags);
+      const ssize_t sent = raw::sendmsg(socket_.get(), &message, flags);
       if (sent >= 0) return static_cast<size_t>(sent);
       if (errno == EINTR) continue;
       return stopped("send to", wait);
@@ -40,7 +42,7 @@ class TcpConnection final : public Connection {
     msghdr message = messageOf(parts);
     const int flags = wait == Wait::kNever ? MSG_DONTWAIT : 0;
     for (;;) {
-      const ssize_t received = recvmsg(socket_.get(), &message, flags);
+      const ssize_t received = raw::recvmsg(socket_.get(), &message, flags);
       if (received > 0) return static_cast<size_t>(received);
       if (received == 0) return fail(ErrorCode::kUnreachable, "the peer closed the connection");
       if (errno == EINTR) continue;
@@ -73,7 +75,7 @@ class TcpConnection final : public Connection {
 
 void setOption(int socket, int level, int name, int value) {
   // All of these only tune; a kernel that refuses one still carries the bytes.
-  (void)setsockopt(socket, level, name, &value, sizeof value);
+  (void)raw::setsockopt(socket, level, name, &value, sizeof value);
 }
 
 /// Buffer sizes are left alone: a fixed one would switch off the kernel's own tuning and is capped
@@ -125,25 +127,69 @@ Result<Addresses> resolve(const Endpoint& endpoint, Role role) {
   return found;
 }
 
+/// An address that needs no looking up. getaddrinfo() would allocate, in the midst of a program's
+/// own allocator if Tidepool starts there, and in a child that the program may not have finished
+/// making.
+struct NumericAddress {
+  sockaddr_storage storage = {};
+  socklen_t size = 0;
+};
+std::optional<NumericAddress> numericAddress(const Endpoint& endpoint) {
+  const auto port = wholeNumber(endpoint.port);
+  if (!port || *port > UINT16_MAX) return std::nullopt;
+  NumericAddress address;
+  auto& four = reinterpret_cast<sockaddr_in&>(address.storage);
+  if (inet_pton(AF_INET, endpoint.host, &four.sin_addr) == 1) {
+    four.sin_family = AF_INET;
+    four.sin_port = htons(static_cast<uint16_t>(*port));
+    address.size = sizeof four;
+    return address;
+  }
+  auto& six = reinterpret_cast<sockaddr_in6&>(address.storage);
+  if (inet_pton(AF_INET6, endpoint.host, &six.sin6_addr) != 1) return std::nullopt;
+  six.sin6_family = AF_INET6;
+  six.sin6_port = htons(static_cast<uint16_t>(*port));
+  address.size = sizeof six;
+  return address;
+}
+
 /// Connects one socket; 0, or an errno value.
-int connectWithin(int socket, const addrinfo& address, Nanoseconds timeout) {
-  if (fcntl(socket, F_SETFL, O_NONBLOCK) != 0) return errno;
-  if (connect(socket, address.ai_addr, address.ai_addrlen) != 0) {
+int connectWithin(int socket, const sockaddr* address, socklen_t address_size,
+                  Nanoseconds timeout) {
+  if (raw::fcntl(socket, F_SETFL, O_NONBLOCK) != 0) return errno;
+  if (raw::connect(socket, address, address_size) != 0) {
     if (errno != EINPROGRESS) return errno;
     pollfd waiting = {socket, POLLOUT, 0};
     const auto milliseconds =
         static_cast<int>(std::clamp<uint64_t>(timeout.value() / 1'000'000, 1, 3'600'000));
     int ready;
     do {
-      ready = poll(&waiting, 1, milliseconds);
+      ready = raw::poll(&waiting, 1, milliseconds);
     } while (ready < 0 && errno == EINTR);
     if (ready == 0) return ETIMEDOUT;
     int error = 0;
     socklen_t size = sizeof error;
-    if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+    if (raw::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
     if (error != 0) return error;
   }
-  return fcntl(socket, F_SETFL, 0) == 0 ? 0 : errno;
+  return raw::fcntl(socket, F_SETFL, 0) == 0 ? 0 : errno;
+}
+
+/// A connection to one address. Invalid, and `error`, an errno value, if there is none.
+UniqueFd connectTo(const sockaddr* address, socklen_t size, Nanoseconds timeout, int& error) {
+  UniqueFd socket(raw::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!socket.valid()) {
+    error = errno;
+    return {};
+  }
+  socket.keep();
+  error = connectWithin(socket.get(), address, size, timeout);
+  if (error != 0) return {};
+  tune(socket.get());
+  const timeval limit = toTimeval(timeout);
+  (void)raw::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  (void)raw::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  return socket;
 }
 
 ErrorCode listenCode(int os_error) {
@@ -170,15 +216,13 @@ Result<Endpoint> parseEndpoint(const char* text) {
     host_size = 0;  // an IPv6 address without its brackets
   }
   Endpoint endpoint;
-  char* end = nullptr;
-  const long port = colon == nullptr ? -1 : strtol(colon + 1, &end, 10);
-  const bool digits = colon != nullptr && colon[1] >= '0' && colon[1] <= '9' && *end == '\0';
-  if (host_size == 0 || host_size >= sizeof endpoint.host || !digits || port > 65535) {
+  const auto port = colon == nullptr ? std::nullopt : wholeNumber(colon + 1);
+  if (host_size == 0 || host_size >= sizeof endpoint.host || !port || *port > 65535) {
     return fail(ErrorCode::kInvalidArgument,
                 "'%s' is not HOST:PORT (such as 10.0.0.7:7777, memhost:7777 or [::1]:7777)", text);
   }
   memcpy(endpoint.host, host, host_size);
-  const auto value = static_cast<unsigned>(port);
+  const auto value = static_cast<unsigned>(*port);
   size_t digits_used = 0;
   for (unsigned divisor = 10000; divisor > 0; divisor /= 10) {
     if (value >= divisor || divisor == 1 || digits_used > 0) {
@@ -189,24 +233,20 @@ Result<Endpoint> parseEndpoint(const char* text) {
 }
 
 Result<std::unique_ptr<Connection>> connectTcp(const Endpoint& target, Nanoseconds timeout) {
-  auto addresses = resolve(target, Role::kConnect);
-  if (!addresses) return tl::unexpected(addresses.error());
   int error = EHOSTUNREACH;
-  for (const addrinfo* at = addresses->first; at != nullptr; at = at->ai_next) {
-    UniqueFd socket(::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol));
-    if (!socket.valid()) {
-      error = errno;
-      continue;
+  UniqueFd socket;
+  if (const auto numeric = numericAddress(target)) {
+    socket = connectTo(reinterpret_cast<const sockaddr*>(&numeric->storage), numeric->size, timeout,
+                       error);
+  } else {
+    auto addresses = resolve(target, Role::kConnect);
+    if (!addresses) return tl::unexpected(addresses.error());
+    for (const addrinfo* at = addresses->first; at != nullptr && !socket.valid();
+         at = at->ai_next) {
+      socket = connectTo(at->ai_addr, at->ai_addrlen, timeout, error);
     }
-    socket.keep();
-    error = connectWithin(socket.get(), *at, timeout);
-    if (error != 0) continue;
-    tune(socket.get());
-    const timeval limit = toTimeval(timeout);
-    (void)setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    (void)setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    return std::unique_ptr<Connection>(new TcpConnection(std::move(socket)));
   }
+  if (socket.valid()) return std::unique_ptr<Connection>(new TcpConnection(std::move(socket)));
   return tl::unexpected(
       Error::fromErrno(error == ETIMEDOUT ? ErrorCode::kTimedOut : ErrorCode::kUnreachable, error,
                        "cannot connect to %s:%s (is `fabricmgr memserver` running there?)",
@@ -223,14 +263,15 @@ Result<UniqueFd> listenTcp(const Endpoint& at) {
   if (!addresses) return tl::unexpected(addresses.error());
   int error = EADDRNOTAVAIL;
   for (const addrinfo* one = addresses->first; one != nullptr; one = one->ai_next) {
-    UniqueFd socket(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                             one->ai_protocol));
+    UniqueFd socket(raw::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                                one->ai_protocol));
     if (!socket.valid()) {
       error = errno;
       continue;
     }
     setOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    if (bind(socket.get(), one->ai_addr, one->ai_addrlen) == 0 && listen(socket.get(), 256) == 0) {
+    if (raw::bind(socket.get(), one->ai_addr, one->ai_addrlen) == 0 &&
+        raw::listen(socket.get(), 256) == 0) {
       return socket;
     }
     error = errno;
@@ -243,7 +284,7 @@ Result<Endpoint> peerOf(int socket) {
   sockaddr_storage address = {};
   socklen_t size = sizeof address;
   Endpoint peer;
-  if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+  if (raw::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
       getnameinfo(reinterpret_cast<sockaddr*>(&address), size, peer.host, sizeof peer.host,
                   peer.port, sizeof peer.port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return fail(ErrorCode::kIo, "cannot read the peer's address of a socket");
@@ -254,7 +295,7 @@ Result<Endpoint> peerOf(int socket) {
 Result<uint16_t> boundPort(int socket) {
   sockaddr_storage address = {};
   socklen_t size = sizeof address;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+  if (raw::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     return failErrno(ErrorCode::kIo, "cannot read the address of a socket");
   }
   const in_port_t port = address.ss_family == AF_INET6

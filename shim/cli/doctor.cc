@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/options.h"
+#include "shim/cli/limits.h"
 #include "shim/cli/program_check.h"
 #include "shim/cli/remote_probe.h"
 #include "shim/cli/tier_check.h"
@@ -119,9 +120,13 @@ int doctor(const Arguments& arguments) {
   if (!arguments.operands().empty()) {
     throw UsageError(fmt::format("doctor: unexpected '{}'", arguments.operands().front()));
   }
+  Options options;
+  for (const std::string& spec : arguments.values("--far")) {
+    const Status far = setOption(options, "far", spec);
+    if (!far) throw UsageError(fmt::format("doctor: --far: {}", far.error().text()));
+  }
   std::vector<Finding> findings = examineKernel();
-  for (auto* examine : {examineMemory, examineDevices}) {
-    std::vector<Finding> more = examine();
+  for (std::vector<Finding> more : {examineLimits(options), examineMemory(), examineDevices()}) {
     std::move(more.begin(), more.end(), std::back_inserter(findings));
   }
   findings.push_back(preload());

@@ -114,19 +114,6 @@ Finding mapCount() {
           fmt::format("sudo sysctl -w vm.max_map_count={}", kUsual)};
 }
 
-Finding addressSpace() {
-  rlimit limit;
-  getrlimit(RLIMIT_AS, &limit);
-  if (limit.rlim_cur == RLIM_INFINITY)
-    return {"limit-address-space", Verdict::kOk, "unlimited", ""};
-  const Bytes allowed(limit.rlim_cur);
-  const bool enough = allowed > Options().space;
-  return {"limit-address-space", enough ? Verdict::kOk : Verdict::kFail,
-          fmt::format("{}; the managed space reserves {}", sizeText(allowed),
-                      sizeText(Options().space)),
-          enough ? "" : "ulimit -v unlimited   (or --conf space:SIZE)"};
-}
-
 Finding openFiles() {
   constexpr rlim_t kEnough = 256;
   rlimit limit;
@@ -229,9 +216,7 @@ std::vector<Finding> examineKernel() {
   return findings;
 }
 
-std::vector<Finding> examineMemory() {
-  return {addressSpace(), openFiles(), memory(), swap(), sharedMemory()};
-}
+std::vector<Finding> examineMemory() { return {openFiles(), memory(), swap(), sharedMemory()}; }
 
 std::vector<Finding> examineDevices() {
   return {numaNodes(),

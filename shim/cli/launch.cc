@@ -17,6 +17,7 @@
 #include "runtime/migrate/tree_account.h"
 #include "runtime/os/inherited.h"
 #include "runtime/os/probe.h"
+#include "shim/cli/limits.h"
 #include "shim/cli/program_check.h"
 #include "shim/cli/tier_check.h"
 
@@ -94,6 +95,15 @@ void checkTiers(Plan& plan) {
     if (!report) throw CommandError(kExitFailed, report.error().text());
     plan.tiers.push_back({spec, specText(spec), report->detail});
     if (!report->warning.empty()) plan.warnings.push_back(report->warning);
+  }
+}
+
+/// The program would run all the same, but not managed: said before it starts.
+void checkLimits(Plan& plan) {
+  for (const Finding& finding : examineLimits(plan.options)) {
+    if (finding.verdict != Verdict::kFail) continue;
+    plan.warnings.push_back(fmt::format("{}: {}: the program will not be managed; mend: {}",
+                                        finding.name, finding.detail, finding.mend));
   }
 }
 
@@ -197,6 +207,7 @@ Plan makePlan(const Arguments& arguments) {
   const Status uffd = requireUserfaultfd(probeUserfaultfd());
   if (!uffd) throw CommandError(kExitFailed, uffd.error().text());
   checkTiers(plan);
+  checkLimits(plan);
   char conf[kConfTextCapacity];
   const Status rendered = renderOptions(plan.options, conf);
   if (!rendered) throw CommandError(kExitFailed, rendered.error().text());

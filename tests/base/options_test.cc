@@ -27,6 +27,21 @@ std::string render(const Options& options) {
   return status ? text : status.error().text();
 }
 
+TEST(Options, StrictIsReadAsEverythingElseIs) {
+  for (const char* yes :
+       {"strict:true", "strict:yes", "strict:on", "strict:1",
+        "nonsense,dram:lots,strict:on,far:", "strict:off, strict:1", "strict:yes,strict:perhaps"}) {
+    EXPECT_TRUE(asksForStrict(yes)) << yes;
+  }
+  for (const char* no : {"", "strict", "strict:false", "strict:off", "strict:perhaps",
+                         "strict:true,strict:no", "stats_file:a\\,strict:true", "notstrict:true"}) {
+    EXPECT_FALSE(asksForStrict(no)) << no;
+  }
+  const std::string item(8000, 'x');
+  EXPECT_TRUE(asksForStrict(item + ",strict:on"));
+  EXPECT_TRUE(asksForStrict("strict:on," + item));
+}
+
 TEST(ParseOptions, AnEmptyTextGivesTheDefaults) {
   for (const char* text : {"", ",", " ,\t,", ",,,"}) {
     const auto options = parseOptions(text, nullptr);

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -63,6 +64,10 @@ TEST(ReadSys, ReadsNumbersAndRefusesTheRest) {
   EXPECT_EQ(readSysNumber("/proc/self/status").error().code(), ErrorCode::kCorrupt);
   char small[4];
   EXPECT_LE(readSysText("/proc/self/status", small).size(), sizeof small);
+}
+
+TEST(Probe, CountsTheProcessorsThereAre) {
+  EXPECT_EQ(presentProcessors(), static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_CONF)));
 }
 
 TEST(ReadMeminfo, FindsWholeNamesOnly) {

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/units.h"
 #include "runtime/stats/stats_region.h"
 #include "tests/cli/cli_runner.h"
 #include "tests/fabricmgr/program.h"
@@ -129,11 +130,27 @@ TEST(Doctor, NamesEveryCheckInTextAndJson) {
     EXPECT_THAT(check["status"].get<std::string>(), testing::AnyOf("ok", "warn", "fail"));
     EXPECT_TRUE(check.contains("detail") && check.contains("mend"));
   }
-  EXPECT_THAT(names, testing::IsSupersetOf({"kernel", "userfaultfd", "pagemap-scan",
-                                            "transparent-huge-pages", "overcommit", "max-map-count",
-                                            "limit-address-space", "limit-open-files", "memory",
-                                            "swap", "dev-shm", "numa", "cxl", "dax", "rdma", "pmu",
-                                            "perf-events", "preload-library", "far-cxl:64.0M"}));
+  EXPECT_THAT(names, testing::IsSupersetOf({"kernel",
+                                            "userfaultfd",
+                                            "pagemap-scan",
+                                            "transparent-huge-pages",
+                                            "overcommit",
+                                            "max-map-count",
+                                            "limit-address-space",
+                                            "limit-data",
+                                            "limit-file-size",
+                                            "limit-open-files",
+                                            "memory",
+                                            "swap",
+                                            "dev-shm",
+                                            "numa",
+                                            "cxl",
+                                            "dax",
+                                            "rdma",
+                                            "pmu",
+                                            "perf-events",
+                                            "preload-library",
+                                            "far-cxl:64.0M"}));
 }
 
 TEST(Doctor, SaysHowPagesTravelToAMemoryServer) {
@@ -192,6 +209,39 @@ TEST(Doctor, ATightAddressSpaceFails) {
                                     setrlimit(RLIMIT_AS, &limit);
                                   }).out);
   EXPECT_EQ(report["can_run_managed"], false);
+}
+
+/// Limits that keep a program from being managed: `doctor` fails, and a run says it beforehand.
+TEST(Doctor, TightLimitsFailAndARunSaysSo) {
+  const auto limited = [](__rlimit_resource which, rlim_t most) {
+    return [=] {
+      const rlimit limit = {most, most};
+      setrlimit(which, &limit);
+    };
+  };
+  const struct {
+    __rlimit_resource which;
+    rlim_t most;
+    const char* name;
+    const char* mend;
+  } cases[] = {{RLIMIT_FSIZE, 16 * kMiB, "limit-file-size", "ulimit -f"},
+               {RLIMIT_DATA, 4 * kGiB, "limit-data", "ulimit -d"},
+               {RLIMIT_AS, 64 * kGiB, "limit-address-space", "ulimit -v"}};
+  for (const auto& one : cases) {
+    const json report = json::parse(
+        tidepool({"doctor", "--json", "--far", "cxl:64M"}, {}, limited(one.which, one.most)).out);
+    EXPECT_EQ(report["can_run_managed"], false) << one.name;
+    for (const json& check : report["checks"]) {
+      if (!check["name"].get<std::string>().starts_with("limit-")) continue;
+      if (check["name"] == "limit-open-files") continue;
+      EXPECT_EQ(check["status"], check["name"] == one.name ? "fail" : "ok") << check;
+    }
+    const Outcome dry = tidepool({"run", "--dry-run", "--far", "cxl:64M", "--", "/bin/true"}, {},
+                                 limited(one.which, one.most));
+    EXPECT_EQ(dry.exit_code, 0) << dry.err;
+    EXPECT_THAT(dry.err, HasSubstr(one.name));
+    EXPECT_THAT(dry.err, HasSubstr(one.mend));
+  }
 }
 
 }  // namespace
