@@ -260,6 +260,30 @@ TEST_P(Budget, OfTheLeastIsEnoughForACheckpoint) {
   items.expectAllRows();
 }
 
+TEST_P(Budget, IsEnoughForTheFirstCheckpointThoughBatchesAreAlwaysAnnounced) {
+  const TierKind kind = kindOf(GetParam().place);
+  std::mt19937_64 random(16);
+  for (const RowNumber rows : {3u, 50u, 300u, 1000u, 20'000u}) {
+    TableOptions options = optionsFor("items", rows, GetParam().ids, Optimizer::kAdam);
+    const Bytes least = EmbeddingTable::leastDram(options, kind);
+    for (const uint64_t more : {0u, 64u, 1000u}) {
+      options.dram = least + Bytes(more * (options.format.stride() + 64));
+      Watched items(options, places_.table(options, workers_));
+      for (int ahead = 0; ahead < 4; ++ahead) items.announce(random);
+      EXPECT_EQ(rawRowsOf(items.table.get()).size(), items.table->rows());
+      EXPECT_LE(items.table->counts().dram, options.dram) << rows << " rows";
+      for (int round = 0; round < 8; ++round) {
+        items.useOldest(workers_);
+        items.announce(random);
+        if (HasFatalFailure()) return;
+      }
+      EXPECT_EQ(rawRowsOf(items.table.get()).size(), items.table->rows());
+      EXPECT_LE(items.table->counts().dram, options.dram) << rows << " rows";
+      items.expectAllRows();
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Budget,
                          testing::Values(Kind{Place::kDirect, IdKind::kDense},
                                          Kind{Place::kDirect, IdKind::kHashed},
