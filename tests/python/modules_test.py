@@ -149,6 +149,25 @@ class Modules(unittest.TestCase):
         self.assertIn("5000, 16", repr(modules[0]))
         self.assertEqual(sum(p.numel() for p in modules[0].parameters()), 0)
 
+    def test_torchs_default_type_does_not_matter(self):
+        ids = torch.tensor([[1, 2], [3, 3]])
+        module = tidepool.torch.EmbeddingBag(ROWS, DIM, mode="sum", space=self.space, tier=1, dram="16K", lr=0.5)
+        before, out = module.weight, module(ids)
+        self.addCleanup(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float64)
+        other = tidepool.torch.EmbeddingBag(ROWS, DIM, mode="sum", space=self.space, tier=1, dram="16K", lr=0.5)
+        self.assertEqual({p.dtype for p in other.parameters()}, {torch.float32})
+        other.load_state_dict(module.state_dict())
+        for one in (module, other, tidepool.torch.EmbeddingBagCollection([module])):
+            got = one([ids]) if one.__class__.__name__.endswith("Collection") else one(ids)
+            self.assertTrue(torch.equal(got, out))
+            self.assertEqual(got.dtype, torch.float32)
+        other(ids).double().pow(2).sum().backward()
+        self.assertFalse(torch.equal(other.weight, before))
+        self.assertEqual(other.state_dict()["weight"].dtype, torch.float32)
+        other.load_state_dict({"weight": torch.ones(ROWS, DIM)})  # float64
+        self.assertTrue(torch.equal(other.weight, torch.ones(ROWS, DIM, dtype=torch.float32)))
+
     def test_collections(self):
         for tier in TIERS.values():
             pairs = [twins(self.space, tier, mode=mode) for mode in ("sum", "mean", "sum")]

@@ -30,6 +30,7 @@ def _checked(bags):
     if not modules:
         raise ValueError("bags: at least one is needed")
     first = next(iter(modules.values()))
+    keys = {}  # by table
     for key, module in modules.items():
         if not isinstance(module, EmbeddingBag):
             kind = type(module)
@@ -40,6 +41,12 @@ def _checked(bags):
             raise ValueError(
                 f"bags[{key!r}]: table {module.table.name} is of another space than table {first.table.name}; "
                 "give all the same space="
+            )
+        other = keys.setdefault(module.table, key)
+        if other != key:
+            raise ValueError(
+                f"bags[{key!r}]: table {module.table.name} is that of bags[{other!r}], and would take two steps where "
+                "torch takes one; give it once, look the ids of both up together, torch.cat([a, b]), and cut up the result"
             )
     return modules
 
