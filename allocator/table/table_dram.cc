@@ -138,8 +138,8 @@ void EmbeddingTable::planLink(Bytes share, DramPlan& plan) const {
 }
 
 /// From the first announced batch on. What a checkpoint takes is put aside as well: later it could
-/// not be, since slots that announced rows are in cannot be given up, and in a loop that looks ahead
-/// there is no moment without any.
+/// not be, since slots that announced rows are in cannot be given up, and in a loop that looks
+/// ahead there is no moment without any.
 Status EmbeddingTable::makeRoomAhead() {
   announces_ = true;
   room_for_changes_ = true;

@@ -481,6 +481,45 @@ TEST_P(Shared, FollowWhatATableGains) {
   EXPECT_LT(slotsOf(*skew), 1200u);
 }
 
+TEST(SharedByMany, IsDividedAnewNowAndThenWhileTheyAreMade) {
+  constexpr size_t kTables = 600;
+  Places places(Place::kDirect, Bytes(2 * kGiB));
+  Workers workers(1);
+  const TableOptions options = optionsFor("one", 800);
+  const Bytes most = EmbeddingTable::dramFor(options, TierKind::kDirect, 800);
+  const Bytes whole = most * (kTables / 2);
+  SharedBudget budget(whole);
+  std::vector<std::unique_ptr<EmbeddingTable>> tables;
+  for (size_t i = 0; i < kTables; ++i) {
+    auto home = places.home(options);
+    ASSERT_TRUE(home) << home.error().text();
+    auto table = budget.createTable(options, std::move(*home), workers);
+    ASSERT_TRUE(table) << table.error().text();
+    tables.push_back(std::move(*table));
+    ASSERT_LE(budget.held(), whole);
+  }
+  EXPECT_LT(budget.moves(), 60 * kTables) << "not the square of the tables";
+  const auto shared_evenly = [&] {
+    const std::vector<int64_t> ids{5}, offsets{0, 1};
+    std::vector<float> out(options.format.dim);
+    const EmbeddingTable::BagCall call{
+        tables.front().get(), {ids, offsets}, out.data(), out.size()};
+    ASSERT_TRUE(EmbeddingTable::bags({&call, 1}, workers));
+    // All of the one that was used, and of what is left as much for each.
+    const Bytes share = std::min(most, (whole - most) / (tables.size() - 1));
+    for (const auto& table : tables) {
+      const Bytes wanted = table == tables.front() ? most : share;
+      ASSERT_LE(table->dram(), wanted + Bytes(1));
+      ASSERT_GE(table->dram() + Bytes(1), wanted);
+    }
+  };
+  shared_evenly();
+  const uint64_t moves = budget.moves();
+  while (tables.size() > kTables / 4) tables.pop_back();
+  EXPECT_EQ(budget.moves(), moves);
+  shared_evenly();
+}
+
 TEST_P(Shared, OfASmallTableIsAllOfIt) {
   const TableOptions large = optionsFor("large", 40'000), small = optionsFor("small", 500);
   SharedBudget budget(Bytes{kMiB});

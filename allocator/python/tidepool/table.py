@@ -134,6 +134,7 @@ class Table:
         self._dtype, self._ids = dtype, ids
         self._shares = dram is None and self._tier > 0
         options.dram_bytes = 0 if dram is None else _own_dram(dram, options, self._tier, space)
+        self._share = None  # the space's number for it, if it shares
         self._core = space._create_table(self, options, self._tier, self._shares)
         space._tables.add(self)
 
