@@ -402,6 +402,33 @@ class Models(Saved):
         for bag, saved in zip(other.bags, rows):
             self.assertTrue(torch.equal(bag.weight, saved))
 
+    def test_a_loop_that_was_broken_off_goes_back_to_the_checkpoint(self):
+        for tier in TIERS.values():
+            path = self.path / str(tier)
+            model, optimizer = self.model(tier, prefix=f"tier {tier} ")
+            self.train(model, optimizer, 0, 3)
+            tidepool.torch.save(path, model).result()
+            saved = model.bags.bags["users"].weight
+            batches = [torch.randint(ROWS, (16, 5)) for _ in range(4)]
+            for ids in batches:
+                model.bags.prefetch({"users": ids, "things": ids})
+            kept = model.bags({"users": batches[0], "things": batches[0]})
+            with self.assertRaisesRegex(tidepool.Conflict, "finish or drop them"):
+                tidepool.torch.restore(path, model)
+            tidepool.torch.drop_announced(model)
+            tidepool.torch.restore(path, model)
+            self.assertTrue(torch.equal(model.bags.bags["users"].weight, saved))
+            kept.sum().backward()  # is a step all the same
+            self.assertFalse(torch.equal(model.bags.bags["users"].weight, saved))
+            for ids in batches:  # and the loop begins anew
+                model.bags.prefetch({"users": ids, "things": ids})
+            for ids in batches:
+                model.bags({"users": ids, "things": ids}).sum().backward()
+            tidepool.torch.restore(path, model)
+            self.assertTrue(torch.equal(model.bags.bags["users"].weight, saved))
+        with self.assertRaises(ValueError):
+            tidepool.torch.drop_announced(torch.nn.Linear(2, 2))
+
     def test_rows_are_not_in_the_dense_part(self):
         model, _ = self.model(0)
         tidepool.torch.save(self.path, model).result()

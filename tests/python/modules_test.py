@@ -221,6 +221,25 @@ class Modules(unittest.TestCase):
         module(torch.randint(ROWS, (4, 5)))  # was not announced
         self.assertEqual(len(module._ahead), 1)
 
+    def test_results_that_are_kept_do_not_stop_announcements(self):
+        module = tidepool.torch.EmbeddingBag(ROWS, DIM, space=self.space, tier=TIERS["remote"], dram="16K")
+        batches = [torch.randint(ROWS, (4, 5)) for _ in range(300)]
+        kept = []
+        with self.assertRaisesRegex(tidepool.NoSpace, "finish or drop some"):
+            for batch in batches:
+                module.prefetch(batch)
+                kept.append(module(batch))  # to be looked at later, and nobody said that there is no gradient
+        self.assertEqual(len(kept), 120)
+        module.drop_announced()
+        for batch in batches[:120]:
+            module.prefetch(batch)
+        together = tidepool.torch.EmbeddingBagCollection([module])
+        together.drop_announced()
+        self.assertEqual(len(module._ahead), 0)
+        module.prefetch(batches[0])
+        for result, batch in zip(kept, batches):
+            self.assertTrue(torch.equal(result, module(batch)))
+
     def test_tensors_are_not_copied(self):
         table = tidepool.Table(self.space, "t", ROWS, DIM)
         ids = torch.arange(10)

@@ -152,8 +152,15 @@ class EmbeddingBag(torch.nn.Module):
         """Announces a batch: rows of it that are far are brought in meanwhile. Takes what forward() takes (input alone
         counts). Call forward() with the same input tensor later, in the order of the announcements; its rows stay in
         DRAM until its backward(), or until forward() where there is no gradient. An announced batch that is passed
-        over is forgotten when a later one is used."""
+        over is forgotten when a later one is used. NoSpace when 120 are announced and not over: results that are
+        kept without torch.no_grad() keep theirs; see drop_announced()."""
         self._ahead.append((input, self.table.prefetch(ids_of(input))))
+
+    def drop_announced(self):
+        """Forgets all announced batches, those included whose results wait for a backward(), as a loop does that was
+        broken off: restore() wants none. Results that are there keep their backward(). Raises Unusable."""
+        self._ahead.clear()
+        self.table.drop_announced()
 
     def announced(self, input):
         """The token of the batch of this input, if it was announced; older ones are forgotten. For forward()."""

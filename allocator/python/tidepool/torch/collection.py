@@ -171,6 +171,11 @@ class EmbeddingBagCollection(torch.nn.Module):
         for (module, arguments), token in zip(paired.values(), tokens):
             module._ahead.append((arguments[0], token))
 
+    def drop_announced(self):
+        """Forgets all announced batches of its modules, as EmbeddingBag.drop_announced() does."""
+        for module in self._modules_by_key().values():
+            module.drop_announced()
+
     def set_lr(self, lr):
         """Changes the learning rate of the next steps of all tables."""
         for module in self._modules_by_key().values():
