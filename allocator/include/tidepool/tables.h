@@ -7,8 +7,9 @@
  *
  * - Calls on one table take turns; a call on several tables is one moment for each of them.
  * - All arguments of a call are checked before anything is done: a call that fails on them has
- *   changed nothing. After LOST, UNREACHABLE or TIMED_OUT of far memory a table can only be closed
- *   or restored; calls on it say so.
+ *   changed nothing. After LOST, UNREACHABLE or TIMED_OUT of far memory a table can only be closed;
+ *   calls on it say so. Restore its last checkpoint into one that is made anew, in a new context if
+ *   the memory server was started again.
  * - Arrays are borrowed for the call. What a call writes may not overlap with what it reads
  *   (INVALID_ARGUMENT).
  * - fork(): tables stay with the process that made them; in a child calls are UNSUPPORTED.

@@ -17,7 +17,7 @@ class Space:
 
     far      where tables can be besides local memory, in order: "cxl:4G" (an emulated pool, private to the process),
              "dax:PATH", "numa:NODE", "auto" (such a node, else such a device), "remote:HOST:PORT[:SIZE]" (a memory server:
-             `fabricmgr memserver`), "fabric[:SIZE]" (regions from the fabric manager, as tables need them; SIZE: at
+             `fabricmgr memserver`; SIZE of its memory, else all that is free there, and other programs get none), "fabric[:SIZE]" (regions from the fabric manager, as tables need them; SIZE: at
              most). Table(tier=1) is in the first of them, tier=0 in local memory. They are opened when the first table
              needs them.
     threads  that work on one call, the caller counted; 0: as many as the process may use processors.
