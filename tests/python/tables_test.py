@@ -121,8 +121,8 @@ class Tables(unittest.TestCase):
             with self.assertRaises(tidepool.NotFound) as caught:
                 table.read(numpy.array([18]))
             self.assertIsInstance(caught.exception, LookupError)
-            with self.assertRaises(tidepool.NoSpace):
-                table.bag(numpy.arange(1000, 1100), numpy.array([0, 100]))
+            with self.assertRaisesRegex(tidepool.NoSpace, "has 3 of the 100 rows .* such as -903,"):
+                table.bag(numpy.arange(-1000, -900), numpy.array([0, 100]))
             self.assertEqual(len(table), 3)
 
     def test_results_go_where_they_are_wanted(self):

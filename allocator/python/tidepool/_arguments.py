@@ -18,6 +18,8 @@ def array(value, argument):
     or the buffer protocol. Lists are refused: making an array of one costs more than looking it up. The core checks
     types and shapes."""
     if isinstance(value, numpy.ndarray):
+        if isinstance(value, numpy.ma.MaskedArray):
+            raise TypeError(f"{argument}: the mask of a masked array would be left out; give its .data, or .filled()")
         return value
     device = getattr(value, "device", None)
     if getattr(device, "type", "cpu") != "cpu":
