@@ -49,6 +49,16 @@ std::string digits(uint64_t number, size_t width) {
   return text.size() < width ? std::string(width - text.size(), '0') + text : text;
 }
 
+/// And what it is in. False with errno set.
+bool makeDirectories(const std::string& path) {
+  if (mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return true;
+  const size_t last = path.find_last_not_of('/');
+  const size_t slash = last == std::string::npos ? last : path.find_last_of('/', last);
+  if (errno != ENOENT || slash == std::string::npos || slash == 0) return false;
+  if (!makeDirectories(path.substr(0, slash))) return false;
+  return mkdir(path.c_str(), 0777) == 0 || errno == EEXIST;
+}
+
 }  // namespace
 
 std::string CheckpointDirectory::manifestName(uint64_t number) {
@@ -70,7 +80,7 @@ Result<CheckpointDirectory> CheckpointDirectory::open(const std::string& path) {
 }
 
 Result<CheckpointDirectory> CheckpointDirectory::openToWrite(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
+  if (!makeDirectories(path)) {
     return tl::unexpected(fileError("cannot make directory", path));
   }
   auto directory = open(path);

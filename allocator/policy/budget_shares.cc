@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "runtime/base/check.h"
 
@@ -100,23 +99,21 @@ void giveOutRest(Bytes budget, std::span<const TableDemand> tables, std::span<By
   Bytes left = budget;
   for (const Bytes share : shares) left -= std::min(left, share);
   // Water that rises: all below the level get to it, or to the most that they can use.
-  std::vector<size_t> order(tables.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  while (left > Bytes(0)) {
-    std::erase_if(order, [&](size_t t) { return shares[t] >= tables[t].most; });
-    if (order.empty()) return;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return shares[a] < shares[b]; });
-    const Bytes level = shares[order[0]];
-    size_t lowest = 0;
-    while (lowest < order.size() && shares[order[lowest]] == level) ++lowest;
-    Bytes step = left / lowest;
-    if (lowest < order.size()) step = std::min(step, shares[order[lowest]] - level);
-    for (size_t i = 0; i < lowest; ++i) step = std::min(step, tables[order[i]].most - level);
-    if (step == Bytes(0)) return;
-    for (size_t i = 0; i < lowest; ++i) shares[order[i]] += step;
-    left -= step * lowest;
+  const auto at = [&](size_t t, Bytes level) {
+    return std::max(shares[t], std::min(level, tables[t].most));
+  };
+  const auto wanted = [&](Bytes level) {
+    Bytes more;
+    for (size_t t = 0; t < tables.size() && more <= left; ++t) more += at(t, level) - shares[t];
+    return more;
+  };
+  Bytes level, beyond(1);  // the highest that there is enough for, to the byte
+  for (const TableDemand& table : tables) beyond = std::max(beyond, table.most + Bytes(1));
+  while (beyond - level > Bytes(1)) {
+    const Bytes middle = level + (beyond - level) / 2;
+    (wanted(middle) <= left ? level : beyond) = middle;
   }
+  for (size_t t = 0; t < tables.size(); ++t) shares[t] = at(t, level);
 }
 
 double hitsOf(std::span<const TableDemand> tables, std::span<const Bytes> shares) {

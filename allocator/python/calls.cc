@@ -7,6 +7,7 @@
 
 #include "allocator/python/arrays.h"
 #include "allocator/python/errors.h"
+#include "allocator/python/gil.h"
 
 namespace tidepool::python {
 namespace py = pybind11;
@@ -120,7 +121,7 @@ py::list bags(const py::sequence& calls) {
   checkApart(parts);
   Status status;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     status = EmbeddingTable::bags(table_calls, parts.front().open->space->workers());
   }
   checkParts(status, parts);
@@ -138,7 +139,7 @@ void updates(const py::sequence& calls) {
   if (parts.empty()) return;
   Status status;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     status = EmbeddingTable::updates(table_calls, parts.front().open->space->workers());
   }
   checkParts(status, parts);
@@ -158,7 +159,7 @@ py::array_t<float> readRows(const TableHandle& table, py::handle ids, py::object
   }
   Status status;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     status = open->table->readRows(numbers, rows.first);
   }
   checkIds(status, open, numbers);
@@ -173,7 +174,7 @@ void writeRows(const TableHandle& table, py::handle ids, py::handle values) {
   if (rows.stride != dim) throw py::value_error("values: the array is not contiguous");
   Status status;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     status = open->table->writeRows(numbers, rows.first);
   }
   checkIds(status, open, numbers);
@@ -195,7 +196,7 @@ py::list prefetches(const py::sequence& calls) {
   if (tables.empty()) return results;
   Status status;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     status = EmbeddingTable::prefetches(table_calls, tables.front()->space->workers());
   }
   for (size_t i = 0; !status && i < tables.size(); ++i) {
@@ -210,33 +211,40 @@ py::list prefetches(const py::sequence& calls) {
 }
 
 void finished(const TableHandle& table, BatchNumber batch) {
-  const Open open = table.use();
-  const py::gil_scoped_release released;
+  const Open open = table.ifUsable();
+  if (open == nullptr) return;
+  const GilReleased released;
   open->table->finished(batch);
+}
+
+void dropAnnounced(const TableHandle& table) {
+  const Open open = table.use();
+  const GilReleased released;
+  open->table->finished(open->table->announced());
 }
 
 void setStep(const TableHandle& table, const OptimizerStep& step) {
   const Open open = table.use();
-  const py::gil_scoped_release released;
+  const GilReleased released;
   open->table->setStep(step);
 }
 
 RowNumber rows(const TableHandle& table) {
   const Open open = table.use();
-  const py::gil_scoped_release released;
+  const GilReleased released;
   return open->table->rows();
 }
 
 uint64_t dram(const TableHandle& table) {
   const Open open = table.use();
-  const py::gil_scoped_release released;
+  const GilReleased released;
   return open->table->dram().value();
 }
 
 py::dict counts(const TableHandle& table) {
   const Open open = table.use();
   const TableCounts counts = [&] {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     return open->table->counts();
   }();
   using namespace py::literals;

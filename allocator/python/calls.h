@@ -21,7 +21,11 @@ pybind11::array_t<float> readRows(const TableHandle& table, pybind11::handle ids
 void writeRows(const TableHandle& table, pybind11::handle ids, pybind11::handle values);
 /// Each call: (table, ids). The batches' numbers, in that order.
 pybind11::list prefetches(const pybind11::sequence& calls);
+/// Nothing is done to one that is closed, or another process's: nothing is kept for it. Raises
+/// nothing: tokens end when even modules are gone.
 void finished(const TableHandle& table, BatchNumber batch);
+/// All batches that are announced by now are finished.
+void dropAnnounced(const TableHandle& table);
 void setStep(const TableHandle& table, const OptimizerStep& step);
 RowNumber rows(const TableHandle& table);
 /// Bytes of local memory that it is held to; 0 of one whose rows are local.

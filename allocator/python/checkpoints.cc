@@ -10,6 +10,7 @@
 #include "allocator/checkpoint/state_file.h"
 #include "allocator/checkpoint/verify.h"
 #include "allocator/python/errors.h"
+#include "allocator/python/gil.h"
 
 namespace tidepool::python {
 namespace py = pybind11;
@@ -52,7 +53,7 @@ std::unique_ptr<CheckpointHandle> saveTables(const std::vector<const TableHandle
     saved.push_back(open->tables.back()->table.get());
   }
   auto writer = [&] {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     return CheckpointWriter::start(saved, directory, kind, options);
   }();
   open->writer = valueOf(std::move(writer));
@@ -75,7 +76,7 @@ py::dict restore(const std::string& directory, const py::sequence& parts, uint64
   }
   if (tables.empty()) throw py::value_error("tables: at least one is needed");
   auto manifest = [&] {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     return restoreTables(directory, table_parts, tables.front()->space->workers(), number);
   }();
   return asDict(valueOf(std::move(manifest)));
@@ -83,7 +84,7 @@ py::dict restore(const std::string& directory, const py::sequence& parts, uint64
 
 py::dict verify(const std::string& directory, uint64_t number, size_t threads) {
   auto report = [&] {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     Workers workers(threads);
     return verifyCheckpoint(directory, workers, number);
   }();
@@ -100,7 +101,7 @@ py::list list(const std::string& directory) {
 
 py::bytes state(const std::string& directory, uint64_t number) {
   auto bytes = [&] {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     return loadState(directory, number);
   }();
   return py::bytes(valueOf(std::move(bytes)));
@@ -121,7 +122,7 @@ uint64_t CheckpointHandle::number() const { return use().writer->number(); }
 py::dict CheckpointHandle::wait() {
   Open& open = use();
   auto manifest = [&] {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     return open.writer->wait();
   }();
   return asDict(valueOf(std::move(manifest)));

@@ -77,6 +77,7 @@ void bindHandles(py::module_& module) {
       .def("read", &readRows, "ids"_a, "out"_a)
       .def("write", &writeRows, "ids"_a, "values"_a)
       .def("finished", &finished, "batch"_a)
+      .def("drop_announced", &dropAnnounced)
       .def("set_step", &setStep, "step"_a)
       .def("counts", &counts)
       .def("rows", &rows)

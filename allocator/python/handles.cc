@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "allocator/python/errors.h"
+#include "allocator/python/gil.h"
 
 namespace tidepool::python {
 namespace py = pybind11;
@@ -29,9 +30,13 @@ std::shared_ptr<TableHandle::Open> TableHandle::use() const {
   return open_;
 }
 
+std::shared_ptr<TableHandle::Open> TableHandle::ifUsable() const {
+  return getpid() == owner_ ? open_ : nullptr;
+}
+
 void TableHandle::close() {
   std::shared_ptr<Open> open = std::exchange(open_, nullptr);
-  const py::gil_scoped_release released;
+  const GilReleased released;
   open.reset();
 }
 
@@ -42,7 +47,7 @@ SpaceHandle::SpaceHandle(const std::vector<std::string>& far, size_t threads,
   for (const std::string& text : far) specs.push_back(valueOf(parseFarSpec(text)));
   const Nanoseconds timeout(static_cast<uint64_t>(timeout_seconds * 1e9));
   auto space = [&] {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     return TableSpace::create(specs, threads, timeout, Bytes(), nullptr, agent.c_str());
   }();
   space_ = ownedHere(valueOf(std::move(space)).release());
@@ -56,7 +61,7 @@ std::shared_ptr<TableSpace> SpaceHandle::use() const {
 std::unique_ptr<TableHandle> SpaceHandle::createTable(const TableOptions& options, size_t tier) {
   std::shared_ptr<TableSpace> space = use();
   auto table = [&] {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     return space->createTable(options, tier);
   }();
   auto* open = new TableHandle::Open{std::move(space), valueOf(std::move(table))};
@@ -66,7 +71,7 @@ std::unique_ptr<TableHandle> SpaceHandle::createTable(const TableOptions& option
 void SpaceHandle::setDram(uint64_t bytes) {
   const std::shared_ptr<TableSpace> space = use();
   const Status set = [&] {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     return space->shared().setBudget(Bytes(bytes));
   }();
   check(set);
@@ -74,7 +79,7 @@ void SpaceHandle::setDram(uint64_t bytes) {
 
 uint64_t SpaceHandle::dram() const {
   const std::shared_ptr<TableSpace> space = use();
-  const py::gil_scoped_release released;
+  const GilReleased released;
   return space->shared().budget().value();
 }
 
@@ -88,7 +93,7 @@ uint64_t SpaceHandle::leastShare(const TableOptions& options, size_t tier) const
 
 void SpaceHandle::close() {
   std::shared_ptr<TableSpace> space = std::exchange(space_, nullptr);
-  const py::gil_scoped_release released;
+  const GilReleased released;
   space.reset();
 }
 

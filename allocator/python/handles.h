@@ -38,6 +38,8 @@ class TableHandle {
 
   /// Raises tidepool.Unusable when it is closed or another process's.
   std::shared_ptr<Open> use() const;
+  /// Null then.
+  std::shared_ptr<Open> ifUsable() const;
   void close();
   bool closed() const { return open_ == nullptr; }
   const TableOptions& options() const { return options_; }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "allocator/python/errors.h"
+#include "allocator/python/gil.h"
 #include "runtime/base/clock.h"
 
 namespace tidepool::python {
@@ -80,7 +81,7 @@ bool TransferHandle::wait(std::optional<double> seconds) {
     std::optional<Nanoseconds> left = timeout;
     if (timeout) left = *timeout - std::min(*timeout, clock.now() - start);
     const auto waited = [&] {
-      const py::gil_scoped_release released;
+      const GilReleased released;
       return transfer_->wait(left);
     }();
     switch (valueOf(waited)) {
@@ -122,7 +123,7 @@ TensorsHandle::TensorsHandle(const SpaceHandle& space, size_t tier, uint64_t lim
   options.threads = threads;
   options.checksums = checksums;
   auto store = [&]() -> Result<std::unique_ptr<TensorStore>> {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     auto far = shared->farTier(tier);
     if (!far) return tl::unexpected(far.error());
     return TensorStore::create(**far, options);
@@ -154,7 +155,7 @@ void TensorsHandle::remove(const std::string& name) { check(use()->store->remove
 std::vector<std::string> TensorsHandle::names() { return use()->store->names(); }
 void TensorsHandle::trim() {
   const std::shared_ptr<OpenTensors> open = use();
-  const py::gil_scoped_release released;
+  const GilReleased released;
   open->store->trim();
 }
 
@@ -171,7 +172,7 @@ void TensorsHandle::close() {
   std::shared_ptr<OpenTensors> open = std::exchange(open_, nullptr);
   if (open == nullptr || getpid() != owner_) return;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     open->store->drain();
     open.reset();
   }

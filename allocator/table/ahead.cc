@@ -166,7 +166,7 @@ Result<BatchNumber> EmbeddingTable::prefetchLocked(std::span<const int64_t> ids)
   const BatchNumber batch = announced_ + 1;
   if (batch - finished_ > kMostAnnounced) {
     return fail(ErrorCode::kNoSpace,
-                "table %s: %llu batches are announced and not finished; finish some first",
+                "table %s: %llu batches are announced and not finished; finish or drop some first",
                 options_.name.c_str(), static_cast<unsigned long long>(kMostAnnounced));
   }
   auto rows = rowNumbers(ids);

@@ -16,6 +16,10 @@ constexpr uint64_t kUsesASlot = 4;
 constexpr uint64_t kLeastPeriod = 64 * 1024;
 // Nobody has less than this part of an even share: a table that wakes up needs rows to show it.
 constexpr uint64_t kLeastPart = 16;
+// So few tables have their shares at once, whenever one comes or goes. Of more, as soon as such a
+// part of them has: making n tables is to cost n log n, not their square.
+constexpr size_t kFewTables = 64;
+constexpr size_t kLevelPart = 16;
 
 }  // namespace
 
@@ -100,35 +104,56 @@ void SharedBudget::move(Bytes budget, std::span<const Bytes> targets) {
   for (size_t i = 0; i < members_.size(); ++i) {
     if (targets[i] < members_[i].share) setShare(members_[i], targets[i]);
   }
+  Bytes held = heldLocked();
   for (size_t i = 0; i < members_.size(); ++i) {
-    const Bytes held = heldLocked();
-    if (targets[i] <= members_[i].share || held >= budget) continue;
+    Member& member = members_[i];
+    if (targets[i] <= member.share || held >= budget) continue;
     // Who was to give may have kept some, for batches that were announced.
-    const Bytes more = std::min(targets[i] - members_[i].share, budget - held);
-    setShare(members_[i], members_[i].share + more);
+    held -= member.share;
+    setShare(member,
+             member.share + std::min(targets[i] - member.share, budget - held - member.share));
+    held += member.share;
   }
+}
+
+/// Whoever looks rows up in other tables is not to wait for a restore.
+bool SharedBudget::restoring() const {
+  return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+    return member.table->restoring_.load(std::memory_order_relaxed);
+  });
+}
+
+/// Shares for the tables as they are.
+void SharedBudget::level() {
+  const Bytes budget = budget_ - pending_;
+  const std::vector<TableDemand> tables = demands(budget);
+  move(budget_, targets(budget, tables));
+  levelled_ = members_.size();
+  stale_.store(false, std::memory_order_relaxed);
+}
+
+/// A table has come or gone, or the budget has changed.
+void SharedBudget::levelIfDue() {
+  const size_t now = members_.size();
+  const size_t changed = now > levelled_ ? now - levelled_ : levelled_ - now;
+  stale_.store(true, std::memory_order_relaxed);
+  if (now <= kFewTables || changed * kLevelPart >= levelled_) level();
 }
 
 void SharedBudget::rebalanceLocked() {
   lookups_.store(0, std::memory_order_relaxed);
-  // Whoever looks rows up in other tables is not to wait for a restore.
-  for (const Member& member : members_) {
-    if (member.table->restoring_.load(std::memory_order_relaxed)) return;
-  }
-  const Bytes budget = budget_ - pending_;
-  const std::vector<TableDemand> tables = demands(budget);
-  const std::vector<Bytes> wanted = targets(budget, tables);
-  move(budget_, wanted);
+  if (restoring()) return;
+  level();
   for (const Member& member : members_) member.table->curve_->age();
   period_.store(std::max(kUsesASlot * slots_, kLeastPeriod), std::memory_order_relaxed);
 }
 
-/// Shrinks the tables until so much is free. Errors: kNoSpace, kConflict.
+/// Shrinks the tables until so much is free; many of them until there is some for others like it.
+/// Errors: kNoSpace, kConflict.
 Status SharedBudget::makeRoom(Bytes size, Bytes budget, const char* what) {
   const Bytes left = budget - std::min(budget, pending_ + size);
-  const std::vector<TableDemand> tables = demands(left);
   Bytes least;
-  for (const TableDemand& table : tables) least += table.least;
+  for (const Member& member : members_) least += member.least;
   if (least + pending_ + size > budget) {
     return fail(
         ErrorCode::kNoSpace,
@@ -137,8 +162,14 @@ Status SharedBudget::makeRoom(Bytes size, Bytes budget, const char* what) {
         what, static_cast<unsigned long long>(budget.value()),
         static_cast<unsigned long long>((least + pending_ + size).value()));
   }
-  if (heldLocked() + size <= budget) return {};
-  move(left + pending_, targets(left, tables));
+  const Bytes held = heldLocked();
+  if (held + size <= budget) return {};
+  Bytes kept = left;
+  if (members_.size() > kFewTables) {
+    kept -= std::min((held + size - budget) * (members_.size() / kLevelPart), left - least);
+    stale_.store(true, std::memory_order_relaxed);
+  }
+  move(kept + pending_, targets(kept, demands(kept)));
   if (heldLocked() + size <= budget) return {};
   return fail(ErrorCode::kConflict,
               "%s: rows of batches that were announced have the local memory that is wanted; "
@@ -161,23 +192,22 @@ Result<std::unique_ptr<EmbeddingTable>> SharedBudget::createTable(const TableOpt
   MutexLock lock(mutex_);
   pending_ -= smallest.dram;
   if (!table) return table;
-  members_.push_back({table->get(), smallest.dram});
-  const std::vector<TableDemand> tables = demands(budget_ - pending_);
-  move(budget_, targets(budget_ - pending_, tables));
+  members_.push_back({table->get(), smallest.dram, smallest.dram});
+  levelIfDue();
   return table;
 }
 
 void SharedBudget::remove(EmbeddingTable& table) {
   MutexLock lock(mutex_);
   std::erase_if(members_, [&table](const Member& member) { return member.table == &table; });
+  stale_.store(true, std::memory_order_relaxed);
 }
 
 Status SharedBudget::setBudget(Bytes budget) {
   MutexLock lock(mutex_);
   TP_TRY(makeRoom(Bytes(), budget, "tables"));
   budget_ = budget;
-  const std::vector<TableDemand> tables = demands(budget - pending_);
-  move(budget, targets(budget - pending_, tables));
+  levelIfDue();
   return {};
 }
 
@@ -198,12 +228,19 @@ void SharedBudget::rebalance() {
   rebalanceLocked();
 }
 
+/// Tables that have come, or what others have left, get their shares after all.
+void SharedBudget::settle() {
+  MutexLock lock(mutex_);
+  if (stale_.load(std::memory_order_relaxed) && !restoring()) level();
+}
+
 void SharedBudget::onLookups(uint64_t count) {
   const uint64_t since = lookups_.fetch_add(count, std::memory_order_relaxed) + count;
-  if (since < period_.load(std::memory_order_relaxed)) return;
+  const bool due = since >= period_.load(std::memory_order_relaxed);
+  if (!due && !stale_.load(std::memory_order_relaxed)) return;
   // Acquire and release: whoever is at it next sees what was done.
   if (moving_.exchange(true, std::memory_order_acquire)) return;
-  rebalance();
+  due ? rebalance() : settle();
   moving_.store(false, std::memory_order_release);
 }
 

@@ -2,7 +2,9 @@
 // One budget of local memory for several tables. Each has a share, which follows what it gains by
 // it: the live miss-ratio curves of all say where a byte saves most misses. Shares move between
 // calls, now and then, counted in look-ups; what the tables hold together is never above the
-// budget. Thread-safe. Its lock is taken before those of tables, never after.
+// budget. Of many tables not each that comes or goes moves the shares of all: the first look-up
+// does, or the table that makes up a sixteenth. Thread-safe. Its lock is taken before those of
+// tables, never after.
 #pragma once
 
 #include <atomic>
@@ -55,6 +57,7 @@ class SharedBudget {
   struct Member {
     EmbeddingTable* table;
     Bytes share;
+    Bytes least;
   };
   Bytes heldLocked() const TP_REQUIRES(mutex_);
   TableDemand demandOf(EmbeddingTable& table) TP_REQUIRES(mutex_);
@@ -63,17 +66,23 @@ class SharedBudget {
   void move(Bytes budget, std::span<const Bytes> targets) TP_REQUIRES(mutex_);
   void setShare(Member& member, Bytes share) TP_REQUIRES(mutex_);
   Status makeRoom(Bytes size, Bytes budget, const char* what) TP_REQUIRES(mutex_);
+  void levelIfDue() TP_REQUIRES(mutex_);
+  bool restoring() const TP_REQUIRES(mutex_);
+  void level() TP_REQUIRES(mutex_);
+  void settle() TP_EXCLUDES(mutex_);
   void rebalanceLocked() TP_REQUIRES(mutex_);
 
   Mutex mutex_;
   Bytes budget_ TP_GUARDED_BY(mutex_);
   Bytes pending_ TP_GUARDED_BY(mutex_);  // of tables that are being made, and what is lent
   std::vector<Member> members_ TP_GUARDED_BY(mutex_);
-  uint64_t slots_ TP_GUARDED_BY(mutex_) = 0;  // of all tables, when demands() last looked
+  uint64_t slots_ TP_GUARDED_BY(mutex_) = 0;   // of all tables, when demands() last looked
+  size_t levelled_ TP_GUARDED_BY(mutex_) = 0;  // tables there were when level() was at it
   BudgetShares shares_ TP_GUARDED_BY(mutex_);
   std::atomic<uint64_t> lookups_{0};  // since the last time
   std::atomic<uint64_t> period_{64 * 1024};
   std::atomic<bool> moving_{false};
+  std::atomic<bool> stale_{false};  // tables have come or gone since
   std::atomic<uint64_t> moves_{0};  // shares that were changed
 };
 

@@ -160,9 +160,10 @@ Status EmbeddingTable::insertNew(std::span<const int64_t> ids, std::span<RowNumb
       ids_.removeLast(ids_.count() - before);
       return fail(
           ErrorCode::kNoSpace,
-          "table %s is full: it has %zu rows, and id %llu is new; make it larger (restore its "
-          "checkpoint into a larger one)",
-          options_.name.c_str(), ids_.capacity(), static_cast<unsigned long long>(id));
+          "table %s is full: it has %zu of the %zu rows that it may have, and new ids of this "
+          "batch, "
+          "such as %lld, have no room; make it larger (restore its checkpoint into a larger one)",
+          options_.name.c_str(), before, ids_.capacity(), static_cast<long long>(ids[i]));
     }
     rows[i] = ids_.insert(id);
   }

@@ -137,9 +137,12 @@ void EmbeddingTable::planLink(Bytes share, DramPlan& plan) const {
   plan.link = share - plan.ahead;
 }
 
-/// From the first announced batch on.
+/// From the first announced batch on. What a checkpoint takes is put aside as well: later it could
+/// not be, since slots that announced rows are in cannot be given up, and in a loop that looks
+/// ahead there is no moment without any.
 Status EmbeddingTable::makeRoomAhead() {
   announces_ = true;
+  room_for_changes_ = true;
   return fitDram(dram_);
 }
 
@@ -204,22 +207,11 @@ Bytes EmbeddingTable::dram() {
 }
 
 /// Before the first checkpoint: which rows have changed is known from then on, for three bits a row
-/// at the most. Slots make room, once.
+/// at the most. Slots make room, once; none of their rows was announced, see makeRoomAhead().
 Status EmbeddingTable::makeRoomForChanges() {
   if (!cache_ || room_for_changes_) return {};
-  const Bytes budget = dram_;
   room_for_changes_ = true;
-  Status fitted = fitDram(budget);
-  if (fitted && dram_ > budget) {
-    fitted = fail(ErrorCode::kConflict,
-                  "table %s: rows of announced batches have the local memory that a checkpoint "
-                  "needs; finish those batches first",
-                  options_.name.c_str());
-  }
-  if (fitted || broken_) return fitted;
-  room_for_changes_ = false;
-  TP_TRY(fitDram(budget));
-  return fitted;
+  return fitDram(dram_);
 }
 
 TableCounts EmbeddingTable::counts() {

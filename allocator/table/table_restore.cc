@@ -41,7 +41,8 @@ Status TableRestore::prepare() {
   }
   if (table_.announced_ != table_.finished_) {
     return fail(ErrorCode::kConflict,
-                "table %s: batches are announced and not finished; finish them before restoring",
+                "table %s: batches are announced and not finished; finish or drop them before "
+                "restoring",
                 name);
   }
   if (table_.options_.ids == IdKind::kHashed && table_.ids_.count() > 0 && !table_.broken_) {

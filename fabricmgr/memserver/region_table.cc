@@ -40,7 +40,8 @@ Result<Bytes> RegionTable::reserve(Bytes size) {
   const Bytes free = capacity_ - reserved_;
   const Bytes wanted = size.value() == 0 ? Bytes(roundDown(free.value(), kPageSize)) : size;
   // Compared before rounding up, which could overflow.
-  if (wanted > free || wanted.value() == 0 || roundUp(wanted.value(), kPageSize) > free.value()) {
+  if (wanted.value() == 0) return fail(ErrorCode::kNoSpace, "all that is free wanted, and none is");
+  if (wanted > free || roundUp(wanted.value(), kPageSize) > free.value()) {
     return fail(ErrorCode::kNoSpace, "%llu bytes wanted, %llu free",
                 static_cast<unsigned long long>(size.value()),
                 static_cast<unsigned long long>(free.value()));

@@ -16,6 +16,13 @@ tl::unexpected<Error> refusal(const Endpoint& target, const wire::ClientHello& a
   const ErrorCode code = wire::errorOf(answer.status);
   switch (code) {
     case ErrorCode::kNoSpace:
+      if (asked.size == Bytes()) {
+        return fail(code,
+                    "the memory server %s:%s is full: others have all of it, as whoever names no "
+                    "SIZE takes what is free; give theirs one (remote:HOST:PORT:SIZE), or it a "
+                    "larger --size",
+                    target.host, target.port);
+      }
       return fail(code,
                   "the memory server %s:%s is full: %llu bytes wanted, %llu free; ask for less or "
                   "give it a larger --size",

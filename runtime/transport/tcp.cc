@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -107,6 +108,25 @@ struct Addresses {
 
 enum class Role : uint8_t { kConnect, kListen };
 
+bool outOfDescriptors(int os_error) { return os_error == EMFILE || os_error == ENFILE; }
+
+/// The peer has nothing to do with it.
+Error noDescriptor(const Endpoint& target, int os_error) {
+  if (os_error == ENFILE) {
+    return Error::fromErrno(ErrorCode::kIo, os_error,
+                            "cannot connect to %s:%s: the system has no file descriptor left "
+                            "(sysctl fs.file-max)",
+                            target.host, target.port);
+  }
+  rlimit limit{};
+  (void)getrlimit(RLIMIT_NOFILE, &limit);
+  return Error::fromErrno(
+      ErrorCode::kIo, os_error,
+      "cannot connect to %s:%s: none of %llu file descriptors is left, and each "
+      "table in a memory server takes one; raise the limit (ulimit -n)",
+      target.host, target.port, static_cast<unsigned long long>(limit.rlim_cur));
+}
+
 Result<Addresses> resolve(const Endpoint& endpoint, Role role) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
@@ -118,6 +138,9 @@ Result<Addresses> resolve(const Endpoint& endpoint, Role role) {
   if (status == EAI_NONAME) {
     hints.ai_flags &= ~AI_NUMERICHOST;
     status = getaddrinfo(endpoint.host, endpoint.port, &hints, &found.first);
+  }
+  if (status == EAI_SYSTEM && outOfDescriptors(errno)) {
+    return tl::unexpected(noDescriptor(endpoint, errno));
   }
   if (status != 0) {
     return fail(ErrorCode::kNotFound,
@@ -247,6 +270,7 @@ Result<std::unique_ptr<Connection>> connectTcp(const Endpoint& target, Nanosecon
     }
   }
   if (socket.valid()) return std::unique_ptr<Connection>(new TcpConnection(std::move(socket)));
+  if (outOfDescriptors(error)) return tl::unexpected(noDescriptor(target, error));
   return tl::unexpected(
       Error::fromErrno(error == ETIMEDOUT ? ErrorCode::kTimedOut : ErrorCode::kUnreachable, error,
                        "cannot connect to %s:%s (is `fabricmgr memserver` running there?)",

@@ -109,8 +109,8 @@ constexpr Entry kFarSpecs[] = {
     {"dax:PATH", "A CXL device in device-DAX mode, such as /dev/dax0.0."},
     {"numa:NODE", "A NUMA node, such as a CXL region that the kernel onlined."},
     {"remote:HOST:PORT[:SIZE][:transport:WHICH]",
-     "A memory server; an IPv6 address stands in brackets. WHICH is verbs, tcp or auto: by RDMA "
-     "where both ends can."},
+     "A memory server: SIZE of its memory, else all that is free, and others get none. An IPv6 "
+     "address stands in brackets. WHICH is verbs, tcp or auto: by RDMA where both ends can."},
     {"fabric[:SIZE]",
      "Regions from the fabric manager, by way of this host's agent (fabricmgr agent), as needed; "
      "SIZE is the most."},

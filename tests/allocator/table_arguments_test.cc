@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "allocator/include/tidepool/tidepool.hpp"
 #include "tests/allocator/tables_fixture.h"
 
 namespace tidepool {
@@ -106,6 +107,32 @@ TEST_P(TableArguments, OfBatches) {
   }
   EXPECT_EQ(out_[0], lookUp(table_, {}, {0, 0, 0}, out_) == TIDEPOOL_OK ? 0.0f : -1.0f);
   before_ = tableStats(table_);
+}
+
+TEST(TableArgumentsOfTheCppHeader, AreInTheErrorText) {
+  auto context = api::Context::open("dram:64M,far:cxl:64M");
+  ASSERT_TRUE(context) << context.failure().text();
+  ASSERT_TRUE(api::setTablesBudget(*context, 4 << 20));
+  auto table = api::Table::make(*context, {.name = "users", .rows = 100, .dim = 8});
+  ASSERT_TRUE(table) << table.failure().text();
+  std::vector<float> out(8);
+  const std::vector<int64_t> ids{1}, none;
+  EXPECT_REFUSED(tidepool_table_create(nullptr, nullptr, nullptr), "");  // an earlier error
+  const auto looked_up = api::lookUp({{*table, ids, none, out}});
+  ASSERT_FALSE(looked_up);
+  EXPECT_EQ(looked_up.failure().status(), TIDEPOOL_INVALID_ARGUMENT);
+  EXPECT_EQ(looked_up.failure().text(), tidepool_error_text());
+  EXPECT_TRUE(says("users")) << tidepool_error_text();
+  EXPECT_TRUE(says("offsets")) << tidepool_error_text();
+  struct alignas(64) Wide {
+    char bytes[64];
+  };
+  auto heap = context->makeHeap();
+  ASSERT_TRUE(heap) << heap.failure().text();
+  const auto much = heap->zeroedSpan<Wide>(SIZE_MAX / 8);
+  ASSERT_FALSE(much);
+  EXPECT_EQ(much.failure().text(), tidepool_error_text());
+  EXPECT_EQ(much.failure().status(), tidepool_error_status());
 }
 
 TEST_P(TableArguments, OfCalls) {

@@ -67,6 +67,13 @@ class Arguments(unittest.TestCase):
         self.both(ValueError, numpy.arange(12)[::2], OFFSETS, "contiguous")
         self.both(ValueError, unaligned(IDS), OFFSETS, "aligned")
 
+    def test_masks_are_not_left_out(self):
+        ids = numpy.ma.masked_array(IDS, IDS > 1)
+        self.both(TypeError, ids, OFFSETS, "mask")
+        self.refused(TypeError, lambda table: table.read(ids), "mask")
+        self.refused(TypeError, lambda table: table.prefetch(ids), "mask")
+        self.refused(TypeError, lambda table: table.write(IDS, numpy.ma.zeros((len(IDS), DIM), "f4")), "mask")
+
     def test_offsets(self):
         for wrong, text in (
             ([1, 2, 6], "begin with 0"),

@@ -319,6 +319,16 @@ class Tables(Saved):
                 act(saving)
 
 
+def copies_of(collection, space):
+    """A collection of the same shape, in local memory."""
+    return tidepool.torch.EmbeddingBagCollection(
+        [
+            tidepool.torch.EmbeddingBag(bag.num_embeddings, bag.embedding_dim, space=space, tier=0, optimizer="adagrad")
+            for bag in collection.bags
+        ]
+    )
+
+
 class Models(Saved):
     def model(self, tier, prefix="", rows=ROWS):
         torch.manual_seed(3)
@@ -368,6 +378,56 @@ class Models(Saved):
         optimizer.load_state_dict(extra["optimizer"])
         self.train(other, optimizer, 6, 12)
         self.same(other, whole)
+
+    def test_a_look_ahead_loop_can_save_small_tables_at_once(self):
+        space = tidepool.Space(self.space.far)  # 10 % of the tables
+        self.addCleanup(space.close)
+        collection = tidepool.torch.EmbeddingBagCollection(
+            [
+                tidepool.torch.EmbeddingBag(rows, 16, space=space, tier=TIERS["remote"], optimizer="adagrad")
+                for rows in (100_000, 50, 3, 300, 1000)
+            ]
+        )
+        bags = collection.bags
+        batches = [[torch.randint(bag.num_embeddings, (64, 4)) for bag in bags] for _ in range(14)]
+        for ahead in batches[:4]:
+            collection.prefetch(ahead)
+        for number in range(10):
+            collection.prefetch(batches[number + 4])
+            if number % 4 == 0:
+                rows = [bag.weight for bag in bags]
+                tidepool.torch.save(self.path, collection, kind="auto").result()
+            collection(batches[number]).sum().backward()
+        tidepool.torch.restore(self.path, other := copies_of(collection, self.space))
+        for bag, saved in zip(other.bags, rows):
+            self.assertTrue(torch.equal(bag.weight, saved))
+
+    def test_a_loop_that_was_broken_off_goes_back_to_the_checkpoint(self):
+        for tier in TIERS.values():
+            path = self.path / str(tier)
+            model, optimizer = self.model(tier, prefix=f"tier {tier} ")
+            self.train(model, optimizer, 0, 3)
+            tidepool.torch.save(path, model).result()
+            saved = model.bags.bags["users"].weight
+            batches = [torch.randint(ROWS, (16, 5)) for _ in range(4)]
+            for ids in batches:
+                model.bags.prefetch({"users": ids, "things": ids})
+            kept = model.bags({"users": batches[0], "things": batches[0]})
+            with self.assertRaisesRegex(tidepool.Conflict, "finish or drop them"):
+                tidepool.torch.restore(path, model)
+            tidepool.torch.drop_announced(model)
+            tidepool.torch.restore(path, model)
+            self.assertTrue(torch.equal(model.bags.bags["users"].weight, saved))
+            kept.sum().backward()  # is a step all the same
+            self.assertFalse(torch.equal(model.bags.bags["users"].weight, saved))
+            for ids in batches:  # and the loop begins anew
+                model.bags.prefetch({"users": ids, "things": ids})
+            for ids in batches:
+                model.bags({"users": ids, "things": ids}).sum().backward()
+            tidepool.torch.restore(path, model)
+            self.assertTrue(torch.equal(model.bags.bags["users"].weight, saved))
+        with self.assertRaises(ValueError):
+            tidepool.torch.drop_announced(torch.nn.Linear(2, 2))
 
     def test_rows_are_not_in_the_dense_part(self):
         model, _ = self.model(0)

@@ -149,6 +149,25 @@ class Modules(unittest.TestCase):
         self.assertIn("5000, 16", repr(modules[0]))
         self.assertEqual(sum(p.numel() for p in modules[0].parameters()), 0)
 
+    def test_torchs_default_type_does_not_matter(self):
+        ids = torch.tensor([[1, 2], [3, 3]])
+        module = tidepool.torch.EmbeddingBag(ROWS, DIM, mode="sum", space=self.space, tier=1, dram="16K", lr=0.5)
+        before, out = module.weight, module(ids)
+        self.addCleanup(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float64)
+        other = tidepool.torch.EmbeddingBag(ROWS, DIM, mode="sum", space=self.space, tier=1, dram="16K", lr=0.5)
+        self.assertEqual({p.dtype for p in other.parameters()}, {torch.float32})
+        other.load_state_dict(module.state_dict())
+        for one in (module, other, tidepool.torch.EmbeddingBagCollection([module])):
+            got = one([ids]) if one.__class__.__name__.endswith("Collection") else one(ids)
+            self.assertTrue(torch.equal(got, out))
+            self.assertEqual(got.dtype, torch.float32)
+        other(ids).double().pow(2).sum().backward()
+        self.assertFalse(torch.equal(other.weight, before))
+        self.assertEqual(other.state_dict()["weight"].dtype, torch.float32)
+        other.load_state_dict({"weight": torch.ones(ROWS, DIM)})  # float64
+        self.assertTrue(torch.equal(other.weight, torch.ones(ROWS, DIM, dtype=torch.float32)))
+
     def test_collections(self):
         for tier in TIERS.values():
             pairs = [twins(self.space, tier, mode=mode) for mode in ("sum", "mean", "sum")]
@@ -201,6 +220,25 @@ class Modules(unittest.TestCase):
         self.assertEqual(len(module._ahead), 1)
         module(torch.randint(ROWS, (4, 5)))  # was not announced
         self.assertEqual(len(module._ahead), 1)
+
+    def test_results_that_are_kept_do_not_stop_announcements(self):
+        module = tidepool.torch.EmbeddingBag(ROWS, DIM, space=self.space, tier=TIERS["remote"], dram="16K")
+        batches = [torch.randint(ROWS, (4, 5)) for _ in range(300)]
+        kept = []
+        with self.assertRaisesRegex(tidepool.NoSpace, "finish or drop some"):
+            for batch in batches:
+                module.prefetch(batch)
+                kept.append(module(batch))  # to be looked at later, and nobody said that there is no gradient
+        self.assertEqual(len(kept), 120)
+        module.drop_announced()
+        for batch in batches[:120]:
+            module.prefetch(batch)
+        together = tidepool.torch.EmbeddingBagCollection([module])
+        together.drop_announced()
+        self.assertEqual(len(module._ahead), 0)
+        module.prefetch(batches[0])
+        for result, batch in zip(kept, batches):
+            self.assertTrue(torch.equal(result, module(batch)))
 
     def test_tensors_are_not_copied(self):
         table = tidepool.Table(self.space, "t", ROWS, DIM)

@@ -118,6 +118,23 @@ class SharedDram(unittest.TestCase):
         small.bag(numpy.arange(90), numpy.array([0, 90]))
         self.assertLessEqual(small.dram + three.dram, self.space.dram)
 
+    def test_a_part_of_a_small_table_is_enough_for_it(self):
+        for part in ("10%", "5%", "1%", "0.5%", "0.01%"):
+            with tidepool.Space(self.space.far, dram=part) as space:
+                for rows, dim in ((1, 1), (2, 1), (4, 1), (1, 4), (3, 16), (4, 8), (10, 4)):
+                    for tier in FAR:
+                        for options in ({}, {"dram": part}):
+                            table = tidepool.Table(space, "small", rows, dim, tier=tier, init=OPTIONS["init"], **options)
+                            ids = numpy.arange(rows)
+                            self.assertEqual(table.bag(ids, numpy.arange(rows + 1)).tolist(), table.read(ids).tolist())
+                space.set_dram("1G")
+                space.set_dram(part)
+                for wrong in ("0%", "0.0%", "101%"):
+                    with self.assertRaises(tidepool.InvalidArgument):
+                        space.set_dram(wrong)
+                    with self.assertRaises(tidepool.InvalidArgument):
+                        tidepool.Table(space, "small", 2, 1, tier=1, dram=wrong)
+
     def test_what_is_refused(self):
         for kind, dram in ((ValueError, 0), (ValueError, "0%"), (ValueError, "much"), (TypeError, 1.5), (ValueError, -1)):
             with self.assertRaises(kind):

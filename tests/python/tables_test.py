@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """tidepool.Table over NumPy arrays: results against a model, and the same bits in every tier."""
 
+import errno
+import os
+import resource
 import threading
 import unittest
 
@@ -46,6 +49,25 @@ class Tables(unittest.TestCase):
                             pooled(rows, ids, offsets, each, mode),
                             atol=2e-6,
                         )
+
+    def test_as_many_tables_in_a_memory_server_as_there_are_descriptors(self):
+        first = self.table(TIERS["remote"])
+        _, most = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, most))
+        tables = []
+        with self.assertRaisesRegex(tidepool.InputOutput, "file descriptors.*ulimit -n") as caught:
+            while len(tables) < 40:
+                tables.append(tidepool.Table(self.space, "small", 10, 16, tier=TIERS["remote"]))
+        self.assertIsInstance(caught.exception, OSError)
+        self.assertNotIsInstance(caught.exception, ConnectionError)
+        self.assertEqual(caught.exception.os_error, errno.EMFILE)
+        self.assertGreater(len(tables), 10)
+        tables.pop().close()
+        tables.append(tidepool.Table(self.space, "small", 10, 16, tier=TIERS["remote"]))
+        ids, offsets = numpy.arange(10), numpy.array([0, 10])
+        for pooled_rows in tidepool.bags([(table, ids, offsets) for table in [first, *tables]]):
+            self.assertEqual(pooled_rows.shape[0], 1)
 
     def test_the_same_bits_in_every_tier_for_every_type_and_optimizer(self):
         for dtype in ("float32", "float16", "bfloat16", "int8"):
@@ -99,8 +121,8 @@ class Tables(unittest.TestCase):
             with self.assertRaises(tidepool.NotFound) as caught:
                 table.read(numpy.array([18]))
             self.assertIsInstance(caught.exception, LookupError)
-            with self.assertRaises(tidepool.NoSpace):
-                table.bag(numpy.arange(1000, 1100), numpy.array([0, 100]))
+            with self.assertRaisesRegex(tidepool.NoSpace, "has 3 of the 100 rows .* such as -903,"):
+                table.bag(numpy.arange(-1000, -900), numpy.array([0, 100]))
             self.assertEqual(len(table), 3)
 
     def test_results_go_where_they_are_wanted(self):

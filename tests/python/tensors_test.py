@@ -105,6 +105,8 @@ class Tensors(unittest.TestCase):
                 (TypeError, torch.quantize_per_tensor(torch.ones(3), 1.0, 0, torch.qint8)),
                 (TypeError, torch.ones(3, device="meta")),
                 (ValueError, values.T),
+                (ValueError, numpy.asfortranarray(values)),
+                (TypeError, numpy.ma.masked_array(values, values > 1)),
                 (ValueError, values[:, ::2]),
                 (ValueError, torch.ones(3, 4).t()),
                 (ValueError, torch.ones(3, dtype=torch.complex64).conj()),

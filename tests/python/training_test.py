@@ -4,6 +4,7 @@
 import unittest
 
 import torch
+import torch.utils.checkpoint
 
 import tidepool.torch
 from places import TIERS, Everywhere
@@ -109,6 +110,81 @@ class Training(unittest.TestCase):
         before = module.weight
         module(ids).sum().backward()
         self.assertTrue(torch.equal(module.weight, before))
+
+    def test_two_look_ups_in_one_loss_raise(self):
+        module, ids, others = self.module(name="items"), torch.tensor([[1, 2]]), torch.tensor([[2], [3]])
+        before = module.weight
+        alone = tidepool.torch.EmbeddingBagCollection([module])
+        for loss in (
+            lambda: (module(ids) * module(others[:1])).sum(),
+            lambda: module(ids).sum() + module(others).sum() + module(ids).sum(),
+            lambda: torch.relu(module(ids) - module(ids)).sum(),
+            lambda: module(ids).sum() + alone([others]).sum(),
+        ):
+            with self.assertRaisesRegex(NotImplementedError, "table items.*torch.cat"):
+                loss().backward()
+            kept = loss()
+            with self.assertRaisesRegex(NotImplementedError, "torch.cat"):
+                torch.autograd.grad(kept, list(module.parameters()))
+        self.assertEqual(module.table.counts().steps, 0)
+        self.assertTrue(torch.equal(module.weight, before), "neither step is taken")
+        for key, name in (("neg", "pos"), (1, 0)):
+            bags = {"pos": module, "neg": module} if key == "neg" else [module, module]
+            with self.assertRaisesRegex(ValueError, rf"bags\[{key!r}\]: table items .*bags\[{name!r}\].*torch.cat"):
+                tidepool.torch.EmbeddingBagCollection(bags)
+
+    def test_one_look_up_of_both_is_torchs_step(self):
+        start = torch.randn(ROWS, DIM) * 0.1
+        theirs = torch.nn.EmbeddingBag(ROWS, DIM, mode="sum", sparse=True, _weight=start.clone())
+        ours = self.module(optimizer="adagrad", _weight=start)
+        peer = torch.optim.Adagrad(theirs.parameters(), lr=0.5)
+        for _ in range(20):
+            positive, negative = torch.randint(ROWS, (2, 30, 1))
+            peer.zero_grad()
+            torch.nn.functional.softplus((theirs(negative) * theirs(positive)).sum(1)).sum().backward()
+            peer.step()
+            a, b = ours(torch.cat([positive, negative])).split([30, 30])
+            torch.nn.functional.softplus((b * a).sum(1)).sum().backward()
+        torch.testing.assert_close(ours.weight, theirs.weight.detach(), atol=2e-5, rtol=1e-4)
+        self.assertEqual(ours.table.counts().steps, 20)
+
+    def test_look_ups_of_other_losses_do_not_matter(self):
+        module, ids = self.module(), torch.tensor([[1, 2]])
+        module(ids)  # dropped
+        results = [module(ids) for _ in range(60)]  # kept
+        with torch.no_grad():
+            module(ids)
+        module(ids).sum().backward()
+        for result in results:
+            result.sum().backward()  # each its own
+        self.assertEqual(module.table.counts().steps, 61)
+        (module(ids).sum() + module(ids).detach().sum()).backward()
+        frozen = module(ids)
+        module.requires_grad_(False)
+        (frozen.sum() + module(ids).sum()).backward()
+        module.requires_grad_(True)
+        self.assertEqual(module.table.counts().steps, 63)
+        loss = module(ids).sum()
+        loss.backward(retain_graph=True)
+        with self.assertRaises(NotImplementedError):
+            (loss + module(ids).sum()).backward()  # the first one's graph is there again
+        self.assertEqual(module.table.counts().steps, 64)
+
+        def recomputed(anchor):
+            return module(ids) * anchor
+
+        factor = torch.ones(1, requires_grad=True)
+        torch.utils.checkpoint.checkpoint(recomputed, factor, use_reentrant=False).sum().backward()
+        self.assertEqual(module.table.counts().steps, 65)
+
+    def test_kept_results_are_not_looked_at_for_ever(self):
+        module, ids = self.module(), torch.tensor([[1, 2]])
+        losses = []
+        for _ in range(200):
+            losses.append(module(ids).sum())
+            losses[-1].backward()
+        del losses[100:]
+        self.assertLess(len(tidepool.torch._recorded.recorded_of(module.table)), 40)
 
     def test_no_steps_where_torch_has_none(self):
         module, ids = self.module(), torch.tensor([[1, 2]])

@@ -260,6 +260,30 @@ TEST_P(Budget, OfTheLeastIsEnoughForACheckpoint) {
   items.expectAllRows();
 }
 
+TEST_P(Budget, IsEnoughForTheFirstCheckpointThoughBatchesAreAlwaysAnnounced) {
+  const TierKind kind = kindOf(GetParam().place);
+  std::mt19937_64 random(16);
+  for (const RowNumber rows : {3u, 50u, 300u, 1000u, 20'000u}) {
+    TableOptions options = optionsFor("items", rows, GetParam().ids, Optimizer::kAdam);
+    const Bytes least = EmbeddingTable::leastDram(options, kind);
+    for (const uint64_t more : {0u, 64u, 1000u}) {
+      options.dram = least + Bytes(more * (options.format.stride() + 64));
+      Watched items(options, places_.table(options, workers_));
+      for (int ahead = 0; ahead < 4; ++ahead) items.announce(random);
+      EXPECT_EQ(rawRowsOf(items.table.get()).size(), items.table->rows());
+      EXPECT_LE(items.table->counts().dram, options.dram) << rows << " rows";
+      for (int round = 0; round < 8; ++round) {
+        items.useOldest(workers_);
+        items.announce(random);
+        if (HasFatalFailure()) return;
+      }
+      EXPECT_EQ(rawRowsOf(items.table.get()).size(), items.table->rows());
+      EXPECT_LE(items.table->counts().dram, options.dram) << rows << " rows";
+      items.expectAllRows();
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Budget,
                          testing::Values(Kind{Place::kDirect, IdKind::kDense},
                                          Kind{Place::kDirect, IdKind::kHashed},
@@ -455,6 +479,45 @@ TEST_P(Shared, FollowWhatATableGains) {
   }
   EXPECT_GT(slotsOf(*idle), kHot * 9 / 10);
   EXPECT_LT(slotsOf(*skew), 1200u);
+}
+
+TEST(SharedByMany, IsDividedAnewNowAndThenWhileTheyAreMade) {
+  constexpr size_t kTables = 600;
+  Places places(Place::kDirect, Bytes(2 * kGiB));
+  Workers workers(1);
+  const TableOptions options = optionsFor("one", 800);
+  const Bytes most = EmbeddingTable::dramFor(options, TierKind::kDirect, 800);
+  const Bytes whole = most * (kTables / 2);
+  SharedBudget budget(whole);
+  std::vector<std::unique_ptr<EmbeddingTable>> tables;
+  for (size_t i = 0; i < kTables; ++i) {
+    auto home = places.home(options);
+    ASSERT_TRUE(home) << home.error().text();
+    auto table = budget.createTable(options, std::move(*home), workers);
+    ASSERT_TRUE(table) << table.error().text();
+    tables.push_back(std::move(*table));
+    ASSERT_LE(budget.held(), whole);
+  }
+  EXPECT_LT(budget.moves(), 60 * kTables) << "not the square of the tables";
+  const auto shared_evenly = [&] {
+    const std::vector<int64_t> ids{5}, offsets{0, 1};
+    std::vector<float> out(options.format.dim);
+    const EmbeddingTable::BagCall call{
+        tables.front().get(), {ids, offsets}, out.data(), out.size()};
+    ASSERT_TRUE(EmbeddingTable::bags({&call, 1}, workers));
+    // All of the one that was used, and of what is left as much for each.
+    const Bytes share = std::min(most, (whole - most) / (tables.size() - 1));
+    for (const auto& table : tables) {
+      const Bytes wanted = table == tables.front() ? most : share;
+      ASSERT_LE(table->dram(), wanted + Bytes(1));
+      ASSERT_GE(table->dram() + Bytes(1), wanted);
+    }
+  };
+  shared_evenly();
+  const uint64_t moves = budget.moves();
+  while (tables.size() > kTables / 4) tables.pop_back();
+  EXPECT_EQ(budget.moves(), moves);
+  shared_evenly();
 }
 
 TEST_P(Shared, OfASmallTableIsAllOfIt) {

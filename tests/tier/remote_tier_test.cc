@@ -176,6 +176,19 @@ TEST(RemoteTier, AFullServerSaysSo) {
   EXPECT_NE(strstr(second.error().text(), "2097152 free"), nullptr) << second.error().text();
 }
 
+TEST(RemoteTier, AServerOfWhichSomebodyTookAllSaysHow) {
+  auto server = startServer(Bytes(8 * kMiB));
+  auto first = RemoteTier::open(specOf(server->port(), Bytes()), kLong);  // no SIZE
+  ASSERT_TRUE(first);
+  EXPECT_EQ((*first)->capacity(), Bytes(8 * kMiB));
+  auto second = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), ErrorCode::kNoSpace);
+  EXPECT_NE(strstr(second.error().text(), "remote:HOST:PORT:SIZE"), nullptr)
+      << second.error().text();
+  EXPECT_EQ(strstr(second.error().text(), "0 bytes"), nullptr) << second.error().text();
+}
+
 TEST(RemoteTier, NobodyThereNamesTheTargetAndTheCure) {
   uint16_t port;
   {

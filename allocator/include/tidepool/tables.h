@@ -7,8 +7,9 @@
  *
  * - Calls on one table take turns; a call on several tables is one moment for each of them.
  * - All arguments of a call are checked before anything is done: a call that fails on them has
- *   changed nothing. After LOST, UNREACHABLE or TIMED_OUT of far memory a table can only be closed
- *   or restored; calls on it say so.
+ *   changed nothing. After LOST, UNREACHABLE or TIMED_OUT of far memory a table can only be closed;
+ *   calls on it say so. Restore its last checkpoint into one that is made anew, in a new context if
+ *   the memory server was started again.
  * - Arrays are borrowed for the call. What a call writes may not overlap with what it reads
  *   (INVALID_ARGUMENT).
  * - fork(): tables stay with the process that made them; in a child calls are UNSUPPORTED.
@@ -274,7 +275,7 @@ typedef struct tidepool_checkpoint_info {
  * until it is freed.
  *
  * @param tables     `count` of them, each of another name.
- * @param directory  made if it is not there.
+ * @param directory  made if it is not there, with what it is in. One job's: `keep` counts all in it.
  * @param params     NULL: TIDEPOOL_CHECKPOINT_PARAMS_INIT.
  * @param out        gets the checkpoint; the caller frees it before any of the tables is closed.
  * Errors: INVALID_ARGUMENT; CONFLICT (somebody writes there, a checkpoint of a table is under way,

@@ -115,13 +115,13 @@ Expected<void> callTables(Call call, std::span<const Bags<Float>> parts) {
   std::vector<Float*> values;
   std::vector<size_t> floats;
   for (const Bags<Float>& part : parts) {
-    if (part.offsets.empty()) return Failure(TIDEPOOL_INVALID_ARGUMENT, "offsets has no number");
     tidepool_bags bags = TIDEPOOL_BAGS_INIT;
     bags.table = part.table.handle();
     bags.ids = part.ids.data();
     bags.ids_count = part.ids.size();
-    bags.offsets = part.offsets.data();
-    bags.bags = part.offsets.size() - 1;
+    // Without a number in it: refused as NULL.
+    bags.offsets = part.offsets.empty() ? nullptr : part.offsets.data();
+    bags.bags = part.offsets.empty() ? 0 : part.offsets.size() - 1;
     bags.weights = part.weights.empty() ? nullptr : part.weights.data();
     bags.weights_count = part.weights.size();
     bags.pooling = part.pooling;

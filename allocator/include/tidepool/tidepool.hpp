@@ -212,11 +212,11 @@ class Heap {
     void* block = nullptr;
     if constexpr (alignof(T) <= 16) {
       block = allocateZeroed(count, sizeof(T));
-    } else if (count <= std::numeric_limits<size_t>::max() / sizeof(T)) {
-      block = allocate(count * sizeof(T), std::align_val_t(alignof(T)));
-      if (block != nullptr) std::memset(block, 0, count * sizeof(T));
     } else {
-      return Failure(TIDEPOOL_INVALID_ARGUMENT, "too many elements");
+      constexpr size_t kMost = std::numeric_limits<size_t>::max();
+      const size_t size = count <= kMost / sizeof(T) ? count * sizeof(T) : kMost;  // refused
+      block = allocate(size, std::align_val_t(alignof(T)));
+      if (block != nullptr) std::memset(block, 0, size);
     }
     if (block == nullptr) return Failure::last();
     return std::span<T>(static_cast<T*>(block), count);

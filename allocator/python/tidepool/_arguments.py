@@ -10,12 +10,16 @@ import numpy
 from . import _core
 from .errors import InvalidArgument
 
+_FINER = 30  # bits by which parts of small tables are worked out finer than bytes
+
 
 def array(value, argument):
     """The NumPy array of `value`, without a copy: an array, a torch tensor in CPU memory, or anything with DLPack
     or the buffer protocol. Lists are refused: making an array of one costs more than looking it up. The core checks
     types and shapes."""
     if isinstance(value, numpy.ndarray):
+        if isinstance(value, numpy.ma.MaskedArray):
+            raise TypeError(f"{argument}: the mask of a masked array would be left out; give its .data, or .filled()")
         return value
     device = getattr(value, "device", None)
     if getattr(device, "type", "cpu") != "cpu":
@@ -82,9 +86,11 @@ def real(value, argument, least=-math.inf, below=math.inf):
 
 
 def size(value, argument, of):
-    """Bytes: an int, or a text such as "256M", "1.5G" or "10%" (of `of` bytes)."""
+    """Bytes: an int, or a text such as "256M", "1.5G" or "10%" (of `of` bytes; of few it may be 0)."""
     if isinstance(value, str):
         try:
+            if is_part(value) and 0 < of < 2**_FINER:  # less than a byte of a small table is a part all the same
+                return _core.parse_size(value, of << _FINER) >> _FINER
             return _core.parse_size(value, of)
         except InvalidArgument as error:
             raise InvalidArgument(f"{argument}: {error}") from None

@@ -141,7 +141,8 @@ def save(directory, tables, kind="full", *, keep=0, state=None, writers=2, copie
     """Begins a checkpoint of tables: all as they are now, between two calls on any of them; what is trained from here
     on is not in it. Returns a Checkpoint at once.
 
-    directory  a path; made if there is none. One checkpoint at a time is written to it
+    directory  a path; made if there is none, with what it is in. One checkpoint at a time is written to it, and it is
+               one job's: keep= counts all that are in it, and restore() takes the newest
     tables     tidepool.Table, with names that differ
     kind       "full": all rows. "incremental": the rows that changed since the newest checkpoint of the directory,
                which must be of the same tables, taken or restored by this process. "auto": incremental if it can be

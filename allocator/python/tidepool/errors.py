@@ -81,7 +81,8 @@ class TimedOut(Error, TimeoutError):
 
 
 class Lost(Error, RuntimeError):
-    """Rows that cannot be fetched any more; the table can only be closed or restored."""
+    """Rows that cannot be fetched any more; the table can only be closed. If its memory server was started again, or a
+    region of the fabric taken, they are in the last checkpoint alone: restore that into tables of a new space."""
 
 
 class Conflict(Error, RuntimeError):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spaces: the far tiers that tables are in, local memory for their hot rows, and the threads that work for them."""
 
+import collections
+import itertools
 import os
 import threading
 import weakref
@@ -15,7 +17,7 @@ class Space:
 
     far      where tables can be besides local memory, in order: "cxl:4G" (an emulated pool, private to the process),
              "dax:PATH", "numa:NODE", "auto" (such a node, else such a device), "remote:HOST:PORT[:SIZE]" (a memory server:
-             `fabricmgr memserver`), "fabric[:SIZE]" (regions from the fabric manager, as tables need them; SIZE: at
+             `fabricmgr memserver`; SIZE of its memory, else all that is free there, and other programs get none), "fabric[:SIZE]" (regions from the fabric manager, as tables need them; SIZE: at
              most). Table(tier=1) is in the first of them, tier=0 in local memory. They are opened when the first table
              needs them.
     threads  that work on one call, the caller counted; 0: as many as the process may use processors.
@@ -40,10 +42,13 @@ class Space:
         self._tables = weakref.WeakSet()
         self._far = tuple(far)
         self._owner = os.getpid()
-        self._dram_lock = threading.Lock()  # of the two below; see _settle()
-        self._stale = False
+        self._dram_lock = threading.Lock()  # of what is below, but for the two of _settle()
         self._dram = _checked_dram(dram)
-        self._sharing = weakref.WeakKeyDictionary()  # tables that share: (bytes of all its rows, least bytes)
+        self._sharing = {}  # tables that share, by number: (bytes of all its rows, least bytes)
+        self._parts = 0  # of all those together, if dram is a part
+        self._numbers = itertools.count()
+        self._left = collections.deque()  # numbers of tables that do not share any more
+        self._stale = False
         self._core = _core.Space(
             list(self._far),
             whole(threads, "threads", 0, 1024),
@@ -76,17 +81,21 @@ class Space:
         Conflict (rows of announced batches need more: finish those first), Unusable. It is then as it was."""
         dram = _checked_dram(dram)
         with self._dram_lock:
-            before, self._dram = self._dram, dram
+            self._let_go()
+            before = self._dram, self._parts
+            self._dram = dram
+            self._parts = sum(map(self._part, self._sharing.values())) if is_part(dram) else 0
             try:
                 self._core.set_dram(self._budget())
             except Error:
-                self._dram = before
+                self._dram, self._parts = before
                 raise
         self._settle_stale()
 
-    def _settle(self):
-        """Tables share what is theirs by now. May be called by the garbage collector while this very thread has the lock:
-        then whoever has it does it afterwards."""
+    def _settle(self, number):
+        """A table does not share any more: the others have what is theirs by now. May be called by the garbage collector
+        while this very thread has the lock: then whoever has it does it afterwards."""
+        self._left.append(number)
         self._stale = True
         self._settle_stale()
 
@@ -94,6 +103,7 @@ class Space:
         while self._stale and self._dram_lock.acquire(blocking=False):
             try:
                 self._stale = False
+                self._let_go()
                 if not self.closed and is_part(self._dram):
                     self._core.set_dram(self._budget())
             except Error:
@@ -101,31 +111,45 @@ class Space:
             finally:
                 self._dram_lock.release()
 
-    def _table_gone(self, core):
+    def _let_go(self):
+        """Of tables that have left nothing is counted. The lock is held."""
+        while self._left:
+            needs = self._sharing.pop(self._left.popleft(), None)
+            if needs is not None:
+                self._parts -= self._part(needs)
+
+    def _table_gone(self, core, number):
         """A table that shared was forgotten rather than closed."""
         if self._owner == os.getpid():
             core.close()
-            self._settle()
+            self._settle(number)
+
+    def _part(self, needs):
+        """Bytes that a table brings. The lock is held."""
+        all_rows, least = needs
+        return max(size(self._dram, "dram", all_rows), least) if is_part(self._dram) else 0
 
     def _budget(self):
         """Bytes, of the tables that share by now. The lock is held."""
-        if not is_part(self._dram):
-            return size(self._dram, "dram", 0)
-        return sum(max(size(self._dram, "dram", all_rows), least) for all_rows, least in self._sharing.values())
+        return self._parts if is_part(self._dram) else size(self._dram, "dram", 0)
 
     def _create_table(self, table, options, tier, shares):
         """The core's table of `table`."""
         if not shares:
             return self._core.create_table(options, tier)
         needs = options.rows * options.format.row_bytes, _least_of_part(self._core.least_share(options, tier), options)
+        number = table._share = next(self._numbers)
         with self._dram_lock:
-            self._sharing[table] = needs
+            self._let_go()
+            self._sharing[number] = needs
+            self._parts += self._part(needs)
             try:
                 self._core.set_dram(self._budget())
             except Conflict:
                 pass  # tables that are gone leave more than there is to be: announced batches have it
             except Error:
-                del self._sharing[table]
+                self._left.append(number)
+                self._let_go()
                 raise
         self._settle_stale()
         try:
@@ -133,16 +157,14 @@ class Space:
         except BaseException:
             self._table_closed(table)
             raise
-        weakref.finalize(table, self._table_gone, core).atexit = False
+        weakref.finalize(table, self._table_gone, core, number).atexit = False
         return core
 
     def _table_closed(self, table):
         """The share of a table is gone, and with it what it brought."""
-        if self._owner != os.getpid():
-            return  # the lock may be held by a thread that is not in this process
-        with self._dram_lock:
-            self._sharing.pop(table, None)
-        self._settle()
+        # In a child of fork() the lock may be held by a thread that is not there.
+        if self._owner == os.getpid() and table._share is not None:
+            self._settle(table._share)
 
     def tensors(self, tier=1, **options):
         """A new store of tensors in a far tier: TensorStore(space, tier, ...), which has the options and errors."""
@@ -158,8 +180,9 @@ class Space:
     def close(self):
         """Closes all its tables and tensor stores, then gives back tiers and threads. Calls under way end first. Idempotent."""
         if self._owner == os.getpid():
-            with self._dram_lock:
-                self._sharing.clear()  # one table after the other, their shares need not follow
+            with self._dram_lock:  # one table after the other, their shares need not follow
+                self._sharing.clear()
+                self._parts = 0
             self._stale = False
         for table in list(self._tables):
             table.close()

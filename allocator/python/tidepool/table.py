@@ -6,7 +6,6 @@ import typing
 
 from . import _core
 from ._arguments import array, initializer, is_part, optional_array, real, size, whole, word
-from .errors import Unusable
 from .space import Space, _least_of_part
 
 _STEP_FIELDS = ("lr", "momentum", "betas", "eps", "weight_decay")
@@ -56,7 +55,7 @@ class Token:
         """The batch was used for the last time. Idempotent; does nothing to a closed table."""
         table, self._table = self._table, None
         if table is not None:
-            table._finished(self._number)
+            table._core.finished(self._number)
 
     def __del__(self):
         self.done()
@@ -134,6 +133,7 @@ class Table:
         self._dtype, self._ids = dtype, ids
         self._shares = dram is None and self._tier > 0
         options.dram_bytes = 0 if dram is None else _own_dram(dram, options, self._tier, space)
+        self._share = None  # the space's number for it, if it shares
         self._core = space._create_table(self, options, self._tier, self._shares)
         space._tables.add(self)
 
@@ -233,11 +233,11 @@ class Table:
         when too many are announced and not done; otherwise errors as those of bag()."""
         return prefetches([(self, ids)])[0]
 
-    def _finished(self, number):
-        try:
-            self._core.finished(number)
-        except Unusable:
-            pass  # closed, or another process's: nothing is kept for it
+    def drop_announced(self):
+        """All batches that were announced so far are over, used or not: their rows may leave, and their tokens' done() does
+        nothing any more. A loop that was broken off calls it before restore(). Those that are used all the same find
+        their rows as any other batch does. Raises Unusable."""
+        self._core.drop_announced()
 
     def set_step(self, **settings):
         """Changes what the next steps use: any of lr, momentum, betas, eps, weight_decay. The count of steps, which

@@ -147,7 +147,7 @@ class TensorStore:
     checksums  True: bytes are check-summed (XXH3) when they are put, and checked when they are got, which is slower
 
     Tensors are NumPy arrays, torch tensors in CPU memory, or anything with DLPack or the buffer protocol, of any shape
-    and any type but objects, without gaps between their elements. Their bytes go straight from and to their memory,
+    and any type but objects, in C order without gaps between their elements. Their bytes go straight from and to their memory,
     without another copy, and come back exactly. Values are whole: a get has what the name had when it was begun, a put
     takes effect at its end, of several the one that was begun last stays. Whoever gets a value has it, even if it is
     replaced or deleted meanwhile.
@@ -192,8 +192,8 @@ class TensorStore:
 
     def put_async(self, name, tensor):
         """Begins to copy `tensor` to far memory and returns a TensorFuture at once. Its memory must not be changed
-        before that is over. Raises at once: TypeError (no tensor, or of objects), ValueError (gaps between its
-        elements), NoSpace (the tier or `limit` has no room for it beside what is there), Unusable."""
+        before that is over. Raises at once: TypeError (no tensor, or of objects), ValueError (not in C order,
+        gaps between its elements), NoSpace (the tier or `limit` has no room for it beside what is there), Unusable."""
         library, word, shape = _described(tensor, "tensor")
         description = f"{library} {word} {','.join(map(str, shape))}"
         return TensorFuture(self._core.put(_name(name), description, _bytes_of(tensor, "tensor")), None, self)
@@ -319,12 +319,12 @@ def _bytes_of(value, argument, writing=False):
 
         value = value.detach()
         if not value.is_contiguous() or value.is_conj() or value.is_neg():
-            raise InvalidArgument(f"{argument}: the tensor is not contiguous; contiguous() makes one that is")
+            raise InvalidArgument(f"{argument}: the tensor is not contiguous (in C order, without gaps); contiguous() makes one that is")
         return value.reshape(-1).view(torch.uint8).numpy()
     values = array(value, argument)
     if not values.flags.c_contiguous:
         raise InvalidArgument(
-            f"{argument}: the array is not contiguous; numpy.ascontiguousarray() makes one that is"
+            f"{argument}: the array is not in C order without gaps; numpy.ascontiguousarray() makes one that is"
         )
     if writing and not values.flags.writeable:
         raise InvalidArgument(f"{argument}: the array is read-only")
@@ -340,7 +340,7 @@ def _empty(info):
     if info.library == "torch":
         import torch
 
-        return torch.empty(info.shape, dtype=getattr(torch, info.dtype))
+        return torch.empty(info.shape, dtype=getattr(torch, info.dtype), device="cpu")
     return numpy.empty(info.shape, numpy.dtype(info.dtype))
 
 

@@ -13,9 +13,9 @@ import torch as _torch  # its OpenMP library first
 
 from .. import _core
 from .bag import EmbeddingBag, default_space
-from .checkpoint import restore, save
+from .checkpoint import drop_announced, restore, save
 from .collection import EmbeddingBagCollection
 
-__all__ = ["EmbeddingBag", "EmbeddingBagCollection", "default_space", "restore", "save"]
+__all__ = ["EmbeddingBag", "EmbeddingBagCollection", "default_space", "drop_announced", "restore", "save"]
 
 _core.share_openmp_threads()

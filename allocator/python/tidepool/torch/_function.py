@@ -5,6 +5,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ..table import BagCall, UpdateCall, bags, updates
+from ._recorded import check_alone, record
 
 
 class Lookup:
@@ -45,7 +46,8 @@ class Lookup:
 
 def _side_by_side(lookups):
     """Looks all up: (bags, sum of dims)."""
-    out = torch.empty((lookups[0].bags, sum(lookup.table.dim for lookup in lookups)))
+    shape = (lookups[0].bags, sum(lookup.table.dim for lookup in lookups))
+    out = torch.empty(shape, dtype=torch.float32, device="cpu")
     whole, calls, column = out.numpy(), [], 0
     for lookup in lookups:
         end = column + lookup.table.dim
@@ -55,6 +57,21 @@ def _side_by_side(lookups):
     return out
 
 
+def _two_steps(table):
+    """What to raise for a second look-up of a table in a loss."""
+    return NotImplementedError(
+        f"table {table.name}: this loss has more than one look-up of it, and each would take a step of its own where torch "
+        "takes one with the sum of their gradients; look all ids up at once and cut up the result: "
+        "module(torch.cat([a, b])).split([len(a), len(b)]). Or give each look-up a loss and a backward() of its own, for "
+        "a step each"
+    )
+
+
+def _stepped(ctx):
+    """The tables that take a step in its backward."""
+    return [lookup.table for lookup, wanted in zip(ctx.lookups, ctx.needs_input_grad[1:]) if wanted]
+
+
 class _Pool(torch.autograd.Function):
     """What takes steps. The anchors, one a table, are what makes autograd call backward."""
 
@@ -62,6 +79,7 @@ class _Pool(torch.autograd.Function):
     def forward(ctx, lookups, *anchors):
         out = _side_by_side(lookups)
         ctx.lookups = lookups
+        record(ctx, _stepped(ctx), _two_steps)
         # Autograd notices when they are changed before backward, as it would with torch's own module.
         ctx.save_for_backward(*(tensor for lookup in lookups for tensor in lookup.tensors()))
         return out
@@ -70,6 +88,7 @@ class _Pool(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, gradient):
         ctx.saved_tensors  # raises if one was changed, or if the graph was used and freed before
+        check_alone(ctx, _stepped(ctx))
         if gradient.dtype != torch.float32 or gradient.stride(1) != 1 or gradient.stride(0) < gradient.shape[1]:
             gradient = gradient.float().contiguous()
         whole, calls, column = gradient.numpy(), [], 0

@@ -6,12 +6,14 @@ import contextlib
 import itertools
 import threading
 
+import numpy
 import torch
 
 from ..space import Space
 from ..table import Table
 from ._function import Lookup, pool
 from ._inputs import Offsets, bags_of, ids_of, weights_of
+from ._weight import Weight, refused
 
 _TABLE_OPTIONS = ("ids", "optimizer", "lr", "momentum", "betas", "eps", "weight_decay")
 _PIECE = 65536  # rows that state_dict() copies at a time
@@ -68,10 +70,13 @@ class EmbeddingBag(torch.nn.Module):
     - backward() of a result takes one step with that result's gradient: there is no .grad, torch.optim has nothing to
       do for the table, and gradients of several backward() calls are not added up: each takes a step. `set_lr` sets
       the rate; requires_grad_(False) stops steps. backward() twice over one result (retain_graph) takes two.
+    - Two look-ups of the table in one loss raise NotImplementedError in backward(), before a step: torch would take one
+      step for both. Look their ids up at once, torch.cat([a, b]), and cut up the result.
+    - weight is a copy that can be read; what would change it, or wants its gradient, raises NotImplementedError.
     - parameters() yields one parameter without elements, through which autograd finds the module: torch.optim and
       model.parameters() work as they do, and leave the table alone.
-    - state_dict() has "weight", float32, as torch's: either's loads into the other. Not the optimizer's state. Tables
-      with hashed ids raise NotImplementedError; use table.read().
+    - state_dict() has "weight", float32, as torch's: either's loads into the other. Not the optimizer's state, which
+      load_state_dict() lets begin anew. Tables with hashed ids raise NotImplementedError; use table.read().
     - The table belongs to this process. DataLoader workers may be forked; they cannot look anything up.
 
     forward(input, offsets=None, per_sample_weights=None): as torch's; int64 tensors without gaps are not copied, int32
@@ -126,7 +131,7 @@ class EmbeddingBag(torch.nn.Module):
             dtype=str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else dtype,
             **options,
         )
-        self.anchor = torch.nn.Parameter(torch.empty(0))
+        self.anchor = torch.nn.Parameter(torch.empty(0, dtype=torch.float32, device="cpu"))
         self._regular = Offsets()
         self._ahead = collections.deque()  # (input, token) of announced batches, in order
         if _weight is not None:
@@ -147,8 +152,15 @@ class EmbeddingBag(torch.nn.Module):
         """Announces a batch: rows of it that are far are brought in meanwhile. Takes what forward() takes (input alone
         counts). Call forward() with the same input tensor later, in the order of the announcements; its rows stay in
         DRAM until its backward(), or until forward() where there is no gradient. An announced batch that is passed
-        over is forgotten when a later one is used."""
+        over is forgotten when a later one is used. NoSpace when 120 are announced and not over: results that are
+        kept without torch.no_grad() keep theirs; see drop_announced()."""
         self._ahead.append((input, self.table.prefetch(ids_of(input))))
+
+    def drop_announced(self):
+        """Forgets all announced batches, those included whose results wait for a backward(), as a loop does that was
+        broken off: restore() wants none. Results that are there keep their backward(). Raises Unusable."""
+        self._ahead.clear()
+        self.table.drop_announced()
 
     def announced(self, input):
         """The token of the batch of this input, if it was announced; older ones are forgotten. For forward()."""
@@ -167,12 +179,21 @@ class EmbeddingBag(torch.nn.Module):
 
     @property
     def weight(self):
-        """All rows of a table with dense ids, copied to a float32 tensor (num_embeddings, embedding_dim)."""
+        """All rows of a table with dense ids, copied to a float32 tensor (num_embeddings, embedding_dim) that can be
+        read: what would change it, or ask for its gradient, raises NotImplementedError."""
+        return Weight.of(self.table, self._read, self.anchor)
+
+    def __setattr__(self, name, value):
+        if name == "weight":
+            raise refused(self.table, "setting it")
+        super().__setattr__(name, value)
+
+    def _read(self):
         if self.table.ids != "dense":
             raise NotImplementedError("weight: a table with hashed ids has rows for some ids; use table.read()")
-        rows = torch.empty((self.num_embeddings, self.embedding_dim))
+        rows = torch.empty((self.num_embeddings, self.embedding_dim), dtype=torch.float32, device="cpu")
         for first in range(0, self.num_embeddings, _PIECE):
-            ids = torch.arange(first, min(first + _PIECE, self.num_embeddings))
+            ids = numpy.arange(first, min(first + _PIECE, self.num_embeddings))
             self.table.read(ids, out=rows[first : first + len(ids)])
         return rows
 
@@ -187,11 +208,11 @@ class EmbeddingBag(torch.nn.Module):
             )
         for first in range(0, self.num_embeddings, _PIECE):
             piece = weight[first : first + _PIECE].to("cpu", torch.float32).contiguous()
-            self.table.write(torch.arange(first, first + len(piece)), piece)
+            self.table.write(numpy.arange(first, first + len(piece)), piece)
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         if not getattr(_states, "without_rows", False):
-            destination[prefix + "weight"] = self.weight
+            destination[prefix + "weight"] = self._read()
 
     def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors):
         if getattr(_states, "without_rows", False):
@@ -219,4 +240,4 @@ class EmbeddingBag(torch.nn.Module):
 
 
 def _seed():
-    return int(torch.randint(0, 2**62, ()).item())
+    return int(torch.randint(0, 2**62, (), device="cpu").item())

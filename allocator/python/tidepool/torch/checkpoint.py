@@ -33,7 +33,8 @@ def restore(directory, model, number=0):
     """Puts a checkpoint of save() back into a model of the same shape, whose tables may be in other tiers and have
     other names. Returns `extra`. number: of the checkpoint; 0: the newest.
 
-    Raises what tidepool.restore() does, with nothing changed where that says so; ValueError when the checkpoint is of
+    Raises what tidepool.restore() does, with nothing changed where that says so (Conflict while batches are announced:
+    drop_announced() ends that); ValueError when the checkpoint is of
     a model with other modules; RuntimeError of load_state_dict() when the dense part does not fit, after the tables
     were restored. Reads the dense part by torch.load(), which runs what a crafted file tells it: restore what you
     trust."""
@@ -49,6 +50,13 @@ def restore(directory, model, number=0):
     with without_rows():
         model.load_state_dict(state["model"])
     return state["extra"]
+
+
+def drop_announced(model):
+    """Forgets all batches that were announced to the tidepool.torch modules in a model, as a loop does that was broken
+    off: restore() wants none. See EmbeddingBag.drop_announced(). Raises ValueError for a model without tables."""
+    for module in _modules(model).values():
+        module.drop_announced()
 
 
 def _modules(model):

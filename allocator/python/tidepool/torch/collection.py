@@ -30,6 +30,7 @@ def _checked(bags):
     if not modules:
         raise ValueError("bags: at least one is needed")
     first = next(iter(modules.values()))
+    keys = {}  # by table
     for key, module in modules.items():
         if not isinstance(module, EmbeddingBag):
             kind = type(module)
@@ -40,6 +41,12 @@ def _checked(bags):
             raise ValueError(
                 f"bags[{key!r}]: table {module.table.name} is of another space than table {first.table.name}; "
                 "give all the same space="
+            )
+        other = keys.setdefault(module.table, key)
+        if other != key:
+            raise ValueError(
+                f"bags[{key!r}]: table {module.table.name} is that of bags[{other!r}], and would take two steps where "
+                "torch takes one; give it once, look the ids of both up together, torch.cat([a, b]), and cut up the result"
             )
     return modules
 
@@ -163,6 +170,11 @@ class EmbeddingBagCollection(torch.nn.Module):
         tokens = prefetches([(lookup.table, lookup.arrays()[0]) for lookup in self._lookups(paired)])
         for (module, arguments), token in zip(paired.values(), tokens):
             module._ahead.append((arguments[0], token))
+
+    def drop_announced(self):
+        """Forgets all announced batches of its modules, as EmbeddingBag.drop_announced() does."""
+        for module in self._modules_by_key().values():
+            module.drop_announced()
 
     def set_lr(self, lr):
         """Changes the learning rate of the next steps of all tables."""
