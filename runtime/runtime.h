@@ -60,6 +60,10 @@ class Runtime {
   Status renew(void* address, Bytes size);
   /// As discard(), and it is as reserve() gives it.
   Status withdraw(void* address, Bytes size);
+  /// Takes the range out of the runtime's care for good, with contents and rights, while other
+  /// threads use it; one at a time for the same range. Errors: kNotFound, kNoMemory, kUnsupported;
+  /// what was done of it then stays done.
+  Status handOver(void* address, Bytes size);
   /// The caller has discarded the range and maps something of its own over it, for good.
   void surrender(void* address, Bytes size);
   /// Children of fork() are not to have the range, as with MADV_DONTFORK, until it is released or

@@ -54,6 +54,10 @@ Status Runtime::withdraw(void* address, Bytes size) {
   return impl_->ranges->withdraw(reinterpret_cast<uintptr_t>(address), size);
 }
 
+Status Runtime::handOver(void* address, Bytes size) {
+  return impl_->ranges->handOver(reinterpret_cast<uintptr_t>(address), size, *impl_->staging);
+}
+
 void Runtime::surrender(void* address, Bytes size) {
   impl_->ranges->surrender(reinterpret_cast<uintptr_t>(address), size);
 }

@@ -3,6 +3,8 @@
 // reserved, to be opened piece by piece; calls on managed ranges become calls to the Runtime;
 // everything else goes to the kernel as it came. A call on a range that is partly managed is cut
 // into pieces. Errors are the kernel's errno values. mremap is in remap.cc.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -23,6 +25,8 @@ constexpr int kPlainFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_PO
 constexpr uintptr_t kShortAddresses = 64 * kGiB;
 // Hints that are aligned further are just round numbers.
 constexpr size_t kMostHintAlignment = 64 * kMiB;
+// Of address space that is left for a stack to grow into, however far its limit goes.
+constexpr size_t kMostStack = kGiB;
 // Linux 5.14; newer than some C libraries.
 constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23;
 
@@ -107,12 +111,9 @@ int unmapPiece(Owner owner, void* address, size_t size) {
     }
     case Owner::kNobody:
       return 0;  // unmapping what is not mapped is no error
-    case Owner::kSurrendered: {
-      // Stays reserved: the runtime's bookkeeping still covers it.
-      void* hole = raw::mmap(address, size, PROT_NONE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-      return hole == address ? 0 : -1;
-    }
+    // The runtime's bookkeeping still covers it: whatever the kernel maps there stays the kernel's.
+    case Owner::kSurrendered:
+      return raw::munmap(address, size);
   }
   return 0;
 }
@@ -138,19 +139,83 @@ int renewPiece(Owner owner, void* address, size_t size, int protection, int flag
   return finish(status);
 }
 
-/// Takes a piece out of the runtime's care for good; see surrendered.h. Emptied, so that no tier
-/// holds anything of it; without access rights in the runtime's tables, so that nothing is put
-/// there; handed out, so that nobody else is given it.
-int surrenderPiece(Owner owner, void* address, size_t size) {
-  if (owner == Owner::kKernel || owner == Owner::kSurrendered) return 0;
-  Status status;
-  if (owner == Owner::kNobody) status = managed_runtime->claim(address, Bytes(size));
+/// Takes address space that nobody has out of the runtime's care for good; see surrendered.h.
+/// Without access rights in the runtime's tables, so that nothing is put there; handed out, so that
+/// nobody else is given it.
+int surrenderFree(void* address, size_t size) {
+  Status status = managed_runtime->claim(address, Bytes(size));
   if (status) status = managed_runtime->withdraw(address, Bytes(size));
   if (status) {
     surrender(reinterpret_cast<uintptr_t>(address), size);
     managed_runtime->surrender(address, Bytes(size));
   }
   return finish(status);
+}
+
+/// Granule by granule: of those before one that cannot be handed over, the kernel has the care.
+int handOver(std::byte* at, size_t size) {
+  for (std::byte* const end = at + size; at < end;) {
+    const uintptr_t start = reinterpret_cast<uintptr_t>(at);
+    const size_t most = roundDown(start, kGranuleSize) + kGranuleSize - start;
+    const size_t length = std::min<size_t>(most, static_cast<size_t>(end - at));
+    if (const Status done = managed_runtime->handOver(at, Bytes(length)); !done) {
+      errno = done.error().code() == ErrorCode::kNotFound ? ENOMEM : toErrno(done.error());
+      return -1;
+    }
+    surrender(start, length);
+    at += length;
+  }
+  return 0;
+}
+
+}  // namespace
+
+namespace {
+
+/// Whether the kernel would refuse such a mapping, whatever is there: if so, what is there stays.
+bool wouldMap(uintptr_t address, size_t size, int protection, int flags, int fd, off_t offset) {
+  if ((flags & MAP_ANONYMOUS) != 0 && (flags & MAP_HUGETLB) == 0) return true;
+  const int trial = flags & ~(MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_LOCKED);
+  void* const there = raw::mmap(nullptr, size, protection, trial, fd, offset);
+  if (there == MAP_FAILED) return false;
+  raw::munmap(there, size);
+  return address % kPageSize == 0;
+}
+
+/// So that the kernel can map over it. What the runtime's pages hold is of no use any more; who
+/// reads it until they are mapped over reads that, or zeros, and never faults.
+bool surrenderFor(uintptr_t start, size_t size) {
+  SurrenderTurn turn;
+  return forEachPiece(start, size, [](Owner owner, void* at, size_t length) {
+           if (owner == Owner::kNobody) return surrenderFree(at, length);
+           if (owner != Owner::kRuntime) return 0;
+           if (const int kept = finish(managed_runtime->discard(at, Bytes(length)))) return kept;
+           return handOver(static_cast<std::byte*>(at), length);
+         }) == 0;
+}
+
+/// Address space that the program has given back is unmapped, as far as it can tell.
+bool unmapFree(uintptr_t start, size_t size) {
+  SurrenderTurn turn;
+  return forEachPiece(start, size, [](Owner owner, void* at, size_t length) {
+           if (owner != Owner::kNobody) return 0;
+           return surrenderFree(at, length) != 0 ? -1 : raw::munmap(at, length);
+         }) == 0;
+}
+
+/// A stack grows into what is unmapped below it, as far as its limit goes.
+void leaveRoomBelow(uintptr_t stack) {
+  rlimit limit;
+  size_t most = kMostStack;
+  if (getrlimit(RLIMIT_STACK, &limit) == 0) most = std::min<size_t>(most, limit.rlim_cur);
+  most = std::min<size_t>(roundDown(most, kPageSize), stack - managed_bounds.base);
+  uintptr_t free = stack - most;
+  forEachPiece(stack - most, most, [&](Owner owner, void* at, size_t length) {
+    if (owner != Owner::kNobody) free = reinterpret_cast<uintptr_t>(at) + length;
+    return 0;
+  });
+  // If it cannot be, the stack merely does not grow.
+  if (free < stack) static_cast<void>(unmapFree(free, stack - free));
 }
 
 }  // namespace
@@ -168,26 +233,20 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
     });
     return renewed == 0 ? address : MAP_FAILED;
   }
-  if (forEachPiece(start, size, surrenderPiece) != 0) return MAP_FAILED;
+  if (!wouldMap(start, size, protection, flags, fd, offset) || !surrenderFor(start, size)) {
+    return MAP_FAILED;
+  }
+  if ((flags & MAP_GROWSDOWN) != 0) leaveRoomBelow(start);
   return raw::mmap(address, size, protection, flags, fd, offset);
 }
 
 int surrenderInPlace(void* address, size_t size) {
-  std::byte* at = static_cast<std::byte*>(address);
-  for (std::byte* const end = at + size; at < end;) {
-    const ProtectionSpan span = managed_runtime->spanAt(at, Bytes(static_cast<size_t>(end - at)));
-    const size_t length = span.size.value();
-    void* copy = raw::mmap(nullptr, length, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (copy == MAP_FAILED) return -1;
-    if (copyManaged(at, length, copy, AfterCopy::kLeave) != 0 ||
-        surrenderPiece(Owner::kRuntime, at, length) != 0 ||
-        raw::mremap(copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED) {
-      return -1;
-    }
-    at += length;
-  }
-  return 0;
+  SurrenderTurn turn;
+  return forEachPiece(
+      reinterpret_cast<uintptr_t>(address), size, [](Owner owner, void* at, size_t length) {
+        if (owner == Owner::kNobody) return refuseHole();
+        return owner == Owner::kRuntime ? handOver(static_cast<std::byte*>(at), length) : 0;
+      });
 }
 
 namespace {
@@ -200,6 +259,14 @@ bool isFreeForProgram(uintptr_t address, size_t size) {
   return piece.owner == Owner::kNobody && piece.size == size;
 }
 
+/// Nothing of the runtime's is in the way, and what it merely keeps is unmapped. The kernel judges
+/// the rest of the range.
+bool makeUnmapped(uintptr_t address, size_t size) {
+  const int used = forEachPiece(
+      address, size, [](Owner owner, void*, size_t) { return owner == Owner::kRuntime ? -1 : 0; });
+  return used == 0 && unmapFree(address, size);
+}
+
 [[gnu::noinline]] void* mapSlow(void* address, size_t size, int protection, int flags, int fd,
                                 off_t offset) {
   size_t rounded = size;
@@ -208,8 +275,11 @@ bool isFreeForProgram(uintptr_t address, size_t size) {
       touchesManaged(start, rounded)) {
     if ((flags & MAP_FIXED_NOREPLACE) != 0) {
       if (!isFreeForProgram(start, rounded)) {
-        errno = EEXIST;
-        return MAP_FAILED;
+        if (!makeUnmapped(start, rounded)) {
+          errno = EEXIST;
+          return MAP_FAILED;
+        }
+        return raw::mmap(address, size, protection, flags, fd, offset);
       }
       flags = (flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
     }
@@ -276,6 +346,17 @@ int callUnlessHole(uintptr_t address, size_t size, Call call) {
   });
 }
 
+}  // namespace
+
+int protectPieces(uintptr_t address, size_t size, int protection) {
+  return callUnlessHole(address, size, [=](Owner owner, void* at, size_t length) {
+    if (owner != Owner::kRuntime) return raw::mprotect(at, length, protection);
+    return finish(managed_runtime->protect(at, Bytes(length), protection));
+  });
+}
+
+namespace {
+
 /// True for a range that only the kernel has to do with: it also judges what is malformed.
 bool isKernels(uintptr_t address, size_t size, size_t& rounded) {
   rounded = size;
@@ -322,10 +403,7 @@ TP_EXPORT int mprotect(void* address, size_t size, int protection) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   size_t rounded;
   if (isKernels(start, size, rounded)) return raw::mprotect(address, size, protection);
-  return callUnlessHole(start, rounded, [=](Owner owner, void* at, size_t length) {
-    if (owner != Owner::kRuntime) return raw::mprotect(at, length, protection);
-    return finish(managed_runtime->protect(at, Bytes(length), protection));
-  });
+  return protectPieces(start, rounded, protection);
 }
 
 TP_EXPORT int madvise(void* address, size_t size, int advice) noexcept {

@@ -69,12 +69,8 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
 /// included.
 int surrenderInPlace(void* address, size_t size);
 
-enum class AfterCopy : uint8_t { kLeave, kProtect };
-/// Copies what pages of the runtime's hold to `to`, which is fresh: pages that were never written
-/// are left out, and pages that cannot be read are opened for it. kProtect: `to` gets the
-/// protections. 0 or -1. The caller's thread touches managed memory: hold no lock.
-int copyManaged(void* from, size_t size, void* to, AfterCopy after);
-
+/// mprotect() of a range, whoever owns its pieces.
+int protectPieces(uintptr_t address, size_t size, int protection);
 /// Ends the use of a range, whoever owns its pieces.
 int unmapPieces(uintptr_t address, size_t size);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interposed mremap. Managed pages cannot change their address, so what has to move is copied,
-// by the calling thread, with the protections it had. Growing in place is tried first.
+// by the calling thread, with the protections it had; from the first byte on nobody can store to
+// the old place any more, as if it were gone. Growing in place is tried first.
 #include <algorithm>
 #include <cstdarg>
 #include <cstring>
+#include <vector>
 
 #include "allocator/arena/raw_syscalls.h"
 #include "shim/export.h"
@@ -27,28 +29,51 @@ int protectManaged(void* address, size_t size, int protection) {
   return finish(managed_runtime->protect(address, Bytes(size), protection));
 }
 
-}  // namespace
+using Spans = std::vector<ProtectionSpan>;
 
-int copyManaged(void* from, size_t size, void* to, AfterCopy after) {
-  auto* const source = static_cast<std::byte*>(from);
-  auto* const target = static_cast<std::byte*>(to);
-  for (size_t at = 0; at < size;) {
-    const ProtectionSpan span = managed_runtime->spanAt(source + at, Bytes(size - at));
-    const size_t length = span.size.value();
-    const bool readable = (span.protection & PROT_READ) != 0;
-    if (!readable && protectManaged(source + at, length, PROT_READ) != 0) return -1;
-    copyUsed(source + at, length, target + at);
-    if (!readable && protectManaged(source + at, length, span.protection) != 0) return -1;
-    if (after == AfterCopy::kProtect && span.protection != (PROT_READ | PROT_WRITE) &&
-        mprotect(target + at, length, span.protection) != 0) {
+Spans spansOf(const std::byte* start, size_t size) {
+  InternalScope scope;
+  Spans spans;
+  for (size_t at = 0; at < size; at += spans.back().size.value()) {
+    spans.push_back(managed_runtime->spanAt(start + at, Bytes(size - at)));
+  }
+  return spans;
+}
+
+/// As far as the first `count` of `spans` reach, or as that can be done.
+int protectSpans(std::byte* start, const Spans& spans, size_t count) {
+  for (size_t i = 0; i < count; start += spans[i++].size.value()) {
+    if (spans[i].protection == (PROT_READ | PROT_WRITE)) continue;
+    if (protectPieces(reinterpret_cast<uintptr_t>(start), spans[i].size.value(),
+                      spans[i].protection) != 0) {
       return -1;
     }
-    at += length;
   }
   return 0;
 }
 
-namespace {
+/// Nobody can store to the range from here on: another thread's store that comes later ends as it
+/// would at an address that is unmapped, and is not lost in a place that nobody looks at any more.
+int closeToWriters(std::byte* start, const Spans& spans) {
+  size_t closed = 0;
+  for (std::byte* at = start; closed < spans.size(); at += spans[closed++].size.value()) {
+    if (protectManaged(at, spans[closed].size.value(), PROT_READ) != 0) {
+      protectSpans(start, spans, closed);
+      return -1;
+    }
+  }
+  return 0;
+}
+
+/// Copies what pages of the runtime's hold to `to`, which is fresh, with the protections: pages
+/// that were never written are left out. The source can only be read from then on. 0 or -1. The
+/// caller's thread touches managed memory: hold no lock.
+int copyManaged(std::byte* from, size_t size, std::byte* to) {
+  const Spans spans = spansOf(from, size);
+  if (closeToWriters(from, spans) != 0) return -1;
+  copyUsed(from, size, to);
+  return protectSpans(to, spans, spans.size());
+}
 
 struct Remap {
   std::byte* address;
@@ -100,15 +125,13 @@ bool growInPlace(const Remap& call) {
 void* moveByCopy(const Remap& call, void* target) {
   const size_t copied = std::min(call.old_size, call.new_size);
   const int protection = lastProtection(call);
-  if (copyManaged(call.address, copied, target, AfterCopy::kProtect) != 0) return MAP_FAILED;
+  if (copyManaged(call.address, copied, static_cast<std::byte*>(target)) != 0) return MAP_FAILED;
   if (call.new_size > copied && protection != (PROT_READ | PROT_WRITE) &&
       mprotect(static_cast<std::byte*>(target) + copied, call.new_size - copied, protection) != 0) {
     return MAP_FAILED;
   }
   inheritForkAdvice(call.address, target, Bytes(call.new_size));
-  const int left = call.has(MREMAP_DONTUNMAP)
-                       ? madvise(call.address, call.old_size, MADV_DONTNEED)
-                       : unmapPieces(reinterpret_cast<uintptr_t>(call.address), call.old_size);
+  const int left = unmapPieces(reinterpret_cast<uintptr_t>(call.address), call.old_size);
   return left == 0 ? target : MAP_FAILED;
 }
 
@@ -121,19 +144,48 @@ void* remapManaged(const Remap& call) {
     return moveOrFail(call, mmap(call.target, call.new_size, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0));
   }
-  if (!call.has(MREMAP_DONTUNMAP)) {
-    if (call.new_size == call.old_size) return call.address;
-    if (call.new_size < call.old_size) {
-      const int cut = munmap(call.address + call.new_size, call.old_size - call.new_size);
-      return cut == 0 ? call.address : MAP_FAILED;
-    }
-    if (growInPlace(call)) return call.address;
-    if (!call.has(MREMAP_MAYMOVE)) {
-      errno = ENOMEM;
-      return MAP_FAILED;
-    }
+  if (call.new_size == call.old_size) return call.address;
+  if (call.new_size < call.old_size) {
+    const int cut = munmap(call.address + call.new_size, call.old_size - call.new_size);
+    return cut == 0 ? call.address : MAP_FAILED;
+  }
+  if (growInPlace(call)) return call.address;
+  if (!call.has(MREMAP_MAYMOVE)) {
+    errno = ENOMEM;
+    return MAP_FAILED;
   }
   return moveOrFail(call, mapManaged(call.new_size, PROT_READ | PROT_WRITE));
+}
+
+/// Moves what the kernel has, in as few steps as its mappings allow. `more` is added at the end.
+bool movePieces(std::byte* from, size_t size, std::byte* to, size_t more, int flags) {
+  if (raw::mremap(from, size, size + more, flags | MREMAP_MAYMOVE | MREMAP_FIXED, to) == to) {
+    return true;
+  }
+  if (errno != EFAULT || size == kPageSize) return false;
+  const size_t half = roundUp(size / 2, kPageSize);
+  return movePieces(from, half, to, 0, flags) &&
+         movePieces(from + half, size - half, to + half, more, flags);
+}
+
+/// What was taken out of the runtime's care is one mapping to the program, but may be several to
+/// the kernel, which it does not move in one go.
+void* moveSurrendered(Remap call) {
+  void* const moved =
+      raw::mremap(call.address, call.old_size, call.new_size, call.flags, call.target);
+  if (moved != MAP_FAILED || errno != EFAULT || !call.has(MREMAP_MAYMOVE)) return moved;
+  if (call.new_size < call.old_size) {
+    raw::munmap(call.address + call.new_size, call.old_size - call.new_size);
+    call.old_size = call.new_size;
+  }
+  if (!call.has(MREMAP_FIXED)) {
+    void* const room = raw::reserve(call.new_size);
+    if (room == MAP_FAILED) return MAP_FAILED;
+    call.target = static_cast<std::byte*>(room);
+  }
+  const size_t more = call.new_size - call.old_size;
+  if (movePieces(call.address, call.old_size, call.target, more, call.flags)) return call.target;
+  return MAP_FAILED;
 }
 
 /// Who has all of the range; kNobody if nobody or several have.
@@ -176,15 +228,24 @@ TP_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flag
     const Remap call{static_cast<std::byte*>(address), old_rounded, new_rounded, flags,
                      static_cast<std::byte*>(target)};
     const bool valid = isValid(call);
-    if (valid && ownerOf(start, source_size) == Owner::kRuntime) return remapManaged(call);
-    errno = valid ? EFAULT : EINVAL;
-    return MAP_FAILED;
+    if (!valid || ownerOf(start, source_size) != Owner::kRuntime) {
+      errno = valid ? EFAULT : EINVAL;
+      return MAP_FAILED;
+    }
+    if (!call.has(MREMAP_DONTUNMAP)) return remapManaged(call);
+    // Who stores to the old place goes on doing so, and must neither wait for a copy nor lose what
+    // was stored before: the kernel moves the pages themselves.
+    if (surrenderInPlace(address, old_rounded) != 0) return MAP_FAILED;
   }
   if ((flags & MREMAP_FIXED) != 0 && validRange(to, new_rounded) &&
       touchesManaged(to, new_rounded) && !clearTarget(to, new_rounded)) {
     return MAP_FAILED;
   }
-  return raw::mremap(address, old_size, new_size, flags, target);
+  if (!touchesManaged(start, source_size)) {
+    return raw::mremap(address, old_size, new_size, flags, target);
+  }
+  return moveSurrendered({static_cast<std::byte*>(address), old_rounded, new_rounded, flags,
+                          static_cast<std::byte*>(target)});
 }
 
 }  // extern "C"

@@ -13,6 +13,7 @@
 namespace tidepool {
 namespace {
 
+constinit Mutex turn_mutex;  // before the other
 constinit Mutex surrendered_mutex;
 constinit std::atomic<size_t> surrendered_count{0};
 
@@ -42,7 +43,26 @@ SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size) {
   return {span.inside, span.size};
 }
 
-void lockSurrendered() TP_NO_THREAD_SAFETY { surrendered_mutex.lock(); }
-void unlockSurrendered() TP_NO_THREAD_SAFETY { surrendered_mutex.unlock(); }
+SurrenderTurn::SurrenderTurn() TP_NO_THREAD_SAFETY {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &signals_);
+  turn_mutex.lock();
+}
+
+SurrenderTurn::~SurrenderTurn() TP_NO_THREAD_SAFETY {
+  turn_mutex.unlock();
+  pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
+}
+
+void lockSurrendered() TP_NO_THREAD_SAFETY {
+  turn_mutex.lock();
+  surrendered_mutex.lock();
+}
+
+void unlockSurrendered() TP_NO_THREAD_SAFETY {
+  surrendered_mutex.unlock();
+  turn_mutex.unlock();
+}
 
 }  // namespace tidepool

@@ -5,6 +5,7 @@
 // lives in the internal heap. Sizes are bytes.
 #pragma once
 
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,7 +21,20 @@ struct SurrenderedSpan {
 };
 SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size);
 
-/// Around fork(): the table must not be caught half changed.
+/// What one thread at a time does: it takes memory out of the runtime's care. Signals wait
+/// meanwhile: a handler that forks would wait for the thread that it interrupted.
+class SurrenderTurn {
+ public:
+  SurrenderTurn();
+  ~SurrenderTurn();
+  SurrenderTurn(const SurrenderTurn&) = delete;
+  SurrenderTurn& operator=(const SurrenderTurn&) = delete;
+
+ private:
+  sigset_t signals_;
+};
+
+/// Around fork(): nobody has a turn, and the table must not be caught half changed.
 void lockSurrendered();
 void unlockSurrendered();
 

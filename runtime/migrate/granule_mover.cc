@@ -5,6 +5,7 @@
 // readers never wait.
 #include "runtime/migrate/granule_mover.h"
 
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -332,11 +333,14 @@ bool GranuleMover::swapIn(const Run& run) {
   if (!os::mapFresh(fill, size)) return false;
   memcpy(reinterpret_cast<void*>(fill), core_.tiers.direct(word.tier())->frameMemory(word.frame()),
          size.value());
-  if (!os::moveMapping(fill, address, size)) {
+  // Before it is there: what is closed must not be open for an instant.
+  const int protection = core_.space->protections().spanAt(address, size).protection;
+  if ((protection != (PROT_READ | PROT_WRITE) && !os::protect(fill, size, protection)) ||
+      !os::moveMapping(fill, address, size)) {
     [[maybe_unused]] const Status gone = os::mapNothing(fill, size);
     return false;
   }
-  core_.barrier->wake(address, size);
+  if (core_.barrier != nullptr) core_.barrier->wake(address, size);
   // The mapping is this run's own, so that arming it needs nothing that could be refused.
   const Status armed = core_.port->arm(address, size);
   TP_CHECK(armed.has_value());

@@ -62,6 +62,10 @@ class GranuleMover {
   bool thaw(PageIndex page);
   /// Brings a direct page in, whatever the budget. False if it cannot be.
   bool bringIn(PageIndex page);
+  /// Brings in all direct pages of [first, end), which lie in one granule, with the rights they
+  /// have, whatever the budget, for somebody who takes them out of our care. False if one cannot
+  /// be: where whole granules are mapped, that is, or for want of map entries.
+  bool bringInAll(PageIndex first, PageIndex end);
   /// The pages that can have their place in a direct tier: plain memory, readable and writable.
   PageSet movablePages(GranuleIndex granule) const;
   /// True if other processes hold this home as well.

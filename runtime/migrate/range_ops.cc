@@ -410,7 +410,8 @@ Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
     MutexLock lock(core_.space->lockOf(granule));
     TP_TRY(os::protect(at, piece, protection));
-    setRights(at, piece, protection);
+    // What another thread has just taken out of our care must not look like memory of ours again.
+    if (!core_.space->foreign().touches(at, piece)) setRights(at, piece, protection);
     at += piece.value();
   }
   return {};

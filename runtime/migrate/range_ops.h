@@ -7,6 +7,7 @@
 #include "runtime/migrate/core.h"
 #include "runtime/migrate/granule_mover.h"
 #include "runtime/migrate/shared_policy.h"
+#include "runtime/migrate/staging.h"
 #include "runtime/space/residency.h"
 
 namespace tidepool {
@@ -30,6 +31,11 @@ class RangeOps {
   Status discard(uintptr_t address, Bytes size);
   /// Contents and access rights go, the range stays reserved.
   Status withdraw(uintptr_t address, Bytes size);
+  /// Takes a range out of our care for good, with its contents and rights, under the feet of
+  /// threads that use it: ordinary memory of the kernel's from then on, and foreign. Errors:
+  /// kNotFound if part of it is not handed out; kUnsupported on what is mapped in whole granules;
+  /// kNoMemory; those of the tier that pages are read from. What was done of it then stays done.
+  Status handOver(uintptr_t address, Bytes size, const Staging& staging);
   /// The program has mapped something of its own there, for good. The range is empty.
   void surrender(uintptr_t address, Bytes size) { core_.space->foreign().add(address, size); }
   /// Children of fork() are not to have this range, until it is released, withdrawn or shared.
@@ -89,6 +95,15 @@ class RangeOps {
   /// Arms what the program has not mapped itself.
   Status armOwn(uintptr_t start, Bytes size);
   void replaceByFresh(uintptr_t address, Bytes size);
+  // Of handOver(): pages of one granule, whose lock is held.
+  enum class Settled : uint8_t { kAll, kWaits };
+  /// Makes all pages of [first, end) local or empty ones. kWaits: another thread has one under way.
+  Result<Settled> settle(PageIndex first, PageIndex end, const Staging& staging);
+  Status readIn(PageIndex first, PageCount pages);
+  bool rescue(PageIndex page, PageWord word, const Staging& staging);
+  Result<Settled> handOverPart(PageIndex first, PageIndex end, const Staging& staging);
+  /// Of pages that are local or empty, and not armed any more.
+  void letGo(PageIndex first, PageIndex end);
   void dropDirect(PageIndex first, PageCount count, Mode mode);
 
   Core& core_;

@@ -118,6 +118,10 @@ Status discard(uintptr_t address, Bytes size) {
                    static_cast<unsigned long long>(size.value()));
 }
 
+void keepFromChildren(uintptr_t address, Bytes size) {
+  [[maybe_unused]] const bool done = adviseAway(address, size, MADV_DONTFORK);
+}
+
 Bytes discardUnlocked(uintptr_t address, Bytes size) {
   if (adviseAway(address, size, MADV_DONTNEED)) return size;
   // What lies before the first locked page is gone, how much that is the kernel does not say.

@@ -25,7 +25,9 @@ Status mapShared(uintptr_t address, int fd, Bytes offset, Bytes size);
 Status protect(uintptr_t address, Bytes size, int protection);
 /// MADV_DONTNEED: frees the range's private memory, also what the program locked with mlock.
 Status discard(uintptr_t address, Bytes size);
-/// The same up to the first locked page; returns how much that is.
+/// MADV_DONTFORK.
+void keepFromChildren(uintptr_t address, Bytes size);
+/// discard() up to the first locked page; returns how much that is.
 Bytes discardUnlocked(uintptr_t address, Bytes size);
 /// Makes present pages the process's own again, which fork() left shared with a child that may be
 /// gone by now. Contents stay. False if the range is not writable, or memory is short.

@@ -4,6 +4,7 @@
 // the number of such ranges, which is nearly always 0.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 
@@ -19,6 +20,18 @@ class ForeignRanges {
     MutexLock lock(mutex_);
     uintptr_t& end = ends_[start];
     end = end < start + size.value() ? start + size.value() : end;
+    // Release pairs with the acquire in touches().
+    any_.store(true, std::memory_order_release);
+  }
+  /// True if any of [start, start + size) is foreign. One load where nothing is.
+  bool touches(uintptr_t start, Bytes size) const {
+    if (!any_.load(std::memory_order_acquire)) return false;
+    MutexLock lock(mutex_);
+    for (const auto& [first, last] : ends_) {
+      if (first >= start + size.value()) break;
+      if (last > start) return true;
+    }
+    return false;
   }
   /// Calls `act(start, size)` for what of [start, end) is not foreign, upwards; stops and returns
   /// when it fails.
@@ -42,6 +55,7 @@ class ForeignRanges {
  private:
   mutable Mutex mutex_;
   std::map<uintptr_t, uintptr_t> ends_ TP_GUARDED_BY(mutex_);  // by start; may overlap
+  std::atomic<bool> any_{false};
 };
 
 }  // namespace tidepool
