@@ -12,6 +12,7 @@
 #include "runtime/options.h"
 #include "runtime/space/placement.h"
 #include "runtime/space/protections.h"
+#include "runtime/space/range_allocator.h"
 #include "runtime/space/residency.h"
 #include "runtime/stats/stats_page.h"
 
@@ -34,9 +35,10 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  /// Zero-filled managed memory, page-granular; `alignment` is a power of two (>= kPageSize).
-  /// Errors: kNoMemory when space, budget and far tiers cannot hold it.
-  Result<void*> allocate(Bytes size, Bytes alignment);
+  /// Zero-filled managed memory, page-granular; `alignment` is a power of two (>= kPageSize). `use`
+  /// keeps the heap out of the holes between mappings. Errors: kNoMemory when space, budget and far
+  /// tiers cannot hold it.
+  Result<void*> allocate(Bytes size, Bytes alignment, RangeUse use = RangeUse::kMapping);
   /// As allocate(), but exactly there, in the managed range. Errors: kConflict if any of it is in
   /// use.
   Status claim(void* address, Bytes size);

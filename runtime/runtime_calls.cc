@@ -9,8 +9,8 @@
 
 namespace tidepool {
 
-Result<void*> Runtime::allocate(Bytes size, Bytes alignment) {
-  const auto address = impl_->ranges->allocate(size, alignment);
+Result<void*> Runtime::allocate(Bytes size, Bytes alignment, RangeUse use) {
+  const auto address = impl_->ranges->allocate(size, alignment, use);
   if (!address) return tl::unexpected(address.error());
   return reinterpret_cast<void*>(*address);
 }

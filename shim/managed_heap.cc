@@ -51,7 +51,7 @@ void* extentAlloc(TpjeExtentHooks*, void* wanted, size_t size, size_t alignment,
   if (wanted != nullptr) return nullptr;  // growth in place is the Runtime's business
   InternalScope scope;
   if (size >= kGranuleSize) alignment = std::max<size_t>(alignment, kGranuleSize);
-  auto range = heap_runtime->allocate(Bytes(size), Bytes(alignment));
+  auto range = heap_runtime->allocate(Bytes(size), Bytes(alignment), RangeUse::kHeap);
   if (!range) return nullptr;
   *zero = true;  // fresh managed memory is zero: calloc need not touch it
   *commit = true;

@@ -65,17 +65,17 @@ Status RangeOps::makeUsable(uintptr_t address, Bytes size, int protection) {
   return done;
 }
 
-Result<uint64_t> RangeOps::findFree(Bytes size, Bytes alignment) {
+Result<uint64_t> RangeOps::findFree(Bytes size, Bytes alignment, RangeUse use) {
   const Bytes rounded(roundUp(size.value(), kPageSize));
   if (rounded < size || rounded.value() == 0) {
     return fail(ErrorCode::kNoMemory, "cannot allocate %llu bytes",
                 static_cast<unsigned long long>(size.value()));
   }
-  return core_.space->ranges().allocate(rounded, std::max(alignment, Bytes(kPageSize)));
+  return core_.space->ranges().allocate(rounded, std::max(alignment, Bytes(kPageSize)), use);
 }
 
-Result<uintptr_t> RangeOps::allocate(Bytes size, Bytes alignment) {
-  const auto offset = findFree(size, alignment);
+Result<uintptr_t> RangeOps::allocate(Bytes size, Bytes alignment, RangeUse use) {
+  const auto offset = findFree(size, alignment, use);
   if (!offset) return tl::unexpected(offset.error());
   TP_TRY(open(*offset, Bytes(roundUp(size.value(), kPageSize)), PROT_READ | PROT_WRITE));
   return core_.space->base() + *offset;
@@ -89,7 +89,7 @@ Status RangeOps::checkShare(Bytes size) {
 
 Result<uintptr_t> RangeOps::reserve(Bytes size, Bytes alignment) {
   TP_TRY(checkShare(size));
-  const auto offset = findFree(size, alignment);
+  const auto offset = findFree(size, alignment, RangeUse::kMapping);
   if (!offset) return tl::unexpected(offset.error());
   TP_TRY(open(*offset, Bytes(roundUp(size.value(), kPageSize)), PROT_NONE));
   return core_.space->base() + *offset;
@@ -436,7 +436,7 @@ Result<uintptr_t> RangeOps::resize(uintptr_t address, Bytes old_size, Bytes new_
   if (rounded == old_size) return address;
   const Bytes more = rounded - old_size;
   if (claim(address + old_size.value(), more)) return address;
-  const auto target = allocate(rounded, alignment);
+  const auto target = allocate(rounded, alignment, RangeUse::kHeap);
   if (!target) return target;
   // On the program's thread, with no lock held: faults on either side are served as usual.
   memcpy(reinterpret_cast<void*>(*target), reinterpret_cast<const void*>(address),

@@ -17,7 +17,7 @@ class RangeOps {
   RangeOps(Core& core, SharedPolicy& policy, GranuleMover& mover)
       : core_(core), policy_(policy), mover_(mover) {}
 
-  Result<uintptr_t> allocate(Bytes size, Bytes alignment);
+  Result<uintptr_t> allocate(Bytes size, Bytes alignment, RangeUse use = RangeUse::kMapping);
   /// Hands out exactly this range; kConflict if any of it is.
   Status claim(uintptr_t address, Bytes size);
   /// The same two without access rights, for what is to be opened piece by piece. kNoMemory also
@@ -65,7 +65,7 @@ class RangeOps {
 
   bool detached() const { return core_.detached.load(std::memory_order_relaxed); }
   Status check(uintptr_t address, Bytes size) const;
-  Result<uint64_t> findFree(Bytes size, Bytes alignment);
+  Result<uint64_t> findFree(Bytes size, Bytes alignment, RangeUse use);
   /// Errors: kNoMemory if a reservation of this size leaves less than half of the space.
   Status checkShare(Bytes size);
   void setPlacement(uintptr_t address, Bytes size, Placement placement);

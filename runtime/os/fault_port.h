@@ -55,6 +55,8 @@ class FaultPort {
   /// Arms a range. Of anonymous memory: first touches are reported, writes are tracked. On a write
   /// barrier: a shared mapping, whose pages writeProtect() can then close to writers.
   virtual Status arm(uintptr_t address, Bytes size) = 0;
+  /// Takes a range back that was armed: it is ordinary memory then.
+  virtual Status disarm(uintptr_t address, Bytes size) = 0;
   /// Fills absent pages with a copy of `from`, atomically page by page. Arm::kYes only where
   /// tracksWrites(): elsewhere a write would wait for wake().
   virtual PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake,

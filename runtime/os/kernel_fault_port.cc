@@ -71,6 +71,14 @@ class KernelFaultPort final : public FaultPort {
     return {};
   }
 
+  Status disarm(uintptr_t address, Bytes size) override {
+    uffdio_range range{address, size.value()};
+    if (raw::ioctl(fd_.get(), UFFDIO_UNREGISTER, &range) != 0) {
+      return failErrno(ErrorCode::kInternal, "cannot unregister a range from userfaultfd");
+    }
+    return {};
+  }
+
   using FaultPort::copy;
   PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake, Arm writes) override {
     uffdio_copy request{};

@@ -32,9 +32,13 @@ std::optional<uintptr_t> reserveLow(Bytes size) {
   return kLowBase;
 }
 
-RangeAllocator::Layout layoutFor(uintptr_t base) {
-  if (base != kLowBase) return {base, 0};
-  return {base, kLowEnd - base + os::randomBelow(kRandomStarts) * kGranuleSize};
+RangeAllocator::Layout layoutFor(uintptr_t base, Bytes size) {
+  RangeAllocator::Layout layout{base, 0, 0};
+  if (base == kLowBase) {
+    layout.lowest = kLowEnd - base + os::randomBelow(kRandomStarts) * kGranuleSize;
+  }
+  layout.heap = roundDown(layout.lowest + (size.value() - layout.lowest) / 2, kGranuleSize);
+  return layout;
 }
 
 }  // namespace
@@ -75,7 +79,7 @@ ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping co
       words_mapping_(std::move(words)),
       words_(reinterpret_cast<std::atomic<uint64_t>*>(words_mapping_.data())),
       counts_(std::move(counts)),
-      ranges_(size, layoutFor(base)),
+      ranges_(size, layoutFor(base, size)),
       placements_(std::move(placements)) {
   // Nothing is handed out yet.
   protections_.set(base_, size_, kNotHandedOut);

@@ -33,17 +33,30 @@ void RangeAllocator::take(Extents::iterator extent, uint64_t offset, uint64_t si
   allocated_ += size;
 }
 
-Result<uint64_t> RangeAllocator::allocate(Bytes size, Bytes alignment) {
-  TP_CHECK(size.value() > 0 && size.value() % kPageSize == 0);
-  MutexLock lock(mutex_);
+std::optional<uint64_t> RangeAllocator::allocateIn(Part part, Bytes size, Bytes alignment) {
   for (auto fit = by_size_.lower_bound({size.value(), 0}); fit != by_size_.end(); ++fit) {
     const auto [length, start] = *fit;
-    const uintptr_t first = layout_.base + std::max(start, layout_.lowest);
+    const uintptr_t first = layout_.base + std::max(start, part.from);
     const uint64_t offset = roundUp(first, alignment.value()) - layout_.base;
-    if (offset + size.value() > start + length) continue;
+    if (offset + size.value() > std::min(start + length, part.to)) continue;
     take(free_.find(start), offset, size.value());
     return offset;
   }
+  return std::nullopt;
+}
+
+Result<uint64_t> RangeAllocator::allocate(Bytes size, Bytes alignment, RangeUse use) {
+  TP_CHECK(size.value() > 0 && size.value() % kPageSize == 0);
+  const Part all{layout_.lowest, UINT64_MAX};
+  Part wanted = all;
+  if (layout_.heap != 0) {
+    wanted = use == RangeUse::kHeap ? Part{layout_.heap, UINT64_MAX}
+                                    : Part{layout_.lowest, layout_.heap};
+  }
+  MutexLock lock(mutex_);
+  std::optional<uint64_t> found = allocateIn(wanted, size, alignment);
+  if (!found) found = allocateIn(all, size, alignment);
+  if (found) return *found;
   return fail(ErrorCode::kNoMemory, "the managed space has no room for %llu bytes",
               static_cast<unsigned long long>(size.value()));
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "runtime/base/mutex.h"
@@ -14,6 +15,11 @@
 
 namespace tidepool {
 
+/// What a range is for. The heap has one part of the space and what the program maps the other, as
+/// far as there is room: a program may map something into a hole that it made, give a range back
+/// together with its holes, or rely on a touch of one to fail. None of its heap may be there then.
+enum class RangeUse : uint8_t { kMapping, kHeap };
+
 class RangeAllocator {
  public:
   struct Layout {
@@ -21,14 +27,17 @@ class RangeAllocator {
     uintptr_t base = 0;
     /// Below this only allocateAt() gives anything out.
     uint64_t lowest = 0;
+    /// From here on is the heap's part; 0: there is no division.
+    uint64_t heap = 0;
   };
   /// All of [0, size) is free at first.
   explicit RangeAllocator(Bytes size, Layout layout);
   explicit RangeAllocator(Bytes size) : RangeAllocator(size, Layout()) {}
 
   /// Offset of a free range of `size`, its address aligned to `alignment` (a power of two). The
-  /// lowest of the tightest fits. Errors: kNoMemory when no extent is large enough.
-  Result<uint64_t> allocate(Bytes size, Bytes alignment);
+  /// lowest of the tightest fits in the part that is for such use, or else anywhere. Errors:
+  /// kNoMemory when no extent is large enough.
+  Result<uint64_t> allocate(Bytes size, Bytes alignment, RangeUse use = RangeUse::kMapping);
   /// Allocates exactly [offset, offset + size); false if any of it is taken.
   bool allocateAt(uint64_t offset, Bytes size);
   /// Frees [offset, offset + size), which must be allocated throughout.
@@ -41,6 +50,10 @@ class RangeAllocator {
 
  private:
   using Extents = std::map<uint64_t, uint64_t>;  // offset -> size
+  struct Part {
+    uint64_t from, to;
+  };
+  std::optional<uint64_t> allocateIn(Part part, Bytes size, Bytes alignment) TP_REQUIRES(mutex_);
   void insertFree(uint64_t offset, uint64_t size) TP_REQUIRES(mutex_);
   void eraseFree(Extents::iterator extent) TP_REQUIRES(mutex_);
   void take(Extents::iterator extent, uint64_t offset, uint64_t size) TP_REQUIRES(mutex_);

@@ -37,6 +37,7 @@ class CountingPort final : public FaultPort {
     return fail(ErrorCode::kUnsupported, "not asked for");
   }
   Status arm(uintptr_t, Bytes) override { return {}; }
+  Status disarm(uintptr_t, Bytes) override { return {}; }
   PortResult copy(uintptr_t, const std::byte*, Bytes, Wake, Arm) override { return {}; }
   PortResult move(uintptr_t, uintptr_t, Bytes, Wake) override { return {}; }
   Status poison(uintptr_t, Bytes) override { return {}; }

@@ -37,6 +37,7 @@ class FaultyPort final : public FaultPort {
         std::make_unique<FaultyPort>(std::move(*below), rates_, state_.load()));
   }
   Status arm(uintptr_t address, Bytes size) override { return below_->arm(address, size); }
+  Status disarm(uintptr_t address, Bytes size) override { return below_->disarm(address, size); }
 
   using FaultPort::copy;
   PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake, Arm writes) override {

@@ -304,6 +304,8 @@ TEST_F(KernelFaultPort, WithoutMoveWritersWait) {
 
 TEST_F(KernelFaultPort, ArmRefusesFilesItCannotServe) {
   EXPECT_FALSE(port_->arm(space_ + 64 * kGiB, bytes(1)));
+  EXPECT_TRUE(port_->disarm(space_, bytes(kPages)));
+  *at(space_, 0) = std::byte{5};  // ordinary memory again: no one has to answer
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(const Options& options) {
   return runtime;
 }
 
-Result<void*> Runtime::allocate(Bytes size, Bytes alignment) {
+Result<void*> Runtime::allocate(Bytes size, Bytes alignment, RangeUse) {
   const uintptr_t bytes = roundUp(size.value(), kPageSize);
   uintptr_t start;
   {
