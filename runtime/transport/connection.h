@@ -44,8 +44,8 @@ struct Endpoint {
 Result<Endpoint> parseEndpoint(const char* text);
 
 /// Connects within `timeout`, which then also bounds each waiting send and receive. Errors:
-/// kUnreachable and kTimedOut, naming the target and what to check; kNotFound for unknown hosts; kIo
-/// without a file descriptor left.
+/// kUnreachable and kTimedOut, naming the target and what to check; kNotFound for unknown hosts;
+/// kIo without a file descriptor left.
 Result<std::unique_ptr<Connection>> connectTcp(const Endpoint& target, Nanoseconds timeout);
 /// Wraps an accepted socket. Waiting sends and receives on it wait without limit.
 std::unique_ptr<Connection> adoptTcp(UniqueFd socket);

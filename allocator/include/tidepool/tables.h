@@ -275,7 +275,8 @@ typedef struct tidepool_checkpoint_info {
  * until it is freed.
  *
  * @param tables     `count` of them, each of another name.
- * @param directory  made if it is not there, with what it is in. One job's: `keep` counts all in it.
+ * @param directory  made if it is not there, with what it is in. One job's: `keep` counts all of
+ *                   its checkpoints.
  * @param params     NULL: TIDEPOOL_CHECKPOINT_PARAMS_INIT.
  * @param out        gets the checkpoint; the caller frees it before any of the tables is closed.
  * Errors: INVALID_ARGUMENT; CONFLICT (somebody writes there, a checkpoint of a table is under way,

@@ -16,10 +16,11 @@ class Space:
     """What the tables of one program share.
 
     far      where tables can be besides local memory, in order: "cxl:4G" (an emulated pool, private to the process),
-             "dax:PATH", "numa:NODE", "auto" (such a node, else such a device), "remote:HOST:PORT[:SIZE]" (a memory server:
-             `fabricmgr memserver`; SIZE of its memory, else all that is free there, and other programs get none), "fabric[:SIZE]" (regions from the fabric manager, as tables need them; SIZE: at
-             most). Table(tier=1) is in the first of them, tier=0 in local memory. They are opened when the first table
-             needs them.
+             "dax:PATH", "numa:NODE", "auto" (such a node, else such a device), "remote:HOST:PORT[:SIZE]" (a memory
+             server: `fabricmgr memserver`; SIZE of its memory, else all that is free there, and other programs get
+             none), "fabric[:SIZE]" (regions from the fabric manager, as tables need them; SIZE: at most).
+             Table(tier=1) is in the first of them, tier=0 in local memory. They are opened when the first table needs
+             them.
     threads  that work on one call, the caller counted; 0: as many as the process may use processors.
     timeout  seconds after which a memory server, or the host's agent, that does not answer is given up.
     dram     local memory for the hot rows of all tables in far tiers that name no `dram` of their own, and what is
@@ -93,8 +94,8 @@ class Space:
         self._settle_stale()
 
     def _settle(self, number):
-        """A table does not share any more: the others have what is theirs by now. May be called by the garbage collector
-        while this very thread has the lock: then whoever has it does it afterwards."""
+        """A table does not share any more: the others have what is theirs by now. May be called by the garbage
+        collector while this very thread has the lock: then whoever has it does it afterwards."""
         self._left.append(number)
         self._stale = True
         self._settle_stale()

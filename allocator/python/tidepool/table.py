@@ -234,8 +234,8 @@ class Table:
         return prefetches([(self, ids)])[0]
 
     def drop_announced(self):
-        """All batches that were announced so far are over, used or not: their rows may leave, and their tokens' done() does
-        nothing any more. A loop that was broken off calls it before restore(). Those that are used all the same find
+        """All batches that were announced so far are over, used or not: their rows may leave, and their tokens' done()
+        does nothing any more. A loop that was broken off calls it before restore(). Those that are used all the same find
         their rows as any other batch does. Raises Unusable."""
         self._core.drop_announced()
 

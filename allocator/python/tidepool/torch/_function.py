@@ -60,10 +60,10 @@ def _side_by_side(lookups):
 def _two_steps(table):
     """What to raise for a second look-up of a table in a loss."""
     return NotImplementedError(
-        f"table {table.name}: this loss has more than one look-up of it, and each would take a step of its own where torch "
-        "takes one with the sum of their gradients; look all ids up at once and cut up the result: "
-        "module(torch.cat([a, b])).split([len(a), len(b)]). Or give each look-up a loss and a backward() of its own, for "
-        "a step each"
+        f"table {table.name}: this loss has more than one look-up of it, and each would take a step of its own where "
+        "torch takes one with the sum of their gradients; look all ids up at once and cut up the result: "
+        "module(torch.cat([a, b])).split([len(a), len(b)]). Or give each look-up a loss and a backward() of its own, "
+        "for a step each"
     )
 
 

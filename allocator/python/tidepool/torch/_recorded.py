@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What autograd has recorded of each table: nodes of its graphs that one backward() must not get to together, since each
-step is taken as soon as its gradient is there."""
+"""What autograd has recorded of each table: nodes of its graphs that one backward() must not get to together, since
+each step is taken as soon as its gradient is there."""
 
 import threading
 import weakref

@@ -10,7 +10,9 @@ from ._recorded import record
 
 # The first also leaves other subclasses and modes alone; PyTorch 1.13 has the second.
 _plainly = getattr(torch._C, "DisableTorchFunctionSubclass", None) or torch._C.DisableTorchFunction
-_IN_PLACE = re.compile(r"__(setitem|set|delete|i(add|sub|mul|matmul|truediv|div|floordiv|mod|pow|and|or|xor|[lr]shift))__")
+_IN_PLACE = re.compile(
+    r"__(setitem|delitem|i(add|sub|mul|matmul|truediv|div|floordiv|mod|pow|and|or|xor|[lr]shift))__"
+)
 # Of gradients, which rows do not have.
 _HOOKS = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")
 # What leaves autograd, or makes tensors of the same type.
@@ -20,17 +22,17 @@ _READ = ("numpy", "__array__", "__deepcopy__", "__reduce_ex__")
 def refused(table, what):
     """What to raise for something that is done to a table's weight."""
     return NotImplementedError(
-        f"weight: a copy of the rows of table {table.name}, which {what} does not reach; load_state_dict() of the module sets "
-        "them, _weight= and init= say what they begin with, requires_grad_(False) of the module freezes them, and "
-        "weight.clone() is a tensor of your own"
+        f"weight: a copy of the rows of table {table.name}, which {what} does not reach; load_state_dict() of the "
+        "module sets them, _weight= and init= say what they begin with, requires_grad_(False) of the module freezes "
+        "them, and weight.clone() is a tensor of your own"
     )
 
 
 def _no_gradient(table):
     """What to raise for a loss that has a table's weight in it."""
     return NotImplementedError(
-        f"weight: rows of table {table.name} get gradients from look-ups alone, and this loss was computed from the weight "
-        "itself; use the results of the module for it (weight_decay= of the module decays rows), or weight.detach() if "
+        f"weight: rows of table {table.name} get gradients from look-ups alone, and this loss was computed from the "
+        "weight itself; use the results of the module for it (weight_decay= of the module decays rows), or weight.detach() if "
         "it is to have no gradient"
     )
 

@@ -46,7 +46,8 @@ def _checked(bags):
         if other != key:
             raise ValueError(
                 f"bags[{key!r}]: table {module.table.name} is that of bags[{other!r}], and would take two steps where "
-                "torch takes one; give it once, look the ids of both up together, torch.cat([a, b]), and cut up the result"
+                "torch takes one; give it once, look the ids of both up together, torch.cat([a, b]), and cut up the "
+                "result"
             )
     return modules
 
