@@ -368,7 +368,9 @@ void Balancer::act() {
   const double had = moving_ns_;
   if (acted_ == 0 && worthMoving()) makeRoom();
   while (acted_ < visit_count_ && moving_ns_ > 0 && rate_.open(mover_.moved())) {
-    actOn(visits_[acted_++]);
+    const size_t end = std::min(visit_count_, acted_ + mover_.granulesALook());
+    while (acted_ < end) actOn(visits_[acted_++]);
+    finishPromotions();
     moving_ns_ = had - static_cast<double>((threadCpuTime() - start).value());
   }
   count(core_.stats->moving_cpu_nanoseconds, (threadCpuTime() - start).value());
@@ -388,7 +390,7 @@ void Balancer::actOn(const Visit& visit) {
   } else if (worth) {
     const PageSet hot = hotOf(visit);
     wrong = hot.count();
-    promoteSeen(visit, hot);
+    beginPromotion(visit, hot);
     askAgain(visit, hot);
   }
   countRuns(visit.granule);
@@ -441,19 +443,22 @@ PageSet Balancer::hotOf(const Visit& visit) const {
   return hot;
 }
 
-void Balancer::promoteSeen(const Visit& visit, const PageSet& hot) {
+void Balancer::beginPromotion(const Visit& visit, const PageSet& hot) {
   if (mover_.liesWhole(visit.granule)) {
     // Its pages are one page to the processor: what was seen is that any was used.
     if (hot.any()) mover_.promoteWhole(visit.granule);
     return;
   }
-  std::array<GranuleMover::Run, kPagesPerGranule / 2> runs;
-  size_t count = 0;
+  Promoted& promoted = promoted_[promoted_count_];
+  promoted.hot = hot;
+  promoted.granule = visit.granule;
+  auto& [runs, count, closed, place] = promoted.promotion;
+  count = 0;
   const PageIndex first = firstPage(visit.granule);
   const PageSet direct =
       placesOf(*core_.space, visit.granule).direct & mover_.movablePages(visit.granule);
   const uint64_t bridge = bridgeFor(core_.budget.limit().value(), most_runs_);
-  for (uint64_t at = 0; at < kPagesPerGranule && run_count_ + count < most_runs_;) {
+  for (uint64_t at = 0; at < kPagesPerGranule && run_count_ + begun_runs_ + count < most_runs_;) {
     if (!hot[at] || !direct[at]) {
       ++at;
       continue;
@@ -469,14 +474,35 @@ void Balancer::promoteSeen(const Visit& visit, const PageSet& hot) {
     }
     at = stop;
   }
-  const size_t moved = mover_.promote({runs.data(), count});
-  for (size_t i = 0; i < moved; ++i) {
-    for (uint64_t page = 0; page < runs[i].count; ++page) {
-      const PageIndex at = runs[i].first + page;
-      if (!hot[at - first]) continue;  // a bridged gap proves nothing
-      const PageWord word = core_.space->word(at);
-      core_.space->change(at, word, word.with(kFlagUnproven));
+  mover_.close(promoted.promotion);
+  if (promoted.promotion.closed == 0) return;
+  ++promoted_count_;
+  begun_runs_ += promoted.promotion.closed;
+}
+
+void Balancer::finishPromotions() {
+  if (promoted_count_ == 0) return;
+  // After all of them were closed to writers.
+  const bool pinned = mover_.lookForPins();
+  for (size_t i = 0; i < promoted_count_; ++i) {
+    const Promoted& promoted = promoted_[i];
+    MutexLock lock(core_.space->lockOf(promoted.granule));
+    const size_t moved = mover_.finish(promoted.promotion, pinned);
+    for (size_t run = 0; run < moved; ++run) {
+      markUnproven(promoted.promotion.runs[run], promoted.hot);
     }
+    countRuns(promoted.granule);
+  }
+  promoted_count_ = 0;
+  begun_runs_ = 0;
+}
+
+void Balancer::markUnproven(const GranuleMover::Run& run, const PageSet& hot) {
+  for (uint64_t i = 0; i < run.count; ++i) {
+    const PageIndex page = run.first + i;
+    if (!hot[page.value() % kPagesPerGranule]) continue;  // a bridged gap proves nothing
+    const PageWord word = core_.space->word(page);
+    core_.space->change(page, word, word.with(kFlagUnproven));
   }
 }
 

@@ -72,7 +72,10 @@ class Balancer {
   /// Has a granule looked at once more if one of the pages seen there may have been seen by chance.
   void askAgain(const Visit& visit, const PageSet& hot);
   void lookNext(GranuleIndex granule, Look look);
-  void promoteSeen(const Visit& visit, const PageSet& hot);
+  void beginPromotion(const Visit& visit, const PageSet& hot);
+  /// Of all that were begun, with one look at the process's descriptors.
+  void finishPromotions();
+  void markUnproven(const GranuleMover::Run& run, const PageSet& hot);
   PageSet hotOf(const Visit& visit) const;
   /// Demotes cold pages under a hand of its own until there is room for a batch of promotions.
   void makeRoom();
@@ -117,6 +120,14 @@ class Balancer {
   double unrest_ = 1;  // share of watched pages that had to move, smoothed
   uint64_t most_runs_ = 0;
   uint64_t run_count_ = 0;
+  struct Promoted {
+    GranuleIndex granule;
+    PageSet hot;
+    GranuleMover::Promotion promotion;
+  };
+  std::array<Promoted, GranuleMover::kMostClosing> promoted_;  // begun, and not finished yet
+  size_t promoted_count_ = 0;
+  uint64_t begun_runs_ = 0;
   uint64_t used_ = 0;  // pages in use when last asked
 };
 

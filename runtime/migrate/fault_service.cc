@@ -175,6 +175,8 @@ void FaultService::serveBarrier() {
     // stays and is open again. Or one that a fork() froze. The writer looks anew.
     const PageIndex page = core_.space->pageAt(faults[i].address);
     MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    // Or that is only about to be, with others: then the end of that wakes it.
+    if (mover_.isClosing(granuleOf(page))) continue;
     if (core_.forked.load(std::memory_order_relaxed) && !mover_.thaw(page)) sayExceeded();
     core_.barrier->wake(faults[i].address, Bytes(kPageSize));
   }

@@ -116,6 +116,7 @@ bool GranuleMover::mapHome(PageIndex first, uint64_t pages, const Home& home) {
   const uintptr_t address = core_.space->addressOf(first);
   const FrameRun run{home.first + within, PageCount(pages)};
   if (!tier.mapFrames(run, reinterpret_cast<void*>(address))) return false;
+  spoil(granuleOf(first));
   if (core_.barrier != nullptr) {
     // Without it the pages are merely not promoted.
     [[maybe_unused]] const Status armed = core_.barrier->arm(address, toBytes(run.count));
@@ -289,40 +290,6 @@ bool GranuleMover::charge(PageCount pages, Beyond beyond) {
   if (beyond == Beyond::kNever) return core_.budget.tryCharge(pages);
   core_.budget.charge(pages);
   return true;
-}
-
-size_t GranuleMover::promote(std::span<const Run> runs, Beyond beyond) {
-  if (core_.barrier == nullptr || runs.empty()) return 0;
-  MutexLock lock(staging_mutex_);
-  size_t closed = 0;
-  for (const Run& run : runs) {
-    if (!movable(run.first, run.count)) break;
-    if (!charge(PageCount(run.count), beyond)) break;
-    // From here on whoever would write, the kernel on behalf of a device too, waits for the wake
-    // in swapIn(). A pin taken before is one that the check below sees.
-    if (!core_.barrier->writeProtect(core_.space->addressOf(run.first),
-                                     Bytes(run.count * kPageSize), Wake::kNo)) {
-      core_.budget.discharge(PageCount(run.count));
-      break;
-    }
-    ++closed;
-  }
-  const bool pinned = closed > 0 && os::mayPinPages();
-  size_t moved = 0;
-  while (!pinned && moved < closed && swapIn(runs[moved])) ++moved;
-  const std::optional<Home> home = homeOf(granuleOf(runs[0].first));
-  const bool stays_closed = home && frozen(*home);
-  for (size_t i = moved; i < closed; ++i) {
-    const uintptr_t address = core_.space->addressOf(runs[i].first);
-    const Bytes size(runs[i].count * kPageSize);
-    if (stays_closed) {
-      core_.barrier->wake(address, size);
-    } else {
-      [[maybe_unused]] const Status open = core_.barrier->writeProtect(address, size, Wake::kYes);
-    }
-    core_.budget.discharge(PageCount(runs[i].count));
-  }
-  return moved;
 }
 
 bool GranuleMover::swapIn(const Run& run) {

@@ -5,11 +5,13 @@
 // pages move in runs within it. Callers hold the granule's lock. Never touches managed memory.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/mutex.h"
 #include "runtime/migrate/core.h"
@@ -39,6 +41,33 @@ class GranuleMover {
   /// Moves runs of kDirect pages of one granule to local memory, as many as the budget has room
   /// for, none when pages may be pinned for DMA. Returns how many runs moved, from the first on.
   size_t promote(std::span<const Run> runs) { return promote(runs, Beyond::kNever); }
+
+  // The same in three steps, so that many granules share one look at the process's descriptors: all
+  // are closed to writers, then is looked, then each is moved or opened again. For the migrator's
+  // thread alone, which holds no granule's lock from one step to the next.
+
+  /// Runs of one granule.
+  struct Promotion {
+    std::array<Run, kPagesPerGranule / 2> runs;
+    size_t count = 0;
+    size_t closed = 0;  // of these, from the first on
+    size_t place = 0;
+  };
+  static constexpr size_t kMostClosing = 16;
+  /// So many are worth one look: more, the more descriptors there are, up to kMostClosing.
+  size_t granulesALook() const;
+  void close(Promotion& promotion);
+  /// Whether pages may be pinned that were closed before.
+  bool lookForPins();
+  /// Returns how many runs moved, from the first on. None if anything else has been done to the
+  /// granule's direct pages since close().
+  size_t finish(const Promotion& promotion, bool pinned);
+  /// True between close() and finish(), which wakes who would write. The caller holds the granule's
+  /// lock.
+  bool isClosing(GranuleIndex granule) { return closingEntry(granule) != nullptr; }
+  /// To be called when direct pages of the granule were erased, opened to writers or mapped anew.
+  void spoil(GranuleIndex granule);
+
   /// Bytes moved since the start, in both directions.
   Bytes moved() const { return Bytes(moved_.load(std::memory_order_relaxed)); }
 
@@ -99,7 +128,9 @@ class GranuleMover {
 
  private:
   GranuleMover(Core& core, Mapping area)
-      : core_(core), area_(std::move(area)), staging_(reinterpret_cast<uintptr_t>(area_.data())) {}
+      : core_(core), area_(std::move(area)), staging_(reinterpret_cast<uintptr_t>(area_.data())) {
+    for (auto& entry : closing_) entry.store(kNoGranule, std::memory_order_relaxed);
+  }
   /// Whether that holds for all of these pages of one granule.
   bool movable(PageIndex first, uint64_t count) const;
   /// demote() for pages that are all movable.
@@ -128,6 +159,11 @@ class GranuleMover {
   /// Of a granule that has to come in: a fetch tier takes as much from local memory.
   Beyond beyondForOne() const;
   size_t promote(std::span<const Run> runs, Beyond beyond);
+  /// Makes writers wait, and takes room from the budget. Returns for how many, from the first on.
+  size_t closeRuns(std::span<const Run> runs, Beyond beyond);
+  enum class Outcome : uint8_t { kMoves, kStays };
+  size_t finishRuns(std::span<const Run> runs, Outcome outcome);
+  std::atomic<uint64_t>* closingEntry(GranuleIndex granule);
   bool promoteWhole(GranuleIndex granule, Beyond beyond);
   bool vacateWhole(GranuleIndex granule, const Home& home);
   /// Whether all that the program may do with the granule can be done from another place, too.
@@ -163,6 +199,11 @@ class GranuleMover {
   uintptr_t staging_;  // two granules: one for pages on their way out, one for the way in
   /// Null without tiers that are mapped whole, and in a child of fork(), which has none at first.
   std::unique_ptr<os::MappingSwap> swap_;
+  MonotonicClock clock_;
+  Nanoseconds look_cost_;  // of the last look
+  static constexpr uint64_t kNoGranule = ~uint64_t{0}, kSpoiled = uint64_t{1} << 63;
+  std::array<std::atomic<uint64_t>, kMostClosing> closing_;
+  std::atomic<size_t> closing_count_{0};
 };
 
 template <typename Act>

@@ -167,6 +167,7 @@ void RangeOps::dropPage(PageIndex page, PageWord word) {
 void RangeOps::dropDirect(PageIndex first, PageCount pages, Mode mode) {
   const PageWord word = core_.space->word(first);
   const FrameIndex home = word.frame() - first.value() % kPagesPerGranule;
+  mover_.spoil(granuleOf(first));
   if (!mover_.frozen(word.tier(), home)) {
     [[maybe_unused]] const Status erased =
         core_.tiers.direct(word.tier())->erase({word.frame(), pages});

@@ -35,6 +35,7 @@ bool GranuleMover::thaw(PageIndex page) {
     // Without room for a copy of the granule: the page at least.
     return ownHome(granuleOf(page), *home) || !bringIn(page);
   }
+  spoil(granuleOf(page));
   forEachDirect(first, first + kPagesPerGranule, [&](PageIndex from, uint64_t count) {
     [[maybe_unused]] const Status open = core_.barrier->writeProtect(
         core_.space->addressOf(from), Bytes(count * kPageSize), Wake::kYes);
@@ -45,6 +46,7 @@ bool GranuleMover::thaw(PageIndex page) {
 bool GranuleMover::bringIn(PageIndex page) {
   if (core_.space->word(page).state() != PageState::kDirect) return true;
   if (core_.barrier == nullptr || !movable(page, 1)) return false;
+  spoil(granuleOf(page));
   MutexLock lock(staging_mutex_);
   const uintptr_t address = core_.space->addressOf(page);
   if (!core_.barrier->writeProtect(address, Bytes(kPageSize), Wake::kNo)) return false;

@@ -129,7 +129,7 @@ class Descriptors {
   bool mayPin() {
     if (owner_ != getpid()) begin();
     if (directory_ < 0) return true;
-    if (pinning_ >= 0 && lookAt(directory_, pinning_) == Found::kMayPin) return true;
+    if (stillMayPin()) return true;
     pinning_ = kNone;
     open_ = 0;
     const int dense = std::exchange(dense_, 0);
@@ -137,6 +137,9 @@ class Descriptors {
       if (!note(fd)) return true;
     }
     return !noteFrom(dense);
+  }
+  bool stillMayPin() const {
+    return owner_ == getpid() && pinning_ >= 0 && lookAt(directory_, pinning_) == Found::kMayPin;
   }
 
  private:
@@ -192,6 +195,11 @@ constinit Descriptors descriptors TP_GUARDED_BY(descriptors_mutex);
 bool mayPinPages() {
   MutexLock lock(descriptors_mutex);
   return descriptors.mayPin();
+}
+
+bool mayStillPin() {
+  MutexLock lock(descriptors_mutex);
+  return descriptors.stillMayPin();
 }
 
 }  // namespace tidepool::os

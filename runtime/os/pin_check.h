@@ -15,4 +15,7 @@ namespace tidepool::os {
 /// descriptor; less than a microsecond while one that was found before is still there.
 bool mayPinPages();
 
+/// True if what the last look found is still open. Under a microsecond; false tells nothing.
+bool mayStillPin();
+
 }  // namespace tidepool::os

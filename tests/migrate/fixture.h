@@ -25,13 +25,15 @@ struct Setup {
   Eviction eviction;
   Io io = Io::kAll;
   double sampling_cpu = 0.01;
+  int files = 0;  // open besides: the more, the more granules are promoted at a time
 };
 
 inline std::string setupName(const testing::TestParamInfo<Setup>& info) {
   return std::string(info.param.far == Far::kDirect ? "direct" : "remote") +
          (info.param.eviction == Eviction::kMove ? "_move" : "_copy") +
          (info.param.io == Io::kAll ? "" : "_memory_only") +
-         (info.param.sampling_cpu > 0.01 ? "_watched" : "");
+         (info.param.sampling_cpu > 0.01 ? "_watched" : "") +
+         (info.param.files > 0 ? "_many_files" : "");
 }
 
 struct TestRuntime {

@@ -202,6 +202,8 @@ void hammer(const Setup& setup, std::optional<FaultyRates> faulty) {
                                         Nanoseconds(5'000'000'000), faulty);
   auto memory = test.runtime->allocate(Bytes(mib * kMiB), Bytes(kGranuleSize));
   ASSERT_TRUE(memory.has_value());
+  std::vector<UniqueFd> files;
+  for (int i = 0; i < setup.files; ++i) files.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const uint64_t each = mib * kMiB / kPageSize / kThreads;
 
   std::atomic<bool> stop{false};
@@ -264,6 +266,7 @@ INSTANTIATE_TEST_SUITE_P(Tiers, Hammer,
                                          Setup{Far::kDirect, Eviction::kMove, Io::kNone},
                                          // Granules are hidden and shown again all the time.
                                          Setup{Far::kDirect, Eviction::kMove, Io::kNone, 0.5},
+                                         Setup{Far::kDirect, Eviction::kMove, Io::kNone, 0.5, 900},
                                          Setup{Far::kDirect, Eviction::kCopy},
                                          Setup{Far::kDirect, Eviction::kCopy, Io::kNone}),
                          setupName);

@@ -33,8 +33,9 @@ class Model {
     std::fill(taken_.begin() + first, taken_.begin() + first + count, value);
   }
   uint64_t count() const { return std::count(taken_.begin(), taken_.end(), true); }
-  bool hasRoom(uint64_t count, uint64_t alignment) const {
-    for (uint64_t at = 0; at + count <= kPages; at += alignment) {
+  bool hasRoom(uint64_t count, uint64_t alignment, uint64_t from = 0,
+               uint64_t to = kPages) const {
+    for (uint64_t at = from; at + count <= to; at += alignment) {
       if (all(at, count, false)) return true;
     }
     return false;
@@ -44,22 +45,29 @@ class Model {
   std::vector<bool> taken_ = std::vector<bool>(kPages, false);
 };
 
+constexpr uint64_t kHeapFrom = 128;  // pages, a multiple of all alignments below
+
 void allocateAnywhere(RangeAllocator& ranges, Model& model) {
   const uint64_t count = *rc::gen::inRange<uint64_t>(1, kPages / 2);
   const uint64_t alignment = uint64_t{1} << *rc::gen::inRange(0, 7);
-  const auto offset = ranges.allocate(pages(count), pages(alignment));
+  const bool heap = *rc::gen::arbitrary<bool>();
+  const uint64_t from = heap ? kHeapFrom : 0, to = heap ? kPages : kHeapFrom;
+  const bool room_there = model.hasRoom(count, alignment, from, to);
+  const auto offset = ranges.allocate(pages(count), pages(alignment),
+                                      heap ? RangeUse::kHeap : RangeUse::kMapping);
   RC_ASSERT(offset.has_value() == model.hasRoom(count, alignment));
   if (!offset) return;
   const uint64_t first = *offset / kPageSize;
   RC_ASSERT(first % alignment == 0u);
   RC_ASSERT(first + count <= kPages);
+  if (room_there) RC_ASSERT(first >= from && first + count <= to);
   RC_ASSERT(model.all(first, count, false));
   model.set(first, count, true);
 }
 
 TEST(RangeAllocator, BehavesAsItsModel) {
   EXPECT_TRUE(rc::check([] {
-    RangeAllocator ranges(pages(kPages));
+    RangeAllocator ranges(pages(kPages), {.heap = kHeapFrom * kPageSize});
     Model model;
     const int steps = *rc::gen::inRange(1, 60);
     for (int step = 0; step < steps; ++step) {
