@@ -12,7 +12,7 @@ RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check sanitize bench soak leaks vm-setup vm-check vm-short install deb tidy clean help
+.PHONY: build configure deps-% demo check sanitize bench soak unchanged leaks vm-setup vm-check vm-short install deb tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
@@ -23,6 +23,8 @@ help:
 	@echo "make sanitize the unit tests under ASan+UBSan and TSan, the fabric manager's too"
 	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length), and the long forms of other tests"
+	@echo "make unchanged  run Debian's programs as their users would, php to PostgreSQL to Chromium, beside plain"
+	@echo "              (it installs them first; some ten minutes)"
 	@echo "make leaks    100,000 steps each of tables that come and go and of tables that stay, with everything"
 	@echo "              counted that could leak (TIDEPOOL_LEAK_STEPS=N for another number)"
 	@echo "make vm-check boot virtual machines, test against the kernel's own CXL, NUMA and RDMA drivers; some fifteen"
@@ -69,6 +71,10 @@ soak: deps-build-check
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=ON
 	@TIDEPOOL_SOAK_SECONDS=$${TIDEPOOL_SOAK_SECONDS:-600} ctest --test-dir $(RELEASE) -L soak \
 	  --output-on-failure --no-tests=error --verbose
+
+unchanged: deps-build-unchanged
+	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=OFF
+	@tests/programs/unchanged.py --bin $(RELEASE)/bin
 
 leaks: deps-build-check
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=ON

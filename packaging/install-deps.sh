@@ -15,7 +15,7 @@ case "${1-}" in
   -*) echo "install-deps: unknown option '$1' (known: --check, --list)" >&2; exit 2 ;;
 esac
 if [ $# -eq 0 ]; then
-  echo "usage: install-deps.sh [--check|--list] LIST...   (lists: build check demo bench programs deb python)" >&2
+  echo "usage: install-deps.sh [--check|--list] LIST...   (lists: build check demo bench programs unchanged deb python)" >&2
   exit 2
 fi
 
