@@ -333,7 +333,7 @@ bool GranuleMover::swapIn(const Run& run) {
   memcpy(reinterpret_cast<void*>(fill), core_.tiers.direct(word.tier())->frameMemory(word.frame()),
          size.value());
   if (!os::moveMapping(fill, address, size)) {
-    [[maybe_unused]] const Status gone = os::mapNothing(fill, size);
+    [[maybe_unused]] const Status gone = os::mapUnused(fill, size);
     return false;
   }
   core_.barrier->wake(address, size);
