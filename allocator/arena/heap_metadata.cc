@@ -73,7 +73,9 @@ void* tpje_os_mmap(void*, size_t size, int protection, int flags, int, off_t) {
 int tpje_os_munmap(void* address, size_t size) {
   void* mapped = tidepool::raw::mmap(
       address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  return mapped == address ? 0 : -1;
+  if (mapped != address) return -1;
+  tidepool::raw::madvise(address, size, MADV_DONTDUMP);
+  return 0;
 }
 
 int tpje_os_madvise(void* address, size_t size, int advice) {

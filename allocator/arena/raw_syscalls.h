@@ -19,9 +19,13 @@ inline int lock(uintptr_t address, size_t size) {
   return static_cast<int>(call(SYS_mlock, address, size));
 }
 
-/// Address space without memory behind it; MAP_FAILED when there is not that much.
+/// Address space without memory behind it, left out of core dumps; MAP_FAILED when there is not
+/// that much.
 inline void* reserve(size_t size) {
-  return mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const range =
+      mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range != MAP_FAILED) madvise(range, size, MADV_DONTDUMP);
+  return range;
 }
 /// Makes part of a reservation usable: zero-filled, read and write, left out of core dumps. False
 /// when refused.

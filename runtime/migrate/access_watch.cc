@@ -70,7 +70,7 @@ AccessWatch::Seen AccessWatch::close(size_t slot) {
 }
 
 void AccessWatch::forgetMappings() {
-  [[maybe_unused]] const Status gone = os::mapNothing(aside(0, 0), Bytes(kSlots * kGranuleSize));
+  [[maybe_unused]] const Status gone = os::mapUnused(aside(0, 0), Bytes(kSlots * kGranuleSize));
 }
 
 bool AccessWatch::hide(size_t slot, uint64_t first, uint64_t count) {
@@ -103,16 +103,18 @@ bool AccessWatch::unhide(size_t slot, uint64_t first, uint64_t count) {
     const Status mapped =
         core_.tiers.direct(at.tier)->mapFrames(run, reinterpret_cast<void*>(address));
     TP_CHECK(mapped.has_value());
-    [[maybe_unused]] const Status gone = os::mapNothing(aside(slot, first), size);
+    [[maybe_unused]] const Status gone = os::mapUnused(aside(slot, first), size);
     [[maybe_unused]] const Status armed = core_.barrier->arm(address, size);
     return false;
   }
   if (!same) {
-    [[maybe_unused]] const Status gone = os::mapNothing(aside(slot, first), size);
+    [[maybe_unused]] const Status gone = os::mapUnused(aside(slot, first), size);
     return false;
   }
   // A moved mapping is no longer armed. Without it the pages are merely not promoted.
   [[maybe_unused]] const Status armed = core_.barrier->arm(address, size);
+  // What is left behind shows the same frames, or what becomes of them.
+  os::leaveOutOfDumps(aside(slot, first), size);
   return true;
 }
 

@@ -30,7 +30,11 @@ void RangeOps::setRights(uintptr_t address, Bytes size, int protection) {
 
 Status RangeOps::makeFresh(uintptr_t address, Bytes size, int protection) {
   // What nobody has can be touched by nobody already.
-  if (protection != PROT_NONE) TP_TRY(os::mapFresh(address, size));
+  if (protection != PROT_NONE) {
+    TP_TRY(os::mapFresh(address, size));
+  } else {
+    os::includeInDumps(address, size);
+  }
   if (!detached()) TP_TRY(core_.port->arm(address, size));
   // From here on the migrator may map far memory there; sooner, and we would map over it.
   setRights(address, size, protection);
@@ -194,7 +198,8 @@ void RangeOps::replaceMapping(uintptr_t address, Bytes size, Mode mode) {
     [[maybe_unused]] const Status freed = os::discard(address, size);
     return;
   }
-  const Status gone = os::mapNothing(address, size);
+  const Status gone =
+      mode == Mode::kRelease ? os::mapUnused(address, size) : os::mapNothing(address, size);
   if (mode == Mode::kRelease) return;
   // It replaces pieces by one, which the kernel has room for.
   TP_CHECK(gone.has_value());
@@ -247,7 +252,8 @@ void RangeOps::dropPart(PageIndex first, PageIndex end, Mode mode) {
     reserved = reserved || span.protection == PROT_NONE;
     at += span.size.value();
   }
-  if (!os::mapNothing(start, Bytes(kGranuleSize))) return;
+  const Bytes whole(kGranuleSize);
+  if (!(reserved ? os::mapNothing(start, whole) : os::mapUnused(start, whole))) return;
   if (reserved) TP_CHECK(core_.port->arm(start, Bytes(kGranuleSize)).has_value());
   dropDirect(firstPage(granule), PageCount(kPagesPerGranule), Mode::kRelease);
 }
@@ -255,7 +261,7 @@ void RangeOps::dropPart(PageIndex first, PageIndex end, Mode mode) {
 void RangeOps::releaseUnused(GranuleIndex first, GranuleIndex end) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kGranuleSize);
-  [[maybe_unused]] const Status gone = os::mapNothing(address, size);
+  [[maybe_unused]] const Status gone = os::mapUnused(address, size);
   core_.port->wake(address, size);
   for (GranuleIndex granule = first; granule < end; ++granule) {
     bool used_meanwhile;

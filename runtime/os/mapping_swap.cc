@@ -67,7 +67,7 @@ Status MappingSwap::take(uintptr_t address, Bytes size, uintptr_t fill) {
   } else {
     taken = moveMapping(fill, address, size);
   }
-  [[maybe_unused]] const Status gone = mapNothing(fill, size);
+  [[maybe_unused]] const Status gone = mapUnused(fill, size);
   return taken;
 }
 

@@ -97,6 +97,12 @@ Status mapNothing(uintptr_t address, Bytes size) {
                   Bytes(), "an empty range");
 }
 
+Status mapUnused(uintptr_t address, Bytes size) {
+  TP_TRY(mapNothing(address, size));
+  leaveOutOfDumps(address, size);
+  return {};
+}
+
 Status mapShared(uintptr_t address, int fd, Bytes offset, Bytes size) {
   return mapFixed(address, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset, "a granule");
 }
@@ -158,6 +164,10 @@ bool makeHuge(uintptr_t address, Bytes size) {
 
 void leaveOutOfDumps(uintptr_t address, Bytes size) {
   raw::call(SYS_madvise, address, size.value(), MADV_DONTDUMP);
+}
+
+void includeInDumps(uintptr_t address, Bytes size) {
+  raw::call(SYS_madvise, address, size.value(), MADV_DODUMP);
 }
 
 Status punchHole(int fd, Bytes offset, Bytes size) {

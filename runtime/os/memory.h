@@ -20,6 +20,8 @@ void unmap(uintptr_t address, Bytes size);
 Status mapFresh(uintptr_t address, Bytes size);
 /// Takes the range out of use: its memory is freed and a touch ends in SIGSEGV.
 Status mapNothing(uintptr_t address, Bytes size);
+/// The same for what the program has no use of: core dumps leave it out.
+Status mapUnused(uintptr_t address, Bytes size);
 /// Maps `size` bytes of `fd` from `offset` shared at `address`, replacing what is there.
 Status mapShared(uintptr_t address, int fd, Bytes offset, Bytes size);
 Status protect(uintptr_t address, Bytes size, int protection);
@@ -45,6 +47,8 @@ void zapShared(uintptr_t address, Bytes size);
 bool makeHuge(uintptr_t address, Bytes size);
 /// What lies there does not go into core dumps: it is Tidepool's own, or its own way to a file.
 void leaveOutOfDumps(uintptr_t address, Bytes size);
+/// Takes that back: the program may put something there by mprotect.
+void includeInDumps(uintptr_t address, Bytes size);
 /// Frees [offset, offset + size) of a file: it reads as zeros from then on.
 Status punchHole(int fd, Bytes offset, Bytes size);
 

@@ -81,7 +81,8 @@ ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping co
       counts_(std::move(counts)),
       ranges_(size, layoutFor(base, size)),
       placements_(std::move(placements)) {
-  // Nothing is handed out yet.
+  // Nothing is handed out yet, and what is mapped over it goes into core dumps again.
+  os::leaveOutOfDumps(base_, size_);
   protections_.set(base_, size_, kNotHandedOut);
 }
 

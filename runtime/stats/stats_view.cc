@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -79,6 +80,20 @@ bool isStatsLink(int fds, const char* name) {
   return strncmp(target, wanted, prefix) == 0 && (target[prefix] == '\0' || target[prefix] == ' ');
 }
 
+/// Whether the process has our library without statistics: it is not managed, or not yet.
+bool isUnmanaged(int pid) {
+  char path[64];
+  formatText(path, sizeof path, "/proc/%d/maps", pid);
+  FILE* const maps = fopen(path, "re");
+  char line[4096];
+  bool found = false;
+  while (maps != nullptr && !found && fgets(line, sizeof line, maps) != nullptr) {
+    found = strstr(line, "libtidepool-preload.so") != nullptr;
+  }
+  if (maps != nullptr) fclose(maps);
+  return found;
+}
+
 struct DirectoryCloser {
   DIR* directory;
   ~DirectoryCloser() { closedir(directory); }
@@ -101,13 +116,20 @@ Result<StatsView> StatsView::open(int pid) {
   const DirectoryCloser closer{directory};
   const uint32_t owner = innermostPid(pid);
   Error reason = Error::make(ErrorCode::kUnsupported, "it was not started by `tidepool run`");
+  bool has_page = false;
   while (const dirent* entry = readdir(directory)) {
     if (!isStatsLink(dirfd(directory), entry->d_name)) continue;
+    has_page = true;
     UniqueFd fd(openat(dirfd(directory), entry->d_name, O_RDONLY | O_CLOEXEC));
     if (!fd.valid()) continue;  // closed since, or a sandbox
     Result<Mapping> mapping = mapPage(fd.get(), owner);
     if (mapping) return StatsView(std::move(*mapping), pid);
     reason = mapping.error();
+  }
+  if (!has_page && isUnmanaged(pid)) {
+    return fail(ErrorCode::kUnsupported,
+                "process %d is not managed: it has used little memory so far (--conf start:now manages "
+                "it from its start), or it said on stderr why it cannot be", pid);
   }
   return fail(reason.code(), "process %d has no statistics: %s", pid, reason.text());
 }

@@ -25,10 +25,10 @@ static int generation(char* data, size_t size, int depth) {
 }
 
 int main(void) {
-  const size_t size = 24 * MIB;
+  const size_t size = 16 * MIB;
   char* data = farData(size, 1);
   const int fd = memfd_create("own", 0);
-  const rlim_t limits[] = {MIB, 8 * kPage, 1024, 0};
+  const rlim_t limits[] = {MIB, 1024, 0};
   for (size_t i = 0; i < sizeof limits / sizeof *limits; ++i) {
     fflush(stdout);
     const pid_t child = fork();
@@ -39,11 +39,11 @@ int main(void) {
     struct rlimit limit = {limits[i], limits[i]};
     EXPECT(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     const pid_t unaware = fork();  // SIGXFSZ would end it
-    if (unaware == 0) _exit(generation(data, size, 3));
+    if (unaware == 0) _exit(generation(data, size, 2));
     int status = -1;
     EXPECT(waitpid(unaware, &status, 0) == unaware && status == 0);
     onSignal(SIGXFSZ, count, 0);
-    EXPECT(generation(data, size, 3) == 0);
+    EXPECT(generation(data, size, 2) == 0);
     EXPECT(ftruncate(fd, 2 * MIB) != 0 && errno == EFBIG && signals == 1);
     _exit(failures());
   }
