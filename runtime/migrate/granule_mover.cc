@@ -300,16 +300,11 @@ bool GranuleMover::swapIn(const Run& run) {
   if (!os::mapFresh(fill, size)) return false;
   memcpy(reinterpret_cast<void*>(fill), core_.tiers.direct(word.tier())->frameMemory(word.frame()),
          size.value());
-<<<<<<< HEAD
   // Before it is there: what is closed must not be open for an instant.
   const int protection = core_.space->protections().spanAt(address, size).protection;
   if ((protection != (PROT_READ | PROT_WRITE) && !os::protect(fill, size, protection)) ||
       !os::moveMapping(fill, address, size)) {
-    [[maybe_unused]] const Status gone = os::mapNothing(fill, size);
-=======
-  if (!os::moveMapping(fill, address, size)) {
     [[maybe_unused]] const Status gone = os::mapUnused(fill, size);
->>>>>>> wt-places
     return false;
   }
   if (core_.barrier != nullptr) core_.barrier->wake(address, size);
