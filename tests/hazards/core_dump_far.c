@@ -14,6 +14,7 @@ static void dies(void* unused) {
 }
 
 int main(void) {
+  crowd();  // this process has far memory, too
   if (coresComeHere()) {
     const int fd = coreOf(dies, NULL);
     EXPECT(fd >= 0);
