@@ -52,6 +52,12 @@ class RemoteChannel final : public FetchChannel {
   TierTraffic& traffic_;  // of the tier, which outlives its channels
 };
 
+/// The server's address in numbers, once it is known. Later connections are made by service threads,
+/// in forked children too: what libc keeps of names is the program's memory, and may be far.
+void useAddress(const RemoteClient& client, Endpoint& endpoint) {
+  if (const auto peer = client.peer()) endpoint = *peer;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanoseconds timeout) {
@@ -69,6 +75,7 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanosec
       {.timeout = timeout, .transport = far.transport, .census = &tier->census_});
   if (!client) return tl::unexpected(client.error());
   tier->region_ = (*client)->region();
+  useAddress(**client, tier->endpoint_);
   TP_TRY(tier->begin(std::move(*client), tier->region_.capacity));
   return tier;
 }
@@ -84,6 +91,7 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::attach(const RemoteRegion& regio
   tier->start_ = region.offset;
   auto client = tier->connect({.transport = tier->transport_, .census = &tier->census_});
   if (!client) return tl::unexpected(client.error());
+  useAddress(**client, tier->endpoint_);
   const Bytes capacity = (*client)->region().capacity;
   if (region.offset > capacity || region.size > capacity - region.offset) {
     return fail(ErrorCode::kCorrupt, "%s is smaller on its memory server than the agent says",

@@ -19,6 +19,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/numbers.h"
 #include "runtime/base/raw_calls.h"
+#include "runtime/base/raw_thread.h"
 #include "runtime/transport/connection.h"
 
 namespace tidepool {
@@ -137,6 +138,7 @@ Result<Addresses> resolve(const Endpoint& endpoint, Role role) {
   int status = getaddrinfo(endpoint.host, endpoint.port, &hints, &found.first);
   if (status == EAI_NONAME) {
     hints.ai_flags &= ~AI_NUMERICHOST;
+    RawThread::haveLibcLock();  // a service thread may ask at the same time as one of the program's
     status = getaddrinfo(endpoint.host, endpoint.port, &hints, &found.first);
   }
   if (status == EAI_SYSTEM && outOfDescriptors(errno)) {

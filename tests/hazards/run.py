@@ -160,7 +160,8 @@ def start_server(fabricmgr, work):
     while line := server.stdout.readline():
         said += line
         if found := re.search(rb"127\.0\.0\.1:[1-9]\d*", line):
-            return server, found.group().decode()
+            # By name: children of a fork connect anew, and libc's knowledge of names may be far by then.
+            return server, found.group().decode().replace("127.0.0.1", "localhost")
     sys.exit(f"the memory server did not start: {said.decode()}")
 
 
