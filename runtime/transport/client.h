@@ -79,8 +79,6 @@ class RemoteClient {
   /// Blocks until one request completes. Something must be in flight.
   FetchCompletion wait();
 
-  /// The server, in numbers. Errors: kIo.
-  Result<Endpoint> peer() const { return peerOf(connection_->fd()); }
   int fd() const { return lane_events_.valid() ? lane_events_.get() : connection_->fd(); }
   /// The server, in numbers. Errors: kIo.
   Result<Endpoint> peer() const { return peerOf(connection_->fd()); }
