@@ -5,6 +5,7 @@
 #include <hwloc.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 
@@ -149,6 +150,13 @@ Topology topologyOf(hwloc_topology_t tree) {
   return topology;
 }
 
+/// Whether hwloc was told to read a file and has looked at the machine instead, as it does with its
+/// plugins installed when the file is none of its own.
+bool ignoredFile(hwloc_topology_t tree) {
+  return getenv("HWLOC_XMLFILE") != nullptr && getenv("HWLOC_THISSYSTEM") == nullptr &&
+         hwloc_topology_is_thissystem(tree) != 0;
+}
+
 }  // namespace
 
 Result<Topology> readTopology() {
@@ -159,6 +167,9 @@ Result<Topology> readTopology() {
   hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   if (hwloc_topology_load(raw) != 0) {
     return failErrno(ErrorCode::kNotFound, "hwloc cannot read the machine's topology");
+  }
+  if (ignoredFile(raw)) {
+    return fail(ErrorCode::kNotFound, "hwloc cannot read the file that HWLOC_XMLFILE names");
   }
   return topologyOf(raw);
 }
