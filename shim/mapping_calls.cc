@@ -141,7 +141,8 @@ TP_EXPORT void* shmat(int id, const void* address, int flags) noexcept {
     return passShmat(id, address, flags);
   }
   size_t size = segment.shm_segsz;
-  if (!validRange(start, size) || !touchesManaged(start, size)) return passShmat(id, address, flags);
+  if (!validRange(start, size) || !touchesManaged(start, size))
+    return passShmat(id, address, flags);
   if ((flags & SHM_REMAP) != 0) return attachOver(id, start, size, flags);
   if (makeUnmapped(start, size)) return passShmat(id, address, flags);
   errno = EINVAL;

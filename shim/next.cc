@@ -21,8 +21,17 @@ __attribute__((visibility("hidden"))) long (*tidepool_next_syscall)(long, ...) =
 
 namespace {
 
-constexpr size_t kPatched = 16;  // whoever patches a function begins at its beginning
-char munmap_text[kPatched];
+/// Whether a function begins as libc's system calls do: mov $number, %eax; syscall. Whoever patches
+/// one does so there, and may have done so before us.
+bool isPlainCall(const void* function, long number) {
+  constexpr unsigned char kLanding[] = {0xf3, 0x0f, 0x1e, 0xfa};  // endbr64
+  constexpr unsigned char kEnter[] = {0x0f, 0x05};
+  const auto* text = static_cast<const unsigned char*>(function);
+  if (memcmp(text, kLanding, sizeof kLanding) == 0) text += sizeof kLanding;
+  const auto wanted = static_cast<uint32_t>(number);
+  return text[0] == 0xb8 && memcmp(text + 1, &wanted, sizeof wanted) == 0 &&
+         memcmp(text + 1 + sizeof wanted, kEnter, sizeof kEnter) == 0;
+}
 
 template <typename Function>
 void find(Function*& to, const char* name) {
@@ -57,16 +66,13 @@ __attribute__((constructor)) void findNext() {
   find(next_calls.fcntl, "fcntl");
   find(tidepool_next_syscall, "syscall");
   if (isLibcs(reinterpret_cast<void*>(tidepool_next_syscall))) tidepool_next_syscall = nullptr;
-  if (next_calls.munmap != nullptr) {
-    memcpy(munmap_text, reinterpret_cast<const void*>(next_calls.munmap), kPatched);
-  }
 }
 
 }  // namespace
 
 bool unmapsAreWatched() {
   return next_calls.munmap != nullptr && t_thread_mode != ThreadMode::kInternal &&
-         memcmp(reinterpret_cast<const void*>(next_calls.munmap), munmap_text, kPatched) != 0;
+         !isPlainCall(reinterpret_cast<const void*>(next_calls.munmap), SYS_munmap);
 }
 
 void tellWatchers(uintptr_t address, size_t size) {

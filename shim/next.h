@@ -78,8 +78,8 @@ inline int msync(void* address, size_t size, int flags) {
 
 }  // namespace passed
 
-/// True once somebody has patched libc's munmap to be told of what is unmapped, as UCX does for its
-/// cache of registered memory.
+/// True if somebody has patched libc's munmap to be told of what is unmapped, as UCX does for its
+/// cache of registered memory, or interposes it behind us.
 bool unmapsAreWatched();
 
 /// Managed memory is about to lose its contents: tells those who watch. They hear of an madvise()

@@ -25,6 +25,7 @@
 #include "runtime/base/own_fds.h"
 #include "shim/copy_process.h"
 #include "shim/engine.h"
+#include "shim/exec.h"
 #include "shim/futex_wait.h"
 #include "shim/mapping_calls.h"
 #include "shim/next.h"
@@ -109,6 +110,11 @@ long callOurs(const SystemCall& call) {
       return process_madvise(number(a), pointer<iovec>(b), c, number(d), static_cast<unsigned>(e));
     case SYS_close_range:
       return close_range(static_cast<unsigned>(a), static_cast<unsigned>(b), number(c));
+    case SYS_execve:
+      return executeByNumber(AT_FDCWD, pointer<char>(a), pointer<char*>(b), pointer<char*>(c), 0);
+    case SYS_execveat:
+      return executeByNumber(number(a), pointer<char>(b), pointer<char*>(c), pointer<char*>(d),
+                             number(e));
     case SYS_exit_group:
       _exit(number(a));
     default:  // a descriptor of ours, which is not open
@@ -205,14 +211,35 @@ constexpr Looks looksAt(std::initializer_list<long> numbers) {
   return looks;
 }
 TP_HIDDEN extern const Looks tidepool_looks;  // else it would be no symbol
-const Looks tidepool_looks = looksAt(
-    {SYS_fork,         SYS_clone,         SYS_clone3,           SYS_futex,
-     kFutexWaitv,      kFutexWait,        SYS_set_tid_address,  SYS_set_robust_list,
-     SYS_mmap,         SYS_mprotect,      SYS_munmap,           SYS_ioctl,
-     SYS_mremap,       SYS_msync,         SYS_mincore,          SYS_madvise,
-     SYS_shmat,        SYS_mlockall,      SYS_remap_file_pages, SYS_pkey_mprotect,
-     SYS_close,        SYS_dup2,          SYS_dup3,             SYS_fcntl,
-     SYS_close_range,  SYS_exit_group,    SYS_process_madvise});
+const Looks tidepool_looks = looksAt({SYS_fork,
+                                      SYS_clone,
+                                      SYS_clone3,
+                                      SYS_futex,
+                                      kFutexWaitv,
+                                      kFutexWait,
+                                      SYS_set_tid_address,
+                                      SYS_set_robust_list,
+                                      SYS_mmap,
+                                      SYS_mprotect,
+                                      SYS_munmap,
+                                      SYS_ioctl,
+                                      SYS_mremap,
+                                      SYS_msync,
+                                      SYS_mincore,
+                                      SYS_madvise,
+                                      SYS_shmat,
+                                      SYS_mlockall,
+                                      SYS_remap_file_pages,
+                                      SYS_pkey_mprotect,
+                                      SYS_close,
+                                      SYS_dup2,
+                                      SYS_dup3,
+                                      SYS_fcntl,
+                                      SYS_close_range,
+                                      SYS_exit_group,
+                                      SYS_process_madvise,
+                                      SYS_execve,
+                                      SYS_execveat});
 
 // __wrap_syscall is what our own calls of syscall() are linked with: straight to the kernel.
 asm(R"(
