@@ -14,6 +14,7 @@
 #include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
 #include "runtime/space/residency.h"
+#include "runtime/space/undumped_ranges.h"
 #include "runtime/stats/stats_page.h"
 
 namespace tidepool {
@@ -73,6 +74,11 @@ class Runtime {
   Status keepFromChildren(void* address, Bytes size);
   void shareWithChildren(void* address, Bytes size);
   bool isKeptFromChildren(const void* address) const;
+  /// Core dumps are not to have the range, wherever its pages lie, until it is released or withdrawn,
+  /// or are to have it again. Errors: kNoMemory for one more mapping of the kernel's.
+  Status keepFromDumps(void* address, Bytes size);
+  Status dumpAgain(void* address, Bytes size);
+  AdviceSpan dumpAdviceAt(const void* address, Bytes size) const;
   /// For words that the kernel itself writes when a thread ends, or of which it must know who
   /// sleeps on them (futex(2) without FUTEX_PRIVATE_FLAG). keepLocal(): once touched, their pages
   /// stay in local memory, whatever the budget, until they are released. holdStill(): they neither

@@ -74,6 +74,18 @@ bool Runtime::isKeptFromChildren(const void* address) const {
   return impl_->ranges->isKeptFromChildren(reinterpret_cast<uintptr_t>(address));
 }
 
+Status Runtime::keepFromDumps(void* address, Bytes size) {
+  return impl_->ranges->keepFromDumps(reinterpret_cast<uintptr_t>(address), size);
+}
+
+Status Runtime::dumpAgain(void* address, Bytes size) {
+  return impl_->ranges->dumpAgain(reinterpret_cast<uintptr_t>(address), size);
+}
+
+AdviceSpan Runtime::dumpAdviceAt(const void* address, Bytes size) const {
+  return impl_->ranges->dumpAdviceAt(reinterpret_cast<uintptr_t>(address), size);
+}
+
 void Runtime::keepLocal(const void* address, Bytes size) {
   impl_->anchors->keep(reinterpret_cast<uintptr_t>(address), size);
 }

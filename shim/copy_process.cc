@@ -18,6 +18,7 @@
 
 #include "shim/engine.h"
 #include "shim/fork.h"
+#include "shim/mapping_calls.h"
 
 namespace tidepool {
 namespace {
@@ -108,9 +109,19 @@ bool contradictsItself(const CopyRequest& request) {
   return (args.stack == 0) != (args.stack_size == 0);
 }
 
+/// Where the kernel would have found, having made the child, that it cannot tell its parent: it then
+/// makes none.
+bool canTellParent(const clone_args& args) {
+  if ((args.flags & CLONE_PIDFD) == 0) return true;
+  int there;
+  return readOwn(args.pidfd, &there, sizeof there) && writeOwn(args.pidfd, &there, sizeof there);
+}
+
 void finishInChild(const clone_args& args, Landing* landing) {
+  // The kernel, too, does not say that it could not write an id.
   if ((args.flags & CLONE_CHILD_SETTID) != 0) {
-    *pointer<pid_t>(args.child_tid) = static_cast<pid_t>(syscall(SYS_gettid));
+    const auto id = static_cast<pid_t>(syscall(SYS_gettid));
+    static_cast<void>(writeOwn(args.child_tid, &id, sizeof id));
   }
   if ((args.flags & CLONE_CHILD_CLEARTID) != 0) syscall(SYS_set_tid_address, args.child_tid);
   landing->stack = args.stack + args.stack_size;
@@ -118,7 +129,9 @@ void finishInChild(const clone_args& args, Landing* landing) {
 }
 
 void finishInParent(const clone_args& args, pid_t child, int pidfd) {
-  if ((args.flags & CLONE_PARENT_SETTID) != 0) *pointer<pid_t>(args.parent_tid) = child;
+  if ((args.flags & CLONE_PARENT_SETTID) != 0) {
+    static_cast<void>(writeOwn(args.parent_tid, &child, sizeof child));
+  }
   if ((args.flags & CLONE_PIDFD) != 0) *pointer<int>(args.pidfd) = pidfd;
 }
 
@@ -142,6 +155,7 @@ bool copiesMemory(uint64_t flags) { return managed_runtime != nullptr && (flags 
 long copyProcess(const CopyRequest& request, Landing* landing) {
   if (contradictsItself(request)) return -EINVAL;
   const clone_args& args = request.args;
+  if (!canTellParent(args)) return -EFAULT;
   const int saved_errno = errno;
   const ThreadRecord thread;
   PlainCopy plain(request, thread.tid());

@@ -14,6 +14,7 @@
 #include "runtime/base/own_fds.h"
 #include "shim/export.h"
 #include "shim/internal_scope.h"
+#include "shim/next.h"
 
 // libc's own, under the names that nobody interposes; close() and fcntl() are cancellation points.
 extern "C" {
@@ -33,7 +34,12 @@ int notOpen() {
 }
 
 long closeSome(unsigned first, unsigned last, unsigned flags) {
-  return syscall(SYS_close_range, first, last, flags);
+  return passOn(
+      next_calls.close_range,
+      [](unsigned from, unsigned to, int how) {
+        return static_cast<int>(syscall(SYS_close_range, from, to, how));
+      },
+      first, last, static_cast<int>(flags));
 }
 
 /// [first, last] but for ours.
@@ -57,7 +63,7 @@ using namespace tidepool;
 
 extern "C" {
 
-TP_EXPORT int close(int fd) { return isHidden(fd) ? notOpen() : __close(fd); }
+TP_EXPORT int close(int fd) { return isHidden(fd) ? notOpen() : passOn(next_calls.close, __close, fd); }
 
 TP_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept {
   if (first > last) {
@@ -76,12 +82,15 @@ TP_EXPORT void closefrom(int first) noexcept {
 }
 
 TP_EXPORT int dup2(int from, int to) noexcept {
-  return isHidden(from) || isHidden(to) ? notOpen() : __dup2(from, to);
+  return isHidden(from) || isHidden(to) ? notOpen() : passOn(next_calls.dup2, __dup2, from, to);
 }
 
 TP_EXPORT int dup3(int from, int to, int flags) noexcept {
   if (isHidden(from) || isHidden(to)) return notOpen();
-  return static_cast<int>(syscall(SYS_dup3, from, to, flags));
+  return passOn(
+      next_calls.dup3,
+      [](int its, int at, int with) { return static_cast<int>(syscall(SYS_dup3, its, at, with)); },
+      from, to, flags);
 }
 
 TP_EXPORT int fcntl(int fd, int command, ...) {
@@ -89,7 +98,7 @@ TP_EXPORT int fcntl(int fd, int command, ...) {
   va_start(args, command);
   void* argument = va_arg(args, void*);
   va_end(args);
-  return isHidden(fd) ? notOpen() : __fcntl(fd, command, argument);
+  return isHidden(fd) ? notOpen() : passOn(next_calls.fcntl, __fcntl, fd, command, argument);
 }
 
 TP_EXPORT int fcntl64(int fd, int command, ...) {

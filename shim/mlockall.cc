@@ -9,6 +9,7 @@
 
 #include "allocator/arena/raw_syscalls.h"
 #include "shim/export.h"
+#include "shim/next.h"
 #include "shim/pieces.h"
 
 namespace tidepool {
@@ -33,7 +34,11 @@ int lockObject(dl_phdr_info* object, size_t, void* argument) {
 using namespace tidepool;
 
 extern "C" TP_EXPORT int mlockall(int flags) noexcept {
-  if (!managing() && !wake()) return static_cast<int>(syscall(SYS_mlockall, flags));
+  if (!managing() && !wake()) {
+    return passOn(
+        next_calls.mlockall,
+        [](int what) { return static_cast<int>(syscall(SYS_mlockall, what)); }, flags);
+  }
   if ((flags & ~(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)) != 0 || flags == 0 ||
       flags == MCL_ONFAULT) {
     errno = EINVAL;

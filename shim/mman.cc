@@ -11,6 +11,7 @@
 #include "allocator/arena/raw_syscalls.h"
 #include "shim/export.h"
 #include "shim/hints.h"
+#include "shim/next.h"
 #include "shim/pieces.h"
 #include "shim/surrendered.h"
 
@@ -27,8 +28,9 @@ constexpr uintptr_t kShortAddresses = 64 * kGiB;
 constexpr size_t kMostHintAlignment = 64 * kMiB;
 // Of address space that is left for a stack to grow into, however far its limit goes.
 constexpr size_t kMostStack = kGiB;
-// Linux 5.14; newer than some C libraries.
+// Newer than some C libraries.
 constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23;
+constexpr int kMadvDontNeedLocked = 24, kMadvCollapse = 25, kMadvGuardRemove = 103;
 
 namespace {
 
@@ -130,6 +132,7 @@ int renewPiece(Owner owner, void* address, size_t size, int protection, int flag
       if (protection == PROT_NONE) return finish(managed_runtime->withdraw(address, Bytes(size)));
       status = managed_runtime->discard(address, Bytes(size));
       managed_runtime->shareWithChildren(address, Bytes(size));
+      if (status) status = managed_runtime->dumpAgain(address, Bytes(size));
       break;
     case Owner::kNobody:
       status = managed_runtime->claim(address, Bytes(size));
@@ -182,18 +185,6 @@ bool wouldMap(uintptr_t address, size_t size, int protection, int flags, int fd,
   return address % kPageSize == 0;
 }
 
-/// So that the kernel can map over it. What the runtime's pages hold is of no use any more; who
-/// reads it until they are mapped over reads that, or zeros, and never faults.
-bool surrenderFor(uintptr_t start, size_t size) {
-  SurrenderTurn turn;
-  return forEachPiece(start, size, [](Owner owner, void* at, size_t length) {
-           if (owner == Owner::kNobody) return surrenderFree(at, length);
-           if (owner != Owner::kRuntime) return 0;
-           if (const int kept = finish(managed_runtime->discard(at, Bytes(length)))) return kept;
-           return handOver(static_cast<std::byte*>(at), length);
-         }) == 0;
-}
-
 /// Address space that the program has given back is unmapped, as far as it can tell.
 bool unmapFree(uintptr_t start, size_t size) {
   SurrenderTurn turn;
@@ -228,16 +219,34 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
   // Memory for code, in a reservation, would stay local in any case: the kernel serves it faster.
   if ((flags & ~(kPlainFlags | MAP_FIXED | MAP_STACK)) == 0 && (flags & MAP_ANONYMOUS) != 0 &&
       (protection & PROT_EXEC) == 0) {
+    tellWatchers(start, size);
     const int renewed = forEachPiece(start, size, [=](Owner owner, void* at, size_t length) {
       return renewPiece(owner, at, length, protection, flags);
     });
     return renewed == 0 ? address : MAP_FAILED;
   }
-  if (!wouldMap(start, size, protection, flags, fd, offset) || !surrenderFor(start, size)) {
+  if (!wouldMap(start, size, protection, flags, fd, offset) || !surrenderForKernel(start, size)) {
     return MAP_FAILED;
   }
   if ((flags & MAP_GROWSDOWN) != 0) leaveRoomBelow(start);
-  return raw::mmap(address, size, protection, flags, fd, offset);
+  return passed::mmap(address, size, protection, flags, fd, offset);
+}
+
+bool surrenderForKernel(uintptr_t start, size_t size) {
+  tellWatchers(start, size);
+  SurrenderTurn turn;
+  return forEachPiece(start, size, [](Owner owner, void* at, size_t length) {
+           if (owner == Owner::kNobody) return surrenderFree(at, length);
+           if (owner != Owner::kRuntime) return 0;
+           if (const int kept = finish(managed_runtime->discard(at, Bytes(length)))) return kept;
+           return handOver(static_cast<std::byte*>(at), length);
+         }) == 0;
+}
+
+bool makeUnmapped(uintptr_t address, size_t size) {
+  const int used = forEachPiece(
+      address, size, [](Owner owner, void*, size_t) { return owner == Owner::kRuntime ? -1 : 0; });
+  return used == 0 && unmapFree(address, size);
 }
 
 int surrenderInPlace(void* address, size_t size) {
@@ -259,14 +268,6 @@ bool isFreeForProgram(uintptr_t address, size_t size) {
   return piece.owner == Owner::kNobody && piece.size == size;
 }
 
-/// Nothing of the runtime's is in the way, and what it merely keeps is unmapped. The kernel judges
-/// the rest of the range.
-bool makeUnmapped(uintptr_t address, size_t size) {
-  const int used = forEachPiece(
-      address, size, [](Owner owner, void*, size_t) { return owner == Owner::kRuntime ? -1 : 0; });
-  return used == 0 && unmapFree(address, size);
-}
-
 [[gnu::noinline]] void* mapSlow(void* address, size_t size, int protection, int flags, int fd,
                                 off_t offset) {
   size_t rounded = size;
@@ -279,18 +280,29 @@ bool makeUnmapped(uintptr_t address, size_t size) {
           errno = EEXIST;
           return MAP_FAILED;
         }
-        return raw::mmap(address, size, protection, flags, fd, offset);
+        return passed::mmap(address, size, protection, flags, fd, offset);
       }
       flags = (flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
     }
     return mapFixedOverManaged(address, rounded, protection, flags, fd, offset);
   }
-  return raw::mmap(address, size, protection, flags, fd, offset);
+  return passed::mmap(address, size, protection, flags, fd, offset);
+}
+
+/// Whether this kernel knows the advice; errno says why not.
+bool kernelKnows(int advice) { return raw::madvise(nullptr, 0, advice) == 0; }
+
+int leaveToKernel(void* address, size_t size, int advice) {
+  if (!kernelKnows(advice) || surrenderInPlace(address, size) != 0) return -1;
+  return raw::madvise(address, size, advice);
 }
 
 // Advice on managed memory. What concerns only the kernel's own paging is accepted and ignored.
 int advisePiece(void* address, size_t size, int advice) {
   switch (advice) {
+    case kMadvDontNeedLocked:
+      if (!kernelKnows(advice)) return -1;
+      [[fallthrough]];
     case MADV_DONTNEED:
       return finish(managed_runtime->discard(address, Bytes(size)));
     case MADV_WILLNEED:
@@ -314,26 +326,33 @@ int advisePiece(void* address, size_t size, int advice) {
     case MADV_NORMAL:
     case MADV_RANDOM:
     case MADV_SEQUENTIAL:
+    case MADV_KEEPONFORK:
+      return 0;
+    // Configured out of some kernels.
     case MADV_HUGEPAGE:
     case MADV_NOHUGEPAGE:
     case MADV_MERGEABLE:
     case MADV_UNMERGEABLE:
+    case kMadvGuardRemove:  // guarded is only what was taken out of the runtime's care
+      return kernelKnows(advice) ? 0 : -1;
     case MADV_DONTDUMP:
+      return finish(managed_runtime->keepFromDumps(address, Bytes(size)));
     case MADV_DODUMP:
-    case MADV_KEEPONFORK:
-      return 0;
+      return finish(managed_runtime->dumpAgain(address, Bytes(size)));
     case MADV_DOFORK:
       managed_runtime->shareWithChildren(address, Bytes(size));
       return 0;
     case MADV_DONTFORK:
       if (managed_runtime->keepFromChildren(address, Bytes(size))) return 0;
-      [[fallthrough]];
-    // A promise that only the kernel can keep.
-    case MADV_WIPEONFORK:
-      return surrenderInPlace(address, size) == 0 ? raw::madvise(address, size, advice) : -1;
-    default:
+      return leaveToKernel(address, size, advice);
+    case MADV_REMOVE:    // of file mappings alone
+    case kMadvCollapse:  // nothing of ours is a huge page
       errno = EINVAL;
       return -1;
+    // Promises that only the kernel can keep: MADV_WIPEONFORK, guard pages, and what newer kernels
+    // have.
+    default:
+      return leaveToKernel(address, size, advice);
   }
 }
 
@@ -355,16 +374,24 @@ int protectPieces(uintptr_t address, size_t size, int protection) {
   });
 }
 
-namespace {
-
-/// True for a range that only the kernel has to do with: it also judges what is malformed.
 bool isKernels(uintptr_t address, size_t size, size_t& rounded) {
   rounded = size;
   return !managing() || size == 0 || !validRange(address, rounded) ||
          !touchesManaged(address, rounded);
 }
 
-}  // namespace
+int advisePieces(uintptr_t address, size_t size, int advice) {
+  bool hole = false;  // as the kernel: the rest is done all the same
+  const int result = forEachPiece(address, size, [&](Owner owner, void* at, size_t length) {
+    if (owner == Owner::kRuntime) return advisePiece(at, length, advice);
+    if (owner != Owner::kNobody) return raw::madvise(at, length, advice);
+    hole = true;
+    return 0;
+  });
+  if (result != 0 || !hole) return result;
+  return kernelKnows(advice) ? refuseHole() : -1;
+}
+
 }  // namespace tidepool
 
 using namespace tidepool;
@@ -383,7 +410,7 @@ TP_EXPORT void* mmap(void* address, size_t size, int protection, int flags, int 
     }
     return mapSlow(address, size, protection, flags, fd, offset);
   }
-  return raw::mmap(address, size, protection, flags, fd, offset);
+  return passed::mmap(address, size, protection, flags, fd, offset);
 }
 
 TP_EXPORT void* mmap64(void* address, size_t size, int protection, int flags, int fd,
@@ -394,30 +421,25 @@ TP_EXPORT void* mmap64(void* address, size_t size, int protection, int flags, in
 TP_EXPORT int munmap(void* address, size_t size) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   size_t rounded;
-  if (isKernels(start, size, rounded)) return raw::munmap(address, size);
+  if (isKernels(start, size, rounded)) return passed::munmap(address, size);
   noteUnmapped(start, rounded);
+  tellWatchers(start, rounded);
   return unmapPieces(start, rounded);
 }
 
 TP_EXPORT int mprotect(void* address, size_t size, int protection) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   size_t rounded;
-  if (isKernels(start, size, rounded)) return raw::mprotect(address, size, protection);
+  if (isKernels(start, size, rounded)) return passed::mprotect(address, size, protection);
   return protectPieces(start, rounded, protection);
 }
 
 TP_EXPORT int madvise(void* address, size_t size, int advice) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   size_t rounded;
-  if (isKernels(start, size, rounded)) return raw::madvise(address, size, advice);
-  bool hole = false;  // as the kernel: the rest is done all the same
-  const int result = forEachPiece(start, rounded, [&](Owner owner, void* at, size_t length) {
-    if (owner == Owner::kRuntime) return advisePiece(at, length, advice);
-    if (owner != Owner::kNobody) return raw::madvise(at, length, advice);
-    hole = true;
-    return 0;
-  });
-  return result == 0 && hole ? refuseHole() : result;
+  if (isKernels(start, size, rounded)) return passed::madvise(address, size, advice);
+  if (advice == MADV_DONTNEED) tellWatchers(start, rounded);
+  return advisePieces(start, rounded, advice);
 }
 
 TP_EXPORT int mincore(void* address, size_t size, unsigned char* pages) noexcept {
@@ -427,17 +449,15 @@ TP_EXPORT int mincore(void* address, size_t size, unsigned char* pages) noexcept
       callUnlessHole(start, rounded, [](Owner, void*, size_t) { return 0; }) != 0) {
     return -1;
   }
-  return static_cast<int>(syscall(SYS_mincore, address, size, pages));
+  return passOn(next_calls.mincore, raw::mincore, address, size, pages);
 }
 
-// A cancellation point in libc; here it never is, for it hardly ever blocks.
 TP_EXPORT int msync(void* address, size_t size, int flags) {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   size_t rounded;
-  if (isKernels(start, size, rounded))
-    return static_cast<int>(syscall(SYS_msync, address, size, flags));
+  if (isKernels(start, size, rounded)) return passed::msync(address, size, flags);
   return callUnlessHole(start, rounded, [=](Owner, void* at, size_t length) {
-    return static_cast<int>(syscall(SYS_msync, at, length, flags));
+    return raw::msync(at, length, flags);
   });
 }
 

@@ -69,6 +69,17 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
 /// included.
 int surrenderInPlace(void* address, size_t size);
 
+/// The range is the kernel's then, and can be mapped over. What the runtime's pages hold is of no use
+/// any more; who reads it until it is mapped over reads that, or zeros, and never faults. False with
+/// errno set.
+bool surrenderForKernel(uintptr_t address, size_t size);
+/// False if anything of the runtime's is mapped there. Else what it merely keeps is unmapped, and
+/// the kernel judges the rest.
+bool makeUnmapped(uintptr_t address, size_t size);
+/// True for a range that only the kernel has to do with: it also judges what is malformed.
+bool isKernels(uintptr_t address, size_t size, size_t& rounded);
+/// madvise() of a range, whoever owns its pieces.
+int advisePieces(uintptr_t address, size_t size, int advice);
 /// mprotect() of a range, whoever owns its pieces.
 int protectPieces(uintptr_t address, size_t size, int protection);
 /// Ends the use of a range, whoever owns its pieces.

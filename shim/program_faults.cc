@@ -9,6 +9,7 @@
 
 #include "allocator/arena/raw_syscalls.h"
 #include "shim/export.h"
+#include "shim/next.h"
 #include "shim/pieces.h"
 
 namespace tidepool {
@@ -39,7 +40,12 @@ TP_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
       managing() && makeRoomForProgram(*static_cast<const uffdio_register*>(argument)) != 0) {
     return -1;
   }
-  return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
+  return passOn(
+      next_calls.ioctl,
+      [](int its, unsigned long what, void* with) {
+        return static_cast<int>(syscall(SYS_ioctl, its, what, with));
+      },
+      fd, request, argument);
 }
 
 }  // extern "C"

@@ -9,6 +9,7 @@
 
 #include "allocator/arena/raw_syscalls.h"
 #include "shim/export.h"
+#include "shim/next.h"
 #include "shim/pieces.h"
 
 namespace tidepool {
@@ -103,21 +104,31 @@ int lastProtection(const Remap& call) {
   return managed_runtime->spanAt(call.end() - kPageSize, Bytes(kPageSize)).protection;
 }
 
-/// What the range at `from` was told of children holds for this one.
-void inheritForkAdvice(const void* from, void* to, Bytes size) {
+/// What the range at `from` was told of children and of core dumps holds for this one; what its last
+/// page was, for what is longer than it.
+void inheritAdvice(const std::byte* from, std::byte* to, size_t size, size_t new_size) {
   if (managed_runtime->isKeptFromChildren(from)) {
-    static_cast<void>(madvise(to, size.value(), MADV_DONTFORK));
+    static_cast<void>(madvise(to, new_size, MADV_DONTFORK));
+  }
+  for (size_t at = 0; at < size;) {
+    const AdviceSpan span = managed_runtime->dumpAdviceAt(from + at, Bytes(size - at));
+    const size_t end = at + span.size.value();
+    const size_t length = (end == size ? new_size : end) - at;
+    if (span.kept) static_cast<void>(madvise(to + at, length, MADV_DONTDUMP));
+    at = end;
   }
 }
 
 bool growInPlace(const Remap& call) {
   const Bytes more(call.new_size - call.old_size);
   const int protection = lastProtection(call);
-  InternalScope scope;
-  if (!managed_runtime->claim(call.end(), more)) return false;
-  // Fresh memory cannot refuse a narrower protection.
-  static_cast<void>(managed_runtime->protect(call.end(), more, protection));
-  inheritForkAdvice(call.end() - kPageSize, call.end(), more);
+  {
+    InternalScope scope;
+    if (!managed_runtime->claim(call.end(), more)) return false;
+    // Fresh memory cannot refuse a narrower protection.
+    static_cast<void>(managed_runtime->protect(call.end(), more, protection));
+  }
+  inheritAdvice(call.end() - kPageSize, call.end(), kPageSize, more.value());
   return true;
 }
 
@@ -130,7 +141,8 @@ void* moveByCopy(const Remap& call, void* target) {
       mprotect(static_cast<std::byte*>(target) + copied, call.new_size - copied, protection) != 0) {
     return MAP_FAILED;
   }
-  inheritForkAdvice(call.address, target, Bytes(call.new_size));
+  inheritAdvice(call.address, static_cast<std::byte*>(target), copied, call.new_size);
+  tellWatchers(reinterpret_cast<uintptr_t>(call.address), call.old_size);
   const int left = unmapPieces(reinterpret_cast<uintptr_t>(call.address), call.old_size);
   return left == 0 ? target : MAP_FAILED;
 }
@@ -220,7 +232,7 @@ TP_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flag
   const uintptr_t to = reinterpret_cast<uintptr_t>(target);
   size_t old_rounded = old_size, new_rounded = new_size;
   if (!managing() || !validRange(start, old_rounded) || !validRange(start, new_rounded)) {
-    return raw::mremap(address, old_size, new_size, flags, target);
+    return passed::mremap(address, old_size, new_size, flags, target);
   }
   const size_t source_size = std::max(old_rounded, kPageSize);
   // The kernel knows what was surrendered.
@@ -242,7 +254,7 @@ TP_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flag
     return MAP_FAILED;
   }
   if (!touchesManaged(start, source_size)) {
-    return raw::mremap(address, old_size, new_size, flags, target);
+    return passed::mremap(address, old_size, new_size, flags, target);
   }
   return moveSurrendered({static_cast<std::byte*>(address), old_rounded, new_rounded, flags,
                           static_cast<std::byte*>(target)});

@@ -3,19 +3,33 @@
 // assembler because a child that shares its parent's stack, as with SYS_vfork, must leave nothing
 // on it, and one with a stack of its own returns there. And those that sleep until a word changes
 // of which others than this process may know: it stays where they find the sleeper.
-// Async-signal-safe; no other call costs more than seven comparisons.
+// And those on memory and on descriptors that concern us: each ends in the interposed function of
+// its name. Async-signal-safe; any other call costs one look into a table.
+#include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <initializer_list>
 
+#include "runtime/base/own_fds.h"
 #include "shim/copy_process.h"
+#include "shim/engine.h"
+#include "shim/exec.h"
 #include "shim/futex_wait.h"
+#include "shim/mapping_calls.h"
+#include "shim/next.h"
+#include "shim/pieces.h"
 
 namespace tidepool {
 namespace {
@@ -23,18 +37,94 @@ namespace {
 /// Reads what a program gave to clone3(2). False: the kernel would not read it, and says why.
 bool readRequest(uint64_t from, size_t size, CopyRequest* request) {
   if (size < CLONE_ARGS_SIZE_VER0) return false;
-  void* const address = reinterpret_cast<void*>(static_cast<uintptr_t>(from));
-  const size_t known = std::min(size, sizeof request->bytes);
-  const iovec to = {request->bytes, known};
-  const iovec there = {address, known};
-  const int saved_errno = errno;
-  const ssize_t read = process_vm_readv(getpid(), &to, 1, &there, 1, 0);
-  const bool bad = read >= 0 ? static_cast<size_t>(read) != known : errno == EFAULT;
-  errno = saved_errno;
-  if (bad) return false;
-  if (read < 0) memcpy(request->bytes, address, known);  // not allowed to ask
+  if (!readOwn(from, request->bytes, std::min(size, sizeof request->bytes))) return false;
   request->size = size;
   return true;
+}
+
+template <typename T>
+T* pointer(uint64_t word) {
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(word));
+}
+
+/// Whether a call on memory, or on descriptors, is one that we answer, or that we make.
+bool concernsUs(uint64_t number, uint64_t first, uint64_t second) {
+  if (managed_runtime == nullptr || t_thread_mode == ThreadMode::kInternal || t_passing_on > 0) {
+    return false;
+  }
+  switch (number) {
+    case SYS_close:
+    case SYS_fcntl:
+      return isOwnFd(static_cast<int>(first));
+    case SYS_dup2:
+    case SYS_dup3:
+      return isOwnFd(static_cast<int>(first)) || isOwnFd(static_cast<int>(second));
+    case SYS_ioctl:
+      return second == UFFDIO_REGISTER;
+    case SYS_munmap:
+    case SYS_mprotect:
+    case SYS_madvise:
+    case SYS_mincore:
+    case SYS_msync:
+    case SYS_pkey_mprotect:
+    case SYS_remap_file_pages:
+      return touchesManaged(first, roundUp(second, kPageSize));
+    default:
+      return true;
+  }
+}
+
+long fromPointer(const void* address) { return reinterpret_cast<long>(address); }
+
+/// As the interposed function of that name.
+long callOurs(const SystemCall& call) {
+  const auto& [a, b, c, d, e, f] = call.arguments;
+  void* const address = pointer<void>(a);
+  const auto number = [](uint64_t word) { return static_cast<int>(word); };
+  switch (call.number) {
+    case SYS_mmap:
+      return fromPointer(mmap(address, b, number(c), number(d), number(e), static_cast<off_t>(f)));
+    case SYS_mprotect:
+      return mprotect(address, b, number(c));
+    case SYS_munmap:
+      return munmap(address, b);
+    case SYS_ioctl:
+      return ioctl(number(a), b, pointer<void>(c));
+    case SYS_mremap:
+      return fromPointer(mremap(address, b, c, number(d), pointer<void>(e)));
+    case SYS_msync:
+      return msync(address, b, number(c));
+    case SYS_mincore:
+      return mincore(address, b, pointer<unsigned char>(c));
+    case SYS_madvise:
+      return madvise(address, b, number(c));
+    case SYS_shmat:
+      return fromPointer(shmat(number(a), pointer<void>(b), number(c)));
+    case SYS_mlockall:
+      return mlockall(number(a));
+    case SYS_remap_file_pages:
+      return remap_file_pages(address, b, number(c), d, number(e));
+    case SYS_pkey_mprotect:
+      return pkey_mprotect(address, b, number(c), number(d));
+    case SYS_process_madvise:
+      return process_madvise(number(a), pointer<iovec>(b), c, number(d), static_cast<unsigned>(e));
+    case SYS_close_range:
+      return close_range(static_cast<unsigned>(a), static_cast<unsigned>(b), number(c));
+    case SYS_execve:
+      return executeByNumber(AT_FDCWD, pointer<char>(a), pointer<char*>(b), pointer<char*>(c), 0);
+    case SYS_execveat:
+      return executeByNumber(number(a), pointer<char>(b), pointer<char*>(c), pointer<char*>(d),
+                             number(e));
+    case SYS_exit_group:
+      _exit(number(a));
+    default:  // a descriptor of ours, which is not open
+      errno = EBADF;
+      return -1;
+  }
+}
+
+bool copies(uint64_t number) {
+  return number == SYS_fork || number == SYS_clone || number == SYS_clone3;
 }
 
 }  // namespace
@@ -44,6 +134,7 @@ using namespace tidepool;
 
 extern "C" {
 
+#define TP_HIDDEN __attribute__((visibility("hidden")))
 #define TP_FROM_ASSEMBLER __attribute__((visibility("hidden"), used))
 
 /// Whether it is one of the calls that we make, with its first arguments.
@@ -68,6 +159,8 @@ TP_FROM_ASSEMBLER bool tidepoolMakesCall(uint64_t number, uint64_t first, uint64
       keepThreadWord(first, fourth);
       return false;
     default:
+      return concernsUs(number, first, second);
+    case SYS_clone3:
       if (!readRequest(first, second, &request)) return false;
       if (copiesMemory(request.args.flags)) return true;
       keepThreadWord(request.args.flags, request.args.child_tid);
@@ -82,15 +175,15 @@ TP_FROM_ASSEMBLER long tidepoolCall(uint64_t number, uint64_t first, uint64_t se
     const SystemCall call = {number, {first, second, third, fourth, fifth, sixth}};
     return waitInPlace(call);
   }
+  if (!copies(number)) return callOurs({number, {first, second, third, fourth, fifth, sixth}});
   CopyRequest request;
   long made = -E2BIG;
   if (number == SYS_fork) {
     request = olderRequest(SIGCHLD, nullptr, nullptr, nullptr, nullptr);
     made = copyProcess(request, landing);
   } else if (number == SYS_clone) {
-    const auto pointer = [](uint64_t word) { return reinterpret_cast<void*>(word); };
-    request = olderRequest(static_cast<unsigned>(first), pointer(second), pointer(third),
-                           pointer(fourth), pointer(fifth));
+    request = olderRequest(static_cast<unsigned>(first), pointer<void>(second),
+                           pointer<void>(third), pointer<void>(fourth), pointer<void>(fifth));
     made = copyProcess(request, landing);
   } else if (readRequest(first, second, &request) && request.size <= sizeof request.bytes) {
     made = copyProcess(request, landing);
@@ -107,33 +200,68 @@ TP_FROM_ASSEMBLER long tidepoolCallFailed(int error) {
 
 }  // extern "C"
 
-static_assert(SYS_clone == 56 && SYS_fork == 57 && SYS_clone3 == 435 && SYS_arch_prctl == 158);
-static_assert(SYS_futex == 202 && kFutexWaitv == 449 && kFutexWait == 455 &&
-              SYS_set_tid_address == 218 && SYS_set_robust_list == 273);
+static_assert(SYS_arch_prctl == 158);
 
+// One byte for each call: whether it is looked at.
+constexpr size_t kNumbers = 512;
+using Looks = std::array<uint8_t, kNumbers>;
+constexpr Looks looksAt(std::initializer_list<long> numbers) {
+  Looks looks{};
+  for (const long number : numbers) looks[static_cast<size_t>(number)] = 1;
+  return looks;
+}
+TP_HIDDEN extern const Looks tidepool_looks;  // else it would be no symbol
+const Looks tidepool_looks = looksAt({SYS_fork,
+                                      SYS_clone,
+                                      SYS_clone3,
+                                      SYS_futex,
+                                      kFutexWaitv,
+                                      kFutexWait,
+                                      SYS_set_tid_address,
+                                      SYS_set_robust_list,
+                                      SYS_mmap,
+                                      SYS_mprotect,
+                                      SYS_munmap,
+                                      SYS_ioctl,
+                                      SYS_mremap,
+                                      SYS_msync,
+                                      SYS_mincore,
+                                      SYS_madvise,
+                                      SYS_shmat,
+                                      SYS_mlockall,
+                                      SYS_remap_file_pages,
+                                      SYS_pkey_mprotect,
+                                      SYS_close,
+                                      SYS_dup2,
+                                      SYS_dup3,
+                                      SYS_fcntl,
+                                      SYS_close_range,
+                                      SYS_exit_group,
+                                      SYS_process_madvise,
+                                      SYS_execve,
+                                      SYS_execveat});
+
+// __wrap_syscall is what our own calls of syscall() are linked with: straight to the kernel.
 asm(R"(
   .text
+  .hidden __wrap_syscall
+  .globl __wrap_syscall
+  .type __wrap_syscall, @function
   .globl syscall
   .type syscall, @function
   .p2align 4
 syscall:
   .cfi_startproc
-  lea -56(%rdi), %rax
-  cmp $1, %rax
-  jbe 2f
-  cmp $435, %rdi
-  je 2f
-  cmp $202, %rdi
-  je 2f
-  cmp $449, %rdi
-  je 2f
-  cmp $455, %rdi
-  je 2f
-  cmp $218, %rdi
-  je 2f
-  cmp $273, %rdi
-  je 2f
-1:
+  cmp $511, %rdi
+  ja 6f
+  lea tidepool_looks(%rip), %rax
+  cmpb $0, (%rax,%rdi)
+  jne 2f
+6:
+  mov tidepool_next_syscall(%rip), %r11
+  test %r11, %r11
+  jnz 7f
+__wrap_syscall:
   mov %rdi, %rax
   mov %rsi, %rdi
   mov %rdx, %rsi
@@ -176,7 +304,7 @@ syscall:
   pop %rdi
   .cfi_adjust_cfa_offset -8
   test %al, %al
-  jz 1b
+  jz 6b
   # The seventh argument, a pointer to a Landing, the eighth, which is the call's sixth, and the Landing.
   sub $40, %rsp
   .cfi_adjust_cfa_offset 40
@@ -203,10 +331,14 @@ syscall:
   mov %r8, %rsp
 4:
   ret
+7:
+  xor %eax, %eax
+  jmp *%r11
 5:
   neg %eax
   mov %eax, %edi
   jmp tidepoolCallFailed
   .cfi_endproc
   .size syscall, . - syscall
+  .size __wrap_syscall, . - __wrap_syscall
 )");

@@ -10,6 +10,13 @@
 
 namespace tidepool::raw {
 
+inline int mincore(void* address, size_t size, unsigned char* pages) {
+  return static_cast<int>(syscall(SYS_mincore, address, size, pages));
+}
+inline int msync(void* address, size_t size, int flags) {
+  return static_cast<int>(syscall(SYS_msync, address, size, flags));
+}
+
 /// Locks what is there, and the rest as it comes.
 inline int lockOnFault(uintptr_t address, size_t size) {
   return static_cast<int>(call(SYS_mlock2, address, size, MLOCK_ONFAULT));

@@ -42,6 +42,18 @@ void restoreRights(Core& core, uintptr_t address, Bytes size) {
   }
 }
 
+void restoreDumpAdvice(Core& core, uintptr_t address, Bytes size) {
+  if (core.space->undumped().none()) return;
+  const uintptr_t end = address + size.value();
+  for (uintptr_t at = address; at < end;) {
+    const AdviceSpan span = core.space->undumped().spanAt(at, Bytes(end - at));
+    if (span.kept && !os::keepFromDumps(at, span.size)) {
+      reportError(core, "memory that is not to be in core dumps may be: raise vm.max_map_count");
+    }
+    at += span.size.value();
+  }
+}
+
 void poisonPage(Core& core, PageIndex page) {
   const uintptr_t address = core.space->addressOf(page);
   if (!core.port->canPoison() || !core.port->poison(address, Bytes(kPageSize))) {

@@ -111,6 +111,9 @@ PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size);
 /// caller holds the granule's lock.
 void restoreRights(Core& core, uintptr_t address, Bytes size);
 
+/// The same for what the program keeps from core dumps. Better before the bytes are there.
+void restoreDumpAdvice(Core& core, uintptr_t address, Bytes size);
+
 /// Makes a touch of an absent page end in SIGBUS, or in SIGSEGV where the kernel cannot, and wakes
 /// who waits for it. The caller holds the granule's lock.
 void poisonPage(Core& core, PageIndex page);

@@ -59,11 +59,13 @@ void ForkGuard::lockAll() {
   core_.space->ranges().mutex().lock();
   core_.space->foreign().mutex().lock();
   core_.space->unforked().mutex().lock();
+  core_.space->undumped().mutex().lock();
   core_.space->anchored().mutex().lock();
 }
 
 void ForkGuard::unlockAll() {
   core_.space->anchored().mutex().unlock();
+  core_.space->undumped().mutex().unlock();
   core_.space->unforked().mutex().unlock();
   core_.space->foreign().mutex().unlock();
   core_.space->ranges().mutex().unlock();

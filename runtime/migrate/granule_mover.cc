@@ -117,6 +117,7 @@ bool GranuleMover::mapHome(PageIndex first, uint64_t pages, const Home& home) {
   const FrameRun run{home.first + within, PageCount(pages)};
   if (!tier.mapFrames(run, reinterpret_cast<void*>(address))) return false;
   spoil(granuleOf(first));
+  restoreDumpAdvice(core_, address, toBytes(run.count));
   if (core_.barrier != nullptr) {
     // Without it the pages are merely not promoted.
     [[maybe_unused]] const Status armed = core_.barrier->arm(address, toBytes(run.count));
@@ -302,10 +303,17 @@ bool GranuleMover::swapIn(const Run& run) {
          size.value());
   // Before it is there: what is closed must not be open for an instant.
   const int protection = core_.space->protections().spanAt(address, size).protection;
-  if ((protection != (PROT_READ | PROT_WRITE) && !os::protect(fill, size, protection)) ||
+  // And what core dumps are not to have is nowhere for an instant; the rest may miss in one.
+  const bool hidden = !core_.space->undumped().none();
+  if ((hidden && !os::keepFromDumps(fill, size)) ||
+      (protection != (PROT_READ | PROT_WRITE) && !os::protect(fill, size, protection)) ||
       !os::moveMapping(fill, address, size)) {
     [[maybe_unused]] const Status gone = os::mapUnused(fill, size);
     return false;
+  }
+  if (hidden) {
+    [[maybe_unused]] const Status dumped = os::dumpAgain(address, size);
+    restoreDumpAdvice(core_, address, size);
   }
   if (core_.barrier != nullptr) core_.barrier->wake(address, size);
   // The mapping is this run's own, so that arming it needs nothing that could be refused.

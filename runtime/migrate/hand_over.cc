@@ -170,7 +170,7 @@ Status RangeOps::handOver(uintptr_t address, Bytes size, const Staging& staging)
       sched_yield();
     }
   }
-  shareWithChildren(address, size);
+  forgetAdvice(address, size);
   forgetAnchors(address, size);
   return {};
 }

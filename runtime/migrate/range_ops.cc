@@ -57,7 +57,7 @@ bool RangeOps::anyMapsWholeGranules() {
 
 Status RangeOps::makeUsable(uintptr_t address, Bytes size, int protection) {
   const uintptr_t end = address + size.value();
-  shareWithChildren(address, size);
+  forgetAdvice(address, size);
   if (detached() || !anyMapsWholeGranules()) return makeFresh(address, size, protection);
   const uintptr_t from = std::min(end, roundUp(address, kGranuleSize));
   const uintptr_t to = std::max(from, roundDown(end, kGranuleSize));
@@ -191,6 +191,7 @@ void RangeOps::replaceByFresh(uintptr_t address, Bytes size) {
   TP_CHECK(os::mapFresh(address, size).has_value());
   TP_CHECK(core_.port->arm(address, size).has_value());
   restoreRights(core_, address, size);
+  restoreDumpAdvice(core_, address, size);
 }
 
 void RangeOps::replaceMapping(uintptr_t address, Bytes size, Mode mode) {
@@ -305,8 +306,38 @@ Status RangeOps::withdraw(uintptr_t address, Bytes size) {
     return fail(ErrorCode::kNotFound, "range is not allocated");
   }
   dropRange(address, size, Mode::kWithdraw);
-  shareWithChildren(address, size);
+  forgetAdvice(address, size);
   forgetAnchors(address, size);
+  return {};
+}
+
+Status RangeOps::keepFromDumps(uintptr_t address, Bytes size) {
+  TP_TRY(check(address, size));
+  const uintptr_t end = address + size.value();
+  // First, for whoever maps a part of it anew meanwhile.
+  core_.space->undumped().add(address, size);
+  for (uintptr_t at = address; at < end;) {
+    const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
+    const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
+    MutexLock lock(core_.space->lockOf(granule));
+    TP_TRY(os::keepFromDumps(at, piece));
+    at += piece.value();
+  }
+  return {};
+}
+
+Status RangeOps::dumpAgain(uintptr_t address, Bytes size) {
+  TP_TRY(check(address, size));
+  if (core_.space->undumped().none()) return {};
+  core_.space->undumped().remove(address, size);
+  const uintptr_t end = address + size.value();
+  for (uintptr_t at = address; at < end;) {
+    const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
+    const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
+    MutexLock lock(core_.space->lockOf(granule));
+    TP_TRY(os::dumpAgain(at, piece));
+    at += piece.value();
+  }
   return {};
 }
 
@@ -341,7 +372,7 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   // First: a granule mapped far after its pages were dropped would never be found again.
   setRights(address, size, kNotHandedOut);
   dropRange(address, size, Mode::kRelease);
-  shareWithChildren(address, size);
+  forgetAdvice(address, size);
   forgetAnchors(address, size);
   setPlacement(address, size, Placement());
   core_.space->ranges().release(offset, size);

@@ -47,6 +47,13 @@ class RangeOps {
   bool isKeptFromChildren(uintptr_t address) const {
     return core_.space->unforked().contains(address);
   }
+  /// Core dumps are not to have this range, until it is released or withdrawn, or are to again.
+  /// Errors: kNoMemory.
+  Status keepFromDumps(uintptr_t address, Bytes size);
+  Status dumpAgain(uintptr_t address, Bytes size);
+  AdviceSpan dumpAdviceAt(uintptr_t address, Bytes size) const {
+    return core_.space->undumped().spanAt(address, size);
+  }
   /// In a child of fork(): gives up those ranges.
   void withdrawUnforked();
   /// In a child of fork(): arms the whole space with the child's own port.
@@ -77,6 +84,10 @@ class RangeOps {
   Status makeFresh(uintptr_t address, Bytes size, int protection);
   bool anyMapsWholeGranules();
   void setRights(uintptr_t address, Bytes size, int protection);
+  void forgetAdvice(uintptr_t address, Bytes size) {
+    shareWithChildren(address, size);
+    core_.space->undumped().remove(address, size);
+  }
   void forgetAnchors(uintptr_t address, Bytes size) {
     core_.space->anchored().forget(core_.space->pageAt(address),
                                    core_.space->pageAt(address) + toPages(size).value());

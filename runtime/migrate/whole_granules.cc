@@ -71,6 +71,7 @@ bool GranuleMover::takeWhole(GranuleIndex granule, const Home& home) {
   DirectTier& tier = *core_.tiers.direct(home.tier);
   TP_CHECK(tier.mapFrames(run, reinterpret_cast<void*>(address)).has_value());
   restoreRights(core_, address, size);
+  restoreDumpAdvice(core_, address, size);
   swap_->letGo(address, size);
   return false;
 }
@@ -93,6 +94,7 @@ bool GranuleMover::promoteWhole(GranuleIndex granule, Beyond beyond) {
     core_.budget.discharge(PageCount(kPagesPerGranule));
     return false;
   }
+  restoreDumpAdvice(core_, address, size);
   swap_->fill(address, size, tier.frameMemory(home->first));
   // The mapping is the granule's own, so that arming it needs nothing that could be refused.
   TP_CHECK(core_.port->arm(address, size).has_value());

@@ -128,6 +128,18 @@ void keepFromChildren(uintptr_t address, Bytes size) {
   [[maybe_unused]] const bool done = adviseAway(address, size, MADV_DONTFORK);
 }
 
+Status keepFromDumps(uintptr_t address, Bytes size) {
+  if (adviseAway(address, size, MADV_DONTDUMP)) return {};
+  return failErrno(ErrorCode::kNoMemory, "cannot keep %llu bytes from core dumps",
+                   static_cast<unsigned long long>(size.value()));
+}
+
+Status dumpAgain(uintptr_t address, Bytes size) {
+  if (adviseAway(address, size, MADV_DODUMP)) return {};
+  return failErrno(ErrorCode::kNoMemory, "cannot let core dumps have %llu bytes",
+                   static_cast<unsigned long long>(size.value()));
+}
+
 Bytes discardUnlocked(uintptr_t address, Bytes size) {
   if (adviseAway(address, size, MADV_DONTNEED)) return size;
   // What lies before the first locked page is gone, how much that is the kernel does not say.

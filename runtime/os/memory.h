@@ -29,6 +29,9 @@ Status protect(uintptr_t address, Bytes size, int protection);
 Status discard(uintptr_t address, Bytes size);
 /// MADV_DONTFORK.
 void keepFromChildren(uintptr_t address, Bytes size);
+/// MADV_DONTDUMP and MADV_DODUMP. Errors: kNoMemory, for one more mapping.
+Status keepFromDumps(uintptr_t address, Bytes size);
+Status dumpAgain(uintptr_t address, Bytes size);
 /// discard() up to the first locked page; returns how much that is.
 Bytes discardUnlocked(uintptr_t address, Bytes size);
 /// Makes present pages the process's own again, which fork() left shared with a child that may be

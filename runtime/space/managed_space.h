@@ -20,6 +20,7 @@
 #include "runtime/space/placement.h"
 #include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
+#include "runtime/space/undumped_ranges.h"
 #include "runtime/space/unforked_ranges.h"
 
 namespace tidepool {
@@ -91,6 +92,7 @@ class ManagedSpace {
   const Protections& protections() const { return protections_; }
   ForeignRanges& foreign() { return foreign_; }
   UnforkedRanges& unforked() { return unforked_; }
+  UndumpedRanges& undumped() { return undumped_; }
   AnchoredPages& anchored() { return anchored_; }
   Placements& placements() { return placements_; }
   const Placements& placements() const { return placements_; }
@@ -137,6 +139,7 @@ class ManagedSpace {
   Protections protections_;
   ForeignRanges foreign_;
   UnforkedRanges unforked_;
+  UndumpedRanges undumped_;
   AnchoredPages anchored_;
   Placements placements_;
   std::atomic<uint64_t> high_water_{0};

@@ -10,6 +10,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -35,6 +36,9 @@ class ElfFile {
   bool readAt(uint64_t offset, T& out) const {
     return pread(fd_, &out, sizeof out, static_cast<off_t>(offset)) == sizeof out;
   }
+  bool bytesAt(uint64_t offset, char* out, size_t size) const {
+    return pread(fd_, out, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
+  }
   /// The bytes of a section; empty if it is absurd.
   std::vector<char> section(const Elf64_Shdr& header) const {
     constexpr uint64_t kMostBytes = 256u << 20;
@@ -50,13 +54,17 @@ class ElfFile {
   int fd_;
 };
 
-bool hasInterpreter(const ElfFile& file, const Elf64_Ehdr& header) {
+/// The loader that the program asks for; empty if none.
+std::string interpreterOf(const ElfFile& file, const Elf64_Ehdr& header) {
   for (unsigned i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment;
-    if (!file.readAt(header.e_phoff + uint64_t{i} * sizeof segment, segment)) return false;
-    if (segment.p_type == PT_INTERP) return true;
+    if (!file.readAt(header.e_phoff + uint64_t{i} * sizeof segment, segment)) return {};
+    if (segment.p_type != PT_INTERP || segment.p_filesz >= PATH_MAX) continue;
+    std::array<char, PATH_MAX> path{};
+    if (!file.bytesAt(segment.p_offset, path.data(), segment.p_filesz)) return {};
+    return path.data();
   }
-  return false;
+  return {};
 }
 
 /// The sanitizer whose runtime the program carries or wants; null if none.
@@ -93,11 +101,19 @@ Status checkElf(const std::string& path, const ElfFile& file) {
                 "this machine's kind",
                 path.c_str());
   }
-  if (!hasInterpreter(file, header)) {
+  const std::string loader = interpreterOf(file, header);
+  if (loader.empty()) {
     return fail(ErrorCode::kUnsupported,
                 "%s is statically linked, and LD_PRELOAD does not reach static programs: link it "
                 "dynamically, or use the allocator API",
                 path.c_str());
+  }
+  if (!loader.substr(loader.rfind('/') + 1).starts_with("ld-linux")) {
+    return fail(
+        ErrorCode::kUnsupported,
+        "%s is of another C library (its loader is %s), which cannot load Tidepool's: run a "
+        "build for glibc",
+        path.c_str(), loader.c_str());
   }
   const char* sanitizer = sanitizerOf(file, header);
   if (sanitizer == nullptr) return {};
@@ -122,6 +138,20 @@ Status checkRights(const std::string& path, int fd) {
               gains_user    ? "set-user-ID"
               : gains_group ? "set-group-ID"
                             : "given file capabilities");
+}
+
+/// With an audit library the loader keeps too little room for thread-local data of preloads.
+Status checkAudit() {
+  const char* const audit = getenv("LD_AUDIT");
+  const char* const tunables = getenv("GLIBC_TUNABLES");
+  if (audit == nullptr || audit[0] == '\0' ||
+      (tunables != nullptr && strstr(tunables, "glibc.rtld.optional_static_tls=") != nullptr)) {
+    return {};
+  }
+  return fail(
+      ErrorCode::kUnsupported,
+      "LD_AUDIT is set, with which the loader has no room for Tidepool's thread-local data: "
+      "unset it, or set GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0x4000");
 }
 
 bool isExecutableFile(const std::string& path) {
@@ -179,6 +209,7 @@ Result<std::string> findProgram(const std::string& name) {
 }
 
 Status checkPreloadable(const std::string& path) {
+  TP_TRY(checkAudit());
   std::string file = path;
   for (int i = 0; i < kMostInterpreters; ++i) {
     const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));

@@ -13,7 +13,8 @@ namespace tidepool::cli {
 Result<std::string> findProgram(const std::string& name);
 
 /// Looks into the file (and, for a script, into its interpreter). Errors: kUnsupported with the
-/// reason why LD_PRELOAD cannot reach it: static, set-uid, another architecture, sanitizer.
+/// reason why LD_PRELOAD cannot reach it: static, set-uid, another architecture or C
+/// library, sanitizer; or why it cannot in this environment (LD_AUDIT).
 Status checkPreloadable(const std::string& path);
 
 /// The preload library: $TIDEPOOL_PRELOAD, else beside this command, else where it is installed.
