@@ -14,11 +14,11 @@
 #include <cerrno>
 #include <climits>
 #include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 
+#include "runtime/base/format.h"
 #include "shim/exec.h"
 #include "shim/export.h"
 
@@ -166,12 +166,11 @@ int openAt(int folder, const char* path, int flags) {
 }
 
 void sayForeign(const char* program, const char* loader) {
-  char line[PATH_MAX + 160];
-  const int length =
-      snprintf(line, sizeof line,
-               "tidepool: %.2000s runs without Tidepool: it is of another C library (%.200s)\n",
-               program, loader);
-  static_cast<void>(syscall(SYS_write, STDERR_FILENO, line, static_cast<size_t>(length)));
+  char line[2048];
+  formatText(line, sizeof line,
+             "tidepool: %.1400s runs without Tidepool: it is of another C library (%.200s)\n",
+             program, loader);
+  static_cast<void>(syscall(SYS_write, STDERR_FILENO, line, strlen(line)));
 }
 
 /// Whether the program, or a script's interpreter, wants another loader than ours. Takes `file`.
@@ -198,10 +197,10 @@ int openInPath(const char* name) {
   Path path;
   for (const char* at = folders; *at != '\0';) {
     const size_t length = strcspn(at, ":");
-    const int size = snprintf(path.text, sizeof path.text, "%.*s%s%s", static_cast<int>(length), at,
-                              length == 0 ? "" : "/", name);
-    if (size > 0 && static_cast<size_t>(size) < sizeof path.text &&
-        syscall(SYS_faccessat, AT_FDCWD, path.text, X_OK) == 0) {
+    // What is cut short is another path, and not there: it is then passed on as it is.
+    formatText(path.text, sizeof path.text, "%.*s%s%s", static_cast<int>(length), at,
+               length == 0 ? "" : "/", name);
+    if (syscall(SYS_faccessat, AT_FDCWD, path.text, X_OK) == 0) {
       return openAt(AT_FDCWD, path.text, 0);
     }
     at += length;

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
 
+#include "runtime/base/format.h"
 #include "shim/export.h"
 #include "shim/mapping_calls.h"
 #include "shim/next.h"
@@ -82,7 +82,7 @@ bool isThisProcess(int process) {
   constexpr int kSelfThread = -10000, kSelfGroup = -10001;  // PIDFD_SELF_*, Linux 6.14
   if (process == kSelfThread || process == kSelfGroup) return true;
   char path[48], text[512];
-  snprintf(path, sizeof path, "/proc/self/fdinfo/%d", process);
+  formatText(path, sizeof path, "/proc/self/fdinfo/%d", process);
   const int saved_errno = errno;
   const int info = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
   const ssize_t got = info < 0 ? -1 : syscall(SYS_read, info, text, sizeof text - 1);

@@ -22,6 +22,7 @@ namespace tidepool {
 constexpr size_t kLeastManagedBytes = 64 * kKiB;
 // What a mapping may carry and still be nothing but anonymous private memory.
 constexpr int kPlainFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_POPULATE;
+constexpr int kRights = PROT_READ | PROT_WRITE | PROT_EXEC;
 // Hints below are for those who need short pointers, and know why.
 constexpr uintptr_t kShortAddresses = 64 * kGiB;
 // Hints that are aligned further are just round numbers.
@@ -99,6 +100,12 @@ void* mapPreferred(void* hint, size_t size, int protection) {
   if (!range) return MAP_FAILED;
   if (start != 0) noteMoved(reinterpret_cast<uintptr_t>(*range), size);
   return protectFresh(*range, size, protection);
+}
+
+/// As the kernel sees it of memory that is no growing stack: what it does not know it refuses.
+bool isProtection(int protection) {
+  constexpr int kSemaphores = 0x8;  // PROT_SEM, which means nothing here
+  return (protection & ~(kRights | kSemaphores)) == 0;
 }
 
 int unmapPiece(Owner owner, void* address, size_t size) {
@@ -221,7 +228,7 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
       (protection & PROT_EXEC) == 0) {
     tellWatchers(start, size);
     const int renewed = forEachPiece(start, size, [=](Owner owner, void* at, size_t length) {
-      return renewPiece(owner, at, length, protection, flags);
+      return renewPiece(owner, at, length, protection & kRights, flags);
     });
     return renewed == 0 ? address : MAP_FAILED;
   }
@@ -431,7 +438,11 @@ TP_EXPORT int mprotect(void* address, size_t size, int protection) noexcept {
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   size_t rounded;
   if (isKernels(start, size, rounded)) return passed::mprotect(address, size, protection);
-  return protectPieces(start, rounded, protection);
+  if (!isProtection(protection)) {
+    errno = EINVAL;
+    return -1;
+  }
+  return protectPieces(start, rounded, protection & kRights);
 }
 
 TP_EXPORT int madvise(void* address, size_t size, int advice) noexcept {
