@@ -10,6 +10,7 @@
 #include <atomic>
 
 #include "runtime/base/format.h"
+#include "runtime/base/own_fds.h"
 #include "runtime/far_auto.h"
 #include "runtime/os/file_size.h"
 #include "runtime/os/pin_check.h"
@@ -270,6 +271,12 @@ void Runtime::Impl::describeTiers() {
       core.options.dram.value() != 0 ? core.options.dram.value() : localMemory().value();
   describeFarTiers(core);
   page.dram_budget_bytes = core.options.dram.value();
+}
+
+void Runtime::beginTree() {
+  placeOwnFdsHigh();
+  // Not closed: the descriptor is what is inherited.
+  if (auto account = TreeAccount::open()) static_cast<void>(account->release());
 }
 
 void Runtime::registerForkHandlers() {

@@ -124,6 +124,10 @@ class Runtime {
   /// The managed range; fixed once started.
   uintptr_t base() const { return base_; }
   Bytes size() const { return Bytes(size_); }
+  /// For who is about to become the first program of a tree of processes that share a budget: makes
+  /// their account, which every program that is executed from here finds. Where it cannot be had, each
+  /// makes its own.
+  static void beginTree();
   /// start() does this. Sooner, for whoever registers handlers of locks under which a runtime that
   /// may come later is called: the last registered are run first, and those have to be.
   static void registerForkHandlers();

@@ -12,11 +12,10 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/own_fds.h"
 #include "runtime/base/text_buffer.h"
-#include "runtime/migrate/tree_account.h"
 #include "runtime/os/inherited.h"
 #include "runtime/os/probe.h"
+#include "runtime/runtime.h"
 #include "shim/cli/limits.h"
 #include "shim/cli/program_check.h"
 #include "shim/cli/tier_check.h"
@@ -174,10 +173,8 @@ void printPlanJson(const Plan& plan) {
   argv.push_back(nullptr);
   // A run within a run has a budget of its own. Not by close(), if we run under Tidepool ourselves.
   syscall(SYS_close, os::inheritedAccount());
-  // Made here, where the tree begins: a process that stays small does not come to make one, and its
-  // children share it. Where it cannot be had, each makes its own.
-  placeOwnFdsHigh();
-  if (auto account = TreeAccount::open()) static_cast<void>(account->release());
+  // Here, where the tree begins: a process that stays small does not come to make it.
+  Runtime::beginTree();
   // execvp, for it hands a script without "#!" to the shell.
   execvp(plan.program.c_str(), argv.data());
   throw CommandError(errno == ENOENT ? kExitNotFound : kExitNotExecutable,

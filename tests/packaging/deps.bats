@@ -18,7 +18,7 @@ fake() {  # NAME BODY
 }
 
 @test "every list names packages, one a line, none twice" {
-  for list in build check demo bench programs deb python; do
+  for list in build check demo bench programs unchanged deb python; do
     run "$INSTALL" --list $list
     [ "$status" -eq 0 ]
     [ "${#lines[@]}" -ge 3 ]
