@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interposed exec family. A program of another C library cannot load us, and would end at once
-// were we in its LD_PRELOAD: it gets an environment without us, and one line says so. All others
+// The interposed exec family. A program of another C library cannot load us, nor can one that is
+// loaded with an audit library; each would end at once were we in its LD_PRELOAD. So it gets an
+// environment without us, and one line says so. All others
 // are executed as they come. For a child of vfork() as for a signal handler: async-signal-safe,
 // nothing is allocated, nothing but the stack is written.
 #include <dlfcn.h>
@@ -50,6 +51,9 @@ __attribute__((constructor)) void findNextExec() {
 }
 
 constexpr std::string_view kPreload = "LD_PRELOAD=";
+constexpr std::string_view kAudit = "LD_AUDIT=";
+constexpr std::string_view kTunables = "GLIBC_TUNABLES=";
+constexpr std::string_view kStaticTls = "optional_static_tls";
 constexpr std::string_view kLibrary = "libtidepool-preload.so";
 constexpr std::string_view kLoader = "ld-linux";  // of the C library that we are linked with
 // More than anybody has, and little beside a stack. What is longer is passed on as it is.
@@ -124,6 +128,18 @@ bool preloadsUs(char* const* environment) {
   return found;
 }
 
+/// Whether the program is to be loaded with an audit library, beside which the loader has no room
+/// for our thread-local data.
+bool lacksRoomForUs(char* const* environment) {
+  bool audited = false;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view variable(*environment);
+    if (variable.starts_with(kTunables) && variable.find(kStaticTls) != variable.npos) return false;
+    audited = audited || (variable.starts_with(kAudit) && variable.size() > kAudit.size());
+  }
+  return audited;
+}
+
 struct Path {
   char text[PATH_MAX];
 };
@@ -165,11 +181,10 @@ int openAt(int folder, const char* path, int flags) {
   return static_cast<int>(syscall(SYS_openat, folder, path, O_RDONLY | O_CLOEXEC | flags));
 }
 
-void sayForeign(const char* program, const char* loader) {
+void sayWithout(const char* program, const char* why, const char* loader) {
   char line[2048];
-  formatText(line, sizeof line,
-             "tidepool: %.1400s runs without Tidepool: it is of another C library (%.200s)\n",
-             program, loader);
+  formatText(line, sizeof line, "tidepool: %.1400s runs without Tidepool: %s (%.200s)\n", program,
+             why, loader);
   static_cast<void>(syscall(SYS_write, STDERR_FILENO, line, strlen(line)));
 }
 
@@ -182,7 +197,7 @@ bool isForeign(int file, const char* name) {
     syscall(SYS_close, file);
     if (!loader.empty()) {
       if (loader.substr(loader.rfind('/') + 1).starts_with(kLoader)) return false;
-      sayForeign(name, path.text);
+      sayWithout(name, "it is of another C library", path.text);
       return true;
     }
     file = script ? openAt(AT_FDCWD, path.text, 0) : -1;
@@ -221,9 +236,15 @@ template <typename Open, typename Go>
 int run(const char* name, char* const* environment, Open open, Go go) {
   if (!preloadsUs(environment)) return go(environment);
   const int saved_errno = errno;
-  const bool foreign = isForeign(open(), name);
+  bool without = lacksRoomForUs(environment);
+  if (without) {
+    sayWithout(name, "LD_AUDIT leaves no room for its thread-local data",
+               "GLIBC_TUNABLES=glibc.rtld.optional_static_tls=0x4000 does");
+  } else {
+    without = isForeign(open(), name);
+  }
   errno = saved_errno;
-  return foreign ? goWithoutUs(environment, go) : go(environment);
+  return without ? goWithoutUs(environment, go) : go(environment);
 }
 
 int runPath(const char* path, char* const* arguments, char* const* environment) {

@@ -143,6 +143,8 @@ with m.get_context("fork").Pool(3) as pool: print(pool.map(work, range(7)))'""",
     "eatmydata": (["eatmydata"], "eatmydata $WORK/forks; eatmydata sh -c 'sync; echo ok'", {"forks.c": C_FORKS}),
     "socket_wrapper behind": ([], r"""LD_PRELOAD="$LD_PRELOAD:libsocket_wrapper.so" SOCKET_WRAPPER_DIR=$WORK $WORK/forks""",
                               {"forks.c": C_FORKS}),
+    "uid_wrapper behind": ([], r"""LD_PRELOAD="$LD_PRELOAD:libuid_wrapper.so" UID_WRAPPER=1 $WORK/forks""",
+                           {"forks.c": C_FORKS}),
     "socket_wrapper in front": ([], r"""LD_PRELOAD="libsocket_wrapper.so:$LD_PRELOAD" SOCKET_WRAPPER_DIR=$WORK \
         sh -c "exec $WORK/forks" """, {"forks.c": C_FORKS}),
     "postgresql": ([], r"""chown postgres $WORK; export PATH=/usr/lib/postgresql/15/bin:$PATH
@@ -161,9 +163,9 @@ with m.get_context("fork").Pool(3) as pool: print(pool.map(work, range(7)))'""",
         [spawn(fun() -> P ! lists:sum(L) end) || _ <- lists:seq(1, 3)],
         [receive S -> io:format("~p~n", [S]) end || _ <- lists:seq(1, 3)], halt(3).'""", {}),
     "ocaml": (["ocamlopt"], "cd $WORK && ocamlopt -o a a.ml && ./a && ocaml a.ml", {"a.ml": OCAML}),
-    "chromium": (["chromium"], r"""printf '<html><body><script>let a = []; for (let i = 0; i < 2000000; ++i) a.push({i});
+    "chromium, no zygote": (["chromium"], r"""printf '<html><body><script>let a = []; for (let i = 0; i < 2000000; ++i) a.push({i});
         document.body.append("sum " + a.reduce((s, x) => s + x.i, 0));</script></body></html>' >$WORK/page.html
-        HOME=$WORK chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync \
+        HOME=$WORK chromium --headless --no-sandbox --no-zygote --disable-gpu --disable-quic --no-first-run --disable-sync \
         --disable-background-networking --disable-component-update --disable-dev-shm-usage --user-data-dir=$WORK/profile \
         --dump-dom file://$WORK/page.html 2>/dev/null | grep -o 'sum [0-9]*'""", {}),
     "sotruss": (["sotruss"], "sotruss perl -e 'print \"ran\\n\"' 2>/dev/null", {}),
