@@ -6,6 +6,7 @@
 #include <bit>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "runtime/os/memory.h"
 
@@ -47,14 +48,21 @@ const char* pageStateName(PageState state) {
 
 Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
-  auto words = Mapping::anonymous(Bytes(toPages(rounded).value() * sizeof(uint64_t)));
-  auto counts = Mapping::anonymous(Bytes((rounded.value() >> kGranuleShift) * sizeof(uint32_t)));
-  auto placements = Mapping::anonymous(Bytes(rounded.value() >> kGranuleShift));
-  if (!words || !counts || !placements) {
-    return fail(ErrorCode::kNoMemory,
-                "cannot reserve the metadata of a space of %llu GiB%s; lower it with --conf "
-                "space:SIZE or raise the limit",
-                static_cast<unsigned long long>(size.value() / kGiB), memoryLimitHint());
+  // The largest first: address space that was had stays reserved.
+  Mapping words, counts, placements;
+  const std::pair<Mapping*, uint64_t> tables[] = {
+      {&words, toPages(rounded).value() * sizeof(uint64_t)},
+      {&counts, (rounded.value() >> kGranuleShift) * sizeof(uint32_t)},
+      {&placements, rounded.value() >> kGranuleShift}};
+  for (const auto& [table, bytes] : tables) {
+    auto mapped = Mapping::anonymous(Bytes(bytes));
+    if (!mapped) {
+      return fail(ErrorCode::kNoMemory,
+                  "cannot reserve the metadata of a space of %llu GiB%s; lower it with --conf "
+                  "space:SIZE or raise the limit",
+                  static_cast<unsigned long long>(size.value() / kGiB), memoryLimitHint());
+    }
+    *table = std::move(*mapped);
   }
   std::optional<uintptr_t> base = reserveLow(rounded);
   if (!base) {
@@ -64,8 +72,8 @@ Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
     if (!anywhere) return tl::unexpected(anywhere.error());
     base = *anywhere;
   }
-  return std::unique_ptr<ManagedSpace>(new ManagedSpace(
-      *base, rounded, std::move(*words), std::move(*counts), std::move(*placements)));
+  return std::unique_ptr<ManagedSpace>(
+      new ManagedSpace(*base, rounded, std::move(words), std::move(counts), std::move(placements)));
 }
 
 ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping counts,
