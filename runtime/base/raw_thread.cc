@@ -84,6 +84,7 @@ namespace {
 
 // Address space; what is not used costs nothing.
 constexpr Bytes kStack(1 * kMiB);
+constexpr Bytes kSmallStack(128 * kKiB), kLargeStack(8 * kMiB);
 // Words at the thread pointer, as the ABI and the compiler have them.
 constexpr size_t kSelf = 0x0, kSelfToo = 0x10, kStackGuard = 0x28, kPointerGuard = 0x30;
 
@@ -210,9 +211,15 @@ void RawThread::haveLibcLock() {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  // Libc keeps it for its next thread, and core dumps have it.
+  pthread_attr_setstacksize(&attributes, kSmallStack.value());
   pthread_t thread;
   const auto nothing = [](void*) -> void* { return nullptr; };
-  static_cast<void>(pthread_create(&thread, &attributes, nothing, nullptr));
+  const int error = pthread_create(&thread, &attributes, nothing, nullptr);
+  if (error == EINVAL) {  // too small for such a program
+    pthread_attr_setstacksize(&attributes, kLargeStack.value());
+    static_cast<void>(pthread_create(&thread, &attributes, nothing, nullptr));
+  }
   pthread_attr_destroy(&attributes);
   raw::call(SYS_rt_sigprocmask, SIG_SETMASK, &saved, nullptr, sizeof saved);
 }
