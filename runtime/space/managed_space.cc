@@ -25,6 +25,11 @@ constexpr uint64_t kLeastForLow = 256 * kGiB;
 // Where a space at a fixed address begins to be used is still to be guessed: granules.
 constexpr uint64_t kRandomStarts = 8192;
 
+// Above the hints that are worth keeping: those below 64 GiB (shim/mman.cc).
+constexpr uintptr_t kLowHeap = 64 * kGiB;
+// Where the space is not low: what is mapped beyond has its place behind the heap.
+constexpr uint64_t kMostBelowHeap = 64 * kGiB;
+
 constexpr uint64_t kLargestAlignment = 64 * kGiB;
 
 /// A space that begins low, if it is large enough for that and nothing is in its way.
@@ -33,13 +38,16 @@ std::optional<uintptr_t> reserveLow(Bytes size) {
   return kLowBase;
 }
 
+/// The heap lies between what is kept for hints and what is mapped, or has the upper half. Not far
+/// from the rest: searches go through all that lies below what is in use.
 RangeAllocator::Layout layoutFor(uintptr_t base, Bytes size) {
-  RangeAllocator::Layout layout{base, 0, 0};
+  const auto randomly = [] { return os::randomBelow(kRandomStarts) * kGranuleSize; };
   if (base == kLowBase) {
-    layout.lowest = kLowEnd - base + os::randomBelow(kRandomStarts) * kGranuleSize;
+    const uint64_t lowest = kLowEnd - base + randomly();
+    return {base, lowest, kLowHeap - base + randomly(), lowest};
   }
-  layout.heap = roundDown(layout.lowest + (size.value() - layout.lowest) / 2, kGranuleSize);
-  return layout;
+  return {base, 0, roundDown(std::min(size.value() / 2, kMostBelowHeap), kGranuleSize),
+          size.value()};
 }
 
 }  // namespace

@@ -49,9 +49,10 @@ Result<uint64_t> RangeAllocator::allocate(Bytes size, Bytes alignment, RangeUse 
   TP_CHECK(size.value() > 0 && size.value() % kPageSize == 0);
   const Part all{layout_.lowest, UINT64_MAX};
   Part wanted = all;
-  if (layout_.heap != 0) {
-    wanted = use == RangeUse::kHeap ? Part{layout_.heap, UINT64_MAX}
-                                    : Part{layout_.lowest, layout_.heap};
+  if (use == RangeUse::kHeap && layout_.heap < layout_.heap_end) {
+    wanted = {layout_.heap, layout_.heap_end};
+  } else if (layout_.heap > layout_.lowest) {
+    wanted = {layout_.lowest, layout_.heap};
   }
   MutexLock lock(mutex_);
   std::optional<uint64_t> found = allocateIn(wanted, size, alignment);

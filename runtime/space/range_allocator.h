@@ -27,8 +27,9 @@ class RangeAllocator {
     uintptr_t base = 0;
     /// Below this only allocateAt() gives anything out.
     uint64_t lowest = 0;
-    /// From here on is the heap's part; 0: there is no division.
-    uint64_t heap = 0;
+    /// The heap's part, [heap, heap_end), below `lowest` or else the upper end of the range; empty:
+    /// there is no division.
+    uint64_t heap = 0, heap_end = 0;
   };
   /// All of [0, size) is free at first.
   explicit RangeAllocator(Bytes size, Layout layout);

@@ -67,7 +67,7 @@ void allocateAnywhere(RangeAllocator& ranges, Model& model) {
 
 TEST(RangeAllocator, BehavesAsItsModel) {
   EXPECT_TRUE(rc::check([] {
-    RangeAllocator ranges(pages(kPages), {.heap = kHeapFrom * kPageSize});
+    RangeAllocator ranges(pages(kPages), {.heap = kHeapFrom * kPageSize, .heap_end = kPages * kPageSize});
     Model model;
     const int steps = *rc::gen::inRange(1, 60);
     for (int step = 0; step < steps; ++step) {
