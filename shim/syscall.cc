@@ -49,8 +49,12 @@ T* pointer(uint64_t word) {
 
 /// Whether a call on memory, or on descriptors, is one that we answer, or that we make.
 bool concernsUs(uint64_t number, uint64_t first, uint64_t second) {
-  if (managed_runtime == nullptr || t_thread_mode == ThreadMode::kInternal || t_passing_on > 0) {
-    return false;
+  if (t_thread_mode == ThreadMode::kInternal || t_passing_on > 0) return false;
+  // What is executed inherits us, managed or not; and a process that is asleep may wake up.
+  if (number == SYS_execve || number == SYS_execveat) return true;
+  if (managed_runtime == nullptr) {
+    return isAsleep() &&
+           (number == SYS_mmap || number == SYS_mlockall || number == SYS_exit_group);
   }
   switch (number) {
     case SYS_close:
