@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interposed functions that copy the process without fork()'s handlers. What shares memory with
 // the caller, and all of it where nothing is managed, is libc's. Async-signal-safe.
-#include <dlfcn.h>
 #include <sched.h>
 #include <sys/types.h>
 
@@ -11,15 +10,11 @@
 
 #include "shim/copy_process.h"
 #include "shim/export.h"
+#include "shim/next_definition.h"
 #include "shim/futex_wait.h"
 
 namespace tidepool {
 namespace {
-
-template <typename Function>
-Function* libcs(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
 
 // Found as the library is loaded: dlsym() is nothing for a signal handler.
 using Fork = pid_t();
@@ -28,8 +23,8 @@ Fork* libc_fork;
 Clone* libc_clone;
 
 __attribute__((constructor)) void findLibcs() {
-  libc_fork = libcs<Fork>("_Fork");
-  libc_clone = libcs<Clone>("clone");
+  libc_fork = nextDefinition<Fork>("_Fork");
+  libc_clone = nextDefinition<Clone>("clone");
 }
 
 /// errno and -1 for a negative errno value.
@@ -72,7 +67,7 @@ using namespace tidepool;
 extern "C" {
 
 TP_EXPORT pid_t _Fork() noexcept {
-  if (!copiesMemory(0)) return (libc_fork != nullptr ? libc_fork : libcs<Fork>("_Fork"))();
+  if (!copiesMemory(0)) return (libc_fork != nullptr ? libc_fork : nextDefinition<Fork>("_Fork"))();
   const CopyRequest request = olderRequest(SIGCHLD, nullptr, nullptr, nullptr, nullptr);
   Landing landing;
   return outcome(copyProcess(request, &landing));
@@ -88,7 +83,7 @@ TP_EXPORT int clone(int (*function)(void*), void* stack, int flags, void* argume
   const auto bits = static_cast<unsigned>(flags);
   if (!copiesMemory(bits) || function == nullptr || stack == nullptr) {
     keepThreadWord(bits, reinterpret_cast<uintptr_t>(child_tid));
-    Clone* real = libc_clone != nullptr ? libc_clone : libcs<Clone>("clone");
+    Clone* real = libc_clone != nullptr ? libc_clone : nextDefinition<Clone>("clone");
     return real(function, stack, flags, argument, parent_tid, thread_pointer, child_tid);
   }
   const CopyRequest request = olderRequest(bits, stack, parent_tid, child_tid, thread_pointer);

@@ -25,6 +25,7 @@
 #include "shim/fork.h"
 #include "shim/libc_state.h"
 #include "shim/managed_heap.h"
+#include "shim/next_definition.h"
 
 namespace tidepool {
 
@@ -70,19 +71,14 @@ Options& options() {
   return *reinterpret_cast<Options*>(storage);
 }
 
-template <typename Function>
-void resolve(Function*& to, const char* name) {
-  to = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
 void resolveLibcAllocator() {
-  resolve(libc_allocator.malloc, "malloc");
-  resolve(libc_allocator.calloc, "calloc");
-  resolve(libc_allocator.realloc, "realloc");
-  resolve(libc_allocator.memalign, "memalign");
-  resolve(libc_allocator.free, "free");
-  resolve(libc_allocator.malloc_usable_size, "malloc_usable_size");
-  resolve(libc_allocator.malloc_trim, "malloc_trim");
+  findNextDefinition(libc_allocator.malloc, "malloc");
+  findNextDefinition(libc_allocator.calloc, "calloc");
+  findNextDefinition(libc_allocator.realloc, "realloc");
+  findNextDefinition(libc_allocator.memalign, "memalign");
+  findNextDefinition(libc_allocator.free, "free");
+  findNextDefinition(libc_allocator.malloc_usable_size, "malloc_usable_size");
+  findNextDefinition(libc_allocator.malloc_trim, "malloc_trim");
 }
 
 void markInternalThread() { t_thread_mode = ThreadMode::kInternal; }

@@ -22,6 +22,7 @@
 #include "runtime/base/format.h"
 #include "shim/exec.h"
 #include "shim/export.h"
+#include "shim/next_definition.h"
 
 namespace tidepool {
 namespace {
@@ -36,18 +37,13 @@ struct NextExec {
 };
 constinit NextExec next_exec;
 
-template <typename Function>
-void find(Function*& to, const char* name) {
-  to = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
 __attribute__((constructor)) void findNextExec() {
-  find(next_exec.execve, "execve");
-  find(next_exec.execvpe, "execvpe");
-  find(next_exec.execveat, "execveat");
-  find(next_exec.fexecve, "fexecve");
-  find(next_exec.posix_spawn, "posix_spawn");
-  find(next_exec.posix_spawnp, "posix_spawnp");
+  findNextDefinition(next_exec.execve, "execve");
+  findNextDefinition(next_exec.execvpe, "execvpe");
+  findNextDefinition(next_exec.execveat, "execveat");
+  findNextDefinition(next_exec.fexecve, "fexecve");
+  findNextDefinition(next_exec.posix_spawn, "posix_spawn");
+  findNextDefinition(next_exec.posix_spawnp, "posix_spawnp");
 }
 
 constexpr std::string_view kPreload = "LD_PRELOAD=";

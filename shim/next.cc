@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "shim/engine.h"
+#include "shim/next_definition.h"
 
 namespace tidepool {
 
@@ -33,11 +34,6 @@ bool isPlainCall(const void* function, long number) {
          memcmp(text + 1 + sizeof wanted, kEnter, sizeof kEnter) == 0;
 }
 
-template <typename Function>
-void find(Function*& to, const char* name) {
-  to = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
 bool isLibcs(const void* function) {
   Dl_info its, libcs;
   const void* const known = dlsym(RTLD_NEXT, "gnu_get_libc_version");
@@ -46,25 +42,25 @@ bool isLibcs(const void* function) {
 }
 
 __attribute__((constructor)) void findNext() {
-  find(next_calls.mmap, "mmap");
-  find(next_calls.munmap, "munmap");
-  find(next_calls.mremap, "mremap");
-  find(next_calls.mprotect, "mprotect");
-  find(next_calls.madvise, "madvise");
-  find(next_calls.mincore, "mincore");
-  find(next_calls.msync, "msync");
-  find(next_calls.mlockall, "mlockall");
-  find(next_calls.pkey_mprotect, "pkey_mprotect");
-  find(next_calls.remap_file_pages, "remap_file_pages");
-  find(next_calls.process_madvise, "process_madvise");
-  find(next_calls.shmat, "shmat");
-  find(next_calls.ioctl, "ioctl");
-  find(next_calls.close, "close");
-  find(next_calls.close_range, "close_range");
-  find(next_calls.dup2, "dup2");
-  find(next_calls.dup3, "dup3");
-  find(next_calls.fcntl, "fcntl");
-  find(tidepool_next_syscall, "syscall");
+  findNextDefinition(next_calls.mmap, "mmap");
+  findNextDefinition(next_calls.munmap, "munmap");
+  findNextDefinition(next_calls.mremap, "mremap");
+  findNextDefinition(next_calls.mprotect, "mprotect");
+  findNextDefinition(next_calls.madvise, "madvise");
+  findNextDefinition(next_calls.mincore, "mincore");
+  findNextDefinition(next_calls.msync, "msync");
+  findNextDefinition(next_calls.mlockall, "mlockall");
+  findNextDefinition(next_calls.pkey_mprotect, "pkey_mprotect");
+  findNextDefinition(next_calls.remap_file_pages, "remap_file_pages");
+  findNextDefinition(next_calls.process_madvise, "process_madvise");
+  findNextDefinition(next_calls.shmat, "shmat");
+  findNextDefinition(next_calls.ioctl, "ioctl");
+  findNextDefinition(next_calls.close, "close");
+  findNextDefinition(next_calls.close_range, "close_range");
+  findNextDefinition(next_calls.dup2, "dup2");
+  findNextDefinition(next_calls.dup3, "dup3");
+  findNextDefinition(next_calls.fcntl, "fcntl");
+  findNextDefinition(tidepool_next_syscall, "syscall");
   if (isLibcs(reinterpret_cast<void*>(tidepool_next_syscall))) tidepool_next_syscall = nullptr;
 }
 

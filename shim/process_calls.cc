@@ -3,7 +3,6 @@
 // process of one thread find one: Tidepool's own threads stand aside and the call is made again.
 // Those that change the credentials of all threads reach ours, which libc does not know of: new ones
 // are started, with the caller's. Each is libc's call otherwise. Thread-safe, as they are.
-#include <dlfcn.h>
 #include <grp.h>
 #include <sched.h>
 #include <unistd.h>
@@ -12,15 +11,11 @@
 
 #include "shim/engine.h"
 #include "shim/export.h"
+#include "shim/next_definition.h"
 #include "shim/internal_scope.h"
 
 namespace tidepool {
 namespace {
-
-template <typename Function>
-Function* libcs(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
 
 bool hasThreads() {
   return managed_runtime != nullptr && t_thread_mode != ThreadMode::kInternal;
@@ -69,18 +64,18 @@ using namespace tidepool;
 extern "C" {
 
 TP_EXPORT int unshare(int flags) noexcept {
-  static auto* const real = libcs<int(int)>("unshare");
+  static auto* const real = nextDefinition<int(int)>("unshare");
   return withOneThread([=] { return real(flags); });
 }
 
 TP_EXPORT int setns(int fd, int kind) noexcept {
-  static auto* const real = libcs<int(int, int)>("setns");
+  static auto* const real = nextDefinition<int(int, int)>("setns");
   return withOneThread([=] { return real(fd, kind); });
 }
 
 #define TP_CREDENTIALS(name, parameters, arguments)                \
   TP_EXPORT int name parameters noexcept {                         \
-    static auto* const real = libcs<int parameters>(#name);        \
+    static auto* const real = nextDefinition<int parameters>(#name);        \
     return withAllThreads(real arguments);                         \
   }
 TP_CREDENTIALS(setuid, (uid_t user), (user))
@@ -97,13 +92,13 @@ TP_CREDENTIALS(setgroups, (size_t count, const gid_t* groups), (count, groups))
 #undef TP_CREDENTIALS
 
 TP_EXPORT int initgroups(const char* user, gid_t group) {
-  static auto* const real = libcs<int(const char*, gid_t)>("initgroups");
+  static auto* const real = nextDefinition<int(const char*, gid_t)>("initgroups");
   return withAllThreads(real(user, group));
 }
 
 // No header of libc's declares it; libcap calls it.
 TP_EXPORT int capset(void* header, const void* data) noexcept {
-  static auto* const real = libcs<int(void*, const void*)>("capset");
+  static auto* const real = nextDefinition<int(void*, const void*)>("capset");
   return withAllThreads(real(header, data));
 }
 

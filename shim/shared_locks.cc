@@ -3,7 +3,6 @@
 // robust ones (the kernel frees those of a thread that died) and the descriptor of a thread on a
 // stack of the program's own, whose end the kernel tells there. In managed memory their pages stay
 // local until they are released. Thread-safe.
-#include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
 
@@ -11,15 +10,11 @@
 
 #include "shim/engine.h"
 #include "shim/export.h"
+#include "shim/next_definition.h"
 #include "shim/futex_wait.h"
 
 namespace tidepool {
 namespace {
-
-template <typename Function>
-Function* libcs(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
 
 /// Of any kind of attributes; those that cannot be asked are not shared.
 template <typename Attributes>
@@ -52,7 +47,7 @@ extern "C" {
 
 TP_EXPORT int pthread_mutex_init(pthread_mutex_t* mutex,
                                  const pthread_mutexattr_t* attributes) noexcept {
-  static auto* const real = libcs<decltype(pthread_mutex_init)>("pthread_mutex_init");
+  static auto* const real = nextDefinition<decltype(pthread_mutex_init)>("pthread_mutex_init");
   const int error = real(mutex, attributes);
   if (error == 0 && (isShared(attributes, pthread_mutexattr_getpshared) || isRobust(attributes))) {
     keepLocal(mutex, sizeof *mutex);
@@ -62,7 +57,7 @@ TP_EXPORT int pthread_mutex_init(pthread_mutex_t* mutex,
 
 TP_EXPORT int pthread_cond_init(pthread_cond_t* condition,
                                 const pthread_condattr_t* attributes) noexcept {
-  static auto* const real = libcs<decltype(pthread_cond_init)>("pthread_cond_init");
+  static auto* const real = nextDefinition<decltype(pthread_cond_init)>("pthread_cond_init");
   const int error = real(condition, attributes);
   if (error == 0 && isShared(attributes, pthread_condattr_getpshared)) {
     keepLocal(condition, sizeof *condition);
@@ -72,7 +67,7 @@ TP_EXPORT int pthread_cond_init(pthread_cond_t* condition,
 
 TP_EXPORT int pthread_rwlock_init(pthread_rwlock_t* lock,
                                   const pthread_rwlockattr_t* attributes) noexcept {
-  static auto* const real = libcs<decltype(pthread_rwlock_init)>("pthread_rwlock_init");
+  static auto* const real = nextDefinition<decltype(pthread_rwlock_init)>("pthread_rwlock_init");
   const int error = real(lock, attributes);
   if (error == 0 && isShared(attributes, pthread_rwlockattr_getpshared)) {
     keepLocal(lock, sizeof *lock);
@@ -83,7 +78,7 @@ TP_EXPORT int pthread_rwlock_init(pthread_rwlock_t* lock,
 TP_EXPORT int pthread_barrier_init(pthread_barrier_t* barrier,
                                    const pthread_barrierattr_t* attributes,
                                    unsigned count) noexcept {
-  static auto* const real = libcs<decltype(pthread_barrier_init)>("pthread_barrier_init");
+  static auto* const real = nextDefinition<decltype(pthread_barrier_init)>("pthread_barrier_init");
   const int error = real(barrier, attributes, count);
   if (error == 0 && isShared(attributes, pthread_barrierattr_getpshared)) {
     keepLocal(barrier, sizeof *barrier);
@@ -92,7 +87,7 @@ TP_EXPORT int pthread_barrier_init(pthread_barrier_t* barrier,
 }
 
 TP_EXPORT int sem_init(sem_t* semaphore, int shared, unsigned value) noexcept {
-  static auto* const real = libcs<decltype(sem_init)>("sem_init");
+  static auto* const real = nextDefinition<decltype(sem_init)>("sem_init");
   const int error = real(semaphore, shared, value);
   if (error == 0 && shared != 0) keepLocal(semaphore, sizeof *semaphore);
   return error;
@@ -101,7 +96,7 @@ TP_EXPORT int sem_init(sem_t* semaphore, int shared, unsigned value) noexcept {
 // The descriptor is at the end of the stack; nobody can wait for the thread before we return.
 TP_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                              void* (*start)(void*), void* argument) noexcept {
-  static auto* const real = libcs<decltype(pthread_create)>("pthread_create");
+  static auto* const real = nextDefinition<decltype(pthread_create)>("pthread_create");
   const char* const end = stackEnd(attributes);
   const int error = real(thread, attributes, start, argument);
   if (error == 0 && end != nullptr) {
