@@ -74,8 +74,8 @@ class Runtime {
   Status keepFromChildren(void* address, Bytes size);
   void shareWithChildren(void* address, Bytes size);
   bool isKeptFromChildren(const void* address) const;
-  /// Core dumps are not to have the range, wherever its pages lie, until it is released or withdrawn,
-  /// or are to have it again. Errors: kNoMemory for one more mapping of the kernel's.
+  /// Core dumps are not to have the range, wherever its pages lie, until it is released or
+  /// withdrawn, or are to have it again. Errors: kNoMemory for one more mapping of the kernel's.
   Status keepFromDumps(void* address, Bytes size);
   Status dumpAgain(void* address, Bytes size);
   AdviceSpan dumpAdviceAt(const void* address, Bytes size) const;
@@ -125,8 +125,8 @@ class Runtime {
   uintptr_t base() const { return base_; }
   Bytes size() const { return Bytes(size_); }
   /// For who is about to become the first program of a tree of processes that share a budget: makes
-  /// their account, which every program that is executed from here finds. Where it cannot be had, each
-  /// makes its own.
+  /// their account, which every program that is executed from here finds. Where it cannot be had,
+  /// each makes its own.
   static void beginTree();
   /// start() does this. Sooner, for whoever registers handlers of locks under which a runtime that
   /// may come later is called: the last registered are run first, and those have to be.
@@ -141,8 +141,8 @@ class Runtime {
   static void afterForkInChild();
   /// In the child if the first could not be called: it keeps what is certainly local.
   static void afterUnpreparedFork();
-  /// Calls `act(argument)` while the process has no thread of Tidepool's, for system calls that want
-  /// a process of one thread; afterwards there are new ones, with the caller's credentials and
+  /// Calls `act(argument)` while the process has no thread of Tidepool's, for system calls that
+  /// want a process of one thread; afterwards there are new ones, with the caller's credentials and
   /// namespaces. `act` must not touch managed memory, which nobody brings in meanwhile.
   static void standAside(void (*act)(void*), void* argument);
 

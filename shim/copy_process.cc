@@ -109,8 +109,8 @@ bool contradictsItself(const CopyRequest& request) {
   return (args.stack == 0) != (args.stack_size == 0);
 }
 
-/// Where the kernel would have found, having made the child, that it cannot tell its parent: it then
-/// makes none.
+/// Where the kernel would have found, having made the child, that it cannot tell its parent: it
+/// then makes none.
 bool canTellParent(const clone_args& args) {
   if ((args.flags & CLONE_PIDFD) == 0) return true;
   int there;

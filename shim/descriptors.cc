@@ -63,7 +63,9 @@ using namespace tidepool;
 
 extern "C" {
 
-TP_EXPORT int close(int fd) { return isHidden(fd) ? notOpen() : passOn(next_calls.close, __close, fd); }
+TP_EXPORT int close(int fd) {
+  return isHidden(fd) ? notOpen() : passOn(next_calls.close, __close, fd);
+}
 
 TP_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept {
   if (first > last) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state machine: unprepared -> preparing -> asleep -> starting -> managed, or libc, each step
-// taken once. Everything here runs in an InternalScope, so whatever libc or the runtime allocates on
-// the way comes from the internal heap. Errors are one line on stderr.
+// taken once. Everything here runs in an InternalScope, so whatever libc or the runtime allocates
+// on the way comes from the internal heap. Errors are one line on stderr.
 #include "shim/engine.h"
 
 #include <dlfcn.h>
@@ -93,7 +93,8 @@ const char* confText() {
 /// The process goes on with libc, or ends, as its user wants.
 EngineState goOnWithLibc(const Error& error) {
   const char* const text = error.text();
-  const char* const advice = strchr(text, ';') == nullptr ? "; run `tidepool doctor` to see why" : "";
+  const char* const advice =
+      strchr(text, ';') == nullptr ? "; run `tidepool doctor` to see why" : "";
   logLine("not managing memory: %s%s", text, advice);
   if (asksForStrict(confText())) raw::call(SYS_exit_group, kStrictExitCode);
   return EngineState::kLibc;

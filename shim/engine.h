@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts Tidepool in a preloaded process, once: when the process has come to use memory that is worth
-// managing. Until then it is asleep: libc's allocator and the kernel serve, and a process that stays
-// small (a shell's children, a compiler's driver) costs what it costs without us. Programs with an
-// allocator of their own, and those that ask for it (start:now, strict:true), are managed from the
-// start. If it cannot start, the process keeps libc's allocator (invariant I6). Thread-safe.
-// `managed_runtime` is set before any thread is bound, and never freed: threads of the program may
-// still run when its destructors do.
+// Starts Tidepool in a preloaded process, once: when the process has come to use memory that is
+// worth managing. Until then it is asleep: libc's allocator and the kernel serve, and a process
+// that stays small (a shell's children, a compiler's driver) costs what it costs without us.
+// Programs with an allocator of their own, and those that ask for it (start:now, strict:true), are
+// managed from the start. If it cannot start, the process keeps libc's allocator (invariant I6).
+// Thread-safe. `managed_runtime` is set before any thread is bound, and never freed: threads of the
+// program may still run when its destructors do.
 #pragma once
 
 #include <atomic>
@@ -33,8 +33,8 @@ inline ThreadMode threadMode() {
   return t_thread_mode != ThreadMode::kUnbound ? t_thread_mode : bindThread();
 }
 
-/// Starts the engine if it is asleep; true if it manages this process. Waits for another thread that
-/// starts it. Binds nothing. Not to be called where libc may hold a lock of its own.
+/// Starts the engine if it is asleep; true if it manages this process. Waits for another thread
+/// that starts it. Binds nothing. Not to be called where libc may hold a lock of its own.
 bool wake();
 
 /// Whether libc's heap holds so much that a request of `size` bytes is to be managed. `caller` is

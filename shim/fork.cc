@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fork handlers, outermost lock first: the engine's start; if it runs, libc's lock of its
-// streams, the table of arenas, jemalloc's own locks (held while extent hooks call the runtime), the
-// table of surrendered ranges; then the runtime's; then the internal heap. The handlers run in the
-// forking thread.
+// streams, the table of arenas, jemalloc's own locks (held while extent hooks call the runtime),
+// the table of surrendered ranges; then the runtime's; then the internal heap. The handlers run in
+// the forking thread.
 #include "shim/fork.h"
 
 #include <pthread.h>

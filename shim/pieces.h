@@ -69,9 +69,9 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
 /// included.
 int surrenderInPlace(void* address, size_t size);
 
-/// The range is the kernel's then, and can be mapped over. What the runtime's pages hold is of no use
-/// any more; who reads it until it is mapped over reads that, or zeros, and never faults. False with
-/// errno set.
+/// The range is the kernel's then, and can be mapped over. What the runtime's pages hold is of no
+/// use any more; who reads it until it is mapped over reads that, or zeros, and never faults. False
+/// with errno set.
 bool surrenderForKernel(uintptr_t address, size_t size);
 /// False if anything of the runtime's is mapped there. Else what it merely keeps is unmapped, and
 /// the kernel judges the rest.

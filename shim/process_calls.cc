@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interposed calls that concern the process as a whole. Those that the kernel grants only to a
 // process of one thread find one: Tidepool's own threads stand aside and the call is made again.
-// Those that change the credentials of all threads reach ours, which libc does not know of: new ones
-// are started, with the caller's. Each is libc's call otherwise. Thread-safe, as they are.
+// Those that change the credentials of all threads reach ours, which libc does not know of: new
+// ones are started, with the caller's. Each is libc's call otherwise. Thread-safe, as they are.
 #include <grp.h>
 #include <sched.h>
 #include <unistd.h>
@@ -11,15 +11,13 @@
 
 #include "shim/engine.h"
 #include "shim/export.h"
-#include "shim/next_definition.h"
 #include "shim/internal_scope.h"
+#include "shim/next_definition.h"
 
 namespace tidepool {
 namespace {
 
-bool hasThreads() {
-  return managed_runtime != nullptr && t_thread_mode != ThreadMode::kInternal;
-}
+bool hasThreads() { return managed_runtime != nullptr && t_thread_mode != ThreadMode::kInternal; }
 
 /// `call` again, without our threads, if the kernel has refused what a process of several threads
 /// may not do. It changes nothing when it refuses.
@@ -73,10 +71,10 @@ TP_EXPORT int setns(int fd, int kind) noexcept {
   return withOneThread([=] { return real(fd, kind); });
 }
 
-#define TP_CREDENTIALS(name, parameters, arguments)                \
-  TP_EXPORT int name parameters noexcept {                         \
-    static auto* const real = nextDefinition<int parameters>(#name);        \
-    return withAllThreads(real arguments);                         \
+#define TP_CREDENTIALS(name, parameters, arguments)                  \
+  TP_EXPORT int name parameters noexcept {                           \
+    static auto* const real = nextDefinition<int parameters>(#name); \
+    return withAllThreads(real arguments);                           \
   }
 TP_CREDENTIALS(setuid, (uid_t user), (user))
 TP_CREDENTIALS(setgid, (gid_t group), (group))

@@ -104,8 +104,8 @@ int lastProtection(const Remap& call) {
   return managed_runtime->spanAt(call.end() - kPageSize, Bytes(kPageSize)).protection;
 }
 
-/// What the range at `from` was told of children and of core dumps holds for this one; what its last
-/// page was, for what is longer than it.
+/// What the range at `from` was told of children and of core dumps holds for this one; what its
+/// last page was, for what is longer than it.
 void inheritAdvice(const std::byte* from, std::byte* to, size_t size, size_t new_size) {
   if (managed_runtime->isKeptFromChildren(from)) {
     static_cast<void>(madvise(to, new_size, MADV_DONTFORK));

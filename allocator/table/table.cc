@@ -160,7 +160,8 @@ Status EmbeddingTable::insertNew(std::span<const int64_t> ids, std::span<RowNumb
       ids_.removeLast(ids_.count() - before);
       return fail(
           ErrorCode::kNoSpace,
-          "table %s is full: it has %zu of the %zu rows that it may have, and new ids of the batch, "
+          "table %s is full: it has %zu of the %zu rows that it may have, and new ids of the "
+          "batch, "
           "such as %lld, have no room; make it larger (restore its checkpoint into a larger one)",
           options_.name.c_str(), before, ids_.capacity(), static_cast<long long>(ids[i]));
     }

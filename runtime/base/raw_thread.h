@@ -6,10 +6,10 @@
 //   - the process ends with the program's last thread, and libc treats a program of one thread as
 //     such;
 //   - the "C" locale is in force in it, whose tables are libc's constants.
-// What it runs may use libc's functions that need no more of a thread than its thread-local storage.
-// Locks of libc's that are shared with other threads are not among them: libc may take them for
-// those of a single thread (runtime/base/mutex.h has locks; a process-shared mutex is one as well).
-// Its credentials are those of its maker (see Runtime::standAside()).
+// What it runs may use libc's functions that need no more of a thread than its thread-local
+// storage. Locks of libc's that are shared with other threads are not among them: libc may take
+// them for those of a single thread (runtime/base/mutex.h has locks; a process-shared mutex is one
+// as well). Its credentials are those of its maker (see Runtime::standAside()).
 #pragma once
 
 #include <sys/types.h>

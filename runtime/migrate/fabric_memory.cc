@@ -390,7 +390,8 @@ void FabricMemory::sayStuck(Region& region) {
   reportError(
       core_,
       "region %llu is to be left, but the rest of it cannot: there is no room elsewhere, or "
-      "devices may hold its pages (a GPU's, io_uring, O_DIRECT); assign more to this host, or raise "
+      "devices may hold its pages (a GPU's, io_uring, O_DIRECT); assign more to this host, or "
+      "raise "
       "--dram",
       static_cast<unsigned long long>(region.id));
 }

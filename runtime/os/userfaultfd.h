@@ -15,8 +15,8 @@ UniqueFd openUserfaultfdByDevice();
 void keepUserfaultfdDevice();
 /// The system call where the caller is privileged, else the device file; errno is the system
 /// call's. Never for user mode only: a read(2) into a far page would fail. The device file, if it
-/// may be opened the first time, stays open: a program that gives up its rights, or changes its root
-/// directory, still forks.
+/// may be opened the first time, stays open: a program that gives up its rights, or changes its
+/// root directory, still forks.
 UniqueFd openUserfaultfd();
 
 }  // namespace tidepool::os

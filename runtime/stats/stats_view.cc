@@ -127,9 +127,11 @@ Result<StatsView> StatsView::open(int pid) {
     reason = mapping.error();
   }
   if (!has_page && isUnmanaged(pid)) {
-    return fail(ErrorCode::kUnsupported,
-                "process %d is not managed: it has used little memory so far (--conf start:now manages "
-                "it from its start), or it said on stderr why it cannot be", pid);
+    return fail(
+        ErrorCode::kUnsupported,
+        "process %d is not managed: it has used little memory so far (--conf start:now manages "
+        "it from its start), or it said on stderr why it cannot be",
+        pid);
   }
   return fail(reason.code(), "process %d has no statistics: %s", pid, reason.text());
 }

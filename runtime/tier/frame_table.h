@@ -76,8 +76,8 @@ class FrameTable {
   /// process's. The same thread calls leave(), which lets go of all frames.
   void settle();
   void leave();
-  /// The thread ends, the process goes on: until another thread of it settles, nothing tells that it
-  /// has died.
+  /// The thread ends, the process goes on: until another thread of it settles, nothing tells that
+  /// it has died.
   void pause();
   /// Takes back what dead processes hold; returns how many had died.
   size_t reap();

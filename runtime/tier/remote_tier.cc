@@ -52,8 +52,9 @@ class RemoteChannel final : public FetchChannel {
   TierTraffic& traffic_;  // of the tier, which outlives its channels
 };
 
-/// The server's address in numbers, once it is known. Later connections are made by service threads,
-/// in forked children too: what libc keeps of names is the program's memory, and may be far.
+/// The server's address in numbers, once it is known. Later connections are made by service
+/// threads, in forked children too: what libc keeps of names is the program's memory, and may be
+/// far.
 void useAddress(const RemoteClient& client, Endpoint& endpoint) {
   if (const auto peer = client.peer()) endpoint = *peer;
 }

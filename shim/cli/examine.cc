@@ -13,16 +13,11 @@
 #include "runtime/os/perf_events.h"
 #include "runtime/os/probe.h"
 #include "shim/cli/doctor.h"
+#include "shim/cli/processes.h"
 #include "shim/cli/tier_check.h"
 
 namespace tidepool::cli {
 namespace {
-
-std::string sizeText(Bytes size) {
-  ShortText<32> text;
-  text.appendSize(size);
-  return std::string(text.view());
-}
 
 std::string sysText(const char* path) {
   char buffer[256];

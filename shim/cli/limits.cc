@@ -8,17 +8,11 @@
 #include <algorithm>
 #include <span>
 
-#include "runtime/base/text_buffer.h"
 #include "runtime/tier/frame_table.h"
+#include "shim/cli/processes.h"
 
 namespace tidepool::cli {
 namespace {
-
-std::string sizeText(Bytes size) {
-  ShortText<32> text;
-  text.appendSize(size);
-  return std::string(text.view());
-}
 
 /// Null where there is no limit.
 const Bytes* limitOf(__rlimit_resource which, Bytes& storage) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that libc does not know of, and locks that hold for them while libc believes that there is
-// one thread. Each test is a process of its own: no thread of libc's may have been started in it.
+// Threads that libc does not know of, and locks that hold for them while libc believes that there
+// is one thread. Each test is a process of its own: no thread of libc's may have been started in
+// it.
 #include "runtime/base/raw_thread.h"
 
 #include <gtest/gtest.h>
@@ -109,7 +110,9 @@ TEST(RawThread, HoldsRobustMutexesWhoseOwnerIsSeenToDie) {
     static RobustMutex mutex;
     mutex.init();
     RawThread thread;
-    if (!thread.start("test", [](void*) { mutex.lock(); }, nullptr)) return 1;
+    if (!thread.start(
+            "test", [](void*) { mutex.lock(); }, nullptr))
+      return 1;
     thread.join();
     return mutex.lock() == RobustMutex::Taken::kOwnerDied ? 0 : 2;
   });
@@ -160,8 +163,8 @@ int shareOneLock(bool raw) {
   }
   Worker::run(&workers.back());
   for (Worker& worker : workers) worker.thread.join();
-  const bool right = shared.count == (kThreads + 1) * uint64_t{kAdds} &&
-                     shared.turn == (kThreads + 1) * kTurns;
+  const bool right =
+      shared.count == (kThreads + 1) * uint64_t{kAdds} && shared.turn == (kThreads + 1) * kTurns;
   return right ? 0 : 2;
 }
 

@@ -82,8 +82,8 @@ std::vector<Case> failures() {
 }
 
 TEST(Start, WhatCannotBeIsAClearErrorAndLeavesNothing) {
-  // Once first: what libraries set up on first use is not ours to count, and the address space of our
-  // own that a start reserves is kept for the next one.
+  // Once first: what libraries set up on first use is not ours to count, and the address space of
+  // our own that a start reserves is kept for the next one.
   for (const Case& failing : failures()) static_cast<void>(Runtime::start(failing.options));
   for (const Case& failing : failures()) {
     const Holdings before;

@@ -33,8 +33,7 @@ class Model {
     std::fill(taken_.begin() + first, taken_.begin() + first + count, value);
   }
   uint64_t count() const { return std::count(taken_.begin(), taken_.end(), true); }
-  bool hasRoom(uint64_t count, uint64_t alignment, uint64_t from = 0,
-               uint64_t to = kPages) const {
+  bool hasRoom(uint64_t count, uint64_t alignment, uint64_t from = 0, uint64_t to = kPages) const {
     for (uint64_t at = from; at + count <= to; at += alignment) {
       if (all(at, count, false)) return true;
     }
@@ -53,8 +52,8 @@ void allocateAnywhere(RangeAllocator& ranges, Model& model) {
   const bool heap = *rc::gen::arbitrary<bool>();
   const uint64_t from = heap ? kHeapFrom : 0, to = heap ? kPages : kHeapFrom;
   const bool room_there = model.hasRoom(count, alignment, from, to);
-  const auto offset = ranges.allocate(pages(count), pages(alignment),
-                                      heap ? RangeUse::kHeap : RangeUse::kMapping);
+  const auto offset =
+      ranges.allocate(pages(count), pages(alignment), heap ? RangeUse::kHeap : RangeUse::kMapping);
   RC_ASSERT(offset.has_value() == model.hasRoom(count, alignment));
   if (!offset) return;
   const uint64_t first = *offset / kPageSize;
@@ -67,7 +66,8 @@ void allocateAnywhere(RangeAllocator& ranges, Model& model) {
 
 TEST(RangeAllocator, BehavesAsItsModel) {
   EXPECT_TRUE(rc::check([] {
-    RangeAllocator ranges(pages(kPages), {.heap = kHeapFrom * kPageSize, .heap_end = kPages * kPageSize});
+    RangeAllocator ranges(pages(kPages),
+                          {.heap = kHeapFrom * kPageSize, .heap_end = kPages * kPageSize});
     Model model;
     const int steps = *rc::gen::inRange(1, 60);
     for (int step = 0; step < steps; ++step) {
