@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks that includes go one way only, as the architecture says:
 #   base <- os <- space <- tier <- (sample, migrate) <- allocator <- shim;   policy sees base alone;
+#   in migrate: core <- direct <- (evict, process) <- (fault, fabric) <- the files directly in it;
 #   fabricmgr sees runtime/base, runtime/transport and its own: model <- (placement, store, device) <- manager <- api <-
 #   serve; cli and agent speak HTTP alone; the shim sees no JSON, HTTP or log library.
 # rdma-core's headers are included in two places only. And that what runs inside a program formats text by runtime/base/format.h alone: see there why.
@@ -9,6 +10,8 @@
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
+below_migrate="runtime/base runtime/os runtime/space runtime/tier runtime/transport runtime/policy runtime/sample runtime/stats"
+rooms_of_migrate="runtime/migrate/core runtime/migrate/direct runtime/migrate/evict runtime/migrate/process runtime/migrate/fault runtime/migrate/fabric"
 # layer -> the layers whose headers it may include ("self" is always allowed).
 declare -A may=(
   [runtime/base]=""
@@ -19,7 +22,13 @@ declare -A may=(
   [runtime/space]="runtime/base runtime/os runtime/stats"
   [runtime/tier]="runtime/base runtime/os runtime/space runtime/transport runtime/stats"
   [runtime/sample]="runtime/base runtime/os runtime/space runtime/tier runtime/policy runtime/stats"
-  [runtime/migrate]="runtime/base runtime/os runtime/space runtime/tier runtime/transport runtime/policy runtime/sample runtime/stats"
+  [runtime/migrate/core]="$below_migrate"
+  [runtime/migrate/direct]="$below_migrate runtime/migrate/core"
+  [runtime/migrate/evict]="$below_migrate runtime/migrate/core runtime/migrate/direct"
+  [runtime/migrate/process]="$below_migrate runtime/migrate/core runtime/migrate/direct"
+  [runtime/migrate/fault]="$below_migrate runtime/migrate/core runtime/migrate/direct"
+  [runtime/migrate/fabric]="$below_migrate runtime/migrate/core runtime/migrate/direct runtime/migrate/evict"
+  [runtime/migrate]="$below_migrate $rooms_of_migrate"
   [fabricmgr/model]="runtime/base"
   [fabricmgr/placement]="runtime/base fabricmgr/model"
   [fabricmgr/store]="runtime/base fabricmgr/model"
@@ -36,7 +45,7 @@ declare -A may=(
   # The files directly in fabricmgr/: main.cc, which knows all commands, and what the commands share.
   [fabricmgr]="runtime/base fabricmgr/agent fabricmgr/api fabricmgr/ca fabricmgr/cli fabricmgr/cxl fabricmgr/memserver fabricmgr/serve"
   # The files directly in runtime/ (runtime.cc, options.cc) put the parts together.
-  [runtime]="runtime/base runtime/os runtime/policy runtime/transport runtime/stats runtime/space runtime/tier runtime/sample runtime/migrate"
+  [runtime]="runtime/base runtime/os runtime/policy runtime/transport runtime/stats runtime/space runtime/tier runtime/sample runtime/migrate $rooms_of_migrate"
   # allocator: arena, the files directly in it (contexts) <- heap <- moves <- capi.
   [allocator/include]=""
   [allocator/examples]=""
@@ -65,6 +74,7 @@ banned_in_core='nlohmann|httplib|spdlog|fmt/|curl|CLI/|CLI11|microhttpd|boost/'
 # every include takes a minute on a busy machine.
 find_layer() {
   case "$1" in
+    runtime/migrate/*/*) layer_of=${1#runtime/migrate/} layer_of=runtime/migrate/${layer_of%%/*} ;;
     runtime/*/* | allocator/*/* | fabricmgr/*/*) layer_of=${1#*/} layer_of=${1%%/*}/${layer_of%%/*} ;;
     *) layer_of=${1%%/*} ;;
   esac

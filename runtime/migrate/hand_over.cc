@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "runtime/base/mapping.h"
-#include "runtime/migrate/granule_mover.h"
+#include "runtime/migrate/direct/granule_mover.h"
 #include "runtime/migrate/range_ops.h"
 #include "runtime/os/memory.h"
 

@@ -7,15 +7,15 @@
 
 #include "runtime/base/service_thread.h"
 #include "runtime/base/unique_fd.h"
-#include "runtime/migrate/advice.h"
-#include "runtime/migrate/balancer.h"
-#include "runtime/migrate/core.h"
-#include "runtime/migrate/evictor.h"
-#include "runtime/migrate/fabric_memory.h"
-#include "runtime/migrate/pmu_feed.h"
-#include "runtime/migrate/strays.h"
-#include "runtime/migrate/tree_budget.h"
-#include "runtime/migrate/waker.h"
+#include "runtime/migrate/core/core.h"
+#include "runtime/migrate/core/pmu_feed.h"
+#include "runtime/migrate/core/tree_budget.h"
+#include "runtime/migrate/direct/balancer.h"
+#include "runtime/migrate/direct/strays.h"
+#include "runtime/migrate/evict/advice.h"
+#include "runtime/migrate/evict/evictor.h"
+#include "runtime/migrate/fabric/fabric_memory.h"
+#include "runtime/migrate/fault/waker.h"
 
 namespace tidepool {
 

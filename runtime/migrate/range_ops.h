@@ -4,10 +4,10 @@
 // memory. Thread-safe. Addresses are page-aligned and inside the managed space.
 #pragma once
 
-#include "runtime/migrate/core.h"
-#include "runtime/migrate/granule_mover.h"
-#include "runtime/migrate/shared_policy.h"
-#include "runtime/migrate/staging.h"
+#include "runtime/migrate/core/core.h"
+#include "runtime/migrate/core/shared_policy.h"
+#include "runtime/migrate/core/staging.h"
+#include "runtime/migrate/direct/granule_mover.h"
 #include "runtime/space/residency.h"
 
 namespace tidepool {

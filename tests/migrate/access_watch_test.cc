@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watching granules of a direct tier: exactly the pages used in the window are seen, no byte
 // changes, and what the program does to the range meanwhile stands.
-#include "runtime/migrate/access_watch.h"
+#include "runtime/migrate/direct/access_watch.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "runtime/migrate/staging.h"
+#include "runtime/migrate/core/staging.h"
 #include "tests/migrate/fixture.h"
 
 namespace tidepool {

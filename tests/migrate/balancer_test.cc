@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The balancer itself over a direct tier, under the kernel, in a time of the test's own: pages are
 // used at random, each kind so often a second, between the balancer's steps.
-#include "runtime/migrate/balancer.h"
+#include "runtime/migrate/direct/balancer.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime/migrate/evictor.h"
+#include "runtime/migrate/evict/evictor.h"
 #include "tests/migrate/direct_core.h"
 #include "tests/migrate/stalling_tier.h"
 

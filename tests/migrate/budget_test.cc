@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/migrate/staging.h"
+#include "runtime/migrate/core/staging.h"
 #include "tests/migrate/fixture.h"
 
 namespace tidepool {

@@ -7,9 +7,9 @@
 #include <memory>
 #include <optional>
 
-#include "runtime/migrate/granule_mover.h"
+#include "runtime/migrate/core/shared_policy.h"
+#include "runtime/migrate/direct/granule_mover.h"
 #include "runtime/migrate/range_ops.h"
-#include "runtime/migrate/shared_policy.h"
 #include "runtime/stats/stats_region.h"
 #include "runtime/tier/direct_file_tier.h"
 

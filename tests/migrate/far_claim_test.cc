@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/migrate/advice.h"
-#include "runtime/migrate/evacuator.h"
-#include "runtime/migrate/evictor.h"
-#include "runtime/migrate/fault_service.h"
+#include "runtime/migrate/evict/advice.h"
+#include "runtime/migrate/evict/evictor.h"
+#include "runtime/migrate/fabric/evacuator.h"
+#include "runtime/migrate/fault/fault_service.h"
 #include "runtime/migrate/range_ops.h"
 #include "runtime/stats/stats_region.h"
 #include "tests/migrate/stalling_tier.h"

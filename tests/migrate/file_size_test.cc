@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "runtime/base/log.h"
-#include "runtime/migrate/tree_account.h"
+#include "runtime/migrate/core/tree_account.h"
 #include "runtime/os/memory.h"
 #include "runtime/stats/stats_region.h"
 #include "runtime/tier/frame_table.h"

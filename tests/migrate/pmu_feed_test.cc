@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From PMU samples to scores: local pages of the space gain, nothing else does.
-#include "runtime/migrate/pmu_feed.h"
+#include "runtime/migrate/core/pmu_feed.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

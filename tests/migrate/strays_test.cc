@@ -2,7 +2,7 @@
 // Local pages on the node of a numa: tier. On a machine with one node all local pages are strays,
 // and are moved to where they are: what is asked, counted and left alone can be seen all the same.
 // Pages that really move are seen in the virtual machines (tests/vm/tests/numa_strays.py).
-#include "runtime/migrate/strays.h"
+#include "runtime/migrate/direct/strays.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <random>
 #include <set>
 
-#include "runtime/migrate/tree_account.h"
+#include "runtime/migrate/core/tree_account.h"
 
 extern char** environ;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever is asked of the waker is done, soon or by the migrator's second look, also when its own
 // thread does not get to run.
-#include "runtime/migrate/waker.h"
+#include "runtime/migrate/fault/waker.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/migrate/access_watch.h"
+#include "runtime/migrate/direct/access_watch.h"
 #include "runtime/os/memory.h"
 #include "tests/migrate/direct_core.h"
 

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the service threads share: moving pages out, reporting errors. Allocates nothing;
+// thread-safe.
+#include "runtime/migrate/core/core.h"
+
+#include <sys/mman.h>
+
+#include <cstdarg>
+
+#include "runtime/base/format.h"
+#include "runtime/base/log.h"
+#include "runtime/os/memory.h"
+#include "runtime/stats/stats_region.h"
+
+namespace tidepool {
+
+PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size) {
+  PortResult result = moveAll(*core.port, to, from, size, Wake::kNo);
+  const Bytes rest = size - result.done;
+  from += result.done.value();
+  to += result.done.value();
+  bool mended = false;
+  if (result.outcome == PortOutcome::kBusy && core.forked.load(std::memory_order_relaxed)) {
+    mended = os::unshare(from, rest);
+  } else if (result.outcome == PortOutcome::kExists) {
+    // Zeros: see FaultService::serve() on faults outside the space.
+    mended = os::discard(to, rest).has_value();
+  }
+  if (!mended) return result;
+  const PortResult again = moveAll(*core.port, to, from, rest, Wake::kNo);
+  return {again.outcome, result.done + again.done};
+}
+
+void restoreRights(Core& core, uintptr_t address, Bytes size) {
+  const uintptr_t end = address + size.value();
+  for (uintptr_t at = address; at < end;) {
+    const ProtectionSpan span = core.space->protections().spanAt(at, Bytes(end - at));
+    if (span.protection != (PROT_READ | PROT_WRITE)) {
+      [[maybe_unused]] const Status done = os::protect(at, span.size, span.protection);
+    }
+    at += span.size.value();
+  }
+}
+
+void restoreDumpAdvice(Core& core, uintptr_t address, Bytes size) {
+  if (core.space->undumped().none()) return;
+  const uintptr_t end = address + size.value();
+  for (uintptr_t at = address; at < end;) {
+    const AdviceSpan span = core.space->undumped().spanAt(at, Bytes(end - at));
+    if (span.kept && !os::keepFromDumps(at, span.size)) {
+      reportError(core, "memory that is not to be in core dumps may be: raise vm.max_map_count");
+    }
+    at += span.size.value();
+  }
+}
+
+void poisonPage(Core& core, PageIndex page) {
+  const uintptr_t address = core.space->addressOf(page);
+  if (!core.port->canPoison() || !core.port->poison(address, Bytes(kPageSize))) {
+    // Without poison markers an unmapped page is the next clearest end: SIGSEGV, not zeros.
+    [[maybe_unused]] const Status unmapped = os::mapNothing(address, Bytes(kPageSize));
+  }
+  core.port->wake(address, Bytes(kPageSize));
+}
+
+PageWord dropFarCopy(Core& core, PageIndex page, PageWord word) {
+  if (!word.has(kFlagFarCopy)) return word;
+  const uint8_t flags = static_cast<uint8_t>(word.raw()) & (kFlagUnproven | kFlagProbed);
+  const PageWord alone(word.state(), flags, 0, 0);
+  TP_CHECK(core.space->change(page, word, alone));
+  core.tiers.tier(word.tier()).release({word.frame(), PageCount(1)});
+  return alone;
+}
+
+void describeFarTiers(Core& core) {
+  StatsPage& page = *core.stats;
+  core.tiers.forEach([&](uint8_t number, const Tier& tier) {
+    TierStats& out = page.tiers[number];
+    formatText(out.name, sizeof out.name, "%s", tier.name());
+    formatText(out.kind, sizeof out.kind, "%s", tierKindName(tier.kind()));
+    out.capacity_bytes = tier.capacity().value();
+    const DirectTier* direct = core.tiers.direct(number);
+    out.emulated = direct != nullptr && direct->emulated() ? 1 : 0;
+  });
+  page.tier_count = core.tiers.count() + 1u;
+}
+
+Nanoseconds serviceCpuTime(const Core& core) {
+  Nanoseconds sum;
+  for (const auto& published : core.service_clocks) {
+    timespec time;
+    const clockid_t clock = published.load();
+    if (clock == 0 || clock_gettime(clock, &time) != 0) continue;
+    sum += Nanoseconds(static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u +
+                       static_cast<uint64_t>(time.tv_nsec));
+  }
+  return sum;
+}
+
+void reportError(Core& core, const char* format, ...) {
+  char text[256];
+  va_list args;
+  va_start(args, format);
+  formatTextV(text, sizeof text, format, args);
+  va_end(args);
+  logLine("%s", text);
+  addStatsError(*core.stats, "%s", text);
+}
+
+}  // namespace tidepool

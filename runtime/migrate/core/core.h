@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of the runtime share: the space, the port to the kernel, the tiers, the budget
+// and the statistics. Built once at start, then only its thread-safe members change.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <ctime>
+#include <memory>
+
+#include "runtime/base/ledger.h"
+#include "runtime/migrate/core/budget.h"
+#include "runtime/migrate/core/doorbell.h"
+#include "runtime/migrate/core/parking.h"
+#include "runtime/migrate/core/tree_account.h"
+#include "runtime/options.h"
+#include "runtime/os/fault_port.h"
+#include "runtime/space/managed_space.h"
+#include "runtime/stats/stats_page.h"
+#include "runtime/tier/frame_table.h"
+#include "runtime/tier/tier_set.h"
+
+namespace tidepool {
+
+struct Core {
+  Options options;
+  std::unique_ptr<ManagedSpace> space;
+  std::unique_ptr<FaultPort> port;
+  /// For mappings of direct tiers; null when there is none, or the kernel cannot: pages of direct
+  /// tiers then stay where they were placed.
+  std::unique_ptr<FaultPort> barrier;
+  TierSet tiers;
+  Budget budget;
+  /// Local memory in use outside the space that whoever took it has told us of (Runtime).
+  Ledger outside;
+  /// Of this process and its relatives. Used by the migrator's thread.
+  std::unique_ptr<TreeAccount> account;
+  StatsPage* stats = nullptr;
+  /// Rung when memory is short, read by the migrator.
+  Doorbell need_memory;
+  /// Rung when memory was freed for faults that wait for it, read by the fault service.
+  Doorbell freed_memory;
+  std::atomic<bool> faults_wait{false};
+  /// Processor that the fault service is bound to, beside the threads it serves; -1: none.
+  std::atomic<int> fault_cpu{-1};
+  std::atomic<bool> stopping{false};
+  /// The service threads end for a moment only. Set and read by the thread that ends and starts
+  /// them, and by them before they end.
+  bool pausing = false;
+  /// CPU-time clocks of the service threads; 0: not running.
+  std::array<std::atomic<clockid_t>, 3> service_clocks{};
+  Parking parking;
+  /// Set in a forked child that could have no services of its own: memory is ordinary, statistics
+  /// are the parent's.
+  std::atomic<bool> detached{false};
+  /// This process is a child of fork() that goes on with services of its own.
+  bool in_child = false;
+  /// Set once the process has forked: pages that were local then may be shared until written.
+  std::atomic<bool> forked{false};
+  /// Set once no far tier can take more: the budget is then exceeded rather than the program hung.
+  std::atomic<bool> far_exhausted{false};
+  /// Set while no local page can leave (pinned, protected): the same, until some can.
+  std::atomic<bool> nothing_leaves{false};
+  /// Set while more far memory has been asked for, or will be as soon as it is needed.
+  std::atomic<bool> growing{false};
+  /// Tiers that are to be destroyed, a bit by number, and those which the fault service has let go
+  /// of since (see FabricMemory).
+  std::atomic<uint32_t> retiring{0};
+  std::atomic<uint32_t> let_go{0};
+
+  /// Whether a fault that finds no room is to wait for some. Nobody makes any while the service
+  /// threads come to a standstill, which in turn waits for the reads under way to be installed.
+  bool roomWillCome() const {
+    if (parking.requested(Parking::Upto::kMigrator)) return false;
+    if (growing.load(std::memory_order_relaxed)) return true;
+    return tiers.hasFetch() && !far_exhausted.load(std::memory_order_relaxed) &&
+           !nothing_leaves.load(std::memory_order_relaxed);
+  }
+};
+
+/// Where the page is to be, if the program has said so.
+inline Placement placementOf(const Core& core, PageIndex page) {
+  return core.space->placements().of(granuleOf(page));
+}
+
+/// Calls `act(table)` for the tiers whose frames a child of fork() can share.
+template <typename Act>
+void forEachTable(Core& core, Act act) {
+  core.tiers.forEach([&](uint8_t, Tier& tier) {
+    if (FrameTable* table = tier.frames()) act(*table);
+  });
+}
+
+/// True if other processes hold this home in a direct tier as well, since a fork(). Its pages are
+/// write-protected then; nothing may be mapped over them that is not.
+inline bool heldByOthers(const Core& core, uint8_t tier, FrameIndex home) {
+  return core.forked.load(std::memory_order_relaxed) &&
+         !core.tiers.direct(tier)->soleHolder({home, PageCount(kPagesPerGranule)});
+}
+
+inline void count(StatCounter& counter, uint64_t n) {
+  counter.fetch_add(n, std::memory_order_relaxed);
+}
+
+/// Moves present pages out of the space to slots that are free, after making them the process's own
+/// if a fork() has left them shared: the kernel moves no shared page. The caller holds the
+/// granule's lock.
+PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size);
+
+/// Gives a range that was mapped anew, readable and writable, the rights that the program set. The
+/// caller holds the granule's lock.
+void restoreRights(Core& core, uintptr_t address, Bytes size);
+
+/// The same for what the program keeps from core dumps. Better before the bytes are there.
+void restoreDumpAdvice(Core& core, uintptr_t address, Bytes size);
+
+/// Makes a touch of an absent page end in SIGBUS, or in SIGSEGV where the kernel cannot, and wakes
+/// who waits for it. The caller holds the granule's lock.
+void poisonPage(Core& core, PageIndex page);
+
+/// Gives up the far copy of a local page, if it has one; returns its word as it is now. The caller
+/// holds the granule's lock.
+PageWord dropFarCopy(Core& core, PageIndex page, PageWord word);
+
+/// Writes the far tiers' names, kinds and capacities to the statistics page.
+void describeFarTiers(Core& core);
+
+/// CPU time of the service threads so far.
+Nanoseconds serviceCpuTime(const Core& core);
+
+/// Appends to the statistics page's ring of errors and says it on stderr.
+[[gnu::format(printf, 2, 3)]] void reportError(Core& core, const char* format, ...);
+
+}  // namespace tidepool

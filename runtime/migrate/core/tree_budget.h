@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// One budget for a tree of processes (TreeAccount says which). Each publishes what it holds and
+// takes its limit from the sum: while that is below the budget, everybody may grow; above it,
+// everybody shrinks in proportion. Memory that parent and child still share since a fork is divided
+// between them. Used by the migrator's thread.
+#pragma once
+
+#include "runtime/migrate/core/core.h"
+
+namespace tidepool {
+
+class TreeBudget {
+ public:
+  explicit TreeBudget(Core& core) : core_(core) {}
+
+  /// What this process may hold, given that it holds `mine` now: the budget if it is alone.
+  Bytes share(Bytes mine, Nanoseconds now);
+  /// As of the last share().
+  bool alone() const { return alone_; }
+
+ private:
+  static constexpr uint32_t kAll = 1024;
+  void weigh(Nanoseconds now);
+
+  Core& core_;
+  bool alone_ = true;
+  uint32_t own_ = kAll;  // of what this process holds, in 1/1024
+  Nanoseconds next_weighing_;
+};
+
+}  // namespace tidepool

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// As many scans as it takes: each returns at most so many runs.
+#include "runtime/migrate/direct/granule_scan.h"
+
+#include <array>
+
+namespace tidepool {
+
+std::optional<PageSet> scanGranule(decltype(os::scanWritten)& scan, int pagemap,
+                                   const ManagedSpace& space, GranuleIndex granule,
+                                   const PageSet& asked) {
+  const uintptr_t start = space.addressOf(granule);
+  uint64_t first = 0, last = kPagesPerGranule;
+  while (first < last && !asked[first]) ++first;
+  while (last > first && !asked[last - 1]) --last;
+  const uintptr_t end = start + last * kPageSize;
+  PageSet found;
+  std::array<os::PageRun, 256> runs;
+  for (uintptr_t at = start + first * kPageSize; at < end;) {
+    uintptr_t walked = at;
+    const auto count = scan(pagemap, at, Bytes(end - at), runs.data(), runs.size(), &walked);
+    if (!count || walked <= at) return std::nullopt;
+    for (size_t i = 0; i < *count; ++i) {
+      for (uintptr_t page = runs[i].start; page < runs[i].end; page += kPageSize) {
+        found.set((page - start) >> kPageShift);
+      }
+    }
+    at = walked;
+  }
+  return found & asked;
+}
+
+}  // namespace tidepool

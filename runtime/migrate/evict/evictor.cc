@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eviction to fetch tiers: which pages go, and their way out of the space. What becomes of them
+// then is in evictor_write.cc. Page words change under the granule's lock; where both are taken,
+// the policy's lock comes after a granule's.
+#include "runtime/migrate/evict/evictor.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/raw_calls.h"
+#include "runtime/os/memory.h"
+#include "runtime/os/pin_check.h"
+#include "runtime/stats/stats_region.h"
+
+namespace tidepool {
+namespace {
+
+// Of a tracked write, which the kernel resolves itself; measured.
+constexpr Nanoseconds kWriteFaultCost(800);
+
+constexpr Arrival arrivalOf(PageWord word) {
+  return word.has(kFlagUnproven) ? Arrival::kScan : Arrival::kFault;
+}
+
+/// Copies pages of the space through the kernel, which returns an error where a load would wait for
+/// the fault service. Returns how many.
+uint64_t peek(std::byte* to, uintptr_t from, uint64_t pages) {
+  const iovec target{to, pages * kPageSize};
+  const iovec source{reinterpret_cast<void*>(from), pages * kPageSize};
+  const ssize_t got = raw::call(SYS_process_vm_readv, raw::getpid(), &target, 1, &source, 1, 0);
+  return got > 0 ? static_cast<uint64_t>(got) >> kPageShift : 0;
+}
+
+}  // namespace
+
+Evictor::Evictor(Core& core, Staging& staging, SharedPolicy& policy)
+    : core_(core), staging_(staging), policy_(policy), channels_(core.tiers) {}
+
+Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
+                                                 SharedPolicy& policy) {
+  std::unique_ptr<Evictor> evictor(new Evictor(core, staging, policy));
+  evictor->usable_ = core.tiers.hasFetch();
+  evictor->full_ = core.tiers.moreMayCome();
+  auto pagemap = os::openPagemap();
+  if (!pagemap) return tl::unexpected(pagemap.error());
+  evictor->pagemap_ = std::move(*pagemap);
+  auto bounce = Mapping::anonymous(Bytes(kClusterPages * kPageSize));
+  if (!bounce) return tl::unexpected(bounce.error());
+  evictor->bounce_ = std::move(*bounce);
+  auto seen = Mapping::anonymous(Bytes(kClusterPages * kPageSize));
+  if (!seen) return tl::unexpected(seen.error());
+  evictor->seen_ = std::move(*seen);
+  evictor->source_ = addStatsSource(*core.stats, "write-tracking");
+  TP_CHECK(evictor->source_ != nullptr);
+  if (!core.in_child) TP_TRY(evictor->channels_.openAll());
+  return evictor;
+}
+
+uint64_t Evictor::freeSegment() const {
+  for (uint64_t segment = 0; segment < Staging::kSegments; ++segment) {
+    if (batches_[segment].used == 0) return segment;
+  }
+  return kNoSegment;
+}
+
+PageCount Evictor::start(PageCount wanted) {
+  uint64_t started = 0;
+  while (usable_ && started < wanted.value()) {
+    const uint64_t segment = freeSegment();
+    if (segment == kNoSegment) break;
+    const Fill filled = fill(segment, PageCount(wanted.value() - started));
+    started += batches_[segment].used;
+    if (batches_[segment].used > 0) write(segment);
+    if (filled == Fill::kNothingCold) break;
+  }
+  return PageCount(started);
+}
+
+Evictor::Fill Evictor::fill(uint64_t segment, PageCount wanted) {
+  Batch& batch = batches_[segment];
+  const uint64_t most = std::min(wanted.value(), Staging::kSlotsPerSegment);
+  const uint64_t granules = granuleOf(core_.space->highWater() + kPagesPerGranule).value();
+  takeBehindStreams(segment, most);
+  // The policy lowers its bar as the hand goes round in vain; three turns are its chance, then
+  // anything local must do: the budget is a promise.
+  for (const Choice choice : {Choice::kPolicy, Choice::kAnything}) {
+    const uint64_t turns = choice == Choice::kPolicy ? 3 : 1;
+    for (uint64_t step = 0; step < turns * granules && batch.used < most; ++step) {
+      const uint64_t before = batch.used;
+      sweep(segment, most, choice);
+      if (batch.used > before) step = 0;
+    }
+    // A part of a batch soon is worth more to those who wait than a full one later.
+    if (batch.used > 0) break;
+  }
+  return batch.used == most ? Fill::kFilled : Fill::kNothingCold;
+}
+
+void Evictor::takeBehindStreams(uint64_t segment, uint64_t most) {
+  Batch& batch = batches_[segment];
+  while (batch.used < most) {
+    PageRun run;
+    {
+      MutexLock lock(policy_.mutex());
+      run = policy_.chooser().streams().takeBehind(
+          PageCount(std::min(kClusterPages, most - batch.used)));
+    }
+    if (run.count.value() == 0) return;
+    const PageIndex end = run.first + run.count.value();
+    for (PageIndex at = run.first; at < end;) {
+      const GranuleIndex granule = granuleOf(at);
+      const PageIndex stop = std::min(end, firstPage(granule + 1));
+      MutexLock lock(core_.space->lockOf(granule));
+      forRuns(judgeBehind({at, PageCount(stop - at)}), [&](uint64_t first, uint64_t count) {
+        batch.used += moveOut({firstPage(granule) + first, PageCount(count)}, segment);
+      });
+      at = stop;
+    }
+  }
+}
+
+PageSet Evictor::judgeBehind(PageRun run) {
+  PageSet goes;
+  if (placementOf(core_, run.first).isLocal()) return goes;
+  MutexLock lock(policy_.mutex());
+  for (uint64_t i = 0; i < run.count.value(); ++i) {
+    const PageIndex page = run.first + i;
+    const PageWord word = core_.space->word(page);
+    if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
+    goes[page.value() % kPagesPerGranule] =
+        policy_.chooser().classifyBehind(page) == Verdict::kEvict;
+  }
+  return goes;
+}
+
+void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
+  Batch& batch = batches_[segment];
+  if (hand_ >= core_.space->highWater()) hand_ = PageIndex(0);
+  const PageIndex first = firstPage(granuleOf(hand_));
+  const uint64_t from = hand_ - first;
+  if (!core_.space->hasLocal(granuleOf(first)) || placementOf(core_, first).isLocal()) {
+    hand_ = first + kPagesPerGranule;
+    return;
+  }
+  MutexLock lock(core_.space->lockOf(granuleOf(first)));
+  readWritten(first);
+  const uint64_t to = judge(first, from, most - batch.used, choice);
+  for (uint64_t at = from; at < to;) {
+    const Verdict verdict = verdicts_[at];
+    uint64_t end = at + 1;
+    while (end < to && verdicts_[end] == verdict) ++end;
+    if (verdict == Verdict::kEvict) {
+      batch.used += moveOut({first + at, PageCount(end - at)}, segment);
+    } else if (verdict == Verdict::kProbe) {
+      arm(first, at, end);
+    }
+    at = end;
+  }
+  hand_ = first + to;
+}
+
+uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choice) {
+  const bool plain = isPlain(granuleOf(first));
+  const uint8_t wanted = placementOf(core_, first).tier();
+  const bool placed_far = wanted != 0 && core_.tiers.fetch(wanted) != nullptr;
+  MutexLock lock(policy_.mutex());
+  uint64_t chosen = 0;
+  uint64_t written = 0;
+  for (; at < kPagesPerGranule && chosen < room; ++at) {
+    PageWord word = core_.space->word(first + at);
+    verdicts_[at] = Verdict::kKeep;
+    // Pages with a home in a direct tier go there (see Balancer), not through staging.
+    if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
+    if (rightsOf(first + at, plain) == Rights::kOther) continue;
+    if (word.has(kFlagFarCopy) && written_[at]) {
+      policy_.copies().outdated(granuleOf(first), arrivalOf(word));
+      word = dropFarCopy(core_, first + at, word);
+    }
+    WriteBit bit = WriteBit::kNotArmed;
+    if (word.has(kFlagProbed)) {
+      bit = written_[at] ? WriteBit::kWritten : WriteBit::kClean;
+      if (written_[at]) {
+        core_.space->change(first + at, word, word.without(kFlagProbed));
+        ++written;
+      }
+    }
+    verdicts_[at] = choice == Choice::kAnything || placed_far
+                        ? Verdict::kEvict
+                        : policy_.chooser().classify(first + at, bit);
+    if (verdicts_[at] == Verdict::kEvict) ++chosen;
+  }
+  // The write faults that arming caused are the program's time: counted at their known cost, which
+  // the policy charges itself.
+  countSampling(kWriteFaultCost * written);
+  return at;
+}
+
+void Evictor::readWritten(PageIndex first) {
+  written_.reset();
+  PageSet probed, copies;
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    const PageWord word = core_.space->word(first + i);
+    probed[i] = word.has(kFlagProbed);
+    copies[i] = word.has(kFlagFarCopy);
+  }
+  const PageSet asked = probed | copies;
+  if (asked.none()) return;
+  const Nanoseconds start = threadCpuTime();
+  // Without an answer nothing counts as written: who relies on that looks again, in unwritten().
+  written_ = scanGranule(os::scanWritten, pagemap_.get(), *core_.space, granuleOf(first), asked)
+                 .value_or(PageSet());
+  if (probed.none()) return;
+  const Nanoseconds asking = threadCpuTime() - start;
+  chargePolicy(asking);
+  count(source_->count, probed.count());
+  countSampling(asking);
+}
+
+void Evictor::countSampling(Nanoseconds spent) {
+  count(source_->cpu_nanoseconds, spent.value());
+  count(core_.stats->sampling_cpu_nanoseconds, spent.value());
+}
+
+void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
+  // Where the kernel does not resolve tracked writes itself, each would be a fault for the service.
+  if (!core_.port->tracksWrites()) return;
+  const Nanoseconds start = threadCpuTime();
+  for (uint64_t at = from; at < to;) {
+    const bool copy = core_.space->word(first + at).has(kFlagFarCopy);
+    uint64_t end = at + 1;
+    while (end < to && core_.space->word(first + end).has(kFlagFarCopy) == copy) ++end;
+    // Pages with a far copy have been armed since they came; once more would hide a write.
+    if (copy || core_.port->writeProtect(core_.space->addressOf(first + at),
+                                         Bytes((end - at) * kPageSize), Wake::kNo)) {
+      markProbed(first + at, PageCount(end - at));
+    }
+    at = end;
+  }
+  const Nanoseconds spent = threadCpuTime() - start;
+  chargePolicy(spent);
+  countSampling(spent);
+}
+
+void Evictor::markProbed(PageIndex first, PageCount pages) {
+  for (uint64_t i = 0; i < pages.value(); ++i) {
+    const PageWord word = core_.space->word(first + i);
+    if (word.state() == PageState::kLocal) {
+      core_.space->change(first + i, word, word.with(kFlagProbed));
+    }
+  }
+}
+
+void Evictor::chargePolicy(Nanoseconds cost) {
+  MutexLock lock(policy_.mutex());
+  policy_.chooser().chargeProbes(cost);
+}
+
+bool Evictor::isPlain(GranuleIndex granule) const {
+  return core_.space->protections().plain(core_.space->addressOf(granule), Bytes(kGranuleSize)) &&
+         !core_.space->anchored().anyKept(firstPage(granule), kPagesPerGranule);
+}
+
+// Pages that stay are like those that nobody may access: none of them leaves.
+Rights Evictor::rightsOf(PageIndex page, bool granule_plain) const {
+  if (granule_plain) return Rights::kReadWrite;
+  if (core_.space->anchored().anyKept(page, 1)) return Rights::kOther;
+  return core_.space->protections().at(core_.space->addressOf(page));
+}
+
+uint64_t Evictor::moveRun(PageRun run, Rights rights, uint64_t slot) {
+  if (rights == Rights::kOther) return 0;
+  if (!core_.port->canMove()) return moveByCopy(run, slot);
+  if (rights == Rights::kReadOnly) return moveReadOnly(run, slot);
+  const PortResult result = moveOutOfSpace(core_, staging_.slotAddress(slot),
+                                           core_.space->addressOf(run.first), toBytes(run.count));
+  return toPages(result.done).value();
+}
+
+uint64_t Evictor::alikeFrom(PageRun run, bool granule_plain) const {
+  const PageWord word = core_.space->word(run.first);
+  const Rights rights = rightsOf(run.first, granule_plain);
+  const uint64_t most =
+      word.has(kFlagFarCopy) ? std::min(kClusterPages, run.count.value()) : run.count.value();
+  uint64_t length = 1;
+  while (length < most) {
+    const PageWord next = core_.space->word(run.first + length);
+    if (next.state() != PageState::kLocal || next.has(kFlagFarCopy) != word.has(kFlagFarCopy) ||
+        rightsOf(run.first + length, granule_plain) != rights) {
+      break;
+    }
+    ++length;
+  }
+  return length;
+}
+
+uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
+  Batch& batch = batches_[segment];
+  const uint64_t used = batch.used;
+  const bool plain = isPlain(granuleOf(run.first));
+  uint64_t moved_in_all = 0;
+  for (uint64_t at = 0; at < run.count.value();) {
+    const PageWord word = core_.space->word(run.first + at);
+    if (word.state() != PageState::kLocal) {
+      ++at;
+      continue;
+    }
+    const PageRun rest{run.first + at, PageCount(run.count.value() - at)};
+    const PageRun part{rest.first, PageCount(alikeFrom(rest, plain))};
+    const uint64_t slot = used + moved_in_all;
+    const PageSet same = word.has(kFlagFarCopy) ? unwritten(part) : PageSet();
+    const uint64_t moved =
+        moveRun(part, rightsOf(part.first, plain), staging_.firstSlot(segment) + slot);
+    for (uint64_t i = 0; i < moved; ++i) {
+      // A page that was written between the look and the move differs from what was seen before.
+      const bool copied = same[(part.first + i).value() % kPagesPerGranule] &&
+                          memcmp(staging_.slotMemory(staging_.firstSlot(segment) + slot + i),
+                                 seen_.data() + i * kPageSize, kPageSize) == 0;
+      stage(segment, slot + i, part.first + i, copied);
+    }
+    moved_in_all += moved;
+    // A page that did not move is pinned or gone: leave it and go on behind it.
+    at += moved < part.count.value() ? moved + 1 : moved;
+  }
+  in_flight_ += PageCount(moved_in_all);
+  return moved_in_all;
+}
+
+PageSet Evictor::unwritten(PageRun run) {
+  const uint64_t from = run.first.value() % kPagesPerGranule;
+  // First the bytes, then whether they were written until after that.
+  const uint64_t pages = peek(seen_.data(), core_.space->addressOf(run.first), run.count.value());
+  PageSet asked;
+  for (uint64_t i = 0; i < pages; ++i) asked.set(from + i);
+  if (asked.none()) return asked;
+  const auto written =
+      scanGranule(os::scanWritten, pagemap_.get(), *core_.space, granuleOf(run.first), asked);
+  return written ? asked & ~*written : PageSet();
+}
+
+void Evictor::stage(uint64_t segment, uint64_t slot, PageIndex page, bool copied) {
+  Batch& batch = batches_[segment];
+  PageWord word = core_.space->word(page);
+  // Its home would be nobody's.
+  TP_CHECK(!word.has(kFlagShadow));
+  if (word.has(kFlagFarCopy)) {
+    MutexLock lock(policy_.mutex());
+    FarCopies& copies = policy_.copies();
+    copied ? copies.saved(granuleOf(page), arrivalOf(word))
+           : copies.outdated(granuleOf(page), arrivalOf(word));
+  }
+  batch.copied[slot] = copied;
+  if (copied) {
+    batch.frames[slot] = word.frame();
+    batch.tiers[slot] = word.tier();
+  } else {
+    word = dropFarCopy(core_, page, word);
+  }
+  batch.pages[slot] = page;
+  TP_CHECK(core_.space->change(
+      page, word, PageWord(PageState::kEvicting, 0, 0, staging_.firstSlot(segment) + slot)));
+}
+
+uint64_t Evictor::moveByCopy(PageRun run, uint64_t slot) {
+  const uintptr_t from = core_.space->addressOf(run.first);
+  const Bytes size = toBytes(run.count);
+  if (!core_.port->writeProtect(from, size, Wake::kNo)) return 0;
+  // A device that was given a page before writers were stopped would write to it after the copy.
+  const PageCount copied(
+      os::mayPinPages() ? 0 : peek(staging_.slotMemory(slot), from, run.count.value()));
+  const PageCount gone = toPages(os::discardUnlocked(from, toBytes(copied)));
+  [[maybe_unused]] const Status open = core_.port->writeProtect(from, size, Wake::kYes);
+  core_.port->wake(from, size);
+  return gone.value();
+}
+
+uint64_t Evictor::moveReadOnly(PageRun run, uint64_t slot) {
+  // UFFDIO_MOVE refuses them. Nothing can write to them while the granule's lock is held, but for
+  // devices that were given them before they became read-only.
+  if (os::mayPinPages()) return 0;
+  uint64_t moved = 0;
+  while (moved < run.count.value()) {
+    const uintptr_t from = core_.space->addressOf(run.first + moved);
+    const uint64_t wanted = std::min(kClusterPages, run.count.value() - moved);
+    const uint64_t pages = peek(bounce_.data(), from, wanted);
+    if (pages == 0) break;
+    const PortResult copied = copyAll(*core_.port, staging_.slotAddress(slot + moved),
+                                      bounce_.data(), toBytes(PageCount(pages)), Wake::kNo);
+    if (copied.outcome != PortOutcome::kDone) break;
+    const PageCount gone = toPages(os::discardUnlocked(from, toBytes(PageCount(pages))));
+    moved += gone.value();
+    if (gone.value() < wanted) {
+      staging_.recycle(slot + moved, PageCount(pages) - gone);
+      break;
+    }
+  }
+  return moved;
+}
+
+size_t Evictor::waits(std::array<Wait, TierSet::kMost>& out) const {
+  size_t stored = 0;
+  for (const auto& channel : channels_) {
+    if (channel == nullptr || channel->inFlight() == 0) continue;
+    out[stored++] = {channel->fd(), channel->events(), channel->timeToDeadline()};
+  }
+  return stored;
+}
+
+}  // namespace tidepool

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eviction to fetch tiers, from the staging segment on: frames, writes, limbo, and the way back
+// when a write fails. Runs on the migrator's thread only.
+#include "runtime/migrate/evict/evictor.h"
+
+#include <algorithm>
+
+namespace tidepool {
+namespace {
+
+/// A write's tag: segment and the first slot of its run.
+constexpr uint64_t tagOf(uint64_t segment, uint64_t slot) { return segment << 32 | slot; }
+
+}  // namespace
+
+bool Evictor::opens(uint8_t number) {
+  FetchTier* const tier = core_.tiers.fetch(number);
+  if (tier == nullptr || tier->closed()) return false;
+  const auto channel = channels_.to(number);
+  if (channel) return true;
+  reportError(core_, "cannot write to far memory %s: %s", tier->name(), channel.error().text());
+  tier->close();
+  return false;
+}
+
+bool Evictor::allocateFrames(Batch& batch) {
+  const SlotSet placed = allocatePlaced(batch);
+  SlotSet rest;
+  for (uint64_t slot = 0; slot < batch.used; ++slot) {
+    rest[slot] = !batch.copied[slot] && !placed[slot];
+  }
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    if (opens(number) && allocateFrom(number, batch, rest)) return true;
+  }
+  for (uint64_t slot = 0; slot < batch.used; ++slot) {
+    if (!placed[slot]) continue;
+    core_.tiers.tier(batch.tiers[slot]).release({batch.frames[slot], PageCount(1)});
+  }
+  return false;
+}
+
+Evictor::SlotSet Evictor::allocatePlaced(Batch& batch) {
+  SlotSet placed;
+  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
+    SlotSet wanted;
+    for (uint64_t slot = 0; slot < batch.used; ++slot) {
+      wanted[slot] = !batch.copied[slot] && placementOf(core_, batch.pages[slot]).tier() == number;
+    }
+    if (wanted.any() && opens(number) && allocateFrom(number, batch, wanted)) placed |= wanted;
+  }
+  return placed;
+}
+
+bool Evictor::allocateFrom(uint8_t number, Batch& batch, const SlotSet& slots) {
+  Tier& tier = core_.tiers.tier(number);
+  const uint64_t wanted = slots.count();
+  uint64_t have = 0;
+  for (uint64_t slot = 0; have < wanted;) {
+    const auto run = tier.allocate(PageCount(wanted - have));
+    if (!run) {
+      for (uint64_t i = 0; i < slot; ++i) {
+        if (slots[i]) tier.release({batch.frames[i], PageCount(1)});
+      }
+      return false;
+    }
+    for (uint64_t i = 0; i < run->count.value(); ++slot) {
+      if (!slots[slot]) continue;
+      batch.frames[slot] = run->first + i++;
+      batch.tiers[slot] = number;
+    }
+    have += run->count.value();
+  }
+  return true;
+}
+
+bool Evictor::anyOpen() const {
+  bool any = false;
+  core_.tiers.forEach([&](uint8_t number, const Tier& tier) {
+    any = any || (core_.tiers.fetch(number) != nullptr && !tier.closed());
+  });
+  return any;
+}
+
+void Evictor::releaseFrames(Batch& batch) {
+  for (uint64_t i = 0; i < batch.used; ++i) {
+    if (batch.copied[i]) continue;
+    core_.tiers.tier(batch.tiers[i]).release({batch.frames[i], PageCount(1)});
+  }
+}
+
+void Evictor::takeBack(uint8_t tier) {
+  for (uint64_t segment = 0; segment < Staging::kSegments; ++segment) {
+    Batch& batch = batches_[segment];
+    if (batch.written_as == 0) continue;
+    const auto end = batch.tiers.begin() + static_cast<ptrdiff_t>(batch.used);
+    if (std::find(batch.tiers.begin(), end, tier) == end) continue;
+    releaseFrames(batch);
+    putBack(segment);
+  }
+}
+
+bool Evictor::dropFarCopies() {
+  uint64_t dropped = 0;
+  for (PageIndex page; page < core_.space->highWater(); page = page + kPagesPerGranule) {
+    if (!core_.space->hasLocal(granuleOf(page))) continue;
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+      const PageWord word = core_.space->word(page + i);
+      if (dropFarCopy(core_, page + i, word) != word) ++dropped;
+    }
+  }
+  return dropped > 0;
+}
+
+void Evictor::write(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  if (!allocateFrames(batch) && !(dropFarCopies() && allocateFrames(batch))) {
+    usable_ = false;
+    full_ = true;
+    putBack(segment);
+    if (core_.growing.load(std::memory_order_relaxed)) return;
+    core_.far_exhausted.store(true, std::memory_order_relaxed);
+    reportError(core_,
+                "far memory is full: the local budget will be exceeded; give more with "
+                "--far or a larger SIZE");
+    return;
+  }
+  // One page at least is written, again if need be: that a server is gone must show before pages
+  // are given up that are only there.
+  if (batch.copied.count() == batch.used) submitRun(segment, 0);
+  for (uint64_t at = 0; at < batch.used;) {
+    at += batch.copied[at] ? 1 : submitRun(segment, at);
+  }
+  for (const auto& channel : channels_) {
+    if (channel != nullptr) [[maybe_unused]]
+      const Status flushed = channel->flush();
+  }
+  if (batch.writes_left == 0) finish(segment);
+}
+
+uint64_t Evictor::submitRun(uint64_t segment, uint64_t at) {
+  Batch& batch = batches_[segment];
+  const uint8_t tier = batch.tiers[at];
+  uint64_t run = 1;
+  while (at + run < batch.used && batch.copied[at + run] == batch.copied[at] && !batch.copied[at] &&
+         batch.tiers[at + run] == tier && batch.frames[at + run] == batch.frames[at] + run) {
+    ++run;
+  }
+  // A page may have its frame in a tier that this batch has no channel to yet.
+  const auto channel = channels_.to(tier);
+  const Status sent =
+      channel ? (*channel)->submitWrite(tagOf(segment, at), {batch.frames[at], PageCount(run)},
+                                        staging_.slotMemory(staging_.firstSlot(segment) + at))
+              : Status(tl::unexpected(channel.error()));
+  if (sent) {
+    ++batch.writes_left;
+  } else {
+    batch.failed_tier = tier;
+  }
+  return run;
+}
+
+void Evictor::spaceCame() {
+  if (!full_ || !anyOpen()) return;
+  full_ = false;
+  usable_ = true;
+  core_.far_exhausted.store(false, std::memory_order_relaxed);
+}
+
+void Evictor::advance() {
+  std::array<FetchCompletion, 64> completions;
+  for (uint8_t tier = 1; tier <= core_.tiers.count(); ++tier) {
+    FetchChannel* channel = channels_.ifOpen(tier);
+    if (channel == nullptr || channel->inFlight() == 0) continue;
+    for (;;) {
+      const size_t got = channel->poll(completions);
+      for (size_t i = 0; i < got; ++i) {
+        const uint64_t segment = completions[i].tag >> 32;
+        Batch& batch = batches_[segment];
+        TP_CHECK(batch.writes_left > 0);
+        if (!completions[i].ok()) batch.failed_tier = tier;
+        if (--batch.writes_left > 0) continue;
+        finish(segment);
+      }
+      if (got < completions.size()) break;
+    }
+  }
+}
+
+void Evictor::finish(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  for (uint64_t i = 0; i < batch.used && batch.failed_tier == 0; ++i) {
+    if (core_.tiers.tier(batch.tiers[i]).forsaken(batch.frames[i]))
+      batch.failed_tier = batch.tiers[i];
+  }
+  if (batch.failed_tier != 0) {
+    Tier& tier = core_.tiers.tier(batch.failed_tier);
+    const bool first = !tier.closed();
+    tier.close();
+    usable_ = anyOpen();
+    if (first) {
+      reportError(core_, "cannot write to far memory %s: %s", tier.name(),
+                  usable_ ? "pages go elsewhere"
+                          : "pages stay local and the local budget will be exceeded");
+    }
+    full_ = !usable_ && core_.tiers.moreMayCome();
+    if (!usable_) core_.far_exhausted.store(true, std::memory_order_relaxed);
+    releaseFrames(batch);
+    putBack(segment);
+    return;
+  }
+  batch.written_as = ++batches_written_;
+}
+
+bool Evictor::recycle() {
+  uint64_t segment = kNoSegment;
+  for (uint64_t i = 0; i < Staging::kSegments; ++i) {
+    const uint64_t age = batches_[i].written_as;
+    if (age != 0 && (segment == kNoSegment || age < batches_[segment].written_as)) segment = i;
+  }
+  if (segment == kNoSegment) return false;
+  Batch& batch = batches_[segment];
+  uint64_t gone = 0;
+  uint64_t clean = 0;
+  for (uint64_t i = 0; i < batch.used; ++i) {
+    const PageIndex page = batch.pages[i];
+    const PageWord evicting(PageState::kEvicting, 0, 0, staging_.firstSlot(segment) + i);
+    const PageWord far(PageState::kFar, 0, batch.tiers[i], batch.frames[i].value());
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    if (core_.space->change(page, evicting, far)) {
+      ++gone;
+      clean += batch.copied[i] ? 1 : 0;
+    } else {
+      core_.tiers.tier(batch.tiers[i]).release({batch.frames[i], PageCount(1)});
+    }
+  }
+  count(core_.stats->demotions, gone);
+  count(core_.stats->demoted_bytes, gone * kPageSize);
+  count(core_.stats->clean_evictions, clean);
+  empty(segment);
+  return true;
+}
+
+void Evictor::empty(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  staging_.recycle(staging_.firstSlot(segment), PageCount(batch.used));
+  core_.budget.discharge(PageCount(batch.used));
+  in_flight_ -= PageCount(batch.used);
+  batch.used = 0;
+  batch.failed_tier = 0;
+  batch.copied.reset();
+  batch.written_as = 0;
+}
+
+void Evictor::putBack(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  for (uint64_t i = 0; i < batch.used; ++i) {
+    const PageIndex page = batch.pages[i];
+    const uint64_t slot = staging_.firstSlot(segment) + i;
+    const PageWord evicting(PageState::kEvicting, 0, 0, slot);
+    if (batch.copied[i]) {
+      core_.tiers.tier(batch.tiers[i]).release({batch.frames[i], PageCount(1)});
+    }
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    if (core_.space->word(page) != evicting) continue;
+    const PortResult back = copyAll(*core_.port, core_.space->addressOf(page),
+                                    staging_.slotMemory(slot), Bytes(kPageSize), Wake::kYes);
+    // Anything else means that the program unmapped the page under us: then nobody misses it.
+    const PageState now =
+        back.outcome == PortOutcome::kDone ? PageState::kLocal : PageState::kEmpty;
+    core_.space->change(page, evicting, PageWord(now, 0, 0, 0));
+    if (now == PageState::kLocal) core_.budget.charge(PageCount(1));
+  }
+  empty(segment);
+}
+
+}  // namespace tidepool

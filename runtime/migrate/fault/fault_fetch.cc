@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fault service's reads from far memory: submission, prefetch, installation, and what happens
+// to pages whose tier is gone. Runs on the fault service's thread only.
+#include "runtime/migrate/fault/fault_service.h"
+
+#include <algorithm>
+
+namespace tidepool {
+
+FaultService::Answer FaultService::beginFetch(PageIndex page) {
+  if (free_count_ == 0) return Answer::kAwaitSlot;
+  const FarClaim claim = claimFar(core_, {page, PageCount(1)});
+  return submitFetch(claim, Arrival::kFault) ? Answer::kFetching : Answer::kDone;
+}
+
+bool FaultService::submitFetch(const FarClaim& claim, Arrival arrival) {
+  TP_CHECK(!claim.empty() && free_count_ > 0);
+  const uint32_t slot = free_slots_[--free_count_];
+  const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
+  fetches_[slot] = {claim, demanded, arrival, clock_.now()};
+  const auto channel = channels_.to(claim.tier);
+  const Status submitted = channel ? (*channel)->submitRead(slot, claim.frames(), buffer(slot))
+                                   : Status(tl::unexpected(channel.error()));
+  if (submitted) return true;
+  giveUp(fetches_[slot], submitted.error().code());
+  freeSlot(slot);
+  return false;
+}
+
+void FaultService::freeSlot(uint32_t slot) {
+  fetches_[slot] = Fetch{};
+  free_slots_[free_count_++] = slot;
+}
+
+void FaultService::giveUp(const Fetch& fetch, ErrorCode error) {
+  // What nobody waits for may be had when somebody does.
+  if (fetch.demanded == 0) return abandonClaim(core_, fetch.claim);
+  const uint64_t lost = countClaimed(core_, fetch.claim);
+  // Said before: the touch ends the program.
+  if (core_.stats->lost_pages.fetch_add(lost, std::memory_order_relaxed) == 0 && lost > 0) {
+    reportError(core_,
+                "far memory %s is lost (%s): pages that live there end in SIGBUS when touched; "
+                "restart the program once the memory server is back",
+                core_.tiers.tier(fetch.claim.tier).name(), errorCodeName(error));
+  }
+  loseClaim(core_, fetch.claim);
+}
+
+void FaultService::prefetch(PageIndex from, PageCount count) {
+  // Prefetch must not push out what the program uses: only into room that is there.
+  uint64_t room = core_.budget.room().value();
+  PageIndex page = from;
+  const PageIndex end = std::min(from + count.value(), core_.space->highWater());
+  while (page < end && free_count_ > 1 && room > kPagesPerFetch) {
+    const PageIndex granule_end = firstPage(granuleOf(page) + 1);
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    while (page < end && page < granule_end && free_count_ > 1 && room > kPagesPerFetch) {
+      const PageIndex stop = std::min({end, granule_end, page + kPagesPerFetch});
+      const FarClaim claim = claimFar(core_, {page, PageCount(stop - page)}, kFlagUnproven);
+      if (claim.empty()) {
+        ++page;
+        continue;
+      }
+      if (!submitFetch(claim, Arrival::kScan)) return;
+      const uint64_t run = claim.count.value();
+      tidepool::count(core_.stats->prefetched_pages, run);
+      MutexLock policy_lock(policy_.mutex());
+      for (uint64_t i = 0; i < run; ++i) policy_.chooser().onPrefetched(page + i);
+      room -= run;
+      page = page + run;
+    }
+  }
+}
+
+void FaultService::prefetchBeside(PageIndex page, PageRun run) {
+  if (run.first == page) {
+    prefetch(page + 1, PageCount(run.count.value() - 1));
+    return;
+  }
+  for (PageIndex end = page; end > run.first;) {
+    const uint64_t piece = std::min(kPagesPerFetch, end - run.first);
+    end = end - piece;
+    prefetch(end, PageCount(piece));
+  }
+}
+
+void FaultService::completeFetches() {
+  std::array<FetchCompletion, kFetches> completions;
+  for (const auto& channel : channels_) {
+    if (channel == nullptr || channel->inFlight() == 0) continue;
+    const size_t got = channel->poll(completions);
+    for (size_t i = 0; i < got; ++i) {
+      finishFetch(static_cast<uint32_t>(completions[i].tag), completions[i].ok(),
+                  completions[i].error);
+    }
+  }
+}
+
+void FaultService::finishFetch(uint32_t slot, bool ok, ErrorCode error) {
+  const FarClaim& claim = fetches_[slot].claim;
+  TP_CHECK(!claim.empty());
+  if (!ok) {
+    MutexLock lock(core_.space->lockOf(granuleOf(claim.first)));
+    giveUp(fetches_[slot], error);
+    return freeSlot(slot);
+  }
+  if (!install(slot)) {
+    arrived_.push_back(slot);
+    core_.faults_wait.store(true, std::memory_order_seq_cst);
+    core_.need_memory.ring();
+  }
+}
+
+bool FaultService::install(uint32_t slot) {
+  const Fetch& fetch = fetches_[slot];
+  const FarClaim& claim = fetch.claim;
+  MutexLock lock(core_.space->lockOf(granuleOf(claim.first)));
+  if (!core_.budget.tryCharge(claim.count)) {
+    if (fetch.demanded != 0 && core_.roomWillCome()) return false;
+    if (fetch.demanded == 0) {
+      abandonClaim(core_, claim);
+      freeSlot(slot);
+      return true;
+    }
+    core_.budget.charge(claim.count);
+  }
+  const FarCopy copy = keepsCopies(fetch) ? FarCopy::kKept : FarCopy::kDropped;
+  // Pages discarded meanwhile split the run; what is left of it goes in piece by piece.
+  for (uint64_t at = 0; at < claim.count.value();) {
+    const uint64_t run = stillClaimed(core_, claim, at);
+    if (run > 0) {
+      installRun(slot, at, at + run, copy);
+      at += run;
+    } else {
+      core_.budget.discharge(PageCount(1));
+      settleGone(core_, claim.part(at++, 1));
+    }
+  }
+  if (fetch.demanded != 0) recordLatency(fetch.started);
+  freeSlot(slot);
+  return true;
+}
+
+bool FaultService::keepsCopies(const Fetch& fetch) {
+  if (!core_.port->tracksWrites()) return false;
+  // Copies must not take the room that pages need which have no other home.
+  const Tier& tier = core_.tiers.tier(fetch.claim.tier);
+  if (tier.closed() || tier.used().value() > tier.capacity().value() / 8 * 7) return false;
+  MutexLock lock(policy_.mutex());
+  return policy_.copies().worthKeeping(granuleOf(fetch.claim.first), fetch.arrival);
+}
+
+void FaultService::installRun(uint32_t slot, uint64_t from, uint64_t to, FarCopy copy) {
+  const Fetch& fetch = fetches_[slot];
+  const Arm arm = copy == FarCopy::kKept ? Arm::kYes : Arm::kNo;
+  for (uint64_t at = from; at < to;) {
+    const FarClaim rest = fetch.claim.part(at, to - at);
+    const PortResult copied =
+        copyAll(*core_.port, core_.space->addressOf(rest.first), buffer(slot) + at * kPageSize,
+                toBytes(rest.count), Wake::kNo, arm);
+    const PageCount done = toPages(copied.done);
+    if (done > PageCount()) {
+      settleLocal(core_, rest.part(0, done.value()), fetch.demanded >> at, copy);
+      wake(rest.first, done);
+    }
+    at += done.value();
+    if (copied.outcome == PortOutcome::kDone) continue;
+    // The page cannot be filled: its range was released under the reader. The waiter meets whatever
+    // the program put there.
+    core_.budget.discharge(PageCount(1));
+    settleGone(core_, fetch.claim.part(at++, 1));
+  }
+  count(core_.stats->promotions, to - from);
+  count(core_.stats->promoted_bytes, (to - from) * kPageSize);
+}
+
+}  // namespace tidepool

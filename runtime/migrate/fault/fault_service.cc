@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fault service's thread: reading faults, fresh pages, rescues. Fetches are in
+// fault_fetch.cc. One thread runs all of it; page words change under the granule's lock.
+#include "runtime/migrate/fault/fault_service.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "runtime/base/raw_calls.h"
+
+namespace tidepool {
+
+FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
+                           Waker& waker)
+    : core_(core),
+      staging_(staging),
+      policy_(policy),
+      mover_(mover),
+      waker_(waker),
+      channels_(core.tiers) {}
+
+FaultService::~FaultService() { stop(); }
+
+Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& staging,
+                                                           SharedPolicy& policy,
+                                                           GranuleMover& mover, Waker& waker) {
+  std::unique_ptr<FaultService> service(new FaultService(core, staging, policy, mover, waker));
+  auto buffers = Mapping::anonymous(Bytes(kFetches * kPagesPerFetch * kPageSize));
+  if (!buffers) return tl::unexpected(buffers.error());
+  service->buffers_ = std::move(*buffers);
+  // Never written, so it costs no memory: reads see the kernel's shared zero page.
+  auto zeros = Mapping::anonymous(Bytes(kFreshMost * kPageSize));
+  if (!zeros) return tl::unexpected(zeros.error());
+  service->zeros_ = std::move(*zeros);
+  if (!core.in_child) TP_TRY(service->channels_.openAll());
+  for (uint32_t slot = 0; slot < kFetches; ++slot) service->free_slots_[slot] = slot;
+  service->free_count_ = kFetches;
+  service->arrived_.reserve(kFetches);
+  service->deferred_.reserve(64);
+  service->queued_.reserve(64);
+  return service;
+}
+
+Status FaultService::start() {
+  return thread_.start(
+      "tidepool-fault", [](void* self) { static_cast<FaultService*>(self)->run(); }, this);
+}
+
+void FaultService::stop() {
+  if (!thread_.running()) return;
+  // Release pairs with the acquire in run().
+  core_.stopping.store(true, std::memory_order_release);
+  core_.freed_memory.ring();
+  thread_.join();
+}
+
+void FaultService::run() {
+  follower_.emplace();
+  // Pairs with the release in stop().
+  while (!core_.stopping.load(std::memory_order_acquire)) {
+    if (parking() && free_count_ == kFetches) core_.parking.park(Parking::Upto::kFaults);
+    waitForWork();
+    letGo();
+    if (!parking()) serveNew();
+    if (core_.barrier != nullptr && !parking()) serveBarrier();
+    completeFetches();
+    if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
+    if (!queued_.empty()) serveQueued();
+    if (!parking()) fetchAdvised();
+  }
+}
+
+void FaultService::waitForWork() {
+  std::array<pollfd, TierSet::kMost + 4> waits;
+  size_t count = 0;
+  // On the way to a standstill new faults wait in the kernel.
+  const short asks = parking() ? 0 : POLLIN;
+  waits[count++] = {core_.port->fd(), asks, 0};
+  waits[count++] = {core_.freed_memory.fd(), POLLIN, 0};
+  if (core_.barrier != nullptr) waits[count++] = {core_.barrier->fd(), asks, 0};
+  int timeout_ms = -1;
+  for (const auto& channel : channels_) {
+    if (channel == nullptr || channel->inFlight() == 0) continue;
+    waits[count++] = {channel->fd(), channel->events(), 0};
+    const uint64_t left_ms = channel->timeToDeadline().value() / 1'000'000 + 1;
+    if (timeout_ms < 0 || static_cast<uint64_t>(timeout_ms) > left_ms) {
+      timeout_ms = static_cast<int>(left_ms);
+    }
+  }
+  raw::poll(waits.data(), count, timeout_ms);
+  if ((waits[1].revents & POLLIN) != 0) core_.freed_memory.clear();
+}
+
+void FaultService::letGo() {
+  // Acquire and release: whatever this thread did with the tier was before.
+  const uint32_t retiring = core_.retiring.load(std::memory_order_acquire);
+  const uint32_t gone = core_.let_go.load(std::memory_order_relaxed);
+  if (retiring == gone) return;
+  for (uint8_t number = 1; number <= TierSet::kMost; ++number) {
+    const uint32_t bit = uint32_t{1} << number;
+    if ((retiring & ~gone & bit) != 0) channels_.close(number);
+  }
+  core_.let_go.store(retiring, std::memory_order_release);
+  core_.need_memory.ring();
+}
+
+void FaultService::serveNew() {
+  std::array<MissingFault, 32> faults;
+  const size_t got = core_.port->read(faults);
+  if (got == 0) return;
+  const Nanoseconds now = clock_.now();
+  count(core_.stats->faults_missing, got);
+  for (size_t i = 0; i < got; ++i) {
+    serve(faults[i], now);
+    follower_->served(faults[i].thread, waker_.strayed());
+  }
+  if (follower_->bound() != core_.fault_cpu.load(std::memory_order_relaxed)) {
+    core_.fault_cpu.store(follower_->bound(), std::memory_order_relaxed);
+    waker_.follow(follower_->bound());
+  }
+  flush();
+}
+
+void FaultService::flush() {
+  for (const auto& channel : channels_) {
+    if (channel != nullptr) [[maybe_unused]]
+      const Status flushed = channel->flush();
+  }
+}
+
+void FaultService::fetchAdvised() {
+  // As many pieces as one look at the queue is worth: faults come first.
+  constexpr int kPieces = 32;
+  bool any = false;
+  for (int i = 0; i < kPieces && free_count_ > kFetches / 2; ++i) {
+    PageRun piece;
+    {
+      MutexLock lock(policy_.mutex());
+      RunQueue& queue = policy_.willNeed();
+      piece = queue.front(PageCount(kPagesPerFetch));
+      if (piece.count.value() == 0) break;
+      queue.drop(piece);
+      // Nothing is pushed out for it.
+      if (core_.budget.room().value() <= kPagesPerFetch) queue.clear();
+    }
+    prefetch(piece.first, piece.count);
+    rescueAdvised(piece);
+    any = true;
+  }
+  if (!any) return;
+  flush();
+  // For what is left, should no read be under way whose end calls again.
+  core_.freed_memory.ring();
+}
+
+void FaultService::rescueAdvised(PageRun piece) {
+  for (uint64_t i = 0; i < piece.count.value(); ++i) {
+    const PageIndex page = piece.first + i;
+    if (core_.space->word(page).state() != PageState::kEvicting) continue;
+    if (core_.budget.room().value() <= kPagesPerFetch) return;
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    const PageWord word = core_.space->word(page);
+    if (word.state() == PageState::kEvicting) rescue(page, word);
+  }
+}
+
+void FaultService::serveBarrier() {
+  std::array<MissingFault, 32> faults;
+  const size_t got = core_.barrier->read(faults);
+  count(core_.stats->faults_write_protect, got);
+  for (size_t i = 0; i < got; ++i) {
+    // A writer met a page that is being promoted: once the granule's lock is free it has moved, or
+    // stays and is open again. Or one that a fork() froze. The writer looks anew.
+    const PageIndex page = core_.space->pageAt(faults[i].address);
+    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    // Or that is only about to be, with others: then the end of that wakes it.
+    if (mover_.isClosing(granuleOf(page))) continue;
+    if (core_.forked.load(std::memory_order_relaxed) && !mover_.thaw(page)) sayExceeded();
+    core_.barrier->wake(faults[i].address, Bytes(kPageSize));
+  }
+}
+
+void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
+  if (!core_.space->contains(fault.address)) {
+    // Nobody but the kernel touches an empty staging slot, when it is told to bring in everything
+    // that is mapped (mlockall by a raw system call). It comes back until it has a page.
+    core_.port->copy(fault.address, zeros_.data(), Bytes(kPageSize), Wake::kNo);
+    core_.port->wake(fault.address, Bytes(kPageSize));
+    return;
+  }
+  switch (answer(fault)) {
+    case Answer::kDone:
+      recordLatency(started);
+      break;
+    case Answer::kFetching: {
+      const PageIndex page = core_.space->pageAt(fault.address);
+      PageRun run;
+      {
+        MutexLock lock(policy_.mutex());
+        run = policy_.chooser().onFault(page, started);
+        core_.stats->prefetch_hits.store(policy_.chooser().stats().prefetch_hits,
+                                         std::memory_order_relaxed);
+      }
+      if (run.count.value() > 1 && core_.options.prefetch) prefetchBeside(page, run);
+      break;
+    }
+    case Answer::kAwaitSlot:
+      queued_.push_back({fault, started});
+      break;
+    case Answer::kAwaitMemory:
+      deferred_.push_back({fault, started});
+      core_.faults_wait.store(true, std::memory_order_seq_cst);
+      core_.need_memory.ring();
+      break;
+  }
+}
+
+FaultService::Answer FaultService::answer(const MissingFault& fault) {
+  const PageIndex page = core_.space->pageAt(fault.address);
+  MutexLock lock(core_.space->lockOf(granuleOf(page)));
+  const PageWord word = core_.space->word(page);
+  switch (word.state()) {
+    case PageState::kEmpty:
+      return fillFresh(page);
+    case PageState::kEvicting:
+      return rescue(page, word);
+    case PageState::kFar:
+      return beginFetch(page);
+    case PageState::kFetching:
+      // The read under way wakes every waiter; note that one waits, so it counts as demanded.
+      for (Fetch& fetch : fetches_) {
+        if (fetch.claim.empty() || page < fetch.claim.first) continue;
+        const uint64_t at = page - fetch.claim.first;
+        if (at < fetch.claim.count.value() && fetch.claim.owns(word, at)) {
+          fetch.demanded |= uint64_t{1} << at;
+        }
+      }
+      return Answer::kFetching;
+    case PageState::kLocal:
+    case PageState::kDirect:
+      // Answered meanwhile, together with a neighbour.
+      core_.port->wake(fault.address, Bytes(kPageSize));
+      return Answer::kDone;
+    case PageState::kLost:
+      poisonPage(core_, page);
+      return Answer::kDone;
+  }
+  return Answer::kDone;
+}
+
+void FaultService::sayExceeded() {
+  // A fetch tier that takes no more has said so itself.
+  if (said_exceeded_ || core_.far_exhausted.load(std::memory_order_relaxed)) return;
+  bool room = false;
+  core_.tiers.forEach([&](uint8_t, const Tier& tier) {
+    room = room || tier.used() + Bytes(kGranuleSize) <= tier.capacity();
+  });
+  // There is room: it is this granule that cannot go there (docs/limits.md), which passes.
+  if (room) return;
+  said_exceeded_ = true;
+  reportError(core_, "%s",
+              core_.tiers.count() == 0
+                  ? "the local budget is exceeded: there is no far tier for what is cold; give one "
+                    "with --far, or raise --dram"
+                  : "the local budget is exceeded: far memory is full; give a larger SIZE or "
+                    "another --far, or raise --dram");
+}
+
+bool FaultService::granuleIsEmpty(GranuleIndex granule) const {
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    if (core_.space->word(firstPage(granule) + i).state() != PageState::kEmpty) return false;
+  }
+  return true;
+}
+
+PageCount FaultService::freshRun(PageIndex page, PageIndex* start) const {
+  const ManagedSpace& space = *core_.space;
+  const GranuleIndex granule = granuleOf(page);
+  // No further than access goes: a reservation's untouched rest costs nothing, and the kernel fills
+  // one mapping at a time.
+  const ProtectionStretch alike = space.protections().stretchAround(
+      space.addressOf(page), space.addressOf(granule), space.addressOf(granule + 1));
+  const uint64_t first = space.pageAt(alike.start).value();
+  const uint64_t last = first + ((alike.end - alike.start) >> kPageShift);
+  // Fill ahead as much as was filled before, so that at least half of what is filled is used.
+  uint64_t before = 0;
+  while (page.value() - before > first &&
+         core_.space->word(page - before - 1).state() == PageState::kLocal) {
+    ++before;
+  }
+  if (page == firstPage(granule) && first > 0 &&
+      core_.space->word(page - 1).state() == PageState::kLocal) {
+    before = kFreshMost;  // goes on from a granule that is full
+  }
+  uint64_t from = page.value();
+  uint64_t wanted = before < kFreshLeast ? kFreshLeast : before;
+  if (before == 0) from = std::max(first, roundDown(from, kFreshLeast));
+  while (core_.space->word(PageIndex(from)).state() != PageState::kEmpty) ++from;
+  uint64_t run = 0;
+  while (from + run < last && run < wanted &&
+         core_.space->word(PageIndex(from + run)).state() == PageState::kEmpty) {
+    ++run;
+  }
+  *start = PageIndex(from);
+  return PageCount(run);
+}
+
+FaultService::Answer FaultService::fillFresh(PageIndex page) {
+  const Placement placement = placementOf(core_, page);
+  if (placement.tier() != 0 && mover_.placeFar(page)) return Answer::kDone;
+  // A granule that will not fit is placed far at once: filled in part, it would be copied there
+  // soon after.
+  if (core_.tiers.hasDirect() && !placement.isLocal() &&
+      core_.budget.room().value() < kFreshMost + kFreshLeast && granuleIsEmpty(granuleOf(page)) &&
+      mover_.placeFar(page)) {
+    return Answer::kDone;
+  }
+  PageIndex start;
+  PageCount run = freshRun(page, &start);
+  if (page.value() >= start.value() + run.value() || !core_.budget.tryCharge(run)) {
+    start = page;
+    run = PageCount(1);
+    if (!core_.budget.tryCharge(run)) {
+      if (!placement.isLocal() && mover_.placeFar(page)) return Answer::kDone;
+      if (core_.roomWillCome()) return Answer::kAwaitMemory;
+      core_.budget.charge(run);
+      sayExceeded();
+    }
+  }
+  PortResult filled =
+      core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run), Wake::kNo);
+  while (filled.outcome == PortOutcome::kRetry && filled.done.value() == 0) {
+    filled =
+        core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run), Wake::kNo);
+  }
+  const uint64_t done = toPages(filled.done).value();
+  for (uint64_t i = 0; i < done; ++i) {
+    core_.space->change(start + i, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+  }
+  if (done > 0) wake(start, PageCount(done));
+  if (done < run.value()) core_.budget.discharge(PageCount(run.value() - done));
+  if (page.value() < start.value() + done) return Answer::kDone;
+  // The run left the mapping or met a page that is there: do the one page, or let its thread
+  // retry (and take the SIGSEGV that a released range deserves).
+  if (run.value() > 1 && core_.budget.tryCharge(PageCount(1))) {
+    const PortResult one =
+        core_.port->copy(core_.space->addressOf(page), zeros_.data(), Bytes(kPageSize), Wake::kYes);
+    if (one.outcome == PortOutcome::kDone) {
+      core_.space->change(page, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+      return Answer::kDone;
+    }
+    core_.budget.discharge(PageCount(1));
+  }
+  core_.port->wake(core_.space->addressOf(page), Bytes(kPageSize));
+  return Answer::kDone;
+}
+
+FaultService::Answer FaultService::rescue(PageIndex page, PageWord word) {
+  // The slot keeps its copy, so that a write-back under way goes on undisturbed; the migrator
+  // finds the word changed and drops the result. The page exists twice for a moment.
+  core_.budget.charge(PageCount(1));
+  PortResult copied;
+  do {
+    copied = core_.port->copy(core_.space->addressOf(page), staging_.slotMemory(word.index()),
+                              Bytes(kPageSize), Wake::kNo);
+  } while (copied.outcome == PortOutcome::kRetry);
+  if (copied.outcome != PortOutcome::kDone) {
+    core_.budget.discharge(PageCount(1));
+    core_.port->wake(core_.space->addressOf(page), Bytes(kPageSize));
+    return Answer::kDone;
+  }
+  TP_CHECK(core_.space->change(page, word, PageWord(PageState::kLocal, 0, 0, 0)));
+  wake(page, PageCount(1));
+  count(core_.stats->rescues, 1);
+  const Nanoseconds now = clock_.now();
+  MutexLock lock(policy_.mutex());
+  policy_.chooser().onRescue(page, now);
+  return Answer::kDone;
+}
+
+void FaultService::retryDeferred() {
+  // Each is tried once a round; what still finds no memory goes back to the list.
+  const size_t arrived = arrived_.size();
+  for (size_t i = 0; i < arrived; ++i) {
+    const uint32_t slot = arrived_.front();
+    arrived_.erase(arrived_.begin());
+    if (!install(slot)) arrived_.push_back(slot);
+  }
+  const size_t waiting = deferred_.size();
+  for (size_t i = 0; i < waiting; ++i) {
+    const Deferred next = deferred_[i];
+    serve(next.fault, next.started);
+  }
+  deferred_.erase(deferred_.begin(), deferred_.begin() + static_cast<long>(waiting));
+  const bool wait = !arrived_.empty() || !deferred_.empty();
+  core_.faults_wait.store(wait, std::memory_order_seq_cst);
+  if (wait) core_.need_memory.ring();
+  flush();
+}
+
+void FaultService::serveQueued() {
+  // While all slots are taken the reads in flight are waited for, and nobody is asked for anything.
+  size_t served = 0;
+  const size_t waiting = queued_.size();
+  while (served < waiting && free_count_ > 0) {
+    const Deferred next = queued_[served++];
+    serve(next.fault, next.started);
+  }
+  queued_.erase(queued_.begin(), queued_.begin() + static_cast<long>(served));
+  if (served > 0) flush();
+}
+
+void FaultService::recordLatency(Nanoseconds started) {
+  core_.stats->fault_latency.record(clock_.now() - started);
+}
+
+}  // namespace tidepool

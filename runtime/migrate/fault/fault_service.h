@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serves faults: one thread reads them from the kernel and answers each by what the page's word
+// says: fresh zeros, a page taken back from staging, or a fetch from far memory. Never touches
+// managed memory, never waits for the migrator (invariant I2). Once it runs it allocates for its
+// lists of faults that wait alone, which grow to the number of the program's threads.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/mapping.h"
+#include "runtime/base/service_thread.h"
+#include "runtime/migrate/core/channels.h"
+#include "runtime/migrate/core/core.h"
+#include "runtime/migrate/core/far_claim.h"
+#include "runtime/migrate/core/shared_policy.h"
+#include "runtime/migrate/core/staging.h"
+#include "runtime/migrate/direct/granule_mover.h"
+#include "runtime/migrate/fault/waker.h"
+#include "runtime/os/cpu_follower.h"
+
+namespace tidepool {
+
+class FaultService {
+ public:
+  /// All must outlive the service. Opens a channel to every fetch tier; starts no thread yet.
+  static Result<std::unique_ptr<FaultService>> create(Core& core, Staging& staging,
+                                                      SharedPolicy& policy, GranuleMover& mover,
+                                                      Waker& waker);
+  ~FaultService();
+
+  Status start();
+  void awaitBegin() const { thread_.awaitBegin(); }
+  clockid_t clock() const { return thread_.clock(); }
+  /// Stops and joins the thread. Threads of the program that wait for pages go on waiting.
+  void stop();
+  /// In a child of fork(): its thread and its reads are the parent's.
+  void forgetThread() { thread_.forget(); }
+
+ private:
+  // One read from far memory.
+  struct Fetch {
+    FarClaim claim;
+    uint64_t demanded = 0;  // bit i: a thread waits for page i of it
+    Arrival arrival = Arrival::kFault;
+    Nanoseconds started;
+  };
+  // A fault that could not be answered at once.
+  struct Deferred {
+    MissingFault fault;
+    Nanoseconds started;
+  };
+  enum class Answer : uint8_t {
+    kDone,
+    kFetching,
+    kAwaitMemory,
+    kAwaitSlot,  // as many reads are in flight as can be
+  };
+
+  static constexpr size_t kFetches = 64;          // reads in flight; more faults wait their turn
+  static constexpr uint64_t kPagesPerFetch = 16;  // 64 KiB buffers
+  static constexpr uint64_t kFreshMost = 512;     // largest run of fresh pages filled at once
+  static constexpr uint64_t kFreshLeast = 16;
+
+  FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
+               Waker& waker);
+  void run();
+  bool parking() const { return core_.parking.requested(Parking::Upto::kFaults); }
+  void waitForWork();
+  void serveNew();
+  void serveBarrier();
+  void serve(const MissingFault& fault, Nanoseconds started);
+  Answer answer(const MissingFault& fault);
+  Answer fillFresh(PageIndex page);
+  /// Says once that the budget cannot be kept, unless another error said why.
+  void sayExceeded();
+  bool granuleIsEmpty(GranuleIndex granule) const;
+  PageCount freshRun(PageIndex page, PageIndex* start) const;
+  Answer rescue(PageIndex page, PageWord word);
+  /// Of a page that is far.
+  Answer beginFetch(PageIndex page);
+  void prefetch(PageIndex from, PageCount count);
+  /// The rest of a stream's run that begins or ends with `page`, the nearest pages first.
+  void prefetchBeside(PageIndex page, PageRun run);
+  /// Begins to fetch what the program said it will need, leaving half of the reads to faults.
+  void fetchAdvised();
+  /// Takes pages back that are on their way out, but still here, as far as there is room.
+  void rescueAdvised(PageRun piece);
+  void flush();
+  /// On failure the claim has ended.
+  bool submitFetch(const FarClaim& claim, Arrival arrival);
+  void completeFetches();
+  void finishFetch(uint32_t slot, bool ok, ErrorCode error);
+  /// Ends the claim of a read that has failed. The caller holds the granule's lock.
+  void giveUp(const Fetch& fetch, ErrorCode error);
+  void freeSlot(uint32_t slot);
+  /// False: there is no room for it yet.
+  bool install(uint32_t slot);
+  /// Whether what was fetched keeps its frames, as copies of the local pages.
+  bool keepsCopies(const Fetch& fetch);
+  void installRun(uint32_t slot, uint64_t from, uint64_t to, FarCopy copy);
+  void retryDeferred();
+  /// Serves faults that wait for a slot, as far as there are any.
+  void serveQueued();
+  /// Closes what it has open to tiers that are to go.
+  void letGo();
+  void wake(PageIndex first, PageCount pages) {
+    waker_.wake(core_.space->addressOf(first), pages, clock_.now());
+  }
+  void recordLatency(Nanoseconds started);
+  std::byte* buffer(uint32_t slot) const {
+    return buffers_.data() + slot * kPagesPerFetch * kPageSize;
+  }
+
+  Core& core_;
+  Staging& staging_;
+  SharedPolicy& policy_;
+  GranuleMover& mover_;
+  Waker& waker_;
+  MonotonicClock clock_;
+  Mapping buffers_;
+  Mapping zeros_;
+  Channels channels_;
+  std::array<Fetch, kFetches> fetches_;
+  std::array<uint32_t, kFetches> free_slots_;
+  size_t free_count_ = 0;
+  std::vector<uint32_t> arrived_;   // fetched, waiting for budget; capacity reserved at create()
+  std::vector<Deferred> deferred_;  // wait for memory
+  std::vector<Deferred> queued_;    // wait for a slot; the longest first
+  std::optional<os::CpuFollower> follower_;  // made by the thread itself
+  ServiceThread thread_;
+  bool said_exceeded_ = false;
+};
+
+}  // namespace tidepool

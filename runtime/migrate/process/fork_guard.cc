@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fork handlers. They run in the forking thread; lock order as everywhere: granules, policy, then
+// the space's tables.
+#include "runtime/migrate/process/fork_guard.h"
+
+#include <pthread.h>
+
+#include <ctime>
+
+#include "runtime/base/log.h"
+#include "runtime/base/service_thread.h"
+#include "runtime/os/streams.h"
+
+namespace tidepool {
+namespace {
+
+// Nothing is evicted meanwhile, but other threads may discard what was touched.
+constexpr int kRounds = 64;
+
+}  // namespace
+
+void ForkGuard::stop(Parking::Upto last) {
+  core_.parking.request(last);
+  core_.need_memory.ring();
+  core_.freed_memory.ring();
+  core_.parking.await();
+}
+
+void ForkGuard::begin(ForkKind kind) {
+  if (core_.detached.load(std::memory_order_relaxed)) return;
+  const sigset_t signals = ForkWindow::holdSignals();
+  forking_.lock();
+  kind_ = kind;
+  signals_ = signals;
+  begun_by_.store(pthread_self(), std::memory_order_relaxed);
+  // From here on nothing leaves local memory, and tiers neither come nor go. What the migrator
+  // calls of libc may take the lock of the streams, too, so it comes first.
+  stop(Parking::Upto::kMigrator);
+  // Who has it may wait for a page, which is still brought. Once the fault service stands still it
+  // would be waited for without end: by fork() itself.
+  if (kind == ForkKind::kFork) os::lockStreams();
+}
+
+void ForkGuard::standStill() {
+  window_is_local_ = false;
+  if (!canFollow()) return stop(Parking::Upto::kFaults);
+  for (int round = 0; round < kRounds && !window_is_local_; ++round) {
+    if (round > 0) stop(Parking::Upto::kMigrator);
+    window_.touch(kind_);
+    stop(Parking::Upto::kFaults);
+    window_is_local_ = window_.isLocal(kind_);
+  }
+}
+
+void ForkGuard::lockAll() {
+  for (Mutex& lock : core_.space->locks()) lock.lock();
+  policy_.mutex().lock();
+  core_.space->protections().mutex().lock();
+  core_.space->ranges().mutex().lock();
+  core_.space->foreign().mutex().lock();
+  core_.space->unforked().mutex().lock();
+  core_.space->undumped().mutex().lock();
+  core_.space->anchored().mutex().lock();
+}
+
+void ForkGuard::unlockAll() {
+  core_.space->anchored().mutex().unlock();
+  core_.space->undumped().mutex().unlock();
+  core_.space->unforked().mutex().unlock();
+  core_.space->foreign().mutex().unlock();
+  core_.space->ranges().mutex().unlock();
+  core_.space->protections().mutex().unlock();
+  policy_.mutex().unlock();
+  for (Mutex& lock : core_.space->locks()) lock.unlock();
+}
+
+bool ForkGuard::canFollow() const {
+  if (core_.tiers.hasDirect() && core_.barrier == nullptr) return false;
+  bool all = true;
+  core_.tiers.forEach([&](uint8_t, Tier& tier) { all = all && tier.frames() != nullptr; });
+  return all;
+}
+
+Status ForkGuard::shareFrames() {
+  if (!canFollow()) return fail(ErrorCode::kUnsupported, "its frames cannot be shared");
+  Status shared;
+  forEachTable(core_, [&](FrameTable& table) {
+    if (shared) shared = table.beforeFork();
+  });
+  // Other threads of this process may write until it is forked, and after: what the child is to see
+  // is what was there now.
+  if (shared && core_.tiers.hasDirect()) shared = mover_.freeze();
+  return shared;
+}
+
+void ForkGuard::prepare(ForkKind kind) {
+  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (begun_by_.load(std::memory_order_relaxed) != pthread_self()) begin(kind);
+  begun_by_.store(pthread_t{}, std::memory_order_relaxed);
+  standStill();
+  lockAll();
+  core_.forked.store(true, std::memory_order_relaxed);
+  if (kind != ForkKind::kCloneSharingFiles) shared_ = shareFrames();
+}
+
+void ForkGuard::standAside(void (*act)(void*), void* argument) {
+  if (core_.detached.load(std::memory_order_relaxed)) return act(argument);
+  const sigset_t signals = ForkWindow::holdSignals();
+  forking_.lock();
+  standStill();
+  services_.endThreads();
+  act(argument);
+  // Without them far memory is out of reach, so there is nothing better to do than to try again.
+  for (bool said = false;; said = true) {
+    const Status started = services_.startThreads();
+    if (started) break;
+    if (!said) logLine("far memory waits for its service threads: %s", started.error().text());
+    const timespec pause{0, 10'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  forking_.unlock();
+  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+}
+
+void ForkGuard::parent() {
+  if (core_.detached.load(std::memory_order_relaxed)) return;
+  forEachTable(core_, [](FrameTable& table) { table.afterForkInParent(); });
+  unlockAll();
+  core_.parking.resume();
+  if (kind_ == ForkKind::kFork) os::unlockStreams();
+  const sigset_t signals = signals_;
+  forking_.unlock();
+  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+}
+
+void ForkGuard::child() {
+  if (core_.detached.load(std::memory_order_relaxed)) return;
+  unlockAll();
+  core_.space->anchored().forgetWaits();
+  core_.parking.forgetThreads();
+  ServiceThread::inChild(kind_);
+  serveChild();
+  services_.withdrawUnforked();
+  if (kind_ == ForkKind::kFork) os::unlockStreamsInChild();
+  forking_.unlock();
+  pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
+}
+
+void ForkGuard::serveChild() {
+  if (!canFollow()) return detach(nullptr);
+  if (kind_ == ForkKind::kCloneSharingFiles) return detach("it shares its descriptors");
+  if (!window_is_local_) return detach("what it begins with would not stay in local memory");
+  if (!shared_) return detach(shared_.error().text());
+  const Status started = services_.startInChild();
+  if (!started) detach(started.error().text());
+}
+
+void ForkGuard::unpreparedChild() {
+  if (core_.detached.load(std::memory_order_relaxed)) return;
+  detach("it was made by a signal handler, in the midst of a call of Tidepool's",
+         LocalIf::kPresent);
+}
+
+void ForkGuard::detach(const char* why, LocalIf rule) {
+  core_.detached.store(true, std::memory_order_relaxed);
+  forEachTable(core_, [](FrameTable& table) { table.abandonInChild(); });
+  if (why != nullptr) logLine("a forked process goes on without its far memory: %s", why);
+  hideFarMemory(core_, rule);
+}
+
+}  // namespace tidepool
