@@ -14,8 +14,8 @@
 
 namespace tidepool {
 
-bool GranuleMover::bringInAll(PageIndex first, PageIndex end) {
-  if (liesWhole(granuleOf(first)) && !promoteWhole(granuleOf(first))) return false;
+bool GranuleMover::bringInAll(const GranuleLock& granule, PageIndex first, PageIndex end) {
+  if (liesWhole(granule) && !promoteWhole(granule)) return false;
   MutexLock lock(staging_mutex_);
   for (PageIndex page = first; page < end;) {
     if (core_.space->word(page).state() != PageState::kDirect) {
@@ -35,7 +35,7 @@ bool GranuleMover::bringInAll(PageIndex first, PageIndex end) {
       return false;
     }
     core_.budget.charge(PageCount(run));
-    if (!swapIn({page, run})) {
+    if (!swapIn(granule, {page, run})) {
       core_.budget.discharge(PageCount(run));
       if (core_.barrier != nullptr) {
         [[maybe_unused]] const Status open = core_.barrier->writeProtect(address, size, Wake::kYes);
@@ -47,7 +47,7 @@ bool GranuleMover::bringInAll(PageIndex first, PageIndex end) {
   return true;
 }
 
-Status RangeOps::readIn(PageIndex first, PageCount pages) {
+Status RangeOps::readIn(const GranuleLock& granule, PageIndex first, PageCount pages) {
   const PageWord word = core_.space->word(first);
   Tier& tier = core_.tiers.tier(word.tier());
   auto buffer = Mapping::anonymous(toBytes(pages));
@@ -58,8 +58,8 @@ Status RangeOps::readIn(PageIndex first, PageCount pages) {
     if (code != ErrorCode::kLost && code != ErrorCode::kStaleEpoch) return read;
     for (uint64_t i = 0; i < pages.value(); ++i) {
       const PageWord far = core_.space->word(first + i);
-      TP_CHECK(core_.space->change(first + i, far, PageWord(PageState::kLost, 0, 0, 0)));
-      poisonPage(core_, first + i);
+      TP_CHECK(core_.space->change(granule, first + i, far, PageWord(PageState::kLost, 0, 0, 0)));
+      poisonPage(core_, granule, first + i);
     }
     count(core_.stats->lost_pages, pages.value());
     tier.release({word.frame(), pages});
@@ -72,8 +72,9 @@ Status RangeOps::readIn(PageIndex first, PageCount pages) {
   for (uint64_t i = 0; i < done; ++i) {
     const PageWord far = core_.space->word(first + i);
     const PageWord claimed(PageState::kFetching, 0, far.tier(), far.index());
-    TP_CHECK(core_.space->change(first + i, far, claimed));
-    TP_CHECK(core_.space->change(first + i, claimed, PageWord(PageState::kLocal, 0, 0, 0)));
+    TP_CHECK(core_.space->change(granule, first + i, far, claimed));
+    TP_CHECK(
+        core_.space->change(granule, first + i, claimed, PageWord(PageState::kLocal, 0, 0, 0)));
   }
   if (done > 0) tier.release({word.frame(), PageCount(done)});
   if (done == pages.value()) return {};
@@ -82,7 +83,8 @@ Status RangeOps::readIn(PageIndex first, PageCount pages) {
               static_cast<unsigned long long>(pages.value() - done));
 }
 
-bool RangeOps::rescue(PageIndex page, PageWord word, const Staging& staging) {
+bool RangeOps::rescue(const GranuleLock& granule, PageIndex page, PageWord word,
+                      const Staging& staging) {
   core_.budget.charge(PageCount(1));
   // The slot keeps its copy: a write under way goes on, and finds the word changed.
   const PortResult copied = copyAll(*core_.port, core_.space->addressOf(page),
@@ -91,15 +93,16 @@ bool RangeOps::rescue(PageIndex page, PageWord word, const Staging& staging) {
     core_.budget.discharge(PageCount(1));
     return false;
   }
-  TP_CHECK(core_.space->change(page, word, PageWord(PageState::kLocal, 0, 0, 0)));
+  TP_CHECK(core_.space->change(granule, page, word, PageWord(PageState::kLocal, 0, 0, 0)));
   return true;
 }
 
-Result<RangeOps::Settled> RangeOps::settle(PageIndex first, PageIndex end, const Staging& staging) {
+Result<RangeOps::Settled> RangeOps::settle(const GranuleLock& granule, PageIndex first,
+                                           PageIndex end, const Staging& staging) {
   for (PageIndex page = first; page < end;) {
     const PageWord word = core_.space->word(page);
     if (word.state() == PageState::kFetching) return Settled::kWaits;
-    if (word.state() == PageState::kEvicting && !rescue(page, word, staging)) {
+    if (word.state() == PageState::kEvicting && !rescue(granule, page, word, staging)) {
       return fail(ErrorCode::kNoMemory, "cannot bring a page back");
     }
     uint64_t run = 1;
@@ -109,15 +112,15 @@ Result<RangeOps::Settled> RangeOps::settle(PageIndex first, PageIndex end, const
                next.frame() == word.frame() + run;
       };
       while (page + run < end && follows(core_.space->word(page + run))) ++run;
-      TP_TRY(readIn(page, PageCount(run)));
+      TP_TRY(readIn(granule, page, PageCount(run)));
     }
     page = page + run;
   }
-  if (mover_.bringInAll(first, end)) return Settled::kAll;
+  if (mover_.bringInAll(granule, first, end)) return Settled::kAll;
   return fail(ErrorCode::kUnsupported, "pages of a direct tier cannot be brought in");
 }
 
-void RangeOps::letGo(PageIndex first, PageIndex end) {
+void RangeOps::letGo(const GranuleLock& granule, PageIndex first, PageIndex end) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kPageSize);
   // What children are not to have is the kernel's to see to now.
@@ -128,7 +131,7 @@ void RangeOps::letGo(PageIndex first, PageIndex end) {
   // From here on nothing of ours is put there.
   setRights(address, size, PROT_NONE);
   core_.space->foreign().add(address, size);
-  for (PageIndex page = first; page < end; ++page) dropPage(page, core_.space->word(page));
+  for (PageIndex page = first; page < end; ++page) dropPage(granule, page, core_.space->word(page));
   core_.port->wake(address, size);
   MutexLock policy_lock(policy_.mutex());
   for (PageIndex page = first; page < end; ++page) policy_.chooser().onDiscard(page);
@@ -138,16 +141,16 @@ Result<RangeOps::Settled> RangeOps::handOverPart(PageIndex first, PageIndex end,
                                                  const Staging& staging) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kPageSize);
-  MutexLock lock(core_.space->lockOf(granuleOf(first)));
+  const GranuleLock granule(*core_.space, granuleOf(first));
   for (uint64_t at = 0; at < size.value();) {
     const ProtectionSpan span = spanAt(address + at, Bytes(size.value() - at));
     if (span.protection == kNotHandedOut) return fail(ErrorCode::kNotFound, "not allocated");
     at += span.size.value();
   }
-  const auto settled = settle(first, end, staging);
+  const auto settled = settle(granule, first, end, staging);
   if (!settled || *settled == Settled::kWaits) return settled;
   TP_TRY(core_.port->disarm(address, size));
-  letGo(first, end);
+  letGo(granule, first, end);
   return Settled::kAll;
 }
 

@@ -42,8 +42,7 @@ Status RangeOps::makeFresh(uintptr_t address, Bytes size, int protection) {
 }
 
 Status RangeOps::makePartUsable(uintptr_t address, Bytes size, int protection) {
-  const GranuleIndex granule = granuleOf(core_.space->pageAt(address));
-  MutexLock lock(core_.space->lockOf(granule));
+  const GranuleLock granule(*core_.space, granuleOf(core_.space->pageAt(address)));
   if (!mover_.liesWhole(granule)) return makeFresh(address, size, protection);
   // dropPart() has left it there, erased.
   setRights(address, size, protection);
@@ -136,11 +135,11 @@ bool RangeOps::isEmpty(uintptr_t address) const {
   return core_.space->word(core_.space->pageAt(address)).state() == PageState::kEmpty;
 }
 
-void RangeOps::dropPage(PageIndex page, PageWord word) {
+void RangeOps::dropPage(const GranuleLock& granule, PageIndex page, PageWord word) {
   switch (word.state()) {
     case PageState::kLocal:
       core_.budget.discharge(PageCount(1));
-      word = dropFarCopy(core_, page, word);
+      word = dropFarCopy(core_, granule, page, word);
       break;
     case PageState::kFar:
       core_.tiers.tier(word.tier()).release({word.frame(), PageCount(1)});
@@ -156,7 +155,7 @@ void RangeOps::dropPage(PageIndex page, PageWord word) {
     case PageState::kDirect:
       TP_CHECK(!"direct pages are dropped in runs");
   }
-  TP_CHECK(core_.space->change(page, word, PageWord()));
+  TP_CHECK(core_.space->change(granule, page, word, PageWord()));
   if (word.state() == PageState::kLocal && word.has(kFlagShadow)) {
     const FrameIndex home = word.frame() - page.value() % kPagesPerGranule;
     if (!mover_.frozen(word.tier(), home)) {
@@ -164,37 +163,37 @@ void RangeOps::dropPage(PageIndex page, PageWord word) {
       [[maybe_unused]] const Status erased =
           core_.tiers.direct(word.tier())->erase({word.frame(), PageCount(1)});
     }
-    mover_.releaseHomeIfUnused(granuleOf(page), word.tier(), home);
+    mover_.releaseHomeIfUnused(granule, word.tier(), home);
   }
 }
 
-void RangeOps::dropDirect(PageIndex first, PageCount pages, Mode mode) {
+void RangeOps::dropDirect(const GranuleLock& granule, PageIndex first, PageCount pages, Mode mode) {
   const PageWord word = core_.space->word(first);
   const FrameIndex home = word.frame() - first.value() % kPagesPerGranule;
-  mover_.spoil(granuleOf(first));
+  mover_.spoil(granule);
   if (!mover_.frozen(word.tier(), home)) {
     [[maybe_unused]] const Status erased =
         core_.tiers.direct(word.tier())->erase({word.frame(), pages});
     if (mode == Mode::kDiscard) return;
   } else if (mode == Mode::kDiscard) {
-    replaceByFresh(core_.space->addressOf(first), toBytes(pages));
+    replaceByFresh(granule, core_.space->addressOf(first), toBytes(pages));
   }
   for (uint64_t i = 0; i < pages.value(); ++i) {
     const PageIndex page = first + i;
-    TP_CHECK(core_.space->change(page, core_.space->word(page), PageWord()));
+    TP_CHECK(core_.space->change(granule, page, core_.space->word(page), PageWord()));
   }
-  mover_.releaseHomeIfUnused(granuleOf(first), word.tier(), home);
+  mover_.releaseHomeIfUnused(granule, word.tier(), home);
 }
 
-void RangeOps::replaceByFresh(uintptr_t address, Bytes size) {
+void RangeOps::replaceByFresh(const GranuleLock& granule, uintptr_t address, Bytes size) {
   // What is mapped there others still need: the program must not see it, whatever the kernel says.
   TP_CHECK(os::mapFresh(address, size).has_value());
   TP_CHECK(core_.port->arm(address, size).has_value());
-  restoreRights(core_, address, size);
-  restoreDumpAdvice(core_, address, size);
+  restoreRights(core_, granule, address, size);
+  restoreDumpAdvice(core_, granule, address, size);
 }
 
-void RangeOps::replaceMapping(uintptr_t address, Bytes size, Mode mode) {
+void RangeOps::replaceMapping(const GranuleLock&, uintptr_t address, Bytes size, Mode mode) {
   if (mode == Mode::kDiscard) {
     [[maybe_unused]] const Status freed = os::discard(address, size);
     return;
@@ -211,24 +210,24 @@ void RangeOps::replaceMapping(uintptr_t address, Bytes size, Mode mode) {
 void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kPageSize);
-  MutexLock lock(core_.space->lockOf(granuleOf(first)));
-  if (end - first < kPagesPerGranule && !detached() && mover_.liesWhole(granuleOf(first))) {
-    dropPart(first, end, mode);
+  const GranuleLock granule(*core_.space, granuleOf(first));
+  if (end - first < kPagesPerGranule && !detached() && mover_.liesWhole(granule)) {
+    dropPart(granule, first, end, mode);
     return;
   }
   // Mapping first: once it is gone, a release of frames cannot be seen through it.
-  replaceMapping(address, size, mode);
+  replaceMapping(granule, address, size, mode);
   if (detached()) return;
   for (PageIndex page = first; page < end;) {
     const PageWord word = core_.space->word(page);
     if (word.state() != PageState::kDirect) {
-      dropPage(page, word);
+      dropPage(granule, page, word);
       ++page;
       continue;
     }
     uint64_t run = 1;
     while (page + run < end && core_.space->word(page + run).state() == PageState::kDirect) ++run;
-    dropDirect(page, PageCount(run), mode);
+    dropDirect(granule, page, PageCount(run), mode);
     page = page + run;
   }
   // Waiters look again: they find zeros, or the end of the mapping.
@@ -237,14 +236,13 @@ void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
   for (PageIndex page = first; page < end; ++page) policy_.chooser().onDiscard(page);
 }
 
-void RangeOps::dropPart(PageIndex first, PageIndex end, Mode mode) {
+void RangeOps::dropPart(const GranuleLock& granule, PageIndex first, PageIndex end, Mode mode) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kPageSize);
-  dropDirect(first, toPages(size), Mode::kDiscard);
+  dropDirect(granule, first, toPages(size), Mode::kDiscard);
   if (mode == Mode::kWithdraw) setRights(address, size, PROT_NONE);
   if (mode == Mode::kDiscard) return;
   // Gone as a whole once nobody can use any of it; until then what was dropped stays mapped.
-  const GranuleIndex granule = granuleOf(first);
   const uintptr_t start = core_.space->addressOf(granule);
   bool reserved = false;
   for (uintptr_t at = start; at < start + kGranuleSize;) {
@@ -256,7 +254,7 @@ void RangeOps::dropPart(PageIndex first, PageIndex end, Mode mode) {
   const Bytes whole(kGranuleSize);
   if (!(reserved ? os::mapNothing(start, whole) : os::mapUnused(start, whole))) return;
   if (reserved) TP_CHECK(core_.port->arm(start, Bytes(kGranuleSize)).has_value());
-  dropDirect(firstPage(granule), PageCount(kPagesPerGranule), Mode::kRelease);
+  dropDirect(granule, granule.first(), PageCount(kPagesPerGranule), Mode::kRelease);
 }
 
 void RangeOps::releaseUnused(GranuleIndex first, GranuleIndex end) {
@@ -267,7 +265,7 @@ void RangeOps::releaseUnused(GranuleIndex first, GranuleIndex end) {
   for (GranuleIndex granule = first; granule < end; ++granule) {
     bool used_meanwhile;
     {
-      MutexLock lock(core_.space->lockOf(granule));
+      const GranuleLock locked(*core_.space, granule);
       used_meanwhile = core_.space->hasPages(granule);
     }
     if (used_meanwhile) dropPages(firstPage(granule), firstPage(granule + 1), Mode::kRelease);
@@ -319,7 +317,7 @@ Status RangeOps::keepFromDumps(uintptr_t address, Bytes size) {
   for (uintptr_t at = address; at < end;) {
     const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
-    MutexLock lock(core_.space->lockOf(granule));
+    const GranuleLock locked(*core_.space, granule);
     TP_TRY(os::keepFromDumps(at, piece));
     at += piece.value();
   }
@@ -334,7 +332,7 @@ Status RangeOps::dumpAgain(uintptr_t address, Bytes size) {
   for (uintptr_t at = address; at < end;) {
     const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
-    MutexLock lock(core_.space->lockOf(granule));
+    const GranuleLock locked(*core_.space, granule);
     TP_TRY(os::dumpAgain(at, piece));
     at += piece.value();
   }
@@ -344,7 +342,7 @@ Status RangeOps::dumpAgain(uintptr_t address, Bytes size) {
 Status RangeOps::keepFromChildren(uintptr_t address, Bytes size) {
   TP_TRY(check(address, size));
   // Also so that no fork() falls into the look at descriptors.
-  MutexLock lock(core_.space->lockOf(granuleOf(core_.space->pageAt(address))));
+  const GranuleLock granule(*core_.space, granuleOf(core_.space->pageAt(address)));
   // A direct tier is frozen for a fork, and thawed by copying, before the child can let go of it.
   if (core_.tiers.hasDirect() && os::mayPinPages()) {
     return fail(ErrorCode::kUnsupported, "devices may hold pages of a direct tier");
@@ -446,7 +444,7 @@ Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
   for (uintptr_t at = address; at < end;) {
     const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
-    MutexLock lock(core_.space->lockOf(granule));
+    const GranuleLock locked(*core_.space, granule);
     TP_TRY(os::protect(at, piece, protection));
     // What another thread has just taken out of our care must not look like memory of ours again.
     if (!core_.space->foreign().touches(at, piece)) setRights(at, piece, protection);

@@ -98,24 +98,24 @@ class RangeOps {
   void dropPages(PageIndex first, PageIndex end, Mode mode);
   /// Takes away the mapping of granules that have no pages.
   void releaseUnused(GranuleIndex first, GranuleIndex end);
-  /// dropPages() for a part of a granule that lies in a tier which is mapped as a whole. The
-  /// caller holds the granule's lock.
-  void dropPart(PageIndex first, PageIndex end, Mode mode);
-  void replaceMapping(uintptr_t address, Bytes size, Mode mode);
-  void dropPage(PageIndex page, PageWord word);
+  /// dropPages() for a part of a granule that lies in a tier which is mapped as a whole.
+  void dropPart(const GranuleLock& granule, PageIndex first, PageIndex end, Mode mode);
+  void replaceMapping(const GranuleLock& granule, uintptr_t address, Bytes size, Mode mode);
+  void dropPage(const GranuleLock& granule, PageIndex page, PageWord word);
   /// Arms what the program has not mapped itself.
   Status armOwn(uintptr_t start, Bytes size);
-  void replaceByFresh(uintptr_t address, Bytes size);
-  // Of handOver(): pages of one granule, whose lock is held.
+  void replaceByFresh(const GranuleLock& granule, uintptr_t address, Bytes size);
+  // Of handOver(): pages of one granule.
   enum class Settled : uint8_t { kAll, kWaits };
   /// Makes all pages of [first, end) local or empty ones. kWaits: another thread has one under way.
-  Result<Settled> settle(PageIndex first, PageIndex end, const Staging& staging);
-  Status readIn(PageIndex first, PageCount pages);
-  bool rescue(PageIndex page, PageWord word, const Staging& staging);
+  Result<Settled> settle(const GranuleLock& granule, PageIndex first, PageIndex end,
+                         const Staging& staging);
+  Status readIn(const GranuleLock& granule, PageIndex first, PageCount pages);
+  bool rescue(const GranuleLock& granule, PageIndex page, PageWord word, const Staging& staging);
   Result<Settled> handOverPart(PageIndex first, PageIndex end, const Staging& staging);
   /// Of pages that are local or empty, and not armed any more.
-  void letGo(PageIndex first, PageIndex end);
-  void dropDirect(PageIndex first, PageCount count, Mode mode);
+  void letGo(const GranuleLock& granule, PageIndex first, PageIndex end);
+  void dropDirect(const GranuleLock& granule, PageIndex first, PageCount count, Mode mode);
 
   Core& core_;
   SharedPolicy& policy_;

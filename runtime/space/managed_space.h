@@ -25,6 +25,8 @@
 
 namespace tidepool {
 
+class GranuleLock;
+
 class ManagedSpace {
  public:
   /// Reserves `size` bytes of address space (a multiple of a granule). Errors: kNoMemory.
@@ -48,22 +50,9 @@ class ManagedSpace {
   PageWord word(PageIndex page) const {
     return PageWord(words_[page.value()].load(std::memory_order_acquire));
   }
-  /// Changes a page's home from `expected`; false if the word is another by now. The caller holds
-  /// the granule's lock, and the change must be in the table of transitions.
-  bool change(PageIndex page, PageWord expected, PageWord desired) {
-    TP_CHECK(expected.state() == desired.state() ||
-             transitionAllowed(expected.state(), desired.state()));
-    uint64_t raw = expected.raw();
-    if (!words_[page.value()].compare_exchange_strong(raw, desired.raw(), std::memory_order_acq_rel,
-                                                      std::memory_order_acquire)) {
-      return false;
-    }
-    const uint32_t more = countedAs(desired) - countedAs(expected);
-    if (more == 0) return true;
-    const uint32_t before = countsOf(granuleOf(page)).fetch_add(more, kCount);
-    if ((before & kEverUsed) == 0) noteFirstUse(granuleOf(page));
-    return true;
-  }
+  /// Changes a page's home from `expected`; false if the word is another by now. The page is of
+  /// that granule, and the change must be in the table of transitions. Defined in granule_lock.h.
+  bool change(const GranuleLock& granule, PageIndex page, PageWord expected, PageWord desired);
   // For searches, which need not read 512 words of each granule that a program has reserved and
   // never used. Exact under the granule's lock.
 
@@ -81,11 +70,18 @@ class ManagedSpace {
     return from;
   }
 
-  /// The lock under which pages of a granule change state and mapping. Threads that serve faults
-  /// take it, so a holder must not touch managed memory (invariant I2). Ordered after no lock.
-  Mutex& lockOf(GranuleIndex granule) { return locks_[granule.value() % kLocks]; }
-
-  std::array<Mutex, 256>& locks() { return locks_; }
+  // Of the locks under which pages change state and mapping, for fork(), which must find no page
+  // half-way: all of them, in one order. Who holds them holds no GranuleLock.
+  void lockAllGranules() TP_NO_THREAD_SAFETY {
+    for (Mutex& mutex : mutexes_) mutex.lock();
+  }
+  void unlockAllGranules() TP_NO_THREAD_SAFETY {
+    for (Mutex& mutex : mutexes_) mutex.unlock();
+  }
+  /// Returns once everybody has let go who holds a granule's lock now.
+  void awaitHolders() {
+    for (Mutex& mutex : mutexes_) MutexLock once(mutex);
+  }
 
   RangeAllocator& ranges() { return ranges_; }
   Protections& protections() { return protections_; }
@@ -109,6 +105,7 @@ class ManagedSpace {
   }
 
  private:
+  friend class GranuleLock;
   static constexpr size_t kLocks = 256;  // far more than threads that change pages at a time
 
   static constexpr std::memory_order kCount = std::memory_order_relaxed;  // orders nothing
@@ -129,6 +126,7 @@ class ManagedSpace {
     return reinterpret_cast<std::atomic<uint32_t>*>(counts_.data())[granule.value()];
   }
   void noteFirstUse(GranuleIndex granule);
+  Mutex& mutexOf(GranuleIndex granule) { return mutexes_[granule.value() % kLocks]; }
 
   uintptr_t base_;
   Bytes size_;
@@ -144,7 +142,7 @@ class ManagedSpace {
   Placements placements_;
   std::atomic<uint64_t> high_water_{0};
   std::atomic<uint64_t> granules_used_{0};
-  std::array<Mutex, kLocks> locks_;
+  std::array<Mutex, kLocks> mutexes_;
 };
 
 }  // namespace tidepool

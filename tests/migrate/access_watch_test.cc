@@ -36,12 +36,12 @@ class AccessWatchTest : public DirectCoreTest {
   static uint8_t valueOf(uint64_t page) { return static_cast<uint8_t>(page * 7 + 1); }
 
   void open() {
-    MutexLock lock(core_.space->lockOf(granule_));
-    watch_->open(0, granule_, placesOf(*core_.space, granule_));
+    const GranuleLock granule(*core_.space, granule_);
+    watch_->open(0, granule, placesOf(*core_.space, granule_));
   }
   AccessWatch::Seen close() {
-    MutexLock lock(core_.space->lockOf(granule_));
-    return watch_->close(0);
+    const GranuleLock granule(*core_.space, granule_);
+    return watch_->close(0, granule);
   }
   /// Makes a page local, so that the granule is in pieces.
   void promote(uint64_t page) { DirectCoreTest::promote(firstPage(granule_) + page, 1); }
@@ -72,12 +72,12 @@ TEST_F(AccessWatchTest, DoesNotHideThatAPageDiffersFromItsFarCopy) {
   promote(11);
   const PageIndex page = firstPage(granule_) + 9;
   const PageWord home = core_.space->word(page);
-  ASSERT_TRUE(core_.space->change(page, home, home.with(kFlagFarCopy)));
+  change(page, home, home.with(kFlagFarCopy));
   open();
   const AccessWatch::Seen found = close();
   EXPECT_FALSE(found.watched.local[9]);
   EXPECT_TRUE(found.watched.local[11]);
-  ASSERT_TRUE(core_.space->change(page, home.with(kFlagFarCopy), home));
+  change(page, home.with(kFlagFarCopy), home);
 }
 
 TEST_F(AccessWatchTest, SeesExactlyWhatIsReadOrWritten) {
@@ -124,16 +124,16 @@ TEST_F(AccessWatchTest, SeesPagesOfGranulesInPieces) {
 }
 
 TEST_F(AccessWatchTest, SaysWhichFaultsItWillCost) {
-  MutexLock lock(core_.space->lockOf(granule_));
+  const GranuleLock granule(*core_.space, granule_);
   Places few;
   for (const uint64_t page : {1, 2, 3}) few.direct.set(page);
-  EXPECT_EQ(watch_->open(0, granule_, few), 3u);  // a short run is emptied: each comes back once
-  watch_->close(0);
-  EXPECT_EQ(watch_->open(0, granule_, few), 0u);  // none has
-  watch_->close(0);
+  EXPECT_EQ(watch_->open(0, granule, few), 3u);  // a short run is emptied: each comes back once
+  watch_->close(0, granule);
+  EXPECT_EQ(watch_->open(0, granule, few), 0u);  // none has
+  watch_->close(0, granule);
   few.direct.set();
-  EXPECT_EQ(watch_->open(0, granule_, few), 0u);
-  watch_->close(0);
+  EXPECT_EQ(watch_->open(0, granule, few), 0u);
+  watch_->close(0, granule);
 }
 
 TEST_F(AccessWatchTest, ADiscardMeanwhileStands) {

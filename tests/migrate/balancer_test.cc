@@ -159,9 +159,8 @@ class WholeBalancerTest : public BalancerTest {
   }
   void makeLocal(uint64_t granule) override {
     if (granule + 2 >= kLocalGranules) return;  // room for two
-    const GranuleIndex index = granuleOf(first_ + granule * kPagesPerGranule);
-    MutexLock lock(core_.space->lockOf(index));
-    ASSERT_TRUE(mover_->promoteWhole(index));
+    const GranuleLock locked(*core_.space, granuleOf(first_) + granule);
+    ASSERT_TRUE(mover_->promoteWhole(locked));
   }
 };
 

@@ -44,10 +44,7 @@ TEST_F(BehindStreams, APageThatWasGivenAHomeMeanwhileKeepsIt) {
   const PageWord with_home = core_.space->word(page);
   ASSERT_TRUE(with_home.has(kFlagShadow));
   const PageWord alone(PageState::kLocal, 0, 0, 0);
-  {
-    MutexLock lock(core_.space->lockOf(granule));
-    ASSERT_TRUE(core_.space->change(page, with_home, alone));
-  }
+  change(page, with_home, alone);
   {
     MutexLock lock(policy_->mutex());
     policy_->chooser().onGivenUp(page);
@@ -56,7 +53,7 @@ TEST_F(BehindStreams, APageThatWasGivenAHomeMeanwhileKeepsIt) {
   std::atomic<pid_t> thread{0};
   std::thread migrator;
   {
-    MutexLock lock(core_.space->lockOf(granule));
+    const GranuleLock locked(*core_.space, granule);
     migrator = std::thread([&] {
       thread = static_cast<pid_t>(syscall(SYS_gettid));
       (*evictor)->start(PageCount(1));
@@ -64,7 +61,7 @@ TEST_F(BehindStreams, APageThatWasGivenAHomeMeanwhileKeepsIt) {
     while (thread == 0) std::this_thread::yield();
     awaitAsleep(thread);
     // As GranuleMover::adopt() does.
-    ASSERT_TRUE(core_.space->change(page, alone, with_home));
+    ASSERT_TRUE(core_.space->change(locked, page, alone, with_home));
   }
   migrator.join();
   EXPECT_EQ(core_.space->word(page), with_home);

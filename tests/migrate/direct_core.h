@@ -50,15 +50,19 @@ class DirectCoreTest : public testing::Test {
     return address.value_or(0);
   }
 
-  bool placeFar(GranuleIndex granule) {
-    MutexLock lock(core_.space->lockOf(granule));
-    return mover_->placeFar(firstPage(granule));
+  bool placeFar(GranuleIndex index) {
+    const GranuleLock granule(*core_.space, index);
+    return mover_->placeFar(granule, granule.first());
+  }
+  void change(PageIndex page, PageWord from, PageWord to) {
+    const GranuleLock granule(*core_.space, granuleOf(page));
+    ASSERT_TRUE(core_.space->change(granule, page, from, to));
   }
   /// Pages of one granule.
   void promote(PageIndex first, uint64_t count) {
     const GranuleMover::Run run{first, count};
-    MutexLock lock(core_.space->lockOf(granuleOf(first)));
-    ASSERT_EQ(mover_->promote({&run, 1}), 1u);
+    const GranuleLock granule(*core_.space, granuleOf(first));
+    ASSERT_EQ(mover_->promote(granule, {&run, 1}), 1u);
   }
 
   std::optional<StatsRegion> stats_;

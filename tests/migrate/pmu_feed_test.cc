@@ -29,8 +29,9 @@ class PmuFeedTest : public testing::Test {
                          core_.space->addressOf(PageIndex(page)) + 123);
   }
   void makeLocal(uint64_t page) {
-    ASSERT_TRUE(
-        core_.space->change(PageIndex(page), PageWord(), PageWord(PageState::kLocal, 0, 0, 0)));
+    const GranuleLock granule(*core_.space, granuleOf(PageIndex(page)));
+    ASSERT_TRUE(core_.space->change(granule, PageIndex(page), PageWord(),
+                                    PageWord(PageState::kLocal, 0, 0, 0)));
   }
   uint32_t score(uint64_t page) {
     MutexLock lock(policy_->mutex());

@@ -37,18 +37,18 @@ class Promotions : public DirectCoreTest {
   }
   PageState stateOf(uint64_t page) const { return core_.space->word(first_ + page).state(); }
   /// Pages [10, 20) and [100, 300) of the granule.
-  void close(uint64_t granule) {
-    GranuleMover::Promotion& promotion = promotions_[granule];
+  void close(uint64_t number) {
+    GranuleMover::Promotion& promotion = promotions_[number];
     promotion.count = 2;
-    promotion.runs[0] = {pageOf(granule, 10), 10};
-    promotion.runs[1] = {pageOf(granule, 100), 200};
-    MutexLock lock(core_.space->lockOf(granuleOf(first_) + granule));
-    mover_->close(promotion);
+    promotion.runs[0] = {pageOf(number, 10), 10};
+    promotion.runs[1] = {pageOf(number, 100), 200};
+    const GranuleLock granule(*core_.space, granuleOf(first_) + number);
+    mover_->close(granule, promotion);
     ASSERT_EQ(promotion.closed, 2u);
   }
-  size_t finish(uint64_t granule, bool pinned) {
-    MutexLock lock(core_.space->lockOf(granuleOf(first_) + granule));
-    return mover_->finish(promotions_[granule], pinned);
+  size_t finish(uint64_t number, bool pinned) {
+    const GranuleLock granule(*core_.space, granuleOf(first_) + number);
+    return mover_->finish(granule, promotions_[number], pinned);
   }
   PageIndex pageOf(uint64_t granule, uint64_t page) const {
     return first_ + granule * kPagesPerGranule + page;
@@ -107,8 +107,8 @@ TEST_F(Promotions, APinBeforeTheLookKeepsAllOfThem) {
   GranuleMover::Promotion again;
   again.count = 1;
   again.runs[0] = {first_, 1};
-  MutexLock lock(core_.space->lockOf(granuleOf(first_)));
-  mover_->close(again);
+  const GranuleLock granule(*core_.space, granuleOf(first_));
+  mover_->close(granule, again);
   EXPECT_EQ(again.closed, 0u);
 }
 

@@ -102,11 +102,11 @@ TEST_F(VacatedGranules, PagesOfAPlainTierAreNotPutWhereWholeGranulesAre) {
   for (uint64_t page = 0; page < kPagesPerGranule; ++page) at(page) = valueOf(page);
   ASSERT_EQ(plain->used(), Bytes(kGranuleSize));
   const GranuleMover::Run run{firstPage(granule_) + 8, 16};
-  MutexLock lock(core_.space->lockOf(granule_));
-  ASSERT_EQ(mover_->promote({&run, 1}), 1u);
+  const GranuleLock granule(*core_.space, granule_);
+  ASSERT_EQ(mover_->promote(granule, {&run, 1}), 1u);
   plain->close();
   tier_->reopen();
-  EXPECT_TRUE(mover_->vacate(granule_, 2));
+  EXPECT_TRUE(mover_->vacate(granule, 2));
   EXPECT_EQ(plain->used(), Bytes());
   EXPECT_EQ(tier_->torn, 0);
   EXPECT_EQ(wrongPages(), 0u);
@@ -120,8 +120,8 @@ TEST_F(VacatedGranules, NoStoreIsLostAndNoReadIsWrongMeanwhile) {
     Tier& left = from == 1 ? static_cast<Tier&>(*tier_) : *other;
     left.close();
     {
-      MutexLock lock(core_.space->lockOf(granule_));
-      ASSERT_TRUE(mover_->vacate(granule_, from));
+      const GranuleLock granule(*core_.space, granule_);
+      ASSERT_TRUE(mover_->vacate(granule, from));
     }
     left.reopen();
     from = from == 1 ? 2 : 1;

@@ -90,15 +90,14 @@ class WholeGranules : public DirectCoreTest {
     ASSERT_EQ(core_.port->copy(addressOf(page), bytes.data(), Bytes(kPageSize), Wake::kYes).outcome,
               PortOutcome::kDone);
     const PageIndex index = firstPage(granule_) + page;
-    ASSERT_TRUE(
-        core_.space->change(index, core_.space->word(index), PageWord(PageState::kLocal, 0, 0, 0)));
+    change(index, core_.space->word(index), PageWord(PageState::kLocal, 0, 0, 0));
     core_.budget.charge(PageCount(1));
   }
   bool placeFar() { return DirectCoreTest::placeFar(granule_); }
 
   bool promoteWhole() {
-    MutexLock lock(core_.space->lockOf(granule_));
-    return mover_->promoteWhole(granule_);
+    const GranuleLock granule(*core_.space, granule_);
+    return mover_->promoteWhole(granule);
   }
 
   /// Repeats `act` while threads store, load, and read by system calls; none may see a wrong byte,
@@ -158,8 +157,8 @@ class WholeGranules : public DirectCoreTest {
   /// Nothing goes to the first tier any more, and what lies there is to leave it.
   bool vacate() {
     tier_->close();
-    MutexLock lock(core_.space->lockOf(granule_));
-    return mover_->vacate(granule_, 1);
+    const GranuleLock granule(*core_.space, granule_);
+    return mover_->vacate(granule, 1);
   }
   WholeTier* addWhole() {
     auto tier = DirectFileTier::createEmulated(Bytes(8 * kMiB));

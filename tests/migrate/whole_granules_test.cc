@@ -34,10 +34,10 @@ TEST_F(WholeGranules, IfTheDeviceRefusesAllStaysAsItWas) {
 
 TEST_F(WholeGranules, PartOfWhatIsLocalIsNotDemoted) {
   for (const uint64_t page : {3, 4, 9}) makeLocal(page);
-  MutexLock lock(core_.space->lockOf(granule_));
-  EXPECT_EQ(mover_->demote(firstPage(granule_) + 3, 2), 0u) << "page 9 would go, too";
+  const GranuleLock granule(*core_.space, granule_);
+  EXPECT_EQ(mover_->demote(granule, firstPage(granule_) + 3, 2), 0u) << "page 9 would go, too";
   EXPECT_EQ(tier_->used(), Bytes());
-  EXPECT_EQ(mover_->demote(firstPage(granule_) + 3, 7), 3u);
+  EXPECT_EQ(mover_->demote(granule, firstPage(granule_) + 3, 7), 3u);
   EXPECT_EQ(at(9), valueOf(9));
 }
 

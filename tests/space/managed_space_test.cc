@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The managed space: what it reserves, and that its metadata is paid for where pages are used only.
 #include "runtime/space/managed_space.h"
+#include "tests/space/change_page.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -69,16 +70,16 @@ TEST(ManagedSpace, KnowsGranulesWithLocalPages) {
   const PageIndex one = firstPage(granule), other = one + (kPagesPerGranule - 1);
   const PageWord empty, local(PageState::kLocal, 0, 0, 0), evicting(PageState::kEvicting, 0, 0, 7);
   EXPECT_FALSE(space.hasLocal(granule));
-  ASSERT_TRUE(space.change(one, empty, local) && space.change(other, empty, local));
+  ASSERT_TRUE(changePage(space, one, empty, local) && changePage(space, other, empty, local));
   EXPECT_FALSE(space.hasLocal(granule + 1));
   // A flag is no move, and a change that is refused counts for nothing.
-  ASSERT_TRUE(space.change(one, local, local.with(kFlagProbed)));
-  EXPECT_FALSE(space.change(one, local, evicting));
-  ASSERT_TRUE(space.change(one, local.with(kFlagProbed), evicting));
+  ASSERT_TRUE(changePage(space, one, local, local.with(kFlagProbed)));
+  EXPECT_FALSE(changePage(space, one, local, evicting));
+  ASSERT_TRUE(changePage(space, one, local.with(kFlagProbed), evicting));
   EXPECT_TRUE(space.hasLocal(granule));
-  ASSERT_TRUE(space.change(other, local, empty));
+  ASSERT_TRUE(changePage(space, other, local, empty));
   EXPECT_FALSE(space.hasLocal(granule));
-  ASSERT_TRUE(space.change(one, evicting, local));
+  ASSERT_TRUE(changePage(space, one, evicting, local));
   EXPECT_TRUE(space.hasLocal(granule));
 }
 
@@ -94,7 +95,7 @@ TEST(ManagedSpace, UnusedPartsCostNothing) {
   const uint64_t first = kTiB / kPageSize / 2;
   for (uint64_t i = 0; i < kUsed; ++i) {
     ASSERT_TRUE(
-        space.change(PageIndex(first + i), PageWord(), PageWord(PageState::kLocal, 0, 0, 0)));
+        changePage(space, PageIndex(first + i), PageWord(), PageWord(PageState::kLocal, 0, 0, 0)));
   }
   const uint64_t paid = residentIn(space.pageWords());
   EXPECT_LE(paid, kGiB * 3 / 1000) << "metadata is more than 0.3 % of what is used";
@@ -157,14 +158,14 @@ TEST(ManagedSpace, WordsArePaidForByTheGranuleThatWasUsed) {
   const PageWord empty, far(PageState::kDirect, 0, 1, 7);
   const PageIndex page = firstPage(GranuleIndex(40)) + 3;
   for (int round = 0; round < 2; ++round) {
-    ASSERT_TRUE(space.change(page, empty, far) && space.change(page + 1, empty, far));
+    ASSERT_TRUE(changePage(space, page, empty, far) && changePage(space, page + 1, empty, far));
     EXPECT_TRUE(space.hasPages(GranuleIndex(40)));
     EXPECT_FALSE(space.hasLocal(GranuleIndex(40)));
     EXPECT_EQ(space.nextWithPages(GranuleIndex(0), end), GranuleIndex(40));
     EXPECT_EQ(space.nextWithPages(GranuleIndex(41), end), end);
-    ASSERT_TRUE(space.change(page, far, empty));
+    ASSERT_TRUE(changePage(space, page, far, empty));
     EXPECT_TRUE(space.hasPages(GranuleIndex(40)));
-    ASSERT_TRUE(space.change(page + 1, far, empty));
+    ASSERT_TRUE(changePage(space, page + 1, far, empty));
     EXPECT_FALSE(space.hasPages(GranuleIndex(40)));
     EXPECT_EQ(space.metadata(), Bytes(kPagesPerGranule * 8)) << "once paid, it is not given back";
   }
@@ -192,8 +193,8 @@ TEST(ManagedSpace, OnlyOneOfManyThreadsChangesAWord) {
   for (uint64_t thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
       for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
-        winners +=
-            (*space)->change(PageIndex(page), PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+        winners += changePage(**space, PageIndex(page), PageWord(),
+                              PageWord(PageState::kLocal, 0, 0, 0));
       }
     });
   }

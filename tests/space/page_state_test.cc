@@ -2,6 +2,7 @@
 // The page word and its table of transitions: packing, the allowed changes one by one, and that a
 // change outside the table ends the process rather than the page.
 #include "runtime/space/page_state.h"
+#include "tests/space/change_page.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -90,7 +91,7 @@ class PageWords : public testing::Test {
                                                               {kLocal, kEvicting, kFar, kLost}};
     for (const PageState next : kWays[static_cast<size_t>(state)]) {
       ASSERT_TRUE(
-          space_->change(PageIndex(0), space_->word(PageIndex(0)), PageWord(next, 0, 0, 0)));
+          changePage(*space_, PageIndex(0), space_->word(PageIndex(0)), PageWord(next, 0, 0, 0)));
     }
   }
   std::unique_ptr<ManagedSpace> space_;
@@ -99,9 +100,16 @@ class PageWords : public testing::Test {
 TEST_F(PageWords, AChangeFromAnotherWordDoesNothing) {
   enter(kLocal);
   const PageWord stale(kLocal, kFlagProbed, 0, 0);
-  EXPECT_FALSE(space_->change(PageIndex(0), stale, PageWord(kEvicting, 0, 0, 7)));
+  EXPECT_FALSE(changePage(*space_, PageIndex(0), stale, PageWord(kEvicting, 0, 0, 7)));
   EXPECT_EQ(space_->word(PageIndex(0)), PageWord(kLocal, 0, 0, 0));
   EXPECT_EQ(space_->word(PageIndex(1)), PageWord());
+}
+
+TEST_F(PageWords, ThePageIsOfTheGranuleThatIsLocked) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const GranuleLock other(*space_, GranuleIndex(1));
+  EXPECT_DEATH(space_->change(other, PageIndex(0), PageWord(), PageWord(kLocal, 0, 0, 0)),
+               "broken invariant");
 }
 
 TEST_F(PageWords, IllegalChangesAbort) {
@@ -115,7 +123,7 @@ TEST_F(PageWords, IllegalChangesAbort) {
     enter(from);
     const PageWord now = space_->word(PageIndex(0));
     const PageWord next(to, 0, 1, 5);
-    EXPECT_DEATH(space_->change(PageIndex(0), now, next), "broken invariant")
+    EXPECT_DEATH(changePage(*space_, PageIndex(0), now, next), "broken invariant")
         << pageStateName(from) << " -> " << pageStateName(to);
   }
 }

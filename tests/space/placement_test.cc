@@ -6,6 +6,7 @@
 
 #include "runtime/space/managed_space.h"
 #include "runtime/space/residency.h"
+#include "tests/space/change_page.h"
 
 namespace tidepool {
 namespace {
@@ -56,7 +57,7 @@ TEST(Residency, CountsPagesByTheirState) {
     state[page] = page / kPagesPerGranule % 3 == 1 ? 0 : random() % 7;
     PageWord now;
     for (const size_t step : ways[state[page]]) {
-      ASSERT_TRUE(space.change(PageIndex(page), now, words[step]));
+      ASSERT_TRUE(changePage(space, PageIndex(page), now, words[step]));
       now = words[step];
     }
   }

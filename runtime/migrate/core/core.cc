@@ -13,8 +13,18 @@
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
+namespace {
 
-PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size) {
+void checkWithin(const Core& core, const GranuleLock& granule, uintptr_t address, Bytes size) {
+  TP_CHECK(address >= core.space->addressOf(granule));
+  TP_CHECK(address + size.value() <= core.space->addressOf(granule.end()));
+}
+
+}  // namespace
+
+PortResult moveOutOfSpace(Core& core, const GranuleLock& granule, uintptr_t to, uintptr_t from,
+                          Bytes size) {
+  checkWithin(core, granule, from, size);
   PortResult result = moveAll(*core.port, to, from, size, Wake::kNo);
   const Bytes rest = size - result.done;
   from += result.done.value();
@@ -31,7 +41,8 @@ PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size) 
   return {again.outcome, result.done + again.done};
 }
 
-void restoreRights(Core& core, uintptr_t address, Bytes size) {
+void restoreRights(Core& core, const GranuleLock& granule, uintptr_t address, Bytes size) {
+  checkWithin(core, granule, address, size);
   const uintptr_t end = address + size.value();
   for (uintptr_t at = address; at < end;) {
     const ProtectionSpan span = core.space->protections().spanAt(at, Bytes(end - at));
@@ -42,7 +53,8 @@ void restoreRights(Core& core, uintptr_t address, Bytes size) {
   }
 }
 
-void restoreDumpAdvice(Core& core, uintptr_t address, Bytes size) {
+void restoreDumpAdvice(Core& core, const GranuleLock& granule, uintptr_t address, Bytes size) {
+  checkWithin(core, granule, address, size);
   if (core.space->undumped().none()) return;
   const uintptr_t end = address + size.value();
   for (uintptr_t at = address; at < end;) {
@@ -54,7 +66,8 @@ void restoreDumpAdvice(Core& core, uintptr_t address, Bytes size) {
   }
 }
 
-void poisonPage(Core& core, PageIndex page) {
+void poisonPage(Core& core, const GranuleLock& granule, PageIndex page) {
+  TP_CHECK(granule.covers(page));
   const uintptr_t address = core.space->addressOf(page);
   if (!core.port->canPoison() || !core.port->poison(address, Bytes(kPageSize))) {
     // Without poison markers an unmapped page is the next clearest end: SIGSEGV, not zeros.
@@ -63,11 +76,11 @@ void poisonPage(Core& core, PageIndex page) {
   core.port->wake(address, Bytes(kPageSize));
 }
 
-PageWord dropFarCopy(Core& core, PageIndex page, PageWord word) {
+PageWord dropFarCopy(Core& core, const GranuleLock& granule, PageIndex page, PageWord word) {
   if (!word.has(kFlagFarCopy)) return word;
   const uint8_t flags = static_cast<uint8_t>(word.raw()) & (kFlagUnproven | kFlagProbed);
   const PageWord alone(word.state(), flags, 0, 0);
-  TP_CHECK(core.space->change(page, word, alone));
+  TP_CHECK(core.space->change(granule, page, word, alone));
   core.tiers.tier(word.tier()).release({word.frame(), PageCount(1)});
   return alone;
 }

@@ -15,7 +15,7 @@
 #include "runtime/migrate/core/tree_account.h"
 #include "runtime/options.h"
 #include "runtime/os/fault_port.h"
-#include "runtime/space/managed_space.h"
+#include "runtime/space/granule_lock.h"
 #include "runtime/stats/stats_page.h"
 #include "runtime/tier/frame_table.h"
 #include "runtime/tier/tier_set.h"
@@ -103,24 +103,22 @@ inline void count(StatCounter& counter, uint64_t n) {
 }
 
 /// Moves present pages out of the space to slots that are free, after making them the process's own
-/// if a fork() has left them shared: the kernel moves no shared page. The caller holds the
-/// granule's lock.
-PortResult moveOutOfSpace(Core& core, uintptr_t to, uintptr_t from, Bytes size);
+/// if a fork() has left them shared: the kernel moves no shared page.
+PortResult moveOutOfSpace(Core& core, const GranuleLock& granule, uintptr_t to, uintptr_t from,
+                          Bytes size);
 
-/// Gives a range that was mapped anew, readable and writable, the rights that the program set. The
-/// caller holds the granule's lock.
-void restoreRights(Core& core, uintptr_t address, Bytes size);
+/// Gives a range that was mapped anew, readable and writable, the rights that the program set.
+void restoreRights(Core& core, const GranuleLock& granule, uintptr_t address, Bytes size);
 
 /// The same for what the program keeps from core dumps. Better before the bytes are there.
-void restoreDumpAdvice(Core& core, uintptr_t address, Bytes size);
+void restoreDumpAdvice(Core& core, const GranuleLock& granule, uintptr_t address, Bytes size);
 
 /// Makes a touch of an absent page end in SIGBUS, or in SIGSEGV where the kernel cannot, and wakes
-/// who waits for it. The caller holds the granule's lock.
-void poisonPage(Core& core, PageIndex page);
+/// who waits for it.
+void poisonPage(Core& core, const GranuleLock& granule, PageIndex page);
 
-/// Gives up the far copy of a local page, if it has one; returns its word as it is now. The caller
-/// holds the granule's lock.
-PageWord dropFarCopy(Core& core, PageIndex page, PageWord word);
+/// Gives up the far copy of a local page, if it has one; returns its word as it is now.
+PageWord dropFarCopy(Core& core, const GranuleLock& granule, PageIndex page, PageWord word);
 
 /// Writes the far tiers' names, kinds and capacities to the statistics page.
 void describeFarTiers(Core& core);

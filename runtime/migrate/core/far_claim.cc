@@ -21,7 +21,7 @@ void wake(Core& core, const FarClaim& claim) {
 
 }  // namespace
 
-FarClaim claimFar(Core& core, PageRun run, uint8_t flags) {
+FarClaim claimFar(Core& core, const GranuleLock& granule, PageRun run, uint8_t flags) {
   const PageWord head = core.space->word(run.first);
   FarClaim claim{run.first, PageCount(), head.tier(), head.frame()};
   uint64_t pages = 0;
@@ -31,7 +31,7 @@ FarClaim claimFar(Core& core, PageRun run, uint8_t flags) {
         word.frame() != claim.frame + pages) {
       break;
     }
-    TP_CHECK(core.space->change(claim.first + pages, word,
+    TP_CHECK(core.space->change(granule, claim.first + pages, word,
                                 PageWord(PageState::kFetching, flags, word.tier(), word.index())));
     ++pages;
   }
@@ -45,7 +45,8 @@ uint64_t stillClaimed(const Core& core, const FarClaim& claim, uint64_t at) {
   return at - from;
 }
 
-void settleLocal(Core& core, const FarClaim& claim, uint64_t asked, FarCopy copy) {
+void settleLocal(Core& core, const GranuleLock& granule, const FarClaim& claim, uint64_t asked,
+                 FarCopy copy) {
   for (uint64_t i = 0; i < claim.count.value(); ++i) {
     const PageWord word = wordOf(core, claim, i);
     TP_CHECK(claim.owns(word, i));
@@ -54,15 +55,17 @@ void settleLocal(Core& core, const FarClaim& claim, uint64_t asked, FarCopy copy
         copy == FarCopy::kKept
             ? PageWord(PageState::kLocal, flags | kFlagFarCopy, word.tier(), word.index())
             : PageWord(PageState::kLocal, flags, 0, 0);
-    TP_CHECK(core.space->change(claim.first + i, word, local));
+    TP_CHECK(core.space->change(granule, claim.first + i, word, local));
   }
   if (copy == FarCopy::kDropped) release(core, claim);
 }
 
-void settleFar(Core& core, const FarClaim& page, uint8_t tier, FrameIndex to) {
+void settleFar(Core& core, const GranuleLock& granule, const FarClaim& page, uint8_t tier,
+               FrameIndex to) {
   const PageWord word = wordOf(core, page, 0);
   if (page.owns(word, 0)) {
-    TP_CHECK(core.space->change(page.first, word, PageWord(PageState::kFar, 0, tier, to.value())));
+    TP_CHECK(core.space->change(granule, page.first, word,
+                                PageWord(PageState::kFar, 0, tier, to.value())));
   } else {
     core.tiers.tier(tier).release({to, PageCount(1)});
   }
@@ -70,20 +73,21 @@ void settleFar(Core& core, const FarClaim& page, uint8_t tier, FrameIndex to) {
   wake(core, page);
 }
 
-void settleGone(Core& core, const FarClaim& claim) {
+void settleGone(Core& core, const GranuleLock& granule, const FarClaim& claim) {
   for (uint64_t i = 0; i < claim.count.value(); ++i) {
     const PageWord word = wordOf(core, claim, i);
-    if (claim.owns(word, i)) TP_CHECK(core.space->change(claim.first + i, word, PageWord()));
+    if (claim.owns(word, i))
+      TP_CHECK(core.space->change(granule, claim.first + i, word, PageWord()));
   }
   release(core, claim);
   wake(core, claim);
 }
 
-void abandonClaim(Core& core, const FarClaim& claim) {
+void abandonClaim(Core& core, const GranuleLock& granule, const FarClaim& claim) {
   for (uint64_t i = 0; i < claim.count.value(); ++i) {
     const PageWord word = wordOf(core, claim, i);
     if (claim.owns(word, i)) {
-      TP_CHECK(core.space->change(claim.first + i, word,
+      TP_CHECK(core.space->change(granule, claim.first + i, word,
                                   PageWord(PageState::kFar, 0, word.tier(), word.index())));
     } else {
       release(core, claim.part(i, 1));
@@ -100,18 +104,19 @@ uint64_t countClaimed(const Core& core, const FarClaim& claim) {
   return count;
 }
 
-void loseClaim(Core& core, const FarClaim& claim) {
+void loseClaim(Core& core, const GranuleLock& granule, const FarClaim& claim) {
   std::bitset<kPagesPerGranule> lost;
   for (uint64_t i = 0; i < claim.count.value(); ++i) {
     const PageWord word = wordOf(core, claim, i);
     lost[i] = claim.owns(word, i);
     if (!lost[i]) continue;
-    TP_CHECK(core.space->change(claim.first + i, word, PageWord(PageState::kLost, 0, 0, 0)));
+    TP_CHECK(
+        core.space->change(granule, claim.first + i, word, PageWord(PageState::kLost, 0, 0, 0)));
   }
   release(core, claim);
   // Last: it wakes who waits for one, and that may be the end of the program.
   for (uint64_t i = 0; i < claim.count.value(); ++i) {
-    if (lost[i]) poisonPage(core, claim.first + i);
+    if (lost[i]) poisonPage(core, granule, claim.first + i);
   }
   wake(core, claim);
 }

@@ -24,7 +24,7 @@ Result<std::unique_ptr<AccessWatch>> AccessWatch::create(Core& core) {
   return std::unique_ptr<AccessWatch>(new AccessWatch(core, std::move(*area), std::move(*pagemap)));
 }
 
-uint64_t AccessWatch::open(size_t slot, GranuleIndex granule, const Places& wanted) {
+uint64_t AccessWatch::open(size_t slot, const GranuleLock& granule, const Places& wanted) {
   Slot& at = slots_[slot];
   at = {granule, {}, {}, wanted.local, 0, FrameIndex(0)};
   const PageIndex first = firstPage(granule);
@@ -51,8 +51,9 @@ uint64_t AccessWatch::open(size_t slot, GranuleIndex granule, const Places& want
   return faults;
 }
 
-AccessWatch::Seen AccessWatch::close(size_t slot) {
+AccessWatch::Seen AccessWatch::close(size_t slot, const GranuleLock& granule) {
   const Slot& at = slots_[slot];
+  TP_CHECK(at.granule == granule);
   const Places now = placesOf(*core_.space, at.granule);
   Seen result;
   result.watched.local = at.armed & now.local;

@@ -2,7 +2,7 @@
 // Shows which pages of a granule the program uses within a window. Long runs of direct pages are
 // hidden: their page table entries are moved aside and moved back, so that only pages used
 // meanwhile cost a fault. Short ones are taken out of the page table, each for a fault when next
-// used; local pages are armed against writes. Callers hold the granule's lock. One thread.
+// used; local pages are armed against writes. One thread.
 #pragma once
 
 #include <array>
@@ -32,13 +32,13 @@ class AccessWatch {
 
   /// Begins to watch the pages of `wanted` in a free slot. Returns how many faults this will cost
   /// the program whatever it does: pages taken out of the page table that were in it.
-  uint64_t open(size_t slot, GranuleIndex granule, const Places& wanted);
+  uint64_t open(size_t slot, const GranuleLock& granule, const Places& wanted);
   /// Ends it. What was watched and is still where it was, and what of that was seen.
   struct Seen {
     Places watched;
     PageSet seen;
   };
-  Seen close(size_t slot);
+  Seen close(size_t slot, const GranuleLock& granule);
   /// While nothing is watched: what was moved aside leaves an empty mapping there, which keeps its
   /// file or device in use; it goes.
   void forgetMappings();

@@ -195,14 +195,14 @@ bool Balancer::openNext(GranuleIndex& hand, Look look) {
   return false;
 }
 
-bool Balancer::open(GranuleIndex granule, Look look, Nanoseconds since) {
+bool Balancer::open(GranuleIndex index, Look look, Nanoseconds since) {
   // What is watched already would be seen by the other watch being set up and ended.
   for (size_t i = 0; i < visit_count_; ++i) {
-    if (visits_[i].granule == granule) return false;
+    if (visits_[i].granule == index) return false;
   }
   // What the program has placed stays there, however it is used.
-  if (!core_.space->placements().of(granule).isFree()) return false;
-  MutexLock lock(core_.space->lockOf(granule));
+  if (!core_.space->placements().of(index).isFree()) return false;
+  const GranuleLock granule(*core_.space, index);
   Places wanted = placesOf(*core_.space, granule);
   if (look == Look::kLocal) {
     wanted = sampleOf(wanted);
@@ -221,7 +221,7 @@ bool Balancer::open(GranuleIndex granule, Look look, Nanoseconds since) {
   if (wanted.direct.any() && !mover_.canPromoteWhole() && mover_.liesWhole(granule)) return false;
   if (wanted.direct.none() && wanted.local.none()) return false;
   Visit& visit = visits_[visit_count_];
-  visit = {granule, look, {}, false, false, 0, Nanoseconds(0)};
+  visit = {index, look, {}, false, false, 0, Nanoseconds(0)};
   const uint64_t faults = watch_->open(visit_count_++, granule, wanted);
   chargeVisit(visit, since, static_cast<double>(faults) * kTouchNs);
   return true;
@@ -262,9 +262,9 @@ void Balancer::closeBatch(Nanoseconds now) {
     Visit& visit = visits_[i];
     visit.telling = window_.telling();
     const Nanoseconds start = threadCpuTime();
-    MutexLock lock(core_.space->lockOf(visit.granule));
+    const GranuleLock granule(*core_.space, visit.granule);
     if (visit.look == Look::kLocal) {
-      scoreLocal(visit);
+      scoreLocal(granule, visit);
     } else {
       scoreDirect(visit);
     }
@@ -277,8 +277,8 @@ void Balancer::closeBatch(Nanoseconds now) {
 void Balancer::closeVisit(Visit& visit, WatchWindow::Sample& far, WatchWindow::Sample& local) {
   const Nanoseconds start = threadCpuTime();
   const size_t slot = static_cast<size_t>(&visit - visits_.data());
-  MutexLock lock(core_.space->lockOf(visit.granule));
-  visit.found = watch_->close(slot);
+  const GranuleLock granule(*core_.space, visit.granule);
+  visit.found = watch_->close(slot, granule);
   const uint64_t far_seen = (visit.found.seen & visit.found.watched.direct).count();
   const uint64_t local_seen = (visit.found.seen & visit.found.watched.local).count();
   far.watched += visit.found.watched.direct.count();
@@ -302,10 +302,10 @@ void Balancer::charge(Nanoseconds spent) {
   count(core_.stats->sampling_cpu_nanoseconds, spent.value());
 }
 
-void Balancer::prove(PageIndex page, bool seen) {
+void Balancer::prove(const GranuleLock& granule, PageIndex page, bool seen) {
   const PageWord word = core_.space->word(page);
   if (!word.has(kFlagUnproven) || !word.has(kFlagShadow)) return;
-  core_.space->change(page, word, word.without(kFlagUnproven));
+  core_.space->change(granule, page, word, word.without(kFlagUnproven));
   bar_.note(seen);
   if (seen) return;
   count(core_.stats->wasted_migrations, 1);
@@ -320,8 +320,8 @@ void Balancer::scoreDirect(const Visit& visit) {
   }
 }
 
-void Balancer::scoreLocal(Visit& visit) {
-  const PageIndex first = firstPage(visit.granule);
+void Balancer::scoreLocal(const GranuleLock& granule, Visit& visit) {
+  const PageIndex first = granule.first();
   uint64_t believed = 0, confirmed = 0;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const bool seen = visit.found.seen[i];
@@ -341,10 +341,11 @@ void Balancer::scoreLocal(Visit& visit) {
   visit.outdated = beliefOutdated(believed, confirmed);
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     // Where the hot pages have changed, those before were not promoted in vain.
-    if (visit.found.watched.local[i]) prove(first + i, visit.found.seen[i] || visit.outdated);
+    if (visit.found.watched.local[i])
+      prove(granule, first + i, visit.found.seen[i] || visit.outdated);
   }
   if (!visit.outdated) return;
-  const PageSet local = placesOf(*core_.space, visit.granule).local;
+  const PageSet local = placesOf(*core_.space, granule).local;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     if (!local[i] || visit.found.seen[i]) continue;
     setScore(first + i, score(first + i).outdated());
@@ -378,11 +379,11 @@ void Balancer::act() {
 
 void Balancer::actOn(const Visit& visit) {
   const bool worth = worthMoving();
-  MutexLock lock(core_.space->lockOf(visit.granule));
+  const GranuleLock granule(*core_.space, visit.granule);
   uint64_t wrong = visit.cooled;
   if (visit.look == Look::kLocal) {
     // Where few pages are used a few silent ones may be chance, and there is room for all.
-    if (visit.outdated && !window_.scarce()) clear(visit.granule);
+    if (visit.outdated && !window_.scarce()) clear(granule);
     followUp(visit);
   } else if (!visit.telling) {
     // What has been cleared is worth little until it has been looked at.
@@ -390,10 +391,10 @@ void Balancer::actOn(const Visit& visit) {
   } else if (worth) {
     const PageSet hot = hotOf(visit);
     wrong = hot.count();
-    beginPromotion(visit, hot);
+    beginPromotion(granule, hot);
     askAgain(visit, hot);
   }
-  countRuns(visit.granule);
+  countRuns(granule);
   // A look at the whole follows from one at local pages, whatever the shares.
   if (visit.telling && visit.look != Look::kWhole) {
     shares_.note(visit.look == Look::kLocal ? LookShares::Kind::kLocal : LookShares::Kind::kFar,
@@ -443,20 +444,19 @@ PageSet Balancer::hotOf(const Visit& visit) const {
   return hot;
 }
 
-void Balancer::beginPromotion(const Visit& visit, const PageSet& hot) {
-  if (mover_.liesWhole(visit.granule)) {
+void Balancer::beginPromotion(const GranuleLock& granule, const PageSet& hot) {
+  if (mover_.liesWhole(granule)) {
     // Its pages are one page to the processor: what was seen is that any was used.
-    if (hot.any()) mover_.promoteWhole(visit.granule);
+    if (hot.any()) mover_.promoteWhole(granule);
     return;
   }
   Promoted& promoted = promoted_[promoted_count_];
   promoted.hot = hot;
-  promoted.granule = visit.granule;
+  promoted.granule = granule;
   auto& [runs, count, closed, place] = promoted.promotion;
   count = 0;
-  const PageIndex first = firstPage(visit.granule);
-  const PageSet direct =
-      placesOf(*core_.space, visit.granule).direct & mover_.movablePages(visit.granule);
+  const PageIndex first = granule.first();
+  const PageSet direct = placesOf(*core_.space, granule).direct & mover_.movablePages(granule);
   const uint64_t bridge = bridgeFor(core_.budget.limit().value(), most_runs_);
   for (uint64_t at = 0; at < kPagesPerGranule && run_count_ + begun_runs_ + count < most_runs_;) {
     if (!hot[at] || !direct[at]) {
@@ -474,7 +474,7 @@ void Balancer::beginPromotion(const Visit& visit, const PageSet& hot) {
     }
     at = stop;
   }
-  mover_.close(promoted.promotion);
+  mover_.close(granule, promoted.promotion);
   if (promoted.promotion.closed == 0) return;
   ++promoted_count_;
   begun_runs_ += promoted.promotion.closed;
@@ -486,23 +486,24 @@ void Balancer::finishPromotions() {
   const bool pinned = mover_.lookForPins();
   for (size_t i = 0; i < promoted_count_; ++i) {
     const Promoted& promoted = promoted_[i];
-    MutexLock lock(core_.space->lockOf(promoted.granule));
-    const size_t moved = mover_.finish(promoted.promotion, pinned);
+    const GranuleLock granule(*core_.space, promoted.granule);
+    const size_t moved = mover_.finish(granule, promoted.promotion, pinned);
     for (size_t run = 0; run < moved; ++run) {
-      markUnproven(promoted.promotion.runs[run], promoted.hot);
+      markUnproven(granule, promoted.promotion.runs[run], promoted.hot);
     }
-    countRuns(promoted.granule);
+    countRuns(granule);
   }
   promoted_count_ = 0;
   begun_runs_ = 0;
 }
 
-void Balancer::markUnproven(const GranuleMover::Run& run, const PageSet& hot) {
+void Balancer::markUnproven(const GranuleLock& granule, const GranuleMover::Run& run,
+                            const PageSet& hot) {
   for (uint64_t i = 0; i < run.count; ++i) {
     const PageIndex page = run.first + i;
     if (!hot[page.value() % kPagesPerGranule]) continue;  // a bridged gap proves nothing
     const PageWord word = core_.space->word(page);
-    core_.space->change(page, word, word.with(kFlagUnproven));
+    core_.space->change(granule, page, word, word.with(kFlagUnproven));
   }
 }
 
@@ -518,13 +519,13 @@ void Balancer::makeRoom() {
       ++cold_hand_;
       continue;
     }
-    MutexLock lock(core_.space->lockOf(cold_hand_));
-    if (demoteCold(cold_hand_) > 0) countRuns(cold_hand_);
+    const GranuleLock granule(*core_.space, cold_hand_);
+    if (demoteCold(granule) > 0) countRuns(granule);
     ++cold_hand_;
   }
 }
 
-uint64_t Balancer::demoteCold(GranuleIndex granule) {
+uint64_t Balancer::demoteCold(const GranuleLock& granule) {
   const PageIndex first = firstPage(granule);
   const PageSet local = placesOf(*core_.space, granule).local;
   if (local.none()) return 0;
@@ -539,21 +540,22 @@ uint64_t Balancer::demoteCold(GranuleIndex granule) {
     const bool joined_after = at + count < kPagesPerGranule && local[at + count];
     // A gap as short as those that promotion bridges is not worth two mappings.
     if (count <= bridge && joined_before && joined_after) return;
-    moved += mover_.demote(first + at, count);
+    moved += mover_.demote(granule, first + at, count);
   });
   return moved;
 }
 
-void Balancer::clear(GranuleIndex granule) {
-  forRuns(placesOf(*core_.space, granule).local,
-          [&](uint64_t at, uint64_t count) { mover_.demote(firstPage(granule) + at, count); });
+void Balancer::clear(const GranuleLock& granule) {
+  forRuns(placesOf(*core_.space, granule).local, [&](uint64_t at, uint64_t count) {
+    mover_.demote(granule, granule.first() + at, count);
+  });
 }
 
-void Balancer::countRuns(GranuleIndex granule) {
+void Balancer::countRuns(const GranuleLock& granule) {
   const Places places = placesOf(*core_.space, granule);
   const uint16_t runs =
       places.direct.any() ? static_cast<uint16_t>(runsIn(places.local)) : uint16_t{0};
-  uint16_t& known = reinterpret_cast<uint16_t*>(runs_.data())[granule.value()];
+  uint16_t& known = reinterpret_cast<uint16_t*>(runs_.data())[GranuleIndex(granule).value()];
   run_count_ = run_count_ - known + runs;
   known = runs;
 }

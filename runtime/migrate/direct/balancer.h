@@ -58,13 +58,13 @@ class Balancer {
   void openBatch(Nanoseconds now);
   bool openNext(GranuleIndex& hand, Look look);
   /// Charges the visit from `since` on: finding it costs time too.
-  bool open(GranuleIndex granule, Look look, Nanoseconds since);
+  bool open(GranuleIndex index, Look look, Nanoseconds since);
   Places sampleOf(const Places& places);
   void closeBatch(Nanoseconds now);
   void closeVisit(Visit& visit, WatchWindow::Sample& far, WatchWindow::Sample& local);
   void scoreDirect(const Visit& visit);
-  void scoreLocal(Visit& visit);
-  void prove(PageIndex page, bool seen);
+  void scoreLocal(const GranuleLock& granule, Visit& visit);
+  void prove(const GranuleLock& granule, PageIndex page, bool seen);
   /// Carries out what the closed visits suggest, until the time for moves is used up.
   void act();
   void actOn(const Visit& visit);
@@ -72,17 +72,17 @@ class Balancer {
   /// Has a granule looked at once more if one of the pages seen there may have been seen by chance.
   void askAgain(const Visit& visit, const PageSet& hot);
   void lookNext(GranuleIndex granule, Look look);
-  void beginPromotion(const Visit& visit, const PageSet& hot);
+  void beginPromotion(const GranuleLock& granule, const PageSet& hot);
   /// Of all that were begun, with one look at the process's descriptors.
   void finishPromotions();
-  void markUnproven(const GranuleMover::Run& run, const PageSet& hot);
+  void markUnproven(const GranuleLock& granule, const GranuleMover::Run& run, const PageSet& hot);
   PageSet hotOf(const Visit& visit) const;
   /// Demotes cold pages under a hand of its own until there is room for a batch of promotions.
   void makeRoom();
-  uint64_t demoteCold(GranuleIndex granule);
+  uint64_t demoteCold(const GranuleLock& granule);
   /// Demotes all of it: a granule without local pages is cheap to look at.
-  void clear(GranuleIndex granule);
-  void countRuns(GranuleIndex granule);
+  void clear(const GranuleLock& granule);
+  void countRuns(const GranuleLock& granule);
   void judgeMoves(Nanoseconds now);
   MoveWorth moveWorth() const;
   bool worthMoving() const { return moveWorth().pays(window_.length(), bar_.height()); }

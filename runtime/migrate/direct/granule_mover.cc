@@ -43,7 +43,7 @@ Status GranuleMover::renew() {
   return {};
 }
 
-std::optional<GranuleMover::Home> GranuleMover::homeOf(GranuleIndex granule) const {
+std::optional<GranuleMover::Home> GranuleMover::homeOf(const GranuleLock& granule) const {
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageWord word = core_.space->word(firstPage(granule) + i);
     if (word.state() == PageState::kDirect ||
@@ -54,7 +54,7 @@ std::optional<GranuleMover::Home> GranuleMover::homeOf(GranuleIndex granule) con
   return std::nullopt;
 }
 
-void GranuleMover::releaseHomeIfUnused(GranuleIndex granule, uint8_t tier, FrameIndex home) {
+void GranuleMover::releaseHomeIfUnused(const GranuleLock& granule, uint8_t tier, FrameIndex home) {
   if (homeOf(granule)) return;
   core_.tiers.tier(tier).release({home, PageCount(kPagesPerGranule)});
 }
@@ -82,20 +82,20 @@ std::optional<GranuleMover::Home> GranuleMover::findHome(GranuleIndex granule, T
   return std::nullopt;
 }
 
-bool GranuleMover::movable(PageIndex first, uint64_t pages) const {
+bool GranuleMover::movable(const GranuleLock& granule, PageIndex first, uint64_t pages) const {
   // What is not handed out is not plain.
   const Protections& protections = core_.space->protections();
   if (mapsWholeGranules()) {
-    return !core_.space->anchored().any(firstPage(granuleOf(first)), kPagesPerGranule) &&
-           protections.plain(core_.space->addressOf(granuleOf(first)), Bytes(kGranuleSize));
+    return !core_.space->anchored().any(firstPage(granule), kPagesPerGranule) &&
+           protections.plain(core_.space->addressOf(granule), Bytes(kGranuleSize));
   }
   return !core_.space->anchored().any(first, pages) &&
          protections.plain(core_.space->addressOf(first), Bytes(pages * kPageSize));
 }
 
-PageSet GranuleMover::movablePages(GranuleIndex granule) const {
+PageSet GranuleMover::movablePages(const GranuleLock& granule) const {
   PageSet result;
-  if (movable(firstPage(granule), kPagesPerGranule)) return result.set();
+  if (movable(granule, firstPage(granule), kPagesPerGranule)) return result.set();
   if (mapsWholeGranules()) return result;
   const uintptr_t start = core_.space->addressOf(granule);
   for (uint64_t at = 0; at < kPagesPerGranule;) {
@@ -110,29 +110,29 @@ PageSet GranuleMover::movablePages(GranuleIndex granule) const {
   return result;
 }
 
-bool GranuleMover::mapHome(PageIndex first, uint64_t pages, const Home& home) {
+bool GranuleMover::mapHome(const GranuleLock& granule, PageIndex first, uint64_t pages,
+                           const Home& home) {
   DirectTier& tier = *core_.tiers.direct(home.tier);
   const uint64_t within = first.value() % kPagesPerGranule;
   const uintptr_t address = core_.space->addressOf(first);
   const FrameRun run{home.first + within, PageCount(pages)};
   if (!tier.mapFrames(run, reinterpret_cast<void*>(address))) return false;
-  spoil(granuleOf(first));
-  restoreDumpAdvice(core_, address, toBytes(run.count));
+  spoil(granule);
+  restoreDumpAdvice(core_, granule, address, toBytes(run.count));
   if (core_.barrier != nullptr) {
     // Without it the pages are merely not promoted.
     [[maybe_unused]] const Status armed = core_.barrier->arm(address, toBytes(run.count));
   }
   for (uint64_t i = 0; i < pages; ++i) {
     TP_CHECK(
-        core_.space->change(first + i, core_.space->word(first + i),
+        core_.space->change(granule, first + i, core_.space->word(first + i),
                             PageWord(PageState::kDirect, 0, home.tier, run.first.value() + i)));
   }
   core_.port->wake(address, toBytes(run.count));
   return true;
 }
 
-bool GranuleMover::placeFar(PageIndex page) {
-  const GranuleIndex granule = granuleOf(page);
+bool GranuleMover::placeFar(const GranuleLock& granule, PageIndex page) {
   const PageIndex first = firstPage(granule);
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageState state = core_.space->word(first + i).state();
@@ -171,10 +171,10 @@ bool GranuleMover::placeFar(PageIndex page) {
             core_.tiers.direct(home->tier)->erase({home->first + at, PageCount(run)});
         TP_CHECK(erased.has_value());
       }
-      mapHome(first + at, run, *home);
+      mapHome(granule, first + at, run, *home);
     } else if (state == PageState::kLocal) {
       adopt(granule, *home);
-      demoteMovable(first + at, run);
+      demoteMovable(granule, first + at, run);
     }
     at += run;
   }
@@ -182,33 +182,32 @@ bool GranuleMover::placeFar(PageIndex page) {
   return core_.space->word(page).state() == PageState::kDirect;
 }
 
-void GranuleMover::adopt(GranuleIndex granule, const Home& home) {
+void GranuleMover::adopt(const GranuleLock& granule, const Home& home) {
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageIndex page = firstPage(granule) + i;
-    const PageWord word = dropFarCopy(core_, page, core_.space->word(page));
+    const PageWord word = dropFarCopy(core_, granule, page, core_.space->word(page));
     if (word.state() != PageState::kLocal) continue;
     const auto kept = static_cast<uint8_t>(word.raw() & (kFlagProbed | kFlagUnproven));
     core_.space->change(
-        page, word,
+        granule, page, word,
         PageWord(PageState::kLocal, kFlagShadow | kept, home.tier, home.first.value() + i));
   }
 }
 
-uint64_t GranuleMover::demote(PageIndex first, uint64_t pages) {
-  if (movable(first, pages)) return demoteMovable(first, pages);
-  const PageSet movable_pages = movablePages(granuleOf(first));
+uint64_t GranuleMover::demote(const GranuleLock& granule, PageIndex first, uint64_t pages) {
+  if (movable(granule, first, pages)) return demoteMovable(granule, first, pages);
+  const PageSet movable_pages = movablePages(granule);
   const uint64_t from = first.value() % kPagesPerGranule;
   uint64_t moved = 0;
   forRuns(movable_pages, [&](uint64_t start, uint64_t count) {
     const uint64_t end = std::min(start + count, from + pages);
     start = std::max(start, from);
-    if (start < end) moved += demoteMovable(first + (start - from), end - start);
+    if (start < end) moved += demoteMovable(granule, first + (start - from), end - start);
   });
   return moved;
 }
 
-uint64_t GranuleMover::demoteMovable(PageIndex first, uint64_t pages) {
-  const GranuleIndex granule = granuleOf(first);
+uint64_t GranuleMover::demoteMovable(const GranuleLock& granule, PageIndex first, uint64_t pages) {
   std::optional<Home> home = homeOf(granule);
   if (!home) {
     home = findHome(granule);
@@ -228,9 +227,9 @@ uint64_t GranuleMover::demoteMovable(PageIndex first, uint64_t pages) {
   DirectTier& tier = *core_.tiers.direct(home->tier);
   const uint64_t within = first.value() % kPagesPerGranule;
   MutexLock lock(staging_mutex_);
-  if (!copyOut(first, pages, tier.frameMemory(home->first + within)) ||
-      !mapHome(first, pages, *home)) {
-    putBack(first, pages);
+  if (!copyOut(granule, first, pages, tier.frameMemory(home->first + within)) ||
+      !mapHome(granule, first, pages, *home)) {
+    putBack(granule, first, pages);
     return 0;
   }
   if (core_.port->canMove()) {
@@ -248,12 +247,13 @@ void GranuleMover::countMoved(StatCounter& moves, StatCounter& bytes, uint64_t p
   moved_.fetch_add(pages * kPageSize, std::memory_order_relaxed);
 }
 
-bool GranuleMover::copyOut(PageIndex first, uint64_t pages, std::byte* to) {
+bool GranuleMover::copyOut(const GranuleLock& granule, PageIndex first, uint64_t pages,
+                           std::byte* to) {
   const uintptr_t from = core_.space->addressOf(first);
   const Bytes size(pages * kPageSize);
   if (core_.port->canMove()) {
     const uintptr_t slot = staging_ + (first.value() % kPagesPerGranule) * kPageSize;
-    if (moveOutOfSpace(core_, slot, from, size).done < size) return false;
+    if (moveOutOfSpace(core_, granule, slot, from, size).done < size) return false;
     memcpy(to, reinterpret_cast<void*>(slot), size.value());
     return true;
   }
@@ -266,7 +266,7 @@ bool GranuleMover::copyOut(PageIndex first, uint64_t pages, std::byte* to) {
          static_cast<ssize_t>(size.value());
 }
 
-void GranuleMover::putBack(PageIndex first, uint64_t pages) {
+void GranuleMover::putBack(const GranuleLock&, PageIndex first, uint64_t pages) {
   const uintptr_t address = core_.space->addressOf(first);
   const uintptr_t slot = staging_ + (first.value() % kPagesPerGranule) * kPageSize;
   if (core_.port->canMove()) {
@@ -293,7 +293,7 @@ bool GranuleMover::charge(PageCount pages, Beyond beyond) {
   return true;
 }
 
-bool GranuleMover::swapIn(const Run& run) {
+bool GranuleMover::swapIn(const GranuleLock& granule, const Run& run) {
   const PageWord word = core_.space->word(run.first);
   const uintptr_t address = core_.space->addressOf(run.first);
   const Bytes size(run.count * kPageSize);
@@ -313,7 +313,7 @@ bool GranuleMover::swapIn(const Run& run) {
   }
   if (hidden) {
     [[maybe_unused]] const Status dumped = os::dumpAgain(address, size);
-    restoreDumpAdvice(core_, address, size);
+    restoreDumpAdvice(core_, granule, address, size);
   }
   if (core_.barrier != nullptr) core_.barrier->wake(address, size);
   // The mapping is this run's own, so that arming it needs nothing that could be refused.
@@ -322,7 +322,7 @@ bool GranuleMover::swapIn(const Run& run) {
   for (uint64_t i = 0; i < run.count; ++i) {
     const PageWord direct = core_.space->word(run.first + i);
     TP_CHECK(core_.space->change(
-        run.first + i, direct,
+        granule, run.first + i, direct,
         PageWord(PageState::kLocal, kFlagShadow, direct.tier(), direct.index())));
   }
   countMoved(core_.stats->promotions, core_.stats->promoted_bytes, run.count);

@@ -22,18 +22,19 @@ size_t GranuleMover::granulesALook() const {
   return std::clamp<uint64_t>(look_cost_ / kLookShare, 1, kMostClosing);
 }
 
-size_t GranuleMover::promote(std::span<const Run> runs, Beyond beyond) {
+size_t GranuleMover::promote(const GranuleLock& granule, std::span<const Run> runs, Beyond beyond) {
   if (runs.empty()) return 0;
-  const size_t closed = closeRuns(runs, beyond);
+  const size_t closed = closeRuns(granule, runs, beyond);
   const bool pinned = closed > 0 && os::mayPinPages();
-  return finishRuns(runs.first(closed), pinned ? Outcome::kStays : Outcome::kMoves);
+  return finishRuns(granule, runs.first(closed), pinned ? Outcome::kStays : Outcome::kMoves);
 }
 
-size_t GranuleMover::closeRuns(std::span<const Run> runs, Beyond beyond) {
+size_t GranuleMover::closeRuns(const GranuleLock& granule, std::span<const Run> runs,
+                               Beyond beyond) {
   if (core_.barrier == nullptr || os::mayStillPin()) return 0;
   size_t closed = 0;
   for (const Run& run : runs) {
-    if (!movable(run.first, run.count)) break;
+    if (!movable(granule, run.first, run.count)) break;
     if (!charge(PageCount(run.count), beyond)) break;
     // From here on whoever would write, the kernel on behalf of a device too, waits for the wake
     // in swapIn(). A pin taken before is one that the look after this sees.
@@ -47,12 +48,13 @@ size_t GranuleMover::closeRuns(std::span<const Run> runs, Beyond beyond) {
   return closed;
 }
 
-size_t GranuleMover::finishRuns(std::span<const Run> runs, Outcome outcome) {
+size_t GranuleMover::finishRuns(const GranuleLock& granule, std::span<const Run> runs,
+                                Outcome outcome) {
   if (runs.empty()) return 0;
   MutexLock lock(staging_mutex_);
   size_t moved = 0;
-  while (outcome == Outcome::kMoves && moved < runs.size() && swapIn(runs[moved])) ++moved;
-  const std::optional<Home> home = homeOf(granuleOf(runs[0].first));
+  while (outcome == Outcome::kMoves && moved < runs.size() && swapIn(granule, runs[moved])) ++moved;
+  const std::optional<Home> home = homeOf(granule);
   const bool stays_closed = home && frozen(*home);
   for (const Run& run : runs.subspan(moved)) {
     // Of a spoiled one some may be gone.
@@ -67,16 +69,15 @@ size_t GranuleMover::finishRuns(std::span<const Run> runs, Outcome outcome) {
   return moved;
 }
 
-void GranuleMover::close(Promotion& promotion) {
-  promotion.closed = closeRuns({promotion.runs.data(), promotion.count}, Beyond::kNever);
+void GranuleMover::close(const GranuleLock& granule, Promotion& promotion) {
+  promotion.closed = closeRuns(granule, {promotion.runs.data(), promotion.count}, Beyond::kNever);
   if (promotion.closed == 0) return;
-  const GranuleIndex granule = granuleOf(promotion.runs[0].first);
   promotion.place = 0;
   while (closing_[promotion.place].load(std::memory_order_relaxed) != kNoGranule) ++promotion.place;
   TP_CHECK_OP(promotion.place, <, kMostClosing);
   // Relaxed, here and below: an entry is written and read under the lock of its granule alone;
   // others only see that it is not theirs.
-  closing_[promotion.place].store(granule.value(), std::memory_order_relaxed);
+  closing_[promotion.place].store(GranuleIndex(granule).value(), std::memory_order_relaxed);
   closing_count_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -87,31 +88,32 @@ bool GranuleMover::lookForPins() {
   return pins;
 }
 
-size_t GranuleMover::finish(const Promotion& promotion, bool pinned) {
+size_t GranuleMover::finish(const GranuleLock& granule, const Promotion& promotion, bool pinned) {
   if (promotion.closed == 0) return 0;
   const std::span<const Run> runs(promotion.runs.data(), promotion.closed);
   const uint64_t found = closing_[promotion.place].exchange(kNoGranule, std::memory_order_relaxed);
   closing_count_.fetch_sub(1, std::memory_order_relaxed);
   // Rights may have changed meanwhile, which leaves the mapping as it is.
   const bool good = !pinned && (found & kSpoiled) == 0 &&
-                    std::all_of(runs.begin(), runs.end(),
-                                [&](const Run& run) { return movable(run.first, run.count); });
-  const size_t moved = finishRuns(runs, good ? Outcome::kMoves : Outcome::kStays);
+                    std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
+                      return movable(granule, run.first, run.count);
+                    });
+  const size_t moved = finishRuns(granule, runs, good ? Outcome::kMoves : Outcome::kStays);
   // Also who met another of its pages, frozen since a fork(), and was put off.
-  core_.barrier->wake(core_.space->addressOf(granuleOf(runs[0].first)), Bytes(kGranuleSize));
+  core_.barrier->wake(core_.space->addressOf(granule), Bytes(kGranuleSize));
   return moved;
 }
 
-std::atomic<uint64_t>* GranuleMover::closingEntry(GranuleIndex granule) {
+std::atomic<uint64_t>* GranuleMover::closingEntry(const GranuleLock& granule) {
   if (closing_count_.load(std::memory_order_relaxed) == 0) return nullptr;
   for (auto& entry : closing_) {
     const uint64_t value = entry.load(std::memory_order_relaxed);
-    if (value != kNoGranule && (value & ~kSpoiled) == granule.value()) return &entry;
+    if (value != kNoGranule && (value & ~kSpoiled) == GranuleIndex(granule).value()) return &entry;
   }
   return nullptr;
 }
 
-void GranuleMover::spoil(GranuleIndex granule) {
+void GranuleMover::spoil(const GranuleLock& granule) {
   if (std::atomic<uint64_t>* const entry = closingEntry(granule)) {
     entry->fetch_or(kSpoiled, std::memory_order_relaxed);
   }

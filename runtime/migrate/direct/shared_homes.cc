@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GranuleMover for homes that several processes hold after a fork(): frozen for all of them, and
-// thawed by whoever writes. Callers hold the granule's lock.
+// thawed by whoever writes.
 #include <cstring>
 
 #include "runtime/migrate/direct/granule_mover.h"
@@ -25,17 +25,17 @@ Status GranuleMover::freeze() {
   return done;
 }
 
-bool GranuleMover::thaw(PageIndex page) {
-  const PageIndex first = firstPage(granuleOf(page));
-  std::optional<Home> home = homeOf(granuleOf(page));
+bool GranuleMover::thaw(const GranuleLock& granule, PageIndex page) {
+  const PageIndex first = firstPage(granule);
+  std::optional<Home> home = homeOf(granule);
   if (!home || core_.space->word(page).state() != PageState::kDirect) return true;
   // A child that has called exec, as most do, needs no copy.
   if (FrameTable* table = core_.tiers.tier(home->tier).frames()) table->reap();
   if (frozen(*home)) {
     // Without room for a copy of the granule: the page at least.
-    return ownHome(granuleOf(page), *home) || !bringIn(page);
+    return ownHome(granule, *home) || !bringIn(granule, page);
   }
-  spoil(granuleOf(page));
+  spoil(granule);
   forEachDirect(first, first + kPagesPerGranule, [&](PageIndex from, uint64_t count) {
     [[maybe_unused]] const Status open = core_.barrier->writeProtect(
         core_.space->addressOf(from), Bytes(count * kPageSize), Wake::kYes);
@@ -43,20 +43,20 @@ bool GranuleMover::thaw(PageIndex page) {
   return true;
 }
 
-bool GranuleMover::bringIn(PageIndex page) {
+bool GranuleMover::bringIn(const GranuleLock& granule, PageIndex page) {
   if (core_.space->word(page).state() != PageState::kDirect) return true;
-  if (core_.barrier == nullptr || !movable(page, 1)) return false;
-  spoil(granuleOf(page));
+  if (core_.barrier == nullptr || !movable(granule, page, 1)) return false;
+  spoil(granule);
   MutexLock lock(staging_mutex_);
   const uintptr_t address = core_.space->addressOf(page);
   if (!core_.barrier->writeProtect(address, Bytes(kPageSize), Wake::kNo)) return false;
   core_.budget.charge(PageCount(1));
-  if (swapIn({page, 1})) return true;
+  if (swapIn(granule, {page, 1})) return true;
   core_.budget.discharge(PageCount(1));
   return false;
 }
 
-bool GranuleMover::ownHome(GranuleIndex granule, Home& home) {
+bool GranuleMover::ownHome(const GranuleLock& granule, Home& home) {
   if (!frozen(home)) return true;
   const std::optional<Home> own = findHome(granule, Takes::kPages);
   if (!own) return false;
@@ -65,7 +65,7 @@ bool GranuleMover::ownHome(GranuleIndex granule, Home& home) {
   return true;
 }
 
-void GranuleMover::moveHome(GranuleIndex granule, const Home& home, const Home& to) {
+void GranuleMover::moveHome(const GranuleLock& granule, const Home& home, const Home& to) {
   const PageIndex first = firstPage(granule);
   const DirectTier& from_tier = *core_.tiers.direct(home.tier);
   const DirectTier& to_tier = *core_.tiers.direct(to.tier);
@@ -74,8 +74,8 @@ void GranuleMover::moveHome(GranuleIndex granule, const Home& home, const Home& 
     memcpy(to_tier.frameMemory(to.first + within), from_tier.frameMemory(home.first + within),
            count * kPageSize);
     // Replaces a mapping by one of the same extent, which the kernel has room for.
-    TP_CHECK(mapHome(from, count, to));
-    restoreRights(core_, core_.space->addressOf(from), Bytes(count * kPageSize));
+    TP_CHECK(mapHome(granule, from, count, to));
+    restoreRights(core_, granule, core_.space->addressOf(from), Bytes(count * kPageSize));
     core_.barrier->wake(core_.space->addressOf(from), Bytes(count * kPageSize));
   });
   adopt(granule, to);

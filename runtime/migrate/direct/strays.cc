@@ -47,8 +47,8 @@ void Strays::tick(Nanoseconds now) {
   }
 }
 
-uint64_t Strays::look(GranuleIndex granule) {
-  MutexLock lock(core_.space->lockOf(granule));
+uint64_t Strays::look(GranuleIndex index) {
+  const GranuleLock granule(*core_.space, index);
   const PageSet local = placesOf(*core_.space, granule).local;
   size_t count = 0;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // GranuleMover for homes that have to go: their tier is drained, or what lies there is lost.
-// Callers hold the granule's lock.
 #include <array>
 
 #include "runtime/migrate/direct/access_watch.h"
@@ -10,7 +9,7 @@
 
 namespace tidepool {
 
-bool GranuleMover::closeToWriters(GranuleIndex granule) {
+bool GranuleMover::closeToWriters(const GranuleLock& granule) {
   const PageIndex first = firstPage(granule);
   bool closed = true;
   forEachDirect(first, first + kPagesPerGranule, [&](PageIndex from, uint64_t count) {
@@ -23,7 +22,7 @@ bool GranuleMover::closeToWriters(GranuleIndex granule) {
   return false;
 }
 
-void GranuleMover::openToWriters(GranuleIndex granule) {
+void GranuleMover::openToWriters(const GranuleLock& granule) {
   const PageIndex first = firstPage(granule);
   forEachDirect(first, first + kPagesPerGranule, [&](PageIndex from, uint64_t count) {
     [[maybe_unused]] const Status open = core_.barrier->writeProtect(
@@ -31,7 +30,7 @@ void GranuleMover::openToWriters(GranuleIndex granule) {
   });
 }
 
-bool GranuleMover::vacate(GranuleIndex granule, uint8_t tier) {
+bool GranuleMover::vacate(const GranuleLock& granule, uint8_t tier) {
   const std::optional<Home> home = homeOf(granule);
   if (!home || home->tier != tier) return true;
   if (mapsWhole(*home)) return vacateWhole(granule, *home);
@@ -56,14 +55,14 @@ bool GranuleMover::vacate(GranuleIndex granule, uint8_t tier) {
   return true;
 }
 
-void GranuleMover::promoteAll(GranuleIndex granule) {
+void GranuleMover::promoteAll(const GranuleLock& granule) {
   std::array<Run, kPagesPerGranule / 2> runs;
   size_t count = 0;
   const PageIndex first = firstPage(granule);
   forEachDirect(first, first + kPagesPerGranule, [&](PageIndex from, uint64_t pages) {
     runs[count++] = {from, pages};
   });
-  promote({runs.data(), count}, beyondForOne());
+  promote(granule, {runs.data(), count}, beyondForOne());
 }
 
 GranuleMover::Beyond GranuleMover::beyondForOne() const {
@@ -71,7 +70,7 @@ GranuleMover::Beyond GranuleMover::beyondForOne() const {
   return leaves ? Beyond::kOnce : Beyond::kNever;
 }
 
-bool GranuleMover::vacateWhole(GranuleIndex granule, const Home& home) {
+bool GranuleMover::vacateWhole(const GranuleLock& granule, const Home& home) {
   // Looked at before a place is taken: that of a device is erased first.
   if (swap_ == nullptr || frozen(home) || os::mayPinPages()) return false;
   const std::optional<Home> to = findHome(granule);
@@ -81,24 +80,24 @@ bool GranuleMover::vacateWhole(GranuleIndex granule, const Home& home) {
   return false;
 }
 
-void GranuleMover::forgetHome(GranuleIndex granule) {
+void GranuleMover::forgetHome(const GranuleLock& granule) {
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageIndex page = firstPage(granule) + i;
     const PageWord word = core_.space->word(page);
     if (word.state() != PageState::kLocal || !word.has(kFlagShadow)) continue;
     const auto kept = static_cast<uint8_t>(word.raw() & (kFlagProbed | kFlagUnproven));
-    core_.space->change(page, word, PageWord(PageState::kLocal, kept, 0, 0));
+    core_.space->change(granule, page, word, PageWord(PageState::kLocal, kept, 0, 0));
   }
 }
 
-uint64_t GranuleMover::lose(GranuleIndex granule, uint8_t tier, FrameIndex from) {
+uint64_t GranuleMover::lose(const GranuleLock& granule, uint8_t tier, FrameIndex from) {
   const std::optional<Home> home = homeOf(granule);
   if (!home || home->tier != tier || home->first < from) return 0;
   uint64_t lost = 0;
   const PageIndex first = firstPage(granule);
   MutexLock lock(staging_mutex_);
   forEachDirect(first, first + kPagesPerGranule, [&](PageIndex at, uint64_t count) {
-    loseRun(at, count);
+    loseRun(granule, at, count);
     lost += count;
   });
   forgetHome(granule);
@@ -106,7 +105,7 @@ uint64_t GranuleMover::lose(GranuleIndex granule, uint8_t tier, FrameIndex from)
   return lost;
 }
 
-void GranuleMover::loseRun(PageIndex first, uint64_t pages) {
+void GranuleMover::loseRun(const GranuleLock& granule, PageIndex first, uint64_t pages) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size(pages * kPageSize);
   const uintptr_t fill = staging_ + kGranuleSize;
@@ -116,14 +115,14 @@ void GranuleMover::loseRun(PageIndex first, uint64_t pages) {
                         os::moveMapping(fill, address, size);
   if (poisoned) {
     TP_CHECK(core_.port->arm(address, size).has_value());
-    restoreRights(core_, address, size);
+    restoreRights(core_, granule, address, size);
   } else {
     // The next clearest end: SIGSEGV.
     TP_CHECK(os::mapNothing(address, size).has_value());
   }
   for (uint64_t i = 0; i < pages; ++i) {
     const PageWord word = core_.space->word(first + i);
-    TP_CHECK(core_.space->change(first + i, word, PageWord(PageState::kLost, 0, 0, 0)));
+    TP_CHECK(core_.space->change(granule, first + i, word, PageWord(PageState::kLost, 0, 0, 0)));
   }
   if (core_.barrier != nullptr) core_.barrier->wake(address, size);
   core_.port->wake(address, size);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GranuleMover for tiers that are mapped in whole granules (device-DAX): all pages of a granule go
 // there in one step, local ones and those that were never touched, or none does; and so they come
-// back. Callers hold the granule's lock.
+// back.
 #include <cstring>
 
 #include "runtime/migrate/direct/access_watch.h"
@@ -20,14 +20,14 @@ bool GranuleMover::mapsWholeGranules() const {
   return any;
 }
 
-bool GranuleMover::liesWhole(GranuleIndex granule) const {
+bool GranuleMover::liesWhole(const GranuleLock& granule) const {
   const std::optional<Home> home = homeOf(granule);
   return home && mapsWhole(*home);
 }
 
-std::optional<uint64_t> GranuleMover::placeWhole(GranuleIndex granule, const Home& home) {
+std::optional<uint64_t> GranuleMover::placeWhole(const GranuleLock& granule, const Home& home) {
   const PageIndex first = firstPage(granule);
-  if (!movable(first, kPagesPerGranule)) return std::nullopt;
+  if (!movable(granule, first, kPagesPerGranule)) return std::nullopt;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageState state = core_.space->word(first + i).state();
     if (state != PageState::kLocal && state != PageState::kEmpty) return std::nullopt;
@@ -39,16 +39,16 @@ std::optional<uint64_t> GranuleMover::placeWhole(GranuleIndex granule, const Hom
   bool whole = true;
   forRuns(local, [&](uint64_t at, uint64_t count) TP_NO_THREAD_SAFETY {
     if (!whole) return;
-    whole = copyOut(first + at, count, to + at * kPageSize);
+    whole = copyOut(granule, first + at, count, to + at * kPageSize);
     aside = at + count;
   });
   // The far copy of a page whose word is about to name another place.
   for (uint64_t i = 0; whole && i < kPagesPerGranule; ++i) {
-    if (local[i]) dropFarCopy(core_, first + i, core_.space->word(first + i));
+    if (local[i]) dropFarCopy(core_, granule, first + i, core_.space->word(first + i));
   }
-  if (!whole || !mapHome(first, kPagesPerGranule, home)) {
+  if (!whole || !mapHome(granule, first, kPagesPerGranule, home)) {
     forRuns(local, [&](uint64_t at, uint64_t count) TP_NO_THREAD_SAFETY {
-      if (at < aside) putBack(first + at, count);
+      if (at < aside) putBack(granule, first + at, count);
     });
     return std::nullopt;
   }
@@ -60,7 +60,7 @@ std::optional<uint64_t> GranuleMover::placeWhole(GranuleIndex granule, const Hom
   return local.count();
 }
 
-bool GranuleMover::takeWhole(GranuleIndex granule, const Home& home) {
+bool GranuleMover::takeWhole(const GranuleLock& granule, const Home& home) {
   const uintptr_t address = core_.space->addressOf(granule);
   const Bytes size(kGranuleSize);
   // From here on nobody uses it. A device that was given pages of it before still may: its
@@ -70,21 +70,17 @@ bool GranuleMover::takeWhole(GranuleIndex granule, const Home& home) {
   const FrameRun run{home.first, PageCount(kPagesPerGranule)};
   DirectTier& tier = *core_.tiers.direct(home.tier);
   TP_CHECK(tier.mapFrames(run, reinterpret_cast<void*>(address)).has_value());
-  restoreRights(core_, address, size);
-  restoreDumpAdvice(core_, address, size);
+  restoreRights(core_, granule, address, size);
+  restoreDumpAdvice(core_, granule, address, size);
   swap_->letGo(address, size);
   return false;
 }
 
-bool GranuleMover::promoteWhole(GranuleIndex granule) {
-  return promoteWhole(granule, Beyond::kNever);
-}
-
-bool GranuleMover::promoteWhole(GranuleIndex granule, Beyond beyond) {
+bool GranuleMover::promoteWhole(const GranuleLock& granule, Beyond beyond) {
   const std::optional<Home> home = homeOf(granule);
   const PageIndex first = firstPage(granule);
   if (swap_ == nullptr || !home || !mapsWhole(*home) || frozen(*home)) return false;
-  if (!movable(first, kPagesPerGranule)) return false;
+  if (!movable(granule, first, kPagesPerGranule)) return false;
   if (!charge(PageCount(kPagesPerGranule), beyond)) return false;
   const uintptr_t address = core_.space->addressOf(granule);
   const Bytes size(kGranuleSize);
@@ -94,22 +90,22 @@ bool GranuleMover::promoteWhole(GranuleIndex granule, Beyond beyond) {
     core_.budget.discharge(PageCount(kPagesPerGranule));
     return false;
   }
-  restoreDumpAdvice(core_, address, size);
+  restoreDumpAdvice(core_, granule, address, size);
   swap_->fill(address, size, tier.frameMemory(home->first));
   // The mapping is the granule's own, so that arming it needs nothing that could be refused.
   TP_CHECK(core_.port->arm(address, size).has_value());
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageWord word = core_.space->word(first + i);
-    TP_CHECK(core_.space->change(first + i, word, PageWord(PageState::kLocal, 0, 0, 0)));
+    TP_CHECK(core_.space->change(granule, first + i, word, PageWord(PageState::kLocal, 0, 0, 0)));
   }
   tier.release({home->first, PageCount(kPagesPerGranule)});
   countMoved(core_.stats->promotions, core_.stats->promoted_bytes, kPagesPerGranule);
   return true;
 }
 
-bool GranuleMover::movesWhole(GranuleIndex granule, const Home& to) const {
+bool GranuleMover::movesWhole(const GranuleLock& granule, const Home& to) const {
   const PageIndex first = firstPage(granule);
-  if (!mapsWhole(to)) return movable(first, kPagesPerGranule);
+  if (!mapsWhole(to)) return movable(granule, first, kPagesPerGranule);
   // Rights of parts cannot be given to what is mapped whole. What the program has given back of it
   // is still mapped, and goes along.
   const uintptr_t start = core_.space->addressOf(granule);
@@ -126,7 +122,7 @@ bool GranuleMover::movesWhole(GranuleIndex granule, const Home& to) const {
   return !core_.space->anchored().any(first, kPagesPerGranule);
 }
 
-bool GranuleMover::moveWhole(GranuleIndex granule, const Home& home, const Home& to) {
+bool GranuleMover::moveWhole(const GranuleLock& granule, const Home& home, const Home& to) {
   if (!movesWhole(granule, to)) return false;
   const uintptr_t address = core_.space->addressOf(granule);
   const Bytes size(kGranuleSize);
@@ -135,8 +131,8 @@ bool GranuleMover::moveWhole(GranuleIndex granule, const Home& home, const Home&
   memcpy(core_.tiers.direct(to.tier)->frameMemory(to.first),
          core_.tiers.direct(home.tier)->frameMemory(home.first), kGranuleSize);
   // Replaces a mapping by one of the same extent, which the kernel has room for.
-  TP_CHECK(mapHome(firstPage(granule), kPagesPerGranule, to));
-  restoreRights(core_, address, size);
+  TP_CHECK(mapHome(granule, firstPage(granule), kPagesPerGranule, to));
+  restoreRights(core_, granule, address, size);
   swap_->letGo(address, size);
   core_.tiers.tier(home.tier).release({home.first, PageCount(kPagesPerGranule)});
   return true;

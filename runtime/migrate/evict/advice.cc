@@ -85,7 +85,7 @@ PageCount Advice::giveUp(PageRun piece) {
 
 void Advice::demoteHome(PageRun piece) {
   if (!core_.tiers.hasDirect() || placementOf(core_, piece.first).isLocal()) return;
-  MutexLock lock(core_.space->lockOf(granuleOf(piece.first)));
+  const GranuleLock granule(*core_.space, granuleOf(piece.first));
   const auto stays = [&](uint64_t at) {
     const PageIndex page = piece.first + at;
     const PageWord word = core_.space->word(page);
@@ -94,7 +94,7 @@ void Advice::demoteHome(PageRun piece) {
   for (uint64_t at = 0; at < piece.count.value();) {
     uint64_t run = 0;
     while (at + run < piece.count.value() && !stays(at + run)) ++run;
-    if (run > 0) mover_.demote(piece.first + at, run);
+    if (run > 0) mover_.demote(granule, piece.first + at, run);
     at += run + 1;
   }
 }

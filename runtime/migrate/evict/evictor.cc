@@ -111,18 +111,18 @@ void Evictor::takeBehindStreams(uint64_t segment, uint64_t most) {
     if (run.count.value() == 0) return;
     const PageIndex end = run.first + run.count.value();
     for (PageIndex at = run.first; at < end;) {
-      const GranuleIndex granule = granuleOf(at);
-      const PageIndex stop = std::min(end, firstPage(granule + 1));
-      MutexLock lock(core_.space->lockOf(granule));
-      forRuns(judgeBehind({at, PageCount(stop - at)}), [&](uint64_t first, uint64_t count) {
-        batch.used += moveOut({firstPage(granule) + first, PageCount(count)}, segment);
-      });
+      const GranuleLock granule(*core_.space, granuleOf(at));
+      const PageIndex stop = std::min(end, granule.end());
+      forRuns(
+          judgeBehind(granule, {at, PageCount(stop - at)}), [&](uint64_t first, uint64_t count) {
+            batch.used += moveOut(granule, {granule.first() + first, PageCount(count)}, segment);
+          });
       at = stop;
     }
   }
 }
 
-PageSet Evictor::judgeBehind(PageRun run) {
+PageSet Evictor::judgeBehind(const GranuleLock& granule, PageRun run) {
   PageSet goes;
   if (placementOf(core_, run.first).isLocal()) return goes;
   MutexLock lock(policy_.mutex());
@@ -130,8 +130,7 @@ PageSet Evictor::judgeBehind(PageRun run) {
     const PageIndex page = run.first + i;
     const PageWord word = core_.space->word(page);
     if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
-    goes[page.value() % kPagesPerGranule] =
-        policy_.chooser().classifyBehind(page) == Verdict::kEvict;
+    goes[page - granule.first()] = policy_.chooser().classifyBehind(page) == Verdict::kEvict;
   }
   return goes;
 }
@@ -145,25 +144,26 @@ void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
     hand_ = first + kPagesPerGranule;
     return;
   }
-  MutexLock lock(core_.space->lockOf(granuleOf(first)));
-  readWritten(first);
-  const uint64_t to = judge(first, from, most - batch.used, choice);
+  const GranuleLock granule(*core_.space, granuleOf(first));
+  readWritten(granule);
+  const uint64_t to = judge(granule, from, most - batch.used, choice);
   for (uint64_t at = from; at < to;) {
     const Verdict verdict = verdicts_[at];
     uint64_t end = at + 1;
     while (end < to && verdicts_[end] == verdict) ++end;
     if (verdict == Verdict::kEvict) {
-      batch.used += moveOut({first + at, PageCount(end - at)}, segment);
+      batch.used += moveOut(granule, {first + at, PageCount(end - at)}, segment);
     } else if (verdict == Verdict::kProbe) {
-      arm(first, at, end);
+      arm(granule, at, end);
     }
     at = end;
   }
   hand_ = first + to;
 }
 
-uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choice) {
-  const bool plain = isPlain(granuleOf(first));
+uint64_t Evictor::judge(const GranuleLock& granule, uint64_t at, uint64_t room, Choice choice) {
+  const PageIndex first = granule.first();
+  const bool plain = isPlain(granule);
   const uint8_t wanted = placementOf(core_, first).tier();
   const bool placed_far = wanted != 0 && core_.tiers.fetch(wanted) != nullptr;
   MutexLock lock(policy_.mutex());
@@ -176,14 +176,14 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
     if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
     if (rightsOf(first + at, plain) == Rights::kOther) continue;
     if (word.has(kFlagFarCopy) && written_[at]) {
-      policy_.copies().outdated(granuleOf(first), arrivalOf(word));
-      word = dropFarCopy(core_, first + at, word);
+      policy_.copies().outdated(granule, arrivalOf(word));
+      word = dropFarCopy(core_, granule, first + at, word);
     }
     WriteBit bit = WriteBit::kNotArmed;
     if (word.has(kFlagProbed)) {
       bit = written_[at] ? WriteBit::kWritten : WriteBit::kClean;
       if (written_[at]) {
-        core_.space->change(first + at, word, word.without(kFlagProbed));
+        core_.space->change(granule, first + at, word, word.without(kFlagProbed));
         ++written;
       }
     }
@@ -198,11 +198,11 @@ uint64_t Evictor::judge(PageIndex first, uint64_t at, uint64_t room, Choice choi
   return at;
 }
 
-void Evictor::readWritten(PageIndex first) {
+void Evictor::readWritten(const GranuleLock& granule) {
   written_.reset();
   PageSet probed, copies;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
-    const PageWord word = core_.space->word(first + i);
+    const PageWord word = core_.space->word(granule.first() + i);
     probed[i] = word.has(kFlagProbed);
     copies[i] = word.has(kFlagFarCopy);
   }
@@ -210,7 +210,7 @@ void Evictor::readWritten(PageIndex first) {
   if (asked.none()) return;
   const Nanoseconds start = threadCpuTime();
   // Without an answer nothing counts as written: who relies on that looks again, in unwritten().
-  written_ = scanGranule(os::scanWritten, pagemap_.get(), *core_.space, granuleOf(first), asked)
+  written_ = scanGranule(os::scanWritten, pagemap_.get(), *core_.space, granule, asked)
                  .value_or(PageSet());
   if (probed.none()) return;
   const Nanoseconds asking = threadCpuTime() - start;
@@ -224,9 +224,10 @@ void Evictor::countSampling(Nanoseconds spent) {
   count(core_.stats->sampling_cpu_nanoseconds, spent.value());
 }
 
-void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
+void Evictor::arm(const GranuleLock& granule, uint64_t from, uint64_t to) {
   // Where the kernel does not resolve tracked writes itself, each would be a fault for the service.
   if (!core_.port->tracksWrites()) return;
+  const PageIndex first = granule.first();
   const Nanoseconds start = threadCpuTime();
   for (uint64_t at = from; at < to;) {
     const bool copy = core_.space->word(first + at).has(kFlagFarCopy);
@@ -235,7 +236,7 @@ void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
     // Pages with a far copy have been armed since they came; once more would hide a write.
     if (copy || core_.port->writeProtect(core_.space->addressOf(first + at),
                                          Bytes((end - at) * kPageSize), Wake::kNo)) {
-      markProbed(first + at, PageCount(end - at));
+      markProbed(granule, first + at, PageCount(end - at));
     }
     at = end;
   }
@@ -244,11 +245,11 @@ void Evictor::arm(PageIndex first, uint64_t from, uint64_t to) {
   countSampling(spent);
 }
 
-void Evictor::markProbed(PageIndex first, PageCount pages) {
+void Evictor::markProbed(const GranuleLock& granule, PageIndex first, PageCount pages) {
   for (uint64_t i = 0; i < pages.value(); ++i) {
     const PageWord word = core_.space->word(first + i);
     if (word.state() == PageState::kLocal) {
-      core_.space->change(first + i, word, word.with(kFlagProbed));
+      core_.space->change(granule, first + i, word, word.with(kFlagProbed));
     }
   }
 }
@@ -270,11 +271,11 @@ Rights Evictor::rightsOf(PageIndex page, bool granule_plain) const {
   return core_.space->protections().at(core_.space->addressOf(page));
 }
 
-uint64_t Evictor::moveRun(PageRun run, Rights rights, uint64_t slot) {
+uint64_t Evictor::moveRun(const GranuleLock& granule, PageRun run, Rights rights, uint64_t slot) {
   if (rights == Rights::kOther) return 0;
-  if (!core_.port->canMove()) return moveByCopy(run, slot);
-  if (rights == Rights::kReadOnly) return moveReadOnly(run, slot);
-  const PortResult result = moveOutOfSpace(core_, staging_.slotAddress(slot),
+  if (!core_.port->canMove()) return moveByCopy(granule, run, slot);
+  if (rights == Rights::kReadOnly) return moveReadOnly(granule, run, slot);
+  const PortResult result = moveOutOfSpace(core_, granule, staging_.slotAddress(slot),
                                            core_.space->addressOf(run.first), toBytes(run.count));
   return toPages(result.done).value();
 }
@@ -296,10 +297,10 @@ uint64_t Evictor::alikeFrom(PageRun run, bool granule_plain) const {
   return length;
 }
 
-uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
+uint64_t Evictor::moveOut(const GranuleLock& granule, PageRun run, uint64_t segment) {
   Batch& batch = batches_[segment];
   const uint64_t used = batch.used;
-  const bool plain = isPlain(granuleOf(run.first));
+  const bool plain = isPlain(granule);
   uint64_t moved_in_all = 0;
   for (uint64_t at = 0; at < run.count.value();) {
     const PageWord word = core_.space->word(run.first + at);
@@ -310,15 +311,15 @@ uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
     const PageRun rest{run.first + at, PageCount(run.count.value() - at)};
     const PageRun part{rest.first, PageCount(alikeFrom(rest, plain))};
     const uint64_t slot = used + moved_in_all;
-    const PageSet same = word.has(kFlagFarCopy) ? unwritten(part) : PageSet();
+    const PageSet same = word.has(kFlagFarCopy) ? unwritten(granule, part) : PageSet();
     const uint64_t moved =
-        moveRun(part, rightsOf(part.first, plain), staging_.firstSlot(segment) + slot);
+        moveRun(granule, part, rightsOf(part.first, plain), staging_.firstSlot(segment) + slot);
     for (uint64_t i = 0; i < moved; ++i) {
       // A page that was written between the look and the move differs from what was seen before.
-      const bool copied = same[(part.first + i).value() % kPagesPerGranule] &&
+      const bool copied = same[part.first + i - granule.first()] &&
                           memcmp(staging_.slotMemory(staging_.firstSlot(segment) + slot + i),
                                  seen_.data() + i * kPageSize, kPageSize) == 0;
-      stage(segment, slot + i, part.first + i, copied);
+      stage(granule, segment, slot + i, part.first + i, copied);
     }
     moved_in_all += moved;
     // A page that did not move is pinned or gone: leave it and go on behind it.
@@ -328,19 +329,19 @@ uint64_t Evictor::moveOut(PageRun run, uint64_t segment) {
   return moved_in_all;
 }
 
-PageSet Evictor::unwritten(PageRun run) {
-  const uint64_t from = run.first.value() % kPagesPerGranule;
+PageSet Evictor::unwritten(const GranuleLock& granule, PageRun run) {
+  const uint64_t from = run.first - granule.first();
   // First the bytes, then whether they were written until after that.
   const uint64_t pages = peek(seen_.data(), core_.space->addressOf(run.first), run.count.value());
   PageSet asked;
   for (uint64_t i = 0; i < pages; ++i) asked.set(from + i);
   if (asked.none()) return asked;
-  const auto written =
-      scanGranule(os::scanWritten, pagemap_.get(), *core_.space, granuleOf(run.first), asked);
+  const auto written = scanGranule(os::scanWritten, pagemap_.get(), *core_.space, granule, asked);
   return written ? asked & ~*written : PageSet();
 }
 
-void Evictor::stage(uint64_t segment, uint64_t slot, PageIndex page, bool copied) {
+void Evictor::stage(const GranuleLock& granule, uint64_t segment, uint64_t slot, PageIndex page,
+                    bool copied) {
   Batch& batch = batches_[segment];
   PageWord word = core_.space->word(page);
   // Its home would be nobody's.
@@ -348,22 +349,22 @@ void Evictor::stage(uint64_t segment, uint64_t slot, PageIndex page, bool copied
   if (word.has(kFlagFarCopy)) {
     MutexLock lock(policy_.mutex());
     FarCopies& copies = policy_.copies();
-    copied ? copies.saved(granuleOf(page), arrivalOf(word))
-           : copies.outdated(granuleOf(page), arrivalOf(word));
+    copied ? copies.saved(granule, arrivalOf(word)) : copies.outdated(granule, arrivalOf(word));
   }
   batch.copied[slot] = copied;
   if (copied) {
     batch.frames[slot] = word.frame();
     batch.tiers[slot] = word.tier();
   } else {
-    word = dropFarCopy(core_, page, word);
+    word = dropFarCopy(core_, granule, page, word);
   }
   batch.pages[slot] = page;
   TP_CHECK(core_.space->change(
-      page, word, PageWord(PageState::kEvicting, 0, 0, staging_.firstSlot(segment) + slot)));
+      granule, page, word,
+      PageWord(PageState::kEvicting, 0, 0, staging_.firstSlot(segment) + slot)));
 }
 
-uint64_t Evictor::moveByCopy(PageRun run, uint64_t slot) {
+uint64_t Evictor::moveByCopy(const GranuleLock&, PageRun run, uint64_t slot) {
   const uintptr_t from = core_.space->addressOf(run.first);
   const Bytes size = toBytes(run.count);
   if (!core_.port->writeProtect(from, size, Wake::kNo)) return 0;
@@ -376,7 +377,7 @@ uint64_t Evictor::moveByCopy(PageRun run, uint64_t slot) {
   return gone.value();
 }
 
-uint64_t Evictor::moveReadOnly(PageRun run, uint64_t slot) {
+uint64_t Evictor::moveReadOnly(const GranuleLock&, PageRun run, uint64_t slot) {
   // UFFDIO_MOVE refuses them. Nothing can write to them while the granule's lock is held, but for
   // devices that were given them before they became read-only.
   if (os::mayPinPages()) return 0;

@@ -79,35 +79,36 @@ class Evictor {
   uint64_t freeSegment() const;
   Fill fill(uint64_t segment, PageCount wanted);
   void takeBehindStreams(uint64_t segment, uint64_t most);
-  /// Which of a run within one granule, behind a stream, go. Like moveOut(), under the granule's
-  /// lock: until it is taken a page may be given a home in a direct tier, and goes there then.
-  PageSet judgeBehind(PageRun run);
+  /// Which of a run of the granule, behind a stream, go. Under the same lock as moveOut(): until it
+  /// is taken a page may be given a home in a direct tier, and goes there then.
+  PageSet judgeBehind(const GranuleLock& granule, PageRun run);
   /// One step of the clock hand: judges the pages of its granule from the hand on, moves those out
   /// that go and arms those that are to be asked again, until the batch holds `most` pages.
   void sweep(uint64_t segment, uint64_t most, Choice choice);
-  /// Fills verdicts_ for pages [at, kPagesPerGranule) of the granule; returns where it stopped.
-  uint64_t judge(PageIndex first, uint64_t at, uint64_t room, Choice choice);
-  void readWritten(PageIndex first);
-  void arm(PageIndex first, uint64_t from, uint64_t to);
-  void markProbed(PageIndex first, PageCount pages);
+  /// Fills verdicts_ for its pages [at, kPagesPerGranule); returns where it stopped.
+  uint64_t judge(const GranuleLock& granule, uint64_t at, uint64_t room, Choice choice);
+  void readWritten(const GranuleLock& granule);
+  void arm(const GranuleLock& granule, uint64_t from, uint64_t to);
+  void markProbed(const GranuleLock& granule, PageIndex first, PageCount pages);
   // Takes what asking or arming cost from the policy's probing budget.
   void chargePolicy(Nanoseconds cost);
   void countSampling(Nanoseconds spent);
-  uint64_t moveOut(PageRun run, uint64_t segment);
+  uint64_t moveOut(const GranuleLock& granule, PageRun run, uint64_t segment);
   /// Pages at the head of the run, of those that go in one piece: alike in rights, and in whether
   /// they have a far copy.
   uint64_t alikeFrom(PageRun run, bool granule_plain) const;
   /// Which pages of the run have not been written since they came; their bytes are in seen_ then.
-  PageSet unwritten(PageRun run);
+  PageSet unwritten(const GranuleLock& granule, PageRun run);
   /// Enters a page that has moved into its slot. `copied`: its frame has the same bytes.
-  void stage(uint64_t segment, uint64_t slot, PageIndex page, bool copied);
+  void stage(const GranuleLock& granule, uint64_t segment, uint64_t slot, PageIndex page,
+             bool copied);
   /// True if all pages of it are plain memory, and none is to stay.
   bool isPlain(GranuleIndex granule) const;
   /// Rights of a page of a granule that is, or is not, plain as a whole.
   Rights rightsOf(PageIndex page, bool granule_plain) const;
-  uint64_t moveRun(PageRun run, Rights rights, uint64_t slot);
-  uint64_t moveByCopy(PageRun run, uint64_t slot);
-  uint64_t moveReadOnly(PageRun run, uint64_t slot);
+  uint64_t moveRun(const GranuleLock& granule, PageRun run, Rights rights, uint64_t slot);
+  uint64_t moveByCopy(const GranuleLock& granule, PageRun run, uint64_t slot);
+  uint64_t moveReadOnly(const GranuleLock& granule, PageRun run, uint64_t slot);
   void write(uint64_t segment);
   bool allocateFrames(Batch& batch);
   /// Frames for these slots, of that tier; all or none.

@@ -103,10 +103,10 @@ bool Evictor::dropFarCopies() {
   uint64_t dropped = 0;
   for (PageIndex page; page < core_.space->highWater(); page = page + kPagesPerGranule) {
     if (!core_.space->hasLocal(granuleOf(page))) continue;
-    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    const GranuleLock granule(*core_.space, granuleOf(page));
     for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
       const PageWord word = core_.space->word(page + i);
-      if (dropFarCopy(core_, page + i, word) != word) ++dropped;
+      if (dropFarCopy(core_, granule, page + i, word) != word) ++dropped;
     }
   }
   return dropped > 0;
@@ -226,8 +226,8 @@ bool Evictor::recycle() {
     const PageIndex page = batch.pages[i];
     const PageWord evicting(PageState::kEvicting, 0, 0, staging_.firstSlot(segment) + i);
     const PageWord far(PageState::kFar, 0, batch.tiers[i], batch.frames[i].value());
-    MutexLock lock(core_.space->lockOf(granuleOf(page)));
-    if (core_.space->change(page, evicting, far)) {
+    const GranuleLock granule(*core_.space, granuleOf(page));
+    if (core_.space->change(granule, page, evicting, far)) {
       ++gone;
       clean += batch.copied[i] ? 1 : 0;
     } else {
@@ -261,14 +261,14 @@ void Evictor::putBack(uint64_t segment) {
     if (batch.copied[i]) {
       core_.tiers.tier(batch.tiers[i]).release({batch.frames[i], PageCount(1)});
     }
-    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    const GranuleLock granule(*core_.space, granuleOf(page));
     if (core_.space->word(page) != evicting) continue;
     const PortResult back = copyAll(*core_.port, core_.space->addressOf(page),
                                     staging_.slotMemory(slot), Bytes(kPageSize), Wake::kYes);
     // Anything else means that the program unmapped the page under us: then nobody misses it.
     const PageState now =
         back.outcome == PortOutcome::kDone ? PageState::kLocal : PageState::kEmpty;
-    core_.space->change(page, evicting, PageWord(now, 0, 0, 0));
+    core_.space->change(granule, page, evicting, PageWord(now, 0, 0, 0));
     if (now == PageState::kLocal) core_.budget.charge(PageCount(1));
   }
   empty(segment);

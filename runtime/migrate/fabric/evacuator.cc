@@ -66,16 +66,15 @@ bool Evacuator::namesTier(GranuleIndex granule, uint8_t tier) const {
   return false;
 }
 
-bool Evacuator::moveGranule(GranuleIndex granule, uint8_t tier) {
+bool Evacuator::moveGranule(GranuleIndex index, uint8_t tier) {
   const uint64_t before = core_.tiers.tier(tier).table().heldHere().value();
   if (core_.tiers.direct(tier) != nullptr) {
-    MutexLock lock(core_.space->lockOf(granule));
-    mover_.vacate(granule, tier);
+    mover_.vacate(GranuleLock(*core_.space, index), tier);
     return core_.tiers.tier(tier).table().heldHere().value() < before;
   }
   // Nothing is read that could not be put anywhere.
   if (core_.budget.room() == PageCount() && !fetchTierTakesPages()) return false;
-  claim(granule, tier);
+  claim(index, tier);
   if (moving_.count > 0 && fetch(tier)) {
     uint64_t done = 0;
     while (done < moving_.count) {
@@ -90,18 +89,18 @@ bool Evacuator::moveGranule(GranuleIndex granule, uint8_t tier) {
   return core_.tiers.tier(tier).table().heldHere().value() < before;
 }
 
-void Evacuator::claim(GranuleIndex granule, uint8_t tier) {
-  moving_.granule = granule;
+void Evacuator::claim(GranuleIndex index, uint8_t tier) {
+  moving_.granule = index;
   moving_.count = 0;
-  MutexLock lock(core_.space->lockOf(granule));
+  const GranuleLock granule(*core_.space, index);
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageIndex page = firstPage(granule) + i;
     const PageWord word = core_.space->word(page);
     if (word.tier() != tier) continue;
     if (word.state() == PageState::kLocal) {
-      dropFarCopy(core_, page, word);
+      dropFarCopy(core_, granule, page, word);
     } else if (word.state() == PageState::kFar) {
-      moving_.pages[moving_.count++] = claimFar(core_, {page, PageCount(1)});
+      moving_.pages[moving_.count++] = claimFar(core_, granule, {page, PageCount(1)});
     }
   }
 }
@@ -154,42 +153,42 @@ bool Evacuator::writeOut(uint64_t begin, uint64_t end) {
 }
 
 void Evacuator::settle(uint64_t begin, uint64_t end) {
-  MutexLock lock(core_.space->lockOf(moving_.granule));
+  const GranuleLock granule(*core_.space, moving_.granule);
   for (uint64_t i = begin; i < end; ++i) {
-    settleFar(core_, moving_.pages[i], moving_.to_tier[i], moving_.to[i]);
+    settleFar(core_, granule, moving_.pages[i], moving_.to_tier[i], moving_.to[i]);
   }
 }
 
 uint64_t Evacuator::install(uint64_t begin) {
-  MutexLock lock(core_.space->lockOf(moving_.granule));
+  const GranuleLock granule(*core_.space, moving_.granule);
   uint64_t done = 0;
   for (uint64_t i = begin; i < moving_.count; ++i, ++done) {
     const FarClaim& page = moving_.pages[i];
     if (stillClaimed(core_, page, 0) == 0) {
-      settleGone(core_, page);
+      settleGone(core_, granule, page);
       continue;
     }
     if (!core_.budget.tryCharge(PageCount(1))) break;
     const uintptr_t address = core_.space->addressOf(page.first);
     if (copyAll(*core_.port, address, bytesOf(i), Bytes(kPageSize), Wake::kNo).outcome ==
         PortOutcome::kDone) {
-      settleLocal(core_, page, 1, FarCopy::kDropped);
+      settleLocal(core_, granule, page, 1, FarCopy::kDropped);
       core_.port->wake(address, Bytes(kPageSize));
     } else {
       core_.budget.discharge(PageCount(1));
-      settleGone(core_, page);
+      settleGone(core_, granule, page);
     }
   }
   return done;
 }
 
 void Evacuator::unclaim(uint64_t begin) {
-  MutexLock lock(core_.space->lockOf(moving_.granule));
-  for (uint64_t i = begin; i < moving_.count; ++i) abandonClaim(core_, moving_.pages[i]);
+  const GranuleLock granule(*core_.space, moving_.granule);
+  for (uint64_t i = begin; i < moving_.count; ++i) abandonClaim(core_, granule, moving_.pages[i]);
 }
 
 void Evacuator::loseClaimed(uint8_t tier, ErrorCode error) {
-  MutexLock lock(core_.space->lockOf(moving_.granule));
+  const GranuleLock granule(*core_.space, moving_.granule);
   uint64_t lost = 0;
   for (uint64_t i = 0; i < moving_.count; ++i) lost += countClaimed(core_, moving_.pages[i]);
   if (core_.stats->lost_pages.fetch_add(lost, std::memory_order_relaxed) == 0 && lost > 0) {
@@ -197,16 +196,15 @@ void Evacuator::loseClaimed(uint8_t tier, ErrorCode error) {
                 "far memory %s is lost (%s): pages that live there end in SIGBUS when touched",
                 core_.tiers.tier(tier).name(), errorCodeName(error));
   }
-  for (uint64_t i = 0; i < moving_.count; ++i) loseClaim(core_, moving_.pages[i]);
+  for (uint64_t i = 0; i < moving_.count; ++i) loseClaim(core_, granule, moving_.pages[i]);
 }
 
 uint64_t Evacuator::lose(uint8_t tier, FrameIndex from) {
   uint64_t lost = 0;
   const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
   const bool direct = core_.tiers.direct(tier) != nullptr;
-  for (GranuleIndex granule; (granule = core_.space->nextWithPages(granule, end)) < end;
-       ++granule) {
-    MutexLock lock(core_.space->lockOf(granule));
+  for (GranuleIndex index; (index = core_.space->nextWithPages(index, end)) < end; ++index) {
+    const GranuleLock granule(*core_.space, index);
     if (direct) {
       lost += mover_.lose(granule, tier, from);
       continue;
@@ -215,11 +213,11 @@ uint64_t Evacuator::lose(uint8_t tier, FrameIndex from) {
       const PageIndex page = firstPage(granule) + i;
       const PageWord word = core_.space->word(page);
       if (word.tier() != tier || word.frame() < from) continue;
-      if (word.state() == PageState::kLocal) dropFarCopy(core_, page, word);
+      if (word.state() == PageState::kLocal) dropFarCopy(core_, granule, page, word);
       if (word.state() != PageState::kFar) continue;
-      TP_CHECK(core_.space->change(page, word, PageWord(PageState::kLost, 0, 0, 0)));
+      TP_CHECK(core_.space->change(granule, page, word, PageWord(PageState::kLost, 0, 0, 0)));
       core_.tiers.tier(tier).release({word.frame(), PageCount(1)});
-      poisonPage(core_, page);
+      poisonPage(core_, granule, page);
       ++lost;
     }
   }

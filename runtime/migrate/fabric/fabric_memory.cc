@@ -429,7 +429,7 @@ void FabricMemory::finishRetiring(Region& region) {
   const uint32_t gone = core_.let_go.load(std::memory_order_acquire) & bits;
   if (retiring) {
     if (gone != bits) return;
-    for (Mutex& lock : core_.space->locks()) MutexLock once(lock);
+    core_.space->awaitHolders();
     for (uint8_t i = 0; i < region.tiers; ++i) {
       region.retired[i]->table().leave();
       region.retired[i].reset();

@@ -7,13 +7,13 @@
 
 namespace tidepool {
 
-FaultService::Answer FaultService::beginFetch(PageIndex page) {
+FaultService::Answer FaultService::beginFetch(const GranuleLock& granule, PageIndex page) {
   if (free_count_ == 0) return Answer::kAwaitSlot;
-  const FarClaim claim = claimFar(core_, {page, PageCount(1)});
-  return submitFetch(claim, Arrival::kFault) ? Answer::kFetching : Answer::kDone;
+  const FarClaim claim = claimFar(core_, granule, {page, PageCount(1)});
+  return submitFetch(granule, claim, Arrival::kFault) ? Answer::kFetching : Answer::kDone;
 }
 
-bool FaultService::submitFetch(const FarClaim& claim, Arrival arrival) {
+bool FaultService::submitFetch(const GranuleLock& granule, const FarClaim& claim, Arrival arrival) {
   TP_CHECK(!claim.empty() && free_count_ > 0);
   const uint32_t slot = free_slots_[--free_count_];
   const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
@@ -22,7 +22,7 @@ bool FaultService::submitFetch(const FarClaim& claim, Arrival arrival) {
   const Status submitted = channel ? (*channel)->submitRead(slot, claim.frames(), buffer(slot))
                                    : Status(tl::unexpected(channel.error()));
   if (submitted) return true;
-  giveUp(fetches_[slot], submitted.error().code());
+  giveUp(granule, fetches_[slot], submitted.error().code());
   freeSlot(slot);
   return false;
 }
@@ -32,9 +32,9 @@ void FaultService::freeSlot(uint32_t slot) {
   free_slots_[free_count_++] = slot;
 }
 
-void FaultService::giveUp(const Fetch& fetch, ErrorCode error) {
+void FaultService::giveUp(const GranuleLock& granule, const Fetch& fetch, ErrorCode error) {
   // What nobody waits for may be had when somebody does.
-  if (fetch.demanded == 0) return abandonClaim(core_, fetch.claim);
+  if (fetch.demanded == 0) return abandonClaim(core_, granule, fetch.claim);
   const uint64_t lost = countClaimed(core_, fetch.claim);
   // Said before: the touch ends the program.
   if (core_.stats->lost_pages.fetch_add(lost, std::memory_order_relaxed) == 0 && lost > 0) {
@@ -43,7 +43,7 @@ void FaultService::giveUp(const Fetch& fetch, ErrorCode error) {
                 "restart the program once the memory server is back",
                 core_.tiers.tier(fetch.claim.tier).name(), errorCodeName(error));
   }
-  loseClaim(core_, fetch.claim);
+  loseClaim(core_, granule, fetch.claim);
 }
 
 void FaultService::prefetch(PageIndex from, PageCount count) {
@@ -52,16 +52,16 @@ void FaultService::prefetch(PageIndex from, PageCount count) {
   PageIndex page = from;
   const PageIndex end = std::min(from + count.value(), core_.space->highWater());
   while (page < end && free_count_ > 1 && room > kPagesPerFetch) {
-    const PageIndex granule_end = firstPage(granuleOf(page) + 1);
-    MutexLock lock(core_.space->lockOf(granuleOf(page)));
-    while (page < end && page < granule_end && free_count_ > 1 && room > kPagesPerFetch) {
-      const PageIndex stop = std::min({end, granule_end, page + kPagesPerFetch});
-      const FarClaim claim = claimFar(core_, {page, PageCount(stop - page)}, kFlagUnproven);
+    const GranuleLock granule(*core_.space, granuleOf(page));
+    while (page < end && page < granule.end() && free_count_ > 1 && room > kPagesPerFetch) {
+      const PageIndex stop = std::min({end, granule.end(), page + kPagesPerFetch});
+      const FarClaim claim =
+          claimFar(core_, granule, {page, PageCount(stop - page)}, kFlagUnproven);
       if (claim.empty()) {
         ++page;
         continue;
       }
-      if (!submitFetch(claim, Arrival::kScan)) return;
+      if (!submitFetch(granule, claim, Arrival::kScan)) return;
       const uint64_t run = claim.count.value();
       tidepool::count(core_.stats->prefetched_pages, run);
       MutexLock policy_lock(policy_.mutex());
@@ -100,8 +100,8 @@ void FaultService::finishFetch(uint32_t slot, bool ok, ErrorCode error) {
   const FarClaim& claim = fetches_[slot].claim;
   TP_CHECK(!claim.empty());
   if (!ok) {
-    MutexLock lock(core_.space->lockOf(granuleOf(claim.first)));
-    giveUp(fetches_[slot], error);
+    const GranuleLock granule(*core_.space, granuleOf(claim.first));
+    giveUp(granule, fetches_[slot], error);
     return freeSlot(slot);
   }
   if (!install(slot)) {
@@ -114,11 +114,11 @@ void FaultService::finishFetch(uint32_t slot, bool ok, ErrorCode error) {
 bool FaultService::install(uint32_t slot) {
   const Fetch& fetch = fetches_[slot];
   const FarClaim& claim = fetch.claim;
-  MutexLock lock(core_.space->lockOf(granuleOf(claim.first)));
+  const GranuleLock granule(*core_.space, granuleOf(claim.first));
   if (!core_.budget.tryCharge(claim.count)) {
     if (fetch.demanded != 0 && core_.roomWillCome()) return false;
     if (fetch.demanded == 0) {
-      abandonClaim(core_, claim);
+      abandonClaim(core_, granule, claim);
       freeSlot(slot);
       return true;
     }
@@ -129,11 +129,11 @@ bool FaultService::install(uint32_t slot) {
   for (uint64_t at = 0; at < claim.count.value();) {
     const uint64_t run = stillClaimed(core_, claim, at);
     if (run > 0) {
-      installRun(slot, at, at + run, copy);
+      installRun(granule, slot, at, at + run, copy);
       at += run;
     } else {
       core_.budget.discharge(PageCount(1));
-      settleGone(core_, claim.part(at++, 1));
+      settleGone(core_, granule, claim.part(at++, 1));
     }
   }
   if (fetch.demanded != 0) recordLatency(fetch.started);
@@ -150,7 +150,8 @@ bool FaultService::keepsCopies(const Fetch& fetch) {
   return policy_.copies().worthKeeping(granuleOf(fetch.claim.first), fetch.arrival);
 }
 
-void FaultService::installRun(uint32_t slot, uint64_t from, uint64_t to, FarCopy copy) {
+void FaultService::installRun(const GranuleLock& granule, uint32_t slot, uint64_t from, uint64_t to,
+                              FarCopy copy) {
   const Fetch& fetch = fetches_[slot];
   const Arm arm = copy == FarCopy::kKept ? Arm::kYes : Arm::kNo;
   for (uint64_t at = from; at < to;) {
@@ -160,7 +161,7 @@ void FaultService::installRun(uint32_t slot, uint64_t from, uint64_t to, FarCopy
                 toBytes(rest.count), Wake::kNo, arm);
     const PageCount done = toPages(copied.done);
     if (done > PageCount()) {
-      settleLocal(core_, rest.part(0, done.value()), fetch.demanded >> at, copy);
+      settleLocal(core_, granule, rest.part(0, done.value()), fetch.demanded >> at, copy);
       wake(rest.first, done);
     }
     at += done.value();
@@ -168,7 +169,7 @@ void FaultService::installRun(uint32_t slot, uint64_t from, uint64_t to, FarCopy
     // The page cannot be filled: its range was released under the reader. The waiter meets whatever
     // the program put there.
     core_.budget.discharge(PageCount(1));
-    settleGone(core_, fetch.claim.part(at++, 1));
+    settleGone(core_, granule, fetch.claim.part(at++, 1));
   }
   count(core_.stats->promotions, to - from);
   count(core_.stats->promoted_bytes, (to - from) * kPageSize);

@@ -160,9 +160,9 @@ void FaultService::rescueAdvised(PageRun piece) {
     const PageIndex page = piece.first + i;
     if (core_.space->word(page).state() != PageState::kEvicting) continue;
     if (core_.budget.room().value() <= kPagesPerFetch) return;
-    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    const GranuleLock granule(*core_.space, granuleOf(page));
     const PageWord word = core_.space->word(page);
-    if (word.state() == PageState::kEvicting) rescue(page, word);
+    if (word.state() == PageState::kEvicting) rescue(granule, page, word);
   }
 }
 
@@ -174,10 +174,10 @@ void FaultService::serveBarrier() {
     // A writer met a page that is being promoted: once the granule's lock is free it has moved, or
     // stays and is open again. Or one that a fork() froze. The writer looks anew.
     const PageIndex page = core_.space->pageAt(faults[i].address);
-    MutexLock lock(core_.space->lockOf(granuleOf(page)));
+    const GranuleLock granule(*core_.space, granuleOf(page));
     // Or that is only about to be, with others: then the end of that wakes it.
-    if (mover_.isClosing(granuleOf(page))) continue;
-    if (core_.forked.load(std::memory_order_relaxed) && !mover_.thaw(page)) sayExceeded();
+    if (mover_.isClosing(granule)) continue;
+    if (core_.forked.load(std::memory_order_relaxed) && !mover_.thaw(granule, page)) sayExceeded();
     core_.barrier->wake(faults[i].address, Bytes(kPageSize));
   }
 }
@@ -219,15 +219,15 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
 
 FaultService::Answer FaultService::answer(const MissingFault& fault) {
   const PageIndex page = core_.space->pageAt(fault.address);
-  MutexLock lock(core_.space->lockOf(granuleOf(page)));
+  const GranuleLock granule(*core_.space, granuleOf(page));
   const PageWord word = core_.space->word(page);
   switch (word.state()) {
     case PageState::kEmpty:
-      return fillFresh(page);
+      return fillFresh(granule, page);
     case PageState::kEvicting:
-      return rescue(page, word);
+      return rescue(granule, page, word);
     case PageState::kFar:
-      return beginFetch(page);
+      return beginFetch(granule, page);
     case PageState::kFetching:
       // The read under way wakes every waiter; note that one waits, so it counts as demanded.
       for (Fetch& fetch : fetches_) {
@@ -244,7 +244,7 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
       core_.port->wake(fault.address, Bytes(kPageSize));
       return Answer::kDone;
     case PageState::kLost:
-      poisonPage(core_, page);
+      poisonPage(core_, granule, page);
       return Answer::kDone;
   }
   return Answer::kDone;
@@ -275,13 +275,13 @@ bool FaultService::granuleIsEmpty(GranuleIndex granule) const {
   return true;
 }
 
-PageCount FaultService::freshRun(PageIndex page, PageIndex* start) const {
+PageCount FaultService::freshRun(const GranuleLock& granule, PageIndex page,
+                                 PageIndex* start) const {
   const ManagedSpace& space = *core_.space;
-  const GranuleIndex granule = granuleOf(page);
   // No further than access goes: a reservation's untouched rest costs nothing, and the kernel fills
   // one mapping at a time.
   const ProtectionStretch alike = space.protections().stretchAround(
-      space.addressOf(page), space.addressOf(granule), space.addressOf(granule + 1));
+      space.addressOf(page), space.addressOf(granule), space.addressOf(granule.end()));
   const uint64_t first = space.pageAt(alike.start).value();
   const uint64_t last = first + ((alike.end - alike.start) >> kPageShift);
   // Fill ahead as much as was filled before, so that at least half of what is filled is used.
@@ -290,7 +290,7 @@ PageCount FaultService::freshRun(PageIndex page, PageIndex* start) const {
          core_.space->word(page - before - 1).state() == PageState::kLocal) {
     ++before;
   }
-  if (page == firstPage(granule) && first > 0 &&
+  if (page == granule.first() && first > 0 &&
       core_.space->word(page - 1).state() == PageState::kLocal) {
     before = kFreshMost;  // goes on from a granule that is full
   }
@@ -307,23 +307,23 @@ PageCount FaultService::freshRun(PageIndex page, PageIndex* start) const {
   return PageCount(run);
 }
 
-FaultService::Answer FaultService::fillFresh(PageIndex page) {
+FaultService::Answer FaultService::fillFresh(const GranuleLock& granule, PageIndex page) {
   const Placement placement = placementOf(core_, page);
-  if (placement.tier() != 0 && mover_.placeFar(page)) return Answer::kDone;
+  if (placement.tier() != 0 && mover_.placeFar(granule, page)) return Answer::kDone;
   // A granule that will not fit is placed far at once: filled in part, it would be copied there
   // soon after.
   if (core_.tiers.hasDirect() && !placement.isLocal() &&
-      core_.budget.room().value() < kFreshMost + kFreshLeast && granuleIsEmpty(granuleOf(page)) &&
-      mover_.placeFar(page)) {
+      core_.budget.room().value() < kFreshMost + kFreshLeast && granuleIsEmpty(granule) &&
+      mover_.placeFar(granule, page)) {
     return Answer::kDone;
   }
   PageIndex start;
-  PageCount run = freshRun(page, &start);
+  PageCount run = freshRun(granule, page, &start);
   if (page.value() >= start.value() + run.value() || !core_.budget.tryCharge(run)) {
     start = page;
     run = PageCount(1);
     if (!core_.budget.tryCharge(run)) {
-      if (!placement.isLocal() && mover_.placeFar(page)) return Answer::kDone;
+      if (!placement.isLocal() && mover_.placeFar(granule, page)) return Answer::kDone;
       if (core_.roomWillCome()) return Answer::kAwaitMemory;
       core_.budget.charge(run);
       sayExceeded();
@@ -337,7 +337,7 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
   }
   const uint64_t done = toPages(filled.done).value();
   for (uint64_t i = 0; i < done; ++i) {
-    core_.space->change(start + i, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+    core_.space->change(granule, start + i, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
   }
   if (done > 0) wake(start, PageCount(done));
   if (done < run.value()) core_.budget.discharge(PageCount(run.value() - done));
@@ -348,7 +348,7 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
     const PortResult one =
         core_.port->copy(core_.space->addressOf(page), zeros_.data(), Bytes(kPageSize), Wake::kYes);
     if (one.outcome == PortOutcome::kDone) {
-      core_.space->change(page, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+      core_.space->change(granule, page, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
       return Answer::kDone;
     }
     core_.budget.discharge(PageCount(1));
@@ -357,7 +357,8 @@ FaultService::Answer FaultService::fillFresh(PageIndex page) {
   return Answer::kDone;
 }
 
-FaultService::Answer FaultService::rescue(PageIndex page, PageWord word) {
+FaultService::Answer FaultService::rescue(const GranuleLock& granule, PageIndex page,
+                                          PageWord word) {
   // The slot keeps its copy, so that a write-back under way goes on undisturbed; the migrator
   // finds the word changed and drops the result. The page exists twice for a moment.
   core_.budget.charge(PageCount(1));
@@ -371,7 +372,7 @@ FaultService::Answer FaultService::rescue(PageIndex page, PageWord word) {
     core_.port->wake(core_.space->addressOf(page), Bytes(kPageSize));
     return Answer::kDone;
   }
-  TP_CHECK(core_.space->change(page, word, PageWord(PageState::kLocal, 0, 0, 0)));
+  TP_CHECK(core_.space->change(granule, page, word, PageWord(PageState::kLocal, 0, 0, 0)));
   wake(page, PageCount(1));
   count(core_.stats->rescues, 1);
   const Nanoseconds now = clock_.now();

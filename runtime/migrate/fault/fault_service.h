@@ -75,14 +75,14 @@ class FaultService {
   void serveBarrier();
   void serve(const MissingFault& fault, Nanoseconds started);
   Answer answer(const MissingFault& fault);
-  Answer fillFresh(PageIndex page);
+  Answer fillFresh(const GranuleLock& granule, PageIndex page);
   /// Says once that the budget cannot be kept, unless another error said why.
   void sayExceeded();
   bool granuleIsEmpty(GranuleIndex granule) const;
-  PageCount freshRun(PageIndex page, PageIndex* start) const;
-  Answer rescue(PageIndex page, PageWord word);
+  PageCount freshRun(const GranuleLock& granule, PageIndex page, PageIndex* start) const;
+  Answer rescue(const GranuleLock& granule, PageIndex page, PageWord word);
   /// Of a page that is far.
-  Answer beginFetch(PageIndex page);
+  Answer beginFetch(const GranuleLock& granule, PageIndex page);
   void prefetch(PageIndex from, PageCount count);
   /// The rest of a stream's run that begins or ends with `page`, the nearest pages first.
   void prefetchBeside(PageIndex page, PageRun run);
@@ -92,17 +92,18 @@ class FaultService {
   void rescueAdvised(PageRun piece);
   void flush();
   /// On failure the claim has ended.
-  bool submitFetch(const FarClaim& claim, Arrival arrival);
+  bool submitFetch(const GranuleLock& granule, const FarClaim& claim, Arrival arrival);
   void completeFetches();
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);
-  /// Ends the claim of a read that has failed. The caller holds the granule's lock.
-  void giveUp(const Fetch& fetch, ErrorCode error);
+  /// Ends the claim of a read that has failed.
+  void giveUp(const GranuleLock& granule, const Fetch& fetch, ErrorCode error);
   void freeSlot(uint32_t slot);
   /// False: there is no room for it yet.
   bool install(uint32_t slot);
   /// Whether what was fetched keeps its frames, as copies of the local pages.
   bool keepsCopies(const Fetch& fetch);
-  void installRun(uint32_t slot, uint64_t from, uint64_t to, FarCopy copy);
+  void installRun(const GranuleLock& granule, uint32_t slot, uint64_t from, uint64_t to,
+                  FarCopy copy);
   void retryDeferred();
   /// Serves faults that wait for a slot, as far as there are any.
   void serveQueued();

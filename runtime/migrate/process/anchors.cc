@@ -6,18 +6,18 @@
 
 namespace tidepool {
 
-void Anchors::bringIn(PageIndex page) {
+void Anchors::bringIn(const GranuleLock& granule, PageIndex page) {
   if (core_.space->word(page).state() != PageState::kDirect || os::mayPinPages()) return;
   // If it cannot come in, it stays in the tier.
-  static_cast<void>(mover_.bringIn(page));
+  static_cast<void>(mover_.bringIn(granule, page));
 }
 
 void Anchors::keep(uintptr_t address, Bytes size) {
   if (detached()) return;
   const PageIndex end = core_.space->pageAt(address + size.value() - 1) + 1;
   for (PageIndex page = core_.space->pageAt(address); page < end; ++page) {
-    MutexLock lock(core_.space->lockOf(granuleOf(page)));
-    bringIn(page);
+    const GranuleLock granule(*core_.space, granuleOf(page));
+    bringIn(granule, page);
     core_.space->anchored().keep(page, page + 1);
   }
 }
@@ -25,8 +25,8 @@ void Anchors::keep(uintptr_t address, Bytes size) {
 bool Anchors::hold(uintptr_t address) {
   if (!core_.tiers.mayHaveDirect() || detached()) return false;
   const PageIndex page = core_.space->pageAt(address);
-  MutexLock lock(core_.space->lockOf(granuleOf(page)));
-  bringIn(page);
+  const GranuleLock granule(*core_.space, granuleOf(page));
+  bringIn(granule, page);
   core_.space->anchored().hold(page);
   return true;
 }

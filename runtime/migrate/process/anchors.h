@@ -22,7 +22,7 @@ class Anchors {
 
  private:
   bool detached() const { return core_.detached.load(std::memory_order_relaxed); }
-  void bringIn(PageIndex page);
+  void bringIn(const GranuleLock& granule, PageIndex page);
 
   Core& core_;
   GranuleMover& mover_;

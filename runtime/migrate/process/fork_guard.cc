@@ -53,7 +53,7 @@ void ForkGuard::standStill() {
 }
 
 void ForkGuard::lockAll() {
-  for (Mutex& lock : core_.space->locks()) lock.lock();
+  core_.space->lockAllGranules();
   policy_.mutex().lock();
   core_.space->protections().mutex().lock();
   core_.space->ranges().mutex().lock();
@@ -71,7 +71,7 @@ void ForkGuard::unlockAll() {
   core_.space->ranges().mutex().unlock();
   core_.space->protections().mutex().unlock();
   policy_.mutex().unlock();
-  for (Mutex& lock : core_.space->locks()) lock.unlock();
+  core_.space->unlockAllGranules();
 }
 
 bool ForkGuard::canFollow() const {
