@@ -21,7 +21,7 @@ help:
 	@echo "make check    install what it needs, build, run every test, then under sanitizers"
 	@echo "make bench    all measurements, paired with their peers (ROUNDS=$(ROUNDS)); about an hour"
 	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|rows-wire|tables|tensors|fits|fabric|fabric-api"
-	@echo "make sanitize the unit tests under ASan+UBSan and TSan, the fabric manager's too"
+	@echo "make sanitize the second half of make check: the unit tests under ASan+UBSan, then TSan"
 	@echo "make fuzz     made-up bytes to everything that reads what others sent or wrote, $(FUZZ_SECONDS) seconds each"
 	@echo "              (FUZZ_SECONDS=N for another length)"
 	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
@@ -64,7 +64,7 @@ check: deps-build-check
 	@tests/check.sh
 
 sanitize: deps-build-check
-	@TIDEPOOL_CHECK=all-sanitized tests/check.sh
+	@TIDEPOOL_CHECK=sanitize tests/check.sh
 
 fuzz: deps-build-check
 	@mkdir -p build
