@@ -13,7 +13,7 @@ RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check sanitize fuzz bench soak unchanged leaks vm-setup vm-check vm-short install deb tidy clean help
+.PHONY: build configure deps-% demo check sanitize fuzz lint bench soak unchanged leaks vm-setup vm-check vm-short install deb tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
@@ -35,6 +35,7 @@ help:
 	@echo "make vm-short the same in less time: daemons are killed at a share of their steps, not at each"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
 	@echo "make deb      Debian packages of it, into $(RELEASE)/deb"
+	@echo "make lint     what can be said of the sources without building them; part of make check"
 	@echo "make tidy     build with clang-19 and clang-tidy"
 	@echo "make clean    remove build/"
 
@@ -110,6 +111,9 @@ install:
 deb: deps-build-deb
 	@$(MAKE) --no-print-directory build DEPS=no
 	@packaging/make-deb.sh $(RELEASE)
+
+lint: deps-check
+	@tests/lint/lint.sh
 
 tidy: deps-build-check
 	cmake --preset tidy

@@ -75,6 +75,7 @@ if [[ $half != sanitize ]]; then
   build release
   if [[ $half == all ]]; then
     # A session of its own has priorities of its own where the kernel groups processes by session.
+    # shellcheck disable=SC2016  # $0 is the inner shell's
     TIDEPOOL_CHECK=build-sanitized setsid chrt --idle 0 bash -c \
       'echo 19 >/proc/self/autogroup; exec "$0"' "$PWD/tests/check.sh" >build/sanitized-build.log 2>&1 &
     background=$!
