@@ -7,12 +7,13 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
 DESTDIR ?=
 DEPS ?= yes
+FUZZ_SECONDS ?= 60
 ROUNDS ?= 5
 RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check sanitize bench soak unchanged leaks vm-setup vm-check vm-short install deb tidy clean help
+.PHONY: build configure deps-% demo check sanitize fuzz lint bench soak unchanged leaks vm-setup vm-check vm-short install deb tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
@@ -20,7 +21,9 @@ help:
 	@echo "make check    install what it needs, build, run every test, then under sanitizers"
 	@echo "make bench    all measurements, paired with their peers (ROUNDS=$(ROUNDS)); about an hour"
 	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|rows-wire|tables|tensors|fits|fabric|fabric-api"
-	@echo "make sanitize the unit tests under ASan+UBSan and TSan, the fabric manager's too"
+	@echo "make sanitize the second half of make check: the unit tests under ASan+UBSan, then TSan"
+	@echo "make fuzz     made-up bytes to everything that reads what others sent or wrote, $(FUZZ_SECONDS) seconds each"
+	@echo "              (FUZZ_SECONDS=N for another length)"
 	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length), and the long forms of other tests"
 	@echo "make unchanged  run Debian's programs as their users would, php to PostgreSQL to Chromium, beside plain"
@@ -32,6 +35,7 @@ help:
 	@echo "make vm-short the same in less time: daemons are killed at a share of their steps, not at each"
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
 	@echo "make deb      Debian packages of it, into $(RELEASE)/deb"
+	@echo "make lint     what can be said of the sources without building them; part of make check"
 	@echo "make tidy     build with clang-19 and clang-tidy"
 	@echo "make clean    remove build/"
 
@@ -61,7 +65,15 @@ check: deps-build-check
 	@tests/check.sh
 
 sanitize: deps-build-check
-	@TIDEPOOL_CHECK=all-sanitized tests/check.sh
+	@TIDEPOOL_CHECK=sanitize tests/check.sh
+
+fuzz: deps-build-check
+	@mkdir -p build
+	@cmake --preset asan-ubsan -DTIDEPOOL_TESTS=ON >build/asan-ubsan-configure.log 2>&1 || \
+	  { cat build/asan-ubsan-configure.log; exit 1; }
+	@cmake --build --preset asan-ubsan -j$(JOBS) --target fuzzers
+	@set -e; for program in build/asan-ubsan/bin/fuzz_*; do \
+	  echo "== $$program"; tests/fuzz/run.sh seconds $(FUZZ_SECONDS) $$program; done
 
 bench: deps-build-demo-bench
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS="-DTIDEPOOL_TESTS=OFF -DTIDEPOOL_BENCH=ON"
@@ -99,6 +111,9 @@ install:
 deb: deps-build-deb
 	@$(MAKE) --no-print-directory build DEPS=no
 	@packaging/make-deb.sh $(RELEASE)
+
+lint: deps-check
+	@tests/lint/lint.sh
 
 tidy: deps-build-check
 	cmake --preset tidy

@@ -53,8 +53,8 @@ Trace gupsTrace(uint64_t seed);
 Trace scanTrace();
 /// The same from its end to its begin, beside a table that is read at random.
 Trace descentTrace(uint64_t seed);
-/// The last levels of a merge sort as sort(1) has it: arrays of lines that are filled from their end
-/// downwards, and at each step the text of a line, which lies anywhere in its run.
+/// The last levels of a merge sort as sort(1) has it: arrays of lines that are filled from their
+/// end downwards, and at each step the text of a line, which lies anywhere in its run.
 Trace mergeSortTrace(uint64_t seed);
 /// A hot set that fits, and a scan passing by.
 Trace scanAndHotTrace(uint64_t seed);

@@ -5,6 +5,7 @@
 #   packaging/install-deps.sh build check     install what these lists name
 #   packaging/install-deps.sh --check build   only say what is missing; exit 1 if anything is
 #   packaging/install-deps.sh --list build    only print the packages of the lists
+# shellcheck disable=SC2086  # lists of packages are words, and split into them
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,7 +24,7 @@ packages=
 for list in "$@"; do
   file=$here/deps/$list.txt
   if [ ! -f "$file" ]; then
-    echo "install-deps: no list named '$list' (have: $(cd "$here/deps" && ls | sed 's/\.txt$//' | tr '\n' ' '))" >&2
+    echo "install-deps: no list named '$list' (have: $(cd "$here/deps" && echo *.txt | sed 's/\.txt//g'))" >&2
     exit 2
   fi
   packages="$packages $(sed -e 's/#.*//' "$file" | tr -s ' \t\n' ' ')"

@@ -309,7 +309,7 @@ __wrap_syscall:
   .cfi_adjust_cfa_offset -8
   test %al, %al
   jz 6b
-  # The seventh argument, a pointer to a Landing, the eighth, which is the call's sixth, and the Landing.
+  # The seventh argument, a pointer to a Landing; the eighth, the call's sixth; the Landing.
   sub $40, %rsp
   .cfi_adjust_cfa_offset 40
   mov 48(%rsp), %rax

@@ -5,18 +5,12 @@
 # run counts as a failure: what cannot run here must say so in its own test list, not pass silently.
 # Many release tests need the machine for themselves, and leave half of it idle: what sanitizers need is built
 # meanwhile, with the time that nobody else wants.
-#   TIDEPOOL_CHECK=release|sanitize   only one half
-#   TIDEPOOL_CHECK=all-sanitized      only the sanitizers, with the fabric manager's tests: `make sanitize`
+#   TIDEPOOL_CHECK=release|sanitize   only one half; `make sanitize` is the latter
 #   TIDEPOOL_CHECK=build-sanitized    only builds them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 half=${TIDEPOOL_CHECK:-all}
-sanitize_fabric=OFF
-if [[ $half == all-sanitized ]]; then
-  half=sanitize
-  sanitize_fabric=ON
-fi
 export CTEST_OUTPUT_ON_FAILURE=1
 # Few, loud, and fatal: a sanitizer report is a failed test.
 symbolizer=external_symbolizer_path=/usr/lib/llvm-19/bin/llvm-symbolizer
@@ -29,7 +23,7 @@ step() { printf '\n== %s  [%dm%02ds]\n' "$*" $((SECONDS / 60)) $((SECONDS % 60))
 build() {  # PRESET [TARGET]
   local log=build/$1-configure.log
   mkdir -p build
-  cmake --preset "$1" -DTIDEPOOL_TESTS=ON -DTIDEPOOL_SANITIZE_FABRIC=$sanitize_fabric >"$log" 2>&1 || { cat "$log"; return 1; }
+  cmake --preset "$1" -DTIDEPOOL_TESTS=ON >"$log" 2>&1 || { cat "$log"; return 1; }
   cmake --build --preset "$1" -j"$jobs" ${2:+--target "$2"}
 }
 
@@ -81,6 +75,7 @@ if [[ $half != sanitize ]]; then
   build release
   if [[ $half == all ]]; then
     # A session of its own has priorities of its own where the kernel groups processes by session.
+    # shellcheck disable=SC2016  # $0 is the inner shell's
     TIDEPOOL_CHECK=build-sanitized setsid chrt --idle 0 bash -c \
       'echo 19 >/proc/self/autogroup; exec "$0"' "$PWD/tests/check.sh" >build/sanitized-build.log 2>&1 &
     background=$!

@@ -88,7 +88,9 @@ RowFileReader::Shared* RowFileReader::share(FileStream::Piece* piece) {
 void RowFileReader::leave(Shared* shared) {
   FileStream::Piece* const piece = shared->piece;
   // Release: whoever reads into the piece next comes after all who looked at it.
-  if (shared->users.fetch_sub(1, std::memory_order_acq_rel) == 1) stream_->giveBack(piece);
+  const size_t users = shared->users.fetch_sub(1, std::memory_order_acq_rel);
+  TP_CHECK_OP(users, >, 0u);
+  if (users == 1) stream_->giveBack(piece);
 }
 
 /// Sees to it that so many bytes from next_ on lie one after the other. Fewer mean that there are
@@ -129,6 +131,7 @@ Result<RowFileReader::Block> RowFileReader::nextBlock() {
   piece_->users.fetch_add(1, std::memory_order_relaxed);
   rest_ = rest_.subspan(head->bytes);
   next_ += head->bytes;
+  TP_CHECK_OP(next_, <=, end);
   rows_ += head->rows;
   checksums_.push_back(head->checksum);
   return block;

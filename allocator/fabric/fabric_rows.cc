@@ -102,7 +102,7 @@ void FabricRows::opened(PartedChannel& channel) {
 
 void FabricRows::closed(PartedChannel& channel) {
   MutexLock lock(moving_);
-  std::erase(channels_, &channel);
+  TP_CHECK(std::erase(channels_, &channel) == 1);
 }
 
 const RowPart& FabricRows::partOf(uint64_t unit) const {
@@ -236,7 +236,11 @@ void FabricRows::setPart(uint64_t first, uint64_t count) {
     const uint64_t rest = std::min(part.end, std::max(part.first, end));
     add({rest, part.end, part.at + (rest - part.first), part.run});
   }
+  // As before, every unit is in one place.
+  TP_CHECK(fresh.front().first == parts_.front().first && fresh.back().end == parts_.back().end);
+  for (size_t i = 1; i < fresh.size(); ++i) TP_CHECK_OP(fresh[i - 1].end, ==, fresh[i].first);
   target_used_ += count;
+  TP_CHECK_OP(target_used_, <=, target_->size / unit());
   parts_ = std::move(fresh);
 }
 

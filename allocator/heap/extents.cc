@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
@@ -61,6 +62,7 @@ Result<uintptr_t> Extents::takePlain(Bytes size, Bytes alignment) {
     return start;
   }
   MutexLock lock(mutex_);
+  TP_CHECK(!taken_.spanAt(*start, size.value()).inside);
   taken_.add(*start, *start + size.value());
   return start;
 }
@@ -72,6 +74,7 @@ Result<uintptr_t> Extents::takeManaged(Bytes size, Bytes alignment) {
   Status placed;
   {
     MutexLock lock(mutex_);
+    TP_CHECK(start % kGranuleSize == 0 && !taken_.spanAt(start, size.value()).inside);
     taken_.add(start, start + size.value());
     placed = placeGranules(start, size);
   }
@@ -106,6 +109,8 @@ void Extents::giveBack(uintptr_t start, Bytes size) {
   Bytes kept;
   {
     MutexLock lock(mutex_);
+    const IntervalSet::Span whole = taken_.spanAt(start, size.value());
+    TP_CHECK(whole.inside && whole.size == size.value());
     kept = keptLocal(start, size);
     kept_local_.remove(start, start + size.value());
     taken_.remove(start, start + size.value());

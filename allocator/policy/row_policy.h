@@ -204,9 +204,9 @@ class RowPolicy {
   uint64_t capacity_ = 0, used_ = 0;
   uint64_t end_ = 0;  // no slot from here on is used
   // One byte a slot each:
-  uint8_t* hits_;   // uses since the slot was last aged
-  uint8_t* next_;   // NextUse
-  uint8_t* hold_;   // NextUse: needed up to then
+  uint8_t* hits_ = nullptr;  // uses since the slot was last aged
+  uint8_t* next_ = nullptr;  // NextUse
+  uint8_t* hold_ = nullptr;  // NextUse: needed up to then
   uint8_t* score_;  // uses an age, times kOneUse; of a row on trial: its misses before it came
   uint8_t* state_;  // Kind, and how often the slot was aged
   TrialEntry* trial_;

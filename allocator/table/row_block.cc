@@ -22,9 +22,9 @@ RowBlock* RowBlockPool::take() {
   if (free_.empty() && blocks_.size() < most_ && !closed_) return make();
   if (free_.empty() && !closed_) {
     const auto start = std::chrono::steady_clock::now();
+    waits_.fetch_add(1, std::memory_order_relaxed);
     while (free_.empty() && !closed_) returned_.wait(mutex_);
     const auto time = std::chrono::steady_clock::now() - start;
-    waits_.fetch_add(1, std::memory_order_relaxed);
     waited_.fetch_add(static_cast<uint64_t>(std::chrono::nanoseconds(time).count()),
                       std::memory_order_relaxed);
   }

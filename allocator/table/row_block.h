@@ -46,7 +46,7 @@ class RowBlockPool {
 
   /// Rows that fit in a block.
   size_t rowsPerBlock(uint32_t row_bytes) const { return size_.value() / row_bytes; }
-  /// How often, and for how long altogether, somebody had to wait.
+  /// How often somebody had to wait, and for how long altogether those did who do not any more.
   uint64_t waits() const { return waits_.load(std::memory_order_relaxed); }
   Nanoseconds waited() const { return Nanoseconds(waited_.load(std::memory_order_relaxed)); }
 

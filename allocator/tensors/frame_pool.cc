@@ -23,13 +23,16 @@ FramePool::~FramePool() {
 void FramePool::addFree(FrameRun run) {
   uint64_t first = run.first.value(), count = run.count.value();
   free_pages_ += run.count;
+  TP_CHECK_OP(free_pages_.value(), <=, held_.value());
   auto after = free_.lower_bound(first);
+  TP_CHECK(after == free_.end() || after->first >= first + count);  // given back twice
   if (after != free_.end() && after->first == first + count) {
     count += after->second;
     after = free_.erase(after);
   }
   if (after != free_.begin()) {
     const auto before = std::prev(after);
+    TP_CHECK_OP(before->first + before->second, <=, first);
     if (before->first + before->second == first) {
       before->second += count;
       return;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 
 void TransferQueue::push(std::shared_ptr<TensorTransfer> transfer) {
@@ -23,6 +25,7 @@ std::optional<TransferQueue::Claim> TransferQueue::takeFirst() {
   if (waiting_.empty()) return std::nullopt;
   std::shared_ptr<TensorTransfer> transfer = std::move(waiting_.front());
   waiting_.pop_front();
+  TP_CHECK_OP(transfer->next_piece_, <, transfer->value().pieces());
   Claim claim{transfer, transfer->next_piece_++};
   ++transfer->under_way_;
   if (transfer->next_piece_ < transfer->value().pieces()) waiting_.push_back(std::move(transfer));
@@ -45,6 +48,7 @@ void TransferQueue::finish(const Claim& claim, const Status& status) {
   Status outcome;
   {
     MutexLock lock(mutex_);
+    TP_CHECK_OP(transfer->under_way_, >, 0u);
     --transfer->under_way_;
     if (!status && !transfer->failure_) {
       transfer->failure_ = status.error();

@@ -4,7 +4,6 @@
 import glob
 import json
 
-from . import paired
 from .places import TIDEPOOL, WORK, BenchError, say, tool
 from .running import run, tidepool_command
 from .tables import geomean, median, table

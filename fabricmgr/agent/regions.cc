@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "fabricmgr/api/json_writer.h"
+#include "runtime/base/check.h"
 
 namespace tidepool::agent {
 namespace {
@@ -258,6 +259,7 @@ void Regions::handOut(Entry& entry) {
 }
 
 void Regions::addHold(Entry& entry, const Peer& peer, ProgramId program) {
+  TP_CHECK_OP(program, !=, 0u);
   Hold& hold = entry.holds[peer.process];
   if (hold.program != 0) held_by_[hold.program].erase(entry.id);
   hold.program = program;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "fabricmgr/api/http_loop.h"
+#include "runtime/base/check.h"
 
 namespace tidepool::api {
 namespace {
@@ -202,6 +203,7 @@ void HttpConnection::readBody() {
   bodyless_ = request.method == "HEAD";
   request.body.resize(head_.body_size);
   evbuffer_remove(input, request.body.data(), head_.body_size);
+  TP_CHECK(phase_ == Phase::kBody && admitted_);
   enter(Phase::kServing);
   ++serial_;
   loop_.dispatch(*this, std::move(request));
@@ -266,6 +268,7 @@ void HttpConnection::endStream() {
 }
 
 void HttpConnection::afterReply() {
+  TP_CHECK(phase_ == Phase::kReplying);
   if (close_after_ || winding_down_) return unread_ ? linger() : doom();
   enter(Phase::kIdle);
   advance();
@@ -289,6 +292,7 @@ void HttpConnection::recheck(const TlsContext& tls) {
 }
 
 void HttpConnection::enter(Phase phase) {
+  TP_CHECK(phase_ != Phase::kDoomed);
   phase_ = phase;
   const HttpTimes& times = loop_.options().times;
   if (phase == Phase::kIdle) deadlineIn(times.idle);

@@ -231,6 +231,7 @@ bool percentDecode(std::string_view text, Plus plus, std::string* out) {
 }
 
 tl::expected<Head, Refusal> parseHead(std::string_view text, const HttpLimits& limits) {
+  const bool ended = text.ends_with("\r\n\r\n");
   Head head;
   std::string_view first;
   for (bool at_start = true; !text.empty(); at_start = false) {
@@ -256,6 +257,7 @@ tl::expected<Head, Refusal> parseHead(std::string_view text, const HttpLimits& l
       return refuse(400, "an empty line stands within the head");
     }
   }
+  if (!ended) return refuse(400, "an empty line has to end the head");
   if (auto framed = frame(first, limits, &head); !framed) return Failed(framed.error());
   return head;
 }

@@ -100,8 +100,4 @@ Result<Principal> principalOfUrn(std::string_view urn) {
               static_cast<int>(std::min<size_t>(urn.size(), 80)), urn.data());
 }
 
-std::string urnOf(const Principal& principal) {
-  return std::string(kUrnPrefix) + principal.actor();
-}
-
 }  // namespace tidepool::api

@@ -56,6 +56,5 @@ Result<Principal> principalOfPeer(int socket, const PeerRules& rules);
 
 /// "urn:tidepool:ROLE:NAME", as it stands in a certificate. Errors: kPermission.
 Result<Principal> principalOfUrn(std::string_view urn);
-std::string urnOf(const Principal& principal);
 
 }  // namespace tidepool::api

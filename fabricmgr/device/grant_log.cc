@@ -55,6 +55,7 @@ bool numberField(std::string_view* line, std::string_view name, uint64_t* out) {
   return number(field(line, name), out);
 }
 
+/// Nothing, or pieces that one region can hold.
 bool extentsOf(std::string_view text, DeviceId device, std::vector<Extent>* out) {
   while (!text.empty()) {
     const std::string_view one = text.substr(0, text.find(','));
@@ -67,7 +68,7 @@ bool extentsOf(std::string_view text, DeviceId device, std::vector<Extent>* out)
     out->push_back({device, offset, Bytes(length)});
     text.remove_prefix(std::min(text.size(), one.size() + 1));
   }
-  return true;
+  return GrantTable::couldHold(Bytes(~0ull), *out);
 }
 
 bool evidenceIn(std::string_view line, ScrubEvidence* evidence) {
@@ -77,7 +78,8 @@ bool evidenceIn(std::string_view line, ScrubEvidence* evidence) {
     return false;
   }
   evidence->digest = field(&line, "digest");
-  if (!numberField(&line, "started", &started) || !numberField(&line, "finished", &finished)) {
+  if (!numberField(&line, "started", &started) || !numberField(&line, "finished", &finished) ||
+      !line.empty()) {
     return false;
   }
   evidence->bytes = Bytes(bytes);
@@ -96,13 +98,16 @@ bool apply(std::string_view line, DeviceId device, GrantTable* table) {
   if (!numberField(&line, "region", &region)) return false;
   if (word == "forget") {
     table->drop(RegionId(region));
-    return true;
+    return line.empty();
   }
   GrantReport report;
   report.grant.region = RegionId(region);
   if (!numberField(&line, "epoch", &epoch)) return false;
   report.grant.epoch = Epoch(epoch);
-  if (!extentsOf(field(&line, "extents"), device, &report.grant.extents)) return false;
+  if (!line.starts_with("extents=") ||
+      !extentsOf(field(&line, "extents"), device, &report.grant.extents)) {
+    return false;
+  }
   report.grant.state = word == "granted"   ? GrantState::kGranted
                        : word == "revoked" ? GrantState::kRevoked
                                            : GrantState::kScrubbed;
@@ -111,6 +116,8 @@ bool apply(std::string_view line, DeviceId device, GrantTable* table) {
     report.evidence.region = report.grant.region;
     report.evidence.device = device;
     report.evidence.epoch = report.grant.epoch;
+  } else if (!line.empty()) {
+    return false;
   }
   table->put(report);
   return true;

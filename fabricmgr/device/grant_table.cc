@@ -2,7 +2,10 @@
 // GrantTable: grants by region, and their pieces by place. Not thread-safe.
 #include "fabricmgr/device/grant_table.h"
 
+#include <algorithm>
 #include <set>
+
+#include "runtime/base/check.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -18,6 +21,21 @@ void GrantTable::overlapping(const Extent& extent, Visit visit) const {
   for (; at != pieces_.end() && at->first < extent.end(); ++at) visit(at->second.region);
 }
 
+bool GrantTable::couldHold(Bytes capacity, std::span<const Extent> extents) {
+  const uint64_t room = capacity.value();
+  std::vector<Extent> sorted(extents.begin(), extents.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Extent& left, const Extent& right) { return left.offset < right.offset; });
+  uint64_t end = 0;
+  for (const Extent& extent : sorted) {
+    const uint64_t length = extent.length.value();
+    if (length == 0 || length > room || extent.offset > room - length) return false;
+    if (extent.offset < end) return false;
+    end = extent.end();
+  }
+  return true;
+}
+
 Status GrantTable::check(const Grant& grant) const {
   if (const GrantReport* known = find(grant.region)) {
     if (grant.epoch < known->grant.epoch) {
@@ -26,13 +44,12 @@ Status GrantTable::check(const Grant& grant) const {
                   static_cast<unsigned long long>(grant.epoch.value()));
     }
   }
+  if (!couldHold(capacity_, grant.extents)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the extents of region %llu are not on the device, or overlap one another",
+                print(grant.region));
+  }
   for (const Extent& extent : grant.extents) {
-    const uint64_t room = capacity_.value();
-    if (extent.length.value() == 0 || extent.length.value() > room ||
-        extent.offset > room - extent.length.value()) {
-      return fail(ErrorCode::kInvalidArgument, "an extent of region %llu is not on the device",
-                  print(grant.region));
-    }
     RegionId other;
     overlapping(extent, [&](RegionId holder) {
       if (holder != grant.region && find(holder)->grant.state != GrantState::kScrubbed) {
@@ -62,7 +79,9 @@ void GrantTable::put(const GrantReport& report) {
   if (report.grant.extents.empty()) return;
   for (const RegionId region : displacedBy(report.grant)) drop(region);
   for (const Extent& extent : report.grant.extents) {
-    pieces_.emplace(extent.offset, Piece{extent.end(), report.grant.region});
+    const auto [at, added] =
+        pieces_.emplace(extent.offset, Piece{extent.end(), report.grant.region});
+    TP_CHECK(added);  // another's piece would go with this region
   }
   grants_.insert_or_assign(report.grant.region, report);
 }

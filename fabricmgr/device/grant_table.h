@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <vector>
 
 #include "fabricmgr/device/device_driver.h"
@@ -14,8 +15,11 @@ class GrantTable {
  public:
   explicit GrantTable(Bytes capacity) : capacity_(capacity) {}
 
-  /// Whether `grant` may take effect. Errors: kStaleEpoch, kConflict, kInvalidArgument (outside of
-  /// the device).
+  /// Whether a device of `capacity` could hold them for one region: none is empty or reaches beyond
+  /// it, and no two have a byte in common.
+  static bool couldHold(Bytes capacity, std::span<const Extent> extents);
+  /// Whether `grant` may take effect. Errors: kStaleEpoch, kConflict, kInvalidArgument (extents
+  /// that the device cannot hold).
   Status check(const Grant& grant) const;
   /// Regions that put() would make the device forget, since they are erased and their place is
   /// given to another.

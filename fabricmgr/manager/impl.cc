@@ -120,6 +120,9 @@ void Step::move(RegionEntry* entry, RegionEvent event_name) {
 
 Index Step::commit() {
   TP_CHECK(!committed_);
+  // The mutex is held from the start of a step to its end: nobody else has had this index.
+  TP_CHECK_OP(batch_.index.value(), ==, (impl_.highest_index + 1).value());
+  TP_CHECK_OP(impl_.last_index.value(), <=, impl_.highest_index.value());
   committed_ = true;
   impl_.last_index = impl_.highest_index = batch_.index;
   const Index index = batch_.index;

@@ -36,7 +36,7 @@ void State::hold(const Region& region, Index index) {
   ++by_state_[static_cast<size_t>(region.state)];
   HostEntry* host = findHost(region.host);
   if (host != nullptr) {
-    host->regions.insert(region.id);
+    TP_CHECK(host->regions.insert(region.id).second);
     host->held += region.size;
     host->touched = index;
   }
@@ -49,10 +49,13 @@ void State::hold(const Region& region, Index index) {
 }
 
 void State::letGo(const Region& region, Index index) {
-  --by_state_[static_cast<size_t>(region.state)];
+  uint64_t& alike = by_state_[static_cast<size_t>(region.state)];
+  TP_CHECK_OP(alike, >, 0u);
+  --alike;
   HostEntry* host = findHost(region.host);
   if (host != nullptr) {
-    host->regions.erase(region.id);
+    TP_CHECK(host->regions.erase(region.id) == 1);
+    TP_CHECK_OP(host->held.value(), >=, region.size.value());
     host->held -= region.size;
     host->touched = index;
   }
@@ -116,6 +119,7 @@ struct State::Applier {
     state.host_names_[host.name] = host.id;
   }
   void operator()(const DropHost& drop) {
+    TP_CHECK(state.hosts_.at(drop.id).regions.empty());
     state.host_names_.erase(state.hosts_.at(drop.id).host.name);
     state.hosts_.erase(drop.id);
   }
@@ -132,7 +136,9 @@ struct State::Applier {
       moved.host = set.host;
       (*this)(moved);
     }
-    --state.by_state_[static_cast<size_t>(region.state)];
+    uint64_t& alike = state.by_state_[static_cast<size_t>(region.state)];
+    TP_CHECK_OP(alike, >, 0u);
+    --alike;
     ++state.by_state_[static_cast<size_t>(set.state)];
     region.state = set.state;
     region.epoch = set.epoch;
@@ -155,6 +161,7 @@ struct State::Applier {
     } else if (HostEntry* host = state.findHost(operation.host)) {
       host->operation = id;
     }
+    TP_CHECK(!running || operation.id != OperationId());  // 0 says that there is none
     if (running) {
       state.operations_[operation.id] = operation;
     } else {

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <vector>
 
+#include "runtime/base/check.h"
+
 namespace tidepool::memserver {
 namespace {
 
@@ -48,6 +50,7 @@ Result<Bytes> RegionTable::reserve(Bytes size) {
   }
   const Bytes rounded(roundUp(wanted.value(), kPageSize));
   reserved_ += rounded;
+  TP_CHECK_OP(reserved_.value(), <=, capacity_.value());
   return rounded;
 }
 
@@ -64,6 +67,7 @@ Result<Mapping> RegionTable::map(Bytes size) {
 
 void RegionTable::unreserve(Bytes size) {
   MutexLock lock(mutex_);
+  TP_CHECK_OP(size.value(), <=, reserved_.value());
   reserved_ -= size;
 }
 
@@ -85,7 +89,7 @@ Result<std::shared_ptr<Region>> RegionTable::create(Bytes wanted) {
   Entry entry;
   entry.region = region;
   entry.connections = 1;
-  entries_.emplace(id, std::move(entry));
+  TP_CHECK(entries_.emplace(id, std::move(entry)).second);
   return region;
 }
 
@@ -120,6 +124,7 @@ Status RegionTable::resizeManaged(uint64_t id, Bytes size) {
                 static_cast<unsigned long long>((size - before).value()),
                 static_cast<unsigned long long>((capacity_ - reserved_).value()));
   }
+  TP_CHECK_OP(size.value(), <=, region.room().value());
   reserved_ = reserved_ + size - before;
   region.resize(size);
   return {};
@@ -140,6 +145,8 @@ void RegionTable::dropManaged(uint64_t id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
   region = found->second.region;
+  TP_CHECK(found->second.managed);
+  TP_CHECK_OP(region->capacity().value(), <=, reserved_.value());
   reserved_ -= region->capacity();
   entries_.erase(found);
 }
@@ -167,6 +174,7 @@ void RegionTable::detach(const std::shared_ptr<Region>& region) {
   const auto found = entries_.find(region->id());
   // A managed one may have been dropped, and another made for its id.
   if (found == entries_.end() || found->second.region != region) return;
+  TP_CHECK_OP(found->second.connections, >, 0u);
   if (--found->second.connections == 0) found->second.idle_since = clock_.now();
 }
 
@@ -202,6 +210,8 @@ size_t RegionTable::sweep() {
     region.reset();  // the last reference: no connection has one, so this unmaps
   }
   MutexLock lock(mutex_);
+  TP_CHECK_OP(freed.value(), <=, unmapping_.value());
+  TP_CHECK_OP(unmapping_.value(), <=, reserved_.value());
   unmapping_ -= freed;
   reserved_ -= freed;
   return gone.size();

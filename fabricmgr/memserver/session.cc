@@ -136,6 +136,7 @@ Result<bool> Session::receive() {
   const size_t placed = std::min(*given, in_place);
   done_ += static_cast<uint32_t>(placed);
   buffer_end_ += *given - placed;
+  TP_CHECK_OP(buffer_end_, <=, kRowReadAhead);
   return true;
 }
 
@@ -187,6 +188,7 @@ bool Session::drain() {
       if (part.iov_len == 0) ++parts_sent_;
     }
   }
+  TP_CHECK_OP(parts_sent_, ==, parts_used_);
   answers_ = parts_used_ = parts_sent_ = staging_used_ = 0;
   return true;
 }
@@ -198,6 +200,7 @@ Result<std::shared_ptr<Region>> Session::openRegion(const Result<wire::ClientHel
 }
 
 Session::Step Session::stepHello() {
+  TP_CHECK(region_ == nullptr);
   if (buffered() < wire::kHelloSize) return Step::kNeedBytes;
   auto hello = wire::decodeClientHello(std::span<const std::byte, wire::kHelloSize>(
       buffer_.get() + buffer_begin_, wire::kHelloSize));

@@ -205,6 +205,7 @@ Session::Step Session::stepRunPayload() {
     buffer_begin_ += taken;
     done_ += static_cast<uint32_t>(taken);
   }
+  TP_CHECK_OP(done_, <=, request_.length);
   if (done_ < request_.length) return Step::kNeedBytes;
   answer(request_.tag, 0, {});
   state_ = State::kRequest;
@@ -242,6 +243,8 @@ Session::Step Session::stepRowOffsets() {
 Session::Step Session::stepRowGather() {
   if (epochError(request_)) return close("fenced off while rows were read");
   const std::span<std::byte> room = staging();
+  TP_CHECK_OP(done_ % request_.row_bytes, ==, 0u);
+  TP_CHECK_OP(row_offsets_.size(), ==, request_.count);
   const size_t first = done_ / request_.row_bytes;
   const size_t count = std::min(request_.count - first, room.size() / request_.row_bytes);
   if (count == 0) return Step::kNeedDrain;
@@ -282,6 +285,7 @@ std::span<std::byte> Session::staging() {
   }
   // Rows are copied quickest to where a cache line begins.
   staging_used_ = roundUp(staging_used_, 64);
+  TP_CHECK_OP(staging_used_, <=, staging_.size().value());
   return {staging_.data() + staging_used_, staging_.size().value() - staging_used_};
 }
 

@@ -62,6 +62,7 @@ void CommitQueue::reset(Index index) {
   waiting_.clear();
   if (failure_ && appended_ > index) lost_.push_back({index, appended_, *failure_});
   failure_.reset();
+  TP_CHECK_OP(index.value(), >=, durable_.value());  // what is durable stays so
   durable_ = index;
   appended_ = std::max(appended_, index);
   done_.notifyAll();
@@ -70,6 +71,7 @@ void CommitQueue::reset(Index index) {
 std::vector<Batch> CommitQueue::next() {
   MutexLock lock(mutex_);
   while (waiting_.empty() && !closing_) work_.wait(mutex_);
+  TP_CHECK(!writing_ && !(failure_ && !waiting_.empty()));
   std::vector<Batch> taken;
   taken.swap(waiting_);
   writing_ = !taken.empty();
@@ -80,6 +82,9 @@ void CommitQueue::finish(Index last, const Status& written) {
   std::function<void(Index)> tell;
   {
     MutexLock lock(mutex_);
+    TP_CHECK(writing_);
+    TP_CHECK_OP(last.value(), >, durable_.value());
+    TP_CHECK_OP(last.value(), <=, appended_.value());
     writing_ = false;
     if (written) {
       durable_ = last;

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/base/internal_thread.h"
 #include "runtime/base/raw_calls.h"
 
@@ -45,7 +46,8 @@ int ServiceThread::create() {
   } else {
     stack_ = std::move(*stack);
     mprotect(stack_.data(), kPageSize, PROT_NONE);
-    pthread_attr_setstack(&attributes, stack_.data() + kPageSize, kStack.value() - kPageSize);
+    TP_CHECK(pthread_attr_setstack(&attributes, stack_.data() + kPageSize,
+                                   kStack.value() - kPageSize) == 0);
   }
   const int error = pthread_create(&thread_, &attributes, main, this);
   pthread_attr_destroy(&attributes);

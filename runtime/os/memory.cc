@@ -12,10 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/base/check.h"
 #include "runtime/base/numbers.h"
 #include "runtime/base/raw_calls.h"
 #include "runtime/os/file_size.h"
@@ -31,6 +33,7 @@ void* sysMmap(uintptr_t address, uint64_t size, int protection, int flags, int f
 
 Status mapFixed(uintptr_t address, Bytes size, int protection, int flags, int fd, Bytes offset,
                 const char* what) {
+  TP_CHECK(address != 0 && address % kPageSize == 0);  // it replaces what is there
   void* got = sysMmap(address, size.value(), protection, flags | MAP_FIXED, fd,
                       static_cast<off_t>(offset.value()));
   if (got == MAP_FAILED) {
@@ -51,6 +54,7 @@ bool adviseAway(uintptr_t address, Bytes size, int advice) {
 }  // namespace
 
 Result<uintptr_t> reserve(Bytes size, Bytes alignment) {
+  TP_CHECK(std::has_single_bit(alignment.value()));
   const uint64_t padded = size.value() + alignment.value();
   void* got = sysMmap(0, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (got == MAP_FAILED) {

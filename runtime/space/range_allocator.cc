@@ -15,8 +15,7 @@ RangeAllocator::RangeAllocator(Bytes size, Layout layout) : layout_(layout) {
 }
 
 void RangeAllocator::insertFree(uint64_t offset, uint64_t size) {
-  free_.emplace(offset, size);
-  by_size_.emplace(size, offset);
+  TP_CHECK(free_.emplace(offset, size).second && by_size_.emplace(size, offset).second);
 }
 
 void RangeAllocator::eraseFree(Extents::iterator extent) {
@@ -26,6 +25,7 @@ void RangeAllocator::eraseFree(Extents::iterator extent) {
 
 void RangeAllocator::take(Extents::iterator extent, uint64_t offset, uint64_t size) {
   const auto [start, length] = *extent;
+  TP_CHECK(offset >= start && offset - start + size <= length);
   eraseFree(extent);
   if (offset > start) insertFree(start, offset - start);
   const uint64_t end = offset + size;
@@ -92,6 +92,7 @@ void RangeAllocator::release(uint64_t offset, Bytes size) {
     eraseFree(next);
   }
   insertFree(start, end - start);
+  TP_CHECK_OP(size.value(), <=, allocated_);
   allocated_ -= size.value();
 }
 

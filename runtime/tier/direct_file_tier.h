@@ -87,7 +87,7 @@ class DirectFileTier final : public DirectTier {
   std::vector<FilePiece> pieces_;  // a granule lies within one
   Mapping window_;
   std::unique_ptr<FrameTable> granules_;  // a frame of this table is a granule
-  char name_[64];
+  char name_[64] = {};
 };
 
 }  // namespace tidepool

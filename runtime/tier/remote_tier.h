@@ -89,7 +89,7 @@ class RemoteTier final : public FetchTier {
   Status transferOnce(Direction direction, FrameRun run, std::byte* memory) TP_REQUIRES(mutex_);
   Status drainOne(size_t& in_flight) TP_REQUIRES(mutex_);
 
-  char name_[160];
+  char name_[160] = {};
   Endpoint endpoint_;  // numeric once connected, so that nobody has to ask a name service again
   Transport transport_ = Transport::kAuto;
   const Nanoseconds timeout_;

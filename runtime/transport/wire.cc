@@ -285,30 +285,6 @@ uint32_t answerBytes(const Request& request) {
   }
 }
 
-const char* opcodeName(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kPing:
-      return "ping";
-    case Opcode::kStat:
-      return "stat";
-    case Opcode::kRead:
-      return "read";
-    case Opcode::kWrite:
-      return "write";
-    case Opcode::kReadRows:
-      return "read-rows";
-    case Opcode::kWriteRows:
-      return "write-rows";
-    case Opcode::kDiscard:
-      return "discard";
-    case Opcode::kOpenLane:
-      return "open-lane";
-    case Opcode::kCloseLane:
-      return "close-lane";
-  }
-  return "unknown";
-}
-
 ErrorCode errorOf(uint16_t status) {
   const auto last = static_cast<uint16_t>(ErrorCode::kInternal);
   if (status == 0 || status > last) return ErrorCode::kCorrupt;

@@ -140,9 +140,6 @@ Result<LaneOffer> decodeLaneOffer(std::span<const std::byte, kLaneOfferSize> in)
 /// Bytes the answer to `request` carries when it succeeds.
 uint32_t answerBytes(const Request& request);
 
-/// "read", "write-rows" ... for logs; "unknown" for others.
-const char* opcodeName(Opcode opcode);
-
 /// The ErrorCode of a status; kCorrupt for numbers that name none. Never call with 0.
 ErrorCode errorOf(uint16_t status);
 

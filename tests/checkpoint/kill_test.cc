@@ -20,8 +20,12 @@ TableOptions killedTable() {
   return trainedTable(IdKind::kHashed, {ElementType::kFloat32, Optimizer::kAdam, 16}, 20'000);
 }
 
-/// Trains from the newest checkpoint on, until it is killed or has taken `until` steps.
-void trainAndSave(const std::string& path, Place place, uint64_t until) {
+/// Trains from the newest checkpoint on, until it is killed or has taken `until` steps. Says so in
+/// `progress`, a byte each, when it starts a checkpoint, has taken a step, and has a checkpoint.
+void trainAndSave(const std::string& path, Place place, uint64_t until, int progress) {
+  const auto tell = [progress] {
+    if (write(progress, "", 1) != 1) _exit(6);
+  };
   Places places(place);
   Workers workers(2, 0);
   Trained trained(places, killedTable(), workers);
@@ -41,31 +45,46 @@ void trainAndSave(const std::string& path, Place place, uint64_t until) {
       fprintf(stderr, "%s\n", writer.error().text());
       _exit(4);
     }
-    for (uint64_t i = 0; i < kStepsBetween; ++i) trained.step(step++, kBags);
+    tell();
+    for (uint64_t i = 0; i < kStepsBetween; ++i) trained.step(step++, kBags), tell();
     const auto done = (*writer)->wait();
     if (!done) {
       fprintf(stderr, "%s\n", done.error().text());
       _exit(5);
     }
+    tell();
   }
+}
+
+/// Lets `child` come so far, and a random bit further.
+void killAfter(pid_t child, int progress, uint64_t told, uint64_t spins) {
+  char byte;
+  for (uint64_t i = 0; i < told; ++i) ASSERT_EQ(read(progress, &byte, 1), 1) << "it has ended";
+  for (volatile uint64_t i = 0; i < spins;) i = i + 1;
+  ASSERT_EQ(kill(child, SIGKILL), 0);
 }
 
 TEST(Kill, TheNewestCheckpointIsAlwaysWhole) {
   const char* const wanted = getenv("TIDEPOOL_KILLS");
   const int kills = wanted == nullptr ? 20 : atoi(wanted);
   TemporaryDirectory directory;
-  std::mt19937_64 random(static_cast<uint64_t>(getpid()));
+  const auto seed = static_cast<uint64_t>(getpid());
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
   uint64_t last = 0;
   for (int kill_number = 0; kill_number < kills; ++kill_number) {
+    int progress[2];
+    ASSERT_EQ(pipe(progress), 0);
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
       trainAndSave(directory.path(), kill_number % 2 == 0 ? Place::kLocal : Place::kDirect,
-                   1'000'000);
+                   1'000'000, progress[1]);
       _exit(0);
     }
-    usleep(static_cast<useconds_t>(20'000 + random() % 150'000));
-    ASSERT_EQ(kill(child, SIGKILL), 0);
+    close(progress[1]);
+    killAfter(child, progress[0], random() % 20, random() % 10'000'000);
+    close(progress[0]);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "it ended by itself: " << WEXITSTATUS(status);

@@ -38,8 +38,8 @@ static inline double now(void) {
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/// Makes the `count` pages at `stride` bytes from one another hot, then cold, each until all of them
-/// have changed between local memory and a direct tier, or could have. Only reads.
+/// Makes the `count` pages at `stride` bytes from one another hot, then cold, each until all of
+/// them have changed between local memory and a direct tier, or could have. Only reads.
 static inline void stir(char* first, size_t count, size_t stride) {
   const double kHotSeconds = 1, kColdSeconds = 0.5;
   for (int hot = 1; hot >= 0; --hot) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A signal handler copies the process, as crash reporters do, whatever it interrupted: malloc, calls
-// that map memory, a touch of what is far. The child may only read; and what it reads must be right,
-// or refused (docs/limits.md).
+// A signal handler copies the process, as crash reporters do, whatever it interrupted: malloc,
+// calls that map memory, a touch of what is far. The child may only read; and what it reads must be
+// right, or refused (docs/limits.md).
 #include <sys/time.h>
 
 #include "copy_ways.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For hazards of what libc keeps in the heap and uses in a fork: blocks of the program's own on both
-// sides of it, memory enough to make all of that far, and children that look.
+// For hazards of what libc keeps in the heap and uses in a fork: blocks of the program's own on
+// both sides of it, memory enough to make all of that far, and children that look.
 #pragma once
 
 #include "hazard.h"

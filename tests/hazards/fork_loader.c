@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork() of a process that has loaded libraries, with thread-local data among them: the dynamic loader
-// keeps what it knows of them in the heap and reads it when a thread is created, in the child before
-// anything else can happen there. The pages are far by then.
+// fork() of a process that has loaded libraries, with thread-local data among them: the dynamic
+// loader keeps what it knows of them in the heap and reads it when a thread is created, in the
+// child before anything else can happen there. The pages are far by then.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -24,7 +24,8 @@ static void* count(void* unused) {
 static int look(void) {
   pthread_t thread;
   void* wrong = NULL;
-  if (pthread_create(&thread, NULL, count, NULL) != 0 || pthread_join(thread, &wrong) != 0) return 2;
+  if (pthread_create(&thread, NULL, count, NULL) != 0 || pthread_join(thread, &wrong) != 0)
+    return 2;
   return wrong != NULL || dlopen("libm.so.6", RTLD_NOW) == NULL;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork() of a process that has looked up a name: glibc keeps the state of its name service in a block
-// of the heap, reads it in the parent after all handlers that prepare a fork, and writes it in the
-// child before any other. The page is far by then, and the blocks around it are the program's.
+// fork() of a process that has looked up a name: glibc keeps the state of its name service in a
+// block of the heap, reads it in the parent after all handlers that prepare a fork, and writes it
+// in the child before any other. The page is far by then, and the blocks around it are the
+// program's.
 #include <pwd.h>
 
 #include "fork_blocks.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fork() of a process that has taught printf a conversion of its own, as libquadmath does under
-// numpy: glibc keeps the tables of that in a block of the heap, and from then on reads them for every
-// format that anybody prints. The page is far by then, and the child has nobody yet who could bring
-// it back.
+// numpy: glibc keeps the tables of that in a block of the heap, and from then on reads them for
+// every format that anybody prints. The page is far by then, and the child has nobody yet who could
+// bring it back.
 #include <printf.h>
 
 #include "fork_blocks.h"

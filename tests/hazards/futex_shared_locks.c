@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads sleep in locks in managed memory that processes may share, and in a robust one whose owner
-// dies, while their pages are pushed out. All must wake.
+// Threads sleep in locks in managed memory that processes may share, and in a robust one whose
+// owner dies, while their pages are pushed out. All must wake.
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -34,7 +34,8 @@ static void onCondition(Locks* locks) {
   EXPECT(pthread_mutex_unlock(&locks->guard) == 0);
 }
 static void onReaders(Locks* locks) {
-  EXPECT(pthread_rwlock_wrlock(&locks->readers) == 0 && pthread_rwlock_unlock(&locks->readers) == 0);
+  EXPECT(pthread_rwlock_wrlock(&locks->readers) == 0 &&
+         pthread_rwlock_unlock(&locks->readers) == 0);
 }
 static void onBarrier(Locks* locks) {
   const int last = pthread_barrier_wait(&locks->barrier);

@@ -44,7 +44,10 @@ int main(void) {
   crowd();
 
   const pid_t child = fork();
-  if (child == 0) _exit(wrongFrom(data + size, size, 1, size / 8) == 0 && wrongWords(data, kPage, 6) == 0 ? 3 : 4);
+  if (child == 0) {
+    const size_t wrong = wrongFrom(data + size, size, 1, size / 8) + wrongWords(data, kPage, 6);
+    _exit(wrong == 0 ? 3 : 4);
+  }
   ended("child", child);
 
   // What is detached is unmapped: it can be attached, and mapped, once more.

@@ -11,9 +11,10 @@ static int tryCall(const char* name, int result) {
   return result;
 }
 
-static void* wait100ms(void* unused) {
-  usleep(100000);
-  return unused;
+static void* waitForEnd(void* read_end) {
+  char byte;
+  EXPECT(read(*(int*)read_end, &byte, 1) == 0);
+  return NULL;
 }
 
 int main(void) {
@@ -30,8 +31,11 @@ int main(void) {
   tryCall("unshare of nothing known", unshare(1));
   tryCall("setns of a wrong kind", setns(own_net, CLONE_NEWNS));
   pthread_t thread;
-  EXPECT(pthread_create(&thread, NULL, wait100ms, NULL) == 0);
+  int ends[2];
+  EXPECT(pipe(ends) == 0);
+  EXPECT(pthread_create(&thread, NULL, waitForEnd, &ends[0]) == 0);
   tryCall("unshare with a thread beside", unshare(CLONE_NEWUSER));
+  close(ends[1]);
   pthread_join(thread, NULL);
   fflush(stdout);
   const pid_t child = fork();

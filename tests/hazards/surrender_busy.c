@@ -41,8 +41,9 @@ static void* registerOwn(void* unused) {
   struct uffdio_api api = {.api = UFFD_API};
   EXPECT(port >= 0 && ioctl(port, UFFDIO_API, &api) == 0);
   for (size_t page = 0; page < kPages; page += 8) {
-    struct uffdio_register range = {.range = {(uint64_t)(uintptr_t)(data + page * kWord), 8 * kPage},
-                                    .mode = UFFDIO_REGISTER_MODE_WP};
+    struct uffdio_register range = {
+        .range = {(uint64_t)(uintptr_t)(data + page * kWord), 8 * kPage},
+        .mode = UFFDIO_REGISTER_MODE_WP};
     EXPECT(ioctl(port, UFFDIO_REGISTER, &range) == 0);
   }
   close(port);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread waits for the end of another that runs on a stack in managed memory: the kernel tells the
-// end in a word of that stack, whose page is pushed out meanwhile.
+// A thread waits for the end of another that runs on a stack in managed memory: the kernel tells
+// the end in a word of that stack, whose page is pushed out meanwhile.
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

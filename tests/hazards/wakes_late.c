@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process that is small at first, and is managed only later: its blocks from before live on, grow
-// and are freed by any thread; copies of it, made in every way while it was small, come to use memory
-// of their own; many threads come to it at once; a child of vfork() does not.
+// and are freed by any thread; copies of it, made in every way while it was small, come to use
+// memory of their own; many threads come to it at once; a child of vfork() does not.
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -109,7 +109,8 @@ int main(void) {
   ended("clone", pid);
   pid = vfork();
   if (pid == 0) {
-    volatile char* block = malloc(3 * MIB);  // as a shell's expansion may; what it does not do is run on
+    // As a shell's expansion may; what it does not do is run on.
+    volatile char* block = malloc(3 * MIB);
     block[0] = 1;
     _exit(3);
   }

@@ -30,7 +30,8 @@ class ForkBudget : public Fork {
   void rewriteAll() {
     for (uint64_t page = 0; page < kPages; ++page) word(page) = mark(page);
   }
-  /// As much as the whole budget: each process alone would fill it, so it is the sum that is bounded.
+  /// As much as the whole budget: each process alone would fill it, so it is the sum that is
+  /// bounded.
   void rewriteMuch() {
     for (uint64_t page = 0; page < kBudget / kPageSize; ++page) word(page) = mark(page);
   }

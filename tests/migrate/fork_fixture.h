@@ -24,7 +24,8 @@ class Fork : public testing::TestWithParam<Setup> {
       server_ = std::make_unique<ServerProcess>(kFar + Bytes(kGranuleSize));
       ASSERT_NE(server_->port(), 0);
     }
-    test_ = TestRuntime::startOver(server_ ? server_->port() : 0, GetParam(), Bytes(12 * kMiB), kFar);
+    test_ =
+        TestRuntime::startOver(server_ ? server_->port() : 0, GetParam(), Bytes(12 * kMiB), kFar);
     ASSERT_NE(test_.runtime, nullptr);
     auto memory = test_.runtime->allocate(Bytes(kPages * kPageSize), Bytes(kGranuleSize));
     ASSERT_TRUE(memory);

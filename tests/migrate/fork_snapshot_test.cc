@@ -167,8 +167,8 @@ TEST_P(ForkSnapshot, IsOfOneInstant) {
   writer.join();
 }
 
-// A granule of a direct tier that is written after the fork is copied to a home of the writer's own,
-// and mapped anew: what the program made read-only there has to stay so.
+// A granule of a direct tier that is written after the fork is copied to a home of the writer's
+// own, and mapped anew: what the program made read-only there has to stay so.
 TEST_P(ForkSnapshot, WhatIsReadOnlyStaysSoWhenItsGranuleIsCopied) {
   constexpr uint64_t kEvery = 61;
   const auto closed = [](uint64_t page) { return page % kEvery == 7; };

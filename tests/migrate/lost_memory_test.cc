@@ -189,8 +189,12 @@ TEST_P(LostMemory, WhatIsLocalStaysGoodAndTheProgramRunsOn) {
 TEST_P(LostMemory, AServerThatDiesDuringWriteBackLosesNoPageOnItsWay) {
   const Ended ended = inProcess([] {
     Program program(GetParam());
+    const uint64_t before = program.test.runtime->stats().demotions.load();
     std::thread killer([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      // A quarter of it has gone out, and more is on its way.
+      while (program.test.runtime->stats().demotions.load() < before + 16 * kMiB / kPageSize) {
+        std::this_thread::yield();
+      }
       program.test.server->stop();
     });
     // Written all the time, so that pages are on their way out when the server dies. All of it is

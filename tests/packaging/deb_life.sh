@@ -40,6 +40,7 @@ say "programs"
 must tidepool run --dram 64M --far cxl:64M -- /bin/true
 setpriv --reuid tidepool --regid tidepool --clear-groups fabricmgr serve &
 waitFor fabricmgr status
+# shellcheck disable=SC2046  # options, in words
 setpriv --reuid tidepool --regid tidepool --clear-groups fabricmgr memserver $(sed -n 's/^#TIDEPOOL_MEMSERVER_OPTIONS=//p' /etc/tidepool/memserver.env |
   sed 's/192.0.2.7:777./127.0.0.1:0/g; s/64G/64M/') &
 fabricmgr agent --host node1 &

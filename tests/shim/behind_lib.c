@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 enum { kMsync, kIoctl, kSyscall, kClose, kMunmap, kMadvise, kKinds };
-static const char* const kNames[kKinds] = {"msync", "ioctl", "syscall", "close", "munmap", "madvise"};
+static const char* const kNames[kKinds] = {"msync", "ioctl",  "syscall",
+                                           "close", "munmap", "madvise"};
 static int seen[kKinds];
 
 int msync(void* address, size_t size, int flags) {
@@ -34,7 +35,8 @@ long syscall(long number, ...) {
   for (int i = 0; i < 6; ++i) a[i] = va_arg(list, long);
   va_end(list);
   if (number == SYS_getsid) ++seen[kSyscall];
-  return ((long (*)(long, ...))dlsym(RTLD_NEXT, "syscall"))(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+  return ((long (*)(long, ...))dlsym(RTLD_NEXT, "syscall"))(number, a[0], a[1], a[2], a[3], a[4],
+                                                            a[5]);
 }
 
 int close(int fd) {

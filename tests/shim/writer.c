@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes all of its memory, MiB as the argument says, again and again, until somebody ends it. Exits
-// with 1 if it ever reads something else than it has written.
+// Writes all of its memory, MiB as the argument says, again and again, until somebody ends it.
+// Exits with 1 if it ever reads something else than it has written.
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -225,7 +225,8 @@ TEST(Workers, BorrowTheThreadsOfATeamThatHasEnough) {
   every(0);
 }
 
-// With no threads at the time of the fork: ThreadSanitizer ends children of other ones that start any.
+// With no threads at the time of the fork: ThreadSanitizer ends children of other ones that start
+// any.
 TEST(Workers, OfAChildDoNotBorrowItsParentsTeam) {
   Workers::borrow(&FakeTeam::kTeam);
   const pid_t child = fork();

@@ -152,8 +152,11 @@ TEST(RowBlockPool, WhoTakesTooManyWaitsForAWriter) {
   ASSERT_NE(first, nullptr);
   ASSERT_NE(second, nullptr);
   first->rows.push_back(7);
+  const auto untilWaits = [&pool](uint64_t times) {
+    while (pool.waits() < times) std::this_thread::yield();
+  };
   std::thread writer([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    untilWaits(1);
     pool.giveBack(first);
   });
   RowBlock* const third = pool.take();
@@ -163,7 +166,7 @@ TEST(RowBlockPool, WhoTakesTooManyWaitsForAWriter) {
   EXPECT_EQ(pool.waits(), 1u);
   EXPECT_GT(pool.waited(), Nanoseconds());
   std::thread closer([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    untilWaits(2);
     pool.close();
   });
   EXPECT_EQ(pool.take(), nullptr);

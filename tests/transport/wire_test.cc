@@ -295,7 +295,6 @@ TEST(WireFormat, StatusesAreErrorCodes) {
   EXPECT_EQ(errorOf(14), ErrorCode::kInternal);
   EXPECT_EQ(errorOf(15), ErrorCode::kCorrupt);
   EXPECT_EQ(errorOf(65535), ErrorCode::kCorrupt);
-  EXPECT_STREQ(opcodeName(Opcode::kWriteRows), "write-rows");
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ bool DeviceWatch::hear() {
     failed_ = failed_ || errno == EIO;  // the kernel's word for a device that was taken away
     return false;
   }
-  // A newer kernel's events may be outside this compiler's enumeration: the number, not the enumerator.
+  // A newer kernel's events may be outside this compiler's enumeration: the number, not the
+  // enumerator.
   std::underlying_type_t<ibv_event_type> type;
   static_assert(sizeof type == sizeof event.event_type);
   std::memcpy(&type, &event.event_type, sizeof type);

@@ -24,6 +24,7 @@ Status load(Library& library) {
   void* const verbs = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
   void* const cm = verbs == nullptr ? nullptr : dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
   if (cm == nullptr) {
+    if (verbs != nullptr) dlclose(verbs);
     return fail(ErrorCode::kUnsupported,
                 "rdma-core is not installed here (packages libibverbs1, librdmacm1 and "
                 "ibverbs-providers)");

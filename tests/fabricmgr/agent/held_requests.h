@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Between an agent and its manager's Unix socket: everything goes through at once but requests that
-// have a certain text in them, which wait until release(). One thread forwards; start and end belong
-// to one thread, release() is thread-safe.
+// have a certain text in them, which wait until release(). One thread forwards; start and end
+// belong to one thread, release() is thread-safe.
 #pragma once
 
 #include <poll.h>

@@ -49,6 +49,8 @@ TEST(HttpParser, RefusesByNameWhatCouldBeReadInTwoWays) {
   std::string headers;
   for (int i = 0; i < 70; ++i) headers += "A" + std::to_string(i) + ": b\r\n";
   const Bad cases[] = {
+      {"", 400, "empty line"},
+      {"GET / HTTP/1.1\r\nHost: x\r\n", 400, "empty line"},
       {"\r\n", 400, "request line"},
       {"GET /\r\n\r\n", 400, "request line"},
       {"GET  HTTP/1.1\r\n\r\n", 400, "path"},

@@ -9,6 +9,7 @@ mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 mkdir -p /dev/shm
 mount -t tmpfs tmpfs /dev/shm
+# shellcheck source=/dev/null
 . /etc/environment.sh
 while read -r module; do
   insmod "/lib/modules/$module.ko" || echo "init: cannot load $module"

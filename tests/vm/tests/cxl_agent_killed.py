@@ -2,7 +2,7 @@
 """A logical device goes from host to host; the first one's agent is killed at every step and started again: the same end."""
 
 from vmtest import form
-from vmtest.pooled import HOSTS, PROGRAMS, kills, machine
+from vmtest.pooled import HOSTS, PROGRAMS, kills, machine  # noqa: the runner reads them
 
 SECONDS = 600
 SLOTS = 0.625  # it waits for daemons that start again

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A region on a CXL device is drained while a program uses it: without room elsewhere it waits, with room the pages move."""
 
-from vmtest.pooled import HOSTS, PROGRAMS, machine
+from vmtest.pooled import HOSTS, PROGRAMS, machine  # noqa: the runner reads them
 
 SECONDS = 400
 SLOTS = 0.625  # its machines wait for one another

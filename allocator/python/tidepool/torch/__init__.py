@@ -9,7 +9,7 @@ torch.get_num_threads() is no less than their space's threads: those stay awake 
 and other threads would have to wait for processors.
 """
 
-import torch as _torch  # its OpenMP library first
+import torch as _torch  # noqa: F401: its OpenMP library first
 
 from .. import _core
 from .bag import EmbeddingBag, default_space
