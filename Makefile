@@ -63,9 +63,7 @@ check:
 	@$(MAKE) --no-print-directory deps-build-check
 	@tests/check.sh
 
-sanitize:
-	@tests/machine.sh
-	@$(MAKE) --no-print-directory deps-build-check
+sanitize: deps-build-check
 	@TIDEPOOL_CHECK=all-sanitized tests/check.sh
 
 bench: deps-build-demo-bench

@@ -7,7 +7,7 @@
 #   tests/machine.sh --left-out   only the tests to leave out: one "TEST REASON" a line
 # A bare Debian has all it uses: bash, coreutils, util-linux, perl-base.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 missing=0
 report=
 left_out=
