@@ -18,7 +18,7 @@ export JOBS DEPS
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
 	@echo "make demo     install what it needs, then train fasttext in a quarter of its memory"
-	@echo "make check    install what it needs, build, run every test, then under sanitizers"
+	@echo "make check    say what the machine lacks; install what it needs, build, run every test, then under sanitizers"
 	@echo "make bench    all measurements, paired with their peers (ROUNDS=$(ROUNDS)); about an hour"
 	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|rows-wire|tables|tensors|fits|fabric|fabric-api"
 	@echo "make sanitize the second half of make check: the unit tests under ASan+UBSan, then TSan"
@@ -61,7 +61,10 @@ demo: deps-build-demo
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=OFF
 	@bench/demo
 
-check: deps-build-check
+# What the machine lacks is said before anything is installed or built.
+check:
+	@tests/machine.sh
+	@$(MAKE) --no-print-directory deps-build-check
 	@tests/check.sh
 
 sanitize: deps-build-check

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make check`, once the packages are there: release build and every test in it, then the unit tests of
 # the concurrent and pointer-heavy layers under ASan+UBSan and under TSan. A test that was skipped or not
-# run counts as a failure: what cannot run here must say so in its own test list, not pass silently.
+# run counts as a failure; tests that the machine cannot run at all (tests/machine.sh says which, and why) are left out,
+# named and counted.
 # Many release tests need the machine for themselves, and leave half of it idle: what sanitizers need is built
 # meanwhile, with the time that nobody else wants.
 #   TIDEPOOL_CHECK=release|sanitize   only one half; `make sanitize` is the latter
@@ -27,18 +28,20 @@ build() {  # PRESET [TARGET]
   cmake --build --preset "$1" -j"$jobs" ${2:+--target "$2"}
 }
 
-# Runs ctest over a build and fails on failures, on skips and on an empty test list.
+# Runs ctest over a build and fails on failures, on skips and on an empty test list. What the machine cannot run is
+# left out.
 run_tests() {  # PRESET TIMEOUT-SECONDS [CTEST ARGS...]
   local preset=$1 timeout=$2 report=build/$1-tests.xml
-  local -a fixed=()
+  local -a fixed=() without=()
   shift 2
   rm -f "$report"
   # TSan's shadow memory cannot stand a widely randomised address space.
   if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then
     fixed=(setarch "$(uname -m)" -R)
   fi
+  [[ -z $left_out ]] || without=(-E "^($(cut -d' ' -f1 <<<"$left_out" | paste -sd '|'))$")
   "${fixed[@]}" ctest --test-dir "build/$preset" --no-tests=error --progress --timeout "$timeout" \
-    --output-junit "$PWD/$report" "$@"
+    --output-junit "$PWD/$report" "$@" "${without[@]}"
   local skipped
   skipped=$(sed -n 's/.*<testcase name="\([^"]*\)".*status="\(notrun\|disabled\)".*/\1/p' "$report")
   if [[ -n $skipped ]]; then
@@ -66,6 +69,7 @@ stop_background() {
 trap stop_background EXIT
 
 tested=()
+left_out=$(tests/machine.sh --left-out)
 if [[ $half == build-sanitized ]]; then
   build_sanitized
   exit
@@ -94,3 +98,6 @@ if [[ $half != release ]]; then
     run_tests "$preset" 600 -LE soak -j2
   done
 fi
+echo
+printf 'check: passed: %s\n' "${tested[@]}"
+[[ -z $left_out ]] || printf 'check: left out, %d that this machine cannot run:\n%s\n' "$(wc -l <<<"$left_out")" "$left_out"

@@ -6,9 +6,10 @@
 
 - every relative link of a tracked Markdown file leads to a file, and its #anchor to a heading there;
 - every file of the source tree named in `backticks` exists;
-- the table of transitions in docs/life-of-a-page.md is the one in runtime/space/page_state.h, and each function
-  that the document names is in the file that it names;
+- the table of transitions in docs/life-of-a-page.md is the one in runtime/space/page_state.h;
+- each function that a row of a table names (`Class::function()` | `file.cc`) is in that file;
 - docs/tuning.md has a row for every key of --conf;
+- every message in docs/troubleshooting.md is one of the source;
 - every file in docs/ is named in docs/README.md.
 Prints what is wrong, one line each, and exits 1.
 """
@@ -104,10 +105,13 @@ def check_page_states(root):
         for goal in sorted(code.get(state, set()) ^ told.get(state, set())):
             where = "only the code" if goal in code.get(state, set()) else "only the document"
             yield f"{document}: {where} allows {state} -> {goal}"
-    for name, file in STEP.findall(text):
+
+
+def check_steps(root, path):
+    for name, file in STEP.findall(path.read_text()):
         source = root / file
-        if source.exists() and not re.search(rf"\b{name}\(", source.read_text()):
-            yield f"{document}: {file} has no {name}()"
+        if source.is_file() and not re.search(rf"\b{name}\(", source.read_text()):
+            yield f"{path}: {file} has no {name}()"
 
 
 def check_tuning(root):
@@ -118,6 +122,22 @@ def check_tuning(root):
     for key in re.findall(r'"(\w+)"', keys):
         if f"| `{key}` |" not in text:
             yield f"{document}: has no row for the key {key}"
+
+
+def check_messages(root):
+    """The first cells of the tables, in `backticks`, with `...` for what is filled in."""
+    document = root / "docs/troubleshooting.md"
+    if not document.exists():
+        return
+    sources = (path for folder in ("runtime", "shim", "allocator", "fabricmgr") for path in (root / folder).rglob("*.cc"))
+    # Adjacent literals are one; a lone { or % begins what is filled in.
+    said = "\n".join(re.sub(r'"\s*"', "", path.read_text()) for path in sources).replace('\\"', '"')
+    for number, line in enumerate(prose(document.read_text()), 1):
+        match = re.match(r"^\| (`[^|]*`) \|", line)
+        for span in CODE_SPAN.findall(match.group(1)) if match else ():
+            for piece in span.split("..."):
+                if piece.strip(" :,()'") and piece.strip(" :,()'") not in said:
+                    yield f"{document}:{number}: no source says '{piece.strip()}'"
 
 
 def check_index(root):
@@ -140,8 +160,10 @@ def problems(root):
     for path in documents(root):
         yield from check_links(path)
         yield from check_paths(root, path)
+        yield from check_steps(root, path)
     yield from check_page_states(root)
     yield from check_tuning(root)
+    yield from check_messages(root)
     yield from check_index(root)
 
 

@@ -69,6 +69,7 @@ def run(script, folder, limit):
         "LC_ALL": "C.UTF-8",
         "NO_COLOR": "1",
         "PKG_CONFIG_PATH": f"{folder.parent}/cmake",  # the libraries of the same build
+        "PYTHONPATH": f"{folder.parent}/python",  # and its Python package
     }
     with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryFile("w+") as output:
         shell = subprocess.Popen(

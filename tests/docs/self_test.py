@@ -110,12 +110,23 @@ class PageStates(Folder):
         self.assertIn("only the document allows kFar -> kLocal", found[0])
         self.assertIn("only the code allows kLocal -> kEmpty", found[1])
 
+
+class Steps(Folder):
     def test_functions_must_be_in_their_files(self):
         self.write("runtime/a.cc", "int A::here() {}\n")
-        rows = "| `kEmpty` | `kLocal` | x |\n| `kLocal` | `kEmpty` | x |\n| `kLocal` | `kFar` | x |\n"
-        found = self.check(rows + "| one | `A::here()` | `runtime/a.cc` |\n| two | `A::gone()` | `runtime/a.cc` |\n")
+        path = self.write("a.md", "| one | `A::here()` | `runtime/a.cc` |\n| two | `A::gone()` | `runtime/a.cc` |\n")
+        found = list(check_docs.check_steps(self.root, path))
         self.assertEqual(len(found), 1, found)
         self.assertIn("gone", found[0])
+
+
+class Messages(Folder):
+    def test_messages_must_be_those_of_the_source(self):
+        self.write("runtime/a.cc", 'fail("the tier %s is "\n     "full: give %zu more");')
+        self.write("docs/troubleshooting.md", "| `the tier ... is full: give ...` | x |\n| `it is broken` | x |\n")
+        found = list(check_docs.check_messages(self.root))
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("it is broken", found[0])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ set_tests_properties(layering layering_self PROPERTIES LABELS packaging TIMEOUT 
 
 find_program(BATS bats)
 if(BATS)
-  foreach(name deps install harness deb)
+  foreach(name deps install harness machine deb)
     add_test(NAME packaging_${name} COMMAND ${BATS} ${CMAKE_SOURCE_DIR}/tests/packaging/${name}.bats)
     set_tests_properties(packaging_${name} PROPERTIES LABELS packaging TIMEOUT 300
                          ENVIRONMENT "TIDEPOOL_BUILD=${CMAKE_BINARY_DIR};TIDEPOOL_SOURCE=${CMAKE_SOURCE_DIR}")
