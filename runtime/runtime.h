@@ -143,7 +143,8 @@ class Runtime {
   static void afterUnpreparedFork();
   /// Calls `act(argument)` while the process has no thread of Tidepool's, for system calls that
   /// want a process of one thread; afterwards there are new ones, with the caller's credentials and
-  /// namespaces. `act` must not touch managed memory, which nobody brings in meanwhile.
+  /// namespaces. `act` must not touch managed memory, which nobody brings in meanwhile, nor do what
+  /// keeps threads from being started; it is not called where something does already.
   static void standAside(void (*act)(void*), void* argument);
 
   StatsPage& stats();

@@ -175,7 +175,7 @@ TP_EXPORT int remap_file_pages(void* address, size_t size, int protection, size_
   size_t rounded;
   if (!isKernels(start, size, rounded) &&
       forEachPiece(start, rounded, [](Owner owner, void*, size_t) {
-        return owner == Owner::kRuntime ? -1 : 0;
+        return owner == Owner::kRuntime || owner == Owner::kNobody ? -1 : 0;
       }) != 0) {
     errno = EINVAL;  // it is for shared mappings of files
     return -1;

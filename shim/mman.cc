@@ -272,7 +272,7 @@ namespace {
 bool isFreeForProgram(uintptr_t address, size_t size) {
   InternalScope scope;
   const Piece piece = pieceAt(address, size);
-  return piece.owner == Owner::kNobody && piece.size == size;
+  return piece.owner == Owner::kNobody && piece.size == size && liesInManaged(address, size);
 }
 
 [[gnu::noinline]] void* mapSlow(void* address, size_t size, int protection, int flags, int fd,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/own_space.h"
 #include "shim/surrendered.h"
 
 namespace tidepool {
@@ -38,6 +39,8 @@ bool touchesManaged(uintptr_t address, size_t size) {
   if (size == 0 || address + size < address) return false;
   if (isManaged(reinterpret_cast<void*>(address))) return true;
   if (isManaged(reinterpret_cast<void*>(address + size - 1))) return true;
+  const OwnSpace::Span own = ownSpace().spanAt(address, size);
+  if (own.own || own.size < size) return true;
   // Larger than the whole space, from both ends.
   const ManagedBounds bounds = managed_bounds;
   return address < bounds.base && address + size > bounds.base;
@@ -50,6 +53,9 @@ bool liesInManaged(uintptr_t address, size_t size) {
 }
 
 Piece pieceAt(uintptr_t address, size_t size) {
+  const OwnSpace::Span own = ownSpace().spanAt(address, size);
+  size = own.size;
+  if (own.own) return {Owner::kNobody, size};
   const ManagedBounds bounds = managed_bounds;
   if (address < bounds.base) return {Owner::kKernel, std::min<size_t>(size, bounds.base - address)};
   const uintptr_t end = bounds.base + bounds.size;

@@ -19,7 +19,8 @@ int toErrno(const Error& error);
 /// As the kernel checks it: page-aligned start, a size that does not wrap. Rounds `size` up.
 bool validRange(uintptr_t address, size_t& size);
 
-/// True if any byte of the range is in the managed space.
+/// True if any byte of the range is in the managed space, or in address space of our own
+/// (runtime/base/own_space.h).
 bool touchesManaged(uintptr_t address, size_t size);
 
 /// True if all of it is.
@@ -29,7 +30,7 @@ enum class Owner : uint8_t {
   kKernel,
   kRuntime,
   kSurrendered,  // in the managed space, but the kernel's for good: see surrendered.h
-  kNobody,       // in the managed space, and not handed out
+  kNobody,       // in the managed space and not handed out, or address space of our own
 };
 struct Piece {
   Owner owner;

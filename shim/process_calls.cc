@@ -19,27 +19,32 @@ namespace {
 
 bool hasThreads() { return managed_runtime != nullptr && t_thread_mode != ThreadMode::kInternal; }
 
-/// `call` again, without our threads, if the kernel has refused what a process of several threads
-/// may not do. It changes nothing when it refuses.
+/// What holds for children alone. No thread can be started in a process whose children have another
+/// one, so nothing that needs ours to be gone may come with it.
+constexpr int kOfChildren = CLONE_NEWPID | CLONE_NEWTIME;
+
+/// `call(kinds)` again, without our threads, if the kernel has refused what a process of several
+/// threads may not do; then, beside them, with what is of `later`. It changes nothing when it
+/// refuses.
 template <typename Call>
-int withOneThread(Call call) {
-  const int result = call();
-  if (result == 0 || errno != EINVAL || !hasThreads()) return result;
+int withOneThread(int kinds, int later, Call call) {
+  const int result = call(kinds);
+  if (result == 0 || (errno != EINVAL && errno != EUSERS) || !hasThreads()) return result;
   struct Again {
     Call& call;
-    int result, error;
-  } again{call, -1, EINVAL};
+    int kinds, result, error;
+  } again{call, kinds & ~later, result, errno};
   {
     InternalScope scope;
     const auto act = [](void* argument) {
       auto* const self = static_cast<Again*>(argument);
-      self->result = self->call();
+      self->result = self->call(self->kinds);
       self->error = errno;
     };
     Runtime::standAside(act, &again);
   }
   errno = again.error;
-  return again.result;
+  return again.result == 0 && (kinds & later) != 0 ? call(kinds & later) : again.result;
 }
 
 /// Our threads follow after a call that has changed credentials.
@@ -63,12 +68,14 @@ extern "C" {
 
 TP_EXPORT int unshare(int flags) noexcept {
   static auto* const real = nextDefinition<int(int)>("unshare");
-  return withOneThread([=] { return real(flags); });
+  return withOneThread(flags, kOfChildren, real);
 }
 
 TP_EXPORT int setns(int fd, int kind) noexcept {
   static auto* const real = nextDefinition<int(int, int)>("setns");
-  return withOneThread([=] { return real(fd, kind); });
+  // It is an only kind if `fd` is of a namespace: then nothing is left for later.
+  const int later = kind == CLONE_NEWPID ? 0 : CLONE_NEWPID;
+  return withOneThread(kind, later, [=](int kinds) { return real(fd, kinds); });
 }
 
 #define TP_CREDENTIALS(name, parameters, arguments)                  \

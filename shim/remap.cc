@@ -11,6 +11,7 @@
 #include "shim/export.h"
 #include "shim/next.h"
 #include "shim/pieces.h"
+#include "shim/surrendered.h"
 
 namespace tidepool {
 namespace {
@@ -180,12 +181,27 @@ bool movePieces(std::byte* from, size_t size, std::byte* to, size_t more, int fl
          movePieces(from + half, size - half, to + half, more, flags);
 }
 
+/// All of it, and it is not empty. Leaves errno alone.
+bool isMapped(std::byte* start, size_t size) {
+  unsigned char pages[4096];
+  const int saved_errno = errno;
+  bool mapped = size > 0;
+  for (size_t at = 0; mapped && at < size; at += sizeof pages * kPageSize) {
+    mapped = raw::mincore(start + at, std::min(size - at, sizeof pages * kPageSize), pages) == 0;
+  }
+  errno = saved_errno;
+  return mapped;
+}
+
 /// What was taken out of the runtime's care is one mapping to the program, but may be several to
-/// the kernel, which it does not move in one go.
-void* moveSurrendered(Remap call) {
+/// the kernel, which it does not move in one go; also after it was moved out of the managed space.
+void* moveKernels(Remap call) {
   void* const moved =
-      raw::mremap(call.address, call.old_size, call.new_size, call.flags, call.target);
-  if (moved != MAP_FAILED || errno != EFAULT || !call.has(MREMAP_MAYMOVE)) return moved;
+      passed::mremap(call.address, call.old_size, call.new_size, call.flags, call.target);
+  if (moved != MAP_FAILED || errno != EFAULT || !call.has(MREMAP_MAYMOVE) || !anySurrendered() ||
+      !isMapped(call.address, call.old_size)) {
+    return moved;
+  }
   if (call.new_size < call.old_size) {
     raw::munmap(call.address + call.new_size, call.old_size - call.new_size);
     call.old_size = call.new_size;
@@ -253,11 +269,8 @@ TP_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flag
       touchesManaged(to, new_rounded) && !clearTarget(to, new_rounded)) {
     return MAP_FAILED;
   }
-  if (!touchesManaged(start, source_size)) {
-    return passed::mremap(address, old_size, new_size, flags, target);
-  }
-  return moveSurrendered({static_cast<std::byte*>(address), old_rounded, new_rounded, flags,
-                          static_cast<std::byte*>(target)});
+  return moveKernels({static_cast<std::byte*>(address), old_rounded, new_rounded, flags,
+                      static_cast<std::byte*>(target)});
 }
 
 }  // extern "C"

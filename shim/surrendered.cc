@@ -31,17 +31,19 @@ void surrender(uintptr_t address, size_t size) {
   InternalScope scope;
   MutexLock lock(surrendered_mutex);
   ranges().add(address, address + size);
-  // Release pairs with the acquire in surrenderedSpan().
+  // Release pairs with the acquire in anySurrendered().
   surrendered_count.store(ranges().count(), std::memory_order_release);
 }
 
 SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size) {
-  if (surrendered_count.load(std::memory_order_acquire) == 0) return {false, size};
+  if (!anySurrendered()) return {false, size};
   InternalScope scope;
   MutexLock lock(surrendered_mutex);
   const IntervalSet::Span span = ranges().spanAt(address, size);
   return {span.inside, span.size};
 }
+
+bool anySurrendered() { return surrendered_count.load(std::memory_order_acquire) != 0; }
 
 SurrenderTurn::SurrenderTurn() TP_NO_THREAD_SAFETY {
   sigset_t all;

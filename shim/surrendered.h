@@ -21,6 +21,10 @@ struct SurrenderedSpan {
 };
 SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size);
 
+/// Whether any memory was ever surrendered. mremap may have moved it out of the managed space
+/// since, where it is not told from other memory.
+bool anySurrendered();
+
 /// What one thread at a time does: it takes memory out of the runtime's care. Signals wait
 /// meanwhile: a handler that forks would wait for the thread that it interrupted.
 class SurrenderTurn {

@@ -174,6 +174,15 @@ void OwnSpace::giveBack(uintptr_t address, Bytes size) {
   part->clear(first, first + units);
 }
 
+OwnSpace::Span OwnSpace::spanAt(uintptr_t address, uint64_t size) const {
+  for (Part* part = parts_.load(std::memory_order_acquire); part != nullptr; part = part->next) {
+    const uint64_t offset = address - part->base();
+    if (part->contains(address)) return {true, std::min(size, part->units * kUnit - offset)};
+    if (address < part->base()) size = std::min<uint64_t>(size, part->base() - address);
+  }
+  return {false, size};
+}
+
 OwnSpace::Part* OwnSpace::partOf(uintptr_t address) const {
   Part* part = parts_.load(std::memory_order_acquire);
   while (part != nullptr && !part->contains(address)) part = part->next;

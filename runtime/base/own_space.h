@@ -37,6 +37,12 @@ class OwnSpace {
   /// not let go of (too many mappings) stays taken.
   void giveBack(uintptr_t address, Bytes size);
   bool contains(uintptr_t address) const { return partOf(address) != nullptr; }
+  /// Whether `address` lies in a part, and how far that holds: at most `size` bytes.
+  struct Span {
+    bool own;
+    uint64_t size;
+  };
+  Span spanAt(uintptr_t address, uint64_t size) const;
 
  private:
   struct Part;

@@ -77,6 +77,7 @@ struct RawThread::Place {
   std::byte* thread = nullptr;  // what the thread pointer is set to
   void (*body)(void*) = nullptr;
   void* argument = nullptr;
+  long kernel_id = 0;  // of the last thread, until it is certain that the kernel has forgotten it
   Place* next = nullptr;
 };
 
@@ -258,6 +259,7 @@ Status RawThread::start(const char* name, void (*body)(void*), void* argument) {
     return tl::unexpected(Error::fromErrno(ErrorCode::kNoMemory, static_cast<int>(-made),
                                            "cannot start the thread %s", name));
   }
+  place->kernel_id = made;
   place_ = place;
   running_count.fetch_add(1, std::memory_order_relaxed);
   return {};
@@ -275,10 +277,22 @@ void RawThread::join() {
   forget();
 }
 
+void RawThread::awaitKernel() {
+  for (Place* place = spare.load(std::memory_order_acquire); place != nullptr;
+       place = place->next) {
+    if (place->kernel_id == 0) continue;
+    while (raw::call(SYS_tgkill, raw::getpid(), place->kernel_id, 0) == 0) {
+      raw::call(SYS_sched_yield);
+    }
+    place->kernel_id = 0;
+  }
+}
+
 void RawThread::forget() {
   if (place_ == nullptr) return;
   if (idOf(*place_).exchange(0, std::memory_order_relaxed) != 0) {
     running_count.fetch_sub(1, std::memory_order_relaxed);  // in a child, which does not have it
+    place_->kernel_id = 0;
   }
   putBack(place_);
   place_ = nullptr;
@@ -297,6 +311,7 @@ bool RawThread::enabled() { return false; }
 int RawThread::running() { return 0; }
 void RawThread::endWith(int) {}
 void RawThread::haveLibcLock() {}
+void RawThread::awaitKernel() {}
 Status RawThread::prepare(int) { return {}; }
 Status RawThread::start(const char*, void (*)(void*), void*) {
   return fail(ErrorCode::kUnsupported, "raw threads are not supported here");

@@ -39,6 +39,11 @@ class RawThread {
   /// locks that raw threads call. Does nothing where raw threads are not enabled.
   static void haveLibcLock();
 
+  /// Waits until the kernel, too, has forgotten the threads that were joined. Until a moment after
+  /// join() it counts them, and refuses what it grants to a process of one thread. Nobody starts
+  /// or joins any meanwhile.
+  static void awaitKernel();
+
   RawThread() = default;
   RawThread(const RawThread&) = delete;
   RawThread& operator=(const RawThread&) = delete;

@@ -65,6 +65,26 @@ std::string rightsAt(uintptr_t address) {
   return "";
 }
 
+TEST(OwnSpace, TellsHowMuchOfARangeIsItsOwn) {
+  static OwnSpace space(kPart);
+  const uintptr_t taken = space.take(Bytes(kUnit), Bytes(kPageSize));
+  ASSERT_NE(taken, 0u);
+  const OwnSpace::Span all = space.spanAt(taken, 2 * kPart.value());
+  EXPECT_TRUE(all.own);
+  EXPECT_GE(all.size, kUnit);
+  EXPECT_LE(all.size, kPart.value());
+  EXPECT_TRUE(space.contains(taken + all.size - 1));
+  EXPECT_FALSE(space.contains(taken + all.size));
+  EXPECT_EQ(space.spanAt(taken, kPageSize).size, kPageSize);
+  const OwnSpace::Span behind = space.spanAt(taken + all.size, kPageSize);
+  EXPECT_FALSE(behind.own);
+  EXPECT_EQ(behind.size, kPageSize);
+  const OwnSpace::Span before = space.spanAt(kPageSize, taken);
+  EXPECT_FALSE(before.own);
+  EXPECT_TRUE(space.contains(kPageSize + before.size));
+  EXPECT_FALSE(space.contains(kPageSize + before.size - 1));
+}
+
 TEST(OwnSpace, GivesRangesOfItsOwnAndKeepsThem) {
   static OwnSpace space(kPart);
   const uintptr_t one = space.take(Bytes(kPageSize), Bytes(kPageSize));

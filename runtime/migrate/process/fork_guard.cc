@@ -103,12 +103,10 @@ void ForkGuard::prepare(ForkKind kind) {
   if (kind != ForkKind::kCloneSharingFiles) shared_ = shareFrames();
 }
 
-void ForkGuard::standAside(void (*act)(void*), void* argument) {
-  if (core_.detached.load(std::memory_order_relaxed)) return act(argument);
-  const sigset_t signals = ForkWindow::holdSignals();
-  forking_.lock();
+void ForkGuard::actAlone(void (*act)(void*), void* argument) {
   standStill();
   services_.endThreads();
+  RawThread::awaitKernel();
   act(argument);
   // Without them far memory is out of reach, so there is nothing better to do than to try again.
   for (bool said = false;; said = true) {
@@ -117,6 +115,21 @@ void ForkGuard::standAside(void (*act)(void*), void* argument) {
     if (!said) logLine("far memory waits for its service threads: %s", started.error().text());
     const timespec pause{0, 10'000'000};
     nanosleep(&pause, nullptr);
+  }
+}
+
+void ForkGuard::standAside(void (*act)(void*), void* argument) {
+  if (core_.detached.load(std::memory_order_relaxed)) return act(argument);
+  const sigset_t signals = ForkWindow::holdSignals();
+  forking_.lock();
+  ServiceThread trial;
+  if (const Status possible = trial.start(
+          "tidepool-trial", [](void*) {}, nullptr);
+      possible) {
+    trial.join();
+    actAlone(act, argument);
+  } else {
+    logLine("the service threads stay as they are: %s", possible.error().text());
   }
   forking_.unlock();
   pthread_sigmask(SIG_SETMASK, &signals, nullptr);

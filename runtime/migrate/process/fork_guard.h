@@ -44,12 +44,14 @@ class ForkGuard {
   void parent() TP_NO_THREAD_SAFETY;
   void child() TP_NO_THREAD_SAFETY;
   /// Calls `act(argument)` while the process has no thread of Tidepool's, from a thread that may be
-  /// the program's only one. Whoever touches far memory meanwhile waits: `act` must not.
+  /// the program's only one. Whoever touches far memory meanwhile waits: `act` must not. Not if new
+  /// threads cannot be started: the old ones stay, and one line says so.
   void standAside(void (*act)(void*), void* argument) TP_NO_THREAD_SAFETY;
   /// In a child for which prepare() could not be called: it was made in the midst of things.
   void unpreparedChild();
 
  private:
+  void actAlone(void (*act)(void*), void* argument);
   void standStill();
   void stop(Parking::Upto last);
   void lockAll() TP_NO_THREAD_SAFETY;
