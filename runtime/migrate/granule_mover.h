@@ -161,6 +161,8 @@ class GranuleMover {
   size_t promote(std::span<const Run> runs, Beyond beyond);
   /// Makes writers wait, and takes room from the budget. Returns for how many, from the first on.
   size_t closeRuns(std::span<const Run> runs, Beyond beyond);
+  /// Pages that would have been promoted if none might be pinned.
+  void countHeld(std::span<const Run> runs);
   enum class Outcome : uint8_t { kMoves, kStays };
   size_t finishRuns(std::span<const Run> runs, Outcome outcome);
   std::atomic<uint64_t>* closingEntry(GranuleIndex granule);
