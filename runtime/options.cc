@@ -185,16 +185,43 @@ Status setStart(Options& options, std::string_view, std::string_view value) {
   return {};
 }
 
+Status setPins(Options& options, std::string_view, std::string_view value) {
+  if (value != "ask" && value != "never") {
+    return fail(ErrorCode::kInvalidArgument, "pins is 'ask' or 'never', not '%.*s'", TP_SV(value));
+  }
+  options.pins = value == "never" ? Pins::kNever : Pins::kAsk;
+  return {};
+}
+
 using Setter = Status (*)(Options&, std::string_view key, std::string_view value);
 
-constexpr std::array<std::string_view, 15> kKeys = {
-    "dram",           "far",          "strict",       "sampling", "sampling_cpu",
-    "migration_rate", "uffd_move",    "prefetch",     "space",    "remote_timeout",
-    "stats_file",     "budget_scope", "sampling_pmu", "agent",    "start"};
-constexpr std::array<Setter, kKeys.size()> kSetters = {
-    setDram,          setFar,         setStrict,      setSampling, setSamplingCpu,
-    setMigrationRate, setUffdMove,    setPrefetch,    setSpace,    setRemoteTimeout,
-    setStatsFile,     setBudgetScope, setSamplingPmu, setAgent,    setStart};
+struct OptionRow {
+  std::string_view key;
+  Setter set;
+};
+constexpr OptionRow kOptions[] = {
+    {"dram", setDram},
+    {"far", setFar},
+    {"strict", setStrict},
+    {"sampling", setSampling},
+    {"sampling_cpu", setSamplingCpu},
+    {"migration_rate", setMigrationRate},
+    {"uffd_move", setUffdMove},
+    {"prefetch", setPrefetch},
+    {"space", setSpace},
+    {"remote_timeout", setRemoteTimeout},
+    {"stats_file", setStatsFile},
+    {"budget_scope", setBudgetScope},
+    {"sampling_pmu", setSamplingPmu},
+    {"agent", setAgent},
+    {"start", setStart},
+    {"pins", setPins},
+};
+constexpr auto kKeys = [] {
+  std::array<std::string_view, std::size(kOptions)> keys;
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = kOptions[i].key;
+  return keys;
+}();
 
 /// One "key:value" of a TIDEPOOL_CONF string with its escapes undone.
 struct ConfItem {
@@ -269,7 +296,7 @@ Status setOption(Options& options, std::string_view key, std::string_view value)
     return fail(ErrorCode::kNotFound, "unknown option '%.*s': did you mean '%.*s'?", TP_SV(key),
                 TP_SV(nearest));
   }
-  return kSetters[static_cast<size_t>(found - kKeys.begin())](options, key, value);
+  return kOptions[found - kKeys.begin()].set(options, key, value);
 }
 
 Result<Options> parseOptions(std::string_view text, void (*warn)(const char* line)) {
@@ -350,6 +377,7 @@ Status renderOptions(const Options& options, std::span<char> out) {
   if (options.stats_file[0] != '\0') appendEscaped(item(text, "stats_file"), options.stats_file);
   if (options.budget_scope == BudgetScope::kManaged) item(text, "budget_scope").append("managed");
   if (options.start == StartWhen::kNow) item(text, "start").append("now");
+  if (options.pins == Pins::kNever) item(text, "pins").append("never");
   if (text.overflowed()) return fail(ErrorCode::kNoSpace, "the options do not fit their buffer");
   return {};
 }

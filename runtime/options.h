@@ -19,6 +19,10 @@ enum class FarKind : uint8_t { kCxl, kDax, kNuma, kRemote, kFabric, kAuto };
 /// memory alone (for programs whose other memory is somebody else's concern).
 enum class BudgetScope : uint8_t { kProcess, kManaged };
 
+/// Whether its descriptors are asked if the program may have pages pinned for a device, or it is
+/// taken to pin none.
+enum class Pins : uint8_t { kAsk, kNever };
+
 /// When a process begins to be managed: once it has come to use memory, or at once.
 enum class StartWhen : uint8_t { kAuto, kNow };
 
@@ -41,6 +45,7 @@ struct Options {
   std::array<FarSpec, kMaxFar> far{};
   size_t far_count = 0;
   BudgetScope budget_scope = BudgetScope::kProcess;
+  Pins pins = Pins::kAsk;
   bool strict = false;  // refuse to run unmanaged: exit 125
   StartWhen start = StartWhen::kAuto;
   bool sampling = true;

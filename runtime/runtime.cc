@@ -13,7 +13,6 @@
 #include "runtime/base/own_fds.h"
 #include "runtime/far_auto.h"
 #include "runtime/os/file_size.h"
-#include "runtime/os/pin_check.h"
 #include "runtime/os/probe.h"
 #include "runtime/runtime_impl.h"
 
@@ -92,7 +91,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   if (!space) return tl::unexpected(space.error());
   core.space = std::move(*space);
   // The look itself does not matter yet: it opens what later ones need.
-  os::mayPinPages();
+  core.mayPinPages();
   for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i], far[i]));
   if (core.tiers.mayHaveDirect() && core.port->canMove()) {
     auto barrier = openKernelWriteBarrier();

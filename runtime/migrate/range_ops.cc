@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "runtime/os/memory.h"
-#include "runtime/os/pin_check.h"
 
 namespace tidepool {
 
@@ -344,7 +343,7 @@ Status RangeOps::keepFromChildren(uintptr_t address, Bytes size) {
   // Also so that no fork() falls into the look at descriptors.
   const GranuleLock granule(*core_.space, granuleOf(core_.space->pageAt(address)));
   // A direct tier is frozen for a fork, and thawed by copying, before the child can let go of it.
-  if (core_.tiers.hasDirect() && os::mayPinPages()) {
+  if (core_.tiers.hasDirect() && core_.mayPinPages()) {
     return fail(ErrorCode::kUnsupported, "devices may hold pages of a direct tier");
   }
   core_.space->unforked().add(address, size);

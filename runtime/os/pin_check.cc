@@ -17,12 +17,15 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "runtime/base/format.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/own_fds.h"
+#include "runtime/os/proc_files.h"
 
 namespace tidepool::os {
 namespace {
@@ -72,11 +75,15 @@ bool isHarmlessFamily(int family) {
   return std::find(std::begin(kHarmless), std::end(kHarmless), family) != std::end(kHarmless);
 }
 
-Found lookAtName(int directory, int fd) {
+long readName(int directory, int fd, std::span<char> name) {
   char number[16];
   formatText(number, sizeof number, "%d", fd);
+  return syscall(SYS_readlinkat, directory, number, name.data(), name.size());
+}
+
+Found lookAtName(int directory, int fd) {
   char target[64];
-  const long length = syscall(SYS_readlinkat, directory, number, target, sizeof target);
+  const long length = readName(directory, fd, target);
   if (length < 0) return errno == ENOENT ? Found::kNothing : Found::kMayPin;
   return mayPin(!isHarmlessName({target, static_cast<size_t>(length)}));
 }
@@ -87,19 +94,26 @@ Found lookAtFlags(int fd) {
   return mayPin((flags & O_DIRECT) != 0);
 }
 
-Found lookAtSocket(int fd) {
+/// Nothing if it is no socket.
+std::optional<Found> lookAtSocket(int fd) {
   int family = 0;
   socklen_t size = sizeof family;
-  if (syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0) {
-    return errno == EBADF ? Found::kNothing : Found::kMayPin;
+  if (syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0) {
+    return mayPin(!isHarmlessFamily(family));
   }
-  return mayPin(!isHarmlessFamily(family));
+  if (errno == ENOTSOCK) return std::nullopt;
+  return errno == EBADF ? Found::kNothing : Found::kMayPin;
 }
 
 /// Our own RDMA connections reach memory of their own alone. A program that uses the same device
-/// has a descriptor besides, if only librdmacm's for events.
-Found lookAt(int directory, int fd) {
+/// has a descriptor besides, if only librdmacm's for events. `sockets`: asked first whether it is
+/// one, as the descriptor before it was, which is half the cost if so, and little if not.
+Found lookAt(int directory, int fd, bool& sockets) {
   if (isOwnFd(fd)) return Found::kHarmless;
+  if (sockets) {
+    if (const std::optional<Found> found = lookAtSocket(fd)) return *found;
+    sockets = false;
+  }
   struct statx about;
   if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0) {
     return errno == EBADF ? Found::kNothing : Found::kMayPin;
@@ -113,7 +127,8 @@ Found lookAt(int directory, int fd) {
     case S_IFLNK:
       return Found::kHarmless;
     case S_IFSOCK:
-      return lookAtSocket(fd);
+      sockets = true;
+      return lookAtSocket(fd).value_or(Found::kMayPin);
     case S_IFCHR:
       if (isHarmlessDevice(about.stx_rdev_major, about.stx_rdev_minor)) return Found::kHarmless;
       return lookAtName(directory, fd);
@@ -139,7 +154,19 @@ class Descriptors {
     return !noteFrom(dense);
   }
   bool stillMayPin() const {
-    return owner_ == getpid() && pinning_ >= 0 && lookAt(directory_, pinning_) == Found::kMayPin;
+    bool sockets = false;
+    return owner_ == getpid() && pinning_ >= 0 &&
+           lookAt(directory_, pinning_, sockets) == Found::kMayPin;
+  }
+  void describe(std::span<char> out) const {
+    char name[64];
+    const long length = stillMayPin() ? readName(directory_, pinning_, name) : -1;
+    if (length < 0) {
+      formatText(out.data(), out.size(), "a descriptor");
+    } else {
+      formatText(out.data(), out.size(), "descriptor %d (%.*s)", pinning_, static_cast<int>(length),
+                 name);
+    }
   }
 
  private:
@@ -152,12 +179,12 @@ class Descriptors {
       forgetOwnFd(directory_);
       close(directory_);
     }
-    directory_ = keepFd(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    directory_ = keepFd(openProc("self/fd", O_RDONLY | O_DIRECTORY).release());
     owner_ = getpid();
   }
   /// False: it may pin pages.
   bool note(int fd) {
-    const Found found = lookAt(directory_, fd);
+    const Found found = lookAt(directory_, fd, sockets_);
     if (found == Found::kNothing) return true;
     // While at least half of all numbers are in use, it is quicker to try them than to list them.
     if (++open_ >= fd / 2) dense_ = fd + 1;
@@ -182,9 +209,10 @@ class Descriptors {
 
   int directory_ = kNone;
   pid_t owner_ = 0;
-  int pinning_ = kNone;  // what the last look ended with
-  int dense_ = 0;        // numbers below it are tried one by one
-  int open_ = 0;         // of those seen so far
+  int pinning_ = kNone;   // what the last look ended with
+  int dense_ = 0;         // numbers below it are tried one by one
+  int open_ = 0;          // of those seen so far
+  bool sockets_ = false;  // the last one was a socket
 };
 
 constinit Mutex descriptors_mutex;
@@ -200,6 +228,11 @@ bool mayPinPages() {
 bool mayStillPin() {
   MutexLock lock(descriptors_mutex);
   return descriptors.stillMayPin();
+}
+
+void describePinning(std::span<char> out) {
+  MutexLock lock(descriptors_mutex);
+  descriptors.describe(out);
 }
 
 }  // namespace tidepool::os

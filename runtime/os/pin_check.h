@@ -4,6 +4,8 @@
 // descriptor, and what it is of tells whether it can. Thread-safe, no allocation, no I/O.
 #pragma once
 
+#include <span>
+
 namespace tidepool::os {
 
 /// False only if every descriptor of the process that was open when this was called, and still is,
@@ -17,5 +19,9 @@ bool mayPinPages();
 
 /// True if what the last look found is still open. Under a microsecond; false tells nothing.
 bool mayStillPin();
+
+/// Names what the last look found, for a message: "descriptor 5 (/dev/kvm)", null-terminated; "a
+/// descriptor" if it is gone.
+void describePinning(std::span<char> out);
 
 }  // namespace tidepool::os

@@ -56,6 +56,7 @@ inline constexpr StatField kAll[] = {
     counter<&StatsPage::metadata_bytes>("metadata_bytes", kMemory, kBytes),
     counter<&StatsPage::promotions>("promotions", kMoves, kCount),
     counter<&StatsPage::promoted_bytes>("promoted_bytes", kMoves, kBytes),
+    counter<&StatsPage::promotions_held_by_pins>("promotions_held_by_pins", kMoves, kCount),
     counter<&StatsPage::demotions>("demotions", kMoves, kCount),
     counter<&StatsPage::demoted_bytes>("demoted_bytes", kMoves, kBytes),
     counter<&StatsPage::sampled_local_pages>("sampled_local_pages", kMoves, kCount),

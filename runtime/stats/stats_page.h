@@ -12,7 +12,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 4;
+inline constexpr uint32_t kStatsSchema = 5;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -72,6 +72,7 @@ struct StatsPage {
   StatCounter unmanaged_bytes;  // anonymous memory outside the managed space
   StatCounter metadata_bytes;
   StatCounter promotions, promoted_bytes;
+  StatCounter promotions_held_by_pins;  // pages, each time: a descriptor may pin pages
   StatCounter demotions, demoted_bytes;
   // Pages of direct tiers' granules that looks found in use, by where they were: see JSON's keys.
   StatCounter sampled_local_pages, sampled_far_pages;

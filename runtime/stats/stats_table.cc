@@ -24,6 +24,8 @@ constexpr std::string_view kMoves =
     "{prefetch_hits}\n"
     "faults        {missing} missing, {write_protect} write-protect; p50 {p50_us} us, p99 {p99_us} "
     "us\n";
+constexpr std::string_view kHeld =
+    "held          {promotions_held_by_pins} promotions: a descriptor may pin pages (pins:ask)\n";
 constexpr std::string_view kLost = "lost pages    {lost_pages}\n";
 
 /// Takes the next {key} off `text`, and what stands before it.
@@ -52,7 +54,7 @@ constexpr bool namesFields(std::string_view text) {
   return true;
 }
 static_assert(namesFields(kWithBudget) && namesFields(kWithoutBudget) && namesFields(kMemory) &&
-              namesFields(kMoves) && namesFields(kLost));
+              namesFields(kMoves) && namesFields(kHeld) && namesFields(kLost));
 
 /// Appends `text` with what could steer a terminal replaced by '?'.
 void appendSafe(TextBuffer& out, std::string_view text, size_t width) {
@@ -145,6 +147,7 @@ void writeStatsTable(const StatsPage& page, Nanoseconds now, TextBuffer& out) {
   appendFilled(out, kMemory, page);
   writeTiers(page, out);
   appendFilled(out, kMoves, page);
+  if (readCounter(page.promotions_held_by_pins) != 0) appendFilled(out, kHeld, page);
   writeSampling(page, span.sampling_ratio, out);
   if (readCounter(page.lost_pages) != 0) appendFilled(out, kLost, page);
   forErrors(page, [&](std::string_view line) {

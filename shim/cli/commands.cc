@@ -102,6 +102,9 @@ constexpr Entry kConfKeys[] = {
     {"agent", "Socket of this host's agent, for fabric. Default /run/tidepool/agent.sock."},
     {"start",
      "now: manage each program from its start; auto, the default: once it has come to use memory."},
+    {"pins",
+     "never: the program has no memory of its own pinned for devices, whatever it has open; ask, "
+     "the default: pages of direct tiers stay there while a descriptor may pin some."},
 };
 
 constexpr Entry kFarSpecs[] = {

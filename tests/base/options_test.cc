@@ -184,6 +184,7 @@ Options arbitraryOptions() {
   options.remote_timeout = Nanoseconds(*rc::gen::inRange<uint64_t>(1, 3'600'000'000'000));
   strcpy(options.stats_file, (*pathText(255)).c_str());
   options.budget_scope = *rc::gen::element(BudgetScope::kProcess, BudgetScope::kManaged);
+  options.pins = *rc::gen::element(Pins::kAsk, Pins::kNever);
   return options;
 }
 
@@ -214,6 +215,7 @@ TEST(RenderOptions, AnyOptionsComeBackFromTheirText) {
     RC_ASSERT(back->remote_timeout == options.remote_timeout);
     RC_ASSERT(std::string(back->stats_file) == options.stats_file);
     RC_ASSERT(back->budget_scope == options.budget_scope);
+    RC_ASSERT(back->pins == options.pins);
   }));
 }
 

@@ -3,10 +3,12 @@
 // used at random, each kind so often a second, between the balancer's steps.
 #include "runtime/migrate/direct/balancer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/migrate/direct_core.h"
@@ -125,6 +127,23 @@ TEST_F(BalancerTest, PromotesAFewHotPagesAfterALongTimeOfLittleUse) {
   use({hot}, 20);
   EXPECT_EQ(localOf(hot.pages), hot.pages.size()) << "and they stay";
   EXPECT_LT(core_.stats->promotions, 2 * hot.pages.size());
+}
+
+// As under a GPU, whose driver's descriptors are open all the time.
+TEST_F(BalancerTest, WhatMayPinHoldsPromotionsUnlessTheOperatorSaysNever) {
+  const UniqueFd file(open("/var/tmp", O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600));
+  ASSERT_TRUE(file.valid());
+  const Kind hot{everyFar(64), 2000};
+  use({hot}, 20);
+  EXPECT_EQ(core_.stats->promotions, 0u);
+  EXPECT_GT(core_.stats->promotions_held_by_pins, 1024u);
+  ASSERT_EQ(core_.stats->error_count, 1u) << "said, and once";
+  char line[256];
+  readStatsError(*core_.stats, 0, line);
+  EXPECT_NE(std::string(line).find("--conf pins:never"), std::string::npos) << line;
+  core_.options.pins = Pins::kNever;
+  use({hot}, 20);
+  EXPECT_GT(localOf(hot.pages), hot.pages.size() * 9 / 10);
 }
 
 TEST_F(BalancerTest, FindsThemAgainWhenTheyAreOthers) {

@@ -110,6 +110,18 @@ TEST_F(Promotions, APinBeforeTheLookKeepsAllOfThem) {
   const GranuleLock granule(*core_.space, granuleOf(first_));
   mover_->close(granule, again);
   EXPECT_EQ(again.closed, 0u);
+  EXPECT_EQ(core_.stats->promotions_held_by_pins, kGranules * 210 + 1);
+}
+
+TEST_F(Promotions, WhoIsSaidToPinNothingIsNotLookedAt) {
+  const UniqueFd file(open("/var/tmp", O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600));
+  ASSERT_TRUE(file.valid());
+  core_.options.pins = Pins::kNever;
+  for (uint64_t i = 0; i < kGranules; ++i) close(i);
+  EXPECT_FALSE(mover_->lookForPins());
+  for (uint64_t i = 0; i < kGranules; ++i) EXPECT_EQ(finish(i, false), 2u);
+  EXPECT_EQ(core_.stats->promotions_held_by_pins, 0u);
+  expectContents();
 }
 
 // A writer that the kernel holds back in the midst of a store looks like a race to TSan.

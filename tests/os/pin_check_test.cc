@@ -21,6 +21,7 @@
 
 #include <csignal>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "runtime/base/unique_fd.h"
@@ -196,6 +197,35 @@ TEST_F(PinCheck, AForkedChildIsAskedAboutItsOwn) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_FALSE(mayPinPages());
+}
+
+TEST_F(PinCheck, AForkedChildNeedsNoPathToProc) {
+  char folder[] = "/tmp/pin_check_XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (chroot(folder) != 0) _exit(3);
+    _exit(mayPinPages() ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  rmdir(folder);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 3) GTEST_SKIP() << "may not chroot";
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(PinCheck, NamesWhatItFound) {
+  char text[96];
+  {
+    const UniqueFd ring = openRing();
+    ASSERT_TRUE(ring.valid());
+    ASSERT_TRUE(mayPinPages());
+    describePinning(text);
+    EXPECT_EQ(std::string(text),
+              "descriptor " + std::to_string(ring.get()) + " (anon_inode:[io_uring])");
+  }
+  describePinning(text);
+  EXPECT_STREQ(text, "a descriptor");
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "runtime/migrate/core/tree_account.h"
 #include "runtime/options.h"
 #include "runtime/os/fault_port.h"
+#include "runtime/os/pin_check.h"
 #include "runtime/space/granule_lock.h"
 #include "runtime/stats/stats_page.h"
 #include "runtime/tier/frame_table.h"
@@ -67,6 +68,10 @@ struct Core {
   /// of since (see FabricMemory).
   std::atomic<uint32_t> retiring{0};
   std::atomic<uint32_t> let_go{0};
+
+  /// Whether a device may have pages of the process (os/pin_check.h).
+  bool mayPinPages() const { return options.pins == Pins::kAsk && os::mayPinPages(); }
+  bool mayStillPin() const { return options.pins == Pins::kAsk && os::mayStillPin(); }
 
   /// Whether a fault that finds no room is to wait for some. Nobody makes any while the service
   /// threads come to a standstill, which in turn waits for the reads under way to be installed.

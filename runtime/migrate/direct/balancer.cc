@@ -41,6 +41,8 @@ constexpr uint64_t kSampledRuns = 8;
 // Memory in use that grows by this share from one look to the next is being filled: who touches
 // what then says nothing of what is to come.
 constexpr uint64_t kFillingShare = 256;
+// Promotions held by pins (4 MiB) after which it is said: an io_uring for a moment is no matter.
+constexpr uint64_t kHeldWorthSaying = 1'024;
 constexpr Nanoseconds kJudgeEvery(1'000'000'000);
 // Mappings left to the program; half of all, where all are few.
 constexpr uint64_t kMapsForProgram = 16'384;
@@ -375,6 +377,19 @@ void Balancer::act() {
     moving_ns_ = had - static_cast<double>((threadCpuTime() - start).value());
   }
   count(core_.stats->moving_cpu_nanoseconds, (threadCpuTime() - start).value());
+  sayIfHeld();
+}
+
+void Balancer::sayIfHeld() {
+  const uint64_t held = core_.stats->promotions_held_by_pins.load(std::memory_order_relaxed);
+  if (said_held_ || held < kHeldWorthSaying) return;
+  said_held_ = true;
+  char holder[96];
+  os::describePinning(holder);
+  reportError(core_,
+              "pages in use stay in far memory: %s may have some pinned for a device; give --conf "
+              "pins:never if the program pins no memory that it allocated itself",
+              holder);
 }
 
 void Balancer::actOn(const Visit& visit) {

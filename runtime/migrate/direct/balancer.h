@@ -67,6 +67,8 @@ class Balancer {
   void prove(const GranuleLock& granule, PageIndex page, bool seen);
   /// Carries out what the closed visits suggest, until the time for moves is used up.
   void act();
+  /// Says once that pages in use are not promoted, and what keeps them. No lock is held.
+  void sayIfHeld();
   void actOn(const Visit& visit);
   void followUp(const Visit& visit);
   /// Has a granule looked at once more if one of the pages seen there may have been seen by chance.
@@ -128,6 +130,7 @@ class Balancer {
   std::array<Promoted, GranuleMover::kMostClosing> promoted_;  // begun, and not finished yet
   size_t promoted_count_ = 0;
   uint64_t begun_runs_ = 0;
+  bool said_held_ = false;
   uint64_t used_ = 0;  // pages in use when last asked
 };
 

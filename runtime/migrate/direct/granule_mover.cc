@@ -16,7 +16,6 @@
 #include "runtime/base/raw_calls.h"
 #include "runtime/migrate/direct/access_watch.h"
 #include "runtime/os/memory.h"
-#include "runtime/os/pin_check.h"
 
 namespace tidepool {
 
@@ -259,7 +258,7 @@ bool GranuleMover::copyOut(const GranuleLock& granule, PageIndex first, uint64_t
   }
   // Older kernels: writers wait, readers go on with the page that is copied. Devices that were
   // given it before do not wait.
-  if (!core_.port->writeProtect(from, size, Wake::kNo) || os::mayPinPages()) return false;
+  if (!core_.port->writeProtect(from, size, Wake::kNo) || core_.mayPinPages()) return false;
   const iovec target{to, size.value()};
   const iovec source{reinterpret_cast<void*>(from), size.value()};
   return raw::call(SYS_process_vm_readv, raw::getpid(), &target, 1, &source, 1, 0) ==

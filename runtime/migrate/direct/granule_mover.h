@@ -162,6 +162,8 @@ class GranuleMover {
   size_t promote(const GranuleLock& granule, std::span<const Run> runs, Beyond beyond);
   /// Makes writers wait, and takes room from the budget. Returns for how many, from the first on.
   size_t closeRuns(const GranuleLock& granule, std::span<const Run> runs, Beyond beyond);
+  /// Pages that would have been promoted if none might be pinned.
+  void countHeld(std::span<const Run> runs);
   enum class Outcome : uint8_t { kMoves, kStays };
   size_t finishRuns(const GranuleLock& granule, std::span<const Run> runs, Outcome outcome);
   std::atomic<uint64_t>* closingEntry(const GranuleLock& granule);

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 
-#include "runtime/os/pin_check.h"
-
 namespace tidepool {
 namespace {
 
@@ -24,14 +22,19 @@ size_t GranuleMover::granulesALook() const {
 
 size_t GranuleMover::promote(const GranuleLock& granule, std::span<const Run> runs, Beyond beyond) {
   if (runs.empty()) return 0;
-  const size_t closed = closeRuns(granule, runs, beyond);
-  const bool pinned = closed > 0 && os::mayPinPages();
-  return finishRuns(granule, runs.first(closed), pinned ? Outcome::kStays : Outcome::kMoves);
+  const std::span<const Run> closed = runs.first(closeRuns(granule, runs, beyond));
+  const bool pinned = !closed.empty() && core_.mayPinPages();
+  if (pinned) countHeld(closed);
+  return finishRuns(granule, closed, pinned ? Outcome::kStays : Outcome::kMoves);
 }
 
 size_t GranuleMover::closeRuns(const GranuleLock& granule, std::span<const Run> runs,
                                Beyond beyond) {
-  if (core_.barrier == nullptr || os::mayStillPin()) return 0;
+  if (core_.barrier == nullptr) return 0;
+  if (core_.mayStillPin()) {
+    countHeld(runs);
+    return 0;
+  }
   size_t closed = 0;
   for (const Run& run : runs) {
     if (!movable(granule, run.first, run.count)) break;
@@ -46,6 +49,10 @@ size_t GranuleMover::closeRuns(const GranuleLock& granule, std::span<const Run> 
     ++closed;
   }
   return closed;
+}
+
+void GranuleMover::countHeld(std::span<const Run> runs) {
+  for (const Run& run : runs) count(core_.stats->promotions_held_by_pins, run.count);
 }
 
 size_t GranuleMover::finishRuns(const GranuleLock& granule, std::span<const Run> runs,
@@ -83,7 +90,7 @@ void GranuleMover::close(const GranuleLock& granule, Promotion& promotion) {
 
 bool GranuleMover::lookForPins() {
   const Nanoseconds start = clock_.now();
-  const bool pins = os::mayPinPages();
+  const bool pins = core_.mayPinPages();
   look_cost_ = clock_.now() - start;
   return pins;
 }
@@ -93,6 +100,7 @@ size_t GranuleMover::finish(const GranuleLock& granule, const Promotion& promoti
   const std::span<const Run> runs(promotion.runs.data(), promotion.closed);
   const uint64_t found = closing_[promotion.place].exchange(kNoGranule, std::memory_order_relaxed);
   closing_count_.fetch_sub(1, std::memory_order_relaxed);
+  if (pinned) countHeld(runs);
   // Rights may have changed meanwhile, which leaves the mapping as it is.
   const bool good = !pinned && (found & kSpoiled) == 0 &&
                     std::all_of(runs.begin(), runs.end(), [&](const Run& run) {

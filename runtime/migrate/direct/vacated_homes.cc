@@ -5,7 +5,6 @@
 #include "runtime/migrate/direct/access_watch.h"
 #include "runtime/migrate/direct/granule_mover.h"
 #include "runtime/os/memory.h"
-#include "runtime/os/pin_check.h"
 
 namespace tidepool {
 
@@ -17,7 +16,7 @@ bool GranuleMover::closeToWriters(const GranuleLock& granule) {
                                                    Bytes(count * kPageSize), Wake::kNo);
   });
   // A pin taken before is one that this sees; who would pin now waits.
-  if (closed && !os::mayPinPages()) return true;
+  if (closed && !core_.mayPinPages()) return true;
   openToWriters(granule);
   return false;
 }
@@ -72,7 +71,7 @@ GranuleMover::Beyond GranuleMover::beyondForOne() const {
 
 bool GranuleMover::vacateWhole(const GranuleLock& granule, const Home& home) {
   // Looked at before a place is taken: that of a device is erased first.
-  if (swap_ == nullptr || frozen(home) || os::mayPinPages()) return false;
+  if (swap_ == nullptr || frozen(home) || core_.mayPinPages()) return false;
   const std::optional<Home> to = findHome(granule);
   if (!to) return promoteWhole(granule, beyondForOne());
   if (moveWhole(granule, home, *to)) return true;

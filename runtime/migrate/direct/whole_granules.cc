@@ -7,7 +7,6 @@
 #include "runtime/migrate/direct/access_watch.h"
 #include "runtime/migrate/direct/granule_mover.h"
 #include "runtime/os/memory.h"
-#include "runtime/os/pin_check.h"
 
 namespace tidepool {
 
@@ -65,7 +64,10 @@ bool GranuleMover::takeWhole(const GranuleLock& granule, const Home& home) {
   const Bytes size(kGranuleSize);
   // From here on nobody uses it. A device that was given pages of it before still may: its
   // descriptor shows.
-  if (swap_->take(address, size, staging_ + kGranuleSize) && !os::mayPinPages()) return true;
+  if (swap_->take(address, size, staging_ + kGranuleSize)) {
+    if (!core_.mayPinPages()) return true;
+    count(core_.stats->promotions_held_by_pins, kPagesPerGranule);
+  }
   // Replaces a mapping by one of the same extent, which the kernel has room for.
   const FrameRun run{home.first, PageCount(kPagesPerGranule)};
   DirectTier& tier = *core_.tiers.direct(home.tier);

@@ -12,7 +12,6 @@
 
 #include "runtime/base/raw_calls.h"
 #include "runtime/os/memory.h"
-#include "runtime/os/pin_check.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
@@ -370,7 +369,7 @@ uint64_t Evictor::moveByCopy(const GranuleLock&, PageRun run, uint64_t slot) {
   if (!core_.port->writeProtect(from, size, Wake::kNo)) return 0;
   // A device that was given a page before writers were stopped would write to it after the copy.
   const PageCount copied(
-      os::mayPinPages() ? 0 : peek(staging_.slotMemory(slot), from, run.count.value()));
+      core_.mayPinPages() ? 0 : peek(staging_.slotMemory(slot), from, run.count.value()));
   const PageCount gone = toPages(os::discardUnlocked(from, toBytes(copied)));
   [[maybe_unused]] const Status open = core_.port->writeProtect(from, size, Wake::kYes);
   core_.port->wake(from, size);
@@ -380,7 +379,7 @@ uint64_t Evictor::moveByCopy(const GranuleLock&, PageRun run, uint64_t slot) {
 uint64_t Evictor::moveReadOnly(const GranuleLock&, PageRun run, uint64_t slot) {
   // UFFDIO_MOVE refuses them. Nothing can write to them while the granule's lock is held, but for
   // devices that were given them before they became read-only.
-  if (os::mayPinPages()) return 0;
+  if (core_.mayPinPages()) return 0;
   uint64_t moved = 0;
   while (moved < run.count.value()) {
     const uintptr_t from = core_.space->addressOf(run.first + moved);

@@ -2,12 +2,10 @@
 // A page is brought in and anchored under its granule's lock: who moves pages sees both or neither.
 #include "runtime/migrate/process/anchors.h"
 
-#include "runtime/os/pin_check.h"
-
 namespace tidepool {
 
 void Anchors::bringIn(const GranuleLock& granule, PageIndex page) {
-  if (core_.space->word(page).state() != PageState::kDirect || os::mayPinPages()) return;
+  if (core_.space->word(page).state() != PageState::kDirect || core_.mayPinPages()) return;
   // If it cannot come in, it stays in the tier.
   static_cast<void>(mover_.bringIn(granule, page));
 }
