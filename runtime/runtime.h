@@ -14,7 +14,7 @@
 #include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
 #include "runtime/space/residency.h"
-#include "runtime/space/undumped_ranges.h"
+#include "runtime/space/address_ranges.h"
 #include "runtime/stats/stats_page.h"
 
 namespace tidepool {
@@ -78,7 +78,7 @@ class Runtime {
   /// withdrawn, or are to have it again. Errors: kNoMemory for one more mapping of the kernel's.
   Status keepFromDumps(void* address, Bytes size);
   Status dumpAgain(void* address, Bytes size);
-  AdviceSpan dumpAdviceAt(const void* address, Bytes size) const;
+  RangeSpan dumpAdviceAt(const void* address, Bytes size) const;
   /// For words that the kernel itself writes when a thread ends, or of which it must know who
   /// sleeps on them (futex(2) without FUTEX_PRIVATE_FLAG). keepLocal(): once touched, their pages
   /// stay in local memory, whatever the budget, until they are released. holdStill(): they neither

@@ -82,7 +82,7 @@ Status Runtime::dumpAgain(void* address, Bytes size) {
   return impl_->ranges->dumpAgain(reinterpret_cast<uintptr_t>(address), size);
 }
 
-AdviceSpan Runtime::dumpAdviceAt(const void* address, Bytes size) const {
+RangeSpan Runtime::dumpAdviceAt(const void* address, Bytes size) const {
   return impl_->ranges->dumpAdviceAt(reinterpret_cast<uintptr_t>(address), size);
 }
 

@@ -112,10 +112,10 @@ void inheritAdvice(const std::byte* from, std::byte* to, size_t size, size_t new
     static_cast<void>(madvise(to, new_size, MADV_DONTFORK));
   }
   for (size_t at = 0; at < size;) {
-    const AdviceSpan span = managed_runtime->dumpAdviceAt(from + at, Bytes(size - at));
+    const RangeSpan span = managed_runtime->dumpAdviceAt(from + at, Bytes(size - at));
     const size_t end = at + span.size.value();
     const size_t length = (end == size ? new_size : end) - at;
-    if (span.kept) static_cast<void>(madvise(to + at, length, MADV_DONTDUMP));
+    if (span.inside) static_cast<void>(madvise(to + at, length, MADV_DONTDUMP));
     at = end;
   }
 }

@@ -406,7 +406,7 @@ Result<Residency> RangeOps::residency(uintptr_t address, Bytes size) const {
 
 Status RangeOps::armAll() {
   // What is not handed out cannot be touched, so that it does not matter whether it is armed.
-  return core_.space->foreign().forEachOwn(
+  return core_.space->foreign().forEachOutside(
       core_.space->base(), core_.space->addressOf(core_.space->highWater()),
       [&](uintptr_t start, Bytes size) { return armOwn(start, size); });
 }

@@ -51,7 +51,7 @@ class RangeOps {
   /// Errors: kNoMemory.
   Status keepFromDumps(uintptr_t address, Bytes size);
   Status dumpAgain(uintptr_t address, Bytes size);
-  AdviceSpan dumpAdviceAt(uintptr_t address, Bytes size) const {
+  RangeSpan dumpAdviceAt(uintptr_t address, Bytes size) const {
     return core_.space->undumped().spanAt(address, size);
   }
   /// In a child of fork(): gives up those ranges.

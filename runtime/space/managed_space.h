@@ -14,14 +14,12 @@
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
+#include "runtime/space/address_ranges.h"
 #include "runtime/space/anchored_pages.h"
-#include "runtime/space/foreign_ranges.h"
 #include "runtime/space/page_state.h"
 #include "runtime/space/placement.h"
 #include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
-#include "runtime/space/undumped_ranges.h"
-#include "runtime/space/unforked_ranges.h"
 
 namespace tidepool {
 
@@ -86,9 +84,14 @@ class ManagedSpace {
   RangeAllocator& ranges() { return ranges_; }
   Protections& protections() { return protections_; }
   const Protections& protections() const { return protections_; }
-  ForeignRanges& foreign() { return foreign_; }
-  UnforkedRanges& unforked() { return unforked_; }
-  UndumpedRanges& undumped() { return undumped_; }
+  /// What the program has mapped there itself, for good. A child of fork() arms all else.
+  AddressRanges& foreign() { return foreign_; }
+  /// What children are not to have. It is forked like all the rest, and given up in the child
+  /// before anything else runs there.
+  AddressRanges& unforked() { return unforked_; }
+  /// What core dumps are not to have. The kernel knows it by mapping: whoever maps something else
+  /// there tells it anew.
+  AddressRanges& undumped() { return undumped_; }
   AnchoredPages& anchored() { return anchored_; }
   Placements& placements() { return placements_; }
   const Placements& placements() const { return placements_; }
@@ -135,9 +138,7 @@ class ManagedSpace {
   Mapping counts_;
   RangeAllocator ranges_;
   Protections protections_;
-  ForeignRanges foreign_;
-  UnforkedRanges unforked_;
-  UndumpedRanges undumped_;
+  AddressRanges foreign_, unforked_, undumped_;
   AnchoredPages anchored_;
   Placements placements_;
   std::atomic<uint64_t> high_water_{0};

@@ -7,10 +7,11 @@
 #include <rapidcheck/gtest.h>
 
 #include <bitset>
+#include <optional>
 #include <tuple>
 #include <vector>
 
-#include "runtime/space/unforked_ranges.h"
+#include "runtime/space/address_ranges.h"
 
 namespace tidepool {
 namespace {
@@ -45,8 +46,29 @@ RC_GTEST_PROP(IntervalSet, AgreesWithAModel, ()) {
   }
 }
 
-TEST(UnforkedRanges, AreTakenOutOneByOne) {
-  UnforkedRanges ranges;
+TEST(AddressRanges, SayWhatOfARangeTheyTouchAndLeaveOut) {
+  AddressRanges ranges;
+  EXPECT_FALSE(ranges.touches(0, Bytes(100)));
+  ranges.add(20, Bytes(10));
+  ranges.add(28, Bytes(12));
+  EXPECT_FALSE(ranges.touches(0, Bytes(20)));
+  EXPECT_TRUE(ranges.touches(0, Bytes(21)));
+  EXPECT_TRUE(ranges.touches(39, Bytes(5)));
+  EXPECT_FALSE(ranges.touches(40, Bytes(5)));
+  using Outside = std::vector<std::pair<uintptr_t, Bytes>>;
+  Outside outside;
+  const auto note = [&](uintptr_t start, Bytes size) {
+    outside.emplace_back(start, size);
+    return outside.size() < 2 ? std::optional(0) : std::nullopt;
+  };
+  EXPECT_TRUE(ranges.forEachOutside(25, 60, note));
+  EXPECT_EQ(outside, Outside({{40, Bytes(20)}}));
+  EXPECT_FALSE(ranges.forEachOutside(5, 60, note)) << "the second failed";
+  EXPECT_EQ(outside, Outside({{40, Bytes(20)}, {5, Bytes(15)}}));
+}
+
+TEST(AddressRanges, AreTakenOutOneByOne) {
+  AddressRanges ranges;
   EXPECT_EQ(ranges.takeLowest().second, Bytes());
   ranges.remove(0, Bytes(100));
   ranges.add(50, Bytes(10));

@@ -58,8 +58,8 @@ void restoreDumpAdvice(Core& core, const GranuleLock& granule, uintptr_t address
   if (core.space->undumped().none()) return;
   const uintptr_t end = address + size.value();
   for (uintptr_t at = address; at < end;) {
-    const AdviceSpan span = core.space->undumped().spanAt(at, Bytes(end - at));
-    if (span.kept && !os::keepFromDumps(at, span.size)) {
+    const RangeSpan span = core.space->undumped().spanAt(at, Bytes(end - at));
+    if (span.inside && !os::keepFromDumps(at, span.size)) {
       reportError(core, "memory that is not to be in core dumps may be: raise vm.max_map_count");
     }
     at += span.size.value();
