@@ -217,11 +217,12 @@ constexpr OptionRow kOptions[] = {
     {"start", setStart},
     {"pins", setPins},
 };
-constexpr auto kKeys = [] {
+constexpr std::array<std::string_view, std::size(kOptions)> keysOfOptions() {
   std::array<std::string_view, std::size(kOptions)> keys;
   for (size_t i = 0; i < keys.size(); ++i) keys[i] = kOptions[i].key;
   return keys;
-}();
+}
+constexpr std::array kKeys = keysOfOptions();
 
 /// One "key:value" of a TIDEPOOL_CONF string with its escapes undone.
 struct ConfItem {

@@ -117,7 +117,7 @@ def check_steps(root, path):
 def check_tuning(root):
     document = root / "docs/tuning.md"
     code = (root / "runtime/options.cc").read_text()
-    keys = re.search(r"kKeys = \{(.*?)\}", code, re.DOTALL).group(1)
+    keys = re.search(r"kOptions\[\] = \{(.*?)\};", code, re.DOTALL).group(1)
     text = document.read_text()
     for key in re.findall(r'"(\w+)"', keys):
         if f"| `{key}` |" not in text:

@@ -7,10 +7,10 @@
 #include <rapidcheck/gtest.h>
 
 #include <bitset>
-#include <optional>
 #include <tuple>
 #include <vector>
 
+#include "runtime/base/result.h"
 #include "runtime/space/address_ranges.h"
 
 namespace tidepool {
@@ -57,9 +57,9 @@ TEST(AddressRanges, SayWhatOfARangeTheyTouchAndLeaveOut) {
   EXPECT_FALSE(ranges.touches(40, Bytes(5)));
   using Outside = std::vector<std::pair<uintptr_t, Bytes>>;
   Outside outside;
-  const auto note = [&](uintptr_t start, Bytes size) {
+  const auto note = [&](uintptr_t start, Bytes size) -> Status {
     outside.emplace_back(start, size);
-    return outside.size() < 2 ? std::optional(0) : std::nullopt;
+    return outside.size() < 2 ? Status() : fail(ErrorCode::kNoMemory, "two are enough");
   };
   EXPECT_TRUE(ranges.forEachOutside(25, 60, note));
   EXPECT_EQ(outside, Outside({{40, Bytes(20)}}));
