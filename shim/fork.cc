@@ -22,9 +22,22 @@ namespace {
 // engine is locked meanwhile, so there is one such thread at a time.
 constinit ThreadMode mode_before = ThreadMode::kUnbound;
 constinit bool managed = false;
+constinit sigset_t signals_before{};
+
+/// Until all locks are given back: a handler may copy the process itself. Returns what the thread
+/// had blocked.
+sigset_t holdSignals() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  return before;
+}
+void letSignalsIn(const sigset_t& before) { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
 
 void lockOuter() {
+  const sigset_t signals = holdSignals();
   managed = lockEngine();
+  signals_before = signals;
   if (!managed) return;
   Runtime::aboutToFork(ForkKind::kFork);
   lockArenaTable();
@@ -41,7 +54,9 @@ void unlockOuterInParent() {
     t_thread_mode = mode_before;
     unlockArenaTable();
   }
+  const sigset_t signals = signals_before;
   unlockEngine();
+  letSignalsIn(signals);
 }
 
 // The child is one thread: the one that took the locks, so it may unlock them.
@@ -53,6 +68,7 @@ void unlockOuterInChild() {
     unlockArenaTableInChild();
   }
   unlockEngineInChild();
+  letSignalsIn(signals_before);
 }
 
 void lockInner() { internalHeap().lockForFork(); }
@@ -62,6 +78,7 @@ void unlockInner() { internalHeap().unlockAfterFork(); }
 
 SilentFork::SilentFork(ForkKind kind) : prepared_(t_thread_mode != ThreadMode::kInternal) {
   if (!prepared_) return;
+  signals_ = holdSignals();
   InternalScope scope;
   lockSurrendered();
   Runtime::beforeFork(kind);
@@ -73,6 +90,7 @@ void SilentFork::inParent() {
   unlockInner();
   Runtime::afterForkInParent();
   unlockSurrendered();
+  letSignalsIn(signals_);
 }
 
 void SilentFork::inChild() {
@@ -82,6 +100,7 @@ void SilentFork::inChild() {
   Runtime::afterForkInChild();
   unlockSurrendered();
   renewArenaTableInChild();
+  letSignalsIn(signals_);
 }
 
 // Registration fails only for lack of memory; fork() is then as unsafe as it is for threads in any

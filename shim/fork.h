@@ -5,6 +5,8 @@
 // own handlers as it starts), then the locks under which the runtime is called.
 #pragma once
 
+#include <csignal>
+
 #include "runtime/base/fork_kind.h"
 
 namespace tidepool {
@@ -31,6 +33,9 @@ class SilentFork {
  private:
   // This thread was inside Tidepool, and holds who knows what.
   const bool prepared_;
+  // What the thread had blocked. Signals wait until all locks are given back: a handler may copy
+  // the process itself.
+  sigset_t signals_;
 };
 
 }  // namespace tidepool
