@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "allocator/arena/heap_metadata.h"
+#include "runtime/base/signals_held.h"
 #include "runtime/runtime.h"
 #include "shim/engine.h"
 #include "shim/internal_heap.h"
@@ -24,16 +25,7 @@ constinit ThreadMode mode_before = ThreadMode::kUnbound;
 constinit bool managed = false;
 constinit sigset_t signals_before{};
 
-/// Until all locks are given back: a handler may copy the process itself. Returns what the thread
-/// had blocked.
-sigset_t holdSignals() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  return before;
-}
-void letSignalsIn(const sigset_t& before) { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
-
+// Signals wait until all locks are given back: a handler may copy the process itself.
 void lockOuter() {
   const sigset_t signals = holdSignals();
   managed = lockEngine();
@@ -56,7 +48,7 @@ void unlockOuterInParent() {
   }
   const sigset_t signals = signals_before;
   unlockEngine();
-  letSignalsIn(signals);
+  releaseSignals(signals);
 }
 
 // The child is one thread: the one that took the locks, so it may unlock them.
@@ -68,7 +60,7 @@ void unlockOuterInChild() {
     unlockArenaTableInChild();
   }
   unlockEngineInChild();
-  letSignalsIn(signals_before);
+  releaseSignals(signals_before);
 }
 
 void lockInner() { internalHeap().lockForFork(); }
@@ -90,7 +82,7 @@ void SilentFork::inParent() {
   unlockInner();
   Runtime::afterForkInParent();
   unlockSurrendered();
-  letSignalsIn(signals_);
+  releaseSignals(signals_);
 }
 
 void SilentFork::inChild() {
@@ -100,7 +92,7 @@ void SilentFork::inChild() {
   Runtime::afterForkInChild();
   unlockSurrendered();
   renewArenaTableInChild();
-  letSignalsIn(signals_);
+  releaseSignals(signals_);
 }
 
 // Registration fails only for lack of memory; fork() is then as unsafe as it is for threads in any

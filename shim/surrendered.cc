@@ -8,6 +8,7 @@
 
 #include "runtime/base/interval_set.h"
 #include "runtime/base/mutex.h"
+#include "runtime/base/signals_held.h"
 #include "shim/internal_scope.h"
 
 namespace tidepool {
@@ -46,15 +47,13 @@ SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size) {
 bool anySurrendered() { return surrendered_count.load(std::memory_order_acquire) != 0; }
 
 SurrenderTurn::SurrenderTurn() TP_NO_THREAD_SAFETY {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &signals_);
+  signals_ = holdSignals();
   turn_mutex.lock();
 }
 
 SurrenderTurn::~SurrenderTurn() TP_NO_THREAD_SAFETY {
   turn_mutex.unlock();
-  pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
+  releaseSignals(signals_);
 }
 
 void lockSurrendered() TP_NO_THREAD_SAFETY {

@@ -6,12 +6,12 @@
 #include <sys/prctl.h>
 
 #include <cerrno>
-#include <csignal>
 #include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/internal_thread.h"
 #include "runtime/base/raw_calls.h"
+#include "runtime/base/signals_held.h"
 
 namespace tidepool {
 
@@ -68,13 +68,11 @@ Status ServiceThread::start(const char* name, void (*body)(void*), void* argumen
 
 Status ServiceThread::startWithLibc() {
   // The new thread inherits the mask: the program's signals are for the program's threads.
-  sigset_t all, saved;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &saved);
+  const sigset_t signals = holdSignals();
   int error = create();
   // Too small for such a program.
   if (error == EINVAL) error = pthread_create(&thread_, nullptr, main, this);
-  pthread_sigmask(SIG_SETMASK, &saved, nullptr);
+  releaseSignals(signals);
   if (error != 0) {
     return tl::unexpected(
         Error::fromErrno(ErrorCode::kNoMemory, error, "cannot start the thread %s", name_));

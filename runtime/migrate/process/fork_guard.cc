@@ -9,6 +9,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/service_thread.h"
+#include "runtime/base/signals_held.h"
 #include "runtime/os/streams.h"
 
 namespace tidepool {
@@ -28,7 +29,7 @@ void ForkGuard::stop(Parking::Upto last) {
 
 void ForkGuard::begin(ForkKind kind) {
   if (core_.detached.load(std::memory_order_relaxed)) return;
-  const sigset_t signals = ForkWindow::holdSignals();
+  const sigset_t signals = holdSignals();
   forking_.lock();
   kind_ = kind;
   signals_ = signals;
@@ -120,7 +121,7 @@ void ForkGuard::actAlone(void (*act)(void*), void* argument) {
 
 void ForkGuard::standAside(void (*act)(void*), void* argument) {
   if (core_.detached.load(std::memory_order_relaxed)) return act(argument);
-  const sigset_t signals = ForkWindow::holdSignals();
+  const sigset_t signals = holdSignals();
   forking_.lock();
   ServiceThread trial;
   if (const Status possible = trial.start(
@@ -132,7 +133,7 @@ void ForkGuard::standAside(void (*act)(void*), void* argument) {
     logLine("the service threads stay as they are: %s", possible.error().text());
   }
   forking_.unlock();
-  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+  releaseSignals(signals);
 }
 
 void ForkGuard::parent() {
@@ -143,7 +144,7 @@ void ForkGuard::parent() {
   if (kind_ == ForkKind::kFork) os::unlockStreams();
   const sigset_t signals = signals_;
   forking_.unlock();
-  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+  releaseSignals(signals);
 }
 
 void ForkGuard::child() {
@@ -156,7 +157,7 @@ void ForkGuard::child() {
   services_.withdrawUnforked();
   if (kind_ == ForkKind::kFork) os::unlockStreamsInChild();
   forking_.unlock();
-  pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
+  releaseSignals(signals_);
 }
 
 void ForkGuard::serveChild() {

@@ -93,11 +93,4 @@ bool ForkWindow::isLocal(ForkKind kind) {
          });
 }
 
-sigset_t ForkWindow::holdSignals() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  return before;
-}
-
 }  // namespace tidepool

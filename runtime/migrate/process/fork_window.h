@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <csignal>
 
 #include "runtime/base/fork_kind.h"
 #include "runtime/base/service_thread.h"
@@ -32,9 +31,6 @@ class ForkWindow {
   void touch(ForkKind kind);
   /// After that: whether all of them are local.
   bool isLocal(ForkKind kind);
-
-  /// Returns the mask to be restored.
-  static sigset_t holdSignals();
 
  private:
   class OwnPages {
