@@ -115,7 +115,7 @@ void* InternalHeap::carve(int size_class) {
 
 void* InternalHeap::allocate(size_t size, size_t alignment) {
   InternalMark mark;
-  MutexLock lock(mutex_);
+  const Turn turn(*this);
   if (size_ == 0 && !reserve()) return nullptr;
   // A block of a power-of-two class is aligned to its own size, since chunks are.
   if (alignment > kMinAlignment && size < alignment) size = alignment;
@@ -138,7 +138,7 @@ void* InternalHeap::allocateZeroed(size_t size) {
 void InternalHeap::release(void* block) {
   TP_CHECK(contains(block));
   InternalMark mark;
-  MutexLock lock(mutex_);
+  const Turn turn(*this);
   const size_t first = chunkOf(block);
   const Chunk chunk = chunks_[first];
   if (chunk.kind >= kFirstClass) {
@@ -157,7 +157,7 @@ void InternalHeap::release(void* block) {
 
 size_t InternalHeap::usableSize(const void* block) {
   InternalMark mark;
-  MutexLock lock(mutex_);
+  const Turn turn(*this);
   const Chunk chunk = chunks_[chunkOf(block)];
   if (chunk.kind >= kFirstClass) return classSize(static_cast<int>(chunk.kind - kFirstClass));
   TP_CHECK_OP(chunk.kind, ==, kLargeHead);

@@ -6,6 +6,7 @@
 // the life of the process. Sizes are bytes.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -35,9 +36,17 @@ class InternalHeap {
            __atomic_load_n(&size_, __ATOMIC_RELAXED);
   }
 
-  /// Around fork(): the child must not inherit the lock in another thread's hands.
-  void lockForFork() TP_NO_THREAD_SAFETY { mutex_.lock(); }
-  void unlockAfterFork() TP_NO_THREAD_SAFETY { mutex_.unlock(); }
+  /// Around fork(): the child must not inherit the lock in another thread's hands. The thread that
+  /// took it may use the heap meanwhile, in the child as well: so do the fork handlers of libraries
+  /// that were loaded before ours.
+  void lockForFork() TP_NO_THREAD_SAFETY {
+    mutex_.lock();
+    forking_.store(thisThread(), std::memory_order_relaxed);
+  }
+  void unlockAfterFork() TP_NO_THREAD_SAFETY {
+    forking_.store(0, std::memory_order_relaxed);
+    mutex_.unlock();
+  }
 
   static constexpr size_t kMinAlignment = 16;
 
@@ -58,6 +67,29 @@ class InternalHeap {
     uint32_t count;  // kLargeHead: chunks in the run
   };
 
+  static uintptr_t thisThread() { return reinterpret_cast<uintptr_t>(__builtin_thread_pointer()); }
+
+  /// Holds the heap's lock, which the thread may hold already: between lockForFork() and
+  /// unlockAfterFork().
+  class TP_SCOPED_CAPABILITY Turn {
+   public:
+    // Relaxed: a thread reads what it has stored itself, or something that is not itself.
+    explicit Turn(InternalHeap& heap) TP_ACQUIRE(heap.mutex_) TP_NO_THREAD_SAFETY
+        : mutex_(heap.mutex_),
+          takes_(heap.forking_.load(std::memory_order_relaxed) != thisThread()) {
+      if (takes_) mutex_.lock();
+    }
+    ~Turn() TP_RELEASE() TP_NO_THREAD_SAFETY {
+      if (takes_) mutex_.unlock();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Mutex& mutex_;
+    const bool takes_;
+  };
+
   static int classOf(size_t size);
   static size_t classSize(int size_class);
   bool reserve() TP_REQUIRES(mutex_);
@@ -72,6 +104,7 @@ class InternalHeap {
   }
 
   Mutex mutex_;
+  std::atomic<uintptr_t> forking_{0};  // the thread that holds mutex_ around a fork
   uintptr_t base_ = 0;
   uintptr_t size_ = 0;                             // 0 until the first allocation
   Chunk* chunks_ TP_GUARDED_BY(mutex_) = nullptr;  // one a chunk; untouched parts cost nothing

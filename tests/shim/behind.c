@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program asks of the kernel reaches a preload behind ours, once each.
+// What a program asks of the kernel reaches a preload behind ours, once each; and that one's
+// handlers of fork() may do what they may do elsewhere.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 int main(void) {
@@ -22,5 +24,10 @@ int main(void) {
   printf("%d\n", madvise(large, 64 << 20, MADV_DONTNEED));
   printf("%d %d\n", large[0], large[63 << 20]);
   printf("%d\n", munmap(large, 64 << 20));
+  void* const block = malloc(1 << 20);
+  const pid_t child = fork();
+  if (child == 0) _exit(block == NULL || malloc(100) == NULL);
+  int status = -1;
+  printf("%d %d\n", waitpid(child, &status, 0) == child, status);
   return 0;
 }

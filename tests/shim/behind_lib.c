@@ -2,6 +2,7 @@
 // A preload behind ours: counts the calls that it sees, and says so at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,9 +10,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { kMsync, kIoctl, kSyscall, kClose, kMunmap, kMadvise, kKinds };
-static const char* const kNames[kKinds] = {"msync", "ioctl",  "syscall",
-                                           "close", "munmap", "madvise"};
+enum { kMsync, kIoctl, kSyscall, kClose, kMunmap, kMadvise, kFork, kKinds };
+static const char* const kNames[kKinds] = {"msync",  "ioctl",   "syscall", "close",
+                                           "munmap", "madvise", "fork"};
 static int seen[kKinds];
 
 int msync(void* address, size_t size, int flags) {
@@ -53,6 +54,22 @@ int munmap(void* address, size_t size) {
 int madvise(void* address, size_t size, int advice) {
   if (size == 64 << 20 && advice == MADV_DONTNEED) ++seen[kMadvise];
   return ((int (*)(void*, size_t, int))dlsym(RTLD_NEXT, "madvise"))(address, size, advice);
+}
+
+/// What a handler of fork() may do in any program: allocate, and load a library, as those do that
+/// look their calls up when they first need one.
+static void allocate(void) {
+  void* const blocks[] = {malloc(40), malloc(100000)};
+  void* const library = dlopen("libm.so.6", RTLD_LAZY);
+  if (blocks[0] != NULL && blocks[1] != NULL && library != NULL) ++seen[kFork];
+  if (library != NULL) dlclose(library);
+  free(blocks[1]);
+  free(blocks[0]);
+}
+
+// Before ours, which are registered by a constructor that runs later.
+__attribute__((constructor)) static void handleForks(void) {
+  pthread_atfork(allocate, allocate, allocate);
 }
 
 __attribute__((destructor)) static void tell(void) {
