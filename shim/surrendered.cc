@@ -46,10 +46,7 @@ SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size) {
 
 bool anySurrendered() { return surrendered_count.load(std::memory_order_acquire) != 0; }
 
-SurrenderTurn::SurrenderTurn() TP_NO_THREAD_SAFETY {
-  signals_ = holdSignals();
-  turn_mutex.lock();
-}
+SurrenderTurn::SurrenderTurn() TP_NO_THREAD_SAFETY : signals_(holdSignals()) { turn_mutex.lock(); }
 
 SurrenderTurn::~SurrenderTurn() TP_NO_THREAD_SAFETY {
   turn_mutex.unlock();
