@@ -54,6 +54,10 @@ check_cppcheck() {
     -i allocator/python allocator fabricmgr runtime shim 2>&1  # pybind11's macros are beyond it
 }
 
+# A tool that is not there finds nothing, which must not look like a clean tree.
+for tool in shellcheck pyflakes3 cppcheck; do
+  command -v "$tool" >/dev/null || { echo "lint: $tool is missing: packaging/install-deps.sh check"; exit 1; }
+done
 for check in "$@"; do
   "check_$check" | sed "s/^/$check: /" >>"$findings"
 done
