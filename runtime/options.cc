@@ -27,11 +27,6 @@ constexpr Bytes kMostSpace(64 * kTiB);
 /// printf arguments for a string_view under "%.*s"; cut, so that the advice after it still fits.
 #define TP_SV(text) static_cast<int>(std::min<size_t>((text).size(), 60)), (text).data()
 
-/// A size for an error text, "23.4G".
-struct SizeText : ShortText<24> {
-  explicit SizeText(Bytes size) { appendSize(size); }
-};
-
 Result<bool> parseBool(std::string_view key, std::string_view value) {
   for (const std::string_view word : {"true", "yes", "on", "1"}) {
     if (value == word) return true;

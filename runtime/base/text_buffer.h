@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "runtime/base/units.h"
@@ -55,5 +56,13 @@ class ShortText : public TextBuffer {
  private:
   char storage_[kCapacity];
 };
+
+/// A size for people (TextBuffer::appendSize()), such as "23.4G".
+struct SizeText : ShortText<24> {
+  explicit SizeText(Bytes size) { appendSize(size); }
+};
+
+/// The same for code that may allocate.
+inline std::string sizeText(Bytes size) { return std::string(SizeText(size).view()); }
 
 }  // namespace tidepool

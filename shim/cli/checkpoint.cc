@@ -28,12 +28,6 @@ Bytes sizeOf(const Manifest& manifest) {
   return sum;
 }
 
-std::string sizeText(Bytes size) {
-  ShortText<32> text;
-  text.appendSize(size);
-  return text.c_str();
-}
-
 Json asJson(const ManifestTable& table) {
   Json files = Json::array();
   for (const ManifestFile& file : table.files) {

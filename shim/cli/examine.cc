@@ -177,11 +177,9 @@ Finding numaNodes() {
   std::string text;
   for (size_t i = 0; i < nodes.count; ++i) {
     const os::NumaNode& node = nodes.nodes[i];
-    ShortText<32> total, free;
-    total.appendSize(node.total);
-    free.appendSize(node.free);
     text += fmt::format(
-        "{}node {}: {} ({} free){}", i == 0 ? "" : "; ", node.number, total.view(), free.view(),
+        "{}node {}: {} ({} free){}", i == 0 ? "" : "; ", node.number, sizeText(node.total),
+        sizeText(node.free),
         node.has_cpus ? "" : fmt::format(", no processors, distance {}", node.distance));
   }
   return {"numa", Verdict::kOk, text.empty() ? "the kernel names no nodes" : text, ""};

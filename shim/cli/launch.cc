@@ -122,18 +122,16 @@ std::string preloadList(const std::string& library) {
   }
 }
 
-std::string sizeText(Bytes size) {
+std::string limitText(Bytes size) {
   if (size == Bytes()) return "unlimited";
-  ShortText<32> text;
-  text.appendSize(size);
-  return fmt::format("{} ({} bytes)", text.view(), size.value());
+  return fmt::format("{} ({} bytes)", sizeText(size), size.value());
 }
 
 void printPlan(const Plan& plan) {
   fmt::print("program   {}\n", plan.program);
   fmt::print("arguments");
   for (const std::string& argument : plan.arguments) fmt::print(" {}", argument);
-  fmt::print("\ndram      {}\n", sizeText(plan.options.dram));
+  fmt::print("\ndram      {}\n", limitText(plan.options.dram));
   for (const PlannedTier& tier : plan.tiers) {
     fmt::print("far       {}: {}\n", tier.text, tier.detail);
   }

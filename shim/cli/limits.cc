@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <span>
 
+#include "runtime/base/text_buffer.h"
 #include "runtime/tier/frame_table.h"
-#include "shim/cli/processes.h"
 
 namespace tidepool::cli {
 namespace {

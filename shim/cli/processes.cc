@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/text_buffer.h"
 #include "runtime/stats/stats_json.h"
 #include "shim/cli/launch.h"
 
@@ -37,12 +38,6 @@ void noOperands(const char* command, const Arguments& arguments) {
 }
 
 }  // namespace
-
-std::string sizeText(Bytes size) {
-  ShortText<32> text;
-  text.appendSize(size);
-  return std::string(text.view());
-}
 
 std::string safeText(std::string_view text, size_t most) {
   std::string safe(text.substr(0, most));

@@ -19,7 +19,6 @@ std::string statsJson(const StatsView& view);
 Bytes farBytes(const StatsPage& page);
 /// A text of another process, fit for a terminal, cut to `most` bytes.
 std::string safeText(std::string_view text, size_t most);
-std::string sizeText(Bytes size);
 
 /// Throw UsageError and CommandError.
 int stat(const Arguments& arguments);

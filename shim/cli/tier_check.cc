@@ -29,12 +29,6 @@ namespace {
 
 constexpr Nanoseconds kConnectTimeout(2'000'000'000);
 
-std::string sizeText(Bytes size) {
-  ShortText<32> text;
-  text.appendSize(size);
-  return std::string(text.view());
-}
-
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 /// HOST:PORT taken apart; brackets around an IPv6 address are dropped.

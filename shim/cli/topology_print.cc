@@ -12,12 +12,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string sizeText(Bytes size) {
-  ShortText<32> text;
-  text.appendSize(size);
-  return std::string(text.view());
-}
-
 std::vector<size_t> ranking(const Topology& topology) {
   std::array<const os::NumaNode*, os::NumaNodes::kMost> order;
   std::vector<size_t> indices;
