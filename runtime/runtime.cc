@@ -119,8 +119,8 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
     fabric->use(*evacuator);
   }
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
-  anchors = std::make_unique<Anchors>(core, *mover);
-  advice = std::make_unique<Advice>(core, *policy, *mover);
+  anchors = std::make_unique<Anchors>(core, mover->promoter);
+  advice = std::make_unique<Advice>(core, *policy, mover->demoter);
   fork_guard = std::make_unique<ForkGuard>(core, *policy, *mover, *this);
   TP_TRY(buildServices());
   describeTiers();
@@ -256,7 +256,7 @@ Status Runtime::Impl::renewInChild() {
   TP_TRY(staging->renew(*core.port));
   TP_TRY(mover->renew());
   TP_TRY(ranges->armAll());
-  if (core.tiers.hasDirect()) TP_TRY(mover->freeze());
+  if (core.tiers.hasDirect()) TP_TRY(mover->changes.freeze());
   TP_TRY(buildServices());
   describeTiers();
   return startServices();

@@ -16,7 +16,7 @@
 #include "runtime/migrate/core/core.h"
 #include "runtime/migrate/core/shared_policy.h"
 #include "runtime/migrate/core/staging.h"
-#include "runtime/migrate/direct/granule_scan.h"
+#include "runtime/migrate/direct/granule_pages.h"
 
 namespace tidepool {
 

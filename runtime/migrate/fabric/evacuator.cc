@@ -69,7 +69,7 @@ bool Evacuator::namesTier(GranuleIndex granule, uint8_t tier) const {
 bool Evacuator::moveGranule(GranuleIndex index, uint8_t tier) {
   const uint64_t before = core_.tiers.tier(tier).table().heldHere().value();
   if (core_.tiers.direct(tier) != nullptr) {
-    mover_.vacate(GranuleLock(*core_.space, index), tier);
+    mover_.changes.vacate(GranuleLock(*core_.space, index), tier);
     return core_.tiers.tier(tier).table().heldHere().value() < before;
   }
   // Nothing is read that could not be put anywhere.
@@ -206,7 +206,7 @@ uint64_t Evacuator::lose(uint8_t tier, FrameIndex from) {
   for (GranuleIndex index; (index = core_.space->nextWithPages(index, end)) < end; ++index) {
     const GranuleLock granule(*core_.space, index);
     if (direct) {
-      lost += mover_.lose(granule, tier, from);
+      lost += mover_.changes.lose(granule, tier, from);
       continue;
     }
     for (uint64_t i = 0; i < kPagesPerGranule; ++i) {

@@ -176,8 +176,10 @@ void FaultService::serveBarrier() {
     const PageIndex page = core_.space->pageAt(faults[i].address);
     const GranuleLock granule(*core_.space, granuleOf(page));
     // Or that is only about to be, with others: then the end of that wakes it.
-    if (mover_.isClosing(granule)) continue;
-    if (core_.forked.load(std::memory_order_relaxed) && !mover_.thaw(granule, page)) sayExceeded();
+    if (mover_.closing.has(granule)) continue;
+    if (core_.forked.load(std::memory_order_relaxed) && !mover_.changes.thaw(granule, page)) {
+      sayExceeded();
+    }
     core_.barrier->wake(faults[i].address, Bytes(kPageSize));
   }
 }
@@ -309,12 +311,12 @@ PageCount FaultService::freshRun(const GranuleLock& granule, PageIndex page,
 
 FaultService::Answer FaultService::fillFresh(const GranuleLock& granule, PageIndex page) {
   const Placement placement = placementOf(core_, page);
-  if (placement.tier() != 0 && mover_.placeFar(granule, page)) return Answer::kDone;
+  if (placement.tier() != 0 && mover_.demoter.placeFar(granule, page)) return Answer::kDone;
   // A granule that will not fit is placed far at once: filled in part, it would be copied there
   // soon after.
   if (core_.tiers.hasDirect() && !placement.isLocal() &&
       core_.budget.room().value() < kFreshMost + kFreshLeast && granuleIsEmpty(granule) &&
-      mover_.placeFar(granule, page)) {
+      mover_.demoter.placeFar(granule, page)) {
     return Answer::kDone;
   }
   PageIndex start;
@@ -323,7 +325,7 @@ FaultService::Answer FaultService::fillFresh(const GranuleLock& granule, PageInd
     start = page;
     run = PageCount(1);
     if (!core_.budget.tryCharge(run)) {
-      if (!placement.isLocal() && mover_.placeFar(granule, page)) return Answer::kDone;
+      if (!placement.isLocal() && mover_.demoter.placeFar(granule, page)) return Answer::kDone;
       if (core_.roomWillCome()) return Answer::kAwaitMemory;
       core_.budget.charge(run);
       sayExceeded();

@@ -90,7 +90,7 @@ Status ForkGuard::shareFrames() {
   });
   // Other threads of this process may write until it is forked, and after: what the child is to see
   // is what was there now.
-  if (shared && core_.tiers.hasDirect()) shared = mover_.freeze();
+  if (shared && core_.tiers.hasDirect()) shared = mover_.changes.freeze();
   return shared;
 }
 
