@@ -172,9 +172,7 @@ Status Runtime::Impl::startServices() {
   TP_TRY(migrator->start());
   waker->awaitBegin();
   faults->awaitBegin();
-  core.service_clocks[0].store(faults->clock());
-  core.service_clocks[1].store(migrator->clock());
-  core.service_clocks[2].store(waker->clock());
+  core.services.setClocks({faults->clock(), migrator->clock(), waker->clock()});
   return {};
 }
 
@@ -195,21 +193,19 @@ void Runtime::Impl::stopServices() {
 }
 
 void Runtime::Impl::endThreads() {
-  core.pausing = true;
-  // Release pairs with the acquire in their loops.
-  core.stopping.store(true, std::memory_order_release);
+  core.services.pause();
   core.parking.resume();
   stopServices();
 }
 
 Status Runtime::Impl::startThreads() {
-  core.stopping.store(false, std::memory_order_relaxed);
+  core.services.beginRestart();
   const Status started = startServices();
   if (!started) {
     stopServices();
     return started;
   }
-  core.pausing = false;
+  core.services.endRestart();
   return {};
 }
 
@@ -227,7 +223,7 @@ Status Runtime::Impl::startInChild() {
 }
 
 Status Runtime::Impl::renewInChild() {
-  core.in_child = true;
+  core.fork.setServedChild();
   faults->forgetThread();
   migrator->forgetThread();
   waker->forgetThread();
@@ -246,8 +242,8 @@ Status Runtime::Impl::renewInChild() {
   const uint64_t managed = core.stats->managed_bytes.load(std::memory_order_relaxed);
   TP_TRY(openStats());
   core.stats->managed_bytes.store(managed, std::memory_order_relaxed);
-  core.faults_wait.store(false);
-  core.fault_cpu.store(-1);
+  RoomState::Demand(core.room).setFaultsWait(false);
+  core.services.setFaultProcessor(-1);
   core.account->afterForkInChild();
   forEachTable(core, [](FrameTable& table) { table.afterForkInChild(); });
   core.tiers.forgetThreads();
@@ -314,7 +310,7 @@ Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
 Runtime::~Runtime() {
   ForkGuard* mine = impl_->fork_guard.get();
   if (mine != nullptr) current_guard.compare_exchange_strong(mine, nullptr);
-  if (impl_->core.detached.load(std::memory_order_relaxed)) {
+  if (impl_->core.fork.detached()) {
     // In a forked child: the threads to join and the waiters on condition variables are the
     // parent's, and waiting for them would never end. The kernel frees the rest at exit.
     static_cast<void>(impl_.release());

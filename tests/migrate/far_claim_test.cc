@@ -237,7 +237,7 @@ TEST_F(LateReads, FaultsBeyondTheReadsInFlightWaitForOneToEndAndAskNobodyForMemo
   // The service has read all of them; once it has served one more, it has seen to those, too.
   ASSERT_TRUE(ranges_->place(address_, Bytes(kGranuleSize), Placement()));
   word(kPagesPerGranule - 1) = 7;
-  EXPECT_FALSE(core_.faults_wait.load()) << "there is room";
+  EXPECT_FALSE(core_.room.faultsWait()) << "there is room";
   pollfd bell{core_.need_memory.fd(), POLLIN, 0};
   EXPECT_EQ(poll(&bell, 1, 0), 0) << "the migrator has nothing to do for them";
   first_->letEnd();

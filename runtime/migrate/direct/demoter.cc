@@ -40,7 +40,7 @@ bool Demoter::placeFar(const GranuleLock& granule, PageIndex page) {
     if (state == PageState::kEmpty) {
       // Frames are erased when they are released or their page is dropped, unless others still
       // held them then.
-      if (!fresh_home && core_.forked.load(std::memory_order_relaxed)) {
+      if (!fresh_home && core_.fork.forked()) {
         const Status erased =
             core_.tiers.direct(home->tier)->erase({home->first + at, PageCount(run)});
         TP_CHECK(erased.has_value());

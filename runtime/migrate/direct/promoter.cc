@@ -15,7 +15,7 @@ constexpr Nanoseconds kLookShare(20'000);
 
 size_t Promoter::granulesALook() const {
   // Frozen homes are closed for others, and in other ways.
-  if (core_.forked.load(std::memory_order_relaxed)) return 1;
+  if (core_.fork.forked()) return 1;
   return std::clamp<uint64_t>(look_cost_ / kLookShare, 1, ClosingGranules::kMost);
 }
 

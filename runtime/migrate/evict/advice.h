@@ -30,7 +30,7 @@ class Advice {
 
  private:
   bool active() const {
-    return core_.tiers.count() > 0 && !core_.detached.load(std::memory_order_relaxed);
+    return core_.tiers.count() > 0 && !core_.fork.detached();
   }
   PageRun pagesOf(uintptr_t address, Bytes size) const;
   bool goesToFetchTier(PageIndex page, PageWord word) const;

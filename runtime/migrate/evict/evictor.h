@@ -129,6 +129,7 @@ class Evictor {
   void empty(uint64_t segment);
 
   Core& core_;
+  RoomState::Supply room_{core_.room};
   Staging& staging_;
   SharedPolicy& policy_;
   Channels channels_;

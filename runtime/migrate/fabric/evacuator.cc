@@ -54,9 +54,7 @@ bool Evacuator::fetchTierTakesPages() const {
 /// Whether local pages are on their way out. They have to have somewhere to go: while a drain is
 /// under way nobody says that far memory is exhausted.
 bool Evacuator::roomIsComing() const {
-  return fetchTierTakesPages() && core_.budget.room() == PageCount() &&
-         !core_.far_exhausted.load(std::memory_order_relaxed) &&
-         !core_.nothing_leaves.load(std::memory_order_relaxed);
+  return fetchTierTakesPages() && core_.budget.room() == PageCount() && core_.room.pagesLeave();
 }
 
 bool Evacuator::namesTier(GranuleIndex granule, uint8_t tier) const {

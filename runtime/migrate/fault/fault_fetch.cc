@@ -106,7 +106,7 @@ void FaultService::finishFetch(uint32_t slot, bool ok, ErrorCode error) {
   }
   if (!install(slot)) {
     arrived_.push_back(slot);
-    core_.faults_wait.store(true, std::memory_order_seq_cst);
+    room_.setFaultsWait(true);
     core_.need_memory.ring();
   }
 }

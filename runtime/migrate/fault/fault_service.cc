@@ -34,7 +34,7 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
   auto zeros = Mapping::anonymous(Bytes(kFreshMost * kPageSize));
   if (!zeros) return tl::unexpected(zeros.error());
   service->zeros_ = std::move(*zeros);
-  if (!core.in_child) TP_TRY(service->channels_.openAll());
+  if (!core.fork.servedChild()) TP_TRY(service->channels_.openAll());
   for (uint32_t slot = 0; slot < kFetches; ++slot) service->free_slots_[slot] = slot;
   service->free_count_ = kFetches;
   service->arrived_.reserve(kFetches);
@@ -50,16 +50,14 @@ Status FaultService::start() {
 
 void FaultService::stop() {
   if (!thread_.running()) return;
-  // Release pairs with the acquire in run().
-  core_.stopping.store(true, std::memory_order_release);
+  core_.services.stop();
   core_.freed_memory.ring();
   thread_.join();
 }
 
 void FaultService::run() {
   follower_.emplace();
-  // Pairs with the release in stop().
-  while (!core_.stopping.load(std::memory_order_acquire)) {
+  while (!core_.services.stopping()) {
     if (parking() && free_count_ == kFetches) core_.parking.park(Parking::Upto::kFaults);
     waitForWork();
     letGo();
@@ -94,16 +92,12 @@ void FaultService::waitForWork() {
 }
 
 void FaultService::letGo() {
-  // Acquire and release: whatever this thread did with the tier was before.
-  const uint32_t retiring = core_.retiring.load(std::memory_order_acquire);
-  const uint32_t gone = core_.let_go.load(std::memory_order_relaxed);
-  if (retiring == gone) return;
-  for (uint8_t number = 1; number <= TierSet::kMost; ++number) {
-    const uint32_t bit = uint32_t{1} << number;
-    if ((retiring & ~gone & bit) != 0) channels_.close(number);
-  }
-  core_.let_go.store(retiring, std::memory_order_release);
-  core_.need_memory.ring();
+  const bool changed = core_.retirement.answer([this](uint32_t tiers) {
+    for (uint8_t number = 1; number <= TierSet::kMost; ++number) {
+      if ((tiers >> number & 1) != 0) channels_.close(number);
+    }
+  });
+  if (changed) core_.need_memory.ring();
 }
 
 void FaultService::serveNew() {
@@ -116,8 +110,8 @@ void FaultService::serveNew() {
     serve(faults[i], now);
     follower_->served(faults[i].thread, waker_.strayed());
   }
-  if (follower_->bound() != core_.fault_cpu.load(std::memory_order_relaxed)) {
-    core_.fault_cpu.store(follower_->bound(), std::memory_order_relaxed);
+  if (follower_->bound() != core_.services.faultProcessor()) {
+    core_.services.setFaultProcessor(follower_->bound());
     waker_.follow(follower_->bound());
   }
   flush();
@@ -177,7 +171,7 @@ void FaultService::serveBarrier() {
     const GranuleLock granule(*core_.space, granuleOf(page));
     // Or that is only about to be, with others: then the end of that wakes it.
     if (mover_.closing.has(granule)) continue;
-    if (core_.forked.load(std::memory_order_relaxed) && !mover_.changes.thaw(granule, page)) {
+    if (core_.fork.forked() && !mover_.changes.thaw(granule, page)) {
       sayExceeded();
     }
     core_.barrier->wake(faults[i].address, Bytes(kPageSize));
@@ -213,7 +207,7 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
       break;
     case Answer::kAwaitMemory:
       deferred_.push_back({fault, started});
-      core_.faults_wait.store(true, std::memory_order_seq_cst);
+      room_.setFaultsWait(true);
       core_.need_memory.ring();
       break;
   }
@@ -254,7 +248,7 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
 
 void FaultService::sayExceeded() {
   // A fetch tier that takes no more has said so itself.
-  if (said_exceeded_ || core_.far_exhausted.load(std::memory_order_relaxed)) return;
+  if (said_exceeded_ || core_.room.farExhausted()) return;
   bool room = false;
   core_.tiers.forEach([&](uint8_t, const Tier& tier) {
     room = room || tier.used() + Bytes(kGranuleSize) <= tier.capacity();
@@ -398,7 +392,7 @@ void FaultService::retryDeferred() {
   }
   deferred_.erase(deferred_.begin(), deferred_.begin() + static_cast<long>(waiting));
   const bool wait = !arrived_.empty() || !deferred_.empty();
-  core_.faults_wait.store(wait, std::memory_order_seq_cst);
+  room_.setFaultsWait(wait);
   if (wait) core_.need_memory.ring();
   flush();
 }

@@ -118,6 +118,7 @@ class FaultService {
   }
 
   Core& core_;
+  RoomState::Demand room_{core_.room};
   Staging& staging_;
   SharedPolicy& policy_;
   GranuleMover& mover_;

@@ -21,7 +21,7 @@ class Anchors {
   void letGo(uintptr_t address);
 
  private:
-  bool detached() const { return core_.detached.load(std::memory_order_relaxed); }
+  bool detached() const { return core_.fork.detached(); }
   void bringIn(const GranuleLock& granule, PageIndex page);
 
   Core& core_;

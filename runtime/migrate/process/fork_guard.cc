@@ -28,7 +28,7 @@ void ForkGuard::stop(Parking::Upto last) {
 }
 
 void ForkGuard::begin(ForkKind kind) {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (core_.fork.detached()) return;
   const sigset_t signals = holdSignals();
   forking_.lock();
   kind_ = kind;
@@ -95,12 +95,12 @@ Status ForkGuard::shareFrames() {
 }
 
 void ForkGuard::prepare(ForkKind kind) {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (core_.fork.detached()) return;
   if (begun_by_.load(std::memory_order_relaxed) != pthread_self()) begin(kind);
   begun_by_.store(pthread_t{}, std::memory_order_relaxed);
   standStill();
   lockAll();
-  core_.forked.store(true, std::memory_order_relaxed);
+  core_.fork.setForked();
   if (kind != ForkKind::kCloneSharingFiles) shared_ = shareFrames();
 }
 
@@ -120,7 +120,7 @@ void ForkGuard::actAlone(void (*act)(void*), void* argument) {
 }
 
 void ForkGuard::standAside(void (*act)(void*), void* argument) {
-  if (core_.detached.load(std::memory_order_relaxed)) return act(argument);
+  if (core_.fork.detached()) return act(argument);
   const sigset_t signals = holdSignals();
   forking_.lock();
   ServiceThread trial;
@@ -137,7 +137,7 @@ void ForkGuard::standAside(void (*act)(void*), void* argument) {
 }
 
 void ForkGuard::parent() {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (core_.fork.detached()) return;
   forEachTable(core_, [](FrameTable& table) { table.afterForkInParent(); });
   unlockAll();
   core_.parking.resume();
@@ -148,7 +148,7 @@ void ForkGuard::parent() {
 }
 
 void ForkGuard::child() {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (core_.fork.detached()) return;
   unlockAll();
   core_.space->anchored().forgetWaits();
   core_.parking.forgetThreads();
@@ -170,13 +170,13 @@ void ForkGuard::serveChild() {
 }
 
 void ForkGuard::unpreparedChild() {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (core_.fork.detached()) return;
   detach("it was made by a signal handler, in the midst of a call of Tidepool's",
          LocalIf::kPresent);
 }
 
 void ForkGuard::detach(const char* why, LocalIf rule) {
-  core_.detached.store(true, std::memory_order_relaxed);
+  core_.fork.setDetached();
   forEachTable(core_, [](FrameTable& table) { table.abandonInChild(); });
   if (why != nullptr) logLine("a forked process goes on without its far memory: %s", why);
   hideFarMemory(core_, rule);
