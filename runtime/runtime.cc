@@ -22,6 +22,7 @@ namespace {
 
 // pthread_atfork handlers take no argument and cannot be taken back: they look here.
 std::atomic<ForkGuard*> current_guard{nullptr};
+std::atomic<bool> handlers_registered{false};
 
 ForkGuard* currentGuard() { return current_guard.load(std::memory_order_acquire); }
 
@@ -275,10 +276,11 @@ void Runtime::beginTree() {
 }
 
 void Runtime::registerForkHandlers() {
-  static std::atomic<bool> registered{false};
-  if (registered.exchange(true, std::memory_order_relaxed)) return;
+  if (handlers_registered.exchange(true, std::memory_order_relaxed)) return;
   pthread_atfork([] { beforeFork(ForkKind::kFork); }, afterForkInParent, afterForkInChild);
 }
+
+void Runtime::leaveForksToCaller() { handlers_registered.store(true, std::memory_order_relaxed); }
 
 void Runtime::beforeFork(ForkKind kind) {
   if (ForkGuard* guard = currentGuard()) guard->prepare(kind);

@@ -53,25 +53,20 @@ void ForkGuard::standStill() {
   }
 }
 
+std::array<Mutex*, 7> ForkGuard::locksUnderGranules() {
+  ManagedSpace& space = *core_.space;
+  return {&policy_.mutex(),         &space.protections().mutex(), &space.ranges().mutex(),
+          &space.foreign().mutex(), &space.unforked().mutex(),    &space.undumped().mutex(),
+          &space.anchored().mutex()};
+}
+
 void ForkGuard::lockAll() {
   core_.space->lockAllGranules();
-  policy_.mutex().lock();
-  core_.space->protections().mutex().lock();
-  core_.space->ranges().mutex().lock();
-  core_.space->foreign().mutex().lock();
-  core_.space->unforked().mutex().lock();
-  core_.space->undumped().mutex().lock();
-  core_.space->anchored().mutex().lock();
+  for (Mutex* mutex : locksUnderGranules()) mutex->lock();
 }
 
 void ForkGuard::unlockAll() {
-  core_.space->anchored().mutex().unlock();
-  core_.space->undumped().mutex().unlock();
-  core_.space->unforked().mutex().unlock();
-  core_.space->foreign().mutex().unlock();
-  core_.space->ranges().mutex().unlock();
-  core_.space->protections().mutex().unlock();
-  policy_.mutex().unlock();
+  for (Mutex* mutex : locksUnderGranules()) mutex->unlock();
   core_.space->unlockAllGranules();
 }
 

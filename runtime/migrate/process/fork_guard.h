@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 
 #include "runtime/migrate/core/core.h"
@@ -59,6 +60,8 @@ class ForkGuard {
   void actAlone(void (*act)(void*), void* argument);
   void standStill();
   void stop(Parking::Upto last);
+  /// In the order in which they are taken.
+  std::array<Mutex*, 7> locksUnderGranules();
   void lockAll() TP_NO_THREAD_SAFETY;
   void unlockAll() TP_NO_THREAD_SAFETY;
   /// Makes the child a holder of all far memory.
