@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -243,6 +244,40 @@ TEST_F(LateReads, FaultsBeyondTheReadsInFlightWaitForOneToEndAndAskNobodyForMemo
   first_->letEnd();
   for (std::thread& reader : readers) reader.join();
   EXPECT_EQ(wrong, 0u);
+}
+
+TEST_F(LateReads, WhatIsBeingReadWhenTheServiceEndsStaysWhereItIs) {
+  word() = 0x1111;
+  evict(1, kFresh);
+  first_->stall();
+  Advice advice(core_, *policy_, mover_->demoter);
+  advice.willNeed(address_, Bytes(kPageSize));
+  first_->awaitReads(1);
+  EXPECT_EQ(stateOf().state(), PageState::kFetching);
+  faults_.reset();
+  EXPECT_EQ(stateOf(), PageWord(PageState::kFar, 0, 1, 0));
+  EXPECT_EQ(first_->held(), kFresh);
+}
+
+TEST(FarClaimDeathTest, APageThatNobodyEndsIsAFault) {
+  Core core;
+  core.space = std::move(*ManagedSpace::create(Bytes(kGiB)));
+  const PageIndex page(0);
+  const GranuleLock granule(*core.space, granuleOf(page));
+  const PageWord words[] = {PageWord(), PageWord(PageState::kLocal, 0, 0, 0),
+                            PageWord(PageState::kEvicting, 0, 0, 0),
+                            PageWord(PageState::kFar, 0, 1, 7)};
+  for (size_t i = 1; i < std::size(words); ++i) {
+    ASSERT_TRUE(core.space->change(granule, page, words[i - 1], words[i]));
+  }
+  EXPECT_DEATH(claimFar(core, granule, {page, PageCount(1)}), "empty");
+  EXPECT_DEATH(
+      {
+        FarClaim claim = claimFar(core, granule, {page, PageCount(1)});
+        claim = FarClaim();
+      },
+      "empty");
+  EXPECT_TRUE(claimFar(core, granule, {page + 1, PageCount(1)}).empty()) << "it is not far";
 }
 
 }  // namespace

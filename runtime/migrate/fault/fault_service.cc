@@ -21,7 +21,14 @@ FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, G
       waker_(waker),
       channels_(core.tiers) {}
 
-FaultService::~FaultService() { stop(); }
+FaultService::~FaultService() {
+  stop();
+  // What is still being read stays where it is.
+  for (Fetch& fetch : fetches_) {
+    if (fetch.claim.empty()) continue;
+    fetch.claim.abandon(core_, GranuleLock(*core_.space, granuleOf(fetch.claim.first())));
+  }
+}
 
 Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& staging,
                                                            SharedPolicy& policy,
@@ -227,9 +234,9 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
     case PageState::kFetching:
       // The read under way wakes every waiter; note that one waits, so it counts as demanded.
       for (Fetch& fetch : fetches_) {
-        if (fetch.claim.empty() || page < fetch.claim.first) continue;
-        const uint64_t at = page - fetch.claim.first;
-        if (at < fetch.claim.count.value() && fetch.claim.owns(word, at)) {
+        if (fetch.claim.empty() || page < fetch.claim.first()) continue;
+        const uint64_t at = page - fetch.claim.first();
+        if (at < fetch.claim.count().value() && fetch.claim.owns(word, at)) {
           fetch.demanded |= uint64_t{1} << at;
         }
       }
