@@ -22,6 +22,7 @@ namespace {
 
 // pthread_atfork handlers take no argument and cannot be taken back: they look here.
 std::atomic<ForkGuard*> current_guard{nullptr};
+std::atomic<bool> handlers_registered{false};
 
 ForkGuard* currentGuard() { return current_guard.load(std::memory_order_acquire); }
 
@@ -119,8 +120,8 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
     fabric->use(*evacuator);
   }
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
-  anchors = std::make_unique<Anchors>(core, *mover);
-  advice = std::make_unique<Advice>(core, *policy, *mover);
+  anchors = std::make_unique<Anchors>(core, mover->promoter);
+  advice = std::make_unique<Advice>(core, *policy, mover->demoter);
   fork_guard = std::make_unique<ForkGuard>(core, *policy, *mover, *this);
   TP_TRY(buildServices());
   describeTiers();
@@ -172,9 +173,7 @@ Status Runtime::Impl::startServices() {
   TP_TRY(migrator->start());
   waker->awaitBegin();
   faults->awaitBegin();
-  core.service_clocks[0].store(faults->clock());
-  core.service_clocks[1].store(migrator->clock());
-  core.service_clocks[2].store(waker->clock());
+  core.services.setClocks({faults->clock(), migrator->clock(), waker->clock()});
   return {};
 }
 
@@ -195,21 +194,19 @@ void Runtime::Impl::stopServices() {
 }
 
 void Runtime::Impl::endThreads() {
-  core.pausing = true;
-  // Release pairs with the acquire in their loops.
-  core.stopping.store(true, std::memory_order_release);
+  core.services.pause();
   core.parking.resume();
   stopServices();
 }
 
 Status Runtime::Impl::startThreads() {
-  core.stopping.store(false, std::memory_order_relaxed);
+  core.services.beginRestart();
   const Status started = startServices();
   if (!started) {
     stopServices();
     return started;
   }
-  core.pausing = false;
+  core.services.endRestart();
   return {};
 }
 
@@ -227,7 +224,7 @@ Status Runtime::Impl::startInChild() {
 }
 
 Status Runtime::Impl::renewInChild() {
-  core.in_child = true;
+  core.fork.setServedChild();
   faults->forgetThread();
   migrator->forgetThread();
   waker->forgetThread();
@@ -246,8 +243,8 @@ Status Runtime::Impl::renewInChild() {
   const uint64_t managed = core.stats->managed_bytes.load(std::memory_order_relaxed);
   TP_TRY(openStats());
   core.stats->managed_bytes.store(managed, std::memory_order_relaxed);
-  core.faults_wait.store(false);
-  core.fault_cpu.store(-1);
+  RoomState::Demand(core.room).setFaultsWait(false);
+  core.services.setFaultProcessor(-1);
   core.account->afterForkInChild();
   forEachTable(core, [](FrameTable& table) { table.afterForkInChild(); });
   core.tiers.forgetThreads();
@@ -256,7 +253,7 @@ Status Runtime::Impl::renewInChild() {
   TP_TRY(staging->renew(*core.port));
   TP_TRY(mover->renew());
   TP_TRY(ranges->armAll());
-  if (core.tiers.hasDirect()) TP_TRY(mover->freeze());
+  if (core.tiers.hasDirect()) TP_TRY(mover->changes.freeze());
   TP_TRY(buildServices());
   describeTiers();
   return startServices();
@@ -279,10 +276,11 @@ void Runtime::beginTree() {
 }
 
 void Runtime::registerForkHandlers() {
-  static std::atomic<bool> registered{false};
-  if (registered.exchange(true, std::memory_order_relaxed)) return;
+  if (handlers_registered.exchange(true, std::memory_order_relaxed)) return;
   pthread_atfork([] { beforeFork(ForkKind::kFork); }, afterForkInParent, afterForkInChild);
 }
+
+void Runtime::leaveForksToCaller() { handlers_registered.store(true, std::memory_order_relaxed); }
 
 void Runtime::beforeFork(ForkKind kind) {
   if (ForkGuard* guard = currentGuard()) guard->prepare(kind);
@@ -314,7 +312,7 @@ Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
 Runtime::~Runtime() {
   ForkGuard* mine = impl_->fork_guard.get();
   if (mine != nullptr) current_guard.compare_exchange_strong(mine, nullptr);
-  if (impl_->core.detached.load(std::memory_order_relaxed)) {
+  if (impl_->core.fork.detached()) {
     // In a forked child: the threads to join and the waiters on condition variables are the
     // parent's, and waiting for them would never end. The kernel frees the rest at exit.
     static_cast<void>(impl_.release());

@@ -131,9 +131,7 @@ EngineState prepareEngine() {
   makeOwnProcessPage();
   setInternalThreadHook(markInternalThread);
   RawThread::enable();
-  installInnerForkHandlers();
-  Runtime::registerForkHandlers();
-  installOuterForkHandlers();
+  installForkHandlers();
   new (&options()) Options();
   EngineState state = EngineState::kAsleep;
   if (auto parsed = parseOptions(confText(), warnLine)) {

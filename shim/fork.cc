@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fork handlers, outermost lock first: the engine's start; if it runs, libc's lock of its
-// streams, the table of arenas, jemalloc's own locks (held while extent hooks call the runtime),
-// the table of surrendered ranges; then the runtime's; then the internal heap. The handlers run in
-// the forking thread.
+// One table of what has to be whole in a copy of the process, in lock order. It runs in the copying
+// thread.
 #include "shim/fork.h"
 
 #include <pthread.h>
+
+#include <iterator>
+#include <utility>
 
 #include "allocator/arena/heap_metadata.h"
 #include "runtime/base/signals_held.h"
@@ -19,90 +20,116 @@
 namespace tidepool {
 namespace {
 
-// Whatever the handlers allocate, on the way into the child above all, is Tidepool's own. The
-// engine is locked meanwhile, so there is one such thread at a time.
+// Of the fork() under way. The engine is locked meanwhile, so there is one at a time.
 constinit ThreadMode mode_before = ThreadMode::kUnbound;
 constinit bool managed = false;
 constinit sigset_t signals_before{};
 
-// Signals wait until all locks are given back: a handler may copy the process itself.
-void lockOuter() {
-  const sigset_t signals = holdSignals();
-  managed = lockEngine();
-  signals_before = signals;
-  if (!managed) return;
-  Runtime::aboutToFork(ForkKind::kFork);
-  lockArenaTable();
-  mode_before = t_thread_mode;
-  t_thread_mode = ThreadMode::kInternal;
-  if (heap_fork_hooks.prepare) heap_fork_hooks.prepare();
-  lockSurrendered();
+void callIfSet(void (*hook)()) {
+  if (hook != nullptr) hook();
 }
 
-void unlockOuterInParent() {
-  if (managed) {
-    unlockSurrendered();
-    if (heap_fork_hooks.parent) heap_fork_hooks.parent();
-    t_thread_mode = mode_before;
-    unlockArenaTable();
+enum class In : uint8_t {
+  kFork,           // fork() alone: a signal handler that interrupted malloc may copy the process
+  kManagedFork,    // that, if the engine runs
+  kManagedCopies,  // every copy, if it runs
+  kCopies,
+};
+
+struct Participant {
+  In in;
+  void (*prepare)(ForkKind kind);
+  void (*parent)();
+  void (*child)();
+};
+
+// Prepared from the first to the last, and let go from the last to the first, on both sides: an
+// outer lock comes before those that are taken under it. The child is one thread: the one that took
+// the locks, so it may unlock them.
+constexpr Participant kParticipants[] = {
+    // The engine's start.
+    {In::kFork, [](ForkKind) { managed = lockEngine(); }, unlockEngine, unlockEngineInChild},
+    // The runtime's first part: libc's lock of its streams comes before malloc's.
+    {In::kManagedFork, Runtime::aboutToFork, [] {}, [] {}},
+    {In::kManagedFork, [](ForkKind) { lockArenaTable(); }, unlockArenaTable,
+     unlockArenaTableInChild},
+    // Whatever is allocated from here on, on the way into the child above all, is Tidepool's own.
+    {In::kManagedFork,
+     [](ForkKind) { mode_before = std::exchange(t_thread_mode, ThreadMode::kInternal); },
+     [] { t_thread_mode = mode_before; }, [] { t_thread_mode = mode_before; }},
+    // jemalloc's own locks, held while extent hooks call the runtime.
+    {In::kManagedFork, [](ForkKind) { callIfSet(heap_fork_hooks.prepare); },
+     [] { callIfSet(heap_fork_hooks.parent); }, [] { callIfSet(heap_fork_hooks.child); }},
+    {In::kManagedCopies, [](ForkKind) { lockSurrendered(); }, unlockSurrendered, unlockSurrendered},
+    {In::kCopies, Runtime::beforeFork, Runtime::afterForkInParent, Runtime::afterForkInChild},
+    {In::kCopies, [](ForkKind) { internalHeap().lockForFork(); },
+     [] { internalHeap().unlockAfterFork(); }, [] { internalHeap().unlockAfterFork(); }},
+};
+
+/// Other copies than fork() are made of managed processes alone (copiesMemory()).
+bool takesPart(const Participant& participant, ForkKind kind) {
+  const In in = participant.in;
+  if (kind != ForkKind::kFork) return in == In::kManagedCopies || in == In::kCopies;
+  return managed || in == In::kFork || in == In::kCopies;
+}
+
+void prepareAll(ForkKind kind) {
+  for (const Participant& participant : kParticipants) {
+    if (takesPart(participant, kind)) participant.prepare(kind);
   }
+}
+
+void letGoAll(ForkKind kind, void (*Participant::*side)()) {
+  for (size_t i = std::size(kParticipants); i-- > 0;) {
+    if (takesPart(kParticipants[i], kind)) (kParticipants[i].*side)();
+  }
+}
+
+// Signals wait until all locks are given back: a handler may copy the process itself.
+void prepareFork() {
+  const sigset_t signals = holdSignals();
+  prepareAll(ForkKind::kFork);
+  signals_before = signals;
+}
+
+template <void (*Participant::*kSide)()>
+void afterFork() {
+  // The next fork() may begin once the engine is let go.
   const sigset_t signals = signals_before;
-  unlockEngine();
+  letGoAll(ForkKind::kFork, kSide);
   releaseSignals(signals);
 }
 
-// The child is one thread: the one that took the locks, so it may unlock them.
-void unlockOuterInChild() {
-  if (managed) {
-    unlockSurrendered();
-    if (heap_fork_hooks.child) heap_fork_hooks.child();
-    t_thread_mode = mode_before;
-    unlockArenaTableInChild();
-  }
-  unlockEngineInChild();
-  releaseSignals(signals_before);
-}
-
-void lockInner() { internalHeap().lockForFork(); }
-void unlockInner() { internalHeap().unlockAfterFork(); }
-
 }  // namespace
 
-SilentFork::SilentFork(ForkKind kind) : prepared_(t_thread_mode != ThreadMode::kInternal) {
+SilentFork::SilentFork(ForkKind kind)
+    : kind_(kind), prepared_(t_thread_mode != ThreadMode::kInternal) {
   if (!prepared_) return;
   signals_ = holdSignals();
   InternalScope scope;
-  lockSurrendered();
-  Runtime::beforeFork(kind);
-  lockInner();
+  prepareAll(kind);
 }
 
 void SilentFork::inParent() {
   if (!prepared_) return;
-  unlockInner();
-  Runtime::afterForkInParent();
-  unlockSurrendered();
+  letGoAll(kind_, &Participant::parent);
   releaseSignals(signals_);
 }
 
 void SilentFork::inChild() {
   InternalScope scope;
   if (!prepared_) return Runtime::afterUnpreparedFork();
-  unlockInner();
-  Runtime::afterForkInChild();
-  unlockSurrendered();
+  letGoAll(kind_, &Participant::child);
   renewArenaTableInChild();
   releaseSignals(signals_);
 }
 
 // Registration fails only for lack of memory; fork() is then as unsafe as it is for threads in any
 // program without handlers, and still right for a program of one thread.
-void installInnerForkHandlers() {
-  static_cast<void>(pthread_atfork(lockInner, unlockInner, unlockInner));
-}
-
-void installOuterForkHandlers() {
-  static_cast<void>(pthread_atfork(lockOuter, unlockOuterInParent, unlockOuterInChild));
+void installForkHandlers() {
+  Runtime::leaveForksToCaller();
+  static_cast<void>(
+      pthread_atfork(prepareFork, afterFork<&Participant::parent>, afterFork<&Participant::child>));
 }
 
 }  // namespace tidepool

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fork(): every lock is taken before it and given back on both sides, so that the child never
-// inherits one in the hands of a thread it does not have. pthread_atfork runs the last registered
-// preparation first, hence the order of calls: inner locks, then the runtime (which registers its
-// own handlers as it starts), then the locks under which the runtime is called.
+// inherits one in the hands of a thread it does not have.
 #pragma once
 
 #include <csignal>
@@ -11,12 +9,9 @@
 
 namespace tidepool {
 
-/// The internal heap's lock, under which nothing else is taken. Call before the runtime's handlers
-/// are registered, and all of them before the program can register its own: those may touch memory
-/// that nobody brings in once ours have run.
-void installInnerForkHandlers();
-/// The heap's locks. Call after the runtime's.
-void installOuterForkHandlers();
+/// Call before the program can register its own handlers: those may touch memory that nobody brings
+/// in once ours have run.
+void installForkHandlers();
 
 /// The process is about to be copied by other means than fork(), of which libc tells nobody: what
 /// has to be done around that, on both sides, by the copying thread. The heap's locks are not
@@ -31,6 +26,7 @@ class SilentFork {
   void inChild();
 
  private:
+  const ForkKind kind_;
   // This thread was inside Tidepool, and holds who knows what.
   const bool prepared_;
   // What the thread had blocked. Signals wait until all locks are given back: a handler may copy

@@ -8,44 +8,10 @@
 #include <sys/mman.h>
 
 #include "runtime/base/mapping.h"
-#include "runtime/migrate/direct/granule_mover.h"
 #include "runtime/migrate/range_ops.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
-
-bool GranuleMover::bringInAll(const GranuleLock& granule, PageIndex first, PageIndex end) {
-  if (liesWhole(granule) && !promoteWhole(granule)) return false;
-  MutexLock lock(staging_mutex_);
-  for (PageIndex page = first; page < end;) {
-    if (core_.space->word(page).state() != PageState::kDirect) {
-      ++page;
-      continue;
-    }
-    // As far as the rights are the same: they move along with a mapping.
-    const uintptr_t address = core_.space->addressOf(page);
-    const uint64_t alike =
-        toPages(core_.space->protections().spanAt(address, Bytes((end - page) * kPageSize)).size)
-            .value();
-    uint64_t run = 1;
-    while (run < alike && core_.space->word(page + run).state() == PageState::kDirect) ++run;
-    const Bytes size(run * kPageSize);
-    // Without a barrier nobody can be made to wait: see docs/limits.md.
-    if (core_.barrier != nullptr && !core_.barrier->writeProtect(address, size, Wake::kNo)) {
-      return false;
-    }
-    core_.budget.charge(PageCount(run));
-    if (!swapIn(granule, {page, run})) {
-      core_.budget.discharge(PageCount(run));
-      if (core_.barrier != nullptr) {
-        [[maybe_unused]] const Status open = core_.barrier->writeProtect(address, size, Wake::kYes);
-      }
-      return false;
-    }
-    page = page + run;
-  }
-  return true;
-}
 
 Status RangeOps::readIn(const GranuleLock& granule, PageIndex first, PageCount pages) {
   const PageWord word = core_.space->word(first);
@@ -116,7 +82,7 @@ Result<RangeOps::Settled> RangeOps::settle(const GranuleLock& granule, PageIndex
     }
     page = page + run;
   }
-  if (mover_.bringInAll(granule, first, end)) return Settled::kAll;
+  if (mover_.promoter.bringInAll(granule, first, end)) return Settled::kAll;
   return fail(ErrorCode::kUnsupported, "pages of a direct tier cannot be brought in");
 }
 

@@ -66,8 +66,7 @@ Status Migrator::start() {
 
 void Migrator::stop() {
   if (!thread_.running()) return;
-  // Release pairs with the acquire in run().
-  core_.stopping.store(true, std::memory_order_release);
+  core_.services.stop();
   core_.need_memory.ring();
   thread_.join();
 }
@@ -83,15 +82,14 @@ void Migrator::run() {
   stuck_since_ = clock_.now();
   // A window in which pages are watched must not become a long one.
   if (balancer_ != nullptr) askShortSlice();
-  // Pairs with the release in stop().
-  while (!core_.stopping.load(std::memory_order_acquire)) {
+  while (!core_.services.stopping()) {
     waitForWork();
     waker_.wakeOverdue(clock_.now());
     if (clock_.now() >= next_tick_) {
       updateBudget();
       publish();
       if (pmu_ != nullptr) pmu_->tick(clock_.now());
-      avoider.avoid(core_.fault_cpu.load(std::memory_order_relaxed));
+      avoider.avoid(core_.services.faultProcessor());
       reapTheDead(clock_.now());
       next_tick_ = clock_.now() + kTick;
     }
@@ -117,15 +115,16 @@ void Migrator::run() {
     }
   }
   core_.account->leave();
-  forEachTable(core_, [this](FrameTable& table) { core_.pausing ? table.pause() : table.leave(); });
+  forEachTable(core_, [this](FrameTable& table) {
+    core_.services.pausing() ? table.pause() : table.leave();
+  });
 }
 
 void Migrator::endWithProgram() {
   const os::LeftBehind left = os::leftBehind(stat_.get());
   if (left.threads == 0 || left.threads != RawThread::running()) return;
   RawThread::endWith(left.status);
-  // Release pairs with the acquire in the services' loops.
-  core_.stopping.store(true, std::memory_order_release);
+  core_.services.stop();
   core_.freed_memory.ring();
   waker_.tellToStop();
 }
@@ -174,14 +173,13 @@ void Migrator::relieve() {
   // Faults that wait must hear of it, also when nothing can be evicted any more.
   const uint64_t room = core_.budget.room().value();
   // They need not look again while they wait for far memory to come, but for room that is there.
-  const bool in_vain = !evictor_->usable() &&
-                       (room >= kRoomForFaults || !core_.growing.load(std::memory_order_relaxed));
-  if ((freed || in_vain) && core_.faults_wait.load(std::memory_order_seq_cst)) {
+  const bool in_vain = !evictor_->usable() && (room >= kRoomForFaults || !core_.room.growing());
+  if ((freed || in_vain) && core_.room.faultsWait()) {
     core_.freed_memory.ring();
   }
   if (!evictor_->usable()) return;
   // Room that the program itself made, by giving memory back, is announced by nobody else.
-  if (room >= kRoomForFaults && core_.faults_wait.load(std::memory_order_seq_cst)) {
+  if (room >= kRoomForFaults && core_.room.faultsWait()) {
     core_.freed_memory.ring();
   }
   if (room >= 2 * low) {
@@ -198,14 +196,14 @@ void Migrator::relieve() {
 }
 
 void Migrator::setNothingLeaves(bool stuck) {
-  core_.nothing_leaves.store(stuck, std::memory_order_relaxed);
+  room_.setNothingLeaves(stuck);
   // A limit may be so low that next to nothing is local, and there is room all the same.
   const bool short_of_room = stuck && core_.budget.room().value() < kRoomForFaults;
   const Nanoseconds now = clock_.now();
   if (!short_of_room) stuck_since_ = now;
   if (!stuck) return;
   // The doorbell orders the store before the retry that it causes.
-  if (core_.faults_wait.load(std::memory_order_seq_cst)) core_.freed_memory.ring();
+  if (core_.room.faultsWait()) core_.freed_memory.ring();
   // While a large range is being given back, its pages belong to nobody and cannot leave either.
   if (now - stuck_since_ < kWorthSaying || std::exchange(warned_stuck_, true)) return;
   reportError(core_,
@@ -242,7 +240,7 @@ void Migrator::updateBudget() {
 
 void Migrator::publish() const {
   StatsPage& stats = *core_.stats;
-  stats.service_cpu_nanoseconds.store(serviceCpuTime(core_).value(), std::memory_order_relaxed);
+  stats.service_cpu_nanoseconds.store(core_.services.cpuTime().value(), std::memory_order_relaxed);
   stats.metadata_bytes.store(core_.space->metadata().value(), std::memory_order_relaxed);
   MutexLock lock(core_.tiers.listing());
   core_.tiers.forEach([&](uint8_t number, const Tier& tier) {

@@ -68,6 +68,7 @@ class Migrator {
   void setNothingLeaves(bool stuck);
 
   Core& core_;
+  RoomState::Supply room_{core_.room};
   std::unique_ptr<Evictor> evictor_;
   std::unique_ptr<Balancer> balancer_;  // null without direct tiers
   std::unique_ptr<PmuFeed> pmu_;

@@ -42,7 +42,7 @@ Status RangeOps::makeFresh(uintptr_t address, Bytes size, int protection) {
 
 Status RangeOps::makePartUsable(uintptr_t address, Bytes size, int protection) {
   const GranuleLock granule(*core_.space, granuleOf(core_.space->pageAt(address)));
-  if (!mover_.liesWhole(granule)) return makeFresh(address, size, protection);
+  if (!mover_.homes.liesWhole(granule)) return makeFresh(address, size, protection);
   // dropPart() has left it there, erased.
   setRights(address, size, protection);
   return {};
@@ -50,7 +50,7 @@ Status RangeOps::makePartUsable(uintptr_t address, Bytes size, int protection) {
 
 bool RangeOps::anyMapsWholeGranules() {
   MutexLock lock(core_.tiers.listing());
-  return mover_.mapsWholeGranules();
+  return mover_.homes.anyMapsWhole();
 }
 
 Status RangeOps::makeUsable(uintptr_t address, Bytes size, int protection) {
@@ -156,21 +156,21 @@ void RangeOps::dropPage(const GranuleLock& granule, PageIndex page, PageWord wor
   }
   TP_CHECK(core_.space->change(granule, page, word, PageWord()));
   if (word.state() == PageState::kLocal && word.has(kFlagShadow)) {
-    const FrameIndex home = word.frame() - page.value() % kPagesPerGranule;
-    if (!mover_.frozen(word.tier(), home)) {
+    const Home home{word.tier(), word.frame() - page.value() % kPagesPerGranule};
+    if (!mover_.homes.frozen(home)) {
       // The frame at home may be mapped again for this page, as fresh memory.
       [[maybe_unused]] const Status erased =
           core_.tiers.direct(word.tier())->erase({word.frame(), PageCount(1)});
     }
-    mover_.releaseHomeIfUnused(granule, word.tier(), home);
+    mover_.homes.releaseIfUnused(granule, home);
   }
 }
 
 void RangeOps::dropDirect(const GranuleLock& granule, PageIndex first, PageCount pages, Mode mode) {
   const PageWord word = core_.space->word(first);
-  const FrameIndex home = word.frame() - first.value() % kPagesPerGranule;
-  mover_.spoil(granule);
-  if (!mover_.frozen(word.tier(), home)) {
+  const Home home{word.tier(), word.frame() - first.value() % kPagesPerGranule};
+  mover_.closing.spoil(granule);
+  if (!mover_.homes.frozen(home)) {
     [[maybe_unused]] const Status erased =
         core_.tiers.direct(word.tier())->erase({word.frame(), pages});
     if (mode == Mode::kDiscard) return;
@@ -181,7 +181,7 @@ void RangeOps::dropDirect(const GranuleLock& granule, PageIndex first, PageCount
     const PageIndex page = first + i;
     TP_CHECK(core_.space->change(granule, page, core_.space->word(page), PageWord()));
   }
-  mover_.releaseHomeIfUnused(granule, word.tier(), home);
+  mover_.homes.releaseIfUnused(granule, home);
 }
 
 void RangeOps::replaceByFresh(const GranuleLock& granule, uintptr_t address, Bytes size) {
@@ -210,7 +210,7 @@ void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kPageSize);
   const GranuleLock granule(*core_.space, granuleOf(first));
-  if (end - first < kPagesPerGranule && !detached() && mover_.liesWhole(granule)) {
+  if (end - first < kPagesPerGranule && !detached() && mover_.homes.liesWhole(granule)) {
     dropPart(granule, first, end, mode);
     return;
   }

@@ -70,7 +70,7 @@ class RangeOps {
  private:
   enum class Mode : uint8_t { kRelease, kDiscard, kWithdraw };
 
-  bool detached() const { return core_.detached.load(std::memory_order_relaxed); }
+  bool detached() const { return core_.fork.detached(); }
   Status check(uintptr_t address, Bytes size) const;
   Result<uint64_t> findFree(Bytes size, Bytes alignment, RangeUse use);
   /// Errors: kNoMemory if a reservation of this size leaves less than half of the space.

@@ -157,7 +157,7 @@ TEST_F(AccessWatchTest, AReleaseMeanwhileStands) {
 }
 
 TEST_F(AccessWatchTest, AHomeGivenBackMeanwhileIsNobodys) {
-  core_.forked.store(true);  // from then on it is asked whether others hold a home
+  core_.fork.setForked();  // from then on it is asked whether others hold a home
   open();
   const auto address = reinterpret_cast<uintptr_t>(bytes_);
   ASSERT_TRUE(ranges_->release(address, Bytes(kGranuleSize)));

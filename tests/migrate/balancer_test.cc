@@ -179,7 +179,7 @@ class WholeBalancerTest : public BalancerTest {
   void makeLocal(uint64_t granule) override {
     if (granule + 2 >= kLocalGranules) return;  // room for two
     const GranuleLock locked(*core_.space, granuleOf(first_) + granule);
-    ASSERT_TRUE(mover_->promoteWhole(locked));
+    ASSERT_TRUE(mover_->whole.promote(locked));
   }
 };
 

@@ -60,7 +60,7 @@ TEST_F(BehindStreams, APageThatWasGivenAHomeMeanwhileKeepsIt) {
     });
     while (thread == 0) std::this_thread::yield();
     awaitAsleep(thread);
-    // As GranuleMover::adopt() does.
+    // As GranuleHomes::adopt() does.
     ASSERT_TRUE(core_.space->change(locked, page, alone, with_home));
   }
   migrator.join();

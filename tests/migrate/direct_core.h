@@ -52,7 +52,7 @@ class DirectCoreTest : public testing::Test {
 
   bool placeFar(GranuleIndex index) {
     const GranuleLock granule(*core_.space, index);
-    return mover_->placeFar(granule, granule.first());
+    return mover_->demoter.placeFar(granule, granule.first());
   }
   void change(PageIndex page, PageWord from, PageWord to) {
     const GranuleLock granule(*core_.space, granuleOf(page));
@@ -60,9 +60,9 @@ class DirectCoreTest : public testing::Test {
   }
   /// Pages of one granule.
   void promote(PageIndex first, uint64_t count) {
-    const GranuleMover::Run run{first, count};
+    const Promoter::Run run{first, count};
     const GranuleLock granule(*core_.space, granuleOf(first));
-    ASSERT_EQ(mover_->promote(granule, {&run, 1}), 1u);
+    ASSERT_EQ(mover_->promoter.promote(granule, {&run, 1}), 1u);
   }
 
   std::optional<StatsRegion> stats_;

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -237,12 +238,46 @@ TEST_F(LateReads, FaultsBeyondTheReadsInFlightWaitForOneToEndAndAskNobodyForMemo
   // The service has read all of them; once it has served one more, it has seen to those, too.
   ASSERT_TRUE(ranges_->place(address_, Bytes(kGranuleSize), Placement()));
   word(kPagesPerGranule - 1) = 7;
-  EXPECT_FALSE(core_.faults_wait.load()) << "there is room";
+  EXPECT_FALSE(core_.room.faultsWait()) << "there is room";
   pollfd bell{core_.need_memory.fd(), POLLIN, 0};
   EXPECT_EQ(poll(&bell, 1, 0), 0) << "the migrator has nothing to do for them";
   first_->letEnd();
   for (std::thread& reader : readers) reader.join();
   EXPECT_EQ(wrong, 0u);
+}
+
+TEST_F(LateReads, WhatIsBeingReadWhenTheServiceEndsStaysWhereItIs) {
+  word() = 0x1111;
+  evict(1, kFresh);
+  first_->stall();
+  Advice advice(core_, *policy_, mover_->demoter);
+  advice.willNeed(address_, Bytes(kPageSize));
+  first_->awaitReads(1);
+  EXPECT_EQ(stateOf().state(), PageState::kFetching);
+  faults_.reset();
+  EXPECT_EQ(stateOf(), PageWord(PageState::kFar, 0, 1, 0));
+  EXPECT_EQ(first_->held(), kFresh);
+}
+
+TEST(FarClaimDeathTest, APageThatNobodyEndsIsAFault) {
+  Core core;
+  core.space = std::move(*ManagedSpace::create(Bytes(kGiB)));
+  const PageIndex page(0);
+  const GranuleLock granule(*core.space, granuleOf(page));
+  const PageWord words[] = {PageWord(), PageWord(PageState::kLocal, 0, 0, 0),
+                            PageWord(PageState::kEvicting, 0, 0, 0),
+                            PageWord(PageState::kFar, 0, 1, 7)};
+  for (size_t i = 1; i < std::size(words); ++i) {
+    ASSERT_TRUE(core.space->change(granule, page, words[i - 1], words[i]));
+  }
+  EXPECT_DEATH(claimFar(core, granule, {page, PageCount(1)}), "empty");
+  EXPECT_DEATH(
+      {
+        FarClaim claim = claimFar(core, granule, {page, PageCount(1)});
+        claim = FarClaim();
+      },
+      "empty");
+  EXPECT_TRUE(claimFar(core, granule, {page + 1, PageCount(1)}).empty()) << "it is not far";
 }
 
 }  // namespace

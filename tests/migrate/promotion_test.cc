@@ -38,17 +38,17 @@ class Promotions : public DirectCoreTest {
   PageState stateOf(uint64_t page) const { return core_.space->word(first_ + page).state(); }
   /// Pages [10, 20) and [100, 300) of the granule.
   void close(uint64_t number) {
-    GranuleMover::Promotion& promotion = promotions_[number];
+    Promoter::Promotion& promotion = promotions_[number];
     promotion.count = 2;
     promotion.runs[0] = {pageOf(number, 10), 10};
     promotion.runs[1] = {pageOf(number, 100), 200};
     const GranuleLock granule(*core_.space, granuleOf(first_) + number);
-    mover_->close(granule, promotion);
+    mover_->promoter.close(granule, promotion);
     ASSERT_EQ(promotion.closed, 2u);
   }
   size_t finish(uint64_t number, bool pinned) {
     const GranuleLock granule(*core_.space, granuleOf(first_) + number);
-    return mover_->finish(granule, promotions_[number], pinned);
+    return mover_->promoter.finish(granule, promotions_[number], pinned);
   }
   PageIndex pageOf(uint64_t granule, uint64_t page) const {
     return first_ + granule * kPagesPerGranule + page;
@@ -77,12 +77,12 @@ class Promotions : public DirectCoreTest {
 
   uintptr_t address_ = 0;
   PageIndex first_;
-  std::array<GranuleMover::Promotion, kGranules> promotions_;
+  std::array<Promoter::Promotion, kGranules> promotions_;
 };
 
 TEST_F(Promotions, SeveralGranulesMoveAfterOneLook) {
   for (uint64_t i = 0; i < kGranules; ++i) close(i);
-  EXPECT_FALSE(mover_->lookForPins());
+  EXPECT_FALSE(mover_->promoter.lookForPins());
   for (uint64_t i = 0; i < kGranules; ++i) EXPECT_EQ(finish(i, false), 2u);
   for (uint64_t i = 0; i < kGranules; ++i) {
     EXPECT_EQ(stateOf(i * kPagesPerGranule + 10), PageState::kLocal);
@@ -97,18 +97,18 @@ TEST_F(Promotions, APinBeforeTheLookKeepsAllOfThem) {
   for (uint64_t i = 0; i < kGranules; ++i) close(i);
   const UniqueFd file(open("/var/tmp", O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600));
   ASSERT_TRUE(file.valid());
-  const bool pinned = mover_->lookForPins();
+  const bool pinned = mover_->promoter.lookForPins();
   EXPECT_TRUE(pinned);
   for (uint64_t i = 0; i < kGranules; ++i) EXPECT_EQ(finish(i, pinned), 0u);
   for (uint64_t page = 0; page < kGranules * kPagesPerGranule; ++page) word(page) = page + 1;
   expectContents();
   EXPECT_EQ(core_.budget.held(), PageCount());
   // Nothing is closed, to begin with, as long as that is open.
-  GranuleMover::Promotion again;
+  Promoter::Promotion again;
   again.count = 1;
   again.runs[0] = {first_, 1};
   const GranuleLock granule(*core_.space, granuleOf(first_));
-  mover_->close(granule, again);
+  mover_->promoter.close(granule, again);
   EXPECT_EQ(again.closed, 0u);
   EXPECT_EQ(core_.stats->promotions_held_by_pins, kGranules * 210 + 1);
 }
@@ -118,7 +118,7 @@ TEST_F(Promotions, WhoIsSaidToPinNothingIsNotLookedAt) {
   ASSERT_TRUE(file.valid());
   core_.options.pins = Pins::kNever;
   for (uint64_t i = 0; i < kGranules; ++i) close(i);
-  EXPECT_FALSE(mover_->lookForPins());
+  EXPECT_FALSE(mover_->promoter.lookForPins());
   for (uint64_t i = 0; i < kGranules; ++i) EXPECT_EQ(finish(i, false), 2u);
   EXPECT_EQ(core_.stats->promotions_held_by_pins, 0u);
   expectContents();

@@ -8,7 +8,7 @@
 namespace tidepool {
 namespace {
 
-class VacatedGranules : public WholeGranules {
+class VacatedGranules : public WholeGranulesTest {
  protected:
   void fill() {
     ASSERT_TRUE(placeFar());
@@ -101,12 +101,12 @@ TEST_F(VacatedGranules, PagesOfAPlainTierAreNotPutWhereWholeGranulesAre) {
   ASSERT_TRUE(placeFar());
   for (uint64_t page = 0; page < kPagesPerGranule; ++page) at(page) = valueOf(page);
   ASSERT_EQ(plain->used(), Bytes(kGranuleSize));
-  const GranuleMover::Run run{firstPage(granule_) + 8, 16};
+  const Promoter::Run run{firstPage(granule_) + 8, 16};
   const GranuleLock granule(*core_.space, granule_);
-  ASSERT_EQ(mover_->promote(granule, {&run, 1}), 1u);
+  ASSERT_EQ(mover_->promoter.promote(granule, {&run, 1}), 1u);
   plain->close();
   tier_->reopen();
-  EXPECT_TRUE(mover_->vacate(granule, 2));
+  EXPECT_TRUE(mover_->changes.vacate(granule, 2));
   EXPECT_EQ(plain->used(), Bytes());
   EXPECT_EQ(tier_->torn, 0);
   EXPECT_EQ(wrongPages(), 0u);
@@ -121,7 +121,7 @@ TEST_F(VacatedGranules, NoStoreIsLostAndNoReadIsWrongMeanwhile) {
     left.close();
     {
       const GranuleLock granule(*core_.space, granule_);
-      ASSERT_TRUE(mover_->vacate(granule, from));
+      ASSERT_TRUE(mover_->changes.vacate(granule, from));
     }
     left.reopen();
     from = from == 1 ? 2 : 1;

@@ -63,7 +63,7 @@ class WholeTier final : public DirectTier {
   std::unique_ptr<DirectFileTier> inner_;
 };
 
-class WholeGranules : public DirectCoreTest {
+class WholeGranulesTest : public DirectCoreTest {
  protected:
   void SetUp() override {
     const char* const device = getenv("TIDEPOOL_TEST_DAX");
@@ -97,7 +97,7 @@ class WholeGranules : public DirectCoreTest {
 
   bool promoteWhole() {
     const GranuleLock granule(*core_.space, granule_);
-    return mover_->promoteWhole(granule);
+    return mover_->whole.promote(granule);
   }
 
   /// Repeats `act` while threads store, load, and read by system calls; none may see a wrong byte,
@@ -158,7 +158,7 @@ class WholeGranules : public DirectCoreTest {
   bool vacate() {
     tier_->close();
     const GranuleLock granule(*core_.space, granule_);
-    return mover_->vacate(granule, 1);
+    return mover_->changes.vacate(granule, 1);
   }
   WholeTier* addWhole() {
     auto tier = DirectFileTier::createEmulated(Bytes(8 * kMiB));

@@ -9,7 +9,7 @@
 namespace tidepool {
 namespace {
 
-TEST_F(WholeGranules, PagesThatAreLocalGoAlong) {
+TEST_F(WholeGranulesTest, PagesThatAreLocalGoAlong) {
   for (const uint64_t page : {3, 4, 5, 100, 511}) makeLocal(page);
   ASSERT_TRUE(placeFar());
   EXPECT_EQ(tier_->torn, 0);
@@ -19,7 +19,7 @@ TEST_F(WholeGranules, PagesThatAreLocalGoAlong) {
   EXPECT_EQ(core_.budget.held(), PageCount(0));
 }
 
-TEST_F(WholeGranules, IfTheDeviceRefusesAllStaysAsItWas) {
+TEST_F(WholeGranulesTest, IfTheDeviceRefusesAllStaysAsItWas) {
   for (const uint64_t page : {0, 7, 8, 510}) makeLocal(page);
   tier_->refuse = true;
   EXPECT_FALSE(placeFar());
@@ -32,16 +32,17 @@ TEST_F(WholeGranules, IfTheDeviceRefusesAllStaysAsItWas) {
   EXPECT_EQ(at(510), valueOf(510));
 }
 
-TEST_F(WholeGranules, PartOfWhatIsLocalIsNotDemoted) {
+TEST_F(WholeGranulesTest, PartOfWhatIsLocalIsNotDemoted) {
   for (const uint64_t page : {3, 4, 9}) makeLocal(page);
   const GranuleLock granule(*core_.space, granule_);
-  EXPECT_EQ(mover_->demote(granule, firstPage(granule_) + 3, 2), 0u) << "page 9 would go, too";
+  EXPECT_EQ(mover_->demoter.demote(granule, firstPage(granule_) + 3, 2), 0u)
+      << "page 9 would go, too";
   EXPECT_EQ(tier_->used(), Bytes());
-  EXPECT_EQ(mover_->demote(granule, firstPage(granule_) + 3, 7), 3u);
+  EXPECT_EQ(mover_->demoter.demote(granule, firstPage(granule_) + 3, 7), 3u);
   EXPECT_EQ(at(9), valueOf(9));
 }
 
-TEST_F(WholeGranules, ReleasedPartsAreTakenAgainAndReadAsZeros) {
+TEST_F(WholeGranulesTest, ReleasedPartsAreTakenAgainAndReadAsZeros) {
   ASSERT_TRUE(placeFar());
   for (uint64_t page = 0; page < kPagesPerGranule; ++page) at(page) = valueOf(page);
   ASSERT_TRUE(ranges_->release(addressOf(10), Bytes(20 * kPageSize)));
@@ -54,7 +55,7 @@ TEST_F(WholeGranules, ReleasedPartsAreTakenAgainAndReadAsZeros) {
   EXPECT_EQ(tier_->torn, 0);
 }
 
-TEST_F(WholeGranules, TheLastReleaseGivesThePlaceBack) {
+TEST_F(WholeGranulesTest, TheLastReleaseGivesThePlaceBack) {
   ASSERT_TRUE(placeFar());
   at(400) = 9;
   ASSERT_TRUE(ranges_->release(addressOf(0), Bytes(200 * kPageSize)));
@@ -70,7 +71,7 @@ TEST_F(WholeGranules, TheLastReleaseGivesThePlaceBack) {
   EXPECT_EQ(at(400), 0);
 }
 
-TEST_F(WholeGranules, ComesBackAsAWholeAndGoesAgain) {
+TEST_F(WholeGranulesTest, ComesBackAsAWholeAndGoesAgain) {
   ASSERT_TRUE(placeFar());
   for (uint64_t page = 0; page < kPagesPerGranule; ++page) at(page) = valueOf(page);
   for (int turn = 0; turn < 3; ++turn) {
@@ -90,7 +91,7 @@ TEST_F(WholeGranules, ComesBackAsAWholeAndGoesAgain) {
   EXPECT_EQ(tier_->torn, 0);
 }
 
-TEST_F(WholeGranules, WithoutRoomItStays) {
+TEST_F(WholeGranulesTest, WithoutRoomItStays) {
   ASSERT_TRUE(placeFar());
   at(9) = 9;
   core_.budget.setLimit(PageCount(kPagesPerGranule - 1));
@@ -100,14 +101,14 @@ TEST_F(WholeGranules, WithoutRoomItStays) {
   EXPECT_EQ(tier_->used(), Bytes(kGranuleSize));
 }
 
-TEST_F(WholeGranules, WhatIsNotPlainStays) {
+TEST_F(WholeGranulesTest, WhatIsNotPlainStays) {
   ASSERT_TRUE(placeFar());
   ASSERT_TRUE(ranges_->release(addressOf(100), Bytes(kPageSize)));
   EXPECT_FALSE(promoteWhole());
   EXPECT_EQ(tier_->used(), Bytes(kGranuleSize));
 }
 
-TEST_F(WholeGranules, NoTierGoesWhileTheProgramAsksWhatKindTheyAre) {
+TEST_F(WholeGranulesTest, NoTierGoesWhileTheProgramAsksWhatKindTheyAre) {
   // Tiers of a fabric are destroyed by another thread, once nobody can be looking at them.
   int asked = 0;
   bool may_go = false;
@@ -126,7 +127,7 @@ TEST_F(WholeGranules, NoTierGoesWhileTheProgramAsksWhatKindTheyAre) {
   tier_->when_asked = nullptr;
 }
 
-TEST_F(WholeGranules, WhatDevicesMayWriteToStays) {
+TEST_F(WholeGranulesTest, WhatDevicesMayWriteToStays) {
   ASSERT_TRUE(placeFar());
   for (const uint64_t page : {0, 77, 511}) at(page) = valueOf(page);
   const UniqueFd direct(open("/tmp", O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600));
@@ -138,7 +139,7 @@ TEST_F(WholeGranules, WhatDevicesMayWriteToStays) {
   EXPECT_EQ(core_.budget.held(), PageCount(0));
 }
 
-TEST_F(WholeGranules, NoStoreIsLostAndNoReadIsWrongMeanwhile) {
+TEST_F(WholeGranulesTest, NoStoreIsLostAndNoReadIsWrongMeanwhile) {
   ASSERT_TRUE(placeFar());
   underUse([&] {
     ASSERT_TRUE(promoteWhole());
@@ -146,7 +147,7 @@ TEST_F(WholeGranules, NoStoreIsLostAndNoReadIsWrongMeanwhile) {
   });
 }
 
-TEST_F(WholeGranules, AgreesWithAModelOfBytes) {
+TEST_F(WholeGranulesTest, AgreesWithAModelOfBytes) {
   ASSERT_TRUE(placeFar());
   std::mt19937 random(7);
   std::vector<int> model(kPagesPerGranule, 0);  // -1: not handed out

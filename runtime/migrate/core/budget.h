@@ -12,6 +12,13 @@ namespace tidepool {
 
 class Budget {
  public:
+  /// Whether the limit may be exceeded.
+  enum class Beyond : uint8_t { kNever, kOnce };
+  bool tryCharge(PageCount pages, Beyond beyond) {
+    if (beyond == Beyond::kNever) return tryCharge(pages);
+    charge(pages);
+    return true;
+  }
   /// Takes `pages` if they fit under the limit; all or nothing.
   bool tryCharge(PageCount pages) {
     uint64_t held = held_.load(std::memory_order_relaxed);

@@ -30,7 +30,7 @@ PortResult moveOutOfSpace(Core& core, const GranuleLock& granule, uintptr_t to, 
   from += result.done.value();
   to += result.done.value();
   bool mended = false;
-  if (result.outcome == PortOutcome::kBusy && core.forked.load(std::memory_order_relaxed)) {
+  if (result.outcome == PortOutcome::kBusy && core.fork.forked()) {
     mended = os::unshare(from, rest);
   } else if (result.outcome == PortOutcome::kExists) {
     // Zeros: see FaultService::serve() on faults outside the space.
@@ -96,18 +96,6 @@ void describeFarTiers(Core& core) {
     out.emulated = direct != nullptr && direct->emulated() ? 1 : 0;
   });
   page.tier_count = core.tiers.count() + 1u;
-}
-
-Nanoseconds serviceCpuTime(const Core& core) {
-  Nanoseconds sum;
-  for (const auto& published : core.service_clocks) {
-    timespec time;
-    const clockid_t clock = published.load();
-    if (clock == 0 || clock_gettime(clock, &time) != 0) continue;
-    sum += Nanoseconds(static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u +
-                       static_cast<uint64_t>(time.tv_nsec));
-  }
-  return sum;
 }
 
 void reportError(Core& core, const char* format, ...) {

@@ -3,15 +3,16 @@
 // and the statistics. Built once at start, then only its thread-safe members change.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <ctime>
 #include <memory>
 
 #include "runtime/base/ledger.h"
 #include "runtime/migrate/core/budget.h"
 #include "runtime/migrate/core/doorbell.h"
+#include "runtime/migrate/core/fork_state.h"
 #include "runtime/migrate/core/parking.h"
+#include "runtime/migrate/core/room_state.h"
+#include "runtime/migrate/core/service_control.h"
+#include "runtime/migrate/core/tier_retirement.h"
 #include "runtime/migrate/core/tree_account.h"
 #include "runtime/options.h"
 #include "runtime/os/fault_port.h"
@@ -41,33 +42,11 @@ struct Core {
   Doorbell need_memory;
   /// Rung when memory was freed for faults that wait for it, read by the fault service.
   Doorbell freed_memory;
-  std::atomic<bool> faults_wait{false};
-  /// Processor that the fault service is bound to, beside the threads it serves; -1: none.
-  std::atomic<int> fault_cpu{-1};
-  std::atomic<bool> stopping{false};
-  /// The service threads end for a moment only. Set and read by the thread that ends and starts
-  /// them, and by them before they end.
-  bool pausing = false;
-  /// CPU-time clocks of the service threads; 0: not running.
-  std::array<std::atomic<clockid_t>, 3> service_clocks{};
+  RoomState room;
   Parking parking;
-  /// Set in a forked child that could have no services of its own: memory is ordinary, statistics
-  /// are the parent's.
-  std::atomic<bool> detached{false};
-  /// This process is a child of fork() that goes on with services of its own.
-  bool in_child = false;
-  /// Set once the process has forked: pages that were local then may be shared until written.
-  std::atomic<bool> forked{false};
-  /// Set once no far tier can take more: the budget is then exceeded rather than the program hung.
-  std::atomic<bool> far_exhausted{false};
-  /// Set while no local page can leave (pinned, protected): the same, until some can.
-  std::atomic<bool> nothing_leaves{false};
-  /// Set while more far memory has been asked for, or will be as soon as it is needed.
-  std::atomic<bool> growing{false};
-  /// Tiers that are to be destroyed, a bit by number, and those which the fault service has let go
-  /// of since (see FabricMemory).
-  std::atomic<uint32_t> retiring{0};
-  std::atomic<uint32_t> let_go{0};
+  ServiceControl services;
+  ForkState fork;
+  TierRetirement retirement;
 
   /// Whether a device may have pages of the process (os/pin_check.h).
   bool mayPinPages() const { return options.pins == Pins::kAsk && os::mayPinPages(); }
@@ -77,9 +56,7 @@ struct Core {
   /// threads come to a standstill, which in turn waits for the reads under way to be installed.
   bool roomWillCome() const {
     if (parking.requested(Parking::Upto::kMigrator)) return false;
-    if (growing.load(std::memory_order_relaxed)) return true;
-    return tiers.hasFetch() && !far_exhausted.load(std::memory_order_relaxed) &&
-           !nothing_leaves.load(std::memory_order_relaxed);
+    return room.growing() || (tiers.hasFetch() && room.pagesLeave());
   }
 };
 
@@ -99,7 +76,7 @@ void forEachTable(Core& core, Act act) {
 /// True if other processes hold this home in a direct tier as well, since a fork(). Its pages are
 /// write-protected then; nothing may be mapped over them that is not.
 inline bool heldByOthers(const Core& core, uint8_t tier, FrameIndex home) {
-  return core.forked.load(std::memory_order_relaxed) &&
+  return core.fork.forked() &&
          !core.tiers.direct(tier)->soleHolder({home, PageCount(kPagesPerGranule)});
 }
 
@@ -127,9 +104,6 @@ PageWord dropFarCopy(Core& core, const GranuleLock& granule, PageIndex page, Pag
 
 /// Writes the far tiers' names, kinds and capacities to the statistics page.
 void describeFarTiers(Core& core);
-
-/// CPU time of the service threads so far.
-Nanoseconds serviceCpuTime(const Core& core);
 
 /// Appends to the statistics page's ring of errors and says it on stderr.
 [[gnu::format(printf, 2, 3)]] void reportError(Core& core, const char* format, ...);

@@ -5,120 +5,108 @@
 #include <bitset>
 
 namespace tidepool {
-namespace {
-
-PageWord wordOf(const Core& core, const FarClaim& claim, uint64_t at) {
-  return core.space->word(claim.first + at);
-}
-
-void release(Core& core, const FarClaim& claim) {
-  core.tiers.tier(claim.tier).release(claim.frames());
-}
-
-void wake(Core& core, const FarClaim& claim) {
-  core.port->wake(core.space->addressOf(claim.first), toBytes(claim.count));
-}
-
-}  // namespace
 
 FarClaim claimFar(Core& core, const GranuleLock& granule, PageRun run, uint8_t flags) {
   const PageWord head = core.space->word(run.first);
-  FarClaim claim{run.first, PageCount(), head.tier(), head.frame()};
-  uint64_t pages = 0;
-  while (pages < run.count.value()) {
-    const PageWord word = wordOf(core, claim, pages);
-    if (word.state() != PageState::kFar || word.tier() != claim.tier ||
-        word.frame() != claim.frame + pages) {
+  FarClaim claim;
+  claim.first_ = run.first;
+  claim.tier_ = head.tier();
+  claim.frame_ = head.frame();
+  while (claim.count_ < run.count) {
+    const uint64_t at = claim.count_.value();
+    const PageWord word = claim.wordOf(core, at);
+    if (word.state() != PageState::kFar || word.tier() != claim.tier_ ||
+        word.frame() != claim.frame_ + at) {
       break;
     }
-    TP_CHECK(core.space->change(granule, claim.first + pages, word,
+    TP_CHECK(core.space->change(granule, run.first + at, word,
                                 PageWord(PageState::kFetching, flags, word.tier(), word.index())));
-    ++pages;
+    claim.count_ += PageCount(1);
   }
-  claim.count = PageCount(pages);
   return claim;
 }
 
-uint64_t stillClaimed(const Core& core, const FarClaim& claim, uint64_t at) {
-  const uint64_t from = at;
-  while (at < claim.count.value() && claim.owns(wordOf(core, claim, at), at)) ++at;
-  return at - from;
+uint64_t FarClaim::stillClaimed(const Core& core) const {
+  uint64_t at = 0;
+  while (at < count_.value() && owns(wordOf(core, at), at)) ++at;
+  return at;
 }
 
-void settleLocal(Core& core, const GranuleLock& granule, const FarClaim& claim, uint64_t asked,
-                 FarCopy copy) {
-  for (uint64_t i = 0; i < claim.count.value(); ++i) {
-    const PageWord word = wordOf(core, claim, i);
-    TP_CHECK(claim.owns(word, i));
+uint64_t FarClaim::countClaimed(const Core& core) const {
+  uint64_t count = 0;
+  for (uint64_t i = 0; i < count_.value(); ++i) count += owns(wordOf(core, i), i) ? 1 : 0;
+  return count;
+}
+
+void FarClaim::settleLocal(Core& core, const GranuleLock& granule, PageCount pages, uint64_t asked,
+                           FarCopy copy) {
+  TP_CHECK(pages <= count_);
+  for (uint64_t i = 0; i < pages.value(); ++i) {
+    const PageWord word = wordOf(core, i);
+    TP_CHECK(owns(word, i));
     const uint8_t flags = (asked >> i & 1) != 0 ? 0 : static_cast<uint8_t>(kFlagUnproven);
     const PageWord local =
         copy == FarCopy::kKept
             ? PageWord(PageState::kLocal, flags | kFlagFarCopy, word.tier(), word.index())
             : PageWord(PageState::kLocal, flags, 0, 0);
-    TP_CHECK(core.space->change(granule, claim.first + i, word, local));
+    TP_CHECK(core.space->change(granule, first_ + i, word, local));
   }
-  if (copy == FarCopy::kDropped) release(core, claim);
+  if (copy == FarCopy::kDropped) release(core, pages);
+  end(pages);
 }
 
-void settleFar(Core& core, const GranuleLock& granule, const FarClaim& page, uint8_t tier,
-               FrameIndex to) {
-  const PageWord word = wordOf(core, page, 0);
-  if (page.owns(word, 0)) {
-    TP_CHECK(core.space->change(granule, page.first, word,
-                                PageWord(PageState::kFar, 0, tier, to.value())));
+void FarClaim::settleFar(Core& core, const GranuleLock& granule, uint8_t tier, FrameIndex to) {
+  TP_CHECK(!empty());
+  const PageWord word = wordOf(core, 0);
+  if (owns(word, 0)) {
+    TP_CHECK(
+        core.space->change(granule, first_, word, PageWord(PageState::kFar, 0, tier, to.value())));
   } else {
     core.tiers.tier(tier).release({to, PageCount(1)});
   }
-  release(core, page);
-  wake(core, page);
+  release(core, PageCount(1));
+  wake(core, PageCount(1));
+  end(PageCount(1));
 }
 
-void settleGone(Core& core, const GranuleLock& granule, const FarClaim& claim) {
-  for (uint64_t i = 0; i < claim.count.value(); ++i) {
-    const PageWord word = wordOf(core, claim, i);
-    if (claim.owns(word, i))
-      TP_CHECK(core.space->change(granule, claim.first + i, word, PageWord()));
-  }
-  release(core, claim);
-  wake(core, claim);
+void FarClaim::settleGone(Core& core, const GranuleLock& granule) {
+  TP_CHECK(!empty());
+  const PageWord word = wordOf(core, 0);
+  if (owns(word, 0)) TP_CHECK(core.space->change(granule, first_, word, PageWord()));
+  release(core, PageCount(1));
+  wake(core, PageCount(1));
+  end(PageCount(1));
 }
 
-void abandonClaim(Core& core, const GranuleLock& granule, const FarClaim& claim) {
-  for (uint64_t i = 0; i < claim.count.value(); ++i) {
-    const PageWord word = wordOf(core, claim, i);
-    if (claim.owns(word, i)) {
-      TP_CHECK(core.space->change(granule, claim.first + i, word,
+void FarClaim::abandon(Core& core, const GranuleLock& granule) {
+  for (uint64_t i = 0; i < count_.value(); ++i) {
+    const PageWord word = wordOf(core, i);
+    if (owns(word, i)) {
+      TP_CHECK(core.space->change(granule, first_ + i, word,
                                   PageWord(PageState::kFar, 0, word.tier(), word.index())));
     } else {
-      release(core, claim.part(i, 1));
+      core.tiers.tier(tier_).release({frame_ + i, PageCount(1)});
     }
   }
-  wake(core, claim);
+  wake(core, count_);
+  end(count_);
 }
 
-uint64_t countClaimed(const Core& core, const FarClaim& claim) {
-  uint64_t count = 0;
-  for (uint64_t i = 0; i < claim.count.value(); ++i) {
-    count += claim.owns(wordOf(core, claim, i), i) ? 1 : 0;
-  }
-  return count;
-}
-
-void loseClaim(Core& core, const GranuleLock& granule, const FarClaim& claim) {
+void FarClaim::lose(Core& core, const GranuleLock& granule) {
   std::bitset<kPagesPerGranule> lost;
-  for (uint64_t i = 0; i < claim.count.value(); ++i) {
-    const PageWord word = wordOf(core, claim, i);
-    lost[i] = claim.owns(word, i);
+  for (uint64_t i = 0; i < count_.value(); ++i) {
+    const PageWord word = wordOf(core, i);
+    lost[i] = owns(word, i);
     if (!lost[i]) continue;
-    TP_CHECK(
-        core.space->change(granule, claim.first + i, word, PageWord(PageState::kLost, 0, 0, 0)));
+    TP_CHECK(core.space->change(granule, first_ + i, word, PageWord(PageState::kLost, 0, 0, 0)));
   }
-  release(core, claim);
+  release(core, count_);
   // Last: it wakes who waits for one, and that may be the end of the program.
-  for (uint64_t i = 0; i < claim.count.value(); ++i) {
-    if (lost[i]) poisonPage(core, granule, claim.first + i);
+  for (uint64_t i = 0; i < count_.value(); ++i) {
+    if (lost[i]) poisonPage(core, granule, first_ + i);
   }
-  wake(core, claim);
+  wake(core, count_);
+  end(count_);
 }
 
 }  // namespace tidepool

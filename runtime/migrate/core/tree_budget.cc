@@ -17,7 +17,7 @@ constexpr Nanoseconds kFirstWeighing(100'000'000);
 void TreeBudget::weigh(Nanoseconds now) {
   if (alone_) {
     // The process has just become one of several. What there was at a fork both sides hold by half.
-    own_ = core_.forked.load() || core_.in_child ? kAll / 2 : kAll;
+    own_ = core_.fork.forked() || core_.fork.servedChild() ? kAll / 2 : kAll;
     next_weighing_ = now + kFirstWeighing;
   } else if (now >= next_weighing_) {
     own_ = os::ownShareOfAnonymous();

@@ -6,16 +6,6 @@
 
 namespace tidepool {
 
-Places placesOf(const ManagedSpace& space, GranuleIndex granule) {
-  Places places;
-  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
-    const PageState state = space.word(firstPage(granule) + i).state();
-    places.direct[i] = state == PageState::kDirect;
-    places.local[i] = state == PageState::kLocal;
-  }
-  return places;
-}
-
 Result<std::unique_ptr<AccessWatch>> AccessWatch::create(Core& core) {
   auto pagemap = os::openPagemap();
   if (!pagemap) return tl::unexpected(pagemap.error());

@@ -11,15 +11,9 @@
 #include "runtime/base/mapping.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/migrate/core/core.h"
-#include "runtime/migrate/direct/granule_scan.h"
+#include "runtime/migrate/direct/granule_pages.h"
 
 namespace tidepool {
-
-/// Which pages of a granule are where.
-struct Places {
-  PageSet direct, local;
-};
-Places placesOf(const ManagedSpace& space, GranuleIndex granule);
 
 class AccessWatch {
  public:

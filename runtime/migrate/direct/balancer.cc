@@ -104,7 +104,7 @@ Nanoseconds Balancer::step(Nanoseconds now) {
     return kDisabled;
   }
   earn(now);
-  rate_.earn(now, mover_.moved());
+  rate_.earn(now, mover_.transfer.moved());
   judgeMoves(now);
   if (watching_) {
     const Nanoseconds due = opened_at_ + window_.length();
@@ -220,7 +220,9 @@ bool Balancer::open(GranuleIndex index, Look look, Nanoseconds since) {
     }
   }
   // Nor what cannot come back.
-  if (wanted.direct.any() && !mover_.canPromoteWhole() && mover_.liesWhole(granule)) return false;
+  if (wanted.direct.any() && !mover_.whole.canPromote() && mover_.homes.liesWhole(granule)) {
+    return false;
+  }
   if (wanted.direct.none() && wanted.local.none()) return false;
   Visit& visit = visits_[visit_count_];
   visit = {index, look, {}, false, false, 0, Nanoseconds(0)};
@@ -363,15 +365,15 @@ MoveWorth Balancer::moveWorth() const {
   }
   // Where some are mapped whole, a sighting means that any page of a granule was used, and all of
   // it has to move. Beside them, single pages must be used as often.
-  return {mover_.canPromoteWhole() ? kMoveGranule : kMovePage, Nanoseconds(latency)};
+  return {mover_.whole.canPromote() ? kMoveGranule : kMovePage, Nanoseconds(latency)};
 }
 
 void Balancer::act() {
   const Nanoseconds start = threadCpuTime();
   const double had = moving_ns_;
   if (acted_ == 0 && worthMoving()) makeRoom();
-  while (acted_ < visit_count_ && moving_ns_ > 0 && rate_.open(mover_.moved())) {
-    const size_t end = std::min(visit_count_, acted_ + mover_.granulesALook());
+  while (acted_ < visit_count_ && moving_ns_ > 0 && rate_.open(mover_.transfer.moved())) {
+    const size_t end = std::min(visit_count_, acted_ + mover_.promoter.granulesALook());
     while (acted_ < end) actOn(visits_[acted_++]);
     finishPromotions();
     moving_ns_ = had - static_cast<double>((threadCpuTime() - start).value());
@@ -460,9 +462,9 @@ PageSet Balancer::hotOf(const Visit& visit) const {
 }
 
 void Balancer::beginPromotion(const GranuleLock& granule, const PageSet& hot) {
-  if (mover_.liesWhole(granule)) {
+  if (mover_.homes.liesWhole(granule)) {
     // Its pages are one page to the processor: what was seen is that any was used.
-    if (hot.any()) mover_.promoteWhole(granule);
+    if (hot.any()) mover_.whole.promote(granule);
     return;
   }
   Promoted& promoted = promoted_[promoted_count_];
@@ -471,7 +473,8 @@ void Balancer::beginPromotion(const GranuleLock& granule, const PageSet& hot) {
   auto& [runs, count, closed, place] = promoted.promotion;
   count = 0;
   const PageIndex first = granule.first();
-  const PageSet direct = placesOf(*core_.space, granule).direct & mover_.movablePages(granule);
+  const PageSet direct =
+      placesOf(*core_.space, granule).direct & mover_.homes.movablePages(granule);
   const uint64_t bridge = bridgeFor(core_.budget.limit().value(), most_runs_);
   for (uint64_t at = 0; at < kPagesPerGranule && run_count_ + begun_runs_ + count < most_runs_;) {
     if (!hot[at] || !direct[at]) {
@@ -489,7 +492,7 @@ void Balancer::beginPromotion(const GranuleLock& granule, const PageSet& hot) {
     }
     at = stop;
   }
-  mover_.close(granule, promoted.promotion);
+  mover_.promoter.close(granule, promoted.promotion);
   if (promoted.promotion.closed == 0) return;
   ++promoted_count_;
   begun_runs_ += promoted.promotion.closed;
@@ -498,11 +501,11 @@ void Balancer::beginPromotion(const GranuleLock& granule, const PageSet& hot) {
 void Balancer::finishPromotions() {
   if (promoted_count_ == 0) return;
   // After all of them were closed to writers.
-  const bool pinned = mover_.lookForPins();
+  const bool pinned = mover_.promoter.lookForPins();
   for (size_t i = 0; i < promoted_count_; ++i) {
     const Promoted& promoted = promoted_[i];
     const GranuleLock granule(*core_.space, promoted.granule);
-    const size_t moved = mover_.finish(granule, promoted.promotion, pinned);
+    const size_t moved = mover_.promoter.finish(granule, promoted.promotion, pinned);
     for (size_t run = 0; run < moved; ++run) {
       markUnproven(granule, promoted.promotion.runs[run], promoted.hot);
     }
@@ -512,7 +515,7 @@ void Balancer::finishPromotions() {
   begun_runs_ = 0;
 }
 
-void Balancer::markUnproven(const GranuleLock& granule, const GranuleMover::Run& run,
+void Balancer::markUnproven(const GranuleLock& granule, const Promoter::Run& run,
                             const PageSet& hot) {
   for (uint64_t i = 0; i < run.count; ++i) {
     const PageIndex page = run.first + i;
@@ -524,10 +527,10 @@ void Balancer::markUnproven(const GranuleLock& granule, const GranuleMover::Run&
 
 void Balancer::makeRoom() {
   // A granule at a time comes from a tier that is mapped whole.
-  const uint64_t least = mover_.canPromoteWhole() ? kPagesPerGranule + 64 : 64;
+  const uint64_t least = mover_.whole.canPromote() ? kPagesPerGranule + 64 : 64;
   const uint64_t wanted = std::clamp<uint64_t>(core_.budget.limit().value() / 32, least, 8192);
-  for (uint64_t looked = 0;
-       looked < end().value() && core_.budget.room().value() < wanted && rate_.open(mover_.moved());
+  for (uint64_t looked = 0; looked < end().value() && core_.budget.room().value() < wanted &&
+                            rate_.open(mover_.transfer.moved());
        ++looked) {
     if (cold_hand_ >= end()) cold_hand_ = GranuleIndex(0);
     if (!core_.space->hasLocal(cold_hand_)) {
@@ -555,14 +558,14 @@ uint64_t Balancer::demoteCold(const GranuleLock& granule) {
     const bool joined_after = at + count < kPagesPerGranule && local[at + count];
     // A gap as short as those that promotion bridges is not worth two mappings.
     if (count <= bridge && joined_before && joined_after) return;
-    moved += mover_.demote(granule, first + at, count);
+    moved += mover_.demoter.demote(granule, first + at, count);
   });
   return moved;
 }
 
 void Balancer::clear(const GranuleLock& granule) {
   forRuns(placesOf(*core_.space, granule).local, [&](uint64_t at, uint64_t count) {
-    mover_.demote(granule, granule.first() + at, count);
+    mover_.demoter.demote(granule, granule.first() + at, count);
   });
 }
 

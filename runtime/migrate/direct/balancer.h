@@ -77,7 +77,7 @@ class Balancer {
   void beginPromotion(const GranuleLock& granule, const PageSet& hot);
   /// Of all that were begun, with one look at the process's descriptors.
   void finishPromotions();
-  void markUnproven(const GranuleLock& granule, const GranuleMover::Run& run, const PageSet& hot);
+  void markUnproven(const GranuleLock& granule, const Promoter::Run& run, const PageSet& hot);
   PageSet hotOf(const Visit& visit) const;
   /// Demotes cold pages under a hand of its own until there is room for a batch of promotions.
   void makeRoom();
@@ -125,9 +125,9 @@ class Balancer {
   struct Promoted {
     GranuleIndex granule;
     PageSet hot;
-    GranuleMover::Promotion promotion;
+    Promoter::Promotion promotion;
   };
-  std::array<Promoted, GranuleMover::kMostClosing> promoted_;  // begun, and not finished yet
+  std::array<Promoted, ClosingGranules::kMost> promoted_;  // begun, and not finished yet
   size_t promoted_count_ = 0;
   uint64_t begun_runs_ = 0;
   bool said_held_ = false;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/migrate/direct/access_watch.h"
+#include "runtime/migrate/direct/granule_pages.h"
 #include "runtime/os/numa.h"
 
 namespace tidepool {

@@ -1,94 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
-// GranuleMover for tiers that are mapped in whole granules (device-DAX): all pages of a granule go
-// there in one step, local ones and those that were never touched, or none does; and so they come
-// back.
+// All pages of a granule go there in one step, local ones and those that were never touched, or
+// none does; and so they come back.
+#include "runtime/migrate/direct/whole_granules.h"
+
 #include <cstring>
 
-#include "runtime/migrate/direct/access_watch.h"
-#include "runtime/migrate/direct/granule_mover.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
 
-bool GranuleMover::mapsWholeGranules() const {
-  bool any = false;
-  core_.tiers.forEach([&](uint8_t number, Tier&) {
-    const DirectTier* tier = core_.tiers.direct(number);
-    any = any || (tier != nullptr && tier->mapUnit() > PageCount(1));
-  });
-  return any;
+void WholeGranules::tierCame() {
+  if (swap_ != nullptr || !homes_.anyMapsWhole()) return;
+  // Without it granules merely stay in the tier.
+  if (auto swap = os::MappingSwap::open()) swap_ = std::move(*swap);
 }
 
-bool GranuleMover::liesWhole(const GranuleLock& granule) const {
-  const std::optional<Home> home = homeOf(granule);
-  return home && mapsWhole(*home);
+void WholeGranules::renew() {
+  if (swap_ != nullptr) swap_->forgetThread();
+  swap_.reset();
 }
 
-std::optional<uint64_t> GranuleMover::placeWhole(const GranuleLock& granule, const Home& home) {
+std::optional<uint64_t> WholeGranules::place(const GranuleLock& granule, const Home& home) {
   const PageIndex first = firstPage(granule);
-  if (!movable(granule, first, kPagesPerGranule)) return std::nullopt;
+  if (!homes_.movable(granule, first, kPagesPerGranule)) return std::nullopt;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageState state = core_.space->word(first + i).state();
     if (state != PageState::kLocal && state != PageState::kEmpty) return std::nullopt;
   }
   const PageSet local = placesOf(*core_.space, granule).local;
   std::byte* const to = core_.tiers.direct(home.tier)->frameMemory(home.first);
-  MutexLock lock(staging_mutex_);
+  MutexLock lock(transfer_.mutex());
   uint64_t aside = 0;  // pages before this one are out of the space
   bool whole = true;
   forRuns(local, [&](uint64_t at, uint64_t count) TP_NO_THREAD_SAFETY {
     if (!whole) return;
-    whole = copyOut(granule, first + at, count, to + at * kPageSize);
+    whole = transfer_.copyOut(granule, first + at, count, to + at * kPageSize);
     aside = at + count;
   });
   // The far copy of a page whose word is about to name another place.
   for (uint64_t i = 0; whole && i < kPagesPerGranule; ++i) {
     if (local[i]) dropFarCopy(core_, granule, first + i, core_.space->word(first + i));
   }
-  if (!whole || !mapHome(granule, first, kPagesPerGranule, home)) {
+  if (!whole || !homes_.map(granule, first, kPagesPerGranule, home)) {
     forRuns(local, [&](uint64_t at, uint64_t count) TP_NO_THREAD_SAFETY {
-      if (at < aside) putBack(granule, first + at, count);
+      if (at < aside) transfer_.putBack(granule, first + at, count);
     });
     return std::nullopt;
   }
-  if (core_.port->canMove()) {
-    [[maybe_unused]] const Status freed = os::discard(staging_, Bytes(kGranuleSize));
-  }
+  transfer_.freeCopies(first, kPagesPerGranule);
   core_.budget.discharge(PageCount(local.count()));
-  countMoved(core_.stats->demotions, core_.stats->demoted_bytes, local.count());
+  transfer_.countMoved(core_.stats->demotions, core_.stats->demoted_bytes, local.count());
   return local.count();
 }
 
-bool GranuleMover::takeWhole(const GranuleLock& granule, const Home& home) {
+bool WholeGranules::take(const GranuleLock& granule, const Home& home) {
   const uintptr_t address = core_.space->addressOf(granule);
   const Bytes size(kGranuleSize);
   // From here on nobody uses it. A device that was given pages of it before still may: its
   // descriptor shows.
-  if (swap_->take(address, size, staging_ + kGranuleSize)) {
+  if (swap_->take(address, size, transfer_.fillAddress())) {
     if (!core_.mayPinPages()) return true;
     count(core_.stats->promotions_held_by_pins, kPagesPerGranule);
   }
   // Replaces a mapping by one of the same extent, which the kernel has room for.
-  const FrameRun run{home.first, PageCount(kPagesPerGranule)};
   DirectTier& tier = *core_.tiers.direct(home.tier);
-  TP_CHECK(tier.mapFrames(run, reinterpret_cast<void*>(address)).has_value());
+  TP_CHECK(tier.mapFrames(home.frames(), reinterpret_cast<void*>(address)).has_value());
   restoreRights(core_, granule, address, size);
   restoreDumpAdvice(core_, granule, address, size);
   swap_->letGo(address, size);
   return false;
 }
 
-bool GranuleMover::promoteWhole(const GranuleLock& granule, Beyond beyond) {
-  const std::optional<Home> home = homeOf(granule);
+bool WholeGranules::promote(const GranuleLock& granule, Budget::Beyond beyond) {
+  const std::optional<Home> home = homes_.of(granule);
   const PageIndex first = firstPage(granule);
-  if (swap_ == nullptr || !home || !mapsWhole(*home) || frozen(*home)) return false;
-  if (!movable(granule, first, kPagesPerGranule)) return false;
-  if (!charge(PageCount(kPagesPerGranule), beyond)) return false;
+  if (swap_ == nullptr || !home || !homes_.mapsWhole(*home) || homes_.frozen(*home)) return false;
+  if (!homes_.movable(granule, first, kPagesPerGranule)) return false;
+  if (!core_.budget.tryCharge(PageCount(kPagesPerGranule), beyond)) return false;
   const uintptr_t address = core_.space->addressOf(granule);
   const Bytes size(kGranuleSize);
   DirectTier& tier = *core_.tiers.direct(home->tier);
-  MutexLock lock(staging_mutex_);
-  if (!takeWhole(granule, *home)) {
+  MutexLock lock(transfer_.mutex());
+  if (!take(granule, *home)) {
     core_.budget.discharge(PageCount(kPagesPerGranule));
     return false;
   }
@@ -100,14 +93,14 @@ bool GranuleMover::promoteWhole(const GranuleLock& granule, Beyond beyond) {
     const PageWord word = core_.space->word(first + i);
     TP_CHECK(core_.space->change(granule, first + i, word, PageWord(PageState::kLocal, 0, 0, 0)));
   }
-  tier.release({home->first, PageCount(kPagesPerGranule)});
-  countMoved(core_.stats->promotions, core_.stats->promoted_bytes, kPagesPerGranule);
+  homes_.release(*home);
+  transfer_.countMoved(core_.stats->promotions, core_.stats->promoted_bytes, kPagesPerGranule);
   return true;
 }
 
-bool GranuleMover::movesWhole(const GranuleLock& granule, const Home& to) const {
+bool WholeGranules::canMove(const GranuleLock& granule, const Home& to) const {
   const PageIndex first = firstPage(granule);
-  if (!mapsWhole(to)) return movable(granule, first, kPagesPerGranule);
+  if (!homes_.mapsWhole(to)) return homes_.movable(granule, first, kPagesPerGranule);
   // Rights of parts cannot be given to what is mapped whole. What the program has given back of it
   // is still mapped, and goes along.
   const uintptr_t start = core_.space->addressOf(granule);
@@ -124,19 +117,19 @@ bool GranuleMover::movesWhole(const GranuleLock& granule, const Home& to) const 
   return !core_.space->anchored().any(first, kPagesPerGranule);
 }
 
-bool GranuleMover::moveWhole(const GranuleLock& granule, const Home& home, const Home& to) {
-  if (!movesWhole(granule, to)) return false;
+bool WholeGranules::move(const GranuleLock& granule, const Home& home, const Home& to) {
+  if (!canMove(granule, to)) return false;
   const uintptr_t address = core_.space->addressOf(granule);
   const Bytes size(kGranuleSize);
-  MutexLock lock(staging_mutex_);
-  if (!takeWhole(granule, home)) return false;
+  MutexLock lock(transfer_.mutex());
+  if (!take(granule, home)) return false;
   memcpy(core_.tiers.direct(to.tier)->frameMemory(to.first),
          core_.tiers.direct(home.tier)->frameMemory(home.first), kGranuleSize);
   // Replaces a mapping by one of the same extent, which the kernel has room for.
-  TP_CHECK(mapHome(granule, firstPage(granule), kPagesPerGranule, to));
+  TP_CHECK(homes_.map(granule, firstPage(granule), kPagesPerGranule, to));
   restoreRights(core_, granule, address, size);
   swap_->letGo(address, size);
-  core_.tiers.tier(home.tier).release({home.first, PageCount(kPagesPerGranule)});
+  homes_.release(home);
   return true;
 }
 

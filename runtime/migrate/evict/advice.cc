@@ -94,7 +94,7 @@ void Advice::demoteHome(PageRun piece) {
   for (uint64_t at = 0; at < piece.count.value();) {
     uint64_t run = 0;
     while (at + run < piece.count.value() && !stays(at + run)) ++run;
-    if (run > 0) mover_.demote(granule, piece.first + at, run);
+    if (run > 0) demoter_.demote(granule, piece.first + at, run);
     at += run + 1;
   }
 }

@@ -7,15 +7,15 @@
 
 #include "runtime/migrate/core/core.h"
 #include "runtime/migrate/core/shared_policy.h"
-#include "runtime/migrate/direct/granule_mover.h"
+#include "runtime/migrate/direct/demoter.h"
 #include "runtime/migrate/evict/evictor.h"
 
 namespace tidepool {
 
 class Advice {
  public:
-  Advice(Core& core, SharedPolicy& policy, GranuleMover& mover)
-      : core_(core), policy_(policy), mover_(mover) {}
+  Advice(Core& core, SharedPolicy& policy, Demoter& demoter)
+      : core_(core), policy_(policy), demoter_(demoter) {}
 
   /// On the program's threads. Local pages of the range are the next to go, when some have to.
   void cold(uintptr_t address, Bytes size);
@@ -30,7 +30,7 @@ class Advice {
 
  private:
   bool active() const {
-    return core_.tiers.count() > 0 && !core_.detached.load(std::memory_order_relaxed);
+    return core_.tiers.count() > 0 && !core_.fork.detached();
   }
   PageRun pagesOf(uintptr_t address, Bytes size) const;
   bool goesToFetchTier(PageIndex page, PageWord word) const;
@@ -43,7 +43,7 @@ class Advice {
 
   Core& core_;
   SharedPolicy& policy_;
-  GranuleMover& mover_;
+  Demoter& demoter_;
 };
 
 }  // namespace tidepool

@@ -54,7 +54,7 @@ Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
   evictor->seen_ = std::move(*seen);
   evictor->source_ = addStatsSource(*core.stats, "write-tracking");
   TP_CHECK(evictor->source_ != nullptr);
-  if (!core.in_child) TP_TRY(evictor->channels_.openAll());
+  if (!core.fork.servedChild()) TP_TRY(evictor->channels_.openAll());
   return evictor;
 }
 

@@ -16,7 +16,7 @@
 #include "runtime/migrate/core/core.h"
 #include "runtime/migrate/core/shared_policy.h"
 #include "runtime/migrate/core/staging.h"
-#include "runtime/migrate/direct/granule_scan.h"
+#include "runtime/migrate/direct/granule_pages.h"
 
 namespace tidepool {
 
@@ -129,6 +129,7 @@ class Evictor {
   void empty(uint64_t segment);
 
   Core& core_;
+  RoomState::Supply room_{core_.room};
   Staging& staging_;
   SharedPolicy& policy_;
   Channels channels_;

@@ -118,8 +118,8 @@ void Evictor::write(uint64_t segment) {
     usable_ = false;
     full_ = true;
     putBack(segment);
-    if (core_.growing.load(std::memory_order_relaxed)) return;
-    core_.far_exhausted.store(true, std::memory_order_relaxed);
+    if (core_.room.growing()) return;
+    room_.setFarExhausted(true);
     reportError(core_,
                 "far memory is full: the local budget will be exceeded; give more with "
                 "--far or a larger SIZE");
@@ -164,7 +164,7 @@ void Evictor::spaceCame() {
   if (!full_ || !anyOpen()) return;
   full_ = false;
   usable_ = true;
-  core_.far_exhausted.store(false, std::memory_order_relaxed);
+  room_.setFarExhausted(false);
 }
 
 void Evictor::advance() {
@@ -204,7 +204,7 @@ void Evictor::finish(uint64_t segment) {
                           : "pages stay local and the local budget will be exceeded");
     }
     full_ = !usable_ && core_.tiers.moreMayCome();
-    if (!usable_) core_.far_exhausted.store(true, std::memory_order_relaxed);
+    if (!usable_) room_.setFarExhausted(true);
     releaseFrames(batch);
     putBack(segment);
     return;

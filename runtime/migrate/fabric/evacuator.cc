@@ -54,9 +54,7 @@ bool Evacuator::fetchTierTakesPages() const {
 /// Whether local pages are on their way out. They have to have somewhere to go: while a drain is
 /// under way nobody says that far memory is exhausted.
 bool Evacuator::roomIsComing() const {
-  return fetchTierTakesPages() && core_.budget.room() == PageCount() &&
-         !core_.far_exhausted.load(std::memory_order_relaxed) &&
-         !core_.nothing_leaves.load(std::memory_order_relaxed);
+  return fetchTierTakesPages() && core_.budget.room() == PageCount() && core_.room.pagesLeave();
 }
 
 bool Evacuator::namesTier(GranuleIndex granule, uint8_t tier) const {
@@ -69,7 +67,7 @@ bool Evacuator::namesTier(GranuleIndex granule, uint8_t tier) const {
 bool Evacuator::moveGranule(GranuleIndex index, uint8_t tier) {
   const uint64_t before = core_.tiers.tier(tier).table().heldHere().value();
   if (core_.tiers.direct(tier) != nullptr) {
-    mover_.vacate(GranuleLock(*core_.space, index), tier);
+    mover_.changes.vacate(GranuleLock(*core_.space, index), tier);
     return core_.tiers.tier(tier).table().heldHere().value() < before;
   }
   // Nothing is read that could not be put anywhere.
@@ -110,8 +108,8 @@ bool Evacuator::fetch(uint8_t tier) {
   Status outcome;
   for (uint64_t at = 0; at < moving_.count && outcome;) {
     uint64_t run = 1;
-    const FrameIndex first = moving_.pages[at].frame;
-    while (at + run < moving_.count && moving_.pages[at + run].frame == first + run) ++run;
+    const FrameIndex first = moving_.pages[at].frames().first;
+    while (at + run < moving_.count && moving_.pages[at + run].frames().first == first + run) ++run;
     outcome = from.read({first, PageCount(run)}, bytesOf(at));
     at += run;
   }
@@ -155,7 +153,7 @@ bool Evacuator::writeOut(uint64_t begin, uint64_t end) {
 void Evacuator::settle(uint64_t begin, uint64_t end) {
   const GranuleLock granule(*core_.space, moving_.granule);
   for (uint64_t i = begin; i < end; ++i) {
-    settleFar(core_, granule, moving_.pages[i], moving_.to_tier[i], moving_.to[i]);
+    moving_.pages[i].settleFar(core_, granule, moving_.to_tier[i], moving_.to[i]);
   }
 }
 
@@ -163,20 +161,20 @@ uint64_t Evacuator::install(uint64_t begin) {
   const GranuleLock granule(*core_.space, moving_.granule);
   uint64_t done = 0;
   for (uint64_t i = begin; i < moving_.count; ++i, ++done) {
-    const FarClaim& page = moving_.pages[i];
-    if (stillClaimed(core_, page, 0) == 0) {
-      settleGone(core_, granule, page);
+    FarClaim& page = moving_.pages[i];
+    if (page.stillClaimed(core_) == 0) {
+      page.settleGone(core_, granule);
       continue;
     }
     if (!core_.budget.tryCharge(PageCount(1))) break;
-    const uintptr_t address = core_.space->addressOf(page.first);
+    const uintptr_t address = core_.space->addressOf(page.first());
     if (copyAll(*core_.port, address, bytesOf(i), Bytes(kPageSize), Wake::kNo).outcome ==
         PortOutcome::kDone) {
-      settleLocal(core_, granule, page, 1, FarCopy::kDropped);
+      page.settleLocal(core_, granule, PageCount(1), 1, FarCopy::kDropped);
       core_.port->wake(address, Bytes(kPageSize));
     } else {
       core_.budget.discharge(PageCount(1));
-      settleGone(core_, granule, page);
+      page.settleGone(core_, granule);
     }
   }
   return done;
@@ -184,19 +182,19 @@ uint64_t Evacuator::install(uint64_t begin) {
 
 void Evacuator::unclaim(uint64_t begin) {
   const GranuleLock granule(*core_.space, moving_.granule);
-  for (uint64_t i = begin; i < moving_.count; ++i) abandonClaim(core_, granule, moving_.pages[i]);
+  for (uint64_t i = begin; i < moving_.count; ++i) moving_.pages[i].abandon(core_, granule);
 }
 
 void Evacuator::loseClaimed(uint8_t tier, ErrorCode error) {
   const GranuleLock granule(*core_.space, moving_.granule);
   uint64_t lost = 0;
-  for (uint64_t i = 0; i < moving_.count; ++i) lost += countClaimed(core_, moving_.pages[i]);
+  for (uint64_t i = 0; i < moving_.count; ++i) lost += moving_.pages[i].countClaimed(core_);
   if (core_.stats->lost_pages.fetch_add(lost, std::memory_order_relaxed) == 0 && lost > 0) {
     reportError(core_,
                 "far memory %s is lost (%s): pages that live there end in SIGBUS when touched",
                 core_.tiers.tier(tier).name(), errorCodeName(error));
   }
-  for (uint64_t i = 0; i < moving_.count; ++i) loseClaim(core_, granule, moving_.pages[i]);
+  for (uint64_t i = 0; i < moving_.count; ++i) moving_.pages[i].lose(core_, granule);
 }
 
 uint64_t Evacuator::lose(uint8_t tier, FrameIndex from) {
@@ -206,7 +204,7 @@ uint64_t Evacuator::lose(uint8_t tier, FrameIndex from) {
   for (GranuleIndex index; (index = core_.space->nextWithPages(index, end)) < end; ++index) {
     const GranuleLock granule(*core_.space, index);
     if (direct) {
-      lost += mover_.lose(granule, tier, from);
+      lost += mover_.changes.lose(granule, tier, from);
       continue;
     }
     for (uint64_t i = 0; i < kPagesPerGranule; ++i) {

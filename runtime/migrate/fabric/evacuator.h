@@ -32,7 +32,7 @@ class Evacuator {
   /// Frames from `from` on are gone: whatever lies there is lost. Returns how many pages.
   uint64_t lose(uint8_t tier, FrameIndex from);
   /// To be called when a tier has come.
-  void tierCame() { mover_.tierCame(); }
+  void tierCame() { mover_.whole.tierCame(); }
 
  private:
   /// Far pages of one granule, on their way to other frames.

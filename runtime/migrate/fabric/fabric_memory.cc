@@ -52,7 +52,7 @@ Result<std::unique_ptr<FabricMemory>> FabricMemory::connect(Core& core, const ch
   }
   std::unique_ptr<FabricMemory> memory(new FabricMemory(core, std::move(*client), most));
   core.tiers.expectMore();
-  core.growing.store(true, std::memory_order_relaxed);
+  memory->room_.setGrowing(true);
   return memory;
 }
 
@@ -221,7 +221,7 @@ void FabricMemory::take(const AgentNotice& notice, Nanoseconds now) {
   said_refused_ = false;
   describeFarTiers(core_);
   evictor_->spaceCame();
-  core_.far_exhausted.store(false, std::memory_order_relaxed);
+  room_.setFarExhausted(false);
   core_.freed_memory.ring();
 }
 
@@ -279,13 +279,13 @@ Bytes FabricMemory::usedHere(const Region& region) const {
 bool FabricMemory::needed(const Sums& sums) const {
   const Bytes wanted = std::max(kLeastFree, sums.capacity / 8) + sums.leaving;
   if (sums.capacity > Bytes()) return sums.free < wanted;
-  if (sums.leaving > Bytes() || core_.faults_wait.load(std::memory_order_relaxed)) return true;
+  if (sums.leaving > Bytes() || core_.room.faultsWait()) return true;
   // Early enough that nobody has to wait for it.
   return core_.options.dram > Bytes() && core_.budget.held() * 2 > core_.budget.limit();
 }
 
 void FabricMemory::setGrowing(bool growing) {
-  core_.growing.store(growing, std::memory_order_relaxed);
+  room_.setGrowing(growing);
   // Whoever waits for it must look anew.
   if (!growing) core_.freed_memory.ring();
 }
@@ -306,7 +306,7 @@ void FabricMemory::grow(Nanoseconds now) {
   // As long as there is nothing at all, who is short of memory waits for the first region.
   const bool soon =
       vacating() || (possible && (asking_ || have.capacity == Bytes() || needed(have)));
-  if (soon != core_.growing.load(std::memory_order_relaxed)) setGrowing(soon);
+  if (soon != core_.room.growing()) setGrowing(soon);
   if (!possible || asking_ || !needed(have)) return;
   Bytes step = std::max({kFirstStep, have.capacity, have.leaving});
   if (most_at_once_ > Bytes()) step = std::min(step, most_at_once_);
@@ -408,38 +408,37 @@ void FabricMemory::reportLeft(Region& region, Nanoseconds now) {
 void FabricMemory::retire(Region& region) {
   region.state = State::kRetiring;
   if (balancer_ != nullptr) balancer_->letGo();
-  uint32_t bits = 0;
   for (uint8_t i = 0; i < region.tiers; ++i) {
     const uint8_t number = region.numbers[i];
     evictor_->letGo(number);
     region.retired[i] = core_.tiers.remove(number);
     core_.stats->tiers[number].capacity_bytes = 0;
     core_.stats->tiers[number].used_bytes = 0;
-    bits |= uint32_t{1} << number;
   }
-  // Release pairs with the fault service's acquire.
-  core_.retiring.fetch_or(bits, std::memory_order_release);
+  core_.retirement.begin(bitsOf(region));
   core_.freed_memory.ring();
 }
 
-void FabricMemory::finishRetiring(Region& region) {
+uint32_t FabricMemory::bitsOf(const Region& region) {
   uint32_t bits = 0;
   for (uint8_t i = 0; i < region.tiers; ++i) bits |= uint32_t{1} << region.numbers[i];
-  const bool retiring = (core_.retiring.load(std::memory_order_relaxed) & bits) != 0;
-  const uint32_t gone = core_.let_go.load(std::memory_order_acquire) & bits;
-  if (retiring) {
-    if (gone != bits) return;
+  return bits;
+}
+
+void FabricMemory::finishRetiring(Region& region) {
+  const uint32_t tiers = bitsOf(region);
+  const TierRetirement::Stage stage = core_.retirement.stage(tiers);
+  if (stage == TierRetirement::Stage::kLetGo) {
     core_.space->awaitHolders();
     for (uint8_t i = 0; i < region.tiers; ++i) {
       region.retired[i]->table().leave();
       region.retired[i].reset();
     }
-    core_.retiring.fetch_and(~bits, std::memory_order_release);
+    core_.retirement.end(tiers);
     core_.freed_memory.ring();
     return;
   }
-  // The fault service has to see that, too, before another tier has the number.
-  if (gone != 0) return;
+  if (stage != TierRetirement::Stage::kNone) return;
   for (uint8_t i = 0; i < region.tiers; ++i) core_.tiers.free(region.numbers[i]);
   region.tiers = 0;
   region.state = State::kReturning;
@@ -518,8 +517,7 @@ void FabricMemory::forkedInChild() {
     }
     region = Region();
   }
-  core_.retiring.store(0);
-  core_.let_go.store(0);
+  core_.retirement.forget();
 }
 
 }  // namespace tidepool

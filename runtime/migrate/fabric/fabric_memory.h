@@ -109,6 +109,8 @@ class FabricMemory {
   void sayStuck(Region& region);
   void retire(Region& region);
   void finishRetiring(Region& region);
+  /// Its tiers, a bit by number.
+  static uint32_t bitsOf(const Region& region);
   void giveBack(Region& region);
   void lookForIdle(Nanoseconds now);
   Sums sums() const;
@@ -117,6 +119,7 @@ class FabricMemory {
   Region* freeEntry();
 
   Core& core_;
+  RoomState::Supply room_{core_.room};
   std::unique_ptr<AgentClient> client_;
   // A forked child's copies of its parent's connections, which keep the regions: the parent may
   // not have been through with its own parent's.

@@ -4,25 +4,30 @@
 #include "runtime/migrate/fault/fault_service.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tidepool {
 
 FaultService::Answer FaultService::beginFetch(const GranuleLock& granule, PageIndex page) {
   if (free_count_ == 0) return Answer::kAwaitSlot;
-  const FarClaim claim = claimFar(core_, granule, {page, PageCount(1)});
-  return submitFetch(granule, claim, Arrival::kFault) ? Answer::kFetching : Answer::kDone;
+  FarClaim claim = claimFar(core_, granule, {page, PageCount(1)});
+  return submitFetch(granule, std::move(claim), Arrival::kFault) ? Answer::kFetching
+                                                                 : Answer::kDone;
 }
 
-bool FaultService::submitFetch(const GranuleLock& granule, const FarClaim& claim, Arrival arrival) {
+bool FaultService::submitFetch(const GranuleLock& granule, FarClaim claim, Arrival arrival) {
   TP_CHECK(!claim.empty() && free_count_ > 0);
   const uint32_t slot = free_slots_[--free_count_];
   const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
-  fetches_[slot] = {claim, demanded, arrival, clock_.now()};
-  const auto channel = channels_.to(claim.tier);
-  const Status submitted = channel ? (*channel)->submitRead(slot, claim.frames(), buffer(slot))
-                                   : Status(tl::unexpected(channel.error()));
+  const PageIndex first = claim.first();
+  Fetch& fetch = fetches_[slot];
+  fetch = {std::move(claim), first, demanded, arrival, clock_.now()};
+  const auto channel = channels_.to(fetch.claim.tier());
+  const Status submitted = channel
+                               ? (*channel)->submitRead(slot, fetch.claim.frames(), buffer(slot))
+                               : Status(tl::unexpected(channel.error()));
   if (submitted) return true;
-  giveUp(granule, fetches_[slot], submitted.error().code());
+  giveUp(granule, fetch, submitted.error().code());
   freeSlot(slot);
   return false;
 }
@@ -32,18 +37,18 @@ void FaultService::freeSlot(uint32_t slot) {
   free_slots_[free_count_++] = slot;
 }
 
-void FaultService::giveUp(const GranuleLock& granule, const Fetch& fetch, ErrorCode error) {
+void FaultService::giveUp(const GranuleLock& granule, Fetch& fetch, ErrorCode error) {
   // What nobody waits for may be had when somebody does.
-  if (fetch.demanded == 0) return abandonClaim(core_, granule, fetch.claim);
-  const uint64_t lost = countClaimed(core_, fetch.claim);
+  if (fetch.demanded == 0) return fetch.claim.abandon(core_, granule);
+  const uint64_t lost = fetch.claim.countClaimed(core_);
   // Said before: the touch ends the program.
   if (core_.stats->lost_pages.fetch_add(lost, std::memory_order_relaxed) == 0 && lost > 0) {
     reportError(core_,
                 "far memory %s is lost (%s): pages that live there end in SIGBUS when touched; "
                 "restart the program once the memory server is back",
-                core_.tiers.tier(fetch.claim.tier).name(), errorCodeName(error));
+                core_.tiers.tier(fetch.claim.tier()).name(), errorCodeName(error));
   }
-  loseClaim(core_, granule, fetch.claim);
+  fetch.claim.lose(core_, granule);
 }
 
 void FaultService::prefetch(PageIndex from, PageCount count) {
@@ -55,14 +60,13 @@ void FaultService::prefetch(PageIndex from, PageCount count) {
     const GranuleLock granule(*core_.space, granuleOf(page));
     while (page < end && page < granule.end() && free_count_ > 1 && room > kPagesPerFetch) {
       const PageIndex stop = std::min({end, granule.end(), page + kPagesPerFetch});
-      const FarClaim claim =
-          claimFar(core_, granule, {page, PageCount(stop - page)}, kFlagUnproven);
+      FarClaim claim = claimFar(core_, granule, {page, PageCount(stop - page)}, kFlagUnproven);
       if (claim.empty()) {
         ++page;
         continue;
       }
-      if (!submitFetch(granule, claim, Arrival::kScan)) return;
-      const uint64_t run = claim.count.value();
+      const uint64_t run = claim.count().value();
+      if (!submitFetch(granule, std::move(claim), Arrival::kScan)) return;
       tidepool::count(core_.stats->prefetched_pages, run);
       MutexLock policy_lock(policy_.mutex());
       for (uint64_t i = 0; i < run; ++i) policy_.chooser().onPrefetched(page + i);
@@ -100,40 +104,38 @@ void FaultService::finishFetch(uint32_t slot, bool ok, ErrorCode error) {
   const FarClaim& claim = fetches_[slot].claim;
   TP_CHECK(!claim.empty());
   if (!ok) {
-    const GranuleLock granule(*core_.space, granuleOf(claim.first));
+    const GranuleLock granule(*core_.space, granuleOf(claim.first()));
     giveUp(granule, fetches_[slot], error);
     return freeSlot(slot);
   }
   if (!install(slot)) {
     arrived_.push_back(slot);
-    core_.faults_wait.store(true, std::memory_order_seq_cst);
+    room_.setFaultsWait(true);
     core_.need_memory.ring();
   }
 }
 
 bool FaultService::install(uint32_t slot) {
-  const Fetch& fetch = fetches_[slot];
-  const FarClaim& claim = fetch.claim;
-  const GranuleLock granule(*core_.space, granuleOf(claim.first));
-  if (!core_.budget.tryCharge(claim.count)) {
+  Fetch& fetch = fetches_[slot];
+  FarClaim& claim = fetch.claim;
+  const GranuleLock granule(*core_.space, granuleOf(claim.first()));
+  if (!core_.budget.tryCharge(claim.count())) {
     if (fetch.demanded != 0 && core_.roomWillCome()) return false;
     if (fetch.demanded == 0) {
-      abandonClaim(core_, granule, claim);
+      claim.abandon(core_, granule);
       freeSlot(slot);
       return true;
     }
-    core_.budget.charge(claim.count);
+    core_.budget.charge(claim.count());
   }
   const FarCopy copy = keepsCopies(fetch) ? FarCopy::kKept : FarCopy::kDropped;
   // Pages discarded meanwhile split the run; what is left of it goes in piece by piece.
-  for (uint64_t at = 0; at < claim.count.value();) {
-    const uint64_t run = stillClaimed(core_, claim, at);
-    if (run > 0) {
-      installRun(granule, slot, at, at + run, copy);
-      at += run;
+  while (!claim.empty()) {
+    if (const uint64_t run = claim.stillClaimed(core_)) {
+      installRun(granule, slot, run, copy);
     } else {
       core_.budget.discharge(PageCount(1));
-      settleGone(core_, granule, claim.part(at++, 1));
+      claim.settleGone(core_, granule);
     }
   }
   if (fetch.demanded != 0) recordLatency(fetch.started);
@@ -144,35 +146,37 @@ bool FaultService::install(uint32_t slot) {
 bool FaultService::keepsCopies(const Fetch& fetch) {
   if (!core_.port->tracksWrites()) return false;
   // Copies must not take the room that pages need which have no other home.
-  const Tier& tier = core_.tiers.tier(fetch.claim.tier);
+  const Tier& tier = core_.tiers.tier(fetch.claim.tier());
   if (tier.closed() || tier.used().value() > tier.capacity().value() / 8 * 7) return false;
   MutexLock lock(policy_.mutex());
-  return policy_.copies().worthKeeping(granuleOf(fetch.claim.first), fetch.arrival);
+  return policy_.copies().worthKeeping(granuleOf(fetch.claim.first()), fetch.arrival);
 }
 
-void FaultService::installRun(const GranuleLock& granule, uint32_t slot, uint64_t from, uint64_t to,
+void FaultService::installRun(const GranuleLock& granule, uint32_t slot, uint64_t pages,
                               FarCopy copy) {
-  const Fetch& fetch = fetches_[slot];
+  Fetch& fetch = fetches_[slot];
+  FarClaim& claim = fetch.claim;
   const Arm arm = copy == FarCopy::kKept ? Arm::kYes : Arm::kNo;
-  for (uint64_t at = from; at < to;) {
-    const FarClaim rest = fetch.claim.part(at, to - at);
+  const PageIndex end = claim.first() + pages;
+  while (claim.first() < end) {
+    const PageIndex page = claim.first();
+    const uint64_t at = page - fetch.first;
     const PortResult copied =
-        copyAll(*core_.port, core_.space->addressOf(rest.first), buffer(slot) + at * kPageSize,
-                toBytes(rest.count), Wake::kNo, arm);
+        copyAll(*core_.port, core_.space->addressOf(page), buffer(slot) + at * kPageSize,
+                Bytes((end - page) * kPageSize), Wake::kNo, arm);
     const PageCount done = toPages(copied.done);
     if (done > PageCount()) {
-      settleLocal(core_, granule, rest.part(0, done.value()), fetch.demanded >> at, copy);
-      wake(rest.first, done);
+      claim.settleLocal(core_, granule, done, fetch.demanded >> at, copy);
+      wake(page, done);
     }
-    at += done.value();
     if (copied.outcome == PortOutcome::kDone) continue;
     // The page cannot be filled: its range was released under the reader. The waiter meets whatever
     // the program put there.
     core_.budget.discharge(PageCount(1));
-    settleGone(core_, granule, fetch.claim.part(at++, 1));
+    claim.settleGone(core_, granule);
   }
-  count(core_.stats->promotions, to - from);
-  count(core_.stats->promoted_bytes, (to - from) * kPageSize);
+  count(core_.stats->promotions, pages);
+  count(core_.stats->promoted_bytes, pages * kPageSize);
 }
 
 }  // namespace tidepool

@@ -21,7 +21,14 @@ FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, G
       waker_(waker),
       channels_(core.tiers) {}
 
-FaultService::~FaultService() { stop(); }
+FaultService::~FaultService() {
+  stop();
+  // What is still being read stays where it is.
+  for (Fetch& fetch : fetches_) {
+    if (fetch.claim.empty()) continue;
+    fetch.claim.abandon(core_, GranuleLock(*core_.space, granuleOf(fetch.claim.first())));
+  }
+}
 
 Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& staging,
                                                            SharedPolicy& policy,
@@ -34,7 +41,7 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
   auto zeros = Mapping::anonymous(Bytes(kFreshMost * kPageSize));
   if (!zeros) return tl::unexpected(zeros.error());
   service->zeros_ = std::move(*zeros);
-  if (!core.in_child) TP_TRY(service->channels_.openAll());
+  if (!core.fork.servedChild()) TP_TRY(service->channels_.openAll());
   for (uint32_t slot = 0; slot < kFetches; ++slot) service->free_slots_[slot] = slot;
   service->free_count_ = kFetches;
   service->arrived_.reserve(kFetches);
@@ -50,16 +57,14 @@ Status FaultService::start() {
 
 void FaultService::stop() {
   if (!thread_.running()) return;
-  // Release pairs with the acquire in run().
-  core_.stopping.store(true, std::memory_order_release);
+  core_.services.stop();
   core_.freed_memory.ring();
   thread_.join();
 }
 
 void FaultService::run() {
   follower_.emplace();
-  // Pairs with the release in stop().
-  while (!core_.stopping.load(std::memory_order_acquire)) {
+  while (!core_.services.stopping()) {
     if (parking() && free_count_ == kFetches) core_.parking.park(Parking::Upto::kFaults);
     waitForWork();
     letGo();
@@ -94,16 +99,12 @@ void FaultService::waitForWork() {
 }
 
 void FaultService::letGo() {
-  // Acquire and release: whatever this thread did with the tier was before.
-  const uint32_t retiring = core_.retiring.load(std::memory_order_acquire);
-  const uint32_t gone = core_.let_go.load(std::memory_order_relaxed);
-  if (retiring == gone) return;
-  for (uint8_t number = 1; number <= TierSet::kMost; ++number) {
-    const uint32_t bit = uint32_t{1} << number;
-    if ((retiring & ~gone & bit) != 0) channels_.close(number);
-  }
-  core_.let_go.store(retiring, std::memory_order_release);
-  core_.need_memory.ring();
+  const bool changed = core_.retirement.answer([this](uint32_t tiers) {
+    for (uint8_t number = 1; number <= TierSet::kMost; ++number) {
+      if ((tiers >> number & 1) != 0) channels_.close(number);
+    }
+  });
+  if (changed) core_.need_memory.ring();
 }
 
 void FaultService::serveNew() {
@@ -116,8 +117,8 @@ void FaultService::serveNew() {
     serve(faults[i], now);
     follower_->served(faults[i].thread, waker_.strayed());
   }
-  if (follower_->bound() != core_.fault_cpu.load(std::memory_order_relaxed)) {
-    core_.fault_cpu.store(follower_->bound(), std::memory_order_relaxed);
+  if (follower_->bound() != core_.services.faultProcessor()) {
+    core_.services.setFaultProcessor(follower_->bound());
     waker_.follow(follower_->bound());
   }
   flush();
@@ -176,8 +177,10 @@ void FaultService::serveBarrier() {
     const PageIndex page = core_.space->pageAt(faults[i].address);
     const GranuleLock granule(*core_.space, granuleOf(page));
     // Or that is only about to be, with others: then the end of that wakes it.
-    if (mover_.isClosing(granule)) continue;
-    if (core_.forked.load(std::memory_order_relaxed) && !mover_.thaw(granule, page)) sayExceeded();
+    if (mover_.closing.has(granule)) continue;
+    if (core_.fork.forked() && !mover_.changes.thaw(granule, page)) {
+      sayExceeded();
+    }
     core_.barrier->wake(faults[i].address, Bytes(kPageSize));
   }
 }
@@ -211,7 +214,7 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
       break;
     case Answer::kAwaitMemory:
       deferred_.push_back({fault, started});
-      core_.faults_wait.store(true, std::memory_order_seq_cst);
+      room_.setFaultsWait(true);
       core_.need_memory.ring();
       break;
   }
@@ -231,9 +234,9 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
     case PageState::kFetching:
       // The read under way wakes every waiter; note that one waits, so it counts as demanded.
       for (Fetch& fetch : fetches_) {
-        if (fetch.claim.empty() || page < fetch.claim.first) continue;
-        const uint64_t at = page - fetch.claim.first;
-        if (at < fetch.claim.count.value() && fetch.claim.owns(word, at)) {
+        if (fetch.claim.empty() || page < fetch.claim.first()) continue;
+        const uint64_t at = page - fetch.claim.first();
+        if (at < fetch.claim.count().value() && fetch.claim.owns(word, at)) {
           fetch.demanded |= uint64_t{1} << at;
         }
       }
@@ -252,7 +255,7 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
 
 void FaultService::sayExceeded() {
   // A fetch tier that takes no more has said so itself.
-  if (said_exceeded_ || core_.far_exhausted.load(std::memory_order_relaxed)) return;
+  if (said_exceeded_ || core_.room.farExhausted()) return;
   bool room = false;
   core_.tiers.forEach([&](uint8_t, const Tier& tier) {
     room = room || tier.used() + Bytes(kGranuleSize) <= tier.capacity();
@@ -309,12 +312,12 @@ PageCount FaultService::freshRun(const GranuleLock& granule, PageIndex page,
 
 FaultService::Answer FaultService::fillFresh(const GranuleLock& granule, PageIndex page) {
   const Placement placement = placementOf(core_, page);
-  if (placement.tier() != 0 && mover_.placeFar(granule, page)) return Answer::kDone;
+  if (placement.tier() != 0 && mover_.demoter.placeFar(granule, page)) return Answer::kDone;
   // A granule that will not fit is placed far at once: filled in part, it would be copied there
   // soon after.
   if (core_.tiers.hasDirect() && !placement.isLocal() &&
       core_.budget.room().value() < kFreshMost + kFreshLeast && granuleIsEmpty(granule) &&
-      mover_.placeFar(granule, page)) {
+      mover_.demoter.placeFar(granule, page)) {
     return Answer::kDone;
   }
   PageIndex start;
@@ -323,7 +326,7 @@ FaultService::Answer FaultService::fillFresh(const GranuleLock& granule, PageInd
     start = page;
     run = PageCount(1);
     if (!core_.budget.tryCharge(run)) {
-      if (!placement.isLocal() && mover_.placeFar(granule, page)) return Answer::kDone;
+      if (!placement.isLocal() && mover_.demoter.placeFar(granule, page)) return Answer::kDone;
       if (core_.roomWillCome()) return Answer::kAwaitMemory;
       core_.budget.charge(run);
       sayExceeded();
@@ -396,7 +399,7 @@ void FaultService::retryDeferred() {
   }
   deferred_.erase(deferred_.begin(), deferred_.begin() + static_cast<long>(waiting));
   const bool wait = !arrived_.empty() || !deferred_.empty();
-  core_.faults_wait.store(wait, std::memory_order_seq_cst);
+  room_.setFaultsWait(wait);
   if (wait) core_.need_memory.ring();
   flush();
 }

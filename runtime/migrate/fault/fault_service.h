@@ -45,7 +45,8 @@ class FaultService {
   // One read from far memory.
   struct Fetch {
     FarClaim claim;
-    uint64_t demanded = 0;  // bit i: a thread waits for page i of it
+    PageIndex first;        // of the claim, as it was read
+    uint64_t demanded = 0;  // bit i: a thread waits for page first + i
     Arrival arrival = Arrival::kFault;
     Nanoseconds started;
   };
@@ -92,18 +93,18 @@ class FaultService {
   void rescueAdvised(PageRun piece);
   void flush();
   /// On failure the claim has ended.
-  bool submitFetch(const GranuleLock& granule, const FarClaim& claim, Arrival arrival);
+  bool submitFetch(const GranuleLock& granule, FarClaim claim, Arrival arrival);
   void completeFetches();
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);
   /// Ends the claim of a read that has failed.
-  void giveUp(const GranuleLock& granule, const Fetch& fetch, ErrorCode error);
+  void giveUp(const GranuleLock& granule, Fetch& fetch, ErrorCode error);
   void freeSlot(uint32_t slot);
   /// False: there is no room for it yet.
   bool install(uint32_t slot);
   /// Whether what was fetched keeps its frames, as copies of the local pages.
   bool keepsCopies(const Fetch& fetch);
-  void installRun(const GranuleLock& granule, uint32_t slot, uint64_t from, uint64_t to,
-                  FarCopy copy);
+  /// The next so many pages, which are the claim's still.
+  void installRun(const GranuleLock& granule, uint32_t slot, uint64_t pages, FarCopy copy);
   void retryDeferred();
   /// Serves faults that wait for a slot, as far as there are any.
   void serveQueued();
@@ -118,6 +119,7 @@ class FaultService {
   }
 
   Core& core_;
+  RoomState::Demand room_{core_.room};
   Staging& staging_;
   SharedPolicy& policy_;
   GranuleMover& mover_;

@@ -7,7 +7,7 @@ namespace tidepool {
 void Anchors::bringIn(const GranuleLock& granule, PageIndex page) {
   if (core_.space->word(page).state() != PageState::kDirect || core_.mayPinPages()) return;
   // If it cannot come in, it stays in the tier.
-  static_cast<void>(mover_.bringIn(granule, page));
+  static_cast<void>(promoter_.bringIn(granule, page));
 }
 
 void Anchors::keep(uintptr_t address, Bytes size) {

@@ -5,13 +5,13 @@
 #pragma once
 
 #include "runtime/migrate/core/core.h"
-#include "runtime/migrate/direct/granule_mover.h"
+#include "runtime/migrate/direct/promoter.h"
 
 namespace tidepool {
 
 class Anchors {
  public:
-  Anchors(Core& core, GranuleMover& mover) : core_(core), mover_(mover) {}
+  Anchors(Core& core, Promoter& promoter) : core_(core), promoter_(promoter) {}
 
   /// Bytes inside the space, until they are released: their pages do not leave local memory any
   /// more, once a touch has brought them there.
@@ -21,11 +21,11 @@ class Anchors {
   void letGo(uintptr_t address);
 
  private:
-  bool detached() const { return core_.detached.load(std::memory_order_relaxed); }
+  bool detached() const { return core_.fork.detached(); }
   void bringIn(const GranuleLock& granule, PageIndex page);
 
   Core& core_;
-  GranuleMover& mover_;
+  Promoter& promoter_;
 };
 
 }  // namespace tidepool

@@ -28,7 +28,7 @@ void ForkGuard::stop(Parking::Upto last) {
 }
 
 void ForkGuard::begin(ForkKind kind) {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (core_.fork.detached()) return;
   const sigset_t signals = holdSignals();
   forking_.lock();
   kind_ = kind;
@@ -53,25 +53,20 @@ void ForkGuard::standStill() {
   }
 }
 
+std::array<Mutex*, 7> ForkGuard::locksUnderGranules() {
+  ManagedSpace& space = *core_.space;
+  return {&policy_.mutex(),         &space.protections().mutex(), &space.ranges().mutex(),
+          &space.foreign().mutex(), &space.unforked().mutex(),    &space.undumped().mutex(),
+          &space.anchored().mutex()};
+}
+
 void ForkGuard::lockAll() {
   core_.space->lockAllGranules();
-  policy_.mutex().lock();
-  core_.space->protections().mutex().lock();
-  core_.space->ranges().mutex().lock();
-  core_.space->foreign().mutex().lock();
-  core_.space->unforked().mutex().lock();
-  core_.space->undumped().mutex().lock();
-  core_.space->anchored().mutex().lock();
+  for (Mutex* mutex : locksUnderGranules()) mutex->lock();
 }
 
 void ForkGuard::unlockAll() {
-  core_.space->anchored().mutex().unlock();
-  core_.space->undumped().mutex().unlock();
-  core_.space->unforked().mutex().unlock();
-  core_.space->foreign().mutex().unlock();
-  core_.space->ranges().mutex().unlock();
-  core_.space->protections().mutex().unlock();
-  policy_.mutex().unlock();
+  for (Mutex* mutex : locksUnderGranules()) mutex->unlock();
   core_.space->unlockAllGranules();
 }
 
@@ -90,17 +85,17 @@ Status ForkGuard::shareFrames() {
   });
   // Other threads of this process may write until it is forked, and after: what the child is to see
   // is what was there now.
-  if (shared && core_.tiers.hasDirect()) shared = mover_.freeze();
+  if (shared && core_.tiers.hasDirect()) shared = mover_.changes.freeze();
   return shared;
 }
 
 void ForkGuard::prepare(ForkKind kind) {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (core_.fork.detached()) return;
   if (begun_by_.load(std::memory_order_relaxed) != pthread_self()) begin(kind);
   begun_by_.store(pthread_t{}, std::memory_order_relaxed);
   standStill();
   lockAll();
-  core_.forked.store(true, std::memory_order_relaxed);
+  core_.fork.setForked();
   if (kind != ForkKind::kCloneSharingFiles) shared_ = shareFrames();
 }
 
@@ -120,7 +115,7 @@ void ForkGuard::actAlone(void (*act)(void*), void* argument) {
 }
 
 void ForkGuard::standAside(void (*act)(void*), void* argument) {
-  if (core_.detached.load(std::memory_order_relaxed)) return act(argument);
+  if (core_.fork.detached()) return act(argument);
   const sigset_t signals = holdSignals();
   forking_.lock();
   ServiceThread trial;
@@ -137,7 +132,7 @@ void ForkGuard::standAside(void (*act)(void*), void* argument) {
 }
 
 void ForkGuard::parent() {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (core_.fork.detached()) return;
   forEachTable(core_, [](FrameTable& table) { table.afterForkInParent(); });
   unlockAll();
   core_.parking.resume();
@@ -148,7 +143,7 @@ void ForkGuard::parent() {
 }
 
 void ForkGuard::child() {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (core_.fork.detached()) return;
   unlockAll();
   core_.space->anchored().forgetWaits();
   core_.parking.forgetThreads();
@@ -170,13 +165,13 @@ void ForkGuard::serveChild() {
 }
 
 void ForkGuard::unpreparedChild() {
-  if (core_.detached.load(std::memory_order_relaxed)) return;
+  if (core_.fork.detached()) return;
   detach("it was made by a signal handler, in the midst of a call of Tidepool's",
          LocalIf::kPresent);
 }
 
 void ForkGuard::detach(const char* why, LocalIf rule) {
-  core_.detached.store(true, std::memory_order_relaxed);
+  core_.fork.setDetached();
   forEachTable(core_, [](FrameTable& table) { table.abandonInChild(); });
   if (why != nullptr) logLine("a forked process goes on without its far memory: %s", why);
   hideFarMemory(core_, rule);

@@ -9,10 +9,12 @@
 
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 
 #include "runtime/migrate/core/core.h"
 #include "runtime/migrate/core/shared_policy.h"
+#include "runtime/migrate/direct/granule_mover.h"
 #include "runtime/migrate/direct/hide_far.h"
 #include "runtime/migrate/process/fork_window.h"
 
@@ -36,7 +38,11 @@ class ChildServices {
 class ForkGuard {
  public:
   ForkGuard(Core& core, SharedPolicy& policy, GranuleMover& mover, ChildServices& services)
-      : core_(core), policy_(policy), mover_(mover), services_(services), window_(core, mover) {}
+      : core_(core),
+        policy_(policy),
+        mover_(mover),
+        services_(services),
+        window_(core, mover.promoter) {}
   /// The first part of prepare(), for whoever takes locks between them under which others must not
   /// wait for libc's streams.
   void begin(ForkKind kind) TP_NO_THREAD_SAFETY;
@@ -54,6 +60,8 @@ class ForkGuard {
   void actAlone(void (*act)(void*), void* argument);
   void standStill();
   void stop(Parking::Upto last);
+  /// In the order in which they are taken.
+  std::array<Mutex*, 7> locksUnderGranules();
   void lockAll() TP_NO_THREAD_SAFETY;
   void unlockAll() TP_NO_THREAD_SAFETY;
   /// Makes the child a holder of all far memory.

@@ -30,7 +30,7 @@ bool ForkWindow::touchPage(PageIndex page) {
 // A store of the child's would be seen by the parent.
 void ForkWindow::bringIn(PageIndex page) {
   const GranuleLock granule(*core_.space, granuleOf(page));
-  mover_.bringIn(granule, page);
+  promoter_.bringIn(granule, page);
 }
 
 bool ForkWindow::touchPiece(void* self, uintptr_t address, size_t size) {

@@ -10,7 +10,7 @@
 #include "runtime/base/fork_kind.h"
 #include "runtime/base/service_thread.h"
 #include "runtime/migrate/core/core.h"
-#include "runtime/migrate/direct/granule_mover.h"
+#include "runtime/migrate/direct/promoter.h"
 
 namespace tidepool {
 
@@ -24,7 +24,7 @@ class ForkWindow {
       (kStackBelow + kStackAbove + 4 * kThreadAround) / kPageSize + 3;
 
  public:
-  ForkWindow(Core& core, GranuleMover& mover) : core_(core), mover_(mover) {}
+  ForkWindow(Core& core, Promoter& promoter) : core_(core), promoter_(promoter) {}
 
   /// Before the fault service is stopped, with the lock of libc's streams held if the kind is
   /// kFork: brings the pages in.
@@ -53,7 +53,7 @@ class ForkWindow {
   static bool touchPiece(void* self, uintptr_t address, size_t size);
   static bool pieceIsLocal(void* self, uintptr_t address, size_t size);
   Core& core_;
-  GranuleMover& mover_;
+  Promoter& promoter_;
   OwnPages own_direct_;
   ServiceThread other_;
 };

@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// As many scans as it takes: each returns at most so many runs.
-#include "runtime/migrate/direct/granule_scan.h"
+// A scan of the page table returns at most so many runs: as many scans as it takes.
+#include "runtime/migrate/direct/granule_pages.h"
 
 #include <array>
 
 namespace tidepool {
+
+Places placesOf(const ManagedSpace& space, GranuleIndex granule) {
+  Places places;
+  for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
+    const PageState state = space.word(firstPage(granule) + i).state();
+    places.direct[i] = state == PageState::kDirect;
+    places.local[i] = state == PageState::kLocal;
+  }
+  return places;
+}
 
 std::optional<PageSet> scanGranule(decltype(os::scanWritten)& scan, int pagemap,
                                    const ManagedSpace& space, GranuleIndex granule,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets of pages of one granule, and what PAGEMAP_SCAN says of them. Thread-safe; no allocation.
+// Sets of pages of one granule: by their words, and by what PAGEMAP_SCAN says. Thread-safe; no
+// allocation.
 #pragma once
 
 #include <bitset>
@@ -25,6 +26,27 @@ void forRuns(const PageSet& set, Visit visit) {
     visit(at, run);
     at += run;
   }
+}
+
+/// Which pages of a granule are where.
+struct Places {
+  PageSet direct, local;
+};
+Places placesOf(const ManagedSpace& space, GranuleIndex granule);
+
+/// Calls `act(first, count)` for the runs of direct pages in [from, end).
+template <typename Act>
+void forEachDirect(const ManagedSpace& space, PageIndex from, PageIndex end, Act act) {
+  for (PageIndex page = from; page < end;) {
+    uint64_t run = 0;
+    while (page + run < end && space.word(page + run).state() == PageState::kDirect) ++run;
+    if (run > 0) act(page, run);
+    page = page + (run + 1);
+  }
+}
+template <typename Act>
+void forEachDirect(const ManagedSpace& space, GranuleIndex granule, Act act) {
+  forEachDirect(space, firstPage(granule), firstPage(granule) + kPagesPerGranule, act);
 }
 
 /// Pages of `asked` that the scan finds (os::scanWritten or os::scanPresent); nothing when the

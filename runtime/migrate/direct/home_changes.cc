@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A home moves with its pages' writers held up, so that the copy is what it was; what is lost is
+// replaced in one step.
+#include "runtime/migrate/direct/home_changes.h"
+
+#include <array>
+
+namespace tidepool {
+
+Status HomeChanges::freeze() {
+  Status done;
+  const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
+  for (GranuleIndex granule; (granule = core_.space->nextWithPages(granule, end)) < end;
+       ++granule) {
+    forEachDirect(*core_.space, granule, [&](PageIndex first, uint64_t count) {
+      const uintptr_t address = core_.space->addressOf(first);
+      if (done) done = core_.barrier->writeProtect(address, Bytes(count * kPageSize), Wake::kNo);
+    });
+  }
+  return done;
+}
+
+bool HomeChanges::thaw(const GranuleLock& granule, PageIndex page) {
+  std::optional<Home> home = homes_.of(granule);
+  if (!home || core_.space->word(page).state() != PageState::kDirect) return true;
+  // A child that has called exec, as most do, needs no copy.
+  if (FrameTable* table = core_.tiers.tier(home->tier).frames()) table->reap();
+  if (homes_.frozen(*home)) {
+    // Without room for a copy of the granule: the page at least.
+    return homes_.own(granule, *home) || !promoter_.bringIn(granule, page);
+  }
+  closing_.spoil(granule);
+  homes_.openToWriters(granule.first(), granule.end());
+  return true;
+}
+
+bool HomeChanges::closeToWriters(const GranuleLock& granule) {
+  bool closed = true;
+  forEachDirect(*core_.space, granule, [&](PageIndex from, uint64_t count) {
+    closed = closed && core_.barrier->writeProtect(core_.space->addressOf(from),
+                                                   Bytes(count * kPageSize), Wake::kNo);
+  });
+  // A pin taken before is one that this sees; who would pin now waits.
+  if (closed && !core_.mayPinPages()) return true;
+  homes_.openToWriters(granule.first(), granule.end());
+  return false;
+}
+
+bool HomeChanges::vacate(const GranuleLock& granule, uint8_t tier) {
+  const std::optional<Home> home = homes_.of(granule);
+  if (!home || home->tier != tier) return true;
+  if (homes_.mapsWhole(*home)) return vacateWhole(granule, *home);
+  if (core_.barrier == nullptr) return false;
+  // Some of its pages may be local: what takes whole granules alone has no place for the others.
+  if (const std::optional<Home> to = homes_.find(granule, GranuleHomes::Takes::kPages)) {
+    // Frozen pages are closed already, and stay so for the others.
+    if (homes_.frozen(*home) || closeToWriters(granule)) {
+      homes_.move(granule, *home, *to);
+      return true;
+    }
+    homes_.release(*to);
+    return false;
+  }
+  promoteAll(granule);
+  if (placesOf(*core_.space, granule).direct.any()) return false;
+  homes_.forget(granule);
+  homes_.release(*home);
+  return true;
+}
+
+void HomeChanges::promoteAll(const GranuleLock& granule) {
+  std::array<Promoter::Run, kPagesPerGranule / 2> runs;
+  size_t count = 0;
+  forEachDirect(*core_.space, granule, [&](PageIndex from, uint64_t pages) {
+    runs[count++] = {from, pages};
+  });
+  promoter_.promote(granule, {runs.data(), count}, beyondForOne());
+}
+
+Budget::Beyond HomeChanges::beyondForOne() const {
+  const bool leaves = core_.tiers.hasFetch() && core_.budget.room() > PageCount();
+  return leaves ? Budget::Beyond::kOnce : Budget::Beyond::kNever;
+}
+
+bool HomeChanges::vacateWhole(const GranuleLock& granule, const Home& home) {
+  // Looked at before a place is taken: that of a device is erased first.
+  if (!whole_.canPromote() || homes_.frozen(home) || core_.mayPinPages()) return false;
+  const std::optional<Home> to = homes_.find(granule);
+  if (!to) return whole_.promote(granule, beyondForOne());
+  if (whole_.move(granule, home, *to)) return true;
+  homes_.release(*to);
+  return false;
+}
+
+uint64_t HomeChanges::lose(const GranuleLock& granule, uint8_t tier, FrameIndex from) {
+  const std::optional<Home> home = homes_.of(granule);
+  if (!home || home->tier != tier || home->first < from) return 0;
+  uint64_t lost = 0;
+  MutexLock lock(transfer_.mutex());
+  forEachDirect(*core_.space, granule, [&](PageIndex at, uint64_t count) TP_NO_THREAD_SAFETY {
+    transfer_.poison(granule, at, count);
+    lost += count;
+  });
+  homes_.forget(granule);
+  homes_.release(*home);
+  return lost;
+}
+
+}  // namespace tidepool

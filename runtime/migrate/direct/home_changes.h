@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens to a home as such: after a fork() others hold it too, its tier is drained, or it is
+// lost.
+#pragma once
+
+#include "runtime/migrate/direct/promoter.h"
+
+namespace tidepool {
+
+/// Has no state of its own: any thread that holds the granule's lock.
+class HomeChanges {
+ public:
+  HomeChanges(Core& core, ClosingGranules& closing, GranuleHomes& homes, TransferArea& transfer,
+              WholeGranules& whole, Promoter& promoter)
+      : core_(core),
+        closing_(closing),
+        homes_(homes),
+        transfer_(transfer),
+        whole_(whole),
+        promoter_(promoter) {}
+
+  // Homes that several processes hold are frozen: write-protected in all of them, until a process
+  // that writes has made itself a copy, or is the last.
+
+  /// Write-protects all direct pages, in the forking process and again in the child. The caller
+  /// holds all granules' locks. Errors: the kernel cannot.
+  Status freeze();
+  /// Lets the program write to a direct page that is write-protected. False if that took local
+  /// memory beyond the budget, for want of room in the tier.
+  bool thaw(const GranuleLock& granule, PageIndex page);
+
+  /// Moves the granule's home out of the tier, with all that lies there: to another direct tier, or
+  /// to local memory if the budget is not exceeded already; it then may be, by one granule, which a
+  /// fetch tier takes from there. True once nothing of it is there.
+  /// What lies whole moves whole.
+  bool vacate(const GranuleLock& granule, uint8_t tier);
+  /// The tier's frames from `from` on are gone: direct pages there are lost, and poisoned; local
+  /// pages have no home there any more. Returns how many were lost.
+  uint64_t lose(const GranuleLock& granule, uint8_t tier, FrameIndex from);
+
+ private:
+  /// Makes writers to its direct pages wait. False if that cannot be, or devices may write there.
+  bool closeToWriters(const GranuleLock& granule);
+  bool vacateWhole(const GranuleLock& granule, const Home& home);
+  void promoteAll(const GranuleLock& granule);
+  /// Of a granule that has to come in: a fetch tier takes as much from local memory.
+  Budget::Beyond beyondForOne() const;
+
+  Core& core_;
+  ClosingGranules& closing_;
+  GranuleHomes& homes_;
+  TransferArea& transfer_;
+  WholeGranules& whole_;
+  Promoter& promoter_;
+};
+
+}  // namespace tidepool
