@@ -8,6 +8,7 @@
 #include <ctime>
 #include <memory>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/ledger.h"
 #include "runtime/migrate/core/budget.h"
 #include "runtime/migrate/core/doorbell.h"
@@ -15,6 +16,7 @@
 #include "runtime/migrate/core/tree_account.h"
 #include "runtime/options.h"
 #include "runtime/os/fault_port.h"
+#include "runtime/os/kernel.h"
 #include "runtime/os/pin_check.h"
 #include "runtime/space/granule_lock.h"
 #include "runtime/stats/stats_page.h"
@@ -25,6 +27,9 @@ namespace tidepool {
 
 struct Core {
   Options options;
+  // Others than these in tests only; never null.
+  Kernel* kernel = &realKernel();
+  const Clock* clock = &kMonotonicClock;
   std::unique_ptr<ManagedSpace> space;
   std::unique_ptr<FaultPort> port;
   /// For mappings of direct tiers; null when there is none, or the kernel cannot: pages of direct
@@ -70,7 +75,7 @@ struct Core {
   std::atomic<uint32_t> let_go{0};
 
   /// Whether a device may have pages of the process (os/pin_check.h).
-  bool mayPinPages() const { return options.pins == Pins::kAsk && os::mayPinPages(); }
+  bool mayPinPages() const { return options.pins == Pins::kAsk && kernel->mayPinPages(); }
   bool mayStillPin() const { return options.pins == Pins::kAsk && os::mayStillPin(); }
 
   /// Whether a fault that finds no room is to wait for some. Nobody makes any while the service

@@ -204,7 +204,6 @@ class GranuleMover {
   uintptr_t staging_;  // two granules: one for pages on their way out, one for the way in
   /// Null without tiers that are mapped whole, and in a child of fork(), which has none at first.
   std::unique_ptr<os::MappingSwap> swap_;
-  MonotonicClock clock_;
   Nanoseconds look_cost_;  // of the last look
   static constexpr uint64_t kNoGranule = ~uint64_t{0}, kSpoiled = uint64_t{1} << 63;
   std::array<std::atomic<uint64_t>, kMostClosing> closing_;

@@ -17,7 +17,7 @@ bool FaultService::submitFetch(const GranuleLock& granule, const FarClaim& claim
   TP_CHECK(!claim.empty() && free_count_ > 0);
   const uint32_t slot = free_slots_[--free_count_];
   const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
-  fetches_[slot] = {claim, demanded, arrival, clock_.now()};
+  fetches_[slot] = {claim, demanded, arrival, core_.clock->now()};
   const auto channel = channels_.to(claim.tier);
   const Status submitted = channel ? (*channel)->submitRead(slot, claim.frames(), buffer(slot))
                                    : Status(tl::unexpected(channel.error()));
