@@ -13,7 +13,7 @@ RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check sanitize fuzz lint bench soak unchanged leaks vm-setup vm-check vm-short install deb tidy clean help
+.PHONY: build configure deps-% demo check sanitize fuzz mutate lint bench soak unchanged leaks vm-setup vm-check vm-short install deb tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
@@ -24,6 +24,8 @@ help:
 	@echo "make sanitize the second half of make check: the unit tests under ASan+UBSan, then TSan"
 	@echo "make fuzz     made-up bytes to everything that reads what others sent or wrote, $(FUZZ_SECONDS) seconds each"
 	@echo "              (FUZZ_SECONDS=N for another length)"
+	@echo "make mutate   whether the unit tests of the six hardest classes notice a changed line; about an hour"
+	@echo "              (SAMPLE=N: only N changes of each class)"
 	@echo "make soak     hammer 1 GiB of checked pages through 256 MiB, 10 minutes for each kind of far"
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length), and the long forms of other tests"
 	@echo "make unchanged  run Debian's programs as their users would, php to PostgreSQL to Chromium, beside plain"
@@ -77,6 +79,10 @@ fuzz: deps-build-check
 	@cmake --build --preset asan-ubsan -j$(JOBS) --target fuzzers
 	@set -e; for program in build/asan-ubsan/bin/fuzz_*; do \
 	  echo "== $$program"; tests/fuzz/run.sh seconds $(FUZZ_SECONDS) $$program; done
+
+mutate: deps-build-check
+	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=ON
+	@tests/mutation/mutate.py --least 85 --jobs $(JOBS) $(if $(SAMPLE),--sample $(SAMPLE)) --json $(RELEASE)/mutants.json
 
 bench: deps-build-demo-bench
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS="-DTIDEPOOL_TESTS=OFF -DTIDEPOOL_BENCH=ON"

@@ -107,7 +107,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   auto shared = SharedPolicy::create(config, PageCount(core.space->pageEnd().value()));
   if (!shared) return tl::unexpected(shared.error());
   policy = std::move(*shared);
-  auto area = Staging::create(*core.port);
+  auto area = Staging::create(*core.port, *core.kernel);
   if (!area) return tl::unexpected(area.error());
   staging = std::move(*area);
   auto granules = GranuleMover::create(core);

@@ -9,7 +9,6 @@
 
 #include "runtime/base/mapping.h"
 #include "runtime/migrate/range_ops.h"
-#include "runtime/os/memory.h"
 
 namespace tidepool {
 
@@ -92,7 +91,7 @@ void RangeOps::letGo(const GranuleLock& granule, PageIndex first, PageIndex end)
   // What children are not to have is the kernel's to see to now.
   for (PageIndex page = first; page < end; ++page) {
     const uintptr_t at = core_.space->addressOf(page);
-    if (isKeptFromChildren(at)) os::keepFromChildren(at, Bytes(kPageSize));
+    if (isKeptFromChildren(at)) core_.kernel->keepFromChildren(at, Bytes(kPageSize));
   }
   // From here on nothing of ours is put there.
   setRights(address, size, PROT_NONE);

@@ -9,9 +9,7 @@
 
 #include "runtime/base/atomic_wait.h"
 #include "runtime/base/format.h"
-#include "runtime/base/raw_calls.h"
 #include "runtime/base/time_slice.h"
-#include "runtime/os/cpu_follower.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
@@ -78,50 +76,52 @@ void Migrator::run() {
   }
   settled_.store(1, std::memory_order_release);
   wakeWaiters(settled_);
-  os::CpuAvoider avoider;
-  stuck_since_ = clock_.now();
+  avoider_.reset();  // it was an earlier thread's
   // A window in which pages are watched must not become a long one.
   if (balancer_ != nullptr) askShortSlice();
-  while (!core_.services.stopping()) {
-    waitForWork();
-    waker_.wakeOverdue(clock_.now());
-    if (clock_.now() >= next_tick_) {
-      updateBudget();
-      publish();
-      if (pmu_ != nullptr) pmu_->tick(clock_.now());
-      avoider.avoid(core_.services.faultProcessor());
-      reapTheDead(clock_.now());
-      next_tick_ = clock_.now() + kTick;
-    }
-    evictor_->advance();
-    if (!core_.parking.requested(Parking::Upto::kMigrator)) {
-      strays_.tick(clock_.now());
-      if (fabric_ != nullptr) {
-        const Nanoseconds now = clock_.now();
-        next_tend_ = now + fabric_->tend(now, std::exchange(agent_speaks_, false));
-      }
-      relieve();
-      // A piece a turn: faults that wait for room come first.
-      if (advice_.moveOutSome(*evictor_)) core_.need_memory.ring();
-      if (balancer_ != nullptr && clock_.now() >= next_balance_) {
-        const Nanoseconds now = clock_.now();
-        next_balance_ = now + balancer_->step(now);
-      }
-    } else {
-      if (balancer_ != nullptr) balancer_->rest();
-      while (evictor_->recycle()) {
-      }
-      if (!evictor_->busy()) core_.parking.park(Parking::Upto::kMigrator);
-    }
-  }
+  while (!core_.services.stopping()) turn();
   core_.account->leave();
   forEachTable(core_, [this](FrameTable& table) {
     core_.services.pausing() ? table.pause() : table.leave();
   });
 }
 
+void Migrator::turn() {
+  if (!avoider_) avoider_.emplace();
+  waitForWork();
+  waker_.wakeOverdue(core_.clock->now());
+  if (core_.clock->now() >= next_tick_) {
+    updateBudget();
+    publish();
+    if (pmu_ != nullptr) pmu_->tick(core_.clock->now());
+    avoider_->avoid(core_.services.faultProcessor());
+    reapTheDead(core_.clock->now());
+    next_tick_ = core_.clock->now() + kTick;
+  }
+  evictor_->advance();
+  if (!core_.parking.requested(Parking::Upto::kMigrator)) {
+    strays_.tick(core_.clock->now());
+    if (fabric_ != nullptr) {
+      const Nanoseconds now = core_.clock->now();
+      next_tend_ = now + fabric_->tend(now, std::exchange(agent_speaks_, false));
+    }
+    relieve();
+    // A piece a turn: faults that wait for room come first.
+    if (advice_.moveOutSome(*evictor_)) core_.need_memory.ring();
+    if (balancer_ != nullptr && core_.clock->now() >= next_balance_) {
+      const Nanoseconds now = core_.clock->now();
+      next_balance_ = now + balancer_->step(now);
+    }
+  } else {
+    if (balancer_ != nullptr) balancer_->rest();
+    while (evictor_->recycle()) {
+    }
+    if (!evictor_->busy()) core_.parking.park(Parking::Upto::kMigrator);
+  }
+}
+
 void Migrator::endWithProgram() {
-  const os::LeftBehind left = os::leftBehind(stat_.get());
+  const os::LeftBehind left = core_.kernel->leftBehind(stat_.get());
   if (left.threads == 0 || left.threads != RawThread::running()) return;
   RawThread::endWith(left.status);
   core_.services.stop();
@@ -143,7 +143,7 @@ void Migrator::waitForWork() {
   const size_t writing = evictor_->waits(writes);
   std::array<pollfd, TierSet::kMost + 2> waits;
   waits[0] = {core_.need_memory.fd(), POLLIN, 0};
-  const Nanoseconds now = clock_.now();
+  const Nanoseconds now = core_.clock->now();
   uint64_t timeout = next_tick_ > now ? (next_tick_ - now).value() : 0;
   if (balancer_ != nullptr) {
     timeout = std::min(timeout, next_balance_ > now ? (next_balance_ - now).value() : 0);
@@ -158,9 +158,7 @@ void Migrator::waitForWork() {
     timeout = std::min(timeout, next_tend_ > now ? (next_tend_ - now).value() : 0);
   }
   // To the nanosecond: what the balancer watches in a window of a millisecond may be all of it.
-  const timespec until{static_cast<time_t>(timeout / 1'000'000'000),
-                       static_cast<long>(timeout % 1'000'000'000)};
-  raw::ppoll(waits.data(), count, &until, nullptr);
+  core_.kernel->wait({waits.data(), count}, Nanoseconds(timeout));
   if ((waits[0].revents & POLLIN) != 0) core_.need_memory.clear();
   if (fabric_ != nullptr && waits[count - 1].revents != 0) agent_speaks_ = true;
 }
@@ -199,7 +197,7 @@ void Migrator::setNothingLeaves(bool stuck) {
   room_.setNothingLeaves(stuck);
   // A limit may be so low that next to nothing is local, and there is room all the same.
   const bool short_of_room = stuck && core_.budget.room().value() < kRoomForFaults;
-  const Nanoseconds now = clock_.now();
+  const Nanoseconds now = core_.clock->now();
   if (!short_of_room) stuck_since_ = now;
   if (!stuck) return;
   // The doorbell orders the store before the retry that it causes.
@@ -212,7 +210,7 @@ void Migrator::setNothingLeaves(bool stuck) {
 }
 
 void Migrator::updateBudget() {
-  const Bytes anonymous = os::anonymousMemory(statm_.get());
+  const Bytes anonymous = core_.kernel->anonymousMemory(statm_.get());
   const Bytes held = toBytes(core_.budget.held());
   const Bytes outside = anonymous > held ? anonymous - held : Bytes();
   StatsPage& stats = *core_.stats;
@@ -222,7 +220,7 @@ void Migrator::updateBudget() {
   if (core_.options.dram.value() == 0) return;
   const bool managed_only = core_.options.budget_scope == BudgetScope::kManaged;
   const Bytes told = core_.outside.held();
-  const Bytes share = tree_.share(managed_only ? held + told : anonymous, clock_.now());
+  const Bytes share = tree_.share(managed_only ? held + told : anonymous, core_.clock->now());
   // What we are told of, the kernel counts as well, once it has been touched.
   const Bytes elsewhere = managed_only ? told : std::max(outside, told);
   const Bytes left = share > elsewhere ? share - elsewhere : Bytes();

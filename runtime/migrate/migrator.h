@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "runtime/base/service_thread.h"
 #include "runtime/base/unique_fd.h"
@@ -16,6 +17,7 @@
 #include "runtime/migrate/evict/evictor.h"
 #include "runtime/migrate/fabric/fabric_memory.h"
 #include "runtime/migrate/fault/waker.h"
+#include "runtime/os/cpu_follower.h"
 
 namespace tidepool {
 
@@ -39,6 +41,9 @@ class Migrator {
   void stop();
   /// In a child of fork(): its thread and its writes are the parent's.
   void forgetThread() { thread_.forget(); }
+  /// What the thread does over and over: waits for work, and does it. Tests call it themselves, in
+  /// place of the thread.
+  void turn();
   /// Reads the kernel's count and sets the budget's limit. Also done by the thread at every tick.
   void updateBudget();
   /// Copies what the tiers and service threads count themselves to the statistics page.
@@ -55,7 +60,8 @@ class Migrator {
         waker_(waker),
         advice_(advice),
         tree_(core),
-        strays_(core) {}
+        strays_(core),
+        stuck_since_(core.clock->now()) {}
   void run();
   void waitForWork();
   /// Once a second: if the program's threads have all ended, each by the kernel's call for a single
@@ -79,7 +85,7 @@ class Migrator {
   Advice& advice_;
   TreeBudget tree_;
   Strays strays_;
-  MonotonicClock clock_;
+  std::optional<os::CpuAvoider> avoider_;  // the thread's, made by it
   Nanoseconds next_tick_;
   Nanoseconds next_balance_;
   Nanoseconds next_reap_;

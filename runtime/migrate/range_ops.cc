@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/os/memory.h"
-
 namespace tidepool {
 
 Status RangeOps::check(uintptr_t address, Bytes size) const {
@@ -30,9 +28,9 @@ void RangeOps::setRights(uintptr_t address, Bytes size, int protection) {
 Status RangeOps::makeFresh(uintptr_t address, Bytes size, int protection) {
   // What nobody has can be touched by nobody already.
   if (protection != PROT_NONE) {
-    TP_TRY(os::mapFresh(address, size));
+    TP_TRY(core_.kernel->mapFresh(address, size));
   } else {
-    os::includeInDumps(address, size);
+    core_.kernel->includeInDumps(address, size);
   }
   if (!detached()) TP_TRY(core_.port->arm(address, size));
   // From here on the migrator may map far memory there; sooner, and we would map over it.
@@ -186,7 +184,7 @@ void RangeOps::dropDirect(const GranuleLock& granule, PageIndex first, PageCount
 
 void RangeOps::replaceByFresh(const GranuleLock& granule, uintptr_t address, Bytes size) {
   // What is mapped there others still need: the program must not see it, whatever the kernel says.
-  TP_CHECK(os::mapFresh(address, size).has_value());
+  TP_CHECK(core_.kernel->mapFresh(address, size).has_value());
   TP_CHECK(core_.port->arm(address, size).has_value());
   restoreRights(core_, granule, address, size);
   restoreDumpAdvice(core_, granule, address, size);
@@ -194,11 +192,11 @@ void RangeOps::replaceByFresh(const GranuleLock& granule, uintptr_t address, Byt
 
 void RangeOps::replaceMapping(const GranuleLock&, uintptr_t address, Bytes size, Mode mode) {
   if (mode == Mode::kDiscard) {
-    [[maybe_unused]] const Status freed = os::discard(address, size);
+    [[maybe_unused]] const Status freed = core_.kernel->discard(address, size);
     return;
   }
-  const Status gone =
-      mode == Mode::kRelease ? os::mapUnused(address, size) : os::mapNothing(address, size);
+  const Status gone = mode == Mode::kRelease ? core_.kernel->mapUnused(address, size)
+                                             : core_.kernel->mapNothing(address, size);
   if (mode == Mode::kRelease) return;
   // It replaces pieces by one, which the kernel has room for.
   TP_CHECK(gone.has_value());
@@ -251,7 +249,8 @@ void RangeOps::dropPart(const GranuleLock& granule, PageIndex first, PageIndex e
     at += span.size.value();
   }
   const Bytes whole(kGranuleSize);
-  if (!(reserved ? os::mapNothing(start, whole) : os::mapUnused(start, whole))) return;
+  if (!(reserved ? core_.kernel->mapNothing(start, whole) : core_.kernel->mapUnused(start, whole)))
+    return;
   if (reserved) TP_CHECK(core_.port->arm(start, Bytes(kGranuleSize)).has_value());
   dropDirect(granule, granule.first(), PageCount(kPagesPerGranule), Mode::kRelease);
 }
@@ -259,7 +258,7 @@ void RangeOps::dropPart(const GranuleLock& granule, PageIndex first, PageIndex e
 void RangeOps::releaseUnused(GranuleIndex first, GranuleIndex end) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kGranuleSize);
-  [[maybe_unused]] const Status gone = os::mapUnused(address, size);
+  [[maybe_unused]] const Status gone = core_.kernel->mapUnused(address, size);
   core_.port->wake(address, size);
   for (GranuleIndex granule = first; granule < end; ++granule) {
     bool used_meanwhile;
@@ -317,7 +316,7 @@ Status RangeOps::keepFromDumps(uintptr_t address, Bytes size) {
     const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
     const GranuleLock locked(*core_.space, granule);
-    TP_TRY(os::keepFromDumps(at, piece));
+    TP_TRY(core_.kernel->keepFromDumps(at, piece));
     at += piece.value();
   }
   return {};
@@ -332,7 +331,7 @@ Status RangeOps::dumpAgain(uintptr_t address, Bytes size) {
     const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
     const GranuleLock locked(*core_.space, granule);
-    TP_TRY(os::dumpAgain(at, piece));
+    TP_TRY(core_.kernel->dumpAgain(at, piece));
     at += piece.value();
   }
   return {};
@@ -444,7 +443,7 @@ Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
     const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
     const GranuleLock locked(*core_.space, granule);
-    TP_TRY(os::protect(at, piece, protection));
+    TP_TRY(core_.kernel->protect(at, piece, protection));
     // What another thread has just taken out of our care must not look like memory of ours again.
     if (!core_.space->foreign().touches(at, piece)) setRights(at, piece, protection);
     at += piece.value();

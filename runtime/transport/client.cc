@@ -108,7 +108,7 @@ Status RemoteClient::queue(wire::Request request, std::span<const std::byte> fir
   next.offset = request.offset;
   next.length = request.length;
   next.row = request.row_bytes;
-  next.queued = clock_.now();
+  next.queued = options_.clock->now();
   wire::encode(request, next.header);
   ++tail_;
   return {};
@@ -249,7 +249,7 @@ short RemoteClient::events() const {
   return static_cast<short>(POLLIN | (sending ? POLLOUT : 0));
 }
 
-void RemoteClient::noteProgress() { last_progress_ = clock_.now(); }
+void RemoteClient::noteProgress() { last_progress_ = options_.clock->now(); }
 
 /// Each request in flight, and none submitted later, completes with the error once.
 void RemoteClient::failAll(const Error& error) {
@@ -274,7 +274,7 @@ Nanoseconds RemoteClient::timeToDeadline() const {
   if (head_ == tail_) return options_.timeout;
   if (failed() || answerBuffered()) return Nanoseconds(0);
   const Nanoseconds start = std::max(slot(head_).queued, last_progress_);
-  const Nanoseconds now = clock_.now();
+  const Nanoseconds now = options_.clock->now();
   const Nanoseconds deadline = start + options_.timeout;
   return now >= deadline ? Nanoseconds(0) : deadline - now;
 }

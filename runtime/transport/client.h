@@ -38,6 +38,7 @@ struct ClientOptions {
   LaneSource* lanes = nullptr;
   /// Counts how this client's pages travel, borrowed for its life; null: nobody asks.
   TransportCensus* census = nullptr;
+  const Clock* clock = &kMonotonicClock;
 };
 
 /// The memory of a request is borrowed until its completion has been returned.
@@ -148,7 +149,6 @@ class RemoteClient {
 
   std::unique_ptr<Connection> connection_;
   ClientOptions options_;
-  MonotonicClock clock_;
   wire::ServerHello region_;
   ErrorCode failure_ = ErrorCode{};
   char reason_[232] = {};

@@ -240,7 +240,7 @@ void RemoteClient::leaveLane(const Error& error) {
   lane_done_ = 0;
   sent_offset_ = 0;
   way_ = Way::kStream;
-  const Nanoseconds now = clock_.now();
+  const Nanoseconds now = options_.clock->now();
   for (uint64_t index = head_; index != tail_; ++index) {
     slot(index).way = Way::kStream;
     slot(index).queued = now;

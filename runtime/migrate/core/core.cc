@@ -9,7 +9,6 @@
 
 #include "runtime/base/format.h"
 #include "runtime/base/log.h"
-#include "runtime/os/memory.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
@@ -31,10 +30,10 @@ PortResult moveOutOfSpace(Core& core, const GranuleLock& granule, uintptr_t to, 
   to += result.done.value();
   bool mended = false;
   if (result.outcome == PortOutcome::kBusy && core.fork.forked()) {
-    mended = os::unshare(from, rest);
+    mended = core.kernel->unshare(from, rest);
   } else if (result.outcome == PortOutcome::kExists) {
     // Zeros: see FaultService::serve() on faults outside the space.
-    mended = os::discard(to, rest).has_value();
+    mended = core.kernel->discard(to, rest).has_value();
   }
   if (!mended) return result;
   const PortResult again = moveAll(*core.port, to, from, rest, Wake::kNo);
@@ -47,7 +46,7 @@ void restoreRights(Core& core, const GranuleLock& granule, uintptr_t address, By
   for (uintptr_t at = address; at < end;) {
     const ProtectionSpan span = core.space->protections().spanAt(at, Bytes(end - at));
     if (span.protection != (PROT_READ | PROT_WRITE)) {
-      [[maybe_unused]] const Status done = os::protect(at, span.size, span.protection);
+      [[maybe_unused]] const Status done = core.kernel->protect(at, span.size, span.protection);
     }
     at += span.size.value();
   }
@@ -59,7 +58,7 @@ void restoreDumpAdvice(Core& core, const GranuleLock& granule, uintptr_t address
   const uintptr_t end = address + size.value();
   for (uintptr_t at = address; at < end;) {
     const RangeSpan span = core.space->undumped().spanAt(at, Bytes(end - at));
-    if (span.inside && !os::keepFromDumps(at, span.size)) {
+    if (span.inside && !core.kernel->keepFromDumps(at, span.size)) {
       reportError(core, "memory that is not to be in core dumps may be: raise vm.max_map_count");
     }
     at += span.size.value();
@@ -71,7 +70,7 @@ void poisonPage(Core& core, const GranuleLock& granule, PageIndex page) {
   const uintptr_t address = core.space->addressOf(page);
   if (!core.port->canPoison() || !core.port->poison(address, Bytes(kPageSize))) {
     // Without poison markers an unmapped page is the next clearest end: SIGSEGV, not zeros.
-    [[maybe_unused]] const Status unmapped = os::mapNothing(address, Bytes(kPageSize));
+    [[maybe_unused]] const Status unmapped = core.kernel->mapNothing(address, Bytes(kPageSize));
   }
   core.port->wake(address, Bytes(kPageSize));
 }

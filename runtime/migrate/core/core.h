@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/ledger.h"
 #include "runtime/migrate/core/budget.h"
 #include "runtime/migrate/core/doorbell.h"
@@ -16,6 +17,7 @@
 #include "runtime/migrate/core/tree_account.h"
 #include "runtime/options.h"
 #include "runtime/os/fault_port.h"
+#include "runtime/os/kernel.h"
 #include "runtime/os/pin_check.h"
 #include "runtime/space/granule_lock.h"
 #include "runtime/stats/stats_page.h"
@@ -26,6 +28,9 @@ namespace tidepool {
 
 struct Core {
   Options options;
+  // Others than these in tests only; never null.
+  Kernel* kernel = &realKernel();
+  const Clock* clock = &kMonotonicClock;
   std::unique_ptr<ManagedSpace> space;
   std::unique_ptr<FaultPort> port;
   /// For mappings of direct tiers; null when there is none, or the kernel cannot: pages of direct
@@ -49,7 +54,7 @@ struct Core {
   TierRetirement retirement;
 
   /// Whether a device may have pages of the process (os/pin_check.h).
-  bool mayPinPages() const { return options.pins == Pins::kAsk && os::mayPinPages(); }
+  bool mayPinPages() const { return options.pins == Pins::kAsk && kernel->mayPinPages(); }
   bool mayStillPin() const { return options.pins == Pins::kAsk && os::mayStillPin(); }
 
   /// Whether a fault that finds no room is to wait for some. Nobody makes any while the service

@@ -11,6 +11,7 @@
 #include "runtime/base/mapping.h"
 #include "runtime/base/units.h"
 #include "runtime/os/fault_port.h"
+#include "runtime/os/kernel.h"
 
 namespace tidepool {
 
@@ -19,8 +20,8 @@ class Staging {
   static constexpr uint64_t kSlotsPerSegment = 128;  // 512 KiB: large enough to be cheap a page
   static constexpr uint64_t kSegments = 16;
 
-  /// `port` must outlive the staging area. Errors: kNoMemory.
-  static Result<std::unique_ptr<Staging>> create(FaultPort& port);
+  /// Both must outlive the staging area. Errors: kNoMemory.
+  static Result<std::unique_ptr<Staging>> create(FaultPort& port, Kernel& kernel = realKernel());
   /// In a child of fork(), where it is empty: over to a port of the child's own.
   Status renew(FaultPort& port);
 
@@ -33,10 +34,11 @@ class Staging {
   void recycle(uint64_t first, PageCount slots);
 
  private:
-  explicit Staging(Mapping area) : area_(std::move(area)) {}
+  Staging(Mapping area, Kernel& kernel) : area_(std::move(area)), kernel_(kernel) {}
   uintptr_t base() const { return reinterpret_cast<uintptr_t>(area_.data()); }
 
   Mapping area_;
+  Kernel& kernel_;
 };
 
 }  // namespace tidepool

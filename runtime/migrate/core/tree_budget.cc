@@ -2,8 +2,6 @@
 // A process without far memory is counted, but is not bounded: nothing could be done about it.
 #include "runtime/migrate/core/tree_budget.h"
 
-#include "runtime/os/memory.h"
-
 namespace tidepool {
 namespace {
 
@@ -20,7 +18,7 @@ void TreeBudget::weigh(Nanoseconds now) {
     own_ = core_.fork.forked() || core_.fork.servedChild() ? kAll / 2 : kAll;
     next_weighing_ = now + kFirstWeighing;
   } else if (now >= next_weighing_) {
-    own_ = os::ownShareOfAnonymous();
+    own_ = core_.kernel->ownShareOfAnonymous();
     next_weighing_ = now + kBetweenWeighings;
   }
 }

@@ -30,7 +30,7 @@ uint64_t AccessWatch::open(size_t slot, const GranuleLock& granule, const Places
     PageSet& how = hides && hide(slot, page, count) ? at.hidden : at.zapped;
     for (uint64_t i = 0; i < count; ++i) how.set(page + i);
   });
-  const uint64_t faults = at.zapped.any() ? found(os::scanPresent, granule, at.zapped).count() : 0;
+  const uint64_t faults = at.zapped.any() ? found(Scan::kPresent, granule, at.zapped).count() : 0;
   forRuns(at.zapped, [&](uint64_t page, uint64_t count) {
     os::zapShared(core_.space->addressOf(first + page), Bytes(count * kPageSize));
   });
@@ -49,9 +49,9 @@ AccessWatch::Seen AccessWatch::close(size_t slot, const GranuleLock& granule) {
   result.watched.local = at.armed & now.local;
   result.watched.direct = (at.hidden | at.zapped) & now.direct;
   if (result.watched.direct.any())
-    result.seen |= found(os::scanPresent, at.granule, result.watched.direct);
+    result.seen |= found(Scan::kPresent, at.granule, result.watched.direct);
   if (result.watched.local.any())
-    result.seen |= found(os::scanWritten, at.granule, result.watched.local);
+    result.seen |= found(Scan::kWritten, at.granule, result.watched.local);
   forRuns(at.hidden, [&](uint64_t page, uint64_t count) {
     if (unhide(slot, page, count)) return;
     for (uint64_t i = 0; i < count; ++i) result.watched.direct.reset(page + i);

@@ -49,8 +49,9 @@ class AccessWatch {
   bool hide(size_t slot, uint64_t first, uint64_t count);
   bool unhide(size_t slot, uint64_t first, uint64_t count);
   /// Which of the pages asked for the scan finds; none where the kernel does not say.
-  PageSet found(decltype(os::scanWritten)& scan, GranuleIndex granule, const PageSet& asked) const {
-    return scanGranule(scan, pagemap_.get(), *core_.space, granule, asked).value_or(PageSet());
+  PageSet found(Scan what, GranuleIndex granule, const PageSet& asked) const {
+    return scanGranule(*core_.kernel, what, pagemap_.get(), *core_.space, granule, asked)
+        .value_or(PageSet());
   }
   uintptr_t aside(size_t slot, uint64_t page) const {
     return reinterpret_cast<uintptr_t>(area_.data()) + slot * kGranuleSize + page * kPageSize;

@@ -16,7 +16,7 @@ Places placesOf(const ManagedSpace& space, GranuleIndex granule) {
   return places;
 }
 
-std::optional<PageSet> scanGranule(decltype(os::scanWritten)& scan, int pagemap,
+std::optional<PageSet> scanGranule(Kernel& kernel, Scan what, int pagemap,
                                    const ManagedSpace& space, GranuleIndex granule,
                                    const PageSet& asked) {
   const uintptr_t start = space.addressOf(granule);
@@ -28,7 +28,7 @@ std::optional<PageSet> scanGranule(decltype(os::scanWritten)& scan, int pagemap,
   std::array<os::PageRun, 256> runs;
   for (uintptr_t at = start + first * kPageSize; at < end;) {
     uintptr_t walked = at;
-    const auto count = scan(pagemap, at, Bytes(end - at), runs.data(), runs.size(), &walked);
+    const auto count = kernel.scan(what, pagemap, at, Bytes(end - at), runs, &walked);
     if (!count || walked <= at) return std::nullopt;
     for (size_t i = 0; i < *count; ++i) {
       for (uintptr_t page = runs[i].start; page < runs[i].end; page += kPageSize) {

@@ -6,7 +6,7 @@
 #include <bitset>
 #include <optional>
 
-#include "runtime/os/memory.h"
+#include "runtime/os/kernel.h"
 #include "runtime/space/managed_space.h"
 
 namespace tidepool {
@@ -49,9 +49,9 @@ void forEachDirect(const ManagedSpace& space, GranuleIndex granule, Act act) {
   forEachDirect(space, firstPage(granule), firstPage(granule) + kPagesPerGranule, act);
 }
 
-/// Pages of `asked` that the scan finds (os::scanWritten or os::scanPresent); nothing when the
-/// kernel does not answer for all of them. `pagemap` is an open /proc/self/pagemap.
-std::optional<PageSet> scanGranule(decltype(os::scanWritten)& scan, int pagemap,
+/// Pages of `asked` that the scan finds; nothing when the kernel does not answer for all of them.
+/// `pagemap` is an open /proc/self/pagemap.
+std::optional<PageSet> scanGranule(Kernel& kernel, Scan what, int pagemap,
                                    const ManagedSpace& space, GranuleIndex granule,
                                    const PageSet& asked);
 

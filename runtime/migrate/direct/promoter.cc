@@ -82,9 +82,9 @@ void Promoter::close(const GranuleLock& granule, Promotion& promotion) {
 }
 
 bool Promoter::lookForPins() {
-  const Nanoseconds start = clock_.now();
+  const Nanoseconds start = core_.clock->now();
   const bool pins = core_.mayPinPages();
-  look_cost_ = clock_.now() - start;
+  look_cost_ = core_.clock->now() - start;
   return pins;
 }
 

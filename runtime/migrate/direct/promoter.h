@@ -69,7 +69,6 @@ class Promoter {
   GranuleHomes& homes_;
   TransferArea& transfer_;
   WholeGranules& whole_;
-  MonotonicClock clock_;
   Nanoseconds look_cost_;  // of the last look
 };
 

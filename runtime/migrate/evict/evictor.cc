@@ -4,13 +4,9 @@
 // the policy's lock comes after a granule's.
 #include "runtime/migrate/evict/evictor.h"
 
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/base/raw_calls.h"
 #include "runtime/os/memory.h"
 #include "runtime/stats/stats_region.h"
 
@@ -22,15 +18,6 @@ constexpr Nanoseconds kWriteFaultCost(800);
 
 constexpr Arrival arrivalOf(PageWord word) {
   return word.has(kFlagUnproven) ? Arrival::kScan : Arrival::kFault;
-}
-
-/// Copies pages of the space through the kernel, which returns an error where a load would wait for
-/// the fault service. Returns how many.
-uint64_t peek(std::byte* to, uintptr_t from, uint64_t pages) {
-  const iovec target{to, pages * kPageSize};
-  const iovec source{reinterpret_cast<void*>(from), pages * kPageSize};
-  const ssize_t got = raw::call(SYS_process_vm_readv, raw::getpid(), &target, 1, &source, 1, 0);
-  return got > 0 ? static_cast<uint64_t>(got) >> kPageShift : 0;
 }
 
 }  // namespace
@@ -209,8 +196,9 @@ void Evictor::readWritten(const GranuleLock& granule) {
   if (asked.none()) return;
   const Nanoseconds start = threadCpuTime();
   // Without an answer nothing counts as written: who relies on that looks again, in unwritten().
-  written_ = scanGranule(os::scanWritten, pagemap_.get(), *core_.space, granule, asked)
-                 .value_or(PageSet());
+  written_ =
+      scanGranule(*core_.kernel, Scan::kWritten, pagemap_.get(), *core_.space, granule, asked)
+          .value_or(PageSet());
   if (probed.none()) return;
   const Nanoseconds asking = threadCpuTime() - start;
   chargePolicy(asking);
@@ -331,11 +319,13 @@ uint64_t Evictor::moveOut(const GranuleLock& granule, PageRun run, uint64_t segm
 PageSet Evictor::unwritten(const GranuleLock& granule, PageRun run) {
   const uint64_t from = run.first - granule.first();
   // First the bytes, then whether they were written until after that.
-  const uint64_t pages = peek(seen_.data(), core_.space->addressOf(run.first), run.count.value());
+  const uint64_t pages =
+      core_.kernel->readPages(seen_.data(), core_.space->addressOf(run.first), run.count).value();
   PageSet asked;
   for (uint64_t i = 0; i < pages; ++i) asked.set(from + i);
   if (asked.none()) return asked;
-  const auto written = scanGranule(os::scanWritten, pagemap_.get(), *core_.space, granule, asked);
+  const auto written =
+      scanGranule(*core_.kernel, Scan::kWritten, pagemap_.get(), *core_.space, granule, asked);
   return written ? asked & ~*written : PageSet();
 }
 
@@ -368,9 +358,10 @@ uint64_t Evictor::moveByCopy(const GranuleLock&, PageRun run, uint64_t slot) {
   const Bytes size = toBytes(run.count);
   if (!core_.port->writeProtect(from, size, Wake::kNo)) return 0;
   // A device that was given a page before writers were stopped would write to it after the copy.
-  const PageCount copied(
-      core_.mayPinPages() ? 0 : peek(staging_.slotMemory(slot), from, run.count.value()));
-  const PageCount gone = toPages(os::discardUnlocked(from, toBytes(copied)));
+  const PageCount copied =
+      core_.mayPinPages() ? PageCount()
+                          : core_.kernel->readPages(staging_.slotMemory(slot), from, run.count);
+  const PageCount gone = toPages(core_.kernel->discardUnlocked(from, toBytes(copied)));
   [[maybe_unused]] const Status open = core_.port->writeProtect(from, size, Wake::kYes);
   core_.port->wake(from, size);
   return gone.value();
@@ -384,15 +375,15 @@ uint64_t Evictor::moveReadOnly(const GranuleLock&, PageRun run, uint64_t slot) {
   while (moved < run.count.value()) {
     const uintptr_t from = core_.space->addressOf(run.first + moved);
     const uint64_t wanted = std::min(kClusterPages, run.count.value() - moved);
-    const uint64_t pages = peek(bounce_.data(), from, wanted);
-    if (pages == 0) break;
+    const PageCount pages = core_.kernel->readPages(bounce_.data(), from, PageCount(wanted));
+    if (pages == PageCount()) break;
     const PortResult copied = copyAll(*core_.port, staging_.slotAddress(slot + moved),
-                                      bounce_.data(), toBytes(PageCount(pages)), Wake::kNo);
+                                      bounce_.data(), toBytes(pages), Wake::kNo);
     if (copied.outcome != PortOutcome::kDone) break;
-    const PageCount gone = toPages(os::discardUnlocked(from, toBytes(PageCount(pages))));
+    const PageCount gone = toPages(core_.kernel->discardUnlocked(from, toBytes(pages)));
     moved += gone.value();
     if (gone.value() < wanted) {
-      staging_.recycle(slot + moved, PageCount(pages) - gone);
+      staging_.recycle(slot + moved, pages - gone);
       break;
     }
   }

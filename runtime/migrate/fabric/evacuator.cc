@@ -18,12 +18,12 @@ Result<std::unique_ptr<Evacuator>> Evacuator::create(Core& core, GranuleMover& m
 }
 
 Evacuator::Progress Evacuator::moveOff(uint8_t tier, Nanoseconds slice) {
-  const Nanoseconds until = clock_.now() + slice;
+  const Nanoseconds until = core_.clock->now() + slice;
   const Tier& leaving = core_.tiers.tier(tier);
   const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
   GranuleIndex& hand = hands_[tier];
   while (!leaving.holdsNothing()) {
-    if (clock_.now() >= until) return Progress::kMoved;
+    if (core_.clock->now() >= until) return Progress::kMoved;
     hand = core_.space->nextWithPages(hand, end);
     if (hand < end) {
       if (moveGranule(hand, tier)) {
@@ -39,7 +39,7 @@ Evacuator::Progress Evacuator::moveOff(uint8_t tier, Nanoseconds slice) {
   }
   // The buffer's memory is wanted elsewhere until the next time.
   [[maybe_unused]] const Status freed =
-      os::discard(reinterpret_cast<uintptr_t>(bytes_.data()), bytes_.size());
+      core_.kernel->discard(reinterpret_cast<uintptr_t>(bytes_.data()), bytes_.size());
   return Progress::kDone;
 }
 

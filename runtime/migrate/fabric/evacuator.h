@@ -66,7 +66,6 @@ class Evacuator {
 
   Core& core_;
   GranuleMover& mover_;
-  MonotonicClock clock_;
   Mapping bytes_;  // of one granule
   Moving moving_;
   // By the tier's number: the hand, and whether anything moved in its turn over the space.

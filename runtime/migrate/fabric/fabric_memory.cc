@@ -505,7 +505,7 @@ void FabricMemory::forkedInChild() {
     parents_[1] = std::move(parents_[0]);
     parents_[0] = client_->takeSocket();
   }
-  connect_after_ = MonotonicClock().now() + kChildWaits;
+  connect_after_ = core_.clock->now() + kChildWaits;
   reclaiming_ = 0;
   asking_ = false;
   for (Region& region : regions_) {

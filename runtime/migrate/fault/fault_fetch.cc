@@ -21,7 +21,7 @@ bool FaultService::submitFetch(const GranuleLock& granule, FarClaim claim, Arriv
   const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
   const PageIndex first = claim.first();
   Fetch& fetch = fetches_[slot];
-  fetch = {std::move(claim), first, demanded, arrival, clock_.now()};
+  fetch = {std::move(claim), first, demanded, arrival, core_.clock->now()};
   const auto channel = channels_.to(fetch.claim.tier());
   const Status submitted = channel
                                ? (*channel)->submitRead(slot, fetch.claim.frames(), buffer(slot))

@@ -8,8 +8,6 @@
 
 #include <algorithm>
 
-#include "runtime/base/raw_calls.h"
-
 namespace tidepool {
 
 FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
@@ -63,18 +61,21 @@ void FaultService::stop() {
 }
 
 void FaultService::run() {
-  follower_.emplace();
-  while (!core_.services.stopping()) {
-    if (parking() && free_count_ == kFetches) core_.parking.park(Parking::Upto::kFaults);
-    waitForWork();
-    letGo();
-    if (!parking()) serveNew();
-    if (core_.barrier != nullptr && !parking()) serveBarrier();
-    completeFetches();
-    if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
-    if (!queued_.empty()) serveQueued();
-    if (!parking()) fetchAdvised();
-  }
+  follower_.reset();  // it was an earlier thread's
+  while (!core_.services.stopping()) turn();
+}
+
+void FaultService::turn() {
+  if (!follower_) follower_.emplace();
+  if (parking() && free_count_ == kFetches) core_.parking.park(Parking::Upto::kFaults);
+  waitForWork();
+  letGo();
+  if (!parking()) serveNew();
+  if (core_.barrier != nullptr && !parking()) serveBarrier();
+  completeFetches();
+  if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
+  if (!queued_.empty()) serveQueued();
+  if (!parking()) fetchAdvised();
 }
 
 void FaultService::waitForWork() {
@@ -85,16 +86,14 @@ void FaultService::waitForWork() {
   waits[count++] = {core_.port->fd(), asks, 0};
   waits[count++] = {core_.freed_memory.fd(), POLLIN, 0};
   if (core_.barrier != nullptr) waits[count++] = {core_.barrier->fd(), asks, 0};
-  int timeout_ms = -1;
+  std::optional<Nanoseconds> timeout;
   for (const auto& channel : channels_) {
     if (channel == nullptr || channel->inFlight() == 0) continue;
     waits[count++] = {channel->fd(), channel->events(), 0};
-    const uint64_t left_ms = channel->timeToDeadline().value() / 1'000'000 + 1;
-    if (timeout_ms < 0 || static_cast<uint64_t>(timeout_ms) > left_ms) {
-      timeout_ms = static_cast<int>(left_ms);
-    }
+    const Nanoseconds left = channel->timeToDeadline();
+    timeout = timeout ? std::min(*timeout, left) : left;
   }
-  raw::poll(waits.data(), count, timeout_ms);
+  core_.kernel->wait({waits.data(), count}, timeout);
   if ((waits[1].revents & POLLIN) != 0) core_.freed_memory.clear();
 }
 
@@ -111,7 +110,7 @@ void FaultService::serveNew() {
   std::array<MissingFault, 32> faults;
   const size_t got = core_.port->read(faults);
   if (got == 0) return;
-  const Nanoseconds now = clock_.now();
+  const Nanoseconds now = core_.clock->now();
   count(core_.stats->faults_missing, got);
   for (size_t i = 0; i < got; ++i) {
     serve(faults[i], now);
@@ -378,7 +377,7 @@ FaultService::Answer FaultService::rescue(const GranuleLock& granule, PageIndex 
   TP_CHECK(core_.space->change(granule, page, word, PageWord(PageState::kLocal, 0, 0, 0)));
   wake(page, PageCount(1));
   count(core_.stats->rescues, 1);
-  const Nanoseconds now = clock_.now();
+  const Nanoseconds now = core_.clock->now();
   MutexLock lock(policy_.mutex());
   policy_.chooser().onRescue(page, now);
   return Answer::kDone;
@@ -417,7 +416,7 @@ void FaultService::serveQueued() {
 }
 
 void FaultService::recordLatency(Nanoseconds started) {
-  core_.stats->fault_latency.record(clock_.now() - started);
+  core_.stats->fault_latency.record(core_.clock->now() - started);
 }
 
 }  // namespace tidepool

@@ -40,6 +40,9 @@ class FaultService {
   void stop();
   /// In a child of fork(): its thread and its reads are the parent's.
   void forgetThread() { thread_.forget(); }
+  /// What the thread does over and over: waits for work, and does it. Tests call it themselves, in
+  /// place of the thread.
+  void turn();
 
  private:
   // One read from far memory.
@@ -111,7 +114,7 @@ class FaultService {
   /// Closes what it has open to tiers that are to go.
   void letGo();
   void wake(PageIndex first, PageCount pages) {
-    waker_.wake(core_.space->addressOf(first), pages, clock_.now());
+    waker_.wake(core_.space->addressOf(first), pages, core_.clock->now());
   }
   void recordLatency(Nanoseconds started);
   std::byte* buffer(uint32_t slot) const {
@@ -124,7 +127,6 @@ class FaultService {
   SharedPolicy& policy_;
   GranuleMover& mover_;
   Waker& waker_;
-  MonotonicClock clock_;
   Mapping buffers_;
   Mapping zeros_;
   Channels channels_;
@@ -134,7 +136,7 @@ class FaultService {
   std::vector<uint32_t> arrived_;   // fetched, waiting for budget; capacity reserved at create()
   std::vector<Deferred> deferred_;  // wait for memory
   std::vector<Deferred> queued_;    // wait for a slot; the longest first
-  std::optional<os::CpuFollower> follower_;  // made by the thread itself
+  std::optional<os::CpuFollower> follower_;  // the thread's, made by it
   ServiceThread thread_;
   bool said_exceeded_ = false;
 };

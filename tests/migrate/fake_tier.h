@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fetch tier in this process's memory whose requests end when the test says so, and how it says.
+// Bytes are copied at the end of a request: until then its memory must be there. One thread.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "runtime/tier/frame_table.h"
+#include "runtime/tier/tier.h"
+
+namespace tidepool {
+
+class FakeTier final : public FetchTier {
+ public:
+  struct Request {
+    FetchChannel* channel;
+    uint64_t tag;
+    FrameRun run;
+    std::byte* memory;
+    bool writes;
+  };
+
+  explicit FakeTier(PageCount frames, const char* name = "fake")
+      : name_(name), store_(frames.value() * kPageSize) {
+    frames_ = std::move(*FrameTable::create(frames));
+  }
+
+  /// What has been submitted and has not ended, the longest first.
+  const std::vector<Request>& requests() const { return requests_; }
+  /// The first `count` requests end, with this error if one is given; poll() tells of it.
+  void end(size_t count, ErrorCode error = ErrorCode{}) {
+    ASSERT_LE(count, requests_.size());
+    for (size_t i = 0; i < count; ++i) finish(requests_[i], error);
+    requests_.erase(requests_.begin(), requests_.begin() + static_cast<ptrdiff_t>(count));
+  }
+  void endAll(ErrorCode error = ErrorCode{}) { end(requests_.size(), error); }
+
+  /// The first word of a frame.
+  uint64_t word(FrameIndex frame) const {
+    uint64_t value;
+    memcpy(&value, &store_[frame.value() * kPageSize], sizeof value);
+    return value;
+  }
+  uint64_t held() const { return frames_->heldHere().value(); }
+
+  // Knobs.
+  bool opens = true;                // openChannel()
+  uint64_t submits = ~uint64_t{0};  // so many more are taken; then kUnreachable
+  ErrorCode read_error{};           // of read()
+  Nanoseconds deadline{7'000'000'000};
+  // Counts.
+  uint64_t channels = 0;  // that are open
+  uint64_t opened = 0;    // so far
+  uint64_t flushes = 0;
+
+  const char* name() const override { return name_; }
+  Bytes capacity() const override { return toBytes(frames_->capacity()); }
+  Bytes used() const override { return toBytes(frames_->used()); }
+  Result<FrameRun> allocate(PageCount wanted) override { return frames_->allocate(wanted); }
+  void release(FrameRun run) override { frames_->release(run); }
+  FrameTable& table() override { return *frames_; }
+  FrameTable* frames() override { return frames_.get(); }
+  Status read(FrameRun run, std::byte* memory) override {
+    if (read_error != ErrorCode{}) return fail(read_error, "the test says so");
+    memcpy(memory, at(run), toBytes(run.count).value());
+    return {};
+  }
+  Status write(FrameRun run, const std::byte* memory) override {
+    memcpy(at(run), memory, toBytes(run.count).value());
+    return {};
+  }
+  Nanoseconds pageRoundTrip() const override { return Nanoseconds(1000); }
+  Result<std::unique_ptr<FetchChannel>> openChannel() override {
+    if (!opens) return fail(ErrorCode::kUnreachable, "the test says so");
+    return std::unique_ptr<FetchChannel>(std::make_unique<Channel>(*this));
+  }
+
+ private:
+  class Channel final : public FetchChannel {
+   public:
+    explicit Channel(FakeTier& tier) : tier_(tier) {
+      ++tier_.channels;
+      ++tier_.opened;
+    }
+    ~Channel() override { --tier_.channels; }
+    Status submitRead(uint64_t tag, FrameRun run, std::byte* to) override {
+      return submit({this, tag, run, to, false});
+    }
+    Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) override {
+      return submit({this, tag, run, const_cast<std::byte*>(from), true});
+    }
+    Status flush() override {
+      ++tier_.flushes;
+      return {};
+    }
+    size_t poll(std::span<FetchCompletion> out) override {
+      const size_t count = std::min(out.size(), ended_.size());
+      std::copy_n(ended_.begin(), count, out.begin());
+      ended_.erase(ended_.begin(), ended_.begin() + static_cast<ptrdiff_t>(count));
+      in_flight_ -= count;
+      return count;
+    }
+    int fd() const override { return bell_.get(); }
+    short events() const override { return POLLIN; }
+    size_t inFlight() const override { return in_flight_; }
+    Nanoseconds timeToDeadline() const override { return tier_.deadline; }
+
+   private:
+    friend class FakeTier;
+    Status submit(const Request& request) {
+      if (tier_.submits == 0) return fail(ErrorCode::kUnreachable, "the test says so");
+      --tier_.submits;
+      tier_.requests_.push_back(request);
+      ++in_flight_;
+      return {};
+    }
+    FakeTier& tier_;
+    std::vector<FetchCompletion> ended_;
+    size_t in_flight_ = 0;
+    UniqueFd bell_{eventfd(0, EFD_CLOEXEC)};
+  };
+
+  std::byte* at(FrameRun run) { return &store_[run.first.value() * kPageSize]; }
+  void finish(const Request& request, ErrorCode error) {
+    if (error == ErrorCode{}) {
+      const auto copied =
+          request.writes ? write(request.run, request.memory) : read(request.run, request.memory);
+      ASSERT_TRUE(copied);
+    }
+    static_cast<Channel*>(request.channel)->ended_.push_back({request.tag, error});
+  }
+
+  const char* const name_;
+  std::vector<std::byte> store_;
+  std::unique_ptr<FrameTable> frames_;
+  std::vector<Request> requests_;
+};
+
+}  // namespace tidepool
