@@ -38,7 +38,7 @@ help:
 	@echo "make install  into \$$(DESTDIR)\$$(PREFIX) [$(DESTDIR)$(PREFIX)]"
 	@echo "make deb      Debian packages of it, into $(RELEASE)/deb"
 	@echo "make lint     what can be said of the sources without building them; part of make check"
-	@echo "make tidy     build with clang-19 and clang-tidy"
+	@echo "make tidy     clang-tidy over the product's sources; some twenty minutes of processor time"
 	@echo "make clean    remove build/"
 
 # `deps-build-demo` installs the lists build.txt and demo.txt of packaging/deps.
@@ -125,8 +125,9 @@ lint: deps-check
 	@tests/lint/lint.sh
 
 tidy: deps-build-check
-	cmake --preset tidy
-	cmake --build --preset tidy -j$(JOBS)
+	@mkdir -p build
+	@cmake --preset tidy >build/tidy-configure.log 2>&1 || { cat build/tidy-configure.log; exit 1; }
+	@tests/lint/lint.sh tidy
 
 clean:
 	rm -rf build

@@ -2,7 +2,7 @@
 # once for all of them. Sources include what they need all the same: builds with a compiler cache, which does
 # better without, pip's and clang-tidy's do not do this.
 set(parse_once ON)
-if("${CMAKE_CXX_COMPILER_LAUNCHER}" MATCHES "ccache" OR CMAKE_CXX_CLANG_TIDY OR TIDEPOOL_PYTHON_ONLY)
+if("${CMAKE_CXX_COMPILER_LAUNCHER}" MATCHES "ccache" OR TIDEPOOL_PYTHON_ONLY)
   set(parse_once OFF)
 endif()
 option(TIDEPOOL_PARSE_ONCE "The sources of a target share a precompiled header" ${parse_once})

@@ -7,6 +7,8 @@
 #   shells      shellcheck, every script
 #   pyflakes    every Python file
 #   cppcheck    its warnings; what is passed over, and why, is in tests/lint/cppcheck.txt
+#   tidy        clang-tidy, by .clang-tidy. Only if it is named: it needs a configured build/tidy, and twenty
+#               minutes of processor time
 # lint.sh [CHECK...]: only these.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -54,8 +56,14 @@ check_cppcheck() {
     -i allocator/python allocator fabricmgr runtime shim 2>&1  # pybind11's macros are beyond it
 }
 
+check_tidy() {
+  find allocator fabricmgr runtime shim -name '*.cc' -not -path '*/python/*' -print0 |
+    xargs -0 -n4 -P"${JOBS:-$(nproc)}" clang-tidy-19 --quiet -p build/tidy 2>/dev/null |
+    sed -n "s#^$PWD/\(.*\(warning\|error\): \)#\1#p" | sort -u || true
+}
+
 # A tool that is not there finds nothing, which must not look like a clean tree.
-for tool in shellcheck pyflakes3 cppcheck; do
+for tool in shellcheck pyflakes3 cppcheck clang-tidy-19; do
   command -v "$tool" >/dev/null || { echo "lint: $tool is missing: packaging/install-deps.sh check"; exit 1; }
 done
 for check in "$@"; do

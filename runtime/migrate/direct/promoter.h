@@ -6,7 +6,6 @@
 #include <array>
 #include <span>
 
-#include "runtime/base/clock.h"
 #include "runtime/migrate/direct/whole_granules.h"
 
 namespace tidepool {
