@@ -11,10 +11,9 @@
 #include "runtime/base/units.h"
 #include "runtime/options.h"
 #include "runtime/space/placement.h"
-#include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
 #include "runtime/space/residency.h"
-#include "runtime/space/address_ranges.h"
+#include "runtime/space/address_map.h"
 #include "runtime/stats/stats_page.h"
 
 namespace tidepool {

@@ -95,7 +95,7 @@ void RangeOps::letGo(const GranuleLock& granule, PageIndex first, PageIndex end)
   }
   // From here on nothing of ours is put there.
   setRights(address, size, PROT_NONE);
-  core_.space->foreign().add(address, size);
+  core_.space->addresses().mark(Mark::kForeign, address, size);
   for (PageIndex page = first; page < end; ++page) dropPage(granule, page, core_.space->word(page));
   core_.port->wake(address, size);
   MutexLock policy_lock(policy_.mutex());

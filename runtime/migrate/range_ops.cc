@@ -19,7 +19,7 @@ Status RangeOps::check(uintptr_t address, Bytes size) const {
 }
 
 void RangeOps::setRights(uintptr_t address, Bytes size, int protection) {
-  const int64_t more = core_.space->protections().set(address, size, protection);
+  const int64_t more = core_.space->addresses().protect(address, size, protection);
   if (!detached()) {
     core_.stats->managed_bytes.fetch_add(static_cast<uint64_t>(more), std::memory_order_relaxed);
   }
@@ -125,7 +125,7 @@ Status RangeOps::reserveAt(uintptr_t address, Bytes size) {
 }
 
 ProtectionSpan RangeOps::spanAt(uintptr_t address, Bytes size) const {
-  return core_.space->protections().spanAt(address, size);
+  return core_.space->addresses().spanAt(address, size);
 }
 
 bool RangeOps::isEmpty(uintptr_t address) const {
@@ -311,7 +311,7 @@ Status RangeOps::keepFromDumps(uintptr_t address, Bytes size) {
   TP_TRY(check(address, size));
   const uintptr_t end = address + size.value();
   // First, for whoever maps a part of it anew meanwhile.
-  core_.space->undumped().add(address, size);
+  core_.space->addresses().mark(Mark::kUndumped, address, size);
   for (uintptr_t at = address; at < end;) {
     const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
@@ -324,8 +324,8 @@ Status RangeOps::keepFromDumps(uintptr_t address, Bytes size) {
 
 Status RangeOps::dumpAgain(uintptr_t address, Bytes size) {
   TP_TRY(check(address, size));
-  if (core_.space->undumped().none()) return {};
-  core_.space->undumped().remove(address, size);
+  if (core_.space->addresses().none(Mark::kUndumped)) return {};
+  core_.space->addresses().unmark(Mark::kUndumped, address, size);
   const uintptr_t end = address + size.value();
   for (uintptr_t at = address; at < end;) {
     const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
@@ -345,13 +345,13 @@ Status RangeOps::keepFromChildren(uintptr_t address, Bytes size) {
   if (core_.tiers.hasDirect() && core_.mayPinPages()) {
     return fail(ErrorCode::kUnsupported, "devices may hold pages of a direct tier");
   }
-  core_.space->unforked().add(address, size);
+  core_.space->addresses().mark(Mark::kUnforked, address, size);
   return {};
 }
 
 void RangeOps::withdrawUnforked() {
   for (;;) {
-    const auto [address, size] = core_.space->unforked().takeLowest();
+    const auto [address, size] = core_.space->addresses().takeLowest(Mark::kUnforked);
     if (size.value() == 0) return;
     // Not released: what else the child maps must not come to lie where its heap thinks it has
     // that.
@@ -405,8 +405,8 @@ Result<Residency> RangeOps::residency(uintptr_t address, Bytes size) const {
 
 Status RangeOps::armAll() {
   // What is not handed out cannot be touched, so that it does not matter whether it is armed.
-  return core_.space->foreign().forEachOutside(
-      core_.space->base(), core_.space->addressOf(core_.space->highWater()),
+  return core_.space->addresses().forEachUnmarked(
+      Mark::kForeign, core_.space->base(), core_.space->addressOf(core_.space->highWater()),
       [&](uintptr_t start, Bytes size) { return armOwn(start, size); });
 }
 
@@ -445,7 +445,9 @@ Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
     const GranuleLock locked(*core_.space, granule);
     TP_TRY(core_.kernel->protect(at, piece, protection));
     // What another thread has just taken out of our care must not look like memory of ours again.
-    if (!core_.space->foreign().touches(at, piece)) setRights(at, piece, protection);
+    if (!core_.space->addresses().touches(Mark::kForeign, at, piece)) {
+      setRights(at, piece, protection);
+    }
     at += piece.value();
   }
   return {};

@@ -37,22 +37,24 @@ class RangeOps {
   /// kNoMemory; those of the tier that pages are read from. What was done of it then stays done.
   Status handOver(uintptr_t address, Bytes size, const Staging& staging);
   /// The program has mapped something of its own there, for good. The range is empty.
-  void surrender(uintptr_t address, Bytes size) { core_.space->foreign().add(address, size); }
+  void surrender(uintptr_t address, Bytes size) {
+    core_.space->addresses().mark(Mark::kForeign, address, size);
+  }
   /// Children of fork() are not to have this range, until it is released, withdrawn or shared.
   /// kUnsupported: where devices may write to it they must not be made to write to a copy.
   Status keepFromChildren(uintptr_t address, Bytes size);
   void shareWithChildren(uintptr_t address, Bytes size) {
-    core_.space->unforked().remove(address, size);
+    core_.space->addresses().unmark(Mark::kUnforked, address, size);
   }
   bool isKeptFromChildren(uintptr_t address) const {
-    return core_.space->unforked().contains(address);
+    return core_.space->addresses().markedAt(Mark::kUnforked, address, Bytes(1)).inside;
   }
   /// Core dumps are not to have this range, until it is released or withdrawn, or are to again.
   /// Errors: kNoMemory.
   Status keepFromDumps(uintptr_t address, Bytes size);
   Status dumpAgain(uintptr_t address, Bytes size);
   RangeSpan dumpAdviceAt(uintptr_t address, Bytes size) const {
-    return core_.space->undumped().spanAt(address, size);
+    return core_.space->addresses().markedAt(Mark::kUndumped, address, size);
   }
   /// In a child of fork(): gives up those ranges.
   void withdrawUnforked();
@@ -86,7 +88,7 @@ class RangeOps {
   void setRights(uintptr_t address, Bytes size, int protection);
   void forgetAdvice(uintptr_t address, Bytes size) {
     shareWithChildren(address, size);
-    core_.space->undumped().remove(address, size);
+    core_.space->addresses().unmark(Mark::kUndumped, address, size);
   }
   void forgetAnchors(uintptr_t address, Bytes size) {
     core_.space->anchored().forget(core_.space->pageAt(address),

@@ -99,7 +99,7 @@ ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping co
       placements_(std::move(placements)) {
   // Nothing is handed out yet, and what is mapped over it goes into core dumps again.
   os::leaveOutOfDumps(base_, size_);
-  protections_.set(base_, size_, kNotHandedOut);
+  addresses_.protect(base_, size_, kNotHandedOut);
 }
 
 ManagedSpace::~ManagedSpace() { os::unmap(base_, size_); }

@@ -14,11 +14,10 @@
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
-#include "runtime/space/address_ranges.h"
+#include "runtime/space/address_map.h"
 #include "runtime/space/anchored_pages.h"
 #include "runtime/space/page_state.h"
 #include "runtime/space/placement.h"
-#include "runtime/space/protections.h"
 #include "runtime/space/range_allocator.h"
 
 namespace tidepool {
@@ -82,16 +81,8 @@ class ManagedSpace {
   }
 
   RangeAllocator& ranges() { return ranges_; }
-  Protections& protections() { return protections_; }
-  const Protections& protections() const { return protections_; }
-  /// What the program has mapped there itself, for good. A child of fork() arms all else.
-  AddressRanges& foreign() { return foreign_; }
-  /// What children are not to have. It is forked like all the rest, and given up in the child
-  /// before anything else runs there.
-  AddressRanges& unforked() { return unforked_; }
-  /// What core dumps are not to have. The kernel knows it by mapping: whoever maps something else
-  /// there tells it anew.
-  AddressRanges& undumped() { return undumped_; }
+  AddressMap& addresses() { return addresses_; }
+  const AddressMap& addresses() const { return addresses_; }
   AnchoredPages& anchored() { return anchored_; }
   Placements& placements() { return placements_; }
   const Placements& placements() const { return placements_; }
@@ -137,8 +128,7 @@ class ManagedSpace {
   std::atomic<uint64_t>* words_;
   Mapping counts_;
   RangeAllocator ranges_;
-  Protections protections_;
-  AddressRanges foreign_, unforked_, undumped_;
+  AddressMap addresses_;
   AnchoredPages anchored_;
   Placements placements_;
   std::atomic<uint64_t> high_water_{0};

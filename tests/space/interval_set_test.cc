@@ -10,9 +10,6 @@
 #include <tuple>
 #include <vector>
 
-#include "runtime/base/result.h"
-#include "runtime/space/address_ranges.h"
-
 namespace tidepool {
 namespace {
 
@@ -44,43 +41,6 @@ RC_GTEST_PROP(IntervalSet, AgreesWithAModel, ()) {
     RC_ASSERT(span.inside == model[at]);
     RC_ASSERT(span.size == alikeFrom(model, at, kAddresses - at));
   }
-}
-
-TEST(AddressRanges, SayWhatOfARangeTheyTouchAndLeaveOut) {
-  AddressRanges ranges;
-  EXPECT_FALSE(ranges.touches(0, Bytes(100)));
-  ranges.add(20, Bytes(10));
-  ranges.add(28, Bytes(12));
-  EXPECT_FALSE(ranges.touches(0, Bytes(20)));
-  EXPECT_TRUE(ranges.touches(0, Bytes(21)));
-  EXPECT_TRUE(ranges.touches(39, Bytes(5)));
-  EXPECT_FALSE(ranges.touches(40, Bytes(5)));
-  using Outside = std::vector<std::pair<uintptr_t, Bytes>>;
-  Outside outside;
-  const auto note = [&](uintptr_t start, Bytes size) -> Status {
-    outside.emplace_back(start, size);
-    return outside.size() < 2 ? Status() : fail(ErrorCode::kNoMemory, "two are enough");
-  };
-  EXPECT_TRUE(ranges.forEachOutside(25, 60, note));
-  EXPECT_EQ(outside, Outside({{40, Bytes(20)}}));
-  EXPECT_FALSE(ranges.forEachOutside(5, 60, note)) << "the second failed";
-  EXPECT_EQ(outside, Outside({{40, Bytes(20)}, {5, Bytes(15)}}));
-}
-
-TEST(AddressRanges, AreTakenOutOneByOne) {
-  AddressRanges ranges;
-  EXPECT_EQ(ranges.takeLowest().second, Bytes());
-  ranges.remove(0, Bytes(100));
-  ranges.add(50, Bytes(10));
-  ranges.add(10, Bytes(10));
-  ranges.remove(14, Bytes(2));
-  EXPECT_TRUE(ranges.contains(13));
-  EXPECT_FALSE(ranges.contains(14));
-  EXPECT_EQ(ranges.takeLowest(), std::pair(uintptr_t{10}, Bytes(4)));
-  EXPECT_EQ(ranges.takeLowest(), std::pair(uintptr_t{16}, Bytes(4)));
-  EXPECT_EQ(ranges.takeLowest(), std::pair(uintptr_t{50}, Bytes(10)));
-  EXPECT_EQ(ranges.takeLowest().second, Bytes());
-  EXPECT_FALSE(ranges.contains(50));
 }
 
 }  // namespace

@@ -127,8 +127,8 @@ TEST(ManagedSpace, TheReservationCannotBeTouched) {
 TEST(ManagedSpace, NothingIsPlainMemoryAtFirst) {
   auto space = ManagedSpace::create(Bytes(4 * kGranuleSize));
   ASSERT_TRUE(space);
-  EXPECT_FALSE((*space)->protections().plain((*space)->base(), Bytes(kPageSize)));
-  EXPECT_FALSE((*space)->protections().plain((*space)->base() + 3 * kGranuleSize + kPageSize,
+  EXPECT_FALSE((*space)->addresses().plain((*space)->base(), Bytes(kPageSize)));
+  EXPECT_FALSE((*space)->addresses().plain((*space)->base() + 3 * kGranuleSize + kPageSize,
                                              Bytes(kPageSize)));
 }
 

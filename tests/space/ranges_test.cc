@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// RangeAllocator and Protections against plain models of a value a page.
+// RangeAllocator and AddressMap against plain models of a value a page.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bitset>
 #include <mutex>
 #include <random>
 #include <set>
 #include <thread>
 #include <vector>
 
-#include "runtime/space/protections.h"
+#include "runtime/base/result.h"
+#include "runtime/space/address_map.h"
 #include "runtime/space/range_allocator.h"
 
 namespace tidepool {
@@ -174,10 +177,10 @@ TEST(RangeAllocator, ThreadsNeverShareAPage) {
   EXPECT_EQ(ranges.allocated(), Bytes());
 }
 
-TEST(Protections, BehaveAsTheirModel) {
+TEST(AddressMap, HasTheRightsOfItsModelWhateverIsMarked) {
   EXPECT_TRUE(rc::check([] {
     constexpr uintptr_t kBase = uintptr_t{1} << 32;
-    Protections protections;
+    AddressMap map;
     std::vector<int> model(kPages, PROT_READ | PROT_WRITE);
     const int steps = *rc::gen::inRange(1, 60);
     for (int step = 0; step < steps; ++step) {
@@ -189,20 +192,23 @@ TEST(Protections, BehaveAsTheirModel) {
         return std::count_if(model.begin(), model.end(),
                              [](int each) { return each != PROT_NONE && each != kNotHandedOut; });
       };
+      *rc::gen::arbitrary<bool>()
+          ? map.mark(Mark::kUndumped, kBase + step * kPageSize, pages(count))
+          : map.unmark(Mark::kUndumped, kBase, pages(count));
       const int64_t before = accessible();
-      const int64_t grown = protections.set(kBase + first * kPageSize, pages(count), protection);
+      const int64_t grown = map.protect(kBase + first * kPageSize, pages(count), protection);
       std::fill_n(model.begin() + static_cast<long>(first), count, protection);
       RC_ASSERT(grown == (accessible() - before) * static_cast<int64_t>(kPageSize));
       for (uint64_t page = 0; page < kPages; ++page) {
-        RC_ASSERT(protections.at(kBase + page * kPageSize) == rightsOf(model[page]));
+        RC_ASSERT(map.rightsAt(kBase + page * kPageSize) == rightsOf(model[page]));
       }
       const uint64_t from = *rc::gen::inRange<uint64_t>(0, kPages);
       const uint64_t length = *rc::gen::inRange<uint64_t>(1, kPages - from + 1);
       const auto part = model.begin() + static_cast<long>(from);
-      RC_ASSERT(protections.plain(kBase + from * kPageSize, pages(length)) ==
+      RC_ASSERT(map.plain(kBase + from * kPageSize, pages(length)) ==
                 std::all_of(part, part + static_cast<long>(length),
                             [](int each) { return each == (PROT_READ | PROT_WRITE); }));
-      const ProtectionSpan span = protections.spanAt(kBase + from * kPageSize, pages(length));
+      const ProtectionSpan span = map.spanAt(kBase + from * kPageSize, pages(length));
       RC_ASSERT(span.size.value() > 0 && span.size <= pages(length));
       const auto end = part + static_cast<long>(span.size.value() / kPageSize);
       RC_ASSERT(std::all_of(part, end, [&](int each) { return each == span.protection; }));
@@ -213,12 +219,80 @@ TEST(Protections, BehaveAsTheirModel) {
       while (low > 0 && model[low - 1] == model[from]) --low;
       while (high < kPages && model[high] == model[from]) ++high;
       const ProtectionStretch stretch =
-          protections.stretchAround(kBase + from * kPageSize, kBase, kBase + kPages * kPageSize);
+          map.stretchAround(kBase + from * kPageSize, kBase, kBase + kPages * kPageSize);
       RC_ASSERT(stretch.protection == model[from]);
       RC_ASSERT(stretch.start == kBase + low * kPageSize);
       RC_ASSERT(stretch.end == kBase + high * kPageSize);
     }
   }));
+}
+
+TEST(AddressMap, HasTheMarksOfItsModelWhateverTheRights) {
+  EXPECT_TRUE(rc::check([] {
+    constexpr uintptr_t kBase = uintptr_t{1} << 32;
+    constexpr std::array kMarks = {Mark::kForeign, Mark::kUnforked, Mark::kUndumped};
+    AddressMap map;
+    std::array<std::bitset<kPages>, kMarks.size()> model;
+    const int steps = *rc::gen::inRange(1, 60);
+    for (int step = 0; step < steps; ++step) {
+      const uint64_t first = *rc::gen::inRange<uint64_t>(0, kPages);
+      const uint64_t count = *rc::gen::inRange<uint64_t>(1, kPages - first + 1);
+      const auto which = *rc::gen::inRange<size_t>(0, kMarks.size());
+      const bool marks = *rc::gen::arbitrary<bool>();
+      const uintptr_t start = kBase + first * kPageSize;
+      marks ? map.mark(kMarks[which], start, pages(count))
+            : map.unmark(kMarks[which], start, pages(count));
+      for (uint64_t page = first; page < first + count; ++page) model[which][page] = marks;
+      map.protect(start, pages(1), *rc::gen::element(PROT_READ | PROT_WRITE, PROT_READ));
+      for (size_t i = 0; i < kMarks.size(); ++i) {
+        RC_ASSERT(map.none(kMarks[i]) == model[i].none());
+        const uint64_t from = *rc::gen::inRange<uint64_t>(0, kPages);
+        uint64_t end = from;
+        while (end < kPages && model[i][end] == model[i][from]) ++end;
+        const RangeSpan span =
+            map.markedAt(kMarks[i], kBase + from * kPageSize, pages(kPages - from));
+        RC_ASSERT(span.inside == model[i][from]);
+        RC_ASSERT(span.size == pages(end - from));
+      }
+    }
+  }));
+}
+
+TEST(AddressMap, SaysWhatOfARangeIsMarkedAndWhatIsNot) {
+  AddressMap map;
+  EXPECT_FALSE(map.touches(Mark::kForeign, 0, Bytes(100)));
+  map.mark(Mark::kForeign, 20, Bytes(10));
+  map.mark(Mark::kForeign, 28, Bytes(12));
+  EXPECT_FALSE(map.touches(Mark::kForeign, 0, Bytes(20)));
+  EXPECT_TRUE(map.touches(Mark::kForeign, 0, Bytes(21)));
+  EXPECT_TRUE(map.touches(Mark::kForeign, 39, Bytes(5)));
+  EXPECT_FALSE(map.touches(Mark::kForeign, 40, Bytes(5)));
+  using Outside = std::vector<std::pair<uintptr_t, Bytes>>;
+  Outside outside;
+  const auto note = [&](uintptr_t start, Bytes size) -> Status {
+    outside.emplace_back(start, size);
+    return outside.size() < 2 ? Status() : fail(ErrorCode::kNoMemory, "two are enough");
+  };
+  EXPECT_TRUE(map.forEachUnmarked(Mark::kForeign, 25, 60, note));
+  EXPECT_EQ(outside, Outside({{40, Bytes(20)}}));
+  EXPECT_FALSE(map.forEachUnmarked(Mark::kForeign, 5, 60, note)) << "the second failed";
+  EXPECT_EQ(outside, Outside({{40, Bytes(20)}, {5, Bytes(15)}}));
+}
+
+TEST(AddressMap, MarkedRangesAreTakenOutOneByOne) {
+  AddressMap map;
+  EXPECT_EQ(map.takeLowest(Mark::kForeign).second, Bytes());
+  map.unmark(Mark::kForeign, 0, Bytes(100));
+  map.mark(Mark::kForeign, 50, Bytes(10));
+  map.mark(Mark::kForeign, 10, Bytes(10));
+  map.unmark(Mark::kForeign, 14, Bytes(2));
+  EXPECT_TRUE(map.markedAt(Mark::kForeign, 13, Bytes(1)).inside);
+  EXPECT_FALSE(map.markedAt(Mark::kForeign, 14, Bytes(1)).inside);
+  EXPECT_EQ(map.takeLowest(Mark::kForeign), std::pair(uintptr_t{10}, Bytes(4)));
+  EXPECT_EQ(map.takeLowest(Mark::kForeign), std::pair(uintptr_t{16}, Bytes(4)));
+  EXPECT_EQ(map.takeLowest(Mark::kForeign), std::pair(uintptr_t{50}, Bytes(10)));
+  EXPECT_EQ(map.takeLowest(Mark::kForeign).second, Bytes());
+  EXPECT_FALSE(map.markedAt(Mark::kForeign, 50, Bytes(1)).inside);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ void restoreRights(Core& core, const GranuleLock& granule, uintptr_t address, By
   checkWithin(core, granule, address, size);
   const uintptr_t end = address + size.value();
   for (uintptr_t at = address; at < end;) {
-    const ProtectionSpan span = core.space->protections().spanAt(at, Bytes(end - at));
+    const ProtectionSpan span = core.space->addresses().spanAt(at, Bytes(end - at));
     if (span.protection != (PROT_READ | PROT_WRITE)) {
       [[maybe_unused]] const Status done = core.kernel->protect(at, span.size, span.protection);
     }
@@ -54,10 +54,10 @@ void restoreRights(Core& core, const GranuleLock& granule, uintptr_t address, By
 
 void restoreDumpAdvice(Core& core, const GranuleLock& granule, uintptr_t address, Bytes size) {
   checkWithin(core, granule, address, size);
-  if (core.space->undumped().none()) return;
+  if (core.space->addresses().none(Mark::kUndumped)) return;
   const uintptr_t end = address + size.value();
   for (uintptr_t at = address; at < end;) {
-    const RangeSpan span = core.space->undumped().spanAt(at, Bytes(end - at));
+    const RangeSpan span = core.space->addresses().markedAt(Mark::kUndumped, at, Bytes(end - at));
     if (span.inside && !core.kernel->keepFromDumps(at, span.size)) {
       reportError(core, "memory that is not to be in core dumps may be: raise vm.max_map_count");
     }

@@ -68,7 +68,7 @@ bool AccessWatch::hide(size_t slot, uint64_t first, uint64_t count) {
   const uintptr_t address = core_.space->addressOf(firstPage(slots_[slot].granule) + first);
   const Bytes size(count * kPageSize);
   // The mapping stays behind, empty, and still armed: a touch finds the same frame by a fault.
-  return core_.space->protections().plain(address, size) &&
+  return core_.space->addresses().plain(address, size) &&
          os::moveMapping(address, aside(slot, first), size).has_value();
 }
 
@@ -78,7 +78,7 @@ bool AccessWatch::unhide(size_t slot, uint64_t first, uint64_t count) {
   const uintptr_t address = core_.space->addressOf(page);
   const Bytes size(count * kPageSize);
   // Only over what it was taken from: the program may have released, discarded or protected it.
-  bool same = core_.space->protections().plain(address, size);
+  bool same = core_.space->addresses().plain(address, size);
   for (uint64_t i = 0; same && i < count; ++i) {
     const PageWord word = core_.space->word(page + i);
     same = word.state() == PageState::kDirect && word.tier() == at.tier &&

@@ -136,13 +136,13 @@ bool GranuleHomes::liesWhole(const GranuleLock& granule) const {
 
 bool GranuleHomes::movable(const GranuleLock& granule, PageIndex first, uint64_t pages) const {
   // What is not handed out is not plain.
-  const Protections& protections = core_.space->protections();
+  const AddressMap& addresses = core_.space->addresses();
   if (anyMapsWhole()) {
     return !core_.space->anchored().any(firstPage(granule), kPagesPerGranule) &&
-           protections.plain(core_.space->addressOf(granule), Bytes(kGranuleSize));
+           addresses.plain(core_.space->addressOf(granule), Bytes(kGranuleSize));
   }
   return !core_.space->anchored().any(first, pages) &&
-         protections.plain(core_.space->addressOf(first), Bytes(pages * kPageSize));
+         addresses.plain(core_.space->addressOf(first), Bytes(pages * kPageSize));
 }
 
 PageSet GranuleHomes::movablePages(const GranuleLock& granule) const {
@@ -151,7 +151,7 @@ PageSet GranuleHomes::movablePages(const GranuleLock& granule) const {
   if (anyMapsWhole()) return result;
   const uintptr_t start = core_.space->addressOf(granule);
   for (uint64_t at = 0; at < kPagesPerGranule;) {
-    const ProtectionSpan span = core_.space->protections().spanAt(
+    const ProtectionSpan span = core_.space->addresses().spanAt(
         start + at * kPageSize, Bytes((kPagesPerGranule - at) * kPageSize));
     const uint64_t end = at + toPages(span.size).value();
     const bool plain = rightsOf(span.protection) == Rights::kReadWrite;

@@ -128,7 +128,7 @@ bool Promoter::bringInAll(const GranuleLock& granule, PageIndex first, PageIndex
     // As far as the rights are the same: they move along with a mapping.
     const uintptr_t address = core_.space->addressOf(page);
     const uint64_t alike =
-        toPages(core_.space->protections().spanAt(address, Bytes((end - page) * kPageSize)).size)
+        toPages(core_.space->addresses().spanAt(address, Bytes((end - page) * kPageSize)).size)
             .value();
     uint64_t run = 1;
     while (run < alike && core_.space->word(page + run).state() == PageState::kDirect) ++run;

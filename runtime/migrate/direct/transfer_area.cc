@@ -84,9 +84,9 @@ bool TransferArea::swapIn(const GranuleLock& granule, PageIndex first, uint64_t 
   memcpy(reinterpret_cast<void*>(fill), core_.tiers.direct(word.tier())->frameMemory(word.frame()),
          size.value());
   // Before it is there: what is closed must not be open for an instant.
-  const int protection = core_.space->protections().spanAt(address, size).protection;
+  const int protection = core_.space->addresses().spanAt(address, size).protection;
   // And what core dumps are not to have is nowhere for an instant; the rest may miss in one.
-  const bool hidden = !core_.space->undumped().none();
+  const bool hidden = !core_.space->addresses().none(Mark::kUndumped);
   if ((hidden && !os::keepFromDumps(fill, size)) ||
       (protection != (PROT_READ | PROT_WRITE) && !os::protect(fill, size, protection)) ||
       !os::moveMapping(fill, address, size)) {

@@ -106,7 +106,7 @@ bool WholeGranules::canMove(const GranuleLock& granule, const Home& to) const {
   const uintptr_t start = core_.space->addressOf(granule);
   const uintptr_t end = start + kGranuleSize;
   for (uintptr_t at = start; at < end;) {
-    const ProtectionSpan span = core_.space->protections().spanAt(at, Bytes(end - at));
+    const ProtectionSpan span = core_.space->addresses().spanAt(at, Bytes(end - at));
     const bool all = span.size == Bytes(kGranuleSize);
     if (!all && span.protection != kNotHandedOut &&
         rightsOf(span.protection) != Rights::kReadWrite) {

@@ -247,7 +247,7 @@ void Evictor::chargePolicy(Nanoseconds cost) {
 }
 
 bool Evictor::isPlain(GranuleIndex granule) const {
-  return core_.space->protections().plain(core_.space->addressOf(granule), Bytes(kGranuleSize)) &&
+  return core_.space->addresses().plain(core_.space->addressOf(granule), Bytes(kGranuleSize)) &&
          !core_.space->anchored().anyKept(firstPage(granule), kPagesPerGranule);
 }
 
@@ -255,7 +255,7 @@ bool Evictor::isPlain(GranuleIndex granule) const {
 Rights Evictor::rightsOf(PageIndex page, bool granule_plain) const {
   if (granule_plain) return Rights::kReadWrite;
   if (core_.space->anchored().anyKept(page, 1)) return Rights::kOther;
-  return core_.space->protections().at(core_.space->addressOf(page));
+  return core_.space->addresses().rightsAt(core_.space->addressOf(page));
 }
 
 uint64_t Evictor::moveRun(const GranuleLock& granule, PageRun run, Rights rights, uint64_t slot) {

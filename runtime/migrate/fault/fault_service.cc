@@ -282,7 +282,7 @@ PageCount FaultService::freshRun(const GranuleLock& granule, PageIndex page,
   const ManagedSpace& space = *core_.space;
   // No further than access goes: a reservation's untouched rest costs nothing, and the kernel fills
   // one mapping at a time.
-  const ProtectionStretch alike = space.protections().stretchAround(
+  const ProtectionStretch alike = space.addresses().stretchAround(
       space.addressOf(page), space.addressOf(granule), space.addressOf(granule.end()));
   const uint64_t first = space.pageAt(alike.start).value();
   const uint64_t last = first + ((alike.end - alike.start) >> kPageShift);

@@ -53,10 +53,9 @@ void ForkGuard::standStill() {
   }
 }
 
-std::array<Mutex*, 7> ForkGuard::locksUnderGranules() {
+std::array<Mutex*, 4> ForkGuard::locksUnderGranules() {
   ManagedSpace& space = *core_.space;
-  return {&policy_.mutex(),         &space.protections().mutex(), &space.ranges().mutex(),
-          &space.foreign().mutex(), &space.unforked().mutex(),    &space.undumped().mutex(),
+  return {&policy_.mutex(), &space.addresses().mutex(), &space.ranges().mutex(),
           &space.anchored().mutex()};
 }
 

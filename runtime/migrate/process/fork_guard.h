@@ -61,7 +61,7 @@ class ForkGuard {
   void standStill();
   void stop(Parking::Upto last);
   /// In the order in which they are taken.
-  std::array<Mutex*, 7> locksUnderGranules();
+  std::array<Mutex*, 4> locksUnderGranules();
   void lockAll() TP_NO_THREAD_SAFETY;
   void unlockAll() TP_NO_THREAD_SAFETY;
   /// Makes the child a holder of all far memory.

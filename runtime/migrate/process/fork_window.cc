@@ -56,7 +56,7 @@ bool ForkWindow::forOwnPages(Act act) {
   const auto unless_odd = [&](PageIndex page) {
     const uintptr_t at = space.addressOf(page);
     return !space.ranges().isAllocated(at - space.base(), Bytes(kPageSize)) ||
-           !space.protections().plain(at, Bytes(kPageSize)) || act(page);
+           !space.addresses().plain(at, Bytes(kPageSize)) || act(page);
   };
   const auto stack = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   const auto thread = reinterpret_cast<uintptr_t>(__builtin_thread_pointer());
