@@ -168,6 +168,15 @@ TEST_F(EvictorTest, GoesRoundTheSpaceFromWhereItStopped) {
   finish();
 }
 
+TEST_F(EvictorTest, PassesOverGranulesWithoutLocalPages) {
+  makeEvictor();
+  const PageIndex first = allocate(3);
+  makeLocal(first + 1024, 1);
+  ASSERT_EQ(start(1), 1u);
+  finish();
+  expectFar(first + 1024, first.value() + 1024);
+}
+
 TEST_F(EvictorTest, ARescuedPageStaysLocalAndItsFrameIsGivenBack) {
   const PageIndex first = begin(4);
   ASSERT_EQ(start(4), 4u);
@@ -260,6 +269,9 @@ TEST_F(EvictorTest, AServerErrorLeavesThePagesLocal) {
   EXPECT_EQ(core_.stats->demotions.load(), 0u);
   evictor_->spaceCame();
   EXPECT_FALSE(evictor_->usable()) << "that tier takes nothing more";
+  addTier(PageCount(8), "second");
+  evictor_->spaceCame();
+  EXPECT_FALSE(evictor_->usable()) << "it was not full, and none was expected";
 }
 
 TEST_F(EvictorTest, OfTwoTiersOneMayFail) {
@@ -302,23 +314,36 @@ TEST_F(EvictorTest, AWriteThatCannotBeSubmittedFailsItsBatch) {
 }
 
 TEST_F(EvictorTest, ABatchFailsOnceAllItsWritesHaveEnded) {
-  // Two runs of frames: every other frame is in use.
-  ASSERT_TRUE(tier_->allocate(PageCount(3)));
-  tier_->release({FrameIndex(1), PageCount(1)});
-  tier_ = &addTier(PageCount(8), "second");
+  // Two runs of frames, the second longer than is wanted.
+  tier_ = &addTier(PageCount(16), "second");
   core_.tiers.tier(1).close();
-  ASSERT_TRUE(tier_->allocate(PageCount(8)));
-  for (const uint64_t frame : {1, 3, 4}) tier_->release({FrameIndex(frame), PageCount(1)});
-  const PageIndex first = begin(3);
-  ASSERT_EQ(start(3), 3u);
+  ASSERT_TRUE(tier_->allocate(PageCount(16)));
+  tier_->release({FrameIndex(1), PageCount(1)});
+  tier_->release({FrameIndex(3), PageCount(9)});
+  const PageIndex first = begin(10);
+  ASSERT_EQ(start(10), 10u);
+  EXPECT_EQ(tier_->held(), 16u);
   ASSERT_EQ(tier_->requests().size(), 2u);
   tier_->end(1, ErrorCode::kUnreachable);
   evictor_->advance();
   EXPECT_EQ(state(first), PageState::kEvicting) << "the other write still reads the staging area";
   tier_->end(1);
   evictor_->advance();
-  for (uint64_t i = 0; i < 3; ++i) expectLocal(first + i, (first + i).value());
-  EXPECT_EQ(tier_->held(), 5u);
+  for (uint64_t i = 0; i < 10; ++i) expectLocal(first + i, (first + i).value());
+  EXPECT_EQ(tier_->held(), 6u);
+}
+
+TEST_F(EvictorTest, NoMoreFramesAreTakenThanThereArePages) {
+  tier_ = &addTier(PageCount(16), "second");
+  core_.tiers.tier(1).close();
+  ASSERT_TRUE(tier_->allocate(PageCount(16)));
+  tier_->release({FrameIndex(1), PageCount(2)});
+  tier_->release({FrameIndex(4), PageCount(12)});
+  const PageIndex first = begin(13);
+  ASSERT_EQ(start(13), 13u);
+  EXPECT_EQ(tier_->held(), 2u + 13);
+  finish();
+  for (uint64_t i = 0; i < 13; ++i) expectFar(first + i, (first + i).value(), 2);
 }
 
 TEST_F(EvictorTest, OfTwoWritesTheSecondMayBeRefused) {
@@ -359,6 +384,7 @@ TEST_F(EvictorTest, WhenFarMemoryIsFullNothingLeaves) {
   for (uint64_t i = 0; i < 8; ++i) expectLocal(first + i, (first + i).value());
   EXPECT_EQ(held(), 8u);
   EXPECT_EQ(tier_->held(), 0u);
+  EXPECT_TRUE(tier_->requests().empty());
   EXPECT_FALSE(evictor_->usable());
   EXPECT_TRUE(exhausted());
   EXPECT_EQ(errors(), 1u);
@@ -367,6 +393,10 @@ TEST_F(EvictorTest, WhenFarMemoryIsFullNothingLeaves) {
   evictor_->spaceCame();
   EXPECT_TRUE(evictor_->usable());
   EXPECT_FALSE(exhausted());
+  core_.far_exhausted = true;
+  evictor_->spaceCame();
+  EXPECT_TRUE(exhausted()) << "whoever said that since is right";
+  core_.far_exhausted = false;
   ASSERT_EQ(start(4), 4u);
   finish();
   expectFar(first, first.value(), 2);
@@ -421,6 +451,7 @@ TEST_F(EvictorTest, WithoutAFetchTierItWaitsForOneToCome) {
 TEST_F(EvictorTest, ALostTierIsWaitedForWhereMoreMayCome) {
   core_.tiers.expectMore();
   begin(1);
+  evictor_->spaceCame();
   ASSERT_EQ(start(1), 1u);
   tier_->endAll(ErrorCode::kLost);
   evictor_->advance();
@@ -429,6 +460,65 @@ TEST_F(EvictorTest, ALostTierIsWaitedForWhereMoreMayCome) {
   evictor_->spaceCame();
   EXPECT_TRUE(evictor_->usable());
   EXPECT_FALSE(exhausted());
+}
+
+TEST_F(EvictorTest, ALostTierIsNotWaitedForWhileThereIsAnother) {
+  core_.tiers.expectMore();
+  addTier(PageCount(8), "second");
+  begin(1);
+  evictor_->spaceCame();
+  ASSERT_EQ(start(1), 1u);
+  tier_->endAll(ErrorCode::kLost);
+  evictor_->advance();
+  EXPECT_TRUE(evictor_->usable());
+  core_.far_exhausted = true;
+  evictor_->spaceCame();
+  EXPECT_TRUE(exhausted()) << "space that comes now is none that was wanted";
+}
+
+TEST_F(EvictorTest, ATierThatHasGoneIsPassedOver) {
+  FakeTier& second = addTier(PageCount(8), "second");
+  auto gone = core_.tiers.remove(1);
+  const PageIndex first = begin(1);
+  ASSERT_EQ(start(1), 1u);
+  second.endAll();
+  evictor_->advance();
+  ASSERT_TRUE(evictor_->recycle());
+  expectFar(first, first.value(), 2);
+}
+
+TEST_F(EvictorTest, ABatchThatIsShorterThanTheLastOfItsSegmentWritesNoMoreThanItHas) {
+  tier_ = &addTier(PageCount(3), "small");
+  core_.tiers.tier(1).close();
+  const PageIndex first = begin(5);
+  ASSERT_EQ(start(3), 3u);
+  finish();
+  discard(first, 3);
+  ASSERT_EQ(start(2), 2u);
+  ASSERT_EQ(tier_->requests().size(), 1u);
+  EXPECT_EQ(tier_->requests()[0].run.first, FrameIndex(0));
+  EXPECT_EQ(tier_->requests()[0].run.count, PageCount(2));
+  finish();
+  EXPECT_EQ(tier_->held(), 2u);
+}
+
+TEST_F(EvictorTest, AllCopiesOfLocalPagesMakeRoomWhereverTheyLie) {
+  tier_ = &addTier(PageCount(512), "small");
+  core_.tiers.tier(1).close();
+  const PageIndex first = begin(8, 3);
+  makeLocal(first + 1024, 512);
+  core_.space->placements().set(granuleOf(first + 1024), Placement::local());
+  for (uint64_t i = 1024; i < 1536; ++i) {
+    const auto frame = tier_->allocate(PageCount(1));
+    ASSERT_TRUE(frame);
+    change(first + i, word(first + i),
+           PageWord(PageState::kLocal, kFlagFarCopy, 2, frame->first.value()));
+  }
+  ASSERT_EQ(start(8), 8u);
+  EXPECT_EQ(errors(), 0u);
+  EXPECT_EQ(tier_->held(), 8u);
+  finish();
+  expectFar(first + 7, first.value() + 7, 2);
 }
 
 TEST_F(EvictorTest, CopiesOfLocalPagesMakeRoom) {
@@ -715,6 +805,8 @@ TEST_F(Copies, AreNotWrittenAgainButForOne) {
   }
   EXPECT_EQ(core_.stats->clean_evictions.load(), 4u);
   EXPECT_EQ(tier_->held(), 4u);
+  EXPECT_EQ(core_.stats->sources[0].count.load(), 0u) << "these are not probes";
+  EXPECT_EQ(core_.stats->sampling_cpu_nanoseconds.load(), 0u);
 }
 
 TEST_F(Copies, AmongOthersThatAreWrittenAreNotWritten) {
@@ -744,6 +836,36 @@ TEST_F(Copies, OfPagesThatWereWrittenAreGivenUp) {
   expectFar(first + 1, first.value() + 1);
   EXPECT_EQ(tier_->held(), 2u);
   EXPECT_EQ(core_.stats->clean_evictions.load(), 1u);
+}
+
+TEST_F(Copies, TellThePolicyWhetherTheyPaid) {
+  const PageIndex first = begin(2, 2);
+  const auto worthKeeping = [&](PageIndex page) {
+    MutexLock lock(policy_->mutex());
+    return policy_->copies().worthKeeping(granuleOf(page), Arrival::kFault);
+  };
+  EXPECT_FALSE(worthKeeping(first));
+  giveCopy(first);
+  ASSERT_EQ(start(1), 1u);
+  EXPECT_TRUE(worthKeeping(first)) << "one has";
+  // One that the hand finds written, and one that is written just before it moves.
+  giveCopy(first + 1);
+  store(first + 1, 7);
+  ASSERT_EQ(start(1), 1u);
+  EXPECT_FALSE(worthKeeping(first)) << "one has not";
+  makeLocal(first + 2, 1);
+  giveCopy(first + 2);
+  kernel_.before = [&, done = false](Call call, uintptr_t, Bytes) mutable {
+    if (call == Call::kMove && !std::exchange(done, true)) store(first + 2, 7);
+  };
+  ASSERT_EQ(start(1), 1u);
+  kernel_.before = nullptr;
+  {
+    const GranuleLock granule(*core_.space, granuleOf(first));
+    MutexLock lock(policy_->mutex());
+    policy_->copies().saved(granule, Arrival::kFault);
+  }
+  EXPECT_FALSE(worthKeeping(first)) << "two have, two have not";
 }
 
 /// A page that is written at a certain moment of its leaving is written out as it is then.
@@ -1002,14 +1124,29 @@ TEST_F(ReadOnly, ThatAreLockedStayAndLeaveNoCopyInStaging) {
   for (const uint64_t i : {0, 2, 3}) expectFar(first + i, (first + i).value());
 }
 
-TEST_F(ReadOnly, ThatCannotBeReadOrCopiedStay) {
+TEST_F(ReadOnly, ThatCannotBeCopiedStay) {
+  const PageIndex first = beginReadOnly(0, 2, 2);
+  kernel_.fail(Call::kCopy, 1, PortOutcome::kExists);
+  ASSERT_EQ(start(1), 1u);
+  finish();
+  expectLocal(first, first.value());
+  expectFar(first + 1, first.value() + 1);
+}
+
+TEST_F(ReadOnly, ThatCannotBeReadStay) {
   const PageIndex first = beginReadOnly(0, 2, 2);
   kernel_.fail(Call::kReadPages, 1);
-  kernel_.fail(Call::kCopy, 1, PortOutcome::kInvalid);
-  EXPECT_EQ(start(1), 1u) << "of the next turn";
+  ASSERT_EQ(start(1), 1u);
   finish();
-  EXPECT_EQ(held(), 1u);
-  EXPECT_TRUE(present(first) || present(first + 1));
+  expectLocal(first, first.value());
+  expectFar(first + 1, first.value() + 1);
+}
+
+TEST_F(ReadOnly, AmongOthersGoAsFarAsWasChosen) {
+  const PageIndex first = beginReadOnly(2, 10, 30);
+  EXPECT_EQ(start(14), 14u);
+  EXPECT_EQ(state(first + 13), PageState::kEvicting);
+  EXPECT_EQ(state(first + 14), PageState::kLocal);
 }
 
 // ---- Pages that are asked whether they are in use.
@@ -1052,9 +1189,45 @@ TEST_F(Probes, ThoseThatAreNotWrittenGo) {
   EXPECT_EQ(core_.stats->sources[0].count.load(), 4u);
   EXPECT_EQ(core_.stats->sources[0].cpu_nanoseconds.load(),
             core_.stats->sampling_cpu_nanoseconds.load());
+  {
+    // What asking and arming took, and the write fault, are paid for from the policy's budget.
+    MutexLock lock(policy_->mutex());
+    EXPECT_EQ(policy_->chooser().stats().probe_spent.value(),
+              core_.stats->sampling_cpu_nanoseconds.load());
+  }
   kernel_.before = nullptr;
   finish();
   expectFar(first, first.value());
+}
+
+TEST_F(Probes, AnAnswerIsHeardOnce) {
+  const PageIndex first = begin(2);
+  for (uint64_t i = 0; i < 2; ++i) {
+    change(first + i, word(first + i), PageWord(PageState::kLocal, kFlagProbed, 0, 0));
+  }
+  ASSERT_TRUE(core_.port->writeProtect(addressOf(first), Bytes(2 * kPageSize), Wake::kNo));
+  {
+    MutexLock lock(policy_->mutex());
+    policy_->chooser().onSample(first, 3);
+  }
+  store(first, 7);
+  ASSERT_EQ(start(1), 1u);
+  EXPECT_EQ(word(first), PageWord(PageState::kLocal, 0, 0, 0)) << "it is busy, and not asked again";
+  EXPECT_EQ(state(first + 1), PageState::kEvicting);
+}
+
+TEST_F(Probes, OnlyPagesThatAreToBeAskedAreArmed) {
+  const PageIndex first = begin(8);
+  {
+    MutexLock lock(policy_->mutex());
+    for (const uint64_t busy : {0, 1, 4, 5, 6, 7}) policy_->chooser().onSample(first + busy, 15);
+  }
+  ASSERT_EQ(start(2), 2u);
+  for (const uint64_t busy : {0, 1, 4, 5, 6, 7}) {
+    EXPECT_FALSE(kernel_.armed(addressOf(first + busy))) << busy;
+    EXPECT_FALSE(word(first + busy).has(kFlagProbed)) << busy;
+  }
+  EXPECT_EQ(state(first + 3), PageState::kEvicting);
 }
 
 TEST_F(Probes, NobodyIsAskedWhereAWriteWouldBeAFault) {

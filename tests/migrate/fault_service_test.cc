@@ -541,6 +541,7 @@ TEST_F(Fetch, ARequestThatIsRefusedIsLostAtOnce) {
   EXPECT_EQ(state(page), PageState::kLost);
   EXPECT_FALSE(waits(page));
   EXPECT_EQ(tier_->held(), 0u);
+  EXPECT_EQ(answered(), 1u);
   // Its slot is free again.
   tier_->submits = kReads;
   const PageIndex first = allocate();
@@ -1111,6 +1112,8 @@ TEST_F(FaultServiceTest, ItsThreadStandsStillGoesOnAndStops) {
   kernel_.sleeps = true;
   makeService();
   const PageIndex first = allocate();
+  faults_->stop();
+  EXPECT_FALSE(core_.stopping.load()) << "there was nothing to stop";
   ASSERT_TRUE(faults_->start());
   faults_->awaitBegin();
   core_.parking.request(Parking::Upto::kFaults);
@@ -1127,8 +1130,8 @@ TEST_F(FaultServiceTest, ItsThreadStandsStillGoesOnAndStops) {
   core_.parking.await();
   while (waits(first)) std::this_thread::yield();
   expectLocal(first, 0);
-  faults_->stop();
-  EXPECT_TRUE(core_.stopping.load());
+  faults_.reset();
+  EXPECT_TRUE(core_.stopping.load()) << "its end stops the thread";
 }
 
 }  // namespace

@@ -3,16 +3,21 @@
 // begins to evict and stops, and what it tells faults that wait for room.
 #include "runtime/migrate/migrator.h"
 
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
 #include <string>
 #include <thread>
 
 #include "runtime/base/raw_thread.h"
+#include "runtime/transport/agent_wire.h"
 #include "tests/migrate/fake_core.h"
 
 namespace tidepool {
 namespace {
 
-constexpr Nanoseconds kMillisecond(1'000'000);
 constexpr Nanoseconds kTick(20'000'000);
 constexpr Bytes pages(uint64_t count) { return Bytes(count * kPageSize); }
 
@@ -24,11 +29,12 @@ class MigratorTest : public FakeCoreTest {
     waker_ = std::make_unique<Waker>(*core_.port);
     advice_ = std::make_unique<Advice>(core_, *policy_, *mover_);
   }
-  void makeMigrator() {
+  void makeMigrator(std::unique_ptr<Balancer> balancer = nullptr) {
     auto evictor = Evictor::create(core_, *staging_, *policy_);
     ASSERT_TRUE(evictor);
     evictor_ = evictor->get();
-    auto migrator = Migrator::create(core_, std::move(*evictor), nullptr, *waker_, *advice_);
+    auto migrator =
+        Migrator::create(core_, std::move(*evictor), std::move(balancer), *waker_, *advice_);
     ASSERT_TRUE(migrator);
     migrator_ = std::move(*migrator);
   }
@@ -225,6 +231,147 @@ TEST_F(Ticks, WaitForNeedAndForWritesUnderWay) {
   EXPECT_EQ(kernel_.waitedFor().size(), 1u);
 }
 
+/// With a balancer, which finds nothing to watch and wants to be called again in 20 ms.
+class Balances : public MigratorTest {
+ protected:
+  void SetUp() override {
+    MigratorTest::SetUp();
+    core_.barrier = std::make_unique<FakePort>(direct_);
+    auto balancer = Balancer::create(core_, *mover_);
+    ASSERT_TRUE(balancer);
+    makeMigrator(std::move(*balancer));
+  }
+  FakeKernel direct_;
+};
+
+TEST_F(Balances, WhenItsTimeHasCome) {
+  turn();
+  clock_.advance(kTick / 4);
+  // Ticks go on by themselves.
+  turn();
+  EXPECT_EQ(kernel_.waitedUpTo(), kTick / 4 * 3);
+  clock_.advance(kTick / 4 * 3);
+  core_.parking.request(Parking::Upto::kMigrator);
+  std::thread forking([this] {
+    core_.parking.await();
+    core_.parking.resume();
+  });
+  turn();
+  forking.join();
+  // The tick was then, the balancer was not asked and is due.
+  clock_.advance(kTick / 4);
+  turn();
+  EXPECT_EQ(kernel_.waitedUpTo(), Nanoseconds());
+  turn();
+  EXPECT_EQ(kernel_.waitedUpTo(), kTick / 4 * 3) << "the tick is first";
+  clock_.advance(kTick / 4 * 3);
+  turn();
+  turn();
+  EXPECT_EQ(kernel_.waitedUpTo(), kTick / 4) << "and now the balancer";
+  clock_.advance(kTick / 4);
+  turn();
+  turn();
+  EXPECT_EQ(kernel_.waitedUpTo(), kTick / 4 * 3) << "it was called when it was due";
+}
+
+/// An agent that says what the test has it say.
+class WithAnAgent : public MigratorTest {
+ protected:
+  void SetUp() override {
+    MigratorTest::SetUp();
+    const std::string path = testing::TempDir() + "agent-" + std::to_string(getpid());
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    ASSERT_LT(path.size(), sizeof address.sun_path);
+    memcpy(address.sun_path, path.c_str(), path.size());
+    unlink(path.c_str());
+    const UniqueFd door(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(door.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(listen(door.get(), 1), 0);
+    std::thread agent([&] {
+      agent_.reset(accept(door.get(), nullptr, nullptr));
+      say({});
+    });
+    auto fabric = FabricMemory::connect(core_, path.c_str(), Bytes());
+    agent.join();
+    unlink(path.c_str());
+    ASSERT_TRUE(fabric);
+    fabric_ = std::move(*fabric);
+    makeMigrator();
+    migrator_->setFabric(fabric_.get());
+  }
+  void TearDown() override { migrator_.reset(); }
+  void say(const agent_wire::Notice& notice) {
+    std::array<std::byte, agent_wire::kNoticeHeadSize> head;
+    agent_wire::encode(notice, head);
+    ASSERT_EQ(send(agent_.get(), head.data(), head.size(), 0), static_cast<ssize_t>(head.size()));
+  }
+  /// It has no memory to give, which is said when it is heard.
+  void refuse() {
+    agent_wire::Notice notice;
+    notice.kind = agent_wire::NoticeKind::kRefused;
+    notice.tag = 1;
+    notice.status = static_cast<uint16_t>(ErrorCode::kPermission);
+    say(notice);
+  }
+  UniqueFd agent_;
+  std::unique_ptr<FabricMemory> fabric_;
+};
+
+TEST_F(WithAnAgent, IsHeardWhenItHasSaidSomething) {
+  turn();
+  ASSERT_EQ(kernel_.waitedFor().size(), 2u);
+  EXPECT_EQ(kernel_.waitedFor()[1].fd, fabric_->fd());
+  EXPECT_EQ(kernel_.waitedFor()[1].events, POLLIN);
+  EXPECT_EQ(errors(), 0u);
+  refuse();
+  turn();
+  EXPECT_EQ(errors(), 1u);
+}
+
+TEST_F(WithAnAgent, IsHeardInTheTurnThatFindsItReadable) {
+  bool said = false;
+  kernel_.before = [&](Call call, uintptr_t, Bytes) {
+    // At the tick, when nobody looks any more in this turn.
+    if (call == Call::kAnonymousMemory && !std::exchange(said, true)) refuse();
+  };
+  turn();
+  EXPECT_TRUE(said);
+  EXPECT_EQ(errors(), 0u);
+  turn();
+  EXPECT_EQ(errors(), 1u);
+}
+
+TEST_F(WithAnAgent, IsNotHeardTwice) {
+  // What it says of something else is heard once, as is the next in the turn that finds it.
+  say({});
+  turn();
+  bool said = false;
+  kernel_.before = [&](Call call, uintptr_t, Bytes) {
+    if (call == Call::kAnonymousMemory && !std::exchange(said, true)) refuse();
+  };
+  clock_.advance(kTick);
+  turn();
+  EXPECT_TRUE(said);
+  EXPECT_EQ(errors(), 0u);
+}
+
+TEST_F(WithAnAgent, FabricMemoryIsTendedWhenItWantsToBe) {
+  localPages(5);
+  ASSERT_EQ(evictor_->start(PageCount(5)), PageCount(5));
+  tier_->deadline = Nanoseconds(1'000'000'000);
+  turn();  // it wants to be called again in 50 ms
+  core_.parking.request(Parking::Upto::kMigrator);
+  for (int tick = 1; tick <= 2; ++tick) {
+    clock_.advance(kTick);
+    turn();
+  }
+  clock_.advance(kTick / 4);
+  turn();
+  EXPECT_EQ(kernel_.waitedUpTo(), kTick / 4) << "earlier than the next tick";
+  core_.parking.resume();
+}
+
 // ---- Room.
 
 class Room : public MigratorTest {
@@ -376,6 +523,9 @@ TEST_F(Room, TooLittleForAnyReadIsNotTold) {
   turn();
   EXPECT_TRUE(evictor_->busy());
   EXPECT_FALSE(rung(core_.freed_memory));
+  setRoom(4096, 16);
+  turn();
+  EXPECT_TRUE(rung(core_.freed_memory)) << "but this will do";
 }
 
 TEST_F(Room, WhereFarMemoryTakesNothingMoreFaultsLookForThemselves) {
@@ -403,6 +553,38 @@ TEST_F(Room, WhereFarMemoryTakesNothingMoreFaultsLookForThemselves) {
   turn();
   EXPECT_TRUE(rung(core_.freed_memory));
   EXPECT_EQ(out(), 0u);
+  core_.nothing_leaves = true;
+  turn();
+  EXPECT_TRUE(core_.nothing_leaves.load()) << "nobody knows";
+}
+
+TEST_F(Room, WhatIsFreedIsToldWhileMoreIsOnItsWay) {
+  makeMigrator();
+  localPages(300);
+  setLimit(10);
+  turn();
+  ASSERT_EQ(out(), 300u);
+  rung(core_.freed_memory);
+  letFaultsWait();
+  turn();
+  EXPECT_FALSE(rung(core_.freed_memory));
+  tier_->end(1);
+  turn();
+  EXPECT_EQ(out(), 172u);
+  EXPECT_EQ(core_.budget.room(), PageCount());
+  EXPECT_TRUE(rung(core_.freed_memory)) << "far memory that cannot give all of it gives this";
+}
+
+TEST_F(Room, WhatLeavesIsWhatIsNotOnItsWayYet) {
+  makeMigrator();
+  localPages(50);
+  setRoom(4096, 63);
+  turn();
+  ASSERT_EQ(out(), 50u);
+  makeLocal(allocate(), 200);
+  setRoom(4096, 63);
+  turn();
+  EXPECT_EQ(out(), 85u);
 }
 
 // ---- Pages that cannot leave.
@@ -503,6 +685,93 @@ TEST_F(Stuck, IsNotSaidWhereFarMemoryIsFull) {
 
 // ---- What else it does in a turn.
 
+TEST_F(MigratorTest, WhereNobodyHasDiedFullMemoryStaysFull) {
+  makeMigrator();
+  localPages(10);
+  ASSERT_TRUE(tier_->allocate(PageCount(4096)));
+  setLimit(0);
+  turn();
+  ASSERT_FALSE(evictor_->usable());
+  clock_.advance(Nanoseconds(2'000'000'000));
+  turn();
+  EXPECT_FALSE(evictor_->usable());
+}
+
+TEST_F(MigratorTest, TakesBackOnceASecondWhatDeadProcessesHeld) {
+  makeMigrator();
+  localPages(10);
+  tier_->table().settle();
+  ASSERT_TRUE(tier_->allocate(PageCount(4096)));
+  setLimit(0);
+  turn();
+  ASSERT_FALSE(evictor_->usable());
+  ASSERT_TRUE(tier_->table().beforeFork());
+  const pid_t child = fork();
+  if (child == 0) {
+    tier_->table().afterForkInChild();
+    tier_->table().settle();
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  tier_->table().afterForkInParent();
+  tier_->release({FrameIndex(0), PageCount(4096)});
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  clock_.advance(Nanoseconds(1'000'000'000) - kTick);
+  turn();
+  EXPECT_FALSE(evictor_->usable());
+  clock_.advance(kTick);
+  turn();
+  EXPECT_TRUE(evictor_->usable());
+  EXPECT_FALSE(core_.far_exhausted.load());
+  EXPECT_EQ(out(), 10u);
+}
+
+TEST_F(MigratorTest, LeavesTheFaultServicesProcessorToIt) {
+  cpu_set_t before, now;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  int cpu = 0;
+  while (!CPU_ISSET(static_cast<size_t>(cpu), &before)) ++cpu;
+  core_.fault_cpu = cpu;
+  turn();
+  ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
+  // Where there is no other processor nothing changes.
+  EXPECT_EQ(CPU_ISSET(static_cast<size_t>(cpu), &now) != 0, CPU_COUNT(&before) == 1);
+  core_.fault_cpu = -1;
+  clock_.advance(kTick);
+  turn();
+  ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
+  EXPECT_TRUE(CPU_EQUAL(&before, &now));
+}
+
+TEST_F(MigratorTest, DoesWakesThatAreOverdue) {
+  makeMigrator();
+  const PageIndex first = allocate();
+  const pthread_t self = pthread_self();
+  std::atomic<bool> may_go_on{false};
+  // The waker's thread does not get to run.
+  kernel_.before = [&](Call call, uintptr_t, Bytes) {
+    while (call == Call::kWake && !pthread_equal(pthread_self(), self) && !may_go_on) sched_yield();
+  };
+  ASSERT_TRUE(waker_->start());
+  waker_->awaitBegin();
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  int cpu = 0;
+  while (!CPU_ISSET(static_cast<size_t>(cpu), &allowed)) ++cpu;
+  // It says when it can be used.
+  while (waker_->follow(cpu), waker_->bound() != cpu) sched_yield();
+  for (uint64_t i = 0; i < 2; ++i) {
+    EXPECT_FALSE(kernel_.touch(addressOf(first + i)));
+    waker_->wake(addressOf(first + i), PageCount(1), clock_.now());
+  }
+  clock_.advance(kTick);
+  turn();
+  EXPECT_FALSE(kernel_.waits(addressOf(first)));
+  EXPECT_FALSE(kernel_.waits(addressOf(first + 1)));
+  may_go_on = true;
+  waker_->stop();
+}
+
 TEST_F(MigratorTest, MovesOutWhatTheProgramWantsOut) {
   makeMigrator();
   const PageIndex first = localPages(300);
@@ -570,6 +839,8 @@ TEST_F(MigratorTest, ItsThreadStandsStillGoesOnAndStops) {
   kernel_.sleeps = true;
   makeMigrator();
   ASSERT_TRUE(tier_->allocate(PageCount(3)));
+  migrator_->stop();
+  EXPECT_FALSE(core_.stopping.load()) << "there was nothing to stop";
   ASSERT_TRUE(migrator_->start());
   core_.parking.request(Parking::Upto::kMigrator);
   core_.need_memory.ring();
@@ -579,7 +850,6 @@ TEST_F(MigratorTest, ItsThreadStandsStillGoesOnAndStops) {
   migrator_->stop();
   EXPECT_TRUE(core_.stopping.load());
   EXPECT_EQ(tier_->held(), 0u) << "its frames went with it";
-  migrator_->stop();  // nothing to stop any more
 }
 
 TEST_F(MigratorTest, AThreadThatPausesKeepsTheFrames) {
@@ -604,7 +874,8 @@ TEST_F(MigratorTest, ItsThreadIsCountedInTheTreesAccount) {
   ASSERT_TRUE(migrator_->start());
   EXPECT_EQ(errors(), 0u);
   EXPECT_EQ(core_.account->others().processes, 0u) << "it is this process";
-  migrator_->stop();
+  migrator_.reset();
+  EXPECT_TRUE(core_.stopping.load()) << "its end stops the thread";
 }
 
 }  // namespace
