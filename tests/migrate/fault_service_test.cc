@@ -3,7 +3,9 @@
 // each state, and what happens when memory, reads in flight or the far tier run out in between.
 #include "runtime/migrate/fault/fault_service.h"
 
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include <thread>
 
@@ -104,6 +106,8 @@ TEST_F(Fresh, AFirstTouchFillsTheBlockAroundIt) {
   EXPECT_EQ(held(), 16u);
   EXPECT_EQ(core_.stats->faults_missing.load(), 1u);
   EXPECT_EQ(answered(), 1u);
+  MutexLock lock(policy_->mutex());
+  EXPECT_EQ(policy_->chooser().stats().faults, 0u) << "that is for what comes from far memory";
 }
 
 TEST_F(Fresh, ATouchThatGoesOnFillsAsMuchAgain) {
@@ -225,13 +229,16 @@ TEST_F(Fresh, WhereNoRoomWillComeTheBudgetIsExceeded) {
 
 TEST_F(Fresh, ThatTheBudgetIsExceededIsSaidOnce) {
   const PageIndex first = allocate();
-  ASSERT_TRUE(tier_->allocate(PageCount(2048 - 511)));
+  ASSERT_TRUE(tier_->allocate(PageCount(2048 - 512)));
   setLimit(0);
   core_.nothing_leaves = true;
   ask(first);
+  EXPECT_EQ(errors(), 0u) << "there is room for a granule";
+  ASSERT_TRUE(tier_->allocate(PageCount(1)));
+  ask(first + 1);
   EXPECT_EQ(errors(), 1u);
   EXPECT_TRUE(errorSays("far memory is full"));
-  ask(first + 1);
+  ask(first + 2);
   EXPECT_EQ(errors(), 1u);
 }
 
@@ -618,6 +625,20 @@ TEST_F(Fetch, MoreFaultsThanReadsWaitTheirTurnTheLongestFirst) {
   EXPECT_EQ(answered(), kReads + 3);
 }
 
+TEST_F(Fetch, AFaultWhoseTurnHasComeMayNeedMemory) {
+  const PageIndex first = allocate();
+  makeFar(first, 3 * (kReads + 1));
+  for (uint64_t i = 0; i < kReads + 1; ++i) ask(first + 3 * i);
+  // While it waits for a read the page is discarded, and room runs out.
+  const PageIndex last = first + 3 * kReads;
+  discard(last);
+  setLimit(0);
+  tier_->end(1, ErrorCode::kTimedOut);
+  turn();
+  EXPECT_TRUE(faultsWait());
+  EXPECT_TRUE(rung(core_.need_memory));
+}
+
 // ---- Reads ahead of a stream.
 
 class Ahead : public FaultServiceTest {
@@ -699,6 +720,17 @@ TEST_F(Ahead, ATouchOfAPageThatIsReadAheadWaitsForThatRead) {
   EXPECT_FALSE(word(first + 4).has(kFlagUnproven));
   EXPECT_TRUE(word(first + 3).has(kFlagUnproven));
   EXPECT_TRUE(word(first + 5).has(kFlagUnproven));
+}
+
+TEST_F(Ahead, SoDoTouchesOfItsFirstPageAndItsLast) {
+  const PageIndex first = farPages(40);
+  stream(first);
+  ask(first + 3);
+  ask(first + 5);
+  arrive();
+  EXPECT_FALSE(word(first + 3).has(kFlagUnproven));
+  EXPECT_TRUE(word(first + 4).has(kFlagUnproven));
+  EXPECT_FALSE(word(first + 5).has(kFlagUnproven));
 }
 
 TEST_F(Ahead, OnlyFarPagesAreReadInPiecesOfFramesInARow) {
@@ -994,12 +1026,13 @@ TEST_F(Advised, FaultsComeFirst) {
 }
 
 TEST_F(Advised, NothingIsPushedOutForThem) {
-  const PageIndex first = farPages(40);
+  const PageIndex first = allocate(4);
+  makeFar(first, 40);
   setLimit(16);
-  willNeed(first, 40);
+  willNeed(first, 2048);
   turn();
   EXPECT_TRUE(tier_->requests().empty());
-  EXPECT_FALSE(anyAdvice()) << "it is given up";
+  EXPECT_FALSE(anyAdvice()) << "all of it is given up";
   setLimit(17);
   willNeed(first, 40);
   turn();
@@ -1028,13 +1061,40 @@ TEST_F(FaultServiceTest, WritersThatMetAClosedPageGoOn) {
   const PageIndex first = allocate();
   EXPECT_FALSE(direct.touch(addressOf(first + 3)));
   EXPECT_FALSE(direct.touch(addressOf(first + 9)));
+  ASSERT_TRUE(tier_->allocate(PageCount(2048)));
   turn();
+  EXPECT_EQ(errors(), 0u) << "nothing was made local for it";
   EXPECT_FALSE(direct.waits(addressOf(first + 3)));
   EXPECT_FALSE(direct.waits(addressOf(first + 9)));
   EXPECT_EQ(core_.stats->faults_write_protect.load(), 2u);
   EXPECT_EQ(kernel_.waitedFor().size(), 3u);
   EXPECT_EQ(kernel_.waitedFor()[2].fd, core_.barrier->fd());
   EXPECT_EQ(kernel_.waitedFor()[2].events, POLLIN);
+}
+
+TEST_F(FaultServiceTest, FollowsTheThreadThatItServesToItsProcessor) {
+  makeService();
+  ASSERT_TRUE(waker_->start());
+  waker_->awaitBegin();
+  cpu_set_t before, now;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  int cpu = 0;
+  while (!CPU_ISSET(static_cast<size_t>(cpu), &before)) ++cpu;
+  // The waker's thread says when it can be bound.
+  while (waker_->follow(cpu), waker_->bound() != cpu) sched_yield();
+  waker_->follow(-1);
+  const PageIndex first = allocate();
+  // This thread plays both parts. It is believed to stay when it is seen in one place twice.
+  while (core_.fault_cpu.load() < 0) {
+    kernel_.touch(addressOf(first), static_cast<int>(syscall(SYS_gettid)));
+    turn();
+    discard(first, 16);
+  }
+  ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
+  EXPECT_EQ(CPU_COUNT(&now), 1);
+  EXPECT_TRUE(CPU_ISSET(static_cast<size_t>(core_.fault_cpu.load()), &now));
+  EXPECT_EQ(waker_->bound(), core_.fault_cpu.load());
+  EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 TEST_F(FaultServiceTest, ATierThatIsToGoIsLetGoOf) {
@@ -1070,6 +1130,7 @@ TEST_F(FaultServiceTest, WaitsForFaultsForRoomAndForReadsUpToTheFirstDeadline) {
   EXPECT_EQ(waits[1].fd, core_.freed_memory.fd());
   EXPECT_EQ(waits[1].events, POLLIN);
   EXPECT_FALSE(kernel_.waitedUpTo()) << "nothing is under way";
+  EXPECT_EQ(tier_->flushes, 0u) << "nor is there anything to send";
   ask(first);
   turn();
   waits = kernel_.waitedFor();
