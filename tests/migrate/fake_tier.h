@@ -55,6 +55,11 @@ class FakeTier final : public FetchTier {
   uint64_t submits = ~uint64_t{0};  // so many more are taken; then kUnreachable
   ErrorCode read_error{};           // of read()
   Nanoseconds deadline{7'000'000'000};
+  const TransportCensus* census = nullptr;
+  void countTraffic(Bytes read, Bytes written) {
+    traffic_.reads_bytes += read.value();
+    traffic_.writes_bytes += written.value();
+  }
   // Counts.
   uint64_t channels = 0;  // that are open
   uint64_t opened = 0;    // so far
@@ -77,6 +82,7 @@ class FakeTier final : public FetchTier {
     return {};
   }
   Nanoseconds pageRoundTrip() const override { return Nanoseconds(1000); }
+  const TransportCensus* transports() const override { return census; }
   Result<std::unique_ptr<FetchChannel>> openChannel() override {
     if (!opens) return fail(ErrorCode::kUnreachable, "the test says so");
     return std::unique_ptr<FetchChannel>(std::make_unique<Channel>(*this));
