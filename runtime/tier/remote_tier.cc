@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
+#include "runtime/tier/offset_ring.h"
 #include "runtime/tier/remote_row_channel.h"
 #include "runtime/tier/row_trial.h"
 
@@ -24,10 +25,10 @@ class RemoteChannel final : public FetchChannel {
  public:
   static Result<std::unique_ptr<FetchChannel>> create(std::unique_ptr<RemoteClient> client,
                                                       Bytes start, TierTraffic& traffic) {
-    auto memory = Mapping::anonymous(Bytes(kMostLists * sizeof(List)));
-    if (!memory) return tl::unexpected(memory.error());
+    auto lists = OffsetRing::create(kMostFrames, client->mostInFlight());
+    if (!lists) return tl::unexpected(lists.error());
     return std::unique_ptr<FetchChannel>(
-        new RemoteChannel(std::move(client), start, traffic, std::move(*memory)));
+        new RemoteChannel(std::move(client), start, traffic, std::move(*lists)));
   }
 
   Status submitRead(uint64_t tag, FrameRun run, std::byte* to) override {
@@ -44,21 +45,21 @@ class RemoteChannel final : public FetchChannel {
   }
   Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
                              std::byte* to) override {
-    const auto offsets = list(frames);
+    const auto offsets = place(frames);
     if (!offsets) return tl::unexpected(offsets.error());
     const size_t size = frames.size() * kPageSize;
     TP_TRY(client_->submitReadRows(tag, *offsets, Bytes(kPageSize), {to, size}));
-    keepList();
+    lists_.keep(*offsets, client_->submitted() - 1);
     traffic_.reads_bytes.fetch_add(size, std::memory_order_relaxed);
     return {};
   }
   Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
                               const std::byte* from) override {
-    const auto offsets = list(frames);
+    const auto offsets = place(frames);
     if (!offsets) return tl::unexpected(offsets.error());
     const size_t size = frames.size() * kPageSize;
     TP_TRY(client_->submitWriteRows(tag, *offsets, Bytes(kPageSize), {from, size}));
-    keepList();
+    lists_.keep(*offsets, client_->submitted() - 1);
     traffic_.writes_bytes.fetch_add(size, std::memory_order_relaxed);
     return {};
   }
@@ -70,45 +71,33 @@ class RemoteChannel final : public FetchChannel {
   Nanoseconds timeToDeadline() const override { return client_->timeToDeadline(); }
 
  private:
-  /// Where the frames of one scattered request are; the client sends it from here.
-  struct List {
-    uint64_t offsets[kMostScattered];
-  };
-  static constexpr size_t kMostLists = 64;
+  /// Of scattered requests in flight.
+  static constexpr uint64_t kMostFrames = 64 * kMostScattered;
 
   RemoteChannel(std::unique_ptr<RemoteClient> client, Bytes start, TierTraffic& traffic,
-                Mapping lists)
+                OffsetRing lists)
       : client_(std::move(client)), start_(start), traffic_(traffic), lists_(std::move(lists)) {}
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
-
-  /// Writes the next list; keepList() holds on to it until its request has ended.
-  Result<std::span<const uint64_t>> list(std::span<const FrameIndex> frames) {
+  Result<std::span<const uint64_t>> place(std::span<const FrameIndex> frames) {
     if (frames.empty() || frames.size() > kMostScattered) {
       return fail(ErrorCode::kInvalidArgument, "%llu frames: a scattered request has 1 to %llu",
                   static_cast<unsigned long long>(frames.size()),
                   static_cast<unsigned long long>(kMostScattered));
     }
-    // Requests end in their order, so whatever was submitted before the oldest in flight is over.
-    if (client_->inFlight() == 0) next_list_ = 0;  // the same memory again: it is in the cache
-    if (list_request_[next_list_] > client_->submitted() - client_->inFlight()) {
-      return fail(ErrorCode::kNoSpace, "%llu scattered requests are in flight: poll() first",
-                  static_cast<unsigned long long>(kMostLists));
+    const size_t in_flight = client_->inFlight();
+    const auto placed = lists_.place(frames.size(), client_->submitted() - in_flight);
+    if (placed.empty()) {
+      return fail(ErrorCode::kNoSpace, "%llu requests are in flight: poll() first",
+                  static_cast<unsigned long long>(in_flight));
     }
-    uint64_t* const offsets = reinterpret_cast<List*>(lists_.data())[next_list_].offsets;
-    for (size_t i = 0; i < frames.size(); ++i) offsets[i] = offsetOf(frames[i]).value();
-    return std::span<const uint64_t>(offsets, frames.size());
-  }
-  void keepList() {
-    list_request_[next_list_] = client_->submitted();
-    next_list_ = (next_list_ + 1) % kMostLists;
+    for (size_t i = 0; i < frames.size(); ++i) placed[i] = offsetOf(frames[i]).value();
+    return placed;
   }
 
   std::unique_ptr<RemoteClient> client_;
   const Bytes start_;
   TierTraffic& traffic_;  // of the tier, which outlives its channels
-  Mapping lists_;
-  std::array<uint64_t, kMostLists> list_request_{};  // how many requests there were with it
-  size_t next_list_ = 0;
+  OffsetRing lists_;
 };
 
 /// The server's address in numbers, once it is known. Later connections are made by service

@@ -89,6 +89,8 @@ class RemoteClient {
   /// POLLIN, and POLLOUT while something is queued that the peer would not take.
   short events() const;
   size_t inFlight() const { return tail_ - head_; }
+  /// A power of two.
+  uint64_t mostInFlight() const { return most_in_flight_; }
   /// Requests so far. They end in their order.
   uint64_t submitted() const { return submitted_; }
   /// Time until poll() gives the oldest request up; 0 when poll() has something to return now.
@@ -109,7 +111,6 @@ class RemoteClient {
   Status setUp();
   Status shakeHands(const Endpoint& target, const wire::ClientHello& hello);
   Slot& slot(uint64_t index) const;
-  uint64_t mostInFlight() const { return most_in_flight_; }
   LaneSource* lanes() const;
   Status tryLane(const Endpoint& target);
   enum class Tell : uint8_t { kStatistics, kLine };

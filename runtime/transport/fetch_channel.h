@@ -26,7 +26,9 @@ struct FetchCompletion {
 };
 
 /// A pipelined, ordered-by-arrival queue of reads and writes to one FetchTier. Owned and used by
-/// one thread. Memory passed to submit*() is borrowed until the request completes.
+/// one thread. Memory passed to submit*() is borrowed until the request completes. Requests are
+/// answered in their order: a page that somebody waits for is asked for before what may come later,
+/// or on a channel without long requests.
 class FetchChannel {
  public:
   /// Frames of one scattered request.
