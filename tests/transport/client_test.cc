@@ -198,6 +198,36 @@ TEST(RemoteClient, APageThatIsAskedForFirstWaitsForNoScatteredRequestBehindIt) {
   client.reset();
 }
 
+TEST(RemoteClient, AConnectionThatIsLostInAScatteredAnswerEndsEachRequestOnce) {
+  constexpr uint64_t kRows = 8, kScattered = 5;
+  constexpr size_t kAnswer = wire::kResponseSize + kRows * kPageSize;
+  // In the second answer: in its header, behind it, within a page, between two, before the last
+  // byte; or behind it.
+  for (const size_t cut : {size_t{0}, size_t{10}, wire::kResponseSize, size_t{3000},
+                           wire::kResponseSize + 2 * kPageSize, kAnswer - 1, kAnswer}) {
+    ScriptedServer server([&](int socket) {
+      takeLists(socket, kScattered, kRows);
+      std::vector<std::byte> stream;
+      append(stream, {.status = 0, .tag = 0, .payload = kRows * kPageSize}, std::byte{1});
+      append(stream, {.status = 0, .tag = 1, .payload = kRows * kPageSize}, std::byte{1});
+      sendAll(socket, std::span(stream).first(kAnswer + cut), stream.size());
+    });
+    auto client = connectTo(server.endpoint(), {.timeout = kLong});
+    std::vector<std::byte> pages(kScattered * kRows * kPageSize);
+    const uint64_t offsets[kRows] = {0, 8192, 4096, 40960, 1, 81920, 0, 409600};
+    for (uint64_t tag = 0; tag < kScattered; ++tag) {
+      const std::span<std::byte> to(pages.data() + tag * kRows * kPageSize, kRows * kPageSize);
+      ASSERT_TRUE(client->submitReadRows(tag, offsets, Bytes(kPageSize), to));
+    }
+    const Endings ended = drain(*client, 3);
+    const uint64_t whole = cut == kAnswer ? 2 : 1;
+    for (uint64_t tag = 0; tag < kScattered; ++tag) {
+      const ErrorCode expected = tag < whole ? kGood : ErrorCode::kUnreachable;
+      EXPECT_EQ(ended.at(tag), std::vector<ErrorCode>{expected}) << cut << " " << tag;
+    }
+  }
+}
+
 /// Good answers, errors and empty ones mixed, sent in pieces of every awkward size.
 class Pieces : public testing::TestWithParam<size_t> {};
 
