@@ -15,6 +15,10 @@
 namespace tidepool::memserver {
 namespace {
 
+/// Populated behind what a client has written: some 30 ms of the quickest writer. It is also what a
+/// region may take in vain.
+constexpr uint64_t kAhead = 64 * kMiB;
+
 Result<wire::Token> randomToken() {
   wire::Token token;
   if (getrandom(token.bytes.data(), token.bytes.size(), 0) !=
@@ -34,6 +38,25 @@ Status Region::discard(uint64_t offset, uint64_t length) {
     return failErrno(ErrorCode::kIo, "cannot give memory of a region back");
   }
   return {};
+}
+
+bool Region::wantBehind(uint64_t end) {
+  uint64_t wanted = wanted_.load(std::memory_order_relaxed);
+  const uint64_t target = std::min(roundDown(end, kAhead / 4) + kAhead, capacity().value());
+  if (target <= wanted || end > wanted + kAhead) return false;
+  return wanted_.compare_exchange_strong(wanted, target, std::memory_order_relaxed);
+}
+
+bool Region::populateSome() {
+  const uint64_t from = populated_.load(std::memory_order_relaxed);
+  // It may have shrunk since.
+  const uint64_t to = std::min(wanted_.load(std::memory_order_relaxed), capacity().value());
+  if (from >= to) return false;
+  const uint64_t bytes = std::min(to - from, kGranuleSize);
+  // Without it the first write does it, as it would on a kernel before 5.14.
+  (void)madvise(data() + from, bytes, MADV_POPULATE_WRITE);
+  populated_.store(from + bytes, std::memory_order_relaxed);
+  return true;
 }
 
 /// Sets `size` bytes (0: all that is free), rounded up to pages, aside.

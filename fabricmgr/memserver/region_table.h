@@ -49,6 +49,14 @@ class Region {
   /// Makes a run of whole pages zeros, and gives its memory back to the kernel unless it is pinned:
   /// a device would go on writing to pages that are no longer the region's. Errors: kIo.
   Status discard(uint64_t offset, uint64_t length) TP_EXCLUDES(pin_mutex_);
+  /// Memory that the kernel has to clear first makes a write wait, so some behind what is in use is
+  /// populated ahead. Says whether there is more of that to do now, for a client that has written
+  /// up to `end`. Writes far from the others tell nothing.
+  bool wantBehind(uint64_t end);
+  /// Populates a piece of what was wanted. False: nothing is left to do.
+  bool populateSome();
+  /// Bytes from the begin on that have been populated so far.
+  uint64_t populated() const { return populated_.load(std::memory_order_relaxed); }
   /// Held while a device is told of the region's memory, and while that is given back.
   Mutex& pinMutex() const TP_RETURNS(pin_mutex_) { return pin_mutex_; }
   void setPinned(bool pinned) TP_REQUIRES(pin_mutex_) { pinned_ = pinned; }
@@ -59,6 +67,8 @@ class Region {
   const Mapping memory_;
   std::atomic<uint64_t> capacity_;
   std::atomic<uint64_t> epoch_{1};
+  std::atomic<uint64_t> wanted_{0};  // of populated memory: bytes from the begin on
+  std::atomic<uint64_t> populated_{0};
   mutable Mutex pin_mutex_;
   bool pinned_ TP_GUARDED_BY(pin_mutex_) = false;
 };

@@ -74,6 +74,7 @@ class Server {
   const ServerOptions options_;
   MonotonicClock clock_;
   RegionTable regions_;
+  Populator populator_;
   Counters counters_;
   std::string no_rdma_;
   std::unique_ptr<OneSided> verbs_;

@@ -17,8 +17,9 @@ namespace {
 // rows all do, and the more at once the better.
 constexpr size_t kReadAhead = 32 * kKiB;
 constexpr size_t kRowReadAhead = 128 * kKiB;
-// Bytes one session may take before others on the same worker get their turn.
-constexpr size_t kTurn = 4 * kMiB;
+// Bytes one session may move before others on the same worker get their turn: who waits for one
+// page waits for about one scattered request of somebody else's.
+constexpr size_t kTurn = kMiB;
 
 }  // namespace
 
@@ -29,6 +30,7 @@ Session::Session(std::unique_ptr<Connection> connection, std::string peer,
       regions_(shared.regions),
       counters_(shared.counters),
       one_sided_(shared.one_sided),
+      populator_(shared.populator),
       since_(now),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kRowReadAhead)) {
   counters_.connections.fetch_add(1, std::memory_order_relaxed);
@@ -45,7 +47,7 @@ Session::~Session() {
 
 Next Session::advance() {
   socket_empty_ = false;
-  received_this_turn_ = 0;
+  const uint64_t turn_end = moved_ + kTurn;
   for (;;) {
     switch (step()) {
       case Step::kProgress:
@@ -55,6 +57,7 @@ Next Session::advance() {
         return Next::kClose;
       case Step::kNeedDrain:
         if (!drain()) return reason_.empty() ? Next::kWritable : Next::kClose;
+        if (moved_ >= turn_end) return Next::kAgain;
         continue;
       case Step::kNeedBytes:
         break;
@@ -62,7 +65,7 @@ Next Session::advance() {
     // Everything that was received is served: send the answers before waiting for more.
     if (!drain()) return reason_.empty() ? Next::kWritable : Next::kClose;
     if (socket_empty_) return Next::kReadable;
-    if (received_this_turn_ >= kTurn) return Next::kAgain;
+    if (moved_ >= turn_end) return Next::kAgain;
     auto received = receive();
     if (!received) {
       close(state_ == State::kRequest && buffered() == 0 ? "" : received.error().text());
@@ -131,7 +134,6 @@ Result<bool> Session::receive() {
   if (*given == 0) return false;
   // Less than asked for means that the socket is empty: no second call to hear so.
   socket_empty_ = *given < in_place + room;
-  received_this_turn_ += *given;
   moved_ += *given;
   const size_t placed = std::min(*given, in_place);
   done_ += static_cast<uint32_t>(placed);
@@ -161,7 +163,9 @@ void Session::append(std::span<const std::byte> payload, Epoch epoch) {
   parts_[parts_used_++] = {const_cast<std::byte*>(payload.data()), payload.size()};
 }
 
-bool Session::answersFit() const { return answers_ < kMaxAnswers; }
+bool Session::answersFit() const {
+  return answers_ < kMaxAnswers && parts_used_ + 2 <= parts_.size();
+}
 
 /// Sends the queued answers. False: the client does not take more now, or (reason set) has gone.
 bool Session::drain() {
@@ -171,8 +175,8 @@ bool Session::drain() {
     return false;
   }
   while (parts_sent_ < parts_used_) {
-    auto taken =
-        connection_->send({parts_.data() + parts_sent_, parts_used_ - parts_sent_}, Wait::kNever);
+    const size_t most = std::min(parts_used_ - parts_sent_, Connection::kMaxParts);
+    auto taken = connection_->send({parts_.data() + parts_sent_, most}, Wait::kNever);
     if (!taken) {
       close(taken.error().text());
       return false;
@@ -191,6 +195,11 @@ bool Session::drain() {
   TP_CHECK_OP(parts_sent_, ==, parts_used_);
   answers_ = parts_used_ = parts_sent_ = staging_used_ = 0;
   return true;
+}
+
+/// Whoever has written up to `end` will write behind it next.
+void Session::populateBehind(uint64_t end) {
+  if (populator_ != nullptr && region_->wantBehind(end)) populator_->populate(region_);
 }
 
 Result<std::shared_ptr<Region>> Session::openRegion(const Result<wire::ClientHello>& hello) {
@@ -235,6 +244,7 @@ Session::Step Session::stepHello() {
   auto sent = connection_->send({&part, 1}, Wait::kNever);
   if (!sent || *sent != bytes.size()) return close("the handshake could not be sent");
   if (!region) return close(fmt::format("handshake refused: {}", region.error().text()));
+  populateBehind(0);
   state_ = State::kRequest;
   return Step::kProgress;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fabricmgr/memserver/one_sided.h"
+#include "fabricmgr/memserver/populator.h"
 #include "fabricmgr/memserver/region_table.h"
 #include "runtime/base/mapping.h"
 #include "runtime/transport/connection.h"
@@ -34,7 +35,8 @@ enum class Next : uint8_t { kReadable, kWritable, kAgain, kClose };
 struct SessionShared {
   RegionTable& regions;
   Counters& counters;
-  OneSided* one_sided = nullptr;  // null: all goes over the connection
+  OneSided* one_sided = nullptr;   // null: all goes over the connection
+  Populator* populator = nullptr;  // null: memory comes with the first write to it
 };
 
 class Session {
@@ -108,13 +110,16 @@ class Session {
   Result<bool> receive();
   size_t buffered() const { return buffer_end_ - buffer_begin_; }
   bool rowsExpected() const;
+  bool ofPages() const { return request_.row_bytes == kPageSize; }
+  void populateBehind(uint64_t end);
   std::span<std::byte> staging();
 
   std::unique_ptr<Connection> connection_;
   const std::string peer_;
   RegionTable& regions_;
   Counters& counters_;
-  OneSided* one_sided_;                // null: there is none, or the client does not know of it
+  OneSided* one_sided_;  // null: there is none, or the client does not know of it
+  Populator* const populator_;
   std::optional<wire::Token> ticket_;  // of its lane
   std::future<Result<wire::LaneOffer>> opening_;
   const Nanoseconds since_;
@@ -128,7 +133,6 @@ class Session {
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;
   bool socket_empty_ = false;  // the last receive brought less than it could have
-  size_t received_this_turn_ = 0;
   uint64_t moved_ = 0;
 
   // The request in hand, and how much of its payload has been taken, or of its answer made.
@@ -140,7 +144,7 @@ class Session {
   // part may be the rest of an answer whose header has been sent.
   static constexpr size_t kMaxAnswers = 64;
   std::array<std::array<std::byte, wire::kResponseSize>, kMaxAnswers> headers_;
-  std::array<iovec, 2 * kMaxAnswers + 1> parts_;
+  std::array<iovec, 2 * kMaxAnswers + 1 + Connection::kMaxParts> parts_;
   size_t answers_ = 0;
   Epoch answers_epoch_;  // the region's, when the first payload was queued
   size_t parts_used_ = 0;

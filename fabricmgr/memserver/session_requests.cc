@@ -207,6 +207,7 @@ Session::Step Session::stepRunPayload() {
   }
   TP_CHECK_OP(done_, <=, request_.length);
   if (done_ < request_.length) return Step::kNeedBytes;
+  populateBehind(request_.offset + request_.length);
   answer(request_.tag, 0, {});
   state_ = State::kRequest;
   return Step::kProgress;
@@ -240,8 +241,18 @@ Session::Step Session::stepRowOffsets() {
 
 /// Gathers as many rows as the staging memory has room for. It is small, so that it stays in the
 /// cache between being filled and being sent, and the client takes one part while the next is made.
+/// Pages are sent from where they are: a copy of one costs more than an entry in the list of parts.
 Session::Step Session::stepRowGather() {
   if (epochError(request_)) return close("fenced off while rows were read");
+  while (ofPages() && done_ < request_.length && parts_used_ < parts_.size()) {
+    append({region_->data() + row_offsets_[done_ / kPageSize], kPageSize}, request_.epoch);
+    done_ += static_cast<uint32_t>(kPageSize);
+  }
+  if (ofPages()) {
+    if (done_ < request_.length) return Step::kNeedDrain;
+    state_ = State::kRequest;
+    return Step::kProgress;
+  }
   const std::span<std::byte> room = staging();
   TP_CHECK_OP(done_ % request_.row_bytes, ==, 0u);
   TP_CHECK_OP(row_offsets_.size(), ==, request_.count);
@@ -270,6 +281,9 @@ Session::Step Session::stepRowData() {
   buffer_begin_ += taken;
   done_ += static_cast<uint32_t>(taken);
   if (done_ < request_.length) return Step::kNeedBytes;
+  if (ofPages()) {
+    populateBehind(*std::max_element(row_offsets_.begin(), row_offsets_.end()) + kPageSize);
+  }
   answer(request_.tag, 0, {});
   state_ = State::kRequest;
   return Step::kProgress;

@@ -195,7 +195,8 @@ void Worker::add(Arrival arrival) {
   const int fd = arrival.socket.get();
   auto session = std::make_unique<Session>(
       adoptTcp(std::move(arrival.socket)), std::move(arrival.peer),
-      SessionShared{server_.regions_, server_.counters_, server_.one_sided_}, server_.clock_.now());
+      SessionShared{server_.regions_, server_.counters_, server_.one_sided_, &server_.populator_},
+      server_.clock_.now());
   watch(fd, session.get(), EPOLLIN, EPOLL_CTL_ADD);
   sessions_.emplace(fd, std::move(session));
 }
@@ -205,7 +206,8 @@ void Worker::serve(Session& session) {
   const Next next = session.advance();
   moved_ += session.moved() - before;
   if (next == Next::kClose) return remove(session);
-  const Next wanted = next == Next::kAgain ? Next::kReadable : next;
+  // What is left to do may have been received already: waiting for room to send ends at once.
+  const Next wanted = next == Next::kAgain ? Next::kWritable : next;
   if (wanted == session.waiting_for) return;
   session.waiting_for = wanted;
   watch(session.fd(), &session, wanted == Next::kReadable ? EPOLLIN : EPOLLOUT, EPOLL_CTL_MOD);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RemoteRowChannel: checking and placing row numbers, and the ring of their offsets. A request's
-// offsets are contiguous, so that the connection sends them from where they are.
+// RemoteRowChannel: checking and placing row numbers.
 #include "runtime/tier/remote_row_channel.h"
 
 #include <algorithm>
@@ -49,7 +48,7 @@ Status checkRowArea(const RowArea& area, PageCount frames) {
 }
 
 RemoteRowChannel::RemoteRowChannel(std::unique_ptr<RemoteClient> client, const RowArea& area,
-                                   Bytes first, Tier& tier, TierTraffic& traffic)
+                                   Bytes first, Tier& tier, TierTraffic& traffic, OffsetRing lists)
     : client_(std::move(client)),
       area_(area),
       base_(first.value() + area.frames.first.value() * kPageSize + area.offset.value()),
@@ -57,18 +56,17 @@ RemoteRowChannel::RemoteRowChannel(std::unique_ptr<RemoteClient> client, const R
       piece_(area.row / pieces_),
       most_rows_(std::min<uint64_t>(wire::kMaxRows / pieces_, wire::kMaxData / area.row.value())),
       tier_(tier),
-      traffic_(traffic) {}
+      traffic_(traffic),
+      lists_(std::move(lists)) {}
 
 Result<std::unique_ptr<RowChannel>> RemoteRowChannel::create(std::unique_ptr<RemoteClient> client,
                                                              const RowArea& area, Bytes first,
                                                              Tier& tier, TierTraffic& traffic) {
   TP_TRY(checkRowArea(area, toPages(tier.capacity())));
-  std::unique_ptr<RemoteRowChannel> channel(
-      new RemoteRowChannel(std::move(client), area, first, tier, traffic));
-  auto memory = Mapping::anonymous(Bytes(kMostOffsets * wire::kRowOffsetSize));
-  if (!memory) return tl::unexpected(memory.error());
-  channel->memory_ = std::move(*memory);
-  return std::unique_ptr<RowChannel>(std::move(channel));
+  auto lists = OffsetRing::create(kMostOffsets, kMostRequests);
+  if (!lists) return tl::unexpected(lists.error());
+  return std::unique_ptr<RowChannel>(
+      new RemoteRowChannel(std::move(client), area, first, tier, traffic, std::move(*lists)));
 }
 
 /// Checks every number and puts down where the rows are; keep() then holds on to that.
@@ -80,19 +78,14 @@ Result<std::span<const uint64_t>> RemoteRowChannel::place(std::span<const uint64
   if (tier_.notForsaken(area_.frames).count != area_.frames.count) {
     return fail(ErrorCode::kLost, "%s: the frames of these rows were taken away", tier_.name());
   }
-  const uint64_t count = rows.size() * pieces_;
-  if (oldest_ == newest_) begin_ = end_ = 0;  // the same memory again: it is in the cache
-  const bool wrapped = end_ < begin_;
-  uint64_t at = end_;
-  if (!wrapped && kMostOffsets - at < count) at = 0;
-  // Never up to begin_ itself: a full ring would look like an empty one.
-  const bool room = wrapped || at < end_ ? at + count < begin_ : true;
-  if (newest_ - oldest_ == kMostRequests || !room) {
+  const size_t in_flight = client_->inFlight();
+  const auto placed = lists_.place(rows.size() * pieces_, client_->submitted() - in_flight);
+  if (placed.empty()) {
     return fail(ErrorCode::kNoSpace, "%llu requests are in flight: poll() first",
-                number(newest_ - oldest_));
+                number(in_flight));
   }
   const uint64_t row = area_.row.value();
-  uint64_t* const out = offsets() + at;
+  uint64_t* const out = placed.data();
   uint64_t most = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     most = std::max(most, rows[i]);
@@ -108,18 +101,7 @@ Result<std::span<const uint64_t>> RemoteRowChannel::place(std::span<const uint64
                 number(*bad), number(static_cast<uint64_t>(bad - rows.data()) + 1),
                 number(rows.size()), number(area_.rows));
   }
-  return std::span<const uint64_t>(out, count);
-}
-
-void RemoteRowChannel::keep(std::span<const uint64_t> offsets) {
-  end_ = static_cast<uint64_t>(offsets.data() + offsets.size() - this->offsets());
-  ends_[newest_++ % kMostRequests] = end_;
-}
-
-void RemoteRowChannel::drop(size_t requests) {
-  if (requests == 0) return;
-  oldest_ += requests;
-  begin_ = ends_[(oldest_ - 1) % kMostRequests];
+  return placed;
 }
 
 const char* RemoteRowChannel::reason() const {
@@ -132,7 +114,7 @@ Status RemoteRowChannel::submitRead(uint64_t tag, std::span<const uint64_t> rows
   if (!placed) return tl::unexpected(placed.error());
   const size_t bytes = rows.size() * area_.row.value();
   TP_TRY(client_->submitReadRows(tag, *placed, piece_, {to, bytes}));
-  keep(*placed);
+  lists_.keep(*placed, client_->submitted() - 1);
   traffic_.reads_bytes.fetch_add(bytes, std::memory_order_relaxed);
   return {};
 }
@@ -143,21 +125,9 @@ Status RemoteRowChannel::submitWrite(uint64_t tag, std::span<const uint64_t> row
   if (!placed) return tl::unexpected(placed.error());
   const size_t bytes = rows.size() * area_.row.value();
   TP_TRY(client_->submitWriteRows(tag, *placed, piece_, {from, bytes}));
-  keep(*placed);
+  lists_.keep(*placed, client_->submitted() - 1);
   traffic_.writes_bytes.fetch_add(bytes, std::memory_order_relaxed);
   return {};
-}
-
-size_t RemoteRowChannel::poll(std::span<FetchCompletion> out) {
-  const size_t count = client_->poll(out);
-  drop(count);
-  return count;
-}
-
-FetchCompletion RemoteRowChannel::wait() {
-  const FetchCompletion done = client_->wait();
-  drop(1);
-  return done;
 }
 
 }  // namespace tidepool

@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "runtime/base/mapping.h"
+#include "runtime/tier/offset_ring.h"
 #include "runtime/tier/row_channel.h"
 #include "runtime/tier/tier.h"
 #include "runtime/transport/client.h"
@@ -30,8 +30,8 @@ class RemoteRowChannel final : public RowChannel {
   Status submitRead(uint64_t tag, std::span<const uint64_t> rows, std::byte* to) override;
   Status submitWrite(uint64_t tag, std::span<const uint64_t> rows, const std::byte* from) override;
   Status flush() override { return client_->flush(); }
-  size_t poll(std::span<FetchCompletion> out) override;
-  FetchCompletion wait() override;
+  size_t poll(std::span<FetchCompletion> out) override { return client_->poll(out); }
+  FetchCompletion wait() override { return client_->wait(); }
   int fd() const override { return client_->fd(); }
   short events() const override { return client_->events(); }
   size_t inFlight() const override { return client_->inFlight(); }
@@ -41,11 +41,8 @@ class RemoteRowChannel final : public RowChannel {
 
  private:
   RemoteRowChannel(std::unique_ptr<RemoteClient> client, const RowArea& area, Bytes first,
-                   Tier& tier, TierTraffic& traffic);
+                   Tier& tier, TierTraffic& traffic, OffsetRing lists);
   Result<std::span<const uint64_t>> place(std::span<const uint64_t> rows);
-  void keep(std::span<const uint64_t> offsets);
-  void drop(size_t requests);
-  uint64_t* offsets() const { return reinterpret_cast<uint64_t*>(memory_.data()); }
 
   std::unique_ptr<RemoteClient> client_;
   const RowArea area_;
@@ -56,15 +53,7 @@ class RemoteRowChannel final : public RowChannel {
   Tier& tier_;
   TierTraffic& traffic_;
   mutable char reason_[232] = {};  // with the tier's name, made when somebody asks
-
-  // The ring of offsets: those in flight lie in [begin_, end_), or in [begin_, some end) and
-  // [0, end_). ends_ has where each request's end, in their order, which is that of completion.
-  Mapping memory_;
-  uint64_t begin_ = 0;
-  uint64_t end_ = 0;
-  uint64_t ends_[kMostRequests];
-  uint64_t oldest_ = 0;
-  uint64_t newest_ = 0;
+  OffsetRing lists_;
 };
 
 /// Whether rows can lie there, in a tier of `frames` frames. Errors: kInvalidArgument, which says

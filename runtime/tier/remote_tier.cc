@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
+#include "runtime/tier/offset_ring.h"
 #include "runtime/tier/remote_row_channel.h"
 #include "runtime/tier/row_trial.h"
 
@@ -19,11 +20,16 @@ constexpr uint64_t kPiecePages = kPagesPerGranule;
 constexpr size_t kPiecesInFlight = 4;
 constexpr int kRoundTripSamples = 101;
 
-/// A FetchChannel over one RemoteClient. The run's size and direction travel in the tag's ring.
+/// A FetchChannel over one RemoteClient. A scattered request is one for rows of a page each.
 class RemoteChannel final : public FetchChannel {
  public:
-  RemoteChannel(std::unique_ptr<RemoteClient> client, Bytes start, TierTraffic& traffic)
-      : client_(std::move(client)), start_(start), traffic_(traffic) {}
+  static Result<std::unique_ptr<FetchChannel>> create(std::unique_ptr<RemoteClient> client,
+                                                      Bytes start, TierTraffic& traffic) {
+    auto lists = OffsetRing::create(kMostFrames, client->mostInFlight());
+    if (!lists) return tl::unexpected(lists.error());
+    return std::unique_ptr<FetchChannel>(
+        new RemoteChannel(std::move(client), start, traffic, std::move(*lists)));
+  }
 
   Status submitRead(uint64_t tag, FrameRun run, std::byte* to) override {
     const Bytes size = toBytes(run.count);
@@ -37,6 +43,26 @@ class RemoteChannel final : public FetchChannel {
     traffic_.writes_bytes.fetch_add(size.value(), std::memory_order_relaxed);
     return {};
   }
+  Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                             std::byte* to) override {
+    const auto offsets = place(frames);
+    if (!offsets) return tl::unexpected(offsets.error());
+    const size_t size = frames.size() * kPageSize;
+    TP_TRY(client_->submitReadRows(tag, *offsets, Bytes(kPageSize), {to, size}));
+    lists_.keep(*offsets, client_->submitted() - 1);
+    traffic_.reads_bytes.fetch_add(size, std::memory_order_relaxed);
+    return {};
+  }
+  Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                              const std::byte* from) override {
+    const auto offsets = place(frames);
+    if (!offsets) return tl::unexpected(offsets.error());
+    const size_t size = frames.size() * kPageSize;
+    TP_TRY(client_->submitWriteRows(tag, *offsets, Bytes(kPageSize), {from, size}));
+    lists_.keep(*offsets, client_->submitted() - 1);
+    traffic_.writes_bytes.fetch_add(size, std::memory_order_relaxed);
+    return {};
+  }
   Status flush() override { return client_->flush(); }
   size_t poll(std::span<FetchCompletion> out) override { return client_->poll(out); }
   int fd() const override { return client_->fd(); }
@@ -45,11 +71,33 @@ class RemoteChannel final : public FetchChannel {
   Nanoseconds timeToDeadline() const override { return client_->timeToDeadline(); }
 
  private:
+  /// Of scattered requests in flight.
+  static constexpr uint64_t kMostFrames = 64 * kMostScattered;
+
+  RemoteChannel(std::unique_ptr<RemoteClient> client, Bytes start, TierTraffic& traffic,
+                OffsetRing lists)
+      : client_(std::move(client)), start_(start), traffic_(traffic), lists_(std::move(lists)) {}
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
+  Result<std::span<const uint64_t>> place(std::span<const FrameIndex> frames) {
+    if (frames.empty() || frames.size() > kMostScattered) {
+      return fail(ErrorCode::kInvalidArgument, "%llu frames: a scattered request has 1 to %llu",
+                  static_cast<unsigned long long>(frames.size()),
+                  static_cast<unsigned long long>(kMostScattered));
+    }
+    const size_t in_flight = client_->inFlight();
+    const auto placed = lists_.place(frames.size(), client_->submitted() - in_flight);
+    if (placed.empty()) {
+      return fail(ErrorCode::kNoSpace, "%llu requests are in flight: poll() first",
+                  static_cast<unsigned long long>(in_flight));
+    }
+    for (size_t i = 0; i < frames.size(); ++i) placed[i] = offsetOf(frames[i]).value();
+    return placed;
+  }
 
   std::unique_ptr<RemoteClient> client_;
   const Bytes start_;
   TierTraffic& traffic_;  // of the tier, which outlives its channels
+  OffsetRing lists_;
 };
 
 /// The server's address in numbers, once it is known. Later connections are made by service
@@ -151,7 +199,8 @@ Status RemoteTier::measureRoundTrip() {
 Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
   auto client = connect({.transport = transport_, .census = &census_});
   if (!client) return tl::unexpected(client.error());
-  return std::unique_ptr<FetchChannel>(new RemoteChannel(std::move(*client), start_, traffic_));
+  (*client)->setRows(RowsBy::kLane);  // scattered pages go the way of the others, in their order
+  return RemoteChannel::create(std::move(*client), start_, traffic_);
 }
 
 Result<FrameRun> RemoteTier::allocateArea(Bytes size) {

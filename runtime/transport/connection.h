@@ -32,7 +32,8 @@ class Connection {
   /// A descriptor to wait on with poll(2) or epoll.
   virtual int fd() const = 0;
 
-  static constexpr size_t kMaxParts = 256;
+  // The pages of a scattered request, and some headers.
+  static constexpr size_t kMaxParts = 320;
 };
 
 /// HOST:PORT, IPv6 in brackets. Plain values.

@@ -3,6 +3,7 @@
 // once, clients that take their time, and fences that fall into the middle of a request.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <random>
@@ -66,6 +67,15 @@ class RowServer : public testing::Test {
     for (size_t i = 0; i < offsets.size(); ++i) {
       ASSERT_EQ(memcmp(rows.data() + i * kRow, content_.data() + offsets[i], kRow), 0) << i;
     }
+  }
+
+  /// The same, of pages.
+  wire::Request pagesRequest(wire::Opcode opcode, uint32_t count, uint64_t tag) const {
+    wire::Request request = rowsRequest(opcode, count, tag);
+    request.row_bytes = kPageSize;
+    request.length = count * kPageSize;
+    request.payload = count * 8 + (opcode == wire::Opcode::kWriteRows ? request.length : 0);
+    return request;
   }
 
   std::unique_ptr<Server> server_;
@@ -174,6 +184,219 @@ TEST_F(RowServer, NoRowOfAHalfSentWriteArrivesAfterAFence) {
   ASSERT_TRUE(next->submitRead(2, Bytes(), back));
   ASSERT_TRUE(next->wait().ok());
   EXPECT_TRUE(back == content_);
+}
+
+/// At any byte, over one another, in pieces that end anywhere, and in requests longer than one
+/// gathered send.
+TEST_F(RowServer, PagesLieAtAnyByteAndThoseThatComeLaterWin) {
+  std::mt19937_64 random(5);
+  for (const uint32_t count : {1u, 2u, 15u, 200u, 255u, 256u, 257u, 700u, 2048u}) {
+    std::vector<uint64_t> offsets(count);
+    for (uint64_t& offset : offsets) offset = random() % (kMiB - kPageSize + 1);
+    offsets.back() = offsets.front();
+    std::vector<std::byte> pages(count * kPageSize);
+    for (size_t i = 0; i < pages.size(); i += 8) {
+      const uint64_t word = random();
+      memcpy(&pages[i], &word, sizeof word);
+    }
+    RawClient raw(server_->port());
+    ASSERT_TRUE(raw.greet(hello_));
+    ASSERT_TRUE(raw.send(pagesRequest(wire::Opcode::kWriteRows, count, count)));
+    ASSERT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
+    std::span<const std::byte> rest = pages;
+    while (!rest.empty()) {
+      const size_t piece = std::min<size_t>(rest.size(), 1 + random() % (5 * kPageSize));
+      ASSERT_TRUE(raw.send(rest.first(piece)));
+      rest = rest.subspan(piece);
+    }
+    const auto written = raw.response();
+    ASSERT_TRUE(written && written->status == 0 && written->tag == count);
+    for (size_t i = 0; i < count; ++i) {
+      memcpy(&content_[offsets[i]], &pages[i * kPageSize], kPageSize);
+    }
+    ASSERT_TRUE(raw.send(pagesRequest(wire::Opcode::kReadRows, count, 1)));
+    ASSERT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
+    const auto read = raw.response();
+    ASSERT_TRUE(read && read->status == 0 && read->payload == pages.size());
+    ASSERT_TRUE(raw.receive(pages));
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(memcmp(&pages[i * kPageSize], &content_[offsets[i]], kPageSize), 0) << i;
+    }
+    std::vector<std::byte> all(kMiB);
+    ASSERT_TRUE(owner_->submitRead(1, Bytes(), all));
+    ASSERT_TRUE(owner_->wait().ok());
+    ASSERT_TRUE(all == content_) << count;
+  }
+}
+
+TEST_F(RowServer, OnePageOutsideRefusesAllOfItsRequestAndNoOther) {
+  const uint64_t capacity = owner_->region().capacity.value();
+  std::vector<std::byte> pages(3 * kPageSize, std::byte{0x55}), back(kPageSize);
+  const auto ends = [&](const Status& queued) {
+    EXPECT_TRUE(queued);
+    return owner_->wait().error;
+  };
+  for (const uint64_t bad : {capacity - kPageSize + 1, capacity, ~uint64_t{0}}) {
+    const uint64_t offsets[] = {0, bad, kPageSize};
+    EXPECT_EQ(ends(owner_->submitWriteRows(1, offsets, Bytes(kPageSize), pages)),
+              ErrorCode::kInvalidArgument);
+    EXPECT_EQ(ends(owner_->submitReadRows(2, offsets, Bytes(kPageSize), pages)),
+              ErrorCode::kInvalidArgument);
+    ASSERT_EQ(ends(owner_->submitRead(3, Bytes(), back)), ErrorCode{});
+    EXPECT_EQ(memcmp(back.data(), content_.data(), kPageSize), 0);
+  }
+  const uint64_t last[] = {capacity - kPageSize};
+  EXPECT_EQ(ends(owner_->submitReadRows(4, last, Bytes(kPageSize), back)), ErrorCode{});
+}
+
+TEST_F(RowServer, NoPageOrTooManyEndTheConnection) {
+  for (const uint32_t count : {0u, wire::kMaxData / uint32_t{kPageSize} + 1}) {
+    RawClient raw(server_->port());
+    ASSERT_TRUE(raw.greet(hello_));
+    ASSERT_TRUE(raw.send(pagesRequest(wire::Opcode::kReadRows, count, 1)));
+    EXPECT_FALSE(raw.response()) << count;
+  }
+}
+
+TEST_F(RowServer, NoPageOfAHalfSentWriteArrivesAfterAFence) {
+  RawClient raw(server_->port());
+  ASSERT_TRUE(raw.greet(hello_));
+  std::vector<uint64_t> offsets(256);
+  for (uint64_t i = 0; i < offsets.size(); ++i) offsets[i] = (i * 37 % 256) * kPageSize;
+  ASSERT_TRUE(raw.send(pagesRequest(wire::Opcode::kWriteRows, 256, 4)));
+  ASSERT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
+  const std::vector<std::byte> half(128 * kPageSize, std::byte{0x77});
+  ASSERT_TRUE(raw.send(half));
+  ASSERT_TRUE(server_->fence(hello_.region, Epoch(2)));
+  hello_.epoch = Epoch(2);
+  auto next = connect(hello_);
+  ASSERT_TRUE(next->submitWrite(1, Bytes(), content_));
+  ASSERT_TRUE(next->wait().ok());
+  ASSERT_TRUE(raw.send(half));
+  const auto answer = raw.response();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, static_cast<uint16_t>(ErrorCode::kStaleEpoch));
+  std::vector<std::byte> back(content_.size());
+  ASSERT_TRUE(next->submitRead(2, Bytes(), back));
+  ASSERT_TRUE(next->wait().ok());
+  EXPECT_TRUE(back == content_);
+}
+
+TEST_F(RowServer, AWriteThatIsCutOffChangesNoPageBehindTheCut) {
+  const uint64_t offsets[] = {5 * kPageSize, 9 * kPageSize, 2 * kPageSize};
+  const std::vector<std::byte> pages(3 * kPageSize, std::byte{0x66});
+  for (const size_t cut : {size_t{0}, size_t{1}, kPageSize - 1, kPageSize + 7, 3 * kPageSize - 1}) {
+    ASSERT_TRUE(owner_->submitWrite(1, Bytes(), content_));
+    ASSERT_TRUE(owner_->wait().ok());
+    RawClient raw(server_->port());
+    ASSERT_TRUE(raw.greet(hello_));
+    ASSERT_TRUE(raw.send(pagesRequest(wire::Opcode::kWriteRows, 3, 4)));
+    ASSERT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
+    ASSERT_TRUE(raw.send(std::span(pages).first(cut)));
+    raw.endSending();
+    raw.waitForEnd();
+    auto expected = content_;
+    for (size_t i = 0; i < cut; ++i) {
+      expected[offsets[i / kPageSize] + i % kPageSize] = std::byte{0x66};
+    }
+    std::vector<std::byte> back(content_.size());
+    ASSERT_TRUE(owner_->submitRead(2, Bytes(), back));
+    ASSERT_TRUE(owner_->wait().ok());
+    EXPECT_TRUE(back == expected) << cut;
+  }
+}
+
+/// A client that has sent all its requests at once and takes whatever it is sent.
+class GreedyConnection final : public Connection {
+ public:
+  explicit GreedyConnection(std::vector<std::byte> requests) : requests_(std::move(requests)) {}
+  Result<size_t> send(std::span<const iovec> parts, Wait) override {
+    size_t bytes = 0;
+    for (const iovec& part : parts) bytes += part.iov_len;
+    return bytes;
+  }
+  Result<size_t> receive(std::span<const iovec> parts, Wait) override {
+    size_t bytes = 0;
+    for (const iovec& part : parts) {
+      const size_t piece = std::min(part.iov_len, requests_.size() - given_);
+      memcpy(part.iov_base, requests_.data() + given_, piece);
+      given_ += piece;
+      bytes += piece;
+    }
+    return bytes;
+  }
+  int fd() const override { return -1; }
+
+ private:
+  std::vector<std::byte> requests_;
+  size_t given_ = 0;
+};
+
+template <size_t kSize, class Frame>
+void append(std::vector<std::byte>& stream, const Frame& frame) {
+  std::array<std::byte, kSize> bytes;
+  wire::encode(frame, bytes);
+  stream.insert(stream.end(), bytes.begin(), bytes.end());
+}
+
+TEST_F(RowServer, WhoWaitsForAPageWaitsForOneScatteredRequestOfAnother) {
+  constexpr uint32_t kCount = 256, kRequests = 12;
+  std::vector<std::byte> stream;
+  append<wire::kHelloSize>(stream, hello_);
+  std::vector<uint64_t> offsets(kCount);
+  for (uint64_t i = 0; i < kCount; ++i) offsets[i] = (i * 37 % 256) * kPageSize;
+  const auto list = std::as_bytes(std::span(offsets));
+  for (uint32_t i = 0; i < kRequests; ++i) {
+    append<wire::kRequestSize>(stream, pagesRequest(wire::Opcode::kReadRows, kCount, i));
+    stream.insert(stream.end(), list.begin(), list.end());
+  }
+  Counters counters;
+  Session session(std::make_unique<GreedyConnection>(stream), "greedy",
+                  {server_->regions(), counters}, Nanoseconds());
+  const uint64_t request = wire::kResponseSize + kCount * kPageSize;
+  uint64_t before = 0;
+  for (Next next = Next::kAgain; next == Next::kAgain;) {
+    next = session.advance();
+    // The turn may begin within one request and end within the next.
+    EXPECT_LE(session.moved() - before, 2 * request);
+    before = session.moved();
+  }
+  EXPECT_EQ(session.moved(), stream.size() + kRequests * request);
+}
+
+TEST(Populating, GoesAheadOfWhatIsWrittenAndNotFurther) {
+  constexpr uint64_t kWindow = 64 * kMiB;
+  auto memory = Mapping::anonymous(Bytes(4 * kWindow + kPageSize));
+  ASSERT_TRUE(memory);
+  Region region(1, {}, std::move(*memory));
+  const auto resident = [&](uint64_t offset) {
+    unsigned char present = 0;
+    EXPECT_EQ(mincore(region.data() + offset, kPageSize, &present), 0);
+    return present % 2 == 1;
+  };
+  const auto finish = [&] {
+    while (region.populateSome()) {
+    }
+    return region.populated();
+  };
+  EXPECT_EQ(finish(), 0u);
+  EXPECT_TRUE(region.wantBehind(0));
+  EXPECT_FALSE(region.wantBehind(0)) << "nobody waits for it twice";
+  EXPECT_EQ(finish(), kWindow);
+  EXPECT_TRUE(resident(0) && resident(kWindow - kPageSize));
+  EXPECT_FALSE(resident(kWindow + kGranuleSize));
+  EXPECT_FALSE(region.wantBehind(kPageSize)) << "there is enough";
+  EXPECT_FALSE(region.wantBehind(4 * kWindow))
+      << "rows written far apart do not fill what is between";
+  EXPECT_TRUE(region.wantBehind(kWindow));
+  EXPECT_EQ(finish(), 2 * kWindow);
+  for (uint64_t end = kWindow; end <= region.capacity().value(); end += kPageSize) {
+    (void)region.wantBehind(end);
+  }
+  EXPECT_EQ(finish(), region.capacity().value());
+  region.resize(Bytes(kPageSize));
+  EXPECT_FALSE(region.wantBehind(kPageSize));
+  EXPECT_FALSE(region.populateSome());
 }
 
 }  // namespace

@@ -118,10 +118,22 @@ std::vector<std::string> seeds() {
               offsets({0, 64})) +
       request({.opcode = Opcode::kWriteRows, .length = 32, .count = 2, .row_bytes = 16},
               offsets({8, 128}) + std::string(32, 'r'));
+  const std::string pages =
+      request({.opcode = Opcode::kWriteRows,
+               .length = 3 * kPageSize,
+               .count = 3,
+               .row_bytes = kPageSize},
+              offsets({8 * kPageSize, 1, 8 * kPageSize}) + page + page + page) +
+      request({.opcode = Opcode::kReadRows,
+               .length = 2 * kPageSize,
+               .count = 2,
+               .row_bytes = kPageSize},
+              offsets({5, 63 * kPageSize}));
   const std::string lanes =
       request({.opcode = Opcode::kOpenLane}) + request({.opcode = Opcode::kCloseLane});
   std::vector<std::string> all = {pieces + '\1' + create + reads + writes};
-  for (const std::string& stream : {reads, writes, rows, lanes, reads + rows + writes}) {
+  for (const std::string& stream :
+       {reads, writes, rows, pages, lanes, reads + rows + writes + pages}) {
     all.push_back(pieces + '\0' + stream);
     all.push_back("\x11" + std::string(1, '\0') + stream);  // 17 bytes at a time
   }

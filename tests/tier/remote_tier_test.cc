@@ -222,5 +222,74 @@ TEST(RemoteTier, AKilledServerEndsEachRequestOnce) {
             ErrorCode::kUnreachable);
 }
 
+TEST(RemoteTier, ManyScatteredRequestsInFlightAllComeBackAndThenItIsFull) {
+  auto server = startServer(Bytes(64 * kMiB));
+  auto tier = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
+  ASSERT_TRUE(tier);
+  auto channel = (*tier)->openChannel();
+  ASSERT_TRUE(channel);
+  // As many as a channel takes.
+  constexpr size_t kCount = 63, kFrames = FetchChannel::kMostScattered;
+  std::vector<uint64_t> out(kCount * kFrames * kPageSize / 8), in(out.size());
+  auto* const bytes = reinterpret_cast<std::byte*>(out.data());
+  auto* const back = reinterpret_cast<std::byte*>(in.data());
+  const auto framesOf = [](uint64_t request) {
+    std::array<FrameIndex, kFrames> frames;
+    for (uint64_t i = 0; i < kFrames; ++i) {
+      frames[i] = FrameIndex((request * kFrames + i) * 1235 % (kCount * kFrames));
+    }
+    return frames;
+  };
+  for (uint64_t round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = (i + out.size() * round) * 0x9e3779b97f4a7c15;
+    for (uint64_t i = 0; i < kCount; ++i) {
+      const auto frames = framesOf(i);
+      std::byte* const from = bytes + i * kFrames * kPageSize;
+      ASSERT_TRUE((*channel)->submitWriteScattered(i, frames, from));
+    }
+    // One or two more; then it says so.
+    Status full;
+    uint64_t more = 0;
+    while ((full = (*channel)->submitWriteScattered(1000 + more, framesOf(0), bytes))) ++more;
+    EXPECT_EQ(full.error().code(), ErrorCode::kNoSpace);
+    EXPECT_LE(more, 2u);
+    EXPECT_EQ(drain(**channel).size(), kCount + more);
+    for (uint64_t i = 0; i < kCount; ++i) {
+      std::byte* const to = back + i * kFrames * kPageSize;
+      ASSERT_TRUE((*channel)->submitReadScattered(i, framesOf(i), to));
+      const FrameRun alone = {framesOf(i)[0], PageCount(1)};
+      ASSERT_TRUE((*channel)->submitRead(1000 + i, alone, to));  // others in between
+    }
+    const auto ended = drain(**channel);
+    EXPECT_EQ(ended.size(), 2 * kCount);
+    for (const auto& [tag, codes] : ended) EXPECT_EQ(codes, std::vector<ErrorCode>{ErrorCode{}});
+    EXPECT_TRUE(in == out) << round;
+  }
+}
+
+TEST(RemoteTier, AServerThatDiesInAScatteredRequestEndsEachOnce) {
+  auto server = startServer(Bytes(64 * kMiB));
+  auto tier = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
+  ASSERT_TRUE(tier);
+  auto channel = (*tier)->openChannel();
+  ASSERT_TRUE(channel);
+  std::vector<FrameIndex> frames;
+  for (uint64_t i = 0; i < FetchChannel::kMostScattered; ++i) frames.push_back(FrameIndex(i * 37));
+  std::vector<std::byte> memory(frames.size() * kPageSize);
+  constexpr uint64_t kCount = 60;
+  for (uint64_t i = 0; i < kCount; ++i) {
+    ASSERT_TRUE(i % 2 == 0 ? (*channel)->submitReadScattered(i, frames, memory.data())
+                           : (*channel)->submitWriteScattered(i, frames, memory.data()));
+  }
+  ASSERT_TRUE((*channel)->flush());
+  server->stop();
+  const auto ended = drain(**channel);
+  EXPECT_EQ(ended.size(), kCount);
+  for (const auto& [tag, codes] : ended) EXPECT_EQ(codes.size(), 1u) << tag;
+  EXPECT_EQ(ended.at(kCount - 1).front(), ErrorCode::kUnreachable);
+  EXPECT_EQ((*channel)->submitReadScattered(1, frames, memory.data()).error().code(),
+            ErrorCode::kUnreachable);
+}
+
 }  // namespace
 }  // namespace tidepool

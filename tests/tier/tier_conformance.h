@@ -7,8 +7,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -147,6 +149,107 @@ TEST_P(TierConformance, FramesAreIndependent) {
   // Every other run is rewritten; its neighbours must not change.
   for (size_t i = 0; i < runs.size(); i += 2) writePattern(runs[i], 5000 + i);
   for (size_t i = 0; i < runs.size(); ++i) expectPattern(runs[i], (i % 2 == 0 ? 5000 : 1000) + i);
+}
+
+/// The frames of one thread's channel, and what should be in them. Runs one request at a time.
+class ScatterModel {
+ public:
+  ScatterModel(FetchTier& tier, std::vector<FrameIndex> frames, uint64_t seed)
+      : channel_(std::move(*tier.openChannel())),
+        frames_(std::move(frames)),
+        content_(frames_.size()),
+        random_(seed) {}
+
+  /// Writes and reads frames in any order, some of them twice. False: something came back wrong.
+  bool run(int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      if (!step(round == 0 || random_() % 2 == 0)) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool step(bool writes) {
+    const size_t count = 1 + random_() % FetchChannel::kMostScattered;
+    std::vector<size_t> chosen(count);
+    std::vector<FrameIndex> frames(count);
+    std::vector<std::array<uint64_t, kPageSize / sizeof(uint64_t)>> pages(count);
+    for (size_t i = 0; i < count; ++i) {
+      chosen[i] = random_() % frames_.size();
+      frames[i] = frames_[chosen[i]];
+      pages[i].fill(writes ? random_() : 0);
+    }
+    auto* const memory = reinterpret_cast<std::byte*>(pages.data());
+    const uint64_t tag = random_();
+    const Status queued = writes ? channel_->submitWriteScattered(tag, frames, memory)
+                                 : channel_->submitReadScattered(tag, frames, memory);
+    std::fill(frames.begin(), frames.end(), FrameIndex(0));  // read already
+    if (!queued || !endsWell(tag)) return false;
+    for (size_t i = 0; i < count; ++i) {
+      uint64_t& known = content_[chosen[i]];
+      if (writes) known = pages[i][0];
+      const uint64_t wanted = known;
+      if (!writes && wanted != 0 &&
+          !std::all_of(pages[i].begin(), pages[i].end(), [&](uint64_t w) { return w == wanted; })) {
+        return false;
+      }
+    }
+    return true;
+  }
+  bool endsWell(uint64_t tag) {
+    FetchCompletion done;
+    while (channel_->poll({&done, 1}) == 0) {
+      pollfd waiting = {channel_->fd(), channel_->events(), 0};
+      poll(&waiting, 1, 1000);
+    }
+    return done.tag == tag && done.ok() && channel_->inFlight() == 0;
+  }
+
+  std::unique_ptr<FetchChannel> channel_;
+  std::vector<FrameIndex> frames_;
+  std::vector<uint64_t> content_;  // 0: not written yet
+  std::mt19937_64 random_;
+};
+
+TEST_P(TierConformance, ScatteredPagesGoAnywhereAndComeBack) {
+  if (tier_->kind() != TierKind::kFetch) GTEST_SKIP() << "has no requests";
+  auto& tier = static_cast<FetchTier&>(*tier_);
+  constexpr uint64_t kThreads = 4;
+  std::vector<FrameIndex> frames[kThreads];
+  for (uint64_t next = 0;;) {
+    const auto run = tier.allocate(PageCount(16));
+    if (!run) break;
+    for (uint64_t i = 0; i < run->count.value(); ++i) {
+      frames[next++ % kThreads].push_back(run->first + i);
+    }
+  }
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (uint64_t thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      ScatterModel model(tier, std::move(frames[thread]), thread + 1);
+      if (!model.run(100)) ++wrong;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST_P(TierConformance, AScatteredRequestHasAtLeastOneFrameAndNotTooMany) {
+  if (tier_->kind() != TierKind::kFetch) GTEST_SKIP() << "has no requests";
+  auto channel = static_cast<FetchTier&>(*tier_).openChannel();
+  ASSERT_TRUE(channel);
+  std::vector<FrameIndex> frames(FetchChannel::kMostScattered + 1);
+  std::vector<std::byte> memory(frames.size() * kPageSize);
+  for (const size_t count : {size_t{0}, frames.size()}) {
+    const std::span<const FrameIndex> some(frames.data(), count);
+    const Status read = (*channel)->submitReadScattered(1, some, memory.data());
+    const Status written = (*channel)->submitWriteScattered(2, some, memory.data());
+    ASSERT_FALSE(read || written) << count;
+    EXPECT_EQ(read.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(written.error().code(), ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ((*channel)->inFlight(), 0u);
 }
 
 TEST_P(TierConformance, CountsItsTraffic) {

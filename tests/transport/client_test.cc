@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <future>
 #include <map>
 
@@ -141,6 +142,89 @@ TEST(RemoteClient, AServerThatDiesInMidAnswerFailsTheRest) {
   EXPECT_EQ(ended.at(0), std::vector<ErrorCode>{kGood});
   for (uint64_t tag : {1u, 2u, 3u}) {
     EXPECT_EQ(ended.at(tag), std::vector<ErrorCode>{ErrorCode::kUnreachable}) << tag;
+  }
+}
+
+std::vector<std::byte> takeLists(int socket, size_t count, size_t rows) {
+  std::vector<std::byte> all(count * (wire::kRequestSize + rows * wire::kRowOffsetSize));
+  EXPECT_EQ(recv(socket, all.data(), all.size(), MSG_WAITALL), static_cast<ssize_t>(all.size()));
+  return all;
+}
+
+/// Whoever asks for a page and then for many others is told of the page when it has come, and has
+/// it while the others are still on their way.
+TEST(RemoteClient, APageThatIsAskedForFirstWaitsForNoScatteredRequestBehindIt) {
+  constexpr uint64_t kRows = 256, kScattered = 4;
+  std::atomic<bool> page_taken{false};
+  ScriptedServer server([&](int socket) {
+    const auto first = takeRequests(socket, 1);
+    EXPECT_EQ(first.at(0).opcode, wire::Opcode::kRead);
+    takeLists(socket, kScattered, kRows);
+    std::vector<std::byte> stream;
+    append(stream, {.status = 0, .tag = 7, .payload = kPageSize}, std::byte{1});
+    for (uint64_t tag = 0; tag < kScattered; ++tag) {
+      append(stream, {.status = 0, .tag = tag, .payload = kRows * kPageSize}, std::byte{2});
+    }
+    // The page and half of the next answer; the rest when the client has the page.
+    const auto bytes = std::span(stream);
+    const size_t half = kPageSize + kRows / 2 * kPageSize;
+    sendAll(socket, bytes.first(half), half);
+    page_taken.wait(false);
+    sendAll(socket, bytes.subspan(half), stream.size());
+    waitForEnd(socket);
+  });
+  auto client = connectTo(server.endpoint(), {.timeout = kLong});
+  std::vector<std::byte> page(kPageSize), others(kScattered * kRows * kPageSize);
+  std::vector<uint64_t> offsets(kRows);
+  for (uint64_t i = 0; i < kRows; ++i) offsets[i] = i * 3 * kPageSize;
+  ASSERT_TRUE(client->submitRead(7, Bytes(), page));
+  for (uint64_t tag = 0; tag < kScattered; ++tag) {
+    ASSERT_TRUE(
+        client->submitReadRows(tag, offsets, Bytes(kPageSize),
+                               {others.data() + tag * kRows * kPageSize, kRows * kPageSize}));
+  }
+  const FetchCompletion done = client->wait();
+  EXPECT_EQ(done.tag, 7u);
+  EXPECT_EQ(done.error, kGood);
+  EXPECT_EQ(page, std::vector<std::byte>(kPageSize, std::byte{1}));
+  EXPECT_EQ(client->inFlight(), kScattered);
+  page_taken = true;
+  page_taken.notify_one();
+  const Endings ended = drain(*client, 2);
+  for (uint64_t tag = 0; tag < kScattered; ++tag) {
+    EXPECT_EQ(ended.at(tag), std::vector<ErrorCode>{kGood});
+  }
+  EXPECT_EQ(others, std::vector<std::byte>(others.size(), std::byte{2}));
+  client.reset();
+}
+
+TEST(RemoteClient, AConnectionThatIsLostInAScatteredAnswerEndsEachRequestOnce) {
+  constexpr uint64_t kRows = 8, kScattered = 5;
+  constexpr size_t kAnswer = wire::kResponseSize + kRows * kPageSize;
+  // In the second answer: in its header, behind it, within a page, between two, before the last
+  // byte; or behind it.
+  for (const size_t cut : {size_t{0}, size_t{10}, wire::kResponseSize, size_t{3000},
+                           wire::kResponseSize + 2 * kPageSize, kAnswer - 1, kAnswer}) {
+    ScriptedServer server([&](int socket) {
+      takeLists(socket, kScattered, kRows);
+      std::vector<std::byte> stream;
+      append(stream, {.status = 0, .tag = 0, .payload = kRows * kPageSize}, std::byte{1});
+      append(stream, {.status = 0, .tag = 1, .payload = kRows * kPageSize}, std::byte{1});
+      sendAll(socket, std::span(stream).first(kAnswer + cut), stream.size());
+    });
+    auto client = connectTo(server.endpoint(), {.timeout = kLong});
+    std::vector<std::byte> pages(kScattered * kRows * kPageSize);
+    const uint64_t offsets[kRows] = {0, 8192, 4096, 40960, 1, 81920, 0, 409600};
+    for (uint64_t tag = 0; tag < kScattered; ++tag) {
+      const std::span<std::byte> to(pages.data() + tag * kRows * kPageSize, kRows * kPageSize);
+      ASSERT_TRUE(client->submitReadRows(tag, offsets, Bytes(kPageSize), to));
+    }
+    const Endings ended = drain(*client, 3);
+    const uint64_t whole = cut == kAnswer ? 2 : 1;
+    for (uint64_t tag = 0; tag < kScattered; ++tag) {
+      const ErrorCode expected = tag < whole ? kGood : ErrorCode::kUnreachable;
+      EXPECT_EQ(ended.at(tag), std::vector<ErrorCode>{expected}) << cut << " " << tag;
+    }
   }
 }
 

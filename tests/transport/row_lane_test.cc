@@ -46,6 +46,29 @@ TEST_P(RowLanes, AdjacentRowsInTheirOrderGoTogether) {
   EXPECT_TRUE(back == bytes);
 }
 
+/// A channel's scattered pages, with single ones asked for in between: all go the same way, and end
+/// in their order.
+TEST_P(RowLanes, ScatteredPagesAndSingleOnesShareAWay) {
+  auto client = house_.create();
+  client->setRows(RowsBy::kLane);
+  std::vector<uint64_t> offsets;
+  for (uint64_t i = 0; i < kPages; ++i) offsets.push_back(i * 37 % kPages * kPageSize);
+  const auto bytes = pattern(kPages * kPageSize, 16);
+  std::vector<std::byte> back(bytes.size()), alone(kPageSize);
+  const uint64_t before = house_.lanes.moved();
+  ASSERT_TRUE(client->submitWriteRows(1, offsets, Bytes(kPageSize), bytes));
+  ASSERT_TRUE(client->submitRead(2, Bytes(offsets[5]), alone));
+  ASSERT_TRUE(client->submitReadRows(3, offsets, Bytes(kPageSize), back));
+  for (uint64_t tag = 1; tag <= 3; ++tag) {
+    const FetchCompletion done = client->wait();
+    EXPECT_EQ(done.tag, tag);
+    EXPECT_EQ(done.error, kGood);
+  }
+  EXPECT_EQ(memcmp(alone.data(), &bytes[5 * kPageSize], kPageSize), 0);
+  EXPECT_TRUE(back == bytes);
+  EXPECT_EQ(house_.lanes.moved() - before, byDouble(GetParam()) ? 2 * kPages + 1 : 0);
+}
+
 /// One bad row of many: the server says so, nothing is written, and the rest goes on its way.
 TEST_P(RowLanes, WhatIsOutsideIsRefusedAsAWhole) {
   auto client = house_.create();

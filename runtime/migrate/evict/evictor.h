@@ -122,7 +122,9 @@ class Evictor {
   void releaseFrames(Batch& batch);
   /// Gives up the far copies of local pages; false if there were none.
   bool dropFarCopies();
-  uint64_t submitRun(uint64_t segment, uint64_t at);
+  /// One request for the slots from there on that go to one tier, wherever their frames lie there;
+  /// returns how many.
+  uint64_t submitFrom(uint64_t segment, uint64_t at);
   void finish(uint64_t segment);
   void putBack(uint64_t segment);
   /// Frees a segment's memory and makes it available again.

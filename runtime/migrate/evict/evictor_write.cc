@@ -8,7 +8,7 @@
 namespace tidepool {
 namespace {
 
-/// A write's tag: segment and the first slot of its run.
+/// A write's tag: segment and its first slot.
 constexpr uint64_t tagOf(uint64_t segment, uint64_t slot) { return segment << 32 | slot; }
 
 }  // namespace
@@ -127,9 +127,9 @@ void Evictor::write(uint64_t segment) {
   }
   // One page at least is written, again if need be: that a server is gone must show before pages
   // are given up that are only there.
-  if (batch.copied.count() == batch.used) submitRun(segment, 0);
+  if (batch.copied.count() == batch.used) submitFrom(segment, 0);
   for (uint64_t at = 0; at < batch.used;) {
-    at += batch.copied[at] ? 1 : submitRun(segment, at);
+    at += batch.copied[at] ? 1 : submitFrom(segment, at);
   }
   for (const auto& channel : channels_) {
     if (channel != nullptr) [[maybe_unused]]
@@ -138,26 +138,34 @@ void Evictor::write(uint64_t segment) {
   if (batch.writes_left == 0) finish(segment);
 }
 
-uint64_t Evictor::submitRun(uint64_t segment, uint64_t at) {
+uint64_t Evictor::submitFrom(uint64_t segment, uint64_t at) {
   Batch& batch = batches_[segment];
   const uint8_t tier = batch.tiers[at];
-  uint64_t run = 1;
-  while (at + run < batch.used && batch.copied[at + run] == batch.copied[at] && !batch.copied[at] &&
-         batch.tiers[at + run] == tier && batch.frames[at + run] == batch.frames[at] + run) {
-    ++run;
+  uint64_t slots = 1;
+  bool in_a_run = true;
+  for (; at + slots < batch.used && !batch.copied[at] && !batch.copied[at + slots] &&
+         batch.tiers[at + slots] == tier;
+       ++slots) {
+    in_a_run = in_a_run && batch.frames[at + slots] == batch.frames[at] + slots;
   }
   // A page may have its frame in a tier that this batch has no channel to yet.
   const auto channel = channels_.to(tier);
-  const Status sent =
-      channel ? (*channel)->submitWrite(tagOf(segment, at), {batch.frames[at], PageCount(run)},
-                                        staging_.slotMemory(staging_.firstSlot(segment) + at))
-              : Status(tl::unexpected(channel.error()));
+  const std::byte* const memory = staging_.slotMemory(staging_.firstSlot(segment) + at);
+  Status sent;
+  if (!channel) {
+    sent = tl::unexpected(channel.error());
+  } else if (in_a_run) {
+    sent =
+        (*channel)->submitWrite(tagOf(segment, at), {batch.frames[at], PageCount(slots)}, memory);
+  } else {
+    sent = (*channel)->submitWriteScattered(tagOf(segment, at), {&batch.frames[at], slots}, memory);
+  }
   if (sent) {
     ++batch.writes_left;
   } else {
     batch.failed_tier = tier;
   }
-  return run;
+  return slots;
 }
 
 void Evictor::spaceCame() {
