@@ -56,4 +56,9 @@ class ShortText : public TextBuffer {
   char storage_[kCapacity];
 };
 
+/// A size for people, as by appendSize().
+struct SizeText : ShortText<24> {
+  explicit SizeText(Bytes size) { appendSize(size); }
+};
+
 }  // namespace tidepool
