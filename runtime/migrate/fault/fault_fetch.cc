@@ -18,7 +18,7 @@ bool FaultService::submitFetch(const GranuleLock& granule, const FarClaim& claim
   const uint32_t slot = free_slots_[--free_count_];
   const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
   fetches_[slot] = {claim, demanded, arrival, clock_.now()};
-  const auto channel = channels_.to(claim.tier);
+  const auto channel = channels_.to(claim.tier);  // in a child of fork() the first read opens it
   const Status submitted = channel ? (*channel)->submitRead(slot, claim.frames(), buffer(slot))
                                    : Status(tl::unexpected(channel.error()));
   if (submitted) return true;
