@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "allocator/checkpoint/verify.h"
-#include "runtime/base/text_buffer.h"
+#include "shim/cli/processes.h"
 
 namespace tidepool::cli {
 namespace {
@@ -26,12 +26,6 @@ Bytes sizeOf(const Manifest& manifest) {
   }
   if (manifest.state) sum += manifest.state->size;
   return sum;
-}
-
-std::string sizeText(Bytes size) {
-  ShortText<32> text;
-  text.appendSize(size);
-  return text.c_str();
 }
 
 Json asJson(const ManifestTable& table) {

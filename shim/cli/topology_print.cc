@@ -4,19 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/text_buffer.h"
+#include "shim/cli/processes.h"
 #include "shim/cli/topology.h"
 
 namespace tidepool::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string sizeText(Bytes size) {
-  ShortText<32> text;
-  text.appendSize(size);
-  return std::string(text.view());
-}
 
 std::vector<size_t> ranking(const Topology& topology) {
   std::array<const os::NumaNode*, os::NumaNodes::kMost> order;
