@@ -10,7 +10,7 @@
 #include "runtime/options.h"
 #include "runtime/space/placement.h"
 #include "runtime/space/residency.h"
-#include "runtime/tier/row_store.h"
+#include "runtime/tier/tier.h"
 
 namespace tidepool {
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "allocator/run_api.h"
-#include "runtime/tier/row_store.h"
+#include "runtime/tier/tier.h"
 
 namespace tidepool {
 

@@ -238,7 +238,7 @@ class Benchmark {
  public:
   explicit Benchmark(const Options& options) : options_(options) {
     tidepool::FarSpec far;
-    far.kind = tidepool::FarKind::kRemote;
+    far.kind = tidepool::farKind("remote");
     far.size = Bytes(options.region);
     far.transport = options.transport;
     snprintf(far.target, sizeof far.target, "%s", options.server.c_str());

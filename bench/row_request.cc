@@ -57,7 +57,7 @@ class Requests {
  public:
   explicit Requests(const Settings& s) : s_(s), hot_(hotRows(s)), hot_share_(s.hits) {
     FarSpec far;
-    far.kind = FarKind::kRemote;
+    far.kind = farKind("remote");
     snprintf(far.target, sizeof far.target, "%s", s.server.c_str());
     far.size = Bytes(roundUp(s.rows * s.dim * sizeof(float) + 64 * kMiB, kPageSize));
     space_ = need(TableSpace::create({&far, 1}, s.threads, Nanoseconds(30'000'000'000)));

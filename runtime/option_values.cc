@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values options are made of: sizes, durations, far tier specs. Exact integer arithmetic, so a
+// The values options are made of: sizes and durations. Exact integer arithmetic, so a
 // value written by hand means the same everywhere. No exceptions, no heap, no locale. Thread-safe.
 #include <algorithm>
-#include <charconv>
-#include <cstring>
-#include <utility>
 
 #include "runtime/options.h"
 
@@ -16,14 +13,9 @@ namespace {
 using Wide = unsigned __int128;
 
 constexpr uint64_t kMostBytes = INT64_MAX;  // what an off_t can say
-constexpr uint64_t kMostNodes = 1024;       // MAX_NUMNODES of the largest kernel configuration
 constexpr Nanoseconds kLongestTimeout(3'600'000'000'000);
 
 constexpr const char* kSizeForms = "write a size such as 256M, 2G, 1.5T or plain bytes";
-constexpr const char* kSpecForms =
-    "write cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE][:transport:WHICH], fabric[:SIZE] "
-    "or "
-    "auto";
 
 /// A decimal number kept exact: value / scale.
 struct Decimal {
@@ -87,84 +79,6 @@ uint64_t durationUnit(std::string_view suffix) {
   return 0;
 }
 
-tl::unexpected<Error> badSpec(std::string_view text, const char* reason) {
-  return fail(ErrorCode::kInvalidArgument, "far tier '%.*s' %s: %s", TP_SV(text), reason,
-              kSpecForms);
-}
-
-Status setTarget(FarSpec& spec, std::string_view text, std::string_view target) {
-  if (target.size() >= sizeof spec.target) return badSpec(text, "is too long");
-  memcpy(spec.target, target.data(), target.size());
-  spec.target[target.size()] = '\0';
-  return {};
-}
-
-Status setSize(FarSpec& spec, std::string_view text) {
-  const Result<Bytes> size = parseSize(text, machineMemory());
-  if (!size) return tl::unexpected(size.error());
-  spec.size = *size;
-  return {};
-}
-
-/// A whole decimal number below `limit`.
-bool parseSmall(std::string_view text, uint32_t limit, uint32_t& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size() && out < limit;
-}
-
-Status setTransport(FarSpec& spec, std::string_view text, std::string_view name) {
-  if (name == "auto") {
-    spec.transport = Transport::kAuto;
-  } else if (name == "tcp") {
-    spec.transport = Transport::kTcp;
-  } else if (name == "verbs") {
-    spec.transport = Transport::kVerbs;
-  } else {
-    return badSpec(text, "has a bad transport (verbs, tcp or auto)");
-  }
-  return {};
-}
-
-/// What may follow HOST:PORT: a size, and transport:WHICH, each once.
-Status parseRemoteRest(FarSpec& spec, std::string_view text, std::string_view rest) {
-  constexpr std::string_view kTransport = "transport";
-  bool sized = false;
-  bool chosen = false;
-  for (bool more = true; more;) {
-    std::string_view word = rest.substr(0, rest.find(':'));
-    more = word.size() < rest.size();
-    rest.remove_prefix(word.size() + (more ? 1 : 0));
-    if (word != kTransport) {
-      if (std::exchange(sized, true)) return badSpec(text, "says more than a size and a transport");
-      TP_TRY(setSize(spec, word));
-      continue;
-    }
-    if (!more || std::exchange(chosen, true)) return badSpec(text, "needs one transport");
-    word = rest.substr(0, rest.find(':'));
-    more = word.size() < rest.size();
-    rest.remove_prefix(word.size() + (more ? 1 : 0));
-    TP_TRY(setTransport(spec, text, word));
-  }
-  return {};
-}
-
-/// HOST:PORT[:SIZE][:transport:WHICH] with an IPv6 address in brackets.
-Status parseRemote(FarSpec& spec, std::string_view text, std::string_view body) {
-  const size_t host_end = body.starts_with('[') ? body.find("]:") : body.find(':');
-  if (host_end == std::string_view::npos) return badSpec(text, "names no port");
-  const size_t host_length = host_end + (body[0] == '[' ? 1 : 0);
-  if (host_length == 0 || host_length == 2) return badSpec(text, "names no host");
-  const std::string_view after = body.substr(host_length + 1);
-  const size_t port_length = std::min(after.find(':'), after.size());
-  uint32_t port = 0;
-  if (!parseSmall(after.substr(0, port_length), 65536, port) || port == 0) {
-    return badSpec(text, "has a bad port (1 to 65535)");
-  }
-  TP_TRY(setTarget(spec, text, body.substr(0, host_length + 1 + port_length)));
-  if (port_length == after.size()) return {};
-  return parseRemoteRest(spec, text, after.substr(port_length + 1));
-}
-
 }  // namespace
 
 Result<Bytes> parseSize(std::string_view text, Bytes whole) {
@@ -209,38 +123,6 @@ Result<Nanoseconds> parseDuration(std::string_view text) {
                 TP_SV(text));
   }
   return Nanoseconds(static_cast<uint64_t>(time));
-}
-
-Result<FarSpec> parseFarSpec(std::string_view text) {
-  const size_t colon = std::min(text.find(':'), text.size());
-  const std::string_view kind = text.substr(0, colon);
-  const std::string_view body = text.substr(std::min(text.size(), colon + 1));
-  // Targets are C strings.
-  if (text.find('\0') != std::string_view::npos) return badSpec(kind, "holds a NUL byte");
-  FarSpec spec;
-  if (kind == "cxl") {
-    spec.kind = FarKind::kCxl;
-    if (body.empty()) return badSpec(text, "has no size");
-    TP_TRY(setSize(spec, body));
-  } else if (kind == "dax") {
-    spec.kind = FarKind::kDax;
-    if (!body.starts_with('/')) return badSpec(text, "needs an absolute path");
-    TP_TRY(setTarget(spec, text, body));
-  } else if (kind == "numa") {
-    spec.kind = FarKind::kNuma;
-    if (!parseSmall(body, kMostNodes, spec.node)) return badSpec(text, "has a bad node number");
-  } else if (kind == "remote") {
-    spec.kind = FarKind::kRemote;
-    TP_TRY(parseRemote(spec, text, body));
-  } else if (kind == "fabric") {
-    spec.kind = FarKind::kFabric;
-    if (colon < text.size()) TP_TRY(setSize(spec, body));
-  } else if (text == "auto") {
-    spec.kind = FarKind::kAuto;
-  } else {
-    return badSpec(text, "is of no known kind");
-  }
-  return spec;
 }
 
 }  // namespace tidepool

@@ -262,25 +262,6 @@ void appendFlag(TextBuffer& out, std::string_view key, bool value, bool standard
   if (value != standard) item(out, key).append(value ? "true" : "false");
 }
 
-void appendSpec(TextBuffer& out, const FarSpec& spec) {
-  constexpr std::string_view kNames[] = {"cxl", "dax", "numa", "remote", "fabric", "auto"};
-  out.append(kNames[static_cast<size_t>(spec.kind)]);
-  if (spec.kind == FarKind::kNuma) {
-    out.append(':');
-    out.appendNumber(spec.node);
-  }
-  if (spec.target[0] != '\0') {
-    out.append(':');
-    out.append(spec.target);
-  }
-  if (spec.size != Bytes()) {
-    out.append(':');
-    out.appendNumber(spec.size.value());
-  }
-  if (spec.transport == Transport::kTcp) out.append(":transport:tcp");
-  if (spec.transport == Transport::kVerbs) out.append(":transport:verbs");
-}
-
 }  // namespace
 
 std::span<const std::string_view> optionKeys() { return kKeys; }
@@ -336,22 +317,15 @@ bool asksForStrict(std::string_view text) {
   return options.strict;
 }
 
-Status renderFarSpec(const FarSpec& spec, std::span<char> out) {
-  TextBuffer text(out);
-  appendSpec(text, spec);
-  if (text.overflowed()) return fail(ErrorCode::kNoSpace, "a far tier does not fit its buffer");
-  return {};
-}
-
 Status renderOptions(const Options& options, std::span<char> out) {
   TP_CHECK_OP(options.far_count, <=, Options::kMaxFar);
   const Options standard;
   TextBuffer text(out);
   if (options.dram != standard.dram) item(text, "dram").appendNumber(options.dram.value());
   for (size_t i = 0; i < options.far_count; ++i) {
-    ShortText<192> spec;
-    appendSpec(spec, options.far[i]);
-    appendEscaped(item(text, "far"), spec.view());
+    char spec[192];
+    TP_TRY(renderFarSpec(options.far[i], spec));
+    appendEscaped(item(text, "far"), spec);
   }
   appendFlag(text, "strict", options.strict, standard.strict);
   appendFlag(text, "sampling", options.sampling, standard.sampling);

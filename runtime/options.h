@@ -13,7 +13,7 @@
 
 namespace tidepool {
 
-enum class FarKind : uint8_t { kCxl, kDax, kNuma, kRemote, kFabric, kAuto };
+struct FarKind;  // runtime/tier/far_kind.h
 
 /// What --dram bounds: all anonymous memory of the process as the kernel counts it, or managed
 /// memory alone (for programs whose other memory is somebody else's concern).
@@ -29,14 +29,13 @@ enum class StartWhen : uint8_t { kAuto, kNow };
 /// How pages of a memory server travel. kAuto: by RDMA verbs where both ends can.
 enum class Transport : uint8_t { kAuto, kTcp, kVerbs };
 
-/// One --far SPEC: cxl:SIZE, dax:PATH, numa:NODE, remote:HOST:PORT[:SIZE][:transport:WHICH],
-/// fabric[:SIZE], auto.
+/// One --far SPEC.
 struct FarSpec {
-  FarKind kind = FarKind::kCxl;
+  const FarKind* kind = nullptr;
   Bytes size;                              // 0: all the tier has
   uint32_t node = 0;                       // numa
   Transport transport = Transport::kAuto;  // remote
-  char target[128] = {};                   // dax: path; remote: HOST:PORT (IPv6 in brackets)
+  char target[128] = {};  // as the kind reads it. dax: path; remote: HOST:PORT (IPv6 in brackets)
 };
 
 struct Options {
@@ -63,6 +62,8 @@ struct Options {
 /// "64K", "256M", "2G", "1T", plain bytes; fractions such as "1.5G" too. With `whole` non-zero
 /// also "25%" of it. Never zero. Errors: kInvalidArgument, naming the text and the accepted forms.
 Result<Bytes> parseSize(std::string_view text, Bytes whole = Bytes());
+/// The kind that a SPEC begins with; null if there is none of the name.
+const FarKind* farKind(std::string_view name);
 /// Errors: kInvalidArgument, with the list of SPEC forms.
 Result<FarSpec> parseFarSpec(std::string_view text);
 

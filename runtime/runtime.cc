@@ -11,10 +11,10 @@
 
 #include "runtime/base/format.h"
 #include "runtime/base/own_fds.h"
-#include "runtime/far_auto.h"
 #include "runtime/os/file_size.h"
 #include "runtime/os/probe.h"
 #include "runtime/runtime_impl.h"
+#include "runtime/tier/far_kind.h"
 
 namespace tidepool {
 
@@ -34,51 +34,22 @@ void watchForks(ForkGuard* guard) {
 
 }  // namespace
 
-Status Runtime::Impl::openTier(const FarSpec& spec, FarTier& opened) {
-  switch (spec.kind) {
-    case FarKind::kCxl: {
-      auto tier = DirectFileTier::createEmulated(spec.size);
-      if (!tier) return tl::unexpected(tier.error());
-      opened.direct = tier->get();
-      core.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
-      return {};
-    }
-    case FarKind::kDax: {
-      auto tier = DirectFileTier::openDax(spec.target, spec.size);
-      if (!tier) return tl::unexpected(tier.error());
-      opened.direct = tier->get();
-      core.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
-      return {};
-    }
-    case FarKind::kRemote: {
-      auto tier = RemoteTier::open(spec, core.options.remote_timeout);
-      if (!tier) return tl::unexpected(tier.error());
-      opened.remote = tier->get();
-      core.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
-      return {};
-    }
-    case FarKind::kNuma: {
-      auto tier = NumaTier::open(spec.node);
-      if (!tier) return tl::unexpected(tier.error());
-      opened.direct = tier->get();
-      core.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
-      return {};
-    }
-    case FarKind::kAuto: {
-      const auto found = findFar();
-      if (!found) return tl::unexpected(found.error());
-      return openTier(*found, opened);
-    }
-    case FarKind::kFabric: {
-      if (fabric != nullptr) return fail(ErrorCode::kInvalidArgument, "give fabric: only once");
-      const char* const agent = core.options.agent[0] != '\0' ? core.options.agent : nullptr;
-      auto memory = FabricMemory::connect(core, agent, spec.size);
-      if (!memory) return tl::unexpected(memory.error());
-      fabric = std::move(*memory);
-      return {};
-    }
-  }
-  return fail(ErrorCode::kInternal, "unknown kind of far memory");
+Status Runtime::Impl::openTier(const FarSpec& spec, Tier*& opened) {
+  if (spec.kind->open == nullptr) return connectFabric(spec.size);
+  auto tier = spec.kind->open(spec, core.options.remote_timeout);
+  if (!tier) return tl::unexpected(tier.error());
+  opened = tier->get();
+  core.tiers.add(std::move(*tier));
+  return {};
+}
+
+Status Runtime::Impl::connectFabric(Bytes most) {
+  if (fabric != nullptr) return fail(ErrorCode::kInvalidArgument, "give fabric: only once");
+  const char* const agent = core.options.agent[0] != '\0' ? core.options.agent : nullptr;
+  auto memory = FabricMemory::connect(core, agent, most);
+  if (!memory) return tl::unexpected(memory.error());
+  fabric = std::move(*memory);
+  return {};
 }
 
 Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& options) {

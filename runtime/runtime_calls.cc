@@ -5,7 +5,7 @@
 
 #include "runtime/local_charge.h"
 #include "runtime/runtime_impl.h"
-#include "runtime/tier/row_store.h"
+#include "runtime/tier/far_kind.h"
 
 namespace tidepool {
 
@@ -142,11 +142,12 @@ Result<std::unique_ptr<RowStore>> Runtime::rowStore(size_t far_tier) {
     return fail(ErrorCode::kNotFound, "there is no far tier %zu; %zu are given", far_tier + 1,
                 impl_->core.options.far_count);
   }
-  const Impl::FarTier& tier = impl_->far[far_tier];
-  if (tier.direct != nullptr) return rowStoreIn(*tier.direct);
-  if (tier.remote != nullptr) return rowStoreIn(*tier.remote);
-  return fail(ErrorCode::kUnsupported,
-              "tables cannot be in fabric: yet, whose regions may be drained; name another tier");
+  Tier* const tier = impl_->far[far_tier];
+  auto store = tier != nullptr ? tier->rowStore() : nullptr;
+  if (store != nullptr) return store;
+  const std::string_view kind = impl_->core.options.far[far_tier].kind->name;
+  return fail(ErrorCode::kUnsupported, "far tier %zu (%.*s) lends no rows: name another tier",
+              far_tier + 1, static_cast<int>(kind.size()), kind.data());
 }
 
 }  // namespace tidepool

@@ -21,9 +21,6 @@
 #include "runtime/migrate/range_ops.h"
 #include "runtime/runtime.h"
 #include "runtime/stats/stats_region.h"
-#include "runtime/tier/direct_file_tier.h"
-#include "runtime/tier/numa_tier.h"
-#include "runtime/tier/remote_tier.h"
 
 namespace tidepool {
 
@@ -44,13 +41,10 @@ struct Runtime::Impl final : ChildServices {
   std::unique_ptr<FaultService> faults;
   std::unique_ptr<Migrator> migrator;
 
-  /// By their places in the options. They stay for good.
-  struct FarTier {
-    DirectTier* direct = nullptr;
-    RemoteTier* remote = nullptr;
-  };
-  std::array<FarTier, Options::kMaxFar> far;
-  Status openTier(const FarSpec& spec, FarTier& opened);
+  /// By their places in the options; null for the fabric. They stay for good.
+  std::array<Tier*, Options::kMaxFar> far{};
+  Status openTier(const FarSpec& spec, Tier*& opened);
+  Status connectFabric(Bytes most);
   Status build(std::unique_ptr<FaultPort> port, const Options& options);
   void openPmu();
   Status openStats();

@@ -5,6 +5,8 @@
 // for a library, and in which namespace, depends on who asks.
 #include <dlfcn.h>
 
+#include "shim/keep_arguments.h"
+
 namespace tidepool {
 namespace {
 
@@ -39,19 +41,7 @@ dlopen:
   jz 1f
   jmp *%rax
 1:
-  push %rdi
-  .cfi_adjust_cfa_offset 8
-  push %rsi
-  .cfi_adjust_cfa_offset 8
-  sub $8, %rsp
-  .cfi_adjust_cfa_offset 8
-  call tidepoolFindDlopen
-  add $8, %rsp
-  .cfi_adjust_cfa_offset -8
-  pop %rsi
-  .cfi_adjust_cfa_offset -8
-  pop %rdi
-  .cfi_adjust_cfa_offset -8
+)" TP_CALL_KEEPING_ARGUMENTS("tidepoolFindDlopen") R"(
   jmp *tidepool_next_dlopen(%rip)
   .cfi_endproc
   .size dlopen, . - dlopen
@@ -71,19 +61,7 @@ dlmopen:
   jz 3f
   jmp *%rax
 3:
-  push %rdi
-  .cfi_adjust_cfa_offset 8
-  push %rsi
-  .cfi_adjust_cfa_offset 8
-  push %rdx
-  .cfi_adjust_cfa_offset 8
-  call tidepoolFindDlopen
-  pop %rdx
-  .cfi_adjust_cfa_offset -8
-  pop %rsi
-  .cfi_adjust_cfa_offset -8
-  pop %rdi
-  .cfi_adjust_cfa_offset -8
+)" TP_CALL_KEEPING_ARGUMENTS("tidepoolFindDlopen") R"(
   jmp *tidepool_next_dlmopen(%rip)
   .cfi_endproc
   .size dlmopen, . - dlmopen

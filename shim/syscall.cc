@@ -27,6 +27,7 @@
 #include "shim/engine.h"
 #include "shim/exec.h"
 #include "shim/futex_wait.h"
+#include "shim/keep_arguments.h"
 #include "shim/mapping_calls.h"
 #include "shim/next.h"
 #include "shim/pieces.h"
@@ -278,35 +279,7 @@ __wrap_syscall:
   jae 5f
   ret
 2:
-  push %rdi
-  .cfi_adjust_cfa_offset 8
-  push %rsi
-  .cfi_adjust_cfa_offset 8
-  push %rdx
-  .cfi_adjust_cfa_offset 8
-  push %rcx
-  .cfi_adjust_cfa_offset 8
-  push %r8
-  .cfi_adjust_cfa_offset 8
-  push %r9
-  .cfi_adjust_cfa_offset 8
-  sub $8, %rsp
-  .cfi_adjust_cfa_offset 8
-  call tidepoolMakesCall
-  add $8, %rsp
-  .cfi_adjust_cfa_offset -8
-  pop %r9
-  .cfi_adjust_cfa_offset -8
-  pop %r8
-  .cfi_adjust_cfa_offset -8
-  pop %rcx
-  .cfi_adjust_cfa_offset -8
-  pop %rdx
-  .cfi_adjust_cfa_offset -8
-  pop %rsi
-  .cfi_adjust_cfa_offset -8
-  pop %rdi
-  .cfi_adjust_cfa_offset -8
+)" TP_CALL_KEEPING_ARGUMENTS("tidepoolMakesCall") R"(
   test %al, %al
   jz 6b
   # The seventh argument, a pointer to a Landing; the eighth, the call's sixth; the Landing.

@@ -14,7 +14,7 @@
 #include "allocator/table/row_link.h"
 #include "runtime/base/result.h"
 #include "runtime/tier/row_channel.h"
-#include "runtime/tier/row_store.h"
+#include "runtime/tier/tier.h"
 #include "runtime/tier/tier.h"
 
 namespace tidepool {

@@ -6,10 +6,7 @@
 
 #include <algorithm>
 
-#include "runtime/far_auto.h"
-#include "runtime/tier/direct_file_tier.h"
-#include "runtime/tier/numa_tier.h"
-#include "runtime/tier/remote_tier.h"
+#include "runtime/tier/far_kind.h"
 
 namespace tidepool {
 namespace {
@@ -19,13 +16,6 @@ size_t processors() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return static_cast<size_t>(std::max(1, CPU_COUNT(&set)));
-}
-
-/// A tier of a kind that is read in place, of this process alone.
-Result<std::unique_ptr<DirectTier>> openDirect(const FarSpec& spec) {
-  if (spec.kind == FarKind::kNuma) return NumaTier::open(spec.node);
-  if (spec.kind == FarKind::kDax) return DirectFileTier::openDax(spec.target, spec.size);
-  return DirectFileTier::createEmulated(spec.size);
 }
 
 }  // namespace
@@ -38,7 +28,7 @@ Result<std::unique_ptr<TableSpace>> TableSpace::create(std::span<const FarSpec> 
   std::unique_ptr<TableSpace> space(
       new TableSpace(threads == 0 ? processors() : threads, remote_timeout, budget, stores, agent));
   for (const FarSpec& spec : far) {
-    space->far_.push_back({spec, nullptr, nullptr, nullptr, nullptr});
+    space->far_.push_back({spec, nullptr, nullptr, nullptr});
   }
   return space;
 }
@@ -47,7 +37,7 @@ Status TableSpace::openTier(size_t number) {
   FarTier& tier = far_[number];
   if (tier.open()) return {};
   // Regions of the run's, or the process's, are for pages: tables have some of their own.
-  if (tier.spec.kind == FarKind::kFabric) return openFabric(tier);
+  if (tier.spec.kind->open == nullptr) return openFabric(tier);
   if (stores_ == nullptr) return openOwnTier(tier);
   auto store = stores_->open(number);
   if (!store) {
@@ -75,23 +65,14 @@ void TableSpace::LocalMemory::giveBack(Bytes size) {
   space_.shared_.takeBack(size);
 }
 
-Status TableSpace::openOwnTier(FarTier& tier) {
-  if (tier.spec.kind == FarKind::kRemote) {
-    auto remote = RemoteTier::open(tier.spec, remote_timeout_);
-    if (!remote) return tl::unexpected(remote.error());
-    tier.remote = std::move(*remote);
-    tier.store = rowStoreIn(*tier.remote);
-    return {};
+Status TableSpace::openOwnTier(FarTier& far) {
+  auto tier = far.spec.kind->open(far.spec, remote_timeout_);
+  if (!tier) return tl::unexpected(tier.error());
+  far.store = (*tier)->rowStore();
+  if (far.store == nullptr) {
+    return fail(ErrorCode::kUnsupported, "%s lends no rows: name another tier", (*tier)->name());
   }
-  if (tier.spec.kind == FarKind::kAuto) {
-    const auto found = findFar();
-    if (!found) return tl::unexpected(found.error());
-    tier.spec = *found;
-  }
-  auto direct = openDirect(tier.spec);
-  if (!direct) return tl::unexpected(direct.error());
-  tier.direct = std::move(*direct);
-  tier.store = rowStoreIn(*tier.direct);
+  far.tier = std::move(*tier);
   return {};
 }
 
@@ -105,8 +86,7 @@ Result<Tier*> TableSpace::farTier(size_t tier) {
   if (far.fabric) {
     return fail(ErrorCode::kUnsupported, "far tier %zu is of the fabric, for tables only", tier);
   }
-  if (far.direct) return far.direct.get();
-  if (far.remote) return far.remote.get();
+  if (far.tier) return far.tier.get();
   return fail(ErrorCode::kUnsupported, "far tier %zu is shared by all of this run, for rows only",
               tier);
 }
@@ -128,7 +108,7 @@ Result<std::unique_ptr<RowHome>> TableSpace::makeHome(const TableOptions& option
   return RowHome::inFabric(std::move(*rows));
 }
 
-/// Where a table of the options would be. Errors: kNotFound, kInvalidArgument.
+/// Where a table of the options would be. Errors: kNotFound, kInvalidArgument, kUnsupported.
 Result<TierKind> TableSpace::kindOf(const TableOptions& options, size_t tier) const {
   if (tier > far_.size()) {
     return fail(ErrorCode::kNotFound, "table %s: there is no far tier %zu; %zu are given",
@@ -136,10 +116,11 @@ Result<TierKind> TableSpace::kindOf(const TableOptions& options, size_t tier) co
   }
   TP_TRY(EmbeddingTable::check(options));
   if (tier == 0) return TierKind::kLocal;
-  // What the fabric gives is not known before: rows on a memory server need more.
-  const FarKind kind = far_[tier - 1].spec.kind;
-  return kind == FarKind::kRemote || kind == FarKind::kFabric ? TierKind::kFetch
-                                                              : TierKind::kDirect;
+  const FarKind& kind = *far_[tier - 1].spec.kind;
+  if (kind.tables) return *kind.tables;
+  return fail(ErrorCode::kUnsupported,
+              "table %s: far tier %zu (%.*s) lends no rows: name another tier",
+              options.name.c_str(), tier, static_cast<int>(kind.name.size()), kind.name.data());
 }
 
 Result<Bytes> TableSpace::leastDram(const TableOptions& options, size_t tier) const {

@@ -17,7 +17,7 @@
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 #include "runtime/options.h"
-#include "runtime/tier/remote_tier.h"
+#include "runtime/tier/tier.h"
 
 namespace tidepool {
 
@@ -54,7 +54,8 @@ class TableSpace {
       TP_EXCLUDES(mutex_);
 
   /// What such a table needs at the least, alone or of the budget; 0 in local memory. Errors:
-  /// kNotFound, kInvalidArgument for options that no table can have.
+  /// kNotFound, kInvalidArgument for options that no table can have, kUnsupported for a kind of far
+  /// tier that tables cannot be in.
   Result<Bytes> leastDram(const TableOptions& options, size_t tier) const;
   Result<Bytes> leastShare(const TableOptions& options, size_t tier) const;
 
@@ -69,9 +70,8 @@ class TableSpace {
  private:
   struct FarTier {
     FarSpec spec;
-    std::unique_ptr<DirectTier> direct;
-    std::unique_ptr<RemoteTier> remote;
-    std::unique_ptr<RowStore> store;     // over one of these, or somebody else's
+    std::unique_ptr<Tier> tier;
+    std::unique_ptr<RowStore> store;     // over the tier, or somebody else's
     std::unique_ptr<FabricPool> fabric;  // has no store: tables are in regions as they need them
     bool open() const { return store != nullptr || fabric != nullptr; }
   };

@@ -143,6 +143,13 @@ KernelTiering readKernelTiering(const char* balancing, const char* demotion) {
   return found;
 }
 
+void KernelTiering::appendMend(TextBuffer& out) const {
+  if (demotes) out.append("echo false | sudo tee /sys/kernel/mm/numa/demotion_enabled");
+  if ((balancing & 2) == 0) return;
+  if (demotes) out.append("; ");
+  out.append("sudo sysctl -w kernel.numa_balancing=0");
+}
+
 Status preferNode(uintptr_t address, Bytes size, uint32_t node) {
   constexpr uint32_t kWordBits = 8 * sizeof(unsigned long);
   unsigned long mask[kMaskBits / kWordBits] = {};

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "runtime/base/result.h"
+#include "runtime/base/text_buffer.h"
 #include "runtime/base/units.h"
 #include "runtime/os/numa_nodes.h"
 
@@ -21,6 +22,8 @@ struct KernelTiering {
   int64_t balancing = 0;
   bool demotes = false;  // reclaim moves pages of local nodes to far ones
   bool moves() const { return demotes || (balancing & 2) != 0; }
+  /// The commands that stop it; nothing if it does not move memory.
+  void appendMend(TextBuffer& out) const;
 };
 KernelTiering readKernelTiering(const char* balancing = "/proc/sys/kernel/numa_balancing",
                                 const char* demotion = "/sys/kernel/mm/numa/demotion_enabled");

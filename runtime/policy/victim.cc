@@ -4,15 +4,12 @@
 #include "runtime/policy/victim.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "runtime/base/check.h"
 
 namespace tidepool {
 namespace {
 
-// Visits between two reviews of the eviction threshold.
-constexpr uint32_t kWindow = 1024;
 // Unspent probing budget is kept for at most this long: enough for a hot set that moves, but a
 // program that slept must not wake up to minutes' worth of write faults.
 constexpr double kBudgetSeconds = 2;
@@ -23,6 +20,7 @@ VictimChooser::VictimChooser(const VictimConfig& config, std::span<std::byte> me
     : bytes_(reinterpret_cast<uint8_t*>(memory.data()), memory.size() / 2),
       left_(bytes_.data() + bytes_.size(), bytes_.size()),
       config_(config),
+      rule_(config.tuning),
       last_now_(config.started) {
   setCapacity(config.capacity);
   TP_CHECK(config.sampling_cpu >= 0);
@@ -36,10 +34,6 @@ void VictimChooser::setCapacity(PageCount capacity) {
 uint8_t& VictimChooser::byteOf(PageIndex page) {
   TP_CHECK_OP(page.value(), <, bytes_.size());
   return bytes_[page.value()];
-}
-
-void VictimChooser::setScore(uint8_t& byte, uint32_t score) {
-  byte = static_cast<uint8_t>((byte & ~kScoreMask) | std::min(score, kMaxScore));
 }
 
 uint32_t VictimChooser::score(PageIndex page) const {
@@ -58,17 +52,13 @@ void VictimChooser::onLeaving(PageIndex page) {
   epoch_ = static_cast<uint8_t>(epoch_ % kEpochs + 1);
 }
 
-// A page that is wanted again soon after it went should have stayed: the sooner, the more it gains.
-// This is all that tells of pages that are read but not written. A stamp older than all epochs
-// looks recent again; that is one in sixteen of the oldest, and costs a few turns of one page.
+// A stamp older than all epochs looks recent again; that is one in sixteen of the oldest, and costs
+// a few turns of one page.
 void VictimChooser::onReturn(PageIndex page) {
   uint8_t& byte = byteOf(page);
   const uint32_t left = left_[page.value()];
   if (left == 0) return;  // it never went
-  const uint32_t ago = (epoch_ + kEpochs - left) % kEpochs;
-  const uint32_t faded = static_cast<uint32_t>(std::bit_width(ago)) * config_.tuning.return_fades;
-  if (faded >= config_.tuning.return_gain) return;
-  setScore(byte, scoreOf(byte) + config_.tuning.return_gain - faded);
+  setScore(byte, rule_.returned(scoreOf(byte), (epoch_ + kEpochs - left) % kEpochs));
 }
 
 void VictimChooser::earn(Nanoseconds now) {
@@ -121,7 +111,7 @@ void VictimChooser::onRescue(PageIndex page, Nanoseconds now) {
 void VictimChooser::onSample(PageIndex page, uint32_t weight) {
   ++stats_.samples;
   uint8_t& byte = byteOf(page);
-  setScore(byte, scoreOf(byte) + std::min(weight, kMaxScore));
+  setScore(byte, rule_.sampled(scoreOf(byte), weight));
 }
 
 void VictimChooser::onGivenUp(PageIndex page) {
@@ -131,56 +121,25 @@ void VictimChooser::onGivenUp(PageIndex page) {
 
 void VictimChooser::onDiscard(PageIndex page) { byteOf(page) = left_[page.value()] = 0; }
 
-void VictimChooser::adaptThreshold(Verdict verdict) {
-  if (verdict == Verdict::kProbe) return;  // its answer is still to come
-  if (verdict == Verdict::kEvict) ++window_evictions_;
-  if (++window_visits_ < kWindow) return;
-  if (window_evictions_ < config_.tuning.least_yield && threshold_ < kMaxScore) ++threshold_;
-  if (window_evictions_ > config_.tuning.most_yield && threshold_ > 0) --threshold_;
-  window_visits_ = 0;
-  window_evictions_ = 0;
-}
-
 Verdict VictimChooser::classifyBehind(PageIndex page) {
   if ((byteOf(page) & kStreamed) == 0) return Verdict::kKeep;
   onLeaving(page);
   return Verdict::kEvict;
 }
 
-Verdict VictimChooser::judge(uint8_t& byte, WriteBit written) {
-  const VictimTuning& tuning = config_.tuning;
-  uint32_t score = scoreOf(byte);
+Verdict VictimChooser::classify(PageIndex page, WriteBit written) {
+  ++stats_.visits;
+  uint8_t& byte = byteOf(page);
   if (written == WriteBit::kWritten) {
     spend(config_.write_fault_cost.value());
     byte &= static_cast<uint8_t>(~kStreamed);
-    setScore(byte, score * 2 + tuning.written_gain);
-    score = scoreOf(byte);
-    // Only a threshold that rose because nothing else was left takes a page known to be in use.
-    if (score <= threshold_) return Verdict::kEvict;
-    return score < tuning.unprobed_from && mayProbe() ? Verdict::kProbe : Verdict::kKeep;
   }
-  if (written == WriteBit::kClean) {
-    if (score <= threshold_) return Verdict::kEvict;
-    setScore(byte, score - 1);
-    return Verdict::kKeep;  // it stays armed
-  }
-  // Nothing is known. A page that is about to go is asked about first, if that can be paid for:
-  // one turn's delay is cheap beside a fault.
-  if (score < tuning.unprobed_from && mayProbe()) {
-    if (score > 0) setScore(byte, score - 1);
-    return Verdict::kProbe;
-  }
-  if (score <= threshold_) return Verdict::kEvict;
-  setScore(byte, score - 1);
-  return Verdict::kKeep;
-}
-
-Verdict VictimChooser::classify(PageIndex page, WriteBit written) {
-  ++stats_.visits;
-  const Verdict verdict = judge(byteOf(page), written);
+  uint32_t score = scoreOf(byte);
+  const Verdict verdict =
+      rule_.visited(score, written, budget_ > 0 ? Probes::kLeft : Probes::kSpent);
+  setScore(byte, score);
   if (verdict == Verdict::kProbe) ++stats_.probes;
   if (verdict == Verdict::kEvict) onLeaving(page);
-  adaptThreshold(verdict);
   return verdict;
 }
 

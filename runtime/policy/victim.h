@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses what leaves local memory for a fetch tier, from few and cheap observations: faults,
-// rescues from limbo, answers to write-protect probes, PMU samples. Pure and deterministic.
+// rescues from limbo, answers to write-protect probes, PMU samples. It keeps a score a page, by
+// which eviction_rule.h decides, and the budget of probes. Pure and deterministic.
 // Not thread-safe: one owner. Borrows the caller's memory, never allocates.
 //
 // How the engine uses it (one owner at a time: a call takes tens of nanoseconds, so the engine's
@@ -24,35 +25,10 @@
 #include <span>
 
 #include "runtime/base/units.h"
+#include "runtime/policy/eviction_rule.h"
 #include "runtime/policy/stream.h"
 
 namespace tidepool {
-
-enum class Verdict : uint8_t { kEvict, kKeep, kProbe };
-
-/// What is known of the writes to a local page since it was armed (write-protected).
-enum class WriteBit : uint8_t {
-  kNotArmed,  // it is not armed: nobody knows
-  kClean,     // armed, and not written since
-  kWritten,   // armed, written since; it is no longer armed
-};
-
-/// The knobs of the algorithm. The defaults are what the simulator found best over its traces
-/// (docs/policy.md); results are flat around them.
-struct VictimTuning {
-  // Score of a page that returns at once, added to what it had, and what it loses for each doubling
-  // of its absence: nothing is left after an eighth of the capacity has been evicted.
-  uint32_t return_gain = 15;
-  uint32_t return_fades = 4;
-  uint32_t written_gain = 4;  // on an answer "written", after doubling the score
-  // From here on a page is not probed but loses a point a turn: the probing interval of a busy page
-  // grows to a dozen turns, which is what keeps write faults within the budget.
-  uint32_t unprobed_from = 5;
-  // The eviction threshold rises or falls when the share of visits that ends in an eviction leaves
-  // this range (of 1024): fewer means the hand spins, more means it knows too little.
-  uint32_t least_yield = 16;
-  uint32_t most_yield = 256;
-};
 
 struct VictimConfig {
   PageCount capacity;                               // local pages there may be
@@ -116,7 +92,7 @@ class VictimChooser {
   /// 0 (never seen) to kMaxScore, as it stands now. For statistics and tests.
   uint32_t score(PageIndex page) const;
 
-  static constexpr uint32_t kMaxScore = 15;
+  static constexpr uint32_t kMaxScore = EvictionRule::kMaxScore;
 
  private:
   // A page's first byte: score in bits 0-3, "brought in by a stream and not seen used since" in bit
@@ -128,15 +104,14 @@ class VictimChooser {
 
   uint8_t& byteOf(PageIndex page);
   static uint32_t scoreOf(uint8_t byte) { return byte & kScoreMask; }
-  static void setScore(uint8_t& byte, uint32_t score);
+  static void setScore(uint8_t& byte, uint32_t score) {
+    byte = static_cast<uint8_t>((byte & ~kScoreMask) | score);
+  }
   void onLeaving(PageIndex page);
   void onReturn(PageIndex page);
   void countPassed(const PageRun& run);
   void earn(Nanoseconds now);
   void spend(uint64_t nanoseconds);
-  bool mayProbe() const { return budget_ > 0; }
-  Verdict judge(uint8_t& byte, WriteBit written);
-  void adaptThreshold(Verdict verdict);
 
   // Epochs are numbered 1 to kEpochs, round and round: four turnovers of the capacity.
   static constexpr uint64_t kEpochsPerTurnover = 64;
@@ -145,11 +120,9 @@ class VictimChooser {
   std::span<uint8_t> bytes_;
   std::span<uint8_t> left_;  // epoch in which the page last left; 0: never did
   VictimConfig config_;
+  EvictionRule rule_;
   VictimStats stats_;
   StreamTracker streams_;
-  uint32_t threshold_ = 0;  // pages at or below it go
-  uint32_t window_visits_ = 0;
-  uint32_t window_evictions_ = 0;
   uint8_t epoch_ = 1;
   uint64_t epoch_evictions_ = 0;  // in this epoch
   Nanoseconds last_now_;

@@ -20,6 +20,8 @@
 #include "runtime/base/raw_calls.h"
 #include "runtime/os/memory.h"
 #include "runtime/os/pool_file.h"
+#include "runtime/os/probe.h"
+#include "runtime/tier/far_kind.h"
 
 namespace tidepool {
 namespace {
@@ -253,5 +255,82 @@ Status DirectFileTier::mapFrames(FrameRun run, void* address) {
 }
 
 Nanoseconds DirectFileTier::extraLoadLatency() const { return kNominalExtraLatency; }
+
+namespace {
+
+Result<TierReport> checkCxl(const FarSpec& spec, const TierCheck&) {
+  const SizeText size(spec.size);
+  const Bytes total = machineMemory() + readMeminfo("SwapTotal");
+  if (spec.size > total) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "far tier cxl:%s: an emulated pool lives in this machine's memory, which is only %s: "
+        "give a smaller size, or a real device (dax:, numa:, remote:)",
+        size.c_str(), SizeText(total).c_str());
+  }
+  TierReport report{.detail = "emulated in this machine's memory"};
+  const Bytes available = readMeminfo("MemAvailable");
+  if (spec.size > available) {
+    formatText(report.warning, sizeof report.warning,
+               "far tier cxl:%s: only %s of memory is available now: the pool may not fill",
+               size.c_str(), SizeText(available).c_str());
+  }
+  return report;
+}
+
+Result<TierReport> checkDax(const FarSpec& spec, const TierCheck&) {
+  struct stat status;
+  if (stat(spec.target, &status) != 0) {
+    return failErrno(ErrorCode::kNotFound,
+                     "far tier dax:%s: see `daxctl list` for the devices there are", spec.target);
+  }
+  if (!S_ISCHR(status.st_mode)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "far tier dax:%s is not a character device: give a device-DAX node such as "
+                "/dev/dax0.0 (`daxctl list`)",
+                spec.target);
+  }
+  if (!UniqueFd(raw::open(spec.target, O_RDWR | O_CLOEXEC)).valid()) {
+    return failErrno(ErrorCode::kPermission,
+                     "far tier dax:%s cannot be opened (give your user access with `setfacl -m "
+                     "u:$USER:rw`)",
+                     spec.target);
+  }
+  return TierReport{.detail = "device can be opened"};
+}
+
+}  // namespace
+
+extern constinit const FarKind kCxlKind{
+    .name = "cxl",
+    .form = "cxl:SIZE",
+    .help = "An emulated CXL pool, private to the run.",
+    .parse = [](const SpecText& text, FarSpec& spec) -> Status {
+      if (text.body.empty()) return badSpec(text, "has no size");
+      return setSize(spec, text.body);
+    },
+    .open = [](const FarSpec& spec, Nanoseconds) -> Result<std::unique_ptr<Tier>> {
+      return DirectFileTier::createEmulated(spec.size);
+    },
+    .check = checkCxl,
+    .largest_file =
+        [](const FarSpec& spec) {  // the pool itself
+          return Bytes(roundUp(spec.size.value(), kGranuleSize));
+        },
+    .tables = TierKind::kDirect};
+
+extern constinit const FarKind kDaxKind{
+    .name = "dax",
+    .form = "dax:PATH",
+    .help = "A CXL device in device-DAX mode, such as /dev/dax0.0.",
+    .parse = [](const SpecText& text, FarSpec& spec) -> Status {
+      if (!text.body.starts_with('/')) return badSpec(text, "needs an absolute path");
+      return setTarget(spec, text, text.body);
+    },
+    .open = [](const FarSpec& spec, Nanoseconds) -> Result<std::unique_ptr<Tier>> {
+      return DirectFileTier::openDax(spec.target, spec.size);
+    },
+    .check = checkDax,
+    .tables = TierKind::kDirect};
 
 }  // namespace tidepool

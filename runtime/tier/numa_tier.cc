@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "runtime/base/format.h"
+#include "runtime/base/numbers.h"
 #include "runtime/os/memory.h"
+#include "runtime/tier/far_kind.h"
 
 namespace tidepool {
 namespace {
@@ -71,5 +73,70 @@ Status NumaTier::write(FrameRun run, const std::byte* memory) {
   traffic_.writes_bytes.fetch_add(toBytes(run.count).value(), std::memory_order_relaxed);
   return file_->write(run, memory);
 }
+
+namespace {
+
+Status parseNuma(const SpecText& text, FarSpec& spec) {
+  constexpr uint64_t kMostNodes = 1024;  // MAX_NUMNODES of the largest kernel configuration
+  const auto node = wholeNumber(text.body);
+  if (!node || *node >= kMostNodes) return badSpec(text, "has a bad node number");
+  spec.node = static_cast<uint32_t>(*node);
+  return {};
+}
+
+Result<TierReport> checkNuma(const FarSpec& spec, const TierCheck&) {
+  const os::NumaNodes nodes = os::readNumaNodes();
+  const os::NumaNode* const node = nodes.find(spec.node);
+  if (node == nullptr) {
+    return fail(ErrorCode::kNotFound,
+                "far tier numa:%u: this machine has no such node with memory: `tidepool doctor` "
+                "and `numactl --hardware` list them",
+                spec.node);
+  }
+  TierReport report;
+  formatText(report.detail, sizeof report.detail, "%s free of %s, distance %u%s",
+             SizeText(node->free).c_str(), SizeText(node->total).c_str(), node->distance,
+             node->has_cpus ? "" : ", no processors");
+  const os::KernelTiering kernel = os::readKernelTiering();
+  TextBuffer warning(report.warning);
+  const auto warn = [&] {
+    warning.append("far tier numa:");
+    warning.appendNumber(spec.node);
+    warning.append(": ");
+  };
+  if (nodes.count < 2) {
+    warn();
+    warning.append("it is all the memory this machine has: there is nothing to tier");
+  } else if (node->has_cpus) {
+    warn();
+    warning.append("it has processors: is it not local memory to programs that run there?");
+  } else if (kernel.moves()) {
+    warn();
+    warning.append("the kernel moves pages between nodes, too (numa_balancing ");
+    warning.appendNumber(static_cast<uint64_t>(kernel.balancing));
+    warning.append(kernel.demotes ? ", demotion on" : ", demotion off");
+    warning.append("): what counts as local may lie there; ");
+    kernel.appendMend(warning);
+  }
+  return report;
+}
+
+}  // namespace
+
+extern constinit const FarKind kNumaKind{
+    .name = "numa",
+    .form = "numa:NODE",
+    .help = "A NUMA node, such as a CXL region that the kernel onlined.",
+    .parse = parseNuma,
+    .print =
+        [](TextBuffer& out, const FarSpec& spec) {
+          out.append(':');
+          out.appendNumber(spec.node);
+        },
+    .open = [](const FarSpec& spec, Nanoseconds) -> Result<std::unique_ptr<Tier>> {
+      return NumaTier::open(spec.node);
+    },
+    .check = checkNuma,
+    .tables = TierKind::kDirect};
 
 }  // namespace tidepool

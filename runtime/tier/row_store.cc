@@ -58,11 +58,9 @@ class FetchStore final : public RowStore {
 
 }  // namespace
 
-std::unique_ptr<RowStore> rowStoreIn(DirectTier& tier) {
+std::unique_ptr<RowStore> rowStoreInPlace(DirectTier& tier) {
   return std::make_unique<DirectStore>(tier);
 }
-std::unique_ptr<RowStore> rowStoreIn(RemoteTier& tier) {
-  return std::make_unique<FetchStore>(tier);
-}
+std::unique_ptr<RowStore> RemoteTier::rowStore() { return std::make_unique<FetchStore>(*this); }
 
 }  // namespace tidepool

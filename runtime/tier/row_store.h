@@ -10,11 +10,11 @@
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 #include "runtime/tier/row_channel.h"
-#include "runtime/tier/tier.h"
 
 namespace tidepool {
 
-class RemoteTier;
+class DirectTier;
+enum class TierKind : uint8_t;  // tier.h
 
 class RowStore {
  public:
@@ -34,8 +34,7 @@ class RowStore {
   virtual Result<std::unique_ptr<RowChannel>> openRows(const RowArea& area) = 0;
 };
 
-/// Over a tier, which outlives it.
-std::unique_ptr<RowStore> rowStoreIn(DirectTier& tier);
-std::unique_ptr<RowStore> rowStoreIn(RemoteTier& tier);
+/// Over a tier that is read in place, which outlives it.
+std::unique_ptr<RowStore> rowStoreInPlace(DirectTier& tier);
 
 }  // namespace tidepool

@@ -14,11 +14,14 @@
 
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
+#include "runtime/tier/row_store.h"
 #include "runtime/transport/fetch_channel.h"
 #include "runtime/transport/transport_census.h"
 
 namespace tidepool {
 
+class DirectTier;
+class FetchTier;
 class FrameTable;
 
 enum class TierKind : uint8_t { kLocal = 0, kDirect = 1, kFetch = 2 };
@@ -37,6 +40,9 @@ class Tier {
   virtual ~Tier() = default;
 
   virtual TierKind kind() const = 0;
+  /// Itself as what it is; null if it is of the other kind.
+  virtual DirectTier* direct() { return nullptr; }
+  virtual FetchTier* fetch() { return nullptr; }
   /// Short and stable for the life of the tier, such as "cxl:2G" or "remote:10.0.0.7:7777".
   virtual const char* name() const = 0;
   virtual Bytes capacity() const = 0;
@@ -61,6 +67,8 @@ class Tier {
   /// The same, or null if the tier cannot share its frames with a child of fork(), which is then
   /// left without far memory.
   virtual FrameTable* frames() { return nullptr; }
+  /// For rows of embedding tables; the tier outlives it. Null if the tier is for pages alone.
+  virtual std::unique_ptr<RowStore> rowStore() { return nullptr; }
   /// Takes no more pages (kNoSpace) from now on, or does so again. What is there can be used.
   void close();
   void reopen();
@@ -96,6 +104,8 @@ class Tier {
 class DirectTier : public Tier {
  public:
   TierKind kind() const final { return TierKind::kDirect; }
+  DirectTier* direct() final { return this; }
+  std::unique_ptr<RowStore> rowStore() final { return rowStoreInPlace(*this); }
   /// Maps frames at `address`, replacing what is mapped there, in one step: no instant at which the
   /// range is unmapped. The run lies within one granule; a device may demand all of it.
   virtual Status mapFrames(FrameRun run, void* address) = 0;
@@ -122,6 +132,7 @@ class DirectTier : public Tier {
 class FetchTier : public Tier {
  public:
   TierKind kind() const final { return TierKind::kFetch; }
+  FetchTier* fetch() final { return this; }
   /// A channel of its own for the calling thread. Errors: kUnreachable, kPermission, kStaleEpoch.
   virtual Result<std::unique_ptr<FetchChannel>> openChannel() = 0;
   /// Measured when the tier was opened: the median round trip of a one-page read.

@@ -22,13 +22,19 @@ class TierSet {
   static constexpr uint8_t kMost = kMaxTiers - 1;
 
   /// Its number, which was free. The set must not be full().
-  uint8_t add(std::unique_ptr<DirectTier> tier) {
-    DirectTier* const direct = tier.get();
-    return put(std::move(tier), direct, nullptr);
-  }
-  uint8_t add(std::unique_ptr<FetchTier> tier) {
-    FetchTier* const fetch = tier.get();
-    return put(std::move(tier), nullptr, fetch);
+  uint8_t add(std::unique_ptr<Tier> tier) {
+    const uint8_t number = freeNumber();
+    TP_CHECK_OP(number, <=, kMost);
+    Entry& entry = entries_[number - 1];
+    entry.taken = true;
+    entry.direct.store(tier->direct(), std::memory_order_release);
+    entry.fetch.store(tier->fetch(), std::memory_order_release);
+    entry.tier.store(tier.get(), std::memory_order_release);
+    direct_count_ += tier->direct() != nullptr ? 1 : 0;
+    fetch_count_ += tier->fetch() != nullptr ? 1 : 0;
+    entry.owned = std::move(tier);
+    if (number > count()) count_.store(number, std::memory_order_release);
+    return number;
   }
   bool full() const { return freeNumber() > kMost; }
   /// Takes a tier out. No page word names it any more; but other threads may have found it before:
@@ -38,7 +44,7 @@ class TierSet {
     Entry& entry = entries_[number - 1];
     direct_count_ -= entry.direct.load(kOwn) != nullptr ? 1 : 0;
     fetch_count_ -= entry.fetch.load(kOwn) != nullptr ? 1 : 0;
-    // Release, here and in put(): pairs with the acquire of who looks.
+    // Release, here and in add(): pairs with the acquire of who looks.
     entry.tier.store(nullptr, std::memory_order_release);
     entry.direct.store(nullptr, std::memory_order_release);
     entry.fetch.store(nullptr, std::memory_order_release);
@@ -91,20 +97,6 @@ class TierSet {
   uint8_t freeNumber() const {
     uint8_t number = 1;
     while (number <= kMost && entries_[number - 1].taken) ++number;
-    return number;
-  }
-  uint8_t put(std::unique_ptr<Tier> tier, DirectTier* direct, FetchTier* fetch) {
-    const uint8_t number = freeNumber();
-    TP_CHECK_OP(number, <=, kMost);
-    Entry& entry = entries_[number - 1];
-    entry.taken = true;
-    entry.direct.store(direct, std::memory_order_release);
-    entry.fetch.store(fetch, std::memory_order_release);
-    entry.tier.store(tier.get(), std::memory_order_release);
-    entry.owned = std::move(tier);
-    if (number > count()) count_.store(number, std::memory_order_release);
-    direct_count_ += direct != nullptr ? 1 : 0;
-    fetch_count_ += fetch != nullptr ? 1 : 0;
     return number;
   }
 

@@ -11,6 +11,7 @@
 
 #include "allocator/checkpoint/verify.h"
 #include "runtime/base/text_buffer.h"
+#include "shim/cli/processes.h"
 
 namespace tidepool::cli {
 namespace {

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of commands, flags, environment and exit codes. See commands.h. Constant data.
+// The table of commands, flags, environment and exit codes. See commands.h. Constant data;
+// far tiers are the rows of their kinds.
 #include "shim/cli/commands.h"
+
+#include <vector>
+
+#include "runtime/tier/far_kind.h"
 
 namespace tidepool::cli {
 namespace {
@@ -107,19 +112,6 @@ constexpr Entry kConfKeys[] = {
      "the default: pages of direct tiers stay there while a descriptor may pin some."},
 };
 
-constexpr Entry kFarSpecs[] = {
-    {"cxl:SIZE", "An emulated CXL pool, private to the run."},
-    {"dax:PATH", "A CXL device in device-DAX mode, such as /dev/dax0.0."},
-    {"numa:NODE", "A NUMA node, such as a CXL region that the kernel onlined."},
-    {"remote:HOST:PORT[:SIZE][:transport:WHICH]",
-     "A memory server: SIZE of its memory, else all that is free, and others get none. An IPv6 "
-     "address stands in brackets. WHICH is verbs, tcp or auto: by RDMA where both ends can."},
-    {"fabric[:SIZE]",
-     "Regions from the fabric manager, by way of this host's agent (fabricmgr agent), as needed; "
-     "SIZE is the most."},
-    {"auto", "The best far NUMA node, or else the first device-DAX node."},
-};
-
 constexpr Example kExamples[] = {
     {"Run a trainer in 8 GiB, the rest in an emulated CXL pool:",
      "tidepool run --dram 8G --far cxl:32G -- python3 train.py"},
@@ -137,7 +129,14 @@ std::span<const Command> commands() { return kCommands; }
 std::span<const Entry> environment() { return kEnvironment; }
 std::span<const Entry> exitCodes() { return kExitCodes; }
 std::span<const Entry> confKeys() { return kConfKeys; }
-std::span<const Entry> farSpecs() { return kFarSpecs; }
+std::span<const Entry> farSpecs() {
+  static const std::vector<Entry> entries = [] {
+    std::vector<Entry> specs;
+    for (const FarKind* kind : farKinds()) specs.push_back({kind->form, kind->help});
+    return specs;
+  }();
+  return entries;
+}
 std::span<const Example> examples() { return kExamples; }
 
 const Command* findCommand(std::string_view name) {

@@ -13,14 +13,11 @@
 #include "runtime/options.h"
 #include "shim/cli/limits.h"
 #include "shim/cli/program_check.h"
-#include "shim/cli/remote_probe.h"
 #include "shim/cli/tier_check.h"
 #include "shim/cli/topology.h"
 
 namespace tidepool::cli {
 namespace {
-
-constexpr Nanoseconds kProbeTimeout(2'000'000'000);
 
 Finding preload() {
   const Result<std::string> library = findPreloadLibrary();
@@ -39,30 +36,15 @@ Options agentOptions() {
   return options;
 }
 
-/// A memory server that can be reached: how pages would travel.
-Finding remote(const std::string& name, const FarSpec& spec, const std::string& reached) {
-  const auto probe = probeRemote(spec, kProbeTimeout);
-  if (!probe) {
-    return {name, Verdict::kWarn,
-            fmt::format("{}, but lends no page: {}", reached, probe.error().text()), ""};
-  }
-  const bool missed = spec.transport == Transport::kVerbs && probe->transport != "verbs";
-  return {name, missed ? Verdict::kWarn : Verdict::kOk,
-          fmt::format("{}; pages by {}{}, one in {:.0f} us", reached, probe->transport,
-                      probe->note.empty() ? "" : fmt::format(" ({})", probe->note),
-                      static_cast<double>(probe->round_trip.value()) * 1e-3),
-          "", probe->transport};
-}
-
 Finding tier(const std::string& text) {
   const Result<FarSpec> spec = parseFarSpec(text);
   if (!spec) throw UsageError(fmt::format("doctor: --far: {}", spec.error().text()));
   const std::string name = fmt::format("far-{}", specText(*spec));
-  const Result<TierReport> report = checkTier(*spec, agentOptions());
+  const Result<TierReport> report = checkTier(*spec, agentOptions(), CheckDepth::kTry);
   if (!report) return {name, Verdict::kFail, report.error().text(), ""};
-  if (!report->warning.empty()) return {name, Verdict::kWarn, report->warning, ""};
-  if (spec->kind == FarKind::kRemote) return remote(name, *spec, report->detail);
-  return {name, Verdict::kOk, report->detail, ""};
+  const bool well = report->warning[0] == '\0';
+  return {name, well ? Verdict::kOk : Verdict::kWarn, well ? report->detail : report->warning, "",
+          report->transport};
 }
 
 const char* verdictName(Verdict verdict) {

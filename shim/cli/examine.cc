@@ -14,7 +14,6 @@
 #include "runtime/os/probe.h"
 #include "shim/cli/doctor.h"
 #include "shim/cli/processes.h"
-#include "shim/cli/tier_check.h"
 
 namespace tidepool::cli {
 namespace {
@@ -193,8 +192,10 @@ Finding kernelTiering() {
   const std::string text = fmt::format("numa_balancing {}, demotion {}", kernel.balancing,
                                        kernel.demotes ? "on" : "off");
   if (!kernel.moves()) return {"kernel-tiering", Verdict::kOk, text, ""};
+  ShortText<160> mend;
+  kernel.appendMend(mend);
   return {"kernel-tiering", Verdict::kWarn,
-          text + ": the kernel moves pages between nodes, beside Tidepool", kernelTieringMend()};
+          text + ": the kernel moves pages between nodes, beside Tidepool", mend.c_str()};
 }
 
 }  // namespace

@@ -90,10 +90,10 @@ Options resolveOptions(const Arguments& arguments) {
 void checkTiers(Plan& plan) {
   for (size_t i = 0; i < plan.options.far_count; ++i) {
     const FarSpec& spec = plan.options.far[i];
-    const Result<TierReport> report = checkTier(spec, plan.options);
+    const Result<TierReport> report = checkTier(spec, plan.options, CheckDepth::kReach);
     if (!report) throw CommandError(kExitFailed, report.error().text());
     plan.tiers.push_back({spec, specText(spec), report->detail});
-    if (!report->warning.empty()) plan.warnings.push_back(report->warning);
+    if (report->warning[0] != '\0') plan.warnings.push_back(report->warning);
   }
 }
 

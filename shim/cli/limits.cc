@@ -9,7 +9,7 @@
 #include <span>
 
 #include "runtime/base/text_buffer.h"
-#include "runtime/tier/frame_table.h"
+#include "runtime/tier/far_kind.h"
 
 namespace tidepool::cli {
 namespace {
@@ -25,14 +25,6 @@ const Bytes* limitOf(__rlimit_resource which, Bytes& storage) {
 /// Tables of the pages of a space, and heaps' own: address space that is writable, and so counts,
 /// though next to none of it is memory.
 Bytes tablesOf(Bytes space) { return Bytes(space.value() / 400 + 256 * kMiB); }
-
-/// The largest file of memory that a tier needs: an emulated pool is one, and every tier has a
-/// table of its frames.
-Bytes fileOf(const FarSpec& spec) {
-  if (spec.kind == FarKind::kCxl) return Bytes(roundUp(spec.size.value(), kGranuleSize));
-  const PageCount frames = spec.kind == FarKind::kRemote ? toPages(spec.size) : PageCount(1);
-  return FrameTable::smallestFile(frames);
-}
 
 Finding addressSpace(const Options& options) {
   Bytes storage;
@@ -62,7 +54,7 @@ Finding fileSize(const Options& options) {
   if (limit == nullptr) return {"limit-file-size", Verdict::kOk, "unlimited", ""};
   Bytes needed;
   for (const FarSpec& spec : std::span(options.far).first(options.far_count)) {
-    needed = std::max(needed, fileOf(spec));
+    needed = std::max(needed, spec.kind->largest_file(spec));
   }
   const std::string text = sizeText(*limit);
   if (needed > *limit) {

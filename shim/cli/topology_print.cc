@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/text_buffer.h"
+#include "shim/cli/processes.h"
 #include "shim/cli/topology.h"
 
 namespace tidepool::cli {

@@ -28,7 +28,7 @@ std::unique_ptr<Context> open(const char* conf) {
 TEST(Context, ListsTheFarTiersAsTheyWereGiven) {
   const auto context = open("far:remote:[::1]:7777:1G,far:cxl:64M");
   ASSERT_EQ(context->farTiers().size(), 2u);
-  EXPECT_EQ(context->farTiers()[0].kind, FarKind::kRemote);
+  EXPECT_EQ(context->farTiers()[0].kind, farKind("remote"));
   EXPECT_STREQ(context->farTiers()[0].target, "[::1]:7777");
   EXPECT_EQ(context->farTiers()[1].size, Bytes(64 * kMiB));
   EXPECT_EQ(context->startedMemory(), nullptr) << "nothing is connected to";

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/tier/far_specs.h"
+
 namespace tidepool {
 namespace {
 
@@ -140,32 +142,22 @@ rc::Gen<std::string> pathText(size_t most) {
                       [=](std::string text) { return ("/" + text).substr(0, most); });
 }
 
+std::string arbitraryValue(std::string_view word) {
+  if (word == "SIZE") return std::to_string(*rc::gen::inRange<uint64_t>(1, kTiB));
+  if (word == "PATH") return *pathText(127);
+  if (word == "NODE") return std::to_string(*rc::gen::inRange(0u, 1024u));
+  if (word == "HOST") return *rc::gen::element<std::string>("[::1]", "10.0.0.7", "host");
+  if (word == "PORT") return std::to_string(*rc::gen::inRange(1, 65536));
+  if (word == "WHICH") return *rc::gen::element<std::string>("auto", "tcp", "verbs");
+  return plainValue(word);
+}
+
 FarSpec arbitrarySpec() {
-  FarSpec spec;
-  spec.kind = *rc::gen::element(FarKind::kCxl, FarKind::kDax, FarKind::kNuma, FarKind::kAuto,
-                                FarKind::kRemote, FarKind::kFabric);
-  const Bytes size(*rc::gen::inRange<uint64_t>(1, kTiB));
-  switch (spec.kind) {
-    case FarKind::kCxl:
-      spec.size = size;
-      break;
-    case FarKind::kDax:
-      strcpy(spec.target, (*pathText(127)).c_str());
-      break;
-    case FarKind::kNuma:
-      spec.node = *rc::gen::inRange(0u, 1024u);
-      break;
-    case FarKind::kAuto:
-      break;
-    case FarKind::kRemote:
-      strcpy(spec.target, "[::1]:7777");
-      spec.transport = *rc::gen::element(Transport::kAuto, Transport::kTcp, Transport::kVerbs);
-      [[fallthrough]];
-    case FarKind::kFabric:
-      spec.size = *rc::gen::element(size, Bytes());
-      break;
-  }
-  return spec;
+  const FarKind& kind = **rc::gen::elementOf(farKinds());
+  const auto spec =
+      parseFarSpec(specOf(kind.form, arbitraryValue, [] { return *rc::gen::arbitrary<bool>(); }));
+  RC_ASSERT(spec.has_value());
+  return *spec;
 }
 
 Options arbitraryOptions() {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "runtime/options.h"
+#include "tests/tier/far_specs.h"
 
 namespace tidepool {
 namespace {
@@ -118,15 +119,47 @@ TEST(ParseDuration, AcceptsUnitsAndRejectsTheRest) {
   }
 }
 
-TEST(ParseFarSpec, AcceptsEveryKind) {
+TEST(ParseFarSpec, ReadsWhatEachKindStatesAndPrintsItSo) {
+  for (const FarKind* kind : farKinds()) {
+    for (const bool all : {false, true}) {
+      const std::string text = specOf(kind->form, plainValue, [&] { return all; });
+      const auto spec = parseFarSpec(text);
+      ASSERT_TRUE(spec) << text << ": " << spec.error().text();
+      EXPECT_EQ(spec->kind, kind) << text;
+      char printed[192];
+      ASSERT_TRUE(renderFarSpec(*spec, printed)) << text;
+      const auto again = parseFarSpec(printed);
+      ASSERT_TRUE(again) << printed;
+      char as_before[192];
+      ASSERT_TRUE(renderFarSpec(*again, as_before));
+      EXPECT_STREQ(as_before, printed);
+      EXPECT_EQ(again->size, spec->size);
+    }
+  }
+}
+
+TEST(ParseFarSpec, RefusesAnyKindThatIsCutOrSaysTooMuch) {
+  for (const FarKind* kind : farKinds()) {
+    const std::string text = specOf(kind->form, plainValue, [] { return true; });
+    EXPECT_FALSE(parseFarSpec(std::string(kind->name) + ":")) << kind->name;
+    EXPECT_FALSE(parseFarSpec(text + '\0')) << text;
+    std::string capitals(kind->name);
+    capitals[0] = static_cast<char>(toupper(capitals[0]));
+    EXPECT_FALSE(parseFarSpec(capitals + text.substr(kind->name.size()))) << text;
+    if (kind->form.find("SIZE") == std::string_view::npos) continue;
+    EXPECT_FALSE(parseFarSpec(text + ":nonsense")) << text;
+  }
+}
+
+TEST(ParseFarSpec, AcceptsTheFormsOfEachKind) {
   EXPECT_EQ(parseFarSpec("cxl:2G")->size.value(), 2 * kGiB);
-  EXPECT_EQ(parseFarSpec("cxl:2G")->kind, FarKind::kCxl);
+  EXPECT_EQ(parseFarSpec("cxl:2G")->kind, farKind("cxl"));
   EXPECT_EQ(parseFarSpec("cxl:100%")->size, machineMemory());
   EXPECT_STREQ(parseFarSpec("dax:/dev/dax0.0")->target, "/dev/dax0.0");
   EXPECT_STREQ(parseFarSpec("dax:/odd:name,with\\all")->target, "/odd:name,with\\all");
   EXPECT_EQ(parseFarSpec("numa:3")->node, 3u);
-  EXPECT_EQ(parseFarSpec("auto")->kind, FarKind::kAuto);
-  EXPECT_EQ(parseFarSpec("fabric")->kind, FarKind::kFabric);
+  EXPECT_EQ(parseFarSpec("auto")->kind, farKind("auto"));
+  EXPECT_EQ(parseFarSpec("fabric")->kind, farKind("fabric"));
   EXPECT_EQ(parseFarSpec("fabric:4G")->size.value(), 4 * kGiB);
   const auto sized = parseFarSpec("remote:10.0.0.7:7777:8G");
   EXPECT_STREQ(sized->target, "10.0.0.7:7777");
@@ -176,7 +209,9 @@ TEST(ParseFarSpec, RejectsWithTheListOfForms) {
                                   long_path}) {
     const auto spec = parseFarSpec(text);
     ASSERT_FALSE(spec) << text;
-    EXPECT_THAT(spec.error().text(), HasSubstr("cxl:SIZE, dax:PATH, numa:NODE")) << text;
+    for (const FarKind* kind : farKinds()) {
+      EXPECT_THAT(spec.error().text(), HasSubstr(std::string(kind->form))) << text;
+    }
   }
   EXPECT_FALSE(parseFarSpec("cxl:0"));
   EXPECT_FALSE(parseFarSpec("fabric:"));

@@ -191,7 +191,7 @@ TEST(Tier, AMemoryServerThatIsSilentIs125) {
 
 TEST(Tier, AnUnknownHostIs125) {
   expectError(tidepool({"run", "--far", "remote:[::zz]:7777", "--", "true"}), 125,
-              {"remote:[::zz]:7777", "cannot resolve"});
+              {"remote:[::zz]:7777", "cannot find host"});
 }
 
 TEST(Tier, AnAbsentDeviceIs125) {

@@ -27,7 +27,7 @@ struct Running {
   }
   FarSpec far(Bytes size) const {
     FarSpec spec;
-    spec.kind = FarKind::kRemote;
+    spec.kind = farKind("remote");
     spec.size = size;
     snprintf(spec.target, sizeof spec.target, "%s", address.c_str());
     return spec;

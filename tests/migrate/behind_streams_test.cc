@@ -30,7 +30,7 @@ TEST_F(BehindStreams, APageThatWasGivenAHomeMeanwhileKeepsIt) {
   auto direct = DirectFileTier::createEmulated(Bytes(8 * kMiB));
   ASSERT_TRUE(direct);
   ASSERT_NO_FATAL_FAILURE(build(std::move(*direct), PageCount(2048)));
-  core_.tiers.add(std::unique_ptr<FetchTier>(std::make_unique<StallingTier>("fetch")));
+  core_.tiers.add(std::make_unique<StallingTier>("fetch"));
   auto staging = Staging::create(*core_.port);
   auto evictor = Evictor::create(core_, **staging, *policy_);
   ASSERT_TRUE(staging && evictor);

@@ -25,6 +25,7 @@ class FakeTier final : public FetchTier {
     FrameRun run;
     std::byte* memory;
     bool writes;
+    std::vector<FrameIndex> scattered;  // of a scattered request; its run is the first frame
   };
 
   explicit FakeTier(PageCount frames, const char* name = "fake")
@@ -97,10 +98,24 @@ class FakeTier final : public FetchTier {
     }
     ~Channel() override { --tier_.channels; }
     Status submitRead(uint64_t tag, FrameRun run, std::byte* to) override {
-      return submit({this, tag, run, to, false});
+      return submit({this, tag, run, to, false, {}});
     }
     Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) override {
-      return submit({this, tag, run, const_cast<std::byte*>(from), true});
+      return submit({this, tag, run, const_cast<std::byte*>(from), true, {}});
+    }
+    Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                               std::byte* to) override {
+      return submit(
+          {this, tag, {frames[0], PageCount(1)}, to, false, {frames.begin(), frames.end()}});
+    }
+    Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                                const std::byte* from) override {
+      return submit({this,
+                     tag,
+                     {frames[0], PageCount(1)},
+                     const_cast<std::byte*>(from),
+                     true,
+                     {frames.begin(), frames.end()}});
     }
     Status flush() override {
       ++tier_.flushes;
@@ -134,11 +149,18 @@ class FakeTier final : public FetchTier {
   };
 
   std::byte* at(FrameRun run) { return &store_[run.first.value() * kPageSize]; }
+  Status copy(const Request& request, FrameRun run, std::byte* memory) {
+    return request.writes ? write(run, memory) : read(run, memory);
+  }
   void finish(const Request& request, ErrorCode error) {
     if (error == ErrorCode{}) {
-      const auto copied =
-          request.writes ? write(request.run, request.memory) : read(request.run, request.memory);
-      ASSERT_TRUE(copied);
+      if (request.scattered.empty()) {
+        ASSERT_TRUE(copy(request, request.run, request.memory));
+      }
+      for (size_t i = 0; i < request.scattered.size(); ++i) {
+        ASSERT_TRUE(
+            copy(request, {request.scattered[i], PageCount(1)}, request.memory + i * kPageSize));
+      }
     }
     static_cast<Channel*>(request.channel)->ended_.push_back({request.tag, error});
   }

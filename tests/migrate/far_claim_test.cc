@@ -43,7 +43,7 @@ class LateReads : public testing::Test {
     for (StallingTier** tier : {&first_, &second_}) {
       auto made = std::make_unique<StallingTier>(tier == &first_ ? "first" : "second");
       *tier = made.get();
-      core_.tiers.add(std::unique_ptr<FetchTier>(std::move(made)));
+      core_.tiers.add(std::move(made));
     }
     ASSERT_TRUE(core_.need_memory.open() && core_.freed_memory.open());
     VictimConfig config;

@@ -73,7 +73,7 @@ class FaultServiceTest : public FakeCoreTest {
     for (const StatCounter& bucket : core_.stats->fault_latency.buckets) sum += bucket.load();
     return sum;
   }
-  bool faultsWait() const { return core_.faults_wait.load(); }
+  bool faultsWait() const { return core_.room.faultsWait(); }
   uint64_t errors() const { return core_.stats->error_count.load(); }
   bool errorSays(const char* text) const {
     return std::string(core_.stats->errors[0]).find(text) != std::string::npos;
@@ -208,17 +208,17 @@ TEST_F(Fresh, TheLatencyCountsFromTheFirstTry) {
 TEST_F(Fresh, WhereNoRoomWillComeTheBudgetIsExceeded) {
   const PageIndex first = allocate();
   setLimit(0);
-  core_.far_exhausted = true;
+  RoomState::Supply(core_.room).setFarExhausted(true);
   ask(first);
   expectFresh(first, 1);
   EXPECT_EQ(held(), 1u);
   EXPECT_EQ(errors(), 0u) << "who found far memory exhausted has said so";
-  core_.far_exhausted = false;
-  core_.nothing_leaves = true;
+  RoomState::Supply(core_.room).setFarExhausted(false);
+  RoomState::Supply(core_.room).setNothingLeaves(true);
   ask(first + 1);
   expectFresh(first + 1, 1);
   EXPECT_EQ(errors(), 0u) << "the tier has room";
-  core_.nothing_leaves = false;
+  RoomState::Supply(core_.room).setNothingLeaves(false);
   ask(first + 2);
   EXPECT_TRUE(waits(first + 2));
   core_.parking.request(Parking::Upto::kMigrator);
@@ -231,7 +231,7 @@ TEST_F(Fresh, ThatTheBudgetIsExceededIsSaidOnce) {
   const PageIndex first = allocate();
   ASSERT_TRUE(tier_->allocate(PageCount(2048 - 512)));
   setLimit(0);
-  core_.nothing_leaves = true;
+  RoomState::Supply(core_.room).setNothingLeaves(true);
   ask(first);
   EXPECT_EQ(errors(), 0u) << "there is room for a granule";
   ASSERT_TRUE(tier_->allocate(PageCount(1)));
@@ -460,7 +460,7 @@ TEST_F(Fetch, WithoutRoomThePageWaitsAndIsInstalledWhenThereIsSome) {
 TEST_F(Fetch, WhereNoRoomWillComeTheBudgetIsExceeded) {
   const PageIndex page = farPage();
   setLimit(0);
-  core_.far_exhausted = true;
+  RoomState::Supply(core_.room).setFarExhausted(true);
   ask(page);
   arrive();
   expectLocal(page, page.value());
@@ -560,7 +560,7 @@ TEST_F(Fetch, ARequestThatIsRefusedIsLostAtOnce) {
 }
 
 TEST_F(Fetch, AChildOpensItsChannelWhenItNeedsIt) {
-  core_.in_child = true;
+  core_.fork.setServedChild();
   const PageIndex first = farPages(20);
   makeService();
   EXPECT_EQ(tier_->channels, 0u);
@@ -571,7 +571,7 @@ TEST_F(Fetch, AChildOpensItsChannelWhenItNeedsIt) {
 }
 
 TEST_F(Fetch, ATierThatCannotBeReachedLosesThePage) {
-  core_.in_child = true;
+  core_.fork.setServedChild();
   tier_->opens = false;
   const PageIndex page = farPage();
   ask(page);
@@ -1085,15 +1085,15 @@ TEST_F(FaultServiceTest, FollowsTheThreadThatItServesToItsProcessor) {
   waker_->follow(-1);
   const PageIndex first = allocate();
   // This thread plays both parts. It is believed to stay when it is seen in one place twice.
-  while (core_.fault_cpu.load() < 0) {
+  while (core_.services.faultProcessor() < 0) {
     kernel_.touch(addressOf(first), static_cast<int>(syscall(SYS_gettid)));
     turn();
     discard(first, 16);
   }
   ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
   EXPECT_EQ(CPU_COUNT(&now), 1);
-  EXPECT_TRUE(CPU_ISSET(static_cast<size_t>(core_.fault_cpu.load()), &now));
-  EXPECT_EQ(waker_->bound(), core_.fault_cpu.load());
+  EXPECT_TRUE(CPU_ISSET(static_cast<size_t>(core_.services.faultProcessor()), &now));
+  EXPECT_EQ(waker_->bound(), core_.services.faultProcessor());
   EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
@@ -1102,17 +1102,18 @@ TEST_F(FaultServiceTest, ATierThatIsToGoIsLetGoOf) {
   makeService();
   turn();
   EXPECT_FALSE(rung(core_.need_memory));
-  core_.retiring = 1u << 2;
+  core_.retirement.begin(1u << 2);
   turn();
   EXPECT_EQ(second.channels, 0u);
   EXPECT_EQ(tier_->channels, 1u);
-  EXPECT_EQ(core_.let_go.load(), 1u << 2);
+  EXPECT_EQ(core_.retirement.stage(1u << 2), TierRetirement::Stage::kLetGo);
   EXPECT_TRUE(rung(core_.need_memory));
   turn();
   EXPECT_FALSE(rung(core_.need_memory));
-  core_.retiring = 0;
+  core_.retirement.end(1u << 2);
   turn();
-  EXPECT_EQ(core_.let_go.load(), 0u) << "its number may be another's";
+  EXPECT_EQ(core_.retirement.stage(1u << 2), TierRetirement::Stage::kNone)
+      << "its number may be another's";
   EXPECT_EQ(tier_->channels, 1u);
 }
 
@@ -1174,7 +1175,7 @@ TEST_F(FaultServiceTest, ItsThreadStandsStillGoesOnAndStops) {
   makeService();
   const PageIndex first = allocate();
   faults_->stop();
-  EXPECT_FALSE(core_.stopping.load()) << "there was nothing to stop";
+  EXPECT_FALSE(core_.services.stopping()) << "there was nothing to stop";
   ASSERT_TRUE(faults_->start());
   faults_->awaitBegin();
   core_.parking.request(Parking::Upto::kFaults);
@@ -1192,7 +1193,7 @@ TEST_F(FaultServiceTest, ItsThreadStandsStillGoesOnAndStops) {
   while (waits(first)) std::this_thread::yield();
   expectLocal(first, 0);
   faults_.reset();
-  EXPECT_TRUE(core_.stopping.load()) << "its end stops the thread";
+  EXPECT_TRUE(core_.services.stopping()) << "its end stops the thread";
 }
 
 }  // namespace

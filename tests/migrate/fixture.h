@@ -74,12 +74,13 @@ struct TestRuntime {
     options.uffd_move = setup.eviction == Eviction::kMove;
     options.sampling_cpu = setup.sampling_cpu;
     options.far_count = 1;
+    options.far[0].kind = farKind("cxl");
     options.far[0].size = far;
     return options;
   }
 
   static void serveFrom(Options& options, uint16_t port) {
-    options.far[0].kind = FarKind::kRemote;
+    options.far[0].kind = farKind("remote");
     snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u", port);
   }
 

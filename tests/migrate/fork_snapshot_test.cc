@@ -338,7 +338,7 @@ TEST(ForkOrphan, ADaemonKeepsTheRegionWhenItsParentsEndAtOnce) {
     options.budget_scope = BudgetScope::kManaged;
     options.space = Bytes(kGiB);
     options.far_count = 1;
-    options.far[0].kind = FarKind::kRemote;
+    options.far[0].kind = farKind("remote");
     options.far[0].size = Bytes(48 * kMiB);
     snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u", server.port());
     auto runtime = Runtime::start(options);

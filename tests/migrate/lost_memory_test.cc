@@ -85,7 +85,7 @@ struct Program {
     options.space = Bytes(64 * kGiB);
     options.remote_timeout = timeout;
     options.far_count = 1;
-    options.far[0].kind = FarKind::kRemote;
+    options.far[0].kind = farKind("remote");
     snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u", (*proxy)->port());
     auto runtime = Runtime::start(options);
     if (!runtime) _exit(90);

@@ -16,7 +16,7 @@ TEST(MigrationRate, BoundsBackgroundMoves) {
   options.sampling_cpu = 1;  // soon knows what is hot
   options.migration_rate = static_cast<double>(kRate);
   options.far_count = 1;
-  options.far[0] = {.kind = FarKind::kCxl, .size = Bytes(128 * kMiB)};
+  options.far[0] = {.kind = farKind("cxl"), .size = Bytes(128 * kMiB)};
   const MonotonicClock clock;
   const Nanoseconds start = clock.now();
   auto runtime = Runtime::start(options);

@@ -27,7 +27,7 @@ class MigratorTest : public FakeCoreTest {
     FakeCoreTest::SetUp();
     tier_ = &addTier(PageCount(4096));
     waker_ = std::make_unique<Waker>(*core_.port);
-    advice_ = std::make_unique<Advice>(core_, *policy_, *mover_);
+    advice_ = std::make_unique<Advice>(core_, *policy_, mover_->demoter);
   }
   void makeMigrator(std::unique_ptr<Balancer> balancer = nullptr) {
     auto evictor = Evictor::create(core_, *staging_, *policy_);
@@ -59,7 +59,7 @@ class MigratorTest : public FakeCoreTest {
   std::string error() const { return core_.stats->errors[0]; }
   const StatsPage& stats() const { return *core_.stats; }
   /// A fault waits for room.
-  void letFaultsWait() { core_.faults_wait = true; }
+  void letFaultsWait() { RoomState::Demand(core_.room).setFaultsWait(true); }
 
   FakeTier* tier_ = nullptr;
   std::unique_ptr<Waker> waker_;
@@ -399,7 +399,7 @@ TEST_F(Room, IsMadeWhenLessThanTwiceTheLeastIsLeft) {
   EXPECT_EQ(out(), 4096u / 48) << "what is to be in limbo";
   turn();
   EXPECT_EQ(out(), 4096u / 48) << "so much is on its way";
-  EXPECT_FALSE(core_.nothing_leaves.load());
+  EXPECT_TRUE(core_.room.pagesLeave());
 }
 
 TEST_F(Room, OfALargeBudgetMoreIsLeft) {
@@ -506,7 +506,7 @@ TEST_F(Room, ThatTheProgramMadeIsTold) {
   letFaultsWait();
   turn();
   EXPECT_TRUE(rung(core_.freed_memory));
-  core_.faults_wait = false;
+  RoomState::Demand(core_.room).setFaultsWait(false);
   turn();
   rung(core_.freed_memory);
   turn();
@@ -538,12 +538,12 @@ TEST_F(Room, WhereFarMemoryTakesNothingMoreFaultsLookForThemselves) {
   letFaultsWait();
   turn();
   EXPECT_TRUE(rung(core_.freed_memory));
-  core_.faults_wait = false;
+  RoomState::Demand(core_.room).setFaultsWait(false);
   turn();
   EXPECT_FALSE(rung(core_.freed_memory));
   // While more far memory is on its way they need not, unless there is room.
   letFaultsWait();
-  core_.growing = true;
+  RoomState::Supply(core_.room).setGrowing(true);
   turn();
   EXPECT_FALSE(rung(core_.freed_memory));
   setRoom(4096, 15);
@@ -553,9 +553,10 @@ TEST_F(Room, WhereFarMemoryTakesNothingMoreFaultsLookForThemselves) {
   turn();
   EXPECT_TRUE(rung(core_.freed_memory));
   EXPECT_EQ(out(), 0u);
-  core_.nothing_leaves = true;
+  RoomState::Supply(core_.room).setNothingLeaves(true);
   turn();
-  EXPECT_TRUE(core_.nothing_leaves.load()) << "nobody knows";
+  RoomState::Supply(core_.room).setFarExhausted(false);
+  EXPECT_FALSE(core_.room.pagesLeave()) << "nobody knows";
 }
 
 TEST_F(Room, WhatIsFreedIsToldWhileMoreIsOnItsWay) {
@@ -597,7 +598,7 @@ class Stuck : public Room {
     first_ = localPages(100);
     core_.space->placements().set(granuleOf(first_), Placement::local());
   }
-  bool stuck() const { return core_.nothing_leaves.load(); }
+  bool stuck() const { return !core_.room.pagesLeave(); }
   PageIndex first_;
 };
 
@@ -607,7 +608,7 @@ TEST_F(Stuck, IsToldToFaultsThatWait) {
   turn();
   EXPECT_TRUE(stuck());
   EXPECT_TRUE(rung(core_.freed_memory));
-  core_.faults_wait = false;
+  RoomState::Demand(core_.room).setFaultsWait(false);
   turn();
   EXPECT_FALSE(rung(core_.freed_memory));
   core_.space->placements().set(granuleOf(first_), Placement());
@@ -680,7 +681,8 @@ TEST_F(Stuck, IsNotSaidWhereFarMemoryIsFull) {
   ASSERT_TRUE(tier_->allocate(PageCount(4096)));
   turn();
   EXPECT_FALSE(evictor_->usable());
-  EXPECT_FALSE(stuck());
+  RoomState::Supply(core_.room).setFarExhausted(false);
+  EXPECT_FALSE(stuck()) << "that was all that there was";
 }
 
 // ---- What else it does in a turn.
@@ -695,6 +697,7 @@ TEST_F(MigratorTest, WhereNobodyHasDiedFullMemoryStaysFull) {
   clock_.advance(Nanoseconds(2'000'000'000));
   turn();
   EXPECT_FALSE(evictor_->usable());
+  EXPECT_EQ(errors(), 1u) << "nor is it tried again";
 }
 
 TEST_F(MigratorTest, TakesBackOnceASecondWhatDeadProcessesHeld) {
@@ -722,7 +725,7 @@ TEST_F(MigratorTest, TakesBackOnceASecondWhatDeadProcessesHeld) {
   clock_.advance(kTick);
   turn();
   EXPECT_TRUE(evictor_->usable());
-  EXPECT_FALSE(core_.far_exhausted.load());
+  EXPECT_FALSE(core_.room.farExhausted());
   EXPECT_EQ(out(), 10u);
 }
 
@@ -731,12 +734,12 @@ TEST_F(MigratorTest, LeavesTheFaultServicesProcessorToIt) {
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   int cpu = 0;
   while (!CPU_ISSET(static_cast<size_t>(cpu), &before)) ++cpu;
-  core_.fault_cpu = cpu;
+  core_.services.setFaultProcessor(cpu);
   turn();
   ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
   // Where there is no other processor nothing changes.
   EXPECT_EQ(CPU_ISSET(static_cast<size_t>(cpu), &now) != 0, CPU_COUNT(&before) == 1);
-  core_.fault_cpu = -1;
+  core_.services.setFaultProcessor(-1);
   clock_.advance(kTick);
   turn();
   ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
@@ -799,14 +802,14 @@ TEST_F(MigratorTest, LooksOnceASecondWhetherTheProgramHasEnded) {
   kernel_.left = {ours + 1, 0};
   clock_.advance(Nanoseconds(1'000'000'000));
   turn();
-  EXPECT_FALSE(core_.stopping.load()) << "a thread of the program's is left";
+  EXPECT_FALSE(core_.services.stopping()) << "a thread of the program's is left";
   kernel_.left = {ours, 0};
   clock_.advance(Nanoseconds(1'000'000'000) - kTick);
   turn();
-  EXPECT_FALSE(core_.stopping.load());
+  EXPECT_FALSE(core_.services.stopping());
   clock_.advance(kTick);
   turn();
-  EXPECT_EQ(core_.stopping.load(), ours > 0);
+  EXPECT_EQ(core_.services.stopping(), ours > 0);
   EXPECT_EQ(rung(core_.freed_memory), ours > 0) << "so that the fault service ends, too";
   end = true;
   thread.join();
@@ -840,7 +843,7 @@ TEST_F(MigratorTest, ItsThreadStandsStillGoesOnAndStops) {
   makeMigrator();
   ASSERT_TRUE(tier_->allocate(PageCount(3)));
   migrator_->stop();
-  EXPECT_FALSE(core_.stopping.load()) << "there was nothing to stop";
+  EXPECT_FALSE(core_.services.stopping()) << "there was nothing to stop";
   ASSERT_TRUE(migrator_->start());
   core_.parking.request(Parking::Upto::kMigrator);
   core_.need_memory.ring();
@@ -848,7 +851,7 @@ TEST_F(MigratorTest, ItsThreadStandsStillGoesOnAndStops) {
   core_.parking.resume();
   core_.parking.await();
   migrator_->stop();
-  EXPECT_TRUE(core_.stopping.load());
+  EXPECT_TRUE(core_.services.stopping());
   EXPECT_EQ(tier_->held(), 0u) << "its frames went with it";
 }
 
@@ -857,11 +860,11 @@ TEST_F(MigratorTest, AThreadThatPausesKeepsTheFrames) {
   makeMigrator();
   ASSERT_TRUE(tier_->allocate(PageCount(3)));
   ASSERT_TRUE(migrator_->start());
-  core_.pausing = true;
+  core_.services.pause();
   migrator_->stop();
   EXPECT_EQ(tier_->held(), 3u);
-  core_.pausing = false;
-  core_.stopping = false;
+  core_.services.beginRestart();
+  core_.services.endRestart();
   ASSERT_TRUE(migrator_->start());
   migrator_->stop();
   EXPECT_EQ(tier_->held(), 0u);
@@ -875,7 +878,7 @@ TEST_F(MigratorTest, ItsThreadIsCountedInTheTreesAccount) {
   EXPECT_EQ(errors(), 0u);
   EXPECT_EQ(core_.account->others().processes, 0u) << "it is this process";
   migrator_.reset();
-  EXPECT_TRUE(core_.stopping.load()) << "its end stops the thread";
+  EXPECT_TRUE(core_.services.stopping()) << "its end stops the thread";
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ class SmallHotSet : public testing::Test {
   void SetUp() override {
     Options options =
         TestRuntime::optionsFor(kWatched, Bytes(kGranules / 3 * kGranuleSize), Bytes(256 * kMiB));
-    options.far[0].kind = FarKind::kCxl;
+    options.far[0].kind = farKind("cxl");
     runtime_ = TestRuntime::startWith(options, std::nullopt);
     ASSERT_TRUE(runtime_);
     auto memory = runtime_->allocate(Bytes(kGranules * kGranuleSize), Bytes(kGranuleSize));

@@ -35,7 +35,7 @@ struct Holdings {
   uint64_t pages = addressSpacePages();
 };
 
-Options optionsWith(FarKind kind, const char* target, Bytes size) {
+Options optionsWith(const FarKind* kind, const char* target, Bytes size) {
   Options options;
   options.dram = Bytes(8 * kMiB);
   options.budget_scope = BudgetScope::kManaged;
@@ -56,25 +56,25 @@ struct Case {
 };
 
 std::vector<Case> failures() {
-  Options numa = optionsWith(FarKind::kNuma, "", Bytes());
+  Options numa = optionsWith(farKind("numa"), "", Bytes());
   numa.far[0].node = 3;
-  Options huge = optionsWith(FarKind::kCxl, "", Bytes(64 * kMiB));
+  Options huge = optionsWith(farKind("cxl"), "", Bytes(64 * kMiB));
   huge.space = Bytes(uint64_t{1} << 60);
-  Options second = optionsWith(FarKind::kCxl, "", Bytes(64 * kMiB));
+  Options second = optionsWith(farKind("cxl"), "", Bytes(64 * kMiB));
   second.far_count = 2;
-  Options fabric = optionsWith(FarKind::kFabric, "", Bytes());
+  Options fabric = optionsWith(farKind("fabric"), "", Bytes());
   snprintf(fabric.agent, sizeof fabric.agent, "/no/agent");
-  second.far[1] = optionsWith(FarKind::kDax, "/dev/null", Bytes()).far[0];
+  second.far[1] = optionsWith(farKind("dax"), "/dev/null", Bytes()).far[0];
   return {
       {"numa", numa, ErrorCode::kNotFound, "numa:3"},
       {"no agent", fabric, ErrorCode::kUnreachable, "/no/agent"},
-      {"no such dax", optionsWith(FarKind::kDax, "/dev/dax77.7", Bytes()), ErrorCode::kNotFound,
+      {"no such dax", optionsWith(farKind("dax"), "/dev/dax77.7", Bytes()), ErrorCode::kNotFound,
        "/dev/dax77.7"},
-      {"not a dax", optionsWith(FarKind::kDax, "/dev/null", Bytes()), ErrorCode::kInvalidArgument,
+      {"not a dax", optionsWith(farKind("dax"), "/dev/null", Bytes()), ErrorCode::kInvalidArgument,
        "device-DAX"},
-      {"nobody there", optionsWith(FarKind::kRemote, "127.0.0.1:1", Bytes()),
+      {"nobody there", optionsWith(farKind("remote"), "127.0.0.1:1", Bytes()),
        ErrorCode::kUnreachable, "127.0.0.1:1"},
-      {"no address", optionsWith(FarKind::kRemote, "127.0.0.1", Bytes()),
+      {"no address", optionsWith(farKind("remote"), "127.0.0.1", Bytes()),
        ErrorCode::kInvalidArgument, "127.0.0.1"},
       {"space beyond the machine", huge, ErrorCode::kNoMemory, "space:"},
       {"the second tier fails", second, ErrorCode::kInvalidArgument, "/dev/null"},
@@ -108,7 +108,7 @@ TEST(Start, AServerThatIsFullIsAClearError) {
   ASSERT_TRUE(server);
   char target[32];
   snprintf(target, sizeof target, "127.0.0.1:%u", (*server)->port());
-  const auto runtime = Runtime::start(optionsWith(FarKind::kRemote, target, Bytes(64 * kMiB)));
+  const auto runtime = Runtime::start(optionsWith(farKind("remote"), target, Bytes(64 * kMiB)));
   ASSERT_FALSE(runtime);
   EXPECT_EQ(runtime.error().code(), ErrorCode::kNoSpace);
   EXPECT_NE(strstr(runtime.error().text(), target), nullptr) << runtime.error().text();

@@ -165,7 +165,7 @@ class WholeGranulesTest : public DirectCoreTest {
     EXPECT_TRUE(tier);
     auto whole = std::make_unique<WholeTier>(std::move(*tier));
     WholeTier* const added = whole.get();
-    core_.tiers.add(std::unique_ptr<DirectTier>(std::move(whole)));
+    core_.tiers.add(std::move(whole));
     return added;
   }
   /// One that takes single pages.
@@ -173,7 +173,7 @@ class WholeGranulesTest : public DirectCoreTest {
     auto tier = DirectFileTier::createEmulated(Bytes(8 * kMiB));
     EXPECT_TRUE(tier);
     DirectTier* const added = tier->get();
-    core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+    core_.tiers.add(std::move(*tier));
     return added;
   }
 

@@ -138,7 +138,7 @@ class FakeAgent {
       regions_[id].file = std::move(memory);
     } else {
       FarSpec far;
-      far.kind = FarKind::kRemote;
+      far.kind = farKind("remote");
       far.size = size_;
       snprintf(far.target, sizeof far.target, "127.0.0.1:%u", server_->port());
       auto tier = RemoteTier::open(far, Nanoseconds(20'000'000'000));

@@ -61,7 +61,7 @@ class Places {
       case Place::kNuma:
         break;
     }
-    if (!store_) store_ = direct_ ? rowStoreIn(*direct_) : rowStoreIn(*remote_);
+    if (!store_) store_ = direct_ ? direct_->rowStore() : remote_->rowStore();
     return RowHome::inStore(*store_, options.format, options.rows);
   }
 
@@ -108,7 +108,7 @@ class Places {
     ASSERT_TRUE(server) << server.error().text();
     server_ = std::move(*server);
     FarSpec far;
-    far.kind = FarKind::kRemote;
+    far.kind = farKind("remote");
     snprintf(far.target, sizeof far.target, "127.0.0.1:%u", server_->port());
     auto tier = RemoteTier::open(far, Nanoseconds(20'000'000'000));
     ASSERT_TRUE(tier) << tier.error().text();

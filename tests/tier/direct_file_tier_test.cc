@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DirectFileTier over a memfd: the conformance suite, mapping in place, and erasure on release.
+// DirectFileTier over a memfd: mapping in place, and erasure on release.
 #include "runtime/tier/direct_file_tier.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,6 @@
 
 #include "runtime/base/mapping.h"
 #include "runtime/os/memory.h"
-#include "tests/tier/tier_conformance.h"
 
 namespace tidepool {
 namespace {
@@ -21,10 +20,6 @@ std::unique_ptr<DirectFileTier> makeTier(Bytes size) {
   EXPECT_TRUE(tier) << tier.error().text();
   return std::move(*tier);
 }
-
-INSTANTIATE_TEST_SUITE_P(Direct, TierConformance,
-                         testing::Values(TierCase{
-                             "direct", [](PageCount pages) { return makeTier(toBytes(pages)); }}));
 
 TEST(DirectFileTier, WhatWasTakenAwayIsNotErased) {
   // The file as its next holder sees it, beside the tier that has lost its second granule.

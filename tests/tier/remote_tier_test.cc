@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RemoteTier over a memory server in this process: the conformance suite, channels, and what
+// RemoteTier over a memory server in this process: channels, and what
 // happens when the server is full, hung, killed or restarted.
 #include "runtime/tier/remote_tier.h"
 
@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "fabricmgr/memserver/server.h"
-#include "tests/tier/tier_conformance.h"
 #include "tests/transport/fake_peer.h"
 
 namespace tidepool {
@@ -31,49 +30,12 @@ std::unique_ptr<memserver::Server> startServer(Bytes size) {
 
 FarSpec specOf(uint16_t port, Bytes size) {
   FarSpec far;
-  far.kind = FarKind::kRemote;
+  far.kind = farKind("remote");
   far.size = size;
   far.transport = testTransport();
   snprintf(far.target, sizeof far.target, "%s:%u", testHost().c_str(), port);
   return far;
 }
-
-/// A tier and the server it lives on, for the suite.
-class TierWithServer final : public FetchTier {
- public:
-  explicit TierWithServer(PageCount pages) : server_(startServer(toBytes(pages))) {
-    auto tier = RemoteTier::open(specOf(server_->port(), Bytes()), kLong);
-    EXPECT_TRUE(tier) << tier.error().text();
-    tier_ = std::move(*tier);
-  }
-  const char* name() const override { return tier_->name(); }
-  Bytes capacity() const override { return tier_->capacity(); }
-  Bytes used() const override { return tier_->used(); }
-  Result<FrameRun> allocate(PageCount wanted) override { return tier_->allocate(wanted); }
-  void release(FrameRun run) override { tier_->release(run); }
-  Status read(FrameRun run, std::byte* memory) override {
-    auto status = tier_->read(run, memory);
-    if (status) traffic_.reads_bytes += toBytes(run.count).value();
-    return status;
-  }
-  Status write(FrameRun run, const std::byte* memory) override {
-    auto status = tier_->write(run, memory);
-    if (status) traffic_.writes_bytes += toBytes(run.count).value();
-    return status;
-  }
-  Result<std::unique_ptr<FetchChannel>> openChannel() override { return tier_->openChannel(); }
-  Nanoseconds pageRoundTrip() const override { return tier_->pageRoundTrip(); }
-  FrameTable& table() override { return tier_->table(); }
-
- private:
-  std::unique_ptr<memserver::Server> server_;
-  std::unique_ptr<RemoteTier> tier_;
-};
-
-INSTANTIATE_TEST_SUITE_P(Remote, TierConformance,
-                         testing::Values(TierCase{"remote", [](PageCount pages) {
-                                                    return std::make_unique<TierWithServer>(pages);
-                                                  }}));
 
 /// Waits until `channel` has nothing in flight; returns how often each tag ended with each code.
 std::map<uint64_t, std::vector<ErrorCode>> drain(FetchChannel& channel) {

@@ -32,7 +32,7 @@ struct House {
     EXPECT_TRUE(started) << started.error().text();
     server = std::move(*started);
     FarSpec far;
-    far.kind = FarKind::kRemote;
+    far.kind = farKind("remote");
     far.transport = testTransport();
     snprintf(far.target, sizeof far.target, "%s:%u", testHost().c_str(), server->port());
     auto opened = RemoteTier::open(far, timeout);

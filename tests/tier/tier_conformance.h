@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every Tier must do, as a suite of parameterised tests. A kind of tier joins by
-//   INSTANTIATE_TEST_SUITE_P(Remote, TierConformance, testing::Values(TierCase{"remote",
-//   makeTier}));
-// in a test program of its own, where makeTier returns a fresh, empty tier of `pages` pages or a
-// little more. Sizes are pages.
+// What every Tier must do, as a suite of parameterised tests. far_kinds_test.cc runs it for the
+// kinds of far memory that any machine has; another tier joins by
+//   INSTANTIATE_TEST_SUITE_P(Numa, TierConformance, testing::Values(TierCase{"numa", makeTier}));
+// in its own test program, where makeTier returns a fresh, empty tier of `pages` pages or a little
+// more. Sizes are pages.
 #pragma once
 
 #include <gtest/gtest.h>

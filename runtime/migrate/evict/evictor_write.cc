@@ -138,6 +138,8 @@ void Evictor::write(uint64_t segment) {
   if (batch.writes_left == 0) finish(segment);
 }
 
+static_assert(Staging::kSlotsPerSegment <= FetchChannel::kMostScattered, "one request a batch");
+
 uint64_t Evictor::submitFrom(uint64_t segment, uint64_t at) {
   Batch& batch = batches_[segment];
   const uint8_t tier = batch.tiers[at];

@@ -236,13 +236,13 @@ Status FabricMemory::attach(const AgentNotice& notice, Region& region) {
       auto tier = tierOverFiles(notice.pieces.subspan(at, end - at), notice.files, region.id);
       if (!tier) return tl::unexpected(tier.error());
       region.numbers[region.tiers++] =
-          core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+          core_.tiers.add(std::move(*tier));
     } else {
       auto tier =
           tierOverServer(notice.pieces[at], region.id, region.epoch, core_.options.remote_timeout);
       if (!tier) return tl::unexpected(tier.error());
       region.numbers[region.tiers++] =
-          core_.tiers.add(std::unique_ptr<FetchTier>(std::move(*tier)));
+          core_.tiers.add(std::move(*tier));
     }
     // This thread answers for the process, as for the tiers that were there from the start.
     core_.tiers.tier(region.numbers[region.tiers - 1]).table().settle();

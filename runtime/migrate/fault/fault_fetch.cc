@@ -22,6 +22,7 @@ bool FaultService::submitFetch(const GranuleLock& granule, FarClaim claim, Arriv
   const PageIndex first = claim.first();
   Fetch& fetch = fetches_[slot];
   fetch = {std::move(claim), first, demanded, arrival, core_.clock->now()};
+  // In a child of fork() the first read opens it.
   const auto channel = channels_.to(fetch.claim.tier());
   const Status submitted = channel
                                ? (*channel)->submitRead(slot, fetch.claim.frames(), buffer(slot))

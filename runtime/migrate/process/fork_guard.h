@@ -5,6 +5,20 @@
 // child gets services of its own (ChildServices), which serve its copy of the memory as the
 // parent's did. If it cannot have them it keeps what was local as ordinary memory, and what was far
 // is taken out of its reach (docs/limits.md).
+//
+// A child's touch of a page that is far:
+//   before fork()  prepare(), by Runtime::registerForkHandlers(): nothing moves any more, and the
+//                  child-to-be holds every frame that the parent holds (FrameTable::beforeFork()).
+//                  A frame that is held does not change, whatever the parent does with its page
+//   in the child   child(): Runtime::Impl::renewInChild() makes a userfaultfd, tables and service
+//                  threads of its own. Page words are copies, so the page's still says kFar
+//   the touch      FaultService::serveNew() reads the fault; claimFar() takes the page in hand
+//   the read       FaultService::submitFetch(), on a connection of the child's own that the first
+//                  read opens (Channels::to()): the one it inherited is the parent's
+//   its arrival    FaultService::install() fills the page, lets go of the child's hold of the frame
+//                  (settleLocal()) and wakes the thread. The parent's hold, and its page, stay
+// In a direct tier the page is mapped in both: reads are in place, and the first write copies the
+// granule to a new home (GranuleMover::thaw()).
 #pragma once
 
 #include <pthread.h>

@@ -44,7 +44,7 @@ class FabricMemoryTest : public FarDevice {
     options.budget_scope = BudgetScope::kManaged;
     options.space = Bytes(64 * kGiB);
     options.far_count = 1;
-    options.far[0].kind = FarKind::kFabric;
+    options.far[0].kind = farKind("fabric");
     options.far[0].size = Bytes(most);
     snprintf(options.agent, sizeof options.agent, "%s", socket_.c_str());
     auto runtime = Runtime::start(options);
@@ -390,7 +390,7 @@ INSTANTIATE_TEST_SUITE_P(Classes, FabricMemoryTest, ::testing::Values("cxl", "wh
 TEST_F(AgentProcesses, WithoutAnAgentItSaysWhatIsMissing) {
   Options options;
   options.far_count = 1;
-  options.far[0].kind = FarKind::kFabric;
+  options.far[0].kind = farKind("fabric");
   snprintf(options.agent, sizeof options.agent, "%s", socket_.c_str());
   const auto runtime = Runtime::start(options);
   ASSERT_FALSE(runtime);

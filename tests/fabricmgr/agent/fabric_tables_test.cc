@@ -45,7 +45,7 @@ class FabricTables : public FarDevice {
   }
   void open(uint64_t most = 0, uint64_t budget = 2 * kMiB) {
     FarSpec far;
-    far.kind = FarKind::kFabric;
+    far.kind = farKind("fabric");
     far.size = Bytes(most);
     auto space = TableSpace::create(std::span(&far, 1), 2, Nanoseconds(20'000'000'000),
                                     Bytes(budget), nullptr, socket_.c_str());
@@ -287,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(Classes, FabricTables, ::testing::Values("cxl", "remote
 
 TEST_F(AgentProcesses, TablesSayThatThereIsNoAgent) {
   FarSpec far;
-  far.kind = FarKind::kFabric;
+  far.kind = farKind("fabric");
   auto space = TableSpace::create(std::span(&far, 1), 1, Nanoseconds(1'000'000'000), Bytes(kMiB),
                                   nullptr, socket_.c_str());
   ASSERT_TRUE(space);

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of the kinds of far memory: what each row must have, and the conformance suite for
+// each kind that can be opened on any machine.
+#include "runtime/tier/far_kind.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fabricmgr/memserver/server.h"
+#include "tests/tier/far_specs.h"
+#include "tests/tier/tier_conformance.h"
+#include "tests/transport/fake_peer.h"
+
+namespace tidepool {
+namespace {
+
+constexpr Nanoseconds kLong(20'000'000'000);
+
+/// Devices, which their own tests stand in for, and what has no tier of its own.
+bool opensAnywhere(const FarKind& kind) {
+  return kind.open != nullptr && kind.name != "dax" && kind.name != "numa" && kind.name != "auto";
+}
+
+/// Makes tiers of a kind, and what they are in.
+class Maker {
+ public:
+  explicit Maker(const FarKind& kind) : kind_(kind) {}
+
+  FarSpec spec(PageCount pages) {
+    const auto value = [&](std::string_view word) -> std::string {
+      if (word == "SIZE") return std::to_string(toBytes(pages).value());
+      if (word == "HOST") return testHost();
+      if (word == "PORT") return std::to_string(serve(toBytes(pages)));
+      return plainValue(word);
+    };
+    const auto spec = parseFarSpec(specOf(kind_.form, value, [] { return false; }));
+    EXPECT_TRUE(spec) << spec.error().text();
+    return *spec;
+  }
+  std::unique_ptr<Tier> tier(PageCount pages) {
+    auto tier = kind_.open(spec(pages), kLong);
+    EXPECT_TRUE(tier) << tier.error().text();
+    return tier ? std::move(*tier) : nullptr;
+  }
+
+ private:
+  uint16_t serve(Bytes size) {
+    memserver::ServerOptions options;
+    options.size = size;
+    options.listen = testHost() + ":0";
+    options.transport = testTransport();
+    auto server = memserver::Server::start(options);
+    EXPECT_TRUE(server) << server.error().text();
+    server_ = std::move(*server);
+    return server_->port();
+  }
+
+  const FarKind& kind_;
+  std::unique_ptr<memserver::Server> server_;  // of the newest
+};
+
+std::vector<TierCase> cases() {
+  std::vector<TierCase> cases;
+  for (const FarKind* kind : farKinds()) {
+    if (!opensAnywhere(*kind)) continue;
+    cases.push_back({std::string(kind->name), [maker = std::make_shared<Maker>(*kind)](
+                                                  PageCount pages) { return maker->tier(pages); }});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryKind, TierConformance, testing::ValuesIn(cases()),
+                         [](const auto& one) { return one.param.name; });
+
+TEST(FarKinds, EveryRowIsWhole) {
+  for (const FarKind* kind : farKinds()) {
+    SCOPED_TRACE(std::string(kind->name));
+    EXPECT_EQ(farKind(kind->name), kind);
+    EXPECT_TRUE(kind->form.starts_with(kind->name));
+    EXPECT_TRUE(kind->help.ends_with('.')) << kind->help;
+    EXPECT_NE(kind->parse, nullptr);
+    EXPECT_NE(kind->check, nullptr);
+    FarSpec spec;
+    spec.kind = kind;
+    spec.size = Bytes(64 * kMiB);
+    EXPECT_GT(kind->largest_file(spec), Bytes());
+  }
+  EXPECT_EQ(farKind("tape"), nullptr);
+  EXPECT_EQ(farKind(""), nullptr);
+}
+
+TEST(FarKinds, WhatCanBeOpenedPassesItsCheckAndHasRowsIfTheRowSaysSo) {
+  for (const FarKind* kind : farKinds()) {
+    if (!opensAnywhere(*kind)) continue;
+    SCOPED_TRACE(std::string(kind->name));
+    Maker maker(*kind);
+    const FarSpec spec = maker.spec(PageCount(4 * kPagesPerGranule));
+    for (const CheckDepth depth : {CheckDepth::kReach, CheckDepth::kTry}) {
+      const auto report = kind->check(spec, {.depth = depth});
+      ASSERT_TRUE(report) << report.error().text();
+      EXPECT_STRNE(report->detail, "");
+      EXPECT_STREQ(report->warning, "");
+    }
+    const auto tier = kind->open(spec, kLong);
+    ASSERT_TRUE(tier) << tier.error().text();
+    EXPECT_THAT((*tier)->name(), testing::StartsWith(std::string(kind->name)));
+    EXPECT_EQ((*tier)->direct() != nullptr, (*tier)->kind() == TierKind::kDirect);
+    EXPECT_EQ((*tier)->fetch() != nullptr, (*tier)->kind() == TierKind::kFetch);
+    EXPECT_EQ(kind->tables.value_or((*tier)->kind()), (*tier)->kind());
+    EXPECT_EQ((*tier)->rowStore() != nullptr, kind->tables.has_value());
+  }
+}
+
+}  // namespace
+}  // namespace tidepool
