@@ -695,6 +695,7 @@ TEST_F(MigratorTest, WhereNobodyHasDiedFullMemoryStaysFull) {
   clock_.advance(Nanoseconds(2'000'000'000));
   turn();
   EXPECT_FALSE(evictor_->usable());
+  EXPECT_EQ(errors(), 1u) << "nor is it tried again";
 }
 
 TEST_F(MigratorTest, TakesBackOnceASecondWhatDeadProcessesHeld) {
