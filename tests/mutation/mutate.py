@@ -133,8 +133,11 @@ class Builder:
         self.compile = [word for word in shlex.split(found[0]) if word != "ccache"]
         self.links = []
         for test in tests:
-            lines = subprocess.run(["ninja", "-C", build, "-t", "commands", test], capture_output=True, text=True,
-                                   check=True).stdout.splitlines()
+            asked = subprocess.run(["ninja", "-C", build, "-t", "commands", test], capture_output=True, text=True)
+            if asked.returncode != 0:
+                give_up(f"{build} has no test program {test}, which is to notice changes of {path}: write it, "
+                        "configure again, or name another")
+            lines = asked.stdout.splitlines()
             link = next(line for line in reversed(lines) if f"-o bin/{test} " in line)
             self.links.append((test, shlex.split(link.removeprefix(": && ").removesuffix(" && :"))))
         self.limits = {}

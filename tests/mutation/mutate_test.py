@@ -71,6 +71,11 @@ class Mutate(unittest.TestCase):
         self.assertEqual(ran.returncode, 2)
         self.assertIn(":1: neither 'class NAME", ran.stderr)
 
+    def test_a_class_without_its_test_program_is_named(self):
+        ran = self.run_tool("class stream | runtime/policy/stream.cc | no_such_test\n")
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("has no test program no_such_test", ran.stderr)
+
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
