@@ -105,6 +105,9 @@ constexpr Entry kConfKeys[] = {
     {"pins",
      "never: the program has no memory of its own pinned for devices, whatever it has open; ask, "
      "the default: pages of direct tiers stay there while a descriptor may pin some."},
+    {"foretell",
+     "off: do not foretell what gather loops will touch; auto, the default: by the registers of "
+     "threads that often fault on far pages, where they can be sampled and it pays."},
 };
 
 constexpr Entry kFarSpecs[] = {

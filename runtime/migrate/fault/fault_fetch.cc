@@ -17,7 +17,7 @@ bool FaultService::submitFetch(const GranuleLock& granule, const FarClaim& claim
   TP_CHECK(!claim.empty() && free_count_ > 0);
   const uint32_t slot = free_slots_[--free_count_];
   const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
-  fetches_[slot] = {claim, demanded, arrival, clock_.now()};
+  fetches_[slot] = {claim, buffer(slot), demanded, arrival, clock_.now()};
   const auto channel = channels_.to(claim.tier);
   const Status submitted = channel ? (*channel)->submitRead(slot, claim.frames(), buffer(slot))
                                    : Status(tl::unexpected(channel.error()));
@@ -84,14 +84,103 @@ void FaultService::prefetchBeside(PageIndex page, PageRun run) {
   }
 }
 
+void FaultService::foretell(const MissingFault& fault, Nanoseconds started) {
+  // The demanded page first: it is on its way while the next are found out.
+  if (foreteller_->watching()) flush();
+  const auto addresses = foreteller_->onFarFault(fault, started);
+  if (!addresses.empty()) fetchForetold(addresses);
+}
+
+FaultService::Gather* FaultService::freeGather() {
+  const auto found = std::find_if(gathers_.begin(), gathers_.end(),
+                                  [](const Gather& gather) { return gather.pages.empty(); });
+  return found == gathers_.end() ? nullptr : &*found;
+}
+
+void FaultService::fetchForetold(std::span<const uint64_t> addresses) {
+  // As prefetch(): only into room that is there when all that was foretold has arrived.
+  uint64_t room = core_.budget.room().value();
+  for (const Gather& gather : gathers_) room -= std::min(room, uint64_t{gather.pages.size()});
+  Gather* gather = freeGather();
+  uint64_t most = kFirstGather;
+  for (const uint64_t address : addresses) {
+    if (gather == nullptr || room <= kPagesPerFetch) break;
+    if (!claimForetold(*gather, core_.space->pageAt(address))) continue;
+    --room;
+    if (gather->pages.size() < most) continue;
+    submitGather(*gather);
+    most = kPagesPerGather;
+    gather = freeGather();
+  }
+  if (gather != nullptr && !gather->pages.empty()) submitGather(*gather);
+}
+
+bool FaultService::claimForetold(Gather& gather, PageIndex page) {
+  if (page >= core_.space->highWater()) return false;
+  const GranuleLock granule(*core_.space, granuleOf(page));
+  const PageWord word = core_.space->word(page);
+  if (!gather.pages.empty() && word.tier() != gather.pages[0].claim.tier) return false;
+  const FarClaim claim = claimFar(core_, granule, {page, PageCount(1)}, kFlagUnproven);
+  if (claim.empty()) return false;
+  const auto number = static_cast<uint64_t>(&gather - gathers_.data());
+  const uint64_t at = kFetches * kPagesPerFetch + number * kPagesPerGather + gather.pages.size();
+  gather.pages.push_back({.claim = claim,
+                          .buffer = buffers_.data() + at * kPageSize,
+                          .arrival = Arrival::kScan,
+                          .started = clock_.now(),
+                          .foretold = true});
+  return true;
+}
+
+void FaultService::submitGather(Gather& gather) {
+  const uint64_t tag = kFetches + static_cast<uint64_t>(&gather - gathers_.data());
+  const auto channel = channels_.to(gather.pages[0].claim.tier);
+  gather.reads = 0;
+  gather.failed = false;
+  {
+    MutexLock lock(policy_.mutex());
+    for (const Fetch& fetch : gather.pages) policy_.chooser().onForetold(fetch.claim.first);
+  }
+  if (channel) {
+    for (const Fetch& fetch : gather.pages) {
+      if (!(*channel)->submitRead(tag, fetch.claim.frames(), fetch.buffer)) break;
+      ++gather.reads;
+    }
+  }
+  // What finds no place in the queue stays where it is.
+  while (gather.pages.size() > gather.reads) {
+    const FarClaim& claim = gather.pages.back().claim;
+    abandonClaim(core_, GranuleLock(*core_.space, granuleOf(claim.first)), claim);
+    gather.pages.pop_back();
+  }
+}
+
+void FaultService::finishGather(Gather& gather) {
+  std::erase_if(gather.pages, [&](Fetch& fetch) {
+    if (!gather.failed) return install(fetch);
+    // Whoever waits for one asks for it by itself, and then hears what is wrong with it.
+    abandonClaim(core_, GranuleLock(*core_.space, granuleOf(fetch.claim.first)), fetch.claim);
+    return true;
+  });
+  if (gather.pages.empty()) return;
+  core_.faults_wait.store(true, std::memory_order_seq_cst);
+  core_.need_memory.ring();
+}
+
 void FaultService::completeFetches() {
   std::array<FetchCompletion, kFetches> completions;
   for (const auto& channel : channels_) {
     if (channel == nullptr || channel->inFlight() == 0) continue;
     const size_t got = channel->poll(completions);
     for (size_t i = 0; i < got; ++i) {
-      finishFetch(static_cast<uint32_t>(completions[i].tag), completions[i].ok(),
-                  completions[i].error);
+      const auto tag = static_cast<uint32_t>(completions[i].tag);
+      if (tag < kFetches) {
+        finishFetch(tag, completions[i].ok(), completions[i].error);
+        continue;
+      }
+      Gather& gather = gathers_[tag - kFetches];
+      gather.failed = gather.failed || !completions[i].ok();
+      if (--gather.reads == 0) finishGather(gather);
     }
   }
 }
@@ -104,22 +193,22 @@ void FaultService::finishFetch(uint32_t slot, bool ok, ErrorCode error) {
     giveUp(granule, fetches_[slot], error);
     return freeSlot(slot);
   }
-  if (!install(slot)) {
+  if (install(fetches_[slot])) {
+    freeSlot(slot);
+  } else {
     arrived_.push_back(slot);
     core_.faults_wait.store(true, std::memory_order_seq_cst);
     core_.need_memory.ring();
   }
 }
 
-bool FaultService::install(uint32_t slot) {
-  const Fetch& fetch = fetches_[slot];
+bool FaultService::install(Fetch& fetch) {
   const FarClaim& claim = fetch.claim;
   const GranuleLock granule(*core_.space, granuleOf(claim.first));
   if (!core_.budget.tryCharge(claim.count)) {
     if (fetch.demanded != 0 && core_.roomWillCome()) return false;
     if (fetch.demanded == 0) {
       abandonClaim(core_, granule, claim);
-      freeSlot(slot);
       return true;
     }
     core_.budget.charge(claim.count);
@@ -129,7 +218,7 @@ bool FaultService::install(uint32_t slot) {
   for (uint64_t at = 0; at < claim.count.value();) {
     const uint64_t run = stillClaimed(core_, claim, at);
     if (run > 0) {
-      installRun(granule, slot, at, at + run, copy);
+      installRun(granule, fetch, at, at + run, copy);
       at += run;
     } else {
       core_.budget.discharge(PageCount(1));
@@ -137,7 +226,6 @@ bool FaultService::install(uint32_t slot) {
     }
   }
   if (fetch.demanded != 0) recordLatency(fetch.started);
-  freeSlot(slot);
   return true;
 }
 
@@ -150,19 +238,19 @@ bool FaultService::keepsCopies(const Fetch& fetch) {
   return policy_.copies().worthKeeping(granuleOf(fetch.claim.first), fetch.arrival);
 }
 
-void FaultService::installRun(const GranuleLock& granule, uint32_t slot, uint64_t from, uint64_t to,
-                              FarCopy copy) {
-  const Fetch& fetch = fetches_[slot];
+void FaultService::installRun(const GranuleLock& granule, const Fetch& fetch, uint64_t from,
+                              uint64_t to, FarCopy copy) {
   const Arm arm = copy == FarCopy::kKept ? Arm::kYes : Arm::kNo;
   for (uint64_t at = from; at < to;) {
     const FarClaim rest = fetch.claim.part(at, to - at);
     const PortResult copied =
-        copyAll(*core_.port, core_.space->addressOf(rest.first), buffer(slot) + at * kPageSize,
+        copyAll(*core_.port, core_.space->addressOf(rest.first), fetch.buffer + at * kPageSize,
                 toBytes(rest.count), Wake::kNo, arm);
     const PageCount done = toPages(copied.done);
     if (done > PageCount()) {
       settleLocal(core_, granule, rest.part(0, done.value()), fetch.demanded >> at, copy);
-      wake(rest.first, done);
+      // Whoever came to wait since the claim was noted; a fault not read yet will find it local.
+      if (!fetch.foretold || fetch.demanded != 0) wake(rest.first, done);
     }
     at += done.value();
     if (copied.outcome == PortOutcome::kDone) continue;

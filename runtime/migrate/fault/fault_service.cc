@@ -27,7 +27,8 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
                                                            SharedPolicy& policy,
                                                            GranuleMover& mover, Waker& waker) {
   std::unique_ptr<FaultService> service(new FaultService(core, staging, policy, mover, waker));
-  auto buffers = Mapping::anonymous(Bytes(kFetches * kPagesPerFetch * kPageSize));
+  constexpr uint64_t kBuffers = kFetches * kPagesPerFetch + kGathers * kPagesPerGather;
+  auto buffers = Mapping::anonymous(Bytes(kBuffers * kPageSize));
   if (!buffers) return tl::unexpected(buffers.error());
   service->buffers_ = std::move(*buffers);
   // Never written, so it costs no memory: reads see the kernel's shared zero page.
@@ -38,6 +39,10 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
   for (uint32_t slot = 0; slot < kFetches; ++slot) service->free_slots_[slot] = slot;
   service->free_count_ = kFetches;
   service->arrived_.reserve(kFetches);
+  if (core.options.foretell && core.options.prefetch && core.tiers.mayHaveFetch()) {
+    for (Gather& gather : service->gathers_) gather.pages.reserve(kPagesPerGather);
+    service->foreteller_ = Foreteller::create(core, openKernelPerfPort());
+  }
   service->deferred_.reserve(64);
   service->queued_.reserve(64);
   return service;
@@ -60,13 +65,13 @@ void FaultService::run() {
   follower_.emplace();
   // Pairs with the release in stop().
   while (!core_.stopping.load(std::memory_order_acquire)) {
-    if (parking() && free_count_ == kFetches) core_.parking.park(Parking::Upto::kFaults);
+    if (parking() && nothingUnderWay()) core_.parking.park(Parking::Upto::kFaults);
     waitForWork();
     letGo();
     if (!parking()) serveNew();
     if (core_.barrier != nullptr && !parking()) serveBarrier();
     completeFetches();
-    if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
+    if (somethingWaits()) retryDeferred();
     if (!queued_.empty()) serveQueued();
     if (!parking()) fetchAdvised();
   }
@@ -89,7 +94,13 @@ void FaultService::waitForWork() {
       timeout_ms = static_cast<int>(left_ms);
     }
   }
-  raw::poll(waits.data(), count, timeout_ms);
+  if (foreteller_ != nullptr && foreteller_->watching()) {
+    constexpr int kTendMs = static_cast<int>(Foreteller::kTend.value() / 1'000'000);
+    timeout_ms = timeout_ms < 0 ? kTendMs : std::min(timeout_ms, kTendMs);
+    if (raw::poll(waits.data(), count, timeout_ms) == 0) foreteller_->tend(clock_.now());
+  } else {
+    raw::poll(waits.data(), count, timeout_ms);
+  }
   if ((waits[1].revents & POLLIN) != 0) core_.freed_memory.clear();
 }
 
@@ -203,7 +214,11 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
         core_.stats->prefetch_hits.store(policy_.chooser().stats().prefetch_hits,
                                          std::memory_order_relaxed);
       }
-      if (run.count.value() > 1 && core_.options.prefetch) prefetchBeside(page, run);
+      if (run.count.value() > 1 && core_.options.prefetch) {
+        prefetchBeside(page, run);
+      } else if (foreteller_ != nullptr) {
+        foretell(fault, started);
+      }
       break;
     }
     case Answer::kAwaitSlot:
@@ -230,13 +245,7 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
       return beginFetch(granule, page);
     case PageState::kFetching:
       // The read under way wakes every waiter; note that one waits, so it counts as demanded.
-      for (Fetch& fetch : fetches_) {
-        if (fetch.claim.empty() || page < fetch.claim.first) continue;
-        const uint64_t at = page - fetch.claim.first;
-        if (at < fetch.claim.count.value() && fetch.claim.owns(word, at)) {
-          fetch.demanded |= uint64_t{1} << at;
-        }
-      }
+      noteDemand(page, word);
       return Answer::kFetching;
     case PageState::kLocal:
     case PageState::kDirect:
@@ -248,6 +257,20 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
       return Answer::kDone;
   }
   return Answer::kDone;
+}
+
+void FaultService::noteDemand(PageIndex page, PageWord word) {
+  const auto note = [&](Fetch& fetch) {
+    if (fetch.claim.empty() || page < fetch.claim.first) return;
+    const uint64_t at = page - fetch.claim.first;
+    if (at < fetch.claim.count.value() && fetch.claim.owns(word, at)) {
+      fetch.demanded |= uint64_t{1} << at;
+    }
+  };
+  for (Fetch& fetch : fetches_) note(fetch);
+  for (Gather& gather : gathers_) {
+    for (Fetch& fetch : gather.pages) note(fetch);
+  }
 }
 
 void FaultService::sayExceeded() {
@@ -381,13 +404,29 @@ FaultService::Answer FaultService::rescue(const GranuleLock& granule, PageIndex 
   return Answer::kDone;
 }
 
+bool FaultService::nothingUnderWay() const {
+  return free_count_ == kFetches &&
+         std::all_of(gathers_.begin(), gathers_.end(),
+                     [](const Gather& gather) { return gather.pages.empty(); });
+}
+
+bool FaultService::somethingWaits() const {
+  return !arrived_.empty() || !deferred_.empty() ||
+         std::any_of(gathers_.begin(), gathers_.end(), [](const Gather& gather) {
+           return gather.reads == 0 && !gather.pages.empty();
+         });
+}
+
 void FaultService::retryDeferred() {
   // Each is tried once a round; what still finds no memory goes back to the list.
   const size_t arrived = arrived_.size();
   for (size_t i = 0; i < arrived; ++i) {
     const uint32_t slot = arrived_.front();
     arrived_.erase(arrived_.begin());
-    if (!install(slot)) arrived_.push_back(slot);
+    install(fetches_[slot]) ? freeSlot(slot) : arrived_.push_back(slot);
+  }
+  for (Gather& gather : gathers_) {
+    if (!gather.pages.empty() && gather.reads == 0) finishGather(gather);
   }
   const size_t waiting = deferred_.size();
   for (size_t i = 0; i < waiting; ++i) {
@@ -395,7 +434,7 @@ void FaultService::retryDeferred() {
     serve(next.fault, next.started);
   }
   deferred_.erase(deferred_.begin(), deferred_.begin() + static_cast<long>(waiting));
-  const bool wait = !arrived_.empty() || !deferred_.empty();
+  const bool wait = somethingWaits();
   core_.faults_wait.store(wait, std::memory_order_seq_cst);
   if (wait) core_.need_memory.ring();
   flush();

@@ -20,6 +20,7 @@
 #include "runtime/migrate/core/shared_policy.h"
 #include "runtime/migrate/core/staging.h"
 #include "runtime/migrate/direct/granule_mover.h"
+#include "runtime/migrate/fault/foreteller.h"
 #include "runtime/migrate/fault/waker.h"
 #include "runtime/os/cpu_follower.h"
 
@@ -42,12 +43,20 @@ class FaultService {
   void forgetThread() { thread_.forget(); }
 
  private:
-  // One read from far memory.
+  // Pages in a row on their way from far memory.
   struct Fetch {
     FarClaim claim;
+    std::byte* buffer = nullptr;
     uint64_t demanded = 0;  // bit i: a thread waits for page i of it
     Arrival arrival = Arrival::kFault;
     Nanoseconds started;
+    bool foretold = false;  // few of them are ever waited for
+  };
+  // Foretold pages that are fetched together, each by itself: they may be anywhere, of one tier.
+  struct Gather {
+    std::vector<Fetch> pages;  // capacity reserved at create(); empty: free
+    size_t reads = 0;          // under way
+    bool failed = false;       // one of them
   };
   // A fault that could not be answered at once.
   struct Deferred {
@@ -63,7 +72,10 @@ class FaultService {
 
   static constexpr size_t kFetches = 64;          // reads in flight; more faults wait their turn
   static constexpr uint64_t kPagesPerFetch = 16;  // 64 KiB buffers
-  static constexpr uint64_t kFreshMost = 512;     // largest run of fresh pages filled at once
+  static constexpr size_t kGathers = 8;
+  static constexpr uint64_t kPagesPerGather = 64;
+  static constexpr uint64_t kFirstGather = 16;  // soon here, while the rest is on its way
+  static constexpr uint64_t kFreshMost = 512;   // largest run of fresh pages filled at once
   static constexpr uint64_t kFreshLeast = 16;
 
   FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
@@ -86,6 +98,17 @@ class FaultService {
   void prefetch(PageIndex from, PageCount count);
   /// The rest of a stream's run that begins or ends with `page`, the nearest pages first.
   void prefetchBeside(PageIndex page, PageRun run);
+  /// Begins to fetch what the thread will probably touch next; its fault is being answered.
+  void foretell(const MissingFault& fault, Nanoseconds started);
+  void fetchForetold(std::span<const uint64_t> addresses);
+  bool claimForetold(Gather& gather, PageIndex page);
+  /// Empties it if nothing could be submitted.
+  void submitGather(Gather& gather);
+  void finishGather(Gather& gather);
+  Gather* freeGather();
+  bool nothingUnderWay() const;
+  /// Faults, or pages that have arrived and find no room.
+  bool somethingWaits() const;
   /// Begins to fetch what the program said it will need, leaving half of the reads to faults.
   void fetchAdvised();
   /// Takes pages back that are on their way out, but still here, as far as there is room.
@@ -99,11 +122,12 @@ class FaultService {
   void giveUp(const GranuleLock& granule, const Fetch& fetch, ErrorCode error);
   void freeSlot(uint32_t slot);
   /// False: there is no room for it yet.
-  bool install(uint32_t slot);
+  bool install(Fetch& fetch);
   /// Whether what was fetched keeps its frames, as copies of the local pages.
   bool keepsCopies(const Fetch& fetch);
-  void installRun(const GranuleLock& granule, uint32_t slot, uint64_t from, uint64_t to,
+  void installRun(const GranuleLock& granule, const Fetch& fetch, uint64_t from, uint64_t to,
                   FarCopy copy);
+  void noteDemand(PageIndex page, PageWord word);
   void retryDeferred();
   /// Serves faults that wait for a slot, as far as there are any.
   void serveQueued();
@@ -129,6 +153,8 @@ class FaultService {
   std::array<Fetch, kFetches> fetches_;
   std::array<uint32_t, kFetches> free_slots_;
   size_t free_count_ = 0;
+  std::array<Gather, kGathers> gathers_;
+  std::unique_ptr<Foreteller> foreteller_;  // null: not to be used, or not possible
   std::vector<uint32_t> arrived_;   // fetched, waiting for budget; capacity reserved at create()
   std::vector<Deferred> deferred_;  // wait for memory
   std::vector<Deferred> queued_;    // wait for a slot; the longest first
