@@ -19,11 +19,16 @@ constexpr uint64_t kPiecePages = kPagesPerGranule;
 constexpr size_t kPiecesInFlight = 4;
 constexpr int kRoundTripSamples = 101;
 
-/// A FetchChannel over one RemoteClient. The run's size and direction travel in the tag's ring.
+/// A FetchChannel over one RemoteClient. A scattered request is one for rows of a page each.
 class RemoteChannel final : public FetchChannel {
  public:
-  RemoteChannel(std::unique_ptr<RemoteClient> client, Bytes start, TierTraffic& traffic)
-      : client_(std::move(client)), start_(start), traffic_(traffic) {}
+  static Result<std::unique_ptr<FetchChannel>> create(std::unique_ptr<RemoteClient> client,
+                                                      Bytes start, TierTraffic& traffic) {
+    auto memory = Mapping::anonymous(Bytes(kMostLists * sizeof(List)));
+    if (!memory) return tl::unexpected(memory.error());
+    return std::unique_ptr<FetchChannel>(
+        new RemoteChannel(std::move(client), start, traffic, std::move(*memory)));
+  }
 
   Status submitRead(uint64_t tag, FrameRun run, std::byte* to) override {
     const Bytes size = toBytes(run.count);
@@ -37,6 +42,26 @@ class RemoteChannel final : public FetchChannel {
     traffic_.writes_bytes.fetch_add(size.value(), std::memory_order_relaxed);
     return {};
   }
+  Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                             std::byte* to) override {
+    const auto offsets = list(frames);
+    if (!offsets) return tl::unexpected(offsets.error());
+    const size_t size = frames.size() * kPageSize;
+    TP_TRY(client_->submitReadRows(tag, *offsets, Bytes(kPageSize), {to, size}));
+    keepList();
+    traffic_.reads_bytes.fetch_add(size, std::memory_order_relaxed);
+    return {};
+  }
+  Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                              const std::byte* from) override {
+    const auto offsets = list(frames);
+    if (!offsets) return tl::unexpected(offsets.error());
+    const size_t size = frames.size() * kPageSize;
+    TP_TRY(client_->submitWriteRows(tag, *offsets, Bytes(kPageSize), {from, size}));
+    keepList();
+    traffic_.writes_bytes.fetch_add(size, std::memory_order_relaxed);
+    return {};
+  }
   Status flush() override { return client_->flush(); }
   size_t poll(std::span<FetchCompletion> out) override { return client_->poll(out); }
   int fd() const override { return client_->fd(); }
@@ -45,11 +70,45 @@ class RemoteChannel final : public FetchChannel {
   Nanoseconds timeToDeadline() const override { return client_->timeToDeadline(); }
 
  private:
+  /// Where the frames of one scattered request are; the client sends it from here.
+  struct List {
+    uint64_t offsets[kMostScattered];
+  };
+  static constexpr size_t kMostLists = 64;
+
+  RemoteChannel(std::unique_ptr<RemoteClient> client, Bytes start, TierTraffic& traffic,
+                Mapping lists)
+      : client_(std::move(client)), start_(start), traffic_(traffic), lists_(std::move(lists)) {}
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
+
+  /// Writes the next list; keepList() holds on to it until its request has ended.
+  Result<std::span<const uint64_t>> list(std::span<const FrameIndex> frames) {
+    if (frames.empty() || frames.size() > kMostScattered) {
+      return fail(ErrorCode::kInvalidArgument, "%llu frames: a scattered request has 1 to %llu",
+                  static_cast<unsigned long long>(frames.size()),
+                  static_cast<unsigned long long>(kMostScattered));
+    }
+    // Requests end in their order, so whatever was submitted before the oldest in flight is over.
+    if (client_->inFlight() == 0) next_list_ = 0;  // the same memory again: it is in the cache
+    if (list_request_[next_list_] > client_->submitted() - client_->inFlight()) {
+      return fail(ErrorCode::kNoSpace, "%llu scattered requests are in flight: poll() first",
+                  static_cast<unsigned long long>(kMostLists));
+    }
+    uint64_t* const offsets = reinterpret_cast<List*>(lists_.data())[next_list_].offsets;
+    for (size_t i = 0; i < frames.size(); ++i) offsets[i] = offsetOf(frames[i]).value();
+    return std::span<const uint64_t>(offsets, frames.size());
+  }
+  void keepList() {
+    list_request_[next_list_] = client_->submitted();
+    next_list_ = (next_list_ + 1) % kMostLists;
+  }
 
   std::unique_ptr<RemoteClient> client_;
   const Bytes start_;
   TierTraffic& traffic_;  // of the tier, which outlives its channels
+  Mapping lists_;
+  std::array<uint64_t, kMostLists> list_request_{};  // how many requests there were with it
+  size_t next_list_ = 0;
 };
 
 /// The server's address in numbers, once it is known. Later connections are made by service
@@ -151,7 +210,8 @@ Status RemoteTier::measureRoundTrip() {
 Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
   auto client = connect({.transport = transport_, .census = &census_});
   if (!client) return tl::unexpected(client.error());
-  return std::unique_ptr<FetchChannel>(new RemoteChannel(std::move(*client), start_, traffic_));
+  (*client)->setRows(RowsBy::kLane);  // scattered pages go the way of the others, in their order
+  return RemoteChannel::create(std::move(*client), start_, traffic_);
 }
 
 Result<FrameRun> RemoteTier::allocateArea(Bytes size) {

@@ -111,6 +111,7 @@ Status RemoteClient::queue(wire::Request request, std::span<const std::byte> fir
   next.queued = clock_.now();
   wire::encode(request, next.header);
   ++tail_;
+  ++submitted_;
   return {};
 }
 

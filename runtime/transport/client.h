@@ -89,6 +89,8 @@ class RemoteClient {
   /// POLLIN, and POLLOUT while something is queued that the peer would not take.
   short events() const;
   size_t inFlight() const { return tail_ - head_; }
+  /// Requests so far. They end in their order.
+  uint64_t submitted() const { return submitted_; }
   /// Time until poll() gives the oldest request up; 0 when poll() has something to return now.
   /// Without requests in flight, the whole timeout.
   Nanoseconds timeToDeadline() const;
@@ -161,6 +163,7 @@ class RemoteClient {
   uint64_t head_ = 0;
   uint64_t sent_ = 0;
   uint64_t tail_ = 0;
+  uint64_t submitted_ = 0;
   size_t sent_offset_ = 0;
   Nanoseconds last_progress_;
 

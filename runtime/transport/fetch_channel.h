@@ -29,12 +29,21 @@ struct FetchCompletion {
 /// one thread. Memory passed to submit*() is borrowed until the request completes.
 class FetchChannel {
  public:
+  /// Frames of one scattered request.
+  static constexpr size_t kMostScattered = 256;
   virtual ~FetchChannel() = default;
   /// Queues one run; nothing need be sent before flush(). `tag` comes back in the completion.
   /// Errors: kUnreachable once the channel has failed (every request in flight then completes
   /// with an error, exactly once); kNoSpace when too many are in flight: poll(), then again.
   virtual Status submitRead(uint64_t tag, FrameRun run, std::byte* to) = 0;
   virtual Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) = 0;
+  /// One request for single frames from anywhere, in any order: page i of the memory belongs to
+  /// frames[i]. `frames` is read before the call returns; a frame that is written twice keeps the
+  /// later page. Errors: as above, and kInvalidArgument unless there are 1 to kMostScattered.
+  virtual Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                                     std::byte* to) = 0;
+  virtual Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                                      const std::byte* from) = 0;
   /// Starts sending what is queued; does not wait for the peer to take it.
   virtual Status flush() = 0;
   /// Sends and receives what it can without blocking; fills `out`, returns how many. While more

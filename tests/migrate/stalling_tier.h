@@ -80,6 +80,23 @@ class StallingTier final : public FetchTier {
       written_.push_back(tag);
       return tier_.write(run, from);
     }
+    Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                               std::byte* to) override {
+      for (size_t i = 0; i < frames.size(); ++i) {
+        TP_TRY(tier_.read({frames[i], PageCount(1)}, to + i * kPageSize));
+      }
+      reads_.push_back(tag);
+      ++tier_.reads_;
+      return {};
+    }
+    Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                                const std::byte* from) override {
+      written_.push_back(tag);
+      for (size_t i = 0; i < frames.size(); ++i) {
+        TP_TRY(tier_.write({frames[i], PageCount(1)}, from + i * kPageSize));
+      }
+      return {};
+    }
     Status flush() override { return {}; }
     size_t poll(std::span<FetchCompletion> out) override {
       size_t count = 0;

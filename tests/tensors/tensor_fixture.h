@@ -118,6 +118,12 @@ class HeldTier final : public FetchTier {
     Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) override {
       return submit({tag, run, nullptr, from});
     }
+    Status submitReadScattered(uint64_t, std::span<const FrameIndex>, std::byte*) override {
+      return fail(ErrorCode::kUnsupported, "held: tables ask for runs");
+    }
+    Status submitWriteScattered(uint64_t, std::span<const FrameIndex>, const std::byte*) override {
+      return fail(ErrorCode::kUnsupported, "held: tables ask for runs");
+    }
     Status flush() override { return {}; }
     size_t poll(std::span<FetchCompletion> out) override {
       size_t count = 0;
