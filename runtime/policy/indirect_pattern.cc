@@ -43,7 +43,7 @@ uint64_t IndexPlace::addressIn(const FaultSample& sample, std::span<const uint64
 uint64_t IndexPlace::addressIn(const FaultSample& sample, const MemoryView& memory) const {
   if (number_ < kRegisters || number_ >= kSingle) return addressIn(sample, {});
   uint64_t word = 0;
-  const uint64_t at = sample.stack + (number_ - kRegisters) * sizeof word;
+  const uint64_t at = sample.stack - kRedZone + (number_ - kRegisters) * sizeof word;
   if (!couldBeAddress(at)) return 0;
   if (memory.read(at, std::as_writable_bytes(std::span(&word, 1))) != sizeof word) return 0;
   return couldBeAddress(word) ? word : 0;

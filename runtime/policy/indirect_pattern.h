@@ -29,7 +29,8 @@ class MemoryView {
 class IndexPlace {
  public:
   static constexpr size_t kRegisters = FaultSample::kRegisters;
-  static constexpr size_t kStackWords = 80;
+  static constexpr size_t kRedZone = 128;  // bytes below the stack pointer that functions may use
+  static constexpr size_t kStackWords = 96;
   static constexpr size_t kPairs = 2 * kRegisters * kRegisters;
   static constexpr size_t kSingle = kRegisters + kStackWords;
   static constexpr size_t kCount = kSingle + kPairs;
@@ -39,7 +40,7 @@ class IndexPlace {
   explicit IndexPlace(size_t number) : number_(static_cast<uint16_t>(number)) {}
 
   size_t number() const { return number_; }
-  /// The address found here, or 0 if it cannot be one. `stack`: words from the stack pointer on.
+  /// The address found here, or 0 if it cannot be one. `stack`: words from the red zone on.
   uint64_t addressIn(const FaultSample& sample, std::span<const uint64_t> stack) const;
   /// The same, reading the one word that it needs.
   uint64_t addressIn(const FaultSample& sample, const MemoryView& memory) const;

@@ -75,6 +75,7 @@ bool IndirectPrefetcher::foretell(Instruction& instruction, Followed& followed,
   if (!reckoned) return false;
   const auto base = knownBase(followed, *reckoned);
   if (!base) return false;
+  if (*reckoned > *base) followed.whole_rows = true;
   Cursor& cursor = cursorOf(followed, sample.thread);
   cursor.used_at = now_;
   const int64_t left = static_cast<int64_t>(cursor.next - element) / pattern.step;
@@ -84,7 +85,7 @@ bool IndirectPrefetcher::foretell(Instruction& instruction, Followed& followed,
   if (!goes_on) {
     cursor = {sample.thread, *base, element + static_cast<uint64_t>(pattern.step), now_};
   }
-  look(instruction, pattern, cursor, element, memory);
+  look(instruction, followed, cursor, element, memory);
   return true;
 }
 
@@ -123,8 +124,9 @@ IndirectPrefetcher::Cursor& IndirectPrefetcher::cursorOf(Followed& followed, int
   return *oldest;
 }
 
-void IndirectPrefetcher::look(Instruction& instruction, const IndirectPattern& pattern,
-                              Cursor& cursor, uint64_t element, const MemoryView& memory) {
+void IndirectPrefetcher::look(Instruction& instruction, const Followed& followed, Cursor& cursor,
+                              uint64_t element, const MemoryView& memory) {
+  const IndirectPattern& pattern = followed.pattern;
   const bool up = pattern.step > 0;
   const uint64_t step = static_cast<uint64_t>(up ? pattern.step : -pattern.step);
   const uint64_t passed = (up ? cursor.next - element : element - cursor.next) / step;  // 1: none
@@ -142,8 +144,8 @@ void IndirectPrefetcher::look(Instruction& instruction, const IndirectPattern& p
       break;
     }
   }
-  const int64_t size =
-      std::abs(pattern.stride) <= static_cast<int64_t>(kPageSize) ? std::abs(pattern.stride) : 1;
+  const int64_t row = std::min<int64_t>(std::abs(pattern.stride), kPageSize);
+  const int64_t size = followed.whole_rows ? row : 1;
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t at = (up ? i : count - 1 - i) * step;
     const int64_t value = indexValue(&window_[at], pattern.width);
@@ -164,14 +166,12 @@ void IndirectPrefetcher::add(Instruction& instruction, uint64_t target, int64_t 
 
 void IndirectPrefetcher::addPage(Instruction& instruction, uint64_t page,
                                  const MemoryView& memory) {
-  if (page_count_ == pages_.size() || !memory.isFar(page) || isMarked(page)) return;
+  if (page_count_ == pages_.size() || !memory.isFar(page) || markerOf(page) < kMarkers) return;
   // Neighbours in an index are often neighbours in the table; others that come twice cost a look.
   const auto recent = foretold().last(std::min<size_t>(page_count_, 8));
   if (std::find(recent.begin(), recent.end(), page) != recent.end()) return;
   if (instruction.since_marker >= std::max(kMarkEvery, instruction.ahead / 2)) {
-    Marker& marker = markers_[next_marker_++ % kMarkers];
-    if (marker.page != 0) settle(marker, false);
-    marker = {page, instruction.code, std::exchange(instruction.since_marker, 0), now_};
+    mark(instruction, page);
     return;
   }
   ++instruction.since_marker;
@@ -181,24 +181,29 @@ void IndirectPrefetcher::addPage(Instruction& instruction, uint64_t page,
 
 // --- Judging ---
 
-bool IndirectPrefetcher::isMarked(uint64_t page) const {
-  return std::any_of(markers_.begin(), markers_.end(),
-                     [page](const Marker& marker) { return marker.page == page; });
+size_t IndirectPrefetcher::markerOf(uint64_t page) const {
+  return static_cast<size_t>(std::find(marked_pages_.begin(), marked_pages_.end(), page) -
+                             marked_pages_.begin());
+}
+
+void IndirectPrefetcher::mark(Instruction& instruction, uint64_t page) {
+  if (next_marker_ - first_marker_ == kMarkers) settle(first_marker_++ % kMarkers, false);
+  const size_t marker = next_marker_++ % kMarkers;
+  marked_pages_[marker] = page;
+  markers_[marker] = {instruction.code, std::exchange(instruction.since_marker, 0), now_};
 }
 
 void IndirectPrefetcher::settleMarkers(uint64_t page) {
-  for (Marker& marker : markers_) {
-    if (marker.page == 0) continue;
-    if (marker.page == page) {
-      settle(marker, true);
-    } else if (now_ - marker.born_at > kMarkerLife) {
-      settle(marker, false);
-    }
+  if (const size_t marker = markerOf(page); marker < kMarkers) settle(marker, true);
+  while (first_marker_ < next_marker_ &&
+         now_ - markers_[first_marker_ % kMarkers].born_at > kMarkerLife) {
+    settle(first_marker_++ % kMarkers, false);
   }
 }
 
-void IndirectPrefetcher::settle(Marker& marker, bool hit) {
-  marker.page = 0;
+void IndirectPrefetcher::settle(size_t number, bool hit) {
+  if (std::exchange(marked_pages_[number], 0) == 0) return;
+  const Marker& marker = markers_[number];
   if (hit) stats_.used += marker.stands_for;
   Instruction* instruction = find(marker.code);
   if (instruction == nullptr) return;

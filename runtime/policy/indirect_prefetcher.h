@@ -52,7 +52,7 @@ class IndirectPrefetcher {
   static constexpr size_t kPatterns = 4;  // an instruction
   static constexpr size_t kBases = 32;    // tables that one pattern goes through
   static constexpr size_t kCursors = 4;   // threads that do
-  static constexpr size_t kMarkers = 64;
+  static constexpr size_t kMarkers = 256;
   // Fewer faults of an instruction are not worth learning from.
   static constexpr uint32_t kWorthwhile = 16;
   static constexpr uint32_t kLessons = 128;
@@ -62,8 +62,9 @@ class IndirectPrefetcher {
   static constexpr size_t kWindowBytes = 16384;
   // Of so many pages one is left out, or of half a window if that is more.
   static constexpr uint32_t kMarkEvery = 16;
-  static constexpr uint64_t kMarkerLife = 256;  // faults
-  static constexpr uint32_t kJudged = 8;        // markers, after which the window changes
+  // Faults within which a page has to be used: for longer it may not stay.
+  static constexpr uint64_t kMarkerLife = 4096;
+  static constexpr uint32_t kJudged = 8;  // markers, after which the window changes
 
   struct Base {
     int64_t address = 0;
@@ -79,6 +80,7 @@ class IndirectPrefetcher {
   };
   struct Followed {
     IndirectPattern pattern;
+    bool whole_rows = false;  // the loop faulted within a row too: all of it is read
     std::array<Base, kBases> bases{};
     std::array<Cursor, kCursors> cursors{};
   };
@@ -101,8 +103,8 @@ class IndirectPrefetcher {
     uint64_t begun_at = 0;
     PatternLearner learner;
   };
+  /// A page that was left out.
   struct Marker {
-    uint64_t page = 0;  // 0: settled
     uint64_t code = 0;
     uint32_t stands_for = 0;
     uint64_t born_at = 0;
@@ -115,13 +117,14 @@ class IndirectPrefetcher {
   /// The base that the address belongs to, if there is one to go by.
   std::optional<int64_t> knownBase(Followed& followed, int64_t base) const;
   Cursor& cursorOf(Followed& followed, int thread) const;
-  void look(Instruction& instruction, const IndirectPattern& pattern, Cursor& cursor,
-            uint64_t element, const MemoryView& memory);
+  void look(Instruction& instruction, const Followed& followed, Cursor& cursor, uint64_t element,
+            const MemoryView& memory);
   void add(Instruction& instruction, uint64_t target, int64_t size, const MemoryView& memory);
   void addPage(Instruction& instruction, uint64_t page, const MemoryView& memory);
-  bool isMarked(uint64_t page) const;
+  size_t markerOf(uint64_t page) const;  // kMarkers: it has none
+  void mark(Instruction& instruction, uint64_t page);
   void settleMarkers(uint64_t page);
-  void settle(Marker& marker, bool hit);
+  void settle(size_t number, bool hit);
   static void judge(Instruction& instruction, uint64_t now);
   Result learn(Instruction& instruction, const FaultSample& sample, const MemoryView& memory);
   Lesson* lessonFor(const Instruction& instruction, const FaultSample& sample);
@@ -129,8 +132,10 @@ class IndirectPrefetcher {
 
   std::vector<Instruction> instructions_;
   std::vector<Lesson> lessons_;
+  // A ring, the oldest first; their pages in a row of their own, which is searched often.
   std::array<Marker, kMarkers> markers_{};
-  size_t next_marker_ = 0;
+  std::array<uint64_t, kMarkers> marked_pages_{};  // 0: settled
+  uint64_t first_marker_ = 0, next_marker_ = 0;
   std::vector<uint64_t> pages_;
   size_t page_count_ = 0;
   std::vector<std::byte> window_;

@@ -80,7 +80,7 @@ std::optional<IndirectPattern> PatternLearner::learn(const FaultSample& sample,
   std::optional<IndirectPattern> found;
   IndexPlace::Stack stack{};
   if (couldBeAddress(sample.stack)) {
-    memory.read(sample.stack, std::as_writable_bytes(std::span(stack)));
+    memory.read(sample.stack - IndexPlace::kRedZone, std::as_writable_bytes(std::span(stack)));
   }
   for (size_t place = 0; place < IndexPlace::kCount; ++place) {
     State& state = (*states_)[place];

@@ -25,7 +25,7 @@ class PatternLearner {
   void restart();
   /// Takes in one more fault of the instruction, whose address could be one (couldBeAddress()); all
   /// must be of one thread. A pattern is returned once it is settled. Reads memory at most 1 +
-  /// IndexPlace::kCount times, 640 bytes at most each.
+  /// IndexPlace::kCount times, 768 bytes at most each.
   std::optional<IndirectPattern> learn(const FaultSample& sample, const MemoryView& memory);
 
  private:

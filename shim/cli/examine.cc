@@ -177,13 +177,13 @@ Finding faultRegisters() {
   const auto ring = openKernelPerfPort()->openFaults(static_cast<int>(gettid()));
   if (ring) {
     return {"registers", Verdict::kOk,
-            "gather loops over a memory server are foretold (foretell:auto)", ""};
+            "gather loops over a memory server can be foretold (foretell:auto)", ""};
   }
   const bool refused = ring.error().code() == ErrorCode::kPermission;
-  return {"registers", Verdict::kOk,
-          fmt::format("gather loops over a memory server are not foretold: {}",
-                      ring.error().text()),
-          refused ? "sudo sysctl -w kernel.perf_event_paranoid=2" : ""};
+  return {
+      "registers", Verdict::kOk,
+      fmt::format("gather loops over a memory server cannot be foretold: {}", ring.error().text()),
+      refused ? "sudo sysctl -w kernel.perf_event_paranoid=2" : ""};
 }
 
 Finding numaNodes() {

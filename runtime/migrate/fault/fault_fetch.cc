@@ -133,31 +133,29 @@ bool FaultService::claimForetold(Gather& gather, PageIndex page) {
 }
 
 void FaultService::submitGather(Gather& gather) {
-  const uint64_t tag = kFetches + static_cast<uint64_t>(&gather - gathers_.data());
-  const auto channel = channels_.to(gather.pages[0].claim.tier);
-  gather.reads = 0;
-  gather.failed = false;
+  std::array<FrameIndex, kPagesPerGather> frames;
   {
     MutexLock lock(policy_.mutex());
-    for (const Fetch& fetch : gather.pages) policy_.chooser().onForetold(fetch.claim.first);
-  }
-  if (channel) {
-    for (const Fetch& fetch : gather.pages) {
-      if (!(*channel)->submitRead(tag, fetch.claim.frames(), fetch.buffer)) break;
-      ++gather.reads;
+    for (size_t i = 0; i < gather.pages.size(); ++i) {
+      const FarClaim& claim = gather.pages[i].claim;
+      frames[i] = claim.frame;
+      policy_.chooser().onForetold(claim.first);
     }
   }
-  // What finds no place in the queue stays where it is.
-  while (gather.pages.size() > gather.reads) {
-    const FarClaim& claim = gather.pages.back().claim;
-    abandonClaim(core_, GranuleLock(*core_.space, granuleOf(claim.first)), claim);
-    gather.pages.pop_back();
-  }
+  const uint64_t tag = kFetches + static_cast<uint64_t>(&gather - gathers_.data());
+  const auto channel = channels_.to(gather.pages[0].claim.tier);
+  const Status submitted =
+      channel ? (*channel)->submitReadScattered(tag, std::span(frames).first(gather.pages.size()),
+                                                gather.pages[0].buffer)
+              : Status(tl::unexpected(channel.error()));
+  gather.under_way = submitted.has_value();
+  if (!submitted) finishGather(gather, false);
 }
 
-void FaultService::finishGather(Gather& gather) {
+void FaultService::finishGather(Gather& gather, bool ok) {
+  gather.under_way = false;
   std::erase_if(gather.pages, [&](Fetch& fetch) {
-    if (!gather.failed) return install(fetch);
+    if (ok) return install(fetch);
     // Whoever waits for one asks for it by itself, and then hears what is wrong with it.
     abandonClaim(core_, GranuleLock(*core_.space, granuleOf(fetch.claim.first)), fetch.claim);
     return true;
@@ -178,9 +176,7 @@ void FaultService::completeFetches() {
         finishFetch(tag, completions[i].ok(), completions[i].error);
         continue;
       }
-      Gather& gather = gathers_[tag - kFetches];
-      gather.failed = gather.failed || !completions[i].ok();
-      if (--gather.reads == 0) finishGather(gather);
+      finishGather(gathers_[tag - kFetches], completions[i].ok());
     }
   }
 }

@@ -413,7 +413,7 @@ bool FaultService::nothingUnderWay() const {
 bool FaultService::somethingWaits() const {
   return !arrived_.empty() || !deferred_.empty() ||
          std::any_of(gathers_.begin(), gathers_.end(), [](const Gather& gather) {
-           return gather.reads == 0 && !gather.pages.empty();
+           return !gather.under_way && !gather.pages.empty();
          });
 }
 
@@ -426,7 +426,7 @@ void FaultService::retryDeferred() {
     install(fetches_[slot]) ? freeSlot(slot) : arrived_.push_back(slot);
   }
   for (Gather& gather : gathers_) {
-    if (!gather.pages.empty() && gather.reads == 0) finishGather(gather);
+    if (!gather.pages.empty() && !gather.under_way) finishGather(gather, true);
   }
   const size_t waiting = deferred_.size();
   for (size_t i = 0; i < waiting; ++i) {

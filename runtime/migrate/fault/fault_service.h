@@ -55,8 +55,7 @@ class FaultService {
   // Foretold pages that are fetched together, each by itself: they may be anywhere, of one tier.
   struct Gather {
     std::vector<Fetch> pages;  // capacity reserved at create(); empty: free
-    size_t reads = 0;          // under way
-    bool failed = false;       // one of them
+    bool under_way = false;
   };
   // A fault that could not be answered at once.
   struct Deferred {
@@ -102,9 +101,10 @@ class FaultService {
   void foretell(const MissingFault& fault, Nanoseconds started);
   void fetchForetold(std::span<const uint64_t> addresses);
   bool claimForetold(Gather& gather, PageIndex page);
-  /// Empties it if nothing could be submitted.
+  /// Ends it if it cannot be submitted.
   void submitGather(Gather& gather);
-  void finishGather(Gather& gather);
+  /// Pages for which there is no room, but somebody waits, stay in it.
+  void finishGather(Gather& gather, bool ok);
   Gather* freeGather();
   bool nothingUnderWay() const;
   /// Faults, or pages that have arrived and find no room.
