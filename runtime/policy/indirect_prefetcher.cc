@@ -40,8 +40,10 @@ IndirectPrefetcher::Instruction& IndirectPrefetcher::follow(uint64_t code) {
 }
 
 IndirectPrefetcher::Result IndirectPrefetcher::onFault(const FaultSample& sample,
-                                                       const MemoryView& memory) {
+                                                       const MemoryView& memory, size_t most) {
   page_count_ = 0;
+  most_pages_ = std::min(most, pages_.size() - 2);  // an element may need two
+
   if (sample.code == 0 || !couldBeAddress(sample.address)) return Result::kNothing;
   ++now_;
   settleMarkers(pageOf(sample.address));
@@ -147,6 +149,10 @@ void IndirectPrefetcher::look(Instruction& instruction, const Followed& followed
   const int64_t row = std::min<int64_t>(std::abs(pattern.stride), kPageSize);
   const int64_t size = followed.whole_rows ? row : 1;
   for (uint64_t i = 0; i < count; ++i) {
+    if (page_count_ >= most_pages_) {
+      count = i;
+      break;
+    }
     const uint64_t at = (up ? i : count - 1 - i) * step;
     const int64_t value = indexValue(&window_[at], pattern.width);
     if (const auto target = targetOf(cursor.base, value, pattern.stride)) {
@@ -166,7 +172,7 @@ void IndirectPrefetcher::add(Instruction& instruction, uint64_t target, int64_t 
 
 void IndirectPrefetcher::addPage(Instruction& instruction, uint64_t page,
                                  const MemoryView& memory) {
-  if (page_count_ == pages_.size() || !memory.isFar(page) || markerOf(page) < kMarkers) return;
+  if (!memory.isFar(page) || markerOf(page) < kMarkers) return;
   // Neighbours in an index are often neighbours in the table; others that come twice cost a look.
   const auto recent = foretold().last(std::min<size_t>(page_count_, 8));
   if (std::find(recent.begin(), recent.end(), page) != recent.end()) return;

@@ -42,7 +42,8 @@ class IndirectPrefetcher {
   /// A thread faulted on a far page; all such faults of which there is a sample are to be told.
   /// Reads memory once for each word and window it needs, at most 4 times kPatterns; while it
   /// learns as often as PatternLearner does, for at most kLessons faults at a time.
-  Result onFault(const FaultSample& sample, const MemoryView& memory);
+  /// At most `most` pages are foretold: what finds no room is for a later fault.
+  Result onFault(const FaultSample& sample, const MemoryView& memory, size_t most = kMostPages);
   /// Addresses of pages, far all, that the last onFault() foretold, soonest first.
   std::span<const uint64_t> foretold() const { return {pages_.data(), page_count_}; }
 
@@ -137,7 +138,7 @@ class IndirectPrefetcher {
   std::array<uint64_t, kMarkers> marked_pages_{};  // 0: settled
   uint64_t first_marker_ = 0, next_marker_ = 0;
   std::vector<uint64_t> pages_;
-  size_t page_count_ = 0;
+  size_t page_count_ = 0, most_pages_ = 0;
   std::vector<std::byte> window_;
   uint64_t now_ = 0;  // faults told
   IndirectStats stats_;

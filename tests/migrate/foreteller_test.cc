@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t kPages = 4096;
 constexpr Nanoseconds kSecond{1'000'000'000};
+constexpr PageCount kRoom(512);
 
 /// What the kernel and the reader share.
 struct FakeThreads {
@@ -86,14 +87,14 @@ class ForetellerTest : public testing::Test {
     FaultSample sample{.code = 0x1234, .address = address + 8, .thread = thread};
     sample.registers[6] = reinterpret_cast<uint64_t>(&indexes_[at % indexes_.size()]);
     threads_.latest[thread] = sample;
-    foreteller_->onFarFault({.address = address, .thread = thread}, now_);
+    foreteller_->onFarFault({.address = address, .thread = thread}, kRoom, now_);
   }
   /// One whose registers lead nowhere.
   void blankFault(int thread = 7) {
     now_ = now_ + Nanoseconds(100'000);
     const uintptr_t address = core_.space->addressOf(PageIndex(random_() % kPages));
     threads_.latest[thread] = {.code = 0x99, .address = address, .thread = thread};
-    foreteller_->onFarFault({.address = address, .thread = thread}, now_);
+    foreteller_->onFarFault({.address = address, .thread = thread}, kRoom, now_);
   }
 
   StatsPage page_{};
@@ -122,7 +123,7 @@ TEST_F(ForetellerTest, NamesThePagesOfTheNextElements) {
   const uintptr_t address = core_.space->addressOf(PageIndex(indexes_[5000]));
   threads_.latest[7].address = address + 8;
   threads_.latest[7].registers[6] = reinterpret_cast<uint64_t>(&indexes_[5000]);
-  const auto pages = foreteller_->onFarFault({.address = address, .thread = 7}, now_);
+  const auto pages = foreteller_->onFarFault({.address = address, .thread = 7}, kRoom, now_);
   ASSERT_GT(pages.size(), 4u);
   size_t at = 5001;
   for (const uint64_t page : pages) {
@@ -153,7 +154,8 @@ TEST_F(ForetellerTest, EndsWhereSamplesAreNotOfTheThreadsFaults) {
   ASSERT_EQ(threads_.open, 1);
   threads_.latest[7].address = 4096;
   for (int i = 0; i < 40; ++i) {
-    foreteller_->onFarFault({.address = core_.space->addressOf(PageIndex(1)), .thread = 7}, now_);
+    foreteller_->onFarFault({.address = core_.space->addressOf(PageIndex(1)), .thread = 7}, kRoom,
+                            now_);
   }
   EXPECT_EQ(threads_.open, 0);
 }

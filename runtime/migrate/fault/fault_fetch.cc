@@ -87,8 +87,20 @@ void FaultService::prefetchBeside(PageIndex page, PageRun run) {
 void FaultService::foretell(const MissingFault& fault, Nanoseconds started) {
   // The demanded page first: it is on its way while the next are found out.
   if (foreteller_->watching()) flush();
-  const auto addresses = foreteller_->onFarFault(fault, started);
+  const auto addresses = foreteller_->onFarFault(fault, roomToForetell(), started);
   if (!addresses.empty()) fetchForetold(addresses);
+}
+
+PageCount FaultService::roomToForetell() const {
+  // As prefetch(): only into room that is there when all that was foretold has arrived.
+  uint64_t taken = kPagesPerFetch;
+  uint64_t free = 0;
+  for (const Gather& gather : gathers_) {
+    taken += gather.pages.size();
+    free += gather.pages.empty() ? kPagesPerGather : 0;
+  }
+  const uint64_t room = core_.budget.room().value();
+  return PageCount(std::min(room > taken ? room - taken : 0, free));
 }
 
 FaultService::Gather* FaultService::freeGather() {
@@ -98,15 +110,11 @@ FaultService::Gather* FaultService::freeGather() {
 }
 
 void FaultService::fetchForetold(std::span<const uint64_t> addresses) {
-  // As prefetch(): only into room that is there when all that was foretold has arrived.
-  uint64_t room = core_.budget.room().value();
-  for (const Gather& gather : gathers_) room -= std::min(room, uint64_t{gather.pages.size()});
   Gather* gather = freeGather();
   uint64_t most = kFirstGather;
   for (const uint64_t address : addresses) {
-    if (gather == nullptr || room <= kPagesPerFetch) break;
+    if (gather == nullptr) break;
     if (!claimForetold(*gather, core_.space->pageAt(address))) continue;
-    --room;
     if (gather->pages.size() < most) continue;
     submitGather(*gather);
     most = kPagesPerGather;

@@ -99,6 +99,7 @@ class FaultService {
   void prefetchBeside(PageIndex page, PageRun run);
   /// Begins to fetch what the thread will probably touch next; its fault is being answered.
   void foretell(const MissingFault& fault, Nanoseconds started);
+  PageCount roomToForetell() const;
   void fetchForetold(std::span<const uint64_t> addresses);
   bool claimForetold(Gather& gather, PageIndex page);
   /// Ends it if it cannot be submitted.

@@ -70,7 +70,8 @@ void Foreteller::close(Watched& watched) {
   watched = Watched{};
 }
 
-std::span<const uint64_t> Foreteller::onFarFault(const MissingFault& fault, Nanoseconds now) {
+std::span<const uint64_t> Foreteller::onFarFault(const MissingFault& fault, PageCount most,
+                                                 Nanoseconds now) {
   Watched* const watched = fault.thread != 0 ? watch(fault.thread, now) : nullptr;
   if (watched == nullptr) return {};
   watched->last = now;
@@ -86,7 +87,7 @@ std::span<const uint64_t> Foreteller::onFarFault(const MissingFault& fault, Nano
     return {};
   }
   watched->blind = 0;
-  weigh(prefetcher_->onFault(sample, View(core_, memory_.get())), now);
+  weigh(prefetcher_->onFault(sample, View(core_, memory_.get()), most.value()), now);
   core_.stats->foretold_pages.store(prefetcher_->stats().foretold, std::memory_order_relaxed);
   core_.stats->foretold_used.store(prefetcher_->stats().used, std::memory_order_relaxed);
   return prefetcher_->foretold();

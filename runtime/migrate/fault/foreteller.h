@@ -24,8 +24,8 @@ class Foreteller {
   static std::unique_ptr<Foreteller> create(Core& core, std::unique_ptr<PerfPort> port);
 
   /// The thread faulted on a page that is being fetched. Returns addresses of far pages that it
-  /// will probably touch next, valid until the next call.
-  std::span<const uint64_t> onFarFault(const MissingFault& fault, Nanoseconds now);
+  /// will probably touch next, about `most` of them, valid until the next call.
+  std::span<const uint64_t> onFarFault(const MissingFault& fault, PageCount most, Nanoseconds now);
 
   /// Whether any thread is sampled: then tend() is to be called about every kTend.
   bool watching() const { return open_ > 0; }
