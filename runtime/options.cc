@@ -180,6 +180,15 @@ Status setStart(Options& options, std::string_view, std::string_view value) {
   return {};
 }
 
+Status setForetell(Options& options, std::string_view, std::string_view value) {
+  if (value != "auto" && value != "off") {
+    return fail(ErrorCode::kInvalidArgument, "foretell is 'auto' or 'off', not '%.*s'",
+                TP_SV(value));
+  }
+  options.foretell = value == "auto";
+  return {};
+}
+
 Status setPins(Options& options, std::string_view, std::string_view value) {
   if (value != "ask" && value != "never") {
     return fail(ErrorCode::kInvalidArgument, "pins is 'ask' or 'never', not '%.*s'", TP_SV(value));
@@ -211,6 +220,7 @@ constexpr OptionRow kOptions[] = {
     {"agent", setAgent},
     {"start", setStart},
     {"pins", setPins},
+    {"foretell", setForetell},
 };
 constexpr std::array<std::string_view, std::size(kOptions)> keysOfOptions() {
   std::array<std::string_view, std::size(kOptions)> keys;
@@ -348,6 +358,7 @@ Status renderOptions(const Options& options, std::span<char> out) {
   if (options.budget_scope == BudgetScope::kManaged) item(text, "budget_scope").append("managed");
   if (options.start == StartWhen::kNow) item(text, "start").append("now");
   if (options.pins == Pins::kNever) item(text, "pins").append("never");
+  if (options.foretell) item(text, "foretell").append("auto");
   if (text.overflowed()) return fail(ErrorCode::kNoSpace, "the options do not fit their buffer");
   return {};
 }

@@ -96,6 +96,15 @@ Result<Mapping> Mapping::sharedFile(int fd, Bytes offset, Bytes size) {
   return Mapping(address, size);
 }
 
+Result<Mapping> Mapping::sharedFileReadable(int fd, Bytes size) {
+  void* const address = mapOwn(size, PROT_READ, MAP_SHARED, fd, Bytes());
+  if (address == MAP_FAILED) {
+    return failErrno(ErrorCode::kNoMemory, "cannot map %llu bytes of a file",
+                     static_cast<unsigned long long>(size.value()));
+  }
+  return Mapping(address, size);
+}
+
 Result<Mapping> Mapping::sharedAnonymous(Bytes size) {
   void* const address =
       mapOwn(size, kReadWrite, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, Bytes());

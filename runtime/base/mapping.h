@@ -28,6 +28,8 @@ class Mapping {
   static Result<Mapping> anonymous(Bytes size);
   /// Shared view of `size` bytes of the file `fd` from `offset` (page-aligned), read and write.
   static Result<Mapping> sharedFile(int fd, Bytes offset, Bytes size);
+  /// The same from its beginning, for reading only.
+  static Result<Mapping> sharedFileReadable(int fd, Bytes size);
 
   /// Address space without memory behind it; `alignment` is a power of two.
   static Result<Mapping> reserved(Bytes size, Bytes alignment);

@@ -2,14 +2,19 @@
 // Events by what sysfs says of them, and rings by perf_event_open. Allocates at open() only.
 #include "runtime/os/perf_events.h"
 
+#ifdef __x86_64__
+#include <asm/perf_regs.h>
+#endif
 #include <linux/perf_event.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <string_view>
 
 #include "runtime/base/mapping.h"
@@ -127,8 +132,90 @@ class KernelRing final : public PerfRing {
   Mapping memory_;
 };
 
+ErrorCode openFailed() {
+  if (errno == ENODEV || errno == ESRCH) return ErrorCode::kNotFound;
+  return errno == EACCES || errno == EPERM ? ErrorCode::kPermission : ErrorCode::kUnsupported;
+}
+
+#ifdef __x86_64__
+constexpr uint64_t bit(unsigned number) { return uint64_t{1} << number; }
+// In the order of their numbers, which is that of the record.
+constexpr uint64_t kGeneralRegisters =
+    (bit(PERF_REG_X86_SP + 1) - 1) | (bit(PERF_REG_X86_R15 + 1) - bit(PERF_REG_X86_R8));
+constexpr size_t kStackRegister = PERF_REG_X86_SP;
+constexpr bool kSamplesRegisters = true;
+#else
+constexpr uint64_t kGeneralRegisters = 0;
+constexpr size_t kStackRegister = 0;
+constexpr bool kSamplesRegisters = false;
+#endif
+
+class KernelFaultRing final : public FaultRing {
+ public:
+  // One page of records: they are written backwards, so that the latest is where the head is.
+  static constexpr uint64_t kSize = 2 * kPageSize;
+
+  KernelFaultRing(UniqueFd fd, Mapping memory) : fd_(std::move(fd)), memory_(std::move(memory)) {}
+
+  bool latest(FaultSample& out) const override {
+    struct {
+      perf_event_header header;
+      uint64_t code;
+      uint32_t process, thread;
+      uint64_t address, abi;
+      uint64_t registers[FaultSample::kRegisters];
+    } record;
+    auto& control = *reinterpret_cast<perf_event_mmap_page*>(memory_.data());
+    // Acquire: the record is whole once the head is seen.
+    const uint64_t head = std::atomic_ref(control.data_head).load(std::memory_order_acquire);
+    const size_t begin = head % kPageSize;
+    const size_t first = std::min(sizeof record, kPageSize - begin);
+    std::memcpy(&record, memory_.data() + kPageSize + begin, first);
+    std::memcpy(reinterpret_cast<std::byte*>(&record) + first, memory_.data() + kPageSize,
+                sizeof record - first);
+    if (head == 0 || record.header.type != PERF_RECORD_SAMPLE ||
+        record.header.size != sizeof record || record.abi != PERF_SAMPLE_REGS_ABI_64) {
+      return false;
+    }
+    out.code = record.code;
+    out.address = record.address;
+    out.thread = static_cast<int>(record.thread);
+    std::copy(std::begin(record.registers), std::end(record.registers), out.registers.begin());
+    out.stack = record.registers[kStackRegister];
+    return true;
+  }
+
+ private:
+  UniqueFd fd_;
+  Mapping memory_;
+};
+
 class KernelPerfPort final : public PerfPort {
  public:
+  Result<std::unique_ptr<FaultRing>> openFaults(int thread) override {
+    if (!kSamplesRegisters) {
+      return fail(ErrorCode::kUnsupported, "registers are not sampled on this kind of processor");
+    }
+    perf_event_attr attr = {};
+    attr.size = sizeof attr;
+    attr.type = PERF_TYPE_SOFTWARE;
+    attr.config = PERF_COUNT_SW_PAGE_FAULTS;
+    attr.sample_period = 1;
+    attr.sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_ADDR | PERF_SAMPLE_REGS_USER;
+    attr.sample_regs_user = kGeneralRegisters;
+    attr.exclude_kernel = 1;
+    attr.exclude_hv = 1;
+    attr.write_backward = 1;
+    UniqueFd fd(static_cast<int>(
+        raw::call(SYS_perf_event_open, &attr, thread, -1, -1, PERF_FLAG_FD_CLOEXEC)));
+    if (!fd.valid()) return failErrno(openFailed(), "cannot sample faults of thread %d", thread);
+    fd.keep();
+    // Readable only: the kernel then overwrites what nobody has read.
+    auto memory = Mapping::sharedFileReadable(fd.get(), Bytes(KernelFaultRing::kSize));
+    if (!memory) return tl::unexpected(memory.error());
+    return std::unique_ptr<FaultRing>(new KernelFaultRing(std::move(fd), std::move(*memory)));
+  }
+
   Result<std::unique_ptr<PerfRing>> open(const MemoryEvent& event, uint64_t sample_type,
                                          int cpu) override {
     perf_event_attr attr = {};
@@ -149,10 +236,7 @@ class KernelPerfPort final : public PerfPort {
     UniqueFd fd(
         static_cast<int>(raw::call(SYS_perf_event_open, &attr, 0, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
     if (!fd.valid()) {
-      const ErrorCode code = errno == ENODEV                     ? ErrorCode::kNotFound
-                             : errno == EACCES || errno == EPERM ? ErrorCode::kPermission
-                                                                 : ErrorCode::kUnsupported;
-      return failErrno(code, "cannot sample %s on processor %d", event.name, cpu);
+      return failErrno(openFailed(), "cannot sample %s on processor %d", event.name, cpu);
     }
     auto memory = Mapping::sharedFile(fd.get(), Bytes(), Bytes((1 + kDataPages) * kPageSize));
     if (!memory) return tl::unexpected(memory.error());

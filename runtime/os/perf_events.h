@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam to perf_event_open(2), for events that sample accesses to memory with their data
-// addresses. Tests put a ring of their own in the kernel's place. A ring belongs to one thread.
+// addresses, and for the registers of threads at their page faults. Tests put a ring of their own
+// in the kernel's place. A ring belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <span>
 
+#include "runtime/base/fault_sample.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 
@@ -41,9 +43,23 @@ class PerfRing {
   virtual void stop() = 0;
 };
 
+/// The page faults of one thread outside the kernel, from the moment it is opened until it is
+/// destroyed. The kernel writes each before it reports the fault to userfaultfd, over the oldest:
+/// so the latest of a thread that waits for a page is the fault it waits for, unless the kernel
+/// touched the page on its behalf. A child of fork() has no part in it.
+class FaultRing {
+ public:
+  virtual ~FaultRing() = default;
+  /// False if there is none yet, or of a program that is not 64-bit.
+  virtual bool latest(FaultSample& out) const = 0;
+};
+
 class PerfPort {
  public:
   virtual ~PerfPort() = default;
+  /// `thread` is one of this process. Errors: kNotFound when there is no such thread, kPermission,
+  /// kUnsupported: on this kind of processor.
+  virtual Result<std::unique_ptr<FaultRing>> openFaults(int thread) = 0;
   /// Samples the calling thread, and the threads it will start, while they run on `cpu`. Not
   /// started yet. Errors: kNotFound when there is no such processor, kPermission, kUnsupported.
   virtual Result<std::unique_ptr<PerfRing>> open(const MemoryEvent& event, uint64_t sample_type,

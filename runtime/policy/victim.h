@@ -65,6 +65,8 @@ class VictimChooser {
   /// `page`, of a run that onFault() gave and not its own page, was brought in. Not to be told
   /// of pages that were local already: a scan must not mark the hot ones in its way.
   void onPrefetched(PageIndex page);
+  /// `page`, which no stream brings in, was fetched since an instruction will probably touch it.
+  void onForetold(PageIndex page) { onReturn(page); }
   /// A page in limbo was touched and is local again.
   void onRescue(PageIndex page, Nanoseconds now);
   /// A PMU sample, or an exact count from the API, saw `page` accessed.

@@ -68,6 +68,8 @@ inline constexpr StatField kAll[] = {
     counter<&StatsPage::rescues>("rescues", kMoves, kCount),
     counter<&StatsPage::prefetched_pages>("prefetched_pages", kMoves, kCount),
     counter<&StatsPage::prefetch_hits>("prefetch_hits", kMoves, kCount),
+    counter<&StatsPage::foretold_pages>("foretold_pages", kMoves, kCount),
+    counter<&StatsPage::foretold_used>("foretold_used", kMoves, kCount),
     counter<&StatsPage::lost_pages>("lost_pages", kMoves, kCount),
     counter<&StatsPage::faults_missing>("missing", kFaults, kCount),
     counter<&StatsPage::faults_write_protect>("write_protect", kFaults, kCount),

@@ -110,6 +110,9 @@ constexpr Entry kConfKeys[] = {
     {"pins",
      "never: the program has no memory of its own pinned for devices, whatever it has open; ask, "
      "the default: pages of direct tiers stay there while a descriptor may pin some."},
+    {"foretell",
+     "auto: foretell what gather loops will touch, by the registers of threads that often fault on "
+     "far pages, where they can be sampled and it pays. Default off."},
 };
 
 constexpr Example kExamples[] = {

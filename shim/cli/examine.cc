@@ -171,6 +171,20 @@ Finding perfPermission() {
           allowed ? "" : "sudo sysctl -w kernel.perf_event_paranoid=2"};
 }
 
+/// Tried, since whether it is allowed depends on capabilities and filters too.
+Finding faultRegisters() {
+  const auto ring = openKernelPerfPort()->openFaults(static_cast<int>(gettid()));
+  if (ring) {
+    return {"registers", Verdict::kOk,
+            "gather loops over a memory server can be foretold (foretell:auto)", ""};
+  }
+  const bool refused = ring.error().code() == ErrorCode::kPermission;
+  return {
+      "registers", Verdict::kOk,
+      fmt::format("gather loops over a memory server cannot be foretold: {}", ring.error().text()),
+      refused ? "sudo sysctl -w kernel.perf_event_paranoid=2" : ""};
+}
+
 Finding numaNodes() {
   const os::NumaNodes nodes = os::readNumaNodes();
   std::string text;
@@ -219,7 +233,8 @@ std::vector<Finding> examineDevices() {
           devices("dax", "/dev/dax*", "no device-DAX node"),
           devices("rdma", "/sys/class/infiniband/*", "no RDMA device: remote memory goes by TCP"),
           counters(),
-          perfPermission()};
+          perfPermission(),
+          faultRegisters()};
 }
 
 }  // namespace tidepool::cli

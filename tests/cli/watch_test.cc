@@ -149,6 +149,7 @@ TEST(Doctor, NamesEveryCheckInTextAndJson) {
                                             "rdma",
                                             "pmu",
                                             "perf-events",
+                                            "registers",
                                             "preload-library",
                                             "far-cxl:64.0M"}));
 }

@@ -46,6 +46,9 @@ class FakePerfPort final : public PerfPort {
     if (cpu == absent) return fail(ErrorCode::kNotFound, "no processor %d", cpu);
     return std::unique_ptr<PerfRing>(new Ring(memory_.emplace_back()));
   }
+  Result<std::unique_ptr<FaultRing>> openFaults(int) override {
+    return fail(ErrorCode::kUnsupported, "no registers");
+  }
   FakeRingMemory& ring(size_t number) { return memory_[number]; }
   size_t rings() const { return memory_.size(); }
 

@@ -69,7 +69,18 @@ std::vector<TierCase> cases() {
   return cases;
 }
 
+std::vector<TierCase> fetchCases() {
+  std::vector<TierCase> all = cases();
+  std::erase_if(all, [](const TierCase& one) {
+    const auto tier = one.make(PageCount(kPagesPerGranule));
+    return tier != nullptr && tier->kind() != TierKind::kFetch;
+  });
+  return all;
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryKind, TierConformance, testing::ValuesIn(cases()),
+                         [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(EveryKind, FetchTierConformance, testing::ValuesIn(fetchCases()),
                          [](const auto& one) { return one.param.name; });
 
 TEST(FarKinds, EveryRowIsWhole) {

@@ -21,11 +21,11 @@ bool FaultService::submitFetch(const GranuleLock& granule, FarClaim claim, Arriv
   const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
   const PageIndex first = claim.first();
   Fetch& fetch = fetches_[slot];
-  fetch = {std::move(claim), first, demanded, arrival, core_.clock->now()};
+  fetch = {std::move(claim), first, buffer(slot), demanded, arrival, core_.clock->now()};
   // In a child of fork() the first read opens it.
   const auto channel = channels_.to(fetch.claim.tier());
   const Status submitted = channel
-                               ? (*channel)->submitRead(slot, fetch.claim.frames(), buffer(slot))
+                               ? (*channel)->submitRead(slot, fetch.claim.frames(), fetch.buffer)
                                : Status(tl::unexpected(channel.error()));
   if (submitted) return true;
   giveUp(granule, fetch, submitted.error().code());
@@ -89,14 +89,108 @@ void FaultService::prefetchBeside(PageIndex page, PageRun run) {
   }
 }
 
+void FaultService::foretell(const MissingFault& fault, Nanoseconds started) {
+  // The demanded page first: it is on its way while the next are found out.
+  if (foreteller_->watching()) flush();
+  const auto addresses = foreteller_->onFarFault(fault, roomToForetell(), started);
+  if (!addresses.empty()) fetchForetold(addresses);
+}
+
+PageCount FaultService::roomToForetell() const {
+  // As prefetch(): only into room that is there when all that was foretold has arrived.
+  uint64_t taken = kPagesPerFetch;
+  uint64_t free = 0;
+  for (const Gather& gather : gathers_) {
+    taken += gather.pages.size();
+    free += gather.pages.empty() ? kPagesPerGather : 0;
+  }
+  const uint64_t room = core_.budget.room().value();
+  return PageCount(std::min(room > taken ? room - taken : 0, free));
+}
+
+FaultService::Gather* FaultService::freeGather() {
+  const auto found = std::find_if(gathers_.begin(), gathers_.end(),
+                                  [](const Gather& gather) { return gather.pages.empty(); });
+  return found == gathers_.end() ? nullptr : &*found;
+}
+
+void FaultService::fetchForetold(std::span<const uint64_t> addresses) {
+  Gather* gather = freeGather();
+  uint64_t most = kFirstGather;
+  for (const uint64_t address : addresses) {
+    if (gather == nullptr) break;
+    if (!claimForetold(*gather, core_.space->pageAt(address))) continue;
+    if (gather->pages.size() < most) continue;
+    submitGather(*gather);
+    most = kPagesPerGather;
+    gather = freeGather();
+  }
+  if (gather != nullptr && !gather->pages.empty()) submitGather(*gather);
+}
+
+bool FaultService::claimForetold(Gather& gather, PageIndex page) {
+  if (page >= core_.space->highWater()) return false;
+  const GranuleLock granule(*core_.space, granuleOf(page));
+  const PageWord word = core_.space->word(page);
+  if (!gather.pages.empty() && word.tier() != gather.pages[0].claim.tier()) return false;
+  FarClaim claim = claimFar(core_, granule, {page, PageCount(1)}, kFlagUnproven);
+  if (claim.empty()) return false;
+  const auto number = static_cast<uint64_t>(&gather - gathers_.data());
+  const uint64_t at = kFetches * kPagesPerFetch + number * kPagesPerGather + gather.pages.size();
+  gather.pages.push_back({.claim = std::move(claim),
+                          .first = page,
+                          .buffer = buffers_.data() + at * kPageSize,
+                          .arrival = Arrival::kScan,
+                          .started = core_.clock->now(),
+                          .foretold = true});
+  return true;
+}
+
+void FaultService::submitGather(Gather& gather) {
+  std::array<FrameIndex, kPagesPerGather> frames;
+  {
+    MutexLock lock(policy_.mutex());
+    for (size_t i = 0; i < gather.pages.size(); ++i) {
+      const FarClaim& claim = gather.pages[i].claim;
+      frames[i] = claim.frames().first;
+      policy_.chooser().onForetold(claim.first());
+    }
+  }
+  const uint64_t tag = kFetches + static_cast<uint64_t>(&gather - gathers_.data());
+  const auto channel = channels_.to(gather.pages[0].claim.tier());
+  const Status submitted =
+      channel ? (*channel)->submitReadScattered(tag, std::span(frames).first(gather.pages.size()),
+                                                gather.pages[0].buffer)
+              : Status(tl::unexpected(channel.error()));
+  gather.under_way = submitted.has_value();
+  if (!submitted) finishGather(gather, false);
+}
+
+void FaultService::finishGather(Gather& gather, bool ok) {
+  gather.under_way = false;
+  std::erase_if(gather.pages, [&](Fetch& fetch) {
+    if (ok) return install(fetch);
+    // Whoever waits for one asks for it by itself, and then hears what is wrong with it.
+    fetch.claim.abandon(core_, GranuleLock(*core_.space, granuleOf(fetch.first)));
+    return true;
+  });
+  if (gather.pages.empty()) return;
+  room_.setFaultsWait(true);
+  core_.need_memory.ring();
+}
+
 void FaultService::completeFetches() {
   std::array<FetchCompletion, kFetches> completions;
   for (const auto& channel : channels_) {
     if (channel == nullptr || channel->inFlight() == 0) continue;
     const size_t got = channel->poll(completions);
     for (size_t i = 0; i < got; ++i) {
-      finishFetch(static_cast<uint32_t>(completions[i].tag), completions[i].ok(),
-                  completions[i].error);
+      const auto tag = static_cast<uint32_t>(completions[i].tag);
+      if (tag < kFetches) {
+        finishFetch(tag, completions[i].ok(), completions[i].error);
+        continue;
+      }
+      finishGather(gathers_[tag - kFetches], completions[i].ok());
     }
   }
 }
@@ -109,22 +203,22 @@ void FaultService::finishFetch(uint32_t slot, bool ok, ErrorCode error) {
     giveUp(granule, fetches_[slot], error);
     return freeSlot(slot);
   }
-  if (!install(slot)) {
+  if (install(fetches_[slot])) {
+    freeSlot(slot);
+  } else {
     arrived_.push_back(slot);
     room_.setFaultsWait(true);
     core_.need_memory.ring();
   }
 }
 
-bool FaultService::install(uint32_t slot) {
-  Fetch& fetch = fetches_[slot];
+bool FaultService::install(Fetch& fetch) {
   FarClaim& claim = fetch.claim;
   const GranuleLock granule(*core_.space, granuleOf(claim.first()));
   if (!core_.budget.tryCharge(claim.count())) {
     if (fetch.demanded != 0 && core_.roomWillCome()) return false;
     if (fetch.demanded == 0) {
       claim.abandon(core_, granule);
-      freeSlot(slot);
       return true;
     }
     core_.budget.charge(claim.count());
@@ -133,14 +227,13 @@ bool FaultService::install(uint32_t slot) {
   // Pages discarded meanwhile split the run; what is left of it goes in piece by piece.
   while (!claim.empty()) {
     if (const uint64_t run = claim.stillClaimed(core_)) {
-      installRun(granule, slot, run, copy);
+      installRun(granule, fetch, run, copy);
     } else {
       core_.budget.discharge(PageCount(1));
       claim.settleGone(core_, granule);
     }
   }
   if (fetch.demanded != 0) recordLatency(fetch.started);
-  freeSlot(slot);
   return true;
 }
 
@@ -153,9 +246,8 @@ bool FaultService::keepsCopies(const Fetch& fetch) {
   return policy_.copies().worthKeeping(granuleOf(fetch.claim.first()), fetch.arrival);
 }
 
-void FaultService::installRun(const GranuleLock& granule, uint32_t slot, uint64_t pages,
+void FaultService::installRun(const GranuleLock& granule, Fetch& fetch, uint64_t pages,
                               FarCopy copy) {
-  Fetch& fetch = fetches_[slot];
   FarClaim& claim = fetch.claim;
   const Arm arm = copy == FarCopy::kKept ? Arm::kYes : Arm::kNo;
   const PageIndex end = claim.first() + pages;
@@ -163,12 +255,13 @@ void FaultService::installRun(const GranuleLock& granule, uint32_t slot, uint64_
     const PageIndex page = claim.first();
     const uint64_t at = page - fetch.first;
     const PortResult copied =
-        copyAll(*core_.port, core_.space->addressOf(page), buffer(slot) + at * kPageSize,
+        copyAll(*core_.port, core_.space->addressOf(page), fetch.buffer + at * kPageSize,
                 Bytes((end - page) * kPageSize), Wake::kNo, arm);
     const PageCount done = toPages(copied.done);
     if (done > PageCount()) {
       claim.settleLocal(core_, granule, done, fetch.demanded >> at, copy);
-      wake(page, done);
+      // Whoever came to wait since the claim was noted; a fault not read yet will find it local.
+      if (!fetch.foretold || fetch.demanded != 0) wake(page, done);
     }
     if (copied.outcome == PortOutcome::kDone) continue;
     // The page cannot be filled: its range was released under the reader. The waiter meets whatever

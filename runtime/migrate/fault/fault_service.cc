@@ -22,9 +22,13 @@ FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, G
 FaultService::~FaultService() {
   stop();
   // What is still being read stays where it is.
-  for (Fetch& fetch : fetches_) {
-    if (fetch.claim.empty()) continue;
+  const auto abandon = [this](Fetch& fetch) {
+    if (fetch.claim.empty()) return;
     fetch.claim.abandon(core_, GranuleLock(*core_.space, granuleOf(fetch.claim.first())));
+  };
+  for (Fetch& fetch : fetches_) abandon(fetch);
+  for (Gather& gather : gathers_) {
+    for (Fetch& fetch : gather.pages) abandon(fetch);
   }
 }
 
@@ -32,7 +36,8 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
                                                            SharedPolicy& policy,
                                                            GranuleMover& mover, Waker& waker) {
   std::unique_ptr<FaultService> service(new FaultService(core, staging, policy, mover, waker));
-  auto buffers = Mapping::anonymous(Bytes(kFetches * kPagesPerFetch * kPageSize));
+  constexpr uint64_t kBuffers = kFetches * kPagesPerFetch + kGathers * kPagesPerGather;
+  auto buffers = Mapping::anonymous(Bytes(kBuffers * kPageSize));
   if (!buffers) return tl::unexpected(buffers.error());
   service->buffers_ = std::move(*buffers);
   // Never written, so it costs no memory: reads see the kernel's shared zero page.
@@ -43,6 +48,10 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
   for (uint32_t slot = 0; slot < kFetches; ++slot) service->free_slots_[slot] = slot;
   service->free_count_ = kFetches;
   service->arrived_.reserve(kFetches);
+  if (core.options.foretell && core.options.prefetch && core.tiers.mayHaveFetch()) {
+    for (Gather& gather : service->gathers_) gather.pages.reserve(kPagesPerGather);
+    service->foreteller_ = Foreteller::create(core, openKernelPerfPort());
+  }
   service->deferred_.reserve(64);
   service->queued_.reserve(64);
   return service;
@@ -67,13 +76,13 @@ void FaultService::run() {
 
 void FaultService::turn() {
   if (!follower_) follower_.emplace();
-  if (parking() && free_count_ == kFetches) core_.parking.park(Parking::Upto::kFaults);
+  if (parking() && nothingUnderWay()) core_.parking.park(Parking::Upto::kFaults);
   waitForWork();
   letGo();
   if (!parking()) serveNew();
   if (core_.barrier != nullptr && !parking()) serveBarrier();
   completeFetches();
-  if (!arrived_.empty() || !deferred_.empty()) retryDeferred();
+  if (somethingWaits()) retryDeferred();
   if (!queued_.empty()) serveQueued();
   if (!parking()) fetchAdvised();
 }
@@ -93,7 +102,14 @@ void FaultService::waitForWork() {
     const Nanoseconds left = channel->timeToDeadline();
     timeout = timeout ? std::min(*timeout, left) : left;
   }
+  // What watches faults is asked now and then whether it still pays.
+  const bool watching = foreteller_ != nullptr && foreteller_->watching();
+  if (watching) timeout = timeout ? std::min(*timeout, Foreteller::kTend) : Foreteller::kTend;
   core_.kernel->wait({waits.data(), count}, timeout);
+  if (watching && std::none_of(waits.begin(), waits.begin() + static_cast<long>(count),
+                               [](const pollfd& wait) { return wait.revents != 0; })) {
+    foreteller_->tend(core_.clock->now());
+  }
   if ((waits[1].revents & POLLIN) != 0) core_.freed_memory.clear();
 }
 
@@ -205,7 +221,11 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
         core_.stats->prefetch_hits.store(policy_.chooser().stats().prefetch_hits,
                                          std::memory_order_relaxed);
       }
-      if (run.count.value() > 1 && core_.options.prefetch) prefetchBeside(page, run);
+      if (run.count.value() > 1 && core_.options.prefetch) {
+        prefetchBeside(page, run);
+      } else if (foreteller_ != nullptr) {
+        foretell(fault, started);
+      }
       break;
     }
     case Answer::kAwaitSlot:
@@ -232,13 +252,7 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
       return beginFetch(granule, page);
     case PageState::kFetching:
       // The read under way wakes every waiter; note that one waits, so it counts as demanded.
-      for (Fetch& fetch : fetches_) {
-        if (fetch.claim.empty() || page < fetch.claim.first()) continue;
-        const uint64_t at = page - fetch.claim.first();
-        if (at < fetch.claim.count().value() && fetch.claim.owns(word, at)) {
-          fetch.demanded |= uint64_t{1} << at;
-        }
-      }
+      noteDemand(page, word);
       return Answer::kFetching;
     case PageState::kLocal:
     case PageState::kDirect:
@@ -250,6 +264,20 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
       return Answer::kDone;
   }
   return Answer::kDone;
+}
+
+void FaultService::noteDemand(PageIndex page, PageWord word) {
+  const auto note = [&](Fetch& fetch) {
+    if (fetch.claim.empty() || page < fetch.claim.first()) return;
+    const uint64_t at = page - fetch.claim.first();
+    if (at < fetch.claim.count().value() && fetch.claim.owns(word, at)) {
+      fetch.demanded |= uint64_t{1} << at;
+    }
+  };
+  for (Fetch& fetch : fetches_) note(fetch);
+  for (Gather& gather : gathers_) {
+    for (Fetch& fetch : gather.pages) note(fetch);
+  }
 }
 
 void FaultService::sayExceeded() {
@@ -383,13 +411,29 @@ FaultService::Answer FaultService::rescue(const GranuleLock& granule, PageIndex 
   return Answer::kDone;
 }
 
+bool FaultService::nothingUnderWay() const {
+  return free_count_ == kFetches &&
+         std::all_of(gathers_.begin(), gathers_.end(),
+                     [](const Gather& gather) { return gather.pages.empty(); });
+}
+
+bool FaultService::somethingWaits() const {
+  return !arrived_.empty() || !deferred_.empty() ||
+         std::any_of(gathers_.begin(), gathers_.end(), [](const Gather& gather) {
+           return !gather.under_way && !gather.pages.empty();
+         });
+}
+
 void FaultService::retryDeferred() {
   // Each is tried once a round; what still finds no memory goes back to the list.
   const size_t arrived = arrived_.size();
   for (size_t i = 0; i < arrived; ++i) {
     const uint32_t slot = arrived_.front();
     arrived_.erase(arrived_.begin());
-    if (!install(slot)) arrived_.push_back(slot);
+    install(fetches_[slot]) ? freeSlot(slot) : arrived_.push_back(slot);
+  }
+  for (Gather& gather : gathers_) {
+    if (!gather.pages.empty() && !gather.under_way) finishGather(gather, true);
   }
   const size_t waiting = deferred_.size();
   for (size_t i = 0; i < waiting; ++i) {
@@ -397,7 +441,7 @@ void FaultService::retryDeferred() {
     serve(next.fault, next.started);
   }
   deferred_.erase(deferred_.begin(), deferred_.begin() + static_cast<long>(waiting));
-  const bool wait = !arrived_.empty() || !deferred_.empty();
+  const bool wait = somethingWaits();
   room_.setFaultsWait(wait);
   if (wait) core_.need_memory.ring();
   flush();

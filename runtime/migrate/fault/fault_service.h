@@ -20,6 +20,7 @@
 #include "runtime/migrate/core/shared_policy.h"
 #include "runtime/migrate/core/staging.h"
 #include "runtime/migrate/direct/granule_mover.h"
+#include "runtime/migrate/fault/foreteller.h"
 #include "runtime/migrate/fault/waker.h"
 #include "runtime/os/cpu_follower.h"
 
@@ -45,13 +46,20 @@ class FaultService {
   void turn();
 
  private:
-  // One read from far memory.
+  // Pages in a row on their way from far memory.
   struct Fetch {
     FarClaim claim;
-    PageIndex first;        // of the claim, as it was read
+    PageIndex first;  // of the claim, as it was read
+    std::byte* buffer = nullptr;
     uint64_t demanded = 0;  // bit i: a thread waits for page first + i
     Arrival arrival = Arrival::kFault;
     Nanoseconds started;
+    bool foretold = false;  // few of them are ever waited for
+  };
+  // Foretold pages that are fetched together, each by itself: they may be anywhere, of one tier.
+  struct Gather {
+    std::vector<Fetch> pages;  // capacity reserved at create(); empty: free
+    bool under_way = false;
   };
   // A fault that could not be answered at once.
   struct Deferred {
@@ -67,7 +75,10 @@ class FaultService {
 
   static constexpr size_t kFetches = 64;          // reads in flight; more faults wait their turn
   static constexpr uint64_t kPagesPerFetch = 16;  // 64 KiB buffers
-  static constexpr uint64_t kFreshMost = 512;     // largest run of fresh pages filled at once
+  static constexpr size_t kGathers = 8;
+  static constexpr uint64_t kPagesPerGather = 64;
+  static constexpr uint64_t kFirstGather = 16;  // soon here, while the rest is on its way
+  static constexpr uint64_t kFreshMost = 512;   // largest run of fresh pages filled at once
   static constexpr uint64_t kFreshLeast = 16;
 
   FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
@@ -90,6 +101,19 @@ class FaultService {
   void prefetch(PageIndex from, PageCount count);
   /// The rest of a stream's run that begins or ends with `page`, the nearest pages first.
   void prefetchBeside(PageIndex page, PageRun run);
+  /// Begins to fetch what the thread will probably touch next; its fault is being answered.
+  void foretell(const MissingFault& fault, Nanoseconds started);
+  PageCount roomToForetell() const;
+  void fetchForetold(std::span<const uint64_t> addresses);
+  bool claimForetold(Gather& gather, PageIndex page);
+  /// Ends it if it cannot be submitted.
+  void submitGather(Gather& gather);
+  /// Pages for which there is no room, but somebody waits, stay in it.
+  void finishGather(Gather& gather, bool ok);
+  Gather* freeGather();
+  bool nothingUnderWay() const;
+  /// Faults, or pages that have arrived and find no room.
+  bool somethingWaits() const;
   /// Begins to fetch what the program said it will need, leaving half of the reads to faults.
   void fetchAdvised();
   /// Takes pages back that are on their way out, but still here, as far as there is room.
@@ -103,11 +127,12 @@ class FaultService {
   void giveUp(const GranuleLock& granule, Fetch& fetch, ErrorCode error);
   void freeSlot(uint32_t slot);
   /// False: there is no room for it yet.
-  bool install(uint32_t slot);
+  bool install(Fetch& fetch);
   /// Whether what was fetched keeps its frames, as copies of the local pages.
   bool keepsCopies(const Fetch& fetch);
   /// The next so many pages, which are the claim's still.
-  void installRun(const GranuleLock& granule, uint32_t slot, uint64_t pages, FarCopy copy);
+  void installRun(const GranuleLock& granule, Fetch& fetch, uint64_t pages, FarCopy copy);
+  void noteDemand(PageIndex page, PageWord word);
   void retryDeferred();
   /// Serves faults that wait for a slot, as far as there are any.
   void serveQueued();
@@ -133,6 +158,8 @@ class FaultService {
   std::array<Fetch, kFetches> fetches_;
   std::array<uint32_t, kFetches> free_slots_;
   size_t free_count_ = 0;
+  std::array<Gather, kGathers> gathers_;
+  std::unique_ptr<Foreteller> foreteller_;  // null: not to be used, or not possible
   std::vector<uint32_t> arrived_;   // fetched, waiting for budget; capacity reserved at create()
   std::vector<Deferred> deferred_;  // wait for memory
   std::vector<Deferred> queued_;    // wait for a slot; the longest first

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Following instructions, looking ahead, and judging what came of it. See indirect_prefetcher.h.
+#include "runtime/policy/indirect_prefetcher.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "runtime/base/units.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint64_t pageOf(uint64_t address) { return address & ~(kPageSize - 1); }
+
+}  // namespace
+
+IndirectPrefetcher::IndirectPrefetcher()
+    : instructions_(kInstructions),
+      lessons_(kLearning),
+      pages_(kMostPages),
+      window_(kWindowBytes) {}
+
+IndirectPrefetcher::Instruction* IndirectPrefetcher::find(uint64_t code) {
+  const auto found = std::find_if(instructions_.begin(), instructions_.end(),
+                                  [code](const Instruction& each) { return each.code == code; });
+  return found == instructions_.end() ? nullptr : &*found;
+}
+
+IndirectPrefetcher::Instruction& IndirectPrefetcher::follow(uint64_t code) {
+  Instruction* instruction = find(code);
+  if (instruction == nullptr) {
+    instruction = &*std::min_element(
+        instructions_.begin(), instructions_.end(),
+        [](const Instruction& a, const Instruction& b) { return a.used_at < b.used_at; });
+    *instruction = Instruction{.code = code};
+  }
+  instruction->used_at = now_;
+  return *instruction;
+}
+
+IndirectPrefetcher::Result IndirectPrefetcher::onFault(const FaultSample& sample,
+                                                       const MemoryView& memory, size_t most) {
+  page_count_ = 0;
+  most_pages_ = std::min(most, pages_.size() - 2);  // an element may need two
+
+  if (sample.code == 0 || !couldBeAddress(sample.address)) return Result::kNothing;
+  ++now_;
+  settleMarkers(pageOf(sample.address));
+  Instruction& instruction = follow(sample.code);
+  if (now_ < instruction.rests_until) return Result::kNothing;
+  bool explained = false;
+  for (size_t i = 0; i < instruction.pattern_count && !explained; ++i) {
+    explained = foretell(instruction, instruction.patterns[i], sample, memory);
+  }
+  if (explained) {
+    instruction.unexplained /= 2;
+    return Result::kForetold;
+  }
+  ++instruction.unexplained;
+  return learn(instruction, sample, memory);
+}
+
+// --- Looking ahead ---
+
+bool IndirectPrefetcher::foretell(Instruction& instruction, Followed& followed,
+                                  const FaultSample& sample, const MemoryView& memory) {
+  const IndirectPattern& pattern = followed.pattern;
+  const uint64_t place = pattern.place.addressIn(sample, memory);
+  const uint64_t element = place + static_cast<uint64_t>(int64_t{pattern.offset});
+  if (place == 0 || !couldBeAddress(element)) return false;
+  std::array<std::byte, 8> bytes;
+  const auto value_bytes = std::span(bytes).first(pattern.width);
+  if (memory.read(element, value_bytes) != pattern.width) return false;
+  const auto reckoned =
+      baseOf(sample.address, indexValue(bytes.data(), pattern.width), pattern.stride);
+  if (!reckoned) return false;
+  const auto base = knownBase(followed, *reckoned);
+  if (!base) return false;
+  if (*reckoned > *base) followed.whole_rows = true;
+  Cursor& cursor = cursorOf(followed, sample.thread);
+  cursor.used_at = now_;
+  const int64_t left = static_cast<int64_t>(cursor.next - element) / pattern.step;
+  const bool goes_on = cursor.base == *base && cursor.next != 0 && left > 0 && left <= kMostAhead;
+  // While more than half of the window is still ahead there is no hurry.
+  if (goes_on && left > instruction.ahead / 2) return true;
+  if (!goes_on) {
+    cursor = {sample.thread, *base, element + static_cast<uint64_t>(pattern.step), now_};
+  }
+  look(instruction, followed, cursor, element, memory);
+  return true;
+}
+
+// A fault within a row, where it crosses into another page, gives a base that is too high by less
+// than a row; and only a base that came before is believed.
+std::optional<int64_t> IndirectPrefetcher::knownBase(Followed& followed, int64_t base) const {
+  if (followed.pattern.isPointers()) {
+    constexpr int64_t kMostField = 4096;
+    if (base < 0 || base >= kMostField) return std::nullopt;
+    return 0;  // where the structure begins
+  }
+  const int64_t row = std::max<int64_t>(std::abs(followed.pattern.stride), 1);
+  Base* oldest = &followed.bases[0];
+  for (Base& known : followed.bases) {
+    int64_t above;
+    if (known.seen > 0 && !__builtin_sub_overflow(base, known.address, &above) && above > -row &&
+        above < row) {
+      if (above < 0 && known.seen < PatternLearner::kAgree) known.address = base;
+      known.used_at = now_;
+      ++known.seen;
+      return known.address;
+    }
+    if (known.used_at < oldest->used_at) oldest = &known;
+  }
+  *oldest = {base, 1, now_};
+  return std::nullopt;
+}
+
+IndirectPrefetcher::Cursor& IndirectPrefetcher::cursorOf(Followed& followed, int thread) const {
+  Cursor* oldest = &followed.cursors[0];
+  for (Cursor& cursor : followed.cursors) {
+    if (cursor.next != 0 && cursor.thread == thread) return cursor;
+    if (cursor.used_at < oldest->used_at) oldest = &cursor;
+  }
+  *oldest = Cursor{};
+  return *oldest;
+}
+
+void IndirectPrefetcher::look(Instruction& instruction, const Followed& followed, Cursor& cursor,
+                              uint64_t element, const MemoryView& memory) {
+  const IndirectPattern& pattern = followed.pattern;
+  const bool up = pattern.step > 0;
+  const uint64_t step = static_cast<uint64_t>(up ? pattern.step : -pattern.step);
+  const uint64_t passed = (up ? cursor.next - element : element - cursor.next) / step;  // 1: none
+  uint64_t count = instruction.ahead + 1 - std::min<uint64_t>(passed, instruction.ahead);
+  count = std::min(count, (kWindowBytes - pattern.width) / step + 1);
+  // Memory can be read up to a page that is absent: upwards from `next`, downwards to it.
+  for (; count > 0; count /= 2) {
+    const uint64_t bytes = (count - 1) * step + pattern.width;
+    const uint64_t from = up ? cursor.next : cursor.next - (count - 1) * step;
+    if (!couldBeAddress(from)) return;
+    const size_t got = memory.read(from, std::span(window_).first(bytes));
+    if (got == bytes) break;
+    if (up && got >= pattern.width) {
+      count = (got - pattern.width) / step + 1;
+      break;
+    }
+  }
+  const int64_t row = std::min<int64_t>(std::abs(pattern.stride), kPageSize);
+  const int64_t size = followed.whole_rows ? row : 1;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (page_count_ >= most_pages_) {
+      count = i;
+      break;
+    }
+    const uint64_t at = (up ? i : count - 1 - i) * step;
+    const int64_t value = indexValue(&window_[at], pattern.width);
+    if (const auto target = targetOf(cursor.base, value, pattern.stride)) {
+      add(instruction, *target, size, memory);
+    }
+  }
+  cursor.next += static_cast<uint64_t>(pattern.step) * count;
+}
+
+void IndirectPrefetcher::add(Instruction& instruction, uint64_t target, int64_t size,
+                             const MemoryView& memory) {
+  const uint64_t first = pageOf(target);
+  const uint64_t last = pageOf(target + static_cast<uint64_t>(size) - 1);
+  addPage(instruction, first, memory);
+  if (last != first) addPage(instruction, last, memory);
+}
+
+void IndirectPrefetcher::addPage(Instruction& instruction, uint64_t page,
+                                 const MemoryView& memory) {
+  if (!memory.isFar(page) || markerOf(page) < kMarkers) return;
+  // Neighbours in an index are often neighbours in the table; others that come twice cost a look.
+  const auto recent = foretold().last(std::min<size_t>(page_count_, 8));
+  if (std::find(recent.begin(), recent.end(), page) != recent.end()) return;
+  if (instruction.since_marker >= std::max(kMarkEvery, instruction.ahead / 2)) {
+    mark(instruction, page);
+    return;
+  }
+  ++instruction.since_marker;
+  ++stats_.foretold;
+  pages_[page_count_++] = page;
+}
+
+// --- Judging ---
+
+size_t IndirectPrefetcher::markerOf(uint64_t page) const {
+  return static_cast<size_t>(std::find(marked_pages_.begin(), marked_pages_.end(), page) -
+                             marked_pages_.begin());
+}
+
+void IndirectPrefetcher::mark(Instruction& instruction, uint64_t page) {
+  if (next_marker_ - first_marker_ == kMarkers) settle(first_marker_++ % kMarkers, false);
+  const size_t marker = next_marker_++ % kMarkers;
+  marked_pages_[marker] = page;
+  markers_[marker] = {instruction.code, std::exchange(instruction.since_marker, 0), now_};
+}
+
+void IndirectPrefetcher::settleMarkers(uint64_t page) {
+  if (const size_t marker = markerOf(page); marker < kMarkers) settle(marker, true);
+  while (first_marker_ < next_marker_ &&
+         now_ - markers_[first_marker_ % kMarkers].born_at > kMarkerLife) {
+    settle(first_marker_++ % kMarkers, false);
+  }
+}
+
+void IndirectPrefetcher::settle(size_t number, bool hit) {
+  if (std::exchange(marked_pages_[number], 0) == 0) return;
+  const Marker& marker = markers_[number];
+  if (hit) stats_.used += marker.stands_for;
+  Instruction* instruction = find(marker.code);
+  if (instruction == nullptr) return;
+  ++(hit ? instruction->hits : instruction->misses);
+  if (instruction->hits + instruction->misses == kJudged) judge(*instruction, now_);
+}
+
+// Up where nearly all was used, down where a third was not; where more than half was not, nothing
+// is foretold for a while.
+void IndirectPrefetcher::judge(Instruction& instruction, uint64_t now) {
+  const uint32_t hits = std::exchange(instruction.hits, 0);
+  instruction.misses = 0;
+  if (hits + 1 >= kJudged) {
+    instruction.ahead = std::min(instruction.ahead * 2, kMostAhead);
+    instruction.rests = 0;
+    return;
+  }
+  if (hits + 2 >= kJudged) return;
+  if (hits * 2 < kJudged && instruction.ahead == kLeastAhead) return rest(instruction, now);
+  instruction.ahead = std::max(instruction.ahead / 2, kLeastAhead);
+}
+
+void IndirectPrefetcher::rest(Instruction& instruction, uint64_t now) {
+  instruction.rests_until = now + (kFirstRest << instruction.rests);
+  instruction.rests = std::min(instruction.rests + 1, kMostRests);
+  instruction.unexplained = 0;
+}
+
+// --- Learning ---
+
+IndirectPrefetcher::Lesson* IndirectPrefetcher::lessonFor(const Instruction& instruction,
+                                                          const FaultSample& sample) {
+  Lesson* free = nullptr;
+  for (Lesson& lesson : lessons_) {
+    if (lesson.code == instruction.code) return &lesson;
+    const bool over = lesson.code == 0 || now_ - lesson.begun_at > kLongestLesson;
+    if (over && free == nullptr) free = &lesson;
+  }
+  if (free == nullptr) return nullptr;
+  free->code = instruction.code;
+  free->thread = sample.thread;
+  free->faults = 0;
+  free->begun_at = now_;
+  free->learner.restart();
+  return free;
+}
+
+IndirectPrefetcher::Result IndirectPrefetcher::learn(Instruction& instruction,
+                                                     const FaultSample& sample,
+                                                     const MemoryView& memory) {
+  // With a pattern at hand only if it has come to explain little.
+  const bool known = instruction.pattern_count > 0;
+  const uint32_t worthwhile = known ? 4 * kWorthwhile : kWorthwhile;
+  if (instruction.unexplained < worthwhile || instruction.pattern_count == kPatterns) {
+    return Result::kNothing;
+  }
+  Lesson* lesson = lessonFor(instruction, sample);
+  if (lesson == nullptr || lesson->thread != sample.thread) return Result::kNothing;
+  if (const auto found = lesson->learner.learn(sample, memory)) {
+    lesson->code = 0;
+    const auto end = instruction.patterns.begin() + static_cast<long>(instruction.pattern_count);
+    if (std::none_of(instruction.patterns.begin(), end,
+                     [&](const Followed& each) { return each.pattern == *found; })) {
+      Followed& followed = instruction.patterns[instruction.pattern_count++];
+      followed = Followed{.pattern = *found};
+    }
+    instruction.unexplained = 0;
+    return Result::kForetold;
+  }
+  if (++lesson->faults < kLessons) return Result::kLearning;
+  lesson->code = 0;
+  if (known) {
+    instruction.unexplained = 0;
+  } else {
+    rest(instruction, now_);
+  }
+  return Result::kLearning;
+}
+
+}  // namespace tidepool

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Indirect prefetch: says which far pages a gather loop (x[index[i]], or *pointer[i]) will touch
+// next, from the registers that its threads had when they faulted. Each instruction that faults is
+// followed by itself. How far ahead it looks depends on how often it was right: of all pages that
+// it foretells some are left out, and those that the program then touches show it. Pure; not
+// thread-safe: one owner. Allocates at construction only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/policy/indirect_pattern.h"
+#include "runtime/policy/pattern_learner.h"
+
+namespace tidepool {
+
+struct IndirectStats {
+  uint64_t foretold = 0;  // pages that were given out to be fetched
+  /// Of them, those that the program used, by the sample of pages that were left out.
+  uint64_t used = 0;
+};
+
+class IndirectPrefetcher {
+ public:
+  static constexpr size_t kInstructions = 64;  // followed at once; the longest unused goes
+  static constexpr size_t kLearning = 4;       // of them, those whose pattern is being looked for
+  static constexpr uint32_t kLeastAhead = 8;   // elements
+  static constexpr uint32_t kMostAhead = 512;
+  static constexpr size_t kMostPages = 2 * kMostAhead;
+
+  enum class Result : uint8_t {
+    kNothing,  // neither of the below: a fault that was not worth its sample
+    kLearning,
+    kForetold,  // of an instruction that is understood
+  };
+
+  IndirectPrefetcher();
+
+  /// A thread faulted on a far page; all such faults of which there is a sample are to be told.
+  /// Reads memory once for each word and window it needs, at most 4 times kPatterns; while it
+  /// learns as often as PatternLearner does, for at most kLessons faults at a time.
+  /// At most `most` pages are foretold: what finds no room is for a later fault.
+  Result onFault(const FaultSample& sample, const MemoryView& memory, size_t most = kMostPages);
+  /// Addresses of pages, far all, that the last onFault() foretold, soonest first.
+  std::span<const uint64_t> foretold() const { return {pages_.data(), page_count_}; }
+
+  const IndirectStats& stats() const { return stats_; }
+
+ private:
+  static constexpr size_t kPatterns = 4;  // an instruction
+  static constexpr size_t kBases = 32;    // tables that one pattern goes through
+  static constexpr size_t kCursors = 4;   // threads that do
+  static constexpr size_t kMarkers = 256;
+  // Fewer faults of an instruction are not worth learning from.
+  static constexpr uint32_t kWorthwhile = 16;
+  static constexpr uint32_t kLessons = 128;
+  static constexpr uint32_t kLongestLesson = 2048;  // faults until a learner is for others again
+  static constexpr uint64_t kFirstRest = 4096;      // faults
+  static constexpr uint32_t kMostRests = 8;         // doublings
+  static constexpr size_t kWindowBytes = 16384;
+  // Of so many pages one is left out, or of half a window if that is more.
+  static constexpr uint32_t kMarkEvery = 16;
+  // Faults within which a page has to be used: for longer it may not stay.
+  static constexpr uint64_t kMarkerLife = 4096;
+  static constexpr uint32_t kJudged = 8;  // markers, after which the window changes
+
+  struct Base {
+    int64_t address = 0;
+    uint32_t seen = 0;
+    uint64_t used_at = 0;
+  };
+  /// How far ahead of a thread's loop was looked.
+  struct Cursor {
+    int thread = 0;
+    int64_t base = 0;
+    uint64_t next = 0;  // element to look at next
+    uint64_t used_at = 0;
+  };
+  struct Followed {
+    IndirectPattern pattern;
+    bool whole_rows = false;  // the loop faulted within a row too: all of it is read
+    std::array<Base, kBases> bases{};
+    std::array<Cursor, kCursors> cursors{};
+  };
+  struct Instruction {
+    uint64_t code = 0;  // 0: free
+    uint64_t used_at = 0;
+    uint64_t rests_until = 0;
+    uint32_t unexplained = 0;  // faults, of late
+    uint32_t rests = 0;
+    uint32_t ahead = kLeastAhead;
+    uint32_t since_marker = 0;
+    uint32_t hits = 0, misses = 0;
+    size_t pattern_count = 0;
+    std::array<Followed, kPatterns> patterns{};
+  };
+  struct Lesson {
+    uint64_t code = 0;  // 0: the learner is free
+    int thread = 0;
+    uint32_t faults = 0;  // that it was given
+    uint64_t begun_at = 0;
+    PatternLearner learner;
+  };
+  /// A page that was left out.
+  struct Marker {
+    uint64_t code = 0;
+    uint32_t stands_for = 0;
+    uint64_t born_at = 0;
+  };
+
+  Instruction* find(uint64_t code);
+  Instruction& follow(uint64_t code);
+  bool foretell(Instruction& instruction, Followed& followed, const FaultSample& sample,
+                const MemoryView& memory);
+  /// The base that the address belongs to, if there is one to go by.
+  std::optional<int64_t> knownBase(Followed& followed, int64_t base) const;
+  Cursor& cursorOf(Followed& followed, int thread) const;
+  void look(Instruction& instruction, const Followed& followed, Cursor& cursor, uint64_t element,
+            const MemoryView& memory);
+  void add(Instruction& instruction, uint64_t target, int64_t size, const MemoryView& memory);
+  void addPage(Instruction& instruction, uint64_t page, const MemoryView& memory);
+  size_t markerOf(uint64_t page) const;  // kMarkers: it has none
+  void mark(Instruction& instruction, uint64_t page);
+  void settleMarkers(uint64_t page);
+  void settle(size_t number, bool hit);
+  static void judge(Instruction& instruction, uint64_t now);
+  Result learn(Instruction& instruction, const FaultSample& sample, const MemoryView& memory);
+  Lesson* lessonFor(const Instruction& instruction, const FaultSample& sample);
+  static void rest(Instruction& instruction, uint64_t now);
+
+  std::vector<Instruction> instructions_;
+  std::vector<Lesson> lessons_;
+  // A ring, the oldest first; their pages in a row of their own, which is searched often.
+  std::array<Marker, kMarkers> markers_{};
+  std::array<uint64_t, kMarkers> marked_pages_{};  // 0: settled
+  uint64_t first_marker_ = 0, next_marker_ = 0;
+  std::vector<uint64_t> pages_;
+  size_t page_count_ = 0, most_pages_ = 0;
+  std::vector<std::byte> window_;
+  uint64_t now_ = 0;  // faults told
+  IndirectStats stats_;
+};
+
+}  // namespace tidepool

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gather loops of every kind are found and foretold; what is no such loop is left alone, whatever
+// registers and memory hold.
+#include "runtime/policy/indirect_prefetcher.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/policy/gather_model.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint64_t kIndexes = 0x20'0000'0000;
+constexpr uint64_t kCode = 0x55'5555;
+
+struct Loop {
+  uint64_t width = 4;     // of an index
+  int64_t stride = 400;   // of a row
+  bool down = false;      // goes through the index array from its end
+  size_t where = 3;       // register, or from 16 on a stack word; from 112 on: a pair of registers
+  bool advanced = false;  // the pointer is past the element already
+  uint64_t step = 0;      // 0: as wide as an index
+  uint64_t rows = 1'000'000;
+  uint64_t table = 0x10'0000'0040;
+  int thread = 1;
+  uint64_t code = kCode;
+};
+
+/// Writes an index array of random rows.
+std::vector<uint64_t> makeIndex(GatherModel& model, const Loop& loop, size_t count, uint64_t at) {
+  const uint64_t step = loop.step != 0 ? loop.step : loop.width;
+  std::vector<uint64_t> rows(count);
+  std::vector<std::byte> bytes(count * step + 8);
+  for (size_t i = 0; i < count; ++i) {
+    rows[i] = model.random() % loop.rows;
+    std::memcpy(&bytes[i * step], &rows[i], loop.width);
+  }
+  model.put(at, bytes.data(), bytes.size());
+  return rows;
+}
+
+void gather(GatherModel& model, IndirectPrefetcher& prefetcher, const Loop& loop, size_t count,
+            uint64_t at = kIndexes) {
+  const uint64_t step = loop.step != 0 ? loop.step : loop.width;
+  const std::vector<uint64_t> rows = makeIndex(model, loop, count, at);
+  std::array<uint64_t, IndexPlace::kStackWords> stack{};
+  for (size_t n = 0; n < count; ++n) {
+    const size_t i = loop.down ? count - 1 - n : n;
+    FaultSample sample = model.noise(loop.code);
+    sample.thread = loop.thread;
+    const uint64_t element = at + i * step + (loop.advanced ? loop.width : 0);
+    if (loop.where < 16) sample.registers[loop.where] = element;
+    if (loop.where >= 16 && loop.where < IndexPlace::kSingle) stack[loop.where - 16] = element;
+    if (loop.where >= IndexPlace::kSingle) {
+      sample.registers[8] = at;
+      sample.registers[9] = i;
+    }
+    model.put(GatherModel::kStack - IndexPlace::kRedZone, stack.data(), sizeof stack);
+    const uint64_t row = loop.table + rows[i] * static_cast<uint64_t>(loop.stride);
+    const auto size = static_cast<uint64_t>(std::abs(loop.stride));
+    for (uint64_t byte = 0; byte < size; byte = ((row + byte) | 4095) + 1 - row) {
+      sample.address = row + byte;
+      model.use(sample.address);
+      model.touch(prefetcher, sample);
+    }
+  }
+}
+
+void expectForetold(const GatherModel& model, const IndirectPrefetcher& prefetcher, double share) {
+  const auto fetched = static_cast<double>(model.fetched);
+  EXPECT_GT(fetched, share * (fetched + static_cast<double>(model.faults)));
+  EXPECT_GT(static_cast<double>(model.used), 0.9 * fetched);
+  EXPECT_EQ(prefetcher.stats().foretold, model.fetched);
+  EXPECT_LE(prefetcher.stats().used, model.fetched);
+  EXPECT_GT(static_cast<double>(prefetcher.stats().used), 0.8 * fetched);
+}
+
+TEST(IndirectPrefetcher, FindsIndexArraysWhereverTheirAddressIs) {
+  for (const size_t where : {0u, 3u, 15u, 16u, 95u, 111u, 200u}) {
+    for (const uint64_t width : {4u, 8u}) {
+      for (const bool advanced : {false, true}) {
+        if (where == 200 && advanced) continue;
+        GatherModel model(where + width);
+        IndirectPrefetcher prefetcher;
+        gather(model, prefetcher, {.width = width, .where = where, .advanced = advanced}, 20'000);
+        SCOPED_TRACE(testing::Message() << where << " " << width << " " << advanced);
+        expectForetold(model, prefetcher, 0.9);
+      }
+    }
+  }
+}
+
+TEST(IndirectPrefetcher, FindsAnyStrideAndDirection) {
+  GatherModel dice(7);
+  for (int round = 0; round < 60; ++round) {
+    Loop loop;
+    loop.width = dice.random() % 2 == 0 ? 4 : 8;
+    loop.stride = static_cast<int64_t>(4 + dice.random() % 4000);
+    loop.down = dice.random() % 2 == 0;
+    loop.where = dice.random() % IndexPlace::kSingle;
+    loop.step = loop.width * (1 + dice.random() % 3);
+    if (dice.random() % 4 == 0) {
+      loop.stride = -loop.stride;
+      loop.table += loop.rows * 4100;
+    }
+    GatherModel model(static_cast<uint64_t>(round));
+    IndirectPrefetcher prefetcher;
+    gather(model, prefetcher, loop, 10'000);
+    SCOPED_TRACE(testing::Message() << loop.width << " " << loop.stride << " " << loop.down << " "
+                                    << loop.where << " " << loop.step);
+    expectForetold(model, prefetcher, 0.8);
+  }
+}
+
+TEST(IndirectPrefetcher, FindsArraysOfPointers) {
+  for (const int64_t step : {8, 32, -32}) {
+    GatherModel model(static_cast<uint64_t>(step + 100));
+    IndirectPrefetcher prefetcher;
+    constexpr size_t kCount = 20'000;
+    std::vector<uint64_t> pointers(kCount * 4 + 8);
+    const size_t words = static_cast<size_t>(std::abs(step)) / 8;
+    for (size_t i = 0; i < kCount; ++i) {
+      pointers[i * words] = model.far_begin + model.random() % (1u << 30);
+    }
+    model.put(kIndexes, pointers.data(), pointers.size() * 8);
+    for (size_t n = 0; n < kCount; ++n) {
+      const size_t i = step > 0 ? n : kCount - 1 - n;
+      FaultSample sample = model.noise(kCode);
+      // The register points into the structure, the pointer is not its first word.
+      sample.registers[12] = kIndexes + i * words * 8 + (words > 1 ? 16 : 0);
+      sample.address = pointers[i * words] + 24;
+      model.use(sample.address);
+      model.touch(prefetcher, sample);
+    }
+    SCOPED_TRACE(step);
+    expectForetold(model, prefetcher, 0.9);
+  }
+}
+
+TEST(IndirectPrefetcher, FollowsSeveralTablesAndThreadsOfOneInstruction) {
+  GatherModel model(3);
+  IndirectPrefetcher prefetcher;
+  for (int round = 0; round < 40; ++round) {
+    for (uint64_t table = 0; table < 26; ++table) {
+      const Loop loop{.width = 8,
+                      .stride = 256,
+                      .rows = 1'000'000,
+                      .table = 0x10'0000'0040 + table * 256'000'000,
+                      .thread = static_cast<int>(table % 4)};
+      gather(model, prefetcher, loop, 128, kIndexes + table * 0x10000);
+    }
+    model.evictAll();
+  }
+  expectForetold(model, prefetcher, 0.75);
+}
+
+TEST(IndirectPrefetcher, ForetellsNothingOfRandomAddresses) {
+  GatherModel model(11);
+  IndirectPrefetcher prefetcher;
+  std::array<uint64_t, IndexPlace::kStackWords> stack{};
+  std::vector<uint64_t> heap(8192);
+  for (int i = 0; i < 40'000; ++i) {
+    for (uint64_t& word : heap) word = i % 64 == 0 ? model.random() : word;
+    if (i % 64 == 0) model.put(kIndexes, heap.data(), heap.size() * 8);
+    stack[model.random() % stack.size()] = kIndexes + model.random() % 60'000;
+    model.put(GatherModel::kStack - IndexPlace::kRedZone, stack.data(), sizeof stack);
+    FaultSample sample = model.noise(kCode + model.random() % 200);
+    sample.registers[5] = kIndexes + model.random() % 60'000;
+    sample.address = model.far_begin + model.random() % (model.far_end - model.far_begin);
+    model.touch(prefetcher, sample);
+  }
+  EXPECT_LT(model.fetched, model.faults / 100);
+}
+
+// What learning costs, and that it is given up: most faults are not even looked at.
+TEST(IndirectPrefetcher, LearnsInVainForASmallPartOfTheTime) {
+  GatherModel model(13);
+  IndirectPrefetcher prefetcher;
+  for (int i = 0; i < 100'000; ++i) {
+    FaultSample sample = model.noise(kCode);
+    sample.address = model.far_begin + model.random() % (model.far_end - model.far_begin);
+    model.touch(prefetcher, sample);
+  }
+  EXPECT_LT(model.learned, 700u);
+  EXPECT_LE(model.reads, model.learned * (1 + IndexPlace::kCount));
+}
+
+// Loops that end soon, on average after four elements: to look far ahead is wrong most of the time.
+TEST(IndirectPrefetcher, LooksNoFurtherThanItIsRight) {
+  GatherModel model(17);
+  IndirectPrefetcher prefetcher;
+  const Loop loop;
+  const std::vector<uint64_t> rows = makeIndex(model, loop, 100'000, kIndexes);
+  for (int i = 0; i < 20'000; ++i) {
+    const size_t from = model.random() % 99'000;
+    const size_t count = 1 + model.random() % 8;
+    for (size_t at = from; at < from + count; ++at) {
+      FaultSample sample = model.noise(kCode);
+      sample.registers[3] = kIndexes + at * 4;
+      sample.address = loop.table + rows[at] * 400;
+      model.use(sample.address);
+      model.touch(prefetcher, sample);
+    }
+    if (i % 1000 == 0) model.evictAll();
+  }
+  // Eight ahead at most, and not all the time.
+  EXPECT_LT(model.fetched, model.faults * 4);
+}
+
+TEST(IndirectPrefetcher, RestsWhereLessThanHalfIsUsed) {
+  GatherModel model(19);
+  IndirectPrefetcher prefetcher;
+  const Loop loop;
+  const std::vector<uint64_t> rows = makeIndex(model, loop, 100'000, kIndexes);
+  for (int i = 0; i < 60'000; ++i) {
+    const size_t at = model.random() % 99'000;  // one element each
+    FaultSample sample = model.noise(kCode);
+    sample.registers[3] = kIndexes + at * 4;
+    sample.address = loop.table + rows[at] * 400;
+    model.use(sample.address);
+    model.touch(prefetcher, sample);
+    if (i % 100 == 0) model.evictAll();
+  }
+  EXPECT_GT(model.fetched, 0u);
+  EXPECT_LT(model.fetched, model.faults / 2);
+}
+
+// Values at the ends of their ranges, arrays that end, addresses at the end of memory.
+TEST(IndirectPrefetcher, TakesWhateverRegistersAndMemoryHold) {
+  GatherModel model(23);
+  IndirectPrefetcher prefetcher;
+  const std::array<uint64_t, 9> extremes = {
+      0,           1,    UINT64_MAX,    INT64_MAX, uint64_t{1} << 63, kAddressEnd - 1,
+      kAddressEnd, 4096, UINT64_MAX - 7};
+  std::vector<uint64_t> memory(64);
+  for (int i = 0; i < 50'000; ++i) {
+    for (uint64_t& word : memory) {
+      word = model.random() % 2 == 0 ? extremes[model.random() % 9] : model.random() % 1000;
+    }
+    const uint64_t at = kAddressEnd - 512 * (1 + model.random() % 3);
+    model.put(at, memory.data(), memory.size() * 8);
+    FaultSample sample{.code = model.random() % 70, .thread = static_cast<int>(model.random() % 9)};
+    sample.stack = model.random() % 2 == 0 ? at : extremes[model.random() % 9];
+    for (uint64_t& each : sample.registers) {
+      each = model.random() % 3 == 0 ? extremes[model.random() % 9] : at + model.random() % 600;
+    }
+    sample.address =
+        model.random() % 4 == 0 ? extremes[model.random() % 9] : memory[model.random() % 64];
+    prefetcher.onFault(sample, model);
+    EXPECT_LE(prefetcher.foretold().size(), IndirectPrefetcher::kMostPages);
+  }
+}
+
+// Indexes that grow without end: a stride is found, and the targets leave the address space.
+TEST(IndirectPrefetcher, DropsTargetsThatAreNoAddresses) {
+  GatherModel model(29);
+  IndirectPrefetcher prefetcher;
+  Loop loop{.width = 8, .stride = 65536, .rows = 200'000};
+  std::vector<uint64_t> rows = makeIndex(model, loop, 4000, kIndexes);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i % 2 == 1) rows[i] = i % 4 == 1 ? UINT64_MAX - i : INT64_MAX - i;
+  }
+  model.put(kIndexes, rows.data(), rows.size() * 8);
+  for (size_t i = 0; i < rows.size(); i += 2) {
+    FaultSample sample = model.noise(kCode);
+    sample.registers[3] = kIndexes + i * 8;
+    sample.address = loop.table + rows[i] * 65536;
+    model.touch(prefetcher, sample);
+    for (const uint64_t page : prefetcher.foretold()) {
+      EXPECT_TRUE(page >= model.far_begin && page < model.far_end);
+    }
+  }
+  EXPECT_GT(model.fetched, 0u);
+}
+
+}  // namespace
+}  // namespace tidepool
