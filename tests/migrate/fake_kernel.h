@@ -49,6 +49,7 @@ enum class Call : uint8_t {
   kScan,
   kReadPages,
   kWait,
+  kAnonymousMemory,
   kArm,
   kDisarm,
   kCopy,
@@ -71,7 +72,7 @@ class FakeKernel final : public Kernel {
   bool can_move = true;
   bool tracks_writes = true;
   bool can_poison = true;
-  /// Whether wait() sleeps. It only looks, otherwise.
+  /// Whether wait() sleeps until a descriptor is ready: time is the test's. Else it only looks.
   bool sleeps = false;
 
   /// The n-th such call from now on (1: the next) fails, after it has done so many pages. `outcome`
@@ -179,7 +180,10 @@ class FakeKernel final : public Kernel {
   }
   void leaveOutOfDumps(uintptr_t, Bytes) override {}
   void includeInDumps(uintptr_t, Bytes) override {}
-  Bytes anonymousMemory(int) override { return anonymous; }
+  Bytes anonymousMemory(int) override {
+    failsNow(Call::kAnonymousMemory, 0, Bytes());
+    return anonymous;
+  }
   os::LeftBehind leftBehind(int) override { return left; }
   uint32_t ownShareOfAnonymous() override { return 1024; }
   bool mayPinPages() override { return may_pin; }
@@ -226,8 +230,8 @@ class FakeKernel final : public Kernel {
       timeout_ = timeout;
     }
     failsNow(Call::kWait, 0, Bytes());
-    if (sleeps) return realKernel().wait(waits, timeout);
-    realKernel().wait(waits, Nanoseconds());
+    const bool at_once = !sleeps || timeout == Nanoseconds();
+    realKernel().wait(waits, at_once ? std::optional(Nanoseconds()) : std::nullopt);
   }
 
  private:

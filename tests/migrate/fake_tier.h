@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -54,7 +55,15 @@ class FakeTier final : public FetchTier {
   bool opens = true;                // openChannel()
   uint64_t submits = ~uint64_t{0};  // so many more are taken; then kUnreachable
   ErrorCode read_error{};           // of read()
+  ErrorCode write_error{};          // of write()
+  /// Called before each read() and write(), and may act as another thread.
+  std::function<void(FrameRun, bool writes)> before;
   Nanoseconds deadline{7'000'000'000};
+  const TransportCensus* census = nullptr;
+  void countTraffic(Bytes read, Bytes written) {
+    traffic_.reads_bytes += read.value();
+    traffic_.writes_bytes += written.value();
+  }
   // Counts.
   uint64_t channels = 0;  // that are open
   uint64_t opened = 0;    // so far
@@ -68,15 +77,19 @@ class FakeTier final : public FetchTier {
   FrameTable& table() override { return *frames_; }
   FrameTable* frames() override { return frames_.get(); }
   Status read(FrameRun run, std::byte* memory) override {
+    if (before) before(run, false);
     if (read_error != ErrorCode{}) return fail(read_error, "the test says so");
     memcpy(memory, at(run), toBytes(run.count).value());
     return {};
   }
   Status write(FrameRun run, const std::byte* memory) override {
+    if (before) before(run, true);
+    if (write_error != ErrorCode{}) return fail(write_error, "the test says so");
     memcpy(at(run), memory, toBytes(run.count).value());
     return {};
   }
   Nanoseconds pageRoundTrip() const override { return Nanoseconds(1000); }
+  const TransportCensus* transports() const override { return census; }
   Result<std::unique_ptr<FetchChannel>> openChannel() override {
     if (!opens) return fail(ErrorCode::kUnreachable, "the test says so");
     return std::unique_ptr<FetchChannel>(std::make_unique<Channel>(*this));
