@@ -53,6 +53,7 @@ class FakeTier final : public FetchTier {
 
   // Knobs.
   bool opens = true;                // openChannel()
+  bool shares = true;               // its frames, with a child
   uint64_t submits = ~uint64_t{0};  // so many more are taken; then kUnreachable
   ErrorCode read_error{};           // of read()
   ErrorCode write_error{};          // of write()
@@ -75,7 +76,7 @@ class FakeTier final : public FetchTier {
   Result<FrameRun> allocate(PageCount wanted) override { return frames_->allocate(wanted); }
   void release(FrameRun run) override { frames_->release(run); }
   FrameTable& table() override { return *frames_; }
-  FrameTable* frames() override { return frames_.get(); }
+  FrameTable* frames() override { return shares ? frames_.get() : nullptr; }
   Status read(FrameRun run, std::byte* memory) override {
     if (before) before(run, false);
     if (read_error != ErrorCode{}) return fail(read_error, "the test says so");
