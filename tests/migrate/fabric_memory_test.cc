@@ -39,6 +39,10 @@ class FabricMemoryTest : public FakeCoreTest {
     evacuator_ = std::move(*Evacuator::create(core_, *mover_));
   }
   void TearDown() override {
+    // This thread answers for the tables: it must let go of them before they are unmapped.
+    faultServiceLooks();
+    if (memory_ != nullptr) tend();
+    core_.tiers.forEach([](uint8_t, Tier& tier) { tier.table().leave(); });
     memory_.reset();
     unlink((folder_ + "/sock").c_str());
     rmdir(folder_.c_str());
