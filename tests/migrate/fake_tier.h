@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -53,8 +54,12 @@ class FakeTier final : public FetchTier {
 
   // Knobs.
   bool opens = true;                // openChannel()
+  bool shares = true;               // its frames, with a child
   uint64_t submits = ~uint64_t{0};  // so many more are taken; then kUnreachable
   ErrorCode read_error{};           // of read()
+  ErrorCode write_error{};          // of write()
+  /// Called before each read() and write(), and may act as another thread.
+  std::function<void(FrameRun, bool writes)> before;
   Nanoseconds deadline{7'000'000'000};
   const TransportCensus* census = nullptr;
   void countTraffic(Bytes read, Bytes written) {
@@ -72,13 +77,16 @@ class FakeTier final : public FetchTier {
   Result<FrameRun> allocate(PageCount wanted) override { return frames_->allocate(wanted); }
   void release(FrameRun run) override { frames_->release(run); }
   FrameTable& table() override { return *frames_; }
-  FrameTable* frames() override { return frames_.get(); }
+  FrameTable* frames() override { return shares ? frames_.get() : nullptr; }
   Status read(FrameRun run, std::byte* memory) override {
+    if (before) before(run, false);
     if (read_error != ErrorCode{}) return fail(read_error, "the test says so");
     memcpy(memory, at(run), toBytes(run.count).value());
     return {};
   }
   Status write(FrameRun run, const std::byte* memory) override {
+    if (before) before(run, true);
+    if (write_error != ErrorCode{}) return fail(write_error, "the test says so");
     memcpy(at(run), memory, toBytes(run.count).value());
     return {};
   }

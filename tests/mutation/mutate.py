@@ -145,7 +145,7 @@ class Builder:
     def run(self, words, limit=600):
         # A mutant may ask for memory without end, or hang; what it started ends with it.
         process = subprocess.Popen(["prlimit", "--core=0", "--data=8589934592", *map(str, words)], cwd=self.build,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                                    start_new_session=True)
         try:
             said = process.communicate(timeout=limit)[0]
