@@ -56,6 +56,22 @@ class AccessWatchTest : public DirectCoreTest {
     }
     return bytes;
   }
+  /// Of those what a core dump has.
+  static uint64_t dumpedBytes() {
+    uint64_t bytes = 0, size = 0;
+    bool tier = false;
+    std::ifstream maps("/proc/self/smaps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find('-') < line.find(' ')) {
+        tier = line.find("tidepool-cxl-emulated") != std::string::npos;
+      } else if (line.starts_with("Size:")) {
+        size = std::stoull(line.substr(5)) * kKiB;
+      } else if (tier && line.starts_with("VmFlags:") && line.find(" dd") == std::string::npos) {
+        bytes += size;
+      }
+    }
+    return bytes;
+  }
   void expectBytes() {
     for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
       ASSERT_EQ(at(page), valueOf(page)) << page;
@@ -104,6 +120,32 @@ TEST_F(AccessWatchTest, NothingStaysMappedWhereItWasAside) {
   EXPECT_EQ(at(3), valueOf(3));
   EXPECT_EQ(close().seen.count(), 1u) << "it can be watched again";
   expectBytes();
+}
+
+TEST_F(AccessWatchTest, ACoreDumpHasAWatchedGranuleOnce) {
+  const uint64_t before = dumpedBytes();
+  EXPECT_GE(before, kGranuleSize);
+  open();
+  EXPECT_EQ(dumpedBytes(), before);
+  (void)close();
+  EXPECT_EQ(dumpedBytes(), before);
+}
+
+TEST_F(AccessWatchTest, WhatIsKeptFromCoreDumpsStaysOutOfThem) {
+  const uintptr_t secret = core_.space->addressOf(firstPage(granule_) + 16);
+  const Bytes size(32 * kPageSize);
+  {
+    const GranuleLock granule(*core_.space, granule_);
+    core_.space->addresses().mark(Mark::kUndumped, secret, size);
+    restoreDumpAdvice(core_, granule, secret, size);
+  }
+  const uint64_t before = dumpedBytes();
+  for (int round = 0; round < 2; ++round) {
+    open();
+    EXPECT_EQ(dumpedBytes(), before);
+    (void)close();
+    EXPECT_EQ(dumpedBytes(), before);
+  }
 }
 
 TEST_F(AccessWatchTest, SeesPagesOfGranulesInPieces) {

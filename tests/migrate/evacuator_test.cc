@@ -52,8 +52,8 @@ class EvacuatorTest : public FakeCoreTest {
   uint64_t errors() const { return core_.stats->error_count.load(); }
   uint64_t lost() const { return core_.stats->lost_pages.load(); }
   // What others say of local memory.
-  void sayFarIsExhausted(bool is) { core_.far_exhausted = is; }
-  void sayNothingLeaves(bool is) { core_.nothing_leaves = is; }
+  void sayFarIsExhausted(bool is) { RoomState::Supply(core_.room).setFarExhausted(is); }
+  void sayNothingLeaves(bool is) { RoomState::Supply(core_.room).setNothingLeaves(is); }
 
   FakeTier* from_ = nullptr;
   std::unique_ptr<Evacuator> evacuator_;

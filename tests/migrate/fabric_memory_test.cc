@@ -137,10 +137,19 @@ class FabricMemoryTest : public FakeCoreTest {
     tend();
   }
   // What others say and hear.
-  void sayMemoryIsShort(bool is = true) { core_.faults_wait = is; }
-  bool growing() const { return core_.growing.load(); }
-  uint32_t retiring() const { return core_.retiring.load(); }
-  void faultServiceLooks() { core_.let_go = core_.retiring.load(); }
+  void sayMemoryIsShort(bool is = true) { RoomState::Demand(core_.room).setFaultsWait(is); }
+  bool growing() const { return core_.room.growing(); }
+  /// The tiers that are to be destroyed, a bit by number.
+  uint32_t retiring() const {
+    uint32_t tiers = 0;
+    for (uint32_t bit = 1; bit != 0; bit <<= 1) {
+      const auto stage = core_.retirement.stage(bit);
+      const bool begun = stage == TierRetirement::Stage::kAsked;
+      if (begun || stage == TierRetirement::Stage::kLetGo) tiers |= bit;
+    }
+    return tiers;
+  }
+  void faultServiceLooks() { core_.retirement.answer([](uint32_t) {}); }
   uint64_t errors() const { return core_.stats->error_count.load(); }
   /// Gives the first region to a program that is short of memory.
   void begin() {

@@ -98,9 +98,9 @@ class ForkGuardTest : public FakeCoreTest, public ChildServices {
   }
   void withdrawUnforked() override { calls_ += "withdraw "; }
 
-  bool detached() const { return core_.detached.load(); }
-  void sayDetached() { core_.detached = true; }
-  bool forked() const { return core_.forked.load(); }
+  bool detached() const { return core_.fork.detached(); }
+  void sayDetached() { core_.fork.setDetached(); }
+  bool forked() const { return core_.fork.forked(); }
 
   /// Whether a thread that does this has to wait; it goes on by itself. Joined by joinAll().
   template <typename Act>
@@ -141,8 +141,7 @@ class ForkGuardTest : public FakeCoreTest, public ChildServices {
   }
   std::vector<Mutex*> locks() {
     ManagedSpace& space = *core_.space;
-    return {&policy_->mutex(),        &space.protections().mutex(), &space.ranges().mutex(),
-            &space.foreign().mutex(), &space.unforked().mutex(),    &space.undumped().mutex(),
+    return {&policy_->mutex(), &space.addresses().mutex(), &space.ranges().mutex(),
             &space.anchored().mutex()};
   }
   static bool readable(uintptr_t address) {

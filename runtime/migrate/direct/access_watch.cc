@@ -53,7 +53,7 @@ AccessWatch::Seen AccessWatch::close(size_t slot, const GranuleLock& granule) {
   if (result.watched.local.any())
     result.seen |= found(Scan::kWritten, at.granule, result.watched.local);
   forRuns(at.hidden, [&](uint64_t page, uint64_t count) {
-    if (unhide(slot, page, count)) return;
+    if (unhide(slot, granule, page, count)) return;
     for (uint64_t i = 0; i < count; ++i) result.watched.direct.reset(page + i);
   });
   result.seen &= result.watched.direct | result.watched.local;
@@ -68,11 +68,25 @@ bool AccessWatch::hide(size_t slot, uint64_t first, uint64_t count) {
   const uintptr_t address = core_.space->addressOf(firstPage(slots_[slot].granule) + first);
   const Bytes size(count * kPageSize);
   // The mapping stays behind, empty, and still armed: a touch finds the same frame by a fault.
-  return core_.space->addresses().plain(address, size) &&
-         os::moveMapping(address, aside(slot, first), size).has_value();
+  if (!core_.space->addresses().plain(address, size)) return false;
+  if (!os::moveMapping(address, aside(slot, first), size)) return false;
+  // A core dump reads the same frames by the mapping that stays behind: once is enough.
+  core_.kernel->leaveOutOfDumps(aside(slot, first), size);
+  return true;
 }
 
-bool AccessWatch::unhide(size_t slot, uint64_t first, uint64_t count) {
+void AccessWatch::dumpAsAsked(uintptr_t address, Bytes size) {
+  const uintptr_t end = address + size.value();
+  for (uintptr_t at = address; at < end;) {
+    const RangeSpan span =
+        core_.space->addresses().markedAt(Mark::kUndumped, at, Bytes(end - at));
+    if (!span.inside) core_.kernel->includeInDumps(at, span.size);
+    at += span.size.value();
+  }
+}
+
+bool AccessWatch::unhide(size_t slot, const GranuleLock& granule, uint64_t first,
+                         uint64_t count) {
   const Slot& at = slots_[slot];
   const PageIndex page = firstPage(at.granule) + first;
   const uintptr_t address = core_.space->addressOf(page);
@@ -94,6 +108,7 @@ bool AccessWatch::unhide(size_t slot, uint64_t first, uint64_t count) {
     const Status mapped =
         core_.tiers.direct(at.tier)->mapFrames(run, reinterpret_cast<void*>(address));
     TP_CHECK(mapped.has_value());
+    restoreDumpAdvice(core_, granule, address, size);
     [[maybe_unused]] const Status gone = os::mapUnused(aside(slot, first), size);
     [[maybe_unused]] const Status armed = core_.barrier->arm(address, size);
     return false;
@@ -102,10 +117,11 @@ bool AccessWatch::unhide(size_t slot, uint64_t first, uint64_t count) {
     [[maybe_unused]] const Status gone = os::mapUnused(aside(slot, first), size);
     return false;
   }
+  dumpAsAsked(address, size);
   // A moved mapping is no longer armed. Without it the pages are merely not promoted.
   [[maybe_unused]] const Status armed = core_.barrier->arm(address, size);
   // What is left behind shows the same frames, or what becomes of them.
-  os::leaveOutOfDumps(aside(slot, first), size);
+  core_.kernel->leaveOutOfDumps(aside(slot, first), size);
   return true;
 }
 
