@@ -227,8 +227,8 @@ class WindowedBelady {
     if (sight.uses == Uses::kExpected) uses_ = expectedUses(trace);
   }
   bool access(uint32_t row, uint32_t time) {
-    const size_t end = std::min((time / sight_.batch + 1 + sight_.batches) * sight_.batch,
-                                trace_.lookups.size());
+    const size_t end =
+        std::min((time / sight_.batch + 1 + sight_.batches) * sight_.batch, trace_.lookups.size());
     for (; exchanged_ < trace_.exchanges.size() && trace_.exchanges[exchanged_].at <= time;
          ++exchanged_) {
       exchange(trace_.exchanges[exchanged_]);

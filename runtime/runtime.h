@@ -10,10 +10,10 @@
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 #include "runtime/options.h"
+#include "runtime/space/address_map.h"
 #include "runtime/space/placement.h"
 #include "runtime/space/range_allocator.h"
 #include "runtime/space/residency.h"
-#include "runtime/space/address_map.h"
 #include "runtime/stats/stats_page.h"
 
 namespace tidepool {

@@ -45,9 +45,8 @@ void* allocateHuge(size_t size, size_t alignment) {
   if (size > PTRDIFF_MAX) return nullptr;
   InternalScope scope;
   size = roundUp(std::max<size_t>(size, 1), kPageSize);
-  auto block =
-      huge_runtime->allocate(Bytes(size), Bytes(std::max<size_t>(alignment, kGranuleSize)),
-                             RangeUse::kHeap);
+  auto block = huge_runtime->allocate(Bytes(size), Bytes(std::max<size_t>(alignment, kGranuleSize)),
+                                      RangeUse::kHeap);
   if (!block) return nullptr;
   TP_CHECK(maybeHuge(*block));
   remember(*block, size);

@@ -19,8 +19,8 @@ constinit uintptr_t loader_size = 0;
 
 uintptr_t mappedSize(const void* base) {
   const auto* header = static_cast<const ElfW(Ehdr)*>(base);
-  const auto* segments = reinterpret_cast<const ElfW(Phdr)*>(static_cast<const char*>(base) +
-                                                             header->e_phoff);
+  const auto* segments =
+      reinterpret_cast<const ElfW(Phdr)*>(static_cast<const char*>(base) + header->e_phoff);
   uintptr_t size = 0;
   for (int i = 0; i < header->e_phnum; ++i) {
     if (segments[i].p_type != PT_LOAD) continue;

@@ -36,8 +36,8 @@ using namespace tidepool;
 extern "C" TP_EXPORT int mlockall(int flags) noexcept {
   if (!managing() && !wake()) {
     return passOn(
-        next_calls.mlockall,
-        [](int what) { return static_cast<int>(syscall(SYS_mlockall, what)); }, flags);
+        next_calls.mlockall, [](int what) { return static_cast<int>(syscall(SYS_mlockall, what)); },
+        flags);
   }
   if ((flags & ~(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)) != 0 || flags == 0 ||
       flags == MCL_ONFAULT) {

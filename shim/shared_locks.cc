@@ -10,8 +10,8 @@
 
 #include "shim/engine.h"
 #include "shim/export.h"
-#include "shim/next_definition.h"
 #include "shim/futex_wait.h"
+#include "shim/next_definition.h"
 
 namespace tidepool {
 namespace {

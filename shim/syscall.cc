@@ -54,8 +54,7 @@ bool concernsUs(uint64_t number, uint64_t first, uint64_t second) {
   // What is executed inherits us, managed or not; and a process that is asleep may wake up.
   if (number == SYS_execve || number == SYS_execveat) return true;
   if (managed_runtime == nullptr) {
-    return isAsleep() &&
-           (number == SYS_mmap || number == SYS_mlockall || number == SYS_exit_group);
+    return isAsleep() && (number == SYS_mmap || number == SYS_mlockall || number == SYS_exit_group);
   }
   switch (number) {
     case SYS_close:

@@ -52,10 +52,10 @@ class ProcessTables {
   std::unique_ptr<TableSpace> space_ TP_GUARDED_BY(mutex_);
   pid_t owner_ TP_GUARDED_BY(mutex_) = 0;  // of space_
   size_t tables_ TP_GUARDED_BY(mutex_) = 0;
-  size_t sharing_ TP_GUARDED_BY(mutex_) = 0;  // of those, the ones that share
-  Bytes wanted_ TP_GUARDED_BY(mutex_);           // by setBudget(); 0: never said
+  size_t sharing_ TP_GUARDED_BY(mutex_) = 0;       // of those, the ones that share
+  Bytes wanted_ TP_GUARDED_BY(mutex_);             // by setBudget(); 0: never said
   uint64_t generation_ TP_GUARDED_BY(mutex_) = 0;  // of ProcessMemory, when it was said
-  Bytes shared_ TP_GUARDED_BY(mutex_);        // charged while tables share
+  Bytes shared_ TP_GUARDED_BY(mutex_);             // charged while tables share
 };
 
 /// The number of a far tier of the context, or 0 for local memory, by what the user calls it (as

@@ -15,7 +15,6 @@
 #include "runtime/base/result.h"
 #include "runtime/tier/row_channel.h"
 #include "runtime/tier/tier.h"
-#include "runtime/tier/tier.h"
 
 namespace tidepool {
 

@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "fabricmgr/client/http_client.h"
 #include "fabricmgr/cli/request.h"
 #include "fabricmgr/cli/verbs.h"
+#include "fabricmgr/client/http_client.h"
 
 namespace tidepool::cli {
 

@@ -143,9 +143,8 @@ void addCommand(CLI::App& app, int* exit_code) {
   const std::map<std::string, Transport> transports = {
       {"auto", Transport::kAuto}, {"tcp", Transport::kTcp}, {"verbs", Transport::kVerbs}};
   command
-      ->add_option(
-          "--transport", arguments->transport,
-          "How clients reach pages: auto (by RDMA too, if there is a device), tcp, verbs")
+      ->add_option("--transport", arguments->transport,
+                   "How clients reach pages: auto (by RDMA too, if there is a device), tcp, verbs")
       ->transform(CLI::CheckedTransformer(transports))
       ->type_name("auto|tcp|verbs");
   command->add_flag("--json", arguments->json, "Say where it listens as a line of JSON");

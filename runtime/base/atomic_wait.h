@@ -37,8 +37,6 @@ inline void waitWhile(const std::atomic<uint32_t>& word, uint32_t old) {
 }
 
 /// Wakes all who wait for the word, which has changed.
-inline void wakeWaiters(const std::atomic<uint32_t>& word) {
-  futexWake(word, INT_MAX);
-}
+inline void wakeWaiters(const std::atomic<uint32_t>& word) { futexWake(word, INT_MAX); }
 
 }  // namespace tidepool

@@ -162,7 +162,7 @@ void renew(RawThread::Place& place) {
 [[noreturn]] void runPlace(void* argument) {
   auto* const place = static_cast<RawThread::Place*>(argument);
   raw::call(SYS_set_robust_list, &at<robust_list_head>(place->thread, robust_offset),
-          sizeof(robust_list_head));
+            sizeof(robust_list_head));
   uselocale(c_locale);
   place->body(place->argument);
   running_count.fetch_sub(1, std::memory_order_relaxed);
@@ -299,8 +299,7 @@ void RawThread::forget() {
 }
 
 pid_t RawThread::id() const {
-  return place_ == nullptr ? 0
-                           : static_cast<pid_t>(idOf(*place_).load(std::memory_order_relaxed));
+  return place_ == nullptr ? 0 : static_cast<pid_t>(idOf(*place_).load(std::memory_order_relaxed));
 }
 
 #else  // sanitizers follow libc's threads alone

@@ -19,8 +19,8 @@ int main(void) {
   pid_t* const told = (pid_t*)farData(MIB, 2);
   for (uint64_t seed = 1; seed <= kCopyRounds; ++seed) {
     fflush(stdout);
-    const pid_t made = clone(child, stack + kStack, flags[seed - 1], (void*)(uintptr_t)seed, told,
-                             NULL, NULL);
+    const pid_t made =
+        clone(child, stack + kStack, flags[seed - 1], (void*)(uintptr_t)seed, told, NULL, NULL);
     EXPECT(made > 0 && ((flags[seed - 1] & CLONE_PARENT_SETTID) == 0 || *told == made));
     fill(copied, kCopySize, seed + 1);
     ended("clone", made);

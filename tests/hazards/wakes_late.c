@@ -16,10 +16,17 @@ static void makeSmall(void) {
   for (size_t i = 0; i < kSmall; ++i) {
     const size_t size = 64 + i * 8;
     switch (i % 4) {
-      case 0: small[i] = malloc(size); break;
-      case 1: small[i] = calloc(1, size); break;
-      case 2: small[i] = memalign(64, size); break;
-      default: small[i] = realloc(malloc(8), size);
+      case 0:
+        small[i] = malloc(size);
+        break;
+      case 1:
+        small[i] = calloc(1, size);
+        break;
+      case 2:
+        small[i] = memalign(64, size);
+        break;
+      default:
+        small[i] = realloc(malloc(8), size);
     }
     fill(small[i], size / 8 * 8, i);
   }

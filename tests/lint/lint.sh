@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make lint`: what can be said of the sources without building them. Every line it prints is a
 # finding; exits 1 if there are any.
-#   widths      C and C++: lines of at most 100 columns, no tabs, no blanks at the end of a line.
-#               Tables between "clang-format off" and "on" may be as wide as they need.
+#   format      C and C++: clang-format 14, Debian 12's own, by .clang-format
+#   widths      lines of at most 100 columns, which clang-format leaves in comments and texts; no tabs, no
+#               blanks at the end of a line. Tables between "clang-format off" and "on" may be as wide as they need.
 #   shells      shellcheck, every script
 #   pyflakes    every Python file
 #   cppcheck    its warnings; what is passed over, and why, is in tests/lint/cppcheck.txt
@@ -13,7 +14,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
-(($# > 0)) || set -- widths shells pyflakes cppcheck
+(($# > 0)) || set -- format widths shells pyflakes cppcheck
 findings=$(mktemp)
 trap 'rm -f "$findings"' EXIT
 
@@ -30,8 +31,15 @@ pythons() {
   echo setup.py
 }
 
+sources_in_c() {
+  sources -name '*.cc' -o -name '*.h' -o -name '*.hpp' -o -name '*.c'
+}
+
+check_format() {
+  sources_in_c | xargs clang-format-14 --dry-run 2>&1 | sed -n 's/warning: code should be/code is not/p' || true
+}
 check_widths() {
-  sources -name '*.cc' -o -name '*.h' -o -name '*.hpp' -o -name '*.c' | xargs awk '
+  sources_in_c | xargs awk '
     FNR == 1 { table = 0 }
     /clang-format off/ { table = 1 }
     /clang-format on/ { table = 0 }
@@ -63,7 +71,7 @@ check_tidy() {
 }
 
 # A tool that is not there finds nothing, which must not look like a clean tree.
-for tool in shellcheck pyflakes3 cppcheck clang-tidy-19; do
+for tool in clang-format-14 shellcheck pyflakes3 cppcheck clang-tidy-19; do
   command -v "$tool" >/dev/null || { echo "lint: $tool is missing: packaging/install-deps.sh check"; exit 1; }
 done
 for check in "$@"; do

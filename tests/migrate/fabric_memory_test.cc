@@ -149,7 +149,9 @@ class FabricMemoryTest : public FakeCoreTest {
     }
     return tiers;
   }
-  void faultServiceLooks() { core_.retirement.answer([](uint32_t) {}); }
+  void faultServiceLooks() {
+    core_.retirement.answer([](uint32_t) {});
+  }
   uint64_t errors() const { return core_.stats->error_count.load(); }
   /// Gives the first region to a program that is short of memory.
   void begin() {

@@ -22,8 +22,8 @@ class ForkBudget : public Fork {
   };
   void SetUp() override {
     Fork::SetUp();
-    shared_ = static_cast<Shared*>(mmap(nullptr, kPageSize, PROT_READ | PROT_WRITE,
-                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    shared_ = static_cast<Shared*>(
+        mmap(nullptr, kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(shared_, MAP_FAILED);
   }
   uint64_t held() { return test_.runtime->stats().managed_local_bytes.load(); }

@@ -17,22 +17,41 @@ static void __attribute__((noinline)) start(int way, char* path, char* name) {
   char* arguments[] = {name, "an argument", NULL};
   pid_t child;
   switch (way) {
-    case 0: execve(path, arguments, environ); break;
-    case 1: execv(path, arguments); break;
-    case 2: execvp(name, arguments); break;
-    case 3: execvpe(name, arguments, environ); break;
-    case 4: execl(path, name, "an argument", NULL); break;
-    case 5: execlp(name, name, "an argument", NULL); break;
-    case 6: execle(path, name, "an argument", NULL, environ); break;
-    case 7: execveat(AT_FDCWD, path, arguments, environ, 0); break;
-    case 8: fexecve(open(path, O_RDONLY), arguments, environ); break;
+    case 0:
+      execve(path, arguments, environ);
+      break;
+    case 1:
+      execv(path, arguments);
+      break;
+    case 2:
+      execvp(name, arguments);
+      break;
+    case 3:
+      execvpe(name, arguments, environ);
+      break;
+    case 4:
+      execl(path, name, "an argument", NULL);
+      break;
+    case 5:
+      execlp(name, name, "an argument", NULL);
+      break;
+    case 6:
+      execle(path, name, "an argument", NULL, environ);
+      break;
+    case 7:
+      execveat(AT_FDCWD, path, arguments, environ, 0);
+      break;
+    case 8:
+      fexecve(open(path, O_RDONLY), arguments, environ);
+      break;
     case 9:
       if (posix_spawn(&child, path, NULL, NULL, arguments, environ) != 0) _exit(97);
       break;
     case 10:
       if (posix_spawnp(&child, name, NULL, NULL, arguments, environ) != 0) _exit(97);
       break;
-    default: syscall(SYS_execve, path, arguments, environ);
+    default:
+      syscall(SYS_execve, path, arguments, environ);
   }
   int status = 98 << 8;
   if (way == 9 || way == 10) waitpid(child, &status, 0);

@@ -97,8 +97,8 @@ int main(int argc, char** argv) {
   EXPECT(highest - lowest < (uintptr_t)1 << 34);  // first fit: close together in the space
   // What the program maps has another part of it, where the heap takes no hole.
   const uintptr_t first = lowest, last = highest;
-  const uintptr_t mapped = (uintptr_t)mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const uintptr_t mapped =
+      (uintptr_t)mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   note((void*)mapped);
   EXPECT(mapped < first || mapped > last);
   freedMemoryReturns();

@@ -129,7 +129,7 @@ TEST(ManagedSpace, NothingIsPlainMemoryAtFirst) {
   ASSERT_TRUE(space);
   EXPECT_FALSE((*space)->addresses().plain((*space)->base(), Bytes(kPageSize)));
   EXPECT_FALSE((*space)->addresses().plain((*space)->base() + 3 * kGranuleSize + kPageSize,
-                                             Bytes(kPageSize)));
+                                           Bytes(kPageSize)));
 }
 
 TEST(ManagedSpace, HighWaterOnlyRises) {
@@ -193,8 +193,8 @@ TEST(ManagedSpace, OnlyOneOfManyThreadsChangesAWord) {
   for (uint64_t thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
       for (uint64_t page = 0; page < kPagesPerGranule; ++page) {
-        winners += changePage(**space, PageIndex(page), PageWord(),
-                              PageWord(PageState::kLocal, 0, 0, 0));
+        winners +=
+            changePage(**space, PageIndex(page), PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
       }
     });
   }

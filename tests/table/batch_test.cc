@@ -38,8 +38,8 @@ TEST(DenseIds, OneThatIsNoRowIsNamedWhereverItStands) {
           ASSERT_FALSE(status) << wrong << " of " << rows << " rows";
           EXPECT_EQ(status.error().code(), ErrorCode::kInvalidArgument);
           EXPECT_EQ(status.error().text(), "table users: ids[" + std::to_string(at) + "] is " +
-                                                std::to_string(wrong) + ", not from 0 to " +
-                                                std::to_string(rows - 1));
+                                               std::to_string(wrong) + ", not from 0 to " +
+                                               std::to_string(rows - 1));
         }
       }
     }

@@ -32,9 +32,8 @@ class MemoryChannel final : public FetchChannel {
   }
   Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
                              std::byte* to) override {
-    return scattered(tag, frames, [&](FrameRun page, size_t i) {
-      return tier_.read(page, to + i * kPageSize);
-    });
+    return scattered(tag, frames,
+                     [&](FrameRun page, size_t i) { return tier_.read(page, to + i * kPageSize); });
   }
   Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
                               const std::byte* from) override {

@@ -78,15 +78,13 @@ bool AccessWatch::hide(size_t slot, uint64_t first, uint64_t count) {
 void AccessWatch::dumpAsAsked(uintptr_t address, Bytes size) {
   const uintptr_t end = address + size.value();
   for (uintptr_t at = address; at < end;) {
-    const RangeSpan span =
-        core_.space->addresses().markedAt(Mark::kUndumped, at, Bytes(end - at));
+    const RangeSpan span = core_.space->addresses().markedAt(Mark::kUndumped, at, Bytes(end - at));
     if (!span.inside) core_.kernel->includeInDumps(at, span.size);
     at += span.size.value();
   }
 }
 
-bool AccessWatch::unhide(size_t slot, const GranuleLock& granule, uint64_t first,
-                         uint64_t count) {
+bool AccessWatch::unhide(size_t slot, const GranuleLock& granule, uint64_t first, uint64_t count) {
   const Slot& at = slots_[slot];
   const PageIndex page = firstPage(at.granule) + first;
   const uintptr_t address = core_.space->addressOf(page);

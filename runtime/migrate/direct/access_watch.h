@@ -48,7 +48,8 @@ class AccessWatch {
       : core_(core), area_(std::move(area)), pagemap_(std::move(pagemap)) {}
   bool hide(size_t slot, uint64_t first, uint64_t count);
   bool unhide(size_t slot, const GranuleLock& granule, uint64_t first, uint64_t count);
-  /// A mapping that was moved back is in core dumps again, but for what the program keeps from them.
+  /// A mapping that was moved back is in core dumps again, but for what the program keeps from
+  /// them.
   void dumpAsAsked(uintptr_t address, Bytes size);
   /// Which of the pages asked for the scan finds; none where the kernel does not say.
   PageSet found(Scan what, GranuleIndex granule, const PageSet& asked) const {

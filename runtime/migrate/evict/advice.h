@@ -29,9 +29,7 @@ class Advice {
   bool moveOutSome(Evictor& evictor);
 
  private:
-  bool active() const {
-    return core_.tiers.count() > 0 && !core_.fork.detached();
-  }
+  bool active() const { return core_.tiers.count() > 0 && !core_.fork.detached(); }
   PageRun pagesOf(uintptr_t address, Bytes size) const;
   bool goesToFetchTier(PageIndex page, PageWord word) const;
   /// The part from its first page of a wanted state on; nothing if there is none. What has none is

@@ -235,14 +235,12 @@ Status FabricMemory::attach(const AgentNotice& notice, Region& region) {
       while (end < notice.pieces.size() && notice.pieces[end].kind == PieceKind::kFile) ++end;
       auto tier = tierOverFiles(notice.pieces.subspan(at, end - at), notice.files, region.id);
       if (!tier) return tl::unexpected(tier.error());
-      region.numbers[region.tiers++] =
-          core_.tiers.add(std::move(*tier));
+      region.numbers[region.tiers++] = core_.tiers.add(std::move(*tier));
     } else {
       auto tier =
           tierOverServer(notice.pieces[at], region.id, region.epoch, core_.options.remote_timeout);
       if (!tier) return tl::unexpected(tier.error());
-      region.numbers[region.tiers++] =
-          core_.tiers.add(std::move(*tier));
+      region.numbers[region.tiers++] = core_.tiers.add(std::move(*tier));
     }
     // This thread answers for the process, as for the tiers that were there from the start.
     core_.tiers.tier(region.numbers[region.tiers - 1]).table().settle();

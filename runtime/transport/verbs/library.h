@@ -12,19 +12,18 @@
 namespace tidepool::verbs {
 
 // Some of these names are macros in the headers.
-#define TP_VERBS_FUNCTIONS(F)                                                           \
-  F(alloc_pd)                                                                           \
-  F(dealloc_pd)                                                                         \
-  F(dereg_mr) F(create_comp_channel) F(destroy_comp_channel) F(create_cq) F(destroy_cq) \
-      F(get_cq_event) F(ack_cq_events) F(query_device) F(wc_status_str) F(open_device)  \
-          F(close_device) F(get_async_event) F(ack_async_event)
+// clang-format off
+#define TP_VERBS_FUNCTIONS(F)                                                                    \
+  F(alloc_pd) F(dealloc_pd) F(dereg_mr) F(create_comp_channel) F(destroy_comp_channel)           \
+  F(create_cq) F(destroy_cq) F(get_cq_event) F(ack_cq_events) F(query_device) F(wc_status_str)   \
+  F(open_device) F(close_device) F(get_async_event) F(ack_async_event)
 
-#define TP_RDMACM_FUNCTIONS(F)                                                             \
-  F(create_event_channel)                                                                  \
-  F(destroy_event_channel)                                                                 \
-  F(create_id) F(destroy_id) F(bind_addr) F(resolve_addr) F(resolve_route) F(create_qp)    \
-      F(destroy_qp) F(connect) F(listen) F(accept) F(reject) F(disconnect) F(get_cm_event) \
-          F(ack_cm_event) F(event_str) F(get_devices) F(free_devices) F(set_option)
+#define TP_RDMACM_FUNCTIONS(F)                                                                   \
+  F(create_event_channel) F(destroy_event_channel) F(create_id) F(destroy_id) F(bind_addr)       \
+  F(resolve_addr) F(resolve_route) F(create_qp) F(destroy_qp) F(connect) F(listen) F(accept)     \
+  F(reject) F(disconnect) F(get_cm_event) F(ack_cm_event) F(event_str) F(get_devices)            \
+  F(free_devices) F(set_option)
+// clang-format on
 
 struct Library {
 #define TP_MEMBER(name) decltype(&::ibv_##name) name = nullptr;
