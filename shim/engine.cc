@@ -235,13 +235,13 @@ bool wake() {
   return currentState() == EngineState::kManaged;
 }
 
-bool lockEngine() TP_NO_THREAD_SAFETY {
+bool lockEngine() TP_LOCKS_BY_HAND {
   noteCopy();
   start_mutex.lock();
   return currentState() == EngineState::kManaged;
 }
-void unlockEngine() TP_NO_THREAD_SAFETY { start_mutex.unlock(); }
-void unlockEngineInChild() TP_NO_THREAD_SAFETY {
+void unlockEngine() TP_LOCKS_BY_HAND { start_mutex.unlock(); }
+void unlockEngineInChild() TP_LOCKS_INHERITED {
   prepared_process = raw::getpid();
   if (own_process != nullptr) *own_process = prepared_process;
   start_mutex.unlock();

@@ -39,11 +39,11 @@ class InternalHeap {
   /// Around fork(): the child must not inherit the lock in another thread's hands. The thread that
   /// took it may use the heap meanwhile, in the child as well: so do the fork handlers of libraries
   /// that were loaded before ours.
-  void lockForFork() TP_NO_THREAD_SAFETY {
+  void lockForFork() TP_LOCKS_BY_HAND {
     mutex_.lock();
     forking_.store(thisThread(), std::memory_order_relaxed);
   }
-  void unlockAfterFork() TP_NO_THREAD_SAFETY {
+  void unlockAfterFork() TP_LOCKS_BY_HAND {
     forking_.store(0, std::memory_order_relaxed);
     mutex_.unlock();
   }
@@ -74,12 +74,12 @@ class InternalHeap {
   class TP_SCOPED_CAPABILITY Turn {
    public:
     // Relaxed: a thread reads what it has stored itself, or something that is not itself.
-    explicit Turn(InternalHeap& heap) TP_ACQUIRE(heap.mutex_) TP_NO_THREAD_SAFETY
+    explicit Turn(InternalHeap& heap) TP_ACQUIRE(heap.mutex_) TP_LOCKS_BY_HAND
         : mutex_(heap.mutex_),
           takes_(heap.forking_.load(std::memory_order_relaxed) != thisThread()) {
       if (takes_) mutex_.lock();
     }
-    ~Turn() TP_RELEASE() TP_NO_THREAD_SAFETY {
+    ~Turn() TP_RELEASE() TP_LOCKS_BY_HAND {
       if (takes_) mutex_.unlock();
     }
     Turn(const Turn&) = delete;

@@ -150,16 +150,16 @@ void bindThreadToArena() {
   TP_CHECK_OP(error, ==, 0);
 }
 
-void lockArenaTable() TP_NO_THREAD_SAFETY { arena_mutex.lock(); }
-void unlockArenaTable() TP_NO_THREAD_SAFETY { arena_mutex.unlock(); }
+void lockArenaTable() TP_LOCKS_BY_HAND { arena_mutex.lock(); }
+void unlockArenaTable() TP_LOCKS_BY_HAND { arena_mutex.unlock(); }
 
-void unlockArenaTableInChild() TP_NO_THREAD_SAFETY {
+void unlockArenaTableInChild() TP_LOCKS_INHERITED {
   const void* value = have_slot_key ? pthread_getspecific(slot_key) : nullptr;
   if (value != nullptr) arena_slots.keepOnly(slotOf(value));
   arena_mutex.unlock();
 }
 
-void renewArenaTableInChild() TP_NO_THREAD_SAFETY {
+void renewArenaTableInChild() TP_LOCKS_INHERITED {
   new (&arena_mutex) Mutex();
   arena_mutex.lock();
   unlockArenaTableInChild();

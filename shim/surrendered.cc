@@ -46,19 +46,19 @@ SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size) {
 
 bool anySurrendered() { return surrendered_count.load(std::memory_order_acquire) != 0; }
 
-SurrenderTurn::SurrenderTurn() TP_NO_THREAD_SAFETY : signals_(holdSignals()) { turn_mutex.lock(); }
+SurrenderTurn::SurrenderTurn() TP_LOCKS_BY_HAND : signals_(holdSignals()) { turn_mutex.lock(); }
 
-SurrenderTurn::~SurrenderTurn() TP_NO_THREAD_SAFETY {
+SurrenderTurn::~SurrenderTurn() TP_LOCKS_BY_HAND {
   turn_mutex.unlock();
   releaseSignals(signals_);
 }
 
-void lockSurrendered() TP_NO_THREAD_SAFETY {
+void lockSurrendered() TP_LOCKS_BY_HAND {
   turn_mutex.lock();
   surrendered_mutex.lock();
 }
 
-void unlockSurrendered() TP_NO_THREAD_SAFETY {
+void unlockSurrendered() TP_LOCKS_BY_HAND {
   surrendered_mutex.unlock();
   turn_mutex.unlock();
 }

@@ -245,7 +245,7 @@ Result<std::unique_ptr<FabricRows>> FabricPool::makeRowsLocked(Bytes stride, uin
 
 Result<std::unique_ptr<FabricRows>> FabricPool::finishRows(
     TierKind kind, Bytes stride, uint64_t rows,
-    std::vector<std::unique_ptr<RowRun>> runs) TP_NO_THREAD_SAFETY {
+    std::vector<std::unique_ptr<RowRun>> runs) TP_LOCKS_BY_HAND {
   mutex_.unlock();  // mapping takes a while, and what fails gives runs back
   auto made = FabricRows::create(*this, kind, stride, rows, std::move(runs));
   mutex_.lock();
@@ -331,7 +331,7 @@ void FabricPool::waitForNews(Nanoseconds most) {
 }
 
 /// Moves a piece off each region that is to be left. Returns when to come again at the latest.
-Nanoseconds FabricPool::moveOff(Nanoseconds now) TP_NO_THREAD_SAFETY {
+Nanoseconds FabricPool::moveOff(Nanoseconds now) TP_LOCKS_BY_HAND {
   Nanoseconds wait = kSecond;
   MutexLock lock(mutex_);
   for (const auto& region : regions_) {

@@ -135,7 +135,7 @@ void HeapTable::leave(ThreadTable* table) {
   }
 }
 
-void HeapTable::lockInner() TP_NO_THREAD_SAFETY {
+void HeapTable::lockInner() TP_LOCKS_MANY {
   for (const auto& heap : heaps_) {
     if (heap != nullptr) heap->extentsMutex().lock();
   }
@@ -143,7 +143,7 @@ void HeapTable::lockInner() TP_NO_THREAD_SAFETY {
   ProcessMemory::instance().mutex().lock();
 }
 
-void HeapTable::unlockInner() TP_NO_THREAD_SAFETY {
+void HeapTable::unlockInner() TP_LOCKS_MANY {
   ProcessMemory::instance().mutex().unlock();
   if (ground_.plain_range != nullptr) ground_.plain_range->mutex().unlock();
   for (const auto& heap : heaps_) {
@@ -151,19 +151,19 @@ void HeapTable::unlockInner() TP_NO_THREAD_SAFETY {
   }
 }
 
-void HeapTable::lockForFork() TP_NO_THREAD_SAFETY {
+void HeapTable::lockForFork() TP_LOCKS_BY_HAND {
   mutex_.lock();
   if (heap_fork_hooks.prepare != nullptr) heap_fork_hooks.prepare();
   lockInner();
 }
 
-void HeapTable::unlockInParent() TP_NO_THREAD_SAFETY {
+void HeapTable::unlockInParent() TP_LOCKS_BY_HAND {
   unlockInner();
   if (heap_fork_hooks.parent != nullptr) heap_fork_hooks.parent();
   mutex_.unlock();
 }
 
-void HeapTable::unlockInChild() TP_NO_THREAD_SAFETY {
+void HeapTable::unlockInChild() TP_LOCKS_INHERITED {
   unlockInner();
   if (heap_fork_hooks.child != nullptr) heap_fork_hooks.child();
   for (const auto& heap : heaps_) {

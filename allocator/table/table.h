@@ -97,7 +97,7 @@ class EmbeddingTable final : private RowsKeeper {
   /// Pools the rows of every bag, of several tables at once; empty bags give zeros. Errors:
   /// kInvalidArgument and kNoSpace (a table with hashed ids is full) before anything is done;
   /// kLost, kUnreachable, kTimedOut when far rows cannot be had: outputs are undefined then.
-  static Status bags(std::span<const BagCall> calls, Workers& workers) TP_NO_THREAD_SAFETY;
+  static Status bags(std::span<const BagCall> calls, Workers& workers) TP_LOCKS_MANY;
 
   /// One table's part of a step: the gradient of every bag's result.
   struct UpdateCall {
@@ -110,7 +110,7 @@ class EmbeddingTable final : private RowsKeeper {
   /// order of the batch first, so a row takes one step however often it occurs. Errors: as bags();
   /// after kLost, kUnreachable or kTimedOut some rows may have taken the step, and the table can
   /// only be closed or restored.
-  static Status updates(std::span<const UpdateCall> calls, Workers& workers) TP_NO_THREAD_SAFETY;
+  static Status updates(std::span<const UpdateCall> calls, Workers& workers) TP_LOCKS_MANY;
 
   /// The rows of the ids as float32, `dim` numbers each, one after the other. Errors: as bags(),
   /// and kNotFound for a hashed id without a row, naming it: nothing comes into being.
@@ -130,8 +130,7 @@ class EmbeddingTable final : private RowsKeeper {
     std::span<const int64_t> ids;
     BatchNumber* number;
   };
-  static Status prefetches(std::span<const PrefetchCall> calls,
-                           Workers& workers) TP_NO_THREAD_SAFETY;
+  static Status prefetches(std::span<const PrefetchCall> calls, Workers& workers) TP_LOCKS_MANY;
   /// The batch, and those announced before it, were used for the last time.
   void finished(BatchNumber batch) TP_EXCLUDES(mutex_);
 
@@ -174,7 +173,7 @@ class EmbeddingTable final : private RowsKeeper {
                                                           Workers& workers);
   EmbeddingTable(SharedBudget* shared, const TableOptions& options, std::unique_ptr<RowHome> home,
                  Workers& workers);
-  Status setUp() TP_NO_THREAD_SAFETY;
+  Status setUp() TP_LOCKS_NOBODY_ELSE;
   Status setUpCache();
   Status initialize();
   Status initializeFar();
@@ -197,7 +196,7 @@ class EmbeddingTable final : private RowsKeeper {
   Result<DramPlan> planDram(Bytes dram) const;
   Status fitDram(Bytes dram);
   Status makeRoomForChanges();
-  static Status lookUp(std::span<const BagCall> calls, Workers& workers) TP_NO_THREAD_SAFETY;
+  static Status lookUp(std::span<const BagCall> calls, Workers& workers) TP_LOCKS_MANY;
   static void noteLookups(std::span<const BagCall> calls, Workers& workers);
   void encodeInitial(uint64_t id, std::byte* row) const;
   bool fetches() const { return home_->link() != nullptr; }
@@ -262,7 +261,7 @@ class EmbeddingTable final : private RowsKeeper {
   Status withRows(std::span<const RowNumber> rows, After after, Act act) TP_REQUIRES(mutex_);
 
   // Reading ahead.
-  Result<BatchNumber> prefetchLocked(std::span<const int64_t> ids) TP_NO_THREAD_SAFETY;
+  Result<BatchNumber> prefetchLocked(std::span<const int64_t> ids) TP_LOCKS_MANY;
   Status absorb();
   Status withinLink();
   size_t hold(std::span<const RowNumber> rows, BatchNumber batch);

@@ -26,7 +26,7 @@ Status EmbeddingTable::intact() const {
               verdict.error().text());
 }
 
-bool EmbeddingTable::hold() TP_NO_THREAD_SAFETY {
+bool EmbeddingTable::hold() TP_LOCKS_BY_HAND {
   others_waiting_.store(1, std::memory_order_relaxed);
   bool held = mutex_.tryLock();
   for (int i = 0; !held && i < kTries; ++i) {
@@ -42,6 +42,6 @@ bool EmbeddingTable::hold() TP_NO_THREAD_SAFETY {
   return false;
 }
 
-void EmbeddingTable::letGo() TP_NO_THREAD_SAFETY { mutex_.unlock(); }
+void EmbeddingTable::letGo() TP_LOCKS_BY_HAND { mutex_.unlock(); }
 
 }  // namespace tidepool

@@ -16,7 +16,7 @@ class EmbeddingTable::Locks {
  public:
   /// `calls` (BagCall or UpdateCall) is borrowed.
   template <typename Call>
-  explicit Locks(std::span<const Call> calls) TP_NO_THREAD_SAFETY {
+  explicit Locks(std::span<const Call> calls) TP_LOCKS_MANY {
     for (const Call& call : calls) order_.push_back(call.table);
     tables_ = order_;
     std::sort(tables_.begin(), tables_.end(), std::less<>());
@@ -26,7 +26,7 @@ class EmbeddingTable::Locks {
       table->mutex_.lock();
     }
   }
-  ~Locks() TP_NO_THREAD_SAFETY {
+  ~Locks() TP_LOCKS_MANY {
     for (EmbeddingTable* table : tables_) table->mutex_.unlock();
   }
   Locks(const Locks&) = delete;

@@ -23,8 +23,7 @@ void copyRows(std::byte* to, size_t stride, const std::byte* from, size_t row_by
 
 }  // namespace
 
-Result<std::unique_ptr<TableRestore>> TableRestore::begin(EmbeddingTable& table)
-    TP_NO_THREAD_SAFETY {
+Result<std::unique_ptr<TableRestore>> TableRestore::begin(EmbeddingTable& table) TP_LOCKS_BY_HAND {
   table.restoring_.store(true, std::memory_order_relaxed);
   table.mutex_.lock();
   std::unique_ptr<TableRestore> restore(new TableRestore(table));  // which unlocks

@@ -19,7 +19,7 @@ class TableRestore {
   /// are not finished, or a table with hashed ids has rows already), those of writing changed rows
   /// to their homes.
   static Result<std::unique_ptr<TableRestore>> begin(EmbeddingTable& table);
-  ~TableRestore() TP_NO_THREAD_SAFETY;
+  ~TableRestore() TP_LOCKS_BY_HAND;
   TableRestore(const TableRestore&) = delete;
   TableRestore& operator=(const TableRestore&) = delete;
 

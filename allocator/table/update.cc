@@ -145,7 +145,7 @@ Status EmbeddingTable::updates(std::span<const UpdateCall> calls, Workers& worke
     return {};
   }
   std::vector<Status> statuses(tables.size());
-  const auto perform = [&](size_t t, size_t) TP_NO_THREAD_SAFETY {  // locks holds them all
+  const auto perform = [&](size_t t, size_t) TP_LOCKS_OF_CALLER {
     for (const UpdateCall& call : calls) {
       if (call.table == tables[t] && statuses[t]) statuses[t] = call.table->updateAlone(call);
     }

@@ -29,7 +29,19 @@
 #define TP_TRY_ACQUIRE(...) TP_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 #define TP_RELEASE(...) TP_ATTRIBUTE(release_capability(__VA_ARGS__))
 #define TP_RETURNS(mutex) TP_ATTRIBUTE(lock_returned(mutex))
-#define TP_NO_THREAD_SAFETY TP_ATTRIBUTE(no_thread_safety_analysis)
+// Why the analysis cannot follow a function. There is no other way to leave one out.
+#define TP_UNANALYSED TP_ATTRIBUTE(no_thread_safety_analysis)
+// It takes a lock that another function releases, releases one that its caller took, or does so
+// only on some ways.
+#define TP_LOCKS_BY_HAND TP_UNANALYSED
+// The locks are one of an array, or all of a list.
+#define TP_LOCKS_MANY TP_UNANALYSED
+// A lambda, which is analysed alone: who calls it holds the lock.
+#define TP_LOCKS_OF_CALLER TP_UNANALYSED
+// In a child of fork() a lock may be in the hands of the parent's threads: it begins anew.
+#define TP_LOCKS_INHERITED TP_UNANALYSED
+// Nobody else knows the object yet.
+#define TP_LOCKS_NOBODY_ELSE TP_UNANALYSED
 
 namespace tidepool {
 
@@ -89,7 +101,7 @@ class TP_SCOPED_CAPABILITY MutexLock {
 class CondVar {
  public:
   /// Releases `mutex`, sleeps until notified (or spuriously), takes it again.
-  void wait(Mutex& mutex) TP_REQUIRES(mutex) TP_NO_THREAD_SAFETY {
+  void wait(Mutex& mutex) TP_REQUIRES(mutex) TP_LOCKS_BY_HAND {
 #ifdef TIDEPOOL_SANITIZED
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);

@@ -14,12 +14,12 @@ class GranuleLock {
  public:
   // The holder has it to show, which is checked where clang's analysis would lose sight of which
   // of the locks it is.
-  GranuleLock(ManagedSpace& space, GranuleIndex granule) TP_NO_THREAD_SAFETY
+  GranuleLock(ManagedSpace& space, GranuleIndex granule) TP_LOCKS_MANY
       : granule_(granule),
         mutex_(space.mutexOf(granule)) {
     mutex_.lock();
   }
-  ~GranuleLock() TP_NO_THREAD_SAFETY { mutex_.unlock(); }
+  ~GranuleLock() TP_LOCKS_MANY { mutex_.unlock(); }
   GranuleLock(const GranuleLock&) = delete;
   GranuleLock& operator=(const GranuleLock&) = delete;
 

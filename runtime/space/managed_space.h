@@ -69,10 +69,10 @@ class ManagedSpace {
 
   // Of the locks under which pages change state and mapping, for fork(), which must find no page
   // half-way: all of them, in one order. Who holds them holds no GranuleLock.
-  void lockAllGranules() TP_NO_THREAD_SAFETY {
+  void lockAllGranules() TP_LOCKS_MANY {
     for (Mutex& mutex : mutexes_) mutex.lock();
   }
-  void unlockAllGranules() TP_NO_THREAD_SAFETY {
+  void unlockAllGranules() TP_LOCKS_MANY {
     for (Mutex& mutex : mutexes_) mutex.unlock();
   }
   /// Returns once everybody has let go who holds a granule's lock now.

@@ -71,7 +71,7 @@ class RemoteTier final : public FetchTier {
   FrameTable& table() override { return *frames_; }
   FrameTable* frames() override { return frames_.get(); }
   std::unique_ptr<RowStore> rowStore() override;
-  void afterForkInChild() override TP_NO_THREAD_SAFETY {
+  void afterForkInChild() override TP_LOCKS_INHERITED {
     client_is_parents_ = true;
     census_.forget();
   }

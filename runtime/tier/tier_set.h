@@ -81,7 +81,7 @@ class TierSet {
   /// Held by who lists the tiers without a granule's lock, and is no service thread.
   Mutex& listing() TP_RETURNS(listing_) { return listing_; }
   /// In a child of fork(): nobody of its threads holds it.
-  void forgetThreads() TP_NO_THREAD_SAFETY { new (&listing_) Mutex; }
+  void forgetThreads() TP_LOCKS_INHERITED { new (&listing_) Mutex; }
 
  private:
   static constexpr std::memory_order kLook = std::memory_order_acquire;

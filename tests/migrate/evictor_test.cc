@@ -1045,12 +1045,13 @@ TEST_F(ByCopy, WritersAreKeptOutUntilThePagesAreGone) {
   EXPECT_EQ(held(), 0u);
 }
 
-TEST_F(ByCopy, ALockedPageStaysAndIsOpenAgain) {
+TEST_F(ByCopy, ALockedPageStaysAndIsOpenAgainAndLeavesNoCopyInStaging) {
   const PageIndex first = begin(4);
   kernel_.fail(Call::kDiscardUnlocked, 1, PortOutcome::kBusy, PageCount(1));
   ASSERT_EQ(start(3), 3u);
   EXPECT_EQ(state(first + 1), PageState::kLocal);
   EXPECT_FALSE(kernel_.armed(addressOf(first + 1)));
+  EXPECT_FALSE(kernel_.present(staging_->slotAddress(3)));
   finish();
   expectLocal(first + 1, first.value() + 1);
   expectFar(first, first.value());

@@ -84,8 +84,8 @@ struct Runtime::Impl {
 namespace {
 // fork() while another thread holds the lock: the child must find it free.
 Mutex* fork_mutex = nullptr;
-void lockForFork() TP_NO_THREAD_SAFETY { fork_mutex->lock(); }
-void unlockAfterFork() TP_NO_THREAD_SAFETY { fork_mutex->unlock(); }
+void lockForFork() TP_LOCKS_BY_HAND { fork_mutex->lock(); }
+void unlockAfterFork() TP_LOCKS_BY_HAND { fork_mutex->unlock(); }
 }  // namespace
 
 namespace {

@@ -71,7 +71,7 @@ class FakeAgent {
     stingy_ = true;
   }
   /// Until all that was drained has been given back.
-  void awaitLeft() TP_NO_THREAD_SAFETY {
+  void awaitLeft() TP_LOCKS_BY_HAND {
     MutexLock lock(mutex_);
     while (!draining_.empty()) changed_.wait(mutex_);
   }

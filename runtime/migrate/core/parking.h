@@ -47,7 +47,7 @@ class Parking {
   }
   /// In a child of fork(): those who wait here are the parent's threads. Nothing of theirs can be
   /// waited for, so the lock and the condition variable begin anew, without being destroyed.
-  void forgetThreads() TP_NO_THREAD_SAFETY {
+  void forgetThreads() TP_LOCKS_INHERITED {
     new (&mutex_) Mutex;
     new (&changed_) CondVar;
     parked_ = 0;

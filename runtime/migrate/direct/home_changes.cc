@@ -97,7 +97,7 @@ uint64_t HomeChanges::lose(const GranuleLock& granule, uint8_t tier, FrameIndex 
   if (!home || home->tier != tier || home->first < from) return 0;
   uint64_t lost = 0;
   MutexLock lock(transfer_.mutex());
-  forEachDirect(*core_.space, granule, [&](PageIndex at, uint64_t count) TP_NO_THREAD_SAFETY {
+  forEachDirect(*core_.space, granule, [&](PageIndex at, uint64_t count) TP_LOCKS_OF_CALLER {
     transfer_.poison(granule, at, count);
     lost += count;
   });

@@ -32,7 +32,7 @@ std::optional<uint64_t> WholeGranules::place(const GranuleLock& granule, const H
   MutexLock lock(transfer_.mutex());
   uint64_t aside = 0;  // pages before this one are out of the space
   bool whole = true;
-  forRuns(local, [&](uint64_t at, uint64_t count) TP_NO_THREAD_SAFETY {
+  forRuns(local, [&](uint64_t at, uint64_t count) TP_LOCKS_OF_CALLER {
     if (!whole) return;
     whole = transfer_.copyOut(granule, first + at, count, to + at * kPageSize);
     aside = at + count;
@@ -42,7 +42,7 @@ std::optional<uint64_t> WholeGranules::place(const GranuleLock& granule, const H
     if (local[i]) dropFarCopy(core_, granule, first + i, core_.space->word(first + i));
   }
   if (!whole || !homes_.map(granule, first, kPagesPerGranule, home)) {
-    forRuns(local, [&](uint64_t at, uint64_t count) TP_NO_THREAD_SAFETY {
+    forRuns(local, [&](uint64_t at, uint64_t count) TP_LOCKS_OF_CALLER {
       if (at < aside) transfer_.putBack(granule, first + at, count);
     });
     return std::nullopt;

@@ -362,6 +362,8 @@ uint64_t Evictor::moveByCopy(const GranuleLock&, PageRun run, uint64_t slot) {
       core_.mayPinPages() ? PageCount()
                           : core_.kernel->readPages(staging_.slotMemory(slot), from, run.count);
   const PageCount gone = toPages(core_.kernel->discardUnlocked(from, toBytes(copied)));
+  // Those that stay are locked; their copies would be memory that nobody counts.
+  if (gone < copied) staging_.recycle(slot + gone.value(), copied - gone);
   [[maybe_unused]] const Status open = core_.port->writeProtect(from, size, Wake::kYes);
   core_.port->wake(from, size);
   return gone.value();

@@ -59,14 +59,14 @@ class ForkGuard {
         window_(core, mover.promoter) {}
   /// The first part of prepare(), for whoever takes locks between them under which others must not
   /// wait for libc's streams.
-  void begin(ForkKind kind) TP_NO_THREAD_SAFETY;
-  void prepare(ForkKind kind) TP_NO_THREAD_SAFETY;
-  void parent() TP_NO_THREAD_SAFETY;
-  void child() TP_NO_THREAD_SAFETY;
+  void begin(ForkKind kind) TP_LOCKS_BY_HAND;
+  void prepare(ForkKind kind) TP_LOCKS_BY_HAND;
+  void parent() TP_LOCKS_BY_HAND;
+  void child() TP_LOCKS_BY_HAND;
   /// Calls `act(argument)` while the process has no thread of Tidepool's, from a thread that may be
   /// the program's only one. Whoever touches far memory meanwhile waits: `act` must not. Not if new
   /// threads cannot be started: the old ones stay, and one line says so.
-  void standAside(void (*act)(void*), void* argument) TP_NO_THREAD_SAFETY;
+  void standAside(void (*act)(void*), void* argument) TP_LOCKS_BY_HAND;
   /// In a child for which prepare() could not be called: it was made in the midst of things.
   void unpreparedChild();
 
@@ -76,8 +76,8 @@ class ForkGuard {
   void stop(Parking::Upto last);
   /// In the order in which they are taken.
   std::array<Mutex*, 4> locksUnderGranules();
-  void lockAll() TP_NO_THREAD_SAFETY;
-  void unlockAll() TP_NO_THREAD_SAFETY;
+  void lockAll() TP_LOCKS_MANY;
+  void unlockAll() TP_LOCKS_MANY;
   /// Makes the child a holder of all far memory.
   Status shareFrames();
   bool canFollow() const;
