@@ -3,6 +3,7 @@
 // of a socket, and the fault service, which lets go of tiers when the test says so.
 #include "runtime/migrate/fabric/fabric_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -47,11 +48,18 @@ class FabricMemoryTest : public FakeCoreTest {
     unlink((folder_ + "/sock").c_str());
     rmdir(folder_.c_str());
   }
-  void accept() {
+  void accept(NoticeKind answer = NoticeKind::kWelcome, ErrorCode error = ErrorCode{}) {
     agent_ = UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     ASSERT_TRUE(agent_.valid());
     ASSERT_EQ(hear().kind, RequestKind::kHello);
-    say(NoticeKind::kWelcome);
+    say(answer, 0, Bytes(), 0, error);
+  }
+  /// What connect() says if the agent answers so.
+  ErrorCode connectTo(NoticeKind answer, ErrorCode error = ErrorCode{}) {
+    std::thread agent([&] { accept(answer, error); });
+    const auto memory = FabricMemory::connect(core_, (folder_ + "/sock").c_str(), Bytes());
+    agent.join();
+    return memory ? ErrorCode{} : memory.error().code();
   }
   void connect(Bytes most = Bytes()) {
     std::thread agent([this] { accept(); });
@@ -118,6 +126,10 @@ class FabricMemoryTest : public FakeCoreTest {
   }
   /// Nothing was asked for since.
   void expectSilence() { EXPECT_FALSE(heard()) << static_cast<int>(hear().kind); }
+  /// Nothing but requests of this kind was said.
+  void expectSilenceAfter(RequestKind kind) {
+    while (heard()) EXPECT_EQ(hear().kind, kind);
+  }
   Request expect(RequestKind kind) {
     if (!heard()) {
       ADD_FAILURE() << "nothing was said";
@@ -162,6 +174,34 @@ class FabricMemoryTest : public FakeCoreTest {
     give(7, Bytes(256 * kMiB));
     expectSilence();
   }
+  /// With a region of 256 MiB, where no more may be asked for.
+  void beginWithAllThatMayBe() {
+    connect(Bytes(kPageSize));
+    give(7, Bytes(256 * kMiB));
+  }
+  /// Takes so much of the first region.
+  FrameRun hold(Bytes size) {
+    const auto held = core_.tiers.tier(1).table().allocate(PageCount(size.value() / kGranuleSize));
+    EXPECT_TRUE(held);
+    EXPECT_EQ(held->count.value() * kGranuleSize, size.value());
+    return *held;
+  }
+  /// The agent goes and comes back; what it hears of is reclaimed.
+  std::vector<uint64_t> reclaimed() {
+    agent_.reset(-1);
+    tend();
+    tendAfter(kSecond);
+    accept();
+    std::vector<uint64_t> regions;
+    for (;;) {
+      const Request request = hear();
+      if (request.kind != RequestKind::kReclaim) {
+        EXPECT_EQ(request.kind, RequestKind::kAll);
+        return regions;
+      }
+      regions.push_back(request.region);
+    }
+  }
   /// From a region that nothing is in to the agent's hearing of it.
   void expectReturned(uint64_t region) {
     EXPECT_EQ(core_.tiers.find(1), nullptr);
@@ -169,8 +209,10 @@ class FabricMemoryTest : public FakeCoreTest {
     tend();
     expectSilence();
     faultServiceLooks();
+    rung(core_.freed_memory);
     tend();
     EXPECT_EQ(retiring(), 0u);
+    EXPECT_TRUE(rung(core_.freed_memory)) << "for the fault service to look again";
     expectSilence();
     tend();
     expectSilence();
@@ -201,6 +243,13 @@ TEST_F(FabricMemoryTest, AsksForNothingUntilItIsNeeded) {
   core_.budget.charge(PageCount(1));
   tend();
   EXPECT_EQ(expect(RequestKind::kAsk).size, Bytes(256 * kMiB)) << "more than half is in use";
+}
+
+TEST_F(FabricMemoryTest, AnAgentThatDoesNotWelcomeIsAnError) {
+  EXPECT_EQ(connectTo(NoticeKind::kRefused, ErrorCode::kPermission), ErrorCode::kPermission);
+  EXPECT_EQ(connectTo(NoticeKind::kKept), ErrorCode::kCorrupt);
+  EXPECT_FALSE(growing());
+  EXPECT_FALSE(core_.tiers.moreMayCome());
 }
 
 TEST_F(FabricMemoryTest, AsksOnceAndTakesWhatComes) {
@@ -241,6 +290,60 @@ TEST_F(FabricMemoryTest, StepsFollowWhatThereIs) {
   EXPECT_EQ(expect(RequestKind::kAsk).size, Bytes(256 * kMiB)) << "64 MiB are to be free";
 }
 
+class FabricMemoryGrowth : public FabricMemoryTest, public testing::WithParamInterface<uint64_t> {};
+
+TEST_P(FabricMemoryGrowth, MoreIsAskedForWhenLittleIsFree) {
+  const uint64_t mib = GetParam();
+  connect();
+  sayMemoryIsShort();
+  tend();
+  expect(RequestKind::kAsk);
+  give(7, Bytes(mib * kMiB));
+  sayMemoryIsShort(false);
+  hold(Bytes((mib - std::max<uint64_t>(64, mib / 8)) * kMiB));
+  tend();
+  expectSilence();
+  EXPECT_FALSE(growing());
+  hold(Bytes(kGranuleSize));
+  tend();
+  EXPECT_EQ(expect(RequestKind::kAsk).size, Bytes(mib * kMiB)) << "as much as there is";
+  tend();
+  EXPECT_TRUE(growing());
+}
+
+INSTANTIATE_TEST_SUITE_P(Mebibytes, FabricMemoryGrowth, testing::Values(256, 1024));
+
+TEST_F(FabricMemoryTest, WhatIsNeededAtOnceIsAskedForInAPause) {
+  begin();
+  hold(Bytes(200 * kMiB));
+  tend();
+  refuse(expect(RequestKind::kAsk), ErrorCode::kPermission);
+  tendAfter(Nanoseconds(1));
+  expectSilence();
+  EXPECT_EQ(errors(), 0u) << "nobody waits for it";
+  hold(Bytes(54 * kMiB));
+  tend();
+  refuse(expect(RequestKind::kAsk), ErrorCode::kPermission);
+  tend();
+  expectSilence();
+  EXPECT_EQ(errors(), 1u);
+}
+
+TEST_F(FabricMemoryTest, WhatIsToLeaveARegionNeedsRoomInOthers) {
+  begin();
+  sayMemoryIsShort(false);
+  give(8, Bytes(256 * kMiB));
+  const FrameRun held = hold(Bytes(192 * kMiB));
+  say(NoticeKind::kDrain, 7);
+  tend();
+  expect(RequestKind::kLeft);
+  expectSilence();  // 64 MiB would still be free
+  core_.tiers.tier(1).table().release(held);
+  hold(Bytes(194 * kMiB));
+  tend();
+  EXPECT_EQ(expect(RequestKind::kAsk).size, Bytes(256 * kMiB));
+}
+
 TEST_F(FabricMemoryTest, RefusedItAsksForLessAndThenPauses) {
   connect();
   sayMemoryIsShort();
@@ -272,6 +375,32 @@ TEST_F(FabricMemoryTest, RefusedForAnotherReasonItPausesAtOnce) {
   EXPECT_FALSE(growing());
 }
 
+TEST_F(FabricMemoryTest, WhatCannotBeUsedGoesBack) {
+  connect();
+  sayMemoryIsShort();
+  tend();
+  expect(RequestKind::kAsk);
+  int pipe_ends[2];
+  ASSERT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);
+  const UniqueFd pipe(pipe_ends[0]), other(pipe_ends[1]);
+  say(NoticeKind::kRegion, 7, Bytes(32 * kMiB), 1, {}, pipe.get());
+  tend();
+  EXPECT_EQ(errors(), 1u);
+  for (int i = 0; i < 4; ++i) tend();
+  EXPECT_EQ(expect(RequestKind::kReturn).region, 7u);
+  expectSilence();
+  EXPECT_EQ(core_.tiers.find(1), nullptr);
+}
+
+TEST_F(FabricMemoryTest, MoreRegionsThanThereAreTiersGoBack) {
+  connect(Bytes(kPageSize));
+  for (uint64_t i = 0; i < TierSet::kMost; ++i) give(100 + i, Bytes(2 * kGranuleSize));
+  EXPECT_TRUE(core_.tiers.full());
+  give(7, Bytes(2 * kGranuleSize));
+  const Request back = expect(RequestKind::kReturn);
+  EXPECT_EQ(back.region, 7u);
+}
+
 TEST_F(FabricMemoryTest, AnAnswerThatIsLateIsTakenWhenItComes) {
   connect();
   sayMemoryIsShort();
@@ -291,9 +420,12 @@ TEST_F(FabricMemoryTest, AnAnswerThatIsLateIsTakenWhenItComes) {
 
 TEST_F(FabricMemoryTest, ADrainedRegionIsGivenBackWhenNobodyIsInside) {
   begin();
+  sayMemoryIsShort(false);
+  tend();
+  rung(core_.freed_memory);
   say(NoticeKind::kDrain, 7);
   tend();
-  expect(RequestKind::kAsk);  // for what is to take its place
+  EXPECT_TRUE(rung(core_.freed_memory)) << "for the fault service to look";
   expectReturned(7);
   tend();
   expectSilence();
@@ -343,6 +475,123 @@ TEST_F(FabricMemoryTest, AResumedRegionTakesPagesAgain) {
   EXPECT_EQ(core_.tiers.find(1), &tier);
 }
 
+TEST_F(FabricMemoryTest, WhatIsLeftIsReportedUntilItIsSaidToBeStuck) {
+  beginWithAllThatMayBe();
+  hold(Bytes(2 * kGranuleSize));
+  say(NoticeKind::kDrain, 7);
+  EXPECT_EQ(tend(), Nanoseconds(50'000'000)) << "nothing can be done for now";
+  Request left = expect(RequestKind::kLeft);
+  EXPECT_EQ(left.region, 7u);
+  EXPECT_EQ(left.size, Bytes(2 * kGranuleSize));
+  EXPECT_EQ(left.waits, agent_wire::Waits::kNot);
+  tendAfter(Nanoseconds(499'999'999));
+  expectSilence();
+  tendAfter(Nanoseconds(1));
+  expect(RequestKind::kLeft);
+  tendAfter(kSecond);
+  left = expect(RequestKind::kLeft);
+  EXPECT_EQ(left.waits, agent_wire::Waits::kNot);
+  EXPECT_EQ(errors(), 0u);
+  tendAfter(kSecond);
+  left = expect(RequestKind::kLeft);
+  EXPECT_EQ(left.waits, agent_wire::Waits::kRoomOrDevice);
+  tendAfter(kSecond);
+  tendAfter(kSecond);
+  EXPECT_EQ(errors(), 1u) << "it is said once";
+  expectSilenceAfter(RequestKind::kLeft);
+}
+
+TEST_F(FabricMemoryTest, ADrainThatGoesOnIsNotStuck) {
+  beginWithAllThatMayBe();
+  const FrameRun held = hold(Bytes(8 * kGranuleSize));
+  say(NoticeKind::kDrain, 7);
+  tend();
+  for (uint64_t i = 0; i < 7; ++i) {
+    core_.tiers.tier(1).table().release({held.first + i, PageCount(1)});
+    tendAfter(kSecond);
+  }
+  EXPECT_EQ(errors(), 0u);
+  while (heard()) EXPECT_EQ(hear().waits, agent_wire::Waits::kNot);
+  tendAfter(kSecond * 2);
+  tend();
+  EXPECT_EQ(errors(), 1u);
+}
+
+TEST_F(FabricMemoryTest, WhatTheAgentHasTakenBackIsNotReclaimed) {
+  beginWithAllThatMayBe();
+  say(NoticeKind::kDrain, 7);
+  tend();
+  expectReturned(7);
+  say(NoticeKind::kReturned, 7, Bytes(), 3);
+  tend();
+  EXPECT_EQ(reclaimed(), std::vector<uint64_t>());
+}
+
+TEST_F(FabricMemoryTest, WhatTheAgentHasForgottenIsNotReturnedAgain) {
+  beginWithAllThatMayBe();
+  say(NoticeKind::kDrain, 7);
+  tend();
+  expectReturned(7);
+  say(NoticeKind::kRefused, 7, Bytes(), 3, ErrorCode::kNotFound);
+  tend();
+  EXPECT_EQ(reclaimed(), std::vector<uint64_t>());
+}
+
+TEST_F(FabricMemoryTest, WhatIsReturnedWhileTheAgentIsAwayIsReclaimedFirst) {
+  beginWithAllThatMayBe();
+  say(NoticeKind::kDrain, 7);
+  tend();
+  expectReturned(7);
+  EXPECT_EQ(reclaimed(), std::vector<uint64_t>{7});
+  tend();
+  expectSilence();
+  say(NoticeKind::kKept, 7, Bytes(256 * kMiB), 2);
+  tend();
+  tend();
+  EXPECT_EQ(expect(RequestKind::kReturn).region, 7u);
+}
+
+TEST_F(FabricMemoryTest, ARegionThatIsUsedIsNotIdle) {
+  begin();
+  sayMemoryIsShort(false);
+  const FrameRun held = hold(Bytes(kGranuleSize));
+  for (int i = 0; i < 12; ++i) tendAfter(kSecond);
+  core_.tiers.tier(1).table().release(held);
+  for (int i = 0; i < 9; ++i) tendAfter(kSecond);
+  EXPECT_FALSE(core_.tiers.tier(1).closed()) << "nine seconds";
+  tendAfter(kSecond);
+  EXPECT_TRUE(core_.tiers.find(1) == nullptr || core_.tiers.tier(1).closed());
+}
+
+TEST_F(FabricMemoryTest, TheLastRegionStaysWhileMuchOfTheBudgetIsInUse) {
+  begin();
+  sayMemoryIsShort(false);
+  core_.budget.charge(PageCount(core_.budget.limit().value() / 2 + 1));
+  for (int i = 0; i < 12; ++i) tendAfter(kSecond);
+  EXPECT_FALSE(core_.tiers.tier(1).closed());
+}
+
+TEST_F(FabricMemoryTest, OfTwoIdleRegionsOneStaysThatTheOtherIsNotAskedForAgain) {
+  begin();
+  sayMemoryIsShort(false);
+  core_.budget.charge(PageCount(core_.budget.limit().value() / 2 + 1));
+  give(8, Bytes(256 * kMiB));
+  hold(Bytes(kGranuleSize));
+  for (int i = 0; i < 11; ++i) tendAfter(kSecond);
+  EXPECT_FALSE(core_.tiers.tier(1).closed());
+  EXPECT_TRUE(core_.tiers.find(2) == nullptr || core_.tiers.tier(2).closed());
+}
+
+TEST_F(FabricMemoryTest, AnIdleRegionStaysIfTheOthersAreNearlyFull) {
+  begin();
+  sayMemoryIsShort(false);
+  give(8, Bytes(256 * kMiB));
+  hold(Bytes(130 * kMiB));  // less than twice 64 MiB would be free
+  for (int i = 0; i < 12; ++i) tendAfter(kSecond);
+  EXPECT_FALSE(core_.tiers.tier(1).closed());
+  EXPECT_FALSE(core_.tiers.tier(2).closed());
+}
+
 TEST_F(FabricMemoryTest, AnIdleRegionGoesBack) {
   begin();
   sayMemoryIsShort(false);
@@ -373,6 +622,29 @@ TEST_F(FabricMemoryTest, ARegionThatIsGoneIsNotGivenBack) {
   tend();
   expect(RequestKind::kAsk);
 }
+
+class FabricMemoryGone : public FabricMemoryTest, public testing::WithParamInterface<int> {};
+
+TEST_P(FabricMemoryGone, ARegionThatIsGoneOnItsWayBackIsNotReturned) {
+  beginWithAllThatMayBe();
+  say(NoticeKind::kDrain, 7);
+  tend();
+  EXPECT_EQ(retiring(), 2u);
+  for (int i = 0; i < GetParam(); ++i) {
+    faultServiceLooks();
+    tend();
+  }
+  say(NoticeKind::kGone, 7, Bytes(), 0, ErrorCode::kLost);
+  tend();
+  for (int i = 0; i < 4; ++i) {
+    faultServiceLooks();
+    tend();
+  }
+  EXPECT_EQ(errors(), 0u) << "nothing was lost";
+  expectSilenceAfter(RequestKind::kReturn);
+  EXPECT_EQ(reclaimed(), std::vector<uint64_t>());
+}
+INSTANTIATE_TEST_SUITE_P(AfterLooks, FabricMemoryGone, testing::Values(0, 1, 2));
 
 TEST_F(FabricMemoryTest, OfARegionThatIsCutTheRestIsMovedOff) {
   begin();
@@ -409,6 +681,62 @@ TEST_F(FabricMemoryTest, WithoutTheAgentRegionsStayAndAreReclaimed) {
   tend();
   EXPECT_FALSE(core_.tiers.tier(1).closed());
   expectSilence();
+}
+
+TEST_F(FabricMemoryTest, AForkedChildConnectsByItselfAndReclaimsWhatItHas) {
+  begin();
+  sayMemoryIsShort(false);
+  const UniqueFd parents = std::move(agent_);
+  memory_->forkedInChild();
+  EXPECT_EQ(memory_->fd(), -1);
+  tendAfter(Nanoseconds(99'999'999));
+  EXPECT_EQ(memory_->fd(), -1) << "most children call exec at once";
+  tendAfter(Nanoseconds(1));
+  ASSERT_GE(memory_->fd(), 0);
+  accept();
+  const Request reclaim = expect(RequestKind::kReclaim);
+  EXPECT_EQ(reclaim.region, 7u);
+  expect(RequestKind::kAll);
+  char byte;
+  EXPECT_EQ(recv(parents.get(), &byte, 1, MSG_DONTWAIT), -1) << "it keeps its parent's connection";
+  say(NoticeKind::kKept, 7, Bytes(256 * kMiB), reclaim.tag);
+  tend();
+  EXPECT_EQ(recv(parents.get(), &byte, 1, MSG_DONTWAIT), 0) << "until it has one itself";
+}
+
+TEST_F(FabricMemoryTest, AChildWhoseRegionIsLostNeedsItsParentsConnectionNoMore) {
+  begin();
+  sayMemoryIsShort(false);
+  const UniqueFd parents = std::move(agent_);
+  memory_->forkedInChild();
+  tendAfter(kSecond);
+  accept();
+  const Request reclaim = expect(RequestKind::kReclaim);
+  expect(RequestKind::kAll);
+  say(NoticeKind::kRefused, 99, Bytes(), reclaim.tag, ErrorCode::kLost);  // of no region here
+  tend();
+  char byte;
+  EXPECT_EQ(recv(parents.get(), &byte, 1, MSG_DONTWAIT), -1);
+  refuse(reclaim, ErrorCode::kLost);
+  tend();
+  EXPECT_EQ(recv(parents.get(), &byte, 1, MSG_DONTWAIT), 0);
+}
+
+TEST_F(FabricMemoryTest, WhatWasOnItsWayBackAtAForkIsNotTheChilds) {
+  begin();
+  say(NoticeKind::kDrain, 7);
+  tend();
+  expect(RequestKind::kAsk);
+  EXPECT_EQ(retiring(), 2u);
+  const UniqueFd parents = std::move(agent_);
+  memory_->forkedInChild();
+  EXPECT_EQ(retiring(), 0u);
+  tendAfter(kSecond);
+  accept();
+  expect(RequestKind::kAll);
+  expect(RequestKind::kAsk);
+  give(8, Bytes(256 * kMiB));
+  EXPECT_NE(core_.tiers.direct(1), nullptr) << "its number is free";
 }
 
 TEST_F(FabricMemoryTest, WhatCannotBeReclaimedIsLost) {

@@ -131,6 +131,12 @@ class ForkGuardTest : public FakeCoreTest, public ChildServices {
     pthread_sigmask(SIG_SETMASK, nullptr, &now);
     return sigismember(&now, SIGUSR1) == 1 && sigismember(&now, SIGTERM) == 1;
   }
+  /// Of the program's own, see SignalsThatTheProgramHoldsStayHeld.
+  static bool held(int signal) {
+    sigset_t now;
+    pthread_sigmask(SIG_SETMASK, nullptr, &now);
+    return sigismember(&now, signal) == 1;
+  }
   /// Everything that prepare() holds can be taken.
   void takeAll() {
     core_.space->lockAllGranules();
@@ -522,7 +528,31 @@ TEST_F(ForkGuardTest, StandsAsideWithoutAThread) {
   guard_->parent();
 }
 
+TEST_F(ForkGuardTest, StandsAsideWhenNobodyForks) {
+  guard_->begin(ForkKind::kFork);
+  EXPECT_TRUE(waits([&] {
+    guard_->standAside([](void* calls) { *static_cast<std::string*>(calls) += "act "; }, &calls_);
+  }));
+  EXPECT_TRUE(calls_.empty());
+  guard_->prepare(ForkKind::kFork);
+  guard_->parent();
+  joinAll();
+  EXPECT_EQ(calls_, "end act start ");
+}
+
 // ---- A process without services.
+
+TEST_F(ForkGuardTest, SignalsThatTheProgramHoldsStayHeld) {
+  sigset_t one, before;
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR2);
+  pthread_sigmask(SIG_BLOCK, &one, &before);
+  EXPECT_EQ(0, inChild(ForkKind::kFork, [] { EXPECT_TRUE(held(SIGUSR2) && !signalsHeld()); }));
+  EXPECT_TRUE(held(SIGUSR2) && !signalsHeld());
+  guard_->standAside([](void*) { EXPECT_TRUE(signalsHeld()); }, nullptr);
+  EXPECT_TRUE(held(SIGUSR2) && !signalsHeld());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
 
 TEST_F(ForkGuardTest, WithoutServicesThereIsNothingToPrepare) {
   sayDetached();
@@ -532,8 +562,14 @@ TEST_F(ForkGuardTest, WithoutServicesThereIsNothingToPrepare) {
   EXPECT_EQ(migrator_.parks, 0);
   EXPECT_FALSE(forked());
   EXPECT_FALSE(waits([&] { takeAll(); }));
+  sigset_t one, before;
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR2);
+  pthread_sigmask(SIG_BLOCK, &one, &before);
   guard_->parent();
   guard_->child();
+  EXPECT_TRUE(held(SIGUSR2)) << "what was not held is not let go";
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   guard_->unpreparedChild();
   bool acted = false;
   guard_->standAside([](void* is) { *static_cast<bool*>(is) = true; }, &acted);

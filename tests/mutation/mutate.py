@@ -30,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 # Lines that say or count something, or check what must hold anyway.
-PASSED_OVER = re.compile(r"TP_CHECK|static_assert|reportError|recordLatency|countSampling|stats->|memory_order_\w+ *=")
+PASSED_OVER = re.compile(r"TP_CHECK|static_assert|reportError|logLine|recordLatency|countSampling|stats->|memory_order_\w+ *=")
 SWAPS = {" < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ", " && ": " || ",
          " || ": " && ", " + ": " - ", " - ": " + ", " += ": " -= ", " -= ": " += ", "true": "false", "false": "true"}
 OPERATOR = re.compile(r" (?:<|<=|>|>=|==|!=|&&|\|\||\+|-|\+=|-=) |\btrue\b|\bfalse\b")
