@@ -419,6 +419,28 @@ TEST_F(ForkGuardTest, SoDoesADirectTierWithoutAWriteBarrier) {
   EXPECT_EQ(0, inChild(ForkKind::kFork, [&] { expectWithoutFar(first, "withdraw "); }));
 }
 
+TEST_F(ForkGuardTest, PagesOfADirectTierAreFrozen) {
+  FakeKernel direct;
+  auto tier = DirectFileTier::createEmulated(Bytes(kGranuleSize));
+  ASSERT_TRUE(tier);
+  const uint8_t number = core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+  core_.barrier = std::make_unique<FakePort>(direct);
+  const PageIndex page = allocate();
+  ASSERT_TRUE(core_.tiers.tier(number).table().allocate(PageCount(1)));
+  change(page, PageWord(), PageWord(PageState::kDirect, 0, number, 0));
+  std::vector<uintptr_t> frozen;
+  direct.before = [&](Call call, uintptr_t address, Bytes size) {
+    EXPECT_EQ(call, Call::kWriteProtect);
+    EXPECT_EQ(size, Bytes(kPageSize));
+    frozen.push_back(address);
+  };
+  guard_->prepare(ForkKind::kFork);
+  EXPECT_EQ(frozen, std::vector<uintptr_t>{addressOf(page)});
+  guard_->parent();
+  direct.before = nullptr;
+  change(page, word(page), PageWord());
+}
+
 TEST_F(ForkGuardTest, AnUnpreparedChildKeepsWhatIsPresent) {
   const PageIndex first = begin();
   const PageIndex absent = first + 2;
