@@ -41,7 +41,8 @@ uint64_t IndexPlace::addressIn(const FaultSample& sample, std::span<const uint64
 }
 
 uint64_t IndexPlace::addressIn(const FaultSample& sample, const MemoryView& memory) const {
-  if (number_ < kRegisters || number_ >= kSingle) return addressIn(sample, {});
+  if (number_ < kRegisters || number_ >= kSingle)
+    return addressIn(sample, std::span<const uint64_t>());
   uint64_t word = 0;
   const uint64_t at = sample.stack - kRedZone + (number_ - kRegisters) * sizeof word;
   if (!couldBeAddress(at)) return 0;
