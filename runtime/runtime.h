@@ -130,7 +130,7 @@ class Runtime {
   /// start() does this. Sooner, for whoever registers handlers of locks under which a runtime that
   /// may come later is called: the last registered are run first, and those have to be.
   static void registerForkHandlers();
-  /// Nor is it done then: whoever calls this makes the four calls below around fork(), too.
+  /// Nor is it done then: code that calls this makes the four calls below around fork(), too.
   static void leaveForksToCaller();
   /// What fork() calls by itself, for whoever makes a copy of the process in another way: around
   /// it, by the copying thread, which is not inside another call (a signal handler may be).

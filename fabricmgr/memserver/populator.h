@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread that populates memory of regions before their clients write to it: the kernel clears a
-// huge page in some hundred microseconds, and whoever writes to it first would wait for that.
+// huge page in some hundred microseconds, and a thread that writes to it first would wait for that.
 // Thread-safe.
 #pragma once
 

@@ -197,7 +197,7 @@ bool Session::drain() {
   return true;
 }
 
-/// Whoever has written up to `end` will write behind it next.
+/// A client that has written up to `end` will write behind it next.
 void Session::populateBehind(uint64_t end) {
   if (populator_ != nullptr && region_->wantBehind(end)) populator_->populate(region_);
 }

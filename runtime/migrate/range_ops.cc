@@ -310,7 +310,7 @@ Status RangeOps::withdraw(uintptr_t address, Bytes size) {
 Status RangeOps::keepFromDumps(uintptr_t address, Bytes size) {
   TP_TRY(check(address, size));
   const uintptr_t end = address + size.value();
-  // First, for whoever maps a part of it anew meanwhile.
+  // First, for code that maps a part of it anew meanwhile.
   core_.space->addresses().mark(Mark::kUndumped, address, size);
   for (uintptr_t at = address; at < end;) {
     const GranuleIndex granule = granuleOf(core_.space->pageAt(at));
@@ -437,7 +437,7 @@ Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
   if (!core_.space->ranges().isAllocated(address - core_.space->base(), size)) {
     return fail(ErrorCode::kNotFound, "range is not allocated");
   }
-  // Under the granule's lock: whoever maps or copies its pages relies on the rights they have.
+  // Under the granule's lock: code that maps or copies its pages relies on the rights they have.
   const uintptr_t end = address + size.value();
   for (uintptr_t at = address; at < end;) {
     const GranuleIndex granule = granuleOf(core_.space->pageAt(at));

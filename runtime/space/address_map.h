@@ -37,7 +37,8 @@ enum class Mark : uint8_t {
   /// What children are not to have (MADV_DONTFORK). It is forked like all the rest, and given up in
   /// the child before anything else runs there.
   kUnforked,
-  /// What core dumps are not to have (MADV_DONTDUMP). The kernel knows it by mapping: whoever maps
+  /// What core dumps are not to have (MADV_DONTDUMP). The kernel knows it by mapping: code that
+  /// maps
   /// something else there tells it anew.
   kUndumped,
 };
@@ -139,8 +140,8 @@ class AddressMap {
 
   mutable Mutex mutex_;
   Pieces pieces_ TP_GUARDED_BY(mutex_) = {{0, Facts()}};
-  // Bytes that have each mark. Release pairs with the acquire in none(): whoever maps or releases a
-  // range has heard of what holds.
+  // Bytes that have each mark. Release pairs with the acquire in none(): code that maps or releases
+  // a range has heard of what holds.
   std::array<std::atomic<uint64_t>, 3> marked_{};
 };
 

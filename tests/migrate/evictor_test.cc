@@ -385,7 +385,7 @@ TEST_F(EvictorTest, WhenFarMemoryIsFullNothingLeaves) {
   EXPECT_FALSE(exhausted());
   RoomState::Supply(core_.room).setFarExhausted(true);
   evictor_->spaceCame();
-  EXPECT_TRUE(exhausted()) << "whoever said that since is right";
+  EXPECT_TRUE(exhausted()) << "who said that since is right";
   RoomState::Supply(core_.room).setFarExhausted(false);
   ASSERT_EQ(start(4), 4u);
   finish();
@@ -515,7 +515,7 @@ TEST_F(EvictorTest, CopiesOfLocalPagesMakeRoom) {
   tier_ = &addTier(PageCount(8), "small");
   core_.tiers.tier(1).close();
   const PageIndex first = begin(16, 2);
-  // Their frames are all that there is; the pages are to stay, so the copies serve nobody.
+  // Their frames are all that there is; the pages stay, so the copies serve nobody.
   for (uint64_t i = 8; i < 16; ++i) {
     const auto frame = tier_->allocate(PageCount(1));
     ASSERT_TRUE(frame);

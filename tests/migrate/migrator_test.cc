@@ -376,7 +376,7 @@ TEST_F(WithAnAgent, FabricMemoryIsTendedWhenItWantsToBe) {
 
 class Room : public MigratorTest {
  protected:
-  /// The budget's limit, and how much of it there is left, whoever has the rest.
+  /// The budget's limit, and how much of it there is left, and who has the rest.
   void setRoom(uint64_t most, uint64_t room) {
     setLimit(most);
     if (room + held() > most) {

@@ -151,8 +151,8 @@ std::vector<std::byte> takeLists(int socket, size_t count, size_t rows) {
   return all;
 }
 
-/// Whoever asks for a page and then for many others is told of the page when it has come, and has
-/// it while the others are still on their way.
+/// A client that asks for a page and then for many others is told of the page when it has come, and
+/// has it while the others are still on their way.
 TEST(RemoteClient, APageThatIsAskedForFirstWaitsForNoScatteredRequestBehindIt) {
   constexpr uint64_t kRows = 256, kScattered = 4;
   std::atomic<bool> page_taken{false};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Far pages that a service thread has taken in hand, to bring them in or to move them to other
-// frames. Their words say kFetching, so that whoever touches one waits. The program may discard
-// them meanwhile, fill them anew and have them evicted and fetched again; but the frames stay the
-// claim's until it ends, and no other word can name them: tier and frame tell whose a page is.
+// frames. Their words say kFetching, so that a thread that touches one waits. The program may
+// discard them meanwhile, fill them anew and have them evicted and fetched again; but the frames
+// stay the claim's until it ends, and no other word can name them: tier and frame tell whose a page
+// is.
 #pragma once
 
 #include <utility>

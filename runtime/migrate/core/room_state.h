@@ -10,8 +10,8 @@ namespace tidepool {
 /// parts that make room, each of which has one call to make.
 class RoomState {
  public:
-  /// Faults wait for room: whoever makes some rings freed_memory. Sequentially consistent with
-  /// setFaultsWait(): room is made before one asks, and looked for after one has said to wait.
+  /// Faults wait for room: the part that makes some rings freed_memory. Sequentially consistent
+  /// with setFaultsWait(): room is made before one asks, and looked for after one has said to wait.
   bool faultsWait() const { return faults_wait_.load(std::memory_order_seq_cst); }
   /// No far tier can take more: the budget is then exceeded rather than the program hung.
   bool farExhausted() const { return far_exhausted_.load(std::memory_order_relaxed); }

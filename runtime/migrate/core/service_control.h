@@ -26,7 +26,7 @@ class ServiceControl {
   /// For themselves before they end.
   bool pausing() const { return pausing_; }
 
-  /// Whoever has started them.
+  /// The code that has started them.
   void setClocks(std::array<clockid_t, 3> clocks) {
     for (size_t i = 0; i < clocks.size(); ++i) clocks_[i].store(clocks[i]);
   }

@@ -38,7 +38,7 @@ class ClosingGranules {
     count_.fetch_sub(1, std::memory_order_relaxed);
     return (found & kSpoiled) != 0;
   }
-  /// Until end(), whoever would write waits, and is woken then.
+  /// Until end(), a thread that would write waits, and is woken then.
   bool has(const GranuleLock& granule) { return entryOf(granule) != nullptr; }
   /// To be called when direct pages of the granule were erased, opened to writers or mapped anew.
   void spoil(const GranuleLock& granule) {

@@ -39,8 +39,8 @@ size_t Promoter::closeRuns(const GranuleLock& granule, std::span<const Run> runs
   for (const Run& run : runs) {
     if (!homes_.movable(granule, run.first, run.count)) break;
     if (!core_.budget.tryCharge(PageCount(run.count), beyond)) break;
-    // From here on whoever would write, the kernel on behalf of a device too, waits for the wake
-    // in swapIn(). A pin taken before is one that the look after this sees.
+    // From here on a thread that would write, the kernel on behalf of a device too, waits for the
+    // wake in swapIn(). A pin taken before is one that the look after this sees.
     if (!core_.barrier->writeProtect(core_.space->addressOf(run.first),
                                      Bytes(run.count * kPageSize), Wake::kNo)) {
       core_.budget.discharge(PageCount(run.count));

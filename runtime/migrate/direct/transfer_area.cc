@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Out: the pages leave the space first (UFFDIO_MOVE), so that whoever touches them waits. In: the
-// copy is moved over the mapping in one step; readers never wait.
+// Out: the pages leave the space first (UFFDIO_MOVE), so that a thread that touches them waits. In:
+// the copy is moved over the mapping in one step; readers never wait.
 #include "runtime/migrate/direct/transfer_area.h"
 
 #include <sys/mman.h>

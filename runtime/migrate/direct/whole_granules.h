@@ -12,8 +12,8 @@
 
 namespace tidepool {
 
-/// Moves them, under the granule's lock. The way back needs a thread that holds up whoever uses the
-/// granule meanwhile: tierCame() starts it.
+/// Moves them, under the granule's lock. The way back needs a thread that holds up threads that use
+/// the granule meanwhile: tierCame() starts it.
 class WholeGranules {
  public:
   WholeGranules(Core& core, GranuleHomes& homes, TransferArea& transfer)
@@ -37,8 +37,8 @@ class WholeGranules {
  private:
   /// Whether all that the program may do with the granule can be done from another place, too.
   bool canMove(const GranuleLock& granule, const Home& to) const;
-  /// Takes what lies whole out of use: from here on whoever uses it waits, and no device has it.
-  /// False if that cannot be; then it is as it was.
+  /// Takes what lies whole out of use: from here on a thread that uses it waits, and no device has
+  /// it. False if that cannot be; then it is as it was.
   bool take(const GranuleLock& granule, const Home& home) TP_REQUIRES(transfer_.mutex());
 
   Core& core_;

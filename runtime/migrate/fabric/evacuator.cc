@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Far pages are claimed as if they were being fetched, so that whoever touches one waits for it;
-// read and written without the granule's lock; and then named at their new frames. Pages that are
-// discarded meanwhile have another word by then, and their frames are given back.
+// Far pages are claimed as if they were being fetched, so that a thread that touches one waits for
+// it; read and written without the granule's lock; and then named at their new frames. Pages that
+// are discarded meanwhile have another word by then, and their frames are given back.
 #include "runtime/migrate/fabric/evacuator.h"
 
 #include <algorithm>

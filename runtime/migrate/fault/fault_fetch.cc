@@ -170,7 +170,7 @@ void FaultService::finishGather(Gather& gather, bool ok) {
   gather.under_way = false;
   std::erase_if(gather.pages, [&](Fetch& fetch) {
     if (ok) return install(fetch);
-    // Whoever waits for one asks for it by itself, and then hears what is wrong with it.
+    // A thread that waits for one asks for it by itself, and then hears what is wrong with it.
     fetch.claim.abandon(core_, GranuleLock(*core_.space, granuleOf(fetch.first)));
     return true;
   });
@@ -260,7 +260,8 @@ void FaultService::installRun(const GranuleLock& granule, Fetch& fetch, uint64_t
     const PageCount done = toPages(copied.done);
     if (done > PageCount()) {
       claim.settleLocal(core_, granule, done, fetch.demanded >> at, copy);
-      // Whoever came to wait since the claim was noted; a fault not read yet will find it local.
+      // A thread that came to wait since the claim was noted; a fault not read yet will find it
+      // local.
       if (!fetch.foretold || fetch.demanded != 0) wake(page, done);
     }
     if (copied.outcome == PortOutcome::kDone) continue;
