@@ -21,6 +21,14 @@ bool opensAnywhere(const FarKind& kind) {
   return kind.open != nullptr && kind.name != "dax" && kind.name != "numa" && kind.name != "auto";
 }
 
+/// What the newest tier is in. It ends with the tests: its threads use the log until then.
+std::unique_ptr<memserver::Server> server_in_use;
+class Servers : public testing::Environment {
+  void TearDown() override { server_in_use.reset(); }
+};
+[[maybe_unused]] testing::Environment* const servers =
+    testing::AddGlobalTestEnvironment(new Servers);
+
 /// Makes tiers of a kind, and what they are in.
 class Maker {
  public:
@@ -51,12 +59,11 @@ class Maker {
     options.transport = testTransport();
     auto server = memserver::Server::start(options);
     EXPECT_TRUE(server) << server.error().text();
-    server_ = std::move(*server);
-    return server_->port();
+    server_in_use = std::move(*server);
+    return server_in_use->port();
   }
 
   const FarKind& kind_;
-  std::unique_ptr<memserver::Server> server_;  // of the newest
 };
 
 std::vector<TierCase> cases() {
