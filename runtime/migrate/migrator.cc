@@ -198,12 +198,16 @@ void Migrator::setNothingLeaves(bool stuck) {
   // A limit may be so low that next to nothing is local, and there is room all the same.
   const bool short_of_room = stuck && core_.budget.room().value() < kRoomForFaults;
   const Nanoseconds now = core_.clock->now();
-  if (!short_of_room) stuck_since_ = now;
+  // From the first look that finds nothing, not from the last that found something: looks may be
+  // far apart where memory is slow.
+  if (!short_of_room) stuck_since_.reset();
+  if (short_of_room && !stuck_since_) stuck_since_ = now;
   if (!stuck) return;
   // The doorbell orders the store before the retry that it causes.
   if (core_.room.faultsWait()) core_.freed_memory.ring();
   // While a large range is being given back, its pages belong to nobody and cannot leave either.
-  if (now - stuck_since_ < kWorthSaying || std::exchange(warned_stuck_, true)) return;
+  const bool lasts = stuck_since_ && now - *stuck_since_ >= kWorthSaying;
+  if (!lasts || std::exchange(warned_stuck_, true)) return;
   reportError(core_,
               "no local page can be moved to far memory now (pinned or protected): the local "
               "budget is exceeded while that lasts; raise --dram");

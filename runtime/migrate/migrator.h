@@ -60,8 +60,7 @@ class Migrator {
         waker_(waker),
         advice_(advice),
         tree_(core),
-        strays_(core),
-        stuck_since_(core.clock->now()) {}
+        strays_(core) {}
   void run();
   void waitForWork();
   /// Once a second: if the program's threads have all ended, each by the kernel's call for a single
@@ -92,7 +91,7 @@ class Migrator {
   Nanoseconds next_tend_;
   std::atomic<uint32_t> settled_{0};
   bool warned_small_ = false;
-  Nanoseconds stuck_since_;  // when something could leave last, or there was room
+  std::optional<Nanoseconds> stuck_since_;  // nothing could leave, and there was no room
   bool warned_stuck_ = false;
   ServiceThread thread_;
 };

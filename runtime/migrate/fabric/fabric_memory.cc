@@ -317,6 +317,7 @@ void FabricMemory::grow(Nanoseconds now) {
 void FabricMemory::leave(Region& region) {
   region.state = State::kLeaving;
   region.least_left = Bytes(~uint64_t{0});
+  region.stuck_since.reset();
   region.stuck_said = region.lingers = false;
   closeTiers(region);
 }
@@ -336,17 +337,17 @@ bool FabricMemory::vacating() const {
   });
 }
 
-void FabricMemory::noteLeft(Region& region, Nanoseconds now) {
+void FabricMemory::noteLeft(Region& region) {
   const Bytes left = usedHere(region);
   if (left >= region.least_left) return;
   region.least_left = left;
-  region.fell_at = now;
+  region.stuck_since.reset();
 }
 
 void FabricMemory::moveOff(Region& region, Nanoseconds now) {
   // Whether there is room elsewhere is known when what was asked for has come, or will not.
-  if (asking_) region.fell_at = now;
-  noteLeft(region, now);
+  if (asking_) region.stuck_since.reset();
+  noteLeft(region);
   if (region.lingers) {
     reportLeft(region, now);
     if (asking_ || now < region.lingers_until) return;
@@ -367,7 +368,8 @@ void FabricMemory::moveOff(Region& region, Nanoseconds now) {
   while (!done && evictor_->recycle()) {
   }
   if (done) return retire(region);
-  noteLeft(region, now);
+  noteLeft(region);
+  if (stuck && !asking_ && !region.stuck_since) region.stuck_since = now;
   reportLeft(region, now);
   if (standsStill(region, now)) sayStuck(region);
   if (stuck && !region.cut && !asking_) linger(region, now);
@@ -380,7 +382,7 @@ void FabricMemory::linger(Region& region, Nanoseconds now) {
 }
 
 bool FabricMemory::standsStill(const Region& region, Nanoseconds now) {
-  return now - region.fell_at >= kStuckFor;
+  return region.stuck_since && now - *region.stuck_since >= kStuckFor;
 }
 
 void FabricMemory::sayStuck(Region& region) {

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "runtime/base/clock.h"
@@ -60,7 +61,8 @@ class FabricMemory {
     bool cut = false;      // a part of it was: it takes no more pages
     bool drained = false;  // the operator wants it back, rather than that it was idle
     Bytes least_left;      // that there was of a drain to do
-    Nanoseconds fell_at;   // when it was less than ever before
+    // Since when whole turns over the space have moved nothing, with no less left meanwhile.
+    std::optional<Nanoseconds> stuck_since;
     bool stuck_said = false;
     // There is no room elsewhere: it takes pages again until there may be, since a drain is not to
     // push the program beyond its budget.
@@ -90,7 +92,7 @@ class FabricMemory {
   void setGrowing(bool growing);
   void pause(Nanoseconds now);
   void moveOff(Region& region, Nanoseconds now);
-  void noteLeft(Region& region, Nanoseconds now);
+  void noteLeft(Region& region);
   void linger(Region& region, Nanoseconds now);
   void closeTiers(Region& region);
   void openTiers(Region& region);
@@ -104,7 +106,8 @@ class FabricMemory {
   /// Whether a drain is under way that has not come to a stop.
   bool vacating() const;
   void reportLeft(Region& region, Nanoseconds now);
-  /// No less of it is left than a while ago, whatever goes to and fro.
+  /// It has been stuck for a while, whatever goes to and fro. Time alone does not show it: on a
+  /// slow device one granule may take as long.
   static bool standsStill(const Region& region, Nanoseconds now);
   void sayStuck(Region& region);
   void retire(Region& region);
