@@ -4,14 +4,18 @@
 #include "runtime/migrate/process/fork_guard.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <string>
 #include <thread>
 
+#include "runtime/base/raw_thread.h"
 #include "runtime/os/streams.h"
 #include "runtime/tier/direct_file_tier.h"
 #include "tests/migrate/fake_core.h"
@@ -46,6 +50,14 @@ class StandIn {
     ending_ = true;
     bell_.ring();
     if (thread_.joinable()) thread_.join();
+  }
+  /// In a child, which has none of its parent's threads and shares its doorbell.
+  void startInChild() {
+    new (&thread_) std::thread;
+    EXPECT_TRUE(bell_.open());
+    parked = false;
+    parks = 0;
+    start();
   }
   bool running() const { return thread_.joinable(); }
   void awaitRunning() const {
@@ -88,9 +100,11 @@ class ForkGuardTest : public FakeCoreTest, public ChildServices {
     core_.parking.resume();
     migrator_.end();
     faults_.end();
+    if (on_end_) on_end_();
   }
   Status startThreads() override {
     calls_ += "start ";
+    starts_.push_back(std::chrono::steady_clock::now());
     if (starts_fail_ > 0 && starts_fail_-- > 0) return fail(ErrorCode::kNoMemory, "not yet");
     migrator_.start();
     faults_.start();
@@ -207,6 +221,8 @@ class ForkGuardTest : public FakeCoreTest, public ChildServices {
   std::string calls_;
   bool no_services_ = false;
   int starts_fail_ = 0;
+  std::function<void()> on_end_;
+  std::vector<std::chrono::steady_clock::time_point> starts_;
 };
 
 // ---- Coming to a standstill.
@@ -376,16 +392,54 @@ TEST_F(ForkGuardTest, TheChildIsServed) {
 }
 
 TEST_F(ForkGuardTest, AChildMayForkAgain) {
-  begin();
+  const PageIndex first = begin();
   EXPECT_EQ(0, inChild(ForkKind::kFork, [&] {
               tier_->table().afterForkInChild();
               tier_->table().settle();
-              // No thread of its own is there to stand still.
-              sayDetached();
-              guard_->prepare(ForkKind::kFork);
-              guard_->parent();
+              migrator_.startInChild();
+              faults_.startInChild();
+              calls_.clear();
+              EXPECT_EQ(0, inChild(ForkKind::kFork, [&] {
+                          EXPECT_EQ(calls_, "services withdraw ");
+                          EXPECT_EQ(state(first + 1), PageState::kFar);
+                          takeAll();
+                        }));
               takeAll();
             }));
+}
+
+TEST_F(ForkGuardTest, NobodyInTheChildSleepsOnAWordOfItsParents) {
+  const PageIndex first = begin();
+  core_.space->anchored().hold(first);
+  EXPECT_EQ(0,
+            inChild(ForkKind::kFork, [&] { EXPECT_FALSE(core_.space->anchored().any(first, 1)); }));
+  EXPECT_TRUE(core_.space->anchored().any(first, 1));
+}
+
+// After anything but fork() libc goes on using the stacks of the parent's threads.
+TEST_F(ForkGuardTest, StacksOfTheParentsThreadsStayWhereLibcKeepsThem) {
+  struct Sleeper {
+    std::atomic<uintptr_t> stack{0};
+    std::atomic<bool> end{false};
+  } sleeper;
+  ServiceThread thread;
+  ASSERT_TRUE(thread.start(
+      "sleeper",
+      [](void* given) {
+        auto* self = static_cast<Sleeper*>(given);
+        self->stack = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+        while (!self->end) std::this_thread::yield();
+      },
+      &sleeper));
+  while (sleeper.stack == 0) std::this_thread::yield();
+  for (const ForkKind kind : {ForkKind::kFork, ForkKind::kClone}) {
+    EXPECT_EQ(0, inChild(kind, [&] {
+                thread.forget();
+                EXPECT_EQ(readable(sleeper.stack), kind == ForkKind::kClone);
+              }));
+  }
+  sleeper.end = true;
+  thread.join();
 }
 
 TEST_F(ForkGuardTest, WithoutServicesItsFarPagesAreHidden) {
@@ -395,6 +449,32 @@ TEST_F(ForkGuardTest, WithoutServicesItsFarPagesAreHidden) {
   EXPECT_FALSE(detached());
   EXPECT_TRUE(readable(addressOf(first + 1)));
   EXPECT_EQ(tier_->held(), 1u) << "the parent keeps its own";
+}
+
+TEST_F(ForkGuardTest, WithoutServicesItLetsGoOfFramesWhileItLives) {
+  const PageIndex first = begin();
+  const FrameRun run{word(first + 1).frame(), PageCount(1)};
+  no_services_ = true;
+  int detached[2], looked[2];
+  ASSERT_EQ(0, pipe(detached) + pipe(looked));
+  guard_->prepare(ForkKind::kFork);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    guard_->child();
+    endChild([&] {
+      close(looked[1]);
+      char byte = 0;
+      EXPECT_EQ(::write(detached[1], &byte, 1), 1);
+      EXPECT_EQ(::read(looked[0], &byte, 1), 0);
+    });
+  }
+  guard_->parent();
+  char byte;
+  EXPECT_EQ(::read(detached[0], &byte, 1), 1);
+  tier_->table().reap();
+  EXPECT_TRUE(tier_->table().soleHolder(run));
+  for (const int end : {detached[0], detached[1], looked[0], looked[1]}) close(end);
+  EXPECT_EQ(exitOf(pid), 0);
 }
 
 TEST_F(ForkGuardTest, AChildThatSharesDescriptorsHasNoServices) {
@@ -439,6 +519,23 @@ TEST_F(ForkGuardTest, PagesOfADirectTierAreFrozen) {
   guard_->parent();
   direct.before = nullptr;
   change(page, word(page), PageWord());
+}
+
+TEST_F(ForkGuardTest, FramesThatCouldNotBeSharedLeaveTheChildWithoutServices) {
+  const PageIndex first = begin();
+  auto direct = DirectFileTier::createEmulated(Bytes(kGranuleSize));
+  ASSERT_TRUE(direct);
+  core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*direct)));
+  core_.barrier = std::make_unique<FakePort>(kernel_);
+  rlimit before;
+  ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &before));
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
+  EXPECT_EQ(0, inChild(ForkKind::kFork, [&] {
+              setrlimit(RLIMIT_NOFILE, &before);
+              expectWithoutFar(first, "withdraw ");
+            }));
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(ForkGuardTest, AnUnpreparedChildKeepsWhatIsPresent) {
@@ -497,6 +594,22 @@ TEST_F(OnManagedStack, WhatIsTouchedIsLocalAtOnce) {
   EXPECT_EQ(faults_.parks, 1);
 }
 
+TEST_F(OnManagedStack, ItIsTouchedWhilePagesAreBrought) {
+  run([&](PageIndex deep) {
+    const auto absent = [address = reinterpret_cast<void*>(addressOf(deep))] {
+      unsigned char there = 0;
+      return mincore(address, kPageSize, &there) == 0 && (there & 1) == 0;
+    };
+    ASSERT_EQ(0, madvise(reinterpret_cast<void*>(addressOf(deep)), kPageSize, MADV_DONTNEED));
+    migrator_.on_park = [&] { EXPECT_TRUE(absent()); };
+    faults_.on_park = [&] { EXPECT_FALSE(absent()); };
+    guard_->prepare(ForkKind::kFork);
+    guard_->parent();
+    faults_.awaitRunning();
+  });
+  EXPECT_EQ(faults_.parks, 1);
+}
+
 TEST_F(OnManagedStack, ItTriesAgainUntilItsPagesAreLocal) {
   run([&](PageIndex deep) {
     const PageWord local = word(deep);
@@ -540,14 +653,47 @@ TEST_F(ForkGuardTest, StandsAsideWithoutAThread) {
       guard_->prepare(ForkKind::kFork);
       guard_->parent();
     })) << "a fork waits until they are back";
+    EXPECT_FALSE(core_.parking.requested(Parking::Upto::kMigrator)) << "it has not begun";
   };
+  testing::internal::CaptureStderr();
   guard_->standAside([](void* given) { (*static_cast<std::function<void()>*>(given))(); }, &act);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "tidepool: far memory waits for its service threads: not yet\n");
+  ASSERT_EQ(starts_.size(), 3u);
+  for (size_t i = 1; i < starts_.size(); ++i) {
+    EXPECT_GE(starts_[i] - starts_[i - 1], std::chrono::milliseconds(10)) << "it does not spin";
+  }
   EXPECT_EQ(calls_, "end act start start start ");
   EXPECT_TRUE(migrator_.running() && faults_.running());
   EXPECT_FALSE(signalsHeld());
   joinAll();
   guard_->prepare(ForkKind::kFork);
   guard_->parent();
+}
+
+TEST_F(ForkGuardTest, WhenItStandsAsideTheKernelHasForgottenItsThreads) {
+  pid_t ended = 0;
+  on_end_ = [&] {
+    RawThread thread;
+    ASSERT_TRUE(thread.start(
+        "test", [](void* id) { *static_cast<pid_t*>(id) = gettid(); }, &ended));
+    thread.join();
+  };
+  // In a process of its own: raw threads are enabled for good.
+  const pid_t pid = fork();
+  if (pid == 0) {
+    endChild([&] {
+      RawThread::enable();
+      if (!RawThread::enabled()) return;  // sanitizers do not know such threads
+      migrator_.startInChild();
+      faults_.startInChild();
+      for (int i = 0; i < 100; ++i) {
+        guard_->standAside(
+            [](void* id) { EXPECT_NE(0, tgkill(getpid(), *static_cast<pid_t*>(id), 0)); }, &ended);
+      }
+    });
+  }
+  EXPECT_EQ(exitOf(pid), 0);
 }
 
 TEST_F(ForkGuardTest, StandsAsideWhenNobodyForks) {
@@ -592,7 +738,11 @@ TEST_F(ForkGuardTest, WithoutServicesThereIsNothingToPrepare) {
   guard_->child();
   EXPECT_TRUE(held(SIGUSR2)) << "what was not held is not let go";
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  // What it discarded since then is its own affair.
+  const PageIndex absent = allocate();
+  change(absent, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
   guard_->unpreparedChild();
+  EXPECT_TRUE(readable(addressOf(absent)));
   bool acted = false;
   guard_->standAside([](void* is) { *static_cast<bool*>(is) = true; }, &acted);
   EXPECT_TRUE(acted);
