@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // fault_latency: fills a big allocation, then times single reads, one to a page, at random and then
-// in order. Knows nothing of Tidepool; run under it, most pages have gone to far memory by the time
-// they are read. Before each read the page's entry in /proc/self/pagemap tells what the read will
-// meet: *away* (absent: a fault), *in_place* (a mapped pool: a load) or *local*. Prints one JSON
-// object; times in microseconds. Every read is checked against what was written; a wrong byte ends
-// the program with status 3.
+// in order, and at random by many threads at once. Knows nothing of Tidepool; run under it, most
+// pages have gone to far memory by the time they are read. Before each read the page's entry in
+// /proc/self/pagemap tells what the read will meet: *away* (absent: a fault), *in_place* (a mapped
+// pool: a load) or *local*. Prints one JSON object; times in microseconds. Every read is checked
+// against what was written; a wrong byte ends the program with status 3.
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +16,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -67,12 +69,14 @@ void printTimes(const char* name, std::vector<uint32_t>& times, const char* afte
          times.empty() ? 0 : sum / static_cast<double>(times.size()) / 1000, after);
 }
 
-/// Reads one word of each page named, in that order.
-void measure(const char* pattern, const char* memory, const std::vector<uint32_t>& pages,
-             int pagemap, const char* after) {
-  std::vector<uint32_t> times[kClasses], all;
-  for (auto& list : times) list.reserve(pages.size());
-  all.reserve(pages.size());
+struct Times {
+  std::vector<uint32_t> of[kClasses], all;  // nanoseconds
+};
+
+/// Reads one word of each page named, in that order. Any thread.
+void readPages(const char* memory, std::span<const uint32_t> pages, int pagemap, Times& times) {
+  for (auto& list : times.of) list.reserve(pages.size());
+  times.all.reserve(pages.size());
   for (const uint32_t page : pages) {
     const volatile uint64_t* word =
         reinterpret_cast<const volatile uint64_t*>(memory + page * kPage);
@@ -84,31 +88,70 @@ void measure(const char* pattern, const char* memory, const std::vector<uint32_t
       fprintf(stderr, "fault_latency: wrong contents in page %u\n", page);
       exit(3);
     }
-    times[before].push_back(static_cast<uint32_t>(std::min<uint64_t>(took, UINT32_MAX)));
-    all.push_back(times[before].back());
+    times.of[before].push_back(static_cast<uint32_t>(std::min<uint64_t>(took, UINT32_MAX)));
+    times.all.push_back(times.of[before].back());
   }
-  printf("\"%s\": {", pattern);
-  for (int c = 0; c < kClasses; c++) printTimes(kClassNames[c], times[c], ", ");
-  printTimes("all", all, "}");
-  printf("%s", after);
+}
+
+/// Reads the pages with so many threads, each its share of them, and prints what it came to.
+void measure(const char* name, const char* memory, std::span<const uint32_t> pages, size_t threads,
+             int pagemap) {
+  std::vector<Times> shares(threads);
+  const auto part = [&](size_t i) {
+    const size_t begin = pages.size() * i / threads, end = pages.size() * (i + 1) / threads;
+    readPages(memory, pages.subspan(begin, end - begin), pagemap, shares[i]);
+  };
+  const uint64_t began = nowNs();
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < threads; ++i) others.emplace_back(part, i);
+  part(0);
+  for (std::thread& other : others) other.join();
+  const double seconds = static_cast<double>(nowNs() - began) / 1e9;
+
+  Times whole = std::move(shares[0]);
+  const auto append = [](std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (size_t i = 1; i < threads; ++i) {
+    for (int c = 0; c < kClasses; c++) append(whole.of[c], shares[i].of[c]);
+    append(whole.all, shares[i].all);
+  }
+  printf("\"%s\": {\"seconds\": %.4f, \"faults_per_second\": %.0f, ", name, seconds,
+         static_cast<double>(whole.of[kAway].size()) / seconds);
+  for (int c = 0; c < kClasses; c++) printTimes(kClassNames[c], whole.of[c], ", ");
+  printTimes("all", whole.all, "}");
+}
+
+/// So many pages at random, none twice.
+std::vector<uint32_t> randomPages(uint64_t pages, uint64_t count, uint64_t seed) {
+  std::vector<uint32_t> order(pages);
+  std::iota(order.begin(), order.end(), 0u);
+  for (uint64_t i = pages - 1; i > 0; i--) {
+    std::swap(order[i], order[mix(i * 7919 + seed) % (i + 1)]);
+  }
+  order.resize(count);
+  return order;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   uint64_t size = 512ull << 20, accesses = 20000;
+  std::vector<size_t> threads;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string word = argv[i];
     if (word == "--size") size = strtoull(argv[i + 1], nullptr, 10);
     if (word == "--accesses") accesses = strtoull(argv[i + 1], nullptr, 10);
+    if (word == "--threads") threads.push_back(strtoull(argv[i + 1], nullptr, 10));
   }
   const uint64_t pages = size / kPage;
   accesses = std::min(accesses, pages / 2);
   const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   char* memory = static_cast<char*>(
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  if (pagemap < 0 || memory == MAP_FAILED || accesses == 0) {
-    fprintf(stderr, "usage: fault_latency [--size BYTES] [--accesses N]\n");
+  if (pagemap < 0 || memory == MAP_FAILED || accesses == 0 ||
+      std::find(threads.begin(), threads.end(), 0u) != threads.end()) {
+    fprintf(stderr, "usage: fault_latency [--size BYTES] [--accesses N] [--threads N]...\n");
     return 2;
   }
   for (uint64_t page = 0; page < pages; page++) {
@@ -116,15 +159,18 @@ int main(int argc, char** argv) {
     for (uint64_t i = 0; i < kPage / 8; i++) words[i] = mix(page + i * pages);
   }
 
-  std::vector<uint32_t> order(pages);
-  std::iota(order.begin(), order.end(), 0u);
-  const std::vector<uint32_t> sequential(order.begin(),
-                                         order.begin() + static_cast<long>(accesses));
-  for (uint64_t i = pages - 1; i > 0; i--) std::swap(order[i], order[mix(i * 7919) % (i + 1)]);
-  order.resize(accesses);
-
+  std::vector<uint32_t> sequential(accesses);
+  std::iota(sequential.begin(), sequential.end(), 0u);
   printf("{\"size_bytes\": %llu, ", static_cast<unsigned long long>(size));
-  measure("random", memory, order, pagemap, ", ");
-  measure("sequential", memory, sequential, pagemap, "}\n");
+  measure("random", memory, randomPages(pages, accesses, 0), 1, pagemap);
+  printf(", ");
+  measure("sequential", memory, sequential, 1, pagemap);
+  printf(", \"threads\": {");
+  for (size_t i = 0; i < threads.size(); ++i) {
+    if (i > 0) printf(", ");
+    const std::string name = std::to_string(threads[i]);
+    measure(name.c_str(), memory, randomPages(pages, accesses, i + 1), threads[i], pagemap);
+  }
+  printf("}}\n");
   return 0;
 }

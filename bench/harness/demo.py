@@ -92,6 +92,7 @@ def demo():
             "time", {way: run.seconds for way, run in runs.items()}, lambda value: f"{value:.1f} s"
         )
     )
+    print(f"  {fasttext.ZEROS}\n")
     kept = verdict(runs, budget)
     for promise, true in kept:
         print(f"  {'ok  ' if true else 'FAIL'}  {promise}")

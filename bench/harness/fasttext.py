@@ -11,9 +11,14 @@ from .tables import mib
 
 SHARE = 0.25  # of the plain run's peak RSS: the budget
 MID_RUN = 6  # seconds after the start: it trains for longer than that
+# fasttext fills its matrix of input vectors with one thread for each tenth of it, and -thread 1 is one thread.
+ZEROS = (
+    "with -thread 1 fasttext leaves nine tenths of its input matrix zero: 56 to 62 % of its pages, which "
+    "compress to nothing (`bench/run fasttext-full`: without zeros)"
+)
 
 
-def command(text, model):
+def command(text, model, threads=1):
     return [
         "fasttext",
         "skipgram",
@@ -28,7 +33,7 @@ def command(text, model):
         "-epoch",
         "1",
         "-thread",
-        "1",
+        str(threads),
         "-verbose",
         "0",
     ]
@@ -48,7 +53,7 @@ def digest_and_remove(model):
     return digests
 
 
-def one_run(way, text, budget, look=None):
+def one_run(way, text, budget, look=None, threads=1):
     """`look`: seconds after which Tidepool's own memory is looked at, which may cost the run a third of one."""
     model = WORK / f"model-{os.getpid()}"
     looks = []
@@ -61,7 +66,7 @@ def one_run(way, text, budget, look=None):
     try:
         result = paired.run_way(
             way,
-            command(text, model),
+            command(text, model, threads),
             budget,
             started=started,
             stats_path=WORK / f"fasttext-{way}.stats.json",
@@ -77,12 +82,12 @@ def one_run(way, text, budget, look=None):
                 os.unlink(str(model) + suffix)
 
 
-def footprint(text):
+def footprint(text, threads=1):
     """The plain run's peak RSS, and its model: also warms caches up, so its time does not count."""
     if shutil.which("fasttext") is None:
         raise BenchError("fasttext is not installed; run packaging/install-deps.sh demo")
     say("fasttext: a plain run first, to learn the footprint")
-    result = one_run("plain", text, None)
+    result = one_run("plain", text, None, threads=threads)
     return result.watch["peak_rss_bytes"], result.extra["model"]
 
 
@@ -96,7 +101,7 @@ def same_models(results, reference):
 
 def measure(count, only):
     text, digest = corpus.make()
-    ways = paired.choose(only)
+    ways = paired.choose(only, paired.ALL_WAYS)
     size, reference = footprint(text)
     budget = int(size * SHARE)
     say(f"fasttext: footprint {mib(size)}, budget {mib(budget)}")
@@ -108,7 +113,7 @@ def measure(count, only):
         return one_run(way, text, budget, look)
 
     results, errors = paired.rounds("fasttext", ways, count, one)
-    notes = [f"text {os.path.getsize(text)} bytes, sha256 {digest[:16]}...; footprint {mib(size)}"]
+    notes = [ZEROS, f"text {os.path.getsize(text)} bytes, sha256 {digest[:16]}...; footprint {mib(size)}"]
     for way, runs in results.items():
         notes += inside.memory_note(way, runs)
     printed, data = paired.report(

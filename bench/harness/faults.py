@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency of a single read that meets far memory, beside the raw 4 KiB round trip taken in the same round."""
+"""Latency of a single read that meets far memory, beside the raw 4 KiB round trip taken in the same round; then
+what many threads that read far memory at once get done."""
 
 import json
 
@@ -12,13 +13,15 @@ from .tables import median, table
 SIZE = 512 * 2**20
 BUDGET = SIZE // 4
 ALLOWED_US = 12  # over the raw round trip, for the p50 of a random fault on the memory server
+THREADS = (1, 4, 16, 64)
 CLASSES = {"away": "fault", "in_place": "load, in place", "local": "load, local"}
 
 
 def one_run(way):
+    threads = [word for count in THREADS for word in ("--threads", str(count))]
     result = paired.run_way(
         way,
-        [tool("fault_latency"), "--size", str(SIZE)],
+        [tool("fault_latency"), "--size", str(SIZE), *threads],
         BUDGET,
         stats_path=WORK / f"faults-{way}.stats.json",
     )
@@ -26,8 +29,21 @@ def one_run(way):
     return result
 
 
+def crowd(way, runs):
+    """Rows for the passes with many threads, of the kind of read that most were: times, and how many a second."""
+    rows = []
+    for threads in map(str, THREADS):
+        passes = [one[threads] for one in runs]
+        kind = max(CLASSES, key=lambda kind: passes[0][kind]["count"])
+        times = [f"{median([one[kind][key] for one in passes]):.1f}" for key in ("p50_us", "p99_us")]
+        speed = [one[kind]["count"] / one["seconds"] for one in passes]
+        row = [paired.LABEL[way], threads, CLASSES[kind], *times, f"{median(speed):.0f}"]
+        rows.append(row + [f"{min(speed):.0f}-{max(speed):.0f}"])
+    return rows
+
+
 def measure(count, only):
-    ways = paired.choose(only)
+    ways = paired.choose(only, paired.ALL_WAYS)
     raw = []
 
     def one(way):
@@ -50,12 +66,14 @@ def measure(count, only):
             "",
         ]
     ]
+    crowd_rows = []
     data = {"raw": raw, "ways": {}, "errors": errors}
     for way, runs in results.items():
         if way in errors or not runs:
             rows.append([paired.LABEL[way], "failed", "", "", "", ""])
             continue
         data["ways"][way] = [one.summary() for one in runs]
+        crowd_rows += crowd(way, [one.extra["latency"]["threads"] for one in runs])
         for pattern in ("random", "sequential"):
             for kind, words in {**CLASSES, "all": "every read"}.items():
                 cases = [one.extra["latency"][pattern][kind] for one in runs]
@@ -85,12 +103,9 @@ def measure(count, only):
             f"random fault on the memory server: raw round trip + {over:.1f} us (may be {ALLOWED_US} us)"
             + ("" if over <= ALLOWED_US else "  OVER")
         )
-    return (
-        table(
-            "latency of one read (us)",
-            ["", "what it met", "count", "p50", "p99", "mean"],
-            rows,
-            notes,
-        ),
-        data,
-    )
+    header = ["", "what it met", "count", "p50", "p99", "mean"]
+    printed = table("latency of one read (us)", header, rows, notes)
+    header = ["", "threads", "what it met", "p50", "p99", "a second", "spread"]
+    note = "the same memory and number of random reads, shared among the threads; only the kind that most reads were"
+    printed += "\n" + table("many threads at once (us)", header, crowd_rows, [note])
+    return printed, data

@@ -5,18 +5,24 @@ else the machine does falls on all of them alike. Ratios are taken inside a roun
 import os
 
 from .places import BenchError, KilledError, say
+from .nbd import Nbd
 from .running import MemoryServer, Started, read_stats, tidepool_command
 from .tables import median, mib, spread, table
-from .zram import Zram, why_not
+from .zram import Zram
 
 WAYS = ("plain", "direct", "remote", "zram")
+# With the fair peers of a memory server: swap over the network, and the local memory that zram has.
+ALL_WAYS = (*WAYS, "nbd", "equal")
+SWAPS = {"zram": Zram, "nbd": Nbd}
 FAR_SIZE = "2G"
-ZRAM_TRIES = 5
+SWAP_TRIES = 5
 LABEL = {
     "plain": "plain (all its memory)",
     "direct": "tidepool, emulated CXL pool",
     "remote": "tidepool, memory server",
     "zram": "kernel swap to zram",
+    "nbd": "kernel swap over NBD",
+    "equal": "tidepool, memory server, zram's total",
     "fits": "tidepool, everything fits",
 }
 
@@ -29,34 +35,42 @@ def allowance(budget):
 def choose(only, ways=WAYS):
     """The ways to run: those asked for, less those this machine cannot do (said once)."""
     chosen = [way for way in ways if only is None or way in only]
-    unknown = set(only or ()) - set(WAYS) - {"fits"}
+    unknown = set(only or ()) - set(ways) - {"fits"}
     if unknown:
         raise BenchError(
-            f"no way of running called {', '.join(sorted(unknown))} (known: {', '.join(WAYS)})"
+            f"no way of running called {', '.join(sorted(unknown))} (known: {', '.join(ways)})"
         )
-    if "zram" in chosen and why_not():
-        say(f"zram peer left out: {why_not()}")
-        chosen.remove("zram")
+    for name, peer in SWAPS.items():
+        if name in chosen and peer.why_not():
+            say(f"{name} peer left out: {peer.why_not()}")
+            chosen.remove(name)
+    if "equal" in chosen and "zram" not in chosen:
+        say("equal left out: it takes the local memory that zram took, and zram does not run")
+        chosen.remove("equal")
     if not chosen:
         raise BenchError("nothing left to run")
     return chosen
 
 
-def _under_zram(go, command, budget):
+def _under_swap(name, go, command, budget):
     """One run under the kernel's limit. Reclaim there sometimes gives up and kills a program that could have
     gone on: such a run is repeated, and the times that it happened are told with the figures."""
     killed = 0
     while True:
         try:
-            with Zram(budget) as peer:
+            with SWAPS[name](budget) as peer:
                 result = go(command, cgroup=peer.cgroup)
-                result.extra["zram"] = peer.figures() | {"killed_before": killed}
+                result.extra[name] = peer.figures() | {"killed_before": killed}
                 return result
         except KilledError as error:
             killed += 1
-            if killed == ZRAM_TRIES:
+            if killed == SWAP_TRIES:
                 raise KilledError(f"killed by the kernel {killed} times running: {error}") from None
-            say(f"zram: killed by the kernel under its memory limit ({killed}); once more")
+            say(f"{name}: killed by the kernel under its memory limit ({killed}); once more")
+
+
+# Of the last run of a command under zram: the local memory that it took, the pool's and the program's.
+_zram_local = {}
 
 
 def run_way(
@@ -72,12 +86,20 @@ def run_way(
 
     if way == "plain":
         return go(command)
-    if way == "zram":
-        return _under_zram(go, command, budget)
+    key = tuple(map(str, command))
+    if way in SWAPS:
+        result = _under_swap(way, go, command, budget)
+        if way == "zram":
+            _zram_local[key] = result.extra["zram"]["local_bytes"]
+        return result
+    if way == "equal":
+        if key not in _zram_local:
+            raise BenchError("zram has no run whose local memory could be taken")
+        budget = _zram_local[key]
     path = str(stats_path)
     if os.path.exists(path):
         os.unlink(path)
-    if way == "remote":
+    if way in ("remote", "equal"):
         with MemoryServer(far_size) as server:
             result = go(tidepool_command(budget, [server.spec()], command, path, conf))
     elif way == "direct":
@@ -87,6 +109,7 @@ def run_way(
     else:
         raise BenchError(f"no way of running called {way}")
     result.stats = read_stats(path)
+    result.extra["budget_bytes"] = budget
     return result
 
 
@@ -143,12 +166,23 @@ def own_count(way, runs):
     return [f"{way}, by its own count: " + ", ".join(parts)] if parts else []
 
 
-def peer_count(runs):
-    """How often the kernel killed the peer before it ended: a note, or none."""
-    killed = sum(run.extra.get("zram", {}).get("killed_before", 0) for run in runs)
-    if not killed:
+def peer_count(way, runs):
+    """What a swap device took, and how often the kernel killed the peer before it ended: notes."""
+    if way not in SWAPS or not runs:
         return []
-    return [f"zram: {killed} runs more were killed by the kernel under its memory limit, and repeated"]
+    notes = []
+    killed = sum(run.extra.get(way, {}).get("killed_before", 0) for run in runs)
+    if killed:
+        notes = [f"{way}: {killed} runs more were killed by the kernel under its memory limit, and repeated"]
+    pools = [run.extra[way]["compressed_peak_bytes"] for run in runs if "compressed_peak_bytes" in run.extra.get(way, {})]
+    if pools:
+        local = median([run.extra[way]["local_bytes"] for run in runs])
+        notes.append(f"{way}: its pool took {mib(median(pools))} beside the limit, {mib(local)} of local memory in all")
+    return notes
+
+
+def _within(run, budget):
+    return run.watch["peak_anon_bytes"] <= allowance(run.extra.get("budget_bytes", budget))
 
 
 def report(title, results, errors, budget, same, notes=()):
@@ -162,8 +196,8 @@ def report(title, results, errors, budget, same, notes=()):
         times = [run.seconds for run in runs]
         ratio = ratios(results, way)
         peak = max(run.watch["peak_anon_bytes"] for run in runs)
-        bounded = way in ("direct", "remote") and budget
-        kept = peak <= allowance(budget) if bounded else None
+        bounded = way in ("direct", "remote", "equal") and budget
+        kept = all(_within(run, budget) for run in runs) if bounded else None
         rows.append(
             [
                 LABEL[way],
@@ -188,7 +222,7 @@ def report(title, results, errors, budget, same, notes=()):
         }
     notes = list(notes)
     for way, runs in results.items():
-        notes += own_count(way, runs) + peer_count(runs)
+        notes += own_count(way, runs) + peer_count(way, runs)
     if budget:
         notes.append(
             f"budget {mib(budget)}; peak local memory may reach {mib(allowance(budget))} (+5 % +16 MiB)"

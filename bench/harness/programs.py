@@ -249,7 +249,8 @@ def measure_one(name, program, count, ways):
 
 
 def measure(count, only, names=None):
-    ways = paired.choose(["plain"] + [way for way in only or ("direct", "remote", "zram")])
+    wanted = ["plain", *(only or ("direct", "remote", "zram", "nbd", "equal"))]
+    ways = paired.choose(wanted, paired.ALL_WAYS)
     rows, data = [], {}
     for name in chosen(names):
         try:

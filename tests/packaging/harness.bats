@@ -139,16 +139,9 @@ assert len(section["ways"]["direct"]) == 2 and section["ways"]["remote"][0]["sta
   [ "$status" -eq 1 ]
 }
 
-@test "stopped in mid-run, the zram peer leaves no swap, no cgroup and no process; or says why it cannot run" {
-  stand_ins
-  missing=$(PYTHONPATH=$SOURCE/bench /usr/bin/python3 -B -c 'from harness import zram; print(zram.why_not() or "")')
-  if [ -n "$missing" ]; then
-    run "$SOURCE/bench/run" faults --rounds 1 --only zram
-    [ "$status" -eq 1 ]
-    [[ $output == *"zram peer left out: $missing"* ]]
-    return
-  fi
-  "$SOURCE/bench/run" faults --rounds 1 --only zram >"$BATS_TEST_TMPDIR/out" 2>&1 &
+# Stops a benchmark while its program runs under the peer's limit; both have to be gone then.
+stopped_in_mid_run() {
+  "$SOURCE/bench/run" faults --rounds 1 --only "$1" >"$BATS_TEST_TMPDIR/out" 2>&1 &
   harness=$!
   cgroup=/sys/fs/cgroup/memory/tidepool-bench-$harness
   for _ in $(seq 1200); do
@@ -162,6 +155,33 @@ assert len(section["ways"]["direct"]) == 2 and section["ways"]["remote"][0]["sta
   [ "$status" -eq 143 ]
   [ ! -d "$cgroup" ]
   [ ! -d "/proc/$program" ]
+}
+
+# Says why a peer cannot run here, and checks that the benchmark says so, too.
+why_not() {
+  missing=$(PYTHONPATH=$SOURCE/bench /usr/bin/python3 -B -c '
+import sys
+from harness import paired
+print(paired.SWAPS[sys.argv[1]].why_not() or "")' "$1")
+  [ -n "$missing" ] || return 1
+  run "$SOURCE/bench/run" faults --rounds 1 --only "$1"
+  [ "$status" -eq 1 ]
+  [[ $output == *"$1 peer left out: $missing"* ]]
+}
+
+@test "stopped in mid-run, the zram peer leaves no swap, no cgroup and no process; or says why it cannot run" {
+  stand_ins
+  why_not zram && return
+  stopped_in_mid_run zram
   # Another benchmark run may be using the device right now; ours is not.
   [ "$(cat /run/tidepool-bench-zram.lock)" != ours ] || ! flock --nonblock /run/tidepool-bench-zram.lock true
+}
+
+@test "stopped in mid-run, the NBD peer leaves no swap, no loop device, no mount and no process" {
+  stand_ins
+  why_not nbd && return
+  stopped_in_mid_run nbd
+  flock --nonblock /run/tidepool-bench-zram.lock true || return 0 # another benchmark run has set it up
+  [ -z "$(grep tidepool-bench-nbd /proc/mounts)" ]
+  [ -z "$(losetup --list --noheadings --output BACK-FILE | grep tidepool-bench-nbd)" ]
 }

@@ -81,8 +81,8 @@ class Paired(unittest.TestCase):
 
         peer = unittest.mock.MagicMock()
         peer.return_value.__enter__.return_value.figures.return_value = {"limit_bytes": 1}
-        with unittest.mock.patch.object(paired, "Zram", peer):
-            return paired._under_zram(go, ["prog"], 1)
+        with unittest.mock.patch.dict(paired.SWAPS, zram=peer):
+            return paired._under_swap("zram", go, ["prog"], 1)
 
     def test_a_peer_that_was_killed_is_repeated_and_that_is_told(self):
         run = self.under_zram(2)
@@ -94,9 +94,35 @@ class Paired(unittest.TestCase):
         )
         self.assertNotIn("killed", printed)
 
+    def test_zrams_pool_counts_and_equal_takes_as_much(self):
+        run = fake_run(1)
+        run.extra["zram"] = {"compressed_peak_bytes": 2 * 2**20, "local_bytes": 5 * 2**20}
+        printed, _ = paired.report("t", {"plain": [fake_run(1)], "zram": [run]}, {}, 3 * 2**20, {})
+        self.assertIn("zram: its pool took 2 MiB beside the limit, 5 MiB of local memory in all", printed)
+        asked = []
+
+        def start(words, **_):
+            asked.append(words)
+            return unittest.mock.MagicMock()
+
+        with unittest.mock.patch.multiple(
+            paired, Started=start, MemoryServer=unittest.mock.MagicMock(), _under_swap=lambda *_: run
+        ):
+            with self.assertRaises(BenchError):
+                paired.run_way("equal", ["prog"], 3 * 2**20, stats_path="stats")
+            paired.run_way("zram", ["prog"], 3 * 2**20)
+            paired.run_way("equal", ["prog"], 3 * 2**20, stats_path="stats")
+        self.assertIn(str(5 * 2**20), asked[0])
+
+    def test_equal_needs_zram(self):
+        nowhere = unittest.mock.MagicMock()
+        nowhere.why_not.return_value = "no such thing"
+        with unittest.mock.patch.dict(paired.SWAPS, zram=nowhere, nbd=nowhere):
+            self.assertEqual(paired.choose(None, paired.ALL_WAYS), ["plain", "direct", "remote"])
+
     def test_a_peer_that_is_always_killed_has_no_figure(self):
         with self.assertRaises(KilledError):
-            self.under_zram(paired.ZRAM_TRIES)
+            self.under_zram(paired.SWAP_TRIES)
 
     def test_an_unknown_way_is_refused(self):
         with self.assertRaises(BenchError):
