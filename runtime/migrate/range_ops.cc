@@ -129,7 +129,8 @@ ProtectionSpan RangeOps::spanAt(uintptr_t address, Bytes size) const {
 }
 
 bool RangeOps::isEmpty(uintptr_t address) const {
-  return core_.space->word(core_.space->pageAt(address)).state() == PageState::kEmpty;
+  const PageState state = core_.space->word(core_.space->pageAt(address)).state();
+  return state == PageState::kEmpty || state == PageState::kZero;
 }
 
 void RangeOps::dropPage(const GranuleLock& granule, PageIndex page, PageWord word) {
@@ -148,6 +149,7 @@ void RangeOps::dropPage(const GranuleLock& granule, PageIndex page, PageWord wor
     case PageState::kFetching:
       break;
     case PageState::kLost:  // has no frame any more
+    case PageState::kZero:
       break;
     case PageState::kDirect:
       TP_CHECK(!"direct pages are dropped in runs");

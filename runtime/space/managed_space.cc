@@ -54,7 +54,7 @@ RangeAllocator::Layout layoutFor(uintptr_t base, Bytes size) {
 
 const char* pageStateName(PageState state) {
   static constexpr const char* kNames[kPageStates] = {"empty",    "local",  "evicting", "far",
-                                                      "fetching", "direct", "lost"};
+                                                      "fetching", "direct", "lost",     "zero"};
   return kNames[static_cast<int>(state)];
 }
 

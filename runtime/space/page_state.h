@@ -19,8 +19,9 @@ enum class PageState : uint8_t {
   kFetching = 4,  // still in its frame; a read of it is on its way
   kDirect = 5,    // in a frame of a direct tier, mapped in the space
   kLost = 6,      // its bytes are gone: poisoned, and without a frame
+  kZero = 7,      // all zeros when it was evicted: absent, and nothing is kept but this
 };
-inline constexpr int kPageStates = 7;
+inline constexpr int kPageStates = 8;
 
 const char* pageStateName(PageState state);
 
@@ -37,7 +38,7 @@ inline constexpr uint8_t kTransitions[kPageStates] = {
     /* kLocal    */ detail::to(PageState::kEmpty) | detail::to(PageState::kEvicting) |
         detail::to(PageState::kDirect),
     /* kEvicting */ detail::to(PageState::kEmpty) | detail::to(PageState::kLocal) |
-        detail::to(PageState::kFar),
+        detail::to(PageState::kFar) | detail::to(PageState::kZero),
     /* kFar      */ detail::to(PageState::kEmpty) | detail::to(PageState::kFetching) |
         detail::to(PageState::kLost),
     /* kFetching */ detail::to(PageState::kEmpty) | detail::to(PageState::kLocal) |
@@ -45,6 +46,8 @@ inline constexpr uint8_t kTransitions[kPageStates] = {
     /* kDirect   */ detail::to(PageState::kEmpty) | detail::to(PageState::kLocal) |
         detail::to(PageState::kLost),
     /* kLost     */ detail::to(PageState::kEmpty),
+    /* kZero     */ detail::to(PageState::kEmpty) | detail::to(PageState::kLocal) |
+        detail::to(PageState::kDirect),
 };
 
 constexpr bool transitionAllowed(PageState from, PageState to) {

@@ -13,6 +13,7 @@ void add(Residency& sum, PageWord word) {
   const PageCount one(1);
   switch (word.state()) {
     case PageState::kEmpty:
+    case PageState::kZero:
       sum.empty += one;
       break;
     case PageState::kLocal:

@@ -13,7 +13,7 @@ namespace tidepool {
 class ManagedSpace;
 
 struct Residency {
-  PageCount empty;    // never written, or discarded: reads as zeros, holds no memory
+  PageCount empty;    // never written, discarded, or zeros when evicted: holds no memory
   PageCount local;    // in local memory
   PageCount leaving;  // unmapped, being written to a fetch tier, or written: still local memory
   PageCount coming;   // still far, a read of them is under way

@@ -65,6 +65,7 @@ inline constexpr StatField kAll[] = {
     counter<&StatsPage::returned_pages>("returned_pages", kMoves, kCount),
     counter<&StatsPage::wasted_migrations>("wasted_migrations", kMoves, kCount),
     counter<&StatsPage::clean_evictions>("clean_evictions", kMoves, kCount),
+    counter<&StatsPage::zero_pages>("zero_pages", kMoves, kCount),
     counter<&StatsPage::rescues>("rescues", kMoves, kCount),
     counter<&StatsPage::prefetched_pages>("prefetched_pages", kMoves, kCount),
     counter<&StatsPage::prefetch_hits>("prefetch_hits", kMoves, kCount),

@@ -12,7 +12,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 6;
+inline constexpr uint32_t kStatsSchema = 7;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -81,6 +81,7 @@ struct StatsPage {
   StatCounter wasted_migrations;  // promoted then demoted without use, or demoted and back at once
   StatCounter faults_missing, faults_write_protect;
   StatCounter clean_evictions;  // shadow still good: nothing was written back
+  StatCounter zero_pages;       // all zeros when they left: nothing was written, or is kept
   StatCounter rescues;          // pages taken back while on their way out
   StatCounter prefetched_pages, prefetch_hits;
   StatCounter foretold_pages, foretold_used;  // the latter by a sample of pages left out

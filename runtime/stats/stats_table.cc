@@ -20,8 +20,8 @@ constexpr std::string_view kMoves =
     "promoted      {promotions} ({promoted_bytes})   demoted {demotions} ({demoted_bytes})   "
     "wasted "
     "{wasted_migrations}\n"
-    "evictions     {clean_evictions} clean, {rescues} rescued; prefetched {prefetched_pages}, used "
-    "{prefetch_hits}; foretold {foretold_pages}, used {foretold_used}\n"
+    "evictions     {clean_evictions} clean, {zero_pages} zero, {rescues} rescued; prefetched "
+    "{prefetched_pages}, used {prefetch_hits}; foretold {foretold_pages}, used {foretold_used}\n"
     "faults        {missing} missing, {write_protect} write-protect; p50 {p50_us} us, p99 {p99_us} "
     "us\n";
 constexpr std::string_view kHeld =

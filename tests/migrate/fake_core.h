@@ -60,12 +60,13 @@ class FakeCoreTest : public testing::Test {
     EXPECT_TRUE(address);
     return core_.space->pageAt(address.value_or(core_.space->base()));
   }
-  /// Makes empty pages local, each with its own number in its first word.
+  /// Makes empty pages local, each with its own number in its first word, and not all zeros.
   void makeLocal(PageIndex first, uint64_t count) {
     for (PageIndex page = first; page < first + count; ++page) {
       const uint64_t number = page.value();
       alignas(kPageSize) std::byte bytes[kPageSize] = {};
       memcpy(bytes, &number, sizeof number);
+      bytes[kPageSize - 1] = std::byte{1};
       ASSERT_EQ(core_.port->copy(addressOf(page), bytes, Bytes(kPageSize), Wake::kNo).outcome,
                 PortOutcome::kDone);
       change(page, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
@@ -80,6 +81,7 @@ class FakeCoreTest : public testing::Test {
       std::vector<std::byte> bytes(kPageSize);
       const uint64_t number = page.value();
       memcpy(bytes.data(), &number, sizeof number);
+      bytes[kPageSize - 1] = std::byte{1};
       ASSERT_TRUE(core_.tiers.tier(tier).write(*frame, bytes.data()));
       const GranuleLock granule(*core_.space, granuleOf(page));
       // No state leads from kEmpty to kFar: as if it had been local and written out.

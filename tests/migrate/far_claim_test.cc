@@ -82,6 +82,12 @@ class LateReads : public testing::Test {
       evictor_->recycle();
     }
   }
+  /// The block that a first touch fills goes to the first tier.
+  void evictBlock() {
+    word() = 0x1111;
+    for (uint64_t page = 1; page < kFresh; ++page) word(page) = page;
+    evict(1, kFresh);
+  }
   /// As write(2) does: EFAULT where a load would end the program.
   static int readBySystemCall(const volatile uint64_t& from) {
     int ends[2];
@@ -96,8 +102,7 @@ class LateReads : public testing::Test {
   /// is discarded, filled with `fresh`, goes to frame 0 of the second tier, and is waited for
   /// again. Returns the waiter, which stores what it read.
   std::thread outlive(uint64_t fresh, uint64_t& seen) {
-    word() = 0x1111;
-    evict(1, kFresh);
+    evictBlock();
     EXPECT_EQ(stateOf(), PageWord(PageState::kFar, 0, 1, 0));
     first_->stall();
     second_->stall();
@@ -154,8 +159,7 @@ TEST_F(LateReads, AReadThatIsLostLosesNoPageThatHasLeftForAnotherTier) {
 }
 
 TEST_F(LateReads, ALostPageGivesItsFrameBack) {
-  word() = 0x1111;
-  evict(1, kFresh);
+  evictBlock();
   first_->letEnd(ErrorCode::kLost);
   EXPECT_EQ(readBySystemCall(word()), EFAULT);
   EXPECT_EQ(core_.stats->lost_pages.load(), 1u);
@@ -169,8 +173,7 @@ TEST_F(LateReads, ALostPageGivesItsFrameBack) {
 }
 
 TEST_F(LateReads, APageThatWasDiscardedUnderALostReadGivesItsFrameBack) {
-  word() = 0x1111;
-  evict(1, kFresh);
+  evictBlock();
   first_->stall();
   std::thread early([this] { EXPECT_EQ(word(), 0u); });
   first_->awaitReads(1);
@@ -183,8 +186,7 @@ TEST_F(LateReads, APageThatWasDiscardedUnderALostReadGivesItsFrameBack) {
 }
 
 TEST_F(LateReads, ADrainThatReadsADiscardedPageLeavesItsSuccessorAlone) {
-  word() = 0x1111;
-  evict(1, kFresh);
+  evictBlock();
   first_->during_read = [this] {
     // As another thread of the program may, while the frames are being read.
     std::thread other([this] {
@@ -203,8 +205,7 @@ TEST_F(LateReads, ADrainThatReadsADiscardedPageLeavesItsSuccessorAlone) {
 }
 
 TEST_F(LateReads, ADrainThatLosesADiscardedPageLosesTheOthersAlone) {
-  word() = 0x1111;
-  evict(1, kFresh);
+  evictBlock();
   first_->read_fails = true;
   first_->during_read = [this] {
     std::thread other([this] { ASSERT_TRUE(ranges_->discard(address_, Bytes(kPageSize))); });
@@ -247,8 +248,7 @@ TEST_F(LateReads, FaultsBeyondTheReadsInFlightWaitForOneToEndAndAskNobodyForMemo
 }
 
 TEST_F(LateReads, WhatIsBeingReadWhenTheServiceEndsStaysWhereItIs) {
-  word() = 0x1111;
-  evict(1, kFresh);
+  evictBlock();
   first_->stall();
   Advice advice(core_, *policy_, mover_->demoter);
   advice.willNeed(address_, Bytes(kPageSize));

@@ -22,6 +22,7 @@ PageState stateAt(int index) { return static_cast<PageState>(index); }
 
 TEST(PageState, TheTableAllowsExactlyWhatIsListed) {
   const std::set<std::pair<PageState, PageState>> allowed = {
+      {kZero, kEmpty},     {kZero, kLocal},     {kZero, kDirect},    {kEvicting, kZero},
       {kEmpty, kLocal},    {kEmpty, kDirect},   {kLocal, kEmpty},    {kLocal, kEvicting},
       {kLocal, kDirect},   {kEvicting, kEmpty}, {kEvicting, kLocal}, {kEvicting, kFar},
       {kFar, kEmpty},      {kFar, kFetching},   {kFar, kLost},       {kFetching, kEmpty},
@@ -88,7 +89,8 @@ class PageWords : public testing::Test {
                                                               {kLocal, kEvicting, kFar},
                                                               {kLocal, kEvicting, kFar, kFetching},
                                                               {kDirect},
-                                                              {kLocal, kEvicting, kFar, kLost}};
+                                                              {kLocal, kEvicting, kFar, kLost},
+                                                              {kLocal, kEvicting, kZero}};
     for (const PageState next : kWays[static_cast<size_t>(state)]) {
       ASSERT_TRUE(
           changePage(*space_, PageIndex(0), space_->word(PageIndex(0)), PageWord(next, 0, 0, 0)));
@@ -116,8 +118,9 @@ TEST_F(PageWords, IllegalChangesAbort) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   // One of each kind: content out of nowhere, home skipped, resurrection, two homes at once.
   const std::pair<PageState, PageState> illegal[] = {
-      {kEmpty, kFar},  {kLocal, kFar}, {kEvicting, kFetching}, {kFar, kLocal},      {kFar, kDirect},
-      {kLost, kLocal}, {kLost, kFar},  {kDirect, kFar},        {kFetching, kDirect}};
+      {kEmpty, kFar},       {kLocal, kFar},  {kEvicting, kFetching}, {kFar, kLocal},
+      {kFar, kDirect},      {kLost, kLocal}, {kLost, kFar},          {kDirect, kFar},
+      {kFetching, kDirect}, {kEmpty, kZero}, {kLocal, kZero},        {kZero, kFar}};
   for (const auto& [from, to] : illegal) {
     space_ = std::move(*ManagedSpace::create(Bytes(4 * kGranuleSize)));
     enter(from);

@@ -37,7 +37,7 @@ bool Demoter::placeFar(const GranuleLock& granule, PageIndex page) {
       at += run;
       continue;
     }
-    if (state == PageState::kEmpty) {
+    if (state == PageState::kEmpty || state == PageState::kZero) {
       // Frames are erased when they are released or their page is dropped, unless others still
       // held them then.
       if (!fresh_home && core_.fork.forked()) {

@@ -47,7 +47,7 @@ void hideFarMemory(const Core& core, LocalIf rule) {
     }
     const auto hidden = [&](uint64_t i) {
       const PageState state = space.word(first + i).state();
-      if (state == PageState::kEmpty) return false;
+      if (state == PageState::kEmpty || state == PageState::kZero) return false;
       return state != PageState::kLocal || (rule == LocalIf::kPresent && !isOwn(entries[i]));
     };
     for (uint64_t i = 0; i < kPagesPerGranule; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All pages of a granule go there in one step, local ones and those that were never touched, or
-// none does; and so they come back.
+// All pages of a granule go there in one step, local ones and those that hold nothing, or none
+// does; and so they come back.
 #include "runtime/migrate/direct/whole_granules.h"
 
 #include <cstring>
@@ -25,7 +25,9 @@ std::optional<uint64_t> WholeGranules::place(const GranuleLock& granule, const H
   if (!homes_.movable(granule, first, kPagesPerGranule)) return std::nullopt;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageState state = core_.space->word(first + i).state();
-    if (state != PageState::kLocal && state != PageState::kEmpty) return std::nullopt;
+    if (state != PageState::kLocal && state != PageState::kEmpty && state != PageState::kZero) {
+      return std::nullopt;
+    }
   }
   const PageSet local = placesOf(*core_.space, granule).local;
   std::byte* const to = core_.tiers.direct(home.tier)->frameMemory(home.first);

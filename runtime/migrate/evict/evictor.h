@@ -59,6 +59,8 @@ class Evictor {
   enum class Fill : uint8_t { kFilled, kNothingCold };
   /// Whether the policy is asked, or everything local goes (when it would keep all of it).
   enum class Choice : uint8_t { kPolicy, kAnything };
+  /// What is in a page on its way out.
+  enum class Content : uint8_t { kNew, kCopied, kZero };  // kCopied: its frame has the same bytes
   // One batch: slots [0, used) of a segment hold pages[...], going to frames[...] of tiers[...].
   using SlotSet = std::bitset<Staging::kSlotsPerSegment>;
   struct Batch {
@@ -70,6 +72,9 @@ class Evictor {
     std::array<FrameIndex, Staging::kSlotsPerSegment> frames;
     std::array<uint8_t, Staging::kSlotsPerSegment> tiers;
     SlotSet copied;  // the frame has the page's bytes already
+    SlotSet zero;    // all zeros: there is no frame
+    /// Whether it is to be written, to a frame that the batch has allocated.
+    bool writes(uint64_t slot) const { return !copied[slot] && !zero[slot]; }
   };
   // Pages moved by one call: enough that the call and its TLB flush are shared, few enough that a
   // granule's lock is held for microseconds.
@@ -99,9 +104,9 @@ class Evictor {
   uint64_t alikeFrom(PageRun run, bool granule_plain) const;
   /// Which pages of the run have not been written since they came; their bytes are in seen_ then.
   PageSet unwritten(const GranuleLock& granule, PageRun run);
-  /// Enters a page that has moved into its slot. `copied`: its frame has the same bytes.
+  /// Enters a page that has moved into its slot.
   void stage(const GranuleLock& granule, uint64_t segment, uint64_t slot, PageIndex page,
-             bool copied);
+             Content content);
   /// True if all pages of it are plain memory, and none is to stay.
   bool isPlain(GranuleIndex granule) const;
   /// Rights of a page of a granule that is, or is not, plain as a whole.

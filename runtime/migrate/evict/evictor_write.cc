@@ -27,8 +27,9 @@ bool Evictor::allocateFrames(Batch& batch) {
   const SlotSet placed = allocatePlaced(batch);
   SlotSet rest;
   for (uint64_t slot = 0; slot < batch.used; ++slot) {
-    rest[slot] = !batch.copied[slot] && !placed[slot];
+    rest[slot] = batch.writes(slot) && !placed[slot];
   }
+  if (rest.none()) return true;
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
     if (opens(number) && allocateFrom(number, batch, rest)) return true;
   }
@@ -44,7 +45,7 @@ Evictor::SlotSet Evictor::allocatePlaced(Batch& batch) {
   for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
     SlotSet wanted;
     for (uint64_t slot = 0; slot < batch.used; ++slot) {
-      wanted[slot] = !batch.copied[slot] && placementOf(core_, batch.pages[slot]).tier() == number;
+      wanted[slot] = batch.writes(slot) && placementOf(core_, batch.pages[slot]).tier() == number;
     }
     if (wanted.any() && opens(number) && allocateFrom(number, batch, wanted)) placed |= wanted;
   }
@@ -83,7 +84,7 @@ bool Evictor::anyOpen() const {
 
 void Evictor::releaseFrames(Batch& batch) {
   for (uint64_t i = 0; i < batch.used; ++i) {
-    if (batch.copied[i]) continue;
+    if (!batch.writes(i)) continue;
     core_.tiers.tier(batch.tiers[i]).release({batch.frames[i], PageCount(1)});
   }
 }
@@ -125,12 +126,15 @@ void Evictor::write(uint64_t segment) {
                 "--far or a larger SIZE");
     return;
   }
+  uint64_t first_copied = 0;
+  while (first_copied < batch.used && !batch.copied[first_copied]) ++first_copied;
+  for (uint64_t at = 0; at < batch.used;) {
+    at += batch.writes(at) ? submitFrom(segment, at) : 1;
+  }
   // One page at least is written, again if need be: that a server is gone must show before pages
   // are given up that are only there.
-  if (batch.copied.count() == batch.used) submitFrom(segment, 0);
-  for (uint64_t at = 0; at < batch.used;) {
-    at += batch.copied[at] ? 1 : submitFrom(segment, at);
-  }
+  const bool none = batch.writes_left == 0 && batch.failed_tier == 0;
+  if (none && first_copied < batch.used) submitFrom(segment, first_copied);
   for (const auto& channel : channels_) {
     if (channel != nullptr) [[maybe_unused]]
       const Status flushed = channel->flush();
@@ -145,7 +149,7 @@ uint64_t Evictor::submitFrom(uint64_t segment, uint64_t at) {
   const uint8_t tier = batch.tiers[at];
   uint64_t slots = 1;
   bool in_a_run = true;
-  for (; at + slots < batch.used && !batch.copied[at] && !batch.copied[at + slots] &&
+  for (; at + slots < batch.used && batch.writes(at) && batch.writes(at + slots) &&
          batch.tiers[at + slots] == tier;
        ++slots) {
     in_a_run = in_a_run && batch.frames[at + slots] == batch.frames[at] + slots;
@@ -200,8 +204,9 @@ void Evictor::advance() {
 void Evictor::finish(uint64_t segment) {
   Batch& batch = batches_[segment];
   for (uint64_t i = 0; i < batch.used && batch.failed_tier == 0; ++i) {
-    if (core_.tiers.tier(batch.tiers[i]).forsaken(batch.frames[i]))
+    if (!batch.zero[i] && core_.tiers.tier(batch.tiers[i]).forsaken(batch.frames[i])) {
       batch.failed_tier = batch.tiers[i];
+    }
   }
   if (batch.failed_tier != 0) {
     Tier& tier = core_.tiers.tier(batch.failed_tier);
@@ -232,21 +237,26 @@ bool Evictor::recycle() {
   Batch& batch = batches_[segment];
   uint64_t gone = 0;
   uint64_t clean = 0;
+  uint64_t zero = 0;
   for (uint64_t i = 0; i < batch.used; ++i) {
     const PageIndex page = batch.pages[i];
     const PageWord evicting(PageState::kEvicting, 0, 0, staging_.firstSlot(segment) + i);
-    const PageWord far(PageState::kFar, 0, batch.tiers[i], batch.frames[i].value());
+    const PageWord out =
+        batch.zero[i] ? PageWord(PageState::kZero, 0, 0, 0)
+                      : PageWord(PageState::kFar, 0, batch.tiers[i], batch.frames[i].value());
     const GranuleLock granule(*core_.space, granuleOf(page));
-    if (core_.space->change(granule, page, evicting, far)) {
+    if (core_.space->change(granule, page, evicting, out)) {
       ++gone;
       clean += batch.copied[i] ? 1 : 0;
-    } else {
+      zero += batch.zero[i] ? 1 : 0;
+    } else if (!batch.zero[i]) {
       core_.tiers.tier(batch.tiers[i]).release({batch.frames[i], PageCount(1)});
     }
   }
   count(core_.stats->demotions, gone);
   count(core_.stats->demoted_bytes, gone * kPageSize);
   count(core_.stats->clean_evictions, clean);
+  count(core_.stats->zero_pages, zero);
   empty(segment);
   return true;
 }
@@ -259,6 +269,7 @@ void Evictor::empty(uint64_t segment) {
   batch.used = 0;
   batch.failed_tier = 0;
   batch.copied.reset();
+  batch.zero.reset();
   batch.written_as = 0;
 }
 

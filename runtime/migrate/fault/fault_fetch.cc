@@ -62,12 +62,16 @@ void FaultService::prefetch(PageIndex from, PageCount count) {
     while (page < end && page < granule.end() && free_count_ > 1 && room > kPagesPerFetch) {
       const PageIndex stop = std::min({end, granule.end(), page + kPagesPerFetch});
       FarClaim claim = claimFar(core_, granule, {page, PageCount(stop - page)}, kFlagUnproven);
-      if (claim.empty()) {
+      uint64_t run = claim.count().value();
+      if (run > 0) {
+        if (!submitFetch(granule, std::move(claim), Arrival::kScan)) return;
+      } else {
+        run = fillZeros(granule, {page, PageCount(stop - page)});
+      }
+      if (run == 0) {
         ++page;
         continue;
       }
-      const uint64_t run = claim.count().value();
-      if (!submitFetch(granule, std::move(claim), Arrival::kScan)) return;
       tidepool::count(core_.stats->prefetched_pages, run);
       MutexLock policy_lock(policy_.mutex());
       for (uint64_t i = 0; i < run; ++i) policy_.chooser().onPrefetched(page + i);
@@ -75,6 +79,25 @@ void FaultService::prefetch(PageIndex from, PageCount count) {
       page = page + run;
     }
   }
+}
+
+uint64_t FaultService::fillZeros(const GranuleLock& granule, PageRun run) {
+  uint64_t zeros = 0;
+  while (zeros < run.count.value() &&
+         core_.space->word(run.first + zeros).state() == PageState::kZero) {
+    ++zeros;
+  }
+  const PageCount wanted(zeros);
+  if (zeros == 0 || !core_.budget.tryCharge(wanted)) return 0;
+  const PortResult copied = copyAll(*core_.port, core_.space->addressOf(run.first), zeros_.data(),
+                                    toBytes(wanted), Wake::kNo);
+  const PageCount done = toPages(copied.done);
+  core_.budget.discharge(wanted - done);
+  for (PageIndex page = run.first; page < run.first + done.value(); ++page) {
+    core_.space->change(granule, page, core_.space->word(page),
+                        PageWord(PageState::kLocal, kFlagUnproven, 0, 0));
+  }
+  return done.value();
 }
 
 void FaultService::prefetchBeside(PageIndex page, PageRun run) {
@@ -132,6 +155,11 @@ bool FaultService::claimForetold(Gather& gather, PageIndex page) {
   if (page >= core_.space->highWater()) return false;
   const GranuleLock granule(*core_.space, granuleOf(page));
   const PageWord word = core_.space->word(page);
+  if (fillZeros(granule, {page, PageCount(1)}) > 0) {
+    MutexLock lock(policy_.mutex());
+    policy_.chooser().onForetold(page);
+    return false;
+  }
   if (!gather.pages.empty() && word.tier() != gather.pages[0].claim.tier()) return false;
   FarClaim claim = claimFar(core_, granule, {page, PageCount(1)}, kFlagUnproven);
   if (claim.empty()) return false;

@@ -212,22 +212,12 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
     case Answer::kDone:
       recordLatency(started);
       break;
-    case Answer::kFetching: {
-      const PageIndex page = core_.space->pageAt(fault.address);
-      PageRun run;
-      {
-        MutexLock lock(policy_.mutex());
-        run = policy_.chooser().onFault(page, started);
-        core_.stats->prefetch_hits.store(policy_.chooser().stats().prefetch_hits,
-                                         std::memory_order_relaxed);
-      }
-      if (run.count.value() > 1 && core_.options.prefetch) {
-        prefetchBeside(page, run);
-      } else if (foreteller_ != nullptr) {
-        foretell(fault, started);
-      }
+    case Answer::kFilled:
+      recordLatency(started);
+      [[fallthrough]];
+    case Answer::kFetching:
+      fetchMore(fault, started);
       break;
-    }
     case Answer::kAwaitSlot:
       queued_.push_back({fault, started});
       break;
@@ -239,6 +229,22 @@ void FaultService::serve(const MissingFault& fault, Nanoseconds started) {
   }
 }
 
+void FaultService::fetchMore(const MissingFault& fault, Nanoseconds started) {
+  const PageIndex page = core_.space->pageAt(fault.address);
+  PageRun run;
+  {
+    MutexLock lock(policy_.mutex());
+    run = policy_.chooser().onFault(page, started);
+    core_.stats->prefetch_hits.store(policy_.chooser().stats().prefetch_hits,
+                                     std::memory_order_relaxed);
+  }
+  if (run.count.value() > 1 && core_.options.prefetch) {
+    prefetchBeside(page, run);
+  } else if (foreteller_ != nullptr) {
+    foretell(fault, started);
+  }
+}
+
 FaultService::Answer FaultService::answer(const MissingFault& fault) {
   const PageIndex page = core_.space->pageAt(fault.address);
   const GranuleLock granule(*core_.space, granuleOf(page));
@@ -246,6 +252,12 @@ FaultService::Answer FaultService::answer(const MissingFault& fault) {
   switch (word.state()) {
     case PageState::kEmpty:
       return fillFresh(granule, page);
+    case PageState::kZero: {
+      // Its neighbours were touched once, and are cold.
+      const Answer filled = fillFresh(granule, page);
+      const bool local = core_.space->word(page).state() == PageState::kLocal;
+      return local ? Answer::kFilled : filled;
+    }
     case PageState::kEvicting:
       return rescue(granule, page, word);
     case PageState::kFar:
@@ -347,8 +359,9 @@ FaultService::Answer FaultService::fillFresh(const GranuleLock& granule, PageInd
       mover_.demoter.placeFar(granule, page)) {
     return Answer::kDone;
   }
-  PageIndex start;
-  PageCount run = freshRun(granule, page, &start);
+  PageIndex start = page;
+  PageCount run(1);
+  if (core_.space->word(page).state() == PageState::kEmpty) run = freshRun(granule, page, &start);
   if (page.value() >= start.value() + run.value() || !core_.budget.tryCharge(run)) {
     start = page;
     run = PageCount(1);
@@ -367,7 +380,8 @@ FaultService::Answer FaultService::fillFresh(const GranuleLock& granule, PageInd
   }
   const uint64_t done = toPages(filled.done).value();
   for (uint64_t i = 0; i < done; ++i) {
-    core_.space->change(granule, start + i, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+    core_.space->change(granule, start + i, core_.space->word(start + i),
+                        PageWord(PageState::kLocal, 0, 0, 0));
   }
   if (done > 0) wake(start, PageCount(done));
   if (done < run.value()) core_.budget.discharge(PageCount(run.value() - done));

@@ -69,6 +69,7 @@ class FaultService {
   enum class Answer : uint8_t {
     kDone,
     kFetching,
+    kFilled,  // at once; to the policy it is a page that was fetched
     kAwaitMemory,
     kAwaitSlot,  // as many reads are in flight as can be
   };
@@ -99,6 +100,11 @@ class FaultService {
   /// Of a page that is far.
   Answer beginFetch(const GranuleLock& granule, PageIndex page);
   void prefetch(PageIndex from, PageCount count);
+  /// Fills pages at the head of the run that were zeros when they left, ahead of need; returns how
+  /// many.
+  uint64_t fillZeros(const GranuleLock& granule, PageRun run);
+  /// What the policy brings in besides a page that was away and is there now, or on its way.
+  void fetchMore(const MissingFault& fault, Nanoseconds started);
   /// The rest of a stream's run that begins or ends with `page`, the nearest pages first.
   void prefetchBeside(PageIndex page, PageRun run);
   /// Begins to fetch what the thread will probably touch next; its fault is being answered.

@@ -23,8 +23,9 @@ class Foreteller::View final : public MemoryView {
     return got > 0 ? static_cast<size_t>(got) : 0;
   }
   bool isFar(uint64_t address) const override {
-    return core_.space->contains(address) &&
-           core_.space->word(core_.space->pageAt(address)).state() == PageState::kFar;
+    if (!core_.space->contains(address)) return false;
+    const PageState state = core_.space->word(core_.space->pageAt(address)).state();
+    return state == PageState::kFar || state == PageState::kZero;
   }
 
  private:
