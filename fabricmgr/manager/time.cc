@@ -61,7 +61,7 @@ void Manager::Impl::expireLeases() {
       Step step(*this, "manager", "host.expire", Subject::kHost);
       step.about(id.value());
       fenceAll(&step, host, "manager");
-      index = step.commit();
+      index = step.commit(*this);
     }
   }
   (void)settle(index);
@@ -86,7 +86,7 @@ void Manager::Impl::expireDeadlines() {
         Step step(*this, "manager", "region.deadline", Subject::kRegion);
         step.about(region.value());
         fence(&step, entry);
-        index = step.commit();
+        index = step.commit(*this);
       }
     }
   }
@@ -131,7 +131,7 @@ void Manager::Impl::dropOldRecords() {
       step.put(DropEventsBefore{Index(last_index.value() - kEventsKept)});
     }
     if (step.empty()) return;
-    index = step.commit();
+    index = step.commit(*this);
     cleaned_at = index;
     cleaned_time = now;
   }
