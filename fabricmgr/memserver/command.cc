@@ -16,7 +16,6 @@
 #include "fabricmgr/commands.h"
 #include "fabricmgr/memserver/control_server.h"
 #include "fabricmgr/memserver/server.h"
-#include "fabricmgr/notify.h"
 #include "fabricmgr/process.h"
 #include "fabricmgr/size_option.h"
 

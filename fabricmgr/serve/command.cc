@@ -15,7 +15,6 @@
 
 #include "fabricmgr/commands.h"
 #include "fabricmgr/error_table.h"
-#include "fabricmgr/notify.h"
 #include "fabricmgr/process.h"
 #include "fabricmgr/serve/daemon.h"
 
