@@ -52,7 +52,7 @@ void Manager::Impl::expireLeases() {
       const bool due = host->host.state == HostState::kFenced || leaseLeft(id) == Nanoseconds();
       if (!due) continue;
       const bool holds = std::any_of(
-          host->regions.begin(), host->regions.end(), [this](RegionId region) TP_LOCKS_OF_CALLER {
+          host->regions.begin(), host->regions.end(), [this](RegionId region) TP_REQUIRES(mutex) {
             const RegionEntry* entry = state.findRegion(region);
             return !entry->busy &&
                    (holdsData(entry->region.state) || entry->region.state == RegionState::kLost);
