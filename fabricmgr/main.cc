@@ -7,16 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "fabricmgr/agent/command.h"
 #include "fabricmgr/api/openapi.h"
-#include "fabricmgr/ca/command.h"
-#include "fabricmgr/cli/command.h"
 #include "fabricmgr/cli/documents.h"
-#include "fabricmgr/cxl/command.h"
-#include "fabricmgr/cxl/fmapi/command.h"
-#include "fabricmgr/memserver/command.h"
+#include "fabricmgr/commands.h"
 #include "fabricmgr/process.h"
-#include "fabricmgr/serve/command.h"
 
 #ifndef TIDEPOOL_VERSION
 #error "TIDEPOOL_VERSION comes from the build"

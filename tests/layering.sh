@@ -42,8 +42,8 @@ declare -A may=(
   [fabricmgr/client]=""
   [fabricmgr/agent]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/device fabricmgr/cxl fabricmgr/api fabricmgr/client"
   [fabricmgr/cli]="runtime/base fabricmgr fabricmgr/client"
-  # The files directly in fabricmgr/: main.cc, which knows all commands, and what the commands share.
-  [fabricmgr]="runtime/base fabricmgr/agent fabricmgr/api fabricmgr/ca fabricmgr/cli fabricmgr/cxl fabricmgr/memserver fabricmgr/serve"
+  # The files directly in fabricmgr/: main.cc, and what the commands share.
+  [fabricmgr]="runtime/base fabricmgr/api fabricmgr/cli"
   # The files directly in runtime/ (runtime.cc, options.cc) put the parts together.
   [runtime]="runtime/base runtime/os runtime/policy runtime/transport runtime/stats runtime/space runtime/tier runtime/sample runtime/migrate $rooms_of_migrate"
   # allocator: arena, the files directly in it (contexts) <- heap <- moves <- capi.

@@ -2,6 +2,7 @@
 // The settings and their reasons. Some depend on the budget and on what there is to keep it with.
 #include "allocator/arena/settings.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "runtime/base/format.h"
@@ -35,7 +36,24 @@ constexpr char kSettings[] =
 constexpr unsigned kDecayMsWithFar = 1'000;
 constexpr unsigned kDecayMsAlone = 10'000;
 
+constexpr size_t kShareOfLocal = 16;
+constexpr size_t kLeastLargest = 2 * kLargeBlock;
+
 }  // namespace
+
+size_t bytesASlot(size_t largest) {
+  // From one power of two, x, to the next there are four classes: 1.25x, 1.5x, 1.75x and 2x.
+  return kLargeBlock + (largest - kLargeBlock) / 2 * 13;
+}
+
+ThreadCacheShape threadCacheShape(Bytes local, unsigned cpus) {
+  const size_t share = local.value() / kShareOfLocal / std::max(cpus, 1u);
+  size_t largest = kLargestCachedBlock;
+  while (largest > kLeastLargest && bytesASlot(largest) * kLeastCacheSlots > share) largest /= 2;
+  const size_t slots =
+      std::clamp<size_t>(share / bytesASlot(largest), kLeastCacheSlots, kMostCacheSlots);
+  return {largest, static_cast<unsigned>(slots)};
+}
 
 void writeArenaSettings(std::span<char, kArenaSettingsCapacity> out, ThreadCacheShape cache,
                         FreeMemory free) {

@@ -4,8 +4,6 @@
 
 #include <cmath>
 
-#include "allocator/kernels/tables.h"
-
 namespace tidepool {
 namespace {
 

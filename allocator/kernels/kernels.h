@@ -86,6 +86,12 @@ struct Kernels {
                 std::byte* row);
 };
 
+/// Of each instruction set, from a file that is compiled for it: to be called only where the
+/// processor has it, which kernelsFor() looks at.
+extern const Kernels kScalarKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+
 /// The best kernels that this processor has, chosen once.
 const Kernels& kernels();
 /// Those of one instruction set, or null where this processor lacks it: for tests and benchmarks.

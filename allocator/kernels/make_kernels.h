@@ -5,8 +5,8 @@
 
 #include "allocator/kernels/bags.h"
 #include "allocator/kernels/elements.h"
+#include "allocator/kernels/kernels.h"
 #include "allocator/kernels/optimizers.h"
-#include "allocator/kernels/tables.h"
 
 namespace tidepool {
 namespace {

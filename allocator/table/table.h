@@ -246,7 +246,7 @@ class EmbeddingTable final : private RowsKeeper {
   void pool(const BagCall& call, size_t first, size_t end, const std::byte* const* addresses);
 
   // One step, once the batch is ordered by row.
-  Status prepareUpdate(const UpdateCall& call, std::span<const RowNumber> rows) TP_REQUIRES(mutex_);
+  Status prepareUpdate(const UpdateCall& call) TP_REQUIRES(mutex_);
   void noteBags(const Batch& batch);
   void applyRow(const UpdateCall& call, size_t i, std::byte* row, float* sum);
   void updateInPlace(const UpdateCall& call, size_t first, size_t end, size_t worker);

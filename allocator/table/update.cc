@@ -94,8 +94,11 @@ Status EmbeddingTable::updateFetched(const UpdateCall& call) {
   return home_->link()->withinMemory();
 }
 
-Status EmbeddingTable::prepareUpdate(const UpdateCall& call, std::span<const RowNumber> rows) {
-  occurrences_.order(rows);
+Status EmbeddingTable::prepareUpdate(const UpdateCall& call) {
+  TP_TRY(usable());
+  auto rows = rowNumbers(call.batch.ids);
+  if (!rows) return tl::unexpected(rows.error());
+  occurrences_.order(*rows);
   noteBags(call.batch);
   ++step_.step;
   prepared_ = prepared(step_);
@@ -105,10 +108,7 @@ Status EmbeddingTable::prepareUpdate(const UpdateCall& call, std::span<const Row
 
 /// One call, with the workers' help.
 Status EmbeddingTable::updateOne(const UpdateCall& call, Workers& workers) {
-  TP_TRY(usable());
-  auto rows = rowNumbers(call.batch.ids);
-  if (!rows) return tl::unexpected(rows.error());
-  TP_TRY(prepareUpdate(call, *rows));
+  TP_TRY(prepareUpdate(call));
   const size_t count = occurrences_.rows().size();
   workers.run((count + kTaskRows - 1) / kTaskRows, [&](size_t task, size_t worker) {
     updateInPlace(call, task * kTaskRows, std::min(count, (task + 1) * kTaskRows), worker);
@@ -118,10 +118,7 @@ Status EmbeddingTable::updateOne(const UpdateCall& call, Workers& workers) {
 }
 
 Status EmbeddingTable::updateAlone(const UpdateCall& call) {
-  TP_TRY(usable());
-  auto rows = rowNumbers(call.batch.ids);
-  if (!rows) return tl::unexpected(rows.error());
-  TP_TRY(prepareUpdate(call, *rows));
+  TP_TRY(prepareUpdate(call));
   if (fetches()) {
     const Status status = updateFetched(call);
     return status ? status : broken(status.error());

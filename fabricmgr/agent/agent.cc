@@ -9,7 +9,7 @@
 #include "fabricmgr/api/json_writer.h"
 #include "fabricmgr/api/rate_limit.h"
 #include "fabricmgr/model/types.h"
-#include "fabricmgr/notify.h"
+#include "fabricmgr/process.h"
 
 namespace tidepool::agent {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `fabricmgr agent`: parses, starts the agent, says where it listens, waits for a signal. With
 // --status it asks an agent that is running instead.
-#include "fabricmgr/agent/command.h"
-
 #include <fmt/format.h>
 #include <grp.h>
 #include <pwd.h>
@@ -21,6 +19,7 @@
 #include <vector>
 
 #include "fabricmgr/agent/agent.h"
+#include "fabricmgr/commands.h"
 #include "fabricmgr/error_table.h"
 #include "fabricmgr/process.h"
 #include "runtime/transport/agent_client.h"

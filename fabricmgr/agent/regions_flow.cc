@@ -335,13 +335,13 @@ void Regions::checkGrants() {
     if (entry.holds.empty() || !entry.access) continue;
     setup_.link->run(
         Lane::kWork, [this, access = *entry.access](Asker&) { return attachers_.granted(access); },
-        [this, id = id, epoch = entry.epoch](const Result<bool>& granted) {
+        [this, region = id, epoch = entry.epoch](const Result<bool>& granted) {
           // What cannot be found out changes nothing: the manager may be away for long.
-          if (!granted || *granted || find(id, epoch) == nullptr) return;
-          lost(id, ErrorCode::kStaleEpoch,
+          if (!granted || *granted || find(region, epoch) == nullptr) return;
+          lost(region, ErrorCode::kStaleEpoch,
                fmt::format("region {} was taken from this host while its agent could not reach the "
                            "manager",
-                           id));
+                           region));
         });
   }
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // `fabricmgr ca init|issue|revoke|list`.
-#include "fabricmgr/ca/command.h"
-
 #include <fmt/format.h>
 
 #include <memory>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "fabricmgr/ca/authority.h"
+#include "fabricmgr/commands.h"
 #include "fabricmgr/error_table.h"
 #include "fabricmgr/process.h"
 

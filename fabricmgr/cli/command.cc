@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of verbs as CLI11 commands.
-#include "fabricmgr/cli/command.h"
-
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -9,6 +7,7 @@
 #include <string>
 
 #include "fabricmgr/cli/run.h"
+#include "fabricmgr/commands.h"
 #include "fabricmgr/process.h"
 
 namespace tidepool::cli {

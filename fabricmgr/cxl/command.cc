@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // `fabricmgr cxl list|health|events|create|use|drain|destroy|sanitize`.
-#include "fabricmgr/cxl/command.h"
-
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -9,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "fabricmgr/commands.h"
 #include "fabricmgr/cxl/describe.h"
 #include "fabricmgr/cxl/host.h"
 #include "fabricmgr/error_table.h"

@@ -3,7 +3,6 @@
 // is used; docs/cxl.md says which and why.
 #include "fabricmgr/cxl/bus.h"
 #include "fabricmgr/cxl/library_context.h"
-#include "fabricmgr/cxl/library_look.h"
 
 // libcxl has it from version 77 on; null with an older one.
 extern "C" [[gnu::weak]] cxl_region* cxl_decoder_create_ram_region(cxl_decoder* decoder);

@@ -11,6 +11,8 @@
 #include <memory>
 #include <string>
 
+#include "fabricmgr/cxl/inventory.h"
+#include "fabricmgr/cxl/sysfs.h"
 #include "runtime/base/result.h"
 
 namespace tidepool::cxl {
@@ -31,6 +33,9 @@ Result<daxctl_dev*> findDax(daxctl_ctx* context, const std::string& name);
 /// Windows have regions below them: all of them, each with its window.
 using SeeRegion = std::function<void(cxl_decoder* window, cxl_region* region)>;
 void forRegions(cxl_ctx* context, const SeeRegion& see);
+
+/// The inventory as libcxl shows it, as Bus::look(). `sysfs` is read for what libcxl does not show.
+Result<Inventory> lookByLibrary(const Sysfs& sysfs);
 
 /// What a library answers: 0, or an errno, mostly negative. Errors: as of Bus.
 Status answered(int answer, const char* what, const std::string& name);

@@ -2,8 +2,6 @@
 // lookByLibrary(): libcxl's objects become plain values. libcxl leaves out what it cannot read all
 // of, so what the kernel shows is counted besides: nothing that is there may look as if it were
 // not.
-#include "fabricmgr/cxl/library_look.h"
-
 #include <algorithm>
 #include <map>
 

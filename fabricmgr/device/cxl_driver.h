@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooled CXL devices, named by serial number ("cxl:0x101"), in two kinds:
-//
-// - with a switch: logical devices, given out whole, each bound to one host at a time. A device
-// that
-//   is revoked is unbound; to be erased it is bound to the manager's own machine, sanitized by its
-//   own command, and read back. An unbound device cannot be reached by its last host at all.
-// - without: one device of which every host, the manager's machine too, has a head of its own.
-// Hosts
-//   get extents of it; the manager writes zeros over them at its own head. Nothing but the hosts'
-//   agents keeps a host from the extents of another.
-//
+// Pooled CXL devices, named by serial number ("cxl:0x101"), in two kinds.
+// With a switch: logical devices, given out whole, each bound to one host at a time. A device that
+// is revoked is unbound; to be erased it is bound to the manager's own machine, sanitized by its
+// own command, and read back. An unbound device cannot be reached by its last host at all.
+// Without: one device of which every host, the manager's machine too, has a head of its own. Hosts
+// get extents of it; the manager writes zeros over them at its own head. Nothing but the hosts'
+// agents keeps a host from the extents of another.
 // Who holds what is in a file of the manager's (see GrantLog). Thread-safe.
 #pragma once
 

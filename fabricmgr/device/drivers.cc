@@ -2,9 +2,6 @@
 // Chooses the driver of a device. Stateless.
 #include "fabricmgr/device/drivers.h"
 
-#include "fabricmgr/device/memserver_driver.h"
-#include "fabricmgr/device/pool_file_driver.h"
-
 namespace tidepool::fabric {
 
 DriverFactory makeDriverFactory(const DriverSettings& settings) {

@@ -2,6 +2,7 @@
 // The drivers that this program has, by class of device. Thread-safe.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "fabricmgr/device/cxl_driver.h"
@@ -9,6 +10,19 @@
 #include "runtime/base/clock.h"
 
 namespace tidepool::fabric {
+
+/// The emulated CXL pool: a file whose bytes are the device's, and beside it, in FILE.grants, who
+/// holds which of them. It cannot keep a process that has mapped the file from using it: hosts'
+/// agents look at the epoch. The file is `device.address`; one that is missing or empty is made
+/// `device.capacity` long. `wall_clock` is borrowed. Errors: kUnreachable (cannot open),
+/// kInvalidArgument (capacity), kConflict (another process has the pool).
+Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, const Clock& wall_clock);
+
+/// A memory server: orders over its control port at `device.address` (HOST:PORT), sealed with the
+/// key that both sides have, one at a time; `timeout` bounds each. What it holds is gone when the
+/// server ends. Errors: kUnreachable, kTimedOut, kPermission (another key), kUnsupported.
+Result<std::shared_ptr<DeviceDriver>> openMemserver(const Device& device, const std::string& key,
+                                                    Nanoseconds timeout);
 
 struct DriverSettings {
   const Clock* wall_clock = nullptr;  // for evidence; not owned, must outlive the drivers

@@ -227,11 +227,9 @@ Result<std::unique_ptr<GrantLog>> GrantLog::open(const std::string& path, Device
                                                  std::vector<GrantReport>* grants) {
   auto lock = lockFor(path);
   if (!lock) return tl::unexpected(lock.error());
-  const auto text = readWhole(path);
-  if (!text) return tl::unexpected(text.error());
-  GrantTable table{Bytes(~0ull)};
-  TP_TRY(replay(*text, path, device, &table));
-  *grants = table.all();
+  auto found = read(path, device);
+  if (!found) return tl::unexpected(found.error());
+  *grants = std::move(*found);
   std::unique_ptr<GrantLog> log(new GrantLog(path, std::move(*lock)));
   const std::string lines = linesOf(*grants);
   TP_TRY(log->rewrite(lines));

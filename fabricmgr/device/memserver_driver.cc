@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // MemserverDriver: each action is one request and its answer, erasing one for each piece.
-#include "fabricmgr/device/memserver_driver.h"
-
 #include <algorithm>
 
 #include "fabricmgr/device/control_wire.h"
+#include "fabricmgr/device/drivers.h"
 #include "fabricmgr/model/fault_point.h"
 #include "fabricmgr/model/hash.h"
 #include "runtime/base/mutex.h"

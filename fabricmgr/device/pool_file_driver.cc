@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // PoolFileDriver: the grants table, made durable by its log before anything is answered; erasing by
 // writing zeros and reading them back.
-#include "fabricmgr/device/pool_file_driver.h"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "fabricmgr/device/drivers.h"
 #include "fabricmgr/device/erasure.h"
 #include "fabricmgr/device/logged_grants.h"
 #include "fabricmgr/model/fault_point.h"

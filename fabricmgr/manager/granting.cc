@@ -161,7 +161,7 @@ Index Granting::intend(const Region& drafted, RegionId into) {
                     Answer());
   impl_.state.findRegion(region.id)->busy = true;
   if (whole != nullptr) whole->busy = true;
-  return step.commit();
+  return step.commit(impl_);
 }
 
 Result<Answer> Granting::conclude(RegionId id, RegionId into_id, size_t asked, const Status& told,
@@ -191,7 +191,7 @@ Result<Answer> Granting::conclude(RegionId id, RegionId into_id, size_t asked, c
   impl_.rememberKey(&step, caller_, request_,
                     told ? KeyRecord::State::kDone : KeyRecord::State::kFailed,
                     told ? answer->id : id.value(), answer);
-  *index = step.commit();
+  *index = step.commit(impl_);
   return answer;
 }
 
@@ -228,48 +228,46 @@ namespace {
 /// Marks the verb as active until the end of the scope; see Manager::Impl::active.
 class Activity {
  public:
-  explicit Activity(Manager::Impl& impl) : impl_(impl) {}
-  void begin() TP_REQUIRES(impl_.mutex) {
-    ++impl_.active;
-    begun_ = true;
+  void begin(Manager::Impl& impl) TP_REQUIRES(impl.mutex) {
+    ++impl.active;
+    impl_ = &impl;
   }
   ~Activity() {
-    if (!begun_) return;
-    MutexLock lock(impl_.mutex);
-    --impl_.active;
-    impl_.changed.notifyAll();
+    if (impl_ == nullptr) return;
+    MutexLock lock(impl_->mutex);
+    --impl_->active;
+    impl_->changed.notifyAll();
   }
 
  private:
-  Manager::Impl& impl_;
-  bool begun_ = false;
+  Manager::Impl* impl_ = nullptr;
 };
 
 }  // namespace
 
 Result<Answer> Granting::assign(const AssignSpec& spec, const Plan* chosen) {
-  Activity activity(impl_);
+  Activity activity;
   Index intended;
   {
     MutexLock lock(impl_.mutex);
     const auto region = draft(spec, chosen);
     if (!region) return tl::unexpected(region.error());
     if (isDryRun(caller_)) return Answer();
-    activity.begin();
+    activity.begin(impl_);
     intended = intend(*region, RegionId());
   }
   return carryOut(RegionId(intended.value()), RegionId(), intended);
 }
 
 Result<Answer> Granting::grow(RegionId into, Bytes size, const Constraints& how) {
-  Activity activity(impl_);
+  Activity activity;
   Index intended;
   {
     MutexLock lock(impl_.mutex);
     const auto region = draftGrowth(into, size, how);
     if (!region) return tl::unexpected(region.error());
     if (isDryRun(caller_)) return Answer();
-    activity.begin();
+    activity.begin(impl_);
     intended = intend(*region, into);
   }
   return carryOut(RegionId(intended.value()), into, intended);

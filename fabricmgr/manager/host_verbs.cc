@@ -28,17 +28,17 @@ RemovalReport whoIsHurt(Manager::Impl& impl, const HostEntry& entry) TP_REQUIRES
   return report;
 }
 
-/// A verb of one step on a host that is there. `body` gets the step and the host.
+/// A verb of one step on a host that is there. `body` gets the manager, the step and the host.
 template <typename Body>
-Result<Answer> onHost(Manager::Impl& impl, const Caller& caller, const Request& request,
+Result<Answer> onHost(Manager::Impl& manager, const Caller& caller, const Request& request,
                       const std::string& name, Body body) {
-  return impl.perform(caller, request, Subject::kHost,
-                      [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-                        HostEntry* entry = impl.state.findHost(name);
-                        if (entry == nullptr) return noSuch("host", name);
-                        TP_TRY(checkExpected(caller, entry->host.modified));
-                        return body(step, entry);
-                      });
+  const auto run = [&](Manager::Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+    HostEntry* entry = impl.state.findHost(name);
+    if (entry == nullptr) return noSuch("host", name);
+    TP_TRY(checkExpected(caller, entry->host.modified));
+    return body.operator()(impl, step, entry);
+  };
+  return manager.perform(caller, request, Subject::kHost, run);
 }
 
 }  // namespace
@@ -51,9 +51,9 @@ Result<Answer> Manager::addHost(const Caller& caller, const HostSpec& spec) {
     return fail(ErrorCode::kInvalidArgument, "a lease is 1 second to 1 day long");
   }
   const Request request("host.add", spec.name, spec.domain, lease.value());
-  Impl& impl = *impl_;
-  return impl.perform(
-      caller, request, Subject::kHost, [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+  return impl_->perform(
+      caller, request, Subject::kHost,
+      [&](Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
         if (impl.state.findHost(spec.name) != nullptr) {
           return fail(ErrorCode::kConflict, "there is a host %s already", spec.name.c_str());
         }
@@ -68,10 +68,9 @@ Result<Answer> Manager::addHost(const Caller& caller, const HostSpec& spec) {
 
 Result<Answer> Manager::drainHost(const Caller& caller, const std::string& name,
                                   Nanoseconds deadline) {
-  Impl& impl = *impl_;
   return onHost(
-      impl, caller, Request("host.drain", name, deadline.value()), name,
-      [&](Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+      *impl_, caller, Request("host.drain", name, deadline.value()), name,
+      [&](Impl& impl, Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
         if (entry->host.state == HostState::kFenced) {
           return fail(ErrorCode::kRefused, "host %s is fenced: what it had is being taken anyway",
                       name.c_str());
@@ -99,10 +98,9 @@ Result<Answer> Manager::drainHost(const Caller& caller, const std::string& name,
 }
 
 Result<Answer> Manager::resumeHost(const Caller& caller, const std::string& name) {
-  Impl& impl = *impl_;
   return onHost(
-      impl, caller, Request("host.resume", name), name,
-      [&](Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+      *impl_, caller, Request("host.resume", name), name,
+      [&](Impl& impl, Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
         if (entry->host.state == HostState::kFenced && !entry->regions.empty()) {
           return fail(ErrorCode::kRefused,
                       "host %s is fenced, and %zu regions of it are not erased yet", name.c_str(),
@@ -129,10 +127,9 @@ Result<Answer> Manager::resumeHost(const Caller& caller, const std::string& name
 }
 
 Result<Answer> Manager::fenceHost(const Caller& caller, const std::string& name, Force force) {
-  Impl& impl = *impl_;
   return onHost(
-      impl, caller, Request("host.fence", name, static_cast<uint64_t>(force)), name,
-      [&](Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+      *impl_, caller, Request("host.fence", name, static_cast<uint64_t>(force)), name,
+      [&](Impl& impl, Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
         const Nanoseconds left = impl.leaseLeft(entry->host.id);
         if (force == Force::kNo && !entry->regions.empty() && left > Nanoseconds()) {
           return fail(
@@ -147,10 +144,9 @@ Result<Answer> Manager::fenceHost(const Caller& caller, const std::string& name,
 }
 
 Result<Answer> Manager::removeHost(const Caller& caller, const std::string& name) {
-  Impl& impl = *impl_;
   return onHost(
-      impl, caller, Request("host.remove", name), name,
-      [&](Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+      *impl_, caller, Request("host.remove", name), name,
+      [&](Impl& impl, Step& step, HostEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
         if (!entry->regions.empty()) {
           return fail(ErrorCode::kRefused, "host %s: %s: drain or fence it first", name.c_str(),
                       whoIsHurt(impl, *entry).text.c_str());
@@ -172,8 +168,7 @@ Result<Answer> Manager::removeHost(const Caller& caller, const std::string& name
 }
 
 Result<RemovalReport> Manager::checkRemoveHost(const std::string& name) {
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<RemovalReport> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<RemovalReport> {
     const HostEntry* entry = impl.state.findHost(name);
     if (entry == nullptr) return noSuch("host", name);
     return whoIsHurt(impl, *entry);

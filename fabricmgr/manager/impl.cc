@@ -71,7 +71,7 @@ tl::unexpected<Error> noSuchRegion(RegionId region) {
 }
 
 Step::Step(Manager::Impl& impl, std::string actor, std::string verb, Subject subject)
-    : impl_(impl) {
+    : state_(impl.state) {
   batch_.index = impl.highest_index + 1;
   batch_.time = impl.options.wall_clock->now();
   batch_.actor = std::move(actor);
@@ -83,7 +83,7 @@ Step::Step(Manager::Impl& impl, std::string actor, std::string verb, Subject sub
 Step::~Step() { TP_CHECK(committed_ || batch_.changes.empty()); }
 
 void Step::put(Change change) {
-  impl_.state.apply(change, batch_.index);
+  state_.apply(change, batch_.index);
   batch_.changes.push_back(std::move(change));
 }
 
@@ -118,15 +118,15 @@ void Step::move(RegionEntry* entry, RegionEvent event_name) {
   }
 }
 
-Index Step::commit() {
+Index Step::commit(Manager::Impl& impl) {
   TP_CHECK(!committed_);
   // The mutex is held from the start of a step to its end: nobody else has had this index.
-  TP_CHECK_OP(batch_.index.value(), ==, (impl_.highest_index + 1).value());
-  TP_CHECK_OP(impl_.last_index.value(), <=, impl_.highest_index.value());
+  TP_CHECK_OP(batch_.index.value(), ==, (impl.highest_index + 1).value());
+  TP_CHECK_OP(impl.last_index.value(), <=, impl.highest_index.value());
   committed_ = true;
-  impl_.last_index = impl_.highest_index = batch_.index;
+  impl.last_index = impl.highest_index = batch_.index;
   const Index index = batch_.index;
-  impl_.store->append(std::move(batch_));
+  impl.store->append(std::move(batch_));
   return index;
 }
 

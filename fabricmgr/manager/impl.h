@@ -58,7 +58,8 @@ class Manager::Impl {
   ~Impl();
 
   // --- impl.cc: steps and keys.
-  /// A verb of one step. `body` checks, then changes; it runs under the mutex and gets the step.
+  /// A verb of one step. `body` checks, then changes; it runs under the mutex and gets the manager
+  /// and the step.
   template <typename Body>
   Result<Answer> perform(const Caller& caller, const Request& request, Subject subject, Body body)
       TP_EXCLUDES(mutex);

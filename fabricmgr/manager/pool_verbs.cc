@@ -65,6 +65,24 @@ Status probe(const DriverFactory& factory, Device* device) {
   return {};
 }
 
+/// Fills in what the device has of its pool, if it may become one of it.
+Status joinPool(Manager::Impl& impl, const DeviceSpec& spec, Device* device)
+    TP_REQUIRES(impl.mutex) {
+  const Pool* pool = impl.state.findPool(spec.pool);
+  if (pool == nullptr) return noSuch("pool", spec.pool);
+  if (impl.state.findDevice(spec.name) != nullptr) {
+    return fail(ErrorCode::kConflict, "there is a device %s already", spec.name.c_str());
+  }
+  for (const auto& [id, other] : impl.state.devices()) {
+    if (other.device.address != spec.address) continue;
+    return fail(ErrorCode::kConflict, "device %s has this address already",
+                other.device.name.c_str());
+  }
+  device->pool = pool->id;
+  device->memory_class = pool->memory_class;
+  return {};
+}
+
 }  // namespace
 
 Result<Answer> Manager::addPool(const Caller& caller, const std::string& name,
@@ -74,85 +92,66 @@ Result<Answer> Manager::addPool(const Caller& caller, const std::string& name,
     return fail(ErrorCode::kInvalidArgument, "a pool is of class cxl or remote");
   }
   const Request request("pool.add", name, static_cast<uint64_t>(memory_class));
-  Impl& impl = *impl_;
-  return impl.perform(
-      caller, request, Subject::kPool, [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-        if (impl.state.findPool(name) != nullptr) {
-          return fail(ErrorCode::kConflict, "there is a pool %s already", name.c_str());
-        }
-        if (isDryRun(caller)) return Answer();
-        const PoolId id(step.index().value());
-        step.put(Pool{id, name, memory_class, step.index()});
-        step.event(Subject::kPool, id.value(), HostId(), "added");
-        return Answer{{}, id.value(), {}};
-      });
+  const auto add = [&](Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+    if (impl.state.findPool(name) != nullptr) {
+      return fail(ErrorCode::kConflict, "there is a pool %s already", name.c_str());
+    }
+    if (isDryRun(caller)) return Answer();
+    const PoolId id(step.index().value());
+    step.put(Pool{id, name, memory_class, step.index()});
+    step.event(Subject::kPool, id.value(), HostId(), "added");
+    return Answer{{}, id.value(), {}};
+  };
+  return impl_->perform(caller, request, Subject::kPool, add);
 }
 
 Result<Answer> Manager::removePool(const Caller& caller, const std::string& name) {
-  Impl& impl = *impl_;
-  return impl.perform(caller, Request("pool.remove", name), Subject::kPool,
-                      [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-                        const Pool* pool = impl.state.findPool(name);
-                        if (pool == nullptr) return noSuch("pool", name);
-                        TP_TRY(checkExpected(caller, pool->modified));
-                        for (const auto& [id, device] : impl.state.devices()) {
-                          if (device.device.pool != pool->id) continue;
-                          return fail(ErrorCode::kRefused,
-                                      "pool %s has device %s: remove its devices first",
-                                      name.c_str(), device.device.name.c_str());
-                        }
-                        if (isDryRun(caller)) return Answer();
-                        const PoolId id = pool->id;
-                        step.put(DropPool{id});
-                        step.event(Subject::kPool, id.value(), HostId(), "removed");
-                        return Answer{{}, id.value(), {}};
-                      });
+  const auto remove = [&](Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+    const Pool* pool = impl.state.findPool(name);
+    if (pool == nullptr) return noSuch("pool", name);
+    TP_TRY(checkExpected(caller, pool->modified));
+    for (const auto& [id, device] : impl.state.devices()) {
+      if (device.device.pool != pool->id) continue;
+      return fail(ErrorCode::kRefused, "pool %s has device %s: remove its devices first",
+                  name.c_str(), device.device.name.c_str());
+    }
+    if (isDryRun(caller)) return Answer();
+    const PoolId id = pool->id;
+    step.put(DropPool{id});
+    step.event(Subject::kPool, id.value(), HostId(), "removed");
+    return Answer{{}, id.value(), {}};
+  };
+  return impl_->perform(caller, Request("pool.remove", name), Subject::kPool, remove);
 }
 
 Result<Answer> Manager::addDevice(const Caller& caller, const DeviceSpec& spec) {
   TP_TRY(checkSpec(spec));
   const Request request("device.add", spec.name, spec.pool, spec.address, spec.domain,
                         spec.capacity.value(), spec.granularity.value(), uint64_t{spec.heads});
-  Impl& impl = *impl_;
   Device device = deviceOf(spec);
-  const auto check = [&]() TP_REQUIRES(impl.mutex) -> Status {
-    const Pool* pool = impl.state.findPool(spec.pool);
-    if (pool == nullptr) return noSuch("pool", spec.pool);
-    if (impl.state.findDevice(spec.name) != nullptr) {
-      return fail(ErrorCode::kConflict, "there is a device %s already", spec.name.c_str());
-    }
-    for (const auto& [id, other] : impl.state.devices()) {
-      if (other.device.address != spec.address) continue;
-      return fail(ErrorCode::kConflict, "device %s has this address already",
-                  other.device.name.c_str());
-    }
-    device.pool = pool->id;
-    device.memory_class = pool->memory_class;
-    return {};
-  };
-  Result<std::optional<Answer>> before = impl.takeKey(caller, request);
+  Result<std::optional<Answer>> before = impl_->takeKey(caller, request);
   if (!before) return tl::unexpected(before.error());
   if (*before) return **before;
-  impl.leaveKey(caller);
+  impl_->leaveKey(caller);
   Status good;
   {
-    MutexLock lock(impl.mutex);
-    good = check();
+    MutexLock lock(impl_->mutex);
+    good = joinPool(*impl_, spec, &device);
   }
-  if (good && !isDryRun(caller)) good = probe(impl.options.drivers, &device);
+  if (good && !isDryRun(caller)) good = probe(impl_->options.drivers, &device);
   if (!good) return tl::unexpected(good.error());
-  auto answer = impl.perform(caller, request, Subject::kDevice,
-                             [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-                               TP_TRY(check());
-                               if (isDryRun(caller)) return Answer();
-                               device.id = DeviceId(step.index().value());
-                               device.modified = step.index();
-                               step.put(device);
-                               step.event(Subject::kDevice, device.id.value(), HostId(), "added");
-                               return Answer{{}, device.id.value(), {}};
-                             });
+  const auto add = [&](Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+    TP_TRY(joinPool(impl, spec, &device));
+    if (isDryRun(caller)) return Answer();
+    device.id = DeviceId(step.index().value());
+    device.modified = step.index();
+    step.put(device);
+    step.event(Subject::kDevice, device.id.value(), HostId(), "added");
+    return Answer{{}, device.id.value(), {}};
+  };
+  auto answer = impl_->perform(caller, request, Subject::kDevice, add);
   if (answer && answer->index != Index() && device.id == DeviceId(answer->id)) {
-    TP_TRY(impl.bringIn(device));
+    TP_TRY(impl_->bringIn(device));
   }
   return answer;
 }
@@ -160,21 +159,21 @@ Result<Answer> Manager::addDevice(const Caller& caller, const DeviceSpec& spec) 
 namespace {
 
 /// Cordons or uncordons.
-Result<Answer> setDeviceState(Manager::Impl& impl, const Caller& caller, const std::string& name,
+Result<Answer> setDeviceState(Manager::Impl& manager, const Caller& caller, const std::string& name,
                               DeviceState wanted, const char* verb, const char* what) {
-  return impl.perform(caller, Request(verb, name), Subject::kDevice,
-                      [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-                        const DeviceEntry* entry = impl.state.findDevice(name);
-                        if (entry == nullptr) return noSuch("device", name);
-                        TP_TRY(checkExpected(caller, entry->device.modified));
-                        if (isDryRun(caller)) return Answer();
-                        Device device = entry->device;
-                        device.state = wanted;
-                        device.modified = step.index();
-                        step.put(device);
-                        step.event(Subject::kDevice, device.id.value(), HostId(), what);
-                        return Answer{{}, device.id.value(), {}};
-                      });
+  const auto set = [&](Manager::Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+    const DeviceEntry* entry = impl.state.findDevice(name);
+    if (entry == nullptr) return noSuch("device", name);
+    TP_TRY(checkExpected(caller, entry->device.modified));
+    if (isDryRun(caller)) return Answer();
+    Device device = entry->device;
+    device.state = wanted;
+    device.modified = step.index();
+    step.put(device);
+    step.event(Subject::kDevice, device.id.value(), HostId(), what);
+    return Answer{{}, device.id.value(), {}};
+  };
+  return manager.perform(caller, Request(verb, name), Subject::kDevice, set);
 }
 
 RemovalReport whoIsHurt(Manager::Impl& impl, const DeviceEntry& entry) TP_REQUIRES(impl.mutex) {
@@ -238,8 +237,7 @@ Result<Answer> Manager::uncordonDevice(const Caller& caller, const std::string& 
 }
 
 Result<RemovalReport> Manager::checkRemoveDevice(const std::string& name) {
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<RemovalReport> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<RemovalReport> {
     const DeviceEntry* entry = impl.state.findDevice(name);
     if (entry == nullptr) return noSuch("device", name);
     return whoIsHurt(impl, *entry);
@@ -247,10 +245,9 @@ Result<RemovalReport> Manager::checkRemoveDevice(const std::string& name) {
 }
 
 Result<Answer> Manager::removeDevice(const Caller& caller, const std::string& name, Force force) {
-  Impl& impl = *impl_;
-  auto answer = impl.perform(
+  auto answer = impl_->perform(
       caller, Request("device.remove", name, static_cast<uint64_t>(force)), Subject::kDevice,
-      [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+      [&](Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
         DeviceEntry* entry = impl.state.findDevice(name);
         if (entry == nullptr) return noSuch("device", name);
         TP_TRY(checkExpected(caller, entry->device.modified));
@@ -274,7 +271,7 @@ Result<Answer> Manager::removeDevice(const Caller& caller, const std::string& na
         step.event(Subject::kDevice, id.value(), HostId(), "removed");
         return Answer{{}, id.value(), {}};
       });
-  if (answer && answer->index != Index()) impl.drivers.forget(DeviceId(answer->id));
+  if (answer && answer->index != Index()) impl_->drivers.forget(DeviceId(answer->id));
   return answer;
 }
 

@@ -80,16 +80,21 @@ Operation withProgress(Manager::Impl& impl, Operation operation) TP_REQUIRES(imp
   return operation;
 }
 
-/// The page of a map ordered by id. `take` makes an item of an entry.
-template <typename Id, typename Item, typename Map, typename Take>
-void fill(const Map& map, const PageRequest& request, Page<Item>* page, Take take) {
+constexpr auto kAll = [](const auto&) { return true; };
+
+/// What a page shows of a map ordered by id, and in `next` where the following one begins.
+template <typename Id, typename Entry, typename Wanted>
+std::vector<const Entry*> pick(const std::map<Id, Entry>& map, const PageRequest& request,
+                               Wanted wanted, uint64_t* next) {
+  std::vector<const Entry*> picked;
   for (auto at = map.upper_bound(Id(request.cursor)); at != map.end(); ++at) {
-    if (page->items.size() == request.limit) {
-      page->next = std::prev(at)->first.value();
-      return;
+    if (picked.size() == request.limit) {
+      *next = std::prev(at)->first.value();
+      break;
     }
-    take(at->second);
+    if (wanted(at->second)) picked.push_back(&at->second);
   }
+  return picked;
 }
 
 }  // namespace
@@ -125,19 +130,17 @@ std::map<PoolId, PoolInfo> poolSums(Manager::Impl& impl) TP_REQUIRES(impl.mutex)
 
 Result<Page<PoolInfo>> Manager::listPools(const PageRequest& request) {
   TP_TRY(checkPage(request));
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index index) TP_REQUIRES(impl.mutex) -> Result<Page<PoolInfo>> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<Page<PoolInfo>> {
     Page<PoolInfo> page;
-    page.index = index;
-    fill<PoolId>(poolSums(impl), request, &page,
-                 [&](const PoolInfo& pool) { page.items.push_back(pool); });
+    page.index = impl.last_index;
+    const std::map<PoolId, PoolInfo> sums = poolSums(impl);
+    for (const PoolInfo* pool : pick(sums, request, kAll, &page.next)) page.items.push_back(*pool);
     return page;
   });
 }
 
 Result<PoolInfo> Manager::showPool(const std::string& name) {
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<PoolInfo> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<PoolInfo> {
     const Pool* pool = impl.state.findPool(name);
     if (pool == nullptr) return noSuch("pool", name);
     return poolSums(impl).at(pool->id);
@@ -146,24 +149,23 @@ Result<PoolInfo> Manager::showPool(const std::string& name) {
 
 Result<Page<DeviceInfo>> Manager::listDevices(const PageRequest& request, const std::string& pool) {
   TP_TRY(checkPage(request));
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index index) TP_REQUIRES(impl.mutex) -> Result<Page<DeviceInfo>> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<Page<DeviceInfo>> {
     const Pool* only = pool.empty() ? nullptr : impl.state.findPool(pool);
     if (only == nullptr && !pool.empty()) return noSuch("pool", pool);
     Page<DeviceInfo> page;
-    page.index = index;
-    fill<DeviceId>(impl.state.devices(), request, &page, [&](const DeviceEntry& entry) {
-      if (only == nullptr || entry.device.pool == only->id) {
-        page.items.push_back(infoOf(impl, entry));
-      }
-    });
+    page.index = impl.last_index;
+    const auto wanted = [only](const DeviceEntry& entry) {
+      return only == nullptr || entry.device.pool == only->id;
+    };
+    for (const DeviceEntry* entry : pick(impl.state.devices(), request, wanted, &page.next)) {
+      page.items.push_back(infoOf(impl, *entry));
+    }
     return page;
   });
 }
 
 Result<DeviceInfo> Manager::showDevice(const std::string& name) {
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<DeviceInfo> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<DeviceInfo> {
     const DeviceEntry* entry = impl.state.findDevice(name);
     if (entry == nullptr) return noSuch("device", name);
     return infoOf(impl, *entry);
@@ -172,19 +174,18 @@ Result<DeviceInfo> Manager::showDevice(const std::string& name) {
 
 Result<Page<HostInfo>> Manager::listHosts(const PageRequest& request) {
   TP_TRY(checkPage(request));
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index index) TP_REQUIRES(impl.mutex) -> Result<Page<HostInfo>> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<Page<HostInfo>> {
     Page<HostInfo> page;
-    page.index = index;
-    fill<HostId>(impl.state.hosts(), request, &page,
-                 [&](const HostEntry& entry) { page.items.push_back(infoOf(impl, entry)); });
+    page.index = impl.last_index;
+    for (const HostEntry* entry : pick(impl.state.hosts(), request, kAll, &page.next)) {
+      page.items.push_back(infoOf(impl, *entry));
+    }
     return page;
   });
 }
 
 Result<HostInfo> Manager::showHost(const std::string& name) {
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<HostInfo> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<HostInfo> {
     const HostEntry* entry = impl.state.findHost(name);
     if (entry == nullptr) return noSuch("host", name);
     return infoOf(impl, *entry);
@@ -237,14 +238,13 @@ bool matches(Manager::Impl& impl, const Wanted& wanted, const Region& region)
 Result<Page<RegionInfo>> Manager::listRegions(const PageRequest& request,
                                               const RegionFilter& filter) {
   TP_TRY(checkPage(request));
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index index) TP_REQUIRES(impl.mutex) -> Result<Page<RegionInfo>> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<Page<RegionInfo>> {
     const auto wanted = resolve(impl, filter);
     if (!wanted) return tl::unexpected(wanted.error());
     Page<RegionInfo> page;
-    page.index = index;
+    page.index = impl.last_index;
     RegionId last;
-    const auto take = [&](const RegionEntry& entry) {
+    const auto take = [&](const RegionEntry& entry) TP_REQUIRES(impl.mutex) {
       if (!matches(impl, *wanted, entry.region)) return true;
       if (page.items.size() == request.limit) {
         page.next = last.value();
@@ -271,8 +271,7 @@ Result<Page<RegionInfo>> Manager::listRegions(const PageRequest& request,
 }
 
 Result<RegionInfo> Manager::showRegion(RegionId id) {
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index) TP_REQUIRES(impl.mutex) -> Result<RegionInfo> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<RegionInfo> {
     const RegionEntry* entry = impl.state.findRegion(id);
     if (entry == nullptr) return noSuchRegion(id);
     return infoOf(impl, *entry);
@@ -320,10 +319,9 @@ Result<std::vector<ScrubEvidence>> Manager::evidence(RegionId region) {
 }
 
 Result<Totals> Manager::totals() {
-  Impl& impl = *impl_;
-  return shown(impl, [&](Index index) TP_REQUIRES(impl.mutex) -> Result<Totals> {
+  return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<Totals> {
     Totals totals;
-    totals.index = index;
+    totals.index = impl.last_index;
     totals.pools = impl.state.pools().size();
     totals.devices = impl.state.devices().size();
     totals.unreachable = impl.drivers.unreachable().size();

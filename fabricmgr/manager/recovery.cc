@@ -181,7 +181,7 @@ Status Manager::Impl::adopt(DeviceEntry* device, const GrantReport& report) {
   step.put(Intent{region.id, device->device.id, Action::kRevoke, region.epoch, RegionId()});
   step.event(Subject::kRegion, region.id.value(), HostId(), "adopted", "",
              nameOf(RegionState::kFenced));
-  step.commit();
+  step.commit(*this);
   enqueue(region.id);
   return {};
 }
@@ -195,7 +195,7 @@ void Manager::Impl::lose(RegionEntry* entry) {
   } else {
     step.move(entry, RegionEvent::kLose);
   }
-  step.commit();
+  step.commit(*this);
 }
 
 void Manager::Impl::settleReserved(RegionId id) {
@@ -236,7 +236,7 @@ void Manager::Impl::settleReserved(RegionId id) {
     } else {
       undo(&step, entry, why);
     }
-    index = step.commit();
+    index = step.commit(*this);
   }
   (void)settle(index);  // its failure is seen by whoever comes next
   faultPoint(FaultPoint::kRecoverySettled);

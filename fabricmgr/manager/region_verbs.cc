@@ -96,20 +96,21 @@ Operation regionOperation(Manager::Impl& impl, const Step& step, OperationKind k
   return operation;
 }
 
-/// A verb of one step on a region that is there, idle, and in state `only`. `body` gets the step
-/// and the region.
+/// A verb of one step on a region that is there, idle, and in state `only`. `body` gets the
+/// manager, the step and the region.
 template <typename Body>
-Result<Answer> onRegion(Manager::Impl& impl, const Caller& caller, const Request& request,
+Result<Answer> onRegion(Manager::Impl& manager, const Caller& caller, const Request& request,
                         RegionId id, RegionState only, Body body) {
-  return impl.perform(
-      caller, request, Subject::kRegion, [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+  return manager.perform(
+      caller, request, Subject::kRegion,
+      [&](Manager::Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
         const auto entry = entryFor(impl, caller, id, Whether::kSettled);
         if (!entry) return tl::unexpected(entry.error());
         if ((*entry)->region.state != only) {
           return wrongState((*entry)->region,
                             ("it must be " + std::string(nameOf(only)) + " for this").c_str());
         }
-        return body(step, *entry);
+        return body.operator()(impl, step, *entry);
       });
 }
 
@@ -204,7 +205,6 @@ Result<Answer> Manager::resize(const Caller& caller, RegionId id, Bytes size,
   if (size.value() == 0 || size.value() > 1ull << 62) {
     return fail(ErrorCode::kInvalidArgument, "a region has 1 byte to 4 EiB; release it instead");
   }
-  Impl& impl = *impl_;
   AssignSpec asked;
   asked.label = std::to_string(id.value());
   asked.size = size;
@@ -212,55 +212,53 @@ Result<Answer> Manager::resize(const Caller& caller, RegionId id, Bytes size,
   const Request request = requestOf("region.resize", asked);
   bool larger = false;
   {
-    MutexLock lock(impl.mutex);
-    const RegionEntry* entry = impl.state.findRegion(id);
+    MutexLock lock(impl_->mutex);
+    const RegionEntry* entry = impl_->state.findRegion(id);
     larger = entry != nullptr && entry->region.size < size;
   }
   if (larger) {
-    return granting(impl, caller, request,
+    return granting(*impl_, caller, request,
                     [&](Granting& work) { return work.grow(id, size, how); });
   }
-  return onRegion(impl, caller, request, id, RegionState::kAttached,
-                  [&](Step& step, RegionEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-                    const Region& region = entry->region;
-                    std::vector<Extent> head = region.extents;
-                    std::vector<Extent> tail = cutAt(impl, &head, size.value());
-                    if (tail.empty() || isDryRun(caller)) return Answer{{}, id.value(), {}};
-                    return shrink(impl, &step, caller, entry, std::move(head), std::move(tail));
-                  });
+  return onRegion(*impl_, caller, request, id, RegionState::kAttached,
+                  [&](Impl& impl, Step& step, RegionEntry* entry)
+                      TP_REQUIRES(impl.mutex) -> Result<Answer> {
+                        std::vector<Extent> head = entry->region.extents;
+                        std::vector<Extent> tail = cutAt(impl, &head, size.value());
+                        if (tail.empty() || isDryRun(caller)) return Answer{{}, id.value(), {}};
+                        return shrink(impl, &step, caller, entry, std::move(head), std::move(tail));
+                      });
 }
 
 Result<Answer> Manager::drainRegion(const Caller& caller, RegionId id, Nanoseconds deadline) {
-  Impl& impl = *impl_;
   const Request request("region.drain", id.value(), deadline.value());
-  return onRegion(impl, caller, request, id, RegionState::kAttached,
-                  [&](Step& step, RegionEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-                    const Region& region = entry->region;
-                    if (isDryRun(caller)) return Answer();
-                    Operation operation =
-                        regionOperation(impl, step, OperationKind::kDrain, caller, region);
-                    if (deadline > Nanoseconds()) operation.deadline = step.time() + deadline;
-                    step.put(operation);
-                    step.move(entry, RegionEvent::kDrain);
-                    return Answer{{}, id.value(), operation.id};
-                  });
+  return onRegion(
+      *impl_, caller, request, id, RegionState::kAttached,
+      [&](Impl& impl, Step& step, RegionEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+        const Region& region = entry->region;
+        if (isDryRun(caller)) return Answer();
+        Operation operation = regionOperation(impl, step, OperationKind::kDrain, caller, region);
+        if (deadline > Nanoseconds()) operation.deadline = step.time() + deadline;
+        step.put(operation);
+        step.move(entry, RegionEvent::kDrain);
+        return Answer{{}, id.value(), operation.id};
+      });
 }
 
 Result<Answer> Manager::resumeRegion(const Caller& caller, RegionId id) {
-  Impl& impl = *impl_;
-  return onRegion(impl, caller, Request("region.resume", id.value()), id, RegionState::kDraining,
-                  [&](Step& step, RegionEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-                    const Region& region = entry->region;
-                    if (impl.state.findHost(region.host)->host.state != HostState::kActive) {
-                      return fail(ErrorCode::kRefused,
-                                  "its whole host is being drained: resume the host");
-                    }
-                    if (isDryRun(caller)) return Answer();
-                    impl.finish(&step, entry->operation, OperationState::kCancelled,
-                                "the drain was called off");
-                    step.move(entry, RegionEvent::kResume);
-                    return Answer{{}, id.value(), {}};
-                  });
+  return onRegion(
+      *impl_, caller, Request("region.resume", id.value()), id, RegionState::kDraining,
+      [&](Impl& impl, Step& step, RegionEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+        const Region& region = entry->region;
+        if (impl.state.findHost(region.host)->host.state != HostState::kActive) {
+          return fail(ErrorCode::kRefused, "its whole host is being drained: resume the host");
+        }
+        if (isDryRun(caller)) return Answer();
+        impl.finish(&step, entry->operation, OperationState::kCancelled,
+                    "the drain was called off");
+        step.move(entry, RegionEvent::kResume);
+        return Answer{{}, id.value(), {}};
+      });
 }
 
 Status Manager::reportDrain(const std::string& host, RegionId id, const DrainProgress& progress) {
@@ -279,46 +277,44 @@ Status Manager::reportDrain(const std::string& host, RegionId id, const DrainPro
 
 Result<Answer> Manager::releaseRegion(const Caller& caller, RegionId id, const std::string& by_host,
                                       Force force) {
-  Impl& impl = *impl_;
   const Request request("region.release", id.value(), by_host, static_cast<uint64_t>(force));
-  return impl.perform(
-      caller, request, Subject::kRegion, [&](Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-        const auto found = entryFor(impl, caller, id, Whether::kOpenToo);
-        if (!found) return tl::unexpected(found.error());
-        RegionEntry* entry = *found;
-        if (!by_host.empty()) {
-          TP_TRY(checkOwner(impl, *entry, by_host));
-        } else {
-          TP_TRY(mayTake(impl, *entry, force));
-        }
-        const RegionState now = entry->region.state;
-        if (!holdsData(now) && now != RegionState::kLost) {
-          return wrongState(entry->region, "it is on its way already");
-        }
-        if (isDryRun(caller)) return Answer();
-        if (impl.isNothing(*entry)) {
-          impl.freed(&step, entry, RegionEvent::kWriteOff);
-          return Answer{{}, id.value(), {}};
-        }
-        OperationId operation = entry->operation;
-        if (operation == OperationId()) {
-          const Operation made =
-              regionOperation(impl, step, OperationKind::kRelease, caller, entry->region);
-          step.put(made);
-          operation = made.id;
-        }
-        impl.fence(&step, entry);
-        return Answer{{}, id.value(), operation};
-      });
+  const auto release = [&](Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+    const auto found = entryFor(impl, caller, id, Whether::kOpenToo);
+    if (!found) return tl::unexpected(found.error());
+    RegionEntry* entry = *found;
+    if (!by_host.empty()) {
+      TP_TRY(checkOwner(impl, *entry, by_host));
+    } else {
+      TP_TRY(mayTake(impl, *entry, force));
+    }
+    const RegionState now = entry->region.state;
+    if (!holdsData(now) && now != RegionState::kLost) {
+      return wrongState(entry->region, "it is on its way already");
+    }
+    if (isDryRun(caller)) return Answer();
+    if (impl.isNothing(*entry)) {
+      impl.freed(&step, entry, RegionEvent::kWriteOff);
+      return Answer{{}, id.value(), {}};
+    }
+    OperationId operation = entry->operation;
+    if (operation == OperationId()) {
+      const Operation made =
+          regionOperation(impl, step, OperationKind::kRelease, caller, entry->region);
+      step.put(made);
+      operation = made.id;
+    }
+    impl.fence(&step, entry);
+    return Answer{{}, id.value(), operation};
+  };
+  return impl_->perform(caller, request, Subject::kRegion, release);
 }
 
 Result<Answer> Manager::transferRegion(const Caller& caller, RegionId id,
                                        const std::string& to_host, Force force) {
-  Impl& impl = *impl_;
   const Request request("region.transfer", id.value(), to_host, static_cast<uint64_t>(force));
   return onRegion(
-      impl, caller, request, id, RegionState::kAttached,
-      [&](Step& step, RegionEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+      *impl_, caller, request, id, RegionState::kAttached,
+      [&](Impl& impl, Step& step, RegionEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
         const HostEntry* to = impl.state.findHost(to_host);
         if (to == nullptr) return noSuch("host", to_host);
         if (to->host.id == entry->region.host) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One change of the state on its way: applied to the state as it is put together, handed to the
 // store by commit(). Lives under the manager's mutex; one that changed something must be committed.
+// What runs under that mutex gets the manager as a parameter, by which clang sees that it is held;
+// it is called as operator(), since clang 19 takes the arguments of body(...) for one another.
 #pragma once
 
 #include <string>
@@ -11,7 +13,8 @@ namespace tidepool::fabric {
 
 class Step {
  public:
-  Step(Manager::Impl& impl, std::string actor, std::string verb, Subject subject);
+  Step(Manager::Impl& impl, std::string actor, std::string verb, Subject subject)
+      TP_REQUIRES(impl.mutex);
   ~Step();
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
@@ -29,10 +32,10 @@ class Step {
   /// The region's next state by the table, which must allow it; written unless it becomes free.
   void move(RegionEntry* entry, RegionEvent event);
   bool empty() const { return batch_.changes.empty(); }
-  Index commit();
+  Index commit(Manager::Impl& impl) TP_REQUIRES(impl.mutex);
 
  private:
-  Manager::Impl& impl_;
+  State& state_;
   Batch batch_;
   bool committed_ = false;
 };
@@ -49,12 +52,12 @@ Result<Answer> Manager::Impl::perform(const Caller& caller, const Request& reque
     MutexLock lock(mutex);
     const Status usable = checkUsable();
     Step step(*this, caller.actor, request.verb(), subject);
-    answer = usable ? body(step) : Result<Answer>(tl::unexpected(usable.error()));
+    answer = usable ? body.operator()(*this, step) : Result<Answer>(tl::unexpected(usable.error()));
     if (answer && !step.empty()) {
       answer->index = step.index();
       step.about(answer->id);
       rememberKey(&step, caller, request, KeyRecord::State::kDone, answer->id, answer);
-      index = step.commit();
+      index = step.commit(*this);
     }
   }
   const Status durable = settle(index);
@@ -66,13 +69,13 @@ Result<Answer> Manager::Impl::perform(const Caller& caller, const Request& reque
 /// Takes a copy under the mutex, then waits until what it shows is durable. `copy` returns a
 /// Result.
 template <typename Copy>
-auto shown(Manager::Impl& impl, Copy copy) -> decltype(copy(Index())) {
+auto shown(Manager::Impl& impl, Copy copy) -> decltype(copy(impl)) {
   Index index;
-  auto result = [&]() -> decltype(copy(Index())) {
+  auto result = [&]() -> decltype(copy(impl)) {
     MutexLock lock(impl.mutex);
     TP_TRY(impl.checkUsable());
     index = impl.last_index;
-    return copy(index);
+    return copy.operator()(impl);
   }();
   if (!result) return result;
   TP_TRY(impl.settle(index));

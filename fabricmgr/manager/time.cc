@@ -52,7 +52,7 @@ void Manager::Impl::expireLeases() {
       const bool due = host->host.state == HostState::kFenced || leaseLeft(id) == Nanoseconds();
       if (!due) continue;
       const bool holds = std::any_of(
-          host->regions.begin(), host->regions.end(), [this](RegionId region) TP_LOCKS_OF_CALLER {
+          host->regions.begin(), host->regions.end(), [this](RegionId region) TP_REQUIRES(mutex) {
             const RegionEntry* entry = state.findRegion(region);
             return !entry->busy &&
                    (holdsData(entry->region.state) || entry->region.state == RegionState::kLost);
@@ -61,7 +61,7 @@ void Manager::Impl::expireLeases() {
       Step step(*this, "manager", "host.expire", Subject::kHost);
       step.about(id.value());
       fenceAll(&step, host, "manager");
-      index = step.commit();
+      index = step.commit(*this);
     }
   }
   (void)settle(index);
@@ -86,7 +86,7 @@ void Manager::Impl::expireDeadlines() {
         Step step(*this, "manager", "region.deadline", Subject::kRegion);
         step.about(region.value());
         fence(&step, entry);
-        index = step.commit();
+        index = step.commit(*this);
       }
     }
   }
@@ -131,7 +131,7 @@ void Manager::Impl::dropOldRecords() {
       step.put(DropEventsBefore{Index(last_index.value() - kEventsKept)});
     }
     if (step.empty()) return;
-    index = step.commit();
+    index = step.commit(*this);
     cleaned_at = index;
     cleaned_time = now;
   }

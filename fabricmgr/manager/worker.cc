@@ -23,128 +23,115 @@ bool anyRevoke(const std::vector<DeviceAction>& actions) {
   return false;
 }
 
-void beginScrub(Step* step, RegionEntry* entry) {
-  const Region& region = entry->region;
+/// Every device of the region is to be told.
+void putIntents(Step* step, const Region& region, Action action) {
   for (const auto& [device, extents] : byDevice(region.extents)) {
-    step->put(Intent{region.id, device, Action::kScrub, region.epoch, RegionId()});
+    step->put(Intent{region.id, device, action, region.epoch, RegionId()});
   }
+}
+
+void beginScrub(Step* step, RegionEntry* entry) {
+  putIntents(step, entry->region, Action::kScrub);
   step->move(entry, RegionEvent::kScrub);
 }
 
-}  // namespace
-
-/// The stages of a region's way that follow device actions.
-class Stage {
- public:
-  Stage(Manager::Impl& impl, RegionEntry* entry, std::vector<DeviceAction> actions)
-      : impl_(impl), entry_(entry), actions_(std::move(actions)) {}
-
-  /// The step that follows when all went well; returns its index.
-  Index succeed(const Outcome& outcome) TP_REQUIRES(impl_.mutex) {
-    const Operation* operation = impl_.state.findOperation(entry_->operation);
-    switch (entry_->region.state) {
-      case RegionState::kFenced:
-        if (impl_.isTransferred(*entry_)) return transfer(*operation);
-        return detach();
-      case RegionState::kScrubbing:
-        return free(outcome);
-      default:
-        return settled();
-    }
+/// Fenced, and all of its devices let go of it.
+Index detach(Manager::Impl& impl, RegionEntry* entry) TP_REQUIRES(impl.mutex) {
+  Step step(impl, "manager", "region.detach", Subject::kRegion);
+  step.about(entry->region.id.value());
+  impl.dropIntents(&step, entry->region.id);
+  if (entry->region.extents.empty()) {  // its devices were removed by force meanwhile
+    step.move(entry, RegionEvent::kLose);
+    impl.freed(&step, entry, RegionEvent::kWriteOff);
+    return step.commit(impl);
   }
+  step.move(entry, RegionEvent::kDetach);
+  beginScrub(&step, entry);
+  return step.commit(impl);
+}
 
- private:
-  Index detach() TP_REQUIRES(impl_.mutex) {
-    Step step(impl_, "manager", "region.detach", Subject::kRegion);
-    step.about(entry_->region.id.value());
-    impl_.dropIntents(&step, entry_->region.id);
-    if (entry_->region.extents.empty()) {  // its devices were removed by force meanwhile
-      step.move(entry_, RegionEvent::kLose);
-      impl_.freed(&step, entry_, RegionEvent::kWriteOff);
-      return step.commit();
-    }
-    step.move(entry_, RegionEvent::kDetach);
-    beginScrub(&step, entry_);
-    return step.commit();
+Index freeErased(Manager::Impl& impl, RegionEntry* entry,
+                 const std::vector<ScrubEvidence>& evidence) TP_REQUIRES(impl.mutex) {
+  Step step(impl, "manager", "region.free", Subject::kRegion);
+  step.about(entry->region.id.value());
+  for (const ScrubEvidence& one : evidence) step.put(one);
+  impl.dropIntents(&step, entry->region.id);
+  if (entry->region.extents.empty()) {
+    step.move(entry, RegionEvent::kLose);
+    impl.freed(&step, entry, RegionEvent::kWriteOff);
+  } else {
+    impl.freed(&step, entry, RegionEvent::kScrubbed);
   }
+  return step.commit(impl);
+}
 
-  Index free(const Outcome& outcome) TP_REQUIRES(impl_.mutex) {
-    Step step(impl_, "manager", "region.free", Subject::kRegion);
-    step.about(entry_->region.id.value());
-    for (const ScrubEvidence& evidence : outcome.evidence) step.put(evidence);
-    impl_.dropIntents(&step, entry_->region.id);
-    if (entry_->region.extents.empty()) {
-      step.move(entry_, RegionEvent::kLose);
-      impl_.freed(&step, entry_, RegionEvent::kWriteOff);
-    } else {
-      impl_.freed(&step, entry_, RegionEvent::kScrubbed);
-    }
-    return step.commit();
+Index settled(Manager::Impl& impl, const RegionEntry* entry) TP_REQUIRES(impl.mutex) {
+  Step step(impl, "manager", "region.settle", Subject::kRegion);
+  step.about(entry->region.id.value());
+  impl.dropIntents(&step, entry->region.id);
+  for (const RegionId waiting : std::set(impl.stuck)) impl.enqueue(waiting);
+  return step.commit(impl);
+}
+
+/// The new host is gone: the old one gets the region back, or, if it is gone too, nobody does.
+void giveUp(Manager::Impl& impl, Step* step, RegionEntry* entry, const Operation& operation)
+    TP_REQUIRES(impl.mutex) {
+  const Region& region = entry->region;
+  const HostEntry* old = impl.state.findHost(region.host);
+  impl.dropIntents(step, region.id);
+  Operation changed = operation;
+  changed.modified = step->index();
+  changed.text = "the new host cannot have it any more";
+  if (old != nullptr && old->host.state == HostState::kActive) {
+    changed.host = region.host;
+    putIntents(step, region, Action::kAttach);
+  } else {
+    changed.kind = OperationKind::kRelease;
+    step->move(entry, RegionEvent::kDetach);
+    beginScrub(step, entry);
   }
+  step->put(changed);
+}
 
-  Index settled() TP_REQUIRES(impl_.mutex) {
-    Step step(impl_, "manager", "region.settle", Subject::kRegion);
-    step.about(entry_->region.id.value());
-    impl_.dropIntents(&step, entry_->region.id);
-    for (const RegionId waiting : std::set(impl_.stuck)) impl_.enqueue(waiting);
-    return step.commit();
-  }
-
-  /// First the old host is cut off, then the new one let in.
-  Index transfer(const Operation& operation) TP_REQUIRES(impl_.mutex) {
-    Step step(impl_, "manager", "region.transfer", Subject::kRegion);
-    const Region& region = entry_->region;
-    step.about(region.id.value());
-    if (!anyRevoke(actions_)) {
-      const OperationId id = operation.id;
-      impl_.attached(&step, entry_);
-      impl_.finish(&step, id, OperationState::kDone, "");
-      return step.commit();
-    }
-    const HostEntry* to = impl_.state.findHost(operation.host);
-    if (to == nullptr || to->host.state != HostState::kActive ||
-        !impl_.checkHeads(region, to->host)) {
-      return giveUp(&step, operation);
-    }
-    impl_.dropIntents(&step, region.id);
+/// First the old host is cut off, then the new one let in.
+Index transfer(Manager::Impl& impl, RegionEntry* entry, const std::vector<DeviceAction>& actions,
+               const Operation& operation) TP_REQUIRES(impl.mutex) {
+  Step step(impl, "manager", "region.transfer", Subject::kRegion);
+  const Region& region = entry->region;
+  step.about(region.id.value());
+  const HostEntry* to = impl.state.findHost(operation.host);
+  if (!anyRevoke(actions)) {
+    const OperationId id = operation.id;
+    impl.attached(&step, entry);
+    impl.finish(&step, id, OperationState::kDone, "");
+  } else if (to == nullptr || to->host.state != HostState::kActive ||
+             !impl.checkHeads(region, to->host)) {
+    giveUp(impl, &step, entry, operation);
+  } else {
+    impl.dropIntents(&step, region.id);
     const HostId old = region.host;
     step.put(SetRegion{region.id, operation.host, region.state, region.epoch, step.index()});
-    letIn(&step);
-    impl_.emptied(&step, old);
-    return step.commit();
+    putIntents(&step, region, Action::kAttach);
+    impl.emptied(&step, old);
   }
+  return step.commit(impl);
+}
 
-  void letIn(Step* step) TP_REQUIRES(impl_.mutex) {
-    const Region& region = entry_->region;
-    for (const auto& [device, extents] : byDevice(region.extents)) {
-      step->put(Intent{region.id, device, Action::kAttach, region.epoch, RegionId()});
-    }
+/// The step that follows when all went well; returns its index.
+Index succeed(Manager::Impl& impl, RegionEntry* entry, const std::vector<DeviceAction>& actions,
+              const Outcome& outcome) TP_REQUIRES(impl.mutex) {
+  switch (entry->region.state) {
+    case RegionState::kFenced:
+      if (!impl.isTransferred(*entry)) return detach(impl, entry);
+      return transfer(impl, entry, actions, *impl.state.findOperation(entry->operation));
+    case RegionState::kScrubbing:
+      return freeErased(impl, entry, outcome.evidence);
+    default:
+      return settled(impl, entry);
   }
+}
 
-  /// The new host is gone: the old one gets the region back, or, if it is gone too, nobody does.
-  Index giveUp(Step* step, const Operation& operation) TP_REQUIRES(impl_.mutex) {
-    const Region& region = entry_->region;
-    const HostEntry* old = impl_.state.findHost(region.host);
-    impl_.dropIntents(step, region.id);
-    Operation changed = operation;
-    changed.modified = step->index();
-    changed.text = "the new host cannot have it any more";
-    if (old != nullptr && old->host.state == HostState::kActive) {
-      changed.host = region.host;
-      letIn(step);
-    } else {
-      changed.kind = OperationKind::kRelease;
-      step->move(entry_, RegionEvent::kDetach);
-      beginScrub(step, entry_);
-    }
-    step->put(changed);
-    return step->commit();
-  }
-
-  Manager::Impl& impl_;
-  RegionEntry* const entry_;
-  const std::vector<DeviceAction> actions_;
-};
+}  // namespace
 
 void Manager::Impl::startWorkers() {
   for (unsigned i = 0; i < options.workers; ++i) {
@@ -257,7 +244,7 @@ bool Manager::Impl::advance(RegionId id) {
       Step step(*this, "manager", "region.scrub", Subject::kRegion);
       step.about(id.value());
       beginScrub(&step, entry);
-      step.commit();
+      step.commit(*this);
       now = RegionState::kScrubbing;
     }
     actions = actionsOf(entry->region);
@@ -293,7 +280,7 @@ bool Manager::Impl::advance(RegionId id) {
     if (!durable || broken) return false;
     if (entry->region.modified != seen) return true;  // a device was removed meanwhile
     if (outcome.status) {
-      done = Stage(*this, entry, actions).succeed(outcome);
+      done = succeed(*this, entry, actions, outcome);
       more = state.findRegion(id) != nullptr;
     } else {
       if (Operation* operation = state.findOperation(entry->operation)) {
@@ -307,7 +294,7 @@ bool Manager::Impl::advance(RegionId id) {
         step.outcome(std::string("failed: ") + outcome.status.error().text());
         dropIntents(&step, id);
         step.move(entry, RegionEvent::kScrubFail);
-        done = step.commit();
+        done = step.commit(*this);
       }
       stuck.insert(id);
     }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // `fabricmgr memserver`: parses, starts the server, says where it listens, waits for a signal.
-#include "fabricmgr/memserver/command.h"
-
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -15,9 +13,9 @@
 #include <string>
 #include <thread>
 
+#include "fabricmgr/commands.h"
 #include "fabricmgr/memserver/control_server.h"
 #include "fabricmgr/memserver/server.h"
-#include "fabricmgr/notify.h"
 #include "fabricmgr/process.h"
 #include "fabricmgr/size_option.h"
 

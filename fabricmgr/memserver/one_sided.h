@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam between the memory server and what lets clients read and write regions past its
-// process: RDMA verbs (verbs_access.h), a double in tests. Thread-safe. A client is let in by its
+// process: RDMA verbs (verbs_access.cc), a double in tests. Thread-safe. A client is let in by its
 // session, by way of a ticket, and stays until the session ends or its epoch does.
 #pragma once
 
@@ -31,5 +31,12 @@ class OneSided {
   /// When it returns, nobody of an epoch before `epoch` reads or writes the region any more.
   virtual void revoke(uint64_t region, Epoch epoch) = 0;
 };
+
+/// By RDMA verbs. Listens at the address and port number that the TCP socket `listener` is bound
+/// to; one thread of its own answers librdmacm. A region that somebody reaches this way is one
+/// memory registration in a protection domain of its own: its key opens nothing else, and nothing
+/// with it once it has been deregistered. Errors: kUnsupported (no rdma-core, no device, none at
+/// that address), kConflict.
+Result<std::unique_ptr<OneSided>> startVerbs(int listener);
 
 }  // namespace tidepool::memserver

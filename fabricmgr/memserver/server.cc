@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "fabricmgr/memserver/verbs_access.h"
 #include "fabricmgr/memserver/worker.h"
 
 namespace tidepool::memserver {

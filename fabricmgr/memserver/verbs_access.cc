@@ -2,8 +2,6 @@
 // VerbsAccess: who is let in where, tickets, and the thread that takes what librdmacm reports. One
 // mutex guards all tables. Identifiers are destroyed by that thread alone, since this waits for
 // events of theirs that it may have in hand.
-#include "fabricmgr/memserver/verbs_access.h"
-
 #include <fcntl.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
@@ -20,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabricmgr/memserver/one_sided.h"
 #include "fabricmgr/memserver/verbs_registration.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `fabricmgr serve`: reads the configuration, starts the daemon, waits for signals. SIGHUP reads
 // certificates and revocations again.
-#include "fabricmgr/serve/command.h"
-
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -15,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/commands.h"
 #include "fabricmgr/error_table.h"
-#include "fabricmgr/notify.h"
 #include "fabricmgr/process.h"
 #include "fabricmgr/serve/daemon.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shape of thread caches: what full ones can hold stays within its share of the budget, down to
 // a least shape, and more memory never makes them smaller.
-#include "allocator/arena/thread_cache.h"
+#include "allocator/arena/settings.h"
 
 #include <gtest/gtest.h>
 

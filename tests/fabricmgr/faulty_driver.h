@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "fabricmgr/device/pool_file_driver.h"
+#include "fabricmgr/device/drivers.h"
 
 namespace tidepool::fabric {
 

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "fabricmgr/device/control_wire.h"
-#include "fabricmgr/device/memserver_driver.h"
+#include "fabricmgr/device/drivers.h"
 #include "fabricmgr/memserver/control_server.h"
 #include "runtime/transport/client.h"
 #include "tests/fabricmgr/crash_fixture.h"

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // `fabricmgr device discover`.
-#include "fabricmgr/cxl/fmapi/command.h"
-
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -9,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "fabricmgr/commands.h"
 #include "fabricmgr/cxl/fmapi/register_mailbox.h"
 #include "fabricmgr/cxl/fmapi/show.h"
 #include "fabricmgr/error_table.h"
