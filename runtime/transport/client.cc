@@ -26,7 +26,9 @@ std::span<const std::byte> bytesOf(std::span<const uint64_t> offsets) {
 }  // namespace
 
 RemoteClient::RemoteClient(std::unique_ptr<Connection> connection, const ClientOptions& options)
-    : connection_(std::move(connection)), options_(options) {}
+    : connection_(std::move(connection)),
+      options_(options),
+      load_(options.rows == RowsBy::kLane ? LaneLoad::kManyShort : LaneLoad::kFewLong) {}
 
 RemoteClient::~RemoteClient() = default;
 

@@ -152,6 +152,7 @@ class RemoteClient {
 
   std::unique_ptr<Connection> connection_;
   ClientOptions options_;
+  const LaneLoad load_;  // what the connection was made for: options_.rows may change later
   wire::ServerHello region_;
   ErrorCode failure_ = ErrorCode{};
   char reason_[232] = {};

@@ -22,9 +22,9 @@ namespace {
 constexpr Nanoseconds kPinTimeout(300'000'000'000);
 
 /// Says once in a process why pages, or rows, go over TCP: every thread has a client.
-void noteTcp(const Endpoint& server, RowsBy rows, const char* reason) {
+void noteTcp(const Endpoint& server, LaneLoad load, const char* reason) {
   static constinit std::atomic<bool> said_of_pages{false}, said_of_rows{false};
-  const bool of_rows = rows == RowsBy::kLane;
+  const bool of_rows = load == LaneLoad::kManyShort;
   if ((of_rows ? said_of_rows : said_of_pages).exchange(true, std::memory_order_relaxed)) return;
   logLine("%s of %s:%s go over TCP: %s", of_rows ? "rows" : "pages", server.host, server.port,
           reason);
@@ -46,7 +46,7 @@ LaneSource* RemoteClient::lanes() const {
 
 /// Without a lane, which is no error: at most a line, and a note in the statistics.
 Status RemoteClient::useStream(const Endpoint& target, const char* reason, Tell tell) {
-  if (tell == Tell::kLine) noteTcp(target, options_.rows, reason);
+  if (tell == Tell::kLine) noteTcp(target, load_, reason);
   counted_.note(reason);
   return {};
 }
@@ -73,8 +73,7 @@ Status RemoteClient::tryLane(const Endpoint& target) {
   }
   const auto server = peer();
   if (!server) return tl::unexpected(server.error());
-  const LaneLoad load = options_.rows == RowsBy::kLane ? LaneLoad::kManyShort : LaneLoad::kFewLong;
-  auto lane = source->connect(*server, *offer, load, options_.timeout);
+  auto lane = source->connect(*server, *offer, load_, options_.timeout);
   if (!lane) return useStream(target, lane.error().text(), Tell::kLine);
   lane_ = std::move(*lane);
   lane_length_ = offer->length;
