@@ -1,38 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// RemoteClient: queueing, gathered sending, and completion. Receiving is in client_receive.cc,
-// what goes past the server's processor in client_lane.cc.
-// One owner thread; no allocation after connect().
+// RemoteClient: what is sent when, and which way. The connection is the truth: it says what a
+// lane's failure means. One owner thread; no allocation after connect().
 #include "runtime/transport/client.h"
 
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
-#include <cstdio>
-#include <cstring>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
+#include "runtime/base/log.h"
 #include "runtime/base/raw_calls.h"
-#include "runtime/transport/client_slot.h"
+#include "runtime/transport/handshake.h"
+#include "runtime/transport/verbs/verbs_lane.h"
 
 namespace tidepool {
 namespace {
 
-std::span<const std::byte> bytesOf(std::span<const uint64_t> offsets) {
-  return std::as_bytes(offsets);
+Status checkRun(Bytes offset, size_t length, const wire::ServerHello& region) {
+  if (length == 0 || length % kPageSize != 0 || offset.value() % kPageSize != 0 ||
+      length > std::min(region.max_data, wire::kMaxData)) {
+    return fail(ErrorCode::kInvalidArgument, "a run is of whole pages, at most %u bytes",
+                std::min(region.max_data, wire::kMaxData));
+  }
+  return {};
+}
+
+Status checkRows(size_t rows, Bytes row, size_t bytes) {
+  if (rows == 0 || rows > wire::kMaxRows || row.value() < wire::kMinRowBytes ||
+      row.value() > wire::kMaxRowBytes || rows * row.value() != bytes || bytes > wire::kMaxData) {
+    return fail(ErrorCode::kInvalidArgument,
+                "rows are %u to %u bytes, 1 to %u of them, at most %u bytes in all",
+                wire::kMinRowBytes, wire::kMaxRowBytes, wire::kMaxRows, wire::kMaxData);
+  }
+  return {};
+}
+
+/// Says once in a process why pages, or rows, go over TCP: every thread has a client.
+void noteTcp(const Endpoint& server, LaneLoad load, const char* reason) {
+  static constinit std::atomic<bool> said_of_pages{false}, said_of_rows{false};
+  const bool of_rows = load == LaneLoad::kManyShort;
+  if ((of_rows ? said_of_rows : said_of_pages).exchange(true, std::memory_order_relaxed)) return;
+  logLine("%s of %s:%s go over TCP: %s", of_rows ? "rows" : "pages", server.host, server.port,
+          reason);
 }
 
 }  // namespace
 
 RemoteClient::RemoteClient(std::unique_ptr<Connection> connection, const ClientOptions& options)
-    : connection_(std::move(connection)), options_(options) {}
+    : connection_(std::move(connection)),
+      options_(options),
+      load_(options.rows == RowsBy::kLane ? LaneLoad::kManyShort : LaneLoad::kFewLong) {}
 
 RemoteClient::~RemoteClient() = default;
-
-RemoteClient::Slot& RemoteClient::slot(uint64_t index) const {
-  return reinterpret_cast<Slot*>(ring_.data())[index & ring_mask_];
-}
 
 Result<std::unique_ptr<RemoteClient>> RemoteClient::connect(const Endpoint& target,
                                                             const wire::ClientHello& hello,
@@ -40,77 +63,69 @@ Result<std::unique_ptr<RemoteClient>> RemoteClient::connect(const Endpoint& targ
   auto connection = connectTcp(target, options.timeout);
   if (!connection) return tl::unexpected(connection.error());
   std::unique_ptr<RemoteClient> client(new RemoteClient(std::move(*connection), options));
-  TP_TRY(client->setUp());
-  TP_TRY(client->shakeHands(target, hello));
-  TP_TRY(client->tryLane(target));
+  TP_TRY(client->setUp(target, hello));
   return client;
 }
 
-Status RemoteClient::setUp() {
-  most_in_flight_ = std::bit_ceil<uint64_t>(std::clamp(options_.max_in_flight, 1u, 1u << 20));
+Status RemoteClient::setUp(const Endpoint& target, const wire::ClientHello& hello) {
+  const bool tcp = options_.transport == Transport::kTcp;
   // A client that may lose a lane needs a place for a request of its own then.
-  const uint64_t slots = most_in_flight_ * (options_.transport == Transport::kTcp ? 1 : 2);
-  auto ring = Mapping::anonymous(Bytes(roundUp(slots * sizeof(Slot), kPageSize)));
-  if (!ring) return tl::unexpected(ring.error());
-  ring_ = std::move(*ring);
-  ring_mask_ = slots - 1;
-  auto buffer = Mapping::anonymous(Bytes(roundUp(kReceiveBuffer, kPageSize)));
-  if (!buffer) return tl::unexpected(buffer.error());
-  buffer_ = std::move(*buffer);
-  return {};
+  TP_TRY(requests_.allocate(
+      std::bit_ceil<uint64_t>(std::clamp(options_.max_in_flight, 1u, 1u << 20)), tcp ? 0 : 1));
+  TP_TRY(answers_.allocate());
+  LaneSource& source = options_.lanes != nullptr ? *options_.lanes : verbsLanes();
+  const Status usable = tcp ? fail(ErrorCode::kUnsupported, "TCP was asked for") : source.usable();
+  wire::ClientHello said = hello;
+  if (usable) said.features |= wire::kFeatureOneSided;
+  auto answer = shakeHands(*connection_, target, said, options_.timeout);
+  if (!answer) return tl::unexpected(answer.error());
+  region_ = *answer;
+  counted_.take(options_.census, PageWays::kTcp);
+  return tcp ? Status{} : openLane(target, source, usable);
 }
 
-Status RemoteClient::shakeHands(const Endpoint& target, const wire::ClientHello& hello) {
-  std::byte bytes[wire::kHelloSize];
-  wire::ClientHello said = hello;
-  if (lanes() != nullptr) said.features |= wire::kFeatureOneSided;
-  wire::encode(said, bytes);
-  for (size_t sent = 0; sent < sizeof bytes;) {
-    const iovec part = {bytes + sent, sizeof bytes - sent};
-    auto taken = connection_->send({&part, 1}, Wait::kUntilTimeout);
-    if (!taken) return tl::unexpected(taken.error());
-    sent += *taken;
+/// A lane, if both ends can. Without one, which is no error: at most a line, and a note in the
+/// statistics.
+Status RemoteClient::openLane(const Endpoint& target, LaneSource& source, const Status& usable) {
+  const Tell plainly = options_.transport == Transport::kVerbs ? Tell::kLine : Tell::kStatistics;
+  if (!usable) return useStream(target, usable.error().text(), plainly);
+  if ((region_.features & wire::kFeatureOneSided) == 0) {
+    return useStream(target, "the memory server has no RDMA there", plainly);
   }
-  for (size_t received = 0; received < sizeof bytes;) {
-    const iovec part = {bytes + received, sizeof bytes - received};
-    auto given = connection_->receive({&part, 1}, Wait::kUntilTimeout);
-    if (!given) {
-      return fail(given.error().code(), "no handshake from %s:%s: %s", target.host, target.port,
-                  given.error().text());
-    }
-    received += *given;
-  }
-  auto answer = wire::decodeServerHello(bytes);
+  const auto answer = askForLane(*connection_, region_.epoch, options_.timeout);
   if (!answer) return tl::unexpected(answer.error());
-  if (answer->status != 0) return refusal(target, hello, *answer);
-  region_ = *answer;
+  const auto& offer = answer->offer;
+  if (!offer) {
+    const bool plain = offer.error().code() == ErrorCode::kUnsupported;
+    return useStream(target, offer.error().text(), plain ? plainly : Tell::kLine);
+  }
+  const auto server = peer();
+  if (!server) return tl::unexpected(server.error());
+  auto lane = source.connect(*server, *offer, load_, options_.timeout);
+  if (!lane) return useStream(target, lane.error().text(), Tell::kLine);
+  counted_.change(PageWays::kVerbs);
+  return lane_.open(std::move(*lane), offer->length, connection_->fd());
+}
+
+Status RemoteClient::useStream(const Endpoint& target, const char* reason, Tell tell) {
+  if (tell == Tell::kLine) noteTcp(target, load_, reason);
+  counted_.note(reason);
   return {};
 }
 
 Status RemoteClient::queue(wire::Request request, std::span<const std::byte> first,
                            std::span<const std::byte> second, std::span<std::byte> to) {
   if (failed()) return fail(ErrorCode::kUnreachable, "%s", reason_);
-  if (inFlight() >= mostInFlight()) {
+  if (requests_.full()) {
     return fail(ErrorCode::kNoSpace, "%llu requests are in flight: poll() first",
                 static_cast<unsigned long long>(inFlight()));
   }
   request.epoch = region_.epoch;
-  Slot& next = slot(tail_);
-  next.tag = request.tag;
-  next.to = to.data();
-  next.answer = static_cast<uint32_t>(to.size());
-  next.parts[0] = {next.header, sizeof next.header};
-  next.parts[1] = {const_cast<std::byte*>(first.data()), first.size()};
-  next.parts[2] = {const_cast<std::byte*>(second.data()), second.size()};
-  next.total = static_cast<uint32_t>(sizeof next.header + first.size() + second.size());
-  next.way = laneHolds(request, first) ? Way::kLane : Way::kStream;
-  next.own = false;
-  next.offset = request.offset;
-  next.length = request.length;
-  next.row = request.row_bytes;
-  next.queued = options_.clock->now();
-  wire::encode(request, next.header);
-  ++tail_;
+  const bool by_lane = lane_.carries(request, first, options_.rows);
+  RequestRing::Slot& added = requests_.add();
+  added.set(request, by_lane ? RequestRing::Way::kLane : RequestRing::Way::kStream, first, second,
+            to);
+  added.queued = options_.clock->now();
   ++submitted_;
   return {};
 }
@@ -164,7 +179,7 @@ Status RemoteClient::submitReadRows(uint64_t tag, std::span<const uint64_t> offs
                 .payload = static_cast<uint32_t>(offsets.size_bytes()),
                 .count = static_cast<uint32_t>(offsets.size()),
                 .row_bytes = static_cast<uint32_t>(row.value())},
-               bytesOf(offsets), {}, to);
+               std::as_bytes(offsets), {}, to);
 }
 
 Status RemoteClient::submitWriteRows(uint64_t tag, std::span<const uint64_t> offsets, Bytes row,
@@ -176,52 +191,16 @@ Status RemoteClient::submitWriteRows(uint64_t tag, std::span<const uint64_t> off
                 .payload = static_cast<uint32_t>(offsets.size_bytes() + from.size()),
                 .count = static_cast<uint32_t>(offsets.size()),
                 .row_bytes = static_cast<uint32_t>(row.value())},
-               bytesOf(offsets), from, {});
-}
-
-/// Lists what is still to be sent, oldest first; returns the number of parts.
-size_t RemoteClient::gather(std::span<iovec> parts) const {
-  size_t used = 0;
-  size_t skip = sent_offset_;
-  for (uint64_t index = sent_; index != tail_ && used + 3 <= parts.size(); ++index) {
-    if (slot(index).way != Way::kStream) break;
-    for (const iovec& part : slot(index).parts) {
-      if (skip >= part.iov_len) {
-        skip -= part.iov_len;
-        continue;
-      }
-      parts[used++] = {static_cast<std::byte*>(part.iov_base) + skip, part.iov_len - skip};
-      skip = 0;
-    }
-  }
-  return used;
-}
-
-void RemoteClient::advanceSent(size_t bytes) {
-  sent_offset_ += bytes;
-  while (sent_ != tail_ && sent_offset_ >= slot(sent_).total) {
-    sent_offset_ -= slot(sent_).total;
-    ++sent_;
-  }
-}
-
-/// Whether `next`, the first that has not been sent, may be: its way is that of those before it, or
-/// these have all ended.
-bool RemoteClient::mayStart(const Slot& next) {
-  if (head_ == sent_ && sent_offset_ == 0) way_ = next.way;
-  return next.way == way_;
+               std::as_bytes(offsets), from, {});
 }
 
 /// Sends from the front of what is queued for the connection. False: it takes no more.
 Result<bool> RemoteClient::sendParts() {
   iovec parts[Connection::kMaxParts];
-  const size_t used = gather(parts);
-  auto taken = connection_->send({parts, used}, Wait::kNever);
+  auto taken = connection_->send({parts, requests_.gather(parts)}, Wait::kNever);
   if (!taken) return tl::unexpected(taken.error());
-  if (*taken == 0) return false;
-  advanceSent(*taken);
-  noteProgress();
-  return true;
+  requests_.advance(*taken);
+  return *taken > 0;
 }
 
 Status RemoteClient::flush() { return start(PageLane::Ends::kTold); }
@@ -229,8 +208,8 @@ Status RemoteClient::flush() { return start(PageLane::Ends::kTold); }
 /// Sends what may be sent. What goes into the lane: see PageLane::Ends.
 Status RemoteClient::start(PageLane::Ends ends) {
   if (failed()) return fail(ErrorCode::kUnreachable, "%s", reason_);
-  while (sent_ != tail_ && mayStart(slot(sent_))) {
-    const auto moved = inLane() ? addPieces(ends) : sendParts();
+  while (!requests_.allSent() && requests_.mayStart()) {
+    const auto moved = inLane() ? lane_.send(ends) : sendParts();
     if (!moved && inLane()) {
       leaveLane(moved.error());
       continue;
@@ -240,17 +219,21 @@ Status RemoteClient::start(PageLane::Ends ends) {
       return tl::unexpected(moved.error());
     }
     if (!*moved) break;
+    noteProgress();
+    lane_quiet_ = false;
   }
-  if (lane_events_.valid()) watchStream();
+  // While the connection does not take what is to be sent on it, fd() tells when it does.
+  if (lane_.fd() >= 0) {
+    lane_.watchSending(connection_->fd(),
+                       !inLane() && !requests_.allSent() && requests_.mayStart());
+  }
   return {};
 }
 
 short RemoteClient::events() const {
-  const bool sending = sent_ != tail_ && !lane_events_.valid();
+  const bool sending = !requests_.allSent() && lane_.fd() < 0;
   return static_cast<short>(POLLIN | (sending ? POLLOUT : 0));
 }
-
-void RemoteClient::noteProgress() { last_progress_ = options_.clock->now(); }
 
 /// Each request in flight, and none submitted later, completes with the error once.
 void RemoteClient::failAll(const Error& error) {
@@ -263,18 +246,19 @@ void RemoteClient::failAll(const Error& error) {
 
 size_t RemoteClient::failedCompletions(std::span<FetchCompletion> out) {
   size_t count = 0;
-  while (count < out.size() && head_ != tail_) {
-    if (!slot(head_).own) out[count++] = {slot(head_).tag, failure_};
-    ++head_;
+  for (; count < out.size() && !requests_.empty(); requests_.end()) {
+    if (!requests_.oldest().own) out[count++] = {requests_.oldest().tag, failure_};
   }
-  sent_ = std::max(sent_, head_);
   return count;
 }
 
+/// Whether the oldest request has been answered.
+bool RemoteClient::answered() const { return inLane() ? lane_.complete() : answers_.complete(); }
+
 Nanoseconds RemoteClient::timeToDeadline() const {
-  if (head_ == tail_) return options_.timeout;
-  if (failed() || answerBuffered()) return Nanoseconds(0);
-  const Nanoseconds start = std::max(slot(head_).queued, last_progress_);
+  if (requests_.empty()) return options_.timeout;
+  if (failed() || answered()) return Nanoseconds(0);
+  const Nanoseconds start = std::max(requests_.oldest().queued, last_progress_);
   const Nanoseconds now = options_.clock->now();
   const Nanoseconds deadline = start + options_.timeout;
   return now >= deadline ? Nanoseconds(0) : deadline - now;
@@ -282,36 +266,79 @@ Nanoseconds RemoteClient::timeToDeadline() const {
 
 /// Answers that have come on the connection.
 size_t RemoteClient::pollStream(std::span<FetchCompletion> out) {
-  socket_empty_ = false;
+  bool drained = false;
   size_t count = 0;
-  while (!failed() && count < out.size() && head_ != tail_) {
-    const bool own = slot(head_).own;
-    auto taken = takeAnswer(out[count]);
+  while (!failed() && count < out.size() && !requests_.empty()) {
+    const bool own = requests_.oldest().own;
+    auto taken = answers_.take(out[count]);
     if (taken && *taken) {
       count += own ? 0 : 1;
       continue;
     }
-    if (taken && socket_empty_) break;
-    auto filled = taken ? fill(Wait::kNever) : taken;
+    if (taken && drained) break;
+    auto filled = taken ? answers_.fill(Wait::kNever) : taken;
     if (!filled) {
       failAll(filled.error());
     } else if (!*filled) {
       break;
+    } else {
+      noteProgress();
     }
+    drained = answers_.drained();
   }
   return count;
+}
+
+/// What has ended in the lane.
+size_t RemoteClient::pollLane(std::span<FetchCompletion> out) {
+  const auto ended = lane_.take(out);
+  if (!ended) {
+    leaveLane(ended.error());
+    (void)flush();
+    return 0;
+  }
+  if (ended->moved) {
+    noteProgress();
+    (void)flush();  // there is room again
+  } else if (ended->requests == 0 && !requests_.empty() && std::exchange(lane_quiet_, true) &&
+             streamSpoke()) {
+    // Asked at the second look for nothing, since the first comes before anybody has slept.
+    failAll(Error::make(ErrorCode::kUnreachable, "the memory server ended the connection"));
+  }
+  return ended->requests;
+}
+
+/// Nothing should come on the connection while no request is under way on it, but its end.
+bool RemoteClient::streamSpoke() {
+  std::byte unasked;
+  const iovec part = {&unasked, 1};
+  const auto received = connection_->receive({&part, 1}, Wait::kNever);
+  return !received || *received > 0;
+}
+
+/// The lane has failed. What had not ended goes over the connection, from the beginning: reads and
+/// writes may be repeated. Before that the server ends its side, so that no write of the lane's can
+/// come after one of the connection's. If the server has gone, or fenced us off, the connection
+/// says so.
+void RemoteClient::leaveLane(const Error& error) {
+  counted_.change(PageWays::kTcp);
+  if (const auto server = peer()) (void)useStream(*server, error.text(), Tell::kLine);
+  lane_.close();
+  requests_.startOver({.opcode = wire::Opcode::kCloseLane, .epoch = region_.epoch},
+                      options_.clock->now());
 }
 
 size_t RemoteClient::poll(std::span<FetchCompletion> out) {
   size_t count = 0;
   for (;;) {
     if (failed() || !flush()) break;  // a failure is reported through the completions
-    const uint64_t before = head_;
+    const size_t before = requests_.size();
     count += inLane() ? pollLane(out.subspan(count)) : pollStream(out.subspan(count));
     // What goes another way may start now.
-    if (head_ == before || head_ != sent_ || sent_ == tail_ || count == out.size()) break;
+    const bool ended = requests_.size() != before;
+    if (!ended || requests_.sent() != 0 || requests_.allSent() || count == out.size()) break;
   }
-  if (!failed() && count == 0 && head_ != tail_ && timeToDeadline() == Nanoseconds(0)) {
+  if (!failed() && count == 0 && !requests_.empty() && timeToDeadline() == Nanoseconds(0)) {
     const Error late =
         Error::make(ErrorCode::kTimedOut, "no answer within %llu ms",
                     static_cast<unsigned long long>(options_.timeout.value() / 1'000'000));
@@ -333,18 +360,19 @@ void RemoteClient::sleepUntilReady() {
 }
 
 FetchCompletion RemoteClient::wait() {
-  TP_CHECK(head_ != tail_);
+  TP_CHECK(!requests_.empty());
   FetchCompletion done;
   for (;;) {
     // Once all is sent one blocking receive does both, the waiting and the taking.
-    if (start(PageLane::Ends::kLookedFor) && !inLane() && sent_ == tail_ && !answerBuffered()) {
-      auto filled = fill(Wait::kUntilTimeout);
-      if (!filled) failAll(filled.error());
+    if (start(PageLane::Ends::kLookedFor) && !inLane() && requests_.allSent() &&
+        !answers_.untaken()) {
+      auto filled = answers_.fill(Wait::kUntilTimeout);
+      filled ? noteProgress() : failAll(filled.error());
     }
     // Looked for first: an end that comes soon needs no event.
-    if (inLane()) (void)lane_->lookout();
+    if (inLane()) lane_.lookout();
     if (poll({&done, 1}) == 1) return done;
-    if (failed() || (!inLane() && sent_ == tail_)) continue;
+    if (failed() || (!inLane() && requests_.allSent())) continue;
     sleepUntilReady();
   }
 }

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handshake's two questions.
+#include "runtime/transport/handshake.h"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/raw_calls.h"
+
+namespace tidepool {
+namespace {
+
+/// For a server that pins a terabyte, at several GB/s.
+constexpr Nanoseconds kPinTimeout(300'000'000'000);
+
+Status sendAll(Connection& connection, std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const iovec part = {bytes.data(), bytes.size()};
+    const auto taken = connection.send({&part, 1}, Wait::kUntilTimeout);
+    if (!taken) return tl::unexpected(taken.error());
+    bytes = bytes.subspan(*taken);
+  }
+  return {};
+}
+
+Status receiveAll(Connection& connection, std::span<std::byte> bytes, Nanoseconds timeout) {
+  const Nanoseconds deadline = kMonotonicClock.now() + timeout;
+  while (!bytes.empty()) {
+    const iovec part = {bytes.data(), bytes.size()};
+    const auto given = connection.receive({&part, 1}, Wait::kNever);
+    if (!given) return tl::unexpected(given.error());
+    bytes = bytes.subspan(*given);
+    if (*given > 0) continue;
+    const Nanoseconds now = kMonotonicClock.now();
+    if (now >= deadline) return fail(ErrorCode::kTimedOut, "no answer from the peer in time");
+    pollfd waiting = {connection.fd(), POLLIN, 0};
+    const auto milliseconds =
+        std::min<uint64_t>((deadline - now).value() / 1'000'000 + 1, 1'000'000);
+    (void)raw::poll(&waiting, 1, static_cast<int>(milliseconds));
+  }
+  return {};
+}
+
+/// The error a refused handshake means to the caller.
+tl::unexpected<Error> refusal(const Endpoint& target, const wire::ClientHello& asked,
+                              const wire::ServerHello& answer) {
+  const auto number = [](auto value) { return static_cast<unsigned long long>(value); };
+  const ErrorCode code = wire::errorOf(answer.status);
+  switch (code) {
+    case ErrorCode::kNoSpace:
+      if (asked.size == Bytes()) {
+        return fail(code,
+                    "the memory server %s:%s is full: others have all of it, as whoever names no "
+                    "SIZE takes what is free; give theirs one (remote:HOST:PORT:SIZE), or it a "
+                    "larger --size",
+                    target.host, target.port);
+      }
+      return fail(code,
+                  "the memory server %s:%s is full: %llu bytes wanted, %llu free; ask for less or "
+                  "give it a larger --size",
+                  target.host, target.port, number(asked.size.value()),
+                  number(answer.capacity.value()));
+    case ErrorCode::kNotFound:
+      return fail(ErrorCode::kLost,
+                  "the memory server %s:%s no longer holds region %llu (restarted, or away for too "
+                  "long): its pages are lost",
+                  target.host, target.port, number(asked.region));
+    case ErrorCode::kStaleEpoch:
+      return fail(code, "region %llu at %s:%s has moved on to epoch %llu: epoch %llu is fenced off",
+                  number(asked.region), target.host, target.port, number(answer.epoch.value()),
+                  number(asked.epoch.value()));
+    default:
+      return fail(code, "the memory server %s:%s refused the connection: %s", target.host,
+                  target.port, errorCodeName(code));
+  }
+}
+
+}  // namespace
+
+Result<wire::ServerHello> shakeHands(Connection& connection, const Endpoint& target,
+                                     const wire::ClientHello& hello, Nanoseconds timeout) {
+  std::byte bytes[wire::kHelloSize];
+  wire::encode(hello, bytes);
+  TP_TRY(sendAll(connection, bytes));
+  if (const Status received = receiveAll(connection, bytes, timeout); !received) {
+    return fail(received.error().code(), "no handshake from %s:%s: %s", target.host, target.port,
+                received.error().text());
+  }
+  auto answer = wire::decodeServerHello(bytes);
+  if (answer && answer->status != 0) return refusal(target, hello, *answer);
+  return answer;
+}
+
+Result<LaneAnswer> askForLane(Connection& connection, Epoch epoch, Nanoseconds timeout) {
+  const Nanoseconds patience = std::max(timeout, kPinTimeout);
+  std::byte request[wire::kRequestSize];
+  wire::encode(wire::Request{.opcode = wire::Opcode::kOpenLane, .epoch = epoch}, request);
+  TP_TRY(sendAll(connection, request));
+  std::byte header[wire::kResponseSize];
+  TP_TRY(receiveAll(connection, header, patience));
+  const auto answer = wire::decodeResponse(header);
+  if (!answer) return tl::unexpected(answer.error());
+  if (answer->status != 0) {
+    const ErrorCode code = wire::errorOf(answer->status);
+    return LaneAnswer{fail(code, "the memory server gave no RDMA access: %s", errorCodeName(code))};
+  }
+  if (answer->tag != 0 || answer->payload != wire::kLaneOfferSize) {
+    return fail(ErrorCode::kCorrupt, "an answer of %u bytes where an offer of RDMA was asked for",
+                answer->payload);
+  }
+  std::byte offer[wire::kLaneOfferSize];
+  TP_TRY(receiveAll(connection, offer, patience));
+  return LaneAnswer{wire::decodeLaneOffer(offer)};
+}
+
+}  // namespace tidepool
