@@ -6,13 +6,14 @@ import os
 
 from .places import BenchError, KilledError, say
 from .nbd import Nbd
-from .running import MemoryServer, Started, read_stats, tidepool_command
+from .running import DistantServer, MemoryServer, Started, read_stats, tidepool_command
 from .tables import median, mib, spread, table
 from .zram import Zram
 
 WAYS = ("plain", "direct", "remote", "zram")
 # With the fair peers of a memory server: swap over the network, and the local memory that zram has.
 ALL_WAYS = (*WAYS, "nbd", "equal")
+SERVERS = {"remote": MemoryServer, "equal": MemoryServer, "distant": DistantServer}
 SWAPS = {"zram": Zram, "nbd": Nbd}
 FAR_SIZE = "2G"
 SWAP_TRIES = 5
@@ -23,6 +24,7 @@ LABEL = {
     "zram": "kernel swap to zram",
     "nbd": "kernel swap over NBD",
     "equal": "tidepool, memory server, zram's total",
+    "distant": f"tidepool, memory server {DistantServer.ROUND_TRIP_US} us away",
     "fits": "tidepool, everything fits",
 }
 
@@ -99,8 +101,8 @@ def run_way(
     path = str(stats_path)
     if os.path.exists(path):
         os.unlink(path)
-    if way in ("remote", "equal"):
-        with MemoryServer(far_size) as server:
+    if way in SERVERS:
+        with SERVERS[way](far_size) as server:
             result = go(tidepool_command(budget, [server.spec()], command, path, conf))
     elif way == "direct":
         result = go(tidepool_command(budget, [f"cxl:{far_size}"], command, path, conf))

@@ -154,19 +154,18 @@ def read_stats(path):
         return None
 
 
-class MemoryServer:
-    """A `fabricmgr memserver` on a free port of the loopback, for as long as the context lasts."""
+class Listener:
+    """A daemon that prints where it listens, for as long as the context lasts."""
 
-    def __init__(self, size="2G"):
-        self.size = size
+    def __init__(self, command):
+        self.command = [str(word) for word in command]
         self.process = None
         self.port = None
 
     def __enter__(self):
-        need(FABRICMGR, "run 'make' first")
         self.log = tempfile.TemporaryFile("w+", dir=WORK)
         self.process = subprocess.Popen(
-            [str(FABRICMGR), "memserver", "--listen", "127.0.0.1:0", "--size", self.size],
+            self.command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -181,7 +180,7 @@ class MemoryServer:
                 return self
         self.process.wait()
         self.log.seek(0)
-        raise BenchError("the memory server did not start: " + self.log.read().strip())
+        raise BenchError(f"{self.command[0]} did not start: {self.log.read().strip()}")
 
     def __exit__(self, *_):
         self.process.terminate()
@@ -193,5 +192,35 @@ class MemoryServer:
         self.process.stdout.close()
         self.log.close()
 
+
+class MemoryServer(Listener):
+    """A `fabricmgr memserver` on a free port of the loopback."""
+
+    def __init__(self, size="2G"):
+        need(FABRICMGR, "run 'make' first")
+        super().__init__([FABRICMGR, "memserver", "--listen", "127.0.0.1:0", "--size", size])
+        self.size = size
+
     def spec(self):
         return f"remote:127.0.0.1:{self.port}:{self.size}"
+
+
+class DistantServer(MemoryServer):
+    """The same at the end of a network: a round trip takes ROUND_TRIP_US longer."""
+
+    ROUND_TRIP_US = 200
+
+    def __enter__(self):
+        super().__enter__()
+        words = [tool("delay_relay"), "--port", self.port, "--us", self.ROUND_TRIP_US]
+        self.relay = Listener(words)
+        try:
+            self.port = self.relay.__enter__().port
+        except BaseException:
+            super().__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.relay.__exit__()
+        super().__exit__()

@@ -107,8 +107,10 @@ bool Worker::takeInbox() {
     MutexLock lock(mutex_);
     arrivals.swap(inbox_);
     stopping = stopping_;
-    quiesce_done_ = quiesce_wanted_;
-    quiesced_.notifyAll();
+    if (quiesce_done_ != quiesce_wanted_) {
+      quiesce_done_ = quiesce_wanted_;
+      quiesced_.notifyAll();
+    }
   }
   for (Arrival& arrival : arrivals) add(std::move(arrival));
   return !stopping;

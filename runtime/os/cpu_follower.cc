@@ -41,7 +41,13 @@ int CpuFollower::cpuOf(int thread) {
   return at != nullptr ? static_cast<int>(numberAt(at + 1)) : -1;
 }
 
+void CpuFollower::servedSeveral() {
+  last_cpu_ = -1;
+  if (++several_ >= kLookEvery && bound_ >= 0) bind(-1);
+}
+
 void CpuFollower::served(int thread, bool strayed) {
+  several_ = 0;
   const bool due = ++served_ % kLookEvery == 0;
   const bool hinted = strayed && listens();
   if (!due && !hinted) return;

@@ -21,6 +21,9 @@ class CpuFollower {
   /// threads, on several processors, have faults. `strayed`: it seems to have gone elsewhere, so
   /// that one look is enough, now.
   void served(int thread, bool strayed);
+  /// Tells, in place of served(), that several threads wait at the same time. The calling thread
+  /// soon belongs to none of them: they run side by side, and it is woken once for many.
+  void servedSeveral();
   /// Where the calling thread is bound, or -1.
   int bound() const { return bound_; }
 
@@ -42,6 +45,7 @@ class CpuFollower {
   UniqueFd stat_;
   int stat_of_ = 0;
   unsigned served_ = 0;
+  unsigned several_ = 0;  // times in a row
   // A look costs as much as serving a fault does: after hints that were wrong, more and more of
   // them are passed over.
   unsigned deaf_for_ = 0;

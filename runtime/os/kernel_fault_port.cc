@@ -152,7 +152,7 @@ class KernelFaultPort final : public FaultPort {
   bool canPoison() const override { return can_poison_; }
 
  private:
-  static constexpr size_t kBatch = 32;
+  static constexpr size_t kBatch = 64;
 
   /// A request that ended early: `done` is a byte count, or the negated errno when none was done.
   static PortResult partial(int os_error, __s64 done) {

@@ -301,12 +301,12 @@ TEST_F(FaultServiceTest, ThePageMayHaveComeMeanwhile) {
 
 TEST_F(FaultServiceTest, SeveralThreadsAreServedInOneTurn) {
   const PageIndex first = allocate();
-  for (uint64_t i = 0; i < 40; ++i) touch(first + i * 10);
+  for (uint64_t i = 0; i < 70; ++i) touch(first + i * 7);
   turn();
-  EXPECT_EQ(core_.stats->faults_missing.load(), 32u) << "as many as are read at a time";
+  EXPECT_EQ(core_.stats->faults_missing.load(), 64u) << "as many as are read at a time";
   turn();
-  EXPECT_EQ(core_.stats->faults_missing.load(), 40u);
-  for (uint64_t i = 0; i < 40; ++i) EXPECT_FALSE(waits(first + i * 10));
+  EXPECT_EQ(core_.stats->faults_missing.load(), 70u);
+  for (uint64_t i = 0; i < 70; ++i) EXPECT_FALSE(waits(first + i * 7));
 }
 
 TEST_F(FaultServiceTest, AStagingSlotThatTheKernelFillsHasZeros) {

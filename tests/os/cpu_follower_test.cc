@@ -59,5 +59,26 @@ TEST(CpuFollower, GoesAtOnceWhereItIsToldThatTheThreadWent) {
   program.join();
 }
 
+TEST(CpuFollower, BelongsToNobodyWhereSeveralThreadsWaitTogether) {
+  // A thread that ends where it began: the follower binds the one that calls it.
+  std::thread service([] {
+    bindTo(sched_getcpu());
+    CpuFollower follower;
+    for (int i = 0; i < 32; ++i) follower.served(gettid(), false);
+    const int home = follower.bound();
+    EXPECT_EQ(home, sched_getcpu());
+    for (int i = 0; i < 15; ++i) follower.servedSeveral();
+    EXPECT_EQ(follower.bound(), home) << "now and then two come together";
+    follower.served(gettid(), false);
+    for (int i = 0; i < 15; ++i) follower.servedSeveral();
+    EXPECT_EQ(follower.bound(), home);
+    follower.servedSeveral();
+    EXPECT_EQ(follower.bound(), -1);
+    for (int i = 0; i < 32; ++i) follower.served(gettid(), false);
+    EXPECT_EQ(follower.bound(), home);
+  });
+  service.join();
+}
+
 }  // namespace
 }  // namespace tidepool::os

@@ -106,8 +106,8 @@ class Paired(unittest.TestCase):
             return unittest.mock.MagicMock()
 
         with unittest.mock.patch.multiple(
-            paired, Started=start, MemoryServer=unittest.mock.MagicMock(), _under_swap=lambda *_: run
-        ):
+            paired, Started=start, _under_swap=lambda *_: run
+        ), unittest.mock.patch.dict(paired.SERVERS, equal=unittest.mock.MagicMock()):
             with self.assertRaises(BenchError):
                 paired.run_way("equal", ["prog"], 3 * 2**20, stats_path="stats")
             paired.run_way("zram", ["prog"], 3 * 2**20)

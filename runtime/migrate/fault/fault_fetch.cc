@@ -282,15 +282,18 @@ void FaultService::installRun(const GranuleLock& granule, Fetch& fetch, uint64_t
   while (claim.first() < end) {
     const PageIndex page = claim.first();
     const uint64_t at = page - fetch.first;
+    // Where the waker has no part in it, one call does both.
+    const bool awaited = !fetch.foretold || fetch.demanded != 0;
+    const bool later = awaited && waker_.leaves(core_.clock->now());
     const PortResult copied =
         copyAll(*core_.port, core_.space->addressOf(page), fetch.buffer + at * kPageSize,
-                Bytes((end - page) * kPageSize), Wake::kNo, arm);
+                Bytes((end - page) * kPageSize), awaited && !later ? Wake::kYes : Wake::kNo, arm);
     const PageCount done = toPages(copied.done);
     if (done > PageCount()) {
       claim.settleLocal(core_, granule, done, fetch.demanded >> at, copy);
       // A thread that came to wait since the claim was noted; a fault not read yet will find it
       // local.
-      if (!fetch.foretold || fetch.demanded != 0) wake(page, done);
+      if (later) wake(page, done);
     }
     if (copied.outcome == PortOutcome::kDone) continue;
     // The page cannot be filled: its range was released under the reader. The waiter meets whatever

@@ -123,14 +123,17 @@ void FaultService::letGo() {
 }
 
 void FaultService::serveNew() {
-  std::array<MissingFault, 32> faults;
+  std::array<MissingFault, kFetches> faults;
   const size_t got = core_.port->read(faults);
   if (got == 0) return;
   const Nanoseconds now = core_.clock->now();
   count(core_.stats->faults_missing, got);
-  for (size_t i = 0; i < got; ++i) {
-    serve(faults[i], now);
-    follower_->served(faults[i].thread, waker_.strayed());
+  for (size_t i = 0; i < got; ++i) serve(faults[i], now);
+  // One to each thread, but for accesses that reach over the end of a page.
+  if (got > 1) {
+    follower_->servedSeveral();
+  } else {
+    follower_->served(faults[0].thread, waker_.strayed());
   }
   if (follower_->bound() != core_.services.faultProcessor()) {
     core_.services.setFaultProcessor(follower_->bound());

@@ -83,11 +83,16 @@ bool Waker::wakeNext(bool own_thread) {
   return true;
 }
 
+bool Waker::leaves(Nanoseconds now) const {
+  return bound_ >= 0 &&
+         asked_.load(std::memory_order_relaxed) - done_.load(std::memory_order_acquire) < kSlots &&
+         now.value() >= paused_until_.load(std::memory_order_relaxed);
+}
+
 void Waker::wake(uintptr_t address, PageCount pages, Nanoseconds now) {
   const uint64_t asked = asked_.load(std::memory_order_relaxed);
   const uint64_t waiting = asked - done_.load(std::memory_order_acquire);
-  if (bound_ < 0 || waiting == kSlots ||
-      now.value() < paused_until_.load(std::memory_order_relaxed)) {
+  if (!leaves(now)) {
     port_.wake(address, toBytes(pages));
     return;
   }

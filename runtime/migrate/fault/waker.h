@@ -41,6 +41,8 @@ class Waker {
   /// By the fault service's thread only: wakes the threads that wait for the pages (at most 4096),
   /// by the waker's thread if that runs on the same processor as the caller, else at once.
   void wake(uintptr_t address, PageCount pages, Nanoseconds now);
+  /// By the fault service's thread: whether wake() leaves it to the waker's thread just now.
+  bool leaves(Nanoseconds now) const;
   /// By the fault service's thread: where it is bound, or -1 if it may run anywhere.
   void follow(int cpu);
   int bound() const { return bound_; }
