@@ -3,6 +3,7 @@
 #include "runtime/policy/indirect_pattern.h"
 
 #include <cstring>
+#include <utility>
 
 namespace tidepool {
 namespace {
@@ -27,27 +28,26 @@ uint64_t pairAddress(const FaultSample& sample, size_t pair) {
 
 }  // namespace
 
-uint64_t IndexPlace::addressIn(const FaultSample& sample, std::span<const uint64_t> stack) const {
-  uint64_t address = 0;
-  if (number_ < kRegisters) {
-    address = sample.registers[number_];
-  } else if (number_ < kSingle) {
-    const size_t word = number_ - kRegisters;
-    address = word < stack.size() ? stack[word] : 0;
-  } else if (number_ < kCount) {
-    address = pairAddress(sample, number_ - kSingle);
+const IndexPlace::Stack& FaultView::stack() const {
+  if (!std::exchange(have_stack_, true)) {
+    stack_.fill(0);
+    if (couldBeAddress(sample.stack)) {
+      memory.read(sample.stack - IndexPlace::kRedZone, std::as_writable_bytes(std::span(stack_)));
+    }
   }
-  return couldBeAddress(address) ? address : 0;
+  return stack_;
 }
 
-uint64_t IndexPlace::addressIn(const FaultSample& sample, const MemoryView& memory) const {
-  if (number_ < kRegisters || number_ >= kSingle)
-    return addressIn(sample, std::span<const uint64_t>());
-  uint64_t word = 0;
-  const uint64_t at = sample.stack - kRedZone + (number_ - kRegisters) * sizeof word;
-  if (!couldBeAddress(at)) return 0;
-  if (memory.read(at, std::as_writable_bytes(std::span(&word, 1))) != sizeof word) return 0;
-  return couldBeAddress(word) ? word : 0;
+uint64_t IndexPlace::addressIn(const FaultView& fault) const {
+  uint64_t address = 0;
+  if (number_ < kRegisters) {
+    address = fault.sample.registers[number_];
+  } else if (number_ < kSingle) {
+    address = fault.stack()[number_ - kRegisters];
+  } else if (number_ < kCount) {
+    address = pairAddress(fault.sample, number_ - kSingle);
+  }
+  return couldBeAddress(address) ? address : 0;
 }
 
 int64_t indexValue(const std::byte* bytes, uint8_t width) {

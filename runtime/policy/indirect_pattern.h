@@ -24,6 +24,8 @@ class MemoryView {
   virtual bool isFar(uint64_t address) const = 0;
 };
 
+class FaultView;
+
 /// Where the address of an index may be found. Numbered: registers, stack words, then register
 /// pairs (base + index * 4, base + index * 8).
 class IndexPlace {
@@ -40,13 +42,30 @@ class IndexPlace {
   explicit IndexPlace(size_t number) : number_(static_cast<uint16_t>(number)) {}
 
   size_t number() const { return number_; }
-  /// The address found here, or 0 if it cannot be one. `stack`: words from the red zone on.
-  uint64_t addressIn(const FaultSample& sample, std::span<const uint64_t> stack) const;
-  /// The same, reading the one word that it needs.
-  uint64_t addressIn(const FaultSample& sample, const MemoryView& memory) const;
+  /// The address found here, or 0 if it cannot be one.
+  uint64_t addressIn(const FaultView& fault) const;
 
  private:
   uint16_t number_ = 0;
+};
+
+/// A fault, and the memory as it was then. The stack is read once, when it is first asked for.
+class FaultView {
+ public:
+  FaultView(const FaultSample& the_sample, const MemoryView& the_memory)
+      : sample(the_sample), memory(the_memory) {}
+  FaultView(const FaultView&) = delete;
+  FaultView& operator=(const FaultView&) = delete;
+
+  /// Words from the red zone on; those that cannot be had are 0.
+  const IndexPlace::Stack& stack() const;
+
+  const FaultSample& sample;
+  const MemoryView& memory;
+
+ private:
+  mutable bool have_stack_ = false;
+  mutable IndexPlace::Stack stack_;
 };
 
 /// User addresses end here on every architecture whose registers are sampled.

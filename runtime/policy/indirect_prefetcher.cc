@@ -22,21 +22,22 @@ IndirectPrefetcher::IndirectPrefetcher()
       window_(kWindowBytes) {}
 
 IndirectPrefetcher::Instruction* IndirectPrefetcher::find(uint64_t code) {
-  const auto found = std::find_if(instructions_.begin(), instructions_.end(),
-                                  [code](const Instruction& each) { return each.code == code; });
-  return found == instructions_.end() ? nullptr : &*found;
+  const auto found = std::find(codes_.begin(), codes_.end(), code);
+  return found == codes_.end() ? nullptr
+                               : &instructions_[static_cast<size_t>(found - codes_.begin())];
 }
 
 IndirectPrefetcher::Instruction& IndirectPrefetcher::follow(uint64_t code) {
-  Instruction* instruction = find(code);
-  if (instruction == nullptr) {
-    instruction = &*std::min_element(
-        instructions_.begin(), instructions_.end(),
-        [](const Instruction& a, const Instruction& b) { return a.used_at < b.used_at; });
-    *instruction = Instruction{.code = code};
-  }
-  instruction->used_at = now_;
-  return *instruction;
+  auto found = std::find(codes_.begin(), codes_.end(), code);
+  const bool known = found != codes_.end();
+  if (!known)
+    found =
+        codes_.begin() + (std::min_element(used_at_.begin(), used_at_.end()) - used_at_.begin());
+  const auto number = static_cast<size_t>(found - codes_.begin());
+  if (!known) instructions_[number] = Instruction{.code = code};
+  codes_[number] = code;
+  used_at_[number] = now_;
+  return instructions_[number];
 }
 
 IndirectPrefetcher::Result IndirectPrefetcher::onFault(const FaultSample& sample,
@@ -46,32 +47,35 @@ IndirectPrefetcher::Result IndirectPrefetcher::onFault(const FaultSample& sample
 
   if (sample.code == 0 || !couldBeAddress(sample.address)) return Result::kNothing;
   ++now_;
+  if (now_ % kFaultsALesson == 0) lessons_left_ = std::min(lessons_left_ + 1, kMostLessons);
   settleMarkers(pageOf(sample.address));
   Instruction& instruction = follow(sample.code);
   if (now_ < instruction.rests_until) return Result::kNothing;
+  const FaultView fault(sample, memory);
   bool explained = false;
   for (size_t i = 0; i < instruction.pattern_count && !explained; ++i) {
-    explained = foretell(instruction, instruction.patterns[i], sample, memory);
+    explained = foretell(instruction, instruction.patterns[i], fault);
   }
   if (explained) {
     instruction.unexplained /= 2;
     return Result::kForetold;
   }
   ++instruction.unexplained;
-  return learn(instruction, sample, memory);
+  return learn(instruction, fault);
 }
 
 // --- Looking ahead ---
 
 bool IndirectPrefetcher::foretell(Instruction& instruction, Followed& followed,
-                                  const FaultSample& sample, const MemoryView& memory) {
+                                  const FaultView& fault) {
+  const FaultSample& sample = fault.sample;
   const IndirectPattern& pattern = followed.pattern;
-  const uint64_t place = pattern.place.addressIn(sample, memory);
+  const uint64_t place = pattern.place.addressIn(fault);
   const uint64_t element = place + static_cast<uint64_t>(int64_t{pattern.offset});
   if (place == 0 || !couldBeAddress(element)) return false;
   std::array<std::byte, 8> bytes;
   const auto value_bytes = std::span(bytes).first(pattern.width);
-  if (memory.read(element, value_bytes) != pattern.width) return false;
+  if (fault.memory.read(element, value_bytes) != pattern.width) return false;
   const auto reckoned =
       baseOf(sample.address, indexValue(bytes.data(), pattern.width), pattern.stride);
   if (!reckoned) return false;
@@ -81,14 +85,55 @@ bool IndirectPrefetcher::foretell(Instruction& instruction, Followed& followed,
   Cursor& cursor = cursorOf(followed, sample.thread);
   cursor.used_at = now_;
   const int64_t left = static_cast<int64_t>(cursor.next - element) / pattern.step;
-  const bool goes_on = cursor.base == *base && cursor.next != 0 && left > 0 && left <= kMostAhead;
+  const uint64_t end = endOf(instruction, followed, fault, element);
+  const bool goes_on = cursor.base == *base && cursor.end == end && cursor.next != 0 && left > 0 &&
+                       left <= kMostAhead;
   // While more than half of the window is still ahead there is no hurry.
   if (goes_on && left > instruction.ahead / 2) return true;
   if (!goes_on) {
-    cursor = {sample.thread, *base, element + static_cast<uint64_t>(pattern.step), now_};
+    cursor = {sample.thread, *base, end, element + static_cast<uint64_t>(pattern.step), now_};
   }
-  look(instruction, followed, cursor, element, memory);
+  look(instruction, followed, cursor, element, fault.memory);
   return true;
+}
+
+uint64_t IndirectPrefetcher::endOf(const Instruction& instruction, Followed& followed,
+                                   const FaultView& fault, uint64_t element) {
+  if (!followed.end) {
+    if (followed.end_lessons > 0) learnEnd(instruction, followed, fault, element);
+    return 0;
+  }
+  const uint64_t end = followed.end->addressIn(fault);
+  if (elementsBefore(end, element, followed.pattern) > 0) {
+    followed.end_misses = 0;
+    return end;
+  }
+  if (++followed.end_misses == kMostEndMisses) followed.end.reset();
+  return 0;
+}
+
+void IndirectPrefetcher::learnEnd(const Instruction& instruction, Followed& followed,
+                                  const FaultView& fault, uint64_t element) {
+  EndLesson& lesson = end_lesson_;
+  const auto pattern = static_cast<size_t>(&followed - instruction.patterns.data());
+  if (lesson.code == 0 || now_ - lesson.begun_at > kLongestLesson) {
+    lesson.code = instruction.code;
+    lesson.pattern = pattern;
+    lesson.thread = fault.sample.thread;
+    lesson.begun_at = now_;
+    lesson.learner.restart();
+  }
+  if (lesson.code != instruction.code || lesson.pattern != pattern ||
+      lesson.thread != fault.sample.thread) {
+    return;
+  }
+  lesson.learner.learn(fault, element, followed.pattern);
+  if (!lesson.learner.done()) return;
+  lesson.code = 0;
+  --followed.end_lessons;
+  followed.end = lesson.learner.answer();
+
+  followed.end_misses = 0;
 }
 
 // A fault within a row, where it crosses into another page, gives a base that is too high by less
@@ -133,6 +178,7 @@ void IndirectPrefetcher::look(Instruction& instruction, const Followed& followed
   const uint64_t step = static_cast<uint64_t>(up ? pattern.step : -pattern.step);
   const uint64_t passed = (up ? cursor.next - element : element - cursor.next) / step;  // 1: none
   uint64_t count = instruction.ahead + 1 - std::min<uint64_t>(passed, instruction.ahead);
+  if (cursor.end != 0) count = std::min(count, elementsBefore(cursor.end, cursor.next, pattern));
   count = std::min(count, (kWindowBytes - pattern.width) / step + 1);
   // Memory can be read up to a page that is absent: upwards from `next`, downwards to it.
   for (; count > 0; count /= 2) {
@@ -214,20 +260,21 @@ void IndirectPrefetcher::settle(size_t number, bool hit) {
   Instruction* instruction = find(marker.code);
   if (instruction == nullptr) return;
   ++(hit ? instruction->hits : instruction->misses);
-  if (instruction->hits + instruction->misses == kJudged) judge(*instruction, now_);
+  const bool sure = instruction->misses == 0 && instruction->hits == kSure;
+  if (sure || instruction->hits + instruction->misses == kJudged) judge(*instruction, now_);
 }
 
 // Up where nearly all was used, down where a third was not; where more than half was not, nothing
 // is foretold for a while.
 void IndirectPrefetcher::judge(Instruction& instruction, uint64_t now) {
   const uint32_t hits = std::exchange(instruction.hits, 0);
-  instruction.misses = 0;
-  if (hits + 1 >= kJudged) {
+  const uint32_t misses = std::exchange(instruction.misses, 0);
+  if (misses <= 1) {
     instruction.ahead = std::min(instruction.ahead * 2, kMostAhead);
     instruction.rests = 0;
     return;
   }
-  if (hits + 2 >= kJudged) return;
+  if (misses == 2) return;
   if (hits * 2 < kJudged && instruction.ahead == kLeastAhead) return rest(instruction, now);
   instruction.ahead = std::max(instruction.ahead / 2, kLeastAhead);
 }
@@ -258,23 +305,24 @@ IndirectPrefetcher::Lesson* IndirectPrefetcher::lessonFor(const Instruction& ins
 }
 
 IndirectPrefetcher::Result IndirectPrefetcher::learn(Instruction& instruction,
-                                                     const FaultSample& sample,
-                                                     const MemoryView& memory) {
+                                                     const FaultView& fault) {
   // With a pattern at hand only if it has come to explain little.
   const bool known = instruction.pattern_count > 0;
   const uint32_t worthwhile = known ? 4 * kWorthwhile : kWorthwhile;
   if (instruction.unexplained < worthwhile || instruction.pattern_count == kPatterns) {
     return Result::kNothing;
   }
-  Lesson* lesson = lessonFor(instruction, sample);
-  if (lesson == nullptr || lesson->thread != sample.thread) return Result::kNothing;
-  if (const auto found = lesson->learner.learn(sample, memory)) {
+  Lesson* lesson = lessons_left_ > 0 ? lessonFor(instruction, fault.sample) : nullptr;
+  if (lesson == nullptr || lesson->thread != fault.sample.thread) return Result::kNothing;
+  --lessons_left_;
+  if (const auto found = lesson->learner.learn(fault)) {
     lesson->code = 0;
     const auto end = instruction.patterns.begin() + static_cast<long>(instruction.pattern_count);
     if (std::none_of(instruction.patterns.begin(), end,
                      [&](const Followed& each) { return each.pattern == *found; })) {
       Followed& followed = instruction.patterns[instruction.pattern_count++];
-      followed = Followed{.pattern = *found};
+      followed = Followed{};
+      followed.pattern = *found;
     }
     instruction.unexplained = 0;
     return Result::kForetold;

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/policy/end_learner.h"
 #include "runtime/policy/indirect_pattern.h"
 #include "runtime/policy/pattern_learner.h"
 
@@ -57,6 +58,9 @@ class IndirectPrefetcher {
   // Fewer faults of an instruction are not worth learning from.
   static constexpr uint32_t kWorthwhile = 16;
   static constexpr uint32_t kLessons = 128;
+  // A lesson costs more than a fault: of all faults, so few at most, and some at first.
+  static constexpr uint32_t kMostLessons = 1024;
+  static constexpr uint64_t kFaultsALesson = 256;
   static constexpr uint32_t kLongestLesson = 2048;  // faults until a learner is for others again
   static constexpr uint64_t kFirstRest = 4096;      // faults
   static constexpr uint32_t kMostRests = 8;         // doublings
@@ -65,7 +69,10 @@ class IndirectPrefetcher {
   static constexpr uint32_t kMarkEvery = 16;
   // Faults within which a page has to be used: for longer it may not stay.
   static constexpr uint64_t kMarkerLife = 4096;
+  static constexpr uint32_t kEndLessons = 2;  // tries to find where the end is kept
+  static constexpr uint32_t kMostEndMisses = 3;
   static constexpr uint32_t kJudged = 8;  // markers, after which the window changes
+  static constexpr uint32_t kSure = 4;    // of them, if all were right
 
   struct Base {
     int64_t address = 0;
@@ -76,18 +83,21 @@ class IndirectPrefetcher {
   struct Cursor {
     int thread = 0;
     int64_t base = 0;
+    uint64_t end = 0;   // of the index array; 0: not known
     uint64_t next = 0;  // element to look at next
     uint64_t used_at = 0;
   };
   struct Followed {
     IndirectPattern pattern;
-    bool whole_rows = false;  // the loop faulted within a row too: all of it is read
+    std::optional<EndPlace> end;
+    uint32_t end_lessons = kEndLessons;  // left
+    uint32_t end_misses = 0;             // faults behind what was taken for the end
+    bool whole_rows = false;             // the loop faulted within a row too: all of it is read
     std::array<Base, kBases> bases{};
     std::array<Cursor, kCursors> cursors{};
   };
   struct Instruction {
     uint64_t code = 0;  // 0: free
-    uint64_t used_at = 0;
     uint64_t rests_until = 0;
     uint32_t unexplained = 0;  // faults, of late
     uint32_t rests = 0;
@@ -104,6 +114,14 @@ class IndirectPrefetcher {
     uint64_t begun_at = 0;
     PatternLearner learner;
   };
+  /// What looks for the end of a loop's index array, and for which.
+  struct EndLesson {
+    uint64_t code = 0;  // 0: it is free
+    size_t pattern = 0;
+    int thread = 0;
+    uint64_t begun_at = 0;
+    EndLearner learner;
+  };
   /// A page that was left out.
   struct Marker {
     uint64_t code = 0;
@@ -111,10 +129,14 @@ class IndirectPrefetcher {
     uint64_t born_at = 0;
   };
 
-  Instruction* find(uint64_t code);
+  Instruction* find(uint64_t code);  // null: it is not followed
   Instruction& follow(uint64_t code);
-  bool foretell(Instruction& instruction, Followed& followed, const FaultSample& sample,
-                const MemoryView& memory);
+  bool foretell(Instruction& instruction, Followed& followed, const FaultView& fault);
+  /// Where the array ends that `element` is in; 0 if that is not known.
+  uint64_t endOf(const Instruction& instruction, Followed& followed, const FaultView& fault,
+                 uint64_t element);
+  void learnEnd(const Instruction& instruction, Followed& followed, const FaultView& fault,
+                uint64_t element);
   /// The base that the address belongs to, if there is one to go by.
   std::optional<int64_t> knownBase(Followed& followed, int64_t base) const;
   Cursor& cursorOf(Followed& followed, int thread) const;
@@ -127,12 +149,15 @@ class IndirectPrefetcher {
   void settleMarkers(uint64_t page);
   void settle(size_t number, bool hit);
   static void judge(Instruction& instruction, uint64_t now);
-  Result learn(Instruction& instruction, const FaultSample& sample, const MemoryView& memory);
+  Result learn(Instruction& instruction, const FaultView& fault);
   Lesson* lessonFor(const Instruction& instruction, const FaultSample& sample);
   static void rest(Instruction& instruction, uint64_t now);
 
   std::vector<Instruction> instructions_;
+  // Of each, in rows of their own, since they are searched at every fault.
+  std::array<uint64_t, kInstructions> codes_{}, used_at_{};
   std::vector<Lesson> lessons_;
+  EndLesson end_lesson_;
   // A ring, the oldest first; their pages in a row of their own, which is searched often.
   std::array<Marker, kMarkers> markers_{};
   std::array<uint64_t, kMarkers> marked_pages_{};  // 0: settled
@@ -141,6 +166,7 @@ class IndirectPrefetcher {
   size_t page_count_ = 0, most_pages_ = 0;
   std::vector<std::byte> window_;
   uint64_t now_ = 0;  // faults told
+  uint32_t lessons_left_ = kMostLessons;
   IndirectStats stats_;
 };
 

@@ -75,21 +75,17 @@ std::optional<IndirectPattern> PatternLearner::findPointer(State& state, const F
   return std::nullopt;
 }
 
-std::optional<IndirectPattern> PatternLearner::learn(const FaultSample& sample,
-                                                     const MemoryView& memory) {
+std::optional<IndirectPattern> PatternLearner::learn(const FaultView& fault) {
+  const FaultSample& sample = fault.sample;
   std::optional<IndirectPattern> found;
-  IndexPlace::Stack stack{};
-  if (couldBeAddress(sample.stack)) {
-    memory.read(sample.stack - IndexPlace::kRedZone, std::as_writable_bytes(std::span(stack)));
-  }
   for (size_t place = 0; place < IndexPlace::kCount; ++place) {
     State& state = (*states_)[place];
-    const uint64_t at = IndexPlace(place).addressIn(sample, stack);
+    const uint64_t at = IndexPlace(place).addressIn(fault);
     // Around a single word 72 bytes are read, of a pair 16: index arrays, not structures.
     const size_t before = place < IndexPlace::kSingle ? kBefore * 8 : 8;
     std::array<std::byte, kWords * 8> bytes;
     const size_t wanted = place < IndexPlace::kSingle ? bytes.size() : 16;
-    if (at == 0 || memory.read(at - before, std::span(bytes).first(wanted)) != wanted) {
+    if (at == 0 || fault.memory.read(at - before, std::span(bytes).first(wanted)) != wanted) {
       state.at = 0;
       continue;
     }

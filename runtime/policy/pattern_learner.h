@@ -26,7 +26,7 @@ class PatternLearner {
   /// Takes in one more fault of the instruction, whose address could be one (couldBeAddress()); all
   /// must be of one thread. A pattern is returned once it is settled. Reads memory at most 1 +
   /// IndexPlace::kCount times, 768 bytes at most each.
-  std::optional<IndirectPattern> learn(const FaultSample& sample, const MemoryView& memory);
+  std::optional<IndirectPattern> learn(const FaultView& fault);
 
  private:
   // What an element may be, relative to its place: pointers are also looked for around it.

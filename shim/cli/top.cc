@@ -62,18 +62,25 @@ struct Reading {
   uint64_t faults = 0;
   uint64_t promoted = 0;
   uint64_t demoted = 0;
+  uint64_t foretold = 0;
+  uint64_t used = 0;  // of what was foretold
   Nanoseconds time;
 };
 
 uint64_t get(const StatCounter& counter) { return counter.load(std::memory_order_relaxed); }
 
 Reading readingOf(const StatsPage& page) {
-  return {get(page.faults_missing) + get(page.faults_write_protect), get(page.promoted_bytes),
-          get(page.demoted_bytes), MonotonicClock().now()};
+  return {get(page.faults_missing) + get(page.faults_write_protect),
+          get(page.promoted_bytes),
+          get(page.demoted_bytes),
+          get(page.foretold_pages),
+          get(page.foretold_used),
+          MonotonicClock().now()};
 }
 
 constexpr std::string_view kRow =
-    "{:>8}  {:<14}  {:>7}  {:>7}  {:>7}  {:>9}  {:>9}  {:>9}  {:>8}  {:>8}\n";
+    "{:>8}  {:<14}  {:>7}  {:>7}  {:>7}  {:>9}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  "
+    "{:>8}\n";
 
 std::string row(const StatsView& view, const Reading& before, const Reading& now) {
   const StatsPage& page = view.page();
@@ -93,7 +100,8 @@ std::string row(const StatsView& view, const Reading& before, const Reading& now
       sizeText(Bytes(get(page.dram_used_bytes))), budget == Bytes() ? "none" : sizeText(budget),
       sizeText(farBytes(page)), rate(before.faults, now.faults),
       sizeText(Bytes(rate(before.promoted, now.promoted))),
-      sizeText(Bytes(rate(before.demoted, now.demoted))), fmt::format("{:.1f}", microseconds(0.5)),
+      sizeText(Bytes(rate(before.demoted, now.demoted))), rate(before.foretold, now.foretold),
+      rate(before.used, now.used), fmt::format("{:.1f}", microseconds(0.5)),
       fmt::format("{:.1f}", microseconds(0.99)));
 }
 
@@ -103,7 +111,7 @@ using Readings = std::map<int, Reading>;
 /// none.
 std::string table(Readings& last, bool bold) {
   const std::string head = fmt::format(kRow, "PID", "PROGRAM", "DRAM", "BUDGET", "FAR", "FAULTS/s",
-                                       "PROMO/s", "DEMO/s", "P50 us", "P99 us");
+                                       "PROMO/s", "DEMO/s", "FORE/s", "USED/s", "P50 us", "P99 us");
   std::string out = bold ? fmt::format("\x1b[1m{}\x1b[0m", head) : head;
   Readings current;
   for (const StatsView& view : findProcesses()) {

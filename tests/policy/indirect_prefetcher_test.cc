@@ -207,6 +207,70 @@ TEST(IndirectPrefetcher, LooksNoFurtherThanItIsRight) {
   EXPECT_LT(model.fetched, model.faults * 4);
 }
 
+// Short arrays side by side, as the n-grams of words are: what lies behind an array's end is
+// another's, and no part of the loop.
+class ShortArrays {
+ public:
+  static constexpr uint64_t kVectors = 0x30'0000'0000;
+  static constexpr uint64_t kLongest = 32;
+
+  ShortArrays(GatherModel& model, IndirectPrefetcher& prefetcher)
+      : model_(model), prefetcher_(prefetcher), rows_(makeIndex(model, loop_, 100'000, kIndexes)) {}
+
+  enum class End : uint8_t { kInRegister, kBehindAPointer, kNowhere };
+  void gatherAll(End end, int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      const size_t first = model_.random() % 3000 * kLongest;
+      gatherOne(end, first, 4 + model_.random() % (kLongest - 4));
+      if (round % 500 == 0) model_.evictAll();
+    }
+  }
+
+ private:
+  void gatherOne(End end, size_t first, size_t count) {
+    // The vector of the array: begin, end.
+    const std::array<uint64_t, 2> vector = {kIndexes + first * 4, kIndexes + (first + count) * 4};
+    model_.put(kVectors + first * 16, vector.data(), sizeof vector);
+    std::array<uint64_t, IndexPlace::kStackWords> stack{};
+    if (end == End::kBehindAPointer) stack[20] = kVectors + first * 16;
+    for (size_t at = first; at < first + count; ++at) {
+      FaultSample sample = model_.noise(kCode);
+      sample.registers[3] = kIndexes + at * 4;
+      if (end == End::kInRegister) sample.registers[11] = vector[1];
+      sample.address = loop_.table + rows_[at] * 400;
+      model_.put(GatherModel::kStack - IndexPlace::kRedZone, stack.data(), sizeof stack);
+      model_.use(sample.address);
+      model_.touch(prefetcher_, sample);
+    }
+  }
+
+  GatherModel& model_;
+  IndirectPrefetcher& prefetcher_;
+  const Loop loop_;
+  const std::vector<uint64_t> rows_;
+};
+
+TEST(IndirectPrefetcher, EndsWhereTheArrayEnds) {
+  for (const auto end : {ShortArrays::End::kInRegister, ShortArrays::End::kBehindAPointer}) {
+    GatherModel model(31);
+    IndirectPrefetcher prefetcher;
+    ShortArrays(model, prefetcher).gatherAll(end, 4'000);
+    EXPECT_GT(model.fetched, 3 * model.faults);
+    EXPECT_GT(static_cast<double>(model.used), 0.95 * static_cast<double>(model.fetched));
+  }
+}
+
+// What was taken for an end is forgotten once the loop has gone past it.
+TEST(IndirectPrefetcher, ForgetsAnEndThatIsNone) {
+  GatherModel model(37);
+  IndirectPrefetcher prefetcher;
+  ShortArrays(model, prefetcher).gatherAll(ShortArrays::End::kInRegister, 2'000);
+  model.evictAll();
+  const uint64_t fetched = model.fetched, faults = model.faults;
+  gather(model, prefetcher, {}, 20'000);
+  EXPECT_GT(model.fetched - fetched, 9 * (model.faults - faults));
+}
+
 TEST(IndirectPrefetcher, RestsWhereLessThanHalfIsUsed) {
   GatherModel model(19);
   IndirectPrefetcher prefetcher;

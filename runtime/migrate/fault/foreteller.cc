@@ -88,6 +88,13 @@ std::span<const uint64_t> Foreteller::onFarFault(const MissingFault& fault, Page
     return {};
   }
   watched->blind = 0;
+#ifdef TIDEPOOL_RECORD_FAULTS
+  // Nothing is fetched, so that every page faults.
+  if (recorder_ != nullptr) {
+    recorder_->onFault(sample, View(core_, memory_.get()));
+    return {};
+  }
+#endif
   weigh(prefetcher_->onFault(sample, View(core_, memory_.get()), most.value()), now);
   core_.stats->foretold_pages.store(prefetcher_->stats().foretold, std::memory_order_relaxed);
   core_.stats->foretold_used.store(prefetcher_->stats().used, std::memory_order_relaxed);

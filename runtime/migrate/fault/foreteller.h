@@ -14,6 +14,9 @@
 #include "runtime/base/unique_fd.h"
 #include "runtime/migrate/core/core.h"
 #include "runtime/os/perf_events.h"
+#ifdef TIDEPOOL_RECORD_FAULTS
+#include "runtime/policy/fault_recording.h"
+#endif
 #include "runtime/policy/indirect_prefetcher.h"
 
 namespace tidepool {
@@ -71,6 +74,9 @@ class Foreteller {
   uint32_t in_vain_ = 0;
   Nanoseconds pause_ = kFirstPause;
   Nanoseconds paused_until_;
+#ifdef TIDEPOOL_RECORD_FAULTS
+  std::unique_ptr<FaultRecorder> recorder_ = FaultRecorder::fromEnvironment();
+#endif
 };
 
 }  // namespace tidepool
