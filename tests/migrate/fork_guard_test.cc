@@ -687,7 +687,7 @@ TEST_F(ForkGuardTest, WhenItStandsAsideTheKernelHasForgottenItsThreads) {
       if (!RawThread::enabled()) return;  // sanitizers do not know such threads
       migrator_.startInChild();
       faults_.startInChild();
-      for (int i = 0; i < 100; ++i) {
+      for (int i = 0; i < 3000; ++i) {
         guard_->standAside(
             [](void* id) { EXPECT_NE(0, tgkill(getpid(), *static_cast<pid_t*>(id), 0)); }, &ended);
       }
