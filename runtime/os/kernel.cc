@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include "runtime/base/raw_calls.h"
+#include "runtime/os/numa.h"
 #include "runtime/os/pin_check.h"
 
 namespace tidepool {
@@ -18,6 +19,10 @@ class RealKernel final : public Kernel {
     return os::mapNothing(address, size);
   }
   Status mapUnused(uintptr_t address, Bytes size) override { return os::mapUnused(address, size); }
+  Status moveMapping(uintptr_t from, uintptr_t to, Bytes size) override {
+    return os::moveMapping(from, to, size);
+  }
+  void zapShared(uintptr_t address, Bytes size) override { os::zapShared(address, size); }
   Status protect(uintptr_t address, Bytes size, int protection) override {
     return os::protect(address, size, protection);
   }
@@ -41,6 +46,12 @@ class RealKernel final : public Kernel {
   os::LeftBehind leftBehind(int stat) override { return os::leftBehind(stat); }
   uint32_t ownShareOfAnonymous() override { return os::ownShareOfAnonymous(); }
   bool mayPinPages() override { return os::mayPinPages(); }
+  Status nodesOf(std::span<void* const> pages, std::span<int> nodes) override {
+    return os::nodesOf(pages, nodes);
+  }
+  Status movePages(std::span<void* const> pages, uint32_t node, std::span<int> nodes) override {
+    return os::movePages(pages, node, nodes);
+  }
 
   Result<size_t> scan(Scan what, int pagemap, uintptr_t address, Bytes size,
                       std::span<os::PageRun> out, uintptr_t* walked) override {

@@ -24,6 +24,8 @@ class Kernel {
   virtual Status mapFresh(uintptr_t address, Bytes size) = 0;
   virtual Status mapNothing(uintptr_t address, Bytes size) = 0;
   virtual Status mapUnused(uintptr_t address, Bytes size) = 0;
+  virtual Status moveMapping(uintptr_t from, uintptr_t to, Bytes size) = 0;
+  virtual void zapShared(uintptr_t address, Bytes size) = 0;
   virtual Status protect(uintptr_t address, Bytes size, int protection) = 0;
   virtual Status discard(uintptr_t address, Bytes size) = 0;
   virtual Bytes discardUnlocked(uintptr_t address, Bytes size) = 0;
@@ -38,6 +40,9 @@ class Kernel {
   virtual uint32_t ownShareOfAnonymous() = 0;
   /// As in os/pin_check.h.
   virtual bool mayPinPages() = 0;
+  // As in os/numa.h.
+  virtual Status nodesOf(std::span<void* const> pages, std::span<int> nodes) = 0;
+  virtual Status movePages(std::span<void* const> pages, uint32_t node, std::span<int> nodes) = 0;
 
   virtual Result<size_t> scan(Scan what, int pagemap, uintptr_t address, Bytes size,
                               std::span<os::PageRun> out, uintptr_t* walked) = 0;

@@ -100,12 +100,12 @@ struct Notice {
   uint64_t tag = 0;  // of the request; 0: unasked
   uint64_t region = 0;
   Epoch epoch{};
-  Bytes size;
+  Bytes size{};
   uint16_t status = 0;  // kRefused, kGone: an ErrorCode
   uint16_t pieces = 0;
   uint16_t files = 0;
-  std::string_view text;                 // points into what was decoded
-  std::span<const std::byte> pieces_at;  // likewise: kPieceSize each
+  std::string_view text{};                 // points into what was decoded
+  std::span<const std::byte> pieces_at{};  // likewise: kPieceSize each
 };
 
 void encode(const Request& request, std::span<std::byte, kRequestSize> out);

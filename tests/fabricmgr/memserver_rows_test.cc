@@ -32,8 +32,7 @@ class RowServer : public testing::Test {
     content_.resize(kMiB);
     std::mt19937_64 random(3);
     for (std::byte& byte : content_) byte = static_cast<std::byte>(random() | 1);
-    ASSERT_TRUE(owner_->submitWrite(1, Bytes(), content_));
-    ASSERT_TRUE(owner_->wait().ok());
+    write(*owner_, content_);
     hello_.kind = wire::HelloKind::kAttach;
     hello_.region = owner_->region().region;
     hello_.token = owner_->region().token;
@@ -45,14 +44,21 @@ class RowServer : public testing::Test {
     EXPECT_TRUE(client) << client.error().text();
     return std::move(*client);
   }
-  wire::Request rowsRequest(wire::Opcode opcode, uint32_t count, uint64_t tag) const {
+  /// A greeted connection.
+  RawClient greeted() {
+    RawClient raw(server_->port());
+    EXPECT_TRUE(raw.greet(hello_));
+    return raw;
+  }
+  wire::Request request(wire::Opcode opcode, uint32_t count, uint64_t tag,
+                        uint32_t row = kRow) const {
     wire::Request request;
     request.opcode = opcode;
     request.tag = tag;
     request.epoch = hello_.epoch;
     request.count = count;
-    request.row_bytes = kRow;
-    request.length = count * kRow;
+    request.row_bytes = row;
+    request.length = count * row;
     request.payload = count * 8 + (opcode == wire::Opcode::kWriteRows ? request.length : 0);
     return request;
   }
@@ -69,13 +75,51 @@ class RowServer : public testing::Test {
     }
   }
 
-  /// The same, of pages.
-  wire::Request pagesRequest(wire::Opcode opcode, uint32_t count, uint64_t tag) const {
-    wire::Request request = rowsRequest(opcode, count, tag);
-    request.row_bytes = kPageSize;
-    request.length = count * kPageSize;
-    request.payload = count * 8 + (opcode == wire::Opcode::kWriteRows ? request.length : 0);
-    return request;
+  /// Sends a request and its offsets; what it writes, if it does, is to follow.
+  static bool ask(RawClient& raw, const wire::Request& request, std::span<const uint64_t> offsets) {
+    return raw.send(request) && raw.send(std::as_bytes(offsets));
+  }
+  static void expectAnswer(RawClient& raw, uint64_t tag, ErrorCode status = ErrorCode{}) {
+    const auto answer = raw.response();
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->tag, tag);
+    EXPECT_EQ(answer->status, static_cast<uint16_t>(status));
+  }
+  /// The first MiB, through a client.
+  static void write(RemoteClient& client, std::span<const std::byte> bytes) {
+    ASSERT_TRUE(client.submitWrite(1, Bytes(), bytes));
+    ASSERT_TRUE(client.wait().ok());
+  }
+  static void expectContent(RemoteClient& client, const std::vector<std::byte>& expected) {
+    std::vector<std::byte> back(expected.size());
+    ASSERT_TRUE(client.submitRead(2, Bytes(), back));
+    ASSERT_TRUE(client.wait().ok());
+    EXPECT_TRUE(back == expected);
+  }
+  /// Every page of the first MiB, none beside the one before it.
+  static std::vector<uint64_t> mixedPages() {
+    std::vector<uint64_t> offsets(256);
+    for (uint64_t i = 0; i < offsets.size(); ++i) offsets[i] = (i * 37 % 256) * kPageSize;
+    return offsets;
+  }
+  /// From here on the region is another holder's, who connects.
+  std::unique_ptr<RemoteClient> fence() {
+    EXPECT_TRUE(server_->fence(hello_.region, Epoch(2)));
+    hello_.epoch = Epoch(2);
+    return connect(hello_);
+  }
+  /// Half of a write arrives before a fence, half after: nothing of the latter, and no answer but
+  /// that it came too late.
+  void expectFenced(const wire::Request& request, std::span<const uint64_t> offsets) {
+    RawClient raw = greeted();
+    ASSERT_TRUE(ask(raw, request, offsets));
+    const std::vector<std::byte> half(request.length / 2, std::byte{0x77});
+    ASSERT_TRUE(raw.send(half));
+    const auto next = fence();
+    write(*next, content_);
+    ASSERT_TRUE(raw.send(half));
+    expectAnswer(raw, request.tag, ErrorCode::kStaleEpoch);
+    expectContent(*next, content_);
   }
 
   std::unique_ptr<Server> server_;
@@ -85,15 +129,13 @@ class RowServer : public testing::Test {
 };
 
 TEST_F(RowServer, AnswersOfEverySizeArePutTogether) {
-  RawClient raw(server_->port());
-  ASSERT_TRUE(raw.greet(hello_));
+  RawClient raw = greeted();
   const uint32_t counts[] = {1, 511, 512, 513, 4096, 1, 4095, 3, 1024, 4096};
   // Beside the receiving: the server stops reading when nobody takes what it sends.
   std::thread sender([&] {
     for (const uint32_t count : counts) {
       const auto offsets = someOffsets(count);
-      EXPECT_TRUE(raw.send(rowsRequest(wire::Opcode::kReadRows, count, count)));
-      EXPECT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
+      EXPECT_TRUE(ask(raw, request(wire::Opcode::kReadRows, count, count), offsets));
     }
   });
   for (const uint32_t count : counts) {
@@ -121,39 +163,27 @@ TEST_F(RowServer, ReadsAndWritesOfRowsTakeEffectInOrder) {
 }
 
 TEST_F(RowServer, NoRowIsReadForOffsetsThatArriveAfterAFence) {
-  RawClient raw(server_->port());
-  ASSERT_TRUE(raw.greet(hello_));
+  RawClient raw = greeted();
   const auto offsets = someOffsets(64);
   const auto bytes = std::as_bytes(std::span(offsets));
-  ASSERT_TRUE(raw.send(rowsRequest(wire::Opcode::kReadRows, 64, 9)));
+  ASSERT_TRUE(raw.send(request(wire::Opcode::kReadRows, 64, 9)));
   ASSERT_TRUE(raw.send(bytes.first(100)));
   poll(nullptr, 0, 20);  // so that the server most likely has the header
   ASSERT_TRUE(server_->fence(hello_.region, Epoch(2)));
   ASSERT_TRUE(raw.send(bytes.subspan(100)));
-  const auto answer = raw.response();
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->tag, 9u);
-  EXPECT_EQ(answer->status, static_cast<uint16_t>(ErrorCode::kStaleEpoch));
+  expectAnswer(raw, 9, ErrorCode::kStaleEpoch);
 }
 
 TEST_F(RowServer, AFenceWithinAnAnswerEndsTheConnection) {
-  RawClient raw(server_->port());
-  ASSERT_TRUE(raw.greet(hello_));
+  RawClient raw = greeted();
   // More than sockets hold that nobody reads from, so that the server is in the middle of it.
-  wire::Request request = rowsRequest(wire::Opcode::kReadRows, 2048, 1);
-  request.row_bytes = 4096;
-  request.length = wire::kMaxData;
-  const std::vector<uint64_t> offsets(request.count, 4096);
-  ASSERT_TRUE(raw.send(request));
-  ASSERT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
+  constexpr uint32_t kCount = wire::kMaxData / kPageSize;
+  const std::vector<uint64_t> offsets(kCount, kPageSize);
+  ASSERT_TRUE(ask(raw, request(wire::Opcode::kReadRows, kCount, 1, kPageSize), offsets));
   ASSERT_TRUE(raw.response());
-  ASSERT_TRUE(server_->fence(hello_.region, Epoch(2)));
   // The new holder's bytes must not be among what still comes. The old one's have no zeros.
-  hello_.epoch = Epoch(2);
-  auto next = connect(hello_);
-  const std::vector<std::byte> zeros(kMiB);
-  ASSERT_TRUE(next->submitWrite(1, Bytes(), zeros));
-  ASSERT_TRUE(next->wait().ok());
+  const auto next = fence();
+  write(*next, std::vector<std::byte>(kMiB));
   size_t came = 0;
   std::vector<std::byte> bytes(64 * kKiB);
   for (ssize_t given; (given = recv(raw.fd(), bytes.data(), bytes.size(), 0)) > 0;) {
@@ -164,26 +194,7 @@ TEST_F(RowServer, AFenceWithinAnAnswerEndsTheConnection) {
 }
 
 TEST_F(RowServer, NoRowOfAHalfSentWriteArrivesAfterAFence) {
-  RawClient raw(server_->port());
-  ASSERT_TRUE(raw.greet(hello_));
-  const auto offsets = someOffsets(4096);
-  ASSERT_TRUE(raw.send(rowsRequest(wire::Opcode::kWriteRows, 4096, 4)));
-  ASSERT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
-  const std::vector<std::byte> half(2048 * kRow, std::byte{0x77});
-  ASSERT_TRUE(raw.send(half));
-  ASSERT_TRUE(server_->fence(hello_.region, Epoch(2)));
-  hello_.epoch = Epoch(2);
-  auto next = connect(hello_);
-  ASSERT_TRUE(next->submitWrite(1, Bytes(), content_));
-  ASSERT_TRUE(next->wait().ok());
-  ASSERT_TRUE(raw.send(half));
-  const auto answer = raw.response();
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->status, static_cast<uint16_t>(ErrorCode::kStaleEpoch));
-  std::vector<std::byte> back(content_.size());
-  ASSERT_TRUE(next->submitRead(2, Bytes(), back));
-  ASSERT_TRUE(next->wait().ok());
-  EXPECT_TRUE(back == content_);
+  expectFenced(request(wire::Opcode::kWriteRows, 4096, 4), someOffsets(4096));
 }
 
 /// At any byte, over one another, in pieces that end anywhere, and in requests longer than one
@@ -199,33 +210,27 @@ TEST_F(RowServer, PagesLieAtAnyByteAndThoseThatComeLaterWin) {
       const uint64_t word = random();
       memcpy(&pages[i], &word, sizeof word);
     }
-    RawClient raw(server_->port());
-    ASSERT_TRUE(raw.greet(hello_));
-    ASSERT_TRUE(raw.send(pagesRequest(wire::Opcode::kWriteRows, count, count)));
-    ASSERT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
+    RawClient raw = greeted();
+    ASSERT_TRUE(ask(raw, request(wire::Opcode::kWriteRows, count, count, kPageSize), offsets));
     std::span<const std::byte> rest = pages;
     while (!rest.empty()) {
       const size_t piece = std::min<size_t>(rest.size(), 1 + random() % (5 * kPageSize));
       ASSERT_TRUE(raw.send(rest.first(piece)));
       rest = rest.subspan(piece);
     }
-    const auto written = raw.response();
-    ASSERT_TRUE(written && written->status == 0 && written->tag == count);
+    expectAnswer(raw, count);
     for (size_t i = 0; i < count; ++i) {
       memcpy(&content_[offsets[i]], &pages[i * kPageSize], kPageSize);
     }
-    ASSERT_TRUE(raw.send(pagesRequest(wire::Opcode::kReadRows, count, 1)));
-    ASSERT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
+    ASSERT_TRUE(ask(raw, request(wire::Opcode::kReadRows, count, 1, kPageSize), offsets));
     const auto read = raw.response();
     ASSERT_TRUE(read && read->status == 0 && read->payload == pages.size());
     ASSERT_TRUE(raw.receive(pages));
     for (size_t i = 0; i < count; ++i) {
       ASSERT_EQ(memcmp(&pages[i * kPageSize], &content_[offsets[i]], kPageSize), 0) << i;
     }
-    std::vector<std::byte> all(kMiB);
-    ASSERT_TRUE(owner_->submitRead(1, Bytes(), all));
-    ASSERT_TRUE(owner_->wait().ok());
-    ASSERT_TRUE(all == content_) << count;
+    SCOPED_TRACE(count);
+    expectContent(*owner_, content_);
   }
 }
 
@@ -251,47 +256,24 @@ TEST_F(RowServer, OnePageOutsideRefusesAllOfItsRequestAndNoOther) {
 
 TEST_F(RowServer, NoPageOrTooManyEndTheConnection) {
   for (const uint32_t count : {0u, wire::kMaxData / uint32_t{kPageSize} + 1}) {
-    RawClient raw(server_->port());
-    ASSERT_TRUE(raw.greet(hello_));
-    ASSERT_TRUE(raw.send(pagesRequest(wire::Opcode::kReadRows, count, 1)));
+    RawClient raw = greeted();
+    ASSERT_TRUE(raw.send(request(wire::Opcode::kReadRows, count, 1, kPageSize)));
     EXPECT_FALSE(raw.response()) << count;
   }
 }
 
 TEST_F(RowServer, NoPageOfAHalfSentWriteArrivesAfterAFence) {
-  RawClient raw(server_->port());
-  ASSERT_TRUE(raw.greet(hello_));
-  std::vector<uint64_t> offsets(256);
-  for (uint64_t i = 0; i < offsets.size(); ++i) offsets[i] = (i * 37 % 256) * kPageSize;
-  ASSERT_TRUE(raw.send(pagesRequest(wire::Opcode::kWriteRows, 256, 4)));
-  ASSERT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
-  const std::vector<std::byte> half(128 * kPageSize, std::byte{0x77});
-  ASSERT_TRUE(raw.send(half));
-  ASSERT_TRUE(server_->fence(hello_.region, Epoch(2)));
-  hello_.epoch = Epoch(2);
-  auto next = connect(hello_);
-  ASSERT_TRUE(next->submitWrite(1, Bytes(), content_));
-  ASSERT_TRUE(next->wait().ok());
-  ASSERT_TRUE(raw.send(half));
-  const auto answer = raw.response();
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->status, static_cast<uint16_t>(ErrorCode::kStaleEpoch));
-  std::vector<std::byte> back(content_.size());
-  ASSERT_TRUE(next->submitRead(2, Bytes(), back));
-  ASSERT_TRUE(next->wait().ok());
-  EXPECT_TRUE(back == content_);
+  expectFenced(request(wire::Opcode::kWriteRows, 256, 4, kPageSize), mixedPages());
 }
 
 TEST_F(RowServer, AWriteThatIsCutOffChangesNoPageBehindTheCut) {
   const uint64_t offsets[] = {5 * kPageSize, 9 * kPageSize, 2 * kPageSize};
   const std::vector<std::byte> pages(3 * kPageSize, std::byte{0x66});
   for (const size_t cut : {size_t{0}, size_t{1}, kPageSize - 1, kPageSize + 7, 3 * kPageSize - 1}) {
-    ASSERT_TRUE(owner_->submitWrite(1, Bytes(), content_));
-    ASSERT_TRUE(owner_->wait().ok());
-    RawClient raw(server_->port());
-    ASSERT_TRUE(raw.greet(hello_));
-    ASSERT_TRUE(raw.send(pagesRequest(wire::Opcode::kWriteRows, 3, 4)));
-    ASSERT_TRUE(raw.send(std::as_bytes(std::span(offsets))));
+    SCOPED_TRACE(cut);
+    write(*owner_, content_);
+    RawClient raw = greeted();
+    ASSERT_TRUE(ask(raw, request(wire::Opcode::kWriteRows, 3, 4, kPageSize), offsets));
     ASSERT_TRUE(raw.send(std::span(pages).first(cut)));
     raw.endSending();
     raw.waitForEnd();
@@ -299,10 +281,7 @@ TEST_F(RowServer, AWriteThatIsCutOffChangesNoPageBehindTheCut) {
     for (size_t i = 0; i < cut; ++i) {
       expected[offsets[i / kPageSize] + i % kPageSize] = std::byte{0x66};
     }
-    std::vector<std::byte> back(content_.size());
-    ASSERT_TRUE(owner_->submitRead(2, Bytes(), back));
-    ASSERT_TRUE(owner_->wait().ok());
-    EXPECT_TRUE(back == expected) << cut;
+    expectContent(*owner_, expected);
   }
 }
 
@@ -343,25 +322,24 @@ TEST_F(RowServer, WhoWaitsForAPageWaitsForOneScatteredRequestOfAnother) {
   constexpr uint32_t kCount = 256, kRequests = 12;
   std::vector<std::byte> stream;
   append<wire::kHelloSize>(stream, hello_);
-  std::vector<uint64_t> offsets(kCount);
-  for (uint64_t i = 0; i < kCount; ++i) offsets[i] = (i * 37 % 256) * kPageSize;
+  const std::vector<uint64_t> offsets = mixedPages();
   const auto list = std::as_bytes(std::span(offsets));
   for (uint32_t i = 0; i < kRequests; ++i) {
-    append<wire::kRequestSize>(stream, pagesRequest(wire::Opcode::kReadRows, kCount, i));
+    append<wire::kRequestSize>(stream, request(wire::Opcode::kReadRows, kCount, i, kPageSize));
     stream.insert(stream.end(), list.begin(), list.end());
   }
   Counters counters;
   Session session(std::make_unique<GreedyConnection>(stream), "greedy",
                   {server_->regions(), counters}, Nanoseconds());
-  const uint64_t request = wire::kResponseSize + kCount * kPageSize;
+  const uint64_t answer = wire::kResponseSize + kCount * kPageSize;
   uint64_t before = 0;
   for (Next next = Next::kAgain; next == Next::kAgain;) {
     next = session.advance();
     // The turn may begin within one request and end within the next.
-    EXPECT_LE(session.moved() - before, 2 * request);
+    EXPECT_LE(session.moved() - before, 2 * answer);
     before = session.moved();
   }
-  EXPECT_EQ(session.moved(), stream.size() + kRequests * request);
+  EXPECT_EQ(session.moved(), stream.size() + kRequests * answer);
 }
 
 TEST(Populating, GoesAheadOfWhatIsWrittenAndNotFurther) {

@@ -280,6 +280,18 @@ TEST_F(ByCopy, ALockedPageStaysAndIsOpenAgainAndLeavesNoCopyInStaging) {
   expectFar(first + 3, first.value() + 3);
 }
 
+TEST_F(ByCopy, CopiesOfPagesThatStayAreFreed) {
+  begin(4);
+  // The first page can be discarded, and then none: they are locked.
+  kernel_.fail(Call::kDiscardUnlocked, 1, PortOutcome::kBusy, PageCount(1));
+  for (uint64_t call = 2; call <= 32; ++call) kernel_.fail(Call::kDiscardUnlocked, call);
+  ASSERT_EQ(start(4), 1u);
+  EXPECT_TRUE(kernel_.present(staging_->slotAddress(0)));
+  for (const uint64_t slot : {1, 2, 3}) {
+    EXPECT_FALSE(kernel_.present(staging_->slotAddress(slot))) << slot;
+  }
+}
+
 TEST_F(ByCopy, WithoutProtectionNothingIsCopied) {
   begin(1);
   // Of each turn of the policy and of the last one, that takes anything.

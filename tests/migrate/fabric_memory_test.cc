@@ -5,14 +5,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <string>
 #include <thread>
 
 #include "tests/migrate/fake_core.h"
+#include "tests/transport/agent_socket.h"
 
 namespace tidepool {
 namespace {
@@ -27,15 +26,6 @@ class FabricMemoryTest : public FakeCoreTest {
  protected:
   void SetUp() override {
     FakeCoreTest::SetUp();
-    char folder[] = "/tmp/tidepool-fabric-XXXXXX";
-    ASSERT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    snprintf(address.sun_path, sizeof address.sun_path, "%s/sock", folder);
-    listener_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    ASSERT_EQ(listen(listener_.get(), 4), 0);
     evictor_ = std::move(*Evictor::create(core_, *staging_, *policy_));
     evacuator_ = std::move(*Evacuator::create(core_, *mover_));
   }
@@ -45,11 +35,9 @@ class FabricMemoryTest : public FakeCoreTest {
     if (memory_ != nullptr) tend();
     core_.tiers.forEach([](uint8_t, Tier& tier) { tier.table().leave(); });
     memory_.reset();
-    unlink((folder_ + "/sock").c_str());
-    rmdir(folder_.c_str());
   }
   void accept(NoticeKind answer = NoticeKind::kWelcome, ErrorCode error = ErrorCode{}) {
-    agent_ = UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    agent_ = socket_.accept();
     ASSERT_TRUE(agent_.valid());
     ASSERT_EQ(hear().kind, RequestKind::kHello);
     say(answer, 0, Bytes(), 0, error);
@@ -57,13 +45,13 @@ class FabricMemoryTest : public FakeCoreTest {
   /// What connect() says if the agent answers so.
   ErrorCode connectTo(NoticeKind answer, ErrorCode error = ErrorCode{}) {
     std::thread agent([&] { accept(answer, error); });
-    const auto memory = FabricMemory::connect(core_, (folder_ + "/sock").c_str(), Bytes());
+    const auto memory = FabricMemory::connect(core_, socket_.path(), Bytes());
     agent.join();
     return memory ? ErrorCode{} : memory.error().code();
   }
   void connect(Bytes most = Bytes()) {
     std::thread agent([this] { accept(); });
-    auto memory = FabricMemory::connect(core_, (folder_ + "/sock").c_str(), most);
+    auto memory = FabricMemory::connect(core_, socket_.path(), most);
     agent.join();
     ASSERT_TRUE(memory) << memory.error().text();
     memory_ = std::move(*memory);
@@ -77,42 +65,22 @@ class FabricMemoryTest : public FakeCoreTest {
     return poll(&wait, 1, 0) == 1;
   }
   Request hear() {
-    std::array<std::byte, agent_wire::kRequestSize> message{};
-    EXPECT_EQ(recv(agent_.get(), message.data(), message.size(), 0),
-              static_cast<ssize_t>(message.size()));
-    const auto request = agent_wire::decodeRequest(message);
+    const auto request = hearProgram(agent_.get());
     EXPECT_TRUE(request);
-    return request ? *request : Request{};
+    return request.value_or(Request{});
   }
   void say(NoticeKind kind, uint64_t region = 0, Bytes size = Bytes(), uint64_t tag = 0,
            ErrorCode error = ErrorCode{}, int file = -1) {
-    const uint16_t one = file >= 0 ? 1 : 0;
-    std::vector<std::byte> message(agent_wire::kNoticeHeadSize + one * agent_wire::kPieceSize);
-    agent_wire::encode(
-        agent_wire::Notice{
-            kind, tag, region, Epoch(1), size, static_cast<uint16_t>(error), one, one, {}, {}},
-        std::span<std::byte, agent_wire::kNoticeHeadSize>(message.data(),
-                                                          agent_wire::kNoticeHeadSize));
-    if (one != 0) {
-      agent_wire::Piece piece;
-      piece.length = size;
-      agent_wire::encode(piece,
-                         std::span<std::byte, agent_wire::kPieceSize>(
-                             message.data() + agent_wire::kNoticeHeadSize, agent_wire::kPieceSize));
-    }
-    iovec part = {message.data(), message.size()};
-    msghdr header = {};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    if (file >= 0) {
-      header.msg_control = control;
-      header.msg_controllen = sizeof control;
-      cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-      *rights = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-      memcpy(CMSG_DATA(rights), &file, sizeof file);
-    }
-    ASSERT_GT(sendmsg(agent_.get(), &header, MSG_NOSIGNAL), 0);
+    agent_wire::Piece piece;
+    piece.length = size;
+    ASSERT_TRUE(tellProgram(agent_.get(),
+                            {.kind = kind,
+                             .tag = tag,
+                             .region = region,
+                             .epoch = Epoch(1),
+                             .size = size,
+                             .status = static_cast<uint16_t>(error)},
+                            {&piece, file >= 0 ? size_t{1} : size_t{0}}, file));
   }
   void refuse(const Request& request, ErrorCode error) {
     say(NoticeKind::kRefused, request.region, Bytes(), request.tag, error);
@@ -222,8 +190,8 @@ class FabricMemoryTest : public FakeCoreTest {
     EXPECT_EQ(back.region, region);
   }
 
-  std::string folder_;
-  UniqueFd listener_, agent_;
+  AgentSocket socket_;
+  UniqueFd agent_;
   std::unique_ptr<Evictor> evictor_;
   std::unique_ptr<Evacuator> evacuator_;
   std::unique_ptr<FabricMemory> memory_;

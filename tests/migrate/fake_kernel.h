@@ -23,6 +23,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/os/fault_port.h"
 #include "runtime/os/kernel.h"
+#include "runtime/os/numa.h"
 
 namespace tidepool {
 
@@ -40,6 +41,7 @@ enum class Call : uint8_t {
   kMapFresh,
   kMapNothing,
   kMapUnused,
+  kMoveMapping,
   kProtect,
   kDiscard,
   kDiscardUnlocked,
@@ -48,6 +50,8 @@ enum class Call : uint8_t {
   kDumpAgain,
   kScan,
   kReadPages,
+  kNodesOf,
+  kMovePages,
   kWait,
   kAnonymousMemory,
   kArm,
@@ -151,6 +155,13 @@ class FakeKernel final : public Kernel {
     forget(address, size, kUnmapped);
     return os::mapUnused(address, size);
   }
+  Status moveMapping(uintptr_t from, uintptr_t to, Bytes size) override {
+    if (failsNow(Call::kMoveMapping, to, size)) return failed();
+    forget(from, size, Page{});
+    forget(to, size, Page{.present = true});
+    return os::moveMapping(from, to, size);
+  }
+  void zapShared(uintptr_t address, Bytes size) override { os::zapShared(address, size); }
   /// The rights themselves are not kept.
   Status protect(uintptr_t address, Bytes size, int) override {
     return failsNow(Call::kProtect, address, size) ? failed() : Status();
@@ -187,6 +198,13 @@ class FakeKernel final : public Kernel {
   os::LeftBehind leftBehind(int) override { return left; }
   uint32_t ownShareOfAnonymous() override { return 1024; }
   bool mayPinPages() override { return may_pin; }
+  Status nodesOf(std::span<void* const> pages, std::span<int> nodes) override {
+    return failsNow(Call::kNodesOf, 0, Bytes()) ? failed() : os::nodesOf(pages, nodes);
+  }
+  Status movePages(std::span<void* const> pages, uint32_t node, std::span<int> nodes) override {
+    if (failsNow(Call::kMovePages, 0, toBytes(PageCount(pages.size())))) return failed();
+    return os::movePages(pages, node, nodes);
+  }
 
   Result<size_t> scan(Scan what, int, uintptr_t address, Bytes size, std::span<os::PageRun> out,
                       uintptr_t* walked) override {

@@ -4,16 +4,14 @@
 #include "runtime/migrate/migrator.h"
 
 #include <sched.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <string>
 #include <thread>
 
 #include "runtime/base/raw_thread.h"
-#include "runtime/transport/agent_wire.h"
 #include "tests/migrate/migrator_fixture.h"
+#include "tests/transport/agent_socket.h"
 
 namespace tidepool {
 namespace {
@@ -229,40 +227,25 @@ class WithAnAgent : public MigratorTest {
  protected:
   void SetUp() override {
     MigratorTest::SetUp();
-    const std::string path = testing::TempDir() + "agent-" + std::to_string(getpid());
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    ASSERT_LT(path.size(), sizeof address.sun_path);
-    memcpy(address.sun_path, path.c_str(), path.size());
-    unlink(path.c_str());
-    const UniqueFd door(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(bind(door.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    ASSERT_EQ(listen(door.get(), 1), 0);
+    AgentSocket socket;
     std::thread agent([&] {
-      agent_.reset(accept(door.get(), nullptr, nullptr));
+      agent_ = socket.accept();
       say({});
     });
-    auto fabric = FabricMemory::connect(core_, path.c_str(), Bytes());
+    auto fabric = FabricMemory::connect(core_, socket.path(), Bytes());
     agent.join();
-    unlink(path.c_str());
     ASSERT_TRUE(fabric);
     fabric_ = std::move(*fabric);
     makeMigrator();
     migrator_->setFabric(fabric_.get());
   }
   void TearDown() override { migrator_.reset(); }
-  void say(const agent_wire::Notice& notice) {
-    std::array<std::byte, agent_wire::kNoticeHeadSize> head;
-    agent_wire::encode(notice, head);
-    ASSERT_EQ(send(agent_.get(), head.data(), head.size(), 0), static_cast<ssize_t>(head.size()));
-  }
+  void say(const agent_wire::Notice& notice) { ASSERT_TRUE(tellProgram(agent_.get(), notice)); }
   /// It has no memory to give, which is said when it is heard.
   void refuse() {
-    agent_wire::Notice notice;
-    notice.kind = agent_wire::NoticeKind::kRefused;
-    notice.tag = 1;
-    notice.status = static_cast<uint16_t>(ErrorCode::kPermission);
-    say(notice);
+    say({.kind = agent_wire::NoticeKind::kRefused,
+         .tag = 1,
+         .status = static_cast<uint16_t>(ErrorCode::kPermission)});
   }
   UniqueFd agent_;
   std::unique_ptr<FabricMemory> fabric_;

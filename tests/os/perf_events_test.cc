@@ -5,14 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-
-#include "runtime/base/mapping.h"
 
 namespace tidepool {
 namespace {
@@ -103,71 +98,6 @@ TEST_F(PerfEvents, TheKernelsRefusalIsAnError) {
   const MemoryEvent nonsense{.name = "pebs", .type = 0xffff};
   EXPECT_FALSE(port->open(nonsense, 0, 0));
 }
-
-#ifdef __x86_64__
-class FaultRings : public testing::Test {
- protected:
-  FaultRings() {
-    auto opened = openKernelPerfPort()->openFaults(static_cast<int>(gettid()));
-    if (opened) ring_ = std::move(*opened);
-    auto memory = Mapping::anonymous(Bytes(kPages * kPageSize));
-    if (memory) memory_ = std::move(*memory);
-  }
-  void SetUp() override {
-    if (ring_ == nullptr) GTEST_SKIP() << "not allowed here";
-  }
-  /// Touches a page with a number in a register.
-  void touch(uint64_t page, uint64_t number) {
-    std::byte* const at = memory_.data() + page * kPageSize + 40;
-    asm volatile("mov %1, %%r12\n movb $1, (%0)" : : "r"(at), "r"(number) : "r12", "memory");
-  }
-  static constexpr uint64_t kPages = 200;  // more than a ring holds
-  static constexpr size_t kR12 = 12;
-  std::unique_ptr<FaultRing> ring_;
-  Mapping memory_;
-};
-
-#ifndef TIDEPOOL_SANITIZED  // whose shadow memory has faults in between
-TEST_F(FaultRings, HaveTheRegistersOfTheLatestFault) {
-  for (uint64_t page = 0; page < kPages; ++page) {
-    touch(page, 0x1234'5678'0000 + page);
-    FaultSample sample;
-    ASSERT_TRUE(ring_->latest(sample));
-    EXPECT_EQ(sample.address, reinterpret_cast<uintptr_t>(memory_.data()) + page * kPageSize + 40);
-    EXPECT_EQ(sample.registers[kR12], 0x1234'5678'0000 + page);
-    EXPECT_EQ(sample.thread, static_cast<int>(gettid()));
-    EXPECT_EQ(sample.stack & 7, 0u);
-    EXPECT_NE(sample.code, 0u);
-  }
-}
-#endif
-
-// A child that wrote there would have its faults taken for its parent's.
-TEST_F(FaultRings, HaveNothingOfAChildOfFork) {
-  touch(0, 1);
-  FaultSample before;
-  ASSERT_TRUE(ring_->latest(before));
-  const pid_t child = fork();
-  if (child == 0) {
-    for (uint64_t page = 1; page < kPages; ++page) touch(page, 2);
-    _exit(0);
-  }
-  // Not waitpid(): a library function may touch new memory here.
-  siginfo_t ended{};
-  while (syscall(SYS_waitid, P_PID, child, &ended, WEXITED, nullptr) != 0) {
-  }
-  touch(0, 3);
-  FaultSample after;
-  ASSERT_TRUE(ring_->latest(after));
-  EXPECT_NE(after.registers[kR12], 2u);
-}
-
-TEST_F(FaultRings, HaveNothingOfAThreadThatIsNotThere) {
-  const auto none = openKernelPerfPort()->openFaults(0x3ff'fffe);
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code(), ErrorCode::kNotFound);
-}
-#endif
 
 }  // namespace
 }  // namespace tidepool

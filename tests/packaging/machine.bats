@@ -41,3 +41,18 @@ in_a_chroot() {
   known=$(ctest --test-dir "$BUILD" -N)
   for line in "${lines[@]}"; do grep -qE ": ${line%% *}\$" <<<"$known"; done
 }
+
+@test "where the kernel gives no samples of faults the tests of them are named, and there are such tests" {
+  printf '#!/bin/sh\nexit 1\n' >"$BATS_TEST_TMPDIR/perl"
+  chmod +x "$BATS_TEST_TMPDIR/perl"
+  run env PATH="$BATS_TEST_TMPDIR:$PATH" "$SOURCE/tests/machine.sh"
+  echo "$output"
+  [[ $output == *"without  perf events: run as root, or "* ]]
+  [[ $output == *"leave out os_fault_ring_test: no samples of page faults here"* ]]
+  known=$(ctest --test-dir "$BUILD" -N)
+  run env PATH="$BATS_TEST_TMPDIR:$PATH" "$SOURCE/tests/machine.sh" --left-out
+  for test in os_fault_ring_test migrate_foretell_test; do
+    [[ $output == *"$test no samples of page faults here"* ]]
+    grep -qE ": $test\$" <<<"$known"
+  done
+}

@@ -6,10 +6,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <deque>
@@ -22,7 +19,7 @@
 #include "fabricmgr/memserver/server.h"
 #include "runtime/base/mutex.h"
 #include "runtime/tier/remote_tier.h"
-#include "runtime/transport/agent_wire.h"
+#include "tests/transport/agent_socket.h"
 
 namespace tidepool {
 
@@ -30,15 +27,6 @@ class FakeAgent {
  public:
   enum class Gives { kFiles, kServers };
   FakeAgent(Gives gives, Bytes region) : gives_(gives), size_(region) {
-    char folder[] = "/tmp/tidepool-agent-XXXXXX";
-    EXPECT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", socket().c_str());
-    listener_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(listen(listener_.get(), 1), 0);
     if (gives == Gives::kServers) {
       memserver::ServerOptions options;
       options.size = Bytes(kGiB);
@@ -49,13 +37,11 @@ class FakeAgent {
     thread_ = std::thread([this] { serve(); });
   }
   ~FakeAgent() {
-    shutdown(listener_.get(), SHUT_RDWR);
+    socket_.shut();
     thread_.join();
-    unlink(socket().c_str());
-    rmdir(folder_.c_str());
   }
 
-  std::string socket() const { return folder_ + "/sock"; }
+  std::string socket() const { return socket_.path(); }
   /// Of the regions that are held and not drained the one that was given first.
   void drainOldest() {
     MutexLock lock(mutex_);
@@ -63,7 +49,7 @@ class FakeAgent {
     const uint64_t region = held_.front();
     held_.pop_front();
     draining_.insert(region);
-    say({agent_wire::NoticeKind::kDrain, 0, region, Epoch(1), Bytes(), 0, 0, 0, {}, {}}, {}, -1);
+    say({.kind = agent_wire::NoticeKind::kDrain, .region = region, .epoch = Epoch(1)});
   }
   /// Whoever asks from now on is refused.
   void giveNoMore() {
@@ -78,17 +64,13 @@ class FakeAgent {
 
  private:
   void serve() {
-    UniqueFd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const UniqueFd client = socket_.accept();
     if (!client.valid()) return;
     {
       MutexLock lock(mutex_);
       client_ = client.get();
     }
-    std::array<std::byte, agent_wire::kRequestSize> message;
-    while (recv(client.get(), message.data(), message.size(), 0) ==
-           static_cast<ssize_t>(message.size())) {
-      const auto request = agent_wire::decodeRequest(message);
-      ASSERT_TRUE(request) << request.error().text();
+    while (const auto request = hearProgram(client.get())) {
       MutexLock lock(mutex_);
       answer(*request);
     }
@@ -99,7 +81,7 @@ class FakeAgent {
     using agent_wire::NoticeKind;
     using agent_wire::RequestKind;
     if (request.kind == RequestKind::kHello) {
-      say({NoticeKind::kWelcome, request.tag, 0, Epoch(), Bytes(), 0, 0, 0, "fake", {}}, {}, -1);
+      say({.kind = NoticeKind::kWelcome, .tag = request.tag, .text = "fake"});
     } else if (request.kind == RequestKind::kAsk) {
       give(request.tag);
     } else if (request.kind == RequestKind::kReturn) {
@@ -107,24 +89,18 @@ class FakeAgent {
       draining_.erase(request.region);
       regions_.erase(request.region);
       changed_.notifyAll();
-      say({NoticeKind::kReturned,
-           request.tag,
-           request.region,
-           request.epoch,
-           Bytes(),
-           0,
-           0,
-           0,
-           {},
-           {}},
-          {}, -1);
+      say({.kind = NoticeKind::kReturned,
+           .tag = request.tag,
+           .region = request.region,
+           .epoch = request.epoch});
     }
   }
   void give(uint64_t tag) TP_REQUIRES(mutex_) {
     if (stingy_) {
-      const auto code = static_cast<uint16_t>(ErrorCode::kNoSpace);
-      return say({agent_wire::NoticeKind::kRefused, tag, 0, Epoch(), Bytes(), code, 0, 0, "no", {}},
-                 {}, -1);
+      return say({.kind = agent_wire::NoticeKind::kRefused,
+                  .tag = tag,
+                  .status = static_cast<uint16_t>(ErrorCode::kNoSpace),
+                  .text = "no"});
     }
     const uint64_t id = next_++;
     agent_wire::Piece piece;
@@ -151,36 +127,16 @@ class FakeAgent {
       regions_[id].tier = std::move(*tier);
     }
     held_.push_back(id);
-    const uint16_t files = file >= 0 ? 1 : 0;
-    say({agent_wire::NoticeKind::kRegion, tag, id, epoch, size_, 0, 1, files, {}, {}}, {&piece, 1},
-        file);
+    say({.kind = agent_wire::NoticeKind::kRegion,
+         .tag = tag,
+         .region = id,
+         .epoch = epoch,
+         .size = size_},
+        {&piece, 1}, file);
   }
-  void say(const agent_wire::Notice& notice, std::span<const agent_wire::Piece> pieces, int file)
-      TP_REQUIRES(mutex_) {
-    std::vector<std::byte> message(agent_wire::kNoticeHeadSize +
-                                   pieces.size() * agent_wire::kPieceSize + notice.text.size());
-    agent_wire::encode(notice, std::span<std::byte, agent_wire::kNoticeHeadSize>(
-                                   message.data(), agent_wire::kNoticeHeadSize));
-    std::byte* at = message.data() + agent_wire::kNoticeHeadSize;
-    for (const agent_wire::Piece& piece : pieces) {
-      agent_wire::encode(piece,
-                         std::span<std::byte, agent_wire::kPieceSize>(at, agent_wire::kPieceSize));
-      at += agent_wire::kPieceSize;
-    }
-    std::copy(notice.text.begin(), notice.text.end(), reinterpret_cast<char*>(at));
-    iovec part = {message.data(), message.size()};
-    msghdr header = {};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    if (file >= 0) {
-      header.msg_control = control;
-      header.msg_controllen = sizeof control;
-      cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-      *rights = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-      memcpy(CMSG_DATA(rights), &file, sizeof file);
-    }
-    (void)sendmsg(client_, &header, MSG_NOSIGNAL);
+  void say(const agent_wire::Notice& notice, std::span<const agent_wire::Piece> pieces = {},
+           int file = -1) TP_REQUIRES(mutex_) {
+    (void)tellProgram(client_, notice, pieces, file);
   }
 
   struct Region {
@@ -189,8 +145,7 @@ class FakeAgent {
   };
   const Gives gives_;
   const Bytes size_;
-  std::string folder_;
-  UniqueFd listener_;
+  AgentSocket socket_;
   std::unique_ptr<memserver::Server> server_;
   Mutex mutex_;
   CondVar changed_;

@@ -32,7 +32,7 @@ uint64_t AccessWatch::open(size_t slot, const GranuleLock& granule, const Places
   });
   const uint64_t faults = at.zapped.any() ? found(Scan::kPresent, granule, at.zapped).count() : 0;
   forRuns(at.zapped, [&](uint64_t page, uint64_t count) {
-    os::zapShared(core_.space->addressOf(first + page), Bytes(count * kPageSize));
+    core_.kernel->zapShared(core_.space->addressOf(first + page), Bytes(count * kPageSize));
   });
   forRuns(at.armed, [&](uint64_t page, uint64_t count) {
     [[maybe_unused]] const Status armed = core_.port->writeProtect(
@@ -61,7 +61,8 @@ AccessWatch::Seen AccessWatch::close(size_t slot, const GranuleLock& granule) {
 }
 
 void AccessWatch::forgetMappings() {
-  [[maybe_unused]] const Status gone = os::mapUnused(aside(0, 0), Bytes(kSlots * kGranuleSize));
+  [[maybe_unused]] const Status gone =
+      core_.kernel->mapUnused(aside(0, 0), Bytes(kSlots * kGranuleSize));
 }
 
 bool AccessWatch::hide(size_t slot, uint64_t first, uint64_t count) {
@@ -69,7 +70,7 @@ bool AccessWatch::hide(size_t slot, uint64_t first, uint64_t count) {
   const Bytes size(count * kPageSize);
   // The mapping stays behind, empty, and still armed: a touch finds the same frame by a fault.
   if (!core_.space->addresses().plain(address, size)) return false;
-  if (!os::moveMapping(address, aside(slot, first), size)) return false;
+  if (!core_.kernel->moveMapping(address, aside(slot, first), size)) return false;
   // A core dump reads the same frames by the mapping that stays behind: once is enough.
   core_.kernel->leaveOutOfDumps(aside(slot, first), size);
   return true;
@@ -99,7 +100,7 @@ bool AccessWatch::unhide(size_t slot, const GranuleLock& granule, uint64_t first
   // Nor may it replace write-protected pages: a fork() since then has frozen them. Asked of a home
   // that is still the granule's: others may be nobody's.
   same = same && !heldByOthers(core_, at.tier, at.home);
-  if (same && !os::moveMapping(aside(slot, first), address, size)) {
+  if (same && !core_.kernel->moveMapping(aside(slot, first), address, size)) {
     // The move may have emptied the place before it failed.
     same = false;
     const FrameRun run{at.home + first, PageCount(count)};
@@ -107,12 +108,12 @@ bool AccessWatch::unhide(size_t slot, const GranuleLock& granule, uint64_t first
         core_.tiers.direct(at.tier)->mapFrames(run, reinterpret_cast<void*>(address));
     TP_CHECK(mapped.has_value());
     restoreDumpAdvice(core_, granule, address, size);
-    [[maybe_unused]] const Status gone = os::mapUnused(aside(slot, first), size);
+    [[maybe_unused]] const Status gone = core_.kernel->mapUnused(aside(slot, first), size);
     [[maybe_unused]] const Status armed = core_.barrier->arm(address, size);
     return false;
   }
   if (!same) {
-    [[maybe_unused]] const Status gone = os::mapUnused(aside(slot, first), size);
+    [[maybe_unused]] const Status gone = core_.kernel->mapUnused(aside(slot, first), size);
     return false;
   }
   dumpAsAsked(address, size);

@@ -55,7 +55,8 @@ void hideFarMemory(const Core& core, LocalIf rule) {
       while (i + run < kPagesPerGranule && hidden(i + run)) ++run;
       if (run == 0) continue;
       // If the kernel has no room for one more mapping the page must still not be readable.
-      TP_CHECK(os::mapNothing(space.addressOf(first + i), Bytes(run * kPageSize)).has_value());
+      TP_CHECK(
+          core.kernel->mapNothing(space.addressOf(first + i), Bytes(run * kPageSize)).has_value());
       i += run;
     }
   }

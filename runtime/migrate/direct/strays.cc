@@ -56,7 +56,7 @@ uint64_t Strays::look(GranuleIndex index) {
       pages_[count++] = reinterpret_cast<void*>(core_.space->addressOf(firstPage(granule) + i));
     }
   }
-  if (!os::nodesOf({pages_.data(), count}, {nodes_.data(), count})) return 0;
+  if (!core_.kernel->nodesOf({pages_.data(), count}, {nodes_.data(), count})) return 0;
   size_t strays = 0;
   for (size_t i = 0; i < count; ++i) {
     if (onFarNode(nodes_[i])) pages_[strays++] = pages_[i];
@@ -65,7 +65,8 @@ uint64_t Strays::look(GranuleIndex index) {
   tidepool::count(core_.stats->strayed_pages, strays);
   const uint32_t here = os::currentNode();
   // Those that are pinned, or find no room, are asked again when the hand comes round.
-  if (!os::movePages({pages_.data(), strays}, here, {nodes_.data(), strays})) return strays;
+  if (!core_.kernel->movePages({pages_.data(), strays}, here, {nodes_.data(), strays}))
+    return strays;
   const auto back = std::count(nodes_.begin(), nodes_.begin() + strays, static_cast<int>(here));
   tidepool::count(core_.stats->returned_pages, static_cast<uint64_t>(back));
   return strays;

@@ -4,13 +4,8 @@
 #include "runtime/migrate/direct/transfer_area.h"
 
 #include <sys/mman.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include <cstring>
-
-#include "runtime/base/raw_calls.h"
-#include "runtime/os/memory.h"
 
 namespace tidepool {
 
@@ -19,7 +14,7 @@ Result<Mapping> TransferArea::reserve() {
 }
 
 Status TransferArea::renew() {
-  TP_TRY(os::mapFresh(out_, Bytes(kGranuleSize)));
+  TP_TRY(core_.kernel->mapFresh(out_, Bytes(kGranuleSize)));
   if (core_.port->canMove()) TP_TRY(core_.port->arm(out_, Bytes(kGranuleSize)));
   return {};
 }
@@ -43,15 +38,13 @@ bool TransferArea::copyOut(const GranuleLock& granule, PageIndex first, uint64_t
   // Older kernels: writers wait, readers go on with the page that is copied. Devices that were
   // given it before do not wait.
   if (!core_.port->writeProtect(from, size, Wake::kNo) || core_.mayPinPages()) return false;
-  const iovec target{to, size.value()};
-  const iovec source{reinterpret_cast<void*>(from), size.value()};
-  return raw::call(SYS_process_vm_readv, raw::getpid(), &target, 1, &source, 1, 0) ==
-         static_cast<ssize_t>(size.value());
+  return core_.kernel->readPages(to, from, PageCount(pages)) == PageCount(pages);
 }
 
 void TransferArea::freeCopies(PageIndex first, uint64_t pages) {
   if (!core_.port->canMove()) return;
-  [[maybe_unused]] const Status freed = os::discard(slotOf(first), Bytes(pages * kPageSize));
+  [[maybe_unused]] const Status freed =
+      core_.kernel->discard(slotOf(first), Bytes(pages * kPageSize));
 }
 
 void TransferArea::putBack(const GranuleLock&, PageIndex first, uint64_t pages) {
@@ -80,21 +73,21 @@ bool TransferArea::swapIn(const GranuleLock& granule, PageIndex first, uint64_t 
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size(pages * kPageSize);
   const uintptr_t fill = fillAddress();
-  if (!os::mapFresh(fill, size)) return false;
+  if (!core_.kernel->mapFresh(fill, size)) return false;
   memcpy(reinterpret_cast<void*>(fill), core_.tiers.direct(word.tier())->frameMemory(word.frame()),
          size.value());
   // Before it is there: what is closed must not be open for an instant.
   const int protection = core_.space->addresses().spanAt(address, size).protection;
   // And what core dumps are not to have is nowhere for an instant; the rest may miss in one.
   const bool hidden = !core_.space->addresses().none(Mark::kUndumped);
-  if ((hidden && !os::keepFromDumps(fill, size)) ||
-      (protection != (PROT_READ | PROT_WRITE) && !os::protect(fill, size, protection)) ||
-      !os::moveMapping(fill, address, size)) {
-    [[maybe_unused]] const Status gone = os::mapUnused(fill, size);
+  if ((hidden && !core_.kernel->keepFromDumps(fill, size)) ||
+      (protection != (PROT_READ | PROT_WRITE) && !core_.kernel->protect(fill, size, protection)) ||
+      !core_.kernel->moveMapping(fill, address, size)) {
+    [[maybe_unused]] const Status gone = core_.kernel->mapUnused(fill, size);
     return false;
   }
   if (hidden) {
-    [[maybe_unused]] const Status dumped = os::dumpAgain(address, size);
+    [[maybe_unused]] const Status dumped = core_.kernel->dumpAgain(address, size);
     restoreDumpAdvice(core_, granule, address, size);
   }
   if (core_.barrier != nullptr) core_.barrier->wake(address, size);
@@ -116,15 +109,15 @@ void TransferArea::poison(const GranuleLock& granule, PageIndex first, uint64_t 
   const Bytes size(pages * kPageSize);
   const uintptr_t fill = fillAddress();
   // Poisoned elsewhere and then put there: at no instant does anybody read zeros.
-  const bool poisoned = core_.port->canPoison() && os::mapFresh(fill, size) &&
+  const bool poisoned = core_.port->canPoison() && core_.kernel->mapFresh(fill, size) &&
                         core_.port->arm(fill, size) && core_.port->poison(fill, size) &&
-                        os::moveMapping(fill, address, size);
+                        core_.kernel->moveMapping(fill, address, size);
   if (poisoned) {
     TP_CHECK(core_.port->arm(address, size).has_value());
     restoreRights(core_, granule, address, size);
   } else {
     // The next clearest end: SIGSEGV.
-    TP_CHECK(os::mapNothing(address, size).has_value());
+    TP_CHECK(core_.kernel->mapNothing(address, size).has_value());
   }
   for (uint64_t i = 0; i < pages; ++i) {
     const PageWord word = core_.space->word(first + i);
