@@ -128,7 +128,11 @@ void FaultService::serveNew() {
   if (got == 0) return;
   const Nanoseconds now = core_.clock->now();
   count(core_.stats->faults_missing, got);
-  for (size_t i = 0; i < got; ++i) serve(faults[i], now);
+  for (size_t i = 0; i < got; ++i) {
+    serve(faults[i], now);
+    // The first of many are on their way while the others are still looked at.
+    if ((i + 1) % kFaultsPerSend == 0 || i + 1 == got) flush();
+  }
   // One to each thread, but for accesses that reach over the end of a page.
   if (got > 1) {
     follower_->servedSeveral();
@@ -139,7 +143,6 @@ void FaultService::serveNew() {
     core_.services.setFaultProcessor(follower_->bound());
     waker_.follow(follower_->bound());
   }
-  flush();
 }
 
 void FaultService::flush() {

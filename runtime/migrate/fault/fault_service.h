@@ -75,6 +75,7 @@ class FaultService {
   };
 
   static constexpr size_t kFetches = 64;          // reads in flight; more faults wait their turn
+  static constexpr size_t kFaultsPerSend = 16;    // at most, so that the first do not wait long
   static constexpr uint64_t kPagesPerFetch = 16;  // 64 KiB buffers
   static constexpr size_t kGathers = 8;
   static constexpr uint64_t kPagesPerGather = 64;
