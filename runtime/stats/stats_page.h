@@ -12,7 +12,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 6;
+inline constexpr uint32_t kStatsSchema = 7;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -83,7 +83,10 @@ struct StatsPage {
   StatCounter clean_evictions;  // shadow still good: nothing was written back
   StatCounter rescues;          // pages taken back while on their way out
   StatCounter prefetched_pages, prefetch_hits;
-  StatCounter foretold_pages, foretold_used;  // the latter by a sample of pages left out
+  StatCounter foretold_pages, foretold_used;       // the latter by a sample of pages left out
+  StatCounter compressed_pages, compressed_bytes;  // in the compressed pool, and what they take
+  StatCounter compressed_hits;                     // pages brought in from there
+  StatCounter compressed_written_back;             // pages that left it for far memory
   StatCounter lost_pages;
   StatCounter service_cpu_nanoseconds;
   StatCounter sampling_cpu_nanoseconds;
