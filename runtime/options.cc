@@ -189,6 +189,15 @@ Status setForetell(Options& options, std::string_view, std::string_view value) {
   return {};
 }
 
+Status setCompress(Options& options, std::string_view, std::string_view value) {
+  if (value != "auto" && value != "off") {
+    return fail(ErrorCode::kInvalidArgument, "compress is 'auto' or 'off', not '%.*s'",
+                TP_SV(value));
+  }
+  options.compress = value == "auto";
+  return {};
+}
+
 Status setPins(Options& options, std::string_view, std::string_view value) {
   if (value != "ask" && value != "never") {
     return fail(ErrorCode::kInvalidArgument, "pins is 'ask' or 'never', not '%.*s'", TP_SV(value));
@@ -221,6 +230,7 @@ constexpr OptionRow kOptions[] = {
     {"start", setStart},
     {"pins", setPins},
     {"foretell", setForetell},
+    {"compress", setCompress},
 };
 constexpr std::array<std::string_view, std::size(kOptions)> keysOfOptions() {
   std::array<std::string_view, std::size(kOptions)> keys;
@@ -359,6 +369,7 @@ Status renderOptions(const Options& options, std::span<char> out) {
   if (options.start == StartWhen::kNow) item(text, "start").append("now");
   if (options.pins == Pins::kNever) item(text, "pins").append("never");
   if (options.foretell) item(text, "foretell").append("auto");
+  if (options.compress) item(text, "compress").append("auto");
   if (text.overflowed()) return fail(ErrorCode::kNoSpace, "the options do not fit their buffer");
   return {};
 }

@@ -54,6 +54,7 @@ struct Options {
   bool uffd_move = true;       // false forces the pre-6.8 eviction path
   bool prefetch = true;
   bool foretell = false;  // what gather loops will touch, by the registers of threads that fault
+  bool compress = false;  // cold pages in local memory, in front of memory servers
   Bytes space = Bytes(4 * kTiB);  // address space to reserve
   Nanoseconds remote_timeout = Nanoseconds(5'000'000'000);
   char agent[108] = {};       // socket of the host's agent, for fabric:; empty: the usual one

@@ -43,6 +43,18 @@ Status Runtime::Impl::openTier(const FarSpec& spec, Tier*& opened) {
   return {};
 }
 
+void Runtime::Impl::openPool() {
+  const Bytes dram = core.options.dram;
+  if (!core.options.compress || dram == Bytes() || !core.tiers.mayHaveFetch()) return;
+  auto pool = CompressedPool::create(dram / 2);
+  if (!pool) {
+    reportError(core, "pages are not compressed: %s", pool.error().text());
+    return;
+  }
+  core.pool = pool->get();
+  core.pool_number = core.tiers.add(std::move(*pool));
+}
+
 Status Runtime::Impl::connectFabric(Bytes most) {
   if (fabric != nullptr) return fail(ErrorCode::kInvalidArgument, "give fabric: only once");
   const char* const agent = core.options.agent[0] != '\0' ? core.options.agent : nullptr;
@@ -65,6 +77,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   // The look itself does not matter yet: it opens what later ones need.
   core.mayPinPages();
   for (size_t i = 0; i < options.far_count; ++i) TP_TRY(openTier(options.far[i], far[i]));
+  openPool();
   if (core.tiers.mayHaveDirect() && core.port->canMove()) {
     auto barrier = openKernelWriteBarrier();
     if (barrier) core.barrier = std::move(*barrier);

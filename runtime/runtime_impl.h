@@ -45,6 +45,7 @@ struct Runtime::Impl final : ChildServices {
   std::array<Tier*, Options::kMaxFar> far{};
   Status openTier(const FarSpec& spec, Tier*& opened);
   Status connectFabric(Bytes most);
+  void openPool();
   Status build(std::unique_ptr<FaultPort> port, const Options& options);
   void openPmu();
   Status openStats();

@@ -105,6 +105,7 @@ void Migrator::turn() {
       const Nanoseconds now = core_.clock->now();
       next_tend_ = now + fabric_->tend(now, std::exchange(agent_speaks_, false));
     }
+    evictor_->tendPool();
     relieve();
     // A piece a turn: faults that wait for room come first.
     if (advice_.moveOutSome(*evictor_)) core_.need_memory.ring();
@@ -248,6 +249,7 @@ void Migrator::publish() const {
   core_.tiers.forEach([&](uint8_t number, const Tier& tier) {
     TierStats& out = stats.tiers[number];
     out.used_bytes.store(tier.used().value(), std::memory_order_relaxed);
+    out.capacity_bytes.store(tier.capacity().value(), std::memory_order_relaxed);
     out.reads_bytes.store(tier.traffic().reads_bytes.load(std::memory_order_relaxed),
                           std::memory_order_relaxed);
     out.writes_bytes.store(tier.traffic().writes_bytes.load(std::memory_order_relaxed),
@@ -255,8 +257,13 @@ void Migrator::publish() const {
     const FetchTier* const fetch = core_.tiers.fetch(number);
     if (fetch != nullptr && fetch->transports() != nullptr) publishTransports(*fetch, out);
   });
-  stats.tiers[0].used_bytes.store(core_.budget.held().value() << kPageShift,
-                                  std::memory_order_relaxed);
+  PageCount local = core_.budget.held();
+  if (const CompressedPool* const pool = core_.pool) {
+    local -= std::min(local, pool->held());
+    stats.compressed_pages.store(pool->pages().value(), std::memory_order_relaxed);
+    stats.compressed_bytes.store(pool->stored().value(), std::memory_order_relaxed);
+  }
+  stats.tiers[0].used_bytes.store(toBytes(local).value(), std::memory_order_relaxed);
 }
 
 }  // namespace tidepool

@@ -390,7 +390,8 @@ Status RangeOps::place(uintptr_t address, Bytes size, Placement placement) {
   if (address % kGranuleSize != 0 || size.value() % kGranuleSize != 0) {
     return fail(ErrorCode::kInvalidArgument, "whole granules of 2 MiB are placed, not parts");
   }
-  if (placement.tier() > core_.tiers.count()) {
+  if (placement.tier() > core_.tiers.count() ||
+      (core_.pool != nullptr && placement.tier() == core_.pool_number)) {
     return fail(ErrorCode::kNotFound, "there is no far tier %u", placement.tier());
   }
   if (!core_.space->ranges().isAllocated(address - core_.space->base(), size)) {

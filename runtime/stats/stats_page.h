@@ -84,7 +84,10 @@ struct StatsPage {
   StatCounter zero_pages;       // all zeros when they left: nothing was written, or is kept
   StatCounter rescues;          // pages taken back while on their way out
   StatCounter prefetched_pages, prefetch_hits;
-  StatCounter foretold_pages, foretold_used;  // the latter by a sample of pages left out
+  StatCounter foretold_pages, foretold_used;       // the latter by a sample of pages left out
+  StatCounter compressed_pages, compressed_bytes;  // in the compressed pool, and what they take
+  StatCounter compressed_hits;                     // pages brought in from there
+  StatCounter compressed_written_back;             // pages that left it for far memory
   StatCounter lost_pages;
   StatCounter service_cpu_nanoseconds;
   StatCounter sampling_cpu_nanoseconds;

@@ -26,6 +26,9 @@ constexpr std::string_view kMoves =
     "us\n";
 constexpr std::string_view kHeld =
     "held          {promotions_held_by_pins} promotions: a descriptor may pin pages (pins:ask)\n";
+constexpr std::string_view kCompressed =
+    "compressed    {compressed_pages} pages in {compressed_bytes}; brought in {compressed_hits}, "
+    "written back {compressed_written_back}\n";
 constexpr std::string_view kLost = "lost pages    {lost_pages}\n";
 
 /// Takes the next {key} off `text`, and what stands before it.
@@ -54,7 +57,8 @@ constexpr bool namesFields(std::string_view text) {
   return true;
 }
 static_assert(namesFields(kWithBudget) && namesFields(kWithoutBudget) && namesFields(kMemory) &&
-              namesFields(kMoves) && namesFields(kHeld) && namesFields(kLost));
+              namesFields(kMoves) && namesFields(kHeld) && namesFields(kCompressed) &&
+              namesFields(kLost));
 
 /// Appends `text` with what could steer a terminal replaced by '?'.
 void appendSafe(TextBuffer& out, std::string_view text, size_t width) {
@@ -149,6 +153,9 @@ void writeStatsTable(const StatsPage& page, Nanoseconds now, TextBuffer& out) {
   appendFilled(out, kMoves, page);
   if (readCounter(page.promotions_held_by_pins) != 0) appendFilled(out, kHeld, page);
   writeSampling(page, span.sampling_ratio, out);
+  if (readCounter(page.compressed_pages) + readCounter(page.compressed_hits) != 0) {
+    appendFilled(out, kCompressed, page);
+  }
   if (readCounter(page.lost_pages) != 0) appendFilled(out, kLost, page);
   forErrors(page, [&](std::string_view line) {
     out.append("error         ");

@@ -14,6 +14,8 @@ const char* tierKindName(TierKind kind) {
       return "direct";
     case TierKind::kFetch:
       return "fetch";
+    case TierKind::kCompressed:
+      return "compressed";
   }
   return "unknown";
 }

@@ -24,9 +24,9 @@ class DirectTier;
 class FetchTier;
 class FrameTable;
 
-enum class TierKind : uint8_t { kLocal = 0, kDirect = 1, kFetch = 2 };
+enum class TierKind : uint8_t { kLocal = 0, kDirect = 1, kFetch = 2, kCompressed = 3 };
 
-/// "local", "direct" or "fetch", as in the statistics.
+/// "local", "direct", "fetch" or "compressed", as in the statistics.
 const char* tierKindName(TierKind kind);
 
 /// Bytes moved so far. Relaxed counters: each is exact, the pair is not one snapshot.
@@ -65,7 +65,7 @@ class Tier {
   /// Who holds which frame: of a DirectTier, which granule.
   virtual FrameTable& table() = 0;
   /// The same, or null if the tier cannot share its frames with a child of fork(), which is then
-  /// left without far memory.
+  /// left without far memory; of compressed pages, since they are copied.
   virtual FrameTable* frames() { return nullptr; }
   /// For rows of embedding tables; the tier outlives it. Null if the tier is for pages alone.
   virtual std::unique_ptr<RowStore> rowStore() { return nullptr; }

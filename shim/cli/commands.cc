@@ -113,6 +113,9 @@ constexpr Entry kConfKeys[] = {
     {"foretell",
      "auto: foretell what gather loops will touch, by the registers of threads that often fault on "
      "far pages, where they can be sampled and it pays. Default off."},
+    {"compress",
+     "auto: keep cold pages that compress well in local memory, within --dram, before they go to a "
+     "memory server. Default off."},
 };
 
 constexpr Example kExamples[] = {

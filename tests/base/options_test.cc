@@ -57,8 +57,8 @@ TEST(ParseOptions, AnEmptyTextGivesTheDefaults) {
 TEST(ParseOptions, ReadsEveryKey) {
   const auto options = parseOptions(
       "dram:256M,far:cxl:2G,far:remote:127.0.0.1:7777:1G,strict:true,sampling:off,"
-      "sampling_cpu:2.5%, migration_rate:200M,uffd_move:no,prefetch:0,foretell:auto,space:1T,"
-      "remote_timeout:500ms,stats_file:/tmp/a\\,b.json,agent:/run/a.sock",
+      "sampling_cpu:2.5%, migration_rate:200M,uffd_move:no,prefetch:0,foretell:auto,"
+      "compress:auto,space:1T,remote_timeout:500ms,stats_file:/tmp/a\\,b.json,agent:/run/a.sock",
       nullptr);
   ASSERT_TRUE(options) << options.error().text();
   EXPECT_EQ(options->dram.value(), 256 * kMiB);
@@ -72,6 +72,7 @@ TEST(ParseOptions, ReadsEveryKey) {
   EXPECT_FALSE(options->uffd_move);
   EXPECT_FALSE(options->prefetch);
   EXPECT_TRUE(options->foretell);
+  EXPECT_TRUE(options->compress);
   EXPECT_EQ(options->space.value(), kTiB);
   EXPECT_EQ(options->remote_timeout.value(), 500'000'000u);
   EXPECT_STREQ(options->stats_file, "/tmp/a,b.json");
@@ -174,6 +175,7 @@ Options arbitraryOptions() {
   options.uffd_move = *rc::gen::arbitrary<bool>();
   options.prefetch = *rc::gen::arbitrary<bool>();
   options.foretell = *rc::gen::arbitrary<bool>();
+  options.compress = *rc::gen::arbitrary<bool>();
   options.space = Bytes(*rc::gen::inRange<uint64_t>(32, 1 << 20) * kGranuleSize);
   options.remote_timeout = Nanoseconds(*rc::gen::inRange<uint64_t>(1, 3'600'000'000'000));
   strcpy(options.stats_file, (*pathText(255)).c_str());
@@ -206,6 +208,7 @@ TEST(RenderOptions, AnyOptionsComeBackFromTheirText) {
     RC_ASSERT(back->uffd_move == options.uffd_move);
     RC_ASSERT(back->prefetch == options.prefetch);
     RC_ASSERT(back->foretell == options.foretell);
+    RC_ASSERT(back->compress == options.compress);
     RC_ASSERT(back->space == options.space);
     RC_ASSERT(back->remote_timeout == options.remote_timeout);
     RC_ASSERT(std::string(back->stats_file) == options.stats_file);

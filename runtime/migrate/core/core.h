@@ -21,6 +21,7 @@
 #include "runtime/os/pin_check.h"
 #include "runtime/space/granule_lock.h"
 #include "runtime/stats/stats_page.h"
+#include "runtime/tier/compressed_pool.h"
 #include "runtime/tier/frame_table.h"
 #include "runtime/tier/tier_set.h"
 
@@ -37,6 +38,9 @@ struct Core {
   /// tiers then stay where they were placed.
   std::unique_ptr<FaultPort> barrier;
   TierSet tiers;
+  /// One of the tiers, and its number; null: there is none.
+  CompressedPool* pool = nullptr;
+  uint8_t pool_number = 0;
   Budget budget;
   /// Local memory in use outside the space that whoever took it has told us of (Runtime).
   Ledger outside;

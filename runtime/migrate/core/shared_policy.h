@@ -7,6 +7,7 @@
 #include "runtime/base/mapping.h"
 #include "runtime/base/mutex.h"
 #include "runtime/policy/far_copies.h"
+#include "runtime/policy/pool_size.h"
 #include "runtime/policy/run_queue.h"
 #include "runtime/policy/victim.h"
 
@@ -27,6 +28,7 @@ class SharedPolicy {
   Mutex& mutex() TP_RETURNS(mutex_) { return mutex_; }
   VictimChooser& chooser() TP_REQUIRES(mutex_) { return chooser_; }
   FarCopies& copies() TP_REQUIRES(mutex_) { return copies_; }
+  PoolSize& poolSize() TP_REQUIRES(mutex_) { return pool_size_; }
   /// What the program wants out, and in; see advice.h.
   RunQueue& pageOut() TP_REQUIRES(mutex_) { return page_out_; }
   RunQueue& willNeed() TP_REQUIRES(mutex_) { return will_need_; }
@@ -42,6 +44,7 @@ class SharedPolicy {
   Mapping balances_;
   VictimChooser chooser_;
   FarCopies copies_;
+  PoolSize pool_size_;
   RunQueue page_out_, will_need_;
 };
 

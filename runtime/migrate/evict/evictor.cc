@@ -37,6 +37,9 @@ Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
   std::unique_ptr<Evictor> evictor(new Evictor(core, staging, policy));
   evictor->usable_ = core.tiers.hasFetch();
   evictor->full_ = core.tiers.moreMayCome();
+  auto pool = PoolKeeper::create(core, policy);
+  if (!pool) return tl::unexpected(pool.error());
+  evictor->pool_ = std::move(*pool);
   auto pagemap = os::openPagemap();
   if (!pagemap) return tl::unexpected(pagemap.error());
   evictor->pagemap_ = std::move(*pagemap);

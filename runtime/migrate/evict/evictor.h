@@ -17,6 +17,7 @@
 #include "runtime/migrate/core/shared_policy.h"
 #include "runtime/migrate/core/staging.h"
 #include "runtime/migrate/direct/granule_pages.h"
+#include "runtime/migrate/evict/pool_keeper.h"
 
 namespace tidepool {
 
@@ -34,6 +35,10 @@ class Evictor {
   void advance();
   /// Frees the pages longest in limbo, a batch of them; false if none is written yet.
   bool recycle();
+  /// Keeps the compressed pool, if there is one, within its size.
+  void tendPool() {
+    if (pool_ != nullptr) pool_->tend();
+  }
   /// Pages on their way out or in limbo; all of them hold local memory.
   PageCount inStaging() const { return in_flight_; }
   bool busy() const { return in_flight_.value() > 0; }
@@ -72,6 +77,7 @@ class Evictor {
     std::array<FrameIndex, Staging::kSlotsPerSegment> frames;
     std::array<uint8_t, Staging::kSlotsPerSegment> tiers;
     SlotSet copied;  // the frame has the page's bytes already
+    SlotSet packed;  // of these: it is in the compressed pool
     SlotSet zero;    // all zeros: there is no frame
     /// Whether it is to be written, to a frame that the batch has allocated.
     bool writes(uint64_t slot) const { return !copied[slot] && !zero[slot]; }
@@ -115,6 +121,8 @@ class Evictor {
   uint64_t moveByCopy(const GranuleLock& granule, PageRun run, uint64_t slot);
   uint64_t moveReadOnly(const GranuleLock& granule, PageRun run, uint64_t slot);
   void write(uint64_t segment);
+  /// Puts pages into the compressed pool, those that are worth it.
+  void compress(uint64_t segment);
   bool allocateFrames(Batch& batch);
   /// Frames for these slots, of that tier; all or none.
   bool allocateFrom(uint8_t number, Batch& batch, const SlotSet& slots);
@@ -140,6 +148,7 @@ class Evictor {
   Staging& staging_;
   SharedPolicy& policy_;
   Channels channels_;
+  std::unique_ptr<PoolKeeper> pool_;  // null: there is none
   std::array<Batch, Staging::kSegments> batches_;
   PageIndex hand_;
   UniqueFd pagemap_;

@@ -113,8 +113,31 @@ bool Evictor::dropFarCopies() {
   return dropped > 0;
 }
 
+void Evictor::compress(uint64_t segment) {
+  if (pool_ == nullptr) return;
+  Batch& batch = batches_[segment];
+  // What is compressed takes memory before the pages give up theirs.
+  while (core_.budget.room() < PageCount(batch.used / 2) && recycle()) {
+  }
+  for (uint64_t slot = 0; slot < batch.used; ++slot) {
+    const PageIndex page = batch.pages[slot];
+    if (batch.zero[slot] || placementOf(core_, page).tier() != 0) continue;
+    const std::byte* const bytes = staging_.slotMemory(staging_.firstSlot(segment) + slot);
+    const auto frame = batch.copied[slot] ? pool_->putClean(page, bytes) : pool_->put(page, bytes);
+    if (!frame) continue;
+    if (batch.copied[slot]) {
+      core_.tiers.tier(batch.tiers[slot]).release({batch.frames[slot], PageCount(1)});
+    }
+    batch.frames[slot] = *frame;
+    batch.tiers[slot] = core_.pool_number;
+    batch.copied.set(slot);
+    batch.packed.set(slot);
+  }
+}
+
 void Evictor::write(uint64_t segment) {
   Batch& batch = batches_[segment];
+  compress(segment);
   if (!allocateFrames(batch) && !(dropFarCopies() && allocateFrames(batch))) {
     usable_ = false;
     full_ = true;
@@ -126,15 +149,14 @@ void Evictor::write(uint64_t segment) {
                 "--far or a larger SIZE");
     return;
   }
-  uint64_t first_copied = 0;
-  while (first_copied < batch.used && !batch.copied[first_copied]) ++first_copied;
   for (uint64_t at = 0; at < batch.used;) {
     at += batch.writes(at) ? submitFrom(segment, at) : 1;
   }
   // One page at least is written, again if need be: that a server is gone must show before pages
   // are given up that are only there.
+  const SlotSet clean = batch.copied & ~batch.packed;
   const bool none = batch.writes_left == 0 && batch.failed_tier == 0;
-  if (none && first_copied < batch.used) submitFrom(segment, first_copied);
+  if (none && clean.any()) submitFrom(segment, clean._Find_first());
   for (const auto& channel : channels_) {
     if (channel != nullptr) [[maybe_unused]]
       const Status flushed = channel->flush();
@@ -247,7 +269,7 @@ bool Evictor::recycle() {
     const GranuleLock granule(*core_.space, granuleOf(page));
     if (core_.space->change(granule, page, evicting, out)) {
       ++gone;
-      clean += batch.copied[i] ? 1 : 0;
+      clean += batch.copied[i] && !batch.packed[i] ? 1 : 0;
       zero += batch.zero[i] ? 1 : 0;
     } else if (!batch.zero[i]) {
       core_.tiers.tier(batch.tiers[i]).release({batch.frames[i], PageCount(1)});
@@ -270,6 +292,7 @@ void Evictor::empty(uint64_t segment) {
   batch.failed_tier = 0;
   batch.copied.reset();
   batch.zero.reset();
+  batch.packed.reset();
   batch.written_as = 0;
 }
 

@@ -22,6 +22,8 @@ bool FaultService::submitFetch(const GranuleLock& granule, FarClaim claim, Arriv
   const PageIndex first = claim.first();
   Fetch& fetch = fetches_[slot];
   fetch = {std::move(claim), first, buffer(slot), demanded, arrival, core_.clock->now()};
+  if (arrival == Arrival::kFault) noteTouch(fetch.claim);
+  if (fetch.claim.tier() == core_.pool_number) return unpack(granule, slot);
   // In a child of fork() the first read opens it.
   const auto channel = channels_.to(fetch.claim.tier());
   const Status submitted = channel
@@ -31,6 +33,35 @@ bool FaultService::submitFetch(const GranuleLock& granule, FarClaim claim, Arriv
   giveUp(granule, fetch, submitted.error().code());
   freeSlot(slot);
   return false;
+}
+
+bool FaultService::unpack(const GranuleLock& granule, uint32_t slot) {
+  Fetch& fetch = fetches_[slot];
+  const uint64_t pages = fetch.claim.count().value();
+  const Status read = core_.pool->read(fetch.claim.frames(), fetch.buffer);
+  if (read) {
+    count(core_.stats->compressed_hits, pages);
+    arrive(granule, slot);
+    return true;
+  }
+  giveUp(granule, fetch, read.error().code());
+  freeSlot(slot);
+  return false;
+}
+
+void FaultService::noteTouch(const FarClaim& claim) {
+  if (core_.pool == nullptr) return;
+  const bool packed = claim.tier() == core_.pool_number;
+  const uint32_t age = packed ? core_.pool->ageOf(claim.frames().first) : 0;
+  MutexLock lock(policy_.mutex());
+  packed ? policy_.poolSize().onHit(age) : policy_.poolSize().onFarFault(claim.first());
+}
+
+void FaultService::arrive(const GranuleLock& granule, uint32_t slot) {
+  if (install(granule, fetches_[slot])) return freeSlot(slot);
+  arrived_.push_back(slot);
+  room_.setFaultsWait(true);
+  core_.need_memory.ring();
 }
 
 void FaultService::freeSlot(uint32_t slot) {
@@ -160,6 +191,7 @@ bool FaultService::claimForetold(Gather& gather, PageIndex page) {
     policy_.chooser().onForetold(page);
     return false;
   }
+  if (core_.pool != nullptr && word.tier() == core_.pool_number) return false;
   if (!gather.pages.empty() && word.tier() != gather.pages[0].claim.tier()) return false;
   FarClaim claim = claimFar(core_, granule, {page, PageCount(1)}, kFlagUnproven);
   if (claim.empty()) return false;
@@ -226,23 +258,14 @@ void FaultService::completeFetches() {
 void FaultService::finishFetch(uint32_t slot, bool ok, ErrorCode error) {
   const FarClaim& claim = fetches_[slot].claim;
   TP_CHECK(!claim.empty());
-  if (!ok) {
-    const GranuleLock granule(*core_.space, granuleOf(claim.first()));
-    giveUp(granule, fetches_[slot], error);
-    return freeSlot(slot);
-  }
-  if (install(fetches_[slot])) {
-    freeSlot(slot);
-  } else {
-    arrived_.push_back(slot);
-    room_.setFaultsWait(true);
-    core_.need_memory.ring();
-  }
+  const GranuleLock granule(*core_.space, granuleOf(claim.first()));
+  if (ok) return arrive(granule, slot);
+  giveUp(granule, fetches_[slot], error);
+  freeSlot(slot);
 }
 
-bool FaultService::install(Fetch& fetch) {
+bool FaultService::install(const GranuleLock& granule, Fetch& fetch) {
   FarClaim& claim = fetch.claim;
-  const GranuleLock granule(*core_.space, granuleOf(claim.first()));
   if (!core_.budget.tryCharge(claim.count())) {
     if (fetch.demanded != 0 && core_.roomWillCome()) return false;
     if (fetch.demanded == 0) {
@@ -266,7 +289,8 @@ bool FaultService::install(Fetch& fetch) {
 }
 
 bool FaultService::keepsCopies(const Fetch& fetch) {
-  if (!core_.port->tracksWrites()) return false;
+  // What a compressed copy takes is local memory.
+  if (!core_.port->tracksWrites() || fetch.claim.tier() == core_.pool_number) return false;
   // Copies must not take the room that pages need which have no other home.
   const Tier& tier = core_.tiers.tier(fetch.claim.tier());
   if (tier.closed() || tier.used().value() > tier.capacity().value() / 8 * 7) return false;

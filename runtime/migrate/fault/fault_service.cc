@@ -303,6 +303,7 @@ void FaultService::sayExceeded() {
   if (said_exceeded_ || core_.room.farExhausted()) return;
   bool room = false;
   core_.tiers.forEach([&](uint8_t, const Tier& tier) {
+    if (tier.kind() == TierKind::kCompressed) return;
     room = room || tier.used() + Bytes(kGranuleSize) <= tier.capacity();
   });
   // There is room: it is this granule that cannot go there (docs/limits.md), which passes.

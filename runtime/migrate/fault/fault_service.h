@@ -128,13 +128,22 @@ class FaultService {
   void flush();
   /// On failure the claim has ended.
   bool submitFetch(const GranuleLock& granule, FarClaim claim, Arrival arrival);
+  /// Brings in what is in the compressed pool, now; as submitFetch().
+  bool unpack(const GranuleLock& granule, uint32_t slot);
+  /// Tells the size of the pool, if there is one, where a page is that was touched.
+  void noteTouch(const FarClaim& claim);
   void completeFetches();
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);
   /// Ends the claim of a read that has failed.
   void giveUp(const GranuleLock& granule, Fetch& fetch, ErrorCode error);
   void freeSlot(uint32_t slot);
+  /// What has been read is put in place, or waits for room.
+  void arrive(const GranuleLock& granule, uint32_t slot);
   /// False: there is no room for it yet.
-  bool install(Fetch& fetch);
+  bool install(Fetch& fetch) {
+    return install(GranuleLock(*core_.space, granuleOf(fetch.claim.first())), fetch);
+  }
+  bool install(const GranuleLock& granule, Fetch& fetch);
   /// Whether what was fetched keeps its frames, as copies of the local pages.
   bool keepsCopies(const Fetch& fetch);
   /// The next so many pages, which are the claim's still.

@@ -72,7 +72,10 @@ void ForkGuard::unlockAll() {
 bool ForkGuard::canFollow() const {
   if (core_.tiers.hasDirect() && core_.barrier == nullptr) return false;
   bool all = true;
-  core_.tiers.forEach([&](uint8_t, Tier& tier) { all = all && tier.frames() != nullptr; });
+  core_.tiers.forEach([&](uint8_t, Tier& tier) {
+    // Compressed pages are copied with the rest of the process.
+    all = all && (tier.frames() != nullptr || tier.kind() == TierKind::kCompressed);
+  });
   return all;
 }
 
