@@ -70,17 +70,4 @@ Nanoseconds PmuSampler::charge(Nanoseconds now, Nanoseconds spent) {
   return Nanoseconds(static_cast<uint64_t>(cost));
 }
 
-PmuRingStats PmuSampler::stats() const {
-  PmuRingStats sum;
-  for (const Source& source : sources_) {
-    const PmuRingStats& stats = source.records.stats();
-    sum.samples += stats.samples;
-    sum.without_address += stats.without_address;
-    sum.lost += stats.lost;
-    sum.throttled += stats.throttled;
-    sum.malformed += stats.malformed;
-  }
-  return sum;
-}
-
 }  // namespace tidepool

@@ -35,8 +35,6 @@ class PmuSampler {
   Nanoseconds charge(Nanoseconds now, Nanoseconds spent);
 
   bool running() const { return running_; }
-  /// Over all rings.
-  PmuRingStats stats() const;
 
  private:
   struct Source {

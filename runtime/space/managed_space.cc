@@ -52,12 +52,6 @@ RangeAllocator::Layout layoutFor(uintptr_t base, Bytes size) {
 
 }  // namespace
 
-const char* pageStateName(PageState state) {
-  static constexpr const char* kNames[kPageStates] = {"empty",    "local",  "evicting", "far",
-                                                      "fetching", "direct", "lost",     "zero"};
-  return kNames[static_cast<int>(state)];
-}
-
 Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
   const Bytes rounded(roundUp(size.value(), kGranuleSize));
   // The largest first: address space that was had stays reserved.

@@ -23,8 +23,6 @@ enum class PageState : uint8_t {
 };
 inline constexpr int kPageStates = 8;
 
-const char* pageStateName(PageState state);
-
 namespace detail {
 constexpr uint8_t to(PageState state) {
   return static_cast<uint8_t>(1u << static_cast<int>(state));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client and a memory server say to each other before the first request. Both wait. Pure
+// What a client and a memory server say to each other before the first request. Both wait. Free
 // functions of a connection that nothing else uses meanwhile.
 #pragma once
 

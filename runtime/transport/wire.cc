@@ -271,20 +271,6 @@ Result<LaneOffer> decodeLaneOffer(std::span<const std::byte, kLaneOfferSize> in)
   return offer;
 }
 
-uint32_t answerBytes(const Request& request) {
-  switch (request.opcode) {
-    case Opcode::kRead:
-    case Opcode::kReadRows:
-      return request.length;
-    case Opcode::kStat:
-      return kStatSize;
-    case Opcode::kOpenLane:
-      return kLaneOfferSize;
-    default:
-      return 0;
-  }
-}
-
 ErrorCode errorOf(uint16_t status) {
   const auto last = static_cast<uint16_t>(ErrorCode::kInternal);
   if (status == 0 || status > last) return ErrorCode::kCorrupt;

@@ -137,9 +137,6 @@ Result<Response> decodeResponse(std::span<const std::byte, kResponseSize> in);
 Stat decodeStat(std::span<const std::byte, kStatSize> in);
 Result<LaneOffer> decodeLaneOffer(std::span<const std::byte, kLaneOfferSize> in);
 
-/// Bytes the answer to `request` carries when it succeeds.
-uint32_t answerBytes(const Request& request);
-
 /// The ErrorCode of a status; kCorrupt for numbers that name none. Never call with 0.
 ErrorCode errorOf(uint16_t status);
 
