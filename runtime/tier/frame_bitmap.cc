@@ -86,29 +86,31 @@ uint64_t FrameBitmap::runEnd(uint64_t from, uint64_t limit) const {
   return std::min(limit, word * kWordBits + static_cast<uint64_t>(std::countr_zero(used)));
 }
 
-FrameBitmap::Found FrameBitmap::find(uint64_t from, uint64_t wanted) const {
+FrameBitmap::Found FrameBitmap::find(uint64_t from, uint64_t wanted, uint64_t enough,
+                                     uint64_t limit) const {
   Found best;
   uint64_t at = from;
   bool wrapped = false;
-  for (int probe = 0; probe < kMaxProbes && best.count < wanted; ++probe) {
+  for (int probe = 0; probe < kMaxProbes && best.count < enough; ++probe) {
     at = nextFree(at);
-    if (at >= capacity_) {
+    if (at >= limit) {
       if (wrapped) break;
       wrapped = true;
       at = 0;
       continue;
     }
-    const uint64_t end = runEnd(at, at + std::min(wanted, capacity_ - at));
-    if (end - at > best.count) best = {at, end - at};
+    const uint64_t end = runEnd(at, at + std::min(wanted, limit - at));
+    if (end - at > best.count) best = {.first = at, .count = end - at};
     at = end;
   }
+  best.stopped = at;
   return best;
 }
 
 FrameBitmap::Found FrameBitmap::findWhole(uint64_t wanted) const {
   for (uint64_t at = nextFree(0); at < capacity_ && wanted <= capacity_ - at;) {
     const uint64_t end = runEnd(at, at + wanted);
-    if (end - at == wanted) return {at, wanted};
+    if (end - at == wanted) return {.first = at, .count = wanted};
     at = nextFree(end);
   }
   return {};

@@ -27,13 +27,15 @@ class FrameBitmap {
   /// Makes zeroed memory a bitmap without a frame in use.
   void format();
 
-  /// A run of at most `wanted` free frames: a full one if there is any within a bounded search
-  /// from `from` on, else the longest seen; the count is 0 when none is free.
+  /// A run of at most `wanted` free frames below `limit`: the first of `enough` or more within a
+  /// bounded search from `from` on, and around, else the longest seen; the count is 0 when none is
+  /// free.
   struct Found {
     uint64_t first = 0;
     uint64_t count = 0;
+    uint64_t stopped = 0;  // where the search ended
   };
-  Found find(uint64_t from, uint64_t wanted) const;
+  Found find(uint64_t from, uint64_t wanted, uint64_t enough, uint64_t limit) const;
   /// The first run of `wanted` free frames, however long that takes to find; the count is 0 when
   /// there is none.
   Found findWhole(uint64_t wanted) const;

@@ -22,6 +22,10 @@ namespace {
 
 constexpr uint64_t kWordBits = FrameBitmap::kWordBits;
 constexpr uint64_t kFull = ~uint64_t{0};
+// A frame that was never used costs more than one that was: its memory has to be cleared first, and
+// is then taken for good. So runs of this length are used again before that: the longest that is
+// read at a time. Shorter ones would make scans slow.
+constexpr uint64_t kGoodRun = 16;
 
 uint64_t pages(uint64_t bytes) { return roundUp(bytes, kPageSize); }
 
@@ -115,7 +119,23 @@ FrameTable::~FrameTable() {
 }
 
 Result<FrameRun> FrameTable::allocate(PageCount wanted) {
-  return allocateWith(wanted, [&] { return bitmap_.find(header().cursor, wanted.value()); });
+  return allocateWith(wanted, [&] {
+    FrameBitmap::Found found = findUsedOnce(wanted.value());
+    if (found.count > 0) return found;
+    found = bitmap_.find(header().cursor, wanted.value(), wanted.value(), capacity_.value());
+    header().cursor = found.first + found.count;
+    return found;
+  });
+}
+
+FrameBitmap::Found FrameTable::findUsedOnce(uint64_t wanted) {
+  Header& table = header();
+  const uint64_t end = table.frames_end;
+  if (end == capacity_.value() || used().value() == end) return {};
+  const uint64_t enough = std::min(wanted, kGoodRun);
+  const FrameBitmap::Found found = bitmap_.find(table.used_cursor, wanted, enough, end);
+  table.used_cursor = found.stopped;
+  return found.count < enough ? FrameBitmap::Found() : found;
 }
 
 Result<FrameRun> FrameTable::allocateWhole(PageCount wanted) {
@@ -139,7 +159,6 @@ Result<FrameRun> FrameTable::allocateWith(PageCount wanted, Find find) {
                 number(wanted), number(used()), number(capacity_));
   }
   const uint64_t end = found.first + found.count;
-  header().cursor = end;
   header().frames_end = std::max(header().frames_end, end);
   forEachWord(found.first, found.count, [&](uint64_t word, uint64_t mask) {
     held()[word] |= mask;

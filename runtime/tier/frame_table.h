@@ -49,8 +49,8 @@ class FrameTable {
   FrameTable& operator=(const FrameTable&) = delete;
 
   /// Between 1 and `wanted` adjacent free frames: the full run if one is found within a bounded
-  /// search from where the last one ended, else the longest run seen. Errors: kNoSpace when no
-  /// frame is free, kInvalidArgument when `wanted` is 0.
+  /// search from where the last one ended, else the longest run seen. Prefers runs of frames that
+  /// were used before. Errors: kNoSpace when no frame is free, kInvalidArgument when `wanted` is 0.
   Result<FrameRun> allocate(PageCount wanted);
   /// `wanted` adjacent frames, or nothing: for what cannot be in pieces. Looks at every run of free
   /// frames if it must. Errors: as allocate(), kNoSpace also when there is no such run.
@@ -100,8 +100,9 @@ class FrameTable {
   };
   struct Header {
     RobustMutex mutex;
-    uint64_t cursor;      // where the next search begins
-    uint64_t frames_end;  // no frame from here on was ever handed out
+    uint64_t cursor;       // where the next search begins
+    uint64_t used_cursor;  // the same, among frames that were used before
+    uint64_t frames_end;   // no frame from here on was ever handed out
     std::atomic<uint64_t> used;
     std::atomic<uint32_t> slots_end;  // no slot from here on was ever used
   };
@@ -135,6 +136,8 @@ class FrameTable {
     return reinterpret_cast<uint32_t*>(shared_.data() + layout_.counts_offset);
   }
   uint64_t* held() const { return reinterpret_cast<uint64_t*>(held_.data()); }
+  /// A run of frames that were used before, if there is a good one.
+  FrameBitmap::Found findUsedOnce(uint64_t wanted);
   uint64_t wordsInUse() const { return FrameBitmap::wordsFor(header().frames_end); }
 
   void setClosed(bool closed);

@@ -197,7 +197,7 @@ class Family {
   void checkAllIsFree() {
     waitForTheDead();
     table_->reap();
-    const auto all = table_->allocate(PageCount(kFrames));
+    const auto all = table_->allocateWhole(PageCount(kFrames));
     RC_ASSERT(all.has_value() && all->count.value() == kFrames);
     table_->release(*all);
   }

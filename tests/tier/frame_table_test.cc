@@ -52,6 +52,41 @@ TEST(FrameTable, PrefersAFullRunToTheFirstHole) {
   EXPECT_FALSE(frames->allocate(PageCount(1)));
 }
 
+TEST(FrameTable, UsesFramesAgainBeforeItTakesFreshOnes) {
+  // A working set of 1000 pages that leave in batches of 128 and come back one by one.
+  constexpr uint64_t kSet = 1000, kBatch = 128;
+  auto frames = make(100'000);
+  std::mt19937_64 random(7);
+  std::vector<FrameIndex> out;
+  uint64_t highest = 0;
+  for (int round = 0; round < 500; ++round) {
+    for (uint64_t left = kBatch; left > 0;) {
+      const auto run = frames->allocate(PageCount(left));
+      ASSERT_TRUE(run);
+      left -= run->count.value();
+      for (uint64_t i = 0; i < run->count.value(); ++i) out.push_back(run->first + i);
+      highest = std::max(highest, run->first.value() + run->count.value());
+    }
+    while (out.size() > kSet) {
+      std::swap(out[random() % out.size()], out.back());
+      frames->release({out.back(), PageCount(1)});
+      out.pop_back();
+    }
+  }
+  EXPECT_LE(highest, 6 * kSet) << "of 64,000 that were handed out in all";
+}
+
+TEST(FrameTable, TakesAFreshRunBeforeManySmallPieces) {
+  auto frames = make(10'000);
+  ASSERT_TRUE(frames->allocate(PageCount(1000)));
+  for (uint64_t i = 0; i < 200; ++i) frames->release({FrameIndex(5 * i), PageCount(1)});
+  const auto run = frames->allocate(PageCount(16));
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->first.value(), 1000u);
+  EXPECT_EQ(run->count.value(), 16u);
+  EXPECT_LT(frames->allocate(PageCount(1))->first.value(), 1000u) << "one is no piece";
+}
+
 TEST(FrameTable, AWholeRunIsFoundBehindAnyNumberOfHoles) {
   // More holes than allocate() looks at before it takes what it has seen.
   constexpr uint64_t kHoles = 5000;

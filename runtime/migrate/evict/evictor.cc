@@ -16,13 +16,6 @@ namespace {
 // Of a tracked write, which the kernel resolves itself; measured.
 constexpr Nanoseconds kWriteFaultCost(800);
 
-/// Of a page. Others differ soon, as a rule in the first word.
-bool isZero(const std::byte* page) {
-  uint64_t first;
-  memcpy(&first, page, sizeof first);
-  return first == 0 && memcmp(page, page + sizeof first, kPageSize - sizeof first) == 0;
-}
-
 constexpr Arrival arrivalOf(PageWord word) {
   return word.has(kFlagUnproven) ? Arrival::kScan : Arrival::kFault;
 }
@@ -312,14 +305,11 @@ uint64_t Evictor::moveOut(const GranuleLock& granule, PageRun run, uint64_t segm
     const uint64_t moved =
         moveRun(granule, part, rightsOf(part.first, plain), staging_.firstSlot(segment) + slot);
     for (uint64_t i = 0; i < moved; ++i) {
-      const std::byte* const bytes = staging_.slotMemory(staging_.firstSlot(segment) + slot + i);
-      Content content = isZero(bytes) ? Content::kZero : Content::kNew;
       // A page that was written between the look and the move differs from what was seen before.
-      if (content == Content::kNew && same[part.first + i - granule.first()] &&
-          memcmp(bytes, seen_.data() + i * kPageSize, kPageSize) == 0) {
-        content = Content::kCopied;
-      }
-      stage(granule, segment, slot + i, part.first + i, content);
+      const bool copied = same[part.first + i - granule.first()] &&
+                          memcmp(staging_.slotMemory(staging_.firstSlot(segment) + slot + i),
+                                 seen_.data() + i * kPageSize, kPageSize) == 0;
+      stage(granule, segment, slot + i, part.first + i, copied);
     }
     moved_in_all += moved;
     // A page that did not move is pinned or gone: leave it and go on behind it.
@@ -343,8 +333,7 @@ PageSet Evictor::unwritten(const GranuleLock& granule, PageRun run) {
 }
 
 void Evictor::stage(const GranuleLock& granule, uint64_t segment, uint64_t slot, PageIndex page,
-                    Content content) {
-  const bool copied = content == Content::kCopied;
+                    bool copied) {
   Batch& batch = batches_[segment];
   PageWord word = core_.space->word(page);
   // Its home would be nobody's.
@@ -355,8 +344,6 @@ void Evictor::stage(const GranuleLock& granule, uint64_t segment, uint64_t slot,
     copied ? copies.saved(granule, arrivalOf(word)) : copies.outdated(granule, arrivalOf(word));
   }
   batch.copied[slot] = copied;
-  batch.zero[slot] = content == Content::kZero;
-  batch.tiers[slot] = 0;
   if (copied) {
     batch.frames[slot] = word.frame();
     batch.tiers[slot] = word.tier();

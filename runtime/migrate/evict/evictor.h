@@ -64,8 +64,6 @@ class Evictor {
   enum class Fill : uint8_t { kFilled, kNothingCold };
   /// Whether the policy is asked, or everything local goes (when it would keep all of it).
   enum class Choice : uint8_t { kPolicy, kAnything };
-  /// What is in a page on its way out.
-  enum class Content : uint8_t { kNew, kCopied, kZero };  // kCopied: its frame has the same bytes
   // One batch: slots [0, used) of a segment hold pages[...], going to frames[...] of tiers[...].
   using SlotSet = std::bitset<Staging::kSlotsPerSegment>;
   struct Batch {
@@ -110,9 +108,9 @@ class Evictor {
   uint64_t alikeFrom(PageRun run, bool granule_plain) const;
   /// Which pages of the run have not been written since they came; their bytes are in seen_ then.
   PageSet unwritten(const GranuleLock& granule, PageRun run);
-  /// Enters a page that has moved into its slot.
+  /// Enters a page that has moved into its slot. `copied`: its frame has the same bytes.
   void stage(const GranuleLock& granule, uint64_t segment, uint64_t slot, PageIndex page,
-             Content content);
+             bool copied);
   /// True if all pages of it are plain memory, and none is to stay.
   bool isPlain(GranuleIndex granule) const;
   /// Rights of a page of a granule that is, or is not, plain as a whole.
@@ -121,6 +119,8 @@ class Evictor {
   uint64_t moveByCopy(const GranuleLock& granule, PageRun run, uint64_t slot);
   uint64_t moveReadOnly(const GranuleLock& granule, PageRun run, uint64_t slot);
   void write(uint64_t segment);
+  /// Notes which pages are all zeros; nobody can change them any more.
+  void findZeros(uint64_t segment);
   /// Puts pages into the compressed pool, those that are worth it.
   void compress(uint64_t segment);
   bool allocateFrames(Batch& batch);

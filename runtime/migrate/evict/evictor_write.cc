@@ -4,6 +4,7 @@
 #include "runtime/migrate/evict/evictor.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tidepool {
 namespace {
@@ -11,7 +12,26 @@ namespace {
 /// A write's tag: segment and its first slot.
 constexpr uint64_t tagOf(uint64_t segment, uint64_t slot) { return segment << 32 | slot; }
 
+/// Of a page. Others differ soon, as a rule in the first word.
+bool isZero(const std::byte* page) {
+  uint64_t first;
+  memcpy(&first, page, sizeof first);
+  return first == 0 && memcmp(page, page + sizeof first, kPageSize - sizeof first) == 0;
+}
+
 }  // namespace
+
+void Evictor::findZeros(uint64_t segment) {
+  Batch& batch = batches_[segment];
+  // Each is a miss in the processor's caches; so far ahead they overlap.
+  constexpr uint64_t kAhead = 8;
+  const std::byte* const memory = staging_.slotMemory(staging_.firstSlot(segment));
+  for (uint64_t slot = 0; slot < batch.used; ++slot) {
+    if (slot + kAhead < batch.used) __builtin_prefetch(memory + (slot + kAhead) * kPageSize);
+    batch.zero[slot] = !batch.copied[slot] && isZero(memory + slot * kPageSize);
+    if (batch.zero[slot]) batch.tiers[slot] = 0;
+  }
+}
 
 bool Evictor::opens(uint8_t number) {
   FetchTier* const tier = core_.tiers.fetch(number);
@@ -54,22 +74,29 @@ Evictor::SlotSet Evictor::allocatePlaced(Batch& batch) {
 
 bool Evictor::allocateFrom(uint8_t number, Batch& batch, const SlotSet& slots) {
   Tier& tier = core_.tiers.tier(number);
-  const uint64_t wanted = slots.count();
-  uint64_t have = 0;
-  for (uint64_t slot = 0; have < wanted;) {
-    const auto run = tier.allocate(PageCount(wanted - have));
+  for (uint64_t slot = 0; slot < batch.used;) {
+    if (!slots[slot]) {
+      ++slot;
+      continue;
+    }
+    // Neighbours come back together, so their frames should be in a row; those of others may be
+    // anywhere, which leaves the long runs to neighbours.
+    uint64_t alike = 1;
+    while (slot + alike < batch.used && slots[slot + alike] &&
+           batch.pages[slot + alike] == batch.pages[slot] + alike) {
+      ++alike;
+    }
+    const auto run = tier.allocate(PageCount(alike));
     if (!run) {
       for (uint64_t i = 0; i < slot; ++i) {
         if (slots[i]) tier.release({batch.frames[i], PageCount(1)});
       }
       return false;
     }
-    for (uint64_t i = 0; i < run->count.value(); ++slot) {
-      if (!slots[slot]) continue;
-      batch.frames[slot] = run->first + i++;
+    for (uint64_t i = 0; i < run->count.value(); ++i, ++slot) {
+      batch.frames[slot] = run->first + i;
       batch.tiers[slot] = number;
     }
-    have += run->count.value();
   }
   return true;
 }
@@ -137,6 +164,7 @@ void Evictor::compress(uint64_t segment) {
 
 void Evictor::write(uint64_t segment) {
   Batch& batch = batches_[segment];
+  findZeros(segment);
   compress(segment);
   if (!allocateFrames(batch) && !(dropFarCopies() && allocateFrames(batch))) {
     usable_ = false;
