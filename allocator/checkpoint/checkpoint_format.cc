@@ -68,13 +68,6 @@ uint64_t checksumOf(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-bool RowFileHeader::operator==(const RowFileHeader& other) const {
-  std::byte mine[kBytes], others[kBytes];
-  encodeHeader(*this, mine);
-  encodeHeader(other, others);
-  return memcmp(mine, others, kBytes) == 0;
-}
-
 void encodeHeader(const RowFileHeader& h, std::span<std::byte, RowFileHeader::kBytes> to) {
   TP_CHECK_OP(h.table.size(), <=, RowFileHeader::kMostName);
   std::fill(to.begin(), to.end(), std::byte{0});

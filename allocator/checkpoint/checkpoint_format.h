@@ -34,8 +34,6 @@ struct RowFileHeader {
   RowFormat format;
   Initializer initializer;
   OptimizerStep rates;
-
-  bool operator==(const RowFileHeader& other) const;
 };
 
 /// Rows that follow one another: `count` from `first` on.

@@ -77,23 +77,12 @@ void readStatsError(const StatsPage& page, int slot, char (&out)[256]) {
   out[kErrorLength - 1] = '\0';
 }
 
-TierStats* addStatsTier(StatsPage& page, const char* name, const char* kind) {
-  const uint64_t index = page.tier_count.load(std::memory_order_relaxed);
-  if (index >= kMaxTiers) return nullptr;
-  TierStats& tier = page.tiers[index];
-  copyText(tier.name, name);
-  copyText(tier.kind, kind);
-  // Release: a reader that sees the new count sees the names.
-  page.tier_count.store(index + 1, std::memory_order_release);
-  return &tier;
-}
-
 SampleStats* addStatsSource(StatsPage& page, const char* source) {
   const uint64_t index = page.source_count.load(std::memory_order_relaxed);
   if (index >= kMaxSources) return nullptr;
   SampleStats& entry = page.sources[index];
   copyText(entry.source, source);
-  // Release: as in addStatsTier().
+  // Release: a reader that sees the new count sees the name.
   page.source_count.store(index + 1, std::memory_order_release);
   return &entry;
 }

@@ -38,8 +38,6 @@ class StatsView {
   static Result<StatsView> open(int pid);
 
   const StatsPage& page() const { return *reinterpret_cast<const StatsPage*>(mapping_.data()); }
-  /// True while the process runs.
-  bool alive() const;
   int pid() const { return pid_; }
 
  private:
@@ -55,9 +53,8 @@ class StatsView {
 /// Copies entry `slot` of the ring out; always NUL-terminated.
 void readStatsError(const StatsPage& page, int slot, char (&out)[256]);
 
-/// Adds a tier (or sampler) and returns its entry, or null when the table is full. Call before the
+/// Adds a sampler and returns its entry, or null when the table is full. Call before the
 /// page's other users start: entries are never taken away.
-TierStats* addStatsTier(StatsPage& page, const char* name, const char* kind);
 SampleStats* addStatsSource(StatsPage& page, const char* source);
 
 }  // namespace tidepool

@@ -3,7 +3,6 @@
 // process is not trusted: only a sealed memfd of the right size, magic and pid is accepted.
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -135,7 +134,5 @@ Result<StatsView> StatsView::open(int pid) {
   }
   return fail(reason.code(), "process %d has no statistics: %s", pid, reason.text());
 }
-
-bool StatsView::alive() const { return kill(pid_, 0) == 0 || errno == EPERM; }
 
 }  // namespace tidepool

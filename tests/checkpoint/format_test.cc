@@ -38,7 +38,9 @@ TEST(CheckpointFormat, HeadersAreAsDocumented) {
   EXPECT_EQ(memcmp(bytes + 160, "items", 6), 0);
   const auto header = decodeHeader(bytes);
   ASSERT_TRUE(header) << header.error().text();
-  EXPECT_EQ(*header, someHeader());
+  std::byte again[RowFileHeader::kBytes];
+  encodeHeader(*header, again);
+  EXPECT_EQ(memcmp(again, bytes, sizeof bytes), 0);
   for (size_t i = 0; i < sizeof bytes; ++i) {
     bytes[i] ^= std::byte{4};
     EXPECT_FALSE(decodeHeader(bytes)) << i;

@@ -11,6 +11,7 @@
 #include "runtime/stats/stats_region.h"
 #include "tests/cli/cli_runner.h"
 #include "tests/fabricmgr/program.h"
+#include "tests/stats/stats_tier.h"
 
 namespace tidepool::cli {
 namespace {
@@ -31,8 +32,8 @@ class Published {
       strcpy(page.program, "evil\x1b[31m");
       page.dram_budget_bytes = 64 * kMiB;
       page.dram_used_bytes = 32 * kMiB;
-      TierStats* tier = addStatsTier(page, "cxl:2G", "direct");
-      tier->used_bytes = 512 * kMiB;
+      TierStats& tier = addStatsTier(page, "cxl:2G", "direct");
+      tier.used_bytes = 512 * kMiB;
       if (write(ready[1], "", 1) != 1) _exit(1);
       for (;;) {
         page.faults_missing.fetch_add(100);

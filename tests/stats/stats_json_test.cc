@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/stats/stats_region.h"
+#include "tests/stats/stats_tier.h"
 
 namespace tidepool {
 namespace {
@@ -60,12 +61,12 @@ std::unique_ptr<StatsPage> samplePage() {
   page->moving_cpu_nanoseconds = 20'000'000;
   for (int i = 0; i < 99; ++i) page->fault_latency.record(Nanoseconds(8'000));
   page->fault_latency.record(Nanoseconds(100'000));
-  TierStats* tier = addStatsTier(*page, "cxl:2G", "direct");
-  tier->capacity_bytes = 2 * kGiB;
-  tier->used_bytes = kGiB;
-  tier->reads_bytes = 5;
-  tier->writes_bytes = 6;
-  tier->emulated = 1;
+  TierStats& tier = addStatsTier(*page, "cxl:2G", "direct");
+  tier.capacity_bytes = 2 * kGiB;
+  tier.used_bytes = kGiB;
+  tier.reads_bytes = 5;
+  tier.writes_bytes = 6;
+  tier.emulated = 1;
   SampleStats* source = addStatsSource(*page, "write-tracking");
   source->count = 1234;
   source->cpu_nanoseconds = 9'000'000;
@@ -105,16 +106,16 @@ TEST(StatsJson, HasTheDocumentedKeysAndValues) {
 
 TEST(StatsJson, ATierWithSeveralWaysSaysByWhichItsPagesGoAndWhy) {
   const auto page = samplePage();
-  TierStats* tier = addStatsTier(*page, "remote:10.0.0.7:7777", "fetch");
+  TierStats& tier = addStatsTier(*page, "remote:10.0.0.7:7777", "fetch");
   const auto shown = [&] { return json::parse(jsonText(*page))["tiers"]; };
   EXPECT_FALSE(shown()[1].contains("transport"));  // nothing is known yet
-  tier->page_ways = static_cast<uint64_t>(PageWays::kVerbs);
+  tier.page_ways = static_cast<uint64_t>(PageWays::kVerbs);
   EXPECT_EQ(shown()[1]["transport"], "verbs");
   EXPECT_FALSE(shown()[1].contains("transport_note"));
-  tier->page_ways = static_cast<uint64_t>(PageWays::kTcp);
-  strcpy(tier->note, "the cable \"broke\"");
+  tier.page_ways = static_cast<uint64_t>(PageWays::kTcp);
+  strcpy(tier.note, "the cable \"broke\"");
   EXPECT_FALSE(shown()[1].contains("transport_note"));  // half written, for all that is known
-  tier->noted = 1;
+  tier.noted = 1;
   EXPECT_EQ(shown()[1]["transport"], "tcp");
   EXPECT_EQ(shown()[1]["transport_note"], "the cable \"broke\"");
   EXPECT_FALSE(shown()[0].contains("transport"));
