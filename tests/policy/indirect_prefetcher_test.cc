@@ -185,6 +185,19 @@ TEST(IndirectPrefetcher, LearnsInVainForASmallPartOfTheTime) {
   EXPECT_LE(model.reads, model.learned * (1 + IndexPlace::kCount));
 }
 
+// Many instructions, none of which is a gather loop: together they cost no more.
+TEST(IndirectPrefetcher, LearnsFromFewOfAllFaults) {
+  GatherModel model(14);
+  IndirectPrefetcher prefetcher;
+  for (uint64_t i = 0; i < 60'000; ++i) {
+    FaultSample sample = model.noise(kCode + i % 60);
+    sample.address = model.far_begin + model.random() % (model.far_end - model.far_begin);
+    model.touch(prefetcher, sample);
+  }
+  EXPECT_GT(model.learned, 500u);
+  EXPECT_LE(model.learned, 1024 + model.faults / 256);
+}
+
 // Loops that end soon, on average after four elements: to look far ahead is wrong most of the time.
 TEST(IndirectPrefetcher, LooksNoFurtherThanItIsRight) {
   GatherModel model(17);
