@@ -132,7 +132,8 @@ FrameBitmap::Found FrameTable::findUsedOnce(uint64_t wanted) {
   Header& table = header();
   const uint64_t end = table.frames_end;
   if (end == capacity_.value() || used().value() == end) return {};
-  const uint64_t enough = std::min(wanted, kGoodRun);
+  // Who wants a whole granule has no use for a part of one.
+  const uint64_t enough = wanted < kPagesPerGranule ? std::min(wanted, kGoodRun) : wanted;
   const FrameBitmap::Found found = bitmap_.find(table.used_cursor, wanted, enough, end);
   table.used_cursor = found.stopped;
   return found.count < enough ? FrameBitmap::Found() : found;
