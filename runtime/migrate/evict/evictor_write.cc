@@ -272,6 +272,7 @@ bool Evictor::recycle() {
   count(core_.stats->demoted_bytes, gone * kPageSize);
   count(core_.stats->clean_evictions, clean);
   empty(segment);
+  if (pool_ != nullptr) pool_->reserve();
   return true;
 }
 
