@@ -70,6 +70,8 @@ class PoolKeeperTest : public FakeCoreTest {
         core_.tiers.tier(word(page).tier()).read({word(page).frame(), PageCount(1)}, read.data()));
     EXPECT_EQ(read, bytesOf(page, random)) << page.value();
   }
+  /// What the pool has of the budget.
+  uint64_t charged() const { return (pool_->held() + keeper_->reserved()).value(); }
   void release(PageIndex page) {
     const PageWord far = word(page);
     change(page, far, PageWord());
@@ -90,11 +92,11 @@ TEST_F(PoolKeeperTest, IsNotThereWithoutAPool) {
 TEST_F(PoolKeeperTest, ChargesTheBudgetByTheChunk) {
   EXPECT_EQ(held(), 0u);
   EXPECT_TRUE(put(first_));
-  EXPECT_EQ(held(), kChunk);
-  fill(0);
+  EXPECT_EQ(pool_->held(), CompressedPool::kChunkPages);
+  EXPECT_EQ(held(), charged());
   for (uint64_t i = 1; i < 100; ++i) EXPECT_TRUE(put(first_ + i));
-  EXPECT_EQ(held(), pool_->held().value());
-  EXPECT_LT(held(), 100u);
+  EXPECT_EQ(held(), charged());
+  EXPECT_LT(pool_->held().value(), 100u);
   for (uint64_t i = 0; i < 100; ++i) expectRight(first_ + i);
 }
 
@@ -104,7 +106,8 @@ TEST_F(PoolKeeperTest, GivesMemoryBackWhenPagesHaveGone) {
   for (uint64_t i = 0; i < 200; ++i) release(first_ + i);
   EXPECT_EQ(held(), before) << "whoever releases does not give back";
   keeper_->tend();
-  EXPECT_EQ(held(), kChunk) << "what is being filled";
+  EXPECT_EQ(held(), charged());
+  EXPECT_EQ(pool_->held().value(), kChunk) << "what is being filled";
 }
 
 TEST_F(PoolKeeperTest, NeverExceedsTheBudget) {
@@ -116,6 +119,25 @@ TEST_F(PoolKeeperTest, NeverExceedsTheBudget) {
   EXPECT_TRUE(isPacked(first_ + 399));
   for (uint64_t i = 0; i < 400; ++i) expectRight(first_ + i);
   EXPECT_EQ(core_.stats->compressed_written_back.load() + pool_->pages().value(), 400u);
+}
+
+TEST_F(PoolKeeperTest, ReservesAThirtySecondOfTheBudgetAtMost) {
+  keeper_->reserve();
+  EXPECT_EQ(keeper_->reserved(), CompressedPool::kChunkPages * 6) << "what a batch needs";
+  EXPECT_EQ(held(), charged());
+  keeper_->reserve();
+  EXPECT_EQ(held(), charged());
+  // They are there for the pool when others have taken the rest.
+  setLimit(held());
+  EXPECT_EQ(fill(180), 180u);
+  EXPECT_EQ(pool_->pages(), PageCount(180)) << "nothing had to be written back";
+  EXPECT_EQ(held(), charged());
+}
+
+TEST_F(PoolKeeperTest, ReservesNothingOfASmallBudget) {
+  setLimit(kChunk * 31);
+  keeper_->reserve();
+  EXPECT_EQ(held(), 0u);
 }
 
 TEST_F(PoolKeeperTest, RefusesWhenNothingCanMakeRoom) {
@@ -152,7 +174,8 @@ TEST_F(PoolKeeperTest, ShrinksWhenTheLimitFalls) {
   ASSERT_GT(before, kChunk * 8);
   setLimit(kChunk * 8);
   for (int i = 0; i < 100; ++i) keeper_->tend();
-  EXPECT_LE(held(), kChunk * 4) << "half of it";
+  EXPECT_LE(pool_->held().value(), kChunk * 4) << "half of it";
+  EXPECT_EQ(held(), charged());
   for (uint64_t i = 0; i < 600; ++i) expectRight(first_ + i);
 }
 
@@ -268,7 +291,7 @@ TEST_F(EvictorWithPool, WhatCompressesIsNotWritten) {
   evictor_->start(PageCount(32));
   EXPECT_TRUE(far_->requests().empty());
   evictAll(0);
-  EXPECT_EQ(held(), pool_->held().value());
+  EXPECT_EQ(held(), pool_->held().value() + 6 * kChunk) << "and what is reserved";
   for (uint64_t i = 0; i < 32; ++i) {
     EXPECT_TRUE(isPacked(first_ + i));
     expectRight(first_ + i, 1000);

@@ -308,6 +308,7 @@ bool Evictor::recycle() {
   count(core_.stats->clean_evictions, clean);
   count(core_.stats->zero_pages, zero);
   empty(segment);
+  if (pool_ != nullptr) pool_->reserve();
   return true;
 }
 

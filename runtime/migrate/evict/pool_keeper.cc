@@ -10,8 +10,10 @@ namespace {
 
 // More than this share of the pool's memory in gaps is worth moving entries for.
 constexpr uint64_t kGapShare = 5;
-constexpr int kMostMoves = 2;   // chunks emptied for one that is begun
-constexpr int kMostLooked = 8;  // chunks whose pages may all be in somebody's hands
+constexpr int kMostMoves = 2;            // chunks emptied for one that is begun
+constexpr uint64_t kMostReserved = 6;    // chunks: what a batch of evictions needs at most
+constexpr uint64_t kReservedShare = 32;  // of the limit
+constexpr int kMostLooked = 8;           // chunks whose pages may all be in somebody's hands
 
 // Of a granule's byte: failures in a row, as a power of two of tries to leave out, and those left.
 constexpr uint8_t kMostFailed = 5;
@@ -82,16 +84,26 @@ bool PoolKeeper::makeRoom() {
   while (pool_.held() + CompressedPool::kChunkPages > toPages(pool_.capacity())) {
     if (!writeOldestBack()) return false;
   }
-  return charge();
+  // Its own oldest pages make room where there is none.
+  return takeChunk() || (writeOldestBack() && takeChunk());
 }
 
-bool PoolKeeper::charge() {
-  if (core_.budget.tryCharge(CompressedPool::kChunkPages)) return true;
-  // Once: faults may take whatever room is made, and the pool must not be emptied for that.
-  return writeOldestBack() && core_.budget.tryCharge(CompressedPool::kChunkPages);
+void PoolKeeper::reserve() {
+  const uint64_t share = core_.budget.limit() / CompressedPool::kChunkPages / kReservedShare;
+  const uint64_t wanted = std::min(kMostReserved, share);
+  while (reserved_ < wanted && core_.budget.tryCharge(CompressedPool::kChunkPages)) ++reserved_;
 }
 
-void PoolKeeper::freeEmpty() { core_.budget.discharge(pool_.freeEmpty()); }
+bool PoolKeeper::takeChunk() {
+  if (reserved_ == 0) return core_.budget.tryCharge(CompressedPool::kChunkPages);
+  --reserved_;
+  return true;
+}
+
+void PoolKeeper::freeEmpty() {
+  core_.budget.discharge(pool_.freeEmpty());
+  reserve();
+}
 
 void PoolKeeper::closeGaps() {
   for (int i = 0; i < kMostMoves; ++i) {
@@ -116,7 +128,7 @@ bool PoolKeeper::moveEntries(uint32_t chunk) {
     const GranuleLock granule(*core_.space, granuleOf(page));
     if (!room || !lies(page, frame)) return;
     if (!pool_.moveFits(frame)) {
-      room = core_.budget.tryCharge(CompressedPool::kChunkPages);
+      room = takeChunk();
       if (!room) return;
       if (!pool_.beginMoved(chunk)) {
         core_.budget.discharge(CompressedPool::kChunkPages);

@@ -25,6 +25,10 @@ class PoolKeeper {
   std::optional<FrameIndex> put(PageIndex page, const std::byte* bytes);
   /// The same of a page that has a copy in far memory.
   std::optional<FrameIndex> putClean(PageIndex page, const std::byte* bytes);
+  /// To be called when room was made, before others hear of it: the pool's next chunks come first,
+  /// or faults would take all room while there is a shortage, and the pool could not grow.
+  void reserve();
+  PageCount reserved() const { return CompressedPool::kChunkPages * reserved_; }
   /// Gives back the memory of what was released, and makes the pool smaller if it is to be, a chunk
   /// at a time.
   void tend();
@@ -48,7 +52,7 @@ class PoolKeeper {
   void learn(PageIndex page, bool packed);
   /// Room for one more chunk, in the pool and in the budget.
   bool makeRoom();
-  bool charge();
+  bool takeChunk();
   void freeEmpty();
   void closeGaps();
   bool moveEntries(uint32_t chunk);
@@ -71,6 +75,7 @@ class PoolKeeper {
   Mapping tries_;
   Mapping bytes_;
   Leaving leaving_;
+  uint64_t reserved_ = 0;  // chunks that are charged already, and not begun
 };
 
 }  // namespace tidepool
