@@ -149,7 +149,8 @@ class FabricMemoryTest : public FakeCoreTest {
   }
   /// Takes so much of the first region.
   FrameRun hold(Bytes size) {
-    const auto held = core_.tiers.tier(1).table().allocate(PageCount(size.value() / kGranuleSize));
+    const auto held =
+        core_.tiers.tier(1).table().allocateWhole(PageCount(size.value() / kGranuleSize));
     EXPECT_TRUE(held);
     EXPECT_EQ(held->count.value() * kGranuleSize, size.value());
     return *held;
