@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "runtime/migrate/fault/fault_service.h"
 #include "tests/migrate/fake_core.h"
@@ -18,9 +19,10 @@ class FaultServiceTest : public FakeCoreTest {
     FakeCoreTest::SetUp();
     tier_ = &addTier();
   }
-  void makeService() {
+  void makeService(std::unique_ptr<PerfPort> samples = openKernelPerfPort()) {
     waker_ = std::make_unique<Waker>(*core_.port);
-    auto faults = FaultService::create(core_, *staging_, *policy_, *mover_, *waker_);
+    auto faults =
+        FaultService::create(core_, *staging_, *policy_, *mover_, *waker_, std::move(samples));
     ASSERT_TRUE(faults);
     faults_ = std::move(*faults);
   }

@@ -5,11 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
 #include <vector>
 
 #include "runtime/space/granule_lock.h"
+#include "tests/migrate/fake_perf_port.h"
 
 namespace tidepool {
 namespace {
@@ -17,46 +17,6 @@ namespace {
 constexpr uint64_t kPages = 4096;
 constexpr Nanoseconds kSecond{1'000'000'000};
 constexpr PageCount kRoom(512);
-
-/// What the kernel and the reader share.
-struct FakeThreads {
-  std::map<int, FaultSample> latest;
-  std::optional<ErrorCode> refuses;
-  int opened = 0, open = 0;
-};
-
-class FakePort final : public PerfPort {
- public:
-  explicit FakePort(FakeThreads& threads) : threads_(threads) {}
-  Result<std::unique_ptr<FaultRing>> openFaults(int thread) override {
-    if (threads_.refuses) return fail(*threads_.refuses, "refused");
-    return std::unique_ptr<FaultRing>(new Ring(threads_, thread));
-  }
-  Result<std::unique_ptr<PerfRing>> open(const MemoryEvent&, uint64_t, int) override {
-    return fail(ErrorCode::kUnsupported, "no accesses");
-  }
-
- private:
-  class Ring final : public FaultRing {
-   public:
-    Ring(FakeThreads& threads, int thread) : threads_(threads), thread_(thread) {
-      ++threads_.opened;
-      ++threads_.open;
-    }
-    ~Ring() override { --threads_.open; }
-    bool latest(FaultSample& out) const override {
-      const auto found = threads_.latest.find(thread_);
-      if (found == threads_.latest.end()) return false;
-      out = found->second;
-      return true;
-    }
-
-   private:
-    FakeThreads& threads_;
-    int thread_;
-  };
-  FakeThreads& threads_;
-};
 
 class ForetellerTest : public testing::Test {
  protected:
@@ -77,7 +37,7 @@ class ForetellerTest : public testing::Test {
     }
     std::mt19937_64 random(4);
     for (uint32_t& index : indexes_) index = static_cast<uint32_t>(random() % kPages);
-    foreteller_ = Foreteller::create(core_, std::make_unique<FakePort>(threads_));
+    foreteller_ = Foreteller::create(core_, std::make_unique<FakePerfPort>(threads_));
     ASSERT_NE(foreteller_, nullptr);
   }
   /// A thread faults on what element `at` leads to, `later` after the fault before.

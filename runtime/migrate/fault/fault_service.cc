@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace tidepool {
 
@@ -34,7 +35,8 @@ FaultService::~FaultService() {
 
 Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& staging,
                                                            SharedPolicy& policy,
-                                                           GranuleMover& mover, Waker& waker) {
+                                                           GranuleMover& mover, Waker& waker,
+                                                           std::unique_ptr<PerfPort> samples) {
   std::unique_ptr<FaultService> service(new FaultService(core, staging, policy, mover, waker));
   constexpr uint64_t kBuffers = kFetches * kPagesPerFetch + kGathers * kPagesPerGather;
   auto buffers = Mapping::anonymous(Bytes(kBuffers * kPageSize));
@@ -50,7 +52,7 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
   service->arrived_.reserve(kFetches);
   if (core.options.foretell && core.options.prefetch && core.tiers.mayHaveFetch()) {
     for (Gather& gather : service->gathers_) gather.pages.reserve(kPagesPerGather);
-    service->foreteller_ = Foreteller::create(core, openKernelPerfPort());
+    service->foreteller_ = Foreteller::create(core, std::move(samples));
   }
   service->deferred_.reserve(64);
   service->queued_.reserve(64);

@@ -29,9 +29,10 @@ namespace tidepool {
 class FaultService {
  public:
   /// All must outlive the service. Opens a channel to every fetch tier; starts no thread yet.
-  static Result<std::unique_ptr<FaultService>> create(Core& core, Staging& staging,
-                                                      SharedPolicy& policy, GranuleMover& mover,
-                                                      Waker& waker);
+  /// `samples` of the program's faults say what to foretell; others than these in tests only.
+  static Result<std::unique_ptr<FaultService>> create(
+      Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover, Waker& waker,
+      std::unique_ptr<PerfPort> samples = openKernelPerfPort());
   ~FaultService();
 
   Status start();
