@@ -176,16 +176,15 @@ class Foretold : public Walk {
     }
     return page;
   }
-  /// A page that is in the compressed pool.
-  PageIndex packedPage() {
-    const PageIndex page = allocate();
+  /// Puts an empty page into the compressed pool.
+  void pack(PageIndex page) {
     auto keeper = PoolKeeper::create(core_, *policy_);
-    EXPECT_TRUE(keeper);
+    ASSERT_TRUE(keeper);
     const uint64_t number = page.value();
     std::array<std::byte, kPageSize> bytes{};
     memcpy(bytes.data(), &number, sizeof number);
     const auto frame = (*keeper)->put(page, bytes.data());
-    EXPECT_TRUE(frame);
+    ASSERT_TRUE(frame);
     PageWord before;
     for (const PageWord next :
          {PageWord(PageState::kLocal, 0, 0, 0), PageWord(PageState::kEvicting, 0, 0, 0),
@@ -193,7 +192,6 @@ class Foretold : public Walk {
       change(page, before, next);
       before = next;
     }
-    return page;
   }
 
   size_t at_ = 0;
@@ -356,7 +354,9 @@ TEST_F(Foretold, ZerosThatCannotBeFilledStayAway) {
 }
 
 TEST_F(Foretold, PagesOfThePoolStayThereUntilTheyAreTouched) {
-  const PageIndex packed = packedPage();
+  const PageIndex packed = allocate();
+  pack(packed);
+  const uint64_t before = answered();
   const PageWord there = word(packed);
   const auto pages = targets(1);
   know({packed, pages[0]});
@@ -365,6 +365,7 @@ TEST_F(Foretold, PagesOfThePoolStayThereUntilTheyAreTouched) {
   EXPECT_EQ(tier_->requests()[1].scattered, framesOf(pages));
   ask(packed);
   expectLocal(packed, packed.value());
+  EXPECT_EQ(answered(), before + 1);
   EXPECT_EQ(tier_->requests().size(), 2u);
   EXPECT_EQ(core_.stats->compressed_hits.load(), 1u);
 }
