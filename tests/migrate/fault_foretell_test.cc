@@ -3,6 +3,7 @@
 // by an index array of the test's, and the test gives the samples of its faults.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -31,7 +32,7 @@ class Walk : public FaultServiceTest {
     addPool();
   }
   void addPool() {
-    auto pool = CompressedPool::create(toBytes(CompressedPool::kChunkPages) * 4);
+    auto pool = CompressedPool::create(Bytes(4 * kGranuleSize));
     ASSERT_TRUE(pool);
     core_.pool = pool->get();
     core_.pool_number = core_.tiers.add(std::move(*pool));
@@ -86,6 +87,19 @@ TEST_F(Walk, NoneAreWhereNothingIsReadAhead) {
   start();
   walk();
   EXPECT_EQ(threads_.opened, 0);
+}
+
+TEST_F(Walk, RoomInThePoolIsNoneForPagesThatAreLocal) {
+  start();
+  while (tier_->allocate(PageCount(1))) {
+  }
+  while (other_->allocate(PageCount(1))) {
+  }
+  setLimit(0);
+  RoomState::Supply(core_.room).setNothingLeaves(true);
+  ask(allocate());
+  EXPECT_EQ(errors(), 1u);
+  EXPECT_TRUE(errorSays("far memory is full"));
 }
 
 // ---- Of a thread whose loop is known.
@@ -161,6 +175,23 @@ class Foretold : public Walk {
       before = PageWord(next, 0, 0, 0);
     }
     return page;
+  }
+  /// Puts an empty page into the compressed pool.
+  void pack(PageIndex page) {
+    auto keeper = PoolKeeper::create(core_, *policy_);
+    ASSERT_TRUE(keeper);
+    const uint64_t number = page.value();
+    std::array<std::byte, kPageSize> bytes{};
+    memcpy(bytes.data(), &number, sizeof number);
+    const auto frame = (*keeper)->put(page, bytes.data());
+    ASSERT_TRUE(frame);
+    PageWord before;
+    for (const PageWord next :
+         {PageWord(PageState::kLocal, 0, 0, 0), PageWord(PageState::kEvicting, 0, 0, 0),
+          PageWord(PageState::kFar, 0, core_.pool_number, frame->value())}) {
+      change(page, before, next);
+      before = next;
+    }
   }
 
   size_t at_ = 0;
@@ -322,27 +353,21 @@ TEST_F(Foretold, ZerosThatCannotBeFilledStayAway) {
   EXPECT_EQ(state(pages[0]), PageState::kFetching);
 }
 
-TEST_F(Foretold, PagesOfThePoolStayThere) {
-  auto keeper = PoolKeeper::create(core_, *policy_);
-  ASSERT_TRUE(keeper);
+TEST_F(Foretold, PagesOfThePoolStayThereUntilTheyAreTouched) {
   const PageIndex packed = allocate();
-  const uint64_t number = packed.value();
-  std::array<std::byte, kPageSize> bytes{};
-  memcpy(bytes.data(), &number, sizeof number);
-  const auto frame = (*keeper)->put(packed, bytes.data());
-  ASSERT_TRUE(frame);
-  PageWord before;
-  for (const PageWord next :
-       {PageWord(PageState::kLocal, 0, 0, 0), PageWord(PageState::kEvicting, 0, 0, 0),
-        PageWord(PageState::kFar, 0, core_.pool_number, frame->value())}) {
-    change(packed, before, next);
-    before = next;
-  }
+  pack(packed);
+  const uint64_t before = answered();
+  const PageWord there = word(packed);
   const auto pages = targets(1);
   know({packed, pages[0]});
-  EXPECT_EQ(word(packed), before);
+  EXPECT_EQ(word(packed), there);
   ASSERT_EQ(tier_->requests().size(), 2u);
   EXPECT_EQ(tier_->requests()[1].scattered, framesOf(pages));
+  ask(packed);
+  expectLocal(packed, packed.value());
+  EXPECT_EQ(answered(), before + 1);
+  EXPECT_EQ(tier_->requests().size(), 2u);
+  EXPECT_EQ(core_.stats->compressed_hits.load(), 1u);
 }
 
 TEST_F(Foretold, ATouchOfAPageUnderWayWaitsForIt) {
@@ -464,6 +489,18 @@ TEST_F(Foretold, WhatArrivesWithoutRoomStaysFarUnlessSomebodyWaits) {
   expectLocal(pages[1], pages[1].value());
   EXPECT_FALSE(faultsWait());
   EXPECT_EQ(held(), held_ + 2);
+}
+
+TEST_F(Foretold, NoRoomIsAskedForWhereNobodyWaits) {
+  const auto pages = targets(3);
+  know(pages);
+  tier_->end(1);
+  turn();
+  setLimit(held());
+  rung(core_.need_memory);
+  arrive();
+  EXPECT_EQ(countIn(PageState::kFar, pages), 3u);
+  EXPECT_FALSE(rung(core_.need_memory));
 }
 
 TEST_F(Foretold, WhatIsUnderWayAtTheEndStaysFar) {
