@@ -78,7 +78,8 @@ void FaultRecorder::put(uint64_t number) {
 }
 
 void FaultRecorder::putSigned(int64_t number) {
-  put(static_cast<uint64_t>(number) << 1 ^ static_cast<uint64_t>(number >> 63));
+  // The sign becomes the lowest bit, so that small numbers of either sign are short.
+  put(static_cast<uint64_t>(number) << 1 ^ (number < 0 ? ~uint64_t{0} : 0));
 }
 
 void FaultRecorder::putSample(const FaultSample& sample) {
