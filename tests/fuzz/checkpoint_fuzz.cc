@@ -102,7 +102,10 @@ void tryRows(std::string text, Form form) {
   std::byte again[kHeader];
   encodeHeader(*header, again);
   const auto reread = decodeHeader(again);
-  TP_CHECK(reread.has_value() && *reread == *header);
+  TP_CHECK(reread.has_value());
+  std::byte once_more[kHeader];
+  encodeHeader(*reread, once_more);
+  TP_CHECK(std::memcmp(again, once_more, kHeader) == 0);
   tryBlock(text.substr(kHeader + kFooter), *header, form);
 }
 
