@@ -115,7 +115,10 @@ Result<std::unique_ptr<FrameTable>> FrameTable::create(PageCount capacity) {
 FrameTable::~FrameTable() {
   if (slot_ == kNoSlot) return;
   Locked locked(*this);
+  RobustMutex& life = slot(slot_).life;
   freeSlot(slot_);
+  // Otherwise the thread's list of robust mutexes would go on through memory that is gone.
+  if (settled_by_ == raw::call(SYS_gettid)) life.unlock();
 }
 
 Result<FrameRun> FrameTable::allocate(PageCount wanted) {
@@ -368,6 +371,7 @@ void FrameTable::settle() {
   // two is the other one from here on, so that this must not wait.
   const auto taken = slot(slot_).life.tryLock();
   TP_CHECK(taken == RobustMutex::Taken::kYes);
+  settled_by_ = raw::call(SYS_gettid);
   slot(slot_).state.store(SlotState::kHeld);
   passing_.reset(-1);
 }
@@ -382,6 +386,7 @@ void FrameTable::leave() {
 
 void FrameTable::pause() {
   Locked locked(*this);
+  settled_by_ = 0;
   if (slot_ != kNoSlot) slot(slot_).life.unlock();
 }
 

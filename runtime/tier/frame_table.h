@@ -167,6 +167,7 @@ class FrameTable {
   Erase erase_ = nullptr;
   void* erase_argument_ = nullptr;
   uint32_t slot_ = kNoSlot;
+  long settled_by_ = 0;                 // the thread
   Mapping held_;                        // the own slot's bitmap
   std::atomic<uint64_t> held_here_{0};  // bits in it
   std::atomic<bool> closed_{false};
