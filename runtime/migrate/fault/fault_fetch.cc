@@ -173,7 +173,7 @@ void FaultService::fetchForetold(std::span<const uint64_t> addresses) {
   uint64_t most = kFirstGather;
   for (const uint64_t address : addresses) {
     if (gather == nullptr) break;
-    if (!claimForetold(*gather, core_.space->pageAt(address))) continue;
+    claimForetold(*gather, core_.space->pageAt(address));
     if (gather->pages.size() < most) continue;
     submitGather(*gather);
     most = kPagesPerGather;
@@ -182,19 +182,19 @@ void FaultService::fetchForetold(std::span<const uint64_t> addresses) {
   if (gather != nullptr && !gather->pages.empty()) submitGather(*gather);
 }
 
-bool FaultService::claimForetold(Gather& gather, PageIndex page) {
-  if (page >= core_.space->highWater()) return false;
+void FaultService::claimForetold(Gather& gather, PageIndex page) {
+  if (page >= core_.space->highWater()) return;
   const GranuleLock granule(*core_.space, granuleOf(page));
   const PageWord word = core_.space->word(page);
   if (fillZeros(granule, {page, PageCount(1)}) > 0) {
     MutexLock lock(policy_.mutex());
     policy_.chooser().onForetold(page);
-    return false;
+    return;
   }
-  if (core_.pool != nullptr && word.tier() == core_.pool_number) return false;
-  if (!gather.pages.empty() && word.tier() != gather.pages[0].claim.tier()) return false;
+  if (core_.pool != nullptr && word.tier() == core_.pool_number) return;
+  if (!gather.pages.empty() && word.tier() != gather.pages[0].claim.tier()) return;
   FarClaim claim = claimFar(core_, granule, {page, PageCount(1)}, kFlagUnproven);
-  if (claim.empty()) return false;
+  if (claim.empty()) return;
   const auto number = static_cast<uint64_t>(&gather - gathers_.data());
   const uint64_t at = kFetches * kPagesPerFetch + number * kPagesPerGather + gather.pages.size();
   gather.pages.push_back({.claim = std::move(claim),
@@ -203,7 +203,6 @@ bool FaultService::claimForetold(Gather& gather, PageIndex page) {
                           .arrival = Arrival::kScan,
                           .started = core_.clock->now(),
                           .foretold = true});
-  return true;
 }
 
 void FaultService::submitGather(Gather& gather) {

@@ -113,7 +113,8 @@ class FaultService {
   void foretell(const MissingFault& fault, Nanoseconds started);
   PageCount roomToForetell() const;
   void fetchForetold(std::span<const uint64_t> addresses);
-  bool claimForetold(Gather& gather, PageIndex page);
+  /// Takes the page into the gather if it is far, and of its tier; a zero page is filled at once.
+  void claimForetold(Gather& gather, PageIndex page);
   /// Ends it if it cannot be submitted.
   void submitGather(Gather& gather);
   /// Pages for which there is no room, but somebody waits, stay in it.
