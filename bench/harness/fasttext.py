@@ -69,7 +69,7 @@ def one_run(way, text, budget, look=None, threads=1):
             command(text, model, threads),
             budget,
             started=started,
-            stats_path=WORK / f"fasttext-{way}.stats.json",
+            stats_path=paired.stats_path("fasttext", way),
         )
         result.extra["inside"] = looks[0].seen if looks else {}
         result.extra["model"] = digest_and_remove(model)

@@ -6,7 +6,6 @@ import json
 
 from . import paired
 from .places import BenchError, say, tool
-from .places import WORK
 from .running import run
 from .tables import median, table
 
@@ -23,7 +22,7 @@ def one_run(way):
         way,
         [tool("fault_latency"), "--size", str(SIZE), *threads],
         BUDGET,
-        stats_path=WORK / f"faults-{way}.stats.json",
+        stats_path=paired.stats_path("faults", way),
     )
     result.extra["latency"] = json.loads(result.stdout)
     return result
@@ -37,7 +36,7 @@ def crowd(way, runs):
         kind = max(CLASSES, key=lambda kind: passes[0][kind]["count"])
         times = [f"{median([one[kind][key] for one in passes]):.1f}" for key in ("p50_us", "p99_us")]
         speed = [one[kind]["count"] / one["seconds"] for one in passes]
-        row = [paired.LABEL[way], threads, CLASSES[kind], *times, f"{median(speed):.0f}"]
+        row = [paired.label(way), threads, CLASSES[kind], *times, f"{median(speed):.0f}"]
         rows.append(row + [f"{min(speed):.0f}-{max(speed):.0f}"])
     return rows
 
@@ -70,7 +69,7 @@ def measure(count, only):
     data = {"raw": raw, "ways": {}, "errors": errors}
     for way, runs in results.items():
         if way in errors or not runs:
-            rows.append([paired.LABEL[way], "failed", "", "", "", ""])
+            rows.append([paired.label(way), "failed", "", "", "", ""])
             continue
         data["ways"][way] = [one.summary() for one in runs]
         crowd_rows += crowd(way, [one.extra["latency"]["threads"] for one in runs])
@@ -84,7 +83,7 @@ def measure(count, only):
                 )
                 rows.append(
                     [
-                        f"{paired.LABEL[way]}, {pattern}",
+                        f"{paired.label(way)}, {pattern}",
                         words,
                         f"{median([c['count'] for c in cases]):.0f}",
                         f"{p50:.1f}",

@@ -127,7 +127,7 @@ def one_run(config, budget):
             budget,
             started=started,
             conf=conf,
-            stats_path=WORK / f"gups-{way}.stats.json",
+            stats_path=paired.stats_path("gups", way),
         )
         watcher.join(60)
     finally:

@@ -39,7 +39,7 @@ def parse(arguments):
     )
     parser.add_argument("benchmark", choices=[*BENCHMARKS, "all"])
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="paired rounds (5)")
-    parser.add_argument("--only", metavar="WAYS", help="some of plain,direct,remote,zram,nbd,equal (gups: no nbd, equal; faults: distant, too; tables: local,direct,remote)")
+    parser.add_argument("--only", metavar="WAYS", help="some of plain,direct,remote,zram,nbd,equal (gups: no nbd, equal; faults: distant, too; tables: local,direct,remote); +SETTING and @BUILD may follow: remote+foretell:auto@../before/build/release")
     parser.add_argument("--programs", metavar="NAMES", help="some of those that `programs` runs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)

@@ -3,8 +3,9 @@
 else the machine does falls on all of them alike. Ratios are taken inside a round, then the median of them."""
 
 import os
+import pathlib
 
-from .places import BenchError, KilledError, say
+from .places import WORK, BenchError, KilledError, say
 from .nbd import Nbd
 from .running import DistantServer, MemoryServer, Started, read_stats, tidepool_command
 from .tables import median, mib, spread, table
@@ -34,10 +35,29 @@ def allowance(budget):
     return int(budget * 1.05) + 16 * 2**20
 
 
+def parts(way):
+    """Of `WAY[+SETTING...][@BUILD]`, as in remote+foretell:auto@build/old: the way, the settings for --conf, and the
+    build whose binaries run (None: this tree's)."""
+    words, _, build = way.partition("@")
+    base, *settings = words.split("+")
+    return base, settings, pathlib.Path(build) if build else None
+
+
+def stats_path(name, way):
+    return WORK / f"{name}-{way.replace('/', '_')}.stats.json"
+
+
+def label(way):
+    base, settings, build = parts(way)
+    words = [LABEL[base], *settings] + ([f"of {build}"] if build else [])
+    return ", ".join(words)
+
+
 def choose(only, ways=WAYS):
     """The ways to run: those asked for, less those this machine cannot do (said once)."""
-    chosen = [way for way in ways if only is None or way in only]
-    unknown = set(only or ()) - set(ways) - {"fits"}
+    wanted = ways if only is None else sorted(only, key=lambda way: [*ways, parts(way)[0]].index(parts(way)[0]))
+    chosen = [way for way in wanted if parts(way)[0] in ways]
+    unknown = {way for way in wanted if parts(way)[0] not in ways} - {"fits"}
     if unknown:
         raise BenchError(
             f"no way of running called {', '.join(sorted(unknown))} (known: {', '.join(ways)})"
@@ -88,6 +108,8 @@ def run_way(
 
     if way == "plain":
         return go(command)
+    full, (way, settings, build) = way, parts(way)
+    conf = ",".join([*([conf] if conf else []), *settings]) or None
     key = tuple(map(str, command))
     if way in SWAPS:
         result = _under_swap(way, go, command, budget)
@@ -102,14 +124,14 @@ def run_way(
     if os.path.exists(path):
         os.unlink(path)
     if way in SERVERS:
-        with SERVERS[way](far_size) as server:
-            result = go(tidepool_command(budget, [server.spec()], command, path, conf))
+        with SERVERS[way](far_size, build) as server:
+            result = go(tidepool_command(budget, [server.spec()], command, path, conf, build))
     elif way == "direct":
-        result = go(tidepool_command(budget, [f"cxl:{far_size}"], command, path, conf))
+        result = go(tidepool_command(budget, [f"cxl:{far_size}"], command, path, conf, build))
     elif way == "fits":
-        result = go(tidepool_command("100%", [], command, path, conf))
+        result = go(tidepool_command("100%", [], command, path, conf, build))
     else:
-        raise BenchError(f"no way of running called {way}")
+        raise BenchError(f"no way of running called {full}")
     result.stats = read_stats(path)
     result.extra["budget_bytes"] = budget
     return result
@@ -192,17 +214,17 @@ def report(title, results, errors, budget, same, notes=()):
     rows, data = [], {}
     for way, runs in results.items():
         if way in errors or not runs:
-            rows.append([LABEL[way], "failed", "", "", "", "", ""])
+            rows.append([label(way), "failed", "", "", "", "", ""])
             data[way] = {"error": errors.get(way, "not run")}
             continue
         times = [run.seconds for run in runs]
         ratio = ratios(results, way)
         peak = max(run.watch["peak_anon_bytes"] for run in runs)
-        bounded = way in ("direct", "remote", "equal") and budget
+        bounded = parts(way)[0] in ("direct", "remote", "equal") and budget
         kept = all(_within(run, budget) for run in runs) if bounded else None
         rows.append(
             [
-                LABEL[way],
+                label(way),
                 f"{median(times):.2f} s",
                 spread(times),
                 f"{median(ratio):.2f}x" if ratio else "",
@@ -212,7 +234,7 @@ def report(title, results, errors, budget, same, notes=()):
             ]
         )
         data[way] = {
-            "label": LABEL[way],
+            "label": label(way),
             "seconds": times,
             "median_seconds": median(times),
             "ratio": ratio,

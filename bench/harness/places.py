@@ -24,6 +24,11 @@ class KilledError(BenchError):
     """The program was killed outright, as the kernel does where a memory limit cannot be kept."""
 
 
+def binary(name, build=None):
+    """The path of `tidepool` or `fabricmgr`, of this tree or of another build."""
+    return need((build or BUILD) / "bin" / name, "run 'make' first" if build is None else "build it first")
+
+
 def tool(name):
     """The path of one of bench/*.cc, built."""
     path = BUILD / "bench" / name

@@ -218,7 +218,7 @@ def played(program, way, budget, options):
 
 
 def one_run(name, program, way, budget):
-    options = {"stats_path": WORK / f"{name}-{way}.stats.json", "env": QUIET, "far_size": FAR_SIZE}
+    options = {"stats_path": paired.stats_path(name, way), "env": QUIET, "far_size": FAR_SIZE}
     return (played if program.scene else digested)(program, way, budget, options)
 
 

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 
-from .places import FABRICMGR, TIDEPOOL, WORK, BenchError, KilledError, need, tool
+from .places import WORK, BenchError, KilledError, binary, tool
 
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -134,10 +134,9 @@ def run(command, **options):
         return started.finish(timeout)
 
 
-def tidepool_command(budget, far, command, stats_path, conf=None):
+def tidepool_command(budget, far, command, stats_path, conf=None, build=None):
     """`tidepool run` in front of a command. `budget` is a number of bytes or a text such as "100%"."""
-    need(TIDEPOOL, "run 'make' first")
-    words = [TIDEPOOL, "run", "--dram", str(budget)]
+    words = [binary("tidepool", build), "run", "--dram", str(budget)]
     for spec in far:
         words += ["--far", spec]
     if conf:
@@ -196,9 +195,8 @@ class Listener:
 class MemoryServer(Listener):
     """A `fabricmgr memserver` on a free port of the loopback."""
 
-    def __init__(self, size="2G"):
-        need(FABRICMGR, "run 'make' first")
-        super().__init__([FABRICMGR, "memserver", "--listen", "127.0.0.1:0", "--size", size])
+    def __init__(self, size="2G", build=None):
+        super().__init__([binary("fabricmgr", build), "memserver", "--listen", "127.0.0.1:0", "--size", size])
         self.size = size
 
     def spec(self):

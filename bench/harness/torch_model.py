@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from . import paired
-from .places import PYTHON, ROOT, WORK, BenchError, say
+from .places import PYTHON, ROOT, BenchError, say
 from .tables import mib
 
 SHARE = 0.25  # of the plain run's peak RSS: the budget
@@ -18,7 +18,7 @@ def one_run(way, budget):
         way,
         COMMAND,
         budget,
-        stats_path=WORK / f"torch-{way}.stats.json",
+        stats_path=paired.stats_path("torch", way),
         env={"PYTHONDONTWRITEBYTECODE": "1"},
     )
     try:

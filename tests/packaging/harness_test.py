@@ -127,6 +127,22 @@ class Paired(unittest.TestCase):
     def test_an_unknown_way_is_refused(self):
         with self.assertRaises(BenchError):
             paired.choose(["plain", "nonsense"])
+        with self.assertRaises(BenchError):
+            paired.choose(["plain", "nonsense+foretell:auto"])
+
+    def test_a_way_may_have_settings_and_a_build_of_its_own(self):
+        way = "remote+foretell:auto+dedup:off@../old"
+        self.assertEqual(paired.choose(["remote", way, "plain"]), ["plain", "remote", way])
+        self.assertEqual(
+            paired.label(way), "tidepool, memory server, foretell:auto, dedup:off, of ../old"
+        )
+        words = []
+        with unittest.mock.patch.dict(paired.SERVERS, remote=unittest.mock.MagicMock()), unittest.mock.patch.object(
+            paired, "tidepool_command", lambda *given: words.extend(given) or []
+        ), unittest.mock.patch.object(paired, "Started") as started:
+            started.return_value.__enter__.return_value.finish.return_value = fake_run(1)
+            paired.run_way(way, ["prog"], 7, stats_path="stats", conf="pins:never")
+        self.assertEqual(words[4:], ["pins:never,foretell:auto,dedup:off", pathlib.Path("../old")])
 
     def test_the_programs_own_count_is_shown(self):
         run = fake_run(1)
