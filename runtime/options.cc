@@ -321,20 +321,30 @@ Result<Options> parseOptions(std::string_view text, void (*warn)(const char* lin
   return options;
 }
 
-bool asksForStrict(std::string_view text) {
+StartOptions parseStartOptions(std::string_view text) {
   Options options;
   ConfItem conf;
   while (!text.empty()) {
-    if (!takeItem(text, conf)) {  // too long to be this one
+    if (!takeItem(text, conf)) {  // too long to be one of these
       text.remove_prefix(std::min(text.find(','), text.size() - 1) + 1);
       continue;
     }
     const std::string_view pair = conf.view();
-    if (!pair.starts_with("strict:")) continue;
+    const size_t colon = std::min(pair.find(':'), pair.size());
+    const std::string_view key = pair.substr(0, colon);
+    const std::string_view value = pair.substr(std::min(colon + 1, pair.size()));
     // A value that is none leaves what was said before.
-    [[maybe_unused]] const Status set = setBool(options.strict, "strict", pair.substr(7));
+    if (key == "strict") [[maybe_unused]]
+      const Status set = setBool(options.strict, key, value);
+    if (key == "start") [[maybe_unused]]
+      const Status set = setStart(options, key, value);
+    uint64_t bytes = 0;
+    if (key == "dram" && std::from_chars(value.data(), value.data() + value.size(), bytes).ptr ==
+                             value.data() + value.size()) {
+      options.dram = Bytes(bytes);
+    }
   }
-  return options.strict;
+  return {options.strict, options.start, options.dram};
 }
 
 Status renderOptions(const Options& options, std::span<char> out) {

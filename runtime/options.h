@@ -83,8 +83,14 @@ std::span<const std::string_view> optionKeys();
 /// Unknown keys are passed to `warn` (may be null) and skipped;
 /// bad values are errors.
 Result<Options> parseOptions(std::string_view text, void (*warn)(const char* line));
-/// Whether such a string asks for `strict`, even if the rest of it does not parse.
-bool asksForStrict(std::string_view text);
+/// What such a string says of when to start. Found without parsing the rest, and even if that does
+/// not parse: most processes never need more of it.
+struct StartOptions {
+  bool strict = false;
+  StartWhen start = StartWhen::kAuto;
+  Bytes dram;  // 0: no limit, or one that is not a number of bytes
+};
+StartOptions parseStartOptions(std::string_view text);
 
 /// Writes the options that differ from the defaults as a TIDEPOOL_CONF string, NUL-terminated, that
 /// parseOptions() turns back into the same options. Errors: kNoSpace when `out` is too small;

@@ -66,10 +66,11 @@ constinit pid_t* own_process = nullptr;
 constinit pid_t prepared_process = 0;  // the same where there is none
 constinit pid_t executed_process = 0;
 
-Options& options() {
-  alignas(Options) static std::byte storage[sizeof(Options)];
-  return *reinterpret_cast<Options*>(storage);
-}
+// Set while the engine is prepared.
+constinit StartOptions start_options;
+// All of them, parsed when somebody first needs them; that takes ten times as long as the above.
+constinit Options options TP_GUARDED_BY(start_mutex);
+constinit bool options_parsed TP_GUARDED_BY(start_mutex) = false;
 
 void resolveLibcAllocator() {
   findNextDefinition(libc_allocator.malloc, "malloc");
@@ -96,7 +97,7 @@ EngineState goOnWithLibc(const Error& error) {
   const char* const advice =
       strchr(text, ';') == nullptr ? "; run `tidepool doctor` to see why" : "";
   logLine("not managing memory: %s%s", text, advice);
-  if (asksForStrict(confText())) raw::call(SYS_exit_group, kStrictExitCode);
+  if (start_options.strict) raw::call(SYS_exit_group, kStrictExitCode);
   return EngineState::kLibc;
 }
 
@@ -132,29 +133,33 @@ EngineState prepareEngine() {
   setInternalThreadHook(markInternalThread);
   RawThread::enable();
   installForkHandlers();
-  new (&options()) Options();
-  EngineState state = EngineState::kAsleep;
-  if (auto parsed = parseOptions(confText(), warnLine)) {
-    options() = *parsed;
-  } else {
-    state = goOnWithLibc(parsed.error());
-  }
-  const uint64_t budget = options().dram.value();
+  start_options = parseStartOptions(confText());
+  const uint64_t budget = start_options.dram.value();
   if (budget != 0) wake_at = std::min(kMostAsleep, static_cast<int64_t>(budget / kShareAsleep));
   errno = saved_errno;
-  return state;
+  return EngineState::kAsleep;
 }
 
-Result<std::unique_ptr<Runtime>> startRuntime() {
+Status parseAllOptions() TP_REQUIRES(start_mutex) {
+  if (options_parsed) return {};
+  auto parsed = parseOptions(confText(), warnLine);
+  if (!parsed) return tl::unexpected(parsed.error());
+  options = *parsed;
+  options_parsed = true;
+  return {};
+}
+
+Result<std::unique_ptr<Runtime>> startRuntime() TP_REQUIRES(start_mutex) {
+  TP_TRY(parseAllOptions());
   placeOwnFdsHigh();
   TP_TRY(RawThread::prepare(kServiceThreads));
-  auto runtime = Runtime::start(options());
+  auto runtime = Runtime::start(options);
   if (!runtime) return runtime;
-  TP_TRY(startManagedHeap(**runtime, options()));
+  TP_TRY(startManagedHeap(**runtime, options));
   return runtime;
 }
 
-EngineState startEngine() {
+EngineState startEngine() TP_REQUIRES(start_mutex) {
   InternalScope scope;
   const int saved_errno = errno;
   auto runtime = startRuntime();
@@ -204,7 +209,11 @@ bool bringsOwnAllocator() {
 
 }  // namespace
 
-const Options& engineOptions() { return options(); }
+const Options* engineOptions() {
+  InternalScope scope;
+  MutexLock lock(start_mutex);
+  return parseAllOptions() ? &options : nullptr;
+}
 
 bool isExecutedProcess() { return executed_process == raw::getpid(); }
 
@@ -273,7 +282,9 @@ namespace {
 
 __attribute__((constructor)) void prepareAtLoad() {
   if (preparedState() != EngineState::kAsleep) return;
-  if (options().strict || options().start == StartWhen::kNow || bringsOwnAllocator()) wake();
+  if (start_options.strict || start_options.start == StartWhen::kNow || bringsOwnAllocator()) {
+    wake();
+  }
 }
 
 }  // namespace

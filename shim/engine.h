@@ -19,9 +19,10 @@ namespace tidepool {
 
 extern Runtime* managed_runtime;  // null: not started, or not managing
 
-/// The options in force; meaningful once the engine is prepared, as it is in every constructor of
-/// the program's.
-const Options& engineOptions();
+/// The options in force; null if what the environment says cannot be parsed. Meaningful once the
+/// engine is prepared, as it is in every constructor of the program's. Waits for another thread
+/// that starts it.
+const Options* engineOptions();
 /// Whether this is the process that was executed, not a child of fork() or vfork().
 bool isExecutedProcess();
 

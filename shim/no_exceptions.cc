@@ -40,6 +40,9 @@ extern "C" {
 // Named by the unwind tables of libstdc++'s objects; nobody unwinds through them.
 int __gxx_personality_v0(int, int, unsigned long, void*, void*) { die("unwinding"); }
 void _Unwind_Resume(void*) { die("unwinding"); }
+// libstdc++ keeps a reserve for these, which it allocates when it is loaded.
+void* __cxa_allocate_exception(unsigned long) { die("an exception"); }
+void __cxa_free_exception(void*) { die("an exception"); }
 void* __cxa_begin_catch(void*) { die("an exception"); }
 void __cxa_end_catch() { die("an exception"); }
 void __cxa_rethrow() { die("an exception"); }

@@ -98,7 +98,8 @@ const void* stats() {
 }
 
 bool conf(char* out, size_t capacity) {
-  return renderOptions(engineOptions(), {out, capacity}).has_value();
+  const Options* const options = engineOptions();
+  return options != nullptr && renderOptions(*options, {out, capacity});
 }
 
 }  // namespace

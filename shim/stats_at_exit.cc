@@ -51,22 +51,29 @@ void writeOut(const char* path, std::byte* text, size_t size) {
   }
 }
 
-/// The user asked for the statistics of the program that was launched, however little it used; what
-/// it executes counts if it was managed.
-bool writesStats() {
-  if (engineOptions().stats_file[0] == '\0' || !isExecutedProcess()) return false;
-  if (managed_runtime != nullptr) return true;
-  if (!isAsleep()) return false;
+bool wasLaunched() {
   const char* const launched = getenv(os::kLaunchedVariable);
   int pid = 0;
   if (launched != nullptr) std::from_chars(launched, launched + strlen(launched), pid);
-  return (launched == nullptr || pid == raw::getpid()) && wake();
+  return launched == nullptr || pid == raw::getpid();
+}
+
+/// Where the user wants the statistics; null: nowhere. They are of the program that was launched,
+/// however little it used; what it executes counts if it was managed.
+const char* statsFile() {
+  if (!isExecutedProcess()) return nullptr;
+  const bool managed = managed_runtime != nullptr;
+  if (!managed && !(isAsleep() && wasLaunched())) return nullptr;
+  const Options* const options = engineOptions();
+  if (options == nullptr || options->stats_file[0] == '\0') return nullptr;
+  return managed || wake() ? options->stats_file : nullptr;
 }
 
 }  // namespace
 
 void writeStatsAtExit() {
-  if (!writesStats()) return;
+  const char* const file = statsFile();
+  if (file == nullptr) return;
   // Relaxed: the flag alone decides who acts.
   if (stats_done.exchange(true, std::memory_order_relaxed)) return;
   InternalScope scope;
@@ -76,7 +83,7 @@ void writeStatsAtExit() {
   managed_runtime->refreshStats();
   TextBuffer out(std::span<char>(reinterpret_cast<char*>(text.data()), kStatsJsonCapacity - 1));
   writeStatsJson(managed_runtime->stats(), MonotonicClock().now(), out);
-  writeOut(engineOptions().stats_file, text.data(), out.view().size());
+  writeOut(file, text.data(), out.view().size());
 }
 
 }  // namespace tidepool

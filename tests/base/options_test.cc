@@ -29,19 +29,28 @@ std::string render(const Options& options) {
   return status ? text : status.error().text();
 }
 
+TEST(Options, WhenToStartIsReadFromWhatDoesNotParse) {
+  const StartOptions found = parseStartOptions("far:nowhere,dram:33554432,dram:25%,start:now,x");
+  EXPECT_EQ(found.start, StartWhen::kNow);
+  EXPECT_EQ(found.dram, Bytes(32 * kMiB));
+  EXPECT_FALSE(found.strict);
+  EXPECT_EQ(parseStartOptions("dram:64M,start:soon").dram, Bytes());
+  EXPECT_EQ(parseStartOptions("start:now,start:auto").start, StartWhen::kAuto);
+}
+
 TEST(Options, StrictIsReadAsEverythingElseIs) {
   for (const char* yes :
        {"strict:true", "strict:yes", "strict:on", "strict:1",
         "nonsense,dram:lots,strict:on,far:", "strict:off, strict:1", "strict:yes,strict:perhaps"}) {
-    EXPECT_TRUE(asksForStrict(yes)) << yes;
+    EXPECT_TRUE(parseStartOptions(yes).strict) << yes;
   }
   for (const char* no : {"", "strict", "strict:false", "strict:off", "strict:perhaps",
                          "strict:true,strict:no", "stats_file:a\\,strict:true", "notstrict:true"}) {
-    EXPECT_FALSE(asksForStrict(no)) << no;
+    EXPECT_FALSE(parseStartOptions(no).strict) << no;
   }
   const std::string item(8000, 'x');
-  EXPECT_TRUE(asksForStrict(item + ",strict:on"));
-  EXPECT_TRUE(asksForStrict("strict:on," + item));
+  EXPECT_TRUE(parseStartOptions(item + ",strict:on").strict);
+  EXPECT_TRUE(parseStartOptions("strict:on," + item).strict);
 }
 
 TEST(ParseOptions, AnEmptyTextGivesTheDefaults) {
