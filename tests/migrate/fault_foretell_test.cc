@@ -178,7 +178,8 @@ class Foretold : public Walk {
   }
   /// Puts an empty page into the compressed pool.
   void pack(PageIndex page) {
-    auto keeper = PoolKeeper::create(core_, *policy_);
+    Channels channels(core_.tiers);
+    auto keeper = PoolKeeper::create(core_, *policy_, channels);
     ASSERT_TRUE(keeper);
     const uint64_t number = page.value();
     std::array<std::byte, kPageSize> bytes{};
