@@ -55,8 +55,10 @@ PoolKeeper::~PoolKeeper() {
 
 std::optional<FrameIndex> PoolKeeper::put(PageIndex page, const std::byte* bytes) {
   if (!worthTrying(page)) return std::nullopt;
+  const Nanoseconds before = core_.clock->now();
   const bool packed = pool_.pack(bytes);
-  learn(page, packed);
+  const Nanoseconds took = core_.clock->now() - before;
+  learn(page, packed, took);
   if (!packed || (!pool_.packedFits() && !(makeRoom() && pool_.beginNew()))) return std::nullopt;
   return pool_.put(page);
 }
@@ -65,8 +67,8 @@ std::optional<FrameIndex> PoolKeeper::putClean(PageIndex page, const std::byte* 
   {
     MutexLock lock(policy_.mutex());
     PoolSize& size = policy_.poolSize();
-    if (!size.takesClean()) {
-      size.onPassedBy(page);
+    if (!size.takesClean(page)) {
+      size.onLeft(page, PoolSize::Left::kPassedBy);
       return std::nullopt;
     }
   }
@@ -83,9 +85,12 @@ bool PoolKeeper::worthTrying(PageIndex page) {
   return policy_.poolSize().takes(page);
 }
 
-void PoolKeeper::learn(PageIndex page, bool packed) {
+void PoolKeeper::learn(PageIndex page, bool packed, Nanoseconds took) {
   auto& tries = reinterpret_cast<uint8_t*>(tries_.data())[granuleOf(page).value()];
   tries = packed ? 0 : triesOf(std::min<uint8_t>(failedOf(tries) + 1, kMostFailed));
+  if (!packed) return;
+  MutexLock lock(policy_.mutex());
+  policy_.poolSize().onPackTook(took);
 }
 
 bool PoolKeeper::makeRoom() {
@@ -236,7 +241,7 @@ void PoolKeeper::finish(const FetchCompletion& written) {
     pages.settle([this](PageIndex page) {
       count(core_.stats->compressed_written_back, 1);
       MutexLock lock(policy_.mutex());
-      policy_.poolSize().onWrittenBack(page);
+      policy_.poolSize().onLeft(page, PoolSize::Left::kWrittenBack);
     });
   } else {
     pages.writeFailed(errorCodeName(written.ok() ? ErrorCode::kLost : written.error));

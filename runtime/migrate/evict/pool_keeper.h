@@ -60,7 +60,7 @@ class PoolKeeper {
         pool_(*core.pool),
         tries_(std::move(tries)) {}
   bool worthTrying(PageIndex page);
-  void learn(PageIndex page, bool packed);
+  void learn(PageIndex page, bool packed, Nanoseconds took);
   /// Room for one more chunk, in the pool and in the budget.
   bool makeRoom();
   bool takeChunk();
