@@ -104,11 +104,13 @@ PoolSize::Worth PoolSize::worthOf(const Window& window, const Costs& costs) {
 void PoolSize::resize(PageCount limit) {
   const PageCount step(std::max<uint64_t>((limit / kStepShare).value(), 1));
   const Worth worth = worthOf(seen_, costs_);
+  // Of a pool that is not, the oldest pages tell what it did not have to give up.
+  const bool full = seen_.held + step >= target_;
   if (resting_) {
     target_ = limit / kLeastShare;
   } else if (worth.more > 1.2 * worth.local) {
     target_ += step;
-  } else if (std::max(worth.more, worth.last) < 0.8 * worth.local && target_ > step) {
+  } else if (full && std::max(worth.more, worth.last) < 0.8 * worth.local && target_ > step) {
     target_ -= step;
   }
 }
