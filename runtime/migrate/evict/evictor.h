@@ -147,8 +147,8 @@ class Evictor {
   RoomState::Supply room_{core_.room};
   Staging& staging_;
   SharedPolicy& policy_;
-  Channels channels_;
   std::unique_ptr<PoolKeeper> pool_;  // null: there is none
+  Channels channels_;                 // closed before the memory that it sends goes
   std::array<Batch, Staging::kSegments> batches_;
   PageIndex hand_;
   UniqueFd pagemap_;
