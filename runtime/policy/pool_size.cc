@@ -7,74 +7,112 @@
 namespace tidepool {
 namespace {
 
-constexpr Nanoseconds kHitCost(12'000);  // of a fault that decompresses
-constexpr Nanoseconds kVainCost(8'000);  // to compress and decompress what nobody wanted
+// Of any fault, from the touch until it is heard of, and from the answer until the thread goes on.
+constexpr Nanoseconds kFaultCost(8'000);
 // The two youngest and the two oldest sixteenths are what a step would take or give.
 constexpr uint32_t kYoung = 1;
-constexpr uint64_t kShareOfEnd = 8;
+constexpr double kShareOfEnd = 8;
+constexpr uint64_t kWeight = 32;  // of the average against one sample
+constexpr uint64_t kOutlier = 8;  // times the average: no sample counts as more
+
+constexpr auto kBack = static_cast<size_t>(PoolSize::Left::kWrittenBack);
+constexpr auto kPassed = static_cast<size_t>(PoolSize::Left::kPassedBy);
+
+double ns(Nanoseconds time) { return static_cast<double>(time.value()); }
+double share(uint64_t part, uint64_t of) {
+  return of == 0 ? 0 : static_cast<double>(part) / static_cast<double>(of);
+}
 
 }  // namespace
 
+void PoolSize::average(Nanoseconds& of, Nanoseconds sample) {
+  const uint64_t now = of.value();
+  const uint64_t counts = std::min(sample.value(), now * kOutlier);
+  of = Nanoseconds(now + counts / kWeight - now / kWeight);
+}
+
 void PoolSize::onHit(uint32_t age) {
-  ++hits_;
   ++wanted_;
-  young_ += age <= kYoung ? 1 : 0;
-  old_ += age >= kOldest - kYoung ? 1 : 0;
+  ++seen_.hits;
+  seen_.young += age <= kYoung ? 1 : 0;
+  seen_.old += age >= kOldest - kYoung ? 1 : 0;
 }
 
-void PoolSize::onWrittenBack(PageIndex page) {
-  ++unwanted_;
-  remember(page);
-}
-
-void PoolSize::remember(PageIndex page) {
-  const uint64_t hash = hashOf(page);
-  if ((hash & ((uint64_t{1} << sample_shift_) - 1)) != 0) return;
-  remembered_[(hash >> sample_shift_) % kRemembered] = static_cast<uint32_t>(page.value()) + 1;
+void PoolSize::onLeft(PageIndex page, Left how) {
+  const auto kind = static_cast<size_t>(how);
+  unwanted_ += how == Left::kWrittenBack ? 1 : 0;
+  ++seen_.left[kind];
+  remembered_[kind][placeOf(page)] = static_cast<uint32_t>(page.value()) + 1;
 }
 
 void PoolSize::onFarFault(PageIndex page) {
-  uint32_t& place = remembered_[(hashOf(page) >> sample_shift_) % kRemembered];
-  if (place != static_cast<uint32_t>(page.value()) + 1) return;
-  place = 0;
-  ++ghosts_;
+  for (size_t kind = 0; kind < kKinds; ++kind) {
+    uint32_t& place = remembered_[kind][placeOf(page)];
+    if (place != static_cast<uint32_t>(page.value()) + 1) continue;
+    place = 0;
+    ++seen_.back[kind];
+  }
 }
 
 void PoolSize::adjust(PageCount limit, PageCount held, PageCount entries) {
   if (target_ == PageCount()) target_ = limit / kMostShare;
   // The pool's pages have been replaced once, so that what was put in has had its chance.
   if (wanted_ + unwanted_ >= std::max(kEnoughLeft, entries.value())) judge();
-  if (hits_ + ghosts_ >= kEnough || resting_) resize(limit, held, entries);
+  if (seen_.hits + seen_.back[0] + seen_.back[1] >= kEnough || resting_) {
+    seen_.held = held;
+    seen_.entries = entries;
+    judgeClean(target_ > held ? target_ - held : PageCount());
+    resize(limit);
+    seen_ = {};
+  }
   target_ = std::clamp(target_, limit / kLeastShare, limit / kMostShare);
 }
 
 void PoolSize::judge() {
-  const double gained = static_cast<double>(wanted_ * saved_.value());
-  const double spent = static_cast<double>(unwanted_ * kVainCost.value());
+  const double gained = static_cast<double>(wanted_) * ns(saved());
+  // To compress what nobody wanted, and to decompress it again.
+  const double spent = static_cast<double>(unwanted_) * ns(costs_.pack + costs_.hit);
   resting_ = gained < (resting_ ? 1.5 : 0.75) * spent;
   wanted_ = unwanted_ = 0;
 }
 
-void PoolSize::resize(PageCount limit, PageCount held, PageCount entries) {
-  if (held == PageCount() || entries == PageCount()) return;
-  const double end = static_cast<double>(std::max<uint64_t>(entries.value() / kShareOfEnd, 1));
-  const double ratio = static_cast<double>(entries.value()) / static_cast<double>(held.value());
-  const double saved = static_cast<double>(saved_.value());
-  // By the page of memory: what it costs that it is not local as it is, and what it gains here.
-  const double local = static_cast<double>(young_) / end * static_cast<double>(kHitCost.value());
-  const double window = static_cast<double>(kRemembered << sample_shift_);
-  const double more = ratio * static_cast<double>(ghosts_ << sample_shift_) / window * saved;
-  const double last = ratio * static_cast<double>(old_) / end * saved;
-  clean_pays_ = !resting_ && more > last;
+void PoolSize::judgeClean(PageCount spare) {
+  if (seen_.left[kPassed] == 0) return;
+  const double returns = share(seen_.back[kPassed], seen_.left[kPassed]);
+  // One that is taken pushes the oldest out, unless there is room to spare.
+  const bool full = spare < PageCount(kEnough);
+  const double lost = full ? share(seen_.back[kBack], seen_.left[kBack]) : 0;
+  clean_pays_ = !resting_ && (returns - lost) * ns(saved()) > ns(costs_.pack);
+}
+
+PoolSize::Worth PoolSize::worthOf(const Window& window, const Costs& costs) {
+  Worth worth;
+  if (window.held == PageCount() || window.entries == PageCount()) return worth;
+  const double entries = static_cast<double>(window.entries.value());
+  const double end = std::max(entries / kShareOfEnd, 1.0);
+  const double saved = ns(costs.far) - ns(costs.hit);
+  // As many pages more come into the pool's reach, after the one that is local no more.
+  const double gained =
+      std::max(entries / static_cast<double>(window.held.value()) - 1, 0.0) * saved;
+  const double missed = ns(costs.hit + costs.pack + kFaultCost);
+  worth.local = static_cast<double>(window.young) / end * missed;
+  worth.last = static_cast<double>(window.old) / end * gained;
+  worth.more = static_cast<double>(window.back[kBack]) / kRemembered * gained;
+  return worth;
+}
+
+void PoolSize::resize(PageCount limit) {
   const PageCount step(std::max<uint64_t>((limit / kStepShare).value(), 1));
+  const Worth worth = worthOf(seen_, costs_);
+  // Of a pool that is not, the oldest pages tell what it did not have to give up.
+  const bool full = seen_.held + step >= target_;
   if (resting_) {
     target_ = limit / kLeastShare;
-  } else if (more > 1.2 * local) {
+  } else if (worth.more > 1.2 * worth.local) {
     target_ += step;
-  } else if (std::max(more, last) < 0.8 * local && target_ > step) {
+  } else if (full && std::max(worth.more, worth.last) < 0.8 * worth.local && target_ > step) {
     target_ -= step;
   }
-  hits_ = young_ = old_ = ghosts_ = 0;
 }
 
 }  // namespace tidepool

@@ -27,8 +27,9 @@ constexpr std::string_view kMoves =
 constexpr std::string_view kHeld =
     "held          {promotions_held_by_pins} promotions: a descriptor may pin pages (pins:ask)\n";
 constexpr std::string_view kCompressed =
-    "compressed    {compressed_pages} pages in {compressed_bytes}; brought in {compressed_hits}, "
-    "written back {compressed_written_back}\n";
+    "; brought in {compressed_hits}, written back {compressed_written_back}\n";
+constexpr std::string_view kInThePool =
+    "compressed    {compressed_pages} pages in {compressed_bytes}";
 constexpr std::string_view kLost = "lost pages    {lost_pages}\n";
 
 /// Takes the next {key} off `text`, and what stands before it.
@@ -57,8 +58,8 @@ constexpr bool namesFields(std::string_view text) {
   return true;
 }
 static_assert(namesFields(kWithBudget) && namesFields(kWithoutBudget) && namesFields(kMemory) &&
-              namesFields(kMoves) && namesFields(kHeld) && namesFields(kCompressed) &&
-              namesFields(kLost));
+              namesFields(kMoves) && namesFields(kHeld) && namesFields(kInThePool) &&
+              namesFields(kCompressed) && namesFields(kLost));
 
 /// Appends `text` with what could steer a terminal replaced by '?'.
 void appendSafe(TextBuffer& out, std::string_view text, size_t width) {
@@ -122,6 +123,17 @@ void writeTiers(const StatsPage& page, TextBuffer& out) {
   out.append("\n");
 }
 
+/// Of the pages in the compressed pool: what they would take, by what they do.
+void writeRatio(const StatsPage& page, TextBuffer& out) {
+  const uint64_t bytes = readCounter(page.compressed_bytes);
+  if (bytes == 0) return;
+  out.append(", ");
+  out.appendFixed(static_cast<double>(readCounter(page.compressed_pages) * kPageSize) /
+                      static_cast<double>(bytes),
+                  1);
+  out.append(" to 1");
+}
+
 void writeSampling(const StatsPage& page, double ratio, TextBuffer& out) {
   out.append("sampling      ");
   out.appendFixed(100 * ratio, 2);
@@ -154,6 +166,8 @@ void writeStatsTable(const StatsPage& page, Nanoseconds now, TextBuffer& out) {
   if (readCounter(page.promotions_held_by_pins) != 0) appendFilled(out, kHeld, page);
   writeSampling(page, span.sampling_ratio, out);
   if (readCounter(page.compressed_pages) + readCounter(page.compressed_hits) != 0) {
+    appendFilled(out, kInThePool, page);
+    writeRatio(page, out);
     appendFilled(out, kCompressed, page);
   }
   if (readCounter(page.lost_pages) != 0) appendFilled(out, kLost, page);

@@ -48,14 +48,29 @@ std::string safeText(std::string_view text, size_t most) {
   return safe;
 }
 
-Bytes farBytes(const StatsPage& page) {
+namespace {
+
+/// Of tiers for whose kind `counts(kind)` holds.
+template <typename Counts>
+Bytes usedBytes(const StatsPage& page, Counts counts) {
   uint64_t used = 0;
   // Acquire: pairs with the store in describeFarTiers().
   const auto count = std::min<uint64_t>(page.tier_count.load(std::memory_order_acquire), kMaxTiers);
   for (uint64_t i = 0; i < count; ++i) {
-    if (statsText(page.tiers[i].kind) != "local") used += get(page.tiers[i].used_bytes);
+    if (counts(statsText(page.tiers[i].kind))) used += get(page.tiers[i].used_bytes);
   }
   return Bytes(used);
+}
+
+}  // namespace
+
+Bytes farBytes(const StatsPage& page) {
+  return usedBytes(page,
+                   [](std::string_view kind) { return kind != "local" && kind != "compressed"; });
+}
+
+Bytes poolBytes(const StatsPage& page) {
+  return usedBytes(page, [](std::string_view kind) { return kind == "compressed"; });
 }
 
 std::vector<StatsView> findProcesses() {

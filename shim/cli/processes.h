@@ -15,8 +15,10 @@ std::vector<StatsView> findProcesses();
 
 std::string statsJson(const StatsView& view);
 
-/// Bytes in all tiers but local memory.
+/// Bytes in all tiers that are not local memory.
 Bytes farBytes(const StatsPage& page);
+/// Local memory that compressed pages take.
+Bytes poolBytes(const StatsPage& page);
 /// A text of another process, fit for a terminal, cut to `most` bytes.
 std::string safeText(std::string_view text, size_t most);
 

@@ -64,6 +64,7 @@ struct Reading {
   uint64_t demoted = 0;
   uint64_t foretold = 0;
   uint64_t used = 0;  // of what was foretold
+  uint64_t zero = 0;
   Nanoseconds time;
 };
 
@@ -75,12 +76,13 @@ Reading readingOf(const StatsPage& page) {
           get(page.demoted_bytes),
           get(page.foretold_pages),
           get(page.foretold_used),
+          get(page.zero_pages),
           MonotonicClock().now()};
 }
 
 constexpr std::string_view kRow =
-    "{:>8}  {:<14}  {:>7}  {:>7}  {:>7}  {:>9}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  "
-    "{:>8}\n";
+    "{:>8}  {:<14}  {:>7}  {:>7}  {:>7}  {:>7}  {:>9}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  "
+    "{:>8}  {:>8}\n";
 
 std::string row(const StatsView& view, const Reading& before, const Reading& now) {
   const StatsPage& page = view.page();
@@ -98,11 +100,11 @@ std::string row(const StatsView& view, const Reading& before, const Reading& now
   return fmt::format(
       kRow, view.pid(), safeText(statsText(page.program), 14),
       sizeText(Bytes(get(page.dram_used_bytes))), budget == Bytes() ? "none" : sizeText(budget),
-      sizeText(farBytes(page)), rate(before.faults, now.faults),
+      sizeText(poolBytes(page)), sizeText(farBytes(page)), rate(before.faults, now.faults),
       sizeText(Bytes(rate(before.promoted, now.promoted))),
-      sizeText(Bytes(rate(before.demoted, now.demoted))), rate(before.foretold, now.foretold),
-      rate(before.used, now.used), fmt::format("{:.1f}", microseconds(0.5)),
-      fmt::format("{:.1f}", microseconds(0.99)));
+      sizeText(Bytes(rate(before.demoted, now.demoted))), rate(before.zero, now.zero),
+      rate(before.foretold, now.foretold), rate(before.used, now.used),
+      fmt::format("{:.1f}", microseconds(0.5)), fmt::format("{:.1f}", microseconds(0.99)));
 }
 
 using Readings = std::map<int, Reading>;
@@ -110,8 +112,9 @@ using Readings = std::map<int, Reading>;
 /// One table of rates since `last`, which is replaced. A process seen for the first time shows
 /// none.
 std::string table(Readings& last, bool bold) {
-  const std::string head = fmt::format(kRow, "PID", "PROGRAM", "DRAM", "BUDGET", "FAR", "FAULTS/s",
-                                       "PROMO/s", "DEMO/s", "FORE/s", "USED/s", "P50 us", "P99 us");
+  const std::string head =
+      fmt::format(kRow, "PID", "PROGRAM", "DRAM", "BUDGET", "POOL", "FAR", "FAULTS/s", "PROMO/s",
+                  "DEMO/s", "ZERO/s", "FORE/s", "USED/s", "P50 us", "P99 us");
   std::string out = bold ? fmt::format("\x1b[1m{}\x1b[0m", head) : head;
   Readings current;
   for (const StatsView& view : findProcesses()) {

@@ -34,9 +34,11 @@ class Published {
       page.dram_used_bytes = 32 * kMiB;
       TierStats& tier = addStatsTier(page, "cxl:2G", "direct");
       tier.used_bytes = 512 * kMiB;
+      addStatsTier(page, "compressed", "compressed").used_bytes = 8 * kMiB;
       if (write(ready[1], "", 1) != 1) _exit(1);
       for (;;) {
         page.faults_missing.fetch_add(100);
+        page.zero_pages.fetch_add(10);
         page.fault_latency.record(Nanoseconds(9'000));
         usleep(1000);
       }
@@ -101,13 +103,15 @@ TEST(Top, ShowsRatesOnceAsPlainText) {
   const size_t line = outcome.out.find(child.text() + "  evil");
   ASSERT_NE(line, std::string::npos) << outcome.out;
   std::istringstream cells(outcome.out.substr(line));
-  std::string pid, program, dram, budget, far;
-  uint64_t faults = 0;
-  cells >> pid >> program >> dram >> budget >> far >> faults;
+  std::string pid, program, dram, budget, pool, far, promoted, demoted;
+  uint64_t faults = 0, zero = 0;
+  cells >> pid >> program >> dram >> budget >> pool >> far >> faults >> promoted >> demoted >> zero;
   EXPECT_EQ(dram, "32.0M");
   EXPECT_EQ(budget, "64.0M");
-  EXPECT_EQ(far, "512M");
+  EXPECT_EQ(pool, "8.00M");
+  EXPECT_EQ(far, "512M") << "the pool is local memory";
   EXPECT_GT(faults, 0u);
+  EXPECT_GT(zero, 0u);
 }
 
 TEST(Top, EndsOnASignalWithSuccess) {

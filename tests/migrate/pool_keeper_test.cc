@@ -27,7 +27,7 @@ class PoolKeeperTest : public FakeCoreTest {
     pool_ = pool->get();
     core_.pool = pool_;
     core_.pool_number = core_.tiers.add(std::move(*pool));
-    keeper_ = std::move(*PoolKeeper::create(core_, *policy_));
+    keeper_ = std::move(*PoolKeeper::create(core_, *policy_, channels_));
     first_ = allocate(8);
   }
   /// A page of which so many bytes do not compress.
@@ -54,11 +54,31 @@ class PoolKeeperTest : public FakeCoreTest {
     }
     return true;
   }
-  /// Pages from the first on until one does not find room; returns how many.
+  /// Pages from the first on until one does not find room even when what left has arrived; returns
+  /// how many.
   uint64_t fill(uint64_t most) {
     uint64_t count = 0;
-    while (count < most && put(first_ + count)) ++count;
+    while (count < most && (put(first_ + count) || (endWrites() && put(first_ + count)))) ++count;
     return count;
+  }
+  /// The far tier's writes end, and the keeper hears of it; false if there were none.
+  bool endWrites(ErrorCode error = ErrorCode{}) {
+    far_->endAll(error);
+    FetchCompletion written;
+    bool any = false;
+    for (const auto& channel : channels_) {
+      while (channel != nullptr && channel->poll({&written, 1}) == 1) {
+        keeper_->finish(written);
+        any = true;
+      }
+    }
+    return any;
+  }
+  /// As the migrator does, until there is nothing to do.
+  void tend() {
+    do {
+      keeper_->tend();
+    } while (endWrites());
   }
   bool isPacked(PageIndex page) const {
     return state(page) == PageState::kFar && word(page).tier() == core_.pool_number;
@@ -80,13 +100,14 @@ class PoolKeeperTest : public FakeCoreTest {
 
   FakeTier* far_ = nullptr;
   CompressedPool* pool_ = nullptr;
+  Channels channels_{core_.tiers};
   std::unique_ptr<PoolKeeper> keeper_;
   PageIndex first_;
 };
 
 TEST_F(PoolKeeperTest, IsNotThereWithoutAPool) {
   core_.pool = nullptr;
-  EXPECT_EQ(*PoolKeeper::create(core_, *policy_), nullptr);
+  EXPECT_EQ(*PoolKeeper::create(core_, *policy_, channels_), nullptr);
 }
 
 TEST_F(PoolKeeperTest, ChargesTheBudgetByTheChunk) {
@@ -173,7 +194,7 @@ TEST_F(PoolKeeperTest, ShrinksWhenTheLimitFalls) {
   const uint64_t before = held();
   ASSERT_GT(before, kChunk * 8);
   setLimit(kChunk * 8);
-  for (int i = 0; i < 100; ++i) keeper_->tend();
+  tend();
   EXPECT_LE(pool_->held().value(), kChunk * 4) << "half of it";
   EXPECT_EQ(held(), charged());
   for (uint64_t i = 0; i < 600; ++i) expectRight(first_ + i);
@@ -197,30 +218,86 @@ TEST_F(PoolKeeperTest, ClosesGaps) {
 
 TEST_F(PoolKeeperTest, PagesThatLeaveAreWaitedFor) {
   ASSERT_EQ(fill(100), 100u);
-  uint64_t writes = 0;
-  far_->before = [&](FrameRun, bool is_write) {
-    if (!is_write) return;
-    ++writes;
-    EXPECT_EQ(state(first_), PageState::kFetching);
-    EXPECT_FALSE(kernel_.touch(addressOf(first_)));
-  };
   setLimit(kChunk * 2);
   keeper_->tend();
-  EXPECT_GE(writes, 1u);
-  far_->before = nullptr;
+  EXPECT_TRUE(keeper_->busy());
+  EXPECT_EQ(state(first_), PageState::kFetching);
+  EXPECT_FALSE(kernel_.touch(addressOf(first_)));
+  tend();
   EXPECT_FALSE(kernel_.waits(addressOf(first_)));
   expectRight(first_);
   EXPECT_EQ(word(first_).tier(), 1);
 }
 
+TEST_F(PoolKeeperTest, NobodyWaitsForAServerToWriteBack) {
+  far_->before = [](FrameRun, bool) { ADD_FAILURE() << "it may be silent for seconds"; };
+  setLimit(kChunk * 3);
+  uint64_t taken = 0;
+  for (uint64_t i = 0; i < 400; ++i) taken += put(first_ + i) ? 1u : 0u;
+  EXPECT_LT(taken, 400u) << "others go elsewhere, while what makes room is on its way";
+  ASSERT_EQ(far_->requests().size(), 1u);
+  EXPECT_TRUE(far_->requests()[0].writes);
+  EXPECT_TRUE(keeper_->busy());
+  far_->before = nullptr;
+  EXPECT_TRUE(endWrites());
+  EXPECT_FALSE(keeper_->busy());
+  EXPECT_TRUE(put(first_ + 400));
+  EXPECT_LE(held(), kChunk * 3);
+}
+
+TEST_F(PoolKeeperTest, MakesRoomAheadOfNeed) {
+  ASSERT_EQ(fill(3000), 3000u);
+  ASSERT_EQ(toPages(pool_->capacity()), CompressedPool::kChunkPages * 64);
+  ASSERT_GT(pool_->held(), CompressedPool::kChunkPages * 58);
+  const uint64_t back = core_.stats->compressed_written_back.load();
+  tend();
+  EXPECT_EQ(pool_->held(), CompressedPool::kChunkPages * 58) << "as a batch of evictions needs";
+  EXPECT_GT(core_.stats->compressed_written_back.load(), back);
+}
+
+TEST_F(PoolKeeperTest, WritesSoManyBatchesAtATime) {
+  ASSERT_EQ(fill(600), 600u);
+  setLimit(kChunk);
+  keeper_->tend();
+  EXPECT_EQ(far_->requests().size(), 4u);
+  keeper_->tend();
+  EXPECT_EQ(far_->requests().size(), 4u);
+  for (uint64_t i = 0; i < 64; ++i) EXPECT_EQ(state(first_ + i), PageState::kFetching);
+  // Nobody is there any more to hear of them.
+  keeper_.reset();
+  for (uint64_t i = 0; i < 600; ++i) expectRight(first_ + i);
+  EXPECT_EQ(far_->held(), 0u);
+}
+
+TEST_F(PoolKeeperTest, WhatFindsNoFrameStays) {
+  ASSERT_EQ(fill(100), 100u);
+  ASSERT_TRUE(far_->allocate(PageCount(2040)));
+  setLimit(kChunk * 2);
+  tend();
+  EXPECT_EQ(core_.stats->compressed_written_back.load(), 8u);
+  EXPECT_EQ(core_.stats->error_count.load(), 0u);
+  for (uint64_t i = 0; i < 100; ++i) expectRight(first_ + i);
+  EXPECT_EQ(pool_->pages(), PageCount(92));
+}
+
+TEST_F(PoolKeeperTest, FramesThatAreTakenAwayMeanwhileGetNothing) {
+  ASSERT_EQ(fill(100), 100u);
+  setLimit(kChunk * 2);
+  keeper_->tend();
+  far_->close();
+  far_->forsake(FrameIndex(1));
+  tend();
+  for (uint64_t i = 0; i < 100; ++i) expectRight(first_ + i);
+  EXPECT_EQ(pool_->pages(), PageCount(100));
+  EXPECT_EQ(core_.stats->error_count.load(), 0u) << "who took them says so";
+}
+
 TEST_F(PoolKeeperTest, PagesDiscardedOnTheirWayLeaveNothingBehind) {
   ASSERT_EQ(fill(100), 100u);
-  far_->before = [&](FrameRun, bool) {
-    far_->before = nullptr;
-    discard(first_, 3);
-  };
   setLimit(kChunk * 2);
-  for (int i = 0; i < 20; ++i) keeper_->tend();
+  keeper_->tend();
+  discard(first_, 3);
+  tend();
   EXPECT_EQ(state(first_), PageState::kEmpty);
   discard(first_, 100);
   keeper_->tend();
@@ -236,7 +313,7 @@ TEST_F(PoolKeeperTest, PagesInSomebodysHandsStay) {
   }();
   const FrameIndex frame = claim.frames().first;
   setLimit(kChunk * 2);
-  for (int i = 0; i < 20; ++i) keeper_->tend();
+  tend();
   PageBytes read;
   ASSERT_TRUE(pool_->read({frame, PageCount(1)}, read.data()));
   EXPECT_EQ(read, bytesOf(first_));
@@ -246,9 +323,10 @@ TEST_F(PoolKeeperTest, PagesInSomebodysHandsStay) {
 
 TEST_F(PoolKeeperTest, StayWhenTheFarTierFails) {
   ASSERT_EQ(fill(100), 100u);
-  far_->write_error = ErrorCode::kUnreachable;
   setLimit(kChunk * 2);
   keeper_->tend();
+  EXPECT_TRUE(endWrites(ErrorCode::kUnreachable));
+  tend();
   EXPECT_TRUE(far_->closed());
   EXPECT_EQ(core_.stats->error_count.load(), 1u);
   EXPECT_EQ(far_->held(), 0u);
@@ -256,6 +334,17 @@ TEST_F(PoolKeeperTest, StayWhenTheFarTierFails) {
     EXPECT_TRUE(isPacked(first_ + i));
     expectRight(first_ + i);
   }
+}
+
+TEST_F(PoolKeeperTest, StayWhenTheFarTierTakesNoRequest) {
+  ASSERT_EQ(fill(100), 100u);
+  far_->submits = 0;
+  setLimit(kChunk * 2);
+  tend();
+  EXPECT_TRUE(far_->closed());
+  EXPECT_FALSE(keeper_->busy());
+  EXPECT_EQ(far_->held(), 0u);
+  for (uint64_t i = 0; i < 100; ++i) expectRight(first_ + i);
 }
 
 // With the evictor: pages that compress are not written, others are.
@@ -311,6 +400,23 @@ TEST_F(EvictorWithPool, WhatDoesNotCompressIsWritten) {
     expectRight(first_ + kPagesPerGranule + i, kPageSize);
   }
   EXPECT_EQ(far_->held(), 16u);
+}
+
+TEST_F(EvictorWithPool, HearsOfWhatIsWrittenBack) {
+  fillLocal(first_, 600, 2000);
+  evictAll(600);
+  ASSERT_EQ(far_->held(), 0u);
+  setLimit(kChunk * 8);
+  evictor_->tendPool();
+  EXPECT_TRUE(evictor_->busy());
+  while (!far_->requests().empty()) {
+    evictAll(0);
+    evictor_->tendPool();
+  }
+  EXPECT_FALSE(evictor_->busy());
+  EXPECT_GT(far_->held(), 100u);
+  EXPECT_LE(pool_->used(), pool_->capacity());
+  for (uint64_t i = 0; i < 600; ++i) expectRight(first_ + i);
 }
 
 TEST_F(EvictorWithPool, RescuedPagesLeaveThePool) {

@@ -231,6 +231,20 @@ TEST(StatsTable, ShowsWhatPeopleAskFirst) {
   EXPECT_THAT(table, HasSubstr("line one?[2J"));
 }
 
+TEST(StatsTable, SaysHowWellPagesCompress) {
+  const auto page = samplePage();
+  page->compressed_pages = 0;
+  page->compressed_bytes = 0;
+  page->compressed_hits = 5;
+  page->compressed_written_back = 3;
+  EXPECT_THAT(tableText(*page),
+              HasSubstr("compressed    0 pages in 0; brought in 5, written back 3\n"));
+  page->compressed_pages = 100;
+  page->compressed_bytes = 40 * kPageSize;
+  EXPECT_THAT(tableText(*page),
+              HasSubstr("compressed    100 pages in 160K, 2.5 to 1; brought in 5"));
+}
+
 TEST(StatsTable, SaysWhenThereIsNoBudget) {
   const auto page = std::make_unique<StatsPage>();
   EXPECT_THAT(tableText(*page), HasSubstr("no budget"));

@@ -30,7 +30,7 @@ Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
   std::unique_ptr<Evictor> evictor(new Evictor(core, staging, policy));
   evictor->usable_ = core.tiers.hasFetch();
   evictor->full_ = core.tiers.moreMayCome();
-  auto pool = PoolKeeper::create(core, policy);
+  auto pool = PoolKeeper::create(core, policy, evictor->channels_);
   if (!pool) return tl::unexpected(pool.error());
   evictor->pool_ = std::move(*pool);
   auto pagemap = os::openPagemap();

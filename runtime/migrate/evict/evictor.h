@@ -41,7 +41,7 @@ class Evictor {
   }
   /// Pages on their way out or in limbo; all of them hold local memory.
   PageCount inStaging() const { return in_flight_; }
-  bool busy() const { return in_flight_.value() > 0; }
+  bool busy() const { return in_flight_.value() > 0 || (pool_ != nullptr && pool_->busy()); }
   /// False once no fetch tier takes pages any more.
   bool usable() const { return usable_; }
   /// Far memory that was full may have room again, or there is a new tier.
@@ -147,8 +147,8 @@ class Evictor {
   RoomState::Supply room_{core_.room};
   Staging& staging_;
   SharedPolicy& policy_;
-  Channels channels_;
   std::unique_ptr<PoolKeeper> pool_;  // null: there is none
+  Channels channels_;                 // closed before the memory that it sends goes
   std::array<Batch, Staging::kSegments> batches_;
   PageIndex hand_;
   UniqueFd pagemap_;

@@ -239,6 +239,10 @@ void Evictor::advance() {
     for (;;) {
       const size_t got = channel->poll(completions);
       for (size_t i = 0; i < got; ++i) {
+        if (completions[i].tag >= PoolKeeper::kFirstTag) {
+          pool_->finish(completions[i]);
+          continue;
+        }
         const uint64_t segment = completions[i].tag >> 32;
         Batch& batch = batches_[segment];
         TP_CHECK(batch.writes_left > 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages that are written back are claimed as if they were being fetched (see far_claim.h), so that
-// a thread that touches one waits for it. Entries that move change places under the granule's lock.
+// Pages that are written back move as others do (see far_move.h): a thread that touches one waits
+// for it, the migrator does not. Entries change places under the granule's lock.
 #include "runtime/migrate/evict/pool_keeper.h"
 
 #include <algorithm>
@@ -12,6 +12,8 @@ namespace {
 constexpr uint64_t kGapShare = 5;
 constexpr int kMostMoves = 2;            // chunks emptied for one that is begun
 constexpr uint64_t kMostReserved = 6;    // chunks: what a batch of evictions needs at most
+constexpr uint64_t kMostAhead = 6;       // chunks, the same: room in the pool before it is needed
+constexpr uint64_t kAheadShare = 8;      // of the pool
 constexpr uint64_t kReservedShare = 32;  // of the limit
 constexpr int kMostLooked = 8;           // chunks whose pages may all be in somebody's hands
 
@@ -25,13 +27,12 @@ constexpr uint8_t triesOf(uint8_t failed) {
 
 }  // namespace
 
-Result<std::unique_ptr<PoolKeeper>> PoolKeeper::create(Core& core, SharedPolicy& policy) {
+Result<std::unique_ptr<PoolKeeper>> PoolKeeper::create(Core& core, SharedPolicy& policy,
+                                                       Channels& channels) {
   if (core.pool == nullptr) return std::unique_ptr<PoolKeeper>();
   const uint64_t granules = granuleOf(core.space->pageEnd() + (kPagesPerGranule - 1)).value();
   auto tries = Mapping::anonymous(Bytes(roundUp(granules, kPageSize)));
   if (!tries) return tl::unexpected(tries.error());
-  auto bytes = Mapping::anonymous(Bytes(kBatch * kPageSize));
-  if (!bytes) return tl::unexpected(bytes.error());
   bool known = false;
   core.tiers.forEach([&](uint8_t, Tier& tier) {
     if (known || tier.fetch() == nullptr) return;
@@ -39,14 +40,25 @@ Result<std::unique_ptr<PoolKeeper>> PoolKeeper::create(Core& core, SharedPolicy&
     MutexLock lock(policy.mutex());
     policy.poolSize().setRoundTrip(tier.fetch()->pageRoundTrip());
   });
-  return std::unique_ptr<PoolKeeper>(
-      new PoolKeeper(core, policy, std::move(*tries), std::move(*bytes)));
+  std::unique_ptr<PoolKeeper> keeper(new PoolKeeper(core, policy, channels, std::move(*tries)));
+  for (size_t i = 0; i < kWriteBacks; ++i) {
+    auto pages = FarMove::create(core, kBatch);
+    if (!pages) return tl::unexpected(pages.error());
+    keeper->write_backs_.push_back({std::move(*pages)});
+  }
+  return keeper;
+}
+
+PoolKeeper::~PoolKeeper() {
+  for (WriteBack& batch : write_backs_) batch.pages.abandon();
 }
 
 std::optional<FrameIndex> PoolKeeper::put(PageIndex page, const std::byte* bytes) {
   if (!worthTrying(page)) return std::nullopt;
+  const Nanoseconds before = core_.clock->now();
   const bool packed = pool_.pack(bytes);
-  learn(page, packed);
+  const Nanoseconds took = core_.clock->now() - before;
+  learn(page, packed, took);
   if (!packed || (!pool_.packedFits() && !(makeRoom() && pool_.beginNew()))) return std::nullopt;
   return pool_.put(page);
 }
@@ -55,8 +67,8 @@ std::optional<FrameIndex> PoolKeeper::putClean(PageIndex page, const std::byte* 
   {
     MutexLock lock(policy_.mutex());
     PoolSize& size = policy_.poolSize();
-    if (!size.takesClean()) {
-      size.onPassedBy(page);
+    if (!size.takesClean(page)) {
+      size.onLeft(page, PoolSize::Left::kPassedBy);
       return std::nullopt;
     }
   }
@@ -73,19 +85,23 @@ bool PoolKeeper::worthTrying(PageIndex page) {
   return policy_.poolSize().takes(page);
 }
 
-void PoolKeeper::learn(PageIndex page, bool packed) {
+void PoolKeeper::learn(PageIndex page, bool packed, Nanoseconds took) {
   auto& tries = reinterpret_cast<uint8_t*>(tries_.data())[granuleOf(page).value()];
   tries = packed ? 0 : triesOf(std::min<uint8_t>(failedOf(tries) + 1, kMostFailed));
+  if (!packed) return;
+  MutexLock lock(policy_.mutex());
+  policy_.poolSize().onPackTook(took);
 }
 
 bool PoolKeeper::makeRoom() {
   freeEmpty();
   closeGaps();
-  while (pool_.held() + CompressedPool::kChunkPages > toPages(pool_.capacity())) {
-    if (!writeOldestBack()) return false;
+  // What makes room is on its way, and the page goes elsewhere: nobody waits here.
+  if (pool_.held() + CompressedPool::kChunkPages > toPages(pool_.capacity()) || !takeChunk()) {
+    if (under_way_ == 0) writeOldestBack();
+    return false;
   }
-  // Its own oldest pages make room where there is none.
-  return takeChunk() || (writeOldestBack() && takeChunk());
+  return true;
 }
 
 void PoolKeeper::reserve() {
@@ -153,97 +169,85 @@ void PoolKeeper::tend() {
     size.adjust(core_.budget.limit(), pool_.held(), pool_.pages());
     pool_.setLimit(std::min(toBytes(size.target()), pool_.arena()));
   }
-  if (pool_.used() > pool_.capacity() && writeOldestBack()) freeEmpty();
+  while (roomIsShort() && writeOldestBack()) {
+  }
+}
+
+bool PoolKeeper::roomIsShort() const {
+  const PageCount capacity = toPages(pool_.capacity());
+  const PageCount ahead =
+      std::min(CompressedPool::kChunkPages * kMostAhead, capacity / kAheadShare);
+  const uint64_t pages = std::max<uint64_t>(pool_.pages().value(), 1);
+  const PageCount leaving = toPages(pool_.stored()) * (under_way_ * kBatch) / pages;
+  return pool_.held() + ahead > capacity + leaving;
 }
 
 bool PoolKeeper::writeOldestBack() {
+  if (!fetchTierTakesPages(core_)) return false;
   uint32_t chunk = pool_.oldest();
   for (int i = 0; i < kMostLooked && chunk != CompressedPool::kNoChunk; ++i) {
-    const uint64_t left = writeBack(chunk);
-    freeEmpty();
-    if (left > 0) return true;
+    if (writeBack(chunk)) return true;
     chunk = pool_.younger(chunk);
   }
   return false;
 }
 
-uint64_t PoolKeeper::writeBack(uint32_t chunk) {
-  uint64_t left = 0;
-  bool room = true;
-  const auto flushAll = [&] {
-    const uint64_t wanted = leaving_.count;
-    const uint64_t done = flush();
-    room = done == wanted;
-    left += done;
-  };
+bool PoolKeeper::writeBack(uint32_t chunk) {
+  WriteBack* batch = freeWriteBack();
+  bool sent = false;
   pool_.forEntries(chunk, [&](FrameIndex frame, PageIndex page) {
-    if (!room) return;
+    if (batch == nullptr) return;
     {
       const GranuleLock granule(*core_.space, granuleOf(page));
       if (!lies(page, frame)) return;
-      leaving_.pages[leaving_.count++] = claimFar(core_, granule, {page, PageCount(1)});
+      batch->pages.claim(granule, page);
     }
-    if (leaving_.count == kBatch) flushAll();
+    if (!batch->pages.full()) return;
+    sent = send(*batch) || sent;
+    batch = sent ? freeWriteBack() : nullptr;
   });
-  if (leaving_.count > 0) flushAll();
-  return left;
+  if (batch != nullptr && !batch->pages.empty()) sent = send(*batch) || sent;
+  return sent;
 }
 
-uint64_t PoolKeeper::flush() {
-  uint64_t done = 0;
-  bool readable = true;
-  for (uint64_t i = 0; i < leaving_.count && readable; ++i) {
-    readable = pool_.read(leaving_.pages[i].frames(), bytesOf(i)).has_value();
-  }
-  while (readable && done < leaving_.count) {
-    uint64_t count = 0;
-    const uint8_t tier = findFrames(done, &count);
-    if (count == 0 || !writeOut(tier, done, done + count)) break;
-    settle(tier, done, done + count);
-    done += count;
-  }
-  for (uint64_t i = done; i < leaving_.count; ++i) {
-    FarClaim& page = leaving_.pages[i];
-    page.abandon(core_, GranuleLock(*core_.space, granuleOf(page.first())));
-  }
-  leaving_.count = 0;
-  return done;
+PoolKeeper::WriteBack* PoolKeeper::freeWriteBack() {
+  const auto found = std::find_if(write_backs_.begin(), write_backs_.end(),
+                                  [](const WriteBack& batch) { return !batch.under_way; });
+  return found == write_backs_.end() ? nullptr : &*found;
 }
 
-uint8_t PoolKeeper::findFrames(uint64_t at, uint64_t* count) {
-  for (uint8_t number = 1; number <= core_.tiers.count(); ++number) {
-    FetchTier* const tier = core_.tiers.fetch(number);
-    if (tier == nullptr || tier->closed()) continue;
-    const auto run = tier->allocate(PageCount(leaving_.count - at));
-    if (!run) continue;
-    *count = run->count.value();
-    for (uint64_t i = 0; i < *count; ++i) leaving_.to[at + i] = run->first + i;
-    return number;
+bool PoolKeeper::send(WriteBack& batch) {
+  FarMove& pages = batch.pages;
+  if (pages.findFrames() && pages.read()) {
+    const auto number = static_cast<uint64_t>(&batch - write_backs_.data());
+    const Status sent = pages.submit(channels_, kFirstTag + number);
+    if (sent) {
+      batch.under_way = true;
+      ++under_way_;
+      return true;
+    }
+    pages.writeFailed(sent.error().text());
   }
-  return 0;
-}
-
-bool PoolKeeper::writeOut(uint8_t number, uint64_t begin, uint64_t end) {
-  Tier& tier = core_.tiers.tier(number);
-  const FrameRun run{leaving_.to[begin], PageCount(end - begin)};
-  const Status written = tier.write(run, bytesOf(begin));
-  if (written) return true;
-  tier.release(run);
-  reportError(core_, "cannot write to far memory %s: %s", tier.name(), written.error().text());
-  tier.close();
+  pages.abandon();
   return false;
 }
 
-void PoolKeeper::settle(uint8_t tier, uint64_t begin, uint64_t end) {
-  for (uint64_t i = begin; i < end; ++i) {
-    FarClaim& claim = leaving_.pages[i];
-    const PageIndex page = claim.first();
-    const GranuleLock granule(*core_.space, granuleOf(page));
-    claim.settleFar(core_, granule, tier, leaving_.to[i]);
-    MutexLock lock(policy_.mutex());
-    policy_.poolSize().onWrittenBack(page);
+void PoolKeeper::finish(const FetchCompletion& written) {
+  WriteBack& batch = write_backs_[written.tag - kFirstTag];
+  FarMove& pages = batch.pages;
+  TP_CHECK(std::exchange(batch.under_way, false));
+  --under_way_;
+  if (written.ok() && !pages.forsaken()) {
+    pages.settle([this](PageIndex page) {
+      count(core_.stats->compressed_written_back, 1);
+      MutexLock lock(policy_.mutex());
+      policy_.poolSize().onLeft(page, PoolSize::Left::kWrittenBack);
+    });
+  } else {
+    pages.writeFailed(errorCodeName(written.ok() ? ErrorCode::kLost : written.error));
   }
-  count(core_.stats->compressed_written_back, end - begin);
+  pages.abandon();
+  freeEmpty();
 }
 
 }  // namespace tidepool

@@ -8,9 +8,8 @@
 #include <memory>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/mapping.h"
 #include "runtime/migrate/core/core.h"
-#include "runtime/migrate/core/far_claim.h"
+#include "runtime/migrate/core/far_move.h"
 #include "runtime/migrate/direct/granule_mover.h"
 
 namespace tidepool {
@@ -35,18 +34,9 @@ class Evacuator {
   void tierCame() { mover_.whole.tierCame(); }
 
  private:
-  /// Far pages of one granule, on their way to other frames.
-  struct Moving {
-    GranuleIndex granule;
-    uint64_t count = 0;
-    std::array<FarClaim, kPagesPerGranule> pages;  // of one page each
-    std::array<FrameIndex, kPagesPerGranule> to;
-    std::array<uint8_t, kPagesPerGranule> to_tier;
-  };
-  Evacuator(Core& core, GranuleMover& mover, Mapping bytes)
-      : core_(core), mover_(mover), bytes_(std::move(bytes)) {}
+  Evacuator(Core& core, GranuleMover& mover, FarMove moving)
+      : core_(core), mover_(mover), moving_(std::move(moving)) {}
   /// Whether there will be room in local memory, which there is not now.
-  bool fetchTierTakesPages() const;
   bool roomIsComing() const;
   bool namesTier(GranuleIndex granule, uint8_t tier) const;
   /// Returns whether anything moved.
@@ -55,19 +45,13 @@ class Evacuator {
   void claim(GranuleIndex granule, uint8_t tier);
   /// Reads what was claimed; on failure it is given back, or lost.
   bool fetch(uint8_t tier);
-  /// Frames in other tiers for the claimed pages from `at` on; returns how many have one then.
-  uint64_t findFrames(uint64_t at, uint8_t tier);
-  bool writeOut(uint64_t begin, uint64_t end);
-  void settle(uint64_t begin, uint64_t end);
-  uint64_t install(uint64_t begin);
-  void unclaim(uint64_t begin);
+  /// What found no other place comes to local memory, as far as the budget has room.
+  void install();
   void loseClaimed(uint8_t tier, ErrorCode error);
-  std::byte* bytesOf(uint64_t index) const { return bytes_.data() + index * kPageSize; }
 
   Core& core_;
   GranuleMover& mover_;
-  Mapping bytes_;  // of one granule
-  Moving moving_;
+  FarMove moving_;  // of one granule
   // By the tier's number: the hand, and whether anything moved in its turn over the space.
   std::array<GranuleIndex, TierSet::kMost + 1> hands_{};
   std::array<bool, TierSet::kMost + 1> moved_{};

@@ -57,6 +57,14 @@ void FaultService::noteTouch(const FarClaim& claim) {
   packed ? policy_.poolSize().onHit(age) : policy_.poolSize().onFarFault(claim.first());
 }
 
+void FaultService::noteArrival(uint8_t tier, Nanoseconds started) {
+  if (core_.pool == nullptr) return;
+  const Nanoseconds took = core_.clock->now() - started;
+  MutexLock lock(policy_.mutex());
+  PoolSize& size = policy_.poolSize();
+  tier == core_.pool_number ? size.onHitTook(took) : size.onFarTook(took);
+}
+
 void FaultService::arrive(const GranuleLock& granule, uint32_t slot) {
   if (install(granule, fetches_[slot])) return freeSlot(slot);
   arrived_.push_back(slot);
@@ -191,7 +199,8 @@ void FaultService::claimForetold(Gather& gather, PageIndex page) {
     policy_.chooser().onForetold(page);
     return;
   }
-  if (core_.pool != nullptr && word.tier() == core_.pool_number) return;
+  if (core_.pool != nullptr && word.tier() == core_.pool_number)
+    return unpackForetold(granule, page);
   if (!gather.pages.empty() && word.tier() != gather.pages[0].claim.tier()) return;
   FarClaim claim = claimFar(core_, granule, {page, PageCount(1)}, kFlagUnproven);
   if (claim.empty()) return;
@@ -203,6 +212,14 @@ void FaultService::claimForetold(Gather& gather, PageIndex page) {
                           .arrival = Arrival::kScan,
                           .started = core_.clock->now(),
                           .foretold = true});
+}
+
+void FaultService::unpackForetold(const GranuleLock& granule, PageIndex page) {
+  if (free_count_ <= 1) return;
+  FarClaim claim = claimFar(core_, granule, {page, PageCount(1)}, kFlagUnproven);
+  if (claim.empty() || !submitFetch(granule, std::move(claim), Arrival::kScan)) return;
+  MutexLock lock(policy_.mutex());
+  policy_.chooser().onForetold(page);
 }
 
 void FaultService::submitGather(Gather& gather) {
@@ -273,6 +290,7 @@ bool FaultService::install(const GranuleLock& granule, Fetch& fetch) {
     }
     core_.budget.charge(claim.count());
   }
+  const uint8_t tier = claim.tier();
   const FarCopy copy = keepsCopies(fetch) ? FarCopy::kKept : FarCopy::kDropped;
   // Pages discarded meanwhile split the run; what is left of it goes in piece by piece.
   while (!claim.empty()) {
@@ -283,7 +301,10 @@ bool FaultService::install(const GranuleLock& granule, Fetch& fetch) {
       claim.settleGone(core_, granule);
     }
   }
-  if (fetch.demanded != 0) recordLatency(fetch.started);
+  if (fetch.demanded != 0) {
+    recordLatency(fetch.started);
+    noteArrival(tier, fetch.started);
+  }
   return true;
 }
 

@@ -113,8 +113,10 @@ class FaultService {
   void foretell(const MissingFault& fault, Nanoseconds started);
   PageCount roomToForetell() const;
   void fetchForetold(std::span<const uint64_t> addresses);
-  /// Takes the page into the gather if it is far, and of its tier; a zero page is filled at once.
+  /// Takes the page into the gather if it is far, and of its tier; one that needs no fetch is there
+  /// at once.
   void claimForetold(Gather& gather, PageIndex page);
+  void unpackForetold(const GranuleLock& granule, PageIndex page);
   /// Ends it if it cannot be submitted.
   void submitGather(Gather& gather);
   /// Pages for which there is no room, but somebody waits, stay in it.
@@ -134,6 +136,8 @@ class FaultService {
   bool unpack(const GranuleLock& granule, uint32_t slot);
   /// Tells the size of the pool, if there is one, where a page is that was touched.
   void noteTouch(const FarClaim& claim);
+  /// And what it took to bring it in from there.
+  void noteArrival(uint8_t tier, Nanoseconds started);
   void completeFetches();
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);
   /// Ends the claim of a read that has failed.
