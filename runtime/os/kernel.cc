@@ -5,6 +5,9 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include <array>
+
+#include "runtime/base/check.h"
 #include "runtime/base/raw_calls.h"
 #include "runtime/os/numa.h"
 #include "runtime/os/pin_check.h"
@@ -58,10 +61,17 @@ class RealKernel final : public Kernel {
     return (what == Scan::kWritten ? os::scanWritten : os::scanPresent)(
         pagemap, address, size, out.data(), out.size(), walked);
   }
-  PageCount readPages(std::byte* to, uintptr_t from, PageCount pages) override {
-    const iovec target{to, pages.value() * kPageSize};
-    const iovec source{reinterpret_cast<void*>(from), pages.value() * kPageSize};
-    const ssize_t got = raw::call(SYS_process_vm_readv, raw::getpid(), &target, 1, &source, 1, 0);
+  PageCount readPages(std::byte* to, std::span<const os::PageRun> runs) override {
+    TP_CHECK_OP(runs.size(), <=, kMostReadRuns);
+    std::array<iovec, kMostReadRuns> sources;
+    size_t size = 0;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      sources[i] = {reinterpret_cast<void*>(runs[i].start), runs[i].end - runs[i].start};
+      size += sources[i].iov_len;
+    }
+    const iovec target{to, size};
+    const ssize_t got =
+        raw::call(SYS_process_vm_readv, raw::getpid(), &target, 1, sources.data(), runs.size(), 0);
     return PageCount(got > 0 ? static_cast<uint64_t>(got) >> kPageShift : 0);
   }
   void wait(std::span<pollfd> waits, std::optional<Nanoseconds> timeout) override {

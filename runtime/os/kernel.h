@@ -48,7 +48,13 @@ class Kernel {
                               std::span<os::PageRun> out, uintptr_t* walked) = 0;
   /// Copies pages of the program's, up to the first that is absent or may not be read, where a load
   /// would wait for the fault service. Returns how many.
-  virtual PageCount readPages(std::byte* to, uintptr_t from, PageCount pages) = 0;
+  PageCount readPages(std::byte* to, uintptr_t from, PageCount pages) {
+    const os::PageRun run{from, from + toBytes(pages).value()};
+    return readPages(to, {&run, 1});
+  }
+  /// The same of several runs, one behind the other; at most kMostReadRuns.
+  virtual PageCount readPages(std::byte* to, std::span<const os::PageRun> runs) = 0;
+  static constexpr size_t kMostReadRuns = 128;
   /// ppoll(2): returns when a descriptor is ready, or after `timeout`, if there is one.
   virtual void wait(std::span<pollfd> waits, std::optional<Nanoseconds> timeout) = 0;
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <optional>
 
@@ -104,6 +105,11 @@ class FakeCoreTest : public testing::Test {
   uintptr_t addressOf(PageIndex page) const { return core_.space->addressOf(page); }
   uint64_t load(PageIndex page) const { return kernel_.load(addressOf(page)); }
   void store(PageIndex page, uint64_t value) { kernel_.store(addressOf(page), value); }
+  /// Every byte of a local page becomes zero.
+  void wipe(PageIndex page) {
+    store(page, 0);
+    memset(reinterpret_cast<void*>(addressOf(page)), 0, kPageSize);
+  }
   bool present(PageIndex page) const { return kernel_.present(addressOf(page)); }
   void discard(PageIndex page, uint64_t count = 1) {
     ASSERT_TRUE(ranges_->discard(addressOf(page), Bytes(count * kPageSize)));

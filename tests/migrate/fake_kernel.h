@@ -228,12 +228,20 @@ class FakeKernel final : public Kernel {
     }
     return runs;
   }
-  PageCount readPages(std::byte* to, uintptr_t from, PageCount pages) override {
-    if (const auto plan = failsNow(Call::kReadPages, from, toBytes(pages))) pages = plan->done;
+  using Kernel::readPages;
+  PageCount readPages(std::byte* to, std::span<const os::PageRun> runs) override {
+    std::vector<uintptr_t> pages;
+    for (const os::PageRun& run : runs) {
+      for (uintptr_t page = run.start; page < run.end; page += kPageSize) pages.push_back(page);
+    }
+    if (const auto plan = failsNow(Call::kReadPages, pages[0], toBytes(PageCount(pages.size())))) {
+      pages.resize(plan->done.value());
+    }
     const std::lock_guard lock(mutex_);
     uint64_t done = 0;
-    while (done < pages.value() && isPresent(from + done * kPageSize)) ++done;
-    memcpy(to, reinterpret_cast<const void*>(from), done * kPageSize);
+    for (; done < pages.size() && isPresent(pages[done]); ++done) {
+      memcpy(to + done * kPageSize, reinterpret_cast<const void*>(pages[done]), kPageSize);
+    }
     // Where they go is memory that the kernel writes, so it is there from now on.
     for (uint64_t i = 0; i < done; ++i) {
       const auto page = pages_.find(reinterpret_cast<uintptr_t>(to) + i * kPageSize);

@@ -28,10 +28,6 @@ class ZeroPages : public FakeCoreTest {
     for (uint64_t i = 0; i < count; ++i) wipe(first + i);
     return first;
   }
-  void wipe(PageIndex page) {
-    store(page, 0);
-    memset(reinterpret_cast<void*>(addressOf(page)), 0, kPageSize);
-  }
   void evict(uint64_t pages) {
     ASSERT_EQ(evictor_->start(PageCount(pages)), PageCount(pages));
     tier_->endAll();

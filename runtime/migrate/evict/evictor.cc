@@ -39,7 +39,7 @@ Result<std::unique_ptr<Evictor>> Evictor::create(Core& core, Staging& staging,
   auto bounce = Mapping::anonymous(Bytes(kClusterPages * kPageSize));
   if (!bounce) return tl::unexpected(bounce.error());
   evictor->bounce_ = std::move(*bounce);
-  auto seen = Mapping::anonymous(Bytes(kClusterPages * kPageSize));
+  auto seen = Mapping::anonymous(Bytes(Staging::kSlotsPerSegment * kPageSize));
   if (!seen) return tl::unexpected(seen.error());
   evictor->seen_ = std::move(*seen);
   evictor->source_ = addStatsSource(*core.stats, "write-tracking");
@@ -102,10 +102,7 @@ void Evictor::takeBehindStreams(uint64_t segment, uint64_t most) {
     for (PageIndex at = run.first; at < end;) {
       const GranuleLock granule(*core_.space, granuleOf(at));
       const PageIndex stop = std::min(end, granule.end());
-      forRuns(
-          judgeBehind(granule, {at, PageCount(stop - at)}), [&](uint64_t first, uint64_t count) {
-            batch.used += moveOut(granule, {granule.first() + first, PageCount(count)}, segment);
-          });
+      moveOut(granule, judgeBehind(granule, {at, PageCount(stop - at)}), segment);
       at = stop;
     }
   }
@@ -136,17 +133,13 @@ void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
   const GranuleLock granule(*core_.space, granuleOf(first));
   readWritten(granule);
   const uint64_t to = judge(granule, from, most - batch.used, choice);
-  for (uint64_t at = from; at < to;) {
-    const Verdict verdict = verdicts_[at];
-    uint64_t end = at + 1;
-    while (end < to && verdicts_[end] == verdict) ++end;
-    if (verdict == Verdict::kEvict) {
-      batch.used += moveOut(granule, {first + at, PageCount(end - at)}, segment);
-    } else if (verdict == Verdict::kProbe) {
-      arm(granule, at, end);
-    }
-    at = end;
+  PageSet goes, probed;
+  for (uint64_t at = from; at < to; ++at) {
+    goes[at] = verdicts_[at] == Verdict::kEvict;
+    probed[at] = verdicts_[at] == Verdict::kProbe;
   }
+  moveOut(granule, goes, segment);
+  forRuns(probed, [&](uint64_t at, uint64_t count) { arm(granule, at, at + count); });
   hand_ = first + to;
 }
 
@@ -271,61 +264,82 @@ uint64_t Evictor::moveRun(const GranuleLock& granule, PageRun run, Rights rights
 }
 
 uint64_t Evictor::alikeFrom(PageRun run, bool granule_plain) const {
-  const PageWord word = core_.space->word(run.first);
   const Rights rights = rightsOf(run.first, granule_plain);
-  const uint64_t most =
-      word.has(kFlagFarCopy) ? std::min(kClusterPages, run.count.value()) : run.count.value();
   uint64_t length = 1;
-  while (length < most) {
-    const PageWord next = core_.space->word(run.first + length);
-    if (next.state() != PageState::kLocal || next.has(kFlagFarCopy) != word.has(kFlagFarCopy) ||
-        rightsOf(run.first + length, granule_plain) != rights) {
-      break;
-    }
+  while (length < run.count.value() &&
+         core_.space->word(run.first + length).state() == PageState::kLocal &&
+         rightsOf(run.first + length, granule_plain) == rights) {
     ++length;
   }
   return length;
 }
 
-uint64_t Evictor::moveOut(const GranuleLock& granule, PageRun run, uint64_t segment) {
+void Evictor::moveOut(const GranuleLock& granule, const PageSet& goes, uint64_t segment) {
+  const PageSet same = unwritten(granule, goes);
+  // What is to be written lies together in the segment then: few requests.
+  for (const PageSet& part : {goes & ~same, same}) {
+    forRuns(part, [&](uint64_t first, uint64_t count) {
+      moveOutRun(granule, {granule.first() + first, PageCount(count)}, same, segment);
+    });
+  }
+}
+
+void Evictor::moveOutRun(const GranuleLock& granule, PageRun run, const PageSet& same,
+                         uint64_t segment) {
   Batch& batch = batches_[segment];
-  const uint64_t used = batch.used;
   const bool plain = isPlain(granule);
-  uint64_t moved_in_all = 0;
   for (uint64_t at = 0; at < run.count.value();) {
-    const PageWord word = core_.space->word(run.first + at);
-    if (word.state() != PageState::kLocal) {
+    if (core_.space->word(run.first + at).state() != PageState::kLocal) {
       ++at;
       continue;
     }
     const PageRun rest{run.first + at, PageCount(run.count.value() - at)};
     const PageRun part{rest.first, PageCount(alikeFrom(rest, plain))};
-    const uint64_t slot = used + moved_in_all;
-    const PageSet same = word.has(kFlagFarCopy) ? unwritten(granule, part) : PageSet();
+    const uint64_t slot = batch.used;
     const uint64_t moved =
         moveRun(granule, part, rightsOf(part.first, plain), staging_.firstSlot(segment) + slot);
     for (uint64_t i = 0; i < moved; ++i) {
+      const uint64_t page = part.first + i - granule.first();
       // A page that was written between the look and the move differs from what was seen before.
-      const bool copied = same[part.first + i - granule.first()] &&
-                          memcmp(staging_.slotMemory(staging_.firstSlot(segment) + slot + i),
-                                 seen_.data() + i * kPageSize, kPageSize) == 0;
+      const bool copied =
+          same[page] && memcmp(staging_.slotMemory(staging_.firstSlot(segment) + slot + i),
+                               seen_.data() + seen_at_[page] * kPageSize, kPageSize) == 0;
       stage(granule, segment, slot + i, part.first + i, copied);
     }
-    moved_in_all += moved;
+    batch.used += moved;
+    in_flight_ += PageCount(moved);
     // A page that did not move is pinned or gone: leave it and go on behind it.
     at += moved < part.count.value() ? moved + 1 : moved;
   }
-  in_flight_ += PageCount(moved_in_all);
-  return moved_in_all;
 }
 
-PageSet Evictor::unwritten(const GranuleLock& granule, PageRun run) {
-  const uint64_t from = run.first - granule.first();
-  // First the bytes, then whether they were written until after that.
-  const uint64_t pages =
-      core_.kernel->readPages(seen_.data(), core_.space->addressOf(run.first), run.count).value();
+static_assert(Staging::kSlotsPerSegment <= Kernel::kMostReadRuns, "one look a segment");
+
+PageSet Evictor::unwritten(const GranuleLock& granule, const PageSet& pages) {
   PageSet asked;
-  for (uint64_t i = 0; i < pages; ++i) asked.set(from + i);
+  std::array<os::PageRun, Staging::kSlotsPerSegment> runs;
+  size_t used = 0;
+  uint8_t seen = 0;
+  forRuns(pages, [&](uint64_t first, uint64_t count) {
+    for (uint64_t at = first; at < first + count; ++at) {
+      if (!core_.space->word(granule.first() + at).has(kFlagFarCopy)) continue;
+      const uintptr_t address = core_.space->addressOf(granule.first() + at);
+      if (used > 0 && runs[used - 1].end == address) {
+        runs[used - 1].end += kPageSize;
+      } else {
+        runs[used++] = {address, address + kPageSize};
+      }
+      asked.set(at);
+      seen_at_[at] = seen++;
+    }
+  });
+  if (used == 0) return asked;
+  // First the bytes, then whether they were written until after that: of all at once, since each
+  // call costs more than a page.
+  const uint64_t read = core_.kernel->readPages(seen_.data(), {runs.data(), used}).value();
+  forRuns(asked, [&](uint64_t first, uint64_t count) {
+    for (uint64_t at = first; at < first + count; ++at) asked[at] = seen_at_[at] < read;
+  });
   if (asked.none()) return asked;
   const auto written =
       scanGranule(*core_.kernel, Scan::kWritten, pagemap_.get(), *core_.space, granule, asked);

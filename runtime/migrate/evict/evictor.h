@@ -80,8 +80,7 @@ class Evictor {
     /// Whether it is to be written, to a frame that the batch has allocated.
     bool writes(uint64_t slot) const { return !copied[slot] && !zero[slot]; }
   };
-  // Pages moved by one call: enough that the call and its TLB flush are shared, few enough that a
-  // granule's lock is held for microseconds.
+  // Pages that are copied by one call: enough that it is shared, few enough for a small buffer.
   static constexpr uint64_t kClusterPages = 16;
 
   Evictor(Core& core, Staging& staging, SharedPolicy& policy);
@@ -102,12 +101,14 @@ class Evictor {
   // Takes what asking or arming cost from the policy's probing budget.
   void chargePolicy(Nanoseconds cost);
   void countSampling(Nanoseconds spent);
-  uint64_t moveOut(const GranuleLock& granule, PageRun run, uint64_t segment);
-  /// Pages at the head of the run, of those that go in one piece: alike in rights, and in whether
-  /// they have a far copy.
+  /// Moves pages of the granule to the segment; no more than it has room for.
+  void moveOut(const GranuleLock& granule, const PageSet& goes, uint64_t segment);
+  /// The same for a run, of which `same` have not been written since they came.
+  void moveOutRun(const GranuleLock& granule, PageRun run, const PageSet& same, uint64_t segment);
+  /// Pages at the head of the run, of those that go in one piece: alike in rights.
   uint64_t alikeFrom(PageRun run, bool granule_plain) const;
-  /// Which pages of the run have not been written since they came; their bytes are in seen_ then.
-  PageSet unwritten(const GranuleLock& granule, PageRun run);
+  /// Which of the pages have not been written since they came; their bytes are in seen_ then.
+  PageSet unwritten(const GranuleLock& granule, const PageSet& pages);
   /// Enters a page that has moved into its slot. `copied`: its frame has the same bytes.
   void stage(const GranuleLock& granule, uint64_t segment, uint64_t slot, PageIndex page,
              bool copied);
@@ -152,9 +153,10 @@ class Evictor {
   std::array<Batch, Staging::kSegments> batches_;
   PageIndex hand_;
   UniqueFd pagemap_;
-  Mapping bounce_;                 // read-only pages pass through it
-  Mapping seen_;                   // what was in pages just before they moved
-  SampleStats* source_ = nullptr;  // write tracking's line of the statistics
+  Mapping bounce_;  // read-only pages pass through it
+  Mapping seen_;    // what was in pages just before they moved, one behind another
+  std::array<uint8_t, kPagesPerGranule> seen_at_;  // of a page of the granule: which of those
+  SampleStats* source_ = nullptr;                  // write tracking's line of the statistics
   // Of the granule under the hand: what the policy said, and which armed pages were written.
   std::array<Verdict, kPagesPerGranule> verdicts_;
   PageSet written_;
