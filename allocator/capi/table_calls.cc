@@ -128,6 +128,36 @@ Result<RowsCall> rowsCall(OpenTable& open, const int64_t* ids, size_t count) {
   return RowsCall{&open, *array};
 }
 
+using ReadRows = Status (EmbeddingTable::*)(std::span<const int64_t> ids, float* out);
+using WriteRows = Status (EmbeddingTable::*)(std::span<const int64_t> ids, const float* in);
+
+tidepool_status readBy(ReadRows read, tidepool_table* handle, const int64_t* ids, size_t count,
+                       float* out, size_t floats) {
+  OpenTable* const open = tableOrReport(handle);
+  if (open == nullptr) return tidepool_error_status();
+  const auto call = rowsCall(*open, ids, count);
+  if (!call) return report(call.error());
+  const Status fits = checkFloats(out, floats, count, *open, "out");
+  if (!fits) return report(fits.error());
+  if (MemoryRange::of(out, floats).overlaps(MemoryRange::of(ids, count))) {
+    return report(Error::make(ErrorCode::kInvalidArgument,
+                              "table %s: the memory of its ids is that of out, too",
+                              open->table->options().name.c_str()));
+  }
+  return report(((*open->table).*read)(call->ids, out));
+}
+
+tidepool_status writeBy(WriteRows write, tidepool_table* handle, const int64_t* ids, size_t count,
+                        const float* in, size_t floats) {
+  OpenTable* const open = tableOrReport(handle);
+  if (open == nullptr) return tidepool_error_status();
+  const auto call = rowsCall(*open, ids, count);
+  if (!call) return report(call.error());
+  const Status fits = checkFloats(in, floats, count, *open, "in");
+  if (!fits) return report(fits.error());
+  return report(((*open->table).*write)(call->ids, in));
+}
+
 }  // namespace
 }  // namespace tidepool
 
@@ -167,29 +197,22 @@ tidepool_status tidepool_tables_update(const tidepool_bags* calls, size_t count,
 
 tidepool_status tidepool_table_read_rows(tidepool_table* handle, const int64_t* ids, size_t count,
                                          float* out, size_t floats) {
-  OpenTable* const open = tableOrReport(handle);
-  if (open == nullptr) return tidepool_error_status();
-  const auto call = rowsCall(*open, ids, count);
-  if (!call) return report(call.error());
-  const Status fits = checkFloats(out, floats, count, *open, "out");
-  if (!fits) return report(fits.error());
-  if (MemoryRange::of(out, floats).overlaps(MemoryRange::of(ids, count))) {
-    return report(Error::make(ErrorCode::kInvalidArgument,
-                              "table %s: the memory of its ids is that of out, too",
-                              open->table->options().name.c_str()));
-  }
-  return report(open->table->readRows(call->ids, out));
+  return readBy(&EmbeddingTable::readRows, handle, ids, count, out, floats);
 }
 
 tidepool_status tidepool_table_write_rows(tidepool_table* handle, const int64_t* ids, size_t count,
                                           const float* in, size_t floats) {
-  OpenTable* const open = tableOrReport(handle);
-  if (open == nullptr) return tidepool_error_status();
-  const auto call = rowsCall(*open, ids, count);
-  if (!call) return report(call.error());
-  const Status fits = checkFloats(in, floats, count, *open, "in");
-  if (!fits) return report(fits.error());
-  return report(open->table->writeRows(call->ids, in));
+  return writeBy(&EmbeddingTable::writeRows, handle, ids, count, in, floats);
+}
+
+tidepool_status tidepool_table_gather_rows(tidepool_table* handle, const int64_t* ids, size_t count,
+                                           float* out, size_t floats) {
+  return readBy(&EmbeddingTable::gatherRows, handle, ids, count, out, floats);
+}
+
+tidepool_status tidepool_table_scatter_rows(tidepool_table* handle, const int64_t* ids,
+                                            size_t count, const float* in, size_t floats) {
+  return writeBy(&EmbeddingTable::scatterRows, handle, ids, count, in, floats);
 }
 
 tidepool_status tidepool_table_prefetch(tidepool_table* handle, const int64_t* ids, size_t count,

@@ -4,6 +4,7 @@
 
 #include "allocator/table/table.h"
 #include "allocator/table/table_scratch.h"
+#include "allocator/table/visit_rows.h"
 
 namespace tidepool {
 
@@ -68,9 +69,8 @@ Status EmbeddingTable::readRows(std::span<const int64_t> ids, float* out) {
   MutexLock lock(mutex_);
   std::vector<RowNumber> rows;
   TP_TRY(existingRows(ids, rows));
-  return withRows(rows, After::kUnchanged, [&](size_t i, const std::byte* row) {
-    kernels_.decode(format_, row, out + i * format_.dim);
-  });
+  return withRows(rows, After::kUnchanged,
+                  [&](size_t i, const std::byte* row) { decodeRow(row, out + i * format_.dim); });
 }
 
 Status EmbeddingTable::writeRows(std::span<const int64_t> ids, const float* in) {
@@ -79,10 +79,47 @@ Status EmbeddingTable::writeRows(std::span<const int64_t> ids, const float* in) 
   MutexLock lock(mutex_);
   auto rows = rowNumbers(ids);
   if (!rows) return tl::unexpected(rows.error());
-  return withRows(*rows, After::kChanged, [&](size_t i, std::byte* row) {
-    kernels_.encode(format_, in + i * format_.dim, row);
-    memset(row + format_.stateOffset(), 0, format_.stride() - format_.stateOffset());
-  });
+  return withRows(*rows, After::kChanged,
+                  [&](size_t i, std::byte* row) { overwriteRow(in + i * format_.dim, row); });
+}
+
+void EmbeddingTable::overwriteRow(const float* in, std::byte* row) const {
+  kernels_.encode(format_, in, row);
+  memset(row + format_.stateOffset(), 0, format_.stride() - format_.stateOffset());
+}
+
+template <typename Act>
+Status EmbeddingTable::visit(std::span<const RowNumber> rows, After after, Act act) {
+  TP_TRY(usable());
+  counts_.lookups += rows.size();
+  if (fetches()) {
+    const Status visited = visitFetched(rows, after, act);
+    if (!visited) return broken(visited.error());
+  } else {
+    visitInPlace(rows, after, 0, act);
+    if (cache_) admitMissed(after);
+  }
+  return intact();
+}
+
+Status EmbeddingTable::gatherRows(std::span<const int64_t> ids, float* out) {
+  const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
+  TP_TRY(checkArguments({ids, offsets}));
+  MutexLock lock(mutex_);
+  std::vector<RowNumber> rows;
+  TP_TRY(existingRows(ids, rows));
+  return visit(rows, After::kUnchanged,
+               [&](size_t i, const std::byte* row) { decodeRow(row, out + i * format_.dim); });
+}
+
+Status EmbeddingTable::scatterRows(std::span<const int64_t> ids, const float* in) {
+  const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
+  TP_TRY(checkArguments({ids, offsets}));
+  MutexLock lock(mutex_);
+  const auto rows = rowNumbers(ids);
+  if (!rows) return tl::unexpected(rows.error());
+  return visit(*rows, After::kChanged,
+               [&](size_t i, std::byte* row) { overwriteRow(in + i * format_.dim, row); });
 }
 
 }  // namespace tidepool

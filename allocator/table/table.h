@@ -119,6 +119,11 @@ class EmbeddingTable final : private RowsKeeper {
   /// bags().
   Status writeRows(std::span<const int64_t> ids, const float* in) TP_EXCLUDES(mutex_);
 
+  /// The same as parts of training: rows that are looked up often get a place in DRAM, and those of
+  /// a fetch tier that a gather has brought in last are there for the scatter that follows.
+  Status gatherRows(std::span<const int64_t> ids, float* out) TP_EXCLUDES(mutex_);
+  Status scatterRows(std::span<const int64_t> ids, const float* in) TP_EXCLUDES(mutex_);
+
   /// Announces a batch. Tables that are read in place need nothing done. Of others its rows are
   /// brought in while the caller goes on, and stay until the batch is finished. Batches are used in
   /// the order in which they were announced. Errors: as bags().
@@ -249,6 +254,7 @@ class EmbeddingTable final : private RowsKeeper {
   Status prepareUpdate(const UpdateCall& call) TP_REQUIRES(mutex_);
   void noteBags(const Batch& batch);
   void applyRow(const UpdateCall& call, size_t i, std::byte* row, float* sum);
+  float* sumBuffer() const;
   void updateInPlace(const UpdateCall& call, size_t first, size_t end, size_t worker);
   Status updateFetched(const UpdateCall& call);
   Status updateOne(const UpdateCall& call, Workers& workers) TP_REQUIRES(mutex_);
@@ -259,6 +265,15 @@ class EmbeddingTable final : private RowsKeeper {
       TP_REQUIRES(mutex_);
   template <typename Act>
   Status withRows(std::span<const RowNumber> rows, After after, Act act) TP_REQUIRES(mutex_);
+  void decodeRow(const std::byte* row, float* out) const { kernels_.decode(format_, row, out); }
+  void overwriteRow(const float* in, std::byte* row) const;
+  /// Many rows, found in pieces (visit_rows.h).
+  template <typename Act>
+  void visitInPlace(std::span<const RowNumber> rows, After after, size_t worker, Act act);
+  template <typename Act>
+  Status visitFetched(std::span<const RowNumber> rows, After after, Act act);
+  template <typename Act>
+  Status visit(std::span<const RowNumber> rows, After after, Act act) TP_REQUIRES(mutex_);
 
   // Reading ahead.
   Result<BatchNumber> prefetchLocked(std::span<const int64_t> ids) TP_LOCKS_MANY;

@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "allocator/table/row_addresses.h"
 #include "allocator/table/table.h"
 #include "allocator/table/table_locks.h"
 #include "allocator/table/table_scratch.h"
+#include "allocator/table/visit_rows.h"
 
 namespace tidepool {
 namespace {
 
-constexpr size_t kPieceRows = 512;
 constexpr size_t kTaskRows = 4 * kPieceRows;
 
 }  // namespace
@@ -40,58 +39,23 @@ void EmbeddingTable::applyRow(const UpdateCall& call, size_t i, std::byte* row, 
   kernels_.apply(format_, prepared_, sum, row);
 }
 
+/// For the sum of a row's gradients: the calling thread's.
+float* EmbeddingTable::sumBuffer() const {
+  scratch().sum.resize(format_.dim);
+  return scratch().sum.data();
+}
+
 void EmbeddingTable::updateInPlace(const UpdateCall& call, size_t first, size_t end,
                                    size_t worker) {
-  Scratch& buffers = scratch();
-  buffers.sum.resize(format_.dim);
-  const std::span<const RowNumber> rows = occurrences_.rows();
-  for (size_t from = first; from < end; from += kPieceRows) {
-    const auto piece = rows.subspan(from, std::min(kPieceRows, end - from));
-    buffers.addresses.resize(piece.size());
-    addressInPlace(piece, buffers.addresses.data(), missed_[worker]);
-    prefetchRows(buffers.addresses.data(), piece.size(), format_.stride());
-    for (size_t i = 0; i < piece.size(); ++i) {
-      changes_.beforeChange(piece[i], buffers.addresses[i], worker);
-      applyRow(call, from + i, buffers.addresses[i], buffers.sum.data());
-      if (cache_) markChanged(buffers.slots[i]);
-    }
-  }
+  float* const sum = sumBuffer();
+  const auto apply = [&](size_t i, std::byte* row) { applyRow(call, first + i, row, sum); };
+  visitInPlace(occurrences_.rows().subspan(first, end - first), After::kChanged, worker, apply);
 }
 
 Status EmbeddingTable::updateFetched(const UpdateCall& call) {
-  Scratch& buffers = scratch();
-  buffers.sum.resize(format_.dim);
-  TP_TRY(absorb());
-  const std::span<const RowNumber> rows = occurrences_.rows();
-  if (!staged_->roomFor(std::min(rows.size(), kPieceRows))) staged_->clear();
-  for (size_t first = 0; first < rows.size();) {
-    const size_t before = staged_->count();
-    size_t end = first;
-    std::vector<Slot> slots;
-    buffers.addresses.clear();
-    const size_t most = std::min(kPieceRows, staged_->mostRows());
-    while (end < rows.size()) {
-      const auto piece = rows.subspan(end, std::min(most, rows.size() - end));
-      if (end > first && !staged_->roomFor(piece.size())) break;
-      buffers.addresses.resize(end - first + piece.size());
-      TP_TRY(addressOrFetch(piece, buffers.addresses.data() + end - first));
-      slots.insert(slots.end(), buffers.slots.begin(), buffers.slots.end());
-      end += piece.size();
-    }
-    TP_TRY(staged_->finish());
-    for (size_t i = 0; i < end - first; ++i) {
-      changes_.beforeChange(rows[first + i], buffers.addresses[i], 0);
-      applyRow(call, first + i, buffers.addresses[i], buffers.sum.data());
-      markChanged(slots[i]);
-    }
-    counts_.fetched += staged_->count() - before;
-    // All that was staged is written now, but for those that get a slot.
-    admitMissed(After::kChanged);
-    TP_TRY(cache_->sendWriteBack());
-    TP_TRY(staged_->writeBack());
-    first = end;
-  }
-  return home_->link()->withinMemory();
+  float* const sum = sumBuffer();
+  const auto apply = [&](size_t i, std::byte* row) { applyRow(call, i, row, sum); };
+  return visitFetched(occurrences_.rows(), After::kChanged, apply);
 }
 
 Status EmbeddingTable::prepareUpdate(const UpdateCall& call) {

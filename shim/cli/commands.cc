@@ -23,6 +23,11 @@ constexpr Flag kRunFlags[] = {
      "A far tier, in order of preference; may be given several times. Without one only the budget "
      "applies, and no page can leave local memory.",
      true},
+    {"--rows", "auto|off|SIZE",
+     "auto (default): large embedding weights of PyTorch programs, with sparse gradients, are in "
+     "far "
+     "tiers row by row, not page by page. SIZE: those from SIZE on, 16M by default. off: pages "
+     "only."},
     {"--conf", "KEY:VALUE,...", "Further options, as in TIDEPOOL_CONF; may be given several times.",
      true},
     {"--stats", "FILE", "Write statistics as JSON to FILE when the program ends; - is stderr."},
@@ -75,6 +80,8 @@ constexpr Entry kEnvironment[] = {
     {"TIDEPOOL_PRELOAD", "Path of libtidepool-preload.so, if it is not beside the command."},
     {"TIDEPOOL_AGENT", "Socket of this host's agent, for --far fabric; flags override it."},
     {"TIDEPOOL_RUN", "Set by run for the program: its process id."},
+    {"PYTHONPATH", "Kept: unless --rows is off, a folder of Tidepool's is put in front of it."},
+    {"TIDEPOOL_ROWS", "Set by run where --rows is on."},
     {"LD_PRELOAD", "Kept: Tidepool's library is put in front of what is there."},
     {"NO_COLOR", "If set and not empty, no colour and no bold text is written."},
 };

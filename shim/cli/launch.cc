@@ -18,6 +18,7 @@
 #include "runtime/runtime.h"
 #include "shim/cli/limits.h"
 #include "shim/cli/program_check.h"
+#include "shim/cli/python_rows.h"
 #include "shim/cli/tier_check.h"
 
 namespace tidepool::cli {
@@ -137,6 +138,12 @@ void printPlan(const Plan& plan) {
   }
   if (plan.tiers.empty()) fmt::print("far       none: only the budget applies\n");
   fmt::print("env       LD_PRELOAD={}\nenv       TIDEPOOL_CONF={}\n", plan.preload, plan.conf);
+  if (plan.rows.empty()) {
+    fmt::print("rows      off: {}\n", plan.rows_off);
+  } else {
+    fmt::print("env       TIDEPOOL_ROWS={}\nenv       PYTHONPATH={}\n", plan.rows,
+               plan.python_path);
+  }
 }
 
 /// Texts from the command line may be any bytes: what is not UTF-8 is replaced.
@@ -149,6 +156,11 @@ void printPlanJson(const Plan& plan) {
     tiers.push_back(
         {{"spec", spec}, {"size_bytes", tier.spec.size.value()}, {"detail", tier.detail}});
   }
+  Json environment = {{"LD_PRELOAD", plan.preload}, {"TIDEPOOL_CONF", plan.conf}};
+  if (!plan.rows.empty()) {
+    environment["TIDEPOOL_ROWS"] = plan.rows;
+    environment["PYTHONPATH"] = plan.python_path;
+  }
   const Json json = {{"schema", 1},
                      {"program", plan.program},
                      {"arguments", plan.arguments},
@@ -156,7 +168,8 @@ void printPlanJson(const Plan& plan) {
                      {"tiers", tiers},
                      {"strict", plan.options.strict},
                      {"stats_file", plan.options.stats_file},
-                     {"environment", {{"LD_PRELOAD", plan.preload}, {"TIDEPOOL_CONF", plan.conf}}},
+                     {"environment", environment},
+                     {"rows_off", plan.rows_off},
                      {"warnings", plan.warnings}};
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
@@ -164,6 +177,12 @@ void printPlanJson(const Plan& plan) {
 [[noreturn]] void becomeProgram(const Plan& plan) {
   setenv("LD_PRELOAD", plan.preload.c_str(), 1);
   setenv("TIDEPOOL_CONF", plan.conf.c_str(), 1);
+  if (plan.rows.empty()) {
+    unsetenv("TIDEPOOL_ROWS");
+  } else {
+    setenv("TIDEPOOL_ROWS", plan.rows.c_str(), 1);
+    setenv("PYTHONPATH", plan.python_path.c_str(), 1);
+  }
   setenv(os::kLaunchedVariable, std::to_string(getpid()).c_str(), 1);
   std::vector<char*> argv;
   for (const std::string& argument : plan.arguments)
@@ -203,6 +222,7 @@ Plan makePlan(const Arguments& arguments) {
   if (!uffd) throw CommandError(kExitFailed, uffd.error().text());
   checkTiers(plan);
   checkLimits(plan);
+  planRows(arguments, *library, plan);
   char conf[kConfTextCapacity];
   const Status rendered = renderOptions(plan.options, conf);
   if (!rendered) throw CommandError(kExitFailed, rendered.error().text());

@@ -30,6 +30,9 @@ struct Plan {
   std::vector<std::string> arguments;  // argv, argv[0] as typed
   std::string preload;                 // LD_PRELOAD, complete
   std::string conf;                    // TIDEPOOL_CONF, complete
+  std::string rows;                    // TIDEPOOL_ROWS; empty: off
+  std::string python_path;             // PYTHONPATH, complete, where rows are on
+  std::string rows_off;                // why they are off; empty where they are not
   std::vector<std::string> warnings;
 };
 

@@ -195,6 +195,21 @@ TIDEPOOL_API tidepool_status tidepool_table_write_rows(tidepool_table* table, co
                                                        size_t count, const float* in,
                                                        size_t floats);
 
+/**
+ * As tidepool_table_read_rows(), as part of training: counts as a look-up, so that rows which are
+ * gathered often come to be in local memory; far rows stay at hand for a scatter that follows.
+ * (Reading a table through with tidepool_table_read_rows() does not make its rows hot.)
+ */
+TIDEPOOL_API tidepool_status tidepool_table_gather_rows(tidepool_table* table, const int64_t* ids,
+                                                        size_t count, float* out, size_t floats);
+
+/** As tidepool_table_write_rows(), as part of training: for rows that were just gathered and have
+ *  changed. Of a table without optimizer state (TIDEPOOL_SGD) these two are all that an optimizer
+ *  of the caller's own needs. */
+TIDEPOOL_API tidepool_status tidepool_table_scatter_rows(tidepool_table* table, const int64_t* ids,
+                                                         size_t count, const float* in,
+                                                         size_t floats);
+
 /* ---- Batches that are known ahead ------------------------------------------------------------ */
 
 /**

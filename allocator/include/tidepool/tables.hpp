@@ -69,6 +69,15 @@ class Table {
     return detail::result(
         tidepool_table_write_rows(handle(), ids.data(), ids.size(), in.data(), in.size()));
   }
+  /// The same as parts of training, for optimizers of the caller's own.
+  Expected<void> gatherRows(std::span<const int64_t> ids, std::span<float> out) const {
+    return detail::result(
+        tidepool_table_gather_rows(handle(), ids.data(), ids.size(), out.data(), out.size()));
+  }
+  Expected<void> scatterRows(std::span<const int64_t> ids, std::span<const float> in) {
+    return detail::result(
+        tidepool_table_scatter_rows(handle(), ids.data(), ids.size(), in.data(), in.size()));
+  }
   /// Announces a batch; what finish() takes.
   Expected<uint64_t> prefetch(std::span<const int64_t> ids) {
     uint64_t token = 0;

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has nn.Embedding and nn.EmbeddingBag make large weights, whose gradients are sparse, as rows."""
+
+import functools
+import inspect
+import operator
+
+import torch
+
+from .rows import Rows, say
+from .tensor import RowTensor
+
+_MOST_DIM = 4096  # of a table
+
+
+def patch(module, settings):
+    """Changes the constructors of the module torch."""
+    for layer in (module.nn.Embedding, module.nn.EmbeddingBag):
+        layer.__init__ = _with_rows(layer, layer.__init__, settings.min)
+
+
+def _is_dense(given):
+    """Whether a layer made with these arguments has float32 numbers in local memory."""
+    dtype, device = given.get("dtype"), given.get("device")
+    if (dtype or torch.get_default_dtype()) != torch.float32:
+        return False
+    device = torch.empty(0).device if device is None else torch.device(device)
+    return device.type == "cpu"
+
+
+def _fits(weight, shape):
+    """Whether a given weight can become rows."""
+    return type(weight) is torch.Tensor and weight.dtype == torch.float32 and weight.shape == shape
+
+
+def _wanted(given, least):
+    """The shape that is to be of rows; None: the layer stays as it is."""
+    if not given.get("sparse"):
+        return None
+    try:
+        rows, dim = (operator.index(given[name]) for name in ("num_embeddings", "embedding_dim"))
+    except (KeyError, TypeError):
+        return None
+    if rows < 1 or not 1 <= dim <= _MOST_DIM or rows * dim * 4 < least:
+        return None
+    return (rows, dim)
+
+
+def _make(layer, shape, weight):
+    """The weight in rows; None where there is no room, or no far tier, for it."""
+    try:
+        return RowTensor(Rows(*shape, given=weight))
+    except (RuntimeError, OSError, AttributeError) as error:
+        say(f"{layer.__name__} of {shape[0]} x {shape[1]} stays in pages: {error}")
+        return None
+
+
+def _with_rows(layer, plain, least):
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def construct(self, *args, **kwargs):
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return plain(self, *args, **kwargs)  # which says what is wrong
+        given = bound.arguments
+        shape = _wanted(given, least)
+        weight = given.get("_weight")
+        if shape is None or not (_is_dense(given) if weight is None else _fits(weight, shape)):
+            return plain(self, *args, **kwargs)
+        made = _make(layer, shape, weight)
+        if made is None:
+            return plain(self, *args, **kwargs)
+        given["_weight"] = made
+        plain(*bound.args, **bound.kwargs)
+        if weight is None:
+            self.reset_parameters()  # as the constructor does that has no weight given
+        return None
+
+    return construct

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libtidepool through ctypes: one table of float32 rows without optimizer state, and its errors."""
+
+import ctypes
+import itertools
+import os
+import weakref
+
+ZEROS, UNIFORM = 0, 1  # tidepool_initializer
+_INVALID_ARGUMENT, _NOT_FOUND, _UNREACHABLE, _TIMED_OUT, _LOST = 1, 2, 7, 10, 12
+
+
+class Params(ctypes.Structure):
+    """tidepool_table_params."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("tier", ctypes.c_char_p),
+        ("rows", ctypes.c_uint64),
+        ("dim", ctypes.c_uint32),
+        ("element", ctypes.c_int32),
+        ("optimizer", ctypes.c_int32),
+        ("id_kind", ctypes.c_int32),
+        ("initializer", ctypes.c_int32),
+        ("init_first", ctypes.c_float),
+        ("init_second", ctypes.c_float),
+        ("seed", ctypes.c_uint64),
+        ("dram_bytes", ctypes.c_uint64),
+        ("rates", ctypes.c_void_p),
+    ]
+
+
+class Settings:
+    """What the launcher says in TIDEPOOL_ROWS: `min` bytes from which on a weight is made of rows, and
+    the path of the `library`."""
+
+    def __init__(self, text):
+        least, _, self.library = text.partition(":")
+        self.min = int(least)
+
+
+def settings():
+    """None where rows are off."""
+    text = os.environ.get("TIDEPOOL_ROWS", "")
+    return Settings(text) if text else None
+
+
+_library = None
+_context = None
+_numbers = itertools.count()
+
+
+def _load():
+    """The library, with a context opened in it; once."""
+    global _library, _context
+    if _library is not None:
+        return _library
+    library = ctypes.CDLL(settings().library)
+    library.tidepool_error_text.restype = ctypes.c_char_p
+    rows = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t]
+    for name in ("read_rows", "write_rows", "gather_rows", "scatter_rows"):
+        getattr(library, f"tidepool_table_{name}").argtypes = rows
+    library.tidepool_table_close.argtypes = [ctypes.c_void_p]
+    library.tidepool_table_create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    context = ctypes.c_void_p()
+    check(library, library.tidepool_open(None, ctypes.byref(context)))
+    _library, _context = library, context
+    return library
+
+
+def check(library, status):
+    """Errors: IndexError for an id that no row has, ConnectionError where far memory is gone,
+    RuntimeError."""
+    if status == 0:
+        return
+    text = library.tidepool_error_text().decode(errors="replace")
+    if status in (_UNREACHABLE, _TIMED_OUT, _LOST):
+        raise ConnectionError(f"tidepool: {text}")
+    if status == _INVALID_ARGUMENT and "ids[" in text:
+        raise IndexError(f"index out of range in self ({text})")
+    raise RuntimeError(f"tidepool: {text}")
+
+
+class Table:
+    """Rows of float32 in the run's first far tier. Thread-safe. Belongs to the process that made it.
+
+    All addresses are of contiguous memory: `ids` of count int64, `floats` of count x dim float32.
+    """
+
+    def __init__(self, rows, dim, constant=0.0):
+        """Every number is `constant`, which is finite. Errors: as check()."""
+        self.rows, self.dim = rows, dim
+        library = _load()
+        name = f"rows-{os.getpid()}-{next(_numbers)}".encode()
+        params = Params(struct_size=ctypes.sizeof(Params), name=name, rows=rows, dim=dim)
+        if constant != 0:
+            params.initializer = UNIFORM  # from here to here
+            params.init_first = params.init_second = constant
+        handle = ctypes.c_void_p()
+        check(
+            library,
+            library.tidepool_table_create(_context, ctypes.byref(params), ctypes.byref(handle)),
+        )
+        self._library, self._handle = library, handle.value
+        close = weakref.finalize(self, library.tidepool_table_close, self._handle)
+        close.atexit = False
+
+    def read(self, ids, count, floats):
+        """Rows as they are; does not make them hot."""
+        self._call(self._library.tidepool_table_read_rows, ids, count, floats)
+
+    def write(self, ids, count, floats):
+        self._call(self._library.tidepool_table_write_rows, ids, count, floats)
+
+    def gather(self, ids, count, floats):
+        """As read(), as part of training."""
+        self._call(self._library.tidepool_table_gather_rows, ids, count, floats)
+
+    def scatter(self, ids, count, floats):
+        self._call(self._library.tidepool_table_scatter_rows, ids, count, floats)
+
+    def _call(self, function, ids, count, floats):
+        check(self._library, function(self._handle, ids, count, floats, count * self.dim))

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows: a table with tensors for what goes in and out; and what may be copied out of it at all."""
+
+import sys
+
+import torch
+
+from .library import Table
+
+_PIECE_BYTES = 4 << 20
+# torch's normal_() makes numbers in groups of sixteen: pieces of whole groups come out as one fill does.
+_GROUP = 16
+_LOUD_BYTES = 1 << 20
+_said = set()
+
+
+def say(what):
+    """One line on stderr, once."""
+    if what not in _said:
+        _said.add(what)
+        sys.stderr.write(f"tidepool: rows: {what}\n")
+
+
+def size_text(count):
+    """Bytes as people write them."""
+    return f"{count / (1 << 20):.0f} MiB" if count >= 1 << 20 else f"{count} bytes"
+
+
+def _movable(tensor):
+    """Whether a dense tensor can become rows when nobody else has it."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+        and tensor._base is None
+        and tensor.grad_fn is None
+        and not tensor.is_shared()
+    )
+
+
+def _available():
+    """Bytes that the machine can still give out; None where nobody knows."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return None
+
+
+class Rows:
+    """count x dim float32 in a table of their own. Thread-safe as Table is.
+
+    Rows that are `given` as a dense tensor stay that tensor as long as the program has it, too: what is
+    written to one is seen in the other. From then on they are a table.
+    """
+
+    def __init__(self, count, dim, constant=0.0, given=None):
+        self.count, self.dim, self._given = count, dim, given
+        self.stays_dense = given is not None and not _movable(given)
+        if given is not None:
+            return
+        # The table begins as a constant where it can be said to; else it is filled.
+        plain = constant - constant == 0 and str(constant) != "-0.0"
+        self._table = Table(count, dim, float(constant) if plain else 0.0)
+        if not plain:
+            self.refill(0, count, lambda piece: piece.fill_(constant))
+
+    @property
+    def in_table(self):
+        """Whether they are a table now."""
+        if self._given is None:
+            return True
+        if self.stays_dense or self._uses() > _USES_ALONE:
+            return False
+        try:
+            self._table = Table(self.count, self.dim)
+            self._load(self._given.detach())
+        except (RuntimeError, OSError) as error:
+            say(f"a weight of {self.count} x {self.dim} stays in pages: {error}")
+            self.stays_dense = True
+            return False
+        self._given = None
+        return True
+
+    def _uses(self):
+        return sys.getrefcount(self._given)
+
+    @property
+    def given(self):
+        """The dense tensor that they still are, without its history."""
+        return self._given.detach()
+
+    def gather(self, ids):
+        """The rows of a contiguous tensor of int64, as a new tensor. Errors: IndexError."""
+        count = ids.numel()
+        out = torch.empty((count, self.dim), dtype=torch.float32)
+        self._table.gather(ids.data_ptr(), count, out.data_ptr())
+        return out
+
+    def scatter(self, ids, values):
+        """Overwrites the rows; all are different, and values is contiguous."""
+        self._table.scatter(ids.data_ptr(), ids.numel(), values.data_ptr())
+
+    def read(self, first, count, out=None):
+        """Rows side by side, into `out` if it is given; does not make them hot."""
+        if out is None:
+            out = torch.empty((count, self.dim), dtype=torch.float32)
+        ids = torch.arange(first, first + count)
+        self._table.read(ids.data_ptr(), count, out.data_ptr())
+        return out
+
+    def write(self, first, values):
+        values = values.contiguous()
+        ids = torch.arange(first, first + len(values))
+        self._table.write(ids.data_ptr(), len(values), values.data_ptr())
+
+    def pieces(self, first, count):
+        """(first, count) of pieces of a few MiB, none of which but all of it is shorter than a group."""
+        step = max(_PIECE_BYTES // (4 * self.dim) // _GROUP, 1) * _GROUP
+        end = first + count
+        while first < end:
+            here = step if end - first >= step + _GROUP else end - first
+            yield first, here
+            first += here
+
+    def refill(self, first, count, fill):
+        """Overwrites rows by what fill(piece) leaves in a piece whose contents are undefined."""
+        for at, here in self.pieces(first, count):
+            piece = torch.empty((here, self.dim), dtype=torch.float32)
+            fill(piece)
+            self.write(at, piece)
+
+    def _load(self, values):
+        """Gives rows of a new table, which are zeros, a dense tensor's values."""
+        for at, here in self.pieces(0, self.count):
+            piece = values[at : at + here].contiguous()
+            if piece.view(torch.int32).any():  # -0.0 is none of the zeros that are there
+                self.write(at, piece)
+
+    def dense(self, first, count, why):
+        """A copy for the operation called `why`. Errors: RuntimeError if it does not fit into memory."""
+        size = count * self.dim * 4
+        available = _available()
+        table = f"{self.count} x {self.dim}"
+        if size > _LOUD_BYTES:
+            if available is not None and size > available:
+                raise RuntimeError(
+                    f"tidepool: {why} on {table} needs a copy of {size_text(size)}, and there are "
+                    f"{size_text(available)} of memory; run with --rows off, or use rows of it alone"
+                )
+            say(f"{why} on {table} is worked out on a copy of {size_text(size)}")
+        out = torch.empty((count, self.dim), dtype=torch.float32)
+        for at, here in self.pieces(first, count):
+            self.read(at, here, out[at - first :])
+        return out
+
+    def copy(self):
+        """The same rows in a table of their own."""
+        twin = Rows(self.count, self.dim)
+        for at, here in self.pieces(0, self.count):
+            twin.write(at, self.read(at, here))
+        return twin
+
+
+# Of a dense tensor that nobody else has. Interpreters count differently.
+_USES_ALONE = Rows(1, 1, given=torch.zeros(1, 1))._uses()

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The start-up hook of Python. See python_rows.h.
+#include "shim/cli/python_rows.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace tidepool::cli {
+namespace {
+
+// Smaller weights do as well in pages, and a table in a memory server takes a connection.
+constexpr Bytes kLeastWeight(16 * kMiB);
+
+/// The value of --rows: the least size of a weight that is made of rows; 0: off.
+Bytes leastWeight(const std::string& value) {
+  if (value == "off") return {};
+  if (value == "auto") return kLeastWeight;
+  const Result<Bytes> size = parseSize(value);
+  if (size) return *size;
+  throw UsageError(fmt::format("run: --rows: '{}' is neither auto, off nor a size: {}", value,
+                               size.error().text()));
+}
+
+/// Our folder first, what PYTHONPATH holds already behind it, without us a second time.
+std::string pythonPath(const std::string& hook) {
+  const char* const old = getenv("PYTHONPATH");
+  std::string path = hook;
+  std::string rest = old == nullptr ? "" : old;
+  rest += ':';
+  for (size_t colon = rest.find(':'); colon != std::string::npos; colon = rest.find(':')) {
+    const std::string entry = rest.substr(0, colon);
+    rest.erase(0, colon + 1);
+    if (!entry.empty() && entry != hook) path += ":" + entry;
+  }
+  return path;
+}
+
+}  // namespace
+
+void planRows(const Arguments& arguments, const std::string& preload, Plan& plan) {
+  const Bytes least = leastWeight(arguments.value("--rows", "auto"));
+  const std::string folder = preload.substr(0, preload.rfind('/'));
+  const std::string hook = folder + "/tidepool/python";
+  const std::string library = folder + "/libtidepool.so.0";
+  if (least == Bytes()) {
+    plan.rows_off = "by --rows off";
+  } else if (plan.options.far_count == 0) {
+    plan.rows_off = "there is no far tier";
+  } else if (plan.options.dram == Bytes()) {
+    plan.rows_off = "there is no budget";
+  } else if (access((hook + "/sitecustomize.py").c_str(), R_OK) != 0) {
+    plan.rows_off = fmt::format("{} is not installed", hook);
+  } else if (access(library.c_str(), R_OK) != 0) {
+    plan.rows_off = fmt::format("{} is not installed", library);
+  } else {
+    plan.rows = fmt::format("{}:{}", least.value(), library);
+    plan.python_path = pythonPath(hook);
+  }
+}
+
+}  // namespace tidepool::cli
