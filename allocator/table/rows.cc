@@ -24,7 +24,7 @@ Status EmbeddingTable::existingRows(std::span<const int64_t> ids, std::vector<Ro
   return {};
 }
 
-/// Calls act(i, row's memory) for every row; they may be changed where `after` says so.
+/// Calls act(i, row's memory) for every row; where `after` says so it overwrites them whole.
 template <typename Act>
 Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Act act) {
   constexpr size_t kPiece = 4096;
@@ -40,6 +40,8 @@ Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Ac
     const auto piece = rows.subspan(from, std::min(most, rows.size() - from));
     addresses.resize(piece.size());
     if (fetches()) {
+      // A checkpoint that is being taken wants them as they were.
+      if (after == After::kChanged && !changes_.saving()) staged_->overwrite();
       const Status found = addressOrFetch(piece, addresses.data());
       const Status come = found ? staged_->finish() : found;
       if (!come) return broken(come.error());

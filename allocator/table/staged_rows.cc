@@ -48,7 +48,7 @@ Result<std::byte*> StagedRows::add(RowNumber row) {
   if (chunk->rows.size() == link_.rowsPerChunk()) {
     last_is_open_ = false;
     std::byte* const address = entry.address;
-    TP_TRY(link_.startRead(chunk));
+    TP_TRY(startRead(chunk));
     return address;
   }
   return entry.address;
@@ -79,7 +79,7 @@ void StagedRows::drop(RowNumber row) {
 
 Status StagedRows::send() {
   if (chunks_.empty()) return {};
-  if (std::exchange(last_is_open_, false)) TP_TRY(link_.startRead(chunks_.back()));
+  if (std::exchange(last_is_open_, false)) TP_TRY(startRead(chunks_.back()));
   return link_.send();
 }
 
@@ -107,6 +107,7 @@ void StagedRows::clear() {
   }
   chunks_.clear();
   last_is_open_ = false;
+  reads_ = true;
   // Small again after a call that needed much: it is filled anew each time.
   if (count_ > 0) {
     const size_t size = entries_.size();

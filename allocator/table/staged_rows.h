@@ -20,6 +20,9 @@ class StagedRows {
   void prefetch(RowNumber row) const {
     if (!entries_.empty()) __builtin_prefetch(&entries_[firstEntry(row)], 1);
   }
+  /// Rows that are added from now on, until they are written back or forgotten, are going to be
+  /// overwritten whole: none is read. Nothing is staged.
+  void overwrite() { reads_ = false; }
   /// Where the row will be. Errors: those of RowLink.
   Result<std::byte*> add(RowNumber row);
   /// Where a row that was added is; null if it was dropped.
@@ -53,12 +56,14 @@ class StagedRows {
     return (row * 0x9E3779B97F4A7C15ull >> 32) & (entries_.size() - 1);
   }
   size_t search(RowNumber row) const;
+  Status startRead(RowChunk* chunk) { return reads_ ? link_.startRead(chunk) : Status(); }
   void grow();
 
   RowLink& link_;
   const uint64_t stride_;
   std::vector<RowChunk*> chunks_;
   bool last_is_open_ = false;  // the last chunk takes more rows
+  bool reads_ = true;          // its rows, before they are used
   size_t count_ = 0;
   // Open addressing by row; empty where address is null, and of no row, but not empty, where one
   // was dropped. Its size is a power of two.

@@ -189,6 +189,10 @@ TEST_P(TableArguments, OfRowsAndTokens) {
   const std::vector<int64_t> wrong{1, -5};
   EXPECT_REFUSED(tidepool_table_write_rows(table_, wrong.data(), 2, rows.data(), rows.size()),
                  "ids[1] is -5");
+  EXPECT_REFUSED(tidepool_table_gather_rows(table_, wrong.data(), 2, rows.data(), rows.size()),
+                 "ids[1] is -5");
+  EXPECT_REFUSED(tidepool_table_scatter_rows(table_, ids.data(), 2, rows.data(), 7),
+                 "in has 7 floats");
   uint64_t token = 77;
   EXPECT_REFUSED(tidepool_table_prefetch(table_, wrong.data(), 2, &token), "ids[1] is -5");
   EXPECT_REFUSED(tidepool_table_prefetch(table_, nullptr, 2, &token), "ids is NULL");
@@ -306,6 +310,8 @@ TEST_P(TableArguments, OfTablesThatAreClosedOrNone) {
     EXPECT_EQ(update(gone, ids_, offsets_, out_), TIDEPOOL_CLOSED);
     EXPECT_EQ(tidepool_table_read_rows(gone, &id, 1, out_.data(), kDim), TIDEPOOL_CLOSED);
     EXPECT_EQ(tidepool_table_write_rows(gone, &id, 1, out_.data(), kDim), TIDEPOOL_CLOSED);
+    EXPECT_EQ(tidepool_table_gather_rows(gone, &id, 1, out_.data(), kDim), TIDEPOOL_CLOSED);
+    EXPECT_EQ(tidepool_table_scatter_rows(gone, &id, 1, out_.data(), kDim), TIDEPOOL_CLOSED);
     EXPECT_EQ(tidepool_table_prefetch(gone, &id, 1, &token), TIDEPOOL_CLOSED);
     EXPECT_EQ(tidepool_table_finish(gone, 1), TIDEPOOL_CLOSED);
     EXPECT_EQ(tidepool_table_set_rates(gone, &rates), TIDEPOOL_CLOSED);

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <numeric>
 #include <vector>
 
@@ -45,6 +46,30 @@ TEST_P(Tables, PoolUpdateReadAndWrite) {
   EXPECT_EQ(stats.steps, 1u);
   EXPECT_GE(stats.lookups, 4u);
   EXPECT_LE(stats.dram_bytes, GetParam() == FarMemory::kNone ? 2 * kMiB : stats.dram_budget);
+  ASSERT_OK(tidepool_table_close(table));
+}
+
+TEST_P(Tables, GatherAndScatterForAnOptimizerOfTheCallersOwn) {
+  tidepool_table* const table = makeTable(test_.context, tableParams("items"));
+  std::vector<int64_t> ids(3 * 700);  // more than are found together, and some of them twice
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i * 7919 % 1999 % kRows);
+  std::vector<float> rows(ids.size() * kDim), again(rows.size()), read(rows.size());
+  ASSERT_OK(tidepool_table_gather_rows(table, ids.data(), ids.size(), rows.data(), rows.size()));
+  std::map<int64_t, size_t> last;  // of an id that occurs twice the later one stays
+  for (size_t i = 0; i < ids.size(); ++i) {
+    last[ids[i]] = i;
+    for (uint32_t k = 0; k < kDim; ++k) rows[i * kDim + k] += static_cast<float>(i);
+  }
+  ASSERT_OK(tidepool_table_scatter_rows(table, ids.data(), ids.size(), rows.data(), rows.size()));
+  ASSERT_OK(tidepool_table_gather_rows(table, ids.data(), ids.size(), again.data(), again.size()));
+  ASSERT_OK(tidepool_table_read_rows(table, ids.data(), ids.size(), read.data(), read.size()));
+  EXPECT_EQ(again, read);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_EQ(again[i * kDim], rows[last[ids[i]] * kDim]) << "id " << ids[i];
+  }
+  const tidepool_table_stats stats = tableStats(table);
+  EXPECT_EQ(stats.lookups, 3 * ids.size()) << "reading a table through is none";
+  EXPECT_EQ(stats.steps, 0u);
   ASSERT_OK(tidepool_table_close(table));
 }
 

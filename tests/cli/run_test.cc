@@ -139,5 +139,55 @@ TEST(DryRun, JsonHasStableKeys) {
     EXPECT_TRUE(plan.contains(key)) << key;
 }
 
+/// A place that has, beside the library to preload, what rows need.
+class Rows : public testing::Test {
+ protected:
+  Rows() {
+    std::filesystem::create_directories(scratch_ / "tidepool/python");
+    std::filesystem::copy_file(fixture("cli_preload_fixture.so"), scratch_ / "library.so");
+    scratch_.write("tidepool/python/sitecustomize.py", "", perms::owner_all);
+    scratch_.write("libtidepool.so.0", "", perms::owner_all);
+  }
+  Outcome run(std::vector<std::string> words, const std::string& python_path = "") const {
+    words.insert(words.begin(), "run");
+    return tidepool(words, {{"TIDEPOOL_PRELOAD", scratch_ / "library.so"},
+                            {"PYTHONPATH", python_path},
+                            {"TIDEPOOL_ROWS", "of an outer run"}});
+  }
+  const std::string show_ = "echo \"$TIDEPOOL_ROWS|$PYTHONPATH\"";
+  const ScratchFolder scratch_;
+};
+
+TEST_F(Rows, TheHookIsPutOnPythonsPath) {
+  const std::string hook = scratch_ / "tidepool/python", library = scratch_ / "libtidepool.so.0";
+  const std::vector<std::string> words{"--dram", "64M", "--far", "cxl:8M", "--", "sh", "-c", show_};
+  EXPECT_EQ(run(words).out, "16777216:" + library + "|" + hook + "\n");
+  EXPECT_EQ(run(words, "/a::" + hook + ":/b").out, "16777216:" + library + "|" + hook + ":/a:/b\n");
+  const Outcome sized =
+      run({"--dram", "64M", "--far", "cxl:8M", "--rows", "1M", "--", "printenv", "TIDEPOOL_ROWS"});
+  EXPECT_EQ(sized.out, "1048576:" + library + "\n");
+}
+
+TEST_F(Rows, OffWhereTheyCannotBe) {
+  const auto reason = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--dry-run", "--", "true"});
+    return run(words).out;
+  };
+  EXPECT_THAT(reason({"--dram", "64M", "--far", "cxl:8M"}), HasSubstr("env       TIDEPOOL_ROWS="));
+  EXPECT_THAT(reason({"--dram", "64M"}), HasSubstr("rows      off: there is no far tier"));
+  EXPECT_THAT(reason({"--far", "cxl:8M"}), HasSubstr("rows      off: there is no budget"));
+  EXPECT_THAT(reason({"--dram", "64M", "--far", "cxl:8M", "--rows", "off"}),
+              HasSubstr("rows      off: by --rows off"));
+  EXPECT_EQ(run({"--dram", "64M", "--", "sh", "-c", show_}, "/a").out, "|/a\n");
+  std::filesystem::remove(scratch_ / "libtidepool.so.0");
+  EXPECT_THAT(reason({"--dram", "64M", "--far", "cxl:8M"}), HasSubstr("is not installed"));
+}
+
+TEST_F(Rows, ABadValueIsAUsageError) {
+  const Outcome outcome = run({"--rows", "some", "--", "true"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--rows: 'some' is neither auto, off nor a size"));
+}
+
 }  // namespace
 }  // namespace tidepool::cli

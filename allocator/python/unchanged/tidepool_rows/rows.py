@@ -71,13 +71,19 @@ class Rows:
     @property
     def in_table(self):
         """Whether they are a table now."""
+        return self.become_table()
+
+    def become_table(self, keep=True):
+        """Makes them a table if nobody else has the dense tensor that they are; returns whether they are
+        one now. `keep`: with the same numbers; else the caller overwrites them all."""
         if self._given is None:
             return True
         if self.stays_dense or self._uses() > _USES_ALONE:
             return False
         try:
             self._table = Table(self.count, self.dim)
-            self._load(self._given.detach())
+            if keep:
+                self._load(self._given.detach())
         except (RuntimeError, OSError) as error:
             say(f"a weight of {self.count} x {self.dim} stays in pages: {error}")
             self.stays_dense = True

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unchanged PyTorch programs under `tidepool run`: the same results, bit for bit, from rows."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from places import MemoryServer
+
+BUILD = os.environ["TIDEPOOL_BUILD"]
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAMS = os.path.join(HERE, "row_programs.py")
+
+
+def environment(**more):
+    """That of a user who has never heard of Tidepool."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("TIDEPOOL")}
+    kept.pop("PYTHONPATH", None)
+    return {**kept, **more}
+
+
+def run(*words, far, rows="64", dram="256M", **more):
+    """A program under `tidepool run`; what became of it."""
+    command = [os.path.join(BUILD, "bin", "tidepool"), "run", "--dram", dram, "--far", far]
+    return subprocess.run(
+        [*command, "--rows", rows, "--", *words],
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def plain(*words, **more):
+    return subprocess.run(
+        words, env=environment(**more), capture_output=True, text=True, check=False
+    )
+
+
+class Programs(unittest.TestCase):
+    def check(self, far, first, end):
+        command = [sys.executable, PROGRAMS, str(first), str(end)]
+        expected, found = plain(*command), run(*command, far=far)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        for one, other in zip(expected.stdout.splitlines(), found.stdout.splitlines()):
+            self.assertEqual(one, other)
+        self.assertEqual(len(expected.stdout.splitlines()), end - first)
+        self.assertEqual(len(found.stdout.splitlines()), end - first)
+
+    def test_a_memory_server_changes_no_bit(self):
+        server = MemoryServer("1G")
+        self.addCleanup(server.stop)
+        self.check(server.spec, 0, 60)
+
+    def test_a_pool_changes_no_bit(self):
+        self.check("cxl:256M", 60, 100)
+
+
+TRAINER = """
+import torch
+torch.manual_seed(1)
+bag = torch.nn.EmbeddingBag(20000, 32, mode="sum", sparse=True)
+optimizer = torch.optim.{optimizer}(bag.parameters(), lr=0.1)
+for _ in range(20):
+    bag(torch.randint(0, 20000, (64, 4))).pow(2).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+states = [one for state in optimizer.state.values() for one in state.values()]
+print(type(bag.weight).__name__, *(type(one).__name__ for one in states if hasattr(one, "shape")))
+"""
+
+
+class Weights(unittest.TestCase):
+    """That it is rows which train, and not a copy."""
+
+    def test_weight_and_state_are_rows(self):
+        for optimizer, states in (("SGD", 0), ("Adagrad", 1), ("SparseAdam", 2)):
+            with self.subTest(optimizer):
+                found = run(
+                    sys.executable, "-c", TRAINER.format(optimizer=optimizer), far="cxl:256M"
+                )
+                names = [name for name in found.stdout.split() if name == "RowTensor"]
+                self.assertEqual(len(names), 1 + states, found.stdout + found.stderr)
+                self.assertEqual(found.stderr, "")
+
+    def test_small_weights_stay_as_they_are(self):
+        found = run(sys.executable, "-c", TRAINER.format(optimizer="SGD"), far="cxl:256M", rows="4M")
+        self.assertEqual(found.stdout, "Parameter\n")
+
+    def test_a_table_larger_than_local_memory(self):
+        code = (
+            "import torch; layer = torch.nn.Embedding(1500000, 64, sparse=True);"
+            "torch.nn.init.constant_(layer.weight, 0.5); print(layer(torch.tensor([7])).sum().item())"
+        )
+        found = run(sys.executable, "-c", code, far="cxl:512M", rows="auto", dram="200M")
+        self.assertEqual(found.stdout, "32.0\n", found.stderr)
+
+    def test_an_id_without_a_row_is_an_index_error(self):
+        code = (
+            "import torch; layer = torch.nn.Embedding(1000, 8, sparse=True)\n"
+            "try: layer(torch.tensor([1000]))\n"
+            "except IndexError as error: print(str(error)[:26])"
+        )
+        found = run(sys.executable, "-c", code, far="cxl:256M")
+        self.assertEqual(found.stdout, "index out of range in self\n", found.stderr)
+
+    def test_no_room_in_the_tier_leaves_pages(self):
+        found = run(sys.executable, "-c", TRAINER.format(optimizer="SGD"), far="cxl:2M")
+        self.assertEqual(found.stdout, "Parameter\n")
+        self.assertRegex(found.stderr, r"tidepool: rows: EmbeddingBag of 20000 x 32 stays in pages: ")
+
+    def test_a_copy_that_does_not_fit_is_an_error(self):
+        code = (
+            "import torch; layer = torch.nn.Embedding(100000, 8, sparse=True)\n"
+            "from tidepool_rows import rows; rows._available = lambda: 1000000\n"
+            "try: layer.weight.detach().exp()\n"
+            "except RuntimeError as error: print(error)"
+        )
+        found = run(sys.executable, "-c", code, far="cxl:256M")
+        self.assertIn("aten.exp.default on 100000 x 8 needs a copy of 3 MiB", found.stdout)
+
+    def test_a_copy_is_said_once(self):
+        code = (
+            "import torch; layer = torch.nn.Embedding(100000, 8, sparse=True)\n"
+            "for _ in range(3): layer.weight.detach().exp()"
+        )
+        found = run(sys.executable, "-c", code, far="cxl:256M")
+        self.assertEqual(
+            found.stderr,
+            "tidepool: rows: aten.exp.default on 100000 x 8 is worked out on a copy of 3 MiB\n",
+        )
+
+
+class Hook(unittest.TestCase):
+    """The start-up hook of the launcher."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def write(self, name, text):
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def test_a_program_without_torch_sees_what_it_saw(self):
+        code = "import sys; print(sys.path, [name for name in sys.modules if 'tidepool' in name])"
+        expected, found = plain(sys.executable, "-c", code), run(sys.executable, "-c", code, far="cxl:8M")
+        self.assertEqual(found.stdout, expected.stdout)
+        self.assertEqual(found.stderr, "")
+
+    def test_the_users_own_sitecustomize_runs(self):
+        self.write("sitecustomize.py", "import sys\nsys.from_user = __file__\n")
+        self.write("other.py", "")
+        code = "import sys, other, sitecustomize; print(sys.from_user, sitecustomize.__file__, sys.path)"
+        words = (sys.executable, "-c", code)
+        expected = plain(*words, PYTHONPATH=self.folder)
+        found = run(*words, far="cxl:8M", PYTHONPATH=self.folder)
+        self.assertEqual(found.stdout, expected.stdout)
+
+    def test_an_error_in_it_is_told_as_ever(self):
+        self.write("sitecustomize.py", "raise ValueError('mine')\n")
+        words = (sys.executable, "-c", "print('on')")
+        found = run(*words, far="cxl:8M", PYTHONPATH=self.folder)
+        self.assertEqual(found.stdout, "on\n")
+        self.assertIn("ValueError: mine", found.stderr)
+
+    def test_modules_isolated_interpreters_and_children(self):
+        show = "import torch; print(type(torch.nn.Embedding(1000, 8, sparse=True).weight).__name__)"
+        self.write("program.py", show)
+        cases = {
+            "script": ([os.path.join(self.folder, "program.py")], "RowTensor"),
+            "module": (["-m", "program"], "RowTensor"),
+            "isolated": (["-I", "-c", show], "Parameter"),
+            "no site": (["-S", "-c", f"import sys; sys.path.append({self.site()!r}); {show}"], "Parameter"),
+            "no environment": (["-E", "-c", show], "Parameter"),
+            "child": (
+                ["-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {show!r}])"],
+                "RowTensor",
+            ),
+        }
+        for name, (words, expected) in cases.items():
+            with self.subTest(name):
+                found = run(sys.executable, *words, far="cxl:64M", PYTHONPATH=self.folder)
+                self.assertEqual(found.stdout, expected + "\n", found.stderr)
+
+    @staticmethod
+    def site():
+        import torch
+
+        return os.path.dirname(os.path.dirname(torch.__file__))
+
+    def test_off(self):
+        code = "import os; print(os.environ.get('TIDEPOOL_ROWS'), os.environ.get('PYTHONPATH'))"
+        found = run(sys.executable, "-c", code, far="cxl:8M", rows="off", PYTHONPATH="/nowhere")
+        self.assertEqual(found.stdout, "None /nowhere\n")
+
+    def test_a_bad_value(self):
+        found = run("true", far="cxl:8M", rows="some")
+        self.assertEqual(found.returncode, 2)
+        self.assertIn("--rows: 'some' is neither auto, off nor a size", found.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
