@@ -20,7 +20,7 @@ LARGEST = 600  # rows
 
 def constructed(choose, kind, rows, dim, options):
     """A layer, and the tensor that its weight was made from, if the program keeps it."""
-    given = choose.choice(["none", "none", "zeros", "tensor", "kept", "sized"])
+    given = choose.choice("none none zeros tensor kept sized pretrained".split())
     kept = None
     if given == "zeros":
         layer = kind(rows, dim, sparse=True, _weight=torch.zeros(rows, dim), **options)
@@ -30,6 +30,10 @@ def constructed(choose, kind, rows, dim, options):
     elif given == "kept":
         kept = torch.randn(rows, dim)
         layer = kind(rows, dim, sparse=True, _weight=kept, **options)
+    elif given == "pretrained":
+        options.pop("padding_idx", None)
+        numbers = torch.randn(rows, dim)
+        layer = kind.from_pretrained(numbers, freeze=False, sparse=True, **options)
     elif given == "sized":
         layer = kind(num_embeddings=rows, embedding_dim=dim, sparse=True, **options)
     else:
@@ -123,6 +127,9 @@ class Model(torch.nn.Module):
         super().__init__()
         dim = choose.choice([1, 3, 8, 16, 17, 64])
         self.layers = torch.nn.ModuleList(Layer(choose, dim) for _ in range(choose.randint(1, 3)))
+        if len(self.layers) > 1 and choose.random() < 0.25:  # tied
+            first, second = self.layers[:2]
+            second.rows, second.inner.weight = first.rows, first.inner.weight
         self.top = torch.nn.Linear(dim, 1)
 
     def draw(self, choose):
@@ -237,7 +244,7 @@ def run(number):
     choose = random.Random(number)
     torch.manual_seed(number)
     model = Model(choose)
-    embeddings = [layer.inner.weight for layer in model.layers]
+    embeddings = list(dict.fromkeys(layer.inner.weight for layer in model.layers))
     sparse = optimizer_of(choose, embeddings)
     dense = torch.optim.SGD(model.top.parameters(), lr=0.1)
     schedule = scheduler_of(choose, sparse)
