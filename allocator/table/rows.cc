@@ -107,11 +107,15 @@ Status EmbeddingTable::visit(std::span<const RowNumber> rows, After after, Act a
 Status EmbeddingTable::gatherRows(std::span<const int64_t> ids, float* out) {
   const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
   TP_TRY(checkArguments({ids, offsets}));
-  MutexLock lock(mutex_);
-  std::vector<RowNumber> rows;
-  TP_TRY(existingRows(ids, rows));
-  return visit(rows, After::kUnchanged,
-               [&](size_t i, const std::byte* row) { decodeRow(row, out + i * format_.dim); });
+  {
+    MutexLock lock(mutex_);
+    std::vector<RowNumber> rows;
+    TP_TRY(existingRows(ids, rows));
+    TP_TRY(visit(rows, After::kUnchanged,
+                 [&](size_t i, const std::byte* row) { decodeRow(row, out + i * format_.dim); }));
+  }
+  noteLookups(ids);
+  return {};
 }
 
 Status EmbeddingTable::scatterRows(std::span<const int64_t> ids, const float* in) {

@@ -20,6 +20,8 @@ constexpr uint64_t kLeastPart = 16;
 // part of them has: making n tables is to cost n log n, not their square.
 constexpr size_t kFewTables = 64;
 constexpr size_t kLevelPart = 16;
+// An eighth of it are buffers.
+constexpr Bytes kMostWhileMade(16 * kMiB);
 
 }  // namespace
 
@@ -177,22 +179,35 @@ Status SharedBudget::makeRoom(Bytes size, Bytes budget, const char* what) {
               what);
 }
 
+/// What a table that is being made has beyond the least: no more than its share will be.
+Bytes SharedBudget::moreWhileMade(Bytes least) const {
+  if (members_.size() >= kFewTables) return {};
+  const Bytes even = budget_ / (members_.size() + 1);
+  return std::min(kMostWhileMade, even - std::min(even, least));
+}
+
 Result<std::unique_ptr<EmbeddingTable>> SharedBudget::createTable(const TableOptions& options,
                                                                   std::unique_ptr<RowHome> home,
                                                                   Workers& workers) {
-  TableOptions smallest = options;
-  smallest.dram = leastShare(options, home->kind());
+  TableOptions first = options;
+  const Bytes least = leastShare(options, home->kind());
   {
     MutexLock lock(mutex_);
-    TP_TRY(makeRoom(smallest.dram, budget_, options.name.c_str()));
-    pending_ += smallest.dram;
+    // First values travel through buffers, which are a part of the share: with the least there is
+    // they would go row by row.
+    first.dram = least + moreWhileMade(least);
+    if (first.dram > least && !makeRoom(first.dram, budget_, options.name.c_str())) {
+      first.dram = least;
+    }
+    TP_TRY(makeRoom(first.dram, budget_, options.name.c_str()));
+    pending_ += first.dram;
   }
   // Without the lock: rows get their first values, which may take minutes.
-  auto table = EmbeddingTable::createIn(this, smallest, std::move(home), workers);
+  auto table = EmbeddingTable::createIn(this, first, std::move(home), workers);
   MutexLock lock(mutex_);
-  pending_ -= smallest.dram;
+  pending_ -= first.dram;
   if (!table) return table;
-  members_.push_back({table->get(), smallest.dram, smallest.dram});
+  members_.push_back({table->get(), first.dram, least});
   levelIfDue();
   return table;
 }
@@ -264,6 +279,12 @@ void EmbeddingTable::noteLookups(std::span<const BagCall> calls, Workers& worker
     if (calls[i].table->curve_) calls[i].table->curve_->observe(calls[i].batch.ids);
   });
   shared->onLookups(lookups);
+}
+
+void EmbeddingTable::noteLookups(std::span<const int64_t> ids) {
+  if (shared_ == nullptr) return;
+  if (curve_) curve_->observe(ids);
+  shared_->onLookups(ids.size());
 }
 
 }  // namespace tidepool

@@ -7,8 +7,7 @@ import operator
 
 import torch
 
-from .rows import Rows, say
-from .tensor import RowTensor
+from .library import say
 
 _MOST_DIM = 4096  # of a table
 
@@ -48,6 +47,9 @@ def _wanted(given, least):
 
 def _make(layer, shape, weight):
     """The weight in rows; None where there is no room, or no far tier, for it."""
+    from .rows import Rows  # not before it is needed: programs without such layers start sooner
+    from .tensor import RowTensor
+
     try:
         return RowTensor(Rows(*shape, given=weight))
     except (RuntimeError, OSError, AttributeError) as error:

@@ -4,6 +4,7 @@
 import ctypes
 import itertools
 import os
+import sys
 import weakref
 
 ZEROS, UNIFORM = 0, 1  # tidepool_initializer
@@ -44,6 +45,16 @@ def settings():
     """None where rows are off."""
     text = os.environ.get("TIDEPOOL_ROWS", "")
     return Settings(text) if text else None
+
+
+_said = set()
+
+
+def say(what):
+    """One line on stderr, once."""
+    if what not in _said:
+        _said.add(what)
+        sys.stderr.write(f"tidepool: rows: {what}\n")
 
 
 _library = None

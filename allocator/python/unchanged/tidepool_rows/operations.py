@@ -8,7 +8,8 @@ Every other operation is done on a dense copy, and what it changed is written ba
 
 import torch
 
-from .rows import Rows, say
+from .library import say
+from .rows import Rows
 from .tensor import RowTensor, View
 
 _BY_ROWS = {}

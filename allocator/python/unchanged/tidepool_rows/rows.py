@@ -5,20 +5,12 @@ import sys
 
 import torch
 
-from .library import Table
+from .library import Table, say
 
 _PIECE_BYTES = 4 << 20
 # torch's normal_() makes numbers in groups of sixteen: pieces of whole groups come out as one fill does.
 _GROUP = 16
 _LOUD_BYTES = 1 << 20
-_said = set()
-
-
-def say(what):
-    """One line on stderr, once."""
-    if what not in _said:
-        _said.add(what)
-        sys.stderr.write(f"tidepool: rows: {what}\n")
 
 
 def size_text(count):
@@ -171,5 +163,11 @@ class Rows:
         return twin
 
 
-# Of a dense tensor that nobody else has. Interpreters count differently.
-_USES_ALONE = Rows(1, 1, given=torch.zeros(1, 1))._uses()
+def _uses_alone():
+    """Of a dense tensor that nobody else has. Interpreters count differently."""
+    probe = Rows.__new__(Rows)
+    probe._given = object()
+    return probe._uses()
+
+
+_USES_ALONE = _uses_alone()
