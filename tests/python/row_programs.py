@@ -171,7 +171,7 @@ def scheduler_of(choose, optimizer):
 
 def reload(choose, model, optimizer):
     """What programs do between two epochs: the same model, saved, loaded, copied."""
-    kind = choose.choice("none none state torch_save pickle deepcopy share eval repr".split())
+    kind = choose.choice("none none state torch_save pickle deepcopy norm eval repr double".split())
     if kind == "state":
         file = io.BytesIO()
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
@@ -192,7 +192,11 @@ def reload(choose, model, optimizer):
             return repr([float(layer.inner.weight[3:7].sum()) for layer in model.layers])
     elif kind == "repr":
         return repr([layer.inner.weight for layer in model.layers])
-    elif kind == "share":
+    elif kind == "double":
+        found = checksum(model.double())
+        model.float()
+        return found
+    elif kind == "norm":
         return repr([layer.inner.weight.norm().item() for layer in model.layers])
     return ""
 

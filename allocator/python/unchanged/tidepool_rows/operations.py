@@ -359,8 +359,7 @@ def _view(func, args, kwargs):
     if not isinstance(tensor, RowTensor):
         return NotImplemented
     view = tensor.view_of_rows
-    shape = View.follow(view.steps, torch.empty(tensor.rows.count, tensor.rows.dim, device="meta"))
-    results = func(shape, *args, **kwargs)
+    results = func(View.follow(view.steps, tensor.rows.outline()), *args, **kwargs)
     if not isinstance(results, (list, tuple)):
         return _seen(tensor, func, args, kwargs, None)
     return type(results)(

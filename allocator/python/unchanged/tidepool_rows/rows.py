@@ -24,6 +24,7 @@ def _movable(tensor):
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
         and tensor.device.type == "cpu"
+        and tensor.dtype == torch.float32
         and tensor._base is None
         and tensor.grad_fn is None
         and not tensor.is_shared()
@@ -51,7 +52,9 @@ class Rows:
 
     def __init__(self, count, dim, constant=0.0, given=None):
         self.count, self.dim, self._given = count, dim, given
-        self.stays_dense = given is not None and not _movable(given)
+        self.stays_dense = given is not None and not (
+            _movable(given) and given.shape == (count, dim)
+        )
         if given is not None:
             return
         # The table begins as a constant where it can be said to; else it is filled.
@@ -90,6 +93,12 @@ class Rows:
     def given(self):
         """The dense tensor that they still are, without its history."""
         return self._given.detach()
+
+    def outline(self):
+        """A tensor without numbers that is all of them otherwise."""
+        if self._given is not None:
+            return torch.empty_like(self._given.detach(), device="meta")
+        return torch.empty((self.count, self.dim), dtype=torch.float32, device="meta")
 
     def gather(self, ids):
         """The rows of a contiguous tensor of int64, as a new tensor. Errors: IndexError."""

@@ -31,19 +31,14 @@ class RowTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, rows, view=None):
         view = view or View(0, rows.count)
-        if view.steps:
-            shape = View.follow(view.steps, torch.empty((rows.count, rows.dim), device="meta"))
-            tensor = torch.Tensor._make_wrapper_subclass(
-                cls,
-                shape.size(),
-                strides=shape.stride(),
-                storage_offset=shape.storage_offset(),
-                dtype=torch.float32,
-            )
-        else:
-            tensor = torch.Tensor._make_wrapper_subclass(
-                cls, (rows.count, rows.dim), dtype=torch.float32
-            )
+        outline = View.follow(view.steps, rows.outline())
+        tensor = torch.Tensor._make_wrapper_subclass(
+            cls,
+            outline.size(),
+            strides=outline.stride(),
+            storage_offset=outline.storage_offset(),
+            dtype=outline.dtype,
+        )
         tensor.rows, tensor.view_of_rows = rows, view
         return tensor
 
@@ -88,6 +83,12 @@ class RowTensor(torch.Tensor):
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
+    def data_ptr(self):
+        if self.rows.in_table:
+            raise RuntimeError("tidepool: a weight in rows has no address: run with --rows off")
+        self.rows.stays_dense = True  # it may be written there
+        return self.dense("data_ptr()")[1].data_ptr()
+
     def tolist(self):
         return self._plain("tolist()").tolist()
 
@@ -130,12 +131,10 @@ class RowTensor(torch.Tensor):
     @data.setter
     def data(self, value):
         """Other numbers from now on; who has the old ones keeps them."""
-        if not self.is_whole or value.shape != self.shape or value.dtype != self.dtype:
-            raise RuntimeError(
-                f"tidepool: .data = {tuple(value.shape)} {value.dtype} of a weight in rows, which is "
-                f"{tuple(self.shape)} {self.dtype}: run with --rows off"
-            )
-        if isinstance(value, RowTensor) and value.is_whole:
-            self.rows = value.rows
-        else:
-            self.rows = Rows(*self.shape, given=value)
+        if not self.is_whole:
+            raise RuntimeError("tidepool: .data of a part of a weight in rows cannot be assigned")
+        given = isinstance(value, RowTensor) and value.is_whole
+        rows = value.rows if given else Rows(self.rows.count, self.rows.dim, given=value)
+        if value.shape != self.shape or value.dtype != self.dtype:
+            torch.Tensor.data.__set__(self, RowTensor(rows))
+        self.rows = rows
