@@ -2,6 +2,7 @@
 // EmbeddingTable: reading and writing rows one by one, in the order of their ids.
 #include <cstring>
 
+#include "allocator/table/shared_budget.h"
 #include "allocator/table/table.h"
 #include "allocator/table/table_scratch.h"
 #include "allocator/table/visit_rows.h"
@@ -114,7 +115,10 @@ Status EmbeddingTable::gatherRows(std::span<const int64_t> ids, float* out) {
     TP_TRY(visit(rows, After::kUnchanged,
                  [&](size_t i, const std::byte* row) { decodeRow(row, out + i * format_.dim); }));
   }
-  noteLookups(ids);
+  if (shared_ != nullptr) {
+    if (curve_) curve_->observe(ids);
+    shared_->onLookups(ids.size());  // without the lock
+  }
   return {};
 }
 

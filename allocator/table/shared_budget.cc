@@ -281,10 +281,4 @@ void EmbeddingTable::noteLookups(std::span<const BagCall> calls, Workers& worker
   shared->onLookups(lookups);
 }
 
-void EmbeddingTable::noteLookups(std::span<const int64_t> ids) {
-  if (shared_ == nullptr) return;
-  if (curve_) curve_->observe(ids);
-  shared_->onLookups(ids.size());
-}
-
 }  // namespace tidepool

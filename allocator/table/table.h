@@ -203,7 +203,6 @@ class EmbeddingTable final : private RowsKeeper {
   Status makeRoomForChanges();
   static Status lookUp(std::span<const BagCall> calls, Workers& workers) TP_LOCKS_MANY;
   static void noteLookups(std::span<const BagCall> calls, Workers& workers);
-  void noteLookups(std::span<const int64_t> ids) TP_EXCLUDES(mutex_);
   void encodeInitial(uint64_t id, std::byte* row) const;
   bool fetches() const { return home_->link() != nullptr; }
 
