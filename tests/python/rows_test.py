@@ -72,6 +72,33 @@ print(type(bag.weight).__name__, *(type(one).__name__ for one in states if hasat
 """
 
 
+SHARED = """
+import sys, torch
+
+def train(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.tensor([[1, 2, step]])).pow(2).sum().backward()
+        optimizer.step()
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.EmbeddingBag(5000, 8, mode="sum", sparse=True), torch.nn.Linear(8, 1))
+    model.share_memory()
+    print(model[0].weight.is_shared())
+    for _ in range(2):
+        child = torch.multiprocessing.get_context(sys.argv[1]).Process(target=train, args=(model,))
+        child.start()
+        child.join()
+        print(child.exitcode, model[0].weight[:4].sum().item(), model[1].weight.sum().item())
+
+if __name__ == "__main__":
+    main()
+"""
+
+
 class Weights(unittest.TestCase):
     """That it is rows which train, and not a copy."""
 
@@ -110,6 +137,34 @@ class Weights(unittest.TestCase):
         found = run(sys.executable, "-c", TRAINER.format(optimizer="SGD"), far="cxl:2M")
         self.assertEqual(found.stdout, "Parameter\n")
         self.assertRegex(found.stderr, r"tidepool: rows: EmbeddingBag of 20000 x 32 stays in pages: ")
+
+    def test_arrays_of_a_weight_are_its_memory(self):
+        code = (
+            "import gc, torch; layer = torch.nn.Embedding(5000, 8, sparse=True); layer.weight.data.fill_(1)\n"
+            "optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)\n"
+            "array = layer.weight.detach()[10:20].numpy(); array[0] = 5\n"
+            "print(layer(torch.tensor([10])).tolist()); layer(torch.tensor([11])).sum().backward()\n"
+            "optimizer.step(); print(array[:2].tolist(), layer.weight.data_ptr() != 0 or 'no address')\n"
+        )
+        words = (sys.executable, "-c", code)
+        found = run(*words, far="cxl:256M")
+        self.assertEqual(found.stdout, plain(*words).stdout, found.stderr)
+
+    def test_rows_are_a_table_again_when_arrays_are_gone(self):
+        code = (
+            "import torch; layer = torch.nn.Embedding(5000, 8, sparse=True)\n"
+            "array = layer.weight.detach().numpy(); print(layer.weight.rows.in_table)\n"
+            "del array; print(layer.weight.rows.in_table)"
+        )
+        found = run(sys.executable, "-c", code, far="cxl:256M")
+        self.assertEqual(found.stdout, "False\nTrue\n", found.stderr)
+
+    def test_a_shared_weight_is_trained_by_other_processes(self):
+        words = (sys.executable, "-c", SHARED)
+        for method in ("fork", "spawn"):
+            with self.subTest(method):
+                found = run(*words, method, far="cxl:256M")
+                self.assertEqual(found.stdout, plain(*words, method).stdout, found.stderr)
 
     def test_a_copy_that_does_not_fit_is_an_error(self):
         code = (

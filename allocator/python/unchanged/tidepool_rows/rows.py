@@ -46,8 +46,8 @@ def _available():
 class Rows:
     """count x dim float32 in a table of their own. Thread-safe as Table is.
 
-    Rows that are `given` as a dense tensor stay that tensor as long as the program has it, too: what is
-    written to one is seen in the other. From then on they are a table.
+    Rows that are `given` as a dense tensor, or become one, stay that tensor as long as the program has it,
+    too: what is written to one is seen in the other. From then on they are a table.
     """
 
     def __init__(self, count, dim, constant=0.0, given=None):
@@ -85,6 +85,14 @@ class Rows:
             return False
         self._given = None
         return True
+
+    def become_dense(self, why):
+        """Makes them a dense tensor, for an operation called `why` that hands out its memory; returns the
+        tensor. They are a table again once nobody else has it. Errors: as dense()."""
+        if self._given is None:
+            self._given = self.dense(0, self.count, why)
+            del self._table
+        return self._given
 
     def _uses(self):
         return sys.getrefcount(self._given)

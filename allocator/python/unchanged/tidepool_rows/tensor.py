@@ -69,25 +69,36 @@ class RowTensor(torch.Tensor):
         return self.detach().dense(why)[1]
 
     def numpy(self, *args, **kwargs):
-        """A copy, which cannot be written: nothing would come of it."""
+        """An array of the same numbers, as torch's; they are dense as long as somebody has it."""
         if self.requires_grad:
             return torch.zeros(0, requires_grad=True).numpy(*args, **kwargs)  # torch's own error
-        array = self._plain("numpy()").numpy(*args, **kwargs)
-        if self.rows.in_table:
-            array.flags.writeable = False
+        owner = self.rows.become_dense("numpy()")
+        array = View.follow(self.view_of_rows.steps, owner.detach()).numpy(*args, **kwargs)
+        if isinstance(array.base, torch.Tensor):
+            array.base.tidepool_owner = owner  # which the array has from now on
         else:
-            self.rows.stays_dense = True  # it may be written through the array
+            self.rows.stays_dense = True
         return array
 
     def __array__(self, dtype=None, copy=None):
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
+    def _fixed(self, why):
+        """The same numbers as a dense tensor, for ever: who has its address is not seen."""
+        self.rows.become_dense(why)
+        self.rows.stays_dense = True
+        return self._plain(why)
+
     def data_ptr(self):
-        if self.rows.in_table:
-            raise RuntimeError("tidepool: a weight in rows has no address: run with --rows off")
-        self.rows.stays_dense = True  # it may be written there
-        return self.dense("data_ptr()")[1].data_ptr()
+        return self._fixed("data_ptr()").data_ptr()
+
+    def share_memory_(self):
+        self._fixed("share_memory_()").share_memory_()
+        return self
+
+    def is_shared(self):
+        return not self.rows.in_table and self.rows.given.is_shared()
 
     def tolist(self):
         return self._plain("tolist()").tolist()
