@@ -99,6 +99,32 @@ if __name__ == "__main__":
 """
 
 
+DISTRIBUTED = """
+import sys, torch
+import torch.distributed as distributed
+
+def train(rank, where):
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method="file://" + where, rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    model = torch.nn.Sequential(torch.nn.EmbeddingBag(5000, 8, mode="sum", sparse=True), torch.nn.Linear(8, 1))
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = model(torch.randint(0, 5000, (16, 4))).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+    with open(f"{where}.{rank}", "w") as out:
+        out.write(f"{loss.item()} {[one.sum().item() for one in model.parameters()]}")
+    distributed.destroy_process_group()
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, (sys.argv[2],), 2)
+    print([open(f"{sys.argv[2]}.{rank}").read() for rank in (0, 1)])
+"""
+
+
 class Weights(unittest.TestCase):
     """That it is rows which train, and not a copy."""
 
@@ -165,6 +191,17 @@ class Weights(unittest.TestCase):
             with self.subTest(method):
                 found = run(*words, method, far="cxl:256M")
                 self.assertEqual(found.stdout, plain(*words, method).stdout, found.stderr)
+
+    def test_two_processes_train_one_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "program.py")
+            with open(program, "w", encoding="utf-8") as file:
+                file.write(DISTRIBUTED)
+            words = (sys.executable, program, "x")
+            expected = plain(*words, os.path.join(folder, "plain"))
+            found = run(*words, os.path.join(folder, "rows"), far="cxl:256M", dram="512M")
+        self.assertEqual(expected.returncode, 0, expected.stderr)
+        self.assertEqual(found.stdout, expected.stdout, found.stderr)
 
     def test_a_copy_that_does_not_fit_is_an_error(self):
         code = (

@@ -16,6 +16,18 @@ def patch(module, settings):
     """Changes the constructors of the module torch."""
     for layer in (module.nn.Embedding, module.nn.EmbeddingBag):
         layer.__init__ = _with_rows(layer, layer.__init__, settings.min)
+    _tell_lazy_ones_apart(module.nn.parameter.UninitializedParameter)
+
+
+def _tell_lazy_ones_apart(lazy):
+    """torch 1.13 takes a parameter of any subclass of Tensor for a lazy one, too, which
+    DistributedDataParallel refuses."""
+
+    class Exact(type(lazy)):
+        def __instancecheck__(cls, instance):
+            return type.__instancecheck__(cls, instance)
+
+    lazy.__class__ = Exact
 
 
 def _is_dense(given):
