@@ -139,8 +139,9 @@ def tidepool_command(budget, far, command, stats_path, conf=None, build=None):
     words = [binary("tidepool", build), "run", "--dram", str(budget)]
     for spec in far:
         words += ["--far", spec]
-    if conf:
-        words += ["--conf", conf]
+    for setting in conf.split(",") if conf else ():
+        key, _, value = setting.partition(":")
+        words += ["--rows", value] if key == "rows" else ["--conf", setting]
     return words + ["--stats", stats_path, "--"] + list(command)
 
 
