@@ -125,6 +125,28 @@ if __name__ == "__main__":
 """
 
 
+NARROW = """
+import sys, torch
+torch.manual_seed(5)
+dtype = getattr(torch, sys.argv[1])
+tokens = torch.nn.Embedding(5000, 8, sparse=True, dtype=dtype, padding_idx=3)
+half_way = torch.nn.EmbeddingBag(5000, 8, mode="sum", sparse=True).to(dtype)
+torch.nn.init.uniform_(half_way.weight, -0.1, 0.1)
+optimizer = torch.optim.SGD([*tokens.parameters(), *half_way.parameters()], lr=0.1)
+kind = type(tokens.weight).__name__, type(half_way.weight).__name__
+for _ in range(5):
+    optimizer.zero_grad()
+    ids = torch.randint(0, 5000, (64, 4))
+    loss = tokens(ids).float().sum(1).pow(2).mean()  # this torch has no bags of narrow numbers
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+for weight in (tokens.weight, half_way.weight):
+    print(weight.dtype, weight.detach().double().sum().item(), weight[7].tolist())
+print(kind, file=sys.stderr)
+"""
+
+
 class Weights(unittest.TestCase):
     """That it is rows which train, and not a copy."""
 
@@ -202,6 +224,15 @@ class Weights(unittest.TestCase):
             found = run(*words, os.path.join(folder, "rows"), far="cxl:256M", dram="512M")
         self.assertEqual(expected.returncode, 0, expected.stderr)
         self.assertEqual(found.stdout, expected.stdout, found.stderr)
+
+    def test_narrow_numbers(self):
+        for dtype in ("float16", "bfloat16"):
+            with self.subTest(dtype):
+                words = (sys.executable, "-c", NARROW, dtype)
+                expected, found = plain(*words), run(*words, far="cxl:256M")
+                self.assertEqual(expected.returncode, 0, expected.stderr)
+                self.assertEqual(found.stdout, expected.stdout, found.stderr)
+                self.assertIn("('RowTensor', 'RowTensor')", found.stderr)
 
     def test_a_copy_that_does_not_fit_is_an_error(self):
         code = (

@@ -10,6 +10,7 @@ import torch
 from .library import say
 
 _MOST_DIM = 4096  # of a table
+_SIZES = {torch.float32: 4, torch.float16: 2, torch.bfloat16: 2}  # of numbers that a table has
 
 
 def patch(module, settings):
@@ -30,18 +31,24 @@ def _tell_lazy_ones_apart(lazy):
     lazy.__class__ = Exact
 
 
-def _is_dense(given):
-    """Whether a layer made with these arguments has float32 numbers in local memory."""
-    dtype, device = given.get("dtype"), given.get("device")
-    if (dtype or torch.get_default_dtype()) != torch.float32:
-        return False
+def _in_local_memory(given):
+    """Whether the numbers of a layer made with these arguments would be there."""
+    device = given.get("device")
     device = torch.empty(0).device if device is None else torch.device(device)
     return device.type == "cpu"
 
 
 def _fits(weight, shape):
     """Whether a given weight can become rows."""
-    return type(weight) is torch.Tensor and weight.dtype == torch.float32 and weight.shape == shape
+    return type(weight) is torch.Tensor and weight.shape == shape
+
+
+def _dtype(given):
+    """Of the weight of a layer made with these arguments."""
+    weight = given.get("_weight")
+    if weight is None:
+        return given.get("dtype") or torch.get_default_dtype()
+    return getattr(weight, "dtype", None)
 
 
 def _wanted(given, least):
@@ -52,18 +59,19 @@ def _wanted(given, least):
         rows, dim = (operator.index(given[name]) for name in ("num_embeddings", "embedding_dim"))
     except (KeyError, TypeError):
         return None
-    if rows < 1 or not 1 <= dim <= _MOST_DIM or rows * dim * 4 < least:
+    size = _SIZES.get(_dtype(given), 0)
+    if rows < 1 or not 1 <= dim <= _MOST_DIM or rows * dim * size < max(least, 1):
         return None
     return (rows, dim)
 
 
-def _make(layer, shape, weight):
+def _make(layer, shape, weight, dtype):
     """The weight in rows; None where there is no room, or no far tier, for it."""
     from .rows import Rows  # not before it is needed: programs without such layers start sooner
     from .tensor import RowTensor
 
     try:
-        return RowTensor(Rows(*shape, given=weight))
+        return RowTensor(Rows(*shape, given=weight, dtype=dtype))
     except (RuntimeError, OSError, AttributeError) as error:
         say(f"{layer.__name__} of {shape[0]} x {shape[1]} stays in pages: {error}")
         return None
@@ -81,9 +89,9 @@ def _with_rows(layer, plain, least):
         given = bound.arguments
         shape = _wanted(given, least)
         weight = given.get("_weight")
-        if shape is None or not (_is_dense(given) if weight is None else _fits(weight, shape)):
+        if shape is None or not (_in_local_memory(given) if weight is None else _fits(weight, shape)):
             return plain(self, *args, **kwargs)
-        made = _make(layer, shape, weight)
+        made = _make(layer, shape, weight, _dtype(given))
         if made is None:
             return plain(self, *args, **kwargs)
         given["_weight"] = made

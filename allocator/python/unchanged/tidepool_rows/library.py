@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libtidepool through ctypes: one table of float32 rows without optimizer state, and its errors."""
+"""libtidepool through ctypes: one table of rows without optimizer state, and its errors."""
 
 import ctypes
 import itertools
@@ -8,6 +8,7 @@ import sys
 import weakref
 
 ZEROS, UNIFORM = 0, 1  # tidepool_initializer
+ELEMENTS = {"float32": 0, "float16": 1, "bfloat16": 2}  # tidepool_element
 _INVALID_ARGUMENT, _NOT_FOUND, _UNREACHABLE, _TIMED_OUT, _LOST = 1, 2, 7, 10, 12
 
 
@@ -94,17 +95,19 @@ def check(library, status):
 
 
 class Table:
-    """Rows of float32 in the run's first far tier. Thread-safe. Belongs to the process that made it.
+    """Rows of an element in the run's first far tier. Thread-safe. Belongs to the process that made it.
 
-    All addresses are of contiguous memory: `ids` of count int64, `floats` of count x dim float32.
+    All addresses are of contiguous memory: `ids` of count int64, `floats` of count x dim float32, in which all elements
+    are exact.
     """
 
-    def __init__(self, rows, dim, constant=0.0):
+    def __init__(self, rows, dim, element="float32", constant=0.0):
         """Every number is `constant`, which is finite. Errors: as check()."""
         self.rows, self.dim = rows, dim
         library = _load()
         name = f"rows-{os.getpid()}-{next(_numbers)}".encode()
         params = Params(struct_size=ctypes.sizeof(Params), name=name, rows=rows, dim=dim)
+        params.element = ELEMENTS[element]
         if constant != 0:
             params.initializer = UNIFORM  # from here to here
             params.init_first = params.init_second = constant

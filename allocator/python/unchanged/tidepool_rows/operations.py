@@ -94,7 +94,7 @@ def _embedding_bag(
     if padding_idx >= 0:
         # One row more stands for the one that is left out, whether it occurs or not.
         numbers = torch.where(indices == padding_idx, count, numbers)
-        found = torch.cat([found, torch.zeros(1, weight.rows.dim)])
+        found = torch.cat([found, found.new_zeros(1, weight.rows.dim)])
         padding_idx = count
     return func(
         found,
@@ -195,8 +195,8 @@ def _fill(func, tensor, *args):
 
 @_handles("uniform_.default", "normal_.default")
 def _random(func, tensor, *args, **kwargs):
-    func(torch.empty(0), *args, **kwargs)  # arguments that are wrong: before anything is lost
-    if not _in_pieces(func) or not _overwritable(tensor):
+    func(torch.empty(0, dtype=tensor.dtype), *args, **kwargs)  # arguments that are wrong: before anything is lost
+    if not _in_pieces(func, tensor.dtype) or not _overwritable(tensor):
         return NotImplemented
     return _refill(tensor, lambda piece: func(piece, *args, **kwargs))
 
@@ -204,18 +204,18 @@ def _random(func, tensor, *args, **kwargs):
 _exact = {}
 
 
-def _in_pieces(func):
+def _in_pieces(func, dtype):
     """Whether this torch draws the same numbers piece by piece, as all that are known do."""
-    if func not in _exact:
-        whole, pieces = torch.empty(16 * 5 + 3), torch.empty(16 * 5 + 3)
+    if (func, dtype) not in _exact:
+        whole, pieces = torch.empty(2, 16 * 5 + 3, dtype=dtype)
         one, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
         func(whole, generator=one)
         for piece in (pieces[:32], pieces[32:48], pieces[48:]):
             func(piece, generator=other)
-        _exact[func] = torch.equal(whole, pieces) and torch.equal(
+        _exact[func, dtype] = torch.equal(whole, pieces) and torch.equal(
             one.get_state(), other.get_state()
         )
-    return _exact[func]
+    return _exact[func, dtype]
 
 
 @_handles("copy_.default")
@@ -255,7 +255,7 @@ def _like(func, tensor, *args, dtype=None, layout=None, device=None, **kwargs):
         kwargs.pop("memory_format", None)
         return func(stand_in, *args, dtype=dtype, layout=layout, device=device, **kwargs)
     try:
-        return RowTensor(Rows(*tensor.shape, constant))
+        return RowTensor(Rows(*tensor.shape, constant, dtype=tensor.dtype))
     except RuntimeError as error:
         say(f"{func} of {tuple(tensor.shape)} stays in pages: {error}")
         return torch.full(tensor.shape, constant, dtype=tensor.dtype)
@@ -269,7 +269,7 @@ def _like(func, tensor, *args, dtype=None, layout=None, device=None, **kwargs):
     "new_empty_strided.default",
 )
 def _new(func, tensor, *args, **kwargs):
-    return func(torch.empty(0), *args, **kwargs)
+    return func(torch.empty(0, dtype=tensor.dtype), *args, **kwargs)
 
 
 @_handles("detach.default", "alias.default")

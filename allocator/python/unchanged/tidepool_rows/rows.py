@@ -11,6 +11,7 @@ _PIECE_BYTES = 4 << 20
 # torch's normal_() makes numbers in groups of sixteen: pieces of whole groups come out as one fill does.
 _GROUP = 16
 _LOUD_BYTES = 1 << 20
+DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 def size_text(count):
@@ -24,7 +25,7 @@ def _movable(tensor):
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
         and tensor.device.type == "cpu"
-        and tensor.dtype == torch.float32
+        and tensor.dtype in DTYPES
         and tensor._base is None
         and tensor.grad_fn is None
         and not tensor.is_shared()
@@ -44,14 +45,16 @@ def _available():
 
 
 class Rows:
-    """count x dim float32 in a table of their own. Thread-safe as Table is.
+    """count x dim numbers in a table of their own. Thread-safe as Table is.
 
     Rows that are `given` as a dense tensor, or become one, stay that tensor as long as the program has it,
     too: what is written to one is seen in the other. From then on they are a table.
     """
 
-    def __init__(self, count, dim, constant=0.0, given=None):
+    def __init__(self, count, dim, constant=0.0, given=None, dtype=torch.float32):
+        """Of a `given` tensor: its dtype; else one of DTYPES."""
         self.count, self.dim, self._given = count, dim, given
+        self.dtype = dtype if given is None else given.dtype
         self.stays_dense = given is not None and not (
             _movable(given) and given.shape == (count, dim)
         )
@@ -59,9 +62,15 @@ class Rows:
             return
         # The table begins as a constant where it can be said to; else it is filled.
         plain = constant - constant == 0 and str(constant) != "-0.0"
-        self._table = Table(count, dim, float(constant) if plain else 0.0)
+        self._table = self._new_table(float(constant) if plain else 0.0)
         if not plain:
             self.refill(0, count, lambda piece: piece.fill_(constant))
+
+    def _new_table(self, constant=0.0):
+        return Table(self.count, self.dim, DTYPES[self.dtype], constant)
+
+    def _empty(self, count):
+        return torch.empty((count, self.dim), dtype=self.dtype)
 
     @property
     def in_table(self):
@@ -76,7 +85,7 @@ class Rows:
         if self.stays_dense or self._uses() > _USES_ALONE:
             return False
         try:
-            self._table = Table(self.count, self.dim)
+            self._table = self._new_table()
             if keep:
                 self._load(self._given.detach())
         except (RuntimeError, OSError) as error:
@@ -106,29 +115,33 @@ class Rows:
         """A tensor without numbers that is all of them otherwise."""
         if self._given is not None:
             return torch.empty_like(self._given.detach(), device="meta")
-        return torch.empty((self.count, self.dim), dtype=torch.float32, device="meta")
+        return torch.empty((self.count, self.dim), dtype=self.dtype, device="meta")
 
     def gather(self, ids):
         """The rows of a contiguous tensor of int64, as a new tensor. Errors: IndexError."""
         count = ids.numel()
-        out = torch.empty((count, self.dim), dtype=torch.float32)
-        self._table.gather(ids.data_ptr(), count, out.data_ptr())
-        return out
+        found = torch.empty((count, self.dim), dtype=torch.float32)
+        self._table.gather(ids.data_ptr(), count, found.data_ptr())
+        return found.to(self.dtype)
 
     def scatter(self, ids, values):
-        """Overwrites the rows; all are different, and values is contiguous."""
+        """Overwrites the rows, all of which are different."""
+        values = values.to(torch.float32).contiguous()
         self._table.scatter(ids.data_ptr(), ids.numel(), values.data_ptr())
 
     def read(self, first, count, out=None):
         """Rows side by side, into `out` if it is given; does not make them hot."""
-        if out is None:
-            out = torch.empty((count, self.dim), dtype=torch.float32)
+        found = out
+        if out is None or self.dtype != torch.float32:
+            found = torch.empty((count, self.dim), dtype=torch.float32)
         ids = torch.arange(first, first + count)
-        self._table.read(ids.data_ptr(), count, out.data_ptr())
-        return out
+        self._table.read(ids.data_ptr(), count, found.data_ptr())
+        if out is None:
+            return found.to(self.dtype)
+        return out if found is out else out[:count].copy_(found)
 
     def write(self, first, values):
-        values = values.contiguous()
+        values = values.to(torch.float32).contiguous()
         ids = torch.arange(first, first + len(values))
         self._table.write(ids.data_ptr(), len(values), values.data_ptr())
 
@@ -144,7 +157,7 @@ class Rows:
     def refill(self, first, count, fill):
         """Overwrites rows by what fill(piece) leaves in a piece whose contents are undefined."""
         for at, here in self.pieces(first, count):
-            piece = torch.empty((here, self.dim), dtype=torch.float32)
+            piece = self._empty(here)
             fill(piece)
             self.write(at, piece)
 
@@ -152,12 +165,13 @@ class Rows:
         """Gives rows of a new table, which are zeros, a dense tensor's values."""
         for at, here in self.pieces(0, self.count):
             piece = values[at : at + here].contiguous()
-            if piece.view(torch.int32).any():  # -0.0 is none of the zeros that are there
+            bits = torch.int32 if piece.element_size() == 4 else torch.int16
+            if piece.view(bits).any():  # -0.0 is none of the zeros that are there
                 self.write(at, piece)
 
     def dense(self, first, count, why):
         """A copy for the operation called `why`. Errors: RuntimeError if it does not fit into memory."""
-        size = count * self.dim * 4
+        size = count * self.dim * self._empty(0).element_size()
         available = _available()
         table = f"{self.count} x {self.dim}"
         if size > _LOUD_BYTES:
@@ -167,14 +181,14 @@ class Rows:
                     f"{size_text(available)} of memory; run with --rows off, or use rows of it alone"
                 )
             say(f"{why} on {table} is worked out on a copy of {size_text(size)}")
-        out = torch.empty((count, self.dim), dtype=torch.float32)
+        out = self._empty(count)
         for at, here in self.pieces(first, count):
             self.read(at, here, out[at - first :])
         return out
 
     def copy(self):
         """The same rows in a table of their own."""
-        twin = Rows(self.count, self.dim)
+        twin = Rows(self.count, self.dim, dtype=self.dtype)
         for at, here in self.pieces(0, self.count):
             twin.write(at, self.read(at, here))
         return twin

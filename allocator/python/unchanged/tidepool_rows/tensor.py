@@ -26,7 +26,7 @@ class View:
 
 
 class RowTensor(torch.Tensor):
-    """Behaves as a dense float32 tensor on the CPU, and has its numbers in a Rows."""
+    """Behaves as a dense tensor on the CPU, and has its numbers in a Rows."""
 
     @staticmethod
     def __new__(cls, rows, view=None):
