@@ -45,6 +45,9 @@ class ManagedSpace {
   /// May be read without a lock, for statistics and to look for candidates: acquire pairs with
   /// the release in change(), so that the tables a word points into are seen filled.
   PageWord word(PageIndex page) const {
+    // Where no word was ever written none is read: a kernel without a shared zero page would take
+    // memory for it.
+    if (countsOf(granuleOf(page)).load(kCount) == 0) return PageWord();
     return PageWord(words_[page.value()].load(std::memory_order_acquire));
   }
   /// Changes a page's home from `expected`; false if the word is another by now. The page is of

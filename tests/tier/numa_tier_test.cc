@@ -226,11 +226,11 @@ TEST(MovePages, SaysOfEachPageWhereItIs) {
   ASSERT_TRUE(os::movePages(pages, here, nodes));
   for (uint64_t i = 0; i < kPages; ++i) {
     ASSERT_EQ(nodes[i], i % 7 != 0 ? static_cast<int>(here) : -ENOENT) << i;
-    ASSERT_EQ(mapping->data()[i * kPageSize], i % 7 != 0 ? std::byte(i) : std::byte(0));
+    // Reading an absent one would make it present, where the kernel has no shared zero page.
+    if (i % 7 != 0) ASSERT_EQ(mapping->data()[i * kPageSize], std::byte(i));
   }
   EXPECT_FALSE(os::movePages(pages, 1023, nodes));  // no such node
   EXPECT_TRUE(os::movePages({}, here, {}));
-  // What was read above is the zero page, which is on no node of its own: absent to the kernel.
   const auto at = reinterpret_cast<uintptr_t>(mapping->data());
   EXPECT_EQ(*os::movePagesTo(at, mapping->size(), here), (kPages + 6) / 7);
 }

@@ -42,7 +42,7 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
   auto buffers = Mapping::anonymous(Bytes(kBuffers * kPageSize));
   if (!buffers) return tl::unexpected(buffers.error());
   service->buffers_ = std::move(*buffers);
-  // Never written, so it costs no memory: reads see the kernel's shared zero page.
+  // Never written: reads see the kernel's shared zero page, which costs nothing, if it has one.
   auto zeros = Mapping::anonymous(Bytes(kFreshMost * kPageSize));
   if (!zeros) return tl::unexpected(zeros.error());
   service->zeros_ = std::move(*zeros);
