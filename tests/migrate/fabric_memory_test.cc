@@ -486,29 +486,34 @@ TEST_F(FabricMemoryTest, ADrainThatGoesOnIsNotStuck) {
   EXPECT_EQ(errors(), 1u);
 }
 
-TEST_F(FabricMemoryTest, ADrainThatIsSlowIsNotStuck) {
-  // Its time is over whenever it looks: on an emulated device a granule takes a quarter of a
-  // second.
-  class SlowClock final : public Clock {
-   public:
-    explicit SlowClock(ManualClock& clock) : clock_(clock) {}
-    Nanoseconds now() const override {
-      clock_.advance(kSecond);
-      return clock_.now();
-    }
+/// A look's time is over whenever it looks: on an emulated device a granule takes a quarter of a
+/// second.
+class SlowClock final : public Clock {
+ public:
+  explicit SlowClock(ManualClock& clock) : clock_(clock) {}
+  Nanoseconds now() const override {
+    clock_.advance(kSecond);
+    return clock_.now();
+  }
 
-   private:
-    ManualClock& clock_;
-  };
+ private:
+  ManualClock& clock_;
+};
+
+TEST_F(FabricMemoryTest, ADrainThatIsSlowIsNotStuck) {
   beginWithAllThatMayBe();
   hold(Bytes(2 * kGranuleSize));
   say(NoticeKind::kDrain, 7);
-  const SlowClock slow(clock_);
-  core_.clock = &slow;
-  for (int i = 0; i < 10; ++i) tend();
-  EXPECT_EQ(errors(), 0u);
-  while (heard()) EXPECT_EQ(hear().waits, agent_wire::Waits::kNot);
-  core_.clock = &clock_;
+  for (const bool stood_still : {false, true}) {
+    SCOPED_TRACE(stood_still);
+    if (stood_still) tend();  // a whole turn
+    const SlowClock slow(clock_);
+    core_.clock = &slow;
+    for (int i = 0; i < 10; ++i) tendAfter(kSecond);
+    core_.clock = &clock_;
+    EXPECT_EQ(errors(), 0u);
+    while (heard()) EXPECT_EQ(hear().waits, agent_wire::Waits::kNot);
+  }
 }
 
 TEST_F(FabricMemoryTest, WhatTheAgentHasTakenBackIsNotReclaimed) {

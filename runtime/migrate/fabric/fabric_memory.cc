@@ -318,7 +318,7 @@ void FabricMemory::leave(Region& region) {
   region.state = State::kLeaving;
   region.least_left = Bytes(~uint64_t{0});
   region.stuck_since.reset();
-  region.stuck_said = region.lingers = false;
+  region.stands_still = region.stuck_said = region.lingers = false;
   closeTiers(region);
 }
 
@@ -341,16 +341,27 @@ void FabricMemory::noteLeft(Region& region) {
   const Bytes left = usedHere(region);
   if (left >= region.least_left) return;
   region.least_left = left;
+  noteMoves(region);
+}
+
+void FabricMemory::noteMoves(Region& region) {
   region.stuck_since.reset();
+  region.stands_still = false;
+}
+
+/// A whole turn has moved nothing. Only then is it said to stand still, whatever goes to and fro:
+/// on a slow device one granule may take as long as that, and what came back meanwhile longer.
+void FabricMemory::noteStuck(Region& region, Nanoseconds now) {
+  if (!region.stuck_since) region.stuck_since = now;
+  region.stands_still = now - *region.stuck_since >= kStuckFor;
 }
 
 void FabricMemory::moveOff(Region& region, Nanoseconds now) {
   // Whether there is room elsewhere is known when what was asked for has come, or will not.
-  if (asking_) region.stuck_since.reset();
+  if (asking_) noteMoves(region);
   noteLeft(region);
   if (region.lingers) {
-    reportLeft(region, now);
-    if (asking_ || now < region.lingers_until) return;
+    if (asking_ || now < region.lingers_until) return reportLeft(region, now);
     region.lingers = false;
     closeTiers(region);
   }
@@ -369,9 +380,9 @@ void FabricMemory::moveOff(Region& region, Nanoseconds now) {
   }
   if (done) return retire(region);
   noteLeft(region);
-  if (stuck && !asking_ && !region.stuck_since) region.stuck_since = now;
+  if (stuck && !asking_) noteStuck(region, now);
   reportLeft(region, now);
-  if (standsStill(region, now)) sayStuck(region);
+  if (region.stands_still) sayStuck(region);
   if (stuck && !region.cut && !asking_) linger(region, now);
 }
 
@@ -379,10 +390,6 @@ void FabricMemory::linger(Region& region, Nanoseconds now) {
   region.lingers = true;
   region.lingers_until = now + kSecond;
   openTiers(region);
-}
-
-bool FabricMemory::standsStill(const Region& region, Nanoseconds now) {
-  return region.stuck_since && now - *region.stuck_since >= kStuckFor;
 }
 
 void FabricMemory::sayStuck(Region& region) {
@@ -402,7 +409,7 @@ void FabricMemory::reportLeft(Region& region, Nanoseconds now) {
   using agent_wire::Waits;
   [[maybe_unused]] const Status told =
       client_->reportLeft(region.id, region.epoch, usedHere(region),
-                          standsStill(region, now) ? Waits::kRoomOrDevice : Waits::kNot);
+                          region.stands_still ? Waits::kRoomOrDevice : Waits::kNot);
 }
 
 void FabricMemory::retire(Region& region) {

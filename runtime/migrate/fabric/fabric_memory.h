@@ -63,6 +63,7 @@ class FabricMemory {
     Bytes least_left;      // that there was of a drain to do
     // Since when whole turns over the space have moved nothing, with no less left meanwhile.
     std::optional<Nanoseconds> stuck_since;
+    bool stands_still = false;  // it has been for a while
     bool stuck_said = false;
     // There is no room elsewhere: it takes pages again until there may be, since a drain is not to
     // push the program beyond its budget.
@@ -106,9 +107,8 @@ class FabricMemory {
   /// Whether a drain is under way that has not come to a stop.
   bool vacating() const;
   void reportLeft(Region& region, Nanoseconds now);
-  /// It has been stuck for a while, whatever goes to and fro. Time alone does not show it: on a
-  /// slow device one granule may take as long.
-  static bool standsStill(const Region& region, Nanoseconds now);
+  static void noteMoves(Region& region);
+  static void noteStuck(Region& region, Nanoseconds now);
   void sayStuck(Region& region);
   void retire(Region& region);
   void finishRetiring(Region& region);
