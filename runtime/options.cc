@@ -323,6 +323,7 @@ Result<Options> parseOptions(std::string_view text, void (*warn)(const char* lin
 
 StartOptions parseStartOptions(std::string_view text) {
   Options options;
+  bool stats = false;
   ConfItem conf;
   while (!text.empty()) {
     if (!takeItem(text, conf)) {  // too long to be one of these
@@ -338,13 +339,14 @@ StartOptions parseStartOptions(std::string_view text) {
       const Status set = setBool(options.strict, key, value);
     if (key == "start") [[maybe_unused]]
       const Status set = setStart(options, key, value);
+    if (key == "stats_file") stats = !value.empty();
     uint64_t bytes = 0;
     if (key == "dram" && std::from_chars(value.data(), value.data() + value.size(), bytes).ptr ==
                              value.data() + value.size()) {
       options.dram = Bytes(bytes);
     }
   }
-  return {options.strict, options.start, options.dram};
+  return {options.strict, options.start, options.dram, stats};
 }
 
 Status renderOptions(const Options& options, std::span<char> out) {

@@ -83,12 +83,13 @@ std::span<const std::string_view> optionKeys();
 /// Unknown keys are passed to `warn` (may be null) and skipped;
 /// bad values are errors.
 Result<Options> parseOptions(std::string_view text, void (*warn)(const char* line));
-/// What such a string says of when to start. Found without parsing the rest, and even if that does
-/// not parse: most processes never need more of it.
+/// What such a string says of when to start, and of the end. Found without parsing the rest, and
+/// even if that does not parse: most processes never need more of it.
 struct StartOptions {
   bool strict = false;
   StartWhen start = StartWhen::kAuto;
-  Bytes dram;  // 0: no limit, or one that is not a number of bytes
+  Bytes dram;          // 0: no limit, or one that is not a number of bytes
+  bool stats = false;  // a file for statistics is named
 };
 StartOptions parseStartOptions(std::string_view text);
 

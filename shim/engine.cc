@@ -68,8 +68,7 @@ constinit pid_t executed_process = 0;
 
 // Set while the engine is prepared.
 constinit StartOptions start_options;
-constinit bool may_want_stats = false;
-// All of them, parsed when somebody first needs them; that takes ten times as long as the above.
+// All of them, parsed when somebody first needs them, which most processes never do.
 constinit Options options TP_GUARDED_BY(start_mutex);
 constinit bool options_parsed TP_GUARDED_BY(start_mutex) = false;
 
@@ -135,7 +134,6 @@ EngineState prepareEngine() {
   RawThread::enable();
   installForkHandlers();
   start_options = parseStartOptions(confText());
-  may_want_stats = strstr(confText(), "stats_file:") != nullptr;
   const uint64_t budget = start_options.dram.value();
   if (budget != 0) wake_at = std::min(kMostAsleep, static_cast<int64_t>(budget / kShareAsleep));
   errno = saved_errno;
@@ -217,7 +215,7 @@ const Options* engineOptions() {
   return parseAllOptions() ? &options : nullptr;
 }
 
-bool mayWantStats() { return may_want_stats; }
+bool wantsStats() { return start_options.stats; }
 
 bool isExecutedProcess() { return executed_process == raw::getpid(); }
 

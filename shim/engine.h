@@ -23,9 +23,9 @@ extern Runtime* managed_runtime;  // null: not started, or not managing
 /// engine is prepared, as it is in every constructor of the program's. Waits for another thread
 /// that starts it.
 const Options* engineOptions();
-/// False if the options name no file for statistics. Makes no system call: a sandboxed program may
-/// be forbidden any.
-bool mayWantStats();
+/// Whether the options name a file for statistics. Makes no system call: a sandboxed program may be
+/// forbidden any.
+bool wantsStats();
 /// Whether this is the process that was executed, not a child of fork() or vfork().
 bool isExecutedProcess();
 

@@ -61,7 +61,7 @@ bool wasLaunched() {
 /// Where the user wants the statistics; null: nowhere. They are of the program that was launched,
 /// however little it used; what it executes counts if it was managed.
 const char* statsFile() {
-  if (!mayWantStats() || !isExecutedProcess()) return nullptr;
+  if (!wantsStats() || !isExecutedProcess()) return nullptr;
   const bool managed = managed_runtime != nullptr;
   if (!managed && !(isAsleep() && wasLaunched())) return nullptr;
   const Options* const options = engineOptions();

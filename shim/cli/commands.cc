@@ -25,9 +25,8 @@ constexpr Flag kRunFlags[] = {
      true},
     {"--rows", "auto|off|SIZE",
      "auto (default): large embedding weights of PyTorch programs, with sparse gradients, are in "
-     "far "
-     "tiers row by row, not page by page. SIZE: those from SIZE on, 16M by default. off: pages "
-     "only."},
+     "far tiers row by row, not page by page. SIZE: those from SIZE on, 16M by default. off: "
+     "pages only."},
     {"--conf", "KEY:VALUE,...", "Further options, as in TIDEPOOL_CONF; may be given several times.",
      true},
     {"--stats", "FILE", "Write statistics as JSON to FILE when the program ends; - is stderr."},

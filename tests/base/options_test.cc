@@ -36,6 +36,8 @@ TEST(Options, WhenToStartIsReadFromWhatDoesNotParse) {
   EXPECT_FALSE(found.strict);
   EXPECT_EQ(parseStartOptions("dram:64M,start:soon").dram, Bytes());
   EXPECT_EQ(parseStartOptions("start:now,start:auto").start, StartWhen::kAuto);
+  EXPECT_TRUE(parseStartOptions("far:nowhere,stats_file:/x\\,y").stats);
+  EXPECT_FALSE(parseStartOptions("agent:/stats_file:x\\,stats_file:y,stats_file:").stats);
 }
 
 TEST(Options, StrictIsReadAsEverythingElseIs) {
