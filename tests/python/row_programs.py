@@ -16,6 +16,7 @@ import warnings
 import torch
 
 LARGEST = 600  # rows
+kinds = set()  # of weights, by their classes
 
 
 def constructed(choose, kind, rows, dim, options):
@@ -249,6 +250,7 @@ def run(number):
     torch.manual_seed(number)
     model = Model(choose)
     embeddings = list(dict.fromkeys(layer.inner.weight for layer in model.layers))
+    kinds.update(type(weight).__name__ for weight in embeddings)
     sparse = optimizer_of(choose, embeddings)
     dense = torch.optim.SGD(model.top.parameters(), lr=0.1)
     schedule = scheduler_of(choose, sparse)
@@ -277,6 +279,7 @@ def main(first, end):
         except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
             said = [type(error).__name__, str(error).split("\n")[0][:60]]
         print(number, *(one.replace("\n", " ") for one in said), flush=True)
+    print(*sorted(kinds), file=sys.stderr)
 
 
 if __name__ == "__main__":

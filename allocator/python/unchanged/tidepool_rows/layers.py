@@ -7,10 +7,10 @@ import operator
 
 import torch
 
-from .library import say
+from .library import ELEMENTS, say
 
 _MOST_DIM = 4096  # of a table
-_SIZES = {torch.float32: 4, torch.float16: 2, torch.bfloat16: 2}  # of numbers that a table has
+_DTYPES = [getattr(torch, element) for element in ELEMENTS]
 
 
 def patch(module, settings):
@@ -59,10 +59,10 @@ def _wanted(given, least):
         rows, dim = (operator.index(given[name]) for name in ("num_embeddings", "embedding_dim"))
     except (KeyError, TypeError):
         return None
-    size = _SIZES.get(_dtype(given), 0)
-    if rows < 1 or not 1 <= dim <= _MOST_DIM or rows * dim * size < max(least, 1):
+    dtype = _dtype(given)
+    if dtype not in _DTYPES or rows < 1 or not 1 <= dim <= _MOST_DIM:
         return None
-    return (rows, dim)
+    return (rows, dim) if rows * dim * torch.finfo(dtype).bits // 8 >= least else None
 
 
 def _make(layer, shape, weight, dtype):

@@ -9,7 +9,7 @@ import weakref
 
 ZEROS, UNIFORM = 0, 1  # tidepool_initializer
 ELEMENTS = {"float32": 0, "float16": 1, "bfloat16": 2}  # tidepool_element
-_INVALID_ARGUMENT, _NOT_FOUND, _UNREACHABLE, _TIMED_OUT, _LOST = 1, 2, 7, 10, 12
+_INVALID_ARGUMENT, _UNREACHABLE, _TIMED_OUT, _LOST = 1, 7, 10, 12  # tidepool_status
 
 
 class Params(ctypes.Structure):

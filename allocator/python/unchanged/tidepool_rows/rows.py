@@ -5,13 +5,13 @@ import sys
 
 import torch
 
-from .library import Table, say
+from .library import ELEMENTS, Table, say
 
 _PIECE_BYTES = 4 << 20
 # torch's normal_() makes numbers in groups of sixteen: pieces of whole groups come out as one fill does.
 _GROUP = 16
 _LOUD_BYTES = 1 << 20
-DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+DTYPES = {getattr(torch, element): element for element in ELEMENTS}
 
 
 def size_text(count):
