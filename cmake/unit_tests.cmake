@@ -38,7 +38,7 @@ function(tidepool_unit_test source part)
   # A skipped case is shown as skipped, not as passed: tests/check.sh fails on it.
   set(labels ${folder} ${part})
   list(REMOVE_DUPLICATES labels)
-  set_tests_properties(${target} PROPERTIES LABELS "${labels}" TIMEOUT 300
+  set_tests_properties(${target} PROPERTIES LABELS "${labels}" TIMEOUT 600
                        SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
   if(TIDEPOOL_SANITIZE)  # what failed is said at once; to look for a smaller case would take minutes
     set_property(TEST ${target} APPEND PROPERTY ENVIRONMENT RC_PARAMS=noshrink=1)

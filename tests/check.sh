@@ -4,10 +4,9 @@
 # the concurrent and pointer-heavy layers under ASan+UBSan and under TSan. A test that was skipped or not
 # run counts as a failure; tests that the machine cannot run at all (tests/machine.sh says which, and why) are left out,
 # named and counted.
-# Many release tests need the machine for themselves, and leave half of it idle: what sanitizers need is built
-# meanwhile, with the time that nobody else wants.
+# Nothing is built while tests run: where a processor must be interrupted for each page that moves, even a
+# build with the lowest priority doubles their time.
 #   TIDEPOOL_CHECK=release|sanitize   only one half; `make sanitize` is the latter
-#   TIDEPOOL_CHECK=build-sanitized    only builds them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -51,47 +50,19 @@ run_tests() {  # PRESET TIMEOUT-SECONDS [CTEST ARGS...]
   tested+=("$preset, $(sed -n '0,/tests="/s/^\ttests="\([0-9]*\)"/\1/p' "$report") tests")
 }
 
-build_sanitized() {
-  for preset in asan-ubsan tsan; do
-    step "$preset build (the tests of the layers that sanitizers are worth most for)"
-    build "$preset" unit_tests
-  done
-}
-
-background=
-stop_background() {
-  [[ -n $background ]] || return 0
-  # Ninja takes back what its compilers have not finished.
-  kill -TERM -- "-$background" 2>/dev/null || true
-  wait "$background" 2>/dev/null || true
-  background=
-}
-trap stop_background EXIT
-
 tested=()
 left_out=$(tests/machine.sh --left-out)
-if [[ $half == build-sanitized ]]; then
-  build_sanitized
-  exit
-fi
 if [[ $half != sanitize ]]; then
   step "release build"
   build release
-  if [[ $half == all ]]; then
-    # A session of its own has priorities of its own where the kernel groups processes by session.
-    # shellcheck disable=SC2016  # $0 is the inner shell's
-    TIDEPOOL_CHECK=build-sanitized setsid chrt --idle 0 bash -c \
-      'echo 19 >/proc/self/autogroup; exec "$0"' "$PWD/tests/check.sh" >build/sanitized-build.log 2>&1 &
-    background=$!
-  fi
   step "release tests"
   # Those that measure or limit what the machine has run alone (RUN_SERIAL); the others two at a time.
   run_tests release 600 -LE soak -j2
-  stop_background
 fi
 if [[ $half != release ]]; then
-  build_sanitized  # what is left of it
   for preset in asan-ubsan tsan; do
+    step "$preset build (the tests of the layers that sanitizers are worth most for)"
+    build "$preset" unit_tests
     step "$preset tests"
     ((${#tested[@]} == 0)) || printf 'passed so far: %s\n' "${tested[@]}"
     # Two at a time: what sanitizers look for does not depend on who else runs.

@@ -10,7 +10,7 @@
 
 #include "hazard.h"
 
-enum { kCopySize = 8 << 20, kCopyRounds = 3 };
+enum { kCopySize = 8 << 20 };
 static char* copied;
 static volatile int working = 1;
 
@@ -49,7 +49,7 @@ static inline int copyAgainAndAgain(const char* hazard, pid_t (*copy)(void)) {
   copied = farData(kCopySize, 1);
   pthread_t worker;
   EXPECT(pthread_create(&worker, NULL, work, NULL) == 0);
-  for (uint64_t seed = 1; seed <= kCopyRounds; ++seed) {
+  for (uint64_t seed = 1; seed <= (uint64_t)rounds(2, 3); ++seed) {
     fflush(stdout);
     const pid_t child = copy();
     if (child == 0) _exit(inCopy(seed));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forks again and again, with a locale set and far data, while other threads start and end; each
-// child reads its data, uses the locale, starts a thread, and ends. HAZARD_CYCLES says how often.
+// child reads its data, uses the locale, starts a thread, and ends.
 #include <langinfo.h>
 #include <locale.h>
 #include <pthread.h>
 
 #include "tests/hazards/hazard.h"
 
-enum { kFewCycles = 100, kPages = 512 };
+enum { kPages = 512 };
 
 static char* data;
 
@@ -32,8 +32,7 @@ static void* startThreads(void* unused) {
 
 int main(void) {
   EXPECT(setlocale(LC_ALL, "C.UTF-8") != NULL);
-  const char* given = getenv("HAZARD_CYCLES");
-  const unsigned cycles = given != NULL ? (unsigned)atoi(given) : kFewCycles;
+  const unsigned cycles = (unsigned)rounds(100, 10000);
   data = farData(kPages * kPage, 1);
   pthread_t starter;
   EXPECT(pthread_create(&starter, NULL, startThreads, NULL) == 0);

@@ -6,7 +6,6 @@
 
 #include "copy_ways.h"
 
-enum { kCopies = 400 };
 static volatile sig_atomic_t handled, odd;
 static pid_t (*copyProcess)(void);
 
@@ -38,7 +37,7 @@ static void handle(int number, siginfo_t* info, void* context) {
 static void copyOften(pid_t (*way)(void)) {
   copyProcess = way;
   handled = 0;
-  for (int i = 0; i < kCopies; ++i) {
+  for (int left = rounds(100, 400); left > 0; --left) {
     soon();
     copyOnce();
   }

@@ -9,9 +9,10 @@
 
 #include "tests/hazards/hazard.h"
 
-enum { kStreams = 6, kRounds = 24 };
+enum { kStreams = 6 };
 static const size_t kBuffer = MIB;
 
+static int all_rounds;
 static FILE* streams[kStreams];
 static FILE* digested;
 static uint64_t digest_of_all = 0xcbf29ce484222325u;
@@ -30,7 +31,7 @@ static ssize_t digestAndDrop(void* cookie, const char* data, size_t size) {
 }
 
 static void* flusher(void* unused) {
-  for (int round = 1; round <= kRounds; ++round) {
+  for (int round = 1; round <= all_rounds; ++round) {
     while (atomic_load(&wanted) < round) sched_yield();
     atomic_store(&begun, round);
     EXPECT(fflush(NULL) == 0);
@@ -61,6 +62,7 @@ static int childOf(int round) {
 }
 
 int main(void) {
+  all_rounds = rounds(8, 24);
   for (int i = 0; i < kStreams; ++i) {
     streams[i] = tmpfile();
     EXPECT(streams[i] != NULL);
@@ -71,7 +73,7 @@ int main(void) {
   EXPECT(digested != NULL && setvbuf(digested, mapPlain(kBuffer), _IOFBF, kBuffer) == 0);
   pthread_t thread;
   EXPECT(pthread_create(&thread, NULL, flusher, NULL) == 0);
-  for (int round = 1; round <= kRounds; ++round) {
+  for (int round = 1; round <= all_rounds; ++round) {
     for (int i = 0; i < kStreams; ++i) writeTo(streams[i], (uint64_t)(round * kStreams + i));
     writeTo(digested, (uint64_t)round);
     crowd();

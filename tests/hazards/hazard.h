@@ -16,7 +16,10 @@
 enum { kPage = 4096, kPlain = MAP_PRIVATE | MAP_ANONYMOUS, kRw = PROT_READ | PROT_WRITE };
 #define MIB ((size_t)1 << 20)
 // More than the budget that the runner gives.
-#define BALLAST (20 * MIB)
+#define BALLAST (14 * MIB)
+
+/// How often to try what may go wrong: `few` times in a check, `many` in `make soak`.
+static inline int rounds(int few, int many) { return getenv("HAZARD_LONG") != NULL ? many : few; }
 
 /// The word that belongs at `index` of data with this seed (splitmix64).
 static inline uint64_t wordAt(uint64_t seed, size_t index) {

@@ -39,11 +39,11 @@ int main(void) {
     struct rlimit limit = {limits[i], limits[i]};
     EXPECT(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     const pid_t unaware = fork();  // SIGXFSZ would end it
-    if (unaware == 0) _exit(generation(data, size, 2));
+    if (unaware == 0) _exit(generation(data, size, rounds(1, 2)));
     int status = -1;
     EXPECT(waitpid(unaware, &status, 0) == unaware && status == 0);
     onSignal(SIGXFSZ, count, 0);
-    EXPECT(generation(data, size, 2) == 0);
+    EXPECT(generation(data, size, rounds(1, 2)) == 0);
     EXPECT(ftruncate(fd, 2 * MIB) != 0 && errno == EFBIG && signals == 1);
     _exit(failures());
   }

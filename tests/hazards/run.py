@@ -39,7 +39,7 @@ def parse():
     parser.add_argument("--far", default="256M")
     parser.add_argument("--conf", action="append", default=[])
     parser.add_argument("--setenv", action="append", default=[])
-    parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--timeout", type=float, default=180)
     parser.add_argument("--status", type=int, default=0)
     parser.add_argument("--still", action="store_true")
     parser.add_argument("--no-stats", action="store_true")

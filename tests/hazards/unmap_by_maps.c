@@ -44,7 +44,7 @@ static int takeAway(Range range, size_t size) {
 }
 
 static void harm(int (*act)(Range, size_t), const char* what) {
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < rounds(2, 3); ++round) {
     char* data = farData(kSize, 7);
     const pid_t child = fork();
     if (child == 0) {

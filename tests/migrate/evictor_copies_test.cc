@@ -248,6 +248,26 @@ TEST_F(EvictorTest, APinnedPageIsLeftAndTheNextOnesGo) {
   EXPECT_EQ(held(), 1u);
 }
 
+// Each look at thousands of pinned pages would interrupt the other processors thousands of times.
+TEST_F(EvictorTest, PinnedPagesAreTriedAgainWhenLittleTimeGoesIntoThem) {
+  const PageIndex first = begin(4);
+  kernel_.before = [&](Call call, uintptr_t, Bytes) {
+    if (call == Call::kMove) clock_.advance(Nanoseconds(1'000'000));
+  };
+  kernel_.fail(Call::kMove, 1, PortOutcome::kBusy, PageCount(1));
+  ASSERT_EQ(start(4), 3u);
+  finish();
+  const uint64_t tried = kernel_.calls(Call::kMove);
+  clock_.advance(Nanoseconds(18'000'000));
+  EXPECT_EQ(start(1), 0u);
+  EXPECT_EQ(kernel_.calls(Call::kMove), tried);
+  EXPECT_EQ(state(first + 1), PageState::kLocal);
+  clock_.advance(Nanoseconds(2'000'000));
+  EXPECT_EQ(start(1), 1u);
+  finish();
+  expectFar(first + 1, first.value() + 1);
+}
+
 TEST_F(EvictorTest, ThePagesOfForkedRelativesAreMadeItsOwnFirst) {
   const PageIndex first = begin(4);
   core_.fork.setForked();

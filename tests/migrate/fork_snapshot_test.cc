@@ -293,7 +293,7 @@ size_t mappings() {
 
 TEST_P(ForkSnapshot, CyclesLeaveNothing) {
   const char* asked = getenv("TIDEPOOL_FORK_CYCLES");
-  const int cycles = asked != nullptr ? atoi(asked) : 1000;
+  const int cycles = asked != nullptr ? atoi(asked) : 200;
   size_t fds = 0, threads = 0, maps = 0;
   for (int i = 0; i < cycles; ++i) {
     if (i == 20) {

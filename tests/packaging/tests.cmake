@@ -10,6 +10,7 @@ if(BATS)
     set_tests_properties(packaging_${name} PROPERTIES LABELS packaging TIMEOUT 300
                          ENVIRONMENT "TIDEPOOL_BUILD=${CMAKE_BINARY_DIR};TIDEPOOL_SOURCE=${CMAKE_SOURCE_DIR}")
   endforeach()
+  set_tests_properties(packaging_deb packaging_install PROPERTIES COST 700)
   set_tests_properties(packaging_harness PROPERTIES RUN_SERIAL ON)  # it measures
 else()
   message(STATUS "tests: bats is not installed: the packaging tests are left out")

@@ -13,6 +13,9 @@
 namespace tidepool {
 namespace {
 
+// Pages that did not move are let be for so many times as long as the vain attempts took: one
+// twentieth of the time at most goes into them.
+constexpr uint64_t kLetBe = 20;
 // Of a tracked write, which the kernel resolves itself; measured.
 constexpr Nanoseconds kWriteFaultCost(800);
 
@@ -131,6 +134,7 @@ void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
     return;
   }
   const GranuleLock granule(*core_.space, granuleOf(first));
+  retryStuck();
   readWritten(granule);
   const uint64_t to = judge(granule, from, most - batch.used, choice);
   PageSet goes, probed;
@@ -148,6 +152,7 @@ uint64_t Evictor::judge(const GranuleLock& granule, uint64_t at, uint64_t room, 
   const bool plain = isPlain(granule);
   const uint8_t wanted = placementOf(core_, first).tier();
   const bool placed_far = wanted != 0 && core_.tiers.fetch(wanted) != nullptr;
+  const PageSet stuck = stuckOf(granule);
   MutexLock lock(policy_.mutex());
   uint64_t chosen = 0;
   uint64_t written = 0;
@@ -155,7 +160,7 @@ uint64_t Evictor::judge(const GranuleLock& granule, uint64_t at, uint64_t room, 
     PageWord word = core_.space->word(first + at);
     verdicts_[at] = Verdict::kKeep;
     // Pages with a home in a direct tier go there (see Balancer), not through staging.
-    if (word.state() != PageState::kLocal || word.has(kFlagShadow)) continue;
+    if (word.state() != PageState::kLocal || word.has(kFlagShadow) || stuck[at]) continue;
     if (rightsOf(first + at, plain) == Rights::kOther) continue;
     if (word.has(kFlagFarCopy) && written_[at]) {
       policy_.copies().outdated(granule, arrivalOf(word));
@@ -296,6 +301,7 @@ void Evictor::moveOutRun(const GranuleLock& granule, PageRun run, const PageSet&
     const PageRun rest{run.first + at, PageCount(run.count.value() - at)};
     const PageRun part{rest.first, PageCount(alikeFrom(rest, plain))};
     const uint64_t slot = batch.used;
+    const Nanoseconds started = core_.clock->now();
     const uint64_t moved =
         moveRun(granule, part, rightsOf(part.first, plain), staging_.firstSlot(segment) + slot);
     for (uint64_t i = 0; i < moved; ++i) {
@@ -308,9 +314,29 @@ void Evictor::moveOutRun(const GranuleLock& granule, PageRun run, const PageSet&
     }
     batch.used += moved;
     in_flight_ += PageCount(moved);
+    at += moved;
+    if (moved == part.count.value()) continue;
     // A page that did not move is pinned or gone: leave it and go on behind it.
-    at += moved < part.count.value() ? moved + 1 : moved;
+    noteStuck(part.first + moved, core_.clock->now() - started);
+    ++at;
   }
+}
+
+void Evictor::noteStuck(PageIndex page, Nanoseconds spent) {
+  stuck_[granuleOf(page)].set(page - firstPage(granuleOf(page)));
+  spent_in_vain_ += spent;
+  retry_at_ = core_.clock->now() + spent_in_vain_ * kLetBe;
+}
+
+void Evictor::retryStuck() {
+  if (stuck_.empty() || core_.clock->now() < retry_at_) return;
+  stuck_.clear();
+  spent_in_vain_ = Nanoseconds();
+}
+
+PageSet Evictor::stuckOf(GranuleIndex granule) const {
+  const auto found = stuck_.find(granule);
+  return found == stuck_.end() ? PageSet() : found->second;
 }
 
 static_assert(Staging::kSlotsPerSegment <= Kernel::kMostReadRuns, "one look a segment");

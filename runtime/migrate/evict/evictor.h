@@ -7,6 +7,7 @@
 
 #include <array>
 #include <bitset>
+#include <map>
 #include <memory>
 
 #include "runtime/base/clock.h"
@@ -105,6 +106,12 @@ class Evictor {
   void moveOut(const GranuleLock& granule, const PageSet& goes, uint64_t segment);
   /// The same for a run, of which `same` have not been written since they came.
   void moveOutRun(const GranuleLock& granule, PageRun run, const PageSet& same, uint64_t segment);
+  /// A page did not move. Often it is pinned, for long and with many others, and each attempt can
+  /// cost as much as a move: the other processors are interrupted before the kernel finds the pin.
+  void noteStuck(PageIndex page, Nanoseconds spent);
+  /// Forgets such pages once they may be tried again.
+  void retryStuck();
+  PageSet stuckOf(GranuleIndex granule) const;
   /// Pages at the head of the run, of those that go in one piece: alike in rights.
   uint64_t alikeFrom(PageRun run, bool granule_plain) const;
   /// Which of the pages have not been written since they came; their bytes are in seen_ then.
@@ -160,6 +167,8 @@ class Evictor {
   // Of the granule under the hand: what the policy said, and which armed pages were written.
   std::array<Verdict, kPagesPerGranule> verdicts_;
   PageSet written_;
+  std::map<GranuleIndex, PageSet> stuck_;
+  Nanoseconds spent_in_vain_, retry_at_;
   PageCount in_flight_;
   uint64_t batches_written_ = 0;
   bool usable_ = true;

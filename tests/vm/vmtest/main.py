@@ -22,7 +22,7 @@ FIRST = [
     *("verbs-fasttext", "verbs-lost-server", "numa-strays"),
 ]
 SEEDS = 1000
-TURNS = 5  # so many --turn one after the other run all but those that measure
+TURNS = 10  # so many --turn one after the other run all but those that measure
 
 
 def parse(arguments):
