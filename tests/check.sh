@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # `make check`, once the packages are there: release build and every test in it, then the unit tests of
-# the concurrent and pointer-heavy layers under ASan+UBSan and under TSan. A test that was skipped or not
+# the concurrent and pointer-heavy layers under sanitizers: those of the fabric manager under ASan+UBSan and
+# under TSan, the others under one of them, which is another one for another commit. A test that was skipped or not
 # run counts as a failure; tests that the machine cannot run at all (tests/machine.sh says which, and why) are left out,
 # named and counted.
 # Nothing is built while tests run: where a processor must be interrupted for each page that moves, even a
 # build with the lowest priority doubles their time.
-#   TIDEPOOL_CHECK=release|sanitize   only one half; `make sanitize` is the latter
+#   TIDEPOOL_CHECK=release   only the first half
+#   TIDEPOOL_CHECK=sanitize  all of the second half under both, which is `make sanitize`
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -20,11 +22,11 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:hist
 
 step() { printf '\n== %s  [%dm%02ds]\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
 
-build() {  # PRESET [TARGET]
+build() {  # PRESET [TARGET...]
   local log=build/$1-configure.log
   mkdir -p build
   cmake --preset "$1" -DTIDEPOOL_TESTS=ON >"$log" 2>&1 || { cat "$log"; return 1; }
-  cmake --build --preset "$1" -j"$jobs" ${2:+--target "$2"}
+  cmake --build --preset "$1" -j"$jobs" ${2:+--target "${@:2}"}
 }
 
 # Runs ctest over a build and fails on failures, on skips and on an empty test list. What the machine cannot run is
@@ -60,13 +62,23 @@ if [[ $half != sanitize ]]; then
   run_tests release 600 -LE soak -j2
 fi
 if [[ $half != release ]]; then
-  for preset in asan-ubsan tsan; do
-    step "$preset build (the tests of the layers that sanitizers are worth most for)"
-    build "$preset" unit_tests
+  presets=(asan-ubsan tsan)
+  commit=$(git rev-parse HEAD 2>/dev/null || echo 0)
+  whole=${presets[16#${commit: -1} % 2]}
+  for preset in "${presets[@]}"; do
+    targets=(unit_tests)
+    labels=()
+    if [[ $half == all && $preset != "$whole" ]]; then
+      targets=(fabricmgr_tests)
+      [[ $preset == tsan ]] || targets+=(fuzzers)
+      labels=(-L '^(fabricmgr|fuzz)$')
+    fi
+    step "$preset build (${targets[*]})"
+    build "$preset" "${targets[@]}"
     step "$preset tests"
     ((${#tested[@]} == 0)) || printf 'passed so far: %s\n' "${tested[@]}"
     # Two at a time: what sanitizers look for does not depend on who else runs.
-    run_tests "$preset" 600 -LE soak -j2
+    run_tests "$preset" 600 -LE soak "${labels[@]}" -j2
   done
 fi
 echo

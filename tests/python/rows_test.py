@@ -53,10 +53,10 @@ class Programs(unittest.TestCase):
     def test_a_memory_server_changes_no_bit(self):
         server = MemoryServer("1G")
         self.addCleanup(server.stop)
-        self.check(server.spec, 0, 60)
+        self.check(server.spec, 0, 40)
 
     def test_a_pool_changes_no_bit(self):
-        self.check("cxl:256M", 60, 100)
+        self.check("cxl:256M", 40, 60)
 
 
 TRAINER = """
