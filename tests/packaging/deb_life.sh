@@ -38,6 +38,8 @@ must fabricmgr serve --check-config --config /tmp/all.toml
 
 say "programs"
 must tidepool run --dram 64M --far cxl:64M -- /bin/true
+must tidepool run --dram 64M --far cxl:64M -- /usr/bin/python3 -c pass
+must test -d /usr/lib/tidepool/python/__pycache__
 setpriv --reuid tidepool --regid tidepool --clear-groups fabricmgr serve &
 waitFor fabricmgr status
 # shellcheck disable=SC2046  # options, in words
@@ -63,6 +65,7 @@ must grep -q '^# mine' /etc/tidepool/fabricmgr.toml
 say "remove: configuration and state stay"
 must dpkg -r tidepool libtidepool-dev libtidepool0
 mustNot test -e /usr/bin/tidepool
+mustNot test -e /usr/lib/tidepool
 mustNot test -e /lib/systemd/system/tidepool-manager.service
 must test -e /etc/tidepool/fabricmgr.toml
 must test -e /var/lib/tidepool/fabric.db

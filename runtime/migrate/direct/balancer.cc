@@ -374,7 +374,10 @@ void Balancer::act() {
   if (acted_ == 0 && worthMoving()) makeRoom();
   while (acted_ < visit_count_ && moving_ns_ > 0 && rate_.open(mover_.transfer.moved())) {
     const size_t end = std::min(visit_count_, acted_ + mover_.promoter.granulesALook());
-    while (acted_ < end) actOn(visits_[acted_++]);
+    // What is begun counts before it has moved: otherwise all of them could overdraw the rate.
+    while (acted_ < end && rate_.open(mover_.transfer.moved() + toBytes(begun_))) {
+      actOn(visits_[acted_++]);
+    }
     finishPromotions();
     moving_ns_ = had - static_cast<double>((threadCpuTime() - start).value());
   }
@@ -496,6 +499,7 @@ void Balancer::beginPromotion(const GranuleLock& granule, const PageSet& hot) {
   if (promoted.promotion.closed == 0) return;
   ++promoted_count_;
   begun_runs_ += promoted.promotion.closed;
+  for (size_t run = 0; run < promoted.promotion.closed; ++run) begun_ += PageCount(runs[run].count);
 }
 
 void Balancer::finishPromotions() {
@@ -513,6 +517,7 @@ void Balancer::finishPromotions() {
   }
   promoted_count_ = 0;
   begun_runs_ = 0;
+  begun_ = PageCount();
 }
 
 void Balancer::markUnproven(const GranuleLock& granule, const Promoter::Run& run,

@@ -130,6 +130,7 @@ class Balancer {
   std::array<Promoted, ClosingGranules::kMost> promoted_;  // begun, and not finished yet
   size_t promoted_count_ = 0;
   uint64_t begun_runs_ = 0;
+  PageCount begun_;  // in these runs
   bool said_held_ = false;
   uint64_t used_ = 0;  // pages in use when last asked
 };

@@ -38,8 +38,9 @@ class FabricMemoryTest : public FarDevice {
     FarDevice::TearDown();
   }
 
-  void start(uint64_t most = 0) {
+  void start(uint64_t most = 0, Nanoseconds timeout = Options().remote_timeout) {
     Options options;
+    options.remote_timeout = timeout;
     options.dram = Bytes(kLocal);
     options.budget_scope = BudgetScope::kManaged;
     options.space = Bytes(64 * kGiB);
@@ -256,7 +257,7 @@ TEST_P(FabricMemoryTest, ADrainWhoseRoomIsLongInComingIsNoError) {
   fabric_ = "unix:" + (scratch_ / "between");
   startAgent();
   const uint64_t standing = assignFar(40 * kMiB);
-  start();
+  start(0, Nanoseconds(600'000'000'000));  // an agent that does not answer for so long is an error
   allocate();
   write(1);
   drain(standing);
