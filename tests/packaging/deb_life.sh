@@ -38,7 +38,7 @@ must fabricmgr serve --check-config --config /tmp/all.toml
 
 say "programs"
 must tidepool run --dram 64M --far cxl:64M -- /bin/true
-must tidepool run --dram 64M --far cxl:64M -- /usr/bin/python3 -c pass
+must env -u PYTHONDONTWRITEBYTECODE tidepool run --dram 64M --far cxl:64M -- /usr/bin/python3 -c pass
 must test -d /usr/lib/tidepool/python/__pycache__
 setpriv --reuid tidepool --regid tidepool --clear-groups fabricmgr serve &
 waitFor fabricmgr status
