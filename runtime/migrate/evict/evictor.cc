@@ -301,9 +301,9 @@ void Evictor::moveOutRun(const GranuleLock& granule, PageRun run, const PageSet&
     const PageRun rest{run.first + at, PageCount(run.count.value() - at)};
     const PageRun part{rest.first, PageCount(alikeFrom(rest, plain))};
     const uint64_t slot = batch.used;
+    const Rights rights = rightsOf(part.first, plain);
     const Nanoseconds started = core_.clock->now();
-    const uint64_t moved =
-        moveRun(granule, part, rightsOf(part.first, plain), staging_.firstSlot(segment) + slot);
+    const uint64_t moved = moveRun(granule, part, rights, staging_.firstSlot(segment) + slot);
     for (uint64_t i = 0; i < moved; ++i) {
       const uint64_t page = part.first + i - granule.first();
       // A page that was written between the look and the move differs from what was seen before.
@@ -316,8 +316,12 @@ void Evictor::moveOutRun(const GranuleLock& granule, PageRun run, const PageSet&
     in_flight_ += PageCount(moved);
     at += moved;
     if (moved == part.count.value()) continue;
-    // A page that did not move is pinned or gone: leave it and go on behind it.
-    noteStuck(part.first + moved, core_.clock->now() - started);
+    // A page that did not move is pinned or gone: leave it and go on behind it. What is copied may
+    // stay since the process has any descriptor that may pin, which is over as soon as it is
+    // closed.
+    if (core_.port->canMove() && rights == Rights::kReadWrite) {
+      noteStuck(part.first + moved, core_.clock->now() - started);
+    }
     ++at;
   }
 }
