@@ -13,6 +13,7 @@ namespace tidepool {
 namespace {
 
 constexpr RowNumber kInitializePiece = 4096;
+constexpr size_t kLeastMissed = 64;
 
 }  // namespace
 
@@ -26,6 +27,8 @@ EmbeddingTable::EmbeddingTable(SharedBudget* shared, const TableOptions& options
       home_(std::move(home)),
       step_(options.step),
       missed_(workers.threads()) {
+  // Which worker comes to see a miss is chance; what a table costs must not be.
+  for (std::vector<RowNumber>& missed : missed_) missed.reserve(kLeastMissed);
   step_.step = 0;
 }
 
