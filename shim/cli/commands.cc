@@ -23,10 +23,10 @@ constexpr Flag kRunFlags[] = {
      "A far tier, in order of preference; may be given several times. Without one only the budget "
      "applies, and no page can leave local memory.",
      true},
-    {"--rows", "auto|off|SIZE",
+    {"--rows", "auto|all|off|SIZE|all:SIZE",
      "auto (default): large embedding weights of PyTorch programs, with sparse gradients, are in "
-     "far tiers row by row, not page by page. SIZE: those from SIZE on, 16M by default. off: "
-     "pages only."},
+     "far tiers row by row, not page by page. all: those with dense gradients, too, once plain SGD "
+     "trains them. SIZE: those from SIZE on, 16M by default. off: pages only."},
     {"--conf", "KEY:VALUE,...", "Further options, as in TIDEPOOL_CONF; may be given several times.",
      true},
     {"--stats", "FILE", "Write statistics as JSON to FILE when the program ends; - is stderr."},

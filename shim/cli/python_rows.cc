@@ -13,13 +13,20 @@ namespace {
 // Smaller weights do as well in pages, and a table in a memory server takes a connection.
 constexpr Bytes kLeastWeight(16 * kMiB);
 
-/// The value of --rows: the least size of a weight that is made of rows; 0: off.
-Bytes leastWeight(const std::string& value) {
+/// What --rows says.
+struct Wanted {
+  Bytes least;                   // size of a weight that is made of rows; 0: none is
+  bool dense_gradients = false;  // layers without sparse=True, too
+};
+
+Wanted wantedRows(const std::string& value) {
   if (value == "off") return {};
-  if (value == "auto") return kLeastWeight;
-  const Result<Bytes> size = parseSize(value);
-  if (size) return *size;
-  throw UsageError(fmt::format("run: --rows: '{}' is neither auto, off nor a size: {}", value,
+  if (value == "auto") return {kLeastWeight};
+  if (value == "all") return {kLeastWeight, true};
+  const bool all = value.starts_with("all:");
+  const Result<Bytes> size = parseSize(all ? value.substr(4) : value);
+  if (size) return {*size, all};
+  throw UsageError(fmt::format("run: --rows: '{}' is neither auto, all, off nor a size: {}", value,
                                size.error().text()));
 }
 
@@ -40,11 +47,11 @@ std::string pythonPath(const std::string& hook) {
 }  // namespace
 
 void planRows(const Arguments& arguments, const std::string& preload, Plan& plan) {
-  const Bytes least = leastWeight(arguments.value("--rows", "auto"));
+  const Wanted wanted = wantedRows(arguments.value("--rows", "auto"));
   const std::string folder = preload.substr(0, preload.rfind('/'));
   const std::string hook = folder + "/tidepool/python";
   const std::string library = folder + "/libtidepool.so.0";
-  if (least == Bytes()) {
+  if (wanted.least == Bytes()) {
     plan.rows_off = "by --rows off";
   } else if (plan.options.far_count == 0) {
     plan.rows_off = "there is no far tier";
@@ -55,7 +62,8 @@ void planRows(const Arguments& arguments, const std::string& preload, Plan& plan
   } else if (access(library.c_str(), R_OK) != 0) {
     plan.rows_off = fmt::format("{} is not installed", library);
   } else {
-    plan.rows = fmt::format("{}:{}", least.value(), library);
+    plan.rows =
+        fmt::format("{}{}:{}", wanted.least.value(), wanted.dense_gradients ? ",all" : "", library);
     plan.python_path = pythonPath(hook);
   }
 }

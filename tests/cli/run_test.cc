@@ -186,7 +186,7 @@ TEST_F(Rows, OffWhereTheyCannotBe) {
 TEST_F(Rows, ABadValueIsAUsageError) {
   const Outcome outcome = run({"--rows", "some", "--", "true"});
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("--rows: 'some' is neither auto, off nor a size"));
+  EXPECT_THAT(outcome.err, HasSubstr("--rows: 'some' is neither auto, all, off nor a size"));
 }
 
 }  // namespace

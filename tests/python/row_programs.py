@@ -19,26 +19,26 @@ LARGEST = 600  # rows
 kinds = set()  # of weights, by their classes
 
 
-def constructed(choose, kind, rows, dim, options):
+def constructed(choose, kind, rows, dim, sparse, options):
     """A layer, and the tensor that its weight was made from, if the program keeps it."""
     given = choose.choice("none none zeros tensor kept sized pretrained".split())
     kept = None
     if given == "zeros":
-        layer = kind(rows, dim, sparse=True, _weight=torch.zeros(rows, dim), **options)
+        layer = kind(rows, dim, sparse=sparse, _weight=torch.zeros(rows, dim), **options)
     elif given == "tensor":
         numbers = torch.randn(rows, dim).numpy()
-        layer = kind(rows, dim, sparse=True, _weight=torch.tensor(numbers), **options)
+        layer = kind(rows, dim, sparse=sparse, _weight=torch.tensor(numbers), **options)
     elif given == "kept":
         kept = torch.randn(rows, dim)
-        layer = kind(rows, dim, sparse=True, _weight=kept, **options)
+        layer = kind(rows, dim, sparse=sparse, _weight=kept, **options)
     elif given == "pretrained":
         options.pop("padding_idx", None)
         numbers = torch.randn(rows, dim)
-        layer = kind.from_pretrained(numbers, freeze=False, sparse=True, **options)
+        layer = kind.from_pretrained(numbers, freeze=False, sparse=sparse, **options)
     elif given == "sized":
-        layer = kind(num_embeddings=rows, embedding_dim=dim, sparse=True, **options)
+        layer = kind(num_embeddings=rows, embedding_dim=dim, sparse=sparse, **options)
     else:
-        layer = kind(rows, dim, sparse=True, **options)
+        layer = kind(rows, dim, sparse=sparse, **options)
     return layer, kept
 
 
@@ -78,7 +78,7 @@ def initialize(choose, weight):
 class Layer(torch.nn.Module):
     """An embedding, and how it is looked up."""
 
-    def __init__(self, choose, dim):
+    def __init__(self, choose, dim, sparse):
         super().__init__()
         self.rows = choose.randint(40, LARGEST)
         self.bag = choose.random() < 0.6
@@ -98,7 +98,7 @@ class Layer(torch.nn.Module):
             kind = torch.nn.EmbeddingBag
         else:
             kind = torch.nn.Embedding
-        self.inner, self.kept = constructed(choose, kind, self.rows, dim, options)
+        self.inner, self.kept = constructed(choose, kind, self.rows, dim, sparse, options)
         initialize(choose, self.inner.weight)
         self.twice = choose.random() < 0.3
         self.ids = choose.choice([torch.int64, torch.int64, torch.int32])
@@ -127,7 +127,10 @@ class Model(torch.nn.Module):
     def __init__(self, choose):
         super().__init__()
         dim = choose.choice([1, 3, 8, 16, 17, 64])
-        self.layers = torch.nn.ModuleList(Layer(choose, dim) for _ in range(choose.randint(1, 3)))
+        sparse = choose.random() < 0.7
+        self.layers = torch.nn.ModuleList(
+            Layer(choose, dim, sparse or choose.random() < 0.3) for _ in range(choose.randint(1, 3))
+        )
         if len(self.layers) > 1 and choose.random() < 0.25:  # tied
             first, second = self.layers[:2]
             second.rows, second.inner.weight = first.rows, first.inner.weight
@@ -144,8 +147,15 @@ class Model(torch.nn.Module):
         return self.top(torch.tanh(low)).squeeze(1)
 
 
-def optimizer_of(choose, parameters):
-    kind = choose.choice(["sgd", "momentum", "nesterov", "adagrad", "adagrad", "sparse adam"])
+def optimizer_of(choose, model, parameters):
+    kinds = "sgd momentum nesterov adagrad adagrad sparse_adam"
+    if any(not layer.inner.sparse for layer in model.layers):
+        kinds = "sgd sgd sgd sgd momentum decay adagrad adam"
+    kind = choose.choice(kinds.split())
+    if kind == "decay":
+        return torch.optim.SGD(parameters, lr=0.1, weight_decay=0.01)
+    if kind == "adam":
+        return torch.optim.Adam(parameters, lr=0.01)
     if kind == "sgd":
         return torch.optim.SGD(parameters, lr=0.1)
     if kind == "momentum":
@@ -251,7 +261,7 @@ def run(number):
     model = Model(choose)
     embeddings = list(dict.fromkeys(layer.inner.weight for layer in model.layers))
     kinds.update(type(weight).__name__ for weight in embeddings)
-    sparse = optimizer_of(choose, embeddings)
+    sparse = optimizer_of(choose, model, embeddings)
     dense = torch.optim.SGD(model.top.parameters(), lr=0.1)
     schedule = scheduler_of(choose, sparse)
     said = []

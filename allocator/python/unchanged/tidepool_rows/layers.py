@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has nn.Embedding and nn.EmbeddingBag make large weights, whose gradients are sparse, as rows."""
+"""Has nn.Embedding and nn.EmbeddingBag make large weights as rows; where gradients are dense, when that is known to
+do."""
 
 import functools
 import inspect
@@ -16,7 +17,7 @@ _DTYPES = [getattr(torch, element) for element in ELEMENTS]
 def patch(module, settings):
     """Changes the constructors of the module torch."""
     for layer in (module.nn.Embedding, module.nn.EmbeddingBag):
-        layer.__init__ = _with_rows(layer, layer.__init__, settings.min)
+        layer.__init__ = _with_rows(layer, layer.__init__, settings)
     _tell_lazy_ones_apart(module.nn.parameter.UninitializedParameter)
 
 
@@ -51,9 +52,9 @@ def _dtype(given):
     return getattr(weight, "dtype", None)
 
 
-def _wanted(given, least):
+def _wanted(given, settings):
     """The shape that is to be of rows; None: the layer stays as it is."""
-    if not given.get("sparse"):
+    if not given.get("sparse") and (not settings.dense_gradients or given.get("mode") == "max"):
         return None
     try:
         rows, dim = (operator.index(given[name]) for name in ("num_embeddings", "embedding_dim"))
@@ -62,14 +63,19 @@ def _wanted(given, least):
     dtype = _dtype(given)
     if dtype not in _DTYPES or rows < 1 or not 1 <= dim <= _MOST_DIM:
         return None
-    return (rows, dim) if rows * dim * torch.finfo(dtype).bits // 8 >= least else None
+    return (rows, dim) if rows * dim * torch.finfo(dtype).bits // 8 >= settings.min else None
 
 
-def _make(layer, shape, weight, dtype):
-    """The weight in rows; None where there is no room, or no far tier, for it."""
-    from .rows import Rows  # not before it is needed: programs without such layers start sooner
+def _make(layer, shape, weight, dtype, sparse):
+    """The weight in rows, or that will be; None where there is no room, or no far tier, for it."""
+    # Not before it is needed: programs without such layers start sooner.
+    from .dense_gradients import DenseGradRowTensor
+    from .rows import Rows
     from .tensor import RowTensor
 
+    if not sparse:
+        weight = torch.empty(shape, dtype=dtype) if weight is None else weight
+        return DenseGradRowTensor(Rows(*shape, given=weight, waits=True))
     try:
         return RowTensor(Rows(*shape, given=weight, dtype=dtype))
     except (RuntimeError, OSError, AttributeError) as error:
@@ -77,7 +83,7 @@ def _make(layer, shape, weight, dtype):
         return None
 
 
-def _with_rows(layer, plain, least):
+def _with_rows(layer, plain, settings):
     signature = inspect.signature(plain)
 
     @functools.wraps(plain)
@@ -87,11 +93,11 @@ def _with_rows(layer, plain, least):
         except TypeError:
             return plain(self, *args, **kwargs)  # which says what is wrong
         given = bound.arguments
-        shape = _wanted(given, least)
+        shape = _wanted(given, settings)
         weight = given.get("_weight")
         if shape is None or not (_in_local_memory(given) if weight is None else _fits(weight, shape)):
             return plain(self, *args, **kwargs)
-        made = _make(layer, shape, weight, _dtype(given))
+        made = _make(layer, shape, weight, _dtype(given), given.get("sparse"))
         if made is None:
             return plain(self, *args, **kwargs)
         given["_weight"] = made

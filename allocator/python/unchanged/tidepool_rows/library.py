@@ -34,12 +34,13 @@ class Params(ctypes.Structure):
 
 
 class Settings:
-    """What the launcher says in TIDEPOOL_ROWS: `min` bytes from which on a weight is made of rows, and
-    the path of the `library`."""
+    """What the launcher says in TIDEPOOL_ROWS: `min` bytes from which on a weight is made of rows, whether
+    those with dense gradients are, too, and the path of the `library`."""
 
     def __init__(self, text):
-        least, _, self.library = text.partition(":")
-        self.min = int(least)
+        wanted, _, self.library = text.partition(":")
+        least, _, kind = wanted.partition(",")
+        self.min, self.dense_gradients = int(least), kind == "all"
 
 
 def settings():

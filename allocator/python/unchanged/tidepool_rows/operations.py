@@ -8,8 +8,9 @@ Every other operation is done on a dense copy, and what it changed is written ba
 
 import torch
 
+from .dense_gradients import RowGradient, descend
 from .library import say
-from .rows import Rows
+from .rows import Rows, distinct_ids
 from .tensor import RowTensor, View
 
 _BY_ROWS = {}
@@ -46,20 +47,6 @@ def _plain(*tensors):
 def _ids(tensor):
     """Ids as a table takes them."""
     return tensor.reshape(-1).to(torch.int64).contiguous()
-
-
-def _distinct(ids):
-    """(each id once, in rising order; where each of `ids` is among these)."""
-    count = ids.numel()
-    if count < 2 or bool((ids[1:] > ids[:-1]).all()):
-        return ids.contiguous(), torch.arange(count)
-    # As torch.unique(), which takes five times as long.
-    ordered, order = torch.sort(ids)
-    first = torch.ones(count, dtype=torch.bool)
-    torch.ne(ordered[1:], ordered[:-1], out=first[1:])
-    numbers = torch.empty_like(order)
-    numbers[order] = first.cumsum(0) - 1
-    return ordered[first], numbers
 
 
 # ---- Looking up --------------------------------------------------------------------------------
@@ -113,7 +100,7 @@ def _embedding_bag(
 def _embedding_renorm(func, weight, indices, max_norm, norm_type):
     if not _whole(weight) or not _plain(indices):
         return NotImplemented
-    distinct, numbers = _distinct(_ids(indices))
+    distinct, numbers = distinct_ids(_ids(indices))
     found = weight.rows.gather(distinct)
     func(found, numbers, max_norm, norm_type)
     weight.rows.scatter(distinct, found)
@@ -151,14 +138,16 @@ def _coalesced_as(other, tensor):
 
 def _renumbered(sparse):
     """(the rows that it has, the same tensor over these rows alone)."""
-    distinct, numbers = _distinct(sparse._indices()[0])
+    distinct, numbers = distinct_ids(sparse._indices()[0])
     values = sparse._values()
     small = torch.sparse_coo_tensor(numbers[None], values, (len(distinct), *values.shape[1:]))
     return distinct, _coalesced_as(sparse, small)
 
 
 @_handles("add_.Tensor", "sub_.Tensor")
-def _add_sparse(func, tensor, other, **kwargs):
+def _add(func, tensor, other, **kwargs):
+    if isinstance(tensor, RowTensor) and isinstance(other, RowGradient):
+        return descend(func, tensor, other, **kwargs)
     if not _whole(tensor) or not _of_rows(other) or other.shape != tensor.shape:
         return NotImplemented
     if other._nnz() == 0:
@@ -274,7 +263,7 @@ def _new(func, tensor, *args, **kwargs):
 
 @_handles("detach.default", "alias.default")
 def _same(func, tensor):
-    return RowTensor(tensor.rows, tensor.view_of_rows)
+    return type(tensor)(tensor.rows, tensor.view_of_rows)
 
 
 @_handles("clone.default")

@@ -44,16 +44,46 @@ def _available():
     return None
 
 
+def may_copy(why, rows, dim, size):
+    """Says so if an operation called `why` takes a copy of `size` bytes. Errors: RuntimeError if it does not fit
+    into memory."""
+    if size <= _LOUD_BYTES:
+        return
+    available = _available()
+    if available is not None and size > available:
+        raise RuntimeError(
+            f"tidepool: {why} on {rows} x {dim} needs a copy of {size_text(size)}, and there are "
+            f"{size_text(available)} of memory; run with --rows off, or use rows of it alone"
+        )
+    say(f"{why} on {rows} x {dim} is worked out on a copy of {size_text(size)}")
+
+
+def distinct_ids(ids):
+    """(each id once, in rising order; where each of `ids` is among these)."""
+    count = ids.numel()
+    if count < 2 or bool((ids[1:] > ids[:-1]).all()):
+        return ids.contiguous(), torch.arange(count)
+    # As torch.unique(), which takes five times as long.
+    ordered, order = torch.sort(ids)
+    first = torch.ones(count, dtype=torch.bool)
+    torch.ne(ordered[1:], ordered[:-1], out=first[1:])
+    numbers = torch.empty_like(order)
+    numbers[order] = first.cumsum(0) - 1
+    return ordered[first], numbers
+
+
 class Rows:
     """count x dim numbers in a table of their own. Thread-safe as Table is.
 
     Rows that are `given` as a dense tensor, or become one, stay that tensor as long as the program has it,
-    too: what is written to one is seen in the other. From then on they are a table.
+    too: what is written to one is seen in the other. From then on they are a table. Those that wait stay a
+    tensor until somebody sets `waits` to False.
     """
 
-    def __init__(self, count, dim, constant=0.0, given=None, dtype=torch.float32):
+    def __init__(self, count, dim, constant=0.0, given=None, dtype=torch.float32, waits=False):
         """Of a `given` tensor: its dtype; else one of DTYPES."""
-        self.count, self.dim, self._given = count, dim, given
+        self.count, self.dim, self._given, self.waits = count, dim, given, waits
+        self.plain_gradients = False  # look-ups have torch's own
         self.dtype = dtype if given is None else given.dtype
         self.stays_dense = given is not None and not (
             _movable(given) and given.shape == (count, dim)
@@ -82,7 +112,7 @@ class Rows:
         one now. `keep`: with the same numbers; else the caller overwrites them all."""
         if self._given is None:
             return True
-        if self.stays_dense or self._uses() > _USES_ALONE:
+        if self.stays_dense or self.waits or self._uses() > _USES_ALONE:
             return False
         try:
             self._table = self._new_table()
@@ -103,6 +133,11 @@ class Rows:
             del self._table
         return self._given
 
+    @property
+    def size(self):
+        """Bytes of all of them as a dense tensor."""
+        return self.count * self.dim * self._empty(0).element_size()
+
     def _uses(self):
         return sys.getrefcount(self._given)
 
@@ -119,6 +154,8 @@ class Rows:
 
     def gather(self, ids):
         """The rows of a contiguous tensor of int64, as a new tensor. Errors: IndexError."""
+        if self._given is not None:
+            return self.given.index_select(0, ids)
         count = ids.numel()
         found = torch.empty((count, self.dim), dtype=torch.float32)
         self._table.gather(ids.data_ptr(), count, found.data_ptr())
@@ -126,6 +163,9 @@ class Rows:
 
     def scatter(self, ids, values):
         """Overwrites the rows, all of which are different."""
+        if self._given is not None:
+            self.given.index_copy_(0, ids, values)
+            return
         values = values.to(torch.float32).contiguous()
         self._table.scatter(ids.data_ptr(), ids.numel(), values.data_ptr())
 
@@ -171,16 +211,7 @@ class Rows:
 
     def dense(self, first, count, why):
         """A copy for the operation called `why`. Errors: RuntimeError if it does not fit into memory."""
-        size = count * self.dim * self._empty(0).element_size()
-        available = _available()
-        table = f"{self.count} x {self.dim}"
-        if size > _LOUD_BYTES:
-            if available is not None and size > available:
-                raise RuntimeError(
-                    f"tidepool: {why} on {table} needs a copy of {size_text(size)}, and there are "
-                    f"{size_text(available)} of memory; run with --rows off, or use rows of it alone"
-                )
-            say(f"{why} on {table} is worked out on a copy of {size_text(size)}")
+        may_copy(why, self.count, self.dim, count * self.dim * self._empty(0).element_size())
         out = self._empty(count)
         for at, here in self.pieces(first, count):
             self.read(at, here, out[at - first :])

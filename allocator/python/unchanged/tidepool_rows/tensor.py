@@ -145,7 +145,8 @@ class RowTensor(torch.Tensor):
         if not self.is_whole:
             raise RuntimeError("tidepool: .data of a part of a weight in rows cannot be assigned")
         given = isinstance(value, RowTensor) and value.is_whole
-        rows = value.rows if given else Rows(self.rows.count, self.rows.dim, given=value)
+        waits = self.rows.waits
+        rows = value.rows if given else Rows(self.rows.count, self.rows.dim, given=value, waits=waits)
         if value.shape != self.shape or value.dtype != self.dtype:
             torch.Tensor.data.__set__(self, RowTensor(rows))
         self.rows = rows
