@@ -4,6 +4,7 @@
 // ever grows; `size` says how much of it there is. All functions are thread-safe. Sizes in bytes.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -39,6 +40,13 @@ struct TidepoolRunChannelState {
   uint64_t in_flight, to_deadline_ns;
   int32_t failed;
   char reason[252];
+};
+
+/// An embedding table, for `tidepool stat`. Texts are borrowed.
+struct TidepoolRunTable {
+  const char* name;
+  const char* tier;
+  uint64_t rows, row_bytes;
 };
 
 struct TidepoolRunApi {
@@ -85,6 +93,12 @@ struct TidepoolRunApi {
   void (*wait)(void* channel, TidepoolRunCompletion* out) = nullptr;
   void (*channelState)(void* channel, TidepoolRunChannelState* out) = nullptr;
   void (*preferHugeRows)(void* store, uint64_t first, uint64_t count) = nullptr;
+
+  /// Lists a table in the statistics, and strikes it off again. What stands there of it, for the
+  /// caller to store until then: look-ups, hits, and bytes of local memory held and allowed. Null:
+  /// there is no room for it, it is only counted.
+  std::atomic<uint64_t>* (*listTable)(const TidepoolRunTable* table) = nullptr;
+  void (*strikeTable)(const std::atomic<uint64_t>* listed) = nullptr;
 };
 
 /// Null if nothing is managed in this process. Looked up by name with dlsym().

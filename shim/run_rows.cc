@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows in the run's far tiers: RowStore and RowChannel as C functions, called as Tidepool's own.
+// Rows in the run's far tiers: RowStore and RowChannel as C functions, called as Tidepool's own;
+// and tables in its statistics.
 #include "shim/run_rows.h"
 
 #include "runtime/base/format.h"
+#include "runtime/stats/table_stats.h"
 #include "runtime/tier/row_store.h"
 #include "shim/engine.h"
 #include "shim/internal_scope.h"
@@ -119,6 +121,17 @@ void channelState(void* channel, TidepoolRunChannelState* out) {
   formatText(out->reason, sizeof out->reason, "%s", rows.failed() ? rows.reason() : "");
 }
 
+std::atomic<uint64_t>* listTable(const TidepoolRunTable* table) {
+  InternalScope scope;
+  return addTable(managed_runtime->stats(), table->name, table->tier, table->rows,
+                  Bytes(table->row_bytes));
+}
+
+void strikeTable(const std::atomic<uint64_t>* listed) {
+  InternalScope scope;
+  removeTable(managed_runtime->stats(), listed);
+}
+
 }  // namespace
 
 void addRowFunctions(TidepoolRunApi& api) {
@@ -135,6 +148,8 @@ void addRowFunctions(TidepoolRunApi& api) {
   api.wait = wait;
   api.channelState = channelState;
   api.preferHugeRows = preferHugeRows;
+  api.listTable = listTable;
+  api.strikeTable = strikeTable;
 }
 
 }  // namespace tidepool

@@ -102,6 +102,7 @@ Status EmbeddingTable::visit(std::span<const RowNumber> rows, After after, Act a
     visitInPlace(rows, after, 0, act);
     if (cache_) admitMissed(after);
   }
+  tellCounts();
   return intact();
 }
 

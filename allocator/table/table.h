@@ -22,6 +22,7 @@
 #include "allocator/table/batch.h"
 #include "allocator/table/id_map.h"
 #include "allocator/table/initializer.h"
+#include "allocator/table/listed_table.h"
 #include "allocator/table/live_curve.h"
 #include "allocator/table/occurrences.h"
 #include "allocator/table/row_cache.h"
@@ -160,6 +161,8 @@ class EmbeddingTable final : private RowsKeeper {
   /// Rows that exist.
   RowNumber rows() TP_EXCLUDES(mutex_);
   const TableOptions& options() const { return options_; }
+  /// Lists the table in the statistics of the run, as one of that tier, until it is destroyed.
+  void listIn(const TidepoolRunApi& run, const char* tier) TP_EXCLUDES(mutex_);
 
  private:
   friend class SharedBudget;
@@ -202,6 +205,11 @@ class EmbeddingTable final : private RowsKeeper {
   Status fitDram(Bytes dram);
   Status makeRoomForChanges();
   static Status lookUp(std::span<const BagCall> calls, Workers& workers) TP_LOCKS_MANY;
+  TableCounts countsLocked() const;
+  void tellCounts() {
+    if (listed_) listed_->setCounts(counts_.lookups, hits_.load(std::memory_order_relaxed));
+  }
+  void tellDram();
   static void noteLookups(std::span<const BagCall> calls, Workers& workers);
   void encodeInitial(uint64_t id, std::byte* row) const;
   bool fetches() const { return home_->link() != nullptr; }
@@ -328,6 +336,7 @@ class EmbeddingTable final : private RowsKeeper {
   std::optional<Error> broken_;
   std::atomic<uint64_t> hits_{0}, in_place_{0};
   TableCounts counts_;
+  std::unique_ptr<ListedTable> listed_;  // null outside runs
 };
 
 }  // namespace tidepool

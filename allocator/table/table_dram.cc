@@ -191,6 +191,7 @@ Status EmbeddingTable::fitDram(Bytes dram) {
   }
   if (!done) return broken(done.error());
   dram_ = std::max(dram, heldDram());
+  tellDram();
   return {};
 }
 
@@ -216,6 +217,10 @@ Status EmbeddingTable::makeRoomForChanges() {
 
 TableCounts EmbeddingTable::counts() {
   MutexLock lock(mutex_);
+  return countsLocked();
+}
+
+TableCounts EmbeddingTable::countsLocked() const {
   TableCounts counts = counts_;
   counts.hits = hits_.load(std::memory_order_relaxed);
   counts.in_place = in_place_.load(std::memory_order_relaxed);

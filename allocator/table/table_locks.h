@@ -27,7 +27,10 @@ class EmbeddingTable::Locks {
     }
   }
   ~Locks() TP_LOCKS_MANY {
-    for (EmbeddingTable* table : tables_) table->mutex_.unlock();
+    for (EmbeddingTable* table : tables_) {
+      table->tellCounts();
+      table->mutex_.unlock();
+    }
   }
   Locks(const Locks&) = delete;
   Locks& operator=(const Locks&) = delete;

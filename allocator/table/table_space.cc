@@ -18,6 +18,19 @@ size_t processors() {
   return static_cast<size_t>(std::max(1, CPU_COUNT(&set)));
 }
 
+/// As the statistics call a tier: the size where nothing else tells it from others of its kind.
+std::string tierName(const FarSpec& spec) {
+  FarSpec unsized = spec;
+  unsized.size = Bytes();
+  char text[192];
+  if (!renderFarSpec(unsized, text)) return std::string(spec.kind->name);
+  std::string name(text);
+  if (spec.size > Bytes() && name.find(':') == std::string::npos) {
+    name += ":" + std::to_string(spec.size.value() / kMiB) + "M";
+  }
+  return name;
+}
+
 }  // namespace
 
 TableSpace::~TableSpace() = default;
@@ -141,10 +154,14 @@ Result<std::unique_ptr<EmbeddingTable>> TableSpace::createTable(const TableOptio
   if (!kind) return tl::unexpected(kind.error());
   auto home = makeHome(options, tier);
   if (!home) return tl::unexpected(home.error());
-  if (tier != 0 && options.dram == Bytes() && shared_.budget() > Bytes()) {
-    return shared_.createTable(options, std::move(*home), workers_);
+  const bool shares = tier != 0 && options.dram == Bytes() && shared_.budget() > Bytes();
+  auto table = shares ? shared_.createTable(options, std::move(*home), workers_)
+                      : EmbeddingTable::create(options, std::move(*home), workers_);
+  const TidepoolRunApi* const run = table ? runThatListsTables() : nullptr;
+  if (run != nullptr) {
+    (*table)->listIn(*run, tier == 0 ? "local" : tierName(far_[tier - 1].spec).c_str());
   }
-  return EmbeddingTable::create(options, std::move(*home), workers_);
+  return table;
 }
 
 }  // namespace tidepool

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/stats/stats_fields.h"
+#include "runtime/stats/table_stats.h"
 
 namespace tidepool {
 namespace {
@@ -114,6 +115,27 @@ void writeTiers(const StatsPage& page, JsonWriter& json) {
   json.close(']');
 }
 
+void writeTables(const StatsPage& page, JsonWriter& json) {
+  json.key("tables").open('[');
+  forTables(page, [&](int, const TableReading& table) {
+    json.next();
+    json.open('{');
+    json.text("name", statsText(table.name));
+    json.text("tier", statsText(table.tier));
+    json.number("rows", table.rows);
+    json.number("row_bytes", table.row_bytes);
+    const uint64_t lookups = table[TableCount::kLookups], hits = table[TableCount::kHits];
+    json.number("lookups", lookups);
+    json.number("hits", hits);
+    json.fixed("hit_ratio", hitRatio(hits, lookups), 6);
+    json.number("dram_bytes", table[TableCount::kDramBytes]);
+    json.number("dram_budget_bytes", table[TableCount::kDramBudgetBytes]);
+    json.close('}');
+  });
+  json.close(']');
+  json.number("more_tables", readCounter(page.more_tables));
+}
+
 void writeSources(const StatsPage& page, JsonWriter& json) {
   json.key("samples").open('[');
   for (const SampleStats& source : sourcesOf(page)) {
@@ -169,6 +191,7 @@ void writeStatsJson(const StatsPage& page, Nanoseconds now, TextBuffer& out) {
   json.fixed("elapsed_seconds", span.elapsed, 3);
   writeGroup(page, json, StatGroup::kMemory);
   writeTiers(page, json);
+  writeTables(page, json);
   writeGroup(page, json, StatGroup::kMoves);
   json.key("faults").open('{');
   writeGroup(page, json, StatGroup::kFaults);

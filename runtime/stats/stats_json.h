@@ -11,9 +11,9 @@
 namespace tidepool {
 
 /// Enough for any page, every error of it written in escapes.
-inline constexpr size_t kStatsJsonCapacity = 64 * 1024;
+inline constexpr size_t kStatsJsonCapacity = 256 * 1024;
 /// Enough for any page as a table.
-inline constexpr size_t kStatsTableCapacity = 16 * 1024;
+inline constexpr size_t kStatsTableCapacity = 64 * 1024;
 
 /// One JSON object, no newline at the end. Keys are stable; new ones may be added. `now` is the
 /// CLOCK_MONOTONIC time that elapsed_seconds is counted to.

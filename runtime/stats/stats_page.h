@@ -12,11 +12,12 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 7;
+inline constexpr uint32_t kStatsSchema = 8;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
 inline constexpr int kMaxSources = 6;
+inline constexpr int kMaxTables = 128;
 
 using StatCounter = std::atomic<uint64_t>;
 
@@ -55,6 +56,21 @@ struct SampleStats {
   char source[24];  // "write-tracking", "unmap", "fault", "pebs", "ibs"
   StatCounter count;
   StatCounter cpu_nanoseconds;
+};
+
+/// What changes of an embedding table: its place in TableStats::counts.
+enum class TableCount : uint8_t { kLookups, kHits, kDramBytes, kDramBudgetBytes };
+inline constexpr size_t kTableCounts = 4;
+
+/// An embedding table of the process; see table_stats.h.
+struct TableStats {
+  StatCounter taken;    // 1: somebody's
+  StatCounter version;  // even but 0: what stands here is a table; odd: it was one, or will be
+  char name[64];
+  char tier[64];
+  StatCounter rows;
+  StatCounter row_bytes;  // with the optimizer's state
+  StatCounter counts[kTableCounts];
 };
 
 struct StatsPage {
@@ -98,6 +114,8 @@ struct StatsPage {
   TierStats tiers[kMaxTiers];
   StatCounter source_count;
   SampleStats sources[kMaxSources];
+  TableStats tables[kMaxTables];
+  StatCounter more_tables;  // that found no place there
   StatCounter error_count;  // may exceed kMaxErrors: the ring keeps the newest
   char errors[kMaxErrors][256];
 };

@@ -2,8 +2,11 @@
 // writeStatsTable(): the statistics page for people. See stats_json.h; what there is to say is
 // listed in stats_fields.h. Text from the page is shown with control characters replaced: it goes
 // to a terminal.
+#include <utility>
+
 #include "runtime/stats/stats_fields.h"
 #include "runtime/stats/stats_json.h"
+#include "runtime/stats/table_stats.h"
 
 namespace tidepool {
 namespace {
@@ -93,6 +96,12 @@ void appendFilled(TextBuffer& out, std::string_view text, const StatsPage& page)
   }
 }
 
+void appendSizeRight(TextBuffer& out, uint64_t bytes) {
+  ShortText<24> size;
+  size.appendSize(Bytes(bytes));
+  out.appendRight(size.view(), 10);
+}
+
 void writeTiers(const StatsPage& page, TextBuffer& out) {
   if (tiersOf(page).empty()) return;
   out.append("\n");
@@ -104,9 +113,7 @@ void writeTiers(const StatsPage& page, TextBuffer& out) {
     appendSafe(out, statsText(tier.name), 26);
     appendSafe(out, statsText(tier.kind), 10);
     for (const TierField& field : kTierFields) {
-      ShortText<24> size;
-      size.appendSize(Bytes(readCounter(tier.*field.counter)));
-      out.appendRight(size.view(), 10);
+      appendSizeRight(out, readCounter(tier.*field.counter));
     }
     if (readCounter(tier.emulated) != 0) out.append("  emulated");
     const auto ways = static_cast<PageWays>(readCounter(tier.page_ways));
@@ -121,6 +128,44 @@ void writeTiers(const StatsPage& page, TextBuffer& out) {
     out.append("\n");
   }
   out.append("\n");
+}
+
+void writeTable(const TableReading& table, TextBuffer& out) {
+  appendSafe(out, statsText(table.name), 26);
+  appendSafe(out, statsText(table.tier), 28);
+  ShortText<24> rows;
+  rows.appendNumber(table.rows);
+  out.appendRight(rows.view(), 12);
+  appendSizeRight(out, table.row_bytes);
+  ShortText<24> hits;
+  hits.appendFixed(100 * hitRatio(table[TableCount::kHits], table[TableCount::kLookups]), 1);
+  hits.append(" %");
+  out.appendRight(table[TableCount::kLookups] == 0 ? "-" : hits.view(), 10);
+  appendSizeRight(out, table[TableCount::kDramBytes]);
+  const uint64_t budget = table[TableCount::kDramBudgetBytes];
+  budget == 0 ? out.appendRight("none", 10) : appendSizeRight(out, budget);
+  out.append("\n");
+}
+
+void writeTables(const StatsPage& page, TextBuffer& out) {
+  bool any = false;
+  forTables(page, [&](int, const TableReading& table) {
+    if (!std::exchange(any, true)) {
+      out.appendLeft("table", 26);
+      out.appendLeft("tier", 28);
+      out.appendRight("rows", 12);
+      for (const char* heading : {"row", "hits", "dram", "budget"}) out.appendRight(heading, 10);
+      out.append("\n");
+    }
+    writeTable(table, out);
+  });
+  const uint64_t more = readCounter(page.more_tables);
+  if (more != 0) {
+    out.append("and ");
+    out.appendNumber(more);
+    out.append(" tables more\n");
+  }
+  if (any || more != 0) out.append("\n");
 }
 
 /// Of the pages in the compressed pool: what they would take, by what they do.
@@ -162,6 +207,7 @@ void writeStatsTable(const StatsPage& page, Nanoseconds now, TextBuffer& out) {
   appendFilled(out, readCounter(page.dram_budget_bytes) != 0 ? kWithBudget : kWithoutBudget, page);
   appendFilled(out, kMemory, page);
   writeTiers(page, out);
+  writeTables(page, out);
   appendFilled(out, kMoves, page);
   if (readCounter(page.promotions_held_by_pins) != 0) appendFilled(out, kHeld, page);
   writeSampling(page, span.sampling_ratio, out);

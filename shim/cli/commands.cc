@@ -56,11 +56,15 @@ constexpr Command kCommands[] = {
      "within the --dram budget; cold ones live in the far tiers.",
      kRunFlags},
     {"stat", "PID", "show the statistics of one process",
-     "Reads the process' statistics page, which costs the process nothing.", kStatFlags},
+     "Reads the process' statistics page, which costs the process nothing. Embedding tables are "
+     "listed one a line.",
+     kStatFlags},
     {"ps", "", "list the processes that run under Tidepool",
      "Lists those that this user may look at.", kPsFlags},
     {"top", "", "watch all processes that run under Tidepool",
-     "A table that refreshes itself on a terminal (q ends it), and is appended to otherwise.",
+     "A table that refreshes itself on a terminal (q ends it), and is appended to otherwise. Under "
+     "a "
+     "process are its embedding tables, most looked up first.",
      kTopFlags},
     {"doctor", "", "say what this machine can do, and what to mend",
      "Checks the kernel, permissions, limits, memory, devices and tiers. Each line is ok, warn or "

@@ -11,10 +11,12 @@
 #include <csignal>
 #include <cstdlib>
 #include <map>
+#include <vector>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/text_buffer.h"
 #include "runtime/stats/stats_json.h"
+#include "runtime/stats/table_stats.h"
 #include "shim/cli/processes.h"
 
 namespace tidepool::cli {
@@ -66,18 +68,31 @@ struct Reading {
   uint64_t used = 0;  // of what was foretold
   uint64_t zero = 0;
   Nanoseconds time;
+  std::map<int, TableReading> tables;  // by their places in the page
 };
 
 uint64_t get(const StatCounter& counter) { return counter.load(std::memory_order_relaxed); }
 
 Reading readingOf(const StatsPage& page) {
-  return {get(page.faults_missing) + get(page.faults_write_protect),
-          get(page.promoted_bytes),
-          get(page.demoted_bytes),
-          get(page.foretold_pages),
-          get(page.foretold_used),
-          get(page.zero_pages),
-          MonotonicClock().now()};
+  Reading reading{get(page.faults_missing) + get(page.faults_write_protect),
+                  get(page.promoted_bytes),
+                  get(page.demoted_bytes),
+                  get(page.foretold_pages),
+                  get(page.foretold_used),
+                  get(page.zero_pages),
+                  MonotonicClock().now(),
+                  {}};
+  forTables(page, [&](int place, const TableReading& table) { reading.tables[place] = table; });
+  return reading;
+}
+
+/// What a count has grown by; one that went back belongs to a new process with an old pid.
+uint64_t growth(uint64_t from, uint64_t to) { return to > from ? to - from : 0; }
+
+uint64_t perSecond(uint64_t count, const Reading& before, const Reading& now) {
+  const double seconds =
+      std::max(1e-3, static_cast<double>((now.time - before.time).value()) * 1e-9);
+  return static_cast<uint64_t>(static_cast<double>(count) / seconds);
 }
 
 constexpr std::string_view kRow =
@@ -86,12 +101,8 @@ constexpr std::string_view kRow =
 
 std::string row(const StatsView& view, const Reading& before, const Reading& now) {
   const StatsPage& page = view.page();
-  const double seconds =
-      std::max(1e-3, static_cast<double>((now.time - before.time).value()) * 1e-9);
-  // A counter that went back belongs to a new process with an old pid.
   const auto rate = [&](uint64_t from, uint64_t to) {
-    return to > from ? static_cast<uint64_t>(static_cast<double>(to - from) / seconds)
-                     : uint64_t{0};
+    return perSecond(growth(from, to), before, now);
   };
   const auto microseconds = [&](double fraction) {
     return static_cast<double>(page.fault_latency.quantile(fraction).value()) / 1000;
@@ -107,6 +118,55 @@ std::string row(const StatsView& view, const Reading& before, const Reading& now
       fmt::format("{:.1f}", microseconds(0.5)), fmt::format("{:.1f}", microseconds(0.99)));
 }
 
+constexpr size_t kMostTables = 8;  // of a process: more are in `tidepool stat`
+
+struct TableRate {
+  TableReading table;
+  uint64_t lookups = 0, hits = 0;  // since the reading before
+};
+
+/// Most looked-up tables first.
+std::vector<TableRate> tableRates(const Reading& before, const Reading& now) {
+  std::vector<TableRate> rates;
+  for (const auto& [place, table] : now.tables) {
+    const auto last = before.tables.find(place);
+    const bool same = last != before.tables.end() && last->second.version == table.version;
+    const TableReading& from = same ? last->second : table;
+    rates.push_back({table, growth(from[TableCount::kLookups], table[TableCount::kLookups]),
+                     growth(from[TableCount::kHits], table[TableCount::kHits])});
+  }
+  std::stable_sort(rates.begin(), rates.end(), [](const TableRate& one, const TableRate& other) {
+    return one.lookups > other.lookups;
+  });
+  return rates;
+}
+
+/// The tables of a process, a line each.
+std::string tableRows(const StatsPage& page, const Reading& before, const Reading& now) {
+  constexpr std::string_view kTable =
+      "{:>10}{:<32}  {:>7}  {:>7}  {:>11}  {:>7}  {:>12}  {:>7}  {}\n";
+  const std::vector<TableRate> rates = tableRates(before, now);
+  uint64_t more = get(page.more_tables);
+  std::string out;
+  if (!rates.empty()) {
+    out = fmt::format(kTable, "", "TABLE", "DRAM", "BUDGET", "LOOK-UPS/s", "HITS", "ROWS", "ROW",
+                      "TIER");
+  }
+  for (size_t i = 0; i < rates.size() && i < kMostTables; ++i) {
+    const auto& [table, lookups, hits] = rates[i];
+    const Bytes budget(table[TableCount::kDramBudgetBytes]);
+    out += fmt::format(
+        kTable, "", safeText(statsText(table.name), 32),
+        sizeText(Bytes(table[TableCount::kDramBytes])),
+        budget == Bytes() ? "none" : sizeText(budget), perSecond(lookups, before, now),
+        lookups == 0 ? "-" : fmt::format("{:.1f} %", 100 * hitRatio(hits, lookups)), table.rows,
+        sizeText(Bytes(table.row_bytes)), safeText(statsText(table.tier), sizeof table.tier));
+  }
+  if (rates.size() > kMostTables) more += rates.size() - kMostTables;
+  if (more != 0) out += fmt::format("{:>10}and {} tables more\n", "", more);
+  return out;
+}
+
 using Readings = std::map<int, Reading>;
 
 /// One table of rates since `last`, which is replaced. A process seen for the first time shows
@@ -119,8 +179,9 @@ std::string table(Readings& last, bool bold) {
   Readings current;
   for (const StatsView& view : findProcesses()) {
     const Reading now = readingOf(view.page());
-    const auto before = last.find(view.pid());
-    out += row(view, before == last.end() ? now : before->second, now);
+    const auto found = last.find(view.pid());
+    const Reading& before = found == last.end() ? now : found->second;
+    out += row(view, before, now) + tableRows(view.page(), before, now);
     current[view.pid()] = now;
   }
   if (current.empty()) out += "no process of yours runs under Tidepool\n";

@@ -9,6 +9,7 @@
 
 #include "runtime/base/units.h"
 #include "runtime/stats/stats_region.h"
+#include "runtime/stats/table_stats.h"
 #include "tests/cli/cli_runner.h"
 #include "tests/fabricmgr/program.h"
 #include "tests/stats/stats_tier.h"
@@ -35,8 +36,13 @@ class Published {
       TierStats& tier = addStatsTier(page, "cxl:2G", "direct");
       tier.used_bytes = 512 * kMiB;
       addStatsTier(page, "compressed", "compressed").used_bytes = 8 * kMiB;
+      StatCounter* const users = addTable(page, "users", "cxl:2G", 5000, Bytes(256));
+      users[static_cast<size_t>(TableCount::kDramBytes)] = kMiB;
+      for (int i = 0; i < 9; ++i) addTable(page, "idle", "cxl:2G", 1, Bytes(4));
       if (write(ready[1], "", 1) != 1) _exit(1);
       for (;;) {
+        users[static_cast<size_t>(TableCount::kLookups)].fetch_add(4);
+        users[static_cast<size_t>(TableCount::kHits)].fetch_add(3);
         page.faults_missing.fetch_add(100);
         page.zero_pages.fetch_add(10);
         page.fault_latency.record(Nanoseconds(9'000));
@@ -70,6 +76,9 @@ TEST(Stat, ShowsATableAndJson) {
   EXPECT_EQ(stats["pid"], child.pid());
   EXPECT_EQ(stats["dram_used_bytes"], 32 * kMiB);
   EXPECT_EQ(stats["tiers"][0]["name"], "cxl:2G");
+  EXPECT_THAT(table.out, testing::ContainsRegex("users +cxl:2G +5000 +256 +75.0 % +1.00M +none"));
+  EXPECT_EQ(stats["tables"].size(), 10u);
+  EXPECT_EQ(stats["tables"][0]["name"], "users");
 }
 
 TEST(Stat, RefusesWithOneLine) {
@@ -112,6 +121,22 @@ TEST(Top, ShowsRatesOnceAsPlainText) {
   EXPECT_EQ(far, "512M") << "the pool is local memory";
   EXPECT_GT(faults, 0u);
   EXPECT_GT(zero, 0u);
+}
+
+TEST(Top, ListsTheTablesOfAProcessUnderIt) {
+  const Published child;
+  const Outcome outcome = tidepool({"top", "--once", "--interval", "0.2"});
+  const size_t line = outcome.out.find(child.text() + "  evil");
+  ASSERT_NE(line, std::string::npos) << outcome.out;
+  std::istringstream lines(outcome.out.substr(line));
+  std::string process, headings, busiest;
+  std::getline(lines, process);
+  std::getline(lines, headings);
+  std::getline(lines, busiest);
+  EXPECT_THAT(headings, HasSubstr("TABLE"));
+  EXPECT_THAT(busiest,
+              testing::ContainsRegex("^ +users +1.00M +none +[0-9]+ +7[0-9]\\.[0-9] % +5000 +256"));
+  EXPECT_THAT(outcome.out, HasSubstr("          and 2 tables more\n"));
 }
 
 TEST(Top, EndsOnASignalWithSuccess) {

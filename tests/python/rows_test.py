@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unchanged PyTorch programs under `tidepool run`: the same results, bit for bit, from rows."""
 
+import json
 import os
 import subprocess
 import sys
@@ -177,6 +178,84 @@ for step in range(6):
 print(tokens.weight[:2].tolist(), [one.weight.double().sum().item() for one in (tokens, bag)], tokens.weight.grad.shape)
 print(type(bag.weight), getattr(getattr(bag.weight, "rows", None), "in_table", None), file=sys.stderr)
 """
+
+
+LISTED = """
+import gc, json, os, subprocess, sys, torch
+
+def listed():
+    words = [sys.argv[1], "stat", str(os.getpid()), "--json"]
+    return json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+
+layer = torch.nn.EmbeddingBag(20000, 32, mode="sum", sparse=True)
+optimizer = torch.optim.Adagrad(layer.parameters(), lr=0.1)
+for _ in range(20):
+    layer(torch.randint(0, 50, (64, 4))).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+trained = listed()
+child = os.fork()
+if child == 0:
+    print(json.dumps(listed()["tables"]), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+del layer, optimizer
+gc.collect()
+print(json.dumps([trained["tables"], trained["dram_budget_bytes"], listed()["tables"]]))
+"""
+
+
+LISTED_BY_PACKAGE = """
+import json, os, subprocess, sys, numpy, tidepool
+space = tidepool.Space([sys.argv[2]])
+table = tidepool.Table(space, "items", 4000, 8, tier=1, dram="64K")
+for _ in range(10):
+    table.bag(numpy.arange(64), numpy.arange(65))
+words = [sys.argv[1], "stat", str(os.getpid()), "--json"]
+print(subprocess.run(words, capture_output=True, check=True, text=True).stdout)
+"""
+
+
+class Statistics(unittest.TestCase):
+    """`tidepool stat` of a process that has tables."""
+
+    command = os.path.join(BUILD, "bin", "tidepool")
+
+    def check_listed(self, far):
+        found = run(sys.executable, "-c", LISTED, self.command, far=far)
+        self.assertEqual(found.stderr, "")
+        child, parent = (json.loads(line) for line in found.stdout.splitlines())
+        self.assertEqual(child, [], "a child has none of its parent's")
+        tables, budget, closed = parent
+        self.assertEqual(closed, [])
+        self.assertEqual(len(tables), 2)
+        for table in tables:
+            self.assertRegex(table["name"], r"^rows-\d+-\d+-20000x32$")
+            self.assertTrue(table["tier"].startswith(far), table["tier"])
+            self.assertEqual((table["rows"], table["row_bytes"]), (20000, 128))
+            self.assertGreater(table["lookups"], 20 * 50)
+            self.assertGreater(table["hit_ratio"], 0.5)
+            self.assertGreater(table["dram_bytes"], 0)
+            self.assertLessEqual(table["dram_bytes"], table["dram_budget_bytes"])
+        self.assertLessEqual(sum(table["dram_budget_bytes"] for table in tables), budget / 2)
+
+    def test_tables_of_a_pool_are_listed(self):
+        self.check_listed("cxl:256M")
+
+    def test_tables_of_a_memory_server_are_listed(self):
+        server = MemoryServer("1G")
+        self.addCleanup(server.stop)
+        self.check_listed(server.spec)
+
+    def test_those_of_the_python_package_as_well(self):
+        package = os.path.join(BUILD, "python")
+        words = [sys.executable, "-c", LISTED_BY_PACKAGE, self.command, "cxl:64M"]
+        found = run(*words, far="cxl:256M", PYTHONPATH=package)
+        (table,) = json.loads(found.stdout)["tables"]
+        self.assertEqual((table["name"], table["tier"]), ("items", "cxl:64M"))
+        self.assertEqual(table["lookups"], 640)
+        self.assertGreater(table["hit_ratio"], 0.8)
+        self.assertEqual(table["dram_budget_bytes"], 65536)
 
 
 class Weights(unittest.TestCase):

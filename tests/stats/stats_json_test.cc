@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/stats/stats_region.h"
+#include "runtime/stats/table_stats.h"
 #include "tests/stats/stats_tier.h"
 
 namespace tidepool {
@@ -70,6 +71,11 @@ std::unique_ptr<StatsPage> samplePage() {
   SampleStats* source = addStatsSource(*page, "write-tracking");
   source->count = 1234;
   source->cpu_nanoseconds = 9'000'000;
+  StatCounter* const table = addTable(*page, "users", "cxl:2G", 5000, Bytes(256));
+  table[static_cast<size_t>(TableCount::kLookups)] = 1000;
+  table[static_cast<size_t>(TableCount::kHits)] = 875;
+  table[static_cast<size_t>(TableCount::kDramBytes)] = 31 * kMiB;
+  table[static_cast<size_t>(TableCount::kDramBudgetBytes)] = 32 * kMiB;
   return page;
 }
 
@@ -86,6 +92,10 @@ TEST(StatsJson, HasTheDocumentedKeysAndValues) {
   EXPECT_EQ(stats["tiers"], json::parse(R"([{"name":"cxl:2G","kind":"direct",
       "capacity_bytes":2147483648,"used_bytes":1073741824,"reads_bytes":5,"writes_bytes":6,
       "emulated":true}])"));
+  EXPECT_EQ(stats["tables"], json::parse(R"([{"name":"users","tier":"cxl:2G","rows":5000,
+      "row_bytes":256,"lookups":1000,"hits":875,"hit_ratio":0.875,"dram_bytes":32505856,
+      "dram_budget_bytes":33554432}])"));
+  EXPECT_EQ(stats["more_tables"], 0);
   EXPECT_EQ(stats["promotions"], 11);
   EXPECT_EQ(stats["promoted_bytes"], 11 * kPageSize);
   EXPECT_EQ(stats["demotions"], 13);
@@ -143,16 +153,20 @@ TEST(StatsJson, TheKeysAreTheseAndNoOthers) {
       testing::UnorderedElementsAre(
           "schema", "pid", "program", "mode", "elapsed_seconds", "dram_budget_bytes",
           "dram_used_bytes", "managed_bytes", "managed_local_bytes", "unmanaged_bytes",
-          "metadata_bytes", "tiers", "promotions", "promoted_bytes", "promotions_held_by_pins",
-          "demotions", "demoted_bytes", "sampled_local_pages", "sampled_far_pages", "strayed_pages",
-          "returned_pages", "wasted_migrations", "clean_evictions", "zero_pages", "rescues",
-          "prefetched_pages", "prefetch_hits", "foretold_pages", "foretold_used",
-          "compressed_pages", "compressed_bytes", "compressed_hits", "compressed_written_back",
-          "lost_pages", "faults", "samples", "sampling_cpu_seconds", "sampling_cpu_ratio",
-          "moving_cpu_seconds", "service_cpu_seconds", "error_count", "errors"));
+          "metadata_bytes", "tiers", "tables", "more_tables", "promotions", "promoted_bytes",
+          "promotions_held_by_pins", "demotions", "demoted_bytes", "sampled_local_pages",
+          "sampled_far_pages", "strayed_pages", "returned_pages", "wasted_migrations",
+          "clean_evictions", "zero_pages", "rescues", "prefetched_pages", "prefetch_hits",
+          "foretold_pages", "foretold_used", "compressed_pages", "compressed_bytes",
+          "compressed_hits", "compressed_written_back", "lost_pages", "faults", "samples",
+          "sampling_cpu_seconds", "sampling_cpu_ratio", "moving_cpu_seconds", "service_cpu_seconds",
+          "error_count", "errors"));
   EXPECT_THAT(keysOf(stats["tiers"][0]),
               testing::UnorderedElementsAre("name", "kind", "capacity_bytes", "used_bytes",
                                             "reads_bytes", "writes_bytes", "emulated"));
+  EXPECT_THAT(keysOf(stats["tables"][0]),
+              testing::UnorderedElementsAre("name", "tier", "rows", "row_bytes", "lookups", "hits",
+                                            "hit_ratio", "dram_bytes", "dram_budget_bytes"));
   EXPECT_THAT(keysOf(stats["faults"]),
               testing::UnorderedElementsAre("missing", "write_protect", "p50_us", "p99_us"));
   EXPECT_THAT(keysOf(stats["samples"][0]),
@@ -213,7 +227,12 @@ TEST(StatsJson, HostilePagesStillParseAndFit) {
   // The worst for the buffer: every text full, every byte an escape.
   auto page = std::make_unique<StatsPage>();
   memset(static_cast<void*>(page.get()), 1, sizeof *page);
-  EXPECT_TRUE(json::accept(jsonText(*page, Nanoseconds(UINT64_MAX))));
+  for (TableStats& table : page->tables) table.version = UINT64_MAX - 1;
+  const json stats = json::parse(jsonText(*page, Nanoseconds(UINT64_MAX)));
+  EXPECT_EQ(stats["tables"].size(), static_cast<size_t>(kMaxTables));
+  memset(static_cast<void*>(page.get()), 0xfe, sizeof *page);  // the widest numbers
+  EXPECT_EQ(json::parse(jsonText(*page))["tables"].size(), static_cast<size_t>(kMaxTables));
+  tableText(*page);
 }
 
 TEST(StatsTable, ShowsWhatPeopleAskFirst) {
@@ -229,6 +248,17 @@ TEST(StatsTable, ShowsWhatPeopleAskFirst) {
   EXPECT_THAT(table, HasSubstr("faults        100 missing, 7 write-protect; p50 "));
   EXPECT_THAT(table, testing::Not(testing::AnyOf(HasSubstr("{"), HasSubstr("lost"))));
   EXPECT_THAT(table, HasSubstr("line one?[2J"));
+}
+
+TEST(StatsTable, ListsEmbeddingTables) {
+  const auto page = samplePage();
+  EXPECT_THAT(tableText(*page),
+              testing::ContainsRegex("users +cxl:2G +5000 +256 +87.5 % +31.0M +32.0M\n\npromoted"));
+  for (int i = 0; i < kMaxTables + 1; ++i) addTable(*page, "evil\x1b[2J", "local", 1, Bytes(1));
+  const std::string table = tableText(*page);
+  EXPECT_THAT(table, HasSubstr("and 2 tables more\n"));
+  EXPECT_THAT(table, testing::ContainsRegex("evil\\?\\[2J +local +1 +1 +- +0 +none\n"));
+  EXPECT_THAT(tableText(StatsPage{}), testing::Not(HasSubstr("table")));
 }
 
 TEST(StatsTable, SaysHowWellPagesCompress) {

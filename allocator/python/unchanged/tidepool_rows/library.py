@@ -106,7 +106,7 @@ class Table:
         """Every number is `constant`, which is finite. Errors: as check()."""
         self.rows, self.dim = rows, dim
         library = _load()
-        name = f"rows-{os.getpid()}-{next(_numbers)}".encode()
+        name = f"rows-{os.getpid()}-{next(_numbers)}-{rows}x{dim}".encode()
         params = Params(struct_size=ctypes.sizeof(Params), name=name, rows=rows, dim=dim)
         params.element = ELEMENTS[element]
         if constant != 0:
