@@ -89,6 +89,7 @@ int serve(const Arguments& arguments) {
   options.listen = arguments.listen;
   options.size = Bytes(arguments.size);
   options.threads = arguments.threads;
+  if (!arguments.control.empty()) options.lends_to = LendsTo::kByOrders;
   options.transport = arguments.transport;
   auto server = Server::start(options);
   if (!server) {

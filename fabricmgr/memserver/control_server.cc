@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include "runtime/base/check.h"
+
 namespace tidepool::memserver {
 
 namespace control = fabric::control;
@@ -29,6 +31,8 @@ void limitSilence(const Connection& connection, const timeval& limit) {
 Result<std::unique_ptr<ControlServer>> ControlServer::start(Server& server,
                                                             const std::string& listen,
                                                             const std::string& key) {
+  // Or strangers could have what the manager believes is its own to give.
+  TP_CHECK(server.regions().lendsTo() == LendsTo::kByOrders);
   const auto endpoint = parseEndpoint(listen.c_str());
   if (!endpoint) return tl::unexpected(endpoint.error());
   auto listener = listenTcp(*endpoint);

@@ -17,7 +17,8 @@ namespace tidepool::memserver {
 
 class ControlServer {
  public:
-  /// `server` is borrowed. Errors: kInvalidArgument, kConflict (address taken), kPermission.
+  /// `server` is borrowed, and lends by orders alone. Errors: kInvalidArgument, kConflict (address
+  /// taken), kPermission.
   static Result<std::unique_ptr<ControlServer>> start(Server& server, const std::string& listen,
                                                       const std::string& key);
   ~ControlServer() { stop(); }

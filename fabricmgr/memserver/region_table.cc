@@ -95,6 +95,9 @@ void RegionTable::unreserve(Bytes size) {
 }
 
 Result<std::shared_ptr<Region>> RegionTable::create(Bytes wanted) {
+  if (lends_to_ == LendsTo::kByOrders) {
+    return fail(ErrorCode::kPermission, "no token: the fabric manager hands this memory out");
+  }
   auto token = randomToken();
   if (!token) return tl::unexpected(token.error());
   auto reserved = reserve(wanted);

@@ -73,14 +73,20 @@ class Region {
   bool pinned_ TP_GUARDED_BY(pin_mutex_) = false;
 };
 
+/// Whom a server lends memory to: whoever asks, or those alone whom the fabric manager's orders let
+/// in.
+enum class LendsTo : uint8_t { kAnybody, kByOrders };
+
 class RegionTable {
  public:
   /// `capacity` bounds the sum of the regions; a region without connections is freed after `grace`.
-  RegionTable(Bytes capacity, Nanoseconds grace, const Clock& clock)
-      : capacity_(capacity), grace_(grace), clock_(clock) {}
+  RegionTable(Bytes capacity, Nanoseconds grace, const Clock& clock,
+              LendsTo lends_to = LendsTo::kAnybody)
+      : capacity_(capacity), grace_(grace), clock_(clock), lends_to_(lends_to) {}
 
   /// A new region of `size` (0: all that is free) with one connection; sweeps first if there is
-  /// too little. Errors: kNoSpace, kNoMemory, kInternal when the kernel has no random bytes.
+  /// too little. Errors: kPermission if nobody may have one without orders, kNoSpace, kNoMemory,
+  /// kInternal when the kernel has no random bytes.
   Result<std::shared_ptr<Region>> create(Bytes size) TP_EXCLUDES(mutex_);
   /// One more connection. Errors: kNotFound, kPermission for a wrong token, kStaleEpoch, kConflict
   /// for an epoch that this server does not know yet.
@@ -104,6 +110,7 @@ class RegionTable {
   /// Frees the regions whose grace is over; returns how many.
   size_t sweep() TP_EXCLUDES(mutex_);
 
+  LendsTo lendsTo() const { return lends_to_; }
   Bytes capacity() const { return capacity_; }
   Bytes freeBytes() const TP_EXCLUDES(mutex_);
   /// True if a region of `size` would fit once the private ones have gone that nobody is connected
@@ -127,6 +134,7 @@ class RegionTable {
   const Bytes capacity_;
   const Nanoseconds grace_;
   const Clock& clock_;
+  const LendsTo lends_to_;
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, Entry> entries_ TP_GUARDED_BY(mutex_);
   Bytes reserved_ TP_GUARDED_BY(mutex_);

@@ -9,7 +9,7 @@
 namespace tidepool::memserver {
 
 Server::Server(const ServerOptions& options)
-    : options_(options), regions_(options.size, options.grace, clock_) {}
+    : options_(options), regions_(options.size, options.grace, clock_, options.lends_to) {}
 
 Server::~Server() { stop(); }
 

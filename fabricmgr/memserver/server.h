@@ -23,6 +23,8 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0: any free one
   Bytes size;                          // bound on the sum of the regions
   unsigned threads = 1;
+  /// kByOrders: for a ControlServer.
+  LendsTo lends_to = LendsTo::kAnybody;
   /// How long a region outlives its last connection, so that a client may come back.
   Nanoseconds grace = Nanoseconds(2'000'000'000);
   /// How long a connection may take over its handshake.

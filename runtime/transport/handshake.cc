@@ -67,14 +67,21 @@ tl::unexpected<Error> refusal(const Endpoint& target, const wire::ClientHello& a
                   "the memory server %s:%s no longer holds region %llu (restarted, or away for too "
                   "long): its pages are lost",
                   target.host, target.port, number(asked.region));
+    case ErrorCode::kPermission:
+      if (asked.kind != wire::HelloKind::kCreate) break;
+      return fail(code,
+                  "the memory server %s:%s lends by orders of its fabric manager alone: use --far "
+                  "fabric, or a server without --control",
+                  target.host, target.port);
     case ErrorCode::kStaleEpoch:
       return fail(code, "region %llu at %s:%s has moved on to epoch %llu: epoch %llu is fenced off",
                   number(asked.region), target.host, target.port, number(answer.epoch.value()),
                   number(asked.epoch.value()));
     default:
-      return fail(code, "the memory server %s:%s refused the connection: %s", target.host,
-                  target.port, errorCodeName(code));
+      break;
   }
+  return fail(code, "the memory server %s:%s refused the connection: %s", target.host, target.port,
+              errorCodeName(code));
 }
 
 }  // namespace

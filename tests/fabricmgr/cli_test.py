@@ -161,7 +161,12 @@ crl = "{self.ca}/crl.pem"
             text=True,
         )
         try:
-            control = json.loads(server.stdout.readline())["control_port"]
+            said = json.loads(server.stdout.readline())
+            control = said["control_port"]
+            with socket.create_connection(("127.0.0.1", said["port"])) as stranger:
+                stranger.sendall(b"TIDEPOOL" + (1).to_bytes(2, "little") * 2 + bytes(52))
+                answer = stranger.recv(64, socket.MSG_WAITALL)
+                self.assertEqual(int.from_bytes(answer[10:12], "little"), 5, "memory for the asking")
             self.run_program("pool", "add", "far", "--class", "remote")
             self.run_program("device", "add", "mem0", "--pool", "far", "--address", f"127.0.0.1:{control}")
             self.run_program("host", "add", "node1")

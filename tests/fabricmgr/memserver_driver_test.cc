@@ -26,6 +26,7 @@ struct Lender {
     memserver::ServerOptions options;
     options.size = Bytes(grains * kGrain);
     options.threads = 2;
+    options.lends_to = memserver::LendsTo::kByOrders;
     server = must(memserver::Server::start(options));
     orders = must(memserver::ControlServer::start(*server, control, kKey));
   }
@@ -144,6 +145,16 @@ TEST_F(MemserverDriverTest, StrangersReadAndWriteNothing) {
   bad.region = good.region;
   EXPECT_EQ(codeOf(connect(bad)), ErrorCode::kPermission) << "another region's token";
   EXPECT_TRUE(connect(good));
+}
+
+TEST_F(MemserverDriverTest, NobodyGetsMemoryWithoutARegionsToken) {
+  for (const uint64_t size : {uint64_t{0}, uint64_t{kGrain}}) {
+    wire::ClientHello hello;  // kCreate: the plain way to a server without a manager
+    hello.size = Bytes(size);
+    EXPECT_EQ(codeOf(connect(hello)), ErrorCode::kPermission);
+  }
+  EXPECT_EQ(lender->server->regions().freeBytes(), Bytes(1024 * kGrain));
+  EXPECT_NE(assign("h1", 1024), RegionId()) << "all of it is the manager's to give";
 }
 
 TEST_F(MemserverDriverTest, ATransferKeepsTheBytesAndShutsTheOldHostOut) {
