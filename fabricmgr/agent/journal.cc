@@ -13,17 +13,12 @@
 #include <sstream>
 #include <string_view>
 
+#include "fabricmgr/model/sealed_lines.h"
+
 namespace tidepool::agent {
 namespace {
 
 constexpr uint64_t kLinesKept = 1000;  // that are over, before the file is rewritten
-
-/// FNV-1a: tells a torn line from a whole one; guards against no one.
-std::string sealed(std::string_view line) {
-  uint64_t sum = 0xcbf29ce484222325;
-  for (const char c : line) sum = (sum ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return fmt::format("{:016x} {}\n", sum, line);
-}
 
 std::string withHolder(const char* word, uint64_t region, const Journal::Record& record,
                        const ProcessId& process) {
@@ -126,20 +121,13 @@ Status Journal::load() {
   if (!file) return failErrno(ErrorCode::kPermission, "cannot read the journal %s", path_.c_str());
   std::ostringstream text;
   text << file.rdbuf();
-  const std::string all = text.str();
-  constexpr size_t kSum = 17;
-  for (size_t at = 0; at < all.size();) {
-    const size_t end = all.find('\n', at);
-    if (end == std::string::npos || end - at <= kSum) return {};
-    const std::string line = all.substr(at + kSum, end - at - kSum);
-    if (sealed(line) != all.substr(at, end + 1 - at)) return {};
-    if (!apply(line, &records_)) {
-      return fail(ErrorCode::kCorrupt, "%s: cannot make sense of '%.80s'", path_.c_str(),
-                  line.c_str());
-    }
-    at = end + 1;
-  }
-  return {};
+  return fabric::readSealedLines(
+      text.view(), path_,
+      "End the programs that have memory of this host's regions, then delete the file",
+      [this](std::string_view line) {
+        const std::string record(line);
+        return apply(record, &records_);
+      });
 }
 
 Status Journal::rewrite() {
@@ -148,12 +136,12 @@ Status Journal::rewrite() {
   for (const auto& [region, record] : records_) {
     if (record.holders.empty()) {
       // A region that nobody has any more is dirty, unless it says that it is clean.
-      text += sealed(record.clean ? cleanLine(region, record.epoch, record.uid)
-                                  : withHolder("left", region, record, ProcessId()));
+      text += fabric::sealedLine(record.clean ? cleanLine(region, record.epoch, record.uid)
+                                              : withHolder("left", region, record, ProcessId()));
       ++lines_;
     }
     for (const auto& [holder, client] : record.holders) {
-      text += sealed(heldLine(region, record, holder, client));
+      text += fabric::sealedLine(heldLine(region, record, holder, client));
       ++lines_;
     }
   }
@@ -173,7 +161,7 @@ Status Journal::rewrite() {
 
 Status Journal::append(const std::string& line) {
   if (lines_ > 4 * records_.size() + kLinesKept) TP_TRY(rewrite());
-  const std::string text = sealed(line);
+  const std::string text = fabric::sealedLine(line);
   // At the end of the last whole line: a part of one that did not fit is written over.
   TP_TRY(writeAt(file_, text, size_, path_));
   size_ += text.size();

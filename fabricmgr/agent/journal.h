@@ -32,8 +32,9 @@ class Journal {
     std::map<ProcessId, ClientName> holders;
   };
 
-  /// Opens or makes the file, locked against a second agent. A line that was cut off is dropped.
-  /// Errors: kConflict when another agent has it, kPermission, kIo, kCorrupt.
+  /// Opens or makes the file, locked against a second agent. A last line that was cut
+  /// off is dropped. Errors: kConflict when another agent has it, kPermission, kIo, kCorrupt for
+  /// other damage: the file is left as it is.
   static Result<std::unique_ptr<Journal>> open(const std::string& path);
 
   const std::map<uint64_t, Record>& records() const { return records_; }

@@ -14,20 +14,10 @@
 
 #include "fabricmgr/device/grant_table.h"
 #include "fabricmgr/model/fault_point.h"
+#include "fabricmgr/model/sealed_lines.h"
 
 namespace tidepool::fabric {
 namespace {
-
-/// FNV-1a: enough to tell a torn line from a whole one; it guards against no one.
-uint64_t checksum(std::string_view text) {
-  uint64_t sum = 0xcbf29ce484222325;
-  for (const char c : text) sum = (sum ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return sum;
-}
-
-std::string sealed(std::string_view line) {
-  return fmt::format("{:016x} {}\n", checksum(line), line);
-}
 
 std::string_view stateWord(GrantState state) {
   if (state == GrantState::kGranted) return "granted";
@@ -138,22 +128,10 @@ Result<std::string> readWhole(const std::string& path) {
 }
 
 Status replay(std::string_view text, const std::string& path, DeviceId device, GrantTable* table) {
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    constexpr size_t kSum = 17;
-    // What was cut off by a crash was never answered: it does not count, nor does what follows.
-    if (end == std::string_view::npos || line.size() <= kSum ||
-        sealed(line.substr(kSum)) != text.substr(0, end + 1)) {
-      return {};
-    }
-    if (!apply(line.substr(kSum), device, table)) {
-      return fail(ErrorCode::kCorrupt, "%s: cannot make sense of '%.*s'", path.c_str(),
-                  static_cast<int>(std::min<size_t>(line.size(), 80)), line.data());
-    }
-    text.remove_prefix(end + 1);
-  }
-  return {};
+  return readSealedLines(text, path,
+                         "Put a good copy back, or delete the line: the manager declares lost "
+                         "what it then misses here",
+                         [&](std::string_view line) { return apply(line, device, table); });
 }
 
 Status writeWhole(int fd, std::string_view text, const std::string& path) {
@@ -183,7 +161,7 @@ Status syncFolder(const std::string& path) {
 
 std::string linesOf(const std::vector<GrantReport>& grants) {
   std::string text;
-  for (const GrantReport& report : grants) text += sealed(GrantLog::lineOf(report));
+  for (const GrantReport& report : grants) text += sealedLine(GrantLog::lineOf(report));
   return text;
 }
 
@@ -284,7 +262,7 @@ Result<std::vector<GrantReport>> GrantLog::read(const std::string& path, DeviceI
 
 uint64_t GrantLog::enqueue(const std::string& line) {
   MutexLock lock(mutex_);
-  const std::string whole = sealed(line);
+  const std::string whole = sealedLine(line);
   waiting_ += whole;
   length_ += whole.size();
   return ++enqueued_;

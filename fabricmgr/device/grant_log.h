@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The grants of an emulated pool, kept beside it: a text file that is only appended to, a checksum
-// in front of every line. A line that was cut off by a crash is dropped when the log is opened,
-// which also rewrites it without what is over, as is done whenever it has become long. Thread-safe;
-// many appends share one disk write.
+// in front of every line. A last line that was cut off by a crash is dropped when the log is
+// opened, which also rewrites it without what is over, as is done whenever it has become long. A
+// log with any other damage is left as it is. Thread-safe; many appends share one disk write.
 //
 //   CHECKSUM granted|revoked|scrubbed region=ID epoch=N extents=OFFSET+LENGTH,... [evidence]
 //   CHECKSUM forget region=ID
@@ -21,7 +21,8 @@ namespace tidepool::fabric {
 class GrantLog {
  public:
   /// Opens the log, locked against other processes, and returns what it says. Errors: kConflict
-  /// when another process has it, kIo, kPermission, kCorrupt for a sound line that makes no sense.
+  /// when another process has it, kIo, kPermission, kCorrupt for a damaged line, or one that makes
+  /// no sense.
   static Result<std::unique_ptr<GrantLog>> open(const std::string& path, DeviceId device,
                                                 std::vector<GrantReport>* grants);
 

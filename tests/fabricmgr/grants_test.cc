@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "fabricmgr/device/grant_log.h"
 #include "fabricmgr/device/grant_table.h"
@@ -45,15 +46,19 @@ TEST(GrantTable, RefusesPiecesThatCannotBe) {
 
 class GrantLogTest : public ::testing::Test {
  protected:
+  static std::string sealed(const std::string& line) {
+    uint64_t sum = 0xcbf29ce484222325;
+    for (const char c : line) sum = (sum ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+    return fmt::format("{:016x} {}\n", sum, line);
+  }
   /// Opens a log of these lines, each with its right checksum; what it grants.
   Result<std::vector<GrantReport>> open(const std::vector<std::string>& lines) {
-    std::ofstream file(path_);
-    for (const std::string& line : lines) {
-      uint64_t sum = 0xcbf29ce484222325;
-      for (const char c : line) sum = (sum ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-      file << fmt::format("{:016x} {}\n", sum, line);
-    }
-    file.close();
+    std::string text;
+    for (const std::string& line : lines) text += sealed(line);
+    return openText(text);
+  }
+  Result<std::vector<GrantReport>> openText(const std::string& text) {
+    std::ofstream(path_) << text;
     std::vector<GrantReport> grants;
     auto log = GrantLog::open(path_, kDevice, &grants);
     if (!log) return tl::unexpected(log.error());
@@ -70,6 +75,34 @@ TEST_F(GrantLogTest, KnowsWhatWasGranted) {
   ASSERT_TRUE(grants) << grants.error().text();
   ASSERT_EQ(grants->size(), 1u);
   EXPECT_EQ((*grants)[0].grant.extents.size(), 2u);
+}
+
+TEST_F(GrantLogTest, ALastLineThatWasCutOffDoesNotCount) {
+  const std::string first = sealed("granted region=7 epoch=1 extents=0+10");
+  const std::string last = sealed("granted region=8 epoch=1 extents=10+10");
+  for (size_t length = 0; length < last.size(); ++length) {
+    const auto grants = openText(first + last.substr(0, length));
+    ASSERT_TRUE(grants) << grants.error().text();
+    EXPECT_EQ(grants->size(), 1u);
+  }
+}
+
+TEST_F(GrantLogTest, DamageIsSaidAndTheFileLeftAsItIs) {
+  const std::string good = sealed("granted region=7 epoch=1 extents=0+10");
+  const std::string after = sealed("granted region=8 epoch=1 extents=10+10");
+  std::string bad = sealed("granted region=9 epoch=1 extents=20+10");
+  bad[40] ^= 1;
+  for (const std::string& damaged : {good + bad + after, good + bad, good + "\n" + after}) {
+    const auto grants = openText(damaged);
+    ASSERT_FALSE(grants) << damaged;
+    EXPECT_EQ(grants.error().code(), ErrorCode::kCorrupt);
+    const std::string says = grants.error().text();
+    EXPECT_NE(says.find("line 2 is damaged"), std::string::npos) << says;
+    EXPECT_NE(says.find("Put a good copy back"), std::string::npos) << says;
+    std::ostringstream left;
+    left << std::ifstream(path_).rdbuf();
+    EXPECT_EQ(left.str(), damaged);
+  }
 }
 
 TEST_F(GrantLogTest, ASoundLineThatMakesNoSenseIsNamed) {

@@ -91,8 +91,24 @@ TEST_F(JournalTest, WhatWasCutOffDoesNotCount) {
     ASSERT_EQ(journal->records().size(), 1u) << length;
     ASSERT_TRUE(journal->held(9, Epoch(1), 1000, kTwo));
   }
-  write(whole + "garbage that no checksum fits\n" + whole);
-  EXPECT_EQ(open()->records().size(), 1u);
+}
+
+TEST_F(JournalTest, DamageIsSaidAndTheFileLeftAsItIs) {
+  (void)open()->held(5, Epoch(1), 1000, kOne);
+  const std::string whole = text();
+  std::string bad = whole;
+  bad[20] ^= 1;
+  for (const std::string& damaged : {whole + "garbage that no checksum fits\n" + whole,
+                                     whole + bad + whole, whole + "\n" + whole, whole + bad}) {
+    write(damaged);
+    const auto journal = Journal::open(path_);
+    ASSERT_FALSE(journal) << damaged;
+    EXPECT_EQ(journal.error().code(), ErrorCode::kCorrupt);
+    const std::string says = journal.error().text();
+    EXPECT_NE(says.find("line 2 is damaged"), std::string::npos) << says;
+    EXPECT_NE(says.find("then delete the file"), std::string::npos) << says;
+    EXPECT_EQ(text(), damaged);
+  }
 }
 
 TEST_F(JournalTest, ASecondAgentIsKeptOut) {
