@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "fabricmgr/model/hash.h"
+#include "runtime/base/check.h"
 #include "runtime/base/unique_fd.h"
 
 namespace tidepool::fabric::control {
@@ -248,50 +249,52 @@ Digest Seal::mac(Side from, uint64_t number, std::string_view frame) const {
   return hmacSha256(key_, writer.take());
 }
 
-Status Seal::send(Connection& connection, const std::string& frame) {
+std::string Seal::seal(std::string frame) {
   const Digest seal = mac(side_, sent_++, frame);
-  return sendBytes(connection,
-                   frame + std::string(reinterpret_cast<const char*>(seal.data()), seal.size()));
+  return frame.append(reinterpret_cast<const char*>(seal.data()), seal.size());
 }
 
-Result<std::string> Seal::receive(Connection& connection, uint32_t magic) {
-  auto frame = receiveBytes(connection, kHeaderSize);
-  if (!frame) return frame;
-  const auto payload = payloadAfter(*frame, magic);
+Result<size_t> Seal::sizeOf(std::string_view header, uint32_t magic) const {
+  const auto payload = payloadAfter(header, magic);
   if (!payload) return tl::unexpected(payload.error());
   // Nobody gets much memory of us before they have shown that they have the key.
   if (received_ == 0 && *payload > kMaxFirstPayload) return malformed("payload");
-  auto rest = receiveBytes(connection, *payload + kMacSize);
-  if (!rest) return rest;
-  *frame += rest->substr(0, *payload);
+  return kHeaderSize + *payload + kMacSize;
+}
+
+Result<std::string> Seal::open(std::string sealed) {
+  TP_CHECK_OP(sealed.size(), >=, kHeaderSize + kMacSize);
+  const size_t size = sealed.size() - kMacSize;
   const Side other = side_ == Side::kClient ? Side::kServer : Side::kClient;
-  const Digest expected = mac(other, received_++, *frame);
-  if (CRYPTO_memcmp(rest->data() + *payload, expected.data(), expected.size()) != 0) {
+  const Digest expected = mac(other, received_++, std::string_view(sealed).substr(0, size));
+  if (CRYPTO_memcmp(sealed.data() + size, expected.data(), expected.size()) != 0) {
     return fail(ErrorCode::kPermission,
                 "a control frame has a wrong seal: do both sides have the same key?");
   }
-  return frame;
+  sealed.resize(size);
+  return sealed;
 }
 
-Result<std::string> receiveBytes(Connection& connection, size_t size) {
-  std::string bytes(size, '\0');
-  for (size_t got = 0; got < size;) {
-    const iovec part = {bytes.data() + got, size - got};
-    const auto received = connection.receive({&part, 1}, Wait::kUntilTimeout);
-    if (!received) return tl::unexpected(received.error());
-    got += *received;
-  }
-  return bytes;
+Status Seal::send(Connection& connection, std::string frame, Nanoseconds deadline) {
+  const std::string sealed = seal(std::move(frame));
+  return sendAll(connection, std::as_bytes(std::span(sealed)), deadline);
 }
 
-Status sendBytes(Connection& connection, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
-    const auto sent = connection.send({&part, 1}, Wait::kUntilTimeout);
-    if (!sent) return tl::unexpected(sent.error());
-    bytes.remove_prefix(*sent);
-  }
-  return {};
+Result<std::string> Seal::receive(Connection& connection, uint32_t magic, Nanoseconds deadline) {
+  std::string frame(kHeaderSize, '\0');
+  TP_TRY(receiveAll(connection, std::as_writable_bytes(std::span(frame)), deadline));
+  const auto size = sizeOf(frame, magic);
+  if (!size) return tl::unexpected(size.error());
+  frame.resize(*size);
+  const auto rest = std::as_writable_bytes(std::span(frame)).subspan(kHeaderSize);
+  TP_TRY(receiveAll(connection, rest, deadline));
+  return open(std::move(frame));
+}
+
+Result<Hello> receiveHello(Connection& connection, Nanoseconds deadline) {
+  std::string bytes(kHelloSize, '\0');
+  TP_TRY(receiveAll(connection, std::as_writable_bytes(std::span(bytes)), deadline));
+  return decodeHello(bytes);
 }
 
 Result<std::string> readKey(const std::string& path) {

@@ -83,17 +83,25 @@ Result<std::vector<GrantReport>> decodeReports(std::string_view bytes, DeviceId 
 wire::Token regionToken(std::string_view key, RegionId region, Epoch epoch);
 
 /// Seals the frames of one connection: HMAC-SHA-256 over direction, nonce, number of the frame and
-/// the frame, so that none can be made, changed, repeated or taken from another connection.
+/// the frame, so that none can be made, changed, repeated or taken from another connection. Times
+/// are deadlines on kMonotonicClock, for whole frames.
 class Seal {
  public:
   enum class Side : uint8_t { kClient, kServer };
   Seal(std::string key, const Nonce& nonce, Side side)
       : key_(std::move(key)), nonce_(nonce), side_(side) {}
-  /// Sends a frame with its seal. Errors: those of the connection.
-  Status send(Connection& connection, const std::string& frame);
-  /// Receives the other side's next frame, which begins with `magic`. Errors: kPermission for a
-  /// wrong seal (another key), kCorrupt, those of the connection.
-  Result<std::string> receive(Connection& connection, uint32_t magic);
+  /// The next frame of this side, with its seal.
+  std::string seal(std::string frame);
+  /// Bytes that the other side's next frame has with its seal, by its header. Errors: kCorrupt.
+  Result<size_t> sizeOf(std::string_view header, uint32_t magic) const;
+  /// The other side's next frame, without the seal that it came with. Errors: kPermission for a
+  /// wrong seal (another key).
+  Result<std::string> open(std::string sealed);
+  /// seal(), and sends it. Errors: those of the connection, kTimedOut.
+  Status send(Connection& connection, std::string frame, Nanoseconds deadline);
+  /// Receives the other side's next frame, which begins with `magic`, and opens it. Errors:
+  /// kPermission, kCorrupt, those of the connection, kTimedOut.
+  Result<std::string> receive(Connection& connection, uint32_t magic, Nanoseconds deadline);
 
  private:
   Digest mac(Side from, uint64_t number, std::string_view frame) const;
@@ -105,9 +113,8 @@ class Seal {
   uint64_t received_ = 0;
 };
 
-/// Exactly `size` bytes. Errors: those of the connection.
-Result<std::string> receiveBytes(Connection& connection, size_t size);
-Status sendBytes(Connection& connection, std::string_view bytes);
+/// The server's greeting. Errors: kCorrupt, kUnsupported, those of the connection, kTimedOut.
+Result<Hello> receiveHello(Connection& connection, Nanoseconds deadline);
 
 /// The key in a file: 16 to 1024 bytes, a final newline not counted. Errors: kNotFound, kPermission
 /// (also when others may read it), kInvalidArgument.

@@ -14,9 +14,10 @@ namespace {
 class MemserverDriver final : public DeviceDriver {
  public:
   MemserverDriver(Device device, std::string key, std::unique_ptr<Connection> connection,
-                  const control::Nonce& nonce)
+                  const control::Nonce& nonce, Nanoseconds timeout)
       : device_(std::move(device)),
         key_(key),
+        timeout_(timeout),
         connection_(std::move(connection)),
         seal_(std::move(key), nonce, control::Seal::Side::kClient) {}
 
@@ -53,6 +54,7 @@ class MemserverDriver final : public DeviceDriver {
 
   const Device device_;
   const std::string key_;
+  const Nanoseconds timeout_;
   Mutex mutex_;
   const std::unique_ptr<Connection> connection_;
   control::Seal seal_ TP_GUARDED_BY(mutex_);
@@ -67,8 +69,9 @@ Result<control::Answer> MemserverDriver::ask(const control::Request& request) {
                 device_.name.c_str());
   }
   broken_ = true;  // until a whole answer is here: half a conversation cannot go on
-  TP_TRY(seal_.send(*connection_, control::encode(request)));
-  const auto frame = seal_.receive(*connection_, control::kAnswerMagic);
+  const Nanoseconds deadline = kMonotonicClock.now() + timeout_;
+  TP_TRY(seal_.send(*connection_, control::encode(request), deadline));
+  const auto frame = seal_.receive(*connection_, control::kAnswerMagic, deadline);
   if (!frame) return tl::unexpected(frame.error());
   auto answer = control::decodeAnswer(*frame);
   if (!answer) return answer;
@@ -138,12 +141,10 @@ Result<std::shared_ptr<DeviceDriver>> openMemserver(const Device& device, const 
   if (!endpoint) return tl::unexpected(endpoint.error());
   auto connection = connectTcp(*endpoint, timeout);
   if (!connection) return tl::unexpected(connection.error());
-  const auto greeting = control::receiveBytes(**connection, control::kHelloSize);
-  if (!greeting) return tl::unexpected(greeting.error());
-  const auto hello = control::decodeHello(*greeting);
+  const auto hello = control::receiveHello(**connection, kMonotonicClock.now() + timeout);
   if (!hello) return tl::unexpected(hello.error());
   auto driver =
-      std::make_shared<MemserverDriver>(device, key, std::move(*connection), hello->nonce);
+      std::make_shared<MemserverDriver>(device, key, std::move(*connection), hello->nonce, timeout);
   const auto capacity = driver->capacity();
   if (!capacity) {
     // A server that does not know the key hangs up: that is not the network's fault.

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// ControlServer: accepting, one conversation a thread, and the way out.
+// ControlServer: the loop, and the way of a frame from its first byte to its answer's last one.
+// Nothing in it waits for one peer.
 #include "fabricmgr/memserver/control_server.h"
 
+#include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "runtime/base/check.h"
 
@@ -17,20 +21,21 @@ namespace control = fabric::control;
 
 namespace {
 
-constexpr size_t kMostClients = 16;
-/// Who has the key shows it within this, or makes room for others.
-constexpr timeval kFirstFrame = {10, 0};
-constexpr timeval kForEver = {0, 0};
-
-void limitSilence(const Connection& connection, const timeval& limit) {
-  (void)setsockopt(connection.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-}
+constexpr Nanoseconds kNever(UINT64_MAX);
+/// When descriptors have run out: others may have been closed by then.
+constexpr Nanoseconds kAcceptPause(100'000'000);
+constexpr Nanoseconds kTick(1'000'000'000);
+/// Accepted before those who are there have their turn: who is let in makes room.
+constexpr int kAcceptedAtOnce = 16;
+/// Received at a time, so that a frame's announced length alone takes no memory.
+constexpr size_t kPart = 64 * kKiB;
 
 }  // namespace
 
 Result<std::unique_ptr<ControlServer>> ControlServer::start(Server& server,
                                                             const std::string& listen,
-                                                            const std::string& key) {
+                                                            const std::string& key,
+                                                            const ControlLimits& limits) {
   // Or strangers could have what the manager believes is its own to give.
   TP_CHECK(server.regions().lendsTo() == LendsTo::kByOrders);
   const auto endpoint = parseEndpoint(listen.c_str());
@@ -40,90 +45,177 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(Server& server,
   const auto port = boundPort(listener->get());
   if (!port) return tl::unexpected(port.error());
   std::unique_ptr<ControlServer> control(
-      new ControlServer(server, key, std::move(*listener), *port));
+      new ControlServer(server, key, std::move(*listener), *port, limits));
   control->wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
   if (!control->wake_.valid()) return failErrno(ErrorCode::kIo, "cannot make an eventfd");
-  control->acceptor_ = std::thread([self = control.get()] { self->accept(); });
+  control->thread_ = std::thread([self = control.get()] { self->run(); });
   return control;
 }
 
 void ControlServer::stop() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-    for (const Client& client : clients_) {
-      if (client.socket >= 0) shutdown(client.socket, SHUT_RDWR);
-    }
-  }
   const uint64_t one = 1;
   if (wake_.valid() && write(wake_.get(), &one, sizeof one) < 0) return;
-  if (acceptor_.joinable()) acceptor_.join();
-  reap();
+  if (thread_.joinable()) thread_.join();
+  clients_.clear();
 }
 
-/// Joins the threads that have ended; all of them once we stop.
-void ControlServer::reap() {
-  std::list<Client> ended;
-  {
-    MutexLock lock(mutex_);
-    for (auto at = clients_.begin(); at != clients_.end();) {
-      const auto next = std::next(at);
-      if (at->socket < 0 || stopping_) ended.splice(ended.end(), clients_, at);
-      at = next;
+void ControlServer::run() {
+  std::vector<pollfd> waits;
+  for (;;) {
+    const bool accepts = kMonotonicClock.now() >= accepts_from_;
+    waits = {{wake_.get(), POLLIN, 0}, {accepts ? listener_.get() : -1, POLLIN, 0}};
+    for (const Client& client : clients_) {
+      const short events = client.outgoing.empty() ? POLLIN : POLLOUT;
+      waits.push_back({client.connection->fd(), events, 0});
     }
+    (void)poll(waits.data(), waits.size(), timeout());
+    // What came while an order was carried out is looked at before anybody is found to be late.
+    const Nanoseconds now = kMonotonicClock.now();
+    if (waits[0].revents != 0) return;
+    auto client = clients_.begin();
+    for (size_t i = 2; i < waits.size(); ++i) {
+      const Status going = waits[i].revents == 0 ? Status() : advance(*client);
+      if (!going) {
+        client = remove(client, going.error());
+      } else if (client->due < now) {
+        client = remove(client, Error::make(ErrorCode::kTimedOut, "it took too long"));
+      } else {
+        ++client;
+      }
+    }
+    if (waits[1].revents != 0) accept();
+    log_.sayRest();
   }
-  for (Client& client : ended) client.thread.join();
+}
+
+/// Of poll(), in milliseconds.
+int ControlServer::timeout() const {
+  const Nanoseconds now = kMonotonicClock.now();
+  Nanoseconds until = now + kTick;
+  if (accepts_from_ > now) until = std::min(until, accepts_from_);
+  for (const Client& client : clients_) until = std::min(until, client.due);
+  return until <= now ? 0 : static_cast<int>((until - now).value() / 1'000'000 + 1);
 }
 
 void ControlServer::accept() {
-  for (;;) {
-    pollfd waiting[2] = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    if (poll(waiting, 2, -1) < 0 && errno != EINTR) return;
-    if (waiting[1].revents != 0) return;
-    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket.valid()) continue;
-    reap();
-    MutexLock lock(mutex_);
-    if (stopping_) return;
-    if (clients_.size() >= kMostClients) {
-      spdlog::warn("control connection refused: {} are open", clients_.size());
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
+    sockaddr_storage from = {};
+    socklen_t size = sizeof from;
+    UniqueFd socket(
+        accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC));
+    if (socket.valid()) {
+      const Status welcomed = welcome(std::move(socket), from, size);
+      if (!welcomed) log_.warn(welcomed.error().text());
       continue;
     }
-    Client& client = clients_.emplace_back();
-    client.socket = socket.get();
-    client.thread =
-        std::thread([this, &client, fd = socket.release()] { serve(UniqueFd(fd), &client); });
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EAGAIN) return;
+    accepts_from_ = kMonotonicClock.now() + kAcceptPause;
+    return log_.warn(fmt::format("cannot accept a control connection: {}", strerror(errno)));
   }
 }
 
-void ControlServer::serve(UniqueFd socket, Client* client) {
-  const auto connection = adoptTcp(std::move(socket));
-  const Status ended = converse(*connection);
-  if (ended.error().code() != ErrorCode::kUnreachable) {
-    spdlog::warn("control connection closed: {}", ended.error().text());
-  }
-  MutexLock lock(mutex_);
-  client->socket = -1;
-}
-
-/// Until an error ends it.
-Status ControlServer::converse(Connection& connection) {
+Status ControlServer::welcome(UniqueFd socket, const sockaddr_storage& from, socklen_t size) {
   control::Hello hello;
   if (getrandom(hello.nonce.data(), hello.nonce.size(), 0) !=
       static_cast<ssize_t>(hello.nonce.size())) {
     return failErrno(ErrorCode::kInternal, "no random bytes");
   }
-  TP_TRY(control::sendBytes(connection, control::encode(hello)));
-  control::Seal seal(key_, hello.nonce, control::Seal::Side::kServer);
-  limitSilence(connection, kFirstFrame);
-  for (;;) {
-    const auto frame = seal.receive(connection, control::kRequestMagic);
-    if (!frame) return tl::unexpected(frame.error());
-    limitSilence(connection, kForEver);
-    const auto request = control::decodeRequest(*frame);
-    if (!request) return tl::unexpected(request.error());
-    TP_TRY(seal.send(connection, control::encode(regions_.handle(*request))));
+  if (newcomers_.enter(socket.get(), originOf(from)) == Newcomers::Place::kOfAnother) {
+    log_.warn("a control connection was ended to make room: it had not shown the key yet");
   }
+  Client& client =
+      clients_.emplace_back(adoptTcp(std::move(socket)), textOf(from, size), key_, hello.nonce);
+  client.outgoing = control::encode(hello);
+  client.due = kMonotonicClock.now() + limits_.handshake;
+  return {};
+}
+
+ControlServer::Clients::iterator ControlServer::remove(Clients::iterator client, const Error& why) {
+  if (why.code() != ErrorCode::kUnreachable) {
+    log_.warn(fmt::format("control connection from {} closed: {}", client->peer, why.text()));
+  }
+  newcomers_.leave(client->connection->fd());
+  return clients_.erase(client);
+}
+
+/// As far as it goes without waiting, and one order at most. Errors: it is over.
+Status ControlServer::advance(Client& client) {
+  TP_TRY(send(client));
+  if (!client.outgoing.empty()) return {};
+  const auto whole = receive(client);
+  if (!whole) return tl::unexpected(whole.error());
+  if (*whole) {
+    TP_TRY(takeFrame(client));
+    return send(client);
+  }
+  if (client.due == kNever && !client.incoming.empty()) {
+    client.due = kMonotonicClock.now() + limits_.frame;
+  }
+  return {};
+}
+
+/// Sends what it takes of what is to be sent.
+Status ControlServer::send(Client& client) {
+  while (!client.outgoing.empty()) {
+    const iovec part = {client.outgoing.data(), client.outgoing.size()};
+    const auto sent = client.connection->send({&part, 1}, Wait::kNever);
+    if (!sent) return tl::unexpected(sent.error());
+    if (*sent == 0) return {};
+    client.outgoing.erase(0, *sent);
+    if (client.outgoing.empty() && client.known) client.due = kNever;
+  }
+  return {};
+}
+
+/// Receives what is there of the frame. True: that is all of it.
+Result<bool> ControlServer::receive(Client& client) {
+  std::string& frame = client.incoming;
+  for (;;) {
+    size_t size = control::kHeaderSize;
+    if (frame.size() >= size) {
+      const auto announced = client.seal.sizeOf(frame, control::kRequestMagic);
+      if (!announced) return tl::unexpected(announced.error());
+      size = *announced;
+    }
+    const size_t have = frame.size();
+    if (have == size) return true;
+    frame.resize(std::min(size, have + kPart));
+    const iovec part = {frame.data() + have, frame.size() - have};
+    const auto got = client.connection->receive({&part, 1}, Wait::kNever);
+    frame.resize(have + got.value_or(0));
+    if (!got) return tl::unexpected(got.error());
+    if (*got == 0) return false;
+  }
+}
+
+/// Carries an order out, and has its answer sent.
+Status ControlServer::takeFrame(Client& client) {
+  const auto frame = client.seal.open(std::exchange(client.incoming, {}));
+  if (!frame) return tl::unexpected(frame.error());
+  const auto request = control::decodeRequest(*frame);
+  if (!request) return tl::unexpected(request.error());
+  if (!client.known) {
+    newcomers_.leave(client.connection->fd());
+    makeRoom(client);
+    client.known = true;
+  }
+  client.outgoing = client.seal.seal(control::encode(regions_.handle(*request)));
+  client.last = kMonotonicClock.now();
+  client.due = client.last + limits_.frame;
+  return {};
+}
+
+/// The manager comes again when it finds a connection ended.
+void ControlServer::makeRoom(const Client& for_whom) {
+  Client* longest = nullptr;
+  size_t known = 0;
+  for (Client& client : clients_) {
+    if (!client.known || &client == &for_whom) continue;
+    ++known;
+    if (longest == nullptr || client.last < longest->last) longest = &client;
+  }
+  if (known >= limits_.managers) (void)shutdown(longest->connection->fd(), SHUT_RDWR);
 }
 
 }  // namespace tidepool::memserver

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The port at which a memory server takes orders from the fabric manager: a listener and one thread
-// a connection, of which there are few. Who does not have the key is turned away at the first
-// frame. start(), stop() and the destructor belong to one thread.
+// The port at which a memory server takes orders from the fabric manager: one thread, which reads
+// frames as they come and carries out one order at a time. Who has not shown the key yet has little
+// time and a place among the newcomers, who take none from those who have. start(), stop() and the
+// destructor belong to one thread.
 #pragma once
 
 #include <list>
@@ -10,47 +11,88 @@
 #include <thread>
 
 #include "fabricmgr/memserver/managed_regions.h"
-#include "runtime/base/mutex.h"
+#include "fabricmgr/memserver/newcomers.h"
+#include "fabricmgr/memserver/throttled_log.h"
 #include "runtime/base/unique_fd.h"
 
 namespace tidepool::memserver {
 
+struct ControlLimits {
+  /// From the connection to the end of the first frame, which shows the key.
+  Nanoseconds handshake = Nanoseconds(10'000'000'000);
+  /// For a whole frame after that, once it has begun, in either direction.
+  Nanoseconds frame = Nanoseconds(30'000'000'000);
+  size_t newcomers = 64;
+  size_t newcomers_of_one = 16;
+  /// Connections that have shown the key; the one that was silent for longest makes room.
+  size_t managers = 16;
+};
+
 class ControlServer {
  public:
   /// `server` is borrowed, and lends by orders alone. Errors: kInvalidArgument, kConflict (address
-  /// taken), kPermission.
+  /// taken), kPermission, kIo.
   static Result<std::unique_ptr<ControlServer>> start(Server& server, const std::string& listen,
-                                                      const std::string& key);
+                                                      const std::string& key,
+                                                      const ControlLimits& limits = {});
   ~ControlServer() { stop(); }
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
   uint16_t port() const { return port_; }
-  /// Closes every connection and joins the threads. May be called twice.
-  void stop() TP_EXCLUDES(mutex_);
+  /// Closes every connection and joins the thread. May be called twice.
+  void stop();
 
  private:
   struct Client {
-    int socket = -1;  // for shutting it down; -1 once its thread is done with it
-    std::thread thread;
-  };
+    Client(std::unique_ptr<Connection> from, std::string its_name, const std::string& key,
+           const fabric::control::Nonce& nonce)
+        : connection(std::move(from)),
+          peer(std::move(its_name)),
+          seal(key, nonce, fabric::control::Seal::Side::kServer) {}
 
-  ControlServer(Server& server, const std::string& key, UniqueFd listener, uint16_t port)
-      : regions_(server, key), key_(key), listener_(std::move(listener)), port_(port) {}
-  void accept() TP_EXCLUDES(mutex_);
-  void serve(UniqueFd socket, Client* client) TP_EXCLUDES(mutex_);
-  Status converse(Connection& connection);
-  void reap() TP_EXCLUDES(mutex_);
+    std::unique_ptr<Connection> connection;
+    const std::string peer;
+    fabric::control::Seal seal;
+    bool known = false;    // has shown the key
+    std::string incoming;  // as much of a frame as is here
+    std::string outgoing;  // what has not been sent yet
+    Nanoseconds due;       // when that frame has to be over
+    Nanoseconds last;      // when it last had one
+  };
+  using Clients = std::list<Client>;
+
+  ControlServer(Server& server, const std::string& key, UniqueFd listener, uint16_t port,
+                const ControlLimits& limits)
+      : regions_(server, key),
+        key_(key),
+        limits_(limits),
+        port_(port),
+        listener_(std::move(listener)),
+        newcomers_(limits.newcomers, limits.newcomers_of_one) {}
+  void run();
+  int timeout() const;
+  void accept();
+  Status welcome(UniqueFd socket, const sockaddr_storage& from, socklen_t size);
+  Status advance(Client& client);
+  Status send(Client& client);
+  Result<bool> receive(Client& client);
+  Status takeFrame(Client& client);
+  void makeRoom(const Client& for_whom);
+  Clients::iterator remove(Clients::iterator client, const Error& why);
 
   ManagedRegions regions_;
   const std::string key_;
+  const ControlLimits limits_;
+  const uint16_t port_;
   UniqueFd listener_;
   UniqueFd wake_;
-  const uint16_t port_;
-  Mutex mutex_;
-  std::list<Client> clients_ TP_GUARDED_BY(mutex_);
-  bool stopping_ TP_GUARDED_BY(mutex_) = false;
-  std::thread acceptor_;
+  // The rest is the thread's.
+  Newcomers newcomers_;
+  ThrottledLog log_{kMonotonicClock};
+  Clients clients_;
+  Nanoseconds accepts_from_;  // until then descriptors have run out
+  std::thread thread_;        // last: it uses all of the above
 };
 
 }  // namespace tidepool::memserver

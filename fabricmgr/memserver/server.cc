@@ -2,14 +2,40 @@
 // Server: start, stop and fencing. Workers are stopped before anything they use is destroyed.
 #include "fabricmgr/memserver/server.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #include "fabricmgr/memserver/worker.h"
 
 namespace tidepool::memserver {
 
+namespace {
+
+uint64_t descriptorLimit() {
+  rlimit limit = {};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 1024;
+}
+
+/// A quarter of the descriptors at most.
+size_t newcomersOf(const ServerOptions& options) {
+  return std::clamp<size_t>(descriptorLimit() / 4, 4, std::max<size_t>(4, options.newcomers));
+}
+
+/// Clients do not take the last descriptors from the manager, if there is one.
+uint64_t mostConnections(LendsTo lends_to) {
+  if (lends_to == LendsTo::kAnybody) return UINT64_MAX;
+  const uint64_t limit = descriptorLimit();
+  return limit - std::min<uint64_t>(limit / 4, 128);
+}
+
+}  // namespace
+
 Server::Server(const ServerOptions& options)
-    : options_(options), regions_(options.size, options.grace, clock_, options.lends_to) {}
+    : options_(options),
+      regions_(options.size, options.grace, clock_, options.lends_to),
+      newcomers_(newcomersOf(options), newcomersOf(options) / 4),
+      most_connections_(mostConnections(options.lends_to)) {}
 
 Server::~Server() { stop(); }
 

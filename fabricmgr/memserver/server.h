@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/memserver/newcomers.h"
 #include "fabricmgr/memserver/region_table.h"
 #include "fabricmgr/memserver/session.h"
+#include "fabricmgr/memserver/throttled_log.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
@@ -29,6 +31,8 @@ struct ServerOptions {
   Nanoseconds grace = Nanoseconds(2'000'000'000);
   /// How long a connection may take over its handshake.
   Nanoseconds handshake_limit = Nanoseconds(10'000'000'000);
+  /// Of descriptors, for clients that have not shaken hands; a quarter of that for one address.
+  size_t newcomers = 1024;
   /// kAuto: clients read and write pages by RDMA as well, where there is a device for that.
   Transport transport = Transport::kTcp;
   /// Instead of RDMA, borrowed: for tests.
@@ -78,6 +82,9 @@ class Server {
   RegionTable regions_;
   Populator populator_;
   Counters counters_;
+  ThrottledLog log_{clock_};
+  Newcomers newcomers_;
+  const uint64_t most_connections_;
   std::string no_rdma_;
   std::unique_ptr<OneSided> verbs_;
   OneSided* one_sided_ = nullptr;  // verbs_, or what the options say

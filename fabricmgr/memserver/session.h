@@ -63,6 +63,8 @@ class Session {
   /// Every client that left before this one came has been dealt with: what does not fit now is
   /// refused, not waited for.
   void departuresDone() { departures_done_ = true; }
+  /// It has a place among the newcomers. The worker's.
+  bool newcomer = true;
   /// What the worker last asked epoll for.
   Next waiting_for = Next::kReadable;
 

@@ -3,7 +3,7 @@
 // again; a session that is not done with its turn is called again without waiting.
 #include "fabricmgr/memserver/worker.h"
 
-#include <netdb.h>
+#include <fmt/format.h>
 #include <sched.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
@@ -23,19 +23,11 @@ namespace {
 constexpr size_t kLeastEvents = 64;
 constexpr Nanoseconds kTick = Nanoseconds(250'000'000);
 constexpr int kTickMilliseconds = 250;
+/// Accepted before those who are there have their turn: who shakes hands is no newcomer any more.
+constexpr int kAcceptedAtOnce = 16;
 constexpr uint64_t kFollowEvery = 8;  // turns of sessions between looks at where requests arrive
 // Bytes a turn from which on there is enough to do for two processors at once.
 constexpr uint64_t kBulkTurn = 128 * kKiB;
-
-std::string nameOf(const sockaddr_storage& address, socklen_t size) {
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port,
-                  sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "unknown peer";
-  }
-  return std::string(host) + ":" + port;
-}
 
 }  // namespace
 
@@ -134,7 +126,7 @@ void Worker::run() {
         uint64_t ignored;
         [[maybe_unused]] const ssize_t got = read(wake_.get(), &ignored, sizeof ignored);
       } else if (data == &listener_) {
-        acceptAll();
+        accept();
       } else {
         Session& session = *static_cast<Session*>(data);
         if (++served_ % kFollowEvery == 0) followTraffic(session);
@@ -173,24 +165,33 @@ void Worker::unbind() {
   if (home_cpu_ >= 0 && sched_setaffinity(0, sizeof allowed_, &allowed_) == 0) home_cpu_ = -1;
 }
 
-void Worker::acceptAll() {
-  for (;;) {
-    sockaddr_storage address = {};
-    socklen_t size = sizeof address;
+void Worker::accept() {
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
+    if (server_.counters_.connections.load() >= server_.most_connections_) {
+      return stopAccepting("all connections are taken");
+    }
+    sockaddr_storage from = {};
+    socklen_t size = sizeof from;
     UniqueFd socket(
-        accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC));
+        accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC));
     if (socket.valid()) {
-      server_.nextWorker().hand(std::move(socket), nameOf(address, size));
+      if (server_.newcomers_.enter(socket.get(), originOf(from)) == Newcomers::Place::kOfAnother) {
+        server_.log_.warn("a connection was ended to make room: it had not shaken hands yet");
+      }
+      server_.nextWorker().hand(std::move(socket), textOf(from, size));
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno == EAGAIN) return;
-    // Out of descriptors or memory: stop listening until the next tick instead of spinning.
-    spdlog::warn("cannot accept a connection: {}", strerror(errno));
-    watch(listener_.get(), nullptr, 0, EPOLL_CTL_DEL);
-    accepting_ = false;
-    return;
+    return stopAccepting(strerror(errno));
   }
+}
+
+/// Until the next tick, by when somebody may have left, instead of spinning.
+void Worker::stopAccepting(const std::string& why) {
+  server_.log_.warn(fmt::format("cannot accept a connection: {}", why));
+  watch(listener_.get(), nullptr, 0, EPOLL_CTL_DEL);
+  accepting_ = false;
 }
 
 void Worker::add(Arrival arrival) {
@@ -207,6 +208,10 @@ void Worker::serve(Session& session) {
   const uint64_t before = session.moved();
   const Next next = session.advance();
   moved_ += session.moved() - before;
+  if (session.newcomer && session.greeted()) {
+    server_.newcomers_.leave(session.fd());
+    session.newcomer = false;
+  }
   if (next == Next::kClose) return remove(session);
   // What is left to do may have been received already: waiting for room to send ends at once.
   const Next wanted = next == Next::kAgain ? Next::kWritable : next;
@@ -217,10 +222,12 @@ void Worker::serve(Session& session) {
 
 void Worker::remove(Session& session) {
   if (!session.reason().empty()) {
-    spdlog::warn("connection from {} closed: {}", session.peer(), session.reason());
+    server_.log_.warn(
+        fmt::format("connection from {} closed: {}", session.peer(), session.reason()));
   }
   const int fd = session.fd();
   watch(fd, nullptr, 0, EPOLL_CTL_DEL);
+  if (session.newcomer) server_.newcomers_.leave(fd);
   sessions_.erase(fd);
 }
 
@@ -237,7 +244,8 @@ void Worker::tick() {
     if (session->greeted()) {
       serve(*session);
     } else if (now - session->since() > server_.options_.handshake_limit) {
-      spdlog::warn("connection from {} closed: no handshake in time", session->peer());
+      server_.log_.warn(
+          fmt::format("connection from {} closed: no handshake in time", session->peer()));
       remove(*session);
     } else {
       if (caught_up_to > session->since()) session->departuresDone();
@@ -245,6 +253,7 @@ void Worker::tick() {
     }
   }
   if (!listener_.valid()) return;
+  server_.log_.sayRest();
   if (!accepting_) {
     watch(listener_.get(), &listener_, EPOLLIN, EPOLL_CTL_ADD);
     accepting_ = true;

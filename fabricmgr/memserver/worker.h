@@ -52,7 +52,8 @@ class Worker {
   void wake();
   void followTraffic(const Session& session);
   void unbind();
-  void acceptAll();
+  void accept();
+  void stopAccepting(const std::string& why);
   void add(Arrival arrival);
   void serve(Session& session);
   void remove(Session& session);

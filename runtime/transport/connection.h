@@ -36,6 +36,11 @@ class Connection {
   static constexpr size_t kMaxParts = 320;
 };
 
+/// Sends, or fills, all of `bytes`, waiting until `deadline` (on kMonotonicClock) at most, however
+/// many pieces it takes. Errors: those of the connection, kTimedOut: it is of no more use.
+Status sendAll(Connection& connection, std::span<const std::byte> bytes, Nanoseconds deadline);
+Status receiveAll(Connection& connection, std::span<std::byte> bytes, Nanoseconds deadline);
+
 /// HOST:PORT, IPv6 in brackets. Plain values.
 struct Endpoint {
   char host[96] = {};

@@ -2,46 +2,15 @@
 // The handshake's two questions.
 #include "runtime/transport/handshake.h"
 
-#include <poll.h>
-
 #include <algorithm>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/raw_calls.h"
 
 namespace tidepool {
 namespace {
 
 /// For a server that pins a terabyte, at several GB/s.
 constexpr Nanoseconds kPinTimeout(300'000'000'000);
-
-Status sendAll(Connection& connection, std::span<std::byte> bytes) {
-  while (!bytes.empty()) {
-    const iovec part = {bytes.data(), bytes.size()};
-    const auto taken = connection.send({&part, 1}, Wait::kUntilTimeout);
-    if (!taken) return tl::unexpected(taken.error());
-    bytes = bytes.subspan(*taken);
-  }
-  return {};
-}
-
-Status receiveAll(Connection& connection, std::span<std::byte> bytes, Nanoseconds timeout) {
-  const Nanoseconds deadline = kMonotonicClock.now() + timeout;
-  while (!bytes.empty()) {
-    const iovec part = {bytes.data(), bytes.size()};
-    const auto given = connection.receive({&part, 1}, Wait::kNever);
-    if (!given) return tl::unexpected(given.error());
-    bytes = bytes.subspan(*given);
-    if (*given > 0) continue;
-    const Nanoseconds now = kMonotonicClock.now();
-    if (now >= deadline) return fail(ErrorCode::kTimedOut, "no answer from the peer in time");
-    pollfd waiting = {connection.fd(), POLLIN, 0};
-    const auto milliseconds =
-        std::min<uint64_t>((deadline - now).value() / 1'000'000 + 1, 1'000'000);
-    (void)raw::poll(&waiting, 1, static_cast<int>(milliseconds));
-  }
-  return {};
-}
 
 /// The error a refused handshake means to the caller.
 tl::unexpected<Error> refusal(const Endpoint& target, const wire::ClientHello& asked,
@@ -90,8 +59,9 @@ Result<wire::ServerHello> shakeHands(Connection& connection, const Endpoint& tar
                                      const wire::ClientHello& hello, Nanoseconds timeout) {
   std::byte bytes[wire::kHelloSize];
   wire::encode(hello, bytes);
-  TP_TRY(sendAll(connection, bytes));
-  if (const Status received = receiveAll(connection, bytes, timeout); !received) {
+  const Nanoseconds deadline = kMonotonicClock.now() + timeout;
+  TP_TRY(sendAll(connection, bytes, deadline));
+  if (const Status received = receiveAll(connection, bytes, deadline); !received) {
     return fail(received.error().code(), "no handshake from %s:%s: %s", target.host, target.port,
                 received.error().text());
   }
@@ -101,12 +71,12 @@ Result<wire::ServerHello> shakeHands(Connection& connection, const Endpoint& tar
 }
 
 Result<LaneAnswer> askForLane(Connection& connection, Epoch epoch, Nanoseconds timeout) {
-  const Nanoseconds patience = std::max(timeout, kPinTimeout);
+  const Nanoseconds deadline = kMonotonicClock.now() + std::max(timeout, kPinTimeout);
   std::byte request[wire::kRequestSize];
   wire::encode(wire::Request{.opcode = wire::Opcode::kOpenLane, .epoch = epoch}, request);
-  TP_TRY(sendAll(connection, request));
+  TP_TRY(sendAll(connection, request, deadline));
   std::byte header[wire::kResponseSize];
-  TP_TRY(receiveAll(connection, header, patience));
+  TP_TRY(receiveAll(connection, header, deadline));
   const auto answer = wire::decodeResponse(header);
   if (!answer) return tl::unexpected(answer.error());
   if (answer->status != 0) {
@@ -118,7 +88,7 @@ Result<LaneAnswer> askForLane(Connection& connection, Epoch epoch, Nanoseconds t
                 answer->payload);
   }
   std::byte offer[wire::kLaneOfferSize];
-  TP_TRY(receiveAll(connection, offer, patience));
+  TP_TRY(receiveAll(connection, offer, deadline));
   return LaneAnswer{wire::decodeLaneOffer(offer)};
 }
 

@@ -20,6 +20,9 @@ constexpr char kKey[] = "a key of more than sixteen bytes";
 constexpr Nanoseconds kLong(20'000'000'000);
 constexpr ErrorCode kGood = ErrorCode{};
 
+/// As long as a test waits.
+Nanoseconds soon() { return kMonotonicClock.now() + kLong; }
+
 /// One memory server with its control port.
 struct Lender {
   explicit Lender(uint64_t grains, const std::string& control = "127.0.0.1:0") {
@@ -227,26 +230,28 @@ TEST_F(MemserverDriverTest, NoiseAndRepeatedFramesEndTheirConnectionAlone) {
   std::mt19937 random(1);
   for (int round = 0; round < 50; ++round) {
     const auto connection = dial();
-    must(control::receiveBytes(*connection, control::kHelloSize));
+    must(control::receiveHello(*connection, soon()));
     std::string noise = control::encode(control::Request{});
     for (int i = 0; i < 20; ++i) noise += static_cast<char>(random());
     noise[random() % noise.size()] ^= static_cast<char>(random() % 255 + 1);
-    must(control::sendBytes(*connection, noise + std::string(64, 'x')));
+    noise += std::string(64, 'x');
+    must(sendAll(*connection, std::as_bytes(std::span(noise)), soon()));
     shutdown(connection->fd(), SHUT_WR);  // nobody waits for what some of it announces
-    EXPECT_FALSE(control::receiveBytes(*connection, control::kHeaderSize));
+    std::byte any[1];
+    EXPECT_EQ(codeOf(receiveAll(*connection, any, soon())), ErrorCode::kUnreachable);
   }
   // A good frame, twice: the second one is not the second.
   const auto connection = dial();
-  const auto hello =
-      must(control::decodeHello(must(control::receiveBytes(*connection, control::kHelloSize))));
+  const auto hello = must(control::receiveHello(*connection, soon()));
   const std::string frame = control::encode(control::Request{});
   for (int i = 0; i < 2; ++i) {
     control::Seal fresh(kKey, hello.nonce, control::Seal::Side::kClient);
-    must(fresh.send(*connection, frame));
+    must(fresh.send(*connection, frame, soon()));
   }
   control::Seal seal(kKey, hello.nonce, control::Seal::Side::kClient);
-  EXPECT_TRUE(seal.receive(*connection, control::kAnswerMagic));
-  EXPECT_EQ(codeOf(seal.receive(*connection, control::kAnswerMagic)), ErrorCode::kUnreachable);
+  EXPECT_TRUE(seal.receive(*connection, control::kAnswerMagic, soon()));
+  EXPECT_EQ(codeOf(seal.receive(*connection, control::kAnswerMagic, soon())),
+            ErrorCode::kUnreachable);
   EXPECT_NE(assign("h1", 1), RegionId()) << "the server serves on";
 }
 
@@ -258,10 +263,10 @@ TEST_F(MemserverDriverTest, AFirstFrameThatAnnouncesMuchIsNotWaitedFor) {
     const auto stranger = adoptTcp(UniqueFd(ends[1]));
     std::string header = control::encode(control::Request{});
     header[large ? 6 : 5] = 1;  // 64 KiB; 256 bytes
-    must(control::sendBytes(*stranger, header));
+    must(sendAll(*stranger, std::as_bytes(std::span(header)), soon()));
     shutdown(ends[1], SHUT_WR);
     control::Seal seal(kKey, {}, control::Seal::Side::kServer);
-    EXPECT_EQ(codeOf(seal.receive(*server, control::kRequestMagic)),
+    EXPECT_EQ(codeOf(seal.receive(*server, control::kRequestMagic, soon())),
               large ? ErrorCode::kCorrupt : ErrorCode::kUnreachable);
   }
 }
