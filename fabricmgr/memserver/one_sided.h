@@ -4,6 +4,8 @@
 // session, by way of a ticket, and stays until the session ends or its epoch does.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <memory>
 
@@ -21,14 +23,16 @@ class OneSided {
  public:
   virtual ~OneSided() = default;
   /// Lets a client of `epoch` in, for all that the region has now; pins its memory for the first
-  /// one. `socket` is the client's connection: RDMA goes to the same address. Errors: kUnsupported
-  /// (no device there), kNoMemory (it cannot be pinned), kInternal.
+  /// one. `at` is where the client's connection has come to: RDMA goes to the same address. Errors:
+  /// kUnsupported (no device there), kNoMemory (it cannot be pinned), kStaleEpoch (revoked
+  /// meanwhile), kInternal. Takes as long as pinning does.
   virtual Result<wire::LaneOffer> open(const std::shared_ptr<Region>& region, Epoch epoch,
-                                       int socket) = 0;
+                                       const sockaddr_storage& at) = 0;
   /// When it returns, who came with the ticket neither reads nor writes any more, and nobody can
-  /// come with it. The memory is pinned no longer when the last has gone.
+  /// come with it. The memory is pinned no longer soon after the last has gone.
   virtual void close(const wire::Token& ticket) = 0;
-  /// When it returns, nobody of an epoch before `epoch` reads or writes the region any more.
+  /// When it returns, nobody of an epoch before `epoch` reads or writes the region any more. What
+  /// is being pinned for them is not waited for: nobody is let in there, and it is unpinned again.
   virtual void revoke(uint64_t region, Epoch epoch) = 0;
 };
 

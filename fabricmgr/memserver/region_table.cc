@@ -32,12 +32,22 @@ Result<wire::Token> randomToken() {
 
 Status Region::discard(uint64_t offset, uint64_t length) {
   MutexLock lock(pin_mutex_);
-  if (pinned_) {
+  if (pinned()) {
     memset(data() + offset, 0, length);
   } else if (madvise(data() + offset, length, MADV_DONTNEED) != 0) {
     return failErrno(ErrorCode::kIo, "cannot give memory of a region back");
   }
   return {};
+}
+
+void Region::pin() {
+  MutexLock lock(pin_mutex_);
+  pins_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Region::unpin() {
+  MutexLock lock(pin_mutex_);
+  TP_CHECK_OP(pins_.fetch_sub(1, std::memory_order_relaxed), >, 0u);
 }
 
 bool Region::wantBehind(uint64_t end) {
@@ -221,7 +231,9 @@ size_t RegionTable::sweep() {
     const Nanoseconds now = clock_.now();
     for (auto at = entries_.begin(); at != entries_.end();) {
       const Entry& entry = at->second;
-      if (entry.managed || entry.connections > 0 || now - entry.idle_since < grace_) {
+      // A region that a device has pinned, for somebody who has left, is still in memory.
+      if (entry.managed || entry.connections > 0 || now - entry.idle_since < grace_ ||
+          entry.region->pinned()) {
         ++at;
         continue;
       }

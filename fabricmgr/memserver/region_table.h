@@ -57,9 +57,12 @@ class Region {
   bool populateSome();
   /// Bytes from the begin on that have been populated so far.
   uint64_t populated() const { return populated_.load(std::memory_order_relaxed); }
-  /// Held while a device is told of the region's memory, and while that is given back.
-  Mutex& pinMutex() const TP_RETURNS(pin_mutex_) { return pin_mutex_; }
-  void setPinned(bool pinned) TP_REQUIRES(pin_mutex_) { pinned_ = pinned; }
+  /// Before a device is told of the region's memory, and after it has forgotten it: in between no
+  /// memory is given back by discard().
+  void pin() TP_EXCLUDES(pin_mutex_);
+  void unpin() TP_EXCLUDES(pin_mutex_);
+  /// Relaxed: for a look now and then.
+  bool pinned() const { return pins_.load(std::memory_order_relaxed) > 0; }
 
  private:
   const uint64_t id_;
@@ -69,8 +72,8 @@ class Region {
   std::atomic<uint64_t> epoch_{1};
   std::atomic<uint64_t> wanted_{0};  // of populated memory: bytes from the begin on
   std::atomic<uint64_t> populated_{0};
-  mutable Mutex pin_mutex_;
-  bool pinned_ TP_GUARDED_BY(pin_mutex_) = false;
+  Mutex pin_mutex_;
+  std::atomic<size_t> pins_{0};  // changed with pin_mutex_ held
 };
 
 /// Whom a server lends memory to: whoever asks, or those alone whom the fabric manager's orders let

@@ -62,6 +62,9 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
       server->no_rdma_ = verbs.error().text();
     }
   }
+  if (server->one_sided_ != nullptr) {
+    server->lanes_ = std::make_unique<LaneOpener>(*server->one_sided_);
+  }
   for (unsigned i = 0; i < std::max(1u, options.threads); ++i) {
     auto worker = Worker::create(*server, i == 0 ? std::move(*listener) : UniqueFd());
     if (!worker) return tl::unexpected(worker.error());

@@ -87,7 +87,8 @@ class Server {
   const uint64_t most_connections_;
   std::string no_rdma_;
   std::unique_ptr<OneSided> verbs_;
-  OneSided* one_sided_ = nullptr;  // verbs_, or what the options say
+  OneSided* one_sided_ = nullptr;      // verbs_, or what the options say
+  std::unique_ptr<LaneOpener> lanes_;  // to one_sided_
   uint16_t port_ = 0;
   size_t next_worker_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;

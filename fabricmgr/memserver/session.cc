@@ -29,7 +29,7 @@ Session::Session(std::unique_ptr<Connection> connection, std::string peer,
       peer_(std::move(peer)),
       regions_(shared.regions),
       counters_(shared.counters),
-      one_sided_(shared.one_sided),
+      lanes_(shared.lanes),
       populator_(shared.populator),
       since_(now),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kRowReadAhead)) {
@@ -37,9 +37,7 @@ Session::Session(std::unique_ptr<Connection> connection, std::string peer,
 }
 
 Session::~Session() {
-  if (opening_.valid()) {
-    if (const auto offer = opening_.get()) ticket_ = offer->ticket;
-  }
+  if (opening_ != nullptr) opening_->abandon();
   dropLane();
   if (region_ != nullptr) regions_.detach(region_);
   counters_.connections.fetch_sub(1, std::memory_order_relaxed);
@@ -230,8 +228,8 @@ Session::Step Session::stepHello() {
     // A managed region's secret is the manager's to give: its holder gets back what it showed.
     reply.token = hello->kind == wire::HelloKind::kCreate ? region_->token() : hello->token;
     reply.epoch = region_->epoch();
-    if ((hello->features & wire::kFeatureOneSided) == 0) one_sided_ = nullptr;
-    if (one_sided_ != nullptr) reply.features = wire::kFeatureOneSided;
+    if ((hello->features & wire::kFeatureOneSided) == 0) lanes_ = nullptr;
+    if (lanes_ != nullptr) reply.features = wire::kFeatureOneSided;
     reply.capacity = region_->capacity();
   } else {
     reply.status = static_cast<uint16_t>(region.error().code());

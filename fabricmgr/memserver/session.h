@@ -6,13 +6,12 @@
 
 #include <array>
 #include <atomic>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "fabricmgr/memserver/one_sided.h"
+#include "fabricmgr/memserver/lane_opener.h"
 #include "fabricmgr/memserver/populator.h"
 #include "fabricmgr/memserver/region_table.h"
 #include "runtime/base/mapping.h"
@@ -35,7 +34,7 @@ enum class Next : uint8_t { kReadable, kWritable, kAgain, kClose };
 struct SessionShared {
   RegionTable& regions;
   Counters& counters;
-  OneSided* one_sided = nullptr;   // null: all goes over the connection
+  LaneOpener* lanes = nullptr;     // null: all goes over the connection
   Populator* populator = nullptr;  // null: memory comes with the first write to it
 };
 
@@ -98,6 +97,7 @@ class Session {
   Step answerStat(const wire::Request& request);
   Step openLane(const wire::Request& request);
   Step stepLane();
+  Step refuseLane(const Error& why);
   Step closeLane(const wire::Request& request);
   void dropLane();
   Step refuse(const wire::Request& request, ErrorCode code, uint32_t to_swallow);
@@ -120,10 +120,10 @@ class Session {
   const std::string peer_;
   RegionTable& regions_;
   Counters& counters_;
-  OneSided* one_sided_;  // null: there is none, or the client does not know of it
+  LaneOpener* lanes_;  // null: there is none, or the client does not know of it
   Populator* const populator_;
-  std::optional<wire::Token> ticket_;  // of its lane
-  std::future<Result<wire::LaneOffer>> opening_;
+  std::optional<wire::Token> ticket_;     // of its lane
+  std::shared_ptr<LaneOpening> opening_;  // null: none
   const Nanoseconds since_;
   std::shared_ptr<Region> region_;
   State state_ = State::kHello;

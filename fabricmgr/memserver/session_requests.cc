@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "fabricmgr/memserver/row_copy.h"
 #include "fabricmgr/memserver/session.h"
@@ -131,35 +132,35 @@ Session::Step Session::answerStat(const wire::Request& request) {
 /// Lets the client read and write the region past this process, by a connection that it now makes.
 /// One a session: an earlier one ends.
 Session::Step Session::openLane(const wire::Request& request) {
-  if (one_sided_ == nullptr) return refuse(request, ErrorCode::kUnsupported, 0);
+  if (lanes_ == nullptr) return refuse(request, ErrorCode::kUnsupported, 0);
   dropLane();
-  opening_ = std::async(std::launch::async, [this, region = region_, epoch = request.epoch] {
-    return one_sided_->open(region, epoch, fd());
-  });
+  auto opening = lanes_->open(region_, request.epoch, fd());
+  if (!opening) return refuseLane(opening.error());
+  opening_ = std::move(*opening);
   // Small regions are ready at once; large ones take seconds, which others are not to wait for.
-  (void)opening_.wait_for(kLanePatience);
+  (void)opening_->isMade(kLanePatience);
   state_ = State::kLane;
   return Step::kProgress;
 }
 
 /// Answers once the lane is there; the worker looks again on its next tick.
 Session::Step Session::stepLane() {
-  if (opening_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    return Step::kNeedBytes;
-  }
+  if (!opening_->isMade(std::chrono::milliseconds(0))) return Step::kNeedBytes;
   const std::span<std::byte> room = staging();
   if (room.size() < wire::kLaneOfferSize || !answersFit()) return Step::kNeedDrain;
   state_ = State::kRequest;
-  const auto offer = opening_.get();
-  if (!offer) {
-    spdlog::warn("{} has no RDMA access: {}", peer_, offer.error().text());
-    return refuse(request_, offer.error().code(), 0);
-  }
+  const auto offer = std::exchange(opening_, nullptr)->take();
+  if (!offer) return refuseLane(offer.error());
   ticket_ = offer->ticket;
   wire::encode(*offer, room.first<wire::kLaneOfferSize>());
   staging_used_ += wire::kLaneOfferSize;
   answer(request_.tag, 0, room.first(wire::kLaneOfferSize));
   return Step::kProgress;
+}
+
+Session::Step Session::refuseLane(const Error& why) {
+  spdlog::warn("{} has no RDMA access: {}", peer_, why.text());
+  return refuse(request_, why.code(), 0);
 }
 
 /// When the client hears of it, nothing that it sent by the lane can come any more.
@@ -170,7 +171,7 @@ Session::Step Session::closeLane(const wire::Request& request) {
 }
 
 void Session::dropLane() {
-  if (ticket_) one_sided_->close(*ticket_);
+  if (ticket_) lanes_->close(*ticket_);
   ticket_.reset();
 }
 

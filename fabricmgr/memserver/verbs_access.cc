@@ -41,7 +41,7 @@ class VerbsAccess final : public OneSided {
   Status start(int listener);
 
   Result<wire::LaneOffer> open(const std::shared_ptr<Region>& region, Epoch epoch,
-                               int socket) override TP_EXCLUDES(mutex_);
+                               const sockaddr_storage& at) override TP_EXCLUDES(mutex_);
   void close(const wire::Token& ticket) override TP_EXCLUDES(mutex_);
   void revoke(uint64_t region, Epoch epoch) override TP_EXCLUDES(mutex_);
 
@@ -52,11 +52,11 @@ class VerbsAccess final : public OneSided {
     rdma_cm_id* id = nullptr;  // null: nobody has come with the ticket yet
   };
 
-  Result<ibv_context*> deviceAt(int socket);
+  Result<ibv_context*> deviceAt(sockaddr_storage at);
   Result<std::shared_ptr<Registration>> registrationOf(const std::shared_ptr<Region>& region,
                                                        Epoch epoch, ibv_context* device)
       TP_EXCLUDES(mutex_);
-  bool beingMade(uint64_t region) const TP_REQUIRES(mutex_);
+  bool inTheWay(uint64_t region, Epoch epoch) const TP_REQUIRES(mutex_);
   void end(Lane& lane) TP_REQUIRES(mutex_);
   void forgetUnused(const std::shared_ptr<Registration>& registration) TP_REQUIRES(mutex_);
   void run();
@@ -72,10 +72,12 @@ class VerbsAccess final : public OneSided {
   uint16_t port_ = 0;
   UniqueFd wake_;
   Mutex mutex_;
-  CondVar made_;
+  CondVar changed_;
   std::map<Key, Lane> lanes_ TP_GUARDED_BY(mutex_);
   std::map<uint64_t, std::shared_ptr<Registration>> registrations_ TP_GUARDED_BY(mutex_);
-  std::vector<rdma_cm_id*> doomed_ TP_GUARDED_BY(mutex_);  // without queue pair, to be destroyed
+  // For the thread: identifiers without queue pair to be destroyed, memory to be unpinned.
+  std::vector<rdma_cm_id*> doomed_ TP_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Registration>> unused_ TP_GUARDED_BY(mutex_);
   bool stopping_ TP_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
@@ -124,19 +126,14 @@ void VerbsAccess::wake() {
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
 }
 
-/// The device that a client reaches which has reached the local address of `socket`.
-Result<ibv_context*> VerbsAccess::deviceAt(int socket) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof address;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return failErrno(ErrorCode::kIo, "cannot read the address of a socket");
-  }
-  reinterpret_cast<sockaddr_in&>(address).sin_port = 0;  // in the same place for IPv6
+/// The device that a client reaches which has reached the local address `at`.
+Result<ibv_context*> VerbsAccess::deviceAt(sockaddr_storage at) {
+  reinterpret_cast<sockaddr_in&>(at).sin_port = 0;  // in the same place for IPv6
   rdma_cm_id* probe = nullptr;
   if (library_.cm.create_id(channel_, &probe, nullptr, RDMA_PS_TCP) != 0) {
     return failErrno(ErrorCode::kUnsupported, "cannot use /dev/infiniband/rdma_cm");
   }
-  const int bound = library_.cm.bind_addr(probe, reinterpret_cast<sockaddr*>(&address));
+  const int bound = library_.cm.bind_addr(probe, reinterpret_cast<sockaddr*>(&at));
   // librdmacm keeps its devices open as long as the process lives.
   ibv_context* const device = bound == 0 ? probe->verbs : nullptr;
   (void)library_.cm.destroy_id(probe);
@@ -146,9 +143,11 @@ Result<ibv_context*> VerbsAccess::deviceAt(int socket) {
   return device;
 }
 
-bool VerbsAccess::beingMade(uint64_t region) const {
+/// Whether the region has a registration that is being made, or one of an older epoch: whoever has
+/// fenced that one off is about to revoke it.
+bool VerbsAccess::inTheWay(uint64_t region, Epoch epoch) const {
   const auto found = registrations_.find(region);
-  return found != registrations_.end() && found->second->making;
+  return found != registrations_.end() && (found->second->making || found->second->epoch < epoch);
 }
 
 /// The region's registration in that epoch. Making one takes as long as the kernel needs to find
@@ -158,26 +157,26 @@ Result<std::shared_ptr<Registration>> VerbsAccess::registrationOf(
   auto made = std::make_shared<Registration>(library_);
   {
     MutexLock lock(mutex_);
-    while (beingMade(region->id())) made_.wait(mutex_);
+    while (inTheWay(region->id(), epoch)) changed_.wait(mutex_);
     // Whoever fences a region raises its epoch first, and revokes then.
     if (region->epoch() != epoch) return fail(ErrorCode::kStaleEpoch, "the region has moved on");
     const auto found = registrations_.find(region->id());
-    if (found != registrations_.end() && found->second->region == region &&
-        found->second->epoch == epoch) {
-      if (found->second->device == device) {
+    if (found != registrations_.end()) {
+      if (found->second->device == device && found->second->region == region) {
         ++found->second->awaited;
         return found->second;
       }
       return fail(ErrorCode::kUnsupported, "the region is in use by another RDMA device");
     }
-    if (found != registrations_.end()) found->second->end();  // of an older epoch
     made->making = true;
     registrations_[region->id()] = made;
   }
   const Status status = made->make(region, epoch, device);
   MutexLock lock(mutex_);
   made->making = false;
-  made_.notifyAll();
+  changed_.notifyAll();
+  // Revoked meanwhile: it is no longer listed, and ends with this last reference to it.
+  if (made->over) return fail(ErrorCode::kStaleEpoch, "the region has moved on");
   if (status) {
     ++made->awaited;
     return made;
@@ -187,8 +186,8 @@ Result<std::shared_ptr<Registration>> VerbsAccess::registrationOf(
 }
 
 Result<wire::LaneOffer> VerbsAccess::open(const std::shared_ptr<Region>& region, Epoch epoch,
-                                          int socket) {
-  const auto device = deviceAt(socket);
+                                          const sockaddr_storage& at) {
+  const auto device = deviceAt(at);
   if (!device) return tl::unexpected(device.error());
   wire::LaneOffer offer;
   auto& ticket = offer.ticket.bytes;
@@ -199,7 +198,7 @@ Result<wire::LaneOffer> VerbsAccess::open(const std::shared_ptr<Region>& region,
   if (!registration) return tl::unexpected(registration.error());
   MutexLock lock(mutex_);
   --(*registration)->awaited;
-  if ((*registration)->memory == nullptr) {
+  if ((*registration)->over) {
     return fail(ErrorCode::kStaleEpoch, "the region has moved on");
   }
   offer.address = reinterpret_cast<uintptr_t>(region->data());
@@ -218,7 +217,7 @@ void VerbsAccess::end(Lane& lane) {
   lane.id = nullptr;
 }
 
-/// Unpins what nobody uses any more.
+/// Has the thread unpin what nobody uses any more.
 void VerbsAccess::forgetUnused(const std::shared_ptr<Registration>& registration) {
   const auto found = registrations_.find(registration->region->id());
   if (found == registrations_.end() || found->second != registration) return;
@@ -226,7 +225,10 @@ void VerbsAccess::forgetUnused(const std::shared_ptr<Registration>& registration
   for (const auto& [ticket, lane] : lanes_) {
     if (lane.registration == registration) return;
   }
+  registration->over = true;
+  unused_.push_back(registration);
   registrations_.erase(found);
+  changed_.notifyAll();
 }
 
 void VerbsAccess::close(const wire::Token& ticket) {
@@ -243,14 +245,22 @@ void VerbsAccess::close(const wire::Token& ticket) {
 }
 
 void VerbsAccess::revoke(uint64_t region, Epoch epoch) {
-  MutexLock lock(mutex_);
-  while (beingMade(region)) made_.wait(mutex_);
-  const auto found = registrations_.find(region);
-  if (found == registrations_.end() || found->second->epoch >= epoch) return;
+  std::shared_ptr<Registration> ended;
+  {
+    MutexLock lock(mutex_);
+    const auto found = registrations_.find(region);
+    if (found == registrations_.end() || found->second->epoch >= epoch) return;
+    ended = std::move(found->second);
+    registrations_.erase(found);
+    ended->over = true;
+    changed_.notifyAll();
+    // Nobody knows the key of what is being made, nor has a queue pair there: whoever makes it ends
+    // it.
+    if (ended->making) return;
+  }
   // Queue pairs stay for now: they answer what comes with an error, which is heard sooner than
   // silence.
-  found->second->end();
-  registrations_.erase(found);
+  ended->end();
 }
 
 void VerbsAccess::run() {
@@ -353,9 +363,11 @@ void VerbsAccess::disconnected(const rdma_cm_id* id) {
 
 void VerbsAccess::destroyDoomed() {
   std::vector<rdma_cm_id*> doomed;
+  std::vector<std::shared_ptr<Registration>> unused;  // the last references, but for queue pairs'
   {
     MutexLock lock(mutex_);
     doomed.swap(doomed_);
+    unused.swap(unused_);
   }
   for (rdma_cm_id* const id : doomed) (void)library_.cm.destroy_id(id);
 }
@@ -365,7 +377,11 @@ void VerbsAccess::destroyDoomed() {
 Result<std::unique_ptr<OneSided>> startVerbs(int listener) {
   const auto library = verbs::library();
   if (!library) return tl::unexpected(library.error());
-  auto access = std::make_unique<VerbsAccess>(**library);
+  return startVerbs(listener, **library);
+}
+
+Result<std::unique_ptr<OneSided>> startVerbs(int listener, const Library& library) {
+  auto access = std::make_unique<VerbsAccess>(library);
   TP_TRY(access->start(listener));
   return std::unique_ptr<OneSided>(std::move(access));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registration: made and ended under the region's pin mutex, so that no memory is given back to the
-// kernel while a device writes to it.
+// Registration: the region counts as pinned from before it is made until after it has ended, so
+// that no memory is given back to the kernel while a device writes to it.
 #include "fabricmgr/memserver/verbs_registration.h"
 
 #include <spdlog/spdlog.h>
@@ -8,8 +8,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-
-#include "runtime/base/mutex.h"
 
 namespace tidepool::memserver {
 
@@ -29,8 +27,7 @@ void Registration::end() {
     std::abort();
   }
   memory = nullptr;
-  MutexLock lock(region->pinMutex());
-  region->setPinned(false);
+  region->unpin();
 }
 
 Status Registration::make(const std::shared_ptr<Region>& of, Epoch of_epoch, ibv_context* on) {
@@ -44,16 +41,18 @@ Status Registration::make(const std::shared_ptr<Region>& of, Epoch of_epoch, ibv
   if (completions == nullptr) {
     return failErrno(ErrorCode::kNoMemory, "the RDMA device has no room for a region");
   }
-  MutexLock lock(region->pinMutex());
+  region->pin();
   memory =
       library.reg_mr(domain, region->data(), length,
                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
   if (memory == nullptr) {
+    const int error = errno;
+    region->unpin();
+    errno = error;
     return failErrno(ErrorCode::kNoMemory,
                      "cannot pin %llu bytes for the RDMA device (raise the limit: ulimit -l)",
                      static_cast<unsigned long long>(length));
   }
-  region->setPinned(true);
   return {};
 }
 

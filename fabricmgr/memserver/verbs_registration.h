@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "fabricmgr/memserver/one_sided.h"
 #include "fabricmgr/memserver/region_table.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
@@ -33,9 +34,13 @@ struct Registration {
   ibv_cq* completions = nullptr;
   ibv_mr* memory = nullptr;
   // Guarded by the owner's mutex. Who finds it being made waits; who has asked for it and has no
-  // lane yet is counted.
+  // lane yet is counted. Once it is over nobody gets a lane any more, and who has said so ends it.
   bool making = false;
+  bool over = false;
   size_t awaited = 0;
 };
+
+/// As startVerbs() of one_sided.h, by the functions of `library`, which is borrowed.
+Result<std::unique_ptr<OneSided>> startVerbs(int listener, const verbs::Library& library);
 
 }  // namespace tidepool::memserver

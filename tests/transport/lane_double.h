@@ -29,7 +29,7 @@ class LaneDouble final : public memserver::OneSided, public LaneSource {
   size_t room = 8;                             // pieces that a lane takes at a time
 
   Result<wire::LaneOffer> open(const std::shared_ptr<memserver::Region>& region, Epoch epoch,
-                               int) override {
+                               const sockaddr_storage&) override {
     if (!gives_offers) return fail(ErrorCode::kNoMemory, "no memory to pin");
     MutexLock lock(mutex_);
     wire::LaneOffer offer;
@@ -40,19 +40,21 @@ class LaneDouble final : public memserver::OneSided, public LaneSource {
     offer.rkey = static_cast<uint32_t>(opened_);
     offer.port = 1;
     lanes_[opened_] = {region, epoch};
-    MutexLock pin(region->pinMutex());
-    region->setPinned(true);
+    region->pin();
     return offer;
   }
   void close(const wire::Token& ticket) override {
     MutexLock lock(mutex_);
     ++closed_;
-    lanes_.erase(numberOf(ticket));
+    if (const auto lane = lanes_.extract(numberOf(ticket))) lane.mapped().region->unpin();
   }
   void revoke(uint64_t region, Epoch epoch) override {
     MutexLock lock(mutex_);
     std::erase_if(lanes_, [&](const auto& entry) {
-      return entry.second.region->id() == region && entry.second.epoch < epoch;
+      const Admitted& lane = entry.second;
+      if (lane.region->id() != region || lane.epoch >= epoch) return false;
+      lane.region->unpin();
+      return true;
     });
   }
 
