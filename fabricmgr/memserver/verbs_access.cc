@@ -4,7 +4,6 @@
 // events of theirs that it may have in hand.
 #include <fcntl.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "fabricmgr/memserver/one_sided.h"
+#include "fabricmgr/memserver/throttled_log.h"
 #include "fabricmgr/memserver/verbs_registration.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
@@ -71,6 +71,7 @@ class VerbsAccess final : public OneSided {
   rdma_cm_id* listener_ = nullptr;
   uint16_t port_ = 0;
   UniqueFd wake_;
+  ThrottledLog log_{kMonotonicClock};  // the thread's
   Mutex mutex_;
   CondVar changed_;
   std::map<Key, Lane> lanes_ TP_GUARDED_BY(mutex_);
@@ -289,7 +290,7 @@ bool VerbsAccess::takeEvents() {
   switch (type) {
     case RDMA_CM_EVENT_CONNECT_REQUEST:
       if (admitted) break;
-      spdlog::warn("an RDMA connection was refused: {}", admitted.error().text());
+      log_.warn(std::string("an RDMA connection was refused: ") + admitted.error().text());
       (void)library_.cm.reject(id, nullptr, 0);
       (void)library_.cm.destroy_id(id);
       break;
