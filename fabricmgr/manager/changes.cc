@@ -173,9 +173,11 @@ bool Manager::Impl::isNothing(const RegionEntry& entry) {
          state.intentsOf(region.id).empty() && state.growthsOf(region.id).empty();
 }
 
-Nanoseconds Manager::Impl::leaseLeft(HostId host) const {
+void Manager::Impl::renew(const Host& host) { lease_until[host.id] = awake.now() + host.lease; }
+
+Nanoseconds Manager::Impl::leaseLeft(HostId host) {
   const auto found = lease_until.find(host);
-  const Nanoseconds now = options.clock->now();
+  const Nanoseconds now = awake.now();
   if (found == lease_until.end() || found->second <= now) return Nanoseconds();
   return found->second - now;
 }

@@ -59,9 +59,10 @@ Result<Answer> Manager::addHost(const Caller& caller, const HostSpec& spec) {
         }
         if (isDryRun(caller)) return Answer();
         const HostId id(step.index().value());
-        step.put(Host{id, spec.name, spec.domain, HostState::kActive, lease, step.index()});
+        const Host host{id, spec.name, spec.domain, HostState::kActive, lease, step.index()};
+        step.put(host);
         step.event(Subject::kHost, id.value(), id, "added");
-        impl.lease_until[id] = impl.options.clock->now() + lease;
+        impl.renew(host);
         return Answer{{}, id.value(), {}};
       });
 }
@@ -121,7 +122,7 @@ Result<Answer> Manager::resumeHost(const Caller& caller, const std::string& name
         host.modified = step.index();
         step.put(host);
         step.event(Subject::kHost, id.value(), id, "active");
-        impl.lease_until[id] = impl.options.clock->now() + host.lease;
+        impl.renew(host);
         return Answer{{}, id.value(), {}};
       });
 }
@@ -185,7 +186,7 @@ Result<Manager::Renewal> Manager::renewLease(const std::string& host) {
                 "host %s is fenced: what it had is taken from it; an operator may resume it",
                 host.c_str());
   }
-  impl_->lease_until[entry->host.id] = impl_->options.clock->now() + entry->host.lease;
+  impl_->renew(entry->host);
   return Renewal{entry->host.lease, entry->touched};
 }
 

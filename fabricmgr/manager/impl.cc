@@ -146,7 +146,25 @@ Status Manager::Impl::checkUsable() const {
               trouble.c_str());
 }
 
+void Manager::Impl::say(Weight weight, std::string line) {
+  if (!options.say) return;
+  lines.emplace_back(weight, std::move(line));
+  has_lines.store(true, std::memory_order_relaxed);
+}
+
+void Manager::Impl::writeLines() {
+  if (!has_lines.load(std::memory_order_relaxed)) return;
+  std::vector<std::pair<Weight, std::string>> taken;
+  {
+    MutexLock lock(mutex);
+    taken.swap(lines);
+    has_lines.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& [weight, line] : taken) options.say(weight, line);
+}
+
 Status Manager::Impl::settle(Index index) {
+  writeLines();
   if (index == Index()) return {};
   const Status durable = store->await(index);
   if (durable) return {};

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabricmgr/manager/awake_time.h"
 #include "fabricmgr/manager/driver_table.h"
 #include "fabricmgr/manager/manager.h"
 #include "fabricmgr/manager/state.h"
@@ -54,6 +55,7 @@ class Manager::Impl {
       : options(options_to_use),
         store(std::move(store_to_own)),
         drivers(options.drivers),
+        awake(*options.clock, options.longest_gap),
         cleaned_time(options.wall_clock->now()) {}
   ~Impl();
 
@@ -114,7 +116,9 @@ class Manager::Impl {
   void merge(Step* step, RegionEntry* end, RegionEntry* into) TP_REQUIRES(mutex);
   void fenceAll(Step* step, HostEntry* host, const std::string& actor) TP_REQUIRES(mutex);
   void resolveKey(Step* step, RegionId region, const Result<Answer>& answer) TP_REQUIRES(mutex);
-  Nanoseconds leaseLeft(HostId host) const TP_REQUIRES(mutex);
+  Nanoseconds leaseLeft(HostId host) TP_REQUIRES(mutex);
+  /// The lease begins anew.
+  void renew(const Host& host) TP_REQUIRES(mutex);
   /// Errors: kConflict while its devices are being waited for.
   Status checkIdle(const RegionEntry& entry) TP_REQUIRES(mutex);
 
@@ -145,7 +149,12 @@ class Manager::Impl {
   /// A region whose grant was under way when the last manager ended: completes or undoes it.
   void settleReserved(RegionId region) TP_EXCLUDES(mutex);
 
+  /// A line for the log; it is written once the mutex is free.
+  void say(Weight weight, std::string line) TP_REQUIRES(mutex);
+  void writeLines() TP_EXCLUDES(mutex);
+
   // --- time.cc
+  void noteAbsence() TP_EXCLUDES(mutex);
   void expireLeases() TP_EXCLUDES(mutex);
   void expireDeadlines() TP_EXCLUDES(mutex);
   void dropOldRecords() TP_EXCLUDES(mutex);
@@ -181,7 +190,11 @@ class Manager::Impl {
   std::set<RegionId> queued TP_GUARDED_BY(mutex);
   /// Regions whose work met a device that does not answer; taken up again by tick().
   std::set<RegionId> stuck TP_GUARDED_BY(mutex);
-  std::map<HostId, Nanoseconds> lease_until TP_GUARDED_BY(mutex);
+  AwakeTime awake TP_GUARDED_BY(mutex);
+  Nanoseconds absence_said TP_GUARDED_BY(mutex);                   // of awake.missed()
+  std::map<HostId, Nanoseconds> lease_until TP_GUARDED_BY(mutex);  // of awake
+  std::vector<std::pair<Weight, std::string>> lines TP_GUARDED_BY(mutex);
+  std::atomic<bool> has_lines{false};  // relaxed: saves a look that would find nothing
   std::map<RegionId, Bytes> progress TP_GUARDED_BY(mutex);
   /// What devices hold of regions with an open intent: as they said when they were inspected, or
   /// since they have done their part of it.

@@ -68,11 +68,20 @@ struct AssignSpec {
   Constraints constraints;
 };
 
+/// How much an operator should mind a line of the log.
+enum class Weight : uint8_t { kInfo = 0, kWarning = 1, kError = 2 };
+
 struct ManagerOptions {
   DriverFactory drivers;
   /// Time that passes: leases, deadlines. And time of day: records, keys. Not owned.
   const Clock* clock = nullptr;
   const Clock* wall_clock = nullptr;
+  /// What counts, at most, as time of leases between two looks at the clock: pulse(), tick() and
+  /// heartbeats. More means that the manager did not run.
+  Nanoseconds longest_gap{250'000'000};
+  /// Lines for the log, of what nobody asked for: hosts that are cut off, for example. Called from
+  /// any thread: must not call the manager. May be empty.
+  std::function<void(Weight, const std::string&)> say;
   unsigned workers = 2;  // threads that carry operations on
   /// Told every time more has become durable; for waking watchers. Called from a thread of the
   /// manager's: must neither block nor call the manager. May be empty.
@@ -198,6 +207,9 @@ class Manager {
   /// keys, looks whether devices still answer, and asks unreachable ones again. Not by two threads
   /// at once.
   void tick();
+  /// To be called ten times a second, by a thread that never waits for disks or devices: by this
+  /// the manager knows that it ran. Leases stand still while nobody calls it.
+  void pulse();
 
   /// Waits until no operation is under way, except those that wait for a host, a deadline or an
   /// unreachable device. For tests and for shutting down in order.

@@ -45,8 +45,7 @@ Status Manager::Impl::recover() {
     progress.clear();
     keys_waiting.clear();
     lease_until.clear();
-    const Nanoseconds now = options.clock->now();
-    for (const auto& [id, host] : state.hosts()) lease_until[id] = now + host.host.lease;
+    for (const auto& [id, host] : state.hosts()) renew(host.host);
     for (const KeyRecord& key : loaded->pending) keys_waiting[RegionId(key.id)] = key;
     for (const auto& [id, device] : state.devices()) devices.push_back(device.device);
   }

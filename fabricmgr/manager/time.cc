@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happens because time has passed: tick() and its parts. One thread at a time.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "fabricmgr/manager/impl.h"
@@ -10,6 +12,8 @@ namespace {
 
 /// How soon it is found out that a device has gone, or has come back without what it held.
 constexpr Nanoseconds kLookEvery(2'000'000'000);
+/// A pause of the manager's own that is worth a line.
+constexpr Nanoseconds kAbsence(1'000'000'000);
 constexpr Nanoseconds kDay(86'400'000'000'000);
 /// How many indexes' events are kept at least: hours of them, at hundreds a second.
 constexpr uint64_t kEventsKept = 2'000'000;
@@ -18,13 +22,31 @@ constexpr uint64_t kCleanEvery = 10'000;
 
 }  // namespace
 
+void Manager::pulse() {
+  MutexLock lock(impl_->mutex);
+  (void)impl_->awake.now();
+}
+
 void Manager::tick() {
+  impl_->noteAbsence();
   impl_->reloadIfBroken();
   impl_->expireLeases();
   impl_->expireDeadlines();
   impl_->lookAtDevices();
   impl_->retryDevices();
   impl_->dropOldRecords();
+  impl_->writeLines();
+}
+
+void Manager::Impl::noteAbsence() {
+  MutexLock lock(mutex);
+  (void)awake.now();
+  const Nanoseconds missed = awake.missed() - absence_said;
+  if (missed < kAbsence) return;
+  absence_said = awake.missed();
+  say(Weight::kWarning,
+      fmt::format("the manager did not run for {:.1f} s: leases are so much longer",
+                  static_cast<double>(missed.value()) / 1e9));
 }
 
 void Manager::Impl::reloadIfBroken() {

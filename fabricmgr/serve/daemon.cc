@@ -16,6 +16,7 @@ namespace tidepool::serve {
 namespace {
 
 constexpr int kTickMilliseconds = 1000;
+constexpr int kPulseMilliseconds = 100;
 
 Result<fabric::DriverSettings> settingsOf(const Config& config, const Clock& wall_clock) {
   fabric::DriverSettings settings;
@@ -45,6 +46,11 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
   options.clock = &daemon->clock_;
   options.wall_clock = &daemon->wall_clock_;
   options.workers = config.workers;
+  options.say = [log](fabric::Weight weight, const std::string& line) {
+    using Level = api::Service::Level;
+    constexpr Level kLevels[] = {Level::kInfo, Level::kWarning, Level::kError};
+    log(kLevels[static_cast<size_t>(weight)], line);
+  };
   options.on_durable = [daemon = daemon.get()](fabric::Index) {
     // Acquire: pairs with the release when the service is there.
     if (api::Service* service = daemon->to_wake_.load(std::memory_order_acquire)) {
@@ -68,15 +74,21 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
   daemon->to_count_.store(daemon->server_.get(), std::memory_order_release);
   daemon->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
   TP_CHECK_OP(daemon->stop_.get(), >=, 0);
-  daemon->ticker_ = std::thread([raw = daemon.get()] { raw->tickUntilStopped(); });
+  daemon->ticker_ = std::thread([raw = daemon.get()] {
+    raw->untilStopped(kTickMilliseconds, [raw] { raw->manager_->tick(); });
+  });
+  // Beside it: a tick may wait for devices.
+  daemon->pulse_ = std::thread([raw = daemon.get()] {
+    raw->untilStopped(kPulseMilliseconds, [raw] { raw->manager_->pulse(); });
+  });
   return daemon;
 }
 
 Daemon::~Daemon() { stop(); }
 
-void Daemon::tickUntilStopped() {
+void Daemon::untilStopped(int every_milliseconds, const std::function<void()>& work) const {
   pollfd waiting = {stop_.get(), POLLIN, 0};
-  while (poll(&waiting, 1, kTickMilliseconds) == 0) manager_->tick();
+  while (poll(&waiting, 1, every_milliseconds) == 0) work();
 }
 
 void Daemon::stop() {
@@ -84,6 +96,7 @@ void Daemon::stop() {
     const uint64_t one = 1;
     (void)!write(stop_.get(), &one, sizeof one);
     ticker_.join();
+    pulse_.join();
   }
   if (service_) service_->stopWatching();
   if (server_) server_->stop();

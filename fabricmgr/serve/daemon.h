@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -30,7 +31,7 @@ class Daemon {
 
  private:
   Daemon() = default;
-  void tickUntilStopped();
+  void untilStopped(int every_milliseconds, const std::function<void()>& work) const;
 
   MonotonicClock clock_;
   WallClock wall_clock_;
@@ -42,6 +43,7 @@ class Daemon {
   std::unique_ptr<api::HttpServer> server_;
   UniqueFd stop_;  // an eventfd
   std::thread ticker_;
+  std::thread pulse_;
 };
 
 }  // namespace tidepool::serve

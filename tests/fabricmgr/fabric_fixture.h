@@ -59,6 +59,8 @@ class FabricHouse {
     options.drivers = drivers ? drivers : makeDriverFactory({&wall});
     options.clock = &clock;
     options.wall_clock = &wall;
+    options.longest_gap = longest_gap;
+    options.say = [this](Weight, const std::string& line) { said += line + "\n"; };
     return Manager::open(std::move(*store), options);
   }
   std::unique_ptr<Manager> open() {
@@ -84,6 +86,9 @@ class FabricHouse {
   FakeClock clock{kSecond.value()};
   FakeClock wall{1'700'000'000 * kSecond.value()};
   DriverFactory drivers;  // empty: the real ones
+  /// More than any test moves the clock at once: nothing is an absence of the manager.
+  Nanoseconds longest_gap = kSecond * 1'000'000;
+  std::string said;  // what the manager logged
 };
 
 inline AssignSpec want(const std::string& host, uint64_t grains) {

@@ -288,6 +288,30 @@ TEST_F(ManagerTest, AnExpiredLeaseFencesTheHostAndFreesItsMemory) {
   assign("h1", 1);
 }
 
+TEST_F(ManagerTest, TheManagersOwnAbsenceIsNotTheHosts) {
+  house.longest_gap = kSecond / 4;
+  reopen();
+  const RegionId region = assign("h1", 8);
+  const auto left = [&] { return must(manager->showHost("h1")).lease_left; };
+  const auto run = [&](Nanoseconds time) {
+    for (Nanoseconds passed; passed < time; passed += kSecond / 10) {
+      house.clock.advance(kSecond / 10);
+      manager->pulse();
+    }
+    manager->tick();
+  };
+  run(kSecond * 10);
+  EXPECT_EQ(left(), kSecond * 20);
+  house.clock.advance(kSecond * 3600);  // stopped, or suspended
+  manager->tick();
+  EXPECT_EQ(left(), kSecond * 20 - kSecond / 4);
+  EXPECT_EQ(stateOf(region), RegionState::kAttached);
+  EXPECT_NE(house.said.find("did not run for 3599.8 s"), std::string::npos) << house.said;
+  run(kSecond * 20);
+  manager->settle();
+  EXPECT_EQ(stateOf(region), RegionState::kFree) << "what the host does not say while we listen";
+}
+
 TEST_F(ManagerTest, LeasesStartAfreshAfterARestart) {
   const RegionId region = assign("h1", 8);
   house.clock.advance(kSecond * 29);

@@ -135,6 +135,27 @@ TEST_F(AgentProcesses, TheEndOfARegionThatIsMadeSmallerIsLost) {
   EXPECT_EQ(gone.size, Bytes(2 * kMiB));
 }
 
+TEST_F(AgentProcesses, AManagerThatWasStoppedLongerThanALeaseTakesNothing) {
+  startAgent({"--lease", "1"});
+  const uint64_t id = assign(4 * kMiB);
+  const auto client = connect();
+  Given given = ask(*client, 0);
+  const auto uptime = [this] { return get("/v1/status").value("uptime_ms", uint64_t{0}); };
+  const uint64_t before = uptime();
+  const uint64_t since = get("/v1/events").value("index", uint64_t{0});
+  manager_->stop();
+  const MonotonicClock clock;
+  const Nanoseconds start = clock.now();
+  while (clock.now() - start < Nanoseconds(4'000'000'000)) poll(nullptr, 0, 100);
+  manager_->signal(SIGCONT);
+  // It has ticked some times when so much has passed.
+  while (uptime() < before + 8'000) poll(nullptr, 0, 100);
+  EXPECT_EQ(stateOf(id), "attached");
+  EXPECT_EQ(get("/v1/hosts/" + std::string(kHost))["state"], "active");
+  EXPECT_EQ(get("/v1/events?since=" + std::to_string(since))["items"].size(), 0u);
+  given.at(0) = 1;
+}
+
 TEST_F(AgentProcesses, AnAgentThatWasKilledKnowsWhoHasWhat) {
   startAgent();
   const uint64_t id = assign(4 * kMiB);
