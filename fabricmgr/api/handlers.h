@@ -32,6 +32,8 @@ Outcome removeHost(const Call& call);
 Outcome drainHost(const Call& call);
 Outcome resumeHost(const Call& call);
 Outcome fenceHost(const Call& call);
+Outcome resumeLeases(const Call& call);
+Outcome expireLeases(const Call& call);
 Outcome heartbeat(const Call& call);
 
 Outcome listRegions(const Call& call);

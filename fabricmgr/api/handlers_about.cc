@@ -86,6 +86,11 @@ Outcome showHealth(const Call& call) {
   checks.add("DEVICE_UNREACHABLE", "error", totals->unreachable,
              "devices do not answer: `fabricmgr device list` says why; nothing can be assigned on "
              "them or taken back");
+  checks.add(
+      "EXPIRY_HELD", "error", totals->hosts_held,
+      "hosts' leases are over, but too many hosts are silent at once: nobody is cut off. See "
+      "to this machine's network; `fabricmgr lease resume` gives them new leases, `fabricmgr "
+      "lease expire` takes their memory");
   checks.add("REGION_LOST", "error", countOf(*totals, RegionState::kLost),
              "regions have lost a device: `fabricmgr region list --state lost`; bring the device "
              "back, or release them");

@@ -55,6 +55,16 @@ Outcome fenceHost(const Call& call) {
   });
 }
 
+Outcome resumeLeases(const Call& call) {
+  return change(
+      call, [](Manager& manager, const Caller& caller) { return manager.resumeLeases(caller); });
+}
+
+Outcome expireLeases(const Call& call) {
+  return change(
+      call, [](Manager& manager, const Caller& caller) { return manager.expireLeases(caller); });
+}
+
 Outcome heartbeat(const Call& call) {
   TP_TRY(checkMine(call, call.path.front()));
   return one(call.service.manager().renewLease(call.path.front()));

@@ -54,6 +54,11 @@ std::string Metrics::text(const Gauges& gauges) const {
   gauge(&out, "tidepool_fabric_devices_unreachable", "Devices that do not answer.",
         totals.unreachable);
   gauge(&out, "tidepool_fabric_hosts", "Hosts.", totals.hosts);
+  gauge(&out, "tidepool_fabric_hosts_held", "Hosts whose lease is over, but whose expiry is held.",
+        totals.hosts_held);
+  Family(&out, "tidepool_fabric_leases_expired_total", "counter",
+         "Leases that ran out, so that their hosts were fenced.")
+      .sample("", totals.leases_expired);
   gauge(&out, "tidepool_fabric_operations_running", "Operations under way.", totals.operations);
   gauge(&out, "tidepool_fabric_capacity_bytes", "Memory of all devices.", totals.capacity.value());
   gauge(&out, "tidepool_fabric_free_bytes", "Memory that no region holds.", totals.free.value());

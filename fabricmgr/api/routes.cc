@@ -51,6 +51,8 @@ constinit const Route kRoutes[] = {
   {"POST", "/v1/hosts/{name}/drain", "drainHost", kO, kSlow, &kWriteQuery, &kDrain, kChange, &kAnswer, "Takes back all its regions, once it has left them.", drainHost},
   {"POST", "/v1/hosts/{name}/resume", "resumeHost", kO, kSlow, &kWriteQuery, &kNoBody, kChange, &kAnswer, "Lets it have regions again.", resumeHost},
   {"POST", "/v1/hosts/{name}/fence", "fenceHost", kO, kSlow, &kWriteQuery, &kForce, kChange, &kAnswer, "Cuts it off from all it has, which is then erased.", fenceHost},
+  {"POST", "/v1/leases/resume", "resumeLeases", kO, kSlow, &kWriteQuery, &kNoBody, kChange, &kAnswer, "Gives hosts whose expiry is held a new lease.", resumeLeases},
+  {"POST", "/v1/leases/expire", "expireLeases", kO, kSlow, &kWriteQuery, &kNoBody, kChange, &kAnswer, "Confirms expiry that is held: hosts whose lease is over are cut off.", expireLeases},
   {"POST", "/v1/hosts/{name}/heartbeat", "heartbeat", kH, kQuick, &kNoQuery, &kNoBody, kOne, &kRenewal, "The agent's sign of life: renews its leases.", heartbeat},
 
   {"GET", "/v1/regions", "listRegions", kVH, kSlow, &kRegionsQuery, nullptr, kList, &kRegion, "Regions; an agent sees its own.", listRegions},

@@ -141,6 +141,8 @@ constexpr Verb kVerbs[] = {
   {"host", "fence", "Cut it off from all it has, and erase that", "POST", "/v1/hosts/{}/fence", "NAME", Show::kChange, kForceOnly, {}},
   {"host", "ok-to-remove", "Say who would be hurt by its removal; exit 4 if anybody", "GET", "/v1/hosts/{}/removal", "NAME", Show::kVerdict, {}, {}},
   {"host", "remove", "Remove a host without regions", "POST", "/v1/hosts/{}/remove", "NAME", Show::kChange, {}, {}},
+  {"lease", "resume", "While too many hosts are silent at once: give them new leases", "POST", "/v1/leases/resume", "", Show::kChange, {}, {}},
+  {"lease", "expire", "While too many hosts are silent at once: cut off whose lease is over", "POST", "/v1/leases/expire", "", Show::kChange, {}, {}},
   {"region", "list", "List regions", "GET", "/v1/regions", "", Show::kTable, kRegionList, kRegions},
   {"region", "show", "Show one region", "GET", "/v1/regions/{}", "ID", Show::kOne, {}, {}},
   {"region", "assign", "Give a host a region", "POST", "/v1/regions", "", Show::kChange, kAssign, {}},
@@ -169,6 +171,7 @@ std::string_view aboutNoun(std::string_view noun) {
   if (noun == "pool") return "Devices of one class";
   if (noun == "device") return "CXL devices and memory servers";
   if (noun == "host") return "Hosts with their leases";
+  if (noun == "lease") return "How long hosts may be silent; for when too many are at once";
   if (noun == "region") return "Memory that hosts were given";
   if (noun == "operation") return "What takes long";
   if (noun == "event") return "What has changed";

@@ -153,9 +153,17 @@ class Manager::Impl {
   void say(Weight weight, std::string line) TP_REQUIRES(mutex);
   void writeLines() TP_EXCLUDES(mutex);
 
+  // --- leases.cc
+  void expireLeases() TP_EXCLUDES(mutex);
+  /// Holds expiry while too many hosts are silent at once, and lets it go on when they are not.
+  void holdExpiry() TP_REQUIRES(mutex);
+  /// Every silent host gets a new lease.
+  void resumeExpiry(Step* step) TP_REQUIRES(mutex);
+  /// Fences whose lease is over, unless that is held; and whoever is fenced and has something yet.
+  void takeFromSilent(const std::string& actor) TP_REQUIRES(mutex);
+
   // --- time.cc
   void noteAbsence() TP_EXCLUDES(mutex);
-  void expireLeases() TP_EXCLUDES(mutex);
   void expireDeadlines() TP_EXCLUDES(mutex);
   void dropOldRecords() TP_EXCLUDES(mutex);
   void lookAtDevices() TP_EXCLUDES(mutex);
@@ -193,6 +201,9 @@ class Manager::Impl {
   AwakeTime awake TP_GUARDED_BY(mutex);
   Nanoseconds absence_said TP_GUARDED_BY(mutex);                   // of awake.missed()
   std::map<HostId, Nanoseconds> lease_until TP_GUARDED_BY(mutex);  // of awake
+  /// Too many hosts are silent: no lease runs out.
+  bool held TP_GUARDED_BY(mutex) = false;
+  uint64_t expired TP_GUARDED_BY(mutex) = 0;  // leases, since the start
   std::vector<std::pair<Weight, std::string>> lines TP_GUARDED_BY(mutex);
   std::atomic<bool> has_lines{false};  // relaxed: saves a look that would find nothing
   std::map<RegionId, Bytes> progress TP_GUARDED_BY(mutex);

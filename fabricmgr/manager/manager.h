@@ -79,6 +79,10 @@ struct ManagerOptions {
   /// What counts, at most, as time of leases between two looks at the clock: pulse(), tick() and
   /// heartbeats. More means that the manager did not run.
   Nanoseconds longest_gap{250'000'000};
+  /// No lease runs out while two hosts or more, and more than this share of those that hold
+  /// something, are silent; until they are heard of, or expireLeases() or resumeLeases(). 100: it
+  /// always does.
+  unsigned hold_percent = 33;
   /// Lines for the log, of what nobody asked for: hosts that are cut off, for example. Called from
   /// any thread: must not call the manager. May be empty.
   std::function<void(Weight, const std::string&)> say;
@@ -137,6 +141,13 @@ class Manager {
     Index modified;  // the latest index at which something of this host changed
   };
   Result<Renewal> renewLease(const std::string& host);
+
+  /// While expiry is held (ManagerOptions::hold_percent): every silent host gets a new lease, and
+  /// leases run out again. Otherwise it does nothing; the answer then has index 0.
+  Result<Answer> resumeLeases(const Caller& caller);
+  /// While expiry is held: it was right, the hosts whose lease is over are fenced. Otherwise as
+  /// above.
+  Result<Answer> expireLeases(const Caller& caller);
 
   // --- Regions. Blocking ones wait for their devices.
   /// What assign() would do now. Errors: kNoSpace, with what would do instead; kNotFound.

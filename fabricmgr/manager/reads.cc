@@ -326,6 +326,14 @@ Result<Totals> Manager::totals() {
     totals.devices = impl.state.devices().size();
     totals.unreachable = impl.drivers.unreachable().size();
     totals.hosts = impl.state.hosts().size();
+    for (const auto& [id, entry] : impl.state.hosts()) {
+      const bool fenced = entry.host.state == HostState::kFenced;
+      const bool over = !fenced && impl.leaseLeft(id) == Nanoseconds();
+      totals.hosts_fenced += fenced;
+      totals.hosts_silent += over;
+      totals.hosts_held += over && impl.held && !entry.regions.empty();
+    }
+    totals.leases_expired = impl.expired;
     totals.regions = impl.state.regions().size();
     totals.operations = impl.state.operations().size();
     for (const auto& [id, entry] : impl.state.devices()) {

@@ -31,7 +31,7 @@ class Step {
              std::string_view from = {}, std::string_view to = {});
   /// The region's next state by the table, which must allow it; written unless it becomes free.
   void move(RegionEntry* entry, RegionEvent event);
-  bool empty() const { return batch_.changes.empty(); }
+  bool empty() const { return batch_.changes.empty() && batch_.events.empty(); }
   Index commit(Manager::Impl& impl) TP_REQUIRES(impl.mutex);
 
  private:

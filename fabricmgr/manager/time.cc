@@ -64,31 +64,6 @@ void Manager::Impl::reloadIfBroken() {
   changed.notifyAll();
 }
 
-void Manager::Impl::expireLeases() {
-  Index index;
-  {
-    MutexLock lock(mutex);
-    if (broken) return;
-    for (const auto& [id, ignored] : state.hosts()) {
-      HostEntry* host = state.findHost(id);
-      const bool due = host->host.state == HostState::kFenced || leaseLeft(id) == Nanoseconds();
-      if (!due) continue;
-      const bool holds = std::any_of(
-          host->regions.begin(), host->regions.end(), [this](RegionId region) TP_REQUIRES(mutex) {
-            const RegionEntry* entry = state.findRegion(region);
-            return !entry->busy &&
-                   (holdsData(entry->region.state) || entry->region.state == RegionState::kLost);
-          });
-      if (!holds) continue;
-      Step step(*this, "manager", "host.expire", Subject::kHost);
-      step.about(id.value());
-      fenceAll(&step, host, "manager");
-      index = step.commit(*this);
-    }
-  }
-  (void)settle(index);
-}
-
 void Manager::Impl::expireDeadlines() {
   Index index;
   {

@@ -116,6 +116,10 @@ struct RegionAccess {
 struct Totals {
   Index index;
   uint64_t pools = 0, devices = 0, unreachable = 0, hosts = 0, regions = 0, operations = 0;
+  uint64_t hosts_fenced = 0;
+  uint64_t hosts_silent = 0;    // whose lease is over, and that are not fenced
+  uint64_t hosts_held = 0;      // of these: would be fenced, if expiry were not held
+  uint64_t leases_expired = 0;  // since the manager started
   Bytes capacity, free;
   std::array<uint64_t, kRegionStates> regions_by_state{};
 };

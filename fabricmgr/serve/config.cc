@@ -195,6 +195,11 @@ void readLimits(Section section, Config* config) {
   section.finish();
 }
 
+void readLeases(Section section, Config* config) {
+  section.read("hold_percent", &config->hold_percent, 1, 100);
+  section.finish();
+}
+
 Config configOf(const toml::table& table, const std::string& name) {
   Config config;
   Section whole(name, &table, "");
@@ -207,6 +212,7 @@ Config configOf(const toml::table& table, const std::string& name) {
   readUnix(whole.section("unix"), &config);
   readTcp(whole.section("tcp"), &config);
   readLimits(whole.section("limits"), &config);
+  readLeases(whole.section("leases"), &config);
   whole.finish();
   return config;
 }

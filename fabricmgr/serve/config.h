@@ -17,6 +17,7 @@ struct Config {
   std::string cxl_switch;     // program that binds logical devices; empty: there is no switch
   std::string cxl_host = "manager";  // as whose port the switch knows the manager's own machine
   unsigned workers = 2;              // threads that carry operations on
+  unsigned hold_percent = 33;        // as fabric::ManagerOptions
   api::ServerOptions server;
 };
 

@@ -46,6 +46,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
   options.clock = &daemon->clock_;
   options.wall_clock = &daemon->wall_clock_;
   options.workers = config.workers;
+  options.hold_percent = config.hold_percent;
   options.say = [log](fabric::Weight weight, const std::string& line) {
     using Level = api::Service::Level;
     constexpr Level kLevels[] = {Level::kInfo, Level::kWarning, Level::kError};

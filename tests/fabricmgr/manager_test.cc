@@ -3,6 +3,7 @@
 // restart.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <thread>
 
@@ -275,9 +276,8 @@ TEST_F(ManagerTest, ADrainsDeadlineTakesByForce) {
 TEST_F(ManagerTest, AnExpiredLeaseFencesTheHostAndFreesItsMemory) {
   const RegionId region = assign("h1", 8);
   const RegionId other = assign("h2", 8);
-  house.clock.advance(kSecond * 20);
+  house.clock.advance(kSecond * 31);
   must(manager->renewLease("h2"));
-  house.clock.advance(kSecond * 20);
   manager->tick();
   manager->settle();
   EXPECT_EQ(stateOf(region), RegionState::kFree);
@@ -310,6 +310,101 @@ TEST_F(ManagerTest, TheManagersOwnAbsenceIsNotTheHosts) {
   run(kSecond * 20);
   manager->settle();
   EXPECT_EQ(stateOf(region), RegionState::kFree) << "what the host does not say while we listen";
+}
+
+/// Four hosts with a region each.
+class ManyHosts : public ManagerTest {
+ protected:
+  void SetUp() override {
+    ManagerTest::SetUp();
+    for (const char* name : {"h3", "h4"}) must(manager->addHost({}, hostSpec(name)));
+    for (const char* name : {"h1", "h2", "h3", "h4"}) regions.push_back(assign(name, 1));
+  }
+  /// After 31 s in which only these were heard of.
+  void silenceBut(const std::vector<std::string>& names) {
+    house.clock.advance(kSecond * 31);
+    for (const std::string& name : names) must(manager->renewLease(name));
+    manager->tick();
+    manager->settle();
+  }
+  size_t attached() {
+    return static_cast<size_t>(std::count_if(regions.begin(), regions.end(), [this](RegionId id) {
+      return stateOf(id) == RegionState::kAttached;
+    }));
+  }
+  size_t eventsOf(const std::string& what) {
+    const auto events = must(manager->eventsSince(Index(), 10'000, "")).events;
+    return static_cast<size_t>(std::count_if(
+        events.begin(), events.end(), [&](const Event& event) { return event.what == what; }));
+  }
+  uint64_t held() { return must(manager->totals()).hosts_held; }
+  std::vector<RegionId> regions;
+};
+
+TEST_F(ManyHosts, WhoIsSilentAloneIsCutOff) {
+  silenceBut({"h2", "h3", "h4"});
+  EXPECT_EQ(attached(), 3u);
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(must(manager->totals()).leases_expired, 1u);
+  EXPECT_NE(house.said.find("host h1 was not heard of for its lease of 30 s"), std::string::npos);
+}
+
+TEST_F(ManyHosts, WhereTooManyAreSilentNobodyIsCutOffUntilTheyAreHeardOf) {
+  silenceBut({"h3", "h4"});
+  EXPECT_EQ(attached(), 4u);
+  EXPECT_EQ(held(), 2u);
+  EXPECT_EQ(eventsOf("expiry-held"), 2u);
+  EXPECT_NE(house.said.find("2 of 4 hosts with memory are silent"), std::string::npos);
+  manager->tick();
+  EXPECT_EQ(eventsOf("expiry-held"), 2u) << "said once";
+  must(manager->renewLease("h1"));
+  manager->tick();
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(must(manager->showHost("h2")).lease_left, kSecond * 30) << "it may be late";
+  silenceBut({"h1", "h3", "h4"});
+  EXPECT_EQ(attached(), 3u) << "it was not";
+}
+
+TEST_F(ManyHosts, HostsThatFallSilentTogetherNeedNotRunOutTogether) {
+  house.clock.advance(kSecond * 10);
+  for (const char* name : {"h2", "h3", "h4"}) must(manager->renewLease(name));
+  house.clock.advance(kSecond * 21);  // the first is over, the others have 9 s left
+  manager->tick();
+  EXPECT_EQ(held(), 1u);
+  house.clock.advance(kSecond * 10);
+  manager->tick();
+  EXPECT_EQ(held(), 4u);
+  EXPECT_EQ(attached(), 4u);
+}
+
+TEST_F(ManyHosts, ExpiryThatIsHeldIsResumed) {
+  silenceBut({});
+  EXPECT_EQ(attached(), 4u);
+  Caller dry;
+  dry.mode = Mode::kDryRun;
+  EXPECT_EQ(must(manager->resumeLeases(dry)).index, Index());
+  EXPECT_EQ(held(), 4u);
+  EXPECT_NE(must(manager->resumeLeases({})).index, Index());
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(eventsOf("expiry-resumed"), 4u);
+  manager->tick();
+  EXPECT_EQ(must(manager->showHost("h2")).lease_left, kSecond * 30);
+  EXPECT_EQ(must(manager->resumeLeases({})).index, Index()) << "nothing to do";
+}
+
+TEST_F(ManyHosts, ExpiryThatIsHeldIsConfirmed) {
+  EXPECT_EQ(must(manager->expireLeases({})).index, Index()) << "nothing is held";
+  silenceBut({"h4"});
+  EXPECT_EQ(attached(), 4u);
+  Caller ann;
+  ann.actor = "operator:ann";
+  must(manager->expireLeases(ann));
+  manager->settle();
+  EXPECT_EQ(attached(), 1u);
+  EXPECT_EQ(stateOf(regions[3]), RegionState::kAttached);
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(must(manager->totals()).hosts_fenced, 3u);
+  EXPECT_EQ(must(manager->verifyAudit()).first_bad, 0u);
 }
 
 TEST_F(ManagerTest, LeasesStartAfreshAfterARestart) {

@@ -54,6 +54,8 @@ class Refusals : public Fabric {
         {"drainHost", R"({"deadline_ms":1000})"},
         {"resumeHost", "{}"},
         {"fenceHost", R"({"force":true})"},
+        {"resumeLeases", "{}"},
+        {"expireLeases", "{}"},
         {"heartbeat", "{}"},
         {"assignRegion", R"({"host":"node1","size_bytes":2097152,"label":"a","class":"cxl",
             "pool":"cxl","constraints":{"contiguous":true,"max_devices":1,"shape":"pack",
