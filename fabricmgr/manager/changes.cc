@@ -40,6 +40,19 @@ Operation Manager::Impl::newOperation(const Step& step, OperationKind kind,
   return operation;
 }
 
+void Manager::Impl::setDeadline(Operation* operation, Nanoseconds left) {
+  if (left == Nanoseconds()) return;
+  operation->deadline = operation->started + left;
+  deadlines[operation->id] = options.clock->now() + left;
+}
+
+Nanoseconds Manager::Impl::deadlineLeft(OperationId operation) {
+  const auto found = deadlines.find(operation);
+  if (found == deadlines.end()) return Nanoseconds();
+  const Nanoseconds now = options.clock->now();
+  return found->second > now ? found->second - now : Nanoseconds(1);
+}
+
 void Manager::Impl::finish(Step* step, OperationId id, OperationState how,
                            const std::string& text) {
   const Operation* running = state.findOperation(id);
@@ -48,6 +61,9 @@ void Manager::Impl::finish(Step* step, OperationId id, OperationState how,
   operation.state = how;
   operation.text = text;
   operation.finished = step->time();
+  const Nanoseconds left = deadlineLeft(id);
+  if (left > Nanoseconds()) operation.deadline = step->time() + left;
+  deadlines.erase(id);
   operation.modified = step->index();
   HostId host = operation.host;
   if (const RegionEntry* region = state.findRegion(operation.region)) host = region->region.host;

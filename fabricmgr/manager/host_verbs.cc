@@ -88,7 +88,7 @@ Result<Answer> Manager::drainHost(const Caller& caller, const std::string& name,
         Operation operation = impl.newOperation(step, OperationKind::kHostDrain, caller.actor);
         operation.host = id;
         operation.total = entry->held;
-        if (deadline > Nanoseconds()) operation.deadline = step.time() + deadline;
+        impl.setDeadline(&operation, deadline);
         step.put(operation);
         for (const RegionId region : std::set(entry->regions)) {
           RegionEntry* held = impl.state.findRegion(region);

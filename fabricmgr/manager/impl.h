@@ -98,6 +98,10 @@ class Manager::Impl {
   void dropIntents(Step* step, RegionId region) TP_REQUIRES(mutex);
   Operation newOperation(const Step& step, OperationKind kind, const std::string& actor)
       TP_REQUIRES(mutex);
+  /// It goes on by force once so much time has passed; 0: never.
+  void setDeadline(Operation* operation, Nanoseconds left) TP_REQUIRES(mutex);
+  /// At least 1; 0: never, or it is over.
+  Nanoseconds deadlineLeft(OperationId operation) TP_REQUIRES(mutex);
   void finish(Step* step, OperationId operation, OperationState how, const std::string& text)
       TP_REQUIRES(mutex);
   /// The region is free: its operation is done, and perhaps its host's.
@@ -165,6 +169,8 @@ class Manager::Impl {
   // --- time.cc
   void noteAbsence() TP_EXCLUDES(mutex);
   void expireDeadlines() TP_EXCLUDES(mutex);
+  /// Writes down what is left, now and then: so much is left after a restart.
+  Index keepDeadline(Operation operation, Nanoseconds left) TP_REQUIRES(mutex);
   void dropOldRecords() TP_EXCLUDES(mutex);
   void lookAtDevices() TP_EXCLUDES(mutex);
   void retryDevices() TP_EXCLUDES(mutex);
@@ -206,6 +212,7 @@ class Manager::Impl {
   uint64_t expired TP_GUARDED_BY(mutex) = 0;  // leases, since the start
   std::vector<std::pair<Weight, std::string>> lines TP_GUARDED_BY(mutex);
   std::atomic<bool> has_lines{false};  // relaxed: saves a look that would find nothing
+  std::map<OperationId, Nanoseconds> deadlines TP_GUARDED_BY(mutex);  // of options.clock
   std::map<RegionId, Bytes> progress TP_GUARDED_BY(mutex);
   /// What devices hold of regions with an open intent: as they said when they were inspected, or
   /// since they have done their part of it.

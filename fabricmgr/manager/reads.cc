@@ -39,13 +39,10 @@ HostInfo infoOf(Manager::Impl& impl, const HostEntry& entry) TP_REQUIRES(impl.mu
 Nanoseconds drainLeft(Manager::Impl& impl, const RegionEntry& entry, const HostEntry& host)
     TP_REQUIRES(impl.mutex) {
   if (entry.region.state != RegionState::kDraining) return Nanoseconds();
-  const Nanoseconds now = impl.options.wall_clock->now();
   Nanoseconds left;
   for (const OperationId id : {entry.operation, host.operation}) {
-    const Operation* operation = impl.state.findOperation(id);
-    if (operation == nullptr || operation->deadline == Nanoseconds()) continue;
-    const Nanoseconds own = operation->deadline > now ? operation->deadline - now : Nanoseconds(1);
-    if (left == Nanoseconds() || own < left) left = own;
+    const Nanoseconds own = impl.deadlineLeft(id);
+    if (own > Nanoseconds() && (left == Nanoseconds() || own < left)) left = own;
   }
   return left;
 }
@@ -71,6 +68,9 @@ Operation withProgress(Manager::Impl& impl, Operation operation) TP_REQUIRES(imp
     return operation;
   }
   operation.text = running->text;
+  if (const Nanoseconds left = impl.deadlineLeft(operation.id); left > Nanoseconds()) {
+    operation.deadline = impl.options.wall_clock->now() + left;
+  }
   if (const auto at = impl.progress.find(operation.region); at != impl.progress.end()) {
     operation.done = at->second;
   } else if (const HostEntry* host = impl.state.findHost(operation.host);

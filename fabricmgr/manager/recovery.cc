@@ -46,6 +46,13 @@ Status Manager::Impl::recover() {
     keys_waiting.clear();
     lease_until.clear();
     for (const auto& [id, host] : state.hosts()) renew(host.host);
+    deadlines.clear();
+    for (Operation operation : loaded->running) {
+      // What was left when it was written down, or 1: its time had come.
+      if (operation.deadline == Nanoseconds()) continue;
+      const Nanoseconds kept = std::max(operation.deadline, operation.started + Nanoseconds(1));
+      setDeadline(&operation, kept - operation.started);
+    }
     for (const KeyRecord& key : loaded->pending) keys_waiting[RegionId(key.id)] = key;
     for (const auto& [id, device] : state.devices()) devices.push_back(device.device);
   }

@@ -238,7 +238,7 @@ Result<Answer> Manager::drainRegion(const Caller& caller, RegionId id, Nanosecon
         const Region& region = entry->region;
         if (isDryRun(caller)) return Answer();
         Operation operation = regionOperation(impl, step, OperationKind::kDrain, caller, region);
-        if (deadline > Nanoseconds()) operation.deadline = step.time() + deadline;
+        impl.setDeadline(&operation, deadline);
         step.put(operation);
         step.move(entry, RegionEvent::kDrain);
         return Answer{{}, id.value(), operation.id};

@@ -69,12 +69,19 @@ void Manager::Impl::expireDeadlines() {
   {
     MutexLock lock(mutex);
     if (broken) return;
-    const Nanoseconds now = options.wall_clock->now();
-    for (const auto& [id, operation] : state.operations()) {
-      if (operation.deadline == Nanoseconds() || operation.deadline > now) continue;
-      std::set<RegionId> due = {operation.region};
-      const HostEntry* host = state.findHost(operation.host);
-      if (operation.region == RegionId() && host != nullptr) due = host->regions;
+    const std::map<OperationId, Nanoseconds> all = deadlines;  // what is done ends some of them
+    for (const auto& [id, at] : all) {
+      const Operation* operation = state.findOperation(id);
+      if (operation == nullptr) continue;
+      if (const Nanoseconds left = deadlineLeft(id); left > Nanoseconds(1)) {
+        if (left < (operation->deadline - operation->started) / 10 * 9) {
+          index = keepDeadline(*operation, left);
+        }
+        continue;
+      }
+      std::set<RegionId> due = {operation->region};
+      const HostEntry* host = state.findHost(operation->host);
+      if (operation->region == RegionId() && host != nullptr) due = host->regions;
       for (const RegionId region : due) {
         RegionEntry* entry = state.findRegion(region);
         if (entry == nullptr || entry->busy || entry->region.state != RegionState::kDraining) {
@@ -88,6 +95,15 @@ void Manager::Impl::expireDeadlines() {
     }
   }
   (void)settle(index);
+}
+
+Index Manager::Impl::keepDeadline(Operation operation, Nanoseconds left) {
+  Step step(*this, "manager", "operation.deadline", Subject::kOperation);
+  step.about(operation.id.value());
+  operation.deadline = operation.started + left;
+  operation.modified = step.index();
+  step.put(operation);
+  return step.commit(*this);
 }
 
 void Manager::Impl::lookAtDevices() {

@@ -114,7 +114,9 @@ struct Operation {
   Bytes done;        // erased and verified so far; as of now, not durable
   std::string text;  // what it waits for, or why it failed
   std::string actor;
-  Nanoseconds deadline;  // drains: by when, at the latest, it goes on by force; 0: never
+  /// Drains: when it goes on by force; 0: never. While it runs the store has `started` and what was
+  /// left when that was last written: the time of day may be set meanwhile, what is left may not.
+  Nanoseconds deadline;
   Nanoseconds started;
   Nanoseconds finished;
   Index modified;

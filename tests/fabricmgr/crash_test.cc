@@ -147,7 +147,8 @@ const std::vector<Verb>& verbs() {
        }},
       {"deadline",
        [](Manager& m, FabricHouse& h, const Stage&) {
-         h.wall.advance(kSecond * 101);
+         h.clock.advance(kSecond * 101);
+         for (const char* host : {"h1", "h2"}) ask(m.renewLease(host));
          m.tick();
          m.settle();
        }},

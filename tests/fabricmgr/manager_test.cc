@@ -266,8 +266,47 @@ TEST_F(ManagerTest, ADrainsDeadlineTakesByForce) {
   must(manager->drainHost({}, "h1", kSecond * 30));
   EXPECT_EQ(left(), kSecond * 30) << "the earlier one counts";
   must(manager->resumeHost({}, "h1"));
-  house.wall.advance(kSecond * 61);
+  house.clock.advance(kSecond * 61);
+  must(manager->renewLease("h1"));
   EXPECT_EQ(left(), Nanoseconds(1)) << "it is over: that is not the same as never";
+  manager->tick();
+  manager->settle();
+  EXPECT_EQ(stateOf(region), RegionState::kFree);
+}
+
+TEST_F(ManagerTest, AStepOfTheTimeOfDayForcesNoDrain) {
+  const RegionId region = assign("h1", 8);
+  const OperationId drain = must(manager->drainRegion({}, region, kSecond * 3600)).operation;
+  const auto tick = [&](Nanoseconds passed) {
+    house.clock.advance(passed);
+    must(manager->renewLease("h1"));
+    manager->tick();
+    manager->settle();
+  };
+  const auto left = [&] { return must(manager->showRegion(region)).drain_left; };
+  house.wall.advance(kSecond * 7200);
+  tick({});
+  EXPECT_EQ(stateOf(region), RegionState::kDraining);
+  EXPECT_EQ(left(), kSecond * 3600);
+  EXPECT_EQ(must(manager->showOperation(drain)).deadline, house.wall.now() + kSecond * 3600);
+  for (int minute = 0; minute < 30; ++minute) tick(kSecond * 60);
+  EXPECT_EQ(left(), kSecond * 1800);
+  house.wall.advance(kSecond * 7200);
+  reopen();
+  EXPECT_GE(left(), kSecond * 1800) << "never early";
+  EXPECT_LE(left(), kSecond * 2000) << "what was left is known to a tenth";
+  for (int minute = 0; minute < 34; ++minute) tick(kSecond * 60);
+  EXPECT_EQ(stateOf(region), RegionState::kFree);
+  EXPECT_EQ(must(manager->verifyAudit()).first_bad, 0u);
+}
+
+TEST_F(ManagerTest, ADeadlineThatWasOverIsOverAfterARestart) {
+  const RegionId region = assign("h1", 8);
+  must(manager->drainRegion({}, region, kSecond * 10));
+  house.clock.advance(kSecond * 9);
+  manager->tick();
+  reopen();
+  house.clock.advance(kSecond);
   manager->tick();
   manager->settle();
   EXPECT_EQ(stateOf(region), RegionState::kFree);
