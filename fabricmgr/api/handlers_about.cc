@@ -83,19 +83,29 @@ Outcome showHealth(const Call& call) {
   const auto pools = call.service.manager().listPools({0, 10'000});
   if (!pools) return tl::unexpected(pools.error());
   Checks checks;
-  checks.add("DEVICE_UNREACHABLE", "error", totals->unreachable,
-             "devices do not answer: `fabricmgr device list` says why; nothing can be assigned on "
-             "them or taken back");
+  checks.add(
+      "DEVICE_UNREACHABLE", "error", totals->unreachable,
+      "devices do not answer: `fabricmgr device list` has their names, `fabricmgr device show "
+      "NAME` says why; nothing can be assigned on them or taken back");
   checks.add(
       "EXPIRY_HELD", "error", totals->hosts_held,
       "hosts' leases are over, but too many hosts are silent at once: nobody is cut off. See "
       "to this machine's network; `fabricmgr lease resume` gives them new leases, `fabricmgr "
       "lease expire` takes their memory");
-  checks.add("REGION_LOST", "error", countOf(*totals, RegionState::kLost),
-             "regions have lost a device: `fabricmgr region list --state lost`; bring the device "
-             "back, or release them");
-  checks.add("REGION_FENCED", "warning", countOf(*totals, RegionState::kFenced),
-             "regions are cut off from their hosts and not erased yet; their devices may be away");
+  checks.add(
+      "REGION_LOST", "error", countOf(*totals, RegionState::kLost),
+      "regions have lost bytes: `fabricmgr region list --state lost`; what a memory server held "
+      "is gone for good: `fabricmgr region release ID` gives back what is left of them");
+  checks.add(
+      "REGION_FENCED", "warning", countOf(*totals, RegionState::kFenced),
+      "regions are cut off from their hosts and not erased yet: they wait their turn, or for a "
+      "device; `fabricmgr operation list` says for what");
+  checks.add("HOST_FENCED", "warning", totals->hosts_fenced,
+             "hosts are fenced and get nothing: `fabricmgr host list`; when all is well with one, "
+             "`fabricmgr host resume NAME`");
+  checks.add("HOST_SILENT", "warning", totals->hosts_silent,
+             "hosts' leases are over and they get nothing: `fabricmgr host list` has their names, "
+             "`fabricmgr agent --status` on the host says why");
   checks.add("REGION_DIRTY", "warning", countOf(*totals, RegionState::kDirty),
              "regions wait to be erased: `fabricmgr operation list` says for what");
   checks.add("POOL_NEARLY_FULL", "warning", poolsNearlyFull(*pools),

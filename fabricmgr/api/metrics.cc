@@ -54,6 +54,9 @@ std::string Metrics::text(const Gauges& gauges) const {
   gauge(&out, "tidepool_fabric_devices_unreachable", "Devices that do not answer.",
         totals.unreachable);
   gauge(&out, "tidepool_fabric_hosts", "Hosts.", totals.hosts);
+  gauge(&out, "tidepool_fabric_hosts_fenced", "Hosts that are cut off.", totals.hosts_fenced);
+  gauge(&out, "tidepool_fabric_hosts_silent", "Hosts whose lease is over, and that are not fenced.",
+        totals.hosts_silent);
   gauge(&out, "tidepool_fabric_hosts_held", "Hosts whose lease is over, but whose expiry is held.",
         totals.hosts_held);
   Family(&out, "tidepool_fabric_leases_expired_total", "counter",

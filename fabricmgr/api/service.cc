@@ -99,6 +99,7 @@ void Service::serve(const std::shared_ptr<Exchange>& exchange) {
   const Request& request = exchange->request;
   Match match = matchRoute(request.method, request.path);
   std::optional<Response> response;
+  std::string why;
   if (match.route == nullptr) {
     response = match.allowed.empty()
                    ? problem(Refusal{404,
@@ -109,14 +110,20 @@ void Service::serve(const std::shared_ptr<Exchange>& exchange) {
   } else {
     Response wrong;
     Outcome outcome = answer(*match.route, std::move(match.path), exchange, &wrong);
-    if (!outcome) response = wrong.status != 200 ? std::move(wrong) : problem(outcome.error());
-    if (outcome) response = std::move(*outcome);
+    if (outcome) {
+      response = std::move(*outcome);
+    } else if (wrong.status != 200) {
+      response = std::move(wrong);
+    } else {
+      response = problem(outcome.error());
+      why = outcome.error().text();
+    }
   }
   const int status = response ? response->status : 200;
   if (response) exchange->reply(std::move(*response));
   const Nanoseconds took = clock_.now() - start;
   if (match.route != nullptr) metrics_.served(*match.route, status, took);
-  logAccess(*exchange, match.route, status, took);
+  logAccess(*exchange, match.route, status, took, why);
 }
 
 Outcome Service::answer(const Route& route, std::vector<std::string> path,
@@ -156,15 +163,18 @@ void Service::strangerRefused(const std::string& peer, const std::string& why) {
   logRefused(fmt::format("refused peer={} at the handshake: {}", peer, why));
 }
 
-void Service::logAccess(const Exchange& exchange, const Route* route, int status,
-                        Nanoseconds took) {
+void Service::logAccess(const Exchange& exchange, const Route* route, int status, Nanoseconds took,
+                        const std::string& why) {
   const Request& request = exchange.request;
   std::string line =
       fmt::format("{} {} status={} us={} bytes={} principal={} peer={}",
                   request.method.substr(0, 16), request.path.substr(0, 200), status,
                   took.value() / 1000, exchange.sent(), exchange.principal.actor(), exchange.peer);
   if (status == 401 || status == 403 || route == nullptr) return logRefused("refused " + line);
-  if (status >= 500) return log_(Level::kError, line);
+  if (!why.empty()) line += fmt::format(" why=\"{}\"", why);
+  if (status >= 500 && status != 507) {  // no room is an answer like others
+    return log_(status == 500 ? Level::kError : Level::kWarning, line);
+  }
   const bool change = route->shape == Shape::kChange;
   log_(change ? Level::kInfo : Level::kDebug, line);
 }

@@ -50,7 +50,9 @@ class Service final : public HttpHandler {
  private:
   Outcome answer(const Route& route, std::vector<std::string> path,
                  const std::shared_ptr<Exchange>& exchange, Response* wrong);
-  void logAccess(const Exchange& exchange, const Route* route, int status, Nanoseconds took);
+  /// `why` is of answers that are no success; may be empty.
+  void logAccess(const Exchange& exchange, const Route* route, int status, Nanoseconds took,
+                 const std::string& why);
   /// Lines about what is refused are limited: whoever is refused must not fill the disk.
   void logRefused(const std::string& line) TP_EXCLUDES(mutex_);
 

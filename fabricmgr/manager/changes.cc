@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What several verbs do to the state. Everything here runs under the manager's mutex, within a
 // step.
+#include <fmt/format.h>
+
 #include "fabricmgr/manager/impl.h"
 #include "fabricmgr/manager/step.h"
 
@@ -160,6 +162,9 @@ void Manager::Impl::fenceAll(Step* step, HostEntry* host, const std::string& act
     fenced.modified = step->index();
     step->put(fenced);
     step->event(Subject::kHost, fenced.id.value(), fenced.id, "fenced");
+    say(Weight::kWarning,
+        fmt::format("host {} is fenced by {}: {} regions of {} bytes are taken and erased",
+                    fenced.name, actor, host->regions.size(), host->held.value()));
   }
   const std::set<RegionId> held = host->regions;
   if (held.empty()) return;
@@ -196,6 +201,11 @@ Nanoseconds Manager::Impl::leaseLeft(HostId host) {
   const Nanoseconds now = awake.now();
   if (found == lease_until.end() || found->second <= now) return Nanoseconds();
   return found->second - now;
+}
+
+std::string Manager::Impl::hostName(HostId host) {
+  const HostEntry* entry = state.findHost(host);
+  return entry == nullptr ? "-" : entry->host.name;
 }
 
 Status Manager::Impl::checkIdle(const RegionEntry& entry) {

@@ -2,6 +2,8 @@
 // DriverTable: one mutex, not held while a driver is being opened or used.
 #include "fabricmgr/manager/driver_table.h"
 
+#include <utility>
+
 namespace tidepool::fabric {
 
 bool outcomeUnknown(ErrorCode code) {
@@ -34,22 +36,36 @@ Result<std::shared_ptr<DeviceDriver>> DriverTable::open(const Device& device) {
   auto driver = factory_(device);
   if (!driver) {
     MutexLock lock(mutex_);
-    entries_[device.id].health = {DeviceHealth::kUnreachable, driver.error().text()};
+    become(device.id, {DeviceHealth::kUnreachable, driver.error().text()});
   }
   return driver;
 }
 
 void DriverTable::use(DeviceId device, std::shared_ptr<DeviceDriver> driver) {
   MutexLock lock(mutex_);
-  entries_[device] = {std::move(driver), {DeviceHealth::kReachable, ""}};
+  entries_[device].driver = std::move(driver);
+  become(device, {DeviceHealth::kReachable, ""});
+}
+
+void DriverTable::become(DeviceId device, Health now) {
+  Health& health = entries_[device].health;
+  const bool first = health.health == DeviceHealth::kUnknown;
+  if (health.health != now.health && !(first && now.health == DeviceHealth::kReachable)) {
+    turns_.push_back({device, now});
+  }
+  health = std::move(now);
+}
+
+std::vector<DriverTable::Turn> DriverTable::takeTurns() {
+  MutexLock lock(mutex_);
+  return std::exchange(turns_, {});
 }
 
 void DriverTable::note(DeviceId device, const Status& outcome) {
   if (outcome || !outcomeUnknown(outcome.error().code())) return;
   MutexLock lock(mutex_);
-  Entry& entry = entries_[device];
-  entry.driver.reset();
-  entry.health = {DeviceHealth::kUnreachable, outcome.error().text()};
+  entries_[device].driver.reset();
+  become(device, {DeviceHealth::kUnreachable, outcome.error().text()});
 }
 
 void DriverTable::forget(DeviceId device) {

@@ -22,6 +22,13 @@ class DriverTable {
     std::string trouble;
   };
 
+  /// A device that answers no more, or answers again. Not the first answer after a start.
+  struct Turn {
+    DeviceId device;
+    Health now;
+  };
+  std::vector<Turn> takeTurns() TP_EXCLUDES(mutex_);
+
   /// The driver in use. Errors: kUnreachable while the device is known not to answer, or was not
   /// looked at yet.
   Result<std::shared_ptr<DeviceDriver>> of(const Device& device) TP_EXCLUDES(mutex_);
@@ -38,6 +45,8 @@ class DriverTable {
   void look() TP_EXCLUDES(mutex_);
 
  private:
+  void become(DeviceId device, Health now) TP_REQUIRES(mutex_);
+
   struct Entry {
     std::shared_ptr<DeviceDriver> driver;
     Health health;
@@ -46,6 +55,7 @@ class DriverTable {
   const DriverFactory factory_;
   Mutex mutex_;
   std::map<DeviceId, Entry> entries_ TP_GUARDED_BY(mutex_);
+  std::vector<Turn> turns_ TP_GUARDED_BY(mutex_);
 };
 
 /// An error after which it is not known whether the device did what it was told.

@@ -121,6 +121,8 @@ class Manager::Impl {
   void fenceAll(Step* step, HostEntry* host, const std::string& actor) TP_REQUIRES(mutex);
   void resolveKey(Step* step, RegionId region, const Result<Answer>& answer) TP_REQUIRES(mutex);
   Nanoseconds leaseLeft(HostId host) TP_REQUIRES(mutex);
+  /// For lines of the log; "-" if it is nobody.
+  std::string hostName(HostId host) TP_REQUIRES(mutex);
   /// The lease begins anew.
   void renew(const Host& host) TP_REQUIRES(mutex);
   /// Errors: kConflict while its devices are being waited for.
@@ -146,7 +148,8 @@ class Manager::Impl {
   Status compare(DeviceEntry* device, const std::vector<GrantReport>& reports,
                  std::vector<RegionId>* to_forget) TP_REQUIRES(mutex);
   Status adopt(DeviceEntry* device, const GrantReport& report) TP_REQUIRES(mutex);
-  void lose(RegionEntry* entry) TP_REQUIRES(mutex);
+  void lose(RegionEntry* entry, const Device& device) TP_REQUIRES(mutex);
+  void sayLost(const Region& region, const Device& device, const char* how) TP_REQUIRES(mutex);
   /// A transfer whose bytes are gone in part has failed: the region is lost.
   void loseTransfer(Step* step, RegionEntry* entry) TP_REQUIRES(mutex);
   bool isTransferred(const RegionEntry& entry) TP_REQUIRES(mutex);
@@ -174,6 +177,8 @@ class Manager::Impl {
   void dropOldRecords() TP_EXCLUDES(mutex);
   void lookAtDevices() TP_EXCLUDES(mutex);
   void retryDevices() TP_EXCLUDES(mutex);
+  /// An event and a line for each device that answers no more, or again.
+  void tellOfDevices() TP_EXCLUDES(mutex);
   void reloadIfBroken() TP_EXCLUDES(mutex);
 
   const ManagerOptions options;

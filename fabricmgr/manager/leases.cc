@@ -102,11 +102,8 @@ void Manager::Impl::takeFromSilent(const std::string& actor) {
     if (!hasToBeTaken(*this, *host)) continue;
     if (!fenced) {
       ++expired;
-      say(Weight::kWarning,
-          fmt::format("host {} was not heard of for its lease of {} s: it is cut off, and {} "
-                      "regions of {} bytes are erased",
-                      host->host.name, host->host.lease.value() / 1'000'000'000,
-                      host->regions.size(), host->held.value()));
+      say(Weight::kWarning, fmt::format("host {} was not heard of for its lease of {} s",
+                                        host->host.name, host->host.lease.value() / 1'000'000'000));
     }
     Step step(*this, actor, "host.expire", Subject::kHost);
     step.about(id.value());

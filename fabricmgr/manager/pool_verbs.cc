@@ -214,6 +214,7 @@ void loseDevice(Manager::Impl& impl, Step* step, DeviceEntry* entry) TP_REQUIRES
     rest.modified = step->index();
     step->put(rest);
     if (holdsData(rest.state)) {
+      impl.sayLost(rest, entry->device, "was removed by force");
       step->move(region, RegionEvent::kLose);
     } else if (impl.isTransferred(*region)) {
       impl.loseTransfer(step, region);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // After a start, and after a failure of the store: the state is loaded, every device is asked what
 // it holds, and what was under way is completed or undone. What a device does not answer for waits.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "fabricmgr/manager/impl.h"
@@ -135,7 +137,9 @@ Status Manager::Impl::compare(DeviceEntry* device, const std::vector<GrantReport
       continue;
     }
     const Grant expected{region, entry->region.epoch, GrantState::kGranted, on(id, entry->region)};
-    if (holdsData(entry->region.state) && !entry->busy && !isGranted(report, expected)) lose(entry);
+    if (holdsData(entry->region.state) && !entry->busy && !isGranted(report, expected)) {
+      lose(entry, device->device);
+    }
   }
   // By a copy: losing a region does not change the map, but adopting did.
   const std::map<RegionId, uint32_t> held = device->regions;
@@ -144,7 +148,7 @@ Status Manager::Impl::compare(DeviceEntry* device, const std::vector<GrantReport
     const bool settled = holdsData(entry->region.state) && !entry->busy &&
                          !growing.contains(region) && !state.intents().contains(region);
     if (seen.contains(region)) continue;
-    if (settled || (isTransferred(*entry) && !entry->busy)) lose(entry);
+    if (settled || (isTransferred(*entry) && !entry->busy)) lose(entry, device->device);
   }
   return {};
 }
@@ -192,7 +196,13 @@ Status Manager::Impl::adopt(DeviceEntry* device, const GrantReport& report) {
   return {};
 }
 
-void Manager::Impl::lose(RegionEntry* entry) {
+void Manager::Impl::sayLost(const Region& region, const Device& device, const char* how) {
+  say(Weight::kError, fmt::format("region {} of host {} is lost: device {} {}", region.id.value(),
+                                  hostName(region.host), device.name, how));
+}
+
+void Manager::Impl::lose(RegionEntry* entry, const Device& device) {
+  sayLost(entry->region, device, "does not hold it any more");
   Step step(*this, "manager", "region.lose", Subject::kRegion);
   step.about(entry->region.id.value());
   step.outcome("a device does not hold it any more");

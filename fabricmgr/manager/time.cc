@@ -34,6 +34,7 @@ void Manager::tick() {
   impl_->expireDeadlines();
   impl_->lookAtDevices();
   impl_->retryDevices();
+  impl_->tellOfDevices();
   impl_->dropOldRecords();
   impl_->writeLines();
 }
@@ -87,6 +88,10 @@ void Manager::Impl::expireDeadlines() {
         if (entry == nullptr || entry->busy || entry->region.state != RegionState::kDraining) {
           continue;
         }
+        say(Weight::kWarning,
+            fmt::format("region {} of host {}: the deadline of its drain is over, "
+                        "it is taken by force",
+                        region.value(), hostName(entry->region.host)));
         Step step(*this, "manager", "region.deadline", Subject::kRegion);
         step.about(region.value());
         fence(&step, entry);
@@ -128,6 +133,29 @@ void Manager::Impl::retryDevices() {
   if (broken) return;
   const std::set<RegionId> again = stuck;
   for (const RegionId region : again) enqueue(region);
+}
+
+void Manager::Impl::tellOfDevices() {
+  for (const DriverTable::Turn& turn : drivers.takeTurns()) {
+    Index index;
+    {
+      MutexLock lock(mutex);
+      const DeviceEntry* entry = state.findDevice(turn.device);
+      if (broken || entry == nullptr) continue;
+      const std::string& name = entry->device.name;
+      const bool gone = turn.now.health == DeviceHealth::kUnreachable;
+      say(gone ? Weight::kError : Weight::kInfo,
+          gone ? fmt::format("device {} does not answer: {}", name, turn.now.trouble)
+               : fmt::format("device {} answers again", name));
+      Step step(*this, "manager", "device.look", Subject::kDevice);
+      step.about(turn.device.value());
+      if (gone) step.outcome(turn.now.trouble);
+      step.event(Subject::kDevice, turn.device.value(), HostId(),
+                 std::string(nameOf(turn.now.health)));
+      index = step.commit(*this);
+    }
+    (void)settle(index);
+  }
 }
 
 void Manager::Impl::dropOldRecords() {

@@ -14,6 +14,7 @@
 #include "fabricmgr/device/drivers.h"
 #include "fabricmgr/manager/manager.h"
 #include "fabricmgr/store/sqlite_store.h"
+#include "runtime/base/mutex.h"
 
 namespace tidepool::fabric {
 
@@ -60,7 +61,10 @@ class FabricHouse {
     options.clock = &clock;
     options.wall_clock = &wall;
     options.longest_gap = longest_gap;
-    options.say = [this](Weight, const std::string& line) { said += line + "\n"; };
+    options.say = [this](Weight, const std::string& line) {
+      const MutexLock lock(said_mutex_);
+      said_ += line + "\n";
+    };
     return Manager::open(std::move(*store), options);
   }
   std::unique_ptr<Manager> open() {
@@ -88,7 +92,16 @@ class FabricHouse {
   DriverFactory drivers;  // empty: the real ones
   /// More than any test moves the clock at once: nothing is an absence of the manager.
   Nanoseconds longest_gap = kSecond * 1'000'000;
-  std::string said;  // what the manager logged
+
+  /// What the manager logged.
+  std::string said() {
+    const MutexLock lock(said_mutex_);
+    return said_;
+  }
+
+ private:
+  Mutex said_mutex_;
+  std::string said_ TP_GUARDED_BY(said_mutex_);
 };
 
 inline AssignSpec want(const std::string& host, uint64_t grains) {

@@ -345,7 +345,7 @@ TEST_F(ManagerTest, TheManagersOwnAbsenceIsNotTheHosts) {
   manager->tick();
   EXPECT_EQ(left(), kSecond * 20 - kSecond / 4);
   EXPECT_EQ(stateOf(region), RegionState::kAttached);
-  EXPECT_NE(house.said.find("did not run for 3599.8 s"), std::string::npos) << house.said;
+  EXPECT_NE(house.said().find("did not run for 3599.8 s"), std::string::npos) << house.said();
   run(kSecond * 20);
   manager->settle();
   EXPECT_EQ(stateOf(region), RegionState::kFree) << "what the host does not say while we listen";
@@ -385,7 +385,7 @@ TEST_F(ManyHosts, WhoIsSilentAloneIsCutOff) {
   EXPECT_EQ(attached(), 3u);
   EXPECT_EQ(held(), 0u);
   EXPECT_EQ(must(manager->totals()).leases_expired, 1u);
-  EXPECT_NE(house.said.find("host h1 was not heard of for its lease of 30 s"), std::string::npos);
+  EXPECT_NE(house.said().find("host h1 was not heard of for its lease of 30 s"), std::string::npos);
 }
 
 TEST_F(ManyHosts, WhereTooManyAreSilentNobodyIsCutOffUntilTheyAreHeardOf) {
@@ -393,7 +393,7 @@ TEST_F(ManyHosts, WhereTooManyAreSilentNobodyIsCutOffUntilTheyAreHeardOf) {
   EXPECT_EQ(attached(), 4u);
   EXPECT_EQ(held(), 2u);
   EXPECT_EQ(eventsOf("expiry-held"), 2u);
-  EXPECT_NE(house.said.find("2 of 4 hosts with memory are silent"), std::string::npos);
+  EXPECT_NE(house.said().find("2 of 4 hosts with memory are silent"), std::string::npos);
   manager->tick();
   EXPECT_EQ(eventsOf("expiry-held"), 2u) << "said once";
   must(manager->renewLease("h1"));
@@ -484,6 +484,39 @@ TEST_F(ManagerTest, RemovingADeviceSaysWhoIsHurt) {
   EXPECT_EQ(freeGrains(), 64u);
   must(manager->removeDevice({}, "d2", Force::kNo));
   must(manager->removePool({}, "pool"));
+}
+
+TEST_F(ManagerTest, WhatNobodyAskedForIsSaid) {
+  const RegionId lost = assign("h1", 100);  // on both devices
+  const RegionId forced = assign("h1", 8);
+  must(manager->drainRegion({}, forced, kSecond));
+  must(manager->removeDevice({}, "d1", Force::kForce));
+  std::filesystem::rename(house.folder / "d2.pool", house.folder / "away");
+  std::filesystem::rename(house.folder / "d2.pool.grants", house.folder / "away.grants");
+  house.clock.advance(kSecond * 2);
+  manager.reset();
+  EXPECT_NE(house.said().find("region " + std::to_string(lost.value()) +
+                              " of host h1 is lost: device d1 was removed by force"),
+            std::string::npos)
+      << house.said();
+  std::filesystem::create_directory(house.folder / "d2.pool");
+  manager = house.open();
+  manager->tick();
+  must(manager->fenceHost({}, "h1", Force::kForce));
+  (void)manager->totals();
+  for (const char* line : {"device d2 does not answer: cannot open the pool",
+                           "host h1 is fenced by local: 2 regions of"}) {
+    EXPECT_NE(house.said().find(line), std::string::npos) << line << " in " << house.said();
+  }
+  std::filesystem::remove(house.folder / "d2.pool");
+  std::filesystem::rename(house.folder / "away", house.folder / "d2.pool");
+  manager->tick();
+  EXPECT_NE(house.said().find("device d2 answers again"), std::string::npos) << house.said();
+  size_t told = 0;
+  for (const Event& event : must(manager->eventsSince(Index(), 10'000, "")).events) {
+    told += event.what == "reachable" || event.what == "unreachable";
+  }
+  EXPECT_EQ(told, 2u);
 }
 
 TEST_F(ManagerTest, ACordonedDeviceGetsNothingNew) {

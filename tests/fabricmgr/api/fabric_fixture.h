@@ -56,11 +56,21 @@ class Fabric : public ::testing::Test {
   }
 
   void start() {
-    auto daemon = serve::Daemon::start(config_, "1.2.3", [](Service::Level, const std::string&) {});
+    auto daemon = serve::Daemon::start(
+        config_, "1.2.3", [this](Service::Level level, const std::string& line) {
+          const MutexLock lock(logged_mutex_);
+          logged_ += std::string(1, "DIWE"[static_cast<size_t>(level)]) + " " + line + "\n";
+        });
     ASSERT_TRUE(daemon) << daemon.error().text();
     daemon_ = std::move(*daemon);
   }
   void stop() { daemon_.reset(); }
+
+  /// Lines, each with D, I, W or E in front.
+  std::string logged() {
+    const MutexLock lock(logged_mutex_);
+    return logged_;
+  }
 
   Reply raw(const std::string& request) {
     RawClient client(config_.server.unix_socket->path);
@@ -122,6 +132,8 @@ class Fabric : public ::testing::Test {
   Scratch scratch_;
   ca::Authority ca_;
   serve::Config config_;
+  Mutex logged_mutex_;
+  std::string logged_ TP_GUARDED_BY(logged_mutex_);
   std::unique_ptr<serve::Daemon> daemon_;
 };
 

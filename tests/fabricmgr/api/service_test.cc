@@ -11,6 +11,7 @@ namespace tidepool::api {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST_F(Fabric, AssignsShowsAndReleasesWithEvidence) {
   furnish();
@@ -339,6 +340,35 @@ TEST_F(Fabric, HealthAndMetricsTellWhatIsWrong) {
   EXPECT_THAT(metrics.body, HasSubstr("\ntidepool_fabric_regions{state=\"attached\"} 1\n"));
   EXPECT_THAT(metrics.body, HasSubstr("\ntidepool_fabric_requests_total{operation=\"addHost\","
                                       "status=\"2xx\"} 2\n"));
+}
+
+TEST_F(Fabric, FencedHostsAreSeen) {
+  furnish();
+  assign("node1", 2 * kMiB);
+  EXPECT_EQ(post("/v1/hosts/node1/fence", {{"force", true}}).status, 202);
+  const std::string health = get("/v1/health").body;
+  EXPECT_THAT(health, HasSubstr("HOST_FENCED"));
+  EXPECT_THAT(health, HasSubstr("`fabricmgr host resume NAME`"));
+  EXPECT_THAT(get("/metrics").body, HasSubstr("\ntidepool_fabric_hosts_fenced 1\n"));
+  EXPECT_THAT(logged(), HasSubstr("W host node1 is fenced by admin:"));
+}
+
+TEST_F(Fabric, WhatFailsIsLoggedWithItsReason) {
+  furnish();
+  EXPECT_EQ(post("/v1/regions", {{"host", "node1"}, {"size_bytes", 1ull << 50}}).status, 507);
+  EXPECT_EQ(post("/v1/devices", {{"name", "d"}, {"pool", "cxl"}, {"address", "/nowhere/x"}}).status,
+            502);
+  stop();  // what is answered may be logged a moment later
+  const auto line = [this](const std::string& status) {
+    const std::string all = logged();
+    const size_t at = all.find("status=" + status);
+    const size_t begin = all.rfind('\n', at) + 1;
+    return all.substr(begin, all.find('\n', at) - begin);
+  };
+  EXPECT_THAT(line("507"), StartsWith("I POST /v1/regions "));
+  EXPECT_THAT(line("507"), HasSubstr("do not fit: as asked, at most"));
+  EXPECT_THAT(line("502"), StartsWith("W POST /v1/devices "));
+  EXPECT_THAT(line("502"), HasSubstr("why=\"cannot open the pool /nowhere/x"));
 }
 
 TEST_F(Fabric, RandomBodiesNeverCrashNorChangeAnything) {
