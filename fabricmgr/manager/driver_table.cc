@@ -68,6 +68,12 @@ void DriverTable::note(DeviceId device, const Status& outcome) {
   become(device, {DeviceHealth::kUnreachable, outcome.error().text()});
 }
 
+void DriverTable::refuse(DeviceId device, const std::string& why) {
+  MutexLock lock(mutex_);
+  entries_[device].driver.reset();
+  become(device, {DeviceHealth::kUnreachable, why});
+}
+
 void DriverTable::forget(DeviceId device) {
   MutexLock lock(mutex_);
   entries_.erase(device);

@@ -38,6 +38,8 @@ class DriverTable {
   void use(DeviceId device, std::shared_ptr<DeviceDriver> driver) TP_EXCLUDES(mutex_);
   /// What came of an action: an error of the device's own makes it unreachable.
   void note(DeviceId device, const Status& outcome) TP_EXCLUDES(mutex_);
+  /// The device answers, but must not be used: as if it did not answer.
+  void refuse(DeviceId device, const std::string& why) TP_EXCLUDES(mutex_);
   void forget(DeviceId device) TP_EXCLUDES(mutex_);
   Health healthOf(DeviceId device) TP_EXCLUDES(mutex_);
   std::vector<DeviceId> unreachable() TP_EXCLUDES(mutex_);

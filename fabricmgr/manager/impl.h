@@ -143,7 +143,8 @@ class Manager::Impl {
   /// Loads the state and compares it with the devices.
   Status recover() TP_EXCLUDES(mutex);
   /// Opens a device and takes it into use, if what it holds agrees with the state. Errors:
-  /// kCorrupt; the device's own only mark it unreachable.
+  /// kCorrupt, the device then stays out of use until it agrees; the store's. The device's own only
+  /// mark it unreachable.
   Status bringIn(const Device& device) TP_EXCLUDES(mutex);
   Status compare(DeviceEntry* device, const std::vector<GrantReport>& reports,
                  std::vector<RegionId>* to_forget) TP_REQUIRES(mutex);

@@ -99,7 +99,8 @@ class Manager {
   /// Loads the state, asks every device what it holds, settles what was under way when the last
   /// manager ended, and carries operations on. Only then does it return. A device that does not
   /// answer is marked unreachable; what concerns it is settled when it answers (tick()). Errors:
-  /// those of the store; kCorrupt when store and devices contradict each other beyond repair.
+  /// those of the store. A device that contradicts the store beyond repair is
+  /// left out of use, as if it did not answer.
   static Result<std::unique_ptr<Manager>> open(std::unique_ptr<Store> store,
                                                const ManagerOptions& options);
   /// Finishes the device actions that are under way; operations go on with the next open().

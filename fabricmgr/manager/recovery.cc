@@ -59,7 +59,10 @@ Status Manager::Impl::recover() {
     for (const auto& [id, device] : state.devices()) devices.push_back(device.device);
   }
   faultPoint(FaultPoint::kRecoveryLoaded);
-  for (const Device& device : devices) TP_TRY(bringIn(device));
+  for (const Device& device : devices) {
+    const Status in = bringIn(device);
+    if (!in && in.error().code() != ErrorCode::kCorrupt) return in;
+  }
   faultPoint(FaultPoint::kRecoveryCompared);
   std::vector<RegionId> reserved;
   {
@@ -94,7 +97,10 @@ Status Manager::Impl::bringIn(const Device& device) {
     MutexLock lock(mutex);
     DeviceEntry* entry = state.findDevice(device.id);
     if (entry == nullptr) return {};  // removed meanwhile
-    TP_TRY(compare(entry, *reports, &to_forget));
+    if (const Status agrees = compare(entry, *reports, &to_forget); !agrees) {
+      drivers.refuse(device.id, agrees.error().text());
+      return agrees;
+    }
     inspected.insert(device.id);
     drivers.use(device.id, *driver);
     index = last_index;

@@ -336,14 +336,25 @@ TEST_F(DevicesTest, WhatAnOldStoreDoesNotKnowIsErased) {
   finishAndCheck();
 }
 
-TEST_F(DevicesTest, AStoreThatContradictsADeviceIsNotOpened) {
-  must(manager->assign({}, want("h1", 8)));
+TEST_F(DevicesTest, ADeviceThatContradictsTheStoreIsLeftOutAndTheOthersAreUsed) {
+  const RegionId region(must(manager->assign({}, want("h1", 8))).id);
   manager.reset();
   // The same bytes, held for a region that the store does not know.
   std::filesystem::remove(house.folder / "d1.pool.grants");
   holdBehindItsBack("d1.pool");
-  const auto refused = house.tryOpen();
-  EXPECT_EQ(codeOf(refused), ErrorCode::kCorrupt);
+  manager = house.open();
+  manager->tick();
+  const DeviceInfo device = must(manager->showDevice("d1"));
+  EXPECT_EQ(device.health, DeviceHealth::kUnreachable);
+  EXPECT_NE(device.trouble.find("was an old store put back?"), std::string::npos) << device.trouble;
+  EXPECT_NE(house.said().find("device d1 does not answer: device d1 holds bytes"),
+            std::string::npos)
+      << house.said();
+  EXPECT_EQ(stateOf(region), RegionState::kAttached) << "nothing of it is touched";
+  must(manager->renewLease("h1"));
+  const RegionId other(must(manager->assign({}, want("h1", 8))).id);
+  EXPECT_EQ(must(manager->showRegion(other)).region.extents[0].device,
+            must(manager->showDevice("d2")).device.id);
 }
 
 TEST_F(DevicesTest, ANewDeviceMustHoldNothing) {
