@@ -220,14 +220,17 @@ Result<Answer> Manager::resize(const Caller& caller, RegionId id, Bytes size,
     return granting(*impl_, caller, request,
                     [&](Granting& work) { return work.grow(id, size, how); });
   }
-  return onRegion(*impl_, caller, request, id, RegionState::kAttached,
-                  [&](Impl& impl, Step& step, RegionEntry* entry)
-                      TP_REQUIRES(impl.mutex) -> Result<Answer> {
-                        std::vector<Extent> head = entry->region.extents;
-                        std::vector<Extent> tail = cutAt(impl, &head, size.value());
-                        if (tail.empty() || isDryRun(caller)) return Answer{{}, id.value(), {}};
-                        return shrink(impl, &step, caller, entry, std::move(head), std::move(tail));
-                      });
+  return onRegion(
+      *impl_, caller, request, id, RegionState::kAttached,
+      [&](Impl& impl, Step& step, RegionEntry* entry) TP_REQUIRES(impl.mutex) -> Result<Answer> {
+        if (entry->region.size < size) {
+          return fail(ErrorCode::kConflict, "the region was resized meanwhile: look at it again");
+        }
+        std::vector<Extent> head = entry->region.extents;
+        std::vector<Extent> tail = cutAt(impl, &head, size.value());
+        if (tail.empty() || isDryRun(caller)) return Answer{{}, id.value(), {}};
+        return shrink(impl, &step, caller, entry, std::move(head), std::move(tail));
+      });
 }
 
 Result<Answer> Manager::drainRegion(const Caller& caller, RegionId id, Nanoseconds deadline) {

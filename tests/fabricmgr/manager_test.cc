@@ -486,6 +486,22 @@ TEST_F(ManagerTest, RemovingADeviceSaysWhoIsHurt) {
   must(manager->removePool({}, "pool"));
 }
 
+TEST_F(ManagerTest, AResizeThatMeetsAnotherNeverAnswersForASmallerRegion) {
+  RegionId region;
+  house.on_key = [&](const std::string& key) {
+    if (key != "slow") return;
+    must(manager->resize({}, region, Bytes(2 * kGrain), {}));
+    manager->settle();
+  };
+  reopen();
+  region = assign("h1", 8);
+  Caller caller;
+  caller.key = "slow";  // looked up after the manager saw that 6 is less than 8
+  EXPECT_EQ(codeOf(manager->resize(caller, region, Bytes(6 * kGrain), {})), ErrorCode::kConflict);
+  EXPECT_EQ(must(manager->showRegion(region)).region.size, Bytes(2 * kGrain));
+  manager->settle();
+}
+
 TEST_F(ManagerTest, WhatNobodyAskedForIsSaid) {
   const RegionId lost = assign("h1", 100);  // on both devices
   const RegionId forced = assign("h1", 8);
