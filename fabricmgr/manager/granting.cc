@@ -9,6 +9,33 @@
 namespace tidepool::fabric {
 namespace {
 
+/// Errors: kInvalidArgument when the plan was made for another size, or for other constraints. A
+/// plan has at least what was asked for, and less than one more grain of its devices.
+Status checkWish(Manager::Impl& impl, const Plan& plan, const PlacementRequest& asked)
+    TP_REQUIRES(impl.mutex) {
+  uint64_t total = 0, grain = 0;
+  for (const Extent& extent : plan.extents) {
+    total += extent.length.value();
+    const DeviceEntry* device = impl.state.findDevice(extent.device);
+    grain = std::max(grain, device->device.granularity.value());
+  }
+  if (total < asked.size.value() || total - asked.size.value() >= grain) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the plan has %llu bytes, and %llu are asked for: plan again, for that size",
+                static_cast<unsigned long long>(total),
+                static_cast<unsigned long long>(asked.size.value()));
+  }
+  const Constraints& how = asked.constraints;
+  const size_t devices = byDevice(plan.extents).size();
+  if ((how.contiguity == Contiguity::kContiguous && plan.extents.size() > 1) ||
+      (how.max_devices != 0 && devices > how.max_devices)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the plan has %zu extents on %zu devices, and fewer are asked for: plan again",
+                plan.extents.size(), devices);
+  }
+  return {};
+}
+
 /// Whoever sends a plan may have made it up: all that placement looks at is looked at again.
 Status checkChosen(Manager::Impl& impl, const Plan& plan, const PlacementRequest& asked)
     TP_REQUIRES(impl.mutex) {
@@ -47,7 +74,7 @@ Status checkChosen(Manager::Impl& impl, const Plan& plan, const PlacementRequest
     }
     room.take(run);
   }
-  return {};
+  return checkWish(impl, plan, asked);
 }
 
 }  // namespace

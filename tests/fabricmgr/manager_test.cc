@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The manager's verbs over emulated pools and SQLite: what each does, refuses and keeps over a
 // restart.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -500,6 +501,26 @@ TEST_F(ManagerTest, AResizeThatMeetsAnotherNeverAnswersForASmallerRegion) {
   EXPECT_EQ(codeOf(manager->resize(caller, region, Bytes(6 * kGrain), {})), ErrorCode::kConflict);
   EXPECT_EQ(must(manager->showRegion(region)).region.size, Bytes(2 * kGrain));
   manager->settle();
+}
+
+TEST_F(ManagerTest, APlanIsAppliedForWhatItWasMadeFor) {
+  const Plan plan = must(manager->plan(want("h1", 100)));  // on both devices
+  const auto applied = [&](const AssignSpec& spec) {
+    const auto answer = manager->apply({}, spec, plan);
+    return answer ? std::string("done") : answer.error().text();
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(applied(want("h1", 101)), HasSubstr("the plan has 409600 bytes, and 413696 are"));
+  EXPECT_THAT(applied(want("h1", 99)), HasSubstr("and 405504 are asked for"));
+  AssignSpec spec = want("h1", 100);
+  spec.constraints.max_devices = 1;
+  EXPECT_THAT(applied(spec), HasSubstr("on 2 devices, and fewer are asked for"));
+  spec = want("h1", 100);
+  spec.constraints.contiguity = Contiguity::kContiguous;
+  EXPECT_THAT(applied(spec), HasSubstr("the plan has 2 extents"));
+  spec = want("h1", 100);
+  spec.size = spec.size - Bytes(1);
+  EXPECT_EQ(applied(spec), "done") << "what was rounded up";
 }
 
 TEST_F(ManagerTest, WhatNobodyAskedForIsSaid) {
