@@ -64,8 +64,8 @@ void showProgress(const Json& operation, bool last) {
 int waitFor(client::HttpClient& client, uint64_t id, const Settings& settings) {
   const MonotonicClock clock;
   const Nanoseconds start = clock.now();
-  uint64_t since = 0;
-  for (bool first = true;; first = false) {
+  uint64_t since = 0;  // 0: from now on
+  for (;;) {
     const client::Reply reply = client.get(fmt::format("/v1/operations/{}", id));
     if (!isGood(reply)) return failed(reply, settings.target);
     const Json operation = Json::parse(reply.body, nullptr, false);
@@ -86,12 +86,13 @@ int waitFor(client::HttpClient& client, uint64_t id, const Settings& settings) {
           kTimedOutCode);
     }
     const client::Reply events = client.get(
-        first ? std::string("/v1/events")
-              : fmt::format("/v1/events?since={}&limit=1&wait_ms={}", since, kLookEvery));
+        since == 0 ? std::string("/v1/events")
+                   : fmt::format("/v1/events?since={}&limit=1&wait_ms={}", since, kLookEvery));
     if (isGood(events)) {
       since = Json::parse(events.body, nullptr, false).value("index", since);
-    } else if (!events.error.empty()) {
-      poll(nullptr, 0, kLookEvery);  // the manager is away: it may come back
+    } else {
+      since = 0;
+      poll(nullptr, 0, kLookEvery);  // the manager is away, or begins anew: it may come back
     }
   }
 }
@@ -161,6 +162,12 @@ int showTable(client::HttpClient& client, const Verb& verb, const std::string& p
   return kDone;
 }
 
+int nothingAt(const Verb& verb, const Given& given) {
+  const char* what = verb.noun == "event" ? "nothing is known to have changed at index"
+                                          : "the audit has no record";
+  return complain(fmt::format("{} {}", what, given.operand), kNotFoundCode);
+}
+
 /// What stands at the operand is first in the page, or is not there any more.
 int showAt(const Verb& verb, const Json& page, const Given& given, const client::Reply& reply,
            const Settings& settings) {
@@ -168,13 +175,7 @@ int showAt(const Verb& verb, const Json& page, const Given& given, const client:
   const Json items = page.value("items", Json::array());
   const uint64_t found =
       items.empty() ? 0 : items[0].value(event ? "index" : "sequence", uint64_t{0});
-  if (found != std::stoull(given.operand)) {
-    return complain(
-        fmt::format("{} {}",
-                    event ? "nothing is known to have changed at index" : "the audit has no record",
-                    given.operand),
-        kNotFoundCode);
-  }
+  if (found != std::stoull(given.operand)) return nothingAt(verb, given);
   if (settings.json) {
     std::fwrite(reply.body.data(), 1, reply.body.size(), stdout);
   } else {
@@ -233,6 +234,7 @@ int runVerb(const Verb& verb, const Given& given, const Settings& settings) {
   const client::Reply reply = verb.method == "GET"
                                   ? client.get(request.path)
                                   : client.post(request.path, request.body, headers);
+  if (verb.show == Show::kAt && reply.status == 404) return nothingAt(verb, given);
   if (!isGood(reply)) return failed(reply, settings.target);
   return show(client, verb, given, request.path, reply, settings);
 }

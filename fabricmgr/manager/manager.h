@@ -202,8 +202,8 @@ class Manager {
   /// The latest durable index.
   Index index();
   /// Events after `since`, oldest first; at most `limit`, but never a part of an index. `host`:
-  /// only what concerns it; empty: all. Errors: kNotFound when `since` is older than what is kept:
-  /// list anew.
+  /// only what concerns it; empty: all. Errors: kNotFound when `since` is older than what is kept,
+  /// or yet to come: list anew.
   struct Events {
     std::vector<Event> events;
     Index index;  // ask on from here

@@ -358,10 +358,17 @@ Result<Manager::Events> Manager::eventsSince(Index since, uint32_t limit, const 
   }
   // Read before the events: none up to it is missed by going on from there.
   const Index now = index();
+  if (since > now) {
+    return fail(ErrorCode::kNotFound,
+                "index %llu is yet to come, the last one is %llu: was an old store put back? List "
+                "anew, and go on from there",
+                static_cast<unsigned long long>(since.value()),
+                static_cast<unsigned long long>(now.value()));
+  }
   auto found = impl_->store->eventsAfter(since, limit, only);
   if (!found) return tl::unexpected(found.error());
   Events events;
-  events.index = found->size() < limit ? std::max(now, since) : found->back().index;
+  events.index = found->size() < limit ? now : found->back().index;
   if (!found->empty()) events.index = std::max(events.index, found->back().index);
   events.events = std::move(*found);
   return events;

@@ -328,6 +328,21 @@ TEST_F(Fabric, AWatcherMissesNothingAcrossARestart) {
   EXPECT_TRUE(found) << resumed.body;
 }
 
+TEST_F(Fabric, AnIndexThatIsYetToComeIsNotWaitedFor) {
+  furnish();
+  const uint64_t index = get("/v1/status").json()["index"];
+  const std::string later = "/v1/events?wait_ms=60000&since=" + std::to_string(index + 1);
+  const Reply refused = get(later);
+  EXPECT_EQ(refused.status, 404);
+  EXPECT_THAT(refused.body, HasSubstr("yet to come"));
+  EXPECT_EQ(raw(getRequest(later, "Accept: text/event-stream\r\n")).status, 404);
+  EXPECT_EQ(raw(getRequest("/v1/events", "Accept: text/event-stream\r\nLast-Event-ID: " +
+                                             std::to_string(index + 1) + "\r\n"))
+                .status,
+            404);
+  EXPECT_EQ(get("/v1/events?since=" + std::to_string(index)).status, 200);
+}
+
 TEST_F(Fabric, HealthAndMetricsTellWhatIsWrong) {
   EXPECT_THAT(get("/v1/health").body, HasSubstr("POOL_EMPTY"));
   furnish();
