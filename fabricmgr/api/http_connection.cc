@@ -186,6 +186,7 @@ void HttpConnection::readHead() {
   if (!head) return refuse(std::move(head.error()));
   head_ = std::move(*head);
   close_after_ = head_.after == Head::After::kClose;
+  chunked_ = head_.version == Head::Version::k11;
   phase_ = Phase::kBody;  // within the deadline of the whole request
   if (head_.expects == Head::Expects::kContinue && have - size < head_.body_size) {
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -232,13 +233,14 @@ void HttpConnection::openStream(const Response& head) {
   send(head, true);
 }
 
-void HttpConnection::send(const Response& response, bool chunked) {
+void HttpConnection::send(const Response& response, bool stream) {
   close_after_ = close_after_ || winding_down_;
   std::string text = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", response.status,
                                  reasonOf(response.status), dateNow());
   for (const auto& [name, value] : response.headers) text += fmt::format("{}: {}\r\n", name, value);
-  if (chunked) {
-    text += fmt::format("Content-Type: {}\r\nTransfer-Encoding: chunked\r\n", response.type);
+  if (stream) {
+    text += fmt::format("Content-Type: {}\r\n{}", response.type,
+                        chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
   } else if (response.status != kNoContent) {
     text += fmt::format("Content-Type: {}\r\nContent-Length: {}\r\n", response.type,
                         response.body.size());
@@ -247,16 +249,16 @@ void HttpConnection::send(const Response& response, bool chunked) {
                        : "Cache-Control: no-store\r\n\r\n";
   evbuffer* out = bufferevent_get_output(stream_);
   evbuffer_add(out, text.data(), text.size());
-  if (!chunked && !bodyless_) appendBody(out, response.body);
+  if (!stream && !bodyless_) appendBody(out, response.body);
 }
 
 void HttpConnection::chunk(const std::string& part) {
   if (phase_ != Phase::kStreaming) return;
   if (waitingOut() > kLongestBacklog) return doom();  // it can ask again from where it was
   evbuffer* out = bufferevent_get_output(stream_);
-  evbuffer_add_printf(out, "%zx\r\n", part.size());
+  if (chunked_) evbuffer_add_printf(out, "%zx\r\n", part.size());
   appendBody(out, part);
-  evbuffer_add(out, "\r\n", 2);
+  if (chunked_) evbuffer_add(out, "\r\n", 2);
 }
 
 void HttpConnection::endStream() {
@@ -264,7 +266,11 @@ void HttpConnection::endStream() {
   gone_.reset();
   enter(Phase::kReplying);
   deadlineIn(loop_.options().times.reply);
-  bufferevent_write(stream_, "0\r\n\r\n", 5);
+  if (chunked_) {
+    bufferevent_write(stream_, "0\r\n\r\n", 5);
+  } else if (waitingOut() == 0) {
+    afterReply();
+  }
 }
 
 void HttpConnection::afterReply() {

@@ -71,7 +71,7 @@ class HttpConnection {
   void readBody();
   void afterReply();
   void refuse(Refusal why);
-  void send(const Response& response, bool chunked);
+  void send(const Response& response, bool stream);
   void enter(Phase phase);
   void deadlineIn(Nanoseconds time);
   void linger();
@@ -89,6 +89,7 @@ class HttpConnection {
   bool close_after_ = false;
   bool winding_down_ = false;
   bool bodyless_ = false;  // the answer to HEAD
+  bool chunked_ = true;    // streams to this peer are; HTTP/1.0 ends them with the connection
   bool unread_ = false;    // part of a request that was refused may still be on its way
   Phase phase_ = Phase::kHandshake;
   uint64_t serial_ = 0;

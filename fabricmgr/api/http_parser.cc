@@ -96,7 +96,10 @@ tl::expected<void, Refusal> parseRequestLine(std::string_view line, const HttpLi
     }
     return refuse(505, "this server speaks HTTP/1.1");
   }
-  if (version == "HTTP/1.0") head->after = Head::After::kClose;
+  if (version == "HTTP/1.0") {
+    head->version = Head::Version::k10;
+    head->after = Head::After::kClose;
+  }
   head->request.method = line.substr(0, first);
   return parseTarget(line.substr(first + 1, last - first - 1), &head->request);
 }

@@ -15,6 +15,7 @@ namespace tidepool::api {
 struct Head {
   Request request;  // without its body
   size_t body_size = 0;
+  enum class Version : uint8_t { k11, k10 } version = Version::k11;
   enum class After : uint8_t { kKeep, kClose } after = After::kKeep;
   enum class Expects : uint8_t { kNothing, kContinue } expects = Expects::kNothing;
 };

@@ -269,5 +269,20 @@ TEST(HttpServer, PeersGetTheHighestRoleThatFits) {
   }
 }
 
+TEST(HttpServer, AStreamToHttp10IsNotChunkedAndEndsWithTheConnection) {
+  EchoServer server;
+  RawClient client(server.path());
+  client.send("GET /stream HTTP/1.0\r\n\r\n");
+  const auto exchange = server.handler.nextKept();
+  exchange->openStream({200, "text/event-stream", {}, ""});
+  exchange->write("one\n");
+  client.until("one\n");
+  exchange->write("two\n");
+  exchange->endStream();
+  const std::string answer = client.rest();
+  EXPECT_EQ(answer.find("chunked"), std::string::npos) << answer;
+  EXPECT_EQ(answer.substr(answer.find("\r\n\r\n") + 4), "one\ntwo\n");
+}
+
 }  // namespace
 }  // namespace tidepool::api
