@@ -135,6 +135,10 @@ void HttpConnection::handshakeDone() {
                      ": ask for a certificate made by `fabricmgr ca issue`"});
     return;
   }
+  if (const Status good = loop_.acceptable(ssl_); !good) {
+    loop_.handler().strangerRefused(peer_, peer->principal.actor() + ": " + good.error().text());
+    return doom();
+  }
   identify(std::move(peer->principal), peer->not_after);
 }
 

@@ -50,6 +50,8 @@ class HttpLoop {
   /// False if the principal has too many connections already.
   bool admit(const Principal& principal);
   void leave(const Principal& principal);
+  /// Whether certificates read since the handshake began still let the peer in.
+  Status acceptable(SSL* ssl) const { return tls_->made(ssl) ? Status() : tls_->recheck(ssl); }
   /// Hands a request to its lane, or answers it here if there is too much of them.
   void dispatch(HttpConnection& connection, Request request);
   /// Frees the connection once the loop is out of its callbacks.

@@ -37,6 +37,8 @@ class TlsContext {
   static Result<std::shared_ptr<TlsContext>> load(const TlsFiles& files);
 
   SslPointer<SSL> newConnection() const { return SslPointer<SSL>(SSL_new(context_.get())); }
+  /// Whether the connection is one of newConnection().
+  bool made(SSL* ssl) const { return SSL_get_SSL_CTX(ssl) == context_.get(); }
   /// Whether the peer, accepted under an earlier context, would be accepted now. Errors:
   /// kPermission, with the reason.
   Status recheck(SSL* ssl) const;

@@ -112,6 +112,73 @@ TEST_F(TlsServer, WhoIsRevokedIsCutOffAtTheReload) {
   EXPECT_THAT(server.handler.nextStranger(), HasSubstr("revoked"));
 }
 
+/// A client that stops in the middle of its handshake: the server has answered its hello, and is
+/// yet to see its certificate.
+class SlowClient {
+ public:
+  SlowClient(uint16_t port, const ClientFiles& files) {
+    tcp_ = std::move(*connectTcp(*parseEndpoint(("127.0.0.1:" + std::to_string(port)).c_str()),
+                                 Nanoseconds(10 * kSecond)));
+    context_.reset(SSL_CTX_new(TLS_client_method()));
+    SSL_CTX_use_certificate_chain_file(context_.get(), files.certificate.c_str());
+    SSL_CTX_use_PrivateKey_file(context_.get(), files.key.c_str(), SSL_FILETYPE_PEM);
+    ssl_.reset(SSL_new(context_.get()));
+    SSL_set_bio(ssl_.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+    SSL_set_connect_state(ssl_.get());
+    (void)SSL_do_handshake(ssl_.get());
+    flush();
+    take();
+  }
+  /// What the server answers once the handshake is over; nothing if it hangs up.
+  std::string goOn(const std::string& request) {
+    while (SSL_do_handshake(ssl_.get()) != 1) {
+      flush();
+      if (!take()) return "";
+    }
+    SSL_write(ssl_.get(), request.data(), static_cast<int>(request.size()));
+    flush();
+    char text[4096];
+    int got = 0;
+    while ((got = SSL_read(ssl_.get(), text, sizeof text)) <= 0) {
+      if (!take()) return "";
+    }
+    return {text, static_cast<size_t>(got)};
+  }
+
+ private:
+  void flush() {
+    char bytes[16384];
+    const int size = BIO_read(SSL_get_wbio(ssl_.get()), bytes, sizeof bytes);
+    if (size > 0) (void)::send(tcp_->fd(), bytes, static_cast<size_t>(size), MSG_NOSIGNAL);
+  }
+  bool take() {
+    pollfd waiting = {tcp_->fd(), POLLIN, 0};
+    if (poll(&waiting, 1, 10'000) != 1) return false;
+    char bytes[16384];
+    const ssize_t got = recv(tcp_->fd(), bytes, sizeof bytes, 0);
+    if (got > 0) BIO_write(SSL_get_rbio(ssl_.get()), bytes, static_cast<int>(got));
+    return got > 0;
+  }
+  std::unique_ptr<Connection> tcp_;
+  SslPointer<SSL_CTX> context_;
+  SslPointer<SSL> ssl_;
+};
+
+TEST_F(TlsServer, WhoIsRevokedInTheMiddleOfItsHandshakeDoesNotGetIn) {
+  EchoServer server(options_);
+  const ClientFiles ann = issue("operator", "ann");
+  SlowClient half((*server).port(), ann);
+  SlowClient other((*server).port(), issue("operator", "bob"));
+  RawClient whole((*server).port(), ann);
+  ASSERT_TRUE(ca_.revoke("operator:ann"));
+  ASSERT_TRUE((*server).reloadTls());
+  // Now the new list is in force.
+  EXPECT_THAT(server.handler.nextStranger(), HasSubstr("operator:ann: certificate revoked"));
+  EXPECT_EQ(half.goOn(getRequest("/")), "");
+  EXPECT_THAT(server.handler.nextStranger(), HasSubstr("operator:ann: certificate revoked"));
+  EXPECT_THAT(other.goOn(getRequest("/")), HasSubstr("operator:bob"));
+}
+
 TEST_F(TlsServer, ACertificateThatRunsOutEndsItsConnection) {
   EchoServer server(options_);
   bool served = false;
