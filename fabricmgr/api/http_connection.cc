@@ -53,13 +53,14 @@ void appendBody(evbuffer* out, const std::string& body) {
 }  // namespace
 
 HttpConnection::HttpConnection(HttpLoop& loop, uint64_t id, bufferevent* stream, SSL* ssl,
-                               std::string peer)
+                               Peer peer)
     : loop_(loop),
       id_(id),
       stream_(stream),
       ssl_(ssl),
       deadline_(evtimer_new(loop.base(), onDeadline, this)),
-      peer_(std::move(peer)) {
+      peer_(std::move(peer.text)),
+      network_(std::move(peer.network)) {
   const HttpLimits& limits = loop.options().limits;
   bufferevent_setcb(stream_, onRead, onWritten, onEvent, this);
   bufferevent_setwatermark(stream_, EV_READ, 0, limits.head + limits.body);
@@ -127,7 +128,12 @@ void HttpConnection::onDeadline(int, short, void* self) {
   }
 }
 
+void HttpConnection::handshakeEnds() {
+  if (!network_.empty()) loop_.handshakeOver(std::exchange(network_, ""));
+}
+
 void HttpConnection::handshakeDone() {
+  handshakeEnds();
   auto peer = peerOf(ssl_);
   if (!peer) {
     enter(Phase::kIdle);
@@ -138,6 +144,10 @@ void HttpConnection::handshakeDone() {
   if (const Status good = loop_.acceptable(ssl_); !good) {
     loop_.handler().strangerRefused(peer_, peer->principal.actor() + ": " + good.error().text());
     return doom();
+  }
+  if (loop_.isFull()) {
+    enter(Phase::kIdle);
+    return refuse({503, "all connections are taken: try again in a while"});
   }
   identify(std::move(peer->principal), peer->not_after);
 }
@@ -327,6 +337,7 @@ void HttpConnection::linger() {
 
 void HttpConnection::doom() {
   if (phase_ == Phase::kDoomed) return;
+  handshakeEnds();
   phase_ = Phase::kDoomed;
   if (gone_) gone_->store(true, std::memory_order_relaxed);
   if (ssl_ != nullptr && admitted_) SSL_shutdown(ssl_);

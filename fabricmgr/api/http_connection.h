@@ -23,8 +23,12 @@ class HttpLoop;
 
 class HttpConnection {
  public:
+  struct Peer {
+    std::string text;     // "10.0.0.7:4711" or "unix"
+    std::string network;  // whose handshakes are counted together; empty: there is none
+  };
   /// Owns `stream`. With `ssl` (which `stream` owns) the handshake comes first.
-  HttpConnection(HttpLoop& loop, uint64_t id, bufferevent* stream, SSL* ssl, std::string peer);
+  HttpConnection(HttpLoop& loop, uint64_t id, bufferevent* stream, SSL* ssl, Peer peer);
   ~HttpConnection();
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
@@ -37,6 +41,13 @@ class HttpConnection {
   void endStream();
   /// Ends what is idle at once, and the rest after its answer.
   void windDown();
+  /// It is not being served. Whose it is: the principal, or, as long as that is not known, where it
+  /// comes from.
+  bool waits() const { return phase_ <= Phase::kBody; }
+  std::string owner() const { return network_.empty() ? principal_.actor() : network_; }
+  bool isLocal() const { return ssl_ == nullptr; }
+  /// Without an answer.
+  void cutOff() { doom(); }
   /// Cuts the peer off if `tls` does not accept it.
   void recheck(const TlsContext& tls);
   void watchGone(std::shared_ptr<std::atomic<bool>> gone) { gone_ = std::move(gone); }
@@ -66,6 +77,7 @@ class HttpConnection {
   static void onDeadline(int fd, short events, void* self);
   void handshakeDone();
   void handshakeFailed();
+  void handshakeEnds();
   void advance();
   void readHead();
   void readBody();
@@ -84,6 +96,7 @@ class HttpConnection {
   SSL* const ssl_;
   event* const deadline_;
   const std::string peer_;
+  std::string network_;  // as long as the handshake is counted
   Principal principal_;
   bool admitted_ = false;
   bool close_after_ = false;

@@ -8,7 +8,9 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -17,6 +19,7 @@ namespace tidepool::api {
 namespace {
 
 constexpr timeval kTick = {0, 200'000};
+constexpr Nanoseconds kTroubleEvery(10 * kSecond);
 constexpr size_t kUsesKept = 4096;  // principals without a connection that are remembered
 
 std::string textOf(const sockaddr* address) {
@@ -32,6 +35,19 @@ std::string textOf(const sockaddr* address) {
     return fmt::format("[{}]:{}", host, ntohs(v6->sin6_port));
   }
   return kUnixPeer;
+}
+
+/// Whom strangers are counted by: an IPv4 address, or the network that one owner of IPv6 has.
+std::string networkOf(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
+  } else {
+    in6_addr whole = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+    if (!IN6_IS_ADDR_V4MAPPED(&whole)) std::fill(whole.s6_addr + 8, whole.s6_addr + 16, 0);
+    inet_ntop(AF_INET6, &whole, text, sizeof text);
+  }
+  return text;
 }
 
 }  // namespace
@@ -86,12 +102,58 @@ void HttpLoop::onAccept(evconnlistener*, int socket, sockaddr* address, int, voi
   listening->loop->accept(listening->kind, UniqueFd(socket), address);
 }
 
-/// Out of descriptors, most likely: the next tick accepts again, by when some may have been closed.
-void HttpLoop::onAcceptError(evconnlistener* listener, void*) { evconnlistener_disable(listener); }
+/// The next tick accepts again.
+void HttpLoop::onAcceptError(evconnlistener* listener, void* self) {
+  const int error = EVUTIL_SOCKET_ERROR();
+  evconnlistener_disable(listener);
+  static_cast<Listening*>(self)->loop->cannotAccept(error);
+}
+
+void HttpLoop::cannotAccept(int error) {
+  shed();
+  const Nanoseconds now = clock_.now();
+  if (trouble_said_ != Nanoseconds() && now < trouble_said_ + kTroubleEvery) return;
+  trouble_said_ = now;
+  handler_.inTrouble(
+      fmt::format("cannot accept connections: {}; {} are open, idle ones of whoever "
+                  "has most are closed",
+                  strerror(error), connections_.size()));
+}
+
+/// Half of what the greediest owner leaves waiting, the oldest first. Administrators are spared,
+/// and so is whoever has one connection.
+void HttpLoop::shed() {
+  std::unordered_map<std::string, std::vector<HttpConnection*>> waiting;
+  const std::vector<HttpConnection*>* most = nullptr;
+  for (const auto& [id, connection] : connections_) {
+    if (!connection->waits() || connection->principal().role == Role::kAdmin) continue;
+    auto& of_one = waiting[connection->owner()];
+    of_one.push_back(connection.get());
+    if (most == nullptr || of_one.size() > most->size()) most = &of_one;
+  }
+  if (most == nullptr) return;
+  std::vector<HttpConnection*> oldest = *most;
+  std::sort(oldest.begin(), oldest.end(), [](auto* a, auto* b) { return a->id() < b->id(); });
+  oldest.resize(oldest.size() / 2);
+  for (HttpConnection* connection : oldest) connection->cutOff();
+}
+
+const char* HttpLoop::noRoomFor(Kind kind, const std::string& network) const {
+  if (kind == Kind::kUnix) {
+    return local_ < options_.local_connections ? nullptr : "all local connections are taken";
+  }
+  if (handshakes_ >= options_.handshakes) return "too many handshakes are under way";
+  const auto of_one = handshakes_of_.find(network);
+  if (of_one == handshakes_of_.end() || of_one->second < options_.handshakes_of_one) return nullptr;
+  return "its address has too many handshakes under way";
+}
 
 void HttpLoop::accept(Kind kind, UniqueFd socket, const sockaddr* address) {
-  if (connections_.size() >= options_.connections) {
-    handler_.strangerRefused(textOf(address), "all connections are taken");
+  HttpConnection::Peer peer;
+  peer.text = textOf(address);
+  if (kind == Kind::kTls) peer.network = networkOf(address);
+  if (const char* full = noRoomFor(kind, peer.network)) {
+    handler_.strangerRefused(peer.text, full);
     return;
   }
   const int fd = socket.get();
@@ -110,20 +172,36 @@ void HttpLoop::accept(Kind kind, UniqueFd socket, const sockaddr* address) {
   if (stream == nullptr) return;
   (void)socket.release();
   SSL* const owned = ssl.release();  // by the stream
-  if (owned != nullptr) bufferevent_openssl_set_allow_dirty_shutdown(stream, 1);
+  if (owned != nullptr) {
+    bufferevent_openssl_set_allow_dirty_shutdown(stream, 1);
+    ++handshakes_;
+    ++handshakes_of_[peer.network];
+  }
+  ++(owned != nullptr ? remote_ : local_);
   const uint64_t id = next_id_++;
   HttpConnection& connection =
       *connections_
-           .emplace(id, std::make_unique<HttpConnection>(*this, id, stream, owned, textOf(address)))
+           .emplace(id, std::make_unique<HttpConnection>(*this, id, stream, owned, std::move(peer)))
            .first->second;
   connection_count_.store(connections_.size(), std::memory_order_relaxed);
-  if (owned != nullptr) return;
+  if (owned == nullptr) welcomeLocal(connection, fd);
+}
+
+void HttpLoop::welcomeLocal(HttpConnection& connection, int fd) {
   auto principal = principalOfPeer(fd, peer_rules_);
-  if (principal) {
-    connection.identify(std::move(*principal), 0);
-  } else {
-    doom(id);
+  if (!principal) return doom(connection.id());
+  const size_t for_all = options_.local_connections - options_.local_connections / 4;
+  if (principal->role != Role::kAdmin && local_ > for_all) {
+    handler_.strangerRefused(principal->actor(), "local connections are taken but for the reserve");
+    return doom(connection.id());
   }
+  connection.identify(std::move(*principal), 0);
+}
+
+void HttpLoop::handshakeOver(const std::string& network) {
+  --handshakes_;
+  const auto of_one = handshakes_of_.find(network);
+  if (--of_one->second == 0) handshakes_of_.erase(of_one);
 }
 
 bool HttpLoop::admit(const Principal& principal) {
@@ -163,6 +241,7 @@ void HttpLoop::dispatch(HttpConnection& connection, Request request) {
 void HttpLoop::doom(uint64_t id) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
+  --(found->second->isLocal() ? local_ : remote_);
   doomed_.push_back(std::move(found->second));
   connections_.erase(found);
   connection_count_.store(connections_.size(), std::memory_order_relaxed);

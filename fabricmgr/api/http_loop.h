@@ -50,6 +50,10 @@ class HttpLoop {
   /// False if the principal has too many connections already.
   bool admit(const Principal& principal);
   void leave(const Principal& principal);
+  /// Of a peer of this network: it has shown who it is, or has gone.
+  void handshakeOver(const std::string& network);
+  /// More have shown who they are, over TLS, than may.
+  bool isFull() const { return remote_ - handshakes_ > options_.connections; }
   /// Whether certificates read since the handshake began still let the peer in.
   Status acceptable(SSL* ssl) const { return tls_->made(ssl) ? Status() : tls_->recheck(ssl); }
   /// Hands a request to its lane, or answers it here if there is too much of them.
@@ -77,6 +81,12 @@ class HttpLoop {
   static void onTick(int fd, short events, void* self);
   static void onReap(int fd, short events, void* self);
   void accept(Kind kind, UniqueFd socket, const sockaddr* address);
+  void welcomeLocal(HttpConnection& connection, int fd);
+  /// Why there is no room for another connection; null if there is.
+  const char* noRoomFor(Kind kind, const std::string& network) const;
+  /// Out of descriptors, most likely: says so, and makes some free.
+  void cannotAccept(int error);
+  void shed();
   void deliver(Message message);
   void takeNewTls();
   void beginStop();
@@ -101,7 +111,11 @@ class HttpLoop {
   uint64_t next_id_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<HttpConnection>> connections_;
   std::vector<std::unique_ptr<HttpConnection>> doomed_;
-  std::unordered_map<std::string, Use> uses_;  // by actor
+  std::unordered_map<std::string, Use> uses_;              // by actor
+  size_t local_ = 0, remote_ = 0;                          // open connections
+  size_t handshakes_ = 0;                                  // of these, under way
+  std::unordered_map<std::string, size_t> handshakes_of_;  // by network
+  Nanoseconds trouble_said_;
   std::atomic<uint64_t> connection_count_{0};
   Nanoseconds stop_by_;  // 0: not stopping
 };

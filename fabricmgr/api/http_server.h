@@ -52,9 +52,12 @@ struct ServerOptions {
   std::optional<TcpListener> tcp;
   HttpLimits limits;
   HttpTimes times;
-  Rate rate{200, 400};  // requests, of one principal
-  size_t connections = 8192;
-  size_t connections_of_one = 64;  // of one principal
+  Rate rate{200, 400};              // requests, of one principal
+  size_t connections = 8192;        // over TLS, of peers that have shown who they are
+  size_t connections_of_one = 64;   // of one principal
+  size_t handshakes = 1024;         // under way
+  size_t handshakes_of_one = 256;   // of one address (IPv6: of one network of 64 bits)
+  size_t local_connections = 1024;  // on the Unix socket; a quarter of them for administrators
   unsigned quick_threads = 2;
   unsigned slow_threads = 64;
 };
@@ -81,6 +84,9 @@ class HttpHandler {
   virtual Response refuse(const Refused& refused) = 0;
   /// A handshake failed. Called by the server's thread: must not block.
   virtual void strangerRefused(const std::string& peer, const std::string& why) = 0;
+  /// The server cannot do what it is to do; said once in a while. Called by the server's thread:
+  /// must not block.
+  virtual void inTrouble(const std::string& why) { strangerRefused("-", why); }
 };
 
 class HttpServer {

@@ -163,6 +163,11 @@ void Service::strangerRefused(const std::string& peer, const std::string& why) {
   logRefused(fmt::format("refused peer={} at the handshake: {}", peer, why));
 }
 
+void Service::inTrouble(const std::string& why) {
+  metrics_.turnedAway(Turned::kTooMuch);
+  log_(Level::kError, why);
+}
+
 void Service::logAccess(const Exchange& exchange, const Route* route, int status, Nanoseconds took,
                         const std::string& why) {
   const Request& request = exchange.request;

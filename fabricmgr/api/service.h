@@ -30,6 +30,7 @@ class Service final : public HttpHandler {
   void serve(const std::shared_ptr<Exchange>& exchange) override;
   Response refuse(const Refused& refused) override;
   void strangerRefused(const std::string& peer, const std::string& why) override;
+  void inTrouble(const std::string& why) override;
 
   // For handlers.
   fabric::Manager& manager() { return manager_; }

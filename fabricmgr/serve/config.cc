@@ -190,6 +190,9 @@ void readLimits(Section section, Config* config) {
   section.read("burst", &server.rate.burst, 1, 1'000'000);
   section.read("connections", &server.connections, 1, 1'000'000);
   section.read("connections_per_principal", &server.connections_of_one, 1, 1'000'000);
+  section.read("handshakes", &server.handshakes, 1, 1'000'000);
+  section.read("handshakes_per_address", &server.handshakes_of_one, 1, 1'000'000);
+  section.read("local_connections", &server.local_connections, 4, 1'000'000);
   section.read("quick_threads", &server.quick_threads, 1, 64);
   section.read("slow_threads", &server.slow_threads, 1, 1024);
   section.finish();

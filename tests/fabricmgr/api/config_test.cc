@@ -36,8 +36,13 @@ requests_per_second = 7
 burst = 8
 connections = 9
 connections_per_principal = 10
+handshakes = 11
+handshakes_per_address = 12
+local_connections = 13
 quick_threads = 1
 slow_threads = 2
+[leases]
+hold_percent = 50
 )";
 
 TEST(Config, ReadsEverything) {
@@ -58,6 +63,10 @@ TEST(Config, ReadsEverything) {
   EXPECT_EQ(server.rate.burst, 8u);
   EXPECT_EQ(server.connections, 9u);
   EXPECT_EQ(server.connections_of_one, 10u);
+  EXPECT_EQ(server.handshakes, 11u);
+  EXPECT_EQ(server.handshakes_of_one, 12u);
+  EXPECT_EQ(server.local_connections, 13u);
+  EXPECT_EQ(config->hold_percent, 50u);
   EXPECT_EQ(server.slow_threads, 2u);
 }
 

@@ -5,6 +5,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <deque>
 
 #include <condition_variable>
 #include <mutex>
@@ -132,6 +135,44 @@ TEST(HttpServer, LimitsRequestsAndConnectionsOfOnePrincipal) {
   EXPECT_LT(goodOnes(second), 5) << "it is the same principal";
   RawClient third(server.path());
   EXPECT_THAT(third.rest(), StartsWith("HTTP/1.1 429 "));
+}
+
+TEST(HttpServer, AQuarterOfLocalConnectionsIsForAdministrators) {
+  ServerOptions options;
+  options.local_connections = 4;
+  for (const Role role : {Role::kViewer, Role::kAdmin}) {
+    options.unix_socket = UnixListener{"", 0666, {{}, role}};
+    EchoServer server(options);
+    const size_t room = role == Role::kAdmin ? 4 : 3;
+    std::deque<RawClient> clients;
+    for (size_t i = 0; i < room; ++i) {
+      EXPECT_THAT(clients.emplace_back(server.path()).ask(getRequest("/")),
+                  StartsWith("HTTP/1.1 200 "));
+    }
+    RawClient one_more(server.path());
+    EXPECT_EQ(one_more.rest(), "");
+    EXPECT_THAT(server.handler.nextStranger(), HasSubstr("local connections are taken"));
+  }
+}
+
+TEST(HttpServer, RunsOutOfDescriptorsAndGoesOn) {
+  EchoServer server;
+  std::deque<RawClient> idle;
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_THAT(idle.emplace_back(server.path()).ask(getRequest("/")), StartsWith("HTTP/1.1 200 "));
+  }
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest = dup(STDERR_FILENO);
+  close(lowest);
+  // The client gets the last one, and the server none.
+  const rlimit tight = {static_cast<rlim_t>(lowest) + 1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+  RawClient client(server.path());
+  const std::string answer = client.ask(getRequest("/"));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(server.handler.nextStranger(), HasSubstr("Too many open files"));
 }
 
 TEST(HttpServer, AConnectionThatGoesMakesRoomForAnother) {

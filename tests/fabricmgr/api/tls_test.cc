@@ -179,6 +179,44 @@ TEST_F(TlsServer, WhoIsRevokedInTheMiddleOfItsHandshakeDoesNotGetIn) {
   EXPECT_THAT(other.goOn(getRequest("/")), HasSubstr("operator:bob"));
 }
 
+/// Connected, and silent.
+std::unique_ptr<Connection> stranger(EchoServer& server) {
+  const std::string address = "127.0.0.1:" + std::to_string((*server).port());
+  return std::move(*connectTcp(*parseEndpoint(address.c_str()), Nanoseconds(10 * kSecond)));
+}
+
+TEST_F(TlsServer, StrangersTakeNobodysRoom) {
+  options_.handshakes_of_one = 2;
+  options_.connections = 1;
+  EchoServer server(options_);
+  const ClientFiles ann = issue("operator", "ann");
+  RawClient known((*server).port(), ann);
+  EXPECT_THAT(known.ask(getRequest("/")), HasSubstr("operator:ann"));
+  auto one = stranger(server);
+  auto other = stranger(server);
+  const auto refused = stranger(server);
+  EXPECT_THAT(server.handler.nextStranger(), HasSubstr("too many handshakes"));
+  EXPECT_THAT(known.ask(getRequest("/")), HasSubstr("operator:ann"));
+  RawClient root(server.path());
+  EXPECT_THAT(root.ask(getRequest("/")), StartsWith("HTTP/1.1 200 "));
+  one.reset();
+  other.reset();
+  server.waitForConnections(2);
+  RawClient second((*server).port(), issue("operator", "bob"));
+  EXPECT_THAT(second.rest(), StartsWith("HTTP/1.1 503 ")) << "known peers have room for one";
+}
+
+TEST_F(TlsServer, HandshakesHaveABudgetOfTheirOwn) {
+  options_.handshakes = 1;
+  EchoServer server(options_);
+  auto one = stranger(server);
+  const auto refused = stranger(server);
+  EXPECT_THAT(server.handler.nextStranger(), HasSubstr("too many handshakes are under way"));
+  one.reset();
+  server.waitForConnections(0);
+  EXPECT_THAT(ask(server, issue("operator", "ann")), HasSubstr("operator:ann"));
+}
+
 TEST_F(TlsServer, ACertificateThatRunsOutEndsItsConnection) {
   EchoServer server(options_);
   bool served = false;
