@@ -2,6 +2,7 @@
 // PoolFileDriver: the grants table, made durable by its log before anything is answered; erasing by
 // writing zeros and reading them back.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -120,6 +121,14 @@ Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, const C
   struct stat about;
   if (!file.valid() || fstat(file.get(), &about) != 0) {
     return failErrno(ErrorCode::kUnreachable, "cannot open the pool %s", path);
+  }
+  // The lock is the file's, whatever it is called: a link to it is no second device. The lock of
+  // the grants (below) is that of one name.
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    return fail(ErrorCode::kConflict,
+                "the pool %s is in use as a device already: by this manager under another name, or "
+                "by another one",
+                path);
   }
   auto size = static_cast<uint64_t>(about.st_size);
   if (S_ISREG(about.st_mode) && size == 0 && device.capacity.value() > 0) {

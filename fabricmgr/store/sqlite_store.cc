@@ -5,9 +5,11 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 
 #include "fabricmgr/store/commit_queue.h"
 #include "fabricmgr/store/migrations.h"
@@ -42,6 +44,31 @@ Result<UniqueFd> lockFor(const std::string& path) {
     return failErrno(ErrorCode::kIo, "cannot write %s", name.c_str());
   }
   return fd;
+}
+
+/// The one name of the file: its lock and its log are called after that. Errors: kConflict when it
+/// has others, by which somebody else may have it open.
+Result<std::string> oneName(const std::string& path) {
+  struct stat about;
+  if (stat(path.c_str(), &about) != 0) {
+    // A file that is there is never opened here: closing it would end SQLite's locks.
+    const UniqueFd made(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (!made.valid() || fstat(made.get(), &about) != 0) {
+      return failErrno(ErrorCode::kPermission, "cannot open %s", path.c_str());
+    }
+  }
+  if (about.st_nlink > 1) {
+    return fail(ErrorCode::kConflict,
+                "%s has another name (a hard link), by which another manager could have it open: "
+                "remove that",
+                path.c_str());
+  }
+  std::error_code error;
+  std::string name = std::filesystem::canonical(path, error).string();
+  if (error) {
+    return fail(ErrorCode::kIo, "cannot use %s: %s", path.c_str(), error.message().c_str());
+  }
+  return name;
 }
 
 Result<Database> openDatabase(const std::string& path, int flags) {
@@ -181,7 +208,10 @@ Result<std::vector<Event>> SqliteStore::eventsAfter(Index since, uint32_t limit,
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> openSqliteStore(const std::string& path) {
+Result<std::unique_ptr<Store>> openSqliteStore(const std::string& given) {
+  const auto name = oneName(given);
+  if (!name) return tl::unexpected(name.error());
+  const std::string& path = *name;
   auto lock = lockFor(path);
   if (!lock) return tl::unexpected(lock.error());
   auto writer = openDatabase(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);

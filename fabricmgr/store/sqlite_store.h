@@ -11,8 +11,9 @@
 
 namespace tidepool::fabric {
 
-/// Opens `path`, made if it is not there, and brings its schema up to date. `path`.lock is locked
-/// for as long as the store lives. Errors: kConflict when another process has it open, kUnsupported
+/// Opens `path`, made if it is not there, and brings its schema up to date. `path`.lock, symbolic
+/// links followed, is locked for as long as the store lives. Errors: kConflict when another process
+/// has it open, or could, by a hard link, kUnsupported
 /// for a schema newer than this program, kCorrupt, kPermission, kIo.
 Result<std::unique_ptr<Store>> openSqliteStore(const std::string& path);
 

@@ -357,6 +357,19 @@ TEST_F(DevicesTest, ADeviceThatContradictsTheStoreIsLeftOutAndTheOthersAreUsed) 
             must(manager->showDevice("d2")).device.id);
 }
 
+TEST_F(DevicesTest, AFileIsOneDeviceHoweverItIsCalled) {
+  std::filesystem::create_symlink("d1.pool", house.folder / "symbolic.pool");
+  std::filesystem::create_hard_link(house.folder / "d1.pool", house.folder / "hard.pool");
+  for (const char* name : {"symbolic", "hard", "./d1"}) {
+    DeviceSpec spec = house.poolFile("d3", 64);
+    spec.address = house.folder / (std::string(name) + ".pool");
+    EXPECT_EQ(codeOf(manager->addDevice({}, spec)), ErrorCode::kConflict) << name;
+  }
+  manager.reset();
+  manager = house.open();
+  EXPECT_EQ(must(manager->showDevice("d1")).health, DeviceHealth::kReachable);
+}
+
 TEST_F(DevicesTest, ANewDeviceMustHoldNothing) {
   holdBehindItsBack("d3.pool");
   EXPECT_EQ(codeOf(manager->addDevice({}, house.poolFile("d3", 8))), ErrorCode::kConflict);

@@ -251,5 +251,22 @@ TEST_F(StoreTest, EventsThatAreGoneAreSaidToBeGone) {
   EXPECT_EQ(must(store->eventsAfter(Index(5), 10, HostId())).front().index, Index(6));
 }
 
+TEST(Store, IsOneHoweverItIsCalled) {
+  const Folder folder;
+  const std::string path = folder / "store.db";
+  std::filesystem::create_symlink("store.db", folder / "link.db");
+  {
+    const auto first = openSqliteStore(folder / "link.db");  // of a file that is yet to be made
+    ASSERT_TRUE(first) << first.error().text();
+    EXPECT_EQ(codeOf(openSqliteStore(path)), ErrorCode::kConflict);
+    EXPECT_EQ(codeOf(openSqliteStore(folder / "link.db")), ErrorCode::kConflict);
+    EXPECT_EQ(codeOf(openSqliteStore(folder / "./store.db")), ErrorCode::kConflict);
+  }
+  std::filesystem::create_hard_link(path, folder / "hard.db");
+  EXPECT_EQ(codeOf(openSqliteStore(folder / "hard.db")), ErrorCode::kConflict);
+  std::filesystem::remove(folder / "hard.db");
+  EXPECT_TRUE(openSqliteStore(path));
+}
+
 }  // namespace
 }  // namespace tidepool::fabric
