@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -134,6 +135,12 @@ Result<Issued> Authority::issue(const Issue& what, const std::string& out) const
     if (access(path.c_str(), F_OK) == 0) {
       return fail(ErrorCode::kConflict, "'%s' exists: it is not overwritten", path.c_str());
     }
+  }
+  // Before the index says that there is such a certificate.
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  if (error || access(out.c_str(), W_OK | X_OK) != 0) {
+    return fail(ErrorCode::kPermission, "cannot write into the folder '%s'", out.c_str());
   }
   auto entries = readIndex(folder_);
   if (!entries) return tl::unexpected(entries.error());

@@ -290,5 +290,16 @@ TEST_F(TlsServer, TheAuthorityKeepsItsBooks) {
   EXPECT_EQ(about.st_mode & 0777, 0600u);
 }
 
+TEST(Authority, MakesTheFolderAndIndexesNothingThatItCannotWrite) {
+  Scratch scratch;
+  const auto authority = ca::Authority::init(scratch / "ca", kDay);
+  ASSERT_TRUE(authority) << authority.error().text();
+  const std::string out = scratch / "hosts/node1";
+  ASSERT_TRUE(authority->issue({"host", "node1", {}, kDay}, out));
+  EXPECT_TRUE(std::filesystem::exists(out + "/node1.key"));
+  EXPECT_FALSE(authority->issue({"host", "node2", {}, kDay}, out + "/node1.key/below"));
+  EXPECT_EQ(authority->list()->size(), 1u);
+}
+
 }  // namespace
 }  // namespace tidepool::api
