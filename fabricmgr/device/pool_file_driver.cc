@@ -117,7 +117,9 @@ Result<ScrubEvidence> PoolFileDriver::verify(const Grant& grant, const ScrubEvid
 
 Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, const Clock& wall_clock) {
   const char* path = device.address.c_str();
-  UniqueFd file(open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  // A file is made only where it is said how large it is to be: a wrong path is no new pool.
+  const int make = device.capacity.value() > 0 ? O_CREAT : 0;
+  UniqueFd file(open(path, O_RDWR | make | O_CLOEXEC, 0600));
   struct stat about;
   if (!file.valid() || fstat(file.get(), &about) != 0) {
     return failErrno(ErrorCode::kUnreachable, "cannot open the pool %s", path);
@@ -137,7 +139,11 @@ Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, const C
     }
     size = device.capacity.value();
   }
-  if (size == 0 || size < device.capacity.value()) {
+  if (size == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the pool %s is empty: make it as large as it is to be, or give a capacity", path);
+  }
+  if (size < device.capacity.value()) {
     return fail(ErrorCode::kInvalidArgument, "the pool %s has %llu bytes, not %llu", path,
                 static_cast<unsigned long long>(size),
                 static_cast<unsigned long long>(device.capacity.value()));

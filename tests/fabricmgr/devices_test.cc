@@ -370,10 +370,22 @@ TEST_F(DevicesTest, AFileIsOneDeviceHoweverItIsCalled) {
   EXPECT_EQ(must(manager->showDevice("d1")).health, DeviceHealth::kReachable);
 }
 
+TEST_F(DevicesTest, AWrongPathMakesNoPool) {
+  DeviceSpec spec = house.poolFile("typo", 0);
+  const auto missing = manager->addDevice({}, spec);
+  EXPECT_EQ(codeOf(missing), ErrorCode::kUnreachable);
+  EXPECT_FALSE(std::filesystem::exists(spec.address));
+  EXPECT_FALSE(std::filesystem::exists(spec.address + ".grants"));
+  std::ofstream(spec.address).close();
+  const auto empty = manager->addDevice({}, spec);
+  EXPECT_EQ(codeOf(empty), ErrorCode::kInvalidArgument);
+  EXPECT_NE(std::string(empty.error().text()).find("is empty: make it as large"),
+            std::string::npos);
+}
+
 TEST_F(DevicesTest, ANewDeviceMustHoldNothing) {
   holdBehindItsBack("d3.pool");
   EXPECT_EQ(codeOf(manager->addDevice({}, house.poolFile("d3", 8))), ErrorCode::kConflict);
-  EXPECT_EQ(codeOf(manager->addDevice({}, house.poolFile("d4", 0))), ErrorCode::kInvalidArgument);
   breakAction("open", "d5", Fault::kBefore);
   EXPECT_EQ(codeOf(manager->addDevice({}, house.poolFile("d5", 8))), ErrorCode::kUnreachable);
 }
