@@ -58,6 +58,9 @@ Checked checkField(const JsonValue& value, const Field& field, const std::string
   if (value.number > field.most) {
     return wrong(path, fmt::format("is {}: it has to be at most {}", value.number, field.most));
   }
+  if (field.type == Type::kCount && value.number < field.least) {
+    return wrong(path, fmt::format("is {}: it has to be at least {}", value.number, field.least));
+  }
   if (field.type == Type::kObject) return checkAt(value, *field.of, path);
   for (size_t i = 0; i < value.items.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", path, i);
@@ -155,7 +158,7 @@ void writeFieldType(JsonWriter& out, const Field& field) {
       out.field("type", "string");
       break;
     case Type::kCount:
-      out.field("type", "integer").field("minimum", 0u);
+      out.field("type", "integer").field("minimum", field.least);
       if (field.most != UINT64_MAX) out.field("maximum", field.most);
       break;
     case Type::kFlag:

@@ -25,6 +25,7 @@ struct Field {
   const Schema* of = nullptr;     // of kObject, kObjects
   std::string_view choices = {};  // of kText: "a|b|c"; empty: anything
   uint64_t most = UINT64_MAX;     // of kCount
+  uint64_t least = 0;             // of kCount
 };
 
 struct Schema {

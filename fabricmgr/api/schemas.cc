@@ -10,6 +10,7 @@ constexpr Need kMay = Need::kMay;
 // Sums of what these allow do not overflow.
 constexpr uint64_t kMostBytes = uint64_t{1} << 56;
 constexpr uint64_t kMostMilliseconds = uint64_t{10} * 365 * 24 * 3600 * 1000;
+constexpr uint64_t kLongestLease = uint64_t{24} * 3600 * 1000;
 constexpr std::string_view kStates = "free|reserved|attached|draining|dirty|scrubbing|lost|fenced";
 
 constexpr Field kConstraintsFields[] = {
@@ -69,7 +70,8 @@ constexpr Field kNewHostFields[] = {
      "how long it keeps its regions without a heartbeat; absent: 30 s",
      nullptr,
      {},
-     kMostMilliseconds}};
+     kLongestLease,
+     1000}};
 
 constexpr Field kNewRegionFields[] = {
     {"host", Type::kText, kMust, "who gets it; a host certificate may only name its own"},
@@ -79,7 +81,8 @@ constexpr Field kNewRegionFields[] = {
      "rounded up to the devices' granularity",
      nullptr,
      {},
-     kMostBytes},
+     kMostBytes,
+     1},
     {"label", Type::kText, kMay, "for people"},
     {"class", Type::kText, kMay, "any if absent", nullptr, "cxl|remote|any"},
     {"pool", Type::kText, kMay, "any of the class if absent"},
@@ -105,7 +108,8 @@ constexpr Field kResizeFields[] = {
      "the new size; less is given back from the end",
      nullptr,
      {},
-     kMostBytes},
+     kMostBytes,
+     1},
     {"constraints", Type::kObject, kMay, "where what is added may lie", &kConstraints}};
 
 constexpr Field kTransferFields[] = {
@@ -312,8 +316,9 @@ constexpr Field kProblemFields[] = {{"type", Type::kText, kMust, "urn:tidepool:p
 
 constexpr Field kDryRun = {"dry_run", Type::kFlag, kMay, "check everything, change nothing"};
 constexpr Field kCursor = {"cursor", Type::kCount, kMay, "begin after this; from `next`"};
-constexpr Field kLimit = {"limit", Type::kCount, kMay, "at most so many, 1 to 10000; 100 if absent",
-                          nullptr, {},           10000};
+constexpr Field kLimit = {
+    "limit", Type::kCount, kMay,  "at most so many, 1 to 10000; 100 if absent",
+    nullptr, {},           10000, 1};
 constexpr Field kWriteFields[] = {kDryRun};
 constexpr Field kPageFields[] = {kCursor, kLimit};
 constexpr Field kDevicesFields[] = {kCursor, kLimit, {"pool", Type::kText, kMay, "only its own"}};
@@ -331,7 +336,8 @@ constexpr Field kEventsFields[] = {
      "at most about so many, 1 to 10000; 1000 if absent",
      nullptr,
      {},
-     10000},
+     10000,
+     1},
     {"wait_ms",
      Type::kCount,
      kMay,

@@ -206,7 +206,7 @@ TEST_F(Fabric, BadInputIsNamedAndChangesNothing) {
       {"/v1/devices", R"({"name":"d","pool":"cxl","address":"/x","granularity_bytes":3})", 400,
        "granularity"},
       {"/v1/regions", R"({"host":"node1","size_bytes":-1})", 400, "'size_bytes' is -1"},
-      {"/v1/regions", R"({"host":"node1","size_bytes":0})", 400, "not 0 bytes"},
+      {"/v1/regions", R"({"host":"node1","size_bytes":0})", 400, "at least 1"},
       {"/v1/regions", R"({"host":"node1","size_bytes":18446744073709551616})", 400, "whole number"},
       {"/v1/regions", R"({"host":"node1","size_bytes":18446744073709551615})", 400, "at most"},
       {"/v1/regions", R"({"host":"node1","size_bytes":72057594037927936})", 507, ""},
@@ -225,6 +225,8 @@ TEST_F(Fabric, BadInputIsNamedAndChangesNothing) {
       {"/v1/regions/99999/release", "{}", 404, "99999"},
       {"/v1/regions/x/release", "{}", 400, "'x' is not the number"},
       {"/v1/regions/18446744073709551616/release", "{}", 400, "not the number"},
+      {"/v1/hosts", R"({"name":"node3","lease_ms":999})", 400, "at least 1000"},
+      {"/v1/hosts", R"({"name":"node3","lease_ms":86400001})", 400, "at most 86400000"},
       {"/v1/hosts/node1/drain", R"({"deadline_ms":99999999999999})", 400, "at most"},
       {"/v1/hosts/nobody/drain", "{}", 404, "nobody"},
       {"/v1/nothing", "{}", 404, "openapi.json"},
@@ -248,7 +250,7 @@ TEST_F(Fabric, BadInputIsNamedAndChangesNothing) {
   EXPECT_EQ(raw("GET /v1/pools HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}").status, 400);
   EXPECT_EQ(raw("DELETE /v1/pools HTTP/1.1\r\nHost: x\r\n\r\n").header("Allow"), "GET, POST");
   EXPECT_EQ(get("/v1/hosts/%ff%c3").json()["code"], "not-found");
-  EXPECT_EQ(get("/v1/regions?limit=0").status, 400);
+  EXPECT_THAT(get("/v1/regions?limit=0").body, HasSubstr("it has to be at least 1"));
   EXPECT_EQ(get("/v1/regions?limit=10001").status, 400);
   EXPECT_EQ(get("/v1/regions?cursor=-1").status, 400);
   EXPECT_EQ(get("/v1/regions?state=happy").status, 400);
