@@ -42,6 +42,11 @@ Json valueOf(const Option& option, const std::vector<std::string>& texts) {
     case Kind::kText:
       return text;
     case Kind::kSize:
+      if (text.ends_with('%')) {
+        throw UsageError(fmt::format(
+            "{}: '{}' would be a share of this machine's memory: give a size, such as 64G", flag,
+            text));
+      }
       return sizeOption(flag, text);
     case Kind::kCount:
       return numberOption(flag, text);

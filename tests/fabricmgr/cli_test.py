@@ -220,6 +220,7 @@ crl = "{self.ca}/crl.pem"
             (USAGE, ["event", "show", "0"], "from 1"),
             (USAGE, ["audit", "show", "x"], "whole number"),
             (REFUSED, ["region", "assign", "--host", "node1", "--size", "1T"], ""),
+            (USAGE, ["region", "assign", "--host", "node1", "--size", "25%"], "this machine's memory"),
             (REFUSED, ["pool", "remove", "cxl"], "device"),
             (CONFLICT, ["pool", "add", "cxl", "--class", "cxl"], "cxl"),
             (CONFLICT, ["device", "cordon", "dev0", "--if-match", "1"], "modified"),
