@@ -144,7 +144,8 @@ void addCommand(CLI::App& app, int* exit_code) {
   command
       ->add_option("--transport", arguments->transport,
                    "How clients reach pages: auto (by RDMA too, if there is a device), tcp, verbs")
-      ->transform(CLI::CheckedTransformer(transports))
+      // Its own description would be of numbers that nobody gives.
+      ->transform(CLI::CheckedTransformer(transports).description(""))
       ->type_name("auto|tcp|verbs");
   command->add_flag("--json", arguments->json, "Say where it listens as a line of JSON");
   command->callback([arguments, exit_code] {

@@ -232,6 +232,12 @@ crl = "{self.ca}/crl.pem"
                 self.assertIn(says, done.stderr)
                 self.assertEqual(done.stdout, "")
 
+    def test_help_of_the_memory_server_names_its_transports(self):
+        text = subprocess.run([PROGRAM, "memserver", "--help"], capture_output=True, timeout=20).stdout
+        self.assertIn(b"auto|tcp|verbs", text)
+        self.assertNotIn(b"->", text)
+        text.decode()
+
     def test_whatever_it_is_told_it_ends_with_a_code_and_a_reason(self):
         self.furnish()
         region = str(self.ask("region", "assign", "--host", "node1", "--size", "2M")["id"])
