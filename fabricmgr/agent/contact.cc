@@ -109,6 +109,7 @@ void Contact::missed(const Error& error) {
       become(Standing::kRefused,
              fmt::format("the manager does not take this agent for that of host {}: {}",
                          setup_.host, error.text()));
+      if (!leased()) setup_.regions->checkGrants();
       break;
     default:
       become(Standing::kAway,

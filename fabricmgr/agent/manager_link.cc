@@ -20,6 +20,12 @@ constexpr std::array<LaneSetup, kLanes> kSetups = {{{1, 5}, {1, 40}, {1, 20}, {4
 constexpr size_t kLongestQueue = 1u << 20;
 
 Result<api::JsonValue> answerOf(const client::Reply& reply) {
+  if (reply.refused) {
+    return fail(ErrorCode::kPermission,
+                "it does not accept the certificate (revoked, expired, or of another authority): "
+                "%.150s",
+                reply.error.c_str());
+  }
   if (!reply.error.empty()) {
     return fail(reply.timed_out ? ErrorCode::kTimedOut : ErrorCode::kUnreachable,
                 "no answer from the fabric manager: %.150s", reply.error.c_str());

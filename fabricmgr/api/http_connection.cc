@@ -153,15 +153,24 @@ void HttpConnection::handshakeDone() {
 }
 
 void HttpConnection::handshakeFailed() {
-  std::string why = "the peer hung up";
+  static constexpr const char* kGone = "the peer hung up";
+  std::string why = kGone;
   if (const long verdict = SSL_get_verify_result(ssl_); verdict != X509_V_OK) {
+    const std::string name = refusedName(ssl_);
     why = X509_verify_cert_error_string(verdict);
+    if (!name.empty()) why += fmt::format(" (it says it is {})", name);
   } else if (const unsigned long error = bufferevent_get_openssl_error(stream_); error != 0) {
     const char* reason = ERR_reason_error_string(error);
     if (reason != nullptr) why = reason;
   }
   loop_.handler().strangerRefused(peer_, why);
-  doom();
+  if (why == kGone) return doom();
+  // The peer may be sending its request already. Closing now would reset the connection, and take
+  // the alert with it that says why. It goes on counting as a handshake.
+  phase_ = Phase::kLingering;
+  bufferevent_disable(stream_, EV_READ | EV_WRITE);
+  shutdown(bufferevent_getfd(stream_), SHUT_WR);
+  deadlineIn(kLinger);
 }
 
 void HttpConnection::advance() {

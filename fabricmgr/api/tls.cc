@@ -46,6 +46,43 @@ Status loadFiles(SSL_CTX* context, const TlsFiles& files) {
   return {};
 }
 
+void dropName(void*, void* name, CRYPTO_EX_DATA*, int, long, void*) {
+  delete static_cast<std::string*>(name);
+}
+
+/// Where a connection keeps the name of who was not accepted.
+int nameSlot() {
+  static const int slot = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, dropName);
+  return slot;
+}
+
+/// The first URI, else the subject.
+std::string nameIn(X509* certificate) {
+  const std::unique_ptr<GENERAL_NAMES, NamesDeleter> names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_URI) continue;
+    return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.ia5)),
+            static_cast<size_t>(ASN1_STRING_length(name->d.ia5))};
+  }
+  char text[256] = {};
+  X509_NAME_oneline(X509_get_subject_name(certificate), text, sizeof text);
+  return text;
+}
+
+int rememberRefused(int good, X509_STORE_CTX* store) {
+  X509* const peer = X509_STORE_CTX_get0_cert(store);
+  auto* const ssl =
+      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  if (good == 1 || peer == nullptr || ssl == nullptr) return good;
+  if (SSL_get_ex_data(ssl, nameSlot()) != nullptr) return good;
+  auto name = std::make_unique<std::string>(nameIn(peer).substr(0, 100));
+  for (char& c : *name) c = c > ' ' && c < 0x7f && c != '"' ? c : '?';
+  if (SSL_set_ex_data(ssl, nameSlot(), name.get()) == 1) (void)name.release();
+  return good;
+}
+
 void configure(SSL_CTX* context) {
   SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   // Idle connections give their buffers back: that is most of what thousands of agents cost.
@@ -54,10 +91,15 @@ void configure(SSL_CTX* context) {
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_num_tickets(context, 0);
-  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, rememberRefused);
 }
 
 }  // namespace
+
+std::string refusedName(SSL* ssl) {
+  const auto* name = static_cast<const std::string*>(SSL_get_ex_data(ssl, nameSlot()));
+  return name == nullptr ? "" : *name;
+}
 
 std::string takeSslError() {
   char text[256] = "unknown error";

@@ -55,6 +55,10 @@ struct PeerCertificate {
 /// Who the verified peer is. Errors: kPermission, when its certificate does not say so.
 Result<PeerCertificate> peerOf(SSL* ssl);
 
+/// Whose certificate was not accepted, as it says itself: nothing of it is verified, and of what
+/// could spoil a log '?' is left. Empty: none was shown.
+std::string refusedName(SSL* ssl);
+
 /// The text of OpenSSL's last error in this thread; clears them all.
 std::string takeSslError();
 

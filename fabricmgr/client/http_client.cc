@@ -66,6 +66,14 @@ bool mayBeRepeated(CURLcode code) {
          code == CURLE_PARTIAL_FILE;
 }
 
+/// With TLS 1.3 a client learns after its own handshake what the server thinks of its certificate,
+/// by an alert, which libcurl hands on as OpenSSL's text.
+bool tellsOfCertificate(const std::string& error) {
+  return error.find("alert") != std::string::npos &&
+         (error.find("certificate") != std::string::npos ||
+          error.find("unknown ca") != std::string::npos);
+}
+
 }  // namespace
 
 struct HttpClient::Handle {
@@ -139,6 +147,7 @@ Reply HttpClient::perform(const std::string& path, const std::string* body,
   if (handle_->last == CURLE_OK) return reply;
   reply.timed_out = handle_->last == CURLE_OPERATION_TIMEDOUT;
   reply.error = why[0] != '\0' ? why : curl_easy_strerror(handle_->last);
+  reply.refused = tellsOfCertificate(reply.error);
   return reply;
 }
 

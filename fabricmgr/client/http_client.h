@@ -25,6 +25,7 @@ struct Reply {
   std::string body;
   std::string error;  // why there is none; empty if there is one
   bool timed_out = false;
+  bool refused = false;  // the manager does not take the certificate
 };
 
 class HttpClient {

@@ -247,6 +247,11 @@ TEST_F(Isolation, AnotherHostsCertificateOpensNothing) {
   const auto duped = connectTo(third_socket);
   awaitStatus(*duped, "\"manager\":\"refused\"");
   askInVain(*duped, 4 * kMiB, ErrorCode::kPermission);
+  // Nor does one whose certificate is of another authority, which it learns by an alert.
+  const std::string fourth_socket = scratch_ / "agent4.sock";
+  const auto foreign = agentOf("node1", fourth_socket, optionsOf(forger));
+  const auto misled = connectTo(fourth_socket);
+  awaitStatus(*misled, "\"manager\":\"refused\"");
   askInVain(*connectTo(other_socket_), 0, ErrorCode::kNoSpace);
   expectAll(given, std::byte{0x5a});
 }
