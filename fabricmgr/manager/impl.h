@@ -214,7 +214,7 @@ class Manager::Impl {
   Nanoseconds absence_said TP_GUARDED_BY(mutex);                   // of awake.missed()
   std::map<HostId, Nanoseconds> lease_until TP_GUARDED_BY(mutex);  // of awake
   /// Too many hosts are silent: no lease runs out.
-  bool held TP_GUARDED_BY(mutex) = false;
+  bool expiry_held TP_GUARDED_BY(mutex) = false;
   uint64_t expired TP_GUARDED_BY(mutex) = 0;  // leases, since the start
   std::vector<std::pair<Weight, std::string>> lines TP_GUARDED_BY(mutex);
   std::atomic<bool> has_lines{false};  // relaxed: saves a look that would find nothing

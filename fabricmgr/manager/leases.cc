@@ -53,8 +53,8 @@ void tellAll(Step* step, const std::vector<HostId>& hosts, const char* what) {
 void Manager::Impl::holdExpiry() {
   const Silence silence = lookAround(*this);
   if (tooMany(silence, options.hold_percent)) {
-    if (held || silence.over.empty()) return;
-    held = true;
+    if (expiry_held || silence.over.empty()) return;
+    expiry_held = true;
     Step step(*this, "manager", "lease.hold", Subject::kHost);
     step.outcome("too many hosts are silent at once: nobody is cut off");
     tellAll(&step, silence.over, "expiry-held");
@@ -64,7 +64,7 @@ void Manager::Impl::holdExpiry() {
                     "Is this machine's network in order? `fabricmgr lease resume` gives them a new "
                     "lease, `fabricmgr lease expire` takes their memory from those that are over",
                     silence.silent.size(), silence.holding));
-  } else if (held) {
+  } else if (expiry_held) {
     Step step(*this, "manager", "lease.resume", Subject::kHost);
     resumeExpiry(&step);
     step.outcome("few hosts are silent now");
@@ -73,7 +73,7 @@ void Manager::Impl::holdExpiry() {
 }
 
 void Manager::Impl::resumeExpiry(Step* step) {
-  held = false;
+  expiry_held = false;
   const Silence silence = lookAround(*this);
   for (const HostId id : silence.silent) renew(state.findHost(id)->host);
   tellAll(step, silence.silent, "expiry-resumed");
@@ -98,7 +98,7 @@ void Manager::Impl::takeFromSilent(const std::string& actor) {
   for (const auto& [id, ignored] : state.hosts()) {
     HostEntry* host = state.findHost(id);
     const bool fenced = host->host.state == HostState::kFenced;
-    if (!fenced && (held || leaseLeft(id) > Nanoseconds())) continue;
+    if (!fenced && (expiry_held || leaseLeft(id) > Nanoseconds())) continue;
     if (!hasToBeTaken(*this, *host)) continue;
     if (!fenced) {
       ++expired;
@@ -115,7 +115,7 @@ void Manager::Impl::takeFromSilent(const std::string& actor) {
 Result<Answer> Manager::resumeLeases(const Caller& caller) {
   return impl_->perform(caller, Request("lease.resume"), Subject::kHost,
                         [&](Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-                          if (isDryRun(caller) || !impl.held) return Answer();
+                          if (isDryRun(caller) || !impl.expiry_held) return Answer();
                           impl.resumeExpiry(&step);
                           return Answer();
                         });
@@ -126,7 +126,7 @@ Result<Answer> Manager::expireLeases(const Caller& caller) {
   auto answer =
       impl_->perform(caller, Request("lease.expire"), Subject::kHost,
                      [&](Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
-                       if (isDryRun(caller) || !impl.held) return Answer();
+                       if (isDryRun(caller) || !impl.expiry_held) return Answer();
                        tellAll(&step, lookAround(impl).over, "expiry-confirmed");
                        confirmed = true;
                        return Answer();
@@ -135,7 +135,7 @@ Result<Answer> Manager::expireLeases(const Caller& caller) {
   {
     MutexLock lock(impl_->mutex);
     TP_TRY(impl_->checkUsable());
-    impl_->held = false;
+    impl_->expiry_held = false;
     impl_->takeFromSilent(caller.actor);
     answer->index = impl_->last_index;
   }

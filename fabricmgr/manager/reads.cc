@@ -331,7 +331,7 @@ Result<Totals> Manager::totals() {
       const bool over = !fenced && impl.leaseLeft(id) == Nanoseconds();
       totals.hosts_fenced += fenced;
       totals.hosts_silent += over;
-      totals.hosts_held += over && impl.held && !entry.regions.empty();
+      totals.hosts_held += over && impl.expiry_held && !entry.regions.empty();
     }
     totals.leases_expired = impl.expired;
     totals.regions = impl.state.regions().size();
@@ -368,8 +368,10 @@ Result<Manager::Events> Manager::eventsSince(Index since, uint32_t limit, const 
   auto found = impl_->store->eventsAfter(since, limit, only);
   if (!found) return tl::unexpected(found.error());
   Events events;
-  events.index = found->size() < limit ? now : found->back().index;
-  if (!found->empty()) events.index = std::max(events.index, found->back().index);
+  events.index = found->size() < limit ? now : std::min(now, found->back().index);
+  // What came after that is for the next one who asks: from an index that was not yet known to be
+  // durable nobody could go on.
+  std::erase_if(*found, [now](const Event& event) { return event.index > now; });
   events.events = std::move(*found);
   return events;
 }

@@ -57,7 +57,7 @@ class FabricHouse {
   Result<std::unique_ptr<Manager>> tryOpen() {
     auto store = openSqliteStore(folder / "store.db");
     if (!store) return tl::unexpected(store.error());
-    if (on_key) *store = std::make_unique<StoreAround>(std::move(*store), on_key);
+    *store = std::make_unique<StoreAround>(std::move(*store), hooks);
     ManagerOptions options;
     options.drivers = drivers ? drivers : makeDriverFactory({&wall});
     options.clock = &clock;
@@ -91,8 +91,8 @@ class FabricHouse {
   Folder folder;
   FakeClock clock{kSecond.value()};
   FakeClock wall{1'700'000'000 * kSecond.value()};
-  DriverFactory drivers;                           // empty: the real ones
-  std::function<void(const std::string&)> on_key;  // see StoreAround; may be empty
+  DriverFactory drivers;  // empty: the real ones
+  StoreHooks hooks;
   /// More than any test moves the clock at once: nothing is an absence of the manager.
   Nanoseconds longest_gap = kSecond * 1'000'000;
 

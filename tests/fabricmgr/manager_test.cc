@@ -489,7 +489,7 @@ TEST_F(ManagerTest, RemovingADeviceSaysWhoIsHurt) {
 
 TEST_F(ManagerTest, AResizeThatMeetsAnotherNeverAnswersForASmallerRegion) {
   RegionId region;
-  house.on_key = [&](const std::string& key) {
+  house.hooks.on_key = [&](const std::string& key) {
     if (key != "slow") return;
     must(manager->resize({}, region, Bytes(2 * kGrain), {}));
     manager->settle();
@@ -646,6 +646,22 @@ TEST_F(ManagerTest, EventsTellEveryChangeOnce) {
   EXPECT_EQ(told, (std::vector<std::string>{"reserve", "attach", "fence", "detach", "scrub",
                                             "scrubbed"}));
   EXPECT_TRUE(must(manager->eventsSince(start, 100, "h2")).events.empty());
+}
+
+TEST_F(ManagerTest, EventsOfWhatIsNotYetKnownToBeDurableWait) {
+  std::atomic<uint64_t> known{UINT64_MAX};
+  house.hooks.durable = [&](Index all) { return std::min(all, Index(known.load())); };
+  reopen();
+  assign("h1", 4);
+  const Index first = manager->index();
+  known = first.value();
+  assign("h1", 4);
+  const auto events = must(manager->eventsSince(Index(), 10'000, "h1"));
+  EXPECT_EQ(events.index, first);
+  EXPECT_EQ(events.events.back().index, first);
+  EXPECT_TRUE(must(manager->eventsSince(events.index, 1, "h1")).events.empty());
+  known = UINT64_MAX;
+  EXPECT_GT(must(manager->eventsSince(events.index, 1, "h1")).index, first);
 }
 
 TEST_F(ManagerTest, ManyCallersNeverShareAByte) {

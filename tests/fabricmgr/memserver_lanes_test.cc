@@ -90,7 +90,9 @@ TEST(Pinning, AClientThatHangsUpMeanwhileHoldsNobodyUp) {
   SlowLanes lanes;
   const auto server = startServer(lanes);
   RawClient other(server->port());
-  const auto region = other.greet({.size = Bytes(kMiB)});
+  wire::ClientHello plain;
+  plain.size = Bytes(kMiB);
+  const auto region = other.greet(plain);
   ASSERT_TRUE(region);
   {
     RawClient client(server->port());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store around another one, which lets a test act between two steps of a verb: whenever a key is
-// looked up, which is without the manager's mutex. Thread-safe if the test's function is.
+// A store around another one, which lets a test act between two steps of a verb. Thread-safe if the
+// test's functions are.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,18 @@
 
 namespace tidepool::fabric {
 
+/// Each may be empty.
+struct StoreHooks {
+  /// Called whenever a key is looked up, which is without the manager's mutex.
+  std::function<void(const std::string& key)> on_key;
+  /// What is said to be durable, when so much is: less, as between a commit and the news of it.
+  std::function<Index(Index)> durable;
+};
+
 class StoreAround final : public Store {
  public:
-  StoreAround(std::unique_ptr<Store> real, std::function<void(const std::string& key)> on_key)
-      : real_(std::move(real)), on_key_(std::move(on_key)) {}
+  StoreAround(std::unique_ptr<Store> real, StoreHooks hooks)
+      : real_(std::move(real)), hooks_(std::move(hooks)) {}
 
   void listen(std::function<void(Index)> on_durable) override {
     real_->listen(std::move(on_durable));
@@ -22,10 +30,12 @@ class StoreAround final : public Store {
   Result<Loaded> load() override { return real_->load(); }
   void append(Batch batch) override { real_->append(std::move(batch)); }
   Status await(Index index) override { return real_->await(index); }
-  Index durable() override { return real_->durable(); }
+  Index durable() override {
+    return hooks_.durable ? hooks_.durable(real_->durable()) : real_->durable();
+  }
   Result<std::optional<KeyRecord>> findKey(const std::string& actor,
                                            const std::string& key) override {
-    on_key_(key);
+    if (hooks_.on_key) hooks_.on_key(key);
     return real_->findKey(actor, key);
   }
   Result<std::vector<ScrubEvidence>> evidenceOf(RegionId region) override {
@@ -46,7 +56,7 @@ class StoreAround final : public Store {
 
  private:
   const std::unique_ptr<Store> real_;
-  const std::function<void(const std::string&)> on_key_;
+  const StoreHooks hooks_;
 };
 
 }  // namespace tidepool::fabric

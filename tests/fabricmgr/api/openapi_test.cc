@@ -125,6 +125,7 @@ TEST_F(Fabric, AnswersAreWhatTheDocumentSays) {
   const std::string region = std::to_string(id);
   const Reply released = post(
       "/v1/regions/" + std::to_string(assign("node2", 2 * kMiB)) + "/release", {{"force", true}});
+  EXPECT_TRUE(released.json().contains("id")) << released.status << released.body;
   const std::string operation = released.json()["operation"].dump();
   EXPECT_EQ(finish(released.json()["operation"]), "done");
   const std::string gone = std::to_string(released.json()["id"].get<uint64_t>());
