@@ -53,7 +53,7 @@ void appendBody(evbuffer* out, const std::string& body) {
 }  // namespace
 
 HttpConnection::HttpConnection(HttpLoop& loop, uint64_t id, bufferevent* stream, SSL* ssl,
-                               Peer peer)
+                               Peer&& peer)
     : loop_(loop),
       id_(id),
       stream_(stream),

@@ -28,7 +28,7 @@ class HttpConnection {
     std::string network;  // whose handshakes are counted together; empty: there is none
   };
   /// Owns `stream`. With `ssl` (which `stream` owns) the handshake comes first.
-  HttpConnection(HttpLoop& loop, uint64_t id, bufferevent* stream, SSL* ssl, Peer peer);
+  HttpConnection(HttpLoop& loop, uint64_t id, bufferevent* stream, SSL* ssl, Peer&& peer);
   ~HttpConnection();
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
