@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from .library import say
 from .rows import distinct_ids, may_copy
-from .tensor import RowTensor
+from .tensor import RowTensor, handlers
 
 _DisableOverrides = getattr(torch._C, "DisableTorchFunctionSubclass", torch._C.DisableTorchFunction)
 _INTEGERS = (torch.int64, torch.int32)
@@ -201,16 +201,7 @@ class RowGradient(torch.Tensor):
         return memo.setdefault(id(self), self.numbers.all_of("deepcopy()").clone())
 
 
-_BY_ROWS = {}
-
-
-def _handles(*names):
-    def register(function):
-        for name in names:
-            _BY_ROWS[f"aten.{name}"] = function
-        return function
-
-    return register
+_BY_ROWS, _handles = handlers()
 
 
 def _both_rows(one, other):

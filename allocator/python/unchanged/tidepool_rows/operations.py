@@ -11,9 +11,9 @@ import torch
 from .dense_gradients import RowGradient, descend
 from .library import say
 from .rows import Rows, distinct_ids
-from .tensor import RowTensor, View
+from .tensor import RowTensor, View, handlers
 
-_BY_ROWS = {}
+_BY_ROWS, _handles = handlers()
 _known = {}  # function of torch: ours, or None
 _SLICE, _SELECT = "aten.slice.Tensor", "aten.select.int"
 
@@ -25,15 +25,6 @@ def perform(func, args, kwargs):
     by_rows = _known[func]
     result = by_rows(func, *args, **kwargs) if by_rows else NotImplemented
     return _on_copy(func, args, kwargs) if result is NotImplemented else result
-
-
-def _handles(*names):
-    def register(function):
-        for name in names:
-            _BY_ROWS[f"aten.{name}"] = function
-        return function
-
-    return register
 
 
 def _whole(tensor):

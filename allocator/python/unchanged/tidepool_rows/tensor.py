@@ -6,6 +6,20 @@ import torch
 from .rows import Rows
 
 
+def handlers():
+    """(functions of ours by the names of ATen's operations, a decorator that enters one by its names)."""
+    entered = {}
+
+    def handles(*names):
+        def enter(function):
+            entered.update({f"aten.{name}": function for name in names})
+            return function
+
+        return enter
+
+    return entered, handles
+
+
 class View:
     """Which part of the rows a tensor is: rows first to first + count, seen through operations.
 
