@@ -204,10 +204,14 @@ class RowGradient(torch.Tensor):
 _BY_ROWS, _handles = handlers()
 
 
-def _both_rows(one, other):
-    return all(
-        isinstance(tensor, RowGradient) and tensor.is_rows for tensor in (one, other)
-    ) and (one.shape == other.shape and one.dtype == other.dtype)
+def _both_rows(one, other, alpha=1):
+    """Whether zeros of both stay zeros in one + alpha * other."""
+    return (
+        all(isinstance(tensor, RowGradient) and tensor.is_rows for tensor in (one, other))
+        and one.shape == other.shape
+        and one.dtype == other.dtype
+        and math.isfinite(alpha)
+    )
 
 
 @_handles("detach.default", "alias.default")
@@ -225,7 +229,7 @@ def _zero(func, tensor):
 
 @_handles("add_.Tensor")
 def _accumulate(func, tensor, other, **kwargs):
-    if not _both_rows(tensor, other):
+    if not _both_rows(tensor, other, **kwargs):
         return NotImplemented
     numbers = tensor.numbers
     numbers.ids, numbers.values = numbers.merged(func, other.numbers, **kwargs)
@@ -234,7 +238,7 @@ def _accumulate(func, tensor, other, **kwargs):
 
 @_handles("add.Tensor")
 def _sum(func, tensor, other, **kwargs):
-    if not _both_rows(tensor, other):
+    if not _both_rows(tensor, other, **kwargs):
         return NotImplemented
     return RowGradient(
         _Numbers(tensor.numbers.owner, *tensor.numbers.merged(func, other.numbers, **kwargs))
