@@ -10,10 +10,11 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from vmtest import form, initramfs, main, modules, packages, programs, runner, schedule, topology  # noqa: E402
-from vmtest.machine import Results  # noqa: E402
+from vmtest.machine import EmulatorCrash, Results, Running, wait_all  # noqa: E402
 from vmtest.places import BUILD, HERE, VmError  # noqa: E402
 from vmtest.topology import Device, Machine, Node, Window  # noqa: E402
 
@@ -131,11 +132,12 @@ class Tests(unittest.TestCase):
         test = runner.Test(module, b"", None)
         with tempfile.TemporaryDirectory() as folder:
             test.folder = pathlib.Path(folder)
+            test.running = [types.SimpleNamespace(last_words=lambda: "Kernel panic")]
             left = Results({"status": b"3", "output.txt": b"first\nlast words"}, "console")
             with self.assertRaisesRegex(runner.VmError, "status 3:\n(.|\n)*last words"):
                 test.judge([left])
             self.assertEqual((test.folder / "0-status").read_bytes(), b"3")
-            with self.assertRaisesRegex(runner.VmError, "no status"):
+            with self.assertRaisesRegex(runner.VmError, "no status:\n *Kernel panic"):
                 test.judge([Results({}, "console")])
 
     def test_a_machine_that_the_test_killed_owes_no_results(self):
@@ -145,6 +147,31 @@ class Tests(unittest.TestCase):
             test.folder = pathlib.Path(folder)
             test.judge([Results({"status": b"0"}, "console"), Results({}, "console")])
             self.assertEqual([path.name for path in test.folder.iterdir()], ["0-status"])
+
+    def waited(self, ends, began, seconds):
+        """wait_all() for one machine that has ended, or has not, and whose script has begun, or has not."""
+        running = Running.__new__(Running)
+        running.index, running.killed, running.began = 0, False, began
+        running.exit_fd = os.eventfd(int(ends))
+        running.process = types.SimpleNamespace(wait=lambda: 0)
+        running.note_cpu = lambda: None
+        running.last_words = lambda: "Kernel panic"
+        running.results = lambda: Results({}, "console")
+        try:
+            return wait_all([running], seconds)[0].status
+        finally:
+            os.close(running.exit_fd)
+
+    def test_a_guest_that_does_not_come_to_its_script_is_the_emulators_fault(self):
+        with self.assertRaisesRegex(EmulatorCrash, "ended before its script began: Kernel panic"):
+            self.waited(ends=True, began=False, seconds=9)
+        self.assertIsNone(self.waited(ends=True, began=True, seconds=9))  # no status: judge() calls it a failure
+        with unittest.mock.patch("vmtest.machine.BOOT_SECONDS", 0.01):
+            with self.assertRaisesRegex(EmulatorCrash, "did not begin its script: Kernel panic"):
+                self.waited(ends=False, began=False, seconds=9)
+            with self.assertRaisesRegex(VmError, "did not end in time: Kernel panic") as raised:
+                self.waited(ends=False, began=True, seconds=0.05)
+            self.assertNotIsInstance(raised.exception, EmulatorCrash)
 
     def tries(self, still, *errors):
         """How often it is run when it ends so, and everything stood still for so long each time."""
@@ -169,7 +196,7 @@ class Tests(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             test.folder = pathlib.Path(folder)
             with self.assertRaisesRegex(VmError, "machine 1 ended with status 4"):
-                test.judge([None, Results({"status": b"4"}, "console")])
+                test.judge([None, Results({"status": b"4", "output.txt": b"it"}, "console")])
 
     def test_the_mirror_is_one(self):
         self.assertRegex(packages.mirror(), r"^(https?|file)://\S*/debian$")

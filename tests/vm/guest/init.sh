@@ -24,6 +24,8 @@ if [ -d /sys/class/net/eth0 ]; then
   ip addr add "10.9.0.$((MACHINE + 1))/24" dev eth0
 fi
 ip link set lo up
+echo begin >&9
+read -r _ <&9
 # What follows is on the console, for the log, and in the results.
 (
   cd /root && sh -eu -c '. /lib/guest/test.sh; . /test.sh'
