@@ -33,27 +33,17 @@ constinit Runtime* managed_runtime = nullptr;
 constinit ManagedBounds managed_bounds;
 constinit std::atomic<int64_t> asleep_bytes{0};
 constinit LibcAllocator libc_allocator;
+constinit std::atomic<EngineState> engine_state{EngineState::kUnprepared};
+// More than a shell or a compiler's driver holds, and a small share of any budget.
+constinit int64_t wake_at = 4 * kMiB;
 
 namespace {
 
-enum class EngineState : uint32_t {
-  kUnprepared,
-  kPreparing,
-  kAsleep,
-  kStarting,
-  kManaged,
-  kLibc,
-};
-constinit std::atomic<EngineState> engine_state{EngineState::kUnprepared};
+constexpr uint64_t kShareAsleep = 8;
+
 // The fault service, the migrator and the waker, and those that a fork and a swap of mappings need.
 constexpr int kServiceThreads = 5;
 constexpr int kStrictExitCode = 125;  // as `env` and `timeout`: the tool failed, not the program
-
-// What a process may hold before it is worth managing: more than a shell or a compiler's driver
-// does, and a small share of any budget.
-constexpr int64_t kMostAsleep = 4 * kMiB;
-constexpr uint64_t kShareAsleep = 8;
-constinit int64_t wake_at = kMostAsleep;
 
 // Where libc is mapped. Its own calls of malloc may come from under its locks.
 constinit uintptr_t libc_start = 0, libc_size = 0;
@@ -135,7 +125,7 @@ EngineState prepareEngine() {
   installForkHandlers();
   start_options = parseStartOptions(confText());
   const uint64_t budget = start_options.dram.value();
-  if (budget != 0) wake_at = std::min(kMostAsleep, static_cast<int64_t>(budget / kShareAsleep));
+  if (budget != 0) wake_at = std::min(wake_at, static_cast<int64_t>(budget / kShareAsleep));
   errno = saved_errno;
   return EngineState::kAsleep;
 }
@@ -219,17 +209,10 @@ bool wantsStats() { return start_options.stats; }
 
 bool isExecutedProcess() { return executed_process == raw::getpid(); }
 
-bool isAsleep() {
-  const EngineState state = currentState();
-  return state == EngineState::kAsleep || state == EngineState::kStarting;
-}
-
 bool managesUnbound() { return currentState() == EngineState::kManaged; }
 
-bool isWorthWaking(size_t size, const void* caller) {
-  if (reinterpret_cast<uintptr_t>(caller) - libc_start < libc_size) return false;
-  const int64_t held = asleep_bytes.load(std::memory_order_relaxed);
-  return held + static_cast<int64_t>(std::min<size_t>(size, kMostAsleep)) >= wake_at;
+bool isLibcs(const void* caller) {
+  return reinterpret_cast<uintptr_t>(caller) - libc_start < libc_size;
 }
 
 bool wake() {

@@ -41,14 +41,28 @@ inline ThreadMode threadMode() {
 /// that starts it. Binds nothing. Not to be called where libc may hold a lock of its own.
 bool wake();
 
-/// Whether libc's heap holds so much that a request of `size` bytes is to be managed. `caller` is
-/// where the program's call returns to: libc itself is never made to wait for a start.
-bool isWorthWaking(size_t size, const void* caller);
 /// Bytes that libc's allocator holds for a process that is asleep; counted by its blocks.
 extern std::atomic<int64_t> asleep_bytes;
+/// At so many bytes it is worth waking. Written while the engine is prepared.
+extern int64_t wake_at;
+bool isLibcs(const void* caller);
 
-/// True while no memory is managed, though some may be later.
-bool isAsleep();
+/// Whether libc's heap holds so much that a request of `size` bytes is to be managed. `caller` is
+/// where the program's call returns to: libc itself is never made to wait for a start.
+inline bool isWorthWaking(size_t size, const void* caller) {
+  const int64_t room = wake_at - asleep_bytes.load(std::memory_order_relaxed);
+  return (room <= 0 || size >= static_cast<size_t>(room)) && !isLibcs(caller);
+}
+
+enum class EngineState : uint32_t { kUnprepared, kPreparing, kAsleep, kStarting, kManaged, kLibc };
+extern std::atomic<EngineState> engine_state;
+
+/// True while no memory is managed, though some may be later. Acquire: what the state stands for is
+/// complete.
+inline bool isAsleep() {
+  const EngineState state = engine_state.load(std::memory_order_acquire);
+  return state == EngineState::kAsleep || state == EngineState::kStarting;
+}
 
 /// Whether the calling thread's mappings are managed. A thread that maps and never allocates is not
 /// bound, and so takes none of the heap's locks: a copy of the process made meanwhile, of which

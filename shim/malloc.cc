@@ -4,6 +4,7 @@
 // no-inline function below them. Semantics are glibc's. Operators new and delete are not exported:
 // those of libstdc++ call malloc and free, and a program that replaces them must keep its own.
 #include <malloc.h>
+#include <sys/single_threaded.h>
 
 #include <algorithm>
 #include <bit>
@@ -40,7 +41,16 @@ void* allocateManaged(size_t size, size_t alignment, Fill fill) {
   return fill == Fill::kZero ? tpje_calloc(1, size) : tpje_malloc(size);
 }
 
-void countAsleep(int64_t bytes) { asleep_bytes.fetch_add(bytes, std::memory_order_relaxed); }
+/// Without a locked instruction in a process of one thread, as libc's own allocator does it: two of
+/// them would cost a small program as much as its malloc and free do.
+void countAsleep(int64_t bytes) {
+  if (__libc_single_threaded) {
+    asleep_bytes.store(asleep_bytes.load(std::memory_order_relaxed) + bytes,
+                       std::memory_order_relaxed);
+  } else {
+    asleep_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  }
+}
 
 void* allocateFromLibc(size_t size, size_t alignment, Fill fill) {
   if (alignment > kMallocAlignment) return libc_allocator.memalign(alignment, size);
@@ -59,13 +69,11 @@ void* allocateAsleep(size_t size, size_t alignment, Fill fill, const void* calle
 /// call returns to.
 [[gnu::noinline]] void* allocateSlow(size_t size, size_t alignment, Fill fill, const void* caller) {
   void* block = nullptr;
-  ThreadMode mode = threadMode();
-  if (mode == ThreadMode::kAsleep) {
+  if (t_thread_mode == ThreadMode::kUnbound && isAsleep()) {
     block = allocateAsleep(size, alignment, fill, caller);
     if (block != nullptr) return block;
-    mode = threadMode();
   }
-  switch (mode) {
+  switch (threadMode()) {
     case ThreadMode::kAsleep:
       break;  // libc has none
     case ThreadMode::kManaged:
@@ -86,6 +94,10 @@ void* allocateAsleep(size_t size, size_t alignment, Fill fill, const void* calle
 
 [[gnu::noinline]] void freeSlow(void* block) {
   if (block == nullptr) return;
+  if (isAsleep() && !internalHeap().contains(block)) {
+    countAsleep(-static_cast<int64_t>(libc_allocator.malloc_usable_size(block)));
+    return libc_allocator.free(block);
+  }
   const int saved_errno = errno;  // free() leaves errno alone
   if (isManaged(block)) {
     threadMode();  // a thread's first call may be a free
@@ -98,9 +110,6 @@ void* allocateAsleep(size_t size, size_t alignment, Fill fill, const void* calle
     if (libc_allocator.free == nullptr) threadMode();
     // Before libc is up nobody can hold a block of libc's: it would be a stray pointer.
     TP_CHECK(libc_allocator.free != nullptr);
-    if (isAsleep()) {
-      countAsleep(-static_cast<int64_t>(libc_allocator.malloc_usable_size(block)));
-    }
     libc_allocator.free(block);
   }
   errno = saved_errno;
