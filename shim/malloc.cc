@@ -69,7 +69,8 @@ void* allocateAsleep(size_t size, size_t alignment, Fill fill, const void* calle
 /// call returns to.
 [[gnu::noinline]] void* allocateSlow(size_t size, size_t alignment, Fill fill, const void* caller) {
   void* block = nullptr;
-  if (t_thread_mode == ThreadMode::kUnbound && isAsleep()) {
+  if (t_thread_mode == ThreadMode::kUnbound &&
+      (isAsleep() || threadMode() == ThreadMode::kAsleep)) {
     block = allocateAsleep(size, alignment, fill, caller);
     if (block != nullptr) return block;
   }
