@@ -21,7 +21,7 @@ help:
 	@echo "make check    say what the machine lacks; install what it needs, build, run every test, then under sanitizers"
 	@echo "make bench    all measurements, paired with their peers (ROUNDS=$(ROUNDS)); about an hour"
 	@echo "              one of them alone: bench/run fasttext|torch|gups|malloc|faults|rows-wire|tables|tensors|fits|fabric|fabric-api"
-	@echo "make sanitize the unit tests under ASan+UBSan, then TSan; a check runs the fabric manager's under both, the others under one"
+	@echo "make sanitize the unit tests under ASan+UBSan, then TSan; a check runs the fabric manager's under both, a quarter of the others"
 	@echo "make fuzz     made-up bytes to everything that reads what others sent or wrote, $(FUZZ_SECONDS) seconds each"
 	@echo "              (FUZZ_SECONDS=N for another length)"
 	@echo "make mutate   whether the unit tests of the six hardest classes notice a changed line; about an hour"

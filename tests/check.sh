@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# `make check`, once the packages are there: release build and every test in it, then the unit tests of
-# the concurrent and pointer-heavy layers under sanitizers: those of the fabric manager under ASan+UBSan and
-# under TSan, the others under one of them, which is another one for another commit. A test that was skipped or not
+# `make check`, once the packages are there: release build and every test in it, then unit tests under sanitizers: those
+# of the fabric manager under ASan+UBSan and under TSan, and those of runtime/ or of allocator/ under one of the
+# two, which is another quarter for another commit. A test that was skipped or not
 # run counts as a failure; tests that the machine cannot run at all (tests/machine.sh says which, and why) are left out,
 # named and counted.
 # Nothing is built while tests run: where a processor must be interrupted for each page that moves, even a
@@ -19,6 +19,14 @@ symbolizer=external_symbolizer_path=/usr/lib/llvm-19/bin/llvm-symbolizer
 export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=1:detect_stack_use_after_return=1:$symbolizer}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1:$symbolizer}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=4:$symbolizer}
+
+# Where there is a compiler cache, what another clone has compiled is not compiled again.
+if command -v ccache >/dev/null; then
+  export CMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER-ccache}
+  export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+  export CCACHE_DIR=${CCACHE_DIR-$(ccache -k cache_dir)}  # builders of packages have a home of their own
+  export CCACHE_BASEDIR=${CCACHE_BASEDIR-$PWD} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR-1}
+fi
 
 step() { printf '\n== %s  [%dm%02ds]\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
 
@@ -64,21 +72,24 @@ fi
 if [[ $half != release ]]; then
   presets=(asan-ubsan tsan)
   commit=$(git rev-parse HEAD 2>/dev/null || echo 0)
-  whole=${presets[16#${commit: -1} % 2]}
-  for preset in "${presets[@]}"; do
-    targets=(unit_tests)
-    labels=()
-    if [[ $half == all && $preset != "$whole" ]]; then
-      targets=(fabricmgr_tests)
-      [[ $preset == tsan ]] || targets+=(fuzzers)
-      labels=(-L '^(fabricmgr|fuzz)$')
+  turn=$((16#${commit: -1}))
+  for number in 0 1; do
+    preset=${presets[number]}
+    parts=(fabricmgr)
+    if [[ $half == sanitize ]]; then
+      parts+=(runtime allocator)
+    elif ((turn % 2 == number)); then
+      ((turn / 2 % 2)) && parts+=(allocator) || parts+=(runtime)
     fi
+    targets=("${parts[@]/%/_tests}")
+    [[ $preset == tsan ]] || targets+=(fuzzers)
+    labels=$(IFS='|'; echo "^(${parts[*]}|fuzz)\$")
     step "$preset build (${targets[*]})"
     build "$preset" "${targets[@]}"
     step "$preset tests"
     ((${#tested[@]} == 0)) || printf 'passed so far: %s\n' "${tested[@]}"
     # Two at a time: what sanitizers look for does not depend on who else runs.
-    run_tests "$preset" 600 -LE soak "${labels[@]}" -j2
+    run_tests "$preset" 600 -LE soak -L "$labels" -j2
   done
 fi
 echo
