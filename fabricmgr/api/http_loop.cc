@@ -2,7 +2,6 @@
 // HttpLoop: accepting, dispatching, delivering answers, stopping.
 #include "fabricmgr/api/http_loop.h"
 
-#include <arpa/inet.h>
 #include <event2/bufferevent_ssl.h>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/transport/peer_address.h"
 
 namespace tidepool::api {
 namespace {
@@ -21,34 +21,6 @@ namespace {
 constexpr timeval kTick = {0, 200'000};
 constexpr Nanoseconds kTroubleEvery(10 * kSecond);
 constexpr size_t kUsesKept = 4096;  // principals without a connection that are remembered
-
-std::string textOf(const sockaddr* address) {
-  char host[INET6_ADDRSTRLEN] = {};
-  if (address->sa_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
-    return fmt::format("{}:{}", host, ntohs(v4->sin_port));
-  }
-  if (address->sa_family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
-    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
-    return fmt::format("[{}]:{}", host, ntohs(v6->sin6_port));
-  }
-  return kUnixPeer;
-}
-
-/// Whom strangers are counted by: an IPv4 address, or the network that one owner of IPv6 has.
-std::string networkOf(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = {};
-  if (address->sa_family == AF_INET) {
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
-  } else {
-    in6_addr whole = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-    if (!IN6_IS_ADDR_V4MAPPED(&whole)) std::fill(whole.s6_addr + 8, whole.s6_addr + 16, 0);
-    inet_ntop(AF_INET6, &whole, text, sizeof text);
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -97,9 +69,11 @@ Status HttpLoop::addListener(UniqueFd socket, Kind kind) {
   return {};
 }
 
-void HttpLoop::onAccept(evconnlistener*, int socket, sockaddr* address, int, void* self) {
+void HttpLoop::onAccept(evconnlistener*, int socket, sockaddr* address, int size, void* self) {
   const auto* listening = static_cast<Listening*>(self);
-  listening->loop->accept(listening->kind, UniqueFd(socket), address);
+  sockaddr_storage peer = {};
+  memcpy(&peer, address, std::min(sizeof peer, static_cast<size_t>(size)));
+  listening->loop->accept(listening->kind, UniqueFd(socket), peer);
 }
 
 /// The next tick accepts again.
@@ -148,9 +122,9 @@ const char* HttpLoop::noRoomFor(Kind kind, const std::string& network) const {
   return "its address has too many handshakes under way";
 }
 
-void HttpLoop::accept(Kind kind, UniqueFd socket, const sockaddr* address) {
+void HttpLoop::accept(Kind kind, UniqueFd socket, const sockaddr_storage& address) {
   HttpConnection::Peer peer;
-  peer.text = textOf(address);
+  peer.text = kind == Kind::kUnix ? kUnixPeer : peerText(address);
   if (kind == Kind::kTls) peer.network = networkOf(address);
   if (const char* full = noRoomFor(kind, peer.network)) {
     handler_.strangerRefused(peer.text, full);

@@ -80,7 +80,7 @@ class HttpLoop {
   static void onMail(int fd, short events, void* self);
   static void onTick(int fd, short events, void* self);
   static void onReap(int fd, short events, void* self);
-  void accept(Kind kind, UniqueFd socket, const sockaddr* address);
+  void accept(Kind kind, UniqueFd socket, const sockaddr_storage& address);
   void welcomeLocal(HttpConnection& connection, int fd);
   /// Why there is no room for another connection; null if there is.
   const char* noRoomFor(Kind kind, const std::string& network) const;

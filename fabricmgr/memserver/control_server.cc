@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/transport/peer_address.h"
 
 namespace tidepool::memserver {
 
@@ -104,7 +105,7 @@ void ControlServer::accept() {
     UniqueFd socket(
         accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC));
     if (socket.valid()) {
-      const Status welcomed = welcome(std::move(socket), from, size);
+      const Status welcomed = welcome(std::move(socket), from);
       if (!welcomed) log_.warn(welcomed.error().text());
       continue;
     }
@@ -115,17 +116,17 @@ void ControlServer::accept() {
   }
 }
 
-Status ControlServer::welcome(UniqueFd socket, const sockaddr_storage& from, socklen_t size) {
+Status ControlServer::welcome(UniqueFd socket, const sockaddr_storage& from) {
   control::Hello hello;
   if (getrandom(hello.nonce.data(), hello.nonce.size(), 0) !=
       static_cast<ssize_t>(hello.nonce.size())) {
     return failErrno(ErrorCode::kInternal, "no random bytes");
   }
-  if (newcomers_.enter(socket.get(), originOf(from)) == Newcomers::Place::kOfAnother) {
+  if (newcomers_.enter(socket.get(), networkOf(from)) == Newcomers::Place::kOfAnother) {
     log_.warn("a control connection was ended to make room: it had not shown the key yet");
   }
   Client& client =
-      clients_.emplace_back(adoptTcp(std::move(socket)), textOf(from, size), key_, hello.nonce);
+      clients_.emplace_back(adoptTcp(std::move(socket)), peerText(from), key_, hello.nonce);
   client.outgoing = control::encode(hello);
   client.due = kMonotonicClock.now() + limits_.handshake;
   return {};

@@ -73,7 +73,7 @@ class ControlServer {
   void run();
   int timeout() const;
   void accept();
-  Status welcome(UniqueFd socket, const sockaddr_storage& from, socklen_t size);
+  Status welcome(UniqueFd socket, const sockaddr_storage& from);
   Status advance(Client& client);
   Status send(Client& client);
   Result<bool> receive(Client& client);

@@ -3,9 +3,6 @@
 // address, so that strangers take no room from anybody else. Thread-safe.
 #pragma once
 
-#include <sys/socket.h>
-
-#include <array>
 #include <list>
 #include <map>
 #include <string>
@@ -14,41 +11,34 @@
 
 namespace tidepool::memserver {
 
-/// Whose an address is: an IPv4 address, or the network of an IPv6 one, of which anybody who has a
-/// network has as many as they like.
-using Origin = std::array<uint8_t, 16>;
-Origin originOf(const sockaddr_storage& address);
-/// HOST:PORT, in numbers.
-std::string textOf(const sockaddr_storage& address, socklen_t size);
-
 class Newcomers {
  public:
   enum class Place : uint8_t { kFree, kOfAnother };
 
-  /// At most `most` at a time, of whom `most_of_one` may have one origin.
+  /// At most `most` at a time, of whom `most_of_one` may be of one network (see networkOf()).
   Newcomers(size_t most, size_t most_of_one) : most_(most), most_of_one_(most_of_one) {}
 
   /// One more, who always gets a place. If there is none left, whoever has waited longest among
-  /// those of its origin, or else of the origin that has most, loses theirs: that socket is shut
+  /// those of its network, or else of the network that has most, loses theirs: that socket is shut
   /// down, so that its owner's next look finds its end. Sockets are borrowed until leave().
-  Place enter(int socket, const Origin& from) TP_EXCLUDES(mutex_);
+  Place enter(int socket, const std::string& from) TP_EXCLUDES(mutex_);
   /// It has been let in, or is about to be closed. Does nothing if it has lost its place.
   void leave(int socket) TP_EXCLUDES(mutex_);
 
  private:
   struct Waiting {
     int socket;
-    Origin origin;
+    std::string network;
   };
 
-  void evict(const Origin& from) TP_REQUIRES(mutex_);
+  void evict(const std::string& from) TP_REQUIRES(mutex_);
   void forget(std::list<Waiting>::iterator one) TP_REQUIRES(mutex_);
 
   const size_t most_;
   const size_t most_of_one_;
   Mutex mutex_;
   std::list<Waiting> waiting_ TP_GUARDED_BY(mutex_);  // in the order in which they came
-  std::map<Origin, size_t> of_origin_ TP_GUARDED_BY(mutex_);
+  std::map<std::string, size_t> of_network_ TP_GUARDED_BY(mutex_);
 };
 
 }  // namespace tidepool::memserver

@@ -16,6 +16,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/time_slice.h"
+#include "runtime/transport/peer_address.h"
 
 namespace tidepool::memserver {
 namespace {
@@ -175,10 +176,10 @@ void Worker::accept() {
     UniqueFd socket(
         accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC));
     if (socket.valid()) {
-      if (server_.newcomers_.enter(socket.get(), originOf(from)) == Newcomers::Place::kOfAnother) {
+      if (server_.newcomers_.enter(socket.get(), networkOf(from)) == Newcomers::Place::kOfAnother) {
         server_.log_.warn("a connection was ended to make room: it had not shaken hands yet");
       }
-      server_.nextWorker().hand(std::move(socket), textOf(from, size));
+      server_.nextWorker().hand(std::move(socket), peerText(from));
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;

@@ -216,9 +216,7 @@ class NewcomersTest : public testing::Test {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     kept_.emplace_back(pair[0]);
     kept_.emplace_back(pair[1]);
-    Origin origin = {};
-    origin[15] = host;
-    newcomers_.enter(pair[0], origin);
+    newcomers_.enter(pair[0], "10.0.0." + std::to_string(host));
     return pair[1];
   }
   static bool hasLost(int other_end) {
@@ -240,29 +238,13 @@ TEST_F(NewcomersTest, WhoHasManyMakesRoomForWhoHasFew) {
   for (const int one : {many[2], few[2], another, last}) EXPECT_FALSE(hasLost(one));
 }
 
-TEST_F(NewcomersTest, AnOriginThatHasItsShareTakesFromItself) {
+TEST_F(NewcomersTest, ANetworkThatHasItsShareTakesFromItself) {
   const int ones[] = {come(1), come(1), come(1), come(1)};
   EXPECT_TRUE(hasLost(ones[0]));
   EXPECT_FALSE(hasLost(ones[1]));
   newcomers_.leave(kept_[2].get());  // the second one is let in
   come(1);
   for (int i = 1; i < 4; ++i) EXPECT_FALSE(hasLost(ones[i])) << i;
-}
-
-TEST(Origins, ANetworkOfIpv6IsOne) {
-  const auto origin = [](const char* text) {
-    sockaddr_storage address = {};
-    auto& six = reinterpret_cast<sockaddr_in6&>(address);
-    six.sin6_family = AF_INET6;
-    EXPECT_EQ(inet_pton(AF_INET6, text, &six.sin6_addr), 1);
-    return originOf(address);
-  };
-  EXPECT_EQ(origin("2001:db8::1"), origin("2001:db8::ffff:2"));
-  EXPECT_NE(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
-  EXPECT_NE(origin("::ffff:10.0.0.1"), origin("::ffff:10.0.0.2"));
-  sockaddr_storage four = {};
-  reinterpret_cast<sockaddr_in&>(four) = addressOf("10.0.0.1", 7);
-  EXPECT_EQ(origin("::ffff:10.0.0.1"), originOf(four));
 }
 
 TEST(ThrottledLog, SaysHowMuchItLeavesOut) {
