@@ -166,6 +166,8 @@ class Tests(unittest.TestCase):
         with self.assertRaisesRegex(EmulatorCrash, "ended before its script began: Kernel panic"):
             self.waited(ends=True, began=False, seconds=9)
         self.assertIsNone(self.waited(ends=True, began=True, seconds=9))  # no status: judge() calls it a failure
+        with self.assertRaisesRegex(EmulatorCrash, "did not begin"):  # no time to boot in is left of its own limit
+            self.waited(ends=False, began=False, seconds=0.05)
         with unittest.mock.patch("vmtest.machine.BOOT_SECONDS", 0.01):
             with self.assertRaisesRegex(EmulatorCrash, "did not begin its script: Kernel panic"):
                 self.waited(ends=False, began=False, seconds=9)

@@ -282,12 +282,12 @@ def wait_all(machines, seconds):
     while left:
         passed = time.monotonic() - start
         booting = [machine for machine in left.values() if not machine.began]
-        if passed > seconds:
+        limit = min(seconds, BOOT_SECONDS) if booting else seconds
+        if booting and passed > limit:
+            raise EmulatorCrash(f"machine {booting[0].index} did not begin its script: {booting[0].last_words()}")
+        if passed > limit:
             last = next(iter(left.values()))
             raise VmError(f"machine {last.index} did not end in time: {last.last_words()}")
-        if booting and passed > BOOT_SECONDS:
-            raise EmulatorCrash(f"machine {booting[0].index} did not begin its script: {booting[0].last_words()}")
-        limit = min(seconds, BOOT_SECONDS) if booting else seconds
         for fd, _ in poll.poll(max(0.1, limit - passed) * 1000):
             poll.unregister(fd)
             machine = left.pop(fd)
