@@ -291,6 +291,11 @@ void Runtime::standAside(void (*act)(void*), void* argument) {
   guard != nullptr ? guard->standAside(act, argument) : act(argument);
 }
 
+void Runtime::expectFilter() {
+  MutexLock lock(impl_->core.rare_calls);
+  impl_->core.calls_restricted = true;
+}
+
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
 
 Runtime::~Runtime() {

@@ -147,6 +147,9 @@ class Runtime {
   /// namespaces. `act` must not touch managed memory, which nobody brings in meanwhile, nor do what
   /// keeps threads from being started; it is not called where something does already.
   static void standAside(void (*act)(void*), void* argument);
+  /// The program is about to set a seccomp filter, which may kill it for calls that it does not
+  /// know of: what service threads do beyond what has to be ends here.
+  void expectFilter();
 
   StatsPage& stats();
   /// Brings the counters that are gathered at intervals up to date.

@@ -54,7 +54,7 @@ T* pointer(uint64_t word) {
 class ThreadRecord {
  public:
   ThreadRecord() {
-    if (prctl(PR_GET_TID_ADDRESS, &tid_) != 0) tid_ = nullptr;
+    if (raw::call(SYS_prctl, PR_GET_TID_ADDRESS, &tid_, 0, 0, 0) != 0) tid_ = nullptr;
     if (syscall(SYS_get_robust_list, 0, &robust_, &robust_size_) != 0) robust_ = nullptr;
   }
   /// Where libc keeps the thread's id; null where the kernel does not say.

@@ -229,6 +229,22 @@ bool wake() {
   return currentState() == EngineState::kManaged;
 }
 
+long setFilter(long (*set)(void*), void* argument) {
+  preparedState();
+  noteCopy();
+  // A child of vfork() has its parent's memory, and does not decide for it.
+  if (prepared_process != raw::getpid()) return set(argument);
+  InternalMark mark;
+  // Not taken behind the filter, where waiting for it may be forbidden.
+  MutexLock lock(start_mutex);
+  if (currentState() == EngineState::kManaged) managed_runtime->expectFilter();
+  const long result = set(argument);
+  if (result == 0 && currentState() == EngineState::kAsleep) {
+    engine_state.store(EngineState::kLibc, std::memory_order_release);
+  }
+  return result;
+}
+
 bool lockEngine() TP_LOCKS_BY_HAND {
   noteCopy();
   start_mutex.lock();

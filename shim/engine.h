@@ -41,6 +41,15 @@ inline ThreadMode threadMode() {
 /// that starts it. Binds nothing. Not to be called where libc may hold a lock of its own.
 bool wake();
 
+/// Calls `set(argument)`, which puts a seccomp filter on the process, or on a thread of it, and
+/// returns 0 if it did. A process that is not managed by then stays with libc: beginning takes
+/// calls that the filter may forbid.
+long setFilter(long (*set)(void*), void* argument);
+template <typename Set>
+long setFilter(Set set) {
+  return setFilter([](void* it) -> long { return (*static_cast<Set*>(it))(); }, &set);
+}
+
 /// Bytes that libc's allocator holds for a process that is asleep; counted by its blocks.
 extern std::atomic<int64_t> asleep_bytes;
 /// At so many bytes it is worth waking. Written while the engine is prepared.

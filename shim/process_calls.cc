@@ -4,10 +4,13 @@
 // Those that change the credentials of all threads reach ours, which libc does not know of: new
 // ones are started, with the caller's. Each is libc's call otherwise. Thread-safe, as they are.
 #include <grp.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
 
 #include "shim/engine.h"
 #include "shim/export.h"
@@ -59,6 +62,12 @@ int withAllThreads(int result) {
   return result;
 }
 
+/// Programs ask without an argument whether there are such filters.
+bool setsFilter(int option, unsigned long mode, unsigned long filter) {
+  return option == PR_SET_SECCOMP &&
+         (mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && filter != 0));
+}
+
 }  // namespace
 }  // namespace tidepool
 
@@ -99,6 +108,18 @@ TP_CREDENTIALS(setgroups, (size_t count, const gid_t* groups), (count, groups))
 TP_EXPORT int initgroups(const char* user, gid_t group) {
   static auto* const real = nextDefinition<int(const char*, gid_t)>("initgroups");
   return withAllThreads(real(user, group));
+}
+
+TP_EXPORT int prctl(int option, ...) {
+  using Prctl = int(int, unsigned long, unsigned long, unsigned long, unsigned long);
+  static auto* const real = nextDefinition<Prctl>("prctl");
+  unsigned long words[4];  // as libc does, whatever the option takes
+  va_list list;
+  va_start(list, option);
+  for (unsigned long& word : words) word = va_arg(list, unsigned long);
+  va_end(list);
+  const auto set = [&] { return real(option, words[0], words[1], words[2], words[3]); };
+  return setsFilter(option, words[0], words[1]) ? static_cast<int>(setFilter(set)) : set();
 }
 
 // No header of libc's declares it; libcap calls it.

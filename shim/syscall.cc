@@ -7,9 +7,11 @@
 // its name. Async-signal-safe; any other call costs one look into a table.
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -48,13 +50,21 @@ T* pointer(uint64_t word) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(word));
 }
 
+/// Or asks whether it could.
+bool setsFilter(uint64_t number, uint64_t first) {
+  return (number == SYS_prctl && first == PR_SET_SECCOMP) ||
+         (number == SYS_seccomp && first <= SECCOMP_SET_MODE_FILTER);
+}
+
 /// Whether a call on memory, or on descriptors, is one that we answer, or that we make.
 bool concernsUs(uint64_t number, uint64_t first, uint64_t second) {
   if (t_thread_mode == ThreadMode::kInternal || t_passing_on > 0) return false;
   // What is executed inherits us, managed or not; and a process that is asleep may wake up.
   if (number == SYS_execve || number == SYS_execveat) return true;
   if (managed_runtime == nullptr) {
-    return isAsleep() && (number == SYS_mmap || number == SYS_mlockall || number == SYS_exit_group);
+    if (!isAsleep()) return false;
+    return number == SYS_mmap || number == SYS_mlockall || number == SYS_exit_group ||
+           setsFilter(number, first);
   }
   switch (number) {
     case SYS_close:
@@ -65,6 +75,9 @@ bool concernsUs(uint64_t number, uint64_t first, uint64_t second) {
       return isOwnFd(static_cast<int>(first)) || isOwnFd(static_cast<int>(second));
     case SYS_ioctl:
       return second == UFFDIO_REGISTER;
+    case SYS_prctl:
+    case SYS_seccomp:
+      return setsFilter(number, first);
     case SYS_munmap:
     case SYS_mprotect:
     case SYS_madvise:
@@ -121,6 +134,13 @@ long callOurs(const SystemCall& call) {
                              number(e));
     case SYS_exit_group:
       _exit(number(a));
+    case SYS_prctl:
+      return prctl(number(a), b, c, d, e);
+    case SYS_seccomp: {
+      // Without an argument it is a question.
+      const auto set = [&] { return raw::call(SYS_seccomp, a, b, c); };
+      return a == SECCOMP_SET_MODE_FILTER && c == 0 ? set() : setFilter(set);
+    }
     default:  // a descriptor of ours, which is not open
       errno = EBADF;
       return -1;
@@ -243,7 +263,9 @@ const Looks tidepool_looks = looksAt({SYS_fork,
                                       SYS_exit_group,
                                       SYS_process_madvise,
                                       SYS_execve,
-                                      SYS_execveat});
+                                      SYS_execveat,
+                                      SYS_prctl,
+                                      SYS_seccomp});
 
 // __wrap_syscall is what our own calls of syscall() are linked with: straight to the kernel.
 asm(R"(

@@ -81,6 +81,8 @@ def memory(pid):
         return {}
     if unnamed == 0:  # it has just ended
         return {}
+    # The pool of compressed pages is the program's data, within its budget.
+    unnamed -= sum(tier["used_bytes"] for tier in counted["tiers"] if tier["kind"] == "compressed")
     return {
         "own_memory_bytes": unnamed,
         "program_data_bytes": named,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gather loops over far memory, which are foretold from the registers of the thread that faults,
 // where registers and stack are not what one would think: code made at run time, a stack that has
-// gone far itself, a signal handler, under a seccomp filter in a child of fork(), step by step
-// under a tracer.
+// gone far itself, a signal handler, under seccomp filters in children of fork(), step by
+// step under a tracer.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -122,6 +122,32 @@ static void filtered(void) {
   syscall(SYS_exit_group, failures());
 }
 
+static void* inThread(void* sum) {
+  *(uint64_t*)sum = gatherAll(gather, 70);
+  return NULL;
+}
+
+/// A filter for all threads, those that sample registers too, that knows nothing of sampling; then
+/// there is a thread that is not sampled yet.
+static void filteredForAll(void) {
+  struct sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+  say("before the filter", gatherAll(gather, 60));
+  EXPECT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  EXPECT(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
+  uint64_t sum = 0;
+  pthread_t thread;
+  EXPECT(pthread_create(&thread, NULL, inThread, &sum) == 0);
+  EXPECT(pthread_join(thread, NULL) == 0);
+  say("filter for all", sum);
+  _exit(failures());
+}
+
 static int traced(void) {
   prepare();
   EXPECT(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
@@ -166,6 +192,9 @@ int main(int argc, char** argv) {
   const pid_t child = fork();
   if (child == 0) filtered();
   ended("filtered", child);
+  const pid_t other = fork();
+  if (other == 0) filteredForAll();
+  ended("filtered for all", other);
   trace(argv[0]);
   return done("gather_far");
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fault service's reads of pages that are foretold, a turn of its loop at a time: a thread goes
 // by an index array of the test's, and the test gives the samples of its faults.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -43,6 +45,9 @@ class Walk : public FaultServiceTest {
     const uintptr_t address = core_.space->addressOf(PageIndex(index_[at]));
     FaultSample sample{.code = 0x1234, .address = address + 8, .thread = kThread};
     sample.registers[6] = reinterpret_cast<uint64_t>(&index_[at]);
+    if (hole_.valid()) {
+      sample.registers[3] = reinterpret_cast<uint64_t>(hole_.data()) + at * kPageSize;
+    }
     threads_.latest[kThread] = sample;
     ASSERT_FALSE(kernel_.touch(address, kThread));
     clock_.advance(Nanoseconds(100'000));
@@ -63,6 +68,7 @@ class Walk : public FaultServiceTest {
   }
 
   FakeThreads threads_;
+  Mapping hole_;  // where another register points to, if there is one
   FakeTier* other_ = nullptr;
   std::vector<uint32_t> index_ = std::vector<uint32_t>(200 * kIndexStep);
 };
@@ -72,6 +78,20 @@ TEST_F(Walk, PagesAreForetold) {
   walk();
   EXPECT_EQ(threads_.opened, 1);
   EXPECT_GT(core_.stats->foretold_pages.load(), kWalked / 2);
+}
+
+// What a register points to need not be meant as an address. A read that brought pages in would
+// take local memory that nobody uses.
+TEST_F(Walk, WhatIsReadToFindOutIsNotBroughtIn) {
+  auto hole = Mapping::reserved(Bytes(index_.size() * kPageSize), Bytes(kPageSize));
+  ASSERT_TRUE(hole);
+  hole_ = std::move(*hole);
+  start();
+  walk();
+  EXPECT_GT(core_.stats->foretold_pages.load(), kWalked / 2);
+  std::vector<unsigned char> resident(index_.size());
+  ASSERT_EQ(mincore(hole_.data(), hole_.size().value(), resident.data()), 0);
+  EXPECT_EQ(std::count(resident.begin(), resident.end(), 0), static_cast<long>(resident.size()));
 }
 
 TEST_F(Walk, NoneAreUnlessTheUserSaysSo) {

@@ -56,6 +56,9 @@ struct Core {
   ServiceControl services;
   ForkState fork;
   TierRetirement retirement;
+  /// A filter of the program's may forbid calls that we can do without: those made with the lock.
+  Mutex rare_calls;
+  bool calls_restricted TP_GUARDED_BY(rare_calls) = false;
 
   /// Whether a device may have pages of the process (os/pin_check.h).
   bool mayPinPages() const { return options.pins == Pins::kAsk && kernel->mayPinPages(); }

@@ -128,6 +128,7 @@ uint64_t FaultService::fillZeros(const GranuleLock& granule, PageRun run) {
   }
   const PageCount wanted(zeros);
   if (zeros == 0 || !core_.budget.tryCharge(wanted)) return 0;
+  static_assert(kPagesPerFetch <= kZeroPages);
   const PortResult copied = copyAll(*core_.port, core_.space->addressOf(run.first), zeros_.data(),
                                     toBytes(wanted), Wake::kNo);
   const PageCount done = toPages(copied.done);

@@ -42,8 +42,7 @@ Result<std::unique_ptr<FaultService>> FaultService::create(Core& core, Staging& 
   auto buffers = Mapping::anonymous(Bytes(kBuffers * kPageSize));
   if (!buffers) return tl::unexpected(buffers.error());
   service->buffers_ = std::move(*buffers);
-  // Never written: reads see the kernel's shared zero page, which costs nothing, if it has one.
-  auto zeros = Mapping::anonymous(Bytes(kFreshMost * kPageSize));
+  auto zeros = Mapping::anonymous(Bytes(kZeroPages * kPageSize));
   if (!zeros) return tl::unexpected(zeros.error());
   service->zeros_ = std::move(*zeros);
   if (!core.fork.servedChild()) TP_TRY(service->channels_.openAll());
@@ -358,6 +357,19 @@ PageCount FaultService::freshRun(const GranuleLock& granule, PageIndex page,
   return PageCount(run);
 }
 
+PortResult FaultService::copyZeros(PageIndex first, PageCount pages) {
+  const uintptr_t to = core_.space->addressOf(first);
+  PortResult filled;
+  while (filled.outcome == PortOutcome::kDone && filled.done < toBytes(pages)) {
+    const Bytes piece = std::min(zeros_.size(), toBytes(pages) - filled.done);
+    const PortResult one =
+        core_.port->copy(to + filled.done.value(), zeros_.data(), piece, Wake::kNo);
+    filled.outcome = one.outcome;
+    filled.done += one.done;
+  }
+  return filled;
+}
+
 FaultService::Answer FaultService::fillFresh(const GranuleLock& granule, PageIndex page) {
   const Placement placement = placementOf(core_, page);
   if (placement.tier() != 0 && mover_.demoter.placeFar(granule, page)) return Answer::kDone;
@@ -381,11 +393,9 @@ FaultService::Answer FaultService::fillFresh(const GranuleLock& granule, PageInd
       sayExceeded();
     }
   }
-  PortResult filled =
-      core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run), Wake::kNo);
+  PortResult filled = copyZeros(start, run);
   while (filled.outcome == PortOutcome::kRetry && filled.done.value() == 0) {
-    filled =
-        core_.port->copy(core_.space->addressOf(start), zeros_.data(), toBytes(run), Wake::kNo);
+    filled = copyZeros(start, run);
   }
   const uint64_t done = toPages(filled.done).value();
   for (uint64_t i = 0; i < done; ++i) {

@@ -83,6 +83,8 @@ class FaultService {
   static constexpr uint64_t kFirstGather = 16;  // soon here, while the rest is on its way
   static constexpr uint64_t kFreshMost = 512;   // largest run of fresh pages filled at once
   static constexpr uint64_t kFreshLeast = 16;
+  static constexpr uint64_t kZeroPages = 64;  // to copy from, kept small: not every kernel gives
+                                              // memory that is only read its shared zero page
 
   FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
                Waker& waker);
@@ -94,6 +96,8 @@ class FaultService {
   void serve(const MissingFault& fault, Nanoseconds started);
   Answer answer(const MissingFault& fault);
   Answer fillFresh(const GranuleLock& granule, PageIndex page);
+  /// Zeros into absent pages; wakes nobody. Ends at the first page that it cannot fill.
+  PortResult copyZeros(PageIndex first, PageCount pages);
   /// Says once that the budget cannot be kept, unless another error said why.
   void sayExceeded();
   bool granuleIsEmpty(GranuleIndex granule) const;

@@ -12,32 +12,58 @@
 
 namespace tidepool {
 
-/// The process's memory. The kernel does not wait for userfaultfd on this way: absent pages of the
-/// managed space end a read.
+/// The process's memory, as far as it is there: a read by way of /proc asks neither for rights nor
+/// whether anybody has touched the page, and what looks like an address may point into gigabytes
+/// that are only reserved. Where a page of the managed space goes meanwhile the read ends: the
+/// kernel does not wait for userfaultfd on this way.
 class Foreteller::View final : public MemoryView {
  public:
-  View(const Core& core, int memory) : core_(core), memory_(memory) {}
+  explicit View(Foreteller& teller) : teller_(teller) {}
 
   size_t read(uint64_t address, std::span<std::byte> out) const override {
-    const long got = raw::call(SYS_pread64, memory_, out.data(), out.size(), address);
+    uint64_t end = roundDown(address, kPageSize);
+    while (end < address + out.size() && isThere(end)) end += kPageSize;
+    if (end <= address) return 0;
+    const long got = raw::call(SYS_pread64, teller_.memory_.get(), out.data(),
+                               std::min<uint64_t>(out.size(), end - address), address);
     return got > 0 ? static_cast<size_t>(got) : 0;
   }
   bool isFar(uint64_t address) const override {
-    if (!core_.space->contains(address)) return false;
-    const PageState state = core_.space->word(core_.space->pageAt(address)).state();
+    const std::optional<PageState> state = stateOf(address);
     return state == PageState::kFar || state == PageState::kZero;
   }
 
  private:
-  const Core& core_;
-  const int memory_;
+  std::optional<PageState> stateOf(uint64_t address) const {
+    const ManagedSpace& space = *teller_.core_.space;
+    if (!space.contains(address)) return std::nullopt;
+    return space.word(space.pageAt(address)).state();
+  }
+  bool isThere(uint64_t page) const {
+    const std::optional<PageState> state = stateOf(page);
+    if (state) return state == PageState::kLocal || state == PageState::kDirect;
+    uint64_t& known = teller_.present_[page / kPageSize % teller_.present_.size()];
+    if (known == page) return true;
+    constexpr uint64_t kPresent = uint64_t{1} << 63;
+    uint64_t entry = 0;
+    const long got = raw::call(SYS_pread64, teller_.pagemap_.get(), &entry, sizeof entry,
+                               page / kPageSize * sizeof entry);
+    if (got != sizeof entry || (entry & kPresent) == 0) return false;
+    known = page;
+    return true;
+  }
+
+  Foreteller& teller_;
 };
 
 std::unique_ptr<Foreteller> Foreteller::create(Core& core, std::unique_ptr<PerfPort> port) {
   UniqueFd memory = os::openProc("self/mem", O_RDONLY);
-  if (!memory.valid()) return nullptr;
+  UniqueFd pagemap = os::openProc("self/pagemap", O_RDONLY);
+  if (!memory.valid() || !pagemap.valid()) return nullptr;
   memory.keep();
-  return std::unique_ptr<Foreteller>(new Foreteller(core, std::move(port), std::move(memory)));
+  pagemap.keep();
+  return std::unique_ptr<Foreteller>(
+      new Foreteller(core, std::move(port), std::move(memory), std::move(pagemap)));
 }
 
 Foreteller::Watched* Foreteller::watch(int thread, Nanoseconds now) {
@@ -73,6 +99,8 @@ void Foreteller::close(Watched& watched) {
 
 std::span<const uint64_t> Foreteller::onFarFault(const MissingFault& fault, PageCount most,
                                                  Nanoseconds now) {
+  MutexLock lock(core_.rare_calls);
+  if (core_.calls_restricted) return {};
   Watched* const watched = fault.thread != 0 ? watch(fault.thread, now) : nullptr;
   if (watched == nullptr) return {};
   watched->last = now;
@@ -91,11 +119,11 @@ std::span<const uint64_t> Foreteller::onFarFault(const MissingFault& fault, Page
 #ifdef TIDEPOOL_RECORD_FAULTS
   // Nothing is fetched, so that every page faults.
   if (recorder_ != nullptr) {
-    recorder_->onFault(sample, View(core_, memory_.get()));
+    recorder_->onFault(sample, View(*this));
     return {};
   }
 #endif
-  weigh(prefetcher_->onFault(sample, View(core_, memory_.get()), most.value()), now);
+  weigh(prefetcher_->onFault(sample, View(*this), most.value()), now);
   core_.stats->foretold_pages.store(prefetcher_->stats().foretold, std::memory_order_relaxed);
   core_.stats->foretold_used.store(prefetcher_->stats().used, std::memory_order_relaxed);
   return prefetcher_->foretold();
@@ -115,6 +143,8 @@ void Foreteller::weigh(IndirectPrefetcher::Result result, Nanoseconds now) {
 }
 
 void Foreteller::tend(Nanoseconds now) {
+  MutexLock lock(core_.rare_calls);
+  if (core_.calls_restricted) return;
   for (Watched& watched : threads_) {
     if (watched.ring != nullptr && watched.last + kTend < now) close(watched);
   }

@@ -58,8 +58,11 @@ class Foreteller {
   };
   class View;
 
-  Foreteller(Core& core, std::unique_ptr<PerfPort> port, UniqueFd memory)
-      : core_(core), port_(std::move(port)), memory_(std::move(memory)) {}
+  Foreteller(Core& core, std::unique_ptr<PerfPort> port, UniqueFd memory, UniqueFd pagemap)
+      : core_(core),
+        port_(std::move(port)),
+        memory_(std::move(memory)),
+        pagemap_(std::move(pagemap)) {}
   Watched* watch(int thread, Nanoseconds now);
   void open(Watched& watched, Nanoseconds now);
   void close(Watched& watched);
@@ -67,7 +70,8 @@ class Foreteller {
 
   Core& core_;
   std::unique_ptr<PerfPort> port_;
-  UniqueFd memory_;                               // /proc/self/mem
+  UniqueFd memory_, pagemap_;           // /proc/self/mem, and which pages are there
+  std::array<uint64_t, 16> present_{};  // pages outside the managed space that were seen there
   std::optional<IndirectPrefetcher> prefetcher_;  // made when it is first needed
   std::array<Watched, kThreads> threads_;
   size_t open_ = 0;
