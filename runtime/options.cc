@@ -380,7 +380,7 @@ Status renderOptions(const Options& options, std::span<char> out) {
   if (options.budget_scope == BudgetScope::kManaged) item(text, "budget_scope").append("managed");
   if (options.start == StartWhen::kNow) item(text, "start").append("now");
   if (options.pins == Pins::kNever) item(text, "pins").append("never");
-  if (options.foretell) item(text, "foretell").append("auto");
+  if (!options.foretell) item(text, "foretell").append("off");
   if (options.compress) item(text, "compress").append("auto");
   if (text.overflowed()) return fail(ErrorCode::kNoSpace, "the options do not fit their buffer");
   return {};

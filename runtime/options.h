@@ -53,7 +53,7 @@ struct Options {
   double migration_rate = 0;   // bytes/s cap on background migration; 0: chosen by the runtime
   bool uffd_move = true;       // false forces the pre-6.8 eviction path
   bool prefetch = true;
-  bool foretell = false;  // what gather loops will touch, by the registers of threads that fault
+  bool foretell = true;   // what gather loops will touch, by the registers of threads that fault
   bool compress = false;  // cold pages in local memory, in front of memory servers
   Bytes space = Bytes(4 * kTiB);  // address space to reserve
   Nanoseconds remote_timeout = Nanoseconds(5'000'000'000);

@@ -22,6 +22,7 @@
 #include "runtime/base/text_buffer.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/os/probe.h"
+#include "runtime/os/proc_files.h"
 
 namespace tidepool {
 namespace {
@@ -190,6 +191,25 @@ class KernelFaultRing final : public FaultRing {
   Mapping memory_;
 };
 
+/// Whether a seccomp filter judges the calls of this thread. It may kill for this one, which few
+/// filters know of.
+bool isFiltered() {
+  char text[4096];
+  if (!os::readProc("thread-self/status", text, sizeof text)) return true;
+  const char* const mode = strstr(text, "\nSeccomp:\t");
+  return mode != nullptr && mode[strlen("\nSeccomp:\t")] != '0';
+}
+
+Result<UniqueFd> openEvent(perf_event_attr& attr, int thread, int cpu, const char* what) {
+  if (isFiltered()) {
+    return fail(ErrorCode::kUnsupported, "cannot sample %s: a seccomp filter may forbid it", what);
+  }
+  UniqueFd fd(static_cast<int>(
+      raw::call(SYS_perf_event_open, &attr, thread, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
+  if (!fd.valid()) return failErrno(openFailed(), "cannot sample %s", what);
+  return fd;
+}
+
 class KernelPerfPort final : public PerfPort {
  public:
   Result<std::unique_ptr<FaultRing>> openFaults(int thread) override {
@@ -206,14 +226,13 @@ class KernelPerfPort final : public PerfPort {
     attr.exclude_kernel = 1;
     attr.exclude_hv = 1;
     attr.write_backward = 1;
-    UniqueFd fd(static_cast<int>(
-        raw::call(SYS_perf_event_open, &attr, thread, -1, -1, PERF_FLAG_FD_CLOEXEC)));
-    if (!fd.valid()) return failErrno(openFailed(), "cannot sample faults of thread %d", thread);
-    fd.keep();
+    Result<UniqueFd> fd = openEvent(attr, thread, -1, "faults of a thread");
+    if (!fd) return tl::unexpected(fd.error());
+    fd->keep();
     // Readable only: the kernel then overwrites what nobody has read.
-    auto memory = Mapping::sharedFileReadable(fd.get(), Bytes(KernelFaultRing::kSize));
+    auto memory = Mapping::sharedFileReadable(fd->get(), Bytes(KernelFaultRing::kSize));
     if (!memory) return tl::unexpected(memory.error());
-    return std::unique_ptr<FaultRing>(new KernelFaultRing(std::move(fd), std::move(*memory)));
+    return std::unique_ptr<FaultRing>(new KernelFaultRing(std::move(*fd), std::move(*memory)));
   }
 
   Result<std::unique_ptr<PerfRing>> open(const MemoryEvent& event, uint64_t sample_type,
@@ -233,14 +252,11 @@ class KernelPerfPort final : public PerfPort {
     attr.inherit_thread = 1;  // not forked children
     attr.exclude_kernel = 1;
     attr.exclude_hv = 1;
-    UniqueFd fd(
-        static_cast<int>(raw::call(SYS_perf_event_open, &attr, 0, cpu, -1, PERF_FLAG_FD_CLOEXEC)));
-    if (!fd.valid()) {
-      return failErrno(openFailed(), "cannot sample %s on processor %d", event.name, cpu);
-    }
-    auto memory = Mapping::sharedFile(fd.get(), Bytes(), Bytes((1 + kDataPages) * kPageSize));
+    Result<UniqueFd> fd = openEvent(attr, 0, cpu, event.name);
+    if (!fd) return tl::unexpected(fd.error());
+    auto memory = Mapping::sharedFile(fd->get(), Bytes(), Bytes((1 + kDataPages) * kPageSize));
     if (!memory) return tl::unexpected(memory.error());
-    return std::unique_ptr<PerfRing>(new KernelRing(std::move(fd), std::move(*memory)));
+    return std::unique_ptr<PerfRing>(new KernelRing(std::move(*fd), std::move(*memory)));
   }
 };
 

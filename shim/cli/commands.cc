@@ -121,8 +121,8 @@ constexpr Entry kConfKeys[] = {
      "never: the program has no memory of its own pinned for devices, whatever it has open; ask, "
      "the default: pages of direct tiers stay there while a descriptor may pin some."},
     {"foretell",
-     "auto: foretell what gather loops will touch, by the registers of threads that often fault on "
-     "far pages, where they can be sampled and it pays. Default off."},
+     "auto, the default: foretell what gather loops will touch, by the registers of threads that "
+     "often fault on far pages, where they can be sampled and it pays; off: never."},
     {"compress",
      "auto: keep cold pages that compress well in local memory, within --dram, before they go to a "
      "memory server. Default off."},

@@ -175,8 +175,7 @@ Finding perfPermission() {
 Finding faultRegisters() {
   const auto ring = openKernelPerfPort()->openFaults(static_cast<int>(gettid()));
   if (ring) {
-    return {"registers", Verdict::kOk,
-            "gather loops over a memory server can be foretold (foretell:auto)", ""};
+    return {"registers", Verdict::kOk, "gather loops over a memory server can be foretold", ""};
   }
   const bool refused = ring.error().code() == ErrorCode::kPermission;
   return {

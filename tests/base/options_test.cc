@@ -68,7 +68,7 @@ TEST(ParseOptions, AnEmptyTextGivesTheDefaults) {
 TEST(ParseOptions, ReadsEveryKey) {
   const auto options = parseOptions(
       "dram:256M,far:cxl:2G,far:remote:127.0.0.1:7777:1G,strict:true,sampling:off,"
-      "sampling_cpu:2.5%, migration_rate:200M,uffd_move:no,prefetch:0,foretell:auto,"
+      "sampling_cpu:2.5%, migration_rate:200M,uffd_move:no,prefetch:0,foretell:off,"
       "compress:auto,space:1T,remote_timeout:500ms,stats_file:/tmp/a\\,b.json,agent:/run/a.sock",
       nullptr);
   ASSERT_TRUE(options) << options.error().text();
@@ -82,7 +82,7 @@ TEST(ParseOptions, ReadsEveryKey) {
   EXPECT_DOUBLE_EQ(options->migration_rate, 200.0 * kMiB);
   EXPECT_FALSE(options->uffd_move);
   EXPECT_FALSE(options->prefetch);
-  EXPECT_TRUE(options->foretell);
+  EXPECT_FALSE(options->foretell);
   EXPECT_TRUE(options->compress);
   EXPECT_EQ(options->space.value(), kTiB);
   EXPECT_EQ(options->remote_timeout.value(), 500'000'000u);
