@@ -233,7 +233,7 @@ long setFilter(long (*set)(void*), void* argument) {
   preparedState();
   noteCopy();
   // A child of vfork() has its parent's memory, and does not decide for it.
-  if (prepared_process != raw::getpid()) return set(argument);
+  if (isAsleep() && prepared_process != raw::getpid()) return set(argument);
   InternalMark mark;
   // Not taken behind the filter, where waiting for it may be forbidden.
   MutexLock lock(start_mutex);
