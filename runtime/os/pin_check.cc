@@ -25,6 +25,7 @@
 #include "runtime/base/format.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/own_fds.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/os/proc_files.h"
 
 namespace tidepool::os {
@@ -78,7 +79,7 @@ bool isHarmlessFamily(int family) {
 long readName(int directory, int fd, std::span<char> name) {
   char number[16];
   formatText(number, sizeof number, "%d", fd);
-  return syscall(SYS_readlinkat, directory, number, name.data(), name.size());
+  return raw::readlinkat(directory, number, name.data(), name.size());
 }
 
 Found lookAtName(int directory, int fd) {
@@ -89,7 +90,7 @@ Found lookAtName(int directory, int fd) {
 }
 
 Found lookAtFlags(int fd) {
-  const long flags = syscall(SYS_fcntl, fd, F_GETFL);
+  const long flags = raw::call(SYS_fcntl, fd, F_GETFL);
   if (flags < 0) return Found::kNothing;  // closed meanwhile
   return mayPin((flags & O_DIRECT) != 0);
 }
@@ -98,7 +99,7 @@ Found lookAtFlags(int fd) {
 std::optional<Found> lookAtSocket(int fd) {
   int family = 0;
   socklen_t size = sizeof family;
-  if (syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0) {
+  if (raw::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0) {
     return mayPin(!isHarmlessFamily(family));
   }
   if (errno == ENOTSOCK) return std::nullopt;
@@ -115,7 +116,7 @@ Found lookAt(int directory, int fd, bool& sockets) {
     sockets = false;
   }
   struct statx about;
-  if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0) {
+  if (raw::call(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0) {
     return errno == EBADF ? Found::kNothing : Found::kMayPin;
   }
   switch (about.stx_mode & S_IFMT) {
@@ -142,7 +143,7 @@ Found lookAt(int directory, int fd, bool& sockets) {
 class Descriptors {
  public:
   bool mayPin() {
-    if (owner_ != getpid()) begin();
+    if (owner_ != raw::getpid()) begin();
     if (directory_ < 0) return true;
     if (stillMayPin()) return true;
     pinning_ = kNone;
@@ -155,7 +156,7 @@ class Descriptors {
   }
   bool stillMayPin() const {
     bool sockets = false;
-    return owner_ == getpid() && pinning_ >= 0 &&
+    return owner_ == raw::getpid() && pinning_ >= 0 &&
            lookAt(directory_, pinning_, sockets) == Found::kMayPin;
   }
   void describe(std::span<char> out) const {
@@ -177,10 +178,10 @@ class Descriptors {
   void begin() {
     if (directory_ >= 0) {
       forgetOwnFd(directory_);
-      close(directory_);
+      raw::close(directory_);
     }
     directory_ = keepFd(openProc("self/fd", O_RDONLY | O_DIRECTORY).release());
-    owner_ = getpid();
+    owner_ = raw::getpid();
   }
   /// False: it may pin pages.
   bool note(int fd) {
@@ -194,10 +195,10 @@ class Descriptors {
   }
   /// The same for all that are in use from `first` on; false as well if the kernel does not say.
   bool noteFrom(int first) {
-    if (lseek(directory_, first + kBeforeNumbers, SEEK_SET) < 0) return false;
+    if (raw::call(SYS_lseek, directory_, first + kBeforeNumbers, SEEK_SET) < 0) return false;
     alignas(Entry) char buffer[4096];
     for (;;) {
-      const long got = syscall(SYS_getdents64, directory_, buffer, sizeof buffer);
+      const long got = raw::call(SYS_getdents64, directory_, buffer, sizeof buffer);
       if (got <= 0) return got == 0;
       for (long at = 0; at < got;) {
         const auto* entry = reinterpret_cast<const Entry*>(buffer + at);

@@ -16,7 +16,7 @@ namespace {
 /// How often another thread took the processor from the calling one.
 int64_t timesPreempted() {
   rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
+  raw::call(SYS_getrusage, RUSAGE_THREAD, &usage);
   return usage.ru_nivcsw;
 }
 
