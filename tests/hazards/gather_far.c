@@ -3,15 +3,11 @@
 // where registers and stack are not what one would think: code made at run time, a stack that has
 // gone far itself, a signal handler, under seccomp filters in children of fork(), step by
 // step under a tracer.
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <spawn.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
 
+#include "tests/hazards/filter.h"
 #include "tests/hazards/hazard.h"
 
 enum { kRows = 4096, kIndexes = 2000 };
@@ -90,14 +86,10 @@ static void onUser(int number, siginfo_t* info, void* context) {
   handler_sum = gatherAll(gather, 30);
 }
 
-#define ALLOW(call)                                      \
-  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), \
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
-
 /// Nothing but what docs/limits.md asks for, and to write and to end.
 static void filtered(void) {
   struct sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      LOAD_CALL,
       ALLOW(ioctl),
       ALLOW(mmap),
       ALLOW(munmap),
@@ -113,7 +105,7 @@ static void filtered(void) {
       ALLOW(rt_sigpending),
       ALLOW(rt_sigtimedwait),
       ALLOW(exit_group),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      KILL,
   };
   struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
   EXPECT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
@@ -131,9 +123,9 @@ static void* inThread(void* sum) {
 /// there is a thread that is not sampled yet.
 static void filteredForAll(void) {
   struct sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      LOAD_CALL,
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      KILL,
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};

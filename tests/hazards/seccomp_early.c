@@ -2,21 +2,13 @@
 // A process that forbids itself most system calls while it is small, as sandboxes' children do, and
 // uses memory afterwards: by prctl(), by number, for one thread and for all. What managing memory
 // takes to begin is not among the calls that it allows itself.
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
-#include <stddef.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 
+#include "tests/hazards/filter.h"
 #include "tests/hazards/hazard.h"
 
-#define ALLOW(call)                                      \
-  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), \
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
-
 static struct sock_filter filter[] = {
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    LOAD_CALL,
     ALLOW(read),
     ALLOW(write),
     ALLOW(mmap),
@@ -34,7 +26,7 @@ static struct sock_filter filter[] = {
     ALLOW(getrandom),
     ALLOW(rseq),
     ALLOW(sigaltstack),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    KILL,
 };
 static const struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
 
