@@ -43,8 +43,11 @@ Evacuator::Progress Evacuator::moveOff(uint8_t tier, Nanoseconds slice) {
 /// Whether local pages are on their way out. They have to have somewhere to go: while a drain is
 /// under way nobody says that far memory is exhausted.
 bool Evacuator::roomIsComing() const {
-  return fetchTierTakesPages(core_) && core_.budget.room() == PageCount() &&
-         core_.room.pagesLeave();
+  bool takes_pages = false;
+  core_.tiers.forEach([&](uint8_t, const Tier& tier) {
+    takes_pages = takes_pages || (!tier.closed() && tier.used() < tier.capacity());
+  });
+  return takes_pages && core_.budget.room() == PageCount() && core_.room.pagesLeave();
 }
 
 bool Evacuator::namesTier(GranuleIndex granule, uint8_t tier) const {
@@ -61,7 +64,8 @@ bool Evacuator::moveGranule(GranuleIndex index, uint8_t tier) {
     return core_.tiers.tier(tier).table().heldHere().value() < before;
   }
   // Nothing is read that could not be put anywhere.
-  if (core_.budget.room() == PageCount() && !fetchTierTakesPages(core_)) return false;
+  const bool passes_on = passesOn(index);
+  if (core_.budget.room() == PageCount() && !passes_on && !fetchTierTakesPages(core_)) return false;
   claim(index, tier);
   if (!moving_.empty() && fetch(tier)) {
     while (!moving_.empty() && moving_.findFrames(tier)) {
@@ -72,7 +76,7 @@ bool Evacuator::moveGranule(GranuleIndex index, uint8_t tier) {
       }
       moving_.settle([](PageIndex) {});
     }
-    install();
+    install(passes_on ? Budget::Beyond::kOnce : Budget::Beyond::kNever);
   }
   moving_.abandon();
   return core_.tiers.tier(tier).table().heldHere().value() < before;
@@ -103,17 +107,43 @@ bool Evacuator::fetch(uint8_t tier) {
   return false;
 }
 
-void Evacuator::install() {
+bool Evacuator::passesOn(GranuleIndex index) {
+  // What was passed on before and did not arrive is still too much.
+  if (core_.budget.held() > core_.budget.limit()) return false;
+  const GranuleLock granule(*core_.space, index);
+  if (mover_.homes.of(granule)) return true;
+  const std::optional<Home> home = mover_.homes.find(granule);
+  if (home) mover_.homes.release(*home);
+  return home.has_value();
+}
+
+void Evacuator::passOn(GranuleIndex index, const PageSet& pages) {
+  const GranuleLock granule(*core_.space, index);
+  forRuns(pages & placesOf(*core_.space, granule).local, [&](uint64_t at, uint64_t count) {
+    mover_.demoter.demote(granule, granule.first() + at, count);
+  });
+  // A tier that is mapped in whole granules takes all of it, or nothing.
+  if (pages.any() && core_.budget.held() > core_.budget.limit()) {
+    mover_.demoter.demote(granule, granule.first(), kPagesPerGranule);
+  }
+}
+
+void Evacuator::install(Budget::Beyond beyond) {
+  if (moving_.empty()) return;
+  const GranuleIndex index = granuleOf(moving_.left()[0].first());
+  PageSet too_many;
   for (FarClaim& page : moving_.left()) {
     const GranuleLock granule(*core_.space, granuleOf(page.first()));
     if (page.stillClaimed(core_) == 0) {
       page.settleGone(core_, granule);
       continue;
     }
-    if (!core_.budget.tryCharge(PageCount(1))) return;
+    const bool fits = core_.budget.tryCharge(PageCount(1));
+    if (!fits && !core_.budget.tryCharge(PageCount(1), beyond)) return;
     const uintptr_t address = core_.space->addressOf(page.first());
     if (copyAll(*core_.port, address, moving_.bytesOf(page), Bytes(kPageSize), Wake::kNo).outcome ==
         PortOutcome::kDone) {
+      too_many[page.first() - granule.first()] = !fits;
       page.settleLocal(core_, granule, PageCount(1), 1, FarCopy::kDropped);
       core_.port->wake(address, Bytes(kPageSize));
     } else {
@@ -121,6 +151,7 @@ void Evacuator::install() {
       page.settleGone(core_, granule);
     }
   }
+  passOn(index, too_many);
 }
 
 void Evacuator::loseClaimed(uint8_t tier, ErrorCode error) {

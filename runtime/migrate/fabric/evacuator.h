@@ -25,8 +25,8 @@ class Evacuator {
     kStuck,  // a whole turn moved nothing: there is no room for what is left, or it cannot move now
     kDone,   // nothing of this process is there any more
   };
-  /// Goes on moving for about `slice`. To other tiers; what has no room there, to local memory as
-  /// far as the budget has.
+  /// Goes on moving for about `slice`. To other tiers of the kind; what has no room there, to local
+  /// memory as far as the budget has, and from there on to a direct tier.
   Progress moveOff(uint8_t tier, Nanoseconds slice);
   /// Frames from `from` on are gone: whatever lies there is lost. Returns how many pages.
   uint64_t lose(uint8_t tier, FrameIndex from);
@@ -45,8 +45,13 @@ class Evacuator {
   void claim(GranuleIndex granule, uint8_t tier);
   /// Reads what was claimed; on failure it is given back, or lost.
   bool fetch(uint8_t tier);
-  /// What found no other place comes to local memory, as far as the budget has room.
-  void install();
+  /// Whether what has no room in local memory can go on from there to a direct tier at once.
+  bool passesOn(GranuleIndex granule);
+  /// What found no other place comes to local memory, as far as the budget has room. Beyond it,
+  /// all comes if it can be passed on: one granule at the most is too much for that long.
+  void install(Budget::Beyond beyond);
+  /// Pages of one granule that local memory has no room for go to its place in a direct tier.
+  void passOn(GranuleIndex granule, const PageSet& pages);
   void loseClaimed(uint8_t tier, ErrorCode error);
 
   Core& core_;

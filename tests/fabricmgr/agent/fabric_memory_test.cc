@@ -41,7 +41,7 @@ class FabricMemoryTest : public FarDevice {
   void start(uint64_t most = 0, Nanoseconds timeout = Options().remote_timeout) {
     Options options;
     options.remote_timeout = timeout;
-    options.dram = Bytes(kLocal);
+    options.dram = Bytes(local_);
     options.budget_scope = BudgetScope::kManaged;
     options.space = Bytes(64 * kGiB);
     options.far_count = 1;
@@ -132,6 +132,7 @@ class FabricMemoryTest : public FarDevice {
     return used;
   }
 
+  uint64_t local_ = kLocal;  // the budget
   std::unique_ptr<Runtime> runtime_;
   uint64_t* data_ = nullptr;
   uint64_t pages_ = 0;
@@ -351,6 +352,42 @@ TEST_P(FabricMemoryTest, WhatIsNotUsedAnyMoreIsGivenBack) {
   EXPECT_EQ(wrongPages(2), 0u);
   EXPECT_FALSE(regions().empty());
 }
+
+/// A device that is mapped, and a memory server beside it.
+class FabricMemoryOfBothKinds : public FabricMemoryTest {
+ protected:
+  void SetUp() override {
+    FabricMemoryTest::SetUp();
+    lend(std::to_string(kDeviceBytes));
+  }
+};
+
+// Through local memory as it is made room in, this takes most of a minute.
+TEST_P(FabricMemoryOfBothKinds, WhatAServerHadGoesToADeviceThatHasRoom) {
+  const uint64_t lent =
+      post("/v1/regions", {{"host", kHost}, {"size_bytes", 240 * kMiB}, {"class", "remote"}})
+          .value("id", uint64_t{0});
+  post("/v1/devices/dev1/cordon", Json::object());
+  local_ = 64 * kMiB;
+  start();
+  allocate(200 * kMiB);
+  write(1);
+  ASSERT_GT(usedOf(lent), 100 * kMiB);
+  post("/v1/devices/mem0/cordon", Json::object());
+  post("/v1/devices/dev1/uncordon", Json::object());
+  post("/v1/regions/" + std::to_string(lent) + "/drain", {{"deadline_ms", 25'000}});
+  await([&] { return stateOf(lent) == "free"; });
+  EXPECT_GT(farUsed(), 100 * kMiB);
+  EXPECT_EQ(runtime_->stats().lost_pages, 0u);
+  EXPECT_EQ(runtime_->stats().error_count, 0u) << runtime_->stats().errors[0];
+  EXPECT_LE(runtime_->stats().managed_local_bytes, local_ + kGranuleSize);
+  if (runtime_->stats().lost_pages == 0) {
+    EXPECT_EQ(wrongPages(1), 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, FabricMemoryOfBothKinds, ::testing::Values("cxl", "whole"),
+                         [](const auto& test) { return test.param; });
 
 #ifndef TIDEPOOL_SANITIZED_THREAD  // which cannot follow threads that a child of a fork starts
 /// What is mapped whole cannot be shared with a child.
