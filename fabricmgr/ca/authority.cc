@@ -64,6 +64,8 @@ Result<std::vector<Entry>> readIndex(const std::string& folder) {
   return entries;
 }
 
+SignerFiles signerOf(const std::string& folder) { return {folder + "/ca.crt", folder + "/ca.key"}; }
+
 Status writeIndex(const std::string& folder, const std::vector<Entry>& entries) {
   std::string text;
   for (const Entry& entry : entries) text += lineOf(entry);
@@ -75,9 +77,44 @@ Status writeCrl(const std::string& folder, const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) {
     if (entry.revoked) serials.push_back(entry.serial);
   }
-  auto crl = makeCrl(folder + "/ca.crt", folder + "/ca.key", serials);
+  auto crl = makeCrl(signerOf(folder), serials);
   if (!crl) return tl::unexpected(crl.error());
   return writeFile(folder + "/crl.pem", *crl, 0644);
+}
+
+Status checkIssue(const Issue& what) {
+  if (std::find(std::begin(kKinds), std::end(kKinds), what.kind) == std::end(kKinds)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "'%s' is no kind of certificate: server, viewer, operator, host or admin",
+                what.kind.c_str());
+  }
+  if (!nameIsPlain(what.name)) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "'%.80s' is no name: 1 to 63 of a-z A-Z 0-9 . _ -, beginning with a letter or digit",
+        what.name.c_str());
+  }
+  if (what.kind == "server" && what.hosts.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a server's certificate needs the names or addresses that it is reached by");
+  }
+  return {};
+}
+
+Status checkFree(std::initializer_list<std::string> paths) {
+  for (const std::string& path : paths) {
+    if (access(path.c_str(), F_OK) != 0) continue;
+    return fail(ErrorCode::kConflict, "'%s' exists: it is not overwritten", path.c_str());
+  }
+  return {};
+}
+
+/// Before the index says that there is such a certificate.
+Status makeFolder(const std::string& out) {
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  if (!error && access(out.c_str(), W_OK | X_OK) == 0) return {};
+  return fail(ErrorCode::kPermission, "cannot write into the folder '%s'", out.c_str());
 }
 
 }  // namespace
@@ -111,48 +148,71 @@ Result<Authority> Authority::open(const std::string& folder) {
 }
 
 Result<Issued> Authority::issue(const Issue& what, const std::string& out) const {
-  if (std::find(std::begin(kKinds), std::end(kKinds), what.kind) == std::end(kKinds)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "'%s' is no kind of certificate: server, viewer, operator, host or admin",
-                what.kind.c_str());
-  }
-  if (!nameIsPlain(what.name)) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "'%.80s' is no name: 1 to 63 of a-z A-Z 0-9 . _ -, beginning with a letter or digit",
-        what.name.c_str());
-  }
-  if (what.kind == "server" && what.hosts.empty()) {
-    return fail(ErrorCode::kInvalidArgument,
-                "a server's certificate needs the names or addresses that it is reached by");
-  }
+  TP_TRY(checkIssue(what));
   const auto lock = lockFolder(folder_);
   if (!lock) return tl::unexpected(lock.error());
   Issued issued;
   issued.certificate = out + "/" + what.name + ".crt";
   issued.key = out + "/" + what.name + ".key";
-  for (const std::string& path : {issued.certificate, issued.key}) {
-    if (access(path.c_str(), F_OK) == 0) {
-      return fail(ErrorCode::kConflict, "'%s' exists: it is not overwritten", path.c_str());
-    }
-  }
-  // Before the index says that there is such a certificate.
-  std::error_code error;
-  std::filesystem::create_directories(out, error);
-  if (error || access(out.c_str(), W_OK | X_OK) != 0) {
-    return fail(ErrorCode::kPermission, "cannot write into the folder '%s'", out.c_str());
-  }
-  auto entries = readIndex(folder_);
-  if (!entries) return tl::unexpected(entries.error());
-  auto pair = makeCertificate(folder_ + "/ca.crt", folder_ + "/ca.key", what);
+  TP_TRY(checkFree({issued.certificate, issued.key}));
+  TP_TRY(makeFolder(out));
+  auto pair = makeCertificate(signerOf(folder_), what);
   if (!pair) return tl::unexpected(pair.error());
-  // The index first: a certificate that nobody can revoke must not exist.
-  entries->push_back({pair->serial, what.kind, what.name, pair->not_after, false});
-  TP_TRY(writeIndex(folder_, *entries));
+  TP_TRY(note(what, pair->serial, pair->not_after));
   TP_TRY(writeFile(issued.key, pair->key, 0600));
   TP_TRY(writeFile(issued.certificate, pair->certificate, 0644));
   issued.serial = pair->serial;
   return issued;
+}
+
+Result<Issued> Authority::sign(const Issue& what, const std::string& request,
+                               const std::string& out) const {
+  TP_TRY(checkIssue(what));
+  const auto lock = lockFolder(folder_);
+  if (!lock) return tl::unexpected(lock.error());
+  Issued issued;
+  issued.certificate = out + "/" + what.name + ".crt";
+  TP_TRY(checkFree({issued.certificate}));
+  auto pair = signRequest(signerOf(folder_), request, what);
+  if (!pair) return tl::unexpected(pair.error());
+  TP_TRY(makeFolder(out));
+  TP_TRY(note(what, pair->serial, pair->not_after));
+  TP_TRY(writeFile(issued.certificate, pair->certificate, 0644));
+  issued.serial = pair->serial;
+  return issued;
+}
+
+Result<Issued> Authority::renew(const std::string& certificate, int64_t valid_seconds) const {
+  const auto lock = lockFolder(folder_);
+  if (!lock) return tl::unexpected(lock.error());
+  auto facts = readCertificate(certificate);
+  if (!facts) return tl::unexpected(facts.error());
+  const auto entries = readIndex(folder_);
+  if (!entries) return tl::unexpected(entries.error());
+  const auto old = std::find_if(entries->begin(), entries->end(),
+                                [&](const Entry& entry) { return entry.serial == facts->serial; });
+  if (old == entries->end()) {
+    return fail(ErrorCode::kNotFound, "'%s' was not issued by the authority in '%s'",
+                certificate.c_str(), folder_.c_str());
+  }
+  if (old->revoked) {
+    return fail(ErrorCode::kRefused, "'%s' is revoked: issue one with a new key",
+                certificate.c_str());
+  }
+  const Issue what{old->kind, old->name, std::move(facts->hosts), valid_seconds};
+  auto pair = renewCertificate(signerOf(folder_), certificate, what);
+  if (!pair) return tl::unexpected(pair.error());
+  TP_TRY(note(what, pair->serial, pair->not_after));
+  TP_TRY(writeFile(certificate, pair->certificate, 0644));
+  return Issued{certificate, "", pair->serial};
+}
+
+Status Authority::note(const Issue& what, const std::string& serial,
+                       const std::string& not_after) const {
+  auto entries = readIndex(folder_);
+  if (!entries) return tl::unexpected(entries.error());
+  entries->push_back({serial, what.kind, what.name, not_after, false});
+  return writeIndex(folder_, *entries);
 }
 
 Result<int> Authority::revoke(const std::string& which) const {

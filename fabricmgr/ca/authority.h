@@ -21,7 +21,7 @@ struct Issue {
 };
 
 struct Issued {
-  std::string certificate, key;  // paths
+  std::string certificate, key;  // paths; no key where somebody else has it
   std::string serial;            // hexadecimal
 };
 
@@ -41,6 +41,13 @@ class Authority {
   /// Writes NAME.crt and NAME.key (0600) into `out`. Errors: kInvalidArgument, kConflict if a file
   /// is there already.
   Result<Issued> issue(const Issue& what, const std::string& out) const;
+  /// As issue(), for the key of a certificate request (PKCS#10), which stays where it is. Errors
+  /// also: kInvalidArgument if the file is no request.
+  Result<Issued> sign(const Issue& what, const std::string& request, const std::string& out) const;
+  /// Puts in the place of a certificate that was issued here one for the same key, kind, name and
+  /// hosts. The old one stays good until it ends. Errors: kInvalidArgument, kNotFound if it is
+  /// another authority's, kRefused if it is revoked.
+  Result<Issued> renew(const std::string& certificate, int64_t valid_seconds) const;
   /// Puts every certificate that `which` names (serial, or ROLE:NAME) on crl.pem. Returns how many.
   /// Errors: kNotFound.
   Result<int> revoke(const std::string& which) const;
@@ -51,6 +58,9 @@ class Authority {
 
  private:
   explicit Authority(std::string folder) : folder_(std::move(folder)) {}
+  /// In the index first: a certificate that nobody can revoke must not exist.
+  Status note(const Issue& what, const std::string& serial, const std::string& not_after) const;
+
   std::string folder_;
 };
 

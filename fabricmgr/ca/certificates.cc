@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <openssl/bn.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -27,6 +28,8 @@ struct Deleter {
   void operator()(EVP_PKEY* one) const { EVP_PKEY_free(one); }
   void operator()(X509* one) const { X509_free(one); }
   void operator()(X509_CRL* one) const { X509_CRL_free(one); }
+  void operator()(X509_REQ* one) const { X509_REQ_free(one); }
+  void operator()(GENERAL_NAMES* one) const { GENERAL_NAMES_free(one); }
   void operator()(X509_REVOKED* one) const { X509_REVOKED_free(one); }
   void operator()(X509_EXTENSION* one) const { X509_EXTENSION_free(one); }
   void operator()(BIO* one) const { BIO_free(one); }
@@ -67,16 +70,29 @@ struct Signer {
   Owned<EVP_PKEY> key;
 };
 
-Result<Signer> readSigner(const std::string& certificate, const std::string& key) {
+Owned<X509> readX509(const std::string& path) {
+  const Owned<BIO> file(BIO_new_file(path.c_str(), "r"));
+  return Owned<X509>(file ? PEM_read_bio_X509(file.get(), nullptr, nullptr, nullptr) : nullptr);
+}
+
+Result<Signer> readSigner(const SignerFiles& files) {
   Signer signer;
-  const Owned<BIO> certificate_file(BIO_new_file(certificate.c_str(), "r"));
-  const Owned<BIO> key_file(BIO_new_file(key.c_str(), "r"));
-  if (certificate_file && key_file) {
-    signer.certificate.reset(PEM_read_bio_X509(certificate_file.get(), nullptr, nullptr, nullptr));
+  signer.certificate = readX509(files.certificate);
+  const Owned<BIO> key_file(BIO_new_file(files.key.c_str(), "r"));
+  if (key_file) {
     signer.key.reset(PEM_read_bio_PrivateKey(key_file.get(), nullptr, nullptr, nullptr));
   }
   if (!signer.certificate || !signer.key) return failed("read the authority's certificate and key");
   return signer;
+}
+
+/// Says which key of the issuer's it is: several may have one name, from before they did not.
+bool addIssuersKey(X509_CRL* crl, X509* issuer) {
+  X509V3_CTX context;
+  X509V3_set_ctx(&context, issuer, nullptr, nullptr, crl, 0);
+  const Owned<X509_EXTENSION> extension(
+      X509V3_EXT_conf_nid(nullptr, &context, NID_authority_key_identifier, "keyid:always"));
+  return extension && X509_CRL_add_ext(crl, extension.get(), -1) == 1;
 }
 
 bool addExtension(X509* certificate, X509* issuer, int nid, const std::string& value) {
@@ -148,15 +164,56 @@ Result<std::string> alternativeNames(const Issue& what) {
   return names;
 }
 
-Result<PemPair> sign(X509* certificate, EVP_PKEY* key, EVP_PKEY* signer) {
+Result<PemPair> sign(X509* certificate, EVP_PKEY* signer) {
   if (X509_sign(certificate, signer, EVP_sha256()) == 0) return failed("sign the certificate");
   PemPair pair;
   pair.certificate = pemOf([&](BIO* out) { return PEM_write_bio_X509(out, certificate); });
-  pair.key = keyText(key);
   pair.serial = serialText(certificate);
   pair.not_after = timeText(X509_get0_notAfter(certificate));
-  if (pair.certificate.empty() || pair.key.empty()) return failed("write the certificate");
+  if (pair.certificate.empty()) return failed("write the certificate");
   return pair;
+}
+
+Result<PemPair> withKey(Result<PemPair> pair, EVP_PKEY* key) {
+  if (!pair) return pair;
+  pair->key = keyText(key);
+  if (pair->key.empty()) return failed("write the key");
+  return pair;
+}
+
+/// For the owner of `key`, of which the public part will do.
+Result<PemPair> certify(const SignerFiles& files, EVP_PKEY* key, const Issue& what) {
+  auto signer = readSigner(files);
+  if (!signer) return tl::unexpected(signer.error());
+  const auto names = alternativeNames(what);
+  if (!names) return tl::unexpected(names.error());
+  const auto one = newCertificate(key, what.name, what.valid_seconds);
+  if (!one) return failed("make the certificate");
+  X509* const root = signer->certificate.get();
+  X509_set_issuer_name(one.get(), X509_get_subject_name(root));
+  // A client's certificate must not pass for a server's: another agent would believe it.
+  const char* use = what.kind == "server" ? "serverAuth" : "clientAuth";
+  if (!addExtension(one.get(), root, NID_basic_constraints, "critical,CA:FALSE") ||
+      !addExtension(one.get(), root, NID_key_usage, "critical,digitalSignature") ||
+      !addExtension(one.get(), root, NID_ext_key_usage, use) ||
+      !addExtension(one.get(), root, NID_subject_alt_name, *names) ||
+      !addExtension(one.get(), root, NID_authority_key_identifier, "keyid")) {
+    return failed("make the certificate");
+  }
+  return sign(one.get(), signer->key.get());
+}
+
+/// A DNS name or an address; empty for other names.
+std::string hostIn(const GENERAL_NAME* name) {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (name->type == GEN_DNS) {
+    return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.dNSName)),
+            static_cast<size_t>(ASN1_STRING_length(name->d.dNSName))};
+  }
+  if (name->type != GEN_IPADD) return {};
+  const int family = ASN1_STRING_length(name->d.iPAddress) == 4 ? AF_INET : AF_INET6;
+  inet_ntop(family, ASN1_STRING_get0_data(name->d.iPAddress), text, sizeof text);
+  return text;
 }
 
 bool addRevoked(X509_CRL* crl, const std::string& serial, const ASN1_TIME* now) {
@@ -178,8 +235,12 @@ bool addRevoked(X509_CRL* crl, const std::string& serial, const ASN1_TIME* now) 
 
 Result<PemPair> makeRoot(int64_t valid_seconds) {
   const Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
-  if (!key) return failed("make a key");
-  const auto root = newCertificate(key.get(), "Tidepool lab root", valid_seconds);
+  uint32_t number = 0;
+  if (!key || RAND_bytes(reinterpret_cast<unsigned char*>(&number), sizeof number) != 1) {
+    return failed("make a key");
+  }
+  const auto root =
+      newCertificate(key.get(), fmt::format("Tidepool lab root {:08x}", number), valid_seconds);
   if (!root) return failed("make the root certificate");
   X509_set_issuer_name(root.get(), X509_get_subject_name(root.get()));
   if (!addExtension(root.get(), root.get(), NID_basic_constraints, "critical,CA:TRUE,pathlen:0") ||
@@ -187,36 +248,59 @@ Result<PemPair> makeRoot(int64_t valid_seconds) {
       !addExtension(root.get(), root.get(), NID_subject_key_identifier, "hash")) {
     return failed("make the root certificate");
   }
-  return sign(root.get(), key.get(), key.get());
+  return withKey(sign(root.get(), key.get()), key.get());
 }
 
-Result<PemPair> makeCertificate(const std::string& ca_certificate, const std::string& ca_key,
-                                const Issue& what) {
-  auto signer = readSigner(ca_certificate, ca_key);
-  if (!signer) return tl::unexpected(signer.error());
-  const auto names = alternativeNames(what);
-  if (!names) return tl::unexpected(names.error());
+Result<PemPair> makeCertificate(const SignerFiles& signer, const Issue& what) {
   const Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
   if (!key) return failed("make a key");
-  const auto one = newCertificate(key.get(), what.name, what.valid_seconds);
-  if (!one) return failed("make the certificate");
-  X509* const root = signer->certificate.get();
-  X509_set_issuer_name(one.get(), X509_get_subject_name(root));
-  // A client's certificate must not pass for a server's: another agent would believe it.
-  const char* use = what.kind == "server" ? "serverAuth" : "clientAuth";
-  if (!addExtension(one.get(), root, NID_basic_constraints, "critical,CA:FALSE") ||
-      !addExtension(one.get(), root, NID_key_usage, "critical,digitalSignature") ||
-      !addExtension(one.get(), root, NID_ext_key_usage, use) ||
-      !addExtension(one.get(), root, NID_subject_alt_name, *names) ||
-      !addExtension(one.get(), root, NID_authority_key_identifier, "keyid")) {
-    return failed("make the certificate");
-  }
-  return sign(one.get(), key.get(), signer->key.get());
+  return withKey(certify(signer, key.get(), what), key.get());
 }
 
-Result<std::string> makeCrl(const std::string& ca_certificate, const std::string& ca_key,
-                            const std::vector<std::string>& serials) {
-  auto signer = readSigner(ca_certificate, ca_key);
+Result<PemPair> signRequest(const SignerFiles& signer, const std::string& request,
+                            const Issue& what) {
+  const Owned<BIO> file(BIO_new_file(request.c_str(), "r"));
+  const Owned<X509_REQ> parsed(file ? PEM_read_bio_X509_REQ(file.get(), nullptr, nullptr, nullptr)
+                                    : nullptr);
+  EVP_PKEY* const key = parsed ? X509_REQ_get0_pubkey(parsed.get()) : nullptr;
+  // Who sends it has to have the key: another's could be revoked, or blamed, in its place.
+  if (key == nullptr || X509_REQ_verify(parsed.get(), key) != 1) {
+    ERR_clear_error();
+    return fail(ErrorCode::kInvalidArgument,
+                "'%s' is no certificate request that is signed with its own key: make one with "
+                "`openssl req -new`",
+                request.c_str());
+  }
+  return certify(signer, key, what);
+}
+
+Result<PemPair> renewCertificate(const SignerFiles& signer, const std::string& certificate,
+                                 const Issue& what) {
+  const auto old = readX509(certificate);
+  EVP_PKEY* const key = old ? X509_get0_pubkey(old.get()) : nullptr;
+  if (key == nullptr) return failed("read the certificate");
+  return certify(signer, key, what);
+}
+
+Result<CertificateFacts> readCertificate(const std::string& path) {
+  const auto certificate = readX509(path);
+  if (!certificate) {
+    ERR_clear_error();
+    return fail(ErrorCode::kInvalidArgument, "'%s' is no certificate", path.c_str());
+  }
+  CertificateFacts facts;
+  facts.serial = serialText(certificate.get());
+  const Owned<GENERAL_NAMES> names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; names && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    std::string host = hostIn(sk_GENERAL_NAME_value(names.get(), i));
+    if (!host.empty()) facts.hosts.push_back(std::move(host));
+  }
+  return facts;
+}
+
+Result<std::string> makeCrl(const SignerFiles& files, const std::vector<std::string>& serials) {
+  auto signer = readSigner(files);
   if (!signer) return tl::unexpected(signer.error());
   const Owned<X509_CRL> crl(X509_CRL_new());
   const Owned<ASN1_TIME> now(X509_gmtime_adj(nullptr, 0));
@@ -225,7 +309,8 @@ Result<std::string> makeCrl(const std::string& ca_certificate, const std::string
   if (!crl || !now || !since || X509_CRL_set_version(crl.get(), 1) != 1 ||
       X509_CRL_set_issuer_name(crl.get(), X509_get_subject_name(root)) != 1 ||
       X509_CRL_set1_lastUpdate(crl.get(), since.get()) != 1 ||
-      X509_CRL_set1_nextUpdate(crl.get(), X509_get0_notAfter(root)) != 1) {
+      X509_CRL_set1_nextUpdate(crl.get(), X509_get0_notAfter(root)) != 1 ||
+      !addIssuersKey(crl.get(), root)) {
     return failed("make the list of revoked certificates");
   }
   for (const std::string& serial : serials) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `fabricmgr ca init|issue|revoke|list`.
+// `fabricmgr ca init|issue|sign|renew|revoke|list`.
 #include <fmt/format.h>
 
 #include <memory>
@@ -21,6 +21,7 @@ struct Arguments {
   std::string folder = "tidepool-ca";
   std::string out;
   std::string which;
+  std::string file;  // a certificate, or a request for one
   Issue issue;
   int64_t root_days = 3650;
   int64_t days = 365;
@@ -47,6 +48,26 @@ int issue(Arguments arguments) {
       authority->issue(arguments.issue, arguments.out.empty() ? arguments.folder : arguments.out);
   if (!issued) return failed(issued.error());
   fmt::print("{}\n{}\n", issued->certificate, issued->key);
+  return kDone;
+}
+
+int sign(Arguments arguments) {
+  const auto authority = Authority::open(arguments.folder);
+  if (!authority) return failed(authority.error());
+  arguments.issue.valid_seconds = arguments.days * kDay;
+  const auto issued = authority->sign(arguments.issue, arguments.file,
+                                      arguments.out.empty() ? arguments.folder : arguments.out);
+  if (!issued) return failed(issued.error());
+  fmt::print("{}\n", issued->certificate);
+  return kDone;
+}
+
+int renew(const Arguments& arguments) {
+  const auto authority = Authority::open(arguments.folder);
+  if (!authority) return failed(authority.error());
+  const auto issued = authority->renew(arguments.file, arguments.days * kDay);
+  if (!issued) return failed(issued.error());
+  fmt::print("{}\n", issued->certificate);
   return kDone;
 }
 
@@ -105,16 +126,28 @@ void addCommand(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   CLI::App* issue_command = add("issue", "Make a certificate and its key",
                                 [](const Arguments& given) { return issue(given); });
-  issue_command
-      ->add_option("KIND", arguments->issue.kind, "server, viewer, operator, host or admin")
+  CLI::App* sign_command = add("sign", "Make a certificate for a key that stays where it is",
+                               [](const Arguments& given) { return sign(given); });
+  sign_command
+      ->add_option("REQUEST", arguments->file,
+                   "File with a certificate request (PKCS#10, PEM), as `openssl req -new` makes it")
       ->required();
-  issue_command->add_option("NAME", arguments->issue.name, "Whose it is")->required();
-  issue_command->add_option("--host", arguments->issue.hosts,
-                            "Of a server: a DNS name or address it is reached by (repeat it)");
-  issue_command->add_option("--out", arguments->out, "Where to write them; the authority's folder");
-  issue_command->add_option("--days", arguments->days, "How long it is good")
-      ->check(CLI::Range(1, 36500))
-      ->capture_default_str();
+  for (CLI::App* command : {issue_command, sign_command}) {
+    command->add_option("KIND", arguments->issue.kind, "server, viewer, operator, host or admin")
+        ->required();
+    command->add_option("NAME", arguments->issue.name, "Whose it is")->required();
+    command->add_option("--host", arguments->issue.hosts,
+                        "Of a server: a DNS name or address it is reached by (repeat it)");
+    command->add_option("--out", arguments->out, "Where to write it; the authority's folder");
+  }
+  CLI::App* renew_command =
+      add("renew", "Replace a certificate by one for the same key that ends later", renew);
+  renew_command->add_option("CERTIFICATE", arguments->file, "Its file")->required();
+  for (CLI::App* command : {issue_command, sign_command, renew_command}) {
+    command->add_option("--days", arguments->days, "How long it is good")
+        ->check(CLI::Range(1, 36500))
+        ->capture_default_str();
+  }
   CLI::App* revoke_command = add("revoke", "Put a certificate on the list of revoked ones", revoke);
   revoke_command->add_option("WHICH", arguments->which, "Its serial number, or KIND:NAME")
       ->required();

@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "fabricmgr/ca/authority.h"
 #include "tests/fabricmgr/api/echo_server.h"
 
@@ -300,6 +303,91 @@ TEST(Authority, MakesTheFolderAndIndexesNothingThatItCannotWrite) {
   EXPECT_TRUE(std::filesystem::exists(out + "/node1.key"));
   EXPECT_FALSE(authority->issue({"host", "node2", {}, kDay}, out + "/node1.key/below"));
   EXPECT_EQ(authority->list()->size(), 1u);
+}
+
+std::string textOf(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string bundle(const std::string& path, const std::vector<std::string>& files) {
+  std::ofstream out(path);
+  for (const std::string& file : files) out << textOf(file);
+  return path;
+}
+
+TEST_F(TlsServer, TheRootCanBeReplacedWhileAgentsOfBothGetIn) {
+  const auto next = ca::Authority::init(scratch_ / "next", 30 * kDay);
+  ASSERT_TRUE(next) << next.error().text();
+  const std::string roots =
+      bundle(scratch_ / "roots.crt", {ca_.certificatePath(), next->certificatePath()});
+  const auto of = [&](const ca::Authority& authority, const std::string& name) {
+    const auto issued = authority.issue({"host", name, {}, kDay}, scratch_ / "hosts");
+    EXPECT_TRUE(issued) << issued.error().text();
+    return ClientFiles{roots, issued->certificate, issued->key};
+  };
+  const ClientFiles old_host = of(ca_, "old"), new_host = of(*next, "new");
+  const ClientFiles old_gone = of(ca_, "oldgone"), new_gone = of(*next, "newgone");
+  ASSERT_TRUE(ca_.revoke("host:oldgone"));
+  ASSERT_TRUE(next->revoke("host:newgone"));
+  // In either order of the lists.
+  for (const bool first : {true, false}) {
+    options_.tcp->tls.ca = roots;
+    options_.tcp->tls.crl =
+        bundle(scratch_ / "lists.pem", first ? std::vector{ca_.crlPath(), next->crlPath()}
+                                             : std::vector{next->crlPath(), ca_.crlPath()});
+    EchoServer server(options_);
+    EXPECT_THAT(ask(server, old_host), HasSubstr("by host:old"));
+    EXPECT_THAT(ask(server, new_host), HasSubstr("by host:new"));
+    EXPECT_EQ(ask(server, old_gone), "");
+    EXPECT_EQ(ask(server, new_gone), "");
+  }
+}
+
+TEST_F(TlsServer, ARenewedCertificateIsForTheSameKeyAndNames) {
+  const ClientFiles host = issue("host", "node1", -10);
+  EchoServer server(options_);
+  EXPECT_EQ(ask(server, host), "");
+  const auto renewed = ca_.renew(host.certificate, kDay);
+  ASSERT_TRUE(renewed) << renewed.error().text();
+  EXPECT_THAT(ask(server, host), HasSubstr("by host:node1"));
+  // The server's keeps the hosts that it is reached by.
+  ASSERT_TRUE(ca_.renew(options_.tcp->tls.certificate, 2 * kDay));
+  EchoServer again(options_);
+  EXPECT_THAT(ask(again, host), HasSubstr("by host:node1"));
+  // Both of the host's are in the books.
+  EXPECT_EQ(*ca_.revoke("host:node1"), 2);
+  EXPECT_EQ(ca_.renew(host.certificate, kDay).error().code(), ErrorCode::kRefused);
+  Scratch other;
+  const auto foreign = ca::Authority::init(other / "ca", kDay);
+  EXPECT_EQ(foreign->renew(host.certificate, kDay).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(ca_.renew(host.key, kDay).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(TlsServer, ARequestIsSignedForWhoTheAuthoritySays) {
+  const std::string key = scratch_ / "own.key", request = scratch_ / "own.csr";
+  const std::string make =
+      "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+      "-subj /CN=root -addext subjectAltName=URI:urn:tidepool:admin:root "
+      "-keyout " +
+      key + " -out " + request + " 2>/dev/null";
+  ASSERT_EQ(system(make.c_str()), 0);
+  const auto issued = ca_.sign({"host", "node9", {}, kDay}, request, scratch_ / "out");
+  ASSERT_TRUE(issued) << issued.error().text();
+  EXPECT_EQ(issued->key, "");
+  EchoServer server(options_);
+  EXPECT_THAT(ask(server, {ca_.certificatePath(), issued->certificate, key}),
+              HasSubstr("by host:node9"));
+  // What is not signed with its own key, or is no request, leaves nothing behind.
+  std::string text = textOf(request);
+  const size_t middle = text.size() / 2;
+  text[middle] = text[middle] == 'A' ? 'B' : 'A';
+  std::ofstream(request) << text;
+  for (const std::string& bad : {request, key, std::string(scratch_ / "nowhere")}) {
+    EXPECT_EQ(ca_.sign({"host", "node8", {}, kDay}, bad, scratch_ / "out").error().code(),
+              ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ(ca_.list()->size(), 2u);
 }
 
 }  // namespace
