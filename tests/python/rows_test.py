@@ -13,6 +13,7 @@ from places import MemoryServer
 BUILD = os.environ["TIDEPOOL_BUILD"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = os.path.join(HERE, "row_programs.py")
+TRAINERS = os.path.join(HERE, "trainers")
 
 
 def environment(**more):
@@ -63,6 +64,20 @@ class Programs(unittest.TestCase):
 
     def test_a_pool_changes_no_bit(self):
         self.check("cxl:256M", self.many * 2 // 3, self.many)
+
+    def test_models_of_the_common_kinds(self):
+        server = MemoryServer("1G")
+        self.addCleanup(server.stop)
+        for name in sorted(os.listdir(TRAINERS)):
+            command = [sys.executable, os.path.join(TRAINERS, name)]
+            expected = plain(*command)
+            self.assertEqual(expected.returncode, 0, expected.stderr)
+            for far in (server.spec, "cxl:256M"):
+                with self.subTest(name=name, far=far):
+                    found = run(*command, far=far)
+                    self.assertEqual(found.returncode, 0, found.stderr)
+                    self.assertEqual(set(found.stderr.split()) & {"RowTensor", "Parameter"}, {"RowTensor"}, found.stderr)
+                    self.assertEqual(expected.stdout, found.stdout)
 
 
 TRAINER = """
