@@ -150,8 +150,11 @@ class Model(torch.nn.Module):
 def optimizer_of(choose, model, parameters):
     kinds = "sgd momentum nesterov adagrad adagrad sparse_adam"
     if any(not layer.inner.sparse for layer in model.layers):
-        kinds = "sgd sgd sgd sgd momentum decay adagrad adam"
+        kinds = "sgd sgd sgd sgd momentum decay adagrad adam other"
     kind = choose.choice(kinds.split())
+    if kind == "other":
+        names = "ASGD RMSprop AdamW Adadelta Adamax NAdam RAdam Rprop"
+        return getattr(torch.optim, choose.choice(names.split()))(parameters, lr=0.01)
     if kind == "decay":
         return torch.optim.SGD(parameters, lr=0.1, weight_decay=0.01)
     if kind == "adam":
@@ -182,7 +185,8 @@ def scheduler_of(choose, optimizer):
 
 def reload(choose, model, optimizer):
     """What programs do between two epochs: the same model, saved, loaded, copied."""
-    kind = choose.choice("none none state torch_save pickle deepcopy norm eval repr double".split())
+    kinds = "none none state torch_save pickle deepcopy norm eval repr double read read"
+    kind = choose.choice(kinds.split())
     if kind == "state":
         file = io.BytesIO()
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
@@ -207,9 +211,45 @@ def reload(choose, model, optimizer):
         found = checksum(model.double())
         model.float()
         return found
+    elif kind == "read":
+        with torch.no_grad():
+            return repr([read(choose, layer.inner.weight) for layer in model.layers])
     elif kind == "norm":
         return repr([layer.inner.weight.norm().item() for layer in model.layers])
     return ""
+
+
+def read(choose, weight):
+    """What programs make of parts of a weight, in memory of their own."""
+    first = choose.randrange(weight.shape[0] - 8)
+    part = choose.choice(
+        [
+            lambda: weight[first : first + 4],
+            lambda: weight.detach()[[first, first + 7, first, 3]],
+            lambda: weight.index_select(0, torch.tensor([first, 0, 5, first])),
+            lambda: weight.t()[:, first : first + 4].t(),
+            lambda: torch.stack(list(weight[first : first + 4].unbind(0))),
+            lambda: weight.split(4)[first // 4],
+            lambda: weight.narrow(0, first, 4).contiguous(),
+        ]
+    )()
+    own = torch.full(part.shape, 0.5)
+    for _ in range(3):
+        choose.choice(
+            [
+                lambda: own.copy_(part),
+                lambda: own.add_(part, alpha=0.5),
+                lambda: own.mul_(part).add_(0.25),
+                lambda: own.lerp_(part, 0.1),
+                lambda: own.addcmul_(part, part, value=0.1),
+                lambda: torch.maximum(own, part, out=own),
+                lambda: own[1:].sub_(part[: len(own) - 1]),
+                lambda: own.masked_fill_(part > 0, 0.125),
+                lambda: own.copy_(torch.where(part > own, part, own)),
+                lambda: own.copy_(torch.cat([part, own])[1 : 1 + len(own)]),
+            ]
+        )()
+    return own.double().sum().item()
 
 
 def pickled(model):

@@ -21,12 +21,12 @@ class ClickModel(torch.nn.Module):
             drawn = numpy.random.uniform(-bound, bound, size=(rows, DIM)).astype(numpy.float32)
             table.weight.data = torch.tensor(drawn, requires_grad=True)
             self.tables.append(table)
-        self.bottom = torch.nn.Sequential(torch.nn.Linear(13, 32), torch.nn.ReLU(), torch.nn.Linear(32, DIM), torch.nn.ReLU())
+        linear, relu = torch.nn.Linear, torch.nn.ReLU
+        self.bottom = torch.nn.Sequential(linear(13, 32), relu(), linear(32, DIM), relu())
         features = len(ROWS) + 1
         self.pairs = torch.tril_indices(features, features, offset=-1)
-        self.top = torch.nn.Sequential(
-            torch.nn.Linear(DIM + self.pairs.shape[1], 32), torch.nn.ReLU(), torch.nn.Linear(32, 1), torch.nn.Sigmoid()
-        )
+        inputs = DIM + self.pairs.shape[1]
+        self.top = torch.nn.Sequential(linear(inputs, 32), relu(), linear(32, 1), torch.nn.Sigmoid())
 
     def forward(self, dense, offsets, ids):
         x = self.bottom(dense)

@@ -295,13 +295,15 @@ def _written(schema, args, kwargs):
 
 
 def _is_view(schema):
-    return any(result.alias_info is not None for result in schema.returns)
+    """Whether it shows an argument in another way; one that writes to an argument returns it, too."""
+    aliases = [result.alias_info for result in schema.returns if result.alias_info is not None]
+    return any(not alias.is_write for alias in aliases)
 
 
 def _on_copy(func, args, kwargs):
-    written = _written(func._schema, args, kwargs)
-    if not written and _is_view(func._schema):
+    if _is_view(func._schema):
         return _view(func, args, kwargs)
+    written = _written(func._schema, args, kwargs)
     copies = {}  # of rows: tensors that share memory still do
     parts = {}
 
