@@ -14,6 +14,7 @@ BENCHMARKS = {
     "fasttext": "an embedding trainer, unchanged, in a quarter of its memory",
     "fasttext-full": "the same with ten threads, which leave no zeros in its matrix (not part of all)",
     "torch": "a PyTorch recommendation model, unchanged, in a quarter of its memory",
+    "torch-rows": "the same by rows: SGD, Adagrad, SparseAdam, forked workers, a tenth of its memory (not part of all)",
     "gups": "random updates with a hot set that moves, at 20 % DRAM",
     "malloc": "malloc and free against glibc, jemalloc and mimalloc",
     "faults": "fault latency, and the raw round trip it is measured against",
@@ -26,7 +27,7 @@ BENCHMARKS = {
     "programs": "programs of Debian, unchanged, in a quarter of their memory (not part of all)",
 }
 MODULES = {"torch": "torch_model", "fasttext-full": "fasttext_full", "fabric-api": "fabric_api", "rows-wire": "rows_wire", "tables": "torch_tables",
-           "tensors": "tensor_copies"}
+           "tensors": "tensor_copies", "torch-rows": "torch_rows"}
 
 
 def parse(arguments):
@@ -86,7 +87,7 @@ def main(arguments=None):
     if not options.json:
         print(tables.heading(about), flush=True)
     failed = []
-    in_all = [name for name in BENCHMARKS if name not in ("programs", "fasttext-full")]
+    in_all = [name for name in BENCHMARKS if name not in ("programs", "fasttext-full", "torch-rows")]
     for name in in_all if options.benchmark == "all" else [options.benchmark]:
         try:
             module = importlib.import_module(f".{MODULES.get(name, name)}", __package__)

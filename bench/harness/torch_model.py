@@ -13,11 +13,12 @@ SHARE = 0.25  # of the plain run's peak RSS: the budget
 COMMAND = [PYTHON, str(ROOT / "bench" / "trainers" / "dlrm.py")]
 
 
-def one_run(way, budget):
+def one_run(way, budget, options=(), far_size=paired.FAR_SIZE):
     result = paired.run_way(
         way,
-        COMMAND,
+        [*COMMAND, *options],
         budget,
+        far_size=far_size,
         stats_path=paired.stats_path("torch", way),
         env={"PYTHONDONTWRITEBYTECODE": "1"},
     )
@@ -31,7 +32,7 @@ def one_run(way, budget):
     return result
 
 
-def footprint():
+def footprint(options=()):
     found = subprocess.run(
         [PYTHON, "-c", "import torch, numpy"],
         env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"),
@@ -41,7 +42,7 @@ def footprint():
     if found.returncode != 0:
         raise BenchError("PyTorch is not installed; run packaging/install-deps.sh bench")
     say("torch: a plain run first, to learn the footprint")
-    result = one_run("plain", None)
+    result = one_run("plain", None, options)
     return result.watch["peak_rss_bytes"], result.extra["losses"]
 
 

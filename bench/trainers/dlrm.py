@@ -55,6 +55,49 @@ class Model(torch.nn.Module):
         return self.top(torch.cat([low, products], dim=1)).squeeze(1)
 
 
+DENSE_FEATURES = 13
+
+
+def batch(generator, options):
+    """Ids of each table, features, and labels that can be learnt: from one feature and the parity of one table's first id."""
+    shape = (options.batch, options.bag)
+    ids = [
+        torch.from_numpy(scatter(zipf_ranks(generator, options.zipf, options.rows, shape), options.rows, t))
+        for t in range(options.tables)
+    ]
+    features = torch.from_numpy(generator.standard_normal((options.batch, DENSE_FEATURES), dtype=numpy.float32))
+    return ids, features, ((features[:, 0] + (ids[0][:, 0] % 2) - 0.5) > 0).float()
+
+
+class Batches(torch.utils.data.Dataset):
+    """The same batches, whichever process makes them, in whatever order."""
+
+    def __init__(self, options):
+        self.options = options
+
+    def __len__(self):
+        return self.options.steps
+
+    def __getitem__(self, step):
+        return batch(numpy.random.default_rng([7, step]), self.options)
+
+
+def batches(options):
+    if options.workers > 0:
+        yield from torch.utils.data.DataLoader(Batches(options), batch_size=None, num_workers=options.workers)
+        return
+    generator = numpy.random.default_rng(7)
+    for _ in range(options.steps):
+        yield batch(generator, options)
+
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.05),
+    "sparse_adam": lambda parameters: torch.optim.SparseAdam(list(parameters), lr=0.001),
+}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tables", type=int, default=8)
@@ -65,35 +108,22 @@ def main():
     parser.add_argument("--zipf", type=float, default=1.05)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="sgd", help="of the tables")
+    parser.add_argument("--workers", type=int, default=0, help="forked processes that make the batches (0: none)")
     parser.add_argument("--losses-only", action="store_true", help="print nothing that varies")
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(20240229)
     torch.use_deterministic_algorithms(True)
-    generator = numpy.random.default_rng(7)
-    dense_features = 13
-
-    model = Model(options.tables, options.rows, options.dim, dense_features)
-    sparse = torch.optim.SGD(model.tables.parameters(), lr=0.05)
+    model = Model(options.tables, options.rows, options.dim, DENSE_FEATURES)
+    sparse = OPTIMIZERS[options.optimizer](model.tables.parameters())
     dense = torch.optim.SGD([*model.bottom.parameters(), *model.top.parameters()], lr=0.05)
     loss_of = torch.nn.BCEWithLogitsLoss()
 
     losses = []
     began = time.monotonic()
-    for _ in range(options.steps):
-        shape = (options.batch, options.bag)
-        ids = [
-            torch.from_numpy(
-                scatter(zipf_ranks(generator, options.zipf, options.rows, shape), options.rows, t)
-            )
-            for t in range(options.tables)
-        ]
-        features = torch.from_numpy(
-            generator.standard_normal((options.batch, dense_features), dtype=numpy.float32)
-        )
-        # A label that can be learnt: from one feature and the parity of one table's first id.
-        labels = ((features[:, 0] + (ids[0][:, 0] % 2) - 0.5) > 0).float()
+    for ids, features, labels in batches(options):
         loss = loss_of(model(features, ids), labels)
         sparse.zero_grad(set_to_none=True)
         dense.zero_grad(set_to_none=True)
