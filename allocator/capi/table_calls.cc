@@ -66,17 +66,16 @@ Result<Batch> batchOf(const tidepool_bags& bags, const char* name) {
     return fail(ErrorCode::kInvalidArgument, "table %s: %d is no tidepool_pooling", name,
                 bags.pooling);
   }
-  if (bags.reserved != 0) {
-    return fail(ErrorCode::kInvalidArgument, "table %s: reserved is not 0", name);
-  }
-  return Batch{*ids, *offsets, bags.weights, static_cast<Pooling>(bags.pooling)};
+  const bool inserts = (bags.flags & TIDEPOOL_INSERT_NOTHING) == 0;
+  return Batch{*ids, *offsets, bags.weights, static_cast<Pooling>(bags.pooling),
+               inserts ? Absent::kInsert : Absent::kInitial};
 }
 
 /// Errors: what is wrong with the first part that has something wrong. kRefused: reported already
 /// as a closed table.
 template <typename Float>
 Result<std::vector<Part>> partsOf(const tidepool_bags* calls, size_t count, Float* const* values,
-                                  const size_t* floats, const char* what) {
+                                  const size_t* floats, const char* what, uint32_t flags) {
   if (count > 0 && (calls == nullptr || values == nullptr || floats == nullptr)) {
     return fail(ErrorCode::kInvalidArgument, "%s is NULL",
                 calls == nullptr    ? "calls"
@@ -90,7 +89,12 @@ Result<std::vector<Part>> partsOf(const tidepool_bags* calls, size_t count, Floa
     const auto open = openTable(bags->table, i);
     if (!open) return tl::unexpected(open.error());
     if (*open == nullptr) return std::vector<Part>();  // closed: there are fewer parts than calls
-    auto batch = batchOf(*bags, (*open)->table->options().name.c_str());
+    const char* const name = (*open)->table->options().name.c_str();
+    if ((bags->flags & ~flags) != 0) {
+      return fail(ErrorCode::kInvalidArgument, "table %s: flags %u are none of this call", name,
+                  bags->flags);
+    }
+    auto batch = batchOf(*bags, name);
     if (!batch) return tl::unexpected(batch.error());
     TP_TRY(checkFloats(values[i], floats[i], bags->bags, **open, what));
     parts.push_back({*open, *batch});
@@ -167,7 +171,7 @@ extern "C" {
 
 tidepool_status tidepool_tables_lookup(const tidepool_bags* calls, size_t count, float* const* outs,
                                        const size_t* floats) {
-  const auto parts = partsOf(calls, count, outs, floats, "outs");
+  const auto parts = partsOf(calls, count, outs, floats, "outs", TIDEPOOL_INSERT_NOTHING);
   if (!parts) return report(parts.error());
   if (parts->size() < count) return reportClosed("table");
   if (count == 0) return TIDEPOOL_OK;
@@ -183,7 +187,7 @@ tidepool_status tidepool_tables_lookup(const tidepool_bags* calls, size_t count,
 
 tidepool_status tidepool_tables_update(const tidepool_bags* calls, size_t count,
                                        const float* const* gradients, const size_t* floats) {
-  const auto parts = partsOf(calls, count, gradients, floats, "gradients");
+  const auto parts = partsOf(calls, count, gradients, floats, "gradients", 0);
   if (!parts) return report(parts.error());
   if (parts->size() < count) return reportClosed("table");
   if (count == 0) return TIDEPOOL_OK;
@@ -193,6 +197,23 @@ tidepool_status tidepool_tables_update(const tidepool_bags* calls, size_t count,
     table_calls.push_back({&table, (*parts)[i].batch, gradients[i], table.options().format.dim});
   }
   return report(EmbeddingTable::updates(table_calls, *parts->front().open->workers));
+}
+
+tidepool_status tidepool_table_list_ids(tidepool_table* handle, uint64_t first, int64_t* ids,
+                                        size_t capacity, size_t* count) {
+  OpenTable* const open = tableOrReport(handle);
+  if (open == nullptr) return tidepool_error_status();
+  if (count == nullptr) return reportNull("count");
+  const auto out = arrayOf(ids, capacity, open->table->options().name.c_str(), "ids");
+  if (!out) return report(out.error());
+  if (open->table->options().ids == IdKind::kDense) {
+    return report(
+        Error::make(ErrorCode::kUnsupported,
+                    "table %s: its ids are the numbers of its rows; hashed ids are listed",
+                    open->table->options().name.c_str()));
+  }
+  *count = open->table->knownIds(first, {ids, capacity});
+  return TIDEPOOL_OK;
 }
 
 tidepool_status tidepool_table_read_rows(tidepool_table* handle, const int64_t* ids, size_t count,

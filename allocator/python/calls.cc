@@ -37,6 +37,9 @@ struct Part {
       batch.weights = weights.data();
     }
     batch.pooling = arguments[4].cast<Pooling>();
+    // Of bags(): the last argument.
+    const bool inserts = arguments.size() < 7 || arguments[6].cast<bool>();
+    batch.absent = inserts ? Absent::kInsert : Absent::kInitial;
   }
   EmbeddingTable& table() const { return *open->table; }
   size_t dim() const { return table().options().format.dim; }
@@ -143,6 +146,18 @@ void updates(const py::sequence& calls) {
     status = EmbeddingTable::updates(table_calls, parts.front().open->space->workers());
   }
   checkParts(status, parts);
+}
+
+py::array_t<int64_t> knownIds(const TableHandle& table) {
+  const Open open = table.use();
+  std::vector<int64_t> ids;
+  {
+    const GilReleased released;
+    // Others may go on inserting: those that come meanwhile are left out.
+    ids.resize(open->table->rows());
+    ids.resize(open->table->knownIds(0, ids));
+  }
+  return py::array_t<int64_t>(static_cast<py::ssize_t>(ids.size()), ids.data());
 }
 
 py::array_t<float> readRows(const TableHandle& table, py::handle ids, py::object out) {

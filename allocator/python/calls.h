@@ -16,6 +16,8 @@ pybind11::list bags(const pybind11::sequence& calls);
 /// Each call: (table, ids, offsets, weights or None, Pooling, gradients).
 void updates(const pybind11::sequence& calls);
 
+/// The hashed ids that have rows, in the order in which they got them.
+pybind11::array_t<int64_t> knownIds(const TableHandle& table);
 pybind11::array_t<float> readRows(const TableHandle& table, pybind11::handle ids,
                                   pybind11::object out);
 void writeRows(const TableHandle& table, pybind11::handle ids, pybind11::handle values);

@@ -81,6 +81,7 @@ void bindHandles(py::module_& module) {
       .def("set_step", &setStep, "step"_a)
       .def("counts", &counts)
       .def("rows", &rows)
+      .def("known_ids", &knownIds)
       .def("dram", &dram)
       .def("close", &TableHandle::close)
       .def_property_readonly("closed", &TableHandle::closed);

@@ -181,7 +181,26 @@ void EmbeddingTable::pool(const BagCall& call, size_t first, size_t end,
   kernels_.bag(format_, bags);
 }
 
-void EmbeddingTable::bagInPlace(const BagCall& call, std::span<const RowNumber> rows, size_t first,
+void EmbeddingTable::fillIn(const BagCall& call, const KnownRows& known, size_t first,
+                            std::span<std::byte*> addresses) {
+  const size_t begin = known.withoutBelow(first);
+  size_t end = known.withoutBelow(first + addresses.size());
+  if (begin == end) return;
+  std::vector<std::byte>& initial = scratch().initial;
+  initial.resize((end - begin) * format_.stride());
+  size_t from = addresses.size() - (end - begin);
+  for (size_t at = addresses.size(); end > begin;) {
+    --at;
+    if (known.without[end - 1] != first + at) {
+      addresses[at] = addresses[--from];
+      continue;
+    }
+    addresses[at] = &initial[(--end - begin) * format_.stride()];
+    encodeInitial(static_cast<uint64_t>(call.batch.ids[first + at]), addresses[at]);
+  }
+}
+
+void EmbeddingTable::bagInPlace(const BagCall& call, const KnownRows& known, size_t first,
                                 size_t end, size_t worker) {
   const Batch& batch = call.batch;
   std::vector<std::byte*>& addresses = scratch().addresses;
@@ -189,11 +208,11 @@ void EmbeddingTable::bagInPlace(const BagCall& call, std::span<const RowNumber> 
     const int64_t start = batch.offsets[from];
     size_t to = from + 1;
     while (to < end && batch.offsets[to + 1] - start <= static_cast<int64_t>(kPieceLookups)) ++to;
-    const auto piece =
-        rows.subspan(static_cast<size_t>(start), static_cast<size_t>(batch.offsets[to] - start));
-    addresses.resize(piece.size());
-    addressInPlace(piece, addresses.data(), missed_[worker]);
-    prefetchRows(addresses.data(), piece.size(), format_.weightBytes());
+    const auto begin = static_cast<size_t>(start), until = static_cast<size_t>(batch.offsets[to]);
+    addresses.resize(until - begin);
+    addressInPlace(known.of(begin, until), addresses.data(), missed_[worker]);
+    fillIn(call, known, begin, addresses);
+    prefetchRows(addresses.data(), addresses.size(), format_.weightBytes());
     pool(call, from, to, addresses.data());
     from = to;
   }
@@ -259,13 +278,14 @@ Result<size_t> EmbeddingTable::bagAnnounced(const BagCall& call, std::span<const
 
 /// What is staged last stays: the step that follows a look-up needs the same rows, and until then
 /// they are as their homes are.
-Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber> rows) {
+Status EmbeddingTable::bagFetched(const BagCall& call, const KnownRows& known) {
   const Batch& batch = call.batch;
   std::vector<std::byte*>& addresses = scratch().addresses;
   TP_TRY(absorb());
   TP_TRY(requestAhead());
   staged_->clear();
-  const auto pooled = bagAnnounced(call, rows);
+  // What is announced comes into being, so that no batch with ids that have no row was.
+  const auto pooled = known.without.empty() ? bagAnnounced(call, known.rows) : 0;
   if (!pooled) return tl::unexpected(pooled.error());
   for (size_t first = *pooled; first < batch.bags();) {
     staged_->clear();
@@ -284,7 +304,7 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
       const auto until = static_cast<size_t>(batch.offsets[to]);
       if (end > first && !staged_->roomFor(until - found)) break;
       addresses.resize(until - start);
-      TP_TRY(addressOrFetch(rows.subspan(found, until - found), addresses.data() + found - start));
+      TP_TRY(addressOrFetch(known.of(found, until), addresses.data() + found - start));
       pieces.push_back({end, to, staged_->chunks()});
       found = until;
       end = to;
@@ -293,10 +313,11 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
     for (const StagedPiece& piece : pieces) {
       TP_TRY(staged_->finish(piece.chunks));
       const auto from = static_cast<size_t>(batch.offsets[piece.first]);
-      const std::byte* const* const its = addresses.data() + from - start;
-      prefetchRows(its, static_cast<size_t>(batch.offsets[piece.end]) - from,
-                   format_.weightBytes());
-      pool(call, piece.first, piece.end, its);
+      const auto its = std::span(addresses).subspan(
+          from - start, static_cast<size_t>(batch.offsets[piece.end]) - from);
+      fillIn(call, known, from, its);
+      prefetchRows(its.data(), its.size(), format_.weightBytes());
+      pool(call, piece.first, piece.end, its.data());
     }
     counts_.fetched += staged_->count();
     admitMissed(After::kUnchanged);
@@ -309,7 +330,8 @@ Status EmbeddingTable::bagFetched(const BagCall& call, std::span<const RowNumber
 Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) {
   TP_TRY(checkArguments(calls, workers));
   Locks locks(calls);
-  std::vector<std::span<const RowNumber>> rows(calls.size());
+  std::vector<KnownRows> known(calls.size());
+  std::vector<std::vector<uint32_t>> without(calls.size());
   std::vector<std::vector<RowNumber>> kept;  // of hashed tables that occur more than once
   std::vector<Task> tasks;
   uint64_t work = 0;
@@ -317,15 +339,19 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
   for (size_t i = 0; i < calls.size(); ++i) {
     EmbeddingTable& table = *calls[i].table;
     TP_TRY(table.usable());
-    auto numbers = table.rowNumbers(calls[i].batch.ids);
+    const bool hashed = table.options_.ids == IdKind::kHashed;
+    const Batch& batch = calls[i].batch;
+    const auto numbers = hashed && batch.absent == Absent::kInitial
+                             ? table.knownRows(batch.ids, without[i])
+                             : table.rowNumbers(batch.ids);
     if (!numbers) return tl::unexpected(numbers.error());
-    rows[i] = *numbers;
-    if (locks.occursLater(i) && table.options_.ids == IdKind::kHashed) {
+    known[i] = {*numbers, without[i]};
+    if (hashed && locks.occursLater(i)) {
       kept.emplace_back(numbers->begin(), numbers->end());
-      rows[i] = kept.back();
+      known[i].rows = kept.back();
     }
-    table.counts_.lookups += rows[i].size();
-    work += rows[i].size();
+    table.counts_.lookups += numbers->size();
+    work += batch.ids.size();
     if (table.fetches()) {
       fetches = true;
       if (!locks.occursLater(i)) tasks.push_back({i, 0, calls[i].batch.bags()});
@@ -340,14 +366,14 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
     const Task& task = tasks[t];
     EmbeddingTable& table = *calls[task.call].table;
     if (!table.fetches()) {
-      table.bagInPlace(calls[task.call], rows[task.call], task.first, task.end, worker);
+      table.bagInPlace(calls[task.call], known[task.call], task.first, task.end, worker);
       return;
     }
     // All calls on this table, in their order: it is used by one worker at a time.
     for (size_t i = 0; i <= task.call; ++i) {
       if (calls[i].table != &table) continue;
       statuses[i] = table.usable();
-      if (statuses[i]) statuses[i] = table.bagFetched(calls[i], rows[i]);
+      if (statuses[i]) statuses[i] = table.bagFetched(calls[i], known[i]);
       if (!statuses[i] && !table.broken_) statuses[i] = table.broken(statuses[i].error());
     }
   };

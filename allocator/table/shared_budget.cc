@@ -276,7 +276,9 @@ void EmbeddingTable::noteLookups(std::span<const BagCall> calls, Workers& worker
   }
   if (shared == nullptr) return;
   workers.run(calls.size(), [&](size_t i, size_t) {
-    if (calls[i].table->curve_) calls[i].table->curve_->observe(calls[i].batch.ids);
+    // Ids that never get a row are nothing that a table gains by.
+    const bool inserts = calls[i].batch.absent == Absent::kInsert;
+    if (inserts && calls[i].table->curve_) calls[i].table->curve_->observe(calls[i].batch.ids);
   });
   shared->onLookups(lookups);
 }

@@ -152,6 +152,22 @@ Result<std::span<const RowNumber>> EmbeddingTable::rowNumbers(std::span<const in
   return std::span<const RowNumber>(row_numbers_);
 }
 
+std::span<const RowNumber> EmbeddingTable::knownRows(std::span<const int64_t> ids,
+                                                     std::vector<uint32_t>& without) {
+  row_numbers_.resize(ids.size());
+  ids_.findMany(ids, row_numbers_.data());
+  size_t known = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const RowNumber row = row_numbers_[i];
+    if (row == IdMap::kNone) {
+      without.push_back(static_cast<uint32_t>(i));
+    } else {
+      row_numbers_[known++] = row;
+    }
+  }
+  return std::span<const RowNumber>(row_numbers_).first(known);
+}
+
 Status EmbeddingTable::insertNew(std::span<const int64_t> ids, std::span<RowNumber> rows) {
   const size_t before = ids_.count();
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -205,6 +221,15 @@ void EmbeddingTable::setStep(const OptimizerStep& step) {
   const uint64_t number = step_.step;
   step_ = step;
   step_.step = number;
+}
+
+size_t EmbeddingTable::knownIds(RowNumber first, std::span<int64_t> out) {
+  MutexLock lock(mutex_);
+  if (first >= ids_.count()) return 0;
+  const auto known = ids_.ids().subspan(first);
+  const size_t count = std::min(known.size(), out.size());
+  std::copy_n(known.begin(), count, out.begin());
+  return count;
 }
 
 RowNumber EmbeddingTable::rows() {

@@ -160,6 +160,9 @@ class EmbeddingTable final : private RowsKeeper {
   TableCounts counts() TP_EXCLUDES(mutex_);
   /// Rows that exist.
   RowNumber rows() TP_EXCLUDES(mutex_);
+  /// Of hashed ids: those of rows from `first` on, in the order in which they came into being, as
+  /// many as there are and fit. Returns how many.
+  size_t knownIds(RowNumber first, std::span<int64_t> out) TP_EXCLUDES(mutex_);
   const TableOptions& options() const { return options_; }
   /// Lists the table in the statistics of the run, as one of that tier, until it is destroyed.
   void listIn(const TidepoolRunApi& run, const char* tier) TP_EXCLUDES(mutex_);
@@ -249,9 +252,17 @@ class EmbeddingTable final : private RowsKeeper {
   void admitMissed(After after);
   bool admit(RowNumber row, After after);
 
-  void bagInPlace(const BagCall& call, std::span<const RowNumber> rows, size_t first, size_t end,
+  /// The rows of those ids that have one, side by side; `without` gets the places of the others.
+  std::span<const RowNumber> knownRows(std::span<const int64_t> ids, std::vector<uint32_t>& without)
+      TP_REQUIRES(mutex_);
+  /// Addresses for look-ups from `first` on, of which those that have a row are in front: puts them
+  /// in their places, and what the others' rows would begin with between them, which stays until
+  /// the thread's next call.
+  void fillIn(const BagCall& call, const KnownRows& known, size_t first,
+              std::span<std::byte*> addresses);
+  void bagInPlace(const BagCall& call, const KnownRows& known, size_t first, size_t end,
                   size_t worker);
-  Status bagFetched(const BagCall& call, std::span<const RowNumber> rows);
+  Status bagFetched(const BagCall& call, const KnownRows& known);
   Result<size_t> bagAnnounced(const BagCall& call, std::span<const RowNumber> rows);
   void addressAnnounced(const AnnouncedBatch& batch, size_t first, std::span<const RowNumber> rows,
                         std::byte** addresses);

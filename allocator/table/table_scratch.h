@@ -26,6 +26,7 @@ struct EmbeddingTable::Scratch {
   std::vector<StagedPiece> pieces;
   std::vector<float> sum;
   std::vector<std::byte> row;
+  std::vector<std::byte> initial;  // rows that ids without one would begin with
 };
 
 /// Look-ups whose rows are found together: their slots and addresses stay in the first-level cache.

@@ -84,8 +84,8 @@ TEST_P(TableArguments, OfBatches) {
   bags.pooling = 2;
   refused(bags, "2 is no tidepool_pooling");
   bags = good;
-  bags.reserved = 1;
-  refused(bags, "reserved is not 0");
+  bags.flags = 2;
+  refused(bags, "flags 2 are none of this call");
   bags = good;
   bags.struct_size = 8;
   refused(bags, "struct_size of the calls is 8");
@@ -205,6 +205,11 @@ TEST_P(TableArguments, OfRowsAndTokens) {
   EXPECT_REFUSED(tidepool_table_set_rates(table_, &rates), "beta2 is not a finite number");
   EXPECT_REFUSED(tidepool_table_set_rates(table_, nullptr), "rates is NULL");
   EXPECT_REFUSED(tidepool_table_get_stats(table_, nullptr), "out is NULL");
+  int64_t ids[4];
+  size_t count = 0;
+  EXPECT_REFUSED(tidepool_table_list_ids(table_, 0, ids, 4, nullptr), "count is NULL");
+  EXPECT_REFUSED(tidepool_table_list_ids(table_, 0, nullptr, 4, &count), "ids is NULL");
+  EXPECT_EQ(tidepool_table_list_ids(table_, 0, ids, 4, &count), TIDEPOOL_UNSUPPORTED);
   tidepool_table_stats stats{};
   EXPECT_REFUSED(tidepool_table_get_stats(table_, &stats), "struct_size is 0");
 }

@@ -135,6 +135,16 @@ class Modules(unittest.TestCase):
         with self.assertRaises(NotImplementedError):
             hashed.state_dict()
 
+    def test_evaluation_brings_no_rows_into_being(self):
+        module = tidepool.torch.EmbeddingBag(100, DIM, space=self.space, tier=0, ids="hashed", mode="sum")
+        seen = module(torch.arange(100).reshape(50, 2)).detach()  # it is full now
+        with torch.no_grad():
+            again = module(torch.arange(200).reshape(100, 2))
+        self.assertTrue(torch.equal(again[:50], seen))
+        self.assertEqual(len(module.table), 100)
+        with self.assertRaises(tidepool.NoSpace):
+            module(torch.arange(200).reshape(100, 2))
+
     def test_begins_as_torch_does(self):
         modules = []
         for _ in range(2):

@@ -124,6 +124,22 @@ class Tables(unittest.TestCase):
             with self.assertRaisesRegex(tidepool.NoSpace, "has 3 of the 100 rows .* such as -903,"):
                 table.bag(numpy.arange(-1000, -900), numpy.array([0, 100]))
             self.assertEqual(len(table), 3)
+            numpy.testing.assert_array_equal(table.known_ids(), [-5, 2**62, 17])
+        with self.assertRaisesRegex(TypeError, "dense"):
+            self.table().known_ids()
+
+    def test_a_look_up_may_insert_nothing(self):
+        offsets = numpy.arange(0, 201, 2)
+        for table, twin in zip(
+            self.in_every_tier(ids="hashed", rows=100, init=("normal", 0.0, 1.0, 3)),
+            self.in_every_tier(ids="hashed", rows=300, init=("normal", 0.0, 1.0, 3)),
+        ):
+            table.bag(numpy.arange(100), numpy.arange(0, 101, 2))  # it is full now
+            ids = numpy.arange(50, 250)
+            found = table.bag(ids, offsets, insert=False)
+            self.assertEqual(len(table), 100)
+            numpy.testing.assert_array_equal(found, twin.bag(ids, offsets))
+            self.assertEqual(len(twin), 200)
 
     def test_results_go_where_they_are_wanted(self):
         table = self.table()

@@ -69,13 +69,14 @@ class TableCase : public testing::TestWithParam<Case> {
     return static_cast<int64_t>(static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15ull);
   }
 
-  void expectBags(const Batch& batch) {
+  void expectBags(const Batch& batch) { expectBags(batch, model_); }
+  void expectBags(const Batch& batch, TableModel& model) {
     const size_t size = batch.bags() * options_.format.dim;
     std::vector<float> got(size, -1), wanted(size, -2);
     const EmbeddingTable::BagCall call{table_.get(), batch, got.data(), options_.format.dim};
     const Status status = EmbeddingTable::bags({&call, 1}, workers_);
     ASSERT_TRUE(status) << status.error().text();
-    model_.bag(batch, wanted.data());
+    model.bag(batch, wanted.data());
     ASSERT_EQ(memcmp(got.data(), wanted.data(), size * sizeof(float)), 0);
   }
 
@@ -145,6 +146,23 @@ TEST_P(TableCase, ReadsAhead) {
   expectAllRows();
 }
 
+TEST_P(TableCase, WhatInsertsNothingGivesTheSame) {
+  for (int step = 0; step < kSteps; ++step) {
+    const RandomBatch batch = next(), seen = next(60);
+    const uint64_t before = table_->rows();
+    Batch view = seen.view(step % 3 == 0 ? Pooling::kMean : Pooling::kSum, step % 2 == 1);
+    view.absent = Absent::kInitial;
+    TableModel twin = model_;  // which gives new ids rows
+    expectBags(view, twin);
+    EXPECT_EQ(table_->rows(), before);
+    const Batch learnt = batch.view(Pooling::kSum, false);
+    expectBags(learnt);
+    update(learnt, batch.gradients);
+    if (HasFatalFailure()) return;
+  }
+  expectAllRows();
+}
+
 TEST_P(TableCase, RowsAreWrittenAndRead) {
   for (int round = 0; round < 10; ++round) {
     const RandomBatch batch = next();
@@ -185,6 +203,91 @@ std::vector<Case> cases() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(All, TableCase, testing::ValuesIn(cases()), caseName);
+
+class FullTable : public testing::TestWithParam<Place> {
+ protected:
+  static constexpr size_t kRows = 50, kDim = 4;
+  FullTable() : places_(GetParam()), workers_(2, 0), table_(places_.table(options(), workers_)) {}
+  static TableOptions options() {
+    TableOptions options;
+    options.rows = kRows;
+    options.format = {ElementType::kFloat32, Optimizer::kSgd, kDim};
+    options.ids = IdKind::kHashed;
+    options.initializer = {Initializer::Kind::kNormal, 1, 0.5f, 9};
+    options.dram = EmbeddingTable::dramFor(options, tierKindAt(GetParam()), 8);
+    return options;
+  }
+  /// Bags of one id each, of ids from `first` on.
+  struct Singles {
+    std::vector<int64_t> ids, offsets;
+    std::vector<float> out;
+    Singles(int64_t first, size_t count) : out(count * kDim, -1) {
+      for (size_t i = 0; i < count; ++i) {
+        ids.push_back(first + static_cast<int64_t>(i));
+        offsets.push_back(static_cast<int64_t>(i));
+      }
+      offsets.push_back(static_cast<int64_t>(count));
+    }
+    EmbeddingTable::BagCall call(EmbeddingTable& table, Absent absent) {
+      return {&table, {ids, offsets, nullptr, Pooling::kSum, absent}, out.data(), kDim};
+    }
+    void expectInitial() const {
+      for (size_t i = 0; i < ids.size(); ++i) {
+        std::vector<float> wanted(kDim);
+        options().initializer.fill(static_cast<uint64_t>(ids[i]), wanted);
+        ASSERT_EQ(memcmp(&out[i * kDim], wanted.data(), kDim * sizeof(float)), 0) << ids[i];
+      }
+    }
+  };
+  std::vector<int64_t> known(RowNumber first, size_t room) {
+    std::vector<int64_t> ids(room);
+    ids.resize(table_->knownIds(first, ids));
+    return ids;
+  }
+  Places places_;
+  Workers workers_;
+  std::unique_ptr<EmbeddingTable> table_;
+};
+
+TEST_P(FullTable, IsLookedUpWithIdsThatItHasNot) {
+  Singles none(-20, 40);
+  const auto empty = none.call(*table_, Absent::kInitial);
+  ASSERT_TRUE(EmbeddingTable::bags({&empty, 1}, workers_));
+  none.expectInitial();
+  EXPECT_EQ(table_->rows(), 0u);
+  EXPECT_TRUE(known(0, 100).empty());
+
+  Singles all(100, kRows);
+  const auto fill = all.call(*table_, Absent::kInsert);
+  ASSERT_TRUE(EmbeddingTable::bags({&fill, 1}, workers_));
+  Singles more(120, 3000);  // the first 30 of them have rows
+  const auto insert = more.call(*table_, Absent::kInsert);
+  EXPECT_EQ(EmbeddingTable::bags({&insert, 1}, workers_).error().code(), ErrorCode::kNoSpace);
+  // Of one table in one call: some with rows, all, none.
+  const EmbeddingTable::BagCall calls[] = {more.call(*table_, Absent::kInitial),
+                                           all.call(*table_, Absent::kInsert),
+                                           none.call(*table_, Absent::kInitial)};
+  ASSERT_TRUE(EmbeddingTable::bags(calls, workers_));
+  more.expectInitial();
+  all.expectInitial();
+  none.expectInitial();
+  EXPECT_EQ(table_->rows(), kRows);
+}
+
+TEST_P(FullTable, ListsTheIdsThatItHas) {
+  Singles all(-3, kRows);
+  const auto fill = all.call(*table_, Absent::kInsert);
+  ASSERT_TRUE(EmbeddingTable::bags({&fill, 1}, workers_));
+  EXPECT_EQ(known(0, kRows), all.ids);
+  EXPECT_EQ(known(48, kRows), (std::vector<int64_t>{45, 46}));
+  EXPECT_EQ(known(2, 3), (std::vector<int64_t>{-1, 0, 1}));
+  EXPECT_TRUE(known(kRows, 1).empty());
+  EXPECT_TRUE(known(~RowNumber{}, 1).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, FullTable,
+                         testing::Values(Place::kLocal, Place::kDirect, Place::kRemote),
+                         [](const auto& test) { return placeName(test.param); });
 
 }  // namespace
 }  // namespace tidepool

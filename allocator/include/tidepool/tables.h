@@ -148,8 +148,12 @@ typedef struct tidepool_bags {
   const float* weights; /**< one an id; NULL: all 1 */
   size_t weights_count; /**< ids_count, or 0 without weights */
   int32_t pooling;      /**< a tidepool_pooling */
-  uint32_t reserved;    /**< 0 */
+  uint32_t flags;       /**< of a look-up: TIDEPOOL_INSERT_NOTHING, or 0; of a step: 0 */
 } tidepool_bags;
+
+/** Hashed ids without a row give what their row would begin with, and get none: the result is the
+ *  same, and a table that is full is no error. For evaluation and serving. */
+#define TIDEPOOL_INSERT_NOTHING 1u
 
 #define TIDEPOOL_BAGS_INIT \
   { sizeof(tidepool_bags), NULL, NULL, 0, NULL, 0, NULL, 0, TIDEPOOL_SUM, 0 }
@@ -162,7 +166,8 @@ typedef struct tidepool_bags {
  * @param calls   `count` of them, all of one struct_size. A table may occur more than once.
  * @param outs    for each call where results go: bags x dim floats, a bag after the other.
  * @param floats  for each call how many floats there are at its out: bags x dim.
- * Errors: INVALID_ARGUMENT, NO_SPACE (a table with hashed ids is full); LOST, UNREACHABLE,
+ * Errors: INVALID_ARGUMENT, NO_SPACE (a table with hashed ids is full, and new ids are to get rows,
+ * see TIDEPOOL_INSERT_NOTHING); LOST, UNREACHABLE,
  * TIMED_OUT: what is at `outs` is then undefined.
  */
 TIDEPOOL_API tidepool_status tidepool_tables_lookup(const tidepool_bags* calls, size_t count,
@@ -188,6 +193,17 @@ TIDEPOOL_API tidepool_status tidepool_tables_update(const tidepool_bags* calls, 
  */
 TIDEPOOL_API tidepool_status tidepool_table_read_rows(tidepool_table* table, const int64_t* ids,
                                                       size_t count, float* out, size_t floats);
+
+/**
+ * The hashed ids that have rows, in the order in which they got them.
+ * @param first     how many of them to leave out.
+ * @param ids       gets the next ones.
+ * @param capacity  for how many there is room at `ids`.
+ * @param count     gets how many there are at `ids` now: fewer than `capacity` at the end.
+ * Errors: UNSUPPORTED for a table with dense ids.
+ */
+TIDEPOOL_API tidepool_status tidepool_table_list_ids(tidepool_table* table, uint64_t first,
+                                                     int64_t* ids, size_t capacity, size_t* count);
 
 /** Overwrites rows; their optimizer state begins anew. Of an id that occurs twice the later one
  *  stays. Errors: as tidepool_tables_lookup(). */

@@ -65,6 +65,14 @@ class Table {
     return detail::result(
         tidepool_table_read_rows(handle(), ids.data(), ids.size(), out.data(), out.size()));
   }
+  /// Hashed ids that have rows, `first` of them left out; returns how many `ids` got.
+  Expected<size_t> listIds(uint64_t first, std::span<int64_t> ids) const {
+    size_t count = 0;
+    if (tidepool_table_list_ids(handle(), first, ids.data(), ids.size(), &count) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return count;
+  }
   Expected<void> writeRows(std::span<const int64_t> ids, std::span<const float> in) {
     return detail::result(
         tidepool_table_write_rows(handle(), ids.data(), ids.size(), in.data(), in.size()));
@@ -113,6 +121,7 @@ struct Bags {
   std::span<Float> values;
   std::span<const float> weights = {};  // empty: all 1
   tidepool_pooling pooling = TIDEPOOL_SUM;
+  uint32_t flags = 0;  // of a look-up: TIDEPOOL_INSERT_NOTHING, or 0
 };
 using Lookup = Bags<float>;
 using Step = Bags<const float>;
@@ -134,6 +143,7 @@ Expected<void> callTables(Call call, std::span<const Bags<Float>> parts) {
     bags.weights = part.weights.empty() ? nullptr : part.weights.data();
     bags.weights_count = part.weights.size();
     bags.pooling = part.pooling;
+    bags.flags = part.flags;
     calls.push_back(bags);
     values.push_back(part.values.data());
     floats.push_back(part.values.size());

@@ -197,19 +197,28 @@ class Table:
         """Rows that exist: all of a dense table."""
         return self._core.rows()
 
-    def bag(self, ids, offsets, weights=None, mode="sum", out=None):
+    def known_ids(self):
+        """The hashed ids that have rows, in the order in which they got them: int64 (len(table),). read() of them gives
+        all rows. Raises TypeError for a table with dense ids, whose ids are the numbers of its rows."""
+        if self._ids == "dense":
+            raise TypeError(f"known_ids: table {self._name} has dense ids, 0 to {self._rows - 1}")
+        return self._core.known_ids()
+
+    def bag(self, ids, offsets, weights=None, mode="sum", out=None, insert=True):
         """Pools rows: bag b is the sum, or the mean, of the rows ids[offsets[b]] .. ids[offsets[b + 1] - 1].
 
         ids      int64 (n,)
         offsets  int64 (bags + 1,): begins with 0, never decreases, ends with n
         weights  float32 (n,), multiplied with the rows; None: all 1. A mean divides by the number of rows
         out      float32 (bags, dim) to write to, rows may have gaps between them; None: a new array
+        insert   False: hashed ids without a row give what their row would begin with, and get none. The result is the
+                 same, and a full table is no error: for evaluation and serving
 
         NumPy arrays, or torch tensors in CPU memory; none is copied. Returns `out` as an array; empty bags are zeros.
         Raises TypeError (type of an array), ValueError (shape, layout, offsets), BadId (an IndexError), NoSpace (a
         hashed table is full), Unreachable, TimedOut and Lost (the result is undefined then).
         """
-        return bags([(self, ids, offsets, weights, mode, out)])[0]
+        return bags([(self, ids, offsets, weights, mode, out, insert)])[0]
 
     def update(self, ids, offsets, gradients, weights=None, mode="sum"):
         """One step of the optimizer with the gradients of bag()'s results, float32 (bags, dim). The gradients of all
@@ -298,6 +307,7 @@ class BagCall(typing.NamedTuple):
     weights: typing.Any = None
     mode: str = "sum"
     out: typing.Any = None
+    insert: bool = True
 
 
 class UpdateCall(typing.NamedTuple):
@@ -342,7 +352,7 @@ def bags(calls):
     """Table.bag() for several tables of one space in one call, which is quicker than one after the other: their work
     is shared out over all threads, and requests to memory servers are under way together.
 
-    calls  tuples (table, ids, offsets[, weights[, mode[, out]]]), such as BagCall. A table may occur more than once.
+    calls  tuples (table, ids, offsets[, weights[, mode[, out[, insert]]]]), such as BagCall. A table may occur more than once.
     Returns a list of arrays, in the order of the calls. Errors as those of Table.bag(); ValueError if the tables are
     of several spaces. When arguments of any part are wrong, none was done."""
     parts = []
@@ -357,6 +367,7 @@ def bags(calls):
                 optional_array(call.weights, "weights"),
                 word(call.mode, "mode", _core.Pooling),
                 optional_array(call.out, "out"),
+                bool(call.insert),
             )
         )
     return _core.bags(parts)

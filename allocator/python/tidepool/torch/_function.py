@@ -44,14 +44,14 @@ class Lookup:
             self.token.done()
 
 
-def _side_by_side(lookups):
-    """Looks all up: (bags, sum of dims)."""
+def _side_by_side(lookups, insert):
+    """Looks all up: (bags, sum of dims). `insert`: hashed ids without a row get one."""
     shape = (lookups[0].bags, sum(lookup.table.dim for lookup in lookups))
     out = torch.empty(shape, dtype=torch.float32, device="cpu")
     whole, calls, column = out.numpy(), [], 0
     for lookup in lookups:
         end = column + lookup.table.dim
-        calls.append(BagCall(lookup.table, *lookup.arrays(), lookup.mode, whole[:, column:end]))
+        calls.append(BagCall(lookup.table, *lookup.arrays(), lookup.mode, whole[:, column:end], insert))
         column = end
     bags(calls)
     return out
@@ -77,7 +77,7 @@ class _Pool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, lookups, *anchors):
-        out = _side_by_side(lookups)
+        out = _side_by_side(lookups, insert=True)
         ctx.lookups = lookups
         record(ctx, _stepped(ctx), _two_steps)
         # Autograd notices when they are changed before backward, as it would with torch's own module.
@@ -111,7 +111,8 @@ def pool(lookups, modules):
         anchors = [module.anchor for module in modules]
         if any(anchor.requires_grad for anchor in anchors):
             return _Pool.apply(lookups, *anchors)
-    out = _side_by_side(lookups)
+    # No step follows: rows come into being by training alone, and a full table can be evaluated.
+    out = _side_by_side(lookups, insert=False)
     for lookup in lookups:
         lookup.done()
     return out

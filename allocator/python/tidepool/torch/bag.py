@@ -79,6 +79,9 @@ class EmbeddingBag(torch.nn.Module):
       load_state_dict() lets begin anew. Tables with hashed ids raise NotImplementedError; use table.read().
     - The table belongs to this process. DataLoader workers may be forked; they cannot look anything up.
 
+    - Hashed ids get rows by look-ups that a step may follow. Where there is no gradient (torch.no_grad(),
+      requires_grad_(False)) new ids give what their row would begin with, and get none.
+
     forward(input, offsets=None, per_sample_weights=None): as torch's; int64 tensors without gaps are not copied, int32
     ones are. Returns float32 (bags, dim). Thread-safe, but for prefetch(), whose order is that of the forward() calls.
     Raises what Table.bag() does; IndexError for ids that no row has.
