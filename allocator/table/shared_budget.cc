@@ -42,6 +42,18 @@ Bytes SharedBudget::held() {
   return heldLocked();
 }
 
+/// With what is pending.
+Bytes SharedBudget::leastLocked() const {
+  Bytes least = pending_;
+  for (const Member& member : members_) least += member.least;
+  return least;
+}
+
+Bytes SharedBudget::least() {
+  MutexLock lock(mutex_);
+  return leastLocked();
+}
+
 Bytes SharedBudget::budget() {
   MutexLock lock(mutex_);
   return budget_;
@@ -154,21 +166,21 @@ void SharedBudget::rebalanceLocked() {
 /// Errors: kNoSpace, kConflict.
 Status SharedBudget::makeRoom(Bytes size, Bytes budget, const char* what) {
   const Bytes left = budget - std::min(budget, pending_ + size);
-  Bytes least;
-  for (const Member& member : members_) least += member.least;
-  if (least + pending_ + size > budget) {
+  const Bytes least = leastLocked();
+  if (least + size > budget) {
     return fail(
         ErrorCode::kNoSpace,
         "%s: the budget of %llu bytes that tables share is too small; with this many tables "
         "it takes %llu bytes or more",
         what, static_cast<unsigned long long>(budget.value()),
-        static_cast<unsigned long long>((least + pending_ + size).value()));
+        static_cast<unsigned long long>((least + size).value()));
   }
   const Bytes held = heldLocked();
   if (held + size <= budget) return {};
   Bytes kept = left;
   if (members_.size() > kFewTables) {
-    kept -= std::min((held + size - budget) * (members_.size() / kLevelPart), left - least);
+    kept -=
+        std::min((held + size - budget) * (members_.size() / kLevelPart), left + pending_ - least);
     stale_.store(true, std::memory_order_relaxed);
   }
   move(kept + pending_, targets(kept, demands(kept)));
@@ -249,12 +261,47 @@ void SharedBudget::settle() {
   if (stale_.load(std::memory_order_relaxed) && !restoring()) level();
 }
 
+std::vector<double> SharedBudget::hitsAt(std::span<const Bytes> budgets) {
+  MutexLock lock(mutex_);
+  if (restoring()) return {};
+  const std::vector<TableDemand> tables = demands(budget_ - pending_);
+  double lookups = 0;
+  for (const TableDemand& table : tables) lookups += table.lookups_a_second;
+  if (lookups == 0) return {};
+  std::vector<double> hits(budgets.size());
+  for (size_t i = 0; i < budgets.size(); ++i) {
+    const Bytes budget = budgets[i] - std::min(budgets[i], pending_);
+    std::vector<Bytes> shares = divideBudget(budget, tables);
+    giveOutRest(budget, tables, shares);
+    hits[i] = hitsOf(tables, shares) / lookups;
+  }
+  return hits;
+}
+
+RowLink::Effort SharedBudget::effort() {
+  RowLink::Effort all;
+  MutexLock lock(mutex_);
+  if (restoring()) return all;
+  for (const Member& member : members_) {
+    MutexLock table(member.table->mutex_);
+    const RowLink* const link = member.table->home_->link();
+    if (link == nullptr) continue;
+    all.rows += link->effort().rows;
+    all.waited += link->effort().waited;
+  }
+  return all;
+}
+
 void SharedBudget::onLookups(uint64_t count) {
   const uint64_t since = lookups_.fetch_add(count, std::memory_order_relaxed) + count;
   const bool due = since >= period_.load(std::memory_order_relaxed);
-  if (!due && !stale_.load(std::memory_order_relaxed)) return;
+  const uint64_t unasked = unasked_.fetch_add(count, std::memory_order_relaxed) + count;
+  const bool ask =
+      owner_ && unasked >= std::max(kLeastPeriod, period_.load(std::memory_order_relaxed) / parts_);
+  if (!due && !ask && !stale_.load(std::memory_order_relaxed)) return;
   // Acquire and release: whoever is at it next sees what was done.
   if (moving_.exchange(true, std::memory_order_acquire)) return;
+  if (ask) owner_(unasked_.exchange(0, std::memory_order_relaxed));
   due ? rebalance() : settle();
   moving_.store(false, std::memory_order_release);
 }
