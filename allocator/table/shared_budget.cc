@@ -14,6 +14,9 @@ namespace {
 // used a few times, and never after a few batches.
 constexpr uint64_t kUsesASlot = 4;
 constexpr uint64_t kLeastPeriod = 64 * 1024;
+// Look-ups that take many times as long as finding out what a table would do with another share,
+// which is some 10 us.
+constexpr uint64_t kAskATable = 8 * 1024;
 // Nobody has less than this part of an even share: a table that wakes up needs rows to show it.
 constexpr uint64_t kLeastPart = 16;
 // So few tables have their shares at once, whenever one comes or goes. Of more, as soon as such a
@@ -159,7 +162,10 @@ void SharedBudget::rebalanceLocked() {
   if (restoring()) return;
   level();
   for (const Member& member : members_) member.table->curve_->age();
-  period_.store(std::max(kUsesASlot * slots_, kLeastPeriod), std::memory_order_relaxed);
+  const uint64_t period = std::max(kUsesASlot * slots_, kLeastPeriod);
+  period_.store(period, std::memory_order_relaxed);
+  ask_period_.store(std::max({period / parts_, kLeastPeriod, kAskATable * members_.size()}),
+                    std::memory_order_relaxed);
 }
 
 /// Shrinks the tables until so much is free; many of them until there is some for others like it.
@@ -296,8 +302,7 @@ void SharedBudget::onLookups(uint64_t count) {
   const uint64_t since = lookups_.fetch_add(count, std::memory_order_relaxed) + count;
   const bool due = since >= period_.load(std::memory_order_relaxed);
   const uint64_t unasked = unasked_.fetch_add(count, std::memory_order_relaxed) + count;
-  const bool ask =
-      owner_ && unasked >= std::max(kLeastPeriod, period_.load(std::memory_order_relaxed) / parts_);
+  const bool ask = owner_ && unasked >= ask_period_.load(std::memory_order_relaxed);
   if (!due && !ask && !stale_.load(std::memory_order_relaxed)) return;
   // Acquire and release: whoever is at it next sees what was done.
   if (moving_.exchange(true, std::memory_order_acquire)) return;

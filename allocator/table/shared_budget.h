@@ -104,6 +104,7 @@ class SharedBudget {
   std::function<void(uint64_t)> owner_;  // null: there is none
   uint64_t parts_ = 1;
   std::atomic<uint64_t> unasked_{0};  // look-ups since it was called
+  std::atomic<uint64_t> ask_period_{64 * 1024};
   std::atomic<bool> moving_{false};
   std::atomic<bool> stale_{false};  // tables have come or gone since
   std::atomic<uint64_t> moves_{0};  // shares that were changed
