@@ -46,20 +46,33 @@ DramSplit::Worth DramSplit::worth() const {
 }
 
 Bytes DramSplit::decide(const Window& seen, const Bounds& bounds) {
-  // After a step pages that went for it, or that now stay, return once, and slots fill.
+  // After a step pages that now stay return once.
   if (std::exchange(settling_, false)) return bounds.rows;
   remember(seen);
   if (row_.ns == 0) return bounds.rows;
   const Worth worth = this->worth();
   Bytes rows = bounds.rows;
-  if (worth.rows_more > kWorthMoving * (worth.pages_last + worth.doubt)) {
+  if (rest_ > 0) --rest_;
+  if (rest_ == 0 && worth.rows_more > kWorthMoving * (worth.pages_last + worth.doubt)) {
     rows = std::max(rows, std::min(rows + bounds.step, bounds.most));
   } else if (worth.pages_more - worth.doubt > kWorthMoving * worth.rows_last) {
     rows = std::min(rows, std::max(rows - std::min(rows, bounds.step), bounds.least));
   }
-  settling_ = rows != bounds.rows;
-  if (settling_) near_ = next_ = gained_ = lost_ = 0;
+  if (rows != bounds.rows) moved(bounds.rows, rows);
   return rows;
+}
+
+void DramSplit::moved(Bytes from, Bytes to) {
+  near_ = next_ = gained_ = lost_ = 0;
+  const bool to_rows = to > from;
+  // Two in a row that were not taken back: there is no cliff.
+  if (to_rows && to_rows_) next_rest_ = kLeastRest;
+  if (!to_rows && to_rows_) {
+    rest_ = next_rest_;
+    next_rest_ = std::min(2 * next_rest_, kMostRest);
+  }
+  to_rows_ = to_rows;
+  settling_ = !to_rows;
 }
 
 }  // namespace tidepool

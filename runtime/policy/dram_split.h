@@ -7,7 +7,9 @@
 // step less costs cannot be seen, since touches of local pages leave no trace; it is taken to be
 // what the last step gained, continued in a straight line from two ghost distances: with falling
 // gains, at the least as much as one step more is worth. The step itself is that of utility-based
-// partitioning (UCP: Qureshi and Patt, MICRO 2006), one at a time, since curves change.
+// partitioning (UCP: Qureshi and Patt, MICRO 2006), one at a time, since curves change. Where
+// pages lose nothing and then, a step further, all of a loop's (a cliff), that shows only after the
+// step: it is taken back, and tried again ever more seldom.
 // Pure and deterministic; not thread-safe: one owner. Allocates nothing.
 #pragma once
 
@@ -55,12 +57,18 @@ class DramSplit {
     void average(Nanoseconds took, uint64_t count);
   };
   void remember(const Window& seen);
+  void moved(Bytes from, Bytes to);
+
+  static constexpr uint32_t kLeastRest = 16, kMostRest = 1024;
 
   Cost fault_{40'000};  // a guess until some were seen
   Cost row_;
   // Counts of windows, each of which counts half as much as the next.
   double near_ = 0, next_ = 0, gained_ = 0, lost_ = 0;
-  bool settling_ = false;
+  bool settling_ = false;  // a step to the pages was taken in the last window
+  bool to_rows_ = false;   // the last step went to the rows
+  uint32_t rest_ = 0;      // windows without a step to the rows
+  uint32_t next_rest_ = kLeastRest;
 };
 
 }  // namespace tidepool

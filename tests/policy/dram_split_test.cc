@@ -173,11 +173,44 @@ TEST_F(Split, KeepsWithinWhatEitherNeeds) {
   EXPECT_EQ(split_.decide(thrashing, {rows_, kStep, least, kLimit}), least);
 }
 
-TEST_F(Split, LetsAStepTakeEffectFirst) {
-  const Model model({0, 1, kFaultNs}, {4'000'000, 3, kRowNs});
+TEST_F(Split, LetsAStepToThePagesTakeEffectFirst) {
+  const Model model({4'000'000, 3, kFaultNs}, {1000, 3, kRowNs});
   EXPECT_EQ(pass(model, 1), 1);
   EXPECT_EQ(pass(model, 1), 0);
   EXPECT_EQ(pass(model, 1), 1);
+}
+
+// ---- A loop over more than a share of pages: all of it faults, or nothing.
+
+TEST_F(Split, ACliffIsTriedEverMoreSeldom) {
+  const Model rows({0, 1, kFaultNs}, {4'000'000, 1, kRowNs});
+  const Bytes cliff = kLimit / 4 * 3;
+  int beyond = 0, late = 0;
+  for (int i = 0; i < 4000; ++i) {
+    DramSplit::Window window = rows.window(rows_);
+    if (rows_ > cliff) {
+      (i < 2000 ? beyond : late) += 1;
+      window.near = 20'000;
+      window.faulted = Nanoseconds(window.near * 50'000);
+    }
+    rows_ = split_.decide(window, bounds());
+    ASSERT_LE(rows_, cliff + kStep) << "one step is enough to know";
+  }
+  EXPECT_GE(rows_, cliff - kStep);
+  EXPECT_LT(beyond, 20);
+  EXPECT_LT(late, 4) << "but tried: it may be gone";
+}
+
+TEST_F(Split, ACliffThatIsGoneIsForgotten) {
+  const Model rows({0, 1, kFaultNs}, {4'000'000, 1, kRowNs});
+  for (int i = 0; i < 500; ++i) {
+    DramSplit::Window window = rows.window(rows_);
+    if (rows_ > kLimit / 4 * 3) window.near = 20'000;
+    rows_ = split_.decide(window, bounds());
+  }
+  ASSERT_LT(rows_, kLimit / 5 * 4);
+  pass(rows, 1100);
+  EXPECT_EQ(rows_, kLimit - kStep);
 }
 
 TEST_F(Split, AWindowThatTookVeryLongCountsAsALittleMore) {
