@@ -2,10 +2,13 @@
 // ProcessTables: memory is charged before it is taken, and discharged after it was given back.
 #include "allocator/capi/process_tables.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "runtime/base/text_buffer.h"
@@ -27,13 +30,26 @@ class SharedStores final : public RowStores {
   void dischargeLocal(Bytes size) override { ProcessMemory::instance().dischargeLocal(size); }
 };
 
+// Pages have such a part of the budget at the least: the program's own code runs in them.
+constexpr uint64_t kLeastForPages = 16;
+
+uint64_t get(const StatCounter& counter) { return counter.load(std::memory_order_relaxed); }
+
 }  // namespace
 
 ProcessTables& ProcessTables::instance() {
-  // Never destroyed: threads may still use tables while the process ends.
-  static ProcessTables& tables = *new ProcessTables;
+  static ProcessTables& tables = make();
   return tables;
 }
+
+ProcessTables& ProcessTables::make() {
+  pthread_atfork(nullptr, nullptr, [] { instance().beginInChild(); });
+  // Never destroyed: threads may still use tables while the process ends.
+  return *new ProcessTables;
+}
+
+/// A thread of the parent's may have had the lock. What it was changing is the parent's, too.
+void ProcessTables::beginInChild() TP_LOCKS_INHERITED { new (&mutex_) Mutex; }
 
 Status ProcessTables::start(Context& context) {
   if (space_ != nullptr && owner_ == getpid()) return {};
@@ -47,6 +63,7 @@ Status ProcessTables::start(Context& context) {
                                   &stores, context.options().agent);
   if (!space) return tl::unexpected(space.error());
   space_ = std::move(*space);
+  space_->shared().setOwner(DramSplit::kSteps, [this](uint64_t lookups) { follow(lookups); });
   owner_ = getpid();
   return {};
 }
@@ -73,6 +90,10 @@ Status ProcessTables::startSharing(Context& context, const char* name) {
     const Status set = space_->shared().setBudget(budget);
     TP_CHECK(set.has_value());  // nobody shares it yet
     shared_ = budget;
+    // What pages in direct tiers lose by having less memory is nowhere counted.
+    follows_ = wanted_ == Bytes() && space_->fetchesAll();
+    split_ = DramSplit();
+    seen_ = {};
   }
   ++sharing_;
   return {};
@@ -124,7 +145,7 @@ Result<std::unique_ptr<OpenTable>> ProcessTables::create(Context& context,
     space = space_.get();  // stays while it has tables
   }
   // Without the lock: rows get their first values, which may take minutes.
-  auto table = space->createTable(options, tier);
+  auto table = createIn(*space, options, tier);
   if (!table) {
     MutexLock lock(mutex_);
     leave(*made);
@@ -149,15 +170,88 @@ void ProcessTables::close(std::unique_ptr<OpenTable> table) {
   context.removeUser();
 }
 
+/// What the tables have together from now on. Errors, with everything as it was: those of charging
+/// and of SharedBudget::setBudget().
+Status ProcessTables::resize(Bytes budget) {
+  ProcessMemory& memory = ProcessMemory::instance();
+  if (budget > shared_) TP_TRY(memory.chargeLocal(budget - shared_));
+  const Status set = space_->shared().setBudget(budget);
+  if (!set && budget > shared_) memory.dischargeLocal(budget - shared_);
+  TP_TRY(set);
+  // Before it is discharged: a child that is forked in between gives back what was charged, or
+  // less.
+  const Bytes before = std::exchange(shared_, budget);
+  if (budget < before) memory.dischargeLocal(before - budget);
+  return {};
+}
+
+/// Back to what tables have at first, if they have less by now. False if not, or if pages need it.
+bool ProcessTables::growToHalf() {
+  MutexLock lock(mutex_);
+  const Bytes half = ProcessMemory::instance().options().dram / 2;
+  return follows_ && shared_ < half && resize(half);
+}
+
+/// As TableSpace says. What tables gain nothing by any more may be what one more of them needs.
+Result<std::unique_ptr<EmbeddingTable>> ProcessTables::createIn(TableSpace& space,
+                                                                const TableOptions& options,
+                                                                size_t tier) {
+  auto table = space.createTable(options, tier);
+  const bool full = !table && table.error().code() == ErrorCode::kNoSpace;
+  return full && options.dram == Bytes() && growToHalf() ? space.createTable(options, tier)
+                                                         : std::move(table);
+}
+
+/// What has happened since it was last asked.
+DramSplit::Window ProcessTables::look(const StatsPage& page, uint64_t lookups) {
+  const RowLink::Effort effort = space_->shared().effort();
+  const Seen now{get(page.faults_a_step_short), get(page.faults_two_steps_short), effort.rows,
+                 Nanoseconds(get(page.faults_short_nanoseconds)), effort.waited};
+  const Seen before = std::exchange(seen_, now);
+  DramSplit::Window window;
+  // Tables that are gone have taken their counts with them.
+  if (before.rows == 0 || now.rows < before.rows || now.waited < before.waited) return window;
+  const Bytes step = ProcessMemory::instance().options().dram / DramSplit::kSteps;
+  const Bytes budgets[] = {shared_ - std::min(shared_, step), shared_, shared_ + step};
+  const std::vector<double> hits = space_->shared().hitsAt(budgets);
+  if (hits.empty()) return window;
+  window = {now.near - before.near, now.next - before.next, now.faulted - before.faulted};
+  window.lost = (hits[1] - hits[0]) * static_cast<double>(lookups);
+  window.gained = (hits[2] - hits[1]) * static_cast<double>(lookups);
+  window.fetched = now.rows - before.rows;
+  window.waited = now.waited - before.waited;
+  return window;
+}
+
+DramSplit::Bounds ProcessTables::bounds(const StatsPage& page) {
+  ProcessMemory& memory = ProcessMemory::instance();
+  const Bytes dram = memory.options().dram, step = dram / DramSplit::kSteps;
+  const bool managed_only = memory.options().budget_scope == BudgetScope::kManaged;
+  // What the tables have is in both, once it has been touched.
+  const Bytes outside(managed_only ? 0 : get(page.unmanaged_bytes));
+  const Bytes taken = std::max(memory.charged(), outside) + dram / kLeastForPages;
+  return {shared_, step, std::max(step, space_->shared().least()),
+          shared_ + (dram - std::min(dram, taken))};
+}
+
+/// Moves a step of the budget to where it saves more time. The tables' calls ask for it.
+void ProcessTables::follow(uint64_t lookups) {
+  MutexLock lock(mutex_);
+  if (!follows_ || sharing_ == 0 || owner_ != getpid()) return;
+  MemorySource* const source = ProcessMemory::instance().started();
+  const StatsPage* const page = source == nullptr ? nullptr : source->stats();
+  if (page == nullptr) return;
+  const DramSplit::Window window = look(*page, lookups);
+  if (window.fetched == 0) return;
+  // An error: rows that were announced are in the way, or others take memory just now. Then later.
+  static_cast<void>(resize(split_.decide(window, bounds(*page))));
+}
+
 Status ProcessTables::setBudget(Context& context, Bytes budget) {
   MutexLock lock(mutex_);
   if (sharing_ > 0 && owner_ == getpid()) {
-    if (budget > shared_) TP_TRY(context.chargeLocal(budget - shared_));
-    const Status set = space_->shared().setBudget(budget);
-    if (!set && budget > shared_) context.dischargeLocal(budget - shared_);
-    TP_TRY(set);
-    if (budget < shared_) context.dischargeLocal(shared_ - budget);
-    shared_ = budget;
+    TP_TRY(resize(budget));
+    follows_ = false;
   } else {
     // Whether it could be charged is to be known now, not with the first table.
     TP_TRY(context.chargeLocal(budget));

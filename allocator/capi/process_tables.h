@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all tables of the C API in a process share: far tiers, threads and a budget (TableSpace),
-// and how their local memory is charged to the process's budget. Started by the first table, ended
-// with the last. Thread-safe. A child of fork() begins anew: what it inherited it can neither use
-// nor end.
+// and how their local memory is charged to the process's budget. Unless the program says how much,
+// tables have half of it together at first, and then what they gain more by than pages do
+// (DramSplit). Started by the first table, ended with the last. Thread-safe. A child of fork()
+// begins anew: what it inherited it can neither use nor end.
 #pragma once
 
 #include <sys/types.h>
@@ -13,6 +14,8 @@
 #include "allocator/context.h"
 #include "allocator/table/table_space.h"
 #include "runtime/base/mutex.h"
+#include "runtime/policy/dram_split.h"
+#include "runtime/stats/stats_page.h"
 
 namespace tidepool {
 
@@ -40,6 +43,13 @@ class ProcessTables {
   Status setBudget(Context& context, Bytes budget) TP_EXCLUDES(mutex_);
 
  private:
+  /// Counts since some beginning, of which a window is the difference of two.
+  struct Seen {
+    uint64_t near = 0, next = 0, rows = 0;
+    Nanoseconds faulted, waited;
+  };
+  static ProcessTables& make();
+  void beginInChild();
   Status start(Context& context) TP_REQUIRES(mutex_);
   Status startSharing(Context& context, const char* name) TP_REQUIRES(mutex_);
   void forgetOldBudget() TP_REQUIRES(mutex_);
@@ -47,6 +57,13 @@ class ProcessTables {
   Status chargeTable(OpenTable& table, const TableOptions& options, size_t tier)
       TP_REQUIRES(mutex_);
   void leave(OpenTable& table) TP_REQUIRES(mutex_);
+  Status resize(Bytes budget) TP_REQUIRES(mutex_);
+  bool growToHalf() TP_EXCLUDES(mutex_);
+  Result<std::unique_ptr<EmbeddingTable>> createIn(TableSpace& space, const TableOptions& options,
+                                                   size_t tier) TP_EXCLUDES(mutex_);
+  void follow(uint64_t lookups) TP_EXCLUDES(mutex_);
+  DramSplit::Window look(const StatsPage& page, uint64_t lookups) TP_REQUIRES(mutex_);
+  DramSplit::Bounds bounds(const StatsPage& page) TP_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::unique_ptr<TableSpace> space_ TP_GUARDED_BY(mutex_);
@@ -56,6 +73,9 @@ class ProcessTables {
   Bytes wanted_ TP_GUARDED_BY(mutex_);             // by setBudget(); 0: never said
   uint64_t generation_ TP_GUARDED_BY(mutex_) = 0;  // of ProcessMemory, when it was said
   Bytes shared_ TP_GUARDED_BY(mutex_);             // charged while tables share
+  bool follows_ TP_GUARDED_BY(mutex_) = false;     // it changes by what is gained
+  DramSplit split_ TP_GUARDED_BY(mutex_);
+  Seen seen_ TP_GUARDED_BY(mutex_);  // at the last look
 };
 
 /// The number of a far tier of the context, or 0 for local memory, by what the user calls it (as

@@ -129,14 +129,26 @@ void MissRatioCurve::age() {
   lookups_ *= 0.5;
 }
 
-double MissRatioCurve::missRatio(SlotCount slots) const {
-  if (counted_ <= 0) return 1;
+std::array<double, MissRatioCurve::kBuckets> MissRatioCurve::missRatios() const {
+  std::array<double, kBuckets> ratios;
+  ratios.fill(1);
+  if (counted_ <= 0) return ratios;
   const double expected = lookups_ > 0 ? lookups_ * sampledShare() : counted_;
   // Lookups that a sample of this share should have seen and did not, or too many of them, are
   // those of the hottest rows.
-  double hits = slots.value() > 0 ? expected - counted_ : 0;
-  for (unsigned b = 0; b < kBuckets && slotsOf(b) <= slots; ++b) hits += hits_[b];
-  return std::clamp(1 - hits / expected, 0.0, 1.0);
+  double hits = expected - counted_;
+  for (unsigned b = 0; b < kBuckets; ++b) {
+    hits += hits_[b];
+    ratios[b] = std::clamp(1 - hits / expected, 0.0, 1.0);
+  }
+  return ratios;
+}
+
+double MissRatioCurve::missRatio(SlotCount slots) const {
+  if (slots.value() == 0) return 1;
+  unsigned bucket = 0;
+  while (bucket + 1 < kBuckets && slotsOf(bucket + 1) <= slots) ++bucket;
+  return missRatios()[bucket];
 }
 
 }  // namespace tidepool

@@ -44,6 +44,8 @@ class MissRatioCurve {
   static constexpr unsigned kBuckets = 4 * 40;
   /// The number of slots with which lookups of bucket b and all before it hit.
   static SlotCount slotsOf(unsigned bucket);
+  /// missRatio(slotsOf(b)) for every bucket b, in one go.
+  std::array<double, kBuckets> missRatios() const;
 
  private:
   struct Sample;

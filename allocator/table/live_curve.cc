@@ -63,13 +63,13 @@ double LiveCurve::lookups() {
 std::vector<LiveCurve::Point> LiveCurve::points(uint64_t most) {
   MutexLock lock(mutex_);
   if (curve_ == nullptr) return {{most, 1}};
+  const auto missed = curve_->missRatios();
   std::vector<Point> points;
   for (unsigned bucket = 0; bucket < MissRatioCurve::kBuckets; ++bucket) {
-    const SlotCount slots = MissRatioCurve::slotsOf(bucket);
-    const uint64_t whole = std::min(slots.value() << shift_, most);
-    if (points.empty() || whole > points.back().slots) {
-      points.push_back({whole, 1 - curve_->missRatio(slots)});
-    }
+    const uint64_t slots = MissRatioCurve::slotsOf(bucket).value();
+    const uint64_t whole = std::min(slots << shift_, most);
+    if (points.empty() || whole > points.back().slots) points.push_back({whole, 0});
+    points.back().hit_ratio = 1 - missed[bucket];
     if (whole == most) break;
   }
   return points;

@@ -160,7 +160,7 @@ Status RowLink::withinMemory() {
   return {};
 }
 
-Status RowLink::poll() {
+Status RowLink::takeIn() {
   FetchCompletion completions[64];
   size_t count = 0;
   do {
@@ -171,7 +171,7 @@ Status RowLink::poll() {
   return verdict();
 }
 
-Status RowLink::finish(const RowChunk* chunk) {
+Status RowLink::awaitChunk(const RowChunk* chunk) {
   while (chunk->under_way) {
     complete(channel_->wait());
   }

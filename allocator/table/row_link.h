@@ -13,6 +13,7 @@
 
 #include "allocator/rows/row_numbers.h"
 #include "allocator/table/huge_memory.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 #include "runtime/tier/row_channel.h"
@@ -44,6 +45,15 @@ struct RowChunk {
 };
 
 class RowLink {
+  /// A call, whose time counts.
+  template <typename Call>
+  auto timed(Call call) {
+    const Nanoseconds began = kMonotonicClock.now();
+    auto result = call();
+    effort_.waited += kMonotonicClock.now() - began;
+    return result;
+  }
+
  public:
   RowLink(std::unique_ptr<RowChannel> channel, Bytes stride);
   ~RowLink();
@@ -76,15 +86,22 @@ class RowLink {
 
   /// Begins to fill a chunk, and returns at once. Errors: kUnreachable, kTimedOut or kLost once the
   /// link has failed.
-  Status startRead(RowChunk* chunk) { return start(chunk, Direction::kRead); }
+  Status startRead(RowChunk* chunk) {
+    effort_.rows += chunk->rows.size();
+    return timed([&] { return start(chunk, Direction::kRead); });
+  }
   /// Begins to write a chunk, which is given back by itself when it has been written.
   Status writeAndForget(RowChunk* chunk);
   /// Sends what was started.
   Status send();
   /// Blocks until the chunk is no longer under way. Errors: as above; its rows are then unusable.
-  Status finish(const RowChunk* chunk);
+  Status finish(const RowChunk* chunk) {
+    return timed([&] { return awaitChunk(chunk); });
+  }
   /// Takes in what has come, without blocking.
-  Status poll();
+  Status poll() {
+    return timed([&] { return takeIn(); });
+  }
   /// Blocks until nothing is under way.
   Status finishAll();
 
@@ -92,6 +109,13 @@ class RowLink {
   /// first on, as far as poll() has seen.
   uint64_t begun() const { return first_tag_ + started_.size(); }
   bool over(uint64_t begun) const { return first_tag_ >= begun; }
+
+  /// Rows that were read so far, and how long calls were at it: starting, waiting, taking in.
+  struct Effort {
+    uint64_t rows = 0;
+    Nanoseconds waited;
+  };
+  const Effort& effort() const { return effort_; }
 
   /// Blocks until no write holds memory beyond the link's own. Errors: as above.
   Status withinMemory();
@@ -111,6 +135,8 @@ class RowLink {
   Status start(RowChunk* chunk, Direction direction, After after = After::kKeep);
   Status submit(RowChunk* chunk, Direction direction);
   Status waitForOne();
+  Status takeIn();
+  Status awaitChunk(const RowChunk* chunk);
   void complete(const FetchCompletion& completion);
   Status verdict() const;
   size_t mostWrites() const;
@@ -131,6 +157,7 @@ class RowLink {
   std::deque<Started> started_;  // in order; tags count up from first_tag_
   uint64_t first_tag_ = 0;
   size_t writes_under_way_ = 0;
+  Effort effort_;
   ErrorCode failure_ = ErrorCode{};
 };
 

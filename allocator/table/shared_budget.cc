@@ -14,6 +14,9 @@ namespace {
 // used a few times, and never after a few batches.
 constexpr uint64_t kUsesASlot = 4;
 constexpr uint64_t kLeastPeriod = 64 * 1024;
+// Look-ups that take many times as long as finding out what a table would do with another share,
+// which is some 10 us.
+constexpr uint64_t kAskATable = 8 * 1024;
 // Nobody has less than this part of an even share: a table that wakes up needs rows to show it.
 constexpr uint64_t kLeastPart = 16;
 // So few tables have their shares at once, whenever one comes or goes. Of more, as soon as such a
@@ -40,6 +43,18 @@ Bytes SharedBudget::heldLocked() const {
 Bytes SharedBudget::held() {
   MutexLock lock(mutex_);
   return heldLocked();
+}
+
+/// With what is pending.
+Bytes SharedBudget::leastLocked() const {
+  Bytes least = pending_;
+  for (const Member& member : members_) least += member.least;
+  return least;
+}
+
+Bytes SharedBudget::least() {
+  MutexLock lock(mutex_);
+  return leastLocked();
 }
 
 Bytes SharedBudget::budget() {
@@ -147,28 +162,31 @@ void SharedBudget::rebalanceLocked() {
   if (restoring()) return;
   level();
   for (const Member& member : members_) member.table->curve_->age();
-  period_.store(std::max(kUsesASlot * slots_, kLeastPeriod), std::memory_order_relaxed);
+  const uint64_t period = std::max(kUsesASlot * slots_, kLeastPeriod);
+  period_.store(period, std::memory_order_relaxed);
+  ask_period_.store(std::max({period / parts_, kLeastPeriod, kAskATable * members_.size()}),
+                    std::memory_order_relaxed);
 }
 
 /// Shrinks the tables until so much is free; many of them until there is some for others like it.
 /// Errors: kNoSpace, kConflict.
 Status SharedBudget::makeRoom(Bytes size, Bytes budget, const char* what) {
   const Bytes left = budget - std::min(budget, pending_ + size);
-  Bytes least;
-  for (const Member& member : members_) least += member.least;
-  if (least + pending_ + size > budget) {
+  const Bytes least = leastLocked();
+  if (least + size > budget) {
     return fail(
         ErrorCode::kNoSpace,
         "%s: the budget of %llu bytes that tables share is too small; with this many tables "
         "it takes %llu bytes or more",
         what, static_cast<unsigned long long>(budget.value()),
-        static_cast<unsigned long long>((least + pending_ + size).value()));
+        static_cast<unsigned long long>((least + size).value()));
   }
   const Bytes held = heldLocked();
   if (held + size <= budget) return {};
   Bytes kept = left;
   if (members_.size() > kFewTables) {
-    kept -= std::min((held + size - budget) * (members_.size() / kLevelPart), left - least);
+    kept -=
+        std::min((held + size - budget) * (members_.size() / kLevelPart), left + pending_ - least);
     stale_.store(true, std::memory_order_relaxed);
   }
   move(kept + pending_, targets(kept, demands(kept)));
@@ -249,12 +267,46 @@ void SharedBudget::settle() {
   if (stale_.load(std::memory_order_relaxed) && !restoring()) level();
 }
 
+std::vector<double> SharedBudget::hitsAt(std::span<const Bytes> budgets) {
+  MutexLock lock(mutex_);
+  if (restoring()) return {};
+  const std::vector<TableDemand> tables = demands(budget_ - pending_);
+  double lookups = 0;
+  for (const TableDemand& table : tables) lookups += table.lookups_a_second;
+  if (lookups == 0) return {};
+  std::vector<double> hits(budgets.size());
+  for (size_t i = 0; i < budgets.size(); ++i) {
+    const Bytes budget = budgets[i] - std::min(budgets[i], pending_);
+    std::vector<Bytes> shares = divideBudget(budget, tables);
+    giveOutRest(budget, tables, shares);
+    hits[i] = hitsOf(tables, shares) / lookups;
+  }
+  return hits;
+}
+
+RowLink::Effort SharedBudget::effort() {
+  RowLink::Effort all;
+  MutexLock lock(mutex_);
+  if (restoring()) return all;
+  for (const Member& member : members_) {
+    MutexLock table(member.table->mutex_);
+    const RowLink* const link = member.table->home_->link();
+    if (link == nullptr) continue;
+    all.rows += link->effort().rows;
+    all.waited += link->effort().waited;
+  }
+  return all;
+}
+
 void SharedBudget::onLookups(uint64_t count) {
   const uint64_t since = lookups_.fetch_add(count, std::memory_order_relaxed) + count;
   const bool due = since >= period_.load(std::memory_order_relaxed);
-  if (!due && !stale_.load(std::memory_order_relaxed)) return;
+  const uint64_t unasked = unasked_.fetch_add(count, std::memory_order_relaxed) + count;
+  const bool ask = owner_ && unasked >= ask_period_.load(std::memory_order_relaxed);
+  if (!due && !ask && !stale_.load(std::memory_order_relaxed)) return;
   // Acquire and release: whoever is at it next sees what was done.
   if (moving_.exchange(true, std::memory_order_acquire)) return;
+  if (ask) owner_(unasked_.exchange(0, std::memory_order_relaxed));
   due ? rebalance() : settle();
   moving_.store(false, std::memory_order_release);
 }

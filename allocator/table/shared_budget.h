@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <vector>
 
 #include "allocator/policy/budget_shares.h"
@@ -41,6 +42,23 @@ class SharedBudget {
   /// What the tables hold.
   Bytes held() TP_EXCLUDES(mutex_);
 
+  // For who owns the budget, and has other uses for it:
+  /// From now on called after some look-ups with how many they were, without a lock and by one
+  /// thread at a time, so that setBudget() may be. It changes the budget by one of so many parts,
+  /// and is asked as much more often as that moves fewer slots than rebalance(). To be set before
+  /// there are tables.
+  void setOwner(uint64_t parts, std::function<void(uint64_t)> owner) {
+    parts_ = parts;
+    owner_ = std::move(owner);
+  }
+  /// The share of all look-ups that would hit with budgets of these sizes, each divided as it would
+  /// be then, by the curves as they are now; empty if nothing is known. Moves nothing.
+  std::vector<double> hitsAt(std::span<const Bytes> budgets) TP_EXCLUDES(mutex_);
+  /// Of the tables there are: what their calls did to read rows in a fetch tier, so far.
+  RowLink::Effort effort() TP_EXCLUDES(mutex_);
+  /// What they need at the least.
+  Bytes least() TP_EXCLUDES(mutex_);
+
   /// Takes some of the budget from the tables, for rows of theirs that a drained region had; and
   /// gives it back. Errors: kNoSpace, kConflict, with nothing taken.
   Status lend(Bytes size) TP_EXCLUDES(mutex_);
@@ -60,6 +78,7 @@ class SharedBudget {
     Bytes least;
   };
   Bytes heldLocked() const TP_REQUIRES(mutex_);
+  Bytes leastLocked() const TP_REQUIRES(mutex_);
   TableDemand demandOf(EmbeddingTable& table) TP_REQUIRES(mutex_);
   std::vector<TableDemand> demands(Bytes budget) TP_REQUIRES(mutex_);
   std::vector<Bytes> targets(Bytes budget, std::span<const TableDemand> tables) TP_REQUIRES(mutex_);
@@ -82,6 +101,10 @@ class SharedBudget {
   BudgetShares shares_ TP_GUARDED_BY(mutex_);
   std::atomic<uint64_t> lookups_{0};  // since the last time
   std::atomic<uint64_t> period_{64 * 1024};
+  std::function<void(uint64_t)> owner_;  // null: there is none
+  uint64_t parts_ = 1;
+  std::atomic<uint64_t> unasked_{0};  // look-ups since it was called
+  std::atomic<uint64_t> ask_period_{64 * 1024};
   std::atomic<bool> moving_{false};
   std::atomic<bool> stale_{false};  // tables have come or gone since
   std::atomic<uint64_t> moves_{0};  // shares that were changed

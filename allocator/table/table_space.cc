@@ -136,6 +136,12 @@ Result<TierKind> TableSpace::kindOf(const TableOptions& options, size_t tier) co
               options.name.c_str(), tier, static_cast<int>(kind.name.size()), kind.name.data());
 }
 
+bool TableSpace::fetchesAll() const {
+  return std::all_of(far_.begin(), far_.end(), [](const FarTier& tier) {
+    return tier.spec.kind->open != nullptr && tier.spec.kind->tables == TierKind::kFetch;
+  });
+}
+
 Result<Bytes> TableSpace::leastDram(const TableOptions& options, size_t tier) const {
   const auto kind = kindOf(options, tier);
   if (!kind) return tl::unexpected(kind.error());

@@ -63,6 +63,9 @@ class TableSpace {
   /// space. Errors: kNotFound, kUnsupported (it is not the space's own), those of opening it.
   Result<Tier*> farTier(size_t tier) TP_EXCLUDES(mutex_);
 
+  /// Whether all far tiers are fetch tiers. One of the fabric may be either.
+  bool fetchesAll() const;
+
   Workers& workers() { return workers_; }
   /// What tables share that name no dram.
   SharedBudget& shared() { return shared_; }

@@ -61,6 +61,16 @@ void VictimChooser::onReturn(PageIndex page) {
   setScore(byte, rule_.returned(scoreOf(byte), (epoch_ + kEpochs - left) % kEpochs));
 }
 
+// Within its epoch a page may have gone at any time: half of them have gone before it.
+std::optional<PageCount> VictimChooser::evictedSince(PageIndex page) const {
+  TP_CHECK_OP(page.value(), <, left_.size());
+  const uint32_t left = left_[page.value()];
+  if (left == 0) return std::nullopt;
+  const uint64_t epoch = config_.capacity.value() / kEpochsPerTurnover;
+  const uint64_t begun = (epoch_ + kEpochs - left) % kEpochs * epoch + epoch_evictions_;
+  return PageCount(left == epoch_ ? begun / 2 : begun - epoch / 2);
+}
+
 void VictimChooser::earn(Nanoseconds now) {
   if (now <= last_now_) return;
   const double earned = static_cast<double>((now - last_now_).value()) * config_.sampling_cpu;

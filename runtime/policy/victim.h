@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "runtime/base/units.h"
@@ -84,6 +85,10 @@ class VictimChooser {
   /// The same for a local page of a run that takeBehind() gave: it goes only if the stream brought
   /// it in. Does not age it, so that a scan leaves the hot pages in its way alone.
   Verdict classifyBehind(PageIndex page);
+
+  /// About how many pages have been evicted since the absent page was; none if it never was. To be
+  /// asked before onFault().
+  std::optional<PageCount> evictedSince(PageIndex page) const;
 
   StreamTracker& streams() { return streams_; }
   void setCapacity(PageCount capacity);

@@ -130,6 +130,7 @@ void writeTables(const StatsPage& page, JsonWriter& json) {
     json.fixed("hit_ratio", hitRatio(hits, lookups), 6);
     json.number("dram_bytes", table[TableCount::kDramBytes]);
     json.number("dram_budget_bytes", table[TableCount::kDramBudgetBytes]);
+    json.fixed("dram_budget_share", budgetShare(page, table), 6);
     json.close('}');
   });
   json.close(']');

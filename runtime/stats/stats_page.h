@@ -12,7 +12,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 8;
+inline constexpr uint32_t kStatsSchema = 9;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -108,6 +108,10 @@ struct StatsPage {
   StatCounter service_cpu_nanoseconds;
   StatCounter sampling_cpu_nanoseconds;
   StatCounter moving_cpu_nanoseconds;  // to and from direct tiers, by the balancer's choice
+  // Faults that so much more local memory would have saved: a step, and one more (DramSplit), each
+  // without the step before; and what all of these took.
+  StatCounter faults_a_step_short, faults_two_steps_short;
+  StatCounter faults_short_nanoseconds;
   LatencyHistogram fault_latency;
 
   StatCounter tier_count;

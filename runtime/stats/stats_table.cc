@@ -130,20 +130,28 @@ void writeTiers(const StatsPage& page, TextBuffer& out) {
   out.append("\n");
 }
 
-void writeTable(const TableReading& table, TextBuffer& out) {
+void appendPercent(TextBuffer& out, double share) {
+  ShortText<24> text;
+  text.appendFixed(100 * share, 1);
+  text.append(" %");
+  out.appendRight(text.view(), 10);
+}
+
+void writeTable(const StatsPage& page, const TableReading& table, TextBuffer& out) {
   appendSafe(out, statsText(table.name), 26);
   appendSafe(out, statsText(table.tier), 28);
   ShortText<24> rows;
   rows.appendNumber(table.rows);
   out.appendRight(rows.view(), 12);
   appendSizeRight(out, table.row_bytes);
-  ShortText<24> hits;
-  hits.appendFixed(100 * hitRatio(table[TableCount::kHits], table[TableCount::kLookups]), 1);
-  hits.append(" %");
-  out.appendRight(table[TableCount::kLookups] == 0 ? "-" : hits.view(), 10);
+  const uint64_t lookups = table[TableCount::kLookups];
+  lookups == 0 ? out.appendRight("-", 10)
+               : appendPercent(out, hitRatio(table[TableCount::kHits], lookups));
   appendSizeRight(out, table[TableCount::kDramBytes]);
   const uint64_t budget = table[TableCount::kDramBudgetBytes];
   budget == 0 ? out.appendRight("none", 10) : appendSizeRight(out, budget);
+  readCounter(page.dram_budget_bytes) == 0 ? out.appendRight("-", 10)
+                                           : appendPercent(out, budgetShare(page, table));
   out.append("\n");
 }
 
@@ -154,10 +162,12 @@ void writeTables(const StatsPage& page, TextBuffer& out) {
       out.appendLeft("table", 26);
       out.appendLeft("tier", 28);
       out.appendRight("rows", 12);
-      for (const char* heading : {"row", "hits", "dram", "budget"}) out.appendRight(heading, 10);
+      for (const char* heading : {"row", "hits", "dram", "budget", "share"}) {
+        out.appendRight(heading, 10);
+      }
       out.append("\n");
     }
-    writeTable(table, out);
+    writeTable(page, table, out);
   });
   const uint64_t more = readCounter(page.more_tables);
   if (more != 0) {

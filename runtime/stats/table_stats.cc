@@ -35,6 +35,11 @@ TableStats* takeEntry(StatsPage& page) {
   return nullptr;
 }
 
+double part(uint64_t of, uint64_t whole) {
+  if (whole == 0) return 0;
+  return std::min(1.0, static_cast<double>(of) / static_cast<double>(whole));
+}
+
 }  // namespace
 
 StatCounter* addTable(StatsPage& page, std::string_view name, std::string_view tier, uint64_t rows,
@@ -80,9 +85,12 @@ bool readTable(const TableStats& entry, TableReading& out) {
   return entry.version.load(std::memory_order_relaxed) == out.version;
 }
 
-double hitRatio(uint64_t hits, uint64_t lookups) {
-  if (lookups == 0) return 0;
-  return std::min(1.0, static_cast<double>(hits) / static_cast<double>(lookups));
+double hitRatio(uint64_t hits, uint64_t lookups) { return part(hits, lookups); }
+
+double budgetShare(const StatsPage& page, const TableReading& table) {
+  const uint64_t its = table[TableCount::kDramBudgetBytes];
+  return part(its != 0 ? its : table[TableCount::kDramBytes],
+              page.dram_budget_bytes.load(std::memory_order_relaxed));
 }
 
 }  // namespace tidepool

@@ -34,6 +34,10 @@ bool readTable(const TableStats& entry, TableReading& out);
 /// Share of the look-ups that hit, from 0 to 1 whatever the numbers are; 0 without any.
 double hitRatio(uint64_t hits, uint64_t lookups);
 
+/// What a table may have of the process's budget, or has, if nothing bounds it: from 0 to 1
+/// whatever the numbers are; 0 without a budget.
+double budgetShare(const StatsPage& page, const TableReading& table);
+
 /// Calls `say(index, reading)` for every table.
 template <typename Say>
 void forTables(const StatsPage& page, Say say) {

@@ -141,26 +141,30 @@ std::vector<TableRate> tableRates(const Reading& before, const Reading& now) {
   return rates;
 }
 
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
 /// The tables of a process, a line each.
 std::string tableRows(const StatsPage& page, const Reading& before, const Reading& now) {
   constexpr std::string_view kTable =
-      "{:>10}{:<32}  {:>7}  {:>7}  {:>11}  {:>7}  {:>12}  {:>7}  {}\n";
+      "{:>10}{:<32}  {:>7}  {:>7}  {:>7}  {:>11}  {:>7}  {:>12}  {:>7}  {}\n";
   const std::vector<TableRate> rates = tableRates(before, now);
   uint64_t more = get(page.more_tables);
   std::string out;
   if (!rates.empty()) {
-    out = fmt::format(kTable, "", "TABLE", "DRAM", "BUDGET", "LOOK-UPS/s", "HITS", "ROWS", "ROW",
-                      "TIER");
+    out = fmt::format(kTable, "", "TABLE", "DRAM", "BUDGET", "SHARE", "LOOK-UPS/s", "HITS", "ROWS",
+                      "ROW", "TIER");
   }
   for (size_t i = 0; i < rates.size() && i < kMostTables; ++i) {
     const auto& [table, lookups, hits] = rates[i];
     const Bytes budget(table[TableCount::kDramBudgetBytes]);
-    out += fmt::format(
-        kTable, "", safeText(statsText(table.name), 32),
-        sizeText(Bytes(table[TableCount::kDramBytes])),
-        budget == Bytes() ? "none" : sizeText(budget), perSecond(lookups, before, now),
-        lookups == 0 ? "-" : fmt::format("{:.1f} %", 100 * hitRatio(hits, lookups)), table.rows,
-        sizeText(Bytes(table.row_bytes)), safeText(statsText(table.tier), sizeof table.tier));
+    out += fmt::format(kTable, "", safeText(statsText(table.name), 32),
+                       sizeText(Bytes(table[TableCount::kDramBytes])),
+                       budget == Bytes() ? "none" : sizeText(budget),
+                       get(page.dram_budget_bytes) == 0 ? "-" : percent(budgetShare(page, table)),
+                       perSecond(lookups, before, now),
+                       lookups == 0 ? "-" : percent(hitRatio(hits, lookups)), table.rows,
+                       sizeText(Bytes(table.row_bytes)),
+                       safeText(statsText(table.tier), sizeof table.tier));
   }
   if (rates.size() > kMostTables) more += rates.size() - kMostTables;
   if (more != 0) out += fmt::format("{:>10}and {} tables more\n", "", more);

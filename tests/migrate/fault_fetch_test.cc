@@ -37,6 +37,66 @@ TEST_F(Fetch, AFarPageIsReadAndInstalled) {
   EXPECT_FALSE(faultsWait());
 }
 
+// ---- Faults that more memory would have saved.
+
+class ShortOfMemory : public FaultServiceTest {
+ protected:
+  void SetUp() override {
+    FaultServiceTest::SetUp();
+    core_.options.dram = toBytes(PageCount(4096));  // a step is 128 pages
+  }
+  /// A far page since whose eviction so many others went.
+  PageIndex gone(uint64_t others) {
+    const PageIndex page = farPage();
+    MutexLock lock(policy_->mutex());
+    EXPECT_EQ(policy_->chooser().classify(page, WriteBit::kNotArmed), Verdict::kEvict);
+    for (uint64_t i = 0; i < others; ++i) {
+      policy_->chooser().classify(PageIndex(15'000 + i), WriteBit::kNotArmed);
+    }
+    return page;
+  }
+  void bringIn(PageIndex page) {
+    ask(page);
+    clock_.advance(Nanoseconds(50'000));
+    arrive();
+    expectLocal(page, page.value());
+  }
+  uint64_t oneStep() const { return core_.stats->faults_a_step_short.load(); }
+  uint64_t twoSteps() const { return core_.stats->faults_two_steps_short.load(); }
+};
+
+TEST_F(ShortOfMemory, FaultsAreCountedByHowManyPagesWentSince) {
+  bringIn(farPage());
+  EXPECT_EQ(oneStep() + twoSteps(), 0u) << "it was never evicted";
+  bringIn(gone(20));
+  EXPECT_EQ(oneStep(), 1u);
+  bringIn(gone(200));
+  EXPECT_EQ(oneStep(), 1u);
+  EXPECT_EQ(twoSteps(), 1u);
+  bringIn(gone(500));
+  EXPECT_EQ(oneStep() + twoSteps(), 2u);
+  EXPECT_EQ(core_.stats->faults_short_nanoseconds.load(), 2 * 50'000u);
+}
+
+TEST_F(ShortOfMemory, WhatNobodyWaitsForIsNotCounted) {
+  const PageIndex page = gone(20);
+  {
+    MutexLock lock(policy_->mutex());
+    ASSERT_TRUE(policy_->willNeed().push({page, PageCount(1)}));
+  }
+  core_.freed_memory.ring();
+  turn();
+  arrive();
+  EXPECT_EQ(state(page), PageState::kLocal);
+  EXPECT_EQ(oneStep(), 0u);
+}
+
+TEST_F(ShortOfMemory, WithoutABudgetThereIsNoStep) {
+  core_.options.dram = Bytes();
+  bringIn(gone(20));
+  EXPECT_EQ(oneStep(), 0u);
+}
+
 TEST_F(Fetch, APageThatIsBeingReadIsNotReadAgain) {
   const PageIndex page = farPage();
   ask(page);

@@ -146,6 +146,27 @@ TEST_F(VictimTest, ADiscardForgetsThatAPageEverLeft) {
   EXPECT_EQ(chooser.score(PageIndex(1)), 0u);
 }
 
+TEST_F(VictimTest, KnowsAboutHowManyWentSinceAPageDid) {
+  for (const uint64_t before : {0, 1, 700}) {
+    for (const uint64_t between : {0, 5, 64, 100, 700, 3000}) {
+      std::fill(bytes_.begin(), bytes_.end(), uint8_t{0});
+      VictimChooser chooser(configOf(1024), memory());
+      EXPECT_FALSE(chooser.evictedSince(PageIndex(1))) << "it never went";
+      const auto evict = [&](uint64_t count) {
+        for (uint64_t i = 0; i < count; ++i) {
+          chooser.classify(PageIndex(100 + i % 2000), WriteBit::kNotArmed);
+        }
+      };
+      evict(before);
+      ASSERT_EQ(chooser.classify(PageIndex(1), WriteBit::kNotArmed), Verdict::kEvict);
+      evict(between);
+      const auto since = chooser.evictedSince(PageIndex(1));
+      ASSERT_TRUE(since);
+      EXPECT_NEAR(static_cast<double>(since->value()), static_cast<double>(between), 1024.0 / 64);
+    }
+  }
+}
+
 TEST_F(VictimTest, ARescueIsAReturnAtOnce) {
   VictimChooser chooser(configOf(1024), memory());
   EXPECT_EQ(chooser.classify(PageIndex(1), WriteBit::kNotArmed), Verdict::kEvict);

@@ -264,6 +264,7 @@ class Statistics(unittest.TestCase):
             self.assertGreater(table["hit_ratio"], 0.5)
             self.assertGreater(table["dram_bytes"], 0)
             self.assertLessEqual(table["dram_bytes"], table["dram_budget_bytes"])
+            self.assertAlmostEqual(table["dram_budget_share"], table["dram_budget_bytes"] / budget, places=5)
         self.assertLessEqual(sum(table["dram_budget_bytes"] for table in tables), budget / 2)
 
     def test_tables_of_a_pool_are_listed(self):

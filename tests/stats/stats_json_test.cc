@@ -94,7 +94,7 @@ TEST(StatsJson, HasTheDocumentedKeysAndValues) {
       "emulated":true}])"));
   EXPECT_EQ(stats["tables"], json::parse(R"([{"name":"users","tier":"cxl:2G","rows":5000,
       "row_bytes":256,"lookups":1000,"hits":875,"hit_ratio":0.875,"dram_bytes":32505856,
-      "dram_budget_bytes":33554432}])"));
+      "dram_budget_bytes":33554432,"dram_budget_share":0.125}])"));
   EXPECT_EQ(stats["more_tables"], 0);
   EXPECT_EQ(stats["promotions"], 11);
   EXPECT_EQ(stats["promoted_bytes"], 11 * kPageSize);
@@ -166,7 +166,8 @@ TEST(StatsJson, TheKeysAreTheseAndNoOthers) {
                                             "reads_bytes", "writes_bytes", "emulated"));
   EXPECT_THAT(keysOf(stats["tables"][0]),
               testing::UnorderedElementsAre("name", "tier", "rows", "row_bytes", "lookups", "hits",
-                                            "hit_ratio", "dram_bytes", "dram_budget_bytes"));
+                                            "hit_ratio", "dram_bytes", "dram_budget_bytes",
+                                            "dram_budget_share"));
   EXPECT_THAT(keysOf(stats["faults"]),
               testing::UnorderedElementsAre("missing", "write_protect", "p50_us", "p99_us"));
   EXPECT_THAT(keysOf(stats["samples"][0]),
@@ -252,12 +253,15 @@ TEST(StatsTable, ShowsWhatPeopleAskFirst) {
 
 TEST(StatsTable, ListsEmbeddingTables) {
   const auto page = samplePage();
-  EXPECT_THAT(tableText(*page),
-              testing::ContainsRegex("users +cxl:2G +5000 +256 +87.5 % +31.0M +32.0M\n\npromoted"));
+  EXPECT_THAT(
+      tableText(*page),
+      testing::ContainsRegex("users +cxl:2G +5000 +256 +87.5 % +31.0M +32.0M +12.5 %\n\npromoted"));
   for (int i = 0; i < kMaxTables + 1; ++i) addTable(*page, "evil\x1b[2J", "local", 1, Bytes(1));
   const std::string table = tableText(*page);
   EXPECT_THAT(table, HasSubstr("and 2 tables more\n"));
-  EXPECT_THAT(table, testing::ContainsRegex("evil\\?\\[2J +local +1 +1 +- +0 +none\n"));
+  EXPECT_THAT(table, testing::ContainsRegex("evil\\?\\[2J +local +1 +1 +- +0 +none +0.0 %\n"));
+  page->dram_budget_bytes = 0;
+  EXPECT_THAT(tableText(*page), testing::ContainsRegex("users .* +32.0M +-\n"));
   EXPECT_THAT(tableText(StatsPage{}), testing::Not(HasSubstr("table")));
 }
 

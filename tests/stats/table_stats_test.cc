@@ -88,6 +88,24 @@ TEST(TableStats, LongTextsAreCut) {
   EXPECT_EQ(std::string(reading.tier), std::string(sizeof reading.tier - 1, 't'));
 }
 
+TEST(TableStats, AShareIsOfTheProcessesBudget) {
+  const auto page = std::make_unique<StatsPage>();
+  StatCounter* const counts = addTable(*page, "users", "local", 1, Bytes(4));
+  counts[static_cast<size_t>(TableCount::kDramBytes)] = 10;
+  const auto share = [&] {
+    TableReading reading;
+    EXPECT_TRUE(readTable(page->tables[0], reading));
+    return budgetShare(*page, reading);
+  };
+  EXPECT_EQ(share(), 0) << "there is none";
+  page->dram_budget_bytes = 100;
+  EXPECT_EQ(share(), 0.1) << "what it has";
+  counts[static_cast<size_t>(TableCount::kDramBudgetBytes)] = 25;
+  EXPECT_EQ(share(), 0.25) << "what it may have";
+  counts[static_cast<size_t>(TableCount::kDramBudgetBytes)] = 1000;
+  EXPECT_EQ(share(), 1);
+}
+
 TEST(TableStats, NoiseIsReadAsBoundedTexts) {
   const auto entry = std::make_unique<TableStats>();
   std::mt19937 random(3);

@@ -481,6 +481,81 @@ TEST_P(Shared, FollowWhatATableGains) {
   EXPECT_LT(slotsOf(*skew), 1200u);
 }
 
+TEST_P(Shared, HitsThatABudgetWouldGiveAreForetoldAndNothingMoves) {
+  constexpr uint64_t kRows = 40'000, kHot = 3000;
+  const TableOptions options = optionsFor("one", kRows);
+  const TierKind kind = kindOf(GetParam());
+  const Bytes curve = LiveCurve::memoryFor(Bytes(kRows * options.format.stride()));
+  const auto holding = [&](uint64_t slots) {
+    return EmbeddingTable::dramFor(options, kind, slots) + curve;
+  };
+  const Bytes other = SharedBudget::leastShare(options, kind) * 3;
+  const Bytes small = holding(kHot / 4) + other, large = holding(kHot * 2) + other;
+  SharedBudget budget(small);
+  auto hot = make(budget, options), idle = make(budget, options);
+  EXPECT_TRUE(budget.hitsAt(std::vector{small, large}).empty()) << "nothing is known";
+  std::mt19937_64 random(5);
+  const auto hitRatio = [&] {
+    const TableCounts before = hot->counts();
+    for (int batch = 0; batch < 60; ++batch) {
+      const std::vector<int64_t> ids = skewed(random, 4096, kHot, kRows), offsets{0, 4096};
+      std::vector<float> out(options.format.dim);
+      const EmbeddingTable::BagCall call{hot.get(), {ids, offsets}, out.data(), out.size()};
+      EXPECT_TRUE(EmbeddingTable::bags({&call, 1}, workers_));
+    }
+    const TableCounts after = hot->counts();
+    return static_cast<double>(after.hits - before.hits) /
+           static_cast<double>(after.lookups - before.lookups);
+  };
+  hitRatio();
+  const Bytes share = hot->dram(), held = budget.held();
+  const uint64_t moves = budget.moves();
+  const std::vector<double> hits = budget.hitsAt(std::vector{small, large});
+  ASSERT_EQ(hits.size(), 2u);
+  EXPECT_LT(hits[0], hits[1]);
+  EXPECT_EQ(budget.hitsAt(std::vector{large, small, small}),
+            (std::vector{hits[1], hits[0], hits[0]}));
+  EXPECT_EQ(hot->dram(), share);
+  EXPECT_EQ(budget.held(), held);
+  EXPECT_EQ(budget.moves(), moves);
+  EXPECT_EQ(budget.budget(), small);
+  ASSERT_TRUE(budget.setBudget(large));
+  hitRatio();
+  // Of the tables, not of one call: a row that comes twice in a batch is one that hits.
+  EXPECT_NEAR(hitRatio(), hits[1], GetParam() == Place::kDirect ? 0.06 : 0.1);
+}
+
+TEST_P(Shared, ItsOwnerIsAskedBetweenCalls) {
+  const TableOptions options = optionsFor("one", 40'000);
+  const Bytes whole{2 * kMiB};
+  SharedBudget budget(whole);
+  uint64_t asked = 0, lookups = 0;
+  budget.setOwner(32, [&](uint64_t since) {
+    ++asked;
+    lookups += since;
+    EXPECT_EQ(budget.hitsAt(std::vector{whole}).size(), 1u);
+    EXPECT_TRUE(budget.setBudget(asked % 2 == 1 ? whole / 2 : whole));
+  });
+  auto first = make(budget, options), second = make(budget, options);
+  std::mt19937_64 random(5);
+  for (int batch = 0; batch < 64; ++batch) {
+    const std::vector<int64_t> ids = skewed(random, 4096, 2000, 40'000), offsets{0, 4096};
+    std::vector<float> out(options.format.dim);
+    const EmbeddingTable::BagCall call{first.get(), {ids, offsets}, out.data(), out.size()};
+    ASSERT_TRUE(EmbeddingTable::bags({&call, 1}, workers_));
+    ASSERT_LE(first->dram() + second->dram(), budget.budget());
+  }
+  EXPECT_EQ(asked, 4u);
+  EXPECT_EQ(lookups, 64 * 4096u);
+  const RowLink::Effort effort = budget.effort();
+  if (GetParam() == Place::kDirect) {
+    EXPECT_EQ(effort.rows, 0u);
+    return;
+  }
+  EXPECT_GE(effort.rows, first->counts().fetched);
+  EXPECT_GT(effort.waited, Nanoseconds());
+}
+
 TEST(SharedByMany, IsDividedAnewNowAndThenWhileTheyAreMade) {
   constexpr size_t kTables = 600;
   Places places(Place::kDirect, Bytes(2 * kGiB));

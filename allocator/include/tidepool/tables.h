@@ -104,7 +104,8 @@ typedef struct tidepool_table_params {
  * How much local memory tables without dram_bytes of their own have together, from now on, in all
  * contexts of the process. It is charged to the budget while there are such tables. Their shares
  * follow what each gains by it, from the look-ups they get. Until it is set, and after all contexts
- * of the process were closed: half of the budget.
+ * of the process were closed: half of the budget at first, which then follows what tables and
+ * managed pages gain by it, where all far tiers are memory servers.
  * Errors: INVALID_ARGUMENT for 0; NO_SPACE if the context's budget or the tables that are there do
  * not allow it; CONFLICT if rows of batches that were announced need more. It is then as it was.
  */

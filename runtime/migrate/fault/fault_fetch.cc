@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/policy/dram_split.h"
+
 namespace tidepool {
 
 FaultService::Answer FaultService::beginFetch(const GranuleLock& granule, PageIndex page) {
@@ -22,7 +24,7 @@ bool FaultService::submitFetch(const GranuleLock& granule, FarClaim claim, Arriv
   const PageIndex first = claim.first();
   Fetch& fetch = fetches_[slot];
   fetch = {std::move(claim), first, buffer(slot), demanded, arrival, core_.clock->now()};
-  if (arrival == Arrival::kFault) noteTouch(fetch.claim);
+  if (arrival == Arrival::kFault) noteTouch(fetch);
   if (fetch.claim.tier() == core_.pool_number) return unpack(granule, slot);
   // In a child of fork() the first read opens it.
   const auto channel = channels_.to(fetch.claim.tier());
@@ -49,17 +51,33 @@ bool FaultService::unpack(const GranuleLock& granule, uint32_t slot) {
   return false;
 }
 
-void FaultService::noteTouch(const FarClaim& claim) {
-  if (core_.pool == nullptr) return;
-  const bool packed = claim.tier() == core_.pool_number;
+StatCounter* FaultService::shortOf(PageIndex page) {
+  const auto away = policy_.chooser().evictedSince(page);
+  if (!away || core_.options.dram == Bytes()) return nullptr;
+  const PageCount step = std::max(toPages(core_.options.dram) / DramSplit::kSteps, PageCount(1));
+  const uint64_t steps = *away / step;
+  return steps == 0   ? &core_.stats->faults_a_step_short
+         : steps == 1 ? &core_.stats->faults_two_steps_short
+                      : nullptr;
+}
+
+void FaultService::noteTouch(Fetch& fetch) {
+  const FarClaim& claim = fetch.claim;
+  const bool packed = core_.pool != nullptr && claim.tier() == core_.pool_number;
   const uint32_t age = packed ? core_.pool->ageOf(claim.frames().first) : 0;
   MutexLock lock(policy_.mutex());
+  fetch.short_of = shortOf(claim.first());
+  if (core_.pool == nullptr) return;
   packed ? policy_.poolSize().onHit(age) : policy_.poolSize().onFarFault(claim.first());
 }
 
-void FaultService::noteArrival(uint8_t tier, Nanoseconds started) {
+void FaultService::noteArrival(const Fetch& fetch, uint8_t tier) {
+  const Nanoseconds took = core_.clock->now() - fetch.started;
+  if (fetch.short_of != nullptr) {
+    count(*fetch.short_of, 1);
+    count(core_.stats->faults_short_nanoseconds, took.value());
+  }
   if (core_.pool == nullptr) return;
-  const Nanoseconds took = core_.clock->now() - started;
   MutexLock lock(policy_.mutex());
   PoolSize& size = policy_.poolSize();
   tier == core_.pool_number ? size.onHitTook(took) : size.onFarTook(took);
@@ -304,7 +322,7 @@ bool FaultService::install(const GranuleLock& granule, Fetch& fetch) {
   }
   if (fetch.demanded != 0) {
     recordLatency(fetch.started);
-    noteArrival(tier, fetch.started);
+    noteArrival(fetch, tier);
   }
   return true;
 }

@@ -56,6 +56,8 @@ class FaultService {
     Arrival arrival = Arrival::kFault;
     Nanoseconds started;
     bool foretold = false;  // few of them are ever waited for
+    // Of a fault: the count of those that as much more local memory would have saved; null: none.
+    StatCounter* short_of = nullptr;
   };
   // Foretold pages that are fetched together, each by itself: they may be anywhere, of one tier.
   struct Gather {
@@ -138,10 +140,13 @@ class FaultService {
   bool submitFetch(const GranuleLock& granule, FarClaim claim, Arrival arrival);
   /// Brings in what is in the compressed pool, now; as submitFetch().
   bool unpack(const GranuleLock& granule, uint32_t slot);
-  /// Tells the size of the pool, if there is one, where a page is that was touched.
-  void noteTouch(const FarClaim& claim);
+  /// How much more memory would have kept a page that was touched; the size of the pool, if there
+  /// is one, hears where it is.
+  void noteTouch(Fetch& fetch);
   /// And what it took to bring it in from there.
-  void noteArrival(uint8_t tier, Nanoseconds started);
+  void noteArrival(const Fetch& fetch, uint8_t tier);
+  /// The count that Fetch::short_of says.
+  StatCounter* shortOf(PageIndex page) TP_REQUIRES(policy_.mutex());
   void completeFetches();
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);
   /// Ends the claim of a read that has failed.
