@@ -205,6 +205,7 @@ int measure(const std::string& folder, uint64_t regions) {
   const WallClock wall;
   makePools(folder, layout);
   {
+    must("init", initSqliteStore(folder + "/store.db"));
     auto store = must("store", openSqliteStore(folder + "/store.db"));
     fillStore(*store, folder, layout);
   }

@@ -14,6 +14,7 @@
 #include "fabricmgr/store/commit_queue.h"
 #include "fabricmgr/store/migrations.h"
 #include "fabricmgr/store/sqlite_rows.h"
+#include "fabricmgr/store/standing.h"
 #include "runtime/base/format.h"
 #include "runtime/base/unique_fd.h"
 
@@ -46,16 +47,18 @@ Result<UniqueFd> lockFor(const std::string& path) {
   return fd;
 }
 
-/// The one name of the file: its lock and its log are called after that. Errors: kConflict when it
-/// has others, by which somebody else may have it open.
+/// The one name of the file: its lock and its log are called after that. Errors: kNotFound;
+/// kConflict when it has others, by which somebody else may have it open.
 Result<std::string> oneName(const std::string& path) {
   struct stat about;
+  if (stat(path.c_str(), &about) != 0 && errno == ENOENT) {
+    return fail(ErrorCode::kNotFound,
+                "there is no store at %.80s: mount its disk, put a backup back (`fabricmgr "
+                "restore`), or, for a new fabric, make one with `fabricmgr init`",
+                path.c_str());
+  }
   if (stat(path.c_str(), &about) != 0) {
-    // A file that is there is never opened here: closing it would end SQLite's locks.
-    const UniqueFd made(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (!made.valid() || fstat(made.get(), &about) != 0) {
-      return failErrno(ErrorCode::kPermission, "cannot open %s", path.c_str());
-    }
+    return failErrno(ErrorCode::kPermission, "cannot open %s", path.c_str());
   }
   if (about.st_nlink > 1) {
     return fail(ErrorCode::kConflict,
@@ -86,6 +89,14 @@ class SqliteStore final : public Store {
         read_database_(std::move(reader)),
         queue_([this](std::span<const Batch> batches) { return commit(batches); }) {}
 
+  Result<Standing> beginTerm(Term known) override {
+    const MutexLock lock(mutex_);
+    return raiseTerm(read_database_, known);
+  }
+  Status tookOver() override {
+    const MutexLock lock(mutex_);
+    return read_database_.execute("UPDATE fabric SET take_over = 0");
+  }
   void listen(std::function<void(Index)> on_durable) override {
     queue_.listen(std::move(on_durable));
   }
@@ -155,8 +166,8 @@ class SqliteStore final : public Store {
   Database write_database_;          // the queue's thread
   std::unique_ptr<RowWriter> rows_;  // the queue's thread; made anew after a failure
   Mutex mutex_;
-  Database read_database_ TP_GUARDED_BY(mutex_);
-  CommitQueue queue_;  // last: its thread uses what is above
+  Database read_database_ TP_GUARDED_BY(mutex_);  // writes the term, while nothing else is written
+  CommitQueue queue_;                             // last: its thread uses what is above
 };
 
 Status SqliteStore::writeAll(std::span<const Batch> batches) {
@@ -214,9 +225,10 @@ Result<std::unique_ptr<Store>> openSqliteStore(const std::string& given) {
   const std::string& path = *name;
   auto lock = lockFor(path);
   if (!lock) return tl::unexpected(lock.error());
-  auto writer = openDatabase(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+  auto writer = openDatabase(path, SQLITE_OPEN_READWRITE);
   if (!writer) return tl::unexpected(writer.error());
-  TP_TRY(migrate(*writer));  // first: another program's file is not even made to keep a log
+  TP_TRY(migrate(*writer,
+                 Empty::kNoStore));  // first: another program's file is not even made to keep a log
   TP_TRY(writer->execute(kPragmas));
   auto reader = openDatabase(path, SQLITE_OPEN_READWRITE);
   if (!reader) return tl::unexpected(reader.error());

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/model/identity.h"
 #include "fabricmgr/model/journal.h"
 #include "fabricmgr/model/records.h"
 #include "fabricmgr/model/types.h"
@@ -30,10 +31,23 @@ struct Loaded {
   std::vector<KeyRecord> pending;  // keys whose request has no outcome yet
 };
 
+/// Whose state it is, and how many managers it has had.
+struct Standing {
+  std::string fabric;  // the UUID
+  Term term;
+  /// It was put back from a backup: devices may know a newer term than it does.
+  TakeOver take_over = TakeOver::kNo;
+};
+
 class Store {
  public:
   virtual ~Store() = default;
 
+  /// Begins a term: above `known`, and above the last one. Durable when it returns; comes before
+  /// anything is decided. Errors: kIo, kNoSpace.
+  virtual Result<Standing> beginTerm(Term known) = 0;
+  /// Every device that answered obeys: Standing::take_over is over. Errors: as beginTerm().
+  virtual Status tookOver() = 0;
   /// Told, from a thread of the store's, every time more is durable. To be set before load().
   virtual void listen(std::function<void(Index)> on_durable) = 0;
   /// The durable state. Ends a failure: from here on append() is accepted again.

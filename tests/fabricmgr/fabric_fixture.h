@@ -55,7 +55,9 @@ class Folder {
 class FabricHouse {
  public:
   Result<std::unique_ptr<Manager>> tryOpen() {
-    auto store = openSqliteStore(folder / "store.db");
+    const std::string path = folder / "store.db";
+    if (!std::filesystem::exists(path)) TP_TRY(initSqliteStore(path));
+    auto store = openSqliteStore(path);
     if (!store) return tl::unexpected(store.error());
     *store = std::make_unique<StoreAround>(std::move(*store), hooks);
     ManagerOptions options;
