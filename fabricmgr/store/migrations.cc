@@ -77,11 +77,11 @@ CREATE TRIGGER audit_is_append_only_d BEFORE DELETE ON audit
 constexpr char kIdentity[] = R"sql(
 CREATE TABLE fabric(
   only_row INTEGER PRIMARY KEY CHECK(only_row = 1), uuid TEXT NOT NULL, term INTEGER NOT NULL,
-  take_over INTEGER NOT NULL) STRICT;
+  outbids INTEGER NOT NULL, superseded_by INTEGER NOT NULL) STRICT;
 INSERT INTO fabric VALUES(1,
   lower(hex(randomblob(4))) || '-' || lower(hex(randomblob(2))) || '-4' ||
   substr(lower(hex(randomblob(2))), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) ||
-  substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6))), 0, 0);
+  substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6))), 0, 0, 0);
 )sql";
 
 constexpr Migration kMigrations[] = {{1, kFirst}, {2, kIdentity}};

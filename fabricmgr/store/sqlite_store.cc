@@ -28,52 +28,6 @@ constexpr char kPragmas[] =
 /// SQLite's numbers have a sign: what a caller gives from beyond them is above all there is.
 uint64_t within(uint64_t number) { return std::min(number, ~uint64_t{} >> 1); }
 
-Result<UniqueFd> lockFor(const std::string& path) {
-  const std::string name = path + ".lock";
-  UniqueFd fd(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open %s", name.c_str());
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    char holder[24] = {};
-    if (pread(fd.get(), holder, sizeof holder - 1, 0) < 0) holder[0] = '\0';
-    return fail(ErrorCode::kConflict, "%s: another fabricmgr (process %s) has this store open",
-                path.c_str(), holder);
-  }
-  char pid[24];
-  const size_t length = formatText(pid, sizeof pid, "%d", static_cast<int>(getpid()));
-  // For people only: the lock itself is what counts.
-  if (ftruncate(fd.get(), 0) != 0 || pwrite(fd.get(), pid, length, 0) < 0) {
-    return failErrno(ErrorCode::kIo, "cannot write %s", name.c_str());
-  }
-  return fd;
-}
-
-/// The one name of the file: its lock and its log are called after that. Errors: kNotFound;
-/// kConflict when it has others, by which somebody else may have it open.
-Result<std::string> oneName(const std::string& path) {
-  struct stat about;
-  if (stat(path.c_str(), &about) != 0 && errno == ENOENT) {
-    return fail(ErrorCode::kNotFound,
-                "there is no store at %.80s: mount its disk, put a backup back (`fabricmgr "
-                "restore`), or, for a new fabric, make one with `fabricmgr init`",
-                path.c_str());
-  }
-  if (stat(path.c_str(), &about) != 0) {
-    return failErrno(ErrorCode::kPermission, "cannot open %s", path.c_str());
-  }
-  if (about.st_nlink > 1) {
-    return fail(ErrorCode::kConflict,
-                "%s has another name (a hard link), by which another manager could have it open: "
-                "remove that",
-                path.c_str());
-  }
-  std::error_code error;
-  std::string name = std::filesystem::canonical(path, error).string();
-  if (error) {
-    return fail(ErrorCode::kIo, "cannot use %s: %s", path.c_str(), error.message().c_str());
-  }
-  return name;
-}
-
 Result<Database> openDatabase(const std::string& path, int flags) {
   auto database = Database::open(path, flags | SQLITE_OPEN_NOMUTEX);
   if (!database) return database;
@@ -95,7 +49,12 @@ class SqliteStore final : public Store {
   }
   Status tookOver() override {
     const MutexLock lock(mutex_);
-    return read_database_.execute("UPDATE fabric SET take_over = 0");
+    return read_database_.execute("UPDATE fabric SET outbids = 0, superseded_by = 0");
+  }
+  Status noteSuperseded(Term by) override {
+    const MutexLock lock(mutex_);
+    auto note = read_database_.prepare("UPDATE fabric SET superseded_by = ?");
+    return note ? note->run(by.value()) : Status(tl::unexpected(note.error()));
   }
   void listen(std::function<void(Index)> on_durable) override {
     queue_.listen(std::move(on_durable));
@@ -219,11 +178,55 @@ Result<std::vector<Event>> SqliteStore::eventsAfter(Index since, uint32_t limit,
 
 }  // namespace
 
+Result<UniqueFd> lockStore(const std::string& path) {
+  const std::string name = path + ".lock";
+  UniqueFd fd(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open %s", name.c_str());
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    char holder[24] = {};
+    if (pread(fd.get(), holder, sizeof holder - 1, 0) < 0) holder[0] = '\0';
+    return fail(ErrorCode::kConflict, "%s: another fabricmgr (process %s) has this store open",
+                path.c_str(), holder);
+  }
+  char pid[24];
+  const size_t length = formatText(pid, sizeof pid, "%d", static_cast<int>(getpid()));
+  // For people only: the lock itself is what counts.
+  if (ftruncate(fd.get(), 0) != 0 || pwrite(fd.get(), pid, length, 0) < 0) {
+    return failErrno(ErrorCode::kIo, "cannot write %s", name.c_str());
+  }
+  return fd;
+}
+
+Result<std::string> oneNameOf(const std::string& path) {
+  struct stat about;
+  if (stat(path.c_str(), &about) != 0 && errno == ENOENT) {
+    return fail(ErrorCode::kNotFound,
+                "there is no store at %.80s: mount its disk, put a backup back (`fabricmgr "
+                "restore`), or, for a new fabric, make one with `fabricmgr init`",
+                path.c_str());
+  }
+  if (stat(path.c_str(), &about) != 0) {
+    return failErrno(ErrorCode::kPermission, "cannot open %s", path.c_str());
+  }
+  if (about.st_nlink > 1) {
+    return fail(ErrorCode::kConflict,
+                "%s has another name (a hard link), by which another manager could have it open: "
+                "remove that",
+                path.c_str());
+  }
+  std::error_code error;
+  std::string name = std::filesystem::canonical(path, error).string();
+  if (error) {
+    return fail(ErrorCode::kIo, "cannot use %s: %s", path.c_str(), error.message().c_str());
+  }
+  return name;
+}
+
 Result<std::unique_ptr<Store>> openSqliteStore(const std::string& given) {
-  const auto name = oneName(given);
+  const auto name = oneNameOf(given);
   if (!name) return tl::unexpected(name.error());
   const std::string& path = *name;
-  auto lock = lockFor(path);
+  auto lock = lockStore(path);
   if (!lock) return tl::unexpected(lock.error());
   auto writer = openDatabase(path, SQLITE_OPEN_READWRITE);
   if (!writer) return tl::unexpected(writer.error());

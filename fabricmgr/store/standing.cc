@@ -19,8 +19,8 @@ Result<Standing> standingIn(Statement& row) {
   if (!there) return tl::unexpected(there.error());
   Standing standing;
   if (*there) {
-    standing = {std::string(row.text(0)), Term(row.number(1)),
-                row.number(2) == 0 ? TakeOver::kNo : TakeOver::kYes};
+    standing = {std::string(row.text(0)), Term(row.number(1)), row.number(2) != 0,
+                Term(row.number(3))};
   }
   if (!isFabricId(standing.fabric)) {
     return fail(ErrorCode::kCorrupt, "the store does not say whose it is");
@@ -52,20 +52,22 @@ Result<Standing> makeIn(const std::string& path) {
 }  // namespace
 
 Result<Standing> readStanding(const Database& database) {
-  auto row = database.prepare("SELECT uuid, term, take_over FROM fabric");
+  auto row = database.prepare("SELECT uuid, term, outbids, superseded_by FROM fabric");
   if (!row) return tl::unexpected(row.error());
   return standingIn(*row);
 }
 
 Result<Standing> raiseTerm(const Database& database, Term known) {
   return change(database,
-                "UPDATE fabric SET term = max(term, ?) + 1 RETURNING uuid, term, take_over", known);
+                "UPDATE fabric SET term = max(term, ?) + 1 "
+                "RETURNING uuid, term, outbids, superseded_by",
+                known);
 }
 
-Result<Standing> raiseTermAndTakeOver(const Database& database, Term known) {
+Result<Standing> raiseTermToOutbid(const Database& database, Term known) {
   return change(database,
-                "UPDATE fabric SET term = max(term, ?) + 1, take_over = 1 "
-                "RETURNING uuid, term, take_over",
+                "UPDATE fabric SET term = max(term, ?) + 1, outbids = 1, superseded_by = 0 "
+                "RETURNING uuid, term, outbids, superseded_by",
                 known);
 }
 

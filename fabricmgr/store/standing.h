@@ -5,6 +5,7 @@
 
 #include "fabricmgr/store/sqlite.h"
 #include "fabricmgr/store/store.h"
+#include "runtime/base/unique_fd.h"
 
 namespace tidepool::fabric {
 
@@ -12,8 +13,15 @@ namespace tidepool::fabric {
 Result<Standing> readStanding(const Database& database);
 /// The term becomes one more than the higher of its own and `known`.
 Result<Standing> raiseTerm(const Database& database, Term known);
-/// Likewise, and the next manager is to take over from whomever devices obey.
-Result<Standing> raiseTermAndTakeOver(const Database& database, Term known);
+/// Likewise, and the next manager is to outbid what devices know.
+Result<Standing> raiseTermToOutbid(const Database& database, Term known);
+
+/// The one name of a store's file: its lock and its log are called after that. Errors: kNotFound;
+/// kConflict when it has others, by which somebody else may have it open; kPermission, kIo.
+Result<std::string> oneNameOf(const std::string& path);
+/// Held by whoever has the store open, for as long as it is. Errors: kConflict when another process
+/// has it; kPermission, kIo.
+Result<UniqueFd> lockStore(const std::string& path);
 
 /// Whatever lies at this store's path, or was left of one there: "the store", "its log"; null if
 /// there is nothing.

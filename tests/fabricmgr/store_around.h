@@ -26,6 +26,7 @@ class StoreAround final : public Store {
 
   Result<Standing> beginTerm(Term known) override { return real_->beginTerm(known); }
   Status tookOver() override { return real_->tookOver(); }
+  Status noteSuperseded(Term by) override { return real_->noteSuperseded(by); }
   void listen(std::function<void(Index)> on_durable) override {
     real_->listen(std::move(on_durable));
   }

@@ -281,7 +281,7 @@ TEST_F(StoreTest, TermsGrowAndSurvive) {
   const Standing now = must(store->beginTerm(Term()));
   EXPECT_EQ(now.term, Term(2));
   EXPECT_EQ(now.fabric, made.fabric);
-  EXPECT_EQ(now.take_over, TakeOver::kNo);
+  EXPECT_FALSE(now.outbids);
   EXPECT_EQ(must(store->beginTerm(Term(7))).term, Term(8)) << "above one that was heard of";
   EXPECT_EQ(must(store->beginTerm(Term(3))).term, Term(9));
 }
