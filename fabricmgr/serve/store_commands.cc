@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `fabricmgr init`: makes the store that `fabricmgr serve` then has open. Single-threaded.
+// `fabricmgr init|backup|restore`: making, saving and putting back the store that `fabricmgr serve`
+// has open. Single-threaded.
 #include <fmt/format.h>
 
 #include <memory>
@@ -10,7 +11,9 @@
 #include "fabricmgr/error_table.h"
 #include "fabricmgr/process.h"
 #include "fabricmgr/serve/config.h"
+#include "fabricmgr/store/backup.h"
 #include "fabricmgr/store/sqlite_store.h"
+#include "runtime/base/clock.h"
 
 namespace tidepool::serve {
 namespace {
@@ -18,6 +21,7 @@ namespace {
 struct Arguments {
   std::string config = "/etc/tidepool/fabricmgr.toml";
   std::string state;  // instead of the configuration's
+  std::string file;   // the backup
   bool json = false;
 };
 
@@ -47,6 +51,40 @@ int init(const Arguments& arguments) {
   return kDone;
 }
 
+int backUp(const Arguments& arguments) {
+  const auto path = storeOf(arguments);
+  if (!path) return failed("backup", path.error());
+  const auto saved = fabric::backUpStore(*path, arguments.file);
+  if (!saved) return failed("backup", saved.error());
+  if (arguments.json) {
+    const nlohmann::ordered_json line = {
+        {"fabric", saved->fabric}, {"term", saved->term.value()}, {"backup", arguments.file}};
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("fabric {}, term {}, in {}\n", saved->fabric, saved->term.value(), arguments.file);
+  }
+  return kDone;
+}
+
+int restore(const Arguments& arguments) {
+  const auto path = storeOf(arguments);
+  if (!path) return failed("restore", path.error());
+  const auto done = fabric::restoreStore(*path, arguments.file, WallClock().now());
+  if (!done) return failed("restore", done.error());
+  if (arguments.json) {
+    const nlohmann::ordered_json line = {{"fabric", done->standing.fabric},
+                                         {"term", done->standing.term.value()},
+                                         {"state", *path},
+                                         {"replaced", done->replaced}};
+    fmt::print("{}\n", line.dump());
+    return kDone;
+  }
+  fmt::print("fabric {}, term {}, in {}\n", done->standing.fabric, done->standing.term.value(),
+             *path);
+  if (!done->replaced.empty()) fmt::print("what was there: {}\n", done->replaced);
+  return kDone;
+}
+
 CLI::App* addStoreVerb(CLI::App& app, const char* verb, const char* about, Arguments* arguments) {
   CLI::App* command = app.add_subcommand(verb, about);
   auto* config =
@@ -64,6 +102,17 @@ void addStoreCommands(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = addStoreVerb(app, "init", "Make the store of a new fabric", arguments.get());
   command->callback([arguments, exit_code] { *exit_code = init(*arguments); });
+  for (const bool saves : {true, false}) {
+    auto told = std::make_shared<Arguments>();
+    CLI::App* verb =
+        addStoreVerb(app, saves ? "backup" : "restore",
+                     saves ? "Save the store into a new file, also while the manager runs"
+                           : "Put a backup in the place of the store; the manager must not run",
+                     told.get());
+    verb->add_option("FILE", told->file, saves ? "What to make" : "The backup")->required();
+    verb->callback(
+        [told, saves, exit_code] { *exit_code = saves ? backUp(*told) : restore(*told); });
+  }
 }
 
 }  // namespace tidepool::serve

@@ -394,6 +394,28 @@ crl = "{self.ca}/crl.pem"
         other = json.loads(self.run_program("init", "--state", f"{state}2", "--json").stdout)
         self.assertNotEqual(other["fabric"], said["fabric"])
 
+    def test_a_backup_is_made_while_it_runs_and_put_back_when_it_does_not(self):
+        self.furnish()
+        config, backup = ["--config", str(self.folder / "fabric.toml")], str(self.folder / "backup")
+        before = self.ask("status")
+        saved = json.loads(self.run_program("backup", backup, *config, "--json").stdout)
+        self.assertEqual((saved["fabric"], saved["term"]), (before["fabric"], before["term"]))
+        self.assertEqual(os.stat(backup).st_mode & 0o777, 0o600)
+        self.run_program("backup", backup, *config, code=CONFLICT)
+        self.run_program("host", "add", "later")
+        self.run_program("restore", backup, *config, code=CONFLICT)
+        self.assertEqual(self.daemon.end(), 0)
+        self.run_program("restore", str(self.folder / "key"), *config, code=(NOT_FOUND, FAILED))
+        done = json.loads(self.run_program("restore", backup, *config, "--json").stdout)
+        self.assertTrue(pathlib.Path(done["replaced"]).exists())
+        self.daemon.start()
+        after = self.ask("status")
+        self.assertEqual(after["fabric"], before["fabric"])
+        self.assertGreater(after["term"], before["term"])
+        self.assertEqual(after["superseded_by"], 0)
+        self.assertIn(f"fabric {before['fabric']}   term {after['term']}", self.run_program("status").stdout)
+        self.run_program("host", "show", "later", code=NOT_FOUND)
+
     def test_the_configuration_is_checked(self):
         config = str(self.folder / "fabric.toml")
         self.assertIn("good", self.run_program("serve", "--check-config", "--config", config).stdout)
