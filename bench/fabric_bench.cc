@@ -98,7 +98,9 @@ void makePools(const std::string& folder, const Layout& layout) {
     std::ofstream(path).close();
     if (truncate(path.c_str(), static_cast<off_t>(layout.capacity().value())) != 0) exit(1);
     std::vector<GrantReport> none;
-    auto log = must("grants", GrantLog::open(path + ".grants", Layout::device(device), &none));
+    Leadership nobody({"00000000-0000-4000-8000-000000000000", Term(1), 1});
+    auto log =
+        must("grants", GrantLog::open(path + ".grants", Layout::device(device), nobody, &none));
     uint64_t ticket = 0;
     for (uint64_t i = 0; i < layout.regionsOn(device); ++i) {
       const Grant grant{Layout::region(device, i), Epoch(1), GrantState::kGranted,
@@ -205,6 +207,7 @@ int measure(const std::string& folder, uint64_t regions) {
   const WallClock wall;
   makePools(folder, layout);
   {
+    must("init", initSqliteStore(folder + "/store.db"));
     auto store = must("store", openSqliteStore(folder + "/store.db"));
     fillStore(*store, folder, layout);
   }

@@ -27,6 +27,7 @@ void addCommand(CLI::App& app, int* exit_code);
 }
 namespace serve {
 void addCommand(CLI::App& app, int* exit_code);
-}
+void addStoreCommands(CLI::App& app, int* exit_code);  // `init`, `backup`, `restore`
+}  // namespace serve
 
 }  // namespace tidepool

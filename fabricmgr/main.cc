@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
     app.set_version_flag("--version", "fabricmgr " TIDEPOOL_VERSION);
     app.require_subcommand(1);
     serve::addCommand(app, &exit_code);
+    serve::addStoreCommands(app, &exit_code);
     agent::addCommand(app, &exit_code);
     memserver::addCommand(app, &exit_code);
     ca::addCommand(app, &exit_code);

@@ -51,6 +51,7 @@ class Fabric:
         for kind, name in [("host", "node0"), ("operator", "op")]:
             self.command("ca", "issue", kind, name, "--dir", f"{folder}/ca")
         (self.folder / "fabric.toml").write_text(CONFIG.format(folder=folder))
+        self.command("init", "--config", f"{folder}/fabric.toml")
         self.process = subprocess.Popen(
             [FABRICMGR, "serve", "--config", f"{folder}/fabric.toml"],
             stdout=subprocess.PIPE,

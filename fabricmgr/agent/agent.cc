@@ -43,8 +43,14 @@ Status Agent::setUp() {
   // On the manager's own machine an administrator speaks for a host; elsewhere the certificate
   // does.
   if (target.address.starts_with("unix:")) target.headers = {"Tidepool-Host: " + options_.host};
+  pin_ = std::make_unique<FabricPin>(journal_->fabric(), [this](const Journal::Fabric& fabric) {
+    loop_.post([this, fabric] {
+      const Status written = journal_->belongsTo(fabric);
+      if (!written) log_(LogLevel::kWarning, written.error().text());
+    });
+  });
   try {
-    link_ = std::make_unique<ManagerLink>(loop_, std::move(target));
+    link_ = std::make_unique<ManagerLink>(loop_, *pin_, std::move(target));
   } catch (const std::exception& error) {
     return fail(ErrorCode::kInvalidArgument, "%s", error.what());
   }
@@ -125,6 +131,8 @@ std::string Agent::status() const {
       .field("host", options_.host)
       .field("manager", nameOf(contact_->standing()))
       .field("trouble", contact_->trouble())
+      .field("fabric", journal_->fabric().id)
+      .field("term", journal_->fabric().term)
       .field("lease_left_ms", contact_->leaseLeft().value() / 1'000'000)
       .field("programs", uint64_t{server_->size()})
       .field("regions", counts.regions)

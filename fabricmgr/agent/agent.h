@@ -52,6 +52,7 @@ class Agent {
   std::unique_ptr<LocalServer> server_;
   std::unique_ptr<Regions> regions_;
   std::unique_ptr<Contact> contact_;
+  std::unique_ptr<FabricPin> pin_;
   std::unique_ptr<ManagerLink> link_;  // its threads end before anything that they use
   std::unique_ptr<Trigger> notify_timer_;
 };

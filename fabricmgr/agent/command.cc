@@ -32,6 +32,7 @@ struct Arguments {
   unsigned lease_seconds = 0;
   std::vector<std::string> users, groups;
   bool status = false;
+  bool forget = false;
   bool json = false;
 };
 
@@ -123,6 +124,19 @@ int serve(Arguments& arguments) {
   return kDone;
 }
 
+int forgetFabric(const Arguments& arguments) {
+  const auto journal = Journal::open(arguments.options.journal);
+  if (!journal) return failed(journal.error());
+  const std::string before = (*journal)->fabric().id;
+  if (const Status forgotten = (*journal)->forgetFabric(); !forgotten) {
+    return failed(forgotten.error());
+  }
+  fmt::print("{}\n", before.empty()
+                         ? "this host belonged to no fabric"
+                         : fmt::format("this host does not belong to fabric {} any more", before));
+  return kDone;
+}
+
 /// Waits for the answer to the request with this tag.
 Status awaitAnswer(AgentClient& client, uint64_t tag, AgentNotice* notice) {
   constexpr Nanoseconds kPatience(10'000'000'000);
@@ -204,9 +218,13 @@ void addCommand(CLI::App& app, int* exit_code) {
   command->add_option("--cert", options.manager.certificate, "Who this host is: PEM file");
   command->add_option("--key", options.manager.key, "Its key: PEM file");
   command->add_flag("--status", arguments->status, "Ask the agent that is running how it is");
+  command->add_flag("--forget-fabric", arguments->forget,
+                    "Only forget which fabric this host belongs to: the next one that answers");
   command->add_flag("--json", arguments->json, "Say where it listens, or --status, as JSON");
   command->callback([arguments, exit_code] {
-    *exit_code = arguments->status ? showStatus(*arguments) : serve(*arguments);
+    *exit_code = arguments->forget   ? forgetFabric(*arguments)
+                 : arguments->status ? showStatus(*arguments)
+                                     : serve(*arguments);
   });
 }
 

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "fabricmgr/model/identity.h"
 #include "fabricmgr/model/sealed_lines.h"
 
 namespace tidepool::agent {
@@ -44,6 +45,21 @@ Journal::Record& recordOf(std::map<uint64_t, Journal::Record>* records, uint64_t
   record.epoch = epoch;
   record.uid = uid;
   return record;
+}
+
+std::string fabricLine(const Journal::Fabric& fabric) {
+  return fmt::format("fabric uuid={} term={}", fabric.id, fabric.term);
+}
+
+bool fabricIn(const std::string& line, Journal::Fabric* fabric) {
+  char id[fabric::kFabricIdSize + 1] = {};
+  int used = 0;
+  if (sscanf(line.c_str(), "fabric uuid=%36[0-9a-f-] term=%" SCNu64 "%n", id, &fabric->term,
+             &used) != 2) {
+    return false;
+  }
+  fabric->id = id;
+  return used == static_cast<int>(line.size()) && fabric::isFabricId(fabric->id);
 }
 
 /// Takes one sound line over; false if it makes no sense.
@@ -126,13 +142,14 @@ Status Journal::load() {
       "End the programs that have memory of this host's regions, then delete the file",
       [this](std::string_view line) {
         const std::string record(line);
-        return apply(record, &records_);
+        return line.starts_with("fabric ") ? fabricIn(record, &fabric_) : apply(record, &records_);
       });
 }
 
 Status Journal::rewrite() {
   std::string text;
   lines_ = 0;
+  if (!fabric_.id.empty()) text += fabric::sealedLine(fabricLine(fabric_));
   for (const auto& [region, record] : records_) {
     if (record.holders.empty()) {
       // A region that nobody has any more is dirty, unless it says that it is clean.
@@ -192,6 +209,17 @@ Status Journal::clean(uint64_t region, Epoch epoch, uid_t uid) {
 Status Journal::gone(uint64_t region) {
   if (!records_.contains(region)) return {};
   return append(fmt::format("gone region={}", region));
+}
+
+Status Journal::belongsTo(const Fabric& fabric) {
+  TP_TRY(append(fabricLine(fabric)));
+  fabric_ = fabric;
+  return {};
+}
+
+Status Journal::forgetFabric() {
+  fabric_ = Fabric();
+  return rewrite();
 }
 
 }  // namespace tidepool::agent

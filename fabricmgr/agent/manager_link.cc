@@ -19,7 +19,9 @@ constexpr std::array<LaneSetup, kLanes> kSetups = {{{1, 5}, {1, 40}, {1, 20}, {4
 /// More than programs can make wait: each has a bounded number of requests under way.
 constexpr size_t kLongestQueue = 1u << 20;
 
-Result<api::JsonValue> answerOf(const client::Reply& reply) {
+}  // namespace
+
+Result<api::JsonValue> Asker::answerOf(const client::Reply& reply) {
   if (reply.refused) {
     return fail(ErrorCode::kPermission,
                 "it does not accept the certificate (revoked, expired, or of another authority): "
@@ -30,6 +32,7 @@ Result<api::JsonValue> answerOf(const client::Reply& reply) {
     return fail(reply.timed_out ? ErrorCode::kTimedOut : ErrorCode::kUnreachable,
                 "no answer from the fabric manager: %.150s", reply.error.c_str());
   }
+  TP_TRY(pin_.check(reply));
   if (reply.body.empty() && reply.status / 100 == 2) return api::JsonValue();
   auto body = api::parseJson(reply.body);
   if (!body) {
@@ -43,16 +46,14 @@ Result<api::JsonValue> answerOf(const client::Reply& reply) {
   return fail(known, "%.200s", body->text("detail").c_str());
 }
 
-}  // namespace
-
 Result<api::JsonValue> Asker::get(const std::string& path) { return answerOf(client_.get(path)); }
 
 Result<api::JsonValue> Asker::post(const std::string& path, const std::string& body) {
   return answerOf(client_.post(path, body, {}));
 }
 
-ManagerLink::ManagerLink(EventLoop& loop, client::Target target)
-    : loop_(loop), target_(std::move(target)) {
+ManagerLink::ManagerLink(EventLoop& loop, FabricPin& pin, client::Target target)
+    : loop_(loop), pin_(pin), target_(std::move(target)) {
   target_.cancelled = &cancelled_;
   keepClient(Lane::kWork, takeClient(Lane::kWork));  // throws here, if at all
   for (size_t i = 0; i < kLanes; ++i) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fabricmgr/agent/event_loop.h"
+#include "fabricmgr/agent/fabric_pin.h"
 #include "fabricmgr/api/json_value.h"
 #include "fabricmgr/api/work_lane.h"
 #include "fabricmgr/client/http_client.h"
@@ -24,14 +25,18 @@ namespace tidepool::agent {
 /// The manager, from a thread that may wait for it.
 class Asker {
  public:
-  explicit Asker(client::HttpClient& client) : client_(client) {}
-  /// The answer's JSON. Errors: kUnreachable or kTimedOut when there was no answer, kCorrupt when
-  /// it was none, else those of the manager's problem document, with its text.
+  Asker(client::HttpClient& client, FabricPin& pin) : client_(client), pin_(pin) {}
+  /// The answer's JSON. Errors: kUnreachable or kTimedOut when there was no answer, or one of
+  /// another fabric (see FabricPin), kCorrupt when it was none, else those of the manager's problem
+  /// document, with its text.
   Result<api::JsonValue> get(const std::string& path);
   Result<api::JsonValue> post(const std::string& path, const std::string& body);
 
  private:
+  Result<api::JsonValue> answerOf(const client::Reply& reply);
+
   client::HttpClient& client_;
+  FabricPin& pin_;
 };
 
 enum class Lane : uint8_t { kHeart = 0, kWatch = 1, kList = 2, kWork = 3 };
@@ -39,8 +44,8 @@ inline constexpr size_t kLanes = 4;
 
 class ManagerLink {
  public:
-  /// Throws std::invalid_argument when the target is none.
-  ManagerLink(EventLoop& loop, client::Target target);
+  /// `pin` is borrowed. Throws std::invalid_argument when the target is none.
+  ManagerLink(EventLoop& loop, FabricPin& pin, client::Target target);
   /// Ends what is under way; no `done` is called any more.
   ~ManagerLink();
   ManagerLink(const ManagerLink&) = delete;
@@ -52,7 +57,7 @@ class ManagerLink {
   void run(Lane lane, Work work, Done done) {
     push(lane, [this, lane, work = std::move(work), done = std::move(done)]() mutable {
       auto client = takeClient(lane);
-      Asker asker(*client);
+      Asker asker(*client, pin_);
       auto outcome = work(asker);
       keepClient(lane, std::move(client));
       loop_.post([done = std::move(done), outcome = std::move(outcome)]() mutable {
@@ -69,6 +74,7 @@ class ManagerLink {
   using Clients = std::vector<std::unique_ptr<client::HttpClient>>;
 
   EventLoop& loop_;
+  FabricPin& pin_;
   std::atomic<bool> cancelled_{false};
   client::Target target_;
   Mutex mutex_;

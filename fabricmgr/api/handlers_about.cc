@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The manager in general: status, health, metrics, the document.
+#include <fmt/format.h>
+
 #include "fabricmgr/api/call_tools.h"
 #include "fabricmgr/api/openapi.h"
 
@@ -57,6 +59,9 @@ Outcome showStatus(const Call& call) {
   JsonWriter out;
   out.beginObject()
       .field("version", service.version())
+      .field("fabric", totals->fabric)
+      .field("term", totals->term.value())
+      .field("superseded_by", totals->superseded_by.value())
       .field("index", totals->index.value())
       .field("uptime_ms", service.uptime().value() / 1'000'000)
       .field("connections", service.connections())
@@ -83,6 +88,15 @@ Outcome showHealth(const Call& call) {
   const auto pools = call.service.manager().listPools({0, 10'000});
   if (!pools) return tl::unexpected(pools.error());
   Checks checks;
+  checks.add(
+      "FABRIC_SUPERSEDED", "error", totals->superseded_by == fabric::Term() ? 0 : 1,
+      fmt::format("another manager of this fabric (term {}) is in charge, and this one changes "
+                  "nothing any more: stop this one, or, if this store is the right one, run "
+                  "`fabricmgr serve --take-over`",
+                  totals->superseded_by.value()));
+  checks.add("DEVICE_OF_ANOTHER_FABRIC", "error", totals->foreign,
+             "devices belong to another fabric: `fabricmgr device show NAME` says to which one; "
+             "remove them here, or there");
   checks.add(
       "DEVICE_UNREACHABLE", "error", totals->unreachable,
       "devices do not answer: `fabricmgr device list` has their names, `fabricmgr device show "

@@ -260,7 +260,9 @@ void HttpConnection::send(const Response& response, bool stream) {
   close_after_ = close_after_ || winding_down_;
   std::string text = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", response.status,
                                  reasonOf(response.status), dateNow());
-  for (const auto& [name, value] : response.headers) text += fmt::format("{}: {}\r\n", name, value);
+  for (const Pairs* some : {&loop_.options().headers, &response.headers}) {
+    for (const auto& [name, value] : *some) text += fmt::format("{}: {}\r\n", name, value);
+  }
   if (stream) {
     text += fmt::format("Content-Type: {}\r\n{}", response.type,
                         chunked_ ? "Transfer-Encoding: chunked\r\n" : "");

@@ -52,6 +52,7 @@ struct ServerOptions {
   std::optional<TcpListener> tcp;
   HttpLimits limits;
   HttpTimes times;
+  Pairs headers;                    // of every answer
   Rate rate{200, 400};              // requests, of one principal
   size_t connections = 8192;        // over TLS, of peers that have shown who they are
   size_t connections_of_one = 64;   // of one principal

@@ -139,7 +139,8 @@ constexpr Field kDeviceFields[] = {
     {"address", Type::kText, kMust, "where it is"},
     {"domain", Type::kText, kMust, "its failure domain; may be empty"},
     {"state", Type::kText, kMust, "cordoned ones get nothing new", nullptr, "online|cordoned"},
-    {"health", Type::kText, kMust, "whether it answers", nullptr, "unknown|reachable|unreachable"},
+    {"health", Type::kText, kMust, "whether it answers", nullptr,
+     "unknown|reachable|unreachable|superseded|foreign"},
     {"trouble", Type::kText, kMust, "its last error; empty if there is none"},
     {"capacity_bytes", Type::kCount, kMust, "all of it"},
     {"free_bytes", Type::kCount, kMust, "of these, free"},
@@ -272,6 +273,11 @@ constexpr Field kRenewalFields[] = {
 
 constexpr Field kStatusFields[] = {
     {"version", Type::kText, kMust, "of the manager"},
+    {"fabric", Type::kText, kMust, "UUID of the fabric"},
+    {"term", Type::kCount, kMust, "of this manager: it grows at each start"},
+    {"superseded_by", Type::kCount, kMust,
+     "term of the manager that devices obey instead; this one changes nothing then. 0: there is "
+     "none"},
     {"index", Type::kCount, kMust, "of the last change"},
     {"uptime_ms", Type::kCount, kMust, "since the manager started"},
     {"connections", Type::kCount, kMust, "open now"},

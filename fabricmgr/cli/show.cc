@@ -117,9 +117,13 @@ std::string statusOf(const Json& status) {
   const uint64_t capacity = count("capacity_bytes");
   const uint64_t used = capacity - std::min(capacity, count("free_bytes"));
   std::string out =
-      fmt::format("fabric manager {}   up {}   index {}   {} connections, {} watchers\n\n",
+      fmt::format("fabric manager {}   up {}   index {}   {} connections, {} watchers\n",
                   plain(status.value("version", "?")), durationText(count("uptime_ms")),
                   count("index"), count("connections"), count("watchers"));
+  out += fmt::format("fabric {}   term {}{}\n\n", plain(status.value("fabric", "?")), count("term"),
+                     count("superseded_by") == 0
+                         ? ""
+                         : fmt::format("   SUPERSEDED by term {}", count("superseded_by")));
   out += fmt::format("memory      {} {} of {} given out, {} free\n", bar(used, capacity),
                      bytesText(used), bytesText(capacity), bytesText(count("free_bytes")));
   out += fmt::format("pools       {}\ndevices     {}{}\nhosts       {}\n", count("pools"),

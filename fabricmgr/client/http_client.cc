@@ -5,6 +5,7 @@
 #include <curl/curl.h>
 #include <fmt/format.h>
 
+#include <charconv>
 #include <random>
 #include <stdexcept>
 #include <utility>
@@ -64,6 +65,12 @@ std::string randomKey() {
 bool mayBeRepeated(CURLcode code) {
   return code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING ||
          code == CURLE_PARTIAL_FILE;
+}
+
+/// Of the answer; empty if it has none of that name.
+std::string headerOf(CURL* curl, const char* name) {
+  curl_header* found = nullptr;
+  return curl_easy_header(curl, name, 0, CURLH_HEADER, -1, &found) == CURLHE_OK ? found->value : "";
 }
 
 /// With TLS 1.3 a client learns after its own handshake what the server thinks of its certificate,
@@ -144,6 +151,9 @@ Reply HttpClient::perform(const std::string& path, const std::string* body,
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, nullptr);
   reply.status = static_cast<int>(status);
+  reply.fabric = headerOf(curl, "Tidepool-Fabric");
+  const std::string term = headerOf(curl, "Tidepool-Term");
+  std::from_chars(term.data(), term.data() + term.size(), reply.term);
   if (handle_->last == CURLE_OK) return reply;
   reply.timed_out = handle_->last == CURLE_OPERATION_TIMEDOUT;
   reply.error = why[0] != '\0' ? why : curl_easy_strerror(handle_->last);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +24,8 @@ struct Target {
 struct Reply {
   int status = 0;
   std::string body;
+  std::string fabric;  // UUID of who answered, and its term; empty: it does not say
+  uint64_t term = 0;
   std::string error;  // why there is none; empty if there is one
   bool timed_out = false;
   bool refused = false;  // the manager does not take the certificate

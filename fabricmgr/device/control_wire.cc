@@ -79,6 +79,23 @@ void putExtents(Writer* writer, const std::vector<Extent>& extents) {
   for (const Extent& extent : extents) writer->put(extent.offset).put(extent.length.value());
 }
 
+constexpr size_t kLeaderSize = kFabricIdSize + 20;
+
+void putLeader(Writer* writer, const Leader& leader) {
+  TP_CHECK_OP(leader.fabric.size(), ==, kFabricIdSize);
+  writer->put(std::string_view(leader.fabric)).put(leader.term.value()).put(leader.incarnation);
+  writer->put(static_cast<uint32_t>(leader.take_over));
+}
+
+bool getLeader(Reader* reader, Leader* leader) {
+  leader->fabric = reader->bytes(kFabricIdSize);
+  leader->term = Term(reader->get<uint64_t>());
+  leader->incarnation = reader->get<uint64_t>();
+  const auto take_over = reader->get<uint32_t>();
+  leader->take_over = static_cast<TakeOver>(take_over);
+  return isFabricId(leader->fabric) && take_over <= 1;
+}
+
 bool getExtents(Reader* reader, uint32_t count, DeviceId device, std::vector<Extent>* out) {
   if (count > kMaxExtents || reader->left() / 16 < count) return false;
   for (uint32_t i = 0; i < count; ++i) {
@@ -102,9 +119,10 @@ Result<Hello> decodeHello(std::string_view bytes) {
   Hello hello;
   if (reader.get<uint32_t>() != kHelloMagic) return malformed("not a memory server's control port");
   hello.version = reader.get<uint16_t>();
-  if (hello.version != 1) {
-    return fail(ErrorCode::kUnsupported, "the memory server speaks control version %u, not 1",
-                hello.version);
+  if (hello.version != kVersion) {
+    return fail(ErrorCode::kUnsupported,
+                "the memory server speaks control version %u, not %u: upgrade the older side",
+                hello.version, kVersion);
   }
   reader.get<uint16_t>();
   reader.get<uint64_t>();
@@ -116,12 +134,14 @@ Result<Hello> decodeHello(std::string_view bytes) {
 
 std::string encode(const Request& request) {
   Writer writer;
-  writer.put(kRequestMagic);
-  writer.put(static_cast<uint32_t>(request.extents.size() * 16));
+  const bool leads = request.opcode == Opcode::kLead;
+  const size_t payload = leads ? kLeaderSize : request.extents.size() * 16;
+  writer.put(kRequestMagic).put(static_cast<uint32_t>(payload));
   writer.put(static_cast<uint8_t>(request.opcode)).put(uint8_t{0}).put(uint16_t{0});
   writer.put(static_cast<uint32_t>(request.extents.size()));
   writer.put(request.region.value()).put(request.epoch.value());
   writer.put(request.offset).put(request.length);
+  if (leads) putLeader(&writer, request.leader);
   putExtents(&writer, request.extents);
   return writer.take();
 }
@@ -140,9 +160,13 @@ Result<Request> decodeRequest(std::string_view frame) {
   request.epoch = Epoch(reader.get<uint64_t>());
   request.offset = reader.get<uint64_t>();
   request.length = reader.get<uint64_t>();
-  if (!reader.good() || zero8 != 0 || zero16 != 0 || payload != uint64_t{count} * 16)
+  const bool leads = request.opcode == Opcode::kLead;
+  const uint64_t expected = leads ? kLeaderSize : uint64_t{count} * 16;
+  if (!reader.good() || zero8 != 0 || zero16 != 0 || payload != expected || (leads && count > 0)) {
     return malformed("header");
-  if (opcode < 1 || opcode > static_cast<uint8_t>(Opcode::kInspect)) return malformed("opcode");
+  }
+  if (opcode < 1 || opcode > static_cast<uint8_t>(Opcode::kRelease)) return malformed("opcode");
+  if (leads && !getLeader(&reader, &request.leader)) return malformed("leader");
   if (!getExtents(&reader, count, DeviceId(), &request.extents) || !reader.whole()) {
     return malformed("extents");
   }
@@ -152,8 +176,9 @@ Result<Request> decodeRequest(std::string_view frame) {
 std::string encode(const Answer& answer) {
   Writer writer;
   writer.put(kAnswerMagic).put(static_cast<uint32_t>(answer.payload.size()));
-  writer.put(static_cast<uint16_t>(answer.status)).put(answer.data_port).put(uint32_t{0});
-  writer.put(answer.value).put(uint64_t{0}).put(uint64_t{0}).put(uint64_t{0});
+  writer.put(static_cast<uint16_t>(answer.status)).put(answer.data_port);
+  writer.put(static_cast<uint8_t>(answer.opcode)).put(uint8_t{0}).put(uint16_t{0});
+  writer.put(answer.value).put(answer.region.value()).put(uint64_t{0}).put(uint64_t{0});
   writer.put(std::string_view(answer.payload));
   return writer.take();
 }
@@ -165,9 +190,11 @@ Result<Answer> decodeAnswer(std::string_view frame) {
   const auto payload = reader.get<uint32_t>();
   answer.status = static_cast<ErrorCode>(reader.get<uint16_t>());
   answer.data_port = reader.get<uint16_t>();
-  reader.get<uint32_t>();
+  answer.opcode = static_cast<Opcode>(reader.get<uint8_t>());
+  reader.bytes(3);
   answer.value = reader.get<uint64_t>();
-  reader.bytes(24);
+  answer.region = RegionId(reader.get<uint64_t>());
+  reader.bytes(16);
   answer.payload = reader.bytes(payload);
   if (!reader.whole()) return malformed("answer");
   return answer;
@@ -229,9 +256,11 @@ Result<std::vector<GrantReport>> decodeReports(std::string_view bytes, DeviceId 
   return reports;
 }
 
-wire::Token regionToken(std::string_view key, RegionId region, Epoch epoch) {
+wire::Token regionToken(std::string_view key, std::string_view fabric, RegionId region,
+                        Epoch epoch) {
   const std::string text = Writer()
                                .put(std::string_view("tidepool region"))
+                               .put(fabric)
                                .put(region.value())
                                .put(epoch.value())
                                .take();

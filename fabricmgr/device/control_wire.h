@@ -26,11 +26,14 @@ enum class Opcode : uint8_t {
   kVerify = 5,  // the next piece of a region
   kForget = 6,
   kInspect = 7,
+  kLead = 8,     // the manager says who it is: before anything else
+  kRelease = 9,  // the server is no fabric's any more
 };
 
 inline constexpr uint32_t kHelloMagic = 0x31485054;    // "TPH1"
 inline constexpr uint32_t kRequestMagic = 0x31435054;  // "TPC1"
 inline constexpr uint32_t kAnswerMagic = 0x31415054;   // "TPA1"
+inline constexpr uint16_t kVersion = 2;
 inline constexpr size_t kHelloSize = 32;
 inline constexpr size_t kHeaderSize = 48;
 inline constexpr size_t kMacSize = 32;
@@ -46,22 +49,26 @@ using Nonce = std::array<uint8_t, 16>;
 
 /// Server to client, at once: sealed frames of this connection are bound to the nonce.
 struct Hello {
-  uint16_t version = 1;
+  uint16_t version = kVersion;
   Nonce nonce{};
 };
 
 struct Request {
   Opcode opcode = Opcode::kCapacity;
-  RegionId region;
+  RegionId region = {};
   Epoch epoch{};
   uint64_t offset = 0;  // SCRUB, VERIFY: the piece, within the region
   uint64_t length = 0;
-  std::vector<Extent> extents;  // ATTACH, REVOKE; the device's id is not sent
+  std::vector<Extent> extents = {};  // ATTACH, REVOKE; the device's id is not sent
+  Leader leader = {};                // LEAD
 };
 
 struct Answer {
-  ErrorCode status{};  // 0: done
-  uint64_t value = 0;  // CAPACITY: bytes; VERIFY: bytes that were not zero
+  Opcode opcode = Opcode::kCapacity;  // of the request
+  RegionId region;                    // likewise
+  ErrorCode status{};                 // 0: done
+  /// CAPACITY: bytes; VERIFY: bytes that were not zero; LEAD that is refused: the leader's term
+  uint64_t value = 0;
   uint16_t data_port = 0;
   std::string
       payload;  // INSPECT: reports; VERIFY of the last piece: the digest; errors: their text
@@ -78,9 +85,10 @@ Result<Answer> decodeAnswer(std::string_view frame);
 std::string encode(const std::vector<GrantReport>& reports);
 Result<std::vector<GrantReport>> decodeReports(std::string_view bytes, DeviceId device);
 
-/// The secret that opens a managed region in one epoch: HMAC-SHA-256 of both under the shared key,
-/// cut to what the data protocol's handshake has room for.
-wire::Token regionToken(std::string_view key, RegionId region, Epoch epoch);
+/// The secret that opens a managed region of a fabric in one epoch: HMAC-SHA-256 of all three under
+/// the shared key, cut to what the data protocol's handshake has room for.
+wire::Token regionToken(std::string_view key, std::string_view fabric, RegionId region,
+                        Epoch epoch);
 
 /// Seals the frames of one connection: HMAC-SHA-256 over direction, nonce, number of the frame and
 /// the frame, so that none can be made, changed, repeated or taken from another connection. Times

@@ -4,6 +4,8 @@
 // two is undone when the driver is opened.
 #include "fabricmgr/device/cxl_driver.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "fabricmgr/cxl/dax_bytes.h"
@@ -47,6 +49,7 @@ class CxlDriver final : public DeviceDriver {
   }
   Result<std::vector<GrantReport>> inspect() override { return grants_->all(); }
   Result<Pass> pass(const Grant&) override { return Pass{kCxlScheme + serial_, ""}; }
+  Status release() override { return grants_->release(); }
 
  private:
   bool isSwitched() const { return !settings_.switch_program.empty(); }
@@ -181,7 +184,8 @@ Result<Binding> lookAt(const std::string& serial, const CxlSettings& settings) {
 
 }  // namespace
 
-Result<std::shared_ptr<DeviceDriver>> openCxl(const Device& device, const CxlSettings& settings,
+Result<std::shared_ptr<DeviceDriver>> openCxl(const Device& device, Leadership& leadership,
+                                              const CxlSettings& settings,
                                               const Clock& wall_clock) {
   const std::string serial = device.address.substr(std::string(kCxlScheme).size());
   if (!serial.starts_with("0x") || serial.size() < 3 || serial.size() > 18 ||
@@ -201,8 +205,15 @@ Result<std::shared_ptr<DeviceDriver>> openCxl(const Device& device, const CxlSet
                 "a logical device is given out whole: add it with --granularity %llu",
                 static_cast<unsigned long long>(now->size.value()));
   }
-  auto grants = LoggedGrants::open(settings.state_folder + "/cxl-" + serial + ".grants", device,
-                                   now->size, "the device");
+  const std::string log = settings.state_folder + "/cxl-" + serial + ".grants";
+  if (!now->host.empty() && now->host != settings.host && access(log.c_str(), F_OK) != 0) {
+    return fail(
+        ErrorCode::kRefused,
+        "the CXL device %s is bound to host %.40s, and there is no record of that, %.80s: is "
+        "another manager in charge of it? Put the record there, or unbind it",
+        serial.c_str(), now->host.c_str(), log.c_str());
+  }
+  auto grants = LoggedGrants::open(log, device, leadership, now->size, "the device");
   if (!grants) return tl::unexpected(grants.error());
   auto driver =
       std::make_shared<CxlDriver>(serial, settings, now->size, std::move(*grants), wall_clock);

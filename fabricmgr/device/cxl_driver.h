@@ -26,8 +26,8 @@ struct CxlSettings {
 };
 
 /// Errors: kUnreachable (device, switch), kInvalidArgument (address, capacity, granularity),
-/// kConflict (another process has its grants).
-Result<std::shared_ptr<DeviceDriver>> openCxl(const Device& device, const CxlSettings& settings,
-                                              const Clock& wall_clock);
+/// kConflict (another process has its grants), and as DriverFactory has them of other managers.
+Result<std::shared_ptr<DeviceDriver>> openCxl(const Device& device, Leadership& leadership,
+                                              const CxlSettings& settings, const Clock& wall_clock);
 
 }  // namespace tidepool::fabric

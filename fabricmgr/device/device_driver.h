@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/device/leadership.h"
 #include "fabricmgr/model/types.h"
 
 namespace tidepool::fabric {
@@ -68,10 +69,16 @@ class DeviceDriver {
   virtual Result<std::vector<GrantReport>> inspect() = 0;
   /// Where the holder of `grant` finds its bytes, and what it shows to be let in.
   virtual Result<Pass> pass(const Grant& grant) = 0;
+  /// The device is no fabric's any more: any manager may lead it next, and this driver is done
+  /// with. Errors: kRefused while it holds something for somebody.
+  virtual Status release() = 0;
 };
 
-/// Opens the driver of a device; called again after the device was unreachable. Errors:
-/// kUnreachable, kInvalidArgument for an address that is none, kUnsupported.
-using DriverFactory = std::function<Result<std::shared_ptr<DeviceDriver>>(const Device& device)>;
+/// Opens the driver of a device, which obeys this manager from then on, and no older one; called
+/// again after the device was unreachable. Errors: kUnreachable, kInvalidArgument for an address
+/// that is none, kUnsupported; kStaleEpoch when another manager of the fabric is in charge of it,
+/// which `leadership` is told as well; kRefused when it is another fabric's.
+using DriverFactory = std::function<Result<std::shared_ptr<DeviceDriver>>(const Device& device,
+                                                                          Leadership& leadership)>;
 
 }  // namespace tidepool::fabric

@@ -5,17 +5,19 @@
 namespace tidepool::fabric {
 
 DriverFactory makeDriverFactory(const DriverSettings& settings) {
-  return [settings](const Device& device) -> Result<std::shared_ptr<DeviceDriver>> {
+  return [settings](const Device& device,
+                    Leadership& leadership) -> Result<std::shared_ptr<DeviceDriver>> {
     if (device.memory_class == MemoryClass::kCxl && device.address.starts_with(kCxlScheme)) {
-      return openCxl(device, settings.cxl, *settings.wall_clock);
+      return openCxl(device, leadership, settings.cxl, *settings.wall_clock);
     }
-    if (device.memory_class == MemoryClass::kCxl) return openPoolFile(device, *settings.wall_clock);
+    if (device.memory_class == MemoryClass::kCxl)
+      return openPoolFile(device, leadership, *settings.wall_clock);
     if (settings.memserver_key.empty()) {
       return fail(ErrorCode::kUnsupported,
                   "device %s is a memory server, and this manager has no key for those",
                   device.name.c_str());
     }
-    return openMemserver(device, settings.memserver_key, settings.timeout);
+    return openMemserver(device, leadership, settings.memserver_key, settings.timeout);
   };
 }
 

@@ -15,14 +15,17 @@ namespace tidepool::fabric {
 /// holds which of them. It cannot keep a process that has mapped the file from using it: hosts'
 /// agents look at the epoch. The file is `device.address`; one that is missing or empty is made
 /// `device.capacity` long. `wall_clock` is borrowed. Errors: kUnreachable (cannot open),
-/// kInvalidArgument (capacity), kConflict (another process has the pool).
-Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, const Clock& wall_clock);
+/// kInvalidArgument (capacity), kConflict (another process has the pool), and as DriverFactory has
+/// them of other managers.
+Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, Leadership& leadership,
+                                                   const Clock& wall_clock);
 
 /// A memory server: orders over its control port at `device.address` (HOST:PORT), sealed with the
 /// key that both sides have, one at a time; `timeout` bounds each. What it holds is gone when the
-/// server ends. Errors: kUnreachable, kTimedOut, kPermission (another key), kUnsupported.
-Result<std::shared_ptr<DeviceDriver>> openMemserver(const Device& device, const std::string& key,
-                                                    Nanoseconds timeout);
+/// server ends. Errors: kUnreachable, kTimedOut, kPermission (another key), kUnsupported, and as
+/// DriverFactory has them of other managers.
+Result<std::shared_ptr<DeviceDriver>> openMemserver(const Device& device, Leadership& leadership,
+                                                    const std::string& key, Nanoseconds timeout);
 
 struct DriverSettings {
   const Clock* wall_clock = nullptr;  // for evidence; not owned, must outlive the drivers

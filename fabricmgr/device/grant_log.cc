@@ -80,10 +80,32 @@ bool evidenceIn(std::string_view line, ScrubEvidence* evidence) {
   return true;
 }
 
-/// Applies one sound line to the table; false if it makes no sense.
-bool apply(std::string_view line, DeviceId device, GrantTable* table) {
+/// What a log says.
+struct Said {
+  GrantTable table{Bytes(~0ull)};
+  Leader leader;  // without a fabric: nobody's
+};
+
+std::string lineOf(const Leader& leader) {
+  return fmt::format("fabric uuid={} term={} incarnation={}", leader.fabric, leader.term.value(),
+                     leader.incarnation);
+}
+
+bool leaderIn(std::string_view line, Leader* leader) {
+  uint64_t term = 0;
+  leader->fabric = field(&line, "uuid");
+  const bool good = isFabricId(leader->fabric) && numberField(&line, "term", &term) &&
+                    numberField(&line, "incarnation", &leader->incarnation);
+  leader->term = Term(term);
+  return good && line.empty();
+}
+
+/// Applies one sound line; false if it makes no sense.
+bool apply(std::string_view line, DeviceId device, Said* said) {
+  GrantTable* const table = &said->table;
   const std::string_view word = line.substr(0, line.find(' '));
   line.remove_prefix(std::min(line.size(), word.size() + 1));
+  if (word == "fabric") return leaderIn(line, &said->leader);
   uint64_t region = 0, epoch = 0;
   if (!numberField(&line, "region", &region)) return false;
   if (word == "forget") {
@@ -127,11 +149,25 @@ Result<std::string> readWhole(const std::string& path) {
   }
 }
 
-Status replay(std::string_view text, const std::string& path, DeviceId device, GrantTable* table) {
-  return readSealedLines(text, path,
+Result<Said> readLog(const std::string& path, DeviceId device) {
+  const auto text = readWhole(path);
+  if (!text) return tl::unexpected(text.error());
+  Said said;
+  TP_TRY(readSealedLines(*text, path,
                          "Put a good copy back, or delete the line: the manager declares lost "
                          "what it then misses here",
-                         [&](std::string_view line) { return apply(line, device, table); });
+                         [&](std::string_view line) { return apply(line, device, &said); }));
+  return said;
+}
+
+/// Whether the manager may have the log, by what it says.
+Status admit(const Said& said, Leadership& leadership) {
+  if (said.leader.fabric.empty()) return {};
+  const Status may = mayLead(said.leader, leadership.leader(),
+                             "`fabricmgr device remove` it there, or, if that fabric is no more, "
+                             "delete its record of grants");
+  if (!may && may.error().code() == ErrorCode::kStaleEpoch) leadership.supersede(said.leader.term);
+  return may;
 }
 
 Status writeWhole(int fd, std::string_view text, const std::string& path) {
@@ -202,17 +238,31 @@ std::string GrantLog::forgetLine(RegionId region) {
 }
 
 Result<std::unique_ptr<GrantLog>> GrantLog::open(const std::string& path, DeviceId device,
+                                                 Leadership& leadership,
                                                  std::vector<GrantReport>* grants) {
   auto lock = lockFor(path);
+  if (!lock && lock.error().code() == ErrorCode::kConflict) TP_TRY(mayBeOurs(path, leadership));
   if (!lock) return tl::unexpected(lock.error());
-  auto found = read(path, device);
-  if (!found) return tl::unexpected(found.error());
-  *grants = std::move(*found);
-  std::unique_ptr<GrantLog> log(new GrantLog(path, std::move(*lock)));
-  const std::string lines = linesOf(*grants);
+  const auto said = readLog(path, device);
+  if (!said) return tl::unexpected(said.error());
+  TP_TRY(admit(*said, leadership));
+  *grants = said->table.all();
+  const std::string head = sealedLine(fabric::lineOf(leadership.leader()));
+  std::unique_ptr<GrantLog> log(new GrantLog(path, std::move(*lock), head));
+  const std::string lines = head + linesOf(*grants);
   TP_TRY(log->rewrite(lines));
   log->begin(lines.size());
   return log;
+}
+
+Status GrantLog::mayBeOurs(const std::string& path, Leadership& leadership) {
+  const auto said = readLog(path, DeviceId());
+  if (!said || said->leader.fabric.empty()) return {};
+  TP_TRY(admit(*said, leadership));
+  if (said->leader.is(leadership.leader())) return {};
+  leadership.supersede(said->leader.term);
+  return fail(ErrorCode::kStaleEpoch, "another manager of this fabric, of term %llu, has it",
+              static_cast<unsigned long long>(said->leader.term.value()));
 }
 
 void GrantLog::begin(size_t length) {
@@ -231,7 +281,7 @@ bool GrantLog::isLong() {
 }
 
 void GrantLog::renew(const std::vector<GrantReport>& grants) {
-  std::string text = linesOf(grants);
+  std::string text = head_ + linesOf(grants);
   MutexLock lock(mutex_);
   waiting_ = std::move(text);
   anew_ = true;
@@ -253,11 +303,17 @@ Status GrantLog::rewrite(const std::string& text) {
 }
 
 Result<std::vector<GrantReport>> GrantLog::read(const std::string& path, DeviceId device) {
-  const auto text = readWhole(path);
-  if (!text) return tl::unexpected(text.error());
-  GrantTable table{Bytes(~0ull)};
-  TP_TRY(replay(*text, path, device, &table));
-  return table.all();
+  const auto said = readLog(path, device);
+  if (!said) return tl::unexpected(said.error());
+  return said->table.all();
+}
+
+uint64_t GrantLog::disown() {
+  MutexLock lock(mutex_);
+  waiting_.clear();
+  anew_ = true;
+  beginAt(0);
+  return ++enqueued_;
 }
 
 uint64_t GrantLog::enqueue(const std::string& line) {

@@ -4,6 +4,10 @@
 // opened, which also rewrites it without what is over, as is done whenever it has become long. A
 // log with any other damage is left as it is. Thread-safe; many appends share one disk write.
 //
+// Its first line says which manager has the device: no other fabric's, and no older one of its own,
+// may open the log. Logs without that line, of earlier versions, are adopted.
+//
+//   CHECKSUM fabric uuid=UUID term=N incarnation=N
 //   CHECKSUM granted|revoked|scrubbed region=ID epoch=N extents=OFFSET+LENGTH,... [evidence]
 //   CHECKSUM forget region=ID
 #pragma once
@@ -20,11 +24,15 @@ namespace tidepool::fabric {
 
 class GrantLog {
  public:
-  /// Opens the log, locked against other processes, and returns what it says. Errors: kConflict
-  /// when another process has it, kIo, kPermission, kCorrupt for a damaged line, or one that makes
-  /// no sense.
+  /// Opens the log, locked against other processes, and returns what it says; from then on it is
+  /// the manager's. Errors: kConflict when another process has it, kIo, kPermission, kCorrupt for a
+  /// damaged line, or one that makes no sense; kStaleEpoch and kRefused as DriverFactory has them.
   static Result<std::unique_ptr<GrantLog>> open(const std::string& path, DeviceId device,
+                                                Leadership& leadership,
                                                 std::vector<GrantReport>* grants);
+  /// Of a device that some process has: good if that can be this manager, or is not known. Errors:
+  /// kStaleEpoch and kRefused as DriverFactory has them.
+  static Status mayBeOurs(const std::string& path, Leadership& leadership);
 
   /// What the log of a pool that is in use says, as far as it is written. Errors: kIo, kPermission,
   /// kCorrupt.
@@ -40,12 +48,15 @@ class GrantLog {
   /// The next write puts a new file in place, which says `grants`: what all that was enqueued comes
   /// to.
   void renew(const std::vector<GrantReport>& grants) TP_EXCLUDES(mutex_);
+  /// The next write makes the log nobody's, and empty; what it is to be awaited by.
+  uint64_t disown() TP_EXCLUDES(mutex_);
   /// Returns when all lines up to `ticket` are on the disk. Errors: kIo, kNoSpace: from then on,
   /// always: open the log anew.
   Status await(uint64_t ticket) TP_EXCLUDES(mutex_);
 
  private:
-  GrantLog(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  GrantLog(std::string path, UniqueFd lock, std::string head)
+      : path_(std::move(path)), lock_(std::move(lock)), head_(std::move(head)) {}
   /// A new file instead of the old one. By who has set writing_, as long as others can.
   Status rewrite(const std::string& text);
   void begin(size_t length) TP_EXCLUDES(mutex_);
@@ -53,7 +64,8 @@ class GrantLog {
 
   const std::string path_;
   const UniqueFd lock_;
-  UniqueFd fd_;  // of who has set writing_
+  const std::string head_;  // whose log it is
+  UniqueFd fd_;             // of who has set writing_
   Mutex mutex_;
   CondVar done_;
   std::string waiting_ TP_GUARDED_BY(mutex_);

@@ -4,10 +4,11 @@
 namespace tidepool::fabric {
 
 Result<std::unique_ptr<LoggedGrants>> LoggedGrants::open(const std::string& path,
-                                                         const Device& device, Bytes capacity,
+                                                         const Device& device,
+                                                         Leadership& leadership, Bytes capacity,
                                                          const char* holder) {
   std::vector<GrantReport> grants;
-  auto log = GrantLog::open(path, device.id, &grants);
+  auto log = GrantLog::open(path, device.id, leadership, &grants);
   if (!log) return tl::unexpected(log.error());
   std::unique_ptr<LoggedGrants> opened(new LoggedGrants(capacity, std::move(*log), holder));
   MutexLock lock(opened->mutex_);
@@ -64,6 +65,23 @@ void LoggedGrants::forget(RegionId region) {
   if (known == nullptr || known->grant.state != GrantState::kScrubbed) return;
   table_.drop(region);
   log_->enqueue(GrantLog::forgetLine(region));
+}
+
+Status LoggedGrants::release() {
+  uint64_t ticket = 0;
+  {
+    MutexLock lock(mutex_);
+    for (const GrantReport& report : table_.all()) {
+      const RegionId region = report.grant.region;
+      if (report.grant.state != GrantState::kScrubbed) {
+        return fail(ErrorCode::kRefused, "%s holds bytes for region %llu", holder_.c_str(),
+                    static_cast<unsigned long long>(region.value()));
+      }
+      table_.drop(region);
+    }
+    ticket = log_->disown();
+  }
+  return log_->await(ticket);
 }
 
 std::vector<GrantReport> LoggedGrants::all() {

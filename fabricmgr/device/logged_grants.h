@@ -17,7 +17,8 @@ class LoggedGrants {
   /// Takes over what the log at `path` says. `holder` is the device's name in errors: "the pool".
   /// Errors: those of GrantLog::open().
   static Result<std::unique_ptr<LoggedGrants>> open(const std::string& path, const Device& device,
-                                                    Bytes capacity, const char* holder);
+                                                    Leadership& leadership, Bytes capacity,
+                                                    const char* holder);
 
   /// As GrantTable::check().
   Status check(const Grant& grant) TP_EXCLUDES(mutex_);
@@ -31,6 +32,8 @@ class LoggedGrants {
   /// The record of a scrubbed region goes; from the disk, with the next one that is recorded.
   void forget(RegionId region) TP_EXCLUDES(mutex_);
   std::vector<GrantReport> all() TP_EXCLUDES(mutex_);
+  /// As DeviceDriver::release(). Errors: those of GrantLog::await().
+  Status release() TP_EXCLUDES(mutex_);
 
  private:
   LoggedGrants(Bytes capacity, std::unique_ptr<GrantLog> log, const char* holder)

@@ -13,16 +13,20 @@ namespace {
 
 class MemserverDriver final : public DeviceDriver {
  public:
-  MemserverDriver(Device device, std::string key, std::unique_ptr<Connection> connection,
-                  const control::Nonce& nonce, Nanoseconds timeout)
+  MemserverDriver(Device device, Leader leader, std::string key,
+                  std::unique_ptr<Connection> connection, const control::Nonce& nonce,
+                  Nanoseconds timeout)
       : device_(std::move(device)),
+        leader_(std::move(leader)),
         key_(key),
         timeout_(timeout),
         connection_(std::move(connection)),
         seal_(std::move(key), nonce, control::Seal::Side::kClient) {}
 
+  /// Errors: as DriverFactory has them; those of the connection.
+  Status lead(Leadership& leadership);
   Result<Bytes> capacity() override {
-    const auto answer = ask({control::Opcode::kCapacity, {}, {}, 0, 0, {}});
+    const auto answer = ask({.opcode = control::Opcode::kCapacity});
     if (!answer) return tl::unexpected(answer.error());
     MutexLock lock(mutex_);
     data_port_ = answer->data_port;
@@ -34,25 +38,36 @@ class MemserverDriver final : public DeviceDriver {
   Result<ScrubEvidence> verify(const Grant& grant, const ScrubEvidence& scrubbed,
                                const Progress& progress) override;
   Status forget(RegionId region) override {
-    const auto answer = ask({control::Opcode::kForget, region, {}, 0, 0, {}});
+    const auto answer = ask({.opcode = control::Opcode::kForget, .region = region});
     return answer ? Status() : Status(tl::unexpected(answer.error()));
   }
   Result<std::vector<GrantReport>> inspect() override {
-    const auto answer = ask({control::Opcode::kInspect, {}, {}, 0, 0, {}});
+    const auto answer = ask({.opcode = control::Opcode::kInspect});
     if (!answer) return tl::unexpected(answer.error());
     return control::decodeReports(answer->payload, device_.id);
   }
   Result<Pass> pass(const Grant& grant) override;
+  Status release() override {
+    const auto answer = ask({.opcode = control::Opcode::kRelease});
+    return answer ? Status() : Status(tl::unexpected(answer.error()));
+  }
 
  private:
   Status order(control::Opcode opcode, const Grant& grant) {
-    const auto answer = ask({opcode, grant.region, grant.epoch, 0, 0, grant.extents});
+    const auto answer = ask({opcode, grant.region, grant.epoch, 0, 0, grant.extents, {}});
     return answer ? Status() : Status(tl::unexpected(answer.error()));
   }
   /// One request and its answer. An answer that says no is an error with its text.
   Result<control::Answer> ask(const control::Request& request) TP_EXCLUDES(mutex_);
+  /// Likewise, whatever it says.
+  Result<control::Answer> converse(const control::Request& request) TP_EXCLUDES(mutex_);
+  tl::unexpected<Error> refusal(const control::Answer& answer) const {
+    return fail(answer.status, "memory server %s: %.190s", device_.name.c_str(),
+                answer.payload.c_str());
+  }
 
   const Device device_;
+  const Leader leader_;
   const std::string key_;
   const Nanoseconds timeout_;
   Mutex mutex_;
@@ -62,7 +77,21 @@ class MemserverDriver final : public DeviceDriver {
   bool broken_ TP_GUARDED_BY(mutex_) = false;
 };
 
+Status MemserverDriver::lead(Leadership& leadership) {
+  const auto answer = converse({.opcode = control::Opcode::kLead, .leader = leader_});
+  if (!answer) return tl::unexpected(answer.error());
+  if (answer->status == ErrorCode()) return {};
+  if (answer->status == ErrorCode::kStaleEpoch) leadership.supersede(Term(answer->value));
+  return refusal(*answer);
+}
+
 Result<control::Answer> MemserverDriver::ask(const control::Request& request) {
+  auto answer = converse(request);
+  if (!answer || answer->status == ErrorCode()) return answer;
+  return refusal(*answer);
+}
+
+Result<control::Answer> MemserverDriver::converse(const control::Request& request) {
   MutexLock lock(mutex_);
   if (broken_) {
     return fail(ErrorCode::kUnreachable, "the connection to memory server %s has ended",
@@ -75,17 +104,19 @@ Result<control::Answer> MemserverDriver::ask(const control::Request& request) {
   if (!frame) return tl::unexpected(frame.error());
   auto answer = control::decodeAnswer(*frame);
   if (!answer) return answer;
+  if (answer->opcode != request.opcode || answer->region != request.region) {
+    return fail(ErrorCode::kCorrupt, "memory server %s answered something else",
+                device_.name.c_str());
+  }
   broken_ = false;
-  if (answer->status == ErrorCode()) return answer;
-  return fail(answer->status, "memory server %s: %.180s", device_.name.c_str(),
-              answer->payload.c_str());
+  return answer;
 }
 
 Result<ScrubEvidence> MemserverDriver::scrub(const Grant& grant, const Progress& progress) {
   const uint64_t size = sumOf(grant.extents).value();
   for (uint64_t at = 0; at < size; at += control::kPiece) {
     const uint64_t length = std::min(control::kPiece, size - at);
-    const auto done = ask({control::Opcode::kScrub, grant.region, grant.epoch, at, length, {}});
+    const auto done = ask({control::Opcode::kScrub, grant.region, grant.epoch, at, length, {}, {}});
     if (!done) return tl::unexpected(done.error());
     progress(Bytes(at + length));
   }
@@ -102,7 +133,8 @@ Result<ScrubEvidence> MemserverDriver::verify(const Grant& grant, const ScrubEvi
   const uint64_t size = sumOf(grant.extents).value();
   for (uint64_t at = 0; at < size; at += control::kPiece) {
     const uint64_t length = std::min(control::kPiece, size - at);
-    const auto answer = ask({control::Opcode::kVerify, grant.region, grant.epoch, at, length, {}});
+    const auto answer =
+        ask({control::Opcode::kVerify, grant.region, grant.epoch, at, length, {}, {}});
     if (!answer) return tl::unexpected(answer.error());
     if (answer->value > 0) {
       return fail(ErrorCode::kCorrupt, "%llu bytes of region %llu were not zero when read back",
@@ -129,30 +161,28 @@ Result<Pass> MemserverDriver::pass(const Grant& grant) {
     port = data_port_;
   }
   const std::string host = device_.address.substr(0, device_.address.rfind(':'));
-  const wire::Token token = control::regionToken(key_, grant.region, grant.epoch);
+  const wire::Token token = control::regionToken(key_, leader_.fabric, grant.region, grant.epoch);
   return Pass{host + ":" + std::to_string(port), hexOf(token.bytes)};
 }
 
 }  // namespace
 
-Result<std::shared_ptr<DeviceDriver>> openMemserver(const Device& device, const std::string& key,
-                                                    Nanoseconds timeout) {
+Result<std::shared_ptr<DeviceDriver>> openMemserver(const Device& device, Leadership& leadership,
+                                                    const std::string& key, Nanoseconds timeout) {
   const auto endpoint = parseEndpoint(device.address.c_str());
   if (!endpoint) return tl::unexpected(endpoint.error());
   auto connection = connectTcp(*endpoint, timeout);
   if (!connection) return tl::unexpected(connection.error());
   const auto hello = control::receiveHello(**connection, kMonotonicClock.now() + timeout);
   if (!hello) return tl::unexpected(hello.error());
-  auto driver =
-      std::make_shared<MemserverDriver>(device, key, std::move(*connection), hello->nonce, timeout);
-  const auto capacity = driver->capacity();
-  if (!capacity) {
-    // A server that does not know the key hangs up: that is not the network's fault.
-    return fail(capacity.error().code() == ErrorCode::kUnreachable ? ErrorCode::kPermission
-                                                                   : capacity.error().code(),
-                "memory server %s hung up: does it have this manager's key?", device.name.c_str());
-  }
-  return std::shared_ptr<DeviceDriver>(std::move(driver));
+  auto driver = std::make_shared<MemserverDriver>(device, leadership.leader(), key,
+                                                  std::move(*connection), hello->nonce, timeout);
+  const Status led = driver->lead(leadership);
+  if (led) return std::shared_ptr<DeviceDriver>(std::move(driver));
+  // A server that does not know the key hangs up: that is not the network's fault.
+  if (led.error().code() != ErrorCode::kUnreachable) return tl::unexpected(led.error());
+  return fail(ErrorCode::kPermission, "memory server %s hung up: does it have this manager's key?",
+              device.name.c_str());
 }
 
 }  // namespace tidepool::fabric

@@ -42,6 +42,7 @@ class PoolFileDriver final : public DeviceDriver {
   }
   Result<std::vector<GrantReport>> inspect() override { return grants_->all(); }
   Result<Pass> pass(const Grant&) override { return Pass{path_, ""}; }
+  Status release() override { return grants_->release(); }
 
  private:
   Status record(Grant grant, GrantState state) {
@@ -115,7 +116,8 @@ Result<ScrubEvidence> PoolFileDriver::verify(const Grant& grant, const ScrubEvid
 
 }  // namespace
 
-Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, const Clock& wall_clock) {
+Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, Leadership& leadership,
+                                                   const Clock& wall_clock) {
   const char* path = device.address.c_str();
   // A file is made only where it is said how large it is to be: a wrong path is no new pool.
   const int make = device.capacity.value() > 0 ? O_CREAT : 0;
@@ -126,7 +128,9 @@ Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, const C
   }
   // The lock is the file's, whatever it is called: a link to it is no second device. The lock of
   // the grants (below) is that of one name.
+  const std::string log = device.address + ".grants";
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    TP_TRY(GrantLog::mayBeOurs(log, leadership));
     return fail(ErrorCode::kConflict,
                 "the pool %s is in use as a device already: by this manager under another name, or "
                 "by another one",
@@ -148,7 +152,7 @@ Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, const C
                 static_cast<unsigned long long>(size),
                 static_cast<unsigned long long>(device.capacity.value()));
   }
-  auto grants = LoggedGrants::open(device.address + ".grants", device, Bytes(size), "the pool");
+  auto grants = LoggedGrants::open(log, device, leadership, Bytes(size), "the pool");
   if (!grants) return tl::unexpected(grants.error());
   return std::make_shared<PoolFileDriver>(device.address, std::move(file), Bytes(size),
                                           std::move(*grants), wall_clock);

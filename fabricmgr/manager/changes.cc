@@ -11,7 +11,7 @@ namespace tidepool::fabric {
 void Manager::Impl::fence(Step* step, RegionEntry* entry) {
   Region& region = entry->region;
   const std::set<RegionId> growths = state.growthsOf(region.id);
-  region.epoch = region.epoch + 1;
+  region.epoch = nextEpoch(region.epoch, leadership.term());
   step->move(entry, RegionEvent::kFence);
   for (const auto& [device, extents] : byDevice(region.extents)) {
     step->put(Intent{region.id, device, Action::kRevoke, region.epoch, RegionId()});

@@ -19,6 +19,16 @@ bool outcomeUnknown(ErrorCode code) {
   }
 }
 
+namespace {
+
+/// Of a device whose driver could not be opened.
+DeviceHealth healthBy(ErrorCode code) {
+  if (code == ErrorCode::kStaleEpoch) return DeviceHealth::kSuperseded;
+  return code == ErrorCode::kRefused ? DeviceHealth::kForeign : DeviceHealth::kUnreachable;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<DeviceDriver>> DriverTable::of(const Device& device) {
   MutexLock lock(mutex_);
   const auto found = entries_.find(device.id);
@@ -33,10 +43,10 @@ Result<std::shared_ptr<DeviceDriver>> DriverTable::open(const Device& device) {
     MutexLock lock(mutex_);
     entries_[device.id].driver.reset();
   }
-  auto driver = factory_(device);
+  auto driver = factory_(device, leadership_);
   if (!driver) {
     MutexLock lock(mutex_);
-    become(device.id, {DeviceHealth::kUnreachable, driver.error().text()});
+    become(device.id, {healthBy(driver.error().code()), driver.error().text()});
   }
   return driver;
 }
@@ -85,11 +95,13 @@ DriverTable::Health DriverTable::healthOf(DeviceId device) {
   return found == entries_.end() ? Health() : found->second.health;
 }
 
-std::vector<DeviceId> DriverTable::unreachable() {
+std::vector<DeviceId> DriverTable::away(DeviceHealth health) {
   MutexLock lock(mutex_);
   std::vector<DeviceId> found;
   for (const auto& [id, entry] : entries_) {
-    if (entry.health.health == DeviceHealth::kUnreachable) found.push_back(id);
+    const DeviceHealth now = entry.health.health;
+    if (now == DeviceHealth::kUnknown || now == DeviceHealth::kReachable) continue;
+    if (health == DeviceHealth::kUnknown || now == health) found.push_back(id);
   }
   return found;
 }

@@ -15,7 +15,9 @@ namespace tidepool::fabric {
 
 class DriverTable {
  public:
-  explicit DriverTable(DriverFactory factory) : factory_(std::move(factory)) {}
+  /// `leadership` is borrowed.
+  DriverTable(DriverFactory factory, Leadership& leadership)
+      : factory_(std::move(factory)), leadership_(leadership) {}
 
   struct Health {
     DeviceHealth health = DeviceHealth::kUnknown;
@@ -42,7 +44,8 @@ class DriverTable {
   void refuse(DeviceId device, const std::string& why) TP_EXCLUDES(mutex_);
   void forget(DeviceId device) TP_EXCLUDES(mutex_);
   Health healthOf(DeviceId device) TP_EXCLUDES(mutex_);
-  std::vector<DeviceId> unreachable() TP_EXCLUDES(mutex_);
+  /// That do not answer, or do not obey; only those of `health`, if that is not kUnknown.
+  std::vector<DeviceId> away(DeviceHealth health = DeviceHealth::kUnknown) TP_EXCLUDES(mutex_);
   /// Asks every device that is in use for something cheap, and notes which do not answer.
   void look() TP_EXCLUDES(mutex_);
 
@@ -55,6 +58,7 @@ class DriverTable {
   };
 
   const DriverFactory factory_;
+  Leadership& leadership_;
   Mutex mutex_;
   std::map<DeviceId, Entry> entries_ TP_GUARDED_BY(mutex_);
   std::vector<Turn> turns_ TP_GUARDED_BY(mutex_);

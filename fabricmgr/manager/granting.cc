@@ -109,7 +109,7 @@ Status mayReceive(Manager::Impl& impl, const HostEntry& host) {
 }
 
 Result<Region> Granting::draft(const AssignSpec& spec, const Plan* chosen) {
-  TP_TRY(impl_.checkUsable());
+  TP_TRY(impl_.checkMayChange());
   const auto request = placementOf(impl_, spec);
   if (!request) return tl::unexpected(request.error());
   const HostEntry& host = *impl_.state.findHost(request->host);
@@ -131,7 +131,7 @@ Result<Region> Granting::draft(const AssignSpec& spec, const Plan* chosen) {
 }
 
 Result<Region> Granting::draftGrowth(RegionId id, Bytes size, const Constraints& how) {
-  TP_TRY(impl_.checkUsable());
+  TP_TRY(impl_.checkMayChange());
   const RegionEntry* entry = impl_.state.findRegion(id);
   if (entry == nullptr) return noSuchRegion(id);
   TP_TRY(checkExpected(caller_, entry->region.modified));
@@ -168,7 +168,7 @@ Index Granting::intend(const Region& drafted, RegionId into) {
   Region region = drafted;
   region.id = RegionId(step.index().value());
   region.state = RegionState::kReserved;
-  region.epoch = Epoch(1);
+  region.epoch = nextEpoch(Epoch(), impl_.leadership.term());
   region.created = step.time();
   region.modified = step.index();
   step.about(region.id.value());

@@ -177,6 +177,7 @@ Result<RemovalReport> Manager::checkRemoveHost(const std::string& name) {
 }
 
 Result<Manager::Renewal> Manager::renewLease(const std::string& host) {
+  TP_TRY(impl_->checkInCharge());
   MutexLock lock(impl_->mutex);
   // Renewed even while the store has failed: hosts are not to lose their memory over that.
   const HostEntry* entry = impl_->state.findHost(host);

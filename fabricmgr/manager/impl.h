@@ -54,7 +54,7 @@ class Manager::Impl {
   Impl(std::unique_ptr<Store> store_to_own, const ManagerOptions& options_to_use)
       : options(options_to_use),
         store(std::move(store_to_own)),
-        drivers(options.drivers),
+        drivers(options.drivers, leadership),
         awake(*options.clock, options.longest_gap),
         cleaned_time(options.wall_clock->now()) {}
   ~Impl();
@@ -76,6 +76,23 @@ class Manager::Impl {
   void rememberKey(Step* step, const Caller& caller, const Request& request,
                    KeyRecord::State key_state, uint64_t id, const Result<Answer>& answer)
       TP_REQUIRES(mutex);
+
+  // --- leading.cc
+  using Opened = std::map<DeviceId, std::shared_ptr<DeviceDriver>>;
+  /// Above `known`, and above the last one. Errors: the store's.
+  Status beginTerm(Term known);
+  /// The devices that obey. While one obeys a predecessor that seems to be alive, it is asked
+  /// again, for ManagerOptions::patience; if one knows a higher term, and this manager is to outbid
+  /// that, it begins a new one. Errors: the store's.
+  Result<Opened> openAll(const std::vector<Device>& devices) TP_EXCLUDES(mutex);
+  /// Errors: kConflict when devices obey another manager: for good, since what they hold by now is
+  /// not what the state says.
+  Status checkInCharge() const;
+  /// checkUsable() and checkInCharge().
+  Status checkMayChange() const TP_REQUIRES(mutex);
+  void saySuperseded() TP_EXCLUDES(mutex);
+  /// A device that was removed: if it holds nothing, another fabric may have it next.
+  void letGo(DeviceId device) TP_EXCLUDES(mutex);
 
   // --- device_actions.cc: what devices are told.
   /// Under the mutex: the actions that the region's open intents stand for.
@@ -146,6 +163,7 @@ class Manager::Impl {
   /// kCorrupt, the device then stays out of use until it agrees; the store's. The device's own only
   /// mark it unreachable.
   Status bringIn(const Device& device) TP_EXCLUDES(mutex);
+  Status takeIn(const Device& device, std::shared_ptr<DeviceDriver> driver) TP_EXCLUDES(mutex);
   Status compare(DeviceEntry* device, const std::vector<GrantReport>& reports,
                  std::vector<RegionId>* to_forget) TP_REQUIRES(mutex);
   Status adopt(DeviceEntry* device, const GrantReport& report) TP_REQUIRES(mutex);
@@ -184,7 +202,9 @@ class Manager::Impl {
 
   const ManagerOptions options;
   const std::unique_ptr<Store> store;
+  Leadership leadership;
   DriverTable drivers;
+  bool outbids = false;  // terms that devices know; while the state is loaded
 
   Mutex mutex;
   CondVar changed;
@@ -215,6 +235,7 @@ class Manager::Impl {
   std::map<HostId, Nanoseconds> lease_until TP_GUARDED_BY(mutex);  // of awake
   /// Too many hosts are silent: no lease runs out.
   bool expiry_held TP_GUARDED_BY(mutex) = false;
+  bool superseded_said TP_GUARDED_BY(mutex) = false;
   uint64_t expired TP_GUARDED_BY(mutex) = 0;  // leases, since the start
   std::vector<std::pair<Weight, std::string>> lines TP_GUARDED_BY(mutex);
   std::atomic<bool> has_lines{false};  // relaxed: saves a look that would find nothing

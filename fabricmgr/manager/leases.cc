@@ -134,7 +134,7 @@ Result<Answer> Manager::expireLeases(const Caller& caller) {
   if (!answer || !confirmed) return answer;
   {
     MutexLock lock(impl_->mutex);
-    TP_TRY(impl_->checkUsable());
+    TP_TRY(impl_->checkMayChange());
     impl_->expiry_held = false;
     impl_->takeFromSilent(caller.actor);
     answer->index = impl_->last_index;

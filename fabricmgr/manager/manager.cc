@@ -15,6 +15,7 @@ Result<std::unique_ptr<Manager>> Manager::open(std::unique_ptr<Store> store,
   TP_CHECK(options.clock != nullptr && options.wall_clock != nullptr && options.drivers);
   auto impl = std::make_unique<Impl>(std::move(store), options);
   if (options.on_durable) impl->store->listen(options.on_durable);
+  TP_TRY(impl->beginTerm(Term()));
   TP_TRY(impl->recover());
   impl->startWorkers();
   return std::unique_ptr<Manager>(new Manager(std::move(impl)));

@@ -73,6 +73,11 @@ enum class Weight : uint8_t { kInfo = 0, kWarning = 1, kError = 2 };
 
 struct ManagerOptions {
   DriverFactory drivers;
+  /// It becomes what devices obey, whatever manager of the fabric they obey now.
+  TakeOver take_over = TakeOver::kNo;
+  /// For so long open() waits for devices whose last manager may have died just now, without a
+  /// word: they obey another one once they have not heard of it for 15 s (memserver::Allegiance).
+  Nanoseconds patience;
   /// Time that passes: leases, deadlines. And time of day: records, keys. Not owned.
   const Clock* clock = nullptr;
   const Clock* wall_clock = nullptr;
@@ -96,17 +101,21 @@ class Manager {
  public:
   class Impl;
 
-  /// Loads the state, asks every device what it holds, settles what was under way when the last
-  /// manager ended, and carries operations on. Only then does it return. A device that does not
-  /// answer is marked unreachable; what concerns it is settled when it answers (tick()). Errors:
-  /// those of the store. A device that contradicts the store beyond repair is
-  /// left out of use, as if it did not answer.
+  /// Begins a term of the fabric, loads the state, asks every device what it holds, settles what
+  /// was under way when the last manager ended, and carries operations on. Only then does it
+  /// return. A device that does not answer is marked unreachable; what concerns it is settled when
+  /// it answers (tick()). Errors: those of the store. A device that contradicts the store beyond
+  /// repair is left out of use, as if it did not answer. If a device obeys another manager of the
+  /// fabric, this one shows what it has, and changes nothing (kConflict) from then on.
   static Result<std::unique_ptr<Manager>> open(std::unique_ptr<Store> store,
                                                const ManagerOptions& options);
   /// Finishes the device actions that are under way; operations go on with the next open().
   ~Manager();
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
+
+  /// As whom it speaks. Constant once it is open.
+  Leader leader() const;
 
   // --- Pools. Errors: kInvalidArgument, kNotFound, kConflict (name taken, index, key).
   Result<Answer> addPool(const Caller& caller, const std::string& name, MemoryClass memory_class);
@@ -136,7 +145,8 @@ class Manager {
   Result<RemovalReport> checkRemoveHost(const std::string& name);
   /// The agent's heartbeat: all its regions are kept for another lease. Returns what is left of the
   /// lease, and whether there is news since `seen`, so that it need not ask. Not durable, no
-  /// commit. Errors: kNotFound, kStaleEpoch when the host is fenced.
+  /// commit. Errors: kNotFound, kStaleEpoch when the host is fenced, kConflict when another manager
+  /// is in charge.
   struct Renewal {
     Nanoseconds lease_left;
     Index modified;  // the latest index at which something of this host changed

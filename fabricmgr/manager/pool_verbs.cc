@@ -37,13 +37,11 @@ Device deviceOf(const DeviceSpec& spec) {
   return device;
 }
 
-/// Asks the device itself: it must answer, hold nothing, and have the room that it is said to have.
-Status probe(const DriverFactory& factory, Device* device) {
-  auto driver = factory(*device);
-  if (!driver) return tl::unexpected(driver.error());
-  const auto capacity = (*driver)->capacity();
+/// Asks the device itself: it must hold nothing, and have the room that it is said to have.
+Status probe(DeviceDriver& driver, Device* device) {
+  const auto capacity = driver.capacity();
   if (!capacity) return tl::unexpected(capacity.error());
-  const auto held = (*driver)->inspect();
+  const auto held = driver.inspect();
   if (!held) return tl::unexpected(held.error());
   for (const GrantReport& report : *held) {
     if (report.grant.state == GrantState::kScrubbed) continue;
@@ -133,13 +131,21 @@ Result<Answer> Manager::addDevice(const Caller& caller, const DeviceSpec& spec) 
   if (!before) return tl::unexpected(before.error());
   if (*before) return **before;
   impl_->leaveKey(caller);
-  Status good;
   {
     MutexLock lock(impl_->mutex);
-    good = joinPool(*impl_, spec, &device);
+    TP_TRY(impl_->checkMayChange());
+    TP_TRY(joinPool(*impl_, spec, &device));
   }
-  if (good && !isDryRun(caller)) good = probe(impl_->options.drivers, &device);
-  if (!good) return tl::unexpected(good.error());
+  std::shared_ptr<DeviceDriver> driver;
+  if (!isDryRun(caller)) {
+    auto opened = impl_->options.drivers(device, impl_->leadership);
+    if (!opened) return tl::unexpected(opened.error());
+    driver = std::move(*opened);
+    if (const Status good = probe(*driver, &device); !good) {
+      (void)driver->release();  // refused if it is this fabric's under another name, and in use
+      return tl::unexpected(good.error());
+    }
+  }
   const auto add = [&](Impl& impl, Step& step) TP_REQUIRES(impl.mutex) -> Result<Answer> {
     TP_TRY(joinPool(impl, spec, &device));
     if (isDryRun(caller)) return Answer();
@@ -150,6 +156,8 @@ Result<Answer> Manager::addDevice(const Caller& caller, const DeviceSpec& spec) 
     return Answer{{}, device.id.value(), {}};
   };
   auto answer = impl_->perform(caller, request, Subject::kDevice, add);
+  if (!answer && driver != nullptr) (void)driver->release();
+  driver.reset();  // a pool file has one user
   if (answer && answer->index != Index() && device.id == DeviceId(answer->id)) {
     TP_TRY(impl_->bringIn(device));
   }
@@ -272,7 +280,7 @@ Result<Answer> Manager::removeDevice(const Caller& caller, const std::string& na
         step.event(Subject::kDevice, id.value(), HostId(), "removed");
         return Answer{{}, id.value(), {}};
       });
-  if (answer && answer->index != Index()) impl_->drivers.forget(DeviceId(answer->id));
+  if (answer && answer->index != Index()) impl_->letGo(DeviceId(answer->id));
   return answer;
 }
 

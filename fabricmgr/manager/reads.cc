@@ -107,6 +107,10 @@ std::string_view nameOf(DeviceHealth value) {
       return "reachable";
     case DeviceHealth::kUnreachable:
       return "unreachable";
+    case DeviceHealth::kSuperseded:
+      return "superseded";
+    case DeviceHealth::kForeign:
+      return "foreign";
   }
   return "unknown";
 }
@@ -322,9 +326,13 @@ Result<Totals> Manager::totals() {
   return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<Totals> {
     Totals totals;
     totals.index = impl.last_index;
+    totals.fabric = impl.leadership.leader().fabric;
+    totals.term = impl.leadership.term();
+    totals.superseded_by = impl.leadership.supersededBy();
     totals.pools = impl.state.pools().size();
     totals.devices = impl.state.devices().size();
-    totals.unreachable = impl.drivers.unreachable().size();
+    totals.unreachable = impl.drivers.away(DeviceHealth::kUnreachable).size();
+    totals.foreign = impl.drivers.away(DeviceHealth::kForeign).size();
     totals.hosts = impl.state.hosts().size();
     for (const auto& [id, entry] : impl.state.hosts()) {
       const bool fenced = entry.host.state == HostState::kFenced;

@@ -59,8 +59,18 @@ Status Manager::Impl::recover() {
     for (const auto& [id, device] : state.devices()) devices.push_back(device.device);
   }
   faultPoint(FaultPoint::kRecoveryLoaded);
+  // All of them first: none is told anything if one obeys another manager.
+  auto opened = openAll(devices);
+  if (!opened) return tl::unexpected(opened.error());
+  if (leadership.superseded()) {
+    saySuperseded();
+    writeLines();
+    return {};
+  }
   for (const Device& device : devices) {
-    const Status in = bringIn(device);
+    const auto driver = opened->find(device.id);
+    if (driver == opened->end()) continue;
+    const Status in = takeIn(device, std::move(driver->second));
     if (!in && in.error().code() != ErrorCode::kCorrupt) return in;
   }
   faultPoint(FaultPoint::kRecoveryCompared);
@@ -85,8 +95,11 @@ Status Manager::Impl::recover() {
 
 Status Manager::Impl::bringIn(const Device& device) {
   auto driver = drivers.open(device);
-  if (!driver) return {};
-  const auto reports = (*driver)->inspect();
+  return driver ? takeIn(device, std::move(*driver)) : Status();
+}
+
+Status Manager::Impl::takeIn(const Device& device, std::shared_ptr<DeviceDriver> driver) {
+  const auto reports = driver->inspect();
   if (!reports) {
     drivers.note(device.id, tl::unexpected(reports.error()));
     return {};
@@ -102,11 +115,11 @@ Status Manager::Impl::bringIn(const Device& device) {
       return agrees;
     }
     inspected.insert(device.id);
-    drivers.use(device.id, *driver);
+    drivers.use(device.id, driver);
     index = last_index;
   }
   TP_TRY(settle(index));
-  for (const RegionId region : to_forget) (void)(*driver)->forget(region);
+  for (const RegionId region : to_forget) (void)driver->forget(region);
   return {};
 }
 
@@ -187,7 +200,7 @@ Status Manager::Impl::adopt(DeviceEntry* device, const GrantReport& report) {
   Region region = before == nullptr ? Region() : before->region;
   region.id = report.grant.region;
   region.state = RegionState::kFenced;
-  region.epoch = std::max(region.epoch, report.grant.epoch + 1);
+  region.epoch = nextEpoch(std::max(region.epoch, report.grant.epoch), leadership.term());
   region.extents.insert(region.extents.end(), report.grant.extents.begin(),
                         report.grant.extents.end());
   region.size = sumOf(region.extents);

@@ -143,7 +143,7 @@ Answer shrink(Manager::Impl& impl, Step* step, const Caller& caller, RegionEntry
   end.name = kept.name;
   end.host = kept.host;
   end.state = RegionState::kReserved;
-  end.epoch = Epoch(1);
+  end.epoch = nextEpoch(Epoch(), impl.leadership.term());
   end.extents = std::move(tail);
   end.size = sumOf(end.extents);
   end.created = step->time();

@@ -50,7 +50,7 @@ Result<Answer> Manager::Impl::perform(const Caller& caller, const Request& reque
   Index index;
   {
     MutexLock lock(mutex);
-    const Status usable = checkUsable();
+    const Status usable = checkMayChange();
     Step step(*this, caller.actor, request.verb(), subject);
     answer = usable ? body.operator()(*this, step) : Result<Answer>(tl::unexpected(usable.error()));
     if (answer && !step.empty()) {

@@ -30,12 +30,17 @@ void Manager::pulse() {
 void Manager::tick() {
   impl_->noteAbsence();
   impl_->reloadIfBroken();
-  impl_->expireLeases();
-  impl_->expireDeadlines();
   impl_->lookAtDevices();
-  impl_->retryDevices();
+  // Who has been superseded shows what it knows, and does nothing: for good, or it would go on with
+  // what is out of date as soon as the other one ends.
+  if (!impl_->leadership.superseded()) {
+    impl_->expireLeases();
+    impl_->expireDeadlines();
+    impl_->retryDevices();
+    impl_->dropOldRecords();
+  }
   impl_->tellOfDevices();
-  impl_->dropOldRecords();
+  impl_->saySuperseded();
   impl_->writeLines();
 }
 
@@ -119,7 +124,7 @@ void Manager::Impl::lookAtDevices() {
 }
 
 void Manager::Impl::retryDevices() {
-  for (const DeviceId id : drivers.unreachable()) {
+  for (const DeviceId id : drivers.away()) {
     Device device;
     {
       MutexLock lock(mutex);
@@ -143,10 +148,11 @@ void Manager::Impl::tellOfDevices() {
       const DeviceEntry* entry = state.findDevice(turn.device);
       if (broken || entry == nullptr) continue;
       const std::string& name = entry->device.name;
-      const bool gone = turn.now.health == DeviceHealth::kUnreachable;
+      const bool gone = turn.now.health != DeviceHealth::kReachable;
       say(gone ? Weight::kError : Weight::kInfo,
           gone ? fmt::format("device {} does not answer: {}", name, turn.now.trouble)
                : fmt::format("device {} answers again", name));
+      if (leadership.superseded()) continue;
       Step step(*this, "manager", "device.look", Subject::kDevice);
       step.about(turn.device.value());
       if (gone) step.outcome(turn.now.trouble);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/model/identity.h"
 #include "fabricmgr/model/records.h"
 #include "fabricmgr/model/types.h"
 
@@ -20,8 +21,14 @@ struct PoolInfo {
   Bytes free;
 };
 
-/// Whether a device answers. Not kept: found out after every start.
-enum class DeviceHealth : uint8_t { kUnknown = 0, kReachable = 1, kUnreachable = 2 };
+/// Whether a device answers, and obeys. Not kept: found out after every start.
+enum class DeviceHealth : uint8_t {
+  kUnknown = 0,
+  kReachable = 1,
+  kUnreachable = 2,
+  kSuperseded = 3,  // it obeys another manager of this fabric
+  kForeign = 4,     // it is another fabric's
+};
 std::string_view nameOf(DeviceHealth value);
 
 struct DeviceInfo {
@@ -115,7 +122,11 @@ struct RegionAccess {
 
 struct Totals {
   Index index;
-  uint64_t pools = 0, devices = 0, unreachable = 0, hosts = 0, regions = 0, operations = 0;
+  std::string fabric;  // its UUID
+  Term term;           // of this manager
+  Term superseded_by;  // of the one that devices obey instead; 0: they obey this one
+  uint64_t pools = 0, devices = 0, unreachable = 0, foreign = 0, hosts = 0, regions = 0,
+           operations = 0;
   uint64_t hosts_fenced = 0;
   uint64_t hosts_silent = 0;    // whose lease is over, and that are not fenced
   uint64_t hosts_held = 0;      // of these: would be fenced, if expiry were not held

@@ -238,7 +238,9 @@ bool Manager::Impl::advance(RegionId id) {
   {
     MutexLock lock(mutex);
     RegionEntry* entry = state.findRegion(id);
-    if (broken || closing || entry == nullptr || entry->busy) return false;
+    if (broken || closing || leadership.superseded() || entry == nullptr || entry->busy) {
+      return false;
+    }
     now = entry->region.state;
     if (now == RegionState::kDirty) {
       Step step(*this, "manager", "region.scrub", Subject::kRegion);

@@ -201,10 +201,71 @@ Status ControlServer::takeFrame(Client& client) {
     makeRoom(client);
     client.known = true;
   }
-  client.outgoing = client.seal.seal(control::encode(regions_.handle(*request)));
+  client.outgoing = client.seal.seal(control::encode(answerTo(client, *request)));
   client.last = kMonotonicClock.now();
   client.due = client.last + limits_.frame;
   return {};
+}
+
+control::Answer ControlServer::answerTo(Client& client, const control::Request& request) {
+  auto done = carryOut(client, request);
+  control::Answer answer;
+  if (done) {
+    answer = std::move(*done);
+  } else {
+    answer.status = done.error().code();
+    answer.payload = done.error().text();
+    if (request.opcode == control::Opcode::kLead) answer.value = allegiance_.term().value();
+  }
+  answer.opcode = request.opcode;
+  answer.region = request.region;
+  return answer;
+}
+
+ManagedRegions::Done ControlServer::carryOut(Client& client, const control::Request& request) {
+  if (request.opcode == control::Opcode::kLead) {
+    TP_TRY(lead(client, request.leader));
+    return control::Answer();
+  }
+  if (!allegiance_.obeys(client.leader)) {
+    return fail(ErrorCode::kConflict, "who gives orders leads first, and this one does not lead");
+  }
+  if (request.opcode != control::Opcode::kRelease) {
+    return regions_.handle(request, client.leader->fabric);
+  }
+  TP_TRY(regions_.forgetAll());
+  allegiance_.end();
+  client.leader.reset();
+  closeOthers();
+  return control::Answer();
+}
+
+Status ControlServer::lead(Client& client, const fabric::Leader& who) {
+  TP_TRY(allegiance_.lead(who, silenceOfLeader(client)));
+  client.leader = who;
+  closeOthers();
+  return {};
+}
+
+std::optional<Nanoseconds> ControlServer::silenceOfLeader(const Client& but) const {
+  std::optional<Nanoseconds> silence;
+  const Nanoseconds now = kMonotonicClock.now();
+  for (const Client& client : clients_) {
+    if (&client == &but || !allegiance_.obeys(client.leader)) continue;
+    const Nanoseconds own = now - client.last;
+    if (!silence || own < *silence) silence = own;
+  }
+  return silence;
+}
+
+void ControlServer::closeOthers() {
+  for (Client& client : clients_) {
+    if (!client.leader || allegiance_.obeys(client.leader)) continue;
+    log_.warn(fmt::format("control connection from {} closed: the manager of term {} leads no more",
+                          client.peer, client.leader->term.value()));
+    client.leader.reset();
+    (void)shutdown(client.connection->fd(), SHUT_RDWR);
+  }
 }
 
 /// The manager comes again when it finds a connection ended.

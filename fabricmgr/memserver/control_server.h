@@ -7,9 +7,11 @@
 
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "fabricmgr/memserver/allegiance.h"
 #include "fabricmgr/memserver/managed_regions.h"
 #include "fabricmgr/memserver/newcomers.h"
 #include "fabricmgr/memserver/throttled_log.h"
@@ -54,11 +56,12 @@ class ControlServer {
     std::unique_ptr<Connection> connection;
     const std::string peer;
     fabric::control::Seal seal;
-    bool known = false;    // has shown the key
-    std::string incoming;  // as much of a frame as is here
-    std::string outgoing;  // what has not been sent yet
-    Nanoseconds due;       // when that frame has to be over
-    Nanoseconds last;      // when it last had one
+    bool known = false;                    // has shown the key
+    std::optional<fabric::Leader> leader;  // as whom it speaks
+    std::string incoming;                  // as much of a frame as is here
+    std::string outgoing;                  // what has not been sent yet
+    Nanoseconds due;                       // when that frame has to be over
+    Nanoseconds last;                      // when it last had one
   };
   using Clients = std::list<Client>;
 
@@ -78,6 +81,13 @@ class ControlServer {
   Status send(Client& client);
   Result<bool> receive(Client& client);
   Status takeFrame(Client& client);
+  fabric::control::Answer answerTo(Client& client, const fabric::control::Request& request);
+  ManagedRegions::Done carryOut(Client& client, const fabric::control::Request& request);
+  Status lead(Client& client, const fabric::Leader& who);
+  /// For how long the leader has been silent, on connections other than this.
+  std::optional<Nanoseconds> silenceOfLeader(const Client& but) const;
+  /// Closes the connections of those who do not lead any more.
+  void closeOthers();
   void makeRoom(const Client& for_whom);
   Clients::iterator remove(Clients::iterator client, const Error& why);
 
@@ -89,6 +99,7 @@ class ControlServer {
   UniqueFd wake_;
   // The rest is the thread's.
   Newcomers newcomers_;
+  Allegiance allegiance_;
   ThrottledLog log_{kMonotonicClock};
   Clients clients_;
   Nanoseconds accepts_from_;  // until then descriptors have run out

@@ -24,17 +24,9 @@ unsigned long long print(RegionId region) { return region.value(); }
 
 }  // namespace
 
-control::Answer ManagedRegions::handle(const control::Request& request) {
-  MutexLock lock(mutex_);
-  auto done = dispatch(request);
-  if (done) return std::move(*done);
-  control::Answer answer;
-  answer.status = done.error().code();
-  answer.payload = done.error().text();
-  return answer;
-}
-
-ManagedRegions::Done ManagedRegions::dispatch(const control::Request& request) {
+ManagedRegions::Done ManagedRegions::handle(const control::Request& request,
+                                            const std::string& fabric) {
+  const MutexLock lock(mutex_);
   const Grant grant{request.region, request.epoch, GrantState::kGranted, request.extents};
   control::Answer answer;
   switch (request.opcode) {
@@ -43,7 +35,7 @@ ManagedRegions::Done ManagedRegions::dispatch(const control::Request& request) {
       answer.data_port = server_.port();
       return answer;
     case control::Opcode::kAttach:
-      return attach(grant);
+      return attach(grant, fabric);
     case control::Opcode::kRevoke:
       return revoke(grant);
     case control::Opcode::kScrub:
@@ -55,8 +47,22 @@ ManagedRegions::Done ManagedRegions::dispatch(const control::Request& request) {
     case control::Opcode::kInspect:
       answer.payload = control::encode(table_.all());
       return answer;
+    case control::Opcode::kLead:
+    case control::Opcode::kRelease:
+      break;  // of the server as a whole
   }
   return fail(ErrorCode::kUnsupported, "no such control request");
+}
+
+Status ManagedRegions::forgetAll() {
+  const MutexLock lock(mutex_);
+  const std::vector<GrantReport> all = table_.all();
+  for (const GrantReport& report : all) {
+    if (report.grant.state == GrantState::kScrubbed) continue;
+    return fail(ErrorCode::kRefused, "it holds bytes for region %llu", print(report.grant.region));
+  }
+  for (const GrantReport& report : all) drop(report.grant.region);
+  return {};
 }
 
 void ManagedRegions::drop(RegionId region) {
@@ -101,14 +107,16 @@ Status ManagedRegions::hold(const Grant& grant) {
   return {};
 }
 
-ManagedRegions::Done ManagedRegions::attach(Grant grant) {
-  if (grant.extents.empty()) {
-    TP_TRY(table_.check(grant));
-    drop(grant.region);
-    return control::Answer();
-  }
+ManagedRegions::Done ManagedRegions::letGo(const Grant& grant) {
+  TP_TRY(table_.check(grant));
+  drop(grant.region);
+  return control::Answer();
+}
+
+ManagedRegions::Done ManagedRegions::attach(Grant grant, const std::string& fabric) {
+  if (grant.extents.empty()) return letGo(grant);
   TP_TRY(hold(grant));
-  const wire::Token token = control::regionToken(key_, grant.region, grant.epoch);
+  const wire::Token token = control::regionToken(key_, fabric, grant.region, grant.epoch);
   TP_TRY(server_.regions().admit(wireId(grant.region), token, grant.epoch));
   server_.quiesce();
   server_.endOneSided(wireId(grant.region), grant.epoch);
@@ -118,7 +126,7 @@ ManagedRegions::Done ManagedRegions::attach(Grant grant) {
 }
 
 ManagedRegions::Done ManagedRegions::revoke(Grant grant) {
-  if (grant.extents.empty()) return attach(grant);  // it holds nothing here: dropped
+  if (grant.extents.empty()) return letGo(grant);
   TP_TRY(hold(grant));
   TP_TRY(server_.regions().admit(wireId(grant.region), std::nullopt, grant.epoch));
   server_.quiesce();  // no byte of an older epoch's request reaches the region after this

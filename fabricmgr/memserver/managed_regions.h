@@ -22,8 +22,13 @@ class ManagedRegions {
   ManagedRegions(Server& server, std::string key)
       : server_(server), key_(std::move(key)), table_(server.regions().capacity()) {}
 
-  /// Carries a request out; an error becomes the answer's status and text.
-  fabric::control::Answer handle(const fabric::control::Request& request) TP_EXCLUDES(mutex_);
+  using Done = Result<fabric::control::Answer>;
+
+  /// Carries an order of this fabric's manager out.
+  Done handle(const fabric::control::Request& request, const std::string& fabric)
+      TP_EXCLUDES(mutex_);
+  /// Nothing is anybody's any more. Errors: kRefused while something is.
+  Status forgetAll() TP_EXCLUDES(mutex_);
 
  private:
   /// What is being erased, or was.
@@ -34,11 +39,9 @@ class ManagedRegions {
     Nanoseconds started;
     std::unique_ptr<fabric::Sha256> hash;
   };
-  using Done = Result<fabric::control::Answer>;
-
-  Done dispatch(const fabric::control::Request& request) TP_REQUIRES(mutex_);
+  Done letGo(const fabric::Grant& grant) TP_REQUIRES(mutex_);
   Status hold(const fabric::Grant& grant) TP_REQUIRES(mutex_);
-  Done attach(fabric::Grant grant) TP_REQUIRES(mutex_);
+  Done attach(fabric::Grant grant, const std::string& fabric) TP_REQUIRES(mutex_);
   Done revoke(fabric::Grant grant) TP_REQUIRES(mutex_);
   Done scrub(const fabric::control::Request& request) TP_REQUIRES(mutex_);
   Done verify(const fabric::control::Request& request) TP_REQUIRES(mutex_);

@@ -24,6 +24,7 @@ namespace {
 struct Arguments {
   std::string config = "/etc/tidepool/fabricmgr.toml";
   bool check = false;
+  bool take_over = false;
   bool json = false;
 };
 
@@ -68,7 +69,7 @@ void announce(const std::vector<std::string>& addresses, bool json) {
 }
 
 int serve(const Arguments& arguments) {
-  const auto config = readConfig(arguments.config);
+  auto config = readConfig(arguments.config);
   if (!config) return failed(config.error());
   if (!config->server.unix_socket && !config->server.tcp) {
     return failed(Error::make(ErrorCode::kInvalidArgument,
@@ -83,6 +84,7 @@ int serve(const Arguments& arguments) {
     fmt::print("{}: good\n", arguments.config);
     return kDone;
   }
+  if (arguments.take_over) config->take_over = fabric::TakeOver::kYes;
   spdlog::set_default_logger(spdlog::stderr_color_mt("fabric"));
   spdlog::set_level(spdlog::level::from_str(config->log_level));
   raiseDescriptorLimit();
@@ -116,6 +118,8 @@ void addCommand(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("serve", "Run the fabric manager");
   command->add_option("--config", arguments->config, "TOML file")->capture_default_str();
   command->add_flag("--check-config", arguments->check, "Only say whether the file is good");
+  command->add_flag("--take-over", arguments->take_over,
+                    "Be obeyed by devices that obey another manager of this fabric");
   command->add_flag("--json", arguments->json, "Say where it listens as a line of JSON");
   command->callback([arguments, exit_code] { *exit_code = serve(*arguments); });
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "fabricmgr/api/http_server.h"
+#include "fabricmgr/manager/manager.h"
 #include "runtime/base/result.h"
 
 namespace tidepool::serve {
@@ -19,6 +20,8 @@ struct Config {
   unsigned workers = 2;              // threads that carry operations on
   unsigned hold_percent = 33;        // as fabric::ManagerOptions
   api::ServerOptions server;
+  /// As fabric::ManagerOptions; the command line's alone.
+  fabric::TakeOver take_over = fabric::TakeOver::kNo;
 };
 
 /// Errors: kNotFound and kPermission for the file; kInvalidArgument with line and key for what is

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kTickMilliseconds = 1000;
 constexpr int kPulseMilliseconds = 100;
+constexpr Nanoseconds kPatience(20'000'000'000);
 
 Result<fabric::DriverSettings> settingsOf(const Config& config, const Clock& wall_clock) {
   fabric::DriverSettings settings;
@@ -30,6 +31,14 @@ Result<fabric::DriverSettings> settingsOf(const Config& config, const Clock& wal
   if (!key) return tl::unexpected(key.error());
   settings.memserver_key = std::move(*key);
   return settings;
+}
+
+/// Whoever is answered learns by whom.
+api::ServerOptions serverOptions(const Config& config, const fabric::Leader& leader) {
+  api::ServerOptions options = config.server;
+  options.headers = {{"Tidepool-Fabric", leader.fabric},
+                     {"Tidepool-Term", std::to_string(leader.term.value())}};
+  return options;
 }
 
 }  // namespace
@@ -47,6 +56,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
   options.wall_clock = &daemon->wall_clock_;
   options.workers = config.workers;
   options.hold_percent = config.hold_percent;
+  options.take_over = config.take_over;
+  options.patience = kPatience;
   options.say = [log](fabric::Weight weight, const std::string& line) {
     using Level = api::Service::Level;
     constexpr Level kLevels[] = {Level::kInfo, Level::kWarning, Level::kError};
@@ -68,7 +79,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
     const api::HttpServer* server = daemon->to_count_.load(std::memory_order_acquire);
     return server == nullptr ? 0 : server->connections();
   });
-  auto server = api::HttpServer::start(config.server, *daemon->service_);
+  auto server =
+      api::HttpServer::start(serverOptions(config, daemon->manager_->leader()), *daemon->service_);
   if (!server) return tl::unexpected(server.error());
   daemon->server_ = std::move(*server);
   // Release: pairs with the acquire of whoever asks for the number of connections.

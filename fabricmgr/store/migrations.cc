@@ -73,7 +73,18 @@ CREATE TRIGGER audit_is_append_only_d BEFORE DELETE ON audit
   BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;
 )sql";
 
-constexpr Migration kMigrations[] = {{1, kFirst}};
+// Whose state it is. The UUID is made by SQLite, whose random numbers begin with the kernel's.
+constexpr char kIdentity[] = R"sql(
+CREATE TABLE fabric(
+  only_row INTEGER PRIMARY KEY CHECK(only_row = 1), uuid TEXT NOT NULL, term INTEGER NOT NULL,
+  outbids INTEGER NOT NULL, superseded_by INTEGER NOT NULL) STRICT;
+INSERT INTO fabric VALUES(1,
+  lower(hex(randomblob(4))) || '-' || lower(hex(randomblob(2))) || '-4' ||
+  substr(lower(hex(randomblob(2))), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) ||
+  substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6))), 0, 0, 0);
+)sql";
+
+constexpr Migration kMigrations[] = {{1, kFirst}, {2, kIdentity}};
 
 std::string checksum(const Migration& migration) {
   Sha256 hash;
@@ -124,13 +135,19 @@ Result<uint64_t> numberOf(const Database& database, const char* sql) {
   return *there ? row->number(0) : 0;
 }
 
-Status migrateInTransaction(const Database& database) {
+Status migrateInTransaction(const Database& database, Empty empty) {
   const auto application = numberOf(database, "PRAGMA application_id");
   if (!application) return tl::unexpected(application.error());
   const auto tables = numberOf(database, "SELECT count(*) FROM sqlite_schema");
   if (!tables) return tl::unexpected(tables.error());
   if (*application != kApplication && *tables > 0) {
     return fail(ErrorCode::kCorrupt, "this file is another program's: name one of fabricmgr's own");
+  }
+  if (*tables == 0 && empty == Empty::kNoStore) {
+    return fail(
+        ErrorCode::kNotFound,
+        "the store is an empty file: put the right one back (`fabricmgr restore`), or remove "
+        "it and make a new fabric with `fabricmgr init`");
   }
   if (*tables == 0) {
     TP_TRY(database.execute(
@@ -146,9 +163,9 @@ Status migrateInTransaction(const Database& database) {
 
 std::span<const Migration> migrations() { return kMigrations; }
 
-Status migrate(const Database& database) {
+Status migrate(const Database& database, Empty empty) {
   TP_TRY(database.execute("BEGIN IMMEDIATE"));
-  const Status done = migrateInTransaction(database);
+  const Status done = migrateInTransaction(database, empty);
   if (!done) {
     (void)database.execute("ROLLBACK");
     return done;

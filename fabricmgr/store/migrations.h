@@ -17,9 +17,12 @@ struct Migration {
 /// All steps that this version knows, numbered from 1 on.
 std::span<const Migration> migrations();
 
+/// What an empty file is taken for.
+enum class Empty : uint8_t { kNoStore, kNewStore };
+
 /// Takes the file to the newest schema that is known, in one transaction. Errors: kUnsupported when
 /// the file has a newer one, kCorrupt when a step was not the one this version knows, or when the
-/// file is another program's.
-Status migrate(const Database& database);
+/// file is another program's, kNotFound when it is empty and that is no store.
+Status migrate(const Database& database, Empty empty);
 
 }  // namespace tidepool::fabric

@@ -14,6 +14,7 @@
 #include "fabricmgr/store/commit_queue.h"
 #include "fabricmgr/store/migrations.h"
 #include "fabricmgr/store/sqlite_rows.h"
+#include "fabricmgr/store/standing.h"
 #include "runtime/base/format.h"
 #include "runtime/base/unique_fd.h"
 
@@ -26,50 +27,6 @@ constexpr char kPragmas[] =
 
 /// SQLite's numbers have a sign: what a caller gives from beyond them is above all there is.
 uint64_t within(uint64_t number) { return std::min(number, ~uint64_t{} >> 1); }
-
-Result<UniqueFd> lockFor(const std::string& path) {
-  const std::string name = path + ".lock";
-  UniqueFd fd(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open %s", name.c_str());
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    char holder[24] = {};
-    if (pread(fd.get(), holder, sizeof holder - 1, 0) < 0) holder[0] = '\0';
-    return fail(ErrorCode::kConflict, "%s: another fabricmgr (process %s) has this store open",
-                path.c_str(), holder);
-  }
-  char pid[24];
-  const size_t length = formatText(pid, sizeof pid, "%d", static_cast<int>(getpid()));
-  // For people only: the lock itself is what counts.
-  if (ftruncate(fd.get(), 0) != 0 || pwrite(fd.get(), pid, length, 0) < 0) {
-    return failErrno(ErrorCode::kIo, "cannot write %s", name.c_str());
-  }
-  return fd;
-}
-
-/// The one name of the file: its lock and its log are called after that. Errors: kConflict when it
-/// has others, by which somebody else may have it open.
-Result<std::string> oneName(const std::string& path) {
-  struct stat about;
-  if (stat(path.c_str(), &about) != 0) {
-    // A file that is there is never opened here: closing it would end SQLite's locks.
-    const UniqueFd made(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (!made.valid() || fstat(made.get(), &about) != 0) {
-      return failErrno(ErrorCode::kPermission, "cannot open %s", path.c_str());
-    }
-  }
-  if (about.st_nlink > 1) {
-    return fail(ErrorCode::kConflict,
-                "%s has another name (a hard link), by which another manager could have it open: "
-                "remove that",
-                path.c_str());
-  }
-  std::error_code error;
-  std::string name = std::filesystem::canonical(path, error).string();
-  if (error) {
-    return fail(ErrorCode::kIo, "cannot use %s: %s", path.c_str(), error.message().c_str());
-  }
-  return name;
-}
 
 Result<Database> openDatabase(const std::string& path, int flags) {
   auto database = Database::open(path, flags | SQLITE_OPEN_NOMUTEX);
@@ -86,6 +43,19 @@ class SqliteStore final : public Store {
         read_database_(std::move(reader)),
         queue_([this](std::span<const Batch> batches) { return commit(batches); }) {}
 
+  Result<Standing> beginTerm(Term known) override {
+    const MutexLock lock(mutex_);
+    return raiseTerm(read_database_, known);
+  }
+  Status tookOver() override {
+    const MutexLock lock(mutex_);
+    return read_database_.execute("UPDATE fabric SET outbids = 0, superseded_by = 0");
+  }
+  Status noteSuperseded(Term by) override {
+    const MutexLock lock(mutex_);
+    auto note = read_database_.prepare("UPDATE fabric SET superseded_by = ?");
+    return note ? note->run(by.value()) : Status(tl::unexpected(note.error()));
+  }
   void listen(std::function<void(Index)> on_durable) override {
     queue_.listen(std::move(on_durable));
   }
@@ -155,8 +125,8 @@ class SqliteStore final : public Store {
   Database write_database_;          // the queue's thread
   std::unique_ptr<RowWriter> rows_;  // the queue's thread; made anew after a failure
   Mutex mutex_;
-  Database read_database_ TP_GUARDED_BY(mutex_);
-  CommitQueue queue_;  // last: its thread uses what is above
+  Database read_database_ TP_GUARDED_BY(mutex_);  // writes the term, while nothing else is written
+  CommitQueue queue_;                             // last: its thread uses what is above
 };
 
 Status SqliteStore::writeAll(std::span<const Batch> batches) {
@@ -208,15 +178,60 @@ Result<std::vector<Event>> SqliteStore::eventsAfter(Index since, uint32_t limit,
 
 }  // namespace
 
+Result<UniqueFd> lockStore(const std::string& path) {
+  const std::string name = path + ".lock";
+  UniqueFd fd(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd.valid()) return failErrno(ErrorCode::kPermission, "cannot open %s", name.c_str());
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    char holder[24] = {};
+    if (pread(fd.get(), holder, sizeof holder - 1, 0) < 0) holder[0] = '\0';
+    return fail(ErrorCode::kConflict, "%s: another fabricmgr (process %s) has this store open",
+                path.c_str(), holder);
+  }
+  char pid[24];
+  const size_t length = formatText(pid, sizeof pid, "%d", static_cast<int>(getpid()));
+  // For people only: the lock itself is what counts.
+  if (ftruncate(fd.get(), 0) != 0 || pwrite(fd.get(), pid, length, 0) < 0) {
+    return failErrno(ErrorCode::kIo, "cannot write %s", name.c_str());
+  }
+  return fd;
+}
+
+Result<std::string> oneNameOf(const std::string& path) {
+  struct stat about;
+  if (stat(path.c_str(), &about) != 0 && errno == ENOENT) {
+    return fail(ErrorCode::kNotFound,
+                "there is no store at %.80s: mount its disk, put a backup back (`fabricmgr "
+                "restore`), or, for a new fabric, make one with `fabricmgr init`",
+                path.c_str());
+  }
+  if (stat(path.c_str(), &about) != 0) {
+    return failErrno(ErrorCode::kPermission, "cannot open %s", path.c_str());
+  }
+  if (about.st_nlink > 1) {
+    return fail(ErrorCode::kConflict,
+                "%s has another name (a hard link), by which another manager could have it open: "
+                "remove that",
+                path.c_str());
+  }
+  std::error_code error;
+  std::string name = std::filesystem::canonical(path, error).string();
+  if (error) {
+    return fail(ErrorCode::kIo, "cannot use %s: %s", path.c_str(), error.message().c_str());
+  }
+  return name;
+}
+
 Result<std::unique_ptr<Store>> openSqliteStore(const std::string& given) {
-  const auto name = oneName(given);
+  const auto name = oneNameOf(given);
   if (!name) return tl::unexpected(name.error());
   const std::string& path = *name;
-  auto lock = lockFor(path);
+  auto lock = lockStore(path);
   if (!lock) return tl::unexpected(lock.error());
-  auto writer = openDatabase(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+  auto writer = openDatabase(path, SQLITE_OPEN_READWRITE);
   if (!writer) return tl::unexpected(writer.error());
-  TP_TRY(migrate(*writer));  // first: another program's file is not even made to keep a log
+  TP_TRY(migrate(*writer,
+                 Empty::kNoStore));  // first: another program's file is not even made to keep a log
   TP_TRY(writer->execute(kPragmas));
   auto reader = openDatabase(path, SQLITE_OPEN_READWRITE);
   if (!reader) return tl::unexpected(reader.error());

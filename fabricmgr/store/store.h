@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/model/identity.h"
 #include "fabricmgr/model/journal.h"
 #include "fabricmgr/model/records.h"
 #include "fabricmgr/model/types.h"
@@ -30,10 +31,30 @@ struct Loaded {
   std::vector<KeyRecord> pending;  // keys whose request has no outcome yet
 };
 
+/// Whose state it is, and how many managers it has had.
+struct Standing {
+  std::string fabric;  // the UUID
+  Term term;
+  /// It was put back from a backup: devices may know a newer term, and are to obey the next manager
+  /// of this store all the same.
+  bool outbids = false;
+  /// Devices were found to obey another manager, of this term: there are two of this store, and the
+  /// next manager of this one stays out of it, unless it is told to take over. 0: it is not so.
+  Term superseded_by;
+};
+
 class Store {
  public:
   virtual ~Store() = default;
 
+  /// Begins a term: above `known`, and above the last one. Durable when it returns; comes before
+  /// anything is decided. Errors: kIo, kNoSpace.
+  virtual Result<Standing> beginTerm(Term known) = 0;
+  /// Every device that answered obeys: Standing::outbids and superseded_by are over. Errors: as
+  /// beginTerm().
+  virtual Status tookOver() = 0;
+  /// From now on this is Standing::superseded_by. Errors: as beginTerm().
+  virtual Status noteSuperseded(Term by) = 0;
   /// Told, from a thread of the store's, every time more is durable. To be set before load().
   virtual void listen(std::function<void(Index)> on_durable) = 0;
   /// The durable state. Ends a failure: from here on append() is accepted again.

@@ -31,6 +31,10 @@ class Daemon:
         self.addresses = []
 
     def start(self):
+        if not (self.folder / "fabric.db").exists():
+            subprocess.run(
+                [PROGRAM, "init", "--config", str(self.folder / "fabric.toml")], stdout=subprocess.DEVNULL, check=True
+            )
         with open(self.folder / "log", "a") as log:
             self.process = subprocess.Popen(
                 [PROGRAM, "serve", "--config", str(self.folder / "fabric.toml")],
@@ -355,6 +359,7 @@ crl = "{self.ca}/crl.pem"
     def test_services_say_that_they_are_ready_and_stop(self):
         config = self.folder / "other.toml"
         config.write_text(f'state = "{self.folder}/other.db"\n[unix]\npath = "{self.folder}/other"\n')
+        self.run_program("init", "--config", str(config))
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(str(self.folder / "notify"))
             manager.settimeout(30)
@@ -373,6 +378,43 @@ crl = "{self.ca}/crl.pem"
                     service.terminate()
                     self.assertEqual(manager.recv(100), b"STOPPING=1")
                     self.assertEqual(service.wait(20), 0)
+
+    def test_a_store_is_made_by_init_alone(self):
+        config, state = self.folder / "new.toml", self.folder / "new.db"
+        config.write_text(f'state = "{state}"\n[unix]\npath = "{self.folder}/new"\n')
+        before = sorted(path.name for path in self.folder.iterdir())
+        done = self.run_program("serve", "--config", str(config), code=NOT_FOUND)
+        self.assertIn("fabricmgr init", done.stderr)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), before)
+        self.run_program("init", "--state", f"{self.folder}/none/new.db", code=NOT_FOUND)
+        self.assertFalse((self.folder / "none").exists())
+        said = json.loads(self.run_program("init", "--config", str(config), "--json").stdout)
+        self.assertRegex(said["fabric"], "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
+        self.run_program("init", "--state", str(state), code=CONFLICT)
+        other = json.loads(self.run_program("init", "--state", f"{state}2", "--json").stdout)
+        self.assertNotEqual(other["fabric"], said["fabric"])
+
+    def test_a_backup_is_made_while_it_runs_and_put_back_when_it_does_not(self):
+        self.furnish()
+        config, backup = ["--config", str(self.folder / "fabric.toml")], str(self.folder / "backup")
+        before = self.ask("status")
+        saved = json.loads(self.run_program("backup", backup, *config, "--json").stdout)
+        self.assertEqual((saved["fabric"], saved["term"]), (before["fabric"], before["term"]))
+        self.assertEqual(os.stat(backup).st_mode & 0o777, 0o600)
+        self.run_program("backup", backup, *config, code=CONFLICT)
+        self.run_program("host", "add", "later")
+        self.run_program("restore", backup, *config, code=CONFLICT)
+        self.assertEqual(self.daemon.end(), 0)
+        self.run_program("restore", str(self.folder / "key"), *config, code=(NOT_FOUND, FAILED))
+        done = json.loads(self.run_program("restore", backup, *config, "--json").stdout)
+        self.assertTrue(pathlib.Path(done["replaced"]).exists())
+        self.daemon.start()
+        after = self.ask("status")
+        self.assertEqual(after["fabric"], before["fabric"])
+        self.assertGreater(after["term"], before["term"])
+        self.assertEqual(after["superseded_by"], 0)
+        self.assertIn(f"fabric {before['fabric']}   term {after['term']}", self.run_program("status").stdout)
+        self.run_program("host", "show", "later", code=NOT_FOUND)
 
     def test_the_configuration_is_checked(self):
         config = str(self.folder / "fabric.toml")

@@ -60,11 +60,13 @@ struct Lender {
     fabric::Device device;
     device.name = "m1";
     device.address = "127.0.0.1:" + std::to_string(orders->port());
-    return fabric::openMemserver(device, kKey, kLong);
+    return fabric::openMemserver(device, *leadership, kKey, kLong);
   }
 
   std::unique_ptr<Server> server;
   std::unique_ptr<ControlServer> orders;
+  const std::unique_ptr<fabric::Leadership> leadership =
+      std::make_unique<fabric::Leadership>(fabric::leaderOf(1));
 };
 
 sockaddr_in addressOf(const char* host, uint16_t port) {
@@ -101,7 +103,7 @@ bool endsWhileSending(Connection& connection, const std::string& bytes) {
 }
 
 std::string longFrame() {
-  control::Request request{control::Opcode::kAttach, fabric::RegionId(1), Epoch(1), 0, 0, {}};
+  control::Request request{control::Opcode::kAttach, fabric::RegionId(1), Epoch(1), 0, 0, {}, {}};
   request.extents.resize(control::kMaxFirstPayload / 16);
   return control::encode(request);
 }
@@ -138,7 +140,8 @@ TEST(ControlPort, AServerThatTricklesDoesNotHoldTheManager) {
   });
   fabric::Device device;
   device.address = "127.0.0.1:" + std::to_string(port);
-  EXPECT_EQ(codeOf(fabric::openMemserver(device, kKey, kShort)), ErrorCode::kTimedOut);
+  fabric::Leadership leadership(fabric::leaderOf(1));
+  EXPECT_EQ(codeOf(fabric::openMemserver(device, leadership, kKey, kShort)), ErrorCode::kTimedOut);
   server.join();
 }
 

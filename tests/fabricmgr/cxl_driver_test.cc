@@ -55,7 +55,7 @@ class CxlDriverTest : public ::testing::Test {
     return {path(), Nanoseconds(seconds * 1'000'000'000)};
   }
   Result<std::shared_ptr<DeviceDriver>> open() {
-    return openCxl(device_, {path(), "manager", folder_.string()}, clock_);
+    return openCxl(device_, leadership_, {path(), "manager", folder_.string()}, clock_);
   }
   Grant grant(uint64_t region, uint64_t epoch, uint64_t length = kSize) const {
     Grant one;
@@ -71,6 +71,7 @@ class CxlDriverTest : public ::testing::Test {
 
   fs::path folder_;
   Device device_;
+  Leadership leadership_{{"01234567-89ab-4cde-8f01-23456789abcd", Term(1), 1, TakeOver::kNo}};
   WallClock clock_;
 };
 
@@ -110,6 +111,20 @@ TEST_F(CxlDriverTest, KeepsWhatItAnsweredAndUndoesWhatItDidNot) {
   auto driver = open();
   ASSERT_TRUE(driver);
   EXPECT_EQ(bound(), "");
+}
+
+/// As a copy of the manager's store finds it, on another machine.
+TEST_F(CxlDriverTest, LeavesADeviceAloneThatSomebodyHasWhomItDoesNotKnow) {
+  {
+    const auto driver = open();
+    ASSERT_TRUE(driver && (*driver)->attach(grant(1, 1)));
+  }
+  fs::remove(folder_ / "cxl-0x5001.grants");
+  const auto refused = open();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kRefused);
+  EXPECT_EQ(bound(), "node1");
+  EXPECT_FALSE(fs::exists(folder_ / "cxl-0x5001.grants"));
 }
 
 TEST_F(CxlDriverTest, GivesLogicalDevicesOutWholeOnly) {
@@ -160,7 +175,7 @@ TEST_F(CxlDriverTest, EndsAProgramThatTakesTooLong) {
 }
 
 TEST_F(CxlDriverTest, WithoutASwitchTheDeviceHasToBeHere) {
-  const auto driver = openCxl(device_, {"", "manager", folder_.string()}, clock_);
+  const auto driver = openCxl(device_, leadership_, {"", "manager", folder_.string()}, clock_);
   if (fs::exists("/sys/bus/cxl/devices"))
     return;  // a machine with CXL is asked by the tests in VMs
   ASSERT_FALSE(driver);

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -55,7 +56,9 @@ class Folder {
 class FabricHouse {
  public:
   Result<std::unique_ptr<Manager>> tryOpen() {
-    auto store = openSqliteStore(folder / "store.db");
+    const std::string path = folder / "store.db";
+    if (!std::filesystem::exists(path)) TP_TRY(initSqliteStore(path));
+    auto store = openSqliteStore(path);
     if (!store) return tl::unexpected(store.error());
     *store = std::make_unique<StoreAround>(std::move(*store), hooks);
     ManagerOptions options;
@@ -63,6 +66,8 @@ class FabricHouse {
     options.clock = &clock;
     options.wall_clock = &wall;
     options.longest_gap = longest_gap;
+    options.take_over = take_over;
+    options.patience = patience;
     options.say = [this](Weight, const std::string& line) {
       const MutexLock lock(said_mutex_);
       said_ += line + "\n";
@@ -93,6 +98,8 @@ class FabricHouse {
   FakeClock wall{1'700'000'000 * kSecond.value()};
   DriverFactory drivers;  // empty: the real ones
   StoreHooks hooks;
+  TakeOver take_over = TakeOver::kNo;
+  Nanoseconds patience;
   /// More than any test moves the clock at once: nothing is an absence of the manager.
   Nanoseconds longest_gap = kSecond * 1'000'000;
 
@@ -107,11 +114,31 @@ class FabricHouse {
   std::string said_ TP_GUARDED_BY(said_mutex_);
 };
 
+inline constexpr char kFabric[] = "01234567-89ab-4cde-8f01-23456789abcd";
+inline constexpr char kOtherFabric[] = "76543210-ba98-4edc-8f01-23456789abcd";
+
+/// A manager of the tests' fabric.
+inline Leader leaderOf(uint64_t term, uint64_t incarnation = 1) {
+  return {kFabric, Term(term), incarnation, TakeOver::kNo};
+}
+
 inline AssignSpec want(const std::string& host, uint64_t grains) {
   AssignSpec spec;
   spec.host = host;
   spec.size = Bytes(grains * kGrain);
   return spec;
+}
+
+/// Takes the line that says whose it is out of a log of grants.
+inline void disown(const std::string& path) {
+  std::string rest;
+  {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      if (line.find(" fabric uuid=") == std::string::npos) rest += line + "\n";
+    }
+  }
+  std::ofstream(path, std::ios::trunc) << rest;
 }
 
 inline HostSpec hostSpec(const std::string& name) {

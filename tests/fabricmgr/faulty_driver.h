@@ -40,6 +40,7 @@ class FaultyDriver final : public DeviceDriver {
     return faulty<Result<std::vector<GrantReport>>>("inspect", [&] { return real_->inspect(); });
   }
   Result<Pass> pass(const Grant& grant) override { return real_->pass(grant); }
+  Status release() override { return real_->release(); }
 
  private:
   template <typename Outcome, typename Action>
@@ -58,11 +59,12 @@ class FaultyDriver final : public DeviceDriver {
 };
 
 inline DriverFactory faultyDrivers(const Clock& wall, FaultPlan plan) {
-  return [&wall, plan](const Device& device) -> Result<std::shared_ptr<DeviceDriver>> {
+  return [&wall, plan](const Device& device,
+                       Leadership& leadership) -> Result<std::shared_ptr<DeviceDriver>> {
     if (plan("open", device) != Fault::kNone) {
       return fail(ErrorCode::kUnreachable, "the device is away");
     }
-    auto real = openPoolFile(device, wall);
+    auto real = openPoolFile(device, leadership, wall);
     if (!real) return real;
     return std::make_shared<FaultyDriver>(std::move(*real), device, plan);
   };

@@ -60,11 +60,12 @@ class GrantLogTest : public ::testing::Test {
   Result<std::vector<GrantReport>> openText(const std::string& text) {
     std::ofstream(path_) << text;
     std::vector<GrantReport> grants;
-    auto log = GrantLog::open(path_, kDevice, &grants);
+    auto log = GrantLog::open(path_, kDevice, leadership_, &grants);
     if (!log) return tl::unexpected(log.error());
     return grants;
   }
 
+  Leadership leadership_{leaderOf(5)};
   Folder folder_;
   const std::string path_ = folder_ / "grants";
 };

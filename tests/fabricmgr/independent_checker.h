@@ -222,6 +222,7 @@ class Checker {
       const std::string rest = line.substr(16);
       const std::string region = word(rest, "region");
       const std::string state = rest.substr(1, rest.find(' ', 1) - 1);
+      if (state == "fabric") continue;
       if (state == "forget") {
         grants.erase(region);
         continue;

@@ -11,41 +11,16 @@
 #include "fabricmgr/memserver/control_server.h"
 #include "runtime/transport/client.h"
 #include "tests/fabricmgr/crash_fixture.h"
+#include "tests/fabricmgr/lender.h"
 #include "tests/transport/fake_peer.h"
 
 namespace tidepool::fabric {
 namespace {
 
-constexpr char kKey[] = "a key of more than sixteen bytes";
-constexpr Nanoseconds kLong(20'000'000'000);
 constexpr ErrorCode kGood = ErrorCode{};
 
 /// As long as a test waits.
 Nanoseconds soon() { return kMonotonicClock.now() + kLong; }
-
-/// One memory server with its control port.
-struct Lender {
-  explicit Lender(uint64_t grains, const std::string& control = "127.0.0.1:0") {
-    memserver::ServerOptions options;
-    options.size = Bytes(grains * kGrain);
-    options.threads = 2;
-    options.lends_to = memserver::LendsTo::kByOrders;
-    server = must(memserver::Server::start(options));
-    orders = must(memserver::ControlServer::start(*server, control, kKey));
-  }
-  std::string address() const { return "127.0.0.1:" + std::to_string(orders->port()); }
-
-  std::unique_ptr<memserver::Server> server;
-  std::unique_ptr<memserver::ControlServer> orders;
-};
-
-wire::Token tokenOf(const std::string& hex) {
-  wire::Token token;
-  for (size_t i = 0; i < token.bytes.size(); ++i) {
-    token.bytes[i] = static_cast<uint8_t>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
-  }
-  return token;
-}
 
 class MemserverDriverTest : public ::testing::Test {
  protected:
@@ -68,14 +43,6 @@ class MemserverDriverTest : public ::testing::Test {
   }
   RegionId assign(const std::string& host, uint64_t grains) {
     return RegionId(must(manager->assign({}, want(host, grains))).id);
-  }
-  static wire::ClientHello helloOf(const RegionAccess& access) {
-    wire::ClientHello hello;
-    hello.kind = wire::HelloKind::kAttach;
-    hello.region = access.region.value() | control::kManaged;
-    hello.token = tokenOf(access.parts.at(0).token);
-    hello.epoch = access.epoch;
-    return hello;
   }
   Result<std::unique_ptr<RemoteClient>> connect(const wire::ClientHello& hello) {
     return RemoteClient::connect(loopback(lender->server->port()), hello, {.timeout = kLong});
@@ -217,9 +184,10 @@ TEST_F(MemserverDriverTest, AnotherKeyIsTurnedAway) {
   Device device;
   device.name = "m1";
   device.address = lender->address();
-  EXPECT_EQ(codeOf(openMemserver(device, "another key, just as long as it", kLong)),
+  Leadership ours(manager->leader());
+  EXPECT_EQ(codeOf(openMemserver(device, ours, "another key, just as long as it", kLong)),
             ErrorCode::kPermission);
-  EXPECT_EQ(codeOf(openMemserver(device, kKey, kLong)), kGood);
+  EXPECT_EQ(codeOf(openMemserver(device, ours, kKey, kLong)), kGood);
 }
 
 TEST_F(MemserverDriverTest, NoiseAndRepeatedFramesEndTheirConnectionAlone) {
@@ -277,7 +245,8 @@ TEST_F(MemserverDriverTest, FramesSurviveTheirEncoding) {
                            Epoch(3),
                            4096,
                            8192,
-                           {{DeviceId(), 0, Bytes(4096)}, {DeviceId(), 8192, Bytes(4096)}}};
+                           {{DeviceId(), 0, Bytes(4096)}, {DeviceId(), 8192, Bytes(4096)}},
+                           {}};
   const std::string frame = control::encode(request);
   const auto again = must(control::decodeRequest(frame));
   EXPECT_EQ(again.extents, request.extents);

@@ -24,6 +24,9 @@ class StoreAround final : public Store {
   StoreAround(std::unique_ptr<Store> real, StoreHooks hooks)
       : real_(std::move(real)), hooks_(std::move(hooks)) {}
 
+  Result<Standing> beginTerm(Term known) override { return real_->beginTerm(known); }
+  Status tookOver() override { return real_->tookOver(); }
+  Status noteSuperseded(Term by) override { return real_->noteSuperseded(by); }
   void listen(std::function<void(Index)> on_durable) override {
     real_->listen(std::move(on_durable));
   }

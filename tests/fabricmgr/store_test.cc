@@ -44,7 +44,10 @@ Database raw(const std::string& path) {
 
 class StoreTest : public ::testing::Test {
  protected:
-  std::unique_ptr<Store> open() { return must(openSqliteStore(path)); }
+  std::unique_ptr<Store> open() {
+    if (!std::filesystem::exists(path)) must(initSqliteStore(path));
+    return must(openSqliteStore(path));
+  }
   /// Runs one statement behind the store's back.
   void meddle(const char* sql) { must(raw(path).execute(sql)); }
 
@@ -142,6 +145,7 @@ TEST_F(StoreTest, ATornLogLosesItsEndAndNothingElse) {
   const std::string live = folder / "live.db";
   Folder saved;
   {
+    must(initSqliteStore(live));
     auto store = must(openSqliteStore(live));
     must(store->load());
     for (uint64_t i = 1; i <= 20; ++i) {
@@ -251,12 +255,66 @@ TEST_F(StoreTest, EventsThatAreGoneAreSaidToBeGone) {
   EXPECT_EQ(must(store->eventsAfter(Index(5), 10, HostId())).front().index, Index(6));
 }
 
+TEST_F(StoreTest, IsMadeOnceAndByNobodyElse) {
+  const auto missing = openSqliteStore(path);
+  ASSERT_EQ(codeOf(missing), ErrorCode::kNotFound);
+  EXPECT_NE(std::string(missing.error().text()).find("fabricmgr init"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "not even a lock";
+  EXPECT_EQ(codeOf(initSqliteStore(folder / "none/store.db")), ErrorCode::kNotFound);
+  const Standing made = must(initSqliteStore(path));
+  EXPECT_TRUE(isFabricId(made.fabric)) << made.fabric;
+  EXPECT_EQ(codeOf(initSqliteStore(path)), ErrorCode::kConflict);
+  EXPECT_NE(must(initSqliteStore(folder / "other.db")).fabric, made.fabric);
+  std::filesystem::rename(path, folder / "away");
+  std::ofstream(path + "-wal") << "what a store has left behind would become part of the new one";
+  EXPECT_EQ(codeOf(initSqliteStore(path)), ErrorCode::kConflict);
+  std::filesystem::remove(path + "-wal");
+  std::ofstream(path).close();
+  EXPECT_EQ(codeOf(openSqliteStore(path)), ErrorCode::kNotFound) << "an empty file";
+}
+
+TEST_F(StoreTest, TermsGrowAndSurvive) {
+  const Standing made = must(initSqliteStore(path));
+  EXPECT_EQ(made.term, Term());
+  EXPECT_EQ(must(must(openSqliteStore(path))->beginTerm(Term())).term, Term(1));
+  auto store = must(openSqliteStore(path));
+  const Standing now = must(store->beginTerm(Term()));
+  EXPECT_EQ(now.term, Term(2));
+  EXPECT_EQ(now.fabric, made.fabric);
+  EXPECT_FALSE(now.outbids);
+  EXPECT_EQ(must(store->beginTerm(Term(7))).term, Term(8)) << "above one that was heard of";
+  EXPECT_EQ(must(store->beginTerm(Term(3))).term, Term(9));
+}
+
+/// As it was left by the version before there were fabrics.
+TEST_F(StoreTest, AnOldStoreGetsAnIdentityAndKeepsTheRest) {
+  {
+    auto store = open();
+    must(store->load());
+    store->append(batchOf(1));
+    must(store->await(Index(1)));
+  }
+  meddle("DROP TABLE fabric; DELETE FROM migrations WHERE number = 2");
+  std::string fabric;
+  for (uint64_t term = 1; term <= 2; ++term) {
+    auto store = open();
+    EXPECT_EQ(must(store->load()).pools.size(), 1u);
+    const Standing now = must(store->beginTerm(Term()));
+    EXPECT_EQ(now.term, Term(term));
+    EXPECT_TRUE(isFabricId(now.fabric));
+    EXPECT_TRUE(term == 1 || now.fabric == fabric);
+    fabric = now.fabric;
+  }
+}
+
 TEST(Store, IsOneHoweverItIsCalled) {
   const Folder folder;
   const std::string path = folder / "store.db";
   std::filesystem::create_symlink("store.db", folder / "link.db");
+  EXPECT_EQ(codeOf(openSqliteStore(folder / "link.db")), ErrorCode::kNotFound);
+  must(initSqliteStore(path));
   {
-    const auto first = openSqliteStore(folder / "link.db");  // of a file that is yet to be made
+    const auto first = openSqliteStore(folder / "link.db");
     ASSERT_TRUE(first) << first.error().text();
     EXPECT_EQ(codeOf(openSqliteStore(path)), ErrorCode::kConflict);
     EXPECT_EQ(codeOf(openSqliteStore(folder / "link.db")), ErrorCode::kConflict);

@@ -92,6 +92,9 @@ std::vector<std::string> seeds() {
   using std::string;
   control::Request attach = {.opcode = control::Opcode::kAttach, .region = fabric::RegionId(3)};
   attach.extents = someReports()[0].grant.extents;
+  const control::Request lead = {
+      .opcode = control::Opcode::kLead,
+      .leader = {"01234567-89ab-4cde-8f01-23456789abcd", fabric::Term(1), 2, {}}};
   return {
       string(1, 0) + encoded<wire::kHelloSize>(wire::ClientHello{.size = Bytes(kMiB)}),
       string(1, 1) + encoded<wire::kHelloSize>(wire::ServerHello{.capacity = Bytes(kMiB)}),
@@ -103,6 +106,7 @@ std::vector<std::string> seeds() {
       string(1, 6) + someNotice(),
       string(1, 7) + control::encode(control::Hello{}),
       string(1, 7) + control::encode(attach),
+      string(1, 7) + control::encode(lead),
       string(1, 7) + control::encode(control::Answer{.value = kMiB, .payload = "text"}),
       string(1, 8) + control::encode(someReports()),
   };

@@ -18,6 +18,8 @@ using fabric::DeviceId;
 using fabric::GrantLog;
 using fabric::GrantReport;
 
+constexpr char kFabric[] = "01234567-89ab-4cde-8f01-23456789abcd";
+
 /// The checksum of both files, FNV-1a.
 uint64_t checksum(std::string_view line) {
   uint64_t sum = 0xcbf29ce484222325;
@@ -60,14 +62,20 @@ void checkApart(const std::vector<GrantReport>& reports) {
 void tryGrants(const std::string& path) {
   const auto read = GrantLog::read(path, DeviceId(1));
   std::vector<GrantReport> first, second;
+  // Of the fabric of the seeds, with the highest term there is.
+  fabric::Leadership leadership({kFabric, fabric::Term(~0ull), 1, fabric::TakeOver::kNo});
   {
-    const auto log = GrantLog::open(path, DeviceId(1), &first);
-    TP_CHECK(log.has_value() == read.has_value());
+    const auto log = GrantLog::open(path, DeviceId(1), leadership, &first);
+    TP_CHECK(!log || read);
+    if (!log && read) {  // of another fabric, or the very same term
+      TP_CHECK(log.error().code() == ErrorCode::kRefused ||
+               log.error().code() == ErrorCode::kStaleEpoch);
+    }
     if (!log) return;
     TP_CHECK(textOf(*read) == textOf(first));
     checkApart(first);
   }
-  TP_CHECK(GrantLog::open(path, DeviceId(1), &second).has_value());
+  TP_CHECK(GrantLog::open(path, DeviceId(1), leadership, &second).has_value());
   TP_CHECK(textOf(first) == textOf(second));
 }
 
@@ -96,7 +104,8 @@ void tryJournal(const std::string& path) {
 }
 
 std::string journalLines() {
-  return "held region=5 epoch=1 uid=1000 pid=100 start=7 client=3\n"
+  return "fabric uuid=01234567-89ab-4cde-8f01-23456789abcd term=3\n"
+         "held region=5 epoch=1 uid=1000 pid=100 start=7 client=3\n"
          "held region=6 epoch=2 uid=1000 pid=101 start=8 client=0\n"
          "left region=6 epoch=2 uid=1000 pid=101 start=8\n"
          "clean region=6 epoch=2 uid=1000\n"
@@ -108,7 +117,8 @@ std::string grantLines() {
   report.grant.region = fabric::RegionId(3);
   report.grant.epoch = Epoch(2);
   report.grant.extents = {{DeviceId(1), 0, Bytes(4096)}, {DeviceId(1), 8192, Bytes(4096)}};
-  std::string text = GrantLog::lineOf(report) + "\n";
+  std::string text = fmt::format("fabric uuid={} term=3 incarnation=4\n", kFabric);
+  text += GrantLog::lineOf(report) + "\n";
   report.grant.state = fabric::GrantState::kRevoked;
   text += GrantLog::lineOf(report) + "\n";
   report.grant.state = fabric::GrantState::kScrubbed;

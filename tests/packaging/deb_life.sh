@@ -40,6 +40,8 @@ say "programs"
 must tidepool run --dram 64M --far cxl:64M -- /bin/true
 must env -u PYTHONDONTWRITEBYTECODE tidepool run --dram 64M --far cxl:64M -- /usr/bin/python3 -c pass
 must test -d /usr/lib/tidepool/python/__pycache__
+must fabricmgr init
+must test "$(stat -c %U /var/lib/tidepool/fabric.db)" = tidepool
 setpriv --reuid tidepool --regid tidepool --clear-groups fabricmgr serve &
 waitFor fabricmgr status
 # shellcheck disable=SC2046  # options, in words

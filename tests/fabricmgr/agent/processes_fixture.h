@@ -35,6 +35,7 @@ class AgentProcesses : public ::testing::Test {
                                             << "\"\n[unix]\npath = \"" << scratch_ / "sock"
                                             << "\"\n[limits]\nrequests_per_second = 1000000\n"
                                             << "burst = 1000000\n";
+    initStore();
     startManager();
     std::ofstream(scratch_ / "pool0").close();
     std::filesystem::resize_file(scratch_ / "pool0", kPoolBytes);
@@ -42,6 +43,10 @@ class AgentProcesses : public ::testing::Test {
     post("/v1/devices", {{"name", "dev0"}, {"pool", "cxl"}, {"address", scratch_ / "pool0"}});
   }
 
+  void initStore() {
+    Program init({"init", "--config", scratch_ / "fabric.toml"});
+    ASSERT_EQ(init.wait(), 0) << init.errors();
+  }
   void startManager() {
     manager_ = std::make_unique<Program>(
         std::vector<std::string>{"serve", "--config", scratch_ / "fabric.toml"});

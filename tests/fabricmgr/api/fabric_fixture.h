@@ -12,6 +12,7 @@
 
 #include "fabricmgr/ca/authority.h"
 #include "fabricmgr/serve/daemon.h"
+#include "fabricmgr/store/sqlite_store.h"
 #include "tests/fabricmgr/api/server_fixture.h"
 
 namespace tidepool::api {
@@ -52,6 +53,7 @@ class Fabric : public ::testing::Test {
     config_.server.tcp = TcpListener{
         "127.0.0.1:0", {server->certificate, server->key, ca_.certificatePath(), ca_.crlPath()}};
     config_.server.rate = {0, 0};
+    EXPECT_TRUE(fabric::initSqliteStore(config_.state));
     start();
   }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "fabricmgr/api/routes.h"
+#include "fabricmgr/model/sealed_lines.h"
 #include "tests/fabricmgr/api/fabric_fixture.h"
 #include "tests/fabricmgr/api/mangle.h"
 
@@ -281,7 +282,7 @@ TEST_F(Fabric, WatchersAreToldAndStreamsGoOn) {
   once.send(getRequest("/v1/events?wait_ms=60000&since=" + since));
   other.send(getRequest("/v1/events?wait_ms=60000&since=" + since));
   stream.send(getRequest("/v1/events?since=" + since, "Accept: text/event-stream\r\n"));
-  stream.until("text/event-stream");
+  EXPECT_THAT(stream.until("text/event-stream"), HasSubstr("\r\nTidepool-Term: 1\r\n"));
   waitForWatchers(3);
   const uint64_t id = assign("node1", 2 * kMiB);
   const Reply told = replyOf(once.answer());
@@ -343,6 +344,23 @@ TEST_F(Fabric, AnIndexThatIsYetToComeIsNotWaitedFor) {
                 .status,
             404);
   EXPECT_EQ(get("/v1/events?since=" + std::to_string(index)).status, 200);
+}
+
+TEST_F(Fabric, HealthTellsOfADeviceOfAnotherFabric) {
+  furnish();
+  stop();
+  std::ofstream(scratch_ / "pool0.grants") << fabric::sealedLine(
+      "fabric uuid=01234567-89ab-4cde-8f01-23456789abcd term=9 incarnation=9");
+  start();
+  EXPECT_THAT(get("/v1/health").body, HasSubstr("DEVICE_OF_ANOTHER_FABRIC"));
+  const Json device = get("/v1/devices/dev0").json();
+  EXPECT_EQ(device["health"], "foreign");
+  EXPECT_THAT(device["trouble"].get<std::string>(),
+              HasSubstr("01234567-89ab-4cde-8f01-23456789abcd"));
+  const Json status = get("/v1/status").json();
+  EXPECT_EQ(status["superseded_by"], 0) << "the others are used";
+  EXPECT_EQ(get("/v1/pools").header("Tidepool-Fabric"), status["fabric"]);
+  EXPECT_EQ(get("/nowhere").header("Tidepool-Term"), "2");
 }
 
 TEST_F(Fabric, HealthAndMetricsTellWhatIsWrong) {

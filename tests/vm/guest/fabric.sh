@@ -27,6 +27,7 @@ lab_files() {
       echo "${name%%:*} = \"/root/lab/pki/${name#*:}\""
     done
   } >fabric.toml
+  fabricmgr init --config fabric.toml >/dev/null
   export TIDEPOOL_FABRIC=unix:/root/lab/fabric.sock
   httpd -p 8000 -h /root/lab/pki
 }

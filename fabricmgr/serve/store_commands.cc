@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// `fabricmgr init|backup|restore`: making, saving and putting back the store that `fabricmgr serve`
+// has open. Single-threaded.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "fabricmgr/commands.h"
+#include "fabricmgr/error_table.h"
+#include "fabricmgr/process.h"
+#include "fabricmgr/serve/config.h"
+#include "fabricmgr/store/backup.h"
+#include "fabricmgr/store/sqlite_store.h"
+#include "runtime/base/clock.h"
+
+namespace tidepool::serve {
+namespace {
+
+struct Arguments {
+  std::string config = "/etc/tidepool/fabricmgr.toml";
+  std::string state;  // instead of the configuration's
+  std::string file;   // the backup
+  bool json = false;
+};
+
+int failed(const char* verb, const Error& error) {
+  fmt::print(stderr, "fabricmgr {}: {}\n", verb, error.text());
+  return rowOf(error.code()).exit_code;
+}
+
+Result<std::string> storeOf(const Arguments& arguments) {
+  if (!arguments.state.empty()) return arguments.state;
+  const auto config = readConfig(arguments.config);
+  if (!config) return tl::unexpected(config.error());
+  return config->state;
+}
+
+int init(const Arguments& arguments) {
+  const auto path = storeOf(arguments);
+  if (!path) return failed("init", path.error());
+  const auto made = fabric::initSqliteStore(*path);
+  if (!made) return failed("init", made.error());
+  if (arguments.json) {
+    const nlohmann::ordered_json line = {{"fabric", made->fabric}, {"state", *path}};
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("fabric {} in {}\n", made->fabric, *path);
+  }
+  return kDone;
+}
+
+int backUp(const Arguments& arguments) {
+  const auto path = storeOf(arguments);
+  if (!path) return failed("backup", path.error());
+  const auto saved = fabric::backUpStore(*path, arguments.file);
+  if (!saved) return failed("backup", saved.error());
+  if (arguments.json) {
+    const nlohmann::ordered_json line = {
+        {"fabric", saved->fabric}, {"term", saved->term.value()}, {"backup", arguments.file}};
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("fabric {}, term {}, in {}\n", saved->fabric, saved->term.value(), arguments.file);
+  }
+  return kDone;
+}
+
+int restore(const Arguments& arguments) {
+  const auto path = storeOf(arguments);
+  if (!path) return failed("restore", path.error());
+  const auto done = fabric::restoreStore(*path, arguments.file, WallClock().now());
+  if (!done) return failed("restore", done.error());
+  if (arguments.json) {
+    const nlohmann::ordered_json line = {{"fabric", done->standing.fabric},
+                                         {"term", done->standing.term.value()},
+                                         {"state", *path},
+                                         {"replaced", done->replaced}};
+    fmt::print("{}\n", line.dump());
+    return kDone;
+  }
+  fmt::print("fabric {}, term {}, in {}\n", done->standing.fabric, done->standing.term.value(),
+             *path);
+  if (!done->replaced.empty()) fmt::print("what was there: {}\n", done->replaced);
+  return kDone;
+}
+
+CLI::App* addStoreVerb(CLI::App& app, const char* verb, const char* about, Arguments* arguments) {
+  CLI::App* command = app.add_subcommand(verb, about);
+  auto* config =
+      command->add_option("--config", arguments->config, "TOML file that names the store");
+  config->capture_default_str();
+  command->add_option("--state", arguments->state, "The store's file, without a configuration")
+      ->excludes(config);
+  command->add_flag("--json", arguments->json, "Say what was done as a line of JSON");
+  return command;
+}
+
+}  // namespace
+
+void addStoreCommands(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = addStoreVerb(app, "init", "Make the store of a new fabric", arguments.get());
+  command->callback([arguments, exit_code] { *exit_code = init(*arguments); });
+  for (const bool saves : {true, false}) {
+    auto told = std::make_shared<Arguments>();
+    CLI::App* verb =
+        addStoreVerb(app, saves ? "backup" : "restore",
+                     saves ? "Save the store into a new file, also while the manager runs"
+                           : "Put a backup in the place of the store; the manager must not run",
+                     told.get());
+    verb->add_option("FILE", told->file, saves ? "What to make" : "The backup")->required();
+    verb->callback(
+        [told, saves, exit_code] { *exit_code = saves ? backUp(*told) : restore(*told); });
+  }
+}
+
+}  // namespace tidepool::serve
