@@ -70,8 +70,7 @@ declare -A may=(
 everyone="runtime/options.h"
 banned_in_core='nlohmann|httplib|spdlog|fmt/|curl|CLI/|CLI11|microhttpd|boost/'
 
-# Sets `layer_of` to the layer a repository path belongs to. No subshells here and below: a fork for
-# every include takes a minute on a busy machine.
+# Sets `layer_of` to the layer a repository path belongs to.
 find_layer() {
   case "$1" in
     runtime/migrate/*/*) layer_of=${1#runtime/migrate/} layer_of=runtime/migrate/${layer_of%%/*} ;;
@@ -83,47 +82,58 @@ find_layer() {
 errors=0
 complain() { echo "layering: $*"; errors=$((errors + 1)); }
 
+# One process for all files: two for each take a minute on a busy machine.
+sources=(--include=*.h --include=*.hpp --include=*.cc --include=*.cpp --include=*.c)
+folders=()
+for folder in runtime allocator shim fabricmgr; do [[ -d $folder ]] && folders+=("$folder"); done
+in_sources() {
+  if ((${#folders[@]})); then grep -rE "$@" "${sources[@]}" "${folders[@]}" || true; fi
+}
+
+# Whether it runs inside the user's program: the command line tool lives in shim/ too, but is a program of its own.
+runs_inside() { # FILE LAYER
+  [[ $2 == runtime* || ( $2 == allocator* && $2 != allocator/include ) || ( $2 == shim && $1 != shim/cli/* ) ]]
+}
+
 count=0
-while IFS= read -r -d '' file; do
+while IFS= read -r file; do
   count=$((count + 1))
-  file=${file#./}
+  find_layer "$file"
+  [[ -n ${may[$layer_of]+known} ]] ||
+    complain "$file: layer '$layer_of' is not in tests/layering.sh; say there what it may include"
+done < <(in_sources -l '')
+
+while IFS=: read -r file line text; do
+  find_layer "$file"
+  [[ $layer_of == allocator/examples ]] && continue
+  runs_inside "$file" "$layer_of" || continue
+  complain "$file:$line: libc's printf family may touch managed memory; use runtime/base/format.h"
+done < <(in_sources -n '\b(v?f|v?sn?|v?d|v)printf\(')
+
+while IFS=: read -r file line text; do
   find_layer "$file"
   layer=$layer_of
-  if [[ -z ${may[$layer]+known} ]]; then
-    complain "$file: layer '$layer' is not in tests/layering.sh; say there what it may include"
-    continue
+  [[ -n ${may[$layer]+known} && $text =~ [\<\"]([^\>\"]*)[\>\"] ]] || continue
+  included=${BASH_REMATCH[1]}
+  if runs_inside "$file" "$layer" && [[ $included =~ $banned_in_core ]]; then
+    complain "$file:$line: $layer must not include <$included>"
   fi
-  if [[ $layer == runtime* || ( $layer == allocator* && $layer != allocator/include && $layer != allocator/examples ) || ( $layer == shim && $file != shim/cli/* ) ]]; then
-    while IFS=: read -r line text; do
-      complain "$file:$line: libc's printf family may touch managed memory; use runtime/base/format.h"
-    done < <(grep -nE '\b(v?f|v?sn?|v?d|v)printf\(' "$file" || true)
+  # rdma-core is loaded when it is wanted: its headers stay with those who load it.
+  if [[ $included == infiniband/* || $included == rdma/* || $included == runtime/transport/verbs/library.h ]] &&
+     [[ $file != runtime/transport/verbs/* && $file != fabricmgr/memserver/verbs_* ]]; then
+    complain "$file:$line: <$included> is for runtime/transport/verbs and the memory server's verbs_* alone"
   fi
-  while IFS=: read -r line text; do
-    [[ $text =~ [\<\"]([^\>\"]*)[\>\"] ]] || continue
-    included=${BASH_REMATCH[1]}
-    # The command line tool lives in shim/ too, but is a program of its own: it may use CLI11 and JSON.
-    if [[ $layer == runtime* || ( $layer == allocator* && $layer != allocator/include ) || ( $layer == shim && $file != shim/cli/* ) ]] &&
-       [[ $included =~ $banned_in_core ]]; then
-      complain "$file:$line: $layer must not include <$included>"
-    fi
-    # rdma-core is loaded when it is wanted: its headers stay with those who load it.
-    if [[ $included == infiniband/* || $included == rdma/* || $included == runtime/transport/verbs/library.h ]] &&
-       [[ $file != runtime/transport/verbs/* && $file != fabricmgr/memserver/verbs_* ]]; then
-      complain "$file:$line: <$included> is for runtime/transport/verbs and the memory server's verbs_* alone"
-    fi
-    case "$included" in
-      runtime/* | allocator/* | shim/* | fabricmgr/*) ;;
-      *) continue ;;
-    esac
-    [[ $included == "$everyone" && $layer != runtime/base ]] && continue
-    find_layer "$included"
-    target=$layer_of
-    [[ $target == "$layer" ]] && continue
-    [[ " ${may[$layer]} " == *" $target "* ]] ||
-      complain "$file:$line: $layer must not include $included (may: ${may[$layer]:-nothing})"
-  done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]' "$file" || true)
-done < <(find runtime allocator shim fabricmgr \( -name '*.h' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cpp' \
-           -o -name '*.c' \) -print0 2>/dev/null)
+  case "$included" in
+    runtime/* | allocator/* | shim/* | fabricmgr/*) ;;
+    *) continue ;;
+  esac
+  [[ $included == "$everyone" && $layer != runtime/base ]] && continue
+  find_layer "$included"
+  target=$layer_of
+  [[ $target == "$layer" ]] && continue
+  [[ " ${may[$layer]} " == *" $target "* ]] ||
+    complain "$file:$line: $layer must not include $included (may: ${may[$layer]:-nothing})"
+done < <(in_sources -n '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]')
 
 if ((count == 0)); then
   echo "layering: found no source files under $(pwd)"
