@@ -23,6 +23,7 @@ Outcome checkRemoveDevice(const Call& call);
 Outcome removeDevice(const Call& call);
 Outcome cordonDevice(const Call& call);
 Outcome uncordonDevice(const Call& call);
+Outcome drainDevice(const Call& call);
 
 Outcome listHosts(const Call& call);
 Outcome addHost(const Call& call);

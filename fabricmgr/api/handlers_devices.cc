@@ -74,4 +74,11 @@ Outcome uncordonDevice(const Call& call) {
   });
 }
 
+Outcome drainDevice(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.drainDevice(caller, call.path.front(),
+                               fromMilliseconds(call.body.count("deadline_ms")));
+  });
+}
+
 }  // namespace tidepool::api

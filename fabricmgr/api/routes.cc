@@ -41,6 +41,7 @@ constinit const Route kRoutes[] = {
   {"GET", "/v1/devices/{name}/removal", "checkRemoveDevice", kV, kSlow, &kNoQuery, nullptr, kOne, &kRemoval, "Who would be hurt by its removal.", checkRemoveDevice},
   {"POST", "/v1/devices/{name}/remove", "removeDevice", kA, kSlow, &kWriteQuery, &kForce, kChange, &kAnswer, "Removes a device; by force its regions are lost.", removeDevice},
   {"POST", "/v1/devices/{name}/cordon", "cordonDevice", kO, kSlow, &kWriteQuery, &kNoBody, kChange, &kAnswer, "Gives out nothing new of it.", cordonDevice},
+  {"POST", "/v1/devices/{name}/drain", "drainDevice", kO, kSlow, &kWriteQuery, &kDrain, kChange, &kAnswer, "Gives out nothing new of it, and takes back its regions, once their hosts have left them.", drainDevice},
   {"POST", "/v1/devices/{name}/uncordon", "uncordonDevice", kO, kSlow, &kWriteQuery, &kNoBody, kChange, &kAnswer, "Gives out memory of it again.", uncordonDevice},
 
   {"GET", "/v1/hosts", "listHosts", kV, kSlow, &kPageQuery, nullptr, kList, &kHost, "All hosts.", listHosts},

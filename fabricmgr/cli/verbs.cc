@@ -131,6 +131,7 @@ constexpr Verb kVerbs[] = {
   {"device", "add", "Add a device, which has to answer", "POST", "/v1/devices", "NAME", Show::kChange, kDeviceAdd, {}},
   {"device", "cordon", "Give out nothing new of it", "POST", "/v1/devices/{}/cordon", "NAME", Show::kChange, {}, {}},
   {"device", "uncordon", "Give out memory of it again", "POST", "/v1/devices/{}/uncordon", "NAME", Show::kChange, {}, {}},
+  {"device", "drain", "As cordon, and take back its regions, once their hosts have left them", "POST", "/v1/devices/{}/drain", "NAME", Show::kChange, kDrainOptions, {}},
   {"device", "ok-to-remove", "Say who would be hurt by its removal; exit 4 if anybody", "GET", "/v1/devices/{}/removal", "NAME", Show::kVerdict, {}, {}},
   {"device", "remove", "Remove a device; by force its regions are lost", "POST", "/v1/devices/{}/remove", "NAME", Show::kChange, kForceOnly, {}},
   {"host", "list", "List hosts", "GET", "/v1/hosts", "", Show::kTable, kListOnly, kHosts},

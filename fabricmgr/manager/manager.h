@@ -126,6 +126,11 @@ class Manager {
   Result<Answer> addDevice(const Caller& caller, const DeviceSpec& spec);
   Result<Answer> cordonDevice(const Caller& caller, const std::string& name);
   Result<Answer> uncordonDevice(const Caller& caller, const std::string& name);
+  /// Cordons it, and drains every region that has bytes of it, by an operation each. It is empty
+  /// when these are done: checkRemoveDevice(). Regions on their way back already are left to it.
+  /// Errors: kConflict while a region of it is being given out or changed: the others are drained
+  /// then; ask again.
+  Result<Answer> drainDevice(const Caller& caller, const std::string& name, Nanoseconds deadline);
   /// kRefused with what checkRemoveDevice() says if regions are on it. By force these become lost.
   Result<Answer> removeDevice(const Caller& caller, const std::string& name, Force force);
   Result<RemovalReport> checkRemoveDevice(const std::string& name);

@@ -245,6 +245,36 @@ Result<Answer> Manager::uncordonDevice(const Caller& caller, const std::string& 
                         "uncordoned");
 }
 
+// A step for each region: an operation each, which is named after the step's index. What a call
+// that was cut off has not drained, the next one does.
+Result<Answer> Manager::drainDevice(const Caller& caller, const std::string& name,
+                                    Nanoseconds deadline) {
+  auto answer =
+      setDeviceState(*impl_, caller, name, DeviceState::kCordoned, "device.drain", "cordoned");
+  if (!answer || isDryRun(caller)) return answer;
+  std::map<RegionId, uint32_t> held;
+  {
+    MutexLock lock(impl_->mutex);
+    if (const DeviceEntry* entry = impl_->state.findDevice(name)) held = entry->regions;
+  }
+  Caller each;
+  each.actor = caller.actor;
+  std::optional<Error> busy;
+  for (const auto& [id, count] : held) {
+    const auto drained = drainRegion(each, id, deadline);
+    if (drained) {
+      answer->index = drained->index;
+    } else if (drained.error().code() == ErrorCode::kConflict) {
+      busy = drained.error();  // it is being given out or changed: the others come first
+    } else if (drained.error().code() != ErrorCode::kRefused &&
+               drained.error().code() != ErrorCode::kNotFound) {
+      return drained;  // refused: it is on its way back already
+    }
+  }
+  if (busy) return tl::unexpected(*busy);
+  return answer;
+}
+
 Result<RemovalReport> Manager::checkRemoveDevice(const std::string& name) {
   return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<RemovalReport> {
     const DeviceEntry* entry = impl.state.findDevice(name);

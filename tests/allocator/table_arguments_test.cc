@@ -205,11 +205,11 @@ TEST_P(TableArguments, OfRowsAndTokens) {
   EXPECT_REFUSED(tidepool_table_set_rates(table_, &rates), "beta2 is not a finite number");
   EXPECT_REFUSED(tidepool_table_set_rates(table_, nullptr), "rates is NULL");
   EXPECT_REFUSED(tidepool_table_get_stats(table_, nullptr), "out is NULL");
-  int64_t ids[4];
+  int64_t listed[4];
   size_t count = 0;
-  EXPECT_REFUSED(tidepool_table_list_ids(table_, 0, ids, 4, nullptr), "count is NULL");
+  EXPECT_REFUSED(tidepool_table_list_ids(table_, 0, listed, 4, nullptr), "count is NULL");
   EXPECT_REFUSED(tidepool_table_list_ids(table_, 0, nullptr, 4, &count), "ids is NULL");
-  EXPECT_EQ(tidepool_table_list_ids(table_, 0, ids, 4, &count), TIDEPOOL_UNSUPPORTED);
+  EXPECT_EQ(tidepool_table_list_ids(table_, 0, listed, 4, &count), TIDEPOOL_UNSUPPORTED);
   tidepool_table_stats stats{};
   EXPECT_REFUSED(tidepool_table_get_stats(table_, &stats), "struct_size is 0");
 }

@@ -122,7 +122,11 @@ void otherVerb(FabricHouse& house, Manager& manager, Random& random, const Calle
                                  random() % 4 == 0 ? Force::kForce : Force::kNo);
       break;
     case 8:
-      (void)manager.cordonDevice(caller, pick(random, "d", 3));
+      if (random() % 2 == 0) {
+        (void)manager.drainDevice(caller, pick(random, "d", 3), kSecond * (random() % 9));
+      } else {
+        (void)manager.cordonDevice(caller, pick(random, "d", 3));
+      }
       break;
     case 9:
       (void)manager.uncordonDevice(caller, pick(random, "d", 3));

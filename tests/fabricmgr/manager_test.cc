@@ -256,6 +256,28 @@ TEST_F(ManagerTest, DrainsAHostUntilItHasNothing) {
   must(manager->removeHost({}, "h1"));
 }
 
+TEST_F(ManagerTest, DrainsADeviceUntilNothingIsOnIt) {
+  const RegionId both = assign("h1", 100), other = assign("h2", 8);
+  const bool first = must(manager->showDevice("d1")).free == Bytes();
+  const std::string full = first ? "d1" : "d2";  // so that the small one is not on it
+  ASSERT_EQ(must(manager->showDevice(full)).free, Bytes());
+  Caller dry;
+  dry.mode = Mode::kDryRun;
+  must(manager->drainDevice(dry, full, {}));
+  EXPECT_EQ(stateOf(both), RegionState::kAttached);
+  must(manager->drainDevice({}, full, kSecond * 60));
+  must(manager->drainDevice({}, full, {}));  // what is drained already is left to that
+  EXPECT_EQ(stateOf(both), RegionState::kDraining);
+  EXPECT_EQ(stateOf(other), RegionState::kAttached);
+  EXPECT_EQ(codeOf(manager->assign({}, want("h1", 30))), ErrorCode::kNoSpace) << "cordoned";
+  EXPECT_FALSE(must(manager->checkRemoveDevice(full)).safe);
+  must(manager->releaseRegion({}, both, "h1", Force::kNo));
+  manager->settle();
+  EXPECT_TRUE(must(manager->checkRemoveDevice(full)).safe);
+  must(manager->removeDevice({}, full, Force::kNo));
+  EXPECT_EQ(codeOf(manager->drainDevice({}, full, {})), ErrorCode::kNotFound);
+}
+
 TEST_F(ManagerTest, ADrainsDeadlineTakesByForce) {
   const RegionId region = assign("h1", 8);
   must(manager->drainRegion({}, region, kSecond * 60));

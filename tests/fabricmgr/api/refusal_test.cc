@@ -49,6 +49,7 @@ class Refusals : public Fabric {
         {"removeDevice", R"({"force":true})"},
         {"cordonDevice", "{}"},
         {"uncordonDevice", "{}"},
+        {"drainDevice", R"({"deadline_ms":1000})"},
         {"addHost", R"({"name":"node3","domain":"rack1","lease_ms":60000})"},
         {"removeHost", "{}"},
         {"drainHost", R"({"deadline_ms":1000})"},
