@@ -359,7 +359,7 @@ TEST_F(Fabric, HealthTellsOfADeviceOfAnotherFabric) {
               HasSubstr("01234567-89ab-4cde-8f01-23456789abcd"));
   const Json status = get("/v1/status").json();
   EXPECT_EQ(status["superseded_by"], 0) << "the others are used";
-  EXPECT_EQ(get("/v1/pools").header("Tidepool-Fabric"), status["fabric"]);
+  EXPECT_EQ(get("/v1/pools").header("Tidepool-Fabric"), status["fabric"].get<std::string>());
   EXPECT_EQ(get("/nowhere").header("Tidepool-Term"), "2");
 }
 
