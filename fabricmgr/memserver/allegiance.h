@@ -27,7 +27,7 @@ class Allegiance {
   bool obeys(const std::optional<fabric::Leader>& who) const;
   /// Of the leader; 0: there is none.
   fabric::Term term() const { return leader_ ? leader_->term : fabric::Term(); }
-  /// Whoever comes next may lead, of any fabric.
+  /// The next manager that asks may lead, of any fabric.
   void end() { leader_.reset(); }
 
  private:

@@ -19,7 +19,7 @@ Result<Standing> raiseTermToOutbid(const Database& database, Term known);
 /// The one name of a store's file: its lock and its log are called after that. Errors: kNotFound;
 /// kConflict when it has others, by which somebody else may have it open; kPermission, kIo.
 Result<std::string> oneNameOf(const std::string& path);
-/// Held by whoever has the store open, for as long as it is. Errors: kConflict when another process
+/// Held while the store is open. Errors: kConflict when another process
 /// has it; kPermission, kIo.
 Result<UniqueFd> lockStore(const std::string& path);
 
