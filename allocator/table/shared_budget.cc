@@ -328,9 +328,7 @@ void EmbeddingTable::noteLookups(std::span<const BagCall> calls, Workers& worker
   }
   if (shared == nullptr) return;
   workers.run(calls.size(), [&](size_t i, size_t) {
-    // Ids that never get a row are nothing that a table gains by.
-    const bool inserts = calls[i].batch.absent == Absent::kInsert;
-    if (inserts && calls[i].table->curve_) calls[i].table->curve_->observe(calls[i].batch.ids);
+    if (calls[i].table->curve_) calls[i].table->curve_->observe(calls[i].batch.ids);
   });
   shared->onLookups(lookups);
 }
