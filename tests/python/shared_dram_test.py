@@ -63,6 +63,19 @@ class SharedDram(unittest.TestCase):
                 table.close()
             self.assertEqual(self.space.dram, 3 << 20, "a size stays what it is")
 
+    def test_evaluation_alone_moves_them_too(self):
+        for tier in FAR:
+            self.space.set_dram("3M")
+            used, idle = self.table(tier, "used"), self.table(tier, "idle")
+            begun = idle.dram
+            random = numpy.random.default_rng(5)
+            for _ in range(60):
+                tidepool.bags([tidepool.BagCall(used, *skewed(random, ROWS), insert=False)])
+            self.assertLess(idle.dram, begun)
+            self.assertGreater(used.dram, begun)
+            used.close()
+            idle.close()
+
     def test_results_do_not_depend_on_shares(self):
         for tier in FAR:
             self.space.set_dram("1.5M")
