@@ -52,6 +52,15 @@ bool liesInManaged(uintptr_t address, size_t size) {
   return offset < bounds.size && size <= bounds.size - offset;
 }
 
+namespace {
+
+Owner ownerOf(int protection) {
+  if (protection == kNotReserved) return Owner::kKernel;
+  return protection == kNotHandedOut ? Owner::kNobody : Owner::kRuntime;
+}
+
+}  // namespace
+
 Piece pieceAt(uintptr_t address, size_t size) {
   const OwnSpace::Span own = ownSpace().spanAt(address, size);
   size = own.size;
@@ -67,7 +76,7 @@ Piece pieceAt(uintptr_t address, size_t size) {
   while (piece.size < span.size) {
     const ProtectionSpan next = managed_runtime->spanAt(
         reinterpret_cast<void*>(address + piece.size), Bytes(span.size - piece.size));
-    const Owner owner = next.protection == kNotHandedOut ? Owner::kNobody : Owner::kRuntime;
+    const Owner owner = ownerOf(next.protection);
     if (piece.size > 0 && owner != piece.owner) break;
     piece = {owner, piece.size + next.size.value()};
   }

@@ -108,7 +108,7 @@ Status RangeOps::open(uint64_t offset, Bytes size, int protection) {
 Status RangeOps::claim(uintptr_t address, Bytes size) {
   TP_TRY(check(address, size));
   const uint64_t offset = address - core_.space->base();
-  if (!core_.space->ranges().allocateAt(offset, size)) {
+  if (!core_.space->take(address, size) || !core_.space->ranges().allocateAt(offset, size)) {
     return fail(ErrorCode::kConflict, "part of the range is in use");
   }
   return open(offset, size, PROT_READ | PROT_WRITE);
@@ -118,7 +118,7 @@ Status RangeOps::reserveAt(uintptr_t address, Bytes size) {
   TP_TRY(check(address, size));
   TP_TRY(checkShare(size));
   const uint64_t offset = address - core_.space->base();
-  if (!core_.space->ranges().allocateAt(offset, size)) {
+  if (!core_.space->take(address, size) || !core_.space->ranges().allocateAt(offset, size)) {
     return fail(ErrorCode::kConflict, "part of the range is in use");
   }
   return open(offset, size, PROT_NONE);
@@ -373,6 +373,8 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   forgetAdvice(address, size);
   forgetAnchors(address, size);
   setPlacement(address, size, Placement());
+  // What the program had mapped there itself is gone with the range.
+  core_.space->addresses().unmark(Mark::kForeign, address, size);
   core_.space->ranges().release(offset, size);
   return {};
 }

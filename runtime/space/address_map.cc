@@ -7,7 +7,7 @@
 namespace tidepool {
 namespace {
 
-bool accessible(int protection) { return protection != PROT_NONE && protection != kNotHandedOut; }
+bool accessible(int protection) { return protection > PROT_NONE; }
 
 }  // namespace
 

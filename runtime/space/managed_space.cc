@@ -18,7 +18,9 @@ namespace {
 // addresses of 31 bits, and to the break of programs that are not position-independent.
 constexpr uintptr_t kLowBase = 2 * kGiB;
 // Given out only to those who ask for just these addresses, by a hint or with MAP_FIXED: they want
-// short pointers (a JVM: below 4 or 32 GiB, and at 32 GiB for its archive of classes).
+// short pointers (a JVM: below 4 or 32 GiB, and at 32 GiB for its archive of classes). Reserved
+// only then, too: CUDA's library looks in /proc/self/maps for a hole of some 4 GiB down here, and
+// without one it says that there is no memory.
 constexpr uintptr_t kLowEnd = 96 * kGiB;
 // Smaller spaces have no such part to spare.
 constexpr uint64_t kLeastForLow = 256 * kGiB;
@@ -34,7 +36,8 @@ constexpr uint64_t kLargestAlignment = 64 * kGiB;
 
 /// A space that begins low, if it is large enough for that and nothing is in its way.
 std::optional<uintptr_t> reserveLow(Bytes size) {
-  if (size.value() < kLeastForLow || !os::reserveAt(kLowBase, size)) return std::nullopt;
+  const Bytes rest = size - Bytes(kLowHeap - kLowBase);
+  if (size.value() < kLeastForLow || !os::reserveAt(kLowHeap, rest)) return std::nullopt;
   return kLowBase;
 }
 
@@ -71,6 +74,7 @@ Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
     *table = std::move(*mapped);
   }
   std::optional<uintptr_t> base = reserveLow(rounded);
+  const Bytes unreserved(base ? kLowHeap - kLowBase : 0);
   if (!base) {
     // As far as any allocation is likely to ask for.
     const Bytes alignment(std::min(std::bit_floor(rounded.value()), kLargestAlignment));
@@ -78,12 +82,12 @@ Result<std::unique_ptr<ManagedSpace>> ManagedSpace::create(Bytes size) {
     if (!anywhere) return tl::unexpected(anywhere.error());
     base = *anywhere;
   }
-  return std::unique_ptr<ManagedSpace>(
-      new ManagedSpace(*base, rounded, std::move(words), std::move(counts), std::move(placements)));
+  return std::unique_ptr<ManagedSpace>(new ManagedSpace(
+      *base, unreserved, rounded, std::move(words), std::move(counts), std::move(placements)));
 }
 
-ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping counts,
-                           Mapping placements)
+ManagedSpace::ManagedSpace(uintptr_t base, Bytes unreserved, Bytes size, Mapping words,
+                           Mapping counts, Mapping placements)
     : base_(base),
       size_(size),
       words_mapping_(std::move(words)),
@@ -91,12 +95,31 @@ ManagedSpace::ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping co
       counts_(std::move(counts)),
       ranges_(size, layoutFor(base, size)),
       placements_(std::move(placements)) {
-  // Nothing is handed out yet, and what is mapped over it goes into core dumps again.
-  os::leaveOutOfDumps(base_, size_);
   addresses_.protect(base_, size_, kNotHandedOut);
+  if (unreserved > Bytes()) {
+    addresses_.protect(base_, unreserved, kNotReserved);
+    addresses_.mark(Mark::kForeign, base_, unreserved);
+  }
+  // Nothing is handed out yet, and what is mapped over it goes into core dumps again.
+  os::leaveOutOfDumps(base_ + unreserved.value(), size_ - unreserved);
 }
 
-ManagedSpace::~ManagedSpace() { os::unmap(base_, size_); }
+ManagedSpace::~ManagedSpace() { forEachPart(base_, base_ + size_.value(), true, os::unmap); }
+
+bool ManagedSpace::take(uintptr_t address, Bytes size) {
+  MutexLock lock(taking_);
+  bool taken = true;
+  // Whole granules, so that in none of them somebody else has a part.
+  const uintptr_t end = roundUp(address + size.value(), kGranuleSize);
+  forEachPart(roundDown(address, kGranuleSize), end, false, [&](uintptr_t start, Bytes part) {
+    taken = taken && os::reserveAt(start, part);
+    if (!taken) return;
+    os::leaveOutOfDumps(start, part);
+    addresses_.protect(start, part, kNotHandedOut);
+    addresses_.unmark(Mark::kForeign, start, part);
+  });
+  return taken;
+}
 
 void ManagedSpace::noteFirstUse(GranuleIndex granule) {
   if ((countsOf(granule).fetch_or(kEverUsed, kCount) & kEverUsed) == 0) {

@@ -35,6 +35,9 @@ class ManagedSpace {
   uintptr_t base() const { return base_; }
   Bytes size() const { return size_; }
   bool contains(uintptr_t address) const { return address - base_ < size_.value(); }
+  /// The first part of a space that begins low is reserved piece by piece. Reserves what of a range
+  /// is not yet; false if somebody else has mapped something there.
+  bool take(uintptr_t address, Bytes size) TP_EXCLUDES(taking_);
   PageIndex pageAt(uintptr_t address) const { return PageIndex((address - base_) >> kPageShift); }
   uintptr_t addressOf(PageIndex page) const { return base_ + (page.value() << kPageShift); }
   uintptr_t addressOf(GranuleIndex granule) const {
@@ -84,6 +87,8 @@ class ManagedSpace {
   }
 
   RangeAllocator& ranges() { return ranges_; }
+  /// For fork(), which must find nobody in take().
+  Mutex& taking() { return taking_; }
   AddressMap& addresses() { return addresses_; }
   const AddressMap& addresses() const { return addresses_; }
   AnchoredPages& anchored() { return anchored_; }
@@ -113,7 +118,17 @@ class ManagedSpace {
   static constexpr uint32_t kOneInUse = 1u << 16;
   static constexpr uint32_t kEverUsed = 1u << 31;
 
-  ManagedSpace(uintptr_t base, Bytes size, Mapping words, Mapping counts, Mapping placements);
+  ManagedSpace(uintptr_t base, Bytes unreserved, Bytes size, Mapping words, Mapping counts,
+               Mapping placements);
+  /// Calls `act(start, size)` for each part of [from, end) that is reserved, or is not.
+  template <typename Act>
+  void forEachPart(uintptr_t from, uintptr_t end, bool reserved, Act act) const {
+    for (uintptr_t at = from; at < end;) {
+      const ProtectionSpan span = addresses_.spanAt(at, Bytes(end - at));
+      if ((span.protection != kNotReserved) == reserved) act(at, span.size);
+      at += span.size.value();
+    }
+  }
 
   static constexpr uint32_t countedAs(PageWord word) {
     return (word.state() == PageState::kLocal ? 1 : 0) +
@@ -137,6 +152,7 @@ class ManagedSpace {
   std::atomic<uint64_t> high_water_{0};
   std::atomic<uint64_t> granules_used_{0};
   std::array<Mutex, kLocks> mutexes_;
+  Mutex taking_;
 };
 
 }  // namespace tidepool

@@ -53,9 +53,9 @@ void ForkGuard::standStill() {
   }
 }
 
-std::array<Mutex*, 4> ForkGuard::locksUnderGranules() {
+std::array<Mutex*, 5> ForkGuard::locksUnderGranules() {
   ManagedSpace& space = *core_.space;
-  return {&policy_.mutex(), &space.addresses().mutex(), &space.ranges().mutex(),
+  return {&policy_.mutex(), &space.taking(), &space.addresses().mutex(), &space.ranges().mutex(),
           &space.anchored().mutex()};
 }
 

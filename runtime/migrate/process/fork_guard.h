@@ -75,7 +75,7 @@ class ForkGuard {
   void standStill();
   void stop(Parking::Upto last);
   /// In the order in which they are taken.
-  std::array<Mutex*, 4> locksUnderGranules();
+  std::array<Mutex*, 5> locksUnderGranules();
   void lockAll() TP_LOCKS_MANY;
   void unlockAll() TP_LOCKS_MANY;
   /// Makes the child a holder of all far memory.
