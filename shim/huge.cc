@@ -4,6 +4,7 @@
 // Nothing here touches managed memory. Sizes are bytes.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "allocator/arena/raw_syscalls.h"
 #include "runtime/base/check.h"
@@ -11,6 +12,7 @@
 #include "shim/engine.h"
 #include "shim/internal_scope.h"
 #include "shim/managed_heap.h"
+#include "shim/surrendered.h"
 
 namespace tidepool {
 
@@ -59,10 +61,25 @@ bool releaseHuge(void* block) {
   const size_t size = entryOf(block).exchange(0, std::memory_order_relaxed);
   if (size == 0) return false;
   InternalScope scope;
+  takeBack(block, size);
   const Status released = huge_runtime->release(block, Bytes(size));
   TP_CHECK(released.has_value());
   return true;
 }
+
+namespace {
+
+/// A part of it is not the runtime's any more, which could not tell where that is.
+void* moveHuge(void* block, size_t old_size, size_t new_size) {
+  remember(block, old_size);
+  void* const moved = allocateHuge(new_size, kGranuleSize);
+  if (moved == nullptr) return nullptr;
+  memcpy(moved, block, std::min(old_size, new_size));
+  TP_CHECK(releaseHuge(block));
+  return moved;
+}
+
+}  // namespace
 
 void* resizeHuge(void* block, size_t new_size) {
   if (new_size > PTRDIFF_MAX) return nullptr;
@@ -73,6 +90,8 @@ void* resizeHuge(void* block, size_t new_size) {
     remember(block, old_size);
     return block;
   }
+  const SurrenderedSpan span = surrenderedSpan(reinterpret_cast<uintptr_t>(block), old_size);
+  if (span.surrendered || span.size < old_size) return moveHuge(block, old_size, new_size);
   InternalScope scope;
   // On a granule again: free() would not know it elsewhere.
   const auto moved =

@@ -3,7 +3,9 @@
 // reserved, to be opened piece by piece; calls on managed ranges become calls to the Runtime;
 // everything else goes to the kernel as it came. A call on a range that is partly managed is cut
 // into pieces. Errors are the kernel's errno values. mremap is in remap.cc.
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -182,12 +184,22 @@ int handOver(std::byte* at, size_t size) {
 
 namespace {
 
+bool isDevice(int fd) {
+  struct statx about;
+  return raw::call(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_TYPE, &about) == 0 &&
+         S_ISCHR(about.stx_mode);
+}
+
 /// Whether the kernel would refuse such a mapping, whatever is there: if so, what is there stays.
 bool wouldMap(uintptr_t address, size_t size, int protection, int flags, int fd, off_t offset) {
   if ((flags & MAP_ANONYMOUS) != 0 && (flags & MAP_HUGETLB) == 0) return true;
   const int trial = flags & ~(MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_LOCKED);
   void* const there = raw::mmap(nullptr, size, protection, trial, fd, offset);
-  if (there == MAP_FAILED) return false;
+  if (there == MAP_FAILED) {
+    // A driver may map at one address only, as NVIDIA's does for managed memory. The kernel asks
+    // it once what was there is gone.
+    return errno == EINVAL && offset % static_cast<off_t>(kPageSize) == 0 && isDevice(fd);
+  }
   raw::munmap(there, size);
   return address % kPageSize == 0;
 }

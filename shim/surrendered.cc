@@ -36,6 +36,14 @@ void surrender(uintptr_t address, size_t size) {
   surrendered_count.store(ranges().count(), std::memory_order_release);
 }
 
+void takeBack(const void* address, size_t size) {
+  if (!anySurrendered()) return;
+  InternalScope scope;
+  MutexLock lock(surrendered_mutex);
+  const auto start = reinterpret_cast<uintptr_t>(address);
+  ranges().remove(start, start + size);
+}
+
 SurrenderedSpan surrenderedSpan(uintptr_t address, size_t size) {
   if (!anySurrendered()) return {false, size};
   InternalScope scope;

@@ -14,6 +14,9 @@ namespace tidepool {
 /// Adds [address, address + size), page-aligned.
 void surrender(uintptr_t address, size_t size);
 
+/// The heap is about to release a range: what is handed out there next is the runtime's again.
+void takeBack(const void* address, size_t size);
+
 /// How far from `address`, at most `size`, the answer to "is it surrendered?" stays the same.
 struct SurrenderedSpan {
   bool surrendered;

@@ -74,7 +74,7 @@ bool concernsUs(uint64_t number, uint64_t first, uint64_t second) {
     case SYS_dup3:
       return isOwnFd(static_cast<int>(first)) || isOwnFd(static_cast<int>(second));
     case SYS_ioctl:
-      return second == UFFDIO_REGISTER;
+      return true;
     case SYS_prctl:
     case SYS_seccomp:
       return setsFilter(number, first);

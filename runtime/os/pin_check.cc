@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -57,6 +58,11 @@ bool isHarmlessDevice(uint32_t major, uint32_t minor) {
          (major >= kFirstPts && major <= kLastPts);
 }
 
+bool isNumbered(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) && name.size() > prefix.size() &&
+         name.find_first_not_of("0123456789", prefix.size()) == std::string_view::npos;
+}
+
 /// Of what has a name only: files without a type, and devices whose number is not fixed.
 bool isHarmlessName(std::string_view name) {
   constexpr std::string_view kHarmless[] = {
@@ -66,7 +72,20 @@ bool isHarmlessName(std::string_view name) {
       "anon_inode:bpf-map",       "anon_inode:bpf-prog",       "anon_inode:bpf_link",
       "anon_inode:btf",           "anon_inode:seccomp notify", "anon_inode:[landlock-ruleset]",
       "/dev/userfaultfd"};
-  return std::find(std::begin(kHarmless), std::end(kHarmless), name) != std::end(kHarmless);
+  return std::find(std::begin(kHarmless), std::end(kHarmless), name) != std::end(kHarmless) ||
+         isNumbered(name, "/dev/nvidia-caps/nvidia-cap");  // stand for a right, and do nothing
+}
+
+enum class Followed : uint8_t { kNotYet, kAll, kNotAll };
+std::atomic<Followed> nvidia{Followed::kNotYet};
+
+/// GPUs, and what drives them; not the devices of GPUDirect Storage or of debuggers.
+bool isNvidiaName(std::string_view name) {
+  return name == "/dev/nvidiactl" || name == "/dev/nvidia-uvm" || isNumbered(name, "/dev/nvidia");
+}
+
+bool isFollowed(std::string_view name) {
+  return nvidia.load(std::memory_order_relaxed) == Followed::kAll && isNvidiaName(name);
 }
 
 /// Families whose sockets may keep pages to send from at most: those only read them.
@@ -86,7 +105,8 @@ Found lookAtName(int directory, int fd) {
   char target[64];
   const long length = readName(directory, fd, target);
   if (length < 0) return errno == ENOENT ? Found::kNothing : Found::kMayPin;
-  return mayPin(!isHarmlessName({target, static_cast<size_t>(length)}));
+  const std::string_view name(target, static_cast<size_t>(length));
+  return mayPin(!isHarmlessName(name) && !isFollowed(name));
 }
 
 Found lookAtFlags(int fd) {
@@ -229,6 +249,12 @@ bool mayPinPages() {
 bool mayStillPin() {
   MutexLock lock(descriptors_mutex);
   return descriptors.stillMayPin();
+}
+
+void followNvidia(bool all) {
+  Followed before = Followed::kNotYet;
+  if (!all) nvidia.store(Followed::kNotAll, std::memory_order_relaxed);
+  if (all) nvidia.compare_exchange_strong(before, Followed::kAll, std::memory_order_relaxed);
 }
 
 void describePinning(std::span<char> out) {

@@ -7,13 +7,16 @@
 #include <gtest/gtest.h>
 #include <liburing.h>
 #include <linux/userfaultfd.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
@@ -24,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/check.h"
 #include "runtime/base/unique_fd.h"
 
 namespace tidepool::os {
@@ -226,6 +230,38 @@ TEST_F(PinCheck, NamesWhatItFound) {
   }
   describePinning(text);
   EXPECT_STREQ(text, "a descriptor");
+}
+
+/// In a child with a /dev of its own: opens a device of that name, and says whether it may pin.
+bool mayPinWith(const std::string& name, dev_t device) {
+  const std::string path = "/dev/" + name;
+  TP_CHECK(mknod(path.c_str(), S_IFCHR | 0600, device) == 0);
+  const UniqueFd fd = opened(path.c_str(), O_RDWR);
+  TP_CHECK(fd.valid());
+  return mayPinPages();
+}
+
+TEST_F(PinCheck, GpusAreHarmlessOnceTheirRegistrationsAreFollowed) {
+  struct stat about;
+  ASSERT_EQ(stat("/dev/userfaultfd", &about), 0);  // any device that can be opened
+  const pid_t child = fork();
+  if (child == 0) {
+    TP_CHECK(unshare(CLONE_NEWNS) == 0 && mount("", "/", "", MS_REC | MS_PRIVATE, "") == 0 &&
+             mount("tmpfs", "/dev", "tmpfs", 0, "") == 0 && mkdir("/dev/nvidia-caps", 0700) == 0);
+    const auto with = [&](const char* name) { return mayPinWith(name, about.st_rdev); };
+    TP_CHECK(with("nvidia0") && with("nvidiactl") && with("nvidia-uvm"));
+    TP_CHECK(!with("nvidia-caps/nvidia-cap1"));
+    followNvidia(true);
+    TP_CHECK(!with("nvidia1") && !with("nvidia12"));
+    TP_CHECK(with("nvidia") && with("nvidia-fs0") && with("nvidia-uvm-tools") && with("nvidia1x"));
+    followNvidia(false);
+    followNvidia(true);
+    TP_CHECK(with("nvidia2"));
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace
