@@ -7,6 +7,7 @@ first such step the weight becomes rows. Whatever else is done with the gradient
 norm) needs all of it: such weights stay in pages, and have torch's own gradients from the next look-up on.
 """
 
+import functools
 import inspect
 import math
 
@@ -65,6 +66,21 @@ def _look_up(func, given):
     return _LookUp.apply(weight, ids, func, given)
 
 
+@functools.cache
+def _keeps_weight():
+    """Whether this torch refuses the gradient of a look-up in a weight that has changed since: 1.13 does, 2 does not."""
+    with torch.enable_grad():
+        weight = torch.zeros(1, 1, requires_grad=True)
+        total = functional.embedding(torch.zeros(1, dtype=torch.int64), weight).sum()
+    with torch.no_grad():
+        weight.add_(1)
+    try:
+        total.backward()
+    except RuntimeError as error:
+        return "modified by an inplace operation" in str(error)
+    return False
+
+
 class _LookUp(torch.autograd.Function):
     """Torch's own look-up in the rows that are wanted, side by side under new ids, and its own gradient of these."""
 
@@ -81,8 +97,8 @@ class _LookUp(torch.autograd.Function):
                 given["padding_idx"] = len(distinct)
                 rows = torch.cat([rows, rows.new_zeros(1, weight.rows.dim)])
         given["weight"] = rows.requires_grad_()
-        if func is functional.embedding:
-            ctx.save_for_backward(weight)  # as torch does, which refuses backward() if it has changed
+        if func is functional.embedding and _keeps_weight():
+            ctx.save_for_backward(weight)  # so that backward() is refused if it has changed
         with torch.enable_grad():
             found = func(**given)
         ctx.inner = weight.rows, distinct, rows, found

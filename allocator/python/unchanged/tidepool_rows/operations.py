@@ -6,12 +6,17 @@ them under new ids, and write back the rows that it changed: the same arithmetic
 Every other operation is done on a dense copy, and what it changed is written back.
 """
 
+import warnings
+
 import torch
 
 from .dense_gradients import RowGradient, descend
 from .library import say
 from .rows import Rows, distinct_ids
 from .tensor import RowTensor, View, handlers
+
+# Torch 2 says it of the first sparse tensor that Python makes; the program has made none.
+warnings.filterwarnings("ignore", message="Sparse invariant checks", module=__name__)
 
 _BY_ROWS, _handles = handlers()
 _known = {}  # function of torch: ours, or None
