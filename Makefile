@@ -13,7 +13,7 @@ RELEASE := build/release
 export JOBS DEPS
 
 .DEFAULT_GOAL := build
-.PHONY: build configure deps-% demo check sanitize fuzz mutate lint bench soak unchanged leaks vm-setup vm-check vm-short install deb tidy clean help
+.PHONY: build configure deps-% demo check sanitize fuzz mutate lint bench soak unchanged gpu-check leaks vm-setup vm-check vm-short install deb tidy clean help
 
 help:
 	@echo "make          build release into $(RELEASE) (bin/, lib/)"
@@ -30,6 +30,8 @@ help:
 	@echo "              memory (TIDEPOOL_SOAK_SECONDS=N for another length), and the long forms of other tests"
 	@echo "make unchanged  run Debian's programs as their users would, php to PostgreSQL to Chromium, beside plain"
 	@echo "              (it installs them first; some ten minutes)"
+	@echo "make gpu-check  run programs that share memory with a CUDA device, beside plain; needs such a device,"
+	@echo "              and PyTorch for CUDA (PYTHON=the interpreter that has it)"
 	@echo "make leaks    100,000 steps each of tables that come and go and of tables that stay, with everything"
 	@echo "              counted that could leak (TIDEPOOL_LEAK_STEPS=N for another number)"
 	@echo "make vm-check boot virtual machines, test against the kernel's own CXL, NUMA and RDMA drivers; some fifteen"
@@ -92,6 +94,9 @@ soak: deps-build-check
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=ON
 	@TIDEPOOL_SOAK_SECONDS=$${TIDEPOOL_SOAK_SECONDS:-600} ctest --test-dir $(RELEASE) -L soak \
 	  --output-on-failure --no-tests=error --verbose
+
+gpu-check: build
+	@tests/gpu/run.py --bin $(RELEASE)/bin --python "$${PYTHON:-python3}"
 
 unchanged: deps-build-unchanged
 	@$(MAKE) --no-print-directory build DEPS=no CMAKE_ARGS=-DTIDEPOOL_TESTS=OFF

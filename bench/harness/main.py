@@ -41,13 +41,13 @@ def parse(arguments):
     parser.add_argument("benchmark", choices=[*BENCHMARKS, "all"])
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="paired rounds (5)")
     parser.add_argument("--only", metavar="WAYS", help="some of plain,direct,remote,zram,nbd,equal (gups: no nbd, equal; faults: distant, too; tables: local,direct,remote); +SETTING and @BUILD may follow: remote+foretell:auto@../before/build/release")
-    parser.add_argument("--programs", metavar="NAMES", help="some of those that `programs` runs")
+    parser.add_argument("--programs", metavar="NAMES", help="some of those that `programs` runs, or of the cases of torch-rows")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
-    if options.programs and options.benchmark != "programs":
-        parser.error("--programs goes with the benchmark programs")
+    if options.programs and options.benchmark not in ("programs", "torch-rows"):
+        parser.error("--programs goes with the benchmarks programs and torch-rows")
     return options
 
 

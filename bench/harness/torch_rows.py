@@ -5,7 +5,7 @@ batches made by forked workers, and a tenth of its memory instead of a quarter."
 from typing import NamedTuple
 
 from . import paired, torch_model
-from .places import say
+from .places import BenchError, say
 from .tables import mib, spread, table
 
 WAYS = ("plain", "direct", "remote")
@@ -65,6 +65,8 @@ def measure_one(name, case, count, ways):
 
 def measure(count, only, names=None):
     ways = paired.choose(["plain", *(only or WAYS[1:])], WAYS)
+    if unknown := set(names or ()) - set(CASES):
+        raise BenchError(f"no case called {', '.join(sorted(unknown))} (known: {', '.join(CASES)})")
     rows, data = [], {}
     for name in names or CASES:
         row, data[name] = measure_one(name, CASES[name], count, ways)
