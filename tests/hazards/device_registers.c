@@ -65,8 +65,10 @@ int main(void) {
   fill(block, 2 * size, 4);
   crowd();
   tell("grown", block, 2 * size);
+  registerWithDevice(block, 2 * size);
+  EXPECT(wrongAtOnce(block, 2 * size, 4, 0) == 0);
   free(block);
-  for (int round = 0; round < 3; ++round) useAgain(size);
+  for (int round = 0; round < 3; ++round) useAgain(2 * size);
 
   char* untouched = mapPlain(size);
   registerWithDevice(untouched, size);
