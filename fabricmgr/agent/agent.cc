@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <ctime>
 #include <utility>
 
 #include "fabricmgr/api/json_writer.h"
@@ -23,6 +24,12 @@ Status checkOwnName(const char* what, const std::string& name) {
   if (good) return good;
   return fail(ErrorCode::kInvalidArgument, "'%.63s' cannot be used: %s", name.c_str(),
               good.error().text());
+}
+
+/// Until the first of them ends; 0: it has, or there is none.
+uint64_t secondsTo(const std::vector<Expiry>& expiries, std::time_t now) {
+  const bool over = expiries.empty() || expiries.front().end <= now;
+  return over ? 0 : static_cast<uint64_t>(expiries.front().end - now);
 }
 
 }  // namespace
@@ -122,12 +129,18 @@ void Agent::onRequest(ProgramId program, const agent_wire::Request& request) {
   server_->tell(program, notice, nullptr);
 }
 
-std::string Agent::status() const {
+std::string Agent::status() {
+  lookAtCertificates();
   const RegionCounts counts = regions_->counts();
-  const bool good = contact_->standing() == Standing::kMember;
+  const std::time_t now = std::time(nullptr);
+  const std::vector<Expiry> expiries = expiries_.all(now);
+  const Left left = expiries.empty() ? Left::kEnough : leftOf(expiries.front().end, now);
+  const bool good = contact_->standing() == Standing::kMember && left != Left::kNone;
   api::JsonWriter out;
   out.beginObject()
-      .field("health", good ? "ok" : "error")
+      .field("health", !good                 ? "error"
+                       : left == Left::kSoon ? "warning"
+                                             : "ok")
       .field("host", options_.host)
       .field("manager", nameOf(contact_->standing()))
       .field("trouble", contact_->trouble())
@@ -142,11 +155,29 @@ std::string Agent::status() const {
       .field("ready", counts.ready)
       .field("draining", counts.draining)
       .field("being_prepared", counts.dirty)
+      .field("next_expiry_of", expiries.empty() ? "" : whatIs(expiries.front()))
+      .field("next_expiry_seconds", secondsTo(expiries, now))
       .endObject();
   return out.take();
 }
 
+void Agent::lookAtCertificates() {
+  const client::Target& target = options_.manager;
+  std::vector<Expiry> own;
+  for (const auto& [path, kind] :
+       {std::pair(&target.certificate, "client"), std::pair(&target.ca, "ca")}) {
+    if (path->empty() || !target.address.starts_with("https:")) continue;
+    const auto some = expiriesIn(*path, kind);
+    // What cannot be read keeps the agent from the manager, and that is said.
+    if (some) own.insert(own.end(), some->begin(), some->end());
+  }
+  expiries_.setOwn(std::move(own));
+  const auto line = expiries_.lineDue(std::time(nullptr));
+  if (line) log_(LogLevel::kWarning, line->text);
+}
+
 void Agent::notify() {
+  lookAtCertificates();
   const RegionCounts counts = regions_->counts();
   notifyServiceManager(
       fmt::format("WATCHDOG=1\nSTATUS=manager: {}; {} of {} regions in use by {} programs",

@@ -10,6 +10,7 @@
 #include "fabricmgr/agent/local_server.h"
 #include "fabricmgr/agent/regions.h"
 #include "fabricmgr/client/http_client.h"
+#include "fabricmgr/expiry.h"
 #include "runtime/base/result.h"
 
 namespace tidepool::agent {
@@ -39,13 +40,17 @@ class Agent {
   Status setUp();
   void onRequest(ProgramId program, const agent_wire::Request& request);
   /// One line of JSON: how things are.
-  std::string status() const;
+  std::string status();
+  /// Reads the agent's own certificate and the CA's again, and says once a day if they end soon:
+  /// whoever replaces the files need not tell.
+  void lookAtCertificates();
   /// The same for the service manager, when there is one.
   void notify();
 
   const Options options_;
   const Log log_;
   MonotonicClock clock_;
+  ExpiryBook expiries_;
   // What is used by what follows: the loop goes last.
   EventLoop loop_;
   std::unique_ptr<Journal> journal_;

@@ -172,7 +172,7 @@ int showStatus(const Arguments& arguments) {
       fmt::print("{:<16}{}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
     }
   }
-  return status.value("health", "") == "ok" ? kDone : kFailed;
+  return status.value("health", "error") == "error" ? kFailed : kDone;
 }
 
 void fromEnvironment(const char* name, std::string* into) {

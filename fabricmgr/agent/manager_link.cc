@@ -2,7 +2,10 @@
 // ManagerLink: clients that are used again, and lanes of threads.
 #include "fabricmgr/agent/manager_link.h"
 
+#include <ctime>
+
 #include "fabricmgr/error_table.h"
+#include "fabricmgr/expiry.h"
 #include "runtime/base/check.h"
 
 namespace tidepool::agent {
@@ -22,6 +25,12 @@ constexpr size_t kLongestQueue = 1u << 20;
 }  // namespace
 
 Result<api::JsonValue> Asker::answerOf(const client::Reply& reply) {
+  const std::string over =
+      reply.error.empty() ? "" : expiredAmong(target_.certificate, target_.ca, std::time(nullptr));
+  if (!over.empty()) {
+    return fail(reply.refused ? ErrorCode::kPermission : ErrorCode::kUnreachable,
+                "%.200s: renew it", over.c_str());
+  }
   if (reply.refused) {
     return fail(ErrorCode::kPermission,
                 "it does not accept the certificate (revoked, expired, or of another authority): "

@@ -25,7 +25,9 @@ namespace tidepool::agent {
 /// The manager, from a thread that may wait for it.
 class Asker {
  public:
-  Asker(client::HttpClient& client, FabricPin& pin) : client_(client), pin_(pin) {}
+  /// All are borrowed; `target` is what the client asks.
+  Asker(client::HttpClient& client, FabricPin& pin, const client::Target& target)
+      : client_(client), pin_(pin), target_(target) {}
   /// The answer's JSON. Errors: kUnreachable or kTimedOut when there was no answer, or one of
   /// another fabric (see FabricPin), kCorrupt when it was none, else those of the manager's problem
   /// document, with its text.
@@ -37,6 +39,7 @@ class Asker {
 
   client::HttpClient& client_;
   FabricPin& pin_;
+  const client::Target& target_;
 };
 
 enum class Lane : uint8_t { kHeart = 0, kWatch = 1, kList = 2, kWork = 3 };
@@ -57,7 +60,7 @@ class ManagerLink {
   void run(Lane lane, Work work, Done done) {
     push(lane, [this, lane, work = std::move(work), done = std::move(done)]() mutable {
       auto client = takeClient(lane);
-      Asker asker(*client, pin_);
+      Asker asker(*client, pin_, target_);
       auto outcome = work(asker);
       keepClient(lane, std::move(client));
       loop_.post([done = std::move(done), outcome = std::move(outcome)]() mutable {

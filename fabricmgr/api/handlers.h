@@ -10,6 +10,7 @@ Outcome showStatus(const Call& call);
 Outcome showHealth(const Call& call);
 Outcome whoAmI(const Call& call);
 Outcome showMetrics(const Call& call);
+Outcome listCertificates(const Call& call);
 Outcome showDocument(const Call& call);
 
 Outcome listPools(const Call& call);

@@ -2,6 +2,9 @@
 // The manager in general: status, health, metrics, the document.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <ctime>
+
 #include "fabricmgr/api/call_tools.h"
 #include "fabricmgr/api/openapi.h"
 
@@ -41,6 +44,35 @@ class Checks {
   std::string_view worst_ = "ok";
 };
 
+uint64_t countOf(const std::vector<Expiry>& expiries, Left left, std::time_t now) {
+  return static_cast<uint64_t>(
+      std::count_if(expiries.begin(), expiries.end(),
+                    [&](const Expiry& one) { return leftOf(one.end, now) == left; }));
+}
+
+uint64_t millisecondsTo(std::time_t end, std::time_t now) {
+  return end <= now ? 0 : static_cast<uint64_t>(end - now) * 1000;
+}
+
+std::string dateText(std::time_t since_1970) {
+  return timeText(Nanoseconds(static_cast<uint64_t>(since_1970) * kSecond));
+}
+
+/// `expiries` begin with what ends first.
+void addExpiries(Checks* checks, const std::vector<Expiry>& expiries) {
+  const std::time_t now = std::time(nullptr);
+  const uint64_t over = countOf(expiries, Left::kNone, now);
+  const auto text = [&](const Expiry& first) {
+    return fmt::format(
+        "certificates, or lists of revoked ones: {} {}; `fabricmgr certificate list` has all, "
+        "`fabricmgr ca renew` replaces one",
+        whatIs(first), endText(first.end, now));
+  };
+  if (over != 0) checks->add("CERTIFICATE_EXPIRED", "error", over, text(expiries.front()));
+  const uint64_t soon = countOf(expiries, Left::kSoon, now);
+  if (soon != 0) checks->add("CERTIFICATE_EXPIRES_SOON", "warning", soon, text(expiries[over]));
+}
+
 /// Less than a tenth of it is free.
 uint64_t poolsNearlyFull(const fabric::Page<fabric::PoolInfo>& pools) {
   uint64_t count = 0;
@@ -78,6 +110,12 @@ Outcome showStatus(const Call& call) {
     const auto as_state = static_cast<RegionState>(state);
     out.field(nameOf(as_state), countOf(*totals, as_state));
   }
+  const std::time_t now = std::time(nullptr);
+  const std::vector<Expiry> expiries = service.expiries().all(now);
+  out.field("certificates", uint64_t{expiries.size()})
+      .field("certificates_expired", countOf(expiries, Left::kNone, now))
+      .field("next_expiry_of", expiries.empty() ? "" : whatIs(expiries.front()))
+      .field("next_expiry_ms", expiries.empty() ? 0 : millisecondsTo(expiries.front().end, now));
   out.endObject();
   return Response{200, "application/json", {}, out.take() + "\n"};
 }
@@ -124,6 +162,7 @@ Outcome showHealth(const Call& call) {
              "regions wait to be erased: `fabricmgr operation list` says for what");
   checks.add("POOL_NEARLY_FULL", "warning", poolsNearlyFull(*pools),
              "pools have less than a tenth of their memory free: add devices, or release regions");
+  addExpiries(&checks, call.service.expiries().all(std::time(nullptr)));
   checks.add("POOL_EMPTY", "warning", totals->devices == 0 ? 1 : 0,
              "there are no devices: `fabricmgr device add`");
   return checks.response();
@@ -144,11 +183,34 @@ Outcome showMetrics(const Call& call) {
   Service& service = call.service;
   const auto totals = service.manager().totals();
   if (!totals) return tl::unexpected(totals.error());
-  return Response{
-      200,
-      "text/plain; version=0.0.4",
-      {},
-      service.metrics().text({*totals, service.connections(), service.hub().watchers()})};
+  return Response{200,
+                  "text/plain; version=0.0.4",
+                  {},
+                  service.metrics().text({*totals, service.connections(), service.hub().watchers(),
+                                          service.expiries().all(std::time(nullptr))})};
+}
+
+Outcome listCertificates(const Call& call) {
+  const std::time_t now = std::time(nullptr);
+  const std::vector<Expiry> all = call.service.expiries().all(now);
+  const fabric::PageRequest page = pageOf(call);
+  const uint64_t begin = std::min<uint64_t>(page.cursor, all.size());
+  const uint64_t end = std::min<uint64_t>(begin + page.limit, all.size());
+  JsonWriter out;
+  out.beginObject().beginList("items");
+  for (uint64_t i = begin; i < end; ++i) {
+    out.beginObject()
+        .field("kind", all[i].kind)
+        .field("name", all[i].name)
+        .field("until", dateText(all[i].end))
+        .field("left_ms", millisecondsTo(all[i].end, now))
+        .endObject();
+  }
+  out.endList()
+      .field("next", end == all.size() ? uint64_t{0} : end)
+      .field("index", call.service.manager().index().value())
+      .endObject();
+  return Response{200, "application/json", {}, out.take() + "\n"};
 }
 
 Outcome showDocument(const Call& call) {

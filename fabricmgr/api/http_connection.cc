@@ -149,16 +149,18 @@ void HttpConnection::handshakeDone() {
     enter(Phase::kIdle);
     return refuse({503, "all connections are taken: try again in a while"});
   }
+  loop_.handler().clientSeen(peer->principal, peer->not_after);
   identify(std::move(peer->principal), peer->not_after);
 }
 
 void HttpConnection::handshakeFailed() {
   static constexpr const char* kGone = "the peer hung up";
   std::string why = kGone;
-  if (const long verdict = SSL_get_verify_result(ssl_); verdict != X509_V_OK) {
-    const std::string name = refusedName(ssl_);
-    why = X509_verify_cert_error_string(verdict);
-    if (!name.empty()) why += fmt::format(" (it says it is {})", name);
+  if (const RefusedPeer* refused = refusedPeer(ssl_)) {
+    why = refused->why;
+    if (const auto& ended = refused->ended) {
+      loop_.handler().clientSeen(ended->principal, ended->not_after);
+    }
   } else if (const unsigned long error = bufferevent_get_openssl_error(stream_); error != 0) {
     const char* reason = ERR_reason_error_string(error);
     if (reason != nullptr) why = reason;
@@ -315,11 +317,13 @@ void HttpConnection::windDown() {
 }
 
 void HttpConnection::recheck(const TlsContext& tls) {
-  if (ssl_ == nullptr || phase_ == Phase::kHandshake || phase_ == Phase::kDoomed) return;
-  const Status good = tls.recheck(ssl_);
-  if (good) return;
-  loop_.handler().strangerRefused(peer_, principal_.actor() + ": " + good.error().text());
-  doom();
+  // Who is yet to show who it is, or was refused and lingers, has nothing to be checked.
+  if (ssl_ == nullptr || !admitted_ || phase_ == Phase::kDoomed) return;
+  if (const Status good = tls.recheck(ssl_); !good) {
+    loop_.handler().strangerRefused(peer_, principal_.actor() + ": " + good.error().text());
+    return doom();
+  }
+  loop_.handler().clientSeen(principal_, not_after_);
 }
 
 void HttpConnection::enter(Phase phase) {

@@ -266,6 +266,7 @@ void HttpLoop::takeNewTls() {
     if (!offered_tls_) return;
     tls_ = std::exchange(offered_tls_, nullptr);
   }
+  handler_.tlsInUse(tls_->expiries());
   std::vector<HttpConnection*> all;  // rechecking takes some out of the map
   for (const auto& [id, connection] : connections_) all.push_back(connection.get());
   for (HttpConnection* connection : all) connection->recheck(*tls_);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "fabricmgr/api/exchange.h"
 #include "fabricmgr/api/http_message.h"
@@ -85,6 +86,11 @@ class HttpHandler {
   virtual Response refuse(const Refused& refused) = 0;
   /// A handshake failed. Called by the server's thread: must not block.
   virtual void strangerRefused(const std::string& peer, const std::string& why) = 0;
+  /// What the server uses from now on that ends; clients are shown anew. Must not block.
+  virtual void tlsInUse(const std::vector<Expiry>& /*expiries*/) {}
+  /// A client has shown a certificate that ends then, or, if that is over, was refused for nothing
+  /// else. Called by the server's thread: must not block.
+  virtual void clientSeen(const Principal& /*client*/, std::time_t /*not_after*/) {}
   /// The server cannot do what it is to do; said once in a while. Called by the server's thread:
   /// must not block.
   virtual void inTrouble(const std::string& why) { strangerRefused("-", why); }

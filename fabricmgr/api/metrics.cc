@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 
 namespace tidepool::api {
 namespace {
@@ -32,6 +33,24 @@ class Family {
 
 void gauge(std::string* out, std::string_view name, std::string_view help, uint64_t value) {
   Family(out, name, "gauge", help).sample("", value);
+}
+
+void certificates(std::string* out, const std::vector<Expiry>& expiries) {
+  Family family(out, "tidepool_fabric_certificate_left_seconds", "gauge",
+                "Time until certificates and lists of revoked ones end; below 0: since.");
+  const auto now = static_cast<int64_t>(std::time(nullptr));
+  for (const Expiry& one : expiries) {
+    family.sample(fmt::format("kind=\"{}\",name=\"{}\"", one.kind, one.name),
+                  static_cast<int64_t>(one.end) - now);
+  }
+}
+
+void regions(std::string* out, const fabric::Totals& totals) {
+  Family family(out, "tidepool_fabric_regions", "gauge", "Regions, by state.");
+  for (int state = 1; state < fabric::kRegionStates; ++state) {
+    family.sample(fmt::format("state=\"{}\"", nameOf(static_cast<fabric::RegionState>(state))),
+                  totals.regions_by_state[static_cast<size_t>(state)]);
+  }
 }
 
 }  // namespace
@@ -67,11 +86,8 @@ std::string Metrics::text(const Gauges& gauges) const {
   gauge(&out, "tidepool_fabric_free_bytes", "Memory that no region holds.", totals.free.value());
   gauge(&out, "tidepool_fabric_connections", "Open connections.", gauges.connections);
   gauge(&out, "tidepool_fabric_watchers", "Requests that wait for events.", gauges.watchers);
-  Family regions(&out, "tidepool_fabric_regions", "gauge", "Regions, by state.");
-  for (int state = 1; state < fabric::kRegionStates; ++state) {
-    regions.sample(fmt::format("state=\"{}\"", nameOf(static_cast<fabric::RegionState>(state))),
-                   totals.regions_by_state[static_cast<size_t>(state)]);
-  }
+  certificates(&out, gauges.expiries);
+  regions(&out, totals);
   Family turned(&out, "tidepool_fabric_turned_away_total", "counter",
                 "Requests and connections that were refused before any handler, by reason.");
   for (size_t i = 0; i < kTurnedKinds; ++i) {

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "fabricmgr/api/routes.h"
+#include "fabricmgr/expiry.h"
 #include "fabricmgr/manager/views.h"
 
 namespace tidepool::api {
@@ -28,6 +30,7 @@ class Metrics {
     fabric::Totals totals;
     uint64_t connections = 0;
     uint64_t watchers = 0;
+    std::vector<Expiry> expiries;
   };
   std::string text(const Gauges& gauges) const;
 

@@ -29,6 +29,7 @@ constinit const Route kRoutes[] = {
   {"GET", "/v1/whoami", "whoAmI", kVH, kQuick, &kNoQuery, nullptr, kOne, &kWhoAmI, "Whom the manager takes you for.", whoAmI},
   {"GET", "/v1/openapi.json", "showDocument", kVH, kSlow, &kNoQuery, nullptr, Shape::kText, nullptr, "This document.", showDocument},
   {"GET", "/metrics", "showMetrics", kV, kQuick, &kNoQuery, nullptr, Shape::kText, nullptr, "Numbers for Prometheus.", showMetrics},
+  {"GET", "/v1/certificates", "listCertificates", kV, kSlow, &kPageQuery, nullptr, kList, &kCertificate, "Certificates in use, and when they end; what ends first comes first.", listCertificates},
 
   {"GET", "/v1/pools", "listPools", kV, kSlow, &kPageQuery, nullptr, kList, &kPool, "All pools.", listPools},
   {"POST", "/v1/pools", "addPool", kA, kSlow, &kWriteQuery, &kNewPool, kChange, &kAnswer, "Adds a pool.", addPool},

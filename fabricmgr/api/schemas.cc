@@ -296,7 +296,17 @@ constexpr Field kStatusFields[] = {
     {"dirty", Type::kCount, kMust, "regions in this state"},
     {"scrubbing", Type::kCount, kMust, "regions in this state"},
     {"lost", Type::kCount, kMust, "regions in this state"},
-    {"fenced", Type::kCount, kMust, "regions in this state"}};
+    {"fenced", Type::kCount, kMust, "regions in this state"},
+    {"certificates", Type::kCount, kMust, "in use, lists of revoked ones included"},
+    {"certificates_expired", Type::kCount, kMust, "of these, at their end"},
+    {"next_expiry_of", Type::kText, kMust, "what ends first; empty if there are none"},
+    {"next_expiry_ms", Type::kCount, kMust, "until it ends; 0: it has"}};
+
+constexpr Field kCertificateFields[] = {
+    {"kind", Type::kText, kMust, "what it is", nullptr, "server|ca|crl|client"},
+    {"name", Type::kText, kMust, "whose: of a client as the audit names it"},
+    {"until", Type::kText, kMust, "when it ends"},
+    {"left_ms", Type::kCount, kMust, "until then; 0: it has ended"}};
 
 constexpr Field kHealthCheckFields[] = {
     {"code", Type::kText, kMust, "stable, such as DEVICE_UNREACHABLE"},
@@ -388,18 +398,20 @@ constinit const Schema kStatus = {"Status", "Everything in numbers.", kStatusFie
 constinit const Schema kHealth = {"Health", "What is wrong.", kHealthFields};
 constinit const Schema kHealthCheck = {"HealthCheck", "One thing that is wrong.",
                                        kHealthCheckFields};
+constinit const Schema kCertificate = {"Certificate", "Something in use that ends by itself.",
+                                       kCertificateFields};
 constinit const Schema kWhoAmI = {"WhoAmI", "Whom the manager takes you for.", kWhoAmIFields};
 constinit const Schema kProblem = {"Problem", "What went wrong (RFC 9457).", kProblemFields};
 constinit const Schema kConstraints = {"Constraints", "Where extents may lie.", kConstraintsFields};
 
 std::span<const Schema* const> allSchemas() {
   static constexpr const Schema* kAll[] = {
-      &kNewPool,     &kNewDevice,    &kNewHost,       &kNewRegion, &kForce,    &kDrain,
-      &kResize,      &kTransfer,     &kDrainProgress, &kNoBody,    &kPool,     &kDevice,
-      &kHost,        &kRegion,       &kExtent,        &kOperation, &kEvidence, &kEvent,
-      &kAuditRecord, &kAuditVerdict, &kRemoval,       &kHurt,      &kPlan,     &kAccess,
-      &kAccessPart,  &kAnswer,       &kRenewal,       &kStatus,    &kHealth,   &kHealthCheck,
-      &kWhoAmI,      &kProblem,      &kConstraints};
+      &kNewPool,     &kNewDevice,    &kNewHost,       &kNewRegion,  &kForce,    &kDrain,
+      &kResize,      &kTransfer,     &kDrainProgress, &kNoBody,     &kPool,     &kDevice,
+      &kHost,        &kRegion,       &kExtent,        &kOperation,  &kEvidence, &kEvent,
+      &kAuditRecord, &kAuditVerdict, &kRemoval,       &kHurt,       &kPlan,     &kAccess,
+      &kAccessPart,  &kAnswer,       &kRenewal,       &kStatus,     &kHealth,   &kHealthCheck,
+      &kCertificate, &kWhoAmI,       &kProblem,       &kConstraints};
   return kAll;
 }
 

@@ -12,7 +12,7 @@ extern const Schema kNewPool, kNewDevice, kNewHost, kNewRegion, kForce, kDrain, 
 // What goes out.
 extern const Schema kPool, kDevice, kHost, kRegion, kExtent, kOperation, kEvidence, kEvent,
     kAuditRecord, kAuditVerdict, kRemoval, kHurt, kPlan, kAccess, kAccessPart, kAnswer, kRenewal,
-    kStatus, kHealth, kHealthCheck, kWhoAmI, kProblem, kConstraints;
+    kStatus, kHealth, kHealthCheck, kCertificate, kWhoAmI, kProblem, kConstraints;
 
 /// All of them, for the document.
 std::span<const Schema* const> allSchemas();

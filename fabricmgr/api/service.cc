@@ -168,6 +168,22 @@ void Service::inTrouble(const std::string& why) {
   log_(Level::kError, why);
 }
 
+void Service::tlsInUse(const std::vector<Expiry>& expiries) {
+  expiries_.setOwn(expiries);
+  expiries_.forgetClients();
+}
+
+void Service::clientSeen(const Principal& client, std::time_t not_after) {
+  expiries_.saw(client.actor(), not_after, std::time(nullptr));
+}
+
+void Service::tellOfExpiries() {
+  const auto line = expiries_.lineDue(std::time(nullptr));
+  if (!line) return;
+  log_(line->left == Left::kNone ? Level::kError : Level::kWarning,
+       line->text + ": `fabricmgr certificate list` has all; `fabricmgr ca renew`");
+}
+
 void Service::logAccess(const Exchange& exchange, const Route* route, int status, Nanoseconds took,
                         const std::string& why) {
   const Request& request = exchange.request;

@@ -12,6 +12,7 @@
 #include "fabricmgr/api/metrics.h"
 #include "fabricmgr/api/routes.h"
 #include "fabricmgr/api/watch_hub.h"
+#include "fabricmgr/expiry.h"
 #include "fabricmgr/manager/manager.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
@@ -31,11 +32,14 @@ class Service final : public HttpHandler {
   Response refuse(const Refused& refused) override;
   void strangerRefused(const std::string& peer, const std::string& why) override;
   void inTrouble(const std::string& why) override;
+  void tlsInUse(const std::vector<Expiry>& expiries) override;
+  void clientSeen(const Principal& client, std::time_t not_after) override;
 
   // For handlers.
   fabric::Manager& manager() { return manager_; }
   WatchHub& hub() { return *hub_; }
   Metrics& metrics() { return metrics_; }
+  ExpiryBook& expiries() { return expiries_; }
   const Clock& clock() const { return clock_; }
   const std::string& version() const { return version_; }
   Nanoseconds uptime() const { return clock_.now() - started_; }
@@ -43,6 +47,8 @@ class Service final : public HttpHandler {
 
   /// Before requests come in: how to ask the server for the number of its connections.
   void countConnections(std::function<uint64_t()> ask) { connections_ = std::move(ask); }
+  /// Says once a day which certificates end soon. To be called now and then.
+  void tellOfExpiries();
   /// Ends all watches.
   void stopWatching() { hub_->stop(); }
   /// For the manager's on_durable.
@@ -63,6 +69,7 @@ class Service final : public HttpHandler {
   const Log log_;
   const Nanoseconds started_;
   Metrics metrics_;
+  ExpiryBook expiries_;
   std::unique_ptr<WatchHub> hub_;
   std::function<uint64_t()> connections_;
   Mutex mutex_;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 
 namespace tidepool::api {
 namespace {
@@ -46,40 +47,74 @@ Status loadFiles(SSL_CTX* context, const TlsFiles& files) {
   return {};
 }
 
-void dropName(void*, void* name, CRYPTO_EX_DATA*, int, long, void*) {
-  delete static_cast<std::string*>(name);
+void dropRefused(void*, void* refused, CRYPTO_EX_DATA*, int, long, void*) {
+  delete static_cast<RefusedPeer*>(refused);
 }
 
-/// Where a connection keeps the name of who was not accepted.
-int nameSlot() {
-  static const int slot = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, dropName);
+/// Where a connection keeps why its peer was not accepted.
+int refusedSlot() {
+  static const int slot = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, dropRefused);
   return slot;
 }
 
-/// The first URI, else the subject.
-std::string nameIn(X509* certificate) {
+Result<PeerCertificate> peerIn(X509* certificate) {
   const std::unique_ptr<GENERAL_NAMES, NamesDeleter> names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  std::string urn;
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
     if (name->type != GEN_URI) continue;
-    return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.ia5)),
-            static_cast<size_t>(ASN1_STRING_length(name->d.ia5))};
+    if (!urn.empty()) return fail(ErrorCode::kPermission, "the certificate names two roles");
+    urn.assign(reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.ia5)),
+               static_cast<size_t>(ASN1_STRING_length(name->d.ia5)));
   }
-  char text[256] = {};
-  X509_NAME_oneline(X509_get_subject_name(certificate), text, sizeof text);
-  return text;
+  auto principal = principalOfUrn(urn);
+  if (!principal) return tl::unexpected(principal.error());
+  const std::time_t end = endOf(certificate);
+  if (end == 0) return fail(ErrorCode::kPermission, "the certificate has no end");
+  return PeerCertificate{std::move(*principal), end};
+}
+
+/// What a check ended with. In words where it is one of time: those are what an operator meets.
+std::string wordsFor(X509_STORE_CTX* check) {
+  const int error = X509_STORE_CTX_get_error(check);
+  const X509* const current = X509_STORE_CTX_get_current_cert(check);
+  const X509_CRL* const crl = X509_STORE_CTX_get0_current_crl(check);
+  const std::time_t now = std::time(nullptr);
+  if (error == X509_V_ERR_CERT_HAS_EXPIRED && current != nullptr) {
+    const std::string owner = ownerOf(current);
+    const bool of_peer = X509_STORE_CTX_get_error_depth(check) == 0;
+    return (of_peer ? certificateOf(owner) : whatIs({"ca", owner, 0})) + " " +
+           endText(endOf(current), now);
+  }
+  if (error == X509_V_ERR_CERT_NOT_YET_VALID && current != nullptr) {
+    return certificateOf(ownerOf(current)) +
+           " is not valid yet: is the clock right, here and where it was made?";
+  }
+  if (error == X509_V_ERR_CRL_HAS_EXPIRED && crl != nullptr) {
+    return "the list of revoked certificates " + endText(endOf(crl), now) +
+           ": nobody gets in until there is a new one";
+  }
+  return X509_verify_cert_error_string(error);
 }
 
 int rememberRefused(int good, X509_STORE_CTX* store) {
   X509* const peer = X509_STORE_CTX_get0_cert(store);
   auto* const ssl =
       static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
-  if (good == 1 || peer == nullptr || ssl == nullptr) return good;
-  if (SSL_get_ex_data(ssl, nameSlot()) != nullptr) return good;
-  auto name = std::make_unique<std::string>(nameIn(peer).substr(0, 100));
-  for (char& c : *name) c = c > ' ' && c < 0x7f && c != '"' ? c : '?';
-  if (SSL_set_ex_data(ssl, nameSlot(), name.get()) == 1) (void)name.release();
+  if (good == 1 || peer == nullptr || ssl == nullptr || refusedPeer(ssl) != nullptr) return good;
+  auto refused = std::make_unique<RefusedPeer>();
+  refused->why = wordsFor(store);
+  // OpenSSL looks at the time last, the authority's first: chain, revocation and signature are good
+  // by then, and the name is the peer's own.
+  const bool ended = X509_STORE_CTX_get_error(store) == X509_V_ERR_CERT_HAS_EXPIRED &&
+                     X509_STORE_CTX_get_error_depth(store) == 0;
+  if (ended) {
+    if (auto who = peerIn(peer)) refused->ended = std::move(*who);
+  } else {
+    refused->why += " (it says it is " + ownerOf(peer) + ")";
+  }
+  if (SSL_set_ex_data(ssl, refusedSlot(), refused.get()) == 1) (void)refused.release();
   return good;
 }
 
@@ -96,9 +131,8 @@ void configure(SSL_CTX* context) {
 
 }  // namespace
 
-std::string refusedName(SSL* ssl) {
-  const auto* name = static_cast<const std::string*>(SSL_get_ex_data(ssl, nameSlot()));
-  return name == nullptr ? "" : *name;
+const RefusedPeer* refusedPeer(SSL* ssl) {
+  return static_cast<const RefusedPeer*>(SSL_get_ex_data(ssl, refusedSlot()));
 }
 
 std::string takeSslError() {
@@ -117,7 +151,15 @@ Result<std::shared_ptr<TlsContext>> TlsContext::load(const TlsFiles& files) {
   if (!context) return fail(ErrorCode::kNoMemory, "cannot make a TLS context");
   configure(context.get());
   TP_TRY(loadFiles(context.get(), files));
-  return std::shared_ptr<TlsContext>(new TlsContext(std::move(context)));
+  std::vector<Expiry> expiries;
+  for (const auto& [path, kind] : {std::pair(&files.certificate, "server"),
+                                   std::pair(&files.ca, "ca"), std::pair(&files.crl, "crl")}) {
+    if (path->empty()) continue;
+    const auto some = expiriesIn(*path, kind);
+    // A list without an end is none of these; the files were read already.
+    if (some) expiries.insert(expiries.end(), some->begin(), some->end());
+  }
+  return std::shared_ptr<TlsContext>(new TlsContext(std::move(context), std::move(expiries)));
 }
 
 Status TlsContext::recheck(SSL* ssl) const {
@@ -131,11 +173,11 @@ Status TlsContext::recheck(SSL* ssl) const {
   }
   X509_STORE_CTX_set_default(check, "ssl_client");
   const bool good = X509_verify_cert(check) == 1;
-  const int why = X509_STORE_CTX_get_error(check);
+  const std::string why = good ? "" : wordsFor(check);
   X509_STORE_CTX_free(check);
   ERR_clear_error();
   if (good) return {};
-  return fail(ErrorCode::kPermission, "%s", X509_verify_cert_error_string(why));
+  return fail(ErrorCode::kPermission, "%s", why.c_str());
 }
 
 Result<PeerCertificate> peerOf(SSL* ssl) {
@@ -143,23 +185,7 @@ Result<PeerCertificate> peerOf(SSL* ssl) {
   if (!peer || SSL_get_verify_result(ssl) != X509_V_OK) {
     return fail(ErrorCode::kPermission, "there is no verified certificate");
   }
-  const std::unique_ptr<GENERAL_NAMES, NamesDeleter> names(static_cast<GENERAL_NAMES*>(
-      X509_get_ext_d2i(peer.get(), NID_subject_alt_name, nullptr, nullptr)));
-  std::string urn;
-  for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
-    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
-    if (name->type != GEN_URI) continue;
-    if (!urn.empty()) return fail(ErrorCode::kPermission, "the certificate names two roles");
-    urn.assign(reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.ia5)),
-               static_cast<size_t>(ASN1_STRING_length(name->d.ia5)));
-  }
-  auto principal = principalOfUrn(urn);
-  if (!principal) return tl::unexpected(principal.error());
-  std::tm end = {};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(peer.get()), &end) != 1) {
-    return fail(ErrorCode::kPermission, "the certificate has no end");
-  }
-  return PeerCertificate{std::move(*principal), timegm(&end)};
+  return peerIn(peer.get());
 }
 
 }  // namespace tidepool::api

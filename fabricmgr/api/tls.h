@@ -8,9 +8,12 @@
 
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "fabricmgr/api/principal.h"
+#include "fabricmgr/expiry.h"
 #include "runtime/base/result.h"
 
 namespace tidepool::api {
@@ -42,10 +45,14 @@ class TlsContext {
   /// Whether the peer, accepted under an earlier context, would be accepted now. Errors:
   /// kPermission, with the reason.
   Status recheck(SSL* ssl) const;
+  /// When its certificate, those of the CA and the lists of revoked ones end.
+  const std::vector<Expiry>& expiries() const { return expiries_; }
 
  private:
-  explicit TlsContext(SslPointer<SSL_CTX> context) : context_(std::move(context)) {}
+  TlsContext(SslPointer<SSL_CTX> context, std::vector<Expiry> expiries)
+      : context_(std::move(context)), expiries_(std::move(expiries)) {}
   SslPointer<SSL_CTX> context_;
+  std::vector<Expiry> expiries_;
 };
 
 struct PeerCertificate {
@@ -55,9 +62,14 @@ struct PeerCertificate {
 /// Who the verified peer is. Errors: kPermission, when its certificate does not say so.
 Result<PeerCertificate> peerOf(SSL* ssl);
 
-/// Whose certificate was not accepted, as it says itself: nothing of it is verified, and of what
-/// could spoil a log '?' is left. Empty: none was shown.
-std::string refusedName(SSL* ssl);
+/// A peer whose certificate was not accepted.
+struct RefusedPeer {
+  std::string why;
+  /// All is well with its certificate, but that it has ended.
+  std::optional<PeerCertificate> ended;
+};
+/// Null: none was shown, or it was accepted.
+const RefusedPeer* refusedPeer(SSL* ssl);
 
 /// The text of OpenSSL's last error in this thread; clears them all.
 std::string takeSslError();

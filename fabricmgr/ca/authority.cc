@@ -240,4 +240,13 @@ Result<int> Authority::revoke(const std::string& which) const {
 
 Result<std::vector<Entry>> Authority::list() const { return readIndex(folder_); }
 
+Result<std::vector<Entry>> Authority::own() const {
+  const auto root = readCertificate(certificatePath());
+  if (!root) return tl::unexpected(root.error());
+  const auto crl_end = readCrlEnd(crlPath());
+  if (!crl_end) return tl::unexpected(crl_end.error());
+  return std::vector<Entry>{{root->serial, "ca", "root", root->not_after, false},
+                            {"-", "crl", "revoked", *crl_end, false}};
+}
+
 }  // namespace tidepool::ca

@@ -52,6 +52,9 @@ class Authority {
   /// Errors: kNotFound.
   Result<int> revoke(const std::string& which) const;
   Result<std::vector<Entry>> list() const;
+  /// Its own root, of kind "ca", and its list of revoked certificates, of kind "crl" and without a
+  /// serial. Errors: kInvalidArgument, when a file of the folder is none.
+  Result<std::vector<Entry>> own() const;
 
   std::string certificatePath() const { return folder_ + "/ca.crt"; }
   std::string crlPath() const { return folder_ + "/crl.pem"; }

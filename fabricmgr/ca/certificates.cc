@@ -290,6 +290,7 @@ Result<CertificateFacts> readCertificate(const std::string& path) {
   }
   CertificateFacts facts;
   facts.serial = serialText(certificate.get());
+  facts.not_after = timeText(X509_get0_notAfter(certificate.get()));
   const Owned<GENERAL_NAMES> names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
   for (int i = 0; names && i < sk_GENERAL_NAME_num(names.get()); ++i) {
@@ -297,6 +298,18 @@ Result<CertificateFacts> readCertificate(const std::string& path) {
     if (!host.empty()) facts.hosts.push_back(std::move(host));
   }
   return facts;
+}
+
+Result<std::string> readCrlEnd(const std::string& path) {
+  const Owned<BIO> file(BIO_new_file(path.c_str(), "r"));
+  const Owned<X509_CRL> crl(file ? PEM_read_bio_X509_CRL(file.get(), nullptr, nullptr, nullptr)
+                                 : nullptr);
+  if (crl && X509_CRL_get0_nextUpdate(crl.get()) != nullptr) {
+    return timeText(X509_CRL_get0_nextUpdate(crl.get()));
+  }
+  ERR_clear_error();
+  return fail(ErrorCode::kInvalidArgument, "'%s' is no list of revoked certificates with an end",
+              path.c_str());
 }
 
 Result<std::string> makeCrl(const SignerFiles& files, const std::vector<std::string>& serials) {

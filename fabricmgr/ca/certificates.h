@@ -38,10 +38,13 @@ Result<PemPair> renewCertificate(const SignerFiles& signer, const std::string& c
 /// What a certificate (a PEM file) says of itself.
 struct CertificateFacts {
   std::string serial;              // hexadecimal
+  std::string not_after;           // 2027-01-31T00:00:00Z
   std::vector<std::string> hosts;  // DNS names and addresses
 };
 /// Errors: kInvalidArgument if it is none.
 Result<CertificateFacts> readCertificate(const std::string& path);
+/// Until when a list of revoked certificates (a PEM file) is good. Errors: as readCertificate().
+Result<std::string> readCrlEnd(const std::string& path);
 
 /// Good for as long as the root: a list that runs out would lock every agent out.
 Result<std::string> makeCrl(const SignerFiles& signer, const std::vector<std::string>& serials);

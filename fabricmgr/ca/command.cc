@@ -2,6 +2,7 @@
 // `fabricmgr ca init|issue|sign|renew|revoke|list`.
 #include <fmt/format.h>
 
+#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -81,28 +82,45 @@ int revoke(const Arguments& arguments) {
   return kDone;
 }
 
+/// Whole days until a time as "2027-01-31T00:00:00Z"; below 0: it is over.
+int64_t daysLeft(const std::string& until) {
+  std::tm parts = {};
+  if (strptime(until.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts) == nullptr) return 0;
+  const int64_t seconds = timegm(&parts) - std::time(nullptr);
+  return seconds >= 0 ? seconds / kDay : (seconds - kDay + 1) / kDay;
+}
+
+nlohmann::ordered_json jsonOf(const Entry& one) {
+  return {{"serial", one.serial},   {"kind", one.kind},
+          {"name", one.name},       {"until", one.not_after},
+          {"revoked", one.revoked}, {"days_left", daysLeft(one.not_after)}};
+}
+
+void printEntry(const char* state, const Entry& entry) {
+  const int64_t left = daysLeft(entry.not_after);
+  fmt::print("{:<9}{:<34}{:<22}{:<9}{}:{}\n", left < 0 && !entry.revoked ? "expired" : state,
+             entry.serial, entry.not_after, left < 0 ? "over" : fmt::format("{}d", left),
+             entry.kind, entry.name);
+}
+
 int list(const Arguments& arguments) {
   const auto authority = Authority::open(arguments.folder);
   if (!authority) return failed(authority.error());
   const auto entries = authority->list();
   if (!entries) return failed(entries.error());
+  const auto own = authority->own();
+  if (!own) return failed(own.error());
   if (arguments.json) {
-    nlohmann::ordered_json items = nlohmann::ordered_json::array();
-    for (const Entry& one : *entries) {
-      items.push_back({{"serial", one.serial},
-                       {"kind", one.kind},
-                       {"name", one.name},
-                       {"until", one.not_after},
-                       {"revoked", one.revoked}});
-    }
-    fmt::print("{}\n", nlohmann::ordered_json{{"items", items}}.dump());
+    nlohmann::ordered_json json = {{"items", nlohmann::ordered_json::array()},
+                                   {"own", nlohmann::ordered_json::array()}};
+    for (const Entry& one : *entries) json["items"].push_back(jsonOf(one));
+    for (const Entry& one : *own) json["own"].push_back(jsonOf(one));
+    fmt::print("{}\n", json.dump());
     return kDone;
   }
-  fmt::print("{:<9}{:<34}{:<22}{}\n", "STATE", "SERIAL", "UNTIL", "WHO");
-  for (const Entry& entry : *entries) {
-    fmt::print("{:<9}{:<34}{:<22}{}:{}\n", entry.revoked ? "revoked" : "good", entry.serial,
-               entry.not_after, entry.kind, entry.name);
-  }
+  fmt::print("{:<9}{:<34}{:<22}{:<9}{}\n", "STATE", "SERIAL", "UNTIL", "LEFT", "WHO");
+  for (const Entry& one : *own) printEntry("own", one);
+  for (const Entry& one : *entries) printEntry(one.revoked ? "revoked" : "good", one);
   return kDone;
 }
 

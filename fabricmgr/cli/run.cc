@@ -6,10 +6,12 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "fabricmgr/cli/show.h"
 #include "fabricmgr/error_table.h"
+#include "fabricmgr/expiry.h"
 #include "fabricmgr/process.h"
 #include "runtime/base/clock.h"
 
@@ -33,6 +35,13 @@ int failed(const client::Reply& reply, const client::Target& target) {
     if (reply.timed_out && reply.status == 0) {
       return complain(fmt::format("no answer from {} in time: {}", target.address, reply.error),
                       kTimedOutCode);
+    }
+    const std::string over = target.address.starts_with("https:")
+                                 ? expiredAmong(target.certificate, target.ca, std::time(nullptr))
+                                 : "";
+    if (!over.empty()) {
+      return complain(over + ": `fabricmgr ca renew` replaces one, at its authority",
+                      kUnreachablePeer);
     }
     return complain(
         fmt::format("cannot reach the fabric manager at {}: {}; is it running, and does "

@@ -23,7 +23,8 @@ std::string textOf(const Json& value, As as) {
   if (value.is_number_unsigned() || value.is_number_integer()) {
     const uint64_t number = value.get<uint64_t>();
     if (as == As::kBytes) return bytesText(number);
-    if (as == As::kDuration) return durationText(number);
+    if (as == As::kLeft && number == 0) return "EXPIRED";
+    if (as == As::kDuration || as == As::kLeft) return durationText(number);
     if (as == As::kNumberOrDash && number == 0) return "-";
     return std::to_string(number);
   }
@@ -67,7 +68,8 @@ std::string durationText(uint64_t milliseconds) {
   const uint64_t seconds = milliseconds / 1000;
   if (seconds < 600) return fmt::format("{}s", seconds);
   if (seconds < 36'000) return fmt::format("{}m{}s", seconds / 60, seconds % 60);
-  return fmt::format("{}h{}m", seconds / 3600, seconds / 60 % 60);
+  if (seconds < 172'800) return fmt::format("{}h{}m", seconds / 3600, seconds / 60 % 60);
+  return fmt::format("{}d{}h", seconds / 86'400, seconds / 3600 % 24);
 }
 
 std::string tableOf(const Json& items, std::span<const Column> columns) {
@@ -137,7 +139,14 @@ std::string statusOf(const Json& status) {
        {"reserved", "attached", "draining", "dirty", "scrubbing", "lost", "fenced"}) {
     if (count(state) != 0) out += fmt::format("   {} {}", count(state), state);
   }
-  return out + fmt::format("\noperations  {} running\n", count("operations"));
+  out += fmt::format("\noperations  {} running\n", count("operations"));
+  if (count("certificates") == 0) return out;
+  const uint64_t left = count("next_expiry_ms");
+  out += fmt::format("certificates {}   ", count("certificates"));
+  if (count("certificates_expired") != 0)
+    out += fmt::format("{} EXPIRED   ", count("certificates_expired"));
+  return out + fmt::format("{} {}\n", plain(status.value("next_expiry_of", "")),
+                           left == 0 ? "has ended" : "ends in " + durationText(left));
 }
 
 std::string healthOf(const Json& health) {

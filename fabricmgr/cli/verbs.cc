@@ -113,6 +113,8 @@ constexpr Column kOperations[] = {{"ID", "id"},
 constexpr Column kEvents[] = {{"INDEX", "index"}, {"TIME", "time"}, {"SUBJECT", "subject"},
                               {"ID", "id"},       {"WHAT", "what"}, {"FROM", "from"},
                               {"TO", "to"}};
+constexpr Column kCertificates[] = {
+    {"KIND", "kind"}, {"NAME", "name"}, {"UNTIL", "until"}, {"LEFT", "left_ms", As::kLeft}};
 constexpr Column kAudit[] = {{"SEQ", "sequence"}, {"TIME", "time"}, {"WHO", "actor"},
                              {"VERB", "verb"},    {"ID", "id"},     {"OUTCOME", "outcome"}};
 
@@ -122,6 +124,7 @@ constexpr Verb kVerbs[] = {
   {"", "health", "What is wrong, as stable codes; exit 1 on errors", "GET", "/v1/health", "", Show::kHealth, {}, {}},
   {"", "whoami", "Whom the manager takes you for", "GET", "/v1/whoami", "", Show::kOne, {}, {}},
   {"", "plan", "What assigning a region would do now", "POST", "/v1/plans", "", Show::kPlan, std::span(kAssign).first(9), {}},
+  {"certificate", "list", "Certificates in use, and when they end", "GET", "/v1/certificates", "", Show::kTable, kListOnly, kCertificates},
   {"pool", "list", "List pools", "GET", "/v1/pools", "", Show::kTable, kListOnly, kPools},
   {"pool", "show", "Show one pool", "GET", "/v1/pools/{}", "NAME", Show::kOne, {}, {}},
   {"pool", "add", "Add a pool", "POST", "/v1/pools", "NAME", Show::kChange, kPoolAdd, {}},
@@ -169,6 +172,7 @@ constexpr Verb kVerbs[] = {
 std::span<const Verb> verbs() { return kVerbs; }
 
 std::string_view aboutNoun(std::string_view noun) {
+  if (noun == "certificate") return "What the manager and its clients show";
   if (noun == "pool") return "Devices of one class";
   if (noun == "device") return "CXL devices and memory servers";
   if (noun == "host") return "Hosts with their leases";

@@ -25,7 +25,8 @@ struct Option {
 };
 
 /// How a value is shown to people.
-enum class As : uint8_t { kText, kBytes, kDuration, kNumberOrDash };
+/// kLeft: a duration; 0 means that it is over.
+enum class As : uint8_t { kText, kBytes, kDuration, kLeft, kNumberOrDash };
 
 struct Column {
   std::string_view title;

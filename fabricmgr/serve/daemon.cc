@@ -88,7 +88,10 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
   daemon->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
   TP_CHECK_OP(daemon->stop_.get(), >=, 0);
   daemon->ticker_ = std::thread([raw = daemon.get()] {
-    raw->untilStopped(kTickMilliseconds, [raw] { raw->manager_->tick(); });
+    raw->untilStopped(kTickMilliseconds, [raw] {
+      raw->manager_->tick();
+      raw->service_->tellOfExpiries();
+    });
   });
   // Beside it: a tick may wait for devices.
   daemon->pulse_ = std::thread([raw = daemon.get()] {

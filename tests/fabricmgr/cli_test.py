@@ -310,6 +310,24 @@ crl = "{self.ca}/crl.pem"
         books = self.ask("ca", "list", "--dir", self.ca)["items"]
         self.assertEqual([one["name"] for one in books if one["revoked"]], ["ann"])
 
+    def test_certificates_end_visibly(self):
+        self.issue("operator", "ann", "--days", "5")
+        self.run_program("whoami", **self.over_tls("ann"))
+        # Days are whole ones, and the last of them has begun or not.
+        books = self.ask("ca", "list", "--dir", self.ca)
+        for one, days in zip(books["own"] + books["items"], (3650, 3650, 365, 5)):
+            self.assertIn(one["days_left"], (days - 1, days))
+        self.assertEqual([one["kind"] for one in books["own"]], ["ca", "crl"])
+        text = self.run_program("ca", "list", "--dir", self.ca).stdout.splitlines()
+        self.assertRegex(text[1], r"^own +[0-9A-F]+ +\S+ +36(49|50)d +ca:root$")
+        self.assertRegex(text[4], r"^good +[0-9A-F]+ +\S+ +[45]d +operator:ann$")
+        table = self.run_program("certificate", "list").stdout.splitlines()
+        self.assertRegex(table[1], r"^client +operator:ann +\S+ +(4d23h|5d0h)$")
+        self.assertEqual(len(table), 5)
+        status = self.run_program("status").stdout
+        self.assertRegex(status, r"certificates 4   the certificate of operator ann ends in (4d23h|5d0h)")
+        self.assertIn("CERTIFICATE_EXPIRES_SOON", self.run_program("health").stdout)
+
     def test_discover_needs_no_manager_and_says_that_there_is_no_switch(self):
         classes = [one.read_text() for one in pathlib.Path("/sys/bus/pci/devices").glob("*/class")]
         if any(one.startswith("0x0c0b") for one in classes):

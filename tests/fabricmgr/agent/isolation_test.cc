@@ -256,5 +256,25 @@ TEST_F(Isolation, AnotherHostsCertificateOpensNothing) {
   expectAll(given, std::byte{0x5a});
 }
 
+TEST_F(Isolation, AnAgentSaysThatItsCertificateEndsAndTakesTheNextOne) {
+  serveOverTls();
+  startAgent(optionsOf(targetAs("node1")));
+  // It is good for an hour, which is soon.
+  awaitStatus(*connect(), "\"health\":\"warning\",\"host\":\"node1\",\"manager\":\"member\"");
+  const auto late = authority_->issue({"host", "node2", {}, -60}, scratch_ / "ca");
+  ASSERT_TRUE(late) << late.error().text();
+  client::Target node2 = targetAs("node3");
+  node2.certificate = late->certificate;
+  node2.key = late->key;
+  other_agent_ = agentOf("node2", other_socket_, optionsOf(node2));
+  const auto program = connectTo(other_socket_);
+  awaitStatus(*program, "the certificate of agent node2 (" + late->certificate + ") expired ");
+  awaitStatus(*program, "\"health\":\"error\",\"host\":\"node2\",\"manager\":\"refused\"");
+  EXPECT_THAT(get("/v1/health").dump(), HasSubstr("the certificate of agent node2 expired "));
+  ASSERT_TRUE(authority_->renew(late->certificate, 3600));
+  awaitStatus(*program, "\"health\":\"warning\",\"host\":\"node2\",\"manager\":\"member\"");
+  EXPECT_THAT(get("/v1/health").dump(), Not(HasSubstr("CERTIFICATE_EXPIRED")));
+}
+
 }  // namespace
 }  // namespace tidepool::agent

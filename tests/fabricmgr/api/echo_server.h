@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -40,6 +41,23 @@ class EchoHandler : public HttpHandler {
     const MutexLock lock(mutex_);
     strangers_.push_back(why);
     changed_.notifyAll();
+  }
+
+  void tlsInUse(const std::vector<Expiry>& expiries) override {
+    const MutexLock lock(mutex_);
+    own_ = expiries;
+  }
+  void clientSeen(const Principal& client, std::time_t not_after) override {
+    const MutexLock lock(mutex_);
+    ends_[client.actor()] = not_after;
+  }
+  std::vector<Expiry> own() {
+    const MutexLock lock(mutex_);
+    return own_;
+  }
+  std::map<std::string, std::time_t> ends() {
+    const MutexLock lock(mutex_);
+    return ends_;
   }
 
   /// The next exchange that was kept; waits for it.
@@ -87,6 +105,8 @@ class EchoHandler : public HttpHandler {
   bool blocked_ TP_GUARDED_BY(mutex_) = false;
   bool open_ TP_GUARDED_BY(mutex_) = false;
   std::deque<std::shared_ptr<Exchange>> kept_ TP_GUARDED_BY(mutex_);
+  std::vector<Expiry> own_ TP_GUARDED_BY(mutex_);
+  std::map<std::string, std::time_t> ends_ TP_GUARDED_BY(mutex_);
   std::deque<std::string> strangers_ TP_GUARDED_BY(mutex_);
 };
 

@@ -45,8 +45,10 @@ class Fabric : public ::testing::Test {
  protected:
   static constexpr uint64_t kPoolBytes = 64 * kMiB;
 
-  Fabric() : ca_(*ca::Authority::init(scratch_ / "ca", 30 * 24 * 3600)) {
-    const auto server = ca_.issue({"server", "manager", {"127.0.0.1"}, 3600}, scratch_ / "ca");
+  static constexpr int64_t kYear = 365 * 24 * 3600;
+
+  Fabric() : ca_(*ca::Authority::init(scratch_ / "ca", 10 * kYear)) {
+    const auto server = ca_.issue({"server", "manager", {"127.0.0.1"}, kYear}, scratch_ / "ca");
     config_.state = scratch_ / "fabric.db";
     config_.server.unix_socket =
         UnixListener{scratch_ / "sock", 0666, {{{Role::kAdmin, {getuid()}, {}}}, Role::kNone}};
@@ -82,8 +84,9 @@ class Fabric : public ::testing::Test {
   Reply post(const std::string& path, const Json& body, const std::string& more = "") {
     return raw(postRequest(path, body.dump(), more));
   }
-  ClientFiles certificate(const std::string& kind, const std::string& name) {
-    const auto issued = ca_.issue({kind, name, {}, 3600}, scratch_ / "ca");
+  ClientFiles certificate(const std::string& kind, const std::string& name,
+                          int64_t valid_seconds = kYear) {
+    const auto issued = ca_.issue({kind, name, {}, valid_seconds}, scratch_ / "ca");
     EXPECT_TRUE(issued) << issued.error().text();
     return {ca_.certificatePath(), issued->certificate, issued->key};
   }

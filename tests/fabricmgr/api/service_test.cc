@@ -377,6 +377,69 @@ TEST_F(Fabric, HealthAndMetricsTellWhatIsWrong) {
                                       "status=\"2xx\"} 2\n"));
 }
 
+TEST_F(Fabric, CertificatesThatEndAreSeen) {
+  constexpr int64_t kDay = 24 * 3600;
+  furnish();
+  EXPECT_EQ(as(certificate("viewer", "vic"), getRequest("/v1/status")).status, 200);
+  EXPECT_EQ(get("/v1/health").json()["health"], "ok");
+  EXPECT_EQ(get("/v1/certificates").json()["items"].size(), 4u) << "own, CA, list, viewer:vic";
+  // An agent's, a week before its end; another's, which has ended.
+  EXPECT_EQ(as(certificate("host", "node1", 7 * kDay - 60), getRequest("/v1/hosts/node1")).status,
+            200);
+  const Json soon = get("/v1/health").json();
+  EXPECT_EQ(soon["health"], "warning");
+  EXPECT_EQ(soon["checks"][0]["code"], "CERTIFICATE_EXPIRES_SOON");
+  EXPECT_THAT(soon["checks"][0]["text"],
+              HasSubstr("the certificate of agent node1 ends in 6 days"));
+  EXPECT_EQ(as(certificate("host", "node2", -2 * kDay - 60), getRequest("/v1/status")).status, 0);
+  const Json over = get("/v1/health").json();
+  EXPECT_EQ(over["health"], "error");
+  EXPECT_EQ(over["checks"][0]["code"], "CERTIFICATE_EXPIRED");
+  EXPECT_THAT(over["checks"][0]["text"], HasSubstr("agent node2 expired 2 days ago"));
+  EXPECT_THAT(logged(), HasSubstr("at the handshake: the certificate of agent node2 expired 2"));
+
+  const Json listed = get("/v1/certificates?limit=2").json();
+  ASSERT_EQ(listed["items"].size(), 2u);
+  EXPECT_EQ(listed["items"][0]["name"], "host:node2");
+  EXPECT_EQ(listed["items"][0]["left_ms"], 0);
+  EXPECT_EQ(listed["items"][1]["name"], "host:node1");
+  const Json rest = get("/v1/certificates?cursor=" + listed["next"].dump()).json();
+  EXPECT_EQ(rest["items"].size(), 4u);
+  EXPECT_EQ(rest["next"], 0);
+  const Json status = get("/v1/status").json();
+  EXPECT_EQ(status["certificates"], 6);
+  EXPECT_EQ(status["certificates_expired"], 1);
+  EXPECT_EQ(status["next_expiry_of"], "the certificate of agent node2");
+  const std::string metrics = get("/metrics").body;
+  EXPECT_THAT(metrics,
+              HasSubstr("certificate_left_seconds{kind=\"client\",name=\"host:node2\"} -1"));
+  EXPECT_THAT(metrics,
+              HasSubstr("certificate_left_seconds{kind=\"server\",name=\"manager\"} 3153"));
+  // node2's owner renews it.
+  EXPECT_TRUE(ca_.renew(scratch_ / "ca/node2.crt", kYear));
+  const ClientFiles renewed = {ca_.certificatePath(), scratch_ / "ca/node2.crt",
+                               scratch_ / "ca/node2.key"};
+  EXPECT_EQ(as(renewed, getRequest("/v1/hosts/node2")).status, 200);
+  EXPECT_EQ(get("/v1/health").json()["health"], "warning");
+}
+
+TEST_F(Fabric, ItsOwnCertificatesAreSeenToEndToo) {
+  stop();
+  const TlsFiles& files = config_.server.tcp->tls;
+  EXPECT_TRUE(ca_.renew(files.certificate, 12 * 24 * 3600 + 60));
+  start();
+  EXPECT_THAT(get("/v1/health").body, HasSubstr("the manager's certificate (manager) ends in 12"));
+  // Said without being asked, from the first tick on.
+  while (logged().find("W the manager's certificate (manager) ends in 12 days") ==
+         std::string::npos) {
+    get("/v1/status");
+  }
+  // Replaced while it runs.
+  EXPECT_TRUE(ca_.renew(files.certificate, kYear));
+  EXPECT_TRUE(daemon_->reload());
+  while (get("/v1/health").body.find("CERTIFICATE") != std::string::npos) continue;
+}
+
 TEST_F(Fabric, FencedHostsAreSeen) {
   furnish();
   assign("node1", 2 * kMiB);
