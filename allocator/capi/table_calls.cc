@@ -216,6 +216,18 @@ tidepool_status tidepool_table_list_ids(tidepool_table* handle, uint64_t first, 
   return TIDEPOOL_OK;
 }
 
+tidepool_status tidepool_table_remove_ids(tidepool_table* handle, const int64_t* ids, size_t count,
+                                          uint64_t* removed) {
+  OpenTable* const open = tableOrReport(handle);
+  if (open == nullptr) return tidepool_error_status();
+  const auto call = rowsCall(*open, ids, count);
+  if (!call) return report(call.error());
+  const auto gone = open->table->removeIds(call->ids);
+  if (!gone) return report(gone.error());
+  if (removed != nullptr) *removed = *gone;
+  return TIDEPOOL_OK;
+}
+
 tidepool_status tidepool_table_read_rows(tidepool_table* handle, const int64_t* ids, size_t count,
                                          float* out, size_t floats) {
   return readBy(&EmbeddingTable::readRows, handle, ids, count, out, floats);

@@ -187,6 +187,7 @@ tidepool_status tidepool_table_get_stats(tidepool_table* handle, tidepool_table_
   stats.dram_bytes = counts.dram.value();
   stats.metadata_bytes = counts.metadata.value();
   stats.dram_budget = open->table->dram().value();
+  stats.removed = counts.removed;
   return fillIn(out, stats);
 }
 

@@ -18,6 +18,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are copied as
 constexpr char kHeaderMagic[9] = "TIDEROWS", kFooterMagic[9] = "TIDEROWE";
 constexpr uint32_t kBlockMagic = 0x4B4C4254;  // "TBLK"
 constexpr size_t kChecksumAt = RowFileHeader::kBytes - 8;
+constexpr size_t kFreeAt = 112;
 constexpr size_t kNameAt = 160;
 
 /// Fields one after the other.
@@ -59,7 +60,8 @@ bool sensible(const RowFileHeader& h) {
          static_cast<unsigned>(h.format.optimizer) < kOptimizers && h.format.dim > 0 &&
          h.format.dim <= RowFormat::kMaxDim && static_cast<unsigned>(h.ids) <= 1 &&
          static_cast<unsigned>(h.which) <= 1 && static_cast<unsigned>(h.initializer.kind) <= 2 &&
-         h.capacity > 0 && h.capacity < kRowLimit && h.rows <= h.capacity;
+         h.capacity > 0 && h.capacity < kRowLimit && h.rows <= h.capacity && h.free <= h.rows &&
+         (h.free == 0 || h.ids == IdKind::kHashed);
 }
 
 }  // namespace
@@ -73,7 +75,7 @@ void encodeHeader(const RowFileHeader& h, std::span<std::byte, RowFileHeader::kB
   std::fill(to.begin(), to.end(), std::byte{0});
   memcpy(to.data(), kHeaderMagic, 8);
   Writer(to.data() + 8)
-      .put(kCheckpointVersion)
+      .put(h.free == 0 ? kCheckpointVersion : kNewestCheckpointVersion)
       .put(static_cast<uint32_t>(RowFileHeader::kBytes))
       .put(h.number)
       .put(h.id)
@@ -98,7 +100,8 @@ void encodeHeader(const RowFileHeader& h, std::span<std::byte, RowFileHeader::kB
       .put(h.rates.beta1)
       .put(h.rates.beta2)
       .put(h.rates.epsilon)
-      .put(h.rates.weight_decay);
+      .put(h.rates.weight_decay)
+      .put(h.free);
   memcpy(to.data() + kNameAt, h.table.data(), h.table.size());
   Writer(to.data() + kChecksumAt).put(checksumOf(to.first(kChecksumAt)));
 }
@@ -113,9 +116,9 @@ Result<RowFileHeader> decodeHeader(std::span<const std::byte, RowFileHeader::kBy
   }
   Reader reader(from.data() + 8);
   const auto version = reader.get<uint32_t>();
-  if (version != kCheckpointVersion) {
-    return fail(ErrorCode::kUnsupported, "it is of version %u; this program reads version %u",
-                version, kCheckpointVersion);
+  if (version < kCheckpointVersion || version > kNewestCheckpointVersion) {
+    return fail(ErrorCode::kUnsupported, "it is of version %u; this program reads version %u to %u",
+                version, kCheckpointVersion, kNewestCheckpointVersion);
   }
   if (reader.get<uint32_t>() != RowFileHeader::kBytes ||
       headerChecksum(from) != checksumOf(from.first(kChecksumAt))) {
@@ -132,6 +135,7 @@ Result<RowFileHeader> decodeHeader(std::span<const std::byte, RowFileHeader::kBy
   more.get(h.initializer.first), more.get(h.initializer.second), more.get(h.initializer.seed);
   more.get(h.rates.learning_rate), more.get(h.rates.momentum), more.get(h.rates.beta1);
   more.get(h.rates.beta2), more.get(h.rates.epsilon), more.get(h.rates.weight_decay);
+  if (version > kCheckpointVersion) Reader(from.data() + kFreeAt).get(h.free);
   if (!sensible(h) || h.format.rowBytes() != row_bytes || name > RowFileHeader::kMostName) {
     return fail(ErrorCode::kCorrupt, "its header says what cannot be");
   }
@@ -159,8 +163,10 @@ Result<RowFileFooter> decodeFooter(std::span<const std::byte, RowFileFooter::kBy
 
 size_t blockPadding(size_t bytes) { return (8 - bytes % 8) % 8; }
 
-void encodeBlockStart(std::span<const RowNumber> rows, std::span<const uint64_t> ids,
-                      uint32_t row_bytes, std::vector<std::byte>& to) {
+void encodeBlockStart(RowBlockKind kind, std::span<const RowNumber> rows,
+                      std::span<const uint64_t> ids, uint32_t row_bytes,
+                      std::vector<std::byte>& to) {
+  TP_CHECK(ids.empty() || ids.size() == rows.size());
   to.resize(RowBlockHead::kBytes);
   uint32_t ranges = 0;
   const auto append = [&to](uint64_t word) {
@@ -172,16 +178,14 @@ void encodeBlockStart(std::span<const RowNumber> rows, std::span<const uint64_t>
     while (++i < rows.size() && rows[i] == rows[i - 1] + 1) ++range.count;
     append(range.packed());
   }
-  if (!ids.empty()) {
-    for (const RowNumber row : rows) append(ids[row]);
-  }
+  for (const uint64_t id : ids) append(id);
   const size_t bytes = to.size() + rows.size() * row_bytes;
   Writer(to.data())
       .put(kBlockMagic)
       .put(static_cast<uint32_t>(rows.size()))
       .put(static_cast<uint64_t>(bytes + blockPadding(bytes)))
       .put(ranges)
-      .put(uint32_t{0})
+      .put(kind)
       .put(uint64_t{0});
 }
 
@@ -219,9 +223,10 @@ Result<RowBlockHead> decodeBlockHead(std::span<const std::byte, RowBlockHead::kB
   const auto magic = reader.get<uint32_t>();
   RowBlockHead head;
   reader.get(head.rows), reader.get(head.bytes), reader.get(head.ranges);
-  reader.get<uint32_t>(), reader.get(head.checksum);
+  reader.get(head.kind), reader.get(head.checksum);
   if (magic != kBlockMagic || head.rows == 0 || head.ranges > head.rows || head.bytes % 8 != 0 ||
-      head.bytes < RowBlockHead::kBytes || head.bytes > RowBlockHead::kMostBytes) {
+      head.kind > RowBlockKind::kRemoved || head.bytes < RowBlockHead::kBytes ||
+      head.bytes > RowBlockHead::kMostBytes) {
     return fail(ErrorCode::kCorrupt, "no block of rows begins here");
   }
   return head;
@@ -239,10 +244,14 @@ Result<RowBlockView> decodeBlock(std::span<const std::byte> block, const RowFile
   sum.add(block.first(24));
   sum.add(block.subspan(RowBlockHead::kBytes));
   if (sum.value() != head->checksum) return fail(ErrorCode::kCorrupt, "wrong checksum");
-  const bool hashed = header.ids == IdKind::kHashed;
+  const bool removed = head->kind == RowBlockKind::kRemoved;
+  if (removed && header.free < head->rows) {
+    return fail(ErrorCode::kCorrupt, "removed rows that exist");
+  }
+  const bool has_ids = header.ids == IdKind::kHashed && !removed;
   const uint64_t start =
-      RowBlockHead::kBytes + 8ull * head->ranges + (hashed ? 8ull * head->rows : 0);
-  const uint64_t bytes = start + uint64_t{head->rows} * header.format.rowBytes();
+      RowBlockHead::kBytes + 8ull * head->ranges + (has_ids ? 8ull * head->rows : 0);
+  const uint64_t bytes = start + (removed ? 0 : uint64_t{head->rows} * header.format.rowBytes());
   if (bytes + blockPadding(bytes) != block.size()) {
     return fail(ErrorCode::kCorrupt, "a block of a wrong length");
   }
@@ -250,7 +259,8 @@ Result<RowBlockView> decodeBlock(std::span<const std::byte> block, const RowFile
   view.rows = head->rows;
   view.ranges = block.data() + RowBlockHead::kBytes;
   view.range_count = head->ranges;
-  view.ids = hashed ? view.ranges + 8ull * head->ranges : nullptr;
+  view.kind = head->kind;
+  view.ids = has_ids ? view.ranges + 8ull * head->ranges : nullptr;
   view.bytes = block.data() + start;
   uint64_t counted = 0;
   for (size_t i = 0; i < view.range_count; ++i) {

@@ -17,7 +17,8 @@
 
 namespace tidepool {
 
-inline constexpr uint32_t kCheckpointVersion = 1;
+/// The second has what removed ids leave behind, and is written for tables that have some alone.
+inline constexpr uint32_t kCheckpointVersion = 1, kNewestCheckpointVersion = 2;
 
 /// What a file's header says of the table and the checkpoint.
 struct RowFileHeader {
@@ -29,6 +30,7 @@ struct RowFileHeader {
   SavedRows which = SavedRows::kAll;
   std::string table;  // its name
   RowNumber rows = 0, capacity = 0;
+  RowNumber free = 0;  // of `rows`, those that no id has
   uint64_t step = 0;
   IdKind ids = IdKind::kDense;
   RowFormat format;
@@ -46,13 +48,17 @@ struct RowRange {
   static RowRange unpacked(uint64_t word) { return {word >> kSlotBits, word & kMostCount}; }
 };
 
+/// kRemoved: these had ids in the checkpoint before, and have none in this one.
+enum class RowBlockKind : uint32_t { kRows = 0, kRemoved = 1 };
+
 /// The fixed part of a block. After it come ranges, ids (hashed tables), rows, and zeros up to a
-/// multiple of eight bytes.
+/// multiple of eight bytes; of rows that were removed only the ranges.
 struct RowBlockHead {
   static constexpr size_t kBytes = 32;
   static constexpr uint64_t kMostBytes = 16 * kMiB;
   uint32_t rows = 0;
   uint32_t ranges = 0;
+  RowBlockKind kind = RowBlockKind::kRows;
   uint64_t bytes = 0;  // of the whole block
   uint64_t checksum = 0;
 };
@@ -74,10 +80,12 @@ uint64_t headerChecksum(std::span<const std::byte, RowFileHeader::kBytes> from);
 void encodeFooter(const RowFileFooter& footer, std::span<std::byte, RowFileFooter::kBytes> to);
 Result<RowFileFooter> decodeFooter(std::span<const std::byte, RowFileFooter::kBytes> from);
 
-/// Everything of a block that comes before its rows: head, ranges, ids. `ids` by row, empty for
-/// dense tables. The checksum goes in by sealBlock(), over that and the rows' bytes.
-void encodeBlockStart(std::span<const RowNumber> rows, std::span<const uint64_t> ids,
-                      uint32_t row_bytes, std::vector<std::byte>& to);
+/// Everything of a block that comes before its rows: head, ranges, ids. `ids`: one a row, empty for
+/// dense tables and removed rows; `row_bytes`: 0 for these. The checksum goes in by sealBlock(),
+/// over that and the rows' bytes.
+void encodeBlockStart(RowBlockKind kind, std::span<const RowNumber> rows,
+                      std::span<const uint64_t> ids, uint32_t row_bytes,
+                      std::vector<std::byte>& to);
 /// `start` of encodeBlockStart() and the rows' bytes after it. Returns the checksum.
 uint64_t sealBlock(std::span<std::byte> start, std::span<const std::byte> rows);
 /// Zeros after the rows.
@@ -90,7 +98,8 @@ struct RowBlockView {
   uint32_t rows = 0;
   const std::byte* ranges = nullptr;
   uint32_t range_count = 0;
-  const std::byte* ids = nullptr;  // null in dense tables
+  RowBlockKind kind = RowBlockKind::kRows;
+  const std::byte* ids = nullptr;  // null in dense tables, and of removed rows
   const std::byte* bytes = nullptr;
 
   RowRange range(size_t i) const;

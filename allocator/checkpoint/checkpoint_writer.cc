@@ -173,6 +173,7 @@ RowFileHeader CheckpointWriter::headerOf(const TableSnapshot& snapshot) const {
   header.which = which_;
   header.table = options.name;
   header.rows = snapshot.rows();
+  header.free = snapshot.rows() - snapshot.live();
   header.capacity = options.rows;
   header.step = snapshot.step();
   header.ids = options.ids;
@@ -197,14 +198,13 @@ Status CheckpointWriter::createFiles() {
 void CheckpointWriter::writeBlocks() {
   while (RowBlock* const block = full_.pop()) {
     Status status = failure();
-    if (status) status = files_[block->table]->append(*block, snapshots_[block->table]->ids());
-    if (status) {
+    if (status) status = files_[block->table]->append(*block);
+    if (status && !block->removed) {
       rows_.fetch_add(block->rows.size(), std::memory_order_relaxed);
       bytes_.fetch_add(block->rows.size() * snapshots_[block->table]->options().format.rowBytes(),
                        std::memory_order_relaxed);
-    } else {
-      fail(status.error());
     }
+    if (!status) fail(status.error());
     block->pool->giveBack(block);
   }
 }
@@ -258,6 +258,22 @@ Status CheckpointWriter::scan(TableSnapshot& snapshot) {
              : Status();
 }
 
+/// What incremental checkpoints say of ids that were removed.
+Status CheckpointWriter::scanRemoved(TableSnapshot& snapshot) {
+  for (bool more = which_ == SavedRows::kChanged; more;) {
+    TP_TRY(failure());
+    RowBlock* block[1] = {};
+    TP_TRY(takeBlocks(block));
+    more = snapshot.nextRemoved(*block[0]);
+    if (block[0]->rows.empty()) {
+      scanned_.giveBack(block[0]);
+    } else {
+      full_.push(block[0]);
+    }
+  }
+  return {};
+}
+
 Status CheckpointWriter::save() {
   TP_TRY(createFiles());
   const size_t writers = std::max<size_t>(options_.writers, 1);
@@ -268,7 +284,10 @@ Status CheckpointWriter::save() {
         this));
     writers_.push_back(std::move(thread));
   }
-  for (const auto& snapshot : snapshots_) TP_TRY(scan(*snapshot));
+  for (const auto& snapshot : snapshots_) {
+    TP_TRY(scan(*snapshot));
+    TP_TRY(scanRemoved(*snapshot));
+  }
   return {};
 }
 

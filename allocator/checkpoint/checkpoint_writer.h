@@ -88,6 +88,7 @@ class CheckpointWriter {
   Status save();
   Status createFiles();
   Status scan(TableSnapshot& snapshot);
+  Status scanRemoved(TableSnapshot& snapshot);
   Status takeBlocks(std::span<RowBlock*> blocks);
   void keepPace(Bytes bytes);
   Status complete();

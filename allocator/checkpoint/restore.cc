@@ -156,7 +156,8 @@ Status Restoring::openFiles(Source& source) {
     source.files.push_back(std::move(*reader));
   }
   const bool full = !saved.files.empty() && saved.files.front().which == SavedRows::kAll &&
-                    saved.files.front().rows == source.files.front()->header().rows;
+                    saved.files.front().rows ==
+                        source.files.front()->header().rows - source.files.front()->header().free;
   if (!full || (saved.ids == IdKind::kDense && saved.files.front().rows != saved.rows)) {
     return fail(
         ErrorCode::kCorrupt,
@@ -190,6 +191,10 @@ void Restoring::keepIds(Source& source, const RowBlockView& block) {
   for (size_t i = 0; i < block.range_count; ++i) {
     const RowRange range = block.range(i);
     for (RowNumber row = range.first; row < range.first + range.count; ++row) {
+      if (block.kind == RowBlockKind::kRemoved) {
+        source.seen.clear(row);
+        continue;
+      }
       source.ids[row] = block.id(at++);
       source.seen.set(row);
     }
@@ -198,7 +203,8 @@ void Restoring::keepIds(Source& source, const RowBlockView& block) {
 
 Status Restoring::put(Source& source, const RowBlockView& block, const RowFileHeader& header) {
   const uint32_t row_bytes = header.format.rowBytes();
-  if (block.ids != nullptr) keepIds(source, block);
+  if (header.ids == IdKind::kHashed) keepIds(source, block);
+  if (block.kind == RowBlockKind::kRemoved) return {};
   const std::byte* bytes = block.bytes;
   for (size_t i = 0; i < block.range_count; ++i) {
     const RowRange range = block.range(i);
@@ -216,15 +222,15 @@ Status Restoring::put(Source& source, const RowBlockView& block, const RowFileHe
 }
 
 Status Restoring::checkIds(const Source& source) const {
-  for (RowNumber row = 0; row < source.ids.size(); ++row) {
-    if (source.seen.test(row)) continue;
-    return fail(ErrorCode::kCorrupt,
-                "checkpoint %llu of %s: row %llu of table %s is in none of its files; restore "
-                "another checkpoint",
-                asLong(manifest_.number), directory_.path().c_str(), asLong(row),
-                source.saved->name.c_str());
-  }
-  return {};
+  RowNumber seen = 0;
+  for (RowNumber row = 0; row < source.ids.size(); ++row) seen += source.seen.test(row) ? 1 : 0;
+  const RowNumber live = source.saved->rows - source.files.back()->header().free;
+  if (source.ids.empty() || seen == live) return {};
+  return fail(ErrorCode::kCorrupt,
+              "checkpoint %llu of %s: table %s has %llu rows, and %llu are in its files; restore "
+              "another checkpoint",
+              asLong(manifest_.number), directory_.path().c_str(), source.saved->name.c_str(),
+              asLong(live), asLong(seen));
 }
 
 Status Restoring::readAll(Workers& workers) {
@@ -247,7 +253,8 @@ Status Restoring::readAll(Workers& workers) {
 
 Status Restoring::finish() {
   for (auto& [table, target] : targets_) {
-    TP_TRY(target.restore->finish(target.source->ids, target.source->saved->step,
+    TP_TRY(target.restore->finish(target.source->ids, target.source->seen,
+                                  target.source->saved->step,
                                   target.whole ? manifest_.id : CheckpointId{0}));
   }
   return {};

@@ -132,7 +132,7 @@ Result<RowFileReader::Block> RowFileReader::nextBlock() {
   rest_ = rest_.subspan(head->bytes);
   next_ += head->bytes;
   TP_CHECK_OP(next_, <=, end);
-  rows_ += head->rows;
+  if (head->kind == RowBlockKind::kRows) rows_ += head->rows;
   checksums_.push_back(head->checksum);
   return block;
 }

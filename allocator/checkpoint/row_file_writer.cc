@@ -36,11 +36,12 @@ Result<std::unique_ptr<RowFileWriter>> RowFileWriter::create(const CheckpointDir
   return writer;
 }
 
-Status RowFileWriter::append(const RowBlock& block, std::span<const uint64_t> ids) {
+Status RowFileWriter::append(const RowBlock& block) {
   static constexpr std::byte kZeros[8] = {};
   static thread_local std::vector<std::byte> start;
-  const uint32_t row_bytes = header_.format.rowBytes();
-  encodeBlockStart(block.rows, ids, row_bytes, start);
+  const uint32_t row_bytes = block.removed ? 0 : header_.format.rowBytes();
+  encodeBlockStart(block.removed ? RowBlockKind::kRemoved : RowBlockKind::kRows, block.rows,
+                   block.ids, row_bytes, start);
   const size_t payload = block.rows.size() * row_bytes;
   const uint64_t checksum = sealBlock(start, {block.bytes, payload});
   const size_t padding = blockPadding(start.size() + payload);
@@ -53,7 +54,7 @@ Status RowFileWriter::append(const RowBlock& block, std::span<const uint64_t> id
     leaves = left_cache_;
     leaves_until = roundDown(end_ - std::min(end_, kWrittenAfter), kLeavesAtOnce);
     left_cache_ = leaves_until;
-    rows_ += block.rows.size();
+    if (!block.removed) rows_ += block.rows.size();
     blocks_.emplace_back(offset, checksum);
   }
   iovec parts[] = {{start.data(), start.size()},

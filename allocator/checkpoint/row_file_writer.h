@@ -23,8 +23,8 @@ class RowFileWriter {
   static Result<std::unique_ptr<RowFileWriter>> create(const CheckpointDirectory& directory,
                                                        const std::string& name,
                                                        const RowFileHeader& header);
-  /// `ids` by row, of hashed tables. Errors: kNoSpace, kIo.
-  Status append(const RowBlock& block, std::span<const uint64_t> ids) TP_EXCLUDES(mutex_);
+  /// Errors: kNoSpace, kIo.
+  Status append(const RowBlock& block) TP_EXCLUDES(mutex_);
   /// Everything is on the disk when it returns. Errors: as append().
   Result<ManifestFile> finish() TP_EXCLUDES(mutex_);
 

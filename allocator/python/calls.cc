@@ -160,6 +160,18 @@ py::array_t<int64_t> knownIds(const TableHandle& table) {
   return py::array_t<int64_t>(static_cast<py::ssize_t>(ids.size()), ids.data());
 }
 
+uint64_t removeIds(const TableHandle& table, py::handle ids) {
+  const Open open = table.use();
+  const std::span<const int64_t> numbers = integers(ids, "ids");
+  Result<uint64_t> removed = 0;
+  {
+    const GilReleased released;
+    removed = open->table->removeIds(numbers);
+  }
+  if (!removed) raise(removed.error());
+  return *removed;
+}
+
 py::array_t<float> readRows(const TableHandle& table, py::handle ids, py::object out) {
   const Open open = table.use();
   const std::span<const int64_t> numbers = integers(ids, "ids");
@@ -266,8 +278,9 @@ py::dict counts(const TableHandle& table) {
   return py::dict("lookups"_a = counts.lookups, "hits"_a = counts.hits,
                   "in_place"_a = counts.in_place, "fetched"_a = counts.fetched,
                   "prefetched"_a = counts.prefetched, "inserted"_a = counts.inserted,
-                  "evictions"_a = counts.evictions, "written_back"_a = counts.written_back,
-                  "steps"_a = counts.steps, "dram_bytes"_a = counts.dram.value(),
+                  "removed"_a = counts.removed, "evictions"_a = counts.evictions,
+                  "written_back"_a = counts.written_back, "steps"_a = counts.steps,
+                  "dram_bytes"_a = counts.dram.value(),
                   "metadata_bytes"_a = counts.metadata.value());
 }
 

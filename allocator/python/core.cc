@@ -82,6 +82,7 @@ void bindHandles(py::module_& module) {
       .def("counts", &counts)
       .def("rows", &rows)
       .def("known_ids", &knownIds)
+      .def("remove_ids", &removeIds)
       .def("dram", &dram)
       .def("close", &TableHandle::close)
       .def_property_readonly("closed", &TableHandle::closed);

@@ -67,7 +67,7 @@ Result<AheadRows::Place> AheadRows::add(RowNumber row, uint64_t batch) {
   const Place found = map_.findOrInsert(row, place);
   if (found != place) return found;
   open_->rows.push_back(row);
-  open_->needs.push_back({batch, 0, 0});
+  open_->needs.push_back({batch, 0, 0, 0});
   open_->batch = std::max(open_->batch, batch);
   if (open_->rows.size() == link_.rowsPerChunk()) TP_TRY(request());
   return place;
@@ -174,6 +174,7 @@ Status AheadRows::sweep(RowChunk* chunk, Leaves leaves) {
   const std::vector<RowNumber>& rows = chunk->rows;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i + kLeaveAhead < rows.size()) map_.prefetch(rows[i + kLeaveAhead]);
+    if (chunk->needs[i].dropped) continue;
     auto left = leaves(chunk, i);
     if (!left) return tl::unexpected(left.error());
     if (*left) {
@@ -207,6 +208,13 @@ Status AheadRows::sweepAll(Swept swept, Leaves leaves) {
     }
   }
   return cache_.sendWriteBack();
+}
+
+void AheadRows::drop(RowNumber row) {
+  const Place place = find(row);
+  if (place == kNoSlot) return;
+  rowAt(place).dropped = true;
+  map_.erase(row);
 }
 
 Status AheadRows::release(uint64_t finished) {
@@ -244,7 +252,7 @@ Result<bool> AheadRows::moveToFreeSlots() {
 Status AheadRows::writeChanged() {
   for (RowChunk* chunk : chunks_) {
     for (size_t i = 0; i < chunk->rows.size(); ++i) {
-      if (!chunk->needs[i].changed) continue;
+      if (!chunk->needs[i].changed || chunk->needs[i].dropped) continue;
       TP_TRY(cache_.writeOut(chunk->rows[i], chunk->bytes + i * stride_));
       chunk->needs[i].changed = false;
     }

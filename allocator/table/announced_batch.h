@@ -63,6 +63,14 @@ class AnnouncedBatch {
     }
     return true;
   }
+  /// Whether holds(row) is true of any of its rows.
+  template <typename Holds>
+  bool any(Holds holds) const {
+    for (size_t i = 0; i < words_.size(); ++i) {
+      if (holds(i < known_ ? words_[i] >> kSlotBits : words_[i])) return true;
+    }
+    return false;
+  }
   Slot place(size_t lookup) const { return static_cast<Slot>(words_[lookup] & kNoSlot); }
   /// Look-ups from `first` to `end` that have no place, ascending.
   std::span<const size_t> moving(size_t first, size_t end) const {

@@ -37,6 +37,8 @@ RowBlock* RowBlockPool::take() {
 void RowBlockPool::giveBack(RowBlock* block) {
   MutexLock lock(mutex_);
   block->rows.clear();
+  block->ids.clear();
+  block->removed = false;
   free_.push_back(block);
   returned_.notifyOne();
 }

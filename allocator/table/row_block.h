@@ -22,6 +22,8 @@ class RowBlockPool;
 struct RowBlock {
   size_t table = 0;              // whose rows: its place in the checkpoint
   std::vector<RowNumber> rows;   // in any order
+  std::vector<uint64_t> ids;     // of each row its id; none in dense tables
+  bool removed = false;          // these have no ids any more: there are no bytes
   std::byte* bytes = nullptr;    // of each row its rowBytes, one after the other
   RowBlockPool* pool = nullptr;  // where it goes back to
 
@@ -82,7 +84,8 @@ class RowBlockQueue {
 struct CopyPath {
   RowBlockPool* empty;
   RowBlockQueue* full;
-  size_t table;  // for RowBlock::table
+  size_t table;                   // for RowBlock::table
+  const uint64_t* ids = nullptr;  // by row, under the table's lock; null in dense tables
 };
 
 }  // namespace tidepool

@@ -91,6 +91,13 @@ Result<Slot> RowCache::place(RowNumber number, Admission admission) {
   return slot;
 }
 
+void RowCache::drop(Slot slot) {
+  policy_->onRemove(SlotIndex(slot), RowIndex(rowOf(slot)));
+  map_.erase(rowOf(slot));
+  states_[slot] = 0;
+  free_.push_back(slot);
+}
+
 Status RowCache::writeBackAll() {
   for (Slot slot = 0; slot < used_; ++slot) {
     if ((states_[slot] & kDirty) == 0) continue;

@@ -63,6 +63,8 @@ class RowCache {
   /// looks. kNoSlot if no row may leave. A row that leaves is written to its home first. One that
   /// was refused is the first to leave again.
   Result<Slot> place(RowNumber row, Admission admission);
+  /// The row in this slot is of no id any more, and is written nowhere. Whatever needs it.
+  void drop(Slot slot);
   /// The row stays until the batch is finished.
   void needUntil(Slot slot, uint64_t batch) { policy_->needUntil(SlotIndex(slot), Step(batch)); }
   /// The same of many, kNoSlot passed over, where no later batch needs any, or that need be known

@@ -25,6 +25,12 @@ void RowBits::add(const RowBits& other) {
   }
 }
 
+void RowBits::assign(std::span<const uint64_t> from) {
+  for (size_t index = 0; index < from.size(); ++index) {
+    if (from[index] != 0) words()[index].store(from[index], std::memory_order_relaxed);
+  }
+}
+
 Status RowChanges::restart(RowNumber capacity, CheckpointId base) {
   auto bits = RowBits::create(capacity);
   if (!bits) return tl::unexpected(bits.error());
@@ -38,16 +44,22 @@ Result<RowChanges::Prepared> RowChanges::prepare(RowNumber capacity) {
   if (!changed) return tl::unexpected(changed.error());
   auto saved = RowBits::create(capacity);
   if (!saved) return tl::unexpected(saved.error());
-  return Prepared{std::move(*changed), std::move(*saved)};
+  auto free = RowBits::create(capacity);
+  if (!free) return tl::unexpected(free.error());
+  return Prepared{std::move(*changed), std::move(*saved), std::move(*free)};
 }
 
 void RowChanges::begin(Prepared prepared, SavedRows which, RowNumber limit, uint32_t row_bytes,
-                       size_t workers, CopyPath path) {
+                       size_t workers, CopyPath path, std::span<const uint64_t> free) {
   asked_ = std::exchange(changed_, std::move(prepared.changed));
   saved_ = std::move(prepared.saved);
+  if (!free.empty()) {
+    free_ = std::move(prepared.free);
+    free_.assign(free);
+  }
   saving_ = true;
   which_ = which;
-  limit_ = limit;
+  limit_ = removed_below_ = limit;
   row_bytes_ = row_bytes;
   path_ = path;
   block_rows_ = path.empty->rowsPerBlock(row_bytes);
@@ -70,6 +82,7 @@ void RowChanges::keepOld(RowNumber row, const std::byte* bytes, size_t worker) {
   }
   memcpy(block->bytes + block->rows.size() * row_bytes_, bytes, row_bytes_);
   block->rows.push_back(row);
+  if (path_.ids != nullptr) block->ids.push_back(path_.ids[row]);
   saved_.set(row);
   copied_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -78,6 +91,7 @@ RowNumber RowChanges::pending(RowNumber from, size_t most, std::vector<RowNumber
   for (; from < limit_; from = (from / 64 + 1) * 64) {
     uint64_t word = ~saved_.word(from / 64);
     if (which_ == SavedRows::kChanged) word &= asked_.word(from / 64);
+    if (free_.valid()) word &= ~free_.word(from / 64);
     word &= ~uint64_t{0} << from % 64;
     for (; word != 0; word &= word - 1) {
       const RowNumber row = from / 64 * 64 + static_cast<RowNumber>(std::countr_zero(word));
@@ -87,6 +101,19 @@ RowNumber RowChanges::pending(RowNumber from, size_t most, std::vector<RowNumber
     }
   }
   return limit_;
+}
+
+RowNumber RowChanges::removed(RowNumber from, size_t most, std::vector<RowNumber>& rows) const {
+  const bool any = which_ == SavedRows::kChanged && asked_.valid() && free_.valid();
+  for (; any && from < removed_below_; from = (from / 64 + 1) * 64) {
+    uint64_t word = asked_.word(from / 64) & free_.word(from / 64) & ~uint64_t{0} << from % 64;
+    for (; word != 0; word &= word - 1) {
+      const RowNumber row = from / 64 * 64 + static_cast<RowNumber>(std::countr_zero(word));
+      if (most-- == 0) return row;
+      rows.push_back(row);
+    }
+  }
+  return removed_below_;
 }
 
 void RowChanges::finishCopies() {
@@ -106,6 +133,7 @@ void RowChanges::end() {
   saving_ = false;
   asked_ = RowBits();
   saved_ = RowBits();
+  free_ = RowBits();
 }
 
 void RowChanges::commit(CheckpointId id) {

@@ -17,7 +17,7 @@
 
 namespace tidepool {
 
-/// One bit a row. Memory is taken as it is touched. set() is thread-safe.
+/// One bit a row. Memory is taken as it is touched. set() and clear() are thread-safe.
 class RowBits {
  public:
   RowBits() = default;
@@ -34,9 +34,14 @@ class RowBits {
       place.fetch_or(bit, std::memory_order_relaxed);
     }
   }
+  void clear(RowNumber row) {
+    words()[row / 64].fetch_and(~(uint64_t{1} << row % 64), std::memory_order_relaxed);
+  }
   uint64_t word(uint64_t index) const { return words()[index].load(std::memory_order_relaxed); }
   /// Sets all bits that are set in the other, which is of the same size.
   void add(const RowBits& other);
+  /// Sets these bits, a word for 64 rows; none was set.
+  void assign(std::span<const uint64_t> words);
   Bytes memory() const { return memory_.size(); }
   /// What one for so many rows costs.
   static Bytes memoryFor(RowNumber rows) { return Bytes(roundUp((rows + 63) / 64 * 8, kPageSize)); }
@@ -62,7 +67,7 @@ class RowChanges {
     if (row < limit_) keepOld(row, bytes, worker);
     changed_.set(row);
   }
-  /// A row came into being.
+  /// A row came into being, or its id was removed.
   void created(RowNumber row) {
     if (changed_.valid()) changed_.set(row);
   }
@@ -75,18 +80,23 @@ class RowChanges {
   Status restart(RowNumber capacity, CheckpointId base);
   /// A checkpoint of the rows below `limit` begins. Memory it needs is taken before prepare()
   /// returns, so that begin() can be called for several tables and cannot fail. Errors: kNoMemory.
+  /// `free`: bits of the rows below the limit that no id has, a word for 64; empty: all have one.
   struct Prepared {
-    RowBits changed, saved;
+    RowBits changed, saved, free;
   };
   static Result<Prepared> prepare(RowNumber capacity);
   void begin(Prepared prepared, SavedRows which, RowNumber limit, uint32_t row_bytes,
-             size_t workers, CopyPath path);
+             size_t workers, CopyPath path, std::span<const uint64_t> free = {});
   /// The rows from `from` on that the checkpoint still needs, at most `most` of them, ascending,
   /// are added to `rows`. Returns where to go on; the limit when there are no more.
   RowNumber pending(RowNumber from, size_t most, std::vector<RowNumber>& rows) const;
   bool isPending(RowNumber row) const {
-    return row < limit_ && !saved_.test(row) && (which_ == SavedRows::kAll || asked_.test(row));
+    return row < limit_ && !saved_.test(row) && !(free_.valid() && free_.test(row)) &&
+           (which_ == SavedRows::kAll || asked_.test(row));
   }
+  /// Rows from `from` on that have changed since the checkpoint before and had no id any more when
+  /// this one began; as pending(). Needs no lock.
+  RowNumber removed(RowNumber from, size_t most, std::vector<RowNumber>& rows) const;
   void saved(RowNumber row) { saved_.set(row); }
   /// No row is needed any more: hands on the copies that do not fill a block.
   void finishCopies();
@@ -98,9 +108,12 @@ class RowChanges {
   void commit(CheckpointId id);
   /// There is no such checkpoint: changes count from the one before.
   void abandon();
-  /// The most that memory() is, of a table that has been saved or restored.
+  /// The most that memory() is, of a table that has been saved or restored: three bits a row. Ids
+  /// that were removed cost a fourth while it is saved, which IdMap has put aside.
   static Bytes mostMemory(RowNumber rows) { return RowBits::memoryFor(rows) * 3; }
-  Bytes memory() const { return changed_.memory() + asked_.memory() + saved_.memory(); }
+  Bytes memory() const {
+    return changed_.memory() + asked_.memory() + saved_.memory() + free_.memory();
+  }
 
  private:
   void keepOld(RowNumber row, const std::byte* bytes, size_t worker);
@@ -111,8 +124,10 @@ class RowChanges {
   // While a checkpoint is taken.
   bool saving_ = false;
   SavedRows which_ = SavedRows::kAll;
-  RowNumber limit_ = 0;    // 0 when nothing has to be kept
-  RowBits asked_, saved_;  // what changed before it began; what it has by now
+  RowNumber limit_ = 0;          // 0 when nothing has to be kept
+  RowNumber removed_below_ = 0;  // the limit, also when nothing has to be kept any more
+  RowBits asked_, saved_;        // what changed before it began; what it has by now
+  RowBits free_;                 // had no id when it began; of no table without such rows
   uint32_t row_bytes_ = 0;
   size_t block_rows_ = 0;
   CopyPath path_{};

@@ -20,10 +20,11 @@
 
 namespace tidepool {
 
-/// Of a row that was read ahead: the last batch that needs it, and what becomes of it then.
+/// Of a row that was read ahead: the last batch that needs it, and what becomes of it then. Of one
+/// that was dropped nothing is true any more.
 struct ChunkRow {
-  uint64_t last : 62;
-  uint64_t changed : 1, worthy : 1;
+  uint64_t last : 61;
+  uint64_t changed : 1, worthy : 1, dropped : 1;
 };
 
 /// Some rows on their way. Rows lie in `bytes` one after the other, a stride each.

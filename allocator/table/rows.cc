@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // EmbeddingTable: reading and writing rows one by one, in the order of their ids.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "allocator/table/shared_budget.h"
 #include "allocator/table/table.h"
@@ -64,6 +66,17 @@ Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Ac
     staged_->clear();
   }
   return intact();
+}
+
+/// A checkpoint that is being taken gets these rows as they are now.
+Status EmbeddingTable::keepForCheckpoint(std::span<const RowNumber> rows) {
+  if (!changes_.saving()) return {};
+  std::vector<RowNumber> wanted;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(wanted),
+               [this](RowNumber row) { return changes_.isPending(row); });
+  return withRows(wanted, After::kUnchanged, [&](size_t i, const std::byte* row) {
+    changes_.beforeChange(wanted[i], row, 0);
+  });
 }
 
 Status EmbeddingTable::readRows(std::span<const int64_t> ids, float* out) {

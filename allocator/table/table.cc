@@ -170,29 +170,32 @@ std::span<const RowNumber> EmbeddingTable::knownRows(std::span<const int64_t> id
 
 Status EmbeddingTable::insertNew(std::span<const int64_t> ids, std::span<RowNumber> rows) {
   const size_t before = ids_.count();
+  const RowNumber end = ids_.end();
+  std::vector<RowNumber> born;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (rows[i] != IdMap::kNone) continue;
     const auto id = static_cast<uint64_t>(ids[i]);
     rows[i] = ids_.find(id);  // an earlier one of this batch may have been the same
     if (rows[i] != IdMap::kNone) continue;
     if (ids_.count() == ids_.capacity()) {
-      ids_.removeLast(ids_.count() - before);
+      ids_.undo(born, end);
       return fail(
           ErrorCode::kNoSpace,
           "table %s is full: it has %zu of the %zu rows that it may have, and new ids of the "
-          "batch, "
-          "such as %lld, have no room; make it larger (restore its checkpoint into a larger one)",
+          "batch, such as %lld, have no room; remove some ids, or make it larger (restore its "
+          "checkpoint into a larger one)",
           options_.name.c_str(), before, ids_.capacity(), static_cast<long long>(ids[i]));
     }
     rows[i] = ids_.insert(id);
+    born.push_back(rows[i]);
   }
-  Status born;
-  for (size_t row = before; born && row < ids_.count(); ++row) {
-    born = bringIntoBeing(row, ids_.ids()[row]);
+  Status begun;
+  for (size_t i = 0; begun && i < born.size(); ++i) {
+    begun = bringIntoBeing(born[i], ids_.id(born[i]));
   }
-  if (born && fetches()) born = cache_->sendWriteBack();
-  if (!born) return broken(born.error());
-  counts_.inserted += ids_.count() - before;
+  if (begun && fetches()) begun = cache_->sendWriteBack();
+  if (!begun) return broken(begun.error());
+  counts_.inserted += born.size();
   return {};
 }
 
@@ -225,11 +228,7 @@ void EmbeddingTable::setStep(const OptimizerStep& step) {
 
 size_t EmbeddingTable::knownIds(RowNumber first, std::span<int64_t> out) {
   MutexLock lock(mutex_);
-  if (first >= ids_.count()) return 0;
-  const auto known = ids_.ids().subspan(first);
-  const size_t count = std::min(known.size(), out.size());
-  std::copy_n(known.begin(), count, out.begin());
-  return count;
+  return ids_.list(first, out);
 }
 
 RowNumber EmbeddingTable::rows() {

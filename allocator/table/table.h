@@ -60,6 +60,7 @@ struct TableCounts {
   uint64_t fetched = 0;     // rows that a call had to wait for
   uint64_t prefetched = 0;  // rows read ahead of a call
   uint64_t inserted = 0;    // rows of hashed ids that came into being
+  uint64_t removed = 0;     // rows of hashed ids that were given up
   uint64_t evictions = 0;
   uint64_t written_back = 0;
   uint64_t steps = 0;  // updates
@@ -125,6 +126,13 @@ class EmbeddingTable final : private RowsKeeper {
   Status gatherRows(std::span<const int64_t> ids, float* out) TP_EXCLUDES(mutex_);
   Status scatterRows(std::span<const int64_t> ids, const float* in) TP_EXCLUDES(mutex_);
 
+  /// The hashed ids have no rows any more, and later ones get these. What an id had learned and its
+  /// optimizer's state are gone: it is as if it had never been used. Ids without a row are passed
+  /// over. Announced batches that name one stay in their order, and are no longer read ahead.
+  /// Returns how many rows went. Errors: kUnsupported for dense ids; what broke the table, and
+  /// while a checkpoint is taken, which gets the rows as they were, those of reading them.
+  Result<uint64_t> removeIds(std::span<const int64_t> ids) TP_EXCLUDES(mutex_);
+
   /// Announces a batch. Tables that are read in place need nothing done. Of others its rows are
   /// brought in while the caller goes on, and stay until the batch is finished. Batches are used in
   /// the order in which they were announced. Errors: as bags().
@@ -160,9 +168,9 @@ class EmbeddingTable final : private RowsKeeper {
   TableCounts counts() TP_EXCLUDES(mutex_);
   /// Rows that exist.
   RowNumber rows() TP_EXCLUDES(mutex_);
-  /// Of hashed ids: those of rows from `first` on, in the order in which they came into being, as
-  /// many as there are and fit. Returns how many.
-  size_t knownIds(RowNumber first, std::span<int64_t> out) TP_EXCLUDES(mutex_);
+  /// Of hashed ids: those that have rows, in the order of these, but for the first so many; as many
+  /// as there are and fit. Returns how many.
+  size_t knownIds(size_t first, std::span<int64_t> out) TP_EXCLUDES(mutex_);
   const TableOptions& options() const { return options_; }
   /// Lists the table in the statistics of the run, as one of that tier, until it is destroyed.
   void listIn(const TidepoolRunApi& run, const char* tier) TP_EXCLUDES(mutex_);
@@ -278,6 +286,11 @@ class EmbeddingTable final : private RowsKeeper {
   Status updateFetched(const UpdateCall& call);
   Status updateOne(const UpdateCall& call, Workers& workers) TP_REQUIRES(mutex_);
   Status updateAlone(const UpdateCall& call) TP_REQUIRES(mutex_);
+
+  // Giving rows up.
+  Status checkHashed(const char* what) const;
+  Status removeRows(std::span<const RowNumber> rows) TP_REQUIRES(mutex_);
+  Status keepForCheckpoint(std::span<const RowNumber> rows) TP_REQUIRES(mutex_);
 
   // Row by row.
   Status existingRows(std::span<const int64_t> ids, std::vector<RowNumber>& rows)

@@ -80,7 +80,7 @@ void TableRestore::start() {
     (void)table_.cache_->sendWriteBack();
     table_.cache_->forgetAll();
   }
-  if (table_.options_.ids == IdKind::kHashed) table_.ids_.removeLast(table_.ids_.count());
+  if (table_.options_.ids == IdKind::kHashed) table_.ids_.clear();
 }
 
 Status TableRestore::put(RowNumber first, size_t count, const std::byte* bytes) {
@@ -161,19 +161,25 @@ Status TableRestore::finishFar() {
   return table_.home_->link()->finishAll();
 }
 
-Status TableRestore::assignIds(std::span<const uint64_t> ids) {
-  for (const uint64_t id : ids) {
+Status TableRestore::assignIds(std::span<const uint64_t> ids, const RowBits& live) {
+  for (RowNumber row = 0; row < ids.size(); ++row) {
+    const uint64_t id = ids[row];
+    if (!live.test(row)) {
+      table_.ids_.appendFree();
+      continue;
+    }
     if (table_.ids_.find(id) != IdMap::kNone) {
       return fail(ErrorCode::kCorrupt, "table %s: id %llu has two rows in the checkpoint",
                   table_.options_.name.c_str(), static_cast<unsigned long long>(id));
     }
-    (void)table_.ids_.insert(id);
+    table_.ids_.append(id);
   }
   return {};
 }
 
-Status TableRestore::finish(std::span<const uint64_t> ids, uint64_t step, CheckpointId base) {
-  TP_TRY(assignIds(ids));
+Status TableRestore::finish(std::span<const uint64_t> ids, const RowBits& live, uint64_t step,
+                            CheckpointId base) {
+  TP_TRY(assignIds(ids, live));
   if (table_.fetches()) TP_TRY(finishFar());
   TP_TRY(table_.makeRoomForChanges());
   TP_TRY(table_.changes_.restart(table_.options_.rows, base));

@@ -43,6 +43,7 @@ class TableSnapshot::Filler {
  public:
   Filler(TableSnapshot& snapshot, std::span<RowBlock* const> blocks)
       : changes_(snapshot.table_.changes_),
+        ids_(snapshot.options().ids == IdKind::kHashed ? snapshot.table_.ids_.idsByRow() : nullptr),
         row_bytes_(snapshot.table_.format_.rowBytes()),
         block_rows_(blocks.front()->pool->rowsPerBlock(row_bytes_)),
         blocks_(blocks) {
@@ -54,11 +55,13 @@ class TableSnapshot::Filler {
     RowBlock& block = *blocks_[at_];
     memcpy(block.bytes + block.rows.size() * row_bytes_, bytes, row_bytes_);
     block.rows.push_back(row);
+    if (ids_ != nullptr) block.ids.push_back(ids_[row]);
     changes_.saved(row);
   }
 
  private:
   RowChanges& changes_;
+  const uint64_t* const ids_;  // by row, under the lock
   const size_t row_bytes_, block_rows_;
   std::span<RowBlock* const> blocks_;
   size_t at_ = 0;
@@ -112,12 +115,14 @@ Result<std::vector<std::unique_ptr<TableSnapshot>>> TableSnapshot::begin(
 void TableSnapshot::start(RowChanges::Prepared prepared, SavedRows which, RowBlockPool& pool,
                           RowBlockQueue& queue) {
   const bool hashed = options().ids == IdKind::kHashed;
-  rows_ = hashed ? table_.ids_.count() : options().rows;
+  const IdMap& ids = table_.ids_;
+  rows_ = hashed ? ids.end() : options().rows;
+  live_ = hashed ? ids.count() : rows_;
   step_ = table_.step_.step;
-  // Ids of rows that exist stay where they are: no lock is needed to read them.
-  if (hashed) ids_ = table_.ids_.ids();
   table_.changes_.begin(std::move(prepared), which, rows_, table_.format_.rowBytes(),
-                        workersOf(table_), {&pool, &queue, index_});
+                        workersOf(table_),
+                        {&pool, &queue, index_, hashed ? ids.idsByRow() : nullptr},
+                        live_ < rows_ ? ids.freeWords() : std::span<const uint64_t>());
   open_ = true;
 }
 
@@ -243,6 +248,14 @@ Result<bool> TableSnapshot::nextFetched(std::span<RowBlock* const> blocks) {
     TP_TRY(readFar(filler));
   }
   return cursor_ < rows_;
+}
+
+bool TableSnapshot::nextRemoved(RowBlock& block) {
+  block.table = index_;
+  block.removed = true;
+  const size_t most = block.pool->rowsPerBlock(sizeof(RowNumber));
+  removed_cursor_ = table_.changes_.removed(removed_cursor_, most, block.rows);
+  return removed_cursor_ < rows_;
 }
 
 void TableSnapshot::finishCopies() {

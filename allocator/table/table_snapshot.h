@@ -32,17 +32,20 @@ class TableSnapshot {
   const TableOptions& options() const { return table_.options(); }
   /// Workers that may copy rows at the same time.
   static size_t workersOf(const EmbeddingTable& table) { return table.missed_.size(); }
-  /// Rows that existed, and the optimizer's steps so far.
+  /// Row numbers are below this. How many of them were rows; fewer where ids were removed. And the
+  /// optimizer's steps so far.
   RowNumber rows() const { return rows_; }
+  RowNumber live() const { return live_; }
   uint64_t step() const { return step_; }
-  /// Ids by row, of hashed tables. Any thread may read them.
-  std::span<const uint64_t> ids() const { return ids_; }
 
   /// Blocks that next() wants at a time.
   static constexpr size_t kBlocks = 8;
   /// Fills the blocks with rows that were not saved yet. True if there may be more. Errors: what
   /// reading far rows can end in, what broke the table, kNoMemory.
   Result<bool> next(std::span<RowBlock* const> blocks);
+  /// After the last rows: fills the block with those that have no id any more, of an incremental
+  /// checkpoint those that were removed since the one before. True if there may be more.
+  bool nextRemoved(RowBlock& block);
   /// After the last rows: hands on the last ones that were copied elsewhere.
   void finishCopies();
   /// True if some had nowhere to go: the snapshot is not complete.
@@ -70,10 +73,9 @@ class TableSnapshot {
   EmbeddingTable& table_;
   const size_t index_;
   bool open_ = false;
-  RowNumber rows_ = 0;
+  RowNumber rows_ = 0, live_ = 0;
   uint64_t step_ = 0;
-  std::span<const uint64_t> ids_;
-  RowNumber cursor_ = 0;
+  RowNumber cursor_ = 0, removed_cursor_ = 0;
   std::vector<RowNumber> wanted_, far_;
   std::vector<Slot> slots_;
   std::unique_ptr<RowLink> link_;  // of its own, to a fetch tier

@@ -210,6 +210,8 @@ TEST_P(TableArguments, OfRowsAndTokens) {
   EXPECT_REFUSED(tidepool_table_list_ids(table_, 0, listed, 4, nullptr), "count is NULL");
   EXPECT_REFUSED(tidepool_table_list_ids(table_, 0, nullptr, 4, &count), "ids is NULL");
   EXPECT_EQ(tidepool_table_list_ids(table_, 0, listed, 4, &count), TIDEPOOL_UNSUPPORTED);
+  EXPECT_REFUSED(tidepool_table_remove_ids(table_, nullptr, 4, nullptr), "ids is NULL");
+  EXPECT_EQ(tidepool_table_remove_ids(table_, ids.data(), 1, nullptr), TIDEPOOL_UNSUPPORTED);
   tidepool_table_stats stats{};
   EXPECT_REFUSED(tidepool_table_get_stats(table_, &stats), "struct_size is 0");
 }

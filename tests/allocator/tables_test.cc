@@ -124,6 +124,36 @@ TEST_P(Tables, ReadAhead) {
   ASSERT_OK(tidepool_table_close(table));
 }
 
+TEST_P(Tables, OfHashedIdsGiveTheRowsOfSomeToOthers) {
+  tidepool_table_params params = tableParams("items");
+  params.id_kind = TIDEPOOL_HASHED;
+  params.rows = 50;
+  tidepool_table* const table = makeTable(test_.context, params);
+  std::vector<float> rows(50 * kDim, 3.0f), out(kDim), first(kDim);
+  const std::vector<int64_t> one{7}, offsets{0, 1};
+  ASSERT_OK(lookUp(table, one, offsets, first));
+  for (int64_t round = 0; round < 5; ++round) {
+    std::vector<int64_t> ids(50);
+    std::iota(ids.begin(), ids.end(), round * 1000);
+    uint64_t removed = 0;
+    ASSERT_OK(tidepool_table_remove_ids(table, one.data(), 1, &removed));
+    EXPECT_EQ(removed, 1u);
+    ASSERT_OK(tidepool_table_write_rows(table, ids.data(), 50, rows.data(), rows.size()));
+    ids.push_back(ids.front());
+    ids.push_back(-1);
+    ASSERT_OK(tidepool_table_remove_ids(table, ids.data(), ids.size(), &removed));
+    EXPECT_EQ(removed, 50u);
+    EXPECT_EQ(tableStats(table).rows, 0u);
+    ASSERT_OK(tidepool_table_remove_ids(table, ids.data(), ids.size(), &removed));
+    EXPECT_EQ(removed, 0u);
+    ASSERT_OK(lookUp(table, one, offsets, out));
+    EXPECT_EQ(out, first) << "as a new one";
+  }
+  EXPECT_EQ(tableStats(table).removed, 255u);
+  EXPECT_EQ(tableStats(table).inserted, 256u);
+  ASSERT_OK(tidepool_table_close(table));
+}
+
 TEST_P(Tables, AreChargedToTheBudgetAndGiveItBack) {
   const auto charged = [&] { return infoOf(test_.context).charged_bytes; };
   ASSERT_EQ(charged(), 0u);

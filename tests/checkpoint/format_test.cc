@@ -46,7 +46,7 @@ TEST(CheckpointFormat, HeadersAreAsDocumented) {
     EXPECT_FALSE(decodeHeader(bytes)) << i;
     bytes[i] ^= std::byte{4};
   }
-  bytes[8] = std::byte{2};
+  bytes[8] = std::byte{3};
   EXPECT_EQ(decodeHeader(bytes).error().code(), ErrorCode::kUnsupported);
 }
 
@@ -70,7 +70,9 @@ std::vector<std::byte> block(const std::vector<RowNumber>& rows, const RowFileHe
                              const std::vector<uint64_t>& ids) {
   std::vector<std::byte> bytes, payload(rows.size() * header.format.rowBytes());
   for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 7);
-  encodeBlockStart(rows, ids, header.format.rowBytes(), bytes);
+  std::vector<uint64_t> of_rows;
+  for (const RowNumber row : rows) of_rows.push_back(ids[row]);
+  encodeBlockStart(RowBlockKind::kRows, rows, of_rows, header.format.rowBytes(), bytes);
   sealBlock(bytes, payload);
   bytes.insert(bytes.end(), payload.begin(), payload.end());
   bytes.resize(bytes.size() + blockPadding(bytes.size()));
@@ -108,6 +110,39 @@ TEST(CheckpointFormat, BlocksOfRowsThatAreNotThereAreRefused) {
   const std::vector<std::byte> hashed = block({1, 2}, header, ids);
   header.ids = IdKind::kDense;
   EXPECT_FALSE(decodeBlock(hashed, header));
+}
+
+TEST(CheckpointFormat, WhatRemovedIdsLeaveIsOfTheSecondVersion) {
+  RowFileHeader header = someHeader();
+  header.free = 3;
+  std::byte head[RowFileHeader::kBytes];
+  encodeHeader(header, head);
+  EXPECT_EQ(std::to_integer<int>(head[8]), 2);
+  EXPECT_EQ(std::to_integer<int>(head[112]), 3);
+  const auto read = decodeHeader(head);
+  ASSERT_TRUE(read) << read.error().text();
+  EXPECT_EQ(read->free, 3u);
+  const auto removed = [](const std::vector<RowNumber>& rows) {
+    std::vector<std::byte> bytes;
+    encodeBlockStart(RowBlockKind::kRemoved, rows, {}, 0, bytes);
+    sealBlock(bytes, {});
+    return bytes;
+  };
+  const std::vector<std::byte> bytes = removed({4, 5, 899});
+  const auto view = decodeBlock(bytes, header);
+  ASSERT_TRUE(view) << view.error().text();
+  EXPECT_EQ(view->kind, RowBlockKind::kRemoved);
+  EXPECT_EQ(view->rows, 3u);
+  EXPECT_EQ(view->range(0).count, 2u);
+  EXPECT_EQ(view->ids, nullptr);
+  EXPECT_FALSE(decodeBlock(removed({4, 5, 6, 7}), header)) << "more than have no id";
+  EXPECT_FALSE(decodeBlock(removed({900}), header));
+  header.free = 0;
+  EXPECT_FALSE(decodeBlock(bytes, header)) << "of the first version";
+  header.ids = IdKind::kDense;
+  header.free = 3;
+  encodeHeader(header, head);
+  EXPECT_FALSE(decodeHeader(head)) << "of a dense table";
 }
 
 Manifest someManifest() {

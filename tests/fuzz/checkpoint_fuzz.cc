@@ -67,7 +67,8 @@ void useBlock(const RowBlockView& view, const RowFileHeader& header, const std::
   }
   TP_CHECK_OP(rows, ==, view.rows);
   for (size_t i = 0; view.ids != nullptr && i < view.rows; ++i) sum += view.id(i);
-  const uint64_t bytes = uint64_t{view.rows} * header.format.rowBytes();
+  const bool removed = view.kind == RowBlockKind::kRemoved;
+  const uint64_t bytes = removed ? 0 : uint64_t{view.rows} * header.format.rowBytes();
   const auto* const end = reinterpret_cast<const std::byte*>(block.data()) + block.size();
   TP_CHECK_OP(bytes, <=, static_cast<uint64_t>(end - view.bytes));
   for (uint64_t i = 0; i < bytes; ++i) sum += std::to_integer<uint64_t>(view.bytes[i]);
@@ -120,10 +121,10 @@ std::string rowsSeed(IdKind ids) {
   encodeHeader(header, start);
   encodeFooter({1, 4, 4096, 42}, end);
   const std::vector<RowNumber> rows = {5, 6, 7, 80};
-  const std::vector<uint64_t> names(ids == IdKind::kHashed ? header.rows : 0, 11);
+  const std::vector<uint64_t> names(ids == IdKind::kHashed ? rows.size() : 0, 11);
   const std::vector<std::byte> payload(rows.size() * header.format.rowBytes());
   std::vector<std::byte> block;
-  encodeBlockStart(rows, names, header.format.rowBytes(), block);
+  encodeBlockStart(RowBlockKind::kRows, rows, names, header.format.rowBytes(), block);
   sealBlock(block, payload);
   block.insert(block.end(), payload.begin(), payload.end());
   block.resize(block.size() + blockPadding(block.size()));

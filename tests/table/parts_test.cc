@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -46,18 +48,86 @@ TEST(IdMap, AgainstAModel) {
     const auto known = model.find(static_cast<uint64_t>(ids[i]));
     ASSERT_EQ(rows[i], known == model.end() ? IdMap::kNone : known->second);
   }
-  for (const auto& [id, row] : model) ASSERT_EQ(map.ids()[row], id);
+  for (const auto& [id, row] : model) ASSERT_EQ(map.id(row), id);
 }
 
-TEST(IdMap, TakesTheLastOutAgain) {
-  IdMap map = std::move(*IdMap::create(100));
-  for (uint64_t id = 0; id < 60; ++id) map.insert(id * 7);
-  map.removeLast(25);
-  EXPECT_EQ(map.count(), 35u);
-  for (uint64_t id = 0; id < 60; ++id) {
-    EXPECT_EQ(map.find(id * 7), id < 35 ? id : IdMap::kNone);
+/// Ids that have rows, and which rows no id has.
+void expectAsModel(const IdMap& map, const std::map<uint64_t, RowNumber>& model, RowNumber end) {
+  ASSERT_EQ(map.count(), model.size());
+  ASSERT_EQ(map.end(), end);
+  std::vector<bool> live(end);
+  std::map<RowNumber, int64_t> by_row;
+  for (const auto& [id, row] : model) {
+    ASSERT_EQ(map.find(id), row);
+    ASSERT_EQ(map.id(row), id);
+    live[row] = true;
+    by_row.emplace(row, static_cast<int64_t>(id));
   }
-  EXPECT_EQ(map.insert(59 * 7), 35u);
+  for (RowNumber row = 0; row < end; ++row) ASSERT_EQ(map.live(row), live[row]) << row;
+  std::vector<int64_t> wanted, listed(model.size() + 1);
+  for (const auto& [row, id] : by_row) wanted.push_back(id);
+  for (size_t first = 0; first <= model.size(); first += model.size() / 3 + 1) {
+    listed.resize(map.list(first, listed));
+    ASSERT_EQ(listed,
+              std::vector<int64_t>(wanted.begin() + static_cast<ptrdiff_t>(first), wanted.end()));
+    listed.resize(model.size() + 1);
+  }
+}
+
+// Ids of few values in a map that is nearly full, so that searches are long, go round its end and
+// cross places that were given up; rows that no id has are given out again before new ones.
+TEST(IdMap, ErasesAsAModelDoes) {
+  for (const size_t capacity : {1, 2, 63, 64, 200, 1000}) {
+    IdMap map = std::move(*IdMap::create(capacity));
+    std::map<uint64_t, RowNumber> model;
+    std::set<RowNumber> free;
+    std::mt19937_64 random(capacity);
+    RowNumber end = 0;
+    for (int i = 0; i < 20'000; ++i) {
+      const uint64_t id = random() % (capacity + capacity / 4 + 1) << 40;
+      const auto known = model.find(id);
+      ASSERT_EQ(map.find(id), known == model.end() ? IdMap::kNone : known->second);
+      if (known != model.end() && random() % 2 == 0) {
+        map.erase(known->second);
+        free.insert(known->second);
+        model.erase(known);
+      } else if (known == model.end() && model.size() < capacity) {
+        const RowNumber row = map.insert(id);
+        ASSERT_TRUE(free.empty() ? row == end : free.erase(row) == 1) << row;
+        end = std::max(end, row + 1);
+        model.emplace(id, row);
+      }
+      if (i % 997 == 0) expectAsModel(map, model, end);
+    }
+    map.clear();
+    expectAsModel(map, {}, 0);
+    ASSERT_EQ(map.insert(5), 0u);
+  }
+}
+
+TEST(IdMap, UndoesWhatItInsertedLast) {
+  IdMap map = std::move(*IdMap::create(100));
+  std::map<uint64_t, RowNumber> model;
+  for (uint64_t id = 0; id < 60; ++id) model.emplace(id * 7, map.insert(id * 7));
+  for (const uint64_t id : {3, 50, 20}) map.erase(id), model.erase(id * 7);
+  std::vector<RowNumber> rows;
+  for (uint64_t id = 1000; id < 1025; ++id) rows.push_back(map.insert(id));
+  EXPECT_EQ(map.end(), 82u);
+  map.undo(rows, 60);
+  expectAsModel(map, model, 60);
+  EXPECT_EQ(map.insert(1), rows[0]);
+}
+
+TEST(IdMap, IsPutTogetherRowByRow) {
+  IdMap map = std::move(*IdMap::create(10));
+  map.append(70);
+  map.appendFree();
+  map.append(71);
+  map.appendFree();
+  expectAsModel(map, {{70, 0}, {71, 2}}, 4);
+  std::set<RowNumber> given{map.insert(1), map.insert(2)};
+  EXPECT_EQ(given, (std::set<RowNumber>{1, 3}));
+  EXPECT_EQ(map.insert(3), 4u);
 }
 
 TEST(IdMap, CostsAtMostSixteenBytesARow) {

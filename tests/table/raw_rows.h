@@ -31,7 +31,7 @@ inline std::map<int64_t, std::vector<std::byte>> rawRowsOf(EmbeddingTable* table
       for (size_t i = 0; i < block->rows.size(); ++i) {
         const RowNumber row = block->rows[i];
         std::vector<std::byte>& bytes =
-            rows[static_cast<int64_t>(snapshot.ids().empty() ? row : snapshot.ids()[row])];
+            rows[static_cast<int64_t>(block->ids.empty() ? row : block->ids[i])];
         EXPECT_TRUE(bytes.empty()) << "row " << row << " twice";
         bytes.resize(format.stride());
         memcpy(bytes.data(), block->bytes + i * format.rowBytes(), format.rowBytes());

@@ -34,7 +34,7 @@ class TableModel {
       one.pooling = batch.pooling;
       one.out = out + bag * dim;
       one.out_stride = dim;
-      scalar_.bag(options_.format, one);
+      scalar_->bag(options_.format, one);
     }
   }
 
@@ -49,27 +49,30 @@ class TableModel {
         float weight = batch.weights == nullptr ? 1.0f : batch.weights[i];
         if (batch.pooling == Pooling::kMean) weight /= static_cast<float>(end - first);
         auto& sum = sums.try_emplace(batch.ids[i], dim, 0.0f).first->second;
-        scalar_.accumulate(sum.data(), gradients + bag * dim, weight, dim);
+        scalar_->accumulate(sum.data(), gradients + bag * dim, weight, dim);
       }
     }
     const OptimizerStep step = prepared(step_);
     for (const auto& [id, sum] : sums) {
-      scalar_.apply(options_.format, step, sum.data(), row(id).data());
+      scalar_->apply(options_.format, step, sum.data(), row(id).data());
     }
   }
 
   void write(int64_t id, const float* elements) {
     std::vector<std::byte>& bytes = row(id);
     std::fill(bytes.begin(), bytes.end(), std::byte{0});
-    scalar_.encode(options_.format, elements, bytes.data());
+    scalar_->encode(options_.format, elements, bytes.data());
   }
 
   /// Of an id that may never have been used before.
   std::vector<float> read(int64_t id) {
     std::vector<float> elements(options_.format.dim);
-    scalar_.decode(options_.format, row(id).data(), elements.data());
+    scalar_->decode(options_.format, row(id).data(), elements.data());
     return elements;
   }
+
+  /// False if it has no row.
+  bool remove(int64_t id) { return rows_.erase(id) > 0; }
 
   size_t rows() const { return rows_.size(); }
   const std::map<int64_t, std::vector<std::byte>>& all() const { return rows_; }
@@ -81,11 +84,11 @@ class TableModel {
     std::vector<std::byte> bytes(options_.format.stride());
     std::vector<float> elements(options_.format.dim);
     options_.initializer.fill(static_cast<uint64_t>(id), elements);
-    scalar_.encode(options_.format, elements.data(), bytes.data());
+    scalar_->encode(options_.format, elements.data(), bytes.data());
     return rows_.emplace(id, std::move(bytes)).first->second;
   }
 
-  const Kernels& scalar_ = *kernelsFor(Isa::kScalar);
+  const Kernels* scalar_ = kernelsFor(Isa::kScalar);
   TableOptions options_;
   OptimizerStep step_;
   std::map<int64_t, std::vector<std::byte>> rows_;

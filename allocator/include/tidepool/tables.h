@@ -196,7 +196,8 @@ TIDEPOOL_API tidepool_status tidepool_table_read_rows(tidepool_table* table, con
                                                       size_t count, float* out, size_t floats);
 
 /**
- * The hashed ids that have rows, in the order in which they got them.
+ * The hashed ids that have rows, in the order of these: that in which they got them, but for those
+ * that got the row of an id that was removed.
  * @param first     how many of them to leave out.
  * @param ids       gets the next ones.
  * @param capacity  for how many there is room at `ids`.
@@ -205,6 +206,20 @@ TIDEPOOL_API tidepool_status tidepool_table_read_rows(tidepool_table* table, con
  */
 TIDEPOOL_API tidepool_status tidepool_table_list_ids(tidepool_table* table, uint64_t first,
                                                      int64_t* ids, size_t capacity, size_t* count);
+
+/**
+ * Takes hashed ids out of the table: their rows are those of later ids. What they had learned and
+ * their optimizer state are gone; when such an id is used again it is as a new one. Checkpoints
+ * that are taken from then on hold what is left; one that is being taken holds what there was when
+ * it began. Batches that were announced and name such an id are used as any others, but not read
+ * ahead any more. Look-ups and steps of other threads come before or after the whole of it.
+ *
+ * @param ids      those that have no row are passed over, and so are those that occur again.
+ * @param removed  gets how many had one. May be NULL.
+ * Errors: UNSUPPORTED for a table with dense ids; LOST, UNREACHABLE, TIMED_OUT.
+ */
+TIDEPOOL_API tidepool_status tidepool_table_remove_ids(tidepool_table* table, const int64_t* ids,
+                                                       size_t count, uint64_t* removed);
 
 /** Overwrites rows; their optimizer state begins anew. Of an id that occurs twice the later one
  *  stays. Errors: as tidepool_tables_lookup(). */
@@ -261,6 +276,7 @@ typedef struct tidepool_table_stats {
   uint64_t dram_bytes;     /**< local memory: rows, metadata and buffers */
   uint64_t metadata_bytes; /**< of that, what is known of rows */
   uint64_t dram_budget;    /**< what the table is held to now; 0: its rows are local */
+  uint64_t removed;        /**< rows of hashed ids that were given up */
 } tidepool_table_stats;
 
 /** Fills in as much of `out` as its struct_size says. */

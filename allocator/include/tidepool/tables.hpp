@@ -73,6 +73,14 @@ class Table {
     }
     return count;
   }
+  /// Takes hashed ids out; how many of them had rows.
+  Expected<uint64_t> removeIds(std::span<const int64_t> ids) {
+    uint64_t removed = 0;
+    if (tidepool_table_remove_ids(handle(), ids.data(), ids.size(), &removed) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return removed;
+  }
   Expected<void> writeRows(std::span<const int64_t> ids, std::span<const float> in) {
     return detail::result(
         tidepool_table_write_rows(handle(), ids.data(), ids.size(), in.data(), in.size()));

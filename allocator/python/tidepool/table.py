@@ -23,6 +23,7 @@ class Counts:
     fetched: int  # a call had to wait for them
     prefetched: int  # read ahead of a call
     inserted: int  # rows of hashed ids that came into being
+    removed: int  # rows of hashed ids that were given up
     evictions: int
     written_back: int
     steps: int  # of the optimizer
@@ -198,11 +199,24 @@ class Table:
         return self._core.rows()
 
     def known_ids(self):
-        """The hashed ids that have rows, in the order in which they got them: int64 (len(table),). read() of them gives
-        all rows. Raises TypeError for a table with dense ids, whose ids are the numbers of its rows."""
-        if self._ids == "dense":
-            raise TypeError(f"known_ids: table {self._name} has dense ids, 0 to {self._rows - 1}")
+        """The hashed ids that have rows: int64 (len(table),), in the order in which they got them, but for those that
+        got the row of an id that was removed. read() of them gives all rows. Raises TypeError for a table with dense
+        ids, whose ids are the numbers of its rows."""
+        self._check_hashed("known_ids")
         return self._core.known_ids()
+
+    def remove_ids(self, ids):
+        """Takes hashed ids, int64 (n,), out of the table; returns how many of them had rows, which later ids get.
+        What they had learned and their optimizer's state are gone: used again, such an id is as a new one. Ids without
+        a row are passed over. A checkpoint that is being taken holds what there was when it began; later ones what is
+        left. Batches that were announced and name such an id are used as any others, but not read ahead any more.
+        Raises TypeError for a table with dense ids; Unreachable, TimedOut, Lost."""
+        self._check_hashed("remove_ids")
+        return self._core.remove_ids(array(ids, "ids"))
+
+    def _check_hashed(self, call):
+        if self._ids == "dense":
+            raise TypeError(f"{call}: table {self._name} has dense ids, 0 to {self._rows - 1}")
 
     def bag(self, ids, offsets, weights=None, mode="sum", out=None, insert=True):
         """Pools rows: bag b is the sum, or the mean, of the rows ids[offsets[b]] .. ids[offsets[b + 1] - 1].

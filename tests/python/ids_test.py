@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables whose hashed ids come and go, in every tier against a dict: the same bits after each call."""
+
+import tempfile
+import threading
+import unittest
+
+import numpy
+
+import tidepool
+from places import TIERS, Everywhere
+
+DIM, LR = 6, numpy.float32(0.5)
+
+
+class Model:
+    """What a table with hashed ids and plain SGD is to do; rows begin as zeros."""
+
+    def __init__(self):
+        self.rows = {}
+
+    def row(self, id):
+        return self.rows.setdefault(id, numpy.zeros(DIM, numpy.float32))
+
+    def look_up(self, ids, insert=True):
+        if insert:
+            return numpy.array([self.row(id) for id in ids], numpy.float32).reshape(-1, DIM)
+        empty = numpy.zeros(DIM, numpy.float32)
+        return numpy.array([self.rows.get(id, empty) for id in ids], numpy.float32).reshape(-1, DIM)
+
+    def update(self, ids, gradients):
+        sums = {}
+        for id, gradient in zip(ids, gradients):
+            sums[id] = sums.get(id, numpy.zeros(DIM, numpy.float32)) + gradient
+        for id, total in sums.items():
+            self.rows[id] = self.row(id) - LR * total
+
+    def remove(self, ids):
+        return sum(self.rows.pop(id, None) is not None for id in ids)
+
+    def copy(self):
+        other = Model()
+        other.rows = dict(self.rows)
+        return other
+
+
+class Pair:
+    """A table and its model, with random calls on both."""
+
+    IDS = 300
+
+    def __init__(self, test, space, tier, seed):
+        self.test, self.space, self.tier = test, space, tier
+        self.random = numpy.random.default_rng(seed)
+        self.table, self.model = self.new_table(), Model()
+        self.announced = []
+
+    def new_table(self):
+        return tidepool.Table(
+            self.space, "ids", self.IDS, DIM, ids="hashed", lr=float(LR), tier=self.tier, dram="256K"
+        )
+
+    def ids(self, most):
+        ids = (self.IDS * self.random.random(self.random.integers(0, most)) ** 2).astype(numpy.int64)
+        return ids * 1_000_003 - 17  # numbers that are no rows
+
+    def step(self):
+        getattr(self, self.random.choice(["train", "train", "evaluate", "announce", "remove"]))()
+
+    def train(self):
+        ids, token = self.announced.pop(0) if self.announced else (self.ids(60), None)
+        offsets = numpy.arange(len(ids) + 1)
+        numpy.testing.assert_array_equal(self.table.bag(ids, offsets), self.model.look_up(ids.tolist()))
+        gradients = self.random.standard_normal((len(ids), DIM), dtype=numpy.float32)
+        self.table.update(ids, offsets, gradients)
+        self.model.update(ids.tolist(), gradients)
+        if token is not None:
+            token.done()
+
+    def evaluate(self):
+        ids = self.ids(60)
+        found = self.table.bag(ids, numpy.arange(len(ids) + 1), insert=False)
+        numpy.testing.assert_array_equal(found, self.model.look_up(ids.tolist(), insert=False))
+
+    def announce(self):
+        if len(self.announced) < 4:
+            ids = self.ids(40)
+            self.model.look_up(ids.tolist())
+            self.announced.append((ids, self.table.prefetch(ids)))
+
+    def remove(self):
+        ids = numpy.concatenate([self.ids(20), self.ids(5)] * 2)  # each twice
+        self.test.assertEqual(self.table.remove_ids(ids), self.model.remove(ids.tolist()))
+
+    def check(self):
+        self.test.assertEqual(len(self.table), len(self.model.rows))
+        known = self.table.known_ids()
+        self.test.assertEqual(sorted(known.tolist()), sorted(self.model.rows))
+        numpy.testing.assert_array_equal(self.table.read(known), self.model.look_up(known.tolist()))
+
+
+class Ids(unittest.TestCase):
+    def setUp(self):
+        self.places = Everywhere()
+        self.addCleanup(self.places.close)
+        self.space = self.places.space
+
+    def table(self, tier=0, **options):
+        settings = {"rows": 100, "ids": "hashed", "tier": tier, "dram": "256K", **options}
+        return tidepool.Table(self.space, "test", settings.pop("rows"), DIM, **settings)
+
+    def test_calls_in_any_order_are_as_the_model(self):
+        for seed, tier in enumerate(TIERS.values()):
+            pair = Pair(self, self.space, tier, seed)
+            for number in range(250):
+                pair.step()
+                if number % 25 == 0:
+                    pair.check()
+            pair.check()
+            self.assertGreater(pair.table.counts().removed, 100)
+
+    def test_what_is_restored_is_what_was_left(self):
+        for seed, tier in enumerate(TIERS.values()):
+            with tempfile.TemporaryDirectory() as directory:
+                pair = Pair(self, self.space, tier, seed + 10)
+                for number in range(6):
+                    for _ in range(20):
+                        pair.step()
+                    pair.table.checkpoint(directory, "incremental" if number else "full").result()
+                    moment = pair.model.copy()
+                    pair.table.drop_announced()
+                    pair.announced.clear()
+                    pair.step()
+                    pair.table.close()
+                    pair.table, pair.model = pair.new_table(), moment
+                    tidepool.restore(directory, [pair.table])
+                    pair.check()
+
+    def test_rows_of_removed_ids_are_those_of_later_ones(self):
+        for tier in TIERS.values():
+            table = self.table(tier, init=("uniform", -1, 1, 5), optimizer="adagrad")
+            offsets = numpy.arange(101)
+            ones = numpy.ones((100, DIM), numpy.float32)
+            first = table.bag(numpy.arange(100), offsets)
+            for number in range(20):
+                ids = numpy.arange(100) + 1000 * number
+                numpy.testing.assert_array_equal(table.bag(ids, offsets), table.read(ids))
+                table.update(ids, offsets, ones)
+                once = table.read(ids)
+                with self.assertRaisesRegex(tidepool.NoSpace, "remove some ids"):
+                    table.update(numpy.array([-1]), numpy.array([0, 1]), ones[:1])
+                self.assertEqual(table.remove_ids(ids), 100)
+                self.assertEqual(len(table), 0)
+            # Row and optimizer's state begin anew.
+            numpy.testing.assert_array_equal(table.bag(numpy.arange(100), offsets), first)
+            numpy.testing.assert_array_equal(table.bag(ids, offsets, insert=False) * 0, ones * 0)
+            table.remove_ids(numpy.arange(100))
+            table.update(ids, offsets, ones)
+            numpy.testing.assert_array_equal(table.read(ids), once)
+
+    def test_what_cannot_be_removed(self):
+        table = self.table()
+        self.assertEqual(table.remove_ids(numpy.array([5, -1, 5])), 0)
+        self.assertEqual(table.remove_ids(numpy.empty(0, numpy.int64)), 0)
+        with self.assertRaises(TypeError):
+            table.remove_ids(numpy.array([1.5]))
+        with self.assertRaisesRegex(TypeError, "dense"):
+            self.table(ids="dense").remove_ids(numpy.array([1]))
+        table.close()
+        with self.assertRaises(tidepool.Unusable):
+            table.remove_ids(numpy.array([1]))
+
+    def test_threads_with_ids_of_their_own(self):
+        for tier in TIERS.values():
+            table = self.table(tier, rows=60)
+            failures = []
+
+            def come_and_go(thread):
+                try:
+                    random = numpy.random.default_rng(thread)
+                    for number in range(100):
+                        ids = thread * 1_000_000 + number * 20 + numpy.arange(20)
+                        values = random.standard_normal((20, DIM), dtype=numpy.float32)
+                        table.write(ids, values)
+                        numpy.testing.assert_array_equal(table.read(ids), values)
+                        assert table.remove_ids(ids) == 20
+                except BaseException as error:
+                    failures.append(error)
+
+            threads = [threading.Thread(target=come_and_go, args=(number,)) for number in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(failures, [])
+            self.assertEqual(len(table), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
