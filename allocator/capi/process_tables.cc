@@ -110,8 +110,7 @@ Status ProcessTables::chargeTable(OpenTable& table, const TableOptions& options,
   if (table.shares) return startSharing(*table.context, options.name.c_str());
   Bytes size = options.dram;
   if (tier == 0) {
-    size = Bytes(options.rows * options.format.stride());
-    if (options.ids == IdKind::kHashed) size += IdMap::memoryFor(options.rows);
+    size = Bytes(options.rows * options.format.stride()) + EmbeddingTable::idsMemory(options);
   }
   TP_TRY(table.context->chargeLocal(size));
   table.charged = size;

@@ -228,6 +228,20 @@ tidepool_status tidepool_table_remove_ids(tidepool_table* handle, const int64_t*
   return TIDEPOOL_OK;
 }
 
+tidepool_status tidepool_table_expire(tidepool_table* handle, const tidepool_expiry* expiry,
+                                      uint64_t* removed) {
+  OpenTable* const open = tableOrReport(handle);
+  if (open == nullptr) return tidepool_error_status();
+  if (expiry == nullptr) return reportNull("expiry");
+  const auto known =
+      readStruct<tidepool_expiry>(expiry, tidepool_expiry TIDEPOOL_EXPIRY_INIT, "tidepool_expiry");
+  if (!known) return report(known.error());
+  const auto gone = open->table->expire({known->unused_for, known->used_fewer_than});
+  if (!gone) return report(gone.error());
+  if (removed != nullptr) *removed = *gone;
+  return TIDEPOOL_OK;
+}
+
 tidepool_status tidepool_table_read_rows(tidepool_table* handle, const int64_t* ids, size_t count,
                                          float* out, size_t floats) {
   return readBy(&EmbeddingTable::readRows, handle, ids, count, out, floats);

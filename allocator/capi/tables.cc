@@ -89,6 +89,10 @@ Result<TableOptions> optionsOf(const tidepool_table_params& params) {
   options.initializer.second = params.init_second;
   options.initializer.seed = params.seed;
   options.dram = Bytes(params.dram_bytes);
+  if (params.track > (TIDEPOOL_TRACK_LAST_USE | TIDEPOOL_TRACK_USES)) {
+    return fail(ErrorCode::kInvalidArgument, "table %s: track is %u", params.name, params.track);
+  }
+  options.tracked = static_cast<Tracked>(params.track);
   const auto step = readRates(params.rates);
   if (!step) return tl::unexpected(step.error());
   options.step = *step;

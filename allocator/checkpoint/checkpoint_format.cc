@@ -61,7 +61,8 @@ bool sensible(const RowFileHeader& h) {
          h.format.dim <= RowFormat::kMaxDim && static_cast<unsigned>(h.ids) <= 1 &&
          static_cast<unsigned>(h.which) <= 1 && static_cast<unsigned>(h.initializer.kind) <= 2 &&
          h.capacity > 0 && h.capacity < kRowLimit && h.rows <= h.capacity && h.free <= h.rows &&
-         (h.free == 0 || h.ids == IdKind::kHashed);
+         (h.ids == IdKind::kHashed || (h.free == 0 && h.tracked == Tracked::kNothing)) &&
+         h.tracked <= Tracked::kBoth;
 }
 
 }  // namespace
@@ -72,10 +73,11 @@ uint64_t checksumOf(std::span<const std::byte> bytes) {
 
 void encodeHeader(const RowFileHeader& h, std::span<std::byte, RowFileHeader::kBytes> to) {
   TP_CHECK_OP(h.table.size(), <=, RowFileHeader::kMostName);
+  const bool first = h.free == 0 && h.tracked == Tracked::kNothing;
   std::fill(to.begin(), to.end(), std::byte{0});
   memcpy(to.data(), kHeaderMagic, 8);
   Writer(to.data() + 8)
-      .put(h.free == 0 ? kCheckpointVersion : kNewestCheckpointVersion)
+      .put(first ? kCheckpointVersion : kNewestCheckpointVersion)
       .put(static_cast<uint32_t>(RowFileHeader::kBytes))
       .put(h.number)
       .put(h.id)
@@ -101,7 +103,8 @@ void encodeHeader(const RowFileHeader& h, std::span<std::byte, RowFileHeader::kB
       .put(h.rates.beta2)
       .put(h.rates.epsilon)
       .put(h.rates.weight_decay)
-      .put(h.free);
+      .put(h.free)
+      .put(h.tracked);
   memcpy(to.data() + kNameAt, h.table.data(), h.table.size());
   Writer(to.data() + kChecksumAt).put(checksumOf(to.first(kChecksumAt)));
 }
@@ -135,7 +138,8 @@ Result<RowFileHeader> decodeHeader(std::span<const std::byte, RowFileHeader::kBy
   more.get(h.initializer.first), more.get(h.initializer.second), more.get(h.initializer.seed);
   more.get(h.rates.learning_rate), more.get(h.rates.momentum), more.get(h.rates.beta1);
   more.get(h.rates.beta2), more.get(h.rates.epsilon), more.get(h.rates.weight_decay);
-  if (version > kCheckpointVersion) Reader(from.data() + kFreeAt).get(h.free);
+  Reader second(from.data() + kFreeAt);
+  if (version > kCheckpointVersion) second.get(h.free), second.get(h.tracked);
   if (!sensible(h) || h.format.rowBytes() != row_bytes || name > RowFileHeader::kMostName) {
     return fail(ErrorCode::kCorrupt, "its header says what cannot be");
   }
@@ -164,9 +168,10 @@ Result<RowFileFooter> decodeFooter(std::span<const std::byte, RowFileFooter::kBy
 size_t blockPadding(size_t bytes) { return (8 - bytes % 8) % 8; }
 
 void encodeBlockStart(RowBlockKind kind, std::span<const RowNumber> rows,
-                      std::span<const uint64_t> ids, uint32_t row_bytes,
-                      std::vector<std::byte>& to) {
+                      std::span<const uint64_t> ids, std::span<const uint64_t> uses,
+                      uint32_t row_bytes, std::vector<std::byte>& to) {
   TP_CHECK(ids.empty() || ids.size() == rows.size());
+  TP_CHECK(uses.empty() || uses.size() == rows.size());
   to.resize(RowBlockHead::kBytes);
   uint32_t ranges = 0;
   const auto append = [&to](uint64_t word) {
@@ -179,6 +184,7 @@ void encodeBlockStart(RowBlockKind kind, std::span<const RowNumber> rows,
     append(range.packed());
   }
   for (const uint64_t id : ids) append(id);
+  for (const uint64_t use : uses) append(use);
   const size_t bytes = to.size() + rows.size() * row_bytes;
   Writer(to.data())
       .put(kBlockMagic)
@@ -236,6 +242,9 @@ RowRange RowBlockView::range(size_t i) const {
   return RowRange::unpacked(Reader(ranges + i * 8).get<uint64_t>());
 }
 uint64_t RowBlockView::id(size_t i) const { return Reader(ids + i * 8).get<uint64_t>(); }
+RowUse RowBlockView::use(size_t i) const {
+  return RowUse::unpacked(Reader(uses + i * 8).get<uint64_t>());
+}
 
 Result<RowBlockView> decodeBlock(std::span<const std::byte> block, const RowFileHeader& header) {
   auto head = decodeBlockHead(block.first<RowBlockHead::kBytes>());
@@ -249,8 +258,9 @@ Result<RowBlockView> decodeBlock(std::span<const std::byte> block, const RowFile
     return fail(ErrorCode::kCorrupt, "removed rows that exist");
   }
   const bool has_ids = header.ids == IdKind::kHashed && !removed;
-  const uint64_t start =
-      RowBlockHead::kBytes + 8ull * head->ranges + (has_ids ? 8ull * head->rows : 0);
+  const bool has_uses = has_ids && header.tracked != Tracked::kNothing;
+  const uint64_t words = head->ranges + uint64_t{head->rows} * (has_ids + has_uses);
+  const uint64_t start = RowBlockHead::kBytes + 8 * words;
   const uint64_t bytes = start + (removed ? 0 : uint64_t{head->rows} * header.format.rowBytes());
   if (bytes + blockPadding(bytes) != block.size()) {
     return fail(ErrorCode::kCorrupt, "a block of a wrong length");
@@ -261,6 +271,7 @@ Result<RowBlockView> decodeBlock(std::span<const std::byte> block, const RowFile
   view.range_count = head->ranges;
   view.kind = head->kind;
   view.ids = has_ids ? view.ranges + 8ull * head->ranges : nullptr;
+  view.uses = has_uses ? view.ids + 8ull * head->rows : nullptr;
   view.bytes = block.data() + start;
   uint64_t counted = 0;
   for (size_t i = 0; i < view.range_count; ++i) {

@@ -17,7 +17,8 @@
 
 namespace tidepool {
 
-/// The second has what removed ids leave behind, and is written for tables that have some alone.
+/// The second has what removed ids leave behind, and uses of rows; it is written for tables that
+/// have either alone.
 inline constexpr uint32_t kCheckpointVersion = 1, kNewestCheckpointVersion = 2;
 
 /// What a file's header says of the table and the checkpoint.
@@ -31,6 +32,7 @@ struct RowFileHeader {
   std::string table;  // its name
   RowNumber rows = 0, capacity = 0;
   RowNumber free = 0;  // of `rows`, those that no id has
+  Tracked tracked = Tracked::kNothing;
   uint64_t step = 0;
   IdKind ids = IdKind::kDense;
   RowFormat format;
@@ -80,12 +82,12 @@ uint64_t headerChecksum(std::span<const std::byte, RowFileHeader::kBytes> from);
 void encodeFooter(const RowFileFooter& footer, std::span<std::byte, RowFileFooter::kBytes> to);
 Result<RowFileFooter> decodeFooter(std::span<const std::byte, RowFileFooter::kBytes> from);
 
-/// Everything of a block that comes before its rows: head, ranges, ids. `ids`: one a row, empty for
-/// dense tables and removed rows; `row_bytes`: 0 for these. The checksum goes in by sealBlock(),
-/// over that and the rows' bytes.
+/// Everything of a block that comes before its rows: head, ranges, ids, uses. `ids`: one a row,
+/// empty for dense tables and removed rows; `uses`: one a row, packed, or empty; `row_bytes`: 0 for
+/// removed rows. The checksum goes in by sealBlock(), over that and the rows' bytes.
 void encodeBlockStart(RowBlockKind kind, std::span<const RowNumber> rows,
-                      std::span<const uint64_t> ids, uint32_t row_bytes,
-                      std::vector<std::byte>& to);
+                      std::span<const uint64_t> ids, std::span<const uint64_t> uses,
+                      uint32_t row_bytes, std::vector<std::byte>& to);
 /// `start` of encodeBlockStart() and the rows' bytes after it. Returns the checksum.
 uint64_t sealBlock(std::span<std::byte> start, std::span<const std::byte> rows);
 /// Zeros after the rows.
@@ -99,11 +101,13 @@ struct RowBlockView {
   const std::byte* ranges = nullptr;
   uint32_t range_count = 0;
   RowBlockKind kind = RowBlockKind::kRows;
-  const std::byte* ids = nullptr;  // null in dense tables, and of removed rows
+  const std::byte* ids = nullptr;   // null in dense tables, and of removed rows
+  const std::byte* uses = nullptr;  // null where none is tracked, and of removed rows
   const std::byte* bytes = nullptr;
 
   RowRange range(size_t i) const;
   uint64_t id(size_t i) const;
+  RowUse use(size_t i) const;
 };
 /// Errors: kCorrupt for a wrong checksum, and for rows beyond those of the header.
 Result<RowBlockView> decodeBlock(std::span<const std::byte> block, const RowFileHeader& header);

@@ -174,6 +174,7 @@ RowFileHeader CheckpointWriter::headerOf(const TableSnapshot& snapshot) const {
   header.table = options.name;
   header.rows = snapshot.rows();
   header.free = snapshot.rows() - snapshot.live();
+  header.tracked = options.tracked;
   header.capacity = options.rows;
   header.step = snapshot.step();
   header.ids = options.ids;

@@ -18,6 +18,7 @@ struct Source {
   std::vector<RestorePart> parts;
   std::vector<std::unique_ptr<RowFileReader>> files;
   std::vector<uint64_t> ids;  // by row, of hashed ids
+  std::vector<RowUse> uses;   // by row; empty if the table keeps none
   RowBits seen;               // rows whose id is known
 };
 
@@ -46,6 +47,7 @@ class Restoring {
   Status openFiles(Source& source);
   Status put(Source& source, const RowBlockView& block, const RowFileHeader& header);
   void keepIds(Source& source, const RowBlockView& block);
+  static RowUse useOf(const Source& source, const RowBlockView& block, size_t at);
   Status checkIds(const Source& source) const;
 
   const CheckpointDirectory& directory_;
@@ -167,6 +169,8 @@ Status Restoring::openFiles(Source& source) {
   }
   if (saved.ids == IdKind::kHashed) {
     source.ids.resize(saved.rows);
+    const TableOptions& options = source.parts.front().table->options();
+    if (options.tracked != Tracked::kNothing) source.uses.resize(saved.rows);
     auto seen = RowBits::create(std::max<RowNumber>(saved.rows, 1));
     if (!seen) return tl::unexpected(seen.error());
     source.seen = std::move(*seen);
@@ -186,6 +190,16 @@ Status Restoring::begin() {
   return {};
 }
 
+/// What was not tracked counts from the checkpoint on.
+RowUse Restoring::useOf(const Source& source, const RowBlockView& block, size_t at) {
+  RowUse use = block.uses == nullptr ? RowUse() : block.use(at);
+  const Tracked tracked = source.files.back()->header().tracked;
+  if (!tracks(tracked, Tracked::kLastUse)) {
+    use.last = static_cast<uint32_t>(std::min(source.saved->step, RowUses::kMostSteps));
+  }
+  return use;
+}
+
 void Restoring::keepIds(Source& source, const RowBlockView& block) {
   size_t at = 0;
   for (size_t i = 0; i < block.range_count; ++i) {
@@ -195,7 +209,9 @@ void Restoring::keepIds(Source& source, const RowBlockView& block) {
         source.seen.clear(row);
         continue;
       }
-      source.ids[row] = block.id(at++);
+      source.ids[row] = block.id(at);
+      if (!source.uses.empty()) source.uses[row] = useOf(source, block, at);
+      ++at;
       source.seen.set(row);
     }
   }
@@ -253,8 +269,8 @@ Status Restoring::readAll(Workers& workers) {
 
 Status Restoring::finish() {
   for (auto& [table, target] : targets_) {
-    TP_TRY(target.restore->finish(target.source->ids, target.source->seen,
-                                  target.source->saved->step,
+    const Source& source = *target.source;
+    TP_TRY(target.restore->finish({source.ids, source.seen, source.uses}, source.saved->step,
                                   target.whole ? manifest_.id : CheckpointId{0}));
   }
   return {};

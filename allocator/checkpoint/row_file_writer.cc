@@ -41,7 +41,7 @@ Status RowFileWriter::append(const RowBlock& block) {
   static thread_local std::vector<std::byte> start;
   const uint32_t row_bytes = block.removed ? 0 : header_.format.rowBytes();
   encodeBlockStart(block.removed ? RowBlockKind::kRemoved : RowBlockKind::kRows, block.rows,
-                   block.ids, row_bytes, start);
+                   block.ids, block.uses, row_bytes, start);
   const size_t payload = block.rows.size() * row_bytes;
   const uint64_t checksum = sealBlock(start, {block.bytes, payload});
   const size_t padding = blockPadding(start.size() + payload);

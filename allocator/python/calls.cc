@@ -172,6 +172,17 @@ uint64_t removeIds(const TableHandle& table, py::handle ids) {
   return *removed;
 }
 
+uint64_t expire(const TableHandle& table, uint64_t unused_for, uint64_t used_fewer_than) {
+  const Open open = table.use();
+  Result<uint64_t> removed = 0;
+  {
+    const GilReleased released;
+    removed = open->table->expire({unused_for, used_fewer_than});
+  }
+  if (!removed) raise(removed.error());
+  return *removed;
+}
+
 py::array_t<float> readRows(const TableHandle& table, py::handle ids, py::object out) {
   const Open open = table.use();
   const std::span<const int64_t> numbers = integers(ids, "ids");

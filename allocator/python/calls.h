@@ -19,6 +19,7 @@ void updates(const pybind11::sequence& calls);
 /// The hashed ids that have rows, in the order in which they got them.
 pybind11::array_t<int64_t> knownIds(const TableHandle& table);
 uint64_t removeIds(const TableHandle& table, pybind11::handle ids);
+uint64_t expire(const TableHandle& table, uint64_t unused_for, uint64_t used_fewer_than);
 pybind11::array_t<float> readRows(const TableHandle& table, pybind11::handle ids,
                                   pybind11::object out);
 void writeRows(const TableHandle& table, pybind11::handle ids, pybind11::handle values);

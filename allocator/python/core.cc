@@ -68,6 +68,11 @@ void bindOptions(py::module_& module) {
       .def_readwrite("initializer", &TableOptions::initializer)
       .def_readwrite("step", &TableOptions::step)
       .def_property(
+          "track", [](const TableOptions& options) { return static_cast<int>(options.tracked); },
+          [](TableOptions& options, int track) {
+            options.tracked = static_cast<Tracked>(track & 3);
+          })
+      .def_property(
           "dram_bytes", [](const TableOptions& options) { return options.dram.value(); },
           [](TableOptions& options, uint64_t bytes) { options.dram = Bytes(bytes); });
 }
@@ -82,7 +87,8 @@ void bindHandles(py::module_& module) {
       .def("counts", &counts)
       .def("rows", &rows)
       .def("known_ids", &knownIds)
-      .def("remove_ids", &removeIds)
+      .def("remove_ids", &removeIds, "ids"_a)
+      .def("expire", &expire, "unused_for"_a, "used_fewer_than"_a)
       .def("dram", &dram)
       .def("close", &TableHandle::close)
       .def_property_readonly("closed", &TableHandle::closed);

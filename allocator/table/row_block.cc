@@ -38,6 +38,7 @@ void RowBlockPool::giveBack(RowBlock* block) {
   MutexLock lock(mutex_);
   block->rows.clear();
   block->ids.clear();
+  block->uses.clear();
   block->removed = false;
   free_.push_back(block);
   returned_.notifyOne();

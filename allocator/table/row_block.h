@@ -6,11 +6,13 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <vector>
 
 #include "allocator/rows/row_numbers.h"
+#include "allocator/table/row_uses.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/units.h"
@@ -23,9 +25,19 @@ struct RowBlock {
   size_t table = 0;              // whose rows: its place in the checkpoint
   std::vector<RowNumber> rows;   // in any order
   std::vector<uint64_t> ids;     // of each row its id; none in dense tables
+  std::vector<uint64_t> uses;    // of each row its RowUse, packed; none where none is tracked
   bool removed = false;          // these have no ids any more: there are no bytes
   std::byte* bytes = nullptr;    // of each row its rowBytes, one after the other
   RowBlockPool* pool = nullptr;  // where it goes back to
+
+  /// One row more, of which there is room; under the table's lock.
+  void add(RowNumber row, const std::byte* of_row, size_t row_bytes, const uint64_t* ids_by_row,
+           const RowUses* uses_by_row) {
+    memcpy(bytes + rows.size() * row_bytes, of_row, row_bytes);
+    rows.push_back(row);
+    if (ids_by_row != nullptr) ids.push_back(ids_by_row[row]);
+    if (uses_by_row != nullptr) uses.push_back(uses_by_row->get(row).packed());
+  }
 
  private:
   friend class RowBlockPool;
@@ -86,6 +98,7 @@ struct CopyPath {
   RowBlockQueue* full;
   size_t table;                   // for RowBlock::table
   const uint64_t* ids = nullptr;  // by row, under the table's lock; null in dense tables
+  const RowUses* uses = nullptr;  // null if none is tracked
 };
 
 }  // namespace tidepool

@@ -80,9 +80,7 @@ void RowChanges::keepOld(RowNumber row, const std::byte* bytes, size_t worker) {
     }
     block->table = path_.table;
   }
-  memcpy(block->bytes + block->rows.size() * row_bytes_, bytes, row_bytes_);
-  block->rows.push_back(row);
-  if (path_.ids != nullptr) block->ids.push_back(path_.ids[row]);
+  block->add(row, bytes, row_bytes_, path_.ids, path_.uses);
   saved_.set(row);
   copied_.fetch_add(1, std::memory_order_relaxed);
 }

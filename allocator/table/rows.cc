@@ -52,7 +52,7 @@ Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Ac
       addressInPlace(piece, addresses.data(), missed_[0]);
     }
     for (size_t i = 0; i < piece.size(); ++i) {
-      if (after == After::kChanged) changes_.beforeChange(piece[i], addresses[i], 0);
+      if (after == After::kChanged) noteChange(piece[i], addresses[i], 0);
       act(from + i, addresses[i]);
       if (after == After::kChanged && cache_) markChanged(scratch().slots[i]);
     }

@@ -51,6 +51,10 @@ Status EmbeddingTable::check(const TableOptions& options) {
                 name, static_cast<unsigned long long>(options.rows),
                 static_cast<unsigned long long>(kRowLimit - 1));
   }
+  if (options.tracked != Tracked::kNothing && options.ids == IdKind::kDense) {
+    return fail(ErrorCode::kInvalidArgument,
+                "table %s: uses are tracked of rows with hashed ids, and its ids are dense", name);
+  }
   return {};
 }
 
@@ -75,6 +79,9 @@ Status EmbeddingTable::setUp() {
     auto ids = IdMap::create(options_.rows);
     if (!ids) return tl::unexpected(ids.error());
     ids_ = std::move(*ids);
+    auto uses = RowUses::create(options_.tracked, options_.rows);
+    if (!uses) return tl::unexpected(uses.error());
+    uses_ = std::move(*uses);
   }
   if (home_->kind() != TierKind::kLocal) TP_TRY(setUpCache());
   return options_.ids == IdKind::kDense ? initialize() : Status();
@@ -202,6 +209,7 @@ Status EmbeddingTable::insertNew(std::span<const int64_t> ids, std::span<RowNumb
 /// A new row begins in a slot if it can have one, else at its home.
 Status EmbeddingTable::bringIntoBeing(RowNumber row, uint64_t id) {
   changes_.created(row);
+  uses_.born(row, step_.step);
   if (!fetches()) {
     encodeInitial(id, home_->memory() + row * format_.stride());
     return {};

@@ -28,6 +28,7 @@
 #include "allocator/table/row_cache.h"
 #include "allocator/table/row_changes.h"
 #include "allocator/table/row_home.h"
+#include "allocator/table/row_uses.h"
 #include "allocator/table/staged_rows.h"
 #include "allocator/table/workers.h"
 #include "runtime/base/atomic_wait.h"
@@ -45,7 +46,8 @@ struct TableOptions {
   RowFormat format;
   IdKind ids = IdKind::kDense;
   Initializer initializer;
-  OptimizerStep step;  // rates; its step number is the table's own
+  OptimizerStep step;                   // rates; its step number is the table's own
+  Tracked tracked = Tracked::kNothing;  // of hashed ids, for expire()
   // Of a far tier: local memory for hot rows, what is known of them, and buffers. 0: a share of the
   // budget of its space.
   Bytes dram;
@@ -132,6 +134,13 @@ class EmbeddingTable final : private RowsKeeper {
   /// Returns how many rows went. Errors: kUnsupported for dense ids; what broke the table, and
   /// while a checkpoint is taken, which gets the rows as they were, those of reading them.
   Result<uint64_t> removeIds(std::span<const int64_t> ids) TP_EXCLUDES(mutex_);
+  /// The same with the ids of all rows that the expiry takes. Others get their turn in between:
+  /// what they use or insert meanwhile is judged as it is then. Errors: as above; kInvalidArgument
+  /// if nothing is asked for, or what the table does not keep.
+  Result<uint64_t> expire(const Expiry& expiry) TP_EXCLUDES(mutex_);
+
+  /// Local memory that ids of the options take, what is kept of their rows counted in.
+  static Bytes idsMemory(const TableOptions& options);
 
   /// Announces a batch. Tables that are read in place need nothing done. Of others its rows are
   /// brought in while the caller goes on, and stay until the batch is finished. Batches are used in
@@ -289,8 +298,20 @@ class EmbeddingTable final : private RowsKeeper {
 
   // Giving rows up.
   Status checkHashed(const char* what) const;
+  Status checkExpiry(const Expiry& expiry) const;
   Status removeRows(std::span<const RowNumber> rows) TP_REQUIRES(mutex_);
   Status keepForCheckpoint(std::span<const RowNumber> rows) TP_REQUIRES(mutex_);
+
+  /// The row's bytes are about to change.
+  void noteChange(RowNumber row, const std::byte* bytes, size_t worker) {
+    changes_.beforeChange(row, bytes, worker);
+    uses_.used(row, step_.step);
+  }
+
+  /// Null if none is tracked.
+  const RowUses* trackedUses() const {
+    return uses_.tracked() == Tracked::kNothing ? nullptr : &uses_;
+  }
 
   // Row by row.
   Status existingRows(std::span<const int64_t> ids, std::vector<RowNumber>& rows)
@@ -344,6 +365,7 @@ class EmbeddingTable final : private RowsKeeper {
   std::atomic<bool> restoring_{false};  // its lock is held for as long as that takes
   RowChanges changes_;
   IdMap ids_;
+  RowUses uses_;
   OptimizerStep step_, prepared_;
   Occurrences occurrences_;
   std::vector<uint32_t> bag_of_;

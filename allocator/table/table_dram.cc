@@ -19,10 +19,6 @@ constexpr Bytes kMostAhead = Bytes(64 * kMiB);
 // What is known of a row that waits, and little less than its share of what requests may hold.
 constexpr uint64_t kBesideRow = 24;
 
-Bytes fixedOf(const TableOptions& options) {
-  return options.ids == IdKind::kHashed ? IdMap::memoryFor(options.rows) : Bytes();
-}
-
 uint64_t leastSlots(const TableOptions& options) {
   return std::min<uint64_t>(kLeastSlots, options.rows);
 }
@@ -42,18 +38,23 @@ Bytes variableFor(const RowFormat& format, TierKind tier, uint64_t slots) {
 
 }  // namespace
 
+Bytes EmbeddingTable::idsMemory(const TableOptions& options) {
+  if (options.ids == IdKind::kDense) return {};
+  return IdMap::memoryFor(options.rows) + RowUses::memoryFor(options.tracked, options.rows);
+}
+
 Bytes EmbeddingTable::dramFor(const TableOptions& options, TierKind tier, uint64_t slots) {
   if (tier == TierKind::kLocal) return {};
   slots = std::clamp(slots, leastSlots(options), options.rows);
   return std::max(leastDram(options, tier),
-                  fixedOf(options) + variableFor(options.format, tier, slots));
+                  idsMemory(options) + variableFor(options.format, tier, slots));
 }
 
 /// What the first checkpoint will take is asked for at once, though slots have it until then: who
 /// has trained for hours is not to learn that the rows cannot be saved.
 Bytes EmbeddingTable::leastDram(const TableOptions& options, TierKind tier) {
   if (tier == TierKind::kLocal) return {};
-  return fixedOf(options) + variableFor(options.format, tier, leastSlots(options)) +
+  return idsMemory(options) + variableFor(options.format, tier, leastSlots(options)) +
          RowChanges::mostMemory(options.rows);
 }
 
@@ -78,7 +79,7 @@ Bytes EmbeddingTable::dramForAhead(uint64_t rows) const {
 }
 
 Bytes EmbeddingTable::fixedDram() const {
-  Bytes fixed = fixedOf(options_);
+  Bytes fixed = idsMemory(options_);
   if (room_for_changes_) fixed += RowChanges::mostMemory(options_.rows);
   if (curve_) fixed += LiveCurve::memoryFor(home_->size());
   return fixed;
@@ -226,7 +227,9 @@ TableCounts EmbeddingTable::countsLocked() const {
   counts.in_place = in_place_.load(std::memory_order_relaxed);
   counts.steps = step_.step;
   counts.metadata += changes_.memory();
-  if (options_.ids == IdKind::kHashed) counts.metadata += ids_.memory();
+  if (options_.ids == IdKind::kHashed) {
+    counts.metadata += ids_.memory() + RowUses::memoryFor(options_.tracked, ids_.end());
+  }
   if (curve_) counts.metadata += LiveCurve::memoryFor(home_->size());
   if (cache_) {
     counts.evictions = cache_->evictions();

@@ -161,10 +161,10 @@ Status TableRestore::finishFar() {
   return table_.home_->link()->finishAll();
 }
 
-Status TableRestore::assignIds(std::span<const uint64_t> ids, const RowBits& live) {
-  for (RowNumber row = 0; row < ids.size(); ++row) {
-    const uint64_t id = ids[row];
-    if (!live.test(row)) {
+Status TableRestore::assignIds(const Ids& given) {
+  for (RowNumber row = 0; row < given.ids.size(); ++row) {
+    const uint64_t id = given.ids[row];
+    if (!given.live.test(row)) {
       table_.ids_.appendFree();
       continue;
     }
@@ -173,13 +173,13 @@ Status TableRestore::assignIds(std::span<const uint64_t> ids, const RowBits& liv
                   table_.options_.name.c_str(), static_cast<unsigned long long>(id));
     }
     table_.ids_.append(id);
+    if (!given.uses.empty()) table_.uses_.set(row, given.uses[row]);
   }
   return {};
 }
 
-Status TableRestore::finish(std::span<const uint64_t> ids, const RowBits& live, uint64_t step,
-                            CheckpointId base) {
-  TP_TRY(assignIds(ids, live));
+Status TableRestore::finish(const Ids& ids, uint64_t step, CheckpointId base) {
+  TP_TRY(assignIds(ids));
   if (table_.fetches()) TP_TRY(finishFar());
   TP_TRY(table_.makeRoomForChanges());
   TP_TRY(table_.changes_.restart(table_.options_.rows, base));

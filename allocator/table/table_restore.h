@@ -30,11 +30,16 @@ class TableRestore {
   Status put(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_, mutex_);
   /// Rows of later calls replace those of earlier ones. No put() is running. Errors: as put().
   Status settle() TP_EXCLUDES(turn_, mutex_);
-  /// All rows are there. `ids` by row, of hashed tables, as far as the row is among `live`; `step`:
-  /// the optimizer's steps so far; `base`: the checkpoint that changes count from, 0 for none.
-  /// Errors: as put(), kCorrupt for an id that occurs twice.
-  Status finish(std::span<const uint64_t> ids, const RowBits& live, uint64_t step,
-                CheckpointId base);
+  /// Of hashed tables, by row: the id and, unless it is empty, what is known of its uses, as far as
+  /// the row is among `live`.
+  struct Ids {
+    std::span<const uint64_t> ids;
+    const RowBits& live;
+    std::span<const RowUse> uses;
+  };
+  /// All rows are there. `step`: the optimizer's steps so far; `base`: the checkpoint that changes
+  /// count from, 0 for none. Errors: as put(), kCorrupt for an id that occurs twice.
+  Status finish(const Ids& ids, uint64_t step, CheckpointId base);
 
  private:
   explicit TableRestore(EmbeddingTable& table) : table_(table) {}
@@ -44,7 +49,7 @@ class TableRestore {
   void fill(RowChunk& chunk, RowNumber first, size_t count, const std::byte* bytes) const;
   Status sendChunk(RowChunk* chunk) TP_EXCLUDES(turn_);
   Status finishFar() TP_EXCLUDES(turn_, mutex_);
-  Status assignIds(std::span<const uint64_t> ids, const RowBits& live);
+  Status assignIds(const Ids& given);
 
   EmbeddingTable& table_;
   bool changing_ = false;

@@ -44,6 +44,7 @@ class TableSnapshot::Filler {
   Filler(TableSnapshot& snapshot, std::span<RowBlock* const> blocks)
       : changes_(snapshot.table_.changes_),
         ids_(snapshot.options().ids == IdKind::kHashed ? snapshot.table_.ids_.idsByRow() : nullptr),
+        uses_(snapshot.table_.trackedUses()),
         row_bytes_(snapshot.table_.format_.rowBytes()),
         block_rows_(blocks.front()->pool->rowsPerBlock(row_bytes_)),
         blocks_(blocks) {
@@ -53,15 +54,14 @@ class TableSnapshot::Filler {
   void add(RowNumber row, const std::byte* bytes) {
     if (blocks_[at_]->rows.size() == block_rows_) ++at_;
     RowBlock& block = *blocks_[at_];
-    memcpy(block.bytes + block.rows.size() * row_bytes_, bytes, row_bytes_);
-    block.rows.push_back(row);
-    if (ids_ != nullptr) block.ids.push_back(ids_[row]);
+    block.add(row, bytes, row_bytes_, ids_, uses_);
     changes_.saved(row);
   }
 
  private:
   RowChanges& changes_;
-  const uint64_t* const ids_;  // by row, under the lock
+  const uint64_t* const ids_;  // these two by row; null for none
+  const RowUses* const uses_;
   const size_t row_bytes_, block_rows_;
   std::span<RowBlock* const> blocks_;
   size_t at_ = 0;
@@ -119,10 +119,10 @@ void TableSnapshot::start(RowChanges::Prepared prepared, SavedRows which, RowBlo
   rows_ = hashed ? ids.end() : options().rows;
   live_ = hashed ? ids.count() : rows_;
   step_ = table_.step_.step;
-  table_.changes_.begin(std::move(prepared), which, rows_, table_.format_.rowBytes(),
-                        workersOf(table_),
-                        {&pool, &queue, index_, hashed ? ids.idsByRow() : nullptr},
-                        live_ < rows_ ? ids.freeWords() : std::span<const uint64_t>());
+  table_.changes_.begin(
+      std::move(prepared), which, rows_, table_.format_.rowBytes(), workersOf(table_),
+      {&pool, &queue, index_, hashed ? ids.idsByRow() : nullptr, table_.trackedUses()},
+      live_ < rows_ ? ids.freeWords() : std::span<const uint64_t>());
   open_ = true;
 }
 

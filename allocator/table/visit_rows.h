@@ -28,7 +28,7 @@ void EmbeddingTable::visitInPlace(std::span<const RowNumber> rows, After after, 
     prefetchRows(buffers.addresses.data(), piece.size(), format_.stride());
     for (size_t i = 0; i < piece.size(); ++i) {
       std::byte* const row = buffers.addresses[i];
-      if (after == After::kChanged) changes_.beforeChange(piece[i], row, worker);
+      if (after == After::kChanged) noteChange(piece[i], row, worker);
       act(from + i, row);
       if (after == After::kChanged && cache_) markChanged(buffers.slots[i]);
     }
@@ -59,7 +59,7 @@ Status EmbeddingTable::visitFetched(std::span<const RowNumber> rows, After after
     TP_TRY(staged_->finish());
     for (size_t i = 0; i < end - first; ++i) {
       std::byte* const row = buffers.addresses[i];
-      if (after == After::kChanged) changes_.beforeChange(rows[first + i], row, 0);
+      if (after == After::kChanged) noteChange(rows[first + i], row, 0);
       act(first + i, row);
       if (after == After::kChanged) markChanged(slots[i]);
     }

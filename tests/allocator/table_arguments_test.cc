@@ -212,6 +212,11 @@ TEST_P(TableArguments, OfRowsAndTokens) {
   EXPECT_EQ(tidepool_table_list_ids(table_, 0, listed, 4, &count), TIDEPOOL_UNSUPPORTED);
   EXPECT_REFUSED(tidepool_table_remove_ids(table_, nullptr, 4, nullptr), "ids is NULL");
   EXPECT_EQ(tidepool_table_remove_ids(table_, ids.data(), 1, nullptr), TIDEPOOL_UNSUPPORTED);
+  tidepool_expiry expiry = TIDEPOOL_EXPIRY_INIT;
+  EXPECT_REFUSED(tidepool_table_expire(table_, nullptr, nullptr), "expiry is NULL");
+  EXPECT_EQ(tidepool_table_expire(table_, &expiry, nullptr), TIDEPOOL_UNSUPPORTED);
+  expiry.struct_size = 0;
+  EXPECT_REFUSED(tidepool_table_expire(table_, &expiry, nullptr), "struct_size is 0");
   tidepool_table_stats stats{};
   EXPECT_REFUSED(tidepool_table_get_stats(table_, &stats), "struct_size is 0");
 }
@@ -226,6 +231,11 @@ TEST_P(TableArguments, OfTablesToBe) {
   tidepool_table_params params = good;
   params.name = nullptr;
   wrong(params, "name is NULL");
+  params = good;
+  params.track = 4;
+  wrong(params, "track is 4");
+  params.track = TIDEPOOL_TRACK_USES;
+  wrong(params, "its ids are dense");
   params.name = "";
   wrong(params, "name is NULL or empty");
   params = good;

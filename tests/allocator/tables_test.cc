@@ -149,8 +149,35 @@ TEST_P(Tables, OfHashedIdsGiveTheRowsOfSomeToOthers) {
     ASSERT_OK(lookUp(table, one, offsets, out));
     EXPECT_EQ(out, first) << "as a new one";
   }
+  tidepool_expiry expiry = TIDEPOOL_EXPIRY_INIT;
+  expiry.used_fewer_than = 1;
+  uint64_t expired = 0;
+  EXPECT_EQ(tidepool_table_expire(table, &expiry, &expired), TIDEPOOL_INVALID_ARGUMENT);
   EXPECT_EQ(tableStats(table).removed, 255u);
   EXPECT_EQ(tableStats(table).inserted, 256u);
+  ASSERT_OK(tidepool_table_close(table));
+}
+
+TEST_P(Tables, ExpireWhatWasUsedLittle) {
+  tidepool_table_params params = tableParams("items");
+  params.id_kind = TIDEPOOL_HASHED;
+  params.rows = 50;
+  params.track = TIDEPOOL_TRACK_LAST_USE | TIDEPOOL_TRACK_USES;
+  tidepool_table* const table = makeTable(test_.context, params);
+  const std::vector<float> gradients(kDim, 1.0f);
+  for (const int64_t id : {1, 2, 3, 2, 1, 2}) {
+    ASSERT_OK(update(table, {id}, {0, 1}, gradients));
+  }
+  tidepool_expiry expiry = TIDEPOOL_EXPIRY_INIT;
+  uint64_t removed = 0;
+  expiry.used_fewer_than = 3;
+  expiry.unused_for = 2;
+  ASSERT_OK(tidepool_table_expire(table, &expiry, &removed));
+  EXPECT_EQ(removed, 1u) << "3";
+  expiry.unused_for = 0;
+  ASSERT_OK(tidepool_table_expire(table, &expiry, &removed));
+  EXPECT_EQ(removed, 1u) << "1";
+  EXPECT_EQ(tableStats(table).rows, 1u);
   ASSERT_OK(tidepool_table_close(table));
 }
 

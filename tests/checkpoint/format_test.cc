@@ -72,7 +72,7 @@ std::vector<std::byte> block(const std::vector<RowNumber>& rows, const RowFileHe
   for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 7);
   std::vector<uint64_t> of_rows;
   for (const RowNumber row : rows) of_rows.push_back(ids[row]);
-  encodeBlockStart(RowBlockKind::kRows, rows, of_rows, header.format.rowBytes(), bytes);
+  encodeBlockStart(RowBlockKind::kRows, rows, of_rows, {}, header.format.rowBytes(), bytes);
   sealBlock(bytes, payload);
   bytes.insert(bytes.end(), payload.begin(), payload.end());
   bytes.resize(bytes.size() + blockPadding(bytes.size()));
@@ -124,7 +124,7 @@ TEST(CheckpointFormat, WhatRemovedIdsLeaveIsOfTheSecondVersion) {
   EXPECT_EQ(read->free, 3u);
   const auto removed = [](const std::vector<RowNumber>& rows) {
     std::vector<std::byte> bytes;
-    encodeBlockStart(RowBlockKind::kRemoved, rows, {}, 0, bytes);
+    encodeBlockStart(RowBlockKind::kRemoved, rows, {}, {}, 0, bytes);
     sealBlock(bytes, {});
     return bytes;
   };
@@ -143,6 +143,32 @@ TEST(CheckpointFormat, WhatRemovedIdsLeaveIsOfTheSecondVersion) {
   header.free = 3;
   encodeHeader(header, head);
   EXPECT_FALSE(decodeHeader(head)) << "of a dense table";
+}
+
+TEST(CheckpointFormat, BlocksHaveUsesWhereTheHeaderSaysSo) {
+  RowFileHeader header = someHeader();
+  header.tracked = Tracked::kBoth;
+  std::byte head[RowFileHeader::kBytes];
+  encodeHeader(header, head);
+  EXPECT_EQ(std::to_integer<int>(head[8]), 2);
+  EXPECT_EQ(std::to_integer<int>(head[120]), 3);
+  EXPECT_EQ(decodeHeader(head)->tracked, Tracked::kBoth);
+  const std::vector<RowNumber> rows = {7, 8};
+  const std::vector<uint64_t> ids = {70, 80};
+  const std::vector<uint64_t> uses = {RowUse{5, 6}.packed(),
+                                      RowUse{UINT32_MAX, UINT16_MAX}.packed()};
+  std::vector<std::byte> bytes, payload(2 * header.format.rowBytes());
+  encodeBlockStart(RowBlockKind::kRows, rows, ids, uses, header.format.rowBytes(), bytes);
+  sealBlock(bytes, payload);
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  const auto view = decodeBlock(bytes, header);
+  ASSERT_TRUE(view) << view.error().text();
+  EXPECT_EQ(view->id(1), 80u);
+  EXPECT_EQ(view->use(0).last, 5u);
+  EXPECT_EQ(view->use(0).uses, 6u);
+  EXPECT_EQ(view->use(1).packed(), uses[1]);
+  header.tracked = Tracked::kNothing;
+  EXPECT_FALSE(decodeBlock(bytes, header)) << "longer than a block without";
 }
 
 Manifest someManifest() {

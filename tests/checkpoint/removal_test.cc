@@ -14,7 +14,11 @@ constexpr Place kPlaces[] = {Place::kLocal, Place::kDirect, Place::kRemote, Plac
                              Place::kFabricRows};
 
 TableOptions hashedTable() {
-  return trainedTable(IdKind::kHashed, {ElementType::kFloat32, Optimizer::kAdagrad, 8}, 900);
+  TableOptions options =
+      trainedTable(IdKind::kHashed, {ElementType::kFloat32, Optimizer::kAdagrad, 8}, 900);
+  options.tracked = Tracked::kBoth;
+  options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, 90);
+  return options;
 }
 
 /// Removes about a share of the ids that there are, the same from both.
@@ -27,6 +31,16 @@ void removeSome(Trained& trained, std::mt19937_64& random, unsigned one_in) {
   const auto removed = trained.table->removeIds(ids);
   ASSERT_TRUE(removed) << removed.error().text();
   ASSERT_EQ(*removed, ids.size());
+}
+
+/// What was used little of late goes from both.
+void expireSome(Trained& trained) {
+  for (const Expiry expiry : {Expiry{4, 0}, Expiry{2, 2}}) {
+    const size_t wanted = trained.model.expire(expiry);
+    const auto removed = trained.table->expire(expiry);
+    ASSERT_TRUE(removed) << removed.error().text();
+    ASSERT_EQ(*removed, wanted);
+  }
 }
 
 void expectAsModel(Trained& trained) {
@@ -89,6 +103,7 @@ TEST(RemovalCheckpoints, RestoreWhatWasLeft) {
       const Status restored = restore(other, path);
       ASSERT_TRUE(restored) << restored.error().text();
       ASSERT_NO_FATAL_FAILURE(expectAsModel(other));
+      ASSERT_NO_FATAL_FAILURE(expireSome(other));  // by uses that were saved
       ASSERT_NO_FATAL_FAILURE(removeSome(other, random, 2));
       for (uint64_t i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(other.step(5000 + i));
       ASSERT_NO_FATAL_FAILURE(expectAsModel(other));
@@ -246,8 +261,44 @@ TEST(RemovalCheckpoints, HaveTheRowsOfTheirMomentWhileIdsComeAndGo) {
       const Status restored = restore(other, path);
       ASSERT_TRUE(restored) << restored.error().text();
       ASSERT_NO_FATAL_FAILURE(expectAsModel(other));
+      ASSERT_NO_FATAL_FAILURE(expireSome(other));
       for (uint64_t i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(other.step(5000 + i));
       ASSERT_NO_FATAL_FAILURE(expectAsModel(other));
+    }
+  }
+}
+
+// Where what is tracked differs: what the checkpoint does not have counts from it.
+TEST(RemovalCheckpoints, UsesThatWereNotSavedCountFromTheRestore) {
+  constexpr Tracked kAll[] = {Tracked::kNothing, Tracked::kLastUse, Tracked::kUses, Tracked::kBoth};
+  Workers workers(2, 0);
+  Places places(Place::kLocal);
+  for (const Tracked saved : kAll) {
+    TemporaryDirectory directory;
+    TableOptions options = hashedTable();
+    options.tracked = saved;
+    Trained trained(places, options, workers);
+    for (uint64_t i = 0; i < 5; ++i) ASSERT_NO_FATAL_FAILURE(trained.step(i));
+    ASSERT_TRUE(save(trained, directory.path(), CheckpointKind::kFull));
+    for (const Tracked tracked : kAll) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(saved)) + " to " +
+                   std::to_string(static_cast<int>(tracked)));
+      options.tracked = tracked;
+      Trained other(places, options, workers);
+      other.model = trained.model;
+      ASSERT_TRUE(restore(other, directory.path()));
+      ASSERT_NO_FATAL_FAILURE(expectAsModel(other));
+      if (tracks(tracked, Tracked::kUses)) {
+        const Expiry rare{0, 2};
+        const size_t wanted =
+            tracks(saved, Tracked::kUses) ? other.model.expire(rare) : other.model.rows();
+        EXPECT_EQ(*other.table->expire(rare), wanted);
+        continue;
+      }
+      if (!tracks(tracked, Tracked::kLastUse)) continue;
+      const Expiry old{2, 0};
+      const size_t wanted = tracks(saved, Tracked::kLastUse) ? other.model.expire(old) : 0;
+      EXPECT_EQ(*other.table->expire(old), wanted);
     }
   }
 }

@@ -249,7 +249,7 @@ TEST(RestoreFar, WhatALaterFileSaysStays) {
     beside.join();
     ASSERT_TRUE(to.settle());
     ASSERT_TRUE(to.put(0, options.rows, later.data()));
-    ASSERT_TRUE(to.finish({}, {}, 1, 0));
+    ASSERT_TRUE(to.finish({{}, RowBits(), {}}, 1, 0));
     restore->reset();
     std::vector<std::byte> wanted(options.format.stride());
     std::fill_n(wanted.begin(), row_bytes, std::byte{2});

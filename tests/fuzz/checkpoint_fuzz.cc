@@ -67,6 +67,7 @@ void useBlock(const RowBlockView& view, const RowFileHeader& header, const std::
   }
   TP_CHECK_OP(rows, ==, view.rows);
   for (size_t i = 0; view.ids != nullptr && i < view.rows; ++i) sum += view.id(i);
+  for (size_t i = 0; view.uses != nullptr && i < view.rows; ++i) sum += view.use(i).packed();
   const bool removed = view.kind == RowBlockKind::kRemoved;
   const uint64_t bytes = removed ? 0 : uint64_t{view.rows} * header.format.rowBytes();
   const auto* const end = reinterpret_cast<const std::byte*>(block.data()) + block.size();
@@ -110,21 +111,23 @@ void tryRows(std::string text, Form form) {
   tryBlock(text.substr(kHeader + kFooter), *header, form);
 }
 
-std::string rowsSeed(IdKind ids) {
+std::string rowsSeed(IdKind ids, Tracked tracked = Tracked::kNothing) {
   RowFileHeader header;
   header.table = "items";
   header.rows = 90;
   header.capacity = 100;
   header.ids = ids;
+  header.tracked = tracked;
   header.format = {ElementType::kFloat16, Optimizer::kAdagrad, 4};
   std::byte start[kHeader], end[kFooter];
   encodeHeader(header, start);
   encodeFooter({1, 4, 4096, 42}, end);
   const std::vector<RowNumber> rows = {5, 6, 7, 80};
   const std::vector<uint64_t> names(ids == IdKind::kHashed ? rows.size() : 0, 11);
+  const std::vector<uint64_t> uses(tracked == Tracked::kNothing ? 0 : rows.size(), 12);
   const std::vector<std::byte> payload(rows.size() * header.format.rowBytes());
   std::vector<std::byte> block;
-  encodeBlockStart(RowBlockKind::kRows, rows, names, header.format.rowBytes(), block);
+  encodeBlockStart(RowBlockKind::kRows, rows, names, uses, header.format.rowBytes(), block);
   sealBlock(block, payload);
   block.insert(block.end(), payload.begin(), payload.end());
   block.resize(block.size() + blockPadding(block.size()));
@@ -158,6 +161,7 @@ std::vector<std::string> seeds() {
     all.push_back(std::string(1, kRows) + rowsSeed(ids));
     all.push_back(std::string(1, kRowsAsTheyAre) + rowsSeed(ids));
   }
+  all.push_back(std::string(1, kRows) + rowsSeed(IdKind::kHashed, Tracked::kBoth));
   return all;
 }
 

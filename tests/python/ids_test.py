@@ -17,10 +17,13 @@ class Model:
     """What a table with hashed ids and plain SGD is to do; rows begin as zeros."""
 
     def __init__(self):
-        self.rows = {}
+        self.rows, self.last, self.uses, self.steps = {}, {}, {}, 0
 
     def row(self, id):
-        return self.rows.setdefault(id, numpy.zeros(DIM, numpy.float32))
+        if id not in self.rows:
+            self.rows[id] = numpy.zeros(DIM, numpy.float32)
+            self.last[id], self.uses[id] = self.steps, 0
+        return self.rows[id]
 
     def look_up(self, ids, insert=True):
         if insert:
@@ -29,18 +32,32 @@ class Model:
         return numpy.array([self.rows.get(id, empty) for id in ids], numpy.float32).reshape(-1, DIM)
 
     def update(self, ids, gradients):
+        self.steps += 1
         sums = {}
         for id, gradient in zip(ids, gradients):
             sums[id] = sums.get(id, numpy.zeros(DIM, numpy.float32)) + gradient
         for id, total in sums.items():
             self.rows[id] = self.row(id) - LR * total
+            self.last[id] = self.steps
+            self.uses[id] += 1
 
     def remove(self, ids):
         return sum(self.rows.pop(id, None) is not None for id in ids)
 
+    def expire(self, unused_for=None, used_fewer_than=None):
+        return self.remove(
+            [
+                id
+                for id in self.rows
+                if (unused_for is None or self.steps - self.last[id] >= unused_for)
+                and (used_fewer_than is None or self.uses[id] < used_fewer_than)
+            ]
+        )
+
     def copy(self):
         other = Model()
-        other.rows = dict(self.rows)
+        other.rows, other.last, other.uses = dict(self.rows), dict(self.last), dict(self.uses)
+        other.steps = self.steps
         return other
 
 
@@ -57,7 +74,15 @@ class Pair:
 
     def new_table(self):
         return tidepool.Table(
-            self.space, "ids", self.IDS, DIM, ids="hashed", lr=float(LR), tier=self.tier, dram="256K"
+            self.space,
+            "ids",
+            self.IDS,
+            DIM,
+            ids="hashed",
+            lr=float(LR),
+            tier=self.tier,
+            dram="256K",
+            track=("last_use", "uses"),
         )
 
     def ids(self, most):
@@ -65,7 +90,7 @@ class Pair:
         return ids * 1_000_003 - 17  # numbers that are no rows
 
     def step(self):
-        getattr(self, self.random.choice(["train", "train", "evaluate", "announce", "remove"]))()
+        getattr(self, self.random.choice(["train", "train", "evaluate", "announce", "remove", "expire"]))()
 
     def train(self):
         ids, token = self.announced.pop(0) if self.announced else (self.ids(60), None)
@@ -91,6 +116,11 @@ class Pair:
     def remove(self):
         ids = numpy.concatenate([self.ids(20), self.ids(5)] * 2)  # each twice
         self.test.assertEqual(self.table.remove_ids(ids), self.model.remove(ids.tolist()))
+
+    def expire(self):
+        settings = [{"unused_for": 5}, {"unused_for": 2, "used_fewer_than": 2}, {"used_fewer_than": 1}]
+        expiry = settings[self.random.integers(len(settings))]
+        self.test.assertEqual(self.table.expire(**expiry), self.model.expire(**expiry))
 
     def check(self):
         self.test.assertEqual(len(self.table), len(self.model.rows))
@@ -169,6 +199,26 @@ class Ids(unittest.TestCase):
         table.close()
         with self.assertRaises(tidepool.Unusable):
             table.remove_ids(numpy.array([1]))
+
+    def test_what_cannot_expire(self):
+        table = self.table(track="uses")
+        with self.assertRaisesRegex(tidepool.InvalidArgument, "which rows"):
+            table.expire()
+        with self.assertRaisesRegex(tidepool.InvalidArgument, "last use"):
+            table.expire(unused_for=3)
+        with self.assertRaises(tidepool.InvalidArgument):
+            table.expire(used_fewer_than=0)
+        with self.assertRaisesRegex(tidepool.InvalidArgument, "65535"):
+            table.expire(used_fewer_than=70000)
+        with self.assertRaisesRegex(tidepool.InvalidArgument, "'age' is none"):
+            self.table(track="age")
+        with self.assertRaisesRegex(tidepool.InvalidArgument, "dense"):
+            self.table(ids="dense", track="uses")
+        with self.assertRaisesRegex(TypeError, "dense"):
+            self.table(ids="dense").expire(unused_for=3)
+        table.close()
+        with self.assertRaises(tidepool.Unusable):
+            table.expire(used_fewer_than=1)
 
     def test_threads_with_ids_of_their_own(self):
         for tier in TIERS.values():

@@ -26,6 +26,7 @@ TableOptions hashedTable(RowNumber rows, Optimizer optimizer = Optimizer::kAdagr
   options.ids = IdKind::kHashed;
   options.initializer = {Initializer::Kind::kUniform, -0.1f, 0.1f, 42};
   options.step.learning_rate = 0.05f;
+  options.tracked = Tracked::kBoth;
   options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, 70);
   return options;
 }
@@ -41,7 +42,9 @@ class Pair {
         dim_(options.format.dim) {}
 
   void step() {
-    switch (random_() % 6) {
+    switch (random_() % 7) {
+      case 6:
+        return expire();
       case 0:
         return remove();
       case 1:
@@ -96,6 +99,15 @@ class Pair {
     ASSERT_EQ(*removed, wanted);
     removed_ += wanted;
     ASSERT_EQ(table_->counts().removed, removed_);
+  }
+  void expire() {
+    const Expiry expiries[] = {{6, 0}, {3, 2}, {0, 1}};  // not what the last steps brought, mostly
+    const Expiry expiry = expiries[random_() % std::size(expiries)];
+    const uint64_t wanted = model_.expire(expiry);
+    const auto removed = table_->expire(expiry);
+    ASSERT_TRUE(removed) << removed.error().text();
+    ASSERT_EQ(*removed, wanted);
+    removed_ += wanted;
   }
   void write() {
     std::vector<int64_t> ids;
@@ -215,7 +227,56 @@ TEST(Removal, PassesOverIdsThatAreNotThere) {
   EXPECT_EQ(table->counts().removed, 0u);
   TableOptions dense = options;
   dense.ids = IdKind::kDense;
+  dense.tracked = Tracked::kNothing;
   EXPECT_EQ(places.table(dense, workers)->removeIds(ids).error().code(), ErrorCode::kUnsupported);
+}
+
+TEST(Expiry, SaysWhatItCannotGoBy) {
+  Places places(Place::kLocal);
+  Workers workers(1, 0);
+  TableOptions options = hashedTable(10);
+  const auto refused = [&](Tracked tracked, Expiry expiry, const char* why) {
+    options.tracked = tracked;
+    const auto expired = places.table(options, workers)->expire(expiry);
+    ASSERT_FALSE(expired) << why;
+    EXPECT_NE(strstr(expired.error().text(), why), nullptr) << expired.error().text();
+  };
+  refused(Tracked::kBoth, {}, "which rows are to go");
+  refused(Tracked::kUses, {1, 0}, "the last use");
+  refused(Tracked::kLastUse, {1, 1}, "the uses");
+  refused(Tracked::kNothing, {0, 1}, "the uses");
+  refused(Tracked::kBoth, {0, 65536}, "up to 65535");
+  options.ids = IdKind::kDense;
+  EXPECT_FALSE(EmbeddingTable::check(options)) << "rows of dense ids stay";
+  options.tracked = Tracked::kNothing;
+  EXPECT_EQ(places.table(options, workers)->expire({1, 0}).error().code(), ErrorCode::kUnsupported);
+}
+
+// More rows than are looked at under one hold of the lock, by their number of uses and their age.
+TEST(Expiry, GoesThroughAllRows) {
+  constexpr int64_t kIds = 600'000;
+  Places places(Place::kLocal);
+  Workers workers(2, 0);
+  TableOptions options = hashedTable(kIds, Optimizer::kSgd);
+  options.format.dim = 1;
+  const auto table = places.table(options, workers);
+  std::vector<int64_t> ids(kIds), offsets(kIds + 1);
+  std::vector<float> gradients(kIds, 1.0f);
+  for (int64_t i = 0; i < kIds; ++i) ids[static_cast<size_t>(i)] = i;
+  for (int64_t i = 0; i <= kIds; ++i) offsets[static_cast<size_t>(i)] = i;
+  // Step s has every s-th id.
+  for (int64_t s = 1; s <= 3; ++s) {
+    std::vector<int64_t> some;
+    for (int64_t i = 0; i < kIds; i += s) some.push_back(i);
+    const Batch batch{some, std::span(offsets).first(some.size() + 1)};
+    const EmbeddingTable::UpdateCall update{table.get(), batch, gradients.data(), 1};
+    ASSERT_TRUE(EmbeddingTable::updates({&update, 1}, workers));
+  }
+  EXPECT_EQ(*table->expire({3, 0}), 0u) << "the first of three steps had all";
+  EXPECT_EQ(*table->expire({2, 0}), kIds / 3u) << "neither by two nor by three";
+  EXPECT_EQ(*table->expire({0, 3}), kIds / 2u) << "not by six";
+  EXPECT_EQ(table->rows(), kIds / 6u);
+  EXPECT_EQ(*table->expire({0, 4}), kIds / 6u);
 }
 
 // Each thread has ids of its own, and knows what they must be; the table is too small for all of

@@ -55,6 +55,7 @@ class TableModel {
     const OptimizerStep step = prepared(step_);
     for (const auto& [id, sum] : sums) {
       scalar_->apply(options_.format, step, sum.data(), row(id).data());
+      used(id);
     }
   }
 
@@ -62,6 +63,7 @@ class TableModel {
     std::vector<std::byte>& bytes = row(id);
     std::fill(bytes.begin(), bytes.end(), std::byte{0});
     scalar_->encode(options_.format, elements, bytes.data());
+    used(id);
   }
 
   /// Of an id that may never have been used before.
@@ -72,12 +74,28 @@ class TableModel {
   }
 
   /// False if it has no row.
-  bool remove(int64_t id) { return rows_.erase(id) > 0; }
+  bool remove(int64_t id) {
+    uses_.erase(id);
+    return rows_.erase(id) > 0;
+  }
+  /// How many went.
+  size_t expire(const Expiry& expiry) {
+    return std::erase_if(rows_, [&](const auto& row) {
+      const RowUse use = uses_.at(row.first);
+      return (expiry.unused_for == 0 || step_.step - use.last >= expiry.unused_for) &&
+             (expiry.used_fewer_than == 0 || use.uses < expiry.used_fewer_than);
+    });
+  }
 
   size_t rows() const { return rows_.size(); }
   const std::map<int64_t, std::vector<std::byte>>& all() const { return rows_; }
 
  private:
+  void used(int64_t id) {
+    RowUse& use = uses_[id];
+    use.last = static_cast<uint32_t>(step_.step);
+    ++use.uses;
+  }
   std::vector<std::byte>& row(int64_t id) {
     const auto found = rows_.find(id);
     if (found != rows_.end()) return found->second;
@@ -85,6 +103,7 @@ class TableModel {
     std::vector<float> elements(options_.format.dim);
     options_.initializer.fill(static_cast<uint64_t>(id), elements);
     scalar_->encode(options_.format, elements.data(), bytes.data());
+    uses_[id] = {static_cast<uint32_t>(step_.step), 0};
     return rows_.emplace(id, std::move(bytes)).first->second;
   }
 
@@ -92,6 +111,7 @@ class TableModel {
   TableOptions options_;
   OptimizerStep step_;
   std::map<int64_t, std::vector<std::byte>> rows_;
+  std::map<int64_t, RowUse> uses_;
 };
 
 }  // namespace tidepool

@@ -51,6 +51,14 @@ typedef enum tidepool_id_kind {
   TIDEPOOL_HASHED = 1 /**< any 64-bit number: a row comes into being when its id is first used */
 } tidepool_id_kind;
 
+/** What a table with hashed ids keeps of each row for tidepool_table_expire(), in local memory:
+ * four bytes, two bytes. A row is used when it changes: by a step, once however often it occurs in
+ * the batch, and each time that it is written. */
+#define TIDEPOOL_TRACK_LAST_USE                                                              \
+  1u                           /**< the step of its last use, or in which it came into being \
+                                */
+#define TIDEPOOL_TRACK_USES 2u /**< how often it was used since then, up to 65,535 */
+
 /** The values that rows begin with: a function of the seed and the id alone. */
 typedef enum tidepool_initializer {
   TIDEPOOL_ZEROS = 0,
@@ -91,13 +99,15 @@ typedef struct tidepool_table_params {
    */
   uint64_t dram_bytes;
   const tidepool_rates* rates; /**< NULL: TIDEPOOL_RATES_INIT */
+  uint32_t track;              /**< TIDEPOOL_TRACK_LAST_USE, TIDEPOOL_TRACK_USES, both or 0 */
+  uint32_t reserved;           /**< 0 */
 } tidepool_table_params;
 
 /** Parameters of a table, to begin with: set name, rows and dim. */
 #define TIDEPOOL_TABLE_PARAMS_INIT                                                   \
   {                                                                                  \
     sizeof(tidepool_table_params), NULL, NULL, 0, 0, TIDEPOOL_FLOAT32, TIDEPOOL_SGD, \
-        TIDEPOOL_DENSE, TIDEPOOL_ZEROS, 0.0f, 0.0f, 0, 0, NULL                       \
+        TIDEPOOL_DENSE, TIDEPOOL_ZEROS, 0.0f, 0.0f, 0, 0, NULL, 0, 0                 \
   }
 
 /**
@@ -220,6 +230,31 @@ TIDEPOOL_API tidepool_status tidepool_table_list_ids(tidepool_table* table, uint
  */
 TIDEPOOL_API tidepool_status tidepool_table_remove_ids(tidepool_table* table, const int64_t* ids,
                                                        size_t count, uint64_t* removed);
+
+/** Which ids are to go. Where both are asked for, both must hold; 0: not asked for. */
+typedef struct tidepool_expiry {
+  size_t struct_size;
+  uint64_t unused_for;      /**< their rows were not used in so many steps of the table, the newest
+                                 one included (TIDEPOOL_TRACK_LAST_USE) */
+  uint64_t used_fewer_than; /**< were used fewer times (TIDEPOOL_TRACK_USES); up to 65,535 */
+} tidepool_expiry;
+
+#define TIDEPOOL_EXPIRY_INIT \
+  { sizeof(tidepool_expiry), 0, 0 }
+
+/**
+ * Removes the ids that the expiry says, as tidepool_table_remove_ids() does, between two calls of a
+ * training loop for instance. It goes through what is kept of all rows, a quarter of a million at a
+ * time, between which calls of other threads get their turn. What is tracked is in checkpoints;
+ * rows that are restored from one without it count from there.
+ *
+ * @param removed  gets how many ids went. May be NULL.
+ * Errors: as tidepool_table_remove_ids(); INVALID_ARGUMENT if nothing is asked for, or what the
+ * table does not track.
+ */
+TIDEPOOL_API tidepool_status tidepool_table_expire(tidepool_table* table,
+                                                   const tidepool_expiry* expiry,
+                                                   uint64_t* removed);
 
 /** Overwrites rows; their optimizer state begins anew. Of an id that occurs twice the later one
  *  stays. Errors: as tidepool_tables_lookup(). */

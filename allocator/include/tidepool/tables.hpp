@@ -81,6 +81,12 @@ class Table {
     }
     return removed;
   }
+  /// Takes out the ids that the expiry says; how many. Begin with TIDEPOOL_EXPIRY_INIT.
+  Expected<uint64_t> expire(const tidepool_expiry& expiry) {
+    uint64_t removed = 0;
+    if (tidepool_table_expire(handle(), &expiry, &removed) != TIDEPOOL_OK) return Failure::last();
+    return removed;
+  }
   Expected<void> writeRows(std::span<const int64_t> ids, std::span<const float> in) {
     return detail::result(
         tidepool_table_write_rows(handle(), ids.data(), ids.size(), in.data(), in.size()));

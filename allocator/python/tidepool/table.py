@@ -6,6 +6,7 @@ import typing
 
 from . import _core
 from ._arguments import array, initializer, is_part, optional_array, real, size, whole, word
+from .errors import InvalidArgument
 from .space import Space, _least_of_part
 
 _STEP_FIELDS = ("lr", "momentum", "betas", "eps", "weight_decay")
@@ -78,6 +79,7 @@ class Table:
                1e-10 for "adagrad", otherwise 1e-8
     init       what rows begin with: "zero", ("uniform", low, high[, seed]), ("normal", mean, deviation[, seed]): the
                same in every tier, a function of seed and id alone
+    track      of hashed ids, what expire() goes by: "last_use" (four bytes a row), "uses" (two), or both of them
     tier       0: local memory; 1..: the far tiers of the space
     dram       local memory for hot rows of a far tier and what is known of them. None: a share of the space's, which
                follows what the table gains by it; see Space. Or of its own: bytes, "256M", or "10%" of the table (of a
@@ -107,6 +109,7 @@ class Table:
         init="zero",
         tier=0,
         dram=None,
+        track=(),
     ):
         if not isinstance(space, Space):
             raise TypeError(f"space: a tidepool.Space is needed, not {type(space).__name__}")
@@ -130,6 +133,7 @@ class Table:
             "weight_decay": weight_decay,
         }
         options.step = _step(self._settings)
+        options.track = _tracked(track)
         self._space, self._tier = space, whole(tier, "tier", 0, 2**31)
         self._dtype, self._ids = dtype, ids
         self._shares = dram is None and self._tier > 0
@@ -213,6 +217,18 @@ class Table:
         Raises TypeError for a table with dense ids; Unreachable, TimedOut, Lost."""
         self._check_hashed("remove_ids")
         return self._core.remove_ids(array(ids, "ids"))
+
+    def expire(self, unused_for=None, used_fewer_than=None):
+        """Removes, as remove_ids() does, the ids whose rows were not used in the last `unused_for` steps of the table,
+        or were used fewer than `used_fewer_than` times since they got their row (counted up to 65,535); where both are
+        given, those of which both are true. A row is used when it changes: by a step, once however often it occurs in
+        the batch, and each time that it is written. Returns how many went. Other threads get their turn in between.
+        Raises TypeError for a table with dense ids; InvalidArgument if neither is given, or what `track` left out;
+        otherwise as remove_ids()."""
+        self._check_hashed("expire")
+        steps = 0 if unused_for is None else whole(unused_for, "unused_for", 1, 2**63)
+        times = 0 if used_fewer_than is None else whole(used_fewer_than, "used_fewer_than", 1, 2**63)
+        return self._core.expire(steps, times)
 
     def _check_hashed(self, call):
         if self._ids == "dense":
@@ -346,6 +362,15 @@ def _step(settings):
     step.epsilon = real(settings["eps"], "eps", 0)
     step.weight_decay = real(settings["weight_decay"], "weight_decay", 0)
     return step
+
+
+def _tracked(track):
+    bits = {"last_use": 1, "uses": 2}
+    words = (track,) if isinstance(track, str) else tuple(track)
+    for each in words:
+        if each not in bits:
+            raise InvalidArgument(f"track: {each!r} is none of {', '.join(bits)}")
+    return sum(bits[each] for each in set(words))
 
 
 def _own_dram(dram, options, tier, space):
