@@ -93,6 +93,8 @@ Result<TableOptions> optionsOf(const tidepool_table_params& params) {
     return fail(ErrorCode::kInvalidArgument, "table %s: track is %u", params.name, params.track);
   }
   options.tracked = static_cast<Tracked>(params.track);
+  options.admit_after = params.admit_after;
+  options.remembered_ids = params.remembered_ids;
   const auto step = readRates(params.rates);
   if (!step) return tl::unexpected(step.error());
   options.step = *step;

@@ -67,6 +67,8 @@ void bindOptions(py::module_& module) {
       .def_readwrite("ids", &TableOptions::ids)
       .def_readwrite("initializer", &TableOptions::initializer)
       .def_readwrite("step", &TableOptions::step)
+      .def_readwrite("admit_after", &TableOptions::admit_after)
+      .def_readwrite("remembered_ids", &TableOptions::remembered_ids)
       .def_property(
           "track", [](const TableOptions& options) { return static_cast<int>(options.tracked); },
           [](TableOptions& options, int track) {

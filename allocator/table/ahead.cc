@@ -169,7 +169,8 @@ Result<BatchNumber> EmbeddingTable::prefetchLocked(std::span<const int64_t> ids)
                 "table %s: %llu batches are announced and not finished; finish or drop some first",
                 options_.name.c_str(), static_cast<unsigned long long>(kMostAnnounced));
   }
-  auto rows = rowNumbers(ids);
+  std::vector<uint32_t> without;
+  auto rows = admits() ? knownRows(ids, without) : rowNumbers(ids);
   if (!rows) return tl::unexpected(rows.error());
   announced_ = batch;
   if (fetches()) {

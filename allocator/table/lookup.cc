@@ -284,7 +284,7 @@ Status EmbeddingTable::bagFetched(const BagCall& call, const KnownRows& known) {
   TP_TRY(absorb());
   TP_TRY(requestAhead());
   staged_->clear();
-  // What is announced comes into being, so that no batch with ids that have no row was.
+  // Batches are announced as the rows that there are: no batch with ids that have none was.
   const auto pooled = known.without.empty() ? bagAnnounced(call, known.rows) : 0;
   if (!pooled) return tl::unexpected(pooled.error());
   for (size_t first = *pooled; first < batch.bags();) {
@@ -341,9 +341,10 @@ Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) 
     TP_TRY(table.usable());
     const bool hashed = table.options_.ids == IdKind::kHashed;
     const Batch& batch = calls[i].batch;
-    const auto numbers = hashed && batch.absent == Absent::kInitial
-                             ? table.knownRows(batch.ids, without[i])
-                             : table.rowNumbers(batch.ids);
+    const bool inserts = batch.absent == Absent::kInsert || !hashed;
+    const auto numbers = !inserts         ? table.knownRows(batch.ids, without[i])
+                         : table.admits() ? table.admittedRows(batch.ids, without[i])
+                                          : table.rowNumbers(batch.ids);
     if (!numbers) return tl::unexpected(numbers.error());
     known[i] = {*numbers, without[i]};
     if (hashed && locks.occursLater(i)) {

@@ -16,11 +16,15 @@ constexpr size_t kDigits = size_t{1} << kDigitBits;
 
 }  // namespace
 
-void Occurrences::sortByRow(std::span<const RowNumber> rows) {
+void Occurrences::sortByRow(std::span<const RowNumber> rows, std::span<const uint32_t> without) {
   const size_t count = rows.size();
   keys_.assign(rows.begin(), rows.end());
   positions_.resize(count);
   std::iota(positions_.begin(), positions_.end(), 0u);
+  for (size_t i = 0, skipped = 0; !without.empty() && i < count; ++i) {
+    while (skipped < without.size() && without[skipped] == i + skipped) ++skipped;
+    positions_[i] += static_cast<uint32_t>(skipped);
+  }
   other_keys_.resize(count);
   other_.resize(count);
   RowNumber bits = 0;
@@ -40,8 +44,8 @@ void Occurrences::sortByRow(std::span<const RowNumber> rows) {
   }
 }
 
-void Occurrences::order(std::span<const RowNumber> rows) {
-  sortByRow(rows);
+void Occurrences::order(std::span<const RowNumber> rows, std::span<const uint32_t> without) {
+  sortByRow(rows, without);
   unique_.clear();
   starts_.clear();
   for (size_t i = 0; i < keys_.size(); ++i) {

@@ -15,8 +15,9 @@ namespace tidepool {
 
 class Occurrences {
  public:
-  /// Orders a batch; at most 2^32 - 1 look-ups.
-  void order(std::span<const RowNumber> rows);
+  /// Orders a batch; at most 2^32 - 1 look-ups. `rows` are those of its positions, from the first
+  /// on, but for the positions of `without`, which are ascending.
+  void order(std::span<const RowNumber> rows, std::span<const uint32_t> without = {});
 
   /// The rows that occur, each once, ascending.
   std::span<const RowNumber> rows() const { return unique_; }
@@ -26,7 +27,7 @@ class Occurrences {
   }
 
  private:
-  void sortByRow(std::span<const RowNumber> rows);
+  void sortByRow(std::span<const RowNumber> rows, std::span<const uint32_t> without);
 
   std::vector<uint32_t> positions_, other_;
   std::vector<RowNumber> keys_, other_keys_;

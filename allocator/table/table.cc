@@ -14,6 +14,16 @@ namespace {
 
 constexpr RowNumber kInitializePiece = 4096;
 constexpr size_t kLeastMissed = 64;
+// Of a small table: a batch or two are remembered all the same.
+constexpr uint64_t kLeastRemembered = 4096;
+constexpr uint64_t kRememberedShare = 4;
+
+/// Ids without a row that are counted.
+uint64_t rememberedIds(const TableOptions& options) {
+  if (options.admit_after <= 1) return 0;
+  if (options.remembered_ids > 0) return options.remembered_ids;
+  return std::max(options.rows / kRememberedShare, kLeastRemembered);
+}
 
 }  // namespace
 
@@ -55,6 +65,17 @@ Status EmbeddingTable::check(const TableOptions& options) {
     return fail(ErrorCode::kInvalidArgument,
                 "table %s: uses are tracked of rows with hashed ids, and its ids are dense", name);
   }
+  if (options.admit_after > 1 && options.ids == IdKind::kDense) {
+    return fail(ErrorCode::kInvalidArgument,
+                "table %s: hashed ids are admitted, and its ids are dense", name);
+  }
+  if (options.admit_after > SeenIds::kMostTimes || options.remembered_ids >= UINT32_MAX) {
+    return fail(ErrorCode::kInvalidArgument,
+                "table %s: ids are admitted after %u times, and %llu remembered; up to %u, and "
+                "fewer than %u are possible",
+                name, options.admit_after, static_cast<unsigned long long>(options.remembered_ids),
+                SeenIds::kMostTimes, UINT32_MAX);
+  }
   return {};
 }
 
@@ -82,6 +103,11 @@ Status EmbeddingTable::setUp() {
     auto uses = RowUses::create(options_.tracked, options_.rows);
     if (!uses) return tl::unexpected(uses.error());
     uses_ = std::move(*uses);
+  }
+  if (admits()) {
+    auto seen = SeenIds::create(options_.admit_after, rememberedIds(options_));
+    if (!seen) return tl::unexpected(seen.error());
+    seen_ = std::move(*seen);
   }
   if (home_->kind() != TierKind::kLocal) TP_TRY(setUpCache());
   return options_.ids == IdKind::kDense ? initialize() : Status();
@@ -159,8 +185,8 @@ Result<std::span<const RowNumber>> EmbeddingTable::rowNumbers(std::span<const in
   return std::span<const RowNumber>(row_numbers_);
 }
 
-std::span<const RowNumber> EmbeddingTable::knownRows(std::span<const int64_t> ids,
-                                                     std::vector<uint32_t>& without) {
+Result<std::span<const RowNumber>> EmbeddingTable::knownRows(std::span<const int64_t> ids,
+                                                             std::vector<uint32_t>& without) {
   row_numbers_.resize(ids.size());
   ids_.findMany(ids, row_numbers_.data());
   size_t known = 0;
@@ -173,6 +199,23 @@ std::span<const RowNumber> EmbeddingTable::knownRows(std::span<const int64_t> id
     }
   }
   return std::span<const RowNumber>(row_numbers_).first(known);
+}
+
+Result<std::span<const RowNumber>> EmbeddingTable::admittedRows(std::span<const int64_t> ids,
+                                                                std::vector<uint32_t>& without) {
+  row_numbers_.resize(ids.size());
+  ids_.findMany(ids, row_numbers_.data());
+  if (std::find(row_numbers_.begin(), row_numbers_.end(), IdMap::kNone) == row_numbers_.end()) {
+    return std::span<const RowNumber>(row_numbers_);
+  }
+  std::vector<int64_t> admitted;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (row_numbers_[i] != IdMap::kNone) continue;
+    if (seen_.see(static_cast<uint64_t>(ids[i]))) admitted.push_back(ids[i]);
+  }
+  std::vector<RowNumber> rows(admitted.size(), IdMap::kNone);
+  TP_TRY(insertNew(admitted, rows));
+  return knownRows(ids, without);
 }
 
 Status EmbeddingTable::insertNew(std::span<const int64_t> ids, std::span<RowNumber> rows) {
@@ -203,6 +246,7 @@ Status EmbeddingTable::insertNew(std::span<const int64_t> ids, std::span<RowNumb
   if (begun && fetches()) begun = cache_->sendWriteBack();
   if (!begun) return broken(begun.error());
   counts_.inserted += born.size();
+  for (size_t i = 0; admits() && i < born.size(); ++i) seen_.forget(ids_.id(born[i]));
   return {};
 }
 
@@ -232,6 +276,12 @@ void EmbeddingTable::setStep(const OptimizerStep& step) {
   const uint64_t number = step_.step;
   step_ = step;
   step_.step = number;
+}
+
+Bytes EmbeddingTable::idsMemory(const TableOptions& options) {
+  if (options.ids == IdKind::kDense) return {};
+  return IdMap::memoryFor(options.rows) + RowUses::memoryFor(options.tracked, options.rows) +
+         (options.admit_after > 1 ? SeenIds::memoryFor(rememberedIds(options)) : Bytes());
 }
 
 size_t EmbeddingTable::knownIds(RowNumber first, std::span<int64_t> out) {

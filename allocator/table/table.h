@@ -29,6 +29,7 @@
 #include "allocator/table/row_changes.h"
 #include "allocator/table/row_home.h"
 #include "allocator/table/row_uses.h"
+#include "allocator/table/seen_ids.h"
 #include "allocator/table/staged_rows.h"
 #include "allocator/table/workers.h"
 #include "runtime/base/atomic_wait.h"
@@ -48,6 +49,11 @@ struct TableOptions {
   Initializer initializer;
   OptimizerStep step;                   // rates; its step number is the table's own
   Tracked tracked = Tracked::kNothing;  // of hashed ids, for expire()
+  // Of hashed ids: the look-up, of those that may insert, that has an id for the so-manieth time
+  // gives it a row; before, it is looked up without, and what steps say of it is dropped. 0 and 1:
+  // the first use gives it one.
+  uint32_t admit_after = 0;
+  uint64_t remembered_ids = 0;  // of ids without a row, see SeenIds; 0: a quarter of the rows
   // Of a far tier: local memory for hot rows, what is known of them, and buffers. 0: a share of the
   // budget of its space.
   Bytes dram;
@@ -142,9 +148,10 @@ class EmbeddingTable final : private RowsKeeper {
   /// Local memory that ids of the options take, what is kept of their rows counted in.
   static Bytes idsMemory(const TableOptions& options);
 
-  /// Announces a batch. Tables that are read in place need nothing done. Of others its rows are
-  /// brought in while the caller goes on, and stay until the batch is finished. Batches are used in
-  /// the order in which they were announced. Errors: as bags().
+  /// Announces a batch. Ids that are not admitted yet are passed over. Tables that are read in
+  /// place need nothing done. Of others its rows are brought in while the caller goes on, and stay
+  /// until the batch is finished. Batches are used in the order in which they were announced.
+  /// Errors: as bags().
   Result<BatchNumber> prefetch(std::span<const int64_t> ids) TP_EXCLUDES(mutex_);
   /// The same for several tables at once; `number` is set for each. Errors: the first one; tables
   /// whose part went well have announced it all the same.
@@ -257,6 +264,12 @@ class EmbeddingTable final : private RowsKeeper {
   /// Row numbers of a batch; of hashed ids, rows come into being. The result is borrowed: of dense
   /// ids it is the caller's memory.
   Result<std::span<const RowNumber>> rowNumbers(std::span<const int64_t> ids) TP_REQUIRES(mutex_);
+  bool admits() const { return options_.admit_after > 1; }
+  /// As rowNumbers(), in place of which it is of tables that admit ids; as knownRows() of those
+  /// that were not seen often enough, this time counted in.
+  Result<std::span<const RowNumber>> admittedRows(std::span<const int64_t> ids,
+                                                  std::vector<uint32_t>& without)
+      TP_REQUIRES(mutex_);
   Status insertNew(std::span<const int64_t> ids, std::span<RowNumber> rows) TP_REQUIRES(mutex_);
   Status bringIntoBeing(RowNumber row, uint64_t id) TP_REQUIRES(mutex_);
 
@@ -270,8 +283,8 @@ class EmbeddingTable final : private RowsKeeper {
   bool admit(RowNumber row, After after);
 
   /// The rows of those ids that have one, side by side; `without` gets the places of the others.
-  std::span<const RowNumber> knownRows(std::span<const int64_t> ids, std::vector<uint32_t>& without)
-      TP_REQUIRES(mutex_);
+  Result<std::span<const RowNumber>> knownRows(std::span<const int64_t> ids,
+                                               std::vector<uint32_t>& without) TP_REQUIRES(mutex_);
   /// Addresses for look-ups from `first` on, of which those that have a row are in front: puts them
   /// in their places, and what the others' rows would begin with between them, which stays until
   /// the thread's next call.
@@ -366,6 +379,7 @@ class EmbeddingTable final : private RowsKeeper {
   RowChanges changes_;
   IdMap ids_;
   RowUses uses_;
+  SeenIds seen_;  // of a table that admits() ids
   OptimizerStep step_, prepared_;
   Occurrences occurrences_;
   std::vector<uint32_t> bag_of_;

@@ -38,11 +38,6 @@ Bytes variableFor(const RowFormat& format, TierKind tier, uint64_t slots) {
 
 }  // namespace
 
-Bytes EmbeddingTable::idsMemory(const TableOptions& options) {
-  if (options.ids == IdKind::kDense) return {};
-  return IdMap::memoryFor(options.rows) + RowUses::memoryFor(options.tracked, options.rows);
-}
-
 Bytes EmbeddingTable::dramFor(const TableOptions& options, TierKind tier, uint64_t slots) {
   if (tier == TierKind::kLocal) return {};
   slots = std::clamp(slots, leastSlots(options), options.rows);
@@ -229,6 +224,7 @@ TableCounts EmbeddingTable::countsLocked() const {
   counts.metadata += changes_.memory();
   if (options_.ids == IdKind::kHashed) {
     counts.metadata += ids_.memory() + RowUses::memoryFor(options_.tracked, ids_.end());
+    counts.metadata += seen_.memory();
   }
   if (curve_) counts.metadata += LiveCurve::memoryFor(home_->size());
   if (cache_) {

@@ -81,6 +81,7 @@ void TableRestore::start() {
     table_.cache_->forgetAll();
   }
   if (table_.options_.ids == IdKind::kHashed) table_.ids_.clear();
+  if (table_.admits()) table_.seen_.clear();
 }
 
 Status TableRestore::put(RowNumber first, size_t count, const std::byte* bytes) {

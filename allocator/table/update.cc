@@ -60,9 +60,10 @@ Status EmbeddingTable::updateFetched(const UpdateCall& call) {
 
 Status EmbeddingTable::prepareUpdate(const UpdateCall& call) {
   TP_TRY(usable());
-  auto rows = rowNumbers(call.batch.ids);
+  std::vector<uint32_t> without;  // not admitted yet: nobody learns what these are to become
+  auto rows = admits() ? knownRows(call.batch.ids, without) : rowNumbers(call.batch.ids);
   if (!rows) return tl::unexpected(rows.error());
-  occurrences_.order(*rows);
+  occurrences_.order(*rows, without);
   noteBags(call.batch);
   ++step_.step;
   prepared_ = prepared(step_);

@@ -234,6 +234,14 @@ TEST_P(TableArguments, OfTablesToBe) {
   params = good;
   params.track = 4;
   wrong(params, "track is 4");
+  params = good;
+  params.id_kind = TIDEPOOL_HASHED;
+  params.admit_after = 256;
+  wrong(params, "up to 255");
+  params = good;
+  params.admit_after = 2;
+  wrong(params, "its ids are dense");
+  params = good;
   params.track = TIDEPOOL_TRACK_USES;
   wrong(params, "its ids are dense");
   params.name = "";

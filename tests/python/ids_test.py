@@ -16,18 +16,24 @@ DIM, LR = 6, numpy.float32(0.5)
 class Model:
     """What a table with hashed ids and plain SGD is to do; rows begin as zeros."""
 
-    def __init__(self):
+    def __init__(self, admit_after=1):
         self.rows, self.last, self.uses, self.steps = {}, {}, {}, 0
+        self.admit_after, self.seen = admit_after, {}  # of ids without a row
 
     def row(self, id):
         if id not in self.rows:
             self.rows[id] = numpy.zeros(DIM, numpy.float32)
             self.last[id], self.uses[id] = self.steps, 0
+            self.seen.pop(id, None)
         return self.rows[id]
 
     def look_up(self, ids, insert=True):
-        if insert:
-            return numpy.array([self.row(id) for id in ids], numpy.float32).reshape(-1, DIM)
+        for id in ids if insert else []:
+            self.seen[id] = self.seen.get(id, 0) + 1
+            if self.seen[id] >= self.admit_after:
+                self.row(id)
+            if id in self.rows:
+                self.seen.pop(id, None)
         empty = numpy.zeros(DIM, numpy.float32)
         return numpy.array([self.rows.get(id, empty) for id in ids], numpy.float32).reshape(-1, DIM)
 
@@ -37,6 +43,8 @@ class Model:
         for id, gradient in zip(ids, gradients):
             sums[id] = sums.get(id, numpy.zeros(DIM, numpy.float32)) + gradient
         for id, total in sums.items():
+            if self.admit_after > 1 and id not in self.rows:
+                continue
             self.rows[id] = self.row(id) - LR * total
             self.last[id] = self.steps
             self.uses[id] += 1
@@ -55,7 +63,7 @@ class Model:
         )
 
     def copy(self):
-        other = Model()
+        other = Model(self.admit_after)
         other.rows, other.last, other.uses = dict(self.rows), dict(self.last), dict(self.uses)
         other.steps = self.steps
         return other
@@ -66,10 +74,10 @@ class Pair:
 
     IDS = 300
 
-    def __init__(self, test, space, tier, seed):
-        self.test, self.space, self.tier = test, space, tier
+    def __init__(self, test, space, tier, seed, admit_after=1):
+        self.test, self.space, self.tier, self.admit_after = test, space, tier, admit_after
         self.random = numpy.random.default_rng(seed)
-        self.table, self.model = self.new_table(), Model()
+        self.table, self.model = self.new_table(), Model(admit_after)
         self.announced = []
 
     def new_table(self):
@@ -83,6 +91,7 @@ class Pair:
             tier=self.tier,
             dram="256K",
             track=("last_use", "uses"),
+            admit_after=self.admit_after,
         )
 
     def ids(self, most):
@@ -110,7 +119,8 @@ class Pair:
     def announce(self):
         if len(self.announced) < 4:
             ids = self.ids(40)
-            self.model.look_up(ids.tolist())
+            if self.admit_after == 1:
+                self.model.look_up(ids.tolist())
             self.announced.append((ids, self.table.prefetch(ids)))
 
     def remove(self):
@@ -126,7 +136,7 @@ class Pair:
         self.test.assertEqual(len(self.table), len(self.model.rows))
         known = self.table.known_ids()
         self.test.assertEqual(sorted(known.tolist()), sorted(self.model.rows))
-        numpy.testing.assert_array_equal(self.table.read(known), self.model.look_up(known.tolist()))
+        numpy.testing.assert_array_equal(self.table.read(known), self.model.look_up(known.tolist(), insert=False))
 
 
 class Ids(unittest.TestCase):
@@ -141,13 +151,14 @@ class Ids(unittest.TestCase):
 
     def test_calls_in_any_order_are_as_the_model(self):
         for seed, tier in enumerate(TIERS.values()):
-            pair = Pair(self, self.space, tier, seed)
-            for number in range(250):
-                pair.step()
-                if number % 25 == 0:
-                    pair.check()
-            pair.check()
-            self.assertGreater(pair.table.counts().removed, 100)
+            for admit_after in (1, 3):
+                pair = Pair(self, self.space, tier, seed, admit_after)
+                for number in range(250):
+                    pair.step()
+                    if number % 25 == 0:
+                        pair.check()
+                pair.check()
+                self.assertGreater(pair.table.counts().removed, 50)
 
     def test_what_is_restored_is_what_was_left(self):
         for seed, tier in enumerate(TIERS.values()):
@@ -219,6 +230,26 @@ class Ids(unittest.TestCase):
         table.close()
         with self.assertRaises(tidepool.Unusable):
             table.expire(used_fewer_than=1)
+
+    def test_rows_are_for_ids_that_come_often(self):
+        for tier in TIERS.values():
+            table = self.table(tier, admit_after=3, init=("uniform", 1, 2, 5), lr=1.0)
+            once, offsets = numpy.arange(1000), numpy.arange(1001)
+            initial = table.bag(once, offsets)
+            table.update(once, offsets, numpy.ones((1000, DIM), numpy.float32))
+            table.prefetch(once).done()
+            numpy.testing.assert_array_equal(table.bag(once, offsets), initial)
+            self.assertEqual(len(table), 0)
+            few, ends = once[10:20], numpy.arange(11)
+            numpy.testing.assert_array_equal(table.bag(few, ends), initial[10:20])
+            table.update(few, ends, numpy.ones((10, DIM), numpy.float32))
+            numpy.testing.assert_array_equal(table.read(few), initial[10:20] - 1)
+            self.assertEqual(sorted(table.known_ids()), few.tolist())
+            table.write(once[:1], initial[5:6])
+            numpy.testing.assert_array_equal(table.bag(once[:1], ends[:2]), initial[5:6])
+        for settings in ({"admit_after": 0}, {"admit_after": 256}, {"admit_after": 2, "ids": "dense"}):
+            with self.assertRaises(tidepool.InvalidArgument):
+                self.table(**settings)
 
     def test_threads_with_ids_of_their_own(self):
         for tier in TIERS.values():

@@ -77,6 +77,7 @@ class Pair {
   uint64_t removed() const { return removed_; }
 
  private:
+  bool admits() const { return table_->options().admit_after > 1; }
   static constexpr uint64_t kIds = 400;
   RandomBatch batch() {
     RandomBatch batch(random_, kIds, 6, 12, dim_);
@@ -126,7 +127,9 @@ class Pair {
   void announce() {
     if (announced_.size() > 3) return;
     announced_.push_back({batch(), 0});
-    for (const int64_t id : announced_.back().batch.ids) (void)model_.read(id);
+    for (const int64_t id : announced_.back().batch.ids) {
+      if (!admits()) (void)model_.read(id);
+    }
     const auto number = table_->prefetch(announced_.back().batch.ids);
     ASSERT_TRUE(number) << number.error().text();
     announced_.back().number = *number;
@@ -144,7 +147,8 @@ class Pair {
     const EmbeddingTable::BagCall bag{table_.get(), view, out.data(), dim_};
     Status status = EmbeddingTable::bags({&bag, 1}, workers_);
     ASSERT_TRUE(status) << status.error().text();
-    if (absent == Absent::kInitial) {
+    if (absent == Absent::kInsert && admits()) model_.see(view.ids);
+    if (absent == Absent::kInitial || admits()) {
       TableModel unchanged = model_;
       unchanged.bag(view, wanted.data());
     } else {
@@ -189,6 +193,74 @@ TEST(Removal, IsAsTheModelWhateverTheTier) {
       EXPECT_GT(pair.removed(), 500u);
     }
   }
+}
+
+// An id gets its row by the look-up that has it for the so-manieth time: not by one that inserts
+// nothing, a step or an announcement; at once when it is written; and again when it was removed.
+TEST(Admission, IsAsTheModelWhateverTheTier) {
+  for (const Place place : kPlaces) {
+    for (const uint32_t after : {2, 7}) {
+      SCOPED_TRACE(placeName(place));
+      Places places(place);
+      Workers workers(2, 0);
+      TableOptions options = hashedTable(400);
+      options.admit_after = after;
+      options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, 70);
+      Pair pair(places, options, workers, static_cast<uint64_t>(place) + after);
+      for (int i = 0; i < 400; ++i) {
+        pair.step();
+        if (i % 50 == 49) pair.expectSame();
+        if (testing::Test::HasFatalFailure()) return;
+      }
+      EXPECT_GT(pair.removed(), 50u);
+    }
+  }
+}
+
+// Ids that are looked up once each take no rows, however many come.
+TEST(Admission, KeepsATableFromFillingUp) {
+  Places places(Place::kLocal);
+  Workers workers(1, 0);
+  TableOptions options = hashedTable(10);
+  options.admit_after = 3;
+  options.remembered_ids = 100;
+  const auto table = places.table(options, workers);
+  const auto look = [&](const std::vector<int64_t>& ids) {
+    std::vector<int64_t> offsets(ids.size() + 1);
+    for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = static_cast<int64_t>(i);
+    std::vector<float> out(ids.size() * options.format.dim);
+    const EmbeddingTable::BagCall bag{table.get(), {ids, offsets}, out.data(), options.format.dim};
+    return EmbeddingTable::bags({&bag, 1}, workers);
+  };
+  for (int64_t id = 0; id < 10'000; ++id) ASSERT_TRUE(look({id, id}));
+  EXPECT_EQ(table->rows(), 0u);
+  ASSERT_TRUE(look({9'990, 9'991, -1, -1, -1, -1}));
+  EXPECT_EQ(table->rows(), 3u);
+  ASSERT_TRUE(look({3, 5})) << "seen twice, long ago";
+  EXPECT_EQ(table->rows(), 3u);
+  // A full table says so, and ids that it has no room for are admitted once it has.
+  const std::vector<int64_t> thrice = {50, 51, 52, 53, 54, 55, 56, 57, 50, 51, 52, 53,
+                                       54, 55, 56, 57, 50, 51, 52, 53, 54, 55, 56, 57};
+  EXPECT_EQ(look(thrice).error().code(), ErrorCode::kNoSpace);
+  EXPECT_EQ(table->rows(), 3u);
+  const int64_t one[] = {-1};
+  EXPECT_EQ(*table->removeIds(one), 1u);
+  ASSERT_TRUE(look({50, 51, 52, 53, 54, 55, 56, 57}));
+  EXPECT_EQ(table->rows(), 10u);
+}
+
+TEST(Admission, IsChecked) {
+  TableOptions options = hashedTable(10);
+  options.admit_after = 256;
+  EXPECT_FALSE(EmbeddingTable::check(options));
+  options.admit_after = 255;
+  EXPECT_TRUE(EmbeddingTable::check(options));
+  options.remembered_ids = UINT32_MAX;
+  EXPECT_FALSE(EmbeddingTable::check(options));
+  options.remembered_ids = 0;
+  options.ids = IdKind::kDense;
+  options.tracked = Tracked::kNothing;
+  EXPECT_FALSE(EmbeddingTable::check(options));
 }
 
 TEST(Removal, GivesTheRoomToLaterIds) {

@@ -54,6 +54,7 @@ class TableModel {
     }
     const OptimizerStep step = prepared(step_);
     for (const auto& [id, sum] : sums) {
+      if (options_.admit_after > 1 && !rows_.contains(id)) continue;
       scalar_->apply(options_.format, step, sum.data(), row(id).data());
       used(id);
     }
@@ -73,6 +74,14 @@ class TableModel {
     return elements;
   }
 
+  /// A look-up that may insert has these ids, of a table that admits them when it has seen them
+  /// often.
+  void see(std::span<const int64_t> ids) {
+    for (const int64_t id : ids) {
+      if (rows_.contains(id) || ++seen_[id] < options_.admit_after) continue;
+      (void)row(id);
+    }
+  }
   /// False if it has no row.
   bool remove(int64_t id) {
     uses_.erase(id);
@@ -103,6 +112,7 @@ class TableModel {
     std::vector<float> elements(options_.format.dim);
     options_.initializer.fill(static_cast<uint64_t>(id), elements);
     scalar_->encode(options_.format, elements.data(), bytes.data());
+    seen_.erase(id);
     uses_[id] = {static_cast<uint32_t>(step_.step), 0};
     return rows_.emplace(id, std::move(bytes)).first->second;
   }
@@ -112,6 +122,7 @@ class TableModel {
   OptimizerStep step_;
   std::map<int64_t, std::vector<std::byte>> rows_;
   std::map<int64_t, RowUse> uses_;
+  std::map<int64_t, uint32_t> seen_;  // of those without a row
 };
 
 }  // namespace tidepool

@@ -62,6 +62,8 @@ class TableOptions:
     initializer: Initializer
     step: Step
     track: int
+    admit_after: int
+    remembered_ids: int
     dram_bytes: int
     def __init__(self) -> None: ...
 

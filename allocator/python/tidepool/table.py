@@ -80,6 +80,13 @@ class Table:
     init       what rows begin with: "zero", ("uniform", low, high[, seed]), ("normal", mean, deviation[, seed]): the
                same in every tier, a function of seed and id alone
     track      of hashed ids, what expire() goes by: "last_use" (four bytes a row), "uses" (two), or both of them
+    admit_after
+               of hashed ids: the so-manieth look-up that may insert gives an id its row, each occurrence counted; up
+               to 255. Before that it gives what its row would begin with, its gradients are dropped, and prefetch()
+               passes it over; write() gives it a row at once
+    remembered_ids
+               so many ids without a row are counted for that, exactly, in each of two generations: one that is not
+               seen again while so many others are is forgotten. Up to 31 bytes each; None: a quarter of the rows
     tier       0: local memory; 1..: the far tiers of the space
     dram       local memory for hot rows of a far tier and what is known of them. None: a share of the space's, which
                follows what the table gains by it; see Space. Or of its own: bytes, "256M", or "10%" of the table (of a
@@ -110,6 +117,8 @@ class Table:
         tier=0,
         dram=None,
         track=(),
+        admit_after=1,
+        remembered_ids=None,
     ):
         if not isinstance(space, Space):
             raise TypeError(f"space: a tidepool.Space is needed, not {type(space).__name__}")
@@ -134,6 +143,8 @@ class Table:
         }
         options.step = _step(self._settings)
         options.track = _tracked(track)
+        options.admit_after = whole(admit_after, "admit_after", 1, 255)
+        options.remembered_ids = 0 if remembered_ids is None else whole(remembered_ids, "remembered_ids", 1, 2**32 - 2)
         self._space, self._tier = space, whole(tier, "tier", 0, 2**31)
         self._dtype, self._ids = dtype, ids
         self._shares = dram is None and self._tier > 0

@@ -15,7 +15,10 @@ from ._function import Lookup, pool
 from ._inputs import Offsets, bags_of, ids_of, weights_of
 from ._weight import Weight, refused
 
-_TABLE_OPTIONS = ("ids", "optimizer", "lr", "momentum", "betas", "eps", "weight_decay")
+_TABLE_OPTIONS = (
+    ("ids", "optimizer", "lr", "momentum", "betas", "eps", "weight_decay")
+    + ("track", "admit_after", "remembered_ids")  # of hashed ids
+)
 _PIECE = 65536  # rows that state_dict() copies at a time
 _numbers = itertools.count()
 _default = None
@@ -62,7 +65,8 @@ class EmbeddingBag(torch.nn.Module):
     num_embeddings, embedding_dim, mode ("mean", as torch's default, or "sum"), include_last_offset, _weight
         as torch.nn.EmbeddingBag. Begins with normal(0, 1), too, with a seed from torch's generator.
         max_norm, scale_grad_by_freq, padding_idx and mode "max" raise NotImplementedError.
-    space, tier, dram, optimizer, lr, momentum, betas, eps, weight_decay, dtype, ids, init, name
+    space, tier, dram, optimizer, lr, momentum, betas, eps, weight_decay, dtype, ids, init, name, track,
+    admit_after, remembered_ids
         as tidepool.Table. space: default_space() if None; tier: 1 if the space has far tiers, else 0; dtype: of
         torch's, too. dram: None for a share of the space's, see tidepool.Space.
 
