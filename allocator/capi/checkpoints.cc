@@ -85,6 +85,19 @@ tidepool_checkpoint_info infoOf(CheckpointWriter& writer) {
   return info;
 }
 
+tidepool_status restoreWhat(Restored what, tidepool_table* const* handles, size_t count,
+                            const char* directory, uint64_t number, uint64_t* restored) {
+  if (directory == nullptr) return reportNull("directory");
+  const auto tables = tablesOf(handles, count);
+  if (!tables) return report(tables.error());
+  if (tables->empty()) return reportClosed("table");
+  const auto manifest =
+      restoreTables(directory, plain(*tables), *tables->front()->workers, number, what);
+  if (!manifest) return report(manifest.error());
+  if (restored != nullptr) *restored = manifest->number;
+  return TIDEPOOL_OK;
+}
+
 }  // namespace
 }  // namespace tidepool
 
@@ -150,14 +163,13 @@ void tidepool_checkpoint_free(tidepool_checkpoint* checkpoint) {
 tidepool_status tidepool_tables_restore(tidepool_table* const* handles, size_t count,
                                         const char* directory, uint64_t number,
                                         uint64_t* restored) {
-  if (directory == nullptr) return reportNull("directory");
-  const auto tables = tablesOf(handles, count);
-  if (!tables) return report(tables.error());
-  if (tables->empty()) return reportClosed("table");
-  const auto manifest = restoreTables(directory, plain(*tables), *tables->front()->workers, number);
-  if (!manifest) return report(manifest.error());
-  if (restored != nullptr) *restored = manifest->number;
-  return TIDEPOOL_OK;
+  return restoreWhat(Restored::kAll, handles, count, directory, number, restored);
+}
+
+tidepool_status tidepool_tables_restore_weights(tidepool_table* const* handles, size_t count,
+                                                const char* directory, uint64_t number,
+                                                uint64_t* restored) {
+  return restoreWhat(Restored::kWeights, handles, count, directory, number, restored);
 }
 
 tidepool_status tidepool_checkpoint_verify(const char* directory, uint64_t number,

@@ -26,6 +26,7 @@ struct Target {
   std::unique_ptr<TableRestore> restore;
   const Source* source = nullptr;
   bool whole = false;  // exactly the saved table's rows: its changes can count from the checkpoint
+  bool weights_only = false;
 };
 
 unsigned long long asLong(uint64_t value) { return value; }
@@ -59,11 +60,14 @@ class Restoring {
 
 Status Restoring::checkFormat(const RestorePart& part, const ManifestTable& saved) const {
   const TableOptions& options = part.table->options();
-  if (options.format != saved.format) {
+  RowFormat wanted = saved.format;
+  if (part.weights_only) wanted.optimizer = options.format.optimizer;
+  if (options.format != wanted) {
     return fail(ErrorCode::kInvalidArgument,
-                "table %s is %s, and %s was saved as %s; make the table as it was saved",
+                "table %s is %s, and %s was saved as %s; make the table as it was saved%s",
                 options.name.c_str(), formatName(options.format).c_str(), saved.name.c_str(),
-                formatName(saved.format).c_str());
+                formatName(saved.format).c_str(),
+                part.weights_only ? ", but for the optimizer" : ", or restore its weights only");
   }
   if (options.ids != saved.ids) {
     return fail(ErrorCode::kInvalidArgument,
@@ -108,6 +112,11 @@ Status Restoring::add(RestorePart part) {
     part.count = saved->rows - std::min(part.first, saved->rows);
   TP_TRY(checkFormat(part, *saved));
   TP_TRY(checkRange(part, *saved));
+  const auto before = targets_.find(part.table);
+  if (before != targets_.end() && before->second.weights_only != part.weights_only) {
+    return fail(ErrorCode::kInvalidArgument, "table %s: weights only of one part, all of another",
+                part.table->options().name.c_str());
+  }
   Source& source = sources_[part.saved];
   source.saved = saved;
   Target& target = targets_[part.table];
@@ -118,7 +127,8 @@ Status Restoring::add(RestorePart part) {
                 asLong(target.source->saved->step), saved->name.c_str(), asLong(saved->step));
   }
   const TableOptions& options = part.table->options();
-  target.whole = target.source == nullptr && options.name == saved->name &&
+  target.weights_only = part.weights_only;
+  target.whole = target.source == nullptr && !part.weights_only && options.name == saved->name &&
                  part.count == saved->rows && part.to == 0 &&
                  (options.ids == IdKind::kHashed || options.rows == saved->rows);
   if (target.source != nullptr && options.ids == IdKind::kHashed) {
@@ -186,7 +196,11 @@ Status Restoring::begin() {
     if (!restore) return tl::unexpected(restore.error());
     target.restore = std::move(*restore);
   }
-  for (auto& [table, target] : targets_) target.restore->start();
+  for (auto& [table, target] : targets_) {
+    target.restore->start();
+    if (!target.weights_only) continue;
+    target.restore->takeWeights(target.source->saved->format.rowBytes());
+  }
   return {};
 }
 
@@ -194,7 +208,9 @@ Status Restoring::begin() {
 RowUse Restoring::useOf(const Source& source, const RowBlockView& block, size_t at) {
   RowUse use = block.uses == nullptr ? RowUse() : block.use(at);
   const Tracked tracked = source.files.back()->header().tracked;
-  if (!tracks(tracked, Tracked::kLastUse)) {
+  if (source.parts.front().weights_only) {
+    use.last = 0;
+  } else if (!tracks(tracked, Tracked::kLastUse)) {
     use.last = static_cast<uint32_t>(std::min(source.saved->step, RowUses::kMostSteps));
   }
   return use;
@@ -270,7 +286,8 @@ Status Restoring::readAll(Workers& workers) {
 Status Restoring::finish() {
   for (auto& [table, target] : targets_) {
     const Source& source = *target.source;
-    TP_TRY(target.restore->finish({source.ids, source.seen, source.uses}, source.saved->step,
+    TP_TRY(target.restore->finish({source.ids, source.seen, source.uses},
+                                  target.weights_only ? 0 : source.saved->step,
                                   target.whole ? manifest_.id : CheckpointId{0}));
   }
   return {};
@@ -294,9 +311,12 @@ Result<Manifest> restoreTables(const std::string& path, std::span<const RestoreP
 
 Result<Manifest> restoreTables(const std::string& directory,
                                std::span<EmbeddingTable* const> tables, Workers& workers,
-                               uint64_t number) {
+                               uint64_t number, Restored what) {
   std::vector<RestorePart> parts(tables.size());
-  for (size_t i = 0; i < tables.size(); ++i) parts[i].table = tables[i];
+  for (size_t i = 0; i < tables.size(); ++i) {
+    parts[i].table = tables[i];
+    parts[i].weights_only = what == Restored::kWeights;
+  }
   return restoreTables(directory, parts, workers, number);
 }
 

@@ -24,6 +24,9 @@ struct RestorePart {
   RowNumber first = 0;      // rows first, first + 1, ... of the saved table
   RowNumber count = kRest;  // so many
   RowNumber to = 0;         // become the rows from here on
+  // The table may have another optimizer, whose state and steps begin anew; for serving none, which
+  // takes the least memory. Changes do not count from the checkpoint.
+  bool weights_only = false;
 };
 
 /// Restores checkpoint `number` of the directory, 0 for the newest. Rows that no part names stay as
@@ -36,8 +39,9 @@ Result<Manifest> restoreTables(const std::string& directory, std::span<const Res
                                Workers& workers, uint64_t number = 0);
 
 /// All tables from those of their own names.
+enum class Restored : uint8_t { kAll, kWeights };
 Result<Manifest> restoreTables(const std::string& directory,
                                std::span<EmbeddingTable* const> tables, Workers& workers,
-                               uint64_t number = 0);
+                               uint64_t number = 0, Restored what = Restored::kAll);
 
 }  // namespace tidepool

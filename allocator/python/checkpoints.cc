@@ -61,7 +61,8 @@ std::unique_ptr<CheckpointHandle> saveTables(const std::vector<const TableHandle
 }
 
 /// Each part: (table, saved name or "", first, count or None, to).
-py::dict restore(const std::string& directory, const py::sequence& parts, uint64_t number) {
+py::dict restore(const std::string& directory, const py::sequence& parts, uint64_t number,
+                 bool weights_only) {
   std::vector<std::shared_ptr<TableHandle::Open>> tables;
   std::vector<RestorePart> table_parts;
   for (const py::handle each : parts) {
@@ -73,6 +74,7 @@ py::dict restore(const std::string& directory, const py::sequence& parts, uint64
     to.first = part[2].cast<RowNumber>();
     if (!part[3].is_none()) to.count = part[3].cast<RowNumber>();
     to.to = part[4].cast<RowNumber>();
+    to.weights_only = weights_only;
   }
   if (tables.empty()) throw py::value_error("tables: at least one is needed");
   auto manifest = [&] {
@@ -169,7 +171,7 @@ void bindCheckpoints(py::module_& module) {
       .def("cancel", &CheckpointHandle::cancel)
       .def_property_readonly("number", &CheckpointHandle::number);
   module.def("save", &saveTables, "tables"_a, "directory"_a, "kind"_a, "options"_a);
-  module.def("restore", &restore, "directory"_a, "parts"_a, "number"_a);
+  module.def("restore", &restore, "directory"_a, "parts"_a, "number"_a, "weights_only"_a);
   module.def("verify", &verify, "directory"_a, "number"_a, "threads"_a);
   module.def("checkpoints", &list, "directory"_a);
   module.def("load_state", &state, "directory"_a, "number"_a);

@@ -7,21 +7,18 @@
 #include <utility>
 
 namespace tidepool {
-namespace {
-
-/// Rows of `row_bytes` each to where they lie `stride` apart, with zeros between them.
-void copyRows(std::byte* to, size_t stride, const std::byte* from, size_t row_bytes, size_t count) {
-  if (stride == row_bytes) {
+/// To where they lie a stride apart, with zeros between them.
+void TableRestore::copyRows(std::byte* to, const std::byte* from, size_t count) const {
+  const size_t stride = table_.format_.stride();
+  if (stride == copied_bytes_ && stride == source_bytes_) {
     memcpy(to, from, count * stride);
     return;
   }
-  for (size_t i = 0; i < count; ++i, to += stride, from += row_bytes) {
-    memcpy(to, from, row_bytes);
-    memset(to + row_bytes, 0, stride - row_bytes);
+  for (size_t i = 0; i < count; ++i, to += stride, from += source_bytes_) {
+    memcpy(to, from, copied_bytes_);
+    memset(to + copied_bytes_, 0, stride - copied_bytes_);
   }
 }
-
-}  // namespace
 
 Result<std::unique_ptr<TableRestore>> TableRestore::begin(EmbeddingTable& table) TP_LOCKS_BY_HAND {
   table.restoring_.store(true, std::memory_order_relaxed);
@@ -86,9 +83,7 @@ void TableRestore::start() {
 
 Status TableRestore::put(RowNumber first, size_t count, const std::byte* bytes) {
   if (table_.fetches()) return putFar(first, count, bytes);
-  const size_t stride = table_.format_.stride();
-  copyRows(table_.home_->memory() + first * stride, stride, bytes, table_.format_.rowBytes(),
-           count);
+  copyRows(table_.home_->memory() + first * table_.format_.stride(), bytes, count);
   return {};
 }
 
@@ -105,7 +100,7 @@ Status TableRestore::putFar(RowNumber first, size_t count, const std::byte* byte
     fill(*chunk, first, fit, bytes);
     first += fit;
     count -= fit;
-    bytes += fit * table_.format_.rowBytes();
+    bytes += fit * source_bytes_;
     if (chunk->rows.size() == most) {
       TP_TRY(sendChunk(chunk));
       continue;
@@ -132,9 +127,7 @@ Result<RowChunk*> TableRestore::openChunk() {
 
 void TableRestore::fill(RowChunk& chunk, RowNumber first, size_t count,
                         const std::byte* bytes) const {
-  const size_t stride = table_.format_.stride(), row_bytes = table_.format_.rowBytes();
-  std::byte* to = chunk.bytes + chunk.rows.size() * stride;
-  copyRows(to, stride, bytes, row_bytes, count);
+  copyRows(chunk.bytes + chunk.rows.size() * table_.format_.stride(), bytes, count);
   for (size_t i = 0; i < count; ++i) chunk.rows.push_back(first + i);
 }
 

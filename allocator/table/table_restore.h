@@ -25,6 +25,12 @@ class TableRestore {
 
   /// From here on the table is not usable until finish(). Comes before the first put().
   void start();
+  /// Rows of another optimizer: what is put has so many bytes a row, of which the weights count.
+  /// State begins anew. Comes before the first put().
+  void takeWeights(size_t row_bytes) {
+    source_bytes_ = row_bytes;
+    copied_bytes_ = table_.format_.weightBytes();
+  }
   /// `count` rows, of rowBytes each, become those from `first` on. Errors: those of writing to a
   /// fetch tier.
   Status put(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_, mutex_);
@@ -42,16 +48,21 @@ class TableRestore {
   Status finish(const Ids& ids, uint64_t step, CheckpointId base);
 
  private:
-  explicit TableRestore(EmbeddingTable& table) : table_(table) {}
+  explicit TableRestore(EmbeddingTable& table)
+      : table_(table),
+        source_bytes_(table.format_.rowBytes()),
+        copied_bytes_(table.format_.rowBytes()) {}
   Status prepare();
   Status putFar(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_, mutex_);
   Result<RowChunk*> openChunk() TP_EXCLUDES(turn_, mutex_);
   void fill(RowChunk& chunk, RowNumber first, size_t count, const std::byte* bytes) const;
+  void copyRows(std::byte* to, const std::byte* from, size_t count) const;
   Status sendChunk(RowChunk* chunk) TP_EXCLUDES(turn_);
   Status finishFar() TP_EXCLUDES(turn_, mutex_);
   Status assignIds(const Ids& given);
 
   EmbeddingTable& table_;
+  size_t source_bytes_, copied_bytes_;  // a row
   bool changing_ = false;
   Mutex turn_;  // the link of a fetch tier is used by one thread at a time
   Mutex mutex_;

@@ -257,6 +257,63 @@ TEST(RestoreFar, WhatALaterFileSaysStays) {
   }
 }
 
+// For serving, and for another optimizer: the rows are the same, state and steps begin anew, as if
+// they had been written there.
+TEST(RestoreWeights, TakesNoStateWhateverTheOptimizers) {
+  Workers workers(2, 0);
+  for (const Place place : {Place::kLocal, Place::kDirect, Place::kRemote}) {
+    for (const IdKind ids : {IdKind::kDense, IdKind::kHashed}) {
+      for (const ElementType type : {ElementType::kFloat32, ElementType::kInt8}) {
+        SCOPED_TRACE(placeName(place));
+        TemporaryDirectory directory;
+        Places places(place), local(Place::kLocal);
+        Trained saved(places, trainedTable(ids, {type, Optimizer::kAdam, 7}, 600), workers);
+        for (uint64_t step = 0; step < 5; ++step) saved.step(step);
+        EmbeddingTable* const table = saved.table.get();
+        ASSERT_TRUE(takeCheckpoint(table, directory.path(), CheckpointKind::kFull));
+        saved.step(5);
+        ASSERT_TRUE(takeCheckpoint(table, directory.path(), CheckpointKind::kIncremental));
+        std::vector<int64_t> of;
+        for (const auto& [id, bytes] : saved.rows()) of.push_back(id);
+        std::vector<float> rows(of.size() * 7), read(rows.size());
+        ASSERT_TRUE(table->readRows(of, rows.data()));
+        for (const Optimizer optimizer : {Optimizer::kSgd, Optimizer::kAdagrad}) {
+          const TableOptions options = trainedTable(ids, {type, optimizer, 7}, 600);
+          const auto served = places.table(options, workers);
+          const auto twin = local.table(options, workers);
+          EmbeddingTable* const to = served.get();
+          EXPECT_EQ(restoreTables(directory.path(), {&to, 1}, workers).error().code(),
+                    ErrorCode::kInvalidArgument);
+          const auto restored =
+              restoreTables(directory.path(), {&to, 1}, workers, 0, Restored::kWeights);
+          ASSERT_TRUE(restored) << restored.error().text();
+          EXPECT_EQ(served->counts().steps, 0u);
+          ASSERT_EQ(served->rows(), of.size());
+          ASSERT_TRUE(served->readRows(of, read.data()));
+          ASSERT_EQ(read, rows);
+          // What training makes of it tells what state there is. (Rows of int8 that are written are
+          // rounded anew: those are left out.)
+          EXPECT_EQ(
+              takeCheckpoint(to, directory.path(), CheckpointKind::kIncremental).error().code(),
+              ErrorCode::kConflict);
+          if (type == ElementType::kInt8) continue;
+          ASSERT_TRUE(twin->writeRows(of, rows.data()));
+          std::vector<int64_t> offsets(of.size() + 1);
+          for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = static_cast<int64_t>(i);
+          const Batch batch{of, offsets};
+          const EmbeddingTable::UpdateCall calls[] = {{to, batch, rows.data(), 7},
+                                                      {twin.get(), batch, rows.data(), 7}};
+          ASSERT_TRUE(EmbeddingTable::updates(calls, workers));
+          std::vector<float> wanted(rows.size());
+          ASSERT_TRUE(served->readRows(of, read.data()));
+          ASSERT_TRUE(twin->readRows(of, wanted.data()));
+          ASSERT_EQ(read, wanted);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(RestoreTest, AnEarlierCheckpointCanBeNamed) {
   const auto saved = trained("items", IdKind::kDense, 500);
   save({saved->table.get()});

@@ -231,6 +231,24 @@ class Ids(unittest.TestCase):
         with self.assertRaises(tidepool.Unusable):
             table.expire(used_fewer_than=1)
 
+    def test_weights_alone_are_for_serving(self):
+        ids, offsets = numpy.arange(50) * 7, numpy.arange(51)
+        for tier in TIERS.values():
+            with tempfile.TemporaryDirectory() as directory:
+                table = self.table(tier, optimizer="adam", lr=0.5, init=("normal", 0, 1, 3))
+                for _ in range(3):
+                    table.update(ids, offsets, table.bag(ids, offsets))
+                table.checkpoint(directory).result()
+                served = self.table(tier, init=("normal", 0, 1, 3))
+                with self.assertRaisesRegex(tidepool.InvalidArgument, "weights only"):
+                    tidepool.restore(directory, [served])
+                tidepool.restore(directory, [served], weights_only=True)
+                numpy.testing.assert_array_equal(served.read(ids), table.read(ids))
+                numpy.testing.assert_array_equal(
+                    served.bag(ids + 1, offsets, insert=False), table.bag(ids + 1, offsets, insert=False)
+                )
+                self.assertEqual(len(served), 50)
+
     def test_rows_are_for_ids_that_come_often(self):
         for tier in TIERS.values():
             table = self.table(tier, admit_after=3, init=("uniform", 1, 2, 5), lr=1.0)

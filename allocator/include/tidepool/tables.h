@@ -411,6 +411,15 @@ TIDEPOOL_API tidepool_status tidepool_tables_restore(tidepool_table* const* tabl
                                                      uint64_t* restored);
 
 /**
+ * The same for serving, or for going on with another optimizer: takes weights alone into tables
+ * whose optimizer may differ. Its state and its steps begin anew, and a table with TIDEPOOL_SGD has
+ * no memory for any. The next checkpoint of such a table is a full one.
+ */
+TIDEPOOL_API tidepool_status tidepool_tables_restore_weights(tidepool_table* const* tables,
+                                                             size_t count, const char* directory,
+                                                             uint64_t number, uint64_t* restored);
+
+/**
  * Reads a checkpoint through. OK: it can be restored. Needs neither tables nor a context.
  * @param number  0 for the newest.
  * @param out     if not NULL, gets what was read, whether it is whole or not.

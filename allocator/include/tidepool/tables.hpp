@@ -204,13 +204,12 @@ class Checkpoint {
   /// Restores tables from those of their names; the number of the checkpoint.
   static Expected<uint64_t> restore(std::span<const Table* const> tables,
                                     const std::string& directory, uint64_t number = 0) {
-    const std::vector<tidepool_table*> handles = handlesOf(tables);
-    uint64_t restored = 0;
-    if (tidepool_tables_restore(handles.data(), handles.size(), directory.c_str(), number,
-                                &restored) != TIDEPOOL_OK) {
-      return Failure::last();
-    }
-    return restored;
+    return restoreBy(tidepool_tables_restore, tables, directory, number);
+  }
+  /// Their weights alone, whatever the optimizers: for serving.
+  static Expected<uint64_t> restoreWeights(std::span<const Table* const> tables,
+                                           const std::string& directory, uint64_t number = 0) {
+    return restoreBy(tidepool_tables_restore_weights, tables, directory, number);
   }
   /// Reads one through. Fails with CORRUPT and what is wrong with it.
   static Expected<tidepool_checkpoint_info> verify(const std::string& directory,
@@ -241,6 +240,17 @@ class Checkpoint {
     tidepool_checkpoint_info info{};
     info.struct_size = sizeof info;
     return info;
+  }
+  static Expected<uint64_t> restoreBy(decltype(&tidepool_tables_restore) restore,
+                                      std::span<const Table* const> tables,
+                                      const std::string& directory, uint64_t number) {
+    const std::vector<tidepool_table*> handles = handlesOf(tables);
+    uint64_t restored = 0;
+    if (restore(handles.data(), handles.size(), directory.c_str(), number, &restored) !=
+        TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return restored;
   }
   static std::vector<tidepool_table*> handlesOf(std::span<const Table* const> tables) {
     std::vector<tidepool_table*> handles;

@@ -186,12 +186,15 @@ def save(directory, tables, kind="full", *, keep=0, state=None, writers=2, copie
     return Checkpoint(_core.save(cores, path, kind, options))
 
 
-def restore(directory, tables, number=0):
+def restore(directory, tables, number=0, weights_only=False):
     """Puts a checkpoint back: rows, the optimizer's state and its count of steps; rates such as lr are the tables'
     own. Tables may be of any tier, dram and, if large enough, size. Returns its CheckpointInfo.
 
     tables  tidepool.Table, each from the saved one of its name, or RestorePart
     number  of the checkpoint; 0: the newest
+    weights_only
+            for serving, or for going on with another optimizer: the tables' optimizers may differ from the saved ones, and
+            their state and steps begin anew; with "sgd" a row is its weights alone. The next checkpoint of them is full
 
     Raises, with nothing changed, NotFound (no such checkpoint or table), InvalidArgument (the table is of another
     format or kind of ids), NoSpace (it has too few rows), Conflict (a checkpoint of it is under way, batches are
@@ -205,7 +208,7 @@ def restore(directory, tables, number=0):
         if not isinstance(part.saved, str):
             raise TypeError(f"saved: a text is needed, not {type(part.saved).__name__}")
         parts.append((_checked(part.table)._core, part.saved, first, count, to))
-    return _info(_core.restore(os.fspath(directory), parts, _number(number)))
+    return _info(_core.restore(os.fspath(directory), parts, _number(number), bool(weights_only)))
 
 
 def verify(directory, number=0, threads=0):
