@@ -105,16 +105,28 @@ Result<bool> AnswerReader::take(FetchCompletion& out) {
   return true;
 }
 
-Result<bool> AnswerReader::fill(Wait wait) {
+AnswerReader::Expected AnswerReader::expect() {
   if (buffer_begin_ == buffer_end_) buffer_begin_ = buffer_end_ = 0;
   const bool payload_next =
       in_payload_ || (requests_.sent() != 0 && requests_.oldest().answer != 0);
-  return payload_next ? fillInPlace(wait) : fillBuffer(wait);
+  return payload_next ? expectInPlace() : expectInBuffer();
+}
+
+Result<bool> AnswerReader::took(const Expected& expected, const Result<size_t>& received) {
+  if (!received) return tl::unexpected(received.error());
+  if (*received == 0) return false;
+  drained_ = *received < expected.bytes;
+  if (expected.answers > 0) {
+    takePlaced(expected, *received);
+  } else {
+    buffer_end_ += *received;
+  }
+  return true;
 }
 
 /// Where the next bytes of the stream belong if all answers are good ones: headers in a row of
 /// their own, payloads in place, and read-ahead behind the last one.
-AnswerReader::Expected AnswerReader::expect() {
+AnswerReader::Expected AnswerReader::expectInPlace() {
   Expected expected;
   const auto add = [&expected](std::byte* at, size_t bytes) {
     if (bytes == 0) return;
@@ -123,6 +135,7 @@ AnswerReader::Expected AnswerReader::expect() {
   };
   // The begin of a header may have come with the last receive.
   const size_t begun = buffered();
+  TP_CHECK_OP(begun, <, in_payload_ ? 1 : wire::kResponseSize);  // take() has used it up
   memcpy(headers_, buffer_.data() + buffer_begin_, begun);
   const size_t sent = requests_.sent();
   for (size_t i = 0; i < std::min(kMostExpected, sent); ++i) {
@@ -138,28 +151,21 @@ AnswerReader::Expected AnswerReader::expect() {
   return expected;
 }
 
-Result<bool> AnswerReader::fillInPlace(Wait wait) {
-  const size_t begun = buffered();
-  TP_CHECK_OP(begun, <, in_payload_ ? 1 : wire::kResponseSize);  // take() has used it up
-  const Expected expected = expect();
-  auto given = connection_.receive({expected.parts, expected.used}, wait);
-  if (!given) return tl::unexpected(given.error());
-  if (*given == 0) return false;
-  drained_ = *given < expected.bytes;
-  buffer_begin_ = buffer_end_ = 0;
+void AnswerReader::takePlaced(const Expected& expected, size_t received) {
   // What of the stream lies in expected's places; the header that had begun counts as well.
-  size_t left = *given + begun;
+  size_t left = received + buffered();
+  buffer_begin_ = buffer_end_ = 0;
   for (size_t i = 0; i < expected.answers; ++i) {
     const RequestRing::Slot& next = requests_[i];
     if (!in_payload_) {
       if (left < wire::kResponseSize) {
         memcpy(buffer_.data(), header(i), left);
         buffer_end_ = left;
-        return true;
+        return;
       }
       if (!goodAnswer(header(i), next)) {
         takeBack(expected, i, left);
-        return true;
+        return;
       }
       left -= wire::kResponseSize;
       payload_done_ = 0;
@@ -168,12 +174,11 @@ Result<bool> AnswerReader::fillInPlace(Wait wait) {
     payload_done_ += static_cast<uint32_t>(placed);
     left -= placed;
     in_payload_ = payload_done_ < next.answer;
-    if (in_payload_) return true;
+    if (in_payload_) return;
     ++ready_;
   }
   buffer_begin_ = static_cast<size_t>(readAhead() - buffer_.data());
   buffer_end_ = buffer_begin_ + left;
-  return true;
 }
 
 /// The guess was wrong: answer `from` (counted from the oldest) is an error, or nonsense. The
@@ -195,20 +200,17 @@ void AnswerReader::takeBack(const Expected& expected, size_t from, size_t left) 
   buffer_end_ = static_cast<size_t>(to - buffer_.data());
 }
 
-Result<bool> AnswerReader::fillBuffer(Wait wait) {
+AnswerReader::Expected AnswerReader::expectInBuffer() {
   if (buffer_begin_ > 0) {
     memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffered());
     buffer_end_ -= buffer_begin_;
     buffer_begin_ = 0;
   }
-  const iovec part = {buffer_.data() + buffer_end_, kReadAhead};
   TP_CHECK_OP(buffer_end_ + kReadAhead, <=, buffer_.size().value());
-  auto given = connection_.receive({&part, 1}, wait);
-  if (!given) return tl::unexpected(given.error());
-  if (*given == 0) return false;
-  drained_ = *given < kReadAhead;
-  buffer_end_ += *given;
-  return true;
+  Expected expected;
+  expected.parts[expected.used++] = {buffer_.data() + buffer_end_, kReadAhead};
+  expected.bytes = kReadAhead;
+  return expected;
 }
 
 }  // namespace tidepool

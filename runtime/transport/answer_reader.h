@@ -16,6 +16,11 @@
 namespace tidepool {
 
 class AnswerReader {
+  /// Answers that one receive puts in place, and the bytes that these may have in all unless it is
+  /// one alone.
+  static constexpr size_t kMostExpected = 16;
+  static constexpr size_t kMostScattered = kMiB;
+
  public:
   /// Both are borrowed for its life.
   AnswerReader(Connection& connection, RequestRing& requests)
@@ -32,29 +37,31 @@ class AnswerReader {
   /// Takes one whole answer from what has been received, and ends its request. False: more bytes
   /// are needed. Errors: kCorrupt.
   Result<bool> take(FetchCompletion& out);
-  /// Receives once, into the best place for what comes next. Not while untaken(). False: nothing
-  /// is there. Errors: those of Connection::receive().
-  Result<bool> fill(Wait wait);
-  /// True when the last receive brought less than it could have.
-  bool drained() const { return drained_; }
-
- private:
-  /// Answers that one receive puts in place, and the bytes that these may have in all unless it is
-  /// one alone.
-  static constexpr size_t kMostExpected = 16;
-  static constexpr size_t kMostScattered = kMiB;
-  /// What a receive is asked for.
+  /// Where the next bytes of the connection belong.
   struct Expected {
     iovec parts[2 * kMostExpected + 1];
     size_t used = 0;
     size_t bytes = 0;
     size_t answers = 0;
   };
-
-  Result<bool> begin(FetchCompletion& out);
+  /// A receive in three steps, of which the second does not touch the reader: expect(), not while
+  /// untaken(), Connection::receive() into the parts, then took() of what that returned. False:
+  /// nothing was there. Errors: those of Connection::receive().
   Expected expect();
-  Result<bool> fillInPlace(Wait wait);
-  Result<bool> fillBuffer(Wait wait);
+  Result<bool> took(const Expected& expected, const Result<size_t>& received);
+  /// All three.
+  Result<bool> fill(Wait wait) {
+    const Expected expected = expect();
+    return took(expected, connection_.receive({expected.parts, expected.used}, wait));
+  }
+  /// True when the last receive brought less than it could have.
+  bool drained() const { return drained_; }
+
+ private:
+  Result<bool> begin(FetchCompletion& out);
+  Expected expectInPlace();
+  Expected expectInBuffer();
+  void takePlaced(const Expected& expected, size_t received);
   void takeBack(const Expected& expected, size_t from, size_t left);
   Result<wire::Response> firstHeader() const;
   std::byte* header(size_t index) { return headers_ + index * wire::kResponseSize; }

@@ -3,8 +3,6 @@
 // lane's failure means. One owner thread; no allocation after connect().
 #include "runtime/transport/client.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -265,8 +263,8 @@ Nanoseconds RemoteClient::timeToDeadline() const {
 }
 
 /// Answers that have come on the connection.
-size_t RemoteClient::pollStream(std::span<FetchCompletion> out) {
-  bool drained = false;
+size_t RemoteClient::pollStream(std::span<FetchCompletion> out, Look look) {
+  bool drained = look == Look::kReceived;
   size_t count = 0;
   while (!failed() && count < out.size() && !requests_.empty()) {
     const bool own = requests_.oldest().own;
@@ -299,6 +297,7 @@ size_t RemoteClient::pollLane(std::span<FetchCompletion> out) {
   }
   if (ended->moved) {
     noteProgress();
+    lane_quiet_ = false;
     (void)flush();  // there is room again
   } else if (ended->requests == 0 && !requests_.empty() && std::exchange(lane_quiet_, true) &&
              streamSpoke()) {
@@ -328,12 +327,12 @@ void RemoteClient::leaveLane(const Error& error) {
                       options_.clock->now());
 }
 
-size_t RemoteClient::poll(std::span<FetchCompletion> out) {
+size_t RemoteClient::poll(std::span<FetchCompletion> out, Look look) {
   size_t count = 0;
   for (;;) {
     if (failed() || !flush()) break;  // a failure is reported through the completions
     const size_t before = requests_.size();
-    count += inLane() ? pollLane(out.subspan(count)) : pollStream(out.subspan(count));
+    count += inLane() ? pollLane(out.subspan(count)) : pollStream(out.subspan(count), look);
     // What goes another way may start now.
     const bool ended = requests_.size() != before;
     if (!ended || requests_.sent() != 0 || requests_.allSent() || count == out.size()) break;
@@ -353,27 +352,55 @@ size_t RemoteClient::poll(std::span<FetchCompletion> out) {
   return count;
 }
 
-void RemoteClient::sleepUntilReady() {
-  pollfd waiting = {fd(), events(), 0};
+void RemoteClient::Rest::take() {
+  if (kind == Kind::kReceive) received = connection->receive({into.parts, into.used}, wait);
+  if (kind == Kind::kPoll) (void)raw::poll(&waiting, 1, milliseconds);
+}
+
+RemoteClient::Rest RemoteClient::beginRest(Wait wait) {
+  TP_CHECK(!requests_.empty());
+  Rest rest;
+  const bool blocks = wait == Wait::kUntilTimeout;
+  if (!start(blocks ? PageLane::Ends::kLookedFor : PageLane::Ends::kTold)) return rest;
+  if (!inLane() && answers_.untaken()) return rest;
+  if (inLane() && (!blocks || !lane_quiet_)) {
+    // Looked for first: an end that comes soon needs no event.
+    if (blocks) lane_.lookout();
+    return rest;
+  }
+  // Once all is sent one blocking receive does both, the waiting and the taking.
+  if (!inLane() && (!blocks || requests_.allSent())) {
+    rest.kind = Rest::Kind::kReceive;
+    rest.wait = wait;
+    rest.connection = connection_.get();
+    rest.into = answers_.expect();
+    return rest;
+  }
+  rest.kind = Rest::Kind::kPoll;
+  rest.waiting = {fd(), events(), 0};
   const uint64_t milliseconds = timeToDeadline().value() / 1'000'000 + 1;
-  (void)raw::poll(&waiting, 1, static_cast<int>(std::min<uint64_t>(milliseconds, 1'000'000)));
+  rest.milliseconds = static_cast<int>(std::min<uint64_t>(milliseconds, 1'000'000));
+  return rest;
+}
+
+RemoteClient::Look RemoteClient::endRest(const Rest& rest) {
+  if (rest.kind == Rest::Kind::kPoll || inLane()) return Look::kReceive;
+  if (rest.kind == Rest::Kind::kNone) return Look::kReceived;
+  const auto taken = answers_.took(rest.into, rest.received);
+  if (!taken) {
+    failAll(taken.error());
+  } else if (*taken) {
+    noteProgress();
+  }
+  return Look::kReceived;
 }
 
 FetchCompletion RemoteClient::wait() {
-  TP_CHECK(!requests_.empty());
   FetchCompletion done;
   for (;;) {
-    // Once all is sent one blocking receive does both, the waiting and the taking.
-    if (start(PageLane::Ends::kLookedFor) && !inLane() && requests_.allSent() &&
-        !answers_.untaken()) {
-      auto filled = answers_.fill(Wait::kUntilTimeout);
-      filled ? noteProgress() : failAll(filled.error());
-    }
-    // Looked for first: an end that comes soon needs no event.
-    if (inLane()) lane_.lookout();
-    if (poll({&done, 1}) == 1) return done;
-    if (failed() || (!inLane() && requests_.allSent())) continue;
-    sleepUntilReady();
+    Rest rest = beginRest(Wait::kUntilTimeout);
+    rest.take();
+    if (poll({&done, 1}, endRest(rest)) == 1) return done;
   }
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One client connection to a memory server: a ring of requests in flight, sent in gathered batches
-// and answered in order, page payloads received straight into the caller's memory. Owned and used
-// by one thread; allocates at connect() only. Offsets and lengths are bytes within the region.
+// and answered in order, page payloads received straight into the caller's memory. Used by one
+// thread at a time; allocates at connect() only. Offsets and lengths are bytes within the region.
 // Where both ends have RDMA, reads and writes of pages, and of rows where that is wanted, take a
 // lane of their own, past the server's processor; the connection stays for the rest, and for them
 // too once the lane has failed.
 #pragma once
+
+#include <poll.h>
 
 #include <cstddef>
 #include <memory>
@@ -72,11 +74,38 @@ class RemoteClient {
 
   /// Sends what is queued as far as the peer takes it now. Errors: kUnreachable.
   Status flush();
+  /// Whether to receive from the connection first, or to look at what has been received alone.
+  enum class Look : uint8_t { kReceive, kReceived };
   /// Sends and receives without blocking; fills `out`, returns how many. Call again while it
   /// fills all of `out`.
-  size_t poll(std::span<FetchCompletion> out);
+  size_t poll(std::span<FetchCompletion> out, Look look = Look::kReceive);
   /// Blocks until one request completes. Something must be in flight.
   FetchCompletion wait();
+
+  /// One sleep of wait()'s, or one receive.
+  class Rest {
+   public:
+    /// Does not touch the client.
+    void take();
+
+   private:
+    friend class RemoteClient;
+    enum class Kind : uint8_t { kNone, kReceive, kPoll };
+    Kind kind = Kind::kNone;
+    Wait wait = Wait::kNever;
+    Connection* connection = nullptr;
+    AnswerReader::Expected into;
+    Result<size_t> received = size_t{0};
+    pollfd waiting = {};
+    int milliseconds = 0;
+  };
+  // What wait() repeats, for several threads that use the client by turns: one begins, takes and
+  // ends a rest, and then calls poll() as endRest() says. While it is taken others may submit
+  // and flush(), but not poll, wait or rest. Something must be in flight. kNever: without blocking.
+  Rest beginRest(Wait wait);
+  Look endRest(const Rest& rest);
+  /// Whether the last receive brought less than it could have: there is no more just now.
+  bool drained() const { return answers_.drained(); }
 
   int fd() const { return lane_.fd() >= 0 ? lane_.fd() : connection_->fd(); }
   /// The server, in numbers. Errors: kIo.
@@ -110,11 +139,10 @@ class RemoteClient {
                std::span<const std::byte> second, std::span<std::byte> to);
   Status start(PageLane::Ends ends);
   Result<bool> sendParts();
-  size_t pollStream(std::span<FetchCompletion> out);
+  size_t pollStream(std::span<FetchCompletion> out, Look look);
   size_t pollLane(std::span<FetchCompletion> out);
   bool streamSpoke();
   void leaveLane(const Error& error);
-  void sleepUntilReady();
   size_t failedCompletions(std::span<FetchCompletion> out);
   bool answered() const;
   void failAll(const Error& error);
