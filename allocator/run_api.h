@@ -36,8 +36,7 @@ struct TidepoolRunCompletion {
 
 /// What a RowChannel says of itself.
 struct TidepoolRunChannelState {
-  int32_t fd, events;
-  uint64_t in_flight, to_deadline_ns;
+  uint64_t in_flight;
   int32_t failed;
   char reason[252];
 };
@@ -108,7 +107,7 @@ using TidepoolRunEntry = const TidepoolRunApi* (*)();
 
 namespace tidepool {
 
-inline constexpr uint32_t kTidepoolRunVersion = 1;
+inline constexpr uint32_t kTidepoolRunVersion = 2;
 inline constexpr const char* kTidepoolRunSymbol = "tidepool_run_api_1";
 
 }  // namespace tidepool

@@ -56,10 +56,7 @@ class RunChannel final : public RowChannel {
     api_.wait(channel_, &completion);
     return completionOf(completion);
   }
-  int fd() const override { return state().fd; }
-  short events() const override { return static_cast<short>(state().events); }
   size_t inFlight() const override { return state().in_flight; }
-  Nanoseconds timeToDeadline() const override { return Nanoseconds(state().to_deadline_ns); }
   bool failed() const override { return state().failed != 0; }
   const char* reason() const override { return state().reason; }
 

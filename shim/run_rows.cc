@@ -113,10 +113,7 @@ void wait(void* channel, TidepoolRunCompletion* out) {
 void channelState(void* channel, TidepoolRunChannelState* out) {
   InternalScope scope;
   const RowChannel& rows = channelOf(channel);
-  out->fd = rows.fd();
-  out->events = rows.events();
   out->in_flight = rows.inFlight();
-  out->to_deadline_ns = rows.timeToDeadline().value();
   out->failed = rows.failed() ? 1 : 0;
   formatText(out->reason, sizeof out->reason, "%s", rows.failed() ? rows.reason() : "");
 }

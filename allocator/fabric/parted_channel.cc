@@ -3,8 +3,6 @@
 // one run, and each run has one sub-channel, so the order of requests for a row is kept.
 #include "allocator/fabric/parted_channel.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -19,7 +17,6 @@ namespace {
 constexpr size_t kRowsInMemory = 1024;
 // Completions taken in at a time.
 constexpr size_t kAtOnce = 64;
-constexpr uint64_t kNanosecondsInMillisecond = 1'000'000;
 
 }  // namespace
 
@@ -237,26 +234,14 @@ FetchCompletion PartedChannel::wait() {
   (void)flush();
   while (ready_.empty()) {
     if (pollSubs() > 0) continue;
-    std::vector<pollfd> fds;
-    for (const Sub& sub : subs_) {
-      if (sub.channel->inFlight() == 0) continue;
-      fds.push_back({sub.channel->fd(), sub.channel->events(), 0});
-    }
-    const uint64_t left = timeToDeadline().value() / kNanosecondsInMillisecond + 1;
-    (void)::poll(fds.data(), fds.size(), static_cast<int>(std::min<uint64_t>(left, 60'000)));
+    // One after the other: channels may share connections, so there is nothing to wait for all on.
+    const auto busy = std::find_if(subs_.begin(), subs_.end(),
+                                   [](const Sub& sub) { return sub.channel->inFlight() > 0; });
+    finish(busy->channel->wait());
   }
   const FetchCompletion done = ready_.front();
   ready_.pop_front();
   return done;
-}
-
-Nanoseconds PartedChannel::timeToDeadline() const {
-  if (!ready_.empty()) return {};
-  Nanoseconds least(~uint64_t{0});
-  for (const Sub& sub : subs_) {
-    if (sub.channel->inFlight() > 0) least = std::min(least, sub.channel->timeToDeadline());
-  }
-  return least;
 }
 
 bool PartedChannel::failed() const {

@@ -29,10 +29,7 @@ class PartedChannel final : public RowChannel {
   Status flush() override;
   size_t poll(std::span<FetchCompletion> out) override;
   FetchCompletion wait() override;
-  int fd() const override { return subs_.empty() ? -1 : subs_.front().channel->fd(); }
-  short events() const override { return subs_.empty() ? 0 : subs_.front().channel->events(); }
   size_t inFlight() const override { return kMostRequests - free_.size(); }
-  Nanoseconds timeToDeadline() const override;
   bool failed() const override;
   const char* reason() const override;
 
@@ -40,7 +37,7 @@ class PartedChannel final : public RowChannel {
   /// as a completion.
   Status readNow(uint64_t first, uint64_t count, std::byte* to);
   Status writeNow(uint64_t first, uint64_t count, const std::byte* from);
-  /// Ends connections to runs that have none of the rows any more. Nothing is under way.
+  /// Closes channels to runs that have none of the rows any more. Nothing is under way.
   void dropUnused();
 
  private:

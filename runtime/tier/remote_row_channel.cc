@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RemoteRowChannel: checking and placing row numbers.
+// RemoteRowChannel: checking row numbers.
 #include "runtime/tier/remote_row_channel.h"
 
 #include <algorithm>
-
-#include "runtime/base/check.h"
 
 namespace tidepool {
 namespace {
@@ -47,30 +45,17 @@ Status checkRowArea(const RowArea& area, PageCount frames) {
   return {};
 }
 
-RemoteRowChannel::RemoteRowChannel(std::unique_ptr<RemoteClient> client, const RowArea& area,
-                                   Bytes first, Tier& tier, TierTraffic& traffic, OffsetRing lists)
-    : client_(std::move(client)),
+RemoteRowChannel::RemoteRowChannel(std::shared_ptr<RowConnection> connection, const RowArea& area,
+                                   Bytes first, Tier& tier, TierTraffic& traffic)
+    : connection_(std::move(connection)),
       area_(area),
       base_(first.value() + area.frames.first.value() * kPageSize + area.offset.value()),
       pieces_(piecesOf(area.row)),
-      piece_(area.row / pieces_),
       most_rows_(std::min<uint64_t>(wire::kMaxRows / pieces_, wire::kMaxData / area.row.value())),
       tier_(tier),
-      traffic_(traffic),
-      lists_(std::move(lists)) {}
+      traffic_(traffic) {}
 
-Result<std::unique_ptr<RowChannel>> RemoteRowChannel::create(std::unique_ptr<RemoteClient> client,
-                                                             const RowArea& area, Bytes first,
-                                                             Tier& tier, TierTraffic& traffic) {
-  TP_TRY(checkRowArea(area, toPages(tier.capacity())));
-  auto lists = OffsetRing::create(kMostOffsets, kMostRequests);
-  if (!lists) return tl::unexpected(lists.error());
-  return std::unique_ptr<RowChannel>(
-      new RemoteRowChannel(std::move(client), area, first, tier, traffic, std::move(*lists)));
-}
-
-/// Checks every number and puts down where the rows are; keep() then holds on to that.
-Result<std::span<const uint64_t>> RemoteRowChannel::place(std::span<const uint64_t> rows) {
+Status RemoteRowChannel::check(std::span<const uint64_t> rows) const {
   if (rows.empty() || rows.size() > most_rows_) {
     return fail(ErrorCode::kInvalidArgument, "%llu rows: a request is of 1 to %llu",
                 number(rows.size()), number(most_rows_));
@@ -78,55 +63,45 @@ Result<std::span<const uint64_t>> RemoteRowChannel::place(std::span<const uint64
   if (tier_.notForsaken(area_.frames).count != area_.frames.count) {
     return fail(ErrorCode::kLost, "%s: the frames of these rows were taken away", tier_.name());
   }
-  const size_t in_flight = client_->inFlight();
-  const auto placed = lists_.place(rows.size() * pieces_, client_->submitted() - in_flight);
-  if (placed.empty()) {
-    return fail(ErrorCode::kNoSpace, "%llu requests are in flight: poll() first",
-                number(in_flight));
-  }
-  const uint64_t row = area_.row.value();
-  uint64_t* const out = placed.data();
+  // No early end: the loop is then one that the compiler makes wide.
   uint64_t most = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    most = std::max(most, rows[i]);
-    // A number beyond the area may overflow here: it is refused below.
-    for (uint32_t piece = 0; piece < pieces_; ++piece) {
-      out[i * pieces_ + piece] = base_ + rows[i] * row + piece * piece_.value();
-    }
-  }
-  if (most >= area_.rows) {
-    const auto* const bad = std::find_if(rows.data(), rows.data() + rows.size(),
-                                         [this](uint64_t wanted) { return wanted >= area_.rows; });
-    return fail(ErrorCode::kInvalidArgument, "row %llu (%llu of %llu asked for) of a table of %llu",
-                number(*bad), number(static_cast<uint64_t>(bad - rows.data()) + 1),
-                number(rows.size()), number(area_.rows));
-  }
-  return placed;
+  for (const uint64_t row : rows) most = std::max(most, row);
+  if (most < area_.rows) return {};
+  const auto bad =
+      std::find_if(rows.begin(), rows.end(), [this](uint64_t row) { return row >= area_.rows; });
+  return fail(ErrorCode::kInvalidArgument, "row %llu (%llu of %llu asked for) of a table of %llu",
+              number(*bad), number(static_cast<uint64_t>(bad - rows.begin()) + 1),
+              number(rows.size()), number(area_.rows));
 }
 
 const char* RemoteRowChannel::reason() const {
-  if (failed()) formatText(reason_, sizeof reason_, "%s: %s", tier_.name(), client_->reason());
+  connection_->writeReason(tier_.name(), reason_);
   return reason_;
 }
 
+Status RemoteRowChannel::submit(RowRequest::Direction direction, uint64_t tag,
+                                std::span<const uint64_t> rows, std::byte* memory) {
+  TP_TRY(check(rows));
+  return connection_->submit(port_, {.direction = direction,
+                                     .tag = tag,
+                                     .rows = rows,
+                                     .memory = memory,
+                                     .base = base_,
+                                     .row = area_.row,
+                                     .pieces = pieces_});
+}
+
 Status RemoteRowChannel::submitRead(uint64_t tag, std::span<const uint64_t> rows, std::byte* to) {
-  const auto placed = place(rows);
-  if (!placed) return tl::unexpected(placed.error());
-  const size_t bytes = rows.size() * area_.row.value();
-  TP_TRY(client_->submitReadRows(tag, *placed, piece_, {to, bytes}));
-  lists_.keep(*placed, client_->submitted() - 1);
-  traffic_.reads_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  TP_TRY(submit(RowRequest::Direction::kRead, tag, rows, to));
+  traffic_.reads_bytes.fetch_add(rows.size() * area_.row.value(), std::memory_order_relaxed);
   return {};
 }
 
 Status RemoteRowChannel::submitWrite(uint64_t tag, std::span<const uint64_t> rows,
                                      const std::byte* from) {
-  const auto placed = place(rows);
-  if (!placed) return tl::unexpected(placed.error());
-  const size_t bytes = rows.size() * area_.row.value();
-  TP_TRY(client_->submitWriteRows(tag, *placed, piece_, {from, bytes}));
-  lists_.keep(*placed, client_->submitted() - 1);
-  traffic_.writes_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  // A write only reads it; one function serves both directions.
+  TP_TRY(submit(RowRequest::Direction::kWrite, tag, rows, const_cast<std::byte*>(from)));
+  traffic_.writes_bytes.fetch_add(rows.size() * area_.row.value(), std::memory_order_relaxed);
   return {};
 }
 

@@ -213,30 +213,43 @@ Result<FrameRun> RemoteTier::allocateArea(Bytes size) {
   return frames_->allocateWhole(toPages(size));
 }
 
-Result<std::unique_ptr<RemoteClient>> RemoteTier::connectForRows(const RowArea& area) {
-  const ClientOptions by_server = {.max_in_flight = RemoteRowChannel::kMostRequests};
+Result<std::unique_ptr<RemoteClient>> RemoteTier::connectForRows(RowsBy by) const {
+  const bool lane = by == RowsBy::kLane;
+  return connect({.max_in_flight = RowConnection::kMostRequests,
+                  .transport = lane ? transport_ : Transport::kTcp,
+                  .rows = by});
+}
+
+Result<std::shared_ptr<RowConnection>> RemoteTier::shareForRows(const RowArea& area) {
+  const auto by_server = [this] {
+    return rows_by_server_.share([this] { return connectForRows(RowsBy::kServer); });
+  };
   std::atomic<uint8_t>& known = rows_by_[std::bit_width(area.row.value())];
   const uint8_t found = known.load(std::memory_order_relaxed);
   const bool refused = found == 1 + static_cast<uint8_t>(RowsBy::kServer);
-  if (transport_ == Transport::kTcp || refused) return connect(by_server);
-  auto client = connect({.max_in_flight = RemoteRowChannel::kMostRequests,
-                         .transport = transport_,
-                         .rows = RowsBy::kLane});
-  if (!client || transport_ == Transport::kVerbs || found != 0) return client;
-  if ((*client)->pagesBy() == Transport::kTcp) return client;
-  const auto quicker = quickerRows(**client, area, offsetOf(area.frames.first) + area.offset);
-  if (!quicker) return tl::unexpected(quicker.error());
-  known.store(1 + static_cast<uint8_t>(*quicker), std::memory_order_relaxed);
-  if (*quicker == RowsBy::kLane) return client;
-  client->reset();  // and with it what is registered for the lane
-  return connect(by_server);
+  if (transport_ == Transport::kTcp || refused) return by_server();
+  if (transport_ == Transport::kVerbs || found != 0 || rows_by_lane_.anyWithoutLane()) {
+    return rows_by_lane_.share([this] { return connectForRows(RowsBy::kLane); });
+  }
+  auto client = connectForRows(RowsBy::kLane);
+  if (!client) return tl::unexpected(client.error());
+  if ((*client)->pagesBy() == Transport::kVerbs) {
+    const auto quicker = quickerRows(**client, area, offsetOf(area.frames.first) + area.offset);
+    if (!quicker) return tl::unexpected(quicker.error());
+    known.store(1 + static_cast<uint8_t>(*quicker), std::memory_order_relaxed);
+    if (*quicker == RowsBy::kServer) {
+      client->reset();  // and with it what is registered for the lane
+      return by_server();
+    }
+  }
+  return rows_by_lane_.share([&client] { return std::move(client); });
 }
 
 Result<std::unique_ptr<RowChannel>> RemoteTier::openRows(const RowArea& area) {
   TP_TRY(checkRowArea(area, frames_->capacity()));
-  auto client = connectForRows(area);
-  if (!client) return tl::unexpected(client.error());
-  return RemoteRowChannel::create(std::move(*client), area, start_, *this, traffic_);
+  auto connection = shareForRows(area);
+  if (!connection) return tl::unexpected(connection.error());
+  return std::make_unique<RemoteRowChannel>(std::move(*connection), area, start_, *this, traffic_);
 }
 
 Status RemoteTier::drainOne(size_t& in_flight) {

@@ -13,6 +13,7 @@
 #include "runtime/options.h"
 #include "runtime/tier/frame_table.h"
 #include "runtime/tier/row_channel.h"
+#include "runtime/tier/row_connections.h"
 #include "runtime/tier/tier.h"
 #include "runtime/transport/client.h"
 
@@ -62,7 +63,8 @@ class RemoteTier final : public FetchTier {
   /// free frames, kInvalidArgument for no bytes.
   Result<FrameRun> allocateArea(Bytes size);
   /// A channel for the rows of `area`, whose frames the caller has allocated and keeps while the
-  /// channel lives. Any number of channels may be open on one area. Where the transport is left
+  /// channel lives. Any number of channels may be open; beyond some they share connections, and
+  /// those that share one end with it when it fails. Where the transport is left
   /// open and there is RDMA, the first channel for rows of about that size reads some of them both
   /// ways, and all take the way that was quicker. Errors: kInvalidArgument for an area that is
   /// none, and as openChannel().
@@ -74,6 +76,8 @@ class RemoteTier final : public FetchTier {
   void afterForkInChild() override TP_LOCKS_INHERITED {
     client_is_parents_ = true;
     census_.forget();
+    rows_by_server_.forget();
+    rows_by_lane_.forget();
   }
 
   const wire::ServerHello& region() const { return region_; }
@@ -83,7 +87,8 @@ class RemoteTier final : public FetchTier {
   explicit RemoteTier(Nanoseconds timeout) : timeout_(timeout) {}
   Status begin(std::unique_ptr<RemoteClient> client, Bytes size) TP_EXCLUDES(mutex_);
   Result<std::unique_ptr<RemoteClient>> connect(const ClientOptions& options) const;
-  Result<std::unique_ptr<RemoteClient>> connectForRows(const RowArea& area);
+  Result<std::unique_ptr<RemoteClient>> connectForRows(RowsBy by) const;
+  Result<std::shared_ptr<RowConnection>> shareForRows(const RowArea& area);
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
   Status measureRoundTrip() TP_EXCLUDES(mutex_);
   Status transfer(Direction direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
@@ -101,6 +106,7 @@ class RemoteTier final : public FetchTier {
   TransportCensus census_;  // of the connections for pages
   // By the bits of a row's size: 0: not known yet, else 1 + RowsBy. Relaxed: each holds by itself.
   std::array<std::atomic<uint8_t>, std::bit_width(RowArea::kMostRow.value()) + 1> rows_by_{};
+  RowConnections rows_by_server_, rows_by_lane_;
   Mutex mutex_;
   // The tier's own connection: serves read() and write(), and keeps the region alive. In a child of
   // fork() it is the parent's: nothing may be said on it, but as long as the child has the

@@ -30,8 +30,9 @@ struct RowArea {
 
 /// A pipelined queue of reads and writes of one RowArea. Requests take effect in the order in which
 /// they were submitted: a read sees the writes before it on the same channel. Between channels
-/// there is no order. Used by one thread at a time, whichever; allocates nothing. Row numbers are
-/// copied by submit*(), the memory of rows is borrowed until the request completes.
+/// there is no order. Used by one thread at a time, whichever. Row numbers are copied by submit*(),
+/// the memory of rows is borrowed until the request completes. A channel that is closed waits for
+/// what it has in flight.
 class RowChannel {
  public:
   virtual ~RowChannel() = default;
@@ -57,17 +58,11 @@ class RowChannel {
   /// Sends what is queued as far as the peer takes it now. Errors: kUnreachable.
   virtual Status flush() = 0;
   /// Sends and receives what it can without blocking; fills `out`, returns how many. Once the
-  /// connection is lost every request in flight completes with an error, exactly once. While more
-  /// completions are ready than fitted, timeToDeadline() is 0: do not sleep on fd() then.
+  /// connection is lost every request in flight completes with an error, exactly once.
   virtual size_t poll(std::span<FetchCompletion> out) = 0;
   /// Blocks until one request completes. Something must be in flight.
   virtual FetchCompletion wait() = 0;
-  /// A descriptor for poll(2), and the events (POLLIN, POLLOUT) to wait for now.
-  virtual int fd() const = 0;
-  virtual short events() const = 0;
   virtual size_t inFlight() const = 0;
-  /// Time until the oldest request must be given up as timed out; poll() then fails it.
-  virtual Nanoseconds timeToDeadline() const = 0;
   /// True once the connection is lost; then `reason()` says why. The way on is a new channel.
   virtual bool failed() const = 0;
   virtual const char* reason() const = 0;

@@ -123,8 +123,8 @@ Error noDescriptor(const Endpoint& target, int os_error) {
   (void)getrlimit(RLIMIT_NOFILE, &limit);
   return Error::fromErrno(
       ErrorCode::kIo, os_error,
-      "cannot connect to %s:%s: none of %llu file descriptors is left, and each "
-      "table in a memory server takes one; raise the limit (ulimit -n)",
+      "cannot connect to %s:%s: this process has none of its %llu file descriptors left; raise "
+      "the limit (ulimit -n)",
       target.host, target.port, static_cast<unsigned long long>(limit.rlim_cur));
 }
 

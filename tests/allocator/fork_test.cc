@@ -157,5 +157,85 @@ TEST(ForkWithTables, InAMemoryServer) {
       (std::string(kConf) + "32M,far:remote:127.0.0.1:" + std::to_string(server.port())).c_str());
 }
 
+/// More of them than a tier opens connections.
+constexpr size_t kSharing = 24;
+
+tidepool_table* makeSharing(tidepool_context* context) {
+  tidepool_table_params params = tableParams("items");
+  params.dram_bytes = 64 * kKiB;  // of 125
+  tidepool_table* table = nullptr;
+  tidepool_table_create(context, &params, &table);
+  return table;
+}
+
+/// Looks rows up that are not all at hand. False: they are not what they were.
+bool keepsItsRows(tidepool_table* table, size_t turn, std::vector<float>& first) {
+  std::vector<int64_t> ids(kRows / 2), offsets{0, static_cast<int64_t>(kRows / 2)};
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(2 * i + turn % 2);
+  std::vector<float> out(kDim);
+  if (lookUp(table, ids, offsets, out) != TIDEPOOL_OK) return false;
+  if (turn % 2 != 0) return true;
+  if (first.empty()) first = out;
+  return out == first;
+}
+
+int useManyOfItsOwn(tidepool_context* context, tidepool_table* parents) {
+  std::vector<tidepool_table*> own;
+  std::vector<std::vector<float>> first(kSharing);
+  for (size_t i = 0; i < kSharing; ++i) {
+    own.push_back(makeSharing(context));
+    if (own.back() == nullptr) return 1;
+  }
+  for (size_t turn = 0; turn < 4; ++turn) {
+    for (size_t i = 0; i < kSharing; ++i) {
+      if (!keepsItsRows(own[i], turn, first[i])) return 2;
+    }
+  }
+  std::vector<float> out(kDim);
+  if (lookUp(parents, {1}, {0, 1}, out) != TIDEPOOL_UNSUPPORTED) return 3;
+  for (tidepool_table* table : own) {
+    if (tidepool_table_close(table) != TIDEPOOL_OK) return 4;
+  }
+  return 0;
+}
+
+TEST(ForkWithTables, ThatShareConnectionsWhileThreadsUseThem) {
+  ServerProcess server(Bytes(256 * kMiB));
+  ASSERT_NE(server.port(), 0);
+  tidepool_context* const context = TestContext::openWith(
+      (std::string(kConf) + "32M,far:remote:127.0.0.1:" + std::to_string(server.port())).c_str());
+  std::vector<tidepool_table*> tables;
+  for (size_t i = 0; i < kSharing; ++i) {
+    tables.push_back(makeSharing(context));
+    ASSERT_NE(tables.back(), nullptr) << tidepool_error_text();
+  }
+  std::atomic<bool> stop{false};
+  std::array<std::atomic<uint64_t>, 2> turns{};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (size_t thread = 0; thread < 2; ++thread) {
+    threads.emplace_back([&, thread] {
+      std::vector<std::vector<float>> first(kSharing);
+      while (!stop) {
+        const uint64_t turn = turns[thread].fetch_add(1);
+        for (size_t i = thread; i < kSharing; i += 2) {
+          wrong += keepsItsRows(tables[i], turn, first[i]) ? 0 : 1;
+        }
+      }
+    });
+  }
+  for (auto& of_thread : turns) {
+    while (of_thread.load() == 0) std::this_thread::yield();
+  }
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(inChild([&] { return useManyOfItsOwn(context, tables[0]); }), 0);
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+  for (tidepool_table* table : tables) ASSERT_OK(tidepool_table_close(table));
+  ASSERT_OK(tidepool_close(context));
+}
+
 }  // namespace
 }  // namespace tidepool

@@ -50,24 +50,28 @@ class Tables(unittest.TestCase):
                             atol=2e-6,
                         )
 
-    def test_as_many_tables_in_a_memory_server_as_there_are_descriptors(self):
+    def test_more_tables_in_a_memory_server_than_there_are_descriptors(self):
         first = self.table(TIERS["remote"])
         _, most = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, most))
-        tables = []
-        with self.assertRaisesRegex(tidepool.InputOutput, "file descriptors.*ulimit -n") as caught:
-            while len(tables) < 40:
-                tables.append(tidepool.Table(self.space, "small", 10, 16, tier=TIERS["remote"]))
-        self.assertIsInstance(caught.exception, OSError)
-        self.assertNotIsInstance(caught.exception, ConnectionError)
-        self.assertEqual(caught.exception.os_error, errno.EMFILE)
-        self.assertGreater(len(tables), 10)
-        tables.pop().close()
-        tables.append(tidepool.Table(self.space, "small", 10, 16, tier=TIERS["remote"]))
+        tables = [tidepool.Table(self.space, "small", 10, 16, tier=TIERS["remote"]) for _ in range(40)]
         ids, offsets = numpy.arange(10), numpy.array([0, 10])
         for pooled_rows in tidepool.bags([(table, ids, offsets) for table in [first, *tables]]):
             self.assertEqual(pooled_rows.shape[0], 1)
+
+    def test_a_table_without_a_descriptor_for_its_connection(self):
+        self.table(TIERS["remote"])  # the tier is open, but a second connection is not
+        _, most = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+        with self.assertRaisesRegex(tidepool.InputOutput, "file descriptors.*ulimit -n") as caught:
+            tidepool.Table(self.space, "small", 10, 16, tier=TIERS["remote"])
+        self.assertIsInstance(caught.exception, OSError)
+        self.assertNotIsInstance(caught.exception, ConnectionError)
+        self.assertEqual(caught.exception.os_error, errno.EMFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        self.table(TIERS["remote"])
 
     def test_the_same_bits_in_every_tier_for_every_type_and_optimizer(self):
         for dtype in ("float32", "float16", "bfloat16", "int8"):

@@ -41,10 +41,7 @@ class WatchedChannel final : public RowChannel {
   Status flush() override { return inner_->flush(); }
   size_t poll(std::span<FetchCompletion> out) override { return inner_->poll(out); }
   FetchCompletion wait() override { return inner_->wait(); }
-  int fd() const override { return inner_->fd(); }
-  short events() const override { return inner_->events(); }
   size_t inFlight() const override { return inner_->inFlight(); }
-  Nanoseconds timeToDeadline() const override { return inner_->timeToDeadline(); }
   bool failed() const override { return inner_->failed(); }
   const char* reason() const override { return inner_->reason(); }
 

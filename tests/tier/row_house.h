@@ -56,28 +56,37 @@ struct House {
     return std::move(*channel);
   }
 
-  /// The same through a lane's double.
-  std::unique_ptr<RowChannel> openByDouble(const RowArea& area) {
+  /// A client of the tier's region, over TCP or through a lane's double.
+  std::unique_ptr<RemoteClient> client(RowsBy by, uint32_t most = RowConnection::kMostRequests) {
     const wire::ServerHello& region = tier->region();
     wire::ClientHello hello;
     hello.kind = wire::HelloKind::kAttach;
     hello.region = region.region;
     hello.token = region.token;
     hello.epoch = region.epoch;
+    const bool lane = by == RowsBy::kLane;
     auto client = RemoteClient::connect(loopback(server->port()), hello,
                                         {.timeout = kLong,
-                                         .max_in_flight = RemoteRowChannel::kMostRequests,
-                                         .transport = Transport::kVerbs,
-                                         .rows = RowsBy::kLane,
+                                         .max_in_flight = most,
+                                         .transport = lane ? Transport::kVerbs : Transport::kTcp,
+                                         .rows = by,
                                          .lanes = &lanes});
     EXPECT_TRUE(client) << client.error().text();
-    auto channel = RemoteRowChannel::create(std::move(*client), area, Bytes(), *tier, traffic);
-    EXPECT_TRUE(channel) << channel.error().text();
-    return std::move(*channel);
+    return std::move(*client);
+  }
+  /// A connection over it.
+  std::shared_ptr<RowConnection> connect(RowsBy by, uint32_t most = RowConnection::kMostRequests) {
+    auto connection = RowConnection::create(client(by, most));
+    EXPECT_TRUE(connection) << connection.error().text();
+    return std::move(*connection);
+  }
+  /// A channel over it.
+  std::unique_ptr<RowChannel> open(const RowArea& area, std::shared_ptr<RowConnection> connection) {
+    return std::make_unique<RemoteRowChannel>(std::move(connection), area, Bytes(), *tier, traffic);
   }
 
   LaneDouble lanes;
-  TierTraffic traffic;  // of channels through the double
+  TierTraffic traffic;  // of channels that are not the tier's
   std::unique_ptr<memserver::Server> server;
   std::unique_ptr<RemoteTier> tier;
 };
