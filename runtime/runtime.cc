@@ -101,7 +101,10 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
     auto made = Evacuator::create(core, *mover);
     if (!made) return tl::unexpected(made.error());
     evacuator = std::move(*made);
-    fabric->use(*evacuator);
+    auto direct_lease = DirectLease::create(core, *mover);
+    if (!direct_lease) return tl::unexpected(direct_lease.error());
+    lease = std::move(*direct_lease);
+    fabric->use(*evacuator, *lease);
   }
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
   anchors = std::make_unique<Anchors>(core, mover->promoter);
@@ -155,6 +158,7 @@ Status Runtime::Impl::startServices() {
   TP_TRY(waker->start());
   TP_TRY(faults->start());
   TP_TRY(migrator->start());
+  if (lease != nullptr) TP_TRY(lease->start());
   waker->awaitBegin();
   faults->awaitBegin();
   core.services.setClocks({faults->clock(), migrator->clock(), waker->clock()});
@@ -175,6 +179,7 @@ void Runtime::Impl::stopServices() {
   if (faults != nullptr) faults->stop();
   if (migrator != nullptr) migrator->stop();
   if (waker != nullptr) waker->stop();
+  if (lease != nullptr) lease->stop();
 }
 
 void Runtime::Impl::endThreads() {
@@ -238,6 +243,7 @@ Status Runtime::Impl::renewInChild() {
   TP_TRY(mover->renew());
   TP_TRY(ranges->armAll());
   if (core.tiers.hasDirect()) TP_TRY(mover->changes.freeze());
+  if (lease != nullptr) TP_TRY(lease->renewInChild());
   TP_TRY(buildServices());
   describeTiers();
   return startServices();

@@ -32,6 +32,7 @@ struct Runtime::Impl final : ChildServices {
   std::unique_ptr<SharedPolicy> policy;
   std::unique_ptr<Staging> staging;
   std::unique_ptr<GranuleMover> mover;
+  std::unique_ptr<DirectLease> lease;  // null without memory of the fabric
   std::unique_ptr<Evacuator> evacuator;
   std::unique_ptr<RangeOps> ranges;
   std::unique_ptr<Anchors> anchors;

@@ -74,6 +74,8 @@ Result<std::unique_ptr<FabricPool>> FabricPool::open(const char* agent, Bytes mo
     MutexLock lock(pool->mutex_);
     pool->forked_.set(pool->client_->fd());
   }
+  TP_TRY(pool->lease_.open());
+  TP_TRY(pool->lease_.start());
   TP_TRY(pool->thread_.start("tp-fabric", threadMain, pool.get()));
   return pool;
 }
@@ -84,6 +86,8 @@ FabricPool::~FabricPool() {
   thread_.join();
   MutexLock lock(mutex_);
   TP_CHECK(rows_.empty());
+  lease_.stop();
+  for (const auto& region : regions_) region->takeOut(hold_);
   forked_.set(-1);
   // The end of the connection gives all regions back: nothing may be mapped by then.
   regions_.clear();
@@ -253,7 +257,7 @@ Result<std::unique_ptr<FabricRows>> FabricPool::finishRows(
   rows_.push_back(made->get());
   // A region that was lost meanwhile told nobody.
   for (const auto& region : regions_) {
-    if (region->cut) (*made)->loseIn(*region, "while the table was made");
+    if (region->cut && (*made)->loseIn(*region, "while the table was made")) hold_.lose(**made);
   }
   return made;
 }
@@ -311,9 +315,10 @@ void FabricPool::run() {
       if (!client_->connected()) reconnect(now);
       if (client_->connected()) listen(now);
       sendAsk(now);
-      giveBackEmpty();
+      if (!hold_.suspended()) giveBackEmpty();
     }
-    wait = moveOff(now);
+    // Nothing of regions is touched until it is known whose they are.
+    wait = hold_.suspended() ? kRetryStuck : moveOff(now);
   }
 }
 

@@ -17,9 +17,11 @@
 #include "allocator/fabric/fabric_region.h"
 #include "allocator/fabric/fabric_rows.h"
 #include "allocator/fabric/forked_socket.h"
+#include "allocator/fabric/region_hold.h"
 #include "allocator/fabric/rows_keeper.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/service_thread.h"
+#include "runtime/os/lease_watch.h"
 
 namespace tidepool {
 
@@ -40,6 +42,7 @@ class FabricPool {
   Result<std::unique_ptr<FabricRows>> makeRows(Bytes stride, uint64_t rows) TP_EXCLUDES(mutex_);
 
   // Of rows.
+  RegionHold& hold() { return hold_; }
   void remove(FabricRows& rows) TP_EXCLUDES(mutex_);
   void release(RowRun& run) TP_EXCLUDES(mutex_);
   /// Room for rows that are moved, at least for a unit and at most of `most`; the pool's thread
@@ -59,6 +62,10 @@ class FabricPool {
   void ring();
 
   // The agent.
+  /// On a thread of its own, which takes no lock of the pool's.
+  void leaseEnded();
+  /// If all that the agent has to say about regions has been heard.
+  void resume() TP_REQUIRES(mutex_);
   void listen(Nanoseconds now) TP_REQUIRES(mutex_);
   void hear(const AgentNotice& notice) TP_REQUIRES(mutex_);
   void refused(const AgentNotice& notice) TP_REQUIRES(mutex_);
@@ -97,6 +104,8 @@ class FabricPool {
   const Nanoseconds timeout_;
   LocalRoom& local_;
   const MonotonicClock clock_;
+  RegionHold hold_;
+  os::LeaseWatch lease_{[](void* self) { static_cast<FabricPool*>(self)->leaseEnded(); }, this};
   ServiceThread thread_;
   UniqueFd bell_;  // an eventfd: somebody wants something of the thread
   std::atomic<bool> stopping_{false};
@@ -117,6 +126,7 @@ class FabricPool {
   Nanoseconds drain_asks_after_ TP_GUARDED_BY(mutex_);
   std::optional<Error> ask_error_ TP_GUARDED_BY(mutex_);  // of the last one
   size_t reclaiming_ TP_GUARDED_BY(mutex_) = 0;           // answers awaited after a reconnection
+  bool unclaimed_ TP_GUARDED_BY(mutex_) = false;          // not even asked for all
   Nanoseconds connect_after_ TP_GUARDED_BY(mutex_);
   bool said_away_ TP_GUARDED_BY(mutex_) = false;
   ForkedSocket forked_ TP_GUARDED_BY(mutex_);

@@ -46,7 +46,25 @@ void FabricPool::reconnect(Nanoseconds now) {
     reclaiming_ += asked ? 1 : 0;
     all = all && asked;
   }
+  unclaimed_ = !all;
   if (all) (void)client_->reclaimedAll();
+}
+
+void FabricPool::leaseEnded() {
+  if (hold_.suspended() || !lease_.over()) return;
+  hold_.suspend();
+  logLine(
+      "the lease of this host is over (its agent or the fabric manager is away): calls on tables "
+      "with rows in regions that are used in place wait");
+}
+
+void FabricPool::resume() {
+  if (!hold_.suspended() || !client_->connected() || reclaiming_ > 0 || unclaimed_ ||
+      lease_.over()) {
+    return;
+  }
+  hold_.resume();
+  logLine("the lease of this host is renewed: tables in the fabric go on");
 }
 
 void FabricPool::listen(Nanoseconds now) {
@@ -78,7 +96,7 @@ void FabricPool::hear(const AgentNotice& notice) {
       return take(notice);
     case NoticeKind::kKept:
       if (reclaiming_ > 0) --reclaiming_;
-      return;
+      return resume();
     case NoticeKind::kReturned:
       if (region != nullptr && region->returning) {
         regions_.remove_if([region](const auto& one) { return one.get() == region; });
@@ -100,6 +118,9 @@ void FabricPool::hear(const AgentNotice& notice) {
     case NoticeKind::kGone:
       if (region != nullptr) lose(*region, notice.size, notice.text);
       return;
+    case NoticeKind::kLease:
+      lease_.renew(notice.until);
+      return resume();
     case NoticeKind::kStatus:
       return;
   }
@@ -127,6 +148,7 @@ void FabricPool::refused(const AgentNotice& notice) {
                       notice.error != ErrorCode::kNotFound &&
                       notice.error != ErrorCode::kPermission;
     if (!ours) lose(*region, Bytes(), notice.text);
+    resume();
   } else if (notice.tag == kReturnTag && region->returning) {
     // The agent had forgotten it.
     regions_.remove_if([region](const auto& one) { return one.get() == region; });
@@ -141,6 +163,7 @@ void FabricPool::take(const AgentNotice& notice) {
                                  static_cast<unsigned long long>(notice.region),
                                  region.error().text()));
   }
+  (*region)->putIn(hold_);
   regions_.push_back(std::move(*region));
   if (ask_ == Ask::kSent) endAsk();
 }
@@ -149,7 +172,12 @@ void FabricPool::lose(FabricRegion& region, Bytes from, const char* why) {
   region.cut = true;
   if (from == Bytes()) region.gone = true;
   region.forsake(from);
-  for (FabricRows* rows : rows_) rows->loseIn(region, why);
+  for (FabricRows* rows : rows_) {
+    if (rows->loseIn(region, why)) hold_.lose(*rows);
+  }
+  for (const FabricRegion::Part& part : region.parts) {
+    if (part.direct) hold_.lose(*part.direct);
+  }
   logLine("region %llu of the fabric is gone (%s): tables with rows there are lost",
           static_cast<unsigned long long>(region.id), why);
 }
@@ -194,6 +222,7 @@ void FabricPool::giveBackEmpty() {
   for (auto at = regions_.begin(); at != regions_.end();) {
     FabricRegion& region = **at;
     if (!region.returning && region.used() == Bytes() && !(wanted && region.serving())) {
+      region.takeOut(hold_);
       region.parts.clear();  // nothing is mapped or connected any more
       region.returning = true;
     }

@@ -50,6 +50,18 @@ void FabricRegion::forsake(Bytes from) {
   }
 }
 
+void FabricRegion::putIn(RegionHold& hold) {
+  for (const Part& part : parts) {
+    if (part.direct) hold.add(*part.direct);
+  }
+}
+
+void FabricRegion::takeOut(RegionHold& hold) {
+  for (const Part& part : parts) {
+    if (part.direct) hold.remove(*part.direct);
+  }
+}
+
 Bytes FabricRegion::used() const {
   Bytes used;
   for (const Part& part : parts) used += part.tier().used();

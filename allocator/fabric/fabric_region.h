@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "allocator/fabric/region_hold.h"
 #include "runtime/tier/direct_file_tier.h"
 #include "runtime/tier/remote_tier.h"
 #include "runtime/transport/agent_client.h"
@@ -26,6 +27,9 @@ struct FabricRegion {
                                                       Nanoseconds timeout);
   /// Bytes from `from` on are not to be touched any more.
   void forsake(Bytes from);
+  /// Its memory is in the hold from then on.
+  void putIn(RegionHold& hold);
+  void takeOut(RegionHold& hold);
   /// Whether a run of the tier lost a part by that.
   static bool lost(const Tier& tier, FrameRun run) {
     return tier.notForsaken(run).count != run.count;

@@ -51,9 +51,12 @@ Result<std::unique_ptr<FabricRows>> FabricRows::create(FabricPool& pool, TierKin
   return made;
 }
 
+RegionHold& FabricRows::hold() const { return pool_.hold(); }
+
 FabricRows::~FabricRows() {
   pool_.remove(*this);
   // What is mapped there goes before the frames are anybody else's.
+  hold().remove(*this);
   window_ = Mapping();
 }
 
@@ -67,7 +70,17 @@ Status FabricRows::openWindow() {
       TP_TRY(mapUnit(granule, *part.run, granule - part.first + part.at));
     }
   }
+  hold().add(*this);
   return {};
+}
+
+void FabricRows::mapAgain() {
+  for (const RowPart& part : parts_) {
+    for (uint64_t granule = part.first; granule < part.end && part.run->tier != nullptr;
+         ++granule) {
+      TP_CHECK(mapUnit(granule, *part.run, granule - part.first + part.at).has_value());
+    }
+  }
 }
 
 Status FabricRows::mapUnit(uint64_t granule, const RowRun& run, uint64_t at) {
@@ -128,15 +141,23 @@ Bytes FabricRows::bytesIn(const FabricRegion& region) const {
   return bytes;
 }
 
-void FabricRows::loseIn(const FabricRegion& region, const char* why) {
+bool FabricRows::loseIn(const FabricRegion& region, const char* why) {
   const bool any = std::any_of(parts_.begin(), parts_.end(), [&region](const RowPart& part) {
     return part.run->region == &region && FabricRegion::lost(*part.run->tier, part.run->frames);
   });
-  if (!any || isLost()) return;
-  formatText(lost_text_, sizeof lost_text_,
+  if (!any || isLost()) return false;
+  char text[sizeof lost_text_];
+  formatText(text, sizeof text,
              "rows were in region %llu of the fabric, which is gone (%.90s): make the table anew "
              "from its last checkpoint",
              static_cast<unsigned long long>(region.id), why);
+  giveUp(text);
+  return true;
+}
+
+void FabricRows::giveUp(const char* why) {
+  if (isLost()) return;
+  formatText(lost_text_, sizeof lost_text_, "%s", why);
   lost_.store(true, std::memory_order_release);  // pairs with isLost()
 }
 
@@ -184,6 +205,9 @@ FabricRows::Progress FabricRows::moveSome(const FabricRegion& region) {
 
 /// Errors: those of mapping, with nothing changed.
 Status FabricRows::moveGranule(uint64_t granule) {
+  // This thread must not be one that waits for what it is to bring back.
+  MutexLock lock(hold().mutex());
+  if (hold().suspended()) return fail(ErrorCode::kConflict, "regions are out of reach");
   std::byte* const here = window_.data() + granule * kGranuleSize;
   std::byte* const there = target_->memory + target_used_ * kGranuleSize;
   if (target_->tier != nullptr) {

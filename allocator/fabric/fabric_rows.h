@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allocator/fabric/parted_channel.h"
+#include "allocator/fabric/region_hold.h"
 #include "allocator/fabric/row_run.h"
 #include "allocator/fabric/rows_keeper.h"
 #include "runtime/base/mutex.h"
@@ -67,7 +68,25 @@ class FabricRows {
   Progress moveSome(const FabricRegion& region) TP_EXCLUDES(keeping_, moving_);
   Bytes bytesIn(const FabricRegion& region) const;
   /// Says that they are lost if any was in what was taken away.
-  void loseIn(const FabricRegion& region, const char* why);
+  /// Returns whether they are lost by that.
+  bool loseIn(const FabricRegion& region, const char* why);
+
+  RegionHold& hold() const;
+
+  // Of the hold on regions, which keeps others off meanwhile.
+  /// Calls `act(memory, size)` for pieces of the window that regions are mapped in.
+  template <typename Act>
+  void forEachMapped(Act act) const {
+    for (const RowPart& part : parts_) {
+      if (part.run->tier == nullptr || kind_ != TierKind::kDirect) continue;
+      act(window_.data() + part.first * kGranuleSize,
+          Bytes((part.end - part.first) * kGranuleSize));
+    }
+  }
+  /// Maps them as they were.
+  void mapAgain();
+  /// They are lost.
+  void giveUp(const char* why);
 
  private:
   FabricRows(FabricPool& pool, TierKind kind, Bytes stride, uint64_t rows)

@@ -137,6 +137,17 @@ void PartedChannel::copyRow(const Request& request, const RowPart& part, uint64_
   }
 }
 
+/// By the thread that moves rows, which must not wait for what it is to bring back.
+void PartedChannel::copyWithinReach(Request& request, const RowPart& part, uint64_t row,
+                                    size_t position) const {
+  MutexLock lock(rows_.hold().mutex());
+  if (rows_.hold().suspended()) {
+    request.error = ErrorCode::kTimedOut;
+  } else {
+    copyRow(request, part, row, position);
+  }
+}
+
 /// Rows of memory at once; the others by a detour for each run, through memory of its own.
 void PartedChannel::submitParted(uint32_t slot, std::span<const uint64_t> rows) {
   Request& request = requests_[slot];
@@ -144,7 +155,7 @@ void PartedChannel::submitParted(uint32_t slot, std::span<const uint64_t> rows) 
   for (size_t i = 0; i < rows.size(); ++i) {
     const RowPart& part = rows_.partOf(rows[i]);
     if (part.run->memory != nullptr) {
-      copyRow(request, part, rows[i], i);
+      moves_ ? copyWithinReach(request, part, rows[i], i) : copyRow(request, part, rows[i], i);
       continue;
     }
     auto found = std::find_if(detours.begin(), detours.end(),
@@ -259,6 +270,14 @@ const char* PartedChannel::reason() const {
 
 Status PartedChannel::runNow(Direction direction, uint64_t first, uint64_t count,
                              std::byte* memory) {
+  moves_ = true;
+  const Status run = runPieces(direction, first, count, memory);
+  moves_ = false;
+  return run;
+}
+
+Status PartedChannel::runPieces(Direction direction, uint64_t first, uint64_t count,
+                                std::byte* memory) {
   std::vector<uint64_t> rows;
   for (uint64_t done = 0; done < count; done += rows.size()) {
     rows.resize(std::min<uint64_t>(most_rows_, count - done));

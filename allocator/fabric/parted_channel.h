@@ -74,7 +74,9 @@ class PartedChannel final : public RowChannel {
   void finish(const FetchCompletion& completion);
   void finishPart(uint32_t slot, ErrorCode error);
   size_t pollSubs();
+  void copyWithinReach(Request& request, const RowPart& part, uint64_t row, size_t position) const;
   Status runNow(Direction direction, uint64_t first, uint64_t count, std::byte* memory);
+  Status runPieces(Direction direction, uint64_t first, uint64_t count, std::byte* memory);
   static Status submitTo(RowChannel& channel, Direction direction, uint64_t tag,
                          std::span<const uint64_t> rows, std::byte* memory);
 
@@ -87,6 +89,7 @@ class PartedChannel final : public RowChannel {
   std::deque<FetchCompletion> ready_;
   std::vector<uint64_t> numbers_;  // of the rows of one request, within their run
   ErrorCode failure_{};
+  bool moves_ = false;  // of the rows' own thread, now
 };
 
 }  // namespace tidepool

@@ -79,12 +79,13 @@ Status Agent::setUp() {
     log_(LogLevel::kWarning, line + more);
   };
   server_ = std::make_unique<LocalServer>(std::move(server));
-  regions_ = std::make_unique<Regions>(
-      Regions::Setup{&loop_, link_.get(), journal_.get(), server_.get(), options_.host, log_,
-                     [this] { contact_->relist(); }, [this] { return contact_->leased(); }});
-  contact_ = std::make_unique<Contact>(Contact::Setup{&loop_, link_.get(), regions_.get(),
-                                                      options_.host, options_.domain,
-                                                      options_.lease, log_, [this] { notify(); }});
+  regions_ = std::make_unique<Regions>(Regions::Setup{&loop_, link_.get(), journal_.get(),
+                                                      server_.get(), options_.host, log_,
+                                                      [this] { contact_->relist(); }, &lease_});
+  contact_ = std::make_unique<Contact>(Contact::Setup{
+      &loop_, link_.get(), regions_.get(), options_.host, options_.domain, options_.lease, log_,
+      [this] { notify(); },
+      [this](Nanoseconds length) { server_->renewLease(lease_.until(), length); }, &lease_});
   regions_->restore();
   return server_->listen();
 }
@@ -135,7 +136,8 @@ std::string Agent::status() {
   const std::time_t now = std::time(nullptr);
   const std::vector<Expiry> expiries = expiries_.all(now);
   const Left left = expiries.empty() ? Left::kEnough : leftOf(expiries.front().end, now);
-  const bool good = contact_->standing() == Standing::kMember && left != Left::kNone;
+  const bool member = contact_->standing() == Standing::kMember && lease_.runs();
+  const bool good = member && left != Left::kNone;
   api::JsonWriter out;
   out.beginObject()
       .field("health", !good                 ? "error"
@@ -146,7 +148,7 @@ std::string Agent::status() {
       .field("trouble", contact_->trouble())
       .field("fabric", journal_->fabric().id)
       .field("term", journal_->fabric().term)
-      .field("lease_left_ms", contact_->leaseLeft().value() / 1'000'000)
+      .field("lease_left_ms", lease_.left().value() / 1'000'000)
       .field("programs", uint64_t{server_->size()})
       .field("regions", counts.regions)
       .field("bytes", counts.bytes.value())

@@ -51,6 +51,7 @@ class Agent {
   const Log log_;
   MonotonicClock clock_;
   ExpiryBook expiries_;
+  Lease lease_;
   // What is used by what follows: the loop goes last.
   EventLoop loop_;
   std::unique_ptr<Journal> journal_;

@@ -81,8 +81,8 @@ Result<Attached> Attachers::attach(const RegionAccess& access) const {
   return attached;
 }
 
-Status Attachers::erase(const RegionAccess& access) const {
-  for (const AccessPart& part : access.parts) TP_TRY(of(part).erase(access, part));
+Status Attachers::erase(const RegionAccess& access, const Lease& lease) const {
+  for (const AccessPart& part : access.parts) TP_TRY(of(part).erase(access, part, lease));
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/agent/lease.h"
 #include "fabricmgr/agent/region_access.h"
 #include "runtime/base/result.h"
 #include "runtime/base/unique_fd.h"
@@ -35,8 +36,8 @@ class Attacher {
   /// needed for it is added to `files`. Errors: kUnreachable, kPermission, kNotFound, kCorrupt.
   virtual Result<agent_wire::Piece> attach(const RegionAccess& access, const AccessPart& part,
                                            Files* files) = 0;
-  /// Makes the part read as zeros, for good. Errors: as attach(), kIo.
-  virtual Status erase(const RegionAccess& access, const AccessPart& part) = 0;
+  /// Makes the part read as zeros, for good. Errors: as attach(), kIo, kStaleEpoch.
+  virtual Status erase(const RegionAccess& access, const AccessPart& part, const Lease& lease) = 0;
   /// Whether the device itself still grants this part to this epoch. True for devices that refuse
   /// old epochs by themselves. Errors: when it cannot be found out.
   virtual Result<bool> granted(const RegionAccess& access, const AccessPart& part) = 0;
@@ -56,7 +57,7 @@ class Attachers {
   Attachers();
   /// Errors also: kUnsupported for regions in too many pieces or on too many devices.
   Result<Attached> attach(const RegionAccess& access) const;
-  Status erase(const RegionAccess& access) const;
+  Status erase(const RegionAccess& access, const Lease& lease) const;
   Result<bool> granted(const RegionAccess& access) const;
   /// All parts but those on devices that are `kept` for other regions (by address).
   Status detach(const RegionAccess& access, const std::set<std::string>& kept) const;

@@ -17,6 +17,9 @@ constexpr Nanoseconds kLongestPause(5'000'000'000);
 /// How long one request for events waits: below the client's time-out.
 constexpr int kWatchMilliseconds = 25'000;
 constexpr int kPage = 10'000;  // of a list
+/// The part of a lease that the host does not use: for programs to let go in, which takes some
+/// microseconds for each granule that they have mapped, and for clocks that do not run alike.
+constexpr uint64_t kMarginPart = 8;
 
 }  // namespace
 
@@ -30,17 +33,13 @@ Contact::Contact(Setup setup)
     : setup_(std::move(setup)),
       beat_timer_(*setup_.loop, [this](short) { beat(); }),
       watch_timer_(*setup_.loop, [this](short) { watch(); }),
+      end_timer_(*setup_.loop, [this](short) { ended(); }),
       pause_(kFirstPause) {}
 
 Nanoseconds Contact::jittered(Nanoseconds time) {
   // Agents that were started together, or lost the manager together, are not to go on in step.
   const uint64_t part = 80 + random_() % 21;
   return time / 100 * part;
-}
-
-Nanoseconds Contact::leaseLeft() const {
-  const Nanoseconds now = clock_.now();
-  return lease_until_ > now ? lease_until_ - now : Nanoseconds();
 }
 
 void Contact::become(Standing standing, const std::string& trouble) {
@@ -73,7 +72,8 @@ void Contact::beat() {
 void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
   if (!beaten) return missed(beaten.error());
   lease_ = std::max(beaten->lease, Nanoseconds(1'000'000));
-  lease_until_ = asked + lease_;  // it began to run after the question at the earliest
+  // It began to run after the question at the earliest.
+  setup_.host_lease->set(asked + (lease_ - lease_ / kMarginPart));
   pause_ = kFirstPause;
   known_ = true;
   const bool back = standing_ != Standing::kMember;
@@ -82,8 +82,24 @@ void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
   setup_.regions->retry();
   const bool changed = std::exchange(modified_, beaten->modified) != beaten->modified;
   const bool due = std::exchange(list_due_, false);
+  renewal_due_ = true;
   if (back || changed || due) listNow();
+  renew();
   if (!watching_) watch();
+}
+
+void Contact::renew() {
+  // What was taken from them meanwhile they must hear of first.
+  if (listing_ || modified_ == 0 || !std::exchange(renewal_due_, false)) return;
+  setup_.renewed(lease_);
+  end_timer_.after(setup_.host_lease->left());
+}
+
+void Contact::ended() {
+  if (setup_.host_lease->runs()) return end_timer_.after(setup_.host_lease->left());
+  setup_.log(LogLevel::kWarning,
+             "the lease of this host is over: until it is renewed programs that touch regions "
+             "which they use in place wait");
 }
 
 void Contact::missed(const Error& error) {
@@ -109,12 +125,12 @@ void Contact::missed(const Error& error) {
       become(Standing::kRefused,
              fmt::format("the manager does not take this agent for that of host {}: {}",
                          setup_.host, error.text()));
-      if (!leased()) setup_.regions->checkGrants();
+      if (!setup_.host_lease->runs()) setup_.regions->checkGrants();
       break;
     default:
       become(Standing::kAway,
              fmt::format("the manager is away, programs keep what they have: {}", error.text()));
-      if (!leased()) setup_.regions->checkGrants();
+      if (!setup_.host_lease->runs()) setup_.regions->checkGrants();
   }
   list_due_ = false;
   setup_.regions->unlisted(error);
@@ -125,7 +141,8 @@ void Contact::missed(const Error& error) {
 }
 
 void Contact::cutOff(Standing standing, const std::string& trouble, const Error& error) {
-  lease_until_ = Nanoseconds();
+  setup_.host_lease->set(Nanoseconds());
+  renewal_due_ = false;
   become(standing, trouble);
   setup_.regions->fenced(error);
 }
@@ -183,7 +200,7 @@ void Contact::onEvents(const Result<News>& news) {
 }
 
 void Contact::relist() {
-  if (leased()) return listNow();
+  if (setup_.host_lease->runs()) return listNow();
   // Nobody may be given anything before the lease is known: who renews it lists.
   list_due_ = true;
   beat();
@@ -224,7 +241,8 @@ void Contact::onList(const Result<std::vector<SeenRegion>>& list, uint64_t momen
     if (list.error().code() == ErrorCode::kNotFound) beat_timer_.after(Nanoseconds());
     setup_.regions->unlisted(list.error());
   }
-  if (list_again_) listNow();
+  if (list_again_) return listNow();
+  renew();
 }
 
 }  // namespace tidepool::agent

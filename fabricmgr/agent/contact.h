@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/agent/lease.h"
 #include "fabricmgr/agent/manager_link.h"
 #include "fabricmgr/agent/regions.h"
 
@@ -37,6 +38,9 @@ class Contact {
     Log log;
     /// Called when the standing has changed.
     std::function<void()> changed;
+    /// The lease was renewed: programs may use what they have until its end, `length` away at most.
+    std::function<void(Nanoseconds length)> renewed;
+    Lease* host_lease;  // set here
   };
   explicit Contact(Setup setup);
 
@@ -47,9 +51,6 @@ class Contact {
   Standing standing() const { return standing_; }
   /// Why it is no member; empty if it is one.
   const std::string& trouble() const { return trouble_; }
-  /// What is left of the lease as far as this side can know.
-  Nanoseconds leaseLeft() const;
-  bool leased() const { return leaseLeft() != Nanoseconds(); }
 
  private:
   struct Beaten {
@@ -71,26 +72,30 @@ class Contact {
   void onEvents(const Result<News>& news);
   void onList(const Result<std::vector<SeenRegion>>& list, uint64_t moment);
   void become(Standing standing, const std::string& trouble);
+  /// Tells programs, unless a list has yet to say what they have.
+  void renew();
+  void ended();
   Nanoseconds jittered(Nanoseconds time);
 
   const Setup setup_;
-  MonotonicClock clock_;
+  BootClock clock_;
   std::minstd_rand random_{std::random_device()()};
   Trigger beat_timer_;
   Trigger watch_timer_;
+  Trigger end_timer_;
   Standing standing_ = Standing::kUnknown;
   std::string trouble_;
-  Nanoseconds lease_;        // its length; 0: not known yet
-  Nanoseconds lease_until_;  // of clock_
-  Nanoseconds pause_;        // before the next try, when the last one failed
-  uint64_t modified_ = 0;    // as of the last heartbeat that led to a list
-  uint64_t watched_ = 0;     // the index up to which events are known; 0: begin anew
-  bool known_ = false;       // to the manager, at some time since the start
-  bool beating_ = false;     // or making the host known
-  bool list_due_ = false;    // once there is a lease
+  Nanoseconds lease_;      // its length; 0: not known yet
+  Nanoseconds pause_;      // before the next try, when the last one failed
+  uint64_t modified_ = 0;  // as of the last heartbeat that led to a list
+  uint64_t watched_ = 0;   // the index up to which events are known; 0: begin anew
+  bool known_ = false;     // to the manager, at some time since the start
+  bool beating_ = false;   // or making the host known
+  bool list_due_ = false;  // once there is a lease
   bool watching_ = false;
   bool listing_ = false;
   bool list_again_ = false;
+  bool renewal_due_ = false;  // programs have yet to hear of it
 };
 
 }  // namespace tidepool::agent

@@ -16,6 +16,7 @@ namespace {
 // A device that was bound a moment ago has to be found by the kernel first.
 constexpr Nanoseconds kHotPlugPatience(20'000'000'000);
 constexpr Nanoseconds kEndingPatience(3'000'000'000);
+constexpr uint64_t kPiece = 64 * kMiB;  // erased at once
 constexpr timespec kBetweenTries = {0, 100'000'000};
 
 std::string serialOf(const AccessPart& part) {
@@ -34,11 +35,14 @@ class CxlAttacher final : public Attacher {
     return piece;
   }
 
-  Status erase(const RegionAccess&, const AccessPart& part) override {
+  Status erase(const RegionAccess&, const AccessPart& part, const Lease& lease) override {
     const auto dax = openDax(part);
     if (!dax) return tl::unexpected(dax.error());
     for (const fabric::Extent& extent : part.extents) {
-      TP_TRY(cxl::zeroBytes(*dax, extent.offset, extent.length));
+      for (uint64_t at = extent.offset; at < extent.end(); at += kPiece) {
+        TP_TRY(lease.check());
+        TP_TRY(cxl::zeroBytes(*dax, at, Bytes(std::min(kPiece, extent.end() - at))));
+      }
       bool zero = true;
       TP_TRY(cxl::readBytes(*dax, extent.offset, extent.length, [&zero](auto piece) {
         zero = zero && std::all_of(piece.begin(), piece.end(),
@@ -50,7 +54,7 @@ class CxlAttacher final : public Attacher {
   }
 
   /// A device that was taken away is not here any more. One that several hosts have heads of cannot
-  /// tell.
+  /// tell: programs keep off it by themselves when the lease ends.
   Result<bool> granted(const RegionAccess&, const AccessPart& part) override {
     const auto inventory = host_.look();
     if (!inventory) return tl::unexpected(inventory.error());

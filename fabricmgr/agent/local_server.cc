@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace tidepool::agent {
 namespace {
@@ -237,6 +238,7 @@ bool LocalServer::readOne(ProgramId id) {
     welcome.tag = request->tag;
     welcome.text = setup_.host;
     tell(id, welcome, nullptr);
+    if (lease_.until != Nanoseconds()) tell(id, lease_, nullptr);
     return true;
   }
   setup_.request(id, *request);
@@ -255,8 +257,15 @@ void LocalServer::tell(ProgramId id, Notice notice, const Attached* attached) {
   const auto found = programs_.find(id);
   if (found == programs_.end()) return;
   Program& program = found->second;
-  if (program.outgoing.size() >= kMostOutgoing) return endSoon(id);
   Outgoing message{bytesOf(notice, attached), {}};
+  // One that is stopped need not find all of them.
+  const bool lease = notice.kind == NoticeKind::kLease;
+  const bool replaces = std::exchange(program.lease_waits, lease) && lease;
+  if (replaces && !program.outgoing.empty()) {
+    program.outgoing.back() = std::move(message);
+    return;
+  }
+  if (program.outgoing.size() >= kMostOutgoing) return endSoon(id);
   if (attached != nullptr) message.files = attached->files;
   if (program.outgoing.empty()) {
     const auto sent = sendMessage(program.socket.get(), message.bytes, message.files);
@@ -266,6 +275,15 @@ void LocalServer::tell(ProgramId id, Notice notice, const Attached* attached) {
                                                  [this, id](short) { write(id); });
   }
   program.outgoing.push_back(std::move(message));
+}
+
+void LocalServer::renewLease(Nanoseconds until, Nanoseconds length) {
+  lease_.kind = NoticeKind::kLease;
+  lease_.until = until;
+  lease_.length = length;
+  for (auto& [id, program] : programs_) {
+    if (program.greeted) tell(id, lease_, nullptr);
+  }
 }
 
 void LocalServer::write(ProgramId id) {

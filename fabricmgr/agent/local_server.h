@@ -47,6 +47,8 @@ class LocalServer final : public Programs {
   /// Errors: kConflict when another agent listens there, kPermission, kInvalidArgument.
   Status listen();
   size_t size() const { return programs_.size(); }
+  /// Tells all programs, and those that come, how long they may use regions in place.
+  void renewLease(Nanoseconds until, Nanoseconds length);
 
   const Peer* find(ProgramId program) override;
   void tell(ProgramId program, agent_wire::Notice notice, const Attached* attached) override;
@@ -61,6 +63,7 @@ class LocalServer final : public Programs {
     UniqueFd socket;
     Peer peer;
     bool greeted = false;
+    bool lease_waits = false;  // what waits last is a lease, which a later one replaces
     std::deque<Outgoing> outgoing;
     std::unique_ptr<Trigger> readable;
     std::unique_ptr<Trigger> writable;  // while something waits
@@ -85,6 +88,7 @@ class LocalServer final : public Programs {
   UniqueFd listener_;
   std::unique_ptr<Trigger> acceptable_;
   std::unique_ptr<Trigger> accept_again_;
+  agent_wire::Notice lease_;  // the last one
   ProgramId next_ = 1;
   std::map<ProgramId, Program> programs_;
   std::map<uid_t, size_t> of_user_;

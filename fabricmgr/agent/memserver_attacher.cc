@@ -57,7 +57,8 @@ class MemserverAttacher final : public Attacher {
     return piece;
   }
 
-  Status erase(const RegionAccess& access, const AccessPart& part) override {
+  /// The server itself refuses who has lost the region.
+  Status erase(const RegionAccess& access, const AccessPart& part, const Lease&) override {
     const auto piece = pieceOf(access, part);
     if (!piece) return tl::unexpected(piece.error());
     wire::ClientHello hello;

@@ -33,7 +33,7 @@ class PoolFileAttacher final : public Attacher {
     return piece;
   }
 
-  Status erase(const RegionAccess& access, const AccessPart& part) override {
+  Status erase(const RegionAccess& access, const AccessPart& part, const Lease& lease) override {
     const auto file = openPool(part);
     if (!file) return tl::unexpected(file.error());
     for (const fabric::Extent& extent : part.extents) {
@@ -41,11 +41,12 @@ class PoolFileAttacher final : public Attacher {
       const auto ours = granted(access, part);
       if (!ours) return tl::unexpected(ours.error());
       if (!*ours) return fail(ErrorCode::kStaleEpoch, "the pool does not grant it any more");
+      TP_TRY(lease.check());
       // A hole reads as zeros and needs no room; where there are none, zeros are written.
       const int hole =
           fallocate(file->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                     static_cast<off_t>(extent.offset), static_cast<off_t>(extent.length.value()));
-      if (hole != 0) TP_TRY(writeZeros(*file, extent));
+      if (hole != 0) TP_TRY(writeZeros(*file, extent, lease));
       TP_TRY(readBack(*file, extent));
     }
     return {};
@@ -62,9 +63,10 @@ class PoolFileAttacher final : public Attacher {
   }
 
  private:
-  static Status writeZeros(const UniqueFd& file, const fabric::Extent& extent) {
+  static Status writeZeros(const UniqueFd& file, const fabric::Extent& extent, const Lease& lease) {
     static const std::vector<std::byte> zeros(kPiece);
     for (uint64_t at = extent.offset; at < extent.end();) {
+      TP_TRY(lease.check());
       const uint64_t length = std::min(kPiece, extent.end() - at);
       const ssize_t done = pwrite(file.get(), zeros.data(), length, static_cast<off_t>(at));
       if (done <= 0) return failErrno(ErrorCode::kIo, "cannot erase a region of the pool");

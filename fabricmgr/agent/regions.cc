@@ -232,7 +232,7 @@ void Regions::handOut(Entry& entry) {
   answered(asking.program);
   const Peer* peer = setup_.programs->find(asking.program);
   if (peer == nullptr) return settle(entry);
-  if (!setup_.leased()) {
+  if (!setup_.lease->runs()) {
     setup_.programs->refuse(asking.program, asking.request.tag, 0,
                             Error::make(ErrorCode::kUnreachable,
                                         "the lease of host %.63s is over and the manager away: its "

@@ -43,8 +43,8 @@ class Regions {
     Log log;
     /// Asks for a new list of the host's regions; apply() or unlisted() follows.
     std::function<void()> relist;
-    /// Whether the host's lease runs still: what idle files of pools have may else be another's.
-    std::function<bool()> leased;
+    /// Without one what pools have may be another's.
+    const Lease* lease;
   };
   explicit Regions(Setup setup);
   ~Regions();

@@ -115,7 +115,8 @@ void Regions::attachDone(uint64_t id, Epoch epoch,
 void Regions::erase(Entry& entry) {
   entry.work = Work::kErasing;
   setup_.link->run(
-      Lane::kWork, [this, access = *entry.access](Asker&) { return attachers_.erase(access); },
+      Lane::kWork,
+      [this, access = *entry.access](Asker&) { return attachers_.erase(access, *setup_.lease); },
       [this, id = entry.id, epoch = entry.epoch](const Status& erased) {
         Entry* now = find(id, epoch);
         if (now == nullptr || now->work != Work::kErasing) return;

@@ -30,6 +30,12 @@ class MonotonicClock final : public Clock {
 };
 inline constexpr MonotonicClock kMonotonicClock{};
 
+/// Goes on while the machine is suspended: for promises between machines.
+class BootClock final : public Clock {
+ public:
+  Nanoseconds now() const override { return readClock(CLOCK_BOOTTIME); }
+};
+
 /// Time of day, since the start of 1970 UTC: for records that people read and for what must outlast
 /// a restart. Unlike other clocks it is set now and then, and may go back.
 class WallClock final : public Clock {

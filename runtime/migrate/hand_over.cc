@@ -4,13 +4,19 @@
 // direct tier, whose writers wait meanwhile, so that no byte is lost that another thread stores.
 // The granule's lock is held while pages are read from a server: the one call that does so, and a
 // rare one.
-#include <sched.h>
 #include <sys/mman.h>
+
+#include <ctime>
 
 #include "runtime/base/mapping.h"
 #include "runtime/migrate/range_ops.h"
 
 namespace tidepool {
+namespace {
+
+constexpr timespec kPause{0, 100'000};
+
+}  // namespace
 
 Status RangeOps::readIn(const GranuleLock& granule, PageIndex first, PageCount pages) {
   const PageWord word = core_.space->word(first);
@@ -81,6 +87,7 @@ Result<RangeOps::Settled> RangeOps::settle(const GranuleLock& granule, PageIndex
     }
     page = page + run;
   }
+  if (mover_.homes.suspended(granule)) return Settled::kWaits;
   if (mover_.promoter.bringInAll(granule, first, end)) return Settled::kAll;
   return fail(ErrorCode::kUnsupported, "pages of a direct tier cannot be brought in");
 }
@@ -134,8 +141,9 @@ Status RangeOps::handOver(uintptr_t address, Bytes size, const Staging& staging)
     if (*part == Settled::kAll) {
       page = next;
     } else {
-      // The read under way ends by itself; it needs the granule's lock to put its pages in.
-      sched_yield();
+      // The read under way ends by itself; it needs the granule's lock to put its pages in. What is
+      // out of reach comes back, or is lost.
+      nanosleep(&kPause, nullptr);
     }
   }
   forgetAdvice(address, size);

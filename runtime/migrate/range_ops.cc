@@ -6,8 +6,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 
 namespace tidepool {
+namespace {
+
+// Between looks at whether memory is within reach again.
+constexpr timespec kOutOfReach{0, 1'000'000};
+
+}  // namespace
 
 Status RangeOps::check(uintptr_t address, Bytes size) const {
   const ManagedSpace& space = *core_.space;
@@ -157,7 +164,7 @@ void RangeOps::dropPage(const GranuleLock& granule, PageIndex page, PageWord wor
   TP_CHECK(core_.space->change(granule, page, word, PageWord()));
   if (word.state() == PageState::kLocal && word.has(kFlagShadow)) {
     const Home home{word.tier(), word.frame() - page.value() % kPagesPerGranule};
-    if (!mover_.homes.frozen(home)) {
+    if (!mover_.homes.keeps(home)) {
       // The frame at home may be mapped again for this page, as fresh memory.
       [[maybe_unused]] const Status erased =
           core_.tiers.direct(word.tier())->erase({word.frame(), PageCount(1)});
@@ -170,7 +177,7 @@ void RangeOps::dropDirect(const GranuleLock& granule, PageIndex first, PageCount
   const PageWord word = core_.space->word(first);
   const Home home{word.tier(), word.frame() - first.value() % kPagesPerGranule};
   mover_.closing.spoil(granule);
-  if (!mover_.homes.frozen(home)) {
+  if (!mover_.homes.keeps(home)) {
     [[maybe_unused]] const Status erased =
         core_.tiers.direct(word.tier())->erase({word.frame(), pages});
     if (mode == Mode::kDiscard) return;
@@ -181,6 +188,7 @@ void RangeOps::dropDirect(const GranuleLock& granule, PageIndex first, PageCount
     const PageIndex page = first + i;
     TP_CHECK(core_.space->change(granule, page, core_.space->word(page), PageWord()));
   }
+  if (mover_.homes.suspended(home)) wakeHeld(core_.space->addressOf(first), toBytes(pages));
   mover_.homes.releaseIfUnused(granule, home);
 }
 
@@ -206,17 +214,27 @@ void RangeOps::replaceMapping(const GranuleLock&, uintptr_t address, Bytes size,
   setRights(address, size, PROT_NONE);
 }
 
+void RangeOps::wakeHeld(uintptr_t address, Bytes size) {
+  if (core_.barrier != nullptr) core_.barrier->wake(address, size);
+  mover_.whole.wake(address, size);
+}
+
 void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
+  while (!tryDropPages(first, end, mode)) nanosleep(&kOutOfReach, nullptr);
+}
+
+bool RangeOps::tryDropPages(PageIndex first, PageIndex end, Mode mode) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kPageSize);
   const GranuleLock granule(*core_.space, granuleOf(first));
   if (end - first < kPagesPerGranule && !detached() && mover_.homes.liesWhole(granule)) {
+    if (mover_.homes.suspended(granule)) return false;
     dropPart(granule, first, end, mode);
-    return;
+    return true;
   }
   // Mapping first: once it is gone, a release of frames cannot be seen through it.
   replaceMapping(granule, address, size, mode);
-  if (detached()) return;
+  if (detached()) return true;
   for (PageIndex page = first; page < end;) {
     const PageWord word = core_.space->word(page);
     if (word.state() != PageState::kDirect) {
@@ -233,6 +251,7 @@ void RangeOps::dropPages(PageIndex first, PageIndex end, Mode mode) {
   core_.port->wake(address, size);
   MutexLock policy_lock(policy_.mutex());
   for (PageIndex page = first; page < end; ++page) policy_.chooser().onDiscard(page);
+  return true;
 }
 
 void RangeOps::dropPart(const GranuleLock& granule, PageIndex first, PageIndex end, Mode mode) {

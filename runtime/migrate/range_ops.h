@@ -98,6 +98,10 @@ class RangeOps {
   void dropRange(uintptr_t address, Bytes size, Mode mode);
   /// Empties the pages of [first, end), all in one granule, whatever their state.
   void dropPages(PageIndex first, PageIndex end, Mode mode);
+  /// False: they are out of reach now, and there is no way around that.
+  bool tryDropPages(PageIndex first, PageIndex end, Mode mode);
+  /// Lets those look again who wait in a range for what is out of reach.
+  void wakeHeld(uintptr_t address, Bytes size);
   /// Takes away the mapping of granules that have no pages.
   void releaseUnused(GranuleIndex first, GranuleIndex end);
   /// dropPages() for a part of a granule that lies in a tier which is mapped as a whole.

@@ -19,6 +19,7 @@ struct MissingFault {
   uintptr_t address = 0;  // page-aligned
   int thread = 0;
   bool write = false;
+  bool closed = false;  // to writers, rather than absent
 };
 
 /// What an operation on a range came to: whole, in part, or why not.
@@ -57,6 +58,15 @@ class FaultPort {
   virtual Status arm(uintptr_t address, Bytes size) = 0;
   /// Takes a range back that was armed: it is ordinary memory then.
   virtual Status disarm(uintptr_t address, Bytes size) = 0;
+  /// On a write barrier: from now on whoever touches a page of the range that is not in the page
+  /// table waits, readers too, until disarm() or admit(), and wake(). Errors: kUnsupported where
+  /// the kernel cannot; kNoMemory.
+  virtual Status hold(uintptr_t, Bytes) {
+    return fail(ErrorCode::kUnsupported, "readers cannot be held up");
+  }
+  /// Puts a page of a range that is held into the page table, closed to writers, and wakes who
+  /// waits for it. False if the kernel cannot, or the file has no such page yet.
+  virtual bool admit(uintptr_t) { return false; }
   /// Fills absent pages with a copy of `from`, atomically page by page. Arm::kYes only where
   /// tracksWrites(): elsewhere a write would wait for wake().
   virtual PortResult copy(uintptr_t to, const std::byte* from, Bytes size, Wake wake,

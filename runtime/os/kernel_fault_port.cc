@@ -71,6 +71,27 @@ class KernelFaultPort final : public FaultPort {
     return {};
   }
 
+  Status hold(uintptr_t address, Bytes size) override {
+    if ((features_ & UFFD_FEATURE_MINOR_SHMEM) == 0) return FaultPort::hold(address, size);
+    uffdio_register request{};
+    request.range = {address, size.value()};
+    // Absent from the page table, absent from the file, and closed to writers.
+    request.mode =
+        UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP;
+    if (raw::ioctl(fd_.get(), UFFDIO_REGISTER, &request) == 0) return {};
+    return failErrno(ErrorCode::kNoMemory, "cannot register a range to be held");
+  }
+
+  bool admit(uintptr_t address) override {
+    uffdio_continue request{};
+    request.range = {address, kPageSize};
+    request.mode = uapi::kContinueWriteProtected;
+    // EEXIST: somebody was faster; who waits looks again.
+    if (raw::ioctl(fd_.get(), UFFDIO_CONTINUE, &request) != 0 && errno != EEXIST) return false;
+    wake(address, Bytes(kPageSize));
+    return true;
+  }
+
   Status disarm(uintptr_t address, Bytes size) override {
     uffdio_range range{address, size.value()};
     if (raw::ioctl(fd_.get(), UFFDIO_UNREGISTER, &range) != 0) {
@@ -141,7 +162,8 @@ class KernelFaultPort final : public FaultPort {
       if (messages[i].event != UFFD_EVENT_PAGEFAULT) continue;
       const auto& fault = messages[i].arg.pagefault;
       out[stored++] = {roundDown(fault.address, kPageSize), static_cast<int>(fault.feat.ptid),
-                       (fault.flags & (UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP)) != 0};
+                       (fault.flags & (UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP)) != 0,
+                       (fault.flags & UFFD_PAGEFAULT_FLAG_WP) != 0};
     }
     return stored;
   }
@@ -260,7 +282,8 @@ Result<std::unique_ptr<FaultPort>> openKernelWriteBarrier() {
     return fail(ErrorCode::kUnsupported,
                 "userfaultfd cannot write-protect shared memory; Linux 5.19+ is needed");
   }
-  return openPort(wanted, UFFDIO_REGISTER_MODE_WP, MovePolicy::kNever);
+  constexpr __u64 kToHold = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM;
+  return openPort(wanted | (kToHold & *supported), UFFDIO_REGISTER_MODE_WP, MovePolicy::kNever);
 }
 
 }  // namespace tidepool

@@ -30,6 +30,9 @@ inline constexpr unsigned long kUffdioPoison = _IOWR(UFFDIO, 0x08, UffdioPoison)
 inline constexpr unsigned long kUffdioMove = _IOWR(UFFDIO, 0x05, UffdioMove);
 inline constexpr __u64 kMoveDontWake = 1ull << 0;
 
+// Of UFFDIO_CONTINUE (6.4+).
+inline constexpr __u64 kContinueWriteProtected = 1ull << 1;
+
 // /dev/userfaultfd (6.1+).
 inline constexpr unsigned long kUserfaultfdIocNew = _IO(0xAA, 0x00);
 

@@ -17,8 +17,11 @@
 #include "runtime/os/userfaultfd.h"
 
 namespace tidepool::os {
-Result<std::unique_ptr<MappingSwap>> MappingSwap::open() {
+Result<std::unique_ptr<MappingSwap>> MappingSwap::open(Holds holds) {
   UniqueFd faults = openUserfaultfd();
+  if (!faults.valid() && holds == Holds::kOwnCode) {
+    faults = openUserfaultfdBySyscall(UFFD_USER_MODE_ONLY);
+  }
   if (!faults.valid()) return failErrno(ErrorCode::kPermission, "cannot open userfaultfd");
   faults.keep();
   uffdio_api api{};

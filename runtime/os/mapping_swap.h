@@ -16,8 +16,10 @@ namespace tidepool::os {
 
 class MappingSwap {
  public:
+  /// Who is to wait: system calls too, or the process's own code alone, which needs no privilege.
+  enum class Holds : uint8_t { kAll, kOwnCode };
   /// Errors: kPermission, kUnsupported (no such events), kNoMemory.
-  static Result<std::unique_ptr<MappingSwap>> open();
+  static Result<std::unique_ptr<MappingSwap>> open(Holds holds = Holds::kAll);
   ~MappingSwap();
   MappingSwap(const MappingSwap&) = delete;
   MappingSwap& operator=(const MappingSwap&) = delete;

@@ -76,6 +76,8 @@ inline constexpr StatField kAll[] = {
     counter<&StatsPage::compressed_hits>("compressed_hits", kMoves, kCount),
     counter<&StatsPage::compressed_written_back>("compressed_written_back", kMoves, kCount),
     counter<&StatsPage::lost_pages>("lost_pages", kMoves, kCount),
+    counter<&StatsPage::direct_suspensions>("direct_suspensions", kMoves, kCount),
+    counter<&StatsPage::direct_suspended>("direct_suspended", kMoves, kCount),
     counter<&StatsPage::faults_missing>("missing", kFaults, kCount),
     counter<&StatsPage::faults_write_protect>("write_protect", kFaults, kCount),
     faultLatency<50>("p50_us"),

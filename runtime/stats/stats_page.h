@@ -12,7 +12,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 9;
+inline constexpr uint32_t kStatsSchema = 10;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -105,6 +105,8 @@ struct StatsPage {
   StatCounter compressed_hits;                     // pages brought in from there
   StatCounter compressed_written_back;             // pages that left it for far memory
   StatCounter lost_pages;
+  StatCounter direct_suspensions;  // ends of the host's lease: see DirectLease
+  StatCounter direct_suspended;    // 1: memory of the fabric is out of reach
   StatCounter service_cpu_nanoseconds;
   StatCounter sampling_cpu_nanoseconds;
   StatCounter moving_cpu_nanoseconds;  // to and from direct tiers, by the balancer's choice

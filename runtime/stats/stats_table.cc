@@ -33,6 +33,8 @@ constexpr std::string_view kCompressed =
     "; brought in {compressed_hits}, written back {compressed_written_back}\n";
 constexpr std::string_view kInThePool =
     "compressed    {compressed_pages} pages in {compressed_bytes}";
+constexpr std::string_view kSuspended =
+    "out of reach  {direct_suspensions} times, now {direct_suspended}: the host's lease was over\n";
 constexpr std::string_view kLost = "lost pages    {lost_pages}\n";
 
 /// Takes the next {key} off `text`, and what stands before it.
@@ -62,7 +64,7 @@ constexpr bool namesFields(std::string_view text) {
 }
 static_assert(namesFields(kWithBudget) && namesFields(kWithoutBudget) && namesFields(kMemory) &&
               namesFields(kMoves) && namesFields(kHeld) && namesFields(kInThePool) &&
-              namesFields(kCompressed) && namesFields(kLost));
+              namesFields(kCompressed) && namesFields(kSuspended) && namesFields(kLost));
 
 /// Appends `text` with what could steer a terminal replaced by '?'.
 void appendSafe(TextBuffer& out, std::string_view text, size_t width) {
@@ -226,6 +228,7 @@ void writeStatsTable(const StatsPage& page, Nanoseconds now, TextBuffer& out) {
     writeRatio(page, out);
     appendFilled(out, kCompressed, page);
   }
+  if (readCounter(page.direct_suspensions) != 0) appendFilled(out, kSuspended, page);
   if (readCounter(page.lost_pages) != 0) appendFilled(out, kLost, page);
   forErrors(page, [&](std::string_view line) {
     out.append("error         ");

@@ -71,12 +71,26 @@ Result<std::unique_ptr<DirectFileTier>> DirectFileTier::over(Backing backing,
   // Nobody may read what another process left, however that one ended.
   tier->granules_->eraseWith(
       [](void* self, FrameRun free) {
-        const FrameRun run{FrameIndex(free.first.value() * kPagesPerGranule),
-                           free.count * kPagesPerGranule};
-        TP_CHECK(static_cast<DirectFileTier*>(self)->erase(run).has_value());
+        auto* const it = static_cast<DirectFileTier*>(self);
+        it->suspended() ? it->owes_erasure_.store(true) : it->eraseFree(free);
       },
       tier.get());
   return tier;
+}
+
+void DirectFileTier::eraseFree(FrameRun granules) {
+  const FrameRun run{FrameIndex(granules.first.value() * kPagesPerGranule),
+                     granules.count * kPagesPerGranule};
+  TP_CHECK(eraseNow(run).has_value());
+}
+
+void DirectFileTier::resume() {
+  if (owes_erasure_.exchange(false) && backing_ != Backing::kDax) {
+    granules_->forEachFree(
+        [](void* self, FrameRun free) { static_cast<DirectFileTier*>(self)->eraseFree(free); },
+        this);
+  }
+  Tier::resume();
 }
 
 FrameRun DirectFileTier::granulesOf(FrameRun run) {
@@ -203,6 +217,11 @@ Result<FrameRun> DirectFileTier::allocate(PageCount wanted) {
 void DirectFileTier::release(FrameRun run) { granules_->release(granulesOf(run)); }
 
 Status DirectFileTier::erase(FrameRun run) {
+  TP_CHECK(!suspended());
+  return eraseNow(run);
+}
+
+Status DirectFileTier::eraseNow(FrameRun run) {
   run = notForsaken(run);  // the rest may be somebody else's by now
   if (backing_ == Backing::kDax) {
     memset(frameMemory(run.first), 0, toBytes(run.count).value());

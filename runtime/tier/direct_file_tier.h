@@ -5,6 +5,7 @@
 // Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -63,6 +64,7 @@ class DirectFileTier final : public DirectTier {
   bool soleHolder(FrameRun run) override { return granules_->soleHolder(granulesOf(run)); }
 
   Status erase(FrameRun run) override;
+  void resume() override;
   void preferHuge(FrameRun run) override;
   std::byte* frameMemory(FrameIndex frame) const override {
     return window_.data() + (frame.value() << kPageShift);
@@ -80,13 +82,17 @@ class DirectFileTier final : public DirectTier {
                                                       Mapping window);
   static Backing backingOf(const std::vector<FilePiece>& pieces);
   static FrameRun granulesOf(FrameRun run);
+  Status eraseNow(FrameRun run);
+  /// Granules of the table, which nobody holds any more.
+  void eraseFree(FrameRun granules);
   /// The piece that the frame lies in, and where in its file.
   std::pair<const FilePiece*, Bytes> placeOf(FrameIndex frame) const;
 
   Backing backing_;
   std::vector<FilePiece> pieces_;  // a granule lies within one
   Mapping window_;
-  std::unique_ptr<FrameTable> granules_;  // a frame of this table is a granule
+  std::unique_ptr<FrameTable> granules_;   // a frame of this table is a granule
+  std::atomic<bool> owes_erasure_{false};  // of what became free while it was suspended
   char name_[64] = {};
 };
 

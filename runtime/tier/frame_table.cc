@@ -228,13 +228,20 @@ void FrameTable::dropHolds(uint64_t word, uint64_t mask) {
   header().used.fetch_sub(static_cast<uint64_t>(std::popcount(free)), std::memory_order_relaxed);
 }
 
-void FrameTable::erase(uint64_t word, uint64_t mask) {
-  if (erase_ == nullptr) return;
+void FrameTable::forEachFree(Erase function, void* argument) {
+  Locked locked(*this);
+  for (uint64_t word = 0, end = wordsInUse(); word < end; ++word) {
+    visit(word, ~bitmap_.word(word), function, argument);
+  }
+}
+
+void FrameTable::visit(uint64_t word, uint64_t mask, Erase function, void* argument) {
+  if (function == nullptr) return;
   while (mask != 0) {
     const int first = std::countr_zero(mask);
     const int count = std::countr_one(mask >> first);
-    erase_(erase_argument_, {FrameIndex(word * kWordBits + static_cast<uint64_t>(first)),
-                             PageCount(static_cast<uint64_t>(count))});
+    function(argument, {FrameIndex(word * kWordBits + static_cast<uint64_t>(first)),
+                        PageCount(static_cast<uint64_t>(count))});
     if (first + count == static_cast<int>(kWordBits)) return;
     mask &= ~uint64_t{0} << (first + count);
   }

@@ -43,6 +43,9 @@ class FrameTable {
     erase_ = function;
     erase_argument_ = argument;
   }
+  /// Calls `function(argument, run)` for frames that were used once and that nobody holds, while
+  /// none can be taken.
+  void forEachFree(Erase function, void* argument);
   /// Lets go of all frames, as leave() does.
   ~FrameTable();
   FrameTable(const FrameTable&) = delete;
@@ -151,7 +154,8 @@ class FrameTable {
   Result<Mapping> mapHeld(uint32_t index) const;
   void addHolds(uint64_t word, uint64_t mask);
   void dropHolds(uint64_t word, uint64_t mask);
-  void erase(uint64_t word, uint64_t mask);
+  void erase(uint64_t word, uint64_t mask) { visit(word, mask, erase_, erase_argument_); }
+  static void visit(uint64_t word, uint64_t mask, Erase function, void* argument);
   /// Everything that the bitmap says, off the counts; then the slot is free.
   void freeSlot(uint32_t index);
   bool dead(uint32_t index);

@@ -87,6 +87,17 @@ class Tier {
     const uint64_t first = run.first.value();
     return {run.first, std::min(run.count, PageCount(end - std::min(first, end)))};
   }
+  /// Between the two nothing of the tier may be read or written, by anybody of this process: its
+  /// memory may be somebody else's. Who moves pages leaves it alone. Changed and asked under a
+  /// granule's lock, like what it guards.
+  void suspend() {
+    was_suspended_.store(true, std::memory_order_relaxed);
+    suspended_.store(true, std::memory_order_relaxed);
+  }
+  virtual void resume() { suspended_.store(false, std::memory_order_relaxed); }
+  bool suspended() const { return suspended_.load(std::memory_order_relaxed); }
+  /// Now or ever: frames may not have been erased when they should have been.
+  bool wasSuspended() const { return was_suspended_.load(std::memory_order_relaxed); }
   /// In a child, after its frames are its own: what is the parent's alone must not be used any
   /// more.
   virtual void afterForkInChild() {}
@@ -98,6 +109,7 @@ class Tier {
 
  private:
   std::atomic<uint64_t> forsaken_from_{~uint64_t{0}};
+  std::atomic<bool> suspended_{false}, was_suspended_{false};
 };
 
 /// A tier that can be mapped into the managed space, a granule at a time.

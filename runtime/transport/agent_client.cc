@@ -204,7 +204,9 @@ Result<bool> AgentClient::take(std::span<const std::byte> message, AgentNotice* 
              said->status == 0 ? ErrorCode() : wire::errorOf(said->status),
              {pieces, said->pieces},
              {files_.data(), file_count_},
-             text_};
+             text_,
+             // A clock that stands elsewhere, as in a time namespace, must not make it longer.
+             std::min(said->until, BootClock().now() + said->length)};
   return true;
 }
 

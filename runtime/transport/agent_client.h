@@ -8,6 +8,8 @@
 //
 //   kRegion     map or connect its pieces, which are valid until the next call
 //   kDrain      move all pages off the region, tell reportLeft() now and then, then giveBack()
+//   kLease      after `until`, without a later one, regions are not to be used in place: they may
+//               be somebody else's. What the agent says when it is back decides
 //   kGone       whatever lay at or beyond `size` is lost (invariant I3); giveBack() when nothing of
 //               the region is in use: refused (kNotFound) if the agent has forgotten it by then
 //
@@ -45,6 +47,7 @@ struct AgentNotice {
   std::span<const agent_wire::Piece> pieces;
   std::span<UniqueFd> files;
   const char* text = "";  // kRefused, kGone: why, and what to do
+  Nanoseconds until;      // kLease: of CLOCK_BOOTTIME
 };
 
 class AgentClient {

@@ -3,6 +3,8 @@
 // sequence of Writer or Reader calls in the order of the bytes.
 #include "runtime/transport/agent_wire.h"
 
+#include <utility>
+
 #include "runtime/transport/fields.h"
 
 namespace tidepool::agent_wire {
@@ -104,10 +106,11 @@ void encode(const Notice& notice, std::span<std::byte, kNoticeHeadSize> out) {
   writer.put(kNoticeMagic);
   writer.put(kVersion);
   writer.put(notice.kind);
+  const bool lease = notice.kind == NoticeKind::kLease;
   writer.put(notice.tag);
-  writer.put(notice.region);
+  writer.put(lease ? notice.until.value() : notice.region);
   writer.put(notice.epoch.value());
-  writer.put(notice.size.value());
+  writer.put(lease ? notice.length.value() : notice.size.value());
   writer.put(notice.status);
   writer.put(notice.pieces);
   writer.put(static_cast<uint16_t>(notice.text.size()));
@@ -123,12 +126,16 @@ Result<Notice> decodeNotice(std::span<const std::byte> in) {
   TP_TRY(checkVersion(reader.get<uint16_t>()));
   Notice notice;
   const auto kind = reader.get<uint16_t>();
-  if (kind < 1 || kind > static_cast<uint16_t>(NoticeKind::kStatus)) return corrupt("kind", kind);
+  if (kind < 1 || kind > static_cast<uint16_t>(NoticeKind::kLease)) return corrupt("kind", kind);
   notice.kind = static_cast<NoticeKind>(kind);
   notice.tag = reader.get<uint64_t>();
   notice.region = reader.get<uint64_t>();
   notice.epoch = Epoch(reader.get<uint64_t>());
   notice.size = Bytes(reader.get<uint64_t>());
+  if (notice.kind == NoticeKind::kLease) {
+    notice.until = Nanoseconds(std::exchange(notice.region, 0));
+    notice.length = Nanoseconds(std::exchange(notice.size, Bytes()).value());
+  }
   notice.status = reader.get<uint16_t>();
   notice.pieces = reader.get<uint16_t>();
   const auto text = reader.get<uint16_t>();

@@ -19,7 +19,7 @@ namespace tidepool::agent_wire {
 
 inline constexpr uint32_t kRequestMagic = 0x31475054;  // "TPG1"
 inline constexpr uint32_t kNoticeMagic = 0x314e5054;   // "TPN1"
-inline constexpr uint16_t kVersion = 1;
+inline constexpr uint16_t kVersion = 2;
 
 inline constexpr size_t kRequestSize = 64;
 inline constexpr size_t kNoticeHeadSize = 48;
@@ -55,6 +55,7 @@ enum class NoticeKind : uint16_t {
   kResume = 7,    // unasked: no need any more
   kGone = 8,      // unasked: bytes from `size` on are lost
   kStatus = 9,    // to kStatus; the text is JSON
+  kLease = 10,    // unasked: how long regions may be used in place
 };
 
 /// The tag of a hello that names nobody.
@@ -106,6 +107,9 @@ struct Notice {
   uint16_t files = 0;
   std::string_view text{};                 // points into what was decoded
   std::span<const std::byte> pieces_at{};  // likewise: kPieceSize each
+  // kLease: until this moment of CLOCK_BOOTTIME, which is at most so far away. In the message they
+  // stand in the place of region and size.
+  Nanoseconds until{}, length{};
 };
 
 void encode(const Request& request, std::span<std::byte, kRequestSize> out);

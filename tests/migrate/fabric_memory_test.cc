@@ -28,6 +28,7 @@ class FabricMemoryTest : public FakeCoreTest {
     FakeCoreTest::SetUp();
     evictor_ = std::move(*Evictor::create(core_, *staging_, *policy_));
     evacuator_ = std::move(*Evacuator::create(core_, *mover_));
+    lease_ = std::move(*DirectLease::create(core_, *mover_));
   }
   void TearDown() override {
     // This thread answers for the tables: it must let go of them before they are unmapped.
@@ -55,7 +56,7 @@ class FabricMemoryTest : public FakeCoreTest {
     agent.join();
     ASSERT_TRUE(memory) << memory.error().text();
     memory_ = std::move(*memory);
-    memory_->use(*evacuator_);
+    memory_->use(*evacuator_, *lease_);
     memory_->use(*evictor_, nullptr);
   }
 
@@ -194,6 +195,7 @@ class FabricMemoryTest : public FakeCoreTest {
   AgentSocket socket_;
   UniqueFd agent_;
   std::unique_ptr<Evictor> evictor_;
+  std::unique_ptr<DirectLease> lease_;
   std::unique_ptr<Evacuator> evacuator_;
   std::unique_ptr<FabricMemory> memory_;
 };

@@ -158,9 +158,9 @@ TEST(StatsJson, TheKeysAreTheseAndNoOthers) {
           "sampled_far_pages", "strayed_pages", "returned_pages", "wasted_migrations",
           "clean_evictions", "zero_pages", "rescues", "prefetched_pages", "prefetch_hits",
           "foretold_pages", "foretold_used", "compressed_pages", "compressed_bytes",
-          "compressed_hits", "compressed_written_back", "lost_pages", "faults", "samples",
-          "sampling_cpu_seconds", "sampling_cpu_ratio", "moving_cpu_seconds", "service_cpu_seconds",
-          "error_count", "errors"));
+          "compressed_hits", "compressed_written_back", "lost_pages", "direct_suspensions",
+          "direct_suspended", "faults", "samples", "sampling_cpu_seconds", "sampling_cpu_ratio",
+          "moving_cpu_seconds", "service_cpu_seconds", "error_count", "errors"));
   EXPECT_THAT(keysOf(stats["tiers"][0]),
               testing::UnorderedElementsAre("name", "kind", "capacity_bytes", "used_bytes",
                                             "reads_bytes", "writes_bytes", "emulated"));

@@ -18,7 +18,16 @@ class Parking {
 
   /// For the service threads: true while they should finish and then call park().
   bool requested(Upto self) const {
-    return static_cast<int>(upto_.load(std::memory_order_acquire)) >= static_cast<int>(self);
+    const Upto upto = upto_.load(std::memory_order_acquire);
+    if (upto == Upto::kMigrator && excused_.load(std::memory_order_acquire)) return false;
+    return static_cast<int>(upto) >= static_cast<int>(self);
+  }
+  /// While memory is out of reach, and the program's threads may wait for that, the migrator does
+  /// not stand still alone: it is who hears that the memory is back. The requester waits.
+  void excuseMigrator(bool excused) {
+    MutexLock lock(mutex_);
+    excused_.store(excused, std::memory_order_release);
+    changed_.notifyAll();
   }
 
   /// Called by a service thread that has nothing under way; returns once it need not stand still.
@@ -57,6 +66,7 @@ class Parking {
 
  private:
   std::atomic<Upto> upto_{Upto::kNobody};
+  std::atomic<bool> excused_{false};
   Mutex mutex_;
   CondVar changed_;
   int parked_ TP_GUARDED_BY(mutex_) = 0;

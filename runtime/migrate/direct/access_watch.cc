@@ -26,6 +26,7 @@ uint64_t AccessWatch::open(size_t slot, const GranuleLock& granule, const Places
     const PageWord word = core_.space->word(first + page);
     at.tier = word.tier();
     at.home = word.frame() - page;
+    if (core_.tiers.tier(at.tier).suspended()) return;  // nobody uses it
     const bool hides = count >= kLeastHidden && !heldByOthers(core_, at.tier, at.home);
     PageSet& how = hides && hide(slot, page, count) ? at.hidden : at.zapped;
     for (uint64_t i = 0; i < count; ++i) how.set(page + i);
@@ -99,7 +100,7 @@ bool AccessWatch::unhide(size_t slot, const GranuleLock& granule, uint64_t first
   }
   // Nor may it replace write-protected pages: a fork() since then has frozen them. Asked of a home
   // that is still the granule's: others may be nobody's.
-  same = same && !heldByOthers(core_, at.tier, at.home);
+  same = same && !core_.tiers.tier(at.tier).suspended() && !heldByOthers(core_, at.tier, at.home);
   if (same && !core_.kernel->moveMapping(aside(slot, first), address, size)) {
     // The move may have emptied the place before it failed.
     same = false;

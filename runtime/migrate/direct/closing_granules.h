@@ -44,6 +44,13 @@ class ClosingGranules {
   void spoil(const GranuleLock& granule) {
     if (auto* const entry = entryOf(granule)) entry->fetch_or(kSpoiled, std::memory_order_relaxed);
   }
+  /// The same of all, by who holds all locks.
+  void spoilAll() {
+    for (auto& entry : entries_) {
+      if (entry.load(std::memory_order_relaxed) == kNone) continue;
+      entry.fetch_or(kSpoiled, std::memory_order_relaxed);
+    }
+  }
 
  private:
   static constexpr uint64_t kNone = ~uint64_t{0}, kSpoiled = uint64_t{1} << 63;

@@ -39,10 +39,10 @@ bool Demoter::placeFar(const GranuleLock& granule, PageIndex page) {
     }
     if (state == PageState::kEmpty || state == PageState::kZero) {
       // Frames are erased when they are released or their page is dropped, unless others still
-      // held them then.
-      if (!fresh_home && core_.fork.forked()) {
-        const Status erased =
-            core_.tiers.direct(home->tier)->erase({home->first + at, PageCount(run)});
+      // held them then, or they were out of reach.
+      DirectTier& tier = *core_.tiers.direct(home->tier);
+      if (!fresh_home && (core_.fork.forked() || tier.wasSuspended())) {
+        const Status erased = tier.erase({home->first + at, PageCount(run)});
         TP_CHECK(erased.has_value());
       }
       homes_.map(granule, first + at, run, *home);

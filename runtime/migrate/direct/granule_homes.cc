@@ -22,7 +22,7 @@ std::optional<Home> GranuleHomes::of(const GranuleLock& granule) const {
 
 std::optional<Home> GranuleHomes::findIn(uint8_t number, Takes takes) const {
   DirectTier* tier = core_.tiers.direct(number);
-  if (tier == nullptr) return std::nullopt;
+  if (tier == nullptr || tier->suspended()) return std::nullopt;
   if (takes == Takes::kPages && tier->mapUnit() > PageCount(1)) return std::nullopt;
   const auto run = tier->allocate(PageCount(kPagesPerGranule));
   if (!run) return std::nullopt;
@@ -68,6 +68,7 @@ void GranuleHomes::forget(const GranuleLock& granule) {
 bool GranuleHomes::map(const GranuleLock& granule, PageIndex first, uint64_t pages,
                        const Home& home) {
   DirectTier& tier = *core_.tiers.direct(home.tier);
+  TP_CHECK(!tier.suspended());
   const uint64_t within = first.value() % kPagesPerGranule;
   const uintptr_t address = core_.space->addressOf(first);
   const FrameRun run{home.first + within, PageCount(pages)};
@@ -105,6 +106,7 @@ void GranuleHomes::move(const GranuleLock& granule, const Home& home, const Home
 }
 
 bool GranuleHomes::own(const GranuleLock& granule, Home& home) {
+  if (suspended(home)) return false;
   if (!frozen(home)) return true;
   const std::optional<Home> own = find(granule, Takes::kPages);
   if (!own) return false;

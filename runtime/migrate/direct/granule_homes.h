@@ -52,6 +52,14 @@ class GranuleHomes {
   void openToWriters(PageIndex from, PageIndex end);
   /// True if other processes hold this home as well.
   bool frozen(const Home& home) const { return heldByOthers(core_, home.tier, home.first); }
+  /// True while it must be neither read nor written to (Tier::suspend()).
+  bool suspended(const Home& home) const { return core_.tiers.tier(home.tier).suspended(); }
+  bool suspended(const GranuleLock& granule) const {
+    const std::optional<Home> home = of(granule);
+    return home && suspended(*home);
+  }
+  /// True if what is there cannot be erased now.
+  bool keeps(const Home& home) const { return suspended(home) || frozen(home); }
 
   // Devices such as device-DAX are mapped in whole granules: see WholeGranules.
 

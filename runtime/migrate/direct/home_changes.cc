@@ -34,6 +34,93 @@ bool HomeChanges::thaw(const GranuleLock& granule, PageIndex page) {
   return true;
 }
 
+void HomeChanges::suspend(uint32_t tiers) {
+  const auto concerns = [tiers](uint8_t number) { return (tiers >> number & 1) != 0; };
+  core_.tiers.forEach([&](uint8_t number, Tier& tier) {
+    if (concerns(number)) tier.suspend();
+  });
+  closing_.spoilAll();
+  MutexLock lock(transfer_.mutex());
+  // What lies side by side may be one mapping, of which a part needs a map entry more.
+  uintptr_t from = 0, to = 0;
+  const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
+  for (GranuleIndex granule; (granule = core_.space->nextWithPages(granule, end)) < end;
+       ++granule) {
+    forEachDirect(*core_.space, granule, [&](PageIndex first, uint64_t count) TP_LOCKS_OF_CALLER {
+      const uint8_t number = core_.space->word(first).tier();
+      if (!concerns(number)) return;
+      if (core_.tiers.direct(number)->mapUnit() > PageCount(1)) return whole_.suspend(granule);
+      const uintptr_t address = core_.space->addressOf(first);
+      if (address != to) {
+        hold(from, Bytes(to - from));
+        from = address;
+      }
+      to = address + count * kPageSize;
+    });
+  }
+  hold(from, Bytes(to - from));
+}
+
+void HomeChanges::hold(uintptr_t address, Bytes size) {
+  if (size == Bytes()) return;
+  const Status held = core_.barrier == nullptr
+                          ? Status(fail(ErrorCode::kUnsupported, "no write barrier"))
+                          : core_.barrier->hold(address, size);
+  // Armed first: what is taken out of the page table stays out.
+  if (held) return core_.kernel->zapShared(address, size);
+  // Older kernels: SIGSEGV for who touches it.
+  TP_CHECK(held.error().code() == ErrorCode::kUnsupported);
+  TP_CHECK(core_.kernel->mapNothing(address, size).has_value());
+}
+
+void HomeChanges::resume(uint32_t tiers) {
+  const GranuleIndex end = granuleOf(core_.space->highWater() + (kPagesPerGranule - 1));
+  for (GranuleIndex index; (index = core_.space->nextWithPages(index, end)) < end; ++index) {
+    const GranuleLock granule(*core_.space, index);
+    const std::optional<Home> home = homes_.of(granule);
+    if (home && (tiers >> home->tier & 1) != 0) mapAgain(granule, *home);
+  }
+  core_.tiers.forEach([&](uint8_t number, Tier& tier) {
+    if ((tiers >> number & 1) != 0) tier.resume();
+  });
+  if (core_.barrier == nullptr) return;
+  core_.barrier->wake(core_.space->base(), toBytes(PageCount(firstPage(end).value())));
+}
+
+/// What could not be held in place.
+void HomeChanges::mapAgain(const GranuleLock& granule, const Home& home) {
+  if (homes_.mapsWhole(home)) return whole_.resume(granule, home);
+  if (core_.barrier != nullptr) return;
+  forEachDirect(*core_.space, granule, [&](PageIndex first, uint64_t count) {
+    const uintptr_t address = core_.space->addressOf(first);
+    const FrameRun run{core_.space->word(first).frame(), PageCount(count)};
+    TP_CHECK(core_.tiers.direct(home.tier)
+                 ->mapFrames(run, reinterpret_cast<void*>(address))
+                 .has_value());
+    restoreRights(core_, granule, address, toBytes(run.count));
+    restoreDumpAdvice(core_, granule, address, toBytes(run.count));
+  });
+}
+
+void HomeChanges::admit(const GranuleLock& granule, PageIndex page) {
+  std::optional<Home> home = homes_.of(granule);
+  if (!home || core_.space->word(page).state() != PageState::kDirect) return;
+  if (!homes_.frozen(*home)) {
+    forEachDirect(*core_.space, granule, [&](PageIndex first, uint64_t count) {
+      const uintptr_t address = core_.space->addressOf(first);
+      // Without it each page of them comes here.
+      if (!core_.barrier->disarm(address, Bytes(count * kPageSize))) return;
+      [[maybe_unused]] const Status armed = core_.barrier->arm(address, Bytes(count * kPageSize));
+      core_.barrier->wake(address, Bytes(count * kPageSize));
+    });
+    return;
+  }
+  // Armed anew it would be open to writers for an instant. Where the kernel cannot put a single
+  // page there that is not, the granule gets a home of its own, or the page comes in.
+  if (core_.barrier->admit(core_.space->addressOf(page)) || homes_.own(granule, *home)) return;
+  promoter_.bringIn(granule, page);
+}
+
 bool HomeChanges::closeToWriters(const GranuleLock& granule) {
   bool closed = true;
   forEachDirect(*core_.space, granule, [&](PageIndex from, uint64_t count) {
@@ -49,6 +136,7 @@ bool HomeChanges::closeToWriters(const GranuleLock& granule) {
 bool HomeChanges::vacate(const GranuleLock& granule, uint8_t tier) {
   const std::optional<Home> home = homes_.of(granule);
   if (!home || home->tier != tier) return true;
+  if (homes_.suspended(*home)) return false;
   if (homes_.mapsWhole(*home)) return vacateWhole(granule, *home);
   if (core_.barrier == nullptr) return false;
   // Some of its pages may be local: what takes whole granules alone has no place for the others.
@@ -101,6 +189,7 @@ uint64_t HomeChanges::lose(const GranuleLock& granule, uint8_t tier, FrameIndex 
     transfer_.poison(granule, at, count);
     lost += count;
   });
+  if (homes_.mapsWhole(*home)) whole_.wake(core_.space->addressOf(granule), Bytes(kGranuleSize));
   homes_.forget(granule);
   homes_.release(*home);
   return lost;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to a home as such: after a fork() others hold it too, its tier is drained, or it is
-// lost.
+// What happens to a home as such: after a fork() others hold it too, its tier is drained, it is out
+// of reach for a while, or lost.
 #pragma once
 
 #include "runtime/migrate/direct/promoter.h"
@@ -29,6 +29,18 @@ class HomeChanges {
   /// memory beyond the budget, for want of room in the tier.
   bool thaw(const GranuleLock& granule, PageIndex page);
 
+  // A tier is suspended when this process has no right to it, for the time being. Who touches it
+  // waits; in shared memory its mappings stay, armed and empty, so that no map entry is needed.
+
+  /// Of these tiers, a bit by number. From its return on nobody reads or writes there. The caller
+  /// holds all granules' locks, which all do who know of a place there.
+  void suspend(uint32_t tiers);
+  /// Lets those go on who wait. What was held is armed as before when it is touched (admit()).
+  /// Takes granules' locks.
+  void resume(uint32_t tiers);
+  /// Lets the program touch a page that it found held, after resume().
+  void admit(const GranuleLock& granule, PageIndex page);
+
   /// Moves the granule's home out of the tier, with all that lies there: to another direct tier, or
   /// to local memory if the budget is not exceeded already; it then may be, by one granule, which a
   /// fetch tier takes from there. True once nothing of it is there.
@@ -39,6 +51,8 @@ class HomeChanges {
   uint64_t lose(const GranuleLock& granule, uint8_t tier, FrameIndex from);
 
  private:
+  void hold(uintptr_t address, Bytes size);
+  void mapAgain(const GranuleLock& granule, const Home& home);
   /// Makes writers to its direct pages wait. False if that cannot be, or devices may write there.
   bool closeToWriters(const GranuleLock& granule);
   bool vacateWhole(const GranuleLock& granule, const Home& home);

@@ -30,7 +30,7 @@ size_t Promoter::promote(const GranuleLock& granule, std::span<const Run> runs,
 
 size_t Promoter::closeRuns(const GranuleLock& granule, std::span<const Run> runs,
                            Budget::Beyond beyond) {
-  if (core_.barrier == nullptr) return 0;
+  if (core_.barrier == nullptr || homes_.suspended(granule)) return 0;
   if (core_.mayStillPin()) {
     countHeld(runs);
     return 0;
@@ -106,7 +106,8 @@ size_t Promoter::finish(const GranuleLock& granule, const Promotion& promotion, 
 
 bool Promoter::bringIn(const GranuleLock& granule, PageIndex page) {
   if (core_.space->word(page).state() != PageState::kDirect) return true;
-  if (core_.barrier == nullptr || !homes_.movable(granule, page, 1)) return false;
+  if (core_.barrier == nullptr || homes_.suspended(granule)) return false;
+  if (!homes_.movable(granule, page, 1)) return false;
   closing_.spoil(granule);
   MutexLock lock(transfer_.mutex());
   const uintptr_t address = core_.space->addressOf(page);
@@ -118,6 +119,7 @@ bool Promoter::bringIn(const GranuleLock& granule, PageIndex page) {
 }
 
 bool Promoter::bringInAll(const GranuleLock& granule, PageIndex first, PageIndex end) {
+  if (homes_.suspended(granule)) return false;
   if (homes_.liesWhole(granule) && !whole_.promote(granule)) return false;
   MutexLock lock(transfer_.mutex());
   for (PageIndex page = first; page < end;) {

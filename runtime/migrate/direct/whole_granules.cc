@@ -64,19 +64,32 @@ bool WholeGranules::take(const GranuleLock& granule, const Home& home) {
     if (!core_.mayPinPages()) return true;
     count(core_.stats->promotions_held_by_pins, kPagesPerGranule);
   }
+  resume(granule, home);
+  return false;
+}
+
+void WholeGranules::suspend(GranuleIndex granule) {
+  const uintptr_t address = core_.space->addressOf(granule);
+  const Bytes size(kGranuleSize);
+  if (swap_ != nullptr && swap_->take(address, size, transfer_.fillAddress())) return;
+  TP_CHECK(core_.kernel->mapNothing(address, size).has_value());
+}
+
+void WholeGranules::resume(const GranuleLock& granule, const Home& home) {
+  const uintptr_t address = core_.space->addressOf(granule);
+  const Bytes size(kGranuleSize);
   // Replaces a mapping by one of the same extent, which the kernel has room for.
   DirectTier& tier = *core_.tiers.direct(home.tier);
   TP_CHECK(tier.mapFrames(home.frames(), reinterpret_cast<void*>(address)).has_value());
   restoreRights(core_, granule, address, size);
   restoreDumpAdvice(core_, granule, address, size);
-  swap_->letGo(address, size);
-  return false;
+  wake(address, size);
 }
 
 bool WholeGranules::promote(const GranuleLock& granule, Budget::Beyond beyond) {
   const std::optional<Home> home = homes_.of(granule);
   const PageIndex first = firstPage(granule);
-  if (swap_ == nullptr || !home || !homes_.mapsWhole(*home) || homes_.frozen(*home)) return false;
+  if (swap_ == nullptr || !home || !homes_.mapsWhole(*home) || homes_.keeps(*home)) return false;
   if (!homes_.movable(granule, first, kPagesPerGranule)) return false;
   if (!core_.budget.tryCharge(PageCount(kPagesPerGranule), beyond)) return false;
   const uintptr_t address = core_.space->addressOf(granule);

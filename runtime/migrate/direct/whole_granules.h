@@ -33,6 +33,15 @@ class WholeGranules {
   bool promote(const GranuleLock& granule, Budget::Beyond beyond = Budget::Beyond::kNever);
   /// Copies what lies whole to `to`, and maps that in its place.
   bool move(const GranuleLock& granule, const Home& home, const Home& to);
+  /// Takes what lies whole out of the program's reach: who uses it waits, or meets SIGSEGV if there
+  /// is no way to make it wait. The caller holds the granule's lock, among all.
+  void suspend(GranuleIndex granule) TP_REQUIRES(transfer_.mutex());
+  /// Undoes that.
+  void resume(const GranuleLock& granule, const Home& home);
+  /// Lets those go on who wait for what was suspended, when something else was mapped there.
+  void wake(uintptr_t address, Bytes size) {
+    if (swap_ != nullptr) swap_->letGo(address, size);
+  }
 
  private:
   /// Whether all that the program may do with the granule can be done from another place, too.

@@ -30,8 +30,6 @@ class Evacuator {
   Progress moveOff(uint8_t tier, Nanoseconds slice);
   /// Frames from `from` on are gone: whatever lies there is lost. Returns how many pages.
   uint64_t lose(uint8_t tier, FrameIndex from);
-  /// To be called when a tier has come.
-  void tierCame() { mover_.whole.tierCame(); }
 
  private:
   Evacuator(Core& core, GranuleMover& mover, FarMove moving)

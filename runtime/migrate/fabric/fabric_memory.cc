@@ -59,6 +59,11 @@ Result<std::unique_ptr<FabricMemory>> FabricMemory::connect(Core& core, const ch
 Nanoseconds FabricMemory::tend(Nanoseconds now, bool heard) {
   if (!client_->connected()) reconnect(now);
   if (heard && client_->connected()) listen(now);
+  // Regions are left alone until it is known whose they are; the agent has no others meanwhile.
+  if (lease_->suspended()) {
+    if (core_.room.growing()) setGrowing(false);  // nobody is to wait for more
+    return kRetryStuck;
+  }
   moving_ = waiting_ = false;
   for (Region& region : regions_) {
     if (region.state == State::kLeaving) moveOff(region, now);
@@ -100,6 +105,7 @@ void FabricMemory::reconnect(Nanoseconds now) {
     reclaiming_ += asked ? 1 : 0;
     all = all && asked;
   }
+  unclaimed_ = !all;
   if (all) [[maybe_unused]]
     const Status told = client_->reclaimedAll();
   if (reclaiming_ == 0) dropParents();
@@ -123,6 +129,10 @@ void FabricMemory::listen(Nanoseconds now) {
   }
 }
 
+void FabricMemory::resume() {
+  if (client_->connected() && reclaiming_ == 0 && !unclaimed_) lease_->resume();
+}
+
 void FabricMemory::hear(const AgentNotice& notice, Nanoseconds now) {
   Region* const region = notice.region == 0 ? nullptr : find(notice.region);
   switch (notice.kind) {
@@ -133,7 +143,10 @@ void FabricMemory::hear(const AgentNotice& notice, Nanoseconds now) {
       return take(notice, now);
     case NoticeKind::kKept:
       if (reclaiming_ > 0 && --reclaiming_ == 0) dropParents();
-      return;
+      return resume();
+    case NoticeKind::kLease:
+      lease_->renew(notice.until);
+      return resume();
     case NoticeKind::kReturned:
       if (region != nullptr && region->state == State::kReturning) *region = Region();
       return;
@@ -183,6 +196,7 @@ void FabricMemory::refused(const AgentNotice& notice, Nanoseconds now) {
     if (ours) return reportError(core_, "%s", notice.text);
     if (reclaiming_ > 0 && --reclaiming_ == 0) dropParents();
     lose(*region, Bytes(), notice.text);
+    resume();
   } else if (notice.tag == kReturnTag && region->state == State::kReturning) {
     *region = Region();  // the agent had forgotten it
   }
@@ -216,7 +230,6 @@ void FabricMemory::take(const AgentNotice& notice, Nanoseconds now) {
     return pause(now);
   }
   region->state = State::kServing;
-  evacuator_->tierCame();
   pause_ = Nanoseconds();
   said_refused_ = false;
   describeFarTiers(core_);
@@ -235,12 +248,12 @@ Status FabricMemory::attach(const AgentNotice& notice, Region& region) {
       while (end < notice.pieces.size() && notice.pieces[end].kind == PieceKind::kFile) ++end;
       auto tier = tierOverFiles(notice.pieces.subspan(at, end - at), notice.files, region.id);
       if (!tier) return tl::unexpected(tier.error());
-      region.numbers[region.tiers++] = core_.tiers.add(std::move(*tier));
+      region.numbers[region.tiers++] = lease_->add(std::move(*tier));
     } else {
       auto tier =
           tierOverServer(notice.pieces[at], region.id, region.epoch, core_.options.remote_timeout);
       if (!tier) return tl::unexpected(tier.error());
-      region.numbers[region.tiers++] = core_.tiers.add(std::move(*tier));
+      region.numbers[region.tiers++] = lease_->add(std::move(*tier));
     }
     // This thread answers for the process, as for the tiers that were there from the start.
     core_.tiers.tier(region.numbers[region.tiers - 1]).table().settle();
@@ -414,6 +427,7 @@ void FabricMemory::reportLeft(Region& region, Nanoseconds now) {
 
 void FabricMemory::retire(Region& region) {
   region.state = State::kRetiring;
+  lease_->forget(bitsOf(region));
   if (balancer_ != nullptr) balancer_->letGo();
   for (uint8_t i = 0; i < region.tiers; ++i) {
     const uint8_t number = region.numbers[i];
@@ -514,6 +528,7 @@ void FabricMemory::forkedInChild() {
   }
   connect_after_ = core_.clock->now() + kChildWaits;
   reclaiming_ = 0;
+  unclaimed_ = true;  // by the child, so far
   asking_ = false;
   for (Region& region : regions_) {
     if (region.state != State::kRetiring && region.state != State::kReturning) continue;

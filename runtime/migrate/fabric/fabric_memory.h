@@ -15,6 +15,7 @@
 #include "runtime/migrate/core/core.h"
 #include "runtime/migrate/direct/balancer.h"
 #include "runtime/migrate/evict/evictor.h"
+#include "runtime/migrate/fabric/direct_lease.h"
 #include "runtime/migrate/fabric/evacuator.h"
 #include "runtime/transport/agent_client.h"
 
@@ -26,7 +27,10 @@ class FabricMemory {
   /// 0: as much as there is. Errors: kUnreachable, kPermission, kTimedOut.
   static Result<std::unique_ptr<FabricMemory>> connect(Core& core, const char* path, Bytes most);
   /// Must outlive it.
-  void use(Evacuator& evacuator) { evacuator_ = &evacuator; }
+  void use(Evacuator& evacuator, DirectLease& lease) {
+    evacuator_ = &evacuator;
+    lease_ = &lease;
+  }
   void use(Evictor& evictor, Balancer* balancer) {
     evictor_ = &evictor;
     balancer_ = balancer;
@@ -82,6 +86,8 @@ class FabricMemory {
       : core_(core), client_(std::move(client)), most_(most) {}
   void reconnect(Nanoseconds now);
   void listen(Nanoseconds now);
+  /// If all that the agent has to say about regions has been heard.
+  void resume();
   void hear(const AgentNotice& notice, Nanoseconds now);
   void take(const AgentNotice& notice, Nanoseconds now);
   Status attach(const AgentNotice& notice, Region& region);
@@ -129,10 +135,12 @@ class FabricMemory {
   std::array<UniqueFd, 2> parents_;
   const Bytes most_;
   Evacuator* evacuator_ = nullptr;
+  DirectLease* lease_ = nullptr;
   Evictor* evictor_ = nullptr;
   Balancer* balancer_ = nullptr;  // null: there is none
   std::array<Region, TierSet::kMost> regions_;
-  size_t reclaiming_ = 0;  // answers awaited after a reconnection
+  size_t reclaiming_ = 0;   // answers awaited after a reconnection
+  bool unclaimed_ = false;  // not even asked for all
   bool asking_ = false;
   Bytes asked_;         // by the ask under way
   Bytes most_at_once_;  // what the agent could not give; 0: nothing yet

@@ -200,7 +200,12 @@ void FaultService::serveBarrier() {
     const GranuleLock granule(*core_.space, granuleOf(page));
     // Or that is only about to be, with others: then the end of that wakes it.
     if (mover_.closing.has(granule)) continue;
-    if (core_.fork.forked() && !mover_.changes.thaw(granule, page)) {
+    // Whoever gives the tier back wakes all that wait for it.
+    const PageWord word = core_.space->word(page);
+    if (word.state() == PageState::kDirect && core_.tiers.tier(word.tier()).suspended()) continue;
+    if (!faults[i].closed) {
+      mover_.changes.admit(granule, page);
+    } else if (core_.fork.forked() && !mover_.changes.thaw(granule, page)) {
       sayExceeded();
     }
     core_.barrier->wake(faults[i].address, Bytes(kPageSize));

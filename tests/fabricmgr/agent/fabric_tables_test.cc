@@ -23,8 +23,9 @@ class FabricTables : public FarDevice {
 
   void SetUp() override {
     FarDevice::SetUp();
-    addDevice(kDeviceBytes);
+    addDevice(kDeviceBytes, folder(), agent_options_);
   }
+  std::string folder() const { return GetParam() == "whole" ? "/var/tmp" : "/dev/shm"; }
   void TearDown() override {
     table_.reset();
     more_.clear();
@@ -125,6 +126,7 @@ class FabricTables : public FarDevice {
     post("/v1/regions/" + std::to_string(region) + "/drain", Json::object());
   }
 
+  std::vector<std::string> agent_options_;
   std::unique_ptr<TableSpace> space_;
   std::unique_ptr<EmbeddingTable> table_, plain_;
   std::vector<std::unique_ptr<EmbeddingTable>> more_;
@@ -283,6 +285,62 @@ TEST_P(FabricTables, SaysWhyThereIsNoMore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Classes, FabricTables, ::testing::Values("cxl", "remote"),
+                         [](const auto& one) { return one.param; });
+
+/// Of a host whose lease is short.
+class FabricTablesLease : public FabricTables {
+ protected:
+  void SetUp() override {
+    agent_options_ = {"--lease", "3"};
+    FabricTables::SetUp();
+  }
+  /// Beyond the end of the lease that runs.
+  static Nanoseconds leaseEnd() { return BootClock().now() + Nanoseconds(3'000'000'000); }
+};
+
+TEST_P(FabricTablesLease, NobodyReadsOrWritesWhatTheNextTenantHas) {
+  const uint64_t region = assignFar(kDeviceBytes);
+  open();
+  makeTables();
+  train(3);
+  std::thread trainer([&] {
+    for (int i = 0; step(i % 3 == 0); ++i) {
+    }
+  });
+  agent_->stop();
+  await([&] { return stateOf(region) == "free"; });
+  const std::string other_socket = scratch_ / "other.sock";
+  const auto other_agent = agentOf("node2", other_socket, {"--lease", "86400"});
+  await([&] { return get("/v1/hosts")["items"].size() == 2; });
+  post("/v1/regions", {{"host", "node2"}, {"size_bytes", kDeviceBytes}, {"class", "cxl"}});
+  const auto tenant = connectTo(other_socket);
+  Given given = ask(*tenant, 0);
+  ASSERT_EQ(given.size, Bytes(kDeviceBytes));
+  memset(&given.at(0), 0xa5, given.size.value());
+  agent_->signal(SIGCONT);
+  trainer.join();
+  EXPECT_EQ(code_, ErrorCode::kLost) << failure_;
+  uint64_t spoiled = 0;
+  for (uint64_t at = 0; at < given.size.value(); ++at) spoiled += given.at(at) != 0xa5;
+  EXPECT_EQ(spoiled, 0u);
+}
+
+TEST_P(FabricTablesLease, GoOnWithTheirRowsWhenTheLeaseIsRenewed) {
+  open();
+  makeTables();
+  train(3);
+  const Nanoseconds end = leaseEnd();
+  killNow(manager_);
+  agent_->stop();
+  while (BootClock().now() < end) std::this_thread::yield();
+  std::thread trainer([&] { train(20); });
+  agent_->signal(SIGCONT);
+  startManager();
+  trainer.join();
+  expectSame();
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, FabricTablesLease, ::testing::Values("cxl", "whole"),
                          [](const auto& one) { return one.param; });
 
 TEST_F(AgentProcesses, TablesSayThatThereIsNoAgent) {

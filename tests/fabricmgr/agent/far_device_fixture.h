@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "tests/fabricmgr/agent/processes_fixture.h"
 
@@ -19,7 +20,9 @@ class FarDevice : public AgentProcesses, public ::testing::WithParamInterface<st
 
   /// `folder`: where a pool's file is. Where the kernel can make writers wait, in shared memory,
   /// pages move one by one; in a file on a disk, as on a device, whole granules.
-  void addDevice(uint64_t bytes, const std::string& folder = "/dev/shm") {
+  /// `agent`: options of the agent's, beside the usual.
+  void addDevice(uint64_t bytes, const std::string& folder = "/dev/shm",
+                 const std::vector<std::string>& agent = {}) {
     if (remote()) {
       lend(std::to_string(bytes));
     } else {
@@ -30,7 +33,7 @@ class FarDevice : public AgentProcesses, public ::testing::WithParamInterface<st
       post("/v1/devices", {{"name", "dev1"}, {"pool", "own"}, {"address", pool_}});
     }
     post("/v1/devices/dev0/cordon", Json::object());
-    startAgent();
+    startAgent(agent);
     awaitHost();
   }
   void TearDown() override {

@@ -36,10 +36,14 @@ struct Given {
   }
 };
 
+/// But for news of the lease, which come at any time.
 inline AgentNotice next(AgentClient& client) {
   AgentNotice notice;
-  const Status got = client.wait(&notice, kPatience);
-  EXPECT_TRUE(got) << got.error().text();
+  Status got;
+  do {
+    got = client.wait(&notice, kPatience);
+    EXPECT_TRUE(got) << got.error().text();
+  } while (got && notice.kind == NoticeKind::kLease);
   return notice;
 }
 inline Given take(AgentNotice& notice) {
@@ -85,7 +89,10 @@ inline void giveBack(AgentClient& client, const Given& given) {
 /// Until the connection has broken and there is a new one, to an agent that listens again.
 inline void reconnect(AgentClient& client) {
   AgentNotice notice;
-  const Status broken = client.wait(&notice, kPatience);
+  Status broken;
+  do {
+    broken = client.wait(&notice, kPatience);
+  } while (broken && notice.kind == NoticeKind::kLease);
   EXPECT_FALSE(broken);
   EXPECT_EQ(broken.error().code(), ErrorCode::kUnreachable) << broken.error().text();
   const Status again = client.reconnect();
