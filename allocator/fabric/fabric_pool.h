@@ -105,6 +105,7 @@ class FabricPool {
   LocalRoom& local_;
   const MonotonicClock clock_;
   RegionHold hold_;
+  std::atomic<bool> said_over_{false};  // that the lease is
   os::LeaseWatch lease_{[](void* self) { static_cast<FabricPool*>(self)->leaseEnded(); }, this};
   ServiceThread thread_;
   UniqueFd bell_;  // an eventfd: somebody wants something of the thread

@@ -53,6 +53,7 @@ void FabricPool::reconnect(Nanoseconds now) {
 void FabricPool::leaseEnded() {
   if (hold_.suspended() || !lease_.over()) return;
   hold_.suspend();
+  said_over_.store(true, std::memory_order_relaxed);
   logLine(
       "the lease of this host is over (its agent or the fabric manager is away): calls on tables "
       "with rows in regions that are used in place wait");
@@ -64,6 +65,7 @@ void FabricPool::resume() {
     return;
   }
   hold_.resume();
+  if (!said_over_.exchange(false, std::memory_order_relaxed)) return;
   logLine("the lease of this host is renewed: tables in the fabric go on");
 }
 
@@ -163,6 +165,8 @@ void FabricPool::take(const AgentNotice& notice) {
                                  static_cast<unsigned long long>(notice.region),
                                  region.error().text()));
   }
+  // It has come late, or before any lease: what the agent says next decides.
+  if (lease_.over()) hold_.suspend();
   (*region)->putIn(hold_);
   regions_.push_back(std::move(*region));
   if (ask_ == Ask::kSent) endAsk();

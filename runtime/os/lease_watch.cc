@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <new>
 
@@ -67,24 +68,21 @@ void LeaseWatch::run() {
 }
 
 void LeaseWatch::setTimer() {
-  itimerspec when{};
-  if (until_) {
-    when.it_value = {static_cast<time_t>(until_->value() / kSecond),
-                     static_cast<long>(until_->value() % kSecond)};
-    if (*until_ == Nanoseconds()) when.it_value.tv_nsec = 1;  // 0 would be never
-  }
+  itimerspec when{};  // 0: never
+  when.it_value = {static_cast<time_t>(until_.value() / kSecond),
+                   static_cast<long>(until_.value() % kSecond)};
   TP_CHECK(raw::call(SYS_timerfd_settime, timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0);
 }
 
 void LeaseWatch::renew(Nanoseconds until) {
   MutexLock lock(mutex_);
-  until_ = until;
+  until_ = std::max(until, Nanoseconds(1));
   setTimer();
 }
 
 bool LeaseWatch::over() {
   MutexLock lock(mutex_);
-  return until_ && clock_.now() >= *until_;
+  return clock_.now() >= until_;
 }
 
 }  // namespace tidepool::os

@@ -4,8 +4,6 @@
 // Thread-safe but for start(), stop() and renewInChild().
 #pragma once
 
-#include <optional>
-
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
@@ -31,8 +29,9 @@ class LeaseWatch {
   /// In a child of fork(), by its only thread: what it has is the parent's. Errors: kNoMemory.
   Status renewInChild();
 
-  /// It ends at this moment of CLOCK_BOOTTIME. Until it has heard of any, there is no end.
+  /// It ends at this moment of CLOCK_BOOTTIME.
   void renew(Nanoseconds until) TP_EXCLUDES(mutex_);
+  /// True also before it has heard of any.
   bool over() TP_EXCLUDES(mutex_);
 
  private:
@@ -46,7 +45,7 @@ class LeaseWatch {
   UniqueFd bell_;   // an eventfd: the thread is to end
   ServiceThread thread_;
   Mutex mutex_;
-  std::optional<Nanoseconds> until_ TP_GUARDED_BY(mutex_);
+  Nanoseconds until_ TP_GUARDED_BY(mutex_);  // 0: it has not heard of any
 };
 
 }  // namespace tidepool::os

@@ -82,6 +82,7 @@ class FakeAgent {
     using agent_wire::RequestKind;
     if (request.kind == RequestKind::kHello) {
       say({.kind = NoticeKind::kWelcome, .tag = request.tag, .text = "fake"});
+      (void)promiseLease(client_);
     } else if (request.kind == RequestKind::kAsk) {
       give(request.tag);
     } else if (request.kind == RequestKind::kReturn) {

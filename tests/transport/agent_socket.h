@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/transport/agent_wire.h"
 
@@ -95,6 +96,14 @@ inline bool tellProgram(int program, agent_wire::Notice notice,
     memcpy(CMSG_DATA(rights), &file, sizeof file);
   }
   return sendmsg(program, &header, MSG_NOSIGNAL) > 0;
+}
+
+/// A lease that outlasts the test.
+inline bool promiseLease(int program) {
+  const Nanoseconds day(86'400'000'000'000);
+  return tellProgram(
+      program,
+      {.kind = agent_wire::NoticeKind::kLease, .until = BootClock().now() + day, .length = day});
 }
 
 }  // namespace tidepool

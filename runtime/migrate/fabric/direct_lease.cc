@@ -3,6 +3,7 @@
 #include "runtime/migrate/fabric/direct_lease.h"
 
 #include <new>
+#include <utility>
 
 #include "runtime/base/log.h"
 
@@ -27,6 +28,7 @@ void DirectLease::ended() {
   if (suspended() || !watch_.over()) return;
   suspend();
   count(core_.stats->direct_suspensions, 1);
+  said_ = true;
   reportError(core_,
               "the lease of this host is over (its agent or the fabric manager is away): memory "
               "that is used in place may be somebody else's, and threads that touch it wait");
@@ -44,7 +46,7 @@ void DirectLease::suspend() TP_LOCKS_BY_HAND {
 uint8_t DirectLease::add(std::unique_ptr<Tier> tier) {
   MutexLock lock(mutex_);
   const bool direct = tier->direct() != nullptr;
-  // It may have come late: what the agent says next decides.
+  // It has come late, or before any lease: what the agent says next decides.
   if (direct && !suspended() && watch_.over()) suspend();
   if (direct && suspended()) tier->suspend();
   const uint8_t number = core_.tiers.add(std::move(tier));
@@ -65,6 +67,7 @@ void DirectLease::resume() {
   suspended_.store(false, std::memory_order_release);
   core_.stats->direct_suspended.store(0, std::memory_order_relaxed);
   core_.parking.excuseMigrator(false);
+  if (!std::exchange(said_, false)) return;
   logLine("the lease of this host is renewed: memory that is used in place is within reach again");
 }
 

@@ -54,6 +54,7 @@ class DirectLease {
   Mutex mutex_;
   uint32_t tiers_ TP_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> suspended_{false};  // written with the mutex held
+  bool said_ TP_GUARDED_BY(mutex_) = false;
   os::LeaseWatch watch_;
 };
 

@@ -274,8 +274,10 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   static const auto real = next<ssize_t (*)(int, const msghdr*, int)>("sendmsg");
   const ssize_t done = real(fd, message, flags);
   const auto* head = static_cast<const char*>(message->msg_iov->iov_base);
-  // Of an agent to a program: the kind of notice is at offset 6 (docs/fabric-agent.md).
-  if (done >= 48 && std::memcmp(head, "TPN1", 4) == 0) {
+  // Of an agent to a program: the kind of notice is at offset 6 (docs/fabric-agent.md). News of the
+  // lease come at any time: they are no step of anything.
+  constexpr char kLease = 10;
+  if (done >= 48 && std::memcmp(head, "TPN1", 4) == 0 && head[6] != kLease) {
     steps().take("told a program notice " + std::to_string(static_cast<int>(head[6])));
   }
   return done;
