@@ -302,6 +302,56 @@ TEST_F(KernelFaultPort, WithoutMoveWritersWait) {
   os::unmap(*base, bytes(4));
 }
 
+TEST_F(KernelFaultPort, WhoTouchesASharedMappingThatIsHeldWaitsAndFindsItsBytes) {
+  auto barrier = openKernelWriteBarrier();
+  ASSERT_TRUE(barrier) << barrier.error().text();
+  const int file = memfd_create("held", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(file, static_cast<off_t>(kPages * kPageSize)), 0);
+  const auto base = os::reserve(bytes(kPages), Bytes(kPageSize));
+  ASSERT_TRUE(base && os::mapShared(*base, file, Bytes(), bytes(kPages)));
+  ASSERT_TRUE((*barrier)->arm(*base, bytes(kPages)));
+  *at(*base, 1) = *at(*base, 2) = std::byte{5};
+  ASSERT_TRUE((*barrier)->hold(*base, bytes(kPages)));
+  os::zapShared(*base, bytes(kPages));
+  // Page 0 is not in the file yet.
+  std::atomic<int> seen{0};
+  std::vector<std::thread> readers;
+  for (uint64_t page = 0; page < 3; ++page) {
+    readers.emplace_back([&, page] { seen += 1 + static_cast<int>(*at(*base, page)); });
+  }
+  std::vector<MissingFault> found;
+  while (found.size() < readers.size()) {
+    pollfd waiting{(*barrier)->fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&waiting, 1, 20'000), 1);
+    MissingFault faults[4];
+    const size_t got = (*barrier)->read(faults);
+    found.insert(found.end(), faults, faults + got);
+  }
+  for (const MissingFault& fault : found) EXPECT_FALSE(fault.closed);
+  EXPECT_EQ(seen, 0);
+  // One at a time, closed to writers.
+  EXPECT_TRUE((*barrier)->admit(*base + kPageSize));
+  EXPECT_FALSE((*barrier)->admit(*base)) << "there is no such page";
+  readers[1].join();
+  EXPECT_EQ(seen, 6);
+  std::thread writer([&] { *at(*base, 1) = std::byte{6}; });
+  pollfd waiting{(*barrier)->fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&waiting, 1, 20'000), 1);
+  MissingFault fault[1];
+  ASSERT_EQ((*barrier)->read(fault), 1u);
+  EXPECT_TRUE(fault[0].closed);
+  // And all of it, as it was.
+  ASSERT_TRUE((*barrier)->disarm(*base, bytes(kPages)));
+  (*barrier)->wake(*base, bytes(kPages));
+  readers[0].join();
+  readers[2].join();
+  writer.join();
+  EXPECT_EQ(seen, 6 + 1 + 6);
+  EXPECT_EQ(*at(*base, 1), std::byte{6});
+  os::unmap(*base, bytes(kPages));
+  close(file);
+}
+
 TEST_F(KernelFaultPort, ArmRefusesFilesItCannotServe) {
   EXPECT_FALSE(port_->arm(space_ + 64 * kGiB, bytes(1)));
   EXPECT_TRUE(port_->disarm(space_, bytes(kPages)));

@@ -93,7 +93,7 @@ TEST(AgentWire, TheBytesOfARequestAreThoseOfTheDocument) {
   const RequestBytes bytes = bytesOf({RequestKind::kLeft, 0x0102030405060708, 0x11, Epoch(0x22),
                                       Bytes(0x33), Want::kAny, Waits::kCheckpoint});
   const char expected[] =
-      "TPG1\1\0\5\0"
+      "TPG1\2\0\5\0"
       "\x08\7\6\5\4\3\2\1"
       "\x11\0\0\0\0\0\0\0"
       "\x22\0\0\0\0\0\0\0"
@@ -130,6 +130,21 @@ TEST(AgentWire, TextsComeBackAsTheyWere) {
   EXPECT_EQ(back->text, "no room");
 }
 
+TEST(AgentWire, LeasesComeBackAsTheyWere) {
+  Notice notice;
+  notice.kind = NoticeKind::kLease;
+  notice.until = Nanoseconds(0x0102030405060708);
+  notice.length = Nanoseconds(30'000'000'000);
+  const auto bytes = message(notice, {}, "");
+  EXPECT_EQ(memcmp(bytes.data() + 16, "\x08\7\6\5\4\3\2\1", 8), 0);
+  const auto back = decodeNotice(bytes);
+  ASSERT_TRUE(back) << back.error().text();
+  EXPECT_EQ(back->until, notice.until);
+  EXPECT_EQ(back->length, notice.length);
+  EXPECT_EQ(back->region, 0u);
+  EXPECT_EQ(back->size, Bytes());
+}
+
 TEST(AgentWire, MalformedRequestsAreRefusedByName) {
   struct Case {
     size_t at;
@@ -137,7 +152,7 @@ TEST(AgentWire, MalformedRequestsAreRefusedByName) {
     const char* says;
   };
   // Each spoils a hello.
-  const Case cases[] = {{0, 'X', "magic"}, {4, 2, "version"}, {6, 0, "kind"},    {6, 8, "kind"},
+  const Case cases[] = {{0, 'X', "magic"}, {4, 1, "version"}, {6, 0, "kind"},    {6, 8, "kind"},
                         {7, 1, "kind"},    {16, 1, "region"}, {24, 1, "epoch"},  {32, 1, "size"},
                         {40, 1, "want"},   {40, 3, "want"},   {41, 1, "reason"}, {41, 5, "reason"},
                         {42, 1, "zero"},   {63, 1, "zero"}};
