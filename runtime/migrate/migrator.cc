@@ -128,6 +128,7 @@ void Migrator::endWithProgram() {
   core_.services.stop();
   core_.freed_memory.ring();
   waker_.tellToStop();
+  if (fabric_ != nullptr) fabric_->tellToStop();
 }
 
 void Migrator::reapTheDead(Nanoseconds now) {

@@ -40,11 +40,16 @@ Status LeaseWatch::start() {
   return {};
 }
 
+void LeaseWatch::tellToStop() {
+  const uint64_t one = 1;
+  TP_CHECK(raw::write(bell_.get(), &one, sizeof one) == sizeof one);
+}
+
 void LeaseWatch::stop() {
   if (!thread_.running()) return;
-  uint64_t rung = 1;
-  TP_CHECK(raw::write(bell_.get(), &rung, sizeof rung) == sizeof rung);
+  tellToStop();
   thread_.join();
+  uint64_t rung = 0;
   TP_CHECK(raw::read(bell_.get(), &rung, sizeof rung) == sizeof rung);
 }
 

@@ -26,6 +26,8 @@ class LeaseWatch {
   /// Errors: kNoMemory.
   Status start();
   void stop();
+  /// Without waiting for that.
+  void tellToStop();
   /// In a child of fork(), by its only thread: what it has is the parent's. Errors: kNoMemory.
   Status renewInChild();
 

@@ -26,6 +26,7 @@ class DirectLease {
   /// Errors: kNoMemory.
   Status start() { return watch_.start(); }
   void stop() { watch_.stop(); }
+  void tellToStop() { watch_.tellToStop(); }
   /// In a child of fork(), by its only thread and once its memory is armed: makes what belongs to a
   /// process anew, but for the thread. Errors: as create().
   Status renewInChild();

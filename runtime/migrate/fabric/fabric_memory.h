@@ -36,6 +36,9 @@ class FabricMemory {
     balancer_ = balancer;
   }
 
+  /// The process is about to end, with its last thread.
+  void tellToStop() { lease_->tellToStop(); }
+
   /// Does what is due; returns when it wants to be called again at the latest. `heard`: fd() is
   /// readable, which is a time to be called, too.
   Nanoseconds tend(Nanoseconds now, bool heard);

@@ -61,6 +61,7 @@ class AgentLease : public FarDevice {
     options.space = Bytes(kGiB);
     options.far_count = 1;
     options.far[0].kind = farKind("fabric");
+    options.uffd_move = GetParam() != "unheld";
     snprintf(options.agent, sizeof options.agent, "%s", socket_.c_str());
     auto runtime = Runtime::start(options);
     ASSERT_TRUE(runtime) << runtime.error().text();
@@ -190,6 +191,18 @@ TEST_P(AgentLease, GoesOnWithItsBytesIfTheAgentComesBackInTime) {
   EXPECT_EQ(runtime_->stats().lost_pages, 0u);
 }
 
+TEST_P(AgentLease, GoesOnWithItsBytesWhenTheManagerIsBack) {
+  const auto client = connect();
+  killNow(manager_);
+  awaitSuspended();
+  // The agent, which is there, says what is wrong.
+  awaitStatus(*client, R"("health":"error")");
+  awaitStatus(*client, R"("lease_left_ms":0)");
+  startManager();
+  EXPECT_EQ(wrongPages(), 0u);
+  awaitStatus(*client, R"("health":"ok")");
+}
+
 TEST_P(AgentLease, GoesOnWithItsBytesUnderANewAgent) {
   EXPECT_EQ(wrongPages(), 0u);
   killNow(manager_);
@@ -268,6 +281,23 @@ TEST_P(AgentLease, WhatAForkSharesComesBackAndStaysApart) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(wrongPages(1), 0u);
 }
+
+/// As on a kernel that cannot make readers of shared mappings wait.
+class AgentLeaseUnheld : public AgentLease {};
+
+TEST_P(AgentLeaseUnheld, ATouchFailsUntilTheLeaseIsRenewed) {
+  letTheLeaseEnd();
+  const Wire wire;
+  uint64_t refused = 0, word = 0;
+  for (uint64_t page = 0; page < kPages; ++page) refused += wire.load(wordOf(page), &word) ? 0 : 1;
+  EXPECT_GE(refused, (kData - 2 * kLocal) / kPageSize);
+  renewTheLease();
+  while (runtime_->stats().direct_suspended != 0) std::this_thread::yield();
+  EXPECT_EQ(wrongPages(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, AgentLeaseUnheld, ::testing::Values("unheld"),
+                         [](const auto& one) { return one.param; });
 
 INSTANTIATE_TEST_SUITE_P(Devices, AgentLease, ::testing::Values("pool", "whole"),
                          [](const auto& one) { return one.param; });
