@@ -78,7 +78,9 @@ void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
   known_ = true;
   const bool back = standing_ != Standing::kMember;
   become(Standing::kMember, "");
-  beat_timer_.after(jittered(lease_ / 3));
+  // An answer that took long leaves less.
+  const Nanoseconds soon = std::max(setup_.host_lease->left() / 2, kFirstPause);
+  beat_timer_.after(jittered(std::min(lease_ / 3, soon)));
   setup_.regions->retry();
   const bool changed = std::exchange(modified_, beaten->modified) != beaten->modified;
   const bool due = std::exchange(list_due_, false);
@@ -90,7 +92,8 @@ void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
 
 void Contact::renew() {
   // What was taken from them meanwhile they must hear of first.
-  if (listing_ || modified_ == 0 || !std::exchange(renewal_due_, false)) return;
+  if (listing_ || modified_ == 0 || !setup_.host_lease->runs()) return;
+  if (!std::exchange(renewal_due_, false)) return;
   setup_.renewed(lease_);
   end_timer_.after(setup_.host_lease->left());
 }
