@@ -64,6 +64,8 @@ class FabricPool {
   // The agent.
   /// On a thread of its own, which takes no lock of the pool's.
   void leaseEnded();
+  /// Of rows that are used in place.
+  Bytes directBytes() const TP_REQUIRES(mutex_);
   /// If all that the agent has to say about regions has been heard.
   void resume() TP_REQUIRES(mutex_);
   void listen(Nanoseconds now) TP_REQUIRES(mutex_);

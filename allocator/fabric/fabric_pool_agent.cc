@@ -59,6 +59,16 @@ void FabricPool::leaseEnded() {
       "with rows in regions that are used in place wait");
 }
 
+Bytes FabricPool::directBytes() const {
+  Bytes bytes;
+  for (const auto& region : regions_) {
+    for (const FabricRegion::Part& part : region->parts) {
+      if (part.direct) bytes += part.direct->used();
+    }
+  }
+  return bytes;
+}
+
 void FabricPool::resume() {
   if (!hold_.suspended() || !client_->connected() || reclaiming_ > 0 || unclaimed_ ||
       lease_.over()) {
@@ -121,7 +131,7 @@ void FabricPool::hear(const AgentNotice& notice) {
       if (region != nullptr) lose(*region, notice.size, notice.text);
       return;
     case NoticeKind::kLease:
-      lease_.renew(notice.until);
+      lease_.renew(notice.until, directBytes());
       return resume();
     case NoticeKind::kStatus:
       return;

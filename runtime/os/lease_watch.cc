@@ -18,6 +18,10 @@ namespace tidepool::os {
 namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
+// To take 2 MiB in pages of 4 KiB out of the page table: measured 144 us on a slow machine.
+constexpr Nanoseconds kLettingGo(150'000);
+// A missed heartbeat must not end a lease: they come at each third of it.
+constexpr uint64_t kMostPart = 5;
 
 }  // namespace
 
@@ -79,9 +83,13 @@ void LeaseWatch::setTimer() {
   TP_CHECK(raw::call(SYS_timerfd_settime, timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0);
 }
 
-void LeaseWatch::renew(Nanoseconds until) {
+void LeaseWatch::renew(Nanoseconds until, Bytes mapped) {
+  const Nanoseconds now = clock_.now();
+  const Nanoseconds left = until > now ? until - now : Nanoseconds();
+  const Nanoseconds early =
+      std::min(left / kMostPart, kLettingGo * (mapped.value() / kGranuleSize));
   MutexLock lock(mutex_);
-  until_ = std::max(until, Nanoseconds(1));
+  until_ = std::max(until - early, Nanoseconds(1));
   setTimer();
 }
 

@@ -31,8 +31,9 @@ class LeaseWatch {
   /// In a child of fork(), by its only thread: what it has is the parent's. Errors: kNoMemory.
   Status renewInChild();
 
-  /// It ends at this moment of CLOCK_BOOTTIME.
-  void renew(Nanoseconds until) TP_EXCLUDES(mutex_);
+  /// It ends at this moment of CLOCK_BOOTTIME; before, by what it takes to let go of so much memory
+  /// that is mapped, but a fifth of the time that is left at most.
+  void renew(Nanoseconds until, Bytes mapped) TP_EXCLUDES(mutex_);
   /// True also before it has heard of any.
   bool over() TP_EXCLUDES(mutex_);
 

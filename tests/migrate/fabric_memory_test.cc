@@ -42,7 +42,9 @@ class FabricMemoryTest : public FakeCoreTest {
     ASSERT_TRUE(agent_.valid());
     ASSERT_EQ(hear().kind, RequestKind::kHello);
     say(answer, 0, Bytes(), 0, error);
-    if (answer == NoticeKind::kWelcome) ASSERT_TRUE(promiseLease(agent_.get()));
+    if (answer == NoticeKind::kWelcome) {
+      ASSERT_TRUE(promiseLease(agent_.get()));
+    }
   }
   /// What connect() says if the agent answers so.
   ErrorCode connectTo(NoticeKind answer, ErrorCode error = ErrorCode{}) {

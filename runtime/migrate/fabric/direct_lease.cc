@@ -55,6 +55,15 @@ uint8_t DirectLease::add(std::unique_ptr<Tier> tier) {
   return number;
 }
 
+void DirectLease::renew(Nanoseconds until) {
+  MutexLock lock(mutex_);
+  Bytes mapped;
+  core_.tiers.forEach([&](uint8_t number, const Tier& tier) TP_LOCKS_OF_CALLER {
+    if ((tiers_ >> number & 1) != 0) mapped += tier.used();
+  });
+  watch_.renew(until, mapped);
+}
+
 void DirectLease::forget(uint32_t tiers) {
   MutexLock lock(mutex_);
   tiers_ &= ~tiers;

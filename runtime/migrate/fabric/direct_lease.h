@@ -36,7 +36,7 @@ class DirectLease {
   /// Some are about to go, a bit by number.
   void forget(uint32_t tiers) TP_EXCLUDES(mutex_);
   /// Until this moment of CLOCK_BOOTTIME. Until it has heard of any, there is no end.
-  void renew(Nanoseconds until) { watch_.renew(until); }
+  void renew(Nanoseconds until) TP_EXCLUDES(mutex_);
   /// The regions that are left are the process's, for as long as it has heard of.
   void resume() TP_EXCLUDES(mutex_);
   bool suspended() const { return suspended_.load(std::memory_order_acquire); }
