@@ -59,7 +59,7 @@ Result<Answer> Manager::addHost(const Caller& caller, const HostSpec& spec) {
         }
         if (isDryRun(caller)) return Answer();
         const HostId id(step.index().value());
-        const Host host{id, spec.name, spec.domain, HostState::kActive, lease, step.index()};
+        const Host host{id, spec.name, spec.domain, HostState::kActive, lease, step.index(), {}};
         step.put(host);
         step.event(Subject::kHost, id.value(), id, "added");
         impl.renew(host);

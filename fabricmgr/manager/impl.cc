@@ -51,10 +51,18 @@ Digest Request::digest() const {
   return hash.finish();
 }
 
+namespace {
+constexpr char kOutdated[] = "it was modified at index";
+}  // namespace
+
+bool isOutdated(const Error& error) {
+  return error.code() == ErrorCode::kConflict &&
+         std::string_view(error.text()).starts_with(kOutdated);
+}
+
 Status checkExpected(const Caller& caller, Index modified) {
   if (caller.expected == Index() || modified <= caller.expected) return {};
-  return fail(ErrorCode::kConflict,
-              "it was modified at index %llu, after the expected %llu: look at it again",
+  return fail(ErrorCode::kConflict, "%s %llu, after the expected %llu: look at it again", kOutdated,
               static_cast<unsigned long long>(modified.value()),
               static_cast<unsigned long long>(caller.expected.value()));
 }

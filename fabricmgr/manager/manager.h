@@ -26,6 +26,9 @@ enum class Mode : uint8_t { kDo = 0, kDryRun = 1 };
 /// kForce does what would hurt somebody; without it such a verb is refused (kRefused), saying whom.
 enum class Force : uint8_t { kNo = 0, kForce = 1 };
 
+/// Whether it is the error of a verb whose thing was modified after Caller::expected.
+bool isOutdated(const Error& error);
+
 /// Who asks, and how. Goes with every verb that changes something.
 struct Caller {
   std::string actor = "local";  // for the audit: "operator:ann", "host:node7"
@@ -135,6 +138,14 @@ class Manager {
   Result<Answer> removeDevice(const Caller& caller, const std::string& name, Force force);
   Result<RemovalReport> checkRemoveDevice(const std::string& name);
 
+  /// Labels of a device, host or region, changed one by one. Errors: kInvalidArgument, kNotFound,
+  /// kConflict. What changes nothing has index 0.
+  Result<Answer> labelDevice(const Caller& caller, const std::string& name,
+                             const LabelChange& change);
+  Result<Answer> labelHost(const Caller& caller, const std::string& name,
+                           const LabelChange& change);
+  Result<Answer> labelRegion(const Caller& caller, RegionId region, const LabelChange& change);
+
   // --- Hosts.
   Result<Answer> addHost(const Caller& caller, const HostSpec& spec);
   /// Operation: every region of it is drained; it gets nothing new. `deadline` after which regions
@@ -199,8 +210,9 @@ class Manager {
 
   // --- Showing. Everything shown is durable. Errors: kNotFound, kInvalidArgument (limit), kIo.
   Result<Page<PoolInfo>> listPools(const PageRequest& page);
-  Result<Page<DeviceInfo>> listDevices(const PageRequest& page, const std::string& pool);
-  Result<Page<HostInfo>> listHosts(const PageRequest& page);
+  Result<Page<DeviceInfo>> listDevices(const PageRequest& page, const std::string& pool,
+                                       const Selector& selector = {});
+  Result<Page<HostInfo>> listHosts(const PageRequest& page, const Selector& selector = {});
   Result<Page<RegionInfo>> listRegions(const PageRequest& page, const RegionFilter& filter);
   /// Running ones and, from the store, those that are over; newest ids last.
   Result<Page<Operation>> listOperations(const PageRequest& page);

@@ -151,15 +151,17 @@ Result<PoolInfo> Manager::showPool(const std::string& name) {
   });
 }
 
-Result<Page<DeviceInfo>> Manager::listDevices(const PageRequest& request, const std::string& pool) {
+Result<Page<DeviceInfo>> Manager::listDevices(const PageRequest& request, const std::string& pool,
+                                              const Selector& selector) {
   TP_TRY(checkPage(request));
   return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<Page<DeviceInfo>> {
     const Pool* only = pool.empty() ? nullptr : impl.state.findPool(pool);
     if (only == nullptr && !pool.empty()) return noSuch("pool", pool);
     Page<DeviceInfo> page;
     page.index = impl.last_index;
-    const auto wanted = [only](const DeviceEntry& entry) {
-      return only == nullptr || entry.device.pool == only->id;
+    const auto wanted = [&](const DeviceEntry& entry) {
+      return (only == nullptr || entry.device.pool == only->id) &&
+             selector.matches(entry.device.labels);
     };
     for (const DeviceEntry* entry : pick(impl.state.devices(), request, wanted, &page.next)) {
       page.items.push_back(infoOf(impl, *entry));
@@ -176,12 +178,13 @@ Result<DeviceInfo> Manager::showDevice(const std::string& name) {
   });
 }
 
-Result<Page<HostInfo>> Manager::listHosts(const PageRequest& request) {
+Result<Page<HostInfo>> Manager::listHosts(const PageRequest& request, const Selector& selector) {
   TP_TRY(checkPage(request));
   return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<Page<HostInfo>> {
     Page<HostInfo> page;
     page.index = impl.last_index;
-    for (const HostEntry* entry : pick(impl.state.hosts(), request, kAll, &page.next)) {
+    const auto wanted = [&](const HostEntry& entry) { return selector.matches(entry.host.labels); };
+    for (const HostEntry* entry : pick(impl.state.hosts(), request, wanted, &page.next)) {
       page.items.push_back(infoOf(impl, *entry));
     }
     return page;
@@ -250,6 +253,7 @@ Result<Page<RegionInfo>> Manager::listRegions(const PageRequest& request,
     RegionId last;
     const auto take = [&](const RegionEntry& entry) TP_REQUIRES(impl.mutex) {
       if (!matches(impl, *wanted, entry.region)) return true;
+      if (!filter.selector.matches(entry.region.labels)) return true;
       if (page.items.size() == request.limit) {
         page.next = last.value();
         return false;

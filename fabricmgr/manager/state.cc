@@ -151,6 +151,20 @@ struct State::Applier {
     state.letGo(found->second.region, index);
     state.regions_.erase(found);
   }
+  void operator()(const SetLabels& set) {
+    // Neither plans nor agents mind: nothing is touched.
+    const auto into = [&](auto& thing) {
+      thing.labels = set.labels;
+      thing.modified = set.modified;
+    };
+    if (set.subject == Subject::kDevice) {
+      into(state.devices_.at(DeviceId(set.id)).device);
+    } else if (set.subject == Subject::kHost) {
+      into(state.hosts_.at(HostId(set.id)).host);
+    } else {
+      into(state.regions_.at(RegionId(set.id)).region);
+    }
+  }
   void operator()(const Intent& intent) { state.putIntent(intent); }
   void operator()(const DropIntent& drop) { state.dropIntent(drop.region, drop.device); }
   void operator()(const Operation& operation) {

@@ -83,6 +83,7 @@ struct RegionFilter {
   std::string device;
   std::string pool;
   std::optional<RegionState> state;
+  Selector selector;
 };
 
 /// Who would be hurt by removing a device or host.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fabricmgr/model/ids.h"
+#include "fabricmgr/model/labels.h"
 #include "fabricmgr/model/region_state.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
@@ -44,6 +45,7 @@ struct Device {
   std::string domain;  // what fails together: an enclosure, a power feed; may be empty
   DeviceState state = DeviceState::kOnline;
   Index modified;
+  Labels labels;
 };
 
 /// Contiguous bytes of one device.
@@ -69,6 +71,7 @@ struct Host {
   /// How long it keeps its regions without a word from its agent.
   Nanoseconds lease;
   Index modified;
+  Labels labels;
 };
 
 /// A lease is its host's: one heartbeat renews all its regions. Until when is known in memory only;
@@ -81,7 +84,7 @@ struct Lease {
 
 struct Region {
   RegionId id;
-  std::string name;  // the user's label; may be empty, need not be unique
+  std::string name;  // the user's name for it, `label` in the API; may be empty, need not be unique
   HostId host;       // whose it is, or was, until it is free; 0: an orphan that a device held
   RegionState state = RegionState::kFree;
   Epoch epoch{};
@@ -89,6 +92,7 @@ struct Region {
   std::vector<Extent> extents;  // in the order in which the host sees their bytes
   Nanoseconds created;
   Index modified;
+  Labels labels;
 };
 
 /// Why a long verb works on a region or host.

@@ -47,6 +47,11 @@ class Writer {
          nameOf(set.state), set.epoch.value());
   }
   void operator()(const DropRegion& drop) { line("drop-region {}", drop.id.value()); }
+  void operator()(const SetLabels& set) {
+    // Neither keys nor values have anything in them that would have to be encoded.
+    line("set-labels {} of={} labels={}", set.id, nameOf(set.subject),
+         set.labels.empty() ? "-" : textOf(set.labels));
+  }
   void operator()(const Intent& intent) {
     line("intent {} device={} action={} epoch={} into={}", intent.region.value(),
          intent.device.value(), nameOf(intent.action), intent.epoch.value(), intent.into.value());

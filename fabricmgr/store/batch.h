@@ -33,6 +33,13 @@ struct SetRegion {
 struct DropRegion {
   RegionId id;
 };
+/// Of a device, host or region that is there: it is as before but for these. They go with it.
+struct SetLabels {
+  Subject subject = Subject::kHost;
+  uint64_t id = 0;
+  Labels labels;
+  Index modified;
+};
 struct DropIntent {
   RegionId region;
   DeviceId device;
@@ -46,8 +53,8 @@ struct DropEventsBefore {
 
 /// Putting a thing makes it, or replaces it as a whole.
 using Change = std::variant<Pool, DropPool, Device, DropDevice, Host, DropHost, Region, SetRegion,
-                            DropRegion, Intent, DropIntent, Operation, ScrubEvidence, KeyRecord,
-                            DropKeysBefore, DropEventsBefore>;
+                            DropRegion, SetLabels, Intent, DropIntent, Operation, ScrubEvidence,
+                            KeyRecord, DropKeysBefore, DropEventsBefore>;
 
 struct Batch {
   Index index;

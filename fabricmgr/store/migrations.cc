@@ -84,7 +84,20 @@ INSERT INTO fabric VALUES(1,
   substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6))), 0, 0, 0);
 )sql";
 
-constexpr Migration kMigrations[] = {{1, kFirst}, {2, kIdentity}};
+// One row for whatever has labels; they go with it.
+constexpr char kLabels[] = R"sql(
+CREATE TABLE labels(
+  subject INTEGER NOT NULL, id INTEGER NOT NULL, labels TEXT NOT NULL,
+  PRIMARY KEY(subject, id)) STRICT, WITHOUT ROWID;
+CREATE TRIGGER labels_go_with_devices AFTER DELETE ON devices
+  BEGIN DELETE FROM labels WHERE subject = 2 AND id = OLD.id; END;
+CREATE TRIGGER labels_go_with_hosts AFTER DELETE ON hosts
+  BEGIN DELETE FROM labels WHERE subject = 3 AND id = OLD.id; END;
+CREATE TRIGGER labels_go_with_regions AFTER DELETE ON regions
+  BEGIN DELETE FROM labels WHERE subject = 4 AND id = OLD.id; END;
+)sql";
+
+constexpr Migration kMigrations[] = {{1, kFirst}, {2, kIdentity}, {3, kLabels}};
 
 std::string checksum(const Migration& migration) {
   Sha256 hash;

@@ -36,9 +36,13 @@ Device deviceOf(const Statement& row) {
 }
 
 Host hostOf(const Statement& row) {
-  return {HostId(row.number(0)),      std::string(row.text(1)),
-          std::string(row.text(2)),   static_cast<HostState>(row.number(3)),
-          Nanoseconds(row.number(4)), Index(row.number(5))};
+  return {HostId(row.number(0)),
+          std::string(row.text(1)),
+          std::string(row.text(2)),
+          static_cast<HostState>(row.number(3)),
+          Nanoseconds(row.number(4)),
+          Index(row.number(5)),
+          {}};
 }
 
 Region regionOf(const Statement& row) {
@@ -88,6 +92,38 @@ Status readExtents(const Database& database, std::vector<Region>* regions) {
     }
     region->extents.push_back({DeviceId(rows->number(2)), rows->number(3), Bytes(rows->number(4))});
     region->size += region->extents.back().length;
+  }
+}
+
+/// To whom labels belong; null if it is not there.
+template <typename Thing>
+Labels* labelsOf(std::vector<Thing>* things, uint64_t id) {
+  const auto at = std::lower_bound(
+      things->begin(), things->end(), id,
+      [](const Thing& thing, uint64_t wanted) { return thing.id.value() < wanted; });
+  return at != things->end() && at->id.value() == id ? &at->labels : nullptr;
+}
+
+/// All lists are in the order of their ids.
+Status readLabels(const Database& database, Loaded* loaded) {
+  auto rows = database.prepare("SELECT subject, id, labels FROM labels");
+  if (!rows) return tl::unexpected(rows.error());
+  for (;;) {
+    const auto row = rows->step();
+    if (!row) return tl::unexpected(row.error());
+    if (!*row) return {};
+    const auto subject = static_cast<Subject>(rows->number(0));
+    const uint64_t id = rows->number(1);
+    Labels* const into = subject == Subject::kDevice ? labelsOf(&loaded->devices, id)
+                         : subject == Subject::kHost ? labelsOf(&loaded->hosts, id)
+                                                     : labelsOf(&loaded->regions, id);
+    auto labels = labelsIn(rows->text(2));
+    if (!labels) return tl::unexpected(labels.error());
+    if (into == nullptr) {
+      return fail(ErrorCode::kCorrupt, "the store has labels of %llu, which is not there",
+                  static_cast<unsigned long long>(id));
+    }
+    *into = std::move(*labels);
   }
 }
 
@@ -183,6 +219,7 @@ Result<Loaded> readAll(const Database& database) {
   TP_TRY(readTable(database, "SELECT * FROM hosts ORDER BY id", hostOf, &loaded.hosts));
   TP_TRY(readTable(database, "SELECT * FROM regions ORDER BY id", regionOf, &loaded.regions));
   TP_TRY(readExtents(database, &loaded.regions));
+  TP_TRY(readLabels(database, &loaded));
   TP_TRY(readTable(database, "SELECT * FROM intents", intentOf, &loaded.intents));
   TP_TRY(readTable(database, "SELECT * FROM operations WHERE state = 0 ORDER BY id", operationOf,
                    &loaded.running));

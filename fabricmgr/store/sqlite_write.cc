@@ -97,6 +97,14 @@ struct RowWriter::Statements {
     TP_TRY(drop_extents.run(d.id.value()));
     return drop_region.run(d.id.value());
   }
+  Status operator()(const SetLabels& s) {
+    Lazy& touch = s.subject == Subject::kDevice ? touch_device
+                  : s.subject == Subject::kHost ? touch_host
+                                                : touch_region;
+    TP_TRY(touch.run(s.id, s.modified.value()));
+    if (s.labels.empty()) return drop_labels.run(numberOf(s.subject), s.id);
+    return put_labels.run(numberOf(s.subject), s.id, textOf(s.labels));
+  }
   Status operator()(const Intent& i) {
     return put_intent.run(i.region.value(), i.device.value(), numberOf(i.action), i.epoch.value(),
                           i.into.value());
@@ -137,6 +145,11 @@ struct RowWriter::Statements {
   Lazy put_region{database_, kPutRegion};
   Lazy set_region{database_, kSetRegion};
   Lazy drop_region{database_, "DELETE FROM regions WHERE id=?"};
+  Lazy touch_device{database_, "UPDATE devices SET modified=?2 WHERE id=?1"};
+  Lazy touch_host{database_, "UPDATE hosts SET modified=?2 WHERE id=?1"};
+  Lazy touch_region{database_, "UPDATE regions SET modified=?2 WHERE id=?1"};
+  Lazy put_labels{database_, "INSERT OR REPLACE INTO labels VALUES(?,?,?)"};
+  Lazy drop_labels{database_, "DELETE FROM labels WHERE subject=? AND id=?"};
   Lazy put_extent{database_, "INSERT INTO extents VALUES(?,?,?,?,?)"};
   Lazy drop_extents{database_, "DELETE FROM extents WHERE region=?"};
   Lazy put_intent{database_, "INSERT OR REPLACE INTO intents VALUES(?,?,?,?,?)"};

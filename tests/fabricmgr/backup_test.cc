@@ -179,7 +179,7 @@ TEST_F(BackupTest, ABackupOfBeforeThereWereUuidsIsOfTheFabricThatItBecame) {
   must(backUpStore(store, backup));
   {
     const auto old = Database::open(backup, SQLITE_OPEN_READWRITE);
-    ASSERT_TRUE(old && old->execute("DROP TABLE fabric; DELETE FROM migrations WHERE number = 2"));
+    ASSERT_TRUE(old && old->execute(kUndoToFirstStep));
   }
   const std::string fabric = manager->leader().fabric;
   manager.reset();

@@ -82,6 +82,16 @@ const std::vector<Verb>& verbs() {
                           const Stage&) { ask(m.removeDevice({}, "d2", Force::kForce)); }},
       {"addHost",
        [](Manager& m, FabricHouse&, const Stage&) { ask(m.addHost({}, hostSpec("h3"))); }},
+      {"labels",
+       [](Manager& m, FabricHouse&, const Stage& s) {
+         ask(m.labelHost(keyed(), "h1", {{"rack", "r7"}, {"gpu", "a"}}));
+         ask(m.labelRegion({}, s.first, {{"job", "j1"}}));
+         ask(m.labelRegion({}, s.draining, {{"job", "j2"}}));
+         ask(m.labelDevice({}, "d1", {{"rack", "r1"}}));
+         ask(m.labelHost({}, "h1", {{"rack", std::nullopt}, {"gpu", std::nullopt}}));
+         ask(m.releaseRegion(forced(), s.draining, "", Force::kForce));
+         m.settle();
+       }},
       {"drainHost", [](Manager& m, FabricHouse&, const Stage&) { ask(m.drainHost({}, "h1", {})); }},
       {"drainAndResumeHost",
        [](Manager& m, FabricHouse&, const Stage&) {

@@ -96,8 +96,25 @@ void regionVerb(Manager& manager, Random& random, const Caller& caller) {
   }
 }
 
+void labelOne(Manager& manager, Random& random, const Caller& caller) {
+  LabelChange change;
+  change[pick(random, "k", 3)] =
+      random() % 3 == 0 ? std::nullopt : std::optional(pick(random, "v", 3));
+  switch (random() % 3) {
+    case 0:
+      (void)manager.labelHost(caller, pick(random, "h", 4), change);
+      break;
+    case 1:
+      (void)manager.labelDevice(caller, pick(random, "d", 3), change);
+      break;
+    default:
+      (void)manager.labelRegion(caller, pickRegion(manager, random), change);
+      break;
+  }
+}
+
 void otherVerb(FabricHouse& house, Manager& manager, Random& random, const Caller& caller) {
-  switch (random() % 12) {
+  switch (random() % 13) {
     case 0:
       (void)manager.addHost(caller, hostSpec(pick(random, "h", 4)));
       break;
@@ -134,6 +151,9 @@ void otherVerb(FabricHouse& house, Manager& manager, Random& random, const Calle
     case 10:
       house.clock.advance(kSecond * (random() % 12));
       house.wall.advance(kSecond * (random() % 2));
+      break;
+    case 11:
+      labelOne(manager, random, caller);
       break;
     default:
       (void)manager.renewLease(pick(random, "h", 4));

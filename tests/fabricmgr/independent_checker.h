@@ -104,6 +104,11 @@ class Checker {
                                    {"heads", r[6]},
                                    {"state", r[7] == "0" ? "online" : "cordoned"}};
     }
+    const std::map<std::string, std::string> subjects = {
+        {"2", "device"}, {"3", "host"}, {"4", "region"}};
+    for (const auto& r : rows("SELECT subject, id, labels FROM labels")) {
+      tables_["labels " + subjects.at(r[0]) + " " + r[1]] = {{"labels", r[2]}};
+    }
     const char* host_states[] = {"active", "draining", "fenced"};
     for (const auto& r : rows("SELECT id, name, state, lease FROM hosts")) {
       tables_["host " + r[0]] = {
@@ -339,8 +344,16 @@ class Checker {
         replayed_.erase("intent " + id + " " + fields["device"]);
       } else if (verb == "set-region") {
         for (const auto& [key, value] : fields) replayed_["region " + id][key] = value;
+      } else if (verb == "set-labels") {
+        const std::string name = "labels " + fields["of"] + " " + id;
+        if (fields["labels"] == "-") {
+          replayed_.erase(name);
+        } else {
+          replayed_[name] = {{"labels", fields["labels"]}};
+        }
       } else if (verb.rfind("drop-", 0) == 0) {
         replayed_.erase(verb.substr(5) + " " + id);
+        replayed_.erase("labels " + verb.substr(5) + " " + id);  // they go with it
       } else if (verb != "operation" && verb != "evidence") {
         replayed_[verb + " " + id] = fields;
       }

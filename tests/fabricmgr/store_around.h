@@ -11,6 +11,12 @@
 
 namespace tidepool::fabric {
 
+/// Takes a store back to what it was when its schema had one step.
+inline constexpr char kUndoToFirstStep[] =
+    "DROP TRIGGER labels_go_with_devices; DROP TRIGGER labels_go_with_hosts;"
+    "DROP TRIGGER labels_go_with_regions; DROP TABLE labels; DROP TABLE fabric;"
+    "DELETE FROM migrations WHERE number > 1";
+
 /// Each may be empty.
 struct StoreHooks {
   /// Called whenever a key is looked up, which is without the manager's mutex.

@@ -294,7 +294,7 @@ TEST_F(StoreTest, AnOldStoreGetsAnIdentityAndKeepsTheRest) {
     store->append(batchOf(1));
     must(store->await(Index(1)));
   }
-  meddle("DROP TABLE fabric; DELETE FROM migrations WHERE number = 2");
+  meddle(kUndoToFirstStep);
   std::string fabric;
   for (uint64_t term = 1; term <= 2; ++term) {
     auto store = open();
