@@ -73,6 +73,19 @@ fabric::PageRequest pageOf(const Call& call) {
   return page;
 }
 
+Result<fabric::Selector> selectorOf(const Call& call) {
+  return fabric::Selector::parse(call.query.text("selector"));
+}
+
+fabric::LabelChange labelChangeOf(const Call& call) {
+  fabric::LabelChange change;
+  for (const auto& [key, value] : call.body.find("labels")->members) {
+    const bool goes = value.kind == JsonValue::Kind::kNull;
+    change[key] = goes ? std::nullopt : std::optional(value.string);
+  }
+  return change;
+}
+
 fabric::Constraints constraintsOf(const JsonValue& body) {
   fabric::Constraints constraints;
   const JsonValue* given = body.find("constraints");

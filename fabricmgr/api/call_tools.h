@@ -19,6 +19,9 @@ Status checkMine(const Call& call, const std::string& host);
 /// The number in the path. Errors: kInvalidArgument.
 Result<uint64_t> numberOf(const Call& call, const char* what);
 fabric::PageRequest pageOf(const Call& call);
+/// Errors: kInvalidArgument.
+Result<fabric::Selector> selectorOf(const Call& call);
+fabric::LabelChange labelChangeOf(const Call& call);
 fabric::Constraints constraintsOf(const JsonValue& body);
 inline fabric::Force forceOf(const Call& call) {
   return call.body.flag("force") ? fabric::Force::kForce : fabric::Force::kNo;

@@ -30,7 +30,9 @@ Outcome removePool(const Call& call) {
 }
 
 Outcome listDevices(const Call& call) {
-  return list(call.service.manager().listDevices(pageOf(call), call.query.text("pool")));
+  const auto selector = selectorOf(call);
+  if (!selector) return tl::unexpected(selector.error());
+  return list(call.service.manager().listDevices(pageOf(call), call.query.text("pool"), *selector));
 }
 
 Outcome addDevice(const Call& call) {
@@ -50,6 +52,12 @@ Outcome addDevice(const Call& call) {
 Outcome showDevice(const Call& call) {
   const auto device = call.service.manager().showDevice(call.path.front());
   return one(device, device ? device->device.modified : fabric::Index());
+}
+
+Outcome setDevice(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.labelDevice(caller, call.path.front(), labelChangeOf(call));
+  });
 }
 
 Outcome checkRemoveDevice(const Call& call) {

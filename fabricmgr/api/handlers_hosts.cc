@@ -7,7 +7,11 @@ namespace tidepool::api {
 using fabric::Caller;
 using fabric::Manager;
 
-Outcome listHosts(const Call& call) { return list(call.service.manager().listHosts(pageOf(call))); }
+Outcome listHosts(const Call& call) {
+  const auto selector = selectorOf(call);
+  if (!selector) return tl::unexpected(selector.error());
+  return list(call.service.manager().listHosts(pageOf(call), *selector));
+}
 
 Outcome addHost(const Call& call) {
   const auto caller = callerOf(call);
@@ -24,6 +28,12 @@ Outcome showHost(const Call& call) {
   TP_TRY(checkMine(call, call.path.front()));
   const auto host = call.service.manager().showHost(call.path.front());
   return one(host, host ? host->host.modified : fabric::Index());
+}
+
+Outcome setHost(const Call& call) {
+  return change(call, [&](Manager& manager, const Caller& caller) {
+    return manager.labelHost(caller, call.path.front(), labelChangeOf(call));
+  });
 }
 
 Outcome checkRemoveHost(const Call& call) {

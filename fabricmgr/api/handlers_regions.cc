@@ -65,6 +65,9 @@ Outcome listRegions(const Call& call) {
   filter.device = call.query.text("device");
   filter.pool = call.query.text("pool");
   filter.state = fabric::regionStateOf(call.query.text("state"));
+  auto selector = selectorOf(call);
+  if (!selector) return tl::unexpected(selector.error());
+  filter.selector = std::move(*selector);
   const Principal& principal = call.principal;
   if (principal.role == Role::kHost && filter.host.empty()) filter.host = principal.name;
   TP_TRY(checkMine(call, filter.host));
@@ -101,6 +104,12 @@ Outcome showRegion(const Call& call) {
   if (!info) return tl::unexpected(info.error());
   TP_TRY(checkMine(call, info->host));
   return one(info, info->region.modified);
+}
+
+Outcome setRegion(const Call& call) {
+  return changeRegion(call, [&](Manager& manager, const Caller& caller, RegionId region) {
+    return manager.labelRegion(caller, region, labelChangeOf(call));
+  });
 }
 
 Outcome resizeRegion(const Call& call) {

@@ -49,7 +49,7 @@ void parameters(JsonWriter& out, const Route& route) {
               "out once.",
               false, [&] { out.field("type", "string").field("maxLength", 128u); });
     parameter(out, "If-Match", "header",
-              "The ETag of the thing: refused (409) if it has changed since.", false,
+              "The ETag of the thing: refused (412) if it has changed since.", false,
               [&] { out.field("type", "string"); });
   }
   out.endList();
@@ -109,7 +109,9 @@ void rolesOf(JsonWriter& out, Roles roles) {
 }
 
 void operation(JsonWriter& out, const Route& route) {
-  out.beginObject(route.method == "GET" ? "get" : "post");
+  std::string method(route.method);
+  for (char& c : method) c = static_cast<char>(c | 0x20);
+  out.beginObject(method);
   out.field("operationId", route.name).field("summary", route.about);
   rolesOf(out, route.roles);
   parameters(out, route);

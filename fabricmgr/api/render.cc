@@ -25,6 +25,12 @@ void extents(JsonWriter& out, const std::vector<fabric::Extent>& list) {
   out.endList();
 }
 
+void labels(JsonWriter& out, const fabric::Labels& labels) {
+  out.beginObject("labels");
+  for (const auto& [key, value] : labels) out.field(key, value);
+  out.endObject();
+}
+
 }  // namespace
 
 std::string timeText(Nanoseconds since_1970) {
@@ -69,8 +75,9 @@ void render(JsonWriter& out, const fabric::DeviceInfo& info) {
       .field("heads", device.heads)
       .field("hosts", info.hosts)
       .field("regions", info.regions)
-      .field("modified", device.modified.value())
-      .endObject();
+      .field("modified", device.modified.value());
+  labels(out, device.labels);
+  out.endObject();
 }
 
 void render(JsonWriter& out, const fabric::HostInfo& info) {
@@ -83,8 +90,9 @@ void render(JsonWriter& out, const fabric::HostInfo& info) {
       .field("lease_left_ms", milliseconds(info.lease_left))
       .field("regions", info.regions)
       .field("held_bytes", info.held.value())
-      .field("modified", info.host.modified.value())
-      .endObject();
+      .field("modified", info.host.modified.value());
+  labels(out, info.host.labels);
+  out.endObject();
 }
 
 void render(JsonWriter& out, const fabric::RegionInfo& info) {
@@ -101,8 +109,9 @@ void render(JsonWriter& out, const fabric::RegionInfo& info) {
       .field("lease_left_ms", milliseconds(info.lease_left))
       .field("drain_left_ms", millisecondsUp(info.drain_left))
       .field("created", timeText(region.created))
-      .field("modified", region.modified.value())
-      .endObject();
+      .field("modified", region.modified.value());
+  labels(out, region.labels);
+  out.endObject();
 }
 
 void render(JsonWriter& out, const fabric::Operation& operation) {

@@ -29,6 +29,8 @@ Kind kindOf(Type type) {
     case Type::kFlag:
       return Kind::kBoolean;
     case Type::kObject:
+    case Type::kLabels:
+    case Type::kLabelChange:
       return Kind::kObject;
     default:
       return Kind::kArray;
@@ -62,6 +64,12 @@ Checked checkField(const JsonValue& value, const Field& field, const std::string
     return wrong(path, fmt::format("is {}: it has to be at least {}", value.number, field.least));
   }
   if (field.type == Type::kObject) return checkAt(value, *field.of, path);
+  for (const auto& [name, member] : value.members) {  // of labels
+    if (member.kind == Kind::kString || member.kind == Kind::kNull) continue;
+    return wrong(fmt::format("{}.{}", path, name.substr(0, 80)),
+                 fmt::format("is {}: it has to be {}, or null to take it away", nameOf(member.kind),
+                             nameOf(Kind::kString)));
+  }
   for (size_t i = 0; i < value.items.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", path, i);
     const Kind expected = field.type == Type::kTexts ? Kind::kString : Kind::kObject;
@@ -169,6 +177,14 @@ void writeFieldType(JsonWriter& out, const Field& field) {
       break;
     case Type::kTexts:
       out.field("type", "array").beginObject("items").field("type", "string").endObject();
+      break;
+    case Type::kLabels:
+      out.field("type", "object").beginObject("additionalProperties").field("type", "string");
+      out.endObject();
+      break;
+    case Type::kLabelChange:
+      out.field("type", "object").beginObject("additionalProperties").beginList("type");
+      out.value("string").value("null").endList().endObject();
       break;
     case Type::kObjects:
       out.field("type", "array").beginObject("items");

@@ -12,7 +12,17 @@
 
 namespace tidepool::api {
 
-enum class Type : uint8_t { kText, kCount, kFlag, kTexts, kObject, kObjects };
+/// kLabels: an object of texts; kLabelChange: of texts, or null for what is to go.
+enum class Type : uint8_t {
+  kText,
+  kCount,
+  kFlag,
+  kTexts,
+  kObject,
+  kObjects,
+  kLabels,
+  kLabelChange
+};
 enum class Need : uint8_t { kMust, kMay };
 
 struct Schema;

@@ -149,7 +149,8 @@ constexpr Field kDeviceFields[] = {
     {"heads", Type::kCount, kMust, "hosts that may use it at once; 0: any number"},
     {"hosts", Type::kCount, kMust, "hosts that use it"},
     {"regions", Type::kCount, kMust, "regions that have extents on it"},
-    {"modified", Type::kCount, kMust, "index of its last change"}};
+    {"modified", Type::kCount, kMust, "index of its last change"},
+    {"labels", Type::kLabels, kMust, "what operators have written on it"}};
 
 constexpr Field kHostFields[] = {
     {"id", Type::kCount, kMust, "its id"},
@@ -161,7 +162,8 @@ constexpr Field kHostFields[] = {
     {"lease_left_ms", Type::kCount, kMust, "of it, left now"},
     {"regions", Type::kCount, kMust, "how many regions it has"},
     {"held_bytes", Type::kCount, kMust, "their size"},
-    {"modified", Type::kCount, kMust, "index of its last change"}};
+    {"modified", Type::kCount, kMust, "index of its last change"},
+    {"labels", Type::kLabels, kMust, "what operators have written on it"}};
 
 constexpr Field kRegionFields[] = {
     {"id", Type::kCount, kMust, "its id"},
@@ -176,7 +178,8 @@ constexpr Field kRegionFields[] = {
     {"drain_left_ms", Type::kCount, kMust,
      "until it is taken from its host by force; 0: never, or it is not being drained"},
     {"created", Type::kText, kMust, "when it was made"},
-    {"modified", Type::kCount, kMust, "index of its last change"}};
+    {"modified", Type::kCount, kMust, "index of its last change"},
+    {"labels", Type::kLabels, kMust, "what operators have written on it"}};
 
 constexpr Field kOperationFields[] = {
     {"id", Type::kCount, kMust, "its id"},
@@ -330,6 +333,9 @@ constexpr Field kProblemFields[] = {{"type", Type::kText, kMust, "urn:tidepool:p
                                     {"detail", Type::kText, kMust, "what is wrong, and what to do"},
                                     {"field", Type::kText, kMay, "of the input that is to blame"}};
 
+constexpr Field kSetFields[] = {{"labels", Type::kLabelChange, kMust,
+                                 "labels to be set, and, with null, to be taken away; at most 64"}};
+
 constexpr Field kDryRun = {"dry_run", Type::kFlag, kMay, "check everything, change nothing"};
 constexpr Field kCursor = {"cursor", Type::kCount, kMay, "begin after this; from `next`"};
 constexpr Field kLimit = {
@@ -337,9 +343,14 @@ constexpr Field kLimit = {
     nullptr, {},           10000, 1};
 constexpr Field kWriteFields[] = {kDryRun};
 constexpr Field kPageFields[] = {kCursor, kLimit};
-constexpr Field kDevicesFields[] = {kCursor, kLimit, {"pool", Type::kText, kMay, "only its own"}};
+constexpr Field kSelector = {"selector", Type::kText, kMay,
+                             "only what has such labels: a=b,c!=d,e,!f,g in (h,i)"};
+constexpr Field kHostsFields[] = {kCursor, kLimit, kSelector};
+constexpr Field kDevicesFields[] = {
+    kCursor, kLimit, kSelector, {"pool", Type::kText, kMay, "only its own"}};
 constexpr Field kRegionsFields[] = {kCursor,
                                     kLimit,
+                                    kSelector,
                                     {"host", Type::kText, kMay, "only its own"},
                                     {"device", Type::kText, kMay, "only what lies on it"},
                                     {"pool", Type::kText, kMay, "only what lies in it"},
@@ -375,6 +386,7 @@ constinit const Schema kResize = {"Resize", "A new size.", kResizeFields};
 constinit const Schema kTransfer = {"Transfer", "A new host.", kTransferFields};
 constinit const Schema kDrainProgress = {"DrainProgress", "An agent's report.",
                                          kDrainProgressFields};
+constinit const Schema kSet = {"Set", "What is to be written on it (RFC 7396).", kSetFields};
 constinit const Schema kNoBody = {"Nothing", "An empty object, or no body.", {}};
 constinit const Schema kPool = {"Pool", "Devices of one class.", kPoolFields};
 constinit const Schema kDevice = {"Device", "A CXL device or memory server.", kDeviceFields};
@@ -406,18 +418,19 @@ constinit const Schema kConstraints = {"Constraints", "Where extents may lie.", 
 
 std::span<const Schema* const> allSchemas() {
   static constexpr const Schema* kAll[] = {
-      &kNewPool,     &kNewDevice,    &kNewHost,       &kNewRegion,  &kForce,    &kDrain,
-      &kResize,      &kTransfer,     &kDrainProgress, &kNoBody,     &kPool,     &kDevice,
-      &kHost,        &kRegion,       &kExtent,        &kOperation,  &kEvidence, &kEvent,
-      &kAuditRecord, &kAuditVerdict, &kRemoval,       &kHurt,       &kPlan,     &kAccess,
-      &kAccessPart,  &kAnswer,       &kRenewal,       &kStatus,     &kHealth,   &kHealthCheck,
-      &kCertificate, &kWhoAmI,       &kProblem,       &kConstraints};
+      &kNewPool,     &kNewDevice,   &kNewHost,       &kNewRegion, &kForce,      &kDrain,
+      &kResize,      &kTransfer,    &kDrainProgress, &kSet,       &kNoBody,     &kPool,
+      &kDevice,      &kHost,        &kRegion,        &kExtent,    &kOperation,  &kEvidence,
+      &kEvent,       &kAuditRecord, &kAuditVerdict,  &kRemoval,   &kHurt,       &kPlan,
+      &kAccess,      &kAccessPart,  &kAnswer,        &kRenewal,   &kStatus,     &kHealth,
+      &kHealthCheck, &kCertificate, &kWhoAmI,        &kProblem,   &kConstraints};
   return kAll;
 }
 
 constinit const Schema kNoQuery = {"", "", {}};
 constinit const Schema kWriteQuery = {"", "", kWriteFields};
 constinit const Schema kPageQuery = {"", "", kPageFields};
+constinit const Schema kHostsQuery = {"", "", kHostsFields};
 constinit const Schema kDevicesQuery = {"", "", kDevicesFields};
 constinit const Schema kRegionsQuery = {"", "", kRegionsFields};
 constinit const Schema kEventsQuery = {"", "", kEventsFields};

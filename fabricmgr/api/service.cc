@@ -39,6 +39,14 @@ Response wrongInput(const InputFault& fault) {
   return problem(400, errorCodeName(ErrorCode::kInvalidArgument), {fault.detail, fault.field});
 }
 
+bool isJson(const Request& request) {
+  const std::string* given = request.header("content-type");
+  if (given == nullptr) return false;
+  const std::string type = given->substr(0, given->find(';'));
+  return type == "application/json" ||
+         (type == "application/merge-patch+json" && request.method == "PATCH");
+}
+
 /// The body of a request whose route has one, checked.
 tl::expected<JsonValue, Response> readBody(const Request& request, const Schema* schema) {
   JsonValue nothing;
@@ -48,8 +56,7 @@ tl::expected<JsonValue, Response> readBody(const Request& request, const Schema*
     return tl::unexpected(wrongInput({"", "nothing is expected in the body of this request"}));
   }
   if (!request.body.empty()) {
-    const std::string* type = request.header("content-type");
-    if (type == nullptr || type->substr(0, type->find(';')) != "application/json") {
+    if (!isJson(request)) {
       return tl::unexpected(problem(Refusal{415, "the body has to be application/json"}));
     }
     auto value = parseJson(request.body);
@@ -70,6 +77,12 @@ Result<Principal> speaksAs(const Exchange& exchange) {
                 "only an administrator on the Unix socket may speak for a host by Tidepool-Host");
   }
   return principalOfUrn("urn:tidepool:host:" + *host);
+}
+
+/// What the client itself made a condition, and does not hold, has a status of its own.
+Response problemOf(const Error& error, const Request& request) {
+  if (!fabric::isOutdated(error) || request.header("if-match") == nullptr) return problem(error);
+  return problem(412, errorCodeName(error.code()), {error.text(), ""});
 }
 
 Turned kindOf(int status) {
@@ -115,7 +128,7 @@ void Service::serve(const std::shared_ptr<Exchange>& exchange) {
     } else if (wrong.status != 200) {
       response = std::move(wrong);
     } else {
-      response = problem(outcome.error());
+      response = problemOf(outcome.error(), request);
       why = outcome.error().text();
     }
   }

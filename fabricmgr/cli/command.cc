@@ -35,6 +35,13 @@ void addSettings(CLI::App& command, Told& told, Show show) {
   command.add_option("--cert", target.certificate, "Who you are: PEM file")->group("Connection");
   command.add_option("--key", target.key, "Its key: PEM file")->group("Connection");
   command.add_flag("--json", told.settings.json, "Print the server's JSON");
+  if (show == Show::kTable) {
+    command
+        .add_option("-o,--output", told.settings.output,
+                    "wide (all columns), json, or name (names only)")
+        ->check(CLI::IsMember({"wide", "json", "name"}))
+        ->type_name("VALUE");
+  }
   if (show == Show::kWait || show == Show::kChange) {
     command.add_option("--timeout", told.timeout, "How long to wait for it, such as 90s; for ever");
   }
@@ -57,10 +64,12 @@ void addOption(CLI::App& command, Told& told, const Option& option) {
   }
   std::string about(option.about);
   if (!option.choices.empty()) about += fmt::format(": {}", option.choices);
-  CLI::Option* added = command.add_option(flag, texts, about);
+  const std::string names =
+      option.short_flag.empty() ? flag : fmt::format("{},{}", option.short_flag, flag);
+  CLI::Option* added = command.add_option(names, texts, about);
   // CLI11 would take several words for one flag, and so swallow the operand.
   added->type_size(1)->allow_extra_args(false);
-  if (option.kind != Kind::kTexts) {
+  if (option.kind != Kind::kTexts && option.kind != Kind::kLabels) {
     added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
   if (option.must) added->required();
@@ -100,6 +109,7 @@ void addVerb(CLI::App& parent, const Verb& verb, int* exit_code) {
   for (const Option& option : verb.options) addOption(*command, *told, option);
   addSettings(*command, *told, verb.show);
   command->callback([told, &verb, exit_code] {
+    told->settings.json = told->settings.json || told->settings.output == "json";
     *exit_code = guarded(*told, [&] { return runVerb(verb, told->given, told->settings); });
   });
 }
@@ -115,7 +125,7 @@ void addWatch(CLI::App& app, int* exit_code) {
   command->add_option("--host", watched->host, "Only what concerns this host");
   CLI::Option* since =
       command->add_option("--since", watched->since, "Begin after this index; with what comes now");
-  addSettings(*command, *told, Show::kTable);
+  addSettings(*command, *told, Show::kOne);
   command->callback([told, watched, since, exit_code] {
     *exit_code = guarded(*told, [&] {
       return runWatch(watched->host, watched->since, since->empty(), told->settings);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -35,6 +36,21 @@ Json fileOption(const std::string& flag, const std::string& path) {
   return value;
 }
 
+/// "rack=r7" sets, "rack-" takes away.
+Json labelsOption(const std::string& flag, const std::vector<std::string>& texts) {
+  Json labels = Json::object();
+  for (const std::string& text : texts) {
+    const size_t equal = text.find('=');
+    if (equal == std::string::npos && (text.size() < 2 || !text.ends_with('-'))) {
+      throw UsageError(fmt::format("{}: '{}' is neither KEY=VALUE nor KEY-", flag, text));
+    }
+    const std::string key = text.substr(0, std::min(equal, text.size() - 1));
+    if (labels.contains(key)) throw UsageError(fmt::format("{}: '{}' twice", flag, key));
+    labels[key] = equal == std::string::npos ? Json() : Json(text.substr(equal + 1));
+  }
+  return labels;
+}
+
 Json valueOf(const Option& option, const std::vector<std::string>& texts) {
   const std::string flag(option.flag);
   const std::string& text = texts.back();
@@ -58,6 +74,8 @@ Json valueOf(const Option& option, const std::vector<std::string>& texts) {
       return texts;
     case Kind::kJsonFile:
       return fileOption(flag, text);
+    case Kind::kLabels:
+      return labelsOption(flag, texts);
   }
   return nullptr;
 }
@@ -117,7 +135,7 @@ BuiltRequest buildRequest(const Verb& verb, const Given& given) {
   }
   if (given.dry_run) parameter("dry_run", "true");
   request.path += query;
-  if (verb.method == "POST") request.body = body.dump();
+  if (verb.method == "POST" || verb.method == "PATCH") request.body = body.dump();
   return request;
 }
 

@@ -21,7 +21,7 @@ struct Given {
 
 struct BuiltRequest {
   std::string path;  // with its query
-  std::string body;  // JSON, of POST
+  std::string body;  // JSON; empty: there is none
 };
 
 /// Bad words on the command line: exit 2.

@@ -167,7 +167,9 @@ int showTable(client::HttpClient& client, const Verb& verb, const std::string& p
     if (!isGood(reply)) return failed(reply, settings.target);
     page = Json::parse(reply.body, nullptr, false);
   }
-  fmt::print("{}", tableOf(items, verb.columns));
+  const Width width = settings.output == "wide" ? Width::kWide : Width::kUsual;
+  fmt::print("{}",
+             settings.output == "name" ? namesOf(items) : tableOf(items, verb.columns, width));
   return kDone;
 }
 
@@ -240,9 +242,10 @@ int runVerb(const Verb& verb, const Given& given, const Settings& settings) {
   if (verb.show == Show::kChange && settings.if_match != 0) {
     headers.push_back(fmt::format("If-Match: \"{}\"", settings.if_match));
   }
-  const client::Reply reply = verb.method == "GET"
-                                  ? client.get(request.path)
-                                  : client.post(request.path, request.body, headers);
+  const client::Reply reply =
+      verb.method == "GET"
+          ? client.get(request.path)
+          : client.send(std::string(verb.method), request.path, request.body, headers);
   if (verb.show == Show::kAt && reply.status == 404) return nothingAt(verb, given);
   if (!isGood(reply)) return failed(reply, settings.target);
   return show(client, verb, given, request.path, reply, settings);

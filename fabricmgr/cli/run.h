@@ -15,6 +15,7 @@ namespace tidepool::cli {
 struct Settings {
   client::Target target;
   bool json = false;        // the server's bytes
+  std::string output;       // of lists: wide, name, or empty
   bool no_wait = false;     // for operations
   uint64_t timeout_ms = 0;  // to wait for operations; 0: for ever
   std::string key;          // idempotency key; empty: a new one

@@ -19,6 +19,15 @@ std::string plain(std::string text) {
   return text;
 }
 
+std::string labelsText(const Json& labels) {
+  std::string text;
+  for (const auto& [key, value] : labels.items()) {
+    if (!value.is_string()) return labels.dump();
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value.get<std::string>());
+  }
+  return text.empty() ? "-" : plain(text);
+}
+
 std::string textOf(const Json& value, As as) {
   if (value.is_number_unsigned() || value.is_number_integer()) {
     const uint64_t number = value.get<uint64_t>();
@@ -33,6 +42,7 @@ std::string textOf(const Json& value, As as) {
     return text.empty() ? "-" : text;
   }
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_object()) return labelsText(value);
   return value.is_null() ? "-" : value.dump();
 }
 
@@ -72,7 +82,11 @@ std::string durationText(uint64_t milliseconds) {
   return fmt::format("{}d{}h", seconds / 86'400, seconds / 3600 % 24);
 }
 
-std::string tableOf(const Json& items, std::span<const Column> columns) {
+std::string tableOf(const Json& items, std::span<const Column> all, Width width) {
+  std::vector<Column> columns;
+  for (const Column& column : all) {
+    if (!column.wide || width == Width::kWide) columns.push_back(column);
+  }
   std::vector<std::vector<std::string>> rows(1);
   for (const Column& column : columns) rows[0].emplace_back(column.title);
   for (const Json& item : items) {
@@ -87,11 +101,23 @@ std::string tableOf(const Json& items, std::span<const Column> columns) {
   for (const auto& row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      size_t width = 0;
-      for (const auto& other : rows) width = std::max(width, other[i].size());
-      line += i + 1 < row.size() ? fmt::format("{:<{}}  ", row[i], width) : row[i];
+      size_t longest = 0;
+      for (const auto& other : rows) longest = std::max(longest, other[i].size());
+      line += i + 1 < row.size() ? fmt::format("{:<{}}  ", row[i], longest) : row[i];
     }
     out += line + "\n";
+  }
+  return out;
+}
+
+std::string namesOf(const Json& items) {
+  std::string out;
+  for (const Json& item : items) {
+    for (const char* field : {"name", "id", "sequence", "index"}) {
+      if (!item.contains(field)) continue;
+      out += textOf(item[field], As::kText) + "\n";
+      break;
+    }
   }
   return out;
 }

@@ -25,7 +25,13 @@ constexpr Option kCursor = {"--cursor", "cursor", Kind::kCount,
                             "Begin after this; with --json: the `next` of the page before",
                             Place::kQuery};
 
+constexpr Option kSelector = {
+    "--selector",  "selector", Kind::kText, "Only what has these labels: a=b,c!=d,e,!f,g in (h,i)",
+    Place::kQuery, false,      "",          "-l"};
 constexpr Option kListOnly[] = {kCursor};
+constexpr Option kHostList[] = {kSelector, kCursor};
+constexpr Option kSet[] = {{"--label", "labels", Kind::kLabels,
+                            "KEY=VALUE, or KEY- to take it away (repeat it)", Place::kBody, true}};
 constexpr Option kForceOnly[] = {kForce};
 constexpr Option kDrainOptions[] = {kDeadline};
 constexpr Option kPoolAdd[] = {{"--class", "class", Kind::kText, "What kind of memory it has",
@@ -39,7 +45,7 @@ constexpr Option kDeviceAdd[] = {
      "Extents are multiples of it; 2M if absent"},
     {"--heads", "heads", Kind::kCount, "Hosts that may use it at once"},
     {"--domain", "domain", Kind::kText, "What fails together with it"}};
-constexpr Option kDeviceList[] = {kPoolFilter, kCursor};
+constexpr Option kDeviceList[] = {kPoolFilter, kSelector, kCursor};
 constexpr Option kHostAdd[] = {{"--domain", "domain", Kind::kText, "Its failure domain"},
                                {"--lease", "lease_ms", Kind::kDuration,
                                 "How long it keeps its regions in silence; 30s if absent"}};
@@ -65,6 +71,7 @@ constexpr Option kTransfer[] = {{"--to", "host", Kind::kText, "Who gets it", Pla
 constexpr Option kRegionList[] = {
     kHostFilter,
     kPoolFilter,
+    kSelector,
     kCursor,
     {"--device", "device", Kind::kText, "Only what lies on this device", Place::kQuery},
     {"--state", "state", Kind::kText, "Only these", Place::kQuery, false,
@@ -87,17 +94,26 @@ constexpr Column kDevices[] = {{"NAME", "name"},
                                {"LARGEST", "largest_free_bytes", As::kBytes},
                                {"REGIONS", "regions"},
                                {"HOSTS", "hosts"},
-                               {"ADDRESS", "address"}};
+                               {"ADDRESS", "address"},
+                               {"DOMAIN", "domain", As::kText, true},
+                               {"LABELS", "labels", As::kText, true}};
 constexpr Column kHosts[] = {{"NAME", "name"},
                              {"STATE", "state"},
                              {"REGIONS", "regions"},
                              {"HELD", "held_bytes", As::kBytes},
                              {"LEASE LEFT", "lease_left_ms", As::kDuration},
-                             {"DOMAIN", "domain"}};
-constexpr Column kRegions[] = {{"ID", "id"},       {"HOST", "host"},
-                               {"STATE", "state"}, {"SIZE", "size_bytes", As::kBytes},
-                               {"EPOCH", "epoch"}, {"OPERATION", "operation", As::kNumberOrDash},
-                               {"LABEL", "label"}};
+                             {"DOMAIN", "domain"},
+                             {"LEASE", "lease_ms", As::kDuration, true},
+                             {"LABELS", "labels", As::kText, true}};
+constexpr Column kRegions[] = {{"ID", "id"},
+                               {"HOST", "host"},
+                               {"STATE", "state"},
+                               {"SIZE", "size_bytes", As::kBytes},
+                               {"EPOCH", "epoch"},
+                               {"OPERATION", "operation", As::kNumberOrDash},
+                               {"LABEL", "label"},
+                               {"CREATED", "created", As::kText, true},
+                               {"LABELS", "labels", As::kText, true}};
 constexpr Column kEvidence[] = {
     {"DEVICE", "device_id"}, {"EPOCH", "epoch"},           {"BYTES", "bytes", As::kBytes},
     {"PASSES", "passes"},    {"NONZERO", "nonzero_bytes"}, {"FINISHED", "finished"},
@@ -132,14 +148,16 @@ constexpr Verb kVerbs[] = {
   {"device", "list", "List devices", "GET", "/v1/devices", "", Show::kTable, kDeviceList, kDevices},
   {"device", "show", "Show one device", "GET", "/v1/devices/{}", "NAME", Show::kOne, {}, {}},
   {"device", "add", "Add a device, which has to answer", "POST", "/v1/devices", "NAME", Show::kChange, kDeviceAdd, {}},
+  {"device", "set", "Write labels on it", "PATCH", "/v1/devices/{}", "NAME", Show::kChange, kSet, {}},
   {"device", "cordon", "Give out nothing new of it", "POST", "/v1/devices/{}/cordon", "NAME", Show::kChange, {}, {}},
   {"device", "uncordon", "Give out memory of it again", "POST", "/v1/devices/{}/uncordon", "NAME", Show::kChange, {}, {}},
   {"device", "drain", "As cordon, and take back its regions, once their hosts have left them", "POST", "/v1/devices/{}/drain", "NAME", Show::kChange, kDrainOptions, {}},
   {"device", "ok-to-remove", "Say who would be hurt by its removal; exit 4 if anybody", "GET", "/v1/devices/{}/removal", "NAME", Show::kVerdict, {}, {}},
   {"device", "remove", "Remove a device; by force its regions are lost", "POST", "/v1/devices/{}/remove", "NAME", Show::kChange, kForceOnly, {}},
-  {"host", "list", "List hosts", "GET", "/v1/hosts", "", Show::kTable, kListOnly, kHosts},
+  {"host", "list", "List hosts", "GET", "/v1/hosts", "", Show::kTable, kHostList, kHosts},
   {"host", "show", "Show one host", "GET", "/v1/hosts/{}", "NAME", Show::kOne, {}, {}},
   {"host", "add", "Add a host", "POST", "/v1/hosts", "NAME", Show::kChange, kHostAdd, {}},
+  {"host", "set", "Write labels on it", "PATCH", "/v1/hosts/{}", "NAME", Show::kChange, kSet, {}},
   {"host", "drain", "Take back all its regions, once it has left them", "POST", "/v1/hosts/{}/drain", "NAME", Show::kChange, kDrainOptions, {}},
   {"host", "resume", "Let it have regions again", "POST", "/v1/hosts/{}/resume", "NAME", Show::kChange, {}, {}},
   {"host", "fence", "Cut it off from all it has, and erase that", "POST", "/v1/hosts/{}/fence", "NAME", Show::kChange, kForceOnly, {}},
@@ -150,6 +168,7 @@ constexpr Verb kVerbs[] = {
   {"region", "list", "List regions", "GET", "/v1/regions", "", Show::kTable, kRegionList, kRegions},
   {"region", "show", "Show one region", "GET", "/v1/regions/{}", "ID", Show::kOne, {}, {}},
   {"region", "assign", "Give a host a region", "POST", "/v1/regions", "", Show::kChange, kAssign, {}},
+  {"region", "set", "Write labels on it", "PATCH", "/v1/regions/{}", "ID", Show::kChange, kSet, {}},
   {"region", "resize", "Make it larger or smaller, at its end", "POST", "/v1/regions/{}/resize", "ID", Show::kChange, kResize, {}},
   {"region", "drain", "Take it back, once its host has left it", "POST", "/v1/regions/{}/drain", "ID", Show::kChange, kDrainOptions, {}},
   {"region", "resume", "Call a drain off", "POST", "/v1/regions/{}/resume", "ID", Show::kChange, {}, {}},

@@ -10,7 +10,8 @@
 namespace tidepool::cli {
 
 /// How an option's text becomes a field.
-enum class Kind : uint8_t { kText, kSize, kCount, kDuration, kFlag, kTexts, kJsonFile };
+/// kLabels: KEY=VALUE, or KEY- to take it away.
+enum class Kind : uint8_t { kText, kSize, kCount, kDuration, kFlag, kTexts, kJsonFile, kLabels };
 /// Where the field goes.
 enum class Place : uint8_t { kBody, kConstraints, kQuery };
 
@@ -21,7 +22,8 @@ struct Option {
   std::string_view about;
   Place place = Place::kBody;
   bool must = false;
-  std::string_view choices = {};  // "pack|spread"
+  std::string_view choices = {};     // "pack|spread"
+  std::string_view short_flag = {};  // "-l"
 };
 
 /// How a value is shown to people.
@@ -32,6 +34,7 @@ struct Column {
   std::string_view title;
   std::string_view field;
   As as = As::kText;
+  bool wide = false;  // shown with -o wide only
 };
 
 /// What is done with the answer.

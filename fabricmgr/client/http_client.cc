@@ -121,8 +121,8 @@ HttpClient::HttpClient(const Target& target)
 
 HttpClient::~HttpClient() = default;
 
-Reply HttpClient::perform(const std::string& path, const std::string* body,
-                          const std::vector<std::string>& headers) {
+Reply HttpClient::perform(const std::string& path, const std::string& method,
+                          const std::string& body, const std::vector<std::string>& headers) {
   CURL* curl = handle_->curl;
   Reply reply;
   char why[CURL_ERROR_SIZE] = {};
@@ -139,17 +139,18 @@ Reply HttpClient::perform(const std::string& path, const std::string* body,
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, append);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply.body);
-  if (body != nullptr) {
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body->size()));
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body->c_str());
-  } else {
-    curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+  curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+  if (!body.empty()) {
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.c_str());
   }
+  curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method.empty() ? nullptr : method.c_str());
   handle_->last = curl_easy_perform(curl);
   long status = 0;
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, nullptr);
+  curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, nullptr);
   reply.status = static_cast<int>(status);
   reply.fabric = headerOf(curl, "Tidepool-Fabric");
   const std::string term = headerOf(curl, "Tidepool-Term");
@@ -161,17 +162,24 @@ Reply HttpClient::perform(const std::string& path, const std::string* body,
   return reply;
 }
 
-Reply HttpClient::get(const std::string& path) { return perform(path, nullptr, {}); }
+Reply HttpClient::get(const std::string& path) { return perform(path, "", "", {}); }
 
 Reply HttpClient::post(const std::string& path, const std::string& body,
                        std::vector<std::string> headers) {
-  headers.emplace_back("Content-Type: application/json");
+  return send("POST", path, body, std::move(headers));
+}
+
+Reply HttpClient::send(const std::string& method, const std::string& path, const std::string& body,
+                       std::vector<std::string> headers) {
+  if (!body.empty()) headers.emplace_back("Content-Type: application/json");
   headers.emplace_back("Expect:");
   bool keyed = false;
   for (const std::string& header : headers) keyed = keyed || header.starts_with("Idempotency-Key:");
   if (!keyed) headers.push_back("Idempotency-Key: " + randomKey());
-  Reply reply = perform(path, &body, headers);
-  if (!reply.error.empty() && mayBeRepeated(handle_->last)) reply = perform(path, &body, headers);
+  Reply reply = perform(path, method, body, headers);
+  if (!reply.error.empty() && mayBeRepeated(handle_->last)) {
+    reply = perform(path, method, body, headers);
+  }
   return reply;
 }
 

@@ -42,6 +42,9 @@ class HttpClient {
   Reply get(const std::string& path);
   /// Sends an idempotency key, so that it may be repeated when the connection breaks: once, it is.
   Reply post(const std::string& path, const std::string& body, std::vector<std::string> headers);
+  /// As post(), by another method: "PATCH", "DELETE". A body that is empty is not sent.
+  Reply send(const std::string& method, const std::string& path, const std::string& body,
+             std::vector<std::string> headers);
   /// Server-sent events; `take` gets each event's data and returns whether to go on.
   Reply stream(const std::string& path, const std::function<bool(const std::string&)>& take);
 
@@ -50,7 +53,8 @@ class HttpClient {
 
  private:
   struct Handle;
-  Reply perform(const std::string& path, const std::string* body,
+  /// Without a method it is a GET.
+  Reply perform(const std::string& path, const std::string& method, const std::string& body,
                 const std::vector<std::string>& headers);
 
   Target target_;

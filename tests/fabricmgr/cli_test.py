@@ -310,6 +310,37 @@ crl = "{self.ca}/crl.pem"
         books = self.ask("ca", "list", "--dir", self.ca)["items"]
         self.assertEqual([one["name"] for one in books if one["revoked"]], ["ann"])
 
+    def test_labels_are_written_shown_and_selected_by(self):
+        self.furnish()
+        self.run_program("host", "set", "node1", "--label", "rack=r7", "--label", "gpu=h100")
+        self.run_program("host", "set", "node2", "--label", "rack=r8")
+        self.run_program("device", "set", "dev0", "--label", "slow=")
+        self.run_program("host", "set", "node1", "--label", "gpu-", "--label", "zone=a")
+        self.assertEqual(self.ask("host", "show", "node1")["labels"], {"rack": "r7", "zone": "a"})
+        self.assertNotIn("LABELS", self.run_program("host", "list").stdout)
+        wide = self.run_program("host", "list", "-o", "wide").stdout.splitlines()
+        self.assertRegex(wide[0], r"LABELS$")
+        self.assertRegex(wide[1], r"rack=r7,zone=a$")
+        self.assertEqual(self.run_program("host", "list", "-l", "rack=r7", "-o", "name").stdout, "node1\n")
+        self.assertEqual(self.run_program("host", "list", "--selector", "rack!=r7", "-o", "name").stdout, "node2\n")
+        self.assertEqual(self.run_program("device", "list", "-l", "!slow", "-o", "name").stdout, "")
+        listed = json.loads(self.run_program("device", "list", "-l", "slow", "-o", "json").stdout)
+        self.assertEqual(listed["items"][0]["labels"], {"slow": ""})
+        region = self.ask("region", "assign", "--host", "node1", "--size", "2M")["id"]
+        self.run_program("region", "set", str(region), "--label", "job=train-1")
+        self.assertEqual(self.run_program("region", "list", "-l", "job", "-o", "name").stdout, f"{region}\n")
+        modified = str(self.ask("host", "show", "node2")["modified"])
+        self.run_program("host", "set", "node2", "--label", "a=b", "--if-match", modified)
+        self.run_program("host", "set", "node2", "--label", "a=c", "--if-match", modified, code=CONFLICT)
+        self.assertIn("would be done", self.run_program("host", "set", "node2", "--label", "a-", "--dry-run").stdout)
+        self.assertIn("nothing to do", self.run_program("host", "set", "node2", "--label", "no-").stdout)
+        for bad in (["host", "set", "node1"], ["host", "set", "node1", "--label", "rack"],
+                    ["host", "set", "node1", "--label", "a=b", "--label", "a-"],
+                    ["host", "set", "node1", "--label", "a b=c"], ["host", "list", "-o", "xml"],
+                    ["host", "list", "-l", "a b"]):
+            self.run_program(*bad, code=USAGE)
+        self.run_program("host", "set", "nobody", "--label", "a=b", code=NOT_FOUND)
+
     def test_certificates_end_visibly(self):
         self.issue("operator", "ann", "--days", "5")
         self.run_program("whoami", **self.over_tls("ann"))

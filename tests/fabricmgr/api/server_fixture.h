@@ -139,10 +139,16 @@ inline std::string getRequest(const std::string& path, const std::string& more =
   return "GET " + path + " HTTP/1.1\r\nHost: x\r\n" + more + "\r\n";
 }
 
+inline std::string bodyRequest(std::string_view method, const std::string& path,
+                               const std::string& body, const std::string& more = "") {
+  return std::string(method) + " " + path +
+         " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + more +
+         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
 inline std::string postRequest(const std::string& path, const std::string& body,
                                const std::string& more = "") {
-  return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + more +
-         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  return bodyRequest("POST", path, body, more);
 }
 
 }  // namespace tidepool::api

@@ -93,13 +93,63 @@ TEST_F(Fabric, IfMatchRefusesWhatHasChangedSince) {
             200);
   const Reply stale =
       post("/v1/devices/dev0/uncordon", Json::object(), "If-Match: " + etag + "\r\n");
-  EXPECT_EQ(stale.status, 409) << stale.body;
+  EXPECT_EQ(stale.status, 412) << stale.body;
+  EXPECT_EQ(stale.json()["code"], "conflict");
   for (const char* bad : {"42", "\"\"", "\"x\"", "W/\"3\"", "\"0\"", "\"1\", \"2\""}) {
     const Reply reply =
         post("/v1/devices/dev0/uncordon", Json::object(), std::string("If-Match: ") + bad + "\r\n");
     EXPECT_EQ(reply.status, 400) << bad;
   }
   EXPECT_EQ(post("/v1/devices/dev0/uncordon", Json::object(), "If-Match: *\r\n").status, 200);
+}
+
+TEST_F(Fabric, LabelsAreWrittenAndSelectedBy) {
+  furnish();
+  const uint64_t id = assign("node1", 2 * kMiB);
+  const std::string region = "/v1/regions/" + std::to_string(id);
+  const auto patch = [&](const std::string& path, const Json& labels,
+                         const std::string& more = "") {
+    return raw(bodyRequest("PATCH", path, Json{{"labels", labels}}.dump(), more));
+  };
+  EXPECT_EQ(get("/v1/hosts/node1").json()["labels"], Json::object());
+  const Reply first = get("/v1/hosts/node1");
+  const std::string match = "If-Match: " + first.header("ETag") + "\r\n";
+  EXPECT_EQ(patch("/v1/hosts/node1", {{"rack", "r7"}, {"gpu", "h100"}}, match).status, 200);
+  const Reply late = patch("/v1/hosts/node1", {{"rack", "r8"}}, match);
+  EXPECT_EQ(late.status, 412) << late.body;
+  EXPECT_EQ(patch("/v1/hosts/node1", {{"gpu", nullptr}, {"example.org/zone", "a"}}).status, 200);
+  EXPECT_EQ(get("/v1/hosts/node1").json()["labels"],
+            (Json{{"example.org/zone", "a"}, {"rack", "r7"}}));
+  EXPECT_EQ(patch("/v1/devices/dev0", {{"slow", ""}}).status, 200);
+  EXPECT_EQ(patch(region, {{"job", "train"}}).status, 200);
+  EXPECT_EQ(get(region).json()["labels"], (Json{{"job", "train"}}));
+  const auto count = [&](const std::string& path) { return get(path).json()["items"].size(); };
+  EXPECT_EQ(count("/v1/hosts?selector=rack%3Dr7"), 1u);
+  EXPECT_EQ(count("/v1/hosts?selector=rack!%3Dr7"), 1u);
+  EXPECT_EQ(count("/v1/hosts?selector=rack%20in%20(r6,r7),!gpu"), 1u);
+  EXPECT_EQ(count("/v1/devices?selector=slow&pool=cxl"), 1u);
+  EXPECT_EQ(count("/v1/devices?selector=!slow"), 0u);
+  EXPECT_EQ(count("/v1/regions?selector=job%3Dtrain&host=node1"), 1u);
+  EXPECT_EQ(count("/v1/regions?selector=job%3Dtrain&host=node2"), 0u);
+  for (const char* bad : {"%3D", "a%20b", "rack%3D", "a,", "in(x)"}) {
+    const Reply reply = get(std::string("/v1/hosts?selector=") + bad);
+    EXPECT_EQ(reply.status, std::string_view(bad) == "rack%3D" ? 200 : 400) << bad << reply.body;
+  }
+  EXPECT_EQ(patch("/v1/hosts/node1", {{"a b", "c"}}).status, 400);
+  EXPECT_EQ(patch("/v1/hosts/node1", {{"a", 7}}).json()["field"], "labels.a");
+  EXPECT_EQ(patch("/v1/hosts/nobody", {{"a", "b"}}).status, 404);
+  const auto merge = [&](std::string_view method, const std::string& path) {
+    std::string request = bodyRequest(method, path, R"({"labels":{"rack":"r7"}})");
+    request.replace(request.find("json"), 4, "merge-patch+json");
+    return raw(request);
+  };
+  EXPECT_EQ(merge("PATCH", "/v1/devices/dev0").status, 200);
+  EXPECT_EQ(merge("POST", "/v1/devices").status, 415);
+  // An agent reads them and writes none.
+  const ClientFiles agent = certificate("host", "node1");
+  EXPECT_EQ(as(agent, getRequest("/v1/hosts/node1")).json()["labels"]["rack"], "r7");
+  EXPECT_EQ(as(agent, bodyRequest("PATCH", "/v1/hosts/node1", R"({"labels":{"a":"b"}})")).status,
+            403);
 }
 
 TEST_F(Fabric, EveryRoleAtEveryRoute) {
@@ -122,7 +172,7 @@ TEST_F(Fabric, EveryRoleAtEveryRoute) {
       // Bad on purpose: whoever is let in gets 400 or 404, and nothing changes.
       const std::string request = route.method == "GET"
                                       ? getRequest(path + "?no_such_parameter=1")
-                                      : postRequest(path, R"({"no_such_field":1})");
+                                      : bodyRequest(route.method, path, R"({"no_such_field":1})");
       const Reply reply = replyOf(client.ask(request));
       if (includes(route.roles, role)) {
         EXPECT_NE(reply.status, 403) << nameOf(role) << " " << route.name << reply.body;
