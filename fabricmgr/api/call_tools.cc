@@ -99,15 +99,16 @@ fabric::Constraints constraintsOf(const JsonValue& body) {
   return constraints;
 }
 
-Outcome changed(const Result<fabric::Answer>& answer, Made made) {
+Outcome changed(const Result<fabric::Answer>& answer, const std::string& made) {
   Outcome outcome = one(answer);
   if (!outcome) return outcome;
   if (answer->operation.value() != 0) {
     (*outcome)->status = 202;
     (*outcome)->headers.emplace_back("Location",
                                      fmt::format("/v1/operations/{}", answer->operation.value()));
-  } else if (made == Made::kYes && answer->index.value() != 0) {
+  } else if (!made.empty() && answer->index.value() != 0) {
     (*outcome)->status = 201;
+    (*outcome)->headers.emplace_back("Location", made);
   }
   return outcome;
 }

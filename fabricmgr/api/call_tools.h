@@ -28,9 +28,8 @@ inline fabric::Force forceOf(const Call& call) {
 }
 inline Nanoseconds fromMilliseconds(uint64_t count) { return Nanoseconds(count * 1'000'000); }
 
-/// 201 for what was made, 202 for what goes on, 200 otherwise.
-enum class Made : uint8_t { kNo, kYes };
-Outcome changed(const Result<fabric::Answer>& answer, Made made = Made::kNo);
+/// 202 for what goes on, 201 for what was made and is now at the path `made`, 200 otherwise.
+Outcome changed(const Result<fabric::Answer>& answer, const std::string& made = "");
 
 /// A body of one thing; `modified` becomes its ETag, to be sent back as If-Match.
 template <typename T>

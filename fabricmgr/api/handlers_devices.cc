@@ -14,8 +14,8 @@ Outcome addPool(const Call& call) {
   if (!caller) return tl::unexpected(caller.error());
   // The schema lets only names of classes in.
   const auto memory_class = *fabric::memoryClassOf(call.body.text("class"));
-  return changed(call.service.manager().addPool(*caller, call.body.text("name"), memory_class),
-                 Made::kYes);
+  const std::string& name = call.body.text("name");
+  return changed(call.service.manager().addPool(*caller, name, memory_class), "/v1/pools/" + name);
 }
 
 Outcome showPool(const Call& call) {
@@ -46,7 +46,7 @@ Outcome addDevice(const Call& call) {
   spec.capacity = Bytes(call.body.count("capacity_bytes"));
   spec.granularity = Bytes(call.body.count("granularity_bytes"));
   spec.heads = static_cast<uint32_t>(call.body.count("heads"));
-  return changed(call.service.manager().addDevice(*caller, spec), Made::kYes);
+  return changed(call.service.manager().addDevice(*caller, spec), "/v1/devices/" + spec.name);
 }
 
 Outcome showDevice(const Call& call) {

@@ -21,7 +21,7 @@ Outcome addHost(const Call& call) {
   spec.domain = call.body.text("domain");
   spec.lease = fromMilliseconds(call.body.count("lease_ms"));
   TP_TRY(checkMine(call, spec.name));
-  return changed(call.service.manager().addHost(*caller, spec), Made::kYes);
+  return changed(call.service.manager().addHost(*caller, spec), "/v1/hosts/" + spec.name);
 }
 
 Outcome showHost(const Call& call) {

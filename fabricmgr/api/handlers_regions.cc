@@ -81,9 +81,9 @@ Outcome assignRegion(const Call& call) {
   if (!spec) return tl::unexpected(spec.error());
   Manager& manager = call.service.manager();
   const JsonValue* plan = call.body.find("plan");
-  return changed(plan != nullptr ? manager.apply(*caller, *spec, planIn(*plan))
-                                 : manager.assign(*caller, *spec),
-                 Made::kYes);
+  const auto answer = plan != nullptr ? manager.apply(*caller, *spec, planIn(*plan))
+                                      : manager.assign(*caller, *spec);
+  return changed(answer, fmt::format("/v1/regions/{}", answer ? answer->id : 0));
 }
 
 Outcome planRegion(const Call& call) {

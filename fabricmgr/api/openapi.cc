@@ -92,7 +92,7 @@ void responses(JsonWriter& out, const Route& route) {
     success(out, route, "200", "Done.");
   }
   if (route.shape == Shape::kChange) {
-    success(out, route, "201", "Made.");
+    success(out, route, "201", "Made; Location is where it is.");
     success(out, route, "202", "Goes on; Location is its operation.");
   }
   out.beginObject("default").field("description", "What went wrong.");
@@ -100,12 +100,20 @@ void responses(JsonWriter& out, const Route& route) {
   out.endObject().endObject();
 }
 
-void rolesOf(JsonWriter& out, Roles roles) {
-  out.beginList("x-roles");
+void roleNames(JsonWriter& out, std::string_view field, Roles roles) {
+  out.beginList(field);
   for (const Role role : {Role::kViewer, Role::kOperator, Role::kHost, Role::kAdmin}) {
     if (includes(roles, role)) out.value(nameOf(role));
   }
   out.endList();
+}
+
+void securitySchemes(JsonWriter& out) {
+  out.beginObject("securitySchemes").beginObject("certificate").field("type", "mutualTLS");
+  out.field("description",
+            "A client certificate with one URI, urn:tidepool:ROLE:NAME. On the Unix socket the "
+            "kernel says who asks, and the configuration which role that is.");
+  out.endObject().endObject();
 }
 
 void operation(JsonWriter& out, const Route& route) {
@@ -113,7 +121,10 @@ void operation(JsonWriter& out, const Route& route) {
   for (char& c : method) c = static_cast<char>(c | 0x20);
   out.beginObject(method);
   out.field("operationId", route.name).field("summary", route.about);
-  rolesOf(out, route.roles);
+  roleNames(out, "x-roles", route.roles);
+  out.beginList("security").beginObject();
+  roleNames(out, "certificate", route.roles);
+  out.endObject().endList();
   parameters(out, route);
   if (route.body != nullptr) {
     out.beginObject("requestBody");
@@ -147,7 +158,9 @@ std::string openApiDocument(const std::string& version) {
     }
     operation(out, route);
   }
-  out.endObject().endObject().beginObject("components").beginObject("schemas");
+  out.endObject().endObject().beginObject("components");
+  securitySchemes(out);
+  out.beginObject("schemas");
   for (const Schema* schema : allSchemas()) {
     out.beginObject(schema->name);
     writeSchema(out, *schema);

@@ -113,9 +113,12 @@ TEST(OpenApi, HasEveryRouteOnceAndNothingElse) {
       of_document.insert(method + " " + path);
       EXPECT_TRUE(operation.contains("operationId"));
       EXPECT_FALSE(operation["x-roles"].empty());
+      EXPECT_EQ(operation.at("security").at(0).at("certificate"), operation["x-roles"]);
     }
   }
   EXPECT_EQ(of_document, of_table);
+  const Json& schemes = document().at("components").at("securitySchemes");
+  EXPECT_EQ(schemes.at("certificate").at("type"), "mutualTLS");
 }
 
 TEST(OpenApi, EveryReferenceLeadsSomewhereAndEverySchemaIsUsed) {

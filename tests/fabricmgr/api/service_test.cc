@@ -42,6 +42,33 @@ TEST_F(Fabric, AssignsShowsAndReleasesWithEvidence) {
   EXPECT_TRUE(get("/v1/audit/verification").json()["good"]);
 }
 
+TEST_F(Fabric, WhatIsMadeSaysWhereItIs) {
+  furnish();
+  const auto placeOf = [&](const std::string& path, const Json& body, const std::string& more) {
+    const Reply reply = post(path, body, more);
+    EXPECT_EQ(reply.status, 201) << reply.body;
+    const std::string place = reply.header("Location");
+    EXPECT_EQ(get(place).json()["id"], reply.json()["id"]) << place;
+    return place;
+  };
+  EXPECT_EQ(placeOf("/v1/pools", {{"name", "far"}, {"class", "remote"}}, ""), "/v1/pools/far");
+  std::ofstream(scratch_ / "pool1") << std::string(4 * kMiB, '\0');
+  EXPECT_EQ(placeOf("/v1/devices",
+                    {{"name", "dev1"}, {"pool", "cxl"}, {"address", scratch_ / "pool1"}}, ""),
+            "/v1/devices/dev1");
+  const Json host = {{"name", "node3"}};
+  EXPECT_EQ(post("/v1/hosts?dry_run=true", host).header("Location"), "");
+  const std::string key = "Idempotency-Key: k1\r\n";
+  EXPECT_EQ(placeOf("/v1/hosts", host, key), "/v1/hosts/node3");
+  EXPECT_EQ(placeOf("/v1/hosts", host, key), "/v1/hosts/node3") << "the same answer again";
+  EXPECT_EQ(post("/v1/hosts", host).header("Location"), "");
+  const Json spec = {{"host", "node1"}, {"size_bytes", 2 * kMiB}};
+  EXPECT_NE(placeOf("/v1/regions", spec, ""), "");
+  Json planned = spec;
+  planned["plan"] = post("/v1/plans", spec).json();
+  EXPECT_NE(placeOf("/v1/regions", planned, ""), "");
+}
+
 TEST_F(Fabric, PlansAndAppliesThePlanUntilItIsStale) {
   furnish();
   const Json spec = {{"host", "node1"},
