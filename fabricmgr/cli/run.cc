@@ -44,9 +44,10 @@ int failed(const client::Reply& reply, const client::Target& target) {
                       kUnreachablePeer);
     }
     return complain(
-        fmt::format("cannot reach the fabric manager at {}: {}; is it running, and does "
-                    "TIDEPOOL_FABRIC name the right place?",
-                    target.address, reply.error),
+        fmt::format("cannot reach the fabric manager at {}: {}{}", target.address, reply.error,
+                    reply.of_certificates ? ""
+                                          : "; is it running, and does TIDEPOOL_FABRIC name the "
+                                            "right place?"),
         kUnreachablePeer);
   }
   const Json problem = Json::parse(reply.body, nullptr, false);

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <random>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 namespace tidepool::client {
@@ -79,6 +80,38 @@ bool tellsOfCertificate(const std::string& error) {
   return error.find("alert") != std::string::npos &&
          (error.find("certificate") != std::string::npos ||
           error.find("unknown ca") != std::string::npos);
+}
+
+/// What libcurl and OpenSSL say of certificates, in words; empty if it is something else.
+std::string_view inWords(std::string_view error) {
+  static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"alert certificate expired", "the manager says that this certificate has expired"},
+      {"alert certificate revoked", "the manager says that this certificate is revoked"},
+      {"alert unknown ca", "the manager does not know the authority of this certificate"},
+      {"alert certificate required", "the manager wants a certificate: --cert and --key"},
+      {"alert unsupported certificate", "this certificate is not one for clients"},
+      {"alert bad certificate", "the manager does not accept this certificate"},
+      {"certificate has expired", "the manager's certificate, or its authority's, has expired"},
+      {"certificate is not yet valid",
+       "the manager's certificate is not valid yet: are the clocks "
+       "right, here and where it was made?"},
+      {"issuer certificate", "the manager's certificate is not of the authority in --ca"},
+      {"self-signed certificate", "the manager's certificate is not of the authority in --ca"},
+      {"no alternative certificate subject name",
+       "the manager's certificate is for other names than this one"}};
+  for (const auto& [part, words] : kWords) {
+    if (error.find(part) != std::string_view::npos) return words;
+  }
+  return "";
+}
+
+/// `why`: the handle's error buffer.
+void setError(CURLcode code, const char* why, Reply* reply) {
+  reply->error = why[0] != '\0' ? why : curl_easy_strerror(code);
+  reply->refused = tellsOfCertificate(reply->error);
+  const std::string_view words = inWords(reply->error);
+  reply->of_certificates = !words.empty();
+  if (!words.empty()) reply->error = fmt::format("{} ({})", words, reply->error);
 }
 
 }  // namespace
@@ -157,8 +190,7 @@ Reply HttpClient::perform(const std::string& path, const std::string& method,
   std::from_chars(term.data(), term.data() + term.size(), reply.term);
   if (handle_->last == CURLE_OK) return reply;
   reply.timed_out = handle_->last == CURLE_OPERATION_TIMEDOUT;
-  reply.error = why[0] != '\0' ? why : curl_easy_strerror(handle_->last);
-  reply.refused = tellsOfCertificate(reply.error);
+  setError(handle_->last, why, &reply);
   return reply;
 }
 
@@ -196,14 +228,17 @@ Reply HttpClient::stream(const std::string& path,
   curl_easy_setopt(curl, CURLOPT_TIMEOUT, 0L);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, EventReader::onData);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reader);
+  char why[CURL_ERROR_SIZE] = {};
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
   const CURLcode code = curl_easy_perform(curl);
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, nullptr);
   long status = 0;
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
   Reply reply;
   reply.status = static_cast<int>(status);
   reply.body = reader.refusal;
-  if (code != CURLE_OK && code != CURLE_WRITE_ERROR) reply.error = curl_easy_strerror(code);
+  if (code != CURLE_OK && code != CURLE_WRITE_ERROR) setError(code, why, &reply);
   return reply;
 }
 

@@ -28,7 +28,8 @@ struct Reply {
   uint64_t term = 0;
   std::string error;  // why there is none; empty if there is one
   bool timed_out = false;
-  bool refused = false;  // the manager does not take the certificate
+  bool refused = false;          // the manager does not take the certificate
+  bool of_certificates = false;  // `error` says in words what is wrong with one
 };
 
 class HttpClient {

@@ -305,10 +305,35 @@ crl = "{self.ca}/crl.pem"
             if done.returncode != DONE:
                 break
         self.assertEqual(done.returncode, UNREACHABLE)
+        again = self.run_program("whoami", code=UNREACHABLE, **self.over_tls("ann"))
+        self.assertIn("the manager says that this certificate is revoked", again.stderr)
         self.run_program("status", **self.over_tls("vic"))
         self.assertIn("revoked", self.run_program("ca", "list", "--dir", self.ca).stdout)
         books = self.ask("ca", "list", "--dir", self.ca)["items"]
         self.assertEqual([one["name"] for one in books if one["revoked"]], ["ann"])
+
+    def test_tls_errors_are_in_words(self):
+        other = str(self.folder / "other")
+        self.run_program("ca", "init", "--dir", other)
+        self.run_program("ca", "issue", "operator", "eve", "--dir", other)
+        self.issue("server", "there", "--host", "127.0.0.1")
+        self.issue("operator", "ann")
+        tls = self.over_tls("ann")
+        stranger = {"TIDEPOOL_FABRIC_CERT": f"{other}/eve.crt", "TIDEPOOL_FABRIC_KEY": f"{other}/eve.key"}
+        server = {"TIDEPOOL_FABRIC_CERT": f"{self.ca}/there.crt", "TIDEPOOL_FABRIC_KEY": f"{self.ca}/there.key"}
+        nobody = {"TIDEPOOL_FABRIC_CERT": "", "TIDEPOOL_FABRIC_KEY": ""}
+        elsewhere = {"TIDEPOOL_FABRIC": tls["TIDEPOOL_FABRIC"].replace("127.0.0.1", "localhost")}
+        for change, words in (
+            ({"TIDEPOOL_FABRIC_CA": f"{other}/ca.crt"}, "the manager's certificate is not of the authority in --ca"),
+            (stranger, "the manager does not know the authority of this certificate"),
+            (nobody, "the manager wants a certificate"),
+            (server, "this certificate is not one for clients"),
+            (elsewhere, "the manager's certificate is for other names than this one"),
+        ):
+            for verb in (["whoami"], ["watch", "--since", "0"]):
+                done = self.run_program(*verb, code=UNREACHABLE, **{**tls, **change})
+                self.assertIn(words, done.stderr)
+                self.assertNotIn("is it running", done.stderr)
 
     def test_labels_are_written_shown_and_selected_by(self):
         self.furnish()
