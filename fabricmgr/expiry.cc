@@ -82,7 +82,7 @@ std::string certificateOf(std::string_view actor) {
                      actor.substr(colon + 1));
 }
 
-std::string whatIs(const Expiry& expiry) {
+std::string whatIs(const CertificateExpiry& expiry) {
   if (expiry.kind == "server") return fmt::format("the manager's certificate ({})", expiry.name);
   if (expiry.kind == "ca") return fmt::format("the CA's certificate ({})", expiry.name);
   if (expiry.kind == "crl") {
@@ -109,12 +109,12 @@ std::time_t endOf(const X509* certificate) { return timeOf(X509_get0_notAfter(ce
 
 std::time_t endOf(const X509_CRL* crl) { return timeOf(X509_CRL_get0_nextUpdate(crl)); }
 
-Result<std::vector<Expiry>> expiriesIn(const std::string& path, std::string_view kind) {
+Result<std::vector<CertificateExpiry>> expiriesIn(const std::string& path, std::string_view kind) {
   const Owned<BIO> file(BIO_new_file(path.c_str(), "r"));
   const Owned<STACK_OF(X509_INFO)> all(
       file ? PEM_X509_INFO_read_bio(file.get(), nullptr, nullptr, nullptr) : nullptr);
   ERR_clear_error();
-  std::vector<Expiry> found;
+  std::vector<CertificateExpiry> found;
   for (int i = 0; i < sk_X509_INFO_num(all.get()); ++i) {
     const X509_INFO* info = sk_X509_INFO_value(all.get(), i);
     if (info->x509 != nullptr) {
@@ -131,8 +131,10 @@ Result<std::vector<Expiry>> expiriesIn(const std::string& path, std::string_view
 }
 
 std::string expiredAmong(const std::string& certificate, const std::string& ca, std::time_t now) {
-  const auto over = [&](const Expiry& one) { return leftOf(one.end, now) == Left::kNone; };
-  const auto text = [&](const Expiry& one, const std::string& path) {
+  const auto over = [&](const CertificateExpiry& one) {
+    return leftOf(one.end, now) == Left::kNone;
+  };
+  const auto text = [&](const CertificateExpiry& one, const std::string& path) {
     return fmt::format("{} ({}) {}", whatIs(one), path, endText(one.end, now));
   };
   if (const auto own = expiriesIn(certificate, "client")) {
@@ -145,7 +147,7 @@ std::string expiredAmong(const std::string& certificate, const std::string& ca, 
   return "";
 }
 
-void ExpiryBook::setOwn(std::vector<Expiry> own) {
+void ExpiryBook::setOwn(std::vector<CertificateExpiry> own) {
   const MutexLock lock(mutex_);
   own_ = std::move(own);
 }
@@ -162,22 +164,24 @@ void ExpiryBook::saw(const std::string& actor, std::time_t end, std::time_t now)
   if (end > now || known <= now) known = end;
 }
 
-std::vector<Expiry> ExpiryBook::all(std::time_t now) {
-  std::vector<Expiry> found;
+std::vector<CertificateExpiry> ExpiryBook::all(std::time_t now) {
+  std::vector<CertificateExpiry> found;
   {
     const MutexLock lock(mutex_);
     std::erase_if(clients_, [&](const auto& client) { return client.second + kMonth < now; });
     found = own_;
     for (const auto& [actor, end] : clients_) found.push_back({"client", actor, end});
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Expiry& a, const Expiry& b) { return a.end < b.end; });
+  std::stable_sort(
+      found.begin(), found.end(),
+      [](const CertificateExpiry& a, const CertificateExpiry& b) { return a.end < b.end; });
   return found;
 }
 
 std::optional<ExpiryBook::Line> ExpiryBook::lineDue(std::time_t now) {
-  std::vector<Expiry> ending = all(now);
-  std::erase_if(ending, [&](const Expiry& one) { return leftOf(one.end, now) == Left::kEnough; });
+  std::vector<CertificateExpiry> ending = all(now);
+  std::erase_if(
+      ending, [&](const CertificateExpiry& one) { return leftOf(one.end, now) == Left::kEnough; });
   const Left left = ending.empty() ? Left::kEnough : leftOf(ending.front().end, now);
   {
     const MutexLock lock(mutex_);

@@ -27,7 +27,7 @@ Status checkOwnName(const char* what, const std::string& name) {
 }
 
 /// Until the first of them ends; 0: it has, or there is none.
-uint64_t secondsTo(const std::vector<Expiry>& expiries, std::time_t now) {
+uint64_t secondsTo(const std::vector<CertificateExpiry>& expiries, std::time_t now) {
   const bool over = expiries.empty() || expiries.front().end <= now;
   return over ? 0 : static_cast<uint64_t>(expiries.front().end - now);
 }
@@ -134,7 +134,7 @@ std::string Agent::status() {
   lookAtCertificates();
   const RegionCounts counts = regions_->counts();
   const std::time_t now = std::time(nullptr);
-  const std::vector<Expiry> expiries = expiries_.all(now);
+  const std::vector<CertificateExpiry> expiries = expiries_.all(now);
   const Left left = expiries.empty() ? Left::kEnough : leftOf(expiries.front().end, now);
   const bool member = contact_->standing() == Standing::kMember && lease_.runs();
   const bool good = member && left != Left::kNone;
@@ -165,7 +165,7 @@ std::string Agent::status() {
 
 void Agent::lookAtCertificates() {
   const client::Target& target = options_.manager;
-  std::vector<Expiry> own;
+  std::vector<CertificateExpiry> own;
   for (const auto& [path, kind] :
        {std::pair(&target.certificate, "client"), std::pair(&target.ca, "ca")}) {
     if (path->empty() || !target.address.starts_with("https:")) continue;

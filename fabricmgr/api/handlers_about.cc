@@ -44,10 +44,10 @@ class Checks {
   std::string_view worst_ = "ok";
 };
 
-uint64_t countOf(const std::vector<Expiry>& expiries, Left left, std::time_t now) {
+uint64_t countOf(const std::vector<CertificateExpiry>& expiries, Left left, std::time_t now) {
   return static_cast<uint64_t>(
       std::count_if(expiries.begin(), expiries.end(),
-                    [&](const Expiry& one) { return leftOf(one.end, now) == left; }));
+                    [&](const CertificateExpiry& one) { return leftOf(one.end, now) == left; }));
 }
 
 uint64_t millisecondsTo(std::time_t end, std::time_t now) {
@@ -59,10 +59,10 @@ std::string dateText(std::time_t since_1970) {
 }
 
 /// `expiries` begin with what ends first.
-void addExpiries(Checks* checks, const std::vector<Expiry>& expiries) {
+void addExpiries(Checks* checks, const std::vector<CertificateExpiry>& expiries) {
   const std::time_t now = std::time(nullptr);
   const uint64_t over = countOf(expiries, Left::kNone, now);
-  const auto text = [&](const Expiry& first) {
+  const auto text = [&](const CertificateExpiry& first) {
     return fmt::format(
         "certificates, or lists of revoked ones: {} {}; `fabricmgr certificate list` has all, "
         "`fabricmgr ca renew` replaces one",
@@ -111,7 +111,7 @@ Outcome showStatus(const Call& call) {
     out.field(nameOf(as_state), countOf(*totals, as_state));
   }
   const std::time_t now = std::time(nullptr);
-  const std::vector<Expiry> expiries = service.expiries().all(now);
+  const std::vector<CertificateExpiry> expiries = service.expiries().all(now);
   out.field("certificates", uint64_t{expiries.size()})
       .field("certificates_expired", countOf(expiries, Left::kNone, now))
       .field("next_expiry_of", expiries.empty() ? "" : whatIs(expiries.front()))
@@ -192,7 +192,7 @@ Outcome showMetrics(const Call& call) {
 
 Outcome listCertificates(const Call& call) {
   const std::time_t now = std::time(nullptr);
-  const std::vector<Expiry> all = call.service.expiries().all(now);
+  const std::vector<CertificateExpiry> all = call.service.expiries().all(now);
   const fabric::PageRequest page = pageOf(call);
   const uint64_t begin = std::min<uint64_t>(page.cursor, all.size());
   const uint64_t end = std::min<uint64_t>(begin + page.limit, all.size());

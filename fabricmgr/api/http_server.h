@@ -87,7 +87,7 @@ class HttpHandler {
   /// A handshake failed. Called by the server's thread: must not block.
   virtual void strangerRefused(const std::string& peer, const std::string& why) = 0;
   /// What the server uses from now on that ends; clients are shown anew. Must not block.
-  virtual void tlsInUse(const std::vector<Expiry>& /*expiries*/) {}
+  virtual void tlsInUse(const std::vector<CertificateExpiry>& /*expiries*/) {}
   /// A client has shown a certificate that ends then, or, if that is over, was refused for nothing
   /// else. Called by the server's thread: must not block.
   virtual void clientSeen(const Principal& /*client*/, std::time_t /*not_after*/) {}

@@ -35,11 +35,11 @@ void gauge(std::string* out, std::string_view name, std::string_view help, uint6
   Family(out, name, "gauge", help).sample("", value);
 }
 
-void certificates(std::string* out, const std::vector<Expiry>& expiries) {
+void certificates(std::string* out, const std::vector<CertificateExpiry>& expiries) {
   Family family(out, "tidepool_fabric_certificate_left_seconds", "gauge",
                 "Time until certificates and lists of revoked ones end; below 0: since.");
   const auto now = static_cast<int64_t>(std::time(nullptr));
-  for (const Expiry& one : expiries) {
+  for (const CertificateExpiry& one : expiries) {
     family.sample(fmt::format("kind=\"{}\",name=\"{}\"", one.kind, one.name),
                   static_cast<int64_t>(one.end) - now);
   }

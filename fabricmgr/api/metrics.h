@@ -30,7 +30,7 @@ class Metrics {
     fabric::Totals totals;
     uint64_t connections = 0;
     uint64_t watchers = 0;
-    std::vector<Expiry> expiries;
+    std::vector<CertificateExpiry> expiries;
   };
   std::string text(const Gauges& gauges) const;
 

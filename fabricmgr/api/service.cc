@@ -181,7 +181,7 @@ void Service::inTrouble(const std::string& why) {
   log_(Level::kError, why);
 }
 
-void Service::tlsInUse(const std::vector<Expiry>& expiries) {
+void Service::tlsInUse(const std::vector<CertificateExpiry>& expiries) {
   expiries_.setOwn(expiries);
   expiries_.forgetClients();
 }

@@ -32,7 +32,7 @@ class Service final : public HttpHandler {
   Response refuse(const Refused& refused) override;
   void strangerRefused(const std::string& peer, const std::string& why) override;
   void inTrouble(const std::string& why) override;
-  void tlsInUse(const std::vector<Expiry>& expiries) override;
+  void tlsInUse(const std::vector<CertificateExpiry>& expiries) override;
   void clientSeen(const Principal& client, std::time_t not_after) override;
 
   // For handlers.

@@ -151,7 +151,7 @@ Result<std::shared_ptr<TlsContext>> TlsContext::load(const TlsFiles& files) {
   if (!context) return fail(ErrorCode::kNoMemory, "cannot make a TLS context");
   configure(context.get());
   TP_TRY(loadFiles(context.get(), files));
-  std::vector<Expiry> expiries;
+  std::vector<CertificateExpiry> expiries;
   for (const auto& [path, kind] : {std::pair(&files.certificate, "server"),
                                    std::pair(&files.ca, "ca"), std::pair(&files.crl, "crl")}) {
     if (path->empty()) continue;

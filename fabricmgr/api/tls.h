@@ -46,13 +46,13 @@ class TlsContext {
   /// kPermission, with the reason.
   Status recheck(SSL* ssl) const;
   /// When its certificate, those of the CA and the lists of revoked ones end.
-  const std::vector<Expiry>& expiries() const { return expiries_; }
+  const std::vector<CertificateExpiry>& expiries() const { return expiries_; }
 
  private:
-  TlsContext(SslPointer<SSL_CTX> context, std::vector<Expiry> expiries)
+  TlsContext(SslPointer<SSL_CTX> context, std::vector<CertificateExpiry> expiries)
       : context_(std::move(context)), expiries_(std::move(expiries)) {}
   SslPointer<SSL_CTX> context_;
-  std::vector<Expiry> expiries_;
+  std::vector<CertificateExpiry> expiries_;
 };
 
 struct PeerCertificate {

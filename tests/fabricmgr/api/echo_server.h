@@ -43,7 +43,7 @@ class EchoHandler : public HttpHandler {
     changed_.notifyAll();
   }
 
-  void tlsInUse(const std::vector<Expiry>& expiries) override {
+  void tlsInUse(const std::vector<CertificateExpiry>& expiries) override {
     const MutexLock lock(mutex_);
     own_ = expiries;
   }
@@ -51,7 +51,7 @@ class EchoHandler : public HttpHandler {
     const MutexLock lock(mutex_);
     ends_[client.actor()] = not_after;
   }
-  std::vector<Expiry> own() {
+  std::vector<CertificateExpiry> own() {
     const MutexLock lock(mutex_);
     return own_;
   }
@@ -105,7 +105,7 @@ class EchoHandler : public HttpHandler {
   bool blocked_ TP_GUARDED_BY(mutex_) = false;
   bool open_ TP_GUARDED_BY(mutex_) = false;
   std::deque<std::shared_ptr<Exchange>> kept_ TP_GUARDED_BY(mutex_);
-  std::vector<Expiry> own_ TP_GUARDED_BY(mutex_);
+  std::vector<CertificateExpiry> own_ TP_GUARDED_BY(mutex_);
   std::map<std::string, std::time_t> ends_ TP_GUARDED_BY(mutex_);
   std::deque<std::string> strangers_ TP_GUARDED_BY(mutex_);
 };

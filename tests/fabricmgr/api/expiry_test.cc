@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 constexpr std::time_t kDay = 24 * 3600;
 constexpr std::time_t kNow = 1'800'000'000;
 
-TEST(Expiry, IsSaidInTheLargestUnitThatFits) {
+TEST(CertificateExpiry, IsSaidInTheLargestUnitThatFits) {
   EXPECT_EQ(endText(kNow + 12 * kDay + 100, kNow), "ends in 12 days");
   EXPECT_EQ(endText(kNow + kDay, kNow), "ends in 24 hours");
   EXPECT_EQ(endText(kNow + 119, kNow), "ends in 119 seconds");
@@ -34,14 +34,14 @@ TEST(Expiry, IsSaidInTheLargestUnitThatFits) {
   EXPECT_EQ(certificateOf("nobody"), "the certificate of nobody");
 }
 
-TEST(Expiry, AMonthBeforeTheEndIsSoon) {
+TEST(CertificateExpiry, AMonthBeforeTheEndIsSoon) {
   EXPECT_EQ(leftOf(kNow + 30 * kDay + 1, kNow), Left::kEnough);
   EXPECT_EQ(leftOf(kNow + 30 * kDay, kNow), Left::kSoon);
   EXPECT_EQ(leftOf(kNow + 1, kNow), Left::kSoon);
   EXPECT_EQ(leftOf(kNow, kNow), Left::kNone);
 }
 
-TEST(Expiry, ReadsWhatFilesHave) {
+TEST(CertificateExpiry, ReadsWhatFilesHave) {
   const api::Scratch scratch;
   const auto authority = ca::Authority::init(scratch / "ca", 100 * kDay);
   const auto issued = authority->issue({"host", "n1", {}, -3 * kDay - 60}, scratch / "ca");
