@@ -158,7 +158,7 @@ Result<Selector> Selector::parse(std::string_view text) {
                 kLongestSelector);
   }
   for (std::string_view rest = trimmed(text); !rest.empty();) {
-    const bool more = rest.back() == ',';  // nothing comes after it
+    const bool more = rest.ends_with(',');  // nothing comes after it
     auto term = termOf(takeTerm(&rest));
     if (!term) return tl::unexpected(term.error());
     selector.terms_.push_back(std::move(*term));
