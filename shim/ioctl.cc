@@ -9,8 +9,6 @@
 #include <linux/ioctl.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 #include <atomic>
 #include <cstdarg>
@@ -49,13 +47,10 @@ struct AllocMemory {  // nv_ioctl_nvos02_parameters_with_fd
 bool isNvidias(int fd) {
   static std::atomic<bool> known{false};
   if (known.load(std::memory_order_relaxed)) return true;
-  struct statx about;
-  const bool is = raw::call(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_TYPE, &about) == 0 &&
-                  S_ISCHR(about.stx_mode) && about.stx_rdev_major == kNvidiaMajor;
-  // Its descriptors may pin nothing that we do not hear of: we hear of what libcuda says.
-  if (is) os::followNvidia(true);
-  if (is) known.store(true, std::memory_order_relaxed);
-  return is;
+  if (deviceMajor(fd) != kNvidiaMajor) return false;
+  os::followNvidia(true);  // since what libcuda asks comes by here
+  known.store(true, std::memory_order_relaxed);
+  return true;
 }
 
 /// Looks at a request to NVIDIA's driver. 0, or -1 with errno set.

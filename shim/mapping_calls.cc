@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -115,6 +116,13 @@ ssize_t adviseOwn(const iovec* ranges, size_t count, int advice) {
 }
 
 }  // namespace
+
+std::optional<unsigned> deviceMajor(int fd) {
+  struct statx about;
+  const long done = raw::call(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_TYPE, &about);
+  if (done != 0 || !S_ISCHR(about.stx_mode)) return std::nullopt;
+  return about.stx_rdev_major;
+}
 
 bool readOwn(uintptr_t from, void* to, size_t size) {
   if (const auto done = transferOwn(SYS_process_vm_readv, to, from, size)) return *done;

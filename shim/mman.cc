@@ -3,9 +3,7 @@
 // reserved, to be opened piece by piece; calls on managed ranges become calls to the Runtime;
 // everything else goes to the kernel as it came. A call on a range that is partly managed is cut
 // into pieces. Errors are the kernel's errno values. mremap is in remap.cc.
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +11,7 @@
 #include "allocator/arena/raw_syscalls.h"
 #include "shim/export.h"
 #include "shim/hints.h"
+#include "shim/mapping_calls.h"
 #include "shim/next.h"
 #include "shim/pieces.h"
 #include "shim/surrendered.h"
@@ -184,12 +183,6 @@ int handOver(std::byte* at, size_t size) {
 
 namespace {
 
-bool isDevice(int fd) {
-  struct statx about;
-  return raw::call(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_TYPE, &about) == 0 &&
-         S_ISCHR(about.stx_mode);
-}
-
 /// Whether the kernel would refuse such a mapping, whatever is there: if so, what is there stays.
 bool wouldMap(uintptr_t address, size_t size, int protection, int flags, int fd, off_t offset) {
   if ((flags & MAP_ANONYMOUS) != 0 && (flags & MAP_HUGETLB) == 0) return true;
@@ -198,7 +191,7 @@ bool wouldMap(uintptr_t address, size_t size, int protection, int flags, int fd,
   if (there == MAP_FAILED) {
     // A driver may map at one address only, as NVIDIA's does for managed memory. The kernel asks
     // it once what was there is gone.
-    return errno == EINVAL && offset % static_cast<off_t>(kPageSize) == 0 && isDevice(fd);
+    return errno == EINVAL && offset % static_cast<off_t>(kPageSize) == 0 && deviceMajor(fd);
   }
   raw::munmap(there, size);
   return address % kPageSize == 0;
