@@ -231,6 +231,8 @@ TEST_P(TableArguments, OfTablesToBe) {
   tidepool_table_params params = good;
   params.name = nullptr;
   wrong(params, "name is NULL");
+  params.name = "";
+  wrong(params, "name is NULL or empty");
   params = good;
   params.track = 4;
   wrong(params, "track is 4");
@@ -244,8 +246,6 @@ TEST_P(TableArguments, OfTablesToBe) {
   params = good;
   params.track = TIDEPOOL_TRACK_USES;
   wrong(params, "its ids are dense");
-  params.name = "";
-  wrong(params, "name is NULL or empty");
   params = good;
   params.rows = 0;
   wrong(params, "0 rows");

@@ -49,8 +49,8 @@ def registered():
         values = torch.arange(MIB // 8, device="cuda", dtype=torch.int64) * (step + 1)
         for number, chunk in enumerate(held):
             torch.from_numpy(chunk).copy_(values + number, non_blocking=True)
-        for chunk in ours:
-            if chunk is not held[0] and not any(chunk is other for other in held):
+        for number, chunk in enumerate(ours):
+            if number % 8 != 0:
                 chunk += step
         torch.cuda.synchronize()
         expected = numpy.arange(MIB // 8, dtype=numpy.int64) * (step + 1)

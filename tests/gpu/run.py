@@ -19,10 +19,14 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+BENCH = HERE.parent.parent / "bench"
 SECONDS = 240
 
-TRAINER = HERE.parent.parent / "bench" / "trainers" / "dlrm.py"
-TRAINING = [str(TRAINER), "--device", "cuda", "--steps", "200", "--losses-only"]
+sys.path.insert(0, str(BENCH))
+from harness.places import WORK  # noqa: E402
+from harness.running import MemoryServer  # noqa: E402
+
+TRAINING = [str(BENCH / "trainers" / "dlrm.py"), "--device", "cuda", "--steps", "200", "--losses-only"]
 PROGRAMS = str(HERE / "programs.py")
 WAYS = ("plain", "server", "pool")
 # name: (arguments, local memory, options more, ways). What CUDA and torch themselves take, some 250 MiB, is beside it.
@@ -36,15 +40,6 @@ CASES = {
     "workers": ([PROGRAMS, "workers"], "96M", [], WAYS),
     "unified": ([PROGRAMS, "unified"], "96M", [], WAYS),
 }
-
-
-def start_server(binaries):
-    server = subprocess.Popen([f"{binaries}/fabricmgr", "memserver", "--listen", "127.0.0.1:0", "--size", "8G"],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    for line in server.stdout:
-        if found := re.search(r"127\.0\.0\.1:\d+", line):
-            return server, found[0]
-    sys.exit("the memory server did not start")
 
 
 def run(command, folder):
@@ -62,20 +57,20 @@ def run(command, folder):
     return {"status": got.returncode, "out": got.stdout, "err": got.stderr, "seconds": seconds, "stats": stats}
 
 
-def prefix_of(way, name, binaries, address):
+def prefix_of(way, name, binaries, port):
     if way == "plain":
         return []
     _, dram, more, _ = CASES[name]
-    far = f"remote:{address}:4G" if way == "server" else "cxl:4G"
+    far = f"remote:127.0.0.1:{port}:4G" if way == "server" else "cxl:4G"
     conf = "budget_scope:managed" + (",pins:never" if "pins" in way else "")
     return [f"{binaries}/tidepool", "run", "--dram", dram, "--far", far, "--conf", conf, *more]
 
 
-def compare(name, options, binaries, address):
+def compare(name, options, binaries, port):
     """One row for each way, as soon as it has run."""
     plain = None
     for way in CASES[name][3]:
-        prefix = prefix_of(way, name, binaries, address)
+        prefix = prefix_of(way, name, binaries, port)
         with tempfile.TemporaryDirectory(prefix="gpu-") as folder:
             told = ["--stats", f"{folder}/stats", "--"] if prefix else []
             got = run([*prefix, *told, options.python, *CASES[name][0]], folder)
@@ -104,17 +99,14 @@ def main():
     options = parser.parse_args()
     if unknown := set(options.names) - set(CASES):
         parser.error(f"unknown: {', '.join(sorted(unknown))} (known: {', '.join(CASES)})")
-    binaries = str(pathlib.Path(options.bin).resolve())
-    server, address = start_server(binaries)
+    binaries = pathlib.Path(options.bin).resolve()
     bad = 0
-    try:
+    WORK.mkdir(parents=True, exist_ok=True)
+    with MemoryServer("8G", binaries.parent) as server:
         for name in options.names or CASES:
-            for row in compare(name, options, binaries, address):
+            for row in compare(name, options, binaries, server.port):
                 bad += row["result"] != "same"
                 print(json.dumps(row), flush=True) if options.json else show(row)
-    finally:
-        server.kill()
-        server.wait()
     return 1 if bad else 0
 
 
