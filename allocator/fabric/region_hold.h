@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Takes what is mapped of regions out of reach of this process when its host's lease ends, and
-// gives it back when the agent has said that it is the process's still. Who touches it meanwhile
-// waits, whoever it is: a table's call, a checkpoint, a table that is being made. Without a right
-// to userfaultfd nobody can be made to wait, and the rows are lost. Thread-safe.
+// gives it back when the agent has said that it is the process's still. Threads that touch it
+// meanwhile wait, in a table's call, a checkpoint, or while a table is made. Without a right to
+// userfaultfd nobody can be made to wait, and the rows are lost. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -31,13 +31,13 @@ class RegionHold {
   void suspend() TP_EXCLUDES(mutex_);
   void resume() TP_EXCLUDES(mutex_);
   bool suspended() const { return suspended_.load(std::memory_order_acquire); }
-  /// They are lost: who is at them goes on with memory of the process's own, and hears of it at the
-  /// end of the call.
+  /// They are lost: a thread that uses them goes on with memory of the process's own, and its call
+  /// ends with an error.
   void lose(DirectFileTier& tier) TP_EXCLUDES(mutex_);
   void lose(FabricRows& rows) TP_EXCLUDES(mutex_);
 
-  /// Held by who copies what is mapped, or maps it elsewhere, on the thread that resumes. Nothing
-  /// is suspended meanwhile, but may be already.
+  /// Held by code that copies what is mapped, or maps it elsewhere, on the thread that resumes.
+  /// Nothing is suspended meanwhile, but may be already.
   Mutex& mutex() TP_RETURNS(mutex_) { return mutex_; }
 
  private:

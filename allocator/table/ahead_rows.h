@@ -66,7 +66,7 @@ class AheadRows {
   /// The row deserves a slot, and gets one when its last batch is over.
   void markWorthy(Place place) { rowAt(place).worthy = true; }
 
-  /// The row is of no id any more: whoever asks for it from now on finds none here.
+  /// The row is of no id any more, and is not found here from now on.
   void drop(RowNumber row);
   /// Batches up to this one are over: rows that no later one needs go to slots or home, or are
   /// dropped. Those that have not come yet stay for now. Errors: those of writing to the homes.

@@ -49,9 +49,8 @@ struct TableOptions {
   Initializer initializer;
   OptimizerStep step;                   // rates; its step number is the table's own
   Tracked tracked = Tracked::kNothing;  // of hashed ids, for expire()
-  // Of hashed ids: the look-up, of those that may insert, that has an id for the so-manieth time
-  // gives it a row; before, it is looked up without, and what steps say of it is dropped. 0 and 1:
-  // the first use gives it one.
+  // Of hashed ids: how many times an id must be looked up, by calls that may insert, before it gets
+  // a row; until then steps ignore it. 0 and 1: the first use gives it one.
   uint32_t admit_after = 0;
   uint64_t remembered_ids = 0;  // of ids without a row, see SeenIds; 0: a quarter of the rows
   // Of a far tier: local memory for hot rows, what is known of them, and buffers. 0: a share of the

@@ -58,9 +58,9 @@ class FaultPort {
   virtual Status arm(uintptr_t address, Bytes size) = 0;
   /// Takes a range back that was armed: it is ordinary memory then.
   virtual Status disarm(uintptr_t address, Bytes size) = 0;
-  /// On a write barrier: from now on whoever touches a page of the range that is not in the page
-  /// table waits, readers too, until disarm() or admit(), and wake(). Errors: kUnsupported where
-  /// the kernel cannot; kNoMemory.
+  /// On a write barrier: from now on a thread that touches a page of the range that is not in the
+  /// page table waits, readers too, until disarm() or admit(), and wake(). Errors: kUnsupported
+  /// where the kernel cannot; kNoMemory.
   virtual Status hold(uintptr_t, Bytes) {
     return fail(ErrorCode::kUnsupported, "readers cannot be held up");
   }

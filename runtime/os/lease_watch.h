@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls somebody when a lease ends, on a thread of its own, which waits for nothing else: whoever
-// would renew the lease may be stopped or gone. Time goes on while the machine is suspended.
-// Thread-safe but for start(), stop() and renewInChild().
+// Calls somebody when a lease ends, on a thread of its own, which waits for nothing else: the
+// process that would renew the lease may be stopped or gone. Time goes on while the machine is
+// suspended. Thread-safe but for start(), stop() and renewInChild().
 #pragma once
 
 #include "runtime/base/clock.h"

@@ -27,7 +27,7 @@ enum class Rights : uint8_t {
 
 /// In place of a protection: nobody was given this part of the space, or it was released.
 inline constexpr int kNotHandedOut = -1;
-/// Nor is it reserved: who asks the kernel for just this address gets it (ManagedSpace::take()).
+/// Nor is it reserved: the kernel maps what others ask it to map there (ManagedSpace::take()).
 inline constexpr int kNotReserved = -2;
 
 /// `protection` as for mprotect(2), or one of these.

@@ -121,7 +121,7 @@ void RowConnection::await(Port& port) {
   std::erase(waiting_, &port);
 }
 
-/// Whoever does not wait any more leaves receiving to another that does.
+/// A port that does not wait any more leaves receiving to another that does.
 void RowConnection::handOn() {
   if (!receiving_ && !waiting_.empty()) wake(*waiting_.back());
 }

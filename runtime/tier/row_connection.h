@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One connection to a memory server that several row channels share, each through a port. Requests
 // of all go out at once and are answered in their order; the lock is never held while somebody
-// waits for the network. Whoever waits first receives for all, and hands that on when its own
-// answer has come. Thread-safe, a port for one thread at a time. A child of fork() must not use its
-// parent's.
+// waits for the network. The first port that waits receives for all, and hands that on when its
+// own answer has come. Thread-safe, a port for one thread at a time. A child of fork() must not use
+// its parent's.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ class RowConnection {
     friend class RowConnection;
     // Guarded by the connection's lock.
     size_t begun = 0;                    // requests that have not ended
-    std::vector<FetchCompletion> ended;  // those from `returned` on are to be returned
+    std::vector<FetchCompletion> ended;  // the first `returned` of them have been returned
     size_t returned = 0;
     CondVar wake;
   };
@@ -59,7 +59,7 @@ class RowConnection {
   /// `client` is used by nobody else. Errors: kNoMemory.
   static Result<std::shared_ptr<RowConnection>> create(std::unique_ptr<RemoteClient> client);
 
-  // As RowChannel says of its functions. kNoSpace: some of the port's own are to be returned first.
+  // As RowChannel says of its functions. kNoSpace: the port has to take some of its own first.
   // While others' requests leave no room for the first one of a port, submit() waits.
   Status submit(Port& port, const RowRequest& request) TP_EXCLUDES(mutex_);
   Status flush() TP_EXCLUDES(mutex_);
@@ -67,7 +67,7 @@ class RowConnection {
   FetchCompletion wait(Port& port) TP_EXCLUDES(mutex_);
   size_t inFlight(const Port& port) const TP_EXCLUDES(mutex_);
   bool failed() const TP_EXCLUDES(mutex_);
-  /// Why, with the name of who asks before it.
+  /// Why, after the caller's name.
   void writeReason(const char* name, std::span<char> out) const TP_EXCLUDES(mutex_);
   /// Ends the port's use, once its requests have ended: nothing of their memory is touched then.
   void close(Port& port) TP_EXCLUDES(mutex_);

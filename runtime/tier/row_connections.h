@@ -36,7 +36,8 @@ class RowConnections {
   /// Whether one that works has no lane.
   bool anyWithoutLane() TP_EXCLUDES(mutex_);
 
-  /// In a child of fork(): all are the parent's, and whoever changed the list is not there.
+  /// In a child of fork(): all are the parent's, and a thread that was changing the list is
+  /// not there.
   void forget() TP_LOCKS_INHERITED {
     new (&mutex_) Mutex;
     new (&places_) Places;  // not destroyed: nothing is freed here

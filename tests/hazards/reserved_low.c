@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Low addresses belong to who asks for them: CUDA's library looks in /proc/self/maps for a hole of
-// some 4 GiB there, and others map there by system calls that nobody sees.
+// Low addresses are free until somebody asks for them: CUDA's library looks in /proc/self/maps for
+// a hole of some 4 GiB there, and others map there by system calls that nobody sees.
 #include <sys/syscall.h>
 
 #include "tests/hazards/hazard.h"
@@ -49,7 +49,7 @@ int main(void) {
   char* hinted = (char*)mmap(at(20 * GIB), size, kRw, kPlain, -1, 0);
   EXPECT(placed(hinted, 20 * GIB));
   fill(hinted, size, 2);
-  // Who has it first keeps it.
+  // The first that maps something there keeps it.
   char* raw = (char*)rawly(30 * GIB, size);
   EXPECT(placed(raw, 30 * GIB));
   fill(raw, size, 3);

@@ -195,7 +195,7 @@ TEST(Removal, IsAsTheModelWhateverTheTier) {
   }
 }
 
-// An id gets its row by the look-up that has it for the so-manieth time: not by one that inserts
+// An id gets its row when it has been looked up often enough: not by one that inserts
 // nothing, a step or an announcement; at once when it is written; and again when it was removed.
 TEST(Admission, IsAsTheModelWhateverTheTier) {
   for (const Place place : kPlaces) {

@@ -100,15 +100,15 @@ typedef struct tidepool_table_params {
   uint64_t dram_bytes;
   const tidepool_rates* rates; /**< NULL: TIDEPOOL_RATES_INIT */
   uint32_t track;              /**< TIDEPOOL_TRACK_LAST_USE, TIDEPOOL_TRACK_USES, both or 0 */
-  /** TIDEPOOL_HASHED: an id gets a row by the look-up (of those without TIDEPOOL_INSERT_NOTHING)
-   * that has it for the so-manieth time, each occurrence counted; up to 255. Before that it gives
-   * what its row would begin with, steps leave out what is theirs of it, and announcing it does
-   * nothing; writing it gives it a row at once. What was counted is not in checkpoints. 0 and 1:
-   * the first use of any kind gives it a row. */
+  /** TIDEPOOL_HASHED: how many times an id must be looked up before it gets a row, up to 255. Every
+   * occurrence counts, but not those of look-ups with TIDEPOOL_INSERT_NOTHING. Until then it reads
+   * as its row would begin, steps ignore its gradients, and announcing it does nothing; writing it
+   * gives it a row at once. Counts are not in checkpoints. 0 and 1: the first use of any kind gives
+   * it a row. */
   uint32_t admit_after;
-  /** How many ids without a row are counted, exactly, and in two generations of so many each: an id
-   *  is forgotten when it was not seen again while at least so many others were. Takes up to 31
-   * bytes each of local memory, for both. 0: a quarter of the rows. */
+  /** How many ids without a row are remembered for that. Counts are exact, and kept in two
+   * generations of this size: an id is forgotten if at least this many others are seen before it is
+   * seen again. Takes up to 31 bytes of local memory for each. 0: a quarter of the rows. */
   uint64_t remembered_ids;
 } tidepool_table_params;
 

@@ -81,12 +81,12 @@ class Table:
                same in every tier, a function of seed and id alone
     track      of hashed ids, what expire() goes by: "last_use" (four bytes a row), "uses" (two), or both of them
     admit_after
-               of hashed ids: the so-manieth look-up that may insert gives an id its row, each occurrence counted; up
-               to 255. Before that it gives what its row would begin with, its gradients are dropped, and prefetch()
+               of hashed ids: how many times an id must be looked up, by calls that may insert, before it gets a row;
+               up to 255. Until then it reads as its row would begin, its gradients are dropped, and prefetch()
                passes it over; write() gives it a row at once
     remembered_ids
-               so many ids without a row are counted for that, exactly, in each of two generations: one that is not
-               seen again while so many others are is forgotten. Up to 31 bytes each; None: a quarter of the rows
+               how many ids without a row are remembered for that: one is forgotten if at least this many others are
+               seen before it is seen again. Up to 31 bytes each; None: a quarter of the rows
     tier       0: local memory; 1..: the far tiers of the space
     dram       local memory for hot rows of a far tier and what is known of them. None: a share of the space's, which
                follows what the table gains by it; see Space. Or of its own: bytes, "256M", or "10%" of the table (of a

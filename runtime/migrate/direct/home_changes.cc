@@ -68,7 +68,7 @@ void HomeChanges::hold(uintptr_t address, Bytes size) {
                           : core_.barrier->hold(address, size);
   // Armed first: what is taken out of the page table stays out.
   if (held) return core_.kernel->zapShared(address, size);
-  // Older kernels: SIGSEGV for who touches it.
+  // On older kernels a touch ends in SIGSEGV.
   TP_CHECK(held.error().code() == ErrorCode::kUnsupported);
   TP_CHECK(core_.kernel->mapNothing(address, size).has_value());
 }

@@ -16,7 +16,7 @@ Result<std::unique_ptr<DirectLease>> DirectLease::create(Core& core, GranuleMove
 }
 
 Status DirectLease::renewInChild() {
-  new (&mutex_) Mutex;  // whoever holds it is the parent's
+  new (&mutex_) Mutex;  // its holder is a thread of the parent's
   MutexLock lock(mutex_);
   TP_TRY(watch_.renewInChild());
   if (suspended()) suspend();
