@@ -57,7 +57,7 @@ bool isNvidias(int fd) {
 int prepareForDevice(int fd, unsigned long request, const void* argument) {
   const unsigned number = _IOC_NR(request);
   if (number == kAllocMemory && _IOC_SIZE(request) >= sizeof(AllocMemory)) {
-    AllocMemory call;
+    AllocMemory call{};
     if (!readOwn(reinterpret_cast<uintptr_t>(argument), &call, sizeof call)) return 0;
     if (call.kind != kProgramsMemory) return 0;
     const uintptr_t start = roundDown(call.address, kPageSize);
