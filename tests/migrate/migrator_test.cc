@@ -236,6 +236,9 @@ class WithAnAgent : public MigratorTest {
     agent.join();
     ASSERT_TRUE(fabric);
     fabric_ = std::move(*fabric);
+    evacuator_ = std::move(*Evacuator::create(core_, *mover_));
+    lease_ = std::move(*DirectLease::create(core_, *mover_));
+    fabric_->use(*evacuator_, *lease_);
     makeMigrator();
     migrator_->setFabric(fabric_.get());
   }
@@ -248,6 +251,8 @@ class WithAnAgent : public MigratorTest {
          .status = static_cast<uint16_t>(ErrorCode::kPermission)});
   }
   UniqueFd agent_;
+  std::unique_ptr<Evacuator> evacuator_;
+  std::unique_ptr<DirectLease> lease_;
   std::unique_ptr<FabricMemory> fabric_;
 };
 
