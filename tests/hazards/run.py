@@ -153,9 +153,11 @@ def end_with_parent():
 
 
 def start_server(fabricmgr, work):
+    """In a session of its own, as a service has: in one with compilers, with which the scheduler has it
+    share a processor as a group (autogroup), a worker was seen to wait 5 s for its turn, and was lost."""
     server = subprocess.Popen([fabricmgr, "memserver", "--listen", "127.0.0.1:0", "--size", "16G"],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              cwd=work, preexec_fn=end_with_parent)
+                              cwd=work, start_new_session=True, preexec_fn=end_with_parent)
     said = b""
     while line := server.stdout.readline():
         said += line

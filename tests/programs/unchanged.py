@@ -229,7 +229,8 @@ def run_way(case, prefix):
 
 def start_server(binaries):
     server = subprocess.Popen([f"{binaries}/fabricmgr", "memserver", "--listen", "127.0.0.1:0", "--size", "24G"],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              start_new_session=True)
     for line in server.stdout:
         at = line.find(b"127.0.0.1:")
         if at >= 0:

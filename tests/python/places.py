@@ -26,6 +26,7 @@ class MemoryServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            start_new_session=True,
             preexec_fn=lambda: _libc.prctl(1, signal.SIGTERM),
         )
         for line in self.process.stdout:
