@@ -22,6 +22,9 @@ struct TableParams {
   uint64_t seed = 0;
   uint64_t dram_bytes = 0;  // 0: a share of what tables have together
   tidepool_rates rates = TIDEPOOL_RATES_INIT;
+  uint32_t track = 0;           // for expire(): TIDEPOOL_TRACK_LAST_USE, TIDEPOOL_TRACK_USES
+  uint32_t admit_after = 0;     // of hashed ids; as in tidepool_table_params
+  uint64_t remembered_ids = 0;  // for that
 };
 
 /// A table; the end of the object closes it. Checkpoints of it are gone by then.
@@ -42,6 +45,9 @@ class Table {
     plain.seed = params.seed;
     plain.dram_bytes = params.dram_bytes;
     plain.rates = &params.rates;
+    plain.track = params.track;
+    plain.admit_after = params.admit_after;
+    plain.remembered_ids = params.remembered_ids;
     tidepool_table* table = nullptr;
     if (tidepool_table_create(context.handle(), &plain, &table) != TIDEPOOL_OK) {
       return Failure::last();
