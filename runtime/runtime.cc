@@ -56,11 +56,12 @@ void Runtime::Impl::openPool() {
 }
 
 Status Runtime::Impl::connectFabric(Bytes most) {
-  if (fabric != nullptr) return fail(ErrorCode::kInvalidArgument, "give fabric: only once");
-  const char* const agent = core.options.agent[0] != '\0' ? core.options.agent : nullptr;
-  auto memory = FabricMemory::connect(core, agent, most);
-  if (!memory) return tl::unexpected(memory.error());
-  fabric = std::move(*memory);
+  if (agent != nullptr) return fail(ErrorCode::kInvalidArgument, "give fabric: only once");
+  auto client = FabricMemory::connect(core.options.agent[0] != '\0' ? core.options.agent : nullptr);
+  if (!client) return tl::unexpected(client.error());
+  agent = std::move(*client);
+  most_of_fabric = most;
+  core.tiers.expectMore();
   return {};
 }
 
@@ -97,14 +98,15 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   auto granules = GranuleMover::create(core);
   if (!granules) return tl::unexpected(granules.error());
   mover = std::move(*granules);
-  if (fabric != nullptr) {
+  if (agent != nullptr) {
     auto made = Evacuator::create(core, *mover);
     if (!made) return tl::unexpected(made.error());
     evacuator = std::move(*made);
     auto direct_lease = DirectLease::create(core, *mover);
     if (!direct_lease) return tl::unexpected(direct_lease.error());
     lease = std::move(*direct_lease);
-    fabric->use(*evacuator, *lease);
+    fabric =
+        std::make_unique<FabricMemory>(core, std::move(agent), most_of_fabric, *evacuator, *lease);
   }
   ranges = std::make_unique<RangeOps>(core, *policy, *mover);
   anchors = std::make_unique<Anchors>(core, mover->promoter);

@@ -28,6 +28,8 @@ struct Runtime::Impl final : ChildServices {
   std::optional<StatsRegion> stats;
   // Outlives the tiers: the agent gives their regions to others when the connection ends.
   std::unique_ptr<FabricMemory> fabric;
+  std::unique_ptr<AgentClient> agent;  // from when it has said hello until `fabric` has it
+  Bytes most_of_fabric;
   Core core;
   std::unique_ptr<SharedPolicy> policy;
   std::unique_ptr<Staging> staging;

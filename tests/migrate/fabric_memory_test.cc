@@ -49,17 +49,17 @@ class FabricMemoryTest : public FakeCoreTest {
   /// What connect() says if the agent answers so.
   ErrorCode connectTo(NoticeKind answer, ErrorCode error = ErrorCode{}) {
     std::thread agent([&] { accept(answer, error); });
-    const auto memory = FabricMemory::connect(core_, socket_.path(), Bytes());
+    const auto client = FabricMemory::connect(socket_.path());
     agent.join();
-    return memory ? ErrorCode{} : memory.error().code();
+    return client ? ErrorCode{} : client.error().code();
   }
   void connect(Bytes most = Bytes()) {
     std::thread agent([this] { accept(); });
-    auto memory = FabricMemory::connect(core_, socket_.path(), most);
+    auto client = FabricMemory::connect(socket_.path());
     agent.join();
-    ASSERT_TRUE(memory) << memory.error().text();
-    memory_ = std::move(*memory);
-    memory_->use(*evacuator_, *lease_);
+    ASSERT_TRUE(client) << client.error().text();
+    core_.tiers.expectMore();
+    memory_ = std::make_unique<FabricMemory>(core_, std::move(*client), most, *evacuator_, *lease_);
     memory_->use(*evictor_, nullptr);
   }
 

@@ -232,13 +232,13 @@ class WithAnAgent : public MigratorTest {
       agent_ = socket.accept();
       say({});
     });
-    auto fabric = FabricMemory::connect(core_, socket.path(), Bytes());
+    auto client = FabricMemory::connect(socket.path());
     agent.join();
-    ASSERT_TRUE(fabric);
-    fabric_ = std::move(*fabric);
+    ASSERT_TRUE(client);
     evacuator_ = std::move(*Evacuator::create(core_, *mover_));
     lease_ = std::move(*DirectLease::create(core_, *mover_));
-    fabric_->use(*evacuator_, *lease_);
+    fabric_ =
+        std::make_unique<FabricMemory>(core_, std::move(*client), Bytes(), *evacuator_, *lease_);
     makeMigrator();
     migrator_->setFabric(fabric_.get());
   }

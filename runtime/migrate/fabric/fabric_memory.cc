@@ -38,8 +38,7 @@ constexpr Nanoseconds kChildWaits(100'000'000);
 
 }  // namespace
 
-Result<std::unique_ptr<FabricMemory>> FabricMemory::connect(Core& core, const char* path,
-                                                            Bytes most) {
+Result<std::unique_ptr<AgentClient>> FabricMemory::connect(const char* path) {
   auto client = AgentClient::connect(path);
   if (!client) return tl::unexpected(client.error());
   AgentNotice welcome;
@@ -50,17 +49,14 @@ Result<std::unique_ptr<FabricMemory>> FabricMemory::connect(Core& core, const ch
   if (welcome.kind != NoticeKind::kWelcome) {
     return fail(ErrorCode::kCorrupt, "the host's agent did not say hello");
   }
-  std::unique_ptr<FabricMemory> memory(new FabricMemory(core, std::move(*client), most));
-  core.tiers.expectMore();
-  memory->room_.setGrowing(true);
-  return memory;
+  return client;
 }
 
 Nanoseconds FabricMemory::tend(Nanoseconds now, bool heard) {
   if (!client_->connected()) reconnect(now);
   if (heard && client_->connected()) listen(now);
   // Regions are left alone until it is known whose they are; the agent has no others meanwhile.
-  if (lease_->suspended()) {
+  if (lease_.suspended()) {
     if (core_.room.growing()) setGrowing(false);  // nobody is to wait for more
     return kRetryStuck;
   }
@@ -130,7 +126,7 @@ void FabricMemory::listen(Nanoseconds now) {
 }
 
 void FabricMemory::resume() {
-  if (client_->connected() && reclaiming_ == 0 && !unclaimed_) lease_->resume();
+  if (client_->connected() && reclaiming_ == 0 && !unclaimed_) lease_.resume();
 }
 
 void FabricMemory::hear(const AgentNotice& notice, Nanoseconds now) {
@@ -145,7 +141,7 @@ void FabricMemory::hear(const AgentNotice& notice, Nanoseconds now) {
       if (reclaiming_ > 0 && --reclaiming_ == 0) dropParents();
       return resume();
     case NoticeKind::kLease:
-      lease_->renew(notice.until);
+      lease_.renew(notice.until);
       return resume();
     case NoticeKind::kReturned:
       if (region != nullptr && region->state == State::kReturning) *region = Region();
@@ -248,12 +244,12 @@ Status FabricMemory::attach(const AgentNotice& notice, Region& region) {
       while (end < notice.pieces.size() && notice.pieces[end].kind == PieceKind::kFile) ++end;
       auto tier = tierOverFiles(notice.pieces.subspan(at, end - at), notice.files, region.id);
       if (!tier) return tl::unexpected(tier.error());
-      region.numbers[region.tiers++] = lease_->add(std::move(*tier));
+      region.numbers[region.tiers++] = lease_.add(std::move(*tier));
     } else {
       auto tier =
           tierOverServer(notice.pieces[at], region.id, region.epoch, core_.options.remote_timeout);
       if (!tier) return tl::unexpected(tier.error());
-      region.numbers[region.tiers++] = lease_->add(std::move(*tier));
+      region.numbers[region.tiers++] = lease_.add(std::move(*tier));
     }
     // This thread answers for the process, as for the tiers that were there from the start.
     core_.tiers.tier(region.numbers[region.tiers - 1]).table().settle();
@@ -382,7 +378,7 @@ void FabricMemory::moveOff(Region& region, Nanoseconds now) {
   bool stuck = false;
   endWatch();
   for (uint8_t i = 0; i < region.tiers; ++i) {
-    const auto progress = evacuator_->moveOff(region.numbers[i], kSlice);
+    const auto progress = evacuator_.moveOff(region.numbers[i], kSlice);
     done = done && progress == Evacuator::Progress::kDone;
     stuck = stuck || progress == Evacuator::Progress::kStuck;
     moving_ = moving_ || progress == Evacuator::Progress::kMoved;
@@ -427,7 +423,7 @@ void FabricMemory::reportLeft(Region& region, Nanoseconds now) {
 
 void FabricMemory::retire(Region& region) {
   region.state = State::kRetiring;
-  lease_->forget(bitsOf(region));
+  lease_.forget(bitsOf(region));
   if (balancer_ != nullptr) balancer_->letGo();
   for (uint8_t i = 0; i < region.tiers; ++i) {
     const uint8_t number = region.numbers[i];
@@ -493,7 +489,7 @@ void FabricMemory::lose(Region& region, Bytes from, const char* why) {
     const FrameIndex first_lost(toPages(left).value());
     tier.forsake(first_lost);
     evictor_->takeBack(number);
-    lost += evacuator_->lose(number, first_lost);
+    lost += evacuator_.lose(number, first_lost);
   }
   region.cut = true;
   if (from == Bytes()) region.gone = true;

@@ -23,21 +23,24 @@ namespace tidepool {
 
 class FabricMemory {
  public:
-  /// Connects to the agent at `path`; asks for nothing yet. `most` bounds what is asked for in all,
-  /// 0: as much as there is. Errors: kUnreachable, kPermission, kTimedOut.
-  static Result<std::unique_ptr<FabricMemory>> connect(Core& core, const char* path, Bytes most);
-  /// Must outlive it.
-  void use(Evacuator& evacuator, DirectLease& lease) {
-    evacuator_ = &evacuator;
-    lease_ = &lease;
+  /// Connects to the agent at `path`, which says hello; asks for nothing yet. Errors: kUnreachable,
+  /// kPermission, kTimedOut.
+  static Result<std::unique_ptr<AgentClient>> connect(const char* path);
+  /// `most` bounds what is asked for in all, 0: as much as there is. What is referred to must
+  /// outlive it.
+  FabricMemory(Core& core, std::unique_ptr<AgentClient> client, Bytes most, Evacuator& evacuator,
+               DirectLease& lease)
+      : core_(core), client_(std::move(client)), most_(most), evacuator_(evacuator), lease_(lease) {
+    room_.setGrowing(true);
   }
+  /// Must outlive it.
   void use(Evictor& evictor, Balancer* balancer) {
     evictor_ = &evictor;
     balancer_ = balancer;
   }
 
   /// The process is about to end, with its last thread.
-  void tellToStop() { lease_->tellToStop(); }
+  void tellToStop() { lease_.tellToStop(); }
 
   /// Does what is due; returns when it wants to be called again at the latest. `heard`: fd() is
   /// readable, which is a time to be called, too.
@@ -85,8 +88,6 @@ class FabricMemory {
     bool urgent() const { return free < Bytes(2 * kGranuleSize) || leaving > Bytes(); }
   };
 
-  FabricMemory(Core& core, std::unique_ptr<AgentClient> client, Bytes most)
-      : core_(core), client_(std::move(client)), most_(most) {}
   void reconnect(Nanoseconds now);
   void listen(Nanoseconds now);
   /// If all that the agent has to say about regions has been heard.
@@ -137,8 +138,8 @@ class FabricMemory {
   // not have been through with its own parent's.
   std::array<UniqueFd, 2> parents_;
   const Bytes most_;
-  Evacuator* evacuator_ = nullptr;
-  DirectLease* lease_ = nullptr;
+  Evacuator& evacuator_;
+  DirectLease& lease_;
   Evictor* evictor_ = nullptr;
   Balancer* balancer_ = nullptr;  // null: there is none
   std::array<Region, TierSet::kMost> regions_;
