@@ -35,6 +35,7 @@ Outcome checkRemoveHost(const Call& call);
 Outcome removeHost(const Call& call);
 Outcome drainHost(const Call& call);
 Outcome resumeHost(const Call& call);
+Outcome resumeHosts(const Call& call);
 Outcome fenceHost(const Call& call);
 Outcome resumeLeases(const Call& call);
 Outcome expireLeases(const Call& call);

@@ -152,9 +152,11 @@ Outcome showHealth(const Call& call) {
       "REGION_FENCED", "warning", countOf(*totals, RegionState::kFenced),
       "regions are cut off from their hosts and not erased yet: they wait their turn, or for a "
       "device; `fabricmgr operation list` says for what");
-  checks.add("HOST_FENCED", "warning", totals->hosts_fenced,
-             "hosts are fenced and get nothing: `fabricmgr host list`; when all is well with one, "
-             "`fabricmgr host resume NAME`");
+  checks.add(
+      "HOST_FENCED", "warning", totals->hosts_fenced,
+      "hosts are fenced and get nothing: `fabricmgr host list`; when all is well with one, "
+      "`fabricmgr host resume NAME`; with all of a mass expiry, `fabricmgr host resume --all` "
+      "or `-l SELECTOR`");
   checks.add("HOST_SILENT", "warning", totals->hosts_silent,
              "hosts' leases are over and they get nothing: `fabricmgr host list` has their names, "
              "`fabricmgr agent --status` on the host says why");

@@ -59,6 +59,19 @@ Outcome resumeHost(const Call& call) {
   });
 }
 
+Outcome resumeHosts(const Call& call) {
+  const auto caller = callerOf(call);
+  if (!caller) return tl::unexpected(caller.error());
+  const auto selector = selectorOf(call);
+  if (!selector) return tl::unexpected(selector.error());
+  // Nobody is to mean all hosts by a variable that happens to be empty.
+  if (call.query.flag("all") != selector->isEverything()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "say which hosts: either all=true, or a selector that is not empty");
+  }
+  return one(call.service.manager().resumeHosts(*caller, *selector));
+}
+
 Outcome fenceHost(const Call& call) {
   return change(call, [&](Manager& manager, const Caller& caller) {
     return manager.fenceHost(caller, call.path.front(), forceOf(call));

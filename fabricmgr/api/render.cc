@@ -95,6 +95,19 @@ void render(JsonWriter& out, const fabric::HostInfo& info) {
   out.endObject();
 }
 
+void render(JsonWriter& out, const fabric::ResumedHosts& resumed) {
+  out.beginObject().field("index", resumed.index.value()).beginList("hosts");
+  for (const fabric::ResumedHost& host : resumed.hosts) {
+    out.beginObject()
+        .field("id", host.id.value())
+        .field("name", host.name)
+        .field("outcome", nameOf(host.outcome))
+        .field("text", host.text)
+        .endObject();
+  }
+  out.endList().endObject();
+}
+
 void render(JsonWriter& out, const fabric::RegionInfo& info) {
   const fabric::Region& region = info.region;
   out.beginObject()

@@ -17,6 +17,7 @@ std::string timeText(Nanoseconds since_1970);
 void render(JsonWriter& out, const fabric::PoolInfo& info);
 void render(JsonWriter& out, const fabric::DeviceInfo& info);
 void render(JsonWriter& out, const fabric::HostInfo& info);
+void render(JsonWriter& out, const fabric::ResumedHosts& resumed);
 void render(JsonWriter& out, const fabric::RegionInfo& info);
 void render(JsonWriter& out, const fabric::Operation& operation);
 void render(JsonWriter& out, const fabric::ScrubEvidence& evidence);

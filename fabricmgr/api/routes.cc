@@ -54,6 +54,7 @@ constinit const Route kRoutes[] = {
   {"POST", "/v1/hosts/{name}/remove", "removeHost", kA, kSlow, &kWriteQuery, &kNoBody, kChange, &kAnswer, "Removes a host without regions.", removeHost},
   {"POST", "/v1/hosts/{name}/drain", "drainHost", kO, kSlow, &kWriteQuery, &kDrain, kChange, &kAnswer, "Takes back all its regions, once it has left them.", drainHost},
   {"POST", "/v1/hosts/{name}/resume", "resumeHost", kO, kSlow, &kWriteQuery, &kNoBody, kChange, &kAnswer, "Lets it have regions again.", resumeHost},
+  {"POST", "/v1/hosts:resume", "resumeHosts", kO, kSlow, &kResumeQuery, &kNoBody, kChange, &kResumedHosts, "Lets all hosts that are named have regions again, in one change; while expiry is held, silent ones get a new lease.", resumeHosts},
   {"POST", "/v1/hosts/{name}/fence", "fenceHost", kO, kSlow, &kWriteQuery, &kForce, kChange, &kAnswer, "Cuts it off from all it has, which is then erased.", fenceHost},
   {"POST", "/v1/leases/resume", "resumeLeases", kO, kSlow, &kWriteQuery, &kNoBody, kChange, &kAnswer, "Gives hosts whose expiry is held a new lease.", resumeLeases},
   {"POST", "/v1/leases/expire", "expireLeases", kO, kSlow, &kWriteQuery, &kNoBody, kChange, &kAnswer, "Confirms expiry that is held: hosts whose lease is over are cut off.", expireLeases},

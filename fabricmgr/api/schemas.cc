@@ -165,6 +165,19 @@ constexpr Field kHostFields[] = {
     {"modified", Type::kCount, kMust, "index of its last change"},
     {"labels", Type::kLabels, kMust, "what operators have written on it"}};
 
+constexpr Field kResumedHostFields[] = {
+    {"id", Type::kCount, kMust, "its id"},
+    {"name", Type::kText, kMust, "its name"},
+    {"outcome", Type::kText, kMust,
+     "unchanged: there was nothing to do; renewed: it was silent while expiry is held, and has a "
+     "new lease; refused: it is as it was",
+     nullptr, "unchanged|resumed|renewed|refused"},
+    {"text", Type::kText, kMust, "why it was refused; else empty"}};
+
+constexpr Field kResumedHostsFields[] = {
+    {"index", Type::kCount, kMust, "of the change; 0: nothing was to change, or a dry run"},
+    {"hosts", Type::kObjects, kMust, "all that were named", &kResumedHost}};
+
 constexpr Field kRegionFields[] = {
     {"id", Type::kCount, kMust, "its id"},
     {"label", Type::kText, kMust, "for people; may be empty"},
@@ -345,6 +358,10 @@ constexpr Field kWriteFields[] = {kDryRun};
 constexpr Field kPageFields[] = {kCursor, kLimit};
 constexpr Field kSelector = {"selector", Type::kText, kMay,
                              "only what has such labels: a=b,c!=d,e,!f,g in (h,i)"};
+constexpr Field kResumeFields[] = {
+    kDryRun,
+    {"all", Type::kFlag, kMay, "all hosts; either this or a selector must be there"},
+    kSelector};
 constexpr Field kHostsFields[] = {kCursor, kLimit, kSelector};
 constexpr Field kDevicesFields[] = {
     kCursor, kLimit, kSelector, {"pool", Type::kText, kMay, "only its own"}};
@@ -391,6 +408,10 @@ constinit const Schema kNoBody = {"Nothing", "An empty object, or no body.", {}}
 constinit const Schema kPool = {"Pool", "Devices of one class.", kPoolFields};
 constinit const Schema kDevice = {"Device", "A CXL device or memory server.", kDeviceFields};
 constinit const Schema kHost = {"Host", "A host with its lease.", kHostFields};
+constinit const Schema kResumedHost = {"ResumedHost", "What became of one of many hosts.",
+                                       kResumedHostFields};
+constinit const Schema kResumedHosts = {"ResumedHosts", "What became of each host.",
+                                        kResumedHostsFields};
 constinit const Schema kRegion = {"Region", "Memory that a host was given.", kRegionFields};
 constinit const Schema kExtent = {"Extent", "Contiguous bytes of one device.", kExtentFields};
 constinit const Schema kOperation = {"Operation", "Something that takes long.", kOperationFields};
@@ -418,18 +439,20 @@ constinit const Schema kConstraints = {"Constraints", "Where extents may lie.", 
 
 std::span<const Schema* const> allSchemas() {
   static constexpr const Schema* kAll[] = {
-      &kNewPool,     &kNewDevice,   &kNewHost,       &kNewRegion, &kForce,      &kDrain,
-      &kResize,      &kTransfer,    &kDrainProgress, &kSet,       &kNoBody,     &kPool,
-      &kDevice,      &kHost,        &kRegion,        &kExtent,    &kOperation,  &kEvidence,
-      &kEvent,       &kAuditRecord, &kAuditVerdict,  &kRemoval,   &kHurt,       &kPlan,
-      &kAccess,      &kAccessPart,  &kAnswer,        &kRenewal,   &kStatus,     &kHealth,
-      &kHealthCheck, &kCertificate, &kWhoAmI,        &kProblem,   &kConstraints};
+      &kNewPool,     &kNewDevice,   &kNewHost,       &kNewRegion, &kForce,       &kDrain,
+      &kResize,      &kTransfer,    &kDrainProgress, &kSet,       &kNoBody,      &kPool,
+      &kDevice,      &kHost,        &kRegion,        &kExtent,    &kOperation,   &kEvidence,
+      &kEvent,       &kAuditRecord, &kAuditVerdict,  &kRemoval,   &kHurt,        &kPlan,
+      &kAccess,      &kAccessPart,  &kAnswer,        &kRenewal,   &kStatus,      &kHealth,
+      &kHealthCheck, &kCertificate, &kWhoAmI,        &kProblem,   &kConstraints, &kResumedHost,
+      &kResumedHosts};
   return kAll;
 }
 
 constinit const Schema kNoQuery = {"", "", {}};
 constinit const Schema kWriteQuery = {"", "", kWriteFields};
 constinit const Schema kPageQuery = {"", "", kPageFields};
+constinit const Schema kResumeQuery = {"", "", kResumeFields};
 constinit const Schema kHostsQuery = {"", "", kHostsFields};
 constinit const Schema kDevicesQuery = {"", "", kDevicesFields};
 constinit const Schema kRegionsQuery = {"", "", kRegionsFields};

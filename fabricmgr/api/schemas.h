@@ -12,13 +12,14 @@ extern const Schema kNewPool, kNewDevice, kNewHost, kNewRegion, kForce, kDrain, 
 // What goes out.
 extern const Schema kPool, kDevice, kHost, kRegion, kExtent, kOperation, kEvidence, kEvent,
     kAuditRecord, kAuditVerdict, kRemoval, kHurt, kPlan, kAccess, kAccessPart, kAnswer, kRenewal,
-    kStatus, kHealth, kHealthCheck, kCertificate, kWhoAmI, kProblem, kConstraints;
+    kStatus, kHealth, kHealthCheck, kCertificate, kWhoAmI, kProblem, kConstraints, kResumedHost,
+    kResumedHosts;
 
 /// All of them, for the document.
 std::span<const Schema* const> allSchemas();
 
 // Parameters of queries.
-extern const Schema kNoQuery, kWriteQuery, kPageQuery, kHostsQuery, kDevicesQuery, kRegionsQuery,
-    kEventsQuery;
+extern const Schema kNoQuery, kWriteQuery, kResumeQuery, kPageQuery, kHostsQuery, kDevicesQuery,
+    kRegionsQuery, kEventsQuery;
 
 }  // namespace tidepool::api

@@ -104,7 +104,8 @@ void addVerb(CLI::App& parent, const Verb& verb, int* exit_code) {
   auto told = newTold();
   CLI::App* command = parent.add_subcommand(std::string(verb.verb), std::string(verb.about));
   if (!verb.operand.empty()) {
-    command->add_option(std::string(verb.operand), told->given.operand, "Which one")->required();
+    command->add_option(std::string(verb.operand), told->given.operand, "Which one")
+        ->required(verb.many_path.empty());
   }
   for (const Option& option : verb.options) addOption(*command, *told, option);
   addSettings(*command, *told, verb.show);

@@ -61,7 +61,9 @@ std::string usageOf(const CLI::Option& option) {
 std::string synopsisOf(const std::string& words, const CLI::App& command) {
   std::string text = "fabricmgr " + words;
   for (const CLI::Option* option : command.get_options()) {
-    if (isPositional(*option)) text += " " + option->get_name();
+    if (!isPositional(*option)) continue;
+    const std::string name = option->get_name();
+    text += option->get_required() ? " " + name : fmt::format(" [{}]", name);
   }
   for (const CLI::Option* option : command.get_options()) {
     if (!isPositional(*option) && option->get_required()) text += " " + usageOf(*option);

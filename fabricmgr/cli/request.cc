@@ -88,6 +88,22 @@ std::string numberBefore(const Verb& verb, const std::string& operand) {
   return std::to_string(number - 1);
 }
 
+/// One thing by its name, or many in one way.
+void checkWhich(const Verb& verb, const Given& given) {
+  if (verb.many_path.empty()) return;
+  int ways = given.operand.empty() ? 0 : 1;
+  for (const char* flag : {"--all", "--selector"}) {
+    const auto found = given.options.find(flag);
+    if (found == given.options.end() || found->second.empty()) continue;
+    ++ways;
+    // A variable that happens to be empty is not to mean all of them.
+    if (found->second.back().empty()) throw UsageError("--selector: it is empty; all are --all");
+  }
+  if (ways != 1) {
+    throw UsageError(fmt::format("say which: {}, --all or --selector, one of them", verb.operand));
+  }
+}
+
 }  // namespace
 
 uint64_t durationOption(const std::string& flag, const std::string& text) {
@@ -105,8 +121,9 @@ uint64_t durationOption(const std::string& flag, const std::string& text) {
 }
 
 BuiltRequest buildRequest(const Verb& verb, const Given& given) {
+  checkWhich(verb, given);
   BuiltRequest request;
-  request.path = verb.path;
+  request.path = isOfMany(verb, given) ? verb.many_path : verb.path;
   Json body = Json::object();
   std::string query;
   const auto parameter = [&](std::string_view name, const std::string& value) {
@@ -117,7 +134,7 @@ BuiltRequest buildRequest(const Verb& verb, const Given& given) {
     request.path.replace(place, 2,
                          verb.show == Show::kAt ? numberBefore(verb, given.operand)
                                                 : client::HttpClient::escape(given.operand));
-  } else if (!verb.operand.empty()) {
+  } else if (!verb.operand.empty() && !isOfMany(verb, given)) {
     body["name"] = given.operand;
   }
   for (const Option& option : verb.options) {

@@ -29,6 +29,11 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Whether the change is of many things at once: no operand was given where there need not be one.
+inline bool isOfMany(const Verb& verb, const Given& given) {
+  return !verb.many_path.empty() && given.operand.empty();
+}
+/// Throws UsageError.
 BuiltRequest buildRequest(const Verb& verb, const Given& given);
 /// "90s", "10m", "2h", "1500ms", "30": milliseconds. Throws UsageError.
 uint64_t durationOption(const std::string& flag, const std::string& text);

@@ -107,6 +107,20 @@ int waitFor(client::HttpClient& client, uint64_t id, const Settings& settings) {
   }
 }
 
+/// Each of many, and what became of it.
+int showMany(const Verb& verb, const Json& answer, const Given& given, const Settings& settings) {
+  const Json hosts = answer.value("hosts", Json::array());
+  if (!settings.json) {
+    fmt::print("{}", tableOf(hosts, verb.columns));
+    if (given.dry_run) fmt::print(stderr, "a dry run: nothing was changed\n");
+    std::fflush(stdout);
+  }
+  size_t refused = 0;
+  for (const Json& host : hosts) refused += host.value("outcome", "") == "refused" ? 1 : 0;
+  if (refused == 0) return kDone;
+  return complain(fmt::format("{} of {} were refused", refused, hosts.size()), kRefusedCode);
+}
+
 int showChange(client::HttpClient& client, const Verb& verb, const Json& answer, const Given& given,
                const Settings& settings) {
   const uint64_t operation = answer.value("operation", uint64_t{0});
@@ -211,6 +225,7 @@ int show(client::HttpClient& client, const Verb& verb, const Given& given, const
     case Show::kTable:
       return settings.json ? kDone : showTable(client, verb, path, answer, settings);
     case Show::kChange:
+      if (isOfMany(verb, given)) return showMany(verb, answer, given, settings);
       return showChange(client, verb, answer, given, settings);
     case Show::kWait:
       return waitFor(client, answer.value("id", uint64_t{0}), settings);

@@ -28,6 +28,8 @@ constexpr Option kCursor = {"--cursor", "cursor", Kind::kCount,
 constexpr Option kSelector = {
     "--selector",  "selector", Kind::kText, "Only what has these labels: a=b,c!=d,e,!f,g in (h,i)",
     Place::kQuery, false,      "",          "-l"};
+constexpr Option kAll = {"--all", "all", Kind::kFlag, "All of them", Place::kQuery};
+constexpr Option kWhichHosts[] = {kAll, kSelector};
 constexpr Option kListOnly[] = {kCursor};
 constexpr Option kHostList[] = {kSelector, kCursor};
 constexpr Option kSet[] = {{"--label", "labels", Kind::kLabels,
@@ -105,6 +107,7 @@ constexpr Column kHosts[] = {{"NAME", "name"},
                              {"DOMAIN", "domain"},
                              {"LEASE", "lease_ms", As::kDuration, true},
                              {"LABELS", "labels", As::kText, true}};
+constexpr Column kResumedHosts[] = {{"NAME", "name"}, {"OUTCOME", "outcome"}, {"TEXT", "text"}};
 constexpr Column kRegions[] = {{"ID", "id"},
                                {"HOST", "host"},
                                {"STATE", "state"},
@@ -159,7 +162,7 @@ constexpr Verb kVerbs[] = {
   {"host", "add", "Add a host", "POST", "/v1/hosts", "NAME", Show::kChange, kHostAdd, {}},
   {"host", "set", "Write labels on it", "PATCH", "/v1/hosts/{}", "NAME", Show::kChange, kSet, {}},
   {"host", "drain", "Take back all its regions, once it has left them", "POST", "/v1/hosts/{}/drain", "NAME", Show::kChange, kDrainOptions, {}},
-  {"host", "resume", "Let it have regions again", "POST", "/v1/hosts/{}/resume", "NAME", Show::kChange, {}, {}},
+  {"host", "resume", "Let it, or many, have regions again; exit 4 if one may not", "POST", "/v1/hosts/{}/resume", "NAME", Show::kChange, kWhichHosts, kResumedHosts, "/v1/hosts:resume"},
   {"host", "fence", "Cut it off from all it has, and erase that", "POST", "/v1/hosts/{}/fence", "NAME", Show::kChange, kForceOnly, {}},
   {"host", "ok-to-remove", "Say who would be hurt by its removal; exit 4 if anybody", "GET", "/v1/hosts/{}/removal", "NAME", Show::kVerdict, {}, {}},
   {"host", "remove", "Remove a host without regions", "POST", "/v1/hosts/{}/remove", "NAME", Show::kChange, {}, {}},

@@ -51,6 +51,9 @@ struct Verb {
   Show show = Show::kOne;
   std::span<const Option> options;
   std::span<const Column> columns;
+  /// Of a change that many things can have at once: the path for when --all or --selector names
+  /// them in place of the operand. The answer then has a list, which is shown by `columns`.
+  std::string_view many_path = {};
 };
 
 std::span<const Verb> verbs();

@@ -183,6 +183,8 @@ class Manager::Impl {
   void expireLeases() TP_EXCLUDES(mutex);
   /// Holds expiry while too many hosts are silent at once, and lets it go on when they are not.
   void holdExpiry() TP_REQUIRES(mutex);
+  /// It has something to lose, and was not heard of for half its lease.
+  bool isSilent(const HostEntry& entry) TP_REQUIRES(mutex);
   /// Every silent host gets a new lease.
   void resumeExpiry(Step* step) TP_REQUIRES(mutex);
   /// Fences whose lease is over, unless that is held; and whoever is fenced and has something yet.

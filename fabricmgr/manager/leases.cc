@@ -23,9 +23,8 @@ Silence lookAround(Manager::Impl& impl) TP_REQUIRES(impl.mutex) {
   for (const auto& [id, entry] : impl.state.hosts()) {
     if (entry.host.state == HostState::kFenced || entry.regions.empty()) continue;
     ++found.holding;
-    const Nanoseconds left = impl.leaseLeft(id);
-    if (left < entry.host.lease / 2) found.silent.push_back(id);
-    if (left == Nanoseconds()) found.over.push_back(id);
+    if (impl.isSilent(entry)) found.silent.push_back(id);
+    if (impl.leaseLeft(id) == Nanoseconds()) found.over.push_back(id);
   }
   return found;
 }
@@ -49,6 +48,11 @@ void tellAll(Step* step, const std::vector<HostId>& hosts, const char* what) {
 }
 
 }  // namespace
+
+bool Manager::Impl::isSilent(const HostEntry& entry) {
+  return entry.host.state != HostState::kFenced && !entry.regions.empty() &&
+         leaseLeft(entry.host.id) < entry.host.lease / 2;
+}
 
 void Manager::Impl::holdExpiry() {
   const Silence silence = lookAround(*this);

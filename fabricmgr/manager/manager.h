@@ -153,6 +153,13 @@ class Manager {
   Result<Answer> drainHost(const Caller& caller, const std::string& name, Nanoseconds deadline);
   /// Back to active, from draining or, once it holds nothing any more, from fenced.
   Result<Answer> resumeHost(const Caller& caller, const std::string& name);
+  /// All hosts that `selector` finds, in one change, which is durable as a whole or not at all:
+  /// those that can be are resumed, and while expiry is held those that are silent get a new lease.
+  /// A host that was modified after Caller::expected is refused by itself. A repeated key changes
+  /// nothing: what was done then is told again, and of other hosts how they are now. Errors:
+  /// kNotFound when the selector finds nobody, kConflict when what the key did is not known any
+  /// more.
+  Result<ResumedHosts> resumeHosts(const Caller& caller, const Selector& selector);
   /// Operation: cuts the host off from all it has, then erases that. Refused (kRefused) while its
   /// lease runs, unless by force.
   Result<Answer> fenceHost(const Caller& caller, const std::string& name, Force force);

@@ -49,6 +49,24 @@ struct HostInfo {
   Bytes held;
 };
 
+/// What became of one of many hosts that were to be resumed. kUnchanged: there was nothing to do.
+/// kRenewed: it was active, and silent while expiry is held: it has a new lease. kRefused: it is as
+/// it was, `text` says why.
+enum class Resumed : uint8_t { kUnchanged = 0, kResumed = 1, kRenewed = 2, kRefused = 3 };
+std::string_view nameOf(Resumed value);
+
+struct ResumedHost {
+  HostId id;
+  std::string name;
+  Resumed outcome = Resumed::kUnchanged;
+  std::string text;
+};
+
+struct ResumedHosts {
+  Index index;  // of the change; 0: nothing was to change, or it was a dry run
+  std::vector<ResumedHost> hosts;
+};
+
 struct RegionInfo {
   Region region;
   std::string host;        // its name; empty if it belongs to nobody

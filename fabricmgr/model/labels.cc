@@ -157,6 +157,7 @@ Result<Selector> Selector::parse(std::string_view text) {
     return fail(ErrorCode::kInvalidArgument, "a selector has at most %zu characters",
                 kLongestSelector);
   }
+  selector.text_ = text;
   for (std::string_view rest = trimmed(text); !rest.empty();) {
     const bool more = rest.ends_with(',');  // nothing comes after it
     auto term = termOf(takeTerm(&rest));

@@ -37,6 +37,8 @@ class Selector {
   static Result<Selector> parse(std::string_view text);
   bool matches(const Labels& labels) const;
   bool isEverything() const { return terms_.empty(); }
+  /// As it was written.
+  const std::string& text() const { return text_; }
 
  private:
   struct Term {
@@ -46,6 +48,7 @@ class Selector {
   };
   static Result<Term> termOf(std::string_view text);
 
+  std::string text_;
   std::vector<Term> terms_;
 };
 

@@ -286,6 +286,29 @@ crl = "{self.ca}/crl.pem"
         self.assertEqual([one["name"] for one in self.ask("host", "list", "--cursor", str(first))["items"]], ["node2"])
         self.assertNotIn("node1", self.run_program("host", "list", "--cursor", str(first)).stdout)
 
+    def test_many_hosts_are_resumed_at_once(self):
+        self.furnish()
+        self.run_program("host", "set", "node2", "--label", "rack=r7")
+        self.run_program("region", "assign", "--host", "node1", "--size", "2M")
+        before = self.ask("status")["index"]
+        for which in ([], ["node1", "--all"], ["--all", "-l", "rack"], ["-l", ""], ["node1", "-l", "rack"]):
+            self.assertRegex(self.run_program("host", "resume", *which, code=USAGE).stderr, r"say which|empty")
+        self.run_program("host", "resume", "-l", "rack=", "--json", code=NOT_FOUND)
+        self.run_program("host", "resume", "-l", "a b", code=USAGE)
+        self.assertEqual(self.ask("status")["index"], before)
+        for host in ("node1", "node2"):
+            self.run_program("host", "drain", host, "--no-wait")
+        seen = str(self.ask("host", "show", "node1")["modified"])
+        self.assertIn("dry run", self.run_program("host", "resume", "--all", "--dry-run").stderr)
+        late = self.run_program("host", "resume", "--all", "--if-match", seen, code=REFUSED)
+        self.assertEqual([line.split()[:2] for line in late.stdout.splitlines()[1:]],
+                         [["node1", "resumed"], ["node2", "refused"]])
+        self.assertIn("1 of 2 were refused", late.stderr)
+        told = self.ask("host", "resume", "-l", "rack=r7")["hosts"]
+        self.assertEqual([(one["name"], one["outcome"]) for one in told], [("node2", "resumed")])
+        self.assertEqual({one["outcome"] for one in self.ask("host", "resume", "--all")["hosts"]}, {"unchanged"})
+        self.run_program("host", "resume", "node1")
+
     def test_roles_and_revocation_over_tls(self):
         self.furnish()
         for kind, name in [("viewer", "vic"), ("operator", "ann"), ("host", "node1")]:

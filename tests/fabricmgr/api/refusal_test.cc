@@ -57,6 +57,7 @@ class Refusals : public Fabric {
         {"removeHost", "{}"},
         {"drainHost", R"({"deadline_ms":1000})"},
         {"resumeHost", "{}"},
+        {"resumeHosts", "{}"},
         {"fenceHost", R"({"force":true})"},
         {"resumeLeases", "{}"},
         {"expireLeases", "{}"},
@@ -75,6 +76,11 @@ class Refusals : public Fabric {
     const auto found = kGood.find(route.name);
     EXPECT_NE(found, kGood.end()) << "a new route? give it a good body here: " << route.name;
     return found != kGood.end() ? found->second : "{}";
+  }
+
+  static std::string queryOf(const Route& route) {
+    if (route.query == &kResumeQuery) return "?dry_run=true&all=true";
+    return route.query == &kWriteQuery ? "?dry_run=true" : "";
   }
 
   void expectNamed(const Reply& reply, const std::string& what) {
@@ -133,7 +139,7 @@ TEST_F(Refusals, HostileValuesInEveryPlace) {
                                  "\"" + std::string(3000, 'a') + "\""};
   for (const Route& route : routes()) {
     if (route.body == nullptr) continue;
-    const std::string query = route.query == &kWriteQuery ? "?dry_run=true" : "";
+    const std::string query = queryOf(route);
     const Json good = Json::parse(bodyOf(route));
     for (const auto& [key, value] : good.items()) {
       for (const std::string& other : hostile) {
@@ -151,7 +157,7 @@ TEST_F(Refusals, HostileValuesInEveryPlace) {
 TEST_F(Refusals, PathsAndBodiesMadeBadAtRandom) {
   for (const Route& route : routes()) {
     if (route.body == nullptr) continue;
-    const std::string query = route.query == &kWriteQuery ? "?dry_run=true" : "";
+    const std::string query = queryOf(route);
     for (int round = 0; round < 200; ++round) {
       std::string path = pathOf(route), body = bodyOf(route);
       if (round % 4 == 0) {

@@ -179,6 +179,39 @@ TEST_F(Fabric, LabelsAreWrittenAndSelectedBy) {
             403);
 }
 
+TEST_F(Fabric, ManyHostsAreResumedByOneRequest) {
+  furnish();
+  EXPECT_EQ(raw(bodyRequest("PATCH", "/v1/hosts/node2", R"({"labels":{"rack":"r7"}})")).status,
+            200);
+  for (const char* host : {"node1", "node2"}) {
+    EXPECT_EQ(post("/v1/hosts/" + std::string(host) + "/drain", Json::object()).status, 200);
+  }
+  const Json before = get("/v1/status").json()["index"];
+  const std::string path = "/v1/hosts:resume";
+  for (const char* bad :
+       {"", "?selector=", "?selector=%20", "?all=false", "?all=true&selector=rack", "?all=maybe",
+        "?selector=%3D", "?hosts=node1", "?all=true&all=true"}) {
+    EXPECT_EQ(post(path + bad, Json::object()).status, 400) << bad;
+  }
+  EXPECT_EQ(post(path + "?selector=rack%3Dr9", Json::object()).status, 404);
+  EXPECT_EQ(post(path + "?all=true", {{"all", true}}).status, 400);
+  const Reply dry = post(path + "?all=true&dry_run=true", Json::object());
+  EXPECT_EQ(dry.json()["index"], 0);
+  EXPECT_EQ(dry.json()["hosts"].size(), 2u);
+  EXPECT_EQ(as(certificate("viewer", "vic"), postRequest(path + "?all=true", "{}")).status, 403);
+  EXPECT_EQ(as(certificate("host", "node1"), postRequest(path + "?all=true", "{}")).status, 403);
+  EXPECT_EQ(get("/v1/status").json()["index"], before) << "something that was refused was done";
+  const Reply some = post(path + "?selector=rack", Json::object());
+  EXPECT_EQ(some.status, 200);
+  EXPECT_EQ(some.json()["hosts"][0]["name"], "node2");
+  EXPECT_EQ(some.json()["hosts"][0]["outcome"], "resumed");
+  EXPECT_EQ(get("/v1/hosts/node1").json()["state"], "draining");
+  const Json all = post(path + "?all=true", Json::object()).json();
+  EXPECT_EQ(all["hosts"][0]["outcome"], "resumed");
+  EXPECT_EQ(all["hosts"][1]["outcome"], "unchanged");
+  EXPECT_EQ(post("/v1/hosts/node1:resume", Json::object()).status, 405);
+}
+
 TEST_F(Fabric, EveryRoleAtEveryRoute) {
   furnish();
   const uint64_t id = assign("node1", 2 * kMiB);
