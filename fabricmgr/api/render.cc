@@ -178,6 +178,7 @@ void render(JsonWriter& out, const fabric::AuditRecord& record) {
       .field("sequence", record.sequence)
       .field("index", record.index.value())
       .field("time", timeText(record.time))
+      .field("time_ns", record.time.value())
       .field("actor", record.actor)
       .field("verb", record.verb)
       .field("subject", nameOf(record.subject))
@@ -185,6 +186,7 @@ void render(JsonWriter& out, const fabric::AuditRecord& record) {
       .field("outcome", record.outcome)
       .field("previous", fabric::hexOf(record.previous))
       .field("hash", fabric::hexOf(record.hash))
+      .field("changes", record.changes)
       .endObject();
 }
 

@@ -236,13 +236,15 @@ constexpr Field kAuditRecordFields[] = {
     {"sequence", Type::kCount, kMust, "counts from 1 without a gap"},
     {"index", Type::kCount, kMust, "of the change"},
     {"time", Type::kText, kMust, "when"},
+    {"time_ns", Type::kCount, kMust, "the same in nanoseconds since 1970, as it is hashed"},
     {"actor", Type::kText, kMust, "who"},
     {"verb", Type::kText, kMust, "what was asked"},
     {"subject", Type::kText, kMust, "of what", nullptr, "pool|device|host|region|operation"},
     {"id", Type::kCount, kMust, "which one"},
     {"outcome", Type::kText, kMust, "what came of it"},
     {"previous", Type::kText, kMust, "SHA-256 of the record before"},
-    {"hash", Type::kText, kMust, "SHA-256 of this one"}};
+    {"hash", Type::kText, kMust, "SHA-256 of this one"},
+    {"changes", Type::kText, kMust, "of the state, one a line: see docs/fabric-manager.md"}};
 
 constexpr Field kAuditVerdictFields[] = {
     {"good", Type::kFlag, kMust, "the chain is whole"},

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "fabricmgr/cli/audit_export.h"
 #include "fabricmgr/cli/run.h"
 #include "fabricmgr/commands.h"
 #include "fabricmgr/process.h"
@@ -134,6 +135,23 @@ void addWatch(CLI::App& app, int* exit_code) {
   });
 }
 
+void addExport(CLI::App& audit, int* exit_code) {
+  auto told = newTold();
+  auto wish = std::make_shared<ExportWish>();
+  CLI::App* command = audit.add_subcommand("export", "Write records out, with what they changed");
+  command->add_option("--since", wish->since,
+                      "After this sequence, or from this time in UTC on: 2026-05-01T12:00:00Z");
+  command->add_option("--format", wish->format, "jsonl (a line each) or csv (RFC 4180)")
+      ->check(CLI::IsMember({"jsonl", "csv"}))
+      ->type_name("VALUE");
+  command->add_option("--out", wish->out, "A new file, made whole or not at all; stdout if absent");
+  addSettings(*command, *told, Show::kOne);
+  command->get_option("--json")->description("With --out: say what was written as JSON");
+  command->callback([told, wish, exit_code] {
+    *exit_code = guarded(*told, [&] { return runExport(*wish, told->settings); });
+  });
+}
+
 }  // namespace
 
 void addCommands(CLI::App& app, int* exit_code) {
@@ -149,6 +167,7 @@ void addCommands(CLI::App& app, int* exit_code) {
     }
     addVerb(*noun, verb, exit_code);
   }
+  addExport(*app.get_subcommand("audit"), exit_code);
   addWatch(app, exit_code);
 }
 

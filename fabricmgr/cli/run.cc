@@ -29,7 +29,8 @@ int complain(const std::string& text, int code) {
   return code;
 }
 
-/// The exit code of a reply that is no success; says why.
+}  // namespace
+
 int failed(const client::Reply& reply, const client::Target& target) {
   if (!reply.error.empty()) {
     if (reply.timed_out && reply.status == 0) {
@@ -61,6 +62,8 @@ int failed(const client::Reply& reply, const client::Target& target) {
 bool isGood(const client::Reply& reply) {
   return reply.error.empty() && reply.status >= 200 && reply.status < 300;
 }
+
+namespace {
 
 void showProgress(const Json& operation, bool last) {
   if (isatty(STDERR_FILENO) == 0) return;

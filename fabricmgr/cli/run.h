@@ -22,6 +22,9 @@ struct Settings {
   uint64_t if_match = 0;
 };
 
+bool isGood(const client::Reply& reply);
+/// The exit code of a reply that is no success; says why on stderr.
+int failed(const client::Reply& reply, const client::Target& target);
 int runVerb(const Verb& verb, const Given& given, const Settings& settings);
 /// Prints events as they come, until it is interrupted; comes back when the manager was away.
 int runWatch(const std::string& host, uint64_t since, bool from_now, const Settings& settings);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 #include <vector>
 
 namespace tidepool::cli {
@@ -125,6 +126,13 @@ std::string namesOf(const Json& items) {
 std::string thingOf(const Json& thing) {
   std::string out;
   for (const auto& [name, value] : thing.items()) {
+    if (value.is_string() && value.get_ref<const std::string&>().ends_with('\n')) {
+      std::istringstream lines(value.get<std::string>());
+      for (std::string line; std::getline(lines, line);) {
+        out += fmt::format("{:<20} {}\n", name, plain(line));
+      }
+      continue;
+    }
     if (!value.is_array()) {
       out += fmt::format("{:<20} {}\n", name, textOf(value, formOf(name)));
       continue;
