@@ -194,6 +194,7 @@ void render(JsonWriter& out, const fabric::AuditVerdict& verdict) {
   out.beginObject()
       .field("good", verdict.first_bad == 0)
       .field("records", verdict.records)
+      .field("removed", verdict.removed)
       .field("first_bad", verdict.first_bad)
       .field("text", verdict.text)
       .field("head", fabric::hexOf(verdict.head))

@@ -249,6 +249,7 @@ constexpr Field kAuditRecordFields[] = {
 constexpr Field kAuditVerdictFields[] = {
     {"good", Type::kFlag, kMust, "the chain is whole"},
     {"records", Type::kCount, kMust, "how many there are"},
+    {"removed", Type::kCount, kMust, "before these, as configured"},
     {"first_bad", Type::kCount, kMust, "sequence of the first that is not; 0: none"},
     {"text", Type::kText, kMust, "what is wrong with it"},
     {"head", Type::kText, kMust, "hash of the last record: note it elsewhere, to notice a cut"}};

@@ -196,6 +196,7 @@ class Manager::Impl {
   /// Writes down what is left, now and then: so much is left after a restart.
   Index keepDeadline(Operation operation, Nanoseconds left) TP_REQUIRES(mutex);
   void dropOldRecords() TP_EXCLUDES(mutex);
+  void dropOldAudit() TP_EXCLUDES(mutex);
   void lookAtDevices() TP_EXCLUDES(mutex);
   void retryDevices() TP_EXCLUDES(mutex);
   /// An event and a line for each device that answers no more, or again.
@@ -249,7 +250,8 @@ class Manager::Impl {
   std::set<DeviceId> inspected TP_GUARDED_BY(mutex);
   Index cleaned_at TP_GUARDED_BY(mutex);  // of the last dropOldRecords()
   Nanoseconds cleaned_time TP_GUARDED_BY(mutex);
-  Nanoseconds looked_at;  // devices; of options.clock, by tick() alone
+  Nanoseconds looked_at;       // devices; of options.clock, by tick() alone
+  Nanoseconds audit_due_from;  // as looked_at: when old audit records are looked for next
   std::vector<std::thread> workers;
 };
 

@@ -91,6 +91,11 @@ struct ManagerOptions {
   /// something, are silent; until they are heard of, or expireLeases() or resumeLeases(). 100: it
   /// always does.
   unsigned hold_percent = 33;
+  /// Audit records are removed, the oldest first, once they are older than `audit_age` and there
+  /// are `audit_records` newer ones; by about a tenth more, so that it is not done for each. 0:
+  /// that condition is none; both 0: they are kept for ever.
+  Nanoseconds audit_age;
+  uint64_t audit_records = 0;
   /// Lines for the log, of what nobody asked for: hosts that are cut off, for example. Called from
   /// any thread: must not call the manager. May be empty.
   std::function<void(Weight, const std::string&)> say;

@@ -186,6 +186,7 @@ struct State::Applier {
   void operator()(const KeyRecord&) {}
   void operator()(const DropKeysBefore&) {}
   void operator()(const DropEventsBefore&) {}
+  void operator()(const DropAudit&) {}
 };
 
 void State::apply(const Change& change, Index index) { std::visit(Applier{*this, index}, change); }

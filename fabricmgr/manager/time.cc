@@ -19,6 +19,8 @@ constexpr Nanoseconds kDay(86'400'000'000'000);
 constexpr uint64_t kEventsKept = 2'000'000;
 /// Old records are dropped in one step for about this many changes.
 constexpr uint64_t kCleanEvery = 10'000;
+/// Audit records that go in one step: more would keep others waiting for the disk.
+constexpr uint64_t kAuditAtOnce = 10'000;
 
 }  // namespace
 
@@ -37,6 +39,7 @@ void Manager::tick() {
     impl_->expireLeases();
     impl_->expireDeadlines();
     impl_->retryDevices();
+    impl_->dropOldAudit();
     impl_->dropOldRecords();
   }
   impl_->tellOfDevices();
@@ -181,6 +184,37 @@ void Manager::Impl::dropOldRecords() {
     index = step.commit(*this);
     cleaned_at = index;
     cleaned_time = now;
+  }
+  (void)settle(index);
+}
+
+void Manager::Impl::dropOldAudit() {
+  const Nanoseconds time = options.clock->now();
+  if ((options.audit_age == Nanoseconds() && options.audit_records == 0) || time < audit_due_from) {
+    return;
+  }
+  audit_due_from = time + kDay / 24;
+  const Nanoseconds now = options.wall_clock->now();
+  if (now <= options.audit_age) return;
+  const bool by_age = options.audit_age != Nanoseconds();
+  const Nanoseconds before = by_age ? now - options.audit_age : Nanoseconds(~uint64_t{});
+  // An error of the store is met, and said, by the next change.
+  const auto base = store->auditBase();
+  const auto to = store->oldAudit(before, options.audit_records, kAuditAtOnce);
+  if (!base || !to || !*to) return;
+  const uint64_t count = (*to)->sequence - base->sequence;
+  // Each removal is a record itself: without a margin a full audit would grow and lose one an hour.
+  if (count < std::min(options.audit_records / 10, kAuditAtOnce)) return;
+  if (count == kAuditAtOnce) audit_due_from = time;
+  Index index;
+  {
+    MutexLock lock(mutex);
+    if (broken) return;
+    Step step(*this, "manager", "audit.drop", Subject::kOperation);
+    step.put(DropAudit{**to});
+    step.outcome(
+        fmt::format("{} records up to {} are removed, as configured", count, (*to)->sequence));
+    index = step.commit(*this);
   }
   (void)settle(index);
 }

@@ -47,8 +47,16 @@ struct AuditRecord {
   Digest hash{};      // SHA-256 over all of the above
 };
 
+/// Where the audit begins: the last record that retention has removed. Zeros: none was.
+struct AuditBase {
+  uint64_t sequence = 0;
+  Digest hash{};
+  bool operator==(const AuditBase&) const = default;
+};
+
 /// An outcome of `audit verify`.
 struct AuditVerdict {
+  uint64_t removed = 0;  // by retention, before the first that is kept
   uint64_t records = 0;
   uint64_t first_bad = 0;  // sequence; 0: all are good
   std::string text;        // what is wrong with it

@@ -203,6 +203,12 @@ void readLeases(Section section, Config* config) {
   section.finish();
 }
 
+void readAudit(Section section, Config* config) {
+  section.read("keep_days", &config->audit_days, 0, 36'500);
+  section.read("keep_records", &config->audit_records, 0, 1'000'000'000'000);
+  section.finish();
+}
+
 Config configOf(const toml::table& table, const std::string& name) {
   Config config;
   Section whole(name, &table, "");
@@ -216,6 +222,7 @@ Config configOf(const toml::table& table, const std::string& name) {
   readTcp(whole.section("tcp"), &config);
   readLimits(whole.section("limits"), &config);
   readLeases(whole.section("leases"), &config);
+  readAudit(whole.section("audit"), &config);
   whole.finish();
   return config;
 }

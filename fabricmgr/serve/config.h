@@ -19,6 +19,8 @@ struct Config {
   std::string cxl_host = "manager";  // as whose port the switch knows the manager's own machine
   unsigned workers = 2;              // threads that carry operations on
   unsigned hold_percent = 33;        // as fabric::ManagerOptions
+  unsigned audit_days = 0;           // how long audit records are kept at least; 0: for ever
+  uint64_t audit_records = 0;        // how many are kept at least; see fabric::ManagerOptions
   api::ServerOptions server;
   /// As fabric::ManagerOptions; the command line's alone.
   fabric::TakeOver take_over = fabric::TakeOver::kNo;

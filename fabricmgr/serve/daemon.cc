@@ -56,6 +56,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
   options.wall_clock = &daemon->wall_clock_;
   options.workers = config.workers;
   options.hold_percent = config.hold_percent;
+  options.audit_age = Nanoseconds(uint64_t{config.audit_days} * 86'400'000'000'000);
+  options.audit_records = config.audit_records;
   options.take_over = config.take_over;
   options.patience = kPatience;
   options.say = [log](fabric::Weight weight, const std::string& line) {

@@ -6,6 +6,8 @@
 
 #include <iterator>
 
+#include "fabricmgr/model/hash.h"
+
 namespace tidepool::fabric {
 namespace {
 
@@ -73,6 +75,7 @@ class Writer {
   void operator()(const KeyRecord&) {}
   void operator()(const DropKeysBefore&) {}
   void operator()(const DropEventsBefore&) {}
+  void operator()(const DropAudit& drop) { to_ += describe(drop.to); }
 
  private:
   template <typename... Parts>
@@ -103,6 +106,10 @@ std::string encodeWord(std::string_view text) {
     }
   }
   return word;
+}
+
+std::string describe(const AuditBase& base) {
+  return fmt::format("drop-audit {} hash={}\n", base.sequence, hexOf(base.hash));
 }
 
 std::string describe(const std::vector<Change>& changes) {

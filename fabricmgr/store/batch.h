@@ -50,11 +50,15 @@ struct DropKeysBefore {
 struct DropEventsBefore {
   Index index;
 };
+/// The audit's records up to this one, and this.
+struct DropAudit {
+  AuditBase to;
+};
 
 /// Putting a thing makes it, or replaces it as a whole.
 using Change = std::variant<Pool, DropPool, Device, DropDevice, Host, DropHost, Region, SetRegion,
                             DropRegion, SetLabels, Intent, DropIntent, Operation, ScrubEvidence,
-                            KeyRecord, DropKeysBefore, DropEventsBefore>;
+                            KeyRecord, DropKeysBefore, DropEventsBefore, DropAudit>;
 
 struct Batch {
   Index index;
@@ -71,6 +75,9 @@ struct Batch {
 /// The changes, one a line, that the audit keeps (docs/fabric-manager.md). Keys are left out: they
 /// are no state. Words are percent-encoded.
 std::string describe(const std::vector<Change>& changes);
+
+/// The line of `changes` that says that records were removed.
+std::string describe(const AuditBase& base);
 
 /// `text` with everything but letters, digits and ._-/:+@ as %XX; "-" if it is empty.
 std::string encodeWord(std::string_view text);

@@ -97,7 +97,26 @@ CREATE TRIGGER labels_go_with_regions AFTER DELETE ON regions
   BEGIN DELETE FROM labels WHERE subject = 4 AND id = OLD.id; END;
 )sql";
 
-constexpr Migration kMigrations[] = {{1, kFirst}, {2, kIdentity}, {3, kLabels}};
+// Where the audit begins. Records go from the oldest on, once this says so.
+constexpr char kAuditBase[] = R"sql(
+CREATE TABLE audit_base(
+  only_row INTEGER PRIMARY KEY CHECK(only_row = 1), sequence INTEGER NOT NULL,
+  hash BLOB NOT NULL) STRICT;
+INSERT INTO audit_base VALUES(1, 0, zeroblob(32));
+CREATE TRIGGER audit_base_stays BEFORE DELETE ON audit_base
+  BEGIN SELECT RAISE(ABORT, 'the audit has to begin somewhere'); END;
+CREATE TRIGGER audit_base_is_a_record BEFORE UPDATE ON audit_base
+  WHEN NEW.sequence <= OLD.sequence
+    OR NEW.hash IS NOT (SELECT hash FROM audit WHERE sequence = NEW.sequence)
+    OR NEW.sequence >= (SELECT max(sequence) FROM audit)
+  BEGIN SELECT RAISE(ABORT, 'the audit begins after one of its records'); END;
+DROP TRIGGER audit_is_append_only_d;
+CREATE TRIGGER audit_is_append_only_d BEFORE DELETE ON audit
+  WHEN OLD.sequence > (SELECT sequence FROM audit_base)
+  BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;
+)sql";
+
+constexpr Migration kMigrations[] = {{1, kFirst}, {2, kIdentity}, {3, kLabels}, {4, kAuditBase}};
 
 std::string checksum(const Migration& migration) {
   Sha256 hash;

@@ -189,6 +189,8 @@ Event eventOf(const Statement& row) {
   return event;
 }
 
+AuditBase auditBaseOf(const Statement& row) { return {row.number(0), digestOf(row.blob(1))}; }
+
 AuditRecord auditOf(const Statement& row) {
   AuditRecord record;
   record.sequence = row.number(0);

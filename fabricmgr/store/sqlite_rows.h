@@ -41,6 +41,7 @@ Operation operationOf(const Statement& row);
 ScrubEvidence evidenceOf(const Statement& row);
 KeyRecord keyOf(const Statement& row);
 Event eventOf(const Statement& row);
+AuditBase auditBaseOf(const Statement& row);
 AuditRecord auditOf(const Statement& row);
 
 }  // namespace tidepool::fabric

@@ -91,6 +91,13 @@ class SqliteStore final : public Store {
     return all(&auditOf, "SELECT * FROM audit WHERE sequence>? ORDER BY sequence LIMIT ?",
                within(sequence), uint64_t{limit});
   }
+  Result<AuditBase> auditBase() override {
+    const auto base = one(&auditBaseOf, "SELECT sequence, hash FROM audit_base");
+    if (!base) return tl::unexpected(base.error());
+    return base->value_or(AuditBase());
+  }
+  Result<std::optional<AuditBase>> oldAudit(Nanoseconds time, uint64_t keep,
+                                            uint64_t most) override;
   Result<std::vector<Event>> eventsAfter(Index since, uint32_t limit, HostId host) override;
 
  private:
@@ -148,6 +155,27 @@ Status SqliteStore::commit(std::span<const Batch> batches) {
     (void)write_database_.execute("ROLLBACK");
   }
   return written;
+}
+
+/// Reads no more than what may go, from the oldest on: times need not grow.
+Result<std::optional<AuditBase>> SqliteStore::oldAudit(Nanoseconds time, uint64_t keep,
+                                                       uint64_t most) {
+  uint64_t (*first)(const Statement&) = [](const Statement& row) { return row.number(0); };
+  const auto oldest = one(first, "SELECT min(sequence) FROM audit");
+  if (!oldest) return tl::unexpected(oldest.error());
+  const auto newest = one(first, "SELECT max(sequence) FROM audit");
+  if (!newest) return tl::unexpected(newest.error());
+  keep = std::max(keep, uint64_t{1});
+  if (newest->value_or(0) <= keep) return std::optional<AuditBase>();
+  uint64_t last = std::min(**oldest + most - 1, **newest - keep);
+  const auto young = one(first,
+                         "SELECT sequence FROM audit WHERE sequence <= ? AND time >= ? ORDER BY "
+                         "sequence LIMIT 1",
+                         last, within(time.value()));
+  if (!young) return tl::unexpected(young.error());
+  if (*young) last = **young - 1;
+  if (last < **oldest) return std::optional<AuditBase>();
+  return one(&auditBaseOf, "SELECT sequence, hash FROM audit WHERE sequence = ?", last);
 }
 
 Result<std::vector<Event>> SqliteStore::eventsAfter(Index since, uint32_t limit, HostId host) {

@@ -132,6 +132,10 @@ struct RowWriter::Statements {
     TP_TRY(drop_events.run(d.index.value()));
     return events_dropped.run(d.index.value());
   }
+  Status operator()(const DropAudit& d) {
+    TP_TRY(set_audit_base.run(d.to.sequence, std::span<const uint8_t>(d.to.hash)));
+    return drop_audit.run(d.to.sequence);
+  }
 
  private:
   friend class RowWriter;
@@ -161,6 +165,8 @@ struct RowWriter::Statements {
   Lazy drop_events{database_, "DELETE FROM events WHERE idx < ?"};
   Lazy events_dropped{database_, "UPDATE meta SET value=? WHERE name='events_dropped_to'"};
   Lazy put_event{database_, "INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?)"};
+  Lazy set_audit_base{database_, "UPDATE audit_base SET sequence=?, hash=?"};
+  Lazy drop_audit{database_, "DELETE FROM audit WHERE sequence <= ?"};
   Lazy put_audit{database_, "INSERT INTO audit VALUES(?,?,?,?,?,?,?,?,?,?,?)"};
   Lazy set_index{database_, "UPDATE meta SET value=? WHERE name='index'"};
 };

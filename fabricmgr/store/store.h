@@ -75,11 +75,17 @@ class Store {
   /// Whole indexes only; kNotFound when events after `since` have been dropped already.
   virtual Result<std::vector<Event>> eventsAfter(Index since, uint32_t limit, HostId host) = 0;
   virtual Result<std::vector<AuditRecord>> auditAfter(uint64_t sequence, uint32_t limit) = 0;
+  virtual Result<AuditBase> auditBase() = 0;
+  /// The last of the oldest records that may go: each is from before `time`, there are `keep` newer
+  /// ones at least (and one), and they are at most `most`. Nothing if there are none.
+  virtual Result<std::optional<AuditBase>> oldAudit(Nanoseconds time, uint64_t keep,
+                                                    uint64_t most) = 0;
 };
 
 /// SHA-256 over the record's fields and the hash before it, as docs/fabric-manager.md says.
 Digest auditHash(const AuditRecord& record);
-/// Reads all records and checks the chain.
+/// Reads all records and checks the chain, from Store::auditBase() on. That one has to be what the
+/// newest record of a removal says.
 Result<AuditVerdict> verifyAudit(Store& store);
 
 }  // namespace tidepool::fabric

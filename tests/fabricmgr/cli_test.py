@@ -371,6 +371,25 @@ crl = "{self.ca}/crl.pem"
         self.run_program("audit", "export", "--out", str(nothing / "a"), code=REFUSED, **self.over_tls("vic"))
         self.assertEqual(list(nothing.iterdir()), [])
 
+    def test_old_records_go_and_the_rest_is_still_a_chain(self):
+        self.furnish()
+        kept = [json.loads(line) for line in self.run_program("audit", "export").stdout.splitlines()]
+        self.daemon.end()
+        with open(self.folder / "fabric.toml", "a") as config:
+            config.write("[audit]\nkeep_records = 2\n")
+        self.daemon.start()
+        while (verdict := self.ask("audit", "verify"))["removed"] == 0:
+            self.ask("status")
+        self.assertEqual((verdict["good"], verdict["text"]), (True, ""))
+        rest = [json.loads(line) for line in self.run_program("audit", "export").stdout.splitlines()]
+        self.assertEqual(rest[0]["sequence"], verdict["removed"] + 1)
+        self.assertEqual(rest[0]["previous"], kept[verdict["removed"] - 1]["hash"])
+        self.check_chain(rest)
+        self.assertIn("audit.drop", [one["verb"] for one in rest])
+        gone = self.run_program("audit", "export", "--since", "1", code=FAILED)
+        self.assertIn(f"records 2 to {verdict['removed']} are not kept any more", gone.stderr)
+        self.run_program("audit", "show", "1", code=NOT_FOUND)
+
     def test_an_export_that_is_cut_off_leaves_nothing_behind(self):
         """A manager that answers one page, and then something that does not follow, or nothing, until killed."""
         def page(sequences, following):

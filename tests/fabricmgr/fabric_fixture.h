@@ -67,6 +67,8 @@ class FabricHouse {
     options.wall_clock = &wall;
     options.longest_gap = longest_gap;
     options.take_over = take_over;
+    options.audit_age = audit_age;
+    options.audit_records = audit_records;
     options.patience = patience;
     options.say = [this](Weight, const std::string& line) {
       const MutexLock lock(said_mutex_);
@@ -99,6 +101,8 @@ class FabricHouse {
   DriverFactory drivers;  // empty: the real ones
   StoreHooks hooks;
   TakeOver take_over = TakeOver::kNo;
+  Nanoseconds audit_age;
+  uint64_t audit_records = 0;
   Nanoseconds patience;
   /// More than any test moves the clock at once: nothing is an absence of the manager.
   Nanoseconds longest_gap = kSecond * 1'000'000;

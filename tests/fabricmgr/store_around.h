@@ -13,6 +13,9 @@ namespace tidepool::fabric {
 
 /// Takes a store back to what it was when its schema had one step.
 inline constexpr char kUndoToFirstStep[] =
+    "DROP TRIGGER audit_is_append_only_d; DROP TABLE audit_base;"
+    "CREATE TRIGGER audit_is_append_only_d BEFORE DELETE ON audit"
+    "  BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;"
     "DROP TRIGGER labels_go_with_devices; DROP TRIGGER labels_go_with_hosts;"
     "DROP TRIGGER labels_go_with_regions; DROP TABLE labels; DROP TABLE fabric;"
     "DELETE FROM migrations WHERE number > 1";
@@ -58,6 +61,11 @@ class StoreAround final : public Store {
   }
   Result<std::vector<Event>> eventsAfter(Index since, uint32_t limit, HostId host) override {
     return real_->eventsAfter(since, limit, host);
+  }
+  Result<AuditBase> auditBase() override { return real_->auditBase(); }
+  Result<std::optional<AuditBase>> oldAudit(Nanoseconds time, uint64_t keep,
+                                            uint64_t most) override {
+    return real_->oldAudit(time, keep, most);
   }
   Result<std::vector<AuditRecord>> auditAfter(uint64_t sequence, uint32_t limit) override {
     return real_->auditAfter(sequence, limit);

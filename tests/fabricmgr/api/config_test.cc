@@ -43,6 +43,9 @@ quick_threads = 1
 slow_threads = 2
 [leases]
 hold_percent = 50
+[audit]
+keep_days = 400
+keep_records = 1000000
 )";
 
 TEST(Config, ReadsEverything) {
@@ -67,6 +70,8 @@ TEST(Config, ReadsEverything) {
   EXPECT_EQ(server.handshakes_of_one, 12u);
   EXPECT_EQ(server.local_connections, 13u);
   EXPECT_EQ(config->hold_percent, 50u);
+  EXPECT_EQ(config->audit_days, 400u);
+  EXPECT_EQ(config->audit_records, 1'000'000u);
   EXPECT_EQ(server.slow_threads, 2u);
 }
 
