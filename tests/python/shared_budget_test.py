@@ -97,7 +97,7 @@ class OneBudget(unittest.TestCase):
 
     def test_tables_that_come_later_find_room_all_the_same(self):
         wanted = 30 << 20
-        _, after, later = self.budgets(12288, 512, ALL_ROWS, wanted=wanted, more_tables=120)
+        _, after, later = self.budgets(12288, 512, ALL_ROWS, wanted=wanted, more_tables=150)
         self.assertLess(after, wanted)
         self.assertGreater(later, after + (4 << 20))
         self.assertLessEqual(later, DRAM / 2)
