@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -24,6 +25,12 @@ struct CrashBoard {
   std::atomic<uint64_t> hits[kFaultPoints]{};
   std::atomic<uint64_t> deaths[kFaultPoints]{};
 };
+
+/// `to` becomes a copy of `from`.
+inline void replaceFolder(const std::string& from, const std::string& to) {
+  std::filesystem::remove_all(to);
+  std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
+}
 
 inline CrashBoard* board() {
   static auto* const shared = [] {

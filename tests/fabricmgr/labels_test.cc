@@ -306,13 +306,7 @@ TEST_F(LabelVerbs, AreRefusedAsOtherVerbsAre) {
 TEST_F(LabelVerbs, AStoreFromBeforeThereWereAnyIsBroughtUpToDate) {
   const Answer drained = must(manager->drainRegion({}, region, {}));
   manager.reset();
-  meddle(
-      "DROP TRIGGER audit_is_append_only_d; DROP TABLE audit_base;"
-      "CREATE TRIGGER audit_is_append_only_d BEFORE DELETE ON audit"
-      "  BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;"
-      "DROP TRIGGER labels_go_with_devices; DROP TRIGGER labels_go_with_hosts;"
-      "DROP TRIGGER labels_go_with_regions; DROP TABLE labels;"
-      "DELETE FROM migrations WHERE number > 2");
+  meddle(kUndoToSecondStep);
   manager = house.open();
   ASSERT_NE(manager, nullptr);
   EXPECT_EQ(must(manager->showOperation(drained.operation)).state, OperationState::kRunning);

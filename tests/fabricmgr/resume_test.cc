@@ -182,17 +182,13 @@ TEST_F(ResumeMany, KilledAtEveryFaultPointItIsDoneAsAWholeOrNotAtAll) {
   for (const char* name : {"h1", "h2", "h3"}) must(manager->drainHost({}, name, {}));
   manager.reset();
   Folder saved;
-  const auto copy = [](const std::string& from, const std::string& to) {
-    std::filesystem::remove_all(to);
-    std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
-  };
-  copy(house.folder.path(), saved.path());
+  replaceFolder(house.folder.path(), saved.path());
   Caller keyed;
   keyed.key = "k1";
   for (long point = 1;; ++point) {
     ASSERT_LT(point, 400);
     SCOPED_TRACE("killed at fault point " + std::to_string(point));
-    copy(saved.path(), house.folder.path());
+    replaceFolder(saved.path(), house.folder.path());
     const Ending ending = runInChild(point, [&] {
       auto child = house.open();
       must(child->resumeHosts(keyed, Selector()));

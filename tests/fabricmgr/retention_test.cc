@@ -189,17 +189,13 @@ TEST_F(Retention, KilledAtEveryFaultPointItIsDoneAndSaidOrNeither) {
   for (int i = 0; i < 5; ++i) change();
   manager.reset();
   Folder saved;
-  const auto copy = [](const std::string& from, const std::string& to) {
-    std::filesystem::remove_all(to);
-    std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
-  };
-  copy(house.folder.path(), saved.path());
+  replaceFolder(house.folder.path(), saved.path());
   house.wall.advance(kDay * 2);
   bool kept = false, gone = false;
   for (long point = 1;; ++point) {
     ASSERT_LT(point, 200);
     SCOPED_TRACE("killed at fault point " + std::to_string(point));
-    copy(saved.path(), house.folder.path());
+    replaceFolder(saved.path(), house.folder.path());
     house.audit_age = kDay;
     const Ending ending = runInChild(point, [&] {
       auto child = house.open();

@@ -11,14 +11,19 @@
 
 namespace tidepool::fabric {
 
-/// Takes a store back to what it was when its schema had one step.
-inline constexpr char kUndoToFirstStep[] =
-    "DROP TRIGGER audit_is_append_only_d; DROP TABLE audit_base;"
-    "CREATE TRIGGER audit_is_append_only_d BEFORE DELETE ON audit"
-    "  BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;"
-    "DROP TRIGGER labels_go_with_devices; DROP TRIGGER labels_go_with_hosts;"
-    "DROP TRIGGER labels_go_with_regions; DROP TABLE labels; DROP TABLE fabric;"
+/// Take a store back to what it was when its schema had one step, or two.
+#define TIDEPOOL_UNDO_LABELS_AND_AFTER                                      \
+  "DROP TRIGGER audit_is_append_only_d; DROP TABLE audit_base;"             \
+  "CREATE TRIGGER audit_is_append_only_d BEFORE DELETE ON audit"            \
+  "  BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;"           \
+  "DROP TRIGGER labels_go_with_devices; DROP TRIGGER labels_go_with_hosts;" \
+  "DROP TRIGGER labels_go_with_regions; DROP TABLE labels;"
+inline constexpr char kUndoToSecondStep[] =
+    TIDEPOOL_UNDO_LABELS_AND_AFTER "DELETE FROM migrations WHERE number > 2";
+inline constexpr char kUndoToFirstStep[] = TIDEPOOL_UNDO_LABELS_AND_AFTER
+    "DROP TABLE fabric;"
     "DELETE FROM migrations WHERE number > 1";
+#undef TIDEPOOL_UNDO_LABELS_AND_AFTER
 
 /// Each may be empty.
 struct StoreHooks {
