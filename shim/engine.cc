@@ -92,14 +92,9 @@ EngineState goOnWithLibc(const Error& error) {
 }
 
 void findLibc() {
-  const Dl_info found = [] {
-    Dl_info object{};
-    dladdr(dlsym(RTLD_NEXT, "pthread_create"), &object);
-    return object;
-  }();
-  if (found.dli_fbase == nullptr) return;
-  libc_start = reinterpret_cast<uintptr_t>(found.dli_fbase);
-  libc_size = mappedSize(found.dli_fbase);
+  const LoadedObject libc = loadedObject(dlsym(RTLD_NEXT, "pthread_create"));
+  libc_start = libc.start;
+  libc_size = libc.size;
 }
 
 void makeOwnProcessPage() {

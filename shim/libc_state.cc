@@ -5,9 +5,6 @@
 #include "shim/libc_state.h"
 
 #include <dlfcn.h>
-#include <link.h>
-
-#include <algorithm>
 
 namespace tidepool {
 
@@ -17,29 +14,12 @@ constinit uintptr_t name_service_caller = 0;
 constinit uintptr_t loader_start = 0;
 constinit uintptr_t loader_size = 0;
 
-uintptr_t mappedSize(const void* base) {
-  const auto* header = static_cast<const ElfW(Ehdr)*>(base);
-  const auto* segments =
-      reinterpret_cast<const ElfW(Phdr)*>(static_cast<const char*>(base) + header->e_phoff);
-  uintptr_t size = 0;
-  for (int i = 0; i < header->e_phnum; ++i) {
-    if (segments[i].p_type != PT_LOAD) continue;
-    size = std::max<uintptr_t>(size, segments[i].p_vaddr + segments[i].p_memsz);
-  }
-  return size;
+LoadedObject loadedObject(const void* address) {
+  dl_find_object found;
+  if (_dl_find_object(const_cast<void*>(address), &found) != 0) return {};
+  const auto start = reinterpret_cast<uintptr_t>(found.dlfo_map_start);
+  return {start, reinterpret_cast<uintptr_t>(found.dlfo_map_end) - start};
 }
-
-namespace {
-
-void findLoader() {
-  Dl_info object;
-  void* found = dlsym(RTLD_DEFAULT, "__tls_get_addr");
-  if (found == nullptr || dladdr(found, &object) == 0) return;
-  loader_size = mappedSize(object.dli_fbase);
-  loader_start = reinterpret_cast<uintptr_t>(object.dli_fbase);
-}
-
-}  // namespace
 
 void findLibcState() {
   if (void* found = dlsym(RTLD_NEXT, "pthread_setspecific")) {
@@ -48,7 +28,9 @@ void findLibcState() {
   if (void* found = dlsym(RTLD_NEXT, "__nss_database_get")) {
     name_service_caller = reinterpret_cast<uintptr_t>(found);
   }
-  findLoader();
+  const LoadedObject loader = loadedObject(dlsym(RTLD_DEFAULT, "__tls_get_addr"));
+  loader_start = loader.start;
+  loader_size = loader.size;
 }
 
 }  // namespace tidepool

@@ -16,8 +16,15 @@ namespace tidepool {
 /// Once, before memory is managed.
 void findLibcState();
 
-/// How much address space the loaded object whose image begins at `base` takes, in bytes.
-uintptr_t mappedSize(const void* base);
+/// Where a library or program is mapped. Nothing where there is none.
+struct LoadedObject {
+  uintptr_t start = 0;
+  size_t size = 0;
+};
+
+/// The one that `address` lies in. Unlike dladdr() it looks no symbol up, which in libc takes a
+/// tenth of what it costs to run a small program; and it may be called in a signal handler.
+LoadedObject loadedObject(const void* address);
 
 extern uintptr_t thread_data_caller;   // the function that allocates the tables
 extern uintptr_t name_service_caller;  // the end of the code that allocates the state

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "shim/engine.h"
+#include "shim/libc_state.h"
 #include "shim/next_definition.h"
 
 namespace tidepool {
@@ -35,10 +36,9 @@ bool isPlainCall(const void* function, long number) {
 }
 
 bool isLibcs(const void* function) {
-  Dl_info its, libcs;
-  const void* const known = dlsym(RTLD_NEXT, "gnu_get_libc_version");
-  return dladdr(function, &its) == 0 || dladdr(known, &libcs) == 0 ||
-         its.dli_fbase == libcs.dli_fbase;
+  const LoadedObject its = loadedObject(function);
+  const LoadedObject libcs = loadedObject(dlsym(RTLD_NEXT, "gnu_get_libc_version"));
+  return its.size == 0 || libcs.size == 0 || its.start == libcs.start;
 }
 
 __attribute__((constructor)) void findNext() {
