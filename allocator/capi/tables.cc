@@ -194,6 +194,7 @@ tidepool_status tidepool_table_get_stats(tidepool_table* handle, tidepool_table_
   stats.metadata_bytes = counts.metadata.value();
   stats.dram_budget = open->table->dram().value();
   stats.removed = counts.removed;
+  stats.unwritten = counts.unwritten;
   return fillIn(out, stats);
 }
 

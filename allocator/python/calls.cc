@@ -289,9 +289,9 @@ py::dict counts(const TableHandle& table) {
   return py::dict("lookups"_a = counts.lookups, "hits"_a = counts.hits,
                   "in_place"_a = counts.in_place, "fetched"_a = counts.fetched,
                   "prefetched"_a = counts.prefetched, "inserted"_a = counts.inserted,
-                  "removed"_a = counts.removed, "evictions"_a = counts.evictions,
-                  "written_back"_a = counts.written_back, "steps"_a = counts.steps,
-                  "dram_bytes"_a = counts.dram.value(),
+                  "removed"_a = counts.removed, "unwritten"_a = counts.unwritten,
+                  "evictions"_a = counts.evictions, "written_back"_a = counts.written_back,
+                  "steps"_a = counts.steps, "dram_bytes"_a = counts.dram.value(),
                   "metadata_bytes"_a = counts.metadata.value());
 }
 

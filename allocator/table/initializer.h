@@ -17,6 +17,10 @@ struct Initializer {
 
   /// The elements of the row with this id.
   void fill(uint64_t id, std::span<float> elements) const;
+  /// Whether the rows of all ids begin alike.
+  bool sameForAll() const {
+    return kind == Kind::kZero || (kind == Kind::kUniform && first == second);
+  }
   bool operator==(const Initializer&) const = default;
 };
 

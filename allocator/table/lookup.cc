@@ -196,7 +196,7 @@ void EmbeddingTable::fillIn(const BagCall& call, const KnownRows& known, size_t 
       continue;
     }
     addresses[at] = &initial[(--end - begin) * format_.stride()];
-    encodeInitial(static_cast<uint64_t>(call.batch.ids[first + at]), addresses[at]);
+    first_values_.encode(static_cast<uint64_t>(call.batch.ids[first + at]), addresses[at]);
   }
 }
 

@@ -64,11 +64,20 @@ void RowHome::makeHuge(uint64_t piece) {
   store_->preferHuge({frames_.first + piece * kPagesPerGranule, PageCount(kPagesPerGranule)});
 }
 
+Status RowHome::beginWith(const FirstValues& values, RowNumber rows) {
+  auto unwritten = UnwrittenRows::create(values, rows);
+  if (!unwritten) return tl::unexpected(unwritten.error());
+  unwritten_ = std::move(*unwritten);
+  link_->setUnwritten(unwritten_.get());
+  return {};
+}
+
 Result<std::unique_ptr<RowLink>> RowHome::openLink() const {
   TP_CHECK(kind_ == TierKind::kFetch);
   auto channel = fabric_ ? fabric_->openRows() : store_->openRows(area_);
   if (!channel) return tl::unexpected(channel.error());
   auto link = std::make_unique<RowLink>(std::move(*channel), area_.row);
+  link->setUnwritten(unwritten_.get());
   TP_TRY(link->setMemory(RowLink::kMostMemory));
   return link;
 }

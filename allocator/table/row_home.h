@@ -12,6 +12,7 @@
 #include "allocator/rows/row_numbers.h"
 #include "allocator/table/huge_memory.h"
 #include "allocator/table/row_link.h"
+#include "allocator/table/unwritten_rows.h"
 #include "runtime/base/result.h"
 #include "runtime/tier/row_channel.h"
 #include "runtime/tier/tier.h"
@@ -37,6 +38,10 @@ class RowHome {
   std::byte* memory() const { return memory_; }
   /// Of those that cannot; null otherwise.
   RowLink* link() const { return link_.get(); }
+  /// From now on rows that were never written are made of these values, which outlive the home, and
+  /// not asked for. None of its `rows` was written yet. Of those that cannot be read in place.
+  /// Errors: kNoMemory.
+  Status beginWith(const FirstValues& values, RowNumber rows);
   /// Another link to the same rows, for somebody who reads beside the calls; there is no order
   /// between the two. Only of those that cannot be read in place. Thread-safe. Errors: what opening
   /// a connection can end in.
@@ -67,6 +72,7 @@ class RowHome {
   RowArea area_;                        // in a fetch tier
   std::unique_ptr<FabricRows> fabric_;  // or they are there
   std::byte* memory_ = nullptr;
+  std::unique_ptr<UnwrittenRows> unwritten_;  // null: all were written
   std::unique_ptr<RowLink> link_;
 };
 

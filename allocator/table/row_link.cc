@@ -3,6 +3,7 @@
 #include "allocator/table/row_link.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -73,6 +74,7 @@ Result<RowChunk*> RowLink::take() {
   free_.pop_back();
   chunk->rows.clear();
   chunk->needs.clear();
+  chunk->unwritten.clear();
   return chunk;
 }
 
@@ -100,19 +102,57 @@ Status RowLink::verdict() const {
               channel_->reason());
 }
 
-Status RowLink::submit(RowChunk* chunk, Direction direction) {
-  const uint64_t tag = first_tag_ + started_.size();
-  return direction == Direction::kRead ? channel_->submitRead(tag, chunk->rows, chunk->bytes)
-                                       : channel_->submitWrite(tag, chunk->rows, chunk->bytes);
+/// What is unwritten is decided once, here: writes that are started later are not seen by this
+/// read, whether it asks for a row or not.
+Status RowLink::read(RowChunk* chunk) {
+  if (unwritten_ == nullptr || !unwritten_->any()) {
+    return start(chunk, chunk->rows, Direction::kRead);
+  }
+  TP_TRY(verdict());
+  asked_.clear();
+  for (size_t i = 0; i < chunk->rows.size(); ++i) {
+    if (unwritten_->has(chunk->rows[i])) {
+      chunk->unwritten.push_back(static_cast<uint32_t>(i));
+    } else {
+      asked_.push_back(chunk->rows[i]);
+    }
+  }
+  made_ += chunk->unwritten.size();
+  if (!asked_.empty()) return start(chunk, asked_, Direction::kRead);
+  makeUnwritten(chunk);
+  return {};
 }
 
-Status RowLink::start(RowChunk* chunk, Direction direction, After after) {
+/// Rows that were asked for lie one after the other: each goes to its place, the last one first.
+void RowLink::makeUnwritten(RowChunk* chunk) {
+  const size_t stride = stride_.value();
+  size_t left = chunk->unwritten.size();
+  for (size_t at = chunk->rows.size(); left > 0;) {
+    std::byte* const to = chunk->bytes + --at * stride;
+    if (chunk->unwritten[left - 1] == at) {
+      unwritten_->make(chunk->rows[at], to);
+      --left;
+    } else {
+      memcpy(to, to - left * stride, stride);
+    }
+  }
+  chunk->unwritten.clear();
+}
+
+Status RowLink::submit(RowChunk* chunk, std::span<const RowNumber> rows, Direction direction) {
+  const uint64_t tag = first_tag_ + started_.size();
+  return direction == Direction::kRead ? channel_->submitRead(tag, rows, chunk->bytes)
+                                       : channel_->submitWrite(tag, rows, chunk->bytes);
+}
+
+Status RowLink::start(RowChunk* chunk, std::span<const RowNumber> rows, Direction direction,
+                      After after) {
   TP_TRY(verdict());
-  TP_CHECK(!chunk->rows.empty());
-  Status submitted = submit(chunk, direction);
+  TP_CHECK(!rows.empty());
+  Status submitted = submit(chunk, rows, direction);
   while (!submitted && submitted.error().code() == ErrorCode::kNoSpace) {
     TP_TRY(waitForOne());
-    submitted = submit(chunk, direction);
+    submitted = submit(chunk, rows, direction);
   }
   if (!submitted) return submitted;
   chunk->under_way = true;
@@ -122,7 +162,9 @@ Status RowLink::start(RowChunk* chunk, Direction direction, After after) {
 
 Status RowLink::writeAndForget(RowChunk* chunk) {
   while (writes_under_way_ >= mostWrites()) TP_TRY(waitForOne());
-  TP_TRY(start(chunk, Direction::kWrite, After::kGiveBack));
+  // Before the request is on its way: whoever asks from now on may meet what it brings.
+  if (unwritten_ != nullptr) unwritten_->written(chunk->rows);
+  TP_TRY(start(chunk, chunk->rows, Direction::kWrite, After::kGiveBack));
   ++writes_under_way_;
   return {};
 }
@@ -137,6 +179,7 @@ void RowLink::complete(const FetchCompletion& completion) {
   TP_CHECK(started.chunk != nullptr);
   started.chunk->under_way = false;
   if (!completion.ok() && failure_ == ErrorCode{}) failure_ = completion.error;
+  if (completion.ok() && !started.chunk->unwritten.empty()) makeUnwritten(started.chunk);
   if (started.after == After::kGiveBack) {
     giveBack(started.chunk);
     --writes_under_way_;

@@ -13,6 +13,7 @@
 
 #include "allocator/rows/row_numbers.h"
 #include "allocator/table/huge_memory.h"
+#include "allocator/table/unwritten_rows.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
@@ -36,6 +37,8 @@ struct RowChunk {
   uint64_t batch = 0;
   uint32_t number = 0;
   uint64_t request = 0;
+  // Positions of rows that the request does not name, rising: they were never written.
+  std::vector<uint32_t> unwritten;
   std::byte* bytes = nullptr;
   bool under_way = false;
 
@@ -59,6 +62,8 @@ class RowLink {
   RowLink(std::unique_ptr<RowChannel> channel, Bytes stride);
   ~RowLink();
 
+  /// Those of the rows that need not be asked for; outlives the link. Nothing was started yet.
+  void setUnwritten(UnwrittenRows* unwritten) { unwritten_ = unwritten; }
   /// Chunks have so much memory together from now on, or little more if that is next to nothing.
   /// None is in use. Errors: kNoMemory.
   Status setMemory(Bytes size);
@@ -85,11 +90,12 @@ class RowLink {
   /// Back for reuse; it must not be under way.
   void giveBack(RowChunk* chunk);
 
-  /// Begins to fill a chunk, and returns at once. Errors: kUnreachable, kTimedOut or kLost once the
-  /// link has failed.
+  /// Begins to fill a chunk, and returns at once. Rows that were never written are asked for of
+  /// nobody: where all are of that kind the chunk is full now. Errors: kUnreachable, kTimedOut or
+  /// kLost once the link has failed.
   Status startRead(RowChunk* chunk) {
     effort_.rows += chunk->rows.size();
-    return timed([&] { return start(chunk, Direction::kRead); });
+    return timed([&] { return read(chunk); });
   }
   /// Begins to write a chunk, which is given back by itself when it has been written.
   Status writeAndForget(RowChunk* chunk);
@@ -110,6 +116,9 @@ class RowLink {
   /// first on, as far as poll() has seen.
   uint64_t begun() const { return first_tag_ + started_.size(); }
   bool over(uint64_t begun) const { return first_tag_ >= begun; }
+
+  /// Rows that were read without asking for them, so far: they were never written.
+  uint64_t unwritten() const { return made_; }
 
   /// Rows that were read so far, and how long calls were at it: starting, waiting, taking in.
   struct Effort {
@@ -133,8 +142,11 @@ class RowLink {
     Direction direction;
     After after;
   };
-  Status start(RowChunk* chunk, Direction direction, After after = After::kKeep);
-  Status submit(RowChunk* chunk, Direction direction);
+  Status read(RowChunk* chunk);
+  void makeUnwritten(RowChunk* chunk);
+  Status start(RowChunk* chunk, std::span<const RowNumber> rows, Direction direction,
+               After after = After::kKeep);
+  Status submit(RowChunk* chunk, std::span<const RowNumber> rows, Direction direction);
   Status waitForOne();
   Status takeIn();
   Status awaitChunk(const RowChunk* chunk);
@@ -148,6 +160,9 @@ class RowLink {
 
   std::unique_ptr<RowChannel> channel_;
   const Bytes stride_;
+  UnwrittenRows* unwritten_ = nullptr;  // null: all rows are asked for
+  std::vector<RowNumber> asked_;        // of one request
+  uint64_t made_ = 0;
   size_t rows_per_chunk_ = 0;
   size_t own_chunks_ = 0;  // that the link's memory holds
   size_t ahead_ = 0;       // chunks that are held for later calls

@@ -23,8 +23,6 @@ constexpr uint64_t kLeastPart = 16;
 // part of them has: making n tables is to cost n log n, not their square.
 constexpr size_t kFewTables = 64;
 constexpr size_t kLevelPart = 16;
-// An eighth of it are buffers.
-constexpr Bytes kMostWhileMade(16 * kMiB);
 
 }  // namespace
 
@@ -197,35 +195,23 @@ Status SharedBudget::makeRoom(Bytes size, Bytes budget, const char* what) {
               what);
 }
 
-/// What a table that is being made has beyond the least: no more than its share will be.
-Bytes SharedBudget::moreWhileMade(Bytes least) const {
-  if (members_.size() >= kFewTables) return {};
-  const Bytes even = budget_ / (members_.size() + 1);
-  return std::min(kMostWhileMade, even - std::min(even, least));
-}
-
 Result<std::unique_ptr<EmbeddingTable>> SharedBudget::createTable(const TableOptions& options,
                                                                   std::unique_ptr<RowHome> home,
                                                                   Workers& workers) {
   TableOptions first = options;
   const Bytes least = leastShare(options, home->kind());
+  first.dram = least;
   {
     MutexLock lock(mutex_);
-    // First values travel through buffers, which are a part of the share: with the least there is
-    // they would go row by row.
-    first.dram = least + moreWhileMade(least);
-    if (first.dram > least && !makeRoom(first.dram, budget_, options.name.c_str())) {
-      first.dram = least;
-    }
-    TP_TRY(makeRoom(first.dram, budget_, options.name.c_str()));
-    pending_ += first.dram;
+    TP_TRY(makeRoom(least, budget_, options.name.c_str()));
+    pending_ += least;
   }
-  // Without the lock: rows get their first values, which may take minutes.
+  // Without the lock: rows that are read in place get their first values, which may take minutes.
   auto table = EmbeddingTable::createIn(this, first, std::move(home), workers);
   MutexLock lock(mutex_);
-  pending_ -= first.dram;
+  pending_ -= least;
   if (!table) return table;
-  members_.push_back({table->get(), first.dram, least});
+  members_.push_back({table->get(), least, least});
   levelIfDue();
   return table;
 }

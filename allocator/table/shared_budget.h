@@ -85,7 +85,6 @@ class SharedBudget {
   void move(Bytes budget, std::span<const Bytes> targets) TP_REQUIRES(mutex_);
   void setShare(Member& member, Bytes share) TP_REQUIRES(mutex_);
   Status makeRoom(Bytes size, Bytes budget, const char* what) TP_REQUIRES(mutex_);
-  Bytes moreWhileMade(Bytes least) const TP_REQUIRES(mutex_);
   void levelIfDue() TP_REQUIRES(mutex_);
   bool restoring() const TP_REQUIRES(mutex_);
   void level() TP_REQUIRES(mutex_);

@@ -33,6 +33,7 @@ EmbeddingTable::EmbeddingTable(SharedBudget* shared, const TableOptions& options
       options_(options),
       format_(options.format),
       kernels_(kernels()),
+      first_values_(options.format, options.initializer),
       workers_(workers),
       home_(std::move(home)),
       step_(options.step),
@@ -113,16 +114,8 @@ Status EmbeddingTable::setUp() {
   return options_.ids == IdKind::kDense ? initialize() : Status();
 }
 
-void EmbeddingTable::encodeInitial(uint64_t id, std::byte* row) const {
-  Scratch& buffers = scratch();
-  buffers.sum.resize(format_.dim);
-  options_.initializer.fill(id, buffers.sum);
-  kernels_.encode(format_, buffers.sum.data(), row);
-  memset(row + format_.stateOffset(), 0, format_.stride() - format_.stateOffset());
-}
-
 Status EmbeddingTable::initialize() {
-  if (fetches()) return initializeFar();
+  if (fetches()) return home_->beginWith(first_values_, options_.rows);
   // Local memory and the granules of a direct tier are zeros to begin with.
   if (options_.initializer.kind == Initializer::Kind::kZero) return {};
   if (home_->kind() == TierKind::kDirect) {
@@ -132,26 +125,10 @@ Status EmbeddingTable::initialize() {
   workers_.run(pieces, [this](size_t piece, size_t) {
     const RowNumber end = std::min<RowNumber>((piece + 1) * kInitializePiece, options_.rows);
     for (RowNumber row = piece * kInitializePiece; row < end; ++row) {
-      encodeInitial(row, home_->memory() + row * format_.stride());
+      first_values_.encode(row, home_->memory() + row * format_.stride());
     }
   });
   return {};
-}
-
-Status EmbeddingTable::initializeFar() {
-  RowLink& link = *home_->link();
-  for (RowNumber row = 0; row < options_.rows;) {
-    auto chunk = link.take();
-    if (!chunk) return tl::unexpected(chunk.error());
-    for (; row < options_.rows && (*chunk)->rows.size() < link.rowsPerChunk(); ++row) {
-      encodeInitial(row, (*chunk)->bytes + (*chunk)->rows.size() * format_.stride());
-      (*chunk)->rows.push_back(row);
-    }
-    TP_TRY(link.writeAndForget(*chunk));
-    TP_TRY(link.send());
-    TP_TRY(link.poll());
-  }
-  return link.finishAll();
 }
 
 EmbeddingTable::Scratch& EmbeddingTable::scratch() {
@@ -255,19 +232,19 @@ Status EmbeddingTable::bringIntoBeing(RowNumber row, uint64_t id) {
   changes_.created(row);
   uses_.born(row, step_.step);
   if (!fetches()) {
-    encodeInitial(id, home_->memory() + row * format_.stride());
+    first_values_.encode(id, home_->memory() + row * format_.stride());
     return {};
   }
   auto slot = cache_->place(row, cache_->miss(row));
   if (!slot) return tl::unexpected(slot.error());
   if (*slot != kNoSlot) {
-    encodeInitial(id, cache_->row(*slot));
+    first_values_.encode(id, cache_->row(*slot));
     cache_->markDirty(*slot);
     return {};
   }
   std::vector<std::byte>& bytes = scratch().row;
-  bytes.assign(format_.stride(), std::byte{0});  // also what lies between elements and state
-  encodeInitial(id, bytes.data());
+  bytes.resize(format_.stride());
+  first_values_.encode(id, bytes.data());
   return cache_->writeOut(row, bytes.data());
 }
 

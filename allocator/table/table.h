@@ -20,6 +20,7 @@
 #include "allocator/table/ahead_rows.h"
 #include "allocator/table/announced_batch.h"
 #include "allocator/table/batch.h"
+#include "allocator/table/first_values.h"
 #include "allocator/table/id_map.h"
 #include "allocator/table/initializer.h"
 #include "allocator/table/listed_table.h"
@@ -66,6 +67,7 @@ struct TableCounts {
   uint64_t in_place = 0;    // read in a direct tier
   uint64_t fetched = 0;     // rows that a call had to wait for
   uint64_t prefetched = 0;  // rows read ahead of a call
+  uint64_t unwritten = 0;   // rows read, fetched or prefetched, that were made: never written
   uint64_t inserted = 0;    // rows of hashed ids that came into being
   uint64_t removed = 0;     // rows of hashed ids that were given up
   uint64_t evictions = 0;
@@ -210,7 +212,6 @@ class EmbeddingTable final : private RowsKeeper {
   Status setUp() TP_LOCKS_NOBODY_ELSE;
   Status setUpCache();
   Status initialize();
-  Status initializeFar();
 
   // Local memory, and how the table is held to it.
   struct DramPlan {
@@ -219,6 +220,7 @@ class EmbeddingTable final : private RowsKeeper {
     size_t ahead_rows = 0;
     Slot slots = 0;
   };
+  static Bytes rowsMemory(const TableOptions& options, TierKind tier);
   Bytes fixedDram() const;
   Bytes heldDram() const;
   Bytes dramFor(uint64_t slots) const;
@@ -237,7 +239,6 @@ class EmbeddingTable final : private RowsKeeper {
   }
   void tellDram();
   static void noteLookups(std::span<const BagCall> calls, Workers& workers);
-  void encodeInitial(uint64_t id, std::byte* row) const;
   bool fetches() const { return home_->link() != nullptr; }
 
   /// A lock is not fair: who trains in a loop would take it again before a waiting checkpoint has
@@ -362,6 +363,7 @@ class EmbeddingTable final : private RowsKeeper {
   const TableOptions options_;
   const RowFormat format_;
   const Kernels& kernels_;
+  const FirstValues first_values_;
   Workers& workers_;
   std::unique_ptr<RowHome> home_;
   std::unique_ptr<RowCache> cache_;   // null when rows are local

@@ -38,18 +38,24 @@ Bytes variableFor(const RowFormat& format, TierKind tier, uint64_t slots) {
 
 }  // namespace
 
+/// What is known of rows wherever they are.
+Bytes EmbeddingTable::rowsMemory(const TableOptions& options, TierKind tier) {
+  if (options.ids == IdKind::kHashed) return idsMemory(options);
+  return tier == TierKind::kFetch ? UnwrittenRows::memoryFor(options.rows) : Bytes();
+}
+
 Bytes EmbeddingTable::dramFor(const TableOptions& options, TierKind tier, uint64_t slots) {
   if (tier == TierKind::kLocal) return {};
   slots = std::clamp(slots, leastSlots(options), options.rows);
   return std::max(leastDram(options, tier),
-                  idsMemory(options) + variableFor(options.format, tier, slots));
+                  rowsMemory(options, tier) + variableFor(options.format, tier, slots));
 }
 
 /// What the first checkpoint will take is asked for at once, though slots have it until then: who
 /// has trained for hours is not to learn that the rows cannot be saved.
 Bytes EmbeddingTable::leastDram(const TableOptions& options, TierKind tier) {
   if (tier == TierKind::kLocal) return {};
-  return idsMemory(options) + variableFor(options.format, tier, leastSlots(options)) +
+  return rowsMemory(options, tier) + variableFor(options.format, tier, leastSlots(options)) +
          RowChanges::mostMemory(options.rows);
 }
 
@@ -74,7 +80,7 @@ Bytes EmbeddingTable::dramForAhead(uint64_t rows) const {
 }
 
 Bytes EmbeddingTable::fixedDram() const {
-  Bytes fixed = idsMemory(options_);
+  Bytes fixed = rowsMemory(options_, home_->kind());
   if (room_for_changes_) fixed += RowChanges::mostMemory(options_.rows);
   if (curve_) fixed += LiveCurve::memoryFor(home_->size());
   return fixed;
@@ -226,6 +232,7 @@ TableCounts EmbeddingTable::countsLocked() const {
     counts.metadata += ids_.memory() + RowUses::memoryFor(options_.tracked, ids_.end());
     counts.metadata += seen_.memory();
   }
+  if (options_.ids == IdKind::kDense) counts.metadata += rowsMemory(options_, home_->kind());
   if (curve_) counts.metadata += LiveCurve::memoryFor(home_->size());
   if (cache_) {
     counts.evictions = cache_->evictions();
@@ -238,6 +245,7 @@ TableCounts EmbeddingTable::countsLocked() const {
   counts.dram += counts.metadata;
   if (fetches()) {
     counts.prefetched = ahead_->asked();
+    counts.unwritten = home_->link()->unwritten();
     counts.metadata += ahead_->memory();
     counts.dram += home_->link()->memory() + ahead_->memory();
   }

@@ -189,6 +189,8 @@ TEST_F(FarRows, ReadInPlaceNeedNoReadingAhead) {
 TEST_F(FarRows, AreAnErrorWhenTheyAreLostAndTheTableStaysGivenUp) {
   Places places(Place::kRemote);
   auto table = places.table(optionsFor(20'000, 200), workers_);
+  const std::vector<float> written(20'000 * kDim, 0.5f);
+  ASSERT_TRUE(table->writeRows(range(0, 20'000), written.data()));
   ASSERT_TRUE(bagOf(*table, workers_, range(0, 100), out_));
   places.stopServer();
   const Status lost = bagOf(*table, workers_, range(10'000, 1000), out_);

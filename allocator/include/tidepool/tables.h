@@ -131,8 +131,9 @@ typedef struct tidepool_table_params {
 TIDEPOOL_API tidepool_status tidepool_tables_set_budget(tidepool_context* context, uint64_t bytes);
 
 /**
- * Makes a table. Its rows get their first values, which takes the time to write them all; rows of
- * hashed ids do when they come into being.
+ * Makes a table. Its rows get their first values, which takes the time to write them all, but for
+ * those of fetch tiers, which get them when they are first read; rows of hashed ids do when they
+ * come into being.
  *
  * @param params  copied.
  * @param out     gets the table; the caller closes it.
@@ -321,6 +322,8 @@ typedef struct tidepool_table_stats {
   uint64_t metadata_bytes; /**< of that, what is known of rows */
   uint64_t dram_budget;    /**< what the table is held to now; 0: its rows are local */
   uint64_t removed;        /**< rows of hashed ids that were given up */
+  uint64_t unwritten;      /**< rows of a fetch tier that were read, but not asked for: they were
+                                never written there, and made from the table's first values */
 } tidepool_table_stats;
 
 /** Fills in as much of `out` as its struct_size says. */

@@ -14,7 +14,7 @@ _STEP_FIELDS = ("lr", "momentum", "betas", "eps", "weight_decay")
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """What a table did since it was made; rows, but for the last two, which are bytes.
+    """What a table did since it was made; rows, but for those in bytes.
 
     Rows looked up = hits + in_place + fetched + (rows that one call met twice while it fetched them)."""
 
@@ -30,6 +30,7 @@ class Counts:
     steps: int  # of the optimizer
     dram_bytes: int  # rows, metadata and buffers in local memory
     metadata_bytes: int
+    unwritten: int = 0  # read from a fetch tier, but not asked for: never written there, made from first values
 
     @property
     def hit_rate(self):
