@@ -198,6 +198,17 @@ TEST(UnwrittenRows, OfARestoreAreThoseThatTheCheckpointHasNot) {
   EXPECT_EQ(items.requests.rowsRead(), 100u);
 }
 
+// Nobody has heard yet that the write is over.
+TEST(UnwrittenRows, AreNoneOnceTheirWriteIsUnderWay) {
+  Watched items(optionsFor({}, 16));
+  for (int64_t id = 0; id < 100; ++id) {
+    const std::vector<float> values(kDim, 2.0f);
+    items.model.write(id, values.data());
+    ASSERT_TRUE(items.table->writeRows({&id, 1}, values.data()));
+    ASSERT_TRUE(items.reads({&id, 1})) << id;
+  }
+}
+
 TEST(UnwrittenRows, AreKnownThoughTheServerIsGone) {
   Watched items(optionsFor(kInitializers[3], 16));
   const int64_t changed[] = {7};
