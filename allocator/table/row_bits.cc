@@ -2,18 +2,26 @@
 // RowBits.
 #include "allocator/table/row_bits.h"
 
+#include <new>
+
 namespace tidepool {
 
 Result<RowBits> RowBits::create(RowNumber rows) {
-  auto memory = Mapping::anonymous(memoryFor(rows));
-  if (!memory) return tl::unexpected(memory.error());
   RowBits bits;
+  bits.size_ = memoryFor(rows);
+  if (bits.size_ < Bytes(kPageSize)) {
+    bits.few_.reset(new (std::nothrow) std::atomic<uint64_t>[bits.size_.value() / 8]());
+    if (bits.few_ == nullptr) return fail(ErrorCode::kNoMemory, "no memory for a bit a row");
+    return bits;
+  }
+  auto memory = Mapping::anonymous(bits.size_);
+  if (!memory) return tl::unexpected(memory.error());
   bits.memory_ = std::move(*memory);
   return bits;
 }
 
 void RowBits::add(const RowBits& other) {
-  for (uint64_t index = 0; index < memory_.size().value() / 8; ++index) {
+  for (uint64_t index = 0; index < size_.value() / 8; ++index) {
     const uint64_t more = other.word(index);
     if (more != 0) words()[index].fetch_or(more, std::memory_order_relaxed);
   }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One bit for each row of a table, all clear at first. Memory is taken as it is touched.
+// One bit for each row of a table, all clear at first. Memory of a page and more is taken as it is
+// touched; bits of few rows share a page with others.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "allocator/rows/row_numbers.h"
@@ -21,7 +23,7 @@ class RowBits {
   /// Errors: kNoMemory.
   static Result<RowBits> create(RowNumber rows);
 
-  bool valid() const { return memory_.valid(); }
+  bool valid() const { return few_ != nullptr || memory_.valid(); }
   bool test(RowNumber row) const { return (word(row / 64) >> row % 64 & 1) != 0; }
   void set(RowNumber row) {
     auto& place = words()[row / 64];
@@ -39,15 +41,21 @@ class RowBits {
   void add(const RowBits& other);
   /// Sets these bits, a word for 64 rows; none was set.
   void assign(std::span<const uint64_t> words);
-  Bytes memory() const { return memory_.size(); }
+  Bytes memory() const { return size_; }
   /// What one for so many rows costs.
-  static Bytes memoryFor(RowNumber rows) { return Bytes(roundUp((rows + 63) / 64 * 8, kPageSize)); }
+  static Bytes memoryFor(RowNumber rows) {
+    const uint64_t bytes = (rows + 63) / 64 * 8;
+    return Bytes(bytes < kPageSize ? bytes : roundUp(bytes, kPageSize));
+  }
 
  private:
   std::atomic<uint64_t>* words() const {
+    if (few_ != nullptr) return few_.get();
     return reinterpret_cast<std::atomic<uint64_t>*>(memory_.data());
   }
-  Mapping memory_;
+  Bytes size_;
+  std::unique_ptr<std::atomic<uint64_t>[]> few_;  // less than a page of them
+  Mapping memory_;                                // more
 };
 
 }  // namespace tidepool
