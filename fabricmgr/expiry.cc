@@ -78,7 +78,10 @@ std::string certificateOf(std::string_view actor) {
   const size_t colon = actor.find(':');
   if (colon == std::string_view::npos) return fmt::format("the certificate of {}", actor);
   const std::string_view role = actor.substr(0, colon);
-  return fmt::format("the certificate of {} {}", role == "host" ? "agent" : role,
+  return fmt::format("the certificate of {} {}",
+                     role == "host"        ? "agent"
+                     : role == "memserver" ? "memory server"
+                                           : role,
                      actor.substr(colon + 1));
 }
 

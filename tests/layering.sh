@@ -3,7 +3,7 @@
 # Checks that includes go one way only, as the architecture says:
 #   base <- os <- space <- tier <- (sample, migrate) <- allocator <- shim;   policy sees base alone;
 #   in migrate: core <- direct <- (evict, process) <- (fault, fabric) <- the files directly in it;
-#   fabricmgr sees runtime/base, runtime/transport and its own: model <- (placement, store, device) <- manager <- api <-
+#   fabricmgr sees runtime/base, runtime/transport and its own: (model, tls) <- (placement, store, device) <- manager <- api <-
 #   serve; cli and agent speak HTTP alone; the shim sees no JSON, HTTP or log library.
 # rdma-core's headers are included in two places only. And that what runs inside a program formats text by runtime/base/format.h alone: see there why.
 # Prints every include that breaks a rule and exits 1; with a folder argument checks that tree instead.
@@ -32,11 +32,12 @@ declare -A may=(
   [fabricmgr/model]="runtime/base"
   [fabricmgr/placement]="runtime/base fabricmgr/model"
   [fabricmgr/store]="runtime/base fabricmgr/model"
-  [fabricmgr/memserver]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/device"
-  [fabricmgr/device]="runtime/base runtime/transport fabricmgr/model fabricmgr/cxl"
+  [fabricmgr/tls]="runtime/base runtime/transport fabricmgr"
+  [fabricmgr/memserver]="runtime/base runtime/transport fabricmgr fabricmgr/tls fabricmgr/model fabricmgr/device"
+  [fabricmgr/device]="runtime/base runtime/transport fabricmgr/tls fabricmgr/model fabricmgr/cxl"
   [fabricmgr/manager]="runtime/base fabricmgr/model fabricmgr/placement fabricmgr/store fabricmgr/device"
-  [fabricmgr/api]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/manager"
-  [fabricmgr/serve]="runtime/base fabricmgr fabricmgr/api fabricmgr/manager fabricmgr/store fabricmgr/device"
+  [fabricmgr/api]="runtime/base runtime/transport fabricmgr fabricmgr/tls fabricmgr/model fabricmgr/manager"
+  [fabricmgr/serve]="runtime/base fabricmgr fabricmgr/tls fabricmgr/api fabricmgr/manager fabricmgr/store fabricmgr/device"
   [fabricmgr/cxl]="runtime/base fabricmgr"
   [fabricmgr/ca]="runtime/base fabricmgr"
   [fabricmgr/client]=""

@@ -134,23 +134,24 @@ void HttpConnection::handshakeEnds() {
 
 void HttpConnection::handshakeDone() {
   handshakeEnds();
-  auto peer = peerOf(ssl_);
-  if (!peer) {
+  const auto peer = peerOf(ssl_);
+  auto who = peer ? principalOfUrn(peer->urn) : Result<Principal>(tl::unexpected(peer.error()));
+  if (!who) {
     enter(Phase::kIdle);
-    refuse({403, std::string(peer.error().text()) +
+    refuse({403, std::string(who.error().text()) +
                      ": ask for a certificate made by `fabricmgr ca issue`"});
     return;
   }
   if (const Status good = loop_.acceptable(ssl_); !good) {
-    loop_.handler().strangerRefused(peer_, peer->principal.actor() + ": " + good.error().text());
+    loop_.handler().strangerRefused(peer_, who->actor() + ": " + good.error().text());
     return doom();
   }
   if (loop_.isFull()) {
     enter(Phase::kIdle);
     return refuse({503, "all connections are taken: try again in a while"});
   }
-  loop_.handler().clientSeen(peer->principal, peer->not_after);
-  identify(std::move(peer->principal), peer->not_after);
+  loop_.handler().clientSeen(*who, peer->not_after);
+  identify(std::move(*who), peer->not_after);
 }
 
 void HttpConnection::handshakeFailed() {
@@ -159,7 +160,9 @@ void HttpConnection::handshakeFailed() {
   if (const RefusedPeer* refused = refusedPeer(ssl_)) {
     why = refused->why;
     if (const auto& ended = refused->ended) {
-      loop_.handler().clientSeen(ended->principal, ended->not_after);
+      if (const auto who = principalOfUrn(ended->urn)) {
+        loop_.handler().clientSeen(*who, ended->not_after);
+      }
     }
   } else if (const unsigned long error = bufferevent_get_openssl_error(stream_); error != 0) {
     const char* reason = ERR_reason_error_string(error);

@@ -14,7 +14,7 @@
 
 #include "fabricmgr/api/http_parser.h"
 #include "fabricmgr/api/principal.h"
-#include "fabricmgr/api/tls.h"
+#include "fabricmgr/tls/tls_context.h"
 #include "runtime/base/units.h"
 
 namespace tidepool::api {

@@ -17,7 +17,7 @@
 #include "fabricmgr/api/http_message.h"
 #include "fabricmgr/api/principal.h"
 #include "fabricmgr/api/rate_limit.h"
-#include "fabricmgr/api/tls.h"
+#include "fabricmgr/tls/tls_context.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 

@@ -20,7 +20,8 @@
 namespace tidepool::ca {
 namespace {
 
-constexpr const char* kKinds[] = {"server", "viewer", "operator", "host", "admin"};
+constexpr const char* kKinds[] = {"server", "viewer",  "operator", "host",
+                                  "admin",  "manager", "memserver"};
 
 Result<UniqueFd> lockFolder(const std::string& folder) {
   UniqueFd lock(open((folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -85,7 +86,8 @@ Status writeCrl(const std::string& folder, const std::vector<Entry>& entries) {
 Status checkIssue(const Issue& what) {
   if (std::find(std::begin(kKinds), std::end(kKinds), what.kind) == std::end(kKinds)) {
     return fail(ErrorCode::kInvalidArgument,
-                "'%s' is no kind of certificate: server, viewer, operator, host or admin",
+                "'%s' is no kind of certificate: server, viewer, operator, host, admin, manager "
+                "or memserver",
                 what.kind.c_str());
   }
   if (!nameIsPlain(what.name)) {
@@ -97,6 +99,10 @@ Status checkIssue(const Issue& what) {
   if (what.kind == "server" && what.hosts.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 "a server's certificate needs the names or addresses that it is reached by");
+  }
+  if (what.kind == "memserver" && !what.hosts.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a memory server's certificate is for a device, by its name, and for no host");
   }
   return {};
 }

@@ -14,7 +14,7 @@ namespace tidepool::ca {
 
 /// What a certificate is for.
 struct Issue {
-  std::string kind;                // server, viewer, operator, host, admin
+  std::string kind;                // server, viewer, operator, host, admin, manager, memserver
   std::string name;                // of the person, host or server
   std::vector<std::string> hosts;  // of servers: DNS names and addresses it is reached by
   int64_t valid_seconds = 0;       // negative: has expired already, for tests

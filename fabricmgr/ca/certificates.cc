@@ -192,7 +192,8 @@ Result<PemPair> certify(const SignerFiles& files, EVP_PKEY* key, const Issue& wh
   X509* const root = signer->certificate.get();
   X509_set_issuer_name(one.get(), X509_get_subject_name(root));
   // A client's certificate must not pass for a server's: another agent would believe it.
-  const char* use = what.kind == "server" ? "serverAuth" : "clientAuth";
+  const bool serves = what.kind == "server" || what.kind == "memserver";
+  const char* use = serves ? "serverAuth" : "clientAuth";
   if (!addExtension(one.get(), root, NID_basic_constraints, "critical,CA:FALSE") ||
       !addExtension(one.get(), root, NID_key_usage, "critical,digitalSignature") ||
       !addExtension(one.get(), root, NID_ext_key_usage, use) ||

@@ -151,9 +151,12 @@ void addCommand(CLI::App& app, int* exit_code) {
                    "File with a certificate request (PKCS#10, PEM), as `openssl req -new` makes it")
       ->required();
   for (CLI::App* command : {issue_command, sign_command}) {
-    command->add_option("KIND", arguments->issue.kind, "server, viewer, operator, host or admin")
+    command
+        ->add_option("KIND", arguments->issue.kind,
+                     "server, viewer, operator, host, admin, manager, memserver")
         ->required();
-    command->add_option("NAME", arguments->issue.name, "Whose it is")->required();
+    command->add_option("NAME", arguments->issue.name, "Whose it is; a memory server's: the device")
+        ->required();
     command->add_option("--host", arguments->issue.hosts,
                         "Of a server: a DNS name or address it is reached by (repeat it)");
     command->add_option("--out", arguments->out, "Where to write it; the authority's folder");

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoding, sealing and moving the control protocol's frames. All numbers are little-endian.
+// Encoding and moving the control protocol's frames. All numbers are little-endian.
 #include "fabricmgr/device/control_wire.h"
 
-#include <fcntl.h>
-#include <openssl/crypto.h>
-#include <sys/stat.h>
-
-#include <cerrno>
 #include <cstring>
 #include <type_traits>
 
 #include "fabricmgr/model/hash.h"
 #include "runtime/base/check.h"
-#include "runtime/base/unique_fd.h"
 
 namespace tidepool::fabric::control {
 namespace {
@@ -110,7 +104,6 @@ bool getExtents(Reader* reader, uint32_t count, DeviceId device, std::vector<Ext
 std::string encode(const Hello& hello) {
   Writer writer;
   writer.put(kHelloMagic).put(hello.version).put(uint16_t{0}).put(uint64_t{0});
-  writer.put(std::string_view(reinterpret_cast<const char*>(hello.nonce.data()), 16));
   return writer.take();
 }
 
@@ -126,9 +119,7 @@ Result<Hello> decodeHello(std::string_view bytes) {
   }
   reader.get<uint16_t>();
   reader.get<uint64_t>();
-  const std::string_view nonce = reader.bytes(hello.nonce.size());
   if (!reader.whole()) return malformed("length of the greeting");
-  memcpy(hello.nonce.data(), nonce.data(), nonce.size());
   return hello;
 }
 
@@ -270,80 +261,25 @@ wire::Token regionToken(std::string_view key, std::string_view fabric, RegionId 
   return token;
 }
 
-Digest Seal::mac(Side from, uint64_t number, std::string_view frame) const {
-  Writer writer;
-  writer.put(static_cast<uint8_t>(from));
-  writer.put(std::string_view(reinterpret_cast<const char*>(nonce_.data()), nonce_.size()));
-  writer.put(number).put(frame);
-  return hmacSha256(key_, writer.take());
+Status sendFrame(Connection& connection, const std::string& frame, Nanoseconds deadline) {
+  return sendAll(connection, std::as_bytes(std::span(frame)), deadline);
 }
 
-std::string Seal::seal(std::string frame) {
-  const Digest seal = mac(side_, sent_++, frame);
-  return frame.append(reinterpret_cast<const char*>(seal.data()), seal.size());
-}
-
-Result<size_t> Seal::sizeOf(std::string_view header, uint32_t magic) const {
-  const auto payload = payloadAfter(header, magic);
-  if (!payload) return tl::unexpected(payload.error());
-  // Nobody gets much memory of us before they have shown that they have the key.
-  if (received_ == 0 && *payload > kMaxFirstPayload) return malformed("payload");
-  return kHeaderSize + *payload + kMacSize;
-}
-
-Result<std::string> Seal::open(std::string sealed) {
-  TP_CHECK_OP(sealed.size(), >=, kHeaderSize + kMacSize);
-  const size_t size = sealed.size() - kMacSize;
-  const Side other = side_ == Side::kClient ? Side::kServer : Side::kClient;
-  const Digest expected = mac(other, received_++, std::string_view(sealed).substr(0, size));
-  if (CRYPTO_memcmp(sealed.data() + size, expected.data(), expected.size()) != 0) {
-    return fail(ErrorCode::kPermission,
-                "a control frame has a wrong seal: do both sides have the same key?");
-  }
-  sealed.resize(size);
-  return sealed;
-}
-
-Status Seal::send(Connection& connection, std::string frame, Nanoseconds deadline) {
-  const std::string sealed = seal(std::move(frame));
-  return sendAll(connection, std::as_bytes(std::span(sealed)), deadline);
-}
-
-Result<std::string> Seal::receive(Connection& connection, uint32_t magic, Nanoseconds deadline) {
+Result<std::string> receiveFrame(Connection& connection, uint32_t magic, Nanoseconds deadline) {
   std::string frame(kHeaderSize, '\0');
   TP_TRY(receiveAll(connection, std::as_writable_bytes(std::span(frame)), deadline));
-  const auto size = sizeOf(frame, magic);
-  if (!size) return tl::unexpected(size.error());
-  frame.resize(*size);
+  const auto payload = payloadAfter(frame, magic);
+  if (!payload) return tl::unexpected(payload.error());
+  frame.resize(kHeaderSize + *payload);
   const auto rest = std::as_writable_bytes(std::span(frame)).subspan(kHeaderSize);
   TP_TRY(receiveAll(connection, rest, deadline));
-  return open(std::move(frame));
+  return frame;
 }
 
 Result<Hello> receiveHello(Connection& connection, Nanoseconds deadline) {
   std::string bytes(kHelloSize, '\0');
   TP_TRY(receiveAll(connection, std::as_writable_bytes(std::span(bytes)), deadline));
   return decodeHello(bytes);
-}
-
-Result<std::string> readKey(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat about;
-  if (!fd.valid() || fstat(fd.get(), &about) != 0) {
-    return failErrno(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kPermission,
-                     "cannot read the key %s", path.c_str());
-  }
-  if ((about.st_mode & 077) != 0) {
-    return fail(ErrorCode::kPermission, "others may read the key %s: chmod 600 it", path.c_str());
-  }
-  char bytes[1026];
-  const ssize_t got = read(fd.get(), bytes, sizeof bytes);
-  std::string key(bytes, got > 0 ? static_cast<size_t>(got) : 0);
-  if (!key.empty() && key.back() == '\n') key.pop_back();
-  if (key.size() >= 16 && key.size() <= 1024) return key;
-  return fail(ErrorCode::kInvalidArgument,
-              "the key %s has to have 16 to 1024 bytes: make one with `openssl rand -hex 32`",
-              path.c_str());
 }
 
 }  // namespace tidepool::fabric::control

@@ -12,12 +12,14 @@ DriverFactory makeDriverFactory(const DriverSettings& settings) {
     }
     if (device.memory_class == MemoryClass::kCxl)
       return openPoolFile(device, leadership, *settings.wall_clock);
-    if (settings.memserver_key.empty()) {
-      return fail(ErrorCode::kUnsupported,
-                  "device %s is a memory server, and this manager has no key for those",
-                  device.name.c_str());
+    if (settings.tls == nullptr) {
+      return fail(
+          ErrorCode::kUnsupported,
+          "device %s is a memory server, and this manager has no certificate for those: see "
+          "[memservers] in its configuration",
+          device.name.c_str());
     }
-    return openMemserver(device, leadership, settings.memserver_key, settings.timeout);
+    return openMemserver(device, leadership, settings.tls, settings.timeout);
   };
 }
 

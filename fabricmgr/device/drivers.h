@@ -7,6 +7,7 @@
 
 #include "fabricmgr/device/cxl_driver.h"
 #include "fabricmgr/device/device_driver.h"
+#include "fabricmgr/tls/tls_context.h"
 #include "runtime/base/clock.h"
 
 namespace tidepool::fabric {
@@ -20,16 +21,17 @@ namespace tidepool::fabric {
 Result<std::shared_ptr<DeviceDriver>> openPoolFile(const Device& device, Leadership& leadership,
                                                    const Clock& wall_clock);
 
-/// A memory server: orders over its control port at `device.address` (HOST:PORT), sealed with the
-/// key that both sides have, one at a time; `timeout` bounds each. What it holds is gone when the
-/// server ends. Errors: kUnreachable, kTimedOut, kPermission (another key), kUnsupported, and as
-/// DriverFactory has them of other managers.
+/// A memory server: orders over its control port at `device.address` (HOST:PORT), over TLS, one at
+/// a time; `timeout` bounds each. Its certificate has to be for `device.name`. What it holds is
+/// gone when the server ends. Errors: kUnreachable, kTimedOut, kPermission (a certificate of either
+/// side is refused), kUnsupported, and as DriverFactory has them of other managers.
 Result<std::shared_ptr<DeviceDriver>> openMemserver(const Device& device, Leadership& leadership,
-                                                    const std::string& key, Nanoseconds timeout);
+                                                    const std::shared_ptr<TlsInUse>& tls,
+                                                    Nanoseconds timeout);
 
 struct DriverSettings {
-  const Clock* wall_clock = nullptr;  // for evidence; not owned, must outlive the drivers
-  std::string memserver_key = {};     // shared with the memory servers; empty: there are none
+  const Clock* wall_clock = nullptr;   // for evidence; not owned, must outlive the drivers
+  std::shared_ptr<TlsInUse> tls = {};  // to memory servers; null: there are none
   Nanoseconds timeout = Nanoseconds(5'000'000'000);  // of one request to a memory server
   CxlSettings cxl = {};
 };

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // MemserverDriver: each action is one request and its answer, erasing one for each piece.
 #include <algorithm>
+#include <tuple>
 
 #include "fabricmgr/device/control_wire.h"
 #include "fabricmgr/device/drivers.h"
 #include "fabricmgr/model/fault_point.h"
 #include "fabricmgr/model/hash.h"
+#include "fabricmgr/tls/tls_connection.h"
 #include "runtime/base/mutex.h"
 
 namespace tidepool::fabric {
@@ -13,23 +15,22 @@ namespace {
 
 class MemserverDriver final : public DeviceDriver {
  public:
-  MemserverDriver(Device device, Leader leader, std::string key,
-                  std::unique_ptr<Connection> connection, const control::Nonce& nonce,
-                  Nanoseconds timeout)
+  MemserverDriver(Device device, Leader leader, std::shared_ptr<TlsInUse> tls,
+                  std::unique_ptr<TlsConnection> connection, Nanoseconds timeout)
       : device_(std::move(device)),
         leader_(std::move(leader)),
-        key_(key),
+        tls_(std::move(tls)),
         timeout_(timeout),
-        connection_(std::move(connection)),
-        seal_(std::move(key), nonce, control::Seal::Side::kClient) {}
+        connection_(std::move(connection)) {}
 
   /// Errors: as DriverFactory has them; those of the connection.
   Status lead(Leadership& leadership);
   Result<Bytes> capacity() override {
-    const auto answer = ask({.opcode = control::Opcode::kCapacity});
+    auto answer = ask({.opcode = control::Opcode::kCapacity});
     if (!answer) return tl::unexpected(answer.error());
     MutexLock lock(mutex_);
     data_port_ = answer->data_port;
+    token_key_ = std::move(answer->payload);
     return Bytes(answer->value);
   }
   Status attach(const Grant& grant) override { return order(control::Opcode::kAttach, grant); }
@@ -68,12 +69,12 @@ class MemserverDriver final : public DeviceDriver {
 
   const Device device_;
   const Leader leader_;
-  const std::string key_;
+  const std::shared_ptr<TlsInUse> tls_;
   const Nanoseconds timeout_;
   Mutex mutex_;
-  const std::unique_ptr<Connection> connection_;
-  control::Seal seal_ TP_GUARDED_BY(mutex_);
+  const std::unique_ptr<TlsConnection> connection_;
   uint16_t data_port_ TP_GUARDED_BY(mutex_) = 0;
+  std::string token_key_ TP_GUARDED_BY(mutex_);
   bool broken_ TP_GUARDED_BY(mutex_) = false;
 };
 
@@ -99,8 +100,9 @@ Result<control::Answer> MemserverDriver::converse(const control::Request& reques
   }
   broken_ = true;  // until a whole answer is here: half a conversation cannot go on
   const Nanoseconds deadline = kMonotonicClock.now() + timeout_;
-  TP_TRY(seal_.send(*connection_, control::encode(request), deadline));
-  const auto frame = seal_.receive(*connection_, control::kAnswerMagic, deadline);
+  TP_TRY(connection_->recheck(tls_->now()));
+  TP_TRY(control::sendFrame(*connection_, control::encode(request), deadline));
+  const auto frame = control::receiveFrame(*connection_, control::kAnswerMagic, deadline);
   if (!frame) return tl::unexpected(frame.error());
   auto answer = control::decodeAnswer(*frame);
   if (!answer) return answer;
@@ -150,39 +152,50 @@ Result<ScrubEvidence> MemserverDriver::verify(const Grant& grant, const ScrubEvi
 }
 
 Result<Pass> MemserverDriver::pass(const Grant& grant) {
-  uint16_t port = 0;
-  {
-    MutexLock lock(mutex_);
-    port = data_port_;
-  }
+  const auto known = [this] {
+    const MutexLock lock(mutex_);
+    return std::pair(data_port_, token_key_);
+  };
+  auto [port, key] = known();
   if (port == 0) {
     TP_TRY(capacity());
-    MutexLock lock(mutex_);
-    port = data_port_;
+    std::tie(port, key) = known();
   }
   const std::string host = device_.address.substr(0, device_.address.rfind(':'));
-  const wire::Token token = control::regionToken(key_, leader_.fabric, grant.region, grant.epoch);
+  const wire::Token token = control::regionToken(key, leader_.fabric, grant.region, grant.epoch);
   return Pass{host + ":" + std::to_string(port), hexOf(token.bytes)};
+}
+
+/// A connection to this very memory server, which knows that we are a manager.
+Result<std::unique_ptr<TlsConnection>> meet(const Device& device, const TlsInUse& tls,
+                                            Nanoseconds timeout) {
+  const auto endpoint = parseEndpoint(device.address.c_str());
+  if (!endpoint) return tl::unexpected(endpoint.error());
+  const Nanoseconds deadline = kMonotonicClock.now() + timeout;
+  auto wire = connectTcp(*endpoint, timeout);
+  if (!wire) return tl::unexpected(wire.error());
+  auto connection =
+      std::make_unique<TlsConnection>(std::move(*wire), tls.now(), TlsConnection::Side::kClient,
+                                      control::kMemserverUrn + device.name);
+  TP_TRY(connection->handshake(deadline));
+  TP_TRY(control::receiveHello(*connection, deadline));
+  return connection;
 }
 
 }  // namespace
 
 Result<std::shared_ptr<DeviceDriver>> openMemserver(const Device& device, Leadership& leadership,
-                                                    const std::string& key, Nanoseconds timeout) {
-  const auto endpoint = parseEndpoint(device.address.c_str());
-  if (!endpoint) return tl::unexpected(endpoint.error());
-  auto connection = connectTcp(*endpoint, timeout);
-  if (!connection) return tl::unexpected(connection.error());
-  const auto hello = control::receiveHello(**connection, kMonotonicClock.now() + timeout);
-  if (!hello) return tl::unexpected(hello.error());
-  auto driver = std::make_shared<MemserverDriver>(device, leadership.leader(), key,
-                                                  std::move(*connection), hello->nonce, timeout);
-  const Status led = driver->lead(leadership);
-  if (led) return std::shared_ptr<DeviceDriver>(std::move(driver));
-  // A server that does not know the key hangs up: that is not the network's fault.
-  if (led.error().code() != ErrorCode::kUnreachable) return tl::unexpected(led.error());
-  return fail(ErrorCode::kPermission, "memory server %s hung up: does it have this manager's key?",
-              device.name.c_str());
+                                                    const std::shared_ptr<TlsInUse>& tls,
+                                                    Nanoseconds timeout) {
+  auto connection = meet(device, *tls, timeout);
+  if (!connection) {
+    return fail(connection.error().code(), "memory server %s: %.190s", device.name.c_str(),
+                connection.error().text());
+  }
+  auto driver = std::make_shared<MemserverDriver>(device, leadership.leader(), tls,
+                                                  std::move(*connection), timeout);
+  TP_TRY(driver->lead(leadership));
+  return std::shared_ptr<DeviceDriver>(std::move(driver));
 }
 
 }  // namespace tidepool::fabric

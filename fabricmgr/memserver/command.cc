@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `fabricmgr memserver`: parses, starts the server, says where it listens, waits for a signal.
+// `fabricmgr memserver`: parses, starts the server, says where it listens, waits for signals.
+// SIGHUP reads certificates and revocations again.
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -27,8 +28,8 @@ struct Arguments {
   std::string size_text;
   uint64_t size = 0;  // bytes, parsed from size_text
   unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
-  std::string control;   // HOST:PORT for the fabric manager; empty: none
-  std::string key_file;  // its key
+  std::string control;  // HOST:PORT for the fabric manager; empty: none
+  TlsFiles tls;         // for that port
   Transport transport = Transport::kAuto;
   bool json = false;
 };
@@ -66,12 +67,51 @@ Status checkRdma(const Server& server, const Arguments& arguments) {
   return {};
 }
 
-/// The manager's port, if one is asked for.
-Result<std::unique_ptr<ControlServer>> startControl(Server& server, const Arguments& arguments) {
-  if (arguments.control.empty()) return std::unique_ptr<ControlServer>();
-  const auto key = fabric::control::readKey(arguments.key_file);
-  if (!key) return tl::unexpected(key.error());
-  return ControlServer::start(server, arguments.control, *key);
+/// The manager's port, if one is asked for, and what it shows there.
+struct Control {
+  std::shared_ptr<TlsInUse> tls;
+  std::unique_ptr<ControlServer> server;
+
+  uint16_t port() const { return server ? server->port() : 0; }
+  void reload() const {
+    if (!server) return;
+    if (const Status read = tls->reload(); !read) {
+      return spdlog::error("the old certificates stay in use: {}", read.error().text());
+    }
+    server->recheck();
+    tellOfExpiries();
+    spdlog::info("certificates and revocations read again");
+  }
+  void tellOfExpiries() const {
+    const std::time_t now = std::time(nullptr);
+    for (const CertificateExpiry& one : tls->now()->expiries()) {
+      if (leftOf(one.end, now) == Left::kEnough) continue;
+      spdlog::warn("{} {}: `fabricmgr ca renew`, then SIGHUP",
+                   one.kind == "server" ? certificateOf(one.name) : whatIs(one),
+                   endText(one.end, now));
+    }
+  }
+};
+
+Result<Control> startControl(Server& server, const Arguments& arguments) {
+  if (arguments.control.empty()) return Control();
+  auto tls = TlsInUse::load(arguments.tls);
+  if (!tls) return tl::unexpected(tls.error());
+  auto started = ControlServer::start(server, arguments.control, *tls);
+  if (!started) return tl::unexpected(started.error());
+  Control control{std::move(*tls), std::move(*started)};
+  control.tellOfExpiries();
+  return control;
+}
+
+/// Until a signal says that it is enough.
+void untilTold(const Control& control, const sigset_t& signals) {
+  for (;;) {
+    int number = 0;
+    sigwait(&signals, &number);
+    if (number != SIGHUP || !control.server) return spdlog::info("{}: closing", strsignal(number));
+    control.reload();
+  }
 }
 
 int serve(const Arguments& arguments) {
@@ -84,7 +124,7 @@ int serve(const Arguments& arguments) {
         arguments.size, machine);
   }
   raiseDescriptorLimit();
-  const sigset_t signals = blockSignals({SIGTERM, SIGINT});
+  const sigset_t signals = blockSignals({SIGTERM, SIGINT, SIGHUP});
   ServerOptions options;
   options.listen = arguments.listen;
   options.size = Bytes(arguments.size);
@@ -107,13 +147,11 @@ int serve(const Arguments& arguments) {
     fmt::print(stderr, "fabricmgr memserver: {}\n", control.error().text());
     return kFailed;
   }
-  announce(arguments, (*server)->port(), *control == nullptr ? 0 : (*control)->port());
+  announce(arguments, (*server)->port(), control->port());
   notifyServiceManager("READY=1");
-  int signal_number = 0;
-  sigwait(&signals, &signal_number);
-  spdlog::info("{}: closing", strsignal(signal_number));
+  untilTold(*control, signals);
   notifyServiceManager("STOPPING=1");
-  if (*control != nullptr) (*control)->stop();
+  if (control->server) control->server->stop();
   (*server)->stop();
   return kDone;
 }
@@ -135,10 +173,16 @@ void addCommand(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   auto* control = command->add_option("--control", arguments->control,
                                       "HOST:PORT at which the fabric manager gives orders");
-  auto* key = command->add_option("--key", arguments->key_file,
-                                  "File with the key that the fabric manager has, too");
-  control->needs(key);
-  key->needs(control);
+  TlsFiles& tls = arguments->tls;
+  for (CLI::Option* file :
+       {command->add_option("--cert", tls.certificate, "Its certificate for that, for its device"),
+        command->add_option("--key", tls.key, "The certificate's key: PEM file"),
+        command->add_option("--ca", tls.ca, "PEM file of the CA that vouches for the manager")}) {
+    control->needs(file);
+    file->needs(control);
+  }
+  command->add_option("--crl", tls.crl, "List of revoked certificates; SIGHUP reads it again")
+      ->needs(control);
   const std::map<std::string, Transport> transports = {
       {"auto", Transport::kAuto}, {"tcp", Transport::kTcp}, {"verbs", Transport::kVerbs}};
   command

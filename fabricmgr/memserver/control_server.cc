@@ -35,7 +35,7 @@ constexpr size_t kPart = 64 * kKiB;
 
 Result<std::unique_ptr<ControlServer>> ControlServer::start(Server& server,
                                                             const std::string& listen,
-                                                            const std::string& key,
+                                                            std::shared_ptr<TlsInUse> tls,
                                                             const ControlLimits& limits) {
   // Or strangers could have what the manager believes is its own to give.
   TP_CHECK(server.regions().lendsTo() == LendsTo::kByOrders);
@@ -45,8 +45,12 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(Server& server,
   if (!listener) return tl::unexpected(listener.error());
   const auto port = boundPort(listener->get());
   if (!port) return tl::unexpected(port.error());
-  std::unique_ptr<ControlServer> control(
-      new ControlServer(server, key, std::move(*listener), *port, limits));
+  std::string token_key(control::kTokenKeySize, '\0');
+  if (getrandom(token_key.data(), token_key.size(), 0) != static_cast<ssize_t>(token_key.size())) {
+    return failErrno(ErrorCode::kInternal, "no random bytes");
+  }
+  std::unique_ptr<ControlServer> control(new ControlServer(
+      server, std::move(token_key), std::move(tls), std::move(*listener), *port, limits));
   control->wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
   if (!control->wake_.valid()) return failErrno(ErrorCode::kIo, "cannot make an eventfd");
   control->thread_ = std::thread([self = control.get()] { self->run(); });
@@ -54,10 +58,17 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(Server& server,
 }
 
 void ControlServer::stop() {
-  const uint64_t one = 1;
-  if (wake_.valid() && write(wake_.get(), &one, sizeof one) < 0) return;
+  stopping_ = true;
+  wake();
   if (thread_.joinable()) thread_.join();
   clients_.clear();
+}
+
+void ControlServer::recheck() { wake(); }
+
+void ControlServer::wake() const {
+  const uint64_t one = 1;
+  (void)!write(wake_.get(), &one, sizeof one);
 }
 
 void ControlServer::run() {
@@ -66,16 +77,21 @@ void ControlServer::run() {
     const bool accepts = kMonotonicClock.now() >= accepts_from_;
     waits = {{wake_.get(), POLLIN, 0}, {accepts ? listener_.get() : -1, POLLIN, 0}};
     for (const Client& client : clients_) {
-      const short events = client.outgoing.empty() ? POLLIN : POLLOUT;
-      waits.push_back({client.connection->fd(), events, 0});
+      waits.push_back({client.connection->fd(), client.connection->awaits(), 0});
     }
     (void)poll(waits.data(), waits.size(), timeout());
     // What came while an order was carried out is looked at before anybody is found to be late.
     const Nanoseconds now = kMonotonicClock.now();
-    if (waits[0].revents != 0) return;
+    if (waits[0].revents != 0) {
+      uint64_t any = 0;
+      (void)!read(wake_.get(), &any, sizeof any);
+      if (stopping_) return;
+      closeRefused();
+    }
     auto client = clients_.begin();
     for (size_t i = 2; i < waits.size(); ++i) {
-      const Status going = waits[i].revents == 0 ? Status() : advance(*client);
+      const bool ready = waits[i].revents != 0 || client->hasMore();
+      const Status going = ready ? advance(*client) : Status();
       if (!going) {
         client = remove(client, going.error());
       } else if (client->due < now) {
@@ -94,7 +110,9 @@ int ControlServer::timeout() const {
   const Nanoseconds now = kMonotonicClock.now();
   Nanoseconds until = now + kTick;
   if (accepts_from_ > now) until = std::min(until, accepts_from_);
-  for (const Client& client : clients_) until = std::min(until, client.due);
+  for (const Client& client : clients_) {
+    until = client.hasMore() ? now : std::min(until, client.due);
+  }
   return until <= now ? 0 : static_cast<int>((until - now).value() / 1'000'000 + 1);
 }
 
@@ -105,8 +123,7 @@ void ControlServer::accept() {
     UniqueFd socket(
         accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC));
     if (socket.valid()) {
-      const Status welcomed = welcome(std::move(socket), from);
-      if (!welcomed) log_.warn(welcomed.error().text());
+      welcome(std::move(socket), from);
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -116,20 +133,14 @@ void ControlServer::accept() {
   }
 }
 
-Status ControlServer::welcome(UniqueFd socket, const sockaddr_storage& from) {
-  control::Hello hello;
-  if (getrandom(hello.nonce.data(), hello.nonce.size(), 0) !=
-      static_cast<ssize_t>(hello.nonce.size())) {
-    return failErrno(ErrorCode::kInternal, "no random bytes");
-  }
+void ControlServer::welcome(UniqueFd socket, const sockaddr_storage& from) {
   if (newcomers_.enter(socket.get(), networkOf(from)) == Newcomers::Place::kOfAnother) {
-    log_.warn("a control connection was ended to make room: it had not shown the key yet");
+    log_.warn("a control connection was ended to make room: it had not shown a certificate yet");
   }
-  Client& client =
-      clients_.emplace_back(adoptTcp(std::move(socket)), peerText(from), key_, hello.nonce);
-  client.outgoing = control::encode(hello);
+  auto connection = std::make_unique<TlsConnection>(
+      adoptTcp(std::move(socket)), tls_->now(), TlsConnection::Side::kServer, control::kManagerUrn);
+  Client& client = clients_.emplace_back(Client{std::move(connection), peerText(from)});
   client.due = kMonotonicClock.now() + limits_.handshake;
-  return {};
 }
 
 ControlServer::Clients::iterator ControlServer::remove(Clients::iterator client, const Error& why) {
@@ -142,18 +153,33 @@ ControlServer::Clients::iterator ControlServer::remove(Clients::iterator client,
 
 /// As far as it goes without waiting, and one order at most. Errors: it is over.
 Status ControlServer::advance(Client& client) {
-  TP_TRY(send(client));
-  if (!client.outgoing.empty()) return {};
+  if (!client.known) return greet(client);
+  if (!client.outgoing.empty()) return send(client);
   const auto whole = receive(client);
   if (!whole) return tl::unexpected(whole.error());
   if (*whole) {
     TP_TRY(takeFrame(client));
     return send(client);
   }
-  if (client.due == kNever && !client.incoming.empty()) {
-    client.due = kMonotonicClock.now() + limits_.frame;
-  }
+  // A piece of a TLS record is one of a frame, even if there is nothing of that yet.
+  if (client.due == kNever) client.due = kMonotonicClock.now() + limits_.frame;
   return {};
+}
+
+/// Goes on with the handshake; greets whom it has shown to be a manager.
+Status ControlServer::greet(Client& client) {
+  const auto done = client.connection->handshake();
+  if (!done) return tl::unexpected(done.error());
+  if (!*done) return {};
+  // Somebody may have been revoked meanwhile.
+  TP_TRY(client.connection->recheck(tls_->now()));
+  newcomers_.leave(client.connection->fd());
+  makeRoom(client);
+  client.known = true;
+  client.outgoing = control::encode(control::Hello());
+  client.last = kMonotonicClock.now();
+  client.due = client.last + limits_.frame;
+  return send(client);
 }
 
 /// Sends what it takes of what is to be sent.
@@ -164,7 +190,7 @@ Status ControlServer::send(Client& client) {
     if (!sent) return tl::unexpected(sent.error());
     if (*sent == 0) return {};
     client.outgoing.erase(0, *sent);
-    if (client.outgoing.empty() && client.known) client.due = kNever;
+    if (client.outgoing.empty()) client.due = kNever;
   }
   return {};
 }
@@ -175,9 +201,9 @@ Result<bool> ControlServer::receive(Client& client) {
   for (;;) {
     size_t size = control::kHeaderSize;
     if (frame.size() >= size) {
-      const auto announced = client.seal.sizeOf(frame, control::kRequestMagic);
-      if (!announced) return tl::unexpected(announced.error());
-      size = *announced;
+      const auto payload = control::payloadAfter(frame, control::kRequestMagic);
+      if (!payload) return tl::unexpected(payload.error());
+      size += *payload;
     }
     const size_t have = frame.size();
     if (have == size) return true;
@@ -192,16 +218,9 @@ Result<bool> ControlServer::receive(Client& client) {
 
 /// Carries an order out, and has its answer sent.
 Status ControlServer::takeFrame(Client& client) {
-  const auto frame = client.seal.open(std::exchange(client.incoming, {}));
-  if (!frame) return tl::unexpected(frame.error());
-  const auto request = control::decodeRequest(*frame);
+  const auto request = control::decodeRequest(std::exchange(client.incoming, {}));
   if (!request) return tl::unexpected(request.error());
-  if (!client.known) {
-    newcomers_.leave(client.connection->fd());
-    makeRoom(client);
-    client.known = true;
-  }
-  client.outgoing = client.seal.seal(control::encode(answerTo(client, *request)));
+  client.outgoing = control::encode(answerTo(client, *request));
   client.last = kMonotonicClock.now();
   client.due = client.last + limits_.frame;
   return {};
@@ -263,6 +282,19 @@ void ControlServer::closeOthers() {
     if (!client.leader || allegiance_.obeys(client.leader)) continue;
     log_.warn(fmt::format("control connection from {} closed: the manager of term {} leads no more",
                           client.peer, client.leader->term.value()));
+    client.leader.reset();
+    (void)shutdown(client.connection->fd(), SHUT_RDWR);
+  }
+}
+
+void ControlServer::closeRefused() {
+  const auto tls = tls_->now();
+  for (Client& client : clients_) {
+    if (!client.known) continue;  // is checked when its handshake is done
+    const Status good = client.connection->recheck(tls);
+    if (good) continue;
+    log_.warn(
+        fmt::format("control connection from {} closed: {}", client.peer, good.error().text()));
     client.leader.reset();
     (void)shutdown(client.connection->fd(), SHUT_RDWR);
   }

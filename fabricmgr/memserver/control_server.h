@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The port at which a memory server takes orders from the fabric manager: one thread, which reads
-// frames as they come and carries out one order at a time. Who has not shown the key yet has little
-// time and a place among the newcomers, who take none from those who have. start(), stop() and the
-// destructor belong to one thread.
+// frames as they come, over TLS, and carries out one order at a time. It obeys a peer whose
+// certificate is a manager's alone; who has not shown it yet has little time and a place among the
+// newcomers, who take none from those who have. start(), recheck(), stop() and the destructor
+// belong to one thread.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <optional>
@@ -15,18 +17,20 @@
 #include "fabricmgr/memserver/managed_regions.h"
 #include "fabricmgr/memserver/newcomers.h"
 #include "fabricmgr/memserver/throttled_log.h"
+#include "fabricmgr/tls/tls_connection.h"
 #include "runtime/base/unique_fd.h"
 
 namespace tidepool::memserver {
 
 struct ControlLimits {
-  /// From the connection to the end of the first frame, which shows the key.
+  /// From the connection to the end of the TLS handshake, however it comes in pieces.
   Nanoseconds handshake = Nanoseconds(10'000'000'000);
   /// For a whole frame after that, once it has begun, in either direction.
   Nanoseconds frame = Nanoseconds(30'000'000'000);
   size_t newcomers = 64;
   size_t newcomers_of_one = 16;
-  /// Connections that have shown the key; the one that was silent for longest makes room.
+  /// Connections that have shown a manager's certificate; the one that was silent for longest makes
+  /// room.
   size_t managers = 16;
 };
 
@@ -35,40 +39,37 @@ class ControlServer {
   /// `server` is borrowed, and lends by orders alone. Errors: kInvalidArgument, kConflict (address
   /// taken), kPermission, kIo.
   static Result<std::unique_ptr<ControlServer>> start(Server& server, const std::string& listen,
-                                                      const std::string& key,
+                                                      std::shared_ptr<TlsInUse> tls,
                                                       const ControlLimits& limits = {});
   ~ControlServer() { stop(); }
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
   uint16_t port() const { return port_; }
+  /// The certificates were read again: who would not be let in any more is cut off, soon.
+  void recheck();
   /// Closes every connection and joins the thread. May be called twice.
   void stop();
 
  private:
   struct Client {
-    Client(std::unique_ptr<Connection> from, std::string its_name, const std::string& key,
-           const fabric::control::Nonce& nonce)
-        : connection(std::move(from)),
-          peer(std::move(its_name)),
-          seal(key, nonce, fabric::control::Seal::Side::kServer) {}
-
-    std::unique_ptr<Connection> connection;
-    const std::string peer;
-    fabric::control::Seal seal;
-    bool known = false;                    // has shown the key
-    std::optional<fabric::Leader> leader;  // as whom it speaks
-    std::string incoming;                  // as much of a frame as is here
-    std::string outgoing;                  // what has not been sent yet
-    Nanoseconds due;                       // when that frame has to be over
-    Nanoseconds last;                      // when it last had one
+    std::unique_ptr<TlsConnection> connection;
+    std::string peer;
+    /// An order that poll(2) does not see.
+    bool hasMore() const { return known && outgoing.empty() && connection->hasMore(); }
+    bool known = false;                         // has shown a manager's certificate
+    std::optional<fabric::Leader> leader = {};  // as whom it speaks
+    std::string incoming = {};                  // as much of a frame as is here
+    std::string outgoing = {};                  // what has not been sent yet
+    Nanoseconds due = {};                       // when that frame has to be over
+    Nanoseconds last = {};                      // when it last had one
   };
   using Clients = std::list<Client>;
 
-  ControlServer(Server& server, const std::string& key, UniqueFd listener, uint16_t port,
-                const ControlLimits& limits)
-      : regions_(server, key),
-        key_(key),
+  ControlServer(Server& server, std::string token_key, std::shared_ptr<TlsInUse> tls,
+                UniqueFd listener, uint16_t port, const ControlLimits& limits)
+      : regions_(server, std::move(token_key)),
+        tls_(std::move(tls)),
         limits_(limits),
         port_(port),
         listener_(std::move(listener)),
@@ -76,8 +77,9 @@ class ControlServer {
   void run();
   int timeout() const;
   void accept();
-  Status welcome(UniqueFd socket, const sockaddr_storage& from);
+  void welcome(UniqueFd socket, const sockaddr_storage& from);
   Status advance(Client& client);
+  Status greet(Client& client);
   Status send(Client& client);
   Result<bool> receive(Client& client);
   Status takeFrame(Client& client);
@@ -88,15 +90,19 @@ class ControlServer {
   std::optional<Nanoseconds> silenceOfLeader(const Client& but) const;
   /// Closes the connections of those who do not lead any more.
   void closeOthers();
+  /// Closes the connections of those whose certificates are not good any more.
+  void closeRefused();
   void makeRoom(const Client& for_whom);
+  void wake() const;
   Clients::iterator remove(Clients::iterator client, const Error& why);
 
   ManagedRegions regions_;
-  const std::string key_;
+  const std::shared_ptr<TlsInUse> tls_;
   const ControlLimits limits_;
   const uint16_t port_;
   UniqueFd listener_;
   UniqueFd wake_;
+  std::atomic<bool> stopping_{false};
   // The rest is the thread's.
   Newcomers newcomers_;
   Allegiance allegiance_;

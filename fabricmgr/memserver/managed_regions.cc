@@ -33,6 +33,7 @@ ManagedRegions::Done ManagedRegions::handle(const control::Request& request,
     case control::Opcode::kCapacity:
       answer.value = server_.regions().capacity().value();
       answer.data_port = server_.port();
+      answer.payload = token_key_;
       return answer;
     case control::Opcode::kAttach:
       return attach(grant, fabric);
@@ -116,7 +117,7 @@ ManagedRegions::Done ManagedRegions::letGo(const Grant& grant) {
 ManagedRegions::Done ManagedRegions::attach(Grant grant, const std::string& fabric) {
   if (grant.extents.empty()) return letGo(grant);
   TP_TRY(hold(grant));
-  const wire::Token token = control::regionToken(key_, fabric, grant.region, grant.epoch);
+  const wire::Token token = control::regionToken(token_key_, fabric, grant.region, grant.epoch);
   TP_TRY(server_.regions().admit(wireId(grant.region), token, grant.epoch));
   server_.quiesce();
   server_.endOneSided(wireId(grant.region), grant.epoch);

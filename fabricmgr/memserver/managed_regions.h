@@ -18,9 +18,10 @@ namespace tidepool::memserver {
 
 class ManagedRegions {
  public:
-  /// `server` is borrowed. `key` is the manager's, too: it makes the tokens that open regions.
-  ManagedRegions(Server& server, std::string key)
-      : server_(server), key_(std::move(key)), table_(server.regions().capacity()) {}
+  /// `server` is borrowed. `token_key` makes the tokens that open regions; its manager
+  /// is told.
+  ManagedRegions(Server& server, std::string token_key)
+      : server_(server), token_key_(std::move(token_key)), table_(server.regions().capacity()) {}
 
   using Done = Result<fabric::control::Answer>;
 
@@ -50,7 +51,7 @@ class ManagedRegions {
   void drop(fabric::RegionId region) TP_REQUIRES(mutex_);
 
   Server& server_;
-  const std::string key_;
+  const std::string token_key_;
   const WallClock wall_clock_;
   Mutex mutex_;
   fabric::GrantTable table_ TP_GUARDED_BY(mutex_);

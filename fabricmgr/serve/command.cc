@@ -78,7 +78,11 @@ int serve(const Arguments& arguments) {
   }
   if (arguments.check) {
     if (config->server.tcp) {
-      const auto tls = api::TlsContext::load(config->server.tcp->tls);
+      const auto tls = TlsContext::load(config->server.tcp->tls);
+      if (!tls) return failed(tls.error());
+    }
+    if (config->memservers) {
+      const auto tls = TlsContext::load(*config->memservers);
       if (!tls) return failed(tls.error());
     }
     fmt::print("{}: good\n", arguments.config);

@@ -167,20 +167,32 @@ void readUnix(Section section, Config* config) {
   if (!listener.path.empty()) config->server.unix_socket = std::move(listener);
 }
 
+TlsFiles readTls(Section& section) {
+  TlsFiles files;
+  section.read("certificate", &files.certificate);
+  section.read("key", &files.key);
+  section.read("ca", &files.ca);
+  section.read("crl", &files.crl);
+  section.mustHave("certificate", files.certificate);
+  section.mustHave("key", files.key);
+  section.mustHave("ca", files.ca);
+  return files;
+}
+
 void readTcp(Section section, Config* config) {
   if (!section.given()) return;
   api::TcpListener listener;
   section.read("listen", &listener.address);
-  section.read("certificate", &listener.tls.certificate);
-  section.read("key", &listener.tls.key);
-  section.read("ca", &listener.tls.ca);
-  section.read("crl", &listener.tls.crl);
   section.mustHave("listen", listener.address);
-  section.mustHave("certificate", listener.tls.certificate);
-  section.mustHave("key", listener.tls.key);
-  section.mustHave("ca", listener.tls.ca);
+  listener.tls = readTls(section);
   section.finish();
   config->server.tcp = std::move(listener);
+}
+
+void readMemservers(Section section, Config* config) {
+  if (!section.given()) return;
+  config->memservers = readTls(section);
+  section.finish();
 }
 
 void readLimits(Section section, Config* config) {
@@ -212,14 +224,19 @@ void readAudit(Section section, Config* config) {
 Config configOf(const toml::table& table, const std::string& name) {
   Config config;
   Section whole(name, &table, "");
+  if (const toml::node* gone = table.get("memserver_key")) {
+    wrong(name, gone->source(),
+          "'memserver_key' is gone: give the manager a certificate for memory servers "
+          "(`fabricmgr ca issue manager`), in [memservers], and each of them one of its own");
+  }
   whole.read("state", &config.state);
-  whole.read("memserver_key", &config.memserver_key);
   whole.read("cxl_switch", &config.cxl_switch);
   whole.read("cxl_host", &config.cxl_host);
   whole.read("log_level", &config.log_level, {"debug", "info", "warning", "error"});
   whole.read("workers", &config.workers, 1, 64);
   readUnix(whole.section("unix"), &config);
   readTcp(whole.section("tcp"), &config);
+  readMemservers(whole.section("memservers"), &config);
   readLimits(whole.section("limits"), &config);
   readLeases(whole.section("leases"), &config);
   readAudit(whole.section("audit"), &config);

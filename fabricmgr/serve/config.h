@@ -3,6 +3,7 @@
 // them all.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "fabricmgr/api/http_server.h"
@@ -14,8 +15,8 @@ namespace tidepool::serve {
 struct Config {
   std::string state = "/var/lib/tidepool/fabric.db";
   std::string log_level = "info";
-  std::string memserver_key;  // file with the key shared with memory servers; empty: there are none
-  std::string cxl_switch;     // program that binds logical devices; empty: there is no switch
+  std::optional<TlsFiles> memservers;  // what the manager shows them; without it there are none
+  std::string cxl_switch;  // program that binds logical devices; empty: there is no switch
   std::string cxl_host = "manager";  // as whose port the switch knows the manager's own machine
   unsigned workers = 2;              // threads that carry operations on
   unsigned hold_percent = 33;        // as fabric::ManagerOptions

@@ -7,7 +7,6 @@
 
 #include <utility>
 
-#include "fabricmgr/device/control_wire.h"
 #include "fabricmgr/device/drivers.h"
 #include "fabricmgr/store/sqlite_store.h"
 #include "runtime/base/check.h"
@@ -19,17 +18,13 @@ constexpr int kTickMilliseconds = 1000;
 constexpr int kPulseMilliseconds = 100;
 constexpr Nanoseconds kPatience(20'000'000'000);
 
-Result<fabric::DriverSettings> settingsOf(const Config& config, const Clock& wall_clock) {
+fabric::DriverSettings settingsOf(const Config& config, const Clock& wall_clock) {
   fabric::DriverSettings settings;
   settings.wall_clock = &wall_clock;
   settings.cxl.switch_program = config.cxl_switch;
   settings.cxl.host = config.cxl_host;
   const size_t folder = config.state.rfind('/');
   if (folder != std::string::npos) settings.cxl.state_folder = config.state.substr(0, folder);
-  if (config.memserver_key.empty()) return settings;
-  auto key = fabric::control::readKey(config.memserver_key);
-  if (!key) return tl::unexpected(key.error());
-  settings.memserver_key = std::move(*key);
   return settings;
 }
 
@@ -48,10 +43,14 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
   auto store = fabric::openSqliteStore(config.state);
   if (!store) return tl::unexpected(store.error());
   std::unique_ptr<Daemon> daemon(new Daemon());
-  const auto settings = settingsOf(config, daemon->wall_clock_);
-  if (!settings) return tl::unexpected(settings.error());
+  fabric::DriverSettings settings = settingsOf(config, daemon->wall_clock_);
+  if (config.memservers) {
+    auto tls = TlsInUse::load(*config.memservers);
+    if (!tls) return tl::unexpected(tls.error());
+    settings.tls = daemon->memservers_ = std::move(*tls);
+  }
   fabric::ManagerOptions options;
-  options.drivers = fabric::makeDriverFactory(*settings);
+  options.drivers = fabric::makeDriverFactory(settings);
   options.clock = &daemon->clock_;
   options.wall_clock = &daemon->wall_clock_;
   options.workers = config.workers;
@@ -85,6 +84,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
       api::HttpServer::start(serverOptions(config, daemon->manager_->leader()), *daemon->service_);
   if (!server) return tl::unexpected(server.error());
   daemon->server_ = std::move(*server);
+  daemon->lookAtOwnCertificate();
   // Release: pairs with the acquire of whoever asks for the number of connections.
   daemon->to_count_.store(daemon->server_.get(), std::memory_order_release);
   daemon->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
@@ -92,6 +92,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
   daemon->ticker_ = std::thread([raw = daemon.get()] {
     raw->untilStopped(kTickMilliseconds, [raw] {
       raw->manager_->tick();
+      raw->lookAtOwnCertificate();
       raw->service_->tellOfExpiries();
     });
   });
@@ -103,6 +104,19 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
 }
 
 Daemon::~Daemon() { stop(); }
+
+Status Daemon::reload() {
+  if (memservers_) TP_TRY(memservers_->reload());
+  return server_->reloadTls();
+}
+
+/// What it shows memory servers ends as clients' certificates do.
+void Daemon::lookAtOwnCertificate() {
+  if (!memservers_) return;
+  for (const CertificateExpiry& one : memservers_->now()->expiries()) {
+    if (one.kind == "server") service_->expiries().saw(one.name, one.end, std::time(nullptr));
+  }
+}
 
 void Daemon::untilStopped(int every_milliseconds, const std::function<void()>& work) const {
   pollfd waiting = {stop_.get(), POLLIN, 0};

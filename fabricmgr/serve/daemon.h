@@ -26,11 +26,13 @@ class Daemon {
 
   uint16_t port() const { return server_->port(); }
   fabric::Manager& manager() { return *manager_; }
-  Status reload() { return server_->reloadTls(); }
+  /// Reads certificates and revocations again. Errors: as TlsContext::load().
+  Status reload();
   void stop();
 
  private:
   Daemon() = default;
+  void lookAtOwnCertificate();
   void untilStopped(int every_milliseconds, const std::function<void()>& work) const;
 
   MonotonicClock clock_;
@@ -38,6 +40,7 @@ class Daemon {
   // Set once each is there; the threads that read them may be there before.
   std::atomic<api::Service*> to_wake_{nullptr};
   std::atomic<const api::HttpServer*> to_count_{nullptr};
+  std::shared_ptr<TlsInUse> memservers_;  // null: there are none
   std::unique_ptr<fabric::Manager> manager_;
   std::unique_ptr<api::Service> service_;
   std::unique_ptr<api::HttpServer> server_;

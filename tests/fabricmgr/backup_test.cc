@@ -24,7 +24,7 @@ constexpr Nanoseconds kNow(1'700'000'000'000'000'000);
 class BackupTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    house.drivers = makeDriverFactory({&house.wall, kKey, kLong});
+    house.drivers = makeDriverFactory({&house.wall, managerTls(), kLong});
     manager = house.open();
     must(manager->addPool({}, "far", MemoryClass::kRemote));
     DeviceSpec spec;
@@ -192,7 +192,7 @@ TEST_F(BackupTest, ABackupOfBeforeThereWereUuidsIsOfTheFabricThatItBecame) {
 TEST_F(BackupTest, WhatIsRestoredElsewhereDoesNotTakeOverFromALiveManager) {
   must(backUpStore(store, backup));
   FabricHouse elsewhere;
-  elsewhere.drivers = makeDriverFactory({&elsewhere.wall, kKey, kLong});
+  elsewhere.drivers = makeDriverFactory({&elsewhere.wall, managerTls(), kLong});
   must(restoreStore(elsewhere.folder / "store.db", backup, kNow));
   auto drill = elsewhere.open();
   EXPECT_NE(must(drill->totals()).superseded_by, Term());

@@ -66,18 +66,20 @@ class FabricmgrTest(unittest.TestCase):
         self.run_program("ca", "init", "--dir", self.ca)
         self.issue("server", "manager", "--host", "127.0.0.1")
         config = self.folder / "fabric.toml"
-        key = self.folder / "memserver.key"
-        key.write_text("a key of more than sixteen bytes\n")
-        key.chmod(0o600)
+        self.issue("manager", "main")
         config.write_text(f"""
 state = "{self.folder}/fabric.db"
-memserver_key = "{key}"
 [unix]
 path = "{self.folder}/sock"
 [tcp]
 listen = "127.0.0.1:0"
 certificate = "{self.ca}/manager.crt"
 key = "{self.ca}/manager.key"
+ca = "{self.ca}/ca.crt"
+crl = "{self.ca}/crl.pem"
+[memservers]
+certificate = "{self.ca}/main.crt"
+key = "{self.ca}/main.key"
 ca = "{self.ca}/ca.crt"
 crl = "{self.ca}/crl.pem"
 """)
@@ -161,9 +163,11 @@ crl = "{self.ca}/crl.pem"
         self.run_program("device", "ok-to-remove", "dev0")
 
     def test_a_region_of_a_memory_server(self):
+        self.issue("memserver", "mem0")
         server = subprocess.Popen(
             [PROGRAM, "memserver", "--listen", "127.0.0.1:0", "--size", "64M", "--json"]
-            + ["--control", "127.0.0.1:0", "--key", str(self.folder / "memserver.key")],
+            + ["--control", "127.0.0.1:0", "--cert", f"{self.ca}/mem0.crt", "--key", f"{self.ca}/mem0.key"]
+            + ["--ca", f"{self.ca}/ca.crt", "--crl", f"{self.ca}/crl.pem"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -506,17 +510,17 @@ crl = "{self.ca}/crl.pem"
         self.run_program("whoami", **self.over_tls("ann"))
         # Days are whole ones, and the last of them has begun or not.
         books = self.ask("ca", "list", "--dir", self.ca)
-        for one, days in zip(books["own"] + books["items"], (3650, 3650, 365, 5)):
+        for one, days in zip(books["own"] + books["items"], (3650, 3650, 365, 365, 5)):
             self.assertIn(one["days_left"], (days - 1, days))
         self.assertEqual([one["kind"] for one in books["own"]], ["ca", "crl"])
         text = self.run_program("ca", "list", "--dir", self.ca).stdout.splitlines()
         self.assertRegex(text[1], r"^own +[0-9A-F]+ +\S+ +36(49|50)d +ca:root$")
-        self.assertRegex(text[4], r"^good +[0-9A-F]+ +\S+ +[45]d +operator:ann$")
+        self.assertRegex(text[5], r"^good +[0-9A-F]+ +\S+ +[45]d +operator:ann$")
         table = self.run_program("certificate", "list").stdout.splitlines()
         self.assertRegex(table[1], r"^client +operator:ann +\S+ +(4d23h|5d0h)$")
-        self.assertEqual(len(table), 5)
+        self.assertEqual(len(table), 6)
         status = self.run_program("status").stdout
-        self.assertRegex(status, r"certificates 4   the certificate of operator ann ends in (4d23h|5d0h)")
+        self.assertRegex(status, r"certificates 5   the certificate of operator ann ends in (4d23h|5d0h)")
         self.assertIn("CERTIFICATE_EXPIRES_SOON", self.run_program("health").stdout)
 
     def test_discover_needs_no_manager_and_says_that_there_is_no_switch(self):

@@ -14,7 +14,7 @@
 #include "fabricmgr/device/control_wire.h"
 #include "fabricmgr/device/drivers.h"
 #include "fabricmgr/memserver/control_server.h"
-#include "tests/fabricmgr/fabric_fixture.h"
+#include "tests/fabricmgr/lender.h"
 #include "tests/transport/fake_peer.h"
 
 namespace tidepool::memserver {
@@ -22,10 +22,11 @@ namespace {
 
 namespace control = fabric::control;
 using fabric::codeOf;
+using fabric::kLong;
+using fabric::managerTls;
 using fabric::must;
+using fabric::shakeHands;
 
-constexpr char kKey[] = "a key of more than sixteen bytes";
-constexpr Nanoseconds kLong(20'000'000'000);
 constexpr Nanoseconds kShort(200'000'000);
 
 Nanoseconds soon() { return kMonotonicClock.now() + kLong; }
@@ -54,13 +55,13 @@ struct Lender {
     options.size = Bytes(kMiB);
     options.lends_to = LendsTo::kByOrders;
     server = must(Server::start(options));
-    orders = must(ControlServer::start(*server, "127.0.0.1:0", kKey, limits));
+    orders = must(ControlServer::start(*server, "127.0.0.1:0", fabric::memserverTls(), limits));
   }
   Result<std::shared_ptr<fabric::DeviceDriver>> manager() const {
     fabric::Device device;
     device.name = "m1";
     device.address = "127.0.0.1:" + std::to_string(orders->port());
-    return fabric::openMemserver(device, *leadership, kKey, kLong);
+    return fabric::openMemserver(device, *leadership, managerTls(), kLong);
   }
 
   std::unique_ptr<Server> server;
@@ -104,29 +105,73 @@ bool endsWhileSending(Connection& connection, const std::string& bytes) {
 
 std::string longFrame() {
   control::Request request{control::Opcode::kAttach, fabric::RegionId(1), Epoch(1), 0, 0, {}, {}};
-  request.extents.resize(control::kMaxFirstPayload / 16);
+  request.extents.resize(256);
   return control::encode(request);
 }
 
 TEST(ControlPort, AByteNowAndThenGainsNoTime) {
   const Lender lender({.handshake = kShort});
   const auto stranger = dial(lender.orders->port());
-  must(control::receiveHello(*stranger, soon()));
-  EXPECT_TRUE(endsWhileSending(*stranger, longFrame()));
+  // A record of a handshake that is longer than what comes of it.
+  EXPECT_TRUE(endsWhileSending(*stranger, "\x16\x03\x01\x10" + std::string(4096, '\x01')));
 }
 
-TEST(ControlPort, WhoHasTheKeyMayBeSilentButNotInAFrame) {
-  const Lender lender({.handshake = kShort, .frame = kShort});
-  const auto manager = dial(lender.orders->port());
-  const auto hello = must(control::receiveHello(*manager, soon()));
-  control::Seal seal(kKey, hello.nonce, control::Seal::Side::kClient);
-  for (int i = 0; i < 2; ++i) {
-    must(seal.send(*manager, control::encode(control::Request{}), soon()));
-    must(seal.receive(*manager, control::kAnswerMagic, soon()));
-    pollfd nothing = {manager->fd(), POLLIN, 0};
-    EXPECT_EQ(poll(&nothing, 1, 500), 0) << "more than either limit";
+/// Holds back what is sent until it is let through, at most so many bytes of it at a time.
+class Throttle final : public Connection {
+ public:
+  explicit Throttle(std::unique_ptr<Connection> wire) : wire_(std::move(wire)) {}
+  Result<size_t> send(std::span<const iovec> parts, Wait wait) override {
+    if (!holds) return wire_->send(parts, wait);
+    held.append(static_cast<const char*>(parts[0].iov_base), parts[0].iov_len);
+    return parts[0].iov_len;
   }
-  EXPECT_TRUE(endsWhileSending(*manager, longFrame()));
+  Result<size_t> receive(std::span<const iovec> parts, Wait wait) override {
+    return wire_->receive(parts, wait);
+  }
+  int fd() const override { return wire_->fd(); }
+  Connection& wire() { return *wire_; }
+  bool holds = false;
+  std::string held;
+
+ private:
+  const std::unique_ptr<Connection> wire_;
+};
+
+TEST(ControlPort, AManagerMayBeSilentButNotInAFrame) {
+  const Lender lender({.handshake = kShort, .frame = kShort});
+  for (const bool in_tls : {false, true}) {
+    auto throttle = std::make_unique<Throttle>(dial(lender.orders->port()));
+    Throttle& wire = *throttle;
+    TlsConnection manager(std::move(throttle), managerTls()->now(), TlsConnection::Side::kClient,
+                          "urn:tidepool:memserver:m1");
+    must(manager.handshake(soon()));
+    must(control::receiveHello(manager, soon()));
+    for (int i = 0; i < 2; ++i) {
+      must(control::sendFrame(manager, control::encode(control::Request{}), soon()));
+      must(control::receiveFrame(manager, control::kAnswerMagic, soon()));
+      pollfd nothing = {manager.fd(), POLLIN, 0};
+      EXPECT_EQ(poll(&nothing, 1, 500), 0) << "more than either limit";
+    }
+    if (in_tls) {  // whole records, each with a byte
+      const std::string frame = longFrame();
+      wire.holds = true;
+      for (const char& byte : frame) must(control::sendFrame(manager, {&byte, 1}, soon()));
+    } else {  // one record, of which a frame would be a part
+      wire.holds = true;
+      must(control::sendFrame(manager, longFrame(), soon()));
+    }
+    EXPECT_TRUE(endsWhileSending(wire.wire(), wire.held));
+  }
+}
+
+TEST(ControlPort, OrdersThatComeTogetherAreAllAnswered) {
+  const Lender lender;
+  const auto manager = shakeHands(lender.orders->port());
+  must(control::receiveHello(*manager, soon()));
+  std::string both;
+  for (int i = 0; i < 2; ++i) both += control::encode(control::Request{});
+  must(control::sendFrame(*manager, both, soon()));  // in one record
+  for (int i = 0; i < 2; ++i) must(control::receiveFrame(*manager, control::kAnswerMagic, soon()));
 }
 
 TEST(ControlPort, AServerThatTricklesDoesNotHoldTheManager) {
@@ -136,12 +181,16 @@ TEST(ControlPort, AServerThatTricklesDoesNotHoldTheManager) {
     pollfd waiting = {listener.get(), POLLIN, 0};
     EXPECT_EQ(poll(&waiting, 1, 20'000), 1);
     const auto peer = adoptTcp(UniqueFd(accept(listener.get(), nullptr, nullptr)));
-    EXPECT_TRUE(endsWhileSending(*peer, control::encode(control::Hello{}) + longFrame()));
+    std::byte hello[16 * 1024];
+    const iovec part = {hello, sizeof hello};
+    EXPECT_TRUE(peer->receive({&part, 1}, Wait::kUntilTimeout));
+    EXPECT_TRUE(endsWhileSending(*peer, "\x16\x03\x03\x10" + std::string(4096, '\x02')));
   });
   fabric::Device device;
   device.address = "127.0.0.1:" + std::to_string(port);
   fabric::Leadership leadership(fabric::leaderOf(1));
-  EXPECT_EQ(codeOf(fabric::openMemserver(device, leadership, kKey, kShort)), ErrorCode::kTimedOut);
+  EXPECT_EQ(codeOf(fabric::openMemserver(device, leadership, managerTls(), kShort)),
+            ErrorCode::kTimedOut);
   server.join();
 }
 
@@ -152,20 +201,18 @@ TEST(ControlPort, StrangersDoNotKeepTheManagerOut) {
   for (const char* host : {"127.0.0.1", "127.0.0.2", "127.0.0.3"}) {
     for (int i = 0; i < 8; ++i) {
       strangers.push_back(dial(lender.orders->port(), host));
-      must(control::receiveHello(*strangers.back(), soon()));
     }
   }
   EXPECT_TRUE(ends(*strangers.front())) << "the oldest made room";
   const auto manager = must(lender.manager());
   must(manager->inspect());
   for (int i = 0; i < 40; ++i) strangers.push_back(dial(lender.orders->port(), "127.0.0.2"));
-  must(control::receiveHello(*strangers.back(), soon()));
   must(manager->inspect());
   EXPECT_TRUE(lender.manager()) << "and comes in again";
   EXPECT_GT(log.count("to make room"), 0u);
 }
 
-TEST(ControlPort, OfThoseWithTheKeyTheOneThatWasSilentLongestMakesRoom) {
+TEST(ControlPort, OfManagersTheOneThatWasSilentLongestMakesRoom) {
   const Lender lender({.managers = 2});
   const auto first = must(lender.manager()), second = must(lender.manager());
   must(first->inspect());
@@ -194,8 +241,10 @@ TEST(ControlPort, WithoutDescriptorsItWaitsForSome) {
   poll(nullptr, 0, 500);
   EXPECT_LT(readClock(CLOCK_PROCESS_CPUTIME_ID) - used, Nanoseconds(250'000'000)) << "it spins";
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  const auto manager = adoptTcp(std::move(socket));
-  EXPECT_TRUE(control::receiveHello(*manager, soon()));
+  TlsConnection manager(adoptTcp(std::move(socket)), managerTls()->now(),
+                        TlsConnection::Side::kClient, "urn:tidepool:memserver:m1");
+  EXPECT_TRUE(manager.handshake(soon()));
+  EXPECT_TRUE(control::receiveHello(manager, soon()));
 }
 
 TEST(DataPort, StrangersDoNotKeepClientsOut) {

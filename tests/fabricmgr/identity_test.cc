@@ -150,7 +150,7 @@ class CopiesTest : public ::testing::Test {
  protected:
   void SetUp() override {
     for (FabricHouse* one : {&house, &copies}) {
-      one->drivers = makeDriverFactory({&one->wall, kKey, kLong});
+      one->drivers = makeDriverFactory({&one->wall, managerTls(), kLong});
     }
     manager = house.open();
     must(manager->addPool({}, "far", MemoryClass::kRemote));
@@ -276,8 +276,9 @@ TEST_F(CopiesTest, ASuccessorWaitsForAManagerThatMayBeDead) {
   Leadership last(manager->leader());
   manager.reset();
   Device device;
+  device.name = "m1";
   device.address = lender.address();
-  auto left_open = must(openMemserver(device, last, kKey, kLong));
+  auto left_open = must(openMemserver(device, last, managerTls(), kLong));
   int opened = 0;
   const DriverFactory real = house.drivers;
   house.drivers = [&](const Device& of, Leadership& leadership) {
@@ -304,7 +305,7 @@ TEST_F(CopiesTest, WhoIsTakenOverWhileItRunsStops) {
 
 TEST_F(CopiesTest, TwoFabricsDoNotShareADevice) {
   FabricHouse other;
-  other.drivers = makeDriverFactory({&other.wall, kKey, kLong});
+  other.drivers = makeDriverFactory({&other.wall, managerTls(), kLong});
   auto theirs = other.open();
   must(theirs->addPool({}, "far", MemoryClass::kRemote));
   must(theirs->addPool({}, "pool", MemoryClass::kCxl));
@@ -328,16 +329,17 @@ TEST_F(CopiesTest, TwoFabricsDoNotShareADevice) {
 }
 
 TEST_F(CopiesTest, ADeviceThatCouldNotBeAddedIsNobodys) {
-  const Lender fresh(16);
+  const Lender fresh(16, "127.0.0.1:0", "m2");
   DeviceSpec large = serverAt(fresh);
   large.name = "m2";
+  DeviceSpec right = large;
   large.capacity = Bytes(17 * kGrain);
   EXPECT_EQ(codeOf(manager->addDevice({}, large)), ErrorCode::kInvalidArgument);
   FabricHouse other;
-  other.drivers = makeDriverFactory({&other.wall, kKey, kLong});
+  other.drivers = makeDriverFactory({&other.wall, managerTls(), kLong});
   auto theirs = other.open();
   must(theirs->addPool({}, "far", MemoryClass::kRemote));
-  must(theirs->addDevice({}, serverAt(fresh)));
+  must(theirs->addDevice({}, right));
 }
 
 TEST_F(CopiesTest, ADeviceThatBecameAnotherFabricsIsSaidToBe) {
@@ -347,9 +349,10 @@ TEST_F(CopiesTest, ADeviceThatBecameAnotherFabricsIsSaidToBe) {
   lender.server.reset();
   lender = Lender(1024, at);  // started anew: it holds nothing, and knows nobody
   Device device;
+  device.name = "m1";
   device.address = at;
   Leadership others(of(kOtherFabric, 1, 1, TakeOver::kNo));
-  const auto theirs = must(openMemserver(device, others, kKey, kLong));
+  const auto theirs = must(openMemserver(device, others, managerTls(), kLong));
   house.clock.advance(kSecond * 3);
   manager->tick();
   EXPECT_EQ(must(manager->showDevice("m1")).health, DeviceHealth::kForeign);
@@ -366,7 +369,7 @@ class LeadTest : public ::testing::Test {
     Device device;
     device.name = "m1";
     device.address = lender.address();
-    return openMemserver(device, leadership, kKey, kLong);
+    return openMemserver(device, leadership, managerTls(), kLong);
   }
   Lender lender{64};
 };
@@ -391,14 +394,12 @@ TEST_F(LeadTest, AnOlderTermIsNotObeyedAgain) {
 }
 
 TEST_F(LeadTest, WhoHasNotLedGivesNoOrders) {
-  const auto connection = must(connectTcp(loopback(lender.orders->port()), kLong));
-  const auto hello = must(control::receiveHello(*connection, soon()));
-  EXPECT_EQ(hello.version, 2);
-  control::Seal seal(kKey, hello.nonce, control::Seal::Side::kClient);
+  const auto connection = shakeHands(lender.orders->port());
+  EXPECT_EQ(must(control::receiveHello(*connection, soon())).version, 3);
   const auto ask = [&](const control::Request& request) {
-    must(seal.send(*connection, control::encode(request), soon()));
-    return must(
-        control::decodeAnswer(must(seal.receive(*connection, control::kAnswerMagic, soon()))));
+    must(control::sendFrame(*connection, control::encode(request), soon()));
+    return must(control::decodeAnswer(
+        must(control::receiveFrame(*connection, control::kAnswerMagic, soon()))));
   };
   using control::Opcode;
   for (const Opcode opcode :
@@ -410,12 +411,14 @@ TEST_F(LeadTest, WhoHasNotLedGivesNoOrders) {
     EXPECT_EQ(answer.region, RegionId(7));
   }
   EXPECT_EQ(ask({.opcode = Opcode::kLead, .leader = leaderOf(1)}).status, kGood);
-  EXPECT_EQ(ask({.opcode = Opcode::kCapacity}).value, 64 * kGrain);
+  const control::Answer capacity = ask({.opcode = Opcode::kCapacity});
+  EXPECT_EQ(capacity.value, 64 * kGrain);
+  EXPECT_EQ(capacity.payload.size(), control::kTokenKeySize);
 }
 
 TEST_F(LeadTest, TokensAreTheFabrics) {
   const auto token = [](const char* fabric, uint64_t region, uint64_t epoch) {
-    return control::regionToken(kKey, fabric, RegionId(region), Epoch(epoch)).bytes;
+    return control::regionToken("a key", fabric, RegionId(region), Epoch(epoch)).bytes;
   };
   EXPECT_EQ(token(kFabric, 1, 2), token(kFabric, 1, 2));
   EXPECT_NE(token(kFabric, 1, 2), token(kOtherFabric, 1, 2));

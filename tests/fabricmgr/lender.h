@@ -7,28 +7,40 @@
 
 #include "fabricmgr/device/control_wire.h"
 #include "fabricmgr/memserver/control_server.h"
+#include "tests/fabricmgr/certificates.h"
 #include "tests/fabricmgr/fabric_fixture.h"
 
 namespace tidepool::fabric {
 
-inline constexpr char kKey[] = "a key of more than sixteen bytes";
 inline constexpr Nanoseconds kLong(20'000'000'000);
 
 /// One memory server with its control port.
 struct Lender {
-  explicit Lender(uint64_t grains, const std::string& control = "127.0.0.1:0") {
+  explicit Lender(uint64_t grains, const std::string& control = "127.0.0.1:0",
+                  const std::string& device = "m1") {
     memserver::ServerOptions options;
     options.size = Bytes(grains * kGrain);
     options.threads = 2;
     options.lends_to = memserver::LendsTo::kByOrders;
     server = must(memserver::Server::start(options));
-    orders = must(memserver::ControlServer::start(*server, control, kKey));
+    orders = must(memserver::ControlServer::start(*server, control, memserverTls(device)));
   }
   std::string address() const { return "127.0.0.1:" + std::to_string(orders->port()); }
 
   std::unique_ptr<memserver::Server> server;
   std::unique_ptr<memserver::ControlServer> orders;
 };
+
+/// A connection to a control port, as `tls` makes it, at the end of its handshake.
+inline std::unique_ptr<TlsConnection> shakeHands(
+    uint16_t port, const std::shared_ptr<TlsInUse>& tls = managerTls(),
+    const std::string& device = "m1") {
+  auto connection = std::make_unique<TlsConnection>(
+      must(connectTcp(*parseEndpoint(("127.0.0.1:" + std::to_string(port)).c_str()), kLong)),
+      tls->now(), TlsConnection::Side::kClient, control::kMemserverUrn + device);
+  must(connection->handshake(kMonotonicClock.now() + kLong));
+  return connection;
+}
 
 inline wire::Token tokenOf(const std::string& hex) {
   wire::Token token;

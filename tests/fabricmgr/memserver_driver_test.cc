@@ -25,7 +25,7 @@ Nanoseconds soon() { return kMonotonicClock.now() + kLong; }
 class MemserverDriverTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    house.drivers = makeDriverFactory({&house.wall, kKey, kLong});
+    house.drivers = makeDriverFactory({&house.wall, managerTls(), kLong});
     lender = std::make_unique<Lender>(1024);
     manager = house.open();
     must(manager->addPool({}, "far", MemoryClass::kRemote));
@@ -180,63 +180,22 @@ TEST_F(MemserverDriverTest, ARegionIsLostWithItsServer) {
   EXPECT_EQ(must(manager->totals()).free, Bytes(1024 * kGrain));
 }
 
-TEST_F(MemserverDriverTest, AnotherKeyIsTurnedAway) {
-  Device device;
-  device.name = "m1";
-  device.address = lender->address();
-  Leadership ours(manager->leader());
-  EXPECT_EQ(codeOf(openMemserver(device, ours, "another key, just as long as it", kLong)),
-            ErrorCode::kPermission);
-  EXPECT_EQ(codeOf(openMemserver(device, ours, kKey, kLong)), kGood);
-}
-
-TEST_F(MemserverDriverTest, NoiseAndRepeatedFramesEndTheirConnectionAlone) {
-  const auto dial = [&] {
-    auto connection = must(connectTcp(loopback(lender->orders->port()), kLong));
-    return connection;
-  };
+TEST_F(MemserverDriverTest, NoiseEndsItsConnectionAlone) {
   std::mt19937 random(1);
   for (int round = 0; round < 50; ++round) {
-    const auto connection = dial();
-    must(control::receiveHello(*connection, soon()));
+    const bool plain = round % 2 == 0;  // else within TLS
+    const auto connection = plain ? must(connectTcp(loopback(lender->orders->port()), kLong))
+                                  : shakeHands(lender->orders->port());
     std::string noise = control::encode(control::Request{});
     for (int i = 0; i < 20; ++i) noise += static_cast<char>(random());
-    noise[random() % noise.size()] ^= static_cast<char>(random() % 255 + 1);
+    noise[random() % 8] ^= static_cast<char>(random() % 255 + 1);
     noise += std::string(64, 'x');
     must(sendAll(*connection, std::as_bytes(std::span(noise)), soon()));
     shutdown(connection->fd(), SHUT_WR);  // nobody waits for what some of it announces
-    std::byte any[1];
-    EXPECT_EQ(codeOf(receiveAll(*connection, any, soon())), ErrorCode::kUnreachable);
+    std::byte any[4096];
+    EXPECT_FALSE(receiveAll(*connection, any, soon()));
   }
-  // A good frame, twice: the second one is not the second.
-  const auto connection = dial();
-  const auto hello = must(control::receiveHello(*connection, soon()));
-  const std::string frame = control::encode(control::Request{});
-  for (int i = 0; i < 2; ++i) {
-    control::Seal fresh(kKey, hello.nonce, control::Seal::Side::kClient);
-    must(fresh.send(*connection, frame, soon()));
-  }
-  control::Seal seal(kKey, hello.nonce, control::Seal::Side::kClient);
-  EXPECT_TRUE(seal.receive(*connection, control::kAnswerMagic, soon()));
-  EXPECT_EQ(codeOf(seal.receive(*connection, control::kAnswerMagic, soon())),
-            ErrorCode::kUnreachable);
   EXPECT_NE(assign("h1", 1), RegionId()) << "the server serves on";
-}
-
-TEST_F(MemserverDriverTest, AFirstFrameThatAnnouncesMuchIsNotWaitedFor) {
-  for (const bool large : {false, true}) {
-    int ends[2];
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    const auto server = adoptTcp(UniqueFd(ends[0]));
-    const auto stranger = adoptTcp(UniqueFd(ends[1]));
-    std::string header = control::encode(control::Request{});
-    header[large ? 6 : 5] = 1;  // 64 KiB; 256 bytes
-    must(sendAll(*stranger, std::as_bytes(std::span(header)), soon()));
-    shutdown(ends[1], SHUT_WR);
-    control::Seal seal(kKey, {}, control::Seal::Side::kServer);
-    EXPECT_EQ(codeOf(seal.receive(*server, control::kRequestMagic, soon())),
-              large ? ErrorCode::kCorrupt : ErrorCode::kUnreachable);
-  }
 }
 
 TEST_F(MemserverDriverTest, FramesSurviveTheirEncoding) {

@@ -30,7 +30,9 @@ say "configuration"
 must fabricmgr serve --check-config
 must fabricmgr ca init --dir /etc/tidepool
 must fabricmgr ca issue server manager --host localhost --dir /etc/tidepool
-openssl rand -hex 32 | install -o tidepool -m 600 /dev/stdin /etc/tidepool/memserver.key
+must fabricmgr ca issue manager orders --dir /etc/tidepool
+must fabricmgr ca issue memserver server7 --dir /etc/tidepool
+chown tidepool: /etc/tidepool/server7.key
 # With every line that is commented out: keys are "#key =" and "#[section]", prose is "# ".
 sed 's/^#\([^ ]\)/\1/' /etc/tidepool/fabricmgr.toml >/tmp/all.toml
 must test "$(grep -c '^#[^ ]' /etc/tidepool/fabricmgr.toml)" -gt 15

@@ -27,14 +27,14 @@ class AgentProcesses : public ::testing::Test {
   static constexpr const char* kHost = "node1";
 
   void SetUp() override {
-    std::ofstream(scratch_ / "key") << "a key of more than sixteen bytes\n";
-    std::filesystem::permissions(
-        scratch_ / "key", std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
-    std::ofstream(scratch_ / "fabric.toml") << "state = \"" << scratch_ / "fabric.db"
-                                            << "\"\nmemserver_key = \"" << scratch_ / "key"
-                                            << "\"\n[unix]\npath = \"" << scratch_ / "sock"
-                                            << "\"\n[limits]\nrequests_per_second = 1000000\n"
-                                            << "burst = 1000000\n";
+    auto authority = ca::Authority::init(scratch_ / "ca", 3600);
+    ASSERT_TRUE(authority) << authority.error().text();
+    authority_ = std::make_unique<ca::Authority>(std::move(*authority));
+    std::ofstream(scratch_ / "fabric.toml")
+        << "state = \"" << scratch_ / "fabric.db"
+        << "\"\n[unix]\npath = \"" << scratch_ / "sock"
+        << "\"\n[limits]\nrequests_per_second = 1000000\nburst = 1000000\n"
+        << section("memservers", issue({"manager", "main", {}, 3600}));
     initStore();
     startManager();
     std::ofstream(scratch_ / "pool0").close();
@@ -73,33 +73,36 @@ class AgentProcesses : public ::testing::Test {
   }
   /// At `control`, which is then control_.
   void startMemserver(const std::string& size, const std::string& control) {
-    memserver_ = std::make_unique<Program>(
-        std::vector<std::string>{"memserver", "--listen", "127.0.0.1:0", "--size", size, "--json",
-                                 "--control", control, "--key", scratch_ / "key"});
+    if (lent_.key.empty()) lent_ = issue({"memserver", "mem0", {}, 3600});
+    memserver_ = std::make_unique<Program>(std::vector<std::string>{
+        "memserver", "--listen", "127.0.0.1:0", "--size", size, "--json", "--control", control,
+        "--cert", lent_.certificate, "--key", lent_.key, "--ca", authority_->certificatePath()});
     const Json said = Json::parse(memserver_->line());
     control_ = "127.0.0.1:" + std::to_string(said["control_port"].get<int>());
   }
   /// From here on the manager is asked over TLS by agents, which show a certificate.
   void serveOverTls() {
     killNow(manager_);
-    auto authority = ca::Authority::init(scratch_ / "ca", 3600);
-    ASSERT_TRUE(authority) << authority.error().text();
-    authority_ = std::make_unique<ca::Authority>(std::move(*authority));
-    const auto server =
-        authority_->issue({"server", "manager", {"127.0.0.1"}, 3600}, scratch_ / "ca");
-    ASSERT_TRUE(server) << server.error().text();
     std::ofstream(scratch_ / "fabric.toml", std::ios::app)
-        << "[tcp]\nlisten = \"127.0.0.1:0\"\ncertificate = \"" << server->certificate
-        << "\"\nkey = \"" << server->key << "\"\nca = \"" << authority_->certificatePath()
-        << "\"\n";
+        << section("tcp", issue({"server", "manager", {"127.0.0.1"}, 3600}))
+        << "listen = \"127.0.0.1:0\"\n";
     startManager();
     const std::string tcp = manager_->line();
     fabric_ = tcp.substr(tcp.rfind(' ') + 1);
   }
-  client::Target targetAs(const std::string& host) {
-    const auto issued = authority_->issue({"host", host, {}, 3600}, scratch_ / "ca");
+  ca::Issued issue(const ca::Issue& what) {
+    const auto issued = authority_->issue(what, scratch_ / "ca");
     EXPECT_TRUE(issued) << issued.error().text();
-    return {fabric_, authority_->certificatePath(), issued->certificate, issued->key, 60, {},
+    return issued ? *issued : ca::Issued();
+  }
+  /// Of the configuration.
+  std::string section(const std::string& name, const ca::Issued& issued) {
+    return "[" + name + "]\ncertificate = \"" + issued.certificate + "\"\nkey = \"" + issued.key +
+           "\"\nca = \"" + authority_->certificatePath() + "\"\n";
+  }
+  client::Target targetAs(const std::string& host) {
+    const ca::Issued issued = issue({"host", host, {}, 3600});
+    return {fabric_, authority_->certificatePath(), issued.certificate, issued.key, 60, {},
             nullptr};
   }
   static std::vector<std::string> optionsOf(const client::Target& target) {
@@ -166,6 +169,7 @@ class AgentProcesses : public ::testing::Test {
   std::unique_ptr<Program> memserver_;
   std::string control_;  // where the memory server takes orders
   std::unique_ptr<ca::Authority> authority_;
+  ca::Issued lent_;  // the memory server's
 };
 
 /// Another program: a forked process that does its work, says so, and then waits to be killed, with

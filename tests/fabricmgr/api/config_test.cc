@@ -15,7 +15,6 @@ using ::testing::HasSubstr;
 constexpr char kEverything[] = R"(
 state = "/x/fabric.db"
 log_level = "debug"
-memserver_key = "/x/key"
 cxl_switch = "/x/switch"
 cxl_host = "m"
 workers = 3
@@ -30,6 +29,11 @@ certificate = "a"
 key = "b"
 ca = "c"
 crl = "d"
+[memservers]
+certificate = "e"
+key = "f"
+ca = "g"
+crl = "h"
 [limits]
 body_bytes = 4096
 requests_per_second = 7
@@ -53,7 +57,8 @@ TEST(Config, ReadsEverything) {
   ASSERT_TRUE(config) << config.error().text();
   EXPECT_EQ(config->state, "/x/fabric.db");
   EXPECT_EQ(config->workers, 3u);
-  EXPECT_EQ(config->memserver_key, "/x/key");
+  EXPECT_EQ(config->memservers->certificate, "e");
+  EXPECT_EQ(config->memservers->crl, "h");
   EXPECT_EQ(config->cxl_switch, "/x/switch");
   EXPECT_EQ(config->cxl_host, "m");
   const auto& server = config->server;

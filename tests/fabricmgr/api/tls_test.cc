@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mutual TLS with certificates of the lab's authority: who gets in as whom, and who does not: no
 // certificate, another authority's, expired, revoked (also while connected), a server's, no role.
-#include "fabricmgr/api/tls.h"
+#include "fabricmgr/tls/tls_context.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's side of mutual TLS: its own certificate, whom it believes, and who is revoked, read
-// from PEM files. A context never changes; a reload makes a new one. Thread-safe but for recheck(),
-// which belongs to the thread of the connection.
+// Mutual TLS: the process's own certificate, whom it believes, and who is revoked, read from PEM
+// files. A context never changes; a reload makes a new one. Thread-safe but for recheck(), which
+// belongs to the thread of the connection.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "fabricmgr/api/principal.h"
 #include "fabricmgr/expiry.h"
+#include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 
-namespace tidepool::api {
+namespace tidepool {
 
 struct TlsFiles {
   std::string certificate;  // with the chain up to the CA, if there is one
@@ -39,7 +39,9 @@ class TlsContext {
   /// Errors: kInvalidArgument, naming the file and what is wrong with it.
   static Result<std::shared_ptr<TlsContext>> load(const TlsFiles& files);
 
-  SslPointer<SSL> newConnection() const { return SslPointer<SSL>(SSL_new(context_.get())); }
+  /// For either side. With `peer` only a certificate for that URN is accepted, or, where it ends in
+  /// a colon, for any that begins so; borrowed for as long as the connection is there.
+  SslPointer<SSL> newConnection(const std::string* peer = nullptr) const;
   /// Whether the connection is one of newConnection().
   bool made(SSL* ssl) const { return SSL_get_SSL_CTX(ssl) == context_.get(); }
   /// Whether the peer, accepted under an earlier context, would be accepted now. Errors:
@@ -56,7 +58,7 @@ class TlsContext {
 };
 
 struct PeerCertificate {
-  Principal principal;
+  std::string urn;  // "urn:tidepool:ROLE:NAME"; empty: it has none
   std::time_t not_after = 0;
 };
 /// Who the verified peer is. Errors: kPermission, when its certificate does not say so.
@@ -68,10 +70,27 @@ struct RefusedPeer {
   /// All is well with its certificate, but that it has ended.
   std::optional<PeerCertificate> ended;
 };
+/// The context that new connections get, until the files are read again. Thread-safe.
+class TlsInUse {
+ public:
+  /// Errors: as TlsContext::load().
+  static Result<std::shared_ptr<TlsInUse>> load(const TlsFiles& files);
+  /// Reads the files again. Errors: likewise; what was in use stays so.
+  Status reload() TP_EXCLUDES(mutex_);
+  std::shared_ptr<const TlsContext> now() const TP_EXCLUDES(mutex_);
+
+ private:
+  TlsInUse(TlsFiles files, std::shared_ptr<const TlsContext> context)
+      : files_(std::move(files)), context_(std::move(context)) {}
+  const TlsFiles files_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const TlsContext> context_ TP_GUARDED_BY(mutex_);
+};
+
 /// Null: none was shown, or it was accepted.
 const RefusedPeer* refusedPeer(SSL* ssl);
 
 /// The text of OpenSSL's last error in this thread; clears them all.
 std::string takeSslError();
 
-}  // namespace tidepool::api
+}  // namespace tidepool

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS contexts by OpenSSL: 1.2 and 1.3, client certificates required and verified in the handshake.
-#include "fabricmgr/api/tls.h"
+// TLS contexts by OpenSSL: 1.2 and 1.3, certificates of both sides required and verified in the
+// handshake.
+#include "fabricmgr/tls/tls_context.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -10,7 +11,7 @@
 #include <cstdio>
 #include <utility>
 
-namespace tidepool::api {
+namespace tidepool {
 namespace {
 
 struct NamesDeleter {
@@ -29,10 +30,10 @@ Status wrongFile(const char* what, const std::string& path) {
 
 Status loadFiles(SSL_CTX* context, const TlsFiles& files) {
   if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1) {
-    return wrongFile("the server's certificate", files.certificate);
+    return wrongFile("the certificate", files.certificate);
   }
   if (SSL_CTX_use_PrivateKey_file(context, files.key.c_str(), SSL_FILETYPE_PEM) != 1) {
-    return wrongFile("the server's key", files.key);
+    return wrongFile("the key", files.key);
   }
   if (SSL_CTX_load_verify_locations(context, files.ca.c_str(), nullptr) != 1) {
     return wrongFile("the CA's certificate", files.ca);
@@ -57,6 +58,12 @@ int refusedSlot() {
   return slot;
 }
 
+/// Where it keeps who the peer has to be.
+int wantedSlot() {
+  static const int slot = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return slot;
+}
+
 Result<PeerCertificate> peerIn(X509* certificate) {
   const std::unique_ptr<GENERAL_NAMES, NamesDeleter> names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
@@ -68,11 +75,9 @@ Result<PeerCertificate> peerIn(X509* certificate) {
     urn.assign(reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.ia5)),
                static_cast<size_t>(ASN1_STRING_length(name->d.ia5)));
   }
-  auto principal = principalOfUrn(urn);
-  if (!principal) return tl::unexpected(principal.error());
   const std::time_t end = endOf(certificate);
   if (end == 0) return fail(ErrorCode::kPermission, "the certificate has no end");
-  return PeerCertificate{std::move(*principal), end};
+  return PeerCertificate{std::move(urn), end};
 }
 
 /// What a check ended with. In words where it is one of time: those are what an operator meets.
@@ -98,13 +103,29 @@ std::string wordsFor(X509_STORE_CTX* check) {
   return X509_verify_cert_error_string(error);
 }
 
-int rememberRefused(int good, X509_STORE_CTX* store) {
+/// What is wrong with whose certificate this is; empty if nothing is.
+std::string notWanted(SSL* ssl, X509* peer) {
+  const auto* wanted = static_cast<const std::string*>(SSL_get_ex_data(ssl, wantedSlot()));
+  if (wanted == nullptr) return "";
+  const auto who = peerIn(peer);
+  if (!who) return who.error().text();
+  if (wanted->ends_with(':') ? who->urn.starts_with(*wanted) : who->urn == *wanted) return "";
+  return "it has to be for " + *wanted + (wanted->ends_with(':') ? "NAME" : "");
+}
+
+/// Called by OpenSSL for each step of its check of the peer's certificate. A peer that is not
+/// accepted is remembered, with the reason.
+int check(int good, X509_STORE_CTX* store) {
   X509* const peer = X509_STORE_CTX_get0_cert(store);
   auto* const ssl =
       static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
-  if (good == 1 || peer == nullptr || ssl == nullptr || refusedPeer(ssl) != nullptr) return good;
+  if (peer == nullptr || ssl == nullptr || refusedPeer(ssl) != nullptr) return good;
+  std::string why = good == 1 ? notWanted(ssl, peer) : wordsFor(store);
+  if (good == 1 && why.empty()) return good;
+  // The alert that the peer gets for it: its certificate is for something else.
+  if (good == 1) X509_STORE_CTX_set_error(store, X509_V_ERR_INVALID_PURPOSE);
   auto refused = std::make_unique<RefusedPeer>();
-  refused->why = wordsFor(store);
+  refused->why = std::move(why);
   // OpenSSL looks at the time last, the authority's first: chain, revocation and signature are good
   // by then, and the name is the peer's own.
   const bool ended = X509_STORE_CTX_get_error(store) == X509_V_ERR_CERT_HAS_EXPIRED &&
@@ -115,7 +136,7 @@ int rememberRefused(int good, X509_STORE_CTX* store) {
     refused->why += " (it says it is " + ownerOf(peer) + ")";
   }
   if (SSL_set_ex_data(ssl, refusedSlot(), refused.get()) == 1) (void)refused.release();
-  return good;
+  return 0;
 }
 
 void configure(SSL_CTX* context) {
@@ -126,7 +147,7 @@ void configure(SSL_CTX* context) {
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_num_tickets(context, 0);
-  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, rememberRefused);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, check);
 }
 
 }  // namespace
@@ -147,7 +168,7 @@ std::string takeSslError() {
 
 Result<std::shared_ptr<TlsContext>> TlsContext::load(const TlsFiles& files) {
   ERR_clear_error();
-  SslPointer<SSL_CTX> context(SSL_CTX_new(TLS_server_method()));
+  SslPointer<SSL_CTX> context(SSL_CTX_new(TLS_method()));
   if (!context) return fail(ErrorCode::kNoMemory, "cannot make a TLS context");
   configure(context.get());
   TP_TRY(loadFiles(context.get(), files));
@@ -162,6 +183,15 @@ Result<std::shared_ptr<TlsContext>> TlsContext::load(const TlsFiles& files) {
   return std::shared_ptr<TlsContext>(new TlsContext(std::move(context), std::move(expiries)));
 }
 
+SslPointer<SSL> TlsContext::newConnection(const std::string* peer) const {
+  SslPointer<SSL> ssl(SSL_new(context_.get()));
+  if (ssl && peer != nullptr &&
+      SSL_set_ex_data(ssl.get(), wantedSlot(), const_cast<std::string*>(peer)) != 1) {
+    return nullptr;
+  }
+  return ssl;
+}
+
 Status TlsContext::recheck(SSL* ssl) const {
   const SslPointer<X509> peer(SSL_get1_peer_certificate(ssl));
   X509_STORE_CTX* check = X509_STORE_CTX_new();
@@ -171,13 +201,32 @@ Status TlsContext::recheck(SSL* ssl) const {
     X509_STORE_CTX_free(check);
     return fail(ErrorCode::kPermission, "there is no certificate to check");
   }
-  X509_STORE_CTX_set_default(check, "ssl_client");
+  X509_STORE_CTX_set_default(check, SSL_is_server(ssl) == 1 ? "ssl_client" : "ssl_server");
   const bool good = X509_verify_cert(check) == 1;
   const std::string why = good ? "" : wordsFor(check);
   X509_STORE_CTX_free(check);
   ERR_clear_error();
   if (good) return {};
   return fail(ErrorCode::kPermission, "%s", why.c_str());
+}
+
+Result<std::shared_ptr<TlsInUse>> TlsInUse::load(const TlsFiles& files) {
+  auto context = TlsContext::load(files);
+  if (!context) return tl::unexpected(context.error());
+  return std::shared_ptr<TlsInUse>(new TlsInUse(files, std::move(*context)));
+}
+
+Status TlsInUse::reload() {
+  auto context = TlsContext::load(files_);
+  if (!context) return tl::unexpected(context.error());
+  const MutexLock lock(mutex_);
+  context_ = std::move(*context);
+  return {};
+}
+
+std::shared_ptr<const TlsContext> TlsInUse::now() const {
+  const MutexLock lock(mutex_);
+  return context_;
 }
 
 Result<PeerCertificate> peerOf(SSL* ssl) {
@@ -188,4 +237,4 @@ Result<PeerCertificate> peerOf(SSL* ssl) {
   return peerIn(peer.get());
 }
 
-}  // namespace tidepool::api
+}  // namespace tidepool
