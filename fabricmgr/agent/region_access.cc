@@ -87,7 +87,7 @@ Result<uint64_t> addRegions(const JsonValue& page, std::vector<SeenRegion>* regi
     const auto state = fabric::regionStateOf(one.text("state"));
     if (!state || one.count("id") == 0) return notAsDescribed("state");
     regions->push_back({one.count("id"), one.text("label"), *state, Epoch(one.count("epoch")),
-                        Bytes(one.count("size_bytes")),
+                        Bytes(one.count("size_bytes")), one.count("replaces"),
                         Nanoseconds(one.count("drain_left_ms") * kMillisecond)});
   }
   return page.count("next");

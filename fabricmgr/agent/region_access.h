@@ -24,6 +24,7 @@ struct SeenRegion {
   fabric::RegionState state = fabric::RegionState::kFree;
   Epoch epoch{};
   Bytes size;
+  uint64_t replaces = 0;   // the region whose place it is taking; 0: none's
   Nanoseconds drain_left;  // until its drain goes on by force; 0: never, or no drain
 };
 

@@ -147,16 +147,28 @@ void Regions::ask(ProgramId program, const Request& request) {
   decide({program, request}, Listed::kNo);
 }
 
-/// Idle, and of a kind that was asked for. Regions that are being made ready count, too.
-Regions::Entry* Regions::bestFor(const Asking& asking, uid_t uid) {
+bool Regions::isAwaited(const Entry& entry) const {
+  const auto moved = entries_.find(entry.replaces);
+  return moved != entries_.end() && !moved->second.holds.empty();
+}
+
+bool Regions::isFor(const Entry& entry, const ProcessId& process) const {
+  if (!isAwaited(entry)) return !entry.on_demand;
+  return entries_.at(entry.replaces).holds.contains(process);
+}
+
+/// Idle, and of a kind that was asked for. Regions that are being made ready count, too. What takes
+/// the place of one that the process has comes first, so that its pages go where they were sent.
+Regions::Entry* Regions::bestFor(const Asking& asking, const Peer& peer) {
   Entry* best = nullptr;
   for (auto& [id, entry] : entries_) {
-    const bool idle = entry.confirmed && !entry.on_demand && !entry.draining &&
+    const bool idle = entry.confirmed && isFor(entry, peer.process) && !entry.draining &&
                       entry.holds.empty() && !entry.waiting && entry.work != Work::kReleasing;
     // What is being attached may turn out to be of the wrong kind: then it is decided anew.
     const bool known =
         entry.attached ? entry.attached->fits(asking.request.want) : entry.work == Work::kAttaching;
-    if (!idle || !known || (entry.owner && *entry.owner != uid)) continue;
+    if (!idle || !known || (entry.owner && *entry.owner != peer.uid)) continue;
+    if (isAwaited(entry)) return &entry;
     if (best == nullptr || isBetter(entry.size, best->size, asking.request.size)) best = &entry;
   }
   return best;
@@ -165,7 +177,7 @@ Regions::Entry* Regions::bestFor(const Asking& asking, uid_t uid) {
 void Regions::decide(Asking asking, Listed listed) {
   const Peer* peer = setup_.programs->find(asking.program);
   if (peer == nullptr) return answered(asking.program);
-  if (Entry* best = bestFor(asking, peer->uid)) {
+  if (Entry* best = bestFor(asking, *peer)) {
     best->waiting = asking;
     if (best->work != Work::kNone) return;
     return best->clean ? handOut(*best) : erase(*best);

@@ -103,6 +103,7 @@ class Regions {
     bool on_demand = false;
     bool confirmed = false;  // by the manager, since the agent has started
     bool draining = false;
+    uint64_t replaces = 0;    // for who has this region, which is being moved; 0: for anyone
     Nanoseconds drain_until;  // of clock_: when it goes on by force; 0: never
     bool clean = false;
     Work work = Work::kNone;
@@ -118,7 +119,11 @@ class Regions {
   Entry* find(uint64_t region, Epoch epoch);
   Entry* findHeld(ProgramId program, const agent_wire::Request& request);
   void decide(Asking asking, Listed listed);
-  Entry* bestFor(const Asking& asking, uid_t uid);
+  Entry* bestFor(const Asking& asking, const Peer& peer);
+  /// Programs have the region that is being moved to this one.
+  bool isAwaited(const Entry& entry) const;
+  /// Whether it may go to the process, and not to others first.
+  bool isFor(const Entry& entry, const ProcessId& process) const;
   void assign(const Asking& asking);
   void assigned(const Asking& asking, const Result<api::JsonValue>& answer);
   void attach(Entry& entry);

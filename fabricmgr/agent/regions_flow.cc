@@ -55,7 +55,7 @@ void Regions::settle(Entry& entry) {
     if (!entry.access) attach(entry);
     return;
   }
-  if (entry.draining || entry.on_demand) return release(entry);
+  if (entry.draining || (entry.on_demand && !isAwaited(entry))) return release(entry);
   if (!entry.attached) return attach(entry);
   // What nobody here ever had may have been handed over with its bytes: those are left alone until
   // a program asks for room.
@@ -90,7 +90,8 @@ void Regions::attachDone(uint64_t id, Epoch epoch,
     warn("attach", id, outcome.error());
     refuseWaiting(*entry, outcome.error());
     // A region on demand that cannot be used is given back; one that stands waits for retry().
-    if (entry->holds.empty() && (entry->on_demand || entry->draining)) settle(*entry);
+    const bool on_demand = entry->on_demand && !isAwaited(*entry);
+    if (entry->holds.empty() && (on_demand || entry->draining)) settle(*entry);
     return;
   }
   auto& [access, attached] = *outcome;
@@ -262,7 +263,8 @@ void Regions::applyOne(const SeenRegion& seen, uint64_t moment) {
   const bool wreck = seen.state == RegionState::kLost && on_demand;
   if (found == entries_.end()) {
     // One that this agent has asked for just now is not known to be its own until the answer comes.
-    if ((!usable && !wreck) || (on_demand && assigning_ > 0)) return;
+    const bool asked_for = on_demand && assigning_ > 0 && seen.replaces == 0;
+    if ((!usable && !wreck) || asked_for) return;
     found = entries_.try_emplace(seen.id).first;
     found->second.id = seen.id;
     found->second.epoch = seen.epoch;
@@ -271,6 +273,7 @@ void Regions::applyOne(const SeenRegion& seen, uint64_t moment) {
   Entry& entry = found->second;
   entry.confirmed = true;
   entry.on_demand = on_demand;
+  entry.replaces = seen.replaces;
   takeSize(entry, seen.size);
   takeDraining(entry, seen);
   settle(seen.id);

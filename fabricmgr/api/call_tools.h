@@ -23,8 +23,10 @@ fabric::PageRequest pageOf(const Call& call);
 Result<fabric::Selector> selectorOf(const Call& call);
 fabric::LabelChange labelChangeOf(const Call& call);
 fabric::Constraints constraintsOf(const JsonValue& body);
+/// Of the body, or of a DELETE, which has none.
 inline fabric::Force forceOf(const Call& call) {
-  return call.body.flag("force") ? fabric::Force::kForce : fabric::Force::kNo;
+  return call.body.flag("force") || call.query.flag("force") ? fabric::Force::kForce
+                                                             : fabric::Force::kNo;
 }
 inline Nanoseconds fromMilliseconds(uint64_t count) { return Nanoseconds(count * 1'000'000); }
 

@@ -48,6 +48,7 @@ Outcome showRegion(const Call& call);
 Outcome setRegion(const Call& call);
 Outcome resizeRegion(const Call& call);
 Outcome drainRegion(const Call& call);
+Outcome moveRegion(const Call& call);
 Outcome resumeRegion(const Call& call);
 Outcome releaseRegion(const Call& call);
 Outcome transferRegion(const Call& call);

@@ -125,6 +125,16 @@ Outcome drainRegion(const Call& call) {
   });
 }
 
+Outcome moveRegion(const Call& call) {
+  auto selector = fabric::Selector::parse(call.body.text("selector"));
+  if (!selector) return tl::unexpected(selector.error());
+  const fabric::MoveSpec spec = {call.body.text("device"), std::move(*selector),
+                                 fromMilliseconds(call.body.count("deadline_ms"))};
+  return changeRegion(call, [&](Manager& manager, const Caller& caller, RegionId region) {
+    return manager.moveRegion(caller, region, spec);
+  });
+}
+
 Outcome resumeRegion(const Call& call) {
   return changeRegion(call, [](Manager& manager, const Caller& caller, RegionId region) {
     return manager.resumeRegion(caller, region);

@@ -119,6 +119,7 @@ void render(JsonWriter& out, const fabric::RegionInfo& info) {
       .field("size_bytes", region.size.value());
   extents(out, region.extents);
   out.field("operation", info.operation.value())
+      .field("replaces", info.replaces.value())
       .field("lease_left_ms", milliseconds(info.lease_left))
       .field("drain_left_ms", millisecondsUp(info.drain_left))
       .field("created", timeText(region.created))
@@ -134,6 +135,7 @@ void render(JsonWriter& out, const fabric::Operation& operation) {
       .field("state", nameOf(operation.state))
       .field("region", operation.region.value())
       .field("host_id", operation.host.value())
+      .field("target", operation.target.value())
       .field("done_bytes", operation.done.value())
       .field("total_bytes", operation.total.value())
       .field("text", operation.text)

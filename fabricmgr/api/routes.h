@@ -44,7 +44,7 @@ struct Route {
   Roles roles = 0;
   Lane lane = Lane::kSlow;
   const Schema* query = nullptr;
-  const Schema* body = nullptr;  // of POST and PATCH; null: none is read
+  const Schema* body = nullptr;  // null: the request has none
   Shape shape = Shape::kOne;
   const Schema* answer = nullptr;  // of kOne; of the items of kList
   std::string_view about;

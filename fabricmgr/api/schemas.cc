@@ -90,16 +90,24 @@ constexpr Field kNewRegionFields[] = {
     {"plan", Type::kObject, kMay, "exactly these extents, from POST /v1/plans; refused when stale",
      &kPlan}};
 
-constexpr Field kForceFields[] = {
-    {"force", Type::kFlag, kMay, "do it although somebody is hurt; false if absent"}};
+constexpr Field kForceFlag = {"force", Type::kFlag, kMay,
+                              "do it although somebody is hurt; false if absent"};
+constexpr Field kForceFields[] = {kForceFlag};
 
-constexpr Field kDrainFields[] = {{"deadline_ms",
-                                   Type::kCount,
-                                   kMay,
-                                   "take by force after this time; 0 or absent: never",
-                                   nullptr,
-                                   {},
-                                   kMostMilliseconds}};
+constexpr Field kDeadline = {"deadline_ms",
+                             Type::kCount,
+                             kMay,
+                             "take by force after this time; 0 or absent: never",
+                             nullptr,
+                             {},
+                             kMostMilliseconds};
+constexpr Field kDrainFields[] = {kDeadline};
+
+constexpr Field kMoveFields[] = {
+    {"device", Type::kText, kMay,
+     "its name; if neither this nor a selector is there: any of its pool"},
+    {"selector", Type::kText, kMay, "devices with such labels: a=b,c!=d,e,!f,g in (h,i)"},
+    kDeadline};
 
 constexpr Field kResizeFields[] = {
     {"size_bytes",
@@ -187,6 +195,7 @@ constexpr Field kRegionFields[] = {
     {"size_bytes", Type::kCount, kMust, "sum of its extents"},
     {"extents", Type::kObjects, kMust, "in the order in which the host sees them", &kExtent},
     {"operation", Type::kCount, kMust, "that works on it now; 0: none"},
+    {"replaces", Type::kCount, kMust, "the region whose place it is taking; 0: none's"},
     {"lease_left_ms", Type::kCount, kMust, "its host's"},
     {"drain_left_ms", Type::kCount, kMust,
      "until it is taken from its host by force; 0: never, or it is not being drained"},
@@ -200,6 +209,7 @@ constexpr Field kOperationFields[] = {
     {"state", Type::kText, kMust, "how far it is", nullptr, "running|done|failed|cancelled"},
     {"region", Type::kCount, kMust, "that it works on; 0: none"},
     {"host_id", Type::kCount, kMust, "that it works on; 0: none"},
+    {"target", Type::kCount, kMust, "of a move: the region that takes the place; else 0"},
     {"done_bytes", Type::kCount, kMust, "so far"},
     {"total_bytes", Type::kCount, kMust, "in all"},
     {"text", Type::kText, kMust, "what it waits for, or why it failed"},
@@ -358,6 +368,7 @@ constexpr Field kLimit = {
     "limit", Type::kCount, kMay,  "at most so many, 1 to 10000; 100 if absent",
     nullptr, {},           10000, 1};
 constexpr Field kWriteFields[] = {kDryRun};
+constexpr Field kDeleteFields[] = {kDryRun, kForceFlag};
 constexpr Field kPageFields[] = {kCursor, kLimit};
 constexpr Field kSelector = {"selector", Type::kText, kMay,
                              "only what has such labels: a=b,c!=d,e,!f,g in (h,i)"};
@@ -402,6 +413,7 @@ constinit const Schema kNewHost = {"NewHost", "A host to be added.", kNewHostFie
 constinit const Schema kNewRegion = {"NewRegion", "A region to be assigned.", kNewRegionFields};
 constinit const Schema kForce = {"Force", "How to go about it.", kForceFields};
 constinit const Schema kDrain = {"Drain", "How long to wait for the host.", kDrainFields};
+constinit const Schema kMove = {"Move", "Where a region is to go.", kMoveFields};
 constinit const Schema kResize = {"Resize", "A new size.", kResizeFields};
 constinit const Schema kTransfer = {"Transfer", "A new host.", kTransferFields};
 constinit const Schema kDrainProgress = {"DrainProgress", "An agent's report.",
@@ -442,18 +454,19 @@ constinit const Schema kConstraints = {"Constraints", "Where extents may lie.", 
 
 std::span<const Schema* const> allSchemas() {
   static constexpr const Schema* kAll[] = {
-      &kNewPool,     &kNewDevice,   &kNewHost,       &kNewRegion, &kForce,       &kDrain,
-      &kResize,      &kTransfer,    &kDrainProgress, &kSet,       &kNoBody,      &kPool,
-      &kDevice,      &kHost,        &kRegion,        &kExtent,    &kOperation,   &kEvidence,
-      &kEvent,       &kAuditRecord, &kAuditVerdict,  &kRemoval,   &kHurt,        &kPlan,
-      &kAccess,      &kAccessPart,  &kAnswer,        &kRenewal,   &kStatus,      &kHealth,
-      &kHealthCheck, &kCertificate, &kWhoAmI,        &kProblem,   &kConstraints, &kResumedHost,
-      &kResumedHosts};
+      &kNewPool,      &kNewDevice,   &kNewHost,       &kNewRegion, &kForce,       &kDrain,
+      &kResize,       &kTransfer,    &kDrainProgress, &kSet,       &kNoBody,      &kPool,
+      &kDevice,       &kHost,        &kRegion,        &kExtent,    &kOperation,   &kEvidence,
+      &kEvent,        &kAuditRecord, &kAuditVerdict,  &kRemoval,   &kHurt,        &kPlan,
+      &kAccess,       &kAccessPart,  &kAnswer,        &kRenewal,   &kStatus,      &kHealth,
+      &kHealthCheck,  &kCertificate, &kWhoAmI,        &kProblem,   &kConstraints, &kResumedHost,
+      &kResumedHosts, &kMove};
   return kAll;
 }
 
 constinit const Schema kNoQuery = {"", "", {}};
 constinit const Schema kWriteQuery = {"", "", kWriteFields};
+constinit const Schema kDeleteQuery = {"", "", kDeleteFields};
 constinit const Schema kPageQuery = {"", "", kPageFields};
 constinit const Schema kResumeQuery = {"", "", kResumeFields};
 constinit const Schema kHostsQuery = {"", "", kHostsFields};

@@ -8,7 +8,7 @@ namespace tidepool::api {
 
 // What comes in.
 extern const Schema kNewPool, kNewDevice, kNewHost, kNewRegion, kForce, kDrain, kResize, kTransfer,
-    kDrainProgress, kSet, kNoBody;
+    kMove, kDrainProgress, kSet, kNoBody;
 // What goes out.
 extern const Schema kPool, kDevice, kHost, kRegion, kExtent, kOperation, kEvidence, kEvent,
     kAuditRecord, kAuditVerdict, kRemoval, kHurt, kPlan, kAccess, kAccessPart, kAnswer, kRenewal,
@@ -19,7 +19,7 @@ extern const Schema kPool, kDevice, kHost, kRegion, kExtent, kOperation, kEviden
 std::span<const Schema* const> allSchemas();
 
 // Parameters of queries.
-extern const Schema kNoQuery, kWriteQuery, kResumeQuery, kPageQuery, kHostsQuery, kDevicesQuery,
-    kRegionsQuery, kEventsQuery;
+extern const Schema kNoQuery, kWriteQuery, kDeleteQuery, kResumeQuery, kPageQuery, kHostsQuery,
+    kDevicesQuery, kRegionsQuery, kEventsQuery;
 
 }  // namespace tidepool::api

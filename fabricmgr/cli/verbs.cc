@@ -70,6 +70,11 @@ constexpr Option kResize[] = {
     kAvoid};
 constexpr Option kTransfer[] = {{"--to", "host", Kind::kText, "Who gets it", Place::kBody, true},
                                 kForce};
+constexpr Option kMove[] = {
+    {"--to", "device", Kind::kText, "To this device; else any of its pool, or as selected"},
+    {"--selector", "selector", Kind::kText,
+     "To devices with these labels: a=b,c!=d,e,!f,g in (h,i)", Place::kBody, false, "", "-l"},
+    kDeadline};
 constexpr Option kRegionList[] = {
     kHostFilter,
     kPoolFilter,
@@ -174,7 +179,8 @@ constexpr Verb kVerbs[] = {
   {"region", "set", "Write labels on it", "PATCH", "/v1/regions/{}", "ID", Show::kChange, kSet, {}},
   {"region", "resize", "Make it larger or smaller, at its end", "POST", "/v1/regions/{}/resize", "ID", Show::kChange, kResize, {}},
   {"region", "drain", "Take it back, once its host has left it", "POST", "/v1/regions/{}/drain", "ID", Show::kChange, kDrainOptions, {}},
-  {"region", "resume", "Call a drain off", "POST", "/v1/regions/{}/resume", "ID", Show::kChange, {}, {}},
+  {"region", "move", "Move it to another device, under its programs", "POST", "/v1/regions/{}/move", "ID", Show::kChange, kMove, {}},
+  {"region", "resume", "Call a drain or move off", "POST", "/v1/regions/{}/resume", "ID", Show::kChange, {}, {}},
   {"region", "release", "Take it back and erase it", "POST", "/v1/regions/{}/release", "ID", Show::kChange, kForceOnly, {}},
   {"region", "transfer", "Hand it with its bytes to another host", "POST", "/v1/regions/{}/transfer", "ID", Show::kChange, kTransfer, {}},
   {"region", "evidence", "Proof that it was erased", "GET", "/v1/regions/{}/evidence", "ID", Show::kTable, {}, kEvidence},

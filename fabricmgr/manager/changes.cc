@@ -87,15 +87,46 @@ void Manager::Impl::emptied(Step* step, HostId id) {
   finish(step, host->operation, OperationState::kDone, "");
 }
 
+Status Manager::Impl::checkWanted(const RegionEntry& reserved) {
+  const HostEntry* host = state.findHost(reserved.region.host);
+  if (host == nullptr || host->host.state != HostState::kActive) {
+    return fail(ErrorCode::kRefused, "its host is to get nothing any more");
+  }
+  const Operation* move = state.moveInto(reserved.region.id);
+  if (move == nullptr) return {};
+  const RegionEntry* moved = state.findRegion(move->region);
+  if (moved != nullptr && moved->region.state == RegionState::kAttached) return {};
+  return fail(ErrorCode::kRefused, "region %llu was taken from its host before it could be moved",
+              static_cast<unsigned long long>(move->region.value()));
+}
+
+void Manager::Impl::failMove(Step* step, RegionId target, const Error& why) {
+  const Operation* move = state.moveInto(target);
+  if (move == nullptr) return;
+  RegionEntry* moved = state.findRegion(move->region);
+  finish(step, move->id, OperationState::kFailed, why.text());
+  if (moved == nullptr || moved->region.state != RegionState::kDraining) return;
+  // With its host, which may have been resumed meanwhile without it.
+  const HostEntry* host = state.findHost(moved->region.host);
+  if (host->host.state == HostState::kActive) step->move(moved, RegionEvent::kResume);
+}
+
 void Manager::Impl::attached(Step* step, RegionEntry* entry) {
   const RegionId region = entry->region.id;
+  const bool first = entry->region.state == RegionState::kReserved;
   dropIntents(step, region);
   step->move(entry, RegionEvent::kAttach);
-  resolveKey(step, region, Answer{step->index(), region.value(), OperationId()});
+  Answer answer{step->index(), region.value(), OperationId()};
+  if (const Operation* move = first ? state.moveInto(region) : nullptr) {
+    answer.operation = move->id;
+    step->move(state.findRegion(move->region), RegionEvent::kDrain);
+  }
+  resolveKey(step, region, answer);
 }
 
 void Manager::Impl::cancel(Step* step, RegionEntry* entry, const Error& why) {
   const RegionId region = entry->region.id;
+  failMove(step, region, why);
   dropIntents(step, region);
   step->outcome(std::string("failed: ") + why.text());
   const HostId host = entry->region.host;
@@ -106,6 +137,7 @@ void Manager::Impl::cancel(Step* step, RegionEntry* entry, const Error& why) {
 
 void Manager::Impl::takeBack(Step* step, RegionEntry* entry, const Error& why) {
   const RegionId id = entry->region.id;
+  failMove(step, id, why);
   for (const Intent& intent : state.intentsOf(id)) {
     // What was to grow is told its own extents again, before the new ones are taken away.
     const RegionEntry* into = state.findRegion(intent.into);
@@ -210,8 +242,11 @@ std::string Manager::Impl::hostName(HostId host) {
 
 Status Manager::Impl::checkIdle(const RegionEntry& entry) {
   const RegionId id = entry.region.id;
+  const Operation* operation = state.findOperation(entry.operation);
+  const bool moves = operation != nullptr && operation->kind == OperationKind::kMove &&
+                     entry.region.state == RegionState::kAttached;
   const bool open = holdsData(entry.region.state) &&
-                    (!state.intentsOf(id).empty() || !state.growthsOf(id).empty());
+                    (moves || !state.intentsOf(id).empty() || !state.growthsOf(id).empty());
   if (!entry.busy && !open) return {};
   return fail(ErrorCode::kConflict,
               "region %llu is being changed, and its devices are waited for: ask again",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What devices are told, and what placement is told of them. Actions are put together under the
 // manager's mutex and carried out without it.
+#include <algorithm>
+
 #include "fabricmgr/manager/impl.h"
 #include "fabricmgr/model/fault_point.h"
 #include "runtime/base/check.h"
@@ -61,7 +63,8 @@ Result<ScrubEvidence> Manager::Impl::erase(const DeviceAction& action) {
   const RegionId region = action.grant.region;
   const Progress tell = [this, region](Bytes done) {
     MutexLock lock(mutex);
-    progress[region] = done;
+    Bytes& most = progress[region];  // each device, and each try, begins anew
+    most = std::max(most, done);
   };
   const Progress silent = [](Bytes) {};
   faultPoint(FaultPoint::kBeforeErase);

@@ -163,6 +163,109 @@ Result<Region> Granting::draftGrowth(RegionId id, Bytes size, const Constraints&
   return region;
 }
 
+namespace {
+
+template <typename Id, typename Field>
+Id commonOf(Manager::Impl& impl, const Region& region, Field field) TP_REQUIRES(impl.mutex) {
+  const Id first = impl.state.findDevice(region.extents.front().device)->device.*field;
+  for (const Extent& extent : region.extents) {
+    if (impl.state.findDevice(extent.device)->device.*field != first) return Id();
+  }
+  return first;
+}
+
+/// The devices that a region may be moved to. Errors: see Manager::moveRegion().
+Result<std::vector<DeviceRoom>> roomsForMove(Manager::Impl& impl, const Region& region,
+                                             const MoveSpec& spec, MemoryClass memory_class)
+    TP_REQUIRES(impl.mutex) {
+  const auto here = byDevice(region.extents);
+  const auto number = static_cast<unsigned long long>(region.id.value());
+  if (!spec.device.empty()) {
+    const DeviceEntry* to = impl.state.findDevice(spec.device);
+    if (to == nullptr) return noSuch("device", spec.device);
+    const Device& device = to->device;
+    if (memory_class != MemoryClass::kAny && device.memory_class != memory_class) {
+      return fail(ErrorCode::kRefused, "device %s is of class %s, and region %llu is of class %s",
+                  device.name.c_str(), std::string(nameOf(device.memory_class)).c_str(), number,
+                  std::string(nameOf(memory_class)).c_str());
+    }
+    if (here.size() == 1 && here.contains(device.id)) {
+      return fail(ErrorCode::kInvalidArgument, "region %llu is on device %s already", number,
+                  device.name.c_str());
+    }
+    return std::vector{DeviceRoom{&device, &to->free, impl.obstacleOf(*to, region.host)}};
+  }
+  std::vector<DeviceRoom> found;
+  bool any = false;
+  for (const DeviceRoom& room : impl.rooms(region.host)) {
+    if (!spec.selector.matches(room.device->labels)) continue;
+    any = true;
+    if (!here.contains(room.device->id)) found.push_back(room);
+  }
+  if (!any) return fail(ErrorCode::kNotFound, "no device has labels as selected");
+  return found;
+}
+
+Result<std::vector<Extent>> placeMove(Manager::Impl& impl, const Region& region,
+                                      const MoveSpec& spec) TP_REQUIRES(impl.mutex) {
+  PlacementRequest request;
+  request.size = region.size;
+  request.host = region.host;
+  request.memory_class = commonOf<MemoryClass>(impl, region, &Device::memory_class);
+  if (spec.device.empty() && spec.selector.isEverything()) {
+    request.pool = commonOf<PoolId>(impl, region, &Device::pool);
+  }
+  const auto rooms = roomsForMove(impl, region, spec, request.memory_class);
+  if (!rooms) return tl::unexpected(rooms.error());
+  auto extents = place(*rooms, request);
+  if (extents || !spec.device.empty()) return extents;
+  return fail(extents.error().code(), "on devices that it is not on: %s", extents.error().text());
+}
+
+}  // namespace
+
+Result<Region> Granting::draftMove(RegionId id, const MoveSpec& spec) {
+  TP_TRY(impl_.checkMayChange());
+  const RegionEntry* entry = impl_.state.findRegion(id);
+  if (entry == nullptr) return noSuchRegion(id);
+  TP_TRY(checkExpected(caller_, entry->region.modified));
+  TP_TRY(impl_.checkIdle(*entry));
+  const Region& moved = entry->region;
+  if (moved.state != RegionState::kAttached) {
+    return fail(ErrorCode::kRefused, "region %llu is %s: only an attached one can be moved",
+                static_cast<unsigned long long>(id.value()),
+                std::string(nameOf(moved.state)).c_str());
+  }
+  if (const Operation* move = impl_.state.moveInto(id)) {
+    return fail(ErrorCode::kRefused,
+                "region %llu is just taking the place of region %llu: wait for operation %llu",
+                static_cast<unsigned long long>(id.value()),
+                static_cast<unsigned long long>(move->region.value()),
+                static_cast<unsigned long long>(move->id.value()));
+  }
+  TP_TRY(mayReceive(impl_, *impl_.state.findHost(moved.host)));
+  auto extents = placeMove(impl_, moved, spec);
+  if (!extents) return tl::unexpected(extents.error());
+  Region region;
+  region.name = moved.name;
+  region.host = moved.host;
+  region.extents = std::move(*extents);
+  region.size = sumOf(region.extents);
+  return region;
+}
+
+void Granting::putMove(Step* step, RegionId region) {
+  const Region& moved = impl_.state.findRegion(moved_)->region;
+  Operation move = impl_.newOperation(*step, OperationKind::kMove, caller_.actor);
+  move.region = moved_;
+  move.target = region;
+  move.total = moved.size;
+  impl_.setDeadline(&move, move_deadline_);
+  step->put(move);
+  if (moved.labels.empty()) return;
+  step->put(SetLabels{Subject::kRegion, region.value(), moved.labels, step->index()});
+}
+
 Index Granting::intend(const Region& drafted, RegionId into) {
   Step step(impl_, caller_.actor, request_.verb(), Subject::kRegion);
   Region region = drafted;
@@ -177,6 +280,7 @@ Index Granting::intend(const Region& drafted, RegionId into) {
   step.event(Subject::kRegion, region.id.value(), region.host,
              std::string(nameOf(RegionEvent::kReserve)), nameOf(RegionState::kFree),
              nameOf(RegionState::kReserved));
+  if (moved_ != RegionId()) putMove(&step, region.id);
   RegionEntry* whole = impl_.state.findRegion(into);
   const Epoch epoch = whole == nullptr ? region.epoch : whole->region.epoch;
   for (const auto& [device, extents] : byDevice(region.extents)) {
@@ -201,23 +305,27 @@ Result<Answer> Granting::conclude(RegionId id, RegionId into_id, size_t asked, c
   Step step(impl_, caller_.actor, request_.verb(), Subject::kRegion);
   step.about(id.value());
   Result<Answer> answer = Answer{step.index(), into != nullptr ? into_id.value() : id.value(), {}};
-  if (!told) {
-    answer = tl::unexpected(told.error());
+  const bool moves = moved_ != RegionId();
+  const Status good = told && moves ? impl_.checkWanted(*entry) : told;
+  if (!good) {
+    answer = tl::unexpected(good.error());
     // The last one asked may have done it before its answer got lost; the others were told to.
-    const bool nothing = asked == 0 || (asked == 1 && !outcomeUnknown(told.error().code()));
+    const bool nothing =
+        !told && (asked == 0 || (asked == 1 && !outcomeUnknown(told.error().code())));
     if (nothing) {
-      impl_.cancel(&step, entry, told.error());
+      impl_.cancel(&step, entry, good.error());
     } else {
-      impl_.undo(&step, entry, told.error());
+      impl_.undo(&step, entry, good.error());
     }
   } else if (into != nullptr) {
     impl_.merge(&step, entry, into);
   } else {
     impl_.attached(&step, entry);
+    if (moves) answer->operation = OperationId(id.value());  // made by the same step
   }
   impl_.rememberKey(&step, caller_, request_,
-                    told ? KeyRecord::State::kDone : KeyRecord::State::kFailed,
-                    told ? answer->id : id.value(), answer);
+                    good ? KeyRecord::State::kDone : KeyRecord::State::kFailed,
+                    good ? answer->id : id.value(), answer);
   *index = step.commit(impl_);
   return answer;
 }
@@ -280,6 +388,22 @@ Result<Answer> Granting::assign(const AssignSpec& spec, const Plan* chosen) {
     const auto region = draft(spec, chosen);
     if (!region) return tl::unexpected(region.error());
     if (isDryRun(caller_)) return Answer();
+    activity.begin(impl_);
+    intended = intend(*region, RegionId());
+  }
+  return carryOut(RegionId(intended.value()), RegionId(), intended);
+}
+
+Result<Answer> Granting::move(RegionId moved, const MoveSpec& spec) {
+  Activity activity;
+  Index intended;
+  {
+    MutexLock lock(impl_.mutex);
+    const auto region = draftMove(moved, spec);
+    if (!region) return tl::unexpected(region.error());
+    if (isDryRun(caller_)) return Answer();
+    moved_ = moved;
+    move_deadline_ = spec.deadline;
     activity.begin(impl_);
     intended = intend(*region, RegionId());
   }

@@ -16,6 +16,8 @@ class Granting {
 
   /// A new region for the spec's host, placed by `chosen` or, without it, now.
   Result<Answer> assign(const AssignSpec& spec, const Plan* chosen);
+  /// A new region that takes the place of `region`.
+  Result<Answer> move(RegionId region, const MoveSpec& spec);
   /// More at the end of `region`, up to `size`.
   Result<Answer> grow(RegionId region, Bytes size, const Constraints& how);
 
@@ -24,6 +26,9 @@ class Granting {
   Result<Region> draft(const AssignSpec& spec, const Plan* chosen) TP_REQUIRES(impl_.mutex);
   Result<Region> draftGrowth(RegionId region, Bytes size, const Constraints& how)
       TP_REQUIRES(impl_.mutex);
+  Result<Region> draftMove(RegionId region, const MoveSpec& spec) TP_REQUIRES(impl_.mutex);
+  /// The operation by which moved_ goes to `region`, which gets its labels.
+  void putMove(Step* step, RegionId region) TP_REQUIRES(impl_.mutex);
   /// Writes the region and its intents down; fills actions_.
   Index intend(const Region& region, RegionId into) TP_REQUIRES(impl_.mutex);
   /// Tells the devices, writes the outcome down.
@@ -35,6 +40,8 @@ class Granting {
   const Caller& caller_;
   const Request& request_;
   std::vector<DeviceAction> actions_;
+  RegionId moved_;  // whose place the new region takes; 0: none's
+  Nanoseconds move_deadline_;
 };
 
 /// What placement is asked for a spec. Errors: kNotFound for names.

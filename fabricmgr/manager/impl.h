@@ -125,7 +125,12 @@ class Manager::Impl {
   void freed(Step* step, RegionEntry* entry, RegionEvent last) TP_REQUIRES(mutex);
   /// A region of the host is no more: if it was the last one, a drain or fence of the host is done.
   void emptied(Step* step, HostId host) TP_REQUIRES(mutex);
-  /// The region is its host's again, or for the first time; who waits with a key is told.
+  /// Why the reserved region must not become its host's any more. Errors: kRefused.
+  Status checkWanted(const RegionEntry& reserved) TP_REQUIRES(mutex);
+  /// The move into the region, if there is one, has failed: what was to be moved stays.
+  void failMove(Step* step, RegionId target, const Error& why) TP_REQUIRES(mutex);
+  /// The region is its host's again, or for the first time; who waits with a key is told. What is
+  /// to be moved to it is drained from now on.
   void attached(Step* step, RegionEntry* entry) TP_REQUIRES(mutex);
   /// Of a region that cannot be completed: nobody has granted anything of it; or somebody may have,
   /// then it is taken back and erased, by an operation.

@@ -71,6 +71,14 @@ struct AssignSpec {
   Constraints constraints;
 };
 
+/// Where a region is to be moved: to one device, to such as have labels, or, if neither is given,
+/// to any of its pool. Its memory stays of the same class.
+struct MoveSpec {
+  std::string device;    // its name; empty: any that suits
+  Selector selector;     // of devices; an empty one finds all
+  Nanoseconds deadline;  // after which the host is not waited for any more, from now; 0: never
+};
+
 /// How much an operator should mind a line of the log.
 enum class Weight : uint8_t { kInfo = 0, kWarning = 1, kError = 2 };
 
@@ -202,7 +210,15 @@ class Manager {
   Result<Answer> resize(const Caller& caller, RegionId region, Bytes size, const Constraints& how);
   /// Operation: asks the host to move off. Ends when the region is free.
   Result<Answer> drainRegion(const Caller& caller, RegionId region, Nanoseconds deadline);
-  /// Calls a drain off.
+  /// Operation: a new region of the same size, name and labels takes the region's place, on devices
+  /// that the region is not on. Blocks until these have granted it; in the same durable step the
+  /// host is asked to move off the old one, which is then drained as by drainRegion(). Until that
+  /// step the old one stays as it is, whatever fails. The answer's id is the new region's. Errors:
+  /// as assign(); kNotFound for device and selector; kInvalidArgument when it is on the device
+  /// already, or both are given; kRefused when the class is another, or the region is not attached
+  /// or takes another one's place itself.
+  Result<Answer> moveRegion(const Caller& caller, RegionId region, const MoveSpec& spec);
+  /// Calls a drain or move off. What took a moved region's place is drained in its stead.
   Result<Answer> resumeRegion(const Caller& caller, RegionId region);
   /// What the host has still to move, for the drain's progress. Not durable. Errors: kPermission if
   /// the region is not this host's.

@@ -51,6 +51,7 @@ RegionInfo infoOf(Manager::Impl& impl, const RegionEntry& entry) TP_REQUIRES(imp
   RegionInfo info;
   info.region = entry.region;
   info.operation = entry.operation;
+  if (const Operation* move = impl.state.moveInto(entry.region.id)) info.replaces = move->region;
   if (const HostEntry* host = impl.state.findHost(entry.region.host)) {
     info.host = host->host.name;
     info.lease_left = impl.leaseLeft(entry.region.host);

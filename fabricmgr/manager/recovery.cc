@@ -249,8 +249,7 @@ void Manager::Impl::settleReserved(RegionId id) {
       const auto report = reported.find({action.device.id, action.grant.region});
       granted += report != reported.end() && isGranted(report->second, action.grant);
     }
-    const HostEntry* host = state.findHost(entry->region.host);
-    const bool wanted = host != nullptr && host->host.state == HostState::kActive;
+    const bool wanted = checkWanted(*entry).has_value();
     Step step(*this, "manager", "region.recover", Subject::kRegion);
     step.about(id.value());
     const Error why =

@@ -96,6 +96,16 @@ Operation regionOperation(Manager::Impl& impl, const Step& step, OperationKind k
   return operation;
 }
 
+/// What takes the place of a region that is being moved, and can be taken back; null: nothing.
+RegionEntry* placeOf(Manager::Impl& impl, const RegionEntry& entry) TP_REQUIRES(impl.mutex) {
+  const Operation* operation = impl.state.findOperation(entry.operation);
+  if (operation == nullptr || operation->kind != OperationKind::kMove) return nullptr;
+  RegionEntry* place = impl.state.findRegion(operation->target);
+  const bool there = place != nullptr && place->region.state == RegionState::kAttached &&
+                     place->region.host == entry.region.host;
+  return there ? place : nullptr;
+}
+
 /// A verb of one step on a region that is there, idle, and in state `only`. `body` gets the
 /// manager, the step and the region.
 template <typename Body>
@@ -248,6 +258,15 @@ Result<Answer> Manager::drainRegion(const Caller& caller, RegionId id, Nanosecon
       });
 }
 
+Result<Answer> Manager::moveRegion(const Caller& caller, RegionId id, const MoveSpec& spec) {
+  if (!spec.device.empty() && !spec.selector.isEverything()) {
+    return fail(ErrorCode::kInvalidArgument, "a device or a selector, not both");
+  }
+  const Request request("region.move", id.value(), spec.device, spec.selector.text(),
+                        spec.deadline.value());
+  return granting(*impl_, caller, request, [&](Granting& work) { return work.move(id, spec); });
+}
+
 Result<Answer> Manager::resumeRegion(const Caller& caller, RegionId id) {
   return onRegion(
       *impl_, caller, Request("region.resume", id.value()), id, RegionState::kDraining,
@@ -256,11 +275,18 @@ Result<Answer> Manager::resumeRegion(const Caller& caller, RegionId id) {
         if (impl.state.findHost(region.host)->host.state != HostState::kActive) {
           return fail(ErrorCode::kRefused, "its whole host is being drained: resume the host");
         }
+        RegionEntry* place = placeOf(impl, *entry);
+        if (place != nullptr) TP_TRY(impl.checkIdle(*place));
         if (isDryRun(caller)) return Answer();
         impl.finish(&step, entry->operation, OperationState::kCancelled,
                     "the drain was called off");
         step.move(entry, RegionEvent::kResume);
-        return Answer{{}, id.value(), {}};
+        if (place == nullptr) return Answer{{}, id.value(), {}};
+        const Operation back =
+            regionOperation(impl, step, OperationKind::kDrain, caller, place->region);
+        step.put(back);
+        step.move(place, RegionEvent::kDrain);
+        return Answer{{}, id.value(), back.id};
       });
 }
 

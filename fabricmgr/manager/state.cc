@@ -178,8 +178,10 @@ struct State::Applier {
     TP_CHECK(!running || operation.id != OperationId());  // 0 says that there is none
     if (running) {
       state.operations_[operation.id] = operation;
+      if (operation.target != RegionId()) state.moves_[operation.target] = operation.id;
     } else {
       state.operations_.erase(operation.id);
+      state.moves_.erase(operation.target);
     }
   }
   void operator()(const ScrubEvidence&) {}
@@ -249,6 +251,11 @@ std::set<RegionId> State::growthsOf(RegionId region) const {
     found.insert(std::get<1>(*at));
   }
   return found;
+}
+
+const Operation* State::moveInto(RegionId target) const {
+  const auto found = moves_.find(target);
+  return found == moves_.end() ? nullptr : &operations_.at(found->second);
 }
 
 std::set<RegionId> State::attachingOn(DeviceId device) const {

@@ -73,6 +73,8 @@ class State {
   const std::map<RegionId, std::map<DeviceId, Intent>>& intents() const { return intents_; }
   /// Regions that were to become the end of this one, while that is not settled.
   std::set<RegionId> growthsOf(RegionId region) const;
+  /// The running move whose target the region is; null: it is none's.
+  const Operation* moveInto(RegionId target) const;
   /// Regions with an open intent to attach on the device.
   std::set<RegionId> attachingOn(DeviceId device) const;
 
@@ -89,6 +91,7 @@ class State {
   std::map<HostId, HostEntry> hosts_;
   std::map<RegionId, RegionEntry> regions_;
   std::map<OperationId, Operation> operations_;  // running ones
+  std::map<RegionId, OperationId> moves_;        // running ones, by target
   std::map<RegionId, std::map<DeviceId, Intent>> intents_;
   std::set<std::tuple<RegionId, RegionId, DeviceId>> growths_;  // of intents: into, region, device
   std::set<std::pair<DeviceId, RegionId>> attaching_;           // of intents

@@ -71,6 +71,7 @@ struct RegionInfo {
   Region region;
   std::string host;        // its name; empty if it belongs to nobody
   OperationId operation;   // that works on it now; 0: none
+  RegionId replaces;       // that is being moved to it; 0: none
   Nanoseconds lease_left;  // its host's
   Nanoseconds drain_left;  // until its drain goes on by force, at least 1; 0: never, or no drain
 };

@@ -18,8 +18,8 @@ constexpr std::array<std::string_view, kRegionEvents> kEventNames = {
 constexpr std::array<std::string_view, 3> kClassNames = {"any", "cxl", "remote"};
 constexpr std::array<std::string_view, 2> kDeviceNames = {"online", "cordoned"};
 constexpr std::array<std::string_view, 3> kHostNames = {"active", "draining", "fenced"};
-constexpr std::array<std::string_view, 8> kOperationNames = {
-    "none", "assign", "release", "drain", "fence", "host-drain", "host-fence", "transfer"};
+constexpr std::array<std::string_view, 9> kOperationNames = {
+    "none", "assign", "release", "drain", "fence", "host-drain", "host-fence", "transfer", "move"};
 constexpr std::array<std::string_view, 4> kOperationStateNames = {"running", "done", "failed",
                                                                   "cancelled"};
 constexpr std::array<std::string_view, 4> kActionNames = {"none", "attach", "revoke", "scrub"};

@@ -104,6 +104,7 @@ enum class OperationKind : uint8_t {
   kHostDrain = 5,
   kHostFence = 6,
   kTransfer = 7,  // cut the old host off, let the new one in; `host` is the new one
+  kMove = 8,      // as drain, once `target` is there for its host
 };
 
 enum class OperationState : uint8_t { kRunning = 0, kDone = 1, kFailed = 2, kCancelled = 3 };
@@ -114,6 +115,7 @@ struct Operation {
   OperationState state = OperationState::kRunning;
   RegionId region;  // of region operations
   HostId host;      // of host operations and transfers
+  RegionId target;  // of moves: the region that takes the place of `region`
   Bytes total;
   Bytes done;        // erased and verified so far; as of now, not durable
   std::string text;  // what it waits for, or why it failed

@@ -62,10 +62,10 @@ class Writer {
     line("drop-intent {} device={}", drop.region.value(), drop.device.value());
   }
   void operator()(const Operation& operation) {
-    line("operation {} kind={} state={} region={} host={} total={} deadline={} text={}",
+    line("operation {} kind={} state={} region={} host={} target={} total={} deadline={} text={}",
          operation.id.value(), nameOf(operation.kind), nameOf(operation.state),
-         operation.region.value(), operation.host.value(), operation.total.value(),
-         operation.deadline.value(), encodeWord(operation.text));
+         operation.region.value(), operation.host.value(), operation.target.value(),
+         operation.total.value(), operation.deadline.value(), encodeWord(operation.text));
   }
   void operator()(const ScrubEvidence& evidence) {
     line("evidence {} device={} epoch={} bytes={} passes={} nonzero={} digest={}",

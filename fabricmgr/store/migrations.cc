@@ -116,7 +116,11 @@ CREATE TRIGGER audit_is_append_only_d BEFORE DELETE ON audit
   BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;
 )sql";
 
-constexpr Migration kMigrations[] = {{1, kFirst}, {2, kIdentity}, {3, kLabels}, {4, kAuditBase}};
+// Which region takes the place of the operation's own.
+constexpr char kMoves[] = "ALTER TABLE operations ADD COLUMN target INTEGER NOT NULL DEFAULT 0;";
+
+constexpr Migration kMigrations[] = {
+    {1, kFirst}, {2, kIdentity}, {3, kLabels}, {4, kAuditBase}, {5, kMoves}};
 
 std::string checksum(const Migration& migration) {
   Sha256 hash;

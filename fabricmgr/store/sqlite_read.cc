@@ -143,6 +143,7 @@ Operation operationOf(const Statement& row) {
   operation.started = Nanoseconds(row.number(9));
   operation.finished = Nanoseconds(row.number(10));
   operation.modified = Index(row.number(11));
+  operation.target = RegionId(row.number(12));
   return operation;
 }
 

@@ -51,7 +51,7 @@ constexpr char kPutRegion[] =
 constexpr char kSetRegion[] =
     "UPDATE regions SET host=nullif(?2,0), state=?3, epoch=?4, modified=?5 WHERE id=?1";
 constexpr char kPutOperation[] =
-    "INSERT INTO operations VALUES(?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET "
+    "INSERT INTO operations VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET "
     "state=excluded.state, total=excluded.total, text=excluded.text, deadline=excluded.deadline, "
     "finished=excluded.finished, modified=excluded.modified";
 constexpr char kPutKey[] = "INSERT OR REPLACE INTO keys VALUES(?,?,?,?,?,?,?,?,?,?)";
@@ -115,7 +115,8 @@ struct RowWriter::Statements {
   Status operator()(const Operation& o) {
     return put_operation.run(o.id.value(), numberOf(o.kind), numberOf(o.state), o.region.value(),
                              o.host.value(), o.total.value(), o.text, o.actor, o.deadline.value(),
-                             o.started.value(), o.finished.value(), o.modified.value());
+                             o.started.value(), o.finished.value(), o.modified.value(),
+                             o.target.value());
   }
   Status operator()(const ScrubEvidence& e) {
     return put_evidence.run(e.region.value(), e.device.value(), e.epoch.value(), e.bytes.value(),

@@ -212,6 +212,34 @@ crl = "{self.ca}/crl.pem"
         self.assertEqual(self.ask("host", "show", "node1")["state"], "draining")
         self.assertIn("host-drain", self.run_program("operation", "list").stdout.replace("_", "-"))
 
+    def test_a_region_is_moved_and_a_move_is_called_off(self):
+        self.furnish()
+        with open(self.folder / "pool1", "wb") as pool:
+            pool.truncate(64 << 20)
+        region = str(self.ask("region", "assign", "--host", "node1", "--size", "4M")["id"])
+        self.assertIn("at most 0 would", self.run_program("region", "move", region, code=REFUSED).stderr)
+        self.run_program("device", "add", "dev1", "--pool", "cxl", "--address", str(self.folder / "pool1"))
+        self.run_program("device", "set", "dev1", "--label", "rack=r7")
+        self.run_program("region", "move", region, "--to", "dev9", code=NOT_FOUND)
+        self.run_program("region", "move", region, "--to", "dev0", code=USAGE)
+        self.run_program("region", "move", region, "--to", "dev1", "-l", "rack=r7", code=USAGE)
+        self.run_program("region", "move", region, "-l", "rack=r8", code=NOT_FOUND)
+        self.run_program("region", "move", region, "--to", "dev1", "--if-match", "1", code=CONFLICT)
+        self.assertIn("would be done", self.run_program("region", "move", region, "--dry-run").stdout)
+        moved = self.ask("region", "move", region, "-l", "rack=r7", "--no-wait")
+        place, operation = str(moved["id"]), str(moved["operation"])
+        self.assertEqual(self.ask("region", "show", place)["replaces"], int(region))
+        self.assertEqual(self.ask("operation", "show", operation)["target"], int(place))
+        self.run_program("region", "move", region, "--to", "dev1", code=REFUSED)
+        self.run_program("region", "resume", region, "--no-wait")
+        self.assertEqual(self.ask("region", "show", place)["state"], "draining")
+        self.run_program("operation", "wait", operation, code=FAILED)
+        self.run_program("region", "release", place, "--force")
+        operation = str(self.ask("region", "move", region, "--to", "dev1", "--no-wait")["operation"])
+        self.run_program("region", "release", region, "--force")
+        self.run_program("operation", "wait", operation)
+        self.run_program("region", "show", region, code=NOT_FOUND)
+
     def test_what_is_wrong_is_said_with_its_code(self):
         self.furnish()
         for code, words, says in [

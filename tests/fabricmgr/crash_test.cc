@@ -14,7 +14,7 @@ namespace {
 
 /// What a verb starts from: two pools' worth of devices, two hosts, a few regions.
 struct Stage {
-  RegionId first, second, draining;
+  RegionId first, second, draining, small;
 };
 
 Caller keyed() {
@@ -50,7 +50,9 @@ Stage prepare(Manager& manager, const FabricHouse& house) {
   stage.second = RegionId(must(manager.assign({}, want("h2", 30))).id);
   stage.draining = RegionId(must(manager.assign({}, want("h1", 2))).id);
   must(manager.drainRegion({}, stage.draining, kSecond * 100));
-  for (const RegionId region : {stage.first, stage.second, stage.draining}) {
+  stage.small = RegionId(must(manager.assign({}, want("h1", 3))).id);
+  must(manager.labelRegion({}, stage.small, {{"job", "j3"}}));
+  for (const RegionId region : {stage.first, stage.second, stage.draining, stage.small}) {
     fillRegion(manager, region);
   }
   return stage;
@@ -67,6 +69,18 @@ std::ostream& operator<<(std::ostream& out, const Verb& verb) { return out << ve
 /// Verbs may fail when they are repeated; what counts is the state.
 template <typename T>
 void ask(const Result<T>&) {}
+
+/// Moves the small region; its host fills what takes its place.
+Result<Answer> moveSmall(Manager& manager, const Stage& stage) {
+  const auto moved = manager.moveRegion(keyed(), stage.small, {});
+  if (moved) fillRegion(manager, RegionId(moved->id));
+  size_t places = 0;
+  for (const RegionInfo& info : must(manager.listRegions({0, 100}, {})).items) {
+    places += info.region.size == Bytes(3 * kGrain) && info.region.id != stage.small ? 1 : 0;
+  }
+  EXPECT_LE(places, 1u) << "the same key was carried out twice";
+  return moved;
+}
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> all = {
@@ -130,6 +144,29 @@ const std::vector<Verb>& verbs() {
        }},
       {"drainRegion",
        [](Manager& m, FabricHouse&, const Stage& s) { ask(m.drainRegion({}, s.first, {})); }},
+      {"move",
+       [](Manager& m, FabricHouse&, const Stage& s) {
+         ask(moveSmall(m, s));
+         ask(m.releaseRegion({}, s.small, "h1", Force::kNo));
+         m.settle();
+       },
+       true},
+      {"moveAndResume",
+       [](Manager& m, FabricHouse&, const Stage& s) {
+         const auto moved = moveSmall(m, s);
+         ask(m.resumeRegion({}, s.small));
+         if (moved) ask(m.releaseRegion({}, RegionId(moved->id), "h1", Force::kNo));
+         m.settle();
+       }},
+      {"moveUntilDeadline",
+       [](Manager& m, FabricHouse& h, const Stage& s) {
+         MoveSpec spec;
+         spec.deadline = kSecond * 9;
+         ask(m.moveRegion(keyed(), s.small, spec));
+         h.clock.advance(kSecond * 10);
+         m.tick();
+         m.settle();
+       }},
       {"resumeRegion",
        [](Manager& m, FabricHouse&, const Stage& s) { ask(m.resumeRegion({}, s.draining)); }},
       {"release",

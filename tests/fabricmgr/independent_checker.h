@@ -150,7 +150,7 @@ class Checker {
       complain("key " + r[1] + " of " + r[0] + " never got an answer");
     }
     for (const auto& r : rows("SELECT id, kind, region FROM operations WHERE state = 0")) {
-      const bool waits_for_host = r[1] == "3" || r[1] == "5";  // drains
+      const bool waits_for_host = r[1] == "3" || r[1] == "5" || r[1] == "8";  // drains, moves
       if (!waits_for_host) complain("operation " + r[0] + " of kind " + r[1] + " never ended");
     }
     for (const auto& r : rows("SELECT region FROM evidence WHERE nonzero != 0 OR bytes = 0")) {

@@ -13,6 +13,7 @@ namespace tidepool::fabric {
 
 /// Take a store back to what it was when its schema had one step, or two.
 #define TIDEPOOL_UNDO_LABELS_AND_AFTER                                      \
+  "ALTER TABLE operations DROP COLUMN target;"                              \
   "DROP TRIGGER audit_is_append_only_d; DROP TABLE audit_base;"             \
   "CREATE TRIGGER audit_is_append_only_d BEFORE DELETE ON audit"            \
   "  BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;"           \

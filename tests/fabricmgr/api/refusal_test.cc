@@ -68,6 +68,7 @@ class Refusals : public Fabric {
         {"planRegion", R"({"host":"node1","size_bytes":2097152})"},
         {"resizeRegion", R"({"size_bytes":8388608,"constraints":{"shape":"spread"}})"},
         {"drainRegion", R"({"deadline_ms":1000})"},
+        {"moveRegion", R"({"device":"dev0","selector":"a=b","deadline_ms":1000})"},
         {"resumeRegion", "{}"},
         {"releaseRegion", R"({"force":true})"},
         {"transferRegion", R"({"host":"node2","force":true})"},
