@@ -289,4 +289,11 @@ tidepool_status tidepool_table_finish(tidepool_table* handle, uint64_t token) {
   return TIDEPOOL_OK;
 }
 
+tidepool_status tidepool_table_stop_prefetch(tidepool_table* handle) {
+  OpenTable* const open = tableOrReport(handle);
+  if (open == nullptr) return tidepool_error_status();
+  const Status stopped = open->table->stopPrefetch();
+  return stopped ? TIDEPOOL_OK : report(stopped.error());
+}
+
 }  // extern "C"

@@ -221,4 +221,17 @@ void EmbeddingTable::finished(BatchNumber batch) {
   if (cache_) cache_->finished(batch);
 }
 
+Status EmbeddingTable::stopPrefetch() {
+  MutexLock lock(mutex_);
+  TP_TRY(usable());
+  finished_ = announced_;
+  if (cache_) cache_->finished(announced_);
+  if (!announces_) return {};
+  announces_ = false;
+  const Status settled = settleAhead();
+  if (!settled) return broken(settled.error());
+  refit_ = false;
+  return fitDram(dram_);
+}
+
 }  // namespace tidepool

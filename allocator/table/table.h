@@ -164,6 +164,9 @@ class EmbeddingTable final : private RowsKeeper {
   static Status prefetches(std::span<const PrefetchCall> calls, Workers& workers) TP_LOCKS_MANY;
   /// The batch, and those announced before it, were used for the last time.
   void finished(BatchNumber batch) TP_EXCLUDES(mutex_);
+  /// No more batches are announced for now: all that were are finished, and the memory for rows
+  /// that are read ahead is for slots until the next one. Errors: those of writing to the home.
+  Status stopPrefetch() TP_EXCLUDES(mutex_);
 
   /// Sets what the next steps use. The step number stays the table's own.
   void setStep(const OptimizerStep& step) TP_EXCLUDES(mutex_);

@@ -339,6 +339,7 @@ TEST_P(TableArguments, OfTablesThatAreClosedOrNone) {
     EXPECT_EQ(tidepool_table_scatter_rows(gone, &id, 1, out_.data(), kDim), TIDEPOOL_CLOSED);
     EXPECT_EQ(tidepool_table_prefetch(gone, &id, 1, &token), TIDEPOOL_CLOSED);
     EXPECT_EQ(tidepool_table_finish(gone, 1), TIDEPOOL_CLOSED);
+    EXPECT_EQ(tidepool_table_stop_prefetch(gone), TIDEPOOL_CLOSED);
     EXPECT_EQ(tidepool_table_set_rates(gone, &rates), TIDEPOOL_CLOSED);
     EXPECT_EQ(tidepool_table_get_stats(gone, &stats), TIDEPOOL_CLOSED);
     EXPECT_EQ(tidepool_checkpoint_start(&gone, 1, "x", nullptr, &checkpoint), TIDEPOOL_CLOSED);

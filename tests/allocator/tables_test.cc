@@ -121,6 +121,13 @@ TEST_P(Tables, ReadAhead) {
   EXPECT_EQ(tidepool_table_finish(table, token + 1), TIDEPOOL_INVALID_ARGUMENT);
   ASSERT_OK(tidepool_table_finish(table, token));
   ASSERT_OK(tidepool_table_finish(table, token));
+  ASSERT_OK(tidepool_table_stop_prefetch(table));
+  ASSERT_OK(tidepool_table_finish(table, token));
+  uint64_t later = 0;
+  ASSERT_OK(tidepool_table_prefetch(table, ids.data(), ids.size(), &later));
+  EXPECT_EQ(later, token + 1);
+  ASSERT_OK(tidepool_table_stop_prefetch(table));
+  ASSERT_OK(tidepool_table_stop_prefetch(table));
   ASSERT_OK(tidepool_table_close(table));
 }
 

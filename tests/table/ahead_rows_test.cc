@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <deque>
+#include <set>
 
 #include "tests/table/raw_rows.h"
 #include "tests/table/table_fixture.h"
@@ -80,6 +81,30 @@ class Flights {
     const auto removed = table_->removeIds(ids);
     RC_ASSERT(removed.has_value());
     RC_ASSERT(*removed == wanted);
+    keepsBudget();
+  }
+
+  /// As optimizers of the caller's own do; or no more is announced for now.
+  void byRow(uint64_t what) {
+    const RandomBatch batch = pick();
+    if (what % 6 == 0) {
+      flight_.clear();
+      RC_ASSERT(table_->stopPrefetch().has_value());
+      keepsBudget();
+      return;
+    }
+    const std::set<int64_t> distinct(batch.ids.begin(), batch.ids.end());
+    const std::vector<int64_t> ids(distinct.begin(), distinct.end());
+    std::vector<float> got(ids.size() * kDim, -1);
+    RC_ASSERT(table_->gatherRows(ids, got.data()).has_value());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto row = std::span(got).subspan(i * kDim, kDim);
+      RC_ASSERT(std::vector<float>(row.begin(), row.end()) == model_.read(ids[i]));
+    }
+    if (what % 2 == 0) return;
+    for (float& value : got) value = static_cast<float>(random_() % 1000) / 1000;
+    RC_ASSERT(table_->scatterRows(ids, got.data()).has_value());
+    for (size_t i = 0; i < ids.size(); ++i) model_.write(ids[i], got.data() + i * kDim);
     keepsBudget();
   }
 
@@ -267,6 +292,22 @@ TEST(AheadRows, AreTheModelsWhateverHappensToTheirBatches) {
     Places places(Place::kRemote);
     Flights flights(places, optionsFor(ids, in_dram), seed);
     for (const uint8_t what : acts) flights.act(what);
+    flights.check();
+  });
+  EXPECT_TRUE(held);
+}
+
+TEST(AheadRows, AreTheModelsWhenGatheredAndScattered) {
+  const bool held = rc::check([] {
+    const auto in_dram = *rc::gen::element<uint64_t>(0, 30, 200, 1000, 4000);
+    const auto seed = *rc::gen::arbitrary<uint64_t>();
+    const auto acts = *rc::gen::container<std::vector<uint8_t>>(60, rc::gen::arbitrary<uint8_t>());
+    Places places(Place::kRemote);
+    Flights flights(places, optionsFor(IdKind::kDense, in_dram), seed);
+    for (const uint8_t what : acts) {
+      flights.act(what);
+      if (what % 3 != 0) flights.byRow(what / 3);
+    }
     flights.check();
   });
   EXPECT_TRUE(held);

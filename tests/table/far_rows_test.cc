@@ -179,6 +179,27 @@ TEST_F(FarRows, ThatALookUpFetchedServeTheStepBehindIt) {
   EXPECT_LT(by_steps * 4, by_look_ups) << "but for rows that left for others, it needs nothing";
 }
 
+TEST_F(FarRows, HaveTheMemoryOfThoseReadAheadWhenNoneIsAnnouncedAnyMore) {
+  Places places(Place::kRemote);
+  auto table = places.table(optionsFor(20'000, 8000), workers_);
+  const auto fetchedOfHotRows = [&] {  // of which there are as many as slots, but for a few
+    uint64_t before = 0;
+    for (int round = 0; round < 40; ++round) {
+      before = table->counts().fetched;
+      for (int64_t part = 0; part < 38; ++part) {
+        EXPECT_TRUE(bagOf(*table, workers_, range(200 * part, 200), out_));
+      }
+    }
+    return table->counts().fetched - before;
+  };
+  const uint64_t before = fetchedOfHotRows();
+  ASSERT_TRUE(table->prefetch(range(0, 200)));
+  const uint64_t beside = fetchedOfHotRows();
+  EXPECT_GT(beside, before + 500);
+  ASSERT_TRUE(table->stopPrefetch());
+  EXPECT_LT(fetchedOfHotRows(), beside / 2);
+}
+
 TEST_F(FarRows, ReadInPlaceNeedNoReadingAhead) {
   Places places(Place::kDirect);
   auto table = places.table(optionsFor(5000, 100), workers_);

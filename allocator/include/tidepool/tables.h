@@ -304,6 +304,13 @@ TIDEPOOL_API tidepool_status tidepool_table_prefetch(tidepool_table* table, cons
  *  a token that was never given out; one that is finished already is no error. */
 TIDEPOOL_API tidepool_status tidepool_table_finish(tidepool_table* table, uint64_t token);
 
+/**
+ * No more batches are going to be announced for now. Those that were are finished, and the memory
+ * that is kept for their rows is for rows that are used often, until a batch is announced again.
+ * Errors: LOST, UNREACHABLE, TIMED_OUT.
+ */
+TIDEPOOL_API tidepool_status tidepool_table_stop_prefetch(tidepool_table* table);
+
 /* ---- Statistics ------------------------------------------------------------------------------ */
 
 /** Counts since the table was made. */

@@ -117,6 +117,8 @@ class Table {
   Expected<void> finish(uint64_t token) {
     return detail::result(tidepool_table_finish(handle(), token));
   }
+  /// Finishes all, and gives back what memory they take, until the next is announced.
+  Expected<void> stopPrefetch() { return detail::result(tidepool_table_stop_prefetch(handle())); }
   Expected<tidepool_table_stats> stats() const {
     tidepool_table_stats stats{};
     stats.struct_size = sizeof stats;
