@@ -37,7 +37,7 @@ def allowance(budget):
 
 def parts(way):
     """Of `WAY[+SETTING...][@BUILD]`, as in remote+foretell:auto@build/old: the way, the settings for --conf (and
-    rows:VALUE for --rows), and the build whose binaries run (None: this tree's)."""
+    rows:VALUE for --rows, rows-ahead:VALUE for --rows-ahead), and the build whose binaries run (None: this tree's)."""
     words, _, build = way.partition("@")
     base, *settings = words.split("+")
     return base, settings, pathlib.Path(build) if build else None

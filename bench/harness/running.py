@@ -141,7 +141,7 @@ def tidepool_command(budget, far, command, stats_path, conf=None, build=None):
         words += ["--far", spec]
     for setting in conf.split(",") if conf else ():
         key, _, value = setting.partition(":")
-        words += ["--rows", value] if key == "rows" else ["--conf", setting]
+        words += [f"--{key}", value] if key in ("rows", "rows-ahead") else ["--conf", setting]
     return words + ["--stats", stats_path, "--"] + list(command)
 
 

@@ -27,6 +27,9 @@ constexpr Flag kRunFlags[] = {
      "auto (default): large embedding weights of PyTorch programs, with sparse gradients, are in "
      "far tiers row by row, not page by page. all: those with dense gradients, too, once plain SGD "
      "trains them. SIZE: those from SIZE on, 16M by default. off: pages only."},
+    {"--rows-ahead", "auto|off",
+     "auto (default): rows of batches that a DataLoader's workers have ready are read ahead, where "
+     "that is measured to pay. off: never."},
     {"--conf", "KEY:VALUE,...", "Further options, as in TIDEPOOL_CONF; may be given several times.",
      true},
     {"--stats", "FILE", "Write statistics as JSON to FILE when the program ends; - is stderr."},

@@ -30,6 +30,11 @@ Wanted wantedRows(const std::string& value) {
                                size.error().text()));
 }
 
+bool readsAhead(const std::string& value) {
+  if (value == "auto" || value == "off") return value == "auto";
+  throw UsageError(fmt::format("run: --rows-ahead: '{}' is neither auto nor off", value));
+}
+
 /// Our folder first, what PYTHONPATH holds already behind it, without us a second time.
 std::string pythonPath(const std::string& hook) {
   const char* const old = getenv("PYTHONPATH");
@@ -48,6 +53,7 @@ std::string pythonPath(const std::string& hook) {
 
 void planRows(const Arguments& arguments, const std::string& preload, Plan& plan) {
   const Wanted wanted = wantedRows(arguments.value("--rows", "auto"));
+  const bool ahead = readsAhead(arguments.value("--rows-ahead", "auto"));
   const std::string folder = preload.substr(0, preload.rfind('/'));
   const std::string hook = folder + "/tidepool/python";
   const std::string library = folder + "/libtidepool.so.0";
@@ -62,8 +68,8 @@ void planRows(const Arguments& arguments, const std::string& preload, Plan& plan
   } else if (access(library.c_str(), R_OK) != 0) {
     plan.rows_off = fmt::format("{} is not installed", library);
   } else {
-    plan.rows =
-        fmt::format("{}{}:{}", wanted.least.value(), wanted.dense_gradients ? ",all" : "", library);
+    plan.rows = fmt::format("{}{}{}:{}", wanted.least.value(), wanted.dense_gradients ? ",all" : "",
+                            ahead ? "" : ",no-ahead", library);
     plan.python_path = pythonPath(hook);
   }
 }

@@ -11,7 +11,7 @@ namespace tidepool::cli {
 
 /// Fills in the plan's rows, python_path and rows_off, once its options are settled. `preload` is
 /// where the preload library is: what rows need is installed beside it. Throws UsageError for a bad
-/// --rows.
+/// --rows or --rows-ahead.
 void planRows(const Arguments& arguments, const std::string& preload, Plan& plan);
 
 }  // namespace tidepool::cli

@@ -168,6 +168,19 @@ TEST_F(Rows, TheHookIsPutOnPythonsPath) {
   EXPECT_EQ(sized.out, "1048576:" + library + "\n");
 }
 
+TEST_F(Rows, AreReadAheadUnlessThatIsOff) {
+  const auto words = [&](const char* rows, const char* ahead) {
+    return run({"--dram", "64M", "--far", "cxl:8M", "--rows", rows, "--rows-ahead", ahead, "--",
+                "printenv", "TIDEPOOL_ROWS"});
+  };
+  const std::string library = scratch_ / "libtidepool.so.0";
+  EXPECT_EQ(words("1M", "auto").out, "1048576:" + library + "\n");
+  EXPECT_EQ(words("1M", "off").out, "1048576,no-ahead:" + library + "\n");
+  EXPECT_EQ(words("all:1M", "off").out, "1048576,all,no-ahead:" + library + "\n");
+  EXPECT_EQ(words("1M", "on").exit_code, 2);
+  EXPECT_THAT(words("1M", "on").err, HasSubstr("--rows-ahead: 'on' is neither auto nor off"));
+}
+
 TEST_F(Rows, OffWhereTheyCannotBe) {
   const auto reason = [&](std::vector<std::string> words) {
     words.insert(words.end(), {"--dry-run", "--", "true"});

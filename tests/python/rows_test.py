@@ -23,11 +23,11 @@ def environment(**more):
     return {**kept, **more}
 
 
-def run(*words, far, rows="64", dram="256M", **more):
+def run(*words, far, rows="64", dram="256M", options=(), **more):
     """A program under `tidepool run`; what became of it."""
     command = [os.path.join(BUILD, "bin", "tidepool"), "run", "--dram", dram, "--far", far]
     return subprocess.run(
-        [*command, "--rows", rows, "--", *words],
+        [*command, "--rows", rows, *options, "--", *words],
         env=environment(**more),
         capture_output=True,
         text=True,

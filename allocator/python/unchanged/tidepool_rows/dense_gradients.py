@@ -86,7 +86,9 @@ class _LookUp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, weight, ids, func, given):
-        distinct, numbers = distinct_ids(ids.reshape(-1).to(torch.int64).contiguous())
+        flat = ids.reshape(-1).to(torch.int64).contiguous()
+        weight.rows.note_look_up(flat)
+        distinct, numbers = distinct_ids(flat)
         rows = weight.rows.gather(distinct)
         given = {**given, "input": numbers.view(ids.shape).to(ids.dtype), "max_norm": None}
         if given.get("padding_idx") is not None:

@@ -83,6 +83,15 @@ def _make(layer, shape, weight, dtype, sparse):
         return None
 
 
+def _watch_loaders():
+    try:
+        from . import ahead
+
+        ahead.watch_loaders()
+    except Exception as error:  # a torch whose loaders are others
+        say(f"reading ahead: off: {error}")
+
+
 def _with_rows(layer, plain, settings):
     signature = inspect.signature(plain)
 
@@ -100,6 +109,8 @@ def _with_rows(layer, plain, settings):
         made = _make(layer, shape, weight, _dtype(given), given.get("sparse"))
         if made is None:
             return plain(self, *args, **kwargs)
+        if settings.ahead:
+            _watch_loaders()
         given["_weight"] = made
         plain(*bound.args, **bound.kwargs)
         if weight is None:

@@ -5,6 +5,7 @@ import ctypes
 import itertools
 import os
 import sys
+import time
 import weakref
 
 ZEROS, UNIFORM = 0, 1  # tidepool_initializer
@@ -33,14 +34,22 @@ class Params(ctypes.Structure):
     ]
 
 
+class Counts(ctypes.Structure):
+    """The first of tidepool_table_stats."""
+
+    _fields_ = [("struct_size", ctypes.c_size_t)] + [
+        (name, ctypes.c_uint64) for name in ("rows", "lookups", "hits", "in_place", "fetched", "prefetched")
+    ]
+
+
 class Settings:
     """What the launcher says in TIDEPOOL_ROWS: `min` bytes from which on a weight is made of rows, whether
-    those with dense gradients are, too, and the path of the `library`."""
+    those with dense gradients are, too, whether rows are read `ahead`, and the path of the `library`."""
 
     def __init__(self, text):
         wanted, _, self.library = text.partition(":")
-        least, _, kind = wanted.partition(",")
-        self.min, self.dense_gradients = int(least), kind == "all"
+        least, *words = wanted.split(",")
+        self.min, self.dense_gradients, self.ahead = int(least), "all" in words, "no-ahead" not in words
 
 
 def settings():
@@ -74,6 +83,10 @@ def _load():
     rows = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t]
     for name in ("read_rows", "write_rows", "gather_rows", "scatter_rows"):
         getattr(library, f"tidepool_table_{name}").argtypes = rows
+    library.tidepool_table_prefetch.argtypes = [*rows[:3], ctypes.c_void_p]
+    library.tidepool_table_finish.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+    library.tidepool_table_stop_prefetch.argtypes = [ctypes.c_void_p]
+    library.tidepool_table_get_stats.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.tidepool_table_close.argtypes = [ctypes.c_void_p]
     library.tidepool_table_create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     context = ctypes.c_void_p()
@@ -105,6 +118,8 @@ class Table:
     def __init__(self, rows, dim, element="float32", constant=0.0):
         """Every number is `constant`, which is finite. Errors: as check()."""
         self.rows, self.dim = rows, dim
+        self.spent = 0.0  # seconds in calls for rows
+        self.ahead = None  # of ahead.py
         library = _load()
         name = f"rows-{os.getpid()}-{next(_numbers)}-{rows}x{dim}".encode()
         params = Params(struct_size=ctypes.sizeof(Params), name=name, rows=rows, dim=dim)
@@ -135,5 +150,28 @@ class Table:
     def scatter(self, ids, count, floats):
         self._call(self._library.tidepool_table_scatter_rows, ids, count, floats)
 
+    def prefetch(self, ids, count):
+        """Announces a batch; returns what finish() takes."""
+        token = ctypes.c_uint64()
+        prefetch = self._library.tidepool_table_prefetch
+        check(self._library, prefetch(self._handle, ids, count, ctypes.byref(token)))
+        return token.value
+
+    def finish(self, token):
+        """That batch is over, and those announced before it."""
+        check(self._library, self._library.tidepool_table_finish(self._handle, token))
+
+    def stop_prefetch(self):
+        """All are over, and none is announced for now."""
+        check(self._library, self._library.tidepool_table_stop_prefetch(self._handle))
+
+    def counts(self):
+        counts = Counts(struct_size=ctypes.sizeof(Counts))
+        check(self._library, self._library.tidepool_table_get_stats(self._handle, ctypes.byref(counts)))
+        return counts
+
     def _call(self, function, ids, count, floats):
-        check(self._library, function(self._handle, ids, count, floats, count * self.dim))
+        began = time.perf_counter()
+        status = function(self._handle, ids, count, floats, count * self.dim)
+        self.spent += time.perf_counter() - began
+        check(self._library, status)

@@ -52,7 +52,7 @@ def _ids(tensor):
 def _embedding(func, weight, indices, *args, **kwargs):
     if not _whole(weight) or not _plain(indices):
         return NotImplemented
-    found = weight.rows.gather(_ids(indices))
+    found = weight.rows.look_up(_ids(indices))
     return found.view(*indices.shape, weight.rows.dim)
 
 
@@ -73,7 +73,7 @@ def _embedding_bag(
         return NotImplemented
     count = indices.numel()
     numbers = torch.arange(count, dtype=indices.dtype)
-    found = weight.rows.gather(_ids(indices))
+    found = weight.rows.look_up(_ids(indices))
     if padding_idx >= 0:
         # One row more stands for the one that is left out, whether it occurs or not.
         numbers = torch.where(indices == padding_idx, count, numbers)

@@ -14,6 +14,9 @@ _LOUD_BYTES = 1 << 20
 DTYPES = {getattr(torch, element): element for element in ELEMENTS}
 
 
+on_look_up = None  # where rows are read ahead: told the table and the ids of the program's look-ups
+
+
 def size_text(count):
     """Bytes as people write them."""
     return f"{count / (1 << 20):.0f} MiB" if count >= 1 << 20 else f"{count} bytes"
@@ -151,6 +154,16 @@ class Rows:
         if self._given is not None:
             return torch.empty_like(self._given.detach(), device="meta")
         return torch.empty((self.count, self.dim), dtype=self.dtype, device="meta")
+
+    def look_up(self, ids):
+        """As gather(), for the program's own look-ups."""
+        self.note_look_up(ids)
+        return self.gather(ids)
+
+    def note_look_up(self, ids):
+        """The program looks these ids up, as gather() takes them."""
+        if on_look_up is not None and self._given is None:
+            on_look_up(self._table, ids)
 
     def gather(self, ids):
         """The rows of a contiguous tensor of int64, as a new tensor. Errors: IndexError."""
