@@ -86,7 +86,6 @@ class Loops(unittest.TestCase):
     def test_off(self):
         command = [sys.executable, PROGRAMS, "epochs"]
         found = run(*command, far=self.server.spec, options=["--rows-ahead", "off"], START="spawn")
-        self.assertIn('"end": [[', found.stderr)
         self.assertRegex(found.stderr, r'"end": \[\[\d+, \d+\], \[0, 0\]\]')
 
     def test_measured_and_in_a_pool(self):
@@ -95,7 +94,7 @@ class Loops(unittest.TestCase):
         command = [sys.executable, PROGRAMS, "epochs", "--measured"]
         found = run(*command, far="cxl:256M")  # whose workers are forked
         self.assertEqual(found.stdout, plain(*command).stdout)
-        self.assertEqual(json.loads(found.stderr)["epochs"]["end"][1], [0, 0])
+        self.assertRegex(found.stderr, r'"end": \[\[\d+, \d+\], \[0, 0\]\]')
 
 
 class Sources(unittest.TestCase):
