@@ -72,10 +72,21 @@ void assignOne(Manager& manager, Random& random, const Caller& caller) {
   if (answer && answer->id != 0) writeAsHost(manager, RegionId(answer->id));
 }
 
+void moveOne(Manager& manager, Random& random, const Caller& caller, RegionId region) {
+  MoveSpec spec;
+  if (random() % 2 == 0) spec.device = pick(random, "d", 3);
+  spec.deadline = kSecond * (random() % 3);
+  const auto answer = manager.moveRegion(caller, region, spec);
+  if (answer && answer->id != 0) writeAsHost(manager, RegionId(answer->id));
+}
+
 /// Regions are what it is about: their verbs come more often.
 void regionVerb(Manager& manager, Random& random, const Caller& caller) {
   const RegionId region = pickRegion(manager, random);
-  switch (random() % 6) {
+  switch (random() % 7) {
+    case 6:
+      moveOne(manager, random, caller, region);
+      break;
     case 0:
       (void)manager.drainRegion(caller, region, kSecond * (random() % 3));
       break;

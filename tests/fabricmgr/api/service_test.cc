@@ -130,6 +130,31 @@ TEST_F(Fabric, IfMatchRefusesWhatHasChangedSince) {
   EXPECT_EQ(post("/v1/devices/dev0/uncordon", Json::object(), "If-Match: *\r\n").status, 200);
 }
 
+TEST_F(Fabric, DeletesWhatItsVerbsTakeAway) {
+  furnish();
+  const std::string region = "/v1/regions/" + std::to_string(assign("node1", 2 * kMiB));
+  const auto remove = [&](const std::string& path, const std::string& more = "") {
+    return raw("DELETE " + path + " HTTP/1.1\r\nHost: x\r\n" + more + "\r\n");
+  };
+  EXPECT_EQ(remove(region).status, 409) << "its host is alive";
+  EXPECT_EQ(remove("/v1/devices/dev0").status, 409) << "it is in use";
+  EXPECT_EQ(remove("/v1/hosts/node1").status, 409);
+  EXPECT_EQ(remove(region + "?force=true&dry_run=true").status, 200);
+  EXPECT_EQ(remove(region, "If-Match: \"1\"\r\n").status, 412);
+  EXPECT_EQ(raw(bodyRequest("DELETE", region, R"({"force":true})")).status, 400);
+  const Reply released = remove(region + "?force=true");
+  EXPECT_EQ(released.status, 202) << released.body;
+  EXPECT_THAT(released.header("Location"), HasSubstr("/v1/operations/"));
+  while (get(region).status != 404) std::this_thread::yield();
+  EXPECT_EQ(remove(region).status, 404);
+  EXPECT_EQ(remove("/v1/hosts/node1").status, 200);
+  EXPECT_EQ(remove("/v1/devices/dev0").status, 200);
+  EXPECT_EQ(get("/v1/devices/dev0").status, 404);
+  EXPECT_EQ(remove("/v1/pools/cxl").status, 200);
+  EXPECT_EQ(remove("/v1/pools/cxl").status, 404);
+  EXPECT_EQ(remove("/v1/operations/1").status, 405);
+}
+
 TEST_F(Fabric, LabelsAreWrittenAndSelectedBy) {
   furnish();
   const uint64_t id = assign("node1", 2 * kMiB);
