@@ -119,6 +119,11 @@ void ProcessMemory::dischargeLocal(Bytes size) {
   ledger_.discharge(size);
 }
 
+void ProcessMemory::dischargeInChild(Bytes size) TP_LOCKS_INHERITED {
+  if (source_ != nullptr) source_->dischargeLocal(size);
+  ledger_.discharge(size);
+}
+
 Bytes ProcessMemory::budgetBeside(const Ledger& other) const {
   const Bytes whole = options_.dram.value() != 0 ? options_.dram : localMemory();
   // Never 0, which would stand for no budget.

@@ -45,6 +45,9 @@ class ProcessMemory {
   /// Errors: kNoSpace when the budget does not hold it.
   Status chargeLocal(Bytes size);
   void dischargeLocal(Bytes size);
+  /// The same for a child of fork() that has not been given back to its program: takes no lock,
+  /// which a thread of the parent's may have had.
+  void dischargeInChild(Bytes size);
   Bytes charged();
   /// Managed memory that is to stay local for good. Its pages count to the budget as they are
   /// touched; this sees to it that the budget holds them all. Errors: kNoSpace.

@@ -48,16 +48,26 @@ ProcessTables& ProcessTables::make() {
   return *new ProcessTables;
 }
 
-/// A thread of the parent's may have had the lock. What it was changing is the parent's, too.
-void ProcessTables::beginInChild() TP_LOCKS_INHERITED { new (&mutex_) Mutex; }
+/// A thread of the parent's may have had the lock. What it was changing is the parent's, too. The
+/// tables' memory is none of the child's (HugeMemory), which has its own pages in that budget.
+void ProcessTables::beginInChild() TP_LOCKS_INHERITED {
+  new (&mutex_) Mutex;
+  const Bytes charged = std::exchange(shared_, Bytes()) + std::exchange(single_, Bytes());
+  if (charged > Bytes()) ProcessMemory::instance().dischargeInChild(charged);
+}
+
+/// Before it is discharged it is no longer counted: a child that is forked in between gives back
+/// what was charged, or less.
+void ProcessTables::discharge(Context& context, Bytes& charged, Bytes size) {
+  charged -= size;
+  context.dischargeLocal(size);
+}
 
 Status ProcessTables::start(Context& context) {
   if (space_ != nullptr && owner_ == getpid()) return {};
-  // In a child of fork(): threads and connections are the parent's, and what was charged for its
-  // tables is counted there.
+  // In a child of fork(): threads and connections are the parent's.
   static_cast<void>(space_.release());
   tables_ = sharing_ = 0;
-  context.dischargeLocal(std::exchange(shared_, Bytes()));
   static SharedStores stores;
   auto space = TableSpace::create(context.farTiers(), 0, context.options().remote_timeout, Bytes(),
                                   &stores, context.options().agent);
@@ -102,7 +112,7 @@ Status ProcessTables::startSharing(Context& context, const char* name) {
 void ProcessTables::stopSharing(Context& context) {
   if (--sharing_ > 0) return;
   TP_CHECK(space_->shared().setBudget(Bytes()).has_value());
-  context.dischargeLocal(std::exchange(shared_, Bytes()));
+  discharge(context, shared_, shared_);
 }
 
 Status ProcessTables::chargeTable(OpenTable& table, const TableOptions& options, size_t tier) {
@@ -113,6 +123,7 @@ Status ProcessTables::chargeTable(OpenTable& table, const TableOptions& options,
     size = Bytes(options.rows * options.format.stride()) + EmbeddingTable::idsMemory(options);
   }
   TP_TRY(table.context->chargeLocal(size));
+  single_ += size;
   table.charged = size;
   return {};
 }
@@ -120,7 +131,7 @@ Status ProcessTables::chargeTable(OpenTable& table, const TableOptions& options,
 /// What create() began, backwards. The table itself is gone.
 void ProcessTables::leave(OpenTable& table) {
   if (table.shares) stopSharing(*table.context);
-  if (table.charged > Bytes()) table.context->dischargeLocal(table.charged);
+  if (table.charged > Bytes()) discharge(*table.context, single_, table.charged);
   if (--tables_ == 0) space_.reset();
 }
 
@@ -159,7 +170,6 @@ Result<std::unique_ptr<OpenTable>> ProcessTables::create(Context& context,
 void ProcessTables::close(std::unique_ptr<OpenTable> table) {
   Context& context = *table->context;
   if (table->owner != getpid()) {
-    context.dischargeLocal(table->charged);
     static_cast<void>(table.release());  // the parent's
   } else {
     table->table.reset();
@@ -177,9 +187,7 @@ Status ProcessTables::resize(Bytes budget) {
   const Status set = space_->shared().setBudget(budget);
   if (!set && budget > shared_) memory.dischargeLocal(budget - shared_);
   TP_TRY(set);
-  // Before it is discharged: a child that is forked in between gives back what was charged, or
-  // less.
-  const Bytes before = std::exchange(shared_, budget);
+  const Bytes before = std::exchange(shared_, budget);  // as in discharge()
   if (budget < before) memory.dischargeLocal(before - budget);
   return {};
 }

@@ -57,6 +57,7 @@ class ProcessTables {
   Status chargeTable(OpenTable& table, const TableOptions& options, size_t tier)
       TP_REQUIRES(mutex_);
   void leave(OpenTable& table) TP_REQUIRES(mutex_);
+  void discharge(Context& context, Bytes& charged, Bytes size) TP_REQUIRES(mutex_);
   Status resize(Bytes budget) TP_REQUIRES(mutex_);
   bool growToHalf() TP_EXCLUDES(mutex_);
   Result<std::unique_ptr<EmbeddingTable>> createIn(TableSpace& space, const TableOptions& options,
@@ -73,6 +74,7 @@ class ProcessTables {
   Bytes wanted_ TP_GUARDED_BY(mutex_);             // by setBudget(); 0: never said
   uint64_t generation_ TP_GUARDED_BY(mutex_) = 0;  // of ProcessMemory, when it was said
   Bytes shared_ TP_GUARDED_BY(mutex_);             // charged while tables share
+  Bytes single_ TP_GUARDED_BY(mutex_);             // charged for tables that do not
   bool follows_ TP_GUARDED_BY(mutex_) = false;     // it changes by what is gained
   DramSplit split_ TP_GUARDED_BY(mutex_);
   Seen seen_ TP_GUARDED_BY(mutex_);  // at the last look

@@ -14,6 +14,10 @@ Result<HugeMemory> HugeMemory::allocate(Bytes size) {
   auto mapping = Mapping::anonymous(Bytes(mapped == 0 ? kPageSize : mapped));
   if (!mapping) return tl::unexpected(mapping.error());
   memory.data_ = mapping->data();
+  // Tables are of no use to a child of fork(), which would keep a copy of what they were. Its pages
+  // are zeros and not a hole, which others' memory could come to lie in. Without it, memory is
+  // lost.
+  madvise(mapping->data(), mapping->size().value(), MADV_WIPEONFORK);
   if (huge) {
     const auto start = roundUp(reinterpret_cast<uintptr_t>(mapping->data()), kGranuleSize);
     memory.data_ = reinterpret_cast<std::byte*>(start);

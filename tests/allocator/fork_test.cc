@@ -7,6 +7,8 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -155,6 +157,46 @@ TEST(ForkWithTables, InAMemoryServer) {
   ASSERT_NE(server.port(), 0);
   forkWithATable(
       (std::string(kConf) + "32M,far:remote:127.0.0.1:" + std::to_string(server.port())).c_str());
+}
+
+/// Bytes of anonymous memory that this process has in pages of its own or of its parent's.
+uint64_t anonymousBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    uint64_t kib = 0;
+    if (word == "RssAnon:" && status >> kib) return kib * kKiB;
+  }
+  return 0;
+}
+
+/// What a program's helpers (a loader's workers) have for pages is not what its tables leave.
+TEST(ForkWithTables, LeavesTheChildTheLocalMemoryThatTheyHave) {
+  ServerProcess server(Bytes(256 * kMiB));
+  ASSERT_NE(server.port(), 0);
+  tidepool_context* const context = TestContext::openWith(
+      (std::string(kConf) + "96M,far:remote:127.0.0.1:" + std::to_string(server.port())).c_str());
+  tidepool_table_params params = tableParams("local");
+  params.tier = "local";
+  params.rows = 32 * kMiB / (params.dim * sizeof(float));
+  tidepool_table* const local = makeTable(context, params);
+  params.name = "far";
+  params.tier = nullptr;
+  tidepool_table* const far = makeTable(context, params);  // shares, so that half is theirs
+  EXPECT_EQ(tidepool_tables_set_budget(context, 88 * kMiB), TIDEPOOL_NO_SPACE);
+  const uint64_t before = anonymousBytes();
+  EXPECT_GT(before, 32 * kMiB);
+  EXPECT_EQ(inChild([&] {
+              if (anonymousBytes() > before - 32 * kMiB) return 1;
+              if (tidepool_tables_set_budget(context, 88 * kMiB) != TIDEPOOL_OK) return 2;
+              if (tidepool_table_close(far) != TIDEPOOL_OK) return 3;
+              if (tidepool_table_close(local) != TIDEPOOL_OK) return 4;
+              if (tidepool_tables_set_budget(context, 88 * kMiB) != TIDEPOOL_OK) return 5;
+              return tidepool_tables_set_budget(context, 97 * kMiB) == TIDEPOOL_NO_SPACE ? 0 : 6;
+            }),
+            0);
+  ASSERT_OK(tidepool_table_close(far));
+  ASSERT_OK(tidepool_table_close(local));
+  ASSERT_OK(tidepool_close(context));
 }
 
 /// More of them than a tier opens connections.
