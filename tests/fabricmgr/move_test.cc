@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
+#include "runtime/base/mutex.h"
 #include "tests/fabricmgr/crash_fixture.h"
 #include "tests/fabricmgr/faulty_driver.h"
 
@@ -16,7 +19,12 @@ class Move : public ::testing::Test {
  protected:
   void SetUp() override {
     house_.drivers = faultyDrivers(house_.wall, [this](const char* action, const Device& device) {
-      return plan_ ? plan_(action, device) : Fault::kNone;
+      FaultPlan now;
+      {
+        MutexLock lock(plan_mutex_);
+        now = plan_;
+      }
+      return now ? now(action, device) : Fault::kNone;
     });
     manager_ = house_.open();
     must(manager_->addPool({}, "pool", MemoryClass::kCxl));
@@ -33,7 +41,7 @@ class Move : public ::testing::Test {
     must(manager_->labelRegion({}, region_, {{"job", "j1"}}));
   }
   void TearDown() override {
-    plan_ = nullptr;
+    plan(nullptr);
     if (manager_ == nullptr) return;
     finishWork(*manager_);
     manager_.reset();
@@ -91,7 +99,14 @@ class Move : public ::testing::Test {
   }
 
   FabricHouse house_;
-  FaultPlan plan_;
+  /// For the threads of the manager, from now on.
+  void plan(FaultPlan plan) {
+    MutexLock lock(plan_mutex_);
+    plan_ = std::move(plan);
+  }
+
+  Mutex plan_mutex_;
+  FaultPlan plan_ TP_GUARDED_BY(plan_mutex_);
   std::unique_ptr<Manager> manager_;
   RegionId region_;
 };
@@ -214,12 +229,12 @@ TEST_F(Move, TheSameKeyMovesOnce) {
 
 TEST_F(Move, ADeviceThatDoesNotAnswerLeavesTheRegionWhereItIs) {
   for (const Fault fault : {Fault::kBefore, Fault::kAfter}) {
-    plan_ = [fault](const char* action, const Device& device) {
+    plan([fault](const char* action, const Device& device) {
       const bool now = std::string_view(action) == "attach" && device.name == "d2";
       return now ? fault : Fault::kNone;
-    };
+    });
     const auto answer = manager_->moveRegion({}, region_, to("d2"));
-    plan_ = nullptr;
+    plan(nullptr);
     EXPECT_FALSE(answer);
     finishWork(*manager_);
     EXPECT_EQ(stateOf(region_), RegionState::kAttached);
@@ -252,15 +267,14 @@ TEST_F(Move, CalledOffItTakesBackWhatItGave) {
 class MoveMeanwhile : public Move {
  protected:
   Result<Answer> moveWhile(const std::function<void()>& meanwhile) {
-    plan_ = [&, done = false](const char* action, const Device& device) mutable {
-      if (!done && std::string_view(action) == "attach" && device.name == "d2") {
-        done = true;
-        meanwhile();
-      }
+    std::atomic<bool> done{false};
+    plan([&](const char* action, const Device& device) {
+      const bool attaches = std::string_view(action) == "attach" && device.name == "d2";
+      if (attaches && !done.exchange(true)) meanwhile();
       return Fault::kNone;
-    };
+    });
     auto answer = manager_->moveRegion({}, region_, to("d2"));
-    plan_ = nullptr;
+    plan(nullptr);
     finishWork(*manager_);
     return answer;
   }

@@ -389,6 +389,96 @@ TEST_P(FabricMemoryOfBothKinds, WhatAServerHadGoesToADeviceThatHasRoom) {
 INSTANTIATE_TEST_SUITE_P(Devices, FabricMemoryOfBothKinds, ::testing::Values("cxl", "whole"),
                          [](const auto& test) { return test.param; });
 
+/// Two devices of one class, the second of which nobody has anything of.
+class MovedFabricMemory : public FabricMemoryTest {
+ protected:
+  void TearDown() override {
+    FabricMemoryTest::TearDown();
+    for (const char* end : {"", ".grants", ".grants.lock"}) {
+      std::filesystem::remove(pool_ + "-2" + end);
+    }
+  }
+  void addSecond() {
+    if (remote()) {
+      first_ = std::move(memserver_);
+      lent_ = issue({"memserver", "second", {}, 3600});
+      startMemserver(std::to_string(kDeviceBytes), "127.0.0.1:0");
+      post("/v1/devices", {{"name", "second"}, {"pool", "far"}, {"address", control_}});
+      return;
+    }
+    std::ofstream(pool_ + "-2").close();
+    std::filesystem::resize_file(pool_ + "-2", kDeviceBytes);
+    post("/v1/devices", {{"name", "second"}, {"pool", "own"}, {"address", pool_ + "-2"}});
+  }
+  /// To the second device, while the program uses it; returns what has taken its place.
+  uint64_t moveUnderLoad(uint64_t region, uint64_t* round) {
+    std::atomic<bool> stop{false};
+    std::atomic<uint64_t> wrong{0};
+    std::thread program([&] {
+      for (; !stop; ++*round) {
+        wrong += wrongPages(*round);
+        write(*round + 1);
+      }
+    });
+    const Json answer =
+        post("/v1/regions/" + std::to_string(region) + "/move", {{"device", "second"}});
+    uint64_t done = 0;
+    Json operation;
+    await([&] {
+      operation = get("/v1/operations/" + answer["operation"].dump());
+      const auto now = operation.value("done_bytes", uint64_t{0});
+      EXPECT_GE(now, done) << "progress ran backwards";
+      done = now;
+      return operation.value("state", "") != "running";
+    });
+    stop = true;
+    program.join();
+    EXPECT_EQ(operation.value("state", ""), "done") << operation.dump();
+    EXPECT_EQ(wrong, 0u);
+    EXPECT_EQ(stateOf(region), "free");
+    EXPECT_EQ(runtime_->stats().lost_pages, 0u);
+    return answer.value("id", uint64_t{0});
+  }
+
+  std::unique_ptr<Program> first_;  // of two memory servers
+};
+
+TEST_P(MovedFabricMemory, FollowsARegionThatAnOperatorAssigned) {
+  const uint64_t standing = assignFar(40 * kMiB);
+  start();
+  allocate();
+  write(1);
+  ASSERT_GT(usedOf(standing), 16 * kMiB);
+  addSecond();
+  uint64_t round = 1;
+  const uint64_t place = moveUnderLoad(standing, &round);
+  EXPECT_EQ(wrongPages(round), 0u);
+  EXPECT_EQ(stateOf(place), "attached");
+  EXPECT_EQ(mappedBelow(40 * kMiB), "");
+}
+
+// It is the program's, and goes back to the manager with it.
+TEST_P(MovedFabricMemory, FollowsARegionThatItAskedFor) {
+  start();
+  allocate();
+  write(1);
+  // The one that most of it is in.
+  uint64_t most = 0;
+  for (const uint64_t region : regions()) {
+    if (most == 0 || usedOf(region) > usedOf(most)) most = region;
+  }
+  ASSERT_NE(most, 0u);
+  addSecond();
+  uint64_t round = 1;
+  moveUnderLoad(most, &round);
+  EXPECT_EQ(wrongPages(round), 0u);
+  runtime_.reset();
+  await([&] { return regions().empty(); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Classes, MovedFabricMemory, ::testing::Values("cxl", "whole", "remote"),
+                         [](const auto& test) { return test.param; });
+
 #ifndef TIDEPOOL_SANITIZED_THREAD  // which cannot follow threads that a child of a fork starts
 /// What is mapped whole cannot be shared with a child.
 class SharedFabricMemoryTest : public FabricMemoryTest {};
