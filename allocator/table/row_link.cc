@@ -162,7 +162,7 @@ Status RowLink::start(RowChunk* chunk, std::span<const RowNumber> rows, Directio
 
 Status RowLink::writeAndForget(RowChunk* chunk) {
   while (writes_under_way_ >= mostWrites()) TP_TRY(waitForOne());
-  // Before the request is on its way: whoever asks from now on may meet what it brings.
+  // Before the request is on its way: a read that starts from now on may meet what it brings.
   if (unwritten_ != nullptr) unwritten_->written(chunk->rows);
   TP_TRY(start(chunk, chunk->rows, Direction::kWrite, After::kGiveBack));
   ++writes_under_way_;

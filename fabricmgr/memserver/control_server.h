@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The port at which a memory server takes orders from the fabric manager: one thread, which reads
 // frames as they come, over TLS, and carries out one order at a time. It obeys a peer whose
-// certificate is a manager's alone; who has not shown it yet has little time and a place among the
-// newcomers, who take none from those who have. start(), recheck(), stop() and the destructor
-// belong to one thread.
+// certificate is a manager's alone; until that is shown, a peer has little time and a place among
+// the newcomers, who take none from managers. start(), recheck(), stop() and the destructor belong
+// to one thread.
 #pragma once
 
 #include <atomic>

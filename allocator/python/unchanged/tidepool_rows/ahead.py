@@ -37,8 +37,8 @@ _patched = False
 
 
 class _Queue:
-    """A queue that batches arrive in, from which those that have come are taken early, and handed on in their order:
-    whoever gets from it sees what he would have seen, errors as well."""
+    """A queue that batches arrive in, from which those that have come are taken early, and handed on in their order,
+    errors as well: get() gives what it would have given without this."""
 
     def __init__(self, inner):
         self._inner, self.taken = inner, collections.deque()  # of (message, error)
@@ -313,7 +313,7 @@ def _drop(iterator):
 
 
 def _settle():
-    """Ends streams that are over. If somebody has the lock, he does so when he is done."""
+    """Ends streams that are over. If another thread has the lock, it does this when it is done."""
     while _dropped and _owner == os.getpid() and _lock.acquire(blocking=False):
         _holding(_end_dropped)
 
