@@ -30,6 +30,7 @@ class MemorySource {
   virtual void pageOut(void* address, Bytes size) = 0;
   virtual Status chargeLocal(Bytes size) = 0;
   virtual void dischargeLocal(Bytes size) = 0;
+  virtual void noteRowsShort(Nanoseconds saved) = 0;
   virtual Result<std::unique_ptr<RowStore>> rowStore(size_t far_tier) = 0;
   /// Up to date. Null if it is of another version, and cannot be read.
   virtual const StatsPage* stats() = 0;

@@ -29,6 +29,7 @@ class OwnMemory final : public MemorySource {
   void pageOut(void* address, Bytes size) override { runtime_->pageOut(address, size); }
   Status chargeLocal(Bytes size) override { return runtime_->chargeLocal(size); }
   void dischargeLocal(Bytes size) override { runtime_->dischargeLocal(size); }
+  void noteRowsShort(Nanoseconds saved) override { runtime_->noteRowsShort(saved); }
   Result<std::unique_ptr<RowStore>> rowStore(size_t far_tier) override {
     return runtime_->rowStore(far_tier);
   }

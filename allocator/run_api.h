@@ -98,6 +98,9 @@ struct TidepoolRunApi {
   /// there is no room for it, it is only counted.
   std::atomic<uint64_t>* (*listTable)(const TidepoolRunTable* table) = nullptr;
   void (*strikeTable)(const std::atomic<uint64_t>* listed) = nullptr;
+
+  /// As Runtime::noteRowsShort(), in ns.
+  void (*noteRowsShort)(uint64_t saved) = nullptr;
 };
 
 /// Null if nothing is managed in this process. Looked up by name with dlsym().

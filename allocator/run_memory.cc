@@ -171,6 +171,7 @@ class RunMemory final : public MemorySource {
   void pageOut(void* address, Bytes size) override { api_.pageOut(address, size.value()); }
   Status chargeLocal(Bytes size) override { return call(api_.chargeLocal, size.value()); }
   void dischargeLocal(Bytes size) override { api_.dischargeLocal(size.value()); }
+  void noteRowsShort(Nanoseconds saved) override { api_.noteRowsShort(saved.value()); }
   Result<std::unique_ptr<RowStore>> rowStore(size_t far_tier) override {
     return openRunRows(api_, far_tier);
   }

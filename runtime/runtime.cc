@@ -259,6 +259,7 @@ void Runtime::Impl::describeTiers() {
       core.options.dram.value() != 0 ? core.options.dram.value() : localMemory().value();
   describeFarTiers(core);
   page.dram_budget_bytes = core.options.dram.value();
+  page.dram_share_bytes = core.options.dram.value();
 }
 
 void Runtime::beginTree() {

@@ -111,6 +111,9 @@ class Runtime {
   /// a budget, the machine's memory.
   Status chargeLocal(Bytes size);
   void dischargeLocal(Bytes size);
+  /// Tables would have saved so much time by a step (DramSplit) more of local memory: one more
+  /// thing that counts where processes share the budget.
+  void noteRowsShort(Nanoseconds saved);
   /// A far tier, by its place in options().far from 0 on, for those who keep rows in its frames;
   /// the runtime outlives it. Errors: kNotFound, kUnsupported for one whose regions may be drained.
   Result<std::unique_ptr<RowStore>> rowStore(size_t far_tier);

@@ -137,6 +137,10 @@ Status Runtime::chargeLocal(Bytes size) {
 
 void Runtime::dischargeLocal(Bytes size) { impl_->core.outside.discharge(size); }
 
+void Runtime::noteRowsShort(Nanoseconds saved) {
+  count(impl_->core.stats->rows_short_nanoseconds, saved.value());
+}
+
 Result<std::unique_ptr<RowStore>> Runtime::rowStore(size_t far_tier) {
   if (far_tier >= impl_->core.options.far_count) {
     return fail(ErrorCode::kNotFound, "there is no far tier %zu; %zu are given", far_tier + 1,

@@ -91,6 +91,8 @@ void dischargeLocal(uint64_t size) {
   managed_runtime->dischargeLocal(Bytes(size));
 }
 
+void noteRowsShort(uint64_t saved) { managed_runtime->noteRowsShort(Nanoseconds(saved)); }
+
 const void* stats() {
   InternalScope scope;
   managed_runtime->refreshStats();
@@ -129,6 +131,7 @@ extern "C" TP_EXPORT const TidepoolRunApi* tidepool_run_api_1() {
         conf,
     };
     addRowFunctions(all);
+    all.noteRowsShort = noteRowsShort;
     return all;
   }();
   return &api;

@@ -35,6 +35,11 @@ constexpr uint64_t kLeastForPages = 16;
 
 uint64_t get(const StatCounter& counter) { return counter.load(std::memory_order_relaxed); }
 
+/// What this process may use of the budget, which it may share with relatives (TreeShare).
+Bytes shareOf(const StatsPage& page, Bytes dram) {
+  return std::min(dram, Bytes(get(page.dram_share_bytes)));
+}
+
 }  // namespace
 
 ProcessTables& ProcessTables::instance() {
@@ -84,11 +89,21 @@ void ProcessTables::forgetOldBudget() {
   if (std::exchange(generation_, now) != now) wanted_ = Bytes();
 }
 
+/// Half of what there is for the process; of the whole where that cannot be changed afterwards.
+Bytes ProcessTables::firstShare(Bytes dram) const {
+  MemorySource* const source = ProcessMemory::instance().started();
+  const StatsPage* const page = source == nullptr ? nullptr : source->stats();
+  if (!follows_ || page == nullptr) return dram / 2;
+  return std::max(shareOf(*page, dram) / 2, dram / DramSplit::kSteps);
+}
+
 /// One table more that shares. Errors: kInvalidArgument, kNoSpace.
 Status ProcessTables::startSharing(Context& context, const char* name) {
   if (sharing_ == 0) {
     forgetOldBudget();
-    const Bytes budget = wanted_ > Bytes() ? wanted_ : context.options().dram / 2;
+    // What pages in direct tiers lose by having less memory is nowhere counted.
+    follows_ = wanted_ == Bytes() && space_->fetchesAll();
+    const Bytes budget = wanted_ > Bytes() ? wanted_ : firstShare(context.options().dram);
     if (budget == Bytes()) {
       return fail(
           ErrorCode::kInvalidArgument,
@@ -100,8 +115,6 @@ Status ProcessTables::startSharing(Context& context, const char* name) {
     const Status set = space_->shared().setBudget(budget);
     TP_CHECK(set.has_value());  // nobody shares it yet
     shared_ = budget;
-    // What pages in direct tiers lose by having less memory is nowhere counted.
-    follows_ = wanted_ == Bytes() && space_->fetchesAll();
     split_ = DramSplit();
     seen_ = {};
   }
@@ -233,12 +246,30 @@ DramSplit::Window ProcessTables::look(const StatsPage& page, uint64_t lookups) {
 DramSplit::Bounds ProcessTables::bounds(const StatsPage& page) {
   ProcessMemory& memory = ProcessMemory::instance();
   const Bytes dram = memory.options().dram, step = dram / DramSplit::kSteps;
+  const Bytes share = shareOf(page, dram);
   const bool managed_only = memory.options().budget_scope == BudgetScope::kManaged;
   // What the tables have is in both, once it has been touched.
   const Bytes outside(managed_only ? 0 : get(page.unmanaged_bytes));
   const Bytes taken = std::max(memory.charged(), outside) + dram / kLeastForPages;
-  return {shared_, step, std::max(step, space_->shared().least()),
-          shared_ + (dram - std::min(dram, taken))};
+  const Bytes least = std::max(step, space_->shared().least());
+  if (taken <= share) return {shared_, step, least, shared_ + (share - taken)};
+  // Relatives have come to use it: pages have nothing to give.
+  const Bytes over = taken - share;
+  const Bytes most = share == dram ? shared_ : shared_ - std::min(shared_, over);
+  return {shared_, step, least, std::max(least, most)};
+}
+
+/// What tables are to have from now on.
+Bytes ProcessTables::divide(MemorySource& source, const StatsPage& page, uint64_t lookups) {
+  const DramSplit::Bounds bounds = this->bounds(page);
+  const DramSplit::Window window = look(page, lookups);
+  if (window.fetched > 0) {
+    const double each =
+        static_cast<double>(window.waited.value()) / static_cast<double>(window.fetched);
+    source.noteRowsShort(Nanoseconds(static_cast<uint64_t>(std::max(window.gained, 0.0) * each)));
+  }
+  if (bounds.most < shared_) return bounds.most;
+  return window.fetched > 0 ? split_.decide(window, bounds) : shared_;
 }
 
 /// Moves a step of the budget to where it saves more time. The tables' calls ask for it.
@@ -248,10 +279,8 @@ void ProcessTables::follow(uint64_t lookups) {
   MemorySource* const source = ProcessMemory::instance().started();
   const StatsPage* const page = source == nullptr ? nullptr : source->stats();
   if (page == nullptr) return;
-  const DramSplit::Window window = look(*page, lookups);
-  if (window.fetched == 0) return;
   // An error: rows that were announced are in the way, or others take memory just now. Then later.
-  static_cast<void>(resize(split_.decide(window, bounds(*page))));
+  static_cast<void>(resize(divide(*source, *page, lookups)));
 }
 
 Status ProcessTables::setBudget(Context& context, Bytes budget) {

@@ -51,6 +51,7 @@ class ProcessTables {
   static ProcessTables& make();
   void beginInChild();
   Status start(Context& context) TP_REQUIRES(mutex_);
+  Bytes firstShare(Bytes dram) const TP_REQUIRES(mutex_);
   Status startSharing(Context& context, const char* name) TP_REQUIRES(mutex_);
   void forgetOldBudget() TP_REQUIRES(mutex_);
   void stopSharing(Context& context) TP_REQUIRES(mutex_);
@@ -65,6 +66,7 @@ class ProcessTables {
   void follow(uint64_t lookups) TP_EXCLUDES(mutex_);
   DramSplit::Window look(const StatsPage& page, uint64_t lookups) TP_REQUIRES(mutex_);
   DramSplit::Bounds bounds(const StatsPage& page) TP_REQUIRES(mutex_);
+  Bytes divide(MemorySource& source, const StatsPage& page, uint64_t lookups) TP_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::unique_ptr<TableSpace> space_ TP_GUARDED_BY(mutex_);

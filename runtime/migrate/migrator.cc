@@ -26,6 +26,9 @@ constexpr uint64_t kRoomForFaults = 16;
 constexpr Nanoseconds kWorthSaying(500'000'000);
 constexpr uint64_t kLeastLimit = 64;  // pages: a program cannot run in less
 
+/// Pages of room below the limit at which eviction begins; it ends at twice as many.
+uint64_t leastRoom(uint64_t limit) { return std::clamp<uint64_t>(limit / 256, 32, 512); }
+
 /// How a tier's pages travel, and once, why not by RDMA.
 void publishTransports(const FetchTier& tier, TierStats& out) {
   const TransportCensus& census = *tier.transports();
@@ -167,7 +170,7 @@ void Migrator::waitForWork() {
 
 void Migrator::relieve() {
   const uint64_t limit = core_.budget.limit().value();
-  const uint64_t low = std::clamp<uint64_t>(limit / 256, 32, 512);
+  const uint64_t low = leastRoom(limit);
   bool freed = false;
   while (core_.budget.room().value() < low && evictor_->recycle()) freed = true;
   // Faults that wait must hear of it, also when nothing can be evicted any more.
@@ -226,7 +229,13 @@ void Migrator::updateBudget() {
   if (core_.options.dram.value() == 0) return;
   const bool managed_only = core_.options.budget_scope == BudgetScope::kManaged;
   const Bytes told = core_.outside.held();
-  const Bytes share = tree_.share(managed_only ? held + told : anonymous, core_.clock->now());
+  // What has been announced is taken, whether it has been touched yet or not; and the room that
+  // eviction keeps is not for others to take, or there would be no end to it.
+  const Bytes kept = toBytes(
+      std::min(core_.budget.room(), PageCount(2 * leastRoom(core_.budget.limit().value()))));
+  const Bytes mine = kept + (managed_only ? held + told : std::max(anonymous, held + told));
+  const Bytes share = tree_.share(mine, evictor_->inStaging(), core_.clock->now());
+  stats.dram_share_bytes.store(share.value(), std::memory_order_relaxed);
   // What we are told of, the kernel counts as well, once it has been touched.
   const Bytes elsewhere = managed_only ? told : std::max(outside, told);
   const Bytes left = share > elsewhere ? share - elsewhere : Bytes();

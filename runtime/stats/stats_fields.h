@@ -49,6 +49,7 @@ constexpr StatField faultLatency(std::string_view key) {
 
 inline constexpr StatField kAll[] = {
     counter<&StatsPage::dram_budget_bytes>("dram_budget_bytes", kMemory, kBytes),
+    counter<&StatsPage::dram_share_bytes>("dram_share_bytes", kMemory, kBytes),
     counter<&StatsPage::dram_used_bytes>("dram_used_bytes", kMemory, kBytes),
     counter<&StatsPage::managed_bytes>("managed_bytes", kMemory, kBytes),
     counter<&StatsPage::managed_local_bytes>("managed_local_bytes", kMemory, kBytes),

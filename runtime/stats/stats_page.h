@@ -12,7 +12,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 10;
+inline constexpr uint32_t kStatsSchema = 11;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -82,6 +82,7 @@ struct StatsPage {
   StatCounter started_nanoseconds;  // CLOCK_MONOTONIC at start
 
   StatCounter dram_budget_bytes;
+  StatCounter dram_share_bytes;  // of the budget, what this process may use beside its relatives
   StatCounter dram_used_bytes;  // anonymous local memory of the process, as the kernel counts it
   StatCounter managed_bytes;    // handed out of the managed space now
   StatCounter managed_local_bytes;
@@ -114,6 +115,8 @@ struct StatsPage {
   // without the step before; and what all of these took.
   StatCounter faults_a_step_short, faults_two_steps_short;
   StatCounter faults_short_nanoseconds;
+  StatCounter faults_part_short_nanoseconds;  // of those that a part of a step would have (TreeShare)
+  StatCounter rows_short_nanoseconds;  // that a step more would have saved tables
   LatencyHistogram fault_latency;
 
   StatCounter tier_count;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <random>
 
 #include "tests/migrate/fork_fixture.h"
 
@@ -71,6 +72,32 @@ TEST_P(ForkBudget, BoundsAllOfThemTogether) {
 TEST_P(ForkBudget, AChildThatIsAlreadyGoneTakesNothing) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(inChild([] { return 0; }), 0);
   while (held() < kBudget / 4 * 3) rewriteAll();
+  EXPECT_TRUE(intact());
+}
+
+// A child that has become idle holds what it held; its parent cannot have its loop in memory
+// without that. Time and again at random, so that every touch of what is not there is a fault.
+TEST_P(ForkBudget, WhatAnIdleChildHoldsGoesToWhoGains) {
+  if (GetParam().far == Far::kDirect) return;  // what moves there moves by being in use
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(240);
+    rewriteMuch();
+    while (held() < kBudget / 8 * 3) rewriteMuch();
+    shared_->held[0].store(held());
+    for (;;) pause();
+  }
+  while (shared_->held[0].load() == 0) rewriteMuch();
+  std::mt19937_64 random(5);
+  constexpr uint64_t kLoop = kBudget / kPageSize * 9 / 10;
+  while (held() < kBudget / 4 * 3) {
+    for (uint64_t i = 0; i < kLoop; ++i) {
+      const uint64_t page = random() % kLoop;
+      ASSERT_EQ(word(page), mark(page));
+    }
+  }
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(intact());
 }
 

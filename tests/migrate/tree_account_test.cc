@@ -24,7 +24,7 @@ constexpr const char* kPart = "TREE_ACCOUNT_TEST_PUBLISHES";
 /// Enters, publishes, says so, and stays until killed.
 [[noreturn]] void member(TreeAccount& account, uint64_t bytes, int said) {
   const bool entered = account.enter();
-  account.publish(Bytes(bytes));
+  account.publish({Bytes(bytes)});
   if (!entered || write(said, "", 1) != 1) _exit(1);
   for (;;) pause();
 }
@@ -88,9 +88,9 @@ class TreeAccountTest : public testing::Test {
     children_.erase(child);
   }
   void expectOthers(uint32_t processes, uint64_t bytes) {
-    const TreeAccount::Others others = account_->others();
+    const TreeShare::Others others = account_->others();
     EXPECT_EQ(others.processes, processes);
-    EXPECT_EQ(others.local.value(), bytes);
+    EXPECT_EQ(others.held.value(), bytes);
   }
 
   std::unique_ptr<TreeAccount> account_;
@@ -134,7 +134,7 @@ TEST_F(TreeAccountTest, OneThatCallsExecIsCountedOnce) {
   if (child == 0) {
     account_->afterForkInChild();
     account_->enter();
-    account_->publish(Bytes(5000));
+    account_->publish({Bytes(5000)});
     dup2(said_[1], STDOUT_FILENO);
     execve("/proc/self/exe", arguments, environment);
     _exit(1);
@@ -152,15 +152,15 @@ TEST_F(TreeAccountTest, MayBeKilledAtAnyMoment) {
       account_->afterForkInChild();
       for (;;) {
         account_->enter();
-        account_->publish(Bytes(1));
+        account_->publish({Bytes(1)});
         account_->others();
         account_->leave();
       }
     }
     for (unsigned spins = random() % 200; spins > 0; --spins) {
-      const TreeAccount::Others others = account_->others();
+      const TreeShare::Others others = account_->others();
       ASSERT_LE(others.processes, 1u);
-      ASSERT_LE(others.local.value(), 1u);
+      ASSERT_LE(others.held.value(), 1u);
     }
     end(child);
     expectOthers(0, 0);

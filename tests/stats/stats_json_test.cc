@@ -148,19 +148,19 @@ TEST(StatsJson, TheKeysAreTheseAndNoOthers) {
     for (const auto& [key, value] : object.items()) keys.push_back(key);
     return keys;
   };
-  EXPECT_THAT(
-      keysOf(stats),
-      testing::UnorderedElementsAre(
-          "schema", "pid", "program", "mode", "elapsed_seconds", "dram_budget_bytes",
-          "dram_used_bytes", "managed_bytes", "managed_local_bytes", "unmanaged_bytes",
-          "metadata_bytes", "tiers", "tables", "more_tables", "promotions", "promoted_bytes",
-          "promotions_held_by_pins", "demotions", "demoted_bytes", "sampled_local_pages",
-          "sampled_far_pages", "strayed_pages", "returned_pages", "wasted_migrations",
-          "clean_evictions", "zero_pages", "rescues", "prefetched_pages", "prefetch_hits",
-          "foretold_pages", "foretold_used", "compressed_pages", "compressed_bytes",
-          "compressed_hits", "compressed_written_back", "lost_pages", "direct_suspensions",
-          "direct_suspended", "faults", "samples", "sampling_cpu_seconds", "sampling_cpu_ratio",
-          "moving_cpu_seconds", "service_cpu_seconds", "error_count", "errors"));
+  EXPECT_THAT(keysOf(stats),
+              testing::UnorderedElementsAre(
+                  "schema", "pid", "program", "mode", "elapsed_seconds", "dram_budget_bytes",
+                  "dram_share_bytes", "dram_used_bytes", "managed_bytes", "managed_local_bytes",
+                  "unmanaged_bytes", "metadata_bytes", "tiers", "tables", "more_tables",
+                  "promotions", "promoted_bytes", "promotions_held_by_pins", "demotions",
+                  "demoted_bytes", "sampled_local_pages", "sampled_far_pages", "strayed_pages",
+                  "returned_pages", "wasted_migrations", "clean_evictions", "zero_pages", "rescues",
+                  "prefetched_pages", "prefetch_hits", "foretold_pages", "foretold_used",
+                  "compressed_pages", "compressed_bytes", "compressed_hits",
+                  "compressed_written_back", "lost_pages", "direct_suspensions", "direct_suspended",
+                  "faults", "samples", "sampling_cpu_seconds", "sampling_cpu_ratio",
+                  "moving_cpu_seconds", "service_cpu_seconds", "error_count", "errors"));
   EXPECT_THAT(keysOf(stats["tiers"][0]),
               testing::UnorderedElementsAre("name", "kind", "capacity_bytes", "used_bytes",
                                             "reads_bytes", "writes_bytes", "emulated"));

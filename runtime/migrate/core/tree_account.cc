@@ -19,7 +19,8 @@
 namespace tidepool {
 namespace {
 
-constexpr uint64_t kMagic = 0x3130'7463'6341'7054;  // "TpAcct01", of this layout
+constexpr uint64_t kMagic = 0x3230'7463'6341'7054;  // "TpAcct02", of this layout
+constexpr uint64_t kGainUnit = 1000;                // ns in what an entry says a gain in
 
 }  // namespace
 
@@ -103,7 +104,8 @@ bool TreeAccount::enter() {
     header().entries_end.store(end + 1);
     TP_CHECK(take(mine));
   }
-  mine.local.store(0);
+  for (std::atomic<uint64_t>* one : {&mine.held, &mine.yields}) one->store(0);
+  mine.gain.store(0);
   mine.used.store(true);
   own_ = index;
   return true;
@@ -117,12 +119,18 @@ void TreeAccount::leave() {
   mine.used.store(false);
 }
 
-void TreeAccount::publish(Bytes local) {
-  if (own_ != kNoEntry) entry(own_).local.store(local.value(), std::memory_order_relaxed);
+void TreeAccount::publish(const TreeShare::Holding& mine) {
+  if (own_ == kNoEntry) return;
+  Entry& entry = this->entry(own_);
+  const uint64_t gain = mine.gain / kGainUnit;
+  entry.held.store(mine.held.value(), std::memory_order_relaxed);
+  entry.yields.store(mine.yields.value(), std::memory_order_relaxed);
+  entry.gain.store(static_cast<uint32_t>(std::min<uint64_t>(gain, UINT32_MAX)),
+                   std::memory_order_relaxed);
 }
 
-TreeAccount::Others TreeAccount::others() {
-  Others others;
+TreeShare::Others TreeAccount::others() {
+  TreeShare::Others others;
   Locked locked(*this);
   for (uint32_t index = 0, end = entriesEnd(); index < end; ++index) {
     Entry& other = entry(index);
@@ -132,8 +140,9 @@ TreeAccount::Others TreeAccount::others() {
       other.used.store(false);
       continue;
     }
-    ++others.processes;
-    others.local += Bytes(other.local.load(std::memory_order_relaxed));
+    others.add({.held = Bytes(other.held.load(std::memory_order_relaxed)),
+                .yields = Bytes(other.yields.load(std::memory_order_relaxed)),
+                .gain = other.gain.load(std::memory_order_relaxed) * kGainUnit});
   }
   return others;
 }

@@ -15,6 +15,7 @@
 #include "runtime/base/robust_mutex.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/base/units.h"
+#include "runtime/policy/tree_share.h"
 
 namespace tidepool {
 
@@ -34,19 +35,16 @@ class TreeAccount {
   void afterForkInChild() { own_ = kNoEntry; }
 
   /// What this process holds, for the others to see.
-  void publish(Bytes local);
-  /// The other living processes, and what they last published. The sum is not of one instant.
-  struct Others {
-    uint32_t processes = 0;
-    Bytes local;
-  };
-  Others others();
+  void publish(const TreeShare::Holding& mine);
+  /// The other living processes, and what they last published. The sums are not of one instant.
+  TreeShare::Others others();
 
  private:
   static constexpr uint32_t kNoEntry = ~uint32_t{0};
   struct alignas(64) Entry {
     RobustMutex life;
-    std::atomic<uint64_t> local;
+    std::atomic<uint64_t> held, yields;
+    std::atomic<uint32_t> gain;  // in us a second
     std::atomic<bool> used;
   };
   struct Header {

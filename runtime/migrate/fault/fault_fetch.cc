@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/policy/dram_split.h"
+#include "runtime/policy/tree_share.h"
 
 namespace tidepool {
 
@@ -51,14 +52,21 @@ bool FaultService::unpack(const GranuleLock& granule, uint32_t slot) {
   return false;
 }
 
-StatCounter* FaultService::shortOf(PageIndex page) {
+FaultService::Short FaultService::shortOf(PageIndex page) {
   const auto away = policy_.chooser().evictedSince(page);
-  if (!away || core_.options.dram == Bytes()) return nullptr;
+  if (!away || core_.options.dram == Bytes()) return Short::kNo;
   const PageCount step = std::max(toPages(core_.options.dram) / DramSplit::kSteps, PageCount(1));
-  const uint64_t steps = *away / step;
-  return steps == 0   ? &core_.stats->faults_a_step_short
-         : steps == 1 ? &core_.stats->faults_two_steps_short
-                      : nullptr;
+  if (*away * TreeShare::kParts < step) return Short::kPart;
+  if (*away < step) return Short::kStep;
+  return *away < step * 2 ? Short::kTwoSteps : Short::kNo;
+}
+
+void FaultService::noteShort(Short by, Nanoseconds took) {
+  if (by == Short::kNo) return;
+  StatsPage& stats = *core_.stats;
+  count(by == Short::kTwoSteps ? stats.faults_two_steps_short : stats.faults_a_step_short, 1);
+  count(stats.faults_short_nanoseconds, took.value());
+  if (by == Short::kPart) count(stats.faults_part_short_nanoseconds, took.value());
 }
 
 void FaultService::noteTouch(Fetch& fetch) {
@@ -73,10 +81,7 @@ void FaultService::noteTouch(Fetch& fetch) {
 
 void FaultService::noteArrival(const Fetch& fetch, uint8_t tier) {
   const Nanoseconds took = core_.clock->now() - fetch.started;
-  if (fetch.short_of != nullptr) {
-    count(*fetch.short_of, 1);
-    count(core_.stats->faults_short_nanoseconds, took.value());
-  }
+  noteShort(fetch.short_of, took);
   if (core_.pool == nullptr) return;
   MutexLock lock(policy_.mutex());
   PoolSize& size = policy_.poolSize();

@@ -47,6 +47,8 @@ class FaultService {
   void turn();
 
  private:
+  // The local memory that would have saved a fault: see DramSplit and TreeShare.
+  enum class Short : uint8_t { kNo, kPart, kStep, kTwoSteps };
   // Pages in a row on their way from far memory.
   struct Fetch {
     FarClaim claim;
@@ -56,8 +58,7 @@ class FaultService {
     Arrival arrival = Arrival::kFault;
     Nanoseconds started;
     bool foretold = false;  // few of them are ever waited for
-    // Of a fault: the count of those that as much more local memory would have saved; null: none.
-    StatCounter* short_of = nullptr;
+    Short short_of = Short::kNo;
   };
   // Foretold pages that are fetched together, each by itself: they may be anywhere, of one tier.
   struct Gather {
@@ -145,8 +146,8 @@ class FaultService {
   void noteTouch(Fetch& fetch);
   /// And what it took to bring it in from there.
   void noteArrival(const Fetch& fetch, uint8_t tier);
-  /// The count that Fetch::short_of says.
-  StatCounter* shortOf(PageIndex page) TP_REQUIRES(policy_.mutex());
+  Short shortOf(PageIndex page) TP_REQUIRES(policy_.mutex());
+  void noteShort(Short by, Nanoseconds took);
   void completeFetches();
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);
   /// Ends the claim of a read that has failed.
