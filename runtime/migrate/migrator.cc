@@ -195,6 +195,8 @@ void Migrator::relieve() {
   const uint64_t wanted = limbo + (held > limit ? held - limit : 0);
   const uint64_t out = evictor_->inStaging().value();
   if (out < wanted) evictor_->start(PageCount(wanted - out));
+  // Pages of zeros, and such as were compressed, are out at once: no channel will tell of them.
+  if (core_.budget.room().value() < low && evictor_->written()) core_.need_memory.ring();
   setNothingLeaves(!evictor_->busy() && evictor_->usable());
 }
 

@@ -68,11 +68,14 @@ class FakeCoreTest : public testing::Test {
       alignas(kPageSize) std::byte bytes[kPageSize] = {};
       memcpy(bytes, &number, sizeof number);
       bytes[kPageSize - 1] = std::byte{1};
-      ASSERT_EQ(core_.port->copy(addressOf(page), bytes, Bytes(kPageSize), Wake::kNo).outcome,
-                PortOutcome::kDone);
-      change(page, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+      makeLocal(page, bytes);
     }
-    core_.budget.charge(PageCount(count));
+  }
+  void makeLocal(PageIndex page, const std::byte (&bytes)[kPageSize]) {
+    ASSERT_EQ(core_.port->copy(addressOf(page), bytes, Bytes(kPageSize), Wake::kNo).outcome,
+              PortOutcome::kDone);
+    change(page, PageWord(), PageWord(PageState::kLocal, 0, 0, 0));
+    core_.budget.charge(PageCount(1));
   }
   /// Makes empty pages far, in new frames of a tier, as makeLocal() would fill them.
   void makeFar(PageIndex first, uint64_t count, uint8_t tier = 1) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the migrator makes room: when it begins to evict and stops, what it tells faults that wait
 // for room, and what it says of pages that cannot leave.
+#include <poll.h>
+
 #include "tests/migrate/migrator_fixture.h"
 
 namespace tidepool {
@@ -34,6 +36,25 @@ TEST_F(Room, IsMadeWhenLessThanTwiceTheLeastIsLeft) {
   turn();
   EXPECT_EQ(out(), 4096u / 48) << "so much is on its way";
   EXPECT_TRUE(core_.room.pagesLeave());
+}
+
+// They are out as soon as they are taken, and no channel says so: a fault that waits for room must
+// not wait for the next tick.
+TEST_F(Room, PagesOfZerosMakeItAtOnce) {
+  makeMigrator();
+  const PageIndex first = allocate();
+  alignas(kPageSize) constexpr std::byte kZeros[kPageSize] = {};
+  for (uint64_t i = 0; i < 200; ++i) makeLocal(first + i, kZeros);
+  setRoom(4096, 0);
+  letFaultsWait();
+  core_.need_memory.ring();
+  turn();
+  ASSERT_EQ(out(), 4096u / 48);
+  pollfd rung{core_.need_memory.fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&rung, 1, 0), 1) << "the migrator's next turn begins without a wait";
+  turn();
+  EXPECT_EQ(core_.budget.room().value(), 4096u / 48);
+  EXPECT_EQ(core_.stats->zero_pages.load(), 4096u / 48);
 }
 
 TEST_F(Room, OfALargeBudgetMoreIsLeft) {

@@ -36,6 +36,8 @@ class Evictor {
   void advance();
   /// Frees the pages longest in limbo, a batch of them; false if none is written yet.
   bool recycle();
+  /// Whether recycle() would find one.
+  bool written() const { return oldestWritten() != kNoSegment; }
   /// Keeps the compressed pool, if there is one, within its size.
   void tendPool() {
     if (pool_ != nullptr) pool_->tend();
@@ -86,6 +88,7 @@ class Evictor {
 
   Evictor(Core& core, Staging& staging, SharedPolicy& policy);
   uint64_t freeSegment() const;
+  uint64_t oldestWritten() const;
   Fill fill(uint64_t segment, PageCount wanted);
   void takeBehindStreams(uint64_t segment, uint64_t most);
   /// Which of a run of the granule, behind a stream, go. Under the same lock as moveOut(): until it

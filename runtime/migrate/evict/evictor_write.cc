@@ -281,12 +281,17 @@ void Evictor::finish(uint64_t segment) {
   batch.written_as = ++batches_written_;
 }
 
-bool Evictor::recycle() {
+uint64_t Evictor::oldestWritten() const {
   uint64_t segment = kNoSegment;
   for (uint64_t i = 0; i < Staging::kSegments; ++i) {
     const uint64_t age = batches_[i].written_as;
     if (age != 0 && (segment == kNoSegment || age < batches_[segment].written_as)) segment = i;
   }
+  return segment;
+}
+
+bool Evictor::recycle() {
+  const uint64_t segment = oldestWritten();
   if (segment == kNoSegment) return false;
   Batch& batch = batches_[segment];
   uint64_t gone = 0;
