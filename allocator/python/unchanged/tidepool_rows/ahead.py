@@ -121,7 +121,7 @@ class _AheadOfTable:
     def __init__(self, table):
         self.worth, self.announced = Worth(), Announced()
         self.lookups = self.noted = 0
-        self.spent, self.fetched = table.spent, table.counts().fetched
+        self.ended, self.fetched = None, table.counts().fetched
         self.unknown, self.next_search = 0, 0
 
     def wants_search(self):
@@ -135,11 +135,12 @@ class _AheadOfTable:
     def tick(self, table):
         """A batch is over."""
         lookups, self.lookups = self.lookups, 0
-        if lookups == 0:
+        began, self.ended = self.ended, time.perf_counter()
+        if lookups == 0 or began is None:
             return
-        fetched, spent = table.counts().fetched, table.spent
-        self.worth.batch(spent - self.spent, lookups, fetched - self.fetched)
-        self.spent, self.fetched = spent, fetched
+        fetched = table.counts().fetched
+        self.worth.batch(self.ended - began, lookups, fetched - self.fetched)
+        self.fetched = fetched
         if self.worth.rests and self.noted > 0:
             table.stop_prefetch()
             self.announced.clear()
@@ -152,17 +153,9 @@ def _of(table):
     return table.ahead
 
 
-def _timed(table, call, *args):
-    began = time.perf_counter()
-    try:
-        return call(*args)
-    finally:
-        table.spent += time.perf_counter() - began
-
-
 def _finish(table, token):
     if token is not None:
-        _timed(table, table.finish, token)
+        table.finish(token)
 
 
 def _over(known, token):
@@ -252,7 +245,7 @@ def _announce(stream, number, batch):
         if not _announces(known):
             continue
         table = known.table()
-        token = _timed(table, _prefetch, known.source, table, batch)
+        token = _prefetch(known.source, table, batch)
         if token is not None:
             tokens.append((known, token))
             _finish(table, _of(table).announced.add(token))

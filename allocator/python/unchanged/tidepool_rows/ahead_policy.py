@@ -30,14 +30,16 @@ class Trust:
 
 
 class Worth:
-    """Whether announcing pays: what a look-up costs without it and with it is compared, and what costs less is done for a
-    while, for twice as long each time that it comes out the same. Of a window the first batches do not count: some
-    of theirs were announced before it, or were not. The median of the others does, for machines have other work.
+    """Whether announcing pays: how long a batch takes without it and with it is compared, a look-up, and what takes less
+    is done for a while, for twice as long each time that it comes out the same. The whole batch, since what is read
+    ahead may slow the rest of the program where processors are few. Of a window the first batches do not count:
+    some of theirs were announced before it, or were not. The median of the others does, for machines have other work.
     """
 
     WINDOW, SETTLING = 18, 6  # batches
     FIRST_SPAN, MOST_SPAN = 128, 4096
     FEW = 256  # one look-up in so many waits for a row: nothing to be had
+    LEAST = 0.98  # of the time without it: less of a gain is not worth the memory
 
     def __init__(self):
         self._span, self._verdict = self.FIRST_SPAN, None
@@ -59,8 +61,8 @@ class Worth:
         return self._phase == "off"
 
     def batch(self, seconds, lookups, fetched):
-        """A batch is over: the time that calls on the table took, how many rows it looked up, and how many of them it
-        waited for."""
+        """A batch is over: the time since the one before was, how many rows of the table it looked up, and how many of
+        them it waited for."""
         if lookups == 0:
             return
         self._left -= 1
@@ -76,7 +78,7 @@ class Worth:
             return
         if self._phase == "with":
             cost = {phase: statistics.median(self._costs[phase]) for phase in ("with", "without")}
-            self._decide(cost["with"] < cost["without"])
+            self._decide(cost["with"] < self.LEAST * cost["without"])
         elif self._fetched * self.FEW < self._lookups:
             self._decide(False)
         else:
