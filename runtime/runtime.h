@@ -48,9 +48,10 @@ class Runtime {
   /// besides.
   Result<void*> reserve(Bytes size, Bytes alignment);
   Status reserveAt(void* address, Bytes size);
-  /// The protection (PROT_*, kNotHandedOut or kNotReserved) at `address` in the managed range, and
-  /// for how many bytes from there, at most `size`, it is the same.
+  /// The protection (PROT_*, or one of address_map.h) or the owner at `address` in the managed
+  /// range, and for how many bytes from there, at most `size`, it is the same.
   ProtectionSpan spanAt(const void* address, Bytes size) const;
+  OwnerSpan ownerAt(const void* address, Bytes size) const;
   /// True if the page was not written since it was handed out or discarded.
   bool isEmpty(const void* address) const;
   /// Ends the use of [address, address + size): page-aligned, inside one or more allocations.

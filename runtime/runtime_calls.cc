@@ -33,6 +33,10 @@ ProtectionSpan Runtime::spanAt(const void* address, Bytes size) const {
   return impl_->ranges->spanAt(reinterpret_cast<uintptr_t>(address), size);
 }
 
+OwnerSpan Runtime::ownerAt(const void* address, Bytes size) const {
+  return impl_->ranges->ownerAt(reinterpret_cast<uintptr_t>(address), size);
+}
+
 bool Runtime::isEmpty(const void* address) const {
   return impl_->ranges->isEmpty(reinterpret_cast<uintptr_t>(address));
 }

@@ -15,7 +15,7 @@
 #include "shim/internal_heap.h"
 #include "shim/internal_scope.h"
 #include "shim/managed_heap.h"
-#include "shim/surrendered.h"
+#include "shim/surrender.h"
 
 namespace tidepool {
 namespace {
@@ -60,7 +60,8 @@ constexpr Participant kParticipants[] = {
     // jemalloc's own locks, held while extent hooks call the runtime.
     {In::kManagedFork, [](ForkKind) { callIfSet(heap_fork_hooks.prepare); },
      [] { callIfSet(heap_fork_hooks.parent); }, [] { callIfSet(heap_fork_hooks.child); }},
-    {In::kManagedCopies, [](ForkKind) { lockSurrendered(); }, unlockSurrendered, unlockSurrendered},
+    {In::kManagedCopies, [](ForkKind) { lockSurrendering(); }, unlockSurrendering,
+     unlockSurrendering},
     {In::kCopies, Runtime::beforeFork, Runtime::afterForkInParent, Runtime::afterForkInChild},
     {In::kCopies, [](ForkKind) { internalHeap().lockForFork(); },
      [] { internalHeap().unlockAfterFork(); }, [] { internalHeap().unlockAfterFork(); }},

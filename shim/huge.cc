@@ -12,7 +12,6 @@
 #include "shim/engine.h"
 #include "shim/internal_scope.h"
 #include "shim/managed_heap.h"
-#include "shim/surrendered.h"
 
 namespace tidepool {
 
@@ -61,7 +60,6 @@ bool releaseHuge(void* block) {
   const size_t size = entryOf(block).exchange(0, std::memory_order_relaxed);
   if (size == 0) return false;
   InternalScope scope;
-  takeBack(block, size);
   const Status released = huge_runtime->release(block, Bytes(size));
   TP_CHECK(released.has_value());
   return true;
@@ -90,8 +88,10 @@ void* resizeHuge(void* block, size_t new_size) {
     remember(block, old_size);
     return block;
   }
-  const SurrenderedSpan span = surrenderedSpan(reinterpret_cast<uintptr_t>(block), old_size);
-  if (span.surrendered || span.size < old_size) return moveHuge(block, old_size, new_size);
+  const OwnerSpan span = huge_runtime->ownerAt(block, Bytes(old_size));
+  if (span.owner != Owner::kRuntime || span.size < Bytes(old_size)) {
+    return moveHuge(block, old_size, new_size);
+  }
   InternalScope scope;
   // On a granule again: free() would not know it elsewhere.
   const auto moved =

@@ -19,6 +19,7 @@
 #include "shim/mapping_calls.h"
 #include "shim/next.h"
 #include "shim/pieces.h"
+#include "shim/surrender.h"
 
 namespace tidepool {
 namespace {

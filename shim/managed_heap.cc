@@ -20,7 +20,6 @@
 #include "runtime/base/mutex.h"
 #include "shim/arena_slots.h"
 #include "shim/internal_scope.h"
-#include "shim/surrendered.h"
 
 extern "C" {
 // jemalloc reads its settings from this variable when it is first called.
@@ -63,13 +62,11 @@ void* extentAlloc(TpjeExtentHooks*, void* wanted, size_t size, size_t alignment,
 bool extentDalloc(TpjeExtentHooks*, void* address, size_t size, bool, unsigned) {
   if (size < kReturnAboveBytes) return true;
   InternalScope scope;
-  takeBack(address, size);
   return !heap_runtime->release(address, Bytes(size)).has_value();
 }
 
 void extentDestroy(TpjeExtentHooks*, void* address, size_t size, bool, unsigned) {
   InternalScope scope;
-  takeBack(address, size);
   // Nobody is left to tell; a range that cannot be released stays reserved.
   static_cast<void>(heap_runtime->release(address, Bytes(size)));
 }

@@ -18,6 +18,7 @@
 #include "shim/mapping_calls.h"
 #include "shim/next.h"
 #include "shim/pieces.h"
+#include "shim/surrender.h"
 
 namespace tidepool {
 namespace {

@@ -14,7 +14,7 @@
 #include "shim/mapping_calls.h"
 #include "shim/next.h"
 #include "shim/pieces.h"
-#include "shim/surrendered.h"
+#include "shim/surrender.h"
 
 namespace tidepool {
 
@@ -111,6 +111,8 @@ bool isProtection(int protection) {
 
 int unmapPiece(Owner owner, void* address, size_t size) {
   switch (owner) {
+    // The runtime's tables still cover what was surrendered: whatever the kernel maps there stays
+    // the kernel's.
     case Owner::kKernel:
       return raw::munmap(address, size);
     case Owner::kRuntime: {
@@ -121,9 +123,6 @@ int unmapPiece(Owner owner, void* address, size_t size) {
     }
     case Owner::kNobody:
       return 0;  // unmapping what is not mapped is no error
-    // The runtime's bookkeeping still covers it: whatever the kernel maps there stays the kernel's.
-    case Owner::kSurrendered:
-      return raw::munmap(address, size);
   }
   return 0;
 }
@@ -134,7 +133,6 @@ int renewPiece(Owner owner, void* address, size_t size, int protection, int flag
   Status status;
   switch (owner) {
     case Owner::kKernel:
-    case Owner::kSurrendered:
       return raw::mmap(address, size, protection, flags, -1, 0) == address ? 0 : -1;
     case Owner::kRuntime:
       if (protection == PROT_NONE) return finish(managed_runtime->withdraw(address, Bytes(size)));
@@ -150,39 +148,6 @@ int renewPiece(Owner owner, void* address, size_t size, int protection, int flag
   return finish(status);
 }
 
-/// Takes address space that nobody has out of the runtime's care for good; see surrendered.h.
-/// Without access rights in the runtime's tables, so that nothing is put there; handed out, so that
-/// nobody else is given it.
-int surrenderFree(void* address, size_t size) {
-  Status status = managed_runtime->claim(address, Bytes(size));
-  if (status) status = managed_runtime->withdraw(address, Bytes(size));
-  if (status) {
-    surrender(reinterpret_cast<uintptr_t>(address), size);
-    managed_runtime->surrender(address, Bytes(size));
-  }
-  return finish(status);
-}
-
-/// Granule by granule: of those before one that cannot be handed over, the kernel has the care.
-int handOver(std::byte* at, size_t size) {
-  for (std::byte* const end = at + size; at < end;) {
-    const uintptr_t start = reinterpret_cast<uintptr_t>(at);
-    const size_t most = roundDown(start, kGranuleSize) + kGranuleSize - start;
-    const size_t length = std::min<size_t>(most, static_cast<size_t>(end - at));
-    if (const Status done = managed_runtime->handOver(at, Bytes(length)); !done) {
-      errno = done.error().code() == ErrorCode::kNotFound ? ENOMEM : toErrno(done.error());
-      return -1;
-    }
-    surrender(start, length);
-    at += length;
-  }
-  return 0;
-}
-
-}  // namespace
-
-namespace {
-
 /// Whether the kernel would refuse such a mapping, whatever is there: if so, what is there stays.
 bool wouldMap(uintptr_t address, size_t size, int protection, int flags, int fd, off_t offset) {
   if ((flags & MAP_ANONYMOUS) != 0 && (flags & MAP_HUGETLB) == 0) return true;
@@ -195,15 +160,6 @@ bool wouldMap(uintptr_t address, size_t size, int protection, int flags, int fd,
   }
   raw::munmap(there, size);
   return address % kPageSize == 0;
-}
-
-/// Address space that the program has given back is unmapped, as far as it can tell.
-bool unmapFree(uintptr_t start, size_t size) {
-  SurrenderTurn turn;
-  return forEachPiece(start, size, [](Owner owner, void* at, size_t length) {
-           if (owner != Owner::kNobody) return 0;
-           return surrenderFree(at, length) != 0 ? -1 : raw::munmap(at, length);
-         }) == 0;
 }
 
 /// A stack grows into what is unmapped below it, as far as its limit goes.
@@ -244,30 +200,10 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
   return passed::mmap(address, size, protection, flags, fd, offset);
 }
 
-bool surrenderForKernel(uintptr_t start, size_t size) {
-  tellWatchers(start, size);
-  SurrenderTurn turn;
-  return forEachPiece(start, size, [](Owner owner, void* at, size_t length) {
-           if (owner == Owner::kNobody) return surrenderFree(at, length);
-           if (owner != Owner::kRuntime) return 0;
-           if (const int kept = finish(managed_runtime->discard(at, Bytes(length)))) return kept;
-           return handOver(static_cast<std::byte*>(at), length);
-         }) == 0;
-}
-
 bool makeUnmapped(uintptr_t address, size_t size) {
   const int used = forEachPiece(
       address, size, [](Owner owner, void*, size_t) { return owner == Owner::kRuntime ? -1 : 0; });
   return used == 0 && unmapFree(address, size);
-}
-
-int surrenderInPlace(void* address, size_t size) {
-  SurrenderTurn turn;
-  return forEachPiece(
-      reinterpret_cast<uintptr_t>(address), size, [](Owner owner, void* at, size_t length) {
-        if (owner == Owner::kNobody) return refuseHole();
-        return owner == Owner::kRuntime ? handOver(static_cast<std::byte*>(at), length) : 0;
-      });
 }
 
 namespace {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// See pieces.h. Takes the runtime's and the surrendered ranges' table locks, each by itself.
+// See pieces.h. Takes the lock of the runtime's map of addresses, by itself.
 #include "shim/pieces.h"
 
 #include <algorithm>
 
 #include "runtime/base/own_space.h"
-#include "shim/surrendered.h"
 
 namespace tidepool {
 
@@ -52,15 +51,6 @@ bool liesInManaged(uintptr_t address, size_t size) {
   return offset < bounds.size && size <= bounds.size - offset;
 }
 
-namespace {
-
-Owner ownerOf(int protection) {
-  if (protection == kNotReserved) return Owner::kKernel;
-  return protection == kNotHandedOut ? Owner::kNobody : Owner::kRuntime;
-}
-
-}  // namespace
-
 Piece pieceAt(uintptr_t address, size_t size) {
   const OwnSpace::Span own = ownSpace().spanAt(address, size);
   size = own.size;
@@ -69,18 +59,9 @@ Piece pieceAt(uintptr_t address, size_t size) {
   if (address < bounds.base) return {Owner::kKernel, std::min<size_t>(size, bounds.base - address)};
   const uintptr_t end = bounds.base + bounds.size;
   if (address >= end) return {Owner::kKernel, size};
-  const SurrenderedSpan span = surrenderedSpan(address, std::min<size_t>(size, end - address));
-  if (span.surrendered) return {Owner::kSurrendered, span.size};
-  // Neighbours of different protections have the same owner.
-  Piece piece{Owner::kNobody, 0};
-  while (piece.size < span.size) {
-    const ProtectionSpan next = managed_runtime->spanAt(
-        reinterpret_cast<void*>(address + piece.size), Bytes(span.size - piece.size));
-    const Owner owner = ownerOf(next.protection);
-    if (piece.size > 0 && owner != piece.owner) break;
-    piece = {owner, piece.size + next.size.value()};
-  }
-  return piece;
+  const OwnerSpan span = managed_runtime->ownerAt(reinterpret_cast<void*>(address),
+                                                  Bytes(std::min<size_t>(size, end - address)));
+  return {span.owner, span.size.value()};
 }
 
 }  // namespace tidepool

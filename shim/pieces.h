@@ -26,12 +26,8 @@ bool touchesManaged(uintptr_t address, size_t size);
 /// True if all of it is.
 bool liesInManaged(uintptr_t address, size_t size);
 
-enum class Owner : uint8_t {
-  kKernel,
-  kRuntime,
-  kSurrendered,  // in the managed space, but the kernel's for good: see surrendered.h
-  kNobody,       // in the managed space and not handed out, or address space of our own
-};
+/// Of the managed space as its map of addresses says. Address space of our own is nobody's, the
+/// rest is the kernel's.
 struct Piece {
   Owner owner;
   size_t size;
@@ -66,14 +62,6 @@ void* mapManaged(size_t size, int protection);
 /// MAP_FIXED onto a range that is at least partly managed.
 void* mapFixedOverManaged(void* address, size_t size, int protection, int flags, int fd,
                           off_t offset);
-/// Gives a range of the runtime's to the kernel for good, contents, emptiness and protections
-/// included.
-int surrenderInPlace(void* address, size_t size);
-
-/// The range is the kernel's then, and can be mapped over. What the runtime's pages hold is of no
-/// use any more; who reads it until it is mapped over reads that, or zeros, and never faults. False
-/// with errno set.
-bool surrenderForKernel(uintptr_t address, size_t size);
 /// False if anything of the runtime's is mapped there. Else what it merely keeps is unmapped, and
 /// the kernel judges the rest.
 bool makeUnmapped(uintptr_t address, size_t size);

@@ -11,7 +11,7 @@
 #include "shim/export.h"
 #include "shim/next.h"
 #include "shim/pieces.h"
-#include "shim/surrendered.h"
+#include "shim/surrender.h"
 
 namespace tidepool {
 namespace {
@@ -251,8 +251,7 @@ TP_EXPORT void* mremap(void* address, size_t old_size, size_t new_size, int flag
     return passed::mremap(address, old_size, new_size, flags, target);
   }
   const size_t source_size = std::max(old_rounded, kPageSize);
-  // The kernel knows what was surrendered.
-  if (touchesManaged(start, source_size) && ownerOf(start, source_size) != Owner::kSurrendered) {
+  if (touchesManaged(start, source_size) && ownerOf(start, source_size) != Owner::kKernel) {
     const Remap call{static_cast<std::byte*>(address), old_rounded, new_rounded, flags,
                      static_cast<std::byte*>(target)};
     const bool valid = isValid(call);

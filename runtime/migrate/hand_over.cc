@@ -101,8 +101,7 @@ void RangeOps::letGo(const GranuleLock& granule, PageIndex first, PageIndex end)
     if (isKeptFromChildren(at)) core_.kernel->keepFromChildren(at, Bytes(kPageSize));
   }
   // From here on nothing of ours is put there.
-  setRights(address, size, PROT_NONE);
-  core_.space->addresses().mark(Mark::kForeign, address, size);
+  setRights(address, size, kSurrendered);
   for (PageIndex page = first; page < end; ++page) dropPage(granule, page, core_.space->word(page));
   core_.port->wake(address, size);
   MutexLock policy_lock(policy_.mutex());
@@ -131,23 +130,24 @@ Status RangeOps::handOver(uintptr_t address, Bytes size, const Staging& staging)
   const PageIndex end = core_.space->pageAt(address) + toPages(size).value();
   for (PageIndex page = core_.space->pageAt(address); page < end;) {
     const PageIndex next = std::min(end, firstPage(granuleOf(page) + 1));
+    const uintptr_t at = core_.space->addressOf(page);
+    const Bytes part_size((next - page) * kPageSize);
     if (detached()) {
-      setRights(core_.space->addressOf(page), Bytes((next - page) * kPageSize), PROT_NONE);
-      page = next;
-      continue;
-    }
-    const auto part = handOverPart(page, next, staging);
-    if (!part) return tl::unexpected(part.error());
-    if (*part == Settled::kAll) {
-      page = next;
+      setRights(at, part_size, kSurrendered);
     } else {
-      // The read under way ends by itself; it needs the granule's lock to put its pages in. What is
-      // out of reach comes back, or is lost.
-      nanosleep(&kPause, nullptr);
+      const auto part = handOverPart(page, next, staging);
+      if (!part) return tl::unexpected(part.error());
+      if (*part == Settled::kWaits) {
+        // The read under way ends by itself; it needs the granule's lock to put its pages in. What
+        // is out of reach comes back, or is lost.
+        nanosleep(&kPause, nullptr);
+        continue;
+      }
     }
+    forgetAdvice(at, part_size);
+    forgetAnchors(at, part_size);
+    page = next;
   }
-  forgetAdvice(address, size);
-  forgetAnchors(address, size);
   return {};
 }
 

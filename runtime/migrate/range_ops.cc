@@ -392,8 +392,8 @@ Status RangeOps::release(uintptr_t address, Bytes size) {
   forgetAdvice(address, size);
   forgetAnchors(address, size);
   setPlacement(address, size, Placement());
-  // What the program had mapped there itself is gone with the range.
-  core_.space->addresses().unmark(Mark::kForeign, address, size);
+  // What the program had mapped there itself is gone now, and would not have let a child arm it.
+  core_.space->addresses().endSurrender(address, size);
   core_.space->ranges().release(offset, size);
   return {};
 }
@@ -429,8 +429,8 @@ Result<Residency> RangeOps::residency(uintptr_t address, Bytes size) const {
 
 Status RangeOps::armAll() {
   // What is not handed out cannot be touched, so that it does not matter whether it is armed.
-  return core_.space->addresses().forEachUnmarked(
-      Mark::kForeign, core_.space->base(), core_.space->addressOf(core_.space->highWater()),
+  return core_.space->addresses().forEachOwn(
+      core_.space->base(), core_.space->addressOf(core_.space->highWater()),
       [&](uintptr_t start, Bytes size) { return armOwn(start, size); });
 }
 
@@ -468,10 +468,7 @@ Status RangeOps::protect(uintptr_t address, Bytes size, int protection) {
     const Bytes piece(std::min(end, core_.space->addressOf(granule + 1)) - at);
     const GranuleLock locked(*core_.space, granule);
     TP_TRY(core_.kernel->protect(at, piece, protection));
-    // What another thread has just taken out of our care must not look like memory of ours again.
-    if (!core_.space->addresses().touches(Mark::kForeign, at, piece)) {
-      setRights(at, piece, protection);
-    }
+    setRights(at, piece, protection);
     at += piece.value();
   }
   return {};

@@ -26,20 +26,21 @@ class RangeOps {
   Status reserveAt(uintptr_t address, Bytes size);
   /// `address` is inside the space.
   ProtectionSpan spanAt(uintptr_t address, Bytes size) const;
+  OwnerSpan ownerAt(uintptr_t address, Bytes size) const {
+    return core_.space->addresses().ownerAt(address, size);
+  }
   bool isEmpty(uintptr_t address) const;
   Status release(uintptr_t address, Bytes size);
   Status discard(uintptr_t address, Bytes size);
   /// Contents and access rights go, the range stays reserved.
   Status withdraw(uintptr_t address, Bytes size);
   /// Takes a range out of our care for good, with its contents and rights, under the feet of
-  /// threads that use it: ordinary memory of the kernel's from then on, and foreign. Errors:
+  /// threads that use it: ordinary memory of the kernel's from then on, and surrendered. Errors:
   /// kNotFound if part of it is not handed out; kUnsupported on what is mapped in whole granules;
   /// kNoMemory; those of the tier that pages are read from. What was done of it then stays done.
   Status handOver(uintptr_t address, Bytes size, const Staging& staging);
   /// The program has mapped something of its own there, for good. The range is empty.
-  void surrender(uintptr_t address, Bytes size) {
-    core_.space->addresses().mark(Mark::kForeign, address, size);
-  }
+  void surrender(uintptr_t address, Bytes size) { setRights(address, size, kSurrendered); }
   /// Children of fork() are not to have this range, until it is released, withdrawn or shared.
   /// kUnsupported: where devices may write to it they must not be made to write to a copy.
   Status keepFromChildren(uintptr_t address, Bytes size);

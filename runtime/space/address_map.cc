@@ -2,8 +2,6 @@
 // A change splits the pieces at its ends, changes those between, and joins what is alike then.
 #include "runtime/space/address_map.h"
 
-#include <algorithm>
-
 namespace tidepool {
 namespace {
 
@@ -12,19 +10,15 @@ bool accessible(int protection) { return protection > PROT_NONE; }
 }  // namespace
 
 Rights rightsOf(int protection) {
+  if (protection < 0) return Rights::kOther;
   if (protection == (PROT_READ | PROT_WRITE)) return Rights::kReadWrite;
   const bool reads = (protection & PROT_READ) != 0;
   return reads && (protection & PROT_WRITE) == 0 ? Rights::kReadOnly : Rights::kOther;
 }
 
-template <typename Alike>
-std::pair<uintptr_t, uintptr_t> AddressMap::around(uintptr_t address, uintptr_t from, uintptr_t end,
-                                                   Alike alike) const {
-  auto first = pieceAt(address);
-  auto next = std::next(first);
-  while (first->first > from && alike(std::prev(first)->second)) --first;
-  while (next != pieces_.end() && next->first < end && alike(next->second)) ++next;
-  return {std::max(from, first->first), next == pieces_.end() ? end : std::min(end, next->first)};
+Owner ownerOf(int protection) {
+  if (protection == kNotReserved || protection == kSurrendered) return Owner::kKernel;
+  return protection == kNotHandedOut ? Owner::kNobody : Owner::kRuntime;
 }
 
 AddressMap::Pieces::iterator AddressMap::splitAt(uintptr_t address) {
@@ -52,11 +46,19 @@ int64_t AddressMap::protect(uintptr_t start, Bytes size, int protection) {
   MutexLock lock(mutex_);
   int64_t grown = 0;
   change(start, start + size.value(), [&](Facts& facts, uint64_t bytes) {
+    if (facts.protection == kSurrendered) return;
     const int more = (accessible(protection) ? 1 : 0) - (accessible(facts.protection) ? 1 : 0);
     grown += more * static_cast<int64_t>(bytes);
     facts.protection = protection;
   });
   return grown;
+}
+
+void AddressMap::endSurrender(uintptr_t start, Bytes size) {
+  MutexLock lock(mutex_);
+  change(start, start + size.value(), [](Facts& facts, uint64_t) {
+    if (facts.protection == kSurrendered) facts.protection = kNotHandedOut;
+  });
 }
 
 Rights AddressMap::rightsAt(uintptr_t address) const {
@@ -76,6 +78,14 @@ ProtectionStretch AddressMap::stretchAround(uintptr_t address, uintptr_t from,
 ProtectionSpan AddressMap::spanAt(uintptr_t address, Bytes size) const {
   const ProtectionStretch found = stretchAround(address, address, address + size.value());
   return {found.protection, Bytes(found.end - address)};
+}
+
+OwnerSpan AddressMap::ownerAt(uintptr_t address, Bytes size) const {
+  MutexLock lock(mutex_);
+  const Owner owner = ownerOf(pieceAt(address)->second.protection);
+  const auto found = around(address, address, address + size.value(),
+                            [&](const Facts& facts) { return ownerOf(facts.protection) == owner; });
+  return {owner, Bytes(found.second - address)};
 }
 
 bool AddressMap::plain(uintptr_t start, Bytes size) const {

@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -29,25 +30,38 @@ enum class Rights : uint8_t {
 inline constexpr int kNotHandedOut = -1;
 /// Nor is it reserved: the kernel maps what others ask it to map there (ManagedSpace::take()).
 inline constexpr int kNotReserved = -2;
+/// Handed out, but the kernel's for good: the program mapped something there itself, or did what
+/// only the kernel can do. Stays so until the range is released.
+inline constexpr int kSurrendered = -3;
 
 /// `protection` as for mprotect(2), or one of these.
 Rights rightsOf(int protection);
 
+enum class Owner : uint8_t {
+  kRuntime,
+  kKernel,  // surrendered, or not reserved
+  kNobody,
+};
+Owner ownerOf(int protection);
+
 enum class Mark : uint8_t {
-  /// The program has mapped something there itself, for good. A child of fork() arms all else.
-  kForeign,
   /// What children are not to have (MADV_DONTFORK). It is forked like all the rest, and given up in
   /// the child before anything else runs there.
   kUnforked,
   /// What core dumps are not to have (MADV_DONTDUMP). The kernel knows it by mapping: code that
-  /// maps
-  /// something else there tells it anew.
+  /// maps something else there tells it anew.
   kUndumped,
 };
 
 /// The protection at an address, and for how many bytes from there it is the same.
 struct ProtectionSpan {
   int protection;
+  Bytes size;
+};
+
+/// The owner of an address, and for how many bytes from there it is the same.
+struct OwnerSpan {
+  Owner owner;
   Bytes size;
 };
 
@@ -67,13 +81,16 @@ struct RangeSpan {
 /// readable and writable, and has no mark.
 class AddressMap {
  public:
-  /// Returns by how many bytes what can be accessed at all has grown.
+  /// What is surrendered stays so. Returns by how many bytes what can be accessed at all has grown.
   int64_t protect(uintptr_t start, Bytes size, int protection);
+  /// What is surrendered of it is not handed out any more.
+  void endSurrender(uintptr_t start, Bytes size);
   Rights rightsAt(uintptr_t address) const;
   /// True if all of it can be read and written.
   bool plain(uintptr_t start, Bytes size) const;
-  /// Looks no further than `size`.
+  /// Look no further than `size`.
   ProtectionSpan spanAt(uintptr_t address, Bytes size) const;
+  OwnerSpan ownerAt(uintptr_t address, Bytes size) const;
   /// The longest stretch around `address`, within [from, end), that has its protection.
   ProtectionStretch stretchAround(uintptr_t address, uintptr_t from, uintptr_t end) const;
 
@@ -85,23 +102,20 @@ class AddressMap {
   bool none(Mark mark) const { return bytesOf(mark).load(std::memory_order_acquire) == 0; }
   /// Looks no further than `size`.
   RangeSpan markedAt(Mark mark, uintptr_t address, Bytes size) const;
-  /// True if any of [start, start + size) has the mark.
-  bool touches(Mark mark, uintptr_t start, Bytes size) const {
-    const RangeSpan span = markedAt(mark, start, size);
-    return span.inside || span.size < size;
-  }
-  /// Calls `act(start, size)` for what of [start, end) has no such mark, upwards, with the map
+  /// Calls `act(start, size)` for what of [start, end) is not the kernel's, upwards, with the map
   /// locked; stops and returns when it fails.
   template <typename Act>
-  auto forEachUnmarked(Mark mark, uintptr_t start, uintptr_t end, Act act) const
-      -> decltype(act(start, Bytes())) {
+  auto forEachOwn(uintptr_t start, uintptr_t end, Act act) const -> decltype(act(start, Bytes())) {
     MutexLock lock(mutex_);
+    const auto own = [](const Facts& facts) { return ownerOf(facts.protection) != Owner::kKernel; };
     while (start < end) {
-      const RangeSpan span = markedLocked(mark, start, Bytes(end - start));
-      if (!span.inside) {
-        if (auto done = act(start, span.size); !done) return done;
+      const bool ours = own(pieceAt(start)->second);
+      const uintptr_t stop =
+          around(start, start, end, [&](const Facts& facts) { return own(facts) == ours; }).second;
+      if (ours) {
+        if (auto done = act(start, Bytes(stop - start)); !done) return done;
       }
-      start += span.size.value();
+      start = stop;
     }
     return {};
   }
@@ -129,7 +143,13 @@ class AddressMap {
   /// The longest stretch of [from, end) around `address` whose pieces are all `alike(facts)`.
   template <typename Alike>
   std::pair<uintptr_t, uintptr_t> around(uintptr_t address, uintptr_t from, uintptr_t end,
-                                         Alike alike) const TP_REQUIRES(mutex_);
+                                         Alike alike) const TP_REQUIRES(mutex_) {
+    auto first = pieceAt(address);
+    auto next = std::next(first);
+    while (first->first > from && alike(std::prev(first)->second)) --first;
+    while (next != pieces_.end() && next->first < end && alike(next->second)) ++next;
+    return {std::max(from, first->first), next == pieces_.end() ? end : std::min(end, next->first)};
+  }
   /// Calls `act(facts, bytes)` for all pieces of the range, which changes the facts.
   template <typename Act>
   void change(uintptr_t start, uintptr_t end, Act act) TP_REQUIRES(mutex_);
@@ -144,7 +164,7 @@ class AddressMap {
   Pieces pieces_ TP_GUARDED_BY(mutex_) = {{0, Facts()}};
   // Bytes that have each mark. Release pairs with the acquire in none(): code that maps or releases
   // a range has heard of what holds.
-  std::array<std::atomic<uint64_t>, 3> marked_{};
+  std::array<std::atomic<uint64_t>, 2> marked_{};
 };
 
 }  // namespace tidepool

@@ -96,10 +96,7 @@ ManagedSpace::ManagedSpace(uintptr_t base, Bytes unreserved, Bytes size, Mapping
       ranges_(size, layoutFor(base, size)),
       placements_(std::move(placements)) {
   addresses_.protect(base_, size_, kNotHandedOut);
-  if (unreserved > Bytes()) {
-    addresses_.protect(base_, unreserved, kNotReserved);
-    addresses_.mark(Mark::kForeign, base_, unreserved);
-  }
+  if (unreserved > Bytes()) addresses_.protect(base_, unreserved, kNotReserved);
   // Nothing is handed out yet, and what is mapped over it goes into core dumps again.
   os::leaveOutOfDumps(base_ + unreserved.value(), size_ - unreserved);
 }
@@ -116,7 +113,6 @@ bool ManagedSpace::take(uintptr_t address, Bytes size) {
     if (!taken) return;
     os::leaveOutOfDumps(start, part);
     addresses_.protect(start, part, kNotHandedOut);
-    addresses_.unmark(Mark::kForeign, start, part);
   });
   return taken;
 }

@@ -74,6 +74,9 @@ int main(void) {
   EXPECT(rawly(30 * GIB, size) == (void*)-EEXIST);
   EXPECT(munmap(raw, size) == 0 && placed(rawly(30 * GIB, size), 30 * GIB));
   EXPECT(allBytesAre(raw, 0, size));
+  fill(raw, size, 7);
+  raw = (char*)mremap(raw, size, 2 * size, MREMAP_MAYMOVE);
+  EXPECT(raw != (char*)MAP_FAILED && wrongWords(raw, size, 7) == 0);
   tell("shared", shared, size);
   tell("hinted", hinted, size);
   tell("fixed", fixed, size);

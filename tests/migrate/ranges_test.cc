@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -382,6 +383,34 @@ TEST_P(Ranges, BadRangesAreErrorsAndNeverMore) {
   EXPECT_FALSE(runtime.allocate(Bytes(uint64_t{1} << 60), Bytes(kPageSize)));
   EXPECT_TRUE(runtime.release(bytes, pages(8)));
   EXPECT_FALSE(runtime.release(bytes, pages(8))) << "twice";
+}
+
+TEST_P(Ranges, WhatIsHandedOverIsTheKernelsUntilItIsReleased) {
+  TestRuntime test = TestRuntime::start(GetParam(), Bytes(8 * kMiB), Bytes(64 * kMiB));
+  Runtime& runtime = *test.runtime;
+  constexpr Bytes kSize(3 * kGranuleSize);
+  auto memory = runtime.allocate(kSize, Bytes(kGranuleSize));
+  ASSERT_TRUE(memory);
+  auto* const bytes = static_cast<char*>(*memory);
+  memset(bytes, 7, kSize.value());
+  // On both sides of a boundary of granules.
+  char* const given = bytes + kGranuleSize - 5 * kPageSize;
+  ASSERT_TRUE(runtime.handOver(given, pages(9)));
+  const auto owned = [&](char* at, uint64_t count) {
+    const OwnerSpan span = runtime.ownerAt(at, kSize);
+    return span.size == pages(count) ? std::optional(span.owner) : std::nullopt;
+  };
+  EXPECT_EQ(owned(bytes, kPagesPerGranule - 5), Owner::kRuntime);
+  EXPECT_EQ(owned(given, 9), Owner::kKernel);
+  for (uint64_t page = 0; page < 9; ++page) EXPECT_EQ(given[page * kPageSize], 7) << page;
+  // By a thread that took it for the runtime's right before.
+  ASSERT_TRUE(runtime.protect(given - kPageSize, pages(11), PROT_READ | PROT_WRITE));
+  EXPECT_EQ(owned(given, 9), Owner::kKernel);
+  ASSERT_TRUE(runtime.release(bytes, kSize));
+  EXPECT_EQ(runtime.ownerAt(given, pages(9)).owner, Owner::kNobody);
+  ASSERT_TRUE(runtime.claim(bytes, kSize));
+  EXPECT_EQ(owned(given, 2 * kPagesPerGranule + 5), Owner::kRuntime);
+  EXPECT_EQ(given[0], 0);
 }
 
 TEST_P(Ranges, ReadOnlyPagesKeepTheirRightsAndBytes) {

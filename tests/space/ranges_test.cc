@@ -186,18 +186,20 @@ TEST(AddressMap, HasTheRightsOfItsModelWhateverIsMarked) {
     for (int step = 0; step < steps; ++step) {
       const uint64_t first = *rc::gen::inRange<uint64_t>(0, kPages);
       const uint64_t count = *rc::gen::inRange<uint64_t>(1, kPages - first + 1);
-      const int protection =
-          *rc::gen::element(PROT_READ | PROT_WRITE, PROT_READ, PROT_NONE, kNotHandedOut);
+      const int protection = *rc::gen::element(PROT_READ | PROT_WRITE, PROT_READ, PROT_NONE,
+                                               kNotHandedOut, kNotReserved, kSurrendered);
       const auto accessible = [&model] {
-        return std::count_if(model.begin(), model.end(),
-                             [](int each) { return each != PROT_NONE && each != kNotHandedOut; });
+        return std::count_if(model.begin(), model.end(), [](int each) { return each > PROT_NONE; });
       };
       *rc::gen::arbitrary<bool>()
           ? map.mark(Mark::kUndumped, kBase + step * kPageSize, pages(count))
           : map.unmark(Mark::kUndumped, kBase, pages(count));
       const int64_t before = accessible();
       const int64_t grown = map.protect(kBase + first * kPageSize, pages(count), protection);
-      std::fill_n(model.begin() + static_cast<long>(first), count, protection);
+      const auto changed = model.begin() + static_cast<long>(first);
+      std::replace_if(
+          changed, changed + static_cast<long>(count),
+          [](int each) { return each != kSurrendered; }, protection);
       RC_ASSERT(grown == (accessible() - before) * static_cast<int64_t>(kPageSize));
       for (uint64_t page = 0; page < kPages; ++page) {
         RC_ASSERT(map.rightsAt(kBase + page * kPageSize) == rightsOf(model[page]));
@@ -223,6 +225,14 @@ TEST(AddressMap, HasTheRightsOfItsModelWhateverIsMarked) {
       RC_ASSERT(stretch.protection == model[from]);
       RC_ASSERT(stretch.start == kBase + low * kPageSize);
       RC_ASSERT(stretch.end == kBase + high * kPageSize);
+      const OwnerSpan owned = map.ownerAt(kBase + from * kPageSize, pages(kPages - from));
+      uint64_t owned_end = from;
+      while (owned_end < kPages && ownerOf(model[owned_end]) == owned.owner) ++owned_end;
+      RC_ASSERT(owned.owner == ownerOf(model[from]));
+      RC_ASSERT(owned.size == pages(owned_end - from));
+      if (*rc::gen::inRange(0, 4) != 0) continue;
+      map.endSurrender(kBase + first * kPageSize, pages(count));
+      std::replace(changed, changed + static_cast<long>(count), kSurrendered, kNotHandedOut);
     }
   }));
 }
@@ -230,7 +240,7 @@ TEST(AddressMap, HasTheRightsOfItsModelWhateverIsMarked) {
 TEST(AddressMap, HasTheMarksOfItsModelWhateverTheRights) {
   EXPECT_TRUE(rc::check([] {
     constexpr uintptr_t kBase = uintptr_t{1} << 32;
-    constexpr std::array kMarks = {Mark::kForeign, Mark::kUnforked, Mark::kUndumped};
+    constexpr std::array kMarks = {Mark::kUnforked, Mark::kUndumped};
     AddressMap map;
     std::array<std::bitset<kPages>, kMarks.size()> model;
     const int steps = *rc::gen::inRange(1, 60);
@@ -258,41 +268,57 @@ TEST(AddressMap, HasTheMarksOfItsModelWhateverTheRights) {
   }));
 }
 
-TEST(AddressMap, SaysWhatOfARangeIsMarkedAndWhatIsNot) {
+TEST(AddressMap, WhatIsSurrenderedIsTheKernelsWhateverItsRightsAreSaidToBe) {
+  for (const int protection : {kNotHandedOut, kNotReserved, kSurrendered}) {
+    EXPECT_EQ(rightsOf(protection), Rights::kOther);
+  }
+  EXPECT_EQ(ownerOf(PROT_NONE), Owner::kRuntime);
+  EXPECT_EQ(ownerOf(kNotHandedOut), Owner::kNobody);
+  EXPECT_EQ(ownerOf(kNotReserved), Owner::kKernel);
   AddressMap map;
-  EXPECT_FALSE(map.touches(Mark::kForeign, 0, Bytes(100)));
-  map.mark(Mark::kForeign, 20, Bytes(10));
-  map.mark(Mark::kForeign, 28, Bytes(12));
-  EXPECT_FALSE(map.touches(Mark::kForeign, 0, Bytes(20)));
-  EXPECT_TRUE(map.touches(Mark::kForeign, 0, Bytes(21)));
-  EXPECT_TRUE(map.touches(Mark::kForeign, 39, Bytes(5)));
-  EXPECT_FALSE(map.touches(Mark::kForeign, 40, Bytes(5)));
-  using Outside = std::vector<std::pair<uintptr_t, Bytes>>;
-  Outside outside;
+  EXPECT_EQ(map.protect(20, Bytes(10), kSurrendered), -10);
+  EXPECT_EQ(map.protect(28, Bytes(12), kSurrendered), -10);
+  EXPECT_EQ(map.protect(0, Bytes(100), PROT_READ), 0);
+  EXPECT_EQ(map.protect(0, Bytes(100), kNotHandedOut), -80);
+  EXPECT_EQ(map.ownerAt(10, Bytes(90)).owner, Owner::kNobody);
+  EXPECT_EQ(map.ownerAt(10, Bytes(90)).size, Bytes(10));
+  EXPECT_EQ(map.ownerAt(25, Bytes(90)).owner, Owner::kKernel);
+  EXPECT_EQ(map.ownerAt(25, Bytes(90)).size, Bytes(15));
+  map.endSurrender(0, Bytes(100));
+  EXPECT_EQ(map.ownerAt(0, Bytes(100)).size, Bytes(100));
+}
+
+TEST(AddressMap, TellsWhatIsNotTheKernelsInTheLongestPieces) {
+  AddressMap map;
+  map.protect(20, Bytes(10), kSurrendered);
+  map.protect(30, Bytes(10), kNotReserved);
+  map.protect(50, Bytes(5), PROT_NONE);
+  using Own = std::vector<std::pair<uintptr_t, Bytes>>;
+  Own own;
   const auto note = [&](uintptr_t start, Bytes size) -> Status {
-    outside.emplace_back(start, size);
-    return outside.size() < 2 ? Status() : fail(ErrorCode::kNoMemory, "two are enough");
+    own.emplace_back(start, size);
+    return own.size() < 2 ? Status() : fail(ErrorCode::kNoMemory, "two are enough");
   };
-  EXPECT_TRUE(map.forEachUnmarked(Mark::kForeign, 25, 60, note));
-  EXPECT_EQ(outside, Outside({{40, Bytes(20)}}));
-  EXPECT_FALSE(map.forEachUnmarked(Mark::kForeign, 5, 60, note)) << "the second failed";
-  EXPECT_EQ(outside, Outside({{40, Bytes(20)}, {5, Bytes(15)}}));
+  EXPECT_TRUE(map.forEachOwn(25, 60, note));
+  EXPECT_EQ(own, Own({{40, Bytes(20)}}));
+  EXPECT_FALSE(map.forEachOwn(5, 60, note)) << "the second failed";
+  EXPECT_EQ(own, Own({{40, Bytes(20)}, {5, Bytes(15)}}));
 }
 
 TEST(AddressMap, MarkedRangesAreTakenOutOneByOne) {
   AddressMap map;
-  EXPECT_EQ(map.takeLowest(Mark::kForeign).second, Bytes());
-  map.unmark(Mark::kForeign, 0, Bytes(100));
-  map.mark(Mark::kForeign, 50, Bytes(10));
-  map.mark(Mark::kForeign, 10, Bytes(10));
-  map.unmark(Mark::kForeign, 14, Bytes(2));
-  EXPECT_TRUE(map.markedAt(Mark::kForeign, 13, Bytes(1)).inside);
-  EXPECT_FALSE(map.markedAt(Mark::kForeign, 14, Bytes(1)).inside);
-  EXPECT_EQ(map.takeLowest(Mark::kForeign), std::pair(uintptr_t{10}, Bytes(4)));
-  EXPECT_EQ(map.takeLowest(Mark::kForeign), std::pair(uintptr_t{16}, Bytes(4)));
-  EXPECT_EQ(map.takeLowest(Mark::kForeign), std::pair(uintptr_t{50}, Bytes(10)));
-  EXPECT_EQ(map.takeLowest(Mark::kForeign).second, Bytes());
-  EXPECT_FALSE(map.markedAt(Mark::kForeign, 50, Bytes(1)).inside);
+  EXPECT_EQ(map.takeLowest(Mark::kUndumped).second, Bytes());
+  map.unmark(Mark::kUndumped, 0, Bytes(100));
+  map.mark(Mark::kUndumped, 50, Bytes(10));
+  map.mark(Mark::kUndumped, 10, Bytes(10));
+  map.unmark(Mark::kUndumped, 14, Bytes(2));
+  EXPECT_TRUE(map.markedAt(Mark::kUndumped, 13, Bytes(1)).inside);
+  EXPECT_FALSE(map.markedAt(Mark::kUndumped, 14, Bytes(1)).inside);
+  EXPECT_EQ(map.takeLowest(Mark::kUndumped), std::pair(uintptr_t{10}, Bytes(4)));
+  EXPECT_EQ(map.takeLowest(Mark::kUndumped), std::pair(uintptr_t{16}, Bytes(4)));
+  EXPECT_EQ(map.takeLowest(Mark::kUndumped), std::pair(uintptr_t{50}, Bytes(10)));
+  EXPECT_EQ(map.takeLowest(Mark::kUndumped).second, Bytes());
+  EXPECT_FALSE(map.markedAt(Mark::kUndumped, 50, Bytes(1)).inside);
 }
 
 }  // namespace
