@@ -25,11 +25,6 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFields[] = {"sequence", "index", "time",    "time_ns",  "actor", "verb",
                                    "subject",  "id",    "outcome", "previous", "hash",  "changes"};
 
-int complain(const std::string& text, int code) {
-  fmt::print(stderr, "fabricmgr: {}\n", text);
-  return code;
-}
-
 bool writeAll(int fd, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t now = write(fd, text.data() + done, text.size() - done);

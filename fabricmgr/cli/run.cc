@@ -24,12 +24,12 @@ using Json = nlohmann::ordered_json;
 constexpr int kLookEvery = 500;
 constexpr uint64_t kPage = 10'000;  // of a list: what the server gives at most
 
+}  // namespace
+
 int complain(const std::string& text, int code) {
   fmt::print(stderr, "fabricmgr: {}\n", text);
   return code;
 }
-
-}  // namespace
 
 int failed(const client::Reply& reply, const client::Target& target) {
   if (!reply.error.empty()) {

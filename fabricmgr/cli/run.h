@@ -22,6 +22,8 @@ struct Settings {
   uint64_t if_match = 0;
 };
 
+/// One line on stderr; returns `code`, to exit with.
+int complain(const std::string& text, int code);
 bool isGood(const client::Reply& reply);
 /// The exit code of a reply that is no success; says why on stderr.
 int failed(const client::Reply& reply, const client::Target& target);
