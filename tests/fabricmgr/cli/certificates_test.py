@@ -1,0 +1,85 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Roles, revocation, and certificates that end or are wrong, over mutual TLS.
+
+    FABRICMGR=build/release/bin/fabricmgr certificates_test.py [unittest arguments]
+"""
+
+import signal
+import subprocess
+import unittest
+
+from fabric import DONE, PROGRAM, REFUSED, UNREACHABLE, FabricTest
+
+
+class CertificatesTest(FabricTest):
+    def test_roles_and_revocation_over_tls(self):
+        self.furnish()
+        for kind, name in [("viewer", "vic"), ("operator", "ann"), ("host", "node1")]:
+            self.issue(kind, name)
+        self.assertEqual(self.ask("whoami", **self.over_tls("ann"))["actor"], "operator:ann")
+        self.run_program("status", **self.over_tls("vic"))
+        self.run_program("device", "cordon", "dev0", code=REFUSED, **self.over_tls("vic"))
+        self.run_program("device", "cordon", "dev0", **self.over_tls("ann"))
+        self.run_program("pool", "add", "more", "--class", "cxl", code=REFUSED, **self.over_tls("ann"))
+        self.run_program("host", "show", "node2", code=REFUSED, **self.over_tls("node1"))
+        self.run_program("ca", "revoke", "operator:ann", "--dir", self.ca)
+        self.daemon.process.send_signal(signal.SIGHUP)
+        for _ in range(200):
+            done = subprocess.run(
+                [PROGRAM, "whoami"], env=self.environment(**self.over_tls("ann")), capture_output=True, timeout=20
+            )
+            if done.returncode != DONE:
+                break
+        self.assertEqual(done.returncode, UNREACHABLE)
+        again = self.run_program("whoami", code=UNREACHABLE, **self.over_tls("ann"))
+        self.assertIn("the manager says that this certificate is revoked", again.stderr)
+        self.run_program("status", **self.over_tls("vic"))
+        self.assertIn("revoked", self.run_program("ca", "list", "--dir", self.ca).stdout)
+        books = self.ask("ca", "list", "--dir", self.ca)["items"]
+        self.assertEqual([one["name"] for one in books if one["revoked"]], ["ann"])
+
+    def test_tls_errors_are_in_words(self):
+        other = str(self.folder / "other")
+        self.run_program("ca", "init", "--dir", other)
+        self.run_program("ca", "issue", "operator", "eve", "--dir", other)
+        self.issue("server", "there", "--host", "127.0.0.1")
+        self.issue("operator", "ann")
+        tls = self.over_tls("ann")
+        stranger = {"TIDEPOOL_FABRIC_CERT": f"{other}/eve.crt", "TIDEPOOL_FABRIC_KEY": f"{other}/eve.key"}
+        server = {"TIDEPOOL_FABRIC_CERT": f"{self.ca}/there.crt", "TIDEPOOL_FABRIC_KEY": f"{self.ca}/there.key"}
+        nobody = {"TIDEPOOL_FABRIC_CERT": "", "TIDEPOOL_FABRIC_KEY": ""}
+        elsewhere = {"TIDEPOOL_FABRIC": tls["TIDEPOOL_FABRIC"].replace("127.0.0.1", "localhost")}
+        for change, words in (
+            ({"TIDEPOOL_FABRIC_CA": f"{other}/ca.crt"}, "the manager's certificate is not of the authority in --ca"),
+            (stranger, "the manager does not know the authority of this certificate"),
+            (nobody, "the manager wants a certificate"),
+            (server, "this certificate is not one for clients"),
+            (elsewhere, "the manager's certificate is for other names than this one"),
+        ):
+            for verb in (["whoami"], ["watch", "--since", "0"]):
+                done = self.run_program(*verb, code=UNREACHABLE, **{**tls, **change})
+                self.assertIn(words, done.stderr)
+                self.assertNotIn("is it running", done.stderr)
+
+    def test_certificates_end_visibly(self):
+        self.issue("operator", "ann", "--days", "5")
+        self.run_program("whoami", **self.over_tls("ann"))
+        # Days are whole ones, and the last of them has begun or not.
+        books = self.ask("ca", "list", "--dir", self.ca)
+        for one, days in zip(books["own"] + books["items"], (3650, 3650, 365, 365, 5)):
+            self.assertIn(one["days_left"], (days - 1, days))
+        self.assertEqual([one["kind"] for one in books["own"]], ["ca", "crl"])
+        text = self.run_program("ca", "list", "--dir", self.ca).stdout.splitlines()
+        self.assertRegex(text[1], r"^own +[0-9A-F]+ +\S+ +36(49|50)d +ca:root$")
+        self.assertRegex(text[5], r"^good +[0-9A-F]+ +\S+ +[45]d +operator:ann$")
+        table = self.run_program("certificate", "list").stdout.splitlines()
+        self.assertRegex(table[1], r"^client +operator:ann +\S+ +(4d23h|5d0h)$")
+        self.assertEqual(len(table), 6)
+        status = self.run_program("status").stdout
+        self.assertRegex(status, r"certificates 5   the certificate of operator ann ends in (4d23h|5d0h)")
+        self.assertIn("CERTIFICATE_EXPIRES_SOON", self.run_program("health").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For tests of the fabricmgr program from outside: a certificate authority and a daemon of each test's own, over the
+Unix socket and over mutual TLS. The program is the one that FABRICMGR names."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.path.abspath(os.environ["FABRICMGR"])
+DONE, FAILED, USAGE, NOT_FOUND, REFUSED, UNREACHABLE, CONFLICT, TIMED_OUT = range(8)
+
+
+class Daemon:
+    """`fabricmgr serve` in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.process = None
+        self.addresses = []
+
+    def start(self):
+        if not (self.folder / "fabric.db").exists():
+            subprocess.run(
+                [PROGRAM, "init", "--config", str(self.folder / "fabric.toml")], stdout=subprocess.DEVNULL, check=True
+            )
+        with open(self.folder / "log", "a") as log:
+            self.process = subprocess.Popen(
+                [PROGRAM, "serve", "--config", str(self.folder / "fabric.toml")],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        wanted = 2
+        self.addresses = [self.process.stdout.readline().split()[-1] for _ in range(wanted)]
+
+    def end(self, number=signal.SIGTERM):
+        if self.process is None:
+            return None
+        self.process.send_signal(number)
+        status = self.process.wait(20)
+        self.process.stdout.close()
+        self.process = None
+        return status
+
+
+class FabricTest(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.temporary.name)
+        self.ca = str(self.folder / "ca")
+        self.run_program("ca", "init", "--dir", self.ca)
+        self.issue("server", "manager", "--host", "127.0.0.1")
+        config = self.folder / "fabric.toml"
+        self.issue("manager", "main")
+        config.write_text(f"""
+state = "{self.folder}/fabric.db"
+[unix]
+path = "{self.folder}/sock"
+[tcp]
+listen = "127.0.0.1:0"
+certificate = "{self.ca}/manager.crt"
+key = "{self.ca}/manager.key"
+ca = "{self.ca}/ca.crt"
+crl = "{self.ca}/crl.pem"
+[memservers]
+certificate = "{self.ca}/main.crt"
+key = "{self.ca}/main.key"
+ca = "{self.ca}/ca.crt"
+crl = "{self.ca}/crl.pem"
+""")
+        self.daemon = Daemon(self.folder)
+        self.daemon.start()
+
+    def tearDown(self):
+        self.daemon.end()
+        self.temporary.cleanup()
+
+    def environment(self, **more):
+        environment = {"PATH": os.environ["PATH"], "TIDEPOOL_FABRIC": f"unix:{self.folder}/sock"}
+        environment.update(more)
+        return environment
+
+    def run_program(self, *words, code=DONE, **more):
+        codes = code if isinstance(code, tuple) else (code,)
+        done = subprocess.run(
+            [PROGRAM, *words], env=self.environment(**more), capture_output=True, text=True, timeout=60
+        )
+        self.assertIn(done.returncode, codes, f"{words}\n{done.stdout}{done.stderr}")
+        return done
+
+    def issue(self, kind, name, *more):
+        self.run_program("ca", "issue", kind, name, "--dir", self.ca, *more)
+
+    def ask(self, *words, **more):
+        return json.loads(self.run_program(*words, "--json", **more).stdout)
+
+    def furnish(self):
+        with open(self.folder / "pool", "wb") as pool:
+            pool.truncate(64 << 20)
+        self.run_program("pool", "add", "cxl", "--class", "cxl")
+        self.run_program("device", "add", "dev0", "--pool", "cxl", "--address", str(self.folder / "pool"))
+        self.run_program("host", "add", "node1", "--lease", "10m")
+        self.run_program("host", "add", "node2")
+
+    def over_tls(self, name):
+        return {
+            "TIDEPOOL_FABRIC": self.daemon.addresses[1],
+            "TIDEPOOL_FABRIC_CA": f"{self.ca}/ca.crt",
+            "TIDEPOOL_FABRIC_CERT": f"{self.ca}/{name}.crt",
+            "TIDEPOOL_FABRIC_KEY": f"{self.ca}/{name}.key",
+        }
