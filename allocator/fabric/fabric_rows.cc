@@ -108,12 +108,12 @@ void FabricRows::setKeeper(RowsKeeper* keeper) {
   keeper_ = keeper;
 }
 
-void FabricRows::opened(PartedChannel& channel) {
+void FabricRows::opened(StripedChannel& channel) {
   MutexLock lock(moving_);
   channels_.push_back(&channel);
 }
 
-void FabricRows::closed(PartedChannel& channel) {
+void FabricRows::closed(StripedChannel& channel) {
   MutexLock lock(moving_);
   TP_CHECK(std::erase(channels_, &channel) == 1);
 }
@@ -226,7 +226,7 @@ Status FabricRows::moveGranule(uint64_t granule) {
 /// Errors: those of reading and writing, with nothing changed.
 Status FabricRows::moveRows(uint64_t first, uint64_t count) {
   TP_CHECK_OP(channels_.size(), ==, 1u);
-  PartedChannel& channel = *channels_.front();
+  StripedChannel& channel = *channels_.front();
   buffer_.resize((stride_ * count).value());
   TP_TRY(channel.readNow(first, count, buffer_.data()));
   const std::vector<RowPart> before = parts_;

@@ -10,10 +10,10 @@
 #include <memory>
 #include <vector>
 
-#include "allocator/fabric/parted_channel.h"
 #include "allocator/fabric/region_hold.h"
 #include "allocator/fabric/row_run.h"
 #include "allocator/fabric/rows_keeper.h"
+#include "allocator/fabric/striped_channel.h"
 #include "runtime/base/mutex.h"
 
 namespace tidepool {
@@ -36,7 +36,7 @@ class FabricRows {
   std::byte* memory() const { return window_.data(); }
   /// The first channel that is opened is that of who keeps the rows; while there are others, rows
   /// stay where they are. Errors: those of opening a connection.
-  Result<std::unique_ptr<RowChannel>> openRows() { return PartedChannel::open(*this); }
+  Result<std::unique_ptr<RowChannel>> openRows() { return StripedChannel::open(*this); }
   /// Of those read in place: granules, and DirectTier::preferHuge() of one.
   uint64_t granules() const { return kind_ == TierKind::kDirect ? parts_.back().end : 0; }
   void preferHuge(uint64_t granule);
@@ -50,8 +50,8 @@ class FabricRows {
   void setKeeper(RowsKeeper* keeper) TP_EXCLUDES(keeping_);
 
   // Of channels. Who opens one has the keeper's lock, or rows that stay where they are.
-  void opened(PartedChannel& channel) TP_EXCLUDES(moving_);
-  void closed(PartedChannel& channel) TP_EXCLUDES(moving_);
+  void opened(StripedChannel& channel) TP_EXCLUDES(moving_);
+  void closed(StripedChannel& channel) TP_EXCLUDES(moving_);
   const std::vector<RowPart>& parts() const { return parts_; }
   /// In granules or rows.
   const RowPart& partOf(uint64_t unit) const;
@@ -115,7 +115,7 @@ class FabricRows {
   Mutex keeping_;
   RowsKeeper* keeper_ TP_GUARDED_BY(keeping_) = nullptr;
   Mutex moving_;
-  std::vector<PartedChannel*> channels_ TP_GUARDED_BY(moving_);
+  std::vector<StripedChannel*> channels_ TP_GUARDED_BY(moving_);
   std::vector<std::byte> buffer_;
   std::atomic<bool> lost_{false};
   char lost_text_[200] = {};  // written before lost_ is set

@@ -47,7 +47,7 @@ size_t EmbeddingTable::sampleFrom(std::span<const RowNumber> rows, size_t step) 
 
 void EmbeddingTable::addressInPlace(std::span<const RowNumber> rows, std::byte** addresses,
                                     std::vector<RowNumber>& missed) {
-  std::byte* const base = home_->memory();
+  std::byte* const base = backing_->memory();
   const uint32_t stride = format_.stride();
   if (!cache_) {
     for (size_t i = 0; i < rows.size(); ++i) addresses[i] = base + rows[i] * stride;
@@ -100,10 +100,10 @@ Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte
     if (k + kStageAhead < misses) staged_->prefetch(rows[absent[k + kStageAhead]]);
     const uint32_t i = absent[k];
     if (i % step == first) missed_[0].push_back(rows[i]);
-    const AheadRows::Place place = ahead_->find(rows[i]);
+    const PrefetchBuffer::Place place = prefetched_->find(rows[i]);
     if (place != kNoSlot) {
-      TP_TRY(ahead_->awaitRow(place));
-      addresses[i] = ahead_->address(place);
+      TP_TRY(prefetched_->awaitRow(place));
+      addresses[i] = prefetched_->address(place);
       slots[i] = placeAhead(place);
       ++here;
       continue;
@@ -114,7 +114,7 @@ Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte
   }
   hits_.fetch_add(here, std::memory_order_relaxed);
   TP_TRY(staged_->send());
-  return home_->link()->poll();
+  return backing_->link()->poll();
 }
 
 /// The row there differs from its home from now on. kNoSlot: whoever changed it writes it home.
@@ -123,7 +123,7 @@ void EmbeddingTable::markChanged(Slot place) {
   if (place < cache_->capacity()) {
     cache_->markDirty(place);
   } else {
-    ahead_->markChanged(placeAhead(place));
+    prefetched_->markChanged(placeAhead(place));
   }
 }
 
@@ -144,13 +144,13 @@ void EmbeddingTable::admitMissed(After after) {
 bool EmbeddingTable::admit(RowNumber row, After after) {
   const Admission admission = cache_->miss(row);
   if (admission == Admission::kRefuse || cache_->map().find(row) != kNoSlot) return true;
-  const AheadRows::Place waits = fetches() ? ahead_->find(row) : kNoSlot;
+  const PrefetchBuffer::Place waits = fetches() ? prefetched_->find(row) : kNoSlot;
   if (waits != kNoSlot) {
-    ahead_->markWorthy(waits);
+    prefetched_->markWorthy(waits);
     return true;
   }
   const std::byte* const from =
-      fetches() ? staged_->find(row) : home_->memory() + row * format_.stride();
+      fetches() ? staged_->find(row) : backing_->memory() + row * format_.stride();
   if (from == nullptr) return true;  // it had a slot meanwhile, and lost it to another
   const auto slot = cache_->place(row, admission);
   if (!slot || *slot == kNoSlot) return false;  // the link's failure shows at the next read
@@ -225,13 +225,13 @@ void EmbeddingTable::addressAnnounced(const AnnouncedBatch& batch, size_t first,
   for (size_t i = 0; i < rows.size(); ++i) {
     const Slot place = batch.place(first + i);
     const bool waits = place >= slots && place != kNoSlot;
-    const std::byte* const beside = ahead_->address(placeAhead(place) & -Slot{waits});
+    const std::byte* const beside = prefetched_->address(placeAhead(place) & -Slot{waits});
     addresses[i] = hereOrThere(waits, beside, cache_->row(place));
   }
   for (const size_t at : batch.moving(first, first + rows.size())) {
-    const AheadRows::Place place = ahead_->find(rows[at - first]);
+    const PrefetchBuffer::Place place = prefetched_->find(rows[at - first]);
     TP_CHECK(place != kNoSlot);
-    addresses[at - first] = ahead_->address(place);
+    addresses[at - first] = prefetched_->address(place);
   }
   const size_t step = cache_->sampleStep();
   for (size_t i = sampleFrom(rows, step); i < rows.size(); i += step) {
@@ -265,7 +265,7 @@ Result<size_t> EmbeddingTable::bagAnnounced(const BagCall& call, std::span<const
       ++to;
     }
     const auto first = static_cast<size_t>(start), end = static_cast<size_t>(batch.offsets[to]);
-    TP_TRY(ahead_->await(announced->requestsFor(end)));
+    TP_TRY(prefetched_->await(announced->requestsFor(end)));
     addresses.resize(end - first);
     addressAnnounced(*announced, first, rows.subspan(first, end - first), addresses.data());
     prefetchRows(addresses.data(), addresses.size(), format_.weightBytes());

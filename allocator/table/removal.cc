@@ -34,7 +34,7 @@ Status EmbeddingTable::removeRows(std::span<const RowNumber> rows) {
     changes_.created(row);
     const Slot slot = cache_ ? cache_->map().find(row) : kNoSlot;
     if (slot != kNoSlot) cache_->drop(slot);
-    if (ahead_) ahead_->drop(row);
+    if (prefetched_) prefetched_->drop(row);
     ids_.erase(row);
   }
   // Their places are not those of their rows any more.

@@ -17,18 +17,18 @@ constexpr uint32_t kVictimsAhead = 3;
 
 Status RowCache::writeOut(RowNumber number, const std::byte* bytes) {
   ++written_back_;
-  if (home_.memory() != nullptr) {
-    memcpy(home_.memory() + number * stride_, bytes, row_bytes_);
+  if (backing_.memory() != nullptr) {
+    memcpy(backing_.memory() + number * stride_, bytes, row_bytes_);
     return {};
   }
   if (writing_ == nullptr) {
-    auto chunk = home_.link()->take();
+    auto chunk = backing_.link()->take();
     if (!chunk) return tl::unexpected(chunk.error());
     writing_ = *chunk;
   }
   memcpy(writing_->bytes + writing_->rows.size() * stride_, bytes, row_bytes_);
   writing_->rows.push_back(number);
-  if (writing_->rows.size() < home_.link()->rowsPerChunk()) return {};
+  if (writing_->rows.size() < backing_.link()->rowsPerChunk()) return {};
   return sendWriteBack();
 }
 
@@ -36,8 +36,8 @@ Status RowCache::sendWriteBack() {
   if (writing_ == nullptr) return {};
   RowChunk* const chunk = writing_;
   writing_ = nullptr;
-  TP_TRY(home_.link()->writeAndForget(chunk));
-  return home_.link()->send();
+  TP_TRY(backing_.link()->writeAndForget(chunk));
+  return backing_.link()->send();
 }
 
 Status RowCache::empty(Slot slot) {
@@ -105,7 +105,7 @@ Status RowCache::writeBackAll() {
     states_[slot] &= static_cast<uint8_t>(~kDirty);
   }
   TP_TRY(sendWriteBack());
-  return home_.link() == nullptr ? Status() : home_.link()->finishAll();
+  return backing_.link() == nullptr ? Status() : backing_.link()->finishAll();
 }
 
 void RowCache::forgetAll() {

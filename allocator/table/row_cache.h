@@ -15,8 +15,8 @@
 #include "allocator/policy/row_policy.h"
 #include "allocator/rows/row_format.h"
 #include "allocator/rows/row_numbers.h"
+#include "allocator/table/backing_store.h"
 #include "allocator/table/huge_memory.h"
-#include "allocator/table/row_home.h"
 #include "allocator/table/slot_map.h"
 #include "runtime/base/result.h"
 
@@ -26,7 +26,7 @@ class RowCache {
  public:
   /// With room for `slots` rows of a table of `rows`, whose homes outlive the cache, and address
   /// space for `most`. Errors: kNoMemory.
-  static Result<std::unique_ptr<RowCache>> create(const RowFormat& format, RowHome& home,
+  static Result<std::unique_ptr<RowCache>> create(const RowFormat& format, BackingStore& backing,
                                                   RowNumber rows, Slot slots, Slot most);
   /// What so many slots cost, rows and metadata; and how many a budget holds, at most `most`.
   static Bytes memoryFor(const RowFormat& format, uint64_t slots);
@@ -104,7 +104,7 @@ class RowCache {
   static constexpr unsigned kHighShift = 4;
   static constexpr uint64_t kWordBytes = sizeof(uint32_t) + sizeof(uint8_t);
 
-  RowCache(const RowFormat& format, RowHome& home, Slot slots, Slot most);
+  RowCache(const RowFormat& format, BackingStore& backing, Slot slots, Slot most);
   RowNumber rowOf(Slot slot) const {
     return RowNumber{states_[slot]} >> kHighShift << 32 | low_rows_[slot];
   }
@@ -125,7 +125,7 @@ class RowCache {
   void fitMemory();
 
   const uint32_t stride_, row_bytes_;
-  RowHome& home_;
+  BackingStore& backing_;
   const Slot most_;
   Slot capacity_;
   HugeMemory memory_, low_row_memory_, state_memory_, policy_memory_;

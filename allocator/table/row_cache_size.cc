@@ -10,20 +10,20 @@
 
 namespace tidepool {
 
-RowCache::RowCache(const RowFormat& format, RowHome& home, Slot slots, Slot most)
+RowCache::RowCache(const RowFormat& format, BackingStore& backing, Slot slots, Slot most)
     : stride_(format.stride()),
       row_bytes_(format.rowBytes()),
-      home_(home),
+      backing_(backing),
       most_(most),
       capacity_(slots) {}
 
-Result<std::unique_ptr<RowCache>> RowCache::create(const RowFormat& format, RowHome& home,
+Result<std::unique_ptr<RowCache>> RowCache::create(const RowFormat& format, BackingStore& backing,
                                                    RowNumber rows, Slot slots, Slot most) {
   TP_CHECK_OP(slots, >, 0u);
   TP_CHECK_OP(slots, <=, most);
   TP_CHECK_OP(most, <, kNoSlot);
   static_assert(kRowLimit >> 32 < 1u << (8 - kHighShift));
-  std::unique_ptr<RowCache> cache(new RowCache(format, home, slots, most));
+  std::unique_ptr<RowCache> cache(new RowCache(format, backing, slots, most));
   const uint64_t n = most;
   const Bytes policy_size = RowPolicy::memoryFor(SlotCount(n));
   struct Part {

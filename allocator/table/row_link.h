@@ -31,8 +31,8 @@ struct ChunkRow {
 /// Some rows on their way. Rows lie in `bytes` one after the other, a stride each.
 struct RowChunk {
   std::vector<RowNumber> rows;
-  // Of chunks that AheadRows holds: what is known of each row, the last batch that needs one of
-  // them, the number of the chunk, and of the request.
+  // Of chunks that PrefetchBuffer holds: what is known of each row, the last batch that needs one
+  // of them, the number of the chunk, and of the request.
   std::vector<ChunkRow> needs;
   uint64_t batch = 0;
   uint32_t number = 0;

@@ -60,7 +60,7 @@ Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Ac
     if (!fetches()) continue;
     if (after == After::kChanged) {
       Status written = staged_->writeBack();
-      if (written) written = home_->link()->withinMemory();
+      if (written) written = backing_->link()->withinMemory();
       if (!written) return broken(written.error());
     }
     staged_->clear();

@@ -195,11 +195,10 @@ Status SharedBudget::makeRoom(Bytes size, Bytes budget, const char* what) {
               what);
 }
 
-Result<std::unique_ptr<EmbeddingTable>> SharedBudget::createTable(const TableOptions& options,
-                                                                  std::unique_ptr<RowHome> home,
-                                                                  Workers& workers) {
+Result<std::unique_ptr<EmbeddingTable>> SharedBudget::createTable(
+    const TableOptions& options, std::unique_ptr<BackingStore> backing, Workers& workers) {
   TableOptions first = options;
-  const Bytes least = leastShare(options, home->kind());
+  const Bytes least = leastShare(options, backing->kind());
   first.dram = least;
   {
     MutexLock lock(mutex_);
@@ -207,7 +206,7 @@ Result<std::unique_ptr<EmbeddingTable>> SharedBudget::createTable(const TableOpt
     pending_ += least;
   }
   // Without the lock: rows that are read in place get their first values, which may take minutes.
-  auto table = EmbeddingTable::createIn(this, first, std::move(home), workers);
+  auto table = EmbeddingTable::createIn(this, first, std::move(backing), workers);
   MutexLock lock(mutex_);
   pending_ -= least;
   if (!table) return table;
@@ -276,7 +275,7 @@ RowLink::Effort SharedBudget::effort() {
   if (restoring()) return all;
   for (const Member& member : members_) {
     MutexLock table(member.table->mutex_);
-    const RowLink* const link = member.table->home_->link();
+    const RowLink* const link = member.table->backing_->link();
     if (link == nullptr) continue;
     all.rows += link->effort().rows;
     all.waited += link->effort().waited;

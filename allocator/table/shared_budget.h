@@ -30,7 +30,7 @@ class SharedBudget {
   /// A table of the options, whose dram is not looked at, with a share of the budget. Errors: those
   /// of EmbeddingTable::create(), kNoSpace if the budget does not hold one table more.
   Result<std::unique_ptr<EmbeddingTable>> createTable(const TableOptions& options,
-                                                      std::unique_ptr<RowHome> home,
+                                                      std::unique_ptr<BackingStore> backing,
                                                       Workers& workers) TP_EXCLUDES(mutex_);
   /// The table gives its share back. Its destructor says so.
   void remove(EmbeddingTable& table) TP_EXCLUDES(mutex_);

@@ -28,14 +28,14 @@ uint64_t rememberedIds(const TableOptions& options) {
 }  // namespace
 
 EmbeddingTable::EmbeddingTable(SharedBudget* shared, const TableOptions& options,
-                               std::unique_ptr<RowHome> home, Workers& workers)
+                               std::unique_ptr<BackingStore> backing, Workers& workers)
     : shared_(shared),
       options_(options),
       format_(options.format),
       kernels_(kernels()),
       first_values_(options.format, options.initializer),
       workers_(workers),
-      home_(std::move(home)),
+      backing_(std::move(backing)),
       step_(options.step),
       missed_(workers.threads()) {
   // Which worker comes to see a miss is chance; what a table costs must not be.
@@ -44,9 +44,9 @@ EmbeddingTable::EmbeddingTable(SharedBudget* shared, const TableOptions& options
 }
 
 EmbeddingTable::~EmbeddingTable() {
-  home_->setKeeper(nullptr);
+  backing_->setKeeper(nullptr);
   if (shared_ != nullptr) shared_->remove(*this);
-  // What is under way borrows chunks of the link, which goes with the home.
+  // What is under way borrows chunks of the link, which goes with the backing store.
   if (staged_) staged_->clear();
 }
 
@@ -80,21 +80,20 @@ Status EmbeddingTable::check(const TableOptions& options) {
   return {};
 }
 
-Result<std::unique_ptr<EmbeddingTable>> EmbeddingTable::createIn(SharedBudget* shared,
-                                                                 const TableOptions& options,
-                                                                 std::unique_ptr<RowHome> home,
-                                                                 Workers& workers) {
+Result<std::unique_ptr<EmbeddingTable>> EmbeddingTable::createIn(
+    SharedBudget* shared, const TableOptions& options, std::unique_ptr<BackingStore> backing,
+    Workers& workers) {
   TP_TRY(check(options));
   std::unique_ptr<EmbeddingTable> table(
-      new EmbeddingTable(shared, options, std::move(home), workers));
+      new EmbeddingTable(shared, options, std::move(backing), workers));
   TP_TRY(table->setUp());
-  table->home_->setKeeper(table.get());
+  table->backing_->setKeeper(table.get());
   return table;
 }
 
 Status EmbeddingTable::setUp() {
-  if (home_->size().value() < options_.rows * format_.stride()) {
-    return fail(ErrorCode::kInvalidArgument, "table %s: its home is too small",
+  if (backing_->size().value() < options_.rows * format_.stride()) {
+    return fail(ErrorCode::kInvalidArgument, "table %s: its backing store is too small",
                 options_.name.c_str());
   }
   if (options_.ids == IdKind::kHashed) {
@@ -110,22 +109,23 @@ Status EmbeddingTable::setUp() {
     if (!seen) return tl::unexpected(seen.error());
     seen_ = std::move(*seen);
   }
-  if (home_->kind() != TierKind::kLocal) TP_TRY(setUpCache());
+  if (backing_->kind() != TierKind::kLocal) TP_TRY(setUpCache());
   return options_.ids == IdKind::kDense ? initialize() : Status();
 }
 
 Status EmbeddingTable::initialize() {
-  if (fetches()) return home_->beginWith(first_values_, options_.rows);
+  if (fetches()) return backing_->beginWith(first_values_, options_.rows);
   // Local memory and the granules of a direct tier are zeros to begin with.
   if (options_.initializer.kind == Initializer::Kind::kZero) return {};
-  if (home_->kind() == TierKind::kDirect) {
-    workers_.run(home_->hugePieces(), [this](size_t piece, size_t) { home_->makeHuge(piece); });
+  if (backing_->kind() == TierKind::kDirect) {
+    workers_.run(backing_->hugePieces(),
+                 [this](size_t piece, size_t) { backing_->makeHuge(piece); });
   }
   const RowNumber pieces = (options_.rows + kInitializePiece - 1) / kInitializePiece;
   workers_.run(pieces, [this](size_t piece, size_t) {
     const RowNumber end = std::min<RowNumber>((piece + 1) * kInitializePiece, options_.rows);
     for (RowNumber row = piece * kInitializePiece; row < end; ++row) {
-      first_values_.encode(row, home_->memory() + row * format_.stride());
+      first_values_.encode(row, backing_->memory() + row * format_.stride());
     }
   });
   return {};
@@ -232,7 +232,7 @@ Status EmbeddingTable::bringIntoBeing(RowNumber row, uint64_t id) {
   changes_.created(row);
   uses_.born(row, step_.step);
   if (!fetches()) {
-    first_values_.encode(id, home_->memory() + row * format_.stride());
+    first_values_.encode(id, backing_->memory() + row * format_.stride());
     return {};
   }
   auto slot = cache_->place(row, cache_->miss(row));

@@ -17,8 +17,8 @@
 #include "allocator/fabric/rows_keeper.h"
 #include "allocator/kernels/kernels.h"
 #include "allocator/rows/row_format.h"
-#include "allocator/table/ahead_rows.h"
 #include "allocator/table/announced_batch.h"
+#include "allocator/table/backing_store.h"
 #include "allocator/table/batch.h"
 #include "allocator/table/first_values.h"
 #include "allocator/table/id_map.h"
@@ -26,9 +26,9 @@
 #include "allocator/table/listed_table.h"
 #include "allocator/table/live_curve.h"
 #include "allocator/table/occurrences.h"
+#include "allocator/table/prefetch_buffer.h"
 #include "allocator/table/row_cache.h"
 #include "allocator/table/row_changes.h"
-#include "allocator/table/row_home.h"
 #include "allocator/table/row_uses.h"
 #include "allocator/table/seen_ids.h"
 #include "allocator/table/staged_rows.h"
@@ -84,13 +84,13 @@ class SharedBudget;
 
 class EmbeddingTable final : private RowsKeeper {
  public:
-  /// Rows begin as the initializer says. `home` must have room for options.rows rows of the format;
-  /// `workers` outlives the table. Errors: kInvalidArgument, kNoMemory, those of writing to the
-  /// home.
+  /// Rows begin as the initializer says. `backing` must have room for options.rows rows of the
+  /// format; `workers` outlives the table. Errors: kInvalidArgument, kNoMemory, those of writing to
+  /// the backing store.
   static Result<std::unique_ptr<EmbeddingTable>> create(const TableOptions& options,
-                                                        std::unique_ptr<RowHome> home,
+                                                        std::unique_ptr<BackingStore> backing,
                                                         Workers& workers) {
-    return createIn(nullptr, options, std::move(home), workers);
+    return createIn(nullptr, options, std::move(backing), workers);
   }
   /// Whether the options can be those of a table. Errors: kInvalidArgument.
   static Status check(const TableOptions& options);
@@ -165,7 +165,8 @@ class EmbeddingTable final : private RowsKeeper {
   /// The batch, and those announced before it, were used for the last time.
   void finished(BatchNumber batch) TP_EXCLUDES(mutex_);
   /// No more batches are announced for now: all that were are finished, and the memory for rows
-  /// that are read ahead is for slots until the next one. Errors: those of writing to the home.
+  /// that are read ahead is for slots until the next one. Errors: those of writing to the backing
+  /// store.
   Status stopPrefetch() TP_EXCLUDES(mutex_);
 
   /// Sets what the next steps use. The step number stays the table's own.
@@ -179,7 +180,7 @@ class EmbeddingTable final : private RowsKeeper {
   /// Holds the table to another budget, while it is in use: rows leave, or more may come. One
   /// whose rows are local has none. Rows of announced batches stay; dram() says what it then holds.
   /// Errors: kInvalidArgument for less than leastDram(), with nothing changed; those of writing to
-  /// the home.
+  /// the backing store.
   Status setDram(Bytes dram) TP_EXCLUDES(mutex_);
   /// The budget that it is held to; 0 of one whose rows are local.
   Bytes dram() TP_EXCLUDES(mutex_);
@@ -208,10 +209,10 @@ class EmbeddingTable final : private RowsKeeper {
   /// again.
   static Result<std::unique_ptr<EmbeddingTable>> createIn(SharedBudget* shared,
                                                           const TableOptions& options,
-                                                          std::unique_ptr<RowHome> home,
+                                                          std::unique_ptr<BackingStore> backing,
                                                           Workers& workers);
-  EmbeddingTable(SharedBudget* shared, const TableOptions& options, std::unique_ptr<RowHome> home,
-                 Workers& workers);
+  EmbeddingTable(SharedBudget* shared, const TableOptions& options,
+                 std::unique_ptr<BackingStore> backing, Workers& workers);
   Status setUp() TP_LOCKS_NOBODY_ELSE;
   Status setUpCache();
   Status initialize();
@@ -219,8 +220,8 @@ class EmbeddingTable final : private RowsKeeper {
   // Local memory, and how the table is held to it.
   struct DramPlan {
     Bytes link;
-    Bytes ahead;  // what is known of rows that wait
-    size_t ahead_rows = 0;
+    Bytes prefetched;  // what is known of rows that wait
+    size_t prefetched_rows = 0;
     Slot slots = 0;
   };
   static Bytes rowsMemory(const TableOptions& options, TierKind tier);
@@ -242,7 +243,7 @@ class EmbeddingTable final : private RowsKeeper {
   }
   void tellDram();
   static void noteLookups(std::span<const BagCall> calls, Workers& workers);
-  bool fetches() const { return home_->link() != nullptr; }
+  bool fetches() const { return backing_->link() != nullptr; }
 
   /// A lock is not fair: who trains in a loop would take it again before a waiting checkpoint has
   /// woken up.
@@ -356,7 +357,7 @@ class EmbeddingTable final : private RowsKeeper {
   void warnShort(const AnnouncedBatch& batch);
   /// Places of rows that wait beside the slots, as places in general: slots count from the first
   /// on, these from the last. The other way round it is the same.
-  static Slot placeAhead(AheadRows::Place place) { return kNoSlot - 1 - place; }
+  static Slot placeAhead(PrefetchBuffer::Place place) { return kNoSlot - 1 - place; }
   /// Writes those that were changed home, as a checkpoint wants them.
   Status writeAhead();
   /// Lets go of all of them. No batch is in flight.
@@ -368,9 +369,9 @@ class EmbeddingTable final : private RowsKeeper {
   const Kernels& kernels_;
   const FirstValues first_values_;
   Workers& workers_;
-  std::unique_ptr<RowHome> home_;
-  std::unique_ptr<RowCache> cache_;   // null when rows are local
-  std::unique_ptr<AheadRows> ahead_;  // these two: null when rows are read in place
+  std::unique_ptr<BackingStore> backing_;
+  std::unique_ptr<RowCache> cache_;             // null when rows are local
+  std::unique_ptr<PrefetchBuffer> prefetched_;  // these two: null when rows are read in place
   std::unique_ptr<StagedRows> staged_;
   Mutex mutex_;
   // Somebody who works beside the calls is waiting for the lock: those go behind. See

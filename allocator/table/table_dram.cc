@@ -25,7 +25,7 @@ uint64_t leastSlots(const TableOptions& options) {
 
 Bytes leastLink(const RowFormat& format) {
   return RowLink::leastMemory(Bytes(format.stride())) +
-         AheadRows::memoryFor(RowLink::kLeastRowsInAll);
+         PrefetchBuffer::memoryFor(RowLink::kLeastRowsInAll);
 }
 
 /// Slots and link, of which planDram() makes at least so many slots.
@@ -68,7 +68,7 @@ Bytes EmbeddingTable::leastDram() const {
 /// With so many slots, of this table as it is.
 Bytes EmbeddingTable::dramFor(uint64_t slots) const {
   slots = std::clamp(slots, leastSlots(options_), options_.rows);
-  return fixedDram() + variableFor(format_, home_->kind(), slots);
+  return fixedDram() + variableFor(format_, backing_->kind(), slots);
 }
 
 /// With which so many rows have room to wait, about, also when the table has been saved: some of
@@ -80,21 +80,21 @@ Bytes EmbeddingTable::dramForAhead(uint64_t rows) const {
 }
 
 Bytes EmbeddingTable::fixedDram() const {
-  Bytes fixed = rowsMemory(options_, home_->kind());
+  Bytes fixed = rowsMemory(options_, backing_->kind());
   if (room_for_changes_) fixed += RowChanges::mostMemory(options_.rows);
-  if (curve_) fixed += LiveCurve::memoryFor(home_->size());
+  if (curve_) fixed += LiveCurve::memoryFor(backing_->size());
   return fixed;
 }
 
 /// What it costs at the most, as it is.
 Bytes EmbeddingTable::heldDram() const {
   Bytes held = fixedDram() + RowCache::memoryFor(format_, cache_->capacity());
-  if (fetches()) held += home_->link()->memory() + ahead_->memory();
+  if (fetches()) held += backing_->link()->memory() + prefetched_->memory();
   return held;
 }
 
 uint64_t EmbeddingTable::mostSlots() const {
-  return std::min<uint64_t>(options_.rows, kNoSlot - 1 - AheadRows::kMostPlaces);
+  return std::min<uint64_t>(options_.rows, kNoSlot - 1 - PrefetchBuffer::kMostPlaces);
 }
 
 Result<EmbeddingTable::DramPlan> EmbeddingTable::planDram(Bytes dram) const {
@@ -113,7 +113,7 @@ Result<EmbeddingTable::DramPlan> EmbeddingTable::planDram(Bytes dram) const {
     const Bytes share = announces_ ? std::min(rest / kAheadShare, kMostAhead)
                                    : std::min(rest / kLinkShare, RowLink::kMostMemory);
     planLink(std::min(std::max(share, leastLink(format_)), most), plan);
-    rest -= std::min(most, plan.link + plan.ahead);
+    rest -= std::min(most, plan.link + plan.prefetched);
   }
   plan.slots = static_cast<Slot>(RowCache::slotsIn(format_, rest, mostSlots()));
   return plan;
@@ -122,21 +122,21 @@ Result<EmbeddingTable::DramPlan> EmbeddingTable::planDram(Bytes dram) const {
 /// Chunks, and what is known of the rows in them that wait for their batch. Those of batches in
 /// flight stay as they are.
 void EmbeddingTable::planLink(Bytes share, DramPlan& plan) const {
-  if (ahead_ && !ahead_->empty()) {
-    plan.link = home_->link()->memory();
-    plan.ahead = ahead_->memory();
+  if (prefetched_ && !prefetched_->empty()) {
+    plan.link = backing_->link()->memory();
+    plan.prefetched = prefetched_->memory();
     return;
   }
-  plan.ahead_rows = 0;
+  plan.prefetched_rows = 0;
   plan.link = share;
   if (!announces_) return;
   const Bytes least = RowLink::leastMemory(Bytes(format_.stride()));
-  plan.ahead_rows = share.value() / (format_.stride() + kBesideRow);
-  if (AheadRows::memoryFor(plan.ahead_rows) + least > share) {
-    plan.ahead_rows = RowLink::kLeastRowsInAll;
+  plan.prefetched_rows = share.value() / (format_.stride() + kBesideRow);
+  if (PrefetchBuffer::memoryFor(plan.prefetched_rows) + least > share) {
+    plan.prefetched_rows = RowLink::kLeastRowsInAll;
   }
-  plan.ahead = AheadRows::memoryFor(plan.ahead_rows);
-  plan.link = share - plan.ahead;
+  plan.prefetched = PrefetchBuffer::memoryFor(plan.prefetched_rows);
+  plan.link = share - plan.prefetched;
 }
 
 /// From the first announced batch on. What a checkpoint takes is put aside as well: later it could
@@ -149,20 +149,20 @@ Status EmbeddingTable::makeRoomAhead() {
 }
 
 Status EmbeddingTable::setUpCache() {
-  if (shared_ != nullptr) curve_ = std::make_unique<LiveCurve>(options_.rows, home_->size());
+  if (shared_ != nullptr) curve_ = std::make_unique<LiveCurve>(options_.rows, backing_->size());
   const auto plan = planDram(options_.dram);
   if (!plan) return tl::unexpected(plan.error());
-  if (fetches()) TP_TRY(home_->link()->setMemory(plan->link));
+  if (fetches()) TP_TRY(backing_->link()->setMemory(plan->link));
   // Address space for more only where there may be more: not every system gives it for nothing.
   const uint64_t most = shared_ != nullptr ? mostSlots() : plan->slots;
   auto cache =
-      RowCache::create(format_, *home_, options_.rows, plan->slots, static_cast<Slot>(most));
+      RowCache::create(format_, *backing_, options_.rows, plan->slots, static_cast<Slot>(most));
   if (!cache) return tl::unexpected(cache.error());
   cache_ = std::move(*cache);
   if (fetches()) {
     const Bytes stride(format_.stride());
-    ahead_ = std::make_unique<AheadRows>(*home_->link(), *cache_, stride);
-    staged_ = std::make_unique<StagedRows>(*home_->link(), stride);
+    prefetched_ = std::make_unique<PrefetchBuffer>(*backing_->link(), *cache_, stride);
+    staged_ = std::make_unique<StagedRows>(*backing_->link(), stride);
   }
   dram_ = options_.dram;
   return {};
@@ -179,17 +179,17 @@ Status EmbeddingTable::fitDram(Bytes dram) {
   if (!plan) return tl::unexpected(plan.error());
   plan->slots = std::min(plan->slots, cache_->most());
   // The share of rows that wait follows when none waits: until then no more are asked for.
-  refit_ = fetches() && !ahead_->empty() && (dram != dram_ || refit_);
+  refit_ = fetches() && !prefetched_->empty() && (dram != dram_ || refit_);
   Status done;
   if (staged_) staged_->clear();
   replan();
   done = cache_->setCapacity(plan->slots);
-  if (done && fetches() && ahead_->empty() &&
-      (plan->link != home_->link()->memory() || plan->ahead != ahead_->memory())) {
+  if (done && fetches() && prefetched_->empty() &&
+      (plan->link != backing_->link()->memory() || plan->prefetched != prefetched_->memory())) {
     done = cache_->sendWriteBack();
-    if (done) done = home_->link()->finishAll();
-    if (done) done = home_->link()->setMemory(plan->link);
-    if (done) done = ahead_->setMost(plan->ahead_rows);
+    if (done) done = backing_->link()->finishAll();
+    if (done) done = backing_->link()->setMemory(plan->link);
+    if (done) done = prefetched_->setMost(plan->prefetched_rows);
   }
   if (!done) return broken(done.error());
   dram_ = std::max(dram, heldDram());
@@ -232,22 +232,22 @@ TableCounts EmbeddingTable::countsLocked() const {
     counts.metadata += ids_.memory() + RowUses::memoryFor(options_.tracked, ids_.end());
     counts.metadata += seen_.memory();
   }
-  if (options_.ids == IdKind::kDense) counts.metadata += rowsMemory(options_, home_->kind());
-  if (curve_) counts.metadata += LiveCurve::memoryFor(home_->size());
+  if (options_.ids == IdKind::kDense) counts.metadata += rowsMemory(options_, backing_->kind());
+  if (curve_) counts.metadata += LiveCurve::memoryFor(backing_->size());
   if (cache_) {
     counts.evictions = cache_->evictions();
     counts.written_back = cache_->writtenBack();
     counts.metadata += cache_->metadata();
     counts.dram += Bytes(uint64_t{cache_->capacity()} * format_.stride());
   } else {
-    counts.dram += home_->size();
+    counts.dram += backing_->size();
   }
   counts.dram += counts.metadata;
   if (fetches()) {
-    counts.prefetched = ahead_->asked();
-    counts.unwritten = home_->link()->unwritten();
-    counts.metadata += ahead_->memory();
-    counts.dram += home_->link()->memory() + ahead_->memory();
+    counts.prefetched = prefetched_->asked();
+    counts.unwritten = backing_->link()->unwritten();
+    counts.metadata += prefetched_->memory();
+    counts.dram += backing_->link()->memory() + prefetched_->memory();
   }
   return counts;
 }

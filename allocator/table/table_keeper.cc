@@ -20,7 +20,7 @@ Status EmbeddingTable::usable() const {
 }
 
 Status EmbeddingTable::intact() const {
-  const Status verdict = home_->verdict();
+  const Status verdict = backing_->verdict();
   if (verdict) return {};
   return fail(verdict.error().code(), "table %s was given up: %s", options_.name.c_str(),
               verdict.error().text());
@@ -37,7 +37,7 @@ bool EmbeddingTable::hold() TP_LOCKS_BY_HAND {
   wakeWaiters(others_waiting_);
   if (!held || !fetches()) return held;
   // Requests under way say where rows are now.
-  if (!broken_ && home_->link()->finishAll()) return true;
+  if (!broken_ && backing_->link()->finishAll()) return true;
   mutex_.unlock();
   return false;
 }

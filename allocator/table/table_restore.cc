@@ -48,7 +48,7 @@ Status TableRestore::prepare() {
   }
   // Rows that the checkpoint does not have stay as they are.
   if (table_.cache_ && !table_.broken_) {
-    Status written = table_.ahead_ ? table_.settleAhead() : Status();
+    Status written = table_.prefetched_ ? table_.settleAhead() : Status();
     if (written) written = table_.cache_->writeBackAll();
     if (!written) return table_.broken(written.error());
   }
@@ -56,7 +56,7 @@ Status TableRestore::prepare() {
 }
 
 TableRestore::~TableRestore() {
-  for (RowChunk* const chunk : open_) table_.home_->link()->giveBack(chunk);
+  for (RowChunk* const chunk : open_) table_.backing_->link()->giveBack(chunk);
   if (changing_ && !table_.broken_) {
     (void)table_.broken(
         Error::make(ErrorCode::kCorrupt, "restoring it was broken off; restore a checkpoint"));
@@ -71,7 +71,7 @@ void TableRestore::start() {
   // Of a table that was given up, reads may be under way, and rows that left not yet written: they
   // are written before those of the checkpoint. A link that failed says so at the first put().
   table_.batches_.clear();
-  if (table_.ahead_) table_.ahead_->forget();
+  if (table_.prefetched_) table_.prefetched_->forget();
   if (table_.staged_) table_.staged_->clear();
   if (table_.cache_) {
     (void)table_.cache_->sendWriteBack();
@@ -83,7 +83,7 @@ void TableRestore::start() {
 
 Status TableRestore::put(RowNumber first, size_t count, const std::byte* bytes) {
   if (table_.fetches()) return putFar(first, count, bytes);
-  copyRows(table_.home_->memory() + first * table_.format_.stride(), bytes, count);
+  copyRows(table_.backing_->memory() + first * table_.format_.stride(), bytes, count);
   return {};
 }
 
@@ -91,7 +91,7 @@ Status TableRestore::put(RowNumber first, size_t count, const std::byte* bytes) 
 /// apart from their neighbours, so that most calls bring a few rows only. Each thread fills a chunk
 /// while another one's is sent.
 Status TableRestore::putFar(RowNumber first, size_t count, const std::byte* bytes) {
-  const size_t most = table_.home_->link()->rowsPerChunk();
+  const size_t most = table_.backing_->link()->rowsPerChunk();
   while (count > 0) {
     auto open = openChunk();
     if (!open) return tl::unexpected(open.error());
@@ -122,7 +122,7 @@ Result<RowChunk*> TableRestore::openChunk() {
     }
   }
   MutexLock lock(turn_);
-  return table_.home_->link()->take();
+  return table_.backing_->link()->take();
 }
 
 void TableRestore::fill(RowChunk& chunk, RowNumber first, size_t count,
@@ -133,7 +133,7 @@ void TableRestore::fill(RowChunk& chunk, RowNumber first, size_t count,
 
 Status TableRestore::sendChunk(RowChunk* chunk) {
   MutexLock lock(turn_);
-  RowLink& link = *table_.home_->link();
+  RowLink& link = *table_.backing_->link();
   TP_TRY(link.writeAndForget(chunk));  // waits when many are under way
   TP_TRY(link.send());
   return link.poll();
@@ -152,7 +152,7 @@ Status TableRestore::settle() {
 Status TableRestore::finishFar() {
   TP_TRY(settle());
   MutexLock lock(turn_);
-  return table_.home_->link()->finishAll();
+  return table_.backing_->link()->finishAll();
 }
 
 Status TableRestore::assignIds(const Ids& given) {

@@ -141,7 +141,7 @@ Result<bool> TableSnapshot::nextInPlace(std::span<RowBlock* const> blocks) {
   Hold hold(table_);
   TP_TRY(table_.usable());
   cursor_ = table_.changes_.pending(cursor_, blocks.size() * filler.blockRows(), wanted_);
-  const std::byte* const base = table_.home_->memory();
+  const std::byte* const base = table_.backing_->memory();
   if (table_.cache_) {
     slots_.resize(wanted_.size());
     table_.cache_->map().findMany(wanted_, slots_.data());
@@ -166,7 +166,7 @@ Status TableSnapshot::copySlots(Filler& filler, uint64_t& begun, size_t most) {
   RowCache& cache = *table_.cache_;
   const Status sent = cache.sendWriteBack();
   if (!sent) return table_.broken(sent.error());
-  begun = table_.home_->link()->begun();
+  begun = table_.backing_->link()->begun();
   slots_.resize(wanted_.size());
   cache.map().findMany(wanted_, slots_.data());
   for (size_t i = 0; i < wanted_.size(); ++i) {
@@ -185,7 +185,7 @@ Status TableSnapshot::awaitWrites(uint64_t begun) {
     {
       Hold hold(table_);
       TP_TRY(table_.usable());
-      RowLink& link = *table_.home_->link();
+      RowLink& link = *table_.backing_->link();
       const Status polled = link.poll();
       if (!polled) return table_.broken(polled.error());
       if (link.over(begun)) return {};
@@ -197,7 +197,7 @@ Status TableSnapshot::awaitWrites(uint64_t begun) {
 
 Status TableSnapshot::readFar(Filler& filler) {
   if (!link_) {
-    auto link = table_.home_->openLink();
+    auto link = table_.backing_->openLink();
     if (!link) return tl::unexpected(link.error());
     link_ = std::move(*link);
   }

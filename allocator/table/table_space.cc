@@ -104,21 +104,22 @@ Result<Tier*> TableSpace::farTier(size_t tier) {
               tier);
 }
 
-Result<std::unique_ptr<RowHome>> TableSpace::makeHome(const TableOptions& options, size_t tier) {
-  if (tier == 0) return RowHome::inLocalMemory(options.format, options.rows);
+Result<std::unique_ptr<BackingStore>> TableSpace::makeBackingStore(const TableOptions& options,
+                                                                   size_t tier) {
+  if (tier == 0) return BackingStore::inLocalMemory(options.format, options.rows);
   FabricPool* fabric = nullptr;
   {
     MutexLock lock(mutex_);
     TP_TRY(openTier(tier - 1));
     fabric = far_[tier - 1].fabric.get();
     if (fabric == nullptr) {
-      return RowHome::inStore(*far_[tier - 1].store, options.format, options.rows);
+      return BackingStore::inStore(*far_[tier - 1].store, options.format, options.rows);
     }
   }
   // Without the lock: the agent may take its time.
   auto rows = fabric->makeRows(Bytes(options.format.stride()), options.rows);
   if (!rows) return tl::unexpected(rows.error());
-  return RowHome::inFabric(std::move(*rows));
+  return BackingStore::inFabric(std::move(*rows));
 }
 
 /// Where a table of the options would be. Errors: kNotFound, kInvalidArgument, kUnsupported.
@@ -158,11 +159,11 @@ Result<std::unique_ptr<EmbeddingTable>> TableSpace::createTable(const TableOptio
                                                                 size_t tier) {
   const auto kind = kindOf(options, tier);
   if (!kind) return tl::unexpected(kind.error());
-  auto home = makeHome(options, tier);
-  if (!home) return tl::unexpected(home.error());
+  auto backing = makeBackingStore(options, tier);
+  if (!backing) return tl::unexpected(backing.error());
   const bool shares = tier != 0 && options.dram == Bytes() && shared_.budget() > Bytes();
-  auto table = shares ? shared_.createTable(options, std::move(*home), workers_)
-                      : EmbeddingTable::create(options, std::move(*home), workers_);
+  auto table = shares ? shared_.createTable(options, std::move(*backing), workers_)
+                      : EmbeddingTable::create(options, std::move(*backing), workers_);
   const TidepoolRunApi* const run = table ? runThatListsTables() : nullptr;
   if (run != nullptr) {
     (*table)->listIn(*run, tier == 0 ? "local" : tierName(far_[tier - 1].spec).c_str());

@@ -101,7 +101,7 @@ class TableSpace {
   Status openTier(size_t number) TP_REQUIRES(mutex_);
   Status openOwnTier(FarTier& tier) TP_REQUIRES(mutex_);
   Status openFabric(FarTier& tier) TP_REQUIRES(mutex_);
-  Result<std::unique_ptr<RowHome>> makeHome(const TableOptions& options, size_t tier)
+  Result<std::unique_ptr<BackingStore>> makeBackingStore(const TableOptions& options, size_t tier)
       TP_EXCLUDES(mutex_);
 
   Workers workers_;

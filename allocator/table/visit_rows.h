@@ -74,7 +74,7 @@ Status EmbeddingTable::visitFetched(std::span<const RowNumber> rows, After after
     }
     first = end;
   }
-  return home_->link()->withinMemory();
+  return backing_->link()->withinMemory();
 }
 
 }  // namespace tidepool

@@ -224,9 +224,9 @@ TEST_P(Budget, ThatIsTooSmallIsRefusedWithTheOneThatWouldDo) {
   TableOptions options = optionsFor("items", 3000, GetParam().ids);
   const Bytes least = EmbeddingTable::leastDram(options, kindOf(GetParam().place));
   options.dram = least - Bytes(1);
-  auto home = places_.home(options);
-  ASSERT_TRUE(home);
-  const auto refused = EmbeddingTable::create(options, std::move(*home), workers_);
+  auto backing = places_.backingStore(options);
+  ASSERT_TRUE(backing);
+  const auto refused = EmbeddingTable::create(options, std::move(*backing), workers_);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_NE(strstr(refused.error().text(), std::to_string(least.value()).c_str()), nullptr)
@@ -331,9 +331,9 @@ TEST(BudgetOfSlots, GoesBackToTheSystem) {
 class Shared : public testing::TestWithParam<Place> {
  protected:
   std::unique_ptr<EmbeddingTable> make(SharedBudget& budget, const TableOptions& options) {
-    auto home = places_.home(options);
-    EXPECT_TRUE(home) << home.error().text();
-    auto table = budget.createTable(options, std::move(*home), workers_);
+    auto backing = places_.backingStore(options);
+    EXPECT_TRUE(backing) << backing.error().text();
+    auto table = budget.createTable(options, std::move(*backing), workers_);
     EXPECT_TRUE(table) << table.error().text();
     return std::move(*table);
   }
@@ -391,8 +391,8 @@ TEST_P(Shared, OfTheLeastIsEnoughForCheckpointsOfAll) {
   budget.rebalance();
   for (const auto& table : tables) EXPECT_LE(table->counts().dram, table->dram());
   EXPECT_LE(budget.held(), budget.budget());
-  auto home = places_.home(options);
-  const auto refused = budget.createTable(options, std::move(*home), workers_);
+  auto backing = places_.backingStore(options);
+  const auto refused = budget.createTable(options, std::move(*backing), workers_);
   ASSERT_FALSE(refused);
   EXPECT_NE(strstr(refused.error().text(), std::to_string((least * 4).value()).c_str()), nullptr)
       << refused.error().text();
@@ -404,7 +404,7 @@ TEST_P(Shared, ThatDoNotFitAreRefused) {
   Status refused;
   while (refused && tables.size() < 20) {
     const TableOptions options = optionsFor("one", 3000);
-    auto table = budget.createTable(options, std::move(*places_.home(options)), workers_);
+    auto table = budget.createTable(options, std::move(*places_.backingStore(options)), workers_);
     if (table) {
       tables.push_back(std::move(*table));
     } else {
@@ -566,9 +566,9 @@ TEST(SharedByMany, IsDividedAnewNowAndThenWhileTheyAreMade) {
   SharedBudget budget(whole);
   std::vector<std::unique_ptr<EmbeddingTable>> tables;
   for (size_t i = 0; i < kTables; ++i) {
-    auto home = places.home(options);
-    ASSERT_TRUE(home) << home.error().text();
-    auto table = budget.createTable(options, std::move(*home), workers);
+    auto backing = places.backingStore(options);
+    ASSERT_TRUE(backing) << backing.error().text();
+    auto table = budget.createTable(options, std::move(*backing), workers);
     ASSERT_TRUE(table) << table.error().text();
     tables.push_back(std::move(*table));
     ASSERT_LE(budget.held(), whole);

@@ -24,10 +24,10 @@ TableOptions optionsFor(RowNumber rows, IdKind ids = IdKind::kDense) {
 
 class RowRequests : public testing::Test {
  protected:
-  std::unique_ptr<RowHome> home(const TableOptions& options) {
-    auto home = RowHome::inStore(store_, options.format, options.rows);
-    EXPECT_TRUE(home) << home.error().text();
-    return std::move(*home);
+  std::unique_ptr<BackingStore> backingStore(const TableOptions& options) {
+    auto backing = BackingStore::inStore(store_, options.format, options.rows);
+    EXPECT_TRUE(backing) << backing.error().text();
+    return std::move(*backing);
   }
   Places places_{Place::kRemote};
   Requests requests_;
@@ -40,7 +40,7 @@ class Overwrite : public RowRequests, public testing::WithParamInterface<IdKind>
 TEST_P(Overwrite, ReadsNoneOfThemAndTheLaterOneStays) {
   TableOptions options = optionsFor(12'000, GetParam());
   options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, 1000);
-  auto made = EmbeddingTable::create(options, home(options), workers_);
+  auto made = EmbeddingTable::create(options, backingStore(options), workers_);
   ASSERT_TRUE(made) << made.error().text();
   EmbeddingTable& table = **made;
   TableModel model(options);

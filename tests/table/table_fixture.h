@@ -46,15 +46,15 @@ class Places {
     if (place == Place::kFabric || place == Place::kFabricRows) openFabric();
   }
 
-  Result<std::unique_ptr<RowHome>> home(const TableOptions& options) {
+  Result<std::unique_ptr<BackingStore>> backingStore(const TableOptions& options) {
     switch (place_) {
       case Place::kLocal:
-        return RowHome::inLocalMemory(options.format, options.rows);
+        return BackingStore::inLocalMemory(options.format, options.rows);
       case Place::kFabric:
       case Place::kFabricRows: {
         auto rows = fabric_->makeRows(Bytes(options.format.stride()), options.rows);
         if (!rows) return tl::unexpected(rows.error());
-        return RowHome::inFabric(std::move(*rows));
+        return BackingStore::inFabric(std::move(*rows));
       }
       case Place::kDirect:
       case Place::kRemote:
@@ -62,11 +62,11 @@ class Places {
         break;
     }
     if (!store_) store_ = direct_ ? direct_->rowStore() : remote_->rowStore();
-    return RowHome::inStore(*store_, options.format, options.rows);
+    return BackingStore::inStore(*store_, options.format, options.rows);
   }
 
   std::unique_ptr<EmbeddingTable> table(const TableOptions& options, Workers& workers) {
-    auto rows = home(options);
+    auto rows = backingStore(options);
     EXPECT_TRUE(rows) << rows.error().text();
     auto table = EmbeddingTable::create(options, std::move(*rows), workers);
     EXPECT_TRUE(table) << table.error().text();

@@ -47,9 +47,9 @@ constexpr Initializer kInitializers[] = {
 /// A table in a memory server, its model, and what is asked of the server.
 struct Watched {
   explicit Watched(const TableOptions& table_options) : options(table_options), model(options) {
-    auto home = RowHome::inStore(store, options.format, options.rows);
-    EXPECT_TRUE(home) << home.error().text();
-    auto made = EmbeddingTable::create(options, std::move(*home), workers);
+    auto backing = BackingStore::inStore(store, options.format, options.rows);
+    EXPECT_TRUE(backing) << backing.error().text();
+    auto made = EmbeddingTable::create(options, std::move(*backing), workers);
     EXPECT_TRUE(made) << made.error().text();
     table = std::move(*made);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a fetch tier that announced batches need and the cache does not have. They wait in the
-// chunks in which they were read, one copy for all batches in flight, and are used and changed
-// there; when the last batch that needs a row is over it goes to a slot, or home, or is dropped.
-// Not thread-safe (the table's lock).
+// The prefetch buffer: rows of a fetch tier that announced batches need and the cache does not
+// have. They wait in the chunks in which they were read, one copy for all batches in flight, and
+// are used and changed there; when the last batch that needs a row is over it goes to a slot, or
+// home, or is dropped. Not thread-safe (the table's lock).
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@
 
 namespace tidepool {
 
-class AheadRows {
+class PrefetchBuffer {
  public:
   /// Where a row waits: the number of its chunk, and its position there.
   using Place = Slot;
 
-  AheadRows(RowLink& link, RowCache& cache, Bytes stride)
+  PrefetchBuffer(RowLink& link, RowCache& cache, Bytes stride)
       : link_(link), cache_(cache), stride_(stride.value()) {}
 
   /// What is known of so many rows costs this much, beside the rows themselves.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AheadRows: chunks belong to the last batch that needs any of their rows. When that is over, the
-// few rows that later batches need as well move together, and the chunk is free.
-#include "allocator/table/ahead_rows.h"
+// PrefetchBuffer: chunks belong to the last batch that needs any of their rows. When that is over,
+// the few rows that later batches need as well move together, and the chunk is free.
+#include "allocator/table/prefetch_buffer.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +19,7 @@ constexpr size_t kLeaveAhead = 16;
 
 }  // namespace
 
-Status AheadRows::setMost(size_t rows) {
+Status PrefetchBuffer::setMost(size_t rows) {
   TP_CHECK(chunks_.empty());
   const size_t room = mapRoom(rows);
   auto map =
@@ -30,7 +30,7 @@ Status AheadRows::setMost(size_t rows) {
   return {};
 }
 
-Status AheadRows::open(uint64_t batch) {
+Status PrefetchBuffer::open(uint64_t batch) {
   auto chunk = link_.takeAhead();
   if (!chunk) return tl::unexpected(chunk.error());
   open_ = *chunk;
@@ -50,14 +50,14 @@ Status AheadRows::open(uint64_t batch) {
   return {};
 }
 
-void AheadRows::giveBack(RowChunk* chunk) {
+void PrefetchBuffer::giveBack(RowChunk* chunk) {
   chunks_by_number_[chunk->number] = nullptr;
   free_numbers_.push_back(chunk->number);
   link_.giveBack(chunk);
 }
 
 /// There is room(). An earlier one of the same rows may have been the row.
-Result<AheadRows::Place> AheadRows::add(RowNumber row, uint64_t batch) {
+Result<PrefetchBuffer::Place> PrefetchBuffer::add(RowNumber row, uint64_t batch) {
   if (open_ == nullptr) {
     const Place found = map_.find(row);
     if (found != kNoSlot) return found;
@@ -73,7 +73,8 @@ Result<AheadRows::Place> AheadRows::add(RowNumber row, uint64_t batch) {
   return place;
 }
 
-Result<size_t> AheadRows::want(std::span<const RowNumber> rows, uint64_t batch, Place* places) {
+Result<size_t> PrefetchBuffer::want(std::span<const RowNumber> rows, uint64_t batch,
+                                    Place* places) {
   map_.findMany(rows, places);
   for (size_t i = 0; i < rows.size(); ++i) {
     if (places[i] == kNoSlot) {
@@ -90,7 +91,7 @@ Result<size_t> AheadRows::want(std::span<const RowNumber> rows, uint64_t batch, 
   return rows.size();
 }
 
-Status AheadRows::request() {
+Status PrefetchBuffer::request() {
   RowChunk* const chunk = std::exchange(open_, nullptr);
   chunk->request = ++requests_;
   asked_ += chunk->rows.size();
@@ -99,19 +100,19 @@ Status AheadRows::request() {
   return requests_ % kRequestsAtOnce == 0 ? link_.send() : Status();
 }
 
-Status AheadRows::send() {
+Status PrefetchBuffer::send() {
   if (open_ != nullptr) TP_TRY(request());
   return link_.send();
 }
 
 /// Notes what has come, as far as the link has polled.
-void AheadRows::takeIn() {
+void PrefetchBuffer::takeIn() {
   for (; !under_way_.empty() && !under_way_.front()->under_way; under_way_.pop_front()) {
     come_ = under_way_.front()->request;
   }
 }
 
-Status AheadRows::await(uint64_t requests) {
+Status PrefetchBuffer::await(uint64_t requests) {
   if (come_ < requests) takeIn();
   while (come_ < requests) {
     TP_CHECK(!under_way_.empty());
@@ -121,14 +122,14 @@ Status AheadRows::await(uint64_t requests) {
   return {};
 }
 
-Status AheadRows::awaitRow(Place place) {
+Status PrefetchBuffer::awaitRow(Place place) {
   const RowChunk* const chunk = chunkAt(place);
   TP_CHECK(chunk != open_);
   return await(chunk->request);
 }
 
 /// No batch needs the row any more.
-Status AheadRows::leave(const RowChunk* chunk, size_t position) {
+Status PrefetchBuffer::leave(const RowChunk* chunk, size_t position) {
   const ChunkRow& need = chunk->needs[position];
   const std::byte* const bytes = chunk->bytes + position * stride_;
   if (need.worthy) {
@@ -144,7 +145,7 @@ Status AheadRows::leave(const RowChunk* chunk, size_t position) {
 }
 
 /// Row `from` of the chunk stays: with those that survived others, or further to the front.
-void AheadRows::keep(RowChunk* chunk, size_t from, size_t& kept) {
+void PrefetchBuffer::keep(RowChunk* chunk, size_t from, size_t& kept) {
   const RowNumber row = chunk->rows[from];
   const ChunkRow need = chunk->needs[from];
   const std::byte* const bytes = chunk->bytes + from * stride_;
@@ -167,7 +168,7 @@ void AheadRows::keep(RowChunk* chunk, size_t from, size_t& kept) {
 
 /// Rows of a chunk that has come go where leaves() takes them, if it does; the others stay.
 template <typename Leaves>
-Status AheadRows::sweep(RowChunk* chunk, Leaves leaves) {
+Status PrefetchBuffer::sweep(RowChunk* chunk, Leaves leaves) {
   if (survivors_ == chunk) survivors_ = nullptr;
   size_t kept = 0;
   chunk->batch = 0;
@@ -191,7 +192,7 @@ Status AheadRows::sweep(RowChunk* chunk, Leaves leaves) {
 
 /// Sweeps every chunk that has come and swept(chunk) picks.
 template <typename Swept, typename Leaves>
-Status AheadRows::sweepAll(Swept swept, Leaves leaves) {
+Status PrefetchBuffer::sweepAll(Swept swept, Leaves leaves) {
   takeIn();
   for (size_t i = 0; i < chunks_.size();) {
     RowChunk* const chunk = chunks_[i];
@@ -210,14 +211,14 @@ Status AheadRows::sweepAll(Swept swept, Leaves leaves) {
   return cache_.sendWriteBack();
 }
 
-void AheadRows::drop(RowNumber row) {
+void PrefetchBuffer::drop(RowNumber row) {
   const Place place = find(row);
   if (place == kNoSlot) return;
   rowAt(place).dropped = true;
   map_.erase(row);
 }
 
-Status AheadRows::release(uint64_t finished) {
+Status PrefetchBuffer::release(uint64_t finished) {
   const auto over = [finished](const RowChunk* chunk) { return chunk->batch <= finished; };
   if (std::none_of(chunks_.begin(), chunks_.end(), over)) return {};
   return sweepAll(over, [&](const RowChunk* chunk, size_t position) -> Result<bool> {
@@ -228,7 +229,7 @@ Status AheadRows::release(uint64_t finished) {
   });
 }
 
-Result<bool> AheadRows::toFreeSlot(const RowChunk* chunk, size_t position) {
+Result<bool> PrefetchBuffer::toFreeSlot(const RowChunk* chunk, size_t position) {
   if (cache_.full()) return false;
   const ChunkRow& need = chunk->needs[position];
   const auto slot = cache_.place(chunk->rows[position], Admission::kAdmit);
@@ -240,7 +241,7 @@ Result<bool> AheadRows::toFreeSlot(const RowChunk* chunk, size_t position) {
   return true;
 }
 
-Result<bool> AheadRows::moveToFreeSlots() {
+Result<bool> PrefetchBuffer::moveToFreeSlots() {
   TP_TRY(send());
   TP_TRY(await(requests_));
   const size_t before = count();
@@ -249,7 +250,7 @@ Result<bool> AheadRows::moveToFreeSlots() {
   return count() < before;
 }
 
-Status AheadRows::writeChanged() {
+Status PrefetchBuffer::writeChanged() {
   for (RowChunk* chunk : chunks_) {
     for (size_t i = 0; i < chunk->rows.size(); ++i) {
       if (!chunk->needs[i].changed || chunk->needs[i].dropped) continue;
@@ -260,7 +261,7 @@ Status AheadRows::writeChanged() {
   return cache_.sendWriteBack();
 }
 
-void AheadRows::forget() {
+void PrefetchBuffer::forget() {
   for (RowChunk* chunk : chunks_) {
     if (chunk->under_way) (void)link_.finish(chunk);
     giveBack(chunk);

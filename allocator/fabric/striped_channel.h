@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowChannel over rows that lie in several runs, whichever these are: on memory servers, in memory
-// that can be read in place, or both. A request whose rows are all on one server goes straight on;
-// one that is for several places is gathered or scattered here. Used by one thread at a time.
+// RowChannel over rows that are striped over several runs, whichever these are: on memory servers,
+// in memory that can be read in place, or both. A request whose rows are all on one server goes
+// straight on; one that is for several places is gathered or scattered here. Used by one thread at
+// a time.
 #pragma once
 
 #include <array>
@@ -16,11 +17,11 @@ namespace tidepool {
 
 class FabricRows;
 
-class PartedChannel final : public RowChannel {
+class StripedChannel final : public RowChannel {
  public:
   /// Of all rows of `rows`, which outlives it. Errors: what opening a connection can end in.
   static Result<std::unique_ptr<RowChannel>> open(FabricRows& rows);
-  ~PartedChannel() override;
+  ~StripedChannel() override;
 
   size_t mostRows() const override { return most_rows_; }
   const RowArea& area() const override { return area_; }
@@ -62,13 +63,13 @@ class PartedChannel final : public RowChannel {
     std::deque<Detour> detours;  // of a request for several places; pointers into it stay
   };
 
-  explicit PartedChannel(FabricRows& rows);
+  explicit StripedChannel(FabricRows& rows);
   Result<Sub*> subOf(RowRun* run);
   Status submit(Direction direction, uint64_t tag, std::span<const uint64_t> rows,
                 std::byte* memory);
   Status submitStraight(Direction direction, uint32_t slot, const RowPart& part,
                         std::span<const uint64_t> rows, std::byte* memory);
-  void submitParted(uint32_t slot, std::span<const uint64_t> rows);
+  void submitStriped(uint32_t slot, std::span<const uint64_t> rows);
   void startDetour(uint32_t slot, RowRun* run, Detour& detour);
   void copyRow(const Request& request, const RowPart& part, uint64_t row, size_t position) const;
   void finish(const FetchCompletion& completion);

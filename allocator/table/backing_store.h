@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where all rows of one table have their homes: local DRAM, a direct tier (both are read in place)
+// The backing store of all rows of one table: local DRAM, a direct tier (both are read in place)
 // or a fetch tier. Owns the memory, which is given back with it. Rows lie one after the other, a
 // stride each. Thread-safe but for link().
 #pragma once
@@ -19,26 +19,27 @@
 
 namespace tidepool {
 
-class RowHome {
+class BackingStore {
  public:
   /// All in local DRAM. Errors: kNoMemory.
-  static Result<std::unique_ptr<RowHome>> inLocalMemory(const RowFormat& format, RowNumber rows);
+  static Result<std::unique_ptr<BackingStore>> inLocalMemory(const RowFormat& format,
+                                                             RowNumber rows);
   /// In a far tier, which must outlive it. Errors: kNoSpace, also when there is enough, but not in
   /// one piece; of a fetch tier, what opening a connection can end in.
-  static Result<std::unique_ptr<RowHome>> inStore(RowStore& store, const RowFormat& format,
-                                                  RowNumber rows);
+  static Result<std::unique_ptr<BackingStore>> inStore(RowStore& store, const RowFormat& format,
+                                                       RowNumber rows);
   /// In memory of the fabric, whose pool outlives it. Errors: what opening a connection can end in.
-  static Result<std::unique_ptr<RowHome>> inFabric(std::unique_ptr<FabricRows> rows);
-  ~RowHome();
-  RowHome(const RowHome&) = delete;
-  RowHome& operator=(const RowHome&) = delete;
+  static Result<std::unique_ptr<BackingStore>> inFabric(std::unique_ptr<FabricRows> rows);
+  ~BackingStore();
+  BackingStore(const BackingStore&) = delete;
+  BackingStore& operator=(const BackingStore&) = delete;
 
   TierKind kind() const { return kind_; }
   /// The first row, for those that can be read in place; null in a fetch tier.
   std::byte* memory() const { return memory_; }
   /// Of those that cannot; null otherwise.
   RowLink* link() const { return link_.get(); }
-  /// From now on rows that were never written are made of these values, which outlive the home, and
+  /// From now on rows that were never written are made of these values, which outlive it, and
   /// not asked for. None of its `rows` was written yet. Of those that cannot be read in place.
   /// Errors: kNoMemory.
   Status beginWith(const FirstValues& values, RowNumber rows);
@@ -46,7 +47,7 @@ class RowHome {
   /// between the two. Only of those that cannot be read in place. Thread-safe. Errors: what opening
   /// a connection can end in.
   Result<std::unique_ptr<RowLink>> openLink() const;
-  /// Pieces of the home that makeHuge() is to be asked for before rows are written there.
+  /// Pieces of it that makeHuge() is to be asked for before rows are written there.
   /// Thread-safe for different pieces.
   uint64_t hugePieces() const {
     return fabric_ ? fabric_->granules() : frames_.count.value() / kPagesPerGranule;
@@ -62,7 +63,7 @@ class RowHome {
   Bytes size() const { return size_; }
 
  private:
-  RowHome(TierKind kind, Bytes size) : kind_(kind), size_(size) {}
+  BackingStore(TierKind kind, Bytes size) : kind_(kind), size_(size) {}
 
   const TierKind kind_;
   const Bytes size_;

@@ -23,14 +23,14 @@ constexpr size_t kSpares = 2;
 
 /// Takes in what has come, and lets go of what was needed by finished batches alone.
 Status EmbeddingTable::absorb() {
-  if (batches_.empty() && ahead_->empty() && !refit_) return {};
-  TP_TRY(home_->link()->poll());
+  if (batches_.empty() && prefetched_->empty() && !refit_) return {};
+  TP_TRY(backing_->link()->poll());
   for (; !batches_.empty() && batches_.front().number() <= finished_; batches_.pop_front()) {
     if (spare_words_.size() < kSpares) spare_words_.push_back(batches_.front().takeWords());
   }
-  TP_TRY(ahead_->release(finished_));
+  TP_TRY(prefetched_->release(finished_));
   TP_TRY(withinLink());
-  if (!refit_ || !ahead_->empty()) return {};
+  if (!refit_ || !prefetched_->empty()) return {};
   refit_ = false;
   return fitDram(dram_);
 }
@@ -38,7 +38,7 @@ Status EmbeddingTable::absorb() {
 /// What went home beside rows that are staged still, or more of these than there is room for, may
 /// have taken memory beyond the link's own: it is given back before the call ends.
 Status EmbeddingTable::withinLink() {
-  RowLink& link = *home_->link();
+  RowLink& link = *backing_->link();
   if (!link.beyond()) return {};
   staged_->clear();
   return link.withinMemory();
@@ -71,15 +71,15 @@ Result<bool> EmbeddingTable::planPiece(AnnouncedBatch& batch) {
   const size_t absent = hold(rows, batch.number());
   Scratch& buffers = scratch();
   buffers.places.resize(absent);
-  const auto wanted = ahead_->want(std::span(buffers.absent_rows).first(absent), batch.number(),
-                                   buffers.places.data());
+  const auto wanted = prefetched_->want(std::span(buffers.absent_rows).first(absent),
+                                        batch.number(), buffers.places.data());
   if (!wanted) return tl::unexpected(wanted.error());
   if (*wanted < absent) return false;
   for (size_t k = 0; k < absent; ++k) {
-    const AheadRows::Place place = buffers.places[k];
+    const PrefetchBuffer::Place place = buffers.places[k];
     buffers.slots[buffers.absent[k]] = place == kNoSlot ? kNoSlot : placeAhead(place);
   }
-  batch.know(buffers.slots, ahead_->requests());
+  batch.know(buffers.slots, prefetched_->requests());
   return true;
 }
 
@@ -99,7 +99,7 @@ Status EmbeddingTable::requestAhead() {
     if (!planned) return tl::unexpected(planned.error());
     if (*planned) continue;
     // As long as slots are free, they are the room.
-    auto moved = cache_->full() ? Result<bool>(false) : ahead_->moveToFreeSlots();
+    auto moved = cache_->full() ? Result<bool>(false) : prefetched_->moveToFreeSlots();
     if (!moved) return tl::unexpected(moved.error());
     if (!*moved) {
       if (batch.number() == finished_ + 1) warnShort(batch);
@@ -108,21 +108,21 @@ Status EmbeddingTable::requestAhead() {
     replan();
     b = 0;
   }
-  return ahead_->send();
+  return prefetched_->send();
 }
 
 Status EmbeddingTable::writeAhead() {
-  if (!ahead_) return {};
-  Status written = ahead_->writeChanged();
+  if (!prefetched_) return {};
+  Status written = prefetched_->writeChanged();
   if (written) written = withinLink();
   return written ? written : broken(written.error());
 }
 
 Status EmbeddingTable::settleAhead() {
-  TP_TRY(ahead_->send());
-  TP_TRY(ahead_->await(ahead_->requests()));
+  TP_TRY(prefetched_->send());
+  TP_TRY(prefetched_->await(prefetched_->requests()));
   batches_.clear();
-  return ahead_->release(announced_);
+  return prefetched_->release(announced_);
 }
 
 /// Rows have moved from where they were when batches were announced.
@@ -144,13 +144,13 @@ void EmbeddingTable::warnShort(const AnnouncedBatch& batch) {
   if (std::exchange(warned_short_, true)) return;
   const uint64_t looked_at = scratch().slots.size(), absent = scratch().places.size();
   const uint64_t left = batch.size() - batch.known();
-  const uint64_t wanted = ahead_->count() + (left * absent + looked_at - 1) / looked_at;
+  const uint64_t wanted = prefetched_->count() + (left * absent + looked_at - 1) / looked_at;
   const uint64_t rows = std::min<uint64_t>(wanted, options_.rows);
   logLine(
       "table %s: the next of the batches announced needs some %llu rows beside those in slots, and "
       "%zu fit: the others are fetched when they are used; give the table %llu KiB, or make "
       "batches smaller",
-      options_.name.c_str(), static_cast<unsigned long long>(rows), ahead_->count(),
+      options_.name.c_str(), static_cast<unsigned long long>(rows), prefetched_->count(),
       static_cast<unsigned long long>(dramForAhead(rows).value() / kKiB + 1));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PartedChannel. Rows that can be read in place are copied when they are submitted. Each row is in
+// StripedChannel. Rows that can be read in place are copied when they are submitted. Each row is in
 // one run, and each run has one sub-channel, so the order of requests for a row is kept.
-#include "allocator/fabric/parted_channel.h"
+#include "allocator/fabric/striped_channel.h"
 
 #include <algorithm>
 #include <cstring>
@@ -20,16 +20,16 @@ constexpr size_t kAtOnce = 64;
 
 }  // namespace
 
-PartedChannel::PartedChannel(FabricRows& rows) : rows_(rows), most_rows_(kRowsInMemory) {
+StripedChannel::StripedChannel(FabricRows& rows) : rows_(rows), most_rows_(kRowsInMemory) {
   area_.row = rows.stride();
   area_.rows = rows.rows();
   for (uint32_t slot = kMostRequests; slot > 0; --slot) free_.push_back(slot - 1);
 }
 
-PartedChannel::~PartedChannel() { rows_.closed(*this); }
+StripedChannel::~StripedChannel() { rows_.closed(*this); }
 
-Result<std::unique_ptr<RowChannel>> PartedChannel::open(FabricRows& rows) {
-  std::unique_ptr<PartedChannel> channel(new PartedChannel(rows));
+Result<std::unique_ptr<RowChannel>> StripedChannel::open(FabricRows& rows) {
+  std::unique_ptr<StripedChannel> channel(new StripedChannel(rows));
   rows.opened(*channel);  // from here on its parts stay where they are
   for (const RowPart& part : rows.parts()) {
     if (part.run->memory != nullptr) continue;
@@ -40,7 +40,7 @@ Result<std::unique_ptr<RowChannel>> PartedChannel::open(FabricRows& rows) {
   return std::unique_ptr<RowChannel>(std::move(channel));
 }
 
-Result<PartedChannel::Sub*> PartedChannel::subOf(RowRun* run) {
+Result<StripedChannel::Sub*> StripedChannel::subOf(RowRun* run) {
   for (Sub& sub : subs_) {
     if (sub.run == run) return &sub;
   }
@@ -54,7 +54,7 @@ Result<PartedChannel::Sub*> PartedChannel::subOf(RowRun* run) {
   return &subs_.back();
 }
 
-void PartedChannel::dropUnused() {
+void StripedChannel::dropUnused() {
   std::erase_if(subs_, [this](const Sub& sub) {
     const auto& parts = rows_.parts();
     return std::none_of(parts.begin(), parts.end(),
@@ -62,23 +62,23 @@ void PartedChannel::dropUnused() {
   });
 }
 
-Status PartedChannel::submitTo(RowChannel& channel, Direction direction, uint64_t tag,
-                               std::span<const uint64_t> rows, std::byte* memory) {
+Status StripedChannel::submitTo(RowChannel& channel, Direction direction, uint64_t tag,
+                                std::span<const uint64_t> rows, std::byte* memory) {
   return direction == Direction::kRead ? channel.submitRead(tag, rows, memory)
                                        : channel.submitWrite(tag, rows, memory);
 }
 
-Status PartedChannel::submitRead(uint64_t tag, std::span<const uint64_t> rows, std::byte* to) {
+Status StripedChannel::submitRead(uint64_t tag, std::span<const uint64_t> rows, std::byte* to) {
   return submit(Direction::kRead, tag, rows, to);
 }
-Status PartedChannel::submitWrite(uint64_t tag, std::span<const uint64_t> rows,
-                                  const std::byte* from) {
+Status StripedChannel::submitWrite(uint64_t tag, std::span<const uint64_t> rows,
+                                   const std::byte* from) {
   // A write only reads it; one function serves both directions.
   return submit(Direction::kWrite, tag, rows, const_cast<std::byte*>(from));
 }
 
-Status PartedChannel::submit(Direction direction, uint64_t tag, std::span<const uint64_t> rows,
-                             std::byte* memory) {
+Status StripedChannel::submit(Direction direction, uint64_t tag, std::span<const uint64_t> rows,
+                              std::byte* memory) {
   TP_TRY(rows_.verdict());
   if (rows.empty() || rows.size() > most_rows_) {
     return fail(ErrorCode::kInvalidArgument, "%zu rows: a request is of 1 to %zu", rows.size(),
@@ -110,12 +110,12 @@ Status PartedChannel::submit(Direction direction, uint64_t tag, std::span<const 
     return {};
   }
   free_.pop_back();
-  submitParted(slot, rows);
+  submitStriped(slot, rows);
   return {};
 }
 
-Status PartedChannel::submitStraight(Direction direction, uint32_t slot, const RowPart& part,
-                                     std::span<const uint64_t> rows, std::byte* memory) {
+Status StripedChannel::submitStraight(Direction direction, uint32_t slot, const RowPart& part,
+                                      std::span<const uint64_t> rows, std::byte* memory) {
   const auto sub = subOf(part.run);
   if (!sub) return tl::unexpected(sub.error());
   const uint64_t shift = part.first - part.at;
@@ -125,8 +125,8 @@ Status PartedChannel::submitStraight(Direction direction, uint32_t slot, const R
   return submitTo(*(*sub)->channel, direction, slot, numbers_, memory);
 }
 
-void PartedChannel::copyRow(const Request& request, const RowPart& part, uint64_t row,
-                            size_t position) const {
+void StripedChannel::copyRow(const Request& request, const RowPart& part, uint64_t row,
+                             size_t position) const {
   const uint64_t stride = area_.row.value();
   std::byte* const home = part.run->memory + (row - part.first + part.at) * stride;
   std::byte* const here = request.memory + position * stride;
@@ -138,8 +138,8 @@ void PartedChannel::copyRow(const Request& request, const RowPart& part, uint64_
 }
 
 /// By the thread that moves rows, which must not wait for what it is to bring back.
-void PartedChannel::copyWithinReach(Request& request, const RowPart& part, uint64_t row,
-                                    size_t position) const {
+void StripedChannel::copyWithinReach(Request& request, const RowPart& part, uint64_t row,
+                                     size_t position) const {
   MutexLock lock(rows_.hold().mutex());
   if (rows_.hold().suspended()) {
     request.error = ErrorCode::kTimedOut;
@@ -149,7 +149,7 @@ void PartedChannel::copyWithinReach(Request& request, const RowPart& part, uint6
 }
 
 /// Rows of memory at once; the others by a detour for each run, through memory of its own.
-void PartedChannel::submitParted(uint32_t slot, std::span<const uint64_t> rows) {
+void StripedChannel::submitStriped(uint32_t slot, std::span<const uint64_t> rows) {
   Request& request = requests_[slot];
   std::vector<std::pair<RowRun*, Detour*>> detours;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -172,7 +172,7 @@ void PartedChannel::submitParted(uint32_t slot, std::span<const uint64_t> rows) 
   finishPart(slot, ErrorCode{});
 }
 
-void PartedChannel::startDetour(uint32_t slot, RowRun* run, Detour& detour) {
+void StripedChannel::startDetour(uint32_t slot, RowRun* run, Detour& detour) {
   const Request& request = requests_[slot];
   const uint64_t stride = area_.row.value();
   detour.bytes.resize(detour.rows.size() * stride);
@@ -191,11 +191,11 @@ void PartedChannel::startDetour(uint32_t slot, RowRun* run, Detour& detour) {
   if (!submitted) finishPart(slot, submitted.error().code());
 }
 
-void PartedChannel::finish(const FetchCompletion& completion) {
+void StripedChannel::finish(const FetchCompletion& completion) {
   finishPart(static_cast<uint32_t>(completion.tag), completion.error);
 }
 
-void PartedChannel::finishPart(uint32_t slot, ErrorCode error) {
+void StripedChannel::finishPart(uint32_t slot, ErrorCode error) {
   Request& request = requests_[slot];
   TP_CHECK(request.pending > 0);
   if (error != ErrorCode{}) request.error = failure_ = error;
@@ -212,12 +212,12 @@ void PartedChannel::finishPart(uint32_t slot, ErrorCode error) {
   free_.push_back(slot);
 }
 
-Status PartedChannel::flush() {
+Status StripedChannel::flush() {
   for (Sub& sub : subs_) TP_TRY(sub.channel->flush());
   return {};
 }
 
-size_t PartedChannel::pollSubs() {
+size_t StripedChannel::pollSubs() {
   size_t all = 0;
   for (Sub& sub : subs_) {
     FetchCompletion completions[kAtOnce];
@@ -232,7 +232,7 @@ size_t PartedChannel::pollSubs() {
   return all;
 }
 
-size_t PartedChannel::poll(std::span<FetchCompletion> out) {
+size_t StripedChannel::poll(std::span<FetchCompletion> out) {
   pollSubs();
   const size_t count = std::min(out.size(), ready_.size());
   std::copy_n(ready_.begin(), count, out.begin());
@@ -240,7 +240,7 @@ size_t PartedChannel::poll(std::span<FetchCompletion> out) {
   return count;
 }
 
-FetchCompletion PartedChannel::wait() {
+FetchCompletion StripedChannel::wait() {
   TP_CHECK(!ready_.empty() || inFlight() > 0);
   (void)flush();
   while (ready_.empty()) {
@@ -255,29 +255,29 @@ FetchCompletion PartedChannel::wait() {
   return done;
 }
 
-bool PartedChannel::failed() const {
+bool StripedChannel::failed() const {
   return failure_ != ErrorCode{} || std::any_of(subs_.begin(), subs_.end(), [](const Sub& sub) {
            return sub.channel->failed();
          });
 }
 
-const char* PartedChannel::reason() const {
+const char* StripedChannel::reason() const {
   for (const Sub& sub : subs_) {
     if (sub.channel->failed()) return sub.channel->reason();
   }
   return rows_.lostText();
 }
 
-Status PartedChannel::runNow(Direction direction, uint64_t first, uint64_t count,
-                             std::byte* memory) {
+Status StripedChannel::runNow(Direction direction, uint64_t first, uint64_t count,
+                              std::byte* memory) {
   moves_ = true;
   const Status run = runPieces(direction, first, count, memory);
   moves_ = false;
   return run;
 }
 
-Status PartedChannel::runPieces(Direction direction, uint64_t first, uint64_t count,
-                                std::byte* memory) {
+Status StripedChannel::runPieces(Direction direction, uint64_t first, uint64_t count,
+                                 std::byte* memory) {
   std::vector<uint64_t> rows;
   for (uint64_t done = 0; done < count; done += rows.size()) {
     rows.resize(std::min<uint64_t>(most_rows_, count - done));
@@ -289,10 +289,10 @@ Status PartedChannel::runPieces(Direction direction, uint64_t first, uint64_t co
   return {};
 }
 
-Status PartedChannel::readNow(uint64_t first, uint64_t count, std::byte* to) {
+Status StripedChannel::readNow(uint64_t first, uint64_t count, std::byte* to) {
   return runNow(Direction::kRead, first, count, to);
 }
-Status PartedChannel::writeNow(uint64_t first, uint64_t count, const std::byte* from) {
+Status StripedChannel::writeNow(uint64_t first, uint64_t count, const std::byte* from) {
   return runNow(Direction::kWrite, first, count, const_cast<std::byte*>(from));
 }
 

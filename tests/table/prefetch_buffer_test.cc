@@ -258,7 +258,7 @@ class Flights {
 };
 
 /// Runs that failed once.
-TEST(AheadRows, AreTheModelsInRunsThatFailedOnce) {
+TEST(PrefetchBuffer, RowsAreTheModelsInRunsThatFailedOnce) {
   struct Run {
     uint64_t in_dram, seed;
     std::vector<uint8_t> acts;
@@ -282,7 +282,7 @@ TEST(AheadRows, AreTheModelsInRunsThatFailedOnce) {
   }
 }
 
-TEST(AheadRows, AreTheModelsWhateverHappensToTheirBatches) {
+TEST(PrefetchBuffer, RowsAreTheModelsWhateverHappensToTheirBatches) {
   // Budgets that are too small say so on standard error: left there, beside rapidcheck's seed.
   const bool held = rc::check([] {
     const auto ids = *rc::gen::element(IdKind::kDense, IdKind::kHashed);
@@ -297,7 +297,7 @@ TEST(AheadRows, AreTheModelsWhateverHappensToTheirBatches) {
   EXPECT_TRUE(held);
 }
 
-TEST(AheadRows, AreTheModelsWhenGatheredAndScattered) {
+TEST(PrefetchBuffer, RowsAreTheModelsWhenGatheredAndScattered) {
   const bool held = rc::check([] {
     const auto in_dram = *rc::gen::element<uint64_t>(0, 30, 200, 1000, 4000);
     const auto seed = *rc::gen::arbitrary<uint64_t>();
@@ -313,7 +313,7 @@ TEST(AheadRows, AreTheModelsWhenGatheredAndScattered) {
   EXPECT_TRUE(held);
 }
 
-TEST(AheadRows, AreTheModelsWhenIdsOfTheirBatchesAreRemoved) {
+TEST(PrefetchBuffer, RowsAreTheModelsWhenIdsOfTheirBatchesAreRemoved) {
   const bool held = rc::check([] {
     const auto in_dram = *rc::gen::element<uint64_t>(0, 30, 200, 1000, 4000);
     const auto seed = *rc::gen::arbitrary<uint64_t>();
