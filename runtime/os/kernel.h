@@ -20,7 +20,7 @@ enum class Scan : uint8_t { kWritten, kPresent };
 
 class Kernel {
  public:
-  // As the functions of these names in os/memory.h.
+  // As the functions of these names in runtime/os/memory.h.
   virtual Status mapFresh(uintptr_t address, Bytes size) = 0;
   virtual Status mapNothing(uintptr_t address, Bytes size) = 0;
   virtual Status mapUnused(uintptr_t address, Bytes size) = 0;
@@ -38,9 +38,9 @@ class Kernel {
   virtual Bytes anonymousMemory(int statm) = 0;
   virtual os::LeftBehind leftBehind(int stat) = 0;
   virtual uint32_t ownShareOfAnonymous() = 0;
-  /// As in os/pin_check.h.
+  /// As in runtime/os/pin_check.h.
   virtual bool mayPinPages() = 0;
-  // As in os/numa.h.
+  // As in runtime/os/numa.h.
   virtual Status nodesOf(std::span<void* const> pages, std::span<int> nodes) = 0;
   virtual Status movePages(std::span<void* const> pages, uint32_t node, std::span<int> nodes) = 0;
 

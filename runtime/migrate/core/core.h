@@ -60,7 +60,7 @@ struct Core {
   Mutex rare_calls;
   bool calls_restricted TP_GUARDED_BY(rare_calls) = false;
 
-  /// Whether a device may have pages of the process (os/pin_check.h).
+  /// Whether a device may have pages of the process (runtime/os/pin_check.h).
   bool mayPinPages() const { return options.pins == Pins::kAsk && kernel->mayPinPages(); }
   bool mayStillPin() const { return options.pins == Pins::kAsk && os::mayStillPin(); }
 

@@ -18,7 +18,7 @@
 //   its arrival    FaultService::install() fills the page, lets go of the child's hold of the frame
 //                  (settleLocal()) and wakes the thread. The parent's hold, and its page, stay
 // In a direct tier the page is mapped in both: reads are in place, and the first write copies the
-// granule to a new home (GranuleMover::thaw()).
+// granule to a new home (HomeChanges::thaw()).
 #pragma once
 
 #include <pthread.h>
