@@ -201,6 +201,21 @@ Settings parse(int argc, char** argv) {
   return s;
 }
 
+bool runThreads(const Work& work, std::vector<ThreadState>& states) {
+  std::vector<pthread_t> threads(states.size());
+  for (size_t i = 0; i < states.size(); i++) {
+    states[i].work = &work;
+    states[i].index = i;
+    states[i].intervals.resize(static_cast<size_t>(work.settings->seconds * 10));
+    if (pthread_create(&threads[i], nullptr, updateLoop, &states[i]) != 0) {
+      fprintf(stderr, "gups: cannot start a thread\n");
+      return false;
+    }
+  }
+  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -231,17 +246,7 @@ int main(int argc, char** argv) {
   if (settings.layout != nullptr) writeLayout(work, settings.layout);
 
   std::vector<ThreadState> states(static_cast<size_t>(settings.threads));
-  std::vector<pthread_t> threads(states.size());
-  for (size_t i = 0; i < states.size(); i++) {
-    states[i].work = &work;
-    states[i].index = i;
-    states[i].intervals.resize(static_cast<size_t>(settings.seconds * 10));
-    if (pthread_create(&threads[i], nullptr, updateLoop, &states[i]) != 0) {
-      fprintf(stderr, "gups: cannot start a thread\n");
-      return 1;
-    }
-  }
-  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  if (!runThreads(work, states)) return 1;
   const double elapsed = static_cast<double>(nowNs() - work.start_ns) * 1e-9;
 
   const char* verified = "null";

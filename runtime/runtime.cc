@@ -84,14 +84,7 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
     if (barrier) core.barrier = std::move(*barrier);
   }
 
-  VictimConfig config;
-  const Bytes local = options.dram.value() != 0 ? options.dram : localMemory();
-  config.capacity = toPages(local);
-  config.sampling_cpu = options.sampling ? options.sampling_cpu : 0;
-  config.started = MonotonicClock().now();
-  auto shared = SharedPolicy::create(config, PageCount(core.space->pageEnd().value()));
-  if (!shared) return tl::unexpected(shared.error());
-  policy = std::move(*shared);
+  TP_TRY(buildPolicy());
   auto area = Staging::create(*core.port, *core.kernel);
   if (!area) return tl::unexpected(area.error());
   staging = std::move(*area);
@@ -116,6 +109,19 @@ Status Runtime::Impl::build(std::unique_ptr<FaultPort> port, const Options& opti
   describeTiers();
   TP_TRY(startServices());
   watchForks(fork_guard.get());
+  return {};
+}
+
+Status Runtime::Impl::buildPolicy() {
+  const Options& options = core.options;
+  VictimConfig config;
+  const Bytes local = options.dram.value() != 0 ? options.dram : localMemory();
+  config.capacity = toPages(local);
+  config.sampling_cpu = options.sampling ? options.sampling_cpu : 0;
+  config.started = MonotonicClock().now();
+  auto shared = SharedPolicy::create(config, PageCount(core.space->pageEnd().value()));
+  if (!shared) return tl::unexpected(shared.error());
+  policy = std::move(*shared);
   return {};
 }
 

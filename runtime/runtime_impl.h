@@ -52,6 +52,7 @@ struct Runtime::Impl final : ChildServices {
   Status build(std::unique_ptr<FaultPort> port, const Options& options);
   void openPmu();
   Status openStats();
+  Status buildPolicy();
   Status buildServices();
   Status startServices();
   void stopServices();

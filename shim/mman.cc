@@ -245,6 +245,27 @@ int leaveToKernel(void* address, size_t size, int advice) {
   return raw::madvise(address, size, advice);
 }
 
+/// Advice on what becomes of managed memory in children and in core dumps, or that only the kernel
+/// can follow.
+int adviseOnCopies(void* address, size_t size, int advice) {
+  switch (advice) {
+    case MADV_DONTDUMP:
+      return finish(managed_runtime->keepFromDumps(address, Bytes(size)));
+    case MADV_DODUMP:
+      return finish(managed_runtime->dumpAgain(address, Bytes(size)));
+    case MADV_DOFORK:
+      managed_runtime->shareWithChildren(address, Bytes(size));
+      return 0;
+    case MADV_DONTFORK:
+      if (managed_runtime->keepFromChildren(address, Bytes(size))) return 0;
+      return leaveToKernel(address, size, advice);
+    // Promises that only the kernel can keep: MADV_WIPEONFORK, guard pages, and what newer kernels
+    // have.
+    default:
+      return leaveToKernel(address, size, advice);
+  }
+}
+
 // Advice on managed memory. What concerns only the kernel's own paging is accepted and ignored.
 int advisePiece(void* address, size_t size, int advice) {
   switch (advice) {
@@ -283,24 +304,12 @@ int advisePiece(void* address, size_t size, int advice) {
     case MADV_UNMERGEABLE:
     case kMadvGuardRemove:  // guarded is only what was taken out of the runtime's care
       return kernelKnows(advice) ? 0 : -1;
-    case MADV_DONTDUMP:
-      return finish(managed_runtime->keepFromDumps(address, Bytes(size)));
-    case MADV_DODUMP:
-      return finish(managed_runtime->dumpAgain(address, Bytes(size)));
-    case MADV_DOFORK:
-      managed_runtime->shareWithChildren(address, Bytes(size));
-      return 0;
-    case MADV_DONTFORK:
-      if (managed_runtime->keepFromChildren(address, Bytes(size))) return 0;
-      return leaveToKernel(address, size, advice);
     case MADV_REMOVE:    // of file mappings alone
     case kMadvCollapse:  // nothing of ours is a huge page
       errno = EINVAL;
       return -1;
-    // Promises that only the kernel can keep: MADV_WIPEONFORK, guard pages, and what newer kernels
-    // have.
     default:
-      return leaveToKernel(address, size, advice);
+      return adviseOnCopies(address, size, advice);
   }
 }
 

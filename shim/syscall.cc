@@ -93,11 +93,38 @@ bool concernsUs(uint64_t number, uint64_t first, uint64_t second) {
 
 long fromPointer(const void* address) { return reinterpret_cast<long>(address); }
 
+int number(uint64_t word) { return static_cast<int>(word); }
+
+/// As the interposed function of that name: those that are not about mappings.
+long callOnProcess(const SystemCall& call) {
+  const auto& [a, b, c, d, e, f] = call.arguments;
+  switch (call.number) {
+    case SYS_close_range:
+      return close_range(static_cast<unsigned>(a), static_cast<unsigned>(b), number(c));
+    case SYS_execve:
+      return executeByNumber(AT_FDCWD, pointer<char>(a), pointer<char*>(b), pointer<char*>(c), 0);
+    case SYS_execveat:
+      return executeByNumber(number(a), pointer<char>(b), pointer<char*>(c), pointer<char*>(d),
+                             number(e));
+    case SYS_exit_group:
+      _exit(number(a));
+    case SYS_prctl:
+      return prctl(number(a), b, c, d, e);
+    case SYS_seccomp: {
+      // Without an argument it is a question.
+      const auto set = [&] { return raw::call(SYS_seccomp, a, b, c); };
+      return a == SECCOMP_SET_MODE_FILTER && c == 0 ? set() : setFilter(set);
+    }
+    default:  // a descriptor of ours, which is not open
+      errno = EBADF;
+      return -1;
+  }
+}
+
 /// As the interposed function of that name.
 long callOurs(const SystemCall& call) {
   const auto& [a, b, c, d, e, f] = call.arguments;
   void* const address = pointer<void>(a);
-  const auto number = [](uint64_t word) { return static_cast<int>(word); };
   switch (call.number) {
     case SYS_mmap:
       return fromPointer(mmap(address, b, number(c), number(d), number(e), static_cast<off_t>(f)));
@@ -125,25 +152,8 @@ long callOurs(const SystemCall& call) {
       return pkey_mprotect(address, b, number(c), number(d));
     case SYS_process_madvise:
       return process_madvise(number(a), pointer<iovec>(b), c, number(d), static_cast<unsigned>(e));
-    case SYS_close_range:
-      return close_range(static_cast<unsigned>(a), static_cast<unsigned>(b), number(c));
-    case SYS_execve:
-      return executeByNumber(AT_FDCWD, pointer<char>(a), pointer<char*>(b), pointer<char*>(c), 0);
-    case SYS_execveat:
-      return executeByNumber(number(a), pointer<char>(b), pointer<char*>(c), pointer<char*>(d),
-                             number(e));
-    case SYS_exit_group:
-      _exit(number(a));
-    case SYS_prctl:
-      return prctl(number(a), b, c, d, e);
-    case SYS_seccomp: {
-      // Without an argument it is a question.
-      const auto set = [&] { return raw::call(SYS_seccomp, a, b, c); };
-      return a == SECCOMP_SET_MODE_FILTER && c == 0 ? set() : setFilter(set);
-    }
-    default:  // a descriptor of ours, which is not open
-      errno = EBADF;
-      return -1;
+    default:
+      return callOnProcess(call);
   }
 }
 

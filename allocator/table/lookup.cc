@@ -327,69 +327,96 @@ Status EmbeddingTable::bagFetched(const BagCall& call, const KnownRows& known) {
   return withinLink();  // a long bag may have taken more, while it was looked up
 }
 
-Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) {
-  TP_TRY(checkArguments(calls, workers));
-  Locks locks(calls);
-  std::vector<KnownRows> known(calls.size());
-  std::vector<std::vector<uint32_t>> without(calls.size());
+/// What a look-up in several tables is about, by call, and how it is divided among workers.
+struct EmbeddingTable::LookUpPlan {
+  explicit LookUpPlan(size_t calls) : known(calls), without(calls) {}
+
+  std::vector<KnownRows> known;
+  std::vector<std::vector<uint32_t>> without;
   std::vector<std::vector<RowNumber>> kept;  // of hashed tables that occur more than once
   std::vector<Task> tasks;
   uint64_t work = 0;
-  bool fetches = false;  // waiting for several at once pays, however few the rows
+};
+
+Result<std::span<const RowNumber>> EmbeddingTable::rowsOf(const Batch& batch,
+                                                          std::vector<uint32_t>& without) {
+  const bool inserts = batch.absent == Absent::kInsert || options_.ids != IdKind::kHashed;
+  if (!inserts) return knownRows(batch.ids, without);
+  return admits() ? admittedRows(batch.ids, without) : rowNumbers(batch.ids);
+}
+
+Status EmbeddingTable::planLookUp(std::span<const BagCall> calls, const Locks& locks,
+                                  LookUpPlan& plan) {
+  bool fetches = false;
   for (size_t i = 0; i < calls.size(); ++i) {
     EmbeddingTable& table = *calls[i].table;
     TP_TRY(table.usable());
-    const bool hashed = table.options_.ids == IdKind::kHashed;
     const Batch& batch = calls[i].batch;
-    const bool inserts = batch.absent == Absent::kInsert || !hashed;
-    const auto numbers = !inserts         ? table.knownRows(batch.ids, without[i])
-                         : table.admits() ? table.admittedRows(batch.ids, without[i])
-                                          : table.rowNumbers(batch.ids);
+    const auto numbers = table.rowsOf(batch, plan.without[i]);
     if (!numbers) return tl::unexpected(numbers.error());
-    known[i] = {*numbers, without[i]};
-    if (hashed && locks.occursLater(i)) {
-      kept.emplace_back(numbers->begin(), numbers->end());
-      known[i].rows = kept.back();
+    plan.known[i] = {*numbers, plan.without[i]};
+    if (table.options_.ids == IdKind::kHashed && locks.occursLater(i)) {
+      plan.kept.emplace_back(numbers->begin(), numbers->end());
+      plan.known[i].rows = plan.kept.back();
     }
     table.counts_.lookups += numbers->size();
-    work += batch.ids.size();
+    plan.work += batch.ids.size();
     if (table.fetches()) {
       fetches = true;
-      if (!locks.occursLater(i)) tasks.push_back({i, 0, calls[i].batch.bags()});
+      if (!locks.occursLater(i)) plan.tasks.push_back({i, 0, batch.bags()});
       continue;
     }
-    forEachRange(calls[i].batch, kTaskLookups, [&](size_t first, size_t end) {
-      tasks.push_back({i, first, end});
+    forEachRange(batch, kTaskLookups, [&](size_t first, size_t end) {
+      plan.tasks.push_back({i, first, end});
     });
   }
+  // Waiting for several at once pays, however few the rows.
+  if (fetches) plan.work = Workers::kMuchWork;
+  return {};
+}
+
+Status EmbeddingTable::carryOut(std::span<const BagCall> calls, const LookUpPlan& plan,
+                                Workers& workers) {
   std::vector<Status> statuses(calls.size());
   const auto perform = [&](size_t t, size_t worker) {
-    const Task& task = tasks[t];
+    const Task& task = plan.tasks[t];
     EmbeddingTable& table = *calls[task.call].table;
     if (!table.fetches()) {
-      table.bagInPlace(calls[task.call], known[task.call], task.first, task.end, worker);
+      table.bagInPlace(calls[task.call], plan.known[task.call], task.first, task.end, worker);
       return;
     }
     // All calls on this table, in their order: it is used by one worker at a time.
     for (size_t i = 0; i <= task.call; ++i) {
       if (calls[i].table != &table) continue;
       statuses[i] = table.usable();
-      if (statuses[i]) statuses[i] = table.bagFetched(calls[i], known[i]);
+      if (statuses[i]) statuses[i] = table.bagFetched(calls[i], plan.known[i]);
       if (!statuses[i] && !table.broken_) statuses[i] = table.broken(statuses[i].error());
     }
   };
-  workers.run(tasks.size(), perform, fetches ? Workers::kMuchWork : work);
+  workers.run(plan.tasks.size(), perform, plan.work);
   for (const Status& status : statuses) TP_TRY(status);
-  for (const BagCall& call : calls) TP_TRY(call.table->intact());
-  const auto each = locks.tables();
+  return {};
+}
+
+void EmbeddingTable::admitMissedOf(std::span<EmbeddingTable* const> tables, Workers& workers) {
   size_t missed = 0;
-  for (const EmbeddingTable* table : each) {
+  for (const EmbeddingTable* table : tables) {
     for (const std::vector<RowNumber>& some : table->missed_) missed += some.size();
   }
   const auto admit = [&](size_t i, size_t) {
-    if (each[i]->cache_ && !each[i]->fetches()) each[i]->admitMissed(After::kUnchanged);
+    if (tables[i]->cache_ && !tables[i]->fetches()) tables[i]->admitMissed(After::kUnchanged);
   };
-  workers.run(each.size(), admit, missed * kLookupsAMiss);
+  workers.run(tables.size(), admit, missed * kLookupsAMiss);
+}
+
+Status EmbeddingTable::lookUp(std::span<const BagCall> calls, Workers& workers) {
+  TP_TRY(checkArguments(calls, workers));
+  const Locks locks(calls);
+  LookUpPlan plan(calls.size());
+  TP_TRY(planLookUp(calls, locks, plan));
+  TP_TRY(carryOut(calls, plan, workers));
+  for (const BagCall& call : calls) TP_TRY(call.table->intact());
+  admitMissedOf(locks.tables(), workers);
   return {};
 }
 

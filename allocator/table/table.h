@@ -201,6 +201,7 @@ class EmbeddingTable final : private RowsKeeper {
   friend class TableSnapshot;
   friend class TableRestore;
   struct Task;
+  struct LookUpPlan;
   struct Scratch;
   class Locks;
   static Scratch& scratch();
@@ -237,6 +238,16 @@ class EmbeddingTable final : private RowsKeeper {
   Status fitDram(Bytes dram);
   Status makeRoomForChanges();
   static Status lookUp(std::span<const BagCall> calls, Workers& workers) TP_LOCKS_MANY;
+  static Status planLookUp(std::span<const BagCall> calls, const Locks& locks,
+                           LookUpPlan& plan) TP_LOCKS_MANY;
+  static Status carryOut(std::span<const BagCall> calls, const LookUpPlan& plan,
+                         Workers& workers) TP_LOCKS_MANY;
+  static void admitMissedOf(std::span<EmbeddingTable* const> tables,
+                            Workers& workers) TP_LOCKS_MANY;
+  /// Numbers of the rows of the look-ups that have one, and which have none. Borrowed from buffers
+  /// of the table.
+  Result<std::span<const RowNumber>> rowsOf(const Batch& batch, std::vector<uint32_t>& without)
+      TP_REQUIRES(mutex_);
   TableCounts countsLocked() const;
   void tellCounts() {
     if (listed_) listed_->setCounts(counts_.lookups, hits_.load(std::memory_order_relaxed));

@@ -64,7 +64,6 @@ void Metrics::served(const Route& route, int status, Nanoseconds took) {
 }
 
 std::string Metrics::text(const Gauges& gauges) const {
-  constexpr auto kRelaxed = std::memory_order_relaxed;
   const fabric::Totals& totals = gauges.totals;
   std::string out;
   gauge(&out, "tidepool_fabric_index", "Index of the last durable change.", totals.index.value());
@@ -88,23 +87,29 @@ std::string Metrics::text(const Gauges& gauges) const {
   gauge(&out, "tidepool_fabric_watchers", "Requests that wait for events.", gauges.watchers);
   certificates(&out, gauges.expiries);
   regions(&out, totals);
-  Family turned(&out, "tidepool_fabric_turned_away_total", "counter",
+  requests(&out);
+  return out;
+}
+
+void Metrics::requests(std::string* out) const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  Family turned(out, "tidepool_fabric_turned_away_total", "counter",
                 "Requests and connections that were refused before any handler, by reason.");
   for (size_t i = 0; i < kTurnedKinds; ++i) {
     turned.sample(fmt::format("reason=\"{}\"", kTurnedNames[i]), turned_[i].load(kRelaxed));
   }
-  Family requests(&out, "tidepool_fabric_requests_total", "counter",
-                  "Requests that were served, by operation and class of status.");
+  Family served(out, "tidepool_fabric_requests_total", "counter",
+                "Requests that were served, by operation and class of status.");
   for (size_t i = 0; i < routes().size(); ++i) {
     for (size_t kind = 0; kind < 4; ++kind) {
       const uint64_t count = counts_[i].by_class[kind].load(kRelaxed);
       if (count == 0) continue;
-      requests.sample(
+      served.sample(
           fmt::format("operation=\"{}\",status=\"{}\"", routes()[i].name, kClassNames[kind]),
           count);
     }
   }
-  Family seconds(&out, "tidepool_fabric_request_seconds_total", "counter",
+  Family seconds(out, "tidepool_fabric_request_seconds_total", "counter",
                  "Time spent on serving requests, by operation.");
   for (size_t i = 0; i < routes().size(); ++i) {
     const uint64_t spent = counts_[i].nanoseconds.load(kRelaxed);
@@ -112,7 +117,6 @@ std::string Metrics::text(const Gauges& gauges) const {
     seconds.sample(fmt::format("operation=\"{}\"", routes()[i].name),
                    static_cast<double>(spent) / 1e9);
   }
-  return out;
 }
 
 }  // namespace tidepool::api

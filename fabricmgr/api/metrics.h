@@ -35,6 +35,8 @@ class Metrics {
   std::string text(const Gauges& gauges) const;
 
  private:
+  void requests(std::string* out) const;
+
   struct Counts {
     std::array<std::atomic<uint64_t>, 4> by_class{};  // 2xx, 3xx, 4xx, 5xx
     std::atomic<uint64_t> nanoseconds{0};
