@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interposed ways out of a process that run no destructors, and our destructor for exit().
 // Each writes the statistics, then leaves as the program asked.
-#include <dlfcn.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
 #include "shim/export.h"
+#include "shim/next_definition.h"
 #include "shim/stats_at_exit.h"
 
 namespace tidepool {
@@ -32,8 +32,7 @@ TP_EXPORT void _Exit(int status) noexcept { tidepool::leave(status); }
 // _exit, not in ours).
 TP_EXPORT void quick_exit(int status) noexcept {
   tidepool::writeStatsAtExit();
-  auto* real = reinterpret_cast<void (*)(int)>(dlsym(RTLD_NEXT, "quick_exit"));
-  if (real != nullptr) real(status);
+  if (auto* const real = tidepool::nextDefinition<void(int)>("quick_exit")) real(status);
   tidepool::leave(status);
 }
 
