@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/base/check.h"
 #include "shim/engine.h"
 
 namespace tidepool {
@@ -42,6 +43,7 @@ int forEachPiece(uintptr_t address, size_t size, Act act) {
   InternalScope scope;
   while (size > 0) {
     const Piece piece = pieceAt(address, size);
+    TP_CHECK(piece.size > 0 && piece.size <= size);
     if (const int result = act(piece.owner, reinterpret_cast<void*>(address), piece.size)) {
       return result;
     }

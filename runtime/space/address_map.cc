@@ -2,6 +2,8 @@
 // A change splits the pieces at its ends, changes those between, and joins what is alike then.
 #include "runtime/space/address_map.h"
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 namespace {
 
@@ -33,6 +35,7 @@ AddressMap::Pieces::iterator AddressMap::join(Pieces::iterator piece) {
 
 template <typename Act>
 void AddressMap::change(uintptr_t start, uintptr_t end, Act act) {
+  TP_CHECK_OP(start, <, end);
   splitAt(end);
   auto piece = splitAt(start);
   while (piece->first < end) {
