@@ -339,6 +339,28 @@ TEST_F(FabricMemoryTest, RefusedItAsksForLessAndThenPauses) {
   EXPECT_EQ(errors(), 1u) << "it is said once";
 }
 
+TEST_F(FabricMemoryTest, PausesAreShortAgainOnceARegionCame) {
+  connect();
+  sayMemoryIsShort();
+  const auto refuseAndWait = [&](Nanoseconds pause) {
+    tend();
+    refuse(expect(RequestKind::kAsk), ErrorCode::kPermission);
+    tend();
+    tendAfter(pause - Nanoseconds(1));
+    expectSilence();
+    clock_.advance(Nanoseconds(1));
+  };
+  refuseAndWait(kSecond);
+  refuseAndWait(kSecond * 2);
+  tend();
+  expect(RequestKind::kAsk);
+  give(7, Bytes(256 * kMiB));
+  hold(Bytes(250 * kMiB));
+  refuseAndWait(kSecond);
+  tend();
+  expect(RequestKind::kAsk);
+}
+
 TEST_F(FabricMemoryTest, RefusedForAnotherReasonItPausesAtOnce) {
   connect();
   sayMemoryIsShort();
