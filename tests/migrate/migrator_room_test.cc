@@ -309,6 +309,22 @@ TEST_F(Stuck, IsNotSaidBefore) {
   EXPECT_EQ(errors(), 1u) << "once";
 }
 
+TEST_F(Stuck, CountsAnewAfterRoomCame) {
+  setRoom(4096, 15);
+  turn();
+  clock_.advance(Nanoseconds(499'999'999));
+  setRoom(4096, 64);
+  turn();
+  setRoom(4096, 15);
+  clock_.advance(Nanoseconds(1));
+  turn();
+  EXPECT_TRUE(stuck());
+  EXPECT_EQ(errors(), 0u);
+  clock_.advance(Nanoseconds(500'000'000));
+  turn();
+  EXPECT_EQ(errors(), 1u);
+}
+
 TEST_F(Stuck, IsNotSaidWhileThereIsRoomForAFault) {
   setRoom(4096, 16);
   clock_.advance(Nanoseconds(5'000'000'000));
