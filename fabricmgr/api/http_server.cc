@@ -40,11 +40,19 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const ServerOptions& optio
 
 uint64_t HttpServer::connections() const { return loop_ ? loop_->connectionCount() : 0; }
 
+Result<std::shared_ptr<TlsContext>> HttpServer::readTls() const {
+  if (!options_.tcp) return nullptr;
+  return TlsContext::load(options_.tcp->tls);
+}
+
+void HttpServer::useTls(std::shared_ptr<TlsContext> tls) {
+  if (tls) loop_->offerTls(std::move(tls));
+}
+
 Status HttpServer::reloadTls() {
-  if (!options_.tcp) return {};
-  auto tls = TlsContext::load(options_.tcp->tls);
+  auto tls = readTls();
   if (!tls) return tl::unexpected(tls.error());
-  loop_->offerTls(std::move(*tls));
+  useTls(std::move(*tls));
   return {};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HTTP server: one thread with libevent owns all connections (a Unix socket, and TCP with
-// mutual TLS); requests are carried out by the threads of two lanes. Thread-safe: reloadTls(),
-// stop().
+// mutual TLS); requests are carried out by the threads of two lanes. Thread-safe: readTls(),
+// useTls(), reloadTls(), stop().
 #pragma once
 
 #include <sys/stat.h>
@@ -111,8 +111,12 @@ class HttpServer {
   uint16_t port() const { return port_; }
   /// Connections that are open now.
   uint64_t connections() const;
-  /// Reads certificates and revocations again; who is not accepted any more is cut off. On an error
-  /// everything stays as it was.
+  /// Certificates and revocations, read again, for useTls(); null without TCP. Errors: as
+  /// TlsContext::load().
+  Result<std::shared_ptr<TlsContext>> readTls() const;
+  /// From now on that; who is not accepted any more is cut off.
+  void useTls(std::shared_ptr<TlsContext> tls);
+  /// Both, for a process that has no other certificates. On an error everything stays as it was.
   Status reloadTls();
   /// Accepts nothing more, ends watches, lets answers out, joins the threads. May be called twice.
   void stop();

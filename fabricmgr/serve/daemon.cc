@@ -106,8 +106,12 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
 Daemon::~Daemon() { stop(); }
 
 Status Daemon::reload() {
+  // What can fail comes before anything that is new is used.
+  auto api = server_->readTls();
+  if (!api) return tl::unexpected(api.error());
   if (memservers_) TP_TRY(memservers_->reload());
-  return server_->reloadTls();
+  server_->useTls(std::move(*api));
+  return {};
 }
 
 /// What it shows memory servers ends as clients' certificates do.

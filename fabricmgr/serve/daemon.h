@@ -26,7 +26,8 @@ class Daemon {
 
   uint16_t port() const { return server_->port(); }
   fabric::Manager& manager() { return *manager_; }
-  /// Reads certificates and revocations again. Errors: as TlsContext::load().
+  /// Reads certificates and revocations again: of the API and for memory servers, or, on an error,
+  /// of neither. Errors: as TlsContext::load().
   Status reload();
   void stop();
 

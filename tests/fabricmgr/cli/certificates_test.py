@@ -5,11 +5,12 @@
     FABRICMGR=build/release/bin/fabricmgr certificates_test.py [unittest arguments]
 """
 
+import pathlib
 import signal
 import subprocess
 import unittest
 
-from fabric import DONE, PROGRAM, REFUSED, UNREACHABLE, FabricTest
+from fabric import DONE, FAILED, PROGRAM, REFUSED, UNREACHABLE, FabricTest
 
 
 class CertificatesTest(FabricTest):
@@ -38,6 +39,21 @@ class CertificatesTest(FabricTest):
         self.assertIn("revoked", self.run_program("ca", "list", "--dir", self.ca).stdout)
         books = self.ask("ca", "list", "--dir", self.ca)["items"]
         self.assertEqual([one["name"] for one in books if one["revoked"]], ["ann"])
+
+    def test_a_reload_that_fails_changes_nothing_at_all(self):
+        self.run_program("host", "add", "node1", "--lease", "10m")
+        assign = ("region", "assign", "--host", "node1", "--size", "4M", "--class", "remote")
+        certificate = pathlib.Path(self.ca, "manager.crt")
+        good = certificate.read_bytes()
+        with self.memory_server():
+            self.run_program(*assign)
+            self.run_program("ca", "revoke", "memserver:mem0", "--dir", self.ca)
+            certificate.write_bytes(good[:100])
+            self.reload("the old certificates stay in use: cannot use the certificate")
+            self.run_program(*assign)  # the new list is not in use either
+            certificate.write_bytes(good)
+            self.reload("certificates and revocations read again")
+            self.run_program(*assign, code=(FAILED, REFUSED))
 
     def test_tls_errors_are_in_words(self):
         other = str(self.folder / "other")

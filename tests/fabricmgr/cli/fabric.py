@@ -2,9 +2,11 @@
 """For tests of the fabricmgr program from outside: a certificate authority and a daemon of each test's own, over the
 Unix socket and over mutual TLS. The program is the one that FABRICMGR names."""
 
+import contextlib
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import tempfile
@@ -105,6 +107,44 @@ crl = "{self.ca}/crl.pem"
         self.run_program("device", "add", "dev0", "--pool", "cxl", "--address", str(self.folder / "pool"))
         self.run_program("host", "add", "node1", "--lease", "10m")
         self.run_program("host", "add", "node2")
+
+    @contextlib.contextmanager
+    def memory_server(self, *days):
+        """Its process and what it said; mem0 is its device, and its log is in the folder."""
+        self.issue("memserver", "mem0", *days)
+        with open(self.folder / "mem0.log", "w") as log:
+            server = subprocess.Popen(
+                [PROGRAM, "memserver", "--listen", "127.0.0.1:0", "--size", "64M", "--json"]
+                + ["--control", "127.0.0.1:0", "--cert", f"{self.ca}/mem0.crt", "--key", f"{self.ca}/mem0.key"]
+                + ["--ca", f"{self.ca}/ca.crt", "--crl", f"{self.ca}/crl.pem"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        try:
+            said = json.loads(server.stdout.readline())
+            self.run_program("pool", "add", "far", "--class", "remote")
+            control = f"127.0.0.1:{said['control_port']}"
+            self.run_program("device", "add", "mem0", "--pool", "far", "--address", control)
+            yield server, said
+        finally:
+            server.kill()
+            server.wait()
+            server.stdout.close()
+
+    def reload(self, says):
+        """By SIGHUP; returns when the manager's log has that line once more."""
+        log = self.folder / "log"
+        before = log.read_text().count(says)
+        self.daemon.process.send_signal(signal.SIGHUP)
+        self.until(lambda: log.read_text().count(says) != before, log)
+
+    def until(self, holds, log):
+        for _ in range(3000):
+            if holds():
+                return
+            select.select([], [], [], 0.02)
+        self.fail(log.read_text())
 
     def over_tls(self, name):
         return {

@@ -8,10 +8,9 @@
 import json
 import signal
 import socket
-import subprocess
 import unittest
 
-from fabric import CONFLICT, FAILED, NOT_FOUND, PROGRAM, REFUSED, TIMED_OUT, USAGE, FabricTest
+from fabric import CONFLICT, FAILED, NOT_FOUND, REFUSED, TIMED_OUT, USAGE, FabricTest
 
 
 class RegionsTest(FabricTest):
@@ -53,24 +52,11 @@ class RegionsTest(FabricTest):
         self.run_program("device", "ok-to-remove", "dev0")
 
     def test_a_region_of_a_memory_server(self):
-        self.issue("memserver", "mem0")
-        server = subprocess.Popen(
-            [PROGRAM, "memserver", "--listen", "127.0.0.1:0", "--size", "64M", "--json"]
-            + ["--control", "127.0.0.1:0", "--cert", f"{self.ca}/mem0.crt", "--key", f"{self.ca}/mem0.key"]
-            + ["--ca", f"{self.ca}/ca.crt", "--crl", f"{self.ca}/crl.pem"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        try:
-            said = json.loads(server.stdout.readline())
-            control = said["control_port"]
+        with self.memory_server() as (server, said):
             with socket.create_connection(("127.0.0.1", said["port"])) as stranger:
                 stranger.sendall(b"TIDEPOOL" + (1).to_bytes(2, "little") * 2 + bytes(52))
                 answer = stranger.recv(64, socket.MSG_WAITALL)
                 self.assertEqual(int.from_bytes(answer[10:12], "little"), 5, "memory for the asking")
-            self.run_program("pool", "add", "far", "--class", "remote")
-            self.run_program("device", "add", "mem0", "--pool", "far", "--address", f"127.0.0.1:{control}")
             self.run_program("host", "add", "node1")
             self.issue("host", "node1")
             region = str(self.ask("region", "assign", "--host", "node1", "--size", "4M", "--class", "remote")["id"])
@@ -83,10 +69,6 @@ class RegionsTest(FabricTest):
             gone = ("region", "assign", "--host", "node1", "--size", "4M", "--class", "remote")
             self.run_program(*gone, code=(FAILED, REFUSED))
             self.assertIn("DEVICE_UNREACHABLE", self.run_program("health", code=FAILED).stdout)
-        finally:
-            server.kill()
-            server.wait()
-            server.stdout.close()
 
     def test_waiting_for_what_cannot_end_yet_times_out(self):
         self.furnish()
