@@ -9,6 +9,7 @@
 
 #include "fabricmgr/api/json_writer.h"
 #include "fabricmgr/api/rate_limit.h"
+#include "fabricmgr/key_file.h"
 #include "fabricmgr/model/types.h"
 #include "fabricmgr/process.h"
 
@@ -35,6 +36,7 @@ uint64_t secondsTo(const std::vector<CertificateExpiry>& expiries, std::time_t n
 }  // namespace
 
 Result<std::unique_ptr<Agent>> Agent::start(Options options, Log log) {
+  TP_TRY(checkKeyFile(options.manager.key));
   TP_TRY(checkOwnName("host", options.host));
   if (!options.domain.empty()) TP_TRY(checkOwnName("domain", options.domain));
   std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(log)));

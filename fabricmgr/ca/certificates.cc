@@ -19,6 +19,7 @@
 #include <ctime>
 #include <memory>
 
+#include "fabricmgr/key_file.h"
 #include "runtime/base/unique_fd.h"
 
 namespace tidepool::ca {
@@ -76,6 +77,7 @@ Owned<X509> readX509(const std::string& path) {
 }
 
 Result<Signer> readSigner(const SignerFiles& files) {
+  TP_TRY(checkKeyFile(files.key));
   Signer signer;
   signer.certificate = readX509(files.certificate);
   const Owned<BIO> key_file(BIO_new_file(files.key.c_str(), "r"));

@@ -9,6 +9,8 @@
 #include "fabricmgr/cli/audit_export.h"
 #include "fabricmgr/cli/run.h"
 #include "fabricmgr/commands.h"
+#include "fabricmgr/error_table.h"
+#include "fabricmgr/key_file.h"
 #include "fabricmgr/process.h"
 
 namespace tidepool::cli {
@@ -78,6 +80,10 @@ void addOption(CLI::App& command, Told& told, const Option& option) {
 
 /// Runs one command; what is thrown on the way is bad usage.
 int guarded(Told& told, const auto& run) {
+  if (const Status good = checkKeyFile(told.settings.target.key); !good) {
+    fmt::print(stderr, "fabricmgr: {}\n", good.error().text());
+    return rowOf(good.error().code()).exit_code;
+  }
   try {
     if (!told.timeout.empty()) {
       told.settings.timeout_ms = durationOption("--timeout", told.timeout);

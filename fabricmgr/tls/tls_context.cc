@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "fabricmgr/key_file.h"
+
 namespace tidepool {
 namespace {
 
@@ -32,6 +34,7 @@ Status loadFiles(SSL_CTX* context, const TlsFiles& files) {
   if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1) {
     return wrongFile("the certificate", files.certificate);
   }
+  TP_TRY(checkKeyFile(files.key));
   if (SSL_CTX_use_PrivateKey_file(context, files.key.c_str(), SSL_FILETYPE_PEM) != 1) {
     return wrongFile("the key", files.key);
   }

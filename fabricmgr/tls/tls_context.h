@@ -36,7 +36,8 @@ using SslPointer = std::unique_ptr<T, SslDeleter>;
 
 class TlsContext {
  public:
-  /// Errors: kInvalidArgument, naming the file and what is wrong with it.
+  /// Errors: kInvalidArgument, naming the file and what is wrong with it; kPermission, where others
+  /// can read the key, as checkKeyFile().
   static Result<std::shared_ptr<TlsContext>> load(const TlsFiles& files);
 
   /// For either side. With `peer` only a certificate for that URN is accepted, or, where it ends in

@@ -55,6 +55,33 @@ class CertificatesTest(FabricTest):
             self.reload("certificates and revocations read again")
             self.run_program(*assign, code=(FAILED, REFUSED))
 
+    def test_keys_that_others_can_read_are_not_used(self):
+        for kind, name in (("operator", "ann"), ("host", "node1"), ("memserver", "mem0")):
+            self.issue(kind, name)
+        tls = self.over_tls("ann")
+        node = ["--fabric", tls["TIDEPOOL_FABRIC"], "--ca", f"{self.ca}/ca.crt", "--cert", f"{self.ca}/node1.crt"]
+        served = ["--listen", "127.0.0.1:0", "--size", "1M", "--control", "127.0.0.1:0", "--ca", f"{self.ca}/ca.crt"]
+        users = {
+            "ann": ["whoami"],
+            "node1": ["agent", "--host", "node1", "--socket", f"{self.folder}/agent.sock", "--key", f"{self.ca}/node1.key"]
+            + ["--journal", f"{self.folder}/journal"] + node,
+            "mem0": ["memserver", "--cert", f"{self.ca}/mem0.crt", "--key", f"{self.ca}/mem0.key"] + served,
+            "manager": ["serve", "--check-config", "--config", f"{self.folder}/fabric.toml"],
+            "main": ["serve", "--check-config", "--config", f"{self.folder}/fabric.toml"],
+            "ca": ["ca", "issue", "operator", "bob", "--dir", self.ca],
+        }
+        for name, words in users.items():
+            key = pathlib.Path(self.ca, f"{name}.key")
+            self.assertEqual(key.stat().st_mode & 0o777, 0o600)
+            key.chmod(0o644)
+            done = self.run_program(*words, code=(REFUSED, FAILED), **tls)
+            self.assertIn(f"`chmod 600 {key}`", done.stderr)
+            key.chmod(0o600)
+        self.run_program("whoami", **tls)
+        pathlib.Path(self.ca, "manager.key").chmod(0o660)
+        self.reload("the old certificates stay in use: `chmod 600 ")
+        self.run_program("whoami", **tls)
+
     def test_tls_errors_are_in_words(self):
         other = str(self.folder / "other")
         self.run_program("ca", "init", "--dir", other)

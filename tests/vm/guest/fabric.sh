@@ -45,6 +45,7 @@ lab_host() {
   for file in ca.crt node1.crt node1.key; do
     wait_for 30 wget -q -O $file http://10.9.0.1:8000/$file
   done
+  chmod 600 node1.key
   export TIDEPOOL_FABRIC=https://10.9.0.1:7780 TIDEPOOL_FABRIC_CA=ca.crt TIDEPOOL_FABRIC_CERT=node1.crt
   export TIDEPOOL_FABRIC_KEY=node1.key
 }
