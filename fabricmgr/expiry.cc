@@ -173,7 +173,9 @@ std::vector<CertificateExpiry> ExpiryBook::all(std::time_t now) {
     const MutexLock lock(mutex_);
     std::erase_if(clients_, [&](const auto& client) { return client.second + kMonth < now; });
     found = own_;
-    for (const auto& [actor, end] : clients_) found.push_back({"client", actor, end});
+    for (const auto& [actor, end] : clients_) {
+      found.push_back({actor.starts_with("memserver:") ? "memserver" : "client", actor, end});
+    }
   }
   std::stable_sort(
       found.begin(), found.end(),

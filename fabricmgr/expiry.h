@@ -21,7 +21,7 @@ namespace tidepool {
 
 /// A certificate, or a list of revoked ones.
 struct CertificateExpiry {
-  std::string kind;  // "server", "ca", "crl", "client"
+  std::string kind;  // "server", "ca", "crl", "client", "memserver"
   std::string name;  // whose: "host:n1", a CA's subject
   std::time_t end = 0;
 };
@@ -51,14 +51,14 @@ Result<std::vector<CertificateExpiry>> expiriesIn(const std::string& path, std::
 /// (FILE) expired 3 days ago"; empty when they have not ended, or cannot be read.
 std::string expiredAmong(const std::string& certificate, const std::string& ca, std::time_t now);
 
-/// What a process uses that ends, and what its clients have shown.
+/// What a process uses that ends, and what its clients and memory servers have shown.
 class ExpiryBook {
  public:
   /// What the process uses itself, in place of what it used before.
   void setOwn(std::vector<CertificateExpiry> own) TP_EXCLUDES(mutex_);
   /// Those that still get in are to be seen again: some may be revoked.
   void forgetClients() TP_EXCLUDES(mutex_);
-  /// A client has shown a certificate which is good, but perhaps for its end.
+  /// A client, or memory server, has shown a certificate which is good, but perhaps for its end.
   void saw(const std::string& actor, std::time_t end, std::time_t now) TP_EXCLUDES(mutex_);
   /// What ends first comes first. Clients whose certificate ended more than a month ago are left
   /// out, and forgotten.

@@ -332,7 +332,7 @@ constexpr Field kStatusFields[] = {
     {"next_expiry_ms", Type::kCount, kMust, "until it ends; 0: it has"}};
 
 constexpr Field kCertificateFields[] = {
-    {"kind", Type::kText, kMust, "what it is", nullptr, "server|ca|crl|client"},
+    {"kind", Type::kText, kMust, "what it is", nullptr, "server|ca|crl|client|memserver"},
     {"name", Type::kText, kMust, "whose: of a client as the audit names it"},
     {"until", Type::kText, kMust, "when it ends"},
     {"left_ms", Type::kCount, kMust, "until then; 0: it has ended"}};

@@ -13,6 +13,24 @@
 namespace tidepool::fabric {
 namespace {
 
+/// A connection to this very memory server, which knows that we are a manager.
+Result<std::unique_ptr<TlsConnection>> meet(const Device& device, TlsInUse& tls,
+                                            Nanoseconds timeout) {
+  const auto endpoint = parseEndpoint(device.address.c_str());
+  if (!endpoint) return tl::unexpected(endpoint.error());
+  const Nanoseconds deadline = kMonotonicClock.now() + timeout;
+  auto wire = connectTcp(*endpoint, timeout);
+  if (!wire) return tl::unexpected(wire.error());
+  auto connection =
+      std::make_unique<TlsConnection>(std::move(*wire), tls.now(), TlsConnection::Side::kClient,
+                                      control::kMemserverUrn + device.name);
+  const Status shaken = connection->handshake(deadline);
+  if (const auto peer = connection->peer()) tls.met(*peer);
+  TP_TRY(shaken);
+  TP_TRY(control::receiveHello(*connection, deadline));
+  return connection;
+}
+
 class MemserverDriver final : public DeviceDriver {
  public:
   MemserverDriver(Device device, Leader leader, std::shared_ptr<TlsInUse> tls,
@@ -62,6 +80,10 @@ class MemserverDriver final : public DeviceDriver {
   Result<control::Answer> ask(const control::Request& request) TP_EXCLUDES(mutex_);
   /// Likewise, whatever it says.
   Result<control::Answer> converse(const control::Request& request) TP_EXCLUDES(mutex_);
+  Result<control::Answer> exchange(TlsConnection& connection, const control::Request& request,
+                                   Nanoseconds deadline) const;
+  /// After a reload both sides show their certificates again: either may have another by now.
+  Status meetAgain(Nanoseconds deadline) TP_REQUIRES(mutex_);
   tl::unexpected<Error> refusal(const control::Answer& answer) const {
     return fail(answer.status, "memory server %s: %.190s", device_.name.c_str(),
                 answer.payload.c_str());
@@ -72,7 +94,7 @@ class MemserverDriver final : public DeviceDriver {
   const std::shared_ptr<TlsInUse> tls_;
   const Nanoseconds timeout_;
   Mutex mutex_;
-  const std::unique_ptr<TlsConnection> connection_;
+  std::unique_ptr<TlsConnection> connection_ TP_GUARDED_BY(mutex_);
   uint16_t data_port_ TP_GUARDED_BY(mutex_) = 0;
   std::string token_key_ TP_GUARDED_BY(mutex_);
   bool broken_ TP_GUARDED_BY(mutex_) = false;
@@ -100,9 +122,28 @@ Result<control::Answer> MemserverDriver::converse(const control::Request& reques
   }
   broken_ = true;  // until a whole answer is here: half a conversation cannot go on
   const Nanoseconds deadline = kMonotonicClock.now() + timeout_;
-  TP_TRY(connection_->recheck(tls_->now()));
-  TP_TRY(control::sendFrame(*connection_, control::encode(request), deadline));
-  const auto frame = control::receiveFrame(*connection_, control::kAnswerMagic, deadline);
+  if (connection_->context() != tls_->now().get()) TP_TRY(meetAgain(deadline));
+  auto answer = exchange(*connection_, request, deadline);
+  if (answer) broken_ = false;
+  return answer;
+}
+
+Status MemserverDriver::meetAgain(Nanoseconds deadline) {
+  auto connection = meet(device_, *tls_, timeout_);
+  if (!connection) return tl::unexpected(connection.error());
+  const auto led =
+      exchange(**connection, {.opcode = control::Opcode::kLead, .leader = leader_}, deadline);
+  if (!led) return tl::unexpected(led.error());
+  if (led->status != ErrorCode()) return refusal(*led);
+  connection_ = std::move(*connection);
+  return {};
+}
+
+Result<control::Answer> MemserverDriver::exchange(TlsConnection& connection,
+                                                  const control::Request& request,
+                                                  Nanoseconds deadline) const {
+  TP_TRY(control::sendFrame(connection, control::encode(request), deadline));
+  const auto frame = control::receiveFrame(connection, control::kAnswerMagic, deadline);
   if (!frame) return tl::unexpected(frame.error());
   auto answer = control::decodeAnswer(*frame);
   if (!answer) return answer;
@@ -110,7 +151,6 @@ Result<control::Answer> MemserverDriver::converse(const control::Request& reques
     return fail(ErrorCode::kCorrupt, "memory server %s answered something else",
                 device_.name.c_str());
   }
-  broken_ = false;
   return answer;
 }
 
@@ -164,22 +204,6 @@ Result<Pass> MemserverDriver::pass(const Grant& grant) {
   const std::string host = device_.address.substr(0, device_.address.rfind(':'));
   const wire::Token token = control::regionToken(key, leader_.fabric, grant.region, grant.epoch);
   return Pass{host + ":" + std::to_string(port), hexOf(token.bytes)};
-}
-
-/// A connection to this very memory server, which knows that we are a manager.
-Result<std::unique_ptr<TlsConnection>> meet(const Device& device, const TlsInUse& tls,
-                                            Nanoseconds timeout) {
-  const auto endpoint = parseEndpoint(device.address.c_str());
-  if (!endpoint) return tl::unexpected(endpoint.error());
-  const Nanoseconds deadline = kMonotonicClock.now() + timeout;
-  auto wire = connectTcp(*endpoint, timeout);
-  if (!wire) return tl::unexpected(wire.error());
-  auto connection =
-      std::make_unique<TlsConnection>(std::move(*wire), tls.now(), TlsConnection::Side::kClient,
-                                      control::kMemserverUrn + device.name);
-  TP_TRY(connection->handshake(deadline));
-  TP_TRY(control::receiveHello(*connection, deadline));
-  return connection;
 }
 
 }  // namespace

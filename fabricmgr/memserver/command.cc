@@ -79,17 +79,7 @@ struct Control {
       return spdlog::error("the old certificates stay in use: {}", read.error().text());
     }
     server->recheck();
-    tellOfExpiries();
     spdlog::info("certificates and revocations read again");
-  }
-  void tellOfExpiries() const {
-    const std::time_t now = std::time(nullptr);
-    for (const CertificateExpiry& one : tls->now()->expiries()) {
-      if (leftOf(one.end, now) == Left::kEnough) continue;
-      spdlog::warn("{} {}: `fabricmgr ca renew`, then SIGHUP",
-                   one.kind == "server" ? certificateOf(one.name) : whatIs(one),
-                   endText(one.end, now));
-    }
   }
 };
 
@@ -99,9 +89,7 @@ Result<Control> startControl(Server& server, const Arguments& arguments) {
   if (!tls) return tl::unexpected(tls.error());
   auto started = ControlServer::start(server, arguments.control, *tls);
   if (!started) return tl::unexpected(started.error());
-  Control control{std::move(*tls), std::move(*started)};
-  control.tellOfExpiries();
-  return control;
+  return Control{std::move(*tls), std::move(*started)};
 }
 
 /// Until a signal says that it is enough.

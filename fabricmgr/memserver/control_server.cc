@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include "runtime/base/check.h"
 #include "runtime/transport/peer_address.h"
@@ -71,9 +73,28 @@ void ControlServer::wake() const {
   (void)!write(wake_.get(), &one, sizeof one);
 }
 
+void ControlServer::useExpiries() {
+  std::vector<CertificateExpiry> own = tls_->now()->expiries();
+  for (CertificateExpiry& one : own) {
+    if (one.kind == "server") one.kind = "memserver";
+  }
+  expiries_.setOwn(std::move(own));
+  looked_ = Nanoseconds();
+}
+
+void ControlServer::tellOfExpiries() {
+  const Nanoseconds now = kMonotonicClock.now();
+  if (now - looked_ < kTick) return;
+  looked_ = now;
+  const auto line = expiries_.lineDue(std::time(nullptr));
+  if (line) spdlog::warn("{}: `fabricmgr ca renew`, then SIGHUP", line->text);
+}
+
 void ControlServer::run() {
   std::vector<pollfd> waits;
+  useExpiries();
   for (;;) {
+    tellOfExpiries();
     const bool accepts = kMonotonicClock.now() >= accepts_from_;
     waits = {{wake_.get(), POLLIN, 0}, {accepts ? listener_.get() : -1, POLLIN, 0}};
     for (const Client& client : clients_) {
@@ -87,6 +108,7 @@ void ControlServer::run() {
       (void)!read(wake_.get(), &any, sizeof any);
       if (stopping_) return;
       closeRefused();
+      useExpiries();
     }
     auto client = clients_.begin();
     for (size_t i = 2; i < waits.size(); ++i) {

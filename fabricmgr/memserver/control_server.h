@@ -92,6 +92,9 @@ class ControlServer {
   void closeOthers();
   /// Closes the connections of those whose certificates are not good any more.
   void closeRefused();
+  void useExpiries();
+  /// Says once a day, and when it gets worse, which of its own certificates are about to end.
+  void tellOfExpiries();
   void makeRoom(const Client& for_whom);
   void wake() const;
   Clients::iterator remove(Clients::iterator client, const Error& why);
@@ -107,6 +110,8 @@ class ControlServer {
   Newcomers newcomers_;
   Allegiance allegiance_;
   ThrottledLog log_{kMonotonicClock};
+  ExpiryBook expiries_;
+  Nanoseconds looked_;  // at them, the last time
   Clients clients_;
   Nanoseconds accepts_from_;  // until then descriptors have run out
   std::thread thread_;        // last: it uses all of the above

@@ -84,7 +84,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
       api::HttpServer::start(serverOptions(config, daemon->manager_->leader()), *daemon->service_);
   if (!server) return tl::unexpected(server.error());
   daemon->server_ = std::move(*server);
-  daemon->lookAtOwnCertificate();
+  daemon->lookAtMemservers();
   // Release: pairs with the acquire of whoever asks for the number of connections.
   daemon->to_count_.store(daemon->server_.get(), std::memory_order_release);
   daemon->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
@@ -92,7 +92,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
   daemon->ticker_ = std::thread([raw = daemon.get()] {
     raw->untilStopped(kTickMilliseconds, [raw] {
       raw->manager_->tick();
-      raw->lookAtOwnCertificate();
+      raw->lookAtMemservers();
       raw->service_->tellOfExpiries();
     });
   });
@@ -114,12 +114,15 @@ Status Daemon::reload() {
   return {};
 }
 
-/// What it shows memory servers ends as clients' certificates do.
-void Daemon::lookAtOwnCertificate() {
+/// What it shows memory servers, and they show it, ends as clients' certificates do.
+void Daemon::lookAtMemservers() {
   if (!memservers_) return;
+  const std::time_t now = std::time(nullptr);
+  std::vector<CertificateExpiry> all = memservers_->peers(now);
   for (const CertificateExpiry& one : memservers_->now()->expiries()) {
-    if (one.kind == "server") service_->expiries().saw(one.name, one.end, std::time(nullptr));
+    if (one.kind == "server") all.push_back(one);
   }
+  for (const CertificateExpiry& one : all) service_->expiries().saw(one.name, one.end, now);
 }
 
 void Daemon::untilStopped(int every_milliseconds, const std::function<void()>& work) const {

@@ -33,7 +33,7 @@ class Daemon {
 
  private:
   Daemon() = default;
-  void lookAtOwnCertificate();
+  void lookAtMemservers();
   void untilStopped(int every_milliseconds, const std::function<void()>& work) const;
 
   MonotonicClock clock_;

@@ -160,6 +160,12 @@ Status TlsConnection::handshake(Nanoseconds deadline) {
   }
 }
 
+std::optional<PeerCertificate> TlsConnection::peer() const {
+  if (const RefusedPeer* refused = refusedPeer(ssl_.get())) return refused->ended;
+  const auto known = peerOf(ssl_.get());
+  return known ? std::optional(*known) : std::nullopt;
+}
+
 Status TlsConnection::recheck(std::shared_ptr<const TlsContext> now) {
   if (now == context_) return {};
   TP_TRY(now->recheck(ssl_.get()));

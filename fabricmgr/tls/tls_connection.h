@@ -29,6 +29,10 @@ class TlsConnection final : public Connection {
   /// Likewise, to its end, which has to be by `deadline` (on kMonotonicClock), however many pieces
   /// the other side makes of it. Errors also: kTimedOut.
   Status handshake(Nanoseconds deadline);
+  /// What the peer showed in a handshake that succeeded, or failed for its end alone; nothing else.
+  std::optional<PeerCertificate> peer() const;
+  /// Under which it was made, or checked last.
+  const TlsContext* context() const { return context_.get(); }
   /// Whether the peer would be accepted under the context in use now. Errors: kPermission.
   Status recheck(std::shared_ptr<const TlsContext> now);
 

@@ -16,6 +16,8 @@
 namespace tidepool {
 namespace {
 
+constexpr std::string_view kOurUrns = "urn:tidepool:";
+
 struct NamesDeleter {
   void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
 };
@@ -224,7 +226,13 @@ Status TlsInUse::reload() {
   if (!context) return tl::unexpected(context.error());
   const MutexLock lock(mutex_);
   context_ = std::move(*context);
+  peers_.forgetClients();
   return {};
+}
+
+void TlsInUse::met(const PeerCertificate& peer) {
+  if (!peer.urn.starts_with(kOurUrns)) return;
+  peers_.saw(peer.urn.substr(kOurUrns.size()), peer.not_after, std::time(nullptr));
 }
 
 std::shared_ptr<const TlsContext> TlsInUse::now() const {

@@ -76,9 +76,12 @@ class TlsInUse {
  public:
   /// Errors: as TlsContext::load().
   static Result<std::shared_ptr<TlsInUse>> load(const TlsFiles& files);
-  /// Reads the files again. Errors: likewise; what was in use stays so.
+  /// Reads the files again, and forgets who was met. Errors: likewise; what was in use stays so.
   Status reload() TP_EXCLUDES(mutex_);
   std::shared_ptr<const TlsContext> now() const TP_EXCLUDES(mutex_);
+  /// A peer has shown this, which is good, but perhaps for its end.
+  void met(const PeerCertificate& peer);
+  std::vector<CertificateExpiry> peers(std::time_t now) { return peers_.all(now); }
 
  private:
   TlsInUse(TlsFiles files, std::shared_ptr<const TlsContext> context)
@@ -86,6 +89,7 @@ class TlsInUse {
   const TlsFiles files_;
   mutable Mutex mutex_;
   std::shared_ptr<const TlsContext> context_ TP_GUARDED_BY(mutex_);
+  ExpiryBook peers_;
 };
 
 /// Null: none was shown, or it was accepted.

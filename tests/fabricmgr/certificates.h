@@ -27,6 +27,9 @@ class Certificates {
     return must(TlsInUse::load(files(kind, name)));
   }
   void revoke(const std::string& which) const { must(authority_.revoke(which)); }
+  void renew(const TlsFiles& files, int64_t valid_seconds) const {
+    must(authority_.renew(files.certificate, valid_seconds));
+  }
 
   static const Certificates& ofTheTests() {
     static const Certificates one;
@@ -35,7 +38,7 @@ class Certificates {
 
  private:
   Folder folder_;
-  ca::Authority authority_ = *ca::Authority::init(folder_ / "ca", 864'000);
+  ca::Authority authority_ = *ca::Authority::init(folder_ / "ca", 8'640'000);
   mutable int count_ = 0;
 };
 

@@ -78,7 +78,8 @@ class ControlTls : public ::testing::Test {
   const Certificates& ca = Certificates::ofTheTests();
   const Certificates own;  // with a list of revoked ones that no other test has
   const std::shared_ptr<TlsInUse> manager_tls = own.tls("manager", "main");
-  const std::shared_ptr<TlsInUse> server_tls = own.tls("memserver", "m1");
+  const TlsFiles server_files = own.files("memserver", "m1");
+  std::shared_ptr<TlsInUse> server_tls = must(TlsInUse::load(server_files));
   const Grant grant{RegionId(1), Epoch(1), GrantState::kGranted, {{DeviceId(), 0, Bytes(kGrain)}}};
   Leadership leadership{leaderOf(1)};
   std::unique_ptr<memserver::Server> server;
@@ -125,6 +126,28 @@ TEST_F(ControlTls, ARevokedManagerIsCutOff) {
 TEST_F(ControlTls, AnExpiredManagerIsRefused) {
   expectRefused(must(TlsInUse::load(own.files("manager", "late", -3 * 86'400 - 60))),
                 "it has expired here", "the certificate of manager late expired 3 days ago");
+}
+
+TEST_F(ControlTls, AServerTellsOfItsCertificateThatIsAboutToEndWhileItRuns) {
+  orders.reset();
+  constexpr int64_t kMonth = 30 * 86'400;
+  server_tls = must(TlsInUse::load(own.files("memserver", "m1", kMonth + 2)));
+  start();
+  const std::string says = "the certificate of memory server m1 ends in ";
+  EXPECT_THAT(logged(says), HasSubstr(says));
+}
+
+TEST_F(ControlTls, AReloadShowsNewCertificatesToBothSides) {
+  const auto endOf = [&] { return manager_tls->peers(std::time(nullptr)).at(0).end; };
+  const std::time_t before = endOf();
+  own.renew(server_files, 2 * 86'400);
+  must(server_tls->reload());
+  orders->recheck();
+  must(driver->inspect());
+  EXPECT_EQ(endOf(), before) << "it goes on as it began";
+  must(manager_tls->reload());
+  EXPECT_EQ(must(driver->inspect()).size(), 1u);
+  EXPECT_GE(endOf() - before, 86'400);
 }
 
 TEST_F(ControlTls, WhoShowsNoCertificateOrSpeaksNoTls13IsRefused) {

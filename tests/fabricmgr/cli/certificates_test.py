@@ -123,6 +123,27 @@ class CertificatesTest(FabricTest):
         self.assertRegex(status, r"certificates 5   the certificate of operator ann ends in (4d23h|5d0h)")
         self.assertIn("CERTIFICATE_EXPIRES_SOON", self.run_program("health").stdout)
 
+    def test_the_certificates_of_memory_servers_end_visibly(self):
+        renew = ("ca", "renew", f"{self.ca}/mem0.crt", "--dir", self.ca, "--days")
+        with self.memory_server("--days", "5") as (server, _):
+            self.until(lambda: "memserver:mem0" in self.left(), self.folder / "log")
+            table = self.run_program("certificate", "list").stdout.splitlines()
+            self.assertRegex(table[1], r"^memserver +memserver:mem0 +\S+ +(4d23h|5d0h)$")
+            health = self.run_program("health").stdout
+            self.assertRegex(health, r"CERTIFICATE_EXPIRES_SOON.* of memory server mem0 ends in [45] days")
+            self.assertRegex(self.metrics(), r'left_seconds\{kind="memserver",name="memserver:mem0"\} 43\d{4}\n')
+            self.run_program(*renew, "300")
+            server.send_signal(signal.SIGHUP)
+            log = self.folder / "mem0.log"
+            self.until(lambda: "read again" in log.read_text(), log)
+            self.assertIn("of memory server mem0 ends in", log.read_text())
+            self.reload("certificates and revocations read again")
+            self.until(lambda: self.left().get("memserver:mem0", 0) > 290 * 86_400_000, self.folder / "log")
+            self.assertNotIn("memory server mem0", self.run_program("health").stdout)
+
+    def left(self):
+        return {one["name"]: one["left_ms"] for one in self.ask("certificate", "list")["items"]}
+
 
 if __name__ == "__main__":
     unittest.main()

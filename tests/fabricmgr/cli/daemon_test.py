@@ -5,7 +5,6 @@
     FABRICMGR=build/release/bin/fabricmgr daemon_test.py [unittest arguments]
 """
 
-import http.client
 import json
 import os
 import pathlib
@@ -130,14 +129,8 @@ class DaemonTest(FabricTest):
 
     def test_metrics_are_well_formed(self):
         self.furnish()
-        connection = http.client.HTTPConnection("localhost")
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(f"{self.folder}/sock")
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        connection.close()
         types, samples = {}, set()
-        for line in text.splitlines():
+        for line in self.metrics().splitlines():
             if line.startswith("# TYPE "):
                 _, _, name, kind = line.split()
                 self.assertNotIn(name, types)

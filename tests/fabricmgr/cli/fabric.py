@@ -3,11 +3,13 @@
 Unix socket and over mutual TLS. The program is the one that FABRICMGR names."""
 
 import contextlib
+import http.client
 import json
 import os
 import pathlib
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -145,6 +147,15 @@ crl = "{self.ca}/crl.pem"
                 return
             select.select([], [], [], 0.02)
         self.fail(log.read_text())
+
+    def metrics(self):
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(f"{self.folder}/sock")
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        return text
 
     def over_tls(self, name):
         return {
