@@ -55,16 +55,6 @@ Status mustBeThere(const std::string& path, const char* what) {
                    "cannot read %s %.120s", what, path.c_str());
 }
 
-Status quickCheck(const Database& database) {
-  auto row = database.prepare("PRAGMA quick_check(1)");
-  if (!row) return tl::unexpected(row.error());
-  const auto there = row->step();
-  if (!there) return tl::unexpected(there.error());
-  if (*there && row->text(0) == "ok") return {};
-  return fail(ErrorCode::kCorrupt, "the backup is damaged: %.120s",
-              std::string(row->text(0)).c_str());
-}
-
 Result<Index> indexOf(const Database& database) {
   auto row = database.prepare("SELECT value FROM meta WHERE name = 'index'");
   if (!row) return tl::unexpected(row.error());
@@ -96,7 +86,7 @@ Before readBefore(const std::string& path) {
 Result<Restored> prepare(const std::string& path, const Before& before) {
   const auto database = Database::open(path, SQLITE_OPEN_READWRITE);
   if (!database) return tl::unexpected(database.error());
-  TP_TRY(quickCheck(*database));
+  TP_TRY(database->quickCheck("the backup is damaged"));
   const bool is_old = !database->prepare("SELECT uuid FROM fabric");
   TP_TRY(migrate(*database, Empty::kNoStore));
   // One of before there were UUIDs is of the fabric that has been made of it since.

@@ -126,4 +126,13 @@ Status Database::execute(const char* sql) const {
   return failSqlite(handle_, sql);
 }
 
+Status Database::quickCheck(const char* trouble) const {
+  auto row = prepare("PRAGMA quick_check(1)");
+  if (!row) return fail(ErrorCode::kCorrupt, "%.100s: %.120s", trouble, row.error().text());
+  const auto there = row->step();
+  if (!there) return fail(ErrorCode::kCorrupt, "%.100s: %.120s", trouble, there.error().text());
+  if (*there && row->text(0) == "ok") return {};
+  return fail(ErrorCode::kCorrupt, "%.100s: %.120s", trouble, std::string(row->text(0)).c_str());
+}
+
 }  // namespace tidepool::fabric

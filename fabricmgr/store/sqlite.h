@@ -68,6 +68,8 @@ class Database {
   Result<Statement> prepare(const char* sql) const;
   /// One or more statements without parameters; rows are dropped.
   Status execute(const char* sql) const;
+  /// Reads every page. Errors: kCorrupt, with `trouble` and what is wrong with the first bad one.
+  Status quickCheck(const char* trouble) const;
   sqlite3* handle() const { return handle_; }
 
  private:

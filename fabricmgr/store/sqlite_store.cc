@@ -264,6 +264,8 @@ Result<std::unique_ptr<Store>> openSqliteStore(const std::string& given) {
   auto reader = openDatabase(path, SQLITE_OPEN_READWRITE);
   if (!reader) return tl::unexpected(reader.error());
   TP_TRY(reader->execute(kPragmas));
+  // Or a bad page is found when something is to be written there, and all verbs fail from then on.
+  TP_TRY(reader->quickCheck("the store is damaged, put a backup back (`fabricmgr restore`)"));
   return std::make_unique<SqliteStore>(std::move(*lock), std::move(*writer), std::move(*reader));
 }
 

@@ -195,6 +195,31 @@ class FullDisk {
   rlimit before_;
 };
 
+TEST_F(StoreTest, ADamagedPageIsFoundAtTheStart) {
+  {
+    auto store = open();
+    must(store->load());
+    for (uint64_t i = 1; i <= 300; ++i) store->append(batchOf(i));
+    must(store->await(Index(300)));
+  }
+  std::filesystem::copy_file(path, folder / "whole");
+  constexpr uint64_t kPageBytes = 4096;
+  const uint64_t pages = std::filesystem::file_size(path) / kPageBytes;
+  ASSERT_GT(pages, 20u);
+  for (uint64_t page = 1; page < pages; ++page) {
+    std::filesystem::copy_file(folder / "whole", path,
+                               std::filesystem::copy_options::overwrite_existing);
+    {
+      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(page * kPageBytes));
+      file << std::string(kPageBytes, '\x5a');
+    }
+    const auto damaged = openSqliteStore(path);
+    ASSERT_FALSE(damaged) << page;
+    EXPECT_EQ(damaged.error().code(), ErrorCode::kCorrupt) << page << damaged.error().text();
+  }
+}
+
 TEST_F(StoreTest, AFullDiskFailsEveryoneAndIsGotOver) {
   auto store = open();
   must(store->load());
