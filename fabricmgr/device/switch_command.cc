@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -22,15 +23,21 @@ namespace {
 
 constexpr size_t kMostText = 4096;
 
+/// Until there is something to be had of the descriptor. False when time is up first.
+bool await(const UniqueFd& fd, Nanoseconds until) {
+  for (;;) {
+    const Nanoseconds now = kMonotonicClock.now();
+    if (now >= until) return false;
+    pollfd waiting = {fd.get(), POLLIN, 0};
+    const auto milliseconds = static_cast<int>((until - now).value() / 1'000'000 + 1);
+    if (poll(&waiting, 1, milliseconds) > 0) return true;
+  }
+}
+
 /// What comes out of the pipe until it is closed. False when time is up first.
 bool readAll(const UniqueFd& pipe, Nanoseconds until, std::string* text) {
-  const MonotonicClock clock;
   for (;;) {
-    const Nanoseconds now = clock.now();
-    if (now >= until) return false;
-    pollfd waiting = {pipe.get(), POLLIN, 0};
-    const auto milliseconds = static_cast<int>((until - now).value() / 1'000'000 + 1);
-    if (poll(&waiting, 1, milliseconds) <= 0) continue;
+    if (!await(pipe, until)) return false;
     char piece[512];
     const ssize_t got = read(pipe.get(), piece, sizeof piece);
     if (got < 0 && errno == EINTR) continue;
@@ -75,7 +82,10 @@ Result<std::string> SwitchCommand::run(std::vector<std::string> words) const {
   if (!child) return tl::unexpected(child.error());
   out.reset(-1);
   std::string text;
-  const bool ended = readAll(in, MonotonicClock().now() + timeout_, &text);
+  const Nanoseconds until = kMonotonicClock.now() + timeout_;
+  // It may close its output and run on.
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, *child, 0)));
+  const bool ended = readAll(in, until, &text) && await(process, until);
   if (!ended) kill(*child, SIGKILL);
   int status = 0;
   while (waitpid(*child, &status, 0) < 0 && errno == EINTR) {

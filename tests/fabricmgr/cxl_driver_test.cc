@@ -170,8 +170,12 @@ TEST_F(CxlDriverTest, DoesNotBelieveWhatMakesNoSense) {
 }
 
 TEST_F(CxlDriverTest, EndsAProgramThatTakesTooLong) {
-  program("exec sleep 600\n");
-  EXPECT_EQ(command(1).unbind("0x1").error().code(), ErrorCode::kUnreachable);
+  for (const char* text : {"exec sleep 600\n", "exec sleep 60 >&- 2>&-\n"}) {
+    program(text);
+    const Status unbound = command(1).unbind("0x1");
+    ASSERT_FALSE(unbound) << text;
+    EXPECT_EQ(unbound.error().code(), ErrorCode::kUnreachable);
+  }
 }
 
 TEST_F(CxlDriverTest, WithoutASwitchTheDeviceHasToBeHere) {
