@@ -3,9 +3,11 @@
 // not.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -38,6 +40,7 @@ class DevicesTest : public ::testing::Test {
     faults.clear();
   }
   Fault fault(const std::string& action, const std::string& device) {
+    if (action == "progress" && on_progress) on_progress();
     std::lock_guard<std::mutex> lock(mutex);
     ++asked[{action, device}];
     const auto found = faults.find({action, device});
@@ -124,8 +127,39 @@ class DevicesTest : public ::testing::Test {
   std::mutex mutex;
   std::map<std::pair<std::string, std::string>, Fault> faults;
   std::map<std::pair<std::string, std::string>, uint64_t> asked;
+  std::function<void()> on_progress;
   std::unique_ptr<Manager> manager;
 };
+
+TEST_F(DevicesTest, ProgressDoesNotRunBackwards) {
+  // It takes both devices, and not as much of each.
+  for (const char* other : {"d1", "d2"}) {
+    AssignSpec spec = want("h1", 20);
+    spec.constraints.avoid_domains = {other};
+    const RegionId beside(must(manager->assign({}, spec)).id);
+    const RegionId region = assign(40);
+    Bytes shown;
+    uint64_t looks = 0;
+    on_progress = [&] {
+      const auto running = must(manager->listOperations({0, 1000})).items;
+      const auto own = std::find_if(running.rbegin(), running.rend(), [&](const Operation& one) {
+        return one.region == region && one.state == OperationState::kRunning;
+      });
+      ASSERT_NE(own, running.rend());
+      EXPECT_GE(own->done, shown);
+      shown = own->done;
+      ++looks;
+    };
+    must(manager->releaseRegion({}, region, "h1", Force::kNo));
+    manager->settle();
+    on_progress = nullptr;
+    EXPECT_EQ(stateOf(region), RegionState::kFree);
+    EXPECT_EQ(looks, 2u);
+    EXPECT_GT(shown, Bytes(20 * kGrain));
+    must(manager->releaseRegion({}, beside, "h1", Force::kNo));
+    manager->settle();
+  }
+}
 
 TEST_F(DevicesTest, AGrantThatFailsHalfwayIsTakenBack) {
   for (const Fault how : {Fault::kBefore, Fault::kAfter}) {

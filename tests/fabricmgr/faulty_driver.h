@@ -12,7 +12,8 @@
 namespace tidepool::fabric {
 
 enum class Fault { kNone, kBefore, kAfter, kNonzero };
-/// Asked for every action: "attach", "revoke", "scrub", "verify", "inspect", "open".
+/// Asked for every action: "attach", "revoke", "scrub", "verify", "inspect", "open"; "progress" is
+/// of a verify, and what it answers does not matter.
 using FaultPlan = std::function<Fault(const char* action, const Device& device)>;
 
 class FaultyDriver final : public DeviceDriver {
@@ -32,8 +33,12 @@ class FaultyDriver final : public DeviceDriver {
   }
   Result<ScrubEvidence> verify(const Grant& grant, const ScrubEvidence& scrubbed,
                                const Progress& progress) override {
+    const Progress told = [&](Bytes done) {
+      progress(done);
+      (void)plan_("progress", device_);
+    };
     return faulty<Result<ScrubEvidence>>("verify",
-                                         [&] { return real_->verify(grant, scrubbed, progress); });
+                                         [&] { return real_->verify(grant, scrubbed, told); });
   }
   Status forget(RegionId region) override { return real_->forget(region); }
   Result<std::vector<GrantReport>> inspect() override {
