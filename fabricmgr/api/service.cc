@@ -56,6 +56,10 @@ tl::expected<JsonValue, Response> readBody(const Request& request, const Schema*
     return tl::unexpected(wrongInput({"", "nothing is expected in the body of this request"}));
   }
   if (!request.body.empty()) {
+    const std::string* encoding = request.header("content-encoding");
+    if (encoding != nullptr && *encoding != "identity") {
+      return tl::unexpected(problem(Refusal{415, "the body has to be sent without an encoding"}));
+    }
     if (!isJson(request)) {
       return tl::unexpected(problem(Refusal{415, "the body has to be application/json"}));
     }

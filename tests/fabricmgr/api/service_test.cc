@@ -297,6 +297,7 @@ TEST_F(Fabric, BadInputIsNamedAndChangesNothing) {
     EXPECT_THAT(reply.body, HasSubstr(one.says));
   }
   EXPECT_EQ(raw("POST /v1/pools HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}").status, 415);
+  EXPECT_EQ(raw(postRequest("/v1/pools", "{}", "Content-Encoding: gzip\r\n")).status, 415);
   EXPECT_EQ(raw("GET /v1/pools HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}").status, 400);
   EXPECT_EQ(raw("DELETE /v1/pools HTTP/1.1\r\nHost: x\r\n\r\n").header("Allow"), "GET, POST");
   EXPECT_EQ(get("/v1/hosts/%ff%c3").json()["code"], "not-found");
