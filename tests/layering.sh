@@ -40,7 +40,7 @@ declare -A may=(
   [fabricmgr/serve]="runtime/base fabricmgr fabricmgr/tls fabricmgr/api fabricmgr/manager fabricmgr/store fabricmgr/device"
   [fabricmgr/cxl]="runtime/base fabricmgr"
   [fabricmgr/ca]="runtime/base fabricmgr"
-  [fabricmgr/client]=""
+  [fabricmgr/client]="fabricmgr"
   [fabricmgr/agent]="runtime/base runtime/transport fabricmgr fabricmgr/model fabricmgr/device fabricmgr/cxl fabricmgr/api fabricmgr/client"
   [fabricmgr/cli]="runtime/base fabricmgr fabricmgr/client"
   # The files directly in fabricmgr/: main.cc, and what the commands share.

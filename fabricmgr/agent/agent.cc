@@ -51,7 +51,7 @@ Status Agent::setUp() {
   client::Target target = options_.manager;
   // On the manager's own machine an administrator speaks for a host; elsewhere the certificate
   // does.
-  if (target.address.starts_with("unix:")) target.headers = {"Tidepool-Host: " + options_.host};
+  target.unix_headers = {"Tidepool-Host: " + options_.host};
   pin_ = std::make_unique<FabricPin>(journal_->fabric(), [this](const Journal::Fabric& fabric) {
     loop_.post([this, fabric] {
       const Status written = journal_->belongsTo(fabric);
@@ -170,7 +170,7 @@ void Agent::lookAtCertificates() {
   std::vector<CertificateExpiry> own;
   for (const auto& [path, kind] :
        {std::pair(&target.certificate, "client"), std::pair(&target.ca, "ca")}) {
-    if (path->empty() || !target.address.starts_with("https:")) continue;
+    if (path->empty() || !client::usesHttps(target)) continue;
     const auto some = expiriesIn(*path, kind);
     // What cannot be read keeps the agent from the manager, and that is said.
     if (some) own.insert(own.end(), some->begin(), some->end());

@@ -213,7 +213,7 @@ void addCommand(CLI::App& app, int* exit_code) {
       ->allow_extra_args(false);
   command->add_flag("--allow-all", options.allowed.everybody, "Everybody may have memory");
   command->add_option("--fabric", options.manager.address,
-                      "Where the manager is: unix:PATH or https://HOST:PORT");
+                      "unix:PATH or https://HOST:PORT of the manager; several: A,B,C");
   command->add_option("--ca", options.manager.ca, "Whom to believe: PEM file");
   command->add_option("--cert", options.manager.certificate, "Who this host is: PEM file");
   command->add_option("--key", options.manager.key, "Its key: PEM file");

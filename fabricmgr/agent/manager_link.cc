@@ -39,9 +39,12 @@ Result<api::JsonValue> Asker::answerOf(const client::Reply& reply) {
   }
   if (!reply.error.empty()) {
     return fail(reply.timed_out ? ErrorCode::kTimedOut : ErrorCode::kUnreachable,
-                "no answer from the fabric manager: %.150s", reply.error.c_str());
+                "no answer from the fabric manager: %.180s", reply.error.c_str());
   }
-  TP_TRY(pin_.check(reply));
+  if (const Status ours = pin_.check(reply); !ours) {
+    client_.passOver();
+    return tl::unexpected(ours.error());
+  }
   if (reply.body.empty() && reply.status / 100 == 2) return api::JsonValue();
   auto body = api::parseJson(reply.body);
   if (!body) {

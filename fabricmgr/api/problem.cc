@@ -32,19 +32,30 @@ ErrorCode codeOf(int status) {
   }
 }
 
-}  // namespace
-
-Response problem(int status, std::string_view code, const ProblemText& text) {
+Response document(int status, std::string_view type, std::string_view title, std::string_view code,
+                  const ProblemText& text) {
   JsonWriter out;
   out.beginObject()
-      .field("type", fmt::format("urn:tidepool:problem:{}", code))
-      .field("title", rowOf(code).title)
+      .field("type", type)
+      .field("title", title)
       .field("status", static_cast<unsigned>(status))
       .field("code", code)
       .field("detail", text.detail);
   if (!text.field.empty()) out.field("field", text.field);
   out.endObject();
   return {status, "application/problem+json", {}, out.take() + "\n"};
+}
+
+}  // namespace
+
+Response problem(int status, std::string_view code, const ProblemText& text) {
+  return document(status, fmt::format("urn:tidepool:problem:{}", code), rowOf(code).title, code,
+                  text);
+}
+
+Response standingBy(const std::string& detail) {
+  return document(503, kStandingBy, "Standing by", errorCodeName(ErrorCode::kUnreachable),
+                  {detail, ""});
 }
 
 Response problem(const Error& error) {

@@ -18,6 +18,8 @@ struct ProblemText {
 
 Response problem(int status, std::string_view code, const ProblemText& text);
 Response problem(const Error& error);
+/// Of a manager that stands by: see kStandingBy. `detail` says who is in charge, or that nobody is.
+Response standingBy(const std::string& detail);
 /// Of what the server turned away before any handler.
 Response problem(const Refusal& refusal);
 

@@ -32,7 +32,7 @@ void addSettings(CLI::App& command, Told& told, Show show) {
   client::Target& target = told.settings.target;
   command
       .add_option("--fabric", target.address,
-                  "Where the manager is: unix:PATH or https://HOST:PORT")
+                  "unix:PATH or https://HOST:PORT of the manager; several: A,B,C")
       ->group("Connection");
   command.add_option("--ca", target.ca, "Whom to believe: PEM file")->group("Connection");
   command.add_option("--cert", target.certificate, "Who you are: PEM file")->group("Connection");

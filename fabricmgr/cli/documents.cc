@@ -28,7 +28,7 @@ struct Variable {
   const char* about;
 };
 constexpr Variable kVariables[] = {
-    {"TIDEPOOL_FABRIC", "where the manager is: unix:PATH or https://HOST:PORT"},
+    {"TIDEPOOL_FABRIC", "unix:PATH or https://HOST:PORT of the manager; several: A,B,C"},
     {"TIDEPOOL_FABRIC_CA", "PEM file: whom to believe"},
     {"TIDEPOOL_FABRIC_CERT", "PEM file: who you are"},
     {"TIDEPOOL_FABRIC_KEY", "PEM file: the key of that"}};

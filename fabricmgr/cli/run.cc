@@ -37,7 +37,7 @@ int failed(const client::Reply& reply, const client::Target& target) {
       return complain(fmt::format("no answer from {} in time: {}", target.address, reply.error),
                       kTimedOutCode);
     }
-    const std::string over = target.address.starts_with("https:")
+    const std::string over = client::usesHttps(target)
                                  ? expiredAmong(target.certificate, target.ca, std::time(nullptr))
                                  : "";
     if (!over.empty()) {

@@ -6,13 +6,19 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstring>
 #include <random>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 
+#include "fabricmgr/error_table.h"
+
 namespace tidepool::client {
 namespace {
+
+constexpr long kConnectMilliseconds = 10'000;
+constexpr long kPassMilliseconds = 3'000;
 
 size_t append(char* data, size_t size, size_t count, void* to) {
   static_cast<std::string*>(to)->append(data, size * count);
@@ -114,38 +120,58 @@ void setError(CURLcode code, const char* why, Reply* reply) {
   if (!words.empty()) reply->error = fmt::format("{} ({})", words, reply->error);
 }
 
+/// libcurl names "localhost port 80" where it cannot connect to a Unix socket.
+void nameSocketError(CURL* curl, CURLcode code, Reply* reply) {
+  long number = 0;
+  curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &number);
+  if (code != CURLE_COULDNT_CONNECT || number == 0) return;
+  reply->error = fmt::format("cannot connect to it: {}", strerror(static_cast<int>(number)));
+}
+
+bool standsBy(const Reply& reply) {
+  return reply.status == 503 && reply.body.find(kStandingBy) != std::string::npos;
+}
+
 }  // namespace
 
 struct HttpClient::Handle {
   CURL* curl = curl_easy_init();
-  std::string base;
   CURLcode last = CURLE_OK;
   ~Handle() { curl_easy_cleanup(curl); }
 };
 
+HttpClient::Place HttpClient::placeOf(const std::string& address) {
+  if (address.starts_with("unix:") && address.size() > 5) {
+    return {address, address.substr(5), "http://localhost"};
+  }
+  if (address.starts_with("https://") && address.size() > 8) {
+    return {address, "", address.substr(0, address.find_last_not_of('/') + 1)};
+  }
+  throw std::invalid_argument(fmt::format(
+      "'{}' is not where a fabric manager is: unix:PATH or https://HOST:PORT, or several of these "
+      "with commas between them",
+      address));
+}
+
 HttpClient::HttpClient(const Target& target)
     : target_(target), handle_(std::make_unique<Handle>()) {
-  const std::string& address = target.address;
   CURL* curl = handle_->curl;
   if (curl == nullptr) throw std::runtime_error("libcurl cannot be used");
-  if (address.starts_with("unix:") && address.size() > 5) {
-    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, address.c_str() + 5);
-    handle_->base = "http://localhost";
-  } else if (address.starts_with("https://") && address.size() > 8) {
-    handle_->base = address.substr(0, address.find_last_not_of('/') + 1);
-    if (!target.ca.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, target.ca.c_str());
-    if (!target.certificate.empty()) {
-      curl_easy_setopt(curl, CURLOPT_SSLCERT, target.certificate.c_str());
-      curl_easy_setopt(curl, CURLOPT_SSLKEY, target.key.c_str());
-    }
-  } else {
-    throw std::invalid_argument(fmt::format(
-        "'{}' is not where a fabric manager is: unix:PATH or https://HOST:PORT", address));
+  for (size_t from = 0, end = 0; end != std::string::npos; from = end + 1) {
+    end = target.address.find(',', from);
+    places_.push_back(placeOf(target.address.substr(from, end - from)));
+  }
+  if (!target.ca.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, target.ca.c_str());
+  if (!target.certificate.empty()) {
+    curl_easy_setopt(curl, CURLOPT_SSLCERT, target.certificate.c_str());
+    curl_easy_setopt(curl, CURLOPT_SSLKEY, target.key.c_str());
   }
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 10L);
+  // Where there is another one, a machine that is away is not waited for at length.
+  const long patience = places_.size() == 1 ? kConnectMilliseconds : kPassMilliseconds;
+  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, patience);
   if (target.cancelled == nullptr) return;
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, isCancelled);
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, target.cancelled);
@@ -160,13 +186,16 @@ Reply HttpClient::perform(const std::string& path, const std::string& method,
   Reply reply;
   char why[CURL_ERROR_SIZE] = {};
   std::unique_ptr<curl_slist, ListDeleter> list;
-  for (const auto* some : {&std::as_const(target_.headers), &headers}) {
+  const std::vector<std::string> none;
+  const Place& place = places_[place_];
+  for (const auto* some :
+       {&std::as_const(target_.headers),
+        place.socket.empty() ? &none : &std::as_const(target_.unix_headers), &headers}) {
     for (const std::string& header : *some) {
       list.reset(curl_slist_append(list.release(), header.c_str()));
     }
   }
-  const std::string url = handle_->base + path;
-  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  goTo(place, path);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list.get());
   curl_easy_setopt(curl, CURLOPT_TIMEOUT, target_.timeout_seconds);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
@@ -191,10 +220,46 @@ Reply HttpClient::perform(const std::string& path, const std::string& method,
   if (handle_->last == CURLE_OK) return reply;
   reply.timed_out = handle_->last == CURLE_OPERATION_TIMEDOUT;
   setError(handle_->last, why, &reply);
+  if (!place.socket.empty()) nameSocketError(curl, handle_->last, &reply);
   return reply;
 }
 
-Reply HttpClient::get(const std::string& path) { return perform(path, "", "", {}); }
+void HttpClient::goTo(const Place& place, const std::string& path) {
+  curl_easy_setopt(handle_->curl, CURLOPT_URL, (place.base + path).c_str());
+  curl_easy_setopt(handle_->curl, CURLOPT_UNIX_SOCKET_PATH,
+                   place.socket.empty() ? nullptr : place.socket.c_str());
+}
+
+template <typename Ask>
+Reply HttpClient::askInTurn(Ask ask) {
+  std::string tried;
+  bool refused = false, of_certificates = false, timed_out = true;
+  for (size_t i = 0;; ++i) {
+    Reply reply = ask();
+    const bool cancelled =
+        target_.cancelled != nullptr && target_.cancelled->load(std::memory_order_relaxed);
+    const bool stands_by = reply.error.empty() && standsBy(reply);
+    const bool useless = stands_by || (!reply.error.empty() && !cancelled);
+    if (!useless || places_.size() == 1) return reply;
+    tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", places_[place_].address,
+                         stands_by ? "it stands by" : reply.error);
+    refused = refused || reply.refused;
+    of_certificates = of_certificates || reply.of_certificates;
+    timed_out = timed_out && reply.timed_out;
+    passOver();
+    if (i + 1 < places_.size()) continue;
+    Reply none;
+    none.error = tried;
+    none.refused = refused;
+    none.of_certificates = of_certificates;
+    none.timed_out = timed_out;
+    return none;
+  }
+}
+
+Reply HttpClient::get(const std::string& path) {
+  return askInTurn([&] { return perform(path, "", "", {}); });
+}
 
 Reply HttpClient::post(const std::string& path, const std::string& body,
                        std::vector<std::string> headers) {
@@ -208,21 +273,25 @@ Reply HttpClient::send(const std::string& method, const std::string& path, const
   bool keyed = false;
   for (const std::string& header : headers) keyed = keyed || header.starts_with("Idempotency-Key:");
   if (!keyed) headers.push_back("Idempotency-Key: " + randomKey());
-  Reply reply = perform(path, method, body, headers);
-  if (!reply.error.empty() && mayBeRepeated(handle_->last)) {
-    reply = perform(path, method, body, headers);
-  }
-  return reply;
+  return askInTurn([&] {
+    Reply reply = perform(path, method, body, headers);
+    if (reply.error.empty() || !mayBeRepeated(handle_->last)) return reply;
+    return perform(path, method, body, headers);
+  });
 }
 
 Reply HttpClient::stream(const std::string& path,
                          const std::function<bool(const std::string&)>& take) {
+  return askInTurn([&] { return streamOnce(path, take); });
+}
+
+Reply HttpClient::streamOnce(const std::string& path,
+                             const std::function<bool(const std::string&)>& take) {
   CURL* curl = handle_->curl;
   EventReader reader = {&take, curl, {}, {}};
   const std::unique_ptr<curl_slist, ListDeleter> list(
       curl_slist_append(nullptr, "Accept: text/event-stream"));
-  const std::string url = handle_->base + path;
-  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  goTo(places_[place_], path);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list.get());
   curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
   curl_easy_setopt(curl, CURLOPT_TIMEOUT, 0L);
@@ -238,7 +307,10 @@ Reply HttpClient::stream(const std::string& path,
   Reply reply;
   reply.status = static_cast<int>(status);
   reply.body = reader.refusal;
-  if (code != CURLE_OK && code != CURLE_WRITE_ERROR) setError(code, why, &reply);
+  if (status == 0 && code != CURLE_OK) {
+    setError(code, why, &reply);
+    if (!places_[place_].socket.empty()) nameSocketError(curl, code, &reply);
+  }
   return reply;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks a fabric manager over HTTP: Unix socket, or https with certificates. For the command line
-// and agents. Not thread-safe, but for Target::cancelled.
+// Asks a fabric manager over HTTP: Unix socket, or https with certificates. Of several managers one
+// is asked until it does not answer, or says that it stands by; then the next is. For the command
+// line and agents. Not thread-safe, but for Target::cancelled.
 #pragma once
 
 #include <atomic>
@@ -12,21 +13,28 @@
 
 namespace tidepool::client {
 
-/// Where the manager is, and what is shown to it.
+/// Where the managers are, and what is shown to them.
 struct Target {
-  std::string address = "unix:/run/tidepool/fabric.sock";  // or https://HOST:PORT
-  std::string ca, certificate, key;                        // PEM files, for https
+  /// Or https://HOST:PORT; several with commas between them.
+  std::string address = "unix:/run/tidepool/fabric.sock";
+  std::string ca, certificate, key;  // PEM files, for https
   long timeout_seconds = 120;
   std::vector<std::string> headers;              // that go with every request
   const std::atomic<bool>* cancelled = nullptr;  // ends what is under way within a second or two
+  std::vector<std::string> unix_headers = {};    // that go with those over Unix sockets, too
 };
+
+/// Whether certificates are of use to reach one of the managers.
+inline bool usesHttps(const Target& target) {
+  return target.address.find("https:") != std::string::npos;
+}
 
 struct Reply {
   int status = 0;
   std::string body;
   std::string fabric;  // UUID of who answered, and its term; empty: it does not say
   uint64_t term = 0;
-  std::string error;  // why there is none; empty if there is one
+  std::string error;  // why there is none, of each manager; empty if there is one
   bool timed_out = false;
   bool refused = false;          // the manager does not take the certificate
   bool of_certificates = false;  // `error` says in words what is wrong with one
@@ -34,31 +42,49 @@ struct Reply {
 
 class HttpClient {
  public:
-  /// Throws std::invalid_argument for an address that is none.
+  /// Throws std::invalid_argument where one of the addresses is none.
   explicit HttpClient(const Target& target);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
   Reply get(const std::string& path);
-  /// Sends an idempotency key, so that it may be repeated when the connection breaks: once, it is.
+  /// Sends an idempotency key, so that it may be repeated when the connection breaks: it is, once,
+  /// and of the next manager.
   Reply post(const std::string& path, const std::string& body, std::vector<std::string> headers);
   /// As post(), by another method: "PATCH", "DELETE". A body that is empty is not sent.
   Reply send(const std::string& method, const std::string& path, const std::string& body,
              std::vector<std::string> headers);
-  /// Server-sent events; `take` gets each event's data and returns whether to go on.
+  /// Server-sent events; `take` gets each event's data and returns whether to go on. That a stream
+  /// that has begun breaks off is no error.
   Reply stream(const std::string& path, const std::function<bool(const std::string&)>& take);
+
+  /// The next request is another manager's, if there are several: what this one answers is of no
+  /// use.
+  void passOver() { place_ = (place_ + 1) % places_.size(); }
 
   /// "a b" as "a%20b".
   static std::string escape(const std::string& text);
 
  private:
   struct Handle;
-  /// Without a method it is a GET.
+  struct Place {
+    std::string address;  // as it was given
+    std::string socket;   // empty: it is reached by https
+    std::string base;     // of URLs
+  };
+  static Place placeOf(const std::string& address);
+  void goTo(const Place& place, const std::string& path);
+  /// `ask` asks the present manager, and, while it is of no use, the next.
+  template <typename Ask>
+  Reply askInTurn(Ask ask);
   Reply perform(const std::string& path, const std::string& method, const std::string& body,
                 const std::vector<std::string>& headers);
+  Reply streamOnce(const std::string& path, const std::function<bool(const std::string&)>& take);
 
   Target target_;
+  std::vector<Place> places_;
+  size_t place_ = 0;  // which of them is asked
   std::unique_ptr<Handle> handle_;
 };
 

@@ -47,9 +47,9 @@ class AgentProcesses : public ::testing::Test {
     Program init({"init", "--config", scratch_ / "fabric.toml"});
     ASSERT_EQ(init.wait(), 0) << init.errors();
   }
-  void startManager() {
-    manager_ = std::make_unique<Program>(
-        std::vector<std::string>{"serve", "--config", scratch_ / "fabric.toml"});
+  void startManager(const std::string& config = "fabric.toml") {
+    manager_ =
+        std::make_unique<Program>(std::vector<std::string>{"serve", "--config", scratch_ / config});
     ASSERT_EQ(manager_->line().substr(0, 9), "listening");
   }
   void startAgent(const std::vector<std::string>& more = {}) {
@@ -116,13 +116,13 @@ class AgentProcesses : public ::testing::Test {
 
   // --- The manager, as an administrator sees it.
   Json get(const std::string& path) {
-    client::HttpClient client({"unix:" + (scratch_ / "sock"), "", "", "", 60, {}, nullptr});
+    client::HttpClient client({"unix:" + manager_socket_, "", "", "", 60, {}, nullptr});
     const client::Reply reply = client.get(path);
     EXPECT_EQ(reply.status, 200) << path << " " << reply.error << reply.body;
     return Json::parse(reply.body, nullptr, false);
   }
   Json post(const std::string& path, const Json& body) {
-    client::HttpClient client({"unix:" + (scratch_ / "sock"), "", "", "", 60, {}, nullptr});
+    client::HttpClient client({"unix:" + manager_socket_, "", "", "", 60, {}, nullptr});
     const client::Reply reply = client.post(path, body.dump(), {});
     EXPECT_EQ(reply.status / 100, 2) << path << " " << reply.error << reply.body;
     return Json::parse(reply.body, nullptr, false);
@@ -163,7 +163,8 @@ class AgentProcesses : public ::testing::Test {
   }
   const api::Scratch scratch_;
   const std::string socket_ = scratch_ / "agent.sock";
-  std::string fabric_ = "unix:" + (scratch_ / "sock");  // for agents
+  std::string manager_socket_ = scratch_ / "sock";
+  std::string fabric_ = "unix:" + manager_socket_;  // for agents
   std::unique_ptr<Program> manager_;
   std::unique_ptr<Program> agent_;
   std::unique_ptr<Program> memserver_;

@@ -18,11 +18,31 @@ from fabric import CONFLICT, FAILED, NOT_FOUND, PROGRAM, UNREACHABLE, USAGE, Fab
 
 
 class DaemonTest(FabricTest):
-    def test_a_watch_goes_on_after_a_restart(self):
+    def test_of_several_managers_one_that_answers_is_asked(self):
         self.furnish()
+        nobody, here = f"unix:{self.folder}/nobody", f"unix:{self.folder}/sock"
+        self.assertIn("node1", self.run_program("host", "list", TIDEPOOL_FABRIC=f"{nobody},{here}").stdout)
+        self.run_program("host", "add", "node3", "--fabric", f"{nobody},{here}")
+        done = self.run_program("status", "--fabric", f"{nobody},{here}less", code=UNREACHABLE)
+        self.assertRegex(
+            done.stderr,
+            rf"at {nobody},{here}less: {nobody}: cannot connect[^;]+; {here}less: [^;]+; is it running",
+        )
+        self.run_program("status", "--fabric", f"{nobody},,{here}", code=USAGE)
+
+    def test_a_watch_goes_on_after_a_restart(self):
+        self.watch_through_a_restart("sock")
+
+    def test_a_watch_goes_on_at_another_manager(self):
+        self.watch_through_a_restart("elsewhere")
+
+    def watch_through_a_restart(self, where):
+        self.furnish()
+        config = self.folder / "fabric.toml"
+        then = f"unix:{self.folder}/{where}"
         watch = subprocess.Popen(
             [PROGRAM, "watch", "--json", "--since", "0"],
-            env=self.environment(),
+            env=self.environment(TIDEPOOL_FABRIC=f"unix:{self.folder}/sock,{then}"),
             stdout=subprocess.PIPE,
             bufsize=0,  # select() has to see what readline() has not
         )
@@ -30,8 +50,10 @@ class DaemonTest(FabricTest):
             first = json.loads(watch.stdout.readline())
             self.assertGreater(first["index"], 0)
             self.assertEqual(self.daemon.end(signal.SIGKILL), -signal.SIGKILL)
+            config.write_text(config.read_text().replace(f"{self.folder}/sock", f"{self.folder}/{where}"))
             self.daemon.start()
-            region = self.ask("region", "assign", "--host", "node1", "--size", "2M")["id"]
+            assign = ("region", "assign", "--host", "node1", "--size", "2M")
+            region = self.ask(*assign, TIDEPOOL_FABRIC=then)["id"]
             seen = []
             while select.select([watch.stdout], [], [], 20)[0]:
                 event = json.loads(watch.stdout.readline())
