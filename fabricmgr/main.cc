@@ -6,11 +6,13 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fabricmgr/api/openapi.h"
 #include "fabricmgr/cli/documents.h"
 #include "fabricmgr/commands.h"
 #include "fabricmgr/process.h"
+#include "runtime/base/nearest.h"
 
 #ifndef TIDEPOOL_VERSION
 #error "TIDEPOOL_VERSION comes from the build"
@@ -18,9 +20,10 @@
 
 namespace {
 
+using namespace tidepool;
+
 /// Hidden: what the build and the documents are made with.
 int generate(const CLI::App& app, std::string_view what) {
-  using namespace tidepool;
   if (what == "man") {
     fmt::print("{}", cli::manPage(app));
   } else if (what == "bash") {
@@ -36,17 +39,24 @@ int generate(const CLI::App& app, std::string_view what) {
   return kDone;
 }
 
-/// The words up to the first that is no command where it stands; empty if there is none.
+/// What to say of the first word that is no command where it stands; empty if there is none.
 std::string unknownCommand(const CLI::App& app, int argc, char** argv) {
   const CLI::App* at = &app;
-  std::string words;
+  std::string words;  // before it
   for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
     const auto named = [&](const CLI::App* command) { return command->get_name() == argv[i]; };
-    words += (words.empty() ? "" : " ") + std::string(argv[i]);
+    const auto any = [](const CLI::App* command) { return !command->get_name().empty(); };
     const auto found = at->get_subcommands(named);
-    if (found.empty()) return words;
+    if (found.empty()) {
+      std::vector<std::string_view> known;
+      for (const CLI::App* command : at->get_subcommands(any)) known.push_back(command->get_name());
+      return fmt::format(
+          "unknown command '{0}{1}': did you mean '{0}{2}'?\nTry `fabricmgr {0}--help`.", words,
+          argv[i], nearestWord(argv[i], known));
+    }
+    words += std::string(argv[i]) + " ";
     at = found.front();
-    if (at->get_subcommands([](const CLI::App*) { return true; }).empty()) break;
+    if (at->get_subcommands(any).empty()) break;
   }
   return "";
 }
@@ -54,7 +64,6 @@ std::string unknownCommand(const CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace tidepool;
   int exit_code = kDone;
   try {
     CLI::App app("Tidepool's fabric manager: pooled memory for the hosts of a rack", "fabricmgr");
@@ -70,7 +79,7 @@ int main(int argc, char** argv) {
     cxl::fmapi::addCommand(app, &exit_code);
     if (argc == 3 && std::string_view(argv[1]) == "--generate") return generate(app, argv[2]);
     if (const std::string unknown = unknownCommand(app, argc, argv); !unknown.empty()) {
-      fmt::print(stderr, "fabricmgr: unknown command '{}'\nTry `fabricmgr --help`.\n", unknown);
+      fmt::print(stderr, "fabricmgr: {}\n", unknown);
       return kUsage;
     }
     try {

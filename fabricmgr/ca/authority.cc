@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "fabricmgr/ca/certificates.h"
 #include "runtime/base/unique_fd.h"
@@ -227,12 +228,13 @@ Result<int> Authority::revoke(const std::string& which) const {
   auto entries = readIndex(folder_);
   if (!entries) return tl::unexpected(entries.error());
   int count = 0;
+  bool known = false;
   for (Entry& entry : *entries) {
     if (entry.serial != which && entry.kind + ":" + entry.name != which) continue;
-    entry.revoked = true;
-    ++count;
+    known = true;
+    if (!std::exchange(entry.revoked, true)) ++count;
   }
-  if (count == 0) {
+  if (!known) {
     return fail(ErrorCode::kNotFound,
                 "no certificate '%s': give its serial number or KIND:NAME; `fabricmgr ca list` has "
                 "both",

@@ -48,8 +48,8 @@ class Authority {
   /// hosts. The old one stays good until it ends. Errors: kInvalidArgument, kNotFound if it is
   /// another authority's, kRefused if it is revoked.
   Result<Issued> renew(const std::string& certificate, int64_t valid_seconds) const;
-  /// Puts every certificate that `which` names (serial, or ROLE:NAME) on crl.pem. Returns how many.
-  /// Errors: kNotFound.
+  /// Puts every certificate that `which` names (serial, or ROLE:NAME) on crl.pem. Returns how many
+  /// were not on it. Errors: kNotFound.
   Result<int> revoke(const std::string& which) const;
   Result<std::vector<Entry>> list() const;
   /// Its own root, of kind "ca", and its list of revoked certificates, of kind "crl" and without a

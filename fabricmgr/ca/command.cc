@@ -78,7 +78,8 @@ int revoke(const Arguments& arguments) {
   const auto count = authority->revoke(arguments.which);
   if (!count) return failed(count.error());
   fmt::print("{}\n", authority->crlPath());
-  fmt::print(stderr, "{} revoked; servers learn of it by the new list and SIGHUP\n", *count);
+  fmt::print(stderr, "{}; servers learn of it by the new list and SIGHUP\n",
+             *count == 0 ? "revoked already" : fmt::format("{} revoked", *count));
   return kDone;
 }
 

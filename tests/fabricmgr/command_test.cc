@@ -45,8 +45,9 @@ struct BadUsage {
 TEST(FabricmgrCommand, BadUsageIsExplainedInOneLine) {
   const BadUsage cases[] = {
       {{}, 2, "--help"},
-      {{"pond", "list"}, 2, "unknown command 'pond'"},
-      {{"pool", "lst"}, 2, "unknown command 'pool lst'"},
+      {{"pond", "list"}, 2, "unknown command 'pond': did you mean 'pool'?"},
+      {{"pool", "lst"}, 2, "unknown command 'pool lst': did you mean 'pool list'?"},
+      {{"pool", "lst"}, 2, "Try `fabricmgr pool --help`."},
       {{"memserver"}, 2, "--listen"},
       {{"memserver", "--listen", "127.0.0.1:0"}, 2, "--size"},
       {{"memserver", "--listen", "nonsense", "--size", "1M"}, 2, "HOST:PORT"},

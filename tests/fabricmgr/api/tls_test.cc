@@ -330,6 +330,7 @@ TEST_F(TlsServer, TheAuthorityKeepsItsBooks) {
   }
   EXPECT_EQ(ca_.revoke("host:nobody").error().code(), ErrorCode::kNotFound);
   EXPECT_EQ(*ca_.revoke(first->serial), 1);
+  EXPECT_EQ(*ca_.revoke("host:node1"), 0) << "it is already";
   const auto entries = ca_.list();
   ASSERT_EQ(entries->size(), 2u);
   EXPECT_FALSE((*entries)[0].revoked);
