@@ -27,6 +27,21 @@ bool isFabricId(std::string_view text) {
   return true;
 }
 
+std::string newFabricId() {
+  constexpr char kDigits[] = "0123456789abcdef";
+  uint8_t bytes[16];
+  TP_CHECK(getrandom(bytes, sizeof bytes, 0) == sizeof bytes);
+  bytes[6] = static_cast<uint8_t>(0x40 | (bytes[6] & 0x0f));
+  bytes[8] = static_cast<uint8_t>(0x80 | (bytes[8] & 0x3f));
+  std::string id;
+  for (const uint8_t byte : bytes) {
+    if (id.size() == 8 || id.size() == 13 || id.size() == 18 || id.size() == 23) id += '-';
+    id += kDigits[byte >> 4];
+    id += kDigits[byte & 15];
+  }
+  return id;
+}
+
 uint64_t newIncarnation() {
   uint64_t number = 0;
   TP_CHECK(getrandom(&number, sizeof number, 0) == sizeof number);

@@ -36,6 +36,8 @@ struct Leader {
 inline constexpr size_t kFabricIdSize = 36;
 /// Whether it looks like one: 36 characters, hexadecimal in lower case and dashes in their places.
 bool isFabricId(std::string_view text);
+/// A random one (version 4).
+std::string newFabricId();
 uint64_t newIncarnation();
 
 /// The epoch that follows `known` (0: none) in a region's life. It is above every epoch of an older

@@ -65,6 +65,12 @@ class Store {
   /// kNoSpace).
   virtual Status await(Index index) = 0;
   virtual Index durable() = 0;
+  /// Whether it is had by one manager at a time, wherever that runs.
+  virtual bool elects() const { return false; }
+  /// Whether what is known of the state may be acted upon. Errors: kConflict, for good, when
+  /// another manager has the store; kUnreachable while another one may have it, since the store
+  /// does not answer.
+  virtual Status mayAct() { return {}; }
 
   // What is asked for rarely stays where it is kept. Errors: kIo.
   virtual Result<std::optional<KeyRecord>> findKey(const std::string& actor,

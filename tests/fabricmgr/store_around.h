@@ -32,6 +32,9 @@ struct StoreHooks {
   std::function<void(const std::string& key)> on_key;
   /// What is said to be durable, when so much is: less, as between a commit and the news of it.
   std::function<Index(Index)> durable;
+  /// Beside what the store says.
+  std::function<Status()> may_act;
+  bool elects = false;
 };
 
 class StoreAround final : public Store {
@@ -50,6 +53,11 @@ class StoreAround final : public Store {
   Status await(Index index) override { return real_->await(index); }
   Index durable() override {
     return hooks_.durable ? hooks_.durable(real_->durable()) : real_->durable();
+  }
+  bool elects() const override { return hooks_.elects || real_->elects(); }
+  Status mayAct() override {
+    if (hooks_.may_act) TP_TRY(hooks_.may_act());
+    return real_->mayAct();
   }
   Result<std::optional<KeyRecord>> findKey(const std::string& actor,
                                            const std::string& key) override {

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// EtcdClient over libcurl's easy interface. 64-bit numbers are texts in etcd's JSON.
+#include "fabricmgr/store/etcd_client.h"
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/clock.h"
+
+namespace tidepool::fabric {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kScheme = "etcd://";
+/// etcd takes 128 operations in a list; those of a list within a list are counted anew, together
+/// with the outer list's.
+constexpr size_t kNested = 64;
+constexpr long kConnectMilliseconds = 1000;
+
+std::string encoded(std::string_view bytes) {
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
+  const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                                     reinterpret_cast<const unsigned char*>(bytes.data()),
+                                     static_cast<int>(bytes.size()));
+  text.resize(static_cast<size_t>(length));
+  return text;
+}
+
+std::string decoded(const std::string& text) {
+  std::string bytes(text.size() / 4 * 3 + 1, '\0');
+  const int length = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
+                                     reinterpret_cast<const unsigned char*>(text.data()),
+                                     static_cast<int>(text.size()));
+  const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+  bytes.resize(length < 0 ? 0 : static_cast<size_t>(length) - padding);
+  return bytes;
+}
+
+std::string rangeText(const EtcdRange& range) {
+  std::string text = fmt::format(R"({{"key":"{}")", encoded(range.from));
+  if (!range.to.empty()) text += fmt::format(R"(,"range_end":"{}")", encoded(range.to));
+  if (range.limit != 0) text += fmt::format(R"(,"limit":"{}")", range.limit);
+  if (range.revision != 0) text += fmt::format(R"(,"revision":"{}")", range.revision);
+  return text + "}";
+}
+
+/// Null if there is none: what etcd leaves out is 0, false or empty.
+const Json& memberOf(const Json& object, const char* name) {
+  static const Json kNothing;
+  const auto found = object.find(name);
+  return found == object.end() ? kNothing : *found;
+}
+
+uint64_t numberIn(const Json& object, const char* name) {
+  const Json& member = memberOf(object, name);
+  if (!member.is_string()) return 0;
+  const auto& text = member.get_ref<const std::string&>();
+  uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+std::string bytesIn(const Json& object, const char* name) {
+  const Json& member = memberOf(object, name);
+  return member.is_string() ? decoded(member.get_ref<const std::string&>()) : "";
+}
+
+EtcdFound foundIn(const Json& answer) {
+  EtcdFound found;
+  found.more = memberOf(answer, "more") == true;
+  found.revision = numberIn(memberOf(answer, "header"), "revision");
+  for (const Json& pair : memberOf(answer, "kvs")) {
+    found.pairs.push_back({bytesIn(pair, "key"), bytesIn(pair, "value"),
+                           numberIn(pair, "create_revision"), numberIn(pair, "mod_revision")});
+  }
+  return found;
+}
+
+void collectFound(const Json& answer, std::vector<EtcdFound>* found) {
+  for (const Json& one : memberOf(answer, "responses")) {
+    if (const auto range = one.find("response_range"); range != one.end()) {
+      found->push_back(foundIn(*range));
+    } else {
+      collectFound(memberOf(one, "response_txn"), found);
+    }
+  }
+}
+
+/// What gRPC's codes, which etcd's errors have, mean here.
+ErrorCode codeOf(int grpc, const std::string& text) {
+  const auto says = [&text](const char* part) { return text.find(part) != std::string::npos; };
+  if (says("too large") || says("database space exceeded")) return ErrorCode::kNoSpace;
+  if (grpc == 7 || grpc == 16) return ErrorCode::kPermission;
+  if (grpc == 4 || says("timed out")) return ErrorCode::kTimedOut;
+  return grpc == 14 || grpc == 1 ? ErrorCode::kUnreachable : ErrorCode::kIo;
+}
+
+size_t append(char* data, size_t size, size_t count, void* to) {
+  static_cast<std::string*>(to)->append(data, size * count);
+  return size * count;
+}
+
+std::string listOf(const std::vector<std::string>& operations) {
+  if (operations.size() <= kNested) return fmt::format("[{}]", fmt::join(operations, ","));
+  std::string text = "[";
+  for (size_t at = 0; at < operations.size(); at += kNested) {
+    const auto first = operations.begin() + static_cast<ptrdiff_t>(at);
+    const auto last = first + static_cast<ptrdiff_t>(std::min(kNested, operations.size() - at));
+    text += fmt::format(R"({}{{"request_txn":{{"success":[{}]}}}})", at == 0 ? "" : ",",
+                        fmt::join(first, last, ","));
+  }
+  return text + "]";
+}
+
+bool isEndpoint(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return false;
+  uint16_t port = 0;
+  const char* const end = text.data() + text.size();
+  return std::from_chars(text.data() + colon + 1, end, port) ==
+             std::from_chars_result{end, std::errc()} &&
+         port != 0 && text.find_first_of(" \t@?#\\") == std::string_view::npos;
+}
+
+}  // namespace
+
+std::string EtcdTarget::url() const {
+  return fmt::format("{}{}{}", kScheme, fmt::join(endpoints, ","),
+                     prefix.substr(0, prefix.size() - 1));
+}
+
+bool isEtcdUrl(std::string_view text) { return text.starts_with(kScheme); }
+
+Result<EtcdTarget> parseEtcdUrl(const std::string& url) {
+  const auto wrong = [&url](const char* what) {
+    return fail(ErrorCode::kInvalidArgument, "'%.100s': %s (etcd://HOST:PORT[,HOST:PORT...]/NAME)",
+                url.c_str(), what);
+  };
+  if (!isEtcdUrl(url)) return wrong("that is not where an etcd is");
+  const std::string rest = url.substr(kScheme.size());
+  const size_t slash = rest.find('/');
+  EtcdTarget target;
+  for (size_t at = 0, end = 0; end != std::string::npos && at <= slash; at = end + 1) {
+    end = rest.substr(0, slash).find(',', at);
+    target.endpoints.push_back(rest.substr(at, std::min(end, std::min(slash, rest.size())) - at));
+    if (!isEndpoint(target.endpoints.back())) return wrong("each member is HOST:PORT");
+  }
+  if (slash == std::string::npos || rest.size() == slash + 1) return wrong("a name has to follow");
+  target.prefix = rest.substr(slash) + (rest.ends_with('/') ? "" : "/");
+  return target;
+}
+
+void EtcdTransaction::compare(const char* target, const char* field, std::string_view key,
+                              uint64_t revision) {
+  compares_ += fmt::format(R"({}{{"target":"{}","result":"EQUAL","key":"{}","{}_revision":"{}"}})",
+                           compares_.empty() ? "" : ",", target, encoded(key), field, revision);
+}
+
+void EtcdTransaction::put(std::string_view key, std::string_view value, uint64_t lease) {
+  operations_.push_back(fmt::format(R"({{"request_put":{{"key":"{}","value":"{}","lease":"{}"}}}})",
+                                    encoded(key), encoded(value), lease));
+}
+
+void EtcdTransaction::touch(std::string_view key) {
+  operations_.push_back(
+      fmt::format(R"({{"request_put":{{"key":"{}","ignore_value":true}}}})", encoded(key)));
+}
+
+void EtcdTransaction::drop(std::string_view from, std::string_view to) {
+  operations_.push_back(fmt::format(R"({{"request_delete_range":{}}})",
+                                    rangeText({std::string(from), std::string(to), 0, 0})));
+}
+
+void EtcdTransaction::get(const EtcdRange& range) {
+  operations_.push_back(fmt::format(R"({{"request_range":{}}})", rangeText(range)));
+}
+
+void EtcdTransaction::otherwiseGet(const EtcdRange& range) {
+  otherwise_.push_back(fmt::format(R"({{"request_range":{}}})", rangeText(range)));
+}
+
+std::string EtcdTransaction::body() const {
+  return fmt::format(R"({{"compare":[{}],"success":{},"failure":{}}})", compares_,
+                     listOf(operations_), listOf(otherwise_));
+}
+
+struct EtcdClient::Handle {
+  CURL* curl = curl_easy_init();
+  ~Handle() { curl_easy_cleanup(curl); }
+};
+
+struct EtcdClient::Document {
+  Json json;
+};
+
+EtcdClient::EtcdClient(EtcdTarget target, Nanoseconds patience)
+    : target_(std::move(target)), patience_(patience), handle_(std::make_unique<Handle>()) {
+  CURL* const curl = handle_->curl;
+  if (curl == nullptr) return;  // ask() says so
+  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, kConnectMilliseconds);
+  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, append);
+  if (target_.ca.empty()) return;
+  curl_easy_setopt(curl, CURLOPT_CAINFO, target_.ca.c_str());
+  curl_easy_setopt(curl, CURLOPT_SSLCERT, target_.certificate.c_str());
+  curl_easy_setopt(curl, CURLOPT_SSLKEY, target_.key.c_str());
+  if (!target_.crl.empty()) curl_easy_setopt(curl, CURLOPT_CRLFILE, target_.crl.c_str());
+}
+
+EtcdClient::~EtcdClient() = default;
+
+tl::unexpected<Error> EtcdClient::away(const std::string& why, int code) const {
+  const bool late = code == CURLE_OPERATION_TIMEDOUT;
+  return fail(late ? ErrorCode::kTimedOut : ErrorCode::kUnreachable,
+              "etcd at %.60s does not answer (%.80s): see that most of its members run and can be "
+              "reached",
+              fmt::format("{}", fmt::join(target_.endpoints, ",")).c_str(), why.c_str());
+}
+
+/// Asks the members in turn while they surely have not heard of it.
+Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string& body) {
+  CURL* const curl = handle_->curl;
+  if (curl == nullptr) return fail(ErrorCode::kNoMemory, "libcurl cannot be used");
+  const char* const scheme = target_.ca.empty() ? "http" : "https";
+  char why[CURL_ERROR_SIZE] = {};
+  std::string answer;
+  CURLcode code = CURLE_OK;
+  for (size_t tried = 0; tried < target_.endpoints.size(); ++tried) {
+    const std::string url = fmt::format("{}://{}/v3{}", scheme, target_.endpoints[endpoint_], path);
+    answer.clear();
+    curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(patience_.value() / 1'000'000));
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.c_str());
+    code = curl_easy_perform(curl);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
+    if (code == CURLE_OK) break;
+    endpoint_ = (endpoint_ + 1) % target_.endpoints.size();
+    if (code != CURLE_COULDNT_CONNECT && code != CURLE_COULDNT_RESOLVE_HOST) break;
+  }
+  if (code != CURLE_OK) return away(why[0] != '\0' ? why : curl_easy_strerror(code), code);
+  Document document{Json::parse(answer, nullptr, false)};
+  if (document.json.is_object() && !document.json.contains("error")) return document;
+  endpoint_ = (endpoint_ + 1) % target_.endpoints.size();
+  if (!document.json.is_object()) {
+    return fail(ErrorCode::kIo, "%s: that is no etcd of version 3.4 or later: it says '%.60s'",
+                target_.url().c_str(), answer.c_str());
+  }
+  const Json& error = document.json["error"];
+  const std::string text = error.is_string() ? error.get<std::string>() : error.dump();
+  const Json& number = memberOf(document.json, "code");
+  const int grpc = number.is_number_integer() ? number.get<int>() : 0;
+  return fail(codeOf(grpc, text), "etcd at %.60s: %.120s", target_.endpoints[0].c_str(),
+              text.c_str());
+}
+
+Result<EtcdFound> EtcdClient::range(const EtcdRange& range) {
+  const auto answer = ask("/kv/range", rangeText(range));
+  if (!answer) return tl::unexpected(answer.error());
+  return foundIn(answer->json);
+}
+
+Result<EtcdOutcome> EtcdClient::transact(const std::string& body) {
+  const auto answer = ask("/kv/txn", body);
+  if (!answer) return tl::unexpected(answer.error());
+  EtcdOutcome outcome;
+  outcome.happened = memberOf(answer->json, "succeeded") == true;
+  outcome.revision = numberIn(memberOf(answer->json, "header"), "revision");
+  collectFound(answer->json, &outcome.found);
+  return outcome;
+}
+
+Result<EtcdClient::Lease> EtcdClient::grantLease(Nanoseconds length) {
+  const auto answer =
+      ask("/lease/grant", fmt::format(R"({{"TTL":"{}"}})", length.value() / 1'000'000'000));
+  if (!answer) return tl::unexpected(answer.error());
+  return Lease{numberIn(answer->json, "ID"),
+               Nanoseconds(numberIn(answer->json, "TTL") * 1'000'000'000)};
+}
+
+Result<Nanoseconds> EtcdClient::keepAlive(uint64_t lease) {
+  const auto answer = ask("/lease/keepalive", fmt::format(R"({{"ID":"{}"}})", lease));
+  if (!answer) return tl::unexpected(answer.error());
+  return Nanoseconds(numberIn(memberOf(answer->json, "result"), "TTL") * 1'000'000'000);
+}
+
+Status EtcdClient::revoke(uint64_t lease) {
+  const auto answer = ask("/lease/revoke", fmt::format(R"({{"ID":"{}"}})", lease));
+  if (!answer) return tl::unexpected(answer.error());
+  return {};
+}
+
+}  // namespace tidepool::fabric

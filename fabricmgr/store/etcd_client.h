@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// etcd 3.4 over its JSON gateway: ranges, transactions and leases. Keys and values are bytes. A
+// client belongs to one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/result.h"
+#include "runtime/base/units.h"
+
+namespace tidepool::fabric {
+
+/// Where an etcd is, what is shown to it, and where in it a store lies.
+struct EtcdTarget {
+  std::vector<std::string> endpoints;     // HOST:PORT of its members
+  std::string prefix;                     // of every key; begins and ends with a slash
+  std::string ca, certificate, key, crl;  // PEM files; without a CA it is plain HTTP
+  std::string url() const;                // as parseEtcdUrl() takes it
+};
+
+bool isEtcdUrl(std::string_view text);
+/// Of "etcd://HOST:PORT[,HOST:PORT...]/PREFIX". Errors: kInvalidArgument.
+Result<EtcdTarget> parseEtcdUrl(const std::string& url);
+
+struct EtcdPair {
+  std::string key, value;
+  uint64_t created = 0, modified = 0;  // revisions
+};
+
+/// Keys from `from` on, up to and without `to`; only `from` itself if `to` is empty.
+struct EtcdRange {
+  std::string from, to;
+  uint64_t limit = 0;     // 0: all
+  uint64_t revision = 0;  // as of which; 0: now
+};
+
+struct EtcdFound {
+  std::vector<EtcdPair> pairs;
+  bool more = false;
+  uint64_t revision = 0;  // of the store; range() says it
+};
+
+/// All of it, or nothing. What is put must be in none of the ranges that are dropped.
+class EtcdTransaction {
+ public:
+  /// It happens only if the key has this revision; 0: if it is not there.
+  void ifCreated(std::string_view key, uint64_t revision) {
+    compare("CREATE", "create", key, revision);
+  }
+  void ifModified(std::string_view key, uint64_t revision) { compare("MOD", "mod", key, revision); }
+  void put(std::string_view key, std::string_view value, uint64_t lease = 0);
+  /// Only its revision changes. The key has to be there.
+  void touch(std::string_view key);
+  /// `to` as in EtcdRange.
+  void drop(std::string_view from, std::string_view to = {});
+  void get(const EtcdRange& range);
+  /// What to get when it does not happen.
+  void otherwiseGet(const EtcdRange& range);
+
+  /// The body of the request. More operations than etcd takes in a list are nested.
+  std::string body() const;
+
+ private:
+  void compare(const char* target, const char* field, std::string_view key, uint64_t revision);
+  std::string compares_;
+  std::vector<std::string> operations_, otherwise_;
+};
+
+struct EtcdOutcome {
+  bool happened = false;
+  uint64_t revision = 0;
+  std::vector<EtcdFound> found;  // one for each get
+};
+
+class EtcdClient {
+ public:
+  /// Of each request, with all endpoints tried.
+  static constexpr Nanoseconds kPatience{2'000'000'000};
+
+  explicit EtcdClient(EtcdTarget target, Nanoseconds patience = kPatience);
+  ~EtcdClient();
+  EtcdClient(const EtcdClient&) = delete;
+  EtcdClient& operator=(const EtcdClient&) = delete;
+
+  // Errors of all: kUnreachable and kTimedOut, after which it may have happened all the same;
+  // kNoSpace when etcd has no room or the request is too large; kPermission of certificates and
+  // rights; kIo for whatever else etcd says.
+  Result<EtcdFound> range(const EtcdRange& range);
+  /// `body` is an EtcdTransaction's.
+  Result<EtcdOutcome> transact(const std::string& body);
+  struct Lease {
+    uint64_t id = 0;
+    Nanoseconds length;  // never less than what was asked for
+  };
+  Result<Lease> grantLease(Nanoseconds length);
+  /// How long it lasts from now on; 0: there is none any more.
+  Result<Nanoseconds> keepAlive(uint64_t lease);
+  Status revoke(uint64_t lease);
+
+ private:
+  struct Handle;
+  struct Document;
+  Result<Document> ask(const char* path, const std::string& body);
+  tl::unexpected<Error> away(const std::string& why, int code) const;
+
+  const EtcdTarget target_;
+  const Nanoseconds patience_;
+  std::unique_ptr<Handle> handle_;
+  size_t endpoint_ = 0;  // the one that answered last
+};
+
+}  // namespace tidepool::fabric

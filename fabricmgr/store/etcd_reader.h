@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is read of a store in etcd. Recent events are kept in memory, since every watcher asks for
+// them at every change. Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fabricmgr/store/etcd_client.h"
+#include "fabricmgr/store/etcd_records.h"
+#include "runtime/base/mutex.h"
+
+namespace tidepool::fabric {
+
+class EtcdReader {
+ public:
+  explicit EtcdReader(EtcdTarget target) : target_(std::move(target)) {}
+
+  /// The state as of one revision of etcd, but for its index. Errors: kCorrupt; EtcdClient's.
+  Result<Loaded> readAll(uint64_t revision);
+
+  // As in Store.
+  Result<std::optional<KeyRecord>> findKey(const std::string& actor, const std::string& key);
+  Result<std::vector<ScrubEvidence>> evidenceOf(RegionId region);
+  Result<std::optional<Operation>> findOperation(OperationId id);
+  Result<std::vector<Operation>> operationsAfter(OperationId id, uint32_t limit);
+  Result<std::vector<Event>> eventsAfter(Index since, uint32_t limit, HostId host);
+  Result<std::vector<AuditRecord>> auditAfter(uint64_t sequence, uint32_t limit);
+  Result<AuditBase> auditBase();
+  Result<std::optional<AuditBase>> oldAudit(Nanoseconds time, uint64_t keep, uint64_t most);
+
+  /// What was written after what is at hand, and is durable.
+  void saw(std::span<const Batch> batches) TP_EXCLUDES(mutex_);
+  /// From here on saw() tells of everything.
+  void begin(Index loaded) TP_EXCLUDES(mutex_);
+
+ private:
+  /// A client for as long as nobody else needs it.
+  class Borrowed;
+  /// Each pair of a range, by the store's names, until `take` says that it is enough; `page` of
+  /// them at once, all as of one revision (0: the present one).
+  using Take = std::function<Result<bool>(const EtcdPair& pair)>;
+  Status each(const std::string& from, const std::string& to, uint64_t page, uint64_t revision,
+              const Take& take);
+  using TakeAudit = std::function<bool(const AuditRecord& record)>;
+  Status eachAudit(uint64_t after_sequence, const TakeAudit& take);
+  template <typename T>
+  Status readTable(const char* table, uint64_t revision, std::vector<T>* out);
+  Status readStates(uint64_t revision, std::vector<Region>* regions);
+  Status readLabels(uint64_t revision, Loaded* loaded);
+  Result<std::vector<EtcdFound>> get(std::vector<EtcdRange> ranges);
+  /// The first that is there.
+  template <typename T>
+  Result<std::optional<T>> oneOf(std::vector<EtcdRange> places);
+  void forgetBefore(Index index) TP_REQUIRES(mutex_);
+
+  const EtcdTarget target_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<EtcdClient>> idle_ TP_GUARDED_BY(mutex_);
+  std::deque<Event> recent_ TP_GUARDED_BY(mutex_);  // all there are after recent_from_
+  Index recent_from_ TP_GUARDED_BY(mutex_){~uint64_t{}};
+};
+
+}  // namespace tidepool::fabric
