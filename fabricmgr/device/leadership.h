@@ -30,9 +30,16 @@ class Leadership {
     leader_ = std::move(leader);
     in_charge_ = Term();
   }
+  /// Its terms are given to one manager after the other: who has an older one leads no more, and a
+  /// device that obeys it does not know that yet.
+  void elected() TP_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    elected_ = true;
+  }
   /// A device obeys a manager of this fabric's term `by`, and not this one.
   void supersede(Term by) TP_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
+    if (elected_ && by < leader_.term) return;
     in_charge_ = std::max(in_charge_, by);
   }
   /// The term of the other one, the newest that was heard of; 0: there is none.
@@ -46,6 +53,7 @@ class Leadership {
   mutable Mutex mutex_;
   Leader leader_ TP_GUARDED_BY(mutex_);
   Term in_charge_ TP_GUARDED_BY(mutex_);
+  bool elected_ TP_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tidepool::fabric

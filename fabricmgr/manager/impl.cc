@@ -149,9 +149,11 @@ Manager::Impl::~Impl() {
 
 Status Manager::Impl::checkUsable() const {
   if (!broken && !loading) return {};
-  return fail(ErrorCode::kIo,
-              "the store failed (%.120s): see that its disk has room, and ask again",
-              trouble.c_str());
+  return fail(
+      ErrorCode::kIo,
+      "the store failed (%.120s): see that its disk has room, or that etcd answers, and ask "
+      "again",
+      trouble.c_str());
 }
 
 void Manager::Impl::say(Weight weight, std::string line) {

@@ -86,7 +86,7 @@ class Manager::Impl {
   /// that, it begins a new one. Errors: the store's.
   Result<Opened> openAll(const std::vector<Device>& devices) TP_EXCLUDES(mutex);
   /// Errors: kConflict when devices obey another manager: for good, since what they hold by now is
-  /// not what the state says.
+  /// not what the state says; those of Store::mayAct().
   Status checkInCharge() const;
   /// checkUsable() and checkInCharge().
   Status checkMayChange() const TP_REQUIRES(mutex);
@@ -197,6 +197,8 @@ class Manager::Impl {
 
   // --- time.cc
   void noteAbsence() TP_EXCLUDES(mutex);
+  /// Nobody's lease could be renewed while the store did not answer: they begin anew.
+  void noteSuspension() TP_EXCLUDES(mutex);
   void expireDeadlines() TP_EXCLUDES(mutex);
   /// Writes down what is left, now and then: so much is left after a restart.
   Index keepDeadline(Operation operation, Nanoseconds left) TP_REQUIRES(mutex);
@@ -255,6 +257,8 @@ class Manager::Impl {
   std::set<DeviceId> inspected TP_GUARDED_BY(mutex);
   Index cleaned_at TP_GUARDED_BY(mutex);  // of the last dropOldRecords()
   Nanoseconds cleaned_time TP_GUARDED_BY(mutex);
+  /// The store did not let it act when tick() last looked: by tick() alone.
+  bool suspended = false;
   Nanoseconds looked_at;       // devices; of options.clock, by tick() alone
   Nanoseconds audit_due_from;  // as looked_at: when old audit records are looked for next
   std::vector<std::thread> workers;

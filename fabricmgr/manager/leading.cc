@@ -21,6 +21,7 @@ constexpr int kPauseMilliseconds = 500;
 Status Manager::Impl::beginTerm(Term known) {
   const auto standing = store->beginTerm(known);
   if (!standing) return tl::unexpected(standing.error());
+  if (store->elects()) leadership.elected();
   outbids = standing->outbids || options.take_over == TakeOver::kYes;
   leadership.begin({standing->fabric, standing->term, newIncarnation(), options.take_over});
   if (!outbids && standing->superseded_by != Term()) leadership.supersede(standing->superseded_by);
@@ -55,7 +56,7 @@ Result<Manager::Impl::Opened> Manager::Impl::openAll(const std::vector<Device>& 
 
 Status Manager::Impl::checkInCharge() const {
   const Term other = leadership.supersededBy();
-  if (other == Term()) return {};
+  if (other == Term()) return store->mayAct();
   return fail(ErrorCode::kConflict,
               "another manager of this fabric (term %llu; this one: %llu) is in charge: stop this "
               "one, or, if this store is the right one, run `fabricmgr serve --take-over`",
@@ -69,8 +70,8 @@ Status Manager::Impl::checkMayChange() const {
 }
 
 void Manager::Impl::saySuperseded() {
+  if (!leadership.superseded()) return;
   const Status in_charge = checkInCharge();
-  if (in_charge) return;
   {
     const MutexLock lock(mutex);
     if (std::exchange(superseded_said, true)) return;

@@ -31,11 +31,12 @@ void Manager::pulse() {
 
 void Manager::tick() {
   impl_->noteAbsence();
+  impl_->noteSuspension();
   impl_->reloadIfBroken();
   impl_->lookAtDevices();
   // Who has been superseded shows what it knows, and does nothing: for good, or it would go on with
   // what is out of date as soon as the other one ends.
-  if (!impl_->leadership.superseded()) {
+  if (impl_->checkInCharge()) {
     impl_->expireLeases();
     impl_->expireDeadlines();
     impl_->retryDevices();
@@ -58,7 +59,21 @@ void Manager::Impl::noteAbsence() {
                   static_cast<double>(missed.value()) / 1e9));
 }
 
+void Manager::Impl::noteSuspension() {
+  const Status may = store->mayAct();
+  if (may.has_value() != suspended) return;
+  suspended = !may;
+  MutexLock lock(mutex);
+  if (may) {
+    for (const auto& [id, host] : state.hosts()) renew(host.host);
+  }
+  say(may ? Weight::kInfo : Weight::kError,
+      may ? "the store lets this manager act again: every lease begins anew"
+          : fmt::format("nothing is changed, and no lease ends: {}", may.error().text()));
+}
+
 void Manager::Impl::reloadIfBroken() {
+  if (suspended) return;
   {
     MutexLock lock(mutex);
     if (!broken) return;
@@ -155,7 +170,7 @@ void Manager::Impl::tellOfDevices() {
       say(gone ? Weight::kError : Weight::kInfo,
           gone ? fmt::format("device {} does not answer: {}", name, turn.now.trouble)
                : fmt::format("device {} answers again", name));
-      if (leadership.superseded()) continue;
+      if (!checkInCharge()) continue;
       Step step(*this, "manager", "device.look", Subject::kDevice);
       step.about(turn.device.value());
       if (gone) step.outcome(turn.now.trouble);

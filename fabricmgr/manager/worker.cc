@@ -241,6 +241,10 @@ bool Manager::Impl::advance(RegionId id) {
     if (broken || closing || leadership.superseded() || entry == nullptr || entry->busy) {
       return false;
     }
+    if (!store->mayAct()) {
+      stuck.insert(id);
+      return false;
+    }
     now = entry->region.state;
     if (now == RegionState::kDirty) {
       Step step(*this, "manager", "region.scrub", Subject::kRegion);

@@ -17,6 +17,7 @@
 #include "fabricmgr/error_table.h"
 #include "fabricmgr/process.h"
 #include "fabricmgr/serve/daemon.h"
+#include "fabricmgr/serve/succession.h"
 
 namespace tidepool::serve {
 namespace {
@@ -68,6 +69,31 @@ void announce(const std::vector<std::string>& addresses, bool json) {
   std::fflush(stdout);
 }
 
+/// Until a signal ends it.
+template <typename Server>
+int run(Result<std::unique_ptr<Server>> server, const Config& config, const Arguments& arguments,
+        const sigset_t& signals) {
+  if (!server) return failed(server.error());
+  announce(addressesOf(config, (*server)->port()), arguments.json);
+  notifyServiceManager("READY=1");
+  for (;;) {
+    int number = 0;
+    sigwait(&signals, &number);
+    if (number != SIGHUP) {
+      spdlog::info("{}: closing", strsignal(number));
+      notifyServiceManager("STOPPING=1");
+      (*server)->stop();
+      return kDone;
+    }
+    const Status reloaded = (*server)->reload();
+    if (reloaded) {
+      spdlog::info("certificates and revocations read again");
+    } else {
+      spdlog::error("the old certificates stay in use: {}", reloaded.error().text());
+    }
+  }
+}
+
 int serve(const Arguments& arguments) {
   auto config = readConfig(arguments.config);
   if (!config) return failed(config.error());
@@ -93,26 +119,10 @@ int serve(const Arguments& arguments) {
   spdlog::set_level(spdlog::level::from_str(config->log_level));
   raiseDescriptorLimit();
   const sigset_t signals = blockSignals({SIGTERM, SIGINT, SIGHUP});
-  auto daemon = Daemon::start(*config, TIDEPOOL_VERSION, logLine);
-  if (!daemon) return failed(daemon.error());
-  announce(addressesOf(*config, (*daemon)->port()), arguments.json);
-  notifyServiceManager("READY=1");
-  for (;;) {
-    int number = 0;
-    sigwait(&signals, &number);
-    if (number != SIGHUP) {
-      spdlog::info("{}: closing", strsignal(number));
-      notifyServiceManager("STOPPING=1");
-      (*daemon)->stop();
-      return kDone;
-    }
-    const Status reloaded = (*daemon)->reload();
-    if (reloaded) {
-      spdlog::info("certificates and revocations read again");
-    } else {
-      spdlog::error("the old certificates stay in use: {}", reloaded.error().text());
-    }
+  if (config->etcd) {
+    return run(Succession::start(*config, TIDEPOOL_VERSION, logLine), *config, arguments, signals);
   }
+  return run(Daemon::start(*config, TIDEPOOL_VERSION, logLine), *config, arguments, signals);
 }
 
 }  // namespace

@@ -51,6 +51,17 @@ class Section {
     if (!value) refuse(*node, key, "a text");
     *into = *value;
   }
+  /// A text, handed to `take`, which says what is wrong with it, if anything.
+  template <typename Take>
+  void readWith(const char* key, Take take) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const auto value = node->value_exact<std::string>();
+    if (!value) refuse(*node, key, "a text");
+    if (const std::string problem = take(*value); !problem.empty()) {
+      wrong(file_, node->source(), fmt::format("{}: {}", key, problem));
+    }
+  }
   /// One of these texts.
   void read(const char* key, std::string* into, std::initializer_list<std::string_view> choices) {
     const toml::node* node = find(key);
@@ -87,6 +98,7 @@ class Section {
       }
     }
   }
+  bool has(const char* key) { return find(key) != nullptr; }
   void mustHave(const char* key, const std::string& value) {
     if (value.empty() && table_ != nullptr) {
       wrong(file_, table_->source(), fmt::format("[{}] needs '{}'", name_, key));
@@ -195,6 +207,24 @@ void readMemservers(Section section, Config* config) {
   section.finish();
 }
 
+/// Where the etcd is stands in `store`: what is said here goes with that.
+void readEtcd(Section section, Config* config) {
+  uint64_t seconds = config->leader_lease.value() / 1'000'000'000;
+  section.read("name", &config->name);
+  section.read("lease_seconds", &seconds, 2, 60);
+  config->leader_lease = Nanoseconds(seconds * 1'000'000'000);
+  if (section.has("ca") || section.has("certificate") || section.has("key")) {
+    const TlsFiles files = readTls(section);
+    if (config->etcd) {
+      config->etcd->ca = files.ca;
+      config->etcd->certificate = files.certificate;
+      config->etcd->key = files.key;
+      config->etcd->crl = files.crl;
+    }
+  }
+  section.finish();
+}
+
 void readLimits(Section section, Config* config) {
   api::ServerOptions& server = config->server;
   section.read("body_bytes", &server.limits.body, 1024, 16 << 20);
@@ -230,6 +260,13 @@ Config configOf(const toml::table& table, const std::string& name) {
           "(`fabricmgr ca issue manager`), in [memservers], and each of them one of its own");
   }
   whole.read("state", &config.state);
+  whole.readWith("store", [&config](const std::string& url) -> std::string {
+    auto target = fabric::parseEtcdUrl(url);
+    if (!target) return target.error().text();
+    config.etcd = std::move(*target);
+    return "";
+  });
+  readEtcd(whole.section("etcd"), &config);
   whole.read("cxl_switch", &config.cxl_switch);
   whole.read("cxl_host", &config.cxl_host);
   whole.read("log_level", &config.log_level, {"debug", "info", "warning", "error"});
@@ -245,6 +282,18 @@ Config configOf(const toml::table& table, const std::string& name) {
 }
 
 }  // namespace
+
+std::string nameOf(const Config& config) {
+  if (!config.name.empty()) return config.name;
+  char host[256] = "localhost";
+  (void)gethostname(host, sizeof host - 1);
+  if (config.server.tcp) {
+    const std::string& listen = config.server.tcp->address;
+    return fmt::format("https://{}{}", host, listen.substr(listen.rfind(':')));
+  }
+  return fmt::format("{}:{}", host,
+                     config.server.unix_socket ? config.server.unix_socket->path : "");
+}
 
 Result<Config> parseConfig(const std::string& text, const std::string& name) {
   try {

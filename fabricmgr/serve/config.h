@@ -8,12 +8,17 @@
 
 #include "fabricmgr/api/http_server.h"
 #include "fabricmgr/manager/manager.h"
+#include "fabricmgr/store/etcd_election.h"
 #include "runtime/base/result.h"
 
 namespace tidepool::serve {
 
 struct Config {
   std::string state = "/var/lib/tidepool/fabric.db";
+  std::optional<fabric::EtcdTarget> etcd;  // where the store is instead; `state` then only says
+                                           // in which folder records of this machine lie
+  std::string name;  // as which other managers and people know it; empty: see nameOf()
+  Nanoseconds leader_lease = fabric::EtcdElection::kLease;
   std::string log_level = "info";
   std::optional<TlsFiles> memservers;  // what the manager shows them; without it there are none
   std::string cxl_switch;  // program that binds logical devices; empty: there is no switch
@@ -26,6 +31,9 @@ struct Config {
   /// As fabric::ManagerOptions; the command line's alone.
   fabric::TakeOver take_over = fabric::TakeOver::kNo;
 };
+
+/// How people find it: its name, the address of its port, or that of its socket on this machine.
+std::string nameOf(const Config& config);
 
 /// Errors: kNotFound and kPermission for the file; kInvalidArgument with line and key for what is
 /// in it, users and groups that do not exist included.

@@ -10,6 +10,7 @@
 
 #include "fabricmgr/api/service.h"
 #include "fabricmgr/serve/config.h"
+#include "fabricmgr/store/store.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/result.h"
 
@@ -20,6 +21,11 @@ class Daemon {
   /// Loads the state, settles what was under way, then listens. Errors: those of each part.
   static Result<std::unique_ptr<Daemon>> start(const Config& config, const std::string& version,
                                                api::Service::Log log);
+  /// With a store that is open already; `before_listening` is called when the state is settled.
+  static Result<std::unique_ptr<Daemon>> start(const Config& config,
+                                               std::unique_ptr<fabric::Store> store,
+                                               const std::string& version, api::Service::Log log,
+                                               const std::function<void()>& before_listening);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "fabricmgr/commands.h"
@@ -12,6 +13,7 @@
 #include "fabricmgr/process.h"
 #include "fabricmgr/serve/config.h"
 #include "fabricmgr/store/backup.h"
+#include "fabricmgr/store/etcd_store.h"
 #include "fabricmgr/store/sqlite_store.h"
 #include "runtime/base/clock.h"
 
@@ -30,29 +32,53 @@ int failed(const char* verb, const Error& error) {
   return rowOf(error.code()).exit_code;
 }
 
-Result<std::string> storeOf(const Arguments& arguments) {
-  if (!arguments.state.empty()) return arguments.state;
-  const auto config = readConfig(arguments.config);
+/// In etcd, or a file.
+struct Place {
+  std::optional<fabric::EtcdTarget> etcd;
+  std::string text;
+};
+
+Result<Place> placeOf(const std::string& text) {
+  if (!fabric::isEtcdUrl(text)) return Place{std::nullopt, text};
+  auto target = fabric::parseEtcdUrl(text);
+  if (!target) return tl::unexpected(target.error());
+  return Place{*target, target->url()};
+}
+
+Result<Place> placeOf(const Arguments& arguments) {
+  if (!arguments.state.empty()) return placeOf(arguments.state);
+  auto config = readConfig(arguments.config);
   if (!config) return tl::unexpected(config.error());
-  return config->state;
+  return Place{config->etcd, config->etcd ? config->etcd->url() : config->state};
+}
+
+/// For what is done to files alone.
+Result<std::string> fileOf(const Arguments& arguments) {
+  auto place = placeOf(arguments);
+  if (!place) return tl::unexpected(place.error());
+  if (!place->etcd) return std::move(place->text);
+  return fail(ErrorCode::kUnsupported,
+              "%.120s: a store in etcd is saved with etcd's own means (`etcdctl snapshot save`)",
+              place->text.c_str());
 }
 
 int init(const Arguments& arguments) {
-  const auto path = storeOf(arguments);
-  if (!path) return failed("init", path.error());
-  const auto made = fabric::initSqliteStore(*path);
+  const auto place = placeOf(arguments);
+  if (!place) return failed("init", place.error());
+  const auto made =
+      place->etcd ? fabric::initEtcdStore(*place->etcd) : fabric::initSqliteStore(place->text);
   if (!made) return failed("init", made.error());
   if (arguments.json) {
-    const nlohmann::ordered_json line = {{"fabric", made->fabric}, {"state", *path}};
+    const nlohmann::ordered_json line = {{"fabric", made->fabric}, {"state", place->text}};
     fmt::print("{}\n", line.dump());
   } else {
-    fmt::print("fabric {} in {}\n", made->fabric, *path);
+    fmt::print("fabric {} in {}\n", made->fabric, place->text);
   }
   return kDone;
 }
 
 int backUp(const Arguments& arguments) {
-  const auto path = storeOf(arguments);
+  const auto path = fileOf(arguments);
   if (!path) return failed("backup", path.error());
   const auto saved = fabric::backUpStore(*path, arguments.file);
   if (!saved) return failed("backup", saved.error());
@@ -67,7 +93,7 @@ int backUp(const Arguments& arguments) {
 }
 
 int restore(const Arguments& arguments) {
-  const auto path = storeOf(arguments);
+  const auto path = fileOf(arguments);
   if (!path) return failed("restore", path.error());
   const auto done = fabric::restoreStore(*path, arguments.file, WallClock().now());
   if (!done) return failed("restore", done.error());
@@ -90,7 +116,9 @@ CLI::App* addStoreVerb(CLI::App& app, const char* verb, const char* about, Argum
   auto* config =
       command->add_option("--config", arguments->config, "TOML file that names the store");
   config->capture_default_str();
-  command->add_option("--state", arguments->state, "The store's file, without a configuration")
+  command
+      ->add_option("--state", arguments->state,
+                   "The store: its file, or etcd://..., without a configuration")
       ->excludes(config);
   command->add_flag("--json", arguments->json, "Say what was done as a line of JSON");
   return command;

@@ -14,6 +14,7 @@ using ::testing::HasSubstr;
 
 constexpr char kEverything[] = R"(
 state = "/x/fabric.db"
+store = "etcd://a:1,b:2/f/x"
 log_level = "debug"
 cxl_switch = "/x/switch"
 cxl_host = "m"
@@ -45,6 +46,13 @@ handshakes_per_address = 12
 local_connections = 13
 quick_threads = 1
 slow_threads = 2
+[etcd]
+name = "m1"
+lease_seconds = 5
+certificate = "i"
+key = "j"
+ca = "k"
+crl = "l"
 [leases]
 hold_percent = 50
 [audit]
@@ -56,6 +64,13 @@ TEST(Config, ReadsEverything) {
   const auto config = parseConfig(kEverything, "file");
   ASSERT_TRUE(config) << config.error().text();
   EXPECT_EQ(config->state, "/x/fabric.db");
+  EXPECT_EQ(config->etcd->url(), "etcd://a:1,b:2/f/x");
+  EXPECT_EQ(config->etcd->certificate, "i");
+  EXPECT_EQ(config->etcd->key, "j");
+  EXPECT_EQ(config->etcd->ca, "k");
+  EXPECT_EQ(config->etcd->crl, "l");
+  EXPECT_EQ(nameOf(*config), "m1");
+  EXPECT_EQ(config->leader_lease, Nanoseconds(5'000'000'000));
   EXPECT_EQ(config->workers, 3u);
   EXPECT_EQ(config->memservers->certificate, "e");
   EXPECT_EQ(config->memservers->crl, "h");
@@ -86,6 +101,12 @@ TEST(Config, AnEmptyFileIsAGoodOne) {
   EXPECT_EQ(config->server.unix_socket->path, "/run/tidepool/fabric.sock");
   EXPECT_EQ(config->server.unix_socket->rules.others, api::Role::kNone);
   EXPECT_FALSE(config->server.tcp);
+  EXPECT_FALSE(config->etcd);
+  EXPECT_THAT(nameOf(*config), HasSubstr(":/run/tidepool/fabric.sock"));
+  EXPECT_THAT(nameOf(*parseConfig("[tcp]\nlisten=\"0.0.0.0:7780\"\ncertificate=\"a\"\nkey=\"b\"\n"
+                                  "ca=\"c\"",
+                                  "file")),
+              ::testing::AllOf(::testing::StartsWith("https://"), ::testing::EndsWith(":7780")));
 }
 
 TEST(Config, RefusesWithLineAndKey) {
@@ -93,6 +114,10 @@ TEST(Config, RefusesWithLineAndKey) {
       {"stat = \"x\"", "file:1: unknown key 'stat': did you mean 'state'?"},
       {"\n[unix]\npth = \"x\"", "file:3: unknown key 'pth' in [unix]: did you mean 'path'?"},
       {"state = 1", "file:1: 'state' has to be a text"},
+      {"\nstore = \"/x/fabric.db\"", "file:2: store: '/x/fabric.db': that is not where an etcd is"},
+      {"store = 1", "'store' has to be a text"},
+      {"[etcd]\nca = \"x\"", "[etcd] needs 'certificate'"},
+      {"[etcd]\nlease_seconds = 1", "from 2 to 60"},
       {"workers = 0", "'workers' has to be a whole number from 1 to 64"},
       {"workers = -1", "'workers' has to be a whole number from 1 to 64"},
       {"workers = 1.5", "'workers' has to be a whole number"},

@@ -1,0 +1,241 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Three managers of one fabric on one etcd, all real programs: one leads, the others say who; the leader is killed,
+stopped or cut off, and another one goes on with everything that was acknowledged.
+
+    succession_test.py FABRICMGR [unittest arguments]
+"""
+
+import json
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+PROGRAM = None
+DONE, FAILED = 0, 1
+PATIENCE = 120  # seconds until what has to happen counts as never happening
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Etcd:
+    """Of one member. It ends with this process, however that ends."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.process = None
+        self.ports = [free_port(), free_port()]
+
+    def start(self):
+        client, peer = [f"http://127.0.0.1:{port}" for port in self.ports]
+        words = ["setpriv", "--pdeathsig", "KILL", "etcd", "--data-dir", str(self.folder / "etcd")]
+        words += ["--listen-client-urls", client, "--advertise-client-urls", client]
+        words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        words += ["--initial-cluster", f"default={peer}"]
+        with open(self.folder / "etcd.log", "a") as log:
+            self.process = subprocess.Popen(words, stdout=log, stderr=log)
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            assert self.process.poll() is None, "etcd has ended: is the package etcd-server installed?"
+            try:
+                with urllib.request.urlopen(f"{client}/health", timeout=5) as answer:
+                    if json.load(answer)["health"] == "true":
+                        return
+            except OSError:
+                pass
+        raise AssertionError("etcd does not answer")
+
+    def end(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
+class Manager:
+    def __init__(self, name, folder, etcd):
+        self.name = name
+        self.process = None
+        self.socket = folder / f"{name}.sock"
+        self.config = folder / f"{name}.toml"
+        self.log = folder / f"{name}.log"
+        self.config.write_text(f"""
+store = "etcd://127.0.0.1:{etcd.ports[0]}/fabrics/test"
+state = "{folder}/fabric.db"
+[etcd]
+name = "{name}"
+[unix]
+path = "{self.socket}"
+""")
+
+    def start(self):
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", PROGRAM, "serve", "--config", str(self.config)],
+                stdout=subprocess.PIPE, stderr=log, text=True,
+            )
+        assert self.process.stdout.readline().startswith("listening on"), self.log.read_text()
+
+    def end(self, number=signal.SIGKILL):
+        if self.process is None:
+            return None
+        self.process.send_signal(signal.SIGCONT)
+        self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        self.process.stdout.close()
+        self.process = None
+        return status
+
+    def ask(self, *words):
+        return subprocess.run([PROGRAM, *words, "--fabric", f"unix:{self.socket}"], text=True, capture_output=True,
+                              timeout=PATIENCE)
+
+
+class SuccessionTest(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.temporary.name)
+        self.etcd = Etcd(self.folder)
+        self.etcd.start()
+        self.managers = [Manager(name, self.folder, self.etcd) for name in ("red", "green", "blue")]
+        subprocess.run([PROGRAM, "init", "--config", str(self.managers[0].config)], check=True,
+                       stdout=subprocess.DEVNULL)
+        for manager in self.managers:
+            manager.start()
+        self.acknowledged = set()
+        leader = self.leader()
+        with open(self.folder / "pool0", "wb") as pool:
+            pool.truncate(64 << 20)
+        self.must(leader, "pool", "add", "cxl", "--class", "cxl")
+        self.must(leader, "device", "add", "dev0", "--pool", "cxl", "--address", str(self.folder / "pool0"))
+        self.must(leader, "host", "add", "node1")
+
+    def tearDown(self):
+        for manager in self.managers:
+            manager.end()
+        self.etcd.end()
+        self.temporary.cleanup()
+
+    def must(self, manager, *words):
+        done = manager.ask(*words)
+        self.assertEqual(done.returncode, DONE, done.stderr + manager.log.read_text())
+        return done.stdout
+
+    def until(self, what, among=None):
+        """The first manager of whom it is true, and what it said."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            for manager in among or self.managers:
+                if manager.process is not None and (answer := what(manager)):
+                    return manager, answer
+        raise AssertionError("\n".join(m.name + ": " + m.log.read_text() for m in self.managers))
+
+    def leader(self, among=None):
+        return self.until(lambda manager: manager.ask("status").returncode == DONE, among)[0]
+
+    def assign(self, manager):
+        done = manager.ask("region", "assign", "--host", "node1", "--size", "2M", "--json")
+        if done.returncode != DONE:
+            return None
+        region = json.loads(done.stdout)["id"]
+        self.acknowledged.add(region)
+        return region
+
+    def check_nothing_is_lost(self, leader):
+        listed = json.loads(self.must(leader, "region", "list", "--json"))["items"]
+        there = {region["id"] for region in listed if region["state"] == "attached"}
+        self.assertLessEqual(self.acknowledged, there)
+        self.must(leader, "audit", "verify")
+
+    def check_stands_by(self, manager, leader):
+        def stands_by(one):
+            said = one.ask("status")
+            return said.returncode == FAILED and f"stands by, {leader.name} leads" in said.stderr
+        self.until(stands_by, [manager])
+        self.assertEqual(manager.ask("health").returncode, FAILED)
+
+    def others(self, leader):
+        return [manager for manager in self.managers if manager is not leader]
+
+    def test_the_leader_is_killed_again_and_again(self):
+        terms = []
+        for _ in range(4):
+            leader = self.leader()
+            terms.append(json.loads(self.must(leader, "status", "--json"))["term"])
+            for other in self.others(leader):
+                self.check_stands_by(other, leader)
+            for _ in range(3):
+                self.assertIsNotNone(self.assign(leader))
+            start = time.monotonic()
+            leader.end()
+            following, _ = self.until(self.assign, self.others(leader))
+            print(f"writes are accepted again after {time.monotonic() - start:.2f} s")
+            self.check_nothing_is_lost(following)
+            leader.start()
+            self.check_stands_by(leader, following)
+        self.assertEqual(terms, sorted(set(terms)), "each leader has a term of its own")
+
+    def test_a_leader_that_ends_hands_over(self):
+        leader = self.leader()
+        self.assign(leader)
+        self.assertEqual(leader.end(signal.SIGTERM), 0)
+        following, _ = self.until(self.assign, self.others(leader))
+        self.check_nothing_is_lost(following)
+
+    def test_a_leader_that_was_stopped_stands_by(self):
+        leader = self.leader()
+        self.assertIsNotNone(self.assign(leader))
+        leader.process.send_signal(signal.SIGSTOP)
+        # The pool's file is locked by who is stopped: the next one leads, but without that device.
+        following = self.leader(self.others(leader))
+        self.must(following, "host", "add", "node2")
+        leader.process.send_signal(signal.SIGCONT)
+        self.assertNotEqual(leader.ask("host", "add", "node3").returncode, DONE)
+        self.check_stands_by(leader, following)
+        self.until(self.assign, [following])
+        self.check_nothing_is_lost(following)
+        self.assertNotIn("node3", self.must(following, "host", "list"))
+
+    def test_reads_go_on_while_etcd_is_away_and_writes_say_so(self):
+        leader = self.leader()
+        self.assertIsNotNone(self.assign(leader))
+        self.etcd.end()
+        self.check_nothing_is_lost_in_memory(leader)
+        said = leader.ask("host", "add", "node2")
+        self.assertNotEqual(said.returncode, DONE)
+        self.assertIn("etcd", said.stderr)
+        self.assertIn(str(self.etcd.ports[0]), said.stderr)
+        self.etcd.start()
+        following, _ = self.until(self.assign)
+        self.check_nothing_is_lost(following)
+
+    def check_nothing_is_lost_in_memory(self, leader):
+        # Until it knows that its lead may be over, it would try; then it refuses, and still shows what it has.
+        self.until(lambda one: "nothing is changed" in one.log.read_text(), [leader])
+        listed = json.loads(self.must(leader, "region", "list", "--json"))["items"]
+        self.assertLessEqual(self.acknowledged, {region["id"] for region in listed})
+
+    def test_a_store_in_etcd_is_made_once_and_saved_by_etcd(self):
+        config = str(self.managers[0].config)
+        again = subprocess.run([PROGRAM, "init", "--config", config], text=True, capture_output=True)
+        self.assertEqual(again.returncode, 6)
+        self.assertIn("there already", again.stderr)
+        saved = subprocess.run([PROGRAM, "backup", "--config", config, str(self.folder / "b")], text=True,
+                               capture_output=True)
+        self.assertEqual(saved.returncode, FAILED)
+        self.assertIn("etcdctl snapshot save", saved.stderr)
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()
