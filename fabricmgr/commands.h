@@ -27,7 +27,7 @@ void addCommand(CLI::App& app, int* exit_code);
 }
 namespace serve {
 void addCommand(CLI::App& app, int* exit_code);
-void addStoreCommands(CLI::App& app, int* exit_code);  // `init`, `backup`, `restore`
+void addStoreCommands(CLI::App& app, int* exit_code);  // `init`, `backup`, ...
 }  // namespace serve
 
 }  // namespace tidepool

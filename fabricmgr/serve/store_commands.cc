@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `fabricmgr init|backup|restore`: making, saving and putting back the store that `fabricmgr serve`
-// has open. Single-threaded.
+// `fabricmgr init|backup|restore|migrate-store`: making, saving, putting back and moving the store
+// that `fabricmgr serve` has open. Single-threaded.
 #include <fmt/format.h>
 
 #include <memory>
@@ -15,6 +15,7 @@
 #include "fabricmgr/store/backup.h"
 #include "fabricmgr/store/etcd_store.h"
 #include "fabricmgr/store/sqlite_store.h"
+#include "fabricmgr/store/store_copy.h"
 #include "runtime/base/clock.h"
 
 namespace tidepool::serve {
@@ -24,6 +25,7 @@ struct Arguments {
   std::string config = "/etc/tidepool/fabricmgr.toml";
   std::string state;  // instead of the configuration's
   std::string file;   // the backup
+  std::string where;  // "etcd" or "file"
   bool json = false;
 };
 
@@ -111,6 +113,36 @@ int restore(const Arguments& arguments) {
   return kDone;
 }
 
+int migrateStore(const Arguments& arguments) {
+  const auto config = readConfig(arguments.config);
+  if (!config) return failed("migrate-store", config.error());
+  if (!config->etcd) {
+    return failed("migrate-store",
+                  Error::make(ErrorCode::kInvalidArgument,
+                              "%.120s names no etcd: store = \"etcd://HOST:PORT,.../NAME\"",
+                              arguments.config.c_str()));
+  }
+  const bool to_etcd = arguments.where == "etcd";
+  const auto moved = to_etcd ? fabric::moveToEtcd(config->state, *config->etcd)
+                             : fabric::moveToSqlite(*config->etcd, config->state);
+  if (!moved) return failed("migrate-store", moved.error());
+  const std::string place = to_etcd ? config->etcd->url() : config->state;
+  const fabric::Standing& standing = moved->standing;
+  if (arguments.json) {
+    const nlohmann::ordered_json line = {
+        {"fabric", standing.fabric},       {"term", standing.term.value()},
+        {"index", moved->index.value()},   {"audit_records", moved->audit_records},
+        {"audit_head", moved->audit_head}, {"state", place}};
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("fabric {}, term {}, index {}, in {}\n", standing.fabric, standing.term.value(),
+               moved->index.value(), place);
+    fmt::print("{} audit records, the last one's hash is {}\n", moved->audit_records,
+               moved->audit_head);
+  }
+  return kDone;
+}
+
 CLI::App* addStoreVerb(CLI::App& app, const char* verb, const char* about, Arguments* arguments) {
   CLI::App* command = app.add_subcommand(verb, about);
   auto* config =
@@ -130,6 +162,15 @@ void addStoreCommands(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = addStoreVerb(app, "init", "Make the store of a new fabric", arguments.get());
   command->callback([arguments, exit_code] { *exit_code = init(*arguments); });
+  auto moves = std::make_shared<Arguments>();
+  command = app.add_subcommand("migrate-store", "Move the store into etcd, or back into a file");
+  command->add_option("--config", moves->config, "TOML file that names both")
+      ->capture_default_str();
+  command->add_option("TO", moves->where, "Where it is to be")
+      ->required()
+      ->check(CLI::IsMember({"etcd", "file"}));
+  command->add_flag("--json", moves->json, "Say what was done as a line of JSON");
+  command->callback([moves, exit_code] { *exit_code = migrateStore(*moves); });
   for (const bool saves : {true, false}) {
     auto told = std::make_shared<Arguments>();
     CLI::App* verb =

@@ -124,6 +124,18 @@ Result<std::vector<EtcdFound>> EtcdReader::get(std::vector<EtcdRange> ranges) {
 }
 
 template <typename T>
+Status EtcdReader::eachRecord(const char* table, uint64_t revision,
+                              const std::function<Status(const T& record)>& take) {
+  return each(table, etcdEnd(table), kPage, revision,
+              [&take](const EtcdPair& pair) -> Result<bool> {
+                const auto record = fromEtcd<T>(pair.key, pair.value);
+                if (!record) return tl::unexpected(record.error());
+                TP_TRY(take(*record));
+                return true;
+              });
+}
+
+template <typename T>
 Status EtcdReader::readTable(const char* table, uint64_t revision, std::vector<T>* out) {
   return each(table, etcdEnd(table), kPage, revision, [out](const EtcdPair& pair) -> Result<bool> {
     auto record = fromEtcd<T>(pair.key, pair.value);
@@ -184,6 +196,44 @@ Result<Loaded> EtcdReader::readAll(uint64_t revision) {
   TP_TRY(readTable(kRunning, revision, &loaded.running));
   TP_TRY(readTable(kPending, revision, &loaded.pending));
   return loaded;
+}
+
+Status EtcdReader::eachItem(const TakeItem& take) {
+  const auto loaded = readAll(0);
+  if (!loaded) return tl::unexpected(loaded.error());
+  TP_TRY(eachOf(*loaded, take));
+  for (const char* table : {kRunning, kOperations}) TP_TRY(eachRecord<Operation>(table, 0, take));
+  TP_TRY(eachRecord<ScrubEvidence>(kEvidence, 0, take));
+  for (const char* table : {kPending, kKeys}) TP_TRY(eachRecord<KeyRecord>(table, 0, take));
+  TP_TRY(eachRecord<Event>(kEvents, 0, take));
+  Status taken;
+  TP_TRY(
+      eachAudit(0, [&](const AuditRecord& record) { return (taken = take(record)).has_value(); }));
+  return taken;
+}
+
+Result<StoreEnds> EtcdReader::ends() {
+  const auto fabric = oneOf<FabricRecord>({{kFabricKey, "", 0, 0}});
+  const auto head = oneOf<HeadRecord>({{kHeadKey, "", 0, 0}});
+  const auto base = auditBase();
+  const auto from = eventsFrom();
+  for (const Error* error : {fabric ? nullptr : &fabric.error(), head ? nullptr : &head.error(),
+                             base ? nullptr : &base.error(), from ? nullptr : &from.error()}) {
+    if (error != nullptr) return tl::unexpected(*error);
+  }
+  if (*fabric && *head) return StoreEnds{(*fabric)->standing, (*head)->index, *from, *base};
+  return fail(ErrorCode::kCorrupt, "the store in etcd has no beginning, or no end");
+}
+
+Result<Index> EtcdReader::eventsFrom() {
+  const auto found = get({{kEventsFromKey, "", 0, 0}});
+  if (!found) return tl::unexpected(found.error());
+  uint64_t index = 0;
+  if (!found->front().pairs.empty()) {
+    const std::string& text = found->front().pairs.front().value;
+    std::from_chars(text.data(), text.data() + text.size(), index);
+  }
+  return Index(index);
 }
 
 Result<std::optional<KeyRecord>> EtcdReader::findKey(const std::string& actor,
@@ -258,11 +308,9 @@ Result<std::vector<Event>> EtcdReader::eventsAfter(Index since, uint32_t limit, 
                 return page.take(*event);
               }));
   // Asked afterwards: what was dropped meanwhile may be missing above.
-  const auto found = get({{kEventsFromKey, "", 0, 0}});
-  if (!found) return tl::unexpected(found.error());
-  const std::string from = found->front().pairs.empty() ? "0" : found->front().pairs.front().value;
-  uint64_t dropped = 0;
-  std::from_chars(from.data(), from.data() + from.size(), dropped);
+  const auto from = eventsFrom();
+  if (!from) return tl::unexpected(from.error());
+  const uint64_t dropped = from->value();
   if (since.value() >= dropped || since.value() + 1 == dropped) return std::move(page.events);
   return fail(ErrorCode::kNotFound,
               "events up to index %llu have been dropped: list what is there, and watch from then",

@@ -13,6 +13,7 @@
 
 #include "fabricmgr/store/etcd_client.h"
 #include "fabricmgr/store/etcd_records.h"
+#include "fabricmgr/store/store_items.h"
 #include "runtime/base/mutex.h"
 
 namespace tidepool::fabric {
@@ -23,6 +24,10 @@ class EtcdReader {
 
   /// The state as of one revision of etcd, but for its index. Errors: kCorrupt; EtcdClient's.
   Result<Loaded> readAll(uint64_t revision);
+
+  // For moving the store; nobody writes meanwhile. Errors as above.
+  Status eachItem(const TakeItem& take);
+  Result<StoreEnds> ends();
 
   // As in Store.
   Result<std::optional<KeyRecord>> findKey(const std::string& actor, const std::string& key);
@@ -50,6 +55,9 @@ class EtcdReader {
   using TakeAudit = std::function<bool(const AuditRecord& record)>;
   Status eachAudit(uint64_t after_sequence, const TakeAudit& take);
   template <typename T>
+  Status eachRecord(const char* table, uint64_t revision,
+                    const std::function<Status(const T& record)>& take);
+  template <typename T>
   Status readTable(const char* table, uint64_t revision, std::vector<T>* out);
   Status readStates(uint64_t revision, std::vector<Region>* regions);
   Status readLabels(uint64_t revision, Loaded* loaded);
@@ -57,6 +65,7 @@ class EtcdReader {
   /// The first that is there.
   template <typename T>
   Result<std::optional<T>> oneOf(std::vector<EtcdRange> places);
+  Result<Index> eventsFrom();
   void forgetBefore(Index index) TP_REQUIRES(mutex_);
 
   const EtcdTarget target_;

@@ -39,6 +39,10 @@ inline constexpr char kEvents[] = "events/";          // INDEX/ORDINAL
 inline constexpr char kAudit[] = "audit/";            // SEQUENCE/PIECE
 inline constexpr char kStaged[] = "staged/";          // NUMBER: a piece of a large change
 
+inline constexpr const char* kEtcdTables[] = {
+    kPools,      kDevices,  kHosts,   kRegions, kStates,  kLabels, kIntents, kRunning,
+    kOperations, kEvidence, kPending, kKeys,    kKeyAges, kEvents, kAudit,   kStaged};
+
 /// The name of one thing below `table`.
 std::string etcdName(std::string_view table, uint64_t id);
 std::string etcdName(std::string_view table, uint64_t first, uint64_t second);

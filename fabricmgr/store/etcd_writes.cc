@@ -71,6 +71,15 @@ class Writer {
     to_.drop(kPending + name);
     to_.put(etcdName(kKeyAges, k.created.value()) + "/" + name, "");
   }
+  void operator()(const Event& e) {
+    to_.put(etcdName(kEvents, e.index.value(), e.ordinal), etcdValue(e));
+  }
+  void operator()(const AuditRecord& record) {
+    const std::string value = etcdValue(record);
+    for (size_t at = 0, piece = 0; at < value.size(); at += kPieceOfAudit) {
+      to_.put(etcdName(kAudit, record.sequence, piece++), value.substr(at, kPieceOfAudit));
+    }
+  }
   void operator()(const DropKeysBefore& d) { to_.old_keys = d.created; }
   void operator()(const DropEventsBefore& d) {
     to_.dropRange(kEvents, etcdName(kEvents, d.index.value()));
@@ -88,9 +97,9 @@ class Writer {
   EtcdWrites& to_;
 };
 
-void writeAudit(const Batch& batch, EtcdWrites* to, HeadRecord* head) {
+AuditRecord auditOf(const Batch& batch, const HeadRecord& head) {
   AuditRecord record;
-  record.sequence = head->sequence + 1;
+  record.sequence = head.sequence + 1;
   record.index = batch.index;
   record.time = batch.time;
   record.actor = batch.actor;
@@ -99,13 +108,9 @@ void writeAudit(const Batch& batch, EtcdWrites* to, HeadRecord* head) {
   record.id = batch.id;
   record.outcome = batch.outcome;
   record.changes = describe(batch.changes);
-  record.previous = head->hash;
+  record.previous = head.hash;
   record.hash = auditHash(record);
-  const std::string value = etcdValue(record);
-  for (size_t at = 0, piece = 0; at < value.size(); at += kPieceOfAudit) {
-    to->put(etcdName(kAudit, record.sequence, piece++), value.substr(at, kPieceOfAudit));
-  }
-  *head = {batch.index, record.sequence, record.hash, 0};
+  return record;
 }
 
 }  // namespace
@@ -129,11 +134,13 @@ void EtcdWrites::dropRange(const std::string& from, const std::string& to) {
 void EtcdWrites::add(const Batch& batch, HeadRecord* head) {
   Writer writer(this);
   for (const Change& change : batch.changes) std::visit(writer, change);
-  for (const Event& e : batch.events) {
-    put(etcdName(kEvents, e.index.value(), e.ordinal), etcdValue(e));
-  }
-  writeAudit(batch, this, head);
+  for (const Event& event : batch.events) writer(event);
+  const AuditRecord record = auditOf(batch, *head);
+  writer(record);
+  *head = {batch.index, record.sequence, record.hash, 0};
 }
+
+void EtcdWrites::add(const StoreItem& item) { std::visit(Writer(this), item); }
 
 void EtcdWrites::add(const EtcdWrites& later) {
   for (const auto& [from, to] : later.ranges_) dropRange(from, to);

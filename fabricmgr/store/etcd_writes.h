@@ -11,6 +11,7 @@
 
 #include "fabricmgr/store/etcd_client.h"
 #include "fabricmgr/store/etcd_records.h"
+#include "fabricmgr/store/store_items.h"
 
 namespace tidepool::fabric {
 
@@ -22,6 +23,7 @@ class EtcdWrites {
   void dropRange(const std::string& from, const std::string& to);
   /// All of the batch but the head, which becomes what it is with the batch.
   void add(const Batch& batch, HeadRecord* head);
+  void add(const StoreItem& item);
   /// After what is there already.
   void add(const EtcdWrites& later);
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "fabricmgr/store/sqlite_rows.h"
+#include "fabricmgr/store/standing.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -206,6 +207,58 @@ AuditRecord auditOf(const Statement& row) {
   record.previous = digestOf(row.blob(9));
   record.hash = digestOf(row.blob(10));
   return record;
+}
+
+namespace {
+
+template <typename Value, typename Take>
+Status eachRow(const Database& database, const char* sql, Value (*read)(const Statement&),
+               const Take& take) {
+  auto rows = database.prepare(sql);
+  if (!rows) return tl::unexpected(rows.error());
+  for (;;) {
+    const auto row = rows->step();
+    if (!row) return tl::unexpected(row.error());
+    if (!*row) return {};
+    TP_TRY(take(read(*rows)));
+  }
+}
+
+Result<uint64_t> numberIn(const Database& database, const char* sql) {
+  auto row = database.prepare(sql);
+  if (!row) return tl::unexpected(row.error());
+  const auto there = row->step();
+  if (!there) return tl::unexpected(there.error());
+  return *there ? row->number(0) : 0;
+}
+
+}  // namespace
+
+Status eachItem(const Database& database, const TakeItem& take) {
+  const auto loaded = readAll(database);
+  if (!loaded) return tl::unexpected(loaded.error());
+  TP_TRY(eachOf(*loaded, take));
+  TP_TRY(eachRow(database, "SELECT * FROM operations", operationOf, take));
+  TP_TRY(eachRow(database, "SELECT * FROM evidence", evidenceOf, take));
+  TP_TRY(eachRow(database, "SELECT * FROM keys", keyOf, take));
+  TP_TRY(eachRow(database, "SELECT * FROM events", eventOf, take));
+  return eachRow(database, "SELECT * FROM audit ORDER BY sequence", auditOf, take);
+}
+
+Result<StoreEnds> endsOf(const Database& database) {
+  StoreEnds ends;
+  const auto standing = readStanding(database);
+  if (!standing) return tl::unexpected(standing.error());
+  ends.standing = *standing;
+  const auto index = numberIn(database, "SELECT value FROM meta WHERE name='index'");
+  if (!index) return tl::unexpected(index.error());
+  ends.index = Index(*index);
+  const auto from = numberIn(database, "SELECT value FROM meta WHERE name='events_dropped_to'");
+  if (!from) return tl::unexpected(from.error());
+  ends.events_from = Index(*from);
+  TP_TRY(eachRow(database, "SELECT sequence, hash FROM audit_base", auditBaseOf,
+                 [&ends](const AuditBase& base) { return ends.audit_base = base, Status(); }));
+  return ends;
 }
 
 Result<Loaded> readAll(const Database& database) {

@@ -9,6 +9,7 @@
 #include "fabricmgr/store/batch.h"
 #include "fabricmgr/store/sqlite.h"
 #include "fabricmgr/store/store.h"
+#include "fabricmgr/store/store_items.h"
 
 namespace tidepool::fabric {
 
@@ -20,12 +21,15 @@ class RowWriter {
 
   /// Within the caller's transaction. After an error the writer must be made anew.
   Status write(const Batch& batch);
+  /// Likewise, for a store that is moved here: all its things, then what it has beside them, but
+  /// for its standing.
+  Status put(const StoreItem& item);
+  Status finish(const StoreEnds& ends);
 
  private:
   struct Statements;
   RowWriter();
   Status writeAudit(const Batch& batch);
-  Status writeEvents(const Batch& batch);
 
   std::unique_ptr<Statements> statements_;
   Sha256 hash_;
@@ -35,6 +39,10 @@ class RowWriter {
 
 /// All that Loaded has, in one read transaction of the caller's.
 Result<Loaded> readAll(const Database& database);
+
+// For moving the store; nobody writes meanwhile.
+Status eachItem(const Database& database, const TakeItem& take);
+Result<StoreEnds> endsOf(const Database& database);
 
 // A row of `SELECT *` from the table.
 Operation operationOf(const Statement& row);

@@ -128,6 +128,15 @@ struct RowWriter::Statements {
                        numberOf(k.state), k.index.value(), k.id, k.operation.value(),
                        numberOf(k.code), k.text);
   }
+  Status operator()(const Event& e) {
+    return put_event.run(e.index.value(), uint64_t{e.ordinal}, e.time.value(), numberOf(e.subject),
+                         e.id, e.host.value(), e.what, e.from, e.to);
+  }
+  Status operator()(const AuditRecord& r) {
+    return put_audit.run(r.sequence, r.index.value(), r.time.value(), r.actor, r.verb,
+                         numberOf(r.subject), r.id, r.outcome, r.changes,
+                         std::span<const uint8_t>(r.previous), std::span<const uint8_t>(r.hash));
+  }
   Status operator()(const DropKeysBefore& d) { return drop_keys.run(d.created.value()); }
   Status operator()(const DropEventsBefore& d) {
     TP_TRY(drop_events.run(d.index.value()));
@@ -192,18 +201,23 @@ Result<std::unique_ptr<RowWriter>> RowWriter::make(const Database& database) {
 
 Status RowWriter::write(const Batch& batch) {
   for (const Change& change : batch.changes) TP_TRY(std::visit(*statements_, change));
-  TP_TRY(writeEvents(batch));
+  for (const Event& event : batch.events) TP_TRY((*statements_)(event));
   TP_TRY(writeAudit(batch));
   return statements_->set_index.run(batch.index.value());
 }
 
-Status RowWriter::writeEvents(const Batch& batch) {
-  for (const Event& e : batch.events) {
-    TP_TRY(statements_->put_event.run(e.index.value(), uint64_t{e.ordinal}, e.time.value(),
-                                      numberOf(e.subject), e.id, e.host.value(), e.what, e.from,
-                                      e.to));
+Status RowWriter::put(const StoreItem& item) { return std::visit(*statements_, item); }
+
+Status RowWriter::finish(const StoreEnds& ends) {
+  if (ends.audit_base.sequence != 0) {  // the triggers want to see the record, and it go
+    AuditRecord last;
+    last.sequence = ends.audit_base.sequence;
+    last.hash = ends.audit_base.hash;
+    TP_TRY((*statements_)(last));
+    TP_TRY((*statements_)(DropAudit{ends.audit_base}));
   }
-  return {};
+  TP_TRY(statements_->events_dropped.run(ends.events_from.value()));
+  return statements_->set_index.run(ends.index.value());
 }
 
 Status RowWriter::writeAudit(const Batch& batch) {
@@ -219,10 +233,7 @@ Status RowWriter::writeAudit(const Batch& batch) {
   record.changes = describe(batch.changes);
   record.previous = head_;
   record.hash = auditHash(record);
-  TP_TRY(statements_->put_audit.run(
-      record.sequence, record.index.value(), record.time.value(), record.actor, record.verb,
-      numberOf(record.subject), record.id, record.outcome, record.changes,
-      std::span<const uint8_t>(record.previous), std::span<const uint8_t>(record.hash)));
+  TP_TRY((*statements_)(record));
   sequence_ = record.sequence;
   head_ = record.hash;
   return {};

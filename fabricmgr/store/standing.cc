@@ -71,6 +71,13 @@ Result<Standing> raiseTermToOutbid(const Database& database, Term known) {
                 known);
 }
 
+Status writeStanding(const Database& database, const Standing& standing) {
+  auto row = database.prepare("UPDATE fabric SET uuid=?, term=?, outbids=?, superseded_by=?");
+  if (!row) return tl::unexpected(row.error());
+  return row->run(standing.fabric, standing.term.value(), uint64_t{standing.outbids},
+                  standing.superseded_by.value());
+}
+
 const char* remainsAt(const std::string& path) {
   struct stat about;
   if (lstat(path.c_str(), &about) == 0) return "the store";

@@ -16,6 +16,9 @@ Result<Standing> raiseTerm(const Database& database, Term known);
 /// Likewise, and the next manager is to outbid what devices know.
 Result<Standing> raiseTermToOutbid(const Database& database, Term known);
 
+/// Of a store that is moved here.
+Status writeStanding(const Database& database, const Standing& standing);
+
 /// The one name of a store's file: its lock and its log are called after that. Errors: kNotFound;
 /// kConflict when it has others, by which somebody else may have it open; kPermission, kIo.
 Result<std::string> oneNameOf(const std::string& path);

@@ -105,12 +105,13 @@ inline void recoverAndCheck(FabricHouse& house,
     if (afterwards) afterwards(*manager);
     finishWork(*manager);
   }
-  checker::Checker checker(house.folder / "store.db");
-  EXPECT_EQ(checker.check(), "");
-  const std::string before = checker::Checker(house.folder / "store.db").dump();
+  if (house.export_store) house.export_store();
+  const std::string store = house.folder / "store.db";
+  EXPECT_EQ(checker::Checker(store).check(), "");
+  const std::string before = checker::Checker(store).dump();
   { auto manager = house.open(); }
-  EXPECT_EQ(checker::Checker(house.folder / "store.db").dump(), before)
-      << "another restart changed the state";
+  if (house.export_store) house.export_store();
+  EXPECT_EQ(checker::Checker(store).dump(), before) << "another restart changed the state";
 }
 
 }  // namespace tidepool::fabric

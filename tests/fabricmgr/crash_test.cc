@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every verb, with the process killed at every fault point that it passes: after a restart no byte
 // is held twice, none is lost, nobody sees another's bytes, and the audit's replay gives the state.
+// On SQLite, and, at some of the points, on etcd.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <filesystem>
 
 #include "tests/fabricmgr/crash_fixture.h"
+#include "tests/fabricmgr/etcd_backing.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -214,16 +216,17 @@ long crashStep() {
   return text == nullptr ? 1 : std::max(1L, std::strtol(text, nullptr, 10));
 }
 
-class EveryVerb : public ::testing::TestWithParam<Verb> {};
+/// Where a store in etcd makes a restart dear.
+constexpr long kStepOnEtcd = 5;
 
-TEST_P(EveryVerb, KilledAtEveryFaultPoint) {
-  const Verb& verb = GetParam();
-  FabricHouse origin;
+/// With `backing` the store is there, and is put back as the folder is.
+void killAtEveryFaultPoint(const Verb& verb, FabricHouse& origin, EtcdBacking* backing) {
   Stage stage;
   {
     auto manager = origin.open();
     stage = prepare(*manager, origin);
   }
+  if (backing != nullptr) backing->save();
   // Paths are in the store: every run has the same folder, put back to what it was.
   Folder saved;
   std::filesystem::copy(
@@ -231,11 +234,13 @@ TEST_P(EveryVerb, KilledAtEveryFaultPoint) {
       std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
   constexpr long kTooMany = 400;
   constexpr long kRecoveryPoints = 14;
-  for (long point = 1; point < kTooMany; point += crashStep()) {
+  const long step = crashStep() * (backing == nullptr ? 1 : kStepOnEtcd);
+  for (long point = 1; point < kTooMany; point += step) {
     SCOPED_TRACE("killed at fault point " + std::to_string(point));
     std::filesystem::remove_all(origin.folder.path());
     std::filesystem::copy(saved.path(), origin.folder.path(),
                           std::filesystem::copy_options::recursive);
+    if (backing != nullptr) backing->restore();
     const Ending ending = runInChild(point, [&] {
       auto manager = origin.open();
       verb.run(*manager, origin, stage);
@@ -259,6 +264,19 @@ TEST_P(EveryVerb, KilledAtEveryFaultPoint) {
     if (ending == Ending::kFinished) return;
   }
   FAIL() << "more fault points than can be";
+}
+
+class EveryVerb : public ::testing::TestWithParam<Verb> {};
+
+TEST_P(EveryVerb, KilledAtEveryFaultPoint) {
+  FabricHouse house;
+  killAtEveryFaultPoint(GetParam(), house, nullptr);
+}
+
+TEST_P(EveryVerb, KilledWithItsStoreInEtcd) {
+  FabricHouse house;
+  EtcdBacking backing(&house, std::string("crash-") + GetParam().name);
+  killAtEveryFaultPoint(GetParam(), house, &backing);
 }
 
 INSTANTIATE_TEST_SUITE_P(Crash, EveryVerb, ::testing::ValuesIn(verbs()),

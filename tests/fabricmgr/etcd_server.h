@@ -14,7 +14,8 @@
 #include <csignal>
 #include <string>
 
-#include "fabricmgr/store/etcd_client.h"
+#include "fabricmgr/store/etcd_election.h"
+#include "runtime/base/unique_fd.h"
 #include "tests/fabricmgr/fabric_fixture.h"
 
 namespace tidepool::fabric {

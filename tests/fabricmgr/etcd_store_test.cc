@@ -15,6 +15,8 @@
 #include "fabricmgr/model/hash.h"
 #include "fabricmgr/store/etcd_records.h"
 #include "fabricmgr/store/etcd_writes.h"
+#include "fabricmgr/store/sqlite.h"
+#include "fabricmgr/store/store_copy.h"
 #include "tests/fabricmgr/etcd_server.h"
 
 namespace tidepool::fabric {
@@ -163,6 +165,10 @@ class Changes {
     drops_audit_ = false;
     std::vector<Change> changes;
     for (uint64_t i = random_() % 4; i > 0; --i) changes.push_back(one(store));
+    const auto removal = std::find_if(changes.begin(), changes.end(), [](const Change& change) {
+      return std::holds_alternative<DropAudit>(change);
+    });
+    if (removal != changes.end()) std::rotate(changes.begin(), removal, removal + 1);  // it leads
     Batch batch = batchOf(index, std::move(changes));
     batch.events.clear();
     for (uint32_t i = 0; i < random_() % 3; ++i) {
@@ -525,6 +531,87 @@ TEST_F(EtcdStoreTest, AnEtcdThatStaysAwayIsNamed) {
   store->append(batchOf(3, {poolOf(3)}));
   EXPECT_FALSE(store->await(Index(3))) << "nothing is taken before the state is loaded again";
   EXPECT_FALSE(must(store->eventsAfter(Index(), 10, HostId())).empty()) << "from memory";
+}
+
+class Moving : public EtcdStoreTest {
+ protected:
+  /// A store in a file, with all that there can be in one.
+  std::string makeFile(uint64_t seed) {
+    const std::string path = folder / "store.db";
+    must(initSqliteStore(path));
+    auto store = must(openSqliteStore(path));
+    must(store->beginTerm(Term(5)));
+    must(store->load());
+    Changes changes(seed);
+    for (index = 1; index <= 80; ++index) {
+      store->append(changes.next(index, *store));
+      must(store->await(Index(index)));
+    }
+    text = textOfAll(*store, index);
+    return path;
+  }
+
+  Folder folder;
+  uint64_t index = 0;
+  std::string text;
+};
+
+TEST_F(Moving, ThereAndBackItIsTheSame) {
+  for (uint64_t seed = 21; seed <= 23; ++seed) {
+    SCOPED_TRACE(seed);
+    const EtcdTarget place = sharedEtcd().target("moved" + std::to_string(seed));
+    const std::string path = makeFile(seed);
+    const Moved there = must(moveToEtcd(path, place));
+    EXPECT_EQ(there.standing.term, Term(7));
+    EXPECT_EQ(there.index, Index(80));
+    {
+      auto store = must(openEtcdStore(elected(place)));
+      EXPECT_EQ(textOfAll(*store, index), text);
+      auto left = must(openSqliteStore(path));
+      EXPECT_EQ(must(left->beginTerm(Term())).superseded_by, Term(7)) << "its manager stays out";
+    }
+    const std::string back = folder / "back.db";
+    const Moved again = must(moveToSqlite(place, back));
+    EXPECT_EQ(again.standing.term, Term(8));
+    EXPECT_EQ(again.standing.fabric, there.standing.fabric);
+    EXPECT_EQ(again.audit_head, there.audit_head);
+    {
+      auto store = must(openSqliteStore(back));
+      EXPECT_EQ(textOfAll(*store, index), text);
+      auto left = must(openEtcdStore(elected(place)));
+      EXPECT_EQ(must(left->beginTerm(Term())).superseded_by, Term(8));
+    }
+    for (const std::string& file : {path, back}) std::filesystem::remove(file);
+  }
+}
+
+TEST_F(Moving, NotWhileSomebodyHasItOrOverAnotherStore) {
+  const std::string path = makeFile(31);
+  {
+    auto open = must(openSqliteStore(path));
+    EXPECT_EQ(codeOf(moveToEtcd(path, target())), ErrorCode::kConflict);
+  }
+  {
+    auto leader = elected(target(), "red");
+    const auto refused = moveToEtcd(path, target());
+    ASSERT_EQ(codeOf(refused), ErrorCode::kConflict);
+    EXPECT_THAT(refused.error().text(), HasSubstr("red has this store open"));
+  }
+  EXPECT_EQ(codeOf(moveToSqlite(target(), folder / "none.db")), ErrorCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(folder / "none.db"));
+  must(moveToEtcd(path, target()));
+  EXPECT_EQ(codeOf(moveToEtcd(path, target())), ErrorCode::kConflict) << "there is one";
+  EXPECT_EQ(codeOf(moveToSqlite(target(), path)), ErrorCode::kConflict);
+}
+
+TEST_F(Moving, WhatIsBrokenIsNotMoved) {
+  const std::string path = makeFile(41);
+  const auto meddle = Database::open(path, SQLITE_OPEN_READWRITE);
+  must(
+      meddle->execute("DROP TRIGGER audit_is_append_only_u; UPDATE audit SET actor = 'x' WHERE "
+                      "sequence = (SELECT max(sequence) FROM audit)"));
+  EXPECT_EQ(codeOf(moveToEtcd(path, target())), ErrorCode::kCorrupt);
+  EXPECT_TRUE(keys("").pairs.empty()) << "nothing is left there";
 }
 
 /// Not a test of time: how many come through is printed, that they do is checked.

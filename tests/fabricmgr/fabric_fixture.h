@@ -56,9 +56,7 @@ class Folder {
 class FabricHouse {
  public:
   Result<std::unique_ptr<Manager>> tryOpen() {
-    const std::string path = folder / "store.db";
-    if (!std::filesystem::exists(path)) TP_TRY(initSqliteStore(path));
-    auto store = openSqliteStore(path);
+    auto store = open_store ? open_store() : openFile();
     if (!store) return tl::unexpected(store.error());
     *store = std::make_unique<StoreAround>(std::move(*store), hooks);
     ManagerOptions options;
@@ -82,6 +80,12 @@ class FabricHouse {
     return manager ? std::move(*manager) : nullptr;
   }
 
+  Result<std::unique_ptr<Store>> openFile() const {
+    const std::string path = folder / "store.db";
+    if (!std::filesystem::exists(path)) TP_TRY(initSqliteStore(path));
+    return openSqliteStore(path);
+  }
+
   DeviceSpec poolFile(const std::string& name, uint64_t grains, uint32_t heads = 0,
                       const std::string& domain = "") const {
     DeviceSpec spec;
@@ -98,6 +102,10 @@ class FabricHouse {
   Folder folder;
   FakeClock clock{kSecond.value()};
   FakeClock wall{1'700'000'000 * kSecond.value()};
+  /// For a store that is no file in the folder: it is opened, and written into folder/store.db for
+  /// whoever reads that.
+  std::function<Result<std::unique_ptr<Store>>()> open_store;
+  std::function<void()> export_store;
   DriverFactory drivers;  // empty: the real ones
   StoreHooks hooks;
   TakeOver take_over = TakeOver::kNo;

@@ -18,7 +18,7 @@ import unittest
 import urllib.request
 
 PROGRAM = None
-DONE, FAILED = 0, 1
+DONE, FAILED, CONFLICT = 0, 1, 6
 PATIENCE = 120  # seconds until what has to happen counts as never happening
 
 
@@ -225,10 +225,40 @@ class SuccessionTest(unittest.TestCase):
         listed = json.loads(self.must(leader, "region", "list", "--json"))["items"]
         self.assertLessEqual(self.acknowledged, {region["id"] for region in listed})
 
+    def migrate(self, to, code=DONE):
+        done = subprocess.run([PROGRAM, "migrate-store", "--config", str(self.managers[0].config), to, "--json"],
+                              text=True, capture_output=True)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return json.loads(done.stdout) if code == DONE else done.stderr
+
+    def test_the_store_moves_into_a_file_and_back(self):
+        leader = self.leader()
+        self.assertIsNotNone(self.assign(leader))
+        self.assertIn(leader.name, self.migrate("file", CONFLICT))
+        for manager in self.managers:
+            self.assertEqual(manager.end(signal.SIGTERM), 0)
+        there = self.migrate("file")
+        red = self.managers[0]
+        in_etcd = red.config.read_text()
+        red.config.write_text("".join(line for line in in_etcd.splitlines(True) if not line.startswith("store =")))
+        red.start()
+        self.assertIsNotNone(self.assign(red))
+        self.check_nothing_is_lost(red)
+        red.end(signal.SIGTERM)
+        red.config.write_text(in_etcd)
+        self.migrate("etcd", CONFLICT)  # the old one is there
+        red.config.write_text(in_etcd.replace("/fabrics/test", "/fabrics/again"))
+        back = self.migrate("etcd")
+        self.assertEqual(back["fabric"], there["fabric"])
+        self.assertGreater(back["term"], there["term"])
+        red.start()
+        self.assertIsNotNone(self.assign(red))
+        self.check_nothing_is_lost(red)
+
     def test_a_store_in_etcd_is_made_once_and_saved_by_etcd(self):
         config = str(self.managers[0].config)
         again = subprocess.run([PROGRAM, "init", "--config", config], text=True, capture_output=True)
-        self.assertEqual(again.returncode, 6)
+        self.assertEqual(again.returncode, CONFLICT)
         self.assertIn("there already", again.stderr)
         saved = subprocess.run([PROGRAM, "backup", "--config", config, str(self.folder / "b")], text=True,
                                capture_output=True)
