@@ -11,13 +11,14 @@
 #include <chrono>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "fabricmgr/model/hash.h"
 #include "fabricmgr/store/etcd_records.h"
 #include "fabricmgr/store/etcd_writes.h"
 #include "fabricmgr/store/sqlite.h"
 #include "fabricmgr/store/store_copy.h"
-#include "tests/fabricmgr/etcd_server.h"
+#include "tests/fabricmgr/etcd_backing.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -419,6 +420,14 @@ TEST_F(EtcdStoreTest, WhoHasLostTheLeadWritesNothing) {
   EXPECT_EQ(must(verifyAudit(*second)).first_bad, 0u);
 }
 
+TEST_F(EtcdStoreTest, WhoseLeadHasEndedWritesNothingBeforeAnyoneFollows) {
+  auto store = openNew();
+  drop(kLeaderKey);
+  store->append(batchOf(1, {poolOf(1)}));
+  EXPECT_EQ(codeOf(store->await(Index(1))), ErrorCode::kConflict);
+  EXPECT_TRUE(keys(kPools).pairs.empty());
+}
+
 /// A manager that was stopped before its request went out, or a request that a network has kept.
 TEST_F(EtcdStoreTest, ARequestThatComesAfterTheStateWasLoadedAnewDoesNothing) {
   auto store = openNew();
@@ -615,6 +624,33 @@ TEST_F(Moving, WhatIsBrokenIsNotMoved) {
 }
 
 /// Not a test of time: how many come through is printed, that they do is checked.
+TEST_F(EtcdStoreTest, AssignsAtOnceAreAllThere) {
+  constexpr uint64_t kThreads = 64, kEach = 20;
+  FabricHouse house;
+  const EtcdBacking backing(&house, "assigns");
+  auto manager = house.open();
+  must(manager->addPool({}, "pool", MemoryClass::kCxl));
+  must(manager->addDevice({}, house.poolFile("d1", kThreads * kEach)));
+  must(manager->addHost({}, hostSpec("h1")));
+  std::vector<std::thread> threads;
+  const auto start = std::chrono::steady_clock::now();
+  for (uint64_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&manager, i] {
+      for (uint64_t j = 0; j < kEach; ++j) {
+        Caller caller;
+        caller.key = std::to_string(i) + "-" + std::to_string(j);
+        must(manager->assign(caller, want("h1", 1)));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  printf("%.0f durable assigns a second\n", kThreads * kEach / took.count());
+  EXPECT_EQ(must(manager->totals()).free, Bytes());
+  manager.reset();
+  EXPECT_EQ(must(house.open()->totals()).free, Bytes());
+}
+
 TEST_F(EtcdStoreTest, ManyAtOnceAreFewTransactions) {
   auto store = openNew();
   const auto before = keys(kHeadKey).pairs.at(0);

@@ -10,6 +10,7 @@ import json
 import pathlib
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -35,20 +36,44 @@ class Etcd:
         self.folder = folder
         self.process = None
         self.ports = [free_port(), free_port()]
+        self.tls = None  # the folder of certificates, once it is to speak that
+
+    def certify(self):
+        """An authority, and a certificate for either side."""
+        self.tls = self.folder / "tls"
+        self.tls.mkdir()
+        (self.tls / "ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+        key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+        for line in [f"req -x509 {key} -keyout ca.key -out ca.crt -subj /CN=ca"] + [
+            line for name in ("server", "client") for line in (
+                f"req {key} -keyout {name}.key -out {name}.csr -subj /CN={name}",
+                f"x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile ext -out {name}.crt")]:
+            subprocess.run(["openssl", *line.split()], cwd=self.tls, check=True, capture_output=True)
 
     def start(self):
-        client, peer = [f"http://127.0.0.1:{port}" for port in self.ports]
+        if self.tls:
+            return self.launch("https", ["--cert-file", str(self.tls / "server.crt"),
+                                         "--key-file", str(self.tls / "server.key"), "--client-cert-auth",
+                                         "--trusted-ca-file", str(self.tls / "ca.crt")])
+        return self.launch("http", [])
+
+    def launch(self, scheme, more):
+        client, peer = [f"{how}://127.0.0.1:{port}" for how, port in zip((scheme, "http"), self.ports)]
         words = ["setpriv", "--pdeathsig", "KILL", "etcd", "--data-dir", str(self.folder / "etcd")]
         words += ["--listen-client-urls", client, "--advertise-client-urls", client]
         words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-        words += ["--initial-cluster", f"default={peer}"]
+        words += ["--initial-cluster", f"default={peer}", *more]
+        context = None
+        if self.tls:
+            context = ssl.create_default_context(cafile=str(self.tls / "ca.crt"))
+            context.load_cert_chain(self.tls / "client.crt", self.tls / "client.key")
         with open(self.folder / "etcd.log", "a") as log:
             self.process = subprocess.Popen(words, stdout=log, stderr=log)
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             assert self.process.poll() is None, "etcd has ended: is the package etcd-server installed?"
             try:
-                with urllib.request.urlopen(f"{client}/health", timeout=5) as answer:
+                with urllib.request.urlopen(f"{client}/health", timeout=5, context=context) as answer:
                     if json.load(answer)["health"] == "true":
                         return
             except OSError:
@@ -254,6 +279,22 @@ class SuccessionTest(unittest.TestCase):
         red.start()
         self.assertIsNotNone(self.assign(red))
         self.check_nothing_is_lost(red)
+
+    def test_etcd_is_spoken_to_over_tls(self):
+        for manager in self.managers:
+            manager.end()
+        self.etcd.end()
+        self.etcd.certify()
+        self.etcd.start()
+        red = self.managers[0]
+        without = subprocess.run([PROGRAM, "serve", "--config", str(red.config)], text=True, capture_output=True)
+        self.assertEqual(without.returncode, FAILED)
+        self.assertIn(f"etcd at 127.0.0.1:{self.etcd.ports[0]} does not answer", without.stderr)
+        tls = self.etcd.tls
+        files = f'certificate = "{tls}/client.crt"\nkey = "{tls}/client.key"\nca = "{tls}/ca.crt"\n'
+        red.config.write_text(red.config.read_text().replace("[etcd]\n", "[etcd]\n" + files))
+        red.start()
+        self.until(lambda one: one.ask("host", "add", "node2").returncode == DONE, [red])
 
     def test_a_store_in_etcd_is_made_once_and_saved_by_etcd(self):
         config = str(self.managers[0].config)
