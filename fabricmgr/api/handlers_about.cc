@@ -132,6 +132,8 @@ Outcome showHealth(const Call& call) {
                   "nothing any more: stop this one, or, if this store is the right one, run "
                   "`fabricmgr serve --take-over`",
                   totals->superseded_by.value()));
+  const Status may_act = call.service.manager().mayAct();
+  checks.add("STORE_AWAY", "error", may_act ? 0 : 1, may_act ? "" : may_act.error().text());
   checks.add("DEVICE_OF_ANOTHER_FABRIC", "error", totals->foreign,
              "devices belong to another fabric: `fabricmgr device show NAME` says to which one; "
              "remove them here, or there");

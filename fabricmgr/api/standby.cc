@@ -29,7 +29,7 @@ void Standby::serve(const std::shared_ptr<Exchange>& exchange) {
                          why_.empty() ? "" : "; ", why_);
     }
   }
-  exchange->reply(problem(503, errorCodeName(ErrorCode::kUnreachable), {text, ""}));
+  exchange->reply(standingBy(text));  // clients then ask the next one
 }
 
 Response Standby::refuse(const Refused& refused) { return problem(refused.why); }

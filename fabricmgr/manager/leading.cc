@@ -90,6 +90,8 @@ void Manager::Impl::letGo(DeviceId id) {
   drivers.forget(id);
 }
 
+Status Manager::mayAct() const { return impl_->store->mayAct(); }
+
 Leader Manager::leader() const { return impl_->leadership.leader(); }
 
 }  // namespace tidepool::fabric

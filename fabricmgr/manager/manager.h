@@ -132,6 +132,8 @@ class Manager {
 
   /// As whom it speaks. Constant once it is open.
   Leader leader() const;
+  /// Whether the store lets it act on what it knows. Errors: as Store::mayAct().
+  Status mayAct() const;
 
   // --- Pools. Errors: kInvalidArgument, kNotFound, kConflict (name taken, index, key).
   Result<Answer> addPool(const Caller& caller, const std::string& name, MemoryClass memory_class);

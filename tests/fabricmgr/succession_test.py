@@ -189,6 +189,11 @@ class SuccessionTest(unittest.TestCase):
         self.until(stands_by, [manager])
         self.assertEqual(manager.ask("health").returncode, FAILED)
 
+    def everywhere(self, *words):
+        """Whoever leads is asked."""
+        places = ",".join(f"unix:{manager.socket}" for manager in self.managers)
+        return subprocess.run([PROGRAM, *words, "--fabric", places], text=True, capture_output=True, timeout=PATIENCE)
+
     def others(self, leader):
         return [manager for manager in self.managers if manager is not leader]
 
@@ -206,7 +211,11 @@ class SuccessionTest(unittest.TestCase):
             following, _ = self.until(self.assign, self.others(leader))
             print(f"writes are accepted again after {time.monotonic() - start:.2f} s")
             self.check_nothing_is_lost(following)
-            leader.start()
+            for _ in range(2):  # with one of them dead, and then with all three
+                term = json.loads(self.everywhere("status", "--json").stdout)["term"]
+                self.assertEqual(term, json.loads(self.must(following, "status", "--json"))["term"])
+                if leader.process is None:
+                    leader.start()
             self.check_stands_by(leader, following)
         self.assertEqual(terms, sorted(set(terms)), "each leader has a term of its own")
 
@@ -249,6 +258,7 @@ class SuccessionTest(unittest.TestCase):
         self.until(lambda one: "nothing is changed" in one.log.read_text(), [leader])
         listed = json.loads(self.must(leader, "region", "list", "--json"))["items"]
         self.assertLessEqual(self.acknowledged, {region["id"] for region in listed})
+        self.assertIn("STORE_AWAY", leader.ask("health").stdout)
 
     def migrate(self, to, code=DONE):
         done = subprocess.run([PROGRAM, "migrate-store", "--config", str(self.managers[0].config), to, "--json"],
