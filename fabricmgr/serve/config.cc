@@ -14,6 +14,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "fabricmgr/key_file.h"
 #include "runtime/base/nearest.h"
 
 namespace tidepool::serve {
@@ -297,7 +298,9 @@ std::string nameOf(const Config& config) {
 
 Result<Config> parseConfig(const std::string& text, const std::string& name) {
   try {
-    return configOf(toml::parse(text, name), name);
+    Config config = configOf(toml::parse(text, name), name);
+    if (config.etcd) TP_TRY(checkKeyFile(config.etcd->key));  // libcurl reads it, and does not ask
+    return config;
   } catch (const toml::parse_error& error) {
     return fail(ErrorCode::kInvalidArgument, "%s:%u: %s", name.c_str(),
                 static_cast<unsigned>(error.source().begin.line),

@@ -4,6 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
 
 #include "tests/fabricmgr/api/mangle.h"
 
@@ -59,6 +63,22 @@ hold_percent = 50
 keep_days = 400
 keep_records = 1000000
 )";
+
+TEST(Config, TheKeyForEtcdIsNobodyElses) {
+  char path[] = "/tmp/etcd-key-XXXXXX";
+  const int fd = mkstemp(path);
+  ASSERT_GE(fd, 0);
+  const std::string text = std::string("store = \"etcd://a:1/f\"\n[etcd]\ncertificate = \"i\"\n") +
+                           "ca = \"k\"\nkey = \"" + path + "\"\n";
+  EXPECT_TRUE(parseConfig(text, "file"));
+  ASSERT_EQ(fchmod(fd, 0644), 0);
+  const auto config = parseConfig(text, "file");
+  ASSERT_FALSE(config);
+  EXPECT_EQ(config.error().code(), ErrorCode::kPermission);
+  EXPECT_NE(std::string(config.error().text()).find("chmod 600"), std::string::npos);
+  close(fd);
+  unlink(path);
+}
 
 TEST(Config, ReadsEverything) {
   const auto config = parseConfig(kEverything, "file");
