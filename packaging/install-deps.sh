@@ -74,6 +74,20 @@ apt() {
     -o Dpkg::Use-Pty=0 "$@"
 }
 
+# Where systemd runs, Debian starts a service as it is installed, now and at each boot. The tests
+# start their own.
+silenced=
+case " $missing " in
+  *" etcd-server "*) [ ! -d /run/systemd/system ] || silenced=etcd.service ;;
+esac
+unsilence() {
+  [ -n "$silenced" ] || return 0
+  $as_root systemctl unmask --runtime --quiet "$silenced" || true
+  $as_root systemctl disable --quiet "$silenced" || true
+}
+trap unsilence EXIT
+[ -z "$silenced" ] || $as_root systemctl mask --runtime --quiet "$silenced" || true
+
 # The package lists are fetched only when they are needed: when apt knows no candidate for one of
 # the missing packages, or when the download of a version it knows fails because it has moved on.
 echo "install-deps: installing:$missing" >&2
