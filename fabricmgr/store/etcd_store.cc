@@ -93,7 +93,7 @@ class EtcdStore final : public Store {
   enum class Moves : uint8_t { kNothing, kHead };
 
   Status commit(std::span<const Batch> batches) TP_EXCLUDES(mutex_);
-  Status write(const EtcdWrites& writes, HeadRecord head) TP_REQUIRES(mutex_);
+  Status write(const EtcdWrites& writes, const HeadRecord& head) TP_REQUIRES(mutex_);
   /// Of a change that is too large for one transaction: its pieces are staged, the head says that
   /// they count, and then they are carried out.
   Status stage(const std::vector<EtcdWrites>& pieces, HeadRecord head) TP_REQUIRES(mutex_);
@@ -201,7 +201,7 @@ Status EtcdStore::carryOutStaged(HeadRecord head) {
   return {};
 }
 
-Status EtcdStore::write(const EtcdWrites& writes, HeadRecord head) {
+Status EtcdStore::write(const EtcdWrites& writes, const HeadRecord& head) {
   if (!writes.fits()) {
     const auto pieces = writes.pieces();
     if (!pieces) return tl::unexpected(pieces.error());

@@ -83,8 +83,8 @@ struct StatsPage {
 
   StatCounter dram_budget_bytes;
   StatCounter dram_share_bytes;  // of the budget, what this process may use beside its relatives
-  StatCounter dram_used_bytes;  // anonymous local memory of the process, as the kernel counts it
-  StatCounter managed_bytes;    // handed out of the managed space now
+  StatCounter dram_used_bytes;   // anonymous local memory of the process, as the kernel counts it
+  StatCounter managed_bytes;     // handed out of the managed space now
   StatCounter managed_local_bytes;
   StatCounter unmanaged_bytes;  // anonymous memory outside the managed space
   StatCounter metadata_bytes;
@@ -115,8 +115,8 @@ struct StatsPage {
   // without the step before; and what all of these took.
   StatCounter faults_a_step_short, faults_two_steps_short;
   StatCounter faults_short_nanoseconds;
-  StatCounter faults_part_short_nanoseconds;  // of those that a part of a step would have (TreeShare)
-  StatCounter rows_short_nanoseconds;  // that a step more would have saved tables
+  StatCounter faults_part_short_nanoseconds;  // that a part of a step saves (TreeShare)
+  StatCounter rows_short_nanoseconds;         // that a step more would have saved tables
   LatencyHistogram fault_latency;
 
   StatCounter tier_count;
