@@ -10,7 +10,7 @@
 namespace tidepool {
 
 /// The type of the answer (503) of a manager that is not in charge, and cannot hand the request on
-/// to the one that is: whoever knows another manager asks that one.
+/// to the one that is: clients that know another manager ask that one.
 inline constexpr std::string_view kStandingBy = "urn:tidepool:problem:standing-by";
 
 struct ErrorRow {

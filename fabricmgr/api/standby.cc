@@ -13,7 +13,7 @@ void Standby::leads(const std::string& name, const std::string& why) {
   why_ = why;
 }
 
-/// The same to everything, so that whoever balances load by `GET /v1/health` sends nobody here.
+/// The same to everything, so that load balancers, which ask `GET /v1/health`, send nobody here.
 void Standby::serve(const std::shared_ptr<Exchange>& exchange) {
   if (exchange->principal.role == Role::kNone) {
     return exchange->reply(problem(Error::make(ErrorCode::kPermission, "%s has no role here",

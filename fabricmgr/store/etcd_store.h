@@ -11,9 +11,9 @@
 
 namespace tidepool::fabric {
 
-/// `election` leads; it is shared with whoever looks whether it does still. Errors: kNotFound when
-/// there is no store there (none is made then), kUnsupported for one of a newer program, kCorrupt;
-/// those of EtcdClient.
+/// `election` leads; the owner of the lead shares it, to see whether it does still. Errors:
+/// kNotFound when there is no store there (none is made then), kUnsupported for one of a newer
+/// program, kCorrupt; those of EtcdClient.
 Result<std::unique_ptr<Store>> openEtcdStore(std::shared_ptr<EtcdElection> election);
 
 /// Makes the store of a new fabric, whole or not at all. Errors: kConflict when there is one

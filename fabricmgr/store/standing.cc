@@ -110,7 +110,7 @@ Result<Standing> initSqliteStore(const std::string& path) {
     return fail(ErrorCode::kNotFound, "there is no folder %.120s: make it, or mount its disk",
                 folderOf(path).c_str());
   }
-  // Made beside its place: whoever looks there finds all of it, or nothing.
+  // Made beside its place: readers find all of it, or nothing.
   const std::string part = path + ".part";
   (void)unlink(part.c_str());
   auto standing = makeIn(part);

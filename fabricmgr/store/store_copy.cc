@@ -221,7 +221,7 @@ Result<Moved> moveToSqlite(const EtcdTarget& from, const std::string& path) {
   if (!ends) return tl::unexpected(ends.error());
   source.ends = *ends;
   source.ends.standing.term = ends->standing.term + 1;
-  // Made beside its place: whoever looks there finds all of it, or nothing.
+  // Made beside its place: readers find all of it, or nothing.
   const std::string part = path + ".part";
   const auto remove = [&part] {
     for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {

@@ -8,7 +8,7 @@ namespace tidepool {
 namespace {
 
 constexpr double kTax = 0.2;  // a second: half of what is idle is elsewhere after some three
-// Whoever pays must lose so much less than the other gains: then nothing goes to and fro.
+// A process that pays must lose so much less than the other gains: then nothing goes to and fro.
 constexpr double kWorthMoving = 2;
 constexpr double kGainMemory = 2, kUseMemory = 16;  // seconds in which the past fades
 constexpr double kLeastGain = 1e6;                  // ns a second: less is chance

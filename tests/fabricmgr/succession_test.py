@@ -190,7 +190,7 @@ class SuccessionTest(unittest.TestCase):
         self.assertEqual(manager.ask("health").returncode, FAILED)
 
     def everywhere(self, *words):
-        """Whoever leads is asked."""
+        """Asks the manager that leads, through all addresses."""
         places = ",".join(f"unix:{manager.socket}" for manager in self.managers)
         return subprocess.run([PROGRAM, *words, "--fabric", places], text=True, capture_output=True, timeout=PATIENCE)
 

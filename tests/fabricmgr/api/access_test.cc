@@ -28,7 +28,7 @@ TEST_F(Fabric, EveryRoleAtEveryRoute) {
         const bool number = path.substr(open, 4) == "{id}";
         path.replace(open, path.find('}') - open + 1, number ? std::to_string(id) : "nothing");
       }
-      // Bad on purpose: whoever is let in gets 400 or 404, and nothing changes.
+      // Bad on purpose: clients that are let in get 400 or 404, and nothing changes.
       const std::string request = route.method == "GET"
                                       ? getRequest(path + "?no_such_parameter=1")
                                       : bodyRequest(route.method, path, R"({"no_such_field":1})");
