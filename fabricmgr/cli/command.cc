@@ -81,8 +81,7 @@ void addOption(CLI::App& command, Told& told, const Option& option) {
 /// Runs one command; what is thrown on the way is bad usage.
 int guarded(Told& told, const auto& run) {
   if (const Status good = checkKeyFile(told.settings.target.key); !good) {
-    fmt::print(stderr, "fabricmgr: {}\n", good.error().text());
-    return rowOf(good.error().code()).exit_code;
+    return complain(good.error().text(), rowOf(good.error().code()).exit_code);
   }
   try {
     if (!told.timeout.empty()) {
@@ -90,11 +89,10 @@ int guarded(Told& told, const auto& run) {
     }
     return run();
   } catch (const UsageError& error) {
-    fmt::print(stderr, "fabricmgr: {}\n", error.what());
+    return complain(error.what(), kUsage);
   } catch (const std::invalid_argument& error) {
-    fmt::print(stderr, "fabricmgr: {}\n", error.what());
+    return complain(error.what(), kUsage);
   }
-  return kUsage;
 }
 
 std::shared_ptr<Told> newTold() {

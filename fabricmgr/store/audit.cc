@@ -47,6 +47,22 @@ Result<AuditVerdict> verifyFrom(Store& store, const AuditBase& base) {
 
 }  // namespace
 
+AuditRecord nextAudit(const Batch& batch, const AuditBase& last) {
+  AuditRecord record;
+  record.sequence = last.sequence + 1;
+  record.index = batch.index;
+  record.time = batch.time;
+  record.actor = batch.actor;
+  record.verb = batch.verb;
+  record.subject = batch.subject;
+  record.id = batch.id;
+  record.outcome = batch.outcome;
+  record.changes = describe(batch.changes);
+  record.previous = last.hash;
+  record.hash = auditHash(record);
+  return record;
+}
+
 Digest auditHash(const AuditRecord& record) {
   Sha256 hash;
   hash.add(std::as_bytes(std::span(record.previous)));

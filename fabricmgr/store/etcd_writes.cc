@@ -97,22 +97,6 @@ class Writer {
   EtcdWrites& to_;
 };
 
-AuditRecord auditOf(const Batch& batch, const HeadRecord& head) {
-  AuditRecord record;
-  record.sequence = head.sequence + 1;
-  record.index = batch.index;
-  record.time = batch.time;
-  record.actor = batch.actor;
-  record.verb = batch.verb;
-  record.subject = batch.subject;
-  record.id = batch.id;
-  record.outcome = batch.outcome;
-  record.changes = describe(batch.changes);
-  record.previous = head.hash;
-  record.hash = auditHash(record);
-  return record;
-}
-
 }  // namespace
 
 void EtcdWrites::put(std::string key, std::string value) {
@@ -135,7 +119,7 @@ void EtcdWrites::add(const Batch& batch, HeadRecord* head) {
   Writer writer(this);
   for (const Change& change : batch.changes) std::visit(writer, change);
   for (const Event& event : batch.events) writer(event);
-  const AuditRecord record = auditOf(batch, *head);
+  const AuditRecord record = nextAudit(batch, {head->sequence, head->hash});
   writer(record);
   *head = {batch.index, record.sequence, record.hash, 0};
 }

@@ -221,18 +221,7 @@ Status RowWriter::finish(const StoreEnds& ends) {
 }
 
 Status RowWriter::writeAudit(const Batch& batch) {
-  AuditRecord record;
-  record.sequence = sequence_ + 1;
-  record.index = batch.index;
-  record.time = batch.time;
-  record.actor = batch.actor;
-  record.verb = batch.verb;
-  record.subject = batch.subject;
-  record.id = batch.id;
-  record.outcome = batch.outcome;
-  record.changes = describe(batch.changes);
-  record.previous = head_;
-  record.hash = auditHash(record);
+  const AuditRecord record = nextAudit(batch, {sequence_, head_});
   TP_TRY((*statements_)(record));
   sequence_ = record.sequence;
   head_ = record.hash;

@@ -88,6 +88,8 @@ class Store {
                                                     uint64_t most) = 0;
 };
 
+/// What the audit keeps of a batch, after the record `last`.
+AuditRecord nextAudit(const Batch& batch, const AuditBase& last);
 /// SHA-256 over the record's fields and the hash before it, as docs/fabric-manager.md says.
 Digest auditHash(const AuditRecord& record);
 /// Reads all records and checks the chain, from Store::auditBase() on. That one has to be what the
