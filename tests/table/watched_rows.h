@@ -26,9 +26,16 @@ class Requests {
     const std::lock_guard lock(mutex_);
     written_ += rows.size();
     ever_.insert(rows.begin(), rows.end());
+    ++writes_under_way_;
+  }
+  void writeIsOver() {
+    const std::lock_guard lock(mutex_);
+    --writes_under_way_;
   }
   size_t rowsRead() const { return get(read_); }
   size_t rowsWritten() const { return get(written_); }
+  /// Requests whose end the table has not heard of.
+  size_t writesUnderWay() const { return get(writes_under_way_); }
   /// Rows that were read without ever having been written.
   size_t strangers() const { return get(strangers_); }
 
@@ -38,7 +45,7 @@ class Requests {
     return count;
   }
   mutable std::mutex mutex_;
-  size_t read_ = 0, written_ = 0, strangers_ = 0;
+  size_t read_ = 0, written_ = 0, strangers_ = 0, writes_under_way_ = 0;
   std::set<uint64_t> ever_;
 };
 
@@ -54,18 +61,37 @@ class WatchedChannel final : public RowChannel {
   }
   Status submitWrite(uint64_t tag, std::span<const uint64_t> rows, const std::byte* from) override {
     requests_.written(rows);
-    return inner_->submitWrite(tag, rows, from);
+    Status submitted = inner_->submitWrite(tag, rows, from);
+    if (submitted) {
+      writes_.insert(tag);
+    } else {
+      requests_.writeIsOver();
+    }
+    return submitted;
   }
   Status flush() override { return inner_->flush(); }
-  size_t poll(std::span<FetchCompletion> out) override { return inner_->poll(out); }
-  FetchCompletion wait() override { return inner_->wait(); }
+  size_t poll(std::span<FetchCompletion> out) override {
+    const size_t count = inner_->poll(out);
+    for (size_t i = 0; i < count; ++i) isOver(out[i].tag);
+    return count;
+  }
+  FetchCompletion wait() override {
+    const FetchCompletion completion = inner_->wait();
+    isOver(completion.tag);
+    return completion;
+  }
   size_t inFlight() const override { return inner_->inFlight(); }
   bool failed() const override { return inner_->failed(); }
   const char* reason() const override { return inner_->reason(); }
 
  private:
+  void isOver(uint64_t tag) {
+    if (writes_.erase(tag) > 0) requests_.writeIsOver();
+  }
+
   std::unique_ptr<RowChannel> inner_;
   Requests& requests_;
+  std::set<uint64_t> writes_;  // under way
 };
 
 class WatchedStore final : public RowStore {
