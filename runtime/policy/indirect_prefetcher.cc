@@ -36,7 +36,7 @@ IndirectPrefetcher::Instruction& IndirectPrefetcher::follow(uint64_t code) {
   const auto number = static_cast<size_t>(found - codes_.begin());
   if (!known) instructions_[number] = Instruction{.code = code};
   codes_[number] = code;
-  used_at_[number] = now_;
+  used_at_[number] = now_ + (instructions_[number].pattern_count > 0 ? kUnderstood : 0);
   return instructions_[number];
 }
 
@@ -86,12 +86,16 @@ bool IndirectPrefetcher::foretell(Instruction& instruction, Followed& followed,
   cursor.used_at = now_;
   const int64_t left = static_cast<int64_t>(cursor.next - element) / pattern.step;
   const uint64_t end = endOf(instruction, followed, fault, element);
-  const bool goes_on = cursor.base == *base && cursor.end == end && cursor.next != 0 && left > 0 &&
-                       left <= kMostAhead;
+  // A loop that is back where it was reads other values there.
+  const uint64_t last = std::exchange(cursor.at, element);
+  const bool onwards = pattern.step > 0 ? element >= last : element <= last;
+  const bool goes_on = cursor.base == *base && cursor.end == end && cursor.next != 0 && onwards &&
+                       left > 0 && left <= kMostAhead;
   // While more than half of the window is still ahead there is no hurry.
   if (goes_on && left > instruction.ahead / 2) return true;
   if (!goes_on) {
-    cursor = {sample.thread, *base, end, element + static_cast<uint64_t>(pattern.step), now_};
+    const uint64_t next = element + static_cast<uint64_t>(pattern.step);
+    cursor = {sample.thread, *base, end, next, now_, element};
   }
   look(instruction, followed, cursor, element, fault.memory);
   return true;
@@ -308,7 +312,9 @@ IndirectPrefetcher::Result IndirectPrefetcher::learn(Instruction& instruction,
                                                      const FaultView& fault) {
   // With a pattern at hand only if it has come to explain little.
   const bool known = instruction.pattern_count > 0;
-  const uint32_t worthwhile = known ? 4 * kWorthwhile : kWorthwhile;
+  // The fewer lessons are left, the more faults there have to be for one to begin.
+  const uint32_t scarce = kMostLessons / std::max(lessons_left_, 1u);
+  const uint32_t worthwhile = scarce * (known ? 4 * kWorthwhile : kWorthwhile);
   if (instruction.unexplained < worthwhile || instruction.pattern_count == kPatterns) {
     return Result::kNothing;
   }

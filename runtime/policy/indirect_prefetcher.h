@@ -26,9 +26,12 @@ struct IndirectStats {
 
 class IndirectPrefetcher {
  public:
-  static constexpr size_t kInstructions = 64;  // followed at once; the longest unused goes
-  static constexpr size_t kLearning = 4;       // of them, those whose pattern is being looked for
-  static constexpr uint32_t kLeastAhead = 8;   // elements
+  static constexpr size_t kInstructions = 64;  // followed at once; the longest unused goes,
+  // and one that is understood as if it had been used so many faults later: instructions that
+  // fault a few times each do not drive out those that many pages are foretold by.
+  static constexpr uint64_t kUnderstood = 65536;
+  static constexpr size_t kLearning = 4;      // of them, those whose pattern is being looked for
+  static constexpr uint32_t kLeastAhead = 8;  // elements
   static constexpr uint32_t kMostAhead = 512;
   static constexpr size_t kMostPages = 2 * kMostAhead;
 
@@ -86,6 +89,7 @@ class IndirectPrefetcher {
     uint64_t end = 0;   // of the index array; 0: not known
     uint64_t next = 0;  // element to look at next
     uint64_t used_at = 0;
+    uint64_t at = 0;  // element of the last fault
   };
   struct Followed {
     IndirectPattern pattern;
@@ -155,7 +159,7 @@ class IndirectPrefetcher {
 
   std::vector<Instruction> instructions_;
   // Of each, in rows of their own, since they are searched at every fault.
-  std::array<uint64_t, kInstructions> codes_{}, used_at_{};
+  std::array<uint64_t, kInstructions> codes_{}, used_at_{};  // `used_at_`: see kUnderstood
   std::vector<Lesson> lessons_;
   EndLesson end_lesson_;
   // A ring, the oldest first; their pages in a row of their own, which is searched often.

@@ -109,6 +109,14 @@ TEST_F(ForetellerTest, PausesLongerAndLongerWhereNothingComesOfIt) {
   EXPECT_LE(threads_.opened, 8);
 }
 
+TEST_F(ForetellerTest, GoesOnThroughOtherFaultsWhereMuchCameOfIt) {
+  for (size_t i = 0; i < 1000; ++i) fault(i * 3);
+  for (int i = 0; i < 10'000; ++i) blankFault();
+  EXPECT_EQ(threads_.open, 1);
+  for (int i = 0; i < 20'000; ++i) blankFault();
+  EXPECT_EQ(threads_.open, 0) << "it does not come again";
+}
+
 TEST_F(ForetellerTest, EndsWhereSamplesAreNotOfTheThreadsFaults) {
   for (size_t i = 0; i < 200; ++i) fault(i);
   ASSERT_EQ(threads_.open, 1);

@@ -198,6 +198,59 @@ TEST(IndirectPrefetcher, LearnsFromFewOfAllFaults) {
   EXPECT_LE(model.learned, 1024 + model.faults / 256);
 }
 
+/// Faults of instructions none of which is a gather loop, each of them a few.
+void faultAllOver(GatherModel& model, IndirectPrefetcher& prefetcher, size_t count,
+                  uint64_t first = 0, size_t codes = 500) {
+  for (size_t i = 0; i < count; ++i) {
+    FaultSample sample = model.noise(kCode + 1 + first + model.random() % codes);
+    sample.address = model.far_begin + model.random() % (model.far_end - model.far_begin);
+    model.touch(prefetcher, sample);
+  }
+}
+
+TEST(IndirectPrefetcher, KeepsWhatItUnderstandsWhileOthersFaultAllOver) {
+  GatherModel model(15);
+  IndirectPrefetcher prefetcher;
+  gather(model, prefetcher, {}, 20'000);
+  faultAllOver(model, prefetcher, 20'000);
+  const uint64_t fetched = model.fetched;
+  gather(model, prefetcher, {}, 64);
+  EXPECT_GT(model.fetched - fetched, 32u);
+}
+
+TEST(IndirectPrefetcher, ForgetsInTimeWhatDoesNotComeAgain) {
+  GatherModel model(16);
+  IndirectPrefetcher prefetcher;
+  for (size_t i = 0; i < IndirectPrefetcher::kInstructions; ++i) {
+    gather(model, prefetcher, {.code = kCode + i}, 500);
+  }
+  faultAllOver(model, prefetcher, 2 * IndirectPrefetcher::kUnderstood);
+  model.fetched = model.faults = model.used = 0;
+  gather(model, prefetcher, {.code = kCode + 10'000}, 40'000);
+  EXPECT_GT(model.fetched, 2 * model.faults);
+}
+
+TEST(IndirectPrefetcher, LooksAgainWhereAShortArrayIsUsedAgain) {
+  for (const bool down : {false, true}) {
+    GatherModel model(19);
+    IndirectPrefetcher prefetcher;
+    for (int round = 0; round < 300; ++round) gather(model, prefetcher, {.down = down}, 100);
+    SCOPED_TRACE(down);
+    expectForetold(model, prefetcher, 0.5);
+  }
+}
+
+// Others that come and go would have all lessons, each for a few faults.
+TEST(IndirectPrefetcher, LearnsWhereItPaysThoughFewLessonsAreLeft) {
+  GatherModel model(18);
+  IndirectPrefetcher prefetcher;
+  for (uint64_t round = 0; round < 400; ++round) {
+    faultAllOver(model, prefetcher, 600, round * 30, 30);
+    if (round >= 100) gather(model, prefetcher, {}, 100);
+  }
+  EXPECT_GT(model.fetched, 10'000u);
+}
+
 // Loops that end soon, on average after four elements: to look far ahead is wrong most of the time.
 TEST(IndirectPrefetcher, LooksNoFurtherThanItIsRight) {
   GatherModel model(17);

@@ -130,9 +130,13 @@ std::span<const uint64_t> Foreteller::onFarFault(const MissingFault& fault, Page
 }
 
 void Foreteller::weigh(IndirectPrefetcher::Result result, Nanoseconds now) {
-  if (result != IndirectPrefetcher::Result::kNothing) {
-    in_vain_ = 0;
-    if (result == IndirectPrefetcher::Result::kForetold) pause_ = kFirstPause;
+  if (result == IndirectPrefetcher::Result::kForetold) {
+    in_vain_ = std::max(std::min(in_vain_, 0) - kWorth, -kMostCredit);
+    pause_ = kFirstPause;
+    return;
+  }
+  if (result == IndirectPrefetcher::Result::kLearning) {
+    in_vain_ = std::min(in_vain_, 0);
     return;
   }
   if (++in_vain_ < kMostInVain) return;

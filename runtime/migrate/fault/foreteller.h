@@ -43,8 +43,10 @@ class Foreteller {
   static constexpr Nanoseconds kSoon{128'000'000};
   // Faults without a sample in a row: those of another thread of the same number, or the kernel's.
   static constexpr uint32_t kMostBlind = 32;
-  // Samples in a row of which nothing came; sampling then pauses, longer each time.
-  static constexpr uint32_t kMostInVain = 1024;
+  // Samples of which nothing came; sampling then pauses, longer each time. One of which something
+  // came makes up for kWorth of them, and all that did for kMostCredit: gather loops take turns
+  // with parts of the program that fault all over the place.
+  static constexpr int32_t kMostInVain = 1024, kWorth = 64, kMostCredit = 16384;
   static constexpr Nanoseconds kFirstPause{1'000'000'000};
   static constexpr Nanoseconds kLongestPause{64'000'000'000};
 
@@ -75,7 +77,7 @@ class Foreteller {
   std::optional<IndirectPrefetcher> prefetcher_;  // made when it is first needed
   std::array<Watched, kThreads> threads_;
   size_t open_ = 0;
-  uint32_t in_vain_ = 0;
+  int32_t in_vain_ = 0;  // less what came of others
   Nanoseconds pause_ = kFirstPause;
   Nanoseconds paused_until_;
 #ifdef TIDEPOOL_RECORD_FAULTS
