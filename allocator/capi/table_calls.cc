@@ -2,8 +2,10 @@
 // The C API's look-ups, steps, rows and batches ahead. See tables.h. Everything about the arguments
 // that the tables themselves cannot know is checked here: lengths, NULL, memory that overlaps.
 #include <algorithm>
+#include <limits>
 
 #include "allocator/capi/table_objects.h"
+#include "allocator/table/occurrences.h"
 
 namespace tidepool {
 namespace {
@@ -294,6 +296,29 @@ tidepool_status tidepool_table_stop_prefetch(tidepool_table* handle) {
   if (open == nullptr) return tidepool_error_status();
   const Status stopped = open->table->stopPrefetch();
   return stopped ? TIDEPOOL_OK : report(stopped.error());
+}
+
+tidepool_status tidepool_distinct_ids(const int64_t* ids, size_t count, int64_t* distinct,
+                                      size_t* distinct_count, int64_t* positions) {
+  if (distinct_count == nullptr) return reportNull("distinct_count");
+  *distinct_count = 0;
+  if (count == 0) return TIDEPOOL_OK;
+  if (ids == nullptr) return reportNull("ids");
+  if (distinct == nullptr) return reportNull("distinct");
+  if (positions == nullptr) return reportNull("positions");
+  if (count > std::numeric_limits<uint32_t>::max()) {
+    return report(
+        Error::make(ErrorCode::kInvalidArgument, "%zu ids are too many for one call", count));
+  }
+  Occurrences occurrences;
+  occurrences.order({reinterpret_cast<const RowNumber*>(ids), count});
+  const auto rows = occurrences.rows();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    distinct[i] = static_cast<int64_t>(rows[i]);
+    for (const uint32_t at : occurrences.positions(i)) positions[at] = static_cast<int64_t>(i);
+  }
+  *distinct_count = rows.size();
+  return TIDEPOOL_OK;
 }
 
 }  // extern "C"

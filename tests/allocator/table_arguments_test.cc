@@ -348,6 +348,23 @@ TEST_P(TableArguments, OfTablesThatAreClosedOrNone) {
   EXPECT_REFUSED(tidepool_table_close(nullptr), "table is NULL");
 }
 
+TEST_P(TableArguments, OfDistinctIdsMustBeThere) {
+  const int64_t ids[] = {3, -1, 3};
+  int64_t once[3], positions[3];
+  size_t count = 7;
+  EXPECT_REFUSED(tidepool_distinct_ids(ids, 3, once, nullptr, positions), "distinct_count is NULL");
+  EXPECT_REFUSED(tidepool_distinct_ids(nullptr, 3, once, &count, positions), "ids is NULL");
+  EXPECT_REFUSED(tidepool_distinct_ids(ids, 3, nullptr, &count, positions), "distinct is NULL");
+  EXPECT_REFUSED(tidepool_distinct_ids(ids, 3, once, &count, nullptr), "positions is NULL");
+  EXPECT_REFUSED(tidepool_distinct_ids(ids, size_t{1} << 32, once, &count, positions),
+                 "too many for one call");
+  ASSERT_EQ(tidepool_distinct_ids(nullptr, 0, nullptr, &count, nullptr), TIDEPOOL_OK);
+  EXPECT_EQ(count, 0u);
+  ASSERT_EQ(tidepool_distinct_ids(ids, 3, once, &count, positions), TIDEPOOL_OK);
+  EXPECT_EQ(count, 2u);
+  EXPECT_EQ(once[1], -1) << "no row has it: last";
+}
+
 INSTANTIATE_TEST_SUITE_P(All, TableArguments,
                          testing::Values(FarMemory::kNone, FarMemory::kCxl, FarMemory::kRemote),
                          farName);

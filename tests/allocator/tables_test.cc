@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <random>
+#include <set>
 #include <vector>
 
 #include "tests/allocator/tables_fixture.h"
@@ -129,6 +131,24 @@ TEST_P(Tables, ReadAhead) {
   ASSERT_OK(tidepool_table_stop_prefetch(table));
   ASSERT_OK(tidepool_table_stop_prefetch(table));
   ASSERT_OK(tidepool_table_close(table));
+}
+
+TEST(DistinctIds, AreEachIdOnceInRisingOrderAndWhereItIs) {
+  std::mt19937_64 random(3);
+  for (const uint64_t most : {1u, 50u, 5000u, 1u << 30}) {
+    std::vector<int64_t> ids(3000);
+    for (int64_t& id : ids) id = static_cast<int64_t>(random() % most);
+    std::vector<int64_t> distinct(ids.size()), positions(ids.size());
+    size_t count = 0;
+    ASSERT_OK(
+        tidepool_distinct_ids(ids.data(), ids.size(), distinct.data(), &count, positions.data()));
+    const std::set<int64_t> wanted(ids.begin(), ids.end());
+    distinct.resize(count);
+    EXPECT_EQ(distinct, std::vector<int64_t>(wanted.begin(), wanted.end()));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_EQ(distinct.at(static_cast<size_t>(positions[i])), ids[i]) << i;
+    }
+  }
 }
 
 TEST_P(Tables, OfHashedIdsGiveTheRowsOfSomeToOthers) {

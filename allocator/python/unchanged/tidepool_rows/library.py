@@ -73,8 +73,8 @@ _numbers = itertools.count()
 
 
 def _load():
-    """The library, with a context opened in it; once."""
-    global _library, _context
+    """The library; once."""
+    global _library
     if _library is not None:
         return _library
     library = ctypes.CDLL(settings().library)
@@ -88,10 +88,28 @@ def _load():
     library.tidepool_table_get_stats.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.tidepool_table_close.argtypes = [ctypes.c_void_p]
     library.tidepool_table_create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    context = ctypes.c_void_p()
-    check(library, library.tidepool_open(None, ctypes.byref(context)))
-    _library, _context = library, context
+    library.tidepool_distinct_ids.argtypes = [*rows[1:4], ctypes.c_void_p, ctypes.c_void_p]
+    _library = library
     return library
+
+
+def _open():
+    """A context in the library; once."""
+    global _context
+    if _context is None:
+        context = ctypes.c_void_p()
+        check(_load(), _load().tidepool_open(None, ctypes.byref(context)))
+        _context = context
+    return _context
+
+
+def distinct(ids, count, once, positions):
+    """How many of `count` ids differ. Addresses of memory for count int64 each: the ids, each once in rising order,
+    and which of these each id is."""
+    found = ctypes.c_size_t()
+    library = _load()
+    check(library, library.tidepool_distinct_ids(ids, count, once, ctypes.byref(found), positions))
+    return found.value
 
 
 def check(library, status):
@@ -118,7 +136,7 @@ class Table:
         """Every number is `constant`, which is finite. Errors: as check()."""
         self.rows, self.dim = rows, dim
         self.ahead = None  # of ahead.py
-        library = _load()
+        library, context = _load(), _open()
         name = f"rows-{os.getpid()}-{next(_numbers)}-{rows}x{dim}".encode()
         params = Params(struct_size=ctypes.sizeof(Params), name=name, rows=rows, dim=dim)
         params.element = ELEMENTS[element]
@@ -128,7 +146,7 @@ class Table:
         handle = ctypes.c_void_p()
         check(
             library,
-            library.tidepool_table_create(_context, ctypes.byref(params), ctypes.byref(handle)),
+            library.tidepool_table_create(context, ctypes.byref(params), ctypes.byref(handle)),
         )
         self._library, self._handle = library, handle.value
         close = weakref.finalize(self, library.tidepool_table_close, self._handle)
