@@ -129,7 +129,7 @@ void HttpConnection::onDeadline(int, short, void* self) {
 }
 
 void HttpConnection::handshakeEnds() {
-  if (!network_.empty()) loop_.handshakeOver(std::exchange(network_, ""));
+  if (!network_.empty()) loop_.handshakeOver(*this, std::exchange(network_, ""));
 }
 
 void HttpConnection::handshakeDone() {

@@ -21,6 +21,8 @@ namespace {
 constexpr timeval kTick = {0, 200'000};
 constexpr Nanoseconds kTroubleEvery(10 * kSecond);
 constexpr size_t kUsesKept = 4096;  // principals without a connection that are remembered
+/// Handshakes that gave way and are not closed yet: each still holds a descriptor.
+constexpr size_t kMostGivingWay = 64;
 
 }  // namespace
 
@@ -112,14 +114,30 @@ void HttpLoop::shed() {
   for (HttpConnection* connection : oldest) connection->cutOff();
 }
 
-const char* HttpLoop::noRoomFor(Kind kind, const std::string& network) const {
+const char* HttpLoop::noRoomFor(Kind kind, const std::string& network) {
   if (kind == Kind::kUnix) {
     return local_ < options_.local_connections ? nullptr : "all local connections are taken";
   }
-  if (handshakes_ >= options_.handshakes) return "too many handshakes are under way";
   const auto of_one = handshakes_of_.find(network);
-  if (of_one == handshakes_of_.end() || of_one->second < options_.handshakes_of_one) return nullptr;
-  return "its address has too many handshakes under way";
+  const size_t own = of_one == handshakes_of_.end() ? 0 : of_one->second.size();
+  if (own >= options_.handshakes_of_one) return "its address has too many handshakes under way";
+  if (handshakes_ < options_.handshakes || giveWay(own)) return nullptr;
+  return "too many handshakes are under way";
+}
+
+bool HttpLoop::giveWay(size_t own) {
+  const auto most = std::max_element(
+      handshakes_of_.begin(), handshakes_of_.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  // Networks that have some take only from those that have more even then: or two would go on
+  // taking places from each other.
+  if (own != 0 && most->second.size() < own + 2) return false;
+  if (doomed_.size() >= kMostGivingWay) return false;
+  HttpConnection& oldest = *connections_.at(*most->second.begin());
+  handler_.strangerRefused(oldest.peer(),
+                           "it gave way: all handshakes are taken, most of them by its address");
+  oldest.cutOff();
+  return true;
 }
 
 void HttpLoop::accept(Kind kind, UniqueFd socket, const sockaddr_storage& address) {
@@ -146,13 +164,13 @@ void HttpLoop::accept(Kind kind, UniqueFd socket, const sockaddr_storage& addres
   if (stream == nullptr) return;
   (void)socket.release();
   SSL* const owned = ssl.release();  // by the stream
+  const uint64_t id = next_id_++;
   if (owned != nullptr) {
     bufferevent_openssl_set_allow_dirty_shutdown(stream, 1);
     ++handshakes_;
-    ++handshakes_of_[peer.network];
+    handshakes_of_[peer.network].insert(id);
   }
   ++(owned != nullptr ? remote_ : local_);
-  const uint64_t id = next_id_++;
   HttpConnection& connection =
       *connections_
            .emplace(id, std::make_unique<HttpConnection>(*this, id, stream, owned, std::move(peer)))
@@ -172,10 +190,11 @@ void HttpLoop::welcomeLocal(HttpConnection& connection, int fd) {
   connection.identify(std::move(*principal), 0);
 }
 
-void HttpLoop::handshakeOver(const std::string& network) {
+void HttpLoop::handshakeOver(const HttpConnection& connection, const std::string& network) {
   --handshakes_;
   const auto of_one = handshakes_of_.find(network);
-  if (--of_one->second == 0) handshakes_of_.erase(of_one);
+  of_one->second.erase(connection.id());
+  if (of_one->second.empty()) handshakes_of_.erase(of_one);
 }
 
 bool HttpLoop::admit(const Principal& principal) {

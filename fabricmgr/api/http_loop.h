@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -50,8 +51,8 @@ class HttpLoop {
   /// False if the principal has too many connections already.
   bool admit(const Principal& principal);
   void leave(const Principal& principal);
-  /// Of a peer of this network: it has shown who it is, or has gone.
-  void handshakeOver(const std::string& network);
+  /// Its peer, of this network, has shown who it is, or has gone.
+  void handshakeOver(const HttpConnection& connection, const std::string& network);
   /// More have shown who they are, over TLS, than may.
   bool isFull() const { return remote_ - handshakes_ > options_.connections; }
   /// Whether certificates read since the handshake began still let the peer in.
@@ -82,8 +83,11 @@ class HttpLoop {
   static void onReap(int fd, short events, void* self);
   void accept(Kind kind, UniqueFd socket, const sockaddr_storage& address);
   void welcomeLocal(HttpConnection& connection, int fd);
-  /// Why there is no room for another connection; null if there is.
-  const char* noRoomFor(Kind kind, const std::string& network) const;
+  /// Why there is no room for another connection; null if there is, or has been made.
+  const char* noRoomFor(Kind kind, const std::string& network);
+  /// The oldest handshake of the network that has most goes, for one of a network that has `own`:
+  /// whoever floods the server from many addresses does not keep others out. False if none does.
+  bool giveWay(size_t own);
   /// Out of descriptors, most likely: says so, and makes some free.
   void cannotAccept(int error);
   void shed();
@@ -111,10 +115,10 @@ class HttpLoop {
   uint64_t next_id_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<HttpConnection>> connections_;
   std::vector<std::unique_ptr<HttpConnection>> doomed_;
-  std::unordered_map<std::string, Use> uses_;              // by actor
-  size_t local_ = 0, remote_ = 0;                          // open connections
-  size_t handshakes_ = 0;                                  // of these, under way
-  std::unordered_map<std::string, size_t> handshakes_of_;  // by network
+  std::unordered_map<std::string, Use> uses_;                          // by actor
+  size_t local_ = 0, remote_ = 0;                                      // open connections
+  size_t handshakes_ = 0;                                              // of these, under way
+  std::unordered_map<std::string, std::set<uint64_t>> handshakes_of_;  // by network: oldest first
   Nanoseconds trouble_said_;
   std::atomic<uint64_t> connection_count_{0};
   Nanoseconds stop_by_;  // 0: not stopping

@@ -3,11 +3,14 @@
 // certificate, another authority's, expired, revoked (also while connected), a server's, no role.
 #include "fabricmgr/tls/tls_context.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include "fabricmgr/ca/authority.h"
 #include "tests/fabricmgr/api/echo_server.h"
@@ -264,6 +267,45 @@ TEST_F(TlsServer, HandshakesHaveABudgetOfTheirOwn) {
   one.reset();
   server.waitForConnections(0);
   EXPECT_THAT(ask(server, issue("operator", "ann")), HasSubstr("operator:ann"));
+}
+
+/// As stranger(), from an address of its own.
+UniqueFd strangerAt(EchoServer& server, const char* address) {
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in end = {};
+  end.sin_family = AF_INET;
+  inet_pton(AF_INET, address, &end.sin_addr);
+  EXPECT_EQ(bind(socket.get(), reinterpret_cast<const sockaddr*>(&end), sizeof end), 0);
+  inet_pton(AF_INET, "127.0.0.1", &end.sin_addr);
+  end.sin_port = htons((*server).port());
+  EXPECT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&end), sizeof end), 0);
+  return socket;
+}
+
+TEST_F(TlsServer, StrangersOfManyAddressesDoNotKeepOthersOut) {
+  options_.handshakes = 3;
+  options_.times.handshake = Nanoseconds(3600 * kSecond);  // it is not time that ends them
+  EchoServer server(options_);
+  std::vector<UniqueFd> strangers;
+  for (const char* address : {"127.0.0.2", "127.0.0.2", "127.0.0.3"}) {
+    strangers.push_back(strangerAt(server, address));
+  }
+  server.waitForConnections(3);
+  // Those that have some already do not take turns.
+  strangers.push_back(strangerAt(server, "127.0.0.2"));
+  EXPECT_THAT(server.handler.nextStranger(), HasSubstr("too many handshakes are under way"));
+  strangers.push_back(strangerAt(server, "127.0.0.3"));
+  EXPECT_THAT(server.handler.nextStranger(), HasSubstr("too many handshakes are under way"));
+  EXPECT_THAT(ask(server, issue("host", "node1")), HasSubstr("host:node1"));
+  EXPECT_THAT(server.handler.nextStranger(), HasSubstr("gave way"));
+  char byte;
+  EXPECT_EQ(recv(strangers.front().get(), &byte, 1, 0), 0) << "the oldest of who had most";
+  // Also when nobody has more than one.
+  server.waitForConnections(2);
+  strangers.push_back(strangerAt(server, "127.0.0.4"));
+  server.waitForConnections(3);
+  EXPECT_THAT(ask(server, issue("host", "node2")), HasSubstr("host:node2"));
+  EXPECT_THAT(server.handler.nextStranger(), HasSubstr("gave way"));
 }
 
 TEST_F(TlsServer, ACertificateThatRunsOutEndsItsConnection) {

@@ -19,10 +19,11 @@ DONE, FAILED, USAGE, NOT_FOUND, REFUSED, UNREACHABLE, CONFLICT, TIMED_OUT = rang
 
 
 class Daemon:
-    """`fabricmgr serve` in a folder of its own."""
+    """`fabricmgr serve` in a folder of its own; with so many descriptors, if that is not None."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, descriptors=None):
         self.folder = folder
+        self.limited = [] if descriptors is None else ["prlimit", f"--nofile={descriptors}"]
         self.process = None
         self.addresses = []
 
@@ -33,7 +34,7 @@ class Daemon:
             )
         with open(self.folder / "log", "a") as log:
             self.process = subprocess.Popen(
-                [PROGRAM, "serve", "--config", str(self.folder / "fabric.toml")],
+                [*self.limited, PROGRAM, "serve", "--config", str(self.folder / "fabric.toml")],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -52,6 +53,9 @@ class Daemon:
 
 
 class FabricTest(unittest.TestCase):
+    more = ""  # of the daemon's configuration
+    descriptors = None  # of the daemon
+
     def setUp(self):
         self.temporary = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self.temporary.name)
@@ -75,8 +79,8 @@ certificate = "{self.ca}/main.crt"
 key = "{self.ca}/main.key"
 ca = "{self.ca}/ca.crt"
 crl = "{self.ca}/crl.pem"
-""")
-        self.daemon = Daemon(self.folder)
+{self.more}""")
+        self.daemon = Daemon(self.folder, self.descriptors)
         self.daemon.start()
 
     def tearDown(self):
@@ -133,6 +137,29 @@ crl = "{self.ca}/crl.pem"
             server.kill()
             server.wait()
             server.stdout.close()
+
+    @contextlib.contextmanager
+    def agent(self, host):
+        """Of that host, over TLS: how it is, when asked; its log is in the folder."""
+        self.issue("host", host)
+        place = ["--socket", f"{self.folder}/{host}.sock"]
+        with open(self.folder / f"{host}.log", "w") as log:
+            agent = subprocess.Popen(
+                [PROGRAM, "agent", "--host", host, "--journal", f"{self.folder}/{host}.journal", *place],
+                env=self.environment(**self.over_tls(host)),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        try:
+            agent.stdout.readline()
+            yield lambda: json.loads(
+                self.run_program("agent", "--status", *place, "--json", code=(DONE, FAILED)).stdout
+            )
+        finally:
+            agent.kill()
+            agent.wait()
+            agent.stdout.close()
 
     def reload(self, says):
         """By SIGHUP; returns when the manager's log has that line once more."""
