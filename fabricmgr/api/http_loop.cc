@@ -21,8 +21,9 @@ namespace {
 constexpr timeval kTick = {0, 200'000};
 constexpr Nanoseconds kTroubleEvery(10 * kSecond);
 constexpr size_t kUsesKept = 4096;  // principals without a connection that are remembered
-/// Handshakes that gave way and are not closed yet: each still holds a descriptor.
-constexpr size_t kMostGivingWay = 64;
+/// libevent accepts as long as somebody waits: a flood would be all it does, and what is cut off
+/// for others would not be closed meanwhile.
+constexpr unsigned kMostInARow = 16;
 
 }  // namespace
 
@@ -60,9 +61,11 @@ void HttpLoop::run() {
 }
 
 Status HttpLoop::addListener(UniqueFd socket, Kind kind) {
-  auto listening = std::make_unique<Listening>(Listening{this, kind, nullptr});
+  auto listening = std::make_unique<Listening>(Listening{this, kind, nullptr, nullptr});
+  listening->go_on.reset(event_new(base_.get(), -1, 0, onGoOn, listening.get()));
+  // 0: the socket listens already, and its backlog stays as it is.
   listening->listener.reset(evconnlistener_new(base_.get(), onAccept, listening.get(),
-                                               LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, -1,
+                                               LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0,
                                                socket.get()));
   if (!listening->listener) return failErrno(ErrorCode::kIo, "cannot accept connections");
   (void)socket.release();
@@ -71,11 +74,22 @@ Status HttpLoop::addListener(UniqueFd socket, Kind kind) {
   return {};
 }
 
-void HttpLoop::onAccept(evconnlistener*, int socket, sockaddr* address, int size, void* self) {
-  const auto* listening = static_cast<Listening*>(self);
+void HttpLoop::onAccept(evconnlistener* listener, int socket, sockaddr* address, int size,
+                        void* self) {
+  auto* listening = static_cast<Listening*>(self);
+  if (++listening->in_a_row == kMostInARow) {
+    evconnlistener_disable(listener);
+    event_active(listening->go_on.get(), EV_TIMEOUT, 0);
+  }
   sockaddr_storage peer = {};
   memcpy(&peer, address, std::min(sizeof peer, static_cast<size_t>(size)));
   listening->loop->accept(listening->kind, UniqueFd(socket), peer);
+}
+
+void HttpLoop::onGoOn(int, short, void* self) {
+  auto* listening = static_cast<Listening*>(self);
+  listening->in_a_row = 0;
+  evconnlistener_enable(listening->listener.get());
 }
 
 /// The next tick accepts again.
@@ -132,7 +146,6 @@ bool HttpLoop::giveWay(size_t own) {
   // Networks that have some take only from those that have more even then: or two would go on
   // taking places from each other.
   if (own != 0 && most->second.size() < own + 2) return false;
-  if (doomed_.size() >= kMostGivingWay) return false;
   HttpConnection& oldest = *connections_.at(*most->second.begin());
   handler_.strangerRefused(oldest.peer(),
                            "it gave way: all handshakes are taken, most of them by its address");

@@ -68,6 +68,8 @@ class HttpLoop {
     HttpLoop* loop;
     Kind kind;
     EventPointer<evconnlistener> listener;
+    EventPointer<event> go_on;  // accepts again, after what else is there to do
+    unsigned in_a_row = 0;
   };
   struct Use {
     size_t connections = 0;
@@ -78,6 +80,7 @@ class HttpLoop {
   static void onAccept(evconnlistener* listener, int socket, sockaddr* address, int size,
                        void* self);
   static void onAcceptError(evconnlistener* listener, void* self);
+  static void onGoOn(int fd, short events, void* self);
   static void onMail(int fd, short events, void* self);
   static void onTick(int fd, short events, void* self);
   static void onReap(int fd, short events, void* self);

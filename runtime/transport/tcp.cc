@@ -297,7 +297,7 @@ Result<UniqueFd> listenTcp(const Endpoint& at) {
     }
     setOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
     if (raw::bind(socket.get(), one->ai_addr, one->ai_addrlen) == 0 &&
-        raw::listen(socket.get(), 256) == 0) {
+        raw::listen(socket.get(), SOMAXCONN) == 0) {
       return socket;
     }
     error = errno;

@@ -270,14 +270,14 @@ TEST_F(TlsServer, HandshakesHaveABudgetOfTheirOwn) {
 }
 
 /// As stranger(), from an address of its own.
-UniqueFd strangerAt(EchoServer& server, const char* address) {
+UniqueFd strangerAt(uint16_t port, const char* address) {
   UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in end = {};
   end.sin_family = AF_INET;
   inet_pton(AF_INET, address, &end.sin_addr);
   EXPECT_EQ(bind(socket.get(), reinterpret_cast<const sockaddr*>(&end), sizeof end), 0);
   inet_pton(AF_INET, "127.0.0.1", &end.sin_addr);
-  end.sin_port = htons((*server).port());
+  end.sin_port = htons(port);
   EXPECT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&end), sizeof end), 0);
   return socket;
 }
@@ -288,13 +288,13 @@ TEST_F(TlsServer, StrangersOfManyAddressesDoNotKeepOthersOut) {
   EchoServer server(options_);
   std::vector<UniqueFd> strangers;
   for (const char* address : {"127.0.0.2", "127.0.0.2", "127.0.0.3"}) {
-    strangers.push_back(strangerAt(server, address));
+    strangers.push_back(strangerAt((*server).port(), address));
   }
   server.waitForConnections(3);
   // Those that have some already do not take turns.
-  strangers.push_back(strangerAt(server, "127.0.0.2"));
+  strangers.push_back(strangerAt((*server).port(), "127.0.0.2"));
   EXPECT_THAT(server.handler.nextStranger(), HasSubstr("too many handshakes are under way"));
-  strangers.push_back(strangerAt(server, "127.0.0.3"));
+  strangers.push_back(strangerAt((*server).port(), "127.0.0.3"));
   EXPECT_THAT(server.handler.nextStranger(), HasSubstr("too many handshakes are under way"));
   EXPECT_THAT(ask(server, issue("host", "node1")), HasSubstr("host:node1"));
   EXPECT_THAT(server.handler.nextStranger(), HasSubstr("gave way"));
@@ -302,10 +302,72 @@ TEST_F(TlsServer, StrangersOfManyAddressesDoNotKeepOthersOut) {
   EXPECT_EQ(recv(strangers.front().get(), &byte, 1, 0), 0) << "the oldest of who had most";
   // Also when nobody has more than one.
   server.waitForConnections(2);
-  strangers.push_back(strangerAt(server, "127.0.0.4"));
+  strangers.push_back(strangerAt((*server).port(), "127.0.0.4"));
   server.waitForConnections(3);
   EXPECT_THAT(ask(server, issue("host", "node2")), HasSubstr("host:node2"));
   EXPECT_THAT(server.handler.nextStranger(), HasSubstr("gave way"));
+}
+
+/// Holds the server's thread up when it first refuses somebody, and counts whom else it refuses
+/// until it looks at a request.
+class Gatekeeper final : public HttpHandler {
+ public:
+  Lane laneOf(const Request&) const override {
+    const MutexLock lock(mutex_);
+    refused_before_ = refused_;
+    return Lane::kQuick;
+  }
+  void serve(const std::shared_ptr<Exchange>& exchange) override {
+    exchange->reply({200, "text/plain", {}, ""});
+  }
+  Response refuse(const Refused& refused) override { return {refused.why.status, "", {}, ""}; }
+  void strangerRefused(const std::string&, const std::string&) override {
+    const MutexLock lock(mutex_);
+    ++refused_;
+    changed_.notifyAll();
+    while (!open_) changed_.wait(mutex_);
+  }
+
+  void waitForRefusal() {
+    const MutexLock lock(mutex_);
+    while (refused_ == 0) changed_.wait(mutex_);
+  }
+  void open() {
+    const MutexLock lock(mutex_);
+    open_ = true;
+    changed_.notifyAll();
+  }
+  size_t refusedBefore() const {
+    const MutexLock lock(mutex_);
+    return refused_before_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool open_ TP_GUARDED_BY(mutex_) = false;
+  size_t refused_ TP_GUARDED_BY(mutex_) = 0;
+  mutable size_t refused_before_ TP_GUARDED_BY(mutex_) = 0;
+};
+
+TEST_F(TlsServer, WhoIsConnectedDoesNotWaitForAllWhoCome) {
+  constexpr size_t kMany = 200;
+  options_.handshakes_of_one = 1;
+  options_.times.handshake = Nanoseconds(3600 * kSecond);
+  Gatekeeper handler;
+  const auto server = HttpServer::start(options_, handler);
+  ASSERT_TRUE(server) << server.error().text();
+  const uint16_t port = (*server)->port();
+  RawClient known(port, issue("host", "node1"));
+  EXPECT_THAT(known.ask(getRequest("/")), StartsWith("HTTP/1.1 200 "));
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < 2; ++i) strangers.push_back(strangerAt(port, "127.0.0.2"));
+  handler.waitForRefusal();
+  while (strangers.size() < kMany) strangers.push_back(strangerAt(port, "127.0.0.2"));
+  known.send(getRequest("/"));
+  handler.open();
+  EXPECT_THAT(known.answer(), StartsWith("HTTP/1.1 200 "));
+  EXPECT_LT(handler.refusedBefore(), kMany / 2);
 }
 
 TEST_F(TlsServer, ACertificateThatRunsOutEndsItsConnection) {

@@ -56,8 +56,8 @@ connections_per_principal = 40
     descriptors = 240
 
     def setUp(self):
-        super().setUp()
         self.began = time.monotonic()
+        super().setUp()
         self.furnish()
 
     @contextlib.contextmanager
