@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fabric manager behind its API: idle agents with a heartbeat over mutual TLS, durable assignments, a long list."""
+"""The fabric manager behind its API: idle agents with a heartbeat over mutual TLS, durable assignments, a long list, and
+all of it for root and for agents while thousands of strangers come."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -9,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -22,6 +25,8 @@ SECONDS = 20
 CALLERS = 64
 REGIONS = 10_000
 PAGE = 4096
+STRANGERS = 8600
+BEATING = 256  # agents meanwhile, a heartbeat a second each
 
 CONFIG = """
 state = "{folder}/fabric.db"
@@ -52,12 +57,14 @@ class Fabric:
             self.command("ca", "issue", kind, name, "--dir", f"{folder}/ca")
         (self.folder / "fabric.toml").write_text(CONFIG.format(folder=folder))
         self.command("init", "--config", f"{folder}/fabric.toml")
-        self.process = subprocess.Popen(
-            [FABRICMGR, "serve", "--config", f"{folder}/fabric.toml"],
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=die_with_parent,
-        )
+        with open(self.folder / "log", "w") as log:
+            self.process = subprocess.Popen(
+                [FABRICMGR, "serve", "--config", f"{folder}/fabric.toml"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                preexec_fn=die_with_parent,
+            )
         self.process.stdout.readline()
         self.address = self.process.stdout.readline().split("https://")[-1].strip()
         if not self.address:
@@ -77,10 +84,10 @@ class Fabric:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
 
-    def command(self, *words):
+    def command(self, *words, **places):
         done = subprocess.run(
             [FABRICMGR, *words],
-            env=dict(os.environ, TIDEPOOL_FABRIC=f"unix:{self.folder}/sock"),
+            env=dict(os.environ, **{"TIDEPOOL_FABRIC": f"unix:{self.folder}/sock", **places}),
             capture_output=True,
             text=True,
         )
@@ -171,10 +178,82 @@ def listing(fabric):
     return {"items": REGIONS, "p50_ms": median(times) * 1000, "max_ms": max(times) * 1000}
 
 
+@contextlib.contextmanager
+def strangers(fabric, addresses):
+    """STRANGERS of so many addresses; yields what they counted, once they are gone."""
+    counts = {}
+    with subprocess.Popen(
+        [sys.executable, pathlib.Path(__file__).with_name("strangers.py"), fabric.address, str(STRANGERS), str(addresses)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,
+    ) as process:
+        try:
+            if process.stdout.readline() != "flooding\n":
+                raise BenchError("the strangers did not all connect")
+            yield counts
+            counts.update(json.loads(process.communicate(timeout=60)[0]))
+        finally:
+            process.kill()
+
+
+def spread(times):
+    """In milliseconds."""
+    times = sorted(times)
+    return {"p50_ms": median(times) * 1000, "p99_ms": times[len(times) * 99 // 100] * 1000, "max_ms": times[-1] * 1000}
+
+
+def flooded(fabric, addresses):
+    """What root and agents wait for, those that are connected and those that come, while strangers of so many addresses
+    come as fast as they can."""
+    beat = "/v1/hosts/node0/heartbeat"
+    agents = fabric.load("node0", beat, "{}", BEATING, 1000, SECONDS)
+    while fabric.get("/v1/status")[1]["connections"] < BEATING:
+        if agents.poll() is not None:
+            raise BenchError("the agents did not all connect")
+        time.sleep(0.2)
+    ca = fabric.folder / "ca"
+    agent = {
+        "TIDEPOOL_FABRIC": f"https://{fabric.address}",
+        "TIDEPOOL_FABRIC_CA": str(ca / "ca.crt"),
+        "TIDEPOOL_FABRIC_CERT": str(ca / "node0.crt"),
+        "TIDEPOOL_FABRIC_KEY": str(ca / "node0.key"),
+    }
+    with strangers(fabric, addresses) as counts:
+        commands, requests, comings = [], [], []
+        while agents.poll() is None:
+            start = time.perf_counter()
+            fabric.command("status")
+            commands.append(time.perf_counter() - start)
+            requests.append(fabric.get("/v1/status")[0])
+            start = time.perf_counter()
+            fabric.command("whoami", **agent)
+            comings.append(time.perf_counter() - start)
+    beats = result_of(agents)
+    return {
+        "addresses": addresses,
+        "command": spread(commands),
+        "request": spread(requests),
+        "beat": {key[:-2] + "ms": beats[key] / 1000 for key in ("p50_us", "p99_us", "max_us")},
+        "beats": beats["answers"],
+        "late": beats["late"],
+        "errors": beats["errors"],
+        "coming": spread(comings),
+        "strangers": counts,
+    }
+
+
 def one_round():
     need(FABRICMGR, "run 'make'")
     with tempfile.TemporaryDirectory(prefix="fabric-", dir=WORK) as folder, Fabric(folder) as fabric:
-        return {"heartbeats": heartbeats(fabric), "assign": assignments(fabric), "list": listing(fabric)}
+        return {
+            "heartbeats": heartbeats(fabric),
+            "flood": flooded(fabric, 1),
+            "flood_of_many": flooded(fabric, 250),
+            "assign": assignments(fabric),
+            "list": listing(fabric),
+        }
 
 
 def measure(count, _only):
@@ -187,6 +266,18 @@ def measure(count, _only):
     def of(part, key):
         return median([one[part][key] for one in rounds])
 
+    def worst(part, key):
+        return " / ".join(f"{max(one[part][key][of] for one in rounds):.1f}" for of in ("p50_ms", "p99_ms", "max_ms")) + " ms"
+
+    def under(part, title):
+        return [
+            [f"{STRANGERS} strangers of {title}, p50 / p99 / max", "", ""],
+            ["  `fabricmgr status` of root", worst(part, "command"), "1 s"],
+            ["  its request alone", worst(part, "request"), ""],
+            [f"  heartbeats of {BEATING} agents", worst(part, "beat"), "1 s"],
+            ["  `fabricmgr whoami` over TLS, which connects anew", worst(part, "coming"), ""],
+        ]
+
     rate = median([one["assign"]["answers"] / one["assign"]["seconds"] for one in rounds])
     rows = [
         [f"{AGENTS} agents, a heartbeat each {PERIOD_S} s: CPU", f"{of('heartbeats', 'cpu_ratio') * 100:.1f} % of a core", "50 %"],
@@ -197,9 +288,12 @@ def measure(count, _only):
         [f"durable assignments, {CALLERS} callers", f"{rate:.0f} /s", "500 /s"],
         ["  answer p50 / p99", f"{of('assign', 'p50_us') / 1000:.1f} / {of('assign', 'p99_us') / 1000:.1f} ms", ""],
         [f"list of {REGIONS} regions, p50", f"{of('list', 'p50_ms'):.0f} ms", "300 ms"],
+        *under("flood", "one address"),
+        *under("flood_of_many", "250 addresses"),
     ]
     notes = [
-        f"medians of {count} rounds; agents and manager share the machine; one certificate for all agents",
+        f"medians of {count} rounds (of what strangers are there for: the worst); agents, strangers and manager share the "
+        "machine; one certificate for all agents",
         "CPU and memory are the manager's alone",
     ]
     return table("the fabric manager's API", ["", "measured", "bound"], rows, notes), {"rounds": rounds}
