@@ -240,8 +240,11 @@ void Contact::onList(const Result<std::vector<SeenRegion>>& list, uint64_t momen
     setup_.regions->apply(*list, moment);
   } else {
     modified_ = 0;  // the next heartbeat asks for it again
-    // That the host is gone is the heartbeat's to find out: at once.
-    if (list.error().code() == ErrorCode::kNotFound) beat_timer_.after(Nanoseconds());
+    // That the host is gone, or not let in any more, is the heartbeat's to find out: at once. A
+    // manager that takes heartbeats all the same is not to be asked without end.
+    const ErrorCode code = list.error().code();
+    if (code == ErrorCode::kNotFound) beat_timer_.after(Nanoseconds());
+    if (code == ErrorCode::kPermission) beat_timer_.after(kFirstPause);
     setup_.regions->unlisted(list.error());
   }
   if (list_again_) return listNow();

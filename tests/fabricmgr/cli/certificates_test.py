@@ -40,6 +40,33 @@ class CertificatesTest(FabricTest):
         books = self.ask("ca", "list", "--dir", self.ca)["items"]
         self.assertEqual([one["name"] for one in books if one["revoked"]], ["ann"])
 
+    def test_an_agent_whose_certificate_is_revoked_says_so(self):
+        self.furnish()
+        log = self.folder / "node1.log"
+        # Its heartbeat would be due in minutes, so long is its lease: it finds out before.
+        with self.agent("node1") as status:
+            self.until(lambda: status()["manager"] == "member", log)
+            self.run_program("ca", "revoke", "host:node1", "--dir", self.ca)
+            self.reload("certificates and revocations read again")
+            self.until(lambda: status()["manager"] == "refused", log)
+            self.assertIn("the manager says that this certificate is revoked", status()["trouble"])
+            self.assertEqual(status()["health"], "error")
+            doctor = pathlib.Path(PROGRAM).with_name("tidepool")
+            if doctor.exists():
+                said = subprocess.run(
+                    [doctor, "doctor", "--far", "fabric"],
+                    env=self.environment(TIDEPOOL_AGENT=f"{self.folder}/node1.sock"),
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                )
+                self.assertRegex(said.stdout, r"no contact to its manager \(refused\).* certificate is revoked")
+        self.assertRegex(log.read_text(), r"does not take this agent for that of host node1.* certificate is revoked")
+        managers = (self.folder / "log").read_text()
+        self.assertIn("host:node1: certificate revoked", managers)
+        for text in (log.read_text(), managers):
+            self.assertNotIn("Broken pipe", text)
+
     def test_a_reload_that_fails_changes_nothing_at_all(self):
         self.run_program("host", "add", "node1", "--lease", "10m")
         assign = ("region", "assign", "--host", "node1", "--size", "4M", "--class", "remote")
