@@ -99,8 +99,8 @@ fabric::Constraints constraintsOf(const JsonValue& body) {
   return constraints;
 }
 
-Outcome changed(const Result<fabric::Answer>& answer, const std::string& made) {
-  Outcome outcome = one(answer);
+Outcome changed(const Call& call, const Result<fabric::Answer>& answer, const std::string& made) {
+  Outcome outcome = one(call, answer);
   if (!outcome) return outcome;
   if (answer->operation.value() != 0) {
     (*outcome)->status = 202;

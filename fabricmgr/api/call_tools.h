@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <span>
 #include <string>
 
 #include "fabricmgr/api/handlers.h"
@@ -31,14 +32,34 @@ inline fabric::Force forceOf(const Call& call) {
 inline Nanoseconds fromMilliseconds(uint64_t count) { return Nanoseconds(count * 1'000'000); }
 
 /// 202 for what goes on, 201 for what was made and is now at the path `made`, 200 otherwise.
-Outcome changed(const Result<fabric::Answer>& answer, const std::string& made = "");
+Outcome changed(const Call& call, const Result<fabric::Answer>& answer,
+                const std::string& made = "");
+
+/// What the things that these refer to by number are called, for those that do.
+template <typename T>
+fabric::Names namesFor(fabric::Manager& manager, std::span<const T> things) {
+  fabric::Names names;
+  for (const T& thing : things) collect(thing, &names);
+  manager.nameAll(&names);
+  return names;
+}
+
+template <typename T>
+void renderAll(JsonWriter& out, fabric::Manager& manager, std::span<const T> things) {
+  if constexpr (requires(const T& thing, fabric::Names* names) { collect(thing, names); }) {
+    const fabric::Names names = namesFor(manager, things);
+    for (const T& thing : things) render(out, thing, names);
+  } else {
+    for (const T& thing : things) render(out, thing);
+  }
+}
 
 /// A body of one thing; `modified` becomes its ETag, to be sent back as If-Match.
 template <typename T>
-Outcome one(const Result<T>& thing, fabric::Index modified = fabric::Index()) {
+Outcome one(const Call& call, const Result<T>& thing, fabric::Index modified = fabric::Index()) {
   if (!thing) return tl::unexpected(thing.error());
   JsonWriter out;
-  render(out, *thing);
+  renderAll(out, call.service.manager(), std::span(&*thing, 1));
   Response response;
   response.body = out.take() + "\n";
   if (modified.value() != 0) {
@@ -48,19 +69,19 @@ Outcome one(const Result<T>& thing, fabric::Index modified = fabric::Index()) {
 }
 
 template <typename T>
-Outcome list(const std::vector<T>& items, uint64_t next, fabric::Index index) {
+Outcome list(const Call& call, const std::vector<T>& items, uint64_t next, fabric::Index index) {
   JsonWriter out;
   out.reserve(items.size() * 512);
   out.beginObject().beginList("items");
-  for (const T& item : items) render(out, item);
+  renderAll(out, call.service.manager(), std::span(items));
   out.endList().field("next", next).field("index", index.value()).endObject();
   return Response{200, "application/json", {}, out.take() + "\n"};
 }
 
 template <typename T>
-Outcome list(const Result<fabric::Page<T>>& page) {
+Outcome list(const Call& call, const Result<fabric::Page<T>>& page) {
   if (!page) return tl::unexpected(page.error());
-  return list(page->items, page->next, page->index);
+  return list(call, page->items, page->next, page->index);
 }
 
 /// A verb on the thing that the path names: with the caller, without anything else.
@@ -68,7 +89,7 @@ template <typename Verb>
 Outcome change(const Call& call, Verb verb) {
   const auto caller = callerOf(call);
   if (!caller) return tl::unexpected(caller.error());
-  return changed(verb(call.service.manager(), *caller));
+  return changed(call, verb(call.service.manager(), *caller));
 }
 
 }  // namespace tidepool::api

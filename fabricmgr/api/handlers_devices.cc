@@ -7,7 +7,9 @@ namespace tidepool::api {
 using fabric::Caller;
 using fabric::Manager;
 
-Outcome listPools(const Call& call) { return list(call.service.manager().listPools(pageOf(call))); }
+Outcome listPools(const Call& call) {
+  return list(call, call.service.manager().listPools(pageOf(call)));
+}
 
 Outcome addPool(const Call& call) {
   const auto caller = callerOf(call);
@@ -15,12 +17,13 @@ Outcome addPool(const Call& call) {
   // The schema lets only names of classes in.
   const auto memory_class = *fabric::memoryClassOf(call.body.text("class"));
   const std::string& name = call.body.text("name");
-  return changed(call.service.manager().addPool(*caller, name, memory_class), "/v1/pools/" + name);
+  return changed(call, call.service.manager().addPool(*caller, name, memory_class),
+                 "/v1/pools/" + name);
 }
 
 Outcome showPool(const Call& call) {
   const auto pool = call.service.manager().showPool(call.path.front());
-  return one(pool, pool ? pool->pool.modified : fabric::Index());
+  return one(call, pool, pool ? pool->pool.modified : fabric::Index());
 }
 
 Outcome removePool(const Call& call) {
@@ -32,7 +35,8 @@ Outcome removePool(const Call& call) {
 Outcome listDevices(const Call& call) {
   const auto selector = selectorOf(call);
   if (!selector) return tl::unexpected(selector.error());
-  return list(call.service.manager().listDevices(pageOf(call), call.query.text("pool"), *selector));
+  return list(call,
+              call.service.manager().listDevices(pageOf(call), call.query.text("pool"), *selector));
 }
 
 Outcome addDevice(const Call& call) {
@@ -46,12 +50,12 @@ Outcome addDevice(const Call& call) {
   spec.capacity = Bytes(call.body.count("capacity_bytes"));
   spec.granularity = Bytes(call.body.count("granularity_bytes"));
   spec.heads = static_cast<uint32_t>(call.body.count("heads"));
-  return changed(call.service.manager().addDevice(*caller, spec), "/v1/devices/" + spec.name);
+  return changed(call, call.service.manager().addDevice(*caller, spec), "/v1/devices/" + spec.name);
 }
 
 Outcome showDevice(const Call& call) {
   const auto device = call.service.manager().showDevice(call.path.front());
-  return one(device, device ? device->device.modified : fabric::Index());
+  return one(call, device, device ? device->device.modified : fabric::Index());
 }
 
 Outcome setDevice(const Call& call) {
@@ -61,7 +65,7 @@ Outcome setDevice(const Call& call) {
 }
 
 Outcome checkRemoveDevice(const Call& call) {
-  return one(call.service.manager().checkRemoveDevice(call.path.front()));
+  return one(call, call.service.manager().checkRemoveDevice(call.path.front()));
 }
 
 Outcome removeDevice(const Call& call) {

@@ -10,7 +10,7 @@ using fabric::Manager;
 Outcome listHosts(const Call& call) {
   const auto selector = selectorOf(call);
   if (!selector) return tl::unexpected(selector.error());
-  return list(call.service.manager().listHosts(pageOf(call), *selector));
+  return list(call, call.service.manager().listHosts(pageOf(call), *selector));
 }
 
 Outcome addHost(const Call& call) {
@@ -21,13 +21,13 @@ Outcome addHost(const Call& call) {
   spec.domain = call.body.text("domain");
   spec.lease = fromMilliseconds(call.body.count("lease_ms"));
   TP_TRY(checkMine(call, spec.name));
-  return changed(call.service.manager().addHost(*caller, spec), "/v1/hosts/" + spec.name);
+  return changed(call, call.service.manager().addHost(*caller, spec), "/v1/hosts/" + spec.name);
 }
 
 Outcome showHost(const Call& call) {
   TP_TRY(checkMine(call, call.path.front()));
   const auto host = call.service.manager().showHost(call.path.front());
-  return one(host, host ? host->host.modified : fabric::Index());
+  return one(call, host, host ? host->host.modified : fabric::Index());
 }
 
 Outcome setHost(const Call& call) {
@@ -37,7 +37,7 @@ Outcome setHost(const Call& call) {
 }
 
 Outcome checkRemoveHost(const Call& call) {
-  return one(call.service.manager().checkRemoveHost(call.path.front()));
+  return one(call, call.service.manager().checkRemoveHost(call.path.front()));
 }
 
 Outcome removeHost(const Call& call) {
@@ -69,7 +69,7 @@ Outcome resumeHosts(const Call& call) {
     return fail(ErrorCode::kInvalidArgument,
                 "say which hosts: either all=true, or a selector that is not empty");
   }
-  return one(call.service.manager().resumeHosts(*caller, *selector));
+  return one(call, call.service.manager().resumeHosts(*caller, *selector));
 }
 
 Outcome fenceHost(const Call& call) {
@@ -90,7 +90,7 @@ Outcome expireLeases(const Call& call) {
 
 Outcome heartbeat(const Call& call) {
   TP_TRY(checkMine(call, call.path.front()));
-  return one(call.service.manager().renewLease(call.path.front()));
+  return one(call, call.service.manager().renewLease(call.path.front()));
 }
 
 }  // namespace tidepool::api

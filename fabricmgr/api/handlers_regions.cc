@@ -30,7 +30,7 @@ Outcome changeRegion(const Call& call, Verb verb) {
   if (!caller) return tl::unexpected(caller.error());
   const RegionId region(*number);
   TP_TRY(mayChange(call, region, &*caller));
-  return changed(verb(call.service.manager(), *caller, region));
+  return changed(call, verb(call.service.manager(), *caller, region));
 }
 
 Result<fabric::AssignSpec> specOf(const Call& call) {
@@ -71,7 +71,7 @@ Outcome listRegions(const Call& call) {
   const Principal& principal = call.principal;
   if (principal.role == Role::kHost && filter.host.empty()) filter.host = principal.name;
   TP_TRY(checkMine(call, filter.host));
-  return list(call.service.manager().listRegions(pageOf(call), filter));
+  return list(call, call.service.manager().listRegions(pageOf(call), filter));
 }
 
 Outcome assignRegion(const Call& call) {
@@ -83,7 +83,7 @@ Outcome assignRegion(const Call& call) {
   const JsonValue* plan = call.body.find("plan");
   const auto answer = plan != nullptr ? manager.apply(*caller, *spec, planIn(*plan))
                                       : manager.assign(*caller, *spec);
-  return changed(answer, fmt::format("/v1/regions/{}", answer ? answer->id : 0));
+  return changed(call, answer, fmt::format("/v1/regions/{}", answer ? answer->id : 0));
 }
 
 Outcome planRegion(const Call& call) {
@@ -94,7 +94,7 @@ Outcome planRegion(const Call& call) {
                 "field 'plan' is what this request answers: leave it "
                 "out here, and send it with POST /v1/regions");
   }
-  return one(call.service.manager().plan(*spec));
+  return one(call, call.service.manager().plan(*spec));
 }
 
 Outcome showRegion(const Call& call) {
@@ -103,7 +103,7 @@ Outcome showRegion(const Call& call) {
   const auto info = call.service.manager().showRegion(RegionId(*number));
   if (!info) return tl::unexpected(info.error());
   TP_TRY(checkMine(call, info->host));
-  return one(info, info->region.modified);
+  return one(call, info, info->region.modified);
 }
 
 Outcome setRegion(const Call& call) {
@@ -168,7 +168,7 @@ Outcome reportDrain(const Call& call) {
 Outcome accessRegion(const Call& call) {
   const auto number = numberOf(call, "a region");
   if (!number) return tl::unexpected(number.error());
-  return one(call.service.manager().access(call.principal.name, RegionId(*number)));
+  return one(call, call.service.manager().access(call.principal.name, RegionId(*number)));
 }
 
 Outcome showEvidence(const Call& call) {
@@ -177,7 +177,7 @@ Outcome showEvidence(const Call& call) {
   Manager& manager = call.service.manager();
   const auto evidence = manager.evidence(RegionId(*number));
   if (!evidence) return tl::unexpected(evidence.error());
-  return list(*evidence, 0, manager.index());
+  return list(call, *evidence, 0, manager.index());
 }
 
 }  // namespace tidepool::api

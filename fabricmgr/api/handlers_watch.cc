@@ -56,7 +56,7 @@ Result<Wanted> wantedOf(const Call& call) {
 }  // namespace
 
 Outcome listOperations(const Call& call) {
-  return list(call.service.manager().listOperations(pageOf(call)));
+  return list(call, call.service.manager().listOperations(pageOf(call)));
 }
 
 Outcome showOperation(const Call& call) {
@@ -70,7 +70,7 @@ Outcome showOperation(const Call& call) {
     return fail(ErrorCode::kPermission, "operation %s was not started by %s",
                 call.path.front().c_str(), principal.actor().c_str());
   }
-  return one(operation);
+  return one(call, operation);
 }
 
 Outcome listEvents(const Call& call) {
@@ -84,19 +84,23 @@ Outcome listEvents(const Call& call) {
   for (bool first = true;; first = false) {
     const auto events = manager.eventsSince(watcher.since, wanted->limit, wanted->host);
     if (!events) return tl::unexpected(events.error());
+    const auto names = namesFor<fabric::Event>(manager, events->events);
     if (!stream && (!wait || !events->events.empty())) {
-      return Response{200, "application/json", {}, eventsJson(events->events, events->index)};
+      return Response{
+          200, "application/json", {}, eventsJson(events->events, events->index, names)};
     }
     if (stream && first) call.exchange->openStream({200, "text/event-stream", {}, ""});
-    if (stream) call.exchange->write(eventsStream(events->events));
+    if (stream) call.exchange->write(eventsStream(events->events, names));
     // No progress means: no events, and nothing newer that would be durable yet.
     watcher.since = events->index;
     if (call.exchange->gone() || call.service.hub().park(watcher)) return std::nullopt;
   }
 }
 
-Outcome listAudit(const Call& call) { return list(call.service.manager().listAudit(pageOf(call))); }
+Outcome listAudit(const Call& call) {
+  return list(call, call.service.manager().listAudit(pageOf(call)));
+}
 
-Outcome verifyAudit(const Call& call) { return one(call.service.manager().verifyAudit()); }
+Outcome verifyAudit(const Call& call) { return one(call, call.service.manager().verifyAudit()); }
 
 }  // namespace tidepool::api

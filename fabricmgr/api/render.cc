@@ -13,11 +13,36 @@ uint64_t milliseconds(Nanoseconds time) { return time.value() / 1'000'000; }
 /// Where 0 means something else than a time that is nearly over.
 uint64_t millisecondsUp(Nanoseconds time) { return (time.value() + 999'999) / 1'000'000; }
 
-void extents(JsonWriter& out, const std::vector<fabric::Extent>& list) {
+/// Of the thing with this id; empty if it is gone, or there is none.
+template <typename Id>
+std::string_view nameIn(const std::map<Id, std::string>& names, Id id) {
+  const auto found = names.find(id);
+  return found == names.end() ? std::string_view() : found->second;
+}
+
+void collectDevices(const std::vector<fabric::Extent>& list, fabric::Names* names) {
+  for (const fabric::Extent& extent : list) names->devices.try_emplace(extent.device);
+}
+
+std::string_view subjectOf(const fabric::Event& event, const fabric::Names& names) {
+  switch (event.subject) {
+    case fabric::Subject::kPool:
+      return nameIn(names.pools, fabric::PoolId(event.id));
+    case fabric::Subject::kDevice:
+      return nameIn(names.devices, fabric::DeviceId(event.id));
+    case fabric::Subject::kHost:
+      return nameIn(names.hosts, fabric::HostId(event.id));
+    default:
+      return "";
+  }
+}
+
+void extents(JsonWriter& out, const std::vector<fabric::Extent>& list, const fabric::Names& names) {
   out.beginList("extents");
   for (const fabric::Extent& extent : list) {
     out.beginObject()
         .field("device_id", extent.device.value())
+        .field("device", nameIn(names.devices, extent.device))
         .field("offset_bytes", extent.offset)
         .field("length_bytes", extent.length.value())
         .endObject();
@@ -42,6 +67,35 @@ std::string timeText(Nanoseconds since_1970) {
   char text[48];
   const size_t used = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
   return std::string(text, used) + "." + std::to_string(1000 + thousandths).substr(1) + "Z";
+}
+
+void collect(const fabric::RegionInfo& info, fabric::Names* names) {
+  collectDevices(info.region.extents, names);
+}
+
+void collect(const fabric::Operation& operation, fabric::Names* names) {
+  names->hosts.try_emplace(operation.host);
+}
+
+void collect(const fabric::ScrubEvidence& evidence, fabric::Names* names) {
+  names->devices.try_emplace(evidence.device);
+}
+
+void collect(const fabric::Event& event, fabric::Names* names) {
+  names->hosts.try_emplace(event.host);
+  if (event.subject == fabric::Subject::kPool) names->pools.try_emplace(fabric::PoolId(event.id));
+  if (event.subject == fabric::Subject::kDevice) {
+    names->devices.try_emplace(fabric::DeviceId(event.id));
+  }
+  if (event.subject == fabric::Subject::kHost) names->hosts.try_emplace(fabric::HostId(event.id));
+}
+
+void collect(const fabric::Plan& plan, fabric::Names* names) {
+  collectDevices(plan.extents, names);
+}
+
+void collect(const fabric::RegionAccess& access, fabric::Names* names) {
+  collectDevices(access.extents, names);
 }
 
 void render(JsonWriter& out, const fabric::PoolInfo& info) {
@@ -108,7 +162,7 @@ void render(JsonWriter& out, const fabric::ResumedHosts& resumed) {
   out.endList().endObject();
 }
 
-void render(JsonWriter& out, const fabric::RegionInfo& info) {
+void render(JsonWriter& out, const fabric::RegionInfo& info, const fabric::Names& names) {
   const fabric::Region& region = info.region;
   out.beginObject()
       .field("id", region.id.value())
@@ -117,7 +171,7 @@ void render(JsonWriter& out, const fabric::RegionInfo& info) {
       .field("state", nameOf(region.state))
       .field("epoch", region.epoch.value())
       .field("size_bytes", region.size.value());
-  extents(out, region.extents);
+  extents(out, region.extents, names);
   out.field("operation", info.operation.value())
       .field("replaces", info.replaces.value())
       .field("lease_left_ms", milliseconds(info.lease_left))
@@ -128,13 +182,14 @@ void render(JsonWriter& out, const fabric::RegionInfo& info) {
   out.endObject();
 }
 
-void render(JsonWriter& out, const fabric::Operation& operation) {
+void render(JsonWriter& out, const fabric::Operation& operation, const fabric::Names& names) {
   out.beginObject()
       .field("id", operation.id.value())
       .field("kind", nameOf(operation.kind))
       .field("state", nameOf(operation.state))
       .field("region", operation.region.value())
       .field("host_id", operation.host.value())
+      .field("host", nameIn(names.hosts, operation.host))
       .field("target", operation.target.value())
       .field("done_bytes", operation.done.value())
       .field("total_bytes", operation.total.value())
@@ -147,10 +202,11 @@ void render(JsonWriter& out, const fabric::Operation& operation) {
       .endObject();
 }
 
-void render(JsonWriter& out, const fabric::ScrubEvidence& evidence) {
+void render(JsonWriter& out, const fabric::ScrubEvidence& evidence, const fabric::Names& names) {
   out.beginObject()
       .field("region", evidence.region.value())
       .field("device_id", evidence.device.value())
+      .field("device", nameIn(names.devices, evidence.device))
       .field("epoch", evidence.epoch.value())
       .field("bytes", evidence.bytes.value())
       .field("passes", evidence.passes)
@@ -161,14 +217,16 @@ void render(JsonWriter& out, const fabric::ScrubEvidence& evidence) {
       .endObject();
 }
 
-void render(JsonWriter& out, const fabric::Event& event) {
+void render(JsonWriter& out, const fabric::Event& event, const fabric::Names& names) {
   out.beginObject()
       .field("index", event.index.value())
       .field("ordinal", event.ordinal)
       .field("time", timeText(event.time))
       .field("subject", nameOf(event.subject))
       .field("id", event.id)
+      .field("subject_name", subjectOf(event, names))
       .field("host_id", event.host.value())
+      .field("host", nameIn(names.hosts, event.host))
       .field("what", event.what)
       .field("from", event.from)
       .field("to", event.to)
@@ -222,25 +280,26 @@ void render(JsonWriter& out, const fabric::RemovalReport& report) {
   out.endList().endObject();
 }
 
-void render(JsonWriter& out, const fabric::Plan& plan) {
+void render(JsonWriter& out, const fabric::Plan& plan, const fabric::Names& names) {
   out.beginObject().field("index", plan.index.value());
-  extents(out, plan.extents);
+  extents(out, plan.extents, names);
   out.endObject();
 }
 
-void render(JsonWriter& out, const fabric::RegionAccess& access) {
+void render(JsonWriter& out, const fabric::RegionAccess& access, const fabric::Names& names) {
   out.beginObject()
       .field("region", access.region.value())
       .field("epoch", access.epoch.value())
       .field("size_bytes", access.size.value());
-  extents(out, access.extents);
+  extents(out, access.extents, names);
   out.beginList("parts");
   for (const fabric::Access& part : access.parts) {
     out.beginObject()
         .field("device_id", part.device.value())
+        .field("device", nameIn(names.devices, part.device))
         .field("class", nameOf(part.memory_class))
         .field("address", part.address);
-    extents(out, part.extents);
+    extents(out, part.extents, names);
     out.field("token", part.token).endObject();
   }
   out.endList().endObject();

@@ -26,14 +26,25 @@ constexpr Field kConstraintsFields[] = {
      "few devices, or many in different failure domains; pack if absent", nullptr, "pack|spread"},
     {"avoid_domains", Type::kTexts, kMay, "failure domains that must not be used; at most 64"}};
 
-constexpr Field kExtentFields[] = {
-    {"device_id", Type::kCount, kMust, "the device's id"},
-    {"offset_bytes", Type::kCount, kMust, "where it begins on the device", nullptr, {}, kMostBytes},
-    {"length_bytes", Type::kCount, kMust, "how long it is", nullptr, {}, kMostBytes}};
+constexpr Field kDeviceId = {"device_id", Type::kCount, kMust, "the device's id"};
+constexpr Field kDeviceName = {"device", Type::kText, kMust,
+                               "the device's name; empty if it was removed"};
+constexpr Field kOffset = {"offset_bytes", Type::kCount, kMust,     "where it begins on the device",
+                           nullptr,        {},           kMostBytes};
+constexpr Field kLength = {"length_bytes", Type::kCount, kMust,     "how long it is",
+                           nullptr,        {},           kMostBytes};
+constexpr Field kExtentFields[] = {kDeviceId, kDeviceName, kOffset, kLength};
+constexpr Field kGivenExtentFields[] = {
+    kDeviceId, {"device", Type::kText, kMay, "not looked at: the id counts"}, kOffset, kLength};
 
+constexpr Field kPlanIndex = {"index", Type::kCount, kMust,
+                              "the state that the plan was made from"};
 constexpr Field kPlanFields[] = {
-    {"index", Type::kCount, kMust, "the state that the plan was made from"},
+    kPlanIndex,
     {"extents", Type::kObjects, kMust, "in the order in which the host sees them", &kExtent}};
+constexpr Field kGivenPlanFields[] = {
+    kPlanIndex,
+    {"extents", Type::kObjects, kMust, "in the order in which the host sees them", &kGivenExtent}};
 
 constexpr Field kNewPoolFields[] = {
     {"name", Type::kText, kMust, "the pool's name"},
@@ -88,7 +99,7 @@ constexpr Field kNewRegionFields[] = {
     {"pool", Type::kText, kMay, "any of the class if absent"},
     {"constraints", Type::kObject, kMay, "where its extents may lie", &kConstraints},
     {"plan", Type::kObject, kMay, "exactly these extents, from POST /v1/plans; refused when stale",
-     &kPlan}};
+     &kGivenPlan}};
 
 constexpr Field kForceFlag = {"force", Type::kFlag, kMay,
                               "do it although somebody is hurt; false if absent"};
@@ -209,6 +220,7 @@ constexpr Field kOperationFields[] = {
     {"state", Type::kText, kMust, "how far it is", nullptr, "running|done|failed|cancelled"},
     {"region", Type::kCount, kMust, "that it works on; 0: none"},
     {"host_id", Type::kCount, kMust, "that it works on; 0: none"},
+    {"host", Type::kText, kMust, "its name; empty if there is none, or it was removed"},
     {"target", Type::kCount, kMust, "of a move: the region that takes the place; else 0"},
     {"done_bytes", Type::kCount, kMust, "so far"},
     {"total_bytes", Type::kCount, kMust, "in all"},
@@ -222,6 +234,7 @@ constexpr Field kOperationFields[] = {
 constexpr Field kEvidenceFields[] = {
     {"region", Type::kCount, kMust, "that was erased"},
     {"device_id", Type::kCount, kMust, "on this device"},
+    kDeviceName,
     {"epoch", Type::kCount, kMust, "the region's last one"},
     {"bytes", Type::kCount, kMust, "erased, and read back"},
     {"passes", Type::kCount, kMust, "times each byte was overwritten"},
@@ -237,7 +250,9 @@ constexpr Field kEventFields[] = {
     {"subject", Type::kText, kMust, "what it is about", nullptr,
      "pool|device|host|region|operation"},
     {"id", Type::kCount, kMust, "which one"},
+    {"subject_name", Type::kText, kMust, "of the pool, device or host; empty if it was removed"},
     {"host_id", Type::kCount, kMust, "whom it concerns; 0: nobody in particular"},
+    {"host", Type::kText, kMust, "its name; empty if there is none, or it was removed"},
     {"what", Type::kText, kMust, "what happened"},
     {"from", Type::kText, kMust, "the state before; empty if it is not about a state"},
     {"to", Type::kText, kMust, "the state after"}};
@@ -278,7 +293,8 @@ constexpr Field kRemovalFields[] = {
     {"hurt", Type::kObjects, kMust, "the first 100 regions", &kHurt}};
 
 constexpr Field kAccessPartFields[] = {
-    {"device_id", Type::kCount, kMust, "the device's id"},
+    kDeviceId,
+    kDeviceName,
     {"class", Type::kText, kMust, "what kind it is", nullptr, "cxl|remote"},
     {"address", Type::kText, kMust, "where it is"},
     {"extents", Type::kObjects, kMust, "those of this device, in the same order", &kExtent},
@@ -438,6 +454,9 @@ constinit const Schema kAuditVerdict = {"AuditVerdict", "Whether the audit is wh
 constinit const Schema kRemoval = {"Removal", "Who would be hurt by a removal.", kRemovalFields};
 constinit const Schema kHurt = {"Hurt", "A region that a removal would hurt.", kHurtFields};
 constinit const Schema kPlan = {"Plan", "Extents that a region could have.", kPlanFields};
+constinit const Schema kGivenExtent = {"GivenExtent", "An extent of a plan that is applied.",
+                                       kGivenExtentFields};
+constinit const Schema kGivenPlan = {"GivenPlan", "A plan that is applied.", kGivenPlanFields};
 constinit const Schema kAccess = {"Access", "What a host needs to use its region.", kAccessFields};
 constinit const Schema kAccessPart = {"AccessPart", "One device's part of it.", kAccessPartFields};
 constinit const Schema kAnswer = {"Answer", "What a change has come to.", kAnswerFields};
@@ -454,13 +473,13 @@ constinit const Schema kConstraints = {"Constraints", "Where extents may lie.", 
 
 std::span<const Schema* const> allSchemas() {
   static constexpr const Schema* kAll[] = {
-      &kNewPool,      &kNewDevice,   &kNewHost,       &kNewRegion, &kForce,       &kDrain,
-      &kResize,       &kTransfer,    &kDrainProgress, &kSet,       &kNoBody,      &kPool,
-      &kDevice,       &kHost,        &kRegion,        &kExtent,    &kOperation,   &kEvidence,
-      &kEvent,        &kAuditRecord, &kAuditVerdict,  &kRemoval,   &kHurt,        &kPlan,
-      &kAccess,       &kAccessPart,  &kAnswer,        &kRenewal,   &kStatus,      &kHealth,
-      &kHealthCheck,  &kCertificate, &kWhoAmI,        &kProblem,   &kConstraints, &kResumedHost,
-      &kResumedHosts, &kMove};
+      &kNewPool,      &kNewDevice,   &kNewHost,       &kNewRegion,  &kForce,       &kDrain,
+      &kResize,       &kTransfer,    &kDrainProgress, &kSet,        &kNoBody,      &kPool,
+      &kDevice,       &kHost,        &kRegion,        &kExtent,     &kOperation,   &kEvidence,
+      &kEvent,        &kAuditRecord, &kAuditVerdict,  &kRemoval,    &kHurt,        &kPlan,
+      &kAccess,       &kAccessPart,  &kAnswer,        &kRenewal,    &kStatus,      &kHealth,
+      &kHealthCheck,  &kCertificate, &kWhoAmI,        &kProblem,    &kConstraints, &kResumedHost,
+      &kResumedHosts, &kMove,        &kGivenPlan,     &kGivenExtent};
   return kAll;
 }
 

@@ -22,22 +22,23 @@ constexpr uint32_t kBatch = 10'000;
 
 }  // namespace
 
-std::string eventsJson(std::span<const fabric::Event> events, fabric::Index index) {
+std::string eventsJson(std::span<const fabric::Event> events, fabric::Index index,
+                       const fabric::Names& names) {
   JsonWriter out;
   out.beginObject().beginList("items");
-  for (const fabric::Event& event : events) render(out, event);
+  for (const fabric::Event& event : events) render(out, event, names);
   out.endList().field("next", uint64_t{0}).field("index", index.value()).endObject();
   return out.take() + "\n";
 }
 
-std::string eventsStream(std::span<const fabric::Event> events) {
+std::string eventsStream(std::span<const fabric::Event> events, const fabric::Names& names) {
   std::string text;
   for (size_t i = 0; i < events.size();) {
     const fabric::Index index = events[i].index;
     // All of an index in one: a reader that resumes after its id has missed nothing of it.
     JsonWriter out;
     out.beginObject().beginList("items");
-    for (; i < events.size() && events[i].index == index; ++i) render(out, events[i]);
+    for (; i < events.size() && events[i].index == index; ++i) render(out, events[i], names);
     out.endList().endObject();
     text += fmt::format("id: {}\ndata: {}\n\n", index.value(), out.text());
   }
@@ -61,7 +62,7 @@ void WatchHub::stop() {
   wake();
   thread_.join();
   const MutexLock lock(mutex_);
-  for (Watcher& watcher : watchers_) give(&watcher, {}, watcher.since);
+  for (Watcher& watcher : watchers_) give(&watcher, {}, watcher.since, {});
   watchers_.clear();
 }
 
@@ -74,7 +75,7 @@ bool WatchHub::park(Watcher watcher) {
   const MutexLock lock(mutex_);
   if (seen_ > watcher.since) return false;
   if (stopping_) {
-    give(&watcher, {}, watcher.since);
+    give(&watcher, {}, watcher.since, {});
     return true;
   }
   watchers_.push_back(std::move(watcher));
@@ -103,6 +104,11 @@ void WatchHub::handOut() {
   if (manager_.index() <= from) return;
   // Without the lock: it reads the store. Only this thread moves seen_ on.
   const auto news = manager_.eventsSince(from, kBatch, "");
+  fabric::Names names;
+  if (news) {
+    for (const fabric::Event& event : news->events) collect(event, &names);
+    manager_.nameAll(&names);
+  }
   const MutexLock lock(mutex_);
   if (!news) {
     // What was missed has been dropped by now: everyone has to list anew.
@@ -126,30 +132,32 @@ void WatchHub::handOut() {
       const auto found = by_host.find(watcher.host.value());
       mine = found == by_host.end() ? &kNone : &found->second;
     }
-    if (!handTo(&watcher, *mine)) staying.push_back(std::move(watcher));
+    if (!handTo(&watcher, *mine, names)) staying.push_back(std::move(watcher));
   }
   watchers_.swap(staying);
   count_.store(watchers_.size(), std::memory_order_relaxed);
   if (news->events.size() >= kBatch) wake();  // there may be more
 }
 
-void WatchHub::give(Watcher* watcher, std::span<const fabric::Event> events, fabric::Index index) {
+void WatchHub::give(Watcher* watcher, std::span<const fabric::Event> events, fabric::Index index,
+                    const fabric::Names& names) {
   watcher->since = index;
   if (watcher->kind == Watch::kOnce) {
-    watcher->exchange->reply({200, "application/json", {}, eventsJson(events, index)});
+    watcher->exchange->reply({200, "application/json", {}, eventsJson(events, index, names)});
   } else {
-    watcher->exchange->write(eventsStream(events));
+    watcher->exchange->write(eventsStream(events, names));
   }
 }
 
-bool WatchHub::handTo(Watcher* watcher, std::span<const fabric::Event> news) {
+bool WatchHub::handTo(Watcher* watcher, std::span<const fabric::Event> news,
+                      const fabric::Names& names) {
   const auto is_new = [&](const fabric::Event& event) { return event.index > watcher->since; };
   const auto first = std::find_if(news.begin(), news.end(), is_new);
   if (first == news.end()) {
     watcher->since = std::max(watcher->since, seen_);
     return false;
   }
-  give(watcher, {first, news.end()}, seen_);
+  give(watcher, {first, news.end()}, seen_, names);
   return watcher->kind == Watch::kOnce;
 }
 
@@ -173,7 +181,7 @@ bool WatchHub::sweepOne(Watcher* watcher, Nanoseconds now, bool ping) {
     return false;
   }
   if (now < watcher->until) return false;
-  give(watcher, {}, watcher->since);
+  give(watcher, {}, watcher->since, {});
   return true;
 }
 

@@ -31,9 +31,10 @@ struct Watcher {
 };
 
 /// {"items":[...],"next":0,"index":N}
-std::string eventsJson(std::span<const fabric::Event> events, fabric::Index index);
+std::string eventsJson(std::span<const fabric::Event> events, fabric::Index index,
+                       const fabric::Names& names);
 /// As server-sent events, one of them for each index, which is its id.
-std::string eventsStream(std::span<const fabric::Event> events);
+std::string eventsStream(std::span<const fabric::Event> events, const fabric::Names& names);
 
 class WatchHub {
  public:
@@ -58,10 +59,11 @@ class WatchHub {
   void handOut() TP_EXCLUDES(mutex_);
   /// Whether the watcher is done with. `news` may begin with what it has seen already: it read the
   /// store itself before it came here.
-  bool handTo(Watcher* watcher, std::span<const fabric::Event> news) TP_REQUIRES(mutex_);
-  bool sweepOne(Watcher* watcher, Nanoseconds now, bool ping) TP_REQUIRES(mutex_);
-  void give(Watcher* watcher, std::span<const fabric::Event> events, fabric::Index index)
+  bool handTo(Watcher* watcher, std::span<const fabric::Event> news, const fabric::Names& names)
       TP_REQUIRES(mutex_);
+  bool sweepOne(Watcher* watcher, Nanoseconds now, bool ping) TP_REQUIRES(mutex_);
+  void give(Watcher* watcher, std::span<const fabric::Event> events, fabric::Index index,
+            const fabric::Names& names) TP_REQUIRES(mutex_);
   /// Drops who has gone, answers whose time is over, keeps streams awake.
   void sweep() TP_EXCLUDES(mutex_);
 

@@ -29,6 +29,17 @@ std::string labelsText(const Json& labels) {
   return text.empty() ? "-" : plain(text);
 }
 
+/// Of a list of extents, each device once.
+std::string devicesText(const Json& extents) {
+  std::vector<std::string> names;
+  for (const Json& extent : extents) {
+    if (!extent.is_object()) return extents.dump();
+    const std::string name = plain(extent.value("device", ""));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
 std::string textOf(const Json& value, As as) {
   if (value.is_number_unsigned() || value.is_number_integer()) {
     const uint64_t number = value.get<uint64_t>();
@@ -44,6 +55,7 @@ std::string textOf(const Json& value, As as) {
   }
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_object()) return labelsText(value);
+  if (value.is_array()) return devicesText(value);
   return value.is_null() ? "-" : value.dump();
 }
 
@@ -196,9 +208,13 @@ std::string healthOf(const Json& health) {
 std::string eventLine(const Json& event) {
   const std::string from = plain(event.value("from", ""));
   const std::string to = plain(event.value("to", ""));
-  return fmt::format("{}  {}  {} {}  {}{}\n", event.value("index", uint64_t{0}),
+  const std::string name = plain(event.value("subject_name", ""));
+  const std::string host = plain(event.value("host", ""));
+  std::string whose = name.empty() ? "" : " " + name;
+  if (!host.empty() && host != name) whose += " of " + host;
+  return fmt::format("{}  {}  {} {}{}  {}{}\n", event.value("index", uint64_t{0}),
                      plain(event.value("time", "")), plain(event.value("subject", "")),
-                     event.value("id", uint64_t{0}), plain(event.value("what", "")),
+                     event.value("id", uint64_t{0}), whose, plain(event.value("what", "")),
                      from.empty() && to.empty() ? "" : fmt::format("  {} -> {}", from, to));
 }
 

@@ -120,23 +120,25 @@ constexpr Column kRegions[] = {{"ID", "id"},
                                {"EPOCH", "epoch"},
                                {"OPERATION", "operation", As::kNumberOrDash},
                                {"LABEL", "label"},
+                               {"DEVICES", "extents", As::kText, true},
                                {"CREATED", "created", As::kText, true},
                                {"LABELS", "labels", As::kText, true}};
 constexpr Column kEvidence[] = {
-    {"DEVICE", "device_id"}, {"EPOCH", "epoch"},           {"BYTES", "bytes", As::kBytes},
-    {"PASSES", "passes"},    {"NONZERO", "nonzero_bytes"}, {"FINISHED", "finished"},
+    {"DEVICE", "device"}, {"EPOCH", "epoch"},           {"BYTES", "bytes", As::kBytes},
+    {"PASSES", "passes"}, {"NONZERO", "nonzero_bytes"}, {"FINISHED", "finished"},
     {"SHA256", "sha256"}};
 constexpr Column kOperations[] = {{"ID", "id"},
                                   {"KIND", "kind"},
                                   {"STATE", "state"},
                                   {"REGION", "region", As::kNumberOrDash},
+                                  {"HOST", "host"},
                                   {"DONE", "done_bytes", As::kBytes},
                                   {"OF", "total_bytes", As::kBytes},
                                   {"BY", "actor"},
                                   {"TEXT", "text"}};
-constexpr Column kEvents[] = {{"INDEX", "index"}, {"TIME", "time"}, {"SUBJECT", "subject"},
-                              {"ID", "id"},       {"WHAT", "what"}, {"FROM", "from"},
-                              {"TO", "to"}};
+constexpr Column kEvents[] = {{"INDEX", "index"}, {"TIME", "time"},         {"SUBJECT", "subject"},
+                              {"ID", "id"},       {"NAME", "subject_name"}, {"HOST", "host"},
+                              {"WHAT", "what"},   {"FROM", "from"},         {"TO", "to"}};
 constexpr Column kCertificates[] = {
     {"KIND", "kind"}, {"NAME", "name"}, {"UNTIL", "until"}, {"LEFT", "left_ms", As::kLeft}};
 constexpr Column kAudit[] = {{"SEQ", "sequence"}, {"TIME", "time"}, {"WHO", "actor"},

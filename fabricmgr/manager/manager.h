@@ -254,6 +254,8 @@ class Manager {
   /// What proves that a region, now free, was erased: one for each device.
   Result<std::vector<ScrubEvidence>> evidence(RegionId region);
   Result<Totals> totals();
+  /// Fills in what these ids are called. The names of what is gone stay empty.
+  void nameAll(Names* names);
 
   // --- Watching and auditing.
   /// The latest durable index.

@@ -358,6 +358,20 @@ Result<Totals> Manager::totals() {
   });
 }
 
+void Manager::nameAll(Names* names) {
+  MutexLock lock(impl_->mutex);
+  State& state = impl_->state;
+  for (auto& [id, name] : names->pools) {
+    if (const Pool* pool = state.findPool(id)) name = pool->name;
+  }
+  for (auto& [id, name] : names->devices) {
+    if (const DeviceEntry* entry = state.findDevice(id)) name = entry->device.name;
+  }
+  for (auto& [id, name] : names->hosts) {
+    if (const HostEntry* entry = state.findHost(id)) name = entry->host.name;
+  }
+}
+
 Index Manager::index() { return impl_->store->durable(); }
 
 Result<Manager::Events> Manager::eventsSince(Index since, uint32_t limit, const std::string& host) {

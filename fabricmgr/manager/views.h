@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -103,6 +104,13 @@ struct RegionFilter {
   std::string pool;
   std::optional<RegionState> state;
   Selector selector;
+};
+
+/// What things are called that are referred to by number.
+struct Names {
+  std::map<PoolId, std::string> pools;
+  std::map<DeviceId, std::string> devices;
+  std::map<HostId, std::string> hosts;
 };
 
 /// Who would be hurt by removing a device or host.

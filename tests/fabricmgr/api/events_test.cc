@@ -32,6 +32,8 @@ TEST_F(Fabric, WatchersAreToldAndStreamsGoOn) {
   const Json events = concerned.json()["items"];
   for (const Json& event : events) {
     EXPECT_EQ(event["host_id"], get("/v1/hosts/node2").json()["id"]);
+    EXPECT_EQ(event["host"], "node2");
+    EXPECT_EQ(event["subject_name"], "") << "regions have none";
   }
   EXPECT_FALSE(events.empty());
 }

@@ -3,6 +3,8 @@
 // bad input without a change of state.
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "tests/fabricmgr/api/fabric_fixture.h"
 #include "tests/fabricmgr/api/mangle.h"
 
@@ -21,6 +23,7 @@ TEST_F(Fabric, AssignsShowsAndReleasesWithEvidence) {
   EXPECT_EQ(shown.json()["state"], "attached");
   EXPECT_EQ(shown.json()["size_bytes"], 4 * kMiB);
   EXPECT_EQ(shown.header("ETag"), "\"" + shown.json()["modified"].dump() + "\"");
+  EXPECT_EQ(shown.json()["extents"][0]["device"], "dev0");
   EXPECT_EQ(get("/v1/regions?host=node2").json()["items"].size(), 0u);
   EXPECT_EQ(get("/v1/regions?state=attached").json()["items"].size(), 1u);
 
@@ -35,6 +38,7 @@ TEST_F(Fabric, AssignsShowsAndReleasesWithEvidence) {
   ASSERT_EQ(evidence.size(), 1u);
   EXPECT_EQ(evidence[0]["bytes"], 4 * kMiB);
   EXPECT_EQ(evidence[0]["nonzero_bytes"], 0);
+  EXPECT_EQ(evidence[0]["device"], "dev0");
   EXPECT_EQ(get("/v1/status").json()["free_bytes"], kPoolBytes);
   EXPECT_TRUE(get("/v1/audit/verification").json()["good"]);
 }
@@ -108,6 +112,38 @@ TEST_F(Fabric, AKeyIsCarriedOutOnceAlsoAfterARestart) {
   EXPECT_EQ(post("/v1/regions", body, "Idempotency-Key: \r\n").status, 400);
   EXPECT_EQ(post("/v1/regions", body, "Idempotency-Key: " + std::string(129, 'k') + "\r\n").status,
             400);
+}
+
+TEST_F(Fabric, NumbersHaveNamesBesideThem) {
+  furnish();
+  const Json wish = {{"host", "node1"}, {"size_bytes", 2 * kMiB}};
+  Json plan = post("/v1/plans", wish).json();
+  EXPECT_EQ(plan["extents"][0]["device"], "dev0");
+  Json with_plan = wish;
+  with_plan["plan"] = plan;
+  const Reply applied = post("/v1/regions", with_plan);
+  EXPECT_EQ(applied.status, 201) << applied.body;
+  const std::string region = "/v1/regions/" + applied.json()["id"].dump();
+  const Json access = as(certificate("host", "node1"), getRequest(region + "/access")).json();
+  EXPECT_EQ(access["extents"][0]["device"], "dev0");
+  EXPECT_EQ(access["parts"][0]["device"], "dev0");
+  EXPECT_EQ(access["parts"][0]["extents"][0]["device"], "dev0");
+  const Reply drain = post("/v1/hosts/node1/drain", Json::object());
+  ASSERT_EQ(drain.status, 202) << drain.body;
+  EXPECT_EQ(get(drain.header("Location")).json()["host"], "node1");
+  // What is gone has none.
+  EXPECT_EQ(post("/v1/devices/dev0/remove", {{"force", true}}).status / 100, 2);
+  std::set<std::string> named;
+  const Reply events = get("/v1/events?since=0");
+  ASSERT_EQ(events.status, 200) << events.body;
+  const Json list = events.json()["items"];
+  for (const Json& event : list) {
+    if (event["subject"] == "operation") continue;
+    named.insert(event["subject"].get<std::string>() + " " +
+                 event["subject_name"].get<std::string>());
+  }
+  EXPECT_EQ(named,
+            (std::set<std::string>{"device ", "host node1", "host node2", "pool cxl", "region "}));
 }
 
 TEST_F(Fabric, IfMatchRefusesWhatHasChangedSince) {

@@ -20,7 +20,7 @@ class RegionsTest(FabricTest):
         wish += ["--avoid-domain", "rack1", "--avoid-domain", "rack2"]
         plan = self.run_program("plan", *wish, "--json").stdout
         (self.folder / "plan.json").write_text(plan)
-        self.assertIn("extents", self.run_program("plan", *wish).stdout)
+        self.assertRegex(self.run_program("plan", *wish).stdout, r"(?m)^extents +device_id \d+, device dev0, ")
         answer = self.ask("region", "assign", *wish, "--label", "table", "--plan", str(self.folder / "plan.json"))
         region = str(answer["id"])
         self.run_program(
@@ -31,6 +31,9 @@ class RegionsTest(FabricTest):
         table = self.run_program("region", "list", "--host", "node1").stdout.splitlines()
         self.assertEqual(table[0].split()[:4], ["ID", "HOST", "STATE", "SIZE"])
         self.assertEqual(table[1].split()[:4], [region, "node1", "attached", "4M"])
+        self.assertRegex(self.run_program("region", "show", region).stdout, r"(?m)^extents +device_id \d+, device dev0, ")
+        wide = self.run_program("region", "list", "-o", "wide").stdout.splitlines()
+        self.assertEqual(wide[1].split()[wide[0].split().index("DEVICES")], "dev0")
         self.assertRegex(self.run_program("host", "show", "node1").stdout, r"(?m)^domain +-$")
         self.assertIn("4M of 64M given out", self.run_program("status").stdout)
         hurt = self.run_program("device", "ok-to-remove", "dev0", code=REFUSED).stdout
@@ -40,11 +43,17 @@ class RegionsTest(FabricTest):
         self.run_program("region", "release", region, "--force")
         evidence = self.ask("region", "evidence", region)["items"]
         self.assertEqual([one["nonzero_bytes"] for one in evidence], [0])
-        self.assertIn("SHA256", self.run_program("region", "evidence", region).stdout)
+        table = self.run_program("region", "evidence", region).stdout.splitlines()
+        self.assertEqual((table[0].split()[0], table[1].split()[0]), ("DEVICE", "dev0"))
+        self.assertIn("SHA256", table[0])
+        self.assertRegex(self.run_program("operation", "list").stdout, rf"(?m)^\d+ +release +done +{region} +- ")
         self.assertIn("region.apply", self.run_program("audit", "list").stdout)
         self.assertEqual(self.ask("audit", "show", "2")["items"][0]["sequence"], 2)
         self.assertIn("pool.add", self.run_program("audit", "show", "1").stdout)
-        self.assertIn("attached", self.run_program("event", "list", "--since", "0").stdout)
+        events = self.run_program("event", "list", "--since", "0").stdout
+        self.assertRegex(events, r"(?m) device +\d+ +dev0 +- +added ")
+        self.assertRegex(events, r"(?m) host +\d+ +node1 ")
+        self.assertRegex(events, rf"(?m) region +{region} +- +node1 .* attached$")
         index = self.ask("event", "list", "--since", "0")["items"][0]["index"]
         self.assertEqual({one["index"] for one in self.ask("event", "show", str(index))["items"]}, {index})
         self.assertEqual(self.run_program("event", "show", str(index)).stdout.split()[0], "INDEX")
