@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 
 namespace tidepool::api {
 namespace {
@@ -15,6 +16,16 @@ bool parseNumber(std::string_view text, uint64_t* number) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, *number);
   return !text.empty() && stop == end && error == std::errc();
+}
+
+/// The `modified` of an ETag, or of what is written by hand, without the rest of one.
+bool parseTag(std::string_view text, uint64_t* modified) {
+  if (text.size() <= 2 || text.front() != '"' || text.back() != '"') return false;
+  text = text.substr(1, text.size() - 2);
+  const size_t dash = text.find('-');
+  const std::string_view rest = dash == std::string_view::npos ? "0" : text.substr(dash + 1);
+  const bool hex = !rest.empty() && rest.find_first_not_of("0123456789abcdef") == rest.npos;
+  return hex && parseNumber(text.substr(0, dash), modified) && *modified != 0;
 }
 
 }  // namespace
@@ -36,15 +47,32 @@ Result<fabric::Caller> callerOf(const Call& call) {
   }
   if (const std::string* match = request.header("if-match"); match != nullptr && *match != "*") {
     uint64_t number = 0;
-    const bool quoted = match->size() > 2 && match->front() == '"' && match->back() == '"';
-    if (!quoted || !parseNumber(std::string_view(*match).substr(1, match->size() - 2), &number) ||
-        number == 0) {
+    if (!parseTag(*match, &number)) {
       return fail(ErrorCode::kInvalidArgument,
                   "If-Match has to be the ETag of the thing, such as \"42\", quotes included");
     }
     caller.expected = fabric::Index(number);
   }
   return caller;
+}
+
+std::string etagOf(std::string body, fabric::Index modified) {
+  // No text has these, as the quotes in texts have a backslash before them. That a time is over is
+  // a difference.
+  for (const std::string_view field : {"\"lease_left_ms\":", "\"drain_left_ms\":"}) {
+    const size_t name = body.find(field);
+    if (name == std::string::npos) continue;
+    const size_t number = name + field.size();
+    if (body[number] == '0') continue;
+    body.erase(number, body.find_first_not_of("0123456789", number) - number);
+  }
+  return fmt::format("\"{}-{:016x}\"", modified.value(), std::hash<std::string>()(body));
+}
+
+bool isKnown(const Call& call, const std::string& etag) {
+  const std::string* given = call.exchange->request.header("if-none-match");
+  if (given == nullptr) return false;
+  return *given == "*" || given->find(etag) != std::string::npos;
 }
 
 Status checkMine(const Call& call, const std::string& host) {

@@ -54,7 +54,13 @@ void renderAll(JsonWriter& out, fabric::Manager& manager, std::span<const T> thi
   }
 }
 
-/// A body of one thing; `modified` becomes its ETag, to be sent back as If-Match.
+/// Of a thing with this body, for If-Match and If-None-Match: `modified`, and what tells bodies
+/// apart whose times do not run down alone.
+std::string etagOf(std::string body, fabric::Index modified);
+/// Whether If-None-Match has the tag.
+bool isKnown(const Call& call, const std::string& etag);
+
+/// A body of one thing, which has an ETag if it has a `modified`: 304 for who has that already.
 template <typename T>
 Outcome one(const Call& call, const Result<T>& thing, fabric::Index modified = fabric::Index()) {
   if (!thing) return tl::unexpected(thing.error());
@@ -62,9 +68,10 @@ Outcome one(const Call& call, const Result<T>& thing, fabric::Index modified = f
   renderAll(out, call.service.manager(), std::span(&*thing, 1));
   Response response;
   response.body = out.take() + "\n";
-  if (modified.value() != 0) {
-    response.headers.emplace_back("ETag", fmt::format("\"{}\"", modified.value()));
-  }
+  if (modified.value() == 0) return response;
+  std::string etag = etagOf(response.body, modified);
+  if (isKnown(call, etag)) response = Response{304, "", {}, ""};
+  response.headers.emplace_back("ETag", std::move(etag));
   return response;
 }
 

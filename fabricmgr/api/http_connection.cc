@@ -23,6 +23,7 @@ constexpr uint64_t kSlowestBytesPerSecond = 64 * 1024;
 constexpr size_t kLongestBacklog = 1024 * 1024;  // of a stream whose reader is slow
 constexpr size_t kCopyBelow = 4096;
 constexpr int kNoContent = 204;
+constexpr int kNotModified = 304;
 
 std::string dateNow() {
   // Made once a second.
@@ -271,7 +272,7 @@ void HttpConnection::send(const Response& response, bool stream) {
   if (stream) {
     text += fmt::format("Content-Type: {}\r\n{}", response.type,
                         chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
-  } else if (response.status != kNoContent) {
+  } else if (response.status != kNoContent && response.status != kNotModified) {
     text += fmt::format("Content-Type: {}\r\nContent-Length: {}\r\n", response.type,
                         response.body.size());
   }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "fabricmgr/api/routes.h"
 #include "fabricmgr/api/schemas.h"
@@ -52,6 +53,12 @@ void parameters(JsonWriter& out, const Route& route) {
               "The ETag of the thing: refused (412) if it has changed since.", false,
               [&] { out.field("type", "string"); });
   }
+  if (route.shape == Shape::kTagged) {
+    parameter(
+        out, "If-None-Match", "header",
+        "ETags of the thing, with commas between them: 304 if it is still as one of them says.",
+        false, [&] { out.field("type", "string"); });
+  }
   out.endList();
 }
 
@@ -65,11 +72,20 @@ void listSchema(JsonWriter& out, const Schema& item) {
     out.beginObject(name).field("type", "integer").field("description", about).endObject();
   }
   out.endObject().beginList("required").value("items").value("next").value("index").endList();
-  out.field("additionalProperties", false);
+  out.field("additionalProperties", true);
+}
+
+void etag(JsonWriter& out) {
+  out.beginObject("headers").beginObject("ETag");
+  out.field("description",
+            "Of the thing as it is shown, without how long its times have left: the number is its "
+            "`modified`.");
+  out.beginObject("schema").field("type", "string").endObject().endObject().endObject();
 }
 
 void success(JsonWriter& out, const Route& route, std::string_view status, std::string_view about) {
   out.beginObject(status).field("description", about);
+  if (route.shape == Shape::kTagged) etag(out);
   if (route.shape == Shape::kText) {
     content(out, route.path == "/metrics" ? "text/plain" : "application/json", [] {});
   } else if (route.answer != nullptr) {
@@ -90,6 +106,11 @@ void responses(JsonWriter& out, const Route& route) {
     success(out, route, "204", "Done.");
   } else {
     success(out, route, "200", "Done.");
+  }
+  if (route.shape == Shape::kTagged) {
+    out.beginObject("304").field("description", "As If-None-Match says it is. There is no body.");
+    etag(out);
+    out.endObject();
   }
   if (route.shape == Shape::kChange) {
     success(out, route, "201", "Made; Location is where it is.");
@@ -138,6 +159,23 @@ void operation(JsonWriter& out, const Route& route) {
   out.endObject();
 }
 
+/// Notes the schema, and those that it consists of.
+void gather(const Schema& schema, std::set<const Schema*>* all) {
+  if (!all->insert(&schema).second) return;
+  for (const Field& field : schema.fields) {
+    if (field.of != nullptr) gather(*field.of, all);
+  }
+}
+
+/// Those of what comes in, which is checked to the last field. Answers may get more fields.
+std::set<const Schema*> takenIn() {
+  std::set<const Schema*> all;
+  for (const Route& route : routes()) {
+    if (route.body != nullptr) gather(*route.body, &all);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string openApiDocument(const std::string& version) {
@@ -161,9 +199,10 @@ std::string openApiDocument(const std::string& version) {
   out.endObject().endObject().beginObject("components");
   securitySchemes(out);
   out.beginObject("schemas");
+  const std::set<const Schema*> taken = takenIn();
   for (const Schema* schema : allSchemas()) {
     out.beginObject(schema->name);
-    writeSchema(out, *schema);
+    writeSchema(out, *schema, taken.contains(schema) ? Others::kRefused : Others::kPossible);
     out.endObject();
   }
   out.endObject().endObject().endObject();

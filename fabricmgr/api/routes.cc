@@ -18,6 +18,7 @@ constexpr Roles kH = Role::kHost | Role::kNone;
 constexpr Lane kQuick = Lane::kQuick;
 constexpr Lane kSlow = Lane::kSlow;
 constexpr Shape kOne = Shape::kOne;
+constexpr Shape kTagged = Shape::kTagged;
 constexpr Shape kList = Shape::kList;
 constexpr Shape kChange = Shape::kChange;
 
@@ -33,13 +34,13 @@ constinit const Route kRoutes[] = {
 
   {"GET", "/v1/pools", "listPools", kV, kSlow, &kPageQuery, nullptr, kList, &kPool, "All pools.", listPools},
   {"POST", "/v1/pools", "addPool", kA, kSlow, &kWriteQuery, &kNewPool, kChange, &kAnswer, "Adds a pool.", addPool},
-  {"GET", "/v1/pools/{name}", "showPool", kV, kQuick, &kNoQuery, nullptr, kOne, &kPool, "One pool.", showPool},
+  {"GET", "/v1/pools/{name}", "showPool", kV, kQuick, &kNoQuery, nullptr, kTagged, &kPool, "One pool.", showPool},
   {"DELETE", "/v1/pools/{name}", "deletePool", kA, kSlow, &kWriteQuery, nullptr, kChange, &kAnswer, "As remove.", removePool},
   {"POST", "/v1/pools/{name}/remove", "removePool", kA, kSlow, &kWriteQuery, &kNoBody, kChange, &kAnswer, "Removes a pool without devices.", removePool},
 
   {"GET", "/v1/devices", "listDevices", kV, kSlow, &kDevicesQuery, nullptr, kList, &kDevice, "All devices.", listDevices},
   {"POST", "/v1/devices", "addDevice", kA, kSlow, &kWriteQuery, &kNewDevice, kChange, &kAnswer, "Adds a device, which has to answer and to hold nothing.", addDevice},
-  {"GET", "/v1/devices/{name}", "showDevice", kV, kQuick, &kNoQuery, nullptr, kOne, &kDevice, "One device.", showDevice},
+  {"GET", "/v1/devices/{name}", "showDevice", kV, kQuick, &kNoQuery, nullptr, kTagged, &kDevice, "One device.", showDevice},
   {"PATCH", "/v1/devices/{name}", "setDevice", kO, kSlow, &kWriteQuery, &kSet, kChange, &kAnswer, "Writes labels on it.", setDevice},
   {"DELETE", "/v1/devices/{name}", "deleteDevice", kA, kSlow, &kDeleteQuery, nullptr, kChange, &kAnswer, "As remove.", removeDevice},
   {"GET", "/v1/devices/{name}/removal", "checkRemoveDevice", kV, kSlow, &kNoQuery, nullptr, kOne, &kRemoval, "Who would be hurt by its removal.", checkRemoveDevice},
@@ -50,7 +51,7 @@ constinit const Route kRoutes[] = {
 
   {"GET", "/v1/hosts", "listHosts", kV, kSlow, &kHostsQuery, nullptr, kList, &kHost, "All hosts.", listHosts},
   {"POST", "/v1/hosts", "addHost", kAH, kSlow, &kWriteQuery, &kNewHost, kChange, &kAnswer, "Adds a host; an agent adds its own.", addHost},
-  {"GET", "/v1/hosts/{name}", "showHost", kVH, kQuick, &kNoQuery, nullptr, kOne, &kHost, "One host.", showHost},
+  {"GET", "/v1/hosts/{name}", "showHost", kVH, kQuick, &kNoQuery, nullptr, kTagged, &kHost, "One host.", showHost},
   {"PATCH", "/v1/hosts/{name}", "setHost", kO, kSlow, &kWriteQuery, &kSet, kChange, &kAnswer, "Writes labels on it.", setHost},
   {"DELETE", "/v1/hosts/{name}", "deleteHost", kA, kSlow, &kWriteQuery, nullptr, kChange, &kAnswer, "As remove.", removeHost},
   {"GET", "/v1/hosts/{name}/removal", "checkRemoveHost", kV, kSlow, &kNoQuery, nullptr, kOne, &kRemoval, "Who would be hurt by its removal.", checkRemoveHost},
@@ -66,7 +67,7 @@ constinit const Route kRoutes[] = {
   {"GET", "/v1/regions", "listRegions", kVH, kSlow, &kRegionsQuery, nullptr, kList, &kRegion, "Regions; an agent sees its own.", listRegions},
   {"POST", "/v1/regions", "assignRegion", kOH, kSlow, &kWriteQuery, &kNewRegion, kChange, &kAnswer, "Gives a host a region.", assignRegion},
   {"POST", "/v1/plans", "planRegion", kOH, kSlow, &kNoQuery, &kNewRegion, kOne, &kPlan, "What assigning would do now.", planRegion},
-  {"GET", "/v1/regions/{id}", "showRegion", kVH, kQuick, &kNoQuery, nullptr, kOne, &kRegion, "One region.", showRegion},
+  {"GET", "/v1/regions/{id}", "showRegion", kVH, kQuick, &kNoQuery, nullptr, kTagged, &kRegion, "One region.", showRegion},
   {"PATCH", "/v1/regions/{id}", "setRegion", kO, kSlow, &kWriteQuery, &kSet, kChange, &kAnswer, "Writes labels on it.", setRegion},
   {"DELETE", "/v1/regions/{id}", "deleteRegion", kOH, kSlow, &kDeleteQuery, nullptr, kChange, &kAnswer, "As release.", releaseRegion},
   {"POST", "/v1/regions/{id}/resize", "resizeRegion", kOH, kSlow, &kWriteQuery, &kResize, kChange, &kAnswer, "Makes it larger or smaller, at its end.", resizeRegion},

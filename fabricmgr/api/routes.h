@@ -34,8 +34,8 @@ struct Call {
 using Outcome = Result<std::optional<Response>>;
 using Handler = Outcome (*)(const Call& call);
 
-/// What the answer's body is.
-enum class Shape : uint8_t { kOne, kList, kChange, kText };
+/// What the answer's body is. kTagged: one thing, with its ETag.
+enum class Shape : uint8_t { kOne, kTagged, kList, kChange, kText };
 
 struct Route {
   std::string_view method;
@@ -46,7 +46,7 @@ struct Route {
   const Schema* query = nullptr;
   const Schema* body = nullptr;  // null: the request has none
   Shape shape = Shape::kOne;
-  const Schema* answer = nullptr;  // of kOne; of the items of kList
+  const Schema* answer = nullptr;  // of kOne, kTagged, kChange; of the items of kList
   std::string_view about;
   Handler handler = nullptr;
 };

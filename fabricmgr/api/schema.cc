@@ -201,7 +201,7 @@ void writeFieldType(JsonWriter& out, const Field& field) {
   out.endList();
 }
 
-void writeSchema(JsonWriter& out, const Schema& schema) {
+void writeSchema(JsonWriter& out, const Schema& schema, Others others) {
   out.field("type", "object").field("description", schema.about).beginObject("properties");
   for (const Field& field : schema.fields) {
     out.beginObject(field.name);
@@ -212,7 +212,7 @@ void writeSchema(JsonWriter& out, const Schema& schema) {
   for (const Field& field : schema.fields) {
     if (field.need == Need::kMust) out.value(field.name);
   }
-  out.endList().field("additionalProperties", false);
+  out.endList().field("additionalProperties", others == Others::kPossible);
 }
 
 }  // namespace tidepool::api

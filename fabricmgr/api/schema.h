@@ -48,8 +48,10 @@ struct Schema {
 tl::expected<void, InputFault> check(const JsonValue& value, const Schema& schema);
 /// Parameters are texts; numbers and flags among them are read as such.
 tl::expected<JsonValue, InputFault> readQuery(const Pairs& query, const Schema& schema);
+/// Whether fields beyond those of the schema are refused, or may come to be there.
+enum class Others : uint8_t { kRefused, kPossible };
 /// As JSON Schema (2020-12), as OpenAPI 3.1 has it.
-void writeSchema(JsonWriter& out, const Schema& schema);
+void writeSchema(JsonWriter& out, const Schema& schema, Others others);
 void writeFieldType(JsonWriter& out, const Field& field);
 
 }  // namespace tidepool::api

@@ -137,6 +137,41 @@ TEST(OpenApi, EveryReferenceLeadsSomewhereAndEverySchemaIsUsed) {
   EXPECT_EQ(used, defined);
 }
 
+/// Which schemas a value of the document leads to.
+void follow(const Json& value, std::set<std::string>* names) {
+  for (const auto& [key, member] : value.items()) {
+    if (key == "$ref") {
+      const std::string reference = member;
+      const std::string name = reference.substr(reference.rfind('/') + 1);
+      if (names->insert(name).second) {
+        follow(document()["components"]["schemas"][name], names);
+      }
+    } else if (member.is_structured()) {
+      follow(member, names);
+    }
+  }
+}
+
+TEST(OpenApi, OnlyWhatComesInIsClosed) {
+  std::set<std::string> in, out;
+  for (const auto& [path, methods] : document()["paths"].items()) {
+    for (const auto& [method, operation] : methods.items()) {
+      if (operation.contains("requestBody")) follow(operation["requestBody"], &in);
+      follow(operation["responses"], &out);
+      const Json& good = operation["responses"].value("200", Json::object());
+      const Json schema = good.value("/content/application~1json/schema"_json_pointer, Json());
+      if (!schema.contains("properties")) continue;
+      EXPECT_EQ(schema["additionalProperties"], true) << path << ", a list";
+    }
+  }
+  EXPECT_TRUE(in.contains("GivenExtent"));
+  EXPECT_TRUE(out.contains("Extent"));
+  for (const auto& [name, schema] : document()["components"]["schemas"].items()) {
+    EXPECT_NE(in.contains(name), out.contains(name)) << name << " would have to be both";
+    EXPECT_EQ(schema["additionalProperties"], out.contains(name)) << name;
+  }
+}
+
 TEST_F(Fabric, AnswersAreWhatTheDocumentSays) {
   furnish();
   const uint64_t id = assign("node1", 4 * kMiB);
@@ -172,6 +207,7 @@ TEST_F(Fabric, AnswersAreWhatTheDocumentSays) {
     const Reply reply = for_agents ? as(agent, request) : raw(request);
     if (route.method == "GET") {
       EXPECT_EQ(reply.status, 200) << route.name << reply.body;
+      EXPECT_EQ(reply.header("ETag").empty(), route.shape != Shape::kTagged) << route.name;
     }
     const Json schema = schemaOf(route, reply);
     if (schema.is_null()) continue;

@@ -12,6 +12,7 @@ namespace tidepool::api {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST_F(Fabric, AssignsShowsAndReleasesWithEvidence) {
   furnish();
@@ -22,7 +23,7 @@ TEST_F(Fabric, AssignsShowsAndReleasesWithEvidence) {
   EXPECT_EQ(shown.json()["host"], "node1");
   EXPECT_EQ(shown.json()["state"], "attached");
   EXPECT_EQ(shown.json()["size_bytes"], 4 * kMiB);
-  EXPECT_EQ(shown.header("ETag"), "\"" + shown.json()["modified"].dump() + "\"");
+  EXPECT_THAT(shown.header("ETag"), StartsWith("\"" + shown.json()["modified"].dump() + "-"));
   EXPECT_EQ(shown.json()["extents"][0]["device"], "dev0");
   EXPECT_EQ(get("/v1/regions?host=node2").json()["items"].size(), 0u);
   EXPECT_EQ(get("/v1/regions?state=attached").json()["items"].size(), 1u);
@@ -155,12 +156,61 @@ TEST_F(Fabric, IfMatchRefusesWhatHasChangedSince) {
       post("/v1/devices/dev0/uncordon", Json::object(), "If-Match: " + etag + "\r\n");
   EXPECT_EQ(stale.status, 412) << stale.body;
   EXPECT_EQ(stale.json()["code"], "conflict");
-  for (const char* bad : {"42", "\"\"", "\"x\"", "W/\"3\"", "\"0\"", "\"1\", \"2\""}) {
+  for (const char* bad :
+       {"42", "\"\"", "\"x\"", "W/\"3\"", "\"0\"", "\"1\", \"2\"", "\"1-\"", "\"1-x\"", "\"-1\""}) {
     const Reply reply =
         post("/v1/devices/dev0/uncordon", Json::object(), std::string("If-Match: ") + bad + "\r\n");
     EXPECT_EQ(reply.status, 400) << bad;
   }
   EXPECT_EQ(post("/v1/devices/dev0/uncordon", Json::object(), "If-Match: *\r\n").status, 200);
+  // By hand, from the body.
+  const std::string modified = get("/v1/devices/dev0").json()["modified"].dump();
+  EXPECT_EQ(
+      post("/v1/devices/dev0/cordon", Json::object(), "If-Match: \"" + modified + "\"\r\n").status,
+      200);
+}
+
+TEST_F(Fabric, IfNoneMatchIsAnsweredWhenSomethingHasChanged) {
+  furnish();
+  const std::string region = "/v1/regions/" + std::to_string(assign("node1", 2 * kMiB));
+  for (const std::string& path : {std::string("/v1/pools/cxl"), std::string("/v1/devices/dev0"),
+                                  std::string("/v1/hosts/node1"), region}) {
+    const Reply first = get(path);
+    ASSERT_EQ(first.status, 200);
+    const std::string etag = first.header("ETag");
+    const auto unless = [&](const std::string& tags) {
+      return raw(getRequest(path, "If-None-Match: " + tags + "\r\n"));
+    };
+    for (const std::string& known :
+         {etag, "\"1-0\", " + etag + ", \"2\"", "W/" + etag, std::string("*")}) {
+      const Reply same = unless(known);
+      EXPECT_EQ(same.status, 304) << path << known;
+      EXPECT_EQ(same.body, "");
+      EXPECT_EQ(same.header("ETag"), etag) << "its times run, and that is no difference";
+      EXPECT_EQ(same.header("Content-Length"), "");
+    }
+    const std::string modified = first.json()["modified"].dump();
+    for (const std::string& other : {"\"" + modified + "\"", "\"" + modified + "-0\"", modified}) {
+      const Reply reply = unless(other);
+      EXPECT_EQ(reply.status, 200) << path << other;
+      EXPECT_EQ(reply.header("ETag"), etag);
+    }
+  }
+  // What is shown beside the thing's own record counts, too.
+  const auto tagOf = [&](const char* path) { return get(path).header("ETag"); };
+  const std::string pool = tagOf("/v1/pools/cxl"), device = tagOf("/v1/devices/dev0"),
+                    host = tagOf("/v1/hosts/node1");
+  assign("node1", 2 * kMiB);
+  for (const auto& [path, etag] : {std::pair("/v1/pools/cxl", pool),
+                                   {"/v1/devices/dev0", device},
+                                   {"/v1/hosts/node1", host}}) {
+    const Reply reply = raw(getRequest(path, "If-None-Match: " + etag + "\r\n"));
+    EXPECT_EQ(reply.status, 200) << path;
+    EXPECT_NE(reply.header("ETag"), etag);
+  }
+  // Where there is no ETag it says nothing.
+  EXPECT_EQ(raw(getRequest("/v1/status", "If-None-Match: *\r\n")).status, 200);
+  EXPECT_EQ(raw(getRequest("/v1/hosts/nobody", "If-None-Match: *\r\n")).status, 404);
 }
 
 TEST_F(Fabric, DeletesWhatItsVerbsTakeAway) {
