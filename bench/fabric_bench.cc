@@ -92,15 +92,15 @@ std::string poolPath(const std::string& folder, uint64_t device) {
   return folder + "/d" + std::to_string(device) + ".pool";
 }
 
-void makePools(const std::string& folder, const Layout& layout) {
+void makePools(const std::string& folder, const Layout& layout, const Standing& standing) {
   for (uint64_t device = 0; device < kDevices; ++device) {
     const std::string path = poolPath(folder, device);
     std::ofstream(path).close();
     if (truncate(path.c_str(), static_cast<off_t>(layout.capacity().value())) != 0) exit(1);
     std::vector<GrantReport> none;
-    Leadership nobody({"00000000-0000-4000-8000-000000000000", Term(1), 1});
+    Leadership before({standing.fabric, standing.term, 1});
     auto log =
-        must("grants", GrantLog::open(path + ".grants", Layout::device(device), nobody, &none));
+        must("grants", GrantLog::open(path + ".grants", Layout::device(device), before, &none));
     uint64_t ticket = 0;
     for (uint64_t i = 0; i < layout.regionsOn(device); ++i) {
       const Grant grant{Layout::region(device, i), Epoch(1), GrantState::kGranted,
@@ -135,8 +135,13 @@ void fillStore(Store& store, const std::string& folder, const Layout& layout) {
     batch.changes.push_back(device);
   }
   for (uint64_t i = 0; i < kHosts; ++i) {
-    batch.changes.push_back(Host{Layout::host(i), "h" + std::to_string(i), "", HostState::kActive,
-                                 Nanoseconds(86'400'000'000'000), Index(1)});
+    batch.changes.push_back(Host{Layout::host(i),
+                                 "h" + std::to_string(i),
+                                 "",
+                                 HostState::kActive,
+                                 Nanoseconds(86'400'000'000'000),
+                                 Index(1),
+                                 {}});
   }
   flush();
   for (uint64_t i = 0; i < layout.regionsOn(0); ++i) {
@@ -205,15 +210,15 @@ int measure(const std::string& folder, uint64_t regions) {
   const Layout layout{regions};
   const MonotonicClock clock;
   const WallClock wall;
-  makePools(folder, layout);
+  makePools(folder, layout, must("init", initSqliteStore(folder + "/store.db")));
   {
-    must("init", initSqliteStore(folder + "/store.db"));
     auto store = must("store", openSqliteStore(folder + "/store.db"));
     fillStore(*store, folder, layout);
   }
   const uint64_t before = residentBytes();
   const double start = seconds();
   auto store = must("store", openSqliteStore(folder + "/store.db"));
+  const double open = seconds() - start;
   ManagerOptions options;
   options.drivers = makeDriverFactory({&wall});
   options.clock = &clock;
@@ -231,7 +236,8 @@ int measure(const std::string& folder, uint64_t regions) {
   const double slowest = quantile(&decisions, 1);
   printf(
       "{\"hosts\": %llu, \"regions\": %llu, \"extents\": %llu, \"devices\": %llu,\n"
-      " \"load_seconds\": %.2f, \"resident_bytes\": %llu, \"resident_before_bytes\": %llu,\n"
+      " \"load_seconds\": %.2f, \"open_seconds\": %.2f, \"resident_bytes\": %llu, "
+      "\"resident_before_bytes\": %llu,\n"
       " \"decision_ms\": {\"p50\": %.3f, \"p99\": %.3f, \"max\": %.3f},\n"
       " \"assigns_per_second\": %.0f, \"callers\": %llu,\n"
       " \"assign_ms\": {\"p50\": %.2f, \"p99\": %.2f},\n"
@@ -239,7 +245,7 @@ int measure(const std::string& folder, uint64_t regions) {
       static_cast<unsigned long long>(totals.hosts),
       static_cast<unsigned long long>(totals.regions),
       static_cast<unsigned long long>(regions * kExtentsEach),
-      static_cast<unsigned long long>(totals.devices), load,
+      static_cast<unsigned long long>(totals.devices), load, open,
       static_cast<unsigned long long>(residentBytes()), static_cast<unsigned long long>(before),
       quantile(&decisions, 0.5), quantile(&decisions, 0.99), slowest,
       static_cast<double>(kEach * kCallers) / elapsed, static_cast<unsigned long long>(kCallers),

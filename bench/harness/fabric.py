@@ -50,6 +50,7 @@ def measure(count, _only):
             f"{WANTED['list']:g} ms with it",
         ],
         ["start", f"{middle(lambda r: r['load_seconds']):.1f} s", ""],
+        ["  of it, opening and checking the store", f"{middle(lambda r: r['open_seconds']):.1f} s", ""],
         ["memory", f"{middle(lambda r: r['resident_bytes']) / 2**20:.0f} MiB", ""],
     ]
     first = runs[0]
