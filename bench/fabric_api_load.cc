@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -209,6 +210,7 @@ class Load {
 };
 
 int start(char** argument) {
+  std::signal(SIGPIPE, SIG_IGN);  // a server that hangs up is counted
   const auto endpoint = parseEndpoint(argument[1]);
   SSL_CTX* context = SSL_CTX_new(TLS_client_method());
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_AUTO_RETRY);
