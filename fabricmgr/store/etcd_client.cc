@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EtcdClient over libcurl's easy interface. 64-bit numbers are texts in etcd's JSON.
+// EtcdClient over libcurl's easy interface, EtcdWatch over its multi interface. 64-bit numbers are
+// texts in etcd's JSON.
 #include "fabricmgr/store/etcd_client.h"
 
 #include <curl/curl.h>
@@ -118,6 +119,43 @@ std::string listOf(const std::vector<std::string>& operations) {
   return text + "]";
 }
 
+/// What all requests to `target` have in common; their answers are appended to a string.
+void setUp(CURL* curl, const EtcdTarget& target) {
+  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, kConnectMilliseconds);
+  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, append);
+  if (target.ca.empty()) return;
+  curl_easy_setopt(curl, CURLOPT_CAINFO, target.ca.c_str());
+  curl_easy_setopt(curl, CURLOPT_SSLCERT, target.certificate.c_str());
+  curl_easy_setopt(curl, CURLOPT_SSLKEY, target.key.c_str());
+  if (!target.crl.empty()) curl_easy_setopt(curl, CURLOPT_CRLFILE, target.crl.c_str());
+}
+
+std::string urlOf(const EtcdTarget& target, size_t endpoint, const char* path) {
+  return fmt::format("{}://{}/v3{}", target.ca.empty() ? "http" : "https",
+                     target.endpoints[endpoint], path);
+}
+
+tl::unexpected<Error> away(const EtcdTarget& target, const char* why, int code) {
+  const bool late = code == CURLE_OPERATION_TIMEDOUT;
+  return fail(late ? ErrorCode::kTimedOut : ErrorCode::kUnreachable,
+              "etcd at %.60s does not answer (%.80s): see that most of its members run and can be "
+              "reached",
+              fmt::format("{}", fmt::join(target.endpoints, ",")).c_str(), why);
+}
+
+/// Of an answer that has an error.
+tl::unexpected<Error> refusalIn(const Json& answer, const EtcdTarget& target) {
+  const Json& error = answer["error"];
+  const std::string text = error.is_string() ? error.get<std::string>() : error.dump();
+  const Json& number = memberOf(answer, "code");
+  const int grpc = number.is_number_integer() ? number.get<int>() : 0;
+  return fail(codeOf(grpc, text), "etcd at %.60s: %.120s", target.endpoints[0].c_str(),
+              text.c_str());
+}
+
 bool isEndpoint(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return false;
@@ -201,40 +239,20 @@ struct EtcdClient::Document {
 
 EtcdClient::EtcdClient(EtcdTarget target, Nanoseconds patience)
     : target_(std::move(target)), patience_(patience), handle_(std::make_unique<Handle>()) {
-  CURL* const curl = handle_->curl;
-  if (curl == nullptr) return;  // ask() says so
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, kConnectMilliseconds);
-  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, append);
-  if (target_.ca.empty()) return;
-  curl_easy_setopt(curl, CURLOPT_CAINFO, target_.ca.c_str());
-  curl_easy_setopt(curl, CURLOPT_SSLCERT, target_.certificate.c_str());
-  curl_easy_setopt(curl, CURLOPT_SSLKEY, target_.key.c_str());
-  if (!target_.crl.empty()) curl_easy_setopt(curl, CURLOPT_CRLFILE, target_.crl.c_str());
+  if (handle_->curl != nullptr) setUp(handle_->curl, target_);  // otherwise ask() says so
 }
 
 EtcdClient::~EtcdClient() = default;
-
-tl::unexpected<Error> EtcdClient::away(const std::string& why, int code) const {
-  const bool late = code == CURLE_OPERATION_TIMEDOUT;
-  return fail(late ? ErrorCode::kTimedOut : ErrorCode::kUnreachable,
-              "etcd at %.60s does not answer (%.80s): see that most of its members run and can be "
-              "reached",
-              fmt::format("{}", fmt::join(target_.endpoints, ",")).c_str(), why.c_str());
-}
 
 /// Asks the members in turn while they surely have not heard of it.
 Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string& body) {
   CURL* const curl = handle_->curl;
   if (curl == nullptr) return fail(ErrorCode::kNoMemory, "libcurl cannot be used");
-  const char* const scheme = target_.ca.empty() ? "http" : "https";
   char why[CURL_ERROR_SIZE] = {};
   std::string answer;
   CURLcode code = CURLE_OK;
   for (size_t tried = 0; tried < target_.endpoints.size(); ++tried) {
-    const std::string url = fmt::format("{}://{}/v3{}", scheme, target_.endpoints[endpoint_], path);
+    const std::string url = urlOf(target_, endpoint_, path);
     answer.clear();
     curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(patience_.value() / 1'000'000));
@@ -248,7 +266,9 @@ Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string
     endpoint_ = (endpoint_ + 1) % target_.endpoints.size();
     if (code != CURLE_COULDNT_CONNECT && code != CURLE_COULDNT_RESOLVE_HOST) break;
   }
-  if (code != CURLE_OK) return away(why[0] != '\0' ? why : curl_easy_strerror(code), code);
+  if (code != CURLE_OK) {
+    return away(target_, why[0] != '\0' ? why : curl_easy_strerror(code), code);
+  }
   Document document{Json::parse(answer, nullptr, false)};
   if (document.json.is_object() && !document.json.contains("error")) return document;
   endpoint_ = (endpoint_ + 1) % target_.endpoints.size();
@@ -256,12 +276,7 @@ Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string
     return fail(ErrorCode::kIo, "%s: that is no etcd of version 3.4 or later: it says '%.60s'",
                 target_.url().c_str(), answer.c_str());
   }
-  const Json& error = document.json["error"];
-  const std::string text = error.is_string() ? error.get<std::string>() : error.dump();
-  const Json& number = memberOf(document.json, "code");
-  const int grpc = number.is_number_integer() ? number.get<int>() : 0;
-  return fail(codeOf(grpc, text), "etcd at %.60s: %.120s", target_.endpoints[0].c_str(),
-              text.c_str());
+  return refusalIn(document.json, target_);
 }
 
 Result<EtcdFound> EtcdClient::range(const EtcdRange& range) {
@@ -298,6 +313,99 @@ Status EtcdClient::revoke(uint64_t lease) {
   const auto answer = ask("/lease/revoke", fmt::format(R"({{"ID":"{}"}})", lease));
   if (!answer) return tl::unexpected(answer.error());
   return {};
+}
+
+/// A request whose answer has no end: a document a line.
+struct EtcdWatch::Stream {
+  CURLM* multi = curl_multi_init();
+  CURL* curl = curl_easy_init();
+  std::string body, answer;
+  char why[CURL_ERROR_SIZE] = {};
+
+  ~Stream() {
+    if (multi != nullptr && curl != nullptr) curl_multi_remove_handle(multi, curl);
+    curl_easy_cleanup(curl);
+    curl_multi_cleanup(multi);
+  }
+  bool usable() const { return multi != nullptr && curl != nullptr; }
+  void begin(const EtcdTarget& target, size_t endpoint) {
+    setUp(curl, target);
+    curl_easy_setopt(curl, CURLOPT_URL, urlOf(target, endpoint, "/watch").c_str());
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.c_str());
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_multi_add_handle(multi, curl);
+  }
+  /// What can be done without waiting. Errors: the request has ended.
+  Status advance(const EtcdTarget& target) {
+    int running = 0;
+    curl_multi_perform(multi, &running);
+    if (running != 0 || answer.find('\n') != std::string::npos) return {};
+    int left = 0;
+    const CURLMsg* const done = curl_multi_info_read(multi, &left);
+    const CURLcode code = done == nullptr ? CURLE_RECV_ERROR : done->data.result;
+    if (code != CURLE_OK) return away(target, why[0] ? why : curl_easy_strerror(code), code);
+    return away(target, answer.empty() ? "the watch has ended" : answer.c_str(), code);
+  }
+  /// The next document that is here as a whole.
+  std::optional<Json> take() {
+    const size_t end = answer.find('\n');
+    if (end == std::string::npos) return std::nullopt;
+    Json document = Json::parse(answer.substr(0, end), nullptr, false);
+    answer.erase(0, end + 1);
+    return document;
+  }
+};
+
+EtcdWatch::EtcdWatch(EtcdTarget target, std::string from, std::string to)
+    : target_(std::move(target)), from_(std::move(from)), to_(std::move(to)) {}
+
+EtcdWatch::~EtcdWatch() = default;
+
+void EtcdWatch::begin(uint64_t revision) {
+  endpoint_ = (endpoint_ + 1) % target_.endpoints.size();
+  stream_ = std::make_unique<Stream>();
+  // What is large comes in fragments: gRPC takes no message above 4 MB.
+  stream_->body = fmt::format(R"({{"create_request":{{"key":"{}","range_end":"{}",)"
+                              R"("start_revision":"{}","fragment":true}}}})",
+                              encoded(from_), encoded(to_), revision + 1);
+  if (stream_->usable()) stream_->begin(target_, endpoint_);
+}
+
+Result<std::vector<EtcdChange>> EtcdWatch::next(Nanoseconds wait) {
+  if (stream_ == nullptr || !stream_->usable()) {
+    return fail(ErrorCode::kUnreachable, "etcd is not watched");
+  }
+  const auto failed = [this](const Error& error) {
+    stream_.reset();
+    return tl::unexpected(error);
+  };
+  for (const int patience : {static_cast<int>(wait.value() / 1'000'000), 0}) {
+    if (const Status good = stream_->advance(target_); !good) return failed(good.error());
+    if (patience == 0 || stream_->answer.find('\n') != std::string::npos) break;
+    curl_multi_poll(stream_->multi, nullptr, 0, patience, nullptr);
+  }
+  std::vector<EtcdChange> changes;
+  while (const auto document = stream_->take()) {
+    if (!document->is_object()) return failed(Error::make(ErrorCode::kIo, "etcd's watch is torn"));
+    if (document->contains("error")) return failed(refusalIn(*document, target_).value());
+    const Json& result = memberOf(*document, "result");
+    if (memberOf(result, "canceled") == true) {
+      return failed(Error::make(numberIn(result, "compact_revision") != 0 ? ErrorCode::kStaleEpoch
+                                                                          : ErrorCode::kUnreachable,
+                                "etcd has ended the watch"));
+    }
+    for (const Json& event : memberOf(result, "events")) {
+      const Json& pair = memberOf(event, "kv");
+      const bool deleted = memberOf(event, "type") == "DELETE";
+      changes.push_back({bytesIn(pair, "key"),
+                         deleted ? std::nullopt : std::optional(bytesIn(pair, "value")),
+                         numberIn(pair, "mod_revision")});
+    }
+  }
+  return changes;
 }
 
 }  // namespace tidepool::fabric

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// etcd 3.4 over its JSON gateway: ranges, transactions and leases. Keys and values are bytes. A
-// client belongs to one thread at a time.
+// etcd 3.4 over its JSON gateway: ranges, transactions, leases and watches. Keys and values are
+// bytes. A client and a watch belong to one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -107,12 +107,43 @@ class EtcdClient {
   struct Handle;
   struct Document;
   Result<Document> ask(const char* path, const std::string& body);
-  tl::unexpected<Error> away(const std::string& why, int code) const;
 
   const EtcdTarget target_;
   const Nanoseconds patience_;
   std::unique_ptr<Handle> handle_;
   size_t endpoint_ = 0;  // the one that answered last
+};
+
+/// What became of a key.
+struct EtcdChange {
+  std::string key;
+  std::optional<std::string> value;  // nothing: it was deleted
+  uint64_t revision = 0;
+};
+
+/// Is told of every change of a range of keys, in order, by one member at a time.
+class EtcdWatch {
+ public:
+  /// Keys from `from` on, up to and without `to`.
+  EtcdWatch(EtcdTarget target, std::string from, std::string to);
+  ~EtcdWatch();
+  EtcdWatch(const EtcdWatch&) = delete;
+  EtcdWatch& operator=(const EtcdWatch&) = delete;
+
+  /// From the first change after `revision` on, whatever came of an earlier begin(); of the next
+  /// member.
+  void begin(uint64_t revision);
+  /// What has come, after a wait of at most `wait` for it; empty: nothing has. After an error
+  /// begin() has to be called again. Errors: kStaleEpoch when etcd has dropped changes after the
+  /// revision; otherwise EtcdClient's.
+  Result<std::vector<EtcdChange>> next(Nanoseconds wait);
+
+ private:
+  struct Stream;
+  const EtcdTarget target_;
+  const std::string from_, to_;
+  std::unique_ptr<Stream> stream_;  // null: begin() is due
+  size_t endpoint_ = 0;
 };
 
 }  // namespace tidepool::fabric
