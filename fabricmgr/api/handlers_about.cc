@@ -99,9 +99,9 @@ Outcome showStatus(const Call& call) {
       .field("connections", service.connections())
       .field("watchers", service.hub().watchers())
       .field("pools", totals->pools)
-      .field("devices", totals->devices)
-      .field("unreachable_devices", totals->unreachable)
-      .field("hosts", totals->hosts)
+      .field("devices", totals->devices);
+  if (!totals->follows) out.field("unreachable_devices", totals->unreachable);
+  out.field("hosts", totals->hosts)
       .field("regions", totals->regions)
       .field("operations", totals->operations)
       .field("capacity_bytes", totals->capacity.value())

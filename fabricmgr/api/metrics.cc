@@ -45,6 +45,18 @@ void certificates(std::string* out, const std::vector<CertificateExpiry>& expiri
   }
 }
 
+void knownToWhoLeads(std::string* out, const fabric::Totals& totals) {
+  gauge(out, "tidepool_fabric_devices_unreachable", "Devices that do not answer.",
+        totals.unreachable);
+  gauge(out, "tidepool_fabric_hosts_silent", "Hosts whose lease is over, and that are not fenced.",
+        totals.hosts_silent);
+  gauge(out, "tidepool_fabric_hosts_held", "Hosts whose lease is over, but whose expiry is held.",
+        totals.hosts_held);
+  Family(out, "tidepool_fabric_leases_expired_total", "counter",
+         "Leases that ran out, so that their hosts were fenced.")
+      .sample("", totals.leases_expired);
+}
+
 void regions(std::string* out, const fabric::Totals& totals) {
   Family family(out, "tidepool_fabric_regions", "gauge", "Regions, by state.");
   for (int state = 1; state < fabric::kRegionStates; ++state) {
@@ -69,17 +81,9 @@ std::string Metrics::text(const Gauges& gauges) const {
   gauge(&out, "tidepool_fabric_index", "Index of the last durable change.", totals.index.value());
   gauge(&out, "tidepool_fabric_pools", "Pools.", totals.pools);
   gauge(&out, "tidepool_fabric_devices", "Devices.", totals.devices);
-  gauge(&out, "tidepool_fabric_devices_unreachable", "Devices that do not answer.",
-        totals.unreachable);
   gauge(&out, "tidepool_fabric_hosts", "Hosts.", totals.hosts);
   gauge(&out, "tidepool_fabric_hosts_fenced", "Hosts that are cut off.", totals.hosts_fenced);
-  gauge(&out, "tidepool_fabric_hosts_silent", "Hosts whose lease is over, and that are not fenced.",
-        totals.hosts_silent);
-  gauge(&out, "tidepool_fabric_hosts_held", "Hosts whose lease is over, but whose expiry is held.",
-        totals.hosts_held);
-  Family(&out, "tidepool_fabric_leases_expired_total", "counter",
-         "Leases that ran out, so that their hosts were fenced.")
-      .sample("", totals.leases_expired);
+  if (!totals.follows) knownToWhoLeads(&out, totals);
   gauge(&out, "tidepool_fabric_operations_running", "Operations under way.", totals.operations);
   gauge(&out, "tidepool_fabric_capacity_bytes", "Memory of all devices.", totals.capacity.value());
   gauge(&out, "tidepool_fabric_free_bytes", "Memory that no region holds.", totals.free.value());

@@ -140,9 +140,9 @@ void render(JsonWriter& out, const fabric::HostInfo& info) {
       .field("name", info.host.name)
       .field("domain", info.host.domain)
       .field("state", nameOf(info.host.state))
-      .field("lease_ms", milliseconds(info.host.lease))
-      .field("lease_left_ms", milliseconds(info.lease_left))
-      .field("regions", info.regions)
+      .field("lease_ms", milliseconds(info.host.lease));
+  if (info.lease_left) out.field("lease_left_ms", milliseconds(*info.lease_left));
+  out.field("regions", info.regions)
       .field("held_bytes", info.held.value())
       .field("modified", info.host.modified.value());
   labels(out, info.host.labels);
@@ -172,12 +172,10 @@ void render(JsonWriter& out, const fabric::RegionInfo& info, const fabric::Names
       .field("epoch", region.epoch.value())
       .field("size_bytes", region.size.value());
   extents(out, region.extents, names);
-  out.field("operation", info.operation.value())
-      .field("replaces", info.replaces.value())
-      .field("lease_left_ms", milliseconds(info.lease_left))
-      .field("drain_left_ms", millisecondsUp(info.drain_left))
-      .field("created", timeText(region.created))
-      .field("modified", region.modified.value());
+  out.field("operation", info.operation.value()).field("replaces", info.replaces.value());
+  if (info.lease_left) out.field("lease_left_ms", milliseconds(*info.lease_left));
+  if (info.drain_left) out.field("drain_left_ms", millisecondsUp(*info.drain_left));
+  out.field("created", timeText(region.created)).field("modified", region.modified.value());
   labels(out, region.labels);
   out.endObject();
 }

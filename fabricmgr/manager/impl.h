@@ -17,6 +17,7 @@
 #include "fabricmgr/manager/driver_table.h"
 #include "fabricmgr/manager/manager.h"
 #include "fabricmgr/manager/state.h"
+#include "fabricmgr/store/followed_store.h"
 #include "fabricmgr/store/store.h"
 #include "runtime/base/mutex.h"
 
@@ -57,7 +58,12 @@ class Manager::Impl {
         drivers(options.drivers, leadership),
         awake(*options.clock, options.longest_gap),
         cleaned_time(options.wall_clock->now()) {}
+  Impl(std::unique_ptr<FollowedStore> store_to_own, const ManagerOptions& options_to_use);
   ~Impl();
+
+  // --- following.cc: see Manager::follow().
+  Status loadFollowed() TP_EXCLUDES(mutex);
+  Status keepUp(Nanoseconds wait) TP_EXCLUDES(mutex);
 
   // --- impl.cc: steps and keys.
   /// A verb of one step. `body` checks, then changes; it runs under the mutex and gets the manager
@@ -212,6 +218,7 @@ class Manager::Impl {
 
   const ManagerOptions options;
   const std::unique_ptr<Store> store;
+  FollowedStore* const followed = nullptr;  // the store, if another manager writes it
   Leadership leadership;
   DriverTable drivers;
   bool outbids = false;  // terms that devices know; while the state is loaded
@@ -257,6 +264,8 @@ class Manager::Impl {
   std::set<DeviceId> inspected TP_GUARDED_BY(mutex);
   Index cleaned_at TP_GUARDED_BY(mutex);  // of the last dropOldRecords()
   Nanoseconds cleaned_time TP_GUARDED_BY(mutex);
+  /// What is shown does not follow from the store any more: by keepUp() alone.
+  bool loading_due = false;
   /// The store did not let it act when tick() last looked: by tick() alone.
   bool suspended = false;
   Nanoseconds looked_at;       // devices; of options.clock, by tick() alone

@@ -92,6 +92,10 @@ void Manager::Impl::letGo(DeviceId id) {
 
 Status Manager::mayAct() const { return impl_->store->mayAct(); }
 
-Leader Manager::leader() const { return impl_->leadership.leader(); }
+Leader Manager::leader() const {
+  if (impl_->followed == nullptr) return impl_->leadership.leader();
+  const Standing standing = impl_->followed->standing();
+  return {standing.fabric, standing.term, 0, TakeOver::kNo};
+}
 
 }  // namespace tidepool::fabric

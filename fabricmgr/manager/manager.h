@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "fabricmgr/device/device_driver.h"
@@ -20,6 +21,7 @@
 
 namespace tidepool::fabric {
 
+class FollowedStore;
 class Store;
 
 enum class Mode : uint8_t { kDo = 0, kDryRun = 1 };
@@ -125,13 +127,25 @@ class Manager {
   /// fabric, this one shows what it has, and changes nothing (kConflict) from then on.
   static Result<std::unique_ptr<Manager>> open(std::unique_ptr<Store> store,
                                                const ManagerOptions& options);
+  /// Shows what another manager writes into the store, and does nothing else: verbs are refused
+  /// (kConflict), no device is asked, no lease runs out. What only that manager knows is left out
+  /// of what is shown: see views.h. Of the options only the clocks and on_durable count. Errors:
+  /// those of the store.
+  static Result<std::unique_ptr<Manager>> follow(std::unique_ptr<FollowedStore> store,
+                                                 const ManagerOptions& options);
+  /// Of one that follows, to be called in a loop by one thread: shows what has been written since,
+  /// after a wait of at most `wait` for it. Errors: those of the store; what was shown before goes
+  /// on being shown.
+  Status keepUp(Nanoseconds wait);
   /// Finishes the device actions that are under way; operations go on with the next open().
   ~Manager();
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
 
-  /// As whom it speaks. Constant once it is open.
+  /// As whom it speaks. Constant once it is open; of one that follows, who wrote the store last.
   Leader leader() const;
+  /// Of one that follows: for how long it has not been known that index() is the latest one.
+  std::optional<Nanoseconds> age() const;
   /// Whether the store lets it act on what it knows. Errors: as Store::mayAct().
   Status mayAct() const;
 
@@ -259,7 +273,7 @@ class Manager {
 
   // --- Watching and auditing.
   /// The latest durable index.
-  Index index();
+  Index index() const;
   /// Events after `since`, oldest first; at most `limit`, but never a part of an index. `host`:
   /// only what concerns it; empty: all. Errors: kNotFound when `since` is older than what is kept,
   /// or yet to come: list anew.

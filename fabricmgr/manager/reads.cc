@@ -31,16 +31,22 @@ DeviceInfo infoOf(Manager::Impl& impl, const DeviceEntry& entry) TP_REQUIRES(imp
   return info;
 }
 
+std::optional<Nanoseconds> leaseLeft(Manager::Impl& impl, HostId host) TP_REQUIRES(impl.mutex) {
+  if (impl.followed != nullptr) return std::nullopt;
+  return impl.leaseLeft(host);
+}
+
 HostInfo infoOf(Manager::Impl& impl, const HostEntry& entry) TP_REQUIRES(impl.mutex) {
-  return {entry.host, impl.leaseLeft(entry.host.id), entry.regions.size(), entry.held};
+  return {entry.host, leaseLeft(impl, entry.host.id), entry.regions.size(), entry.held};
 }
 
 /// Its own drain and its host's may both have a deadline: the earlier one counts.
-Nanoseconds drainLeft(Manager::Impl& impl, const RegionEntry& entry, const HostEntry& host)
-    TP_REQUIRES(impl.mutex) {
-  if (entry.region.state != RegionState::kDraining) return Nanoseconds();
+std::optional<Nanoseconds> drainLeft(Manager::Impl& impl, const RegionEntry& entry,
+                                     const HostEntry* host) TP_REQUIRES(impl.mutex) {
+  if (impl.followed != nullptr) return std::nullopt;
+  if (host == nullptr || entry.region.state != RegionState::kDraining) return Nanoseconds();
   Nanoseconds left;
-  for (const OperationId id : {entry.operation, host.operation}) {
+  for (const OperationId id : {entry.operation, host->operation}) {
     const Nanoseconds own = impl.deadlineLeft(id);
     if (own > Nanoseconds() && (left == Nanoseconds() || own < left)) left = own;
   }
@@ -52,12 +58,12 @@ RegionInfo infoOf(Manager::Impl& impl, const RegionEntry& entry) TP_REQUIRES(imp
   info.region = entry.region;
   info.operation = entry.operation;
   if (const Operation* move = impl.state.moveInto(entry.region.id)) info.replaces = move->region;
-  if (const HostEntry* host = impl.state.findHost(entry.region.host)) {
-    info.host = host->host.name;
-    info.lease_left = impl.leaseLeft(entry.region.host);
-    if (info.operation == OperationId()) info.operation = host->operation;
-    info.drain_left = drainLeft(impl, entry, *host);
-  }
+  const HostEntry* host = impl.state.findHost(entry.region.host);
+  info.lease_left = leaseLeft(impl, entry.region.host);
+  info.drain_left = drainLeft(impl, entry, host);
+  if (host == nullptr) return info;
+  info.host = host->host.name;
+  if (info.operation == OperationId()) info.operation = host->operation;
   return info;
 }
 
@@ -331,8 +337,10 @@ Result<Totals> Manager::totals() {
   return shown(*impl_, [&](Impl& impl) TP_REQUIRES(impl.mutex) -> Result<Totals> {
     Totals totals;
     totals.index = impl.last_index;
-    totals.fabric = impl.leadership.leader().fabric;
-    totals.term = impl.leadership.term();
+    totals.follows = impl.followed != nullptr;
+    const Leader leader = this->leader();
+    totals.fabric = leader.fabric;
+    totals.term = leader.term;
     totals.superseded_by = impl.leadership.supersededBy();
     totals.pools = impl.state.pools().size();
     totals.devices = impl.state.devices().size();
@@ -341,7 +349,7 @@ Result<Totals> Manager::totals() {
     totals.hosts = impl.state.hosts().size();
     for (const auto& [id, entry] : impl.state.hosts()) {
       const bool fenced = entry.host.state == HostState::kFenced;
-      const bool over = !fenced && impl.leaseLeft(id) == Nanoseconds();
+      const bool over = !fenced && leaseLeft(impl, id) == Nanoseconds();
       totals.hosts_fenced += fenced;
       totals.hosts_silent += over;
       totals.hosts_held += over && impl.expiry_held && !entry.regions.empty();
@@ -372,7 +380,7 @@ void Manager::nameAll(Names* names) {
   }
 }
 
-Index Manager::index() { return impl_->store->durable(); }
+Index Manager::index() const { return impl_->store->durable(); }
 
 Result<Manager::Events> Manager::eventsSince(Index since, uint32_t limit, const std::string& host) {
   TP_TRY(checkPage({0, limit}));

@@ -3,6 +3,7 @@
 #include "fabricmgr/manager/state.h"
 
 #include <algorithm>
+#include <concepts>
 
 #include "runtime/base/check.h"
 
@@ -192,6 +193,149 @@ struct State::Applier {
 };
 
 void State::apply(const Change& change, Index index) { std::visit(Applier{*this, index}, change); }
+
+/// Regions whose bytes, host or state change are taken out first, all of them, and come back as
+/// they are now: in between, one may have had what another one has.
+class State::Following {
+ public:
+  Following(State* state, Index index) : state_(*state), index_(index) {}
+
+  Status all(const std::vector<Change>& changes) {
+    for (const Change& change : changes) std::visit([this](const auto& c) { takeOut(c); }, change);
+    for (int step = 0; step < kSteps; ++step) {
+      for (const Change& change : changes) {
+        if (stepOf(change) == step) {
+          TP_TRY(std::visit([this](const auto& c) { return apply(c); }, change));
+        }
+      }
+    }
+    return {};
+  }
+
+ private:
+  /// What is referred to is there before what refers to it, and goes after it.
+  static constexpr int kSteps = 7;
+  static int stepOf(const Change& change) {
+    if (std::holds_alternative<DropDevice>(change) || std::holds_alternative<DropPool>(change) ||
+        std::holds_alternative<DropHost>(change)) {
+      return 0;
+    }
+    if (std::holds_alternative<Pool>(change)) return 1;
+    if (std::holds_alternative<Device>(change) || std::holds_alternative<Host>(change)) return 2;
+    if (std::holds_alternative<Region>(change) || std::holds_alternative<SetRegion>(change)) {
+      return 3;
+    }
+    const auto* operation = std::get_if<Operation>(&change);
+    if (operation == nullptr) return 4;
+    return operation->state == OperationState::kRunning ? 6 : 5;
+  }
+
+  template <typename T>
+  void takeOut(const T& change) {
+    if constexpr (std::same_as<T, Region> || std::same_as<T, SetRegion> ||
+                  std::same_as<T, DropRegion>) {
+      const RegionEntry* entry = state_.findRegion(change.id);
+      if (entry == nullptr) return;
+      out_.insert_or_assign(change.id, *entry);
+      state_.apply(DropRegion{change.id}, index_);
+    }
+  }
+  Status apply(const DropRegion&) { return {}; }
+  Status apply(const Region& region) {
+    RegionEntry entry = out_[region.id];
+    const Labels labels = std::move(entry.region.labels);
+    entry.region = region;
+    entry.region.labels = labels;
+    return putBack(entry);
+  }
+  Status apply(const SetRegion& set) {
+    const auto found = out_.find(set.id);
+    if (found == out_.end()) return misfit("the state of a region", set.id.value());
+    RegionEntry entry = found->second;
+    entry.region.host = set.host;
+    entry.region.state = set.state;
+    entry.region.epoch = set.epoch;
+    entry.region.modified = set.modified;
+    return putBack(entry);
+  }
+  Status putBack(const RegionEntry& entry) {
+    const Region& region = entry.region;
+    for (const auto& [id, extents] : byDevice(region.extents)) {
+      if (!isFree(id, extents)) return misfit("bytes of region", region.id.value());
+    }
+    state_.apply(region, index_);
+    state_.findRegion(region.id)->operation = entry.operation;
+    return {};
+  }
+  bool isFree(DeviceId id, std::vector<Extent> extents) {
+    const DeviceEntry* device = state_.findDevice(id);
+    std::sort(extents.begin(), extents.end(),
+              [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
+    uint64_t end = 0;
+    return std::all_of(extents.begin(), extents.end(), [&](const Extent& extent) {
+      const bool behind = extent.offset >= end;
+      end = runOf(extent).end();
+      return behind && device != nullptr && device->free.holds(runOf(extent));
+    });
+  }
+  Status apply(const Device& device) { return withLabels(device, state_.findDevice(device.id)); }
+  Status apply(const Host& host) { return withLabels(host, state_.findHost(host.id)); }
+  Status apply(const DropPool& drop) { return dropIf(state_.pools_.contains(drop.id), drop); }
+  Status apply(const DropDevice& drop) { return dropIf(state_.devices_.contains(drop.id), drop); }
+  Status apply(const DropHost& drop) {
+    const HostEntry* host = state_.findHost(drop.id);
+    if (host != nullptr && !host->regions.empty())
+      return misfit("regions of host", drop.id.value());
+    return dropIf(host != nullptr, drop);
+  }
+  Status apply(SetLabels set) {
+    const Index* modified = modifiedOf(set);
+    if (modified == nullptr) return misfit("labels", set.id);
+    set.modified = std::max(set.modified, *modified);  // it may have changed otherwise since
+    return plainly(set);
+  }
+  /// Null: it is not there.
+  const Index* modifiedOf(const SetLabels& set) {
+    if (set.subject == Subject::kDevice) {
+      const DeviceEntry* device = state_.findDevice(DeviceId(set.id));
+      return device == nullptr ? nullptr : &device->device.modified;
+    }
+    if (set.subject == Subject::kHost) {
+      const HostEntry* host = state_.findHost(HostId(set.id));
+      return host == nullptr ? nullptr : &host->host.modified;
+    }
+    const RegionEntry* region = state_.findRegion(RegionId(set.id));
+    return region == nullptr ? nullptr : &region->region.modified;
+  }
+  Status apply(const auto& change) { return plainly(change); }
+
+  template <typename T>
+  Status withLabels(T thing, const auto* entry) {
+    if (entry != nullptr) {
+      if constexpr (std::same_as<T, Device>) thing.labels = entry->device.labels;
+      if constexpr (std::same_as<T, Host>) thing.labels = entry->host.labels;
+    }
+    return plainly(thing);
+  }
+  /// One that was made and dropped in between was never here.
+  Status dropIf(bool there, const auto& drop) { return there ? plainly(drop) : Status(); }
+  Status plainly(const auto& change) {
+    state_.apply(change, index_);
+    return {};
+  }
+  static Status misfit(const char* what, uint64_t id) {
+    return fail(ErrorCode::kCorrupt, "the store has %s %llu that do not fit what was there before",
+                what, static_cast<unsigned long long>(id));
+  }
+
+  State& state_;
+  const Index index_;
+  std::map<RegionId, RegionEntry> out_;  // as they were
+};
+
+Status State::follow(const std::vector<Change>& changes, Index index) {
+  return Following(this, index).all(changes);
+}
 
 Status State::checkLoaded(const Loaded& loaded) const {
   std::map<DeviceId, FreeMap> rooms;

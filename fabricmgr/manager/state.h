@@ -51,6 +51,9 @@ class State {
   Status load(const Loaded& loaded);
   /// `index` is that of the batch.
   void apply(const Change& change, Index index);
+  /// Changes that another manager has made, all of them up to `index`, as in News. Errors: kCorrupt
+  /// when they do not fit the state; it is then to be loaded anew.
+  Status follow(const std::vector<Change>& changes, Index index);
 
   // Null if it is not there.
   Pool* findPool(const std::string& name);
@@ -80,6 +83,7 @@ class State {
 
  private:
   struct Applier;
+  class Following;
   void putIntent(const Intent& intent);
   void dropIntent(RegionId region, DeviceId device);
   void hold(const Region& region, Index index);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the manager shows: things with the names and sums that readers want beside them. Plain
-// values, copies of the state as of one index, all of it durable.
+// values, copies of the state as of one index, all of it durable. What the manager that leads keeps
+// in memory alone one that follows it does not know: such fields are empty, a device's health is
+// unknown, and an operation's bytes that are done are 0 while it runs.
 #pragma once
 
 #include <array>
@@ -45,7 +47,7 @@ struct DeviceInfo {
 
 struct HostInfo {
   Host host;
-  Nanoseconds lease_left;
+  std::optional<Nanoseconds> lease_left;
   uint64_t regions = 0;
   Bytes held;
 };
@@ -70,11 +72,12 @@ struct ResumedHosts {
 
 struct RegionInfo {
   Region region;
-  std::string host;        // its name; empty if it belongs to nobody
-  OperationId operation;   // that works on it now; 0: none
-  RegionId replaces;       // that is being moved to it; 0: none
-  Nanoseconds lease_left;  // its host's
-  Nanoseconds drain_left;  // until its drain goes on by force, at least 1; 0: never, or no drain
+  std::string host;                       // its name; empty if it belongs to nobody
+  OperationId operation;                  // that works on it now; 0: none
+  RegionId replaces;                      // that is being moved to it; 0: none
+  std::optional<Nanoseconds> lease_left;  // its host's
+  /// Until its drain goes on by force, at least 1; 0: never, or no drain.
+  std::optional<Nanoseconds> drain_left;
 };
 
 /// How far a host has come with leaving a region.
@@ -150,9 +153,10 @@ struct RegionAccess {
 
 struct Totals {
   Index index;
-  std::string fabric;  // its UUID
-  Term term;           // of this manager
-  Term superseded_by;  // of the one that devices obey instead; 0: they obey this one
+  std::string fabric;    // its UUID
+  Term term;             // of this manager
+  Term superseded_by;    // of the one that devices obey instead; 0: they obey this one
+  bool follows = false;  // it does not know of devices' health and hosts' leases: they count as 0
   uint64_t pools = 0, devices = 0, unreachable = 0, foreign = 0, hosts = 0, regions = 0,
            operations = 0;
   uint64_t hosts_fenced = 0;

@@ -65,6 +65,39 @@ class EventPage {
 
 }  // namespace
 
+Result<Standing> standingIn(const EtcdTarget& target, const EtcdFound& fabric) {
+  if (fabric.pairs.empty()) {
+    return fail(ErrorCode::kNotFound,
+                "there is no store at %.120s: put it back from a snapshot of etcd, or, for a new "
+                "fabric, make one with `fabricmgr init`",
+                target.url().c_str());
+  }
+  const auto record = fromEtcd<FabricRecord>(kFabricKey, fabric.pairs.front().value);
+  if (!record) return tl::unexpected(record.error());
+  if (record->schema > kEtcdSchema) {
+    return fail(ErrorCode::kUnsupported,
+                "the store has schema %llu, and this fabricmgr knows schemas up to %llu: start a "
+                "newer fabricmgr",
+                static_cast<unsigned long long>(record->schema),
+                static_cast<unsigned long long>(kEtcdSchema));
+  }
+  if (isFabricId(record->standing.fabric)) return record->standing;
+  return fail(ErrorCode::kCorrupt, "the store does not say whose it is");
+}
+
+Result<HeadRecord> headIn(const EtcdFound& head) {
+  if (head.pairs.empty() || head.pairs.front().value.empty()) {
+    return fail(ErrorCode::kCorrupt, "the store is gone from etcd");
+  }
+  return fromEtcd<HeadRecord>(kHeadKey, head.pairs.front().value);
+}
+
+Index eventsFromIn(const std::string& value) {
+  uint64_t index = 0;
+  std::from_chars(value.data(), value.data() + value.size(), index);
+  return Index(index);
+}
+
 class EtcdReader::Borrowed {
  public:
   explicit Borrowed(EtcdReader* from) : from_(*from) {
@@ -92,7 +125,7 @@ Status EtcdReader::each(const std::string& from, const std::string& to, uint64_t
                         uint64_t revision, const Take& take) {
   const Borrowed client(this);
   const std::string& prefix = target_.prefix;
-  EtcdRange range = {prefix + from, prefix + to, page, revision};
+  EtcdRange range = {prefix + from, prefix + to, page, revisionOf(revision)};
   for (bool more = true; more;) {
     auto found = client->range(range);
     if (!found) return tl::unexpected(found.error());
@@ -114,6 +147,7 @@ Result<std::vector<EtcdFound>> EtcdReader::get(std::vector<EtcdRange> ranges) {
   for (EtcdRange& range : ranges) {
     range.from.insert(0, target_.prefix);
     if (!range.to.empty()) range.to.insert(0, target_.prefix);
+    range.revision = revisionOf(range.revision);
     transaction.get(range);
   }
   const Borrowed client(this);
@@ -228,12 +262,7 @@ Result<StoreEnds> EtcdReader::ends() {
 Result<Index> EtcdReader::eventsFrom() {
   const auto found = get({{kEventsFromKey, "", 0, 0}});
   if (!found) return tl::unexpected(found.error());
-  uint64_t index = 0;
-  if (!found->front().pairs.empty()) {
-    const std::string& text = found->front().pairs.front().value;
-    std::from_chars(text.data(), text.data() + text.size(), index);
-  }
-  return Index(index);
+  return found->front().pairs.empty() ? Index() : eventsFromIn(found->front().pairs.front().value);
 }
 
 Result<std::optional<KeyRecord>> EtcdReader::findKey(const std::string& actor,

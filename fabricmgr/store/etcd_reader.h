@@ -3,6 +3,7 @@
 // them at every change. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -18,6 +19,13 @@
 
 namespace tidepool::fabric {
 
+/// What the key `fabric` says. Errors: kNotFound when there is no store there, kUnsupported for one
+/// of a newer program, kCorrupt.
+Result<Standing> standingIn(const EtcdTarget& target, const EtcdFound& fabric);
+/// What the key `head` says. Errors: kCorrupt.
+Result<HeadRecord> headIn(const EtcdFound& head);
+Index eventsFromIn(const std::string& value);
+
 class EtcdReader {
  public:
   explicit EtcdReader(EtcdTarget target) : target_(std::move(target)) {}
@@ -29,7 +37,8 @@ class EtcdReader {
   Status eachItem(const TakeItem& take);
   Result<StoreEnds> ends();
 
-  // As in Store.
+  // As in Store; as of the present, or of the revision that readAsOf() was given last.
+  void readAsOf(uint64_t revision) { as_of_.store(revision, std::memory_order_relaxed); }
   Result<std::optional<KeyRecord>> findKey(const std::string& actor, const std::string& key);
   Result<std::vector<ScrubEvidence>> evidenceOf(RegionId region);
   Result<std::optional<Operation>> findOperation(OperationId id);
@@ -68,7 +77,13 @@ class EtcdReader {
   Result<Index> eventsFrom();
   void forgetBefore(Index index) TP_REQUIRES(mutex_);
 
+  /// `revision`, or, if that is 0, what readAsOf() said.
+  uint64_t revisionOf(uint64_t revision) const {
+    return revision != 0 ? revision : as_of_.load(std::memory_order_relaxed);
+  }
+
   const EtcdTarget target_;
+  std::atomic<uint64_t> as_of_{0};  // relaxed: which revision, no more
   Mutex mutex_;
   std::vector<std::unique_ptr<EtcdClient>> idle_ TP_GUARDED_BY(mutex_);
   std::deque<Event> recent_ TP_GUARDED_BY(mutex_);  // all there are after recent_from_

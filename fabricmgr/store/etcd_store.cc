@@ -313,26 +313,6 @@ Result<Standing> EtcdStore::changeStanding(Change change) {
   });
 }
 
-Status checkFabric(const EtcdTarget& target, const EtcdFound& found) {
-  if (found.pairs.empty()) {
-    return fail(ErrorCode::kNotFound,
-                "there is no store at %.120s: put it back from a snapshot of etcd, or, for a new "
-                "fabric, make one with `fabricmgr init`",
-                target.url().c_str());
-  }
-  const auto record = fromEtcd<FabricRecord>(kFabricKey, found.pairs.front().value);
-  if (!record) return tl::unexpected(record.error());
-  if (record->schema > kEtcdSchema) {
-    return fail(ErrorCode::kUnsupported,
-                "the store has schema %llu, and this fabricmgr knows schemas up to %llu: start a "
-                "newer fabricmgr",
-                static_cast<unsigned long long>(record->schema),
-                static_cast<unsigned long long>(kEtcdSchema));
-  }
-  if (isFabricId(record->standing.fabric)) return {};
-  return fail(ErrorCode::kCorrupt, "the store does not say whose it is");
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Store>> openEtcdStore(std::shared_ptr<EtcdElection> election) {
@@ -340,7 +320,7 @@ Result<std::unique_ptr<Store>> openEtcdStore(std::shared_ptr<EtcdElection> elect
   const EtcdTarget& target = election->target();
   const auto found = EtcdClient(target).range({target.prefix + kFabricKey, "", 0, 0});
   if (!found) return tl::unexpected(found.error());
-  TP_TRY(checkFabric(target, *found));
+  TP_TRY(standingIn(target, *found));
   return std::make_unique<EtcdStore>(std::move(election));
 }
 
