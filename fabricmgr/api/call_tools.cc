@@ -12,12 +12,6 @@ namespace {
 constexpr size_t kLongestKey = 128;
 constexpr uint32_t kUsualLimit = 100;
 
-bool parseNumber(std::string_view text, uint64_t* number) {
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, *number);
-  return !text.empty() && stop == end && error == std::errc();
-}
-
 /// The `modified` of an ETag, or of what is written by hand, without the rest of one.
 bool parseTag(std::string_view text, uint64_t* modified) {
   if (text.size() <= 2 || text.front() != '"' || text.back() != '"') return false;
@@ -29,6 +23,22 @@ bool parseTag(std::string_view text, uint64_t* modified) {
 }
 
 }  // namespace
+
+bool parseNumber(std::string_view text, uint64_t* number) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *number);
+  return !text.empty() && stop == end && error == std::errc();
+}
+
+void addIndex(const fabric::Manager& manager, Pairs* headers) {
+  headers->emplace_back("Tidepool-Index", std::to_string(manager.index().value()));
+  const auto age = manager.age();
+  if (!age) return;
+  const fabric::Leader leader = manager.leader();
+  headers->emplace_back("Age", std::to_string(age->value() / kSecond));
+  headers->emplace_back("Tidepool-Fabric", leader.fabric);
+  headers->emplace_back("Tidepool-Term", std::to_string(leader.term.value()));
+}
 
 Result<fabric::Caller> callerOf(const Call& call) {
   fabric::Caller caller;

@@ -6,6 +6,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "fabricmgr/api/handlers.h"
 #include "fabricmgr/api/render.h"
@@ -13,12 +14,17 @@
 
 namespace tidepool::api {
 
+/// The header that says as of which index the answer is, or a later one. Of a manager that stands
+/// by also how old that is at most, and who wrote it: the server does not know.
+void addIndex(const fabric::Manager& manager, Pairs* headers);
 /// Actor, Idempotency-Key, If-Match, dry_run. Errors: kInvalidArgument.
 Result<fabric::Caller> callerOf(const Call& call);
 /// Errors: kPermission, when an agent speaks for another host.
 Status checkMine(const Call& call, const std::string& host);
 /// The number in the path. Errors: kInvalidArgument.
 Result<uint64_t> numberOf(const Call& call, const char* what);
+/// Whether it is one, with nothing else.
+bool parseNumber(std::string_view text, uint64_t* number);
 fabric::PageRequest pageOf(const Call& call);
 /// Errors: kInvalidArgument.
 Result<fabric::Selector> selectorOf(const Call& call);

@@ -89,7 +89,11 @@ Outcome listEvents(const Call& call) {
       return Response{
           200, "application/json", {}, eventsJson(events->events, events->index, names)};
     }
-    if (stream && first) call.exchange->openStream({200, "text/event-stream", {}, ""});
+    if (stream && first) {
+      Response head = {200, "text/event-stream", {}, ""};
+      addIndex(manager, &head.headers);
+      call.exchange->openStream(std::move(head));
+    }
     if (stream) call.exchange->write(eventsStream(events->events, names));
     // No progress means: no events, and nothing newer that would be durable yet.
     watcher.since = events->index;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "fabricmgr/api/call_tools.h"
 #include "fabricmgr/api/problem.h"
 #include "fabricmgr/api/schemas.h"
 
@@ -137,7 +138,10 @@ void Service::serve(const std::shared_ptr<Exchange>& exchange) {
     }
   }
   const int status = response ? response->status : 200;
-  if (response) exchange->reply(std::move(*response));
+  if (response) {
+    addIndex(manager_, &response->headers);
+    exchange->reply(std::move(*response));
+  }
   const Nanoseconds took = clock_.now() - start;
   if (match.route != nullptr) metrics_.served(*match.route, status, took);
   logAccess(*exchange, match.route, status, took, why);

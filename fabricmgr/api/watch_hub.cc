@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "fabricmgr/api/call_tools.h"
 #include "fabricmgr/api/problem.h"
-#include "fabricmgr/api/render.h"
 #include "runtime/base/check.h"
 
 namespace tidepool::api {
@@ -143,7 +143,9 @@ void WatchHub::give(Watcher* watcher, std::span<const fabric::Event> events, fab
                     const fabric::Names& names) {
   watcher->since = index;
   if (watcher->kind == Watch::kOnce) {
-    watcher->exchange->reply({200, "application/json", {}, eventsJson(events, index, names)});
+    Response response = {200, "application/json", {}, eventsJson(events, index, names)};
+    addIndex(manager_, &response.headers);
+    watcher->exchange->reply(std::move(response));
   } else {
     watcher->exchange->write(eventsStream(events, names));
   }

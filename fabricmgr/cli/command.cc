@@ -48,6 +48,11 @@ void addSettings(CLI::App& command, Told& told, Show show) {
   if (show == Show::kWait || show == Show::kChange) {
     command.add_option("--timeout", told.timeout, "How long to wait for it, such as 90s; for ever");
   }
+  if (show != Show::kChange && show != Show::kWait && show != Show::kHealth) {
+    command
+        .add_flag("--stale", target.stale, "Of any manager, also one that stands by: says how old")
+        ->group("Connection");
+  }
   if (show != Show::kChange) return;
   command.add_flag("--dry-run", told.given.dry_run, "Check everything, change nothing");
   command.add_option("--idempotency-key", told.settings.key,

@@ -267,6 +267,10 @@ int runVerb(const Verb& verb, const Given& given, const Settings& settings) {
           : client.send(std::string(verb.method), request.path, request.body, headers);
   if (verb.show == Show::kAt && reply.status == 404) return nothingAt(verb, given);
   if (!isGood(reply)) return failed(reply, settings.target);
+  if (!reply.age.empty()) {
+    fmt::print(stderr, "of a manager that stands by: as of index {}, the latest one {} s ago\n",
+               reply.index, reply.age);
+  }
   return show(client, verb, given, request.path, reply, settings);
 }
 

@@ -19,6 +19,8 @@ namespace {
 
 constexpr long kConnectMilliseconds = 10'000;
 constexpr long kPassMilliseconds = 3'000;
+/// Managers that stand by do not answer this, but say so.
+constexpr char kOfWhoLeads[] = "Cache-Control: no-cache";
 
 size_t append(char* data, size_t size, size_t count, void* to) {
   static_cast<std::string*>(to)->append(data, size * count);
@@ -195,6 +197,7 @@ Reply HttpClient::perform(const std::string& path, const std::string& method,
       list.reset(curl_slist_append(list.release(), header.c_str()));
     }
   }
+  if (!target_.stale) list.reset(curl_slist_append(list.release(), kOfWhoLeads));
   goTo(place, path);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list.get());
   curl_easy_setopt(curl, CURLOPT_TIMEOUT, target_.timeout_seconds);
@@ -215,6 +218,8 @@ Reply HttpClient::perform(const std::string& path, const std::string& method,
   curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, nullptr);
   reply.status = static_cast<int>(status);
   reply.fabric = headerOf(curl, "Tidepool-Fabric");
+  reply.index = headerOf(curl, "Tidepool-Index");
+  reply.age = headerOf(curl, "Age");
   const std::string term = headerOf(curl, "Tidepool-Term");
   std::from_chars(term.data(), term.data() + term.size(), reply.term);
   if (handle_->last == CURLE_OK) return reply;
@@ -289,8 +294,9 @@ Reply HttpClient::streamOnce(const std::string& path,
                              const std::function<bool(const std::string&)>& take) {
   CURL* curl = handle_->curl;
   EventReader reader = {&take, curl, {}, {}};
-  const std::unique_ptr<curl_slist, ListDeleter> list(
+  std::unique_ptr<curl_slist, ListDeleter> list(
       curl_slist_append(nullptr, "Accept: text/event-stream"));
+  if (!target_.stale) list.reset(curl_slist_append(list.release(), kOfWhoLeads));
   goTo(places_[place_], path);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list.get());
   curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);

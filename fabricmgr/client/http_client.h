@@ -22,6 +22,8 @@ struct Target {
   std::vector<std::string> headers;              // that go with every request
   const std::atomic<bool>* cancelled = nullptr;  // ends what is under way within a second or two
   std::vector<std::string> unix_headers = {};    // that go with those over Unix sockets, too
+  /// What a manager that stands by has read is good enough; otherwise only who leads is asked.
+  bool stale = false;
 };
 
 /// Whether certificates are of use to reach one of the managers.
@@ -34,6 +36,8 @@ struct Reply {
   std::string body;
   std::string fabric;  // UUID of who answered, and its term; empty: it does not say
   uint64_t term = 0;
+  std::string index;  // as of which the answer is, or a later one; empty: it does not say
+  std::string age;    // of a manager that stands by: seconds since that was known to be the latest
   std::string error;  // why there is none, of each manager; empty if there is one
   bool timed_out = false;
   bool refused = false;          // the manager does not take the certificate

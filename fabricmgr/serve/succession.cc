@@ -78,6 +78,7 @@ void Succession::campaign() {
   const Status led = lead();
   if (led) return;
   saw("", led.error().text());
+  replica_.reset();
   renounce();
   const Status again = standBy();
   if (!again) say(Level::kError, fmt::format("cannot listen: {}", again.error().text()));
@@ -94,10 +95,10 @@ void Succession::saw(const std::string& leader, const std::string& why) {
 Status Succession::lead() {
   auto store = fabric::openEtcdStore(election_);
   if (!store) return tl::unexpected(store.error());
-  auto daemon = Daemon::start(config_, std::move(*store), version_, log_, [this] {
-    const MutexLock lock(mutex_);
-    server_.reset();  // its places are the daemon's now
-  });
+  // What it shows stays, and is not renewed, while the daemon loads the state for itself.
+  if (replica_) replica_->finish();
+  auto daemon =
+      Daemon::start(config_, std::move(*store), version_, log_, [this] { closeServer(); });
   if (!daemon) return tl::unexpected(daemon.error());
   said_.clear();
   say(Level::kInfo, fmt::format("leads, in term {}", (*daemon)->manager().leader().term.value()));
@@ -107,12 +108,30 @@ Status Succession::lead() {
 }
 
 Status Succession::standBy() {
-  const MutexLock lock(mutex_);
-  if (server_) return {};
-  auto server = api::HttpServer::start(config_.server, standby_);
-  if (!server) return tl::unexpected(server.error());
-  server_ = std::move(*server);
+  {
+    const MutexLock lock(mutex_);
+    if (!server_) {
+      auto server = api::HttpServer::start(config_.server, standby_);
+      if (!server) return tl::unexpected(server.error());
+      server_ = std::move(*server);
+    }
+  }
+  if (replica_) return {};
+  replica_ = std::make_unique<Replica>(config_, version_, log_, &standby_, [this]() -> uint64_t {
+    const MutexLock lock(mutex_);
+    return server_ ? server_->connections() : 0;
+  });
   return {};
+}
+
+void Succession::closeServer() {
+  replica_.reset();  // who waits for events is answered
+  std::unique_ptr<api::HttpServer> server;
+  {
+    const MutexLock lock(mutex_);
+    server = std::move(server_);
+  }
+  server.reset();  // without the mutex, which its threads take
 }
 
 void Succession::stepDown() {
@@ -146,11 +165,11 @@ void Succession::stop() {
     (void)!write(stop_.get(), &one, sizeof one);
     thread_.join();
   }
+  closeServer();
   std::unique_ptr<Daemon> daemon;
   {
     const MutexLock lock(mutex_);
     daemon = std::move(daemon_);
-    server_.reset();
   }
   daemon.reset();
   election_.reset();  // only now may another one lead

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A manager among several that have one store in etcd: it stands by while another one leads, then
-// leads itself, and stands by again when it has lost the lead. start(), reload() and stop() belong
-// to one thread.
+// A manager among several that have one store in etcd: it stands by while another one leads, and
+// shows what that one writes; then it leads itself, and stands by again when it has lost the lead.
+// start(), reload() and stop() belong to one thread.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 
 #include "fabricmgr/api/standby.h"
 #include "fabricmgr/serve/daemon.h"
+#include "fabricmgr/serve/replica.h"
 #include "fabricmgr/store/etcd_election.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
@@ -40,6 +41,8 @@ class Succession {
   /// The election is won.
   Status lead() TP_EXCLUDES(mutex_);
   Status standBy() TP_EXCLUDES(mutex_);
+  /// Its places are the daemon's now, or nobody's.
+  void closeServer() TP_EXCLUDES(mutex_);
   void stepDown() TP_EXCLUDES(mutex_);
   void renounce();
   void saw(const std::string& leader, const std::string& why);
@@ -56,7 +59,8 @@ class Succession {
   // One of them, but while one takes the other's place.
   std::unique_ptr<Daemon> daemon_ TP_GUARDED_BY(mutex_);
   std::unique_ptr<api::HttpServer> server_ TP_GUARDED_BY(mutex_);  // of who stands by
-  UniqueFd stop_;                                                  // an eventfd
+  std::unique_ptr<Replica> replica_;  // what `server_` shows; run()'s, once it runs
+  UniqueFd stop_;                     // an eventfd
   std::thread thread_;
 };
 

@@ -126,7 +126,7 @@ path = "{self.socket}"
                               timeout=PATIENCE)
 
 
-class SuccessionTest(unittest.TestCase):
+class ThreeManagers(unittest.TestCase):
     def setUp(self):
         self.temporary = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self.temporary.name)
@@ -197,6 +197,8 @@ class SuccessionTest(unittest.TestCase):
     def others(self, leader):
         return [manager for manager in self.managers if manager is not leader]
 
+
+class SuccessionTest(ThreeManagers):
     def test_the_leader_is_killed_again_and_again(self):
         terms = []
         for _ in range(4):
