@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 
 #include "fabricmgr/manager/state.h"
@@ -177,8 +178,10 @@ class Verbs {
   Random random_;
 };
 
+/// TIDEPOOL_HISTORY_SEED: another history.
 TEST_F(ReplicaTest, ShowsWhatTheLeaderShows) {
-  Verbs verbs(&house, 7);
+  const char* const seed = std::getenv("TIDEPOOL_HISTORY_SEED");
+  Verbs verbs(&house, seed == nullptr ? 7 : std::strtoull(seed, nullptr, 10));
   auto leader = house.open();
   verbs.begin(*leader);
   auto follower = follow();
@@ -292,6 +295,8 @@ TEST_F(ReplicaTest, ALargeChangeThatADeadLeaderHasBegunIsNotShownBeforeItIsCarri
   begun.put(head, etcdValue(HeadRecord{Index(2), before.sequence, before.hash, 1}));
   must(client.transact(begun.body()));
   EXPECT_EQ(codeOf(tryFollow()), ErrorCode::kUnreachable) << "it cannot be read now";
+  must(follower->keepUp(kSecond));
+  EXPECT_EQ(follower->index(), Index(1));
   auto next = storeOf(target);  // carries it out
   while (follower->index() < Index(2)) must(follower->keepUp(kSecond));
   EXPECT_EQ(must(follower->totals()).pools, 2u);
@@ -387,6 +392,20 @@ TEST(Following, ChangesThatDoNotFitAreFoundAndNothingIsTorn) {
   }
   must(state.follow({DropHost{HostId(9)}, DropRegion{RegionId(9)}, DropPool{PoolId(9)}}, Index(7)));
   EXPECT_EQ(state.findDevice(DeviceId(2))->free.free(), Bytes());
+}
+
+TEST(Following, LabelsStayAndAThingIsAsNewAsItsLastChange) {
+  State state;
+  Host host;
+  host.id = HostId(1);
+  host.name = "h";
+  host.modified = Index(7);
+  // Of the two, which came at once, the labels were written first.
+  must(state.follow({SetLabels{Subject::kHost, 1, {{"k", "v"}}, Index(5)}, host}, Index(7)));
+  EXPECT_EQ(state.findHost("h")->host.modified, Index(7));
+  host.modified = Index(8);
+  must(state.follow({host}, Index(8)));
+  EXPECT_EQ(state.findHost("h")->host.labels, (Labels{{"k", "v"}}));
 }
 
 }  // namespace
