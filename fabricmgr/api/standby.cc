@@ -90,10 +90,11 @@ void Standby::leads(const std::string& name, const std::string& why) {
   why_ = why;
 }
 
-void Standby::shows(std::shared_ptr<Service> service) {
+std::shared_ptr<Service> Standby::shows(std::shared_ptr<Service> service) {
   const MutexLock lock(mutex_);
   if (service) service->tlsInUse(expiries_);
   service_.swap(service);
+  return service;
 }
 
 std::shared_ptr<Service> Standby::service() {

@@ -22,8 +22,8 @@ class Standby final : public HttpHandler {
 
   /// Of who leads; empty: nobody does now, and `why`, if that is known.
   void leads(const std::string& name, const std::string& why) TP_EXCLUDES(mutex_);
-  /// What answers reads from now on; null: nothing does.
-  void shows(std::shared_ptr<Service> service) TP_EXCLUDES(mutex_);
+  /// What answers reads from now on; null: nothing does. Returns what did before.
+  std::shared_ptr<Service> shows(std::shared_ptr<Service> service) TP_EXCLUDES(mutex_);
 
   Lane laneOf(const Request& request) const override;
   void serve(const std::shared_ptr<Exchange>& exchange) override;

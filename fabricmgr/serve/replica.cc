@@ -46,10 +46,14 @@ Replica::Replica(const Config& config, std::string version, api::Service::Log lo
 }
 
 Replica::~Replica() {
-  finish();
+  hide();
   thread_.join();
-  standby_->shows(nullptr);
-  if (shown_) shown_->service->stopWatching();
+  hide();  // what was read meanwhile
+}
+
+void Replica::hide() {
+  finish();
+  if (const std::shared_ptr<api::Service> shown = standby_->shows(nullptr)) shown->stopWatching();
 }
 
 void Replica::finish() {

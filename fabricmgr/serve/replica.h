@@ -22,13 +22,15 @@ class Replica {
   /// `standby` is borrowed; `connections` says how many its server has.
   Replica(const Config& config, std::string version, api::Service::Log log, api::Standby* standby,
           std::function<uint64_t()> connections);
-  /// Nothing is shown any more, and who waits for events is answered.
+  /// As hide(). Waits until what is under way has ended: reading the store, at most.
   ~Replica();
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  /// What is shown is kept up to date no more: ~Replica() then need not wait for etcd.
+  /// What is shown is kept up to date no more. Returns at once.
   void finish();
+  /// Nothing is shown any more, and who waits for events is answered. Does not wait for etcd.
+  void hide();
 
  private:
   struct Shown;

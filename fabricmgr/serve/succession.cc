@@ -102,8 +102,11 @@ Status Succession::lead() {
   if (!daemon) return tl::unexpected(daemon.error());
   said_.clear();
   say(Level::kInfo, fmt::format("leads, in term {}", (*daemon)->manager().leader().term.value()));
-  const MutexLock lock(mutex_);
-  daemon_ = std::move(*daemon);
+  {
+    const MutexLock lock(mutex_);
+    daemon_ = std::move(*daemon);
+  }
+  replica_.reset();  // it may be reading the store yet: nobody waited for that
   return {};
 }
 
@@ -125,7 +128,7 @@ Status Succession::standBy() {
 }
 
 void Succession::closeServer() {
-  replica_.reset();  // who waits for events is answered
+  if (replica_) replica_->hide();
   std::unique_ptr<api::HttpServer> server;
   {
     const MutexLock lock(mutex_);
@@ -166,6 +169,7 @@ void Succession::stop() {
     thread_.join();
   }
   closeServer();
+  replica_.reset();
   std::unique_ptr<Daemon> daemon;
   {
     const MutexLock lock(mutex_);
