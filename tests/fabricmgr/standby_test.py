@@ -287,6 +287,24 @@ crl = "{authority}/crl.pem"
             self.until(lambda one: self.refuses(one, "ann"), [manager])
             self.assertFalse(self.refuses(manager, "vic"))
 
+    def test_etcd_is_watched_over_tls(self):
+        for manager in self.managers:
+            manager.end()
+        self.etcd.end()
+        self.etcd.certify()
+        self.etcd.start()
+        tls = self.etcd.tls
+        files = f'certificate = "{tls}/client.crt"\nkey = "{tls}/client.key"\nca = "{tls}/ca.crt"\n'
+        for manager in self.managers[:2]:
+            manager.config.write_text(manager.config.read_text().replace("[etcd]\n", "[etcd]\n" + files))
+            manager.start()
+        leader = self.leader()
+        other = next(one for one in self.managers[:2] if one is not leader)
+        self.until(lambda one: get(one, "/v1/pools").status == 200, [other])
+        self.must(leader, "host", "add", "node2")
+        seen = get(other, "/v1/hosts/node2", Tidepool_Index=get(leader, "/v1/hosts").index)
+        self.assertEqual(seen.status, 200, seen.text)
+
 
 if __name__ == "__main__":
     succession_test.PROGRAM = sys.argv.pop(1)
