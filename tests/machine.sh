@@ -47,12 +47,13 @@ check_folders() {
 check_root() {
   if (($(id -u) == 0)) && [[ $(awk '{print $1, $2, $3; exit}' /proc/self/uid_map 2>/dev/null) != "0 0 4294967295" ]]; then
     without "root of the machine" "this root is of a user namespace: run it outside" "root of a user namespace only" \
-      cli_errors_test stats_stats_region_test packaging_deb packaging_machine program_unchanged program_fabric_tour
+      cli_errors_test stats_stats_region_test packaging_deb packaging_machine program_unchanged program_fabric_tour \
+      fabricmgr_histories
   elif (($(id -u) == 0)); then
     ok "root"
   elif command -v sudo >/dev/null; then
     without "root" "sudo installs packages; run all of it as root for the tests that become other users" "needs root" \
-      cli_errors_test stats_stats_region_test packaging_machine program_fabric_tour
+      cli_errors_test stats_stats_region_test packaging_machine program_fabric_tour fabricmgr_histories
   else
     lack "root or sudo" "run as root, or install sudo"
   fi
@@ -62,10 +63,10 @@ check_namespaces() {
   if [[ -r /proc/self/mountinfo && -z $(root_mount) ]]; then
     without "a root directory that is a mount point" \
       "outside, before chroot: mount --bind FOLDER FOLDER, then chroot FOLDER" "its root directory is no mount point" \
-      packaging_deb packaging_machine cxl_libcxl_test program_unchanged program_fabric_tour
+      packaging_deb packaging_machine cxl_libcxl_test program_unchanged program_fabric_tour fabricmgr_histories
   elif ! { unshare --mount true || unshare --user --map-root-user --mount true; } 2>/dev/null; then
     without "mount namespaces" "a container needs CAP_SYS_ADMIN (docker run --privileged)" "no mount namespaces here" \
-      packaging_deb packaging_machine cxl_libcxl_test program_unchanged program_fabric_tour
+      packaging_deb packaging_machine cxl_libcxl_test program_unchanged program_fabric_tour fabricmgr_histories
   else
     ok "mount namespaces, and a root directory that is a mount point"
     if ! unshare --user --map-root-user true 2>/dev/null; then

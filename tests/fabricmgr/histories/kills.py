@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long nobody can change anything after the manager that leads was killed: measured, not judged."""
+
+import time
+
+from clients import GHOSTS
+from cluster import MANAGERS
+from history import History
+from recorder import ELSEWHERE, OK, Recorder, ask
+
+PAUSE = 0.005  # seconds between two tries
+
+
+def measure(programs, kills, say):
+    history = History(programs, 0, 0, say)
+    try:
+        history.furnish()
+        recorder = Recorder(history.recorder.sockets, PAUSE)
+        times = sorted(after_one(history, recorder, number, say) for number in range(kills))
+    finally:
+        history.end()
+    say(f"{kills} kills: a change is accepted again after {at(times, 50):.2f} s (p50), {at(times, 99):.2f} s (p99), "
+        f"{times[-1]:.2f} s at most")
+
+
+def at(times, percent):
+    return times[min(len(times) - 1, len(times) * percent // 100)]
+
+
+def after_one(history, recorder, number, say):
+    leader = history.until("somebody leads, and the others stand by", lambda: all_there(history.cluster))
+    process = history.cluster.managers[leader]
+    process.end()
+    start = time.monotonic()
+    _, _, answer = recorder.change(f"/v1/hosts/{GHOSTS[0]}", {"labels": {"kill": str(number)}}, start + 120, "PATCH")
+    took = time.monotonic() - start
+    if answer.outcome != OK:
+        raise RuntimeError(f"after 120 s still nothing can be changed: {answer}")
+    say(f"{leader} was killed: {took:.2f} s")
+    process.start()
+    return took
+
+
+def all_there(cluster):
+    """Who leads, once the others answer that they do not; else None."""
+    leader = cluster.leader()
+    target = f"/v1/hosts/{GHOSTS[0]}"
+    answers = {node: ask(cluster.sock(node), "PATCH", target, {"labels": {"here": "yes"}}) for node in MANAGERS}
+    at_rest = leader and answers[leader].outcome == OK
+    return leader if at_rest and all(answer.outcome == ELSEWHERE and answer.document
+                                     for node, answer in answers.items() if node != leader) else None

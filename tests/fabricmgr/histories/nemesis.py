@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults, one after the other or two at once, chosen by a seed: each begins, lasts, and is mended. One seed chooses the
+same ones again; what they meet is not the same."""
+
+import itertools
+import os
+import random
+import signal
+import threading
+
+from cluster import HOSTS, MANAGERS, SERVERS
+
+LEADER = "leader"  # whoever leads when the fault begins
+LASTS = (0.5, 5.0)  # seconds
+PAUSE = (0.2, 2.0)
+
+
+class Fault:
+    """One that lasts; begin() and end() are called once each, by one thread."""
+
+    def __init__(self, name, begin, end):
+        self.name = name
+        self.begin = begin
+        self.end = end
+
+
+class Nemesis:
+    def __init__(self, cluster, seed, say):
+        self.cluster = cluster
+        self.chance = random.Random(seed)
+        self.say = say
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.wrong = None
+        self.memory_lost = False  # a memory server was killed
+        self.happened = []
+
+    def run(self):
+        try:
+            while not self.over.is_set():
+                faults = [self.choose() for _ in range(self.chance.choice((1, 1, 1, 2)))]
+                lasts, pause = self.chance.uniform(*LASTS), self.chance.uniform(*PAUSE)
+                self.play(faults, lasts)
+                self.over.wait(pause)
+        except Exception as error:
+            self.wrong = f"the nemesis ended: {error!r}"
+            raise
+
+    def play(self, faults, lasts):
+        begun = []
+        try:
+            for fault in faults:
+                self.say(fault.name)
+                self.happened.append(fault.name)
+                fault.begin()
+                begun.append(fault)
+            self.over.wait(lasts)
+        finally:
+            for fault in reversed(begun):
+                fault.end()
+
+    def choose(self):
+        kinds = [(self.kill, 5), (self.stop, 4), (self.kill_node, 2), (self.cut, 5), (self.isolate, 3),
+                 (self.fill_disk, 1), (self.step_clock, 2), (self.kill_server, 1 / 4)]
+        return self.chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]()
+
+    def manager(self):
+        return self.chance.choice((LEADER, LEADER, *MANAGERS))
+
+    def now(self, node):
+        return (self.cluster.leader() or MANAGERS[0]) if node == LEADER else node
+
+    def victim(self):
+        """What it is called, and how to find its process when the time has come."""
+        node = self.manager()
+        member = self.chance.choice(MANAGERS)
+        host = self.chance.choice(HOSTS)
+        return self.chance.choices([
+            (f"manager {node}", lambda: self.cluster.managers[self.now(node)]),
+            (f"etcd {member}", lambda: self.cluster.etcd[member]),
+            (f"agent {host}", lambda: self.cluster.agents[host])], (4, 2, 2))[0]
+
+    def kill(self):
+        name, find = self.victim()
+        killed = []
+        def begin():
+            killed.append(find())
+            killed[0].end()
+        return Fault(f"kill {name}", begin, lambda: killed[0].start())
+
+    def stop(self):
+        server = self.chance.choice(SERVERS)
+        name, find = self.chance.choice((self.victim(), (f"memory server {server}",
+                                                        lambda: self.cluster.servers[server])))
+        stopped = []
+        def begin():
+            stopped.append(find())
+            stopped[0].send(signal.SIGSTOP)
+        return Fault(f"stop {name}", begin, lambda: stopped[0].send(signal.SIGCONT))
+
+    def kill_node(self):
+        node = self.manager()
+        killed = []
+        def begin():
+            which = self.now(node)
+            killed.extend((self.cluster.managers[which], self.cluster.etcd[which]))
+            for process in killed:
+                process.end()
+        return Fault(f"kill the whole node of {node}", begin, lambda: [process.start() for process in killed])
+
+    def cut(self):
+        """Two nodes; hosts and memory servers are not cut off from each other, as programs would lose memory."""
+        pairs = list(itertools.combinations(MANAGERS, 2))
+        pairs += itertools.product(MANAGERS, SERVERS + HOSTS)
+        one, other = self.chance.choice(pairs)
+        ways = self.chance.choice(([(one, other)], [(other, one)], [(one, other), (other, one)]))
+        return Fault(" and ".join(f"cut {to} from what {source} sends" for to, source in ways),
+                     lambda: [self.cluster.network.cut(*way) for way in ways],
+                     lambda: [self.cluster.network.mend(*way) for way in ways])
+
+    def isolate(self):
+        node = self.manager()
+        hears, speaks = self.chance.choice(((True, False), (False, True), (False, False)))
+        ways = []
+        def begin():
+            which = self.now(node)
+            others = [other for other in self.cluster.network.addresses if other != which]
+            ways.extend([(which, other) for other in others if not hears])
+            ways.extend([(other, which) for other in others if not speaks])
+            for way in ways:
+                self.cluster.network.cut(*way)
+        silence = "it hears nobody" if speaks else "nobody hears it" if hears else "both ways"
+        return Fault(f"cut {node} off from all, {silence}", begin,
+                     lambda: [self.cluster.network.mend(*way) for way in ways])
+
+    def fill_disk(self):
+        member = self.chance.choice(MANAGERS)
+        file = self.cluster.folder / f"etcd-{member}" / "full"
+        return Fault(f"fill the disk of etcd {member}", lambda: fill(file), lambda: file.unlink(missing_ok=True))
+
+    def step_clock(self):
+        """It stays as it is."""
+        node = self.chance.choice(MANAGERS)
+        seconds = self.chance.choice((-600, 600, 7200))
+        return Fault(f"set the clock of manager {node} to {seconds:+} s",
+                     lambda: self.cluster.clock(node).write_text(f"{seconds:+}\n"), lambda: None)
+
+    def kill_server(self):
+        server = self.chance.choice(SERVERS)
+        process = self.cluster.servers[server]
+        def begin():
+            self.memory_lost = True
+            process.end()
+        return Fault(f"kill memory server {server}", begin, process.start)
+
+    def mend_all(self):
+        """After run(): nothing is left of any fault but clocks."""
+        self.cluster.network.mend_all()
+        for process in self.cluster.every():
+            process.send(signal.SIGCONT)
+            process.start()
+
+
+def fill(file):
+    """With as much as there is room for."""
+    with open(file, "wb", buffering=0) as full:
+        for piece in (1 << 20, 4096):
+            try:
+                while True:
+                    full.write(bytes(piece))
+            except OSError:
+                os.fsync(full.fileno())
