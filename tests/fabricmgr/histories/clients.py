@@ -60,7 +60,8 @@ class Client:
 
     def run(self):
         verbs = [(self.assign, 3), (self.own_one, 3), (self.look_at_own, 3), (self.release_own, 2), (self.read, 8),
-                 (self.resize, 3), (self.drain, 3), (self.resume, 3), (self.transfer, 3), (self.release, 2)]
+                 (self.resize, 3), (self.drain, 3), (self.resume, 3), (self.transfer, 3), (self.release, 2),
+                 (self.move_programs, 1)]
         try:
             while not self.over.is_set():
                 self.chance.choices([verb for verb, _ in verbs], [weight for _, weight in verbs])[0]()
@@ -140,6 +141,16 @@ class Client:
         region, answer = self.region("release", (), {"force": True})
         if answer:
             self.shared.drop(region)
+
+    def move_programs(self):
+        """Under a program of a host with an agent, which is to notice nothing."""
+        found = self.recorder.read("/v1/regions?limit=1000")
+        theirs = [region for region in (found[2].document.get("items", ()) if found else ())
+                  if region["host"] not in GHOSTS]
+        if theirs:
+            region = self.chance.choice(theirs)
+            verb = "resume" if region["state"] == "draining" and self.chance.random() < 0.5 else "move"
+            self.recorder.change(f"/v1/regions/{region['id']}/{verb}", {}, time.monotonic() + TRIES)
 
     def own_one(self):
         if len(self.own) >= 3:

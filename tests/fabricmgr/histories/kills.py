@@ -24,7 +24,8 @@ def measure(programs, kills, say):
 
 
 def at(times, percent):
-    return times[min(len(times) - 1, len(times) * percent // 100)]
+    """By nearest rank."""
+    return times[(len(times) * percent + 99) // 100 - 1]
 
 
 def after_one(history, recorder, number, say):

@@ -11,8 +11,8 @@ import threading
 from cluster import HOSTS, MANAGERS, SERVERS
 
 LEADER = "leader"  # whoever leads when the fault begins
-LASTS = (0.5, 5.0)  # seconds
-PAUSE = (0.2, 2.0)
+LASTS = (0.3, 9.0)  # seconds: the lead ends after three, or some more if etcd has a new leader, too
+PAUSE = (0.3, 5.0)  # a leader that is followed by another one takes some seconds of it
 
 
 class Fault:
@@ -38,7 +38,7 @@ class Nemesis:
     def run(self):
         try:
             while not self.over.is_set():
-                faults = [self.choose() for _ in range(self.chance.choice((1, 1, 1, 2)))]
+                faults = [self.choose() for _ in range(self.chance.choice((1, 1, 2)))]
                 lasts, pause = self.chance.uniform(*LASTS), self.chance.uniform(*PAUSE)
                 self.play(faults, lasts)
                 self.over.wait(pause)
@@ -61,7 +61,7 @@ class Nemesis:
 
     def choose(self):
         kinds = [(self.kill, 5), (self.stop, 4), (self.kill_node, 2), (self.cut, 5), (self.isolate, 3),
-                 (self.fill_disk, 1), (self.step_clock, 2), (self.kill_server, 1 / 4)]
+                 (self.fill_disk, 1), (self.step_clock, 2), (self.kill_server, 1 / 3)]
         return self.chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]()
 
     def manager(self):
@@ -119,19 +119,27 @@ class Nemesis:
                      lambda: [self.cluster.network.mend(*way) for way in ways])
 
     def isolate(self):
+        """One node from all others; its manager may die before it is heard again."""
         node = self.manager()
+        dies = self.chance.random() < 0.5
         hears, speaks = self.chance.choice(((True, False), (False, True), (False, False)))
-        ways = []
+        ways, alone = [], []
         def begin():
             which = self.now(node)
+            alone.append(self.cluster.managers[which])
             others = [other for other in self.cluster.network.addresses if other != which]
             ways.extend([(which, other) for other in others if not hears])
             ways.extend([(other, which) for other in others if not speaks])
             for way in ways:
                 self.cluster.network.cut(*way)
+        def end():
+            if dies:
+                alone[0].end()
+            for way in ways:
+                self.cluster.network.mend(*way)
+            alone[0].start()
         silence = "it hears nobody" if speaks else "nobody hears it" if hears else "both ways"
-        return Fault(f"cut {node} off from all, {silence}", begin,
-                     lambda: [self.cluster.network.mend(*way) for way in ways])
+        return Fault(f"cut {node} off from all, {silence}{', until its manager is killed' * dies}", begin, end)
 
     def fill_disk(self):
         member = self.chance.choice(MANAGERS)

@@ -57,6 +57,7 @@ class Network:
 
     def end(self):
         for node in self.addresses:
+            command("ip", "link", "delete", f"to-{node}")  # a namespace's own links go when the kernel has time
             command("ip", "netns", "delete", node)
         command("ip", "link", "delete", "switch")
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from linearizable import NEVER
 
 STANDS_BY = "urn:tidepool:problem:standing-by"
-PATIENCE = 20  # seconds for one answer; a change waits up to ten for etcd
+PATIENCE = 4  # seconds for one answer; then the next one is asked: a change waits up to ten for etcd
 OK, FAILED, UNKNOWN, ELSEWHERE = "ok", "failed", "unknown", "elsewhere"
 
 
@@ -93,8 +93,8 @@ class Recorder:
         self.last = 0  # which manager answered
 
     def change(self, target, body, until, method="POST"):
-        """One change, at whoever leads, with one key, until an answer counts, or time.monotonic() is `until`: then nobody
-        knows what became of it, if a manager has taken it."""
+        """One change, at whoever leads, with one key, until an answer counts, or time.monotonic() is `until`: nobody
+        knows then what became of it, if a manager has taken it."""
         key = str(uuid.uuid4())
         start = time.monotonic()
         unknown = False

@@ -37,7 +37,7 @@ def arguments():
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="where fabricmgr and tidepool are")
     parser.add_argument("--seed", type=int, default=1, help="the first history's")
     parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--seconds-each", type=float, default=20, help="for how long there are faults")
+    parser.add_argument("--seconds-each", type=float, default=25, help="for how long there are faults")
     parser.add_argument("--kills", type=int, help="only measure how long changes wait after the leader was killed")
     parser.add_argument("--keep", type=pathlib.Path, help="where logs go, a folder each")
     return parser.parse_args()
