@@ -22,6 +22,8 @@ constexpr std::string_view kScheme = "etcd://";
 /// etcd takes 128 operations in a list; those of a list within a list are counted anew, together
 /// with the outer list's.
 constexpr size_t kNested = 64;
+/// At most; also no more than a member's share of the patience, so that one that is gone without a
+/// word leaves time for the others.
 constexpr long kConnectMilliseconds = 1000;
 
 std::string encoded(std::string_view bytes) {
@@ -239,13 +241,33 @@ struct EtcdClient::Document {
 
 EtcdClient::EtcdClient(EtcdTarget target, Nanoseconds patience)
     : target_(std::move(target)), patience_(patience), handle_(std::make_unique<Handle>()) {
-  if (handle_->curl != nullptr) setUp(handle_->curl, target_);  // otherwise ask() says so
+  if (handle_->curl == nullptr) return;  // ask() says so
+  setUp(handle_->curl, target_);
+  const auto share = static_cast<long>(patience_.value() / 1'000'000 /
+                                       std::max<size_t>(target_.endpoints.size(), 1));
+  curl_easy_setopt(handle_->curl, CURLOPT_CONNECTTIMEOUT_MS,
+                   std::clamp(share, 1L, kConnectMilliseconds));
 }
 
 EtcdClient::~EtcdClient() = default;
 
-/// Asks the members in turn while they surely have not heard of it.
-Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string& body) {
+EtcdTarget EtcdClient::target() const {
+  EtcdTarget target = target_;
+  const auto last = target.endpoints.begin() + static_cast<ptrdiff_t>(endpoint_);
+  std::rotate(target.endpoints.begin(), last, target.endpoints.end());
+  return target;
+}
+
+/// Whether anything of the last request was sent.
+bool EtcdClient::wasHeard() const {
+  long sent = 0;
+  curl_easy_getinfo(handle_->curl, CURLINFO_REQUEST_SIZE, &sent);
+  return sent != 0;
+}
+
+/// Asks the members in turn while they surely have not heard of it, or if that is no matter.
+Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string& body,
+                                             Repeat repeat) {
   CURL* const curl = handle_->curl;
   if (curl == nullptr) return fail(ErrorCode::kNoMemory, "libcurl cannot be used");
   char why[CURL_ERROR_SIZE] = {};
@@ -264,7 +286,7 @@ Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
     if (code == CURLE_OK) break;
     endpoint_ = (endpoint_ + 1) % target_.endpoints.size();
-    if (code != CURLE_COULDNT_CONNECT && code != CURLE_COULDNT_RESOLVE_HOST) break;
+    if (repeat == Repeat::kUnheard && wasHeard()) break;
   }
   if (code != CURLE_OK) {
     return away(target_, why[0] != '\0' ? why : curl_easy_strerror(code), code);
@@ -280,7 +302,7 @@ Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string
 }
 
 Result<EtcdFound> EtcdClient::range(const EtcdRange& range) {
-  const auto answer = ask("/kv/range", rangeText(range));
+  const auto answer = ask("/kv/range", rangeText(range), Repeat::kAlways);
   if (!answer) return tl::unexpected(answer.error());
   return foundIn(answer->json);
 }

@@ -80,7 +80,7 @@ struct EtcdOutcome {
 
 class EtcdClient {
  public:
-  /// Of each request, with all endpoints tried.
+  /// With each member that is asked.
   static constexpr Nanoseconds kPatience{2'000'000'000};
 
   explicit EtcdClient(EtcdTarget target, Nanoseconds patience = kPatience);
@@ -102,11 +102,15 @@ class EtcdClient {
   /// How long it lasts from now on; 0: there is none any more.
   Result<Nanoseconds> keepAlive(uint64_t lease);
   Status revoke(uint64_t lease);
+  /// What this asks, the member first that answered last.
+  EtcdTarget target() const;
 
  private:
   struct Handle;
   struct Document;
-  Result<Document> ask(const char* path, const std::string& body);
+  enum class Repeat : uint8_t { kUnheard, kAlways };  // at the next member
+  Result<Document> ask(const char* path, const std::string& body, Repeat repeat = Repeat::kUnheard);
+  bool wasHeard() const;
 
   const EtcdTarget target_;
   const Nanoseconds patience_;

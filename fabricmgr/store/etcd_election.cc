@@ -116,6 +116,7 @@ Result<std::optional<std::string>> EtcdElection::campaign() {
 
 void EtcdElection::begin(uint64_t revision) {
   revision_ = revision;
+  target_ = client_.target();  // who has just won has no time for a member that does not answer
   thread_ = std::thread([this] { keepAlive(); });
 }
 

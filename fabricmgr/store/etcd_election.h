@@ -45,7 +45,7 @@ class EtcdElection {
   void begin(uint64_t revision);
   void keepAlive();
 
-  const EtcdTarget target_;
+  EtcdTarget target_;  // fixed once this leads
   const std::string name_;
   const std::string self_;  // the key's value: name and a random number
   const Nanoseconds length_;

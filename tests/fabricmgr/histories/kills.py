@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long nobody can change anything after the manager that leads was killed: measured, not judged."""
+"""How long nobody can change anything after the manager that leads was killed, or its whole node was cut off from all
+others, as when its machine has no power: measured, not judged."""
 
 import time
 
@@ -11,16 +12,16 @@ from recorder import ELSEWHERE, OK, Recorder, ask
 PAUSE = 0.005  # seconds between two tries
 
 
-def measure(programs, kills, say):
+def measure(programs, kills, cut_off, say):
     history = History(programs, 0, 0, say)
     try:
         history.furnish()
-        recorder = Recorder(history.recorder.sockets, PAUSE)
-        times = sorted(after_one(history, recorder, number, say) for number in range(kills))
+        lose = cut_off_one if cut_off else kill_one
+        times = sorted(after_one(history, lose, number, say) for number in range(kills))
     finally:
         history.end()
-    say(f"{kills} kills: a change is accepted again after {at(times, 50):.2f} s (p50), {at(times, 99):.2f} s (p99), "
-        f"{times[-1]:.2f} s at most")
+    say(f"{kills} times {'cut off' if cut_off else 'killed'}: a change is accepted again after "
+        f"{at(times, 50):.2f} s (p50), {at(times, 99):.2f} s (p99), {times[-1]:.2f} s at most")
 
 
 def at(times, percent):
@@ -28,18 +29,33 @@ def at(times, percent):
     return times[(len(times) * percent + 99) // 100 - 1]
 
 
-def after_one(history, recorder, number, say):
-    leader = history.until("somebody leads, and the others stand by", lambda: all_there(history.cluster))
-    process = history.cluster.managers[leader]
-    process.end()
+def after_one(history, lose, number, say):
+    cluster = history.cluster
+    leader = history.until("somebody leads, and the others stand by", lambda: all_there(cluster))
+    others = Recorder([cluster.sock(node) for node in MANAGERS if node != leader], PAUSE)
+    bring_back = lose(cluster, leader)
     start = time.monotonic()
-    _, _, answer = recorder.change(f"/v1/hosts/{GHOSTS[0]}", {"labels": {"kill": str(number)}}, start + 120, "PATCH")
+    _, _, answer = others.change(f"/v1/hosts/{GHOSTS[0]}", {"labels": {"kill": str(number)}}, start + 120, "PATCH")
     took = time.monotonic() - start
     if answer.outcome != OK:
         raise RuntimeError(f"after 120 s still nothing can be changed: {answer}")
-    say(f"{leader} was killed: {took:.2f} s")
-    process.start()
+    say(f"{leader}: {took:.2f} s")
+    bring_back()
     return took
+
+
+def kill_one(cluster, leader):
+    process = cluster.managers[leader]
+    process.end()
+    return process.start
+
+
+def cut_off_one(cluster, leader):
+    for node in cluster.network.addresses:
+        if node != leader:
+            cluster.network.cut(leader, node)
+            cluster.network.cut(node, leader)
+    return cluster.network.mend_all
 
 
 def all_there(cluster):

@@ -6,7 +6,7 @@ cut, disks filled and clocks set, while callers change regions and programs use 
 docs/fabric-manager.md says what. Needs root.
 
     run.py --bin DIR [--seed S] [--count N] [--seconds-each T] [--keep DIR]
-    run.py --bin DIR --kills N
+    run.py --bin DIR --kills N [--cut-off]
 """
 
 import argparse
@@ -39,6 +39,7 @@ def arguments():
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--seconds-each", type=float, default=25, help="for how long there are faults")
     parser.add_argument("--kills", type=int, help="only measure how long changes wait after the leader was killed")
+    parser.add_argument("--cut-off", action="store_true", help="with --kills: its node is cut off instead")
     parser.add_argument("--keep", type=pathlib.Path, help="where logs go, a folder each")
     return parser.parse_args()
 
@@ -54,7 +55,7 @@ def main():
         command("mount", "-t", "tmpfs", "-o", "size=3g", "tmpfs", folder)
     os.mkdir("/run/netns")
     if options.kills:
-        kills.measure(options.bin.resolve(), options.kills, sayer())
+        kills.measure(options.bin.resolve(), options.kills, options.cut_off, sayer())
         return 0
     for seed in range(options.seed, options.seed + options.count):
         print(f"history {seed}", flush=True)
