@@ -7,6 +7,7 @@ import time
 from clients import GHOSTS
 from cluster import MANAGERS
 from history import History
+from nemesis import Nemesis
 from recorder import ELSEWHERE, OK, Recorder, ask
 
 PAUSE = 0.005  # seconds between two tries
@@ -51,11 +52,9 @@ def kill_one(cluster, leader):
 
 
 def cut_off_one(cluster, leader):
-    for node in cluster.network.addresses:
-        if node != leader:
-            cluster.network.cut(leader, node)
-            cluster.network.cut(node, leader)
-    return cluster.network.mend_all
+    fault = Nemesis(cluster, 0, None).cut_off(leader)
+    fault.begin()
+    return fault.end
 
 
 def all_there(cluster):

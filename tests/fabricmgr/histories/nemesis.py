@@ -7,9 +7,14 @@ import os
 import random
 import signal
 import threading
+import time
 
+from clients import GHOSTS
 from cluster import HOSTS, MANAGERS, SERVERS
+from recorder import OK, Recorder
 
+FOLLOWED = 0.25  # so often one fault is alone, and lasts until others go on without what it has met
+NEVER = 120  # seconds until what has to happen counts as never happening
 LEADER = "leader"  # whoever leads when the fault begins
 LASTS = (0.3, 9.0)  # seconds: the lead ends after three, or some more if etcd has a new leader, too
 PAUSE = (0.3, 5.0)  # a leader that is followed by another one takes some seconds of it
@@ -38,6 +43,8 @@ class Nemesis:
     def run(self):
         try:
             while not self.over.is_set():
+                if self.chance.random() < FOLLOWED:
+                    self.see_it_followed()
                 faults = [self.choose() for _ in range(self.chance.choice((1, 1, 2)))]
                 lasts, pause = self.chance.uniform(*LASTS), self.chance.uniform(*PAUSE)
                 self.play(faults, lasts)
@@ -45,6 +52,25 @@ class Nemesis:
         except Exception as error:
             self.wrong = f"the nemesis ended: {error!r}"
             raise
+
+    def see_it_followed(self):
+        """One node of three may be gone for ever: another one leads."""
+        leader = self.cluster.leader()
+        how = self.chance.choice((self.kill_manager, self.kill_node, self.cut_off))
+        if leader is None:
+            return
+        fault = how(leader)
+        self.say(f"{fault.name} until it is followed")
+        self.happened.append(fault.name)
+        others = Recorder(self.cluster.sock(node) for node in MANAGERS if node != leader)
+        fault.begin()
+        try:
+            _, _, answer = others.change(f"/v1/hosts/{GHOSTS[0]}", {"labels": {"led": "not-by." + leader}},
+                                         time.monotonic() + NEVER, "PATCH")
+        finally:
+            fault.end()
+        if answer.outcome != OK:
+            self.wrong = f"nobody has followed {leader}: {fault.name}"
 
     def play(self, faults, lasts):
         begun = []
@@ -98,8 +124,12 @@ class Nemesis:
             stopped[0].send(signal.SIGSTOP)
         return Fault(f"stop {name}", begin, lambda: stopped[0].send(signal.SIGCONT))
 
-    def kill_node(self):
-        node = self.manager()
+    def kill_manager(self, node):
+        process = self.cluster.managers[node]
+        return Fault(f"kill manager {node}", process.end, process.start)
+
+    def kill_node(self, node=None):
+        node = node or self.manager()
         killed = []
         def begin():
             which = self.now(node)
@@ -116,6 +146,12 @@ class Nemesis:
         ways = self.chance.choice(([(one, other)], [(other, one)], [(one, other), (other, one)]))
         return Fault(" and ".join(f"cut {to} from what {source} sends" for to, source in ways),
                      lambda: [self.cluster.network.cut(*way) for way in ways],
+                     lambda: [self.cluster.network.mend(*way) for way in ways])
+
+    def cut_off(self, node):
+        ways = [way for other in self.cluster.network.addresses if other != node
+                for way in ((node, other), (other, node))]
+        return Fault(f"cut {node} off", lambda: [self.cluster.network.cut(*way) for way in ways],
                      lambda: [self.cluster.network.mend(*way) for way in ways])
 
     def isolate(self):
