@@ -314,9 +314,9 @@ TIDEPOOL_API tidepool_status tidepool_table_stop_prefetch(tidepool_table* table)
 /**
  * Each of `count` ids once, in rising order, to `distinct`, which has room for `count` of them;
  * `*distinct_count` is how many they are. `positions`, of `count` too: which of them each id is.
- * For steps that are made beside the table: its rows are gathered once each, and scattered. Negative
- * ids, which no row has, come last. Ids and results do not overlap. Errors: INVALID_ARGUMENT.
- * Thread-safe.
+ * For steps that are made beside the table: its rows are gathered once each, and scattered.
+ * Negative ids, which no row has, come last. Ids and results do not overlap. Errors:
+ * INVALID_ARGUMENT. Thread-safe.
  */
 TIDEPOOL_API tidepool_status tidepool_distinct_ids(const int64_t* ids, size_t count,
                                                    int64_t* distinct, size_t* distinct_count,
