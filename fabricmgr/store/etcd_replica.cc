@@ -4,6 +4,7 @@
 #include "fabricmgr/store/etcd_replica.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <map>
 #include <utility>
