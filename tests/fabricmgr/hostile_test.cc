@@ -178,10 +178,12 @@ TEST_F(Hostile, ConnectionsCutAnywhereLeaveNothingBehind) {
     raw.endSending();
     raw.waitForEnd();
   }
-  // 1 ns of grace: all their regions are due.
-  while (server_->counters().connections.load() > 1) std::this_thread::yield();
-  server_->regions().sweep();
-  EXPECT_EQ(server_->regions().freeBytes().value(), 60 * kMiB);
+  // 1 ns of grace: all their regions are due. The server may be giving some of them back itself.
+  while (server_->regions().freeBytes() < Bytes(60 * kMiB)) {
+    server_->regions().sweep();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(server_->regions().freeBytes(), Bytes(60 * kMiB));
 }
 
 TEST_F(Hostile, AClientThatNeverReadsHoldsUpOnlyItself) {
