@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """A flood of strangers: peers of a TLS port that never finish a handshake. Some say nothing, some half a hello, some
-garbage, some half a request in plain text. As many as were asked for are kept open: whoever is hung up on comes again.
+garbage, some half a request in plain text. As many as were asked for are kept open: one that is hung up on comes again.
 
     strangers.py HOST:PORT COUNT ADDRESSES
 

@@ -31,7 +31,7 @@ Result<api::JsonValue> Asker::answerOf(const client::Reply& reply) {
     return fail(reply.refused ? ErrorCode::kPermission : ErrorCode::kUnreachable,
                 "%.200s: renew it", over.c_str());
   }
-  // What it says in words comes first: whoever shows this may have room for a line only.
+  // What it says in words comes first: there may be room for one line only.
   if (reply.refused && reply.of_certificates) {
     return fail(ErrorCode::kPermission, "%.200s", reply.error.c_str());
   }

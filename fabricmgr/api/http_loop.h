@@ -89,7 +89,7 @@ class HttpLoop {
   /// Why there is no room for another connection; null if there is, or has been made.
   const char* noRoomFor(Kind kind, const std::string& network);
   /// The oldest handshake of the network that has most goes, for one of a network that has `own`:
-  /// whoever floods the server from many addresses does not keep others out. False if none does.
+  /// a flood from many addresses does not keep others out. False if none does.
   bool giveWay(size_t own);
   /// Out of descriptors, most likely: says so, and makes some free.
   void cannotAccept(int error);

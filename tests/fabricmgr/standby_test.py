@@ -87,7 +87,7 @@ class StandbyTest(ThreeManagers):
         return int(said[1]) if said else -1
 
     def write(self, number):
-        """By whoever leads, once somebody does; the index of the change. Not so often that it would be refused."""
+        """By the leader, once there is one; the index of the change. Not so often that it would be refused."""
         def written(manager):
             done = manager.ask("host", "set", "node1", "--label", f"n={number}", "--json")
             return json.loads(done.stdout)["index"] if done.returncode == DONE else None

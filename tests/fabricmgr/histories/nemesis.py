@@ -15,7 +15,7 @@ from recorder import OK, Recorder
 
 FOLLOWED = 0.25  # so often one fault is alone, and lasts until others go on without what it has met
 NEVER = 120  # seconds until what has to happen counts as never happening
-LEADER = "leader"  # whoever leads when the fault begins
+LEADER = "leader"  # the manager that leads when the fault begins
 LASTS = (0.3, 9.0)  # seconds: the lead ends after three, or some more if etcd has a new leader, too
 PAUSE = (0.3, 5.0)  # a leader that is followed by another one takes some seconds of it
 

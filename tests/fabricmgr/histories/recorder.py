@@ -93,7 +93,7 @@ class Recorder:
         self.last = 0  # which manager answered
 
     def change(self, target, body, until, method="POST"):
-        """One change, at whoever leads, with one key, until an answer counts, or time.monotonic() is `until`: nobody
+        """One change, at the leader, with one key, until an answer counts, or time.monotonic() is `until`: nobody
         knows then what became of it, if a manager has taken it."""
         key = str(uuid.uuid4())
         start = time.monotonic()
