@@ -26,9 +26,9 @@ struct IndirectStats {
 
 class IndirectPrefetcher {
  public:
-  static constexpr size_t kInstructions = 64;  // followed at once; the longest unused goes,
-  // and one that is understood as if it had been used so many faults later: instructions that
-  // fault a few times each do not drive out those that many pages are foretold by.
+  static constexpr size_t kInstructions = 64;  // followed at once; the longest unused goes
+  // One that is understood counts as used so many faults later: those that fault a few times each
+  // do not drive out what many pages are foretold by.
   static constexpr uint64_t kUnderstood = 65536;
   static constexpr size_t kLearning = 4;      // of them, those whose pattern is being looked for
   static constexpr uint32_t kLeastAhead = 8;  // elements
