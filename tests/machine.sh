@@ -60,13 +60,15 @@ check_root() {
 }
 
 check_namespaces() {
+  local need_mounts=(packaging_deb packaging_machine cxl_libcxl_test program_unchanged program_fabric_tour
+                     fabricmgr_histories)
   if [[ -r /proc/self/mountinfo && -z $(root_mount) ]]; then
     without "a root directory that is a mount point" \
       "outside, before chroot: mount --bind FOLDER FOLDER, then chroot FOLDER" "its root directory is no mount point" \
-      packaging_deb packaging_machine cxl_libcxl_test program_unchanged program_fabric_tour fabricmgr_histories
+      "${need_mounts[@]}"
   elif ! { unshare --mount true || unshare --user --map-root-user --mount true; } 2>/dev/null; then
     without "mount namespaces" "a container needs CAP_SYS_ADMIN (docker run --privileged)" "no mount namespaces here" \
-      packaging_deb packaging_machine cxl_libcxl_test program_unchanged program_fabric_tour fabricmgr_histories
+      "${need_mounts[@]}"
   else
     ok "mount namespaces, and a root directory that is a mount point"
     if ! unshare --user --map-root-user true 2>/dev/null; then

