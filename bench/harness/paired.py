@@ -55,7 +55,10 @@ def label(way):
 
 def choose(only, ways=WAYS):
     """The ways to run: those asked for, less those this machine cannot do (said once)."""
-    wanted = ways if only is None else sorted(only, key=lambda way: [*ways, parts(way)[0]].index(parts(way)[0]))
+    def order(way):
+        return [*ways, parts(way)[0]].index(parts(way)[0])
+
+    wanted = ways if only is None else sorted(dict.fromkeys(only), key=order)
     chosen = [way for way in wanted if parts(way)[0] in ways]
     unknown = {way for way in wanted if parts(way)[0] not in ways} - {"fits"}
     if unknown:

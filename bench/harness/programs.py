@@ -249,7 +249,7 @@ def measure_one(name, program, count, ways):
 
 
 def measure(count, only, names=None):
-    wanted = list(dict.fromkeys(["plain", *(only or ("direct", "remote", "zram", "nbd", "equal"))]))
+    wanted = ["plain", *(only or ("direct", "remote", "zram", "nbd", "equal"))]
     ways = paired.choose(wanted, paired.ALL_WAYS)
     rows, data = [], {}
     for name in chosen(names):
