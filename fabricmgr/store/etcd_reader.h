@@ -90,4 +90,40 @@ class EtcdReader {
   Index recent_from_ TP_GUARDED_BY(mutex_){~uint64_t{}};
 };
 
+/// What a store in etcd has in common, whether `Base` is one that writes or one that follows: what
+/// is asked for rarely is read where it is.
+template <typename Base>
+class ReadInEtcd : public Base {
+ public:
+  Result<std::optional<KeyRecord>> findKey(const std::string& actor,
+                                           const std::string& key) override {
+    return reader_.findKey(actor, key);
+  }
+  Result<std::vector<ScrubEvidence>> evidenceOf(RegionId region) override {
+    return reader_.evidenceOf(region);
+  }
+  Result<std::optional<Operation>> findOperation(OperationId id) override {
+    return reader_.findOperation(id);
+  }
+  Result<std::vector<Operation>> operationsAfter(OperationId id, uint32_t limit) override {
+    return reader_.operationsAfter(id, limit);
+  }
+  Result<std::vector<Event>> eventsAfter(Index since, uint32_t limit, HostId host) override {
+    return reader_.eventsAfter(since, limit, host);
+  }
+  Result<std::vector<AuditRecord>> auditAfter(uint64_t sequence, uint32_t limit) override {
+    return reader_.auditAfter(sequence, limit);
+  }
+  Result<AuditBase> auditBase() override { return reader_.auditBase(); }
+  Result<std::optional<AuditBase>> oldAudit(Nanoseconds time, uint64_t keep,
+                                            uint64_t most) override {
+    return reader_.oldAudit(time, keep, most);
+  }
+
+ protected:
+  explicit ReadInEtcd(const EtcdTarget& target) : reader_(target) {}
+
+  EtcdReader reader_;
+};
+
 }  // namespace tidepool::fabric

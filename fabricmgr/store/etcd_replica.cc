@@ -137,15 +137,15 @@ class Translation {
   std::vector<Change> changes_;
 };
 
-class EtcdReplica final : public FollowedStore {
+class EtcdReplica final : public ReadInEtcd<FollowedStore> {
  public:
   /// The audit, which is by far the longest and is read where it is, is not watched.
   explicit EtcdReplica(const EtcdTarget& target)
-      : target_(target),
+      : ReadInEtcd(target),
+        target_(target),
         prefix_(target.prefix),
         client_(target, kPatience),
-        watch_(target, etcdEnd(prefix_ + kAudit), etcdEnd(prefix_)),
-        reader_(target) {}
+        watch_(target, etcdEnd(prefix_ + kAudit), etcdEnd(prefix_)) {}
 
   Result<Loaded> load() override TP_EXCLUDES(mutex_);
   Result<std::optional<News>> next(Nanoseconds wait) override TP_EXCLUDES(mutex_);
@@ -161,31 +161,6 @@ class EtcdReplica final : public FollowedStore {
   Nanoseconds age() override TP_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     return kMonotonicClock.now() - current_at_;
-  }
-
-  Result<std::optional<KeyRecord>> findKey(const std::string& actor,
-                                           const std::string& key) override {
-    return reader_.findKey(actor, key);
-  }
-  Result<std::vector<ScrubEvidence>> evidenceOf(RegionId region) override {
-    return reader_.evidenceOf(region);
-  }
-  Result<std::optional<Operation>> findOperation(OperationId id) override {
-    return reader_.findOperation(id);
-  }
-  Result<std::vector<Operation>> operationsAfter(OperationId id, uint32_t limit) override {
-    return reader_.operationsAfter(id, limit);
-  }
-  Result<std::vector<Event>> eventsAfter(Index since, uint32_t limit, HostId host) override {
-    return reader_.eventsAfter(since, limit, host);
-  }
-  Result<std::vector<AuditRecord>> auditAfter(uint64_t sequence, uint32_t limit) override {
-    return reader_.auditAfter(sequence, limit);
-  }
-  Result<AuditBase> auditBase() override { return reader_.auditBase(); }
-  Result<std::optional<AuditBase>> oldAudit(Nanoseconds time, uint64_t keep,
-                                            uint64_t most) override {
-    return reader_.oldAudit(time, keep, most);
   }
 
  private:
@@ -217,7 +192,6 @@ class EtcdReplica final : public FollowedStore {
   Nanoseconds asked_at_;
   Nanoseconds moved_at_;  // when the watch told of something, or owed nothing
 
-  EtcdReader reader_;
   Mutex mutex_;
   Standing standing_ TP_GUARDED_BY(mutex_);
   Index shown_ TP_GUARDED_BY(mutex_);

@@ -30,13 +30,13 @@ bool isTransient(const Error& error) {
   return error.code() == ErrorCode::kUnreachable || error.code() == ErrorCode::kTimedOut;
 }
 
-class EtcdStore final : public Store {
+class EtcdStore final : public ReadInEtcd<Store> {
  public:
   explicit EtcdStore(std::shared_ptr<EtcdElection> election)
-      : election_(std::move(election)),
+      : ReadInEtcd(election->target()),
+        election_(std::move(election)),
         prefix_(election_->target().prefix),
         writer_(election_->target()),
-        reader_(election_->target()),
         queue_([this](std::span<const Batch> batches) { return commit(batches); }) {}
 
   Result<Standing> beginTerm(Term known) override {
@@ -63,31 +63,6 @@ class EtcdStore final : public Store {
   bool elects() const override { return true; }
   Status mayAct() override { return election_->mayAct(); }
   Result<Loaded> load() override TP_EXCLUDES(mutex_);
-
-  Result<std::optional<KeyRecord>> findKey(const std::string& actor,
-                                           const std::string& key) override {
-    return reader_.findKey(actor, key);
-  }
-  Result<std::vector<ScrubEvidence>> evidenceOf(RegionId region) override {
-    return reader_.evidenceOf(region);
-  }
-  Result<std::optional<Operation>> findOperation(OperationId id) override {
-    return reader_.findOperation(id);
-  }
-  Result<std::vector<Operation>> operationsAfter(OperationId id, uint32_t limit) override {
-    return reader_.operationsAfter(id, limit);
-  }
-  Result<std::vector<Event>> eventsAfter(Index since, uint32_t limit, HostId host) override {
-    return reader_.eventsAfter(since, limit, host);
-  }
-  Result<std::vector<AuditRecord>> auditAfter(uint64_t sequence, uint32_t limit) override {
-    return reader_.auditAfter(sequence, limit);
-  }
-  Result<AuditBase> auditBase() override { return reader_.auditBase(); }
-  Result<std::optional<AuditBase>> oldAudit(Nanoseconds time, uint64_t keep,
-                                            uint64_t most) override {
-    return reader_.oldAudit(time, keep, most);
-  }
 
  private:
   enum class Moves : uint8_t { kNothing, kHead };
@@ -118,7 +93,6 @@ class EtcdStore final : public Store {
   EtcdClient writer_ TP_GUARDED_BY(mutex_);
   HeadRecord head_ TP_GUARDED_BY(mutex_);
   uint64_t head_revision_ TP_GUARDED_BY(mutex_) = 0;
-  EtcdReader reader_;
   CommitQueue queue_;  // last: its thread uses what is above
 };
 
