@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <fstream>
+#include <memory>
 #include <sstream>
 
 #include "fabricmgr/key_file.h"
@@ -208,6 +209,31 @@ void readMemservers(Section section, Config* config) {
   section.finish();
 }
 
+/// Its first line.
+Result<std::string> passwordIn(const std::string& path) {
+  TP_TRY(checkKeyFile(path, "password"));
+  std::ifstream file(path);
+  std::string password;
+  if (!std::getline(file, password) || password.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "cannot read a password from '%.200s'", path.c_str());
+  }
+  return password;
+}
+
+void readEtcdUser(Section* section, Config* config) {
+  std::string user, file;
+  section->read("user", &user);
+  section->read("password_file", &file);
+  if (user.empty() && file.empty()) return;
+  section->mustHave("user", user);
+  section->mustHave("password_file", file);
+  auto password = passwordIn(file);
+  if (!password) throw Wrong{password.error()};
+  if (config->etcd) {
+    config->etcd->login = std::make_shared<fabric::EtcdLogin>(user, std::move(*password));
+  }
+}
+
 /// Where the etcd is stands in `store`: what is said here goes with that.
 void readEtcd(Section section, Config* config) {
   uint64_t seconds = config->leader_lease.value() / 1'000'000'000;
@@ -223,6 +249,7 @@ void readEtcd(Section section, Config* config) {
       config->etcd->crl = files.crl;
     }
   }
+  readEtcdUser(&section, config);
   section.finish();
 }
 

@@ -95,11 +95,24 @@ void collectFound(const Json& answer, std::vector<EtcdFound>* found) {
   }
 }
 
+// What etcd says of users, in words: its codes do not tell them apart.
+constexpr const char* kRefused = "invalid user ID or password";
+constexpr const char* kNoUsers = "authentication is not enabled";
+constexpr const char* kTokenEnded[] = {"invalid auth token", "revision of auth store is old",
+                                       "user name is empty"};
+
+bool saysTokenEnded(const std::string& text) {
+  return std::any_of(std::begin(kTokenEnded), std::end(kTokenEnded),
+                     [&text](const char* words) { return text.find(words) != std::string::npos; });
+}
+
 /// What gRPC's codes, which etcd's errors have, mean here.
 ErrorCode codeOf(int grpc, const std::string& text) {
   const auto says = [&text](const char* part) { return text.find(part) != std::string::npos; };
   if (says("too large") || says("database space exceeded")) return ErrorCode::kNoSpace;
-  if (grpc == 7 || grpc == 16) return ErrorCode::kPermission;
+  if (grpc == 7 || grpc == 16 || says(kRefused) || saysTokenEnded(text)) {
+    return ErrorCode::kPermission;
+  }
   if (grpc == 4 || says("timed out")) return ErrorCode::kTimedOut;
   return grpc == 14 || grpc == 1 ? ErrorCode::kUnreachable : ErrorCode::kIo;
 }
@@ -148,14 +161,30 @@ tl::unexpected<Error> away(const EtcdTarget& target, const char* why, int code) 
               fmt::format("{}", fmt::join(target.endpoints, ",")).c_str(), why);
 }
 
+/// Of an answer that has one; else empty.
+std::string errorIn(const Json& answer) {
+  const Json& error = memberOf(answer, "error");
+  return error.is_string() ? error.get<std::string>() : error.is_null() ? "" : error.dump();
+}
+
 /// Of an answer that has an error.
 tl::unexpected<Error> refusalIn(const Json& answer, const EtcdTarget& target) {
-  const Json& error = answer["error"];
-  const std::string text = error.is_string() ? error.get<std::string>() : error.dump();
+  const std::string text = errorIn(answer);
   const Json& number = memberOf(answer, "code");
   const int grpc = number.is_number_integer() ? number.get<int>() : 0;
-  return fail(codeOf(grpc, text), "etcd at %.60s: %.120s", target.endpoints[0].c_str(),
-              text.c_str());
+  const ErrorCode code = codeOf(grpc, text);
+  const std::string as = target.login ? fmt::format(", as user '{}'", target.login->user) : "";
+  const bool of_users = code == ErrorCode::kPermission;
+  return fail(code, "etcd at %.60s%.60s: %.120s%s", target.endpoints[0].c_str(),
+              of_users ? as.c_str() : "", text.c_str(),
+              of_users ? ": see 'user' and 'password_file' in [etcd]" : "");
+}
+
+/// The header that shows a token; null without one.
+using Headers = std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)>;
+Headers headersOf(const std::string& token) {
+  const std::string line = "Authorization: " + token;
+  return {token.empty() ? nullptr : curl_slist_append(nullptr, line.c_str()), curl_slist_free_all};
 }
 
 bool isEndpoint(std::string_view text) {
@@ -169,6 +198,21 @@ bool isEndpoint(std::string_view text) {
 }
 
 }  // namespace
+
+std::optional<std::string> EtcdLogin::token() {
+  const MutexLock lock(mutex_);
+  return token_;
+}
+
+void EtcdLogin::took(std::string token) {
+  const MutexLock lock(mutex_);
+  token_ = std::move(token);
+}
+
+void EtcdLogin::forget(const std::string& token) {
+  const MutexLock lock(mutex_);
+  if (token_ == token) token_.reset();
+}
 
 std::string EtcdTarget::url() const {
   return fmt::format("{}{}{}", kScheme, fmt::join(endpoints, ","),
@@ -266,13 +310,15 @@ bool EtcdClient::wasHeard() const {
 }
 
 /// Asks the members in turn while they surely have not heard of it, or if that is no matter.
-Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string& body,
-                                             Repeat repeat) {
+Result<EtcdClient::Document> EtcdClient::askMembers(const char* path, const std::string& body,
+                                                    const std::string& token, Repeat repeat) {
   CURL* const curl = handle_->curl;
   if (curl == nullptr) return fail(ErrorCode::kNoMemory, "libcurl cannot be used");
   char why[CURL_ERROR_SIZE] = {};
   std::string answer;
   CURLcode code = CURLE_OK;
+  const Headers headers = headersOf(token);
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
   for (size_t tried = 0; tried < target_.endpoints.size(); ++tried) {
     const std::string url = urlOf(target_, endpoint_, path);
     answer.clear();
@@ -288,17 +334,58 @@ Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string
     endpoint_ = (endpoint_ + 1) % target_.endpoints.size();
     if (repeat == Repeat::kUnheard && wasHeard()) break;
   }
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, nullptr);
   if (code != CURLE_OK) {
     return away(target_, why[0] != '\0' ? why : curl_easy_strerror(code), code);
   }
   Document document{Json::parse(answer, nullptr, false)};
-  if (document.json.is_object() && !document.json.contains("error")) return document;
+  if (document.json.is_object()) return document;
   endpoint_ = (endpoint_ + 1) % target_.endpoints.size();
-  if (!document.json.is_object()) {
-    return fail(ErrorCode::kIo, "%s: that is no etcd of version 3.4 or later: it says '%.60s'",
-                target_.url().c_str(), answer.c_str());
+  return fail(ErrorCode::kIo, "%s: that is no etcd of version 3.4 or later: it says '%.60s'",
+              target_.url().c_str(), answer.c_str());
+}
+
+/// A token that has ended is renewed, once: what was refused for that has not happened.
+Result<EtcdClient::Document> EtcdClient::ask(const char* path, const std::string& body,
+                                             Repeat repeat) {
+  for (bool again = target_.login != nullptr;; again = false) {
+    std::string shown;
+    if (target_.login) {
+      auto token = this->token();
+      if (!token) return tl::unexpected(token.error());
+      shown = std::move(*token);
+    }
+    auto document = askMembers(path, body, shown, repeat);
+    if (!document || !document->json.contains("error")) return document;
+    if (again && saysTokenEnded(errorIn(document->json))) {  // with a new one it would do it
+      target_.login->forget(shown);
+      continue;
+    }
+    endpoint_ = (endpoint_ + 1) % target_.endpoints.size();
+    return refusalIn(document->json, target_);
   }
-  return refusalIn(document.json, target_);
+}
+
+Result<std::string> EtcdClient::token() {
+  if (auto token = target_.login->token()) return std::move(*token);
+  const Json body = {{"name", target_.login->user}, {"password", target_.login->password}};
+  const auto text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const auto answer = askMembers("/auth/authenticate", text, "", Repeat::kAlways);
+  if (!answer) return tl::unexpected(answer.error());
+  std::string token;
+  if (const Json& given = memberOf(answer->json, "token"); given.is_string()) {
+    token = given.get<std::string>();
+  } else if (errorIn(answer->json).find(kNoUsers) == std::string::npos) {
+    return refusalIn(answer->json, target_);
+  }
+  target_.login->took(token);
+  return token;
+}
+
+Status EtcdClient::logIn() {
+  if (!target_.login) return {};
+  const auto token = this->token();
+  return token ? Status() : tl::unexpected(token.error());
 }
 
 Result<EtcdFound> EtcdClient::range(const EtcdRange& range) {
@@ -341,7 +428,8 @@ Status EtcdClient::revoke(uint64_t lease) {
 struct EtcdWatch::Stream {
   CURLM* multi = curl_multi_init();
   CURL* curl = curl_easy_init();
-  std::string body, answer;
+  std::string body, answer, token;
+  Headers headers = headersOf("");
   char why[CURL_ERROR_SIZE] = {};
 
   ~Stream() {
@@ -358,6 +446,8 @@ struct EtcdWatch::Stream {
     curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
     curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.c_str());
     curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    headers = headersOf(token);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
     curl_multi_add_handle(multi, curl);
   }
   /// What can be done without waiting. Errors: the request has ended.
@@ -393,6 +483,10 @@ void EtcdWatch::begin(uint64_t revision) {
   stream_->body = fmt::format(R"({{"create_request":{{"key":"{}","range_end":"{}",)"
                               R"("start_revision":"{}","fragment":true}}}})",
                               encoded(from_), encoded(to_), revision + 1);
+  if (target_.login) {
+    (void)EtcdClient(target_).logIn();  // or etcd says what is wrong
+    stream_->token = target_.login->token().value_or("");
+  }
   if (stream_->usable()) stream_->begin(target_, endpoint_);
 }
 
@@ -401,6 +495,10 @@ Result<std::vector<EtcdChange>> EtcdWatch::next(Nanoseconds wait) {
     return fail(ErrorCode::kUnreachable, "etcd is not watched");
   }
   const auto failed = [this](const Error& error) {
+    // etcd says of a token that has ended no more than of rights that are missing.
+    if (target_.login && error.code() == ErrorCode::kPermission) {
+      target_.login->forget(stream_->token);
+    }
     stream_.reset();
     return tl::unexpected(error);
   };
@@ -415,9 +513,14 @@ Result<std::vector<EtcdChange>> EtcdWatch::next(Nanoseconds wait) {
     if (document->contains("error")) return failed(refusalIn(*document, target_).value());
     const Json& result = memberOf(*document, "result");
     if (memberOf(result, "canceled") == true) {
-      return failed(Error::make(numberIn(result, "compact_revision") != 0 ? ErrorCode::kStaleEpoch
-                                                                          : ErrorCode::kUnreachable,
-                                "etcd has ended the watch"));
+      const Json& reason = memberOf(result, "cancel_reason");
+      const bool denied = reason.is_string() &&
+                          reason.get_ref<const std::string&>().find("denied") != std::string::npos;
+      return failed(Error::make(
+          numberIn(result, "compact_revision") != 0 ? ErrorCode::kStaleEpoch
+          : denied                                  ? ErrorCode::kPermission
+                                                    : ErrorCode::kUnreachable,
+          denied ? "etcd does not let this manager watch the store" : "etcd has ended the watch"));
     }
     for (const Json& event : memberOf(result, "events")) {
       const Json& pair = memberOf(event, "kv");

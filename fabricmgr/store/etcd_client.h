@@ -11,16 +11,38 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 
 namespace tidepool::fabric {
+
+/// As whom an etcd that has users knows this process, and the token that it has given for that: all
+/// clients share it, since etcd takes its time to check a password. Thread-safe.
+class EtcdLogin {
+ public:
+  EtcdLogin(std::string its_user, std::string its_password)
+      : user(std::move(its_user)), password(std::move(its_password)) {}
+
+  /// Empty: etcd has no users yet, and asks for none. Nothing: there is none, or it has ended.
+  std::optional<std::string> token() TP_EXCLUDES(mutex_);
+  void took(std::string token) TP_EXCLUDES(mutex_);
+  /// It has ended; unless there is another one by now.
+  void forget(const std::string& token) TP_EXCLUDES(mutex_);
+
+  const std::string user, password;
+
+ private:
+  Mutex mutex_;
+  std::optional<std::string> token_ TP_GUARDED_BY(mutex_);
+};
 
 /// Where an etcd is, what is shown to it, and where in it a store lies.
 struct EtcdTarget {
   std::vector<std::string> endpoints;     // HOST:PORT of its members
   std::string prefix;                     // of every key; begins and ends with a slash
   std::string ca, certificate, key, crl;  // PEM files; without a CA it is plain HTTP
+  std::shared_ptr<EtcdLogin> login;       // null: as nobody
   std::string url() const;                // as parseEtcdUrl() takes it
 };
 
@@ -89,8 +111,8 @@ class EtcdClient {
   EtcdClient& operator=(const EtcdClient&) = delete;
 
   // Errors of all: kUnreachable and kTimedOut, after which it may have happened all the same;
-  // kNoSpace when etcd has no room or the request is too large; kPermission of certificates and
-  // rights; kIo for whatever else etcd says.
+  // kNoSpace when etcd has no room or the request is too large; kPermission of certificates, users
+  // and rights; kIo for whatever else etcd says.
   Result<EtcdFound> range(const EtcdRange& range);
   /// `body` is an EtcdTransaction's.
   Result<EtcdOutcome> transact(const std::string& body);
@@ -102,6 +124,8 @@ class EtcdClient {
   /// How long it lasts from now on; 0: there is none any more.
   Result<Nanoseconds> keepAlive(uint64_t lease);
   Status revoke(uint64_t lease);
+  /// So that the target's login, if it has one, has a token.
+  Status logIn();
   /// What this asks, the member first that answered last.
   EtcdTarget target() const;
 
@@ -110,6 +134,10 @@ class EtcdClient {
   struct Document;
   enum class Repeat : uint8_t { kUnheard, kAlways };  // at the next member
   Result<Document> ask(const char* path, const std::string& body, Repeat repeat = Repeat::kUnheard);
+  /// As ask(), but what etcd refuses is a document, too. `token`: may be empty.
+  Result<Document> askMembers(const char* path, const std::string& body, const std::string& token,
+                              Repeat repeat);
+  Result<std::string> token();
   bool wasHeard() const;
 
   const EtcdTarget target_;

@@ -6,6 +6,8 @@ stopped or cut off, and another one goes on with everything that was acknowledge
     succession_test.py FABRICMGR [unittest arguments]
 """
 
+import base64
+import itertools
 import json
 import pathlib
 import signal
@@ -19,7 +21,7 @@ import unittest
 import urllib.request
 
 PROGRAM = None
-DONE, FAILED, CONFLICT = 0, 1, 6
+DONE, FAILED, REFUSED, CONFLICT = 0, 1, 4, 6
 PATIENCE = 120  # seconds until what has to happen counts as never happening
 
 
@@ -37,6 +39,7 @@ class Etcd:
         self.process = None
         self.ports = [free_port(), free_port()]
         self.tls = None  # the folder of certificates, once it is to speak that
+        self.options = []  # more of them
 
     def certify(self):
         """An authority, and a certificate for either side."""
@@ -62,7 +65,7 @@ class Etcd:
         words = ["setpriv", "--pdeathsig", "KILL", "etcd", "--data-dir", str(self.folder / "etcd")]
         words += ["--listen-client-urls", client, "--advertise-client-urls", client]
         words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-        words += ["--initial-cluster", f"default={peer}", *more]
+        words += ["--initial-cluster", f"default={peer}", *more, *self.options]
         context = None
         if self.tls:
             context = ssl.create_default_context(cafile=str(self.tls / "ca.crt"))
@@ -86,6 +89,31 @@ class Etcd:
             self.process.wait()
         self.process = None
 
+    def let_tokens_end(self, seconds):
+        """From the next start on: tokens that are signed, and end so long after they were given."""
+        subprocess.run(["openssl", "genrsa", "-out", "token.key", "2048"], cwd=self.folder, check=True,
+                       capture_output=True)
+        subprocess.run(["openssl", "rsa", "-in", "token.key", "-pubout", "-out", "token.pub"], cwd=self.folder,
+                       check=True, capture_output=True)
+        self.options = ["--auth-token", f"jwt,pub-key={self.folder}/token.pub,priv-key={self.folder}/token.key,"
+                                        f"sign-method=RS256,ttl={seconds}s"]
+
+    def ask(self, path, **body):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.ports[0]}/v3/auth/{path}", json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return json.load(answer)
+
+    def make_users(self):
+        """Each name is the password, too. Nobody but they is let in from now on."""
+        begin, end = (base64.b64encode(key).decode() for key in (b"/fabrics/test/", b"/fabrics/test0"))
+        self.ask("role/add", name="fabric")
+        self.ask("role/grant", name="fabric", perm={"permType": "READWRITE", "key": begin, "range_end": end})
+        for user, role in (("root", "root"), ("fabric", "fabric"), ("stranger", None)):
+            self.ask("user/add", name=user, password=user)
+            if role:
+                self.ask("user/grant", user=user, role=role)
+        self.ask("enable")
+
 
 class Manager:
     def __init__(self, name, folder, etcd):
@@ -102,6 +130,16 @@ name = "{name}"
 [unix]
 path = "{self.socket}"
 """)
+
+    def speak_as(self, user, password):
+        """To etcd, from the next start on."""
+        file = self.config.with_suffix(".password")
+        file.write_text(password + "\n")
+        file.chmod(0o600)
+        lines = [line for line in self.config.read_text().splitlines() if not line.startswith(("user =", "password_"))]
+        at = lines.index("[etcd]") + 1
+        lines[at:at] = [f'user = "{user}"', f'password_file = "{file}"']
+        self.config.write_text("\n".join(lines) + "\n")
 
     def start(self):
         with open(self.log, "a") as log:
@@ -307,6 +345,67 @@ class SuccessionTest(ThreeManagers):
         red.config.write_text(red.config.read_text().replace("[etcd]\n", "[etcd]\n" + files))
         red.start()
         self.until(lambda one: one.ask("host", "add", "node2").returncode == DONE, [red])
+
+    def start_again_with_users(self):
+        """Managers that speak as a user of an etcd that is yet to have any."""
+        for manager in self.managers:
+            manager.end()
+            manager.speak_as("fabric", "fabric")
+        self.etcd.end()
+        self.etcd.let_tokens_end(2)
+        self.etcd.start()
+        for manager in self.managers:
+            manager.start()
+
+    def test_etcd_gets_users_and_tokens_end(self):
+        self.start_again_with_users()
+        self.assertIsNotNone(self.assign(self.leader()))
+        self.etcd.make_users()
+        leader = self.leader()
+        until = time.monotonic() + 7  # some tokens' time
+        for number in itertools.count():
+            self.must(leader, "host", "set", "node1", "--label", f"n={number}")
+            if time.monotonic() > until:
+                break
+        self.assertIsNotNone(self.assign(leader))
+        self.check_nothing_is_lost(leader)
+        for other in self.others(leader):  # what it reads is kept up to date by a watch
+            newest = f"region show {max(self.acknowledged)}".split()
+            self.until(lambda one: one.ask(*newest, "--stale").returncode == DONE, [other])
+        leader.end()
+        following, _ = self.until(self.assign, self.others(leader))
+        self.etcd.end()
+        self.etcd.start()
+        following, _ = self.until(self.assign)
+        self.check_nothing_is_lost(following)
+
+    def test_who_is_not_let_into_etcd_hears_why(self):
+        self.start_again_with_users()
+        self.etcd.make_users()
+        red = self.managers[0]
+        for user, password, words in (("fabric", "wrong", "invalid user ID or password"),
+                                      ("nobody", "nobody", "invalid user ID or password"),
+                                      ("stranger", "stranger", "permission denied")):
+            red.end()
+            red.speak_as(user, password)
+            said = subprocess.run([PROGRAM, "serve", "--config", str(red.config)], text=True, capture_output=True)
+            self.assertEqual(said.returncode, REFUSED, said.stderr)
+            self.assertIn(words, said.stderr)
+            self.assertIn(f"as user '{user}'", said.stderr)
+            self.assertIn("password_file", said.stderr)
+        in_etcd = red.config.read_text()
+        red.config.write_text("".join(line for line in in_etcd.splitlines(True)
+                                      if not line.startswith(("user =", "password_file ="))))
+        said = subprocess.run([PROGRAM, "serve", "--config", str(red.config)], text=True, capture_output=True)
+        self.assertEqual(said.returncode, REFUSED, said.stderr)
+        self.assertIn("user name is empty", said.stderr)
+        self.assertIn("password_file", said.stderr)
+        red.speak_as("fabric", "fabric")
+        red.config.with_suffix(".password").chmod(0o644)
+        said = subprocess.run([PROGRAM, "serve", "--config", str(red.config), "--check-config"], text=True,
+                              capture_output=True)
+        self.assertEqual(said.returncode, REFUSED, said.stderr)
+        self.assertIn("others can read that password", said.stderr)
 
     def test_a_store_in_etcd_is_made_once_and_saved_by_etcd(self):
         config = str(self.managers[0].config)
