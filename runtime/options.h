@@ -35,7 +35,9 @@ struct FarSpec {
   Bytes size;                              // 0: all the tier has
   uint32_t node = 0;                       // numa
   Transport transport = Transport::kAuto;  // remote
-  char target[128] = {};  // as the kind reads it. dax: path; remote: HOST:PORT (IPv6 in brackets)
+  bool direct = false;                     // file: past the page cache, or not at all
+  char target[128] =
+      {};  // as the kind reads it. dax, file: path; remote: HOST:PORT (IPv6 in brackets)
 };
 
 struct Options {

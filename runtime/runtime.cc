@@ -307,8 +307,13 @@ void Runtime::standAside(void (*act)(void*), void* argument) {
 }
 
 void Runtime::expectFilter() {
-  MutexLock lock(impl_->core.rare_calls);
-  impl_->core.calls_restricted = true;
+  Core& core = impl_->core;
+  {
+    MutexLock lock(core.tiers.listing());
+    core.tiers.forEach([](uint8_t, Tier& tier) { tier.expectFilter(); });
+  }
+  MutexLock lock(core.rare_calls);
+  core.calls_restricted = true;
 }
 
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}

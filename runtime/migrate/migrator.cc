@@ -99,6 +99,7 @@ void Migrator::turn() {
     if (pmu_ != nullptr) pmu_->tick(core_.clock->now());
     avoider_->avoid(core_.services.faultProcessor());
     reapTheDead(core_.clock->now());
+    core_.tiers.forEach([](uint8_t, Tier& tier) { tier.tend(); });
     next_tick_ = core_.clock->now() + kTick;
   }
   evictor_->advance();

@@ -6,11 +6,11 @@
 
 namespace tidepool {
 
-extern const FarKind kCxlKind, kDaxKind, kNumaKind, kRemoteKind, kFabricKind, kAutoKind;
+extern const FarKind kCxlKind, kDaxKind, kNumaKind, kRemoteKind, kFileKind, kFabricKind, kAutoKind;
 
 std::span<const FarKind* const> farKinds() {
-  static constexpr std::array kKinds = {&kCxlKind,    &kDaxKind,    &kNumaKind,
-                                        &kRemoteKind, &kFabricKind, &kAutoKind};
+  static constexpr std::array kKinds = {&kCxlKind,  &kDaxKind,    &kNumaKind, &kRemoteKind,
+                                        &kFileKind, &kFabricKind, &kAutoKind};
   return kKinds;
 }
 

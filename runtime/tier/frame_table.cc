@@ -162,17 +162,33 @@ Result<FrameRun> FrameTable::allocateWith(PageCount wanted, Find find) {
                 "no room for %llu pages in one piece: %llu of the tier's %llu are in use",
                 number(wanted), number(used()), number(capacity_));
   }
-  const uint64_t end = found.first + found.count;
+  hold(found.first, found.count);
+  return FrameRun{FrameIndex(found.first), PageCount(found.count)};
+}
+
+void FrameTable::hold(uint64_t first, uint64_t count) {
+  const uint64_t end = first + count;
   header().frames_end = std::max(header().frames_end, end);
-  forEachWord(found.first, found.count, [&](uint64_t word, uint64_t mask) {
+  forEachWord(first, count, [&](uint64_t word, uint64_t mask) {
     held()[word] |= mask;
     bitmap_.set(word, mask);
   });
-  std::fill(counts() + found.first, counts() + end, 1u);
-  held_here_.fetch_add(found.count, std::memory_order_relaxed);
+  std::fill(counts() + first, counts() + end, 1u);
+  held_here_.fetch_add(count, std::memory_order_relaxed);
   // Relaxed: readers want the number only; the frames themselves are guarded by the lock.
-  header().used.fetch_add(found.count, std::memory_order_relaxed);
-  return FrameRun{FrameIndex(found.first), PageCount(found.count)};
+  header().used.fetch_add(count, std::memory_order_relaxed);
+}
+
+bool FrameTable::takeFree(FrameRun run) {
+  TP_CHECK_OP(run.first.value() + run.count.value(), <=, capacity_.value());
+  Locked locked(*this);
+  if (slot_ == kNoSlot || closed()) return false;
+  bool free = true;
+  forEachWord(run.first.value(), run.count.value(), [&](uint64_t word, uint64_t mask) {
+    free = free && (bitmap_.word(word) & mask) == 0;
+  });
+  if (free) hold(run.first.value(), run.count.value());
+  return free;
 }
 
 void FrameTable::release(FrameRun run) {

@@ -58,6 +58,8 @@ class FrameTable {
   /// `wanted` adjacent frames, or nothing: for what cannot be in pieces. Looks at every run of free
   /// frames if it must. Errors: as allocate(), kNoSpace also when there is no such run.
   Result<FrameRun> allocateWhole(PageCount wanted);
+  /// These very frames, if nobody holds any of them; else nothing.
+  bool takeFree(FrameRun run);
   /// Lets go of frames that this process holds, whole runs or parts. Letting go of others is a
   /// broken invariant.
   void release(FrameRun run);
@@ -144,6 +146,8 @@ class FrameTable {
   uint64_t wordsInUse() const { return FrameBitmap::wordsFor(header().frames_end); }
 
   void setClosed(bool closed);
+  /// Makes this process the holder of free frames, with the table's lock held.
+  void hold(uint64_t first, uint64_t count);
   template <typename Find>
   Result<FrameRun> allocateWith(PageCount wanted, Find find);
 

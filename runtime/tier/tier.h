@@ -98,6 +98,11 @@ class Tier {
   bool suspended() const { return suspended_.load(std::memory_order_relaxed); }
   /// Now or ever: frames may not have been erased when they should have been.
   bool wasSuspended() const { return was_suspended_.load(std::memory_order_relaxed); }
+  /// Asked every few milliseconds, by the migrator's thread alone: does what is in no hurry.
+  virtual void tend() {}
+  /// The program is about to set a seccomp filter, which may kill for calls that it does not know:
+  /// no unusual ones from now on.
+  virtual void expectFilter() {}
   /// In a child, after its frames are its own: what is the parent's alone must not be used any
   /// more.
   virtual void afterForkInChild() {}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one hazard plain, over a direct tier and over a memory server, and compares.
+"""Runs one hazard plain, over a direct tier and over a memory server (or over a file), and compares.
 
 The same bytes on stdout and the same exit status (or signal) are wanted three times, within the time
 allowed each. Every run has a session of its own; what it leaves behind comes back to this process,
@@ -8,7 +8,7 @@ which adopts orphans, and is ended then, or when this process is told to end. No
 signalled.
 
   run.py --bin DIR [--status N] [--still] [--setenv K=V].. [--conf C] [--dram SIZE] [--timeout S]
-         [--only direct|remote] PROG ARGS..
+         [--only direct|remote|file] PROG ARGS..
 
 --status N  what the plain run must end with: an exit status, or -SIGNAL
 --no-stats  the program forbids itself to write a file at its end
@@ -43,7 +43,7 @@ def parse():
     parser.add_argument("--status", type=int, default=0)
     parser.add_argument("--still", action="store_true")
     parser.add_argument("--no-stats", action="store_true")
-    parser.add_argument("--only", choices=["direct", "remote"])
+    parser.add_argument("--only", choices=["direct", "remote", "file"])
     parser.add_argument("program", nargs=argparse.REMAINDER)
     return parser.parse_args()
 
@@ -213,9 +213,11 @@ def main():
         good = plain.status == options.status
         if not good:
             print(f"the plain run must end with {options.status}")
-        if options.only != "remote":
+        if options.only == "file":
+            good &= compare("file", f"file:/var/tmp:{options.far}", options, work, plain, [])
+        if options.only in (None, "direct"):
             good &= compare("direct", f"cxl:{options.far}", options, work, plain, [])
-        if options.only != "direct":
+        if options.only in (None, "remote"):
             server, address = start_server(f"{options.bin}/fabricmgr", work)
             try:
                 good &= compare("remote", f"remote:{address}:{options.far}", options, work, plain,

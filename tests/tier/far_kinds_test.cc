@@ -39,6 +39,7 @@ class Maker {
       if (word == "SIZE") return std::to_string(toBytes(pages).value());
       if (word == "HOST") return testHost();
       if (word == "PORT") return std::to_string(serve(toBytes(pages)));
+      if (word == "PATH") return "/var/tmp";  // of what opensAnywhere(): a folder on a disk
       return plainValue(word);
     };
     const auto spec = parseFarSpec(specOf(kind_.form, value, [] { return false; }));
