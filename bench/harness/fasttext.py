@@ -101,7 +101,7 @@ def same_models(results, reference):
 
 def measure(count, only):
     text, digest = corpus.make()
-    ways = paired.choose(only, paired.ALL_WAYS)
+    ways = paired.choose(only, paired.ALL_WAYS, paired.DISK_WAYS)
     size, reference = footprint(text)
     budget = int(size * SHARE)
     say(f"fasttext: footprint {mib(size)}, budget {mib(budget)}")

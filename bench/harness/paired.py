@@ -8,14 +8,17 @@ import pathlib
 from .places import WORK, BenchError, KilledError, say
 from .nbd import Nbd
 from .running import DistantServer, MemoryServer, Started, read_stats, tidepool_command
+from .swapfile import FOLDER, SwapFile
 from .tables import median, mib, spread, table
 from .zram import Zram
 
 WAYS = ("plain", "direct", "remote", "zram")
 # With the fair peers of a memory server: swap over the network, and the local memory that zram has.
 ALL_WAYS = (*WAYS, "nbd", "equal")
+# Where a disk is all there is; and its fair peer, on the same one. Only where they are asked for: disks differ.
+DISK_WAYS = ("file", "swapfile")
 SERVERS = {"remote": MemoryServer, "equal": MemoryServer, "distant": DistantServer}
-SWAPS = {"zram": Zram, "nbd": Nbd}
+SWAPS = {"zram": Zram, "nbd": Nbd, "swapfile": SwapFile}
 FAR_SIZE = "2G"
 SWAP_TRIES = 5
 LABEL = {
@@ -26,6 +29,8 @@ LABEL = {
     "nbd": "kernel swap over NBD",
     "equal": "tidepool, memory server, zram's total",
     "distant": f"tidepool, memory server {DistantServer.ROUND_TRIP_US} us away",
+    "file": "tidepool, a file on a disk",
+    "swapfile": "kernel swap to a file of the disk",
     "fits": "tidepool, everything fits",
 }
 
@@ -53,12 +58,12 @@ def label(way):
     return ", ".join(words)
 
 
-def choose(only, ways=WAYS):
-    """The ways to run: those asked for, less those this machine cannot do (said once)."""
-    def order(way):
-        return [*ways, parts(way)[0]].index(parts(way)[0])
-
-    wanted = ways if only is None else sorted(dict.fromkeys(only), key=order)
+def choose(only, ways=WAYS, when_asked=()):
+    """The ways to run: those asked for, less those this machine cannot do (said once). `when_asked`: of others."""
+    wanted = ways
+    if only is not None:
+        ways = (*ways, *when_asked)
+        wanted = sorted(dict.fromkeys(only), key=lambda way: [*ways, parts(way)[0]].index(parts(way)[0]))
     chosen = [way for way in wanted if parts(way)[0] in ways]
     unknown = {way for way in wanted if parts(way)[0] not in ways} - {"fits"}
     if unknown:
@@ -131,6 +136,9 @@ def run_way(
             result = go(tidepool_command(budget, [server.spec()], command, path, conf, build))
     elif way == "direct":
         result = go(tidepool_command(budget, [f"cxl:{far_size}"], command, path, conf, build))
+    elif way == "file":
+        far = f"file:{FOLDER}:{far_size}:direct"
+        result = go(tidepool_command(budget, [far], command, path, conf, build))
     elif way == "fits":
         result = go(tidepool_command("100%", [], command, path, conf, build))
     else:

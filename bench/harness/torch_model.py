@@ -55,7 +55,7 @@ def same_losses(results, reference):
 
 
 def measure(count, only):
-    ways = paired.choose(only, paired.ALL_WAYS)
+    ways = paired.choose(only, paired.ALL_WAYS, paired.DISK_WAYS)
     size, reference = footprint()
     budget = int(size * SHARE)
     say(f"torch: footprint {mib(size)}, budget {mib(budget)}")
