@@ -34,10 +34,11 @@ struct FarSpec {
   const FarKind* kind = nullptr;
   Bytes size;                              // 0: all the tier has
   uint32_t node = 0;                       // numa
-  Transport transport = Transport::kAuto;  // remote
+  Transport transport = Transport::kAuto;  // remote, mirror
   bool direct = false;                     // file: past the page cache, or not at all
-  char target[128] =
-      {};  // as the kind reads it. dax, file: path; remote: HOST:PORT (IPv6 in brackets)
+  // As the kind reads it. dax, file: path; remote: HOST:PORT (IPv6 in brackets); mirror: two with a
+  // plus sign between.
+  char target[128] = {};
 };
 
 struct Options {

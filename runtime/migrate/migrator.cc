@@ -11,6 +11,7 @@
 #include "runtime/base/format.h"
 #include "runtime/base/time_slice.h"
 #include "runtime/os/memory.h"
+#include "runtime/tier/mirror_state.h"
 
 namespace tidepool {
 namespace {
@@ -37,6 +38,19 @@ void publishTransports(const FetchTier& tier, TierStats& out) {
   if (note == nullptr || out.noted.load(std::memory_order_relaxed) != 0) return;
   formatText(out.note, sizeof out.note, "%s", note);
   out.noted.store(1, std::memory_order_release);  // pairs with noteOf()
+}
+
+/// Which of a mirror's memory servers is lost; a line on it, by one of all processes that use it.
+void publishMirror(Core& core, MirrorState& mirror, TierStats& out) {
+  const auto loss = mirror.loss();
+  if (!loss) return;
+  out.lost_why.store(static_cast<uint64_t>(loss->why), std::memory_order_relaxed);
+  out.lost_server.store(loss->side + 1, std::memory_order_release);  // pairs with lossOf()
+  if (!mirror.takeNews()) return;
+  reportError(core,
+              "the memory server %s is lost (%s): %s has all pages, and new ones go there alone; "
+              "restart the program when you can, to have two copies again",
+              mirror.server(loss->side), errorCodeName(loss->why), mirror.server(1 - loss->side));
 }
 
 }  // namespace
@@ -268,7 +282,9 @@ void Migrator::publish() const {
     out.writes_bytes.store(tier.traffic().writes_bytes.load(std::memory_order_relaxed),
                            std::memory_order_relaxed);
     const FetchTier* const fetch = core_.tiers.fetch(number);
-    if (fetch != nullptr && fetch->transports() != nullptr) publishTransports(*fetch, out);
+    if (fetch == nullptr) return;
+    if (fetch->transports() != nullptr) publishTransports(*fetch, out);
+    if (MirrorState* const mirror = fetch->mirror()) publishMirror(core_, *mirror, out);
   });
   PageCount local = core_.budget.held();
   if (const CompressedPool* const pool = core_.pool) {

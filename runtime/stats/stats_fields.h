@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "runtime/base/page_ways.h"
+#include "runtime/base/result.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
@@ -117,6 +118,23 @@ inline std::string_view noteOf(const TierStats& tier) {
   // Acquire: pairs with the release of whoever wrote the note.
   if (tier.noted.load(std::memory_order_acquire) == 0) return {};
   return {tier.note, strnlen(tier.note, sizeof tier.note)};
+}
+
+/// Why a memory server of a mirror is lost; empty while it is not.
+inline std::string_view lossOf(const TierStats& tier, size_t server) {
+  // Acquire: pairs with the release of whoever wrote it.
+  if (tier.lost_server.load(std::memory_order_acquire) != server + 1) return {};
+  return errorCodeName(static_cast<ErrorCode>(readCounter(tier.lost_why)));
+}
+
+/// Calls `say(server, loss)` for each memory server of a mirror; `loss` is empty while it is there.
+template <typename Say>
+void forServers(const TierStats& tier, Say say) {
+  for (size_t i = 0; i < std::size(tier.servers); ++i) {
+    const std::string_view server(tier.servers[i],
+                                  strnlen(tier.servers[i], sizeof tier.servers[i]));
+    if (!server.empty()) say(server, lossOf(tier, i));
+  }
 }
 
 inline std::span<const TierStats> tiersOf(const StatsPage& page) {

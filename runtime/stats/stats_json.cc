@@ -4,6 +4,7 @@
 #include "runtime/stats/stats_json.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/stats/stats_fields.h"
 #include "runtime/stats/table_stats.h"
@@ -96,6 +97,21 @@ void writeGroup(const StatsPage& page, JsonWriter& json, StatGroup group) {
   }
 }
 
+/// Of a mirror.
+void writeServers(const TierStats& tier, JsonWriter& json) {
+  bool any = false;
+  forServers(tier, [&](std::string_view server, std::string_view loss) {
+    if (!std::exchange(any, true)) json.key("copies").open('[');
+    json.next();
+    json.open('{');
+    json.text("server", server);
+    json.text("state", loss.empty() ? "live" : "lost");
+    if (!loss.empty()) json.text("why", loss);
+    json.close('}');
+  });
+  if (any) json.close(']');
+}
+
 void writeTiers(const StatsPage& page, JsonWriter& json) {
   json.key("tiers").open('[');
   for (const TierStats& tier : tiersOf(page)) {
@@ -110,6 +126,7 @@ void writeTiers(const StatsPage& page, JsonWriter& json) {
     const auto ways = static_cast<PageWays>(readCounter(tier.page_ways));
     if (ways != PageWays::kNone) json.text("transport", pageWaysName(ways));
     if (!noteOf(tier).empty()) json.text("transport_note", noteOf(tier));
+    writeServers(tier, json);
     json.close('}');
   }
   json.close(']');

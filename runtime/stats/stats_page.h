@@ -12,7 +12,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 11;
+inline constexpr uint32_t kStatsSchema = 12;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -50,6 +50,11 @@ struct TierStats {
   StatCounter page_ways;
   StatCounter noted;
   char note[192];
+  // Of a mirror: its two memory servers, and which of them is lost (0: none, else counted from 1)
+  // and why, an ErrorCode. `lost_why` is written first, both once.
+  char servers[2][64];
+  StatCounter lost_server;
+  StatCounter lost_why;
 };
 
 struct SampleStats {

@@ -124,6 +124,13 @@ void writeTiers(const StatsPage& page, TextBuffer& out) {
       out.append(pageWaysName(ways));
     }
     out.append("\n");
+    forServers(tier, [&](std::string_view server, std::string_view loss) {
+      out.append("  copy on ");
+      appendSafe(out, server, 0);
+      out.append(loss.empty() ? "" : ": lost, ");
+      out.append(loss);
+      out.append("\n");
+    });
     if (noteOf(tier).empty()) continue;
     out.append("  not by verbs: ");
     appendSafe(out, noteOf(tier), 0);

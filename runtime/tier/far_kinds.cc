@@ -6,11 +6,12 @@
 
 namespace tidepool {
 
-extern const FarKind kCxlKind, kDaxKind, kNumaKind, kRemoteKind, kFileKind, kFabricKind, kAutoKind;
+extern const FarKind kCxlKind, kDaxKind, kNumaKind, kRemoteKind, kMirrorKind, kFileKind,
+    kFabricKind, kAutoKind;
 
 std::span<const FarKind* const> farKinds() {
-  static constexpr std::array kKinds = {&kCxlKind,  &kDaxKind,    &kNumaKind, &kRemoteKind,
-                                        &kFileKind, &kFabricKind, &kAutoKind};
+  static constexpr std::array kKinds = {&kCxlKind,    &kDaxKind,  &kNumaKind,   &kRemoteKind,
+                                        &kMirrorKind, &kFileKind, &kFabricKind, &kAutoKind};
   return kKinds;
 }
 

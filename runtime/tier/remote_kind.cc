@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// remote:, a memory server: its row among the kinds of far memory. Thread-safe.
+// remote:, a memory server, and mirror:, two with the same pages: their rows among the kinds of far
+// memory. Thread-safe.
 #include <cstring>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "runtime/base/format.h"
 #include "runtime/base/numbers.h"
 #include "runtime/tier/far_kind.h"
+#include "runtime/tier/mirror_tier.h"
 #include "runtime/tier/remote_tier.h"
 
 namespace tidepool {
@@ -50,20 +52,35 @@ Status parseRest(FarSpec& spec, const SpecText& text, std::string_view rest) {
   return {};
 }
 
-/// HOST:PORT[:SIZE][:transport:WHICH] with an IPv6 address in brackets.
-Status parseRemote(const SpecText& text, FarSpec& spec) {
-  const std::string_view body = text.body;
+/// The length of the HOST:PORT that `body` begins with; an IPv6 address stands in brackets. ':',
+/// '+' or nothing follows.
+Result<size_t> serverLength(const SpecText& text, std::string_view body) {
   const size_t host_end = body.starts_with('[') ? body.find("]:") : body.find(':');
   if (host_end == std::string_view::npos) return badSpec(text, "names no port");
   const size_t host_length = host_end + (body[0] == '[' ? 1 : 0);
   if (host_length == 0 || host_length == 2) return badSpec(text, "names no host");
   const std::string_view after = body.substr(host_length + 1);
-  const size_t port_length = std::min(after.find(':'), after.size());
+  const size_t port_length = std::min(after.find_first_of(":+"), after.size());
   const uint64_t port = wholeNumber(after.substr(0, port_length)).value_or(0);
   if (port == 0 || port > 65535) return badSpec(text, "has a bad port (1 to 65535)");
-  TP_TRY(setTarget(spec, text, body.substr(0, host_length + 1 + port_length)));
-  if (port_length == after.size()) return {};
-  return parseRest(spec, text, after.substr(port_length + 1));
+  return host_length + 1 + port_length;
+}
+
+/// `servers` times HOST:PORT with a plus sign between, then [:SIZE][:transport:WHICH].
+Status parseServers(const SpecText& text, FarSpec& spec, size_t servers) {
+  std::string_view rest = text.body;
+  for (size_t named = 0; named < servers; ++named) {
+    const auto length = serverLength(text, rest);
+    if (!length) return tl::unexpected(length.error());
+    rest.remove_prefix(*length);
+    if (named + 1 == servers) break;
+    if (!rest.starts_with('+')) return badSpec(text, "names one memory server, not two");
+    rest.remove_prefix(1);
+  }
+  TP_TRY(setTarget(spec, text, text.body.substr(0, text.body.size() - rest.size())));
+  if (rest.empty()) return {};
+  if (rest[0] != ':') return badSpec(text, "has a bad port (1 to 65535)");
+  return parseRest(spec, text, rest.substr(1));
 }
 
 void printRemote(TextBuffer& out, const FarSpec& spec) {
@@ -98,7 +115,8 @@ void tryPage(const FarSpec& spec, TextBuffer& detail, TierReport& report) {
   if (missed) memcpy(report.warning, report.detail, sizeof report.detail);
 }
 
-Result<TierReport> checkRemote(const FarSpec& spec, const TierCheck& how) {
+/// One memory server. `far`: the kind of the tier that it is for.
+Result<TierReport> checkServer(const char* far, const FarSpec& spec, const TierCheck& how) {
   const auto endpoint = parseEndpoint(spec.target);
   if (!endpoint) return tl::unexpected(endpoint.error());
   const MonotonicClock clock;
@@ -108,11 +126,11 @@ Result<TierReport> checkRemote(const FarSpec& spec, const TierCheck& how) {
     const ErrorCode code = connection.error().code();
     if (code == ErrorCode::kTimedOut) {
       return fail(code,
-                  "far tier remote:%s: no answer within 2 s: is `fabricmgr memserver` running "
+                  "far tier %s:%s: no answer within 2 s: is `fabricmgr memserver` running "
                   "there, and the port open?",
-                  spec.target);
+                  far, spec.target);
     }
-    return fail(code, "far tier remote:%s: %s", spec.target, connection.error().text());
+    return fail(code, "far tier %s:%s: %s", far, spec.target, connection.error().text());
   }
   TierReport report;
   TextBuffer detail(report.detail);
@@ -123,6 +141,30 @@ Result<TierReport> checkRemote(const FarSpec& spec, const TierCheck& how) {
   return report;
 }
 
+/// Both servers of a mirror: the worse of the two says how it is.
+Result<TierReport> checkMirror(const FarSpec& spec, const TierCheck& how) {
+  const auto sides = sidesOf(spec);
+  if (!sides) return tl::unexpected(sides.error());
+  TierReport both;
+  TextBuffer detail(both.detail);
+  for (const FarSpec& side : *sides) {
+    const auto report = checkServer("mirror", side, how);
+    if (!report) return report;
+    if (detail.view().size() > 0) detail.append("; ");
+    detail.append(side.target);
+    detail.append(' ');
+    detail.append(report->detail);
+    if (report->warning[0] != '\0') {
+      formatText(both.warning, sizeof both.warning, "%s: %s", side.target, report->warning);
+    }
+    // Of RDMA and TCP, TCP.
+    if (strcmp(both.transport, "tcp") != 0) {
+      formatText(both.transport, sizeof both.transport, "%s", report->transport);
+    }
+  }
+  return both;
+}
+
 }  // namespace
 
 extern constinit const FarKind kRemoteKind{
@@ -131,12 +173,26 @@ extern constinit const FarKind kRemoteKind{
     .help =
         "A memory server: SIZE of its memory, else all that is free, and others get none. An IPv6 "
         "address stands in brackets. WHICH is verbs, tcp or auto: by RDMA where both ends can.",
-    .parse = parseRemote,
+    .parse = [](const SpecText& text, FarSpec& spec) { return parseServers(text, spec, 1); },
     .print = printRemote,
     .open = [](const FarSpec& spec, Nanoseconds timeout) -> Result<std::unique_ptr<Tier>> {
       return RemoteTier::open(spec, timeout);
     },
-    .check = checkRemote,
+    .check = [](const FarSpec& spec,
+                const TierCheck& how) { return checkServer("remote", spec, how); },
     .tables = TierKind::kFetch};
+
+extern constinit const FarKind kMirrorKind{
+    .name = "mirror",
+    .form = "mirror:HOST:PORT+HOST:PORT[:SIZE][:transport:WHICH]",
+    .help =
+        "Two memory servers that each hold every page, so that either may die: SIZE of the memory "
+        "of each, else all that is free, as much as both have. For pages alone, not for tables.",
+    .parse = [](const SpecText& text, FarSpec& spec) { return parseServers(text, spec, 2); },
+    .print = printRemote,
+    .open = [](const FarSpec& spec, Nanoseconds timeout) -> Result<std::unique_ptr<Tier>> {
+      return MirrorTier::open(spec, timeout);
+    },
+    .check = checkMirror};
 
 }  // namespace tidepool

@@ -109,8 +109,10 @@ void useAddress(const RemoteClient& client, Endpoint& endpoint) {
 
 }  // namespace
 
-Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanoseconds timeout) {
+Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanoseconds timeout,
+                                                     TransportCensus* census) {
   std::unique_ptr<RemoteTier> tier(new RemoteTier(timeout));
+  if (census != nullptr) tier->census_ = census;
   formatText(tier->name_, sizeof tier->name_, "remote:%s", far.target);
   auto endpoint = parseEndpoint(far.target);
   if (!endpoint) return tl::unexpected(endpoint.error());
@@ -121,7 +123,7 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanosec
   hello.size = far.size;
   auto client = RemoteClient::connect(
       tier->endpoint_, hello,
-      {.timeout = timeout, .transport = far.transport, .census = &tier->census_});
+      {.timeout = timeout, .transport = far.transport, .census = tier->census_});
   if (!client) return tl::unexpected(client.error());
   tier->region_ = (*client)->region();
   useAddress(**client, tier->endpoint_);
@@ -138,7 +140,7 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::attach(const RemoteRegion& regio
   tier->region_.token = region.token;
   tier->region_.epoch = region.epoch;
   tier->start_ = region.offset;
-  auto client = tier->connect({.transport = tier->transport_, .census = &tier->census_});
+  auto client = tier->connect({.transport = tier->transport_, .census = tier->census_});
   if (!client) return tl::unexpected(client.error());
   useAddress(**client, tier->endpoint_);
   const Bytes capacity = (*client)->region().capacity;
@@ -197,7 +199,7 @@ Status RemoteTier::measureRoundTrip() {
 }
 
 Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
-  auto client = connect({.transport = transport_, .census = &census_});
+  auto client = connect({.transport = transport_, .census = census_});
   if (!client) return tl::unexpected(client.error());
   (*client)->setRows(RowsBy::kLane);  // scattered pages go the way of the others, in their order
   return RemoteChannel::create(std::move(*client), start_, traffic_);
@@ -262,7 +264,7 @@ Status RemoteTier::drainOne(size_t& in_flight) {
 
 Status RemoteTier::transferOnce(Direction direction, FrameRun run, std::byte* memory) {
   if (client_ == nullptr || client_->failed() || client_is_parents_) {
-    auto client = connect({.transport = transport_, .census = &census_});
+    auto client = connect({.transport = transport_, .census = census_});
     if (!client) return tl::unexpected(client.error());
     client_ = std::move(*client);
     client_is_parents_ = false;

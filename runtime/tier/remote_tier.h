@@ -34,7 +34,9 @@ class RemoteTier final : public FetchTier {
   /// Connects to far.target (HOST:PORT), asks for a region of far.size (0: all that the server has
   /// free) and measures the round trip. `timeout` bounds each later request as well. Errors:
   /// kUnreachable, kTimedOut, kNotFound (host), kNoSpace (the server is full), kInvalidArgument.
-  static Result<std::unique_ptr<RemoteTier>> open(const FarSpec& far, Nanoseconds timeout);
+  /// `census`, borrowed for the tier's life, counts its connections with those of another tier.
+  static Result<std::unique_ptr<RemoteTier>> open(const FarSpec& far, Nanoseconds timeout,
+                                                  TransportCensus* census = nullptr);
   /// Connects to a region that the fabric manager made. Errors: as open(), and kPermission (the
   /// token is wrong), kStaleEpoch, kLost, kCorrupt (the region is smaller than that).
   static Result<std::unique_ptr<RemoteTier>> attach(const RemoteRegion& region, const char* name,
@@ -56,7 +58,7 @@ class RemoteTier final : public FetchTier {
   /// submit again. Runs may be of up to wire::kMaxData bytes (kInvalidArgument beyond).
   Result<std::unique_ptr<FetchChannel>> openChannel() override;
   Nanoseconds pageRoundTrip() const override { return round_trip_; }
-  const TransportCensus* transports() const override { return &census_; }
+  const TransportCensus* transports() const override { return census_; }
 
   /// Adjacent frames for `size` bytes (rounded up to pages), or none at all; release() gives them
   /// back. What is in them at first is undefined. Errors: kNoSpace when there is no such run of
@@ -75,12 +77,14 @@ class RemoteTier final : public FetchTier {
   std::unique_ptr<RowStore> rowStore() override;
   void afterForkInChild() override TP_LOCKS_INHERITED {
     client_is_parents_ = true;
-    census_.forget();
+    census_->forget();
     rows_by_server_.forget();
     rows_by_lane_.forget();
   }
 
   const wire::ServerHello& region() const { return region_; }
+  /// The memory server, in numbers.
+  const Endpoint& endpoint() const { return endpoint_; }
 
  private:
   enum class Direction : uint8_t { kRead, kWrite };
@@ -103,7 +107,8 @@ class RemoteTier final : public FetchTier {
   Bytes start_;  // of the first frame, within the region
   std::unique_ptr<FrameTable> frames_;
   Nanoseconds round_trip_;
-  TransportCensus census_;  // of the connections for pages
+  TransportCensus own_census_;
+  TransportCensus* census_ = &own_census_;  // of the connections for pages
   // By the bits of a row's size: 0: not known yet, else 1 + RowsBy. Relaxed: each holds by itself.
   std::array<std::atomic<uint8_t>, std::bit_width(RowArea::kMostRow.value()) + 1> rows_by_{};
   RowConnections rows_by_server_, rows_by_lane_;

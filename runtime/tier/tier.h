@@ -23,6 +23,7 @@ namespace tidepool {
 class DirectTier;
 class FetchTier;
 class FrameTable;
+class MirrorState;
 
 enum class TierKind : uint8_t { kLocal = 0, kDirect = 1, kFetch = 2, kCompressed = 3 };
 
@@ -156,6 +157,8 @@ class FetchTier : public Tier {
   virtual Nanoseconds pageRoundTrip() const = 0;
   /// How pages travel now; null for a tier that has one way alone.
   virtual const TransportCensus* transports() const { return nullptr; }
+  /// Where the copies of its pages are; null for a tier that keeps one of each.
+  virtual MirrorState* mirror() const { return nullptr; }
 };
 
 }  // namespace tidepool

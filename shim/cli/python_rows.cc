@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 
+#include "runtime/tier/far_kind.h"
+
 namespace tidepool::cli {
 namespace {
 
@@ -63,6 +65,9 @@ void planRows(const Arguments& arguments, const std::string& preload, Plan& plan
     plan.rows_off = "there is no far tier";
   } else if (plan.options.dram == Bytes()) {
     plan.rows_off = "there is no budget";
+  } else if (!plan.options.far[0].kind->tables) {
+    plan.rows_off =
+        fmt::format("the first far tier, {}, is for pages alone", plan.options.far[0].kind->name);
   } else if (access((hook + "/sitecustomize.py").c_str(), R_OK) != 0) {
     plan.rows_off = fmt::format("{} is not installed", hook);
   } else if (access(library.c_str(), R_OK) != 0) {

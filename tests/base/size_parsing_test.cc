@@ -176,6 +176,11 @@ TEST(ParseFarSpec, AcceptsTheFormsOfEachKind) {
     EXPECT_EQ(parseFarSpec(both)->size.value(), 2 * kGiB) << both;
   }
   EXPECT_EQ(parseFarSpec("remote:h:1:transport:auto")->transport, Transport::kAuto);
+  const auto mirror = parseFarSpec("mirror:[fe80::1]:7777+10.0.0.8:7778:8G:transport:tcp");
+  EXPECT_EQ(mirror->kind, farKind("mirror"));
+  EXPECT_STREQ(mirror->target, "[fe80::1]:7777+10.0.0.8:7778");
+  EXPECT_EQ(mirror->size.value(), 8 * kGiB);
+  EXPECT_EQ(mirror->transport, Transport::kTcp);
 }
 
 TEST(ParseFarSpec, RejectsWithTheListOfForms) {
@@ -203,13 +208,26 @@ TEST(ParseFarSpec, RejectsWithTheListOfForms) {
                                   std::string("remote:h:1:transport:pigeon"),
                                   std::string("remote:h:1:transport:tcp:transport:tcp"),
                                   std::string("remote:h:1:2G:2G"),
+                                  std::string("mirror:"),
+                                  std::string("mirror:h:1"),
+                                  std::string("mirror:h:1:2G"),
+                                  std::string("mirror:h:1+"),
+                                  std::string("mirror:h:1+h"),
+                                  std::string("mirror:h:1+h:0"),
+                                  std::string("mirror:h+h:1"),
+                                  std::string("mirror:h:1:2G+g:1"),
+                                  std::string("mirror:h:1+g:1+i:1"),
+                                  std::string("mirror:h:1+g:1:2G:2G"),
+                                  std::string("remote:h:1+g:1"),
                                   std::string("tape:1G"),
                                   std::string("CXL:1G"),
                                   std::string("dax:/a\0b", 8),
                                   long_path}) {
     const auto spec = parseFarSpec(text);
     ASSERT_FALSE(spec) << text;
+    const FarKind* const meant = farKind(text.substr(0, text.find(':')));
     for (const FarKind* kind : farKinds()) {
+      if (meant != nullptr && kind != meant) continue;
       EXPECT_THAT(spec.error().text(), HasSubstr(std::string(kind->form))) << text;
     }
   }

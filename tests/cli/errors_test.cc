@@ -157,7 +157,8 @@ struct Listener {
       EXPECT_EQ(listen(fd.get(), backlog), 0);
     }
   }
-  std::string spec() const { return "remote:127.0.0.1:" + std::to_string(ntohs(address.sin_port)); }
+  std::string server() const { return "127.0.0.1:" + std::to_string(ntohs(address.sin_port)); }
+  std::string spec() const { return "remote:" + server(); }
 
   UniqueFd fd;
   sockaddr_in address = {};
@@ -187,6 +188,21 @@ TEST(Tier, AMemoryServerThatIsSilentIs125) {
   }
   expectError(tidepool({"run", "--far", listener.spec(), "--", "true"}), 125,
               {listener.spec(), "no answer within 2 s"});
+}
+
+TEST(Tier, BothServersOfAMirrorHaveToAnswer) {
+  const Listener first(8), second(8), missing(-1);
+  const std::string mirror = "mirror:" + first.server() + "+";
+  const Outcome outcome = tidepool(
+      {"run", "--dram", "64M", "--far", mirror + second.server(), "--dry-run", "--", "true"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, testing::HasSubstr(second.server() + " reachable in "));
+  EXPECT_THAT(outcome.out, testing::HasSubstr("rows      off: the first far tier, mirror, is for "
+                                              "pages alone"));
+  expectError(tidepool({"run", "--far", mirror + missing.server(), "--", "true"}), 125,
+              {"mirror:" + missing.server(), "Connection refused"});
+  expectError(tidepool({"run", "--far", mirror + first.server(), "--", "true"}), 125,
+              {"both copies would be on one memory server"});
 }
 
 TEST(Tier, AnUnknownHostIs125) {

@@ -210,6 +210,26 @@ TEST(Doctor, SaysHowPagesTravelToAMemoryServer) {
   EXPECT_EQ(demanded["transport"], "tcp");
 }
 
+TEST(Doctor, LooksAtBothServersOfAMirror) {
+  if (!std::filesystem::exists(binFolder() + "/fabricmgr")) GTEST_SKIP() << "not built";
+  Program first({"memserver", "--listen", "127.0.0.1:0", "--size", "16M"});
+  Program second({"memserver", "--listen", "127.0.0.1:0", "--size", "16M"});
+  const auto addressOf = [](Program& server) {
+    return server.line().substr(strlen("listening on "));
+  };
+  const std::string one = addressOf(first), other = addressOf(second);
+  const std::string far = "mirror:" + one + "+" + other + ":transport:tcp";
+  const Outcome outcome = tidepool({"doctor", "--json", "--far", far});
+  const json report = json::parse(outcome.out);
+  const json& mirror = report["checks"].back();
+  EXPECT_EQ(mirror["name"], "far-" + far);
+  EXPECT_EQ(mirror["status"], "ok") << mirror;
+  EXPECT_EQ(mirror["transport"], "tcp");
+  for (const std::string& server : {one, other}) {
+    EXPECT_THAT(mirror["detail"].get<std::string>(), HasSubstr(server + " reachable in "));
+  }
+}
+
 TEST(Doctor, WhoeverListensIsNotAMemoryServer) {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};

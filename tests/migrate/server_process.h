@@ -3,6 +3,7 @@
 // process, a child could inherit a lock of the C++ library or of a sanitizer's allocator from them.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,6 +34,8 @@ class ServerProcess {
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
+  /// SIGKILL, or SIGSTOP: it then seems to hang.
+  void signal(int number) const { ASSERT_EQ(kill(process_, number), 0); }
   /// 0: it did not start.
   uint16_t port() const { return port_; }
 

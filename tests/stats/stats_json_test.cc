@@ -131,6 +131,23 @@ TEST(StatsJson, ATierWithSeveralWaysSaysByWhichItsPagesGoAndWhy) {
   EXPECT_FALSE(shown()[0].contains("transport"));
 }
 
+TEST(StatsJson, AMirrorSaysWhereItsCopiesAreAndWhichIsLost) {
+  const auto page = samplePage();
+  TierStats& tier = addStatsTier(*page, "mirror:10.0.0.7:7777+10.0.0.8:7777", "fetch");
+  strcpy(tier.servers[0], "10.0.0.7:7777");
+  strcpy(tier.servers[1], "10.0.0.8:7777");
+  const auto shown = [&](int at) { return json::parse(jsonText(*page))["tiers"][at]; };
+  EXPECT_FALSE(shown(0).contains("copies"));
+  EXPECT_EQ(shown(1)["copies"], json::parse(R"([{"server":"10.0.0.7:7777","state":"live"},
+      {"server":"10.0.0.8:7777","state":"live"}])"));
+  EXPECT_THAT(tableText(*page), HasSubstr("  copy on 10.0.0.8:7777\n"));
+  tier.lost_why = static_cast<uint64_t>(ErrorCode::kTimedOut);
+  tier.lost_server = 2;
+  EXPECT_EQ(shown(1)["copies"], json::parse(R"([{"server":"10.0.0.7:7777","state":"live"},
+      {"server":"10.0.0.8:7777","state":"lost","why":"timed-out"}])"));
+  EXPECT_THAT(tableText(*page), HasSubstr("  copy on 10.0.0.8:7777: lost, timed-out\n"));
+}
+
 TEST(StatsJson, AnEmptyPageHasEveryKeyToo) {
   const auto page = std::make_unique<StatsPage>();
   const json stats = json::parse(jsonText(*page));

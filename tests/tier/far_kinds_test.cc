@@ -21,10 +21,10 @@ bool opensAnywhere(const FarKind& kind) {
   return kind.open != nullptr && kind.name != "dax" && kind.name != "numa" && kind.name != "auto";
 }
 
-/// What the newest tier is in. It ends with the tests: its threads use the log until then.
-std::unique_ptr<memserver::Server> server_in_use;
+/// What the newest tier is in. They end with the tests: their threads use the log until then.
+std::vector<std::unique_ptr<memserver::Server>> servers_in_use;
 class Servers : public testing::Environment {
-  void TearDown() override { server_in_use.reset(); }
+  void TearDown() override { servers_in_use.clear(); }
 };
 [[maybe_unused]] testing::Environment* const servers =
     testing::AddGlobalTestEnvironment(new Servers);
@@ -35,6 +35,7 @@ class Maker {
   explicit Maker(const FarKind& kind) : kind_(kind) {}
 
   FarSpec spec(PageCount pages) {
+    servers_in_use.clear();
     const auto value = [&](std::string_view word) -> std::string {
       if (word == "SIZE") return std::to_string(toBytes(pages).value());
       if (word == "HOST") return testHost();
@@ -60,8 +61,8 @@ class Maker {
     options.transport = testTransport();
     auto server = memserver::Server::start(options);
     EXPECT_TRUE(server) << server.error().text();
-    server_in_use = std::move(*server);
-    return server_in_use->port();
+    servers_in_use.push_back(std::move(*server));
+    return servers_in_use.back()->port();
   }
 
   const FarKind& kind_;

@@ -10,6 +10,7 @@
 #include "runtime/base/format.h"
 #include "runtime/base/log.h"
 #include "runtime/stats/stats_region.h"
+#include "runtime/tier/mirror_state.h"
 
 namespace tidepool {
 namespace {
@@ -93,6 +94,11 @@ void describeFarTiers(Core& core) {
     out.capacity_bytes = tier.capacity().value();
     const DirectTier* direct = core.tiers.direct(number);
     out.emulated = direct != nullptr && direct->emulated() ? 1 : 0;
+    const FetchTier* const fetch = core.tiers.fetch(number);
+    const MirrorState* const mirror = fetch != nullptr ? fetch->mirror() : nullptr;
+    for (size_t i = 0; mirror != nullptr && i < MirrorState::kSides; ++i) {
+      formatText(out.servers[i], sizeof out.servers[i], "%s", mirror->server(i));
+    }
   });
   page.tier_count = core.tiers.count() + 1u;
 }

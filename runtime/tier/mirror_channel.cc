@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// MirrorChannel: which side a request waits for, and what happens to it when a side is lost. A side
+// is destroyed then, which takes its requests back, memory and all; nothing it had to say counts.
+#include "runtime/tier/mirror_channel.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+#include "runtime/base/raw_calls.h"
+#include "runtime/transport/wire.h"
+
+namespace tidepool {
+namespace {
+
+constexpr size_t kSides = MirrorState::kSides;
+constexpr size_t otherOf(size_t side) { return 1 - side; }
+// While the kernel gives no way to sleep until a side has something to say.
+constexpr Nanoseconds kLookAgain(1'000'000);
+
+}  // namespace
+
+MirrorChannel::MirrorChannel(Sides sides, MirrorState& state, TierTraffic& traffic, Mapping memory,
+                             UniqueFd events)
+    : state_(state),
+      traffic_(traffic),
+      memory_(std::move(memory)),
+      tables_(*reinterpret_cast<Tables*>(memory_.data())),
+      sides_(std::move(sides)),
+      events_(std::move(events)) {
+  while (free_ < kMostRequests) {
+    tables_.free[free_] = static_cast<uint16_t>(free_);
+    ++free_;
+  }
+  while (free_lists_ < kMostLists) {
+    tables_.free_lists[free_lists_] = static_cast<uint8_t>(free_lists_);
+    ++free_lists_;
+  }
+  timeout_ = kLookAgain;
+  for (const auto& side : sides_) {
+    if (side != nullptr) timeout_ = std::max(timeout_, side->timeToDeadline());
+  }
+}
+
+Result<std::unique_ptr<FetchChannel>> MirrorChannel::create(Sides sides, MirrorState& state,
+                                                            TierTraffic& traffic) {
+  TP_CHECK(sides[0] != nullptr || sides[1] != nullptr);
+  auto memory = Mapping::anonymous(Bytes(roundUp(sizeof(Tables), kPageSize)));
+  if (!memory) return tl::unexpected(memory.error());
+  UniqueFd events(static_cast<int>(raw::call(SYS_epoll_create1, EPOLL_CLOEXEC)));
+  if (!events.valid()) return failErrno(ErrorCode::kIo, "cannot make an epoll descriptor");
+  events.keep();
+  return std::unique_ptr<FetchChannel>(
+      new MirrorChannel(std::move(sides), state, traffic, std::move(*memory), std::move(events)));
+}
+
+uint8_t MirrorChannel::openSides() const {
+  uint8_t open = 0;
+  for (size_t side = 0; side < kSides; ++side) open |= sides_[side] != nullptr ? bitOf(side) : 0;
+  return open;
+}
+
+Status MirrorChannel::submitRead(uint64_t tag, FrameRun run, std::byte* to) {
+  const size_t bytes = toBytes(run.count).value();
+  TP_TRY(submit({.tag = tag, .memory = to, .run = run, .kind = Kind::kRead}, {}, bytes));
+  traffic_.reads_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  return {};
+}
+
+Status MirrorChannel::submitWrite(uint64_t tag, FrameRun run, const std::byte* from) {
+  const size_t bytes = toBytes(run.count).value();
+  auto* const memory = const_cast<std::byte*>(from);  // only read
+  TP_TRY(submit({.tag = tag, .memory = memory, .run = run, .kind = Kind::kWrite}, {}, bytes));
+  traffic_.writes_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  return {};
+}
+
+Status MirrorChannel::submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                                          std::byte* to) {
+  const size_t bytes = frames.size() * kPageSize;
+  TP_TRY(submit({.tag = tag, .memory = to, .kind = Kind::kRead}, frames, bytes));
+  traffic_.reads_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  return {};
+}
+
+Status MirrorChannel::submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                                           const std::byte* from) {
+  const size_t bytes = frames.size() * kPageSize;
+  auto* const memory = const_cast<std::byte*>(from);
+  TP_TRY(submit({.tag = tag, .memory = memory, .kind = Kind::kWrite}, frames, bytes));
+  traffic_.writes_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  return {};
+}
+
+Status MirrorChannel::submit(Request asked, std::span<const FrameIndex> frames, size_t bytes) {
+  // Here and not by a side: what one takes and the other refuses would cost a copy.
+  const bool scattered = asked.run.count == PageCount();
+  if (bytes == 0 || bytes > wire::kMaxData || frames.size() > kMostScattered) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a request is for 1 to %llu pages, or %llu that are scattered",
+                static_cast<unsigned long long>(wire::kMaxData / kPageSize),
+                static_cast<unsigned long long>(kMostScattered));
+  }
+  heedLoss();
+  if (failure_ != ErrorCode{}) {
+    return fail(ErrorCode::kUnreachable, "both memory servers are lost, %s and %s",
+                state_.server(0), state_.server(1));
+  }
+  if (in_flight_ == kMostRequests || (scattered && free_lists_ == 0)) {
+    return fail(ErrorCode::kNoSpace, "%llu requests are in flight: poll() first",
+                static_cast<unsigned long long>(in_flight_));
+  }
+  asked.number = submitted_++;
+  if (scattered) {
+    asked.list = tables_.free_lists[--free_lists_];
+    asked.frames = static_cast<uint16_t>(frames.size());
+    std::copy(frames.begin(), frames.end(), tables_.lists[asked.list]);
+  }
+  asked.waits_for = asked.kind == Kind::kWrite ? openSides() : bitOf(sideToRead());
+  const uint16_t place = tables_.free[--free_];
+  const uint8_t waits_for = asked.waits_for;
+  request(place) = asked;
+  ++in_flight_;
+  for (size_t side = 0; side < kSides; ++side) {
+    if ((waits_for & bitOf(side)) != 0) tables_.waiting[side].push(place);
+  }
+  for (size_t side = 0; side < kSides; ++side) sendTo(side);
+  return {};
+}
+
+/// The one with less to do; by turns where both have as much.
+size_t MirrorChannel::sideToRead() {
+  if (sides_[0] == nullptr || sides_[1] == nullptr) return sides_[0] != nullptr ? 0 : 1;
+  const auto load = [&](size_t side) {
+    return sides_[side]->inFlight() + tables_.waiting[side].size();
+  };
+  const size_t next = otherOf(last_read_);
+  last_read_ = load(next) <= load(last_read_) ? next : last_read_;
+  return last_read_;
+}
+
+Status MirrorChannel::start(FetchChannel& side, uint16_t place) {
+  const Request& asked = request(place);
+  if (asked.list == kNoList) {
+    return asked.kind == Kind::kRead ? side.submitRead(place, asked.run, asked.memory)
+                                     : side.submitWrite(place, asked.run, asked.memory);
+  }
+  const std::span<const FrameIndex> frames(tables_.lists[asked.list], asked.frames);
+  return asked.kind == Kind::kRead ? side.submitReadScattered(place, frames, asked.memory)
+                                   : side.submitWriteScattered(place, frames, asked.memory);
+}
+
+/// What waits for the side, as far as it has room.
+void MirrorChannel::sendTo(size_t side) {
+  Queue<uint16_t>& waiting = tables_.waiting[side];
+  while (sides_[side] != nullptr && !waiting.empty()) {
+    const uint16_t place = waiting.front();
+    const Status started = start(*sides_[side], place);
+    const ErrorCode error = started ? ErrorCode{} : started.error().code();
+    if (error == ErrorCode::kNoSpace) {
+      TP_CHECK_OP(sides_[side]->inFlight(), >, 0u);  // else nothing would ever make room
+      return;
+    }
+    if (!started && error != ErrorCode::kInvalidArgument) return loseSide(side, error);
+    waiting.pop();
+    if (!started) endAt(side, place, error);
+  }
+}
+
+void MirrorChannel::flushSide(size_t side) {
+  if (sides_[side] == nullptr) return;
+  sendTo(side);
+  if (sides_[side] == nullptr) return;
+  if (const Status flushed = sides_[side]->flush(); !flushed) {
+    loseSide(side, flushed.error().code());
+  }
+}
+
+Status MirrorChannel::flush() {
+  heedLoss();
+  // Again for the first: it may have got what the second was asked for.
+  for (const size_t side : {0, 1, 0}) flushSide(side);
+  for (size_t side = 0; side < kSides; ++side) watch(side);
+  if (failure_ == ErrorCode{}) return {};
+  return fail(ErrorCode::kUnreachable, "both memory servers are lost, %s and %s", state_.server(0),
+              state_.server(1));
+}
+
+size_t MirrorChannel::poll(std::span<FetchCompletion> out) {
+  heedLoss();
+  bool quiet = true;
+  for (size_t side = 0; side < kSides; ++side) quiet = !collect(side) && quiet;
+  for (const size_t side : {0, 1, 0}) flushSide(side);
+  for (size_t side = 0; side < kSides; ++side) {
+    // A side with nothing to do may have been what woke us, by its end or by an event that is old.
+    const bool idle = sides_[side] != nullptr && sides_[side]->inFlight() == 0;
+    if (idle && quiet) unwatch(side);
+    watch(side);
+  }
+  size_t count = 0;
+  for (; count < out.size() && !tables_.ended.empty(); tables_.ended.pop()) {
+    out[count++] = tables_.ended.front();
+  }
+  in_flight_ -= count;
+  return count;
+}
+
+/// Takes what the side has to say. False: nothing.
+bool MirrorChannel::collect(size_t side) {
+  std::array<FetchCompletion, 64> got;
+  bool any = false;
+  while (sides_[side] != nullptr) {
+    const size_t count = sides_[side]->poll(got);
+    for (size_t i = 0; i < count; ++i) {
+      any = true;
+      const bool refused = got[i].error == ErrorCode::kInvalidArgument;
+      if (!got[i].ok() && !refused) {
+        loseSide(side, got[i].error);
+        return true;
+      }
+      endAt(side, static_cast<uint16_t>(got[i].tag), got[i].error);
+    }
+    if (count < got.size()) break;
+  }
+  return any;
+}
+
+void MirrorChannel::endAt(size_t side, uint16_t place, ErrorCode error) {
+  Request& ended = request(place);
+  TP_CHECK_OP(ended.waits_for & bitOf(side), !=, 0);
+  if (error != ErrorCode{}) ended.error = error;
+  ended.waits_for = static_cast<uint8_t>(ended.waits_for & ~bitOf(side));
+  if (ended.waits_for == 0) end(place);
+}
+
+void MirrorChannel::end(uint16_t place) {
+  const Request& ended = request(place);
+  tables_.ended.push({ended.tag, ended.error});
+  if (ended.list != kNoList) tables_.free_lists[free_lists_++] = ended.list;
+  tables_.free[free_++] = place;
+}
+
+/// Another channel may have lost a side, of this process or of a relative.
+void MirrorChannel::heedLoss() {
+  const auto loss = state_.loss();
+  if (loss && sides_[loss->side] != nullptr) leaveSide(loss->side);
+}
+
+void MirrorChannel::loseSide(size_t side, ErrorCode why) {
+  // The mark first: what ends now may do so without the side.
+  state_.lose(side, why) ? leaveSide(side) : failAll(why);
+}
+
+/// Goes on with the other side, which then is the last.
+void MirrorChannel::leaveSide(size_t side) {
+  const size_t other = otherOf(side);
+  TP_CHECK(sides_[other] != nullptr);
+  close(side);
+  std::array<uint16_t, kMostRequests> places;
+  for (const uint16_t place : inOrder(places, bitOf(side))) {
+    Request& left = request(place);
+    if (left.kind == Kind::kWrite) {
+      endAt(side, place, ErrorCode{});
+      continue;
+    }
+    left.waits_for = bitOf(other);
+    tables_.waiting[other].push(place);
+  }
+  sendTo(other);
+}
+
+void MirrorChannel::failAll(ErrorCode why) {
+  failure_ = why;
+  for (size_t side = 0; side < kSides; ++side) close(side);
+  std::array<uint16_t, kMostRequests> places;
+  for (const uint16_t place : inOrder(places, 0xff)) {
+    request(place).waits_for = 0;
+    request(place).error = why;
+    end(place);
+  }
+}
+
+/// What was submitted there has to be given up by the caller.
+void MirrorChannel::close(size_t side) {
+  unwatch(side);
+  sides_[side].reset();
+  tables_.waiting[side].first = tables_.waiting[side].last;
+}
+
+/// Requests that wait for any of those sides, the oldest first.
+std::span<const uint16_t> MirrorChannel::inOrder(std::span<uint16_t> out, uint8_t waits_for) const {
+  size_t count = 0;
+  for (uint16_t place = 0; place < kMostRequests; ++place) {
+    if ((tables_.requests[place].waits_for & waits_for) != 0) out[count++] = place;
+  }
+  std::sort(out.begin(), out.begin() + static_cast<ptrdiff_t>(count), [&](uint16_t a, uint16_t b) {
+    return tables_.requests[a].number < tables_.requests[b].number;
+  });
+  return out.first(count);
+}
+
+Nanoseconds MirrorChannel::timeToDeadline() const {
+  if (!tables_.ended.empty()) return Nanoseconds(0);
+  const auto loss = state_.loss();
+  if (loss && sides_[loss->side] != nullptr) return Nanoseconds(0);
+  Nanoseconds left = timeout_;
+  for (size_t side = 0; side < kSides; ++side) {
+    if (sides_[side] == nullptr || sides_[side]->inFlight() == 0) continue;
+    left = std::min(left, sides_[side]->timeToDeadline());
+    if (watched_[side].fd < 0) left = std::min(left, kLookAgain);
+  }
+  return left;
+}
+
+/// Sees to it that fd() tells what the side has to say, while that is asked for anything.
+void MirrorChannel::watch(size_t side) {
+  if (sides_[side] == nullptr || sides_[side]->inFlight() == 0) return;
+  const Watched wanted{sides_[side]->fd(), sides_[side]->events()};
+  Watched& watched = watched_[side];
+  if (watched.fd == wanted.fd && watched.events == wanted.events) return;
+  if (watched.fd != wanted.fd) unwatch(side);
+  epoll_event event = {};
+  event.events = static_cast<uint32_t>(wanted.events);
+  const int how = watched.fd == wanted.fd ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  if (raw::call(SYS_epoll_ctl, events_.get(), how, wanted.fd, &event) == 0) watched = wanted;
+}
+
+/// Said before the descriptor is closed: children of fork() may have it still, and then the kernel
+/// would go on with it. In a child nothing is said of its parent's, whose epoll this is too.
+void MirrorChannel::unwatch(size_t side) {
+  Watched& watched = watched_[side];
+  if (watched.fd < 0) return;
+  epoll_event unused = {};
+  (void)raw::call(SYS_epoll_ctl, events_.get(), EPOLL_CTL_DEL, watched.fd, &unused);
+  watched = Watched();
+}
+
+}  // namespace tidepool

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// A runtime whose pages are on two memory servers, in processes of their own: the loss of either at
+// any moment changes no byte and ends no process, of a family of forks neither; the loss of both
+// ends as that of one server does.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <string>
+#include <thread>
+
+#include "tests/migrate/fixture.h"
+#include "tests/migrate/server_process.h"
+
+namespace tidepool {
+namespace {
+
+constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
+constexpr Bytes kDram(8 * kMiB), kFar(96 * kMiB);
+constexpr uint64_t kPages = 24 * kMiB / kPageSize;
+constexpr int kBus = 77;
+
+enum class How : uint8_t { kKilled, kHangs };
+struct Loss {
+  size_t server;
+  How how;
+};
+
+std::string nameOf(const testing::TestParamInfo<Loss>& info) {
+  return std::string(info.param.server == 0 ? "first" : "second") +
+         (info.param.how == How::kKilled ? "_killed" : "_hangs");
+}
+
+/// Ends by the status that `body` returns, in a child; kBus for SIGBUS. What it said on stderr.
+template <typename Body>
+std::pair<int, std::string> inProcess(Body body) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    signal(SIGBUS, [](int) { _exit(kBus); });
+    alarm(120);
+    _exit(body());
+  }
+  close(ends[1]);
+  std::string said;
+  char text[512];
+  for (ssize_t got; (got = read(ends[0], text, sizeof text)) > 0;) {
+    said.append(text, static_cast<size_t>(got));
+  }
+  close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), said};
+}
+
+size_t occurrences(const std::string& text, const char* part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+/// Two servers and a runtime over them, three quarters of whose memory is far.
+class Program {
+ public:
+  Program() {
+    Options options = TestRuntime::optionsFor({Far::kRemote, Eviction::kMove}, kDram, kFar);
+    options.remote_timeout = Nanoseconds(1'000'000'000);
+    options.far[0].kind = farKind("mirror");
+    snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u+127.0.0.1:%u",
+             servers_[0].port(), servers_[1].port());
+    auto runtime = Runtime::start(options);
+    if (!runtime) _exit(90);
+    runtime_ = std::move(*runtime);
+    auto memory = runtime_->allocate(Bytes(kPages * kPageSize), Bytes(kGranuleSize));
+    if (!memory) _exit(91);
+    words_ = static_cast<uint64_t*>(*memory);
+    writeAll(0);
+  }
+  void lose(Loss loss) {
+    servers_[loss.server].signal(loss.how == How::kKilled ? SIGKILL : SIGSTOP);
+  }
+  void comeBack(Loss loss) {
+    if (loss.how == How::kHangs) servers_[loss.server].signal(SIGCONT);
+  }
+  void writeAll(uint64_t version, uint64_t step = 1) {
+    for (uint64_t page = 0; page < kPages; page += step) write(page, version);
+  }
+  void write(uint64_t page, uint64_t version) {
+    volatile uint64_t* const words = words_ + page * kWords;
+    words[0] = words[kWords - 1] = mark(page, version);
+  }
+  bool has(uint64_t page, uint64_t version) const {
+    const volatile uint64_t* const words = words_ + page * kWords;
+    return words[0] == mark(page, version) && words[kWords - 1] == mark(page, version);
+  }
+  bool all(uint64_t version) const {
+    for (uint64_t page = 0; page < kPages; ++page) {
+      if (!has(page, version)) return false;
+    }
+    return true;
+  }
+  /// As the statistics say.
+  bool knowsOf(Loss loss) const {
+    runtime_->refreshStats();
+    return runtime_->stats().tiers[1].lost_server.load() == loss.server + 1;
+  }
+  bool discard() { return runtime_->discard(words_, Bytes(kPages * kPageSize)).has_value(); }
+  uint64_t moved() const { return runtime_->stats().demotions.load(); }
+
+ private:
+  static uint64_t mark(uint64_t page, uint64_t version) {
+    return (page * 0x9e3779b97f4a7c15 | 1) + version * 1000;
+  }
+  ServerProcess servers_[2] = {ServerProcess(kFar), ServerProcess(kFar)};
+  std::unique_ptr<Runtime> runtime_;
+  uint64_t* words_ = nullptr;
+};
+
+template <typename Body>
+int forked(Body body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(100);
+    _exit(body());
+  }
+  int status = 0;
+  if (waitpid(child, &status, 0) != child) return 92;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 93;
+}
+
+class MirroredMemory : public testing::TestWithParam<Loss> {
+ protected:
+  static void expectWell(const std::pair<int, std::string>& ended) {
+    EXPECT_EQ(ended.first, 0) << ended.second;
+    EXPECT_EQ(occurrences(ended.second, "\n"), 1u) << "one line: " << ended.second;
+    EXPECT_EQ(occurrences(ended.second, "has all pages"), 1u) << ended.second;
+  }
+};
+
+TEST_P(MirroredMemory, AServerIsLostBetweenTwoLooks) {
+  expectWell(inProcess([] {
+    Program program;
+    program.lose(GetParam());
+    if (!program.all(0)) return 1;
+    program.writeAll(1);
+    if (!program.all(1)) return 2;
+    return program.knowsOf(GetParam()) ? 0 : 3;
+  }));
+}
+
+TEST_P(MirroredMemory, AServerIsLostWhilePagesComeAndGo) {
+  expectWell(inProcess([] {
+    Program program;
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::atomic<uint64_t> rounds{0};
+    // Each its own pages, all the time.
+    std::thread threads[3];
+    for (uint64_t t = 0; t < 3; ++t) {
+      threads[t] = std::thread([&, t] {
+        for (uint64_t version = 1; !stop; ++version, ++rounds) {
+          for (uint64_t page = t; page < kPages; page += 3) {
+            wrong += !program.has(page, version - 1);
+            program.write(page, version);
+          }
+        }
+      });
+    }
+    while (rounds < 2) std::this_thread::yield();
+    program.lose(GetParam());
+    while (!program.knowsOf(GetParam())) std::this_thread::yield();
+    const uint64_t then = rounds;
+    while (rounds < then + 4) std::this_thread::yield();
+    stop = true;
+    for (std::thread& thread : threads) thread.join();
+    return wrong == 0 ? 0 : 1;
+  }));
+}
+
+TEST_P(MirroredMemory, WhatTheParentLosesItsChildrenDoNotAsk) {
+  expectWell(inProcess([] {
+    Program program;
+    program.lose(GetParam());
+    program.writeAll(1);
+    if (!program.all(1) || !program.knowsOf(GetParam())) return 1;
+    program.comeBack(GetParam());
+    return forked([&] {
+      if (!program.all(1)) return 2;
+      program.writeAll(2);
+      if (!program.knowsOf(GetParam())) return 3;
+      return forked([&] { return program.all(2) ? 0 : 4; });
+    });
+  }));
+}
+
+TEST_P(MirroredMemory, WhatAChildLosesItsParentAndItsSiblingsDoNotAsk) {
+  expectWell(inProcess([] {
+    Program program;
+    int begun[2], lost[2];
+    if (pipe(begun) != 0 || pipe(lost) != 0) return 1;
+    char byte = 0;
+    // Has its connections, and waits until the other child has lost the server.
+    const pid_t sibling = fork();
+    if (sibling == 0) {
+      alarm(100);
+      if (!program.all(0) || write(begun[1], "", 1) != 1 || read(lost[0], &byte, 1) != 1) _exit(2);
+      // New pages, in frames that the other child has used.
+      program.writeAll(5);
+      if (!program.all(5)) _exit(3);
+      _exit(program.knowsOf(GetParam()) ? 0 : 4);
+    }
+    if (read(begun[0], &byte, 1) != 1) return 5;
+    const int child = forked([&] {
+      program.lose(GetParam());
+      program.writeAll(1);
+      if (!program.all(1) || !program.knowsOf(GetParam())) return 6;
+      return program.discard() ? 0 : 7;
+    });
+    if (child != 0) return child;
+    program.comeBack(GetParam());
+    if (write(lost[1], "", 1) != 1) return 8;
+    if (!program.all(0) || !program.knowsOf(GetParam())) return 9;
+    program.writeAll(3);
+    int status = 0;
+    if (waitpid(sibling, &status, 0) != sibling || status != 0) return 10;
+    return program.all(3) ? 0 : 11;
+  }));
+}
+
+TEST_P(MirroredMemory, WithoutTheOtherAsWellItEndsAsWithOneServer) {
+  const auto [status, said] = inProcess([] {
+    Program program;
+    program.lose(GetParam());
+    program.writeAll(1);
+    if (!program.all(1)) return 1;
+    program.lose({1 - GetParam().server, How::kKilled});
+    return program.all(1) ? 2 : 3;
+  });
+  EXPECT_EQ(status, kBus) << said;
+  EXPECT_EQ(occurrences(said, "far memory mirror:127.0.0.1:"), 1u) << said;
+  EXPECT_EQ(occurrences(said, "is lost (unreachable): pages that live there"), 1u) << said;
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, MirroredMemory,
+                         testing::Values(Loss{0, How::kKilled}, Loss{1, How::kKilled},
+                                         Loss{0, How::kHangs}, Loss{1, How::kHangs}),
+                         nameOf);
+
+}  // namespace
+}  // namespace tidepool
