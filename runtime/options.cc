@@ -139,6 +139,17 @@ Status setRemoteTimeout(Options& options, std::string_view, std::string_view val
   return {};
 }
 
+Status setRemoteReconnect(Options& options, std::string_view, std::string_view value) {
+  if (value == "off") {
+    options.remote_reconnect = Nanoseconds(0);
+    return {};
+  }
+  const Result<Nanoseconds> limit = parseDuration(value);
+  if (!limit) return tl::unexpected(limit.error());
+  options.remote_reconnect = *limit;
+  return {};
+}
+
 Status setPath(std::span<char> path, std::string_view key, std::string_view value) {
   if (value.size() >= path.size()) {
     return fail(ErrorCode::kInvalidArgument, "the %.*s path is longer than %zu bytes: %.*s...",
@@ -223,6 +234,7 @@ constexpr OptionRow kOptions[] = {
     {"prefetch", setPrefetch},
     {"space", setSpace},
     {"remote_timeout", setRemoteTimeout},
+    {"remote_reconnect", setRemoteReconnect},
     {"stats_file", setStatsFile},
     {"budget_scope", setBudgetScope},
     {"sampling_pmu", setSamplingPmu},
@@ -373,6 +385,12 @@ Status renderOptions(const Options& options, std::span<char> out) {
   if (options.space != standard.space) item(text, "space").appendNumber(options.space.value());
   if (options.remote_timeout != standard.remote_timeout) {
     item(text, "remote_timeout").appendNumber(options.remote_timeout.value());
+    text.append("ns");
+  }
+  if (options.remote_reconnect == Nanoseconds(0)) {
+    item(text, "remote_reconnect").append("off");
+  } else if (options.remote_reconnect != standard.remote_reconnect) {
+    item(text, "remote_reconnect").appendNumber(options.remote_reconnect.value());
     text.append("ns");
   }
   if (options.agent[0] != '\0') appendEscaped(item(text, "agent"), options.agent);

@@ -41,6 +41,16 @@ struct FarSpec {
   char target[128] = {};
 };
 
+/// How long another machine is waited for.
+struct Patience {
+  Nanoseconds timeout;    // for an answer
+  Nanoseconds reconnect;  // for a broken connection to be there again; 0: it is lost
+
+  // NOLINTNEXTLINE(google-explicit-constructor): a limit alone is the plainest kind
+  Patience(Nanoseconds answer, Nanoseconds again = Nanoseconds(0))
+      : timeout(answer), reconnect(again) {}
+};
+
 struct Options {
   static constexpr size_t kMaxFar = 8;
   Bytes dram;  // 0: no limit
@@ -60,8 +70,11 @@ struct Options {
   bool compress = false;  // cold pages in local memory, in front of memory servers
   Bytes space = Bytes(4 * kTiB);  // address space to reserve
   Nanoseconds remote_timeout = Nanoseconds(5'000'000'000);
+  Nanoseconds remote_reconnect = Nanoseconds(30'000'000'000);
   char agent[108] = {};       // socket of the host's agent, for fabric:; empty: the usual one
   char stats_file[256] = {};  // "-": stderr; empty: none
+
+  Patience patience() const { return {remote_timeout, remote_reconnect}; }
 };
 
 /// "64K", "256M", "2G", "1T", plain bytes; fractions such as "1.5G" too. With `whole` non-zero

@@ -36,7 +36,7 @@ void watchForks(ForkGuard* guard) {
 
 Status Runtime::Impl::openTier(const FarSpec& spec, Tier*& opened) {
   if (spec.kind->open == nullptr) return connectFabric(spec.size);
-  auto tier = spec.kind->open(spec, core.options.remote_timeout);
+  auto tier = spec.kind->open(spec, core.options.patience());
   if (!tier) return tl::unexpected(tier.error());
   opened = tier->get();
   core.tiers.add(std::move(*tier));

@@ -74,7 +74,7 @@ Status ProcessTables::start(Context& context) {
   static_cast<void>(space_.release());
   tables_ = sharing_ = 0;
   static SharedStores stores;
-  auto space = TableSpace::create(context.farTiers(), 0, context.options().remote_timeout, Bytes(),
+  auto space = TableSpace::create(context.farTiers(), 0, context.options().patience(), Bytes(),
                                   &stores, context.options().agent);
   if (!space) return tl::unexpected(space.error());
   space_ = std::move(*space);

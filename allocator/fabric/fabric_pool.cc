@@ -50,23 +50,23 @@ agent_wire::Waits waitsFor(FabricRows::Progress why) {
 
 }  // namespace
 
-FabricPool::FabricPool(std::unique_ptr<AgentClient> client, Bytes most, Nanoseconds timeout,
+FabricPool::FabricPool(std::unique_ptr<AgentClient> client, Bytes most, const Patience& patience,
                        LocalRoom& local)
-    : most_(most), timeout_(timeout), local_(local), client_(std::move(client)) {}
+    : most_(most), patience_(patience), local_(local), client_(std::move(client)) {}
 
 Result<std::unique_ptr<FabricPool>> FabricPool::open(const char* agent, Bytes most,
-                                                     Nanoseconds timeout, LocalRoom& local) {
+                                                     const Patience& patience, LocalRoom& local) {
   auto client = AgentClient::connect(agent[0] != '\0' ? agent : nullptr);
   if (!client) return tl::unexpected(client.error());
   AgentNotice welcome;
-  TP_TRY((*client)->wait(&welcome, timeout));
+  TP_TRY((*client)->wait(&welcome, patience.timeout));
   if (welcome.kind == agent_wire::NoticeKind::kRefused) {
     return fail(welcome.error, "the host's agent refuses: %.160s", welcome.text);
   }
   if (welcome.kind != agent_wire::NoticeKind::kWelcome) {
     return fail(ErrorCode::kCorrupt, "the host's agent did not say hello");
   }
-  std::unique_ptr<FabricPool> pool(new FabricPool(std::move(*client), most, timeout, local));
+  std::unique_ptr<FabricPool> pool(new FabricPool(std::move(*client), most, patience, local));
   pool->bell_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!pool->bell_.valid()) return failErrno(ErrorCode::kNoMemory, "cannot create an eventfd");
   pool->bell_.keep();

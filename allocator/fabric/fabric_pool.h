@@ -28,10 +28,10 @@ namespace tidepool {
 class FabricPool {
  public:
   /// Connects to the agent at `agent` (empty: where it usually is); asks for nothing yet. `most`
-  /// bounds the regions, 0: as much as there is. `timeout`: for the agent and for memory servers.
+  /// bounds the regions, 0: as much as there is. `patience`: for the agent and for memory servers.
   /// `local` outlives it. Errors: kUnreachable, kPermission, kTimedOut.
   static Result<std::unique_ptr<FabricPool>> open(const char* agent, Bytes most,
-                                                  Nanoseconds timeout, LocalRoom& local);
+                                                  const Patience& patience, LocalRoom& local);
   ~FabricPool();
   FabricPool(const FabricPool&) = delete;
   FabricPool& operator=(const FabricPool&) = delete;
@@ -54,7 +54,7 @@ class FabricPool {
   enum class Ask : uint8_t { kNone, kWanted, kSent };
   enum class Purpose : uint8_t { kNewRows, kDrain };
   enum class Kinds : uint8_t { kDirect, kAny };
-  FabricPool(std::unique_ptr<AgentClient> client, Bytes most, Nanoseconds timeout,
+  FabricPool(std::unique_ptr<AgentClient> client, Bytes most, const Patience& patience,
              LocalRoom& local);
   static void threadMain(void* self);
   void run() TP_EXCLUDES(mutex_);
@@ -103,7 +103,7 @@ class FabricPool {
       TP_REQUIRES(mutex_);
 
   const Bytes most_;
-  const Nanoseconds timeout_;
+  const Patience patience_;
   LocalRoom& local_;
   const MonotonicClock clock_;
   RegionHold hold_;

@@ -168,7 +168,7 @@ void FabricPool::refused(const AgentNotice& notice) {
 }
 
 void FabricPool::take(const AgentNotice& notice) {
-  auto region = FabricRegion::attach(notice, timeout_);
+  auto region = FabricRegion::attach(notice, patience_);
   if (!region) {
     (void)client_->giveBack(kReturnTag, notice.region, notice.epoch);
     return refuseAsk(Error::make(region.error().code(), "cannot use region %llu: %s",
@@ -197,7 +197,7 @@ void FabricPool::lose(FabricRegion& region, Bytes from, const char* why) {
 }
 
 void FabricPool::sendAsk(Nanoseconds now) {
-  if (ask_ == Ask::kSent && now - asked_at_ > timeout_) {
+  if (ask_ == Ask::kSent && now - asked_at_ > patience_.timeout) {
     // It may still come: then it is taken, and goes back if nobody needs it.
     return refuseAsk(Error::make(ErrorCode::kTimedOut, "the host's agent does not answer"));
   }

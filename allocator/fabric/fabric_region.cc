@@ -10,7 +10,7 @@
 
 namespace tidepool {
 Result<std::unique_ptr<FabricRegion>> FabricRegion::attach(const AgentNotice& notice,
-                                                           Nanoseconds timeout) {
+                                                           const Patience& patience) {
   auto region = std::make_unique<FabricRegion>();
   region->id = notice.region;
   region->epoch = notice.epoch;
@@ -30,7 +30,7 @@ Result<std::unique_ptr<FabricRegion>> FabricRegion::attach(const AgentNotice& no
                     MADV_DONTFORK);
       part.direct = std::move(*tier);
     } else {
-      auto tier = tierOverServer(notice.pieces[at], notice.region, notice.epoch, timeout);
+      auto tier = tierOverServer(notice.pieces[at], notice.region, notice.epoch, patience);
       if (!tier) return tl::unexpected(tier.error());
       part.remote = std::move(*tier);
     }

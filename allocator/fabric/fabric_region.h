@@ -24,7 +24,7 @@ struct FabricRegion {
 
   /// Of a notice kRegion. Errors: those of mapping and connecting.
   static Result<std::unique_ptr<FabricRegion>> attach(const AgentNotice& notice,
-                                                      Nanoseconds timeout);
+                                                      const Patience& patience);
   /// Bytes from `from` on are not to be touched any more.
   void forsake(Bytes from);
   /// Its memory is in the hold from then on.

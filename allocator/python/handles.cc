@@ -46,9 +46,10 @@ SpaceHandle::SpaceHandle(const std::vector<std::string>& far, size_t threads,
   std::vector<FarSpec> specs;
   for (const std::string& text : far) specs.push_back(valueOf(parseFarSpec(text)));
   const Nanoseconds timeout(static_cast<uint64_t>(timeout_seconds * 1e9));
+  const Patience patience(timeout, Options().remote_reconnect);
   auto space = [&] {
     const GilReleased released;
-    return TableSpace::create(specs, threads, timeout, Bytes(), nullptr, agent.c_str());
+    return TableSpace::create(specs, threads, patience, Bytes(), nullptr, agent.c_str());
   }();
   space_ = ownedHere(valueOf(std::move(space)).release());
 }

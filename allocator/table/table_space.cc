@@ -36,10 +36,10 @@ std::string tierName(const FarSpec& spec) {
 TableSpace::~TableSpace() = default;
 
 Result<std::unique_ptr<TableSpace>> TableSpace::create(std::span<const FarSpec> far, size_t threads,
-                                                       Nanoseconds remote_timeout, Bytes budget,
+                                                       const Patience& patience, Bytes budget,
                                                        RowStores* stores, const char* agent) {
   std::unique_ptr<TableSpace> space(
-      new TableSpace(threads == 0 ? processors() : threads, remote_timeout, budget, stores, agent));
+      new TableSpace(threads == 0 ? processors() : threads, patience, budget, stores, agent));
   for (const FarSpec& spec : far) {
     space->far_.push_back({spec, nullptr, nullptr, nullptr});
   }
@@ -63,7 +63,7 @@ Status TableSpace::openTier(size_t number) {
 }
 
 Status TableSpace::openFabric(FarTier& tier) {
-  auto fabric = FabricPool::open(agent_.c_str(), tier.spec.size, remote_timeout_, local_);
+  auto fabric = FabricPool::open(agent_.c_str(), tier.spec.size, patience_, local_);
   if (!fabric) return tl::unexpected(fabric.error());
   tier.fabric = std::move(*fabric);
   return {};
@@ -79,7 +79,7 @@ void TableSpace::LocalMemory::giveBack(Bytes size) {
 }
 
 Status TableSpace::openOwnTier(FarTier& far) {
-  auto tier = far.spec.kind->open(far.spec, remote_timeout_);
+  auto tier = far.spec.kind->open(far.spec, patience_);
   if (!tier) return tl::unexpected(tier.error());
   far.store = (*tier)->rowStore();
   if (far.store == nullptr) {

@@ -40,7 +40,7 @@ class TableSpace {
   /// own, 0 for none. `stores`, which outlives the space: null if its tiers are its own. `agent`:
   /// the socket of the host's agent, empty for the usual one.
   static Result<std::unique_ptr<TableSpace>> create(std::span<const FarSpec> far, size_t threads,
-                                                    Nanoseconds remote_timeout,
+                                                    const Patience& patience,
                                                     Bytes budget = Bytes(),
                                                     RowStores* stores = nullptr,
                                                     const char* agent = "");
@@ -89,11 +89,11 @@ class TableSpace {
    private:
     TableSpace& space_;
   };
-  TableSpace(size_t threads, Nanoseconds remote_timeout, Bytes budget, RowStores* stores,
+  TableSpace(size_t threads, const Patience& patience, Bytes budget, RowStores* stores,
              const char* agent)
       : workers_(threads),
         shared_(budget),
-        remote_timeout_(remote_timeout),
+        patience_(patience),
         stores_(stores),
         agent_(agent),
         local_(*this) {}
@@ -106,7 +106,7 @@ class TableSpace {
 
   Workers workers_;
   SharedBudget shared_;
-  const Nanoseconds remote_timeout_;
+  const Patience patience_;
   RowStores* const stores_;
   const std::string agent_;
   LocalMemory local_;

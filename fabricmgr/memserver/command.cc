@@ -30,6 +30,7 @@ struct Arguments {
   unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
   std::string control;  // HOST:PORT for the fabric manager; empty: none
   TlsFiles tls;         // for that port
+  uint64_t grace_s = 30;
   Transport transport = Transport::kAuto;
   bool json = false;
 };
@@ -119,6 +120,7 @@ int serve(const Arguments& arguments) {
   options.threads = arguments.threads;
   if (!arguments.control.empty()) options.lends_to = LendsTo::kByOrders;
   options.transport = arguments.transport;
+  options.broken_grace = Nanoseconds(arguments.grace_s * 1'000'000'000);
   auto server = Server::start(options);
   if (!server) {
     fmt::print(stderr, "fabricmgr memserver: {}\n", server.error().text());
@@ -158,6 +160,11 @@ void addCommand(CLI::App& app, int* exit_code) {
       ->required();
   command->add_option("--threads", arguments->threads, "Threads that serve connections")
       ->check(CLI::Range(1u, 256u))
+      ->capture_default_str();
+  command
+      ->add_option("--reconnect-grace", arguments->grace_s,
+                   "Seconds that memory is kept for a broken connection")
+      ->check(CLI::Range(2, 3600))
       ->capture_default_str();
   auto* control = command->add_option("--control", arguments->control,
                                       "HOST:PORT at which the fabric manager gives orders");

@@ -104,7 +104,7 @@ void RegionTable::unreserve(Bytes size) {
   reserved_ -= size;
 }
 
-Result<std::shared_ptr<Region>> RegionTable::create(Bytes wanted) {
+Result<std::shared_ptr<Region>> RegionTable::create(Bytes wanted, Returns returns) {
   if (lends_to_ == LendsTo::kByOrders) {
     return fail(ErrorCode::kPermission, "no token: the fabric manager hands this memory out");
   }
@@ -125,6 +125,7 @@ Result<std::shared_ptr<Region>> RegionTable::create(Bytes wanted) {
   Entry entry;
   entry.region = region;
   entry.connections = 1;
+  entry.grace = returns == Returns::kMay ? graces_.broken : graces_.left;
   TP_CHECK(entries_.emplace(id, std::move(entry)).second);
   return region;
 }
@@ -205,12 +206,13 @@ Result<std::shared_ptr<Region>> RegionTable::attach(uint64_t id, const wire::Tok
   return entry.region;
 }
 
-void RegionTable::detach(const std::shared_ptr<Region>& region) {
+void RegionTable::detach(const std::shared_ptr<Region>& region, Leaving leaving) {
   MutexLock lock(mutex_);
   const auto found = entries_.find(region->id());
   // A managed one may have been dropped, and another made for its id.
   if (found == entries_.end() || found->second.region != region) return;
   TP_CHECK_OP(found->second.connections, >, 0u);
+  if (leaving == Leaving::kInOrder) found->second.grace = graces_.left;
   if (--found->second.connections == 0) found->second.idle_since = clock_.now();
 }
 
@@ -232,7 +234,7 @@ size_t RegionTable::sweep() {
     for (auto at = entries_.begin(); at != entries_.end();) {
       const Entry& entry = at->second;
       // A region that a device has pinned, for somebody who has left, is still in memory.
-      if (entry.managed || entry.connections > 0 || now - entry.idle_since < grace_ ||
+      if (entry.managed || entry.connections > 0 || now - entry.idle_since < entry.grace ||
           entry.region->pinned()) {
         ++at;
         continue;
@@ -265,7 +267,8 @@ bool RegionTable::willFit(Bytes size) const {
   if (size > capacity_) return false;  // rounding it up could overflow
   Bytes leaving = unmapping_;
   for (const auto& [id, entry] : entries_) {
-    if (entry.connections == 0 && !entry.managed) leaving += entry.region->capacity();
+    if (entry.connections > 0 || entry.managed || entry.grace > graces_.left) continue;
+    leaving += entry.region->capacity();
   }
   const Bytes least(std::max(kPageSize, roundUp(size.value(), kPageSize)));
   return least <= capacity_ - reserved_ + leaving;

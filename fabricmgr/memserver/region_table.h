@@ -80,23 +80,41 @@ class Region {
 /// in.
 enum class LendsTo : uint8_t { kAnybody, kByOrders };
 
+/// Whether the client that makes a region may make a broken connection again.
+enum class Returns : uint8_t { kNever, kMay };
+/// How a connection ended.
+enum class Leaving : uint8_t {
+  kOfFurther,  // it had not made the region
+  kInOrder,    // it had, and its client, or all that its process had, ended it
+  kBroken,     // it had, and something else did
+};
+
 class RegionTable {
  public:
-  /// `capacity` bounds the sum of the regions; a region without connections is freed after `grace`.
-  RegionTable(Bytes capacity, Nanoseconds grace, const Clock& clock,
+  struct Graces {
+    Nanoseconds left;                                       // for clients that have ended
+    Nanoseconds broken;                                     // for those that may come back
+    Graces(Nanoseconds both) : left(both), broken(both) {}  // NOLINT(google-explicit-constructor)
+    Graces(Nanoseconds of_left, Nanoseconds of_broken) : left(of_left), broken(of_broken) {}
+  };
+  /// `capacity` bounds the sum of the regions; a region without connections is freed after one of
+  /// the `graces`.
+  RegionTable(Bytes capacity, Graces graces, const Clock& clock,
               LendsTo lends_to = LendsTo::kAnybody)
-      : capacity_(capacity), grace_(grace), clock_(clock), lends_to_(lends_to) {}
+      : capacity_(capacity), graces_(graces), clock_(clock), lends_to_(lends_to) {}
 
   /// A new region of `size` (0: all that is free) with one connection; sweeps first if there is
   /// too little. Errors: kPermission if nobody may have one without orders, kNoSpace, kNoMemory,
   /// kInternal when the kernel has no random bytes.
-  Result<std::shared_ptr<Region>> create(Bytes size) TP_EXCLUDES(mutex_);
+  Result<std::shared_ptr<Region>> create(Bytes size, Returns returns = Returns::kNever)
+      TP_EXCLUDES(mutex_);
   /// One more connection. Errors: kNotFound, kPermission for a wrong token, kStaleEpoch, kConflict
   /// for an epoch that this server does not know yet.
   Result<std::shared_ptr<Region>> attach(uint64_t id, const wire::Token& token, Epoch epoch)
       TP_EXCLUDES(mutex_);
   /// One connection of `region` has ended.
-  void detach(const std::shared_ptr<Region>& region) TP_EXCLUDES(mutex_);
+  void detach(const std::shared_ptr<Region>& region, Leaving leaving = Leaving::kInOrder)
+      TP_EXCLUDES(mutex_);
   /// Raises a region's epoch: requests that carry an older one are refused from now on. Errors:
   /// kNotFound, kStaleEpoch when `epoch` is not newer.
   Status fence(uint64_t id, Epoch epoch) TP_EXCLUDES(mutex_);
@@ -116,8 +134,8 @@ class RegionTable {
   LendsTo lendsTo() const { return lends_to_; }
   Bytes capacity() const { return capacity_; }
   Bytes freeBytes() const TP_EXCLUDES(mutex_);
-  /// True if a region of `size` would fit once the private ones have gone that nobody is connected
-  /// to, whether still in their grace or being unmapped: worth trying again.
+  /// True if a region of `size` would fit once the private ones have gone that are being unmapped,
+  /// or that nobody is connected to and nobody may come back to: worth trying again.
   bool willFit(Bytes size) const TP_EXCLUDES(mutex_);
   size_t regions() const TP_EXCLUDES(mutex_);
 
@@ -130,12 +148,13 @@ class RegionTable {
     std::shared_ptr<Region> region;
     size_t connections = 0;
     Nanoseconds idle_since;
+    Nanoseconds grace;
     bool managed = false;
     std::optional<wire::Token> admits;  // managed: what opens it now
   };
 
   const Bytes capacity_;
-  const Nanoseconds grace_;
+  const Graces graces_;
   const Clock& clock_;
   const LendsTo lends_to_;
   mutable Mutex mutex_;

@@ -33,7 +33,8 @@ uint64_t mostConnections(LendsTo lends_to) {
 
 Server::Server(const ServerOptions& options)
     : options_(options),
-      regions_(options.size, options.grace, clock_, options.lends_to),
+      regions_(options.size, {options.grace, std::max(options.grace, options.broken_grace)}, clock_,
+               options.lends_to),
       newcomers_(newcomersOf(options), newcomersOf(options) / 4),
       most_connections_(mostConnections(options.lends_to)) {}
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/memserver/connections.h"
 #include "fabricmgr/memserver/newcomers.h"
 #include "fabricmgr/memserver/region_table.h"
 #include "fabricmgr/memserver/session.h"
@@ -27,8 +28,10 @@ struct ServerOptions {
   unsigned threads = 1;
   /// kByOrders: for a ControlServer.
   LendsTo lends_to = LendsTo::kAnybody;
-  /// How long a region outlives its last connection, so that a client may come back.
+  /// How long a region outlives its last connection; and how long if it had broken, and the client
+  /// may make it again.
   Nanoseconds grace = Nanoseconds(2'000'000'000);
+  Nanoseconds broken_grace = Nanoseconds(30'000'000'000);
   /// How long a connection may take over its handshake.
   Nanoseconds handshake_limit = Nanoseconds(10'000'000'000);
   /// Of descriptors, for clients that have not shaken hands; a quarter of that for one address.
@@ -82,6 +85,7 @@ class Server {
   RegionTable regions_;
   Populator populator_;
   Counters counters_;
+  Connections connections_;
   ThrottledLog log_{clock_};
   Newcomers newcomers_;
   const uint64_t most_connections_;

@@ -5,8 +5,11 @@
 
 #include <fmt/format.h>
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/check.h"
 
@@ -29,21 +32,42 @@ Session::Session(std::unique_ptr<Connection> connection, std::string peer,
       peer_(std::move(peer)),
       regions_(shared.regions),
       counters_(shared.counters),
+      connections_(shared.connections),
       lanes_(shared.lanes),
       populator_(shared.populator),
       since_(now),
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kRowReadAhead)) {
   counters_.connections.fetch_add(1, std::memory_order_relaxed);
+  MutexLock turn(entry_->turn);
+  entry_->session = this;
 }
 
 Session::~Session() {
-  if (opening_ != nullptr) opening_->abandon();
-  dropLane();
-  if (region_ != nullptr) regions_.detach(region_);
+  {
+    MutexLock turn(entry_->turn);
+    endLane();
+    entry_->session = nullptr;
+  }
+  if (number_ != 0) connections_.leave(number_);
+  if (region_ != nullptr) {
+    regions_.detach(region_, made_region_ ? leaving_ : Leaving::kOfFurther);
+  }
   counters_.connections.fetch_sub(1, std::memory_order_relaxed);
 }
 
 Next Session::advance() {
+  MutexLock lock(entry_->turn);
+  return turn();
+}
+
+bool Session::retire() {
+  endLane();
+  (void)close("the client has made it again");
+  (void)shutdown(fd(), SHUT_RDWR);
+  return std::exchange(made_region_, false);
+}
+
+Next Session::turn() {
   socket_empty_ = false;
   const uint64_t turn_end = moved_ + kTurn;
   for (;;) {
@@ -66,6 +90,8 @@ Next Session::advance() {
     if (moved_ >= turn_end) return Next::kAgain;
     auto received = receive();
     if (!received) {
+      // The end of the stream, not an error of it.
+      if (received.error().osError() == 0) leaving_ = Leaving::kInOrder;
       close(state_ == State::kRequest && buffered() == 0 ? "" : received.error().text());
       return Next::kClose;
     }
@@ -202,8 +228,32 @@ void Session::populateBehind(uint64_t end) {
 
 Result<std::shared_ptr<Region>> Session::openRegion(const Result<wire::ClientHello>& hello) {
   if (!hello) return tl::unexpected(hello.error());
-  if (hello->kind == wire::HelloKind::kCreate) return regions_.create(hello->size);
+  if (hello->kind == wire::HelloKind::kCreate) {
+    const bool returns = (hello->features & wire::kFeatureReplace) != 0;
+    return regions_.create(hello->size, returns ? Returns::kMay : Returns::kNever);
+  }
   return regions_.attach(hello->region, hello->token, hello->epoch);
+}
+
+/// Binds the session to its region; the answer to its handshake.
+wire::ServerHello Session::admit(const wire::ClientHello& hello,
+                                 const std::shared_ptr<Region>& region) {
+  region_ = region;
+  made_region_ = hello.kind == wire::HelloKind::kCreate;
+  wire::ServerHello reply;
+  reply.region = region_->id();
+  // A managed region's secret is the manager's to give: its holder gets back what it showed.
+  reply.token = made_region_ ? region_->token() : hello.token;
+  reply.epoch = region_->epoch();
+  reply.capacity = region_->capacity();
+  if ((hello.features & wire::kFeatureOneSided) == 0) lanes_ = nullptr;
+  if (lanes_ != nullptr) reply.features = wire::kFeatureOneSided;
+  if (hello.replaces != 0) made_region_ = connections_.replace(hello.replaces, region_->id());
+  if ((hello.features & wire::kFeatureReplace) != 0) {
+    reply.features |= wire::kFeatureReplace;
+    reply.connection = number_ = connections_.enter(entry_, region_->id());
+  }
+  return reply;
 }
 
 Session::Step Session::stepHello() {
@@ -223,14 +273,7 @@ Session::Step Session::stepHello() {
   buffer_begin_ += wire::kHelloSize;
   wire::ServerHello reply;
   if (region) {
-    region_ = *region;
-    reply.region = region_->id();
-    // A managed region's secret is the manager's to give: its holder gets back what it showed.
-    reply.token = hello->kind == wire::HelloKind::kCreate ? region_->token() : hello->token;
-    reply.epoch = region_->epoch();
-    if ((hello->features & wire::kFeatureOneSided) == 0) lanes_ = nullptr;
-    if (lanes_ != nullptr) reply.features = wire::kFeatureOneSided;
-    reply.capacity = region_->capacity();
+    reply = admit(*hello, *region);
   } else {
     reply.status = static_cast<uint16_t>(region.error().code());
     if (region.error().code() == ErrorCode::kNoSpace) reply.capacity = regions_.freeBytes();

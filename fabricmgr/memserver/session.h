@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "fabricmgr/memserver/connections.h"
 #include "fabricmgr/memserver/lane_opener.h"
 #include "fabricmgr/memserver/populator.h"
 #include "fabricmgr/memserver/region_table.h"
@@ -34,6 +35,7 @@ enum class Next : uint8_t { kReadable, kWritable, kAgain, kClose };
 struct SessionShared {
   RegionTable& regions;
   Counters& counters;
+  Connections& connections;
   LaneOpener* lanes = nullptr;     // null: all goes over the connection
   Populator* populator = nullptr;  // null: memory comes with the first write to it
 };
@@ -48,6 +50,10 @@ class Session {
 
   /// Does what can be done without blocking. kAgain: more is there, but others should have a turn.
   Next advance();
+  /// Its client has made the connection again: nothing of this one, nor of its lane, takes effect
+  /// any more, and its worker finds it ended. By Connections, in its turn. True: it had made the
+  /// region.
+  bool retire();
 
   int fd() const { return connection_->fd(); }
   /// Bytes received and sent so far.
@@ -81,8 +87,10 @@ class Session {
   };
   enum class Step : uint8_t { kProgress, kNeedBytes, kNeedDrain, kClose };
 
+  Next turn();
   Step step();
   Result<std::shared_ptr<Region>> openRegion(const Result<wire::ClientHello>& hello);
+  wire::ServerHello admit(const wire::ClientHello& hello, const std::shared_ptr<Region>& region);
   Step stepHello();
   Step stepRequest();
   Step stepRunPayload();
@@ -100,6 +108,7 @@ class Session {
   Step refuseLane(const Error& why);
   Step closeLane(const wire::Request& request);
   void dropLane();
+  void endLane();
   Step refuse(const wire::Request& request, ErrorCode code, uint32_t to_swallow);
   Step close(std::string reason);
   std::optional<ErrorCode> epochError(const wire::Request& request) const;
@@ -120,12 +129,17 @@ class Session {
   const std::string peer_;
   RegionTable& regions_;
   Counters& counters_;
+  Connections& connections_;
   LaneOpener* lanes_;  // null: there is none, or the client does not know of it
   Populator* const populator_;
   std::optional<wire::Token> ticket_;     // of its lane
   std::shared_ptr<LaneOpening> opening_;  // null: none
   const Nanoseconds since_;
   std::shared_ptr<Region> region_;
+  const std::shared_ptr<Connections::Entry> entry_ = std::make_shared<Connections::Entry>();
+  uint32_t number_ = 0;  // 0: none
+  Leaving leaving_ = Leaving::kBroken;
+  bool made_region_ = false;  // or replaced the connection that had
   State state_ = State::kHello;
   bool departures_done_ = false;
   std::string reason_;

@@ -170,6 +170,12 @@ Session::Step Session::closeLane(const wire::Request& request) {
   return Step::kProgress;
 }
 
+/// As it ends.
+void Session::endLane() {
+  if (opening_ != nullptr) std::exchange(opening_, nullptr)->abandon();
+  dropLane();
+}
+
 void Session::dropLane() {
   if (ticket_) lanes_->close(*ticket_);
   ticket_.reset();

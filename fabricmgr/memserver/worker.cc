@@ -199,7 +199,8 @@ void Worker::add(Arrival arrival) {
   const int fd = arrival.socket.get();
   auto session = std::make_unique<Session>(
       adoptTcp(std::move(arrival.socket)), std::move(arrival.peer),
-      SessionShared{server_.regions_, server_.counters_, server_.lanes_.get(), &server_.populator_},
+      SessionShared{server_.regions_, server_.counters_, server_.connections_, server_.lanes_.get(),
+                    &server_.populator_},
       server_.clock_.now());
   watch(fd, session.get(), EPOLLIN, EPOLL_CTL_ADD);
   sessions_.emplace(fd, std::move(session));

@@ -34,6 +34,7 @@ uint64_t leastRoom(uint64_t limit) { return std::clamp<uint64_t>(limit / 256, 32
 void publishTransports(const FetchTier& tier, TierStats& out) {
   const TransportCensus& census = *tier.transports();
   out.page_ways.store(static_cast<uint64_t>(census.ways()), std::memory_order_relaxed);
+  out.reconnections.store(census.reconnections(), std::memory_order_relaxed);
   const char* const note = census.firstNote();
   if (note == nullptr || out.noted.load(std::memory_order_relaxed) != 0) return;
   formatText(out.note, sizeof out.note, "%s", note);
@@ -114,6 +115,7 @@ void Migrator::turn() {
     avoider_->avoid(core_.services.faultProcessor());
     reapTheDead(core_.clock->now());
     core_.tiers.forEach([](uint8_t, Tier& tier) { tier.tend(); });
+    evictor_->tendChannels();
     next_tick_ = core_.clock->now() + kTick;
   }
   evictor_->advance();

@@ -124,7 +124,10 @@ void writeTiers(const StatsPage& page, JsonWriter& json) {
     }
     json.flag("emulated", readCounter(tier.emulated) != 0);
     const auto ways = static_cast<PageWays>(readCounter(tier.page_ways));
-    if (ways != PageWays::kNone) json.text("transport", pageWaysName(ways));
+    if (ways != PageWays::kNone) {
+      json.text("transport", pageWaysName(ways));
+      json.number("reconnections", readCounter(tier.reconnections));
+    }
     if (!noteOf(tier).empty()) json.text("transport_note", noteOf(tier));
     writeServers(tier, json);
     json.close('}');

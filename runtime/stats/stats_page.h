@@ -48,6 +48,7 @@ struct TierStats {
   // Of a tier that pages reach in one way or another: a PageWays (page_ways.h), and why they
   // do not all go the better one. `noted` is written after the note, with release, once.
   StatCounter page_ways;
+  StatCounter reconnections;  // of connections that broke
   StatCounter noted;
   char note[192];
   // Of a mirror: its two memory servers, and which of them is lost (0: none, else counted from 1)

@@ -123,6 +123,10 @@ void writeTiers(const StatsPage& page, TextBuffer& out) {
       out.append("  by ");
       out.append(pageWaysName(ways));
     }
+    if (const uint64_t again = readCounter(tier.reconnections)) {
+      out.append("  reconnections: ");
+      out.appendNumber(again);
+    }
     out.append("\n");
     forServers(tier, [&](std::string_view server, std::string_view loss) {
       out.append("  copy on ");

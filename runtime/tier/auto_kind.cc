@@ -46,10 +46,10 @@ Result<FarSpec> findFar() {
       "device-DAX node that may be opened): name a memory server with remote:HOST:PORT");
 }
 
-Result<std::unique_ptr<Tier>> openAuto(const FarSpec&, Nanoseconds timeout) {
+Result<std::unique_ptr<Tier>> openAuto(const FarSpec&, const Patience& patience) {
   const auto found = findFar();
   if (!found) return tl::unexpected(found.error());
-  return found->kind->open(*found, timeout);
+  return found->kind->open(*found, patience);
 }
 
 Result<TierReport> checkAuto(const FarSpec&, const TierCheck& how) {

@@ -328,7 +328,7 @@ extern constinit const FarKind kCxlKind{
       if (text.body.empty()) return badSpec(text, "has no size");
       return setSize(spec, text.body);
     },
-    .open = [](const FarSpec& spec, Nanoseconds) -> Result<std::unique_ptr<Tier>> {
+    .open = [](const FarSpec& spec, const Patience&) -> Result<std::unique_ptr<Tier>> {
       return DirectFileTier::createEmulated(spec.size);
     },
     .check = checkCxl,
@@ -346,7 +346,7 @@ extern constinit const FarKind kDaxKind{
       if (!text.body.starts_with('/')) return badSpec(text, "needs an absolute path");
       return setTarget(spec, text, text.body);
     },
-    .open = [](const FarSpec& spec, Nanoseconds) -> Result<std::unique_ptr<Tier>> {
+    .open = [](const FarSpec& spec, const Patience&) -> Result<std::unique_ptr<Tier>> {
       return DirectFileTier::openDax(spec.target, spec.size);
     },
     .check = checkDax,

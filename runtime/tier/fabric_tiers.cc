@@ -30,7 +30,7 @@ Result<std::unique_ptr<DirectFileTier>> tierOverFiles(std::span<const agent_wire
 }
 
 Result<std::unique_ptr<RemoteTier>> tierOverServer(const agent_wire::Piece& piece, uint64_t region,
-                                                   Epoch epoch, Nanoseconds timeout) {
+                                                   Epoch epoch, const Patience& patience) {
   RemoteRegion remote;
   remote.endpoint = piece.endpoint;
   remote.region = piece.region;
@@ -41,7 +41,7 @@ Result<std::unique_ptr<RemoteTier>> tierOverServer(const agent_wire::Piece& piec
   char name[160];
   formatText(name, sizeof name, "fabric:%llu@%s:%s", static_cast<unsigned long long>(region),
              piece.endpoint.host, piece.endpoint.port);
-  return RemoteTier::attach(remote, name, timeout);
+  return RemoteTier::attach(remote, name, patience);
 }
 
 namespace {

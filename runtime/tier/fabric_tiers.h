@@ -22,6 +22,6 @@ Result<std::unique_ptr<DirectFileTier>> tierOverFiles(std::span<const agent_wire
                                                       uint64_t region);
 /// The tier over a piece of a memory server. Errors: those of RemoteTier::attach().
 Result<std::unique_ptr<RemoteTier>> tierOverServer(const agent_wire::Piece& piece, uint64_t region,
-                                                   Epoch epoch, Nanoseconds timeout);
+                                                   Epoch epoch, const Patience& patience);
 
 }  // namespace tidepool

@@ -68,9 +68,9 @@ struct FarKind {
   Status (*parse)(const SpecText& text, FarSpec& spec);
   /// Appends what follows the name, so that parse() reads the same spec from it.
   void (*print)(TextBuffer& out, const FarSpec& spec) = printTargetAndSize;
-  /// Makes the tier. `timeout` bounds each wait for another machine. Null if the fabric manager's
+  /// Makes the tier. `patience` bounds each wait for another machine. Null if the fabric manager's
   /// regions come and go instead.
-  Result<std::unique_ptr<Tier>> (*open)(const FarSpec& spec, Nanoseconds timeout) = nullptr;
+  Result<std::unique_ptr<Tier>> (*open)(const FarSpec& spec, const Patience& patience) = nullptr;
   /// Would open() find it? Changes nothing. Errors name the tier and what to do next: kNotFound,
   /// kPermission, kUnreachable, kTimedOut, kInvalidArgument (too large), kUnsupported.
   Result<TierReport> (*check)(const FarSpec& spec, const TierCheck& how);

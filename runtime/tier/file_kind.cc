@@ -32,7 +32,7 @@ void printFile(TextBuffer& out, const FarSpec& spec) {
 Status tryFile(const FarSpec& spec, TextBuffer& detail) {
   FarSpec small = spec;
   small.size = std::min(spec.size, toBytes(PageFile::kSegment));
-  const auto tier = FileTier::open(small, Nanoseconds());
+  const auto tier = FileTier::open(small, Nanoseconds(0));
   if (!tier) return tl::unexpected(tier.error());
   const auto& file = static_cast<const FileTier&>(**tier);
   detail.append("; a page in ");

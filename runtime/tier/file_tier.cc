@@ -19,7 +19,7 @@ constexpr uint64_t kSegmentsALook = 4096, kMostGivenBack = 4;
 
 }  // namespace
 
-Result<std::unique_ptr<Tier>> FileTier::open(const FarSpec& far, Nanoseconds) {
+Result<std::unique_ptr<Tier>> FileTier::open(const FarSpec& far, const Patience&) {
   char name[sizeof name_];
   formatText(name, sizeof name, "file:%s", far.target);
   const auto folder = os::folderFor(far.target);

@@ -20,7 +20,7 @@ class FileTier final : public FetchTier {
   /// A file of far.size bytes where far.target says (os::folderFor()), read and written past the
   /// page cache; through it where the file system has no other way, unless far.direct says that
   /// there must be one. Errors: as os::folderFor() and PageFile::open().
-  static Result<std::unique_ptr<Tier>> open(const FarSpec& far, Nanoseconds timeout);
+  static Result<std::unique_ptr<Tier>> open(const FarSpec& far, const Patience& patience);
 
   const char* name() const override { return name_; }
   Bytes capacity() const override { return toBytes(frames_->capacity()); }

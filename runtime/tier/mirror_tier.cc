@@ -34,7 +34,7 @@ Result<std::array<FarSpec, kSides>> sidesOf(const FarSpec& far) {
   return sides;
 }
 
-Result<std::unique_ptr<MirrorTier>> MirrorTier::open(const FarSpec& far, Nanoseconds timeout) {
+Result<std::unique_ptr<MirrorTier>> MirrorTier::open(const FarSpec& far, const Patience& patience) {
   const auto sides = sidesOf(far);
   if (!sides) return tl::unexpected(sides.error());
   std::unique_ptr<MirrorTier> tier(new MirrorTier);
@@ -42,8 +42,10 @@ Result<std::unique_ptr<MirrorTier>> MirrorTier::open(const FarSpec& far, Nanosec
   auto state = MirrorState::create((*sides)[0].target, (*sides)[1].target);
   if (!state) return tl::unexpected(state.error());
   tier->state_ = std::move(*state);
+  // The other one has all pages, so nobody waits longer than for a timeout more.
+  const Patience each(patience.timeout, std::min(patience.reconnect, patience.timeout));
   for (size_t side = 0; side < kSides; ++side) {
-    auto opened = RemoteTier::open((*sides)[side], timeout, &tier->census_);
+    auto opened = RemoteTier::open((*sides)[side], each, &tier->census_);
     if (!opened) return tl::unexpected(opened.error());
     tier->sides_[side] = std::move(*opened);
   }

@@ -16,9 +16,10 @@ namespace tidepool {
 class MirrorTier final : public FetchTier {
  public:
   /// Opens a region on each of the two servers of far.target (HOST:PORT+HOST:PORT), of far.size
-  /// (0: all that each has free, of which as much is used as the smaller has). `timeout` bounds
-  /// each later request as well. Errors: as RemoteTier::open(), of whichever server it was.
-  static Result<std::unique_ptr<MirrorTier>> open(const FarSpec& far, Nanoseconds timeout);
+  /// (0: all that each has free, of which as much is used as the smaller has). `patience`
+  /// holds for each later request as well, but a server that is silent for two timeouts is lost.
+  /// Errors: as RemoteTier::open(), of whichever server it was.
+  static Result<std::unique_ptr<MirrorTier>> open(const FarSpec& far, const Patience& patience);
 
   const char* name() const override { return name_; }
   Bytes capacity() const override { return smaller().capacity(); }

@@ -133,7 +133,7 @@ extern constinit const FarKind kNumaKind{
           out.append(':');
           out.appendNumber(spec.node);
         },
-    .open = [](const FarSpec& spec, Nanoseconds) -> Result<std::unique_ptr<Tier>> {
+    .open = [](const FarSpec& spec, const Patience&) -> Result<std::unique_ptr<Tier>> {
       return NumaTier::open(spec.node);
     },
     .check = checkNuma,

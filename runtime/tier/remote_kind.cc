@@ -175,8 +175,8 @@ extern constinit const FarKind kRemoteKind{
         "address stands in brackets. WHICH is verbs, tcp or auto: by RDMA where both ends can.",
     .parse = [](const SpecText& text, FarSpec& spec) { return parseServers(text, spec, 1); },
     .print = printRemote,
-    .open = [](const FarSpec& spec, Nanoseconds timeout) -> Result<std::unique_ptr<Tier>> {
-      return RemoteTier::open(spec, timeout);
+    .open = [](const FarSpec& spec, const Patience& patience) -> Result<std::unique_ptr<Tier>> {
+      return RemoteTier::open(spec, patience);
     },
     .check = [](const FarSpec& spec,
                 const TierCheck& how) { return checkServer("remote", spec, how); },
@@ -190,8 +190,8 @@ extern constinit const FarKind kMirrorKind{
         "of each, else all that is free, as much as both have. For pages alone, not for tables.",
     .parse = [](const SpecText& text, FarSpec& spec) { return parseServers(text, spec, 2); },
     .print = printRemote,
-    .open = [](const FarSpec& spec, Nanoseconds timeout) -> Result<std::unique_ptr<Tier>> {
-      return MirrorTier::open(spec, timeout);
+    .open = [](const FarSpec& spec, const Patience& patience) -> Result<std::unique_ptr<Tier>> {
+      return MirrorTier::open(spec, patience);
     },
     .check = checkMirror};
 

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
+#include "runtime/base/raw_calls.h"
 #include "runtime/tier/offset_ring.h"
 #include "runtime/tier/remote_row_channel.h"
 #include "runtime/tier/row_trial.h"
@@ -68,6 +70,7 @@ class RemoteChannel final : public FetchChannel {
   int fd() const override { return client_->fd(); }
   short events() const override { return client_->events(); }
   size_t inFlight() const override { return client_->inFlight(); }
+  void tend() override { client_->tend(); }
   Nanoseconds timeToDeadline() const override { return client_->timeToDeadline(); }
 
  private:
@@ -107,11 +110,18 @@ void useAddress(const RemoteClient& client, Endpoint& endpoint) {
   if (const auto peer = client.peer()) endpoint = *peer;
 }
 
+/// Whether a connection that could not be made may be possible soon: the network is away, or broke
+/// in the handshake.
+bool mayPass(const Error& error) {
+  return error.code() == ErrorCode::kTimedOut ||
+         (error.code() == ErrorCode::kUnreachable && error.osError() != ECONNREFUSED);
+}
+
 }  // namespace
 
-Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanoseconds timeout,
+Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, const Patience& patience,
                                                      TransportCensus* census) {
-  std::unique_ptr<RemoteTier> tier(new RemoteTier(timeout));
+  std::unique_ptr<RemoteTier> tier(new RemoteTier(patience));
   if (census != nullptr) tier->census_ = census;
   formatText(tier->name_, sizeof tier->name_, "remote:%s", far.target);
   auto endpoint = parseEndpoint(far.target);
@@ -121,9 +131,11 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanosec
   wire::ClientHello hello;
   hello.kind = wire::HelloKind::kCreate;
   hello.size = far.size;
-  auto client = RemoteClient::connect(
-      tier->endpoint_, hello,
-      {.timeout = timeout, .transport = far.transport, .census = tier->census_});
+  auto client = RemoteClient::connect(tier->endpoint_, hello,
+                                      {.timeout = patience.timeout,
+                                       .reconnect = patience.reconnect,
+                                       .transport = far.transport,
+                                       .census = tier->census_});
   if (!client) return tl::unexpected(client.error());
   tier->region_ = (*client)->region();
   useAddress(**client, tier->endpoint_);
@@ -132,8 +144,8 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, Nanosec
 }
 
 Result<std::unique_ptr<RemoteTier>> RemoteTier::attach(const RemoteRegion& region, const char* name,
-                                                       Nanoseconds timeout) {
-  std::unique_ptr<RemoteTier> tier(new RemoteTier(timeout));
+                                                       const Patience& patience) {
+  std::unique_ptr<RemoteTier> tier(new RemoteTier(patience));
   formatText(tier->name_, sizeof tier->name_, "%s", name);
   tier->endpoint_ = region.endpoint;
   tier->region_.region = region.region;
@@ -170,12 +182,18 @@ Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(const ClientOptions& o
   hello.region = region_.region;
   hello.token = region_.token;
   hello.epoch = region_.epoch;
-  return RemoteClient::connect(endpoint_, hello,
-                               {.timeout = timeout_,
-                                .max_in_flight = options.max_in_flight,
-                                .transport = options.transport,
-                                .rows = options.rows,
-                                .census = options.census});
+  const ClientOptions all = {.timeout = patience_.timeout,
+                             .reconnect = patience_.reconnect,
+                             .max_in_flight = options.max_in_flight,
+                             .transport = options.transport,
+                             .rows = options.rows,
+                             .census = options.census};
+  const Nanoseconds end = kMonotonicClock.now() + patience_.reconnect;
+  for (;;) {
+    auto client = RemoteClient::connect(endpoint_, hello, all);
+    if (client || !mayPass(client.error()) || kMonotonicClock.now() >= end) return client;
+    (void)raw::poll(nullptr, 0, 50);
+  }
 }
 
 Status RemoteTier::measureRoundTrip() {

@@ -32,15 +32,15 @@ struct RemoteRegion {
 class RemoteTier final : public FetchTier {
  public:
   /// Connects to far.target (HOST:PORT), asks for a region of far.size (0: all that the server has
-  /// free) and measures the round trip. `timeout` bounds each later request as well. Errors:
+  /// free) and measures the round trip. `patience` holds for each later request as well. Errors:
   /// kUnreachable, kTimedOut, kNotFound (host), kNoSpace (the server is full), kInvalidArgument.
   /// `census`, borrowed for the tier's life, counts its connections with those of another tier.
-  static Result<std::unique_ptr<RemoteTier>> open(const FarSpec& far, Nanoseconds timeout,
+  static Result<std::unique_ptr<RemoteTier>> open(const FarSpec& far, const Patience& patience,
                                                   TransportCensus* census = nullptr);
   /// Connects to a region that the fabric manager made. Errors: as open(), and kPermission (the
   /// token is wrong), kStaleEpoch, kLost, kCorrupt (the region is smaller than that).
   static Result<std::unique_ptr<RemoteTier>> attach(const RemoteRegion& region, const char* name,
-                                                    Nanoseconds timeout);
+                                                    const Patience& patience);
 
   const char* name() const override { return name_; }
   Bytes capacity() const override { return toBytes(frames_->capacity()); }
@@ -88,7 +88,7 @@ class RemoteTier final : public FetchTier {
 
  private:
   enum class Direction : uint8_t { kRead, kWrite };
-  explicit RemoteTier(Nanoseconds timeout) : timeout_(timeout) {}
+  explicit RemoteTier(const Patience& patience) : patience_(patience) {}
   Status begin(std::unique_ptr<RemoteClient> client, Bytes size) TP_EXCLUDES(mutex_);
   Result<std::unique_ptr<RemoteClient>> connect(const ClientOptions& options) const;
   Result<std::unique_ptr<RemoteClient>> connectForRows(RowsBy by) const;
@@ -102,7 +102,7 @@ class RemoteTier final : public FetchTier {
   char name_[160] = {};
   Endpoint endpoint_;  // numeric once connected, so that nobody has to ask a name service again
   Transport transport_ = Transport::kAuto;
-  const Nanoseconds timeout_;
+  const Patience patience_;
   wire::ServerHello region_;
   Bytes start_;  // of the first frame, within the region
   std::unique_ptr<FrameTable> frames_;

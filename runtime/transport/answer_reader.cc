@@ -38,6 +38,13 @@ Status AnswerReader::allocate() {
   return {};
 }
 
+void AnswerReader::use(Connection& connection) {
+  connection_ = &connection;
+  ready_ = payload_done_ = 0;
+  buffer_begin_ = buffer_end_ = 0;
+  in_payload_ = drained_ = false;
+}
+
 std::byte* AnswerReader::readAhead() const {
   return buffer_.data() + buffer_.size().value() - kReadAhead;
 }

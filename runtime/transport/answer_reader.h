@@ -22,13 +22,14 @@ class AnswerReader {
   static constexpr size_t kMostScattered = kMiB;
 
  public:
-  /// Both are borrowed for its life.
-  AnswerReader(Connection& connection, RequestRing& requests)
-      : connection_(connection), requests_(requests) {}
+  /// `requests` is borrowed for its life.
+  explicit AnswerReader(RequestRing& requests) : requests_(requests) {}
   AnswerReader(const AnswerReader&) = delete;
   AnswerReader& operator=(const AnswerReader&) = delete;
   /// Errors: kNoMemory.
   Status allocate();
+  /// Reads answers from `connection`, borrowed, and knows nothing of what came before.
+  void use(Connection& connection);
 
   /// Whether the answer to the oldest request, of which there is one, has come wholly.
   bool complete() const;
@@ -52,7 +53,7 @@ class AnswerReader {
   /// All three.
   Result<bool> fill(Wait wait) {
     const Expected expected = expect();
-    return took(expected, connection_.receive({expected.parts, expected.used}, wait));
+    return took(expected, connection_->receive({expected.parts, expected.used}, wait));
   }
   /// True when the last receive brought less than it could have.
   bool drained() const { return drained_; }
@@ -68,7 +69,7 @@ class AnswerReader {
   std::byte* readAhead() const;
   size_t buffered() const { return buffer_end_ - buffer_begin_; }
 
-  Connection& connection_;
+  Connection* connection_ = nullptr;
   RequestRing& requests_;
   // Good answers that are wholly in place, from the oldest request on. When in_payload_,
   // payload_done_ bytes of the one after these are. Received bytes that are not placed yet are

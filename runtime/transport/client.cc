@@ -46,6 +46,15 @@ void noteTcp(const Endpoint& server, LaneLoad load, const char* reason) {
           reason);
 }
 
+/// For a line that every connection to a server would say at once. `last`: when it was said.
+bool onceInAWhile(std::atomic<uint64_t>& last) {
+  constexpr uint64_t kWhile = 10'000'000'000;
+  const uint64_t now = kMonotonicClock.now().value();
+  uint64_t before = last.load(std::memory_order_relaxed);
+  if (before != 0 && now - before < kWhile) return false;
+  return last.compare_exchange_strong(before, now, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 RemoteClient::RemoteClient(std::unique_ptr<Connection> connection, const ClientOptions& options)
@@ -71,15 +80,27 @@ Status RemoteClient::setUp(const Endpoint& target, const wire::ClientHello& hell
   TP_TRY(requests_.allocate(
       std::bit_ceil<uint64_t>(std::clamp(options_.max_in_flight, 1u, 1u << 20)), tcp ? 0 : 1));
   TP_TRY(answers_.allocate());
+  answers_.use(*connection_);
   LaneSource& source = options_.lanes != nullptr ? *options_.lanes : verbsLanes();
   const Status usable = tcp ? fail(ErrorCode::kUnsupported, "TCP was asked for") : source.usable();
   wire::ClientHello said = hello;
   if (usable) said.features |= wire::kFeatureOneSided;
+  if (options_.reconnect > Nanoseconds(0)) said.features |= wire::kFeatureReplace;
   auto answer = shakeHands(*connection_, target, said, options_.timeout);
   if (!answer) return tl::unexpected(answer.error());
   region_ = *answer;
   counted_.take(options_.census, PageWays::kTcp);
+  TP_TRY(prepareReturn(target, hello));
   return tcp ? Status{} : openLane(target, source, usable);
+}
+
+Status RemoteClient::prepareReturn(const Endpoint& target, const wire::ClientHello& hello) {
+  if (region_.connection == 0) return {};
+  // Later there is no time to look a name up. Who attaches has been told the address in numbers.
+  const auto server = hello.kind == wire::HelloKind::kCreate ? peer() : target;
+  if (!server) return tl::unexpected(server.error());
+  reconnection_.allow({*server, region_, options_.timeout, options_.reconnect});
+  return {};
 }
 
 /// A lane, if both ends can. Without one, which is no error: at most a line, and a note in the
@@ -206,22 +227,23 @@ Status RemoteClient::flush() { return start(PageLane::Ends::kTold); }
 /// Sends what may be sent. What goes into the lane: see PageLane::Ends.
 Status RemoteClient::start(PageLane::Ends ends) {
   if (failed()) return fail(ErrorCode::kUnreachable, "%s", reason_);
-  while (!requests_.allSent() && requests_.mayStart()) {
+  while (!away() && !requests_.allSent() && requests_.mayStart()) {
     const auto moved = inLane() ? lane_.send(ends) : sendParts();
     if (!moved && inLane()) {
       leaveLane(moved.error());
       continue;
     }
     if (!moved) {
-      failAll(moved.error());
-      return tl::unexpected(moved.error());
+      lose(moved.error());
+      if (failed()) return tl::unexpected(moved.error());
+      break;
     }
     if (!*moved) break;
     noteProgress();
     lane_quiet_ = false;
   }
   // While the connection does not take what is to be sent on it, fd() tells when it does.
-  if (lane_.fd() >= 0) {
+  if (!away() && lane_.fd() >= 0) {
     lane_.watchSending(connection_->fd(),
                        !inLane() && !requests_.allSent() && requests_.mayStart());
   }
@@ -229,8 +251,58 @@ Status RemoteClient::start(PageLane::Ends ends) {
 }
 
 short RemoteClient::events() const {
+  if (away()) return reconnection_.events();
   const bool sending = !requests_.allSent() && lane_.fd() < 0;
   return static_cast<short>(POLLIN | (sending ? POLLOUT : 0));
+}
+
+/// The connection is of no more use. Nobody sleeps on its descriptor for long, so it stays open
+/// until there is another.
+void RemoteClient::lose(const Error& error) {
+  if (failed() || away()) return;
+  const bool passes =
+      error.code() == ErrorCode::kUnreachable || error.code() == ErrorCode::kTimedOut;
+  if (!passes || !reconnection_.allowed()) return failAll(error);
+  if (lane_.isOpen()) {
+    counted_.change(PageWays::kTcp);
+    lane_.close();
+  }
+  const Nanoseconds now = options_.clock->now();
+  requests_.startOver(now);
+  reconnection_.begin(error, now);
+  static constinit std::atomic<uint64_t> said{0};
+  if (!onceInAWhile(said)) return;
+  logLine("the connection to the memory server %s:%s broke (%s): trying for up to %llu s",
+          reconnection_.server().host, reconnection_.server().port, error.text(),
+          static_cast<unsigned long long>(options_.reconnect.value() / 1'000'000'000));
+}
+
+void RemoteClient::tend() {
+  if (away()) {
+    comeBack();
+  } else if (!failed() && requests_.empty() && reconnection_.allowed() && streamSpoke()) {
+    lose(Error::make(ErrorCode::kUnreachable, "the memory server ended the connection"));
+  }
+}
+
+/// Goes on making the connection again. Called by who polls alone: nobody else looks at the old
+/// one.
+void RemoteClient::comeBack() {
+  auto made = reconnection_.advance(options_.clock->now());
+  if (!made) return failAll(made.error());
+  if (*made == nullptr) return;
+  connection_ = std::move(*made);
+  answers_.use(*connection_);
+  lane_.forgetConnection();
+  requests_.startOver(options_.clock->now());
+  noteProgress();
+  counted_.noteReconnection();
+  static constinit std::atomic<uint64_t> said{0};
+  if (!onceInAWhile(said)) return;
+  logLine("the connection to the memory server %s:%s is there again, after %llu ms",
+          reconnection_.server().host, reconnection_.server().port,
+          static_cast<unsigned long long>((last_progress_ - reconnection_.since()).value() /
+                                          1'000'000));
 }
 
 /// Each request in flight, and none submitted later, completes with the error once.
@@ -254,6 +326,7 @@ size_t RemoteClient::failedCompletions(std::span<FetchCompletion> out) {
 bool RemoteClient::answered() const { return inLane() ? lane_.complete() : answers_.complete(); }
 
 Nanoseconds RemoteClient::timeToDeadline() const {
+  if (away()) return reconnection_.timeToNext(options_.clock->now());
   if (requests_.empty()) return options_.timeout;
   if (failed() || answered()) return Nanoseconds(0);
   const Nanoseconds start = std::max(requests_.oldest().queued, last_progress_);
@@ -266,7 +339,7 @@ Nanoseconds RemoteClient::timeToDeadline() const {
 size_t RemoteClient::pollStream(std::span<FetchCompletion> out, Look look) {
   bool drained = look == Look::kReceived;
   size_t count = 0;
-  while (!failed() && count < out.size() && !requests_.empty()) {
+  while (!failed() && !away() && count < out.size() && !requests_.empty()) {
     const bool own = requests_.oldest().own;
     auto taken = answers_.take(out[count]);
     if (taken && *taken) {
@@ -276,7 +349,7 @@ size_t RemoteClient::pollStream(std::span<FetchCompletion> out, Look look) {
     if (taken && drained) break;
     auto filled = taken ? answers_.fill(Wait::kNever) : taken;
     if (!filled) {
-      failAll(filled.error());
+      lose(filled.error());
     } else if (!*filled) {
       break;
     } else {
@@ -302,7 +375,7 @@ size_t RemoteClient::pollLane(std::span<FetchCompletion> out) {
   } else if (ended->requests == 0 && !requests_.empty() && std::exchange(lane_quiet_, true) &&
              streamSpoke()) {
     // Asked at the second look for nothing, since the first comes before anybody has slept.
-    failAll(Error::make(ErrorCode::kUnreachable, "the memory server ended the connection"));
+    lose(Error::make(ErrorCode::kUnreachable, "the memory server ended the connection"));
   }
   return ended->requests;
 }
@@ -329,15 +402,17 @@ void RemoteClient::leaveLane(const Error& error) {
 
 size_t RemoteClient::poll(std::span<FetchCompletion> out, Look look) {
   size_t count = 0;
+  if (away()) comeBack();
   for (;;) {
-    if (failed() || !flush()) break;  // a failure is reported through the completions
+    if (failed() || !flush() || away()) break;  // a failure is reported through the completions
     const size_t before = requests_.size();
     count += inLane() ? pollLane(out.subspan(count)) : pollStream(out.subspan(count), look);
     // What goes another way may start now.
     const bool ended = requests_.size() != before;
     if (!ended || requests_.sent() != 0 || requests_.allSent() || count == out.size()) break;
   }
-  if (!failed() && count == 0 && !requests_.empty() && timeToDeadline() == Nanoseconds(0)) {
+  if (!failed() && !away() && count == 0 && !requests_.empty() &&
+      timeToDeadline() == Nanoseconds(0)) {
     const Error late =
         Error::make(ErrorCode::kTimedOut, "no answer within %llu ms",
                     static_cast<unsigned long long>(options_.timeout.value() / 1'000'000));
@@ -345,7 +420,7 @@ size_t RemoteClient::poll(std::span<FetchCompletion> out, Look look) {
       leaveLane(late);
       (void)flush();
     } else {
-      failAll(late);
+      lose(late);
     }
   }
   if (failed()) count += failedCompletions(out.subspan(count));
@@ -362,6 +437,7 @@ RemoteClient::Rest RemoteClient::beginRest(Wait wait) {
   Rest rest;
   const bool blocks = wait == Wait::kUntilTimeout;
   if (!start(blocks ? PageLane::Ends::kLookedFor : PageLane::Ends::kTold)) return rest;
+  if (away()) return blocks ? restUntilPoll() : rest;
   if (!inLane() && answers_.untaken()) return rest;
   if (inLane() && (!blocks || !lane_quiet_)) {
     // Looked for first: an end that comes soon needs no event.
@@ -376,6 +452,11 @@ RemoteClient::Rest RemoteClient::beginRest(Wait wait) {
     rest.into = answers_.expect();
     return rest;
   }
+  return restUntilPoll();
+}
+
+RemoteClient::Rest RemoteClient::restUntilPoll() const {
+  Rest rest;
   rest.kind = Rest::Kind::kPoll;
   rest.waiting = {fd(), events(), 0};
   const uint64_t milliseconds = timeToDeadline().value() / 1'000'000 + 1;
@@ -384,11 +465,11 @@ RemoteClient::Rest RemoteClient::beginRest(Wait wait) {
 }
 
 RemoteClient::Look RemoteClient::endRest(const Rest& rest) {
-  if (rest.kind == Rest::Kind::kPoll || inLane()) return Look::kReceive;
+  if (rest.kind == Rest::Kind::kPoll || inLane() || away()) return Look::kReceive;
   if (rest.kind == Rest::Kind::kNone) return Look::kReceived;
   const auto taken = answers_.took(rest.into, rest.received);
   if (!taken) {
-    failAll(taken.error());
+    lose(taken.error());
   } else if (*taken) {
     noteProgress();
   }

@@ -2,9 +2,11 @@
 // One client connection to a memory server: a ring of requests in flight, sent in gathered batches
 // and answered in order, page payloads received straight into the caller's memory. Used by one
 // thread at a time; allocates at connect() only. Offsets and lengths are bytes within the region.
-// Where both ends have RDMA, reads and writes of pages, and of rows where that is wanted, take a
-// lane of their own, past the server's processor; the connection stays for the rest, and for them
-// too once the lane has failed.
+// A connection that breaks is made again where that is wanted, and what was not answered is sent
+// again: with the server's help nothing of the old connection takes effect after that, and the
+// caller keeps others off the pages. Where both ends have RDMA, reads and writes of pages, and of
+// rows where that is wanted, take a lane of their own, past the server's processor; the connection
+// stays for the rest, and for them too once the lane has failed.
 #pragma once
 
 #include <poll.h>
@@ -22,6 +24,7 @@
 #include "runtime/transport/connection.h"
 #include "runtime/transport/fetch_channel.h"
 #include "runtime/transport/page_lane.h"
+#include "runtime/transport/reconnection.h"
 #include "runtime/transport/request_ring.h"
 #include "runtime/transport/transport_census.h"
 #include "runtime/transport/wire.h"
@@ -30,6 +33,9 @@ namespace tidepool {
 
 struct ClientOptions {
   Nanoseconds timeout = Nanoseconds(5'000'000'000);
+  /// How long a connection that breaks, or brings nothing for `timeout`, is tried to be made again;
+  /// requests wait meanwhile. 0: it is not.
+  Nanoseconds reconnect = Nanoseconds(0);
   /// Requests that may be in flight; rounded up to a power of two.
   uint32_t max_in_flight = 1024;
   Transport transport = Transport::kTcp;
@@ -79,6 +85,8 @@ class RemoteClient {
   /// Sends and receives without blocking; fills `out`, returns how many. Call again while it
   /// fills all of `out`.
   size_t poll(std::span<FetchCompletion> out, Look look = Look::kReceive);
+  /// Now and then while nothing is in flight: a connection that breaks then is made again, too.
+  void tend();
   /// Blocks until one request completes. Something must be in flight.
   FetchCompletion wait();
 
@@ -107,7 +115,10 @@ class RemoteClient {
   /// Whether the last receive brought less than it could have: there is no more just now.
   bool drained() const { return answers_.drained(); }
 
-  int fd() const { return lane_.fd() >= 0 ? lane_.fd() : connection_->fd(); }
+  int fd() const {
+    if (away()) return reconnection_.fd();
+    return lane_.fd() >= 0 ? lane_.fd() : connection_->fd();
+  }
   /// The server, in numbers. Errors: kIo.
   Result<Endpoint> peer() const { return peerOf(connection_->fd()); }
   /// How pages travel just now.
@@ -121,16 +132,18 @@ class RemoteClient {
   uint64_t mostInFlight() const { return requests_.most(); }
   /// Requests so far. They end in their order.
   uint64_t submitted() const { return submitted_; }
-  /// Time until poll() gives the oldest request up; 0 when poll() has something to return now.
+  /// Time until poll() has something to do by itself, such as to give the oldest request up; 0 when
+  /// it has something to return now.
   /// Without requests in flight, the whole timeout.
   Nanoseconds timeToDeadline() const;
-  /// True once the connection is lost; then `reason()` says why.
+  /// True once the connection is lost for good; then `reason()` says why.
   bool failed() const { return failure_ != ErrorCode{}; }
   const char* reason() const { return reason_; }
 
  private:
   RemoteClient(std::unique_ptr<Connection> connection, const ClientOptions& options);
   Status setUp(const Endpoint& target, const wire::ClientHello& hello);
+  Status prepareReturn(const Endpoint& target, const wire::ClientHello& hello);
   Status openLane(const Endpoint& target, LaneSource& source, const Status& usable);
   enum class Tell : uint8_t { kStatistics, kLine };
   Status useStream(const Endpoint& target, const char* reason, Tell tell);
@@ -139,12 +152,17 @@ class RemoteClient {
                std::span<const std::byte> second, std::span<std::byte> to);
   Status start(PageLane::Ends ends);
   Result<bool> sendParts();
+  Rest restUntilPoll() const;
   size_t pollStream(std::span<FetchCompletion> out, Look look);
   size_t pollLane(std::span<FetchCompletion> out);
   bool streamSpoke();
   void leaveLane(const Error& error);
   size_t failedCompletions(std::span<FetchCompletion> out);
   bool answered() const;
+  /// Has broken, and is being made again.
+  bool away() const { return reconnection_.underWay(); }
+  void lose(const Error& error);
+  void comeBack();
   void failAll(const Error& error);
   void noteProgress() { last_progress_ = options_.clock->now(); }
 
@@ -158,9 +176,10 @@ class RemoteClient {
   RequestRing requests_;
   uint64_t submitted_ = 0;
   Nanoseconds last_progress_;
-  AnswerReader answers_{*connection_, requests_};
+  AnswerReader answers_{requests_};
   ClientLane lane_{requests_};
   bool lane_quiet_ = false;  // the last look into the lane found nothing
+  Reconnection reconnection_;
   TransportCensus::Place counted_;
 };
 

@@ -30,7 +30,7 @@ class ClientLane {
   Status open(std::unique_ptr<PageLane> lane, uint64_t length, int connection);
   bool isOpen() const { return lane_ != nullptr; }
   /// Readable when the connection or the lane has something to say; -1 before open(). The same
-  /// after close().
+  /// after close(), until forgetConnection().
   int fd() const { return events_.get(); }
   /// Whether fd() tells when the connection, which is full, takes more.
   void watchSending(int connection, bool full);
@@ -51,6 +51,8 @@ class ClientLane {
   void lookout() { (void)lane_->lookout(); }
   /// Gives the lane up, and with it what has ended in part.
   void close();
+  /// fd() is -1 again: the connection that it watches has gone.
+  void forgetConnection() { events_ = UniqueFd(); }
 
  private:
   LanePiece nextPiece() const;

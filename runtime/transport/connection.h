@@ -53,6 +53,13 @@ Result<Endpoint> parseEndpoint(const char* text);
 /// kUnreachable and kTimedOut, naming the target and what to check; kNotFound for unknown hosts;
 /// kIo without a file descriptor left.
 Result<std::unique_ptr<Connection>> connectTcp(const Endpoint& target, Nanoseconds timeout);
+/// Begins to connect to an address in numbers, and does not wait: poll(2) says that the socket is
+/// writable once finishTcp() can tell how it went. Errors: kUnreachable, with the errno value; kIo
+/// without a descriptor; kNotFound for a name.
+Result<UniqueFd> beginTcp(const Endpoint& target);
+/// The connection that beginTcp() began; `timeout` bounds each waiting send and receive. Errors:
+/// kUnreachable, with the errno value.
+Result<std::unique_ptr<Connection>> finishTcp(UniqueFd socket, Nanoseconds timeout);
 /// Wraps an accepted socket. Waiting sends and receives on it wait without limit.
 std::unique_ptr<Connection> adoptTcp(UniqueFd socket);
 /// A non-blocking listening socket. Errors: kConflict when the address is taken, kPermission,

@@ -28,7 +28,8 @@ struct FetchCompletion {
 /// A pipelined, ordered-by-arrival queue of reads and writes to one FetchTier. Owned and used by
 /// one thread. Memory passed to submit*() is borrowed until the request completes. Requests are
 /// answered in their order: a page that somebody waits for is asked for before what may come later,
-/// or on a channel without long requests.
+/// or on a channel without long requests. They may be carried out twice if the connection breaks: a
+/// frame is not to be written while a read of it is in flight.
 class FetchChannel {
  public:
   /// Frames of one scattered request.
@@ -55,6 +56,8 @@ class FetchChannel {
   virtual int fd() const = 0;
   virtual short events() const = 0;
   virtual size_t inFlight() const = 0;
+  /// Now and then while nothing is in flight, so that a peer who is away then is not lost.
+  virtual void tend() {}
   /// Time until the oldest request must be given up as timed out; poll() then fails it.
   virtual Nanoseconds timeToDeadline() const = 0;
 };

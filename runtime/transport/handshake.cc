@@ -65,6 +65,11 @@ Result<wire::ServerHello> shakeHands(Connection& connection, const Endpoint& tar
     return fail(received.error().code(), "no handshake from %s:%s: %s", target.host, target.port,
                 received.error().text());
   }
+  return judgeAnswer(target, hello, bytes);
+}
+
+Result<wire::ServerHello> judgeAnswer(const Endpoint& target, const wire::ClientHello& hello,
+                                      std::span<const std::byte, wire::kHelloSize> bytes) {
   auto answer = wire::decodeServerHello(bytes);
   if (answer && answer->status != 0) return refusal(target, hello, *answer);
   return answer;

@@ -3,6 +3,9 @@
 // functions of a connection that nothing else uses meanwhile.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
 #include "runtime/transport/connection.h"
@@ -13,6 +16,10 @@ namespace tidepool {
 /// Asks for a region. Errors: kUnreachable, kTimedOut, kCorrupt, and what the server refuses with.
 Result<wire::ServerHello> shakeHands(Connection& connection, const Endpoint& target,
                                      const wire::ClientHello& hello, Nanoseconds timeout);
+
+/// The answer to `hello`, received. Errors: kCorrupt, and what the server refuses with.
+Result<wire::ServerHello> judgeAnswer(const Endpoint& target, const wire::ClientHello& hello,
+                                      std::span<const std::byte, wire::kHelloSize> answer);
 
 /// The server's answer to OPEN_LANE.
 struct LaneAnswer {

@@ -75,6 +75,10 @@ void RequestRing::startOver(const wire::Request& first, Nanoseconds now) {
   Slot& added = slot(--head_);
   added.set(first, Way::kStream, {}, {}, {});
   added.own = true;
+  startOver(now);
+}
+
+void RequestRing::startOver(Nanoseconds now) {
   for (uint64_t index = head_; index != tail_; ++index) {
     slot(index).way = Way::kStream;
     slot(index).queued = now;

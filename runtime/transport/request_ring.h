@@ -73,8 +73,9 @@ class RequestRing {
   void advance(size_t bytes);
   /// The oldest one has ended, sent or not.
   void end();
-  /// All are sent over the connection from the beginning, `first`, a request of the client's own,
-  /// before them. There is room for it.
+  /// All are sent over the connection from the beginning.
+  void startOver(Nanoseconds now);
+  /// The same, after `first`, a request of the client's own, for which there is room.
   void startOver(const wire::Request& first, Nanoseconds now);
 
  private:

@@ -178,26 +178,38 @@ std::optional<NumericAddress> numericAddress(const Endpoint& endpoint) {
   return address;
 }
 
-/// Connects one socket; 0, or an errno value.
-int connectWithin(int socket, const sockaddr* address, socklen_t address_size,
-                  Nanoseconds timeout) {
+/// Connects one socket, which is writable once that has come to an end; 0, or an errno value.
+int beginConnecting(int socket, const sockaddr* address, socklen_t size) {
   if (raw::fcntl(socket, F_SETFL, O_NONBLOCK) != 0) return errno;
-  if (raw::connect(socket, address, address_size) != 0) {
-    if (errno != EINPROGRESS) return errno;
-    pollfd waiting = {socket, POLLOUT, 0};
-    const auto milliseconds =
-        static_cast<int>(std::clamp<uint64_t>(timeout.value() / 1'000'000, 1, 3'600'000));
-    int ready;
-    do {
-      ready = raw::poll(&waiting, 1, milliseconds);
-    } while (ready < 0 && errno == EINTR);
-    if (ready == 0) return ETIMEDOUT;
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (raw::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
-    if (error != 0) return error;
-  }
+  return raw::connect(socket, address, size) == 0 || errno == EINPROGRESS ? 0 : errno;
+}
+
+/// How it went; 0, or an errno value.
+int finishConnecting(int socket) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (raw::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  if (error != 0) return error;
   return raw::fcntl(socket, F_SETFL, 0) == 0 ? 0 : errno;
+}
+
+int connectWithin(int socket, const sockaddr* address, socklen_t size, Nanoseconds timeout) {
+  if (const int error = beginConnecting(socket, address, size)) return error;
+  pollfd waiting = {socket, POLLOUT, 0};
+  const auto milliseconds =
+      static_cast<int>(std::clamp<uint64_t>(timeout.value() / 1'000'000, 1, 3'600'000));
+  int ready;
+  do {
+    ready = raw::poll(&waiting, 1, milliseconds);
+  } while (ready < 0 && errno == EINTR);
+  return ready == 0 ? ETIMEDOUT : finishConnecting(socket);
+}
+
+/// The waiting of sends and receives on a new connection is bounded.
+void limitWaits(int socket, Nanoseconds timeout) {
+  const timeval limit = toTimeval(timeout);
+  (void)raw::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  (void)raw::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
 /// A connection to one address. Invalid, and `error`, an errno value, if there is none.
@@ -211,9 +223,7 @@ UniqueFd connectTo(const sockaddr* address, socklen_t size, Nanoseconds timeout,
   error = connectWithin(socket.get(), address, size, timeout);
   if (error != 0) return {};
   tune(socket.get());
-  const timeval limit = toTimeval(timeout);
-  (void)raw::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  (void)raw::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  limitWaits(socket.get(), timeout);
   return socket;
 }
 
@@ -277,6 +287,29 @@ Result<std::unique_ptr<Connection>> connectTcp(const Endpoint& target, Nanosecon
       Error::fromErrno(error == ETIMEDOUT ? ErrorCode::kTimedOut : ErrorCode::kUnreachable, error,
                        "cannot connect to %s:%s (is `fabricmgr memserver` running there?)",
                        target.host, target.port));
+}
+
+Result<UniqueFd> beginTcp(const Endpoint& target) {
+  const auto numeric = numericAddress(target);
+  if (!numeric) return fail(ErrorCode::kNotFound, "%s is no address in numbers", target.host);
+  const auto* const address = reinterpret_cast<const sockaddr*>(&numeric->storage);
+  UniqueFd socket(raw::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!socket.valid()) return tl::unexpected(noDescriptor(target, errno));
+  socket.keep();
+  if (const int error = beginConnecting(socket.get(), address, numeric->size)) {
+    return tl::unexpected(Error::fromErrno(ErrorCode::kUnreachable, error,
+                                           "cannot connect to %s:%s", target.host, target.port));
+  }
+  return socket;
+}
+
+Result<std::unique_ptr<Connection>> finishTcp(UniqueFd socket, Nanoseconds timeout) {
+  if (const int error = finishConnecting(socket.get())) {
+    return tl::unexpected(Error::fromErrno(ErrorCode::kUnreachable, error, "cannot connect"));
+  }
+  tune(socket.get());
+  limitWaits(socket.get(), timeout);
+  return std::unique_ptr<Connection>(new TcpConnection(std::move(socket)));
 }
 
 std::unique_ptr<Connection> adoptTcp(UniqueFd socket) {

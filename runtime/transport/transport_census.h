@@ -32,6 +32,10 @@ class TransportCensus {
     }
     /// The connection's pages go that way from now on.
     void change(PageWays way) { take(census_, way); }
+    /// It had broken, and was made again.
+    void noteReconnection() {
+      if (census_ != nullptr) census_->reconnections_.fetch_add(1, std::memory_order_relaxed);
+    }
     /// Why they do not go the better way.
     void note(const char* reason) {
       if (census_ != nullptr) census_->note(reason);
@@ -57,6 +61,8 @@ class TransportCensus {
   /// Why pages of the first connection that had no RDMA, or lost it, go over TCP; null: none did.
   /// Acquire: pairs with the release in note().
   const char* firstNote() const { return noted_.load(std::memory_order_acquire) ? note_ : nullptr; }
+  /// Connections that broke and were made again, so far.
+  uint64_t reconnections() const { return reconnections_.load(std::memory_order_relaxed); }
   /// In a child of fork(), which has one thread: its parent's connections count no more.
   void forget() {
     ++generation_;
@@ -74,6 +80,7 @@ class TransportCensus {
 
   std::atomic<uint32_t> tcp_{0};
   std::atomic<uint32_t> verbs_{0};
+  std::atomic<uint64_t> reconnections_{0};
   uint32_t generation_ = 0;  // changes in a child alone
   std::atomic<bool> claimed_{false};
   std::atomic<bool> noted_{false};

@@ -96,7 +96,8 @@ void encode(const ClientHello& hello, std::span<std::byte, kHelloSize> out) {
   writer.put(hello.token);
   writer.put(hello.epoch.value());
   writer.put(hello.size.value());
-  writer.putZeros(8);
+  writer.put(hello.replaces);
+  writer.putZeros(4);
 }
 
 void encode(const ServerHello& hello, std::span<std::byte, kHelloSize> out) {
@@ -110,7 +111,7 @@ void encode(const ServerHello& hello, std::span<std::byte, kHelloSize> out) {
   writer.put(hello.epoch.value());
   writer.put(hello.capacity.value());
   writer.put(hello.max_data);
-  writer.putZeros(4);
+  writer.put(hello.connection);
 }
 
 void encode(const Request& request, std::span<std::byte, kRequestSize> out) {
@@ -175,7 +176,11 @@ Result<ClientHello> decodeClientHello(std::span<const std::byte, kHelloSize> in)
   hello.token = reader.get<Token>();
   hello.epoch = Epoch(reader.get<uint64_t>());
   hello.size = Bytes(reader.get<uint64_t>());
-  const auto reserved = reader.get<uint64_t>();
+  hello.replaces = reader.get<uint32_t>();
+  if (hello.replaces != 0 && hello.kind != HelloKind::kAttach) {
+    return corrupt("a new region's connection that replaces one", hello.replaces);
+  }
+  const auto reserved = reader.get<uint32_t>();
   if (reserved != 0) return corrupt("reserved bytes in the handshake", reserved);
   return hello;
 }
@@ -197,8 +202,7 @@ Result<ServerHello> decodeServerHello(std::span<const std::byte, kHelloSize> in)
   hello.epoch = Epoch(reader.get<uint64_t>());
   hello.capacity = Bytes(reader.get<uint64_t>());
   hello.max_data = reader.get<uint32_t>();
-  const auto reserved = reader.get<uint32_t>();
-  if (reserved != 0) return corrupt("reserved bytes in the handshake", reserved);
+  hello.connection = reader.get<uint32_t>();
   if (hello.status == 0 && hello.max_data < kPageSize) return corrupt("limit", hello.max_data);
   return hello;
 }

@@ -29,6 +29,8 @@ inline constexpr size_t kLaneOfferSize = 48;
 /// Feature bits of the handshake.
 /// READ and WRITE may go past the server's processor: OPEN_LANE and CLOSE_LANE are understood.
 inline constexpr uint32_t kFeatureOneSided = 1u << 0;
+/// A connection has a number, and a later one may take its place.
+inline constexpr uint32_t kFeatureReplace = 1u << 1;
 
 /// Bytes of region data one READ, WRITE, READ_ROWS or WRITE_ROWS may carry. Four granules: large
 /// enough that a header costs nothing, small enough that one request never holds others up long.
@@ -69,6 +71,10 @@ struct ClientHello {
   Token token;          // kAttach
   Epoch epoch{};        // kAttach
   Bytes size;           // kCreate; 0: all that is free
+  /// kAttach, to a server with kFeatureReplace: the number of the connection that this one takes
+  /// the place of. Once it is answered nothing that was sent on that one takes effect any more. 0:
+  /// none.
+  uint32_t replaces = 0;
 };
 
 struct ServerHello {
@@ -82,6 +88,7 @@ struct ServerHello {
   /// The region's size; with status kNoSpace the bytes that are free.
   Bytes capacity;
   uint32_t max_data = kMaxData;
+  uint32_t connection = 0;  // its number; 0 without kFeatureReplace
 };
 
 struct Request {

@@ -114,6 +114,7 @@ constexpr Entry kConfKeys[] = {
     {"prefetch", "false: no prefetch and no fault-around. Default true."},
     {"space", "Address space to reserve, 64M to 64T. Default 4T."},
     {"remote_timeout", "How long a memory server may be silent: 500ms, 5s. Default 5s."},
+    {"remote_reconnect", "How long a connection that broke is made again: 10s, off. Default 30s."},
     {"stats_file", "As --stats."},
     {"budget_scope",
      "What --dram bounds: process (all its anonymous memory, default) or managed (ours alone)."},

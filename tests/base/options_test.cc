@@ -69,7 +69,7 @@ TEST(ParseOptions, ReadsEveryKey) {
   const auto options = parseOptions(
       "dram:256M,far:cxl:2G,far:remote:127.0.0.1:7777:1G,strict:true,sampling:off,"
       "sampling_cpu:2.5%, migration_rate:200M,uffd_move:no,prefetch:0,foretell:off,"
-      "compress:auto,space:1T,remote_timeout:500ms,stats_file:/tmp/a\\,b.json,agent:/run/a.sock",
+      "compress:auto,space:1T,remote_timeout:500ms,remote_reconnect:2m,stats_file:/tmp/a\\,b.json,agent:/run/a.sock",
       nullptr);
   ASSERT_TRUE(options) << options.error().text();
   EXPECT_EQ(options->dram.value(), 256 * kMiB);
@@ -86,6 +86,7 @@ TEST(ParseOptions, ReadsEveryKey) {
   EXPECT_TRUE(options->compress);
   EXPECT_EQ(options->space.value(), kTiB);
   EXPECT_EQ(options->remote_timeout.value(), 500'000'000u);
+  EXPECT_EQ(options->remote_reconnect.value(), 120'000'000'000u);
   EXPECT_STREQ(options->stats_file, "/tmp/a,b.json");
   EXPECT_STREQ(options->agent, "/run/a.sock");
 }
@@ -116,6 +117,7 @@ TEST(ParseOptions, BadValuesSayWhatToWrite) {
       {"space:1M", "64M to 64T"},
       {"space:65T", "64M to 64T"},
       {"remote_timeout:never", "500ms, 5s"},
+      {"remote_reconnect:never", "500ms, 5s"},
       {"far:tape", "cxl:SIZE"},
       {"stats_file:", "needs a path"},
       {"agent:", "needs the path"},
@@ -189,6 +191,7 @@ Options arbitraryOptions() {
   options.compress = *rc::gen::arbitrary<bool>();
   options.space = Bytes(*rc::gen::inRange<uint64_t>(32, 1 << 20) * kGranuleSize);
   options.remote_timeout = Nanoseconds(*rc::gen::inRange<uint64_t>(1, 3'600'000'000'000));
+  options.remote_reconnect = Nanoseconds(*rc::gen::inRange<uint64_t>(0, 3'600'000'000'000));
   strcpy(options.stats_file, (*pathText(255)).c_str());
   options.budget_scope = *rc::gen::element(BudgetScope::kProcess, BudgetScope::kManaged);
   options.pins = *rc::gen::element(Pins::kAsk, Pins::kNever);
@@ -222,6 +225,7 @@ TEST(RenderOptions, AnyOptionsComeBackFromTheirText) {
     RC_ASSERT(back->compress == options.compress);
     RC_ASSERT(back->space == options.space);
     RC_ASSERT(back->remote_timeout == options.remote_timeout);
+    RC_ASSERT(back->remote_reconnect == options.remote_reconnect);
     RC_ASSERT(std::string(back->stats_file) == options.stats_file);
     RC_ASSERT(back->budget_scope == options.budget_scope);
     RC_ASSERT(back->pins == options.pins);

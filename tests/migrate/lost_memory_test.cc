@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "tests/migrate/fixture.h"
-#include "tests/migrate/loopback_proxy.h"
+#include "tests/transport/wire_cutter.h"
 
 namespace tidepool {
 namespace {
@@ -74,19 +74,21 @@ struct Program {
     fill();
   }
   /// Through a proxy, which the program owns too.
-  Program(std::unique_ptr<LoopbackProxy>* proxy, Nanoseconds timeout) {
+  Program(std::unique_ptr<WireCutter>* proxy, const Patience& patience) {
     memserver::ServerOptions server_options;
     server_options.size = Bytes(256 * kMiB);
     test.server = std::move(*memserver::Server::start(server_options));
-    *proxy = std::make_unique<LoopbackProxy>(test.server->port());
+    *proxy = std::make_unique<WireCutter>(test.server->port());
     Options options;
     options.dram = Bytes(8 * kMiB);
     options.budget_scope = BudgetScope::kManaged;
     options.space = Bytes(64 * kGiB);
-    options.remote_timeout = timeout;
+    options.remote_timeout = patience.timeout;
+    options.remote_reconnect = patience.reconnect;
     options.far_count = 1;
     options.far[0].kind = farKind("remote");
-    snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%u", (*proxy)->port());
+    snprintf(options.far[0].target, sizeof options.far[0].target, "127.0.0.1:%s",
+             (*proxy)->endpoint().port);
     auto runtime = Runtime::start(options);
     if (!runtime) _exit(90);
     test.runtime = std::move(*runtime);
@@ -215,15 +217,32 @@ TEST_P(LostMemory, AServerThatDiesDuringWriteBackLosesNoPageOnItsWay) {
 TEST_P(LostMemory, AHungServerIsGivenUpWithinTheTimeout) {
   const auto start = std::chrono::steady_clock::now();
   const Ended ended = inProcess([] {
-    std::unique_ptr<LoopbackProxy> proxy;
+    std::unique_ptr<WireCutter> proxy;
     Program program(&proxy, Nanoseconds(1'000'000'000));
-    proxy->hang();
+    proxy->pause(true);
     return program.readAll();  // a wait without end is the alarm's signal, zeros are 1
   });
   EXPECT_EQ(ended.status, kBus) << ended.said;
   EXPECT_EQ(occurrences(ended.said, "is lost"), 1u) << ended.said;
   // Far beyond the second it may take, far below the minute of the alarm.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+TEST_P(LostMemory, APauseOfTheNetworkIsOnlyAPause) {
+  const Ended ended = inProcess([] {
+    std::unique_ptr<WireCutter> proxy;
+    Program program(&proxy, {Nanoseconds(100'000'000), Nanoseconds(50'000'000'000)});
+    proxy->pause(true);
+    std::thread repair([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      proxy->pause(false);
+    });
+    const int wrong = program.readAll();
+    repair.join();
+    return wrong;
+  });
+  EXPECT_EQ(ended.status, 0) << ended.said;
+  EXPECT_EQ(occurrences(ended.said, "is lost"), 0u) << ended.said;
 }
 
 TEST_P(LostMemory, AFullServerExceedsTheBudgetSaysSoAndLosesNothing) {

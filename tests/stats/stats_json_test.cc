@@ -119,8 +119,10 @@ TEST(StatsJson, ATierWithSeveralWaysSaysByWhichItsPagesGoAndWhy) {
   TierStats& tier = addStatsTier(*page, "remote:10.0.0.7:7777", "fetch");
   const auto shown = [&] { return json::parse(jsonText(*page))["tiers"]; };
   EXPECT_FALSE(shown()[1].contains("transport"));  // nothing is known yet
+  tier.reconnections = 3;
   tier.page_ways = static_cast<uint64_t>(PageWays::kVerbs);
   EXPECT_EQ(shown()[1]["transport"], "verbs");
+  EXPECT_EQ(shown()[1]["reconnections"], 3);
   EXPECT_FALSE(shown()[1].contains("transport_note"));
   tier.page_ways = static_cast<uint64_t>(PageWays::kTcp);
   strcpy(tier.note, "the cable \"broke\"");

@@ -87,19 +87,21 @@ RC_GTEST_PROP(WireFormat, ResponsesComeBack, (uint64_t tag, uint32_t size, uint1
   RC_ASSERT(decoded->payload == response.payload);
 }
 
-RC_GTEST_PROP(WireFormat, HandshakesComeBack, (uint64_t region, uint64_t epoch, uint64_t size)) {
+RC_GTEST_PROP(WireFormat, HandshakesComeBack, (uint64_t region, uint64_t epoch, uint64_t size, uint32_t number)) {
   ClientHello hello;
   hello.kind = *rc::gen::arbitrary<bool>() ? HelloKind::kCreate : HelloKind::kAttach;
   hello.region = region;
   for (auto& byte : hello.token.bytes) byte = *rc::gen::arbitrary<uint8_t>();
   hello.epoch = Epoch(epoch);
   hello.size = Bytes(size);
+  if (hello.kind == HelloKind::kAttach) hello.replaces = number;
   std::array<std::byte, kHelloSize> bytes;
   encode(hello, bytes);
   const auto decoded = decodeClientHello(bytes);
   RC_ASSERT(decoded.has_value());
   RC_ASSERT(decoded->kind == hello.kind && decoded->region == region);
   RC_ASSERT(decoded->epoch == hello.epoch && decoded->size == hello.size);
+  RC_ASSERT(decoded->replaces == hello.replaces);
   RC_ASSERT(sameToken(decoded->token, hello.token));
 
   ServerHello answer;
@@ -107,11 +109,19 @@ RC_GTEST_PROP(WireFormat, HandshakesComeBack, (uint64_t region, uint64_t epoch, 
   answer.token = hello.token;
   answer.epoch = Epoch(epoch);
   answer.capacity = Bytes(size);
+  answer.connection = number;
   encode(answer, bytes);
   const auto back = decodeServerHello(bytes);
   RC_ASSERT(back.has_value());
   RC_ASSERT(back->region == region && back->epoch == answer.epoch);
   RC_ASSERT(back->capacity == answer.capacity && back->max_data == kMaxData);
+  RC_ASSERT(back->connection == number);
+}
+
+TEST(WireFormat, ANewRegionsConnectionReplacesNone) {
+  std::array<std::byte, kHelloSize> bytes;
+  encode(ClientHello{.kind = HelloKind::kCreate, .replaces = 1}, bytes);
+  EXPECT_EQ(decodeClientHello(bytes).error().code(), ErrorCode::kCorrupt);
 }
 
 TEST(WireFormat, StatComesBack) {

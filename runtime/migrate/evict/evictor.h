@@ -38,6 +38,12 @@ class Evictor {
   bool recycle();
   /// Whether recycle() would find one.
   bool written() const { return oldestWritten() != kNoSegment; }
+  /// Now and then, for channels with nothing in flight.
+  void tendChannels() {
+    for (const auto& channel : channels_) {
+      if (channel != nullptr && channel->inFlight() == 0) channel->tend();
+    }
+  }
   /// Keeps the compressed pool, if there is one, within its size.
   void tendPool() {
     if (pool_ != nullptr) pool_->tend();

@@ -247,7 +247,7 @@ Status FabricMemory::attach(const AgentNotice& notice, Region& region) {
       region.numbers[region.tiers++] = lease_.add(std::move(*tier));
     } else {
       auto tier =
-          tierOverServer(notice.pieces[at], region.id, region.epoch, core_.options.remote_timeout);
+          tierOverServer(notice.pieces[at], region.id, region.epoch, core_.options.patience());
       if (!tier) return tl::unexpected(tier.error());
       region.numbers[region.tiers++] = lease_.add(std::move(*tier));
     }
