@@ -29,10 +29,10 @@ struct RowArea {
 };
 
 /// A pipelined queue of reads and writes of one RowArea. Requests take effect in the order in which
-/// they were submitted: a read sees the writes before it on the same channel. Between channels
-/// there is no order. Used by one thread at a time, whichever. Row numbers are copied by submit*(),
-/// the memory of rows is borrowed until the request completes. A channel that is closed waits for
-/// what it has in flight.
+/// they were submitted: a read sees the writes before it on the same channel, and may see later
+/// ones if its connection breaks and is made again. Between channels there is no order. Used by one
+/// thread at a time, whichever. Row numbers are copied by submit*(), the memory of rows is borrowed
+/// until the request completes. A channel that is closed waits for what it has in flight.
 class RowChannel {
  public:
   virtual ~RowChannel() = default;

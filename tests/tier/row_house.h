@@ -14,6 +14,7 @@
 #include "runtime/tier/row_channel.h"
 #include "tests/transport/fake_peer.h"
 #include "tests/transport/lane_double.h"
+#include "tests/transport/wire_cutter.h"
 
 namespace tidepool {
 
@@ -56,8 +57,10 @@ struct House {
     return std::move(*channel);
   }
 
-  /// A client of the tier's region, over TCP or through a lane's double.
-  std::unique_ptr<RemoteClient> client(RowsBy by, uint32_t most = RowConnection::kMostRequests) {
+  /// A client of the tier's region, over TCP or through a lane's double; one whose connection goes
+  /// through `cutter` makes it again.
+  std::unique_ptr<RemoteClient> client(RowsBy by, uint32_t most = RowConnection::kMostRequests,
+                                       const WireCutter* cutter = nullptr) {
     const wire::ServerHello& region = tier->region();
     wire::ClientHello hello;
     hello.kind = wire::HelloKind::kAttach;
@@ -65,8 +68,10 @@ struct House {
     hello.token = region.token;
     hello.epoch = region.epoch;
     const bool lane = by == RowsBy::kLane;
-    auto client = RemoteClient::connect(loopback(server->port()), hello,
+    const Endpoint at = cutter != nullptr ? cutter->endpoint() : loopback(server->port());
+    auto client = RemoteClient::connect(at, hello,
                                         {.timeout = kLong,
+                                         .reconnect = cutter != nullptr ? kLong : Nanoseconds(0),
                                          .max_in_flight = most,
                                          .transport = lane ? Transport::kVerbs : Transport::kTcp,
                                          .rows = by,
