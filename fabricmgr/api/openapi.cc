@@ -6,12 +6,68 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <vector>
 
 #include "fabricmgr/api/routes.h"
 #include "fabricmgr/api/schemas.h"
 
 namespace tidepool::api {
 namespace {
+
+/// A header, of answers or of requests.
+struct Header {
+  std::string_view name;
+  std::string_view type;
+  std::string_view about;
+};
+
+constexpr Header kFabric = {"Tidepool-Fabric", "string", "The fabric's UUID."};
+constexpr Header kTerm = {"Tidepool-Term", "integer",
+                          "Of the manager that leads: it grows with every start, restore and "
+                          "change of leader."};
+constexpr Header kIndex = {"Tidepool-Index", "integer",
+                           "As of which index the answer is, or of a later one than all in it; of "
+                           "a change: one that has it."};
+constexpr Header kAge = {"Age", "integer",
+                         "Only of a manager that stands by: for so many seconds it has not been "
+                         "known whether Tidepool-Index is the latest one."};
+constexpr Header kEtag = {"ETag", "string",
+                          "Of the thing as it is shown, without how long its times have left: the "
+                          "number is its `modified`."};
+constexpr Header kLocation = {"Location", "string",
+                              "Where what was made is, or the operation that goes on; of a manager "
+                              "that stands by: the same at the one that leads, if that is known."};
+constexpr Header kRetryAfter = {"Retry-After", "integer", "Seconds: there was too much at once."};
+constexpr Header kSent[] = {kFabric, kTerm, kIndex, kAge, kEtag, kLocation, kRetryAfter};
+
+constexpr Header kSeen = {"Tidepool-Index", "integer",
+                          "An index that the client has seen: nothing older is shown. A manager "
+                          "that stands by waits for it up to 3 s, and answers 503 then."};
+constexpr Header kNoCache = {"Cache-Control", "string",
+                             "With no-cache only the manager that leads answers; one that stands "
+                             "by answers 503."};
+constexpr Header kTaken[] = {kSeen, kNoCache};
+
+/// Whether managers that stand by answer it, too; see api/standby.cc.
+bool isForStandby(const Route& route) {
+  return route.method == "GET" && route.path != "/v1/health";
+}
+
+void headers(JsonWriter& out, const std::vector<Header>& all) {
+  out.beginObject("headers");
+  for (const Header& one : all) {
+    out.beginObject(one.name)
+        .field("$ref", fmt::format("#/components/headers/{}", one.name))
+        .endObject();
+  }
+  out.endObject();
+}
+
+std::vector<Header> headersOf(const Route& route) {
+  std::vector<Header> all = {kFabric, kTerm, kIndex};
+  if (isForStandby(route)) all.push_back(kAge);
+  return all;
+}
 
 void reference(JsonWriter& out, const Schema& schema) {
   out.field("$ref", fmt::format("#/components/schemas/{}", schema.name));
@@ -59,6 +115,13 @@ void parameters(JsonWriter& out, const Route& route) {
         "ETags of the thing, with commas between them: 304 if it is still as one of them says.",
         false, [&] { out.field("type", "string"); });
   }
+  if (isForStandby(route)) {
+    for (const Header& one : kTaken) {
+      out.beginObject()
+          .field("$ref", fmt::format("#/components/parameters/{}", one.name))
+          .endObject();
+    }
+  }
   out.endList();
 }
 
@@ -75,17 +138,12 @@ void listSchema(JsonWriter& out, const Schema& item) {
   out.field("additionalProperties", true);
 }
 
-void etag(JsonWriter& out) {
-  out.beginObject("headers").beginObject("ETag");
-  out.field("description",
-            "Of the thing as it is shown, without how long its times have left: the number is its "
-            "`modified`.");
-  out.beginObject("schema").field("type", "string").endObject().endObject().endObject();
-}
-
 void success(JsonWriter& out, const Route& route, std::string_view status, std::string_view about) {
   out.beginObject(status).field("description", about);
-  if (route.shape == Shape::kTagged) etag(out);
+  std::vector<Header> sent = headersOf(route);
+  if (route.shape == Shape::kTagged) sent.push_back(kEtag);
+  if (status == "201" || status == "202") sent.push_back(kLocation);
+  headers(out, sent);
   if (route.shape == Shape::kText) {
     content(out, route.path == "/metrics" ? "text/plain" : "application/json", [] {});
   } else if (route.answer != nullptr) {
@@ -109,14 +167,20 @@ void responses(JsonWriter& out, const Route& route) {
   }
   if (route.shape == Shape::kTagged) {
     out.beginObject("304").field("description", "As If-None-Match says it is. There is no body.");
-    etag(out);
+    std::vector<Header> sent = headersOf(route);
+    sent.push_back(kEtag);
+    headers(out, sent);
     out.endObject();
   }
   if (route.shape == Shape::kChange) {
     success(out, route, "201", "Made; Location is where it is.");
     success(out, route, "202", "Goes on; Location is its operation.");
   }
+  out.beginObject("503").field("$ref", "#/components/responses/ElsewhereOrLater").endObject();
   out.beginObject("default").field("description", "What went wrong.");
+  std::vector<Header> sent = headersOf(route);
+  sent.push_back(kRetryAfter);
+  headers(out, sent);
   content(out, "application/problem+json", [&] { reference(out, kProblem); });
   out.endObject().endObject();
 }
@@ -134,6 +198,29 @@ void securitySchemes(JsonWriter& out) {
   out.field("description",
             "A client certificate with one URI, urn:tidepool:ROLE:NAME. On the Unix socket the "
             "kernel says who asks, and the configuration which role that is.");
+  out.endObject().endObject();
+}
+
+/// What routes refer to.
+void sharedParts(JsonWriter& out) {
+  out.beginObject("headers");
+  for (const Header& one : kSent) {
+    out.beginObject(one.name).field("description", one.about);
+    out.beginObject("schema").field("type", one.type).endObject().endObject();
+  }
+  out.endObject().beginObject("parameters");
+  for (const Header& one : kTaken) {
+    out.beginObject(one.name).field("name", one.name).field("in", "header");
+    out.field("description", one.about).field("required", false);
+    out.beginObject("schema").field("type", one.type).endObject().endObject();
+  }
+  out.endObject().beginObject("responses").beginObject("ElsewhereOrLater");
+  out.field("description",
+            "A manager that stands by (type urn:tidepool:problem:standing-by): ask the one that "
+            "leads, whose address Location has if that is known. Or there is too much to do, or "
+            "what it takes cannot be reached: ask again.");
+  headers(out, {kFabric, kTerm, kIndex, kAge, kLocation, kRetryAfter});
+  content(out, "application/problem+json", [&] { reference(out, kProblem); });
   out.endObject().endObject();
 }
 
@@ -198,6 +285,7 @@ std::string openApiDocument(const std::string& version) {
   }
   out.endObject().endObject().beginObject("components");
   securitySchemes(out);
+  sharedParts(out);
   out.beginObject("schemas");
   const std::set<const Schema*> taken = takenIn();
   for (const Schema* schema : allSchemas()) {

@@ -70,6 +70,28 @@ def get(manager, path, **headers):
     return ask(manager, "GET", path, **headers)
 
 
+OF_HTTP = {"Date", "Content-Type", "Content-Length", "Cache-Control", "Connection"}
+
+
+class Document:
+    """What the API's document says of answers."""
+
+    def __init__(self, document):
+        self.document = document
+
+    def unsaid(self, method, path, answer):
+        """Headers that it knows nothing of. A path that is none has no answer in it."""
+        path = path.split("?")[0]
+        for pattern, methods in self.document["paths"].items():
+            if method.lower() in methods and re.fullmatch(re.sub("{[^}]*}", "[^/]+", pattern), path):
+                responses = methods[method.lower()]["responses"]
+                response = responses.get(str(answer.status), responses["default"])
+                if "$ref" in response:
+                    response = self.document["components"]["responses"][response["$ref"].split("/")[-1]]
+                return set(answer.headers.keys()) - OF_HTTP - set(response["headers"])
+        return set()
+
+
 def known_to_all(value):
     if isinstance(value, dict):
         return {name: known_to_all(member) for name, member in value.items() if name not in LEADERS_ALONE}
@@ -111,7 +133,11 @@ class StandbyTest(ThreeManagers):
                  f"/v1/operations/{operation}", "/v1/events?since=0", "/v1/audit", "/v1/audit/verification",
                  "/v1/whoami", "/v1/openapi.json",
                  "/v1/hosts/nobody", f"/v1/regions/{freed}", "/v1/regions?limit=0", "/v1/nothing"]
+        document = Document(get(leader, "/v1/openapi.json").json())
         for path, other in itertools.product(paths, self.others(leader)):
+            for method in ("GET", "POST"):
+                answer = ask(other, method, path, {} if method == "POST" else None)
+                self.assertEqual(document.unsaid(method, path, answer), set(), f"{method} {path}")
             expected, answer = get(leader, path), get(other, path, Tidepool_Index=index)
             self.assertEqual(answer.status, expected.status, path + answer.text)
             self.assertEqual(known_to_all(answer.json()), known_to_all(expected.json()), path)
@@ -281,6 +307,8 @@ crl = "{authority}/crl.pem"
         agents = self.get(others[0], "/v1/regions?host=node1&limit=5", "node1")
         self.assertTrue(agents.stands_by())
         self.assertEqual(agents.headers["Location"], f"{leader.name}/v1/regions?host=node1&limit=5")
+        document = Document(self.get(others[0], "/v1/openapi.json", "vic").json())
+        self.assertEqual(document.unsaid("GET", "/v1/regions", agents), set())
         self.fabricmgr("ca", "revoke", "operator:ann", "--dir", str(self.folder / "ca"))
         for manager in self.managers:
             manager.process.send_signal(signal.SIGHUP)

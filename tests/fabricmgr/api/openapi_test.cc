@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cctype>
 #include <fstream>
 #include <set>
@@ -21,12 +22,15 @@ const Json& document() {
   return parsed;
 }
 
+/// What a reference leads to; anything else is itself.
+const Json& resolved(const Json& one) {
+  if (!one.contains("$ref")) return one;
+  return document().at(Json::json_pointer(one["$ref"].get<std::string>().substr(1)));
+}
+
 /// Holds a value against a JSON Schema of the kinds that the document uses; returns what differs.
 std::string differs(const Json& value, const Json& schema, const std::string& at) {
-  if (schema.contains("$ref")) {
-    const std::string reference = schema["$ref"];
-    return differs(value, document().at(Json::json_pointer(reference.substr(1))), at);
-  }
+  if (schema.contains("$ref")) return differs(value, resolved(schema), at);
   const bool one = schema.contains("type") && schema["type"].is_string();
   const std::string type = one ? schema["type"] : "";
   if (type == "string") {
@@ -72,16 +76,51 @@ std::string inLower(std::string_view method) {
   return text;
 }
 
-/// What the document says of an answer; null if it says nothing.
-Json schemaOf(const Route& route, const Reply& reply) {
+const Json& responseOf(const Route& route, const Reply& reply) {
   const Json& operation = document()["paths"][std::string(route.path)][inLower(route.method)];
   const std::string status = std::to_string(reply.status);
   const Json& responses = operation["responses"];
-  const Json& response = responses.contains(status) ? responses[status] : responses["default"];
+  return resolved(responses.contains(status) ? responses[status] : responses["default"]);
+}
+
+/// What the document says of an answer; null if it says nothing.
+Json schemaOf(const Route& route, const Reply& reply) {
+  const Json& response = responseOf(route, reply);
   const std::string type = reply.header("Content-Type");
   if (!response.contains("content")) return nullptr;
   if (!response["content"].contains(type)) return "no such type: " + type;
   return response["content"][type]["schema"];
+}
+
+/// Headers that were sent and are not in the document, and, of an answer that is no problem, the
+/// other way round; without those of HTTP itself, and of managers that stand by.
+std::set<std::string> differentHeaders(const Route& route, const Reply& reply) {
+  std::set<std::string> sent, told, differ;
+  std::istringstream lines(reply.head);
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line)) sent.insert(line.substr(0, line.find(':')));
+  for (const char* name : {"Date", "Content-Type", "Content-Length", "Cache-Control", "Connection"})
+    sent.erase(name);
+  const Json& response = responseOf(route, reply);
+  for (const auto& [name, header] : response["headers"].items()) {
+    EXPECT_FALSE(resolved(header)["description"].empty());
+    told.insert(name);
+  }
+  told.erase("Age");
+  const bool good = reply.status < 400;
+  for (const std::string& name : sent) {
+    if (!told.contains(name)) differ.insert(name);
+  }
+  for (const std::string& name : told) {
+    if (good && !sent.contains(name)) differ.insert(name);
+  }
+  return differ;
+}
+
+const Route& routeOf(std::string_view name) {
+  return *std::find_if(routes().begin(), routes().end(),
+                       [name](const Route& route) { return route.name == name; });
 }
 
 TEST(OpenApi, TheCommittedDocumentIsUpToDate) {
@@ -125,14 +164,16 @@ TEST(OpenApi, HasEveryRouteOnceAndNothingElse) {
 TEST(OpenApi, EveryReferenceLeadsSomewhereAndEverySchemaIsUsed) {
   std::set<std::string> used;
   const std::string text = document().dump();
-  const std::string prefix = "\"$ref\":\"#/components/schemas/";
+  const std::string prefix = "\"$ref\":\"#/components/";
   for (size_t at = 0; (at = text.find(prefix, at)) != std::string::npos; at += prefix.size()) {
     const size_t begin = at + prefix.size();
     used.insert(text.substr(begin, text.find('"', begin) - begin));
   }
   std::set<std::string> defined;
-  for (const auto& [name, schema] : document()["components"]["schemas"].items()) {
-    defined.insert(name);
+  for (const char* kind : {"schemas", "headers", "parameters", "responses"}) {
+    for (const auto& [name, one] : document()["components"][kind].items()) {
+      defined.insert(kind + ("/" + name));
+    }
   }
   EXPECT_EQ(used, defined);
 }
@@ -143,9 +184,9 @@ void follow(const Json& value, std::set<std::string>* names) {
     if (key == "$ref") {
       const std::string reference = member;
       const std::string name = reference.substr(reference.rfind('/') + 1);
-      if (names->insert(name).second) {
-        follow(document()["components"]["schemas"][name], names);
-      }
+      const bool is_new =
+          reference.find("/schemas/") == std::string::npos || names->insert(name).second;
+      if (is_new) follow(resolved(value), names);
     } else if (member.is_structured()) {
       follow(member, names);
     }
@@ -197,7 +238,6 @@ TEST_F(Fabric, AnswersAreWhatTheDocumentSays) {
     stand("devices/{name}", "devices/dev0");
     stand("hosts/{name}", "hosts/node1");
     if (route.name == "listEvents") path += "?since=0";
-    if (route.shape == Shape::kText) continue;
     // Changes are asked for with an empty body: accepted or refused, both have a form.
     if (route.shape == Shape::kChange) path += "?dry_run=true";
     const std::string request = route.body == nullptr
@@ -209,10 +249,47 @@ TEST_F(Fabric, AnswersAreWhatTheDocumentSays) {
       EXPECT_EQ(reply.status, 200) << route.name << reply.body;
       EXPECT_EQ(reply.header("ETag").empty(), route.shape != Shape::kTagged) << route.name;
     }
+    EXPECT_THAT(differentHeaders(route, reply), ::testing::IsEmpty()) << route.name << reply.head;
+    if (route.shape == Shape::kText) continue;
     const Json schema = schemaOf(route, reply);
     if (schema.is_null()) continue;
     ASSERT_TRUE(schema.is_object()) << route.name << schema;
     EXPECT_EQ(differs(reply.json(), schema, std::string(route.name)), "") << reply.body;
+  }
+}
+
+TEST_F(Fabric, HeadersAreWhatTheDocumentSays) {
+  furnish();
+  const Reply made = post("/v1/hosts", {{"name", "node3"}});
+  EXPECT_EQ(made.status, 201);
+  EXPECT_THAT(differentHeaders(routeOf("addHost"), made), ::testing::IsEmpty()) << made.head;
+  const std::string id = std::to_string(assign("node1", 2 * kMiB));
+  const Reply goes_on = post("/v1/regions/" + id + "/drain", Json::object());
+  EXPECT_EQ(goes_on.status, 202);
+  EXPECT_THAT(differentHeaders(routeOf("drainRegion"), goes_on), ::testing::IsEmpty());
+  const Reply same = raw(getRequest("/v1/hosts/node3", "If-None-Match: *\r\n"));
+  EXPECT_EQ(same.status, 304);
+  EXPECT_THAT(differentHeaders(routeOf("showHost"), same), ::testing::IsEmpty()) << same.head;
+  EXPECT_EQ(raw(getRequest("/v1/hosts/node3", "Tidepool-Index: 1\r\n")).status, 200);
+}
+
+/// What managers that stand by answer, and nobody else does, is said once.
+TEST(OpenApi, SaysWhatAManagerThatStandsByDoes) {
+  for (const Route& route : routes()) {
+    const Json& operation = document()["paths"][std::string(route.path)][inLower(route.method)];
+    const Json& elsewhere = resolved(operation["responses"]["503"]);
+    EXPECT_TRUE(elsewhere["headers"].contains("Location")) << route.name;
+    const bool reads = route.method == "GET" && route.name != "showHealth";
+    std::set<std::string> taken;
+    for (const Json& one : operation["parameters"]) {
+      taken.insert(resolved(one)["name"].get<std::string>());
+    }
+    for (const char* name : {"Tidepool-Index", "Cache-Control"}) {
+      EXPECT_EQ(taken.contains(name), reads) << route.name;
+    }
+    const std::string status =
+        route.answer == nullptr && route.shape == Shape::kOne ? "204" : "200";
+    EXPECT_EQ(operation["responses"][status]["headers"].contains("Age"), reads) << route.name;
   }
 }
 
