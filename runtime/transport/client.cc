@@ -12,30 +12,13 @@
 #include "runtime/base/format.h"
 #include "runtime/base/log.h"
 #include "runtime/base/raw_calls.h"
+#include "runtime/transport/client_requests.h"
 #include "runtime/transport/handshake.h"
+#include "runtime/transport/lane_arrangement.h"
 #include "runtime/transport/verbs/verbs_lane.h"
 
 namespace tidepool {
 namespace {
-
-Status checkRun(Bytes offset, size_t length, const wire::ServerHello& region) {
-  if (length == 0 || length % kPageSize != 0 || offset.value() % kPageSize != 0 ||
-      length > std::min(region.max_data, wire::kMaxData)) {
-    return fail(ErrorCode::kInvalidArgument, "a run is of whole pages, at most %u bytes",
-                std::min(region.max_data, wire::kMaxData));
-  }
-  return {};
-}
-
-Status checkRows(size_t rows, Bytes row, size_t bytes) {
-  if (rows == 0 || rows > wire::kMaxRows || row.value() < wire::kMinRowBytes ||
-      row.value() > wire::kMaxRowBytes || rows * row.value() != bytes || bytes > wire::kMaxData) {
-    return fail(ErrorCode::kInvalidArgument,
-                "rows are %u to %u bytes, 1 to %u of them, at most %u bytes in all",
-                wire::kMinRowBytes, wire::kMaxRowBytes, wire::kMaxRows, wire::kMaxData);
-  }
-  return {};
-}
 
 /// Says once in a process why pages, or rows, go over TCP: every thread has a client.
 void noteTcp(const Endpoint& server, LaneLoad load, const char* reason) {
@@ -103,27 +86,18 @@ Status RemoteClient::prepareReturn(const Endpoint& target, const wire::ClientHel
   return {};
 }
 
-/// A lane, if both ends can. Without one, which is no error: at most a line, and a note in the
-/// statistics.
+/// Without a lane, which is no error: at most a line, and a note in the statistics.
 Status RemoteClient::openLane(const Endpoint& target, LaneSource& source, const Status& usable) {
-  const Tell plainly = options_.transport == Transport::kVerbs ? Tell::kLine : Tell::kStatistics;
-  if (!usable) return useStream(target, usable.error().text(), plainly);
-  if ((region_.features & wire::kFeatureOneSided) == 0) {
-    return useStream(target, "the memory server has no RDMA there", plainly);
+  auto arranged = arrangeLane(*connection_, source, usable,
+                              {.region = region_, .load = load_, .timeout = options_.timeout});
+  if (!arranged) return tl::unexpected(arranged.error());
+  if (!arranged->lane) {
+    const NoLane& none = arranged->lane.error();
+    const bool wanted = options_.transport == Transport::kVerbs;
+    return useStream(target, none.why.text(), wanted || none.odd ? Tell::kLine : Tell::kStatistics);
   }
-  const auto answer = askForLane(*connection_, region_.epoch, options_.timeout);
-  if (!answer) return tl::unexpected(answer.error());
-  const auto& offer = answer->offer;
-  if (!offer) {
-    const bool plain = offer.error().code() == ErrorCode::kUnsupported;
-    return useStream(target, offer.error().text(), plain ? plainly : Tell::kLine);
-  }
-  const auto server = peer();
-  if (!server) return tl::unexpected(server.error());
-  auto lane = source.connect(*server, *offer, load_, options_.timeout);
-  if (!lane) return useStream(target, lane.error().text(), Tell::kLine);
   counted_.change(PageWays::kVerbs);
-  return lane_.open(std::move(*lane), offer->length, connection_->fd());
+  return lane_.open(std::move(*arranged->lane), arranged->reaches, connection_->fd());
 }
 
 Status RemoteClient::useStream(const Endpoint& target, const char* reason, Tell tell) {
@@ -132,17 +106,18 @@ Status RemoteClient::useStream(const Endpoint& target, const char* reason, Tell 
   return {};
 }
 
-Status RemoteClient::queue(wire::Request request, std::span<const std::byte> first,
+Status RemoteClient::queue(Result<wire::Request> request, std::span<const std::byte> first,
                            std::span<const std::byte> second, std::span<std::byte> to) {
+  if (!request) return tl::unexpected(request.error());
   if (failed()) return fail(ErrorCode::kUnreachable, "%s", reason_);
   if (requests_.full()) {
     return fail(ErrorCode::kNoSpace, "%llu requests are in flight: poll() first",
                 static_cast<unsigned long long>(inFlight()));
   }
-  request.epoch = region_.epoch;
-  const bool by_lane = lane_.carries(request, first, options_.rows);
+  request->epoch = region_.epoch;
+  const bool by_lane = lane_.carries(*request, first, options_.rows);
   RequestRing::Slot& added = requests_.add();
-  added.set(request, by_lane ? RequestRing::Way::kLane : RequestRing::Way::kStream, first, second,
+  added.set(*request, by_lane ? RequestRing::Way::kLane : RequestRing::Way::kStream, first, second,
             to);
   added.queued = options_.clock->now();
   ++submitted_;
@@ -150,66 +125,36 @@ Status RemoteClient::queue(wire::Request request, std::span<const std::byte> fir
 }
 
 Status RemoteClient::submitRead(uint64_t tag, Bytes offset, std::span<std::byte> to) {
-  TP_TRY(checkRun(offset, to.size(), region_));
-  return queue({.opcode = wire::Opcode::kRead,
-                .tag = tag,
-                .offset = offset.value(),
-                .length = static_cast<uint32_t>(to.size())},
-               {}, {}, to);
+  return queue(runRequest(wire::Opcode::kRead, tag, offset, to.size(), region_.max_data), {}, {},
+               to);
 }
 
 Status RemoteClient::submitWrite(uint64_t tag, Bytes offset, std::span<const std::byte> from) {
-  TP_TRY(checkRun(offset, from.size(), region_));
-  const auto length = static_cast<uint32_t>(from.size());
-  return queue({.opcode = wire::Opcode::kWrite,
-                .tag = tag,
-                .offset = offset.value(),
-                .length = length,
-                .payload = length},
-               from, {}, {});
+  return queue(runRequest(wire::Opcode::kWrite, tag, offset, from.size(), region_.max_data), from,
+               {}, {});
 }
 
 Status RemoteClient::submitDiscard(uint64_t tag, Bytes offset, Bytes length) {
-  if (length.value() > UINT32_MAX || length.value() % kPageSize != 0 || length.value() == 0 ||
-      offset.value() % kPageSize != 0) {
-    return fail(ErrorCode::kInvalidArgument, "a discard is of whole pages, below 4 GiB");
-  }
-  return queue({.opcode = wire::Opcode::kDiscard,
-                .tag = tag,
-                .offset = offset.value(),
-                .length = static_cast<uint32_t>(length.value())},
-               {}, {}, {});
+  return queue(discardRequest(tag, offset, length), {}, {}, {});
 }
 
 Status RemoteClient::submitPing(uint64_t tag) {
-  return queue({.opcode = wire::Opcode::kPing, .tag = tag}, {}, {}, {});
+  return queue(wire::Request{.opcode = wire::Opcode::kPing, .tag = tag}, {}, {}, {});
 }
 
 Status RemoteClient::submitStat(uint64_t tag, std::span<std::byte, wire::kStatSize> to) {
-  return queue({.opcode = wire::Opcode::kStat, .tag = tag}, {}, {}, to);
+  return queue(wire::Request{.opcode = wire::Opcode::kStat, .tag = tag}, {}, {}, to);
 }
 
 Status RemoteClient::submitReadRows(uint64_t tag, std::span<const uint64_t> offsets, Bytes row,
                                     std::span<std::byte> to) {
-  TP_TRY(checkRows(offsets.size(), row, to.size()));
-  return queue({.opcode = wire::Opcode::kReadRows,
-                .tag = tag,
-                .length = static_cast<uint32_t>(to.size()),
-                .payload = static_cast<uint32_t>(offsets.size_bytes()),
-                .count = static_cast<uint32_t>(offsets.size()),
-                .row_bytes = static_cast<uint32_t>(row.value())},
+  return queue(rowsRequest(wire::Opcode::kReadRows, tag, offsets.size(), row, to.size()),
                std::as_bytes(offsets), {}, to);
 }
 
 Status RemoteClient::submitWriteRows(uint64_t tag, std::span<const uint64_t> offsets, Bytes row,
                                      std::span<const std::byte> from) {
-  TP_TRY(checkRows(offsets.size(), row, from.size()));
-  return queue({.opcode = wire::Opcode::kWriteRows,
-                .tag = tag,
-                .length = static_cast<uint32_t>(from.size()),
-                .payload = static_cast<uint32_t>(offsets.size_bytes() + from.size()),
-                .count = static_cast<uint32_t>(offsets.size()),
-                .row_bytes = static_cast<uint32_t>(row.value())},
+  return queue(rowsRequest(wire::Opcode::kWriteRows, tag, offsets.size(), row, from.size()),
                std::as_bytes(offsets), from, {});
 }
 

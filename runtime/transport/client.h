@@ -148,7 +148,7 @@ class RemoteClient {
   enum class Tell : uint8_t { kStatistics, kLine };
   Status useStream(const Endpoint& target, const char* reason, Tell tell);
   bool inLane() const { return requests_.way() == RequestRing::Way::kLane; }
-  Status queue(wire::Request request, std::span<const std::byte> first,
+  Status queue(Result<wire::Request> request, std::span<const std::byte> first,
                std::span<const std::byte> second, std::span<std::byte> to);
   Status start(PageLane::Ends ends);
   Result<bool> sendParts();
