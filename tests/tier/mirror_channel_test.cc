@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
@@ -44,6 +45,7 @@ struct World {
                                                   std::vector<Page>(kFrames)};
   std::multiset<const std::byte*> read_into;  // memory that a side may write to
   std::multiset<const std::byte*> borrowed;   // or read from
+  std::function<void()> during_poll;          // what another process does meanwhile
 
   uint64_t below(uint64_t end) { return random() % end; }
 };
@@ -76,6 +78,7 @@ class FakeSide final : public FetchChannel {
     return {};
   }
   size_t poll(std::span<FetchCompletion> out) override {
+    if (world_.during_poll) world_.during_poll();
     const Cut* const cut = this->cut();
     const size_t most = std::min(out.size(), pending_.size());
     const size_t count = cut != nullptr || most == 0 ? most : world_.below(most + 1);
@@ -422,6 +425,21 @@ TEST_F(MirrorChannelSteps, NobodyReadsFromASideThatAnotherHasLost) {
   }
   EXPECT_EQ(write(*other, 9), ErrorCode{});
   EXPECT_EQ(world_.stores[1][3][0], 7u);
+}
+
+TEST_F(MirrorChannelSteps, WhatAnotherHasJustLostIsNoPlaceToGoOn) {
+  const auto channel = open(0);
+  Page page;
+  page.fill(8);
+  auto* const memory = reinterpret_cast<std::byte*>(&page);
+  EXPECT_TRUE(channel->submitWrite(1, kRun, memory));
+  // While one side's failure is being heard of here, the other is lost elsewhere.
+  world_.cuts = {{0, 0, 1, ErrorCode::kTimedOut}};
+  world_.during_poll = [&] { state_->lose(0, ErrorCode::kLost); };
+  EXPECT_EQ(finish(*channel), ErrorCode::kTimedOut);
+  EXPECT_EQ(channel->inFlight(), 0u);
+  EXPECT_EQ(channel->submitRead(1, kRun, memory).error().code(), ErrorCode::kUnreachable);
+  EXPECT_TRUE(state_->lost(0));
 }
 
 TEST_F(MirrorChannelSteps, AnIdleSideThatBreaksDoesNotKeepTheUserAwake) {
