@@ -6,12 +6,13 @@
 
 namespace tidepool {
 
-extern const FarKind kCxlKind, kDaxKind, kNumaKind, kRemoteKind, kMirrorKind, kFabricKind,
-    kAutoKind, kMemoryKind;
+extern const FarKind kCxlKind, kDaxKind, kNumaKind, kRemoteKind, kMirrorKind, kFileKind,
+    kFabricKind, kAutoKind, kMemoryKind;
 
 std::span<const FarKind* const> farKinds() {
-  static constexpr std::array kKinds = {&kCxlKind,    &kDaxKind,    &kNumaKind, &kRemoteKind,
-                                        &kMirrorKind, &kFabricKind, &kAutoKind, &kMemoryKind};
+  static constexpr std::array kKinds = {&kCxlKind,    &kDaxKind,    &kNumaKind,
+                                        &kRemoteKind, &kMirrorKind, &kFileKind,
+                                        &kFabricKind, &kAutoKind,   &kMemoryKind};
   return kKinds;
 }
 
