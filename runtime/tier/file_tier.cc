@@ -11,11 +11,10 @@
 namespace tidepool {
 namespace {
 
-// Space beyond what is used that the disk is not given back: a segment that is freed is often used
-// again soon, and to give one back takes a millisecond or two where the disk is told (discard).
-constexpr uint64_t kSpareSegments = 32, kSpareShare = 8;
-// Of one look for segments to give back, and of what it gives back: the migrator has more to do.
-constexpr uint64_t kSegmentsALook = 4096, kMostGivenBack = 4;
+// Space beyond what is used that the disk is not given back, for pages come again soon.
+constexpr uint64_t kSpareSegments = 32, kSpareShare = 4;
+// Of one look for a segment to give back.
+constexpr uint64_t kSegmentsALook = 4096;
 
 }  // namespace
 
@@ -99,23 +98,15 @@ void FileTier::tend() {
   const uint64_t used =
       (frames_->used().value() + PageFile::kSegment.value() - 1) / PageFile::kSegment.value();
   if (file_->reservedSegments() <= used + used / kSpareShare + kSpareSegments) return;
-  const uint64_t segments = file_->segments();
-  uint64_t first = next_segment_ % segments;
-  const uint64_t stop = std::min(segments, first + kSegmentsALook);
-  // Held like pages while they are given back: nobody else can be given them.
-  const auto take = [&](uint64_t index) {
-    return index < stop && file_->isReserved(index) && frames_->takeFree(file_->segment(index));
-  };
-  while (first < stop && !take(first)) ++first;
-  uint64_t end = std::min(first + 1, stop);
-  while (end - first < kMostGivenBack && take(end)) ++end;
-  next_segment_ = end;
-  if (first == stop) return;
-  const FrameIndex begin = file_->segment(first).first;
-  const FrameRun last = file_->segment(end - 1);
-  const FrameRun run{begin, PageCount(last.first - begin + last.count.value())};
-  file_->giveBack(run);
-  frames_->release(run);
+  // One: it takes a millisecond or two where the disk is told (discard), and evictions wait for it.
+  for (uint64_t looked = 0; looked < kSegmentsALook; ++looked) {
+    const uint64_t index = next_segment_++ % file_->segments();
+    const FrameRun segment = file_->segment(index);
+    // Held like pages while it is given back: nobody else can be given it.
+    if (!file_->isReserved(index) || !frames_->takeFree(segment)) continue;
+    file_->giveBack(segment);
+    return frames_->release(segment);
+  }
 }
 
 void FileTier::expectFilter() { gate_.shut(); }

@@ -38,8 +38,8 @@ class FileTier final : public FetchTier {
 
   FrameTable& table() override { return *frames_; }
   FrameTable* frames() override { return frames_.get(); }
-  /// Gives space back to the disk, of one run of segments that nobody has frames of, if much more
-  /// is taken than is used.
+  /// Gives the space of a segment back to the disk that nobody has frames of, if much more is taken
+  /// than is used.
   void tend() override;
   void expectFilter() override;
   void afterForkInChild() override;
