@@ -14,6 +14,9 @@ namespace {
 
 constexpr Nanoseconds kFirstPause(200'000'000);
 constexpr Nanoseconds kLongestPause(5'000'000'000);
+/// A manager that has died is followed by another one after this, mostly: asked before, nobody has
+/// an answer, and the pauses between tries grow for nothing.
+constexpr Nanoseconds kFollowed(3'000'000'000);
 /// How long one request for events waits: below the client's time-out.
 constexpr int kWatchMilliseconds = 25'000;
 constexpr int kPage = 10'000;  // of a list
@@ -53,6 +56,17 @@ void Contact::become(Standing standing, const std::string& trouble) {
   setup_.changed();
 }
 
+void Contact::beatAfter(Nanoseconds wait) {
+  beat_at_ = clock_.now() + wait;
+  beat_timer_.after(wait);
+}
+
+void Contact::beatSoon() {
+  const Nanoseconds spread = std::min(kLongestPause, lease_ / 6);
+  const Nanoseconds wait = std::min(kFollowed, lease_ / 10) + spread / 1000 * (random_() % 1000);
+  if (!beating_ && clock_.now() + wait < beat_at_) beatAfter(wait);
+}
+
 void Contact::beat() {
   if (std::exchange(beating_, true)) return;
   setup_.link->run(
@@ -80,7 +94,7 @@ void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
   become(Standing::kMember, "");
   // An answer that took long leaves less.
   const Nanoseconds soon = std::max(setup_.host_lease->left() / 2, kFirstPause);
-  beat_timer_.after(jittered(std::min(lease_ / 3, soon)));
+  beatAfter(jittered(std::min(lease_ / 3, soon)));
   setup_.regions->retry();
   const bool changed = std::exchange(modified_, beaten->modified) != beaten->modified;
   const bool due = std::exchange(list_due_, false);
@@ -137,7 +151,7 @@ void Contact::missed(const Error& error) {
   }
   list_due_ = false;
   setup_.regions->unlisted(error);
-  beat_timer_.after(jittered(pause_));
+  beatAfter(jittered(pause_));
   const Nanoseconds longest =
       lease_ == Nanoseconds() ? kLongestPause : std::min(kLongestPause, lease_ / 3);
   pause_ = std::min(pause_ * 2, std::max(longest, kFirstPause));
@@ -194,8 +208,13 @@ void Contact::onEvents(const Result<News>& news) {
   }
   // The heartbeat finds out what is wrong. Older events than what is kept: begin anew.
   watched_ = 0;
-  if (standing_ != Standing::kMember) {
+  const bool answered = news || (news.error().code() != ErrorCode::kUnreachable &&
+                                 news.error().code() != ErrorCode::kTimedOut);
+  if (standing_ != Standing::kMember || !answered) {
+    // A heartbeat that is answered goes on with it: thousands of agents that have lost their
+    // manager together do not all ask for everything at once.
     watching_ = false;
+    if (standing_ == Standing::kMember) beatSoon();
     return;
   }
   relist();
@@ -243,8 +262,8 @@ void Contact::onList(const Result<std::vector<SeenRegion>>& list, uint64_t momen
     // That the host is gone, or not let in any more, is the heartbeat's to find out: at once. A
     // manager that takes heartbeats all the same is not to be asked without end.
     const ErrorCode code = list.error().code();
-    if (code == ErrorCode::kNotFound) beat_timer_.after(Nanoseconds());
-    if (code == ErrorCode::kPermission) beat_timer_.after(kFirstPause);
+    if (code == ErrorCode::kNotFound) beatAfter(Nanoseconds());
+    if (code == ErrorCode::kPermission) beatAfter(kFirstPause);
     setup_.regions->unlisted(list.error());
   }
   if (list_again_) return listNow();

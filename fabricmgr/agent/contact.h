@@ -62,6 +62,9 @@ class Contact {
     bool any = false;
   };
   void beat();
+  void beatAfter(Nanoseconds wait);
+  /// The manager may have gone, for all its agents in the same moment.
+  void beatSoon();
   void join();
   /// The host has nothing any more.
   void cutOff(Standing standing, const std::string& trouble, const Error& error);
@@ -87,6 +90,7 @@ class Contact {
   std::string trouble_;
   Nanoseconds lease_;      // its length; 0: not known yet
   Nanoseconds pause_;      // before the next try, when the last one failed
+  Nanoseconds beat_at_;    // the next one is due
   uint64_t modified_ = 0;  // as of the last heartbeat that led to a list
   uint64_t watched_ = 0;   // the index up to which events are known; 0: begin anew
   bool known_ = false;     // to the manager, at some time since the start

@@ -71,6 +71,7 @@ Result<api::JsonValue> Asker::post(const std::string& path, const std::string& b
 ManagerLink::ManagerLink(EventLoop& loop, FabricPin& pin, client::Target target)
     : loop_(loop), pin_(pin), target_(std::move(target)) {
   target_.cancelled = &cancelled_;
+  target_.place = std::make_shared<std::atomic<size_t>>(0);
   keepClient(Lane::kWork, takeClient(Lane::kWork));  // throws here, if at all
   for (size_t i = 0; i < kLanes; ++i) {
     lanes_[i] = std::make_unique<api::WorkLane>(kSetups[i].threads, kLongestQueue);
@@ -98,6 +99,9 @@ std::unique_ptr<client::HttpClient> ManagerLink::takeClient(Lane lane) {
   }
   client::Target target = target_;
   target.timeout_seconds = kSetups[number].timeout_seconds;
+  // Of managers that are of no use the heartbeat alone finds out: thousands of agents that lose
+  // theirs in one moment do not all make connections to the others for everything.
+  target.stays = lane == Lane::kWatch || lane == Lane::kList;
   return std::make_unique<client::HttpClient>(target);
 }
 

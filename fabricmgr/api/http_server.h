@@ -55,7 +55,7 @@ struct ServerOptions {
   HttpTimes times;
   Pairs headers;                    // of every answer
   Rate rate{200, 400};              // requests, of one principal
-  size_t connections = 8192;        // over TLS, of peers that have shown who they are
+  size_t connections = 16384;       // over TLS, of peers that have shown who they are
   size_t connections_of_one = 64;   // of one principal
   size_t handshakes = 1024;         // under way
   size_t handshakes_of_one = 256;   // of one address (IPv6: of one network of 64 bits)

@@ -163,6 +163,7 @@ HttpClient::HttpClient(const Target& target)
     end = target.address.find(',', from);
     places_.push_back(placeOf(target.address.substr(from, end - from)));
   }
+  if (!target_.place) target_.place = std::make_shared<std::atomic<size_t>>(0);
   if (!target.ca.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, target.ca.c_str());
   if (!target.certificate.empty()) {
     curl_easy_setopt(curl, CURLOPT_SSLCERT, target.certificate.c_str());
@@ -239,13 +240,14 @@ template <typename Ask>
 Reply HttpClient::askInTurn(Ask ask) {
   std::string tried;
   bool refused = false, of_certificates = false, timed_out = true;
+  place_ = target_.place->load(std::memory_order_relaxed) % places_.size();
   for (size_t i = 0;; ++i) {
     Reply reply = ask();
     const bool cancelled =
         target_.cancelled != nullptr && target_.cancelled->load(std::memory_order_relaxed);
     const bool stands_by = reply.error.empty() && standsBy(reply);
     const bool useless = stands_by || (!reply.error.empty() && !cancelled);
-    if (!useless || places_.size() == 1) return reply;
+    if (!useless || places_.size() == 1 || target_.stays) return reply;
     tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", places_[place_].address,
                          stands_by ? "it stands by" : reply.error);
     refused = refused || reply.refused;
@@ -260,6 +262,13 @@ Reply HttpClient::askInTurn(Ask ask) {
     none.timed_out = timed_out;
     return none;
   }
+}
+
+void HttpClient::passOver() {
+  size_t useless = place_;
+  place_ = (place_ + 1) % places_.size();
+  // Unless somebody else has found another one by now.
+  target_.place->compare_exchange_strong(useless, place_, std::memory_order_relaxed);
 }
 
 Reply HttpClient::get(const std::string& path) {

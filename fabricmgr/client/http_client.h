@@ -24,6 +24,11 @@ struct Target {
   std::vector<std::string> unix_headers = {};    // that go with those over Unix sockets, too
   /// What a manager that stands by has read is good enough; otherwise only who leads is asked.
   bool stale = false;
+  /// Which of the managers is asked first, by all clients that have this: what one finds out spares
+  /// the others connections to those of no use. Null: each for itself. Relaxed: a hint, no more.
+  std::shared_ptr<std::atomic<size_t>> place = nullptr;
+  /// That one alone is asked, whatever comes of it: another client finds the next one.
+  bool stays = false;
 };
 
 /// Whether certificates are of use to reach one of the managers.
@@ -65,7 +70,7 @@ class HttpClient {
 
   /// The next request is another manager's, if there are several: what this one answers is of no
   /// use.
-  void passOver() { place_ = (place_ + 1) % places_.size(); }
+  void passOver();
 
   /// "a b" as "a%20b".
   static std::string escape(const std::string& text);
@@ -88,7 +93,7 @@ class HttpClient {
 
   Target target_;
   std::vector<Place> places_;
-  size_t place_ = 0;  // which of them is asked
+  size_t place_ = 0;  // which of them is asked, or was last
   std::unique_ptr<Handle> handle_;
 };
 

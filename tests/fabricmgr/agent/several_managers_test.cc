@@ -30,6 +30,7 @@ class Answering : public api::HttpHandler {
     {
       const MutexLock lock(mutex_);
       keys_.push_back(key == nullptr ? "" : *key);
+      paths_.push_back(exchange->request.path);
     }
     exchange->reply(stands_by ? api::standingBy("another one is in charge")
                               : api::Response{200, "application/json", {}, "{}\n"});
@@ -41,10 +42,16 @@ class Answering : public api::HttpHandler {
     return keys_;
   }
 
+  std::vector<std::string> paths() {
+    const MutexLock lock(mutex_);
+    return paths_;
+  }
+
   std::atomic<bool> stands_by{false};
 
  private:
   Mutex mutex_;
+  std::vector<std::string> paths_ TP_GUARDED_BY(mutex_);
   std::vector<std::string> keys_ TP_GUARDED_BY(mutex_);
   std::unique_ptr<api::HttpServer> server_;
 };
@@ -136,6 +143,27 @@ TEST(SeveralManagers, AChangeThatMayHaveBeenMadeGoesToTheNextWithItsKey) {
   EXPECT_EQ(first.keys, std::vector(2, keys[0])) << "once more, then of the next";
 }
 
+TEST(SeveralManagers, WhatOneClientFindsOutTheOthersKnow) {
+  const api::Scratch scratch;
+  Answering standing(scratch / "a"), good(scratch / "b");
+  standing.stands_by = true;
+  client::Target target = targetOf("unix:" + (scratch / "a") + ",unix:" + (scratch / "b"));
+  target.place = std::make_shared<std::atomic<size_t>>(0);
+  client::HttpClient finds(target), follows(target);
+  target.stays = true;
+  client::HttpClient stays(target);
+  EXPECT_EQ(stays.get("/v1/any").status, 503) << "it leaves that to others";
+  EXPECT_EQ(finds.get("/v1/any").status, 200);
+  EXPECT_EQ(follows.get("/v1/any").status, 200);
+  EXPECT_EQ(stays.get("/v1/any").status, 200);
+  EXPECT_EQ(standing.paths().size(), 2u) << "by `stays` and `finds`";
+  good.stands_by = true;
+  standing.stands_by = false;
+  EXPECT_EQ(follows.get("/v1/any").status, 200);
+  EXPECT_EQ(finds.get("/v1/any").status, 200);
+  EXPECT_EQ(good.paths().size(), 4u) << "once more, by `follows`";
+}
+
 TEST(SeveralManagers, OneAloneThatStandsBySaysSoItself) {
   const api::Scratch scratch;
   Answering only(scratch / "a");
@@ -161,6 +189,10 @@ class AgentOfSeveral : public AgentProcesses {
     std::ofstream(scratch_ / "other.toml") << text;
     manager_socket_ += "2";
     startManager("other.toml");
+  }
+  /// No event tells of one.
+  void awaitWatcher() {
+    while (get("/v1/status")["watchers"] == 0) poll(nullptr, 0, 5);
   }
   void knowsAlso(const std::string& first) { fabric_ = "unix:" + first + "," + fabric_; }
 };
@@ -210,6 +242,29 @@ TEST_F(AgentOfSeveral, OneThatDiesIsFollowedByTheNextAndNothingIsLost) {
   awaitStatus(*client, "\"manager\":\"member\"");
   EXPECT_EQ(stateOf(id), "attached");
   EXPECT_EQ(given.at(9), 9);
+  giveBack(*client, given);
+}
+
+/// Thousands of them lose it in the same moment.
+TEST_F(AgentOfSeveral, WhoHasLostItsManagerLooksForTheNextByHeartbeatsAlone) {
+  Answering standing(scratch_ / "standing");
+  standing.stands_by = true;
+  fabric_ += ",unix:" + (scratch_ / "standing");
+  startAgent({"--lease", "5"});
+  const uint64_t id = assign(4 * kMiB);
+  const auto client = connect();
+  Given given = ask(*client, 0);
+  awaitWatcher();
+  killNow(manager_);
+  while (standing.paths().size() <= 3) poll(nullptr, 0, 5);
+  EXPECT_THAT(standing.paths(), ::testing::Each(HasSubstr("/heartbeat")));
+  startManager("fabric.toml");
+  awaitStatus(*client, "\"manager\":\"member\"");
+  awaitWatcher();
+  const uint64_t next = post("/v1/regions", {{"host", kHost}, {"size_bytes", 2 * kMiB}})["id"];
+  awaitStatus(*client, "\"regions\":2");
+  EXPECT_EQ(ask(*client, 2 * kMiB).id, next);
+  EXPECT_EQ(stateOf(id), "attached");
   giveBack(*client, given);
 }
 
