@@ -100,6 +100,12 @@ class FakeKernel final : public Kernel {
     return timeout_;
   }
 
+  /// How often anybody was to be woken, by a call of its own or along with a copy.
+  uint64_t wakes() const {
+    const std::lock_guard lock(mutex_);
+    return wakes_;
+  }
+
   // What a thread of the program does. A touch of an absent page waits for wake().
 
   /// True if the page is there; else the fault is reported, and somebody waits for it.
@@ -112,6 +118,12 @@ class FakeKernel final : public Kernel {
     const uint64_t one = 1;
     EXPECT_EQ(::write(bell_.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
     return false;
+  }
+  /// A writer meets a page that is there and closed to it.
+  void meetClosed(uintptr_t address) {
+    const std::lock_guard lock(mutex_);
+    ++waiting_[roundDown(address, kPageSize)];
+    faults_.push_back({roundDown(address, kPageSize), 0, true, true});
   }
   bool waits(uintptr_t address) const {
     const std::lock_guard lock(mutex_);
@@ -303,6 +315,7 @@ class FakeKernel final : public Kernel {
     for (uint64_t at = 0; at < size.value(); at += kPageSize) pages_[address + at] = as;
   }
   void wakeAll(uintptr_t address, Bytes size) {
+    ++wakes_;
     waiting_.erase(waiting_.lower_bound(address), waiting_.lower_bound(address + size.value()));
   }
 
@@ -311,6 +324,7 @@ class FakeKernel final : public Kernel {
   std::map<uintptr_t, int> waiting_;
   std::vector<MissingFault> faults_;
   std::vector<Plan> planned_;
+  uint64_t wakes_ = 0;
   std::array<uint64_t, 32> calls_{};
   std::vector<pollfd> waited_for_;
   std::optional<Nanoseconds> timeout_;

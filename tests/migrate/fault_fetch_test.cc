@@ -79,6 +79,23 @@ TEST_F(ShortOfMemory, FaultsAreCountedByHowManyPagesWentSince) {
   EXPECT_EQ(core_.stats->faults_short_nanoseconds.load(), 2 * 50'000u);
 }
 
+TEST_F(ShortOfMemory, TimeThatASmallPartOfAStepWouldHaveSavedIsCountedBesides) {
+  const auto part = [this] { return core_.stats->faults_part_short_nanoseconds.load(); };
+  bringIn(gone(2));
+  EXPECT_EQ(oneStep(), 1u);
+  EXPECT_EQ(part(), 50'000u);
+  bringIn(gone(20));
+  EXPECT_EQ(oneStep(), 2u);
+  EXPECT_EQ(part(), 50'000u);
+  EXPECT_EQ(core_.stats->faults_short_nanoseconds.load(), 2 * 50'000u);
+}
+
+TEST_F(ShortOfMemory, APageThatASmallPartWouldJustNotHaveKeptIsCountedToTheStepAlone) {
+  bringIn(gone(7));  // half of the eight may have gone since: a 32nd part of the step
+  EXPECT_EQ(oneStep(), 1u);
+  EXPECT_EQ(core_.stats->faults_part_short_nanoseconds.load(), 0u);
+}
+
 TEST_F(ShortOfMemory, WhatNobodyWaitsForIsNotCounted) {
   const PageIndex page = gone(20);
   {
@@ -275,6 +292,9 @@ TEST_F(Fetch, MoreFaultsThanReadsWaitTheirTurnTheLongestFirst) {
   for (uint64_t i = 0; i < kReads + 3; ++i) ask(first + 3 * i);
   ASSERT_EQ(tier_->requests().size(), kReads);
   EXPECT_FALSE(faultsWait()) << "nobody needs memory";
+  const uint64_t sent = tier_->flushes;
+  turn();
+  EXPECT_EQ(tier_->flushes, sent) << "nor can anything be sent";
   tier_->end(1);
   turn();
   expectLocal(first, first.value());

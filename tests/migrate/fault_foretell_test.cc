@@ -247,6 +247,19 @@ TEST_F(Foretold, PagesAreReadTogetherAfterTheDemandedOne) {
   EXPECT_FALSE(faultsWait());
 }
 
+TEST_F(Foretold, NobodyIsWokenForPagesThatNobodyWaitsFor) {
+  const auto pages = targets(4);
+  know(pages);
+  tier_->end(1);
+  turn();
+  ask(pages[2]);
+  const uint64_t before = kernel_.wakes();
+  arrive();
+  expectUnproven({pages[0], pages[1], pages[3]});
+  EXPECT_FALSE(waits(pages[2]));
+  EXPECT_EQ(kernel_.wakes(), before + 1) << "only who asked for one";
+}
+
 TEST_F(Foretold, ManyPagesAreReadInSeveralPartsASmallOneFirst) {
   auto pages = targets(100);
   know(pages);
@@ -406,6 +419,22 @@ TEST_F(Foretold, ThePolicyHearsWhatFaultsTook) {
   tier_->endAll();
   turn();
   EXPECT_GT(costs().far, before.far);
+}
+
+TEST_F(Foretold, ToThePolicyAPageThatIsForetoldReturns) {
+  const PageIndex zeros = zeroPage(), packed = allocate();
+  pack(packed);
+  const std::vector<PageIndex> pages{target(), zeros, packed};
+  const auto score = [this](PageIndex page) {
+    MutexLock lock(policy_->mutex());
+    return policy_->chooser().score(page);
+  };
+  for (const PageIndex page : pages) {
+    MutexLock lock(policy_->mutex());
+    ASSERT_EQ(policy_->chooser().classify(page, WriteBit::kNotArmed), Verdict::kEvict);
+  }
+  know(pages);
+  for (const PageIndex page : pages) EXPECT_GT(score(page), 0u) << page.value();
 }
 
 TEST_F(Foretold, ATouchOfAPageUnderWayWaitsForIt) {

@@ -43,6 +43,9 @@ TEST_F(Ahead, AStreamIsReadAhead) {
   ask(first + 6);
   EXPECT_EQ(core_.stats->prefetch_hits.load(), 3u);
   EXPECT_EQ(prefetched(), 3u + 7);
+  arrive();
+  ask(first + 14);
+  EXPECT_EQ(core_.stats->prefetch_hits.load(), 3u + 7) << "the page of a fault was not among them";
 }
 
 TEST_F(Ahead, ADescentIsReadAheadTheNearestPagesFirst) {

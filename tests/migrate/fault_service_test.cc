@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fault service's protocol, a turn of its loop at a time: what answers a touch of a page that
-// is empty or on its way out, and what else it is woken for. Reads: fault_fetch_test.cc.
+// is empty or on its way out, and what else it is woken for. Reads: fault_fetch_test.cc,
+// fault_prefetch_test.cc.
 #include "runtime/migrate/fault/fault_service.h"
 
 #include <sched.h>
@@ -335,6 +336,86 @@ TEST_F(FaultServiceTest, WritersThatMetAClosedPageGoOn) {
   EXPECT_EQ(kernel_.waitedFor().size(), 3u);
   EXPECT_EQ(kernel_.waitedFor()[2].fd, core_.barrier->fd());
   EXPECT_EQ(kernel_.waitedFor()[2].events, POLLIN);
+}
+
+/// A page in place, in a direct tier with a write barrier.
+class Barrier : public FaultServiceTest {
+ protected:
+  void SetUp() override {
+    FaultServiceTest::SetUp();
+    auto tier = DirectFileTier::createEmulated(Bytes(2 * kGranuleSize));
+    ASSERT_TRUE(tier);
+    number_ = core_.tiers.add(std::unique_ptr<DirectTier>(std::move(*tier)));
+    core_.barrier = std::make_unique<FakePort>(direct_);
+    makeService();
+    page_ = allocate() + 3;
+    const auto home = core_.tiers.tier(number_).table().allocateWhole(PageCount(1));
+    ASSERT_TRUE(home);
+    change(page_, PageWord(),
+           PageWord(PageState::kDirect, 0, number_, home->first.value() * kPagesPerGranule + 3));
+  }
+  void TearDown() override {
+    if (state(page_) == PageState::kDirect) change(page_, word(page_), PageWord());
+  }
+  bool waits() const { return direct_.waits(addressOf(page_)); }
+  uint64_t calls(Call call) const { return direct_.calls(call); }
+
+  FakeKernel direct_;
+  uint8_t number_ = 0;
+  PageIndex page_;
+};
+
+TEST_F(Barrier, WhoMeetsAPageThatIsOpenByNowIsLetIn) {
+  direct_.touch(addressOf(page_));
+  turn();
+  EXPECT_FALSE(waits());
+  EXPECT_EQ(calls(Call::kDisarm), 1u);
+  EXPECT_EQ(calls(Call::kWriteProtect), 0u);
+  EXPECT_EQ(core_.stats->faults_write_protect.load(), 1u);
+}
+
+TEST_F(Barrier, AClosedPageIsTheForksOnlyIfThereWasOne) {
+  direct_.meetClosed(addressOf(page_));
+  turn();
+  EXPECT_FALSE(waits()) << "it looks again";
+  EXPECT_EQ(calls(Call::kDisarm) + calls(Call::kWriteProtect), 0u);
+  core_.fork.setForked();
+  direct_.meetClosed(addressOf(page_));
+  turn();
+  EXPECT_FALSE(waits());
+  EXPECT_EQ(calls(Call::kDisarm), 0u);
+  EXPECT_EQ(calls(Call::kWriteProtect), 1u) << "nobody else has it: it is opened";
+  EXPECT_EQ(errors(), 0u);
+}
+
+TEST_F(Barrier, WhileItsGranuleIsClosingAWriterWaits) {
+  size_t place = 0;
+  {
+    const GranuleLock granule(*core_.space, granuleOf(page_));
+    place = mover_->closing.add(granule);
+  }
+  direct_.meetClosed(addressOf(page_));
+  turn();
+  EXPECT_TRUE(waits());
+  EXPECT_EQ(calls(Call::kDisarm) + calls(Call::kWriteProtect), 0u);
+  {
+    const GranuleLock granule(*core_.space, granuleOf(page_));
+    EXPECT_FALSE(mover_->closing.end(granule, place));
+  }
+  direct_.meetClosed(addressOf(page_));
+  turn();
+  EXPECT_FALSE(waits());
+}
+
+TEST_F(Barrier, WhileTheTierIsOutOfReachAWriterWaits) {
+  core_.tiers.tier(number_).suspend();
+  direct_.touch(addressOf(page_));
+  turn();
+  EXPECT_TRUE(waits());
+  core_.tiers.tier(number_).resume();
+  direct_.touch(addressOf(page_));
+  turn();
+  EXPECT_FALSE(waits());
 }
 
 TEST_F(FaultServiceTest, FollowsTheThreadThatItServesToItsProcessor) {

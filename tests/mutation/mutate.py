@@ -30,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 # Lines that say or count something, or check what must hold anyway.
-PASSED_OVER = re.compile(r"TP_CHECK|static_assert|reportError|logLine|recordLatency|countSampling|stats->|memory_order_\w+ *=")
+PASSED_OVER = re.compile(r"TP_D?CHECK|static_assert|reportError|logLine|recordLatency|countSampling|stats->|memory_order_\w+ *=")
 SWAPS = {" < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ", " && ": " || ",
          " || ": " && ", " + ": " - ", " - ": " + ", " += ": " -= ", " -= ": " += ", "true": "false", "false": "true"}
 OPERATOR = re.compile(r" (?:<|<=|>|>=|==|!=|&&|\|\||\+|-|\+=|-=) |\btrue\b|\bfalse\b")
@@ -157,8 +157,8 @@ class Builder:
                 os.killpg(process.pid, 9)
                 process.communicate()
 
-    def programs(self, text, name):
-        """Builds the tests with `text` as the source; None and what was said if it does not compile."""
+    def compile_copy(self, text, name):
+        """Compiles `text` as the source, into a folder of that name; false and what was said if it cannot be."""
         folder = self.folder / name
         folder.mkdir()
         source = folder / Path(self.path).name
@@ -168,42 +168,44 @@ class Builder:
         compiled[compiled.index("-c") + 1] = str(source)
         compiled += ["-w", "-O0"]  # in half the time
         code, said = self.run(compiled)
-        if code != 0:
-            return None, said
-        programs = []
-        for test, link in self.links:
-            words = list(link)
-            words[words.index("-o") + 1] = str(folder / test)
-            words.insert(words.index("-o"), str(folder / "mutant.o"))
-            code, said = self.run(words)
-            if code != 0:
-                return None, said
-            programs.append(folder / test)
-        return programs, ""
+        return code == 0, said
+
+    def link_copy(self, test, link, name):
+        """The test program with it; none and what was said if it cannot be linked."""
+        folder = self.folder / name
+        words = list(link)
+        words[words.index("-o") + 1] = str(folder / test)
+        words.insert(words.index("-o"), str(folder / "mutant.o"))
+        code, said = self.run(words)
+        return (folder / test if code == 0 else None), said
 
     def measure(self):
         """The tests with the source as it is: they must pass, and say how long they may take."""
-        programs, said = self.programs((ROOT / self.path).read_text(), "unchanged")
-        if programs is None:
-            give_up(f"{self.path} cannot be built from a copy:\n{said}")
-        for program in programs:
+        compiled, said = self.compile_copy((ROOT / self.path).read_text(), "unchanged")
+        for test, link in self.links:
+            program, said = self.link_copy(test, link, "unchanged") if compiled else (None, said)
+            if program is None:
+                give_up(f"{self.path} cannot be built from a copy:\n{said}")
             began = time.monotonic()
             code, said = self.run([program, "--gtest_brief=1"])
             if code != 0:
-                give_up(f"{program.name} fails without a mutant:\n{said}")
-            self.limits[program.name] = 10 + 10 * (time.monotonic() - began)
+                give_up(f"{test} fails without a mutant:\n{said}")
+            self.limits[test] = 10 + 10 * (time.monotonic() - began)
 
     def judge(self, mutant, number):
-        programs, _ = self.programs(mutant.apply((ROOT / self.path).read_text()), str(number))
-        if programs is None:
-            return "does not compile"
-        verdict = "survived"
-        for program in programs:
-            code, said = self.run([program, "--gtest_brief=1"], self.limits[program.name])
+        compiled, _ = self.compile_copy(mutant.apply((ROOT / self.path).read_text()), str(number))
+        verdict = "survived" if compiled else "does not compile"
+        for test, link in self.links if compiled else ():
+            # One after the other: most mutants need the first alone.
+            program, _ = self.link_copy(test, link, str(number))
+            if program is None:
+                verdict = "does not compile"
+                break
+            code, said = self.run([program, "--gtest_brief=1"], self.limits[test])
             if code != 0:
                 failed = re.search(r"FAILED  \] (\S+)", said)
                 why = "hung" if code is None else failed.group(1) if failed else f"ended with {code}"
-                verdict = f"killed by {program.name}: {why}"
+                verdict = f"killed by {test}: {why}"
                 break
         for file in (self.folder / str(number)).iterdir():
             file.unlink()
