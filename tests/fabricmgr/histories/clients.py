@@ -3,6 +3,7 @@
 back. Some regions are everybody's, to be changed by several at once; others are one client's, which writes its stamp
 into the pool file and looks whether it is there, as a host would."""
 
+import contextlib
 import mmap
 import random
 import threading
@@ -22,8 +23,37 @@ class Shared:
 
     def __init__(self):
         self.lock = threading.Lock()
+        self.turns = threading.Condition()
+        self.busy = 0  # clients that are in the middle of something
+        self.held = False
         self.regions = []
         self.wrong = []
+
+    @contextlib.contextmanager
+    def turn(self):
+        """A client's, for one thing that it does."""
+        with self.turns:
+            self.turns.wait_for(lambda: not self.held)
+            self.busy += 1
+        try:
+            yield
+        finally:
+            with self.turns:
+                self.busy -= 1
+                self.turns.notify_all()
+
+    @contextlib.contextmanager
+    def nobody(self):
+        """No client does anything meanwhile."""
+        with self.turns:
+            self.held = True
+            self.turns.wait_for(lambda: self.busy == 0)
+        try:
+            yield
+        finally:
+            with self.turns:
+                self.held = False
+                self.turns.notify_all()
 
     def add(self, region):
         with self.lock:
@@ -64,7 +94,8 @@ class Client:
                  (self.move_programs, 1)]
         try:
             while not self.over.is_set():
-                self.chance.choices([verb for verb, _ in verbs], [weight for _, weight in verbs])[0]()
+                with self.shared.turn():
+                    self.chance.choices([verb for verb, _ in verbs], [weight for _, weight in verbs])[0]()
                 self.over.wait(self.chance.uniform(0, PAUSE))
         except Exception as error:  # a thread that dies silently would be a test that shows nothing
             self.shared.complain(f"a client ended: {error!r}")

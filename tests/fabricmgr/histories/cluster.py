@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import threading
@@ -121,12 +122,44 @@ class Cluster:
         data = self.folder / f"etcd-{node}"
         data.mkdir()
         command("mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(data))
-        peers = ",".join(f"{one}=http://{self.address(one, 2380)}" for one in MANAGERS)
         client, peer = (f"http://{self.address(node, port)}" for port in (2379, 2380))
         return Process(f"etcd-{node}", self.inside(
-            node, "etcd", "--name", node, "--data-dir", data / "data", "--initial-cluster", peers,
-            "--listen-client-urls", client, "--advertise-client-urls", client,
-            "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer), self.folder)
+            node, "etcd", *self.membership(node), "--listen-client-urls", client, "--advertise-client-urls", client,
+            "--listen-peer-urls", peer), self.folder)
+
+    def membership(self, node):
+        """What a member is told of itself and the others, also when it is made from a snapshot."""
+        peers = {one: f"http://{self.address(one, 2380)}" for one in MANAGERS}
+        return ["--name", node, "--data-dir", self.folder / f"etcd-{node}" / "data",
+                "--initial-cluster", ",".join(f"{one}={url}" for one, url in peers.items()),
+                "--initial-advertise-peer-urls", peers[node]]
+
+    def etcdctl(self, *words):
+        return command("env", "ETCDCTL_API=3", "etcdctl", *map(str, words))
+
+    def save(self, file):
+        """A backup, as docs/operating.md has it, of the first member that answers."""
+        node = next(one for one in MANAGERS if self.ask_etcd(one, "/health"))
+        self.etcdctl("--endpoints", self.address(node, 2379), "snapshot", "save", file)
+
+    def restore(self, file):
+        """Puts that in the place of what there is. One manager is told to take over from those that devices know."""
+        for process in [*self.managers.values(), *self.etcd.values()]:
+            process.end()
+        for node in MANAGERS:
+            shutil.rmtree(self.folder / f"etcd-{node}" / "data")
+            self.etcdctl("snapshot", "restore", file, *self.membership(node))
+            self.etcd[node].start()
+        self.await_etcd()
+        first = self.managers[MANAGERS[0]]
+        words = first.words
+        first.words = [*words, "--take-over"]
+        first.start()
+        while not self.leads(MANAGERS[0]):
+            self.over.wait(0.1)
+        first.words = words
+        for process in self.managers.values():
+            process.start()
 
     def make_manager(self, node):
         files = {who: self.certificate(who) for who in ("api", "orders")}
@@ -195,6 +228,11 @@ class Cluster:
     def await_etcd(self):
         while not all(self.ask_etcd(node, "/health") for node in MANAGERS):
             self.over.wait(0.1)
+
+    def leads(self, node):
+        """Whether its manager answers as the one that leads."""
+        done = subprocess.run([self.fabricmgr, "status", "--fabric", f"unix:{self.sock(node)}"], capture_output=True)
+        return done.returncode == 0
 
     def leader(self):
         """The node that etcd says leads; None: nobody, or no member answers."""

@@ -36,7 +36,7 @@ class History:
         self.cluster = Cluster(programs, self.folder)
         self.recorder = Recorder(self.cluster.sock(node) for node in MANAGERS)
         self.shared = Shared()
-        self.nemesis = Nemesis(self.cluster, chance.random(), say)
+        self.nemesis = Nemesis(self.cluster, chance.random(), say, self.shared.nobody)
         self.seeds = [chance.random() for _ in range(CLIENTS)]
         self.clients = []
         self.tenants = {}
@@ -176,7 +176,8 @@ class History:
         wrong = list(self.shared.wrong) + ([self.nemesis.wrong] if self.nemesis.wrong else [])
         records = audit.records_of(self.cluster.fabricmgr, self.cluster.sock(leader))
         wrong += audit.play(records)[0] + audit.check_acknowledged(records, calls)
-        wrong += region_model.judge(calls, self.nemesis.memory_lost)
+        wrong += region_model.judge(calls, region_model.WHEN_A_SERVER_DIED if self.nemesis.memory_lost else
+                                    region_model.WHEN_RESTORED if self.nemesis.restored else ())
         wrong += self.of_the_independent_checker()
         if wrong:
             raise Wrong("\n".join(wrong))

@@ -86,7 +86,7 @@ class SearchTest(unittest.TestCase):
 
 
 class RegionTest(unittest.TestCase):
-    def good(self, *calls, may_be_lost=False):
+    def good(self, *calls, may_be_lost=()):
         self.assertIsNotNone(region_model.check(calls, may_be_lost))
 
     def bad(self, *calls):
@@ -136,8 +136,17 @@ class RegionTest(unittest.TestCase):
 
     def test_memory_is_lost_only_with_a_memory_server(self):
         lost = Call(2, 3, ("read", "lost", "h1", 2))
-        self.good(MADE, lost, Call(4, 5, ("release",)), Call(6, 7, ("read", "gone", "", 0)), may_be_lost=True)
+        self.good(MADE, lost, Call(4, 5, ("release",)), Call(6, 7, ("read", "gone", "", 0)),
+                  may_be_lost=region_model.WHEN_A_SERVER_DIED)
         self.bad(MADE, lost)
+
+    def test_what_went_after_a_backup_may_be_lost_with_that(self):
+        """As in history 4: the deadline came between the backup and its being put back."""
+        calls = [MADE, Call(2, 3, ("resize", 4)), Call(4, 5, ("drain", 1500)), Call(40, 41, ("read", "lost", "h1", 4))]
+        self.good(*calls, may_be_lost=region_model.WHEN_RESTORED)
+        self.bad(*calls)
+        with self.assertRaises(AssertionError):
+            self.good(MADE, Call(2, 3, ("read", "lost", "h1", 2)), may_be_lost=region_model.WHEN_RESTORED)
 
     def test_it_agrees_with_the_search_through_every_order(self):
         chance = random.Random(2)
@@ -145,7 +154,7 @@ class RegionTest(unittest.TestCase):
                  ("transfer", "h2"), ("read", "draining", "h1", 2), ("read", "gone", "", 0),
                  ("read", "attached", "h2", 2)]
         def step(region, what):
-            afters = {region_model.called(before, what) for before in region_model.by_itself(region, False)}
+            afters = {region_model.called(before, what) for before in region_model.by_itself(region, ())}
             return afters - {None}
         verdicts = {True: 0, False: 0}
         for _ in range(1500):
@@ -167,8 +176,8 @@ class StalenessTest(unittest.TestCase):
         self.assertFalse(stale.may_be(change._replace(start=3, end=4, term=4)))
         made = Record(0, 0.5, ("assign", "h1", 2), 7, OK, index=8, term=4)
         old = Record(3, 4, HERE, 7, OK, term=4)
-        self.assertEqual(region_model.judge([made, change, old], False), [])
-        self.assertEqual(len(region_model.judge([made, change, old._replace(term=5)], False)), 1)
+        self.assertEqual(region_model.judge([made, change, old], ()), [])
+        self.assertEqual(len(region_model.judge([made, change, old._replace(term=5)], ())), 1)
 
 
 def record(index, changes, number=1):

@@ -2,6 +2,7 @@
 """Faults, one after the other or two at once, chosen by a seed: each begins, lasts, and is mended. One seed chooses the
 same ones again; what they meet is not the same."""
 
+import contextlib
 import itertools
 import os
 import random
@@ -13,6 +14,7 @@ from clients import GHOSTS
 from cluster import HOSTS, MANAGERS, SERVERS
 from recorder import OK, Recorder
 
+RESTORED = 0.15  # so often the store is put back from a backup, which nobody has changed anything since
 FOLLOWED = 0.25  # so often one fault is alone, and lasts until others go on without what it has met
 NEVER = 120  # seconds until what has to happen counts as never happening
 LEADER = "leader"  # the manager that leads when the fault begins
@@ -30,19 +32,24 @@ class Fault:
 
 
 class Nemesis:
-    def __init__(self, cluster, seed, say):
+    def __init__(self, cluster, seed, say, nobody=contextlib.nullcontext):
+        """`nobody`: for as long as nobody else may change anything."""
         self.cluster = cluster
+        self.nobody = nobody
         self.chance = random.Random(seed)
         self.say = say
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.run)
         self.wrong = None
         self.memory_lost = False  # a memory server was killed
+        self.restored = False
         self.happened = []
 
     def run(self):
         try:
             while not self.over.is_set():
+                if self.chance.random() < RESTORED:
+                    self.restore()
                 if self.chance.random() < FOLLOWED:
                     self.see_it_followed()
                 faults = [self.choose() for _ in range(self.chance.choice((1, 1, 2)))]
@@ -71,6 +78,34 @@ class Nemesis:
             fault.end()
         if answer.outcome != OK:
             self.wrong = f"nobody has followed {leader}: {fault.name}"
+
+    def restore(self):
+        """The state goes back, to a term that devices may have a successor of by then; what devices did meanwhile is
+        found out."""
+        self.say("restore a backup")
+        self.happened.append("restore a backup")
+        self.restored = True
+        recorder = Recorder(self.cluster.sock(node) for node in MANAGERS)
+        file = self.cluster.folder / f"backup-{len(self.happened)}"
+        with self.nobody():
+            terms = [self.term(recorder)]
+            self.cluster.save(file)
+            self.over.wait(self.chance.uniform(*LASTS) / 3)
+            if self.chance.random() < 0.5:
+                leader = self.cluster.managers[self.now(LEADER)]
+                leader.end()
+                terms.append(self.term(recorder))
+            self.cluster.restore(file)
+            terms.append(self.term(recorder))
+        file.unlink()
+        if None in terms or terms != sorted(set(terms)):
+            self.wrong = f"before and after a restore the terms are {terms}"
+
+    def term(self, recorder):
+        """Of whoever leads, once somebody does."""
+        _, _, answer = recorder.change(f"/v1/hosts/{GHOSTS[0]}", {"labels": {"restored": "yes"}},
+                                       time.monotonic() + NEVER, "PATCH")
+        return answer.term if answer.outcome == OK else None
 
     def play(self, faults, lasts):
         begun = []
@@ -139,9 +174,10 @@ class Nemesis:
         return Fault(f"kill the whole node of {node}", begin, lambda: [process.start() for process in killed])
 
     def cut(self):
-        """Two nodes; hosts and memory servers are not cut off from each other, as programs would lose memory."""
+        """Two nodes. What programs have at a memory server waits for them, for much longer than this lasts."""
         pairs = list(itertools.combinations(MANAGERS, 2))
         pairs += itertools.product(MANAGERS, SERVERS + HOSTS)
+        pairs += itertools.product(SERVERS, HOSTS)
         one, other = self.chance.choice(pairs)
         ways = self.chance.choice(([(one, other)], [(other, one)], [(one, other), (other, one)]))
         return Fault(" and ".join(f"cut {to} from what {source} sends" for to, source in ways),

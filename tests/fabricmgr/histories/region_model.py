@@ -15,6 +15,11 @@ class Region(NamedTuple):
     ends: bool = False  # a drain's deadline will come
 
 
+# Phases in which a region may be found to be lost.
+WHEN_A_SERVER_DIED = ("attached", "draining", "moving", "going")
+WHEN_RESTORED = ("moving", "going")  # what happened by itself after the backup is not in it
+
+
 def by_itself(region, may_be_lost):
     """The states that it may come to without a call, and the one that it is in."""
     found, waiting = {region}, [region]
@@ -27,7 +32,7 @@ def by_itself(region, may_be_lost):
             after.append(one._replace(phase="attached"))
         elif one.phase == "draining" and one.ends:
             after.append(Region("going"))
-        if may_be_lost and one.phase in ("attached", "draining", "moving", "going"):
+        if one.phase in may_be_lost:
             after.append(one._replace(phase="lost"))
         waiting += [state for state in after if state not in found]
         found.update(after)
@@ -63,7 +68,7 @@ def called(region, what):
     return region._replace(phase="moving", host=words[0]) if region.host != words[0] else None
 
 
-def check(calls, may_be_lost=False):
+def check(calls, may_be_lost=()):
     """As linearizable.check()."""
     def step(region, what):
         return {after for before in by_itself(region, may_be_lost) if (after := called(before, what)) is not None}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random histories of a fabric with three managers on three etcd members, two memory servers, pool files, four agents
 and their programs, each node in a network namespace: managers, etcd members and agents are killed and stopped, links
-cut, disks filled and clocks set, while callers change regions and programs use theirs. After each one, all is checked:
+cut, disks filled, clocks set and backups put back, while callers change regions and programs use theirs. After each one, all is checked:
 docs/fabric-manager.md says what. Needs root.
 
     run.py --bin DIR [--seed S] [--count N] [--seconds-each T] [--keep DIR]
@@ -17,7 +17,7 @@ import sys
 import time
 
 INSIDE = "TIDEPOOL_HISTORIES_INSIDE"
-TOOLS = {"ip": "iproute2", "etcd": "etcd-server", "faketime": "faketime", "nsenter": "util-linux"}
+TOOLS = {"ip": "iproute2", "etcd": "etcd-server", "etcdctl": "etcd-client", "faketime": "faketime", "nsenter": "util-linux"}
 
 
 def enter_namespaces():
