@@ -8,6 +8,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 namespace {
 
@@ -175,6 +177,9 @@ void RangeOps::dropPage(const GranuleLock& granule, PageIndex page, PageWord wor
 
 void RangeOps::dropDirect(const GranuleLock& granule, PageIndex first, PageCount pages, Mode mode) {
   const PageWord word = core_.space->word(first);
+  const PageWord last = core_.space->word(first + (pages.value() - 1));
+  // One home: its frames are erased in one go.
+  TP_CHECK(word.tier() == last.tier() && last.frame() - word.frame() == pages.value() - 1);
   const Home home{word.tier(), word.frame() - first.value() % kPagesPerGranule};
   mover_.closing.spoil(granule);
   if (!mover_.homes.keeps(home)) {
@@ -227,6 +232,7 @@ bool RangeOps::tryDropPages(PageIndex first, PageIndex end, Mode mode) {
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size((end - first) * kPageSize);
   const GranuleLock granule(*core_.space, granuleOf(first));
+  TP_CHECK(first < end && end <= granule.end());
   if (end - first < kPagesPerGranule && !detached() && mover_.homes.liesWhole(granule)) {
     if (mover_.homes.suspended(granule)) return false;
     dropPart(granule, first, end, mode);

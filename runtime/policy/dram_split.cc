@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "runtime/base/debug_check.h"
+
 namespace tidepool {
 namespace {
 
@@ -46,6 +48,7 @@ DramSplit::Worth DramSplit::worth() const {
 }
 
 Bytes DramSplit::decide(const Window& seen, const Bounds& bounds) {
+  TP_DCHECK(bounds.step > Bytes() && bounds.least <= bounds.most);
   // After a step pages that now stay return once.
   if (std::exchange(settling_, false)) return bounds.rows;
   remember(seen);
@@ -58,6 +61,8 @@ Bytes DramSplit::decide(const Window& seen, const Bounds& bounds) {
   } else if (worth.pages_more - worth.doubt > kWorthMoving * worth.rows_last) {
     rows = std::min(rows, std::max(rows - std::min(rows, bounds.step), bounds.least));
   }
+  // A step at a time, since curves change.
+  TP_DCHECK(rows <= bounds.rows + bounds.step && bounds.rows <= rows + bounds.step);
   if (rows != bounds.rows) moved(bounds.rows, rows);
   return rows;
 }

@@ -2,6 +2,8 @@
 // One pass over the places a fault. See end_learner.h.
 #include "runtime/policy/end_learner.h"
 
+#include "runtime/base/debug_check.h"
+
 namespace tidepool {
 
 uint64_t EndPlace::addressIn(const FaultView& fault) const {
@@ -14,6 +16,7 @@ uint64_t EndPlace::addressIn(const FaultView& fault) const {
 }
 
 uint64_t elementsBefore(uint64_t end, uint64_t element, const IndirectPattern& pattern) {
+  TP_DCHECK(pattern.step != 0 && pattern.width != 0);  // divided by
   // A loop downwards ends at the array's first element, which it reads.
   const bool up = pattern.step > 0;
   if (up ? end <= element : end > element) return 0;
@@ -60,6 +63,7 @@ void EndLearner::learn(const FaultView& fault, uint64_t element, const IndirectP
     }
   }
   element_ = element;
+  TP_DCHECK_OP(lessons_, <, kLessons);
   ++lessons_;
 }
 

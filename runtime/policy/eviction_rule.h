@@ -9,6 +9,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "runtime/base/debug_check.h"
+
 namespace tidepool {
 
 enum class Verdict : uint8_t { kEvict, kKeep, kProbe };
@@ -96,6 +98,7 @@ class EvictionRule {
     if (verdict == Verdict::kProbe) return;  // its answer is still to come
     if (verdict == Verdict::kEvict) ++window_evictions_;
     if (++window_visits_ < kWindow) return;
+    TP_DCHECK_OP(window_evictions_, <=, window_visits_);
     if (window_evictions_ < tuning_.least_yield && threshold_ < kMaxScore) ++threshold_;
     if (window_evictions_ > tuning_.most_yield && threshold_ > 0) --threshold_;
     window_visits_ = 0;

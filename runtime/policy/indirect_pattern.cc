@@ -51,6 +51,7 @@ uint64_t IndexPlace::addressIn(const FaultView& fault) const {
 }
 
 int64_t indexValue(const std::byte* bytes, uint8_t width) {
+  TP_DCHECK(width == 4 || width == 8);
   if (width == 4) {
     uint32_t value;
     std::memcpy(&value, bytes, sizeof value);

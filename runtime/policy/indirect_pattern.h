@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/base/fault_sample.h"
 
 namespace tidepool {
@@ -39,7 +40,9 @@ class IndexPlace {
   using Stack = std::array<uint64_t, kStackWords>;
 
   IndexPlace() = default;
-  explicit IndexPlace(size_t number) : number_(static_cast<uint16_t>(number)) {}
+  explicit IndexPlace(size_t number) : number_(static_cast<uint16_t>(number)) {
+    TP_DCHECK_OP(number, <, kCount);
+  }
 
   size_t number() const { return number_; }
   /// The address found here, or 0 if it cannot be one.

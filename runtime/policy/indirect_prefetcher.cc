@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/base/units.h"
 
 namespace tidepool {
@@ -187,6 +188,7 @@ void IndirectPrefetcher::look(Instruction& instruction, const Followed& followed
   // Memory can be read up to a page that is absent: upwards from `next`, downwards to it.
   for (; count > 0; count /= 2) {
     const uint64_t bytes = (count - 1) * step + pattern.width;
+    TP_CHECK_OP(bytes, <=, window_.size());
     const uint64_t from = up ? cursor.next : cursor.next - (count - 1) * step;
     if (!couldBeAddress(from)) return;
     const size_t got = memory.read(from, std::span(window_).first(bytes));
@@ -232,6 +234,7 @@ void IndirectPrefetcher::addPage(Instruction& instruction, uint64_t page,
   }
   ++instruction.since_marker;
   ++stats_.foretold;
+  TP_CHECK_OP(page_count_, <, pages_.size());
   pages_[page_count_++] = page;
 }
 
@@ -244,6 +247,7 @@ size_t IndirectPrefetcher::markerOf(uint64_t page) const {
 
 void IndirectPrefetcher::mark(Instruction& instruction, uint64_t page) {
   if (next_marker_ - first_marker_ == kMarkers) settle(first_marker_++ % kMarkers, false);
+  TP_DCHECK_OP(next_marker_ - first_marker_, <, kMarkers);
   const size_t marker = next_marker_++ % kMarkers;
   marked_pages_[marker] = page;
   markers_[marker] = {instruction.code, std::exchange(instruction.since_marker, 0), now_};
@@ -273,6 +277,7 @@ void IndirectPrefetcher::settle(size_t number, bool hit) {
 void IndirectPrefetcher::judge(Instruction& instruction, uint64_t now) {
   const uint32_t hits = std::exchange(instruction.hits, 0);
   const uint32_t misses = std::exchange(instruction.misses, 0);
+  TP_DCHECK(instruction.ahead >= kLeastAhead && instruction.ahead <= kMostAhead);
   if (misses <= 1) {
     instruction.ahead = std::min(instruction.ahead * 2, kMostAhead);
     instruction.rests = 0;
@@ -326,6 +331,7 @@ IndirectPrefetcher::Result IndirectPrefetcher::learn(Instruction& instruction,
     const auto end = instruction.patterns.begin() + static_cast<long>(instruction.pattern_count);
     if (std::none_of(instruction.patterns.begin(), end,
                      [&](const Followed& each) { return each.pattern == *found; })) {
+      TP_CHECK_OP(instruction.pattern_count, <, kPatterns);
       Followed& followed = instruction.patterns[instruction.pattern_count++];
       followed = Followed{};
       followed.pattern = *found;

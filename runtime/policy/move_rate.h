@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/base/units.h"
 
 namespace tidepool {
@@ -19,6 +20,7 @@ class MoveRate {
   /// It is `now`, which never goes back, and `moved` bytes have been moved since the start. What
   /// may be saved up is a quarter of a second's worth.
   void earn(Nanoseconds now, Bytes moved) {
+    TP_DCHECK(now >= last_);
     const double elapsed = last_.value() != 0 ? static_cast<double>((now - last_).value()) : 0;
     last_ = now;
     earned_ = std::min(earned_ + elapsed * 1e-9 * rate_, asDouble(moved) + burst());

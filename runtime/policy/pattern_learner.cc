@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/base/debug_check.h"
+
 namespace tidepool {
 
 PatternLearner::PatternLearner()
@@ -38,13 +40,17 @@ bool PatternLearner::vote(std::array<Guess, kGuesses>& guesses, int64_t stride) 
     guess = {stride, 1};
     return false;
   }
-  for (Guess& guess : guesses) --guess.votes;
+  for (Guess& guess : guesses) {
+    TP_DCHECK_OP(guess.votes, >, 0u);
+    --guess.votes;
+  }
   return false;
 }
 
 std::optional<IndirectPattern> PatternLearner::compare(
     State& state, const FaultSample& sample, size_t place,
     const std::array<int64_t, kKinds.size()>& values) {
+  TP_DCHECK(state.at != 0);  // or there would be nothing to compare with
   const auto distance = static_cast<int64_t>(sample.address - state.address);
   for (size_t kind = 0; kind < kKinds.size(); ++kind) {
     int64_t difference;
@@ -65,6 +71,7 @@ std::optional<IndirectPattern> PatternLearner::compare(
 std::optional<IndirectPattern> PatternLearner::findPointer(State& state, const FaultSample& sample,
                                                            size_t place,
                                                            std::span<const std::byte> around) {
+  TP_DCHECK_OP(around.size(), ==, kWords * 8);
   for (size_t word = 0; word < kWords; ++word) {
     const auto pointer = static_cast<uint64_t>(indexValue(&around[word * 8], 8));
     if (sample.address - pointer >= kNear) continue;

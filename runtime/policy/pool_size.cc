@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/debug_check.h"
+
 namespace tidepool {
 namespace {
 
@@ -32,6 +34,7 @@ void PoolSize::average(Nanoseconds& of, Nanoseconds sample) {
 }
 
 void PoolSize::onHit(uint32_t age) {
+  TP_DCHECK_OP(age, <=, kOldest);
   ++wanted_;
   ++seen_.hits;
   seen_.young += age <= kYoung ? 1 : 0;
@@ -78,6 +81,7 @@ void PoolSize::judge() {
 
 void PoolSize::judgeClean(PageCount spare) {
   if (seen_.left[kPassed] == 0) return;
+  TP_DCHECK_OP(seen_.young + seen_.old, <=, seen_.hits);
   const double returns = share(seen_.back[kPassed], seen_.left[kPassed]);
   // One that is taken pushes the oldest out, unless there is room to spare.
   const bool full = spare < PageCount(kEnough);

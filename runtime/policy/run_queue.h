@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 
+#include "runtime/base/check.h"
 #include "runtime/policy/stream.h"
 
 namespace tidepool {
@@ -42,7 +43,9 @@ class RunQueue {
   }
   /// Takes the piece that front() gave off the queue.
   void drop(PageRun piece) {
+    TP_CHECK_OP(count_, >, 0u);
     PageRun& run = at(0);
+    TP_CHECK(piece.first == run.first && piece.count <= run.count);
     run = {run.first + piece.count.value(), run.count - piece.count};
     if (run.count.value() > 0) return;
     first_ = (first_ + 1) % kMost;

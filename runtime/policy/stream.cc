@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 
@@ -47,6 +48,7 @@ size_t StreamTracker::find(uint64_t page) const {
 PageRun StreamTracker::goOn(size_t index, uint64_t page) {
   Stream& stream = streams_[index];
   const uint64_t position = positionOf(page, stream.direction);
+  TP_DCHECK_OP(next_[index], >=, stream.start + window_[index]);
   passed_ = pagesAt(next_[index] - window_[index], window_[index], stream.direction);
   stream.last_use = tick_;
   // A skip may be luck: it brings in less, and luck does not last.
@@ -75,6 +77,7 @@ void StreamTracker::confirm(uint64_t position, Direction direction) {
   for (size_t i = 0; i < kStreams; ++i) {
     if (streams_[i].last_use < streams_[oldest].last_use) oldest = i;
   }
+  TP_DCHECK_OP(position, >=, kConfirmations - 1);
   const uint64_t start = position - (kConfirmations - 1);
   streams_[oldest] = Stream{start, start, tick_, direction};
   window_[oldest] = kFirstWindow;
@@ -109,6 +112,7 @@ PageRun StreamTracker::takeBehind(PageCount limit) {
     if (tick_ - streams_[i].last_use > kRunning) continue;
     // The cursor is somewhere in the last window fetched; what lies before that has been passed.
     const uint64_t ahead = window_[i] + kKeepBehind;
+    TP_DCHECK_OP(streams_[i].behind, <=, next_[i]);
     const uint64_t left = next_[i] - streams_[i].behind;
     if (left <= ahead) continue;
     const uint64_t count = std::min(limit.value(), left - ahead);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/debug_check.h"
+
 namespace tidepool {
 namespace {
 
@@ -43,6 +45,7 @@ void TreeShare::remember(const Seen& seen, Nanoseconds now) {
     *this = TreeShare();
     before_ = seen;
   }
+  TP_DCHECK(now >= asked_.value_or(now));
   since_ = static_cast<double>((now - asked_.value_or(now)).value()) / 1e9;
   asked_ = now;
   const auto add = [this](double& sum, double memory, double more) {
@@ -70,6 +73,7 @@ TreeShare::Holding TreeShare::hold(Bytes held, const Seen& seen, const Others& o
   const double touches = rescues_ * static_cast<double>((seen.step.value()) * seen.fault.value());
   const double lost = (touches + kDoubt * most) / (page_seconds_ + kDoubt);
   mine_.yields = bytes(number(held) / (1 + std::max(lost, gain) / most));
+  TP_DCHECK(mine_.yields <= held);
   return mine_;
 }
 

@@ -50,6 +50,7 @@ void VictimChooser::onLeaving(PageIndex page) {
   if (++epoch_evictions_ < config_.capacity.value() / kEpochsPerTurnover) return;
   epoch_evictions_ = 0;
   epoch_ = static_cast<uint8_t>(epoch_ % kEpochs + 1);
+  TP_DCHECK(epoch_ != 0);  // that is for pages that never left
 }
 
 // A stamp older than all epochs looks recent again; that is one in sixteen of the oldest, and costs
@@ -68,6 +69,7 @@ std::optional<PageCount> VictimChooser::evictedSince(PageIndex page) const {
   if (left == 0) return std::nullopt;
   const uint64_t epoch = config_.capacity.value() / kEpochsPerTurnover;
   const uint64_t begun = (epoch_ + kEpochs - left) % kEpochs * epoch + epoch_evictions_;
+  TP_DCHECK(left == epoch_ || begun >= epoch / 2);
   return PageCount(left == epoch_ ? begun / 2 : begun - epoch / 2);
 }
 
@@ -90,6 +92,7 @@ PageRun VictimChooser::onFault(PageIndex page, Nanoseconds now) {
   PageRun run{page, PageCount(1)};
   if (config_.streams) {
     run = streams_.onFault(page);
+    TP_DCHECK(run.first <= page && page < run.first + run.count.value());
     countPassed(streams_.passed());
   }
   if (run.count.value() > 1) {

@@ -25,6 +25,7 @@
 #include <optional>
 #include <span>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/base/units.h"
 #include "runtime/policy/eviction_rule.h"
 #include "runtime/policy/stream.h"
@@ -112,6 +113,7 @@ class VictimChooser {
   uint8_t& byteOf(PageIndex page);
   static uint32_t scoreOf(uint8_t byte) { return byte & kScoreMask; }
   static void setScore(uint8_t& byte, uint32_t score) {
+    TP_DCHECK_OP(score, <=, kMaxScore);
     byte = static_cast<uint8_t>((byte & ~kScoreMask) | score);
   }
   void onLeaving(PageIndex page);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/debug_check.h"
+
 namespace tidepool {
 namespace {
 
@@ -30,6 +32,7 @@ constexpr double kLeastTime = 0.125;
 /// The new estimate of a share: a few granules are a noisy sample, fewer pages a noisier one.
 double blend(double before, const WatchWindow::Sample& sample) {
   if (sample.watched == 0) return before;
+  TP_DCHECK_OP(sample.seen, <=, sample.watched);
   const double now = static_cast<double>(sample.seen) / static_cast<double>(sample.watched);
   return before + (now - before) * std::min(0.7, static_cast<double>(sample.watched) / 1024);
 }
@@ -37,6 +40,7 @@ double blend(double before, const WatchWindow::Sample& sample) {
 }  // namespace
 
 bool MoveWorth::pays(Nanoseconds window, double times) const {
+  TP_DCHECK(window > Nanoseconds());
   const double uses = kHorizonNs / static_cast<double>(window.value());
   return uses * static_cast<double>(saved_by_use.value()) >
          static_cast<double>(cost.value()) * times;
@@ -71,6 +75,7 @@ void WatchWindow::observe(Nanoseconds lasted, Sample far, Sample local, const Si
   const double wish = std::clamp(right < kFar ? right : 0.5 + 0.5 * right, kLeastStep, kMostStep);
   length_ = Nanoseconds(static_cast<uint64_t>(std::clamp(before * wish, kShortest, most)));
   const double step = ns(length_) / before;
+  TP_DCHECK(far_share_ >= 0 && far_share_ <= 1 && local_share_ >= 0 && local_share_ <= 1);
   // What was not watched this time would show less or more as well.
   if (far.watched == 0) far_share_ = std::min(1.0, far_share_ * step);
   if (local.watched == 0) local_share_ = std::min(1.0, local_share_ * step);
@@ -93,6 +98,7 @@ uint64_t LookShares::takeLocal(uint64_t looks) {
   due_ += share * static_cast<double>(looks);
   const auto taken = static_cast<uint64_t>(std::clamp(due_ + 0.5, 0.0, static_cast<double>(looks)));
   due_ -= static_cast<double>(taken);
+  TP_DCHECK(share >= 0 && share <= 1 && taken <= looks);
   return taken;
 }
 

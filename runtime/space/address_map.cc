@@ -114,6 +114,7 @@ void AddressMap::setMarkLocked(Mark mark, uintptr_t start, uintptr_t end, uint8_
   change(start, end, [&](Facts& facts, uint64_t bytes) {
     if ((facts.marks & bitOf(mark)) == bit) return;
     facts.marks ^= bitOf(mark);
+    TP_CHECK(bit != 0 || bytes <= marked);
     marked = bit != 0 ? marked + bytes : marked - bytes;
   });
   marked_[static_cast<int>(mark)].store(marked, std::memory_order_release);

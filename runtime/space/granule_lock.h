@@ -3,6 +3,7 @@
 // takes a `const GranuleLock&` in place of the granule's number.
 #pragma once
 
+#include "runtime/base/debug_check.h"
 #include "runtime/space/managed_space.h"
 
 namespace tidepool {
@@ -17,6 +18,7 @@ class GranuleLock {
   GranuleLock(ManagedSpace& space, GranuleIndex granule) TP_LOCKS_MANY
       : granule_(granule),
         mutex_(space.mutexOf(granule)) {
+    TP_DCHECK(granule < granuleOf(space.pageEnd()));
     mutex_.lock();
   }
   ~GranuleLock() TP_LOCKS_MANY { mutex_.unlock(); }
@@ -37,6 +39,8 @@ class GranuleLock {
 inline bool ManagedSpace::change(const GranuleLock& granule, PageIndex page, PageWord expected,
                                  PageWord desired) {
   TP_CHECK(granule.covers(page));
+  TP_CHECK_OP(page.value(), <, pageEnd().value());
+  TP_DCHECK(wellFormed(desired));
   TP_CHECK(expected.state() == desired.state() ||
            transitionAllowed(expected.state(), desired.state()));
   uint64_t raw = expected.raw();
@@ -47,6 +51,9 @@ inline bool ManagedSpace::change(const GranuleLock& granule, PageIndex page, Pag
   const uint32_t more = countedAs(desired) - countedAs(expected);
   if (more == 0) return true;
   const uint32_t before = countsOf(granule).fetch_add(more, kCount);
+  // One that goes below zero borrows from the next.
+  TP_DCHECK_OP((before + more) & kLocalMask, <=, kPagesPerGranule);
+  TP_DCHECK_OP(((before + more) & ~kEverUsed) / kOneInUse, <=, kPagesPerGranule);
   if ((before & kEverUsed) == 0) noteFirstUse(granule);
   return true;
 }

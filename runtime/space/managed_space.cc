@@ -124,6 +124,7 @@ void ManagedSpace::noteFirstUse(GranuleIndex granule) {
 }
 
 void ManagedSpace::raiseHighWater(PageIndex end) {
+  TP_CHECK_OP(end.value(), <=, pageEnd().value());
   uint64_t seen = high_water_.load(std::memory_order_relaxed);
   while (seen < end.value() &&
          !high_water_.compare_exchange_weak(seen, end.value(), std::memory_order_relaxed)) {

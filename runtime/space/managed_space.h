@@ -10,6 +10,7 @@
 #include <span>
 
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
@@ -38,7 +39,10 @@ class ManagedSpace {
   /// The first part of a space that begins low is reserved piece by piece. Reserves what of a range
   /// is not yet; false if somebody else has mapped something there.
   bool take(uintptr_t address, Bytes size) TP_EXCLUDES(taking_);
-  PageIndex pageAt(uintptr_t address) const { return PageIndex((address - base_) >> kPageShift); }
+  PageIndex pageAt(uintptr_t address) const {
+    TP_DCHECK_OP(address - base_, <=, size_.value());
+    return PageIndex((address - base_) >> kPageShift);
+  }
   uintptr_t addressOf(PageIndex page) const { return base_ + (page.value() << kPageShift); }
   uintptr_t addressOf(GranuleIndex granule) const {
     return base_ + (granule.value() << kGranuleShift);
@@ -48,6 +52,7 @@ class ManagedSpace {
   /// May be read without a lock, for statistics and to look for candidates: acquire pairs with
   /// the release in change(), so that the tables a word points into are seen filled.
   PageWord word(PageIndex page) const {
+    TP_DCHECK_OP(page.value(), <, pageEnd().value());
     // Where no word was ever written none is read: a kernel without a shared zero page would take
     // memory for it.
     if (countsOf(granuleOf(page)).load(kCount) == 0) return PageWord();
@@ -135,6 +140,7 @@ class ManagedSpace {
            (word.state() == PageState::kEmpty ? 0 : kOneInUse);
   }
   std::atomic<uint32_t>& countsOf(GranuleIndex granule) const {
+    TP_DCHECK_OP(granule.value(), <, size_.value() >> kGranuleShift);
     return reinterpret_cast<std::atomic<uint32_t>*>(counts_.data())[granule.value()];
   }
   void noteFirstUse(GranuleIndex granule);

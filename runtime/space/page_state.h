@@ -84,4 +84,28 @@ class PageWord {
   uint64_t raw_ = 0;
 };
 
+/// Whether the fields agree with the state: who has no place names none, who has one names its
+/// tier, and flags are those of the state.
+constexpr bool wellFormed(PageWord word) {
+  const auto flags = static_cast<uint8_t>(word.raw() & 0xf0);
+  const bool copied = word.has(kFlagFarCopy), at_home = word.has(kFlagShadow);
+  switch (word.state()) {
+    case PageState::kEmpty:
+    case PageState::kLost:
+    case PageState::kZero:
+      return word.raw() >> 4 == 0;
+    case PageState::kLocal:
+      if (copied && at_home) return false;
+      return copied || at_home ? word.tier() != 0 : word.raw() >> 8 == 0;
+    case PageState::kEvicting:
+      return flags == 0 && word.tier() == 0;
+    case PageState::kFar:
+    case PageState::kDirect:
+      return flags == 0 && word.tier() != 0;
+    case PageState::kFetching:
+      return (flags & ~kFlagUnproven) == 0 && word.tier() != 0;
+  }
+  return false;
+}
+
 }  // namespace tidepool

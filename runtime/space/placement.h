@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/units.h"
 
@@ -50,6 +51,7 @@ class Placements {
 
  private:
   std::atomic<uint8_t>& entry(GranuleIndex granule) const {
+    TP_DCHECK_OP(granule.value(), <, granules_.size().value());
     return reinterpret_cast<std::atomic<uint8_t>*>(granules_.data())[granule.value()];
   }
 

@@ -19,7 +19,7 @@ void RangeAllocator::insertFree(uint64_t offset, uint64_t size) {
 }
 
 void RangeAllocator::eraseFree(Extents::iterator extent) {
-  by_size_.erase({extent->second, extent->first});
+  TP_CHECK_OP(by_size_.erase({extent->second, extent->first}), ==, 1u);
   free_.erase(extent);
 }
 
@@ -74,6 +74,7 @@ bool RangeAllocator::allocateAt(uint64_t offset, Bytes size) {
 }
 
 void RangeAllocator::release(uint64_t offset, Bytes size) {
+  TP_CHECK_OP(size.value(), >, 0u);
   MutexLock lock(mutex_);
   uint64_t start = offset;
   uint64_t end = offset + size.value();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/space/managed_space.h"
 
 namespace tidepool {
@@ -54,6 +55,7 @@ Residency& Residency::operator+=(const Residency& other) {
 Residency residencyOf(const ManagedSpace& space, PageIndex first, PageCount count) {
   Residency sum;
   const PageIndex end = first + count.value();
+  TP_DCHECK(end <= space.pageEnd());
   for (PageIndex page = first; page < end;) {
     const PageIndex next = std::min(end, firstPage(granuleOf(page) + 1));
     if (!space.hasPages(granuleOf(page))) {

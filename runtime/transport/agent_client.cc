@@ -15,6 +15,7 @@
 #include <new>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/debug_check.h"
 #include "runtime/base/raw_calls.h"
 
 namespace tidepool {
@@ -116,10 +117,12 @@ Status AgentClient::send(const agent_wire::Request& request) {
 }
 
 Status AgentClient::ask(uint64_t tag, Bytes size, agent_wire::Want want) {
+  TP_DCHECK(tag != 0);
   return send({RequestKind::kAsk, tag, 0, Epoch(), size, want});
 }
 
 Status AgentClient::reclaim(uint64_t tag, uint64_t region, Epoch epoch) {
+  TP_DCHECK(tag != 0 && region != 0);  // 0 is what is said unasked
   return send({RequestKind::kReclaim, tag, region, epoch, Bytes(), agent_wire::Want::kAny});
 }
 
@@ -128,6 +131,7 @@ Status AgentClient::reclaimedAll() {
 }
 
 Status AgentClient::giveBack(uint64_t tag, uint64_t region, Epoch epoch) {
+  TP_DCHECK(tag != 0 && region != 0);
   return send({RequestKind::kReturn, tag, region, epoch, Bytes(), agent_wire::Want::kAny});
 }
 
@@ -187,6 +191,7 @@ Result<bool> AgentClient::take(std::span<const std::byte> message, AgentNotice* 
                             file_count_, unsigned{said->files}));
   }
   auto* const pieces = reinterpret_cast<agent_wire::Piece*>(pieces_.data());
+  TP_CHECK_OP(size_t{said->pieces} * sizeof(agent_wire::Piece), <=, pieces_.size().value());
   for (size_t i = 0; i < said->pieces; ++i) {
     const auto at = said->pieces_at.subspan(i * agent_wire::kPieceSize);
     const auto piece = agent_wire::decodePiece(at.first<agent_wire::kPieceSize>(), said->files);

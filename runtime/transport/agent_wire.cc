@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/transport/fields.h"
 
 namespace tidepool::agent_wire {
@@ -102,6 +103,7 @@ Result<Request> decodeRequest(std::span<const std::byte> in) {
 }
 
 void encode(const Notice& notice, std::span<std::byte, kNoticeHeadSize> out) {
+  TP_CHECK_OP(notice.text.size(), <=, kMaxText);  // its length has two bytes
   Writer writer(out);
   writer.put(kNoticeMagic);
   writer.put(kVersion);

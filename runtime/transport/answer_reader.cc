@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 namespace {
@@ -98,6 +99,7 @@ Result<bool> AnswerReader::take(FetchCompletion& out) {
       auto complete = begin(out);
       if (!complete || *complete) return complete;
     }
+    TP_CHECK_OP(payload_done_, <, oldest.answer);
     const size_t from_buffer = std::min<size_t>(buffered(), oldest.answer - payload_done_);
     if (from_buffer > 0) {
       memcpy(oldest.to + payload_done_, buffer_.data() + buffer_begin_, from_buffer);
@@ -113,6 +115,7 @@ Result<bool> AnswerReader::take(FetchCompletion& out) {
 }
 
 AnswerReader::Expected AnswerReader::expect() {
+  TP_CHECK(!untaken());  // it would be overwritten
   if (buffer_begin_ == buffer_end_) buffer_begin_ = buffer_end_ = 0;
   const bool payload_next =
       in_payload_ || (requests_.sent() != 0 && requests_.oldest().answer != 0);
@@ -127,6 +130,7 @@ Result<bool> AnswerReader::took(const Expected& expected, const Result<size_t>& 
     takePlaced(expected, *received);
   } else {
     buffer_end_ += *received;
+    TP_CHECK_OP(buffer_end_, <=, buffer_.size().value());
   }
   return true;
 }
@@ -160,6 +164,7 @@ AnswerReader::Expected AnswerReader::expectInPlace() {
 
 void AnswerReader::takePlaced(const Expected& expected, size_t received) {
   // What of the stream lies in expected's places; the header that had begun counts as well.
+  TP_CHECK_OP(received, <=, expected.bytes);
   size_t left = received + buffered();
   buffer_begin_ = buffer_end_ = 0;
   for (size_t i = 0; i < expected.answers; ++i) {
@@ -184,6 +189,7 @@ void AnswerReader::takePlaced(const Expected& expected, size_t received) {
     if (in_payload_) return;
     ++ready_;
   }
+  TP_CHECK_OP(left, <=, kReadAhead);
   buffer_begin_ = static_cast<size_t>(readAhead() - buffer_.data());
   buffer_end_ = buffer_begin_ + left;
 }
@@ -191,6 +197,7 @@ void AnswerReader::takePlaced(const Expected& expected, size_t received) {
 /// The guess was wrong: answer `from` (counted from the oldest) is an error, or nonsense. The
 /// `left` bytes from its header on are put together in the buffer, where take() judges them.
 void AnswerReader::takeBack(const Expected& expected, size_t from, size_t left) {
+  TP_CHECK_OP(left, <=, buffer_.size().value() - kReadAhead);
   std::byte* to = buffer_.data();
   const auto take = [&](const std::byte* at, size_t bytes) {
     const size_t taken = std::min(bytes, left);
@@ -203,6 +210,7 @@ void AnswerReader::takeBack(const Expected& expected, size_t from, size_t left) 
     take(header(i), wire::kResponseSize);
     take(requests_[i].to, requests_[i].answer);
   }
+  TP_DCHECK_OP(left, <=, kReadAhead);
   take(readAhead(), left);
   buffer_end_ = static_cast<size_t>(to - buffer_.data());
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 #include "runtime/base/format.h"
 #include "runtime/base/log.h"
 #include "runtime/base/raw_calls.h"
@@ -327,6 +328,7 @@ size_t RemoteClient::pollLane(std::span<FetchCompletion> out) {
 
 /// Nothing should come on the connection while no request is under way on it, but its end.
 bool RemoteClient::streamSpoke() {
+  TP_DCHECK(inLane());  // or it would be an answer that is thrown away
   std::byte unasked;
   const iovec part = {&unasked, 1};
   const auto received = connection_->receive({&part, 1}, Wait::kNever);
@@ -338,6 +340,7 @@ bool RemoteClient::streamSpoke() {
 /// come after one of the connection's. If the server has gone, or fenced us off, the connection
 /// says so.
 void RemoteClient::leaveLane(const Error& error) {
+  TP_CHECK(inLane() && lane_.isOpen());
   counted_.change(PageWays::kTcp);
   if (const auto server = peer()) (void)useStream(*server, error.text(), Tell::kLine);
   lane_.close();

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 #include "runtime/base/raw_calls.h"
 
 namespace tidepool {
@@ -20,6 +21,7 @@ bool within(uint64_t offset, uint64_t bytes, uint64_t length) {
 }  // namespace
 
 Status ClientLane::open(std::unique_ptr<PageLane> lane, uint64_t length, int connection) {
+  TP_CHECK(lane_ == nullptr && !events_.valid());
   UniqueFd events(static_cast<int>(raw::call(SYS_epoll_create1, EPOLL_CLOEXEC)));
   if (!events.valid()) return failErrno(ErrorCode::kIo, "cannot make an epoll descriptor");
   events.keep();
@@ -62,6 +64,7 @@ bool ClientLane::carries(const wire::Request& request, std::span<const std::byte
   }
   if (rows != RowsBy::kLane || request.row_bytes > length_) return false;
   const auto* const all = reinterpret_cast<const uint64_t*>(offsets.data());
+  TP_DCHECK_OP(offsets.size(), ==, request.count * sizeof(uint64_t));
   // No early end: the loop is then one that the compiler makes wide.
   uint64_t most = 0;
   for (uint32_t i = 0; i < request.count; ++i) most = std::max(most, all[i]);
@@ -82,6 +85,8 @@ LanePiece ClientLane::nextPiece() const {
       .memory = memory + sent};
   piece.bytes = std::min(static_cast<uint32_t>(next.length - sent), PageLane::kMostPiece);
   if (next.row == 0) return piece;
+  // Rows are sent whole.
+  TP_CHECK(sent % next.row == 0 && next.row <= piece.bytes);
   const uint32_t most = piece.bytes / next.row;
   const auto* const rows = static_cast<const uint64_t*>(next.parts[1].iov_base) + sent / next.row;
   uint32_t count = 1;
@@ -107,6 +112,7 @@ Result<ClientLane::Ended> ClientLane::take(std::span<FetchCompletion> out) {
   const auto moved = lane_->reap();
   if (!moved) return tl::unexpected(moved.error());
   done_ += *moved;
+  TP_CHECK(*moved == 0 || !requests_.empty());
   size_t count = 0;
   while (count < out.size() && complete()) {
     done_ -= requests_.oldest().length;
@@ -117,6 +123,7 @@ Result<ClientLane::Ended> ClientLane::take(std::span<FetchCompletion> out) {
 }
 
 void ClientLane::close() {
+  TP_CHECK(lane_ != nullptr);
   // Closing it would not do: a child of fork() may have it open, too.
   for (const int fd : {lane_->fd(), lane_->endFd()}) {
     if (fd >= 0) (void)raw::call(SYS_epoll_ctl, events_.get(), EPOLL_CTL_DEL, fd, nullptr);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/raw_calls.h"
 
@@ -41,6 +42,7 @@ Status receiveAll(Connection& connection, std::span<std::byte> bytes, Nanosecond
     const iovec part = {bytes.data(), bytes.size()};
     const auto given = connection.receive({&part, 1}, Wait::kNever);
     if (!given) return tl::unexpected(given.error());
+    TP_CHECK_OP(*given, <=, bytes.size());
     bytes = bytes.subspan(*given);
     if (*given == 0) TP_TRY(waitFor(connection, POLLIN, deadline));
   }

@@ -18,6 +18,9 @@ static_assert(std::endian::native == std::endian::little, "the wire formats are 
 class Writer {
  public:
   explicit Writer(std::span<std::byte> out) : out_(out) {}
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+  ~Writer() { TP_CHECK_OP(at_, ==, out_.size()); }
   template <typename T>
   void put(const T& value) {
     TP_CHECK_OP(at_ + sizeof value, <=, out_.size());

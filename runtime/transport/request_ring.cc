@@ -12,6 +12,7 @@ void RequestRing::Slot::set(const wire::Request& request, Way by, std::span<cons
                             std::span<const std::byte> second, std::span<std::byte> answer_to) {
   tag = request.tag;
   to = answer_to.data();
+  TP_CHECK(answer_to.size() <= UINT32_MAX && first.size() + second.size() == request.payload);
   answer = static_cast<uint32_t>(answer_to.size());
   total = static_cast<uint32_t>(sizeof header + first.size() + second.size());
   way = by;
@@ -63,9 +64,12 @@ void RequestRing::advance(size_t bytes) {
     sent_offset_ -= next().bytes();
     ++sent_;
   }
+  // Nothing is sent that was not asked for.
+  TP_CHECK(sent_ != tail_ || sent_offset_ == 0);
 }
 
 void RequestRing::end() {
+  TP_CHECK(!empty());
   if (sent_ == head_) ++sent_;
   ++head_;
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <span>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
@@ -54,16 +55,28 @@ class RequestRing {
   size_t sent() const { return sent_ - head_; }
   bool allSent() const { return sent_ == tail_; }
   /// The one that is `index` after the oldest.
-  const Slot& operator[](size_t index) const { return slot(head_ + index); }
-  const Slot& oldest() const { return slot(head_); }
+  const Slot& operator[](size_t index) const {
+    TP_DCHECK_OP(index, <, size());
+    return slot(head_ + index);
+  }
+  const Slot& oldest() const {
+    TP_DCHECK(!empty());
+    return slot(head_);
+  }
   /// The oldest that has not been sent wholly, and how much of it has.
-  const Slot& next() const { return slot(sent_); }
+  const Slot& next() const {
+    TP_DCHECK(!allSent());
+    return slot(sent_);
+  }
   size_t sentOfNext() const { return sent_offset_; }
   /// That of the requests on their way, or of the last one.
   Way way() const { return way_; }
 
   /// A place for one more, to be set. Not when full.
-  Slot& add() { return slot(tail_++); }
+  Slot& add() {
+    TP_CHECK_OP(size(), <=, mask_);
+    return slot(tail_++);
+  }
   /// Whether the next one, of which there is one, may be sent: its way is that of those before it,
   /// or these have all ended.
   bool mayStart();

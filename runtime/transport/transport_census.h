@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "runtime/base/check.h"
 #include "runtime/base/format.h"
 #include "runtime/base/page_ways.h"
 
@@ -23,6 +24,7 @@ class TransportCensus {
     Place& operator=(const Place&) = delete;
     ~Place() { leave(); }
     void take(TransportCensus* census, PageWays way) {
+      TP_CHECK(way == PageWays::kTcp || way == PageWays::kVerbs);
       leave();
       census_ = census;
       if (census == nullptr) return;
@@ -44,7 +46,10 @@ class TransportCensus {
    private:
     void leave() {
       if (census_ == nullptr || generation_ != census_->generation_) return;
-      if (way_ != PageWays::kNone) census_->of(way_).fetch_sub(1, std::memory_order_relaxed);
+      if (way_ != PageWays::kNone) {
+        const uint32_t before = census_->of(way_).fetch_sub(1, std::memory_order_relaxed);
+        TP_CHECK_OP(before, >, 0u);
+      }
       way_ = PageWays::kNone;
     }
     TransportCensus* census_ = nullptr;

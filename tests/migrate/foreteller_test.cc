@@ -30,9 +30,9 @@ class ForetellerTest : public testing::Test {
       // By way of what a page goes through on its way out.
       for (const PageState state : {PageState::kLocal, PageState::kEvicting, PageState::kFar}) {
         const PageWord before = core_.space->word(PageIndex(page));
-        ASSERT_TRUE(
-            core_.space->change(granule, PageIndex(page), before,
-                                PageWord(state, 0, state == PageState::kFar ? 1 : 0, page)));
+        const bool far = state == PageState::kFar;
+        ASSERT_TRUE(core_.space->change(granule, PageIndex(page), before,
+                                        PageWord(state, 0, far ? 1 : 0, far ? page : 0)));
       }
     }
     std::mt19937_64 random(4);

@@ -19,6 +19,12 @@ using enum PageState;
 
 PageState stateAt(int index) { return static_cast<PageState>(index); }
 
+/// A word of that state which names what it has to.
+PageWord wordOf(PageState state) {
+  const bool has_frame = state == kFar || state == kFetching || state == kDirect;
+  return PageWord(state, 0, has_frame ? 1 : 0, has_frame || state == kEvicting ? 5 : 0);
+}
+
 TEST(PageState, TheTableAllowsExactlyWhatIsListed) {
   const std::set<std::pair<PageState, PageState>> allowed = {
       {kZero, kEmpty},     {kZero, kLocal},     {kZero, kDirect},    {kEvicting, kZero},
@@ -67,6 +73,29 @@ TEST(PageWord, KeepsWhatItIsGiven) {
   EXPECT_EQ(PageWord(), PageWord(kEmpty, 0, 0, 0));
 }
 
+TEST(PageWord, IsWellFormedIfItsFieldsAgreeWithItsState) {
+  for (int state = 0; state < kPageStates; ++state) {
+    EXPECT_TRUE(wellFormed(wordOf(stateAt(state)))) << state;
+    // Only what is local may have been armed, and only that and what is fetched be a guess.
+    EXPECT_EQ(wellFormed(wordOf(stateAt(state)).with(kFlagProbed)), stateAt(state) == kLocal);
+    EXPECT_EQ(wellFormed(wordOf(stateAt(state)).with(kFlagUnproven)),
+              stateAt(state) == kLocal || stateAt(state) == kFetching);
+  }
+  for (const PageState state : {kFar, kFetching, kDirect}) {
+    EXPECT_FALSE(wellFormed(PageWord(state, 0, 0, 5))) << "whose frame?";
+  }
+  for (const PageState state : {kEmpty, kLocal, kLost, kZero}) {
+    EXPECT_FALSE(wellFormed(PageWord(state, 0, 1, 5))) << "it has none";
+  }
+  EXPECT_FALSE(wellFormed(PageWord(kEvicting, 0, 1, 5))) << "it is in no tier yet";
+  for (const PageFlag flag : {kFlagShadow, kFlagFarCopy}) {
+    EXPECT_TRUE(wellFormed(PageWord(kLocal, flag | kFlagProbed, 1, 5)));
+    EXPECT_FALSE(wellFormed(PageWord(kLocal, flag, 0, 5)));
+    EXPECT_FALSE(wellFormed(PageWord(kFar, flag, 1, 5)));
+  }
+  EXPECT_FALSE(wellFormed(PageWord(kLocal, kFlagShadow | kFlagFarCopy, 1, 5))) << "one index";
+}
+
 class PageWords : public testing::Test {
  protected:
   void SetUp() override {
@@ -85,8 +114,7 @@ class PageWords : public testing::Test {
                                                               {kLocal, kEvicting, kFar, kLost},
                                                               {kLocal, kEvicting, kZero}};
     for (const PageState next : kWays[static_cast<size_t>(state)]) {
-      ASSERT_TRUE(
-          changePage(*space_, PageIndex(0), space_->word(PageIndex(0)), PageWord(next, 0, 0, 0)));
+      ASSERT_TRUE(changePage(*space_, PageIndex(0), space_->word(PageIndex(0)), wordOf(next)));
     }
   }
   std::unique_ptr<ManagedSpace> space_;
@@ -118,8 +146,7 @@ TEST_F(PageWords, IllegalChangesAbort) {
     space_ = std::move(*ManagedSpace::create(Bytes(4 * kGranuleSize)));
     enter(from);
     const PageWord now = space_->word(PageIndex(0));
-    const PageWord next(to, 0, 1, 5);
-    EXPECT_DEATH(changePage(*space_, PageIndex(0), now, next), "broken invariant")
+    EXPECT_DEATH(changePage(*space_, PageIndex(0), now, wordOf(to)), "broken invariant")
         << static_cast<int>(from) << " -> " << static_cast<int>(to);
   }
 }

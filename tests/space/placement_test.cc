@@ -47,7 +47,7 @@ TEST(Residency, CountsPagesByTheirState) {
       PageWord(PageState::kFar, 0, 2, 9),
       PageWord(PageState::kFetching, 0, 3, 9),
       PageWord(PageState::kDirect, 0, 1, 9),
-      PageWord(PageState::kLost, 0, 2, 9),
+      PageWord(PageState::kLost, 0, 0, 0),
   };
   // The ways by which the table of transitions leads there.
   const std::vector<size_t> ways[] = {{}, {1}, {1, 2}, {1, 2, 3}, {1, 2, 3, 4}, {5}, {5, 6}};

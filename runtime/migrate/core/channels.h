@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/migrate/core/core.h"
 
 namespace tidepool {
@@ -26,10 +27,13 @@ class Channels {
   }
   /// Opens it if need be, which allocates, and waits for the peer. What has failed stays so.
   Result<FetchChannel*> to(uint8_t number) {
+    TP_CHECK_OP(number, <=, TierSet::kMost);
     auto& channel = open_[number];
     if (channel != nullptr) return channel.get();
     if (failed_[number]) return tl::unexpected(*failed_[number]);
-    auto opened = tiers_.fetch(number)->openChannel();
+    FetchTier* const tier = tiers_.fetch(number);
+    TP_CHECK(tier != nullptr);
+    auto opened = tier->openChannel();
     if (!opened) {
       failed_[number] = opened.error();
       return tl::unexpected(opened.error());
@@ -39,6 +43,7 @@ class Channels {
   }
   /// Nothing is in flight there.
   void close(uint8_t number) {
+    TP_DCHECK(open_[number] == nullptr || open_[number]->inFlight() == 0);
     open_[number].reset();
     failed_[number].reset();
   }

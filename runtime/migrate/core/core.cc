@@ -25,6 +25,7 @@ void checkWithin(const Core& core, const GranuleLock& granule, uintptr_t address
 PortResult moveOutOfSpace(Core& core, const GranuleLock& granule, uintptr_t to, uintptr_t from,
                           Bytes size) {
   checkWithin(core, granule, from, size);
+  TP_CHECK(!core.space->contains(to));
   PortResult result = moveAll(*core.port, to, from, size, Wake::kNo);
   const Bytes rest = size - result.done;
   from += result.done.value();
@@ -68,6 +69,8 @@ void restoreDumpAdvice(Core& core, const GranuleLock& granule, uintptr_t address
 
 void poisonPage(Core& core, const GranuleLock& granule, PageIndex page) {
   TP_CHECK(granule.covers(page));
+  // Of a page that is there the kernel would drop the bytes.
+  TP_CHECK(core.space->word(page).state() == PageState::kLost);
   const uintptr_t address = core.space->addressOf(page);
   if (!core.port->canPoison() || !core.port->poison(address, Bytes(kPageSize))) {
     // Without poison markers an unmapped page is the next clearest end: SIGSEGV, not zeros.

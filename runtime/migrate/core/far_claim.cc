@@ -7,6 +7,7 @@
 namespace tidepool {
 
 FarClaim claimFar(Core& core, const GranuleLock& granule, PageRun run, uint8_t flags) {
+  TP_CHECK(granule.covers(run.first) && run.first + run.count.value() <= granule.end());
   const PageWord head = core.space->word(run.first);
   FarClaim claim;
   claim.first_ = run.first;
@@ -57,6 +58,7 @@ void FarClaim::settleLocal(Core& core, const GranuleLock& granule, PageCount pag
 
 void FarClaim::settleFar(Core& core, const GranuleLock& granule, uint8_t tier, FrameIndex to) {
   TP_CHECK(!empty());
+  TP_CHECK(tier != 0 && (tier != tier_ || to != frame_));
   const PageWord word = wordOf(core, 0);
   if (owns(word, 0)) {
     TP_CHECK(

@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/migrate/core/core.h"
 #include "runtime/policy/stream.h"
 
@@ -40,6 +41,7 @@ class FarClaim {
   FrameRun frames() const { return {frame_, count_}; }
   /// Whether this is the word of page `at` of the claim, and not of something that came after it.
   bool owns(PageWord word, uint64_t at) const {
+    TP_DCHECK_OP(at, <, count_.value());
     return word.state() == PageState::kFetching && word.tier() == tier_ &&
            word.frame() == frame_ + at;
   }

@@ -23,6 +23,8 @@ Result<FarMove> FarMove::create(Core& core, uint64_t most) {
 void FarMove::claim(const GranuleLock& granule, PageIndex page) {
   TP_CHECK(!full());
   pages_.push_back(claimFar(core_, granule, {page, PageCount(1)}));
+  // Its frame is read along with the others.
+  TP_CHECK(!pages_.back().empty() && pages_.back().tier() == pages_[begin_].tier());
 }
 
 template <typename FrameOf, typename Act>
@@ -53,6 +55,7 @@ bool FarMove::findFrames(uint8_t except) {
     while (found_ < pages_.size()) {
       const auto run = tier->allocate(PageCount(pages_.size() - found_));
       if (!run) break;
+      TP_CHECK_OP(run->count.value(), <=, pages_.size() - found_);
       for (uint64_t i = 0; i < run->count.value(); ++i) to_[found_++] = run->first + i;
     }
     if (found_ > begin_) return true;
@@ -75,6 +78,7 @@ Status FarMove::write() {
 }
 
 Status FarMove::submit(Channels& channels, uint64_t tag) {
+  TP_CHECK(found_ > begin_ && found_ - begin_ <= FetchChannel::kMostScattered);
   const auto channel = channels.to(tier_);
   if (!channel) return tl::unexpected(channel.error());
   TP_TRY((*channel)->submitWriteScattered(tag, std::span(to_).subspan(begin_, found_ - begin_),

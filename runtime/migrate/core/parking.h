@@ -7,6 +7,7 @@
 #include <atomic>
 #include <new>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/base/mutex.h"
 
 namespace tidepool {
@@ -34,6 +35,7 @@ class Parking {
   void park(Upto self) {
     MutexLock lock(mutex_);
     ++parked_;
+    TP_DCHECK_OP(parked_, <=, static_cast<int>(Upto::kFaults));
     changed_.notifyAll();
     while (requested(self)) changed_.wait(mutex_);
     --parked_;

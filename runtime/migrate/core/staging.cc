@@ -24,6 +24,7 @@ Status Staging::renew(FaultPort& port) {
 }
 
 void Staging::recycle(uint64_t first, PageCount slots) {
+  TP_CHECK_OP(first % kSlotsPerSegment + slots.value(), <=, kSlotsPerSegment);
   [[maybe_unused]] const Status freed = kernel_.discard(slotAddress(first), toBytes(slots));
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <memory>
 
+#include "runtime/base/check.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/units.h"
 #include "runtime/os/fault_port.h"
@@ -26,7 +27,10 @@ class Staging {
   Status renew(FaultPort& port);
 
   uint64_t firstSlot(uint64_t segment) const { return segment * kSlotsPerSegment; }
-  uintptr_t slotAddress(uint64_t slot) const { return base() + slot * kPageSize; }
+  uintptr_t slotAddress(uint64_t slot) const {
+    TP_CHECK_OP(slot, <, kSegments * kSlotsPerSegment);
+    return base() + slot * kPageSize;
+  }
   std::byte* slotMemory(uint64_t slot) const {
     return reinterpret_cast<std::byte*>(slotAddress(slot));
   }

@@ -90,6 +90,7 @@ std::unique_ptr<TreeAccount> TreeAccount::join(UniqueFd fd) {
 }
 
 bool TreeAccount::enter() {
+  TP_CHECK(own_ == kNoEntry);
   Locked locked(*this);
   // Never waits for a life: one that is taken though its entry is not used belongs to a process
   // that is about to be dead.

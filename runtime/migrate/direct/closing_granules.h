@@ -22,6 +22,8 @@ class ClosingGranules {
   }
   /// Returns its place, for end().
   size_t add(const GranuleLock& granule) {
+    // It would be finished twice.
+    TP_CHECK(!has(granule));
     size_t place = 0;
     while (entries_[place].load(std::memory_order_relaxed) != kNone) {
       ++place;
@@ -33,6 +35,7 @@ class ClosingGranules {
   }
   /// Returns whether anything has spoiled it.
   bool end(const GranuleLock& granule, size_t place) {
+    TP_CHECK_OP(place, <, kMost);
     const uint64_t found = entries_[place].exchange(kNone, std::memory_order_relaxed);
     TP_CHECK_OP(found & ~kSpoiled, ==, GranuleIndex(granule).value());
     count_.fetch_sub(1, std::memory_order_relaxed);

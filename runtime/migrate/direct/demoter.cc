@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 
 bool Demoter::placeFar(const GranuleLock& granule, PageIndex page) {
@@ -70,6 +72,7 @@ uint64_t Demoter::demote(const GranuleLock& granule, PageIndex first, uint64_t p
 }
 
 uint64_t Demoter::demoteMovable(const GranuleLock& granule, PageIndex first, uint64_t pages) {
+  TP_CHECK(granule.covers(first) && first + pages <= granule.end());
   std::optional<Home> home = homes_.of(granule);
   if (!home) {
     home = homes_.find(granule);

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/os/memory.h"
 
 namespace tidepool {
@@ -14,6 +15,7 @@ std::optional<Home> GranuleHomes::of(const GranuleLock& granule) const {
     const PageWord word = core_.space->word(firstPage(granule) + i);
     if (word.state() == PageState::kDirect ||
         (word.state() == PageState::kLocal && word.has(kFlagShadow))) {
+      TP_DCHECK_OP(word.index(), >=, i);
       return Home{word.tier(), word.frame() - i};
     }
   }
@@ -70,6 +72,8 @@ bool GranuleHomes::map(const GranuleLock& granule, PageIndex first, uint64_t pag
   DirectTier& tier = *core_.tiers.direct(home.tier);
   TP_CHECK(!tier.suspended());
   const uint64_t within = first.value() % kPagesPerGranule;
+  // Others' pages would be mapped over.
+  TP_CHECK(granule.covers(first) && within + pages <= kPagesPerGranule);
   const uintptr_t address = core_.space->addressOf(first);
   const FrameRun run{home.first + within, PageCount(pages)};
   if (!tier.mapFrames(run, reinterpret_cast<void*>(address))) return false;
@@ -89,6 +93,7 @@ bool GranuleHomes::map(const GranuleLock& granule, PageIndex first, uint64_t pag
 }
 
 void GranuleHomes::move(const GranuleLock& granule, const Home& home, const Home& to) {
+  TP_CHECK(home.tier != to.tier || home.first != to.first);
   const PageIndex first = firstPage(granule);
   const DirectTier& from_tier = *core_.tiers.direct(home.tier);
   const DirectTier& to_tier = *core_.tiers.direct(to.tier);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 namespace {
 
@@ -37,6 +39,7 @@ size_t Promoter::closeRuns(const GranuleLock& granule, std::span<const Run> runs
   }
   size_t closed = 0;
   for (const Run& run : runs) {
+    TP_CHECK(granule.covers(run.first) && run.first + run.count <= granule.end());
     if (!homes_.movable(granule, run.first, run.count)) break;
     if (!core_.budget.tryCharge(PageCount(run.count), beyond)) break;
     // From here on a thread that would write, the kernel on behalf of a device too, waits for the
@@ -89,6 +92,7 @@ bool Promoter::lookForPins() {
 }
 
 size_t Promoter::finish(const GranuleLock& granule, const Promotion& promotion, bool pinned) {
+  TP_CHECK(promotion.closed <= promotion.count && promotion.count <= promotion.runs.size());
   if (promotion.closed == 0) return 0;
   const std::span<const Run> runs(promotion.runs.data(), promotion.closed);
   const bool spoiled = closing_.end(granule, promotion.place);
@@ -119,6 +123,7 @@ bool Promoter::bringIn(const GranuleLock& granule, PageIndex page) {
 }
 
 bool Promoter::bringInAll(const GranuleLock& granule, PageIndex first, PageIndex end) {
+  TP_CHECK(granule.covers(first) && end <= granule.end());
   if (homes_.suspended(granule)) return false;
   if (homes_.liesWhole(granule) && !whole_.promote(granule)) return false;
   MutexLock lock(transfer_.mutex());

@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 
 Result<Mapping> TransferArea::reserve() {
@@ -27,6 +29,7 @@ void TransferArea::countMoved(StatCounter& moves, StatCounter& bytes, uint64_t p
 
 bool TransferArea::copyOut(const GranuleLock& granule, PageIndex first, uint64_t pages,
                            std::byte* to) {
+  TP_CHECK(granule.covers(first) && first + pages <= granule.end());
   const uintptr_t from = core_.space->addressOf(first);
   const Bytes size(pages * kPageSize);
   if (core_.port->canMove()) {
@@ -69,7 +72,12 @@ void TransferArea::putBack(const GranuleLock&, PageIndex first, uint64_t pages) 
 }
 
 bool TransferArea::swapIn(const GranuleLock& granule, PageIndex first, uint64_t pages) {
+  TP_CHECK(granule.covers(first) && first + pages <= granule.end());
   const PageWord word = core_.space->word(first);
+  const PageWord last = core_.space->word(first + (pages - 1));
+  // One home: the frames are copied in one go.
+  TP_CHECK(word.state() == PageState::kDirect && last.state() == PageState::kDirect);
+  TP_CHECK(word.tier() == last.tier() && last.frame() - word.frame() == pages - 1);
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size(pages * kPageSize);
   const uintptr_t fill = fillAddress();
@@ -105,6 +113,7 @@ bool TransferArea::swapIn(const GranuleLock& granule, PageIndex first, uint64_t 
 }
 
 void TransferArea::poison(const GranuleLock& granule, PageIndex first, uint64_t pages) {
+  TP_CHECK(granule.covers(first) && first + pages <= granule.end());
   const uintptr_t address = core_.space->addressOf(first);
   const Bytes size(pages * kPageSize);
   const uintptr_t fill = fillAddress();

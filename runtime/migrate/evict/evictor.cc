@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/os/memory.h"
 #include "runtime/stats/stats_region.h"
 
@@ -63,6 +64,8 @@ PageCount Evictor::start(PageCount wanted) {
   while (usable_ && started < wanted.value()) {
     const uint64_t segment = freeSegment();
     if (segment == kNoSegment) break;
+    // Its memory is nobody's any more.
+    TP_CHECK(batches_[segment].writes_left == 0 && batches_[segment].written_as == 0);
     const Fill filled = fill(segment, PageCount(wanted.value() - started));
     started += batches_[segment].used;
     if (batches_[segment].used > 0) write(segment);
@@ -301,6 +304,7 @@ void Evictor::moveOutRun(const GranuleLock& granule, PageRun run, const PageSet&
     const PageRun rest{run.first + at, PageCount(run.count.value() - at)};
     const PageRun part{rest.first, PageCount(alikeFrom(rest, plain))};
     const uint64_t slot = batch.used;
+    TP_CHECK_OP(slot + part.count.value(), <=, Staging::kSlotsPerSegment);
     const Rights rights = rightsOf(part.first, plain);
     const Nanoseconds started = core_.clock->now();
     const uint64_t moved = moveRun(granule, part, rights, staging_.firstSlot(segment) + slot);
@@ -346,6 +350,7 @@ PageSet Evictor::stuckOf(GranuleIndex granule) const {
 static_assert(Staging::kSlotsPerSegment <= Kernel::kMostReadRuns, "one look a segment");
 
 PageSet Evictor::unwritten(const GranuleLock& granule, const PageSet& pages) {
+  TP_CHECK_OP(pages.count(), <=, Staging::kSlotsPerSegment);  // the room of seen_
   PageSet asked;
   std::array<os::PageRun, Staging::kSlotsPerSegment> runs;
   size_t used = 0;

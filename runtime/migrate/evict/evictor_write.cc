@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Eviction to fetch tiers, from the staging segment on: frames, writes, limbo, and the way back
 // when a write fails. Runs on the migrator's thread only.
+#include "runtime/base/check.h"
 #include "runtime/migrate/evict/evictor.h"
 
 #include <algorithm>
@@ -93,6 +94,7 @@ bool Evictor::allocateFrom(uint8_t number, Batch& batch, const SlotSet& slots) {
       }
       return false;
     }
+    TP_CHECK_OP(run->count.value(), <=, alike);
     for (uint64_t i = 0; i < run->count.value(); ++i, ++slot) {
       batch.frames[slot] = run->first + i;
       batch.tiers[slot] = number;
@@ -197,6 +199,7 @@ static_assert(Staging::kSlotsPerSegment <= FetchChannel::kMostScattered, "one re
 uint64_t Evictor::submitFrom(uint64_t segment, uint64_t at) {
   Batch& batch = batches_[segment];
   const uint8_t tier = batch.tiers[at];
+  TP_CHECK(!batch.zero[at] && tier != 0 && tier != core_.pool_number);
   uint64_t slots = 1;
   bool in_a_run = true;
   for (; at + slots < batch.used && batch.writes(at) && batch.writes(at + slots) &&
@@ -244,6 +247,7 @@ void Evictor::advance() {
           continue;
         }
         const uint64_t segment = completions[i].tag >> 32;
+        TP_CHECK_OP(segment, <, Staging::kSegments);
         Batch& batch = batches_[segment];
         TP_CHECK(batch.writes_left > 0);
         if (!completions[i].ok()) batch.failed_tier = tier;
@@ -323,6 +327,8 @@ bool Evictor::recycle() {
 
 void Evictor::empty(uint64_t segment) {
   Batch& batch = batches_[segment];
+  TP_CHECK_OP(batch.writes_left, ==, 0u);  // of memory that is given up here
+  TP_CHECK(in_flight_ >= PageCount(batch.used));
   staging_.recycle(staging_.firstSlot(segment), PageCount(batch.used));
   core_.budget.discharge(PageCount(batch.used));
   in_flight_ -= PageCount(batch.used);

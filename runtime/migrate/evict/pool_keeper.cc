@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 namespace {
 
@@ -233,6 +235,7 @@ bool PoolKeeper::send(WriteBack& batch) {
 }
 
 void PoolKeeper::finish(const FetchCompletion& written) {
+  TP_CHECK_OP(written.tag - kFirstTag, <, write_backs_.size());
   WriteBack& batch = write_backs_[written.tag - kFirstTag];
   FarMove& pages = batch.pages;
   TP_CHECK(std::exchange(batch.under_way, false));

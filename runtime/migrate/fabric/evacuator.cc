@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 
 Result<std::unique_ptr<Evacuator>> Evacuator::create(Core& core, GranuleMover& mover) {
@@ -83,6 +85,7 @@ bool Evacuator::moveGranule(GranuleIndex index, uint8_t tier) {
 }
 
 void Evacuator::claim(GranuleIndex index, uint8_t tier) {
+  TP_CHECK(moving_.empty());
   const GranuleLock granule(*core_.space, index);
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const PageIndex page = firstPage(granule) + i;

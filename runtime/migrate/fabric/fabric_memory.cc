@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/tier/fabric_tiers.h"
 
 namespace tidepool {
@@ -324,6 +325,7 @@ void FabricMemory::grow(Nanoseconds now) {
 }
 
 void FabricMemory::leave(Region& region) {
+  TP_CHECK(region.state != State::kRetiring && region.state != State::kReturning);
   region.state = State::kLeaving;
   region.least_left = Bytes(~uint64_t{0});
   region.stuck_since.reset();
@@ -422,11 +424,14 @@ void FabricMemory::reportLeft(Region& region, Nanoseconds now) {
 }
 
 void FabricMemory::retire(Region& region) {
+  TP_CHECK(region.state == State::kLeaving);
   region.state = State::kRetiring;
   lease_.forget(bitsOf(region));
   if (balancer_ != nullptr) balancer_->letGo();
   for (uint8_t i = 0; i < region.tiers; ++i) {
     const uint8_t number = region.numbers[i];
+    // Pages that are there would be gone with it.
+    TP_CHECK(core_.tiers.tier(number).holdsNothing());
     evictor_->letGo(number);
     region.retired[i] = core_.tiers.remove(number);
     core_.stats->tiers[number].capacity_bytes = 0;
@@ -456,7 +461,10 @@ void FabricMemory::finishRetiring(Region& region) {
     return;
   }
   if (stage != TierRetirement::Stage::kNone) return;
-  for (uint8_t i = 0; i < region.tiers; ++i) core_.tiers.free(region.numbers[i]);
+  for (uint8_t i = 0; i < region.tiers; ++i) {
+    TP_CHECK(region.retired[i] == nullptr);
+    core_.tiers.free(region.numbers[i]);
+  }
   region.tiers = 0;
   region.state = State::kReturning;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fault service's reads from far memory: submission, prefetch, installation, and what happens
 // to pages whose tier is gone. Runs on the fault service's thread only.
+#include "runtime/base/debug_check.h"
 #include "runtime/migrate/fault/fault_service.h"
 
 #include <algorithm>
@@ -20,6 +21,7 @@ FaultService::Answer FaultService::beginFetch(const GranuleLock& granule, PageIn
 
 bool FaultService::submitFetch(const GranuleLock& granule, FarClaim claim, Arrival arrival) {
   TP_CHECK(!claim.empty() && free_count_ > 0);
+  TP_CHECK_OP(claim.count().value(), <=, kPagesPerFetch);  // the room of a buffer
   const uint32_t slot = free_slots_[--free_count_];
   const uint64_t demanded = arrival == Arrival::kFault ? 1 : 0;
   const PageIndex first = claim.first();
@@ -96,6 +98,7 @@ void FaultService::arrive(const GranuleLock& granule, uint32_t slot) {
 }
 
 void FaultService::freeSlot(uint32_t slot) {
+  TP_CHECK_OP(free_count_, <, kFetches);
   fetches_[slot] = Fetch{};
   free_slots_[free_count_++] = slot;
 }
@@ -228,6 +231,7 @@ void FaultService::claimForetold(Gather& gather, PageIndex page) {
   if (!gather.pages.empty() && word.tier() != gather.pages[0].claim.tier()) return;
   FarClaim claim = claimFar(core_, granule, {page, PageCount(1)}, kFlagUnproven);
   if (claim.empty()) return;
+  TP_CHECK_OP(gather.pages.size(), <, kPagesPerGather);
   const auto number = static_cast<uint64_t>(&gather - gathers_.data());
   const uint64_t at = kFetches * kPagesPerFetch + number * kPagesPerGather + gather.pages.size();
   gather.pages.push_back({.claim = std::move(claim),
@@ -247,6 +251,7 @@ void FaultService::unpackForetold(const GranuleLock& granule, PageIndex page) {
 }
 
 void FaultService::submitGather(Gather& gather) {
+  TP_CHECK(!gather.pages.empty() && !gather.under_way);
   std::array<FrameIndex, kPagesPerGather> frames;
   {
     MutexLock lock(policy_.mutex());
@@ -290,6 +295,7 @@ void FaultService::completeFetches() {
         finishFetch(tag, completions[i].ok(), completions[i].error);
         continue;
       }
+      TP_CHECK_OP(tag - kFetches, <, kGathers);
       finishGather(gathers_[tag - kFetches], completions[i].ok());
     }
   }

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/debug_check.h"
+
 namespace tidepool {
 
 FaultService::FaultService(Core& core, Staging& staging, SharedPolicy& policy, GranuleMover& mover,
@@ -358,6 +360,7 @@ PageCount FaultService::freshRun(const GranuleLock& granule, PageIndex page,
          core_.space->word(PageIndex(from + run)).state() == PageState::kEmpty) {
     ++run;
   }
+  TP_DCHECK(granule.covers(PageIndex(from)) && from <= last);
   *start = PageIndex(from);
   return PageCount(run);
 }
@@ -403,6 +406,7 @@ FaultService::Answer FaultService::fillFresh(const GranuleLock& granule, PageInd
     filled = copyZeros(start, run);
   }
   const uint64_t done = toPages(filled.done).value();
+  TP_CHECK_OP(done, <=, run.value());
   for (uint64_t i = 0; i < done; ++i) {
     core_.space->change(granule, start + i, core_.space->word(start + i),
                         PageWord(PageState::kLocal, 0, 0, 0));

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
 #include "runtime/base/raw_calls.h"
 #include "runtime/os/proc_files.h"
 
@@ -93,7 +94,10 @@ void Foreteller::open(Watched& watched, Nanoseconds now) {
 }
 
 void Foreteller::close(Watched& watched) {
-  if (watched.ring != nullptr) --open_;
+  if (watched.ring != nullptr) {
+    TP_CHECK_OP(open_, >, 0u);
+    --open_;
+  }
   watched = Watched{};
 }
 

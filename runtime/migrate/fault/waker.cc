@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/base/raw_calls.h"
 
 namespace tidepool {
@@ -92,6 +93,9 @@ bool Waker::leaves(Nanoseconds now) const {
 void Waker::wake(uintptr_t address, PageCount pages, Nanoseconds now) {
   const uint64_t asked = asked_.load(std::memory_order_relaxed);
   const uint64_t waiting = asked - done_.load(std::memory_order_acquire);
+  // An entry has the pages' number in the bits that an address of one does not need.
+  TP_CHECK(address % kPageSize == 0 && pages > PageCount() && pages.value() <= kPageSize);
+  TP_DCHECK_OP(waiting, <=, kSlots);
   if (!leaves(now)) {
     port_.wake(address, toBytes(pages));
     return;

@@ -7,6 +7,7 @@
 
 #include <ctime>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/base/log.h"
 #include "runtime/base/service_thread.h"
 #include "runtime/base/signals_held.h"
@@ -31,6 +32,8 @@ void ForkGuard::begin(ForkKind kind) {
   if (core_.fork.detached()) return;
   const sigset_t signals = holdSignals();
   forking_.lock();
+  // What another fork began is over.
+  TP_DCHECK(begun_by_.load(std::memory_order_relaxed) == pthread_t{});
   kind_ = kind;
   signals_ = signals;
   begun_by_.store(pthread_self(), std::memory_order_relaxed);
