@@ -558,6 +558,22 @@ TEST_F(Foretold, WhatArrivesWithoutRoomStaysFarUnlessSomebodyWaits) {
   EXPECT_EQ(held(), held_ + 2);
 }
 
+TEST_F(Foretold, WhatIsUnderWayIsNotInstalledWhenOthersHaveWaitedForRoom) {
+  const auto pages = targets(3);
+  know(pages);
+  tier_->end(1);
+  turn();
+  setLimit(held());
+  ask(allocate());
+  ASSERT_TRUE(faultsWait());
+  setLimit(4096);
+  turn();
+  EXPECT_FALSE(faultsWait());
+  EXPECT_EQ(countIn(PageState::kFetching, pages), 3u);
+  arrive();
+  expectUnproven(pages);
+}
+
 TEST_F(Foretold, NoRoomIsAskedForWhereNobodyWaits) {
   const auto pages = targets(3);
   know(pages);
