@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "allocator/rows/row_numbers.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 
@@ -35,6 +36,7 @@ class AnnouncedBatch {
   /// The next rows are in these places, once so many requests are answered. What places mean is
   /// the table's affair; kNoSlot: the row is not where it will be, and has to be looked for then.
   void know(std::span<const Slot> places, uint64_t requests) {
+    TP_CHECK_OP(places.size(), <=, words_.size() - known_);
     for (size_t i = 0; i < places.size(); ++i) {
       words_[known_ + i] = words_[known_ + i] << kSlotBits | places[i];
       if (places[i] == kNoSlot) moving_.push_back(known_ + i);
@@ -71,7 +73,10 @@ class AnnouncedBatch {
     }
     return false;
   }
-  Slot place(size_t lookup) const { return static_cast<Slot>(words_[lookup] & kNoSlot); }
+  Slot place(size_t lookup) const {
+    TP_DCHECK_OP(lookup, <, known_);
+    return static_cast<Slot>(words_[lookup] & kNoSlot);
+  }
   /// Look-ups from `first` to `end` that have no place, ascending.
   std::span<const size_t> moving(size_t first, size_t end) const {
     const auto from = std::lower_bound(moving_.begin(), moving_.end(), first);

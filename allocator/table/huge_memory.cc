@@ -4,6 +4,8 @@
 
 #include <sys/mman.h>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 
 Result<HugeMemory> HugeMemory::allocate(Bytes size) {
@@ -28,6 +30,7 @@ Result<HugeMemory> HugeMemory::allocate(Bytes size) {
 }
 
 void HugeMemory::use(Bytes size) {
+  TP_CHECK(size <= size_);
   const uint64_t end = roundUp(size_.value(), kPageSize);
   const uint64_t used = roundUp(size.value(), kPageSize);
   if (used < end) giveBack(data_ + used, Bytes(end - used));
@@ -40,6 +43,8 @@ void HugeMemory::use(Bytes size) {
 
 void HugeMemory::giveBack(const std::byte* first, Bytes size) {
   const uint64_t offset = static_cast<uint64_t>(first - data_);
+  // Others' memory would become zeros.
+  TP_CHECK(offset <= size_.value() && size.value() <= roundUp(size_.value(), kPageSize) - offset);
   const uint64_t begin = roundUp(offset, kPageSize);
   const uint64_t end = roundDown(offset + size.value(), kPageSize);
   if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 namespace {
@@ -101,6 +102,7 @@ RowNumber IdMap::insert(uint64_t id) {
     return end_ - 1;
   }
   const RowNumber row = first_free_;
+  TP_CHECK(row < end_ && !live(row));
   first_free_ = idsByRow()[row];
   free_[row / 64] &= ~(uint64_t{1} << row % 64);
   place(id, row);
@@ -119,6 +121,7 @@ void IdMap::appendFree() {
 }
 
 void IdMap::setFree(RowNumber row) {
+  TP_DCHECK(live(row));  // or the list of free rows becomes a ring
   free_[row / 64] |= uint64_t{1} << row % 64;
   idWords()[row] = std::exchange(first_free_, row);
 }
@@ -126,7 +129,10 @@ void IdMap::setFree(RowNumber row) {
 /// Out of the places alone.
 void IdMap::takeOut(uint64_t id) {
   uint64_t hole = home(id);
-  while (idsByRow()[places()[hole] - 1] != id) hole = next(hole);
+  for (;; hole = next(hole)) {
+    TP_CHECK(places()[hole] != 0);  // it is not there
+    if (idsByRow()[places()[hole] - 1] == id) break;
+  }
   for (uint64_t place = next(hole); places()[place] != 0; place = next(place)) {
     // It stays if its search begins behind the hole, seen in the direction of searches.
     const uint64_t begins = home(idsByRow()[places()[place] - 1]);

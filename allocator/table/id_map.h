@@ -8,6 +8,7 @@
 #include <span>
 
 #include "allocator/rows/row_numbers.h"
+#include "runtime/base/debug_check.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 
@@ -45,7 +46,10 @@ class IdMap {
   /// Whether an id has this row, which is below end().
   bool live(RowNumber row) const { return (free_[row / 64] >> row % 64 & 1) == 0; }
   /// Of a row that is live().
-  uint64_t id(RowNumber row) const { return idsByRow()[row]; }
+  uint64_t id(RowNumber row) const {
+    TP_DCHECK(row < end_ && live(row));
+    return idsByRow()[row];
+  }
   /// By row; of those that are not live() it means nothing.
   const uint64_t* idsByRow() const { return reinterpret_cast<const uint64_t*>(ids_.data()); }
   /// The ids in the order of their rows, all but the first so many. Returns how many there were and

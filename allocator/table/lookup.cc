@@ -9,6 +9,7 @@
 #include "allocator/table/table_locks.h"
 #include "allocator/table/table_scratch.h"
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 namespace {
@@ -188,6 +189,7 @@ void EmbeddingTable::fillIn(const BagCall& call, const KnownRows& known, size_t 
   if (begin == end) return;
   std::vector<std::byte>& initial = scratch().initial;
   initial.resize((end - begin) * format_.stride());
+  TP_CHECK_OP(end - begin, <=, addresses.size());
   size_t from = addresses.size() - (end - begin);
   for (size_t at = addresses.size(); end > begin;) {
     --at;

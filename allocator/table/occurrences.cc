@@ -8,6 +8,8 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 namespace {
 
@@ -18,6 +20,7 @@ constexpr size_t kDigits = size_t{1} << kDigitBits;
 
 void Occurrences::sortByRow(std::span<const RowNumber> rows, std::span<const uint32_t> without) {
   const size_t count = rows.size();
+  TP_CHECK_OP(count + without.size(), <=, size_t{UINT32_MAX});  // positions have 32 bits
   keys_.assign(rows.begin(), rows.end());
   positions_.resize(count);
   std::iota(positions_.begin(), positions_.end(), 0u);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 namespace {
@@ -51,6 +52,7 @@ Status PrefetchBuffer::open(uint64_t batch) {
 }
 
 void PrefetchBuffer::giveBack(RowChunk* chunk) {
+  TP_CHECK(chunks_by_number_[chunk->number] == chunk && chunk != survivors_);
   chunks_by_number_[chunk->number] = nullptr;
   free_numbers_.push_back(chunk->number);
   link_.giveBack(chunk);
@@ -113,6 +115,7 @@ void PrefetchBuffer::takeIn() {
 }
 
 Status PrefetchBuffer::await(uint64_t requests) {
+  TP_DCHECK_OP(requests, <=, requests_);  // or it was never sent
   if (come_ < requests) takeIn();
   while (come_ < requests) {
     TP_CHECK(!under_way_.empty());
@@ -153,6 +156,7 @@ void PrefetchBuffer::keep(RowChunk* chunk, size_t from, size_t& kept) {
   const size_t at = to == chunk ? kept++ : to->rows.size();
   to->batch = std::max<uint64_t>(to->batch, need.last);
   if (to == chunk && at == from) return;
+  TP_CHECK_OP(at, <, link_.rowsPerChunk());
   memcpy(to->bytes + at * stride_, bytes, stride_);
   map_.erase(row);
   map_.insert(row, placeOf(to, at));
@@ -169,6 +173,7 @@ void PrefetchBuffer::keep(RowChunk* chunk, size_t from, size_t& kept) {
 /// Rows of a chunk that has come go where leaves() takes them, if it does; the others stay.
 template <typename Leaves>
 Status PrefetchBuffer::sweep(RowChunk* chunk, Leaves leaves) {
+  TP_CHECK(!chunk->under_way);
   if (survivors_ == chunk) survivors_ = nullptr;
   size_t kept = 0;
   chunk->batch = 0;
@@ -262,13 +267,13 @@ Status PrefetchBuffer::writeChanged() {
 }
 
 void PrefetchBuffer::forget() {
+  open_ = survivors_ = nullptr;
   for (RowChunk* chunk : chunks_) {
     if (chunk->under_way) (void)link_.finish(chunk);
     giveBack(chunk);
   }
   chunks_.clear();
   under_way_.clear();
-  open_ = survivors_ = nullptr;
   come_ = requests_;
   if (most_ > 0) map_.restart(mapRoom(most_));
 }

@@ -15,6 +15,7 @@
 #include "allocator/table/row_cache.h"
 #include "allocator/table/row_link.h"
 #include "allocator/table/slot_map.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 
@@ -86,7 +87,10 @@ class PrefetchBuffer {
 
   static size_t mapRoom(size_t rows) { return rows * 5 / 4; }  // hardly a search is long
   ChunkRow& rowAt(Place place) { return chunkAt(place)->needs[place & kMostPosition]; }
-  RowChunk* chunkAt(Place place) const { return chunks_by_number_[place >> kPositionBits]; }
+  RowChunk* chunkAt(Place place) const {
+    TP_DCHECK_OP(place >> kPositionBits, <, chunks_by_number_.size());
+    return chunks_by_number_[place >> kPositionBits];
+  }
   Place placeOf(const RowChunk* chunk, size_t position) const {
     return chunk->number << kPositionBits | static_cast<Place>(position);
   }

@@ -4,6 +4,8 @@
 
 #include <new>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 
 Result<RowBits> RowBits::create(RowNumber rows) {
@@ -21,6 +23,7 @@ Result<RowBits> RowBits::create(RowNumber rows) {
 }
 
 void RowBits::add(const RowBits& other) {
+  TP_CHECK_OP(other.size_.value(), ==, size_.value());
   for (uint64_t index = 0; index < size_.value() / 8; ++index) {
     const uint64_t more = other.word(index);
     if (more != 0) words()[index].fetch_or(more, std::memory_order_relaxed);
@@ -28,6 +31,7 @@ void RowBits::add(const RowBits& other) {
 }
 
 void RowBits::assign(std::span<const uint64_t> from) {
+  TP_CHECK_OP(from.size(), <=, size_.value() / 8);
   for (size_t index = 0; index < from.size(); ++index) {
     if (from[index] != 0) words()[index].store(from[index], std::memory_order_relaxed);
   }

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "allocator/rows/row_numbers.h"
+#include "runtime/base/debug_check.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 #include "runtime/base/units.h"
@@ -26,6 +27,7 @@ class RowBits {
   bool valid() const { return few_ != nullptr || memory_.valid(); }
   bool test(RowNumber row) const { return (word(row / 64) >> row % 64 & 1) != 0; }
   void set(RowNumber row) {
+    TP_DCHECK_OP(row / 64, <, size_.value() / 8);
     auto& place = words()[row / 64];
     const uint64_t bit = uint64_t{1} << row % 64;
     // Relaxed: bits alone are shared; who reads them has the table's lock.
@@ -34,9 +36,13 @@ class RowBits {
     }
   }
   void clear(RowNumber row) {
+    TP_DCHECK_OP(row / 64, <, size_.value() / 8);
     words()[row / 64].fetch_and(~(uint64_t{1} << row % 64), std::memory_order_relaxed);
   }
-  uint64_t word(uint64_t index) const { return words()[index].load(std::memory_order_relaxed); }
+  uint64_t word(uint64_t index) const {
+    TP_DCHECK_OP(index, <, size_.value() / 8);
+    return words()[index].load(std::memory_order_relaxed);
+  }
   /// Sets all bits that are set in the other, which is of the same size.
   void add(const RowBits& other);
   /// Sets these bits, a word for 64 rows; none was set.

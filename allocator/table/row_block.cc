@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 
 RowBlock* RowBlockPool::make() {
@@ -41,6 +43,7 @@ void RowBlockPool::giveBack(RowBlock* block) {
   block->uses.clear();
   block->removed = false;
   free_.push_back(block);
+  TP_CHECK(block->pool == this && free_.size() <= blocks_.size());  // or it came back twice
   returned_.notifyOne();
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 namespace {
@@ -26,6 +27,7 @@ Status RowCache::writeOut(RowNumber number, const std::byte* bytes) {
     if (!chunk) return tl::unexpected(chunk.error());
     writing_ = *chunk;
   }
+  TP_CHECK_OP(writing_->rows.size(), <, backing_.link()->rowsPerChunk());
   memcpy(writing_->bytes + writing_->rows.size() * stride_, bytes, row_bytes_);
   writing_->rows.push_back(number);
   if (writing_->rows.size() < backing_.link()->rowsPerChunk()) return {};
@@ -41,6 +43,7 @@ Status RowCache::sendWriteBack() {
 }
 
 Status RowCache::empty(Slot slot) {
+  TP_CHECK((states_[slot] & kOccupied) != 0);
   if ((states_[slot] & kDirty) != 0) TP_TRY(writeOut(rowOf(slot), row(slot)));
   map_.erase(rowOf(slot));
   states_[slot] = 0;
@@ -85,6 +88,7 @@ Result<Slot> RowCache::place(RowNumber number, Admission admission) {
     slot = *emptied;
     prefetchVictims();
   }
+  TP_CHECK_OP(slot, <, capacity_);
   occupy(slot, number, kOccupied);
   map_.insert(number, slot);
   policy_->onInsert(SlotIndex(slot), RowIndex(number), admission);
@@ -92,6 +96,7 @@ Result<Slot> RowCache::place(RowNumber number, Admission admission) {
 }
 
 void RowCache::drop(Slot slot) {
+  TP_CHECK(slot < used_ && (states_[slot] & kOccupied) != 0);
   policy_->onRemove(SlotIndex(slot), RowIndex(rowOf(slot)));
   map_.erase(rowOf(slot));
   states_[slot] = 0;

@@ -18,6 +18,7 @@
 #include "allocator/table/backing_store.h"
 #include "allocator/table/huge_memory.h"
 #include "allocator/table/slot_map.h"
+#include "runtime/base/debug_check.h"
 #include "runtime/base/result.h"
 
 namespace tidepool {
@@ -53,9 +54,15 @@ class RowCache {
   /// hit() is going to be told of this slot.
   void prefetchHit(Slot slot) const { policy_->prefetchHit(SlotIndex(slot)); }
   /// A look-up found the row in this slot. Thread-safe.
-  void hit(Slot slot) { policy_->onHit(SlotIndex(slot)); }
+  void hit(Slot slot) {
+    TP_DCHECK((states_[slot] & kOccupied) != 0);
+    policy_->onHit(SlotIndex(slot));
+  }
   /// The row in this slot differs from its home from now on. Thread-safe for different slots.
-  void markDirty(Slot slot) { states_[slot] |= kDirty; }
+  void markDirty(Slot slot) {
+    TP_DCHECK(slot < capacity_ && (states_[slot] & kOccupied) != 0);
+    states_[slot] |= kDirty;
+  }
 
   /// A look-up found the row in no slot: whether it deserves one, be it another's.
   Admission miss(RowNumber row) { return policy_->onMiss(RowIndex(row)); }
@@ -109,6 +116,7 @@ class RowCache {
     return RowNumber{states_[slot]} >> kHighShift << 32 | low_rows_[slot];
   }
   void occupy(Slot slot, RowNumber row, uint8_t flags) {
+    TP_DCHECK_OP(states_[slot], ==, 0);
     low_rows_[slot] = static_cast<uint32_t>(row);
     states_[slot] = static_cast<uint8_t>(row >> 32 << kHighShift | flags);
   }

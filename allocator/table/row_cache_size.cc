@@ -7,6 +7,7 @@
 
 #include "allocator/table/row_cache.h"
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 
@@ -92,6 +93,7 @@ Status RowCache::setCapacity(Slot slots) {
   if (policy_->capacity() != SlotCount(slots)) policy_->setCapacity(SlotCount(slots));
   map_.restart(slots);
   forEach([this](RowNumber row, Slot slot) { map_.insert(row, slot); });
+  TP_DCHECK_OP(map_.count() + free_.size(), ==, used_);
   fitMemory();
   return {};
 }

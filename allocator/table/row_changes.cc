@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 
 Status RowChanges::restart(RowNumber capacity, CheckpointId base) {
@@ -30,6 +32,7 @@ Result<RowChanges::Prepared> RowChanges::prepare(RowNumber capacity) {
 
 void RowChanges::begin(Prepared prepared, SavedRows which, RowNumber limit, uint32_t row_bytes,
                        size_t workers, CopyPath path, std::span<const uint64_t> free) {
+  TP_CHECK(!saving_);
   asked_ = std::exchange(changed_, std::move(prepared.changed));
   saved_ = std::move(prepared.saved);
   if (!free.empty()) {
@@ -49,6 +52,7 @@ void RowChanges::begin(Prepared prepared, SavedRows which, RowNumber limit, uint
 
 void RowChanges::keepOld(RowNumber row, const std::byte* bytes, size_t worker) {
   if (!isPending(row) || copiesLost()) return;
+  TP_CHECK_OP(worker, <, copies_.size());
   RowBlock*& block = copies_[worker];
   if (block == nullptr || block->rows.size() == block_rows_) {
     if (block != nullptr) path_.full->push(block);
@@ -59,6 +63,7 @@ void RowChanges::keepOld(RowNumber row, const std::byte* bytes, size_t worker) {
     }
     block->table = path_.table;
   }
+  TP_CHECK_OP(block->rows.size(), <, block_rows_);
   block->add(row, bytes, row_bytes_, path_.ids, path_.uses);
   saved_.set(row);
   copied_.fetch_add(1, std::memory_order_relaxed);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 namespace {
@@ -88,7 +89,11 @@ Result<RowChunk*> RowLink::takeAhead() {
 
 void RowLink::giveBack(RowChunk* chunk) {
   TP_CHECK(!chunk->under_way);
-  if (std::exchange(chunk->ahead_, false)) --ahead_;
+  if (std::exchange(chunk->ahead_, false)) {
+    TP_CHECK_OP(ahead_, >, 0u);
+    --ahead_;
+  }
+  TP_DCHECK(std::find(free_.begin(), free_.end(), chunk) == free_.end());
   if (!chunk->memory_.valid()) return free_.push_back(chunk);
   beyond_ -= chunk->memory_.size();
   std::erase_if(chunks_, [chunk](const auto& one) { return one.get() == chunk; });
@@ -129,6 +134,7 @@ void RowLink::makeUnwritten(RowChunk* chunk) {
   size_t left = chunk->unwritten.size();
   for (size_t at = chunk->rows.size(); left > 0;) {
     std::byte* const to = chunk->bytes + --at * stride;
+    TP_DCHECK(left == 1 || chunk->unwritten[left - 2] < chunk->unwritten[left - 1]);
     if (chunk->unwritten[left - 1] == at) {
       unwritten_->make(chunk->rows[at], to);
       --left;
@@ -148,7 +154,8 @@ Status RowLink::submit(RowChunk* chunk, std::span<const RowNumber> rows, Directi
 Status RowLink::start(RowChunk* chunk, std::span<const RowNumber> rows, Direction direction,
                       After after) {
   TP_TRY(verdict());
-  TP_CHECK(!rows.empty());
+  TP_CHECK(!chunk->under_way && !rows.empty());
+  TP_CHECK_OP(rows.size(), <=, rows_per_chunk_);  // the room of a chunk
   Status submitted = submit(chunk, rows, direction);
   while (!submitted && submitted.error().code() == ErrorCode::kNoSpace) {
     TP_TRY(waitForOne());
@@ -175,6 +182,7 @@ Status RowLink::send() {
 }
 
 void RowLink::complete(const FetchCompletion& completion) {
+  TP_CHECK_OP(completion.tag - first_tag_, <, started_.size());
   Started& started = started_[completion.tag - first_tag_];
   TP_CHECK(started.chunk != nullptr);
   started.chunk->under_way = false;
@@ -182,6 +190,7 @@ void RowLink::complete(const FetchCompletion& completion) {
   if (completion.ok() && !started.chunk->unwritten.empty()) makeUnwritten(started.chunk);
   if (started.after == After::kGiveBack) {
     giveBack(started.chunk);
+    TP_CHECK_OP(writes_under_way_, >, 0u);
     --writes_under_way_;
   }
   started.chunk = nullptr;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/debug_check.h"
+
 namespace tidepool {
 
 Bytes SeenIds::memoryFor(size_t remembered) {
@@ -43,6 +45,7 @@ bool SeenIds::see(uint64_t id) {
     young_.times()[place] = before;
   }
   uint8_t& times = young_.times()[place];
+  TP_DCHECK_OP(times, <=, after_);
   if (times < after_) ++times;
   return times == after_;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 namespace {
@@ -116,6 +117,7 @@ void SharedBudget::setShare(Member& member, Bytes share) {
 }
 
 void SharedBudget::move(Bytes budget, std::span<const Bytes> targets) {
+  TP_CHECK_OP(targets.size(), ==, members_.size());
   for (size_t i = 0; i < members_.size(); ++i) {
     if (targets[i] < members_[i].share) setShare(members_[i], targets[i]);
   }
@@ -208,6 +210,7 @@ Result<std::unique_ptr<EmbeddingTable>> SharedBudget::createTable(
   // Without the lock: rows that are read in place get their first values, which may take minutes.
   auto table = EmbeddingTable::createIn(this, first, std::move(backing), workers);
   MutexLock lock(mutex_);
+  TP_CHECK(least <= pending_);
   pending_ -= least;
   if (!table) return table;
   members_.push_back({table->get(), least, least});
@@ -238,6 +241,7 @@ Status SharedBudget::lend(Bytes size) {
 
 void SharedBudget::takeBack(Bytes size) {
   MutexLock lock(mutex_);
+  TP_CHECK(size <= pending_);
   pending_ -= size;
 }
 

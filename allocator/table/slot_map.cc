@@ -9,6 +9,7 @@
 
 #include "allocator/table/find_slots.h"
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 namespace {
@@ -123,6 +124,7 @@ void SlotMap::insert(RowNumber row, Slot slot) {
   ++count_;
   const View map = view();
   const uint64_t mixed = map.mix(row);
+  TP_DCHECK_OP(map.find(row, mixed), ==, kNoSlot);
   uint64_t bucket = map.home(mixed);
   for (uint64_t passed = 0; passed < reach_; ++passed, bucket = map.next(bucket)) {
     Bucket& here = buckets()[bucket];
@@ -164,6 +166,7 @@ bool SlotMap::takeBackFrom(uint64_t from, uint64_t distance, uint64_t bucket) {
     const uint64_t home = map.home(map.mixedAt(from, there.words[way]));
     if ((from + bucket_count_ - home) % bucket_count_ < distance) continue;
     const size_t to = entriesIn(here);
+    TP_CHECK_OP(to, <, kWays);
     here.words[to] = there.words[way];
     here.lows[to] = there.lows[way];
     removeEntry(there, way, entries);
@@ -178,6 +181,7 @@ void SlotMap::erase(RowNumber row) {
   const uint64_t mixed = map.mix(row);
   const uint32_t wanted = map.wanted(mixed);
   uint64_t bucket = map.home(mixed);
+  TP_CHECK_OP(count_, >, 0u);
   --count_;
   for (uint64_t passed = 0; passed < reach_; ++passed, bucket = map.next(bucket)) {
     Bucket& here = buckets()[bucket];

@@ -42,6 +42,7 @@ Result<std::byte*> StagedRows::add(RowNumber row) {
     last_is_open_ = true;
   }
   RowChunk* const chunk = chunks_.back();
+  TP_CHECK_OP(chunk->rows.size(), <, link_.rowsPerChunk());
   entry = {row, chunk->bytes + chunk->rows.size() * stride_};
   chunk->rows.push_back(row);
   ++count_;
@@ -64,7 +65,9 @@ void StagedRows::drop(RowNumber row) {
     return entry.address >= chunk->bytes &&
            entry.address < chunk->bytes + chunk->rows.size() * stride_;
   };
-  RowChunk* const chunk = *std::find_if(chunks_.begin(), chunks_.end(), holds);
+  const auto found = std::find_if(chunks_.begin(), chunks_.end(), holds);
+  TP_CHECK(found != chunks_.end());
+  RowChunk* const chunk = *found;
   TP_CHECK(!chunk->under_way);
   const size_t last = chunk->rows.size() - 1;
   std::byte* const from = chunk->bytes + last * stride_;
@@ -84,6 +87,7 @@ Status StagedRows::send() {
 }
 
 Status StagedRows::finish(size_t chunks) {
+  TP_CHECK_OP(chunks, <=, chunks_.size());
   for (size_t i = 0; i < chunks; ++i) TP_TRY(link_.finish(chunks_[i]));
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include "allocator/table/table.h"
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 namespace {
@@ -107,6 +108,7 @@ Result<EmbeddingTable::DramPlan> EmbeddingTable::planDram(Bytes dram) const {
                 static_cast<unsigned long long>(least.value()));
   }
   DramPlan plan;
+  TP_CHECK(fixedDram() <= dram);
   Bytes rest = dram - fixedDram();
   if (fetches()) {
     const Bytes most = rest - RowCache::memoryFor(format_, leastSlots(options_));

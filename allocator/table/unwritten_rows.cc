@@ -2,6 +2,8 @@
 // UnwrittenRows.
 #include "allocator/table/unwritten_rows.h"
 
+#include "runtime/base/check.h"
+
 namespace tidepool {
 
 Result<std::unique_ptr<UnwrittenRows>> UnwrittenRows::create(const FirstValues& values,
@@ -19,7 +21,8 @@ void UnwrittenRows::written(std::span<const RowNumber> rows) {
     written_.set(row);
     ++first_time;
   }
-  left_.fetch_sub(first_time, std::memory_order_relaxed);
+  const uint64_t before = left_.fetch_sub(first_time, std::memory_order_relaxed);
+  TP_CHECK_OP(first_time, <=, before);
 }
 
 }  // namespace tidepool

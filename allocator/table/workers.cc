@@ -9,6 +9,7 @@
 
 #include "runtime/base/atomic_wait.h"
 #include "runtime/base/check.h"
+#include "runtime/base/debug_check.h"
 
 namespace tidepool {
 namespace {
@@ -86,7 +87,9 @@ uint32_t Workers::takeTasks(size_t worker) {
 /// Returns when all tasks of the call are done. A team's threads would wait for one another without
 /// sleeping, for milliseconds, and who serves far rows on this machine would wait for processors.
 void Workers::awaitOthers(uint32_t taken) {
-  uint32_t left = unfinished_.fetch_sub(taken, std::memory_order_relaxed) - taken;
+  uint32_t left = unfinished_.fetch_sub(taken, std::memory_order_relaxed);
+  TP_CHECK_OP(left, >=, taken);
+  left -= taken;
   if (left == 0) return wakeWaiters(unfinished_);
   while ((left = unfinished_.load(std::memory_order_relaxed)) != 0) waitAwake(unfinished_, left);
 }
@@ -119,7 +122,9 @@ void Workers::serve(size_t worker) {
     if (stopping_.load(std::memory_order_relaxed)) return;
     takeTasks(worker);
     // Release: what the tasks wrote is the caller's; pairs with its acquire.
-    if (busy_.fetch_sub(1, std::memory_order_release) == 1) wakeWaiters(busy_);
+    const uint32_t busy = busy_.fetch_sub(1, std::memory_order_release);
+    TP_CHECK_OP(busy, >, 0u);
+    if (busy == 1) wakeWaiters(busy_);
   }
 }
 
