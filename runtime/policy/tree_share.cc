@@ -45,7 +45,6 @@ void TreeShare::remember(const Seen& seen, Nanoseconds now) {
     *this = TreeShare();
     before_ = seen;
   }
-  TP_DCHECK(now >= asked_.value_or(now));
   since_ = static_cast<double>((now - asked_.value_or(now)).value()) / 1e9;
   asked_ = now;
   const auto add = [this](double& sum, double memory, double more) {
