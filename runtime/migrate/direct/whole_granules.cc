@@ -29,6 +29,7 @@ std::optional<uint64_t> WholeGranules::place(const GranuleLock& granule, const H
       return std::nullopt;
     }
   }
+  TP_CHECK(homes_.mapsWhole(home) && home.first.value() % kPagesPerGranule == 0);
   const PageSet local = placesOf(*core_.space, granule).local;
   std::byte* const to = core_.tiers.direct(home.tier)->frameMemory(home.first);
   MutexLock lock(transfer_.mutex());
@@ -56,6 +57,7 @@ std::optional<uint64_t> WholeGranules::place(const GranuleLock& granule, const H
 }
 
 bool WholeGranules::take(const GranuleLock& granule, const Home& home) {
+  TP_CHECK(swap_ != nullptr);
   const uintptr_t address = core_.space->addressOf(granule);
   const Bytes size(kGranuleSize);
   // From here on nobody uses it. A device that was given pages of it before still may: its
