@@ -69,7 +69,8 @@ TEST(ParseOptions, ReadsEveryKey) {
   const auto options = parseOptions(
       "dram:256M,far:cxl:2G,far:remote:127.0.0.1:7777:1G,strict:true,sampling:off,"
       "sampling_cpu:2.5%, migration_rate:200M,uffd_move:no,prefetch:0,foretell:off,"
-      "compress:auto,space:1T,remote_timeout:500ms,remote_reconnect:2m,stats_file:/tmp/a\\,b.json,agent:/run/a.sock",
+      "compress:auto,space:1T,remote_timeout:500ms,remote_reconnect:2m,"
+      "stats_file:/tmp/a\\,b.json,agent:/run/a.sock",
       nullptr);
   ASSERT_TRUE(options) << options.error().text();
   EXPECT_EQ(options->dram.value(), 256 * kMiB);

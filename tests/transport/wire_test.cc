@@ -87,7 +87,8 @@ RC_GTEST_PROP(WireFormat, ResponsesComeBack, (uint64_t tag, uint32_t size, uint1
   RC_ASSERT(decoded->payload == response.payload);
 }
 
-RC_GTEST_PROP(WireFormat, HandshakesComeBack, (uint64_t region, uint64_t epoch, uint64_t size, uint32_t number)) {
+RC_GTEST_PROP(WireFormat, HandshakesComeBack,
+              (uint64_t region, uint64_t epoch, uint64_t size, uint32_t number)) {
   ClientHello hello;
   hello.kind = *rc::gen::arbitrary<bool>() ? HelloKind::kCreate : HelloKind::kAttach;
   hello.region = region;
