@@ -92,7 +92,7 @@ class MemoryChannel final : public FetchChannel {
 
 class MemoryTier final : public FetchTier {
  public:
-  static Result<std::unique_ptr<Tier>> open(const FarSpec& spec, Nanoseconds) {
+  static Result<std::unique_ptr<Tier>> open(const FarSpec& spec, const Patience&) {
     const PageCount pages = toPages(spec.size);
     auto frames = FrameTable::create(pages);
     if (!frames) return tl::unexpected(frames.error());

@@ -36,7 +36,7 @@ struct Cut {
 
 /// What all connections share.
 struct World {
-  explicit World(uint64_t seed, std::vector<Cut> cuts) : random(seed), cuts(std::move(cuts)) {}
+  explicit World(uint64_t seed, std::vector<Cut> wanted) : random(seed), cuts(std::move(wanted)) {}
 
   std::mt19937_64 random;
   std::vector<Cut> cuts;

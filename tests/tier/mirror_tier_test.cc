@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "fabricmgr/memserver/server.h"
-#include "tests/migrate/loopback_proxy.h"
 #include "tests/transport/fake_peer.h"
+#include "tests/transport/wire_cutter.h"
 
 namespace tidepool {
 namespace {
@@ -163,28 +163,28 @@ TEST_F(Mirror, AServerThatComesBackBeforeAnybodyHasAskedIsNotBelievedEither) {
 
 TEST_F(Mirror, AServerThatHangsIsGivenUpWithinTheTimeout) {
   if (testHost() != "127.0.0.1") GTEST_SKIP() << "the proxy forwards to loopback";
-  std::array<std::unique_ptr<LoopbackProxy>, kSides> proxies;
+  std::array<std::unique_ptr<WireCutter>, kSides> proxies;
   tier_.reset();
   for (size_t side = 0; side < kSides; ++side) {
     servers_[side] =
         serve(kSize);  // another, since that one lends all to the tier for some time yet
-    proxies[side] = std::make_unique<LoopbackProxy>(servers_[side]->port());
+    proxies[side] = std::make_unique<WireCutter>(servers_[side]->port());
   }
   FarSpec spec = specOf(0, 0);
-  snprintf(spec.target, sizeof spec.target, "127.0.0.1:%u+127.0.0.1:%u", proxies[0]->port(),
-           proxies[1]->port());
+  snprintf(spec.target, sizeof spec.target, "127.0.0.1:%s+127.0.0.1:%s",
+           proxies[0]->endpoint().port, proxies[1]->endpoint().port);
   auto tier = MirrorTier::open(spec, Nanoseconds(300'000'000));
   ASSERT_TRUE(tier) << tier.error().text();
   tier_ = std::move(*tier);
   const auto channel = this->channel();
   writeAll(*channel, 1);
-  proxies[0]->hang();
+  proxies[0]->pause(true);
   writeAll(*channel, 2);
   expectAll(*channel, 2);
   ASSERT_TRUE(tier_->mirror()->loss());
   EXPECT_EQ(tier_->mirror()->loss()->side, 0u);
   EXPECT_EQ(tier_->mirror()->loss()->why, ErrorCode::kTimedOut);
-  proxies[1]->hang();
+  proxies[1]->pause(true);
   Pages pages(kPageSize);
   const FrameRun run{FrameIndex(0), PageCount(1)};
   EXPECT_EQ(finish(*channel, channel->submitRead(1, run, pages.data())), ErrorCode::kTimedOut);

@@ -121,7 +121,9 @@ RC_GTEST_PROP(WireFormat, HandshakesComeBack,
 
 TEST(WireFormat, ANewRegionsConnectionReplacesNone) {
   std::array<std::byte, kHelloSize> bytes;
-  encode(ClientHello{.kind = HelloKind::kCreate, .replaces = 1}, bytes);
+  ClientHello hello;
+  hello.replaces = 1;
+  encode(hello, bytes);
   EXPECT_EQ(decodeClientHello(bytes).error().code(), ErrorCode::kCorrupt);
 }
 
