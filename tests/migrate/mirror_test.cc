@@ -92,7 +92,8 @@ class Program {
   }
   void write(uint64_t page, uint64_t version) {
     volatile uint64_t* const words = words_ + page * kWords;
-    words[0] = words[kWords - 1] = mark(page, version);
+    words[0] = mark(page, version);
+    words[kWords - 1] = mark(page, version);
   }
   bool has(uint64_t page, uint64_t version) const {
     const volatile uint64_t* const words = words_ + page * kWords;
