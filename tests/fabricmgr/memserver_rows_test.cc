@@ -328,9 +328,10 @@ TEST_F(RowServer, WhoWaitsForAPageWaitsForOneScatteredRequestOfAnother) {
     append<wire::kRequestSize>(stream, request(wire::Opcode::kReadRows, kCount, i, kPageSize));
     stream.insert(stream.end(), list.begin(), list.end());
   }
+  Connections connections;
   Counters counters;
   Session session(std::make_unique<GreedyConnection>(stream), "greedy",
-                  {server_->regions(), counters}, Nanoseconds());
+                  {server_->regions(), counters, connections}, Nanoseconds());
   const uint64_t answer = wire::kResponseSize + kCount * kPageSize;
   uint64_t before = 0;
   for (Next next = Next::kAgain; next == Next::kAgain;) {

@@ -11,8 +11,8 @@ namespace tidepool {
 namespace {
 
 /// Opens as an emulated pool does.
-Result<std::unique_ptr<Tier>> openPool(const FarSpec& spec, Nanoseconds timeout) {
-  return farKind("cxl")->open(spec, timeout);
+Result<std::unique_ptr<Tier>> openPool(const FarSpec& spec, const Patience& patience) {
+  return farKind("cxl")->open(spec, patience);
 }
 constexpr FarKind kPagesOnly{.name = "tape",
                              .form = "tape:SIZE",
