@@ -17,18 +17,22 @@ const FarKind* farKind(std::string_view name) {
 }
 
 tl::unexpected<Error> badSpec(const SpecText& text, const char* reason) {
-  ShortText<200> forms;
+  ShortText<200> advice;
   const FarKind* const meant = farKind(text.whole.substr(0, text.whole.find(':')));
-  if (meant != nullptr) forms.append(meant->form);
-  for (const FarKind* kind : farKinds()) {
-    if (meant != nullptr) break;
-    if (kind != farKinds().front()) forms.append(kind == farKinds().back() ? " or " : ", ");
-    forms.append(kind->form);
+  if (meant != nullptr) {
+    advice.append("write ");
+    advice.append(meant->form);
+  } else {
+    // All forms would not fit an error.
+    for (const FarKind* kind : farKinds()) {
+      if (kind != farKinds().front()) advice.append(kind == farKinds().back() ? " or " : ", ");
+      advice.append(kind->name);
+    }
+    advice.append("; `tidepool run --help` shows how each is written");
   }
-  const size_t most = meant != nullptr ? 60 : 30;  // the rest is to fit an error, too
-  return fail(ErrorCode::kInvalidArgument, "far tier '%.*s' %s: write %s",
-              static_cast<int>(std::min(text.whole.size(), most)), text.whole.data(), reason,
-              forms.c_str());
+  return fail(ErrorCode::kInvalidArgument, "far tier '%.*s' %s: %s",
+              static_cast<int>(std::min<size_t>(text.whole.size(), 60)), text.whole.data(), reason,
+              advice.c_str());
 }
 
 Status setTarget(FarSpec& spec, const SpecText& text, std::string_view target) {

@@ -119,7 +119,7 @@ TEST(ParseOptions, BadValuesSayWhatToWrite) {
       {"space:65T", "64M to 64T"},
       {"remote_timeout:never", "500ms, 5s"},
       {"remote_reconnect:never", "500ms, 5s"},
-      {"far:tape", "cxl:SIZE"},
+      {"far:tape", "cxl, dax"},
       {"stats_file:", "needs a path"},
       {"agent:", "needs the path"},
       {"far:cxl:1G,far:cxl:1G,far:cxl:1G,far:cxl:1G,far:cxl:1G,far:cxl:1G,far:cxl:1G,far:cxl:1G,"

@@ -183,7 +183,7 @@ TEST(ParseFarSpec, AcceptsTheFormsOfEachKind) {
   EXPECT_EQ(mirror->transport, Transport::kTcp);
 }
 
-TEST(ParseFarSpec, RejectsWithTheListOfForms) {
+TEST(ParseFarSpec, RejectsWithTheFormOrTheListOfKinds) {
   const std::string long_path = "dax:/" + std::string(200, 'x');
   for (const std::string& text : {std::string(),
                                   std::string("cxl"),
@@ -228,7 +228,8 @@ TEST(ParseFarSpec, RejectsWithTheListOfForms) {
     const FarKind* const meant = farKind(text.substr(0, text.find(':')));
     for (const FarKind* kind : farKinds()) {
       if (meant != nullptr && kind != meant) continue;
-      EXPECT_THAT(spec.error().text(), HasSubstr(std::string(kind->form))) << text;
+      const std::string_view advice = meant != nullptr ? kind->form : kind->name;
+      EXPECT_THAT(spec.error().text(), HasSubstr(std::string(advice))) << text;
     }
   }
   EXPECT_FALSE(parseFarSpec("cxl:0"));

@@ -122,9 +122,9 @@ TEST(Completion, OffersCommandsFlagsAndTiers) {
     flags.insert("--help");
     EXPECT_EQ(complete({command, "--"}), flags);
   }
-  EXPECT_EQ(
-      complete({"run", "--far", ""}),
-      (std::set<std::string>{"cxl:", "dax:", "numa:", "remote:", "mirror:", "fabric", "auto"}));
+  EXPECT_EQ(complete({"run", "--far", ""}),
+            (std::set<std::string>{"cxl:", "dax:", "numa:", "remote:", "mirror:", "file:", "fabric",
+                                   "auto"}));
   EXPECT_EQ(complete({"run", "--dram", ""}), std::set<std::string>{});
 }
 
