@@ -35,7 +35,7 @@ class MirrorState {
   const char* server(size_t side) const { return servers_[side]; }
   std::optional<Loss> loss() const {
     // Acquire pairs with lose(): who hears of a write that ended without a side finds it lost.
-    const uint32_t word = shared_->lost.load(std::memory_order_acquire);
+    const uint32_t word = shared_.lost.load(std::memory_order_acquire);
     if (word == 0) return std::nullopt;
     return Loss{(word & 0xff) - 1, static_cast<ErrorCode>(word >> 8)};
   }
@@ -48,13 +48,13 @@ class MirrorState {
   bool lose(size_t side, ErrorCode why) {
     uint32_t none = 0;
     const auto word = static_cast<uint32_t>(side + 1) | static_cast<uint32_t>(why) << 8;
-    return shared_->lost.compare_exchange_strong(none, word, std::memory_order_acq_rel) ||
+    return shared_.lost.compare_exchange_strong(none, word, std::memory_order_acq_rel) ||
            lost(side);
   }
   /// The loss, to one caller of all processes.
   std::optional<Loss> takeNews() {
     const auto found = loss();
-    if (!found || shared_->told.exchange(1, std::memory_order_relaxed) != 0) return std::nullopt;
+    if (!found || shared_.told.exchange(1, std::memory_order_relaxed) != 0) return std::nullopt;
     return found;
   }
 
@@ -63,15 +63,16 @@ class MirrorState {
     std::atomic<uint32_t> lost;  // 0: none; else a side, counted from 1, and from bit 8 on why
     std::atomic<uint32_t> told;
   };
+  static Shared& begin(const Mapping& memory) { return *new (memory.data()) Shared{}; }
   MirrorState(Mapping memory, const char* first, const char* second)
-      : memory_(std::move(memory)), shared_(new (memory_.data()) Shared{}) {
+      : memory_(std::move(memory)), shared_(begin(memory_)) {
     formatText(servers_[0], sizeof servers_[0], "%s", first);
     formatText(servers_[1], sizeof servers_[1], "%s", second);
   }
 
   char servers_[kSides][128];
   const Mapping memory_;
-  Shared* const shared_;
+  Shared& shared_;
 };
 
 }  // namespace tidepool
