@@ -82,7 +82,7 @@ struct Options {
 Result<Bytes> parseSize(std::string_view text, Bytes whole = Bytes());
 /// The kind that a SPEC begins with; null if there is none of the name.
 const FarKind* farKind(std::string_view name);
-/// Errors: kInvalidArgument, with the list of SPEC forms.
+/// Errors: kInvalidArgument, with the form of its kind, or the kinds there are.
 Result<FarSpec> parseFarSpec(std::string_view text);
 
 /// Applies one key and value. Errors: kNotFound for an unknown key (the text names the nearest

@@ -85,7 +85,7 @@ struct FarKind {
 std::span<const FarKind* const> farKinds();
 
 // For parse().
-/// "far tier 'WHOLE' REASON", and the form of its kind; all that there are if it is of none.
+/// "far tier 'WHOLE' REASON", and the form of its kind; the names of all if it is of none.
 tl::unexpected<Error> badSpec(const SpecText& text, const char* reason);
 /// Errors: kInvalidArgument when `target` is longer than FarSpec's.
 Status setTarget(FarSpec& spec, const SpecText& text, std::string_view target);
