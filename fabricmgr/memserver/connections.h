@@ -15,9 +15,8 @@ class Session;
 
 class Connections {
  public:
-  /// One session's entry, which it shares. A session works while it holds `turn` only. Who replaces
-  /// it waits for that: sessions replace older ones alone, and those that do not work wait for
-  /// nobody, so there is no circle.
+  /// One session's entry, which it shares. A session works only while it holds `turn`, and the one
+  /// that replaces it waits for that. Sessions replace older ones alone, so there is no circle.
   struct Entry {
     Mutex turn;
     Session* session TP_GUARDED_BY(turn) = nullptr;  // null: it has ended
