@@ -38,7 +38,7 @@ class MirrorTier final : public FetchTier {
   const TransportCensus* transports() const override { return &census_; }
   MirrorState* mirror() const override { return state_.get(); }
 
-  /// One for both; it is here, whatever becomes of the server.
+  /// One for both; it is here, and outlives either server.
   FrameTable& table() override { return smaller().table(); }
   FrameTable* frames() override { return smaller().frames(); }
   void afterForkInChild() override {

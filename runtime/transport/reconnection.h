@@ -68,13 +68,12 @@ class Reconnection {
   State state_ = State::kNone;
   Error cause_ = Error::make(ErrorCode::kUnreachable, "not connected");  // what it ends with
   Nanoseconds since_;
-  Nanoseconds end_;                      // of the trying
-  Nanoseconds next_;                     // end of the pause, or of the try
-  Nanoseconds refused_since_;            // 0: the last try was not
-  UniqueFd socket_;                      // that is connecting
-  std::unique_ptr<Connection> greeted_;  // that has: the server is to answer
-  std::array<std::byte, wire::kHelloSize>
-      hello_{};  // the part of it that is to be sent, or received
+  Nanoseconds end_;                                  // of the trying
+  Nanoseconds next_;                                 // end of the pause, or of the try
+  Nanoseconds refused_since_;                        // 0: the last try was not
+  UniqueFd socket_;                                  // that is connecting
+  std::unique_ptr<Connection> greeted_;              // that has: the server is to answer
+  std::array<std::byte, wire::kHelloSize> hello_{};  // sent or received so far: hello_done_ bytes
   size_t hello_done_ = 0;
   bool said_ = false;
 };

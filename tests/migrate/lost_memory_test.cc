@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tests/migrate/fixture.h"
+#include "tests/migrate/in_process.h"
 #include "tests/transport/wire_cutter.h"
 
 namespace tidepool {
@@ -20,49 +21,8 @@ namespace {
 
 constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
 constexpr uint64_t kPages = 32 * kMiB / kPageSize;
-constexpr int kBus = 77;
 
 uint64_t mark(uint64_t page) { return page * 0x9e3779b97f4a7c15 | 1; }
-
-struct Ended {
-  int status = -1;   // exit status; -1: a signal
-  std::string said;  // its stderr
-};
-
-/// Runs `body` in a child and collects how it ended. SIGBUS ends it with kBus, SIGSEGV with 78, a
-/// wait of more than a minute with a signal.
-template <typename Body>
-Ended inProcess(Body body) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    signal(SIGBUS, [](int) { _exit(kBus); });
-    signal(SIGSEGV, [](int) { _exit(78); });
-    alarm(60);
-    _exit(body());
-  }
-  close(ends[1]);
-  Ended ended;
-  char text[512];
-  for (ssize_t got; (got = read(ends[0], text, sizeof text)) > 0;) {
-    ended.said.append(text, static_cast<size_t>(got));
-  }
-  close(ends[0]);
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  if (WIFEXITED(status)) ended.status = WEXITSTATUS(status);
-  return ended;
-}
-
-size_t occurrences(const std::string& text, const char* part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
 
 /// 32 MiB of marked pages in a runtime with 8 MiB of local memory; inside a child process.
 struct Program {

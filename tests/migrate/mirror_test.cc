@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/migrate/fixture.h"
+#include "tests/migrate/in_process.h"
 #include "tests/migrate/server_process.h"
 
 namespace tidepool {
@@ -19,7 +20,6 @@ namespace {
 constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
 constexpr Bytes kDram(8 * kMiB), kFar(96 * kMiB);
 constexpr uint64_t kPages = 24 * kMiB / kPageSize;
-constexpr int kBus = 77;
 
 enum class How : uint8_t { kKilled, kHangs };
 struct Loss {
@@ -30,38 +30,6 @@ struct Loss {
 std::string nameOf(const testing::TestParamInfo<Loss>& info) {
   return std::string(info.param.server == 0 ? "first" : "second") +
          (info.param.how == How::kKilled ? "_killed" : "_hangs");
-}
-
-/// Ends by the status that `body` returns, in a child; kBus for SIGBUS. What it said on stderr.
-template <typename Body>
-std::pair<int, std::string> inProcess(Body body) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    signal(SIGBUS, [](int) { _exit(kBus); });
-    alarm(120);
-    _exit(body());
-  }
-  close(ends[1]);
-  std::string said;
-  char text[512];
-  for (ssize_t got; (got = read(ends[0], text, sizeof text)) > 0;) {
-    said.append(text, static_cast<size_t>(got));
-  }
-  close(ends[0]);
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), said};
-}
-
-size_t occurrences(const std::string& text, const char* part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
 }
 
 /// Two servers and a runtime over them, three quarters of whose memory is far.
@@ -136,9 +104,9 @@ int forked(Body body) {
 
 class MirroredMemory : public testing::TestWithParam<Loss> {
  protected:
-  static void expectWell(const std::pair<int, std::string>& ended) {
-    EXPECT_EQ(ended.first, 0) << ended.second;
-    EXPECT_EQ(occurrences(ended.second, "has all pages"), 1u) << ended.second;
+  static void expectWell(const Ended& ended) {
+    EXPECT_EQ(ended.status, 0) << ended.said;
+    EXPECT_EQ(occurrences(ended.said, "has all pages"), 1u) << ended.said;
   }
 };
 
