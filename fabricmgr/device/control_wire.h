@@ -64,13 +64,13 @@ struct Request {
 
 struct Answer {
   Opcode opcode = Opcode::kCapacity;  // of the request
-  RegionId region;                    // likewise
+  RegionId region{};                  // likewise
   ErrorCode status{};                 // 0: done
   /// CAPACITY: bytes; VERIFY: bytes that were not zero; LEAD that is refused: the leader's term
   uint64_t value = 0;
   uint16_t data_port = 0;
-  std::string payload;  // CAPACITY: the key of its tokens; INSPECT: reports; VERIFY of the last
-                        // piece: the digest; errors: their text
+  std::string payload{};  // CAPACITY: the key of its tokens; INSPECT: reports; VERIFY of the last
+                          // piece: the digest; errors: their text
 };
 
 std::string encode(const Hello& hello);

@@ -78,7 +78,7 @@ struct Request {
   uint64_t tag = 0;     // comes back in the answer
   uint64_t region = 0;  // kReclaim, kReturn, kLeft
   Epoch epoch{};        // likewise
-  Bytes size;           // kAsk: wanted, 0: what stands ready; kLeft: to be moved yet
+  Bytes size{};         // kAsk: wanted, 0: what stands ready; kLeft: to be moved yet
   Want want = Want::kAny;
   Waits waits = Waits::kNot;  // kLeft
 };
@@ -92,7 +92,7 @@ struct Piece {
   uint64_t offset = 0;  // kFile: within the file; kServer: within the server's region
   Bytes length;
   uint64_t region = 0;  // kServer: as the server knows it
-  wire::Token token;    // kServer: opens it; a secret
+  wire::Token token{};  // kServer: opens it; a secret
   Endpoint endpoint;    // kServer
 };
 

@@ -68,9 +68,9 @@ struct ClientHello {
   HelloKind kind = HelloKind::kCreate;
   uint32_t features = 0;
   uint64_t region = 0;  // kAttach
-  Token token;          // kAttach
+  Token token{};        // kAttach
   Epoch epoch{};        // kAttach
-  Bytes size;           // kCreate; 0: all that is free
+  Bytes size{};         // kCreate; 0: all that is free
   /// kAttach, to a server with kFeatureReplace: the number of the connection that this one takes
   /// the place of. Once it is answered nothing that was sent on that one takes effect any more. 0:
   /// none.
@@ -83,7 +83,7 @@ struct ServerHello {
   uint16_t status = 0;
   uint32_t features = 0;
   uint64_t region = 0;
-  Token token;
+  Token token{};
   Epoch epoch{};
   /// The region's size; with status kNoSpace the bytes that are free.
   Bytes capacity;
@@ -120,7 +120,7 @@ struct Stat {
 
 /// The answer to OPEN_LANE: where RDMA connects to, and what it may then reach by READ and WRITE.
 struct LaneOffer {
-  Token ticket;          // shown once, in the private data of the RDMA connection
+  Token ticket{};        // shown once, in the private data of the RDMA connection
   uint64_t address = 0;  // of the region's first byte, as the server's device knows it
   uint64_t length = 0;   // bytes from there; less than the region after it has grown
   uint32_t rkey = 0;

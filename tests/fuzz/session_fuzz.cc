@@ -25,7 +25,7 @@ wire::Token managedToken() {
 /// One end is the session's, the other is here. Neither blocks.
 class Wire {
  public:
-  explicit Wire(memserver::RegionTable& table) : shared_{table, counters_} {
+  explicit Wire(memserver::RegionTable& table) : shared_{table, counters_, connections_} {
     int ends[2];
     TP_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     mine_ = UniqueFd(ends[0]);
@@ -65,6 +65,7 @@ class Wire {
   }
 
   memserver::Counters counters_;
+  memserver::Connections connections_;
   const memserver::SessionShared shared_;
   UniqueFd mine_;
   std::unique_ptr<memserver::Session> session_;
