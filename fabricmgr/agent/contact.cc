@@ -23,6 +23,9 @@ constexpr int kPage = 10'000;  // of a list
 /// The part of a lease that the host does not use: for programs to let go in, which takes some
 /// microseconds for each granule that they have mapped, and for clocks that do not run alike.
 constexpr uint64_t kMarginPart = 8;
+/// How often managers that stand by are asked something: before they take the connection for idle,
+/// which would end it, and so that one that was started meanwhile is soon known, too.
+constexpr Nanoseconds kOthersEvery(30'000'000'000);
 
 }  // namespace
 
@@ -61,9 +64,12 @@ void Contact::beatAfter(Nanoseconds wait) {
   beat_timer_.after(wait);
 }
 
+Nanoseconds Contact::spread() {
+  return std::min(kLongestPause, lease_ / 6) / 1000 * (random_() % 1000);
+}
+
 void Contact::beatSoon() {
-  const Nanoseconds spread = std::min(kLongestPause, lease_ / 6);
-  const Nanoseconds wait = std::min(kFollowed, lease_ / 10) + spread / 1000 * (random_() % 1000);
+  const Nanoseconds wait = std::min(kFollowed, lease_ / 10) + spread();
   if (!beating_ && clock_.now() + wait < beat_at_) beatAfter(wait);
 }
 
@@ -83,13 +89,31 @@ void Contact::beat() {
       });
 }
 
+/// In the heartbeats' lane, since these are their connections: for a part of the pause between two.
+void Contact::keepOthers() {
+  const Nanoseconds every = std::min(kOthersEvery, lease_), now = clock_.now();
+  const bool first = others_at_ == Nanoseconds();
+  if (listing_ || (!first && now < others_at_)) return;  // a list has their connections
+  // Not all at the start, when agents that were started together make their first connections.
+  others_at_ = now + (first ? every / 1000 * (random_() % 1000) : jittered(every));
+  // Where heartbeats are so rare, there is time for new connections.
+  if (first || lease_ / 3 > kOthersEvery) return;
+  setup_.link->run(
+      Lane::kHeart,
+      [path = fmt::format("/v1/hosts/{}", setup_.host), time = lease_ / 6](Asker& asker) {
+        asker.keepOthers(path, time);
+        return true;
+      },
+      [](bool) {});
+}
+
 void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
   if (!beaten) return missed(beaten.error());
   lease_ = std::max(beaten->lease, Nanoseconds(1'000'000));
   // It began to run after the question at the earliest.
   setup_.host_lease->set(asked + (lease_ - lease_ / kMarginPart));
   pause_ = kFirstPause;
-  known_ = true;
+  const bool first = !std::exchange(known_, true);
   const bool back = standing_ != Standing::kMember;
   become(Standing::kMember, "");
   // An answer that took long leaves less.
@@ -101,7 +125,12 @@ void Contact::onBeat(const Result<Beaten>& beaten, Nanoseconds asked) {
   renewal_due_ = true;
   if (back || changed || due) listNow();
   renew();
-  if (!watching_) watch();
+  if (!std::exchange(watching_, true)) {
+    // Another manager, most likely: all its agents make a new connection each. What happens until
+    // then heartbeats tell.
+    first ? watch() : watch_timer_.after(spread());
+  }
+  keepOthers();
 }
 
 void Contact::renew() {
@@ -185,7 +214,6 @@ void Contact::join() {
 }
 
 void Contact::watch() {
-  watching_ = true;
   // The first time it asks for the index alone, without waiting.
   const std::string from =
       watched_ == 0 ? "" : fmt::format("&since={}&wait_ms={}", watched_, kWatchMilliseconds);

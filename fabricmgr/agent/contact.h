@@ -65,6 +65,10 @@ class Contact {
   void beatAfter(Nanoseconds wait);
   /// The manager may have gone, for all its agents in the same moment.
   void beatSoon();
+  /// A part of the time over which agents that have lost it together spread what they do.
+  Nanoseconds spread();
+  /// Now and then: a connection to each of the managers that stand by.
+  void keepOthers();
   void join();
   /// The host has nothing any more.
   void cutOff(Standing standing, const std::string& trouble, const Error& error);
@@ -91,6 +95,7 @@ class Contact {
   Nanoseconds lease_;      // its length; 0: not known yet
   Nanoseconds pause_;      // before the next try, when the last one failed
   Nanoseconds beat_at_;    // the next one is due
+  Nanoseconds others_at_;  // the managers that stand by are asked next; 0: not known yet
   uint64_t modified_ = 0;  // as of the last heartbeat that led to a list
   uint64_t watched_ = 0;   // the index up to which events are known; 0: begin anew
   bool known_ = false;     // to the manager, at some time since the start

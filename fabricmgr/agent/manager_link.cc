@@ -13,12 +13,19 @@ namespace {
 
 struct LaneSetup {
   unsigned threads;
-  long timeout_seconds;  // of one request
+  client::HttpClient::Manner manner;
 };
 /// By lane. A heartbeat has to be given up early enough for another one within the lease; a watch
 /// waits for events most of the time; lists bring drains, which must not wait for devices; the rest
-/// may.
-constexpr std::array<LaneSetup, kLanes> kSetups = {{{1, 5}, {1, 40}, {1, 20}, {4, 60}}};
+/// may. Of managers that are of no use the heartbeat alone finds out: thousands of agents that lose
+/// theirs in one moment do not all make connections to the others for everything.
+constexpr std::array<LaneSetup, kLanes> kSetups = {
+    {{1, {5'000, false}}, {1, {40'000, true}}, {1, {20'000, true}}, {4, {60'000, false}}}};
+
+/// Lists go over the heartbeat's connection, if that is free, so that who has found the manager
+/// that leads needs no other one to learn what it has: programs do not hear of a lease before.
+size_t poolOf(Lane lane) { return static_cast<size_t>(lane == Lane::kList ? Lane::kHeart : lane); }
+
 /// More than programs can make wait: each has a bounded number of requests under way.
 constexpr size_t kLongestQueue = 1u << 20;
 
@@ -88,26 +95,22 @@ void ManagerLink::push(Lane lane, std::function<void()> work) {
 }
 
 std::unique_ptr<client::HttpClient> ManagerLink::takeClient(Lane lane) {
-  const auto number = static_cast<size_t>(lane);
+  std::unique_ptr<client::HttpClient> client;
   {
     const MutexLock lock(mutex_);
-    if (Clients& idle = idle_[number]; !idle.empty()) {
-      auto client = std::move(idle.back());
+    if (Clients& idle = idle_[poolOf(lane)]; !idle.empty()) {
+      client = std::move(idle.back());
       idle.pop_back();
-      return client;
     }
   }
-  client::Target target = target_;
-  target.timeout_seconds = kSetups[number].timeout_seconds;
-  // Of managers that are of no use the heartbeat alone finds out: thousands of agents that lose
-  // theirs in one moment do not all make connections to the others for everything.
-  target.stays = lane == Lane::kWatch || lane == Lane::kList;
-  return std::make_unique<client::HttpClient>(target);
+  if (!client) client = std::make_unique<client::HttpClient>(target_);
+  client->setManner(kSetups[static_cast<size_t>(lane)].manner);
+  return client;
 }
 
 void ManagerLink::keepClient(Lane lane, std::unique_ptr<client::HttpClient> client) {
   const MutexLock lock(mutex_);
-  idle_[static_cast<size_t>(lane)].push_back(std::move(client));
+  idle_[poolOf(lane)].push_back(std::move(client));
 }
 
 }  // namespace tidepool::agent

@@ -33,6 +33,10 @@ class Asker {
   /// document, with its text.
   Result<api::JsonValue> get(const std::string& path);
   Result<api::JsonValue> post(const std::string& path, const std::string& body);
+  /// As HttpClient::keepOthers().
+  void keepOthers(const std::string& path, Nanoseconds time) {
+    client_.keepOthers(path, static_cast<long>(time.value() / 1'000'000));
+  }
 
  private:
   Result<api::JsonValue> answerOf(const client::Reply& reply);
@@ -81,7 +85,8 @@ class ManagerLink {
   std::atomic<bool> cancelled_{false};
   client::Target target_;
   Mutex mutex_;
-  std::array<Clients, kLanes> idle_ TP_GUARDED_BY(mutex_);  // by lane; connected, mostly
+  // By lane, but for kList's, which are kHeart's; connected, mostly.
+  std::array<Clients, kLanes> idle_ TP_GUARDED_BY(mutex_);
   std::array<std::unique_ptr<api::WorkLane>, kLanes> lanes_;
 };
 

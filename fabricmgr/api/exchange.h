@@ -25,7 +25,15 @@ struct ConnectionKey {
 
 /// What a connection is told from other threads.
 struct Message {
-  enum class Kind : uint8_t { kReply, kOpenStream, kChunk, kEndStream, kNewTls, kStop } kind;
+  enum class Kind : uint8_t {
+    kReply,
+    kOpenStream,
+    kChunk,
+    kEndStream,
+    kNewTls,
+    kNewHandler,
+    kStop
+  } kind;
   ConnectionKey connection = {};
   Response response;  // kReply, kOpenStream; kChunk has only its body
 };

@@ -266,7 +266,7 @@ void HttpConnection::send(const Response& response, bool stream) {
   close_after_ = close_after_ || winding_down_;
   std::string text = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", response.status,
                                  reasonOf(response.status), dateNow());
-  for (const Pairs* some : {&loop_.options().headers, &response.headers}) {
+  for (const Pairs* some : {&loop_.headers(), &response.headers}) {
     for (const auto& [name, value] : *some) text += fmt::format("{}: {}\r\n", name, value);
   }
   if (stream) {
@@ -320,14 +320,22 @@ void HttpConnection::windDown() {
   }
 }
 
+/// Who is yet to show who it is, or was refused and lingers, has no certificate to look at.
+bool HttpConnection::hasShownWhoItIs() const {
+  return ssl_ != nullptr && admitted_ && phase_ != Phase::kDoomed;
+}
+
+void HttpConnection::introduce() const {
+  if (hasShownWhoItIs()) loop_.handler().clientSeen(principal_, not_after_);
+}
+
 void HttpConnection::recheck(const TlsContext& tls) {
-  // Who is yet to show who it is, or was refused and lingers, has nothing to be checked.
-  if (ssl_ == nullptr || !admitted_ || phase_ == Phase::kDoomed) return;
+  if (!hasShownWhoItIs()) return;
   if (const Status good = tls.recheck(ssl_); !good) {
     loop_.handler().strangerRefused(peer_, principal_.actor() + ": " + good.error().text());
     return doom();
   }
-  loop_.handler().clientSeen(principal_, not_after_);
+  introduce();
 }
 
 void HttpConnection::enter(Phase phase) {

@@ -48,6 +48,8 @@ class HttpConnection {
   bool isLocal() const { return ssl_ == nullptr; }
   /// Without an answer.
   void cutOff() { doom(); }
+  /// Shows the handler the certificate that it was not there to see.
+  void introduce() const;
   /// Cuts the peer off if `tls` does not accept it.
   void recheck(const TlsContext& tls);
   void watchGone(std::shared_ptr<std::atomic<bool>> gone) { gone_ = std::move(gone); }
@@ -78,6 +80,7 @@ class HttpConnection {
   void handshakeDone();
   void handshakeFailed();
   void handshakeEnds();
+  bool hasShownWhoItIs() const;
   void advance();
   void readHead();
   void readBody();

@@ -64,7 +64,7 @@ Result<uint16_t> HttpLoop::listenTls(const TcpListener& listener, std::shared_pt
   const auto port = boundPort(socket->get());
   if (!port) return tl::unexpected(port.error());
   tls_ = std::move(tls);
-  handler_.tlsInUse(tls_->expiries());
+  handler_->tlsInUse(tls_->expiries());
   TP_TRY(addListener(std::move(*socket), Kind::kTls));
   return *port;
 }

@@ -29,7 +29,12 @@ constexpr unsigned kMostInARow = 16;
 
 HttpLoop::HttpLoop(const ServerOptions& options, HttpHandler& handler, WorkLane& quick,
                    WorkLane& slow)
-    : options_(options), handler_(handler), quick_(quick), slow_(slow), base_(event_base_new()) {
+    : options_(options),
+      handler_(&handler),
+      headers_(options.headers),
+      quick_(quick),
+      slow_(slow),
+      base_(event_base_new()) {
   TP_CHECK(base_ != nullptr);
   mail_event_.reset(event_new(base_.get(), mailbox_->fd(), EV_READ | EV_PERSIST, onMail, this));
   tick_event_.reset(event_new(base_.get(), -1, EV_PERSIST, onTick, this));
@@ -104,7 +109,7 @@ void HttpLoop::cannotAccept(int error) {
   const Nanoseconds now = clock_.now();
   if (trouble_said_ != Nanoseconds() && now < trouble_said_ + kTroubleEvery) return;
   trouble_said_ = now;
-  handler_.inTrouble(
+  handler_->inTrouble(
       fmt::format("cannot accept connections: {}; {} are open, idle ones of whoever "
                   "has most are closed",
                   strerror(error), connections_.size()));
@@ -147,8 +152,8 @@ bool HttpLoop::giveWay(size_t own) {
   // taking places from each other.
   if (own != 0 && most->second.size() < own + 2) return false;
   HttpConnection& oldest = *connections_.at(*most->second.begin());
-  handler_.strangerRefused(oldest.peer(),
-                           "it gave way: all handshakes are taken, most of them by its address");
+  handler_->strangerRefused(oldest.peer(),
+                            "it gave way: all handshakes are taken, most of them by its address");
   oldest.cutOff();
   return true;
 }
@@ -158,7 +163,7 @@ void HttpLoop::accept(Kind kind, UniqueFd socket, const sockaddr_storage& addres
   peer.text = kind == Kind::kUnix ? kUnixPeer : peerText(address);
   if (kind == Kind::kTls) peer.network = networkOf(address);
   if (const char* full = noRoomFor(kind, peer.network)) {
-    handler_.strangerRefused(peer.text, full);
+    handler_->strangerRefused(peer.text, full);
     return;
   }
   const int fd = socket.get();
@@ -197,7 +202,8 @@ void HttpLoop::welcomeLocal(HttpConnection& connection, int fd) {
   if (!principal) return doom(connection.id());
   const size_t for_all = options_.local_connections - options_.local_connections / 4;
   if (principal->role != Role::kAdmin && local_ > for_all) {
-    handler_.strangerRefused(principal->actor(), "local connections are taken but for the reserve");
+    handler_->strangerRefused(principal->actor(),
+                              "local connections are taken but for the reserve");
     return doom(connection.id());
   }
   connection.identify(std::move(*principal), 0);
@@ -227,19 +233,19 @@ void HttpLoop::dispatch(HttpConnection& connection, Request request) {
   const Principal& principal = connection.principal();
   const auto refuse = [&](int status, const char* detail) {
     Response response =
-        handler_.refuse({&principal, &connection.peer(), &request, {status, detail}});
+        handler_->refuse({&principal, &connection.peer(), &request, {status, detail}});
     response.headers.emplace_back("Retry-After", "1");
     connection.reply(response);
   };
   if (!uses_[principal.actor()].bucket.take(clock_.now())) {
     return refuse(429, "too many requests a second: wait a second, then go on more slowly");
   }
-  WorkLane& lane = handler_.laneOf(request) == Lane::kQuick ? quick_ : slow_;
+  WorkLane& lane = handler_->laneOf(request) == Lane::kQuick ? quick_ : slow_;
   auto exchange =
       std::make_shared<Exchange>(ConnectionKey{connection.id(), connection.serial()}, mailbox_,
                                  std::move(request), principal, connection.peer());
   connection.watchGone(exchange->goneFlag());
-  if (lane.push([this, exchange] { handler_.serve(exchange); })) return;
+  if (lane.push([handler = handler_, exchange] { handler->serve(exchange); })) return;
   request = exchange->request;
   refuse(503, "too many requests are waiting: try again in a second");
 }
@@ -268,6 +274,7 @@ void HttpLoop::onMail(int, short, void* self) {
 void HttpLoop::deliver(Message message) {
   if (message.kind == Message::Kind::kStop) return beginStop();
   if (message.kind == Message::Kind::kNewTls) return takeNewTls();
+  if (message.kind == Message::Kind::kNewHandler) return takeNewHandler();
   const auto found = connections_.find(message.connection.id);
   if (found == connections_.end()) return;  // it hung up meanwhile
   HttpConnection& connection = *found->second;
@@ -298,10 +305,29 @@ void HttpLoop::takeNewTls() {
     if (!offered_tls_) return;
     tls_ = std::exchange(offered_tls_, nullptr);
   }
-  handler_.tlsInUse(tls_->expiries());
+  handler_->tlsInUse(tls_->expiries());
   std::vector<HttpConnection*> all;  // rechecking takes some out of the map
   for (const auto& [id, connection] : connections_) all.push_back(connection.get());
   for (HttpConnection* connection : all) connection->recheck(*tls_);
+}
+
+void HttpLoop::offerHandler(HttpHandler& handler, Pairs headers) {
+  {
+    const MutexLock lock(offered_mutex_);
+    offered_handler_ = &handler;
+    offered_headers_ = std::move(headers);
+  }
+  mailbox_->post({Message::Kind::kNewHandler, {}, {}});
+}
+
+void HttpLoop::takeNewHandler() {
+  {
+    const MutexLock lock(offered_mutex_);
+    handler_ = offered_handler_;
+    headers_ = offered_headers_;
+  }
+  if (tls_) handler_->tlsInUse(tls_->expiries());
+  for (const auto& [id, connection] : connections_) connection->introduce();
 }
 
 void HttpLoop::beginStop() {

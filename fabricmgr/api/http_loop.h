@@ -42,12 +42,16 @@ class HttpLoop {
   Mailbox& mailbox() { return *mailbox_; }
   uint64_t connectionCount() const { return connection_count_.load(std::memory_order_relaxed); }
   /// Picked up with the next kNewTls message.
-  void offerTls(std::shared_ptr<TlsContext> tls);
+  void offerTls(std::shared_ptr<TlsContext> tls) TP_EXCLUDES(offered_mutex_);
+  /// Likewise, with kNewHandler. Borrowed.
+  void offerHandler(HttpHandler& handler, Pairs headers) TP_EXCLUDES(offered_mutex_);
 
   // For connections.
   const ServerOptions& options() const { return options_; }
   event_base* base() const { return base_.get(); }
-  HttpHandler& handler() const { return handler_; }
+  HttpHandler& handler() const { return *handler_; }
+  /// Of every answer.
+  const Pairs& headers() const { return headers_; }
   /// False if the principal has too many connections already.
   bool admit(const Principal& principal);
   void leave(const Principal& principal);
@@ -95,13 +99,15 @@ class HttpLoop {
   void cannotAccept(int error);
   void shed();
   void deliver(Message message);
-  void takeNewTls();
+  void takeNewTls() TP_EXCLUDES(offered_mutex_);
+  void takeNewHandler() TP_EXCLUDES(offered_mutex_);
   void beginStop();
   void endIfStopped();
   void tick();
 
   const ServerOptions options_;
-  HttpHandler& handler_;
+  HttpHandler* handler_;
+  Pairs headers_;
   WorkLane& quick_;
   WorkLane& slow_;
   MonotonicClock clock_;
@@ -115,6 +121,8 @@ class HttpLoop {
   std::shared_ptr<TlsContext> tls_;
   Mutex offered_mutex_;
   std::shared_ptr<TlsContext> offered_tls_ TP_GUARDED_BY(offered_mutex_);
+  HttpHandler* offered_handler_ TP_GUARDED_BY(offered_mutex_) = nullptr;
+  Pairs offered_headers_ TP_GUARDED_BY(offered_mutex_);
   uint64_t next_id_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<HttpConnection>> connections_;
   std::vector<std::unique_ptr<HttpConnection>> doomed_;

@@ -56,6 +56,10 @@ Status HttpServer::reloadTls() {
   return {};
 }
 
+void HttpServer::handOver(HttpHandler& handler, Pairs headers) {
+  loop_->offerHandler(handler, std::move(headers));
+}
+
 void HttpServer::stop() {
   if (!thread_.joinable()) return;
   loop_->mailbox().post({Message::Kind::kStop, {}, {}});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HTTP server: one thread with libevent owns all connections (a Unix socket, and TCP with
 // mutual TLS); requests are carried out by the threads of two lanes. Thread-safe: readTls(),
-// useTls(), reloadTls(), stop().
+// useTls(), reloadTls(), handOver(), stop().
 #pragma once
 
 #include <sys/stat.h>
@@ -118,6 +118,10 @@ class HttpServer {
   void useTls(std::shared_ptr<TlsContext> tls);
   /// Both, for a process that has no other certificates. On an error everything stays as it was.
   Status reloadTls();
+  /// From now on `handler` answers, with these headers (as ServerOptions::headers): who is
+  /// connected stays so, and is shown to it. What the one before it was asked already it may be
+  /// answering yet; both are borrowed until the server has stopped.
+  void handOver(HttpHandler& handler, Pairs headers);
   /// Accepts nothing more, ends watches, lets answers out, joins the threads. May be called twice.
   void stop();
 

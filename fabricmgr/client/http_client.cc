@@ -5,6 +5,7 @@
 #include <curl/curl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <random>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr long kConnectMilliseconds = 10'000;
 constexpr long kPassMilliseconds = 3'000;
+constexpr size_t kConnections = 5;  // that libcurl keeps, if nothing is said
 /// Managers that stand by do not answer this, but say so.
 constexpr char kOfWhoLeads[] = "Cache-Control: no-cache";
 
@@ -156,7 +158,9 @@ HttpClient::Place HttpClient::placeOf(const std::string& address) {
 }
 
 HttpClient::HttpClient(const Target& target)
-    : target_(target), handle_(std::make_unique<Handle>()) {
+    : target_(target),
+      manner_{target.timeout_seconds * 1000, target.stays},
+      handle_(std::make_unique<Handle>()) {
   CURL* curl = handle_->curl;
   if (curl == nullptr) throw std::runtime_error("libcurl cannot be used");
   for (size_t from = 0, end = 0; end != std::string::npos; from = end + 1) {
@@ -175,6 +179,8 @@ HttpClient::HttpClient(const Target& target)
   // Where there is another one, a machine that is away is not waited for at length.
   const long patience = places_.size() == 1 ? kConnectMilliseconds : kPassMilliseconds;
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, patience);
+  curl_easy_setopt(curl, CURLOPT_MAXCONNECTS,
+                   static_cast<long>(std::max(kConnections, places_.size())));
   if (target.cancelled == nullptr) return;
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, isCancelled);
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, target.cancelled);
@@ -201,7 +207,7 @@ Reply HttpClient::perform(const std::string& path, const std::string& method,
   if (!target_.stale) list.reset(curl_slist_append(list.release(), kOfWhoLeads));
   goTo(place, path);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list.get());
-  curl_easy_setopt(curl, CURLOPT_TIMEOUT, target_.timeout_seconds);
+  curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, manner_.timeout_milliseconds);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, append);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply.body);
@@ -247,7 +253,7 @@ Reply HttpClient::askInTurn(Ask ask) {
         target_.cancelled != nullptr && target_.cancelled->load(std::memory_order_relaxed);
     const bool stands_by = reply.error.empty() && standsBy(reply);
     const bool useless = stands_by || (!reply.error.empty() && !cancelled);
-    if (!useless || places_.size() == 1 || target_.stays) return reply;
+    if (!useless || places_.size() == 1 || manner_.stays) return reply;
     tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", places_[place_].address,
                          stands_by ? "it stands by" : reply.error);
     refused = refused || reply.refused;
@@ -269,6 +275,19 @@ void HttpClient::passOver() {
   place_ = (place_ + 1) % places_.size();
   // Unless somebody else has found another one by now.
   target_.place->compare_exchange_strong(useless, place_, std::memory_order_relaxed);
+}
+
+void HttpClient::keepOthers(const std::string& path, long milliseconds) {
+  if (places_.size() == 1) return;
+  const size_t present = place_;
+  const long each = std::max(1L, milliseconds / static_cast<long>(places_.size() - 1));
+  const Manner manner = std::exchange(manner_, {each, true});
+  for (size_t i = 1; i < places_.size(); ++i) {
+    place_ = (present + i) % places_.size();
+    (void)perform(path, "", "", {});
+  }
+  place_ = present;
+  manner_ = manner;
 }
 
 Reply HttpClient::get(const std::string& path) {
@@ -309,7 +328,7 @@ Reply HttpClient::streamOnce(const std::string& path,
   goTo(places_[place_], path);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, list.get());
   curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
-  curl_easy_setopt(curl, CURLOPT_TIMEOUT, 0L);
+  curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, 0L);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, EventReader::onData);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reader);
   char why[CURL_ERROR_SIZE] = {};

@@ -71,6 +71,17 @@ class HttpClient {
   /// The next request is another manager's, if there are several: what this one answers is of no
   /// use.
   void passOver();
+  /// Asks each of the managers but the one asked last, whatever they answer, so that there is a
+  /// connection to whichever is of use next. `milliseconds`: for all of them together.
+  void keepOthers(const std::string& path, long milliseconds);
+
+  /// How requests are made: at first as Target says.
+  struct Manner {
+    long timeout_milliseconds;
+    bool stays;  // as Target has it
+  };
+  /// Those that follow.
+  void setManner(const Manner& manner) { manner_ = manner; }
 
   /// "a b" as "a%20b".
   static std::string escape(const std::string& text);
@@ -92,6 +103,7 @@ class HttpClient {
   Reply streamOnce(const std::string& path, const std::function<bool(const std::string&)>& take);
 
   Target target_;
+  Manner manner_;
   std::vector<Place> places_;
   size_t place_ = 0;  // which of them is asked, or was last
   std::unique_ptr<Handle> handle_;

@@ -42,13 +42,13 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config, const std::s
                                               api::Service::Log log) {
   auto store = fabric::openSqliteStore(config.state);
   if (!store) return tl::unexpected(store.error());
-  return start(config, std::move(*store), version, std::move(log), [] {});
+  return start(config, std::move(*store), version, std::move(log), api::HttpServer::start);
 }
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
                                               std::unique_ptr<fabric::Store> store,
                                               const std::string& version, api::Service::Log log,
-                                              const std::function<void()>& before_listening) {
+                                              const Listen& listen) {
   std::unique_ptr<Daemon> daemon(new Daemon());
   fabric::DriverSettings settings = settingsOf(config, daemon->wall_clock_);
   if (config.memservers) {
@@ -87,9 +87,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
     const api::HttpServer* server = daemon->to_count_.load(std::memory_order_acquire);
     return server == nullptr ? 0 : server->connections();
   });
-  before_listening();
-  auto server =
-      api::HttpServer::start(serverOptions(config, daemon->manager_->leader()), *daemon->service_);
+  auto server = listen(serverOptions(config, daemon->manager_->leader()), *daemon->service_);
   if (!server) return tl::unexpected(server.error());
   daemon->server_ = std::move(*server);
   daemon->lookAtMemservers();

@@ -21,11 +21,14 @@ class Daemon {
   /// Loads the state, settles what was under way, then listens. Errors: those of each part.
   static Result<std::unique_ptr<Daemon>> start(const Config& config, const std::string& version,
                                                api::Service::Log log);
-  /// With a store that is open already; `before_listening` is called when the state is settled.
+  /// What is to listen, when the state is settled; as HttpServer::start().
+  using Listen = std::function<Result<std::unique_ptr<api::HttpServer>>(
+      const api::ServerOptions& options, api::HttpHandler& handler)>;
+  /// With a store that is open already.
   static Result<std::unique_ptr<Daemon>> start(const Config& config,
                                                std::unique_ptr<fabric::Store> store,
                                                const std::string& version, api::Service::Log log,
-                                               const std::function<void()>& before_listening);
+                                               const Listen& listen);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;

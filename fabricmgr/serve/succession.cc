@@ -97,17 +97,38 @@ Status Succession::lead() {
   if (!store) return tl::unexpected(store.error());
   // What it shows stays, and is not renewed, while the daemon loads the state for itself.
   if (replica_) replica_->finish();
-  auto daemon =
-      Daemon::start(config_, std::move(*store), version_, log_, [this] { closeServer(); });
+  {
+    const MutexLock lock(mutex_);
+    reload_due_ = false;  // the daemon reads all files anew, but those of a server that listens
+  }
+  auto daemon = Daemon::start(config_, std::move(*store), version_, log_,
+                              [this](const api::ServerOptions& options, api::HttpHandler& handler) {
+                                return serverFor(options, handler);
+                              });
   if (!daemon) return tl::unexpected(daemon.error());
   said_.clear();
   say(Level::kInfo, fmt::format("leads, in term {}", (*daemon)->manager().leader().term.value()));
   {
     const MutexLock lock(mutex_);
     daemon_ = std::move(*daemon);
+    const Status reloaded = reload_due_ ? daemon_->reload() : Status();
+    if (!reloaded) say(Level::kError, fmt::format("not reloaded: {}", reloaded.error().text()));
   }
   replica_.reset();  // it may be reading the store yet: nobody waited for that
   return {};
+}
+
+Result<std::unique_ptr<api::HttpServer>> Succession::serverFor(const api::ServerOptions& options,
+                                                               api::HttpHandler& handler) {
+  if (replica_) replica_->hide();
+  std::unique_ptr<api::HttpServer> server;
+  {
+    const MutexLock lock(mutex_);
+    server = std::move(server_);
+  }
+  if (!server) return api::HttpServer::start(options, handler);
+  server->handOver(handler, options.headers);
+  return server;
 }
 
 Status Succession::standBy() {
@@ -159,6 +180,7 @@ uint16_t Succession::port() {
 Status Succession::reload() {
   const MutexLock lock(mutex_);
   if (daemon_) return daemon_->reload();
+  reload_due_ = true;  // of a daemon that is being made
   return server_ ? server_->reloadTls() : Status();
 }
 

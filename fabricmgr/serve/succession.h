@@ -41,7 +41,10 @@ class Succession {
   /// The election is won.
   Status lead() TP_EXCLUDES(mutex_);
   Status standBy() TP_EXCLUDES(mutex_);
-  /// Its places are the daemon's now, or nobody's.
+  /// Of the daemon: that of who stood by, if it did. Thousands of agents keep connections to it,
+  /// for this very moment: new ones would cost them seconds, in which their leases end.
+  Result<std::unique_ptr<api::HttpServer>> serverFor(const api::ServerOptions& options,
+                                                     api::HttpHandler& handler) TP_EXCLUDES(mutex_);
   void closeServer() TP_EXCLUDES(mutex_);
   void stepDown() TP_EXCLUDES(mutex_);
   void renounce();
@@ -59,6 +62,7 @@ class Succession {
   // One of them, but while one takes the other's place.
   std::unique_ptr<Daemon> daemon_ TP_GUARDED_BY(mutex_);
   std::unique_ptr<api::HttpServer> server_ TP_GUARDED_BY(mutex_);  // of who stands by
+  bool reload_due_ TP_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Replica> replica_;  // what `server_` shows; run()'s, once it runs
   UniqueFd stop_;                     // an eventfd
   std::thread thread_;

@@ -7,365 +7,32 @@
 //   many_agents CA_FOLDER AGENTS LEASE_SECONDS HOST:PORT[,HOST:PORT...]
 // Reads lines: "mark" forgets what was counted, "report" prints it as JSON; ends with its input.
 #include <arpa/inet.h>
-#include <netinet/tcp.h>
-#include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/ssl.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
-#include <functional>
 #include <memory>
-#include <queue>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "fabricmgr/ca/certificates.h"
-#include "runtime/base/clock.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/transport/connection.h"
+#include "tests/fabricmgr/fleet.h"
 
 namespace tidepool {
 namespace {
 
-constexpr uint64_t kMillisecond = 1'000'000;
-constexpr uint64_t kSecond = 1000 * kMillisecond;
-// As fabricmgr/agent/contact.cc, manager_link.cc and client/http_client.cc have them.
+// As fabricmgr/agent/contact.cc has them.
 constexpr uint64_t kFirstPause = 200 * kMillisecond;
 constexpr uint64_t kLongestPause = 5 * kSecond;
 constexpr uint64_t kFollowed = 3 * kSecond;
-constexpr uint64_t kConnect = 3 * kSecond;
 constexpr uint64_t kMarginPart = 8;
-constexpr size_t kOpening = 64;  // handshakes under way
-constexpr const char* kStandingBy = "urn:tidepool:problem:standing-by";
-
-uint64_t now() { return kMonotonicClock.now().value(); }
-
-struct SslFree {
-  void operator()(SSL* ssl) const { SSL_free(ssl); }
-  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-  void operator()(X509* one) const { X509_free(one); }
-  void operator()(EVP_PKEY* one) const { EVP_PKEY_free(one); }
-};
-template <typename T>
-using Owned = std::unique_ptr<T, SslFree>;
-
-struct Identity {
-  Owned<X509> certificate;
-  Owned<EVP_PKEY> key;
-};
-
-struct Place {
-  std::string host;
-  sockaddr_in address = {};
-};
-
-struct Answer {
-  int status = 0;  // 0: none
-  std::string body;
-};
-
-uint64_t numberIn(const std::string& body, const char* name) {
-  const std::string field = std::string("\"") + name + "\":";
-  const size_t at = body.find(field);
-  return at == std::string::npos ? 0 : strtoull(body.c_str() + at + field.size(), nullptr, 10);
-}
-
-/// What all agents have in common: the loop, where managers are, and what is counted.
-class Fleet {
- public:
-  Fleet(Owned<SSL_CTX> context, std::vector<Place> places)
-      : places_(std::move(places)),
-        context_(std::move(context)),
-        epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
-
-  struct Counts {
-    std::vector<uint64_t> beats;  // ns from the first try to the answer
-    uint64_t missed = 0;          // rounds in which no manager answered
-    uint64_t lapsed = 0;          // leases that ended before they were renewed, as agents count
-    uint64_t handshakes = 0;
-    uint64_t longest_gap = 0;  // ns between two renewals of one agent
-    uint64_t refused = 0;      // answers that were none of a lease, nor of one that stands by
-  };
-
-  void after(uint64_t wait, std::function<void()> work) {
-    due_.push({now() + wait, next_++, std::move(work)});
-  }
-  void runOnce() {
-    epoll_event events[256];
-    const uint64_t time = now();
-    const uint64_t wait = due_.empty() || due_.top().at > time + kSecond
-                              ? 1000
-                              : (due_.top().at - std::min(time, due_.top().at)) / kMillisecond;
-    const int count = epoll_wait(epoll_.get(), events, 256, static_cast<int>(wait));
-    for (int i = 0; i < count; ++i) (*static_cast<std::function<void()>*>(events[i].data.ptr))();
-    while (!due_.empty() && due_.top().at <= now()) {
-      const auto work = std::move(const_cast<Due&>(due_.top()).work);
-      due_.pop();
-      work();
-    }
-  }
-  /// `ready` is called, edge-triggered, for as long as the descriptor is open.
-  void watch(int fd, std::function<void()>* ready) const {
-    epoll_event event = {EPOLLIN | EPOLLOUT | EPOLLET, {.ptr = ready}};
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-  }
-  void watchInput(std::function<void()>* ready) const {
-    epoll_event event = {EPOLLIN, {.ptr = ready}};
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, STDIN_FILENO, &event);
-  }
-  /// Begins a handshake, now or when others are over; each is followed by handshakeOver().
-  void whenRoom(std::function<void()> begin) {
-    waiting_.push_back(std::move(begin));
-    beginNext();
-  }
-  void handshakeOver() {
-    --opening_;
-    after(0, [this] { beginNext(); });
-  }
-  uint64_t random(uint64_t below) { return random_() % below; }
-  uint64_t jittered(uint64_t time) { return time / 100 * (80 + random_() % 21); }
-
-  const std::vector<Place>& places() const { return places_; }
-  SSL_CTX* context() const { return context_.get(); }
-  Counts counts;
-
- private:
-  struct Due {
-    uint64_t at, order;
-    std::function<void()> work;
-    bool operator<(const Due& other) const {
-      return at != other.at ? at > other.at : order > other.order;  // earliest on top
-    }
-  };
-  void beginNext() {
-    while (opening_ < kOpening && !waiting_.empty()) {
-      ++opening_;
-      const auto begin = std::move(waiting_.front());
-      waiting_.pop_front();
-      begin();
-    }
-  }
-
-  const std::vector<Place> places_;
-  const Owned<SSL_CTX> context_;
-  const UniqueFd epoll_;
-  std::priority_queue<Due> due_;
-  uint64_t next_ = 0;
-  size_t opening_ = 0;
-  std::deque<std::function<void()>> waiting_;
-  std::minstd_rand random_{1};
-};
-
-/// A connection to one manager; one request at a time.
-class Link {
- public:
-  Link(Fleet& fleet, const Identity& identity, const std::string& source)
-      : fleet_(fleet), identity_(identity), source_(source), ready_([this] { advance(); }) {}
-
-  bool isOpen() const { return fd_.valid() && handshaken_; }
-  using Done = std::function<void(const Answer& answer)>;
-  void ask(const Place& place, const std::string& request, uint64_t timeout, Done done) {
-    request_ = request;
-    answer_.clear();
-    written_ = 0;
-    done_ = std::move(done);
-    timeout_ = timeout;
-    place_ = &place;
-    ++serial_;
-    again_ = isOpen();  // the manager may have closed it meanwhile
-    again_ ? begin() : open();
-  }
-
- private:
-  void open() {
-    fleet_.whenRoom([this, serial = serial_] {
-      opening_ = true;
-      if (serial != serial_ || !done_) return opened();
-      if (!connect(*place_)) return finish({});
-      begin();
-    });
-  }
-  void opened() {
-    if (std::exchange(opening_, false)) fleet_.handshakeOver();
-  }
-  void begin() {
-    fleet_.after(timeout_, [this, serial = serial_] {
-      if (serial == serial_ && done_) finish({});
-    });
-    advance();
-  }
-  bool connect(const Place& place) {
-    fd_ = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd_.valid()) return false;
-    const int on = 1;
-    (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    (void)setsockopt(fd_.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
-    sockaddr_in from = {};
-    from.sin_family = AF_INET;
-    inet_pton(AF_INET, source_.c_str(), &from.sin_addr);
-    if (bind(fd_.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0) return false;
-    const auto* to = reinterpret_cast<const sockaddr*>(&place.address);
-    if (::connect(fd_.get(), to, sizeof place.address) != 0 && errno != EINPROGRESS) return false;
-    ssl_.reset(SSL_new(fleet_.context()));
-    SSL_use_certificate(ssl_.get(), identity_.certificate.get());
-    SSL_use_PrivateKey(ssl_.get(), identity_.key.get());
-    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl_.get()), place.host.c_str());
-    SSL_set_fd(ssl_.get(), fd_.get());
-    SSL_set_connect_state(ssl_.get());
-    const uint64_t connection = ++connection_;
-    fleet_.after(kConnect, [this, connection] {
-      if (connection == connection_ && !handshaken_ && done_) broken();
-    });
-    fleet_.watch(fd_.get(), &ready_);
-    return true;
-  }
-  void close() {
-    ssl_.reset();
-    fd_.reset(-1);
-    handshaken_ = false;
-    ++connection_;
-    opened();
-  }
-  void broken() {
-    close();
-    if (!done_) return;
-    if (again_ && answer_.empty()) {
-      again_ = false;
-      written_ = 0;
-      return open();
-    }
-    finish({});
-  }
-  void advance() {
-    if (!fd_.valid()) return;
-    ERR_clear_error();  // of other connections: SSL_get_error() would take it for this one's
-    if (!handshaken_) {
-      const int result = SSL_do_handshake(ssl_.get());
-      if (result != 1) {
-        if (!goesOn(result)) broken();
-        return;
-      }
-      handshaken_ = true;
-      opened();
-      ++fleet_.counts.handshakes;
-    }
-    if (done_ && written_ == 0) {
-      const int wrote = SSL_write(ssl_.get(), request_.data(), static_cast<int>(request_.size()));
-      if (wrote > 0) written_ = static_cast<size_t>(wrote);
-      if (wrote <= 0 && !goesOn(wrote)) return broken();
-    }
-    char buffer[16384];
-    int got;
-    while ((got = SSL_read(ssl_.get(), buffer, sizeof buffer)) > 0) {
-      answer_.append(buffer, static_cast<size_t>(got));
-    }
-    const bool ended = !goesOn(got);
-    if (!take()) return ended ? broken() : void();
-    if (ended) close();
-  }
-  bool goesOn(int result) const {
-    const int error = SSL_get_error(ssl_.get(), result);
-    return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
-  }
-  /// Whether the answer was there as a whole.
-  bool take() {
-    const size_t head = answer_.find("\r\n\r\n");
-    if (!done_ || head == std::string::npos) return false;
-    constexpr std::string_view kLength = "Content-Length: ";
-    const size_t at = answer_.find(kLength);
-    const size_t length =
-        at < head ? strtoull(answer_.c_str() + at + kLength.size(), nullptr, 10) : 0;
-    if (answer_.size() < head + 4 + length) return false;
-    if (answer_.find("Connection: close") < head) close();
-    finish({atoi(answer_.c_str() + 9), answer_.substr(head + 4)});
-    return true;
-  }
-  void finish(const Answer& answer) {
-    if (answer.status == 0) close();
-    ++serial_;
-    const Done done = std::exchange(done_, nullptr);
-    // The loop first: what is done may ask on, and this may be deep within its last question.
-    fleet_.after(0, [done, answer] { done(answer); });
-  }
-
-  Fleet& fleet_;
-  const Identity& identity_;
-  const std::string& source_;
-  std::function<void()> ready_;
-  UniqueFd fd_;
-  Owned<SSL> ssl_;
-  bool handshaken_ = false, again_ = false, opening_ = false;
-  const Place* place_ = nullptr;
-  std::string request_, answer_;
-  size_t written_ = 0;
-  uint64_t serial_ = 0, connection_ = 0, timeout_ = 0;
-  Done done_;
-};
-
-/// Asks one manager after the other, or that at `place` alone, as client::HttpClient; keeps a
-/// connection to each.
-class Client {
- public:
-  enum class Turns : uint8_t { kYes, kNo };
-
-  Client(Fleet& fleet, const Identity& identity, const std::string& source, size_t* place,
-         Turns turns)
-      : fleet_(fleet), place_(*place), turns_(turns) {
-    for (size_t i = 0; i < fleet.places().size(); ++i) {
-      links_.push_back(std::make_unique<Link>(fleet, identity, source));
-    }
-  }
-  void ask(const char* method, const std::string& path, const std::string& body, uint64_t timeout,
-           Link::Done done) {
-    const std::string& host = fleet_.places()[place_].host;
-    request_ = std::string(method) + " " + path + " HTTP/1.1\r\nHost: " + host +
-               "\r\nCache-Control: no-cache\r\n";
-    if (!body.empty()) {
-      request_ +=
-          "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
-          "\r\n";
-    }
-    request_ += "\r\n" + body;
-    timeout_ = timeout;
-    done_ = std::move(done);
-    tried_ = 0;
-    askOne();
-  }
-
- private:
-  void askOne() {
-    links_[place_]->ask(fleet_.places()[place_], request_, timeout_,
-                        [this](const Answer& answer) { onAnswer(answer); });
-  }
-  void onAnswer(const Answer& answer) {
-    const bool stands_by =
-        answer.status == 503 && answer.body.find(kStandingBy) != std::string::npos;
-    if (answer.status != 0 && !stands_by) return done_(answer);
-    if (turns_ == Turns::kNo) return done_({});
-    place_ = (place_ + 1) % links_.size();
-    if (++tried_ < links_.size()) return askOne();
-    done_({});
-  }
-
-  Fleet& fleet_;
-  std::vector<std::unique_ptr<Link>> links_;
-  size_t& place_;  // which of them is asked; the heartbeat's client finds the next
-  const Turns turns_;
-  size_t tried_ = 0;
-  std::string request_;
-  uint64_t timeout_ = 0;
-  Link::Done done_;
-};
+constexpr uint64_t kOthersEvery = 30 * kSecond;
 
 class Agent {
  public:
@@ -375,22 +42,35 @@ class Agent {
         source_("127.1." + std::to_string(number / 250) + "." + std::to_string(number % 250 + 1)),
         identity_(std::move(identity)),
         asked_for_(lease),
-        heart_(fleet, identity_, source_, &place_, Client::Turns::kYes),
-        watch_(fleet, identity_, source_, &place_, Client::Turns::kNo),
-        list_(fleet, identity_, source_, &place_, Client::Turns::kNo) {}
+        watch_(fleet, identity_, source_, &place_) {}
 
   void beat() {
     if (std::exchange(beating_, true)) return;
     const uint64_t asked = now();
     if (began_ == 0) began_ = asked;
-    heart_.ask("POST", "/v1/hosts/" + name_ + "/heartbeat", "{}", 5 * kSecond,
-               [this, asked](const Answer& answer) { onBeat(answer, asked); });
+    ask({"POST", "/v1/hosts/" + name_ + "/heartbeat", "{}", 5 * kSecond, Client::Turns::kYes},
+        [this, asked](const Answer& answer) { onBeat(answer, asked); });
   }
-  bool isMember(uint64_t since) const { return renewed_ >= since; }
+  bool isMember(uint64_t since) const { return told_ >= since; }
   uint64_t leaseUntil() const { return until_; }
   bool watches() const { return watching_; }
+  bool hasAllConnections() const { return !idle_.empty() && idle_.back()->hasAllConnections(); }
 
  private:
+  std::unique_ptr<Client> takeClient() {
+    if (idle_.empty()) return std::make_unique<Client>(fleet_, identity_, source_, &place_);
+    auto client = std::move(idle_.back());
+    idle_.pop_back();
+    return client;
+  }
+  /// Heartbeats and lists share connections, as in ManagerLink.
+  void ask(const Client::Question& question, Link::Done done) {
+    auto client = std::make_shared<std::unique_ptr<Client>>(takeClient());
+    (*client)->ask(question, [this, client, done = std::move(done)](const Answer& answer) {
+      idle_.push_back(std::move(*client));
+      done(answer);
+    });
+  }
   void beatAfter(uint64_t wait) {
     beat_at_ = now() + wait;
     const uint64_t serial = ++serial_;
@@ -398,9 +78,9 @@ class Agent {
       if (serial == serial_) beat();
     });
   }
+  uint64_t spread() { return std::min(kLongestPause, lease_ / 6) / 1000 * fleet_.random(1000); }
   void beatSoon() {
-    const uint64_t spread = std::min(kLongestPause, lease_ / 6);
-    const uint64_t wait = std::min(kFollowed, lease_ / 10) + spread / 1000 * fleet_.random(1000);
+    const uint64_t wait = std::min(kFollowed, lease_ / 10) + spread();
     if (!beating_ && now() + wait < beat_at_) beatAfter(wait);
   }
   void onBeat(const Answer& answer, uint64_t asked) {
@@ -409,21 +89,40 @@ class Agent {
     if (answer.status != 200) return missed(answer);
     const uint64_t time = now();
     const uint64_t lease = numberIn(answer.body, "lease_left_ms") * kMillisecond;
-    if (until_ != 0 && time > until_) ++fleet_.counts.lapsed;
     if (renewed_ != 0) {
       fleet_.counts.longest_gap = std::max(fleet_.counts.longest_gap, time - renewed_);
     }
     fleet_.counts.beats.push_back(time - std::exchange(began_, 0));
     lease_ = lease;
-    until_ = asked + (lease - lease / kMarginPart);
-    renewed_ = time;
+    renewal_ = asked + (lease - lease / kMarginPart);
+    const bool first = std::exchange(renewed_, time) == 0;
     pause_ = kFirstPause;
-    const uint64_t soon = std::max((until_ - std::min(until_, time)) / 2, kFirstPause);
+    const uint64_t soon = std::max((renewal_ - std::min(renewal_, time)) / 2, kFirstPause);
     beatAfter(fleet_.jittered(std::min(lease / 3, soon)));
     const uint64_t modified = numberIn(answer.body, "modified");
     const bool list = std::exchange(away_, false) || modified != std::exchange(modified_, modified);
     if (list) relist();
-    if (!watching_) watch();
+    renewPrograms();
+    if (!std::exchange(watching_, true)) fleet_.after(first ? 0 : spread(), [this] { watch(); });
+    askOthers();
+  }
+  /// What was taken from them meanwhile they hear of first.
+  void renewPrograms() {
+    if (listing_ || modified_ == 0 || renewal_ == 0) return;
+    const uint64_t time = now();
+    if (until_ != 0 && time > until_) ++fleet_.counts.lapsed;
+    until_ = std::exchange(renewal_, 0);
+    told_ = time;
+  }
+  void askOthers() {
+    const uint64_t every = std::min(kOthersEvery, lease_), time = now();
+    const bool first = others_at_ == 0;
+    if (listing_ || (!first && time < others_at_)) return;
+    others_at_ = time + (first ? every / 1000 * fleet_.random(1000) : fleet_.jittered(every));
+    if (first || lease_ / 3 > kOthersEvery) return;
+    auto client = std::make_shared<std::unique_ptr<Client>>(takeClient());
+    (*client)->askOthers("/v1/hosts/" + name_, lease_ / 6,
+                         [this, client] { idle_.push_back(std::move(*client)); });
   }
   void missed(const Answer& answer) {
     ++(answer.status == 0 ? fleet_.counts.missed : fleet_.counts.refused);
@@ -436,17 +135,17 @@ class Agent {
     const std::string body = "{\"name\":\"" + name_ +
                              "\",\"lease_ms\":" + std::to_string(asked_for_ / kMillisecond) + "}";
     beating_ = true;
-    heart_.ask("POST", "/v1/hosts", body, 5 * kSecond, [this](const Answer& answer) {
-      beating_ = false;
-      if (answer.status / 100 == 2 || answer.status == 409) return beat();
-      missed(answer);
-    });
+    ask({"POST", "/v1/hosts", body, 5 * kSecond, Client::Turns::kYes},
+        [this](const Answer& answer) {
+          beating_ = false;
+          if (answer.status / 100 == 2 || answer.status == 409) return beat();
+          missed(answer);
+        });
   }
   void watch() {
-    watching_ = true;
     const std::string from =
         watched_ == 0 ? "" : "&since=" + std::to_string(watched_) + "&wait_ms=25000";
-    watch_.ask("GET", "/v1/events?host=" + name_ + from, "", 40 * kSecond,
+    watch_.ask({"GET", "/v1/events?host=" + name_ + from, "", 40 * kSecond, Client::Turns::kNo},
                [this](const Answer& answer) { onEvents(answer); });
   }
   void onEvents(const Answer& answer) {
@@ -467,8 +166,12 @@ class Agent {
   }
   void relist() {
     if (std::exchange(listing_, true)) return;
-    list_.ask("GET", "/v1/regions?host=" + name_ + "&limit=10000", "", 20 * kSecond,
-              [this](const Answer&) { listing_ = false; });
+    ask({"GET", "/v1/regions?host=" + name_ + "&limit=10000", "", 20 * kSecond, Client::Turns::kNo},
+        [this](const Answer& answer) {
+          listing_ = false;
+          if (answer.status != 200) modified_ = 0;  // the next heartbeat asks for it again
+          renewPrograms();
+        });
   }
 
   Fleet& fleet_;
@@ -476,9 +179,11 @@ class Agent {
   const Identity identity_;
   const uint64_t asked_for_;
   size_t place_ = 0;
-  Client heart_, watch_, list_;
-  uint64_t lease_ = 0, until_ = 0, renewed_ = 0, began_ = 0, modified_ = 0, watched_ = 0;
-  uint64_t pause_ = kFirstPause, beat_at_ = 0, serial_ = 0;
+  Client watch_;
+  std::vector<std::unique_ptr<Client>> idle_;  // of what is asked else
+  uint64_t lease_ = 0, renewal_ = 0, until_ = 0, told_ = 0, renewed_ = 0, began_ = 0, modified_ = 0,
+           watched_ = 0;
+  uint64_t pause_ = kFirstPause, beat_at_ = 0, others_at_ = 0, serial_ = 0;
   bool beating_ = false, away_ = false, watching_ = false, listing_ = false;
 };
 
@@ -547,17 +252,19 @@ class Program {
   void report() {
     auto& beats = fleet_.counts.beats;
     std::sort(beats.begin(), beats.end());
-    size_t renewed = 0, running = 0, watching = 0;
+    size_t renewed = 0, running = 0, watching = 0, ready = 0;
     for (const auto& agent : agents_) {
       renewed += agent->isMember(std::max<uint64_t>(marked_, 1)) ? 1 : 0;
       running += agent->leaseUntil() > now() ? 1 : 0;
       watching += agent->watches() ? 1 : 0;
+      ready += agent->hasAllConnections() ? 1 : 0;
     }
     printf(
-        "{\"agents\":%zu,\"renewed\":%zu,\"running\":%zu,\"watching\":%zu,\"lapsed\":%zu,"
+        "{\"agents\":%zu,\"renewed\":%zu,\"running\":%zu,\"watching\":%zu,\"ready\":%zu,\"lapsed\":"
+        "%zu,"
         "\"seconds\":%.2f,\"beats\":%zu,\"p50_ms\":%.1f,\"p99_ms\":%.1f,\"max_ms\":%.1f,"
         "\"missed\":%zu,\"refused\":%zu,\"handshakes\":%zu,\"longest_gap_ms\":%.0f}\n",
-        agents_.size(), renewed, running, watching, fleet_.counts.lapsed,
+        agents_.size(), renewed, running, watching, ready, fleet_.counts.lapsed,
         static_cast<double>(now() - marked_) / 1e9, beats.size(), atRank(beats, 0.5),
         atRank(beats, 0.99), atRank(beats, 1), fleet_.counts.missed, fleet_.counts.refused,
         fleet_.counts.handshakes, static_cast<double>(fleet_.counts.longest_gap) / 1e6);

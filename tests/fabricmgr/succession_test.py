@@ -7,6 +7,7 @@ stopped or cut off, and another one goes on with everything that was acknowledge
 """
 
 import base64
+import http.client
 import itertools
 import json
 import pathlib
@@ -164,6 +165,24 @@ path = "{self.socket}"
                               timeout=PATIENCE)
 
 
+class Connection(http.client.HTTPConnection):
+    """To a manager; it is not made anew when it has ended."""
+
+    def __init__(self, manager):
+        super().__init__("localhost", timeout=PATIENCE)
+        self.auto_open = 0
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(PATIENCE)
+        self.sock.connect(str(manager.socket))
+
+    def status(self):
+        """What it answers, and the answer's headers."""
+        self.request("GET", "/v1/status", headers={"Cache-Control": "no-cache"})
+        answer = self.getresponse()
+        answer.read()
+        return answer.status, answer.headers
+
+
 class ThreeManagers(unittest.TestCase):
     def setUp(self):
         self.temporary = tempfile.TemporaryDirectory()
@@ -265,6 +284,19 @@ class SuccessionTest(ThreeManagers):
         self.assertEqual(leader.end(signal.SIGTERM), 0)
         following, _ = self.until(self.assign, self.others(leader))
         self.check_nothing_is_lost(following)
+
+    def test_connections_to_who_stands_by_outlive_its_becoming_the_leader(self):
+        leader = self.leader()
+        term = json.loads(self.must(leader, "status", "--json"))["term"]
+        kept = {other: Connection(other) for other in self.others(leader)}
+        for connection in kept.values():
+            self.addCleanup(connection.close)
+            self.assertEqual(connection.status()[0], 503)
+        leader.end()
+        following = self.leader(kept)
+        answer, headers = kept[following].status()
+        self.assertEqual(answer, 200)
+        self.assertGreater(int(headers["Tidepool-Term"]), term)
 
     def test_a_leader_that_was_stopped_stands_by(self):
         leader = self.leader()

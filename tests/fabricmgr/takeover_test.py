@@ -203,6 +203,9 @@ class Agents:
         return until("every agent has renewed its lease",
                      lambda: (seen := self.report())["renewed"] == self.count and seen)
 
+    def all_ready(self):
+        until("every agent has a connection to each manager", lambda: self.report()["ready"] == self.count)
+
     def round(self):
         self.tell("mark")
         return self.all_renewed()
@@ -272,6 +275,7 @@ def check_nothing_is_lost(leader, agents):
 
 def kill_one(cluster, agents, options):
     leader = cluster.leader()
+    agents.all_ready()
     before = agents.round()
     agents.tell("mark")
     leader.kill()

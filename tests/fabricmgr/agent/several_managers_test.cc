@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients that know several managers: which of them is asked when some are dead, stand by, are
 // another fabric's, or die in the middle, and that no lease and no region is lost meanwhile.
+#include <algorithm>
 #include <map>
 #include <random>
 #include <thread>
 
+#include "fabricmgr/agent/manager_link.h"
 #include "fabricmgr/api/problem.h"
 #include "tests/fabricmgr/agent/processes_fixture.h"
 
@@ -12,6 +14,7 @@ namespace tidepool::agent {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 /// Answers everything, and remembers the idempotency keys; or stands by.
@@ -47,6 +50,8 @@ class Answering : public api::HttpHandler {
     return paths_;
   }
 
+  uint64_t connections() const { return server_->connections(); }
+
   std::atomic<bool> stands_by{false};
 
  private:
@@ -56,15 +61,20 @@ class Answering : public api::HttpHandler {
   std::unique_ptr<api::HttpServer> server_;
 };
 
+int listenAt(const std::string& path) {
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  listen(listener, 16);
+  return listener;
+}
+
 /// Takes a request, and hangs up.
 class HangingUp {
  public:
-  explicit HangingUp(const std::string& path) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-    listen(listener_.get(), 16);
+  explicit HangingUp(const std::string& path) : listener_(listenAt(path)) {
     thread_ = std::thread([this] {
       for (;;) {
         const UniqueFd one(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -86,7 +96,7 @@ class HangingUp {
   std::vector<std::string> keys;  // after join()
 
  private:
-  const UniqueFd listener_{socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const UniqueFd listener_;
   std::thread thread_;
 };
 
@@ -162,6 +172,56 @@ TEST(SeveralManagers, WhatOneClientFindsOutTheOthersKnow) {
   EXPECT_EQ(follows.get("/v1/any").status, 200);
   EXPECT_EQ(finds.get("/v1/any").status, 200);
   EXPECT_EQ(good.paths().size(), 4u) << "once more, by `follows`";
+}
+
+TEST(SeveralManagers, AConnectionToEachIsThereBeforeItIsNeeded) {
+  const api::Scratch scratch;
+  Answering first(scratch / "a"), second(scratch / "b"), third(scratch / "d");
+  second.stands_by = third.stands_by = true;
+  std::string addresses;
+  for (const char* name : {"a", "b", "c", "d"}) {  // nobody is at "c"
+    addresses += (addresses.empty() ? "unix:" : ",unix:") + (scratch / name);
+  }
+  client::HttpClient client(targetOf(addresses));
+  EXPECT_EQ(client.get("/v1/any").status, 200);
+  for (int i = 0; i < 2; ++i) client.keepOthers("/v1/other", 600'000);
+  EXPECT_THAT(first.paths(), ::testing::ElementsAre("/v1/any"));
+  EXPECT_THAT(third.paths(), ::testing::ElementsAre("/v1/other", "/v1/other"));
+  EXPECT_EQ(client.get("/v1/any").status, 200) << "of the one that was asked before";
+  EXPECT_EQ(first.paths().size(), 2u);
+  first.stands_by = true;
+  third.stands_by = false;
+  EXPECT_EQ(client.get("/v1/any").status, 200);
+  EXPECT_EQ(third.paths().size(), 3u);
+  for (const Answering* one : {&first, &second, &third}) EXPECT_EQ(one->connections(), 1u);
+}
+
+TEST(SeveralManagers, OneThatIsSilentIsNotWaitedForWhenConnectionsAreMade) {
+  const api::Scratch scratch;
+  Answering first(scratch / "a");
+  const UniqueFd silent(listenAt(scratch / "b"));
+  client::HttpClient client(targetOf("unix:" + (scratch / "a") + ",unix:" + (scratch / "b")));
+  client.keepOthers("/v1/other", 50);
+  EXPECT_EQ(client.get("/v1/any").status, 200) << "as long as before";
+  EXPECT_THAT(first.paths(), ::testing::ElementsAre("/v1/any"));
+}
+
+TEST(SeveralManagers, AListTakesTheHeartbeatsConnection) {
+  const api::Scratch scratch;
+  Answering manager(scratch / "a");
+  EventLoop loop;
+  FabricPin pin({}, [](const Journal::Fabric&) {});
+  ManagerLink link(loop, pin, targetOf("unix:" + (scratch / "a")));
+  const auto ask = [](Asker& asker) { return asker.get("/v1/any").has_value(); };
+  link.run(Lane::kHeart, ask, [&](bool) {
+    link.run(Lane::kList, ask, [&](bool answered) {
+      EXPECT_TRUE(answered);
+      loop.stop();
+    });
+  });
+  loop.run();
+  EXPECT_EQ(manager.paths().size(), 2u);
+  EXPECT_EQ(manager.connections(), 1u);
 }
 
 TEST(SeveralManagers, OneAloneThatStandsBySaysSoItself) {
@@ -245,6 +305,24 @@ TEST_F(AgentOfSeveral, OneThatDiesIsFollowedByTheNextAndNothingIsLost) {
   giveBack(*client, given);
 }
 
+bool isHeartbeat(const std::string& path) { return path.ends_with("/heartbeat"); }
+
+size_t heartbeatsAmong(const std::vector<std::string>& paths) {
+  return static_cast<size_t>(std::count_if(paths.begin(), paths.end(), isHeartbeat));
+}
+
+TEST_F(AgentOfSeveral, WhoStandsByIsFoundOverAConnectionThatIsThere) {
+  Answering standing(scratch_ / "standing");
+  standing.stands_by = true;
+  fabric_ += ",unix:" + (scratch_ / "standing");
+  startAgent({"--lease", "5"});
+  while (standing.paths().empty()) poll(nullptr, 0, 5);
+  EXPECT_EQ(heartbeatsAmong(standing.paths()), 0u);
+  killNow(manager_);
+  while (heartbeatsAmong(standing.paths()) < 2) poll(nullptr, 0, 5);
+  EXPECT_EQ(standing.connections(), 1u);
+}
+
 /// Thousands of them lose it in the same moment.
 TEST_F(AgentOfSeveral, WhoHasLostItsManagerLooksForTheNextByHeartbeatsAlone) {
   Answering standing(scratch_ / "standing");
@@ -256,8 +334,9 @@ TEST_F(AgentOfSeveral, WhoHasLostItsManagerLooksForTheNextByHeartbeatsAlone) {
   Given given = ask(*client, 0);
   awaitWatcher();
   killNow(manager_);
-  while (standing.paths().size() <= 3) poll(nullptr, 0, 5);
-  EXPECT_THAT(standing.paths(), ::testing::Each(HasSubstr("/heartbeat")));
+  while (heartbeatsAmong(standing.paths()) <= 3) poll(nullptr, 0, 5);
+  EXPECT_THAT(standing.paths(),
+              ::testing::Each(AnyOf(HasSubstr("/heartbeat"), "/v1/hosts/" + std::string(kHost))));
   startManager("fabric.toml");
   awaitStatus(*client, "\"manager\":\"member\"");
   awaitWatcher();

@@ -19,6 +19,7 @@ namespace tidepool::api {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr int64_t kDay = 24 * 3600;
@@ -162,6 +163,37 @@ TEST_F(TlsServer, WhoIsRevokedIsCutOffAtTheReload) {
   EXPECT_EQ(ask(server, ann), "");
   EXPECT_THAT(server.handler.nextStranger(),
               HasSubstr("certificate revoked (it says it is operator:ann)"));
+}
+
+TEST_F(TlsServer, WhoIsConnectedStaysSoWhenAnotherHandlerTakesOver) {
+  EchoHandler next;
+  EchoServer server(options_);
+  RawClient ann((*server).port(), issue("operator", "ann"));
+  RawClient bob((*server).port(), issue("operator", "bob"));
+  RawClient asked(server.path());
+  for (RawClient* client : {&ann, &bob}) {
+    EXPECT_THAT(client->ask(getRequest("/")), Not(HasSubstr("Term: ")));
+  }
+  asked.send(getRequest("/keep"));
+  const auto kept = server.handler.nextKept();
+  (*server).handOver(next, {{"Term", "2"}});
+  for (RawClient* client : {&ann, &bob}) {
+    std::string answer;
+    do {
+      answer = client->ask(getRequest("/"));
+      ASSERT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+    } while (answer.find("Term: 2") == std::string::npos);
+  }
+  EXPECT_EQ(next.own().size(), 3u);
+  EXPECT_EQ(next.ends(), server.handler.ends()) << "it was not there to see them";
+  kept->reply({200, "text/plain", {}, "by the first\n"});
+  EXPECT_THAT(asked.answer(), HasSubstr("by the first"));
+  // Certificates that were checked before are so at each reload.
+  ASSERT_TRUE(ca_.revoke("operator:ann"));
+  ASSERT_TRUE((*server).reloadTls());
+  EXPECT_THAT(next.nextStranger(), HasSubstr("operator:ann: certificate revoked"));
+  EXPECT_EQ(ann.rest(), "");
+  EXPECT_THAT(bob.ask(getRequest("/")), HasSubstr("operator:bob"));
 }
 
 /// A client that stops in the middle of its handshake: the server has answered its hello, and is
