@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <deque>
@@ -65,6 +66,10 @@ inline uint64_t numberIn(const std::string& body, const char* name) {
   return at == std::string::npos ? 0 : strtoull(body.c_str() + at + field.size(), nullptr, 10);
 }
 
+/// Whose handshakes begin first: those that leases wait for. On machines of their own none would
+/// wait for another.
+enum class Room : uint8_t { kFirst, kLast };
+
 /// What all agents have in common: the loop, where managers are, and what is counted.
 class Fleet {
  public:
@@ -109,8 +114,8 @@ class Fleet {
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, STDIN_FILENO, &event);
   }
   /// Begins a handshake, now or when others are over; each is followed by handshakeOver().
-  void whenRoom(std::function<void()> begin) {
-    waiting_.push_back(std::move(begin));
+  void whenRoom(Room room, std::function<void()> begin) {
+    waiting_[static_cast<size_t>(room)].push_back(std::move(begin));
     beginNext();
   }
   void handshakeOver() {
@@ -133,11 +138,13 @@ class Fleet {
     }
   };
   void beginNext() {
-    while (opening_ < kOpening && !waiting_.empty()) {
-      ++opening_;
-      const auto begin = std::move(waiting_.front());
-      waiting_.pop_front();
-      begin();
+    for (auto& some : waiting_) {
+      while (opening_ < kOpening && !some.empty()) {
+        ++opening_;
+        const auto begin = std::move(some.front());
+        some.pop_front();
+        begin();
+      }
     }
   }
 
@@ -147,19 +154,22 @@ class Fleet {
   std::priority_queue<Due> due_;
   uint64_t next_ = 0;
   size_t opening_ = 0;
-  std::deque<std::function<void()>> waiting_;
+  std::array<std::deque<std::function<void()>>, 2> waiting_;  // by Room
   std::minstd_rand random_{1};
 };
 
-/// A connection to one manager; one request at a time.
+/// A connection to one manager; one request at a time: another one takes its place.
 class Link {
  public:
   Link(Fleet& fleet, const Identity& identity, const std::string& source)
       : fleet_(fleet), identity_(identity), source_(source), ready_([this] { advance(); }) {}
 
   bool isOpen() const { return fd_.valid() && handshaken_; }
+  bool isBusy() const { return done_ != nullptr; }
   using Done = std::function<void(const Answer& answer)>;
-  void ask(const Place& place, const std::string& request, uint64_t timeout, Done done) {
+  void ask(const Place& place, const std::string& request, uint64_t timeout, Room room, Done done) {
+    if (done_) close();  // its answer could be taken for this one's
+    room_ = room;
     request_ = request;
     answer_.clear();
     written_ = 0;
@@ -173,9 +183,9 @@ class Link {
 
  private:
   void open() {
-    fleet_.whenRoom([this, serial = serial_] {
+    fleet_.whenRoom(room_, [this, serial = serial_] {
+      if (serial != serial_ || !done_) return fleet_.handshakeOver();
       opening_ = true;
-      if (serial != serial_ || !done_) return opened();
       if (!connect(*place_)) return finish({});
       begin();
     });
@@ -291,6 +301,7 @@ class Link {
   Owned<SSL> ssl_;
   bool handshaken_ = false, again_ = false, opening_ = false;
   const Place* place_ = nullptr;
+  Room room_ = Room::kFirst;
   std::string request_, answer_;
   size_t written_ = 0;
   uint64_t serial_ = 0, connection_ = 0, timeout_ = 0;
@@ -309,8 +320,9 @@ class Client {
     Turns turns;
   };
 
-  Client(Fleet& fleet, const Identity& identity, const std::string& source, size_t* place)
-      : fleet_(fleet), place_(*place) {
+  Client(Fleet& fleet, const Identity& identity, const std::string& source, size_t* place,
+         Room room)
+      : fleet_(fleet), place_(*place), room_(room) {
     for (size_t i = 0; i < fleet.places().size(); ++i) {
       links_.push_back(std::make_unique<Link>(fleet, identity, source));
     }
@@ -332,13 +344,14 @@ class Client {
     tried_ = 0;
     askOne();
   }
-  /// Whatever they answer.
-  void askOthers(const std::string& path, uint64_t timeout, std::function<void()> done) {
-    request_ = "GET " + path + " HTTP/1.1\r\nHost: x\r\nCache-Control: no-cache\r\n\r\n";
-    timeout_ = timeout / std::max<size_t>(1, links_.size() - 1);
-    done_ = [done = std::move(done)](const Answer&) { done(); };
-    tried_ = 0;
-    askNextOther();
+  /// Whatever they answer; beside what else is asked.
+  void askOthers(const std::string& path, uint64_t timeout) {
+    const std::string request =
+        "GET " + path + " HTTP/1.1\r\nHost: x\r\nCache-Control: no-cache\r\n\r\n";
+    for (size_t i = 0; i < links_.size(); ++i) {
+      if (i == place_ || links_[i]->isBusy()) continue;
+      links_[i]->ask(fleet_.places()[i], request, timeout, Room::kLast, [](const Answer&) {});
+    }
   }
   bool hasAllConnections() const {
     return std::all_of(links_.begin(), links_.end(),
@@ -347,7 +360,7 @@ class Client {
 
  private:
   void askOne() {
-    links_[place_]->ask(fleet_.places()[place_], request_, timeout_,
+    links_[place_]->ask(fleet_.places()[place_], request_, timeout_, room_,
                         [this](const Answer& answer) { onAnswer(answer); });
   }
   void onAnswer(const Answer& answer) {
@@ -361,16 +374,11 @@ class Client {
   }
   /// Who is answered may ask again at once.
   void finish(const Answer& answer) { std::exchange(done_, nullptr)(answer); }
-  void askNextOther() {
-    if (++tried_ >= links_.size()) return finish({});
-    const size_t place = (place_ + tried_) % links_.size();
-    links_[place]->ask(fleet_.places()[place], request_, timeout_,
-                       [this](const Answer&) { askNextOther(); });
-  }
 
   Fleet& fleet_;
   std::vector<std::unique_ptr<Link>> links_;
   size_t& place_;  // which of them is asked; heartbeats find the next
+  const Room room_;
   Turns turns_ = Turns::kYes;
   size_t tried_ = 0;
   std::string request_;

@@ -42,7 +42,7 @@ class Agent {
         source_("127.1." + std::to_string(number / 250) + "." + std::to_string(number % 250 + 1)),
         identity_(std::move(identity)),
         asked_for_(lease),
-        watch_(fleet, identity_, source_, &place_) {}
+        watch_(fleet, identity_, source_, &place_, Room::kLast) {}
 
   void beat() {
     if (std::exchange(beating_, true)) return;
@@ -58,7 +58,9 @@ class Agent {
 
  private:
   std::unique_ptr<Client> takeClient() {
-    if (idle_.empty()) return std::make_unique<Client>(fleet_, identity_, source_, &place_);
+    if (idle_.empty()) {
+      return std::make_unique<Client>(fleet_, identity_, source_, &place_, Room::kFirst);
+    }
     auto client = std::move(idle_.back());
     idle_.pop_back();
     return client;
@@ -117,12 +119,10 @@ class Agent {
   void askOthers() {
     const uint64_t every = std::min(kOthersEvery, lease_), time = now();
     const bool first = others_at_ == 0;
-    if (listing_ || (!first && time < others_at_)) return;
+    if (idle_.empty() || (!first && time < others_at_)) return;
     others_at_ = time + (first ? every / 1000 * fleet_.random(1000) : fleet_.jittered(every));
     if (first || lease_ / 3 > kOthersEvery) return;
-    auto client = std::make_shared<std::unique_ptr<Client>>(takeClient());
-    (*client)->askOthers("/v1/hosts/" + name_, lease_ / 6,
-                         [this, client] { idle_.push_back(std::move(*client)); });
+    idle_.back()->askOthers("/v1/hosts/" + name_, lease_ / 6);
   }
   void missed(const Answer& answer) {
     ++(answer.status == 0 ? fleet_.counts.missed : fleet_.counts.refused);
