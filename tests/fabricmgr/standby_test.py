@@ -279,11 +279,13 @@ crl = "{authority}/crl.pem"
         for manager in self.managers:
             manager.start()
 
-    def get(self, manager, path, who, **headers):
+    def connection(self, manager, who):
         context = ssl.create_default_context(cafile=str(self.folder / "ca/ca.crt"))
         context.load_cert_chain(self.folder / f"ca/{who}.crt", self.folder / f"ca/{who}.key")
-        connection = http.client.HTTPSConnection("127.0.0.1", manager.port, timeout=PATIENCE, context=context)
-        return exchange(connection, "GET", path, **headers)
+        return http.client.HTTPSConnection("127.0.0.1", manager.port, timeout=PATIENCE, context=context)
+
+    def get(self, manager, path, who, **headers):
+        return exchange(self.connection(manager, who), "GET", path, **headers)
 
     def refuses(self, manager, who):
         try:
@@ -314,6 +316,36 @@ crl = "{authority}/crl.pem"
             manager.process.send_signal(signal.SIGHUP)
             self.until(lambda one: self.refuses(one, "ann"), [manager])
             self.assertFalse(self.refuses(manager, "vic"))
+
+    def test_who_is_revoked_loses_a_connection_that_outlived_the_succession(self):
+        self.start_over_tls()
+        leader = self.leader()
+        kept = {other: [self.connection(other, who) for who in ("ann", "vic")] for other in self.others(leader)}
+
+        def status(connection):
+            connection.request("GET", "/v1/status", headers={"Cache-Control": "no-cache"})
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+
+        for connection in itertools.chain(*kept.values()):
+            self.addCleanup(connection.close)
+            self.assertEqual(status(connection), 503)
+            connection.auto_open = 0  # it is not made anew
+        leader.end()
+        following = self.leader(kept)
+        ann, vic = kept[following]
+        self.assertEqual(status(ann), 200)
+        self.fabricmgr("ca", "revoke", "operator:ann", "--dir", str(self.folder / "ca"))
+        following.process.send_signal(signal.SIGHUP)
+
+        def is_cut_off(_):
+            try:
+                return status(ann) == 0
+            except (OSError, http.client.HTTPException):
+                return True
+        self.until(is_cut_off, [following])
+        self.assertEqual(status(vic), 200)
 
     def test_etcd_is_watched_over_tls(self):
         for manager in self.managers:
