@@ -41,8 +41,9 @@ namespace {
 
 constexpr uint64_t kShareAsleep = 8;
 
-// The fault service, the migrator and the waker, and those that a fork and a swap of mappings need.
-constexpr int kServiceThreads = 5;
+// The fault service, the migrator, the waker and who repairs mirrors, and those that a fork and a
+// swap of mappings need.
+constexpr int kServiceThreads = 6;
 constexpr int kStrictExitCode = 125;  // as `env` and `timeout`: the tool failed, not the program
 
 // Where libc is mapped. Its own calls of malloc may come from under its locks.

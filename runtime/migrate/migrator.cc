@@ -41,17 +41,17 @@ void publishTransports(const FetchTier& tier, TierStats& out) {
   out.noted.store(1, std::memory_order_release);  // pairs with noteOf()
 }
 
-/// Which of a mirror's memory servers is lost; a line on it, by one of all processes that use it.
+/// Where a mirror's copies are; lines on what has changed, by one of all processes that use it.
 void publishMirror(Core& core, MirrorState& mirror, TierStats& out) {
-  const auto loss = mirror.loss();
-  if (!loss) return;
-  out.lost_why.store(static_cast<uint64_t>(loss->why), std::memory_order_relaxed);
-  out.lost_server.store(loss->side + 1, std::memory_order_release);  // pairs with lossOf()
-  if (!mirror.takeNews()) return;
-  reportError(core,
-              "the memory server %s is lost (%s): %s has all pages, and new ones go there alone; "
-              "restart the program when you can, to have two copies again",
-              mirror.server(loss->side), errorCodeName(loss->why), mirror.server(1 - loss->side));
+  const MirrorState::Progress progress = mirror.progress();
+  out.copied_pages.store(progress.copied, std::memory_order_relaxed);
+  out.pages_to_copy.store(progress.wanted, std::memory_order_relaxed);
+  for (size_t i = 0; i < mirror.servers(); ++i) {
+    const MirrorState::Server server = mirror.look(i);
+    out.server_states[i].store(packServer(server.role, server.why), std::memory_order_relaxed);
+  }
+  char line[256];
+  while (mirror.takeNews(line)) reportError(core, "%s", line);
 }
 
 }  // namespace
@@ -99,6 +99,7 @@ void Migrator::run() {
   if (balancer_ != nullptr) askShortSlice();
   while (!core_.services.stopping()) turn();
   core_.account->leave();
+  core_.tiers.forEach([](uint8_t, Tier& tier) { tier.endThreads(); });
   forEachTable(core_, [this](FrameTable& table) {
     core_.services.pausing() ? table.pause() : table.leave();
   });

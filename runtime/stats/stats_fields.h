@@ -120,20 +120,29 @@ inline std::string_view noteOf(const TierStats& tier) {
   return {tier.note, strnlen(tier.note, sizeof tier.note)};
 }
 
-/// Why a memory server of a mirror is lost; empty while it is not.
-inline std::string_view lossOf(const TierStats& tier, size_t server) {
-  // Acquire: pairs with the release of whoever wrote it.
-  if (tier.lost_server.load(std::memory_order_acquire) != server + 1) return {};
-  return errorCodeName(static_cast<ErrorCode>(readCounter(tier.lost_why)));
-}
+/// A memory server of a mirror.
+struct ServerView {
+  std::string_view name;
+  ServerRole role = ServerRole::kLive;
+  std::string_view why{};                   // kLost
+  uint64_t copied_pages = 0, of_pages = 0;  // kFilling
+};
 
-/// Calls `say(server, loss)` for each memory server of a mirror; `loss` is empty while it is there.
+/// Calls `say(view)` for each memory server of a mirror.
 template <typename Say>
 void forServers(const TierStats& tier, Say say) {
   for (size_t i = 0; i < std::size(tier.servers); ++i) {
-    const std::string_view server(tier.servers[i],
-                                  strnlen(tier.servers[i], sizeof tier.servers[i]));
-    if (!server.empty()) say(server, lossOf(tier, i));
+    const uint64_t state = readCounter(tier.server_states[i]);
+    ServerView view{.name = {tier.servers[i], strnlen(tier.servers[i], sizeof tier.servers[i])},
+                    .role = static_cast<ServerRole>(state & 3)};
+    if (view.name.empty()) continue;
+    if (view.role == ServerRole::kLost)
+      view.why = errorCodeName(static_cast<ErrorCode>(state >> 8));
+    if (view.role == ServerRole::kFilling) {
+      view.copied_pages = readCounter(tier.copied_pages);
+      view.of_pages = readCounter(tier.pages_to_copy);
+    }
+    say(view);
   }
 }
 

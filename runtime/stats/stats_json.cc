@@ -100,13 +100,17 @@ void writeGroup(const StatsPage& page, JsonWriter& json, StatGroup group) {
 /// Of a mirror.
 void writeServers(const TierStats& tier, JsonWriter& json) {
   bool any = false;
-  forServers(tier, [&](std::string_view server, std::string_view loss) {
+  forServers(tier, [&](const ServerView& server) {
     if (!std::exchange(any, true)) json.key("copies").open('[');
     json.next();
     json.open('{');
-    json.text("server", server);
-    json.text("state", loss.empty() ? "live" : "lost");
-    if (!loss.empty()) json.text("why", loss);
+    json.text("server", server.name);
+    json.text("state", serverRoleName(server.role));
+    if (server.role == ServerRole::kLost) json.text("why", server.why);
+    if (server.role == ServerRole::kFilling) {
+      json.number("copied_pages", server.copied_pages);
+      json.number("pages_to_copy", server.of_pages);
+    }
     json.close('}');
   });
   if (any) json.close(']');

@@ -7,12 +7,14 @@
 #include <atomic>
 #include <cstdint>
 
+#include "runtime/base/result.h"
+#include "runtime/base/server_role.h"
 #include "runtime/base/units.h"
 
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 12;
+inline constexpr uint32_t kStatsSchema = 13;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -51,12 +53,17 @@ struct TierStats {
   StatCounter reconnections;  // of connections that broke
   StatCounter noted;
   char note[192];
-  // Of a mirror: its two memory servers, and which of them is lost (0: none, else counted from 1)
-  // and why, an ErrorCode. `lost_why` is written first, both once.
-  char servers[2][64];
-  StatCounter lost_server;
-  StatCounter lost_why;
+  // Of a mirror: its memory servers, what each is to it (packServer()), and how much of the copy is
+  // made that is being made.
+  char servers[8][64];
+  StatCounter server_states[8];
+  StatCounter copied_pages, pages_to_copy;
 };
+
+/// What a memory server is to a mirror; `why` is of a loss.
+constexpr uint64_t packServer(ServerRole role, ErrorCode why) {
+  return static_cast<uint64_t>(role) | uint64_t{static_cast<uint8_t>(why)} << 8;
+}
 
 struct SampleStats {
   char source[24];  // "write-tracking", "unmap", "fault", "pebs", "ibs"

@@ -104,6 +104,22 @@ void appendSizeRight(TextBuffer& out, uint64_t bytes) {
   out.appendRight(size.view(), 10);
 }
 
+void appendServer(TextBuffer& out, const ServerView& server) {
+  out.append(server.role == ServerRole::kSpare ? "  spare: " : "  copy on ");
+  appendSafe(out, server.name, 0);
+  if (server.role == ServerRole::kLost) {
+    out.append(": lost, ");
+    out.append(server.why);
+  } else if (server.role == ServerRole::kFilling) {
+    out.append(": being made, ");
+    out.appendNumber(server.copied_pages);
+    out.append(" of ");
+    out.appendNumber(server.of_pages);
+    out.append(" pages");
+  }
+  out.append("\n");
+}
+
 void writeTiers(const StatsPage& page, TextBuffer& out) {
   if (tiersOf(page).empty()) return;
   out.append("\n");
@@ -128,13 +144,7 @@ void writeTiers(const StatsPage& page, TextBuffer& out) {
       out.appendNumber(again);
     }
     out.append("\n");
-    forServers(tier, [&](std::string_view server, std::string_view loss) {
-      out.append("  copy on ");
-      appendSafe(out, server, 0);
-      out.append(loss.empty() ? "" : ": lost, ");
-      out.append(loss);
-      out.append("\n");
-    });
+    forServers(tier, [&](const ServerView& server) { appendServer(out, server); });
     if (noteOf(tier).empty()) continue;
     out.append("  not by verbs: ");
     appendSafe(out, noteOf(tier), 0);

@@ -221,6 +221,24 @@ bool FrameTable::soleHolder(FrameRun run) {
   });
 }
 
+FrameIndex FrameTable::handedOutEnd() {
+  Locked locked(*this);
+  return FrameIndex(header().frames_end);
+}
+
+void FrameTable::copyHeld(FrameIndex first, std::span<uint64_t> out) {
+  TP_CHECK_OP(first.value() % kWordBits, ==, 0u);
+  Locked locked(*this);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const uint64_t at = first.value() + i * kWordBits;
+    out[i] = at < capacity_.value() ? bitmap_.word(at / kWordBits) : 0;
+    // Bits of frames that the tier does not have are set.
+    if (at < capacity_.value() && capacity_.value() - at < kWordBits) {
+      out[i] &= FrameBitmap::maskOf(0, capacity_.value() - at);
+    }
+  }
+}
+
 void FrameTable::addHolds(uint64_t word, uint64_t mask) {
   uint32_t* counts = this->counts() + word * kWordBits;
   if (mask == kFull) {  // a loop that the compiler can vectorise

@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
@@ -76,6 +77,11 @@ class FrameTable {
   PageCount capacity() const { return capacity_; }
   /// Frames that any process holds.
   PageCount used() const { return PageCount(header().used.load(std::memory_order_relaxed)); }
+
+  /// No frame from here on was ever handed out.
+  FrameIndex handedOutEnd();
+  /// Which frames any process holds, a bit each; `first` is a multiple of 64.
+  void copyHeld(FrameIndex first, std::span<uint64_t> out);
 
   /// By a thread that lives as long as the process uses the table: from now on its death is the
   /// process's. The same thread calls leave(), which lets go of all frames.

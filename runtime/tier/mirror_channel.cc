@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MirrorChannel: which side a request waits for, and what happens to it when a side is lost. A side
 // is destroyed then, which takes its requests back, memory and all; nothing it had to say counts.
+// A request is given to sides again until it has reached what there is.
 #include "runtime/tier/mirror_channel.h"
 
 #include <sys/epoll.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/raw_calls.h"
 #include "runtime/transport/wire.h"
 
@@ -21,14 +23,15 @@ constexpr Nanoseconds kLookAgain(1'000'000);
 
 }  // namespace
 
-MirrorChannel::MirrorChannel(Sides sides, MirrorState& state, TierTraffic& traffic, Mapping memory,
-                             UniqueFd events)
-    : state_(state),
-      traffic_(traffic),
+MirrorChannel::MirrorChannel(const Shared& shared, Mapping memory, UniqueFd events)
+    : opener_(shared.sides),
+      state_(shared.state),
+      frames_(shared.frames),
+      traffic_(shared.traffic),
       memory_(std::move(memory)),
       tables_(*reinterpret_cast<Tables*>(memory_.data())),
-      sides_(std::move(sides)),
-      events_(std::move(events)) {
+      events_(std::move(events)),
+      timeout_(kLookAgain) {
   while (free_ < kMostRequests) {
     tables_.free[free_] = static_cast<uint16_t>(free_);
     ++free_;
@@ -37,28 +40,67 @@ MirrorChannel::MirrorChannel(Sides sides, MirrorState& state, TierTraffic& traff
     tables_.free_lists[free_lists_] = static_cast<uint8_t>(free_lists_);
     ++free_lists_;
   }
-  timeout_ = kLookAgain;
-  for (const auto& side : sides_) {
-    if (side != nullptr) timeout_ = std::max(timeout_, side->timeToDeadline());
-  }
 }
 
-Result<std::unique_ptr<FetchChannel>> MirrorChannel::create(Sides sides, MirrorState& state,
-                                                            TierTraffic& traffic) {
-  TP_CHECK(sides[0] != nullptr || sides[1] != nullptr);
+Result<std::unique_ptr<FetchChannel>> MirrorChannel::create(const Shared& shared) {
   auto memory = Mapping::anonymous(Bytes(roundUp(sizeof(Tables), kPageSize)));
   if (!memory) return tl::unexpected(memory.error());
   UniqueFd events(static_cast<int>(raw::call(SYS_epoll_create1, EPOLL_CLOEXEC)));
   if (!events.valid()) return failErrno(ErrorCode::kIo, "cannot make an epoll descriptor");
   events.keep();
-  return std::unique_ptr<FetchChannel>(
-      new MirrorChannel(std::move(sides), state, traffic, std::move(*memory), std::move(events)));
+  std::unique_ptr<MirrorChannel> channel(
+      new MirrorChannel(shared, std::move(*memory), std::move(events)));
+  TP_TRY(channel->connectAll());
+  return std::unique_ptr<FetchChannel>(std::move(channel));
+}
+
+/// The first connections. What is wrong with this process costs no server its place.
+Status MirrorChannel::connectAll() {
+  for (seen_ = state_.look();; seen_ = state_.look()) {
+    for (size_t side = 0; side < kSides; ++side) {
+      if (sides_[side] != nullptr && joined_[side] != seen_.joined(side)) close(side);
+      if (sides_[side] != nullptr || seen_.lost(side)) continue;
+      auto opened = opener_.open(side, seen_.joined(side));
+      if (opened) {
+        sides_[side] = std::move(*opened);
+        joined_[side] = seen_.joined(side);
+        timeout_ = std::max(timeout_, sides_[side]->timeToDeadline());
+        continue;
+      }
+      const ErrorCode why = opened.error().code();
+      const bool ours = why == ErrorCode::kInvalidArgument || why == ErrorCode::kNoMemory ||
+                        why == ErrorCode::kIo;
+      if (ours || !state_.lose(side, seen_.joined(side), why)) {
+        return tl::unexpected(opened.error());
+      }
+    }
+    if (state_.look() == seen_) break;
+  }
+  for (size_t side = 0; side < kSides; ++side) {
+    if (seen_.lost(side)) close(side);
+  }
+  return {};
 }
 
 uint8_t MirrorChannel::openSides() const {
   uint8_t open = 0;
   for (size_t side = 0; side < kSides; ++side) open |= sides_[side] != nullptr ? bitOf(side) : 0;
   return open;
+}
+
+/// Calls `act(frame)` for each.
+template <typename Act>
+void MirrorChannel::forFrames(const Request& asked, Act act) const {
+  if (asked.list != kNoList) {
+    for (uint16_t i = 0; i < asked.frames; ++i) act(tables_.lists[asked.list][i]);
+    return;
+  }
+  for (uint64_t i = 0; i < asked.run.count.value(); ++i) act(asked.run.first + i);
+}
+
+Status MirrorChannel::bothLost() const {
+  return fail(ErrorCode::kUnreachable, "both memory servers are lost, %s and %s",
+              state_.server(state_.serverOf(0)), state_.server(state_.serverOf(1)));
 }
 
 Status MirrorChannel::submitRead(uint64_t tag, FrameRun run, std::byte* to) {
@@ -93,7 +135,8 @@ Status MirrorChannel::submitWriteScattered(uint64_t tag, std::span<const FrameIn
   return {};
 }
 
-Status MirrorChannel::submit(Request asked, std::span<const FrameIndex> frames, size_t bytes) {
+Status MirrorChannel::submit(const Request& asked, std::span<const FrameIndex> frames,
+                             size_t bytes) {
   // Here and not by a side: what one takes and the other refuses would cost a copy.
   const bool scattered = asked.run.count == PageCount();
   if (bytes == 0 || bytes > wire::kMaxData || frames.size() > kMostScattered) {
@@ -102,42 +145,92 @@ Status MirrorChannel::submit(Request asked, std::span<const FrameIndex> frames, 
                 static_cast<unsigned long long>(wire::kMaxData / kPageSize),
                 static_cast<unsigned long long>(kMostScattered));
   }
-  heedLoss();
-  if (failure_ != ErrorCode{}) {
-    return fail(ErrorCode::kUnreachable, "both memory servers are lost, %s and %s",
-                state_.server(0), state_.server(1));
-  }
+  heed();
+  if (failure_ != ErrorCode{}) return bothLost();
   if (in_flight_ == kMostRequests || (scattered && free_lists_ == 0)) {
     return fail(ErrorCode::kNoSpace, "%llu requests are in flight: poll() first",
                 static_cast<unsigned long long>(in_flight_));
   }
+  const Request& taken = request(take(asked, frames));
+  if (taken.kind == Kind::kWrite) {
+    // Before the membership is looked at: see mirror_frames.h.
+    forFrames(taken, [this](FrameIndex frame) { frames_.beginWrite(frame); });
+    heed();
+  }
+  giveAll();
+  // Again for the first: it may have got what the second was asked for.
+  for (const size_t side : {0, 1, 0}) sendTo(side);
+  return {};
+}
+
+/// A place for the request, which no side has been given yet.
+uint16_t MirrorChannel::take(Request asked, std::span<const FrameIndex> frames) {
+  asked.taken = true;
   asked.number = submitted_++;
-  if (scattered) {
+  if (!frames.empty()) {
     asked.list = tables_.free_lists[--free_lists_];
     asked.frames = static_cast<uint16_t>(frames.size());
     std::copy(frames.begin(), frames.end(), tables_.lists[asked.list]);
   }
-  asked.waits_for = asked.kind == Kind::kWrite ? openSides() : bitOf(sideToRead());
   const uint16_t place = tables_.free[--free_];
-  const uint8_t waits_for = asked.waits_for;
   request(place) = asked;
   ++in_flight_;
-  for (size_t side = 0; side < kSides; ++side) {
-    if ((waits_for & bitOf(side)) != 0) tables_.waiting[side].push(place);
-  }
-  for (size_t side = 0; side < kSides; ++side) sendTo(side);
-  return {};
+  ++not_given_;
+  return place;
 }
 
-/// The one with less to do; by turns where both have as much.
-size_t MirrorChannel::sideToRead() {
-  if (sides_[0] == nullptr || sides_[1] == nullptr) return sides_[0] != nullptr ? 0 : 1;
+/// Of those, the one with less to do; by turns where both have as much.
+size_t MirrorChannel::sideToRead(uint8_t sides) {
+  if (sides != 3) return sides == bitOf(0) ? 0 : 1;
   const auto load = [&](size_t side) {
     return sides_[side]->inFlight() + tables_.waiting[side].size();
   };
   const size_t next = otherOf(last_read_);
   last_read_ = load(next) <= load(last_read_) ? next : last_read_;
   return last_read_;
+}
+
+/// To the sides that it can go to.
+void MirrorChannel::give(uint16_t place) {
+  Request& asked = request(place);
+  uint8_t sides = openSides();
+  const bool reads = asked.kind == Kind::kRead;
+  forFrames(asked, [&](FrameIndex frame) {
+    sides &= reads ? frames_.holders(frame, seen_) : frames_.writable(frame, seen_);
+  });
+  if (sides == 0) {
+    if (!reads && holdUp(place)) return;
+    --not_given_;
+    asked.error = reads ? ErrorCode::kLost : ErrorCode::kTimedOut;
+    return end(place);
+  }
+  // Frames that are held by both already have to be looked at again.
+  if (!reads && sides != openSides()) state_.noteLeftOut();
+  --not_given_;
+  asked.held_up = Nanoseconds();
+  asked.membership = seen_.number();
+  asked.waits_for = reads ? bitOf(sideToRead(sides)) : sides;
+  for (size_t side = 0; side < kSides; ++side) {
+    if ((asked.waits_for & bitOf(side)) != 0) tables_.waiting[side].push(place);
+  }
+}
+
+/// A write to frames that are being copied to the only side there is. False: for too long. Whoever
+/// copies them may have died.
+bool MirrorChannel::holdUp(uint16_t place) {
+  Request& asked = request(place);
+  const Nanoseconds now = kMonotonicClock.now();
+  if (asked.held_up == Nanoseconds()) asked.held_up = now;
+  return now - asked.held_up <= timeout_ * 2;
+}
+
+void MirrorChannel::giveAll() {
+  if (not_given_ == 0) return;
+  std::array<uint16_t, kMostRequests> places;
+  for (const uint16_t place :
+       inOrder(places, [](const Request& asked) { return asked.taken && asked.waits_for == 0; })) {
+    give(place);
+  }
 }
 
 Status MirrorChannel::start(FetchChannel& side, uint16_t place) {
@@ -178,19 +271,17 @@ void MirrorChannel::flushSide(size_t side) {
 }
 
 Status MirrorChannel::flush() {
-  heedLoss();
-  // Again for the first: it may have got what the second was asked for.
+  heed();
   for (const size_t side : {0, 1, 0}) flushSide(side);
   for (size_t side = 0; side < kSides; ++side) watch(side);
-  if (failure_ == ErrorCode{}) return {};
-  return fail(ErrorCode::kUnreachable, "both memory servers are lost, %s and %s", state_.server(0),
-              state_.server(1));
+  return failure_ == ErrorCode{} ? Status() : bothLost();
 }
 
 size_t MirrorChannel::poll(std::span<FetchCompletion> out) {
-  heedLoss();
+  heed();
   bool quiet = true;
   for (size_t side = 0; side < kSides; ++side) quiet = !collect(side) && quiet;
+  giveAll();
   for (const size_t side : {0, 1, 0}) flushSide(side);
   for (size_t side = 0; side < kSides; ++side) {
     // A side with nothing to do may have been what woke us, by its end or by an event that is old.
@@ -204,6 +295,15 @@ size_t MirrorChannel::poll(std::span<FetchCompletion> out) {
   }
   in_flight_ -= count;
   return count;
+}
+
+void MirrorChannel::tend() {
+  heed();
+  for (size_t side = 0; side < kSides; ++side) {
+    if (sides_[side] == nullptr || sides_[side]->inFlight() > 0) continue;
+    sides_[side]->tend();
+    flushSide(side);
+  }
 }
 
 /// Takes what the side has to say. False: nothing.
@@ -231,54 +331,89 @@ void MirrorChannel::endAt(size_t side, uint16_t place, ErrorCode error) {
   TP_CHECK_OP(ended.waits_for & bitOf(side), !=, 0);
   if (error != ErrorCode{}) ended.error = error;
   ended.waits_for = static_cast<uint8_t>(ended.waits_for & ~bitOf(side));
+  ended.reached |= bitOf(side);
   if (ended.waits_for == 0) end(place);
 }
 
 void MirrorChannel::end(uint16_t place) {
-  const Request& ended = request(place);
+  Request& ended = request(place);
+  if (ended.kind == Kind::kWrite && ended.error == ErrorCode{}) {
+    forFrames(ended,
+              [&](FrameIndex frame) { frames_.endWrite(frame, ended.membership, ended.reached); });
+  }
   tables_.ended.push({ended.tag, ended.error});
   if (ended.list != kNoList) tables_.free_lists[free_lists_++] = ended.list;
   tables_.free[free_++] = place;
+  ended.taken = false;
 }
 
-/// Another channel may have lost a side, of this process or of a relative.
-void MirrorChannel::heedLoss() {
-  const auto loss = state_.loss();
-  if (loss && sides_[loss->side] != nullptr) leaveSide(loss->side);
+/// Another channel may have lost a side, of this process or of a relative, and a region may have
+/// joined.
+void MirrorChannel::heed() {
+  for (Membership now = state_.look(); now != seen_ && failure_ == ErrorCode{};
+       now = state_.look()) {
+    seen_ = now;
+    uint8_t gone = 0;
+    for (size_t side = 0; side < kSides; ++side) {
+      const bool there = !now.lost(side) && now.joined(side) == joined_[side];
+      if (sides_[side] != nullptr && !there) gone |= bitOf(side);
+    }
+    if (gone != 0) leave(gone);
+    for (size_t side = 0; side < kSides && failure_ == ErrorCode{}; ++side) {
+      if (sides_[side] == nullptr && !now.lost(side)) join(side);
+    }
+  }
+  giveAll();
+}
+
+/// Waits for its server, as far as a connection may take.
+void MirrorChannel::join(size_t side) {
+  const uint32_t joined = seen_.joined(side);
+  auto opened = opener_.open(side, joined);
+  if (opened) {
+    sides_[side] = std::move(*opened);
+    joined_[side] = joined;
+  } else if (const ErrorCode why = opened.error().code(); !state_.lose(side, joined, why)) {
+    failAll(why);
+  }
 }
 
 void MirrorChannel::loseSide(size_t side, ErrorCode why) {
   // The mark first: what ends now may do so without the side.
-  state_.lose(side, why) ? leaveSide(side) : failAll(why);
+  state_.lose(side, joined_[side], why) ? heed() : failAll(why);
 }
 
-/// Goes on with the other side, which then is the last.
-void MirrorChannel::leaveSide(size_t side) {
-  const size_t other = otherOf(side);
-  TP_CHECK(sides_[other] != nullptr);
-  close(side);
-  std::array<uint16_t, kMostRequests> places;
-  for (const uint16_t place : inOrder(places, bitOf(side))) {
-    Request& left = request(place);
-    if (left.kind == Kind::kWrite) {
-      endAt(side, place, ErrorCode{});
-      continue;
-    }
-    left.waits_for = bitOf(other);
-    tables_.waiting[other].push(place);
+/// What has reached nothing else, and waits for nothing else, goes on with the other side, or what
+/// takes their places.
+void MirrorChannel::leave(uint8_t sides) {
+  for (size_t side = 0; side < kSides; ++side) {
+    if ((sides & bitOf(side)) != 0) close(side);
   }
-  sendTo(other);
+  for (uint16_t place = 0; place < kMostRequests; ++place) {
+    Request& left = request(place);
+    if (!left.taken) continue;
+    const bool waited = left.waits_for != 0;
+    left.waits_for = static_cast<uint8_t>(left.waits_for & ~sides);
+    left.reached = static_cast<uint8_t>(left.reached & ~sides);
+    if (!waited || left.waits_for != 0) continue;
+    if (left.reached != 0) {
+      end(place);
+    } else {
+      ++not_given_;
+    }
+  }
 }
 
 void MirrorChannel::failAll(ErrorCode why) {
   failure_ = why;
   for (size_t side = 0; side < kSides; ++side) close(side);
   std::array<uint16_t, kMostRequests> places;
-  for (const uint16_t place : inOrder(places, 0xff)) {
+  for (const uint16_t place : inOrder(places, [](const Request& asked) { return asked.taken; })) {
     request(place).waits_for = 0;
     request(place).error = why;
     end(place);
   }
+  not_given_ = 0;
 }
 
 /// What was submitted there has to be given up by the caller.
@@ -288,11 +423,12 @@ void MirrorChannel::close(size_t side) {
   tables_.waiting[side].first = tables_.waiting[side].last;
 }
 
-/// Requests that wait for any of those sides, the oldest first.
-std::span<const uint16_t> MirrorChannel::inOrder(std::span<uint16_t> out, uint8_t waits_for) const {
+/// Requests that are so, the oldest first.
+template <typename Which>
+std::span<const uint16_t> MirrorChannel::inOrder(std::span<uint16_t> out, Which which) const {
   size_t count = 0;
   for (uint16_t place = 0; place < kMostRequests; ++place) {
-    if ((tables_.requests[place].waits_for & waits_for) != 0) out[count++] = place;
+    if (which(tables_.requests[place])) out[count++] = place;
   }
   std::sort(out.begin(), out.begin() + static_cast<ptrdiff_t>(count), [&](uint16_t a, uint16_t b) {
     return tables_.requests[a].number < tables_.requests[b].number;
@@ -302,11 +438,14 @@ std::span<const uint16_t> MirrorChannel::inOrder(std::span<uint16_t> out, uint8_
 
 Nanoseconds MirrorChannel::timeToDeadline() const {
   if (!tables_.ended.empty()) return Nanoseconds(0);
-  const auto loss = state_.loss();
-  if (loss && sides_[loss->side] != nullptr) return Nanoseconds(0);
-  Nanoseconds left = timeout_;
+  if (in_flight_ > 0 && state_.look() != seen_) return Nanoseconds(0);
+  Nanoseconds left = not_given_ > 0 ? kLookAgain : timeout_;
   for (size_t side = 0; side < kSides; ++side) {
-    if (sides_[side] == nullptr || sides_[side]->inFlight() == 0) continue;
+    if (sides_[side] == nullptr) continue;
+    if (sides_[side]->inFlight() == 0) {
+      if (!tables_.waiting[side].empty()) return Nanoseconds(0);
+      continue;
+    }
     left = std::min(left, sides_[side]->timeToDeadline());
     if (watched_[side].fd < 0) left = std::min(left, kLookAgain);
   }

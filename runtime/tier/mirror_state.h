@@ -1,78 +1,179 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a mirror's two memory servers is lost. One word, which a process shares with all that it
+// Which memory servers hold a mirror's two copies, in memory that a process shares with all that it
 // forks, as they share the frames. A server that one of them has given up may hold writes of its
 // that it has not carried out, and overwrite with them, later, what another has put into the same
-// frame: so nobody reads from it any more. The word changes once: the second server of the two
-// cannot be lost here, it can only fail. Thread-safe; allocates in create() only.
+// frame: so nobody reads from it any more. A side that is lost may be joined by a new region, which
+// is empty: what is in it counts from that membership on (mirror_frames.h). Thread-safe; allocates
+// in create() only.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
-#include "runtime/base/format.h"
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
+#include "runtime/base/server_role.h"
+#include "runtime/tier/remote_region.h"
 
 namespace tidepool {
 
-class MirrorState {
+/// One look at who holds the copies. Plain value.
+class Membership {
  public:
   static constexpr size_t kSides = 2;
-  struct Loss {
-    size_t side;
-    ErrorCode why;
-  };
+  static constexpr unsigned kNumberBits = 11;
+  static constexpr uint32_t kLastNumber = (1u << kNumberBits) - 1;
 
-  /// For servers of those names. Errors: kNoMemory.
-  static Result<std::unique_ptr<MirrorState>> create(const char* first, const char* second) {
-    auto memory = Mapping::sharedAnonymous(Bytes(kPageSize));
-    if (!memory) return tl::unexpected(memory.error());
-    return std::unique_ptr<MirrorState>(new MirrorState(std::move(*memory), first, second));
-  }
+  constexpr Membership() = default;
+  constexpr explicit Membership(uint64_t word) : word_(word) {}
+  constexpr uint64_t word() const { return word_; }
+  friend constexpr bool operator==(Membership, Membership) = default;
 
-  const char* server(size_t side) const { return servers_[side]; }
-  std::optional<Loss> loss() const {
-    // Acquire pairs with lose(): who hears of a write that ended without a side finds it lost.
-    const uint32_t word = shared_.lost.load(std::memory_order_acquire);
-    if (word == 0) return std::nullopt;
-    return Loss{(word & 0xff) - 1, static_cast<ErrorCode>(word >> 8)};
+  /// Grows by one with each region that joins.
+  constexpr uint32_t number() const { return field(0, kNumberBits); }
+  /// The number that began with the side's region; 0 for one of the first two.
+  constexpr uint32_t joined(size_t side) const { return field(sideAt(side), kNumberBits); }
+  constexpr bool lost(size_t side) const { return field(sideAt(side) + kLostAt, 1) != 0; }
+  constexpr ErrorCode why(size_t side) const {
+    return static_cast<ErrorCode>(field(sideAt(side) + kWhyAt, 8));
   }
-  bool lost(size_t side) const {
-    const auto found = loss();
-    return found && found->side == side;
+  constexpr std::optional<size_t> lostSide() const {
+    if (lost(0)) return 0;
+    if (lost(1)) return 1;
+    return std::nullopt;
   }
-  /// Loses a side for good, unless it is the last. True if it is lost now; false if the other one
-  /// was lost before: then nothing is left to go on with.
-  bool lose(size_t side, ErrorCode why) {
-    uint32_t none = 0;
-    const auto word = static_cast<uint32_t>(side + 1) | static_cast<uint32_t>(why) << 8;
-    return shared_.lost.compare_exchange_strong(none, word, std::memory_order_acq_rel) ||
-           lost(side);
+  /// A bit a side.
+  constexpr uint8_t live() const {
+    return static_cast<uint8_t>((lost(0) ? 0 : 1) | (lost(1) ? 0 : 2));
   }
-  /// The loss, to one caller of all processes.
-  std::optional<Loss> takeNews() {
-    const auto found = loss();
-    if (!found || shared_.told.exchange(1, std::memory_order_relaxed) != 0) return std::nullopt;
-    return found;
+  constexpr Membership without(size_t side, ErrorCode why) const {
+    const uint64_t fresh = uint64_t{1} << kLostAt | uint64_t{static_cast<uint8_t>(why)} << kWhyAt;
+    return Membership(word_ | fresh << sideAt(side));
+  }
+  constexpr Membership with(size_t side) const {
+    const uint64_t next = number() + 1;
+    const uint64_t others = word_ & ~kNumberMask & ~(kSideMask << sideAt(side));
+    return Membership(others | next | next << sideAt(side));
   }
 
  private:
-  struct Shared {
-    std::atomic<uint32_t> lost;  // 0: none; else a side, counted from 1, and from bit 8 on why
-    std::atomic<uint32_t> told;
-  };
-  static Shared& begin(const Mapping& memory) { return *new (memory.data()) Shared{}; }
-  MirrorState(Mapping memory, const char* first, const char* second)
-      : memory_(std::move(memory)), shared_(begin(memory_)) {
-    formatText(servers_[0], sizeof servers_[0], "%s", first);
-    formatText(servers_[1], sizeof servers_[1], "%s", second);
+  static constexpr unsigned kLostAt = kNumberBits, kWhyAt = kLostAt + 1, kSideBits = kWhyAt + 8;
+  static constexpr uint64_t kNumberMask = kLastNumber;
+  static constexpr uint64_t kSideMask = (uint64_t{1} << kSideBits) - 1;
+  static constexpr unsigned sideAt(size_t side) {
+    return kNumberBits + static_cast<unsigned>(side) * kSideBits;
   }
+  constexpr uint32_t field(unsigned at, unsigned bits) const {
+    return static_cast<uint32_t>(word_ >> at & ((uint64_t{1} << bits) - 1));
+  }
+  uint64_t word_ = 0;
+};
 
-  char servers_[kSides][128];
+class MirrorState {
+ public:
+  static constexpr size_t kSides = Membership::kSides;
+  static constexpr size_t kMostServers = 8;
+  struct Server {
+    ServerRole role;
+    ErrorCode why;  // kLost
+  };
+  /// Pages of the copy that is being made.
+  struct Progress {
+    uint64_t copied;
+    uint64_t wanted;
+  };
+
+  /// For servers of those names: the first two hold the copies. Errors: kNoMemory.
+  static Result<std::unique_ptr<MirrorState>> create(std::span<const char* const> servers);
+
+  size_t servers() const { return servers_; }
+  const char* server(size_t number) const { return names_[number]; }
+  Server look(size_t server) const;
+  /// Sequentially consistent: see MirrorFrames::beginWrite().
+  Membership look() const { return Membership(shared_.membership.load()); }
+  bool lost(size_t side) const { return look().lost(side); }
+  size_t serverOf(size_t side) const {
+    return shared_.sides[side].server.load(std::memory_order_relaxed);
+  }
+  /// Loses the region that joined the side with that number, unless it is the last. True if it is
+  /// lost now, or another has taken its place; false if the other side was lost before: then
+  /// nothing is left to go on with.
+  bool lose(size_t side, uint32_t joined, ErrorCode why);
+
+  // For the one who repairs.
+  /// Where the region is that joined the side with that number; empty if it is none any more.
+  std::optional<RegionAddress> address(size_t side, uint32_t joined) const;
+  /// Of one of the first two, before anybody else has the state.
+  void begin(size_t side, const RegionAddress& address) { write(side, side, address); }
+  /// An empty region takes the place of what was lost there.
+  void join(size_t side, size_t server, const RegionAddress& address);
+  /// No number is left for another region.
+  bool full() const { return look().number() == Membership::kLastNumber; }
+  /// Whether every page has both copies, as far as `now` tells.
+  bool complete(Membership now) const {
+    return !now.lostSide() && shared_.repaired.load(std::memory_order_acquire) == now.number();
+  }
+  /// The copy that was begun with `now` is whole.
+  void finish(Membership now);
+  /// A write has left out the side that is being filled: frames may have one copy again that had
+  /// two. Said before the write ends.
+  void noteLeftOut() { shared_.left_out.fetch_add(1); }
+  uint64_t leftOut() const { return shared_.left_out.load(); }
+  void setProgress(Progress progress) {
+    shared_.copied.store(progress.copied, std::memory_order_relaxed);
+    shared_.wanted.store(progress.wanted, std::memory_order_relaxed);
+  }
+  Progress progress() const {
+    return {shared_.copied.load(std::memory_order_relaxed),
+            shared_.wanted.load(std::memory_order_relaxed)};
+  }
+  /// A server that would take no copy: once, until it has taken one.
+  void noteRefusal(size_t server, const char* reason);
+
+  /// Writes a line on what has changed, to one caller of all processes. False: there is no news.
+  bool takeNews(std::span<char> line);
+
+ private:
+  static constexpr size_t kAddressWords = (sizeof(RegionAddress) + 7) / 8;
+  struct Side {
+    std::atomic<uint32_t> server;
+    std::atomic<uint64_t> address[kAddressWords];
+  };
+  /// What has happened, each a count in the upper half, and what is said of it; and how much of it
+  /// has been told.
+  struct Event {
+    std::atomic<uint64_t> happened, told;
+  };
+  struct Shared {
+    std::atomic<uint64_t> membership;
+    std::atomic<uint32_t> repaired;  // the number of the last copy that is whole
+    std::atomic<uint64_t> copied, wanted, left_out;
+    Side sides[kSides];
+    std::atomic<uint32_t> lost_why[kMostServers];  // 0: it has not been lost since it was joined
+    Event losses, joins, repairs;
+  };
+  explicit MirrorState(Mapping memory);
+  /// Whether the side has all that either has: the last one that joined may not.
+  bool whole(Membership now, size_t side) const {
+    return now.joined(side) != now.number() ||
+           shared_.repaired.load(std::memory_order_acquire) == now.number();
+  }
+  void write(size_t side, size_t server, const RegionAddress& address);
+  static void happen(Event& event, uint64_t what);
+  static std::optional<uint64_t> takeFrom(Event& event);
+  void tellLoss(std::span<char> line, uint64_t what) const;
+
+  char names_[kMostServers][128] = {};
+  size_t servers_ = 0;
   const Mapping memory_;
   Shared& shared_;
+  // Of the process that repairs alone.
+  char refusal_[256] = {};
+  std::atomic<bool> refused_{false};        // the text is there, and has not been taken
+  std::atomic<uint32_t> refusals_told_{0};  // a bit a server
 };
 
 }  // namespace tidepool

@@ -1,106 +1,220 @@
 // SPDX-License-Identifier: Apache-2.0
-// MirrorTier: opening, and blocking reads and writes. What channels do is in
-// mirror_channel.cc.
+// MirrorTier: opening, regions that join, and blocking reads and writes. What channels do is in
+// mirror_channel.cc, what is done after a loss in mirror_repairer.cc.
 #include "runtime/tier/mirror_tier.h"
+
+#include <poll.h>
 
 #include <cstring>
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
-#include "runtime/tier/mirror_channel.h"
+#include "runtime/base/raw_calls.h"
 
 namespace tidepool {
 namespace {
 
 constexpr size_t kSides = MirrorState::kSides;
+// Pieces of a long synchronous transfer.
+constexpr uint64_t kPiecePages = kPagesPerGranule;
 
 tl::unexpected<Error> sameServer(const char* target) {
   return fail(ErrorCode::kInvalidArgument,
               "far tier mirror:%s: both copies would be on one memory server: name two", target);
 }
 
+/// Whether somebody listens there. Waits no longer than until `stop` can be read.
+Status probe(const Endpoint& endpoint, Nanoseconds timeout, int stop) {
+  auto socket = beginTcp(endpoint);
+  if (!socket) return tl::unexpected(socket.error());
+  pollfd waits[] = {{socket->get(), POLLOUT, 0}, {stop, POLLIN, 0}};
+  (void)raw::poll(waits, 2, static_cast<int>(timeout.value() / 1'000'000 + 1));
+  if (waits[0].revents == 0) return fail(ErrorCode::kTimedOut, "no answer");
+  const auto connected = finishTcp(std::move(*socket), timeout);
+  return connected ? Status() : Status(tl::unexpected(connected.error()));
+}
+
+RegionAddress addressOf(const RemoteClient& client, const Endpoint& endpoint) {
+  const wire::ServerHello& region = client.region();
+  return {endpoint, region.region, region.token, region.epoch};
+}
+
 }  // namespace
 
-Result<std::array<FarSpec, kSides>> sidesOf(const FarSpec& far) {
-  std::array<FarSpec, kSides> sides = {far, far};
-  const char* const plus = strchr(far.target, '+');
-  if (plus == nullptr) {
+Result<MirrorServers> serversOf(const FarSpec& far) {
+  MirrorServers servers;
+  for (const char* rest = far.target; rest != nullptr;) {
+    if (servers.count == MirrorState::kMostServers) {
+      return fail(ErrorCode::kInvalidArgument, "far tier mirror:%s names more than %llu servers",
+                  far.target, static_cast<unsigned long long>(MirrorState::kMostServers));
+    }
+    const char* const plus = strchr(rest, '+');
+    const size_t length = plus != nullptr ? static_cast<size_t>(plus - rest) : strlen(rest);
+    FarSpec& spec = servers.specs[servers.count++] = far;
+    formatText(spec.target, sizeof spec.target, "%.*s", static_cast<int>(length), rest);
+    for (size_t i = 0; i + 1 < servers.count; ++i) {
+      if (strcmp(servers.specs[i].target, spec.target) == 0) return sameServer(far.target);
+    }
+    rest = plus != nullptr ? plus + 1 : nullptr;
+  }
+  if (servers.count < kSides) {
     return fail(ErrorCode::kInvalidArgument, "far tier mirror:%s names one memory server, not two",
                 far.target);
   }
-  sides[0].target[plus - far.target] = '\0';
-  formatText(sides[1].target, sizeof sides[1].target, "%s", plus + 1);
-  if (strcmp(sides[0].target, sides[1].target) == 0) return sameServer(far.target);
-  return sides;
+  return servers;
 }
 
+// Another one has all pages, so nobody waits longer than for a timeout more.
+MirrorTier::MirrorTier(const Patience& patience)
+    : patience_(patience.timeout, std::min(patience.reconnect, patience.timeout)) {}
+
+MirrorTier::~MirrorTier() = default;
+
 Result<std::unique_ptr<MirrorTier>> MirrorTier::open(const FarSpec& far, const Patience& patience) {
-  const auto sides = sidesOf(far);
-  if (!sides) return tl::unexpected(sides.error());
-  std::unique_ptr<MirrorTier> tier(new MirrorTier);
+  const auto servers = serversOf(far);
+  if (!servers) return tl::unexpected(servers.error());
+  std::unique_ptr<MirrorTier> tier(new MirrorTier(patience));
   formatText(tier->name_, sizeof tier->name_, "mirror:%s", far.target);
-  auto state = MirrorState::create((*sides)[0].target, (*sides)[1].target);
+  tier->transport_ = far.transport;
+  std::array<const char*, MirrorState::kMostServers> names;
+  for (size_t i = 0; i < servers->count; ++i) {
+    names[i] = servers->specs[i].target;
+    auto endpoint = parseEndpoint(names[i]);
+    // Now, as no service thread may ask a name service later.
+    if (endpoint && i >= kSides) endpoint = inNumbers(*endpoint);
+    if (!endpoint) return tl::unexpected(endpoint.error());
+    tier->endpoints_[i] = *endpoint;
+  }
+  auto state = MirrorState::create(std::span(names).first(servers->count));
   if (!state) return tl::unexpected(state.error());
   tier->state_ = std::move(*state);
-  // The other one has all pages, so nobody waits longer than for a timeout more.
-  const Patience each(patience.timeout, std::min(patience.reconnect, patience.timeout));
+  Bytes capacity(~uint64_t{0});
   for (size_t side = 0; side < kSides; ++side) {
-    auto opened = RemoteTier::open((*sides)[side], each, &tier->census_);
-    if (!opened) return tl::unexpected(opened.error());
-    tier->sides_[side] = std::move(*opened);
+    TP_TRY(tier->connectFirst(side, far.size, capacity));
   }
-  tier->smaller_ = tier->sides_[1]->capacity() < tier->sides_[0]->capacity() ? 1 : 0;
-  const Endpoint& first = tier->sides_[0]->endpoint();
-  const Endpoint& second = tier->sides_[1]->endpoint();
-  if (strcmp(first.host, second.host) == 0 && strcmp(first.port, second.port) == 0) {
-    return sameServer(far.target);
+  for (size_t i = 0; i < servers->count; ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const Endpoint &one = tier->endpoints_[i], &other = tier->endpoints_[j];
+      const bool same = strcmp(one.host, other.host) == 0 && strcmp(one.port, other.port) == 0;
+      if (same) return sameServer(far.target);
+    }
   }
+  TP_TRY(tier->buildTables(PageCount(capacity.value() / kPageSize)));
   return tier;
 }
 
-/// After an error that is the server's, and not the same with any other: whether the other one has
-/// all that this one has.
-bool MirrorTier::goesOnWithout(size_t side, ErrorCode error) {
-  return error != ErrorCode::kInvalidArgument && error != ErrorCode::kNoMemory &&
-         error != ErrorCode::kIo && state_->lose(side, error);
+Status MirrorTier::buildTables(PageCount capacity) {
+  auto table = FrameTable::create(capacity);
+  if (!table) return tl::unexpected(table.error());
+  table_ = std::move(*table);
+  auto frames = MirrorFrames::create(capacity);
+  if (!frames) return tl::unexpected(frames.error());
+  frames_ = std::move(*frames);
+  auto repairer = MirrorRepairer::create(*state_, *frames_, *table_, *this);
+  if (!repairer) return tl::unexpected(repairer.error());
+  repairer_ = std::move(*repairer);
+  return {};
+}
+
+ClientOptions MirrorTier::clientOptions() const {
+  return {.timeout = patience_.timeout,
+          .reconnect = patience_.reconnect,
+          .transport = transport_,
+          .census = &census_};
+}
+
+/// A region of its own.
+Result<std::unique_ptr<RemoteClient>> MirrorTier::create(size_t server, Bytes size) const {
+  wire::ClientHello hello;
+  hello.kind = wire::HelloKind::kCreate;
+  hello.size = size;
+  return RemoteClient::connect(endpoints_[server], hello, clientOptions());
+}
+
+Status MirrorTier::connectFirst(size_t side, Bytes size, Bytes& capacity) {
+  auto client = create(side, size);
+  if (!client) return tl::unexpected(client.error());
+  if (const auto peer = (*client)->peer()) endpoints_[side] = *peer;
+  const auto round_trip = measurePageRoundTrip(**client, Bytes());
+  if (!round_trip) return tl::unexpected(round_trip.error());
+  round_trip_ = std::max(round_trip_, *round_trip);
+  capacity = std::min(capacity, (*client)->region().capacity);
+  state_->begin(side, addressOf(**client, endpoints_[side]));
+  makers_[side] = std::move(*client);
+  return {};
+}
+
+Result<RegionAddress> MirrorTier::make(size_t side, size_t server, int stop) {
+  TP_TRY(probe(endpoints_[server], patience_.timeout, stop));
+  makers_[side].reset();  // a server that is back may need its room for the new one
+  auto client = create(server, capacity());
+  if (!client) return tl::unexpected(client.error());
+  const Bytes has = (*client)->region().capacity;
+  if (has < capacity()) {
+    return fail(ErrorCode::kNoSpace, "it has %llu bytes, and %llu are needed",
+                static_cast<unsigned long long>(has.value()),
+                static_cast<unsigned long long>(capacity().value()));
+  }
+  makers_[side] = std::move(*client);
+  return addressOf(*makers_[side], endpoints_[server]);
+}
+
+Result<std::unique_ptr<FetchChannel>> MirrorTier::open(size_t side, uint32_t joined) {
+  const auto address = state_->address(side, joined);
+  if (!address) return fail(ErrorCode::kStaleEpoch, "another region has taken its place");
+  auto client = attachRegion(*address, clientOptions());
+  if (!client) return tl::unexpected(client.error());
+  return openPageChannel(std::move(*client), Bytes(), sides_traffic_);
 }
 
 Result<std::unique_ptr<FetchChannel>> MirrorTier::openChannel() {
-  MirrorChannel::Sides channels;
-  for (size_t side = 0; side < kSides; ++side) {
-    if (state_->lost(side)) continue;
-    auto opened = sides_[side]->openChannel();
-    if (opened) {
-      channels[side] = std::move(*opened);
-    } else if (!goesOnWithout(side, opened.error().code())) {
-      return tl::unexpected(opened.error());
-    }
-  }
-  return MirrorChannel::create(std::move(channels), *state_, traffic_);
+  return MirrorChannel::create({*this, *state_, *frames_, traffic_});
 }
 
-Status MirrorTier::read(FrameRun run, std::byte* memory) {
-  const size_t first = reads_.fetch_add(1, std::memory_order_relaxed) % kSides;
-  Status outcome;
-  for (const size_t side : {first, 1 - first}) {
-    // Asked before each: see mirror_channel.h.
-    if (state_->lost(side)) continue;
-    outcome = sides_[side]->read(run, memory);
-    if (outcome || !goesOnWithout(side, outcome.error().code())) break;
-  }
-  if (outcome)
-    traffic_.reads_bytes.fetch_add(toBytes(run.count).value(), std::memory_order_relaxed);
-  return outcome;
+void MirrorTier::tend() {
+  if (repairs_) repairer_->tend();
 }
+
+void MirrorTier::afterForkInChild() {
+  repairs_ = false;
+  repairer_->forgetInChild();
+  channel_.reset();  // its descriptors are copies of the parent's
+  census_.forget();
+}
+
+Status MirrorTier::transfer(FrameRun run, std::byte* memory, bool reads) {
+  MutexLock lock(mutex_);
+  if (channel_ == nullptr) {
+    auto opened = openChannel();
+    if (!opened) return tl::unexpected(opened.error());
+    channel_ = std::move(*opened);
+  }
+  for (uint64_t at = 0; at < run.count.value();) {
+    const PageCount pages(std::min(kPiecePages, run.count.value() - at));
+    const FrameRun piece{run.first + at, pages};
+    std::byte* const bytes = memory + at * kPageSize;
+    const Status sent =
+        reads ? channel_->submitRead(0, piece, bytes) : channel_->submitWrite(0, piece, bytes);
+    FetchCompletion done{0, sent ? ErrorCode{} : sent.error().code()};
+    while (sent && channel_->poll({&done, 1}) == 0) {
+      pollfd waiting = {channel_->fd(), channel_->events(), 0};
+      const auto most = channel_->timeToDeadline().value() / 1'000'000 + 1;
+      (void)raw::poll(&waiting, 1, static_cast<int>(std::min<uint64_t>(most, 1000)));
+    }
+    if (!done.ok()) {
+      channel_.reset();  // the next call begins anew
+      return fail(done.error, "%s: %s", name_, errorCodeName(done.error));
+    }
+    at += pages.value();
+  }
+  return {};
+}
+
+Status MirrorTier::read(FrameRun run, std::byte* memory) { return transfer(run, memory, true); }
 
 Status MirrorTier::write(FrameRun run, const std::byte* memory) {
-  for (size_t side = 0; side < kSides; ++side) {
-    if (state_->lost(side)) continue;
-    const Status written = sides_[side]->write(run, memory);
-    if (!written && !goesOnWithout(side, written.error().code())) return written;
-  }
-  traffic_.writes_bytes.fetch_add(toBytes(run.count).value(), std::memory_order_relaxed);
-  return {};
+  // A write only reads `memory`; one function serves both directions.
+  return transfer(run, const_cast<std::byte*>(memory), false);
 }
 
 }  // namespace tidepool

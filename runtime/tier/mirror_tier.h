@@ -1,66 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tier that keeps every page on two memory servers, in the same frame of each, and goes on with
-// one when the other is lost. Thread-safe; every FetchChannel belongs to the thread that opened it
-// and must not outlive the tier. Nothing makes a second copy again: see docs/limits.md.
+// The tier that keeps every page on two memory servers, in the same frame of each, goes on with one
+// when the other is lost, and has another copy made then. Thread-safe but for tend() and
+// endThreads(); every FetchChannel belongs to the thread that opened it and must not outlive the
+// tier.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <memory>
 
+#include "runtime/base/mutex.h"
+#include "runtime/options.h"
+#include "runtime/tier/frame_table.h"
+#include "runtime/tier/mirror_channel.h"
+#include "runtime/tier/mirror_repairer.h"
 #include "runtime/tier/mirror_state.h"
-#include "runtime/tier/remote_tier.h"
 
 namespace tidepool {
 
-class MirrorTier final : public FetchTier {
+class MirrorTier final : public FetchTier, private MirrorRegions {
  public:
-  /// Opens a region on each of the two servers of far.target (HOST:PORT+HOST:PORT), of far.size
-  /// (0: all that each has free, of which as much is used as the smaller has). `patience`
-  /// holds for each later request as well, but a server that is silent for two timeouts is lost.
-  /// Errors: as RemoteTier::open(), of whichever server it was.
+  /// Opens a region on each of the first two servers of far.target (HOST:PORT+HOST:PORT, and more
+  /// that are spare), of far.size (0: all that each has free, of which as much is used as the
+  /// smaller has). `patience` holds for each later request as well, but a server that is silent for
+  /// two timeouts is lost. Errors: as RemoteTier::open(), of whichever server it was.
   static Result<std::unique_ptr<MirrorTier>> open(const FarSpec& far, const Patience& patience);
+  ~MirrorTier() override;
 
   const char* name() const override { return name_; }
-  Bytes capacity() const override { return smaller().capacity(); }
-  Bytes used() const override { return smaller().used(); }
-  Result<FrameRun> allocate(PageCount wanted) override { return smaller().allocate(wanted); }
-  void release(FrameRun run) override { smaller().release(run); }
-  /// As RemoteTier's, of the servers that are not lost; an error is of the last one.
-  Status read(FrameRun run, std::byte* memory) override;
-  Status write(FrameRun run, const std::byte* memory) override;
+  Bytes capacity() const override { return toBytes(table_->capacity()); }
+  Bytes used() const override { return toBytes(table_->used()); }
+  Result<FrameRun> allocate(PageCount wanted) override { return table_->allocate(wanted); }
+  void release(FrameRun run) override { table_->release(run); }
+  /// Through a channel of the tier's own, one caller at a time. Errors: as FetchChannel's.
+  Status read(FrameRun run, std::byte* memory) override TP_EXCLUDES(mutex_);
+  Status write(FrameRun run, const std::byte* memory) override TP_EXCLUDES(mutex_);
 
   /// Requests in flight and their lengths are bounded as in RemoteTier::openChannel().
   Result<std::unique_ptr<FetchChannel>> openChannel() override;
-  Nanoseconds pageRoundTrip() const override {
-    return std::max(sides_[0]->pageRoundTrip(), sides_[1]->pageRoundTrip());
-  }
+  Nanoseconds pageRoundTrip() const override { return round_trip_; }
   const TransportCensus* transports() const override { return &census_; }
   MirrorState* mirror() const override { return state_.get(); }
+  void tend() override;
+  void endThreads() override { repairer_->stop(); }
 
-  /// One for both; it is here, and outlives either server.
-  FrameTable& table() override { return smaller().table(); }
-  FrameTable* frames() override { return smaller().frames(); }
-  void afterForkInChild() override {
-    for (const auto& side : sides_) side->afterForkInChild();
-  }
+  /// One for all servers; it is here, and outlives them.
+  FrameTable& table() override { return *table_; }
+  FrameTable* frames() override { return table_.get(); }
+  void afterForkInChild() override TP_LOCKS_INHERITED;
 
  private:
-  using Sides = std::array<std::unique_ptr<RemoteTier>, MirrorState::kSides>;
-  MirrorTier() = default;
-  RemoteTier& smaller() const { return *sides_[smaller_]; }
-  bool goesOnWithout(size_t side, ErrorCode error);
+  explicit MirrorTier(const Patience& patience);
+  Status connectFirst(size_t side, Bytes size, Bytes& capacity);
+  Status buildTables(PageCount capacity);
+  Result<std::unique_ptr<RemoteClient>> create(size_t server, Bytes size) const;
+  ClientOptions clientOptions() const;
+  Status transfer(FrameRun run, std::byte* memory, bool reads) TP_EXCLUDES(mutex_);
+  // MirrorRegions.
+  Result<std::unique_ptr<FetchChannel>> open(size_t side, uint32_t joined) override;
+  Result<RegionAddress> make(size_t side, size_t server, int stop) override;
 
   char name_[160] = {};
-  TransportCensus census_;  // of the connections to both
+  const Patience patience_;  // with each server
+  Transport transport_ = Transport::kAuto;
+  mutable TransportCensus census_;  // of the connections to all
+  TierTraffic sides_traffic_;       // what went to any server; nobody asks
+  std::array<Endpoint, MirrorState::kMostServers> endpoints_;  // in numbers
   std::unique_ptr<MirrorState> state_;
-  Sides sides_;
-  size_t smaller_ = 0;              // whose frames are both's
-  std::atomic<uint32_t> reads_{0};  // of read(), to take turns
+  std::unique_ptr<FrameTable> table_;
+  std::unique_ptr<MirrorFrames> frames_;
+  Nanoseconds round_trip_;
+  // The connections that made the regions, which keep them alive: nothing is said on them. In a
+  // child of fork() they are the parent's; the descriptors do for it what they do for the parent.
+  // Changed by the repairer's thread alone.
+  std::array<std::unique_ptr<RemoteClient>, MirrorState::kSides> makers_;
+  std::unique_ptr<MirrorRepairer> repairer_;
+  bool repairs_ = true;  // not in a child
+  Mutex mutex_;
+  std::unique_ptr<FetchChannel> channel_ TP_GUARDED_BY(mutex_);  // read() and write()
 };
 
-/// The two servers of a target, each with the rest of the spec. Errors: kInvalidArgument when both
-/// are the same.
-Result<std::array<FarSpec, MirrorState::kSides>> sidesOf(const FarSpec& far);
+/// The servers of a target, each with the rest of the spec: two that hold the copies, and spare
+/// ones. Errors: kInvalidArgument for the same one twice, for less than two and for too many.
+struct MirrorServers {
+  std::array<FarSpec, MirrorState::kMostServers> specs;
+  size_t count = 0;
+};
+Result<MirrorServers> serversOf(const FarSpec& far);
 
 }  // namespace tidepool

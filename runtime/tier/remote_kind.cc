@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// remote:, a memory server, and mirror:, two with the same pages: their rows among the kinds of far
-// memory. Thread-safe.
+// remote:, a memory server, and mirror:, several with the same pages: their rows among the kinds of
+// far memory. Thread-safe.
 #include <cstring>
 #include <utility>
 
@@ -66,19 +66,23 @@ Result<size_t> serverLength(const SpecText& text, std::string_view body) {
   return host_length + 1 + port_length;
 }
 
-/// `servers` times HOST:PORT with a plus sign between, then [:SIZE][:transport:WHICH].
-Status parseServers(const SpecText& text, FarSpec& spec, size_t servers) {
+/// HOST:PORT at least `least` times and at most `most`, with a plus sign between, then
+/// [:SIZE][:transport:WHICH].
+Status parseServers(const SpecText& text, FarSpec& spec, size_t least, size_t most) {
   std::string_view rest = text.body;
-  for (size_t named = 0; named < servers; ++named) {
+  for (size_t named = 1;; ++named) {
     const auto length = serverLength(text, rest);
     if (!length) return tl::unexpected(length.error());
     rest.remove_prefix(*length);
-    if (named + 1 == servers) break;
-    if (!rest.starts_with('+')) return badSpec(text, "names one memory server, not two");
+    if (!rest.starts_with('+') || named == most) {
+      if (named < least) return badSpec(text, "names one memory server, not two");
+      break;
+    }
     rest.remove_prefix(1);
   }
   TP_TRY(setTarget(spec, text, text.body.substr(0, text.body.size() - rest.size())));
   if (rest.empty()) return {};
+  if (rest[0] == '+' && most > 1) return badSpec(text, "names too many memory servers");
   if (rest[0] != ':') return badSpec(text, "has a bad port (1 to 65535)");
   return parseRest(spec, text, rest.substr(1));
 }
@@ -141,28 +145,33 @@ Result<TierReport> checkServer(const char* far, const FarSpec& spec, const TierC
   return report;
 }
 
-/// Both servers of a mirror: the worse of the two says how it is.
+/// All servers of a mirror: the worst of them says how it is. A spare one may be away.
 Result<TierReport> checkMirror(const FarSpec& spec, const TierCheck& how) {
-  const auto sides = sidesOf(spec);
-  if (!sides) return tl::unexpected(sides.error());
-  TierReport both;
-  TextBuffer detail(both.detail);
-  for (const FarSpec& side : *sides) {
-    const auto report = checkServer("mirror", side, how);
-    if (!report) return report;
+  const auto servers = serversOf(spec);
+  if (!servers) return tl::unexpected(servers.error());
+  TierReport all;
+  TextBuffer detail(all.detail);
+  for (size_t i = 0; i < servers->count; ++i) {
+    const FarSpec& server = servers->specs[i];
+    const auto report = checkServer("mirror", server, how);
+    if (!report && i < MirrorState::kSides) return report;
+    if (!report) {
+      formatText(all.warning, sizeof all.warning, "%s", report.error().text());
+      continue;
+    }
     if (detail.view().size() > 0) detail.append("; ");
-    detail.append(side.target);
+    detail.append(server.target);
     detail.append(' ');
     detail.append(report->detail);
     if (report->warning[0] != '\0') {
-      formatText(both.warning, sizeof both.warning, "%s: %s", side.target, report->warning);
+      formatText(all.warning, sizeof all.warning, "%s: %s", server.target, report->warning);
     }
     // Of RDMA and TCP, TCP.
-    if (strcmp(both.transport, "tcp") != 0) {
-      formatText(both.transport, sizeof both.transport, "%s", report->transport);
+    if (strcmp(all.transport, "tcp") != 0) {
+      formatText(all.transport, sizeof all.transport, "%s", report->transport);
     }
   }
-  return both;
+  return all;
 }
 
 }  // namespace
@@ -173,7 +182,7 @@ extern constinit const FarKind kRemoteKind{
     .help =
         "A memory server: SIZE of its memory, else all that is free, and others get none. An IPv6 "
         "address stands in brackets. WHICH is verbs, tcp or auto: by RDMA where both ends can.",
-    .parse = [](const SpecText& text, FarSpec& spec) { return parseServers(text, spec, 1); },
+    .parse = [](const SpecText& text, FarSpec& spec) { return parseServers(text, spec, 1, 1); },
     .print = printRemote,
     .open = [](const FarSpec& spec, const Patience& patience) -> Result<std::unique_ptr<Tier>> {
       return RemoteTier::open(spec, patience);
@@ -184,11 +193,15 @@ extern constinit const FarKind kRemoteKind{
 
 extern constinit const FarKind kMirrorKind{
     .name = "mirror",
-    .form = "mirror:HOST:PORT+HOST:PORT[:SIZE][:transport:WHICH]",
+    .form = "mirror:HOST:PORT+HOST:PORT[+HOST:PORT][:SIZE][:transport:WHICH]",
     .help =
         "Two memory servers that each hold every page, so that either may die: SIZE of the memory "
-        "of each, else all that is free, as much as both have. For pages alone, not for tables.",
-    .parse = [](const SpecText& text, FarSpec& spec) { return parseServers(text, spec, 2); },
+        "of each, else all that is free, as much as both have. Then a new copy is made on the "
+        "next that is named (up to 8), or the lost one once it is back. For pages alone.",
+    .parse =
+        [](const SpecText& text, FarSpec& spec) {
+          return parseServers(text, spec, MirrorState::kSides, MirrorState::kMostServers);
+        },
     .print = printRemote,
     .open = [](const FarSpec& spec, const Patience& patience) -> Result<std::unique_ptr<Tier>> {
       return MirrorTier::open(spec, patience);

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// RemoteTier and its channels: frames become byte offsets of the region, and traffic is counted
-// when a request completes. Allocates at open() and openChannel() only.
+// RemoteTier: its own connection, and those for rows. Allocates at open() and openChannel() only.
 #include "runtime/tier/remote_tier.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
-#include "runtime/base/raw_calls.h"
-#include "runtime/tier/offset_ring.h"
+#include "runtime/tier/remote_region.h"
 #include "runtime/tier/remote_row_channel.h"
 #include "runtime/tier/row_trial.h"
 
@@ -20,101 +16,12 @@ namespace {
 // Pieces of a long synchronous transfer: enough in flight to keep both sides busy.
 constexpr uint64_t kPiecePages = kPagesPerGranule;
 constexpr size_t kPiecesInFlight = 4;
-constexpr int kRoundTripSamples = 101;
-
-/// A FetchChannel over one RemoteClient. A scattered request is one for rows of a page each.
-class RemoteChannel final : public FetchChannel {
- public:
-  static Result<std::unique_ptr<FetchChannel>> create(std::unique_ptr<RemoteClient> client,
-                                                      Bytes start, TierTraffic& traffic) {
-    auto lists = OffsetRing::create(kMostFrames, client->mostInFlight());
-    if (!lists) return tl::unexpected(lists.error());
-    return std::unique_ptr<FetchChannel>(
-        new RemoteChannel(std::move(client), start, traffic, std::move(*lists)));
-  }
-
-  Status submitRead(uint64_t tag, FrameRun run, std::byte* to) override {
-    const Bytes size = toBytes(run.count);
-    TP_TRY(client_->submitRead(tag, offsetOf(run.first), {to, size.value()}));
-    traffic_.reads_bytes.fetch_add(size.value(), std::memory_order_relaxed);
-    return {};
-  }
-  Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) override {
-    const Bytes size = toBytes(run.count);
-    TP_TRY(client_->submitWrite(tag, offsetOf(run.first), {from, size.value()}));
-    traffic_.writes_bytes.fetch_add(size.value(), std::memory_order_relaxed);
-    return {};
-  }
-  Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
-                             std::byte* to) override {
-    const auto offsets = place(frames);
-    if (!offsets) return tl::unexpected(offsets.error());
-    const size_t size = frames.size() * kPageSize;
-    TP_TRY(client_->submitReadRows(tag, *offsets, Bytes(kPageSize), {to, size}));
-    lists_.keep(*offsets, client_->submitted() - 1);
-    traffic_.reads_bytes.fetch_add(size, std::memory_order_relaxed);
-    return {};
-  }
-  Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
-                              const std::byte* from) override {
-    const auto offsets = place(frames);
-    if (!offsets) return tl::unexpected(offsets.error());
-    const size_t size = frames.size() * kPageSize;
-    TP_TRY(client_->submitWriteRows(tag, *offsets, Bytes(kPageSize), {from, size}));
-    lists_.keep(*offsets, client_->submitted() - 1);
-    traffic_.writes_bytes.fetch_add(size, std::memory_order_relaxed);
-    return {};
-  }
-  Status flush() override { return client_->flush(); }
-  size_t poll(std::span<FetchCompletion> out) override { return client_->poll(out); }
-  int fd() const override { return client_->fd(); }
-  short events() const override { return client_->events(); }
-  size_t inFlight() const override { return client_->inFlight(); }
-  void tend() override { client_->tend(); }
-  Nanoseconds timeToDeadline() const override { return client_->timeToDeadline(); }
-
- private:
-  /// Of scattered requests in flight.
-  static constexpr uint64_t kMostFrames = 64 * kMostScattered;
-
-  RemoteChannel(std::unique_ptr<RemoteClient> client, Bytes start, TierTraffic& traffic,
-                OffsetRing lists)
-      : client_(std::move(client)), start_(start), traffic_(traffic), lists_(std::move(lists)) {}
-  Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
-  Result<std::span<const uint64_t>> place(std::span<const FrameIndex> frames) {
-    if (frames.empty() || frames.size() > kMostScattered) {
-      return fail(ErrorCode::kInvalidArgument, "%llu frames: a scattered request has 1 to %llu",
-                  static_cast<unsigned long long>(frames.size()),
-                  static_cast<unsigned long long>(kMostScattered));
-    }
-    const size_t in_flight = client_->inFlight();
-    const auto placed = lists_.place(frames.size(), client_->submitted() - in_flight);
-    if (placed.empty()) {
-      return fail(ErrorCode::kNoSpace, "%llu requests are in flight: poll() first",
-                  static_cast<unsigned long long>(in_flight));
-    }
-    for (size_t i = 0; i < frames.size(); ++i) placed[i] = offsetOf(frames[i]).value();
-    return placed;
-  }
-
-  std::unique_ptr<RemoteClient> client_;
-  const Bytes start_;
-  TierTraffic& traffic_;  // of the tier, which outlives its channels
-  OffsetRing lists_;
-};
 
 /// The server's address in numbers, once it is known. Later connections are made by service
 /// threads, in forked children too: what libc keeps of names is the program's memory, and may be
 /// far.
 void useAddress(const RemoteClient& client, Endpoint& endpoint) {
   if (const auto peer = client.peer()) endpoint = *peer;
-}
-
-/// Whether a connection that could not be made may be possible soon: the network is away, or broke
-/// in the handshake.
-bool mayPass(const Error& error) {
-  return error.code() == ErrorCode::kTimedOut ||
-         (error.code() == ErrorCode::kUnreachable && error.osError() != ECONNREFUSED);
 }
 
 }  // namespace
@@ -169,58 +76,28 @@ Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size) {
   if (!frames) return tl::unexpected(frames.error());
   frames_ = std::move(*frames);
   if (auto peer = client->peer()) endpoint_ = *peer;
-  {
-    MutexLock lock(mutex_);
-    client_ = std::move(client);
-  }
-  return measureRoundTrip();
+  auto round_trip = measurePageRoundTrip(*client, start_);
+  if (!round_trip) return tl::unexpected(round_trip.error());
+  round_trip_ = *round_trip;
+  MutexLock lock(mutex_);
+  client_ = std::move(client);
+  return {};
 }
 
 Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(const ClientOptions& options) const {
-  wire::ClientHello hello;
-  hello.kind = wire::HelloKind::kAttach;
-  hello.region = region_.region;
-  hello.token = region_.token;
-  hello.epoch = region_.epoch;
-  const ClientOptions all = {.timeout = patience_.timeout,
-                             .reconnect = patience_.reconnect,
-                             .max_in_flight = options.max_in_flight,
-                             .transport = options.transport,
-                             .rows = options.rows,
-                             .census = options.census};
-  const Nanoseconds end = kMonotonicClock.now() + patience_.reconnect;
-  for (;;) {
-    auto client = RemoteClient::connect(endpoint_, hello, all);
-    if (client || !mayPass(client.error()) || kMonotonicClock.now() >= end) return client;
-    (void)raw::poll(nullptr, 0, 50);
-  }
-}
-
-Status RemoteTier::measureRoundTrip() {
-  alignas(kPageSize) std::byte page[kPageSize];
-  std::array<Nanoseconds, kRoundTripSamples> samples;
-  MonotonicClock clock;
-  MutexLock lock(mutex_);
-  for (Nanoseconds& sample : samples) {
-    const Nanoseconds start = clock.now();
-    TP_TRY(client_->submitRead(0, start_, page));
-    TP_TRY(client_->flush());
-    if (!client_->wait().ok()) {
-      return fail(ErrorCode::kUnreachable, "the memory server %s:%s went away: %s", endpoint_.host,
-                  endpoint_.port, client_->reason());
-    }
-    sample = clock.now() - start;
-  }
-  std::nth_element(samples.begin(), samples.begin() + kRoundTripSamples / 2, samples.end());
-  round_trip_ = samples[kRoundTripSamples / 2];
-  return {};
+  const RegionAddress address{endpoint_, region_.region, region_.token, region_.epoch};
+  return attachRegion(address, {.timeout = patience_.timeout,
+                                .reconnect = patience_.reconnect,
+                                .max_in_flight = options.max_in_flight,
+                                .transport = options.transport,
+                                .rows = options.rows,
+                                .census = options.census});
 }
 
 Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
   auto client = connect({.transport = transport_, .census = census_});
   if (!client) return tl::unexpected(client.error());
-  (*client)->setRows(RowsBy::kLane);  // scattered pages go the way of the others, in their order
-  return RemoteChannel::create(std::move(*client), start_, traffic_);
+  return openPageChannel(std::move(*client), start_, traffic_);
 }
 
 Result<FrameRun> RemoteTier::allocateArea(Bytes size) {

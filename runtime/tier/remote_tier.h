@@ -94,7 +94,6 @@ class RemoteTier final : public FetchTier {
   Result<std::unique_ptr<RemoteClient>> connectForRows(RowsBy by) const;
   Result<std::shared_ptr<RowConnection>> shareForRows(const RowArea& area);
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
-  Status measureRoundTrip() TP_EXCLUDES(mutex_);
   Status transfer(Direction direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
   Status transferOnce(Direction direction, FrameRun run, std::byte* memory) TP_REQUIRES(mutex_);
   Status drainOne(size_t& in_flight) TP_REQUIRES(mutex_);

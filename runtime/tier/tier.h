@@ -101,6 +101,9 @@ class Tier {
   bool wasSuspended() const { return was_suspended_.load(std::memory_order_relaxed); }
   /// Asked every few milliseconds, by the migrator's thread alone: does what is in no hurry.
   virtual void tend() {}
+  /// Ends threads that the tier has started in tend(), which may be called again. By the same
+  /// thread.
+  virtual void endThreads() {}
   /// The program is about to set a seccomp filter, which may kill for calls that it does not know:
   /// no unusual ones from now on.
   virtual void expectFilter() {}

@@ -49,6 +49,10 @@ struct Endpoint {
 /// Errors: kInvalidArgument, with the accepted form.
 Result<Endpoint> parseEndpoint(const char* text);
 
+/// The same with an address in numbers for a host. May ask a name service, and wait for it. Errors:
+/// kNotFound for unknown hosts.
+Result<Endpoint> inNumbers(const Endpoint& endpoint);
+
 /// Connects within `timeout`, which then also bounds each waiting send and receive. Errors:
 /// kUnreachable and kTimedOut, naming the target and what to check; kNotFound for unknown hosts;
 /// kIo without a file descriptor left.

@@ -205,6 +205,12 @@ int connectWithin(int socket, const sockaddr* address, socklen_t size, Nanosecon
   return ready == 0 ? ETIMEDOUT : finishConnecting(socket);
 }
 
+/// Writes it in numbers. False: it does not fit.
+bool printAddress(const sockaddr* address, socklen_t size, Endpoint& out) {
+  return getnameinfo(address, size, out.host, sizeof out.host, out.port, sizeof out.port,
+                     NI_NUMERICHOST | NI_NUMERICSERV) == 0;
+}
+
 /// The waiting of sends and receives on a new connection is bounded.
 void limitWaits(int socket, Nanoseconds timeout) {
   const timeval limit = toTimeval(timeout);
@@ -344,11 +350,21 @@ Result<Endpoint> peerOf(int socket) {
   socklen_t size = sizeof address;
   Endpoint peer;
   if (raw::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
-      getnameinfo(reinterpret_cast<sockaddr*>(&address), size, peer.host, sizeof peer.host,
-                  peer.port, sizeof peer.port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+      !printAddress(reinterpret_cast<sockaddr*>(&address), size, peer)) {
     return fail(ErrorCode::kIo, "cannot read the peer's address of a socket");
   }
   return peer;
+}
+
+Result<Endpoint> inNumbers(const Endpoint& endpoint) {
+  auto addresses = resolve(endpoint, Role::kConnect);
+  if (!addresses) return tl::unexpected(addresses.error());
+  const addrinfo* const first = addresses->first;
+  Endpoint numeric;
+  if (first == nullptr || !printAddress(first->ai_addr, first->ai_addrlen, numeric)) {
+    return fail(ErrorCode::kNotFound, "host %s has no address", endpoint.host);
+  }
+  return numeric;
 }
 
 Result<uint16_t> boundPort(int socket) {

@@ -181,6 +181,9 @@ TEST(ParseFarSpec, AcceptsTheFormsOfEachKind) {
   EXPECT_STREQ(mirror->target, "[fe80::1]:7777+10.0.0.8:7778");
   EXPECT_EQ(mirror->size.value(), 8 * kGiB);
   EXPECT_EQ(mirror->transport, Transport::kTcp);
+  const auto spares = parseFarSpec("mirror:a:1+b:2+[::1]:3+d:4+e:5+f:6+g:7+h:8:2G");
+  EXPECT_STREQ(spares->target, "a:1+b:2+[::1]:3+d:4+e:5+f:6+g:7+h:8");
+  EXPECT_EQ(spares->size.value(), 2 * kGiB);
 }
 
 TEST(ParseFarSpec, RejectsWithTheFormOrTheListOfKinds) {
@@ -216,7 +219,9 @@ TEST(ParseFarSpec, RejectsWithTheFormOrTheListOfKinds) {
                                   std::string("mirror:h:1+h:0"),
                                   std::string("mirror:h+h:1"),
                                   std::string("mirror:h:1:2G+g:1"),
-                                  std::string("mirror:h:1+g:1+i:1"),
+                                  std::string("mirror:h:1+g:1+"),
+                                  std::string("mirror:h:1+g:1+i"),
+                                  std::string("mirror:a:1+b:1+c:1+d:1+e:1+f:1+g:1+h:1+i:1"),
                                   std::string("mirror:h:1+g:1:2G:2G"),
                                   std::string("remote:h:1+g:1"),
                                   std::string("tape:1G"),

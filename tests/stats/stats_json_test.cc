@@ -143,11 +143,20 @@ TEST(StatsJson, AMirrorSaysWhereItsCopiesAreAndWhichIsLost) {
   EXPECT_EQ(shown(1)["copies"], json::parse(R"([{"server":"10.0.0.7:7777","state":"live"},
       {"server":"10.0.0.8:7777","state":"live"}])"));
   EXPECT_THAT(tableText(*page), HasSubstr("  copy on 10.0.0.8:7777\n"));
-  tier.lost_why = static_cast<uint64_t>(ErrorCode::kTimedOut);
-  tier.lost_server = 2;
+  tier.server_states[1] = packServer(ServerRole::kLost, ErrorCode::kTimedOut);
   EXPECT_EQ(shown(1)["copies"], json::parse(R"([{"server":"10.0.0.7:7777","state":"live"},
       {"server":"10.0.0.8:7777","state":"lost","why":"timed-out"}])"));
   EXPECT_THAT(tableText(*page), HasSubstr("  copy on 10.0.0.8:7777: lost, timed-out\n"));
+  strcpy(tier.servers[2], "10.0.0.9:7777");
+  tier.server_states[2] = packServer(ServerRole::kFilling, ErrorCode{});
+  tier.server_states[1] = packServer(ServerRole::kSpare, ErrorCode{});
+  tier.copied_pages = 7;
+  tier.pages_to_copy = 20;
+  EXPECT_EQ(shown(1)["copies"], json::parse(R"([{"server":"10.0.0.7:7777","state":"live"},
+      {"server":"10.0.0.8:7777","state":"spare"},
+      {"server":"10.0.0.9:7777","state":"filling","copied_pages":7,"pages_to_copy":20}])"));
+  EXPECT_THAT(tableText(*page), HasSubstr("  spare: 10.0.0.8:7777\n"));
+  EXPECT_THAT(tableText(*page), HasSubstr("  copy on 10.0.0.9:7777: being made, 7 of 20 pages\n"));
 }
 
 TEST(StatsJson, AnEmptyPageHasEveryKeyToo) {

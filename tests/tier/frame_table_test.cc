@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 #include <thread>
 #include <vector>
@@ -34,6 +35,17 @@ TEST(FrameTable, GivesFullRunsFromFreshMemoryInOrder) {
     EXPECT_EQ(run->count.value(), wanted);
     expected += wanted;
   }
+}
+
+TEST(FrameTable, TellsWhichFramesAreHeld) {
+  auto frames = make(200);
+  EXPECT_EQ(frames->handedOutEnd(), FrameIndex(0));
+  ASSERT_TRUE(frames->allocate(PageCount(130)));
+  frames->release({FrameIndex(65), PageCount(2)});
+  EXPECT_EQ(frames->handedOutEnd(), FrameIndex(130));
+  std::array<uint64_t, 4> held;
+  frames->copyHeld(FrameIndex(64), held);
+  EXPECT_EQ(held, (std::array<uint64_t, 4>{~uint64_t{6}, 3, 0, 0}));
 }
 
 TEST(FrameTable, PrefersAFullRunToTheFirstHole) {

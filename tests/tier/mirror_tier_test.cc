@@ -120,13 +120,12 @@ TEST_F(Mirror, GoesOnWithEitherServer) {
     const auto channel = this->channel();
     writeAll(*channel, 1);
     expectAll(*channel, 1);
-    EXPECT_FALSE(tier_->mirror()->loss());
+    EXPECT_FALSE(tier_->mirror()->look().lostSide());
     servers_[lost]->stop();
     expectAll(*channel, 1);
     writeAll(*channel, 2);
     expectAll(*channel, 2);
-    ASSERT_TRUE(tier_->mirror()->loss());
-    EXPECT_EQ(tier_->mirror()->loss()->side, lost);
+    EXPECT_EQ(tier_->mirror()->look().lostSide(), lost);
     // Opened later, as by a child of a fork.
     const auto later = this->channel();
     expectAll(*later, 2);
@@ -181,9 +180,8 @@ TEST_F(Mirror, AServerThatHangsIsGivenUpWithinTheTimeout) {
   proxies[0]->pause(true);
   writeAll(*channel, 2);
   expectAll(*channel, 2);
-  ASSERT_TRUE(tier_->mirror()->loss());
-  EXPECT_EQ(tier_->mirror()->loss()->side, 0u);
-  EXPECT_EQ(tier_->mirror()->loss()->why, ErrorCode::kTimedOut);
+  EXPECT_EQ(tier_->mirror()->look().lostSide(), 0u);
+  EXPECT_EQ(tier_->mirror()->look().why(0), ErrorCode::kTimedOut);
   proxies[1]->pause(true);
   Pages pages(kPageSize);
   const FrameRun run{FrameIndex(0), PageCount(1)};

@@ -99,8 +99,11 @@ void describeFarTiers(Core& core) {
     out.emulated = direct != nullptr && direct->emulated() ? 1 : 0;
     const FetchTier* const fetch = core.tiers.fetch(number);
     const MirrorState* const mirror = fetch != nullptr ? fetch->mirror() : nullptr;
-    for (size_t i = 0; mirror != nullptr && i < MirrorState::kSides; ++i) {
+    static_assert(MirrorState::kMostServers == std::size(TierStats{}.servers));
+    for (size_t i = 0; mirror != nullptr && i < mirror->servers(); ++i) {
       formatText(out.servers[i], sizeof out.servers[i], "%s", mirror->server(i));
+      const MirrorState::Server server = mirror->look(i);
+      out.server_states[i] = packServer(server.role, server.why);
     }
   });
   page.tier_count = core.tiers.count() + 1u;

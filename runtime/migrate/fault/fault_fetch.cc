@@ -104,8 +104,8 @@ void FaultService::freeSlot(uint32_t slot) {
 }
 
 void FaultService::giveUp(const GranuleLock& granule, Fetch& fetch, ErrorCode error) {
-  // What nobody waits for may be had when somebody does.
-  if (fetch.demanded == 0) return fetch.claim.abandon(core_, granule);
+  // What nobody waits for may be had when somebody does; and of several pages, some may be there.
+  if (fetch.arrival != Arrival::kFault) return fetch.claim.abandon(core_, granule);
   const uint64_t lost = fetch.claim.countClaimed(core_);
   // Said before: the touch ends the program.
   if (core_.stats->lost_pages.fetch_add(lost, std::memory_order_relaxed) == 0 && lost > 0) {

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which sides of a mirror hold each frame's bytes: a word of two bytes a frame, in memory that a
+// process shares with all that it forks. A side holds a frame if the frame's last write, or a copy
+// of it, reached the region that is there now. Thread-safe; allocates in create() only.
+//
+// Two who do not know of each other write to a frame's second copy: whoever puts a page into the
+// frame, and whoever repairs the mirror. That no older bytes are left there in the end:
+//   - the writer marks the frame before it looks at the membership, and the repairer changes that
+//     before it looks at frames: either the writer sees the new side, or the repairer sees the
+//     mark, and comes back once it is gone;
+//   - while the repairer copies a frame it is marked, too. A writer that finds that mark leaves the
+//     new side out, since the repairer's write may land there after its own, and says that the
+//     frame has changed, by which the repairer's copy does not count. It does so for all frames of
+//     the request, and says that in the state: the repairer then looks at every frame again.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+
+#include "runtime/base/debug_check.h"
+#include "runtime/base/mapping.h"
+#include "runtime/tier/mirror_state.h"
+
+namespace tidepool {
+
+class MirrorFrames {
+ public:
+  using Word = uint16_t;
+
+  /// Nothing is in any frame. Errors: kNoMemory.
+  static Result<std::unique_ptr<MirrorFrames>> create(PageCount capacity) {
+    const Bytes size(roundUp(capacity.value() * sizeof(Word), kPageSize));
+    auto memory = Mapping::sharedAnonymous(size);
+    if (!memory) return tl::unexpected(memory.error());
+    return std::unique_ptr<MirrorFrames>(new MirrorFrames(std::move(*memory)));
+  }
+
+  /// The sides that a read may go to, a bit each; of a frame that nobody has written to, any.
+  /// None: its bytes are lost, or not known since a write has failed.
+  uint8_t holders(FrameIndex frame, Membership now) const {
+    const Word word = at(frame).load();
+    if (word == 0) return now.live();
+    return (word & kWriting) != 0 ? uint8_t{0} : holdersBy(word, now);
+  }
+
+  /// By the frame's only holder, before it looks at the membership that it writes by.
+  void beginWrite(FrameIndex frame) { at(frame).fetch_or(kWriting | kChanged); }
+  /// The sides that a write which has begun may go to. None: it has to wait until the copy that is
+  /// under way, to the only side that is left, has ended.
+  uint8_t writable(FrameIndex frame, Membership now) const {
+    const Word word = at(frame).load();
+    return (word & kCopying) == 0 ? now.live() : holdersBy(word, now);
+  }
+  /// The write has reached `sides`, which had joined by membership `number`. One that failed does
+  /// not end.
+  void endWrite(FrameIndex frame, uint32_t number, uint8_t sides) {
+    Word word = at(frame).load();
+    for (;;) {
+      const int kept = (word & kCopying) != 0 ? kCopying | kChanged : 0;
+      if (at(frame).compare_exchange_weak(word, toWord(pack(number, sides) | kept))) return;
+    }
+  }
+
+  enum class Need : uint8_t {
+    kNone,   // both sides hold it, or none does
+    kLater,  // it is being written
+    kCopy
+  };
+  struct Begun {
+    Need need;
+    Word word;  // kCopy: for endCopy()
+  };
+  /// By the one who repairs, after the side `to` has joined: marks the frame if it has to be copied
+  /// there from the other one.
+  Begun beginCopy(FrameIndex frame, Membership now, size_t to) {
+    Word word = at(frame).load();
+    for (;;) {
+      if (word == 0) return {Need::kNone, 0};
+      if ((word & kWriting) != 0) return {Need::kLater, 0};
+      if (holdersBy(word, now) != 1u << (1 - to)) return {Need::kNone, 0};
+      if ((word & kCopying) != 0) return {Need::kLater, 0};
+      const Word marked = toWord(word | kCopying);
+      if (at(frame).compare_exchange_weak(word, marked)) return {Need::kCopy, marked};
+    }
+  }
+  /// The copy has reached the side. False: the frame has changed meanwhile.
+  bool endCopy(FrameIndex frame, Word begun, Membership now) {
+    if (at(frame).compare_exchange_strong(begun, pack(now.number(), 3))) return true;
+    abandonCopy(frame);
+    return false;
+  }
+  /// There was none, or it went to a region that is lost now.
+  void abandonCopy(FrameIndex frame) {
+    Word word = at(frame).load();
+    for (;;) {
+      // Of a write that is under way it says nothing by then; endWrite() clears it.
+      const int ends = (word & kWriting) != 0 ? kCopying : kCopying | kChanged;
+      if (at(frame).compare_exchange_weak(word, toWord(word & ~ends))) return;
+    }
+  }
+
+ private:
+  static constexpr Word kSides = 3, kWriting = 4, kCopying = 8, kChanged = 16;
+  static constexpr unsigned kNumberAt = 5;
+  static_assert(kNumberAt + Membership::kNumberBits == 16);
+
+  explicit MirrorFrames(Mapping memory)
+      : memory_(std::move(memory)), words_(reinterpret_cast<std::atomic<Word>*>(memory_.data())) {}
+  std::atomic<Word>& at(FrameIndex frame) const {
+    TP_DCHECK((frame.value() + 1) * sizeof(Word) <= memory_.size().value());
+    return words_[frame.value()];
+  }
+  static constexpr Word toWord(int bits) { return static_cast<Word>(bits); }
+  static Word pack(uint32_t number, uint8_t sides) {
+    TP_DCHECK(sides != 0);
+    return static_cast<Word>(number << kNumberAt | sides);
+  }
+  static uint8_t holdersBy(Word word, Membership now) {
+    const uint32_t number = word >> kNumberAt;
+    auto holders = static_cast<uint8_t>(word & kSides & now.live());
+    for (size_t side = 0; side < Membership::kSides; ++side) {
+      if (now.joined(side) > number) holders &= static_cast<uint8_t>(~(1u << side));
+    }
+    return holders;
+  }
+
+  const Mapping memory_;
+  std::atomic<Word>* const words_;  // zeros at first
+};
+
+}  // namespace tidepool

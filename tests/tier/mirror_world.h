@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sides of a mirror that delay, reorder, are full and break at any point, and a program over them
+// that knows what each frame should hold.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "runtime/tier/frame_table.h"
+#include "runtime/tier/mirror_channel.h"
+
+namespace tidepool {
+
+inline constexpr size_t kSides = MirrorState::kSides;
+inline constexpr size_t kChannels = 2;
+inline constexpr uint64_t kFrames = 24;
+inline constexpr uint64_t kNever = ~uint64_t{0};
+
+using Page = std::array<uint64_t, kPageSize / sizeof(uint64_t)>;
+
+/// A connection that breaks at event number `at`.
+struct Cut {
+  uint64_t at = kNever;
+  size_t channel = 0;
+  size_t side = 0;
+  ErrorCode as = ErrorCode::kUnreachable;
+  uint32_t joined = 0;  // of the region
+};
+
+/// What all connections share.
+struct World {
+  explicit World(uint64_t seed, std::vector<Cut> wanted) : random(seed), cuts(std::move(wanted)) {}
+
+  std::mt19937_64 random;
+  std::vector<Cut> cuts;
+  uint64_t events = 0;
+  std::map<std::pair<size_t, uint32_t>, std::vector<Page>> regions;  // by side and number
+  std::vector<std::function<void()>> late;    // what servers do after they were given up
+  std::multiset<const std::byte*> read_into;  // memory that a side may write to
+  std::multiset<const std::byte*> borrowed;   // or read from
+  std::function<void()> during_poll;          // what another process does meanwhile
+  std::function<bool(size_t side, uint32_t joined)> given_up;  // nobody reads from that any more
+
+  uint64_t below(uint64_t end) { return random() % end; }
+  std::vector<Page>& store(size_t side, uint32_t joined = 0) {
+    std::vector<Page>& pages = regions[{side, joined}];
+    if (pages.empty()) {
+      pages.resize(kFrames);
+      // Nobody has asked for what is in a new region.
+      for (Page& page : pages) page.fill(joined == 0 ? 0 : 0xdddd);
+    }
+    return pages;
+  }
+  void doSomethingLate() {
+    if (late.empty() || below(4) != 0) return;
+    const auto at = late.begin() + static_cast<ptrdiff_t>(below(late.size()));
+    (*at)();
+    late.erase(at);
+  }
+};
+
+/// One connection to one server.
+class FakeSide final : public FetchChannel {
+ public:
+  FakeSide(World& world, size_t channel, size_t side, uint32_t joined)
+      : world_(world),
+        channel_(channel),
+        side_(side),
+        joined_(joined),
+        bell_(eventfd(1, EFD_CLOEXEC)) {}
+  /// Writes that have been sent to what is lost for all may be carried out later.
+  ~FakeSide() override {
+    while (!pending_.empty()) {
+      const Pending& last = pending_.back();
+      const auto* const pages = reinterpret_cast<const Page*>(last.memory);
+      const bool late = !last.reads && world_.given_up && world_.given_up(side_, joined_);
+      for (size_t i = 0; late && i < last.frames.size(); ++i) {
+        Page& stored = world_.store(side_, joined_)[last.frames[i].value()];
+        world_.late.push_back([&stored, page = pages[i]] { stored = page; });
+      }
+      letGo(pending_.size() - 1);
+    }
+  }
+
+  Status submitRead(uint64_t tag, FrameRun run, std::byte* to) override {
+    return add({tag, true, framesOf(run), to});
+  }
+  Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) override {
+    return add({tag, false, framesOf(run), const_cast<std::byte*>(from)});
+  }
+  Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                             std::byte* to) override {
+    return add({tag, true, {frames.begin(), frames.end()}, to});
+  }
+  Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
+                              const std::byte* from) override {
+    return add({tag, false, {frames.begin(), frames.end()}, const_cast<std::byte*>(from)});
+  }
+  Status flush() override {
+    if (cut() != nullptr) return fail(ErrorCode::kUnreachable, "cut");
+    return {};
+  }
+  size_t poll(std::span<FetchCompletion> out) override {
+    world_.doSomethingLate();
+    if (world_.during_poll) world_.during_poll();
+    const Cut* const cut = this->cut();
+    const size_t most = std::min(out.size(), pending_.size());
+    const size_t count = cut != nullptr || most == 0 ? most : world_.below(most + 1);
+    for (size_t i = 0; i < count; ++i) {
+      const size_t at = world_.below(pending_.size());
+      // Of what was under way when the connection broke, anything may have been done.
+      if (cut == nullptr || world_.below(2) == 0) carryOut(pending_[at]);
+      if (cut != nullptr && pending_[at].reads) memset(pending_[at].memory, 0xee, kPageSize);
+      out[i] = {pending_[at].tag, cut != nullptr ? cut->as : ErrorCode{}};
+      letGo(at);
+    }
+    return count;
+  }
+  int fd() const override { return bell_.get(); }
+  short events() const override { return POLLIN; }
+  size_t inFlight() const override { return pending_.size(); }
+  Nanoseconds timeToDeadline() const override { return Nanoseconds(1'000'000'000); }
+
+ private:
+  struct Pending {
+    uint64_t tag;
+    bool reads;
+    std::vector<FrameIndex> frames;
+    std::byte* memory;
+  };
+
+  static std::vector<FrameIndex> framesOf(FrameRun run) {
+    std::vector<FrameIndex> frames;
+    for (uint64_t i = 0; i < run.count.value(); ++i) frames.push_back(run.first + i);
+    return frames;
+  }
+  /// Counts an event; the cut if the connection is broken.
+  const Cut* cut() {
+    ++world_.events;
+    for (const Cut& one : world_.cuts) {
+      if (one.channel == channel_ && one.side == side_ && one.joined == joined_ &&
+          world_.events > one.at)
+        return &one;
+    }
+    return nullptr;
+  }
+  Status add(Pending request) {
+    if (cut() != nullptr) return fail(ErrorCode::kUnreachable, "cut");
+    if (pending_.size() == 5) return fail(ErrorCode::kNoSpace, "full");
+    // Two sides must never have the memory of one read.
+    if (request.reads) {
+      EXPECT_EQ(world_.read_into.count(request.memory), 0u);
+      world_.read_into.insert(request.memory);
+    }
+    world_.borrowed.insert(request.memory);
+    pending_.push_back(std::move(request));
+    return {};
+  }
+  void letGo(size_t at) {
+    const Pending& one = pending_[at];
+    if (one.reads) world_.read_into.erase(world_.read_into.find(one.memory));
+    world_.borrowed.erase(world_.borrowed.find(one.memory));
+    pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(at));
+  }
+  void carryOut(const Pending& one) {
+    auto* const pages = reinterpret_cast<Page*>(one.memory);
+    for (size_t i = 0; i < one.frames.size(); ++i) {
+      Page& stored = world_.store(side_, joined_)[one.frames[i].value()];
+      one.reads ? pages[i] = stored : stored = pages[i];
+    }
+  }
+
+  World& world_;
+  const size_t channel_, side_;
+  const uint32_t joined_;
+  const UniqueFd bell_;
+  std::vector<Pending> pending_;
+};
+
+/// All connections of one user.
+class FakeSides final : public MirrorSides {
+ public:
+  FakeSides(World& world, size_t channel) : world_(world), channel_(channel) {}
+  Result<std::unique_ptr<FetchChannel>> open(size_t side, uint32_t joined) override {
+    return std::make_unique<FakeSide>(world_, channel_, side, joined);
+  }
+
+ private:
+  World& world_;
+  const size_t channel_;
+};
+
+/// A mirror of the servers a, b and so on, all of whose frames are in use.
+struct FakeMirror {
+  explicit FakeMirror(World& world) : sides{{{world, 0}, {world, 1}, {world, 2}}} {
+    constexpr std::array<const char*, 4> kNames = {"a:1", "b:2", "c:3", "d:4"};
+    state = std::move(*MirrorState::create(kNames));
+    frames = std::move(*MirrorFrames::create(PageCount(kFrames)));
+    table = std::move(*FrameTable::create(PageCount(kFrames)));
+    EXPECT_EQ(table->allocate(PageCount(kFrames))->count, PageCount(kFrames));
+    world.given_up = [this](size_t side, uint32_t joined) {
+      return state->look().lost(side) || state->look().joined(side) != joined;
+    };
+  }
+  std::unique_ptr<FetchChannel> open(size_t channel) {
+    return std::move(*MirrorChannel::create({sides[channel], *state, *frames, traffic}));
+  }
+
+  std::array<FakeSides, kChannels + 1> sides;  // the last are the repairer's
+  TierTraffic traffic;
+  std::unique_ptr<MirrorState> state;
+  std::unique_ptr<MirrorFrames> frames;
+  std::unique_ptr<FrameTable> table;
+};
+
+/// Random requests of two channels, and what should come of them.
+class Program {
+ public:
+  Program(World& world, FakeMirror& mirror) : world_(world), contents_(kFrames) {
+    for (size_t channel = 0; channel < kChannels; ++channel) {
+      channels_[channel] = mirror.open(channel);
+    }
+    for (uint64_t frame = 0; frame < kFrames; ++frame) contents_[frame].fill(0);
+  }
+
+  /// `between` is called after each step.
+  void run(
+      int steps, const std::function<void()>& between = [] {}) {
+    for (int i = 0; i < steps && !testing::Test::HasFailure(); ++i) {
+      const size_t channel = world_.below(kChannels);
+      switch (world_.below(4)) {
+        case 0:
+          submit(channel, true);
+          break;
+        case 1:
+          submit(channel, false);
+          break;
+        case 2:
+          (void)channels_[channel]->flush();
+          break;
+        default:
+          poll(channel);
+      }
+      between();
+    }
+  }
+  /// Each frame, once.
+  void writeAll() {
+    for (uint64_t frame = 0; frame < kFrames; ++frame) {
+      EXPECT_TRUE(begin(0, {FrameIndex(frame)}, false));
+    }
+    finish();
+  }
+  void finish() {
+    for (size_t channel = 0; channel < kChannels; ++channel) {
+      for (int i = 0; i < 10'000 && channels_[channel]->inFlight() > 0; ++i) poll(channel);
+      EXPECT_EQ(channels_[channel]->inFlight(), 0u);
+    }
+    EXPECT_TRUE(requests_.empty());
+  }
+  /// Each frame with known bytes, by each channel that still works.
+  void readAll() {
+    for (size_t channel = 0; channel < kChannels; ++channel) {
+      for (uint64_t frame = 0; frame < kFrames; ++frame) {
+        if (!refused(begin(channel, {FrameIndex(frame)}, true))) continue;
+        break;
+      }
+      for (int i = 0; i < 10'000 && channels_[channel]->inFlight() > 0; ++i) poll(channel);
+    }
+    EXPECT_TRUE(requests_.empty());
+  }
+  uint64_t failed() const { return failed_; }
+  /// Reads that ended with kLost.
+  uint64_t lost() const { return lost_; }
+
+ private:
+  struct Request {
+    size_t channel;
+    bool reads;
+    std::vector<FrameIndex> frames;
+    std::vector<Page> memory;
+    std::vector<Page> expected;
+  };
+
+  static bool refused(const Status& status) {
+    return !status && status.error().code() == ErrorCode::kUnreachable;
+  }
+  bool inUse(uint64_t frame, bool by_writes_only) const {
+    return std::any_of(requests_.begin(), requests_.end(), [&](const auto& entry) {
+      const Request& request = *entry.second;
+      return (!by_writes_only || !request.reads) &&
+             std::find(request.frames.begin(), request.frames.end(), FrameIndex(frame)) !=
+                 request.frames.end();
+    });
+  }
+  void submit(size_t channel, bool reads) {
+    std::vector<FrameIndex> frames;
+    const uint64_t wanted = 1 + world_.below(4);
+    const bool run = world_.below(2) == 0;
+    for (uint64_t at = world_.below(kFrames); at < kFrames && frames.size() < wanted; ++at) {
+      // Nobody writes to a frame that is read, nor reads one before its write has ended.
+      const bool fits = !inUse(at, reads);
+      if (fits && (run || world_.below(2) == 0)) frames.push_back(FrameIndex(at));
+      if (!fits && run && !frames.empty()) break;
+    }
+    if (!frames.empty()) (void)begin(channel, std::move(frames), reads);
+  }
+  Status begin(size_t channel, std::vector<FrameIndex> frames, bool reads) {
+    auto request = std::make_unique<Request>();
+    request->channel = channel;
+    request->reads = reads;
+    request->memory.resize(frames.size());
+    for (size_t i = 0; i < frames.size(); ++i) {
+      request->memory[i].fill(reads ? 0xcc : ++version_);
+      request->expected.push_back(reads ? contents_[frames[i].value()] : request->memory[i]);
+    }
+    auto* const memory = reinterpret_cast<std::byte*>(request->memory.data());
+    FetchChannel& to = *channels_[channel];
+    const bool adjacent = frames.back() - frames.front() == frames.size() - 1;
+    const FrameRun run{frames.front(), PageCount(frames.size())};
+    Status status;
+    if (adjacent && world_.below(2) == 0) {
+      status = reads ? to.submitRead(next_, run, memory) : to.submitWrite(next_, run, memory);
+    } else {
+      status = reads ? to.submitReadScattered(next_, frames, memory)
+                     : to.submitWriteScattered(next_, frames, memory);
+    }
+    if (refused(status)) ++failed_;
+    if (!status) return status;
+    if (!reads) {  // until it has ended well
+      for (const FrameIndex frame : frames) known_[frame.value()] = false;
+    }
+    request->frames = std::move(frames);
+    requests_[next_++] = std::move(request);
+    return {};
+  }
+  void poll(size_t channel) {
+    FetchCompletion done[3];
+    const size_t count = channels_[channel]->poll(done);
+    for (size_t i = 0; i < count; ++i) end(channel, done[i]);
+  }
+  void end(size_t channel, const FetchCompletion& done) {
+    const auto found = requests_.find(done.tag);
+    ASSERT_NE(found, requests_.end()) << "ended twice, or never begun: " << done.tag;
+    const Request& request = *found->second;
+    EXPECT_EQ(request.channel, channel);
+    const auto* const memory = reinterpret_cast<const std::byte*>(request.memory.data());
+    EXPECT_EQ(world_.borrowed.count(memory), 0u) << "a side has its memory still";
+    failed_ += done.ok() ? 0 : 1;
+    lost_ += done.error == ErrorCode::kLost ? 1 : 0;
+    for (size_t i = 0; done.ok() && i < request.frames.size(); ++i) {
+      const uint64_t frame = request.frames[i].value();
+      if (!request.reads) {
+        contents_[frame] = request.memory[i];
+        known_[frame] = true;
+      } else if (known_[frame]) {
+        EXPECT_EQ(request.memory[i], request.expected[i]) << "frame " << frame;
+      }
+    }
+    requests_.erase(found);
+  }
+
+  World& world_;
+  std::array<std::unique_ptr<FetchChannel>, kChannels> channels_;
+  std::map<uint64_t, std::unique_ptr<Request>> requests_;
+  std::vector<Page> contents_;
+  std::vector<bool> known_ = std::vector<bool>(kFrames, true);
+  uint64_t next_ = 0;
+  uint64_t version_ = 0;
+  uint64_t failed_ = 0;
+  uint64_t lost_ = 0;
+};
+
+}  // namespace tidepool
