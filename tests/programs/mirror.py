@@ -31,9 +31,9 @@ def end_with_parent():
 class Server:
     """A memory server of its own on loopback; `with` ends it."""
 
-    def __init__(self, tools, folder):
+    def __init__(self, tools, folder, address="127.0.0.1:0"):
         self.said = tempfile.TemporaryFile(dir=folder)
-        command = [tools / "fabricmgr", "memserver", "--listen", "127.0.0.1:0", "--size", "160M"]
+        command = [tools / "fabricmgr", "memserver", "--listen", address, "--size", "160M"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.said,
                                         stderr=self.said, preexec_fn=end_with_parent)
         self.address = None
