@@ -61,15 +61,20 @@ class FakeCoreTest : public testing::Test {
     EXPECT_TRUE(address);
     return core_.space->pageAt(address.value_or(core_.space->base()));
   }
+  /// What makeLocal() and makeFar() fill a page with.
+  struct Numbered {
+    alignas(kPageSize) std::byte bytes[kPageSize] = {};
+  };
+  static Numbered numbered(PageIndex page) {
+    Numbered filled;
+    const uint64_t number = page.value();
+    memcpy(filled.bytes, &number, sizeof number);
+    filled.bytes[kPageSize - 1] = std::byte{1};
+    return filled;
+  }
   /// Makes empty pages local, each with its own number in its first word, and not all zeros.
   void makeLocal(PageIndex first, uint64_t count) {
-    for (PageIndex page = first; page < first + count; ++page) {
-      const uint64_t number = page.value();
-      alignas(kPageSize) std::byte bytes[kPageSize] = {};
-      memcpy(bytes, &number, sizeof number);
-      bytes[kPageSize - 1] = std::byte{1};
-      makeLocal(page, bytes);
-    }
+    for (uint64_t i = 0; i < count; ++i) makeLocal(first + i, numbered(first + i).bytes);
   }
   void makeLocal(PageIndex page, const std::byte (&bytes)[kPageSize]) {
     ASSERT_EQ(core_.port->copy(addressOf(page), bytes, Bytes(kPageSize), Wake::kNo).outcome,
@@ -82,20 +87,17 @@ class FakeCoreTest : public testing::Test {
     for (PageIndex page = first; page < first + count; ++page) {
       const auto frame = core_.tiers.tier(tier).allocate(PageCount(1));
       ASSERT_TRUE(frame);
-      std::vector<std::byte> bytes(kPageSize);
-      const uint64_t number = page.value();
-      memcpy(bytes.data(), &number, sizeof number);
-      bytes[kPageSize - 1] = std::byte{1};
-      ASSERT_TRUE(core_.tiers.tier(tier).write(*frame, bytes.data()));
-      const GranuleLock granule(*core_.space, granuleOf(page));
-      // No state leads from kEmpty to kFar: as if it had been local and written out.
-      PageWord word;
-      for (const PageWord next :
-           {PageWord(PageState::kLocal, 0, 0, 0), PageWord(PageState::kEvicting, 0, 0, 0),
-            PageWord(PageState::kFar, 0, tier, frame->first.value())}) {
-        ASSERT_TRUE(core_.space->change(granule, page, word, next));
-        word = next;
-      }
+      ASSERT_TRUE(core_.tiers.tier(tier).write(*frame, numbered(page).bytes));
+      sendOut(page, PageWord(PageState::kFar, 0, tier, frame->first.value()));
+    }
+  }
+  /// No state leads from kEmpty to kFar or kZero: as if it had been local and written out.
+  void sendOut(PageIndex page, PageWord to) {
+    PageWord from;
+    for (const PageWord next :
+         {PageWord(PageState::kLocal, 0, 0, 0), PageWord(PageState::kEvicting, 0, 0, 0), to}) {
+      change(page, from, next);
+      from = next;
     }
   }
   void change(PageIndex page, PageWord from, PageWord to) {

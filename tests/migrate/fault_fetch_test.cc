@@ -395,5 +395,36 @@ TEST_F(Kept, InATierThatIsNotQuiteAsFull) {
   EXPECT_EQ(word(page_), PageWord(PageState::kLocal, kFlagFarCopy, 1, far.index()));
 }
 
+// ---- With a compressed pool.
+
+TEST_F(Fetch, ThePolicyHearsWhatFaultsTook) {
+  const auto costs = [this] {
+    MutexLock lock(policy_->mutex());
+    return policy_->poolSize().costs();
+  };
+  addPool();
+  const PageIndex packed = allocate();
+  pack(packed);
+  const PoolSize::Costs before = costs();
+  ask(packed);
+  EXPECT_LT(costs().hit, before.hit) << "the test's clock stands still";
+  EXPECT_EQ(costs().far, before.far);
+  ask(farPage());
+  clock_.advance(Nanoseconds(1'000'000));
+  arrive();
+  EXPECT_GT(costs().far, before.far);
+}
+
+TEST_F(Fetch, RoomInThePoolIsNoneForPagesThatAreLocal) {
+  addPool();
+  while (tier_->allocate(PageCount(1))) {
+  }
+  setLimit(0);
+  RoomState::Supply(core_.room).setNothingLeaves(true);
+  ask(allocate());
+  EXPECT_EQ(errors(), 1u);
+  EXPECT_TRUE(errorSays("far memory is full"));
+}
+
 }  // namespace
 }  // namespace tidepool

@@ -4,12 +4,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
-#include "runtime/migrate/evict/pool_keeper.h"
 #include "tests/migrate/fake_perf_port.h"
 #include "tests/migrate/fault_service_fixture.h"
 
@@ -32,12 +30,6 @@ class Walk : public FaultServiceTest {
     kernel_.tracks_writes = false;  // no copies stay behind
     other_ = &addTier(PageCount(64), "other");
     addPool();
-  }
-  void addPool() {
-    auto pool = CompressedPool::create(Bytes(4 * kGranuleSize));
-    ASSERT_TRUE(pool);
-    core_.pool = pool->get();
-    core_.pool_number = core_.tiers.add(std::move(*pool));
   }
   void start() { makeService(std::make_unique<FakePerfPort>(threads_)); }
   /// The thread touches the page that element `at` of the index array leads to.
@@ -109,19 +101,6 @@ TEST_F(Walk, NoneAreWhereNothingIsReadAhead) {
   EXPECT_EQ(threads_.opened, 0);
 }
 
-TEST_F(Walk, RoomInThePoolIsNoneForPagesThatAreLocal) {
-  start();
-  while (tier_->allocate(PageCount(1))) {
-  }
-  while (other_->allocate(PageCount(1))) {
-  }
-  setLimit(0);
-  RoomState::Supply(core_.room).setNothingLeaves(true);
-  ask(allocate());
-  EXPECT_EQ(errors(), 1u);
-  EXPECT_TRUE(errorSays("far memory is full"));
-}
-
 // ---- Of a thread whose loop is known.
 
 class Foretold : public Walk {
@@ -151,11 +130,7 @@ class Foretold : public Walk {
     FAIL() << "every page is foretold";
   }
   /// A far page that has not been named yet.
-  PageIndex target() {
-    const PageIndex next = targets_;
-    ++targets_;
-    return next;
-  }
+  PageIndex target() { return std::exchange(targets_, targets_ + 1); }
   std::vector<PageIndex> targets(uint64_t count) {
     std::vector<PageIndex> pages;
     for (uint64_t i = 0; i < count; ++i) pages.push_back(target());
@@ -164,8 +139,7 @@ class Foretold : public Walk {
   /// The thread touches a far page, which is returned; those that its index leads to next are
   /// `pages`.
   PageIndex know(const std::vector<PageIndex>& pages) {
-    const PageIndex demanded = demands_;
-    demands_ = demands_ + 3;
+    const PageIndex demanded = std::exchange(demands_, demands_ + 3);
     at_ += kIndexStep;
     index_[at_] = static_cast<uint32_t>(demanded.value());
     for (size_t i = 0; i < pages.size(); ++i) {
@@ -174,7 +148,21 @@ class Foretold : public Walk {
     askAt(at_);
     return demanded;
   }
-  static std::vector<FrameIndex> none() { return {}; }
+  /// As know(), of new pages.
+  std::vector<PageIndex> foretell(uint64_t count) {
+    const auto pages = targets(count);
+    know(pages);
+    return pages;
+  }
+  /// These are being read together, behind the demanded page.
+  void expectTogether(const std::vector<PageIndex>& pages) {
+    ASSERT_EQ(tier_->requests().size(), 2u);
+    EXPECT_EQ(tier_->requests()[1].scattered, framesOf(pages));
+  }
+  void arriveDemanded() {
+    tier_->end(1);
+    turn();
+  }
   std::vector<FrameIndex> framesOf(const std::vector<PageIndex>& pages) const {
     std::vector<FrameIndex> frames;
     for (const PageIndex page : pages) frames.push_back(word(page).frame());
@@ -189,30 +177,8 @@ class Foretold : public Walk {
   }
   PageIndex zeroPage() {
     const PageIndex page = allocate();
-    PageWord before;
-    for (const PageState next : {PageState::kLocal, PageState::kEvicting, PageState::kZero}) {
-      change(page, before, PageWord(next, 0, 0, 0));
-      before = PageWord(next, 0, 0, 0);
-    }
+    sendOut(page, PageWord(PageState::kZero, 0, 0, 0));
     return page;
-  }
-  /// Puts an empty page into the compressed pool.
-  void pack(PageIndex page) {
-    Channels channels(core_.tiers);
-    auto keeper = PoolKeeper::create(core_, *policy_, channels);
-    ASSERT_TRUE(keeper);
-    const uint64_t number = page.value();
-    std::array<std::byte, kPageSize> bytes{};
-    memcpy(bytes.data(), &number, sizeof number);
-    const auto frame = (*keeper)->put(page, bytes.data());
-    ASSERT_TRUE(frame);
-    PageWord before;
-    for (const PageWord next :
-         {PageWord(PageState::kLocal, 0, 0, 0), PageWord(PageState::kEvicting, 0, 0, 0),
-          PageWord(PageState::kFar, 0, core_.pool_number, frame->value())}) {
-      change(page, before, next);
-      before = next;
-    }
   }
 
   size_t at_ = 0;
@@ -225,18 +191,16 @@ TEST_F(Foretold, PagesAreReadTogetherAfterTheDemandedOne) {
   const auto pages = targets(5);
   const uint64_t far = tier_->held(), flushes = tier_->flushes, before = answered();
   const PageIndex demanded = know(pages);
-  ASSERT_EQ(tier_->requests().size(), 2u);
-  EXPECT_EQ(tier_->requests()[0].scattered, none());
+  expectTogether(pages);
+  EXPECT_TRUE(tier_->requests()[0].scattered.empty());
   EXPECT_EQ(tier_->requests()[0].run.first, word(demanded).frame());
-  EXPECT_EQ(tier_->requests()[1].scattered, framesOf(pages));
   EXPECT_EQ(tier_->flushes, flushes + 2) << "the demanded page goes before the others are known";
   for (const PageIndex page : pages) {
     EXPECT_EQ(state(page), PageState::kFetching);
     EXPECT_TRUE(word(page).has(kFlagUnproven));
   }
   EXPECT_EQ(held(), held_) << "room is taken when they arrive";
-  tier_->end(1);
-  turn();
+  arriveDemanded();
   expectLocal(demanded, demanded.value());
   EXPECT_EQ(countIn(PageState::kFetching, pages), 5u);
   arrive();
@@ -248,10 +212,8 @@ TEST_F(Foretold, PagesAreReadTogetherAfterTheDemandedOne) {
 }
 
 TEST_F(Foretold, NobodyIsWokenForPagesThatNobodyWaitsFor) {
-  const auto pages = targets(4);
-  know(pages);
-  tier_->end(1);
-  turn();
+  const auto pages = foretell(4);
+  arriveDemanded();
   ask(pages[2]);
   const uint64_t before = kernel_.wakes();
   arrive();
@@ -261,8 +223,7 @@ TEST_F(Foretold, NobodyIsWokenForPagesThatNobodyWaitsFor) {
 }
 
 TEST_F(Foretold, ManyPagesAreReadInSeveralPartsASmallOneFirst) {
-  auto pages = targets(100);
-  know(pages);
+  auto pages = foretell(100);
   std::erase_if(pages, [&](PageIndex page) { return state(page) == PageState::kFar; });
   ASSERT_GT(pages.size(), 90u) << "few are left out";
   ASSERT_EQ(tier_->requests().size(), 4u);
@@ -279,9 +240,8 @@ TEST_F(Foretold, ManyPagesAreReadInSeveralPartsASmallOneFirst) {
 
 TEST_F(Foretold, PartsEndInAnyNumberAndTheirPlacesAreFreeAgain) {
   for (int i = 0; i < 20; ++i) {
-    const auto pages = targets(1);
-    know(pages);
-    know(targets(1));
+    const auto pages = foretell(1);
+    foretell(1);
     tier_->end(2);
     turn();
     EXPECT_NE(state(pages[0]), PageState::kFetching);
@@ -295,8 +255,7 @@ TEST_F(Foretold, NothingIsReadWhileAllPartsAreUnderWay) {
   std::vector<PageIndex> pages = targets(kGatherCount);
   for (const PageIndex page : pages) know({page});
   ASSERT_EQ(tier_->requests().size(), 2 * kGatherCount);
-  const auto late = targets(2);
-  know(late);
+  const auto late = foretell(2);
   EXPECT_EQ(tier_->requests().size(), 2 * kGatherCount + 1) << "the demanded page";
   EXPECT_EQ(countIn(PageState::kFar, late), 2u);
   arrive();
@@ -306,10 +265,9 @@ TEST_F(Foretold, NothingIsReadWhileAllPartsAreUnderWay) {
 }
 
 TEST_F(Foretold, NoMoreIsReadThanTheLastFreePartHolds) {
-  for (uint64_t i = 0; i + 1 < kGatherCount; ++i) know(targets(1));
+  for (uint64_t i = 0; i + 1 < kGatherCount; ++i) foretell(1);
   ASSERT_EQ(tier_->requests().size(), 2 * (kGatherCount - 1));
-  const auto pages = targets(40);
-  know(pages);
+  const auto pages = foretell(40);
   EXPECT_EQ(tier_->requests().size(), 2 * kGatherCount);
   EXPECT_EQ(countIn(PageState::kFetching, pages), kAtOnce);
   EXPECT_EQ(countIn(PageState::kFar, pages), 40 - kAtOnce);
@@ -340,8 +298,7 @@ TEST_F(Foretold, OnlyPagesOfOneTierAreReadTogether) {
   const PageIndex beside = allocate();
   makeFar(beside, 1, 2);
   know({pages[0], beside, pages[1]});
-  ASSERT_EQ(tier_->requests().size(), 2u);
-  EXPECT_EQ(tier_->requests()[1].scattered, framesOf({pages[0], pages[1]}));
+  expectTogether({pages[0], pages[1]});
   EXPECT_EQ(state(beside), PageState::kFar);
   know({beside, pages[2]});
   EXPECT_EQ(tier_->requests().size(), 3u) << "the demanded page";
@@ -359,8 +316,7 @@ TEST_F(Foretold, APageThatComesTwiceIsReadOnce) {
   pages.push_back(pages[0]);
   pages.push_back(pages[1]);
   know(pages);
-  ASSERT_EQ(tier_->requests().size(), 2u);
-  EXPECT_EQ(tier_->requests()[1].scattered, framesOf(once));
+  expectTogether(once);
   arrive();
   expectUnproven(once);
 }
@@ -371,8 +327,7 @@ TEST_F(Foretold, ZerosAreFilledAtOnce) {
   know({pages[0], zeros, pages[1]});
   expectLocal(zeros, 0, kFlagUnproven);
   EXPECT_EQ(held(), held_ + 1);
-  ASSERT_EQ(tier_->requests().size(), 2u);
-  EXPECT_EQ(tier_->requests()[1].scattered, framesOf(pages));
+  expectTogether(pages);
   know({zeroPage()});
   EXPECT_EQ(tier_->requests().size(), 3u) << "the demanded page";
 }
@@ -395,30 +350,9 @@ TEST_F(Foretold, PagesOfThePoolAreThereAtOnce) {
   know({packed, pages[0]});
   expectUnproven({packed});
   EXPECT_EQ(core_.pool->pages(), PageCount());
-  ASSERT_EQ(tier_->requests().size(), 2u);
-  EXPECT_EQ(tier_->requests()[1].scattered, framesOf(pages));
+  expectTogether(pages);
   EXPECT_EQ(answered(), before) << "nobody has asked for it";
   EXPECT_EQ(core_.stats->compressed_hits.load(), 1u);
-}
-
-TEST_F(Foretold, ThePolicyHearsWhatFaultsTook) {
-  const auto costs = [this] {
-    MutexLock lock(policy_->mutex());
-    return policy_->poolSize().costs();
-  };
-  const PageIndex packed = allocate();
-  pack(packed);
-  const PoolSize::Costs before = costs();
-  ask(packed);
-  EXPECT_LT(costs().hit, before.hit) << "the test's clock stands still";
-  EXPECT_EQ(costs().far, before.far);
-  const PageIndex far = allocate();
-  makeFar(far, 1);
-  ask(far);
-  clock_.advance(Nanoseconds(1'000'000));
-  tier_->endAll();
-  turn();
-  EXPECT_GT(costs().far, before.far);
 }
 
 TEST_F(Foretold, ToThePolicyAPageThatIsForetoldReturns) {
@@ -438,9 +372,8 @@ TEST_F(Foretold, ToThePolicyAPageThatIsForetoldReturns) {
 }
 
 TEST_F(Foretold, ATouchOfAPageUnderWayWaitsForIt) {
-  const auto pages = targets(3);
   const uint64_t before = answered();
-  know(pages);
+  const auto pages = foretell(3);
   ask(pages[1]);
   EXPECT_TRUE(waits(pages[1]));
   EXPECT_EQ(tier_->requests().size(), 2u);
@@ -451,10 +384,9 @@ TEST_F(Foretold, ATouchOfAPageUnderWayWaitsForIt) {
 }
 
 TEST_F(Foretold, AReadThatFailsLeavesItsPagesFar) {
-  const auto pages = targets(3);
-  const auto frames = framesOf(pages);
   const uint64_t far = tier_->held();
-  know(pages);
+  const auto pages = foretell(3);
+  const auto frames = framesOf(pages);
   ask(pages[1]);
   tier_->end(1);
   arrive(ErrorCode::kTimedOut);
@@ -468,7 +400,7 @@ TEST_F(Foretold, AReadThatFailsLeavesItsPagesFar) {
   // It is read alone then.
   ask(pages[1]);
   ASSERT_EQ(tier_->requests().size(), 1u);
-  EXPECT_EQ(tier_->requests()[0].scattered, none());
+  EXPECT_TRUE(tier_->requests()[0].scattered.empty());
   arrive();
   expectLocal(pages[1], pages[1].value());
   EXPECT_EQ(countIn(PageState::kFar, pages), 2u);
@@ -478,8 +410,7 @@ TEST_F(Foretold, AReadThatFailsLeavesItsPagesFar) {
 }
 
 TEST_F(Foretold, OfALostTierAPageIsLostOnceItIsTouched) {
-  const auto pages = targets(2);
-  know(pages);
+  const auto pages = foretell(2);
   tier_->end(1);
   arrive(ErrorCode::kLost);
   EXPECT_EQ(core_.stats->lost_pages.load(), 0u);
@@ -508,9 +439,8 @@ TEST_F(Foretold, AReadThatIsRefusedLeavesItsPagesFar) {
 }
 
 TEST_F(Foretold, PagesThatAreDiscardedMeanwhileKeepTheFramesBalanced) {
-  const auto pages = targets(4);
   const uint64_t far = tier_->held();
-  know(pages);
+  const auto pages = foretell(4);
   discard(pages[1]);
   discard(pages[3]);
   arrive();
@@ -522,9 +452,8 @@ TEST_F(Foretold, PagesThatAreDiscardedMeanwhileKeepTheFramesBalanced) {
 }
 
 TEST_F(Foretold, SoDoPagesThatAreDiscardedWhileTheirReadFails) {
-  const auto pages = targets(2);
   const uint64_t far = tier_->held();
-  know(pages);
+  const auto pages = foretell(2);
   discard(pages[0]);
   tier_->end(1);
   arrive(ErrorCode::kTimedOut);
@@ -535,11 +464,9 @@ TEST_F(Foretold, SoDoPagesThatAreDiscardedWhileTheirReadFails) {
 }
 
 TEST_F(Foretold, WhatArrivesWithoutRoomStaysFarUnlessSomebodyWaits) {
-  const auto pages = targets(3);
-  know(pages);
+  const auto pages = foretell(3);
   ask(pages[1]);
-  tier_->end(1);
-  turn();
+  arriveDemanded();
   setLimit(held());
   rung(core_.need_memory);
   arrive();
@@ -559,10 +486,8 @@ TEST_F(Foretold, WhatArrivesWithoutRoomStaysFarUnlessSomebodyWaits) {
 }
 
 TEST_F(Foretold, WhatIsUnderWayIsNotInstalledWhenOthersHaveWaitedForRoom) {
-  const auto pages = targets(3);
-  know(pages);
-  tier_->end(1);
-  turn();
+  const auto pages = foretell(3);
+  arriveDemanded();
   setLimit(held());
   ask(allocate());
   ASSERT_TRUE(faultsWait());
@@ -575,10 +500,8 @@ TEST_F(Foretold, WhatIsUnderWayIsNotInstalledWhenOthersHaveWaitedForRoom) {
 }
 
 TEST_F(Foretold, NoRoomIsAskedForWhereNobodyWaits) {
-  const auto pages = targets(3);
-  know(pages);
-  tier_->end(1);
-  turn();
+  const auto pages = foretell(3);
+  arriveDemanded();
   setLimit(held());
   rung(core_.need_memory);
   arrive();
@@ -613,7 +536,7 @@ TEST_F(Foretold, AThreadThatFaultsNoMoreIsNoLongerSampled) {
 
 TEST_F(Foretold, AReadsDeadlineIsWaitedForIfItIsSooner) {
   tier_->deadline = Nanoseconds(5'000'000);
-  know(targets(1));
+  foretell(1);
   turn();
   EXPECT_EQ(kernel_.waitedUpTo(), Nanoseconds(5'000'000));
   tier_->deadline = Nanoseconds(7'000'000'000);

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/migrate/evict/pool_keeper.h"
 #include "runtime/migrate/fault/fault_service.h"
 #include "tests/migrate/fake_core.h"
 
@@ -74,6 +75,21 @@ class FaultServiceTest : public FakeCoreTest {
   uint64_t errors() const { return core_.stats->error_count.load(); }
   bool errorSays(const char* text) const {
     return std::string(core_.stats->errors[0]).find(text) != std::string::npos;
+  }
+  void addPool() {
+    auto pool = CompressedPool::create(Bytes(4 * kGranuleSize));
+    ASSERT_TRUE(pool);
+    core_.pool = pool->get();
+    core_.pool_number = core_.tiers.add(std::move(*pool));
+  }
+  /// Puts an empty page into the compressed pool.
+  void pack(PageIndex page) {
+    Channels channels(core_.tiers);
+    auto keeper = PoolKeeper::create(core_, *policy_, channels);
+    ASSERT_TRUE(keeper);
+    const auto frame = (*keeper)->put(page, numbered(page).bytes);
+    ASSERT_TRUE(frame);
+    sendOut(page, PageWord(PageState::kFar, 0, core_.pool_number, frame->value()));
   }
   /// A page of which a copy is in a staging slot, on its way out.
   void makeEvicting(PageIndex page, uint64_t slot) {
