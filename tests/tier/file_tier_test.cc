@@ -5,7 +5,6 @@
 #include "runtime/tier/file_tier.h"
 
 #include <fcntl.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -17,53 +16,33 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "runtime/runtime.h"
 #include "runtime/tier/far_kind.h"
+#include "tests/migrate/in_process.h"
+#include "tests/scratch_folder.h"
 #include "tests/tier/tier_conformance.h"
 
 namespace tidepool {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr uint64_t kSegmentPages = PageFile::kSegment.value();
-
-Result<FarSpec> specFor(const std::string& path, PageCount pages, const char* rest = "") {
-  return parseFarSpec("file:" + path + ":" + std::to_string(toBytes(pages).value()) + rest);
-}
 
 std::unique_ptr<FileTier> openTier(const std::string& path, PageCount pages,
                                    const char* rest = "") {
-  const auto spec = specFor(path, pages, rest);
+  const auto spec =
+      parseFarSpec("file:" + path + ":" + std::to_string(toBytes(pages).value()) + rest);
   EXPECT_TRUE(spec) << spec.error().text();
   auto tier = FileTier::open(*spec, Nanoseconds());
   EXPECT_TRUE(tier) << tier.error().text();
   return std::unique_ptr<FileTier>(tier ? static_cast<FileTier*>(tier->release()) : nullptr);
 }
-
-/// A folder of its own on the disk, removed with what is in it.
-class Folder {
- public:
-  Folder() {
-    char name[] = "/var/tmp/tidepool-file-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  const std::string& path() const { return path_; }
-  bool isEmpty() const { return fs::is_empty(path_); }
-
- private:
-  std::string path_;
-};
 
 std::unique_ptr<FileTier> onDisk(PageCount pages) { return openTier("/var/tmp", pages, ":direct"); }
 std::unique_ptr<FileTier> withoutRing(PageCount pages) {
@@ -84,19 +63,15 @@ class Pages {
   explicit Pages(uint64_t count)
       : bytes_(static_cast<std::byte*>(aligned_alloc(kPageSize, count * kPageSize)), free) {}
   std::byte* data() const { return bytes_.get(); }
-  void fill(uint64_t page, uint64_t word) const {
-    auto* const words = reinterpret_cast<uint64_t*>(data() + page * kPageSize);
-    for (uint64_t i = 0; i < kPageSize / sizeof(uint64_t); ++i) words[i] = word + i;
-  }
+  void fill(uint64_t page, uint64_t word) const { std::iota(words(page), words(page + 1), word); }
   bool has(uint64_t page, uint64_t word) const {
-    const auto* const words = reinterpret_cast<const uint64_t*>(data() + page * kPageSize);
-    for (uint64_t i = 0; i < kPageSize / sizeof(uint64_t); ++i) {
-      if (words[i] != word + i) return false;
-    }
-    return true;
+    return std::all_of(words(page), words(page + 1), [&](uint64_t is) { return is == word++; });
   }
 
  private:
+  uint64_t* words(uint64_t page) const {
+    return reinterpret_cast<uint64_t*>(data() + page * kPageSize);
+  }
   std::unique_ptr<std::byte, void (*)(void*)> bytes_;
 };
 
@@ -116,10 +91,15 @@ ErrorCode endAll(FetchChannel& channel, size_t count) {
   return worst;
 }
 
-ErrorCode readByChannel(FetchChannel& channel, FrameIndex frame, std::byte* to) {
-  EXPECT_TRUE(channel.submitRead(1, {frame, PageCount(1)}, to));
+/// How a request ends that was queued.
+ErrorCode outcome(FetchChannel& channel, const Status& queued) {
+  EXPECT_TRUE(queued) << queued.error().text();
   EXPECT_TRUE(channel.flush());
   return endAll(channel, 1);
+}
+
+ErrorCode readByChannel(FetchChannel& channel, FrameIndex frame, std::byte* to) {
+  return outcome(channel, channel.submitRead(1, {frame, PageCount(1)}, to));
 }
 
 /// A tier and what should be in it. Several requests are under way at a time, of different frames.
@@ -130,16 +110,10 @@ class Model {
 
   bool run(int rounds) {
     for (int round = 0; round < rounds; ++round) {
-      switch (random_() % 4) {
-        case 0:
-          take(1 + random_() % 600);
-          break;
-        case 1:
-          letGo();
-          break;
-        default:
-          if (!readBack()) return false;
-      }
+      const uint64_t what = random_() % 4;
+      if (what == 0) take(1 + random_() % 600);
+      if (what == 1) letGo();
+      if (what > 1 && !readBack()) return false;
     }
     while (!content_.empty()) letGo();
     return true;
@@ -203,21 +177,30 @@ class Model {
   std::mt19937_64 random_;
 };
 
-/// Has all of the disk space there is taken, as after much use.
-void takeAllSpace(FileTier& tier) {
-  std::vector<FrameRun> runs;
-  while (const auto run = tier.allocate(PageCount(kSegmentPages))) runs.push_back(*run);
-  for (const FrameRun& run : runs) tier.release(run);
-}
+class FileTierWays : public testing::TestWithParam<TierCase> {
+ protected:
+  FileTier& open(uint64_t segments) {
+    made_ = GetParam().make(PageCount(segments * kSegmentPages));
+    auto& tier = static_cast<FileTier&>(*made_);
+    channel_ = std::move(*tier.openChannel());
+    return tier;
+  }
+  /// All of the space there is.
+  static std::vector<FrameRun> takeAll(FileTier& tier) {
+    std::vector<FrameRun> runs;
+    while (const auto run = tier.allocate(PageCount(kSegmentPages))) runs.push_back(*run);
+    return runs;
+  }
 
-class FileTierWays : public testing::TestWithParam<TierCase> {};
+  std::unique_ptr<Tier> made_;
+  std::unique_ptr<FetchChannel> channel_;
+};
 INSTANTIATE_TEST_SUITE_P(File, FileTierWays, testing::ValuesIn(kWays),
                          [](const auto& one) { return one.param.name; });
 
 TEST_P(FileTierWays, ThreadsThatDoAsTheyLikeReadWhatTheyWrote) {
-  const auto made = GetParam().make(PageCount(64 * kSegmentPages));
-  auto& tier = static_cast<FileTier&>(*made);
-  takeAllSpace(tier);
+  FileTier& tier = open(64);
+  for (const FrameRun& run : takeAll(tier)) tier.release(run);  // as after much use
   const uint64_t before = tier.file().reservedSegments();
   std::atomic<int> wrong{0};
   std::atomic<bool> stop{false};
@@ -241,51 +224,44 @@ TEST_P(FileTierWays, ThreadsThatDoAsTheyLikeReadWhatTheyWrote) {
 }
 
 TEST_P(FileTierWays, MoreRequestsThanTheRingHoldsAllEnd) {
-  const auto made = GetParam().make(PageCount(4 * kSegmentPages));
-  auto& tier = static_cast<FileTier&>(*made);
+  FileTier& tier = open(4);
   const auto run = tier.allocate(PageCount(1500));
   ASSERT_TRUE(run);
   ASSERT_EQ(run->count.value(), 1500u);
-  auto channel = tier.openChannel();
-  ASSERT_TRUE(channel);
   const Pages pages(1500);
   uint64_t taken = 0;
   for (; taken < 1500; ++taken) {
     pages.fill(taken, taken);
     const std::byte* const page = pages.data() + taken * kPageSize;
-    if (!(*channel)->submitWrite(taken, {run->first + taken, PageCount(1)}, page)) break;
+    if (!channel_->submitWrite(taken, {run->first + taken, PageCount(1)}, page)) break;
   }
   EXPECT_EQ(taken, 1024u);
-  EXPECT_EQ((*channel)->inFlight(), taken);
-  ASSERT_TRUE((*channel)->flush());
-  EXPECT_EQ(endAll(**channel, taken), ErrorCode{});
-  EXPECT_EQ((*channel)->inFlight(), 0u);
+  EXPECT_EQ(channel_->inFlight(), taken);
+  ASSERT_TRUE(channel_->flush());
+  EXPECT_EQ(endAll(*channel_, taken), ErrorCode{});
+  EXPECT_EQ(channel_->inFlight(), 0u);
   const Pages back(1);
   for (uint64_t i = 0; i < taken; ++i) {
-    ASSERT_EQ(readByChannel(**channel, run->first + i, back.data()), ErrorCode{});
+    ASSERT_EQ(readByChannel(*channel_, run->first + i, back.data()), ErrorCode{});
     ASSERT_TRUE(back.has(0, i)) << i;
   }
 }
 
 TEST_P(FileTierWays, AFrameThatIsWrittenTwiceInARequestKeepsTheLaterPage) {
-  const auto made = GetParam().make(PageCount(kSegmentPages));
-  auto& tier = static_cast<FileTier&>(*made);
+  FileTier& tier = open(1);
   constexpr uint64_t kCount = FetchChannel::kMostScattered;
   const auto run = tier.allocate(PageCount(2));
   ASSERT_TRUE(run);
-  auto channel = tier.openChannel();
-  ASSERT_TRUE(channel);
   const Pages pages(kCount), back(1);
   // One after the other, always, so that none is adjacent.
   std::vector<FrameIndex> frames;
   for (uint64_t i = 0; i < kCount; ++i) frames.push_back(run->first + (1 - i % 2));
   for (uint64_t round = 0; round < 30; ++round) {
     for (uint64_t i = 0; i < kCount; ++i) pages.fill(i, round * kCount + i);
-    ASSERT_TRUE((*channel)->submitWriteScattered(7, frames, pages.data()));
-    ASSERT_TRUE((*channel)->flush());
-    ASSERT_EQ(endAll(**channel, 1), ErrorCode{});
+    ASSERT_EQ(outcome(*channel_, channel_->submitWriteScattered(7, frames, pages.data())),
+              ErrorCode{});
     for (uint64_t i = kCount - 2; i < kCount; ++i) {
-      ASSERT_EQ(readByChannel(**channel, frames[i], back.data()), ErrorCode{});
+      ASSERT_EQ(readByChannel(*channel_, frames[i], back.data()), ErrorCode{});
       ASSERT_TRUE(back.has(0, round * kCount + i));
     }
   }
@@ -315,12 +291,9 @@ class Intruder {
 };
 
 TEST_P(FileTierWays, APageThatIsNotTheLastOneWrittenIsLost) {
-  const auto made = GetParam().make(PageCount(kSegmentPages));
-  auto& tier = static_cast<FileTier&>(*made);
+  FileTier& tier = open(1);
   const auto run = tier.allocate(PageCount(8));
   ASSERT_TRUE(run);
-  auto channel = tier.openChannel();
-  ASSERT_TRUE(channel);
   const Pages pages(8), back(1);
   const Intruder intruder(tier);
   for (uint64_t i = 0; i < 8; ++i) pages.fill(i, 100 + i);
@@ -331,7 +304,7 @@ TEST_P(FileTierWays, APageThatIsNotTheLastOneWrittenIsLost) {
   ASSERT_TRUE(tier.write({first, PageCount(1)}, pages.data()));
   const std::vector<char> newer = intruder.page(first);
   const auto refused = [&](FrameIndex frame) {
-    EXPECT_EQ(readByChannel(**channel, frame, back.data()), ErrorCode::kLost);
+    EXPECT_EQ(readByChannel(*channel_, frame, back.data()), ErrorCode::kLost);
     const Status read = tier.read({frame, PageCount(1)}, back.data());
     ASSERT_FALSE(read);
     EXPECT_EQ(read.error().code(), ErrorCode::kLost);
@@ -348,30 +321,26 @@ TEST_P(FileTierWays, APageThatIsNotTheLastOneWrittenIsLost) {
     refused(first);
   }
   intruder.put(first, newer);
-  EXPECT_EQ(readByChannel(**channel, first, back.data()), ErrorCode{});
+  EXPECT_EQ(readByChannel(*channel_, first, back.data()), ErrorCode{});
   EXPECT_TRUE(back.has(0, 200));
   // Of a request, one such page is enough.
   intruder.put(first + 3, newer);
-  ASSERT_TRUE((*channel)->submitRead(1, *run, pages.data()));
-  ASSERT_TRUE((*channel)->flush());
-  EXPECT_EQ(endAll(**channel, 1), ErrorCode::kLost);
+  EXPECT_EQ(outcome(*channel_, channel_->submitRead(1, *run, pages.data())), ErrorCode::kLost);
   intruder.cutAt(first + 5);
   refused(first + 5);
   refused(first + 7);
-  EXPECT_EQ(readByChannel(**channel, first + 4, back.data()), ErrorCode{});
+  EXPECT_EQ(readByChannel(*channel_, first + 4, back.data()), ErrorCode{});
 }
 
 TEST_P(FileTierWays, SpaceOfFreedSegmentsGoesBackToTheDiskAndWhatIsUsedStays) {
-  const auto made = GetParam().make(PageCount(64 * kSegmentPages));
-  auto& tier = static_cast<FileTier&>(*made);
+  FileTier& tier = open(64);
   const auto taken = [&] {
     struct stat about {};
     EXPECT_EQ(fstat(tier.file().fd(), &about), 0);
     return static_cast<uint64_t>(about.st_blocks) * 512;
   };
   const uint64_t at_first = taken();
-  std::vector<FrameRun> runs;
-  while (const auto run = tier.allocate(PageCount(kSegmentPages))) runs.push_back(*run);
+  const std::vector<FrameRun> runs = takeAll(tier);
   const uint64_t full = taken();
   EXPECT_GE(full, 64 * kGranuleSize);
   EXPECT_LT(at_first, full / 8);
@@ -392,101 +361,18 @@ TEST_P(FileTierWays, SpaceOfFreedSegmentsGoesBackToTheDiskAndWhatIsUsedStays) {
 }
 
 TEST(FileTier, NothingIsLeftOfItHoweverItEnds) {
-  const Folder folder;
+  const ScratchFolder folder("/var/tmp");
   auto tier = openTier(folder.path(), PageCount(kSegmentPages));
   EXPECT_TRUE(folder.isEmpty());
   // A name that is new is not used.
   auto other = openTier(folder.path() + "/swap", PageCount(kSegmentPages));
   EXPECT_TRUE(folder.isEmpty());
-  int ready[2];
-  ASSERT_EQ(pipe(ready), 0);
-  const pid_t child = fork();
-  if (child == 0) {
+  const Ended killed = inProcess([&] {
     const auto third = openTier(folder.path(), PageCount(kSegmentPages));
-    if (third == nullptr || write(ready[1], "y", 1) != 1) _exit(1);
-    for (;;) pause();
-  }
-  char yes = 0;
-  ASSERT_EQ(read(ready[0], &yes, 1), 1);
+    return third != nullptr && folder.isEmpty() ? raise(SIGKILL) : 1;
+  });
+  EXPECT_EQ(killed.status, -SIGKILL);
   EXPECT_TRUE(folder.isEmpty());
-  kill(child, SIGKILL);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFSIGNALED(status));
-  EXPECT_TRUE(folder.isEmpty());
-  close(ready[0]);
-  close(ready[1]);
-}
-
-void expectRefused(const std::string& path, ErrorCode code, const char* says,
-                   const char* rest = "") {
-  SCOPED_TRACE(path + rest);
-  const auto spec = specFor(path, PageCount(16), rest);
-  ASSERT_TRUE(spec) << spec.error().text();
-  const auto tier = FileTier::open(*spec, Nanoseconds());
-  ASSERT_FALSE(tier);
-  EXPECT_EQ(tier.error().code(), code);
-  EXPECT_THAT(tier.error().text(), testing::HasSubstr(says));
-  const auto report = spec->kind->check(*spec, {});
-  ASSERT_FALSE(report);
-  EXPECT_EQ(report.error().code(), code);
-}
-
-TEST(FileTier, WhatIsThereIsNotOverwritten) {
-  const Folder folder;
-  const std::string file = folder.path() + "/precious";
-  std::ofstream(file) << "data";
-  expectRefused(file, ErrorCode::kConflict, "would be overwritten");
-  expectRefused("/dev/null", ErrorCode::kInvalidArgument, "neither");
-  expectRefused(folder.path() + "/none/such", ErrorCode::kNotFound, "no such folder");
-  expectRefused(folder.path() + "/none/", ErrorCode::kNotFound, "no such folder");
-  expectRefused(file + "/below", ErrorCode::kNotFound, "precious");
-  expectRefused("/dev/shm", ErrorCode::kUnsupported, "memory, not a disk", ":direct");
-  std::string text;
-  std::getline(std::ifstream(file), text);
-  EXPECT_EQ(text, "data");
-  for (const auto& device : fs::directory_iterator("/dev")) {
-    if (!device.is_block_file()) continue;
-    expectRefused(device.path(), ErrorCode::kUnsupported, "is a device");
-    break;
-  }
-}
-
-TEST(FileTier, ASpecNamesAnAbsolutePathAndASize) {
-  for (const char* bad : {"file", "file:", "file:x:1M", "file:/x", "file:/x:direct", "file:/x:0",
-                          "file::1M", "file:/x:1M:indirect"}) {
-    EXPECT_FALSE(parseFarSpec(bad)) << bad;
-  }
-  const auto spec = parseFarSpec("file:/a:b/c:1M:direct");
-  ASSERT_TRUE(spec) << spec.error().text();
-  EXPECT_STREQ(spec->target, "/a:b/c");
-  EXPECT_EQ(spec->size, Bytes(kMiB));
-  EXPECT_TRUE(spec->direct);
-}
-
-TEST(FileTier, ItsCheckSaysWhatItIsOn) {
-  const auto disk = specFor("/var/tmp", PageCount(16));
-  const auto report = disk->kind->check(*disk, {.depth = CheckDepth::kTry});
-  ASSERT_TRUE(report) << report.error().text();
-  EXPECT_THAT(report->detail, testing::HasSubstr("free on the disk; a page in"));
-  EXPECT_STREQ(report->warning, "");
-  const auto memory = specFor("/dev/shm", PageCount(16));
-  const auto warned = memory->kind->check(*memory, {});
-  ASSERT_TRUE(warned) << warned.error().text();
-  EXPECT_THAT(warned->warning, testing::HasSubstr("tmpfs"));
-  const auto large = specFor("/var/tmp", PageCount(uint64_t{1} << 40));
-  const auto full = large->kind->check(*large, {});
-  ASSERT_TRUE(full) << full.error().text();
-  EXPECT_THAT(full->warning, testing::HasSubstr("may not fill"));
-}
-
-/// Runs `act` in a child; its result is the exit status.
-int inChild(const std::function<int()>& act) {
-  const pid_t child = fork();
-  if (child == 0) _exit(act());
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
 /// The filter answers calls of io_uring so; others pass.
@@ -502,90 +388,90 @@ bool filterRing(uint32_t answer) {
 }
 
 TEST(FileTier, WhereIoUringIsRefusedPagesComeAndGoAllTheSame) {
-  EXPECT_EQ(inChild([] {
-              if (!filterRing(SECCOMP_RET_ERRNO | EPERM)) return 1;
-              const auto tier = onDisk(PageCount(8 * kSegmentPages));
-              if (tier->ring()) return 2;
-              if (strstr(tier->ring().error().text(), "seccomp") == nullptr) return 3;
-              const auto spec = specFor("/var/tmp", PageCount(16));
-              const auto report = spec->kind->check(*spec, {.depth = CheckDepth::kTry});
-              if (!report || strstr(report->detail, "seccomp") == nullptr) return 4;
-              Model model(*tier, 1);
-              return model.run(20) ? 0 : 5;
-            }),
-            0);
+  const Ended child = inProcess([] {
+    if (!filterRing(SECCOMP_RET_ERRNO | EPERM)) return 1;
+    const auto tier = onDisk(PageCount(8 * kSegmentPages));
+    if (tier->ring()) return 2;
+    if (strstr(tier->ring().error().text(), "seccomp") == nullptr) return 3;
+    const auto spec = parseFarSpec("file:/var/tmp:64K");
+    const auto report = spec->kind->check(*spec, {.depth = CheckDepth::kTry});
+    if (!report || strstr(report->detail, "seccomp") == nullptr) return 4;
+    Model model(*tier, 1);
+    return model.run(20) ? 0 : 5;
+  });
+  EXPECT_EQ(child.status, 0) << child.said;
 }
 
 TEST(FileTier, OnceAFilterMayComeNoRingIsUsed) {
-  EXPECT_EQ(inChild([] {
-              const auto tier = onDisk(PageCount(8 * kSegmentPages));
-              if (!tier->ring()) return 2;
-              Model before(*tier, 1);
-              if (!before.run(5)) return 3;
-              tier->expectFilter();
-              if (!filterRing(SECCOMP_RET_KILL_PROCESS)) return 1;
-              Model after(*tier, 2);
-              return before.run(10) && after.run(10) ? 0 : 5;
-            }),
-            0);
+  const Ended child = inProcess([] {
+    const auto tier = onDisk(PageCount(8 * kSegmentPages));
+    if (!tier->ring()) return 2;
+    Model before(*tier, 1);
+    if (!before.run(5)) return 3;
+    tier->expectFilter();
+    if (!filterRing(SECCOMP_RET_KILL_PROCESS)) return 1;
+    Model after(*tier, 2);
+    return before.run(10) && after.run(10) ? 0 : 5;
+  });
+  EXPECT_EQ(child.status, 0) << child.said;
 }
 
 TEST(FileTier, AFullDiskIsNoSpaceAndNothingIsLost) {
-  const Folder folder;
-  EXPECT_EQ(inChild([&] {
-              const int user = geteuid() == 0 ? 0 : CLONE_NEWUSER;
-              if (unshare(CLONE_NEWNS | user) != 0) return 1;
-              if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 2;
-              if (mount("t", folder.path().c_str(), "tmpfs", 0, "size=7m") != 0) return 3;
-              const auto tier = openTier(folder.path(), PageCount(64 * kSegmentPages));
-              std::vector<FrameRun> runs;
-              const Pages pages(kSegmentPages);
-              for (;;) {
-                const auto run = tier->allocate(PageCount(300));
-                if (!run && run.error().code() != ErrorCode::kNoSpace) return 4;
-                if (!run) break;
-                for (uint64_t i = 0; i < run->count.value(); ++i) {
-                  pages.fill(i, run->first.value() + i);
-                }
-                if (!tier->write(*run, pages.data())) return 5;
-                runs.push_back(*run);
-              }
-              if (tier->used().value() < 4 * kMiB || tier->used().value() > 7 * kMiB) return 6;
-              for (const FrameRun& run : runs) {
-                if (!tier->read(run, pages.data())) return 7;
-                for (uint64_t i = 0; i < run.count.value(); ++i) {
-                  if (!pages.has(i, run.first.value() + i)) return 8;
-                }
-              }
-              tier->release(runs.front());
-              return tier->allocate(PageCount(1)) ? 0 : 9;
-            }),
-            0);
+  const ScratchFolder folder("/var/tmp");
+  const Ended child = inProcess([&] {
+    const int user = geteuid() == 0 ? 0 : CLONE_NEWUSER;
+    if (unshare(CLONE_NEWNS | user) != 0) return 1;
+    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 2;
+    if (mount("t", folder.path().c_str(), "tmpfs", 0, "size=7m") != 0) return 3;
+    const auto tier = openTier(folder.path(), PageCount(64 * kSegmentPages));
+    std::vector<FrameRun> runs;
+    const Pages pages(kSegmentPages);
+    for (;;) {
+      const auto run = tier->allocate(PageCount(300));
+      if (!run && run.error().code() != ErrorCode::kNoSpace) return 4;
+      if (!run) break;
+      for (uint64_t i = 0; i < run->count.value(); ++i) {
+        pages.fill(i, run->first.value() + i);
+      }
+      if (!tier->write(*run, pages.data())) return 5;
+      runs.push_back(*run);
+    }
+    if (tier->used().value() < 4 * kMiB || tier->used().value() > 7 * kMiB) return 6;
+    for (const FrameRun& run : runs) {
+      if (!tier->read(run, pages.data())) return 7;
+      for (uint64_t i = 0; i < run.count.value(); ++i) {
+        if (!pages.has(i, run.first.value() + i)) return 8;
+      }
+    }
+    tier->release(runs.front());
+    return tier->allocate(PageCount(1)) ? 0 : 9;
+  });
+  EXPECT_EQ(child.status, 0) << child.said;
 }
 
 TEST(FileTier, AWriteThatFailsIsNotALoss) {
-  EXPECT_EQ(inChild([] {
-              const auto tier = onDisk(PageCount(4 * kSegmentPages));
-              const auto run = tier->allocate(PageCount(2 * kSegmentPages));
-              const Pages pages(2 * kSegmentPages);
-              auto channel = tier->openChannel();
-              // As in the service threads.
-              sigset_t all;
-              sigfillset(&all);
-              sigprocmask(SIG_BLOCK, &all, nullptr);
-              const rlimit limit{kGranuleSize, RLIM_INFINITY};
-              if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
-              if (!(*channel)->submitWrite(1, *run, pages.data())) return 2;
-              if (!(*channel)->flush()) return 3;
-              if (endAll(**channel, 1) != ErrorCode::kIo) return 4;
-              const Status written = tier->write(*run, pages.data());
-              if (written || written.error().code() != ErrorCode::kIo) return 5;
-              // A file cannot be made any more that would be too large.
-              const auto spec = specFor("/var/tmp", PageCount(4 * kSegmentPages));
-              const auto larger = FileTier::open(*spec, Nanoseconds());
-              return !larger && strstr(larger.error().text(), "ulimit -f") != nullptr ? 0 : 6;
-            }),
-            0);
+  const Ended child = inProcess([] {
+    const auto tier = onDisk(PageCount(4 * kSegmentPages));
+    const auto run = tier->allocate(PageCount(2 * kSegmentPages));
+    const Pages pages(2 * kSegmentPages);
+    auto channel = tier->openChannel();
+    // As in the service threads.
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, nullptr);
+    const rlimit limit{kGranuleSize, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    if (!(*channel)->submitWrite(1, *run, pages.data())) return 2;
+    if (!(*channel)->flush()) return 3;
+    if (endAll(**channel, 1) != ErrorCode::kIo) return 4;
+    const Status written = tier->write(*run, pages.data());
+    if (written || written.error().code() != ErrorCode::kIo) return 5;
+    // A file cannot be made any more that would be too large.
+    const auto spec = parseFarSpec("file:/var/tmp:8M");
+    const auto larger = FileTier::open(*spec, Nanoseconds());
+    return !larger && strstr(larger.error().text(), "ulimit -f") != nullptr ? 0 : 6;
+  });
+  EXPECT_EQ(child.status, 0) << child.said;
 }
 
 TEST(FileTier, AChildReadsWhatItsParentHadThere) {
@@ -620,7 +506,7 @@ TEST(FileTier, AChildReadsWhatItsParentHadThere) {
     if (wrong(1) != 0) _exit(1);
     fill(2);
     if (wrong(2) != 0) _exit(2);
-    _exit(inChild([&] { return wrong(2) == 0 ? 0 : 3; }));
+    _exit(inProcess([&] { return wrong(2) == 0 ? 0 : 3; }).status);
   }
   fill(3);
   EXPECT_EQ(wrong(3), 0);

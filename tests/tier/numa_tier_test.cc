@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
-#include <stdlib.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -15,6 +14,7 @@
 
 #include "runtime/base/mapping.h"
 #include "runtime/os/memory.h"
+#include "tests/scratch_folder.h"
 #include "tests/tier/tier_conformance.h"
 
 namespace tidepool {
@@ -38,13 +38,6 @@ std::unique_ptr<NumaTier> openTier(Bytes size) {
 
 class Nodes : public testing::Test {
  protected:
-  void SetUp() override {
-    char folder[] = "/tmp/tidepool-nodes-XXXXXX";
-    ASSERT_NE(mkdtemp(folder), nullptr);
-    root_ = folder;
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
   void add(uint32_t node, const char* cpus, uint64_t total_kib, const char* distances) {
     const auto folder = root_ / ("node" + std::to_string(node));
     std::filesystem::create_directory(folder);
@@ -67,7 +60,8 @@ class Nodes : public testing::Test {
   }
   os::NumaNodes read() { return os::readNumaNodes(root_.c_str()); }
 
-  std::filesystem::path root_;
+  const ScratchFolder folder_;
+  const std::filesystem::path root_ = folder_.path();
   std::string online_;
 };
 
