@@ -15,6 +15,7 @@ Result<std::unique_ptr<AccessWatch>> AccessWatch::create(Core& core) {
 }
 
 uint64_t AccessWatch::open(size_t slot, const GranuleLock& granule, const Places& wanted) {
+  TP_CHECK_OP(slot, <, kSlots);
   Slot& at = slots_[slot];
   at = {granule, {}, {}, wanted.local, 0, FrameIndex(0)};
   const PageIndex first = firstPage(granule);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "runtime/base/debug_check.h"
 #include "runtime/base/numbers.h"
 #include "runtime/os/proc_files.h"
 #include "runtime/stats/stats_region.h"
@@ -38,8 +39,8 @@ constexpr double kSettled = 0.1;
 constexpr Nanoseconds kSettledEvery(400'000'000);
 // Runs of local pages asked of a granule that has many: each costs a system call.
 constexpr uint64_t kSampledRuns = 8;
-// Memory in use that grows by this share from one look to the next is being filled: who touches
-// what then says nothing of what is to come.
+// Memory in use that grows by this share from one look to the next is being filled: what is touched
+// then does not tell what will be.
 constexpr uint64_t kFillingShare = 256;
 // Promotions held by pins (4 MiB) after which it is said: an io_uring for a moment is no matter.
 constexpr uint64_t kHeldWorthSaying = 1'024;
@@ -224,6 +225,7 @@ bool Balancer::open(GranuleIndex index, Look look, Nanoseconds since) {
     return false;
   }
   if (wanted.direct.none() && wanted.local.none()) return false;
+  TP_CHECK_OP(visit_count_, <, visits_.size());
   Visit& visit = visits_[visit_count_];
   visit = {index, look, {}, false, false, 0, Nanoseconds(0)};
   const uint64_t faults = watch_->open(visit_count_++, granule, wanted);
@@ -470,6 +472,7 @@ void Balancer::beginPromotion(const GranuleLock& granule, const PageSet& hot) {
     if (hot.any()) mover_.whole.promote(granule);
     return;
   }
+  TP_CHECK_OP(promoted_count_, <, promoted_.size());
   Promoted& promoted = promoted_[promoted_count_];
   promoted.hot = hot;
   promoted.granule = granule;
@@ -579,6 +582,7 @@ void Balancer::countRuns(const GranuleLock& granule) {
   const uint16_t runs =
       places.direct.any() ? static_cast<uint16_t>(runsIn(places.local)) : uint16_t{0};
   uint16_t& known = reinterpret_cast<uint16_t*>(runs_.data())[GranuleIndex(granule).value()];
+  TP_DCHECK_OP(run_count_, >=, known);
   run_count_ = run_count_ - known + runs;
   known = runs;
 }
