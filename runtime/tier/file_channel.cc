@@ -242,4 +242,10 @@ size_t FileChannel::poll(std::span<FetchCompletion> out) {
   return count;
 }
 
+Nanoseconds FileChannel::timeToDeadline() const {
+  // A moment where the kernel did not take what was queued: nothing else would tell.
+  const bool stalled = !blocking() && !ring_->allStarted();
+  return Nanoseconds(done_count_ > 0 ? 0 : stalled ? 1'000'000 : UINT64_MAX);
+}
+
 }  // namespace tidepool

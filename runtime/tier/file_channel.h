@@ -15,6 +15,7 @@
 #include "runtime/os/uring.h"
 #include "runtime/tier/page_file.h"
 #include "runtime/tier/tier.h"
+#include "runtime/transport/fetch_channel.h"
 
 namespace tidepool {
 
@@ -63,11 +64,7 @@ class FileChannel final : public FetchChannel {
   int fd() const override { return ring_ != nullptr ? ring_->fd() : idle_.get(); }
   short events() const override { return POLLIN; }
   size_t inFlight() const override { return kMostRequests - free_count_; }
-  /// A moment where the kernel did not take what was queued: nothing else would tell.
-  Nanoseconds timeToDeadline() const override {
-    const bool stalled = !blocking() && !ring_->allStarted();
-    return Nanoseconds(done_count_ > 0 ? 0 : stalled ? 1'000'000 : UINT64_MAX);
-  }
+  Nanoseconds timeToDeadline() const override;
 
  private:
   static constexpr size_t kMostRequests = 1024, kMostPieces = 1024;
