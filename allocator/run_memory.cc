@@ -115,7 +115,7 @@ class RunStore final : public RowStore {
   const TidepoolRunApi& api_;
   void* const store_;
   const TierKind kind_;
-  std::atomic<std::byte*> first_frame_{nullptr};  // relaxed: the same whoever stores it
+  std::atomic<std::byte*> first_frame_{nullptr};  // relaxed: every thread stores the same
 };
 
 /// Errors: as Runtime::rowStore().

@@ -145,7 +145,7 @@ int main(int argc, char** argv) {
   printf("\n");
   compare(ways, rounds, seconds);
   std::this_thread::sleep_for(std::chrono::seconds(3));
-  // An arena looks at what is to be given back when it is used.
+  // An arena looks for memory to give back when it is used.
   for (const Way& way : ways) measure(way, kSizes[0], 4, 0.1);
   for (const Way& way : ways) {
     if (const uint64_t bytes = way.held()) {

@@ -255,7 +255,7 @@ class WindowedBelady {
     return uint64_t{uses_[row]} << 32 | last_[row];
   }
   void exchange(const RowTrace::Exchange& rows) {
-    if (sight_.uses == Uses::kCounted) return;  // whoever counts has to find out
+    if (sight_.uses == Uses::kCounted) return;  // counting has to find out
     std::swap(uses_[rows.a], uses_[rows.b]);
     for (const uint32_t row : {rows.a, rows.b}) {
       if (heap_.has(row)) heap_.set(row, keyOf(row));

@@ -210,7 +210,7 @@ Status Runtime::Impl::startThreads() {
 Status Runtime::Impl::startInChild() {
   const Status renewed = renewInChild();
   if (renewed) return {};
-  // Whoever could wait for them would wait for ever.
+  // Anything that waited for them would wait for ever.
   stopServices();
   faults.reset();
   migrator.reset();

@@ -23,7 +23,7 @@
 namespace tidepool {
 namespace {
 
-// What we do ourselves. Whoever asks for CLONE_VFORK along with a copy is not made to wait: the
+// What we do ourselves. A caller that asks for CLONE_VFORK along with a copy does not wait: the
 // program's other threads need this one's services back.
 constexpr uint64_t kOurs =
     CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | CLONE_SETTLS | CLONE_VFORK;

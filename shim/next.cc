@@ -23,8 +23,8 @@ __attribute__((visibility("hidden"))) long (*tidepool_next_syscall)(long, ...) =
 
 namespace {
 
-/// Whether a function begins as libc's system calls do: mov $number, %eax; syscall. Whoever patches
-/// one does so there, and may have done so before us.
+/// Whether a function begins as libc's system calls do: mov $number, %eax; syscall. That is where
+/// a library patches one, and may have done so before us.
 bool isPlainCall(const void* function, long number) {
   constexpr unsigned char kLanding[] = {0xf3, 0x0f, 0x1e, 0xfa};  // endbr64
   constexpr unsigned char kEnter[] = {0x0f, 0x05};

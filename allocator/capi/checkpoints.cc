@@ -154,7 +154,7 @@ void tidepool_checkpoint_free(tidepool_checkpoint* checkpoint) {
   if (checkpoint == nullptr) return;
   checkpoint->writer.reset();
   checkpoint->tables.front()->context->dischargeLocal(checkpoint->charged);
-  // Release: whoever closes the table sees that the writer is gone.
+  // Release: the thread that closes the table sees that the writer is gone.
   for (OpenTable* open : checkpoint->tables)
     open->checkpoints.fetch_sub(1, std::memory_order_release);
   delete checkpoint;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CheckpointWriter: one thread reads the tables, some write. Those who write take no table's lock,
-// so whoever trains may wait for them with the lock held.
+// so training may wait for them with the lock held.
 #include "allocator/checkpoint/checkpoint_writer.h"
 
 #include <fcntl.h>
@@ -151,7 +151,7 @@ void CheckpointWriter::fail(const Error& error) {
   MutexLock lock(mutex_);
   if (error_) return;
   error_ = error;
-  // Whoever trains goes on without keeping anything.
+  // Training goes on without keeping anything.
   copied_.close();
   scanned_.close();
 }

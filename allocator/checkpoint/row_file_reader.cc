@@ -83,11 +83,11 @@ RowFileReader::Shared* RowFileReader::share(FileStream::Piece* piece) {
   TP_CHECK(false);  // there are as many as pieces
 }
 
-/// Whoever leaves last gives the piece back. Takes no lock of the reader: somebody may be waiting
+/// The last user gives the piece back. Takes no lock of the reader: somebody may be waiting
 /// for the next piece with it.
 void RowFileReader::leave(Shared* shared) {
   FileStream::Piece* const piece = shared->piece;
-  // Release: whoever reads into the piece next comes after all who looked at it.
+  // Release: the next read into the piece comes after all looks at it.
   const size_t users = shared->users.fetch_sub(1, std::memory_order_acq_rel);
   TP_CHECK_OP(users, >, 0u);
   if (users == 1) stream_->giveBack(piece);

@@ -335,7 +335,7 @@ void FabricPool::waitForNews(Nanoseconds most) {
   [[maybe_unused]] const ssize_t got = read(bell_.get(), &count, sizeof count);
 }
 
-/// Moves a piece off each region that is to be left. Returns when to come again at the latest.
+/// Moves a piece off each region that must be left. Returns when to come again at the latest.
 Nanoseconds FabricPool::moveOff(Nanoseconds now) TP_LOCKS_BY_HAND {
   Nanoseconds wait = kSecond;
   MutexLock lock(mutex_);

@@ -118,7 +118,7 @@ Status EmbeddingTable::addressOrFetch(std::span<const RowNumber> rows, std::byte
   return backing_->link()->poll();
 }
 
-/// The row there differs from its home from now on. kNoSlot: whoever changed it writes it home.
+/// The row there differs from its home from now on. kNoSlot: the caller writes it home itself.
 void EmbeddingTable::markChanged(Slot place) {
   if (place == kNoSlot) return;
   if (place < cache_->capacity()) {

@@ -19,8 +19,7 @@ constexpr uint64_t kChunkBytes = 128 * kKiB;
 constexpr size_t kManyRows = 16;
 // Memory that is too little for chunks of that size makes so many of a smaller one.
 constexpr size_t kChunks = 24;
-// Whoever writes more waits: beyond some requests under way the wire is no faster, and each holds a
-// chunk.
+// More writes wait: beyond some requests under way the wire is no faster, and each holds a chunk.
 constexpr size_t kMostWrites = 16;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SharedBudget: whoever gives goes before whoever takes, so that the sum is kept all along; and
+// SharedBudget: givers go before takers, so that the sum is kept all along; and
 // EmbeddingTable::bags(), which tells it of look-ups.
 #include "allocator/table/shared_budget.h"
 
@@ -133,7 +133,7 @@ void SharedBudget::move(Bytes budget, std::span<const Bytes> targets) {
   }
 }
 
-/// Whoever looks rows up in other tables is not to wait for a restore.
+/// Look-ups in other tables must not wait for a restore.
 bool SharedBudget::restoring() const {
   return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
     return member.table->restoring_.load(std::memory_order_relaxed);
@@ -293,7 +293,7 @@ void SharedBudget::onLookups(uint64_t count) {
   const uint64_t unasked = unasked_.fetch_add(count, std::memory_order_relaxed) + count;
   const bool ask = owner_ && unasked >= ask_period_.load(std::memory_order_relaxed);
   if (!due && !ask && !stale_.load(std::memory_order_relaxed)) return;
-  // Acquire and release: whoever is at it next sees what was done.
+  // Acquire and release: the next thread at it sees what was done.
   if (moving_.exchange(true, std::memory_order_acquire)) return;
   if (ask) owner_(unasked_.exchange(0, std::memory_order_relaxed));
   due ? rebalance() : settle();

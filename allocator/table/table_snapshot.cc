@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TableSnapshot. Why far rows may be read without the lock: a row that nobody has changed since the
 // boundary and that is in no slot has its bytes at home once the writes begun before are over, and
-// whoever changes it later saves it first, which is looked up again before what was read is kept.
+// a later change saves it first, which is looked up again before what was read is kept.
 #include "allocator/table/table_snapshot.h"
 
 #include <time.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EmbeddingTable: steps of the optimizer. A batch is ordered by row first; then every row that
-// occurs takes one step with the sum of its gradients, whoever does it.
+// occurs takes one step with the sum of its gradients, in whichever thread.
 #include <algorithm>
 #include <cstring>
 

@@ -76,7 +76,7 @@ void FetchMover::serve() {
       channel_.reset();
       failed_ = false;
     } else if (again_.empty()) {
-      if (queue_.stopped()) return;  // whoever stops it has waited for the last transfer
+      if (queue_.stopped()) return;  // stopped only after the last transfer
       sleep();
     }
   }

@@ -91,7 +91,7 @@ Result<std::shared_ptr<TensorTransfer>> TensorStore::get(std::shared_ptr<TensorV
   return transfer;
 }
 
-/// The end of a put. `replaced` gets what is to be let go of without the lock.
+/// The end of a put. `replaced` gets the old value, to be freed without the lock.
 void TensorStore::settle(TensorTransfer& transfer, const Status& status,
                          std::shared_ptr<TensorValue>& replaced) {
   const auto found = entries_.find(transfer.value().name());

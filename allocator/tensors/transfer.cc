@@ -21,7 +21,7 @@ void TensorTransfer::end(const Status& outcome) {
   value_.reset();
   MutexLock lock(mutex_);
   if (!outcome) error_ = outcome.error();
-  // Release: what was read is there for whoever saw it. Pairs with over().
+  // Release: a thread that sees it set sees what was read. Pairs with over().
   over_.store(true, std::memory_order_release);
   for (auto& [queue, token] : waiting_) queue->push(token);
   waiting_.clear();

@@ -116,7 +116,7 @@ void HttpLoop::cannotAccept(int error) {
 }
 
 /// Half of what the greediest owner leaves waiting, the oldest first. Administrators are spared,
-/// and so is whoever has one connection.
+/// and so are owners of one connection.
 void HttpLoop::shed() {
   std::unordered_map<std::string, std::vector<HttpConnection*>> waiting;
   const std::vector<HttpConnection*>* most = nullptr;

@@ -37,7 +37,7 @@ Result<fabric::Index> seenBy(const Request& request) {
     return fail(ErrorCode::kInvalidArgument, "Tidepool-Index has to be an index, such as 42");
   }
   if (request.path != "/v1/events") return fabric::Index(most);
-  // Whoever goes on from there has seen it; what is no number is refused by the route.
+  // A client that goes on from there has seen it; what is no number is refused by the route.
   for (const std::string* other : {request.parameter("since"), request.header("last-event-id")}) {
     uint64_t number = 0;
     if (other != nullptr && parseNumber(*other, &number)) most = std::max(most, number);

@@ -294,7 +294,7 @@ int runWatch(const std::string& host, uint64_t since, bool from_now, const Setti
   for (bool connected = false;;) {
     const client::Reply reply =
         client.stream(fmt::format("/v1/events?since={}{}", since, filter), take);
-    if (ferror(stdout) != 0) return kDone;  // whoever read has gone
+    if (ferror(stdout) != 0) return kDone;  // the reader has gone
     if (reply.status != 0 && reply.status != 200) return failed(reply, settings.target);
     if (reply.status == 0 && !connected) return failed(reply, settings.target);
     if (reply.status == 0) poll(nullptr, 0, 1000);  // away; try again

@@ -119,7 +119,7 @@ class LibraryBus final : public Bus {
     return fail(ErrorCode::kRefused, "libcxl made no region of %.80s", window.c_str());
   }
 
-  /// The kernel gives the name, and takes it back from whoever is slower.
+  /// The kernel gives the name, and takes it back from the slower of two callers.
   Result<std::string> newRegionByHand(const std::string& window) const {
     const std::string path = kCxlDevices + window + "/create_ram_region";
     for (unsigned i = 0;; ++i) {

@@ -36,7 +36,7 @@ Status checkWish(Manager::Impl& impl, const Plan& plan, const PlacementRequest& 
   return {};
 }
 
-/// Whoever sends a plan may have made it up: all that placement looks at is looked at again.
+/// A client may have made its plan up: all that placement looks at is looked at again.
 Status checkChosen(Manager::Impl& impl, const Plan& plan, const PlacementRequest& asked)
     TP_REQUIRES(impl.mutex) {
   const HostEntry& host = *impl.state.findHost(asked.host);

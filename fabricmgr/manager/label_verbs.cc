@@ -12,7 +12,7 @@ Request requestOf(const std::string& verb, const std::string& which, const Label
   return Request(verb, which, text);
 }
 
-/// `find` gets the state, and returns a pointer to what is to be labelled, or null.
+/// `find` gets the state, and returns a pointer to the thing to label, or null.
 template <typename Find>
 Result<Answer> label(Manager::Impl& manager, const Caller& caller, const Request& request,
                      Subject subject, const LabelChange& change, const Error& missing, Find find) {

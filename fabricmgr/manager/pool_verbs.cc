@@ -207,7 +207,7 @@ RemovalReport whoIsHurt(Manager::Impl& impl, const DeviceEntry& entry) TP_REQUIR
   return report;
 }
 
-/// The device is gone: whoever had bytes there has lost them.
+/// The device is gone: the regions that had bytes there are lost.
 void loseDevice(Manager::Impl& impl, Step* step, DeviceEntry* entry) TP_REQUIRES(impl.mutex) {
   const DeviceId device = entry->device.id;
   const std::map<RegionId, uint32_t> held = entry->regions;

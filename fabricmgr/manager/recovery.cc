@@ -272,7 +272,7 @@ void Manager::Impl::settleReserved(RegionId id) {
     }
     index = step.commit(*this);
   }
-  (void)settle(index);  // its failure is seen by whoever comes next
+  (void)settle(index);  // the next caller sees its failure
   faultPoint(FaultPoint::kRecoverySettled);
 }
 

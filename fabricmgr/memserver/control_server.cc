@@ -204,7 +204,7 @@ Status ControlServer::greet(Client& client) {
   return send(client);
 }
 
-/// Sends what it takes of what is to be sent.
+/// Sends as much as the connection takes.
 Status ControlServer::send(Client& client) {
   while (!client.outgoing.empty()) {
     const iovec part = {client.outgoing.data(), client.outgoing.size()};

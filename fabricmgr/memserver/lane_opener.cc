@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LaneOpener: of a lane's maker and its session, whoever comes second sees what has to be done.
+// LaneOpener: of a lane's maker and its session, the second to arrive sees what has to be done.
 #include "fabricmgr/memserver/lane_opener.h"
 
 #include <system_error>
@@ -36,7 +36,7 @@ Result<std::shared_ptr<LaneOpening>> LaneOpener::open(const std::shared_ptr<Regi
     maker.thread.join();
     return true;
   });
-  region->pin();  // so that it stays for as long as somebody is at it, whoever hangs up
+  region->pin();  // so that it stays while it is used, though the client hangs up
   try {
     std::thread thread([opening, held = std::shared_ptr<Region>(region), epoch, at]() mutable {
       opening->make(held, epoch, at);

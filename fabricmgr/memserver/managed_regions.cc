@@ -167,7 +167,7 @@ ManagedRegions::Done ManagedRegions::scrub(const control::Request& request) {
   }
   std::byte* piece = memory_.at(request.region)->data() + request.offset;
   memset(piece, 0, request.length);
-  // Zeros need no memory; whoever reads them gets new ones from the kernel.
+  // Zeros need no memory; the next read gets new ones from the kernel.
   if (madvise(piece, request.length, MADV_DONTNEED) != 0) {
     return failErrno(ErrorCode::kIo, "cannot give back erased memory");
   }

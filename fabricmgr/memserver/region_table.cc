@@ -196,7 +196,7 @@ Result<std::shared_ptr<Region>> RegionTable::attach(uint64_t id, const wire::Tok
   Entry& entry = found->second;
   const bool opens = entry.managed ? entry.admits && wire::sameToken(token, *entry.admits)
                                    : wire::sameToken(token, entry.region->token());
-  // A managed region's token is of one epoch: an old one is told so, whoever shows it.
+  // A managed region's token is of one epoch: a client with an old one is told so.
   if (!opens && (!entry.managed || epoch >= entry.region->epoch())) {
     return fail(ErrorCode::kPermission, "wrong token");
   }

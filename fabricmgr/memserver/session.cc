@@ -149,7 +149,7 @@ Result<bool> Session::receive() {
     in_place = request_.length - done_;
     parts[used++] = {region_->data() + request_.offset + done_, in_place};
   }
-  // Whoever reads or writes rows goes on with that, often with many requests at once.
+  // A client that reads or writes rows goes on with that, often with many requests at once.
   const size_t most = rowsExpected() ? kRowReadAhead : kReadAhead;
   const size_t room = std::max(most, buffer_end_) - buffer_end_;
   parts[used++] = {buffer_.get() + buffer_end_, room};

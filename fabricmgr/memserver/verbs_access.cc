@@ -144,8 +144,8 @@ Result<ibv_context*> VerbsAccess::deviceAt(sockaddr_storage at) {
   return device;
 }
 
-/// Whether the region has a registration that is being made, or one of an older epoch: whoever has
-/// fenced that one off is about to revoke it.
+/// Whether the region has a registration that is being made, or one of an older epoch: the thread
+/// that fenced that one off is about to revoke it.
 bool VerbsAccess::inTheWay(uint64_t region, Epoch epoch) const {
   const auto found = registrations_.find(region);
   return found != registrations_.end() && (found->second->making || found->second->epoch < epoch);
@@ -159,7 +159,7 @@ Result<std::shared_ptr<Registration>> VerbsAccess::registrationOf(
   {
     MutexLock lock(mutex_);
     while (inTheWay(region->id(), epoch)) changed_.wait(mutex_);
-    // Whoever fences a region raises its epoch first, and revokes then.
+    // Fencing a region raises its epoch first, and revokes then.
     if (region->epoch() != epoch) return fail(ErrorCode::kStaleEpoch, "the region has moved on");
     const auto found = registrations_.find(region->id());
     if (found != registrations_.end()) {
@@ -255,8 +255,7 @@ void VerbsAccess::revoke(uint64_t region, Epoch epoch) {
     registrations_.erase(found);
     ended->over = true;
     changed_.notifyAll();
-    // Nobody knows the key of what is being made, nor has a queue pair there: whoever makes it ends
-    // it.
+    // Nobody knows the key of one being made, nor has a queue pair there: its maker ends it.
     if (ended->making) return;
   }
   // Queue pairs stay for now: they answer what comes with an error, which is heard sooner than

@@ -156,7 +156,7 @@ std::string addId(std::vector<uint32_t>* ids, const std::string& name, const cha
 void readUnix(Section section, Config* config) {
   api::UnixListener listener;
   listener.path = "/run/tidepool/fabric.sock";
-  // Whoever runs the server, and root, could do everything anyway.
+  // The user who runs the server, and root, could do everything anyway.
   listener.rules.rules.push_back({api::Role::kAdmin, {0, geteuid()}, {}});
   section.read("path", &listener.path);
   for (const api::Role role : {api::Role::kViewer, api::Role::kOperator, api::Role::kAdmin}) {

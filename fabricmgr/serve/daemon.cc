@@ -28,7 +28,7 @@ fabric::DriverSettings settingsOf(const Config& config, const Clock& wall_clock)
   return settings;
 }
 
-/// Whoever is answered learns by whom.
+/// Every answer says which manager gave it.
 api::ServerOptions serverOptions(const Config& config, const fabric::Leader& leader) {
   api::ServerOptions options = config.server;
   options.headers = {{"Tidepool-Fabric", leader.fabric},
@@ -91,7 +91,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
   if (!server) return tl::unexpected(server.error());
   daemon->server_ = std::move(*server);
   daemon->lookAtMemservers();
-  // Release: pairs with the acquire of whoever asks for the number of connections.
+  // Release: pairs with the acquire where connections are counted.
   daemon->to_count_.store(daemon->server_.get(), std::memory_order_release);
   daemon->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
   TP_CHECK_OP(daemon->stop_.get(), >=, 0);

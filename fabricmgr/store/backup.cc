@@ -63,7 +63,7 @@ Result<Index> indexOf(const Database& database) {
   return *there ? Index(row->number(0)) : Index();
 }
 
-/// What the store that is to be replaced has come to; nothing if it cannot be read.
+/// How far the store to replace has come; nothing if it cannot be read.
 struct Before {
   std::string fabric;
   Term term;
@@ -82,7 +82,7 @@ Before readBefore(const std::string& path) {
   return before;
 }
 
-/// Makes the copy what is to be started next.
+/// Makes the copy ready to be started next.
 Result<Restored> prepare(const std::string& path, const Before& before) {
   const auto database = Database::open(path, SQLITE_OPEN_READWRITE);
   if (!database) return tl::unexpected(database.error());

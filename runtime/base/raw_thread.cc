@@ -267,8 +267,8 @@ Status RawThread::start(const char* name, void (*body)(void*), void* argument) {
 
 void RawThread::join() {
   if (place_ == nullptr) return;
-  // Acquire: what the thread did was before the kernel cleared its id. The kernel wakes whoever
-  // waits as for a word that processes share.
+  // Acquire: what the thread did was before the kernel cleared its id. The kernel wakes waiters as
+  // for a word that processes share.
   for (;;) {
     const uint32_t id = idOf(*place_).load(std::memory_order_acquire);
     if (id == 0) break;

@@ -16,7 +16,7 @@
 namespace tidepool::os {
 namespace {
 
-/// Of `path` up to its last slash, for a name that is to be new there.
+/// `path` up to its last slash: the folder in which a new name is made.
 bool parentOf(const char* path, std::span<char> out) {
   const char* const slash = strrchr(path, '/');
   if (slash == nullptr || slash[1] == '\0') return false;

@@ -20,7 +20,7 @@ UniqueFd openUserfaultfdBySyscall(int flags) {
 
 UniqueFd openUserfaultfdByDevice() {
   // Kept: a program may leave /dev behind (chroot) or its rights to it, and fork afterwards. What
-  // the device makes is of whoever asks.
+  // the device makes belongs to the calling process.
   static constinit std::atomic<int> kept{-1};
   // Relaxed: a number, which the kernel gives its meaning.
   int device = kept.load(std::memory_order_relaxed);

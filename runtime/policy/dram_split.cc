@@ -13,7 +13,7 @@ namespace {
 
 // Of any fault, from the touch until it is heard of, and from the answer until the thread goes on.
 constexpr double kFaultCost = 8'000;
-// Whoever is to give must lose so much less than the other gains. Then no step is taken back unless
+// The giver must lose so much less than the taker gains. Then no step is taken back unless
 // something has changed: what was gained by it is what giving it back would cost.
 constexpr double kWorthMoving = 1.2;
 constexpr double kDeviations = 2;    // of a count, which may be chance

@@ -29,7 +29,7 @@ void readText(const char (&from)[kSize], char (&to)[kSize]) {
 TableStats* takeEntry(StatsPage& page) {
   for (TableStats& entry : page.tables) {
     uint64_t free = 0;
-    // Acquire: pairs with the release of whoever had it before.
+    // Acquire: pairs with the release of the entry's last user.
     if (entry.taken.compare_exchange_strong(free, 1, std::memory_order_acquire)) return &entry;
   }
   return nullptr;

@@ -293,7 +293,7 @@ Result<uint32_t> FrameTable::takeSlot(uint32_t from) {
   if (index == header().slots_end) {
     ++header().slots_end;  // nobody has written there: its bitmap is zeros
   } else {
-    // Whoever freed or took it last may have been killed at it.
+    // The process that freed or took it last may have been killed in between.
     TP_TRY(os::punchHole(fd_.get(), Bytes(layout_.held_offset + index * layout_.held_size),
                          Bytes(layout_.held_size)));
   }
@@ -302,8 +302,8 @@ Result<uint32_t> FrameTable::takeSlot(uint32_t from) {
 }
 
 /// A slot, and through `fd` the lock that says that a child is to have it. A slot that nobody has
-/// may be locked still: whoever is killed here gives the table's lock back before its files are
-/// closed.
+/// may be locked still: a process that is killed here gives the table's lock back before its files
+/// are closed.
 Result<uint32_t> FrameTable::takePassingSlot(int fd) {
   for (uint32_t from = 0;;) {
     auto index = takeSlot(from);
@@ -326,7 +326,7 @@ void FrameTable::freeSlot(uint32_t index) {
     held_here_.store(0, std::memory_order_relaxed);
   } else {
     auto mapped = mapHeld(index);
-    if (!mapped) return;  // no address space now; whoever looks next finds the slot again
+    if (!mapped) return;  // no address space now; the next look finds the slot again
     other = std::move(*mapped);
     bits = reinterpret_cast<uint64_t*>(other.data());
   }
@@ -401,7 +401,7 @@ void FrameTable::recount() {
     }
   }
   header().used.store(used, std::memory_order_relaxed);
-  // Whoever died may have been about to erase what it let go of.
+  // The process that died may have been about to erase what it let go of.
   for (uint64_t word = 0, end = wordsInUse(); word < end; ++word) erase(word, ~bitmap_.word(word));
 }
 

@@ -161,7 +161,7 @@ PageCount PageFile::reserve(FrameRun run) {
       const uint64_t reached = std::max(frames.first.value(), run.first.value());
       return PageCount(reached - run.first.value());
     }
-    // Whoever else took space for it meanwhile has taken the same.
+    // Another thread that took space for it meanwhile has taken the same.
     if (flags()[index].exchange(1, kRelaxed) == 0) reserved().fetch_add(1, kRelaxed);
   }
   return run.count;

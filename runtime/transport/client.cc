@@ -188,7 +188,7 @@ Status RemoteClient::start(PageLane::Ends ends) {
     noteProgress();
     lane_quiet_ = false;
   }
-  // While the connection does not take what is to be sent on it, fd() tells when it does.
+  // While the connection cannot send more, fd() tells when it can.
   if (!away() && lane_.fd() >= 0) {
     lane_.watchSending(connection_->fd(),
                        !inLane() && !requests_.allSent() && requests_.mayStart());

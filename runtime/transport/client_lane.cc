@@ -71,7 +71,7 @@ bool ClientLane::carries(const wire::Request& request, std::span<const std::byte
   return within(most, request.row_bytes, length_);
 }
 
-/// What is to be sent next, as far as it lies in one run at both ends. Rows that are adjacent in
+/// The next piece to send, as far as it lies in one run at both ends. Rows that are adjacent in
 /// the region and follow each other in the request are such a run.
 LanePiece ClientLane::nextPiece() const {
   const RequestRing::Slot& next = requests_.next();

@@ -315,7 +315,7 @@ TEST(MemoryServerGrace, ANewcomerWaitsForTheRoomOfOneThatLeft) {
 }
 
 /// While a region that nobody holds is being unmapped, by another worker, it is neither listed nor
-/// free: whoever finds no room then must be told to try again, not that the server is full.
+/// free: a client that finds no room then must be told to try again, not that the server is full.
 TEST(RegionTable, WhatIsBeingUnmappedIsWorthWaitingFor) {
   const Bytes size(32ull << 20);
   MonotonicClock clock;

@@ -265,7 +265,7 @@ TEST(RegionState, EveryPairIsAllowedOrRefusedAsTheTableSays) {
 }
 
 TEST(RegionState, NoByteIsFreedUnscrubbed) {
-  // Whoever held data can become free only by an erasure, or when no device is left to erase.
+  // What held data can become free only by an erasure, or when no device is left to erase.
   for (const RegionTransition& row : kRegionTransitions) {
     if (row.to != RegionState::kFree) continue;
     EXPECT_TRUE(row.event == RegionEvent::kScrubbed || row.event == RegionEvent::kCancel ||

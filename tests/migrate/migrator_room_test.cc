@@ -32,7 +32,7 @@ TEST_F(Room, IsMadeWhenLessThanTwiceTheLeastIsLeft) {
   EXPECT_EQ(out(), 0u);
   setRoom(4096, 63);
   turn();
-  EXPECT_EQ(out(), 4096u / 48) << "what is to be in limbo";
+  EXPECT_EQ(out(), 4096u / 48) << "as much as may be in limbo";
   turn();
   EXPECT_EQ(out(), 4096u / 48) << "so much is on its way";
   EXPECT_TRUE(core_.room.pagesLeave());

@@ -125,7 +125,7 @@ TEST_F(PoolKeeperTest, GivesMemoryBackWhenPagesHaveGone) {
   ASSERT_EQ(fill(200), 200u);
   const uint64_t before = held();
   for (uint64_t i = 0; i < 200; ++i) release(first_ + i);
-  EXPECT_EQ(held(), before) << "whoever releases does not give back";
+  EXPECT_EQ(held(), before) << "a release does not give memory back";
   keeper_->tend();
   EXPECT_EQ(held(), charged());
   EXPECT_EQ(pool_->held().value(), kChunk) << "what is being filled";

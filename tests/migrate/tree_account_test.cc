@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TreeAccount among processes that fork, execute programs, end and are killed: whoever lives is
-// counted, and nobody else.
+// TreeAccount among processes that fork, execute programs, end and are killed: those that live are
+// counted, and no others.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>

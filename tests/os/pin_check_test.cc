@@ -46,7 +46,7 @@ UniqueFd openRing() {
 
 class PinCheck : public testing::Test {
  protected:
-  // What whoever runs the tests has left open must not decide.
+  // Descriptors that the tests inherited must not decide.
   void SetUp() override { ASSERT_FALSE(mayPinPages()) << "something open pins already"; }
 };
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ordinary_user.sh LIBRARY PROGRAM: a user without the right to userfaultfd gets one line on stderr and
 # the program's own output and status; strict gives 125. Runs PROGRAM from a copy that the user can
-# reach. As root it becomes nobody; otherwise it is the user that is to be without the right.
+# reach. As root it becomes nobody; otherwise the current user must be without the right.
 fail() {
   echo "$1"
   exit 1

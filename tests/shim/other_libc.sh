@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # other_libc.sh TIDEPOOL MUSL_GCC STARTS: a program of another C library is refused with one clear
-# line; as the child of a program it runs, without Tidepool, whoever starts it and how.
+# line; as the child of a program it runs, without Tidepool, however it is started.
 tidepool=$1
 musl_gcc=$2
 starts=$3

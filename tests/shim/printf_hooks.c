@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that hooks printf, as libquadmath does: libc then reads tables that it allocated with
-// the program's malloc, in whoever formats text. While they are far, no service thread may.
+// the program's malloc, in any thread that formats text. While they are far, no service thread may.
 #include <printf.h>
 #include <stdio.h>
 #include <stdlib.h>

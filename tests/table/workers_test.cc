@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers: every task is done once, by whoever has time; in one's own threads and in a team's.
+// Workers: every task is done once, by any free thread; in one's own threads and in a team's.
 #include "allocator/table/workers.h"
 
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, WorkersTest, ::testing::Values(nullptr, &kWhol
 TEST(SharedTasks, WhoIsDoneTakesWhatAnotherHasLeft) {
   constexpr uint32_t kTasks = 64;
   Workers workers(2, 0);
-  // Whoever comes first stays with its task until all others are done, half of which were its own.
+  // The first thread stays with its task until all others are done, half of which were its own.
   std::atomic<uint32_t> begun{0}, others_done{0};
   workers.run(kTasks, [&](size_t, size_t) {
     if (begun.fetch_add(1) != 0) {

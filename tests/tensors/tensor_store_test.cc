@@ -119,7 +119,7 @@ TEST_P(Stores, TheLimitIsKept) {
   EXPECT_LE(limited->counts().held, options.limit);
 }
 
-/// Several threads put values of one byte each; whoever gets one sees one value, never two.
+/// Several threads put values of one byte each; a get sees one value, never parts of two.
 TEST_P(Stores, ValuesAreWholeWhileManyPutAndGet) {
   constexpr size_t kSize = 3 * kMiB + 77;
   ASSERT_TRUE(put(*store_, "shared", Tensor(kSize, std::byte{1})));

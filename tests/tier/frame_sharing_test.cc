@@ -38,7 +38,7 @@ class Member {
   UniqueFd process;
   std::set<uint64_t> frames;
 
-  /// Pipes for a member that is forked next, by whoever.
+  /// Pipes for a member that any member forks next.
   Member() {
     EXPECT_EQ(pipe(commands_), 0);
     EXPECT_EQ(pipe(answers_), 0);

@@ -95,7 +95,7 @@ class Space:
 
     def _settle(self, number):
         """A table does not share any more: the others have what is theirs by now. May be called by the garbage
-        collector while this very thread has the lock: then whoever has it does it afterwards."""
+        collector while this very thread has the lock: then the holder does it afterwards."""
         self._left.append(number)
         self._stale = True
         self._settle_stale()

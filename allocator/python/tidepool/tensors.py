@@ -149,7 +149,7 @@ class TensorStore:
     Tensors are NumPy arrays, torch tensors in CPU memory, or anything with DLPack or the buffer protocol, of any shape
     and any type but objects, in C order without gaps between their elements. Their bytes go straight from and to their memory,
     without another copy, and come back exactly. Values are whole: a get has what the name had when it was begun, a put
-    takes effect at its end, of several the one that was begun last stays. Whoever gets a value has it, even if it is
+    takes effect at its end, of several the one that was begun last stays. A value that was got stays, even if it is
     replaced or deleted meanwhile.
 
     Thread-safe; the GIL is not held while bytes move. A context manager: leaving it closes the store. Belongs to the

@@ -284,7 +284,7 @@ uint64_t Evictor::alikeFrom(PageRun run, bool granule_plain) const {
 
 void Evictor::moveOut(const GranuleLock& granule, const PageSet& goes, uint64_t segment) {
   const PageSet same = unwritten(granule, goes);
-  // What is to be written lies together in the segment then: few requests.
+  // Then the pages to write are adjacent in the segment: few requests.
   for (const PageSet& part : {goes & ~same, same}) {
     forRuns(part, [&](uint64_t first, uint64_t count) {
       moveOutRun(granule, {granule.first() + first, PageCount(count)}, same, segment);

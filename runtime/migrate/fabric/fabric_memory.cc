@@ -294,7 +294,7 @@ bool FabricMemory::needed(const Sums& sums) const {
 
 void FabricMemory::setGrowing(bool growing) {
   room_.setGrowing(growing);
-  // Whoever waits for it must look anew.
+  // Those that wait for it must look again.
   if (!growing) core_.freed_memory.ring();
 }
 

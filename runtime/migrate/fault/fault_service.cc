@@ -202,7 +202,7 @@ void FaultService::serveBarrier() {
     const GranuleLock granule(*core_.space, granuleOf(page));
     // Or that is only about to be, with others: then the end of that wakes it.
     if (mover_.closing.has(granule)) continue;
-    // Whoever gives the tier back wakes all that wait for it.
+    // Resuming the tier wakes all that wait for it.
     const PageWord word = core_.space->word(page);
     if (word.state() == PageState::kDirect && core_.tiers.tier(word.tier()).suspended()) continue;
     if (!faults[i].closed) {

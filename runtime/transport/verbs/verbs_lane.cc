@@ -162,7 +162,7 @@ void VerbsLane::describe(uint64_t index, ibv_send_wr& request, ibv_sge& part) {
 
 Status VerbsLane::post(Ends ends) {
   if (posted_ == added_) return {};
-  // Asked for first: whoever goes to sleep on fd() now is woken.
+  // Armed first, so that a thread that goes to sleep on fd() now is woken.
   if (ends == Ends::kTold) TP_TRY(arm());
   posted_at_ = clock_.now();
   quiet_ = false;
@@ -263,7 +263,7 @@ Result<uint64_t> VerbsLane::reap() {
     found = drain();
     if (!found) return tl::unexpected(found.error());
   }
-  // Whoever has slept and finds nothing was woken by something else. Packets to a device that has
+  // A thread that slept and finds nothing was woken by something else. Packets to a device that has
   // gone are answered by nobody, and their own timeout is long.
   const bool before = std::exchange(quiet_, ended_ == 0);
   if (quiet_ && before) {

@@ -102,7 +102,7 @@ class Nemesis:
             self.wrong = f"before and after a restore the terms are {terms}"
 
     def term(self, recorder):
-        """Of whoever leads, once somebody does."""
+        """The leader's term, once there is a leader."""
         _, _, answer = recorder.change(f"/v1/hosts/{GHOSTS[0]}", {"labels": {"restored": "yes"}},
                                        time.monotonic() + NEVER, "PATCH")
         return answer.term if answer.outcome == OK else None

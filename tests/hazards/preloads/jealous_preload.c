@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A preload library that answers calls to do with files and sockets, and does in its fork handlers
-// what socket_wrapper does: it holds the lock that they all take. Whoever calls one of them then
+// what socket_wrapper does: it holds the lock that they all take. A caller of one of them then
 // would wait for ever, and is told so; and so is a library named libtidepool-preload.so at any
 // time, which has no business here. What it answers it passes on to the kernel.
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded into a daemon under test: kills it, as `kill -9` would, at every step that it takes for
-// the first time. The file that STEPS names has those that were taken, a line each; whoever starts
-// the daemon again and again therefore has it killed at each kind of step once, in the order in
-// which they come, and then no more. A step is what outlives the process: a write to a device file
+// the first time. The file that STEPS names has those that were taken, a line each: a daemon that
+// is started again and again is killed at each kind of step once, in the order in which
+// they come, and then no more. A step is what outlives the process: a write to a device file
 // or to a journal, a commit of the database (named by the verb that it carries), a request that is
 // sent, a program that is told something, a program that was started, and its end. Numbers in names
 // are left out: a region that is made anew is the same step. Of device files only those count that

@@ -114,7 +114,7 @@ def _parts(path, tensor, count):
 
 
 def _shift(source, tensor, ids):
-    """What is to be added to a source so that it gives these ids: for each column a number; None if no such thing."""
+    """The number to add to each column of a source so that it gives these ids; None if there is none."""
     part = source._part(tensor)
     if part.size(0) < _LEAST_SHIFTED:
         return None

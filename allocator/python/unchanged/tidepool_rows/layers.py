@@ -53,7 +53,7 @@ def _dtype(given):
 
 
 def _wanted(given, settings):
-    """The shape that is to be of rows; None: the layer stays as it is."""
+    """The shape of the weight to make of rows; None: the layer stays as it is."""
     if not given.get("sparse") and (not settings.dense_gradients or given.get("mode") == "max"):
         return None
     try:
