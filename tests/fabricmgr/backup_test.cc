@@ -14,33 +14,25 @@
 #include "runtime/transport/client.h"
 #include "tests/fabricmgr/crash_fixture.h"
 #include "tests/fabricmgr/lender.h"
-#include "tests/transport/fake_peer.h"
+#include "tests/fabricmgr/manager_fixture.h"
 
 namespace tidepool::fabric {
 namespace {
 
 constexpr Nanoseconds kNow(1'700'000'000'000'000'000);
 
-class BackupTest : public ::testing::Test {
+class BackupTest : public ManagerFixture {
  protected:
   void SetUp() override {
     house.drivers = makeDriverFactory({&house.wall, managerTls(), kLong});
     manager = house.open();
     must(manager->addPool({}, "far", MemoryClass::kRemote));
-    DeviceSpec spec;
-    spec.name = "m1";
-    spec.pool = "far";
-    spec.address = lender.address();
-    spec.granularity = Bytes(kGrain);
-    must(manager->addDevice({}, spec));
+    must(manager->addDevice({}, lender.spec()));
     must(manager->addHost({}, hostSpec("h1")));
     must(manager->addHost({}, hostSpec("h2")));
   }
   void restart(int times = 1) {
-    for (int i = 0; i < times; ++i) {
-      manager.reset();
-      manager = house.open();
-    }
+    for (int i = 0; i < times; ++i) reopen();
   }
   std::set<std::string> files() const {
     std::set<std::string> names;
@@ -49,19 +41,11 @@ class BackupTest : public ::testing::Test {
     }
     return names;
   }
-  RegionId assign(const std::string& host) {
-    return RegionId(must(manager->assign({}, want(host, 4))).id);
-  }
-  auto connect(const wire::ClientHello& hello) {
-    return RemoteClient::connect(loopback(lender.server->port()), hello, {.timeout = kLong});
-  }
   bool knowsHost(const std::string& name) { return manager->showHost(name).has_value(); }
 
   Lender lender{1024};
-  FabricHouse house;
   const std::string store = house.folder / "store.db";
   const std::string backup = house.folder / "backup";
-  std::unique_ptr<Manager> manager;
 };
 
 TEST_F(BackupTest, ABackupIsMadeBesideTheManagerAndPutBack) {
@@ -142,31 +126,31 @@ TEST_F(BackupTest, WhatIsNoBackupChangesNothing) {
 /// token.
 TEST_F(BackupTest, ATokenFromBeforeARestoreOpensNothingAfterIt) {
   must(backUpStore(store, backup));
-  const RegionId first = assign("h1");
+  const RegionId first = assign("h1", 4);
   const wire::ClientHello before = helloOf(must(manager->access("h1", first)));
-  EXPECT_TRUE(connect(before));
-  must(manager->releaseRegion({}, first, "h1", Force::kNo));
+  EXPECT_TRUE(lender.connect(before));
+  release(first);
   finishWork(*manager);
   manager.reset();
   must(restoreStore(store, backup, kNow));
   manager = house.open();
   finishWork(*manager);
-  const RegionId second = assign("h2");
+  const RegionId second = assign("h2", 4);
   const wire::ClientHello after = helloOf(must(manager->access("h2", second)));
-  EXPECT_TRUE(connect(after));
-  EXPECT_FALSE(connect(before));
+  EXPECT_TRUE(lender.connect(after));
+  EXPECT_FALSE(lender.connect(before));
   wire::ClientHello guess = after;
   guess.token = before.token;
-  EXPECT_FALSE(connect(guess)) << "whatever else is known";
+  EXPECT_FALSE(lender.connect(guess)) << "whatever else is known";
   guess.region = first.value() | control::kManaged;
-  EXPECT_FALSE(connect(guess));
+  EXPECT_FALSE(lender.connect(guess));
   EXPECT_NE(after.epoch, before.epoch);
   EXPECT_NE(second, first);
 }
 
 TEST_F(BackupTest, WhatWasGivenSinceIsTakenBack) {
   must(backUpStore(store, backup));
-  const RegionId region = assign("h1");
+  const RegionId region = assign("h1", 4);
   manager.reset();
   must(restoreStore(store, backup, kNow));
   manager = house.open();
@@ -185,7 +169,7 @@ TEST_F(BackupTest, ABackupOfBeforeThereWereUuidsIsOfTheFabricThatItBecame) {
   manager.reset();
   EXPECT_EQ(must(restoreStore(store, backup, kNow)).standing.fabric, fabric);
   manager = house.open();
-  assign("h1");
+  assign("h1", 4);
 }
 
 /// As in a drill, with the key, where devices can be reached.
@@ -198,7 +182,7 @@ TEST_F(BackupTest, WhatIsRestoredElsewhereDoesNotTakeOverFromALiveManager) {
   EXPECT_NE(must(drill->totals()).superseded_by, Term());
   EXPECT_EQ(codeOf(drill->assign({}, want("h1", 1))), ErrorCode::kConflict);
   manager->tick();
-  assign("h1");
+  assign("h1", 4);
 }
 
 /// The store is gone altogether, and devices know newer terms than the backup does.
@@ -213,11 +197,11 @@ TEST_F(BackupTest, ABackupAloneOutbidsWhatDevicesKnow) {
   EXPECT_LT(restored.standing.term, last);
   manager = house.open();
   EXPECT_GT(manager->leader().term, last);
-  assign("h1");
+  assign("h1", 4);
   const Term now = manager->leader().term;
   restart();
   EXPECT_EQ(manager->leader().term, now + 1) << "it took over once";
-  assign("h2");
+  assign("h2", 4);
 }
 
 }  // namespace

@@ -14,11 +14,14 @@
 
 #include "tests/fabricmgr/crash_fixture.h"
 #include "tests/fabricmgr/faulty_driver.h"
+#include "tests/fabricmgr/manager_fixture.h"
 
 namespace tidepool::fabric {
 namespace {
 
-class DevicesTest : public ::testing::Test {
+using ::testing::HasSubstr;
+
+class DevicesTest : public ManagerFixture {
  protected:
   void SetUp() override {
     house.drivers = faultyDrivers(house.wall, [this](const char* action, const Device& device) {
@@ -50,14 +53,6 @@ class DevicesTest : public ::testing::Test {
     std::lock_guard<std::mutex> lock(mutex);
     return asked[{action, device}];
   }
-  RegionId assign(uint64_t grains) {
-    return RegionId(must(manager->assign({}, want("h1", grains))).id);
-  }
-  RegionState stateOf(RegionId region) {
-    const auto shown = manager->showRegion(region);
-    return shown ? shown->region.state : RegionState::kFree;
-  }
-  uint64_t freeGrains() { return must(manager->totals()).free.value() / kGrain; }
   /// The regions, of so many grains, were growing on d2, which had granted it to all, when the
   /// manager died; and d2 is away when the next one starts.
   void dieGrowing(const std::vector<RegionId>& regions, uint64_t grains) {
@@ -123,12 +118,10 @@ class DevicesTest : public ::testing::Test {
     recoverAndCheck(house);
   }
 
-  FabricHouse house;
   std::mutex mutex;
   std::map<std::pair<std::string, std::string>, Fault> faults;
   std::map<std::pair<std::string, std::string>, uint64_t> asked;
   std::function<void()> on_progress;
-  std::unique_ptr<Manager> manager;
 };
 
 TEST_F(DevicesTest, ProgressDoesNotRunBackwards) {
@@ -137,7 +130,7 @@ TEST_F(DevicesTest, ProgressDoesNotRunBackwards) {
     AssignSpec spec = want("h1", 20);
     spec.constraints.avoid_domains = {other};
     const RegionId beside(must(manager->assign({}, spec)).id);
-    const RegionId region = assign(40);
+    const RegionId region = assign("h1", 40);
     Bytes shown;
     uint64_t looks = 0;
     on_progress = [&] {
@@ -150,14 +143,12 @@ TEST_F(DevicesTest, ProgressDoesNotRunBackwards) {
       shown = own->done;
       ++looks;
     };
-    must(manager->releaseRegion({}, region, "h1", Force::kNo));
-    manager->settle();
+    release(region);
     on_progress = nullptr;
     EXPECT_EQ(stateOf(region), RegionState::kFree);
     EXPECT_EQ(looks, 2u);
     EXPECT_GT(shown, Bytes(20 * kGrain));
-    must(manager->releaseRegion({}, beside, "h1", Force::kNo));
-    manager->settle();
+    release(beside);
   }
 }
 
@@ -177,7 +168,7 @@ TEST_F(DevicesTest, AGrantThatFailsHalfwayIsTakenBack) {
 }
 
 TEST_F(DevicesTest, AGrowthThatFailsHalfwayIsTakenBackAtOnceThatCan) {
-  const RegionId region = assign(30);
+  const RegionId region = assign("h1", 30);
   breakAction("attach", "d2", Fault::kAfter);
   Caller caller;
   caller.key = "grow";
@@ -186,7 +177,7 @@ TEST_F(DevicesTest, AGrowthThatFailsHalfwayIsTakenBackAtOnceThatCan) {
   mend();
   finishWork(*manager);
   EXPECT_EQ(freeGrains(), 34u);
-  EXPECT_EQ(must(manager->showRegion(region)).region.size, Bytes(30 * kGrain));
+  EXPECT_EQ(infoOf(region).region.size, Bytes(30 * kGrain));
   must(manager->resize({}, region, Bytes(50 * kGrain), {}));
   finishAndCheck();
 }
@@ -194,19 +185,17 @@ TEST_F(DevicesTest, AGrowthThatFailsHalfwayIsTakenBackAtOnceThatCan) {
 /// The device granted the growth, the manager died, and the region goes before the device is back:
 /// what it holds for the region must not outlive it.
 TEST_F(DevicesTest, ARegionThatWasGrowingCanBeTakenWhileADeviceIsAway) {
-  const RegionId region = assign(30);
+  const RegionId region = assign("h1", 30);
   dieGrowing({region}, 30);
   EXPECT_EQ(codeOf(manager->resize({}, region, Bytes(8 * kGrain), {})), ErrorCode::kConflict);
-  must(manager->releaseRegion({}, region, "h1", Force::kNo));
-  manager->settle();
+  release(region);
   EXPECT_EQ(stateOf(region), RegionState::kFenced) << "d1 refuses the host, d2 is to be told yet";
-  manager.reset();
-  manager = house.open();
+  reopen();
   finishAndCheck();
 }
 
 TEST_F(DevicesTest, RegionsThatWereGrowingDoNotWaitForEachOther) {
-  const std::vector<RegionId> regions = {assign(10), assign(10)};
+  const std::vector<RegionId> regions = {assign("h1", 10), assign("h1", 10)};
   dieGrowing(regions, 10);
   for (const RegionId region : regions) {
     must(manager->releaseRegion({}, region, "h1", Force::kNo));
@@ -220,7 +209,7 @@ TEST_F(DevicesTest, RegionsThatWereGrowingDoNotWaitForEachOther) {
 }
 
 TEST_F(DevicesTest, ALostRegionThatWasGrowingLeavesNothingBehind) {
-  const RegionId region = assign(30);
+  const RegionId region = assign("h1", 30);
   dieGrowing({region}, 30);
   must(manager->removeDevice({}, "d1", Force::kForce));
   EXPECT_EQ(stateOf(region), RegionState::kLost);
@@ -234,7 +223,7 @@ TEST_F(DevicesTest, ALostRegionThatWasGrowingLeavesNothingBehind) {
 }
 
 TEST_F(DevicesTest, ADeviceThatNeverComesBackCanBeRemovedWithWhatItWasToGive) {
-  const RegionId region = assign(30);
+  const RegionId region = assign("h1", 30);
   dieGrowing({region}, 30);
   EXPECT_EQ(codeOf(manager->removeDevice({}, "d2", Force::kNo)), ErrorCode::kRefused);
   must(manager->removeDevice({}, "d2", Force::kForce));
@@ -246,7 +235,7 @@ TEST_F(DevicesTest, ADeviceThatNeverComesBackCanBeRemovedWithWhatItWasToGive) {
 }
 
 TEST_F(DevicesTest, ADeviceThatIsAwayKeepsNoOtherFromCuttingTheHostOff) {
-  const RegionId region = assign(40);
+  const RegionId region = assign("h1", 40);
   for (const char* device : {"d1", "d2"}) EXPECT_EQ(grantOn(device, region), "granted");
   // The first one that is told.
   breakAction("revoke", "d1", Fault::kBefore);
@@ -258,7 +247,7 @@ TEST_F(DevicesTest, ADeviceThatIsAwayKeepsNoOtherFromCuttingTheHostOff) {
 }
 
 TEST_F(DevicesTest, WhatIsErasedIsNotErasedAgainWhileAnotherDeviceIsAway) {
-  const RegionId region = assign(40);
+  const RegionId region = assign("h1", 40);
   breakAction("scrub", "d1", Fault::kBefore);
   breakAction("open", "d1", Fault::kBefore);
   must(manager->releaseRegion({}, region, "h1", Force::kNo));
@@ -296,29 +285,27 @@ TEST_F(DevicesTest, TheRecordOfGrantsStaysShort) {
 }
 
 TEST_F(DevicesTest, AReleaseWaitsForItsDevice) {
-  const RegionId region = assign(8);
+  const RegionId region = assign("h1", 8);
   for (const char* action : {"revoke", "scrub", "verify"}) {
     breakAction(action, "d1", Fault::kBefore);
   }
   breakAction("open", "d1", Fault::kBefore);
-  const Answer answer = must(manager->releaseRegion({}, region, "h1", Force::kNo));
-  manager->settle();
+  const Answer answer = release(region);
   EXPECT_EQ(stateOf(region), RegionState::kFenced);
-  const Operation waiting = must(manager->showOperation(answer.operation));
+  const Operation waiting = operation(answer);
   EXPECT_EQ(waiting.state, OperationState::kRunning);
-  EXPECT_NE(waiting.text.find("cable"), std::string::npos) << waiting.text;
+  EXPECT_THAT(waiting.text, HasSubstr("cable"));
   mend();
   finishWork(*manager);
-  EXPECT_EQ(must(manager->showOperation(answer.operation)).state, OperationState::kDone);
+  EXPECT_EQ(stateOf(answer), OperationState::kDone);
   EXPECT_EQ(freeGrains(), 64u);
   finishAndCheck();
 }
 
 TEST_F(DevicesTest, WhatIsNotZeroIsErasedAgain) {
-  const RegionId region = assign(8);
+  const RegionId region = assign("h1", 8);
   breakAction("verify", "d1", Fault::kNonzero);
-  must(manager->releaseRegion({}, region, "h1", Force::kNo));
-  manager->settle();
+  release(region);
   EXPECT_EQ(stateOf(region), RegionState::kDirty);
   EXPECT_EQ(codeOf(manager->evidence(region)), ErrorCode::kNotFound);
   EXPECT_EQ(freeGrains(), 56u);
@@ -329,7 +316,7 @@ TEST_F(DevicesTest, WhatIsNotZeroIsErasedAgain) {
 }
 
 TEST_F(DevicesTest, ADeviceThatIsAwayAtTheStartIsBroughtInLater) {
-  const RegionId region = assign(8);
+  const RegionId region = assign("h1", 8);
   manager.reset();
   breakAction("open", "d2", Fault::kBefore);
   manager = house.open();
@@ -337,15 +324,15 @@ TEST_F(DevicesTest, ADeviceThatIsAwayAtTheStartIsBroughtInLater) {
   EXPECT_EQ(must(manager->totals()).unreachable, 1u);
   const auto refused = manager->assign({}, want("h1", 30));
   EXPECT_EQ(codeOf(refused), ErrorCode::kNoSpace);
-  EXPECT_NE(std::string(refused.error().text()).find("unreachable"), std::string::npos);
+  EXPECT_THAT(refused.error().text(), HasSubstr("unreachable"));
   mend();
   manager->tick();
-  must(manager->assign({}, want("h1", 30)));
+  assign("h1", 30);
   finishAndCheck();
 }
 
 TEST_F(DevicesTest, ARegionIsLostWhenItsDeviceForgotIt) {
-  const RegionId region = assign(8);
+  const RegionId region = assign("h1", 8);
   manager.reset();
   std::filesystem::remove(house.folder / "d1.pool.grants");
   manager = house.open();
@@ -361,7 +348,7 @@ TEST_F(DevicesTest, WhatAnOldStoreDoesNotKnowIsErased) {
   manager.reset();
   std::filesystem::copy(house.folder / "store.db", house.folder / "old.db");
   manager = house.open();
-  const RegionId region = assign(40);
+  const RegionId region = assign("h1", 40);
   fillRegion(*manager, region);
   manager.reset();
   std::filesystem::remove(house.folder / "store.db-wal");
@@ -374,12 +361,12 @@ TEST_F(DevicesTest, WhatAnOldStoreDoesNotKnowIsErased) {
   EXPECT_EQ(stateOf(region), RegionState::kFree);
   EXPECT_EQ(freeGrains(), 64u);
   EXPECT_EQ(must(manager->evidence(region)).size(), 2u);
-  EXPECT_GT(must(manager->assign({}, want("h1", 8))).id, region.value()) << "ids are never reused";
+  EXPECT_GT(assign("h1", 8), region) << "ids are never reused";
   finishAndCheck();
 }
 
 TEST_F(DevicesTest, ADeviceThatContradictsTheStoreIsLeftOutAndTheOthersAreUsed) {
-  const RegionId region(must(manager->assign({}, want("h1", 8))).id);
+  const RegionId region = assign("h1", 8);
   manager.reset();
   // The same bytes, held for a region that the store does not know.
   std::filesystem::remove(house.folder / "d1.pool.grants");
@@ -388,13 +375,11 @@ TEST_F(DevicesTest, ADeviceThatContradictsTheStoreIsLeftOutAndTheOthersAreUsed) 
   manager->tick();
   const DeviceInfo device = must(manager->showDevice("d1"));
   EXPECT_EQ(device.health, DeviceHealth::kUnreachable);
-  EXPECT_NE(device.trouble.find("was an old store put back?"), std::string::npos) << device.trouble;
-  EXPECT_NE(house.said().find("device d1 does not answer: device d1 holds bytes"),
-            std::string::npos)
-      << house.said();
+  EXPECT_THAT(device.trouble, HasSubstr("was an old store put back?"));
+  EXPECT_THAT(house.said(), HasSubstr("device d1 does not answer: device d1 holds bytes"));
   EXPECT_EQ(stateOf(region), RegionState::kAttached) << "nothing of it is touched";
   must(manager->renewLease("h1"));
-  const RegionId other(must(manager->assign({}, want("h1", 8))).id);
+  const RegionId other = assign("h1", 8);
   EXPECT_EQ(must(manager->showRegion(other)).region.extents[0].device,
             must(manager->showDevice("d2")).device.id);
 }
@@ -407,8 +392,7 @@ TEST_F(DevicesTest, AFileIsOneDeviceHoweverItIsCalled) {
     spec.address = house.folder / (std::string(name) + ".pool");
     EXPECT_EQ(codeOf(manager->addDevice({}, spec)), ErrorCode::kConflict) << name;
   }
-  manager.reset();
-  manager = house.open();
+  reopen();
   EXPECT_EQ(must(manager->showDevice("d1")).health, DeviceHealth::kReachable);
 }
 
@@ -421,8 +405,7 @@ TEST_F(DevicesTest, AWrongPathMakesNoPool) {
   std::ofstream(spec.address).close();
   const auto empty = manager->addDevice({}, spec);
   EXPECT_EQ(codeOf(empty), ErrorCode::kInvalidArgument);
-  EXPECT_NE(std::string(empty.error().text()).find("is empty: make it as large"),
-            std::string::npos);
+  EXPECT_THAT(empty.error().text(), HasSubstr("is empty: make it as large"));
 }
 
 TEST_F(DevicesTest, ANewDeviceMustHoldNothing) {
@@ -434,7 +417,7 @@ TEST_F(DevicesTest, ANewDeviceMustHoldNothing) {
 
 TEST_F(DevicesTest, ATransferThatLosesADeviceIsLostNotZero) {
   must(manager->addHost({}, hostSpec("h2")));
-  const RegionId region = assign(40);
+  const RegionId region = assign("h1", 40);
   breakAction("revoke", "d1", Fault::kBefore);
   const Answer answer = must(manager->transferRegion({}, region, "h2", Force::kForce));
   manager->settle();
@@ -442,7 +425,7 @@ TEST_F(DevicesTest, ATransferThatLosesADeviceIsLostNotZero) {
   mend();
   finishWork(*manager);
   EXPECT_EQ(stateOf(region), RegionState::kLost);
-  EXPECT_EQ(must(manager->showOperation(answer.operation)).state, OperationState::kFailed);
+  EXPECT_EQ(stateOf(answer), OperationState::kFailed);
   EXPECT_EQ(codeOf(manager->access("h1", region)), ErrorCode::kRefused);
   must(manager->releaseRegion({}, region, "h1", Force::kNo));
   finishAndCheck();
@@ -450,7 +433,7 @@ TEST_F(DevicesTest, ATransferThatLosesADeviceIsLostNotZero) {
 
 TEST_F(DevicesTest, ATransferWhoseTargetIsFencedGoesBack) {
   must(manager->addHost({}, hostSpec("h2")));
-  const RegionId region = assign(8);
+  const RegionId region = assign("h1", 8);
   breakAction("revoke", "d1", Fault::kAfter);
   must(manager->transferRegion({}, region, "h2", Force::kForce));
   manager->settle();
@@ -458,7 +441,7 @@ TEST_F(DevicesTest, ATransferWhoseTargetIsFencedGoesBack) {
   mend();
   finishWork(*manager);
   EXPECT_EQ(stateOf(region), RegionState::kAttached);
-  EXPECT_EQ(must(manager->showRegion(region)).host, "h1");
+  EXPECT_EQ(infoOf(region).host, "h1");
   finishAndCheck();
 }
 

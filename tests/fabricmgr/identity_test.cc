@@ -14,10 +14,12 @@
 #include "runtime/transport/client.h"
 #include "tests/fabricmgr/crash_fixture.h"
 #include "tests/fabricmgr/lender.h"
-#include "tests/transport/fake_peer.h"
+#include "tests/fabricmgr/manager_fixture.h"
 
 namespace tidepool::fabric {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr ErrorCode kGood = ErrorCode{};
 constexpr uint64_t kForever = std::numeric_limits<uint64_t>::max();
@@ -96,7 +98,7 @@ TEST(Identity, AMemoryServerObeysTheNewestTermOfOneFabric) {
       EXPECT_EQ(allegiance.obeys(one.known), !led || one.who.is(one.known)) << one.what;
       allegiance.end();
       EXPECT_FALSE(allegiance.obeys(one.known));
-      EXPECT_TRUE(allegiance.lead(one.who, silent)) << "whoever comes next";
+      EXPECT_TRUE(allegiance.lead(one.who, silent)) << "any leader may come next";
     }
   }
   memserver::Allegiance allegiance;
@@ -146,7 +148,7 @@ void copyStore(const FabricHouse& from, const FabricHouse& to) {
 }
 
 /// A fabric with a memory server m1, a pool file d1 and a host h1 with a region on each.
-class CopiesTest : public ::testing::Test {
+class CopiesTest : public ManagerFixture {
  protected:
   void SetUp() override {
     for (FabricHouse* one : {&house, &copies}) {
@@ -155,7 +157,7 @@ class CopiesTest : public ::testing::Test {
     manager = house.open();
     must(manager->addPool({}, "far", MemoryClass::kRemote));
     must(manager->addPool({}, "pool", MemoryClass::kCxl));
-    must(manager->addDevice({}, serverAt(lender)));
+    must(manager->addDevice({}, lender.spec()));
     must(manager->addDevice({}, house.poolFile("d1", 64)));
     must(manager->addHost({}, hostSpec("h1")));
     for (const char* pool : {"far", "pool"}) {
@@ -163,22 +165,11 @@ class CopiesTest : public ::testing::Test {
       spec.pool = pool;
       regions.push_back(RegionId(must(manager->assign({}, spec)).id));
     }
-    client = must(connect(helloOf(must(manager->access("h1", regions[0])))));
+    client = must(lender.connect(helloOf(must(manager->access("h1", regions[0])))));
     const std::vector<std::byte> bytes(kGrain, std::byte{'x'});
     must(client->submitWrite(1, Bytes(), bytes));
     EXPECT_TRUE(client->wait().ok());
     copyStore(house, copies);
-  }
-  static DeviceSpec serverAt(const Lender& at) {
-    DeviceSpec spec;
-    spec.name = "m1";
-    spec.pool = "far";
-    spec.address = at.address();
-    spec.granularity = Bytes(kGrain);
-    return spec;
-  }
-  Result<std::unique_ptr<RemoteClient>> connect(const wire::ClientHello& hello) {
-    return RemoteClient::connect(loopback(lender.server->port()), hello, {.timeout = kLong});
   }
   /// The host has its memory, with what it wrote.
   bool hostHasAll() {
@@ -205,7 +196,7 @@ class CopiesTest : public ::testing::Test {
     EXPECT_EQ(codeOf(with.assign({}, want("h1", 1))), ErrorCode::kConflict);
     EXPECT_EQ(codeOf(with.fenceHost({}, "h1", Force::kForce)), ErrorCode::kConflict);
     EXPECT_EQ(codeOf(with.renewLease("h1")), ErrorCode::kConflict) << "hosts are not to hear it";
-    EXPECT_NE(of.said().find("fabricmgr serve --take-over"), std::string::npos) << of.said();
+    EXPECT_THAT(of.said(), HasSubstr("fabricmgr serve --take-over"));
     EXPECT_TRUE(hostHasAll());
   }
   /// It is obeyed: it gives and takes.
@@ -220,9 +211,8 @@ class CopiesTest : public ::testing::Test {
     }
   }
 
-  FabricHouse house, copies;
+  FabricHouse copies;
   Lender lender{1024};
-  std::unique_ptr<Manager> manager;
   std::vector<RegionId> regions;
   std::unique_ptr<RemoteClient> client;
 };
@@ -310,11 +300,10 @@ TEST_F(CopiesTest, TwoFabricsDoNotShareADevice) {
   must(theirs->addPool({}, "far", MemoryClass::kRemote));
   must(theirs->addPool({}, "pool", MemoryClass::kCxl));
   const DeviceSpec pool = house.poolFile("d1", 64);
-  for (const DeviceSpec& spec : {serverAt(lender), pool}) {
+  for (const DeviceSpec& spec : {lender.spec(), pool}) {
     const auto added = theirs->addDevice({}, spec);
     ASSERT_EQ(codeOf(added), ErrorCode::kRefused) << spec.name;
-    EXPECT_NE(std::string(added.error().text()).find(manager->leader().fabric), std::string::npos)
-        << added.error().text();
+    EXPECT_THAT(added.error().text(), HasSubstr(manager->leader().fabric));
   }
   EXPECT_TRUE(hostHasAll());
   client.reset();
@@ -323,23 +312,21 @@ TEST_F(CopiesTest, TwoFabricsDoNotShareADevice) {
   }
   finishWork(*manager);
   for (const char* name : {"m1", "d1"}) must(manager->removeDevice({}, name, Force::kNo));
-  for (const DeviceSpec& spec : {serverAt(lender), pool}) must(theirs->addDevice({}, spec));
-  const auto back = manager->addDevice({}, serverAt(lender));
+  for (const DeviceSpec& spec : {lender.spec(), pool}) must(theirs->addDevice({}, spec));
+  const auto back = manager->addDevice({}, lender.spec());
   EXPECT_EQ(codeOf(back), ErrorCode::kRefused);
 }
 
 TEST_F(CopiesTest, ADeviceThatCouldNotBeAddedIsNobodys) {
   const Lender fresh(16, "127.0.0.1:0", "m2");
-  DeviceSpec large = serverAt(fresh);
-  large.name = "m2";
-  DeviceSpec right = large;
+  DeviceSpec large = fresh.spec();
   large.capacity = Bytes(17 * kGrain);
   EXPECT_EQ(codeOf(manager->addDevice({}, large)), ErrorCode::kInvalidArgument);
   FabricHouse other;
   other.drivers = makeDriverFactory({&other.wall, managerTls(), kLong});
   auto theirs = other.open();
   must(theirs->addPool({}, "far", MemoryClass::kRemote));
-  must(theirs->addDevice({}, right));
+  must(theirs->addDevice({}, fresh.spec()));
 }
 
 TEST_F(CopiesTest, ADeviceThatBecameAnotherFabricsIsSaidToBe) {
@@ -358,7 +345,7 @@ TEST_F(CopiesTest, ADeviceThatBecameAnotherFabricsIsSaidToBe) {
   EXPECT_EQ(must(manager->showDevice("m1")).health, DeviceHealth::kForeign);
   EXPECT_EQ(must(manager->totals()).foreign, 1u);
   EXPECT_EQ(must(manager->totals()).superseded_by, Term());
-  EXPECT_NE(must(manager->showDevice("m1")).trouble.find(kOtherFabric), std::string::npos);
+  EXPECT_THAT(must(manager->showDevice("m1")).trouble, HasSubstr(kOtherFabric));
 }
 
 /// The control protocol itself.

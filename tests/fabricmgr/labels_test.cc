@@ -9,8 +9,8 @@
 #include <random>
 
 #include "fabricmgr/store/sqlite.h"
-#include "tests/fabricmgr/fabric_fixture.h"
 #include "tests/fabricmgr/independent_checker.h"
+#include "tests/fabricmgr/manager_fixture.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -176,16 +176,11 @@ TEST(Selector, FindsWhatItsTermsSay) {
   }
 }
 
-class LabelVerbs : public ::testing::Test {
+class LabelVerbs : public ManagerFixture {
  protected:
   void SetUp() override {
-    manager = house.open();
-    must(manager->addPool({}, "pool", MemoryClass::kCxl));
-    must(manager->addDevice({}, house.poolFile("d1", 64)));
-    must(manager->addDevice({}, house.poolFile("d2", 64)));
-    must(manager->addHost({}, hostSpec("h1")));
-    must(manager->addHost({}, hostSpec("h2")));
-    region = RegionId(must(manager->assign({}, want("h1", 8))).id);
+    open({"d1", "d2"}, {"h1", "h2"});
+    region = assign("h1", 8);
   }
   void reopen() {
     manager.reset();
@@ -208,10 +203,8 @@ class LabelVerbs : public ::testing::Test {
     ASSERT_TRUE(database) << database.error().text();
     must(database->execute(sql));
   }
-  std::string regionLabels() { return textOf(must(manager->showRegion(region)).region.labels); }
+  std::string regionLabels() { return textOf(infoOf(region).region.labels); }
 
-  FabricHouse house;
-  std::unique_ptr<Manager> manager;
   RegionId region;
 };
 
@@ -260,7 +253,7 @@ TEST_F(LabelVerbs, StayThroughWhatChangesTheThing) {
   manager->settle();
   must(manager->transferRegion({}, region, "h2", Force::kForce));
   manager->settle();
-  EXPECT_EQ(must(manager->showRegion(region)).host, "h2");
+  EXPECT_EQ(infoOf(region).host, "h2");
   for (int life = 0; life < 2; ++life) {
     EXPECT_EQ(labelsOf("h1"), "rack=r7");
     EXPECT_EQ(textOf(must(manager->showDevice("d1")).device.labels), "rack=r1");
@@ -309,7 +302,7 @@ TEST_F(LabelVerbs, AStoreFromBeforeThereWereAnyIsBroughtUpToDate) {
   meddle(kUndoToSecondStep);
   manager = house.open();
   ASSERT_NE(manager, nullptr);
-  EXPECT_EQ(must(manager->showOperation(drained.operation)).state, OperationState::kRunning);
+  EXPECT_EQ(stateOf(drained), OperationState::kRunning);
   EXPECT_EQ(regionLabels(), "");
   must(manager->labelRegion({}, region, {{"job", "j1"}}));
   reopen();

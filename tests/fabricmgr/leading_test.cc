@@ -8,6 +8,7 @@
 
 #include "fabricmgr/device/leadership.h"
 #include "tests/fabricmgr/crash_fixture.h"
+#include "tests/fabricmgr/manager_fixture.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -27,28 +28,22 @@ TEST(Leadership, WhoWasElectedMindsNoOlderTerm) {
   EXPECT_EQ(leadership.supersededBy(), Term(6));
 }
 
-class Suspension : public ::testing::Test {
+class Suspension : public ManagerFixture {
  protected:
   void SetUp() override {
     house.hooks.may_act = [this]() -> Status {
       if (!away) return {};
       return fail(ErrorCode::kUnreachable, "the store at somewhere does not answer");
     };
-    manager = house.open();
-    must(manager->addPool({}, "pool", MemoryClass::kCxl));
-    must(manager->addDevice({}, house.poolFile("d1", 64)));
-    must(manager->addHost({}, hostSpec("h1")));
-    region = RegionId(must(manager->assign({}, want("h1", 4))).id);
+    open({"d1"}, {"h1"});
+    region = assign("h1", 4);
   }
   void pass(uint64_t seconds) {
     house.clock.advance(kSecond * seconds);
     manager->tick();
   }
-  HostState stateOfHost() { return must(manager->showHost("h1")).host.state; }
 
-  FabricHouse house;
   std::atomic<bool> away{false};
-  std::unique_ptr<Manager> manager;
   RegionId region;
 };
 
@@ -60,8 +55,8 @@ TEST_F(Suspension, NothingIsChangedAndWhatIsKnownIsShown) {
   EXPECT_EQ(codeOf(manager->addHost({}, hostSpec("h2"))), ErrorCode::kUnreachable);
   EXPECT_EQ(codeOf(manager->renewLease("h1")), ErrorCode::kUnreachable)
       << "another manager may have cut it off";
-  EXPECT_EQ(must(manager->showRegion(region)).region.state, RegionState::kAttached);
-  EXPECT_EQ(must(manager->totals()).free, Bytes(60 * kGrain));
+  EXPECT_EQ(stateOf(region), RegionState::kAttached);
+  EXPECT_EQ(freeGrains(), 60u);
   manager->tick();
   EXPECT_THAT(house.said(), HasSubstr("nothing is changed, and no lease ends"));
   away = false;
@@ -72,14 +67,14 @@ TEST_F(Suspension, NoLeaseEndsByIt) {
   away = true;
   pass(31);
   pass(300);
-  EXPECT_EQ(stateOfHost(), HostState::kActive);
+  EXPECT_EQ(stateOf("h1"), HostState::kActive);
   away = false;
   pass(1);
-  EXPECT_EQ(stateOfHost(), HostState::kActive) << "nobody could have renewed it";
+  EXPECT_EQ(stateOf("h1"), HostState::kActive) << "nobody could have renewed it";
   pass(29);
-  EXPECT_EQ(stateOfHost(), HostState::kActive);
+  EXPECT_EQ(stateOf("h1"), HostState::kActive);
   pass(2);
-  EXPECT_EQ(stateOfHost(), HostState::kFenced) << "it was not heard of since";
+  EXPECT_EQ(stateOf("h1"), HostState::kFenced) << "it was not heard of since";
 }
 
 TEST_F(Suspension, WorkGoesOnAfterwards) {

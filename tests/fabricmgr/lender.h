@@ -7,8 +7,10 @@
 
 #include "fabricmgr/device/control_wire.h"
 #include "fabricmgr/memserver/control_server.h"
+#include "runtime/transport/client.h"
 #include "tests/fabricmgr/certificates.h"
 #include "tests/fabricmgr/fabric_fixture.h"
+#include "tests/transport/fake_peer.h"
 
 namespace tidepool::fabric {
 
@@ -17,7 +19,8 @@ inline constexpr Nanoseconds kLong(20'000'000'000);
 /// One memory server with its control port.
 struct Lender {
   explicit Lender(uint64_t grains, const std::string& control = "127.0.0.1:0",
-                  const std::string& device = "m1") {
+                  const std::string& device = "m1")
+      : name(device) {
     memserver::ServerOptions options;
     options.size = Bytes(grains * kGrain);
     options.threads = 2;
@@ -26,7 +29,20 @@ struct Lender {
     orders = must(memserver::ControlServer::start(*server, control, memserverTls(device)));
   }
   std::string address() const { return "127.0.0.1:" + std::to_string(orders->port()); }
+  /// Of a pool "far".
+  DeviceSpec spec() const {
+    DeviceSpec spec;
+    spec.name = name;
+    spec.pool = "far";
+    spec.address = address();
+    spec.granularity = Bytes(kGrain);
+    return spec;
+  }
+  Result<std::unique_ptr<RemoteClient>> connect(const wire::ClientHello& hello) const {
+    return RemoteClient::connect(loopback(server->port()), hello, {.timeout = kLong});
+  }
 
+  std::string name;
   std::unique_ptr<memserver::Server> server;
   std::unique_ptr<memserver::ControlServer> orders;
 };

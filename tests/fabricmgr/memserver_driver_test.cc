@@ -12,7 +12,7 @@
 #include "runtime/transport/client.h"
 #include "tests/fabricmgr/crash_fixture.h"
 #include "tests/fabricmgr/lender.h"
-#include "tests/transport/fake_peer.h"
+#include "tests/fabricmgr/manager_fixture.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -22,31 +22,18 @@ constexpr ErrorCode kGood = ErrorCode{};
 /// As long as a test waits.
 Nanoseconds soon() { return kMonotonicClock.now() + kLong; }
 
-class MemserverDriverTest : public ::testing::Test {
+class MemserverDriverTest : public ManagerFixture {
  protected:
   void SetUp() override {
     house.drivers = makeDriverFactory({&house.wall, managerTls(), kLong});
     lender = std::make_unique<Lender>(1024);
     manager = house.open();
     must(manager->addPool({}, "far", MemoryClass::kRemote));
-    must(manager->addDevice({}, spec("m1", lender->address())));
+    must(manager->addDevice({}, lender->spec()));
     must(manager->addHost({}, hostSpec("h1")));
     must(manager->addHost({}, hostSpec("h2")));
   }
-  static DeviceSpec spec(const std::string& name, const std::string& address) {
-    DeviceSpec device;
-    device.name = name;
-    device.pool = "far";
-    device.address = address;
-    device.granularity = Bytes(kGrain);
-    return device;
-  }
-  RegionId assign(const std::string& host, uint64_t grains) {
-    return RegionId(must(manager->assign({}, want(host, grains))).id);
-  }
-  Result<std::unique_ptr<RemoteClient>> connect(const wire::ClientHello& hello) {
-    return RemoteClient::connect(loopback(lender->server->port()), hello, {.timeout = kLong});
-  }
+  auto connect(const wire::ClientHello& hello) { return lender->connect(hello); }
   std::unique_ptr<RemoteClient> connect(const std::string& host, RegionId region) {
     return must(connect(helloOf(must(manager->access(host, region)))));
   }
@@ -65,14 +52,8 @@ class MemserverDriverTest : public ::testing::Test {
         std::all_of(bytes.begin(), bytes.end(), [&](std::byte byte) { return byte == bytes[0]; });
     return same ? static_cast<char>(bytes[0]) : '?';
   }
-  RegionState stateOf(RegionId region) {
-    const auto shown = manager->showRegion(region);
-    return shown ? shown->region.state : RegionState::kFree;
-  }
 
-  FabricHouse house;
   std::unique_ptr<Lender> lender;
-  std::unique_ptr<Manager> manager;
 };
 
 TEST_F(MemserverDriverTest, AHostUsesItsRegionAndLosesItOnRelease) {
@@ -84,8 +65,7 @@ TEST_F(MemserverDriverTest, AHostUsesItsRegionAndLosesItOnRelease) {
   EXPECT_EQ(read(*client, 15), 'x');
   EXPECT_EQ(write(*client, 16, 'x'), ErrorCode::kInvalidArgument);
   const wire::ClientHello old = helloOf(must(manager->access("h1", region)));
-  must(manager->releaseRegion({}, region, "h1", Force::kNo));
-  manager->settle();
+  release(region);
   EXPECT_NE(write(*client, 15, 'y'), kGood);
   EXPECT_FALSE(connect(old));
   const auto evidence = must(manager->evidence(region));
@@ -175,9 +155,9 @@ TEST_F(MemserverDriverTest, ARegionIsLostWithItsServer) {
   lender = std::make_unique<Lender>(1024, address);
   finishWork(*manager);
   EXPECT_EQ(stateOf(region), RegionState::kLost);
-  must(manager->releaseRegion({}, region, "h1", Force::kNo));
+  release(region);
   finishWork(*manager);
-  EXPECT_EQ(must(manager->totals()).free, Bytes(1024 * kGrain));
+  EXPECT_EQ(freeGrains(), 1024u);
 }
 
 TEST_F(MemserverDriverTest, NoiseEndsItsConnectionAlone) {

@@ -9,6 +9,7 @@
 
 #include "tests/fabricmgr/crash_fixture.h"
 #include "tests/fabricmgr/faulty_driver.h"
+#include "tests/fabricmgr/manager_fixture.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -17,20 +18,17 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class ResumeMany : public ::testing::Test {
+class ResumeMany : public ManagerFixture {
  protected:
   void SetUp() override {
     house.drivers = faultyDrivers(house.wall, [this](const char* action, const Device&) {
       const bool erases = std::string_view(action) == "revoke";
       return erases && device_away.load() ? Fault::kBefore : Fault::kNone;
     });
-    manager = house.open();
-    must(manager->addPool({}, "pool", MemoryClass::kCxl));
-    must(manager->addDevice({}, house.poolFile("d1", 64)));
+    open({"d1"}, {"h1", "h2", "h3", "h4"});
     for (const std::string name : {"h1", "h2", "h3", "h4"}) {
-      must(manager->addHost({}, hostSpec(name)));
       must(manager->labelHost({}, name, {{"rack", name < "h3" ? "r1" : "r2"}}));
-      must(manager->assign({}, want(name, 1)));
+      assign(name, 1);
     }
   }
   /// "h1 resumed", one for each host that the selector finds.
@@ -44,13 +42,10 @@ class ResumeMany : public ::testing::Test {
     }
     return lines;
   }
-  HostState stateOf(const std::string& name) { return must(manager->showHost(name)).host.state; }
   void fence(const std::string& name) { must(manager->fenceHost({}, name, Force::kForce)); }
   uint64_t held() { return must(manager->totals()).hosts_held; }
 
-  FabricHouse house;
   std::atomic<bool> device_away{false};
-  std::unique_ptr<Manager> manager;
   Index index;  // of the last resume()
 };
 
@@ -138,8 +133,7 @@ TEST_F(ResumeMany, AKeyDoesItOnceAndTellsTheSameAgain) {
     EXPECT_EQ(resume("rack=r1", keyed), first);
     EXPECT_EQ(index, done);
     EXPECT_EQ(stateOf("h2"), HostState::kDraining) << "a repeated key has done it again";
-    manager.reset();
-    manager = house.open();
+    reopen();
   }
   must(manager->drainHost({}, "h3", {}));
   must(manager->labelHost({}, "h3", {{"rack", "r1"}}));

@@ -9,6 +9,7 @@
 
 #include "fabricmgr/store/sqlite.h"
 #include "tests/fabricmgr/crash_fixture.h"
+#include "tests/fabricmgr/manager_fixture.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -17,13 +18,12 @@ using ::testing::HasSubstr;
 
 constexpr Nanoseconds kDay(86'400'000'000'000);
 
-class Retention : public ::testing::Test {
+class Retention : public ManagerFixture {
  protected:
   void reopen(Nanoseconds age, uint64_t records) {
-    manager.reset();
     house.audit_age = age;
     house.audit_records = records;
-    manager = house.open();
+    ManagerFixture::reopen();
   }
   void change() {
     const std::string value = "v" + std::to_string(++changes);
@@ -44,8 +44,6 @@ class Retention : public ::testing::Test {
     return verdict.removed;
   }
 
-  FabricHouse house;
-  std::unique_ptr<Manager> manager;
   unsigned changes = 0;
 };
 
