@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <vector>
 
 #include "tests/allocator/fixture.h"
+#include "tests/scratch_folder.h"
 
 namespace tidepool {
 namespace {
@@ -19,9 +19,6 @@ constexpr uint32_t kDim = 4;
 
 class CxxTables : public testing::Test {
  protected:
-  ~CxxTables() override {
-    if (!directory_.empty()) std::filesystem::remove_all(directory_);
-  }
   static TableParams hashed(const char* name) {
     TableParams params;
     params.name = name;
@@ -57,16 +54,9 @@ class CxxTables : public testing::Test {
     std::sort(ids.begin(), ids.end());
     return ids;
   }
-  const std::string& directory() {
-    std::string pattern = std::filesystem::temp_directory_path() / "tidepool-cxx-XXXXXX";
-    if (directory_.empty() && mkdtemp(pattern.data()) != nullptr) directory_ = pattern;
-    return directory_;
-  }
 
   Context context_ = std::move(*Context::open("dram:64M,far:cxl:64M,budget_scope:managed"));
-
- private:
-  std::string directory_;
+  const ScratchFolder folder_;
 };
 
 TEST_F(CxxTables, RemoveIds) {
@@ -122,17 +112,17 @@ TEST_F(CxxTables, RestoreWeightsForServing) {
     step(table, 3);
     ASSERT_TRUE(table.readRows(ids, trained));
     const std::array<const Table*, 1> tables{&table};
-    auto checkpoint = Checkpoint::start(tables, directory());
+    auto checkpoint = Checkpoint::start(tables, folder_.path());
     ASSERT_TRUE(checkpoint) << checkpoint.failure().text();
     ASSERT_TRUE(checkpoint->wait());
   }
   params.optimizer = TIDEPOOL_SGD;
   Table serving = make(params);
   const std::array<const Table*, 1> tables{&serving};
-  const auto whole = Checkpoint::restore(tables, directory());
+  const auto whole = Checkpoint::restore(tables, folder_.path());
   ASSERT_FALSE(whole) << "its optimizer is another";
   EXPECT_EQ(whole.failure().status(), TIDEPOOL_INVALID_ARGUMENT);
-  const auto weights = Checkpoint::restoreWeights(tables, directory());
+  const auto weights = Checkpoint::restoreWeights(tables, folder_.path());
   ASSERT_TRUE(weights) << weights.failure().text();
   EXPECT_EQ(*weights, 1u);
   ASSERT_TRUE(serving.readRows(ids, served));

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <map>
@@ -17,6 +16,7 @@
 #include "allocator/checkpoint/restore.h"
 #include "allocator/checkpoint/row_file_reader.h"
 #include "allocator/checkpoint/verify.h"
+#include "tests/scratch_folder.h"
 #include "tests/table/table_fixture.h"
 #include "tests/table/table_model.h"
 
@@ -24,14 +24,7 @@ namespace tidepool {
 
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    char name[] = "/tmp/tidepool-checkpoint-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  std::string path() const { return path_ + "/checkpoints"; }
+  std::string path() const { return folder_ / "checkpoints"; }
   std::set<std::string> files() const {
     std::set<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path())) {
@@ -41,7 +34,7 @@ class TemporaryDirectory {
   }
 
  private:
-  std::string path_;
+  const ScratchFolder folder_;
 };
 
 using RowMap = std::map<int64_t, std::vector<std::byte>>;

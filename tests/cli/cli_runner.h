@@ -13,12 +13,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "tests/scratch_folder.h"
 
 namespace tidepool::cli {
 
@@ -99,30 +100,6 @@ inline Outcome tidepool(
     const std::function<void()>& prepare = [] {}) {
   return Running(words, environment, prepare).wait();
 }
-
-/// A folder that goes away with the test.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "tidepool-cli-XXXXXX";
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
-  std::string write(const std::string& name, const std::string& text,
-                    std::filesystem::perms rights) const {
-    const std::string path = *this / name;
-    std::ofstream(path) << text;
-    std::filesystem::permissions(path, rights);
-    return path;
-  }
-
- private:
-  std::string path_;
-};
 
 inline std::string readFile(const std::string& path) {
   std::ifstream file(path);

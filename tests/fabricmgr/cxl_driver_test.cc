@@ -12,6 +12,7 @@
 
 #include "fabricmgr/device/switch_command.h"
 #include "runtime/base/clock.h"
+#include "tests/scratch_folder.h"
 
 namespace tidepool::fabric {
 namespace {
@@ -22,8 +23,6 @@ constexpr uint64_t kSize = 256 * kMiB;
 class CxlDriverTest : public ::testing::Test {
  protected:
   CxlDriverTest() {
-    std::string name = fs::temp_directory_path() / "tidepool-switch-XXXXXX";
-    folder_ = mkdtemp(name.data());
     // Remembers in a file to whom the device is bound, and in another what it was told.
     program(
         "echo \"$*\" >> \"$0.told\"\n"
@@ -38,9 +37,8 @@ class CxlDriverTest : public ::testing::Test {
     device_.address = "cxl:0x5001";
     device_.granularity = Bytes(kSize);
   }
-  ~CxlDriverTest() override { fs::remove_all(folder_); }
 
-  std::string path() const { return (folder_ / "switch").string(); }
+  std::string path() const { return folder_ / "switch"; }
   void program(const std::string& text) {
     std::ofstream(path()) << "#!/bin/sh\n" << text;
     chmod(path().c_str(), 0755);
@@ -55,7 +53,7 @@ class CxlDriverTest : public ::testing::Test {
     return {path(), Nanoseconds(seconds * 1'000'000'000)};
   }
   Result<std::shared_ptr<DeviceDriver>> open() {
-    return openCxl(device_, leadership_, {path(), "manager", folder_.string()}, clock_);
+    return openCxl(device_, leadership_, {path(), "manager", folder_.path()}, clock_);
   }
   Grant grant(uint64_t region, uint64_t epoch, uint64_t length = kSize) const {
     Grant one;
@@ -69,7 +67,7 @@ class CxlDriverTest : public ::testing::Test {
     return status ? ErrorCode() : status.error().code();
   }
 
-  fs::path folder_;
+  const ScratchFolder folder_;
   Device device_;
   Leadership leadership_{{"01234567-89ab-4cde-8f01-23456789abcd", Term(1), 1, TakeOver::kNo}};
   WallClock clock_;
@@ -179,7 +177,7 @@ TEST_F(CxlDriverTest, EndsAProgramThatTakesTooLong) {
 }
 
 TEST_F(CxlDriverTest, WithoutASwitchTheDeviceHasToBeHere) {
-  const auto driver = openCxl(device_, leadership_, {"", "manager", folder_.string()}, clock_);
+  const auto driver = openCxl(device_, leadership_, {"", "manager", folder_.path()}, clock_);
   if (fs::exists("/sys/bus/cxl/devices"))
     return;  // a machine with CXL is asked by the tests in VMs
   ASSERT_FALSE(driver);

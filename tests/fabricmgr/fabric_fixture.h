@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "fabricmgr/store/sqlite_store.h"
 #include "runtime/base/mutex.h"
 #include "tests/fabricmgr/store_around.h"
+#include "tests/scratch_folder.h"
 
 namespace tidepool::fabric {
 
@@ -33,23 +33,9 @@ class FakeClock final : public Clock {
   std::atomic<uint64_t> now_;
 };
 
-/// A folder that goes with the object; in memory where that can be had.
-class Folder {
- public:
-  Folder() {
-    const bool shm = std::filesystem::is_directory("/dev/shm");
-    std::string name = std::string(shm ? "/dev/shm" : "/tmp") + "/tidepool-fabric-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
+/// In memory: stores wait for their disk at every change.
+struct Folder : ScratchFolder {
+  Folder() : ScratchFolder(inMemory()) {}
 };
 
 /// Options, clocks and files; open() may be called again once the manager was closed.
@@ -103,7 +89,7 @@ class FabricHouse {
   FakeClock clock{kSecond.value()};
   FakeClock wall{1'700'000'000 * kSecond.value()};
   /// For a store that is no file in the folder: it is opened, and written into folder/store.db for
-  /// whoever reads that.
+  /// readers of that.
   std::function<Result<std::unique_ptr<Store>>()> open_store;
   std::function<void()> export_store;
   DriverFactory drivers;  // empty: the real ones

@@ -6,30 +6,16 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 
 #include "runtime/base/unique_fd.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/scratch_folder.h"
 
 namespace tidepool::fuzz {
-namespace {
-
-struct Scratch {
-  std::filesystem::path folder;
-  Scratch() {
-    const bool in_memory = access("/dev/shm", W_OK) == 0;
-    std::string name = in_memory ? "/dev/shm/tidepool-fuzz-XXXXXX" : "/tmp/tidepool-fuzz-XXXXXX";
-    TP_CHECK(mkdtemp(name.data()) != nullptr);
-    folder = name;
-  }
-  ~Scratch() { std::filesystem::remove_all(folder); }
-};
-
-}  // namespace
 
 std::string scratchFile(const char* name) {
-  static const Scratch scratch;
-  return scratch.folder / name;
+  static const ScratchFolder scratch(ScratchFolder::inMemory());
+  return scratch / name;
 }
 
 void write(const std::string& path, std::string_view bytes) {

@@ -5,22 +5,16 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "tests/scratch_folder.h"
 
 namespace tidepool {
 namespace {
 
 class PerfEvents : public testing::Test {
  protected:
-  PerfEvents() {
-    char path[] = "/tmp/tidepool-events-XXXXXX";
-    EXPECT_NE(mkdtemp(path), nullptr);
-    root_ = path;
-  }
-  ~PerfEvents() override { std::filesystem::remove_all(root_); }
-
   void write(const std::string& file, const std::string& text) {
     std::filesystem::create_directories((root_ / file).parent_path());
     std::ofstream(root_ / file) << text << "\n";
@@ -34,7 +28,8 @@ class PerfEvents : public testing::Test {
   }
   Result<MemoryEvent> find() { return findMemoryEvent(root_.c_str()); }
 
-  std::filesystem::path root_;
+  const ScratchFolder folder_;
+  const std::filesystem::path root_ = folder_.path();
 };
 
 TEST_F(PerfEvents, FindsPebs) {

@@ -11,8 +11,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,23 +19,11 @@
 #include "fabricmgr/ca/authority.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/transport/connection.h"
+#include "tests/scratch_folder.h"
 
 namespace tidepool::api {
 
-/// An empty folder that goes with the test.
-class Scratch {
- public:
-  Scratch() {
-    char name[] = "/tmp/tidepool-api-XXXXXX";
-    EXPECT_NE(mkdtemp(name), nullptr);
-    path_ = name;
-  }
-  ~Scratch() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
+using Scratch = ScratchFolder;
 
 /// What a client shows, and whom it believes. Empty: nothing.
 struct ClientFiles {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "fabricmgr/cxl/sysfs.h"
+#include "tests/scratch_folder.h"
 
 namespace tidepool::cxl {
 
@@ -19,11 +20,6 @@ namespace fs = std::filesystem;
 /// The folder of one test; gone with it.
 class FakeRoot {
  public:
-  FakeRoot() {
-    std::string name = fs::temp_directory_path() / "tidepool-cxl-XXXXXX";
-    path_ = fs::canonical(mkdtemp(name.data()));
-  }
-  ~FakeRoot() { fs::remove_all(path_); }
   std::string path() const { return path_.string(); }
   void put(const std::string& path, const std::string& text) const {
     fs::create_directories((path_.string() + path).substr(0, (path_.string() + path).rfind('/')));
@@ -44,7 +40,8 @@ class FakeRoot {
   }
 
  private:
-  fs::path path_;
+  const ScratchFolder folder_;
+  const fs::path path_ = fs::canonical(folder_.path());
 };
 
 struct Faults {
