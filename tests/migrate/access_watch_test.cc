@@ -88,12 +88,13 @@ TEST_F(AccessWatchTest, DoesNotHideThatAPageDiffersFromItsFarCopy) {
   promote(11);
   const PageIndex page = firstPage(granule_) + 9;
   const PageWord home = core_.space->word(page);
-  change(page, home, home.with(kFlagFarCopy));
+  const PageWord copied(PageState::kLocal, kFlagFarCopy, home.tier(), home.index());
+  change(page, home, copied);
   open();
   const AccessWatch::Seen found = close();
   EXPECT_FALSE(found.watched.local[9]);
   EXPECT_TRUE(found.watched.local[11]);
-  change(page, home.with(kFlagFarCopy), home);
+  change(page, copied, home);
 }
 
 TEST_F(AccessWatchTest, SeesExactlyWhatIsReadOrWritten) {
