@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Invariant checks that are too dear for every build: on hot paths, or of whole structures. The
-// debug preset makes them, other builds only compile them. What guards memory and costs nothing
-// beside the call that it is in is a TP_CHECK.
+// debug and sanitizer presets make them, others only compile them. What guards memory and costs
+// nothing beside the call that it is in is a TP_CHECK.
 #pragma once
 
 #include "runtime/base/check.h"
