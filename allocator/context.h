@@ -56,7 +56,7 @@ class Context {
   /// A heap or a table begins or ends to use the context.
   void addUser() { users_.fetch_add(1, std::memory_order_relaxed); }
   void removeUser() { users_.fetch_sub(1, std::memory_order_release); }
-  // Acquire pairs with the release: whoever closes sees all that the users did.
+  // Acquire pairs with the release: the thread that closes sees all that the users did.
   size_t users() const { return users_.load(std::memory_order_acquire); }
 
  private:

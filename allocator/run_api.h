@@ -50,7 +50,7 @@ struct TidepoolRunTable {
 
 struct TidepoolRunApi {
   uint32_t version;  // kTidepoolRunVersion; another one has nothing in common with this
-  uint32_t size;     // sizeof(TidepoolRunApi) of whoever filled it in
+  uint32_t size;     // sizeof(TidepoolRunApi) where it was filled in
 
   /// As the members of Runtime of the same names (runtime/runtime.h).
   void* (*allocate)(uint64_t size, uint64_t alignment, TidepoolRunError* error);
@@ -73,7 +73,7 @@ struct TidepoolRunApi {
   bool (*conf)(char* out, size_t capacity);
 
   /// Rows of tables in far tiers: as Runtime::rowStore() and the members of RowStore and RowChannel
-  /// (runtime/tier). Stores and channels belong to whoever opened them; allocateRows() returns
+  /// (runtime/tier). Stores and channels belong to their opener; allocateRows() returns
   /// where frames of a direct tier are. poll() fills in at most 64.
   void* (*openStore)(uint32_t far_tier, uint8_t* kind, TidepoolRunError* error) = nullptr;
   void (*closeStore)(void* store) = nullptr;

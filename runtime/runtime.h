@@ -131,16 +131,16 @@ class Runtime {
   /// their account, which every program that is executed from here finds. Where it cannot be had,
   /// each makes its own.
   static void beginTree();
-  /// start() does this. Sooner, for whoever registers handlers of locks under which a runtime that
-  /// may come later is called: the last registered are run first, and those have to be.
+  /// start() does this. Sooner, for callers that register handlers of locks under which a runtime
+  /// may be called later: the last registered are run first, and those have to be.
   static void registerForkHandlers();
   /// Nor is it done then: code that calls this makes the four calls below around fork(), too.
   static void leaveForksToCaller();
-  /// What fork() calls by itself, for whoever makes a copy of the process in another way: around
-  /// it, by the copying thread, which is not inside another call (a signal handler may be).
+  /// What fork() calls by itself, for callers that copy the process in another way: around it, by
+  /// the copying thread, which is not inside another call (a signal handler may be).
   static void beforeFork(ForkKind kind);
-  /// Before it, for whoever takes locks first that libc waits for in its streams (malloc's): those
-  /// of the streams come before them, as in fork() itself. Of the same thread, with the same kind.
+  /// Before it, for callers that first take locks which libc waits for in its streams (malloc's):
+  /// the streams' come before those, as in fork() itself. Of the same thread, with the same kind.
   static void aboutToFork(ForkKind kind);
   static void afterForkInParent();
   static void afterForkInChild();

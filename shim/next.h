@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The definitions behind ours: another preload's, or libc's. What the program asks of the kernel
-// passes on through them, so that whoever interposes, or patches, those functions sees the call, as
+// passes on through them, so that others who interpose, or patch, those functions see the call, as
 // without us. What Tidepool itself asks of the kernel goes straight there (raw_syscalls.h).
 // Thread-safe and async-signal-safe; before the library is loaded wholly there are none, and the
 // kernel is called.

@@ -69,11 +69,11 @@ void* mapFixedOverManaged(void* address, size_t size, int protection, int flags,
 bool makeUnmapped(uintptr_t address, size_t size);
 /// True for a range that only the kernel has to do with: it also judges what is malformed.
 bool isKernels(uintptr_t address, size_t size, size_t& rounded);
-/// madvise() of a range, whoever owns its pieces.
+/// madvise() of a range, ours or not.
 int advisePieces(uintptr_t address, size_t size, int advice);
-/// mprotect() of a range, whoever owns its pieces.
+/// mprotect() of a range, ours or not.
 int protectPieces(uintptr_t address, size_t size, int protection);
-/// Ends the use of a range, whoever owns its pieces.
+/// Ends the use of a range, ours or not.
 int unmapPieces(uintptr_t address, size_t size);
 
 }  // namespace tidepool

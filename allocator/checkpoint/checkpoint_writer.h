@@ -30,8 +30,7 @@ enum class ChangesAfter : uint8_t { kCountFromThis = 0, kCountAsBefore = 1 };
 struct CheckpointOptions {
   /// Threads that check-sum and write, besides the one that reads the tables.
   size_t writers = 2;
-  /// For old bytes of rows that change meanwhile. When it is full, whoever trains waits for the
-  /// disk.
+  /// For old bytes of rows that change meanwhile. When it is full, training waits for the disk.
   Bytes copies = Bytes(64 * kMiB);
   /// Reads the tables no faster than this; 0: as fast as the disk takes it.
   Bytes per_second;

@@ -59,7 +59,7 @@ class FileStream {
   FileStream(const FileStream&) = delete;
   FileStream& operator=(const FileStream&) = delete;
 
-  /// The next piece; waits for it. Null when there is none left, and after stop(). Whoever waits
+  /// The next piece; waits for it. Null when there is none left, and after stop(). A caller waiting
   /// here holds one piece at most, or others give theirs back meanwhile. Errors: kCorrupt when the
   /// file ends before `end`, kIo.
   Result<Piece*> next() TP_EXCLUDES(mutex_);

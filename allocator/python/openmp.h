@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The OpenMP threads of whoever else is in the process, PyTorch say.
+// The OpenMP threads of other libraries in the process, PyTorch say.
 #pragma once
 
 namespace tidepool::python {

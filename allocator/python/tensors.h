@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors in far tiers as Python holds them: memory of arrays is borrowed by threads that know
-// nothing of Python, so it is kept here until they are done, whoever drops a future before. As
+// nothing of Python, so it is kept here until they are done, even if a future is dropped before. As
 // tables, stores belong to the process that made them. All functions need the GIL.
 #pragma once
 

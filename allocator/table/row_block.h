@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows on their way from a table to a checkpoint: a piece of memory full of them, a bounded pool of
-// such pieces, and the queue of those that are full. Whoever takes from an exhausted pool waits
-// until a writer has given one back. Pool and queue are thread-safe.
+// such pieces, and the queue of those that are full. Taking from an exhausted pool waits until
+// a writer has given one back. Pool and queue are thread-safe.
 #pragma once
 
 #include <atomic>

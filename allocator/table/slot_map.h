@@ -4,8 +4,8 @@
 // and of the row no more than its bucket leaves open (quotienting: Cleary 1984). Rows whose
 // bucket is full go to one of the next, and the buckets that they passed count them, so that a
 // search for a row that has no slot knows where to end (F14: Bronson and Shi 2019). Full
-// associativity: any set of rows fits. Look-ups may run in several threads at once; whoever changes
-// the map must be alone.
+// associativity: any set of rows fits. Look-ups may run in several threads at once; a change
+// must be alone.
 #pragma once
 
 #include <cstddef>

@@ -206,8 +206,7 @@ class EmbeddingTable final : private RowsKeeper {
   class Locks;
   static Scratch& scratch();
 
-  /// As create(); `shared`, which outlives the table, or null: whoever gives it takes it away
-  /// again.
+  /// As create(); `shared`, which outlives the table, or null: the caller takes it away again.
   static Result<std::unique_ptr<EmbeddingTable>> createIn(SharedBudget* shared,
                                                           const TableOptions& options,
                                                           std::unique_ptr<BackingStore> backing,

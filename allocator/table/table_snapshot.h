@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of a table as they were at one batch boundary, read piece by piece while training goes
 // on: the rows of a piece are copied under the table's lock, those of a fetch tier are read over a
-// link of their own, and a row that is about to change before its turn is copied by whoever changes
-// it. Each row appears once. Used by one thread; the table must outlive it.
+// link of their own, and a row that is about to change before its turn is copied by the thread that
+// changes it. Each row appears once. Used by one thread; the table must outlive it.
 #pragma once
 
 #include <memory>

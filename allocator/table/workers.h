@@ -14,8 +14,7 @@
 namespace tidepool {
 
 /// Threads that another library of the process keeps, OpenMP's say: after each of their loops they
-/// stay awake for a while, and whoever works beside them in threads of his own waits for
-/// processors.
+/// stay awake for a while, and other threads that work beside them wait for processors.
 struct ThreadTeam {
   /// Calls act(argument) in so many threads at the same time, the caller's among them, and returns
   /// when all have returned. Fewer may come.

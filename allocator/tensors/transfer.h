@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tensor on its way to or from far memory. Its memory is borrowed until it is over. Whoever
-// wants to know waits, or has a DoneQueue told. Thread-safe.
+// One tensor on its way to or from far memory. Its memory is borrowed until it is over. To
+// know when, wait or have a DoneQueue told. Thread-safe.
 #pragma once
 
 #include <array>

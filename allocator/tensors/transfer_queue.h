@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers under way, handed out piece by piece in turn, so that a small tensor does not wait for
-// a large one. Whoever takes a piece says how it ended; the transfer is over with its last piece,
+// a large one. The taker of a piece says how it ended; the transfer is over with its last piece,
 // or after a failure with the last one that was taken. Thread-safe.
 #pragma once
 

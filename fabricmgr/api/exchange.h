@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One request and the way back to whoever asked. A handler may answer at once or keep the exchange
+// One request and the way back to its client. A handler may answer at once or keep the exchange
 // and answer later, from any thread; that is how a thousand watchers wait without a thread each.
 // Answers travel through a mailbox to the thread that owns the connection.
 #pragma once

@@ -33,7 +33,7 @@ class HttpConnection {
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
 
-  /// Whoever it is may send requests from now on.
+  /// The peer, now known, may send requests from now on.
   void identify(Principal principal, std::time_t not_after);
   void reply(const Response& response);
   void openStream(const Response& head);

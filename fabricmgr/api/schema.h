@@ -12,7 +12,7 @@
 
 namespace tidepool::api {
 
-/// kLabels: an object of texts; kLabelChange: of texts, or null for what is to go.
+/// kLabels: an object of texts; kLabelChange: of texts, or null for those to remove.
 enum class Type : uint8_t {
   kText,
   kCount,

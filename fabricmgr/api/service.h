@@ -60,7 +60,7 @@ class Service final : public HttpHandler {
   /// `why` is of answers that are no success; may be empty.
   void logAccess(const Exchange& exchange, const Route* route, int status, Nanoseconds took,
                  const std::string& why);
-  /// Lines about what is refused are limited: whoever is refused must not fill the disk.
+  /// Lines about what is refused are limited: a client that is refused must not fill the disk.
   void logRefused(const std::string& line) TP_EXCLUDES(mutex_);
 
   fabric::Manager& manager_;

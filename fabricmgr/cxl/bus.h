@@ -50,7 +50,7 @@ class Bus {
   /// The driver of a mode takes a DAX device that has none; its module is loaded if need be. Errors
   /// also: kUnsupported when there is no such driver.
   virtual Status enableDax(const std::string& dax, Mode mode) const = 0;
-  /// Checks nothing: whoever calls knows that nobody uses it. See leaveDriver().
+  /// Checks nothing: the caller knows that nobody uses it. See leaveDriver().
   virtual Status disableDax(const std::string& dax) const = 0;
 };
 

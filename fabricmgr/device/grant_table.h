@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one device holds for whom, and which changes of that are allowed. In memory; whoever owns
-// the table makes it durable. Not thread-safe.
+// What one device holds for whom, and which changes of that are allowed. In memory; its owner
+// makes it durable. Not thread-safe.
 #pragma once
 
 #include <map>

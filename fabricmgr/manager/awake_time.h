@@ -12,7 +12,7 @@ namespace tidepool::fabric {
 
 class AwakeTime {
  public:
-  /// Between two calls of now() at most `most` counts. Whoever owns this sees to it that there is
+  /// Between two calls of now() at most `most` counts. The owner sees to it that there is
   /// one more often.
   AwakeTime(const Clock& clock, Nanoseconds most)
       : clock_(clock), most_(most), looked_(clock.now()) {}

@@ -34,7 +34,7 @@ class DriverTable {
   /// The driver in use. Errors: kUnreachable while the device is known not to answer, or was not
   /// looked at yet.
   Result<std::shared_ptr<DeviceDriver>> of(const Device& device) TP_EXCLUDES(mutex_);
-  /// Opens a driver that nobody uses yet: whoever does inspects the device, then puts it in use.
+  /// Opens a driver that nobody uses yet: the caller inspects the device, then puts it in use.
   /// The one in use, if any, is closed first: a pool file has one user.
   Result<std::shared_ptr<DeviceDriver>> open(const Device& device) TP_EXCLUDES(mutex_);
   void use(DeviceId device, std::shared_ptr<DeviceDriver> driver) TP_EXCLUDES(mutex_);

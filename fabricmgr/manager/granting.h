@@ -22,7 +22,7 @@ class Granting {
   Result<Answer> grow(RegionId region, Bytes size, const Constraints& how);
 
  private:
-  /// Under the mutex: what is to be made, checked; nothing is changed yet.
+  /// Under the mutex: the region to make, checked; nothing is changed yet.
   Result<Region> draft(const AssignSpec& spec, const Plan* chosen) TP_REQUIRES(impl_.mutex);
   Result<Region> draftGrowth(RegionId region, Bytes size, const Constraints& how)
       TP_REQUIRES(impl_.mutex);

@@ -198,7 +198,7 @@ class Manager::Impl {
   bool isSilent(const HostEntry& entry) TP_REQUIRES(mutex);
   /// Every silent host gets a new lease.
   void resumeExpiry(Step* step) TP_REQUIRES(mutex);
-  /// Fences whose lease is over, unless that is held; and whoever is fenced and has something yet.
+  /// Fences hosts whose lease is over, unless that is held; and fenced ones that have regions yet.
   void takeFromSilent(const std::string& actor) TP_REQUIRES(mutex);
 
   // --- time.cc

@@ -18,7 +18,7 @@ class Newcomers {
   /// At most `most` at a time, of whom `most_of_one` may be of one network (see networkOf()).
   Newcomers(size_t most, size_t most_of_one) : most_(most), most_of_one_(most_of_one) {}
 
-  /// One more, who always gets a place. If there is none left, whoever has waited longest among
+  /// One more, who always gets a place. If there is none left, the longest waiting among
   /// those of its network, or else of the network that has most, loses theirs: that socket is shut
   /// down, so that its owner's next look finds its end. Sockets are borrowed until leave().
   Place enter(int socket, const std::string& from) TP_EXCLUDES(mutex_);

@@ -76,8 +76,7 @@ class Region {
   std::atomic<size_t> pins_{0};  // changed with pin_mutex_ held
 };
 
-/// Whom a server lends memory to: whoever asks, or those alone whom the fabric manager's orders let
-/// in.
+/// Whom a server lends memory to: any client, or those that the fabric manager's orders let in.
 enum class LendsTo : uint8_t { kAnybody, kByOrders };
 
 /// Whether the client that makes a region may make a broken connection again.

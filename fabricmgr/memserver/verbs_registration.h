@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A region's memory as an RDMA device knows it: pinned, in a protection domain of its own, under
-// one key. Not thread-safe: whoever lets clients in sees to the order of calls.
+// one key. Not thread-safe: its owner sees to the order of calls.
 #pragma once
 
 #include <memory>

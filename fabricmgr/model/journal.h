@@ -25,7 +25,7 @@ struct Intent {
   DeviceId device;
   Action action = Action::kAttach;
   Epoch epoch{};
-  /// kAttach of a region that is to become the end of this one: the grant that grows. 0: none.
+  /// kAttach of a region that will become the end of this one: the grant that grows. 0: none.
   RegionId into;
 };
 

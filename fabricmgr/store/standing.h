@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row that says whose state a file has. For the store and for whoever makes, saves or replaces
+// The row that says whose state a file has. For the store and for what makes, saves or replaces
 // its file. A database belongs to one thread at a time.
 #pragma once
 

@@ -17,7 +17,7 @@ namespace tidepool {
 /// written before the release of the other value is seen.
 inline bool hasChanged(const std::atomic<uint32_t>& word, uint32_t old) {
   constexpr int kLooks = 64;
-  // Acquire: pairs with the release of whoever changed it.
+  // Acquire: pairs with the release of the change.
   for (int look = 0; look < kLooks; ++look) {
     if (word.load(std::memory_order_acquire) != old) return true;
 #if defined(__x86_64__)

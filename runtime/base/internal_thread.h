@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Marks a thread as one of Tidepool's own. Such a thread must never be given managed memory, or it
-// could wait for a fault that only it can serve. Whoever interposes malloc installs the hook before
+// could wait for a fault that only it can serve. Our malloc installs the hook before
 // the runtime starts; without one the calls do nothing. Thread-safe.
 #pragma once
 

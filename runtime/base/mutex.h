@@ -57,7 +57,7 @@ class PlainMutex {
     if (!word_.compare_exchange_strong(free, kTaken, std::memory_order_acquire)) lockContended();
   }
   void unlock() {
-    // Release pairs with the acquires of whoever takes it next.
+    // Release pairs with the acquires of the next owner.
     if (word_.exchange(kFree, std::memory_order_release) == kAwaited) futexWake(word_, 1);
   }
   bool try_lock() {
@@ -121,8 +121,8 @@ class CondVar {
   void notify(int most) { most == 1 ? condition_.notify_one() : condition_.notify_all(); }
   std::condition_variable condition_;
 #else
-  // Relaxed: the mutex orders what is waited for. Who reads the count with the mutex held and what
-  // was waited for not yet true sleeps on a count that whoever makes it true changes later.
+  // Relaxed: the mutex orders what is waited for. A thread that reads the count with the mutex held
+  // and its condition not yet true sleeps on a count that changes once it is made true.
   void notify(int most) {
     notified_.fetch_add(1, std::memory_order_relaxed);
     futexWake(notified_, most);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mutex in memory that processes share, which outlives its holder: whoever takes it after a
+// A mutex in memory that processes share, which outlives its holder: the next owner after a
 // holder's death (SIGKILL and exec included) is told. Zeroed memory is not one: call init() once.
 // Never moved, never destroyed: it goes with its memory.
 #pragma once

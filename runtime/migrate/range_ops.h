@@ -20,7 +20,7 @@ class RangeOps {
   Result<uintptr_t> allocate(Bytes size, Bytes alignment, RangeUse use = RangeUse::kMapping);
   /// Hands out exactly this range; kConflict if any of it is.
   Status claim(uintptr_t address, Bytes size);
-  /// The same two without access rights, for what is to be opened piece by piece. kNoMemory also
+  /// The same two without access rights, for a range that is opened piece by piece. kNoMemory also
   /// where too little would be left of the space.
   Result<uintptr_t> reserve(Bytes size, Bytes alignment);
   Status reserveAt(uintptr_t address, Bytes size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Takes a mapping that the kernel cannot write-protect (device-DAX) out of use and puts local
-// memory in its place, so that whoever uses it meanwhile waits, system calls too. Has a userfaultfd
+// memory in its place, so that its users wait meanwhile, system calls too. Has a userfaultfd
 // and a thread of its own: mremap() of an armed mapping returns only when somebody has read of it,
 // and what is armed stays so only then. One swap at a time; the caller sees to that.
 #pragma once
@@ -16,7 +16,7 @@ namespace tidepool::os {
 
 class MappingSwap {
  public:
-  /// Who is to wait: system calls too, or the process's own code alone, which needs no privilege.
+  /// What waits: system calls too, or the process's own code alone, which needs no privilege.
   enum class Holds : uint8_t { kAll, kOwnCode };
   /// Errors: kPermission, kUnsupported (no such events), kNoMemory.
   static Result<std::unique_ptr<MappingSwap>> open(Holds holds = Holds::kAll);
@@ -24,7 +24,7 @@ class MappingSwap {
   MappingSwap(const MappingSwap&) = delete;
   MappingSwap& operator=(const MappingSwap&) = delete;
 
-  /// From its return on whoever uses [address, address + size) waits. What was mapped there is
+  /// From its return on, code that uses [address, address + size) waits. What was mapped there is
   /// unmapped; `fill` is address space of the same size, used for a moment. Errors: kNoMemory; the
   /// range may be unmapped then.
   Status take(uintptr_t address, Bytes size, uintptr_t fill);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NUMA nodes that have memory, and how they rank as tiers. Pure values, whoever filled them in: the
-// kernel's files (numa.h), or hwloc in the command. Single-threaded.
+// NUMA nodes that have memory, and how they rank as tiers. Pure values, filled in from the
+// kernel's files (numa.h), or by hwloc in the command. Single-threaded.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether this process may have pages pinned for DMA: anonymous pages the kernel refuses to move by
-// itself, but of file pages (direct tiers) it does not tell. Whoever pins does so through a
+// itself, but of file pages (direct tiers) it does not tell. Pages are pinned through a
 // descriptor, and what it is of tells whether it can. Thread-safe, no allocation, no I/O.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of /proc for as long as the process lives. A program may leave /proc behind (chroot, a
 // mount namespace of its own) and fork afterwards: the child needs files of its own there. So a
-// descriptor of /proc itself is kept: what it calls "self" is whoever asks, the child as well.
+// descriptor of /proc itself is kept: its "self" is the process that asks, the child as well.
 // And folders read with plain system calls: opendir(3) allocates. Thread-safe; no allocation.
 #pragma once
 

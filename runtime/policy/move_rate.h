@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A token bucket over what background migration moves. Bytes moved are told as a total that only
-// grows, so whoever moves need not know of the bucket. What nobody can put off (the budget's
+// grows, so movers need not know of the bucket. What nobody can put off (the budget's
 // pressure) is not asked here, but counts all the same: background moves wait until it is paid for.
 // Pure: no clock. Not thread-safe; one owner.
 #pragma once

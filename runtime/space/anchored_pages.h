@@ -3,8 +3,8 @@
 // mapped there (futex(2) without FUTEX_PRIVATE_FLAG): while a thread sleeps, its page may not
 // change between anonymous memory and a direct tier's mapping. And it writes to words of threads
 // that end, robust locks and their thread ids, when such a thread cannot wait for a page any more:
-// those are kept in local memory. Few: grows with their number. Thread-safe; a change counts for
-// whoever moves pages if it is made under the granule's lock.
+// those are kept in local memory. Few: grows with their number. Thread-safe; page moves heed
+// a change that is made under the granule's lock.
 #pragma once
 
 #include <atomic>

@@ -25,7 +25,7 @@ class NumaTier final : public DirectTier {
   const char* name() const override { return name_; }
   Bytes capacity() const override { return file_->capacity(); }
   Bytes used() const override { return file_->used(); }
-  /// Also kNoSpace when the node has no more memory, whoever has it.
+  /// Also kNoSpace when the node has no memory left, whatever took it.
   Result<FrameRun> allocate(PageCount wanted) override;
   void release(FrameRun run) override { file_->release(run); }
   Status read(FrameRun run, std::byte* memory) override;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A far tier as those use it who keep rows there rather than pages: adjacent frames for all rows of
-// a table, which are read in place or through channels. The frames are the tier's own, so whoever
-// else has some of them shares its memory with the tables. Thread-safe.
+// a table, which are read in place or through channels. The frames are the tier's own, so its
+// other users share its memory with the tables. Thread-safe.
 #pragma once
 
 #include <cstddef>

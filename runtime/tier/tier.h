@@ -2,7 +2,7 @@
 // What every kind of memory a page can live in has in common, and the two ways of using one:
 // DirectTier (mapped, loaded and stored in place) and FetchTier (pages are brought in by request).
 // Frames are page-sized places, numbered from 0. Every class here is safe to call from several
-// threads unless it says otherwise; none touches managed memory, whoever calls it.
+// threads unless it says otherwise; none touches managed memory, in any thread.
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 // belongs to one thread at a time. Nothing here allocates after connect(), so service threads may
 // use it; the descriptor is one of Tidepool's own.
 //
-// Whoever uses it waits for fd() to be readable, then calls next() until there is nothing more:
+// Its user waits for fd() to be readable, then calls next() until there is nothing more:
 //
 //   kRegion     map or connect its pieces, which are valid until the next call
 //   kDrain      move all pages off the region, tell reportLeft() now and then, then giveBack()

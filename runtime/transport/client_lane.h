@@ -37,7 +37,7 @@ class ClientLane {
 
   /// Whether the lane carries a request. `offsets`: of its rows.
   bool carries(const wire::Request& request, std::span<const std::byte> offsets, RowsBy rows) const;
-  /// Starts as many pieces of what is to be sent through the lane as it has room for. False: none.
+  /// Starts sending as many pieces through the lane as it has room for. False: none.
   /// Errors: the lane's; it is of no more use.
   Result<bool> send(PageLane::Ends ends);
   /// Whether the oldest request has ended.

@@ -51,7 +51,7 @@ class FakeAgent {
     draining_.insert(region);
     say({.kind = agent_wire::NoticeKind::kDrain, .region = region, .epoch = Epoch(1)});
   }
-  /// Whoever asks from now on is refused.
+  /// Requests are refused from now on.
   void giveNoMore() {
     MutexLock lock(mutex_);
     stingy_ = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training run of several tables that can be repeated exactly: its steps, generated once, and
-// what the plain model makes of them. Whoever trains with the same steps must get the same bits.
+// what the plain model makes of them. Training with the same steps must give the same bits.
 #pragma once
 
 #include <functional>

@@ -111,7 +111,7 @@ typedef struct tidepool_context tidepool_context;
  * Opens a context. Nothing is started and no memory is taken before the first heap or table.
  *
  * Under `tidepool run` the run's space, tiers and budget are used, and `options` is not looked at:
- * whoever runs the program has said what it may have.
+ * the user who runs the program has said what it may have.
  *
  * @param options  copied. NULL: as the process's other contexts; if there are none, as
  * TIDEPOOL_CONF in the environment says. Errors: CONFLICT if another context of the process has

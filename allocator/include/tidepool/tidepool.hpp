@@ -118,7 +118,7 @@ inline Expected<void> result(tidepool_status status) {
 template <typename Handle, auto kClose>
 struct Closer {
   void operator()(Handle* handle) const {
-    // Whoever wants to know whether it could be closed calls close().
+    // Call close() to learn whether it could be closed.
     static_cast<void>(kClose(handle));
   }
 };

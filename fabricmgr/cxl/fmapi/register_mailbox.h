@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The primary mailbox of a CXL device or of a switch's CCI function, by its registers. Not
-// thread-safe; whoever opens it must be the only one to use the mailbox. Source: CXL Specification
+// thread-safe; its opener must be the only user of the mailbox. Source: CXL Specification
 // 3.1, section 8.2.8 (capabilities array, mailbox registers).
 #pragma once
 

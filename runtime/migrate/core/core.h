@@ -42,7 +42,7 @@ struct Core {
   CompressedPool* pool = nullptr;
   uint8_t pool_number = 0;
   Budget budget;
-  /// Local memory in use outside the space that whoever took it has told us of (Runtime).
+  /// Local memory in use outside the space, as its owners reported it (Runtime).
   Ledger outside;
   /// Of this process and its relatives. Used by the migrator's thread.
   std::unique_ptr<TreeAccount> account;

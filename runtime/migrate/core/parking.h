@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Brings the service threads to a standstill for fork(): each finishes what it has under way, then
-// sleeps until resumed. The migrator comes first: while the fault service still runs, whoever holds
-// what fork() waits for gets the pages that it touches. Thread-safe; one requester at a time.
+// sleeps until resumed. The migrator comes first: while the fault service still runs, holders
+// of what fork() waits for get the pages that they touch. Thread-safe; one requester at a time.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a tier that is to be destroyed is taken from the fault service, which may have a channel to
+// How a tier that will be destroyed is taken from the fault service, which may have a channel to
 // it, before its number is another tier's.
 #pragma once
 

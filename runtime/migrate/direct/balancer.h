@@ -30,7 +30,7 @@ class Balancer {
   Nanoseconds step(Nanoseconds now);
   /// Ends what it watches, so that every page is where its word says: before a fork.
   void rest();
-  /// Likewise, and nothing keeps a tier in use that is to be left.
+  /// Likewise, and nothing keeps a tier in use that must be left.
   void letGo();
 
  private:

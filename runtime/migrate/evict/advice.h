@@ -24,7 +24,7 @@ class Advice {
   /// Pages on fetch tiers, or on their way there, are brought in, as far as there is room.
   void willNeed(uintptr_t address, Bytes size);
 
-  /// Moves out a piece of what is to be paged out. True if there is more to do at once. On the
+  /// Moves out a piece of what was advised to go. True if there is more to do at once. On the
   /// migrator's thread.
   bool moveOutSome(Evictor& evictor);
 

@@ -72,8 +72,8 @@ class Waker {
 
   FaultPort& port_;
   // Entries [done_, asked_) wait: address, and in its low bits how many pages more. Waking twice
-  // does no harm, so whoever comes wakes first and moves `done_` on then: nobody who is preempted
-  // in between keeps others from it.
+  // does no harm, so a thread wakes first and then moves `done_` on: one that is preempted in
+  // between does not keep others from it.
   std::array<std::atomic<uintptr_t>, kSlots> slots_{};
   std::atomic<uint64_t> asked_{0};
   std::atomic<uint64_t> done_{0};

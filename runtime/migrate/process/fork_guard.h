@@ -57,14 +57,14 @@ class ForkGuard {
         mover_(mover),
         services_(services),
         window_(core, mover.promoter) {}
-  /// The first part of prepare(), for whoever takes locks between them under which others must not
-  /// wait for libc's streams.
+  /// The first part of prepare(), for callers that take locks in between under which others must
+  /// not wait for libc's streams.
   void begin(ForkKind kind) TP_LOCKS_BY_HAND;
   void prepare(ForkKind kind) TP_LOCKS_BY_HAND;
   void parent() TP_LOCKS_BY_HAND;
   void child() TP_LOCKS_BY_HAND;
   /// Calls `act(argument)` while the process has no thread of Tidepool's, from a thread that may be
-  /// the program's only one. Whoever touches far memory meanwhile waits: `act` must not. Not if new
+  /// the program's only one. A touch of far memory meanwhile waits: `act` must not. Not if new
   /// threads cannot be started: the old ones stay, and one line says so.
   void standAside(void (*act)(void*), void* argument) TP_LOCKS_BY_HAND;
   /// In a child for which prepare() could not be called: it was made in the midst of things.

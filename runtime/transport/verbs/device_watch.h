@@ -25,7 +25,7 @@ class DeviceWatch {
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
-  /// Readable when the device has said something: whoever wakes first takes it in by verdict().
+  /// Readable when the device has said something: the first to wake takes it in by verdict().
   int eventsFd() const { return context_->async_fd; }
   /// Readable once it has failed, so that all others wake, too.
   int failedFd() const { return failed_event_.get(); }
