@@ -15,7 +15,7 @@ namespace tidepool {
 Status EmbeddingTable::existingRows(std::span<const int64_t> ids, std::vector<RowNumber>& rows) {
   rows.resize(ids.size());
   if (options_.ids == IdKind::kDense) {
-    memcpy(rows.data(), ids.data(), ids.size_bytes());
+    std::copy(ids.begin(), ids.end(), rows.begin());  // of none, too
     return {};
   }
   ids_.findMany(ids, rows.data());

@@ -72,6 +72,7 @@ class ListedTables : public testing::Test {
     out.resize(batch.ids.size() * 16);
     ASSERT_TRUE(table.gatherRows(batch.ids, out.data()));
     expectTold(table);
+    ASSERT_TRUE(table.gatherRows({}, nullptr)) << "no rows, for no ids";
     ASSERT_TRUE(table.scatterRows(batch.ids, out.data()));
     expectTold(table);
   }
