@@ -226,7 +226,8 @@ TEST_P(MirroredMemory, WithoutTheOtherAsWellItEndsAsWithOneServer) {
     return program.all(1) ? 2 : 3;
   });
   EXPECT_EQ(status, kBus) << said;
-  EXPECT_EQ(occurrences(said, "far memory mirror:127.0.0.1:"), 1u) << said;
+  // What cannot be written there any more may be said before, of the same memory.
+  EXPECT_GE(occurrences(said, "far memory mirror:127.0.0.1:"), 1u) << said;
   EXPECT_EQ(occurrences(said, "is lost (unreachable): pages that live there"), 1u) << said;
 }
 
