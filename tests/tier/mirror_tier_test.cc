@@ -165,14 +165,13 @@ TEST_F(Mirror, AServerThatHangsIsGivenUpWithinTheTimeout) {
   std::array<std::unique_ptr<WireCutter>, kSides> proxies;
   tier_.reset();
   for (size_t side = 0; side < kSides; ++side) {
-    servers_[side] =
-        serve(kSize);  // another, since that one lends all to the tier for some time yet
+    servers_[side] = serve(kSize);  // that one lends all to the first tier for some time yet
     proxies[side] = std::make_unique<WireCutter>(servers_[side]->port());
   }
   FarSpec spec = specOf(0, 0);
   snprintf(spec.target, sizeof spec.target, "127.0.0.1:%s+127.0.0.1:%s",
            proxies[0]->endpoint().port, proxies[1]->endpoint().port);
-  auto tier = MirrorTier::open(spec, Nanoseconds(300'000'000));
+  auto tier = MirrorTier::open(spec, Nanoseconds(2'000'000'000));
   ASSERT_TRUE(tier) << tier.error().text();
   tier_ = std::move(*tier);
   const auto channel = this->channel();
