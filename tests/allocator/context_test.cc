@@ -103,7 +103,9 @@ TEST(Context, WhatWasChargedBeforeTheStartLimitsManagedPages) {
   void* range = nullptr;
   Result<Residency> where = Residency();
   do {
-    if (range != nullptr) ASSERT_TRUE((*memory)->release(range, size));
+    if (range != nullptr) {
+      ASSERT_TRUE((*memory)->release(range, size));
+    }
     const auto fresh = (*memory)->allocate(size, Bytes(kGranuleSize));
     ASSERT_TRUE(fresh);
     range = *fresh;

@@ -80,7 +80,9 @@ TEST(Labels, AreReadBackAsTheyWereWritten) {
     std::string bad = text + ",";
     if (!text.empty()) bad[random() % bad.size()] = "=, \n\x7f-"[random() % 6];
     const auto read = labelsIn(bad);  // whatever it is, it is what its text is
-    if (read) EXPECT_EQ(*labelsIn(textOf(*read)), *read);
+    if (read) {
+      EXPECT_EQ(*labelsIn(textOf(*read)), *read);
+    }
   }
   for (const char* bad : {",", "a", "=v", "a=b,", "a=b,,c=d", "a=b c=d", "a=b=c"}) {
     EXPECT_EQ(labelsIn(bad).error().code(), ErrorCode::kCorrupt) << bad;

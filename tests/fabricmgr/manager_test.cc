@@ -350,7 +350,7 @@ TEST_F(ManagerTest, WhatNobodyAskedForIsSaid) {
 TEST_F(ManagerTest, ACordonedDeviceGetsNothingNew) {
   must(manager->cordonDevice({}, "d1"));
   const RegionId region = assign("h1", 4);
-  EXPECT_EQ(must(manager->listRegions({}, {"", "d1", "", {}})).items.size(), 0u);
+  EXPECT_EQ(must(manager->listRegions({}, {"", "d1", "", {}, {}})).items.size(), 0u);
   EXPECT_EQ(codeOf(manager->assign({}, want("h1", 70))), ErrorCode::kNoSpace);
   must(manager->uncordonDevice({}, "d1"));
   EXPECT_EQ(stateOf(region), RegionState::kAttached);
@@ -408,11 +408,11 @@ TEST_F(ManagerTest, ListsInPages) {
     page.cursor = part.next;
   }
   EXPECT_EQ(seen, 25u);
-  EXPECT_EQ(must(manager->listRegions({0, 100}, {"h1", "", "", {}})).items.size(), 13u);
-  EXPECT_EQ(must(manager->listRegions({0, 100}, {"", "", "", RegionState::kLost})).items.size(),
+  EXPECT_EQ(must(manager->listRegions({0, 100}, {"h1", "", "", {}, {}})).items.size(), 13u);
+  EXPECT_EQ(must(manager->listRegions({0, 100}, {"", "", "", RegionState::kLost, {}})).items.size(),
             0u);
   EXPECT_EQ(codeOf(manager->listRegions({0, 0}, {})), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(codeOf(manager->listRegions({}, {"nobody", "", "", {}})), ErrorCode::kNotFound);
+  EXPECT_EQ(codeOf(manager->listRegions({}, {"nobody", "", "", {}, {}})), ErrorCode::kNotFound);
   EXPECT_EQ(must(manager->listHosts({})).items.size(), 2u);
   EXPECT_EQ(must(manager->listDevices({}, "pool")).items.size(), 2u);
   EXPECT_EQ(must(manager->listPools({})).items[0].capacity, Bytes(128 * kGrain));

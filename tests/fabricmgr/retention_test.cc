@@ -40,7 +40,9 @@ class Retention : public ManagerFixture {
     const AuditVerdict verdict = must(manager->verifyAudit());
     EXPECT_EQ(verdict.first_bad, 0u) << verdict.text;
     EXPECT_EQ(verdict.records, audit().size());
-    if (!audit().empty()) EXPECT_EQ(audit().front().sequence, verdict.removed + 1);
+    if (!audit().empty()) {
+      EXPECT_EQ(audit().front().sequence, verdict.removed + 1);
+    }
     return verdict.removed;
   }
 

@@ -69,7 +69,7 @@ std::vector<fabric::GrantReport> someReports() {
 }
 
 std::string someNotice() {
-  const agent_wire::Piece file = {.length = Bytes(kGranuleSize)};
+  const agent_wire::Piece file = {.length = Bytes(kGranuleSize), .endpoint = {}};
   agent_wire::Piece server = {.kind = agent_wire::PieceKind::kServer,
                               .length = Bytes(kGranuleSize),
                               .region = 5,

@@ -24,7 +24,7 @@ constexpr const char* kPart = "TREE_ACCOUNT_TEST_PUBLISHES";
 /// Enters, publishes, says so, and stays until killed.
 [[noreturn]] void member(TreeAccount& account, uint64_t bytes, int said) {
   const bool entered = account.enter();
-  account.publish({Bytes(bytes)});
+  account.publish({Bytes(bytes), Bytes()});
   if (!entered || write(said, "", 1) != 1) _exit(1);
   for (;;) pause();
 }
@@ -134,7 +134,7 @@ TEST_F(TreeAccountTest, OneThatCallsExecIsCountedOnce) {
   if (child == 0) {
     account_->afterForkInChild();
     account_->enter();
-    account_->publish({Bytes(5000)});
+    account_->publish({Bytes(5000), Bytes()});
     dup2(said_[1], STDOUT_FILENO);
     execve("/proc/self/exe", arguments, environment);
     _exit(1);
@@ -152,7 +152,7 @@ TEST_F(TreeAccountTest, MayBeKilledAtAnyMoment) {
       account_->afterForkInChild();
       for (;;) {
         account_->enter();
-        account_->publish({Bytes(1)});
+        account_->publish({Bytes(1), Bytes()});
         account_->others();
         account_->leave();
       }

@@ -81,7 +81,7 @@ TEST_P(FaultReplay, DamagedRecordingsEnd) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, FaultReplay, testing::Values("fasttext", "pytorch", "sort"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& program) { return std::string(program.param); });
 
 }  // namespace
 }  // namespace tidepool

@@ -221,7 +221,9 @@ TEST(MovePages, SaysOfEachPageWhereItIs) {
   for (uint64_t i = 0; i < kPages; ++i) {
     ASSERT_EQ(nodes[i], i % 7 != 0 ? static_cast<int>(here) : -ENOENT) << i;
     // Reading an absent one would make it present, where the kernel has no shared zero page.
-    if (i % 7 != 0) ASSERT_EQ(mapping->data()[i * kPageSize], std::byte(i));
+    if (i % 7 != 0) {
+      ASSERT_EQ(mapping->data()[i * kPageSize], std::byte(i));
+    }
   }
   EXPECT_FALSE(os::movePages(pages, 1023, nodes));  // no such node
   EXPECT_TRUE(os::movePages({}, here, {}));

@@ -77,7 +77,8 @@ class LaneArrangement : public testing::Test {
   }
 
   Source source_;
-  wire::ServerHello region_{.features = wire::kFeatureOneSided, .epoch = Epoch(7)};
+  wire::ServerHello region_{
+      .features = wire::kFeatureOneSided, .epoch = Epoch(7), .capacity = Bytes()};
 };
 
 TEST_F(LaneArrangement, ALaneReachesWhatTheServerOffers) {

@@ -73,7 +73,9 @@ TEST(CertificateExpiry, ReadsWhatFilesHave) {
     for (int j = 0; j < 4 && !bad.empty(); ++j)
       bad[random() % bad.size()] = static_cast<char>(random());
     std::ofstream(scratch / "bad.pem") << bad;
-    if (const auto some = expiriesIn(scratch / "bad.pem", "client")) EXPECT_LE(some->size(), 3u);
+    if (const auto some = expiriesIn(scratch / "bad.pem", "client")) {
+      EXPECT_LE(some->size(), 3u);
+    }
   }
 }
 
@@ -97,7 +99,9 @@ TEST(ExpiryBook, KnowsTheLatestOfEachClient) {
       ASSERT_EQ(all.size(), model.size());
       for (size_t i = 0; i < all.size(); ++i) {
         ASSERT_EQ(all[i].end, model.at(all[i].name));
-        if (i > 0) ASSERT_LE(all[i - 1].end, all[i].end);
+        if (i > 0) {
+          ASSERT_LE(all[i - 1].end, all[i].end);
+        }
       }
     }
   }
