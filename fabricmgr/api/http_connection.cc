@@ -320,7 +320,7 @@ void HttpConnection::windDown() {
   }
 }
 
-/// Who is yet to show who it is, or was refused and lingers, has no certificate to look at.
+/// A peer that is in its handshake, or was refused and lingers, has no certificate to look at.
 bool HttpConnection::hasShownWhoItIs() const {
   return ssl_ != nullptr && admitted_ && phase_ != Phase::kDoomed;
 }

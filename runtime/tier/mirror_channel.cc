@@ -215,8 +215,8 @@ void MirrorChannel::give(uint16_t place) {
   }
 }
 
-/// A write to frames that are being copied to the only side there is. False: for too long. Whoever
-/// copies them may have died.
+/// A write to frames that are being copied to the only side there is. False: it has waited too
+/// long; the process that copies them may have died.
 bool MirrorChannel::holdUp(uint16_t place) {
   Request& asked = request(place);
   const Nanoseconds now = kMonotonicClock.now();

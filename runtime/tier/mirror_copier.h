@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the second copy of a mirror's frames in a region that has joined it, while others use them
-// (mirror_frames.h). A bounded number of pages is in flight, so that whoever waits for a page finds
-// the servers with little before it. Used by one thread; allocates in begin() only.
+// (mirror_frames.h). A bounded number of pages is in flight, so that faults find servers with
+// little else to do. Used by one thread; allocates in begin() only.
 #pragma once
 
 #include <poll.h>

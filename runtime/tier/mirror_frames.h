@@ -3,8 +3,8 @@
 // process shares with all that it forks. A side holds a frame if the frame's last write, or a copy
 // of it, reached the region that is there now. Thread-safe; allocates in create() only.
 //
-// Two who do not know of each other write to a frame's second copy: whoever puts a page into the
-// frame, and whoever repairs the mirror. That no older bytes are left there in the end:
+// Two that do not know of each other write to a frame's second copy: the process that puts a page
+// into the frame, and the repairer. This is how no older bytes are left there in the end:
 //   - the writer marks the frame before it looks at the membership, and the repairer changes that
 //     before it looks at frames: either the writer sees the new side, or the repairer sees the
 //     mark, and comes back once it is gone;
