@@ -87,15 +87,14 @@ void MirrorCopier::finishReads() {
     const auto sent = target_->submitWriteScattered(
         done[i].tag, std::span(batch.frames).first(batch.pages), memoryOf(done[i].tag));
     batch.stage = Stage::kWrite;
-    if (sent) continue;
-    why_ = sent.error().code();
-    target_failed_ = true;
-    return;
+    if (!sent) return targetFailed(sent.error().code());
   }
-  if (const Status sent = target_->flush(); !sent) {
-    why_ = sent.error().code();
-    target_failed_ = true;
-  }
+  if (const Status sent = target_->flush(); !sent) targetFailed(sent.error().code());
+}
+
+void MirrorCopier::targetFailed(ErrorCode why) {
+  why_ = why;
+  target_failed_ = true;
 }
 
 /// What was being read from it is as it was. Its memory is given back by the channel's end.
@@ -111,11 +110,7 @@ void MirrorCopier::finishWrites() {
   std::array<FetchCompletion, kBatches> done;
   const size_t count = target_failed_ ? 0 : target_->poll(done);
   for (size_t i = 0; i < count; ++i) {
-    if (!done[i].ok()) {
-      why_ = done[i].error;
-      target_failed_ = true;
-      return;
-    }
+    if (!done[i].ok()) return targetFailed(done[i].error);
     Batch& batch = batches_[done[i].tag];
     for (size_t page = 0; page < batch.pages; ++page) {
       // What has changed is looked at again.

@@ -68,6 +68,7 @@ class MirrorCopier {
   void finishReads();
   void finishWrites();
   void sourceFailed(ErrorCode why);
+  void targetFailed(ErrorCode why);
   void settle(FrameIndex frame);
   void free(Batch& batch, bool marked);
   void refresh(uint64_t word);

@@ -4,6 +4,7 @@
 made on a spare server, or on the lost one once it is there again with nothing in it; then the other of the two is
 killed: the same bytes, exit status 0. BIN holds `tidepool` and `fabricmgr`."""
 
+import contextlib
 import json
 import pathlib
 import signal
@@ -35,23 +36,24 @@ def await_states(tools, sorting, wanted):
 
 def run(tools, folder, data, spare):
     """Has all of the input sorted but for the last byte while servers come and go. What finish() returns."""
-    with Server(tools, folder) as first, Server(tools, folder) as second, Server(tools, folder) as third:
+    with (
+        Server(tools, folder) as first,
+        Server(tools, folder) as second,
+        Server(tools, folder) as third,
+        contextlib.ExitStack() as again,
+    ):
         sorting = Sorting(tools, folder, (first, second, third) if spare else (first, second))
         sorting.go(data, 0, len(data) - 1)
         await_states(tools, sorting, ["live", "live", "spare"] if spare else ["live", "live"])
         first.process.send_signal(signal.SIGKILL)
         first.process.wait()
-        if spare:
-            await_states(tools, sorting, ["lost", "live", "live"])
-            second.process.send_signal(signal.SIGKILL)
-            sorting.go(data, len(data) - 1, 2 * len(data))
-            return sorting.out, *sorting.finish()
-        await_states(tools, sorting, ["lost", "live"])
-        with Server(tools, folder, first.address):
-            await_states(tools, sorting, ["live", "live"])
-            second.process.send_signal(signal.SIGKILL)
-            sorting.go(data, len(data) - 1, 2 * len(data))
-            return sorting.out, *sorting.finish()
+        if not spare:
+            await_states(tools, sorting, ["lost", "live"])
+            again.enter_context(Server(tools, folder, first.address))
+        await_states(tools, sorting, ["lost", "live", "live"] if spare else ["live", "live"])
+        second.process.send_signal(signal.SIGKILL)
+        sorting.go(data, len(data) - 1, 2 * len(data))
+        return sorting.out, *sorting.finish()
 
 
 def main(tools):
