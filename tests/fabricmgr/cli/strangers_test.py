@@ -33,8 +33,8 @@ held = []
 while True:
     one = socket.socket(socket.AF_UNIX)
     one.connect(sys.argv[1])
-    one.sendall(b"GET /v1/whoami HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
     try:
+        one.sendall(b"GET /v1/whoami HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
         if not one.recv(100):
             break
     except ConnectionError:
