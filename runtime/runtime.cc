@@ -306,16 +306,6 @@ void Runtime::standAside(void (*act)(void*), void* argument) {
   guard != nullptr ? guard->standAside(act, argument) : act(argument);
 }
 
-void Runtime::expectFilter() {
-  Core& core = impl_->core;
-  {
-    MutexLock lock(core.tiers.listing());
-    core.tiers.forEach([](uint8_t, Tier& tier) { tier.expectFilter(); });
-  }
-  MutexLock lock(core.rare_calls);
-  core.calls_restricted = true;
-}
-
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
 
 Runtime::~Runtime() {
@@ -347,10 +337,6 @@ Result<std::unique_ptr<Runtime>> Runtime::startWith(std::unique_ptr<FaultPort> p
 }
 
 const Options& Runtime::options() const { return impl_->core.options; }
-
-void Runtime::refreshStats() {
-  if (impl_->migrator != nullptr) impl_->migrator->publish();
-}
 
 StatsPage& Runtime::stats() { return impl_->stats->page(); }
 

@@ -30,7 +30,6 @@
 namespace tidepool {
 
 constinit Runtime* managed_runtime = nullptr;
-constinit ManagedBounds managed_bounds;
 constinit std::atomic<int64_t> asleep_bytes{0};
 constinit LibcAllocator libc_allocator;
 constinit std::atomic<EngineState> engine_state{EngineState::kUnprepared};

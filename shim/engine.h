@@ -14,6 +14,7 @@
 
 #include "runtime/runtime.h"
 #include "shim/internal_scope.h"
+#include "shim/managed_bounds.h"
 
 namespace tidepool {
 
@@ -87,17 +88,6 @@ inline bool managing() {
 bool lockEngine();
 void unlockEngine();
 void unlockEngineInChild();
-
-/// The managed range, cached in two words for free()'s fast path. Empty: nothing is managed.
-struct ManagedBounds {
-  uintptr_t base = 0;
-  uintptr_t size = 0;
-};
-extern ManagedBounds managed_bounds;
-
-inline bool isManaged(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) - managed_bounds.base < managed_bounds.size;
-}
 
 /// The allocator behind ours. Filled when the engine starts; for blocks that are not ours, and for
 /// everything when Tidepool is not managing memory.

@@ -8,8 +8,10 @@
 
 #include "allocator/arena/raw_syscalls.h"
 #include "runtime/base/check.h"
+#include "runtime/base/own_stack.h"
 #include "runtime/base/units.h"
 #include "shim/internal_scope.h"
+#include "shim/managed_bounds.h"
 
 namespace tidepool {
 namespace {
@@ -21,6 +23,12 @@ constexpr size_t kLeastReservation = 64 * kMiB;
 constexpr size_t kReturnAboveBytes = 256 * kKiB;
 
 constinit InternalHeap process_heap;
+
+/// Service threads allocate here as well, so that who has the lock must not wait for them.
+template <typename Work>
+auto apart(Work work) {
+  return OwnStack::runIf(isManaged(__builtin_frame_address(0)), work);
+}
 
 }  // namespace
 
@@ -114,6 +122,10 @@ void* InternalHeap::carve(int size_class) {
 }
 
 void* InternalHeap::allocate(size_t size, size_t alignment) {
+  return apart([=, this] { return allocateHere(size, alignment); });
+}
+
+void* InternalHeap::allocateHere(size_t size, size_t alignment) {
   InternalMark mark;
   const Turn turn(*this);
   if (size_ == 0 && !reserve()) return nullptr;
@@ -136,6 +148,10 @@ void* InternalHeap::allocateZeroed(size_t size) {
 }
 
 void InternalHeap::release(void* block) {
+  apart([=, this] { releaseHere(block); });
+}
+
+void InternalHeap::releaseHere(void* block) {
   TP_CHECK(contains(block));
   InternalMark mark;
   const Turn turn(*this);
@@ -156,6 +172,10 @@ void InternalHeap::release(void* block) {
 }
 
 size_t InternalHeap::usableSize(const void* block) {
+  return apart([=, this] { return usableSizeHere(block); });
+}
+
+size_t InternalHeap::usableSizeHere(const void* block) {
   InternalMark mark;
   const Turn turn(*this);
   const Chunk chunk = chunks_[chunkOf(block)];

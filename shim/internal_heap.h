@@ -90,6 +90,10 @@ class InternalHeap {
     const bool takes_;
   };
 
+  /// On the stack that the thread is on.
+  void* allocateHere(size_t size, size_t alignment) TP_EXCLUDES(mutex_);
+  void releaseHere(void* block) TP_EXCLUDES(mutex_);
+  size_t usableSizeHere(const void* block) TP_EXCLUDES(mutex_);
   static int classOf(size_t size);
   static size_t classSize(int size_class);
   bool reserve() TP_REQUIRES(mutex_);

@@ -7,6 +7,9 @@
 #include <semaphore.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <span>
 
 #include "shim/engine.h"
 #include "shim/export.h"
@@ -29,13 +32,28 @@ bool isRobust(const pthread_mutexattr_t* attributes) {
          robust == PTHREAD_MUTEX_ROBUST;
 }
 
-/// The stack that the program gives a thread; null if it gives none.
-const char* stackEnd(const pthread_attr_t* attributes) {
+/// The stack that the program gives a thread; empty if it gives none.
+std::span<const char> stackOf(const pthread_attr_t* attributes) {
   void* start = nullptr;
   size_t size = 0;
-  if (attributes == nullptr || pthread_attr_getstack(attributes, &start, &size) != 0)
-    return nullptr;
-  return start == nullptr || size == 0 ? nullptr : static_cast<char*>(start) + size;
+  if (attributes == nullptr || pthread_attr_getstack(attributes, &start, &size) != 0) return {};
+  // Libc has a size without a stack end at 0.
+  if (start == nullptr || reinterpret_cast<uintptr_t>(start) + size == 0) return {};
+  return {static_cast<const char*>(start), size};
+}
+
+/// Libc puts the descriptor at the end of the stack, at most a page below it, and thread-local
+/// storage below that, where ours and errno are as far from it as in every thread. The kernel
+/// writes to the one when the thread ends, Tidepool's code touches the other under locks.
+void keepDescriptor(std::span<const char> stack) {
+  const auto* const descriptor = static_cast<const char*>(__builtin_thread_pointer());
+  const std::array<const void*, 3> touched = {&t_thread_mode, &errno, descriptor};
+  for (const void* each : touched) {
+    const auto below = static_cast<size_t>(descriptor - static_cast<const char*>(each));
+    const size_t end = stack.size() - std::min(stack.size(), below - std::min(below, kPageSize));
+    const size_t size = std::min<size_t>(end, 3 * kPageSize);
+    if (size > 0) keepLocal(stack.data() + end - size, size);
+  }
 }
 
 }  // namespace
@@ -93,17 +111,11 @@ TP_EXPORT int sem_init(sem_t* semaphore, int shared, unsigned value) noexcept {
   return error;
 }
 
-// The descriptor is at the end of the stack; nobody can wait for the thread before we return.
 TP_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                              void* (*start)(void*), void* argument) noexcept {
   static auto* const real = nextDefinition<decltype(pthread_create)>("pthread_create");
-  const char* const end = stackEnd(attributes);
-  const int error = real(thread, attributes, start, argument);
-  if (error == 0 && end != nullptr) {
-    const char* const descriptor = reinterpret_cast<const char*>(*thread);
-    keepLocal(descriptor, std::min<size_t>(static_cast<size_t>(end - descriptor), kPageSize));
-  }
-  return error;
+  keepDescriptor(stackOf(attributes));
+  return real(thread, attributes, start, argument);
 }
 
 }  // extern "C"
