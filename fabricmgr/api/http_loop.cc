@@ -110,8 +110,8 @@ void HttpLoop::cannotAccept(int error) {
   if (trouble_said_ != Nanoseconds() && now < trouble_said_ + kTroubleEvery) return;
   trouble_said_ = now;
   handler_->inTrouble(
-      fmt::format("cannot accept connections: {}; {} are open, idle ones of whoever "
-                  "has most are closed",
+      fmt::format("cannot accept connections: {}; {} are open; idle ones of the client "
+                  "that has most are closed",
                   strerror(error), connections_.size()));
 }
 

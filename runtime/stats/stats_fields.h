@@ -12,6 +12,7 @@
 
 #include "runtime/base/page_ways.h"
 #include "runtime/base/result.h"
+#include "runtime/base/text_buffer.h"
 #include "runtime/stats/stats_region.h"
 
 namespace tidepool {
@@ -127,6 +128,9 @@ struct ServerView {
   std::string_view why{};                   // kLost
   uint64_t copied_pages = 0, of_pages = 0;  // kFilling
 };
+
+/// A line for people.
+void appendServer(TextBuffer& out, const ServerView& server);
 
 /// Calls `say(view)` for each memory server of a mirror.
 template <typename Say>

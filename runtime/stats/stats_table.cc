@@ -104,22 +104,6 @@ void appendSizeRight(TextBuffer& out, uint64_t bytes) {
   out.appendRight(size.view(), 10);
 }
 
-void appendServer(TextBuffer& out, const ServerView& server) {
-  out.append(server.role == ServerRole::kSpare ? "  spare: " : "  copy on ");
-  appendSafe(out, server.name, 0);
-  if (server.role == ServerRole::kLost) {
-    out.append(": lost, ");
-    out.append(server.why);
-  } else if (server.role == ServerRole::kFilling) {
-    out.append(": being made, ");
-    out.appendNumber(server.copied_pages);
-    out.append(" of ");
-    out.appendNumber(server.of_pages);
-    out.append(" pages");
-  }
-  out.append("\n");
-}
-
 void writeTiers(const StatsPage& page, TextBuffer& out) {
   if (tiersOf(page).empty()) return;
   out.append("\n");
@@ -226,6 +210,22 @@ void writeSampling(const StatsPage& page, double ratio, TextBuffer& out) {
 }
 
 }  // namespace
+
+void appendServer(TextBuffer& out, const ServerView& server) {
+  out.append(server.role == ServerRole::kSpare ? "  spare: " : "  copy on ");
+  appendSafe(out, server.name, 0);
+  if (server.role == ServerRole::kLost) {
+    out.append(": lost, ");
+    out.append(server.why);
+  } else if (server.role == ServerRole::kFilling) {
+    out.append(": being made, ");
+    out.appendNumber(server.copied_pages);
+    out.append(" of ");
+    out.appendNumber(server.of_pages);
+    out.append(" pages");
+  }
+  out.append("\n");
+}
 
 void writeStatsTable(const StatsPage& page, Nanoseconds now, TextBuffer& out) {
   const StatSpan span = spanOf(page, now);

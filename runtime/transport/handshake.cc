@@ -21,9 +21,9 @@ tl::unexpected<Error> refusal(const Endpoint& target, const wire::ClientHello& a
     case ErrorCode::kNoSpace:
       if (asked.size == Bytes()) {
         return fail(code,
-                    "the memory server %s:%s is full: others have all of it, as whoever names no "
-                    "SIZE takes what is free; give theirs one (remote:HOST:PORT:SIZE), or it a "
-                    "larger --size",
+                    "the memory server %s:%s is full: other programs have all of it; a program that "
+                    "names no SIZE takes all that is free: name one in theirs "
+                    "(remote:HOST:PORT:SIZE), or give the server a larger --size",
                     target.host, target.port);
       }
       return fail(code,

@@ -15,6 +15,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/text_buffer.h"
+#include "runtime/stats/stats_fields.h"
 #include "runtime/stats/stats_json.h"
 #include "runtime/stats/table_stats.h"
 #include "shim/cli/processes.h"
@@ -171,6 +172,20 @@ std::string tableRows(const StatsPage& page, const Reading& before, const Readin
   return out;
 }
 
+/// The memory servers of a mirror that pages are not on: lost, or not copied to yet.
+std::string mirrorRows(const StatsPage& page) {
+  std::string out;
+  for (const TierStats& tier : tiersOf(page)) {
+    forServers(tier, [&](const ServerView& server) {
+      if (server.role != ServerRole::kLost && server.role != ServerRole::kFilling) return;
+      ShortText<256> line;
+      appendServer(line, server);
+      out += fmt::format("{:>10}{}", "", line.view());
+    });
+  }
+  return out;
+}
+
 using Readings = std::map<int, Reading>;
 
 /// One table of rates since `last`, which is replaced. A process seen for the first time shows
@@ -185,7 +200,7 @@ std::string table(Readings& last, bool bold) {
     const Reading now = readingOf(view.page());
     const auto found = last.find(view.pid());
     const Reading& before = found == last.end() ? now : found->second;
-    out += row(view, before, now) + tableRows(view.page(), before, now);
+    out += row(view, before, now) + tableRows(view.page(), before, now) + mirrorRows(view.page());
     current[view.pid()] = now;
   }
   if (current.empty()) out += "no process of yours runs under Tidepool\n";

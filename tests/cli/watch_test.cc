@@ -36,6 +36,14 @@ class Published {
       TierStats& tier = addStatsTier(page, "cxl:2G", "direct");
       tier.used_bytes = 512 * kMiB;
       addStatsTier(page, "compressed", "compressed").used_bytes = 8 * kMiB;
+      TierStats& mirror = addStatsTier(page, "mirror:one:1+two:1+three:1", "mirror");
+      strcpy(mirror.servers[0], "one:1");
+      strcpy(mirror.servers[1], "two:1");
+      strcpy(mirror.servers[2], "three:1");
+      mirror.server_states[1] = packServer(ServerRole::kLost, ErrorCode::kTimedOut);
+      mirror.server_states[2] = packServer(ServerRole::kFilling, ErrorCode::kInternal);
+      mirror.copied_pages = 5;
+      mirror.pages_to_copy = 20;
       StatCounter* const users = addTable(page, "users", "cxl:2G", 5000, Bytes(256));
       users[static_cast<size_t>(TableCount::kDramBytes)] = kMiB;
       for (int i = 0; i < 9; ++i) addTable(page, "idle", "cxl:2G", 1, Bytes(4));
@@ -121,6 +129,14 @@ TEST(Top, ShowsRatesOnceAsPlainText) {
   EXPECT_EQ(far, "512M") << "the pool is local memory";
   EXPECT_GT(faults, 0u);
   EXPECT_GT(zero, 0u);
+}
+
+TEST(Top, SaysWhichServersOfAMirrorHaveNotAllPages) {
+  const Published child;
+  const Outcome outcome = tidepool({"top", "--once", "--interval", "0.2"});
+  EXPECT_THAT(outcome.out, HasSubstr(" copy on two:1: lost, "));
+  EXPECT_THAT(outcome.out, HasSubstr(" copy on three:1: being made, 5 of 20 pages\n"));
+  EXPECT_THAT(outcome.out, testing::Not(HasSubstr("one:1")));
 }
 
 TEST(Top, ListsTheTablesOfAProcessUnderIt) {
