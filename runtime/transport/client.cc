@@ -39,6 +39,11 @@ bool onceInAWhile(std::atomic<uint64_t>& last) {
   return last.compare_exchange_strong(before, now, std::memory_order_relaxed);
 }
 
+bool changesMemory(wire::Opcode opcode) {
+  return opcode == wire::Opcode::kWrite || opcode == wire::Opcode::kWriteRows ||
+         opcode == wire::Opcode::kDiscard;
+}
+
 }  // namespace
 
 RemoteClient::RemoteClient(std::unique_ptr<Connection> connection, const ClientOptions& options)
@@ -46,7 +51,7 @@ RemoteClient::RemoteClient(std::unique_ptr<Connection> connection, const ClientO
       options_(options),
       load_(options.rows == RowsBy::kLane ? LaneLoad::kManyShort : LaneLoad::kFewLong) {}
 
-RemoteClient::~RemoteClient() = default;
+RemoteClient::~RemoteClient() { giveUpWrites(); }
 
 Result<std::unique_ptr<RemoteClient>> RemoteClient::connect(const Endpoint& target,
                                                             const wire::ClientHello& hello,
@@ -69,7 +74,11 @@ Status RemoteClient::setUp(const Endpoint& target, const wire::ClientHello& hell
   const Status usable = tcp ? fail(ErrorCode::kUnsupported, "TCP was asked for") : source.usable();
   wire::ClientHello said = hello;
   if (usable) said.features |= wire::kFeatureOneSided;
-  if (options_.reconnect > Nanoseconds(0)) said.features |= wire::kFeatureReplace;
+  // Of a region that the client makes, the server then awaits its return; a number alone is no
+  // harm.
+  if (options_.reconnect > Nanoseconds(0) || hello.kind == wire::HelloKind::kAttach) {
+    said.features |= wire::kFeatureReplace;
+  }
   auto answer = shakeHands(*connection_, target, said, options_.timeout);
   if (!answer) return tl::unexpected(answer.error());
   region_ = *answer;
@@ -122,7 +131,24 @@ Status RemoteClient::queue(Result<wire::Request> request, std::span<const std::b
             to);
   added.queued = options_.clock->now();
   ++submitted_;
+  if (record_ != nullptr && changesMemory(request->opcode)) noteWrite();
   return {};
+}
+
+void RemoteClient::noteWrite() {
+  last_write_ = submitted_;
+  if (!std::exchange(writing_, true)) record_->begin(reconnection_.connection());
+}
+
+/// Once the last one has been answered, as requests end in their order.
+void RemoteClient::noteWritesEnded() {
+  if (!writing_ || failed() || submitted_ < last_write_ + requests_.size()) return;
+  writing_ = false;
+  record_->end();
+}
+
+void RemoteClient::giveUpWrites() {
+  if (std::exchange(writing_, false)) record_->giveUp();
 }
 
 Status RemoteClient::submitRead(uint64_t tag, Bytes offset, std::span<std::byte> to) {
@@ -238,6 +264,7 @@ void RemoteClient::comeBack() {
   if (!made) return failAll(made.error());
   if (*made == nullptr) return;
   connection_ = std::move(*made);
+  if (writing_) record_->begin(reconnection_.connection());
   answers_.use(*connection_);
   lane_.forgetConnection();
   requests_.startOver(options_.clock->now());
@@ -258,6 +285,7 @@ void RemoteClient::failAll(const Error& error) {
                      error.code() == ErrorCode::kStaleEpoch;
   failure_ = known ? error.code() : ErrorCode::kUnreachable;
   formatText(reason_, sizeof reason_, "%s", error.text());
+  giveUpWrites();  // before anybody hears that they have failed
 }
 
 size_t RemoteClient::failedCompletions(std::span<FetchCompletion> out) {
@@ -372,6 +400,7 @@ size_t RemoteClient::poll(std::span<FetchCompletion> out, Look look) {
     }
   }
   if (failed()) count += failedCompletions(out.subspan(count));
+  noteWritesEnded();
   return count;
 }
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/result.h"
@@ -28,6 +29,7 @@
 #include "runtime/transport/request_ring.h"
 #include "runtime/transport/transport_census.h"
 #include "runtime/transport/wire.h"
+#include "runtime/transport/write_record.h"
 
 namespace tidepool {
 
@@ -58,6 +60,9 @@ class RemoteClient {
   ~RemoteClient();
   RemoteClient(const RemoteClient&) = delete;
   RemoteClient& operator=(const RemoteClient&) = delete;
+
+  /// From now on the client notes its writes there. Before the first request.
+  void recordWrites(std::unique_ptr<WriteRecord> record) { record_ = std::move(record); }
 
   /// What the server said: the region, its token, epoch and capacity.
   const wire::ServerHello& region() const { return region_; }
@@ -165,6 +170,9 @@ class RemoteClient {
   void comeBack();
   void failAll(const Error& error);
   void noteProgress() { last_progress_ = options_.clock->now(); }
+  void noteWrite();
+  void noteWritesEnded();
+  void giveUpWrites();
 
   std::unique_ptr<Connection> connection_;
   ClientOptions options_;
@@ -175,6 +183,9 @@ class RemoteClient {
 
   RequestRing requests_;
   uint64_t submitted_ = 0;
+  std::unique_ptr<WriteRecord> record_;  // null: nobody wants to know
+  bool writing_ = false;                 // as it says there
+  uint64_t last_write_ = 0;              // how many had been submitted with it
   Nanoseconds last_progress_;
   AnswerReader answers_{requests_};
   ClientLane lane_{requests_};

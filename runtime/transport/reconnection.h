@@ -31,6 +31,8 @@ class Reconnection {
   void allow(const Plan& plan);
   bool allowed() const { return allowed_; }
   const Endpoint& server() const { return plan_.server; }
+  /// The number of the connection that there is, or was last; 0: it has none.
+  uint32_t connection() const { return plan_.made.connection; }
   /// When it broke last.
   Nanoseconds since() const { return since_; }
 

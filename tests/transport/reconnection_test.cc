@@ -130,6 +130,66 @@ TEST_F(ReconnectionTest, AWriteThatTheNetworkHeldBackComesNoMore) {
   }
 }
 
+/// What a client has noted, in its order: numbers, and 0 for an end.
+struct Noted final : WriteRecord {
+  struct Log {
+    std::vector<uint32_t> begun;  // 0: all have ended
+    int given_up = 0;
+  };
+  explicit Noted(Log& into) : log(into) {}
+  void begin(uint32_t connection) override { log.begun.push_back(connection); }
+  void end() override { log.begun.push_back(0); }
+  void giveUp() override { ++log.given_up; }
+  Log& log;
+};
+
+TEST_F(ReconnectionTest, WritesUnderWayAreNotedWithTheirConnection) {
+  Noted::Log log;
+  auto client = connect();
+  const uint32_t number = client->region().connection;
+  client->recordWrites(std::make_unique<Noted>(log));
+  EXPECT_NE(read(*client, 3), -1);
+  EXPECT_TRUE(log.begun.empty()) << "that was no write";
+  ASSERT_EQ(write(*client, 3, 1), ErrorCode{});
+  EXPECT_EQ(log.begun, (std::vector<uint32_t>{number, 0}));
+  log.begun.clear();
+  cutter_->hold(true);
+  ASSERT_TRUE(client->submitWrite(5, Bytes(3 * kPageSize), page_));
+  ASSERT_TRUE(client->submitRead(6, Bytes(4 * kPageSize), page_));
+  EXPECT_EQ(log.begun, std::vector<uint32_t>{number}) << "before it is sent";
+  ASSERT_TRUE(client->flush());
+  cutter_->cutClients();
+  ASSERT_TRUE(client->wait().ok());
+  ASSERT_EQ(log.begun.size(), 3u);
+  EXPECT_NE(log.begun[1], number) << "of the connection on which it was sent again";
+  EXPECT_NE(log.begun[1], 0u);
+  EXPECT_EQ(log.begun[2], 0u);
+  ASSERT_TRUE(client->wait().ok());
+  EXPECT_EQ(log.begun.size(), 3u);
+  client.reset();
+  EXPECT_EQ(log.given_up, 0);
+}
+
+TEST_F(ReconnectionTest, WritesThatFailAreGivenUpBeforeThatIsTold) {
+  for (const bool told : {true, false}) {
+    Noted::Log log;
+    auto client = connect(Nanoseconds(0));
+    client->recordWrites(std::make_unique<Noted>(log));
+    cutter_->hold(true);
+    ASSERT_TRUE(client->submitWrite(5, Bytes(), page_));
+    cutter_->cut();
+    if (told) {
+      EXPECT_FALSE(client->wait().ok());
+      EXPECT_EQ(log.given_up, 1);
+      EXPECT_FALSE(client->submitWrite(6, Bytes(), page_));
+    }
+    client.reset();
+    EXPECT_EQ(log.given_up, 1) << "and no more";
+    EXPECT_EQ(log.begun.size(), 1u);
+    start(1);
+  }
+}
+
 TEST_F(ReconnectionTest, ARegionThatHasGoneIsNotBelieved) {
   const auto client = connect();
   ASSERT_EQ(write(*client, 3, 7), ErrorCode{});

@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <list>
@@ -54,7 +55,8 @@ class WireCutter {
     for (Pair& pair : pairs_) pair.end(Pair::kClient);
     wake();
   }
-  /// Whether bytes to the server wait here, of the connections that there are; new ones flow.
+  /// Whether bytes to the server wait here, of the connections that there are; new ones flow. What
+  /// a client has sent goes on later even if it has ended meanwhile.
   void hold(bool held) {
     MutexLock lock(mutex_);
     for (Pair& pair : pairs_) pair.held = held;
@@ -76,6 +78,16 @@ class WireCutter {
   /// Bytes that have been forwarded to the server or are held.
   uint64_t taken() const { return taken_; }
   uint64_t cuts() const { return cuts_; }
+  /// To the server; and those of them whose client has ended while their bytes were held.
+  size_t connections() {
+    MutexLock lock(mutex_);
+    return pairs_.size();
+  }
+  size_t leaving() {
+    MutexLock lock(mutex_);
+    return static_cast<size_t>(
+        std::count_if(pairs_.begin(), pairs_.end(), [](const Pair& pair) { return pair.left; }));
+  }
 
  private:
   struct Pair {
@@ -83,6 +95,7 @@ class WireCutter {
     UniqueFd client, server;
     std::vector<std::byte> to_server, to_client;
     bool held = false;
+    bool left = false;  // the client has ended: so will this, once all has been forwarded
 
     void end(End which) {
       const linger reset = {1, 0};
@@ -149,13 +162,16 @@ class WireCutter {
     address.sin_port = htons(server_);
     address.sin_addr.s_addr = inet_addr(testHost().c_str());
     if (connect(server.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return;
-    pairs_.push_back({std::move(client), std::move(server), {}, {}, false});
+    pairs_.push_back({std::move(client), std::move(server), {}, {}});
   }
 
   /// False: both ends have gone.
   bool step(Pair& pair) TP_REQUIRES(mutex_) {
     const size_t before = pair.to_server.size();
-    if (pair.to_server.size() < kMost && !take(pair.client, pair.to_server)) pair.end(Pair::kBoth);
+    if (pair.to_server.size() < kMost && !take(pair.client, pair.to_server)) {
+      pair.left = pair.held;
+      pair.end(pair.left ? Pair::kClient : Pair::kBoth);
+    }
     taken_ += pair.to_server.size() - before;
     if (pair.client.valid() && pair.to_client.empty() && !take(pair.server, pair.to_client)) {
       pair.end(Pair::kBoth);
@@ -163,6 +179,7 @@ class WireCutter {
     const bool sent =
         (pair.held || give(pair.server, pair.to_server)) && give(pair.client, pair.to_client);
     if (!sent) pair.end(Pair::kBoth);
+    if (pair.left && pair.to_server.empty()) pair.server = UniqueFd();
     if (left_ != 0 && moved_ >= left_) {
       left_ = moved_ = 0;
       ++cuts_;
