@@ -222,6 +222,8 @@ Status Runtime::Impl::startInChild() {
 
 Status Runtime::Impl::renewInChild() {
   core.fork.setServedChild();
+  // First: to close the parent's connections must change nothing that it notes there.
+  forEachTable(core, [](FrameTable& table) { table.afterForkInChild(); });
   faults->forgetThread();
   migrator->forgetThread();
   waker->forgetThread();
@@ -243,7 +245,6 @@ Status Runtime::Impl::renewInChild() {
   RoomState::Demand(core.room).setFaultsWait(false);
   core.services.setFaultProcessor(-1);
   core.account->afterForkInChild();
-  forEachTable(core, [](FrameTable& table) { table.afterForkInChild(); });
   core.tiers.forgetThreads();
   core.tiers.forEach([](uint8_t, Tier& tier) { tier.afterForkInChild(); });
   if (fabric != nullptr) fabric->forkedInChild();

@@ -62,7 +62,7 @@ Next Session::advance() {
 
 bool Session::retire() {
   endLane();
-  (void)close("the client has made it again");
+  (void)close("another connection has taken its place");
   (void)shutdown(fd(), SHUT_RDWR);
   return std::exchange(made_region_, false);
 }

@@ -50,7 +50,7 @@ class Session {
 
   /// Does what can be done without blocking. kAgain: more is there, but others should have a turn.
   Next advance();
-  /// Its client has made the connection again: nothing of this one, nor of its lane, takes effect
+  /// Another connection has taken its place: nothing of this one, nor of its lane, takes effect
   /// any more, and its worker finds it ended. By Connections, in its turn. True: it had made the
   /// region.
   bool retire();

@@ -64,7 +64,8 @@ FrameTable::Layout::Layout(PageCount capacity, uint32_t slots)
       counts_offset(slots_offset + pages(slots * sizeof(Slot))),
       bitmap_offset(counts_offset + pages(capacity.value() * sizeof(uint32_t))),
       held_offset(bitmap_offset + FrameBitmap::memoryFor(capacity).value()),
-      held_size(pages(FrameBitmap::wordsFor(capacity.value()) * sizeof(uint64_t))),
+      held_size(pages(FrameBitmap::wordsFor(capacity.value()) * sizeof(uint64_t) +
+                      kWriteEntries * sizeof(WriteEntry))),
       end(held_offset + slots * held_size) {}
 
 uint32_t FrameTable::slotsFor(PageCount capacity) {
@@ -77,13 +78,15 @@ uint32_t FrameTable::slotsFor(PageCount capacity) {
   return static_cast<uint32_t>(std::min<uint64_t>(os::mostProcesses(), 1 + others));
 }
 
-FrameTable::FrameTable(PageCount capacity, uint32_t slots, UniqueFd fd, Mapping shared)
+FrameTable::FrameTable(PageCount capacity, uint32_t slots, UniqueFd fd, Mapping shared,
+                       Mapping limbo)
     : capacity_(capacity),
       slots_(slots),
       layout_(capacity, slots),
       fd_(std::move(fd)),
       shared_(std::move(shared)),
-      bitmap_(capacity, shared_.data() + layout_.bitmap_offset) {}
+      bitmap_(capacity, shared_.data() + layout_.bitmap_offset),
+      limbo_(std::move(limbo)) {}
 
 Result<std::unique_ptr<FrameTable>> FrameTable::create(PageCount capacity) {
   if (capacity.value() == 0) {
@@ -97,8 +100,10 @@ Result<std::unique_ptr<FrameTable>> FrameTable::create(PageCount capacity) {
   if (!fd) return tl::unexpected(fd.error());
   auto shared = Mapping::sharedFile(fd->get(), Bytes(), Bytes(layout.held_offset));
   if (!shared) return tl::unexpected(shared.error());
+  auto limbo = Mapping::anonymous(Bytes(layout.held_size));
+  if (!limbo) return tl::unexpected(limbo.error());
   std::unique_ptr<FrameTable> table(
-      new FrameTable(capacity, slots, std::move(*fd), std::move(*shared)));
+      new FrameTable(capacity, slots, std::move(*fd), std::move(*shared), std::move(*limbo)));
   table->header().mutex.init();
   table->bitmap_.format();
   Locked locked(*table);
@@ -116,7 +121,7 @@ FrameTable::~FrameTable() {
   if (slot_ == kNoSlot) return;
   Locked locked(*this);
   RobustMutex& life = slot(slot_).life;
-  freeSlot(slot_);
+  leaveSlot();
   // Otherwise the thread's list of robust mutexes would go on through memory that is gone.
   if (settled_by_ == raw::call(SYS_gettid)) life.unlock();
 }
@@ -198,8 +203,14 @@ void FrameTable::release(FrameRun run) {
   TP_CHECK_OP(count, <=, capacity_.value() - first);
   Locked locked(*this);
   if (slot_ == kNoSlot) return;  // all has been let go of
+  if (given_up_ > 0) in_limbo_ = true;
   forEachWord(first, count, [&](uint64_t word, uint64_t mask) {
     TP_CHECK_OP(held()[word] & mask, ==, mask);  // else: a frame is given back twice
+    if (in_limbo_) TP_CHECK_OP(limbo()[word] & mask, ==, 0u);
+    if (given_up_ > 0) {
+      limbo()[word] |= mask;
+      return;
+    }
     held()[word] &= ~mask;
     dropHolds(word, mask);
   });
@@ -367,6 +378,10 @@ size_t FrameTable::reapLocked() {
   size_t found = 0;
   for (uint32_t index = 0; index < header().slots_end; ++index) {
     if (index == slot_ || index == child_slot_ || !dead(index)) continue;
+    if (anyWrites(index)) {
+      writes_late_.store(true, std::memory_order_relaxed);
+      continue;
+    }
     freeSlot(index);
     ++found;
   }
@@ -378,7 +393,7 @@ size_t FrameTable::reap() {
   // us to look at yet.
   if (header().slots_end.load(std::memory_order_relaxed) <= 1) return 0;
   Locked locked(*this);
-  return reapLocked();
+  return reapLocked() + std::exchange(fenced_, 0);
 }
 
 void FrameTable::recount() {
@@ -413,6 +428,7 @@ void FrameTable::settle() {
   const auto taken = slot(slot_).life.tryLock();
   TP_CHECK(taken == RobustMutex::Taken::kYes);
   settled_by_ = raw::call(SYS_gettid);
+  records_ = true;
   slot(slot_).state.store(SlotState::kHeld);
   passing_.reset(-1);
 }
@@ -421,7 +437,7 @@ void FrameTable::leave() {
   Locked locked(*this);
   if (slot_ == kNoSlot) return;
   RobustMutex& life = slot(slot_).life;
-  freeSlot(slot_);
+  leaveSlot();
   life.unlock();
 }
 
@@ -446,7 +462,7 @@ Status FrameTable::beforeFork() {
   if (!held) return tl::unexpected(held.error());
   auto* theirs = reinterpret_cast<uint64_t*>(held->data());
   for (uint64_t word = 0, end = wordsInUse(); word < end; ++word) {
-    const uint64_t bits = this->held()[word];
+    const uint64_t bits = this->held()[word] & ~(in_limbo_ ? limbo()[word] : 0);
     if (bits == 0) continue;
     theirs[word] = bits;
     addHolds(word, bits);
@@ -469,6 +485,11 @@ void FrameTable::afterForkInChild() {
   TP_CHECK(child_slot_ != kNoSlot);
   slot_ = std::exchange(child_slot_, kNoSlot);
   held_ = std::exchange(child_held_, Mapping());
+  // What the parent has given up is the parent's.
+  if (std::exchange(in_limbo_, false)) std::fill_n(limbo(), wordsInUse(), uint64_t{0});
+  given_up_ = 0;
+  fenced_ = 0;
+  records_ = false;
 }
 
 void FrameTable::abandonInChild() {

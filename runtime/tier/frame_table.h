@@ -11,13 +11,17 @@
 //   the
 //     two have: if it is gone before the child has settled, there is no child;
 //   - the bitmaps are the truth: if a process dies while it changes the table, the counts are made
-//     again from the bitmaps of those that live.
+//     again from the bitmaps of those that live;
+//   - a slot says on which connections writes are under way. A server may carry them out when their
+//     process is long dead, or has given them up. So what it held, or lets go of from then on,
+//     stays held until somebody has seen to it that they come no more (write_fence.h).
 // Thread-safe but for what the fork handlers call; allocates nothing after create(). Counts are
 // frames.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "runtime/base/mapping.h"
@@ -27,6 +31,7 @@
 #include "runtime/base/units.h"
 #include "runtime/tier/frame_bitmap.h"
 #include "runtime/transport/fetch_channel.h"
+#include "runtime/transport/write_record.h"
 
 namespace tidepool {
 
@@ -71,7 +76,7 @@ class FrameTable {
   void close() { setClosed(true); }
   void reopen() { setClosed(false); }
   bool closed() const { return closed_.load(std::memory_order_relaxed); }
-  /// Frames that this process holds.
+  /// Frames that this process holds, and has not let go of.
   PageCount heldHere() const { return PageCount(held_here_.load(std::memory_order_acquire)); }
 
   PageCount capacity() const { return capacity_; }
@@ -90,8 +95,26 @@ class FrameTable {
   /// The thread ends, the process goes on: until another thread of it settles, nothing tells that
   /// it has died.
   void pause();
-  /// Takes back what dead processes hold; returns how many had died.
+  /// Takes back what dead processes hold, but for those with late writes; returns of how many,
+  /// those included whose writes have been fenced off since the last call.
   size_t reap();
+
+  /// Where a client of this process, of which settle() has been called, notes its writes. `where`,
+  /// below 2^31, says to which region they go. The table outlives it.
+  std::unique_ptr<WriteRecord> recordWrites(uint32_t where = 0);
+  /// Writes on one connection that nobody waits for any more.
+  struct LateWrites {
+    uint32_t slot;
+    uint32_t entry;
+    uint64_t word;
+    /// 0: it has no number.
+    uint32_t connection() const { return static_cast<uint32_t>(word >> 32); }
+    uint32_t where() const { return (static_cast<uint32_t>(word) & ~kGivenUp) - 1; }
+  };
+  /// Of dead processes that reap() has found, and of this one; by turns. Quick when there are none.
+  std::optional<LateWrites> nextLateWrites();
+  /// They come no more.
+  void fenced(const LateWrites& writes);
 
   /// The forking thread, while no other uses the table: the child-to-be holds what we hold.
   /// Errors: kNoMemory, kNoSpace: there is no more slot or descriptor; fork() then shares nothing.
@@ -104,7 +127,16 @@ class FrameTable {
 
  private:
   static constexpr uint32_t kNoSlot = ~uint32_t{0};
+  // kDead: or it has left, with writes under way.
   enum class SlotState : uint32_t { kFree = 0, kPassing = 1, kHeld = 2, kDead = 3 };
+  class Record;
+  // Of a connection with writes under way: its number in the upper half; below kGivenUp, or not,
+  // and one more than `where`. 0: none.
+  using WriteEntry = std::atomic<uint64_t>;
+  static constexpr uint32_t kGivenUp = uint32_t{1} << 31;
+  /// One process has fewer connections by far. The last stands for all that find no other, and
+  /// says that they cannot be fenced.
+  static constexpr uint32_t kWriteEntries = 256;
   struct alignas(64) Slot {
     RobustMutex life;
     std::atomic<SlotState> state;
@@ -118,7 +150,8 @@ class FrameTable {
     std::atomic<uint32_t> slots_end;  // no slot from here on was ever used
   };
   /// Where things lie in the file, in this order: header, slots, counts, the search bitmap, and
-  /// behind the part that is mapped as a whole one bitmap for each slot. All in bytes.
+  /// behind the part that is mapped as a whole, for each slot, one bitmap and, at the end of its
+  /// part, the entries of its writes. All in bytes.
   struct Layout {
     Layout(PageCount capacity, uint32_t slots);
     uint64_t slots_offset, counts_offset, bitmap_offset, held_offset, held_size;
@@ -138,7 +171,7 @@ class FrameTable {
     FrameTable& table_;
   };
 
-  FrameTable(PageCount capacity, uint32_t slots, UniqueFd fd, Mapping shared);
+  FrameTable(PageCount capacity, uint32_t slots, UniqueFd fd, Mapping shared, Mapping limbo);
   Header& header() const { return *reinterpret_cast<Header*>(shared_.data()); }
   Slot& slot(uint32_t index) const {
     return reinterpret_cast<Slot*>(shared_.data() + layout_.slots_offset)[index];
@@ -147,6 +180,12 @@ class FrameTable {
     return reinterpret_cast<uint32_t*>(shared_.data() + layout_.counts_offset);
   }
   uint64_t* held() const { return reinterpret_cast<uint64_t*>(held_.data()); }
+  uint64_t* limbo() const { return reinterpret_cast<uint64_t*>(limbo_.data()); }
+  /// Of a slot's part of the file.
+  std::span<WriteEntry> writesOf(const Mapping& held) const {
+    std::byte* const end = held.data() + layout_.held_size;
+    return {reinterpret_cast<WriteEntry*>(end) - kWriteEntries, kWriteEntries};
+  }
   /// A run of frames that were used before, if there is a good one.
   FrameBitmap::Found findUsedOnce(uint64_t wanted);
   uint64_t wordsInUse() const { return FrameBitmap::wordsFor(header().frames_end); }
@@ -168,6 +207,11 @@ class FrameTable {
   static void visit(uint64_t word, uint64_t mask, Erase function, void* argument);
   /// Everything that the bitmap says, off the counts; then the slot is free.
   void freeSlot(uint32_t index);
+  /// This process's, or, if writes are under way, what becomes of it once they come no more.
+  void leaveSlot();
+  bool anyWrites(uint32_t index) const;
+  static bool anyWrites(std::span<WriteEntry> entries);
+  void dropLimbo();
   bool dead(uint32_t index);
   size_t reapLocked();
   void recount();
@@ -183,7 +227,16 @@ class FrameTable {
   uint32_t slot_ = kNoSlot;
   long settled_by_ = 0;                 // the thread
   Mapping held_;                        // the own slot's bitmap
-  std::atomic<uint64_t> held_here_{0};  // bits in it
+  std::atomic<uint64_t> held_here_{0};  // bits in it, but for those in limbo
+  // With the table's lock held. What was let go of while writes were given up; the process's own.
+  Mapping limbo_;
+  bool in_limbo_ = false;    // something is
+  uint32_t given_up_ = 0;    // entries of the own slot
+  bool records_ = false;     // somebody asks for late writes
+  uint32_t late_entry_ = 0;  // the next look for them begins there
+  uint32_t late_slot_ = 0;
+  size_t fenced_ = 0;                     // slots since the last reap()
+  std::atomic<bool> writes_late_{false};  // there may be some
   std::atomic<bool> closed_{false};
   // Between beforeFork() and what follows it; in the child until it has settled.
   uint32_t child_slot_ = kNoSlot;

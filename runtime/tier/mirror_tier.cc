@@ -18,6 +18,9 @@ constexpr size_t kSides = MirrorState::kSides;
 // Pieces of a long synchronous transfer.
 constexpr uint64_t kPiecePages = kPagesPerGranule;
 
+/// What a side's writes are noted with: see FrameTable::recordWrites().
+uint32_t whereOf(size_t side, uint32_t joined) { return joined << 1 | static_cast<uint32_t>(side); }
+
 tl::unexpected<Error> sameServer(const char* target) {
   return fail(ErrorCode::kInvalidArgument,
               "far tier mirror:%s: both copies would be on one memory server: name two", target);
@@ -107,6 +110,12 @@ Status MirrorTier::buildTables(PageCount capacity) {
   auto table = FrameTable::create(capacity);
   if (!table) return tl::unexpected(table.error());
   table_ = std::move(*table);
+  fence_ = std::make_unique<WriteFence>(
+      *table_,
+      [](const void* self, uint32_t where) {
+        return static_cast<const MirrorTier*>(self)->state_->address(where & 1, where >> 1);
+      },
+      this, patience_.timeout);
   auto frames = MirrorFrames::create(capacity);
   if (!frames) return tl::unexpected(frames.error());
   frames_ = std::move(*frames);
@@ -164,6 +173,7 @@ Result<std::unique_ptr<FetchChannel>> MirrorTier::open(size_t side, uint32_t joi
   if (!address) return fail(ErrorCode::kStaleEpoch, "another region has taken its place");
   auto client = attachRegion(*address, clientOptions());
   if (!client) return tl::unexpected(client.error());
+  (*client)->recordWrites(table_->recordWrites(whereOf(side, joined)));
   return openPageChannel(std::move(*client), Bytes(), sides_traffic_);
 }
 
@@ -172,12 +182,14 @@ Result<std::unique_ptr<FetchChannel>> MirrorTier::openChannel() {
 }
 
 void MirrorTier::tend() {
+  fence_->tend(kMonotonicClock.now());
   if (repairs_) repairer_->tend();
 }
 
 void MirrorTier::afterForkInChild() {
   repairs_ = false;
   repairer_->forgetInChild();
+  fence_->forgetInChild();
   channel_.reset();  // its descriptors are copies of the parent's
   census_.forget();
 }

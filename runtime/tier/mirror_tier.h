@@ -14,6 +14,7 @@
 #include "runtime/tier/mirror_channel.h"
 #include "runtime/tier/mirror_repairer.h"
 #include "runtime/tier/mirror_state.h"
+#include "runtime/tier/write_fence.h"
 
 namespace tidepool {
 
@@ -67,6 +68,7 @@ class MirrorTier final : public FetchTier, private MirrorRegions {
   std::array<Endpoint, MirrorState::kMostServers> endpoints_;  // in numbers
   std::unique_ptr<MirrorState> state_;
   std::unique_ptr<FrameTable> table_;
+  std::unique_ptr<WriteFence> fence_;
   std::unique_ptr<MirrorFrames> frames_;
   Nanoseconds round_trip_;
   // The connections that made the regions, which keep them alive: nothing is said on them. In a

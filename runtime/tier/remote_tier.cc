@@ -75,23 +75,35 @@ Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size) {
   auto frames = FrameTable::create(PageCount(size.value() / kPageSize));
   if (!frames) return tl::unexpected(frames.error());
   frames_ = std::move(*frames);
+  fence_ = std::make_unique<WriteFence>(
+      *frames_,
+      [](const void* self, uint32_t) -> std::optional<RegionAddress> {
+        return static_cast<const RemoteTier*>(self)->address();
+      },
+      this, patience_.timeout);
   if (auto peer = client->peer()) endpoint_ = *peer;
   auto round_trip = measurePageRoundTrip(*client, start_);
   if (!round_trip) return tl::unexpected(round_trip.error());
   round_trip_ = *round_trip;
+  client->recordWrites(frames_->recordWrites());
   MutexLock lock(mutex_);
   client_ = std::move(client);
   return {};
 }
 
+RegionAddress RemoteTier::address() const {
+  return {endpoint_, region_.region, region_.token, region_.epoch};
+}
+
 Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(const ClientOptions& options) const {
-  const RegionAddress address{endpoint_, region_.region, region_.token, region_.epoch};
-  return attachRegion(address, {.timeout = patience_.timeout,
-                                .reconnect = patience_.reconnect,
-                                .max_in_flight = options.max_in_flight,
-                                .transport = options.transport,
-                                .rows = options.rows,
-                                .census = options.census});
+  auto client = attachRegion(address(), {.timeout = patience_.timeout,
+                                         .reconnect = patience_.reconnect,
+                                         .max_in_flight = options.max_in_flight,
+                                         .transport = options.transport,
+                                         .rows = options.rows,
+                                         .census = options.census});
+  if (client && frames_ != nullptr) (*client)->recordWrites(frames_->recordWrites());
+  return client;
 }
 
 Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {

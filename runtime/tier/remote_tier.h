@@ -15,6 +15,7 @@
 #include "runtime/tier/row_channel.h"
 #include "runtime/tier/row_connections.h"
 #include "runtime/tier/tier.h"
+#include "runtime/tier/write_fence.h"
 #include "runtime/transport/client.h"
 
 namespace tidepool {
@@ -75,8 +76,10 @@ class RemoteTier final : public FetchTier {
   FrameTable& table() override { return *frames_; }
   FrameTable* frames() override { return frames_.get(); }
   std::unique_ptr<RowStore> rowStore() override;
+  void tend() override { fence_->tend(kMonotonicClock.now()); }
   void afterForkInChild() override TP_LOCKS_INHERITED {
     client_is_parents_ = true;
+    fence_->forgetInChild();
     census_->forget();
     rows_by_server_.forget();
     rows_by_lane_.forget();
@@ -91,6 +94,7 @@ class RemoteTier final : public FetchTier {
   explicit RemoteTier(const Patience& patience) : patience_(patience) {}
   Status begin(std::unique_ptr<RemoteClient> client, Bytes size) TP_EXCLUDES(mutex_);
   Result<std::unique_ptr<RemoteClient>> connect(const ClientOptions& options) const;
+  RegionAddress address() const;
   Result<std::unique_ptr<RemoteClient>> connectForRows(RowsBy by) const;
   Result<std::shared_ptr<RowConnection>> shareForRows(const RowArea& area);
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
@@ -105,6 +109,7 @@ class RemoteTier final : public FetchTier {
   wire::ServerHello region_;
   Bytes start_;  // of the first frame, within the region
   std::unique_ptr<FrameTable> frames_;
+  std::unique_ptr<WriteFence> fence_;
   Nanoseconds round_trip_;
   TransportCensus own_census_;
   TransportCensus* census_ = &own_census_;  // of the connections for pages
