@@ -15,8 +15,6 @@ namespace tidepool {
 namespace {
 
 constexpr size_t kSides = MirrorState::kSides;
-// Pieces of a long synchronous transfer.
-constexpr uint64_t kPiecePages = kPagesPerGranule;
 
 /// What a side's writes are noted with: see FrameTable::recordWrites().
 uint32_t whereOf(size_t side, uint32_t joined) { return joined << 1 | static_cast<uint32_t>(side); }
@@ -194,39 +192,25 @@ void MirrorTier::afterForkInChild() {
   census_.forget();
 }
 
-Status MirrorTier::transfer(FrameRun run, std::byte* memory, bool reads) {
+Status MirrorTier::transfer(Transfer direction, FrameRun run, std::byte* memory) {
   MutexLock lock(mutex_);
   if (channel_ == nullptr) {
     auto opened = openChannel();
     if (!opened) return tl::unexpected(opened.error());
     channel_ = std::move(*opened);
   }
-  for (uint64_t at = 0; at < run.count.value();) {
-    const PageCount pages(std::min(kPiecePages, run.count.value() - at));
-    const FrameRun piece{run.first + at, pages};
-    std::byte* const bytes = memory + at * kPageSize;
-    const Status sent =
-        reads ? channel_->submitRead(0, piece, bytes) : channel_->submitWrite(0, piece, bytes);
-    FetchCompletion done{0, sent ? ErrorCode{} : sent.error().code()};
-    while (sent && channel_->poll({&done, 1}) == 0) {
-      pollfd waiting = {channel_->fd(), channel_->events(), 0};
-      const auto most = channel_->timeToDeadline().value() / 1'000'000 + 1;
-      (void)raw::poll(&waiting, 1, static_cast<int>(std::min<uint64_t>(most, 1000)));
-    }
-    if (!done.ok()) {
-      channel_.reset();  // the next call begins anew
-      return fail(done.error, "%s: %s", name_, errorCodeName(done.error));
-    }
-    at += pages.value();
-  }
-  return {};
+  const ErrorCode error = transferAll(*channel_, direction, run, memory);
+  if (error == ErrorCode{}) return {};
+  channel_.reset();  // the next call begins anew
+  return fail(error, "%s: %s", name_, errorCodeName(error));
 }
 
-Status MirrorTier::read(FrameRun run, std::byte* memory) { return transfer(run, memory, true); }
+Status MirrorTier::read(FrameRun run, std::byte* memory) {
+  return transfer(Transfer::kRead, run, memory);
+}
 
 Status MirrorTier::write(FrameRun run, const std::byte* memory) {
-  // A write only reads `memory`; one function serves both directions.
-  return transfer(run, const_cast<std::byte*>(memory), false);
+  return transfer(Transfer::kWrite, run, const_cast<std::byte*>(memory));
 }
 
 }  // namespace tidepool

@@ -14,6 +14,7 @@
 #include "runtime/tier/mirror_channel.h"
 #include "runtime/tier/mirror_repairer.h"
 #include "runtime/tier/mirror_state.h"
+#include "runtime/tier/whole_transfer.h"
 #include "runtime/tier/write_fence.h"
 
 namespace tidepool {
@@ -55,7 +56,7 @@ class MirrorTier final : public FetchTier, private MirrorRegions {
   Status buildTables(PageCount capacity);
   Result<std::unique_ptr<RemoteClient>> create(size_t server, Bytes size) const;
   ClientOptions clientOptions() const;
-  Status transfer(FrameRun run, std::byte* memory, bool reads) TP_EXCLUDES(mutex_);
+  Status transfer(Transfer direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
   // MirrorRegions.
   Result<std::unique_ptr<FetchChannel>> open(size_t side, uint32_t joined) override;
   Result<RegionAddress> make(size_t side, size_t server, int stop) override;
