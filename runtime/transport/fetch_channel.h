@@ -20,7 +20,8 @@ struct FrameRun {
 /// The end of one request on a FetchChannel.
 struct FetchCompletion {
   uint64_t tag = 0;
-  /// kLost, kUnreachable, kTimedOut or kStaleEpoch on failure; 0 (no code) on success.
+  /// kLost, kUnreachable, kTimedOut or kStaleEpoch on failure, kCorrupt for a page that was sealed
+  /// and does not verify; 0 (no code) on success.
   ErrorCode error = ErrorCode{};
   bool ok() const { return error == ErrorCode{}; }
 };
@@ -47,6 +48,11 @@ class FetchChannel {
                                      std::byte* to) = 0;
   virtual Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
                                       const std::byte* from) = 0;
+  /// Finds out whether the peer is there, with a page that is in its frame already: sends the same
+  /// bytes once more, or reads it. Others may be reading the frame. Errors: as above.
+  virtual Status submitAgain(uint64_t tag, FrameIndex frame, const std::byte* from) {
+    return submitWrite(tag, {frame, PageCount(1)}, from);
+  }
   /// Starts sending what is queued; does not wait for the peer to take it.
   virtual Status flush() = 0;
   /// Sends and receives what it can without blocking; fills `out`, returns how many. While more

@@ -16,6 +16,7 @@ TEST_F(Copies, AreNotWrittenAgainButForOne) {
   for (uint64_t i = 0; i < 4; ++i) words[i] = giveCopy(first + i);
   ASSERT_EQ(start(4), 4u);
   ASSERT_EQ(tier_->requests().size(), 1u) << "to show that the server is still there";
+  EXPECT_EQ(tier_->again, 1u) << "others may be reading that frame";
   EXPECT_EQ(tier_->requests()[0].run.count, PageCount(1));
   EXPECT_EQ(tier_->requests()[0].run.first, words[0].frame());
   finish();
@@ -34,6 +35,7 @@ TEST_F(Copies, AmongOthersThatAreWrittenAreNotWritten) {
   for (uint64_t i = 2; i < 4; ++i) giveCopy(first + i);
   ASSERT_EQ(start(6), 6u);
   ASSERT_EQ(tier_->requests().size(), 1u) << "of all four";
+  EXPECT_EQ(tier_->again, 0u);
   EXPECT_EQ(tier_->requests()[0].run.count, PageCount(4));
   finish();
   for (uint64_t i = 0; i < 6; ++i) expectFar(first + i, (first + i).value());

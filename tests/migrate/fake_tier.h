@@ -70,6 +70,7 @@ class FakeTier final : public FetchTier {
   uint64_t channels = 0;  // that are open
   uint64_t opened = 0;    // so far
   uint64_t flushes = 0;
+  uint64_t again = 0;  // submitAgain()
 
   const char* name() const override { return name_; }
   Bytes capacity() const override { return toBytes(frames_->capacity()); }
@@ -110,6 +111,10 @@ class FakeTier final : public FetchTier {
     }
     Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) override {
       return submit({this, tag, run, const_cast<std::byte*>(from), true, {}});
+    }
+    Status submitAgain(uint64_t tag, FrameIndex frame, const std::byte* from) override {
+      ++tier_.again;
+      return submitWrite(tag, {frame, PageCount(1)}, from);
     }
     Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
                                std::byte* to) override {

@@ -213,6 +213,8 @@ uint64_t Evictor::submitFrom(uint64_t segment, uint64_t at) {
   Status sent;
   if (!channel) {
     sent = tl::unexpected(channel.error());
+  } else if (!batch.writes(at)) {
+    sent = (*channel)->submitAgain(tagOf(segment, at), batch.frames[at], memory);
   } else if (in_a_run) {
     sent =
         (*channel)->submitWrite(tagOf(segment, at), {batch.frames[at], PageCount(slots)}, memory);
