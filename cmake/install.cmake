@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 
 set(tidepool_targets)
-foreach(target tidepool_cli fabricmgr tidepool_preload tidepool_runtime tidepool tidepool_static)
+foreach(target tidepool_cli fabricmgr tidepool_preload tidepool_seal tidepool_runtime tidepool tidepool_static)
   if(TARGET ${target})
     list(APPEND tidepool_targets ${target})
     install(TARGETS ${target}

@@ -209,6 +209,14 @@ Status setCompress(Options& options, std::string_view, std::string_view value) {
   return {};
 }
 
+Status setSeal(Options& options, std::string_view, std::string_view value) {
+  if (value != "on" && value != "off") {
+    return fail(ErrorCode::kInvalidArgument, "seal is 'on' or 'off', not '%.*s'", TP_SV(value));
+  }
+  options.seal = value == "on";
+  return {};
+}
+
 Status setPins(Options& options, std::string_view, std::string_view value) {
   if (value != "ask" && value != "never") {
     return fail(ErrorCode::kInvalidArgument, "pins is 'ask' or 'never', not '%.*s'", TP_SV(value));
@@ -243,6 +251,7 @@ constexpr OptionRow kOptions[] = {
     {"pins", setPins},
     {"foretell", setForetell},
     {"compress", setCompress},
+    {"seal", setSeal},
 };
 constexpr std::array<std::string_view, std::size(kOptions)> keysOfOptions() {
   std::array<std::string_view, std::size(kOptions)> keys;
@@ -400,6 +409,7 @@ Status renderOptions(const Options& options, std::span<char> out) {
   if (options.pins == Pins::kNever) item(text, "pins").append("never");
   if (!options.foretell) item(text, "foretell").append("off");
   if (options.compress) item(text, "compress").append("auto");
+  if (options.seal) item(text, "seal").append("on");
   if (text.overflowed()) return fail(ErrorCode::kNoSpace, "the options do not fit their buffer");
   return {};
 }

@@ -36,6 +36,7 @@ struct FarSpec {
   uint32_t node = 0;                       // numa
   Transport transport = Transport::kAuto;  // remote, mirror
   bool direct = false;                     // file: past the page cache, or not at all
+  bool sealed = false;                     // remote: by Options::seal, and no part of the SPEC
   // As the kind reads it. dax, file: path; remote: HOST:PORT (IPv6 in brackets); mirror: two with a
   // plus sign between.
   char target[128] = {};
@@ -68,6 +69,7 @@ struct Options {
   bool prefetch = true;
   bool foretell = true;   // what gather loops will touch, by the registers of threads that fault
   bool compress = false;  // cold pages in local memory, in front of memory servers
+  bool seal = false;      // pages on memory servers, against those who have them
   Bytes space = Bytes(4 * kTiB);  // address space to reserve
   Nanoseconds remote_timeout = Nanoseconds(5'000'000'000);
   Nanoseconds remote_reconnect = Nanoseconds(30'000'000'000);

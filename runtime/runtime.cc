@@ -35,8 +35,10 @@ void watchForks(ForkGuard* guard) {
 }  // namespace
 
 Status Runtime::Impl::openTier(const FarSpec& spec, Tier*& opened) {
+  const auto asked = sealedAsAsked(spec, core.options);
+  if (!asked) return tl::unexpected(asked.error());
   if (spec.kind->open == nullptr) return connectFabric(spec.size);
-  auto tier = spec.kind->open(spec, core.options.patience());
+  auto tier = spec.kind->open(*asked, core.options.patience());
   if (!tier) return tl::unexpected(tier.error());
   opened = tier->get();
   core.tiers.add(std::move(*tier));

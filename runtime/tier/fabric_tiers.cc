@@ -81,6 +81,7 @@ extern constinit const FarKind kFabricKind{
     .check = checkFabric,
     // What regions there will be is not known beforehand.
     .largest_file = [](const FarSpec&) { return FrameTable::smallestFile(PageCount(1)); },
-    .tables = TierKind::kFetch};  // some may be direct: rows on a memory server need more
+    .tables = TierKind::kFetch,  // some may be direct: rows on a memory server need more
+    .sealing = Sealing::kCannot};
 
 }  // namespace tidepool

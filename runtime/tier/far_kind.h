@@ -53,6 +53,13 @@ struct TierReport {
   char transport[8] = {};  // how pages travel, if there are several ways and kTry found it out
 };
 
+/// What becomes of pages with Options::seal.
+enum class Sealing : uint8_t {
+  kNotNeeded,  // they stay on this host
+  kCan,
+  kCannot  // yet
+};
+
 /// What prints nothing but the target and the size.
 void printTargetAndSize(TextBuffer& out, const FarSpec& spec);
 /// A table of the tier's frames (frame_table.h), which every fetch tier has.
@@ -79,7 +86,10 @@ struct FarKind {
   /// How embedding tables use such a tier, which then has a Tier::rowStore(). Without: they refuse
   /// it.
   std::optional<TierKind> tables = std::nullopt;
+  Sealing sealing = Sealing::kNotNeeded;
 };
+/// The spec to open for such options. Errors: kUnsupported: pages are to be sealed, and cannot be.
+Result<FarSpec> sealedAsAsked(const FarSpec& spec, const Options& options);
 
 /// All kinds, in the order of the documentation.
 std::span<const FarKind* const> farKinds();

@@ -41,6 +41,10 @@ class OffsetRing {
     end_ = static_cast<uint64_t>(placed.data() + placed.size() - offsets());
     list(last_++) = {request, end_};
   }
+  /// The number of its first place, for what lies in another array beside the offsets.
+  uint64_t indexOf(std::span<const uint64_t> placed) const {
+    return static_cast<uint64_t>(placed.data() - offsets());
+  }
 
  private:
   struct List {

@@ -189,7 +189,8 @@ extern constinit const FarKind kRemoteKind{
     },
     .check = [](const FarSpec& spec,
                 const TierCheck& how) { return checkServer("remote", spec, how); },
-    .tables = TierKind::kFetch};
+    .tables = TierKind::kFetch,
+    .sealing = Sealing::kCan};
 
 extern constinit const FarKind kMirrorKind{
     .name = "mirror",
@@ -206,6 +207,7 @@ extern constinit const FarKind kMirrorKind{
     .open = [](const FarSpec& spec, const Patience& patience) -> Result<std::unique_ptr<Tier>> {
       return MirrorTier::open(spec, patience);
     },
-    .check = checkMirror};
+    .check = checkMirror,
+    .sealing = Sealing::kCannot};
 
 }  // namespace tidepool

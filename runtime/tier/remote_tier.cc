@@ -9,6 +9,7 @@
 #include "runtime/tier/remote_region.h"
 #include "runtime/tier/remote_row_channel.h"
 #include "runtime/tier/row_trial.h"
+#include "runtime/tier/sealed_channel.h"
 
 namespace tidepool {
 namespace {
@@ -46,7 +47,8 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::open(const FarSpec& far, const P
   if (!client) return tl::unexpected(client.error());
   tier->region_ = (*client)->region();
   useAddress(**client, tier->endpoint_);
-  TP_TRY(tier->begin(std::move(*client), tier->region_.capacity));
+  const Pages pages = far.sealed ? Pages::kSealed : Pages::kPlain;
+  TP_TRY(tier->begin(std::move(*client), tier->region_.capacity, pages));
   return tier;
 }
 
@@ -67,12 +69,14 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::attach(const RemoteRegion& regio
     return fail(ErrorCode::kCorrupt, "%s is smaller on its memory server than the agent says",
                 name);
   }
-  TP_TRY(tier->begin(std::move(*client), region.size));
+  TP_TRY(tier->begin(std::move(*client), region.size, Pages::kPlain));
   return tier;
 }
 
-Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size) {
-  auto frames = FrameTable::create(PageCount(size.value() / kPageSize));
+Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size, Pages pages) {
+  const bool sealed = pages == Pages::kSealed;
+  const PageCount count = sealed ? RegionSeal::framesIn(size) : PageCount(size.value() / kPageSize);
+  auto frames = FrameTable::create(count);
   if (!frames) return tl::unexpected(frames.error());
   frames_ = std::move(*frames);
   fence_ = std::make_unique<WriteFence>(
@@ -81,6 +85,7 @@ Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size) {
         return static_cast<const RemoteTier*>(self)->address();
       },
       this, patience_.timeout);
+  if (sealed) TP_TRY(beginSeal(count));
   if (auto peer = client->peer()) endpoint_ = *peer;
   auto round_trip = measurePageRoundTrip(*client, start_);
   if (!round_trip) return tl::unexpected(round_trip.error());
@@ -93,6 +98,15 @@ Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size) {
 
 RegionAddress RemoteTier::address() const {
   return {endpoint_, region_.region, region_.token, region_.epoch};
+}
+
+Status RemoteTier::beginSeal(PageCount frames) {
+  auto seal = RegionSeal::create(frames);
+  if (!seal) return tl::unexpected(seal.error());
+  seal_ = std::move(*seal);
+  // Whether it can be done is to be known now.
+  const auto cipher = seal_->openCipher();
+  return cipher ? Status() : tl::unexpected(cipher.error());
 }
 
 Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(const ClientOptions& options) const {
@@ -109,6 +123,7 @@ Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(const ClientOptions& o
 Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
   auto client = connect({.transport = transport_, .census = census_});
   if (!client) return tl::unexpected(client.error());
+  if (seal_ != nullptr) return SealedChannel::create(std::move(*client), start_, *seal_, traffic_);
   return openPageChannel(std::move(*client), start_, traffic_);
 }
 
@@ -155,6 +170,9 @@ Result<std::shared_ptr<RowConnection>> RemoteTier::shareForRows(const RowArea& a
 }
 
 Result<std::unique_ptr<RowChannel>> RemoteTier::openRows(const RowArea& area) {
+  if (seal_ != nullptr) {
+    return fail(ErrorCode::kUnsupported, "%s is sealed: for pages alone", name_);
+  }
   TP_TRY(checkRowArea(area, frames_->capacity()));
   auto connection = shareForRows(area);
   if (!connection) return tl::unexpected(connection.error());
@@ -169,7 +187,7 @@ Status RemoteTier::drainOne(size_t& in_flight) {
               client_->failed() ? client_->reason() : errorCodeName(done.error));
 }
 
-Status RemoteTier::transferOnce(Direction direction, FrameRun run, std::byte* memory) {
+Status RemoteTier::transferOnce(Transfer direction, FrameRun run, std::byte* memory) {
   if (client_ == nullptr || client_->failed() || client_is_parents_) {
     auto client = connect({.transport = transport_, .census = census_});
     if (!client) return tl::unexpected(client.error());
@@ -181,7 +199,7 @@ Status RemoteTier::transferOnce(Direction direction, FrameRun run, std::byte* me
   for (uint64_t done = 0; done < run.count.value() && outcome;) {
     const PageCount piece(std::min(kPiecePages, run.count.value() - done));
     const std::span<std::byte> bytes(memory + done * kPageSize, toBytes(piece).value());
-    outcome = direction == Direction::kRead
+    outcome = direction == Transfer::kRead
                   ? client_->submitRead(done, offsetOf(run.first + done), bytes)
                   : client_->submitWrite(done, offsetOf(run.first + done), bytes);
     if (!outcome) break;
@@ -198,8 +216,9 @@ Status RemoteTier::transferOnce(Direction direction, FrameRun run, std::byte* me
   return outcome;
 }
 
-Status RemoteTier::transfer(Direction direction, FrameRun run, std::byte* memory) {
+Status RemoteTier::transfer(Transfer direction, FrameRun run, std::byte* memory) {
   TP_CHECK_OP(run.first.value() + run.count.value(), <=, frames_->capacity().value());
+  if (seal_ != nullptr) return transferSealed(direction, run, memory);
   MutexLock lock(mutex_);
   const bool fresh = client_ == nullptr || client_->failed();
   Status outcome = transferOnce(direction, run, memory);
@@ -211,15 +230,36 @@ Status RemoteTier::transfer(Direction direction, FrameRun run, std::byte* memory
   return outcome;
 }
 
+/// Counts what it moves.
+Status RemoteTier::transferSealed(Transfer direction, FrameRun run, std::byte* memory) {
+  MutexLock lock(mutex_);
+  const bool fresh = sealed_ == nullptr;
+  ErrorCode error = ErrorCode::kUnreachable;
+  for (int tries = fresh ? 1 : 2; tries > 0 && error == ErrorCode::kUnreachable; --tries) {
+    if (sealed_ == nullptr) {
+      auto opened = openChannel();
+      if (!opened) return tl::unexpected(opened.error());
+      sealed_ = std::move(*opened);
+    }
+    error = transferAll(*sealed_, direction, run, memory);
+    if (error != ErrorCode{} && error != ErrorCode::kCorrupt) sealed_.reset();
+  }
+  if (error == ErrorCode{}) return {};
+  if (error == ErrorCode::kCorrupt) return fail(error, "%s: a page does not verify", name_);
+  return fail(error, "%s: %s", name_, errorCodeName(error));
+}
+
 Status RemoteTier::read(FrameRun run, std::byte* memory) {
-  TP_TRY(transfer(Direction::kRead, run, memory));
+  TP_TRY(transfer(Transfer::kRead, run, memory));
+  if (seal_ != nullptr) return {};
   traffic_.reads_bytes.fetch_add(toBytes(run.count).value(), std::memory_order_relaxed);
   return {};
 }
 
 Status RemoteTier::write(FrameRun run, const std::byte* memory) {
   // A write only reads `memory`; one function serves both directions.
-  TP_TRY(transfer(Direction::kWrite, run, const_cast<std::byte*>(memory)));
+  TP_TRY(transfer(Transfer::kWrite, run, const_cast<std::byte*>(memory)));
+  if (seal_ != nullptr) return {};
   traffic_.writes_bytes.fetch_add(toBytes(run.count).value(), std::memory_order_relaxed);
   return {};
 }

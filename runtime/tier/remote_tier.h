@@ -12,9 +12,11 @@
 #include "runtime/base/mutex.h"
 #include "runtime/options.h"
 #include "runtime/tier/frame_table.h"
+#include "runtime/tier/region_seal.h"
 #include "runtime/tier/row_channel.h"
 #include "runtime/tier/row_connections.h"
 #include "runtime/tier/tier.h"
+#include "runtime/tier/whole_transfer.h"
 #include "runtime/tier/write_fence.h"
 #include "runtime/transport/client.h"
 
@@ -33,8 +35,10 @@ struct RemoteRegion {
 class RemoteTier final : public FetchTier {
  public:
   /// Connects to far.target (HOST:PORT), asks for a region of far.size (0: all that the server has
-  /// free) and measures the round trip. `patience` holds for each later request as well. Errors:
-  /// kUnreachable, kTimedOut, kNotFound (host), kNoSpace (the server is full), kInvalidArgument.
+  /// free) and measures the round trip. `patience` holds for each later request as well. With
+  /// far.sealed what goes to the server is sealed (sealed_channel.h): 1/257 of the region is for
+  /// tags, and there are no rows. Errors: kUnreachable, kTimedOut, kNotFound (host), kNoSpace (the
+  /// server is full), kInvalidArgument, kUnsupported (it cannot be sealed here).
   /// `census`, borrowed for the tier's life, counts its connections with those of another tier.
   static Result<std::unique_ptr<RemoteTier>> open(const FarSpec& far, const Patience& patience,
                                                   TransportCensus* census = nullptr);
@@ -51,12 +55,13 @@ class RemoteTier final : public FetchTier {
   void release(FrameRun run) override { frames_->release(run); }
   /// Through one connection of the tier's own, one caller at a time; reconnects after a failure.
   /// Runs of any length. Errors: kUnreachable, kTimedOut, kLost (the server no longer has the
-  /// region), kStaleEpoch.
+  /// region), kStaleEpoch, kCorrupt (sealed pages that do not verify).
   Status read(FrameRun run, std::byte* memory) override TP_EXCLUDES(mutex_);
   Status write(FrameRun run, const std::byte* memory) override TP_EXCLUDES(mutex_);
 
   /// A channel holds up to 1024 requests; submit*() answers kNoSpace when it is full: poll(), then
-  /// submit again. Runs may be of up to wire::kMaxData bytes (kInvalidArgument beyond).
+  /// submit again. Runs may be of up to wire::kMaxData bytes, with their tags if they are sealed
+  /// (kInvalidArgument beyond).
   Result<std::unique_ptr<FetchChannel>> openChannel() override;
   Nanoseconds pageRoundTrip() const override { return round_trip_; }
   const TransportCensus* transports() const override { return census_; }
@@ -70,7 +75,7 @@ class RemoteTier final : public FetchTier {
   /// those that share one end with it when it fails. Where the transport is left
   /// open and there is RDMA, the first channel for rows of about that size reads some of them both
   /// ways, and all take the way that was quicker. Errors: kInvalidArgument for an area that is
-  /// none, and as openChannel().
+  /// none, kUnsupported if the tier is sealed, and as openChannel().
   Result<std::unique_ptr<RowChannel>> openRows(const RowArea& area);
 
   FrameTable& table() override { return *frames_; }
@@ -80,6 +85,7 @@ class RemoteTier final : public FetchTier {
   void afterForkInChild() override TP_LOCKS_INHERITED {
     client_is_parents_ = true;
     fence_->forgetInChild();
+    sealed_.reset();  // its descriptor is a copy of the parent's
     census_->forget();
     rows_by_server_.forget();
     rows_by_lane_.forget();
@@ -90,16 +96,18 @@ class RemoteTier final : public FetchTier {
   const Endpoint& endpoint() const { return endpoint_; }
 
  private:
-  enum class Direction : uint8_t { kRead, kWrite };
   explicit RemoteTier(const Patience& patience) : patience_(patience) {}
-  Status begin(std::unique_ptr<RemoteClient> client, Bytes size) TP_EXCLUDES(mutex_);
+  enum class Pages : uint8_t { kPlain, kSealed };
+  Status begin(std::unique_ptr<RemoteClient> client, Bytes size, Pages pages) TP_EXCLUDES(mutex_);
+  Status beginSeal(PageCount frames);
   Result<std::unique_ptr<RemoteClient>> connect(const ClientOptions& options) const;
   RegionAddress address() const;
   Result<std::unique_ptr<RemoteClient>> connectForRows(RowsBy by) const;
   Result<std::shared_ptr<RowConnection>> shareForRows(const RowArea& area);
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
-  Status transfer(Direction direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
-  Status transferOnce(Direction direction, FrameRun run, std::byte* memory) TP_REQUIRES(mutex_);
+  Status transfer(Transfer direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
+  Status transferSealed(Transfer direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
+  Status transferOnce(Transfer direction, FrameRun run, std::byte* memory) TP_REQUIRES(mutex_);
   Status drainOne(size_t& in_flight) TP_REQUIRES(mutex_);
 
   char name_[160] = {};
@@ -110,6 +118,7 @@ class RemoteTier final : public FetchTier {
   Bytes start_;  // of the first frame, within the region
   std::unique_ptr<FrameTable> frames_;
   std::unique_ptr<WriteFence> fence_;
+  std::unique_ptr<RegionSeal> seal_;  // null: pages are not sealed
   Nanoseconds round_trip_;
   TransportCensus own_census_;
   TransportCensus* census_ = &own_census_;  // of the connections for pages
@@ -122,6 +131,7 @@ class RemoteTier final : public FetchTier {
   // descriptor the server sees somebody connected, even if the parent ends at once.
   std::unique_ptr<RemoteClient> client_ TP_GUARDED_BY(mutex_);
   bool client_is_parents_ TP_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<FetchChannel> sealed_ TP_GUARDED_BY(mutex_);  // read() and write(), with a seal
 };
 
 }  // namespace tidepool

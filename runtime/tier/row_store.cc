@@ -61,6 +61,9 @@ class FetchStore final : public RowStore {
 std::unique_ptr<RowStore> rowStoreInPlace(DirectTier& tier) {
   return std::make_unique<DirectStore>(tier);
 }
-std::unique_ptr<RowStore> RemoteTier::rowStore() { return std::make_unique<FetchStore>(*this); }
+std::unique_ptr<RowStore> RemoteTier::rowStore() {
+  if (seal_ != nullptr) return nullptr;
+  return std::make_unique<FetchStore>(*this);
+}
 
 }  // namespace tidepool

@@ -130,6 +130,10 @@ constexpr Entry kConfKeys[] = {
     {"compress",
      "auto: keep cold pages that compress well in local memory, within --dram, before they go to a "
      "memory server. Default off."},
+    {"seal",
+     "on: seal pages that go to a memory server (remote:), so that nobody there can read them or "
+     "change them unnoticed; what does not verify is lost. Tables' rows then stay out of it. "
+     "Default off."},
 };
 
 constexpr Example kExamples[] = {

@@ -68,6 +68,8 @@ void planRows(const Arguments& arguments, const std::string& preload, Plan& plan
   } else if (!plan.options.far[0].kind->tables) {
     plan.rows_off =
         fmt::format("the first far tier, {}, is for pages alone", plan.options.far[0].kind->name);
+  } else if (plan.options.seal) {
+    plan.rows_off = "rows cannot be sealed, and seal:on was asked for";
   } else if (access((hook + "/sitecustomize.py").c_str(), R_OK) != 0) {
     plan.rows_off = fmt::format("{} is not installed", hook);
   } else if (access(library.c_str(), R_OK) != 0) {

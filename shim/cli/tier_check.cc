@@ -38,7 +38,9 @@ Result<AgentState> askAgent(const char* agent) {
 }  // namespace
 
 Result<TierReport> checkTier(const FarSpec& spec, const Options& options, CheckDepth depth) {
-  return spec.kind->check(spec, {.depth = depth, .agent = options.agent, .ask_agent = askAgent});
+  const auto asked = sealedAsAsked(spec, options);
+  if (!asked) return tl::unexpected(asked.error());
+  return spec.kind->check(*asked, {.depth = depth, .agent = options.agent, .ask_agent = askAgent});
 }
 
 std::string specText(const FarSpec& spec) {

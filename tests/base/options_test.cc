@@ -69,7 +69,7 @@ TEST(ParseOptions, ReadsEveryKey) {
   const auto options = parseOptions(
       "dram:256M,far:cxl:2G,far:remote:127.0.0.1:7777:1G,strict:true,sampling:off,"
       "sampling_cpu:2.5%, migration_rate:200M,uffd_move:no,prefetch:0,foretell:off,"
-      "compress:auto,space:1T,remote_timeout:500ms,remote_reconnect:2m,"
+      "compress:auto,seal:on,space:1T,remote_timeout:500ms,remote_reconnect:2m,"
       "stats_file:/tmp/a\\,b.json,agent:/run/a.sock",
       nullptr);
   ASSERT_TRUE(options) << options.error().text();
@@ -85,6 +85,7 @@ TEST(ParseOptions, ReadsEveryKey) {
   EXPECT_FALSE(options->prefetch);
   EXPECT_FALSE(options->foretell);
   EXPECT_TRUE(options->compress);
+  EXPECT_TRUE(options->seal);
   EXPECT_EQ(options->space.value(), kTiB);
   EXPECT_EQ(options->remote_timeout.value(), 500'000'000u);
   EXPECT_EQ(options->remote_reconnect.value(), 120'000'000'000u);
@@ -190,6 +191,7 @@ Options arbitraryOptions() {
   options.prefetch = *rc::gen::arbitrary<bool>();
   options.foretell = *rc::gen::arbitrary<bool>();
   options.compress = *rc::gen::arbitrary<bool>();
+  options.seal = *rc::gen::arbitrary<bool>();
   options.space = Bytes(*rc::gen::inRange<uint64_t>(32, 1 << 20) * kGranuleSize);
   options.remote_timeout = Nanoseconds(*rc::gen::inRange<uint64_t>(1, 3'600'000'000'000));
   options.remote_reconnect = Nanoseconds(*rc::gen::inRange<uint64_t>(0, 3'600'000'000'000));
@@ -224,6 +226,7 @@ TEST(RenderOptions, AnyOptionsComeBackFromTheirText) {
     RC_ASSERT(back->prefetch == options.prefetch);
     RC_ASSERT(back->foretell == options.foretell);
     RC_ASSERT(back->compress == options.compress);
+    RC_ASSERT(back->seal == options.seal);
     RC_ASSERT(back->space == options.space);
     RC_ASSERT(back->remote_timeout == options.remote_timeout);
     RC_ASSERT(back->remote_reconnect == options.remote_reconnect);

@@ -23,7 +23,7 @@ setup() {
   for path in bin/tidepool bin/fabricmgr; do
     [ ! -e "$BUILD/$path" ] || [ -x "$PREFIX/$path" ]
   done
-  for name in libtidepool-preload.so libtidepool_runtime.a libtidepool.so libtidepool.so.0; do
+  for name in libtidepool-preload.so libtidepool-seal.so libtidepool_runtime.a libtidepool.so libtidepool.so.0; do
     [ -z "$(find "$BUILD/lib" -name $name)" ] || [ -e "$LIBDIR/$name" ]
   done
 }

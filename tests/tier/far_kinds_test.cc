@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "fabricmgr/memserver/server.h"
+#include "runtime/transport/seal/page_cipher.h"
 #include "tests/tier/far_specs.h"
 #include "tests/tier/tier_conformance.h"
 #include "tests/transport/fake_peer.h"
@@ -32,19 +33,24 @@ class Servers : public testing::Environment {
 /// Makes tiers of a kind, and what they are in.
 class Maker {
  public:
-  explicit Maker(const FarKind& kind) : kind_(kind) {}
+  enum class Pages : uint8_t { kPlain, kSealed };
+  explicit Maker(const FarKind& kind, Pages pages = Pages::kPlain)
+      : kind_(kind), sealed_(pages == Pages::kSealed) {}
 
   FarSpec spec(PageCount pages) {
     servers_in_use.clear();
+    const uint64_t each = sealed_ ? PageCipher::kSealedSize : kPageSize;
+    const Bytes size(roundUp(pages.value() * each, kPageSize));
     const auto value = [&](std::string_view word) -> std::string {
-      if (word == "SIZE") return std::to_string(toBytes(pages).value());
+      if (word == "SIZE") return std::to_string(size.value());
       if (word == "HOST") return testHost();
-      if (word == "PORT") return std::to_string(serve(toBytes(pages)));
+      if (word == "PORT") return std::to_string(serve(size));
       if (word == "PATH") return "/var/tmp";  // of what opensAnywhere(): a folder on a disk
       return plainValue(word);
     };
-    const auto spec = parseFarSpec(specOf(kind_.form, value, [] { return false; }));
+    auto spec = parseFarSpec(specOf(kind_.form, value, [] { return false; }));
     EXPECT_TRUE(spec) << spec.error().text();
+    spec->sealed = sealed_;
     return *spec;
   }
   std::unique_ptr<Tier> tier(PageCount pages) {
@@ -66,6 +72,7 @@ class Maker {
   }
 
   const FarKind& kind_;
+  const bool sealed_;
 };
 
 std::vector<TierCase> cases() {
@@ -74,6 +81,10 @@ std::vector<TierCase> cases() {
     if (!opensAnywhere(*kind)) continue;
     cases.push_back({std::string(kind->name), [maker = std::make_shared<Maker>(*kind)](
                                                   PageCount pages) { return maker->tier(pages); }});
+    if (kind->sealing != Sealing::kCan) continue;
+    cases.push_back({std::string(kind->name) + "_sealed",
+                     [maker = std::make_shared<Maker>(*kind, Maker::Pages::kSealed)](
+                         PageCount pages) { return maker->tier(pages); }});
   }
   return cases;
 }

@@ -175,7 +175,9 @@ class ScatterModel {
     std::vector<FrameIndex> frames(count);
     std::vector<std::array<uint64_t, kPageSize / sizeof(uint64_t)>> pages(count);
     for (size_t i = 0; i < count; ++i) {
-      chosen[i] = random_() % frames_.size();
+      do {  // what is in a frame at first is nobody's
+        chosen[i] = random_() % frames_.size();
+      } while (!writes && content_[chosen[i]] == 0);
       frames[i] = frames_[chosen[i]];
       pages[i].fill(writes ? random_() : 0);
     }
@@ -189,7 +191,7 @@ class ScatterModel {
       uint64_t& known = content_[chosen[i]];
       if (writes) known = pages[i][0];
       const uint64_t wanted = known;
-      if (!writes && wanted != 0 &&
+      if (!writes &&
           !std::all_of(pages[i].begin(), pages[i].end(), [&](uint64_t w) { return w == wanted; })) {
         return false;
       }

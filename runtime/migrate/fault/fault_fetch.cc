@@ -107,14 +107,26 @@ void FaultService::giveUp(const GranuleLock& granule, Fetch& fetch, ErrorCode er
   // What nobody waits for may be had when somebody does; and of several pages, some may be there.
   if (fetch.arrival != Arrival::kFault) return fetch.claim.abandon(core_, granule);
   const uint64_t lost = fetch.claim.countClaimed(core_);
+  const bool first = core_.stats->lost_pages.fetch_add(lost, std::memory_order_relaxed) == 0;
   // Said before: the touch ends the program.
-  if (core_.stats->lost_pages.fetch_add(lost, std::memory_order_relaxed) == 0 && lost > 0) {
-    reportError(core_,
-                "far memory %s is lost (%s): pages that live there end in SIGBUS when touched; "
-                "restart the program once the memory server is back",
-                core_.tiers.tier(fetch.claim.tier()).name(), errorCodeName(error));
-  }
+  if (lost > 0) reportLoss(fetch.claim.tier(), error, first);
   fetch.claim.lose(core_, granule);
+}
+
+void FaultService::reportLoss(uint8_t tier, ErrorCode error, bool first) {
+  const char* const name = core_.tiers.tier(tier).name();
+  if (error == ErrorCode::kCorrupt) {
+    if (std::exchange(said_unverified_, true)) return;
+    return reportError(core_,
+                       "a page from far memory %s does not verify: it is not the page that was "
+                       "sent there last. It is lost, and ends in SIGBUS when touched",
+                       name);
+  }
+  if (!first) return;
+  reportError(core_,
+              "far memory %s is lost (%s): pages that live there end in SIGBUS when touched; "
+              "restart the program once the memory server is back",
+              name, errorCodeName(error));
 }
 
 void FaultService::prefetch(PageIndex from, PageCount count) {

@@ -152,6 +152,7 @@ class FaultService {
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);
   /// Ends the claim of a read that has failed.
   void giveUp(const GranuleLock& granule, Fetch& fetch, ErrorCode error);
+  void reportLoss(uint8_t tier, ErrorCode error, bool first);
   void freeSlot(uint32_t slot);
   /// What has been read is put in place, or waits for room.
   void arrive(const GranuleLock& granule, uint32_t slot);
@@ -198,6 +199,7 @@ class FaultService {
   std::optional<os::CpuFollower> follower_;  // the thread's, made by it
   ServiceThread thread_;
   bool said_exceeded_ = false;
+  bool said_unverified_ = false;
 };
 
 }  // namespace tidepool

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""An unchanged program that forks, over a memory server, with and without seal:on: the same output. With it the server
+has nothing of what the program keeps there, and once its bytes are changed the program ends instead of using them.
+
+  sealed.py TIDEPOOL FABRICMGR
+"""
+import re
+import signal
+import subprocess
+import sys
+
+MARK = b"the plain text of a page "
+PROGRAM = f"""
+import hashlib, os, sys
+blocks = [bytearray(({MARK!r} + b"%08d " % i) * 2048) for i in range(1200)]
+def told():
+    whole = hashlib.sha256()
+    for block in blocks: whole.update(block)
+    return whole.hexdigest()
+before = told()
+child = os.fork()
+if child == 0:
+    for block in blocks[::2]: block[:6] = b"CHILD "
+    changed = told()
+    os._exit(0 if changed != before and changed == told() else 1)
+for block in blocks[1::2]: block[:6] = b"PARENT"
+ended = os.waitpid(child, 0)[1]
+print("ready", ended, flush=True)
+sys.stdin.readline()
+print(told())
+"""
+
+
+def mappings(pid):
+    """The server's memory of regions."""
+    with open(f"/proc/{pid}/maps", encoding="ascii") as maps:
+        for line in maps:
+            first, last = (int(end, 16) for end in line.split()[0].split("-"))
+            if " rw" in line and last - first >= 64 << 20:
+                yield first, last
+
+
+def pieces(memory, pid):
+    """Where it is not zeros, 64 KiB at a time."""
+    for first, last in mappings(pid):
+        for at in range(first, last, 1 << 16):
+            memory.seek(at)
+            try:
+                piece = memory.read(min(1 << 16, last - at))
+            except OSError:
+                continue
+            if piece.strip(b"\0"):
+                yield at, piece
+
+
+def has_plain_text(pid):
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        return any(MARK in piece for _, piece in pieces(memory, pid))
+
+
+def flip_bits(pid):
+    """One in each 2 KiB, so at least one of each page."""
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        for at, piece in pieces(memory, pid):
+            for byte in range(0, len(piece), 2048):
+                memory.seek(at + byte)
+                memory.write(bytes([piece[byte] ^ 16]))
+
+
+def run(tidepool, server, address, seal, before_the_end=None):
+    """Status, the last line of output, and what was said."""
+    command = [tidepool, "run", "--dram", "24M", "--far", f"remote:{address}:256M", "--conf", f"seal:{seal}",
+               "--conf", "strict:true", "--", sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        ready = program.stdout.readline()
+        assert ready == b"ready 0\n", (ready, program.communicate())
+        assert has_plain_text(server.pid) == (seal == "off"), f"seal:{seal}"
+        if before_the_end:
+            before_the_end()
+        output, errors = program.communicate(b"\n")
+        return program.returncode, output, errors.decode()
+
+
+def refused(tidepool, far):
+    done = subprocess.run([tidepool, "run", "--dram", "24M", "--far", far, "--conf", "seal:on", "--", "true"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 125 and "cannot be sealed" in done.stderr, done
+
+
+def main():
+    tidepool, fabricmgr = sys.argv[1:]
+    with subprocess.Popen([fabricmgr, "memserver", "--listen", "127.0.0.1:0", "--size", "1G"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as server:
+        try:
+            address = None
+            while not address:
+                line = server.stdout.readline()
+                assert line, "no memory server"
+                address = re.search(rb"127\.0\.0\.1:[1-9]\d*", line)
+            address = address.group().decode()
+            plain = run(tidepool, server, address, "off")
+            assert plain[0] == 0, plain
+            assert run(tidepool, server, address, "on") == plain
+            status, output, errors = run(tidepool, server, address, "on", lambda: flip_bits(server.pid))
+            assert status == -signal.SIGBUS and output == b"", (status, output, errors)
+            assert f"remote:{address} does not verify" in errors, errors
+            refused(tidepool, f"mirror:{address}+127.0.0.1:9:64M")
+            refused(tidepool, "fabric")
+        finally:
+            server.kill()
+    return 0
+
+
+sys.exit(main())
