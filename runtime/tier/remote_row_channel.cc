@@ -55,23 +55,28 @@ RemoteRowChannel::RemoteRowChannel(std::shared_ptr<RowConnection> connection, co
       tier_(tier),
       traffic_(traffic) {}
 
-Status RemoteRowChannel::check(std::span<const uint64_t> rows) const {
-  if (rows.empty() || rows.size() > most_rows_) {
+Status checkRows(const RowArea& area, size_t most_rows, std::span<const uint64_t> rows) {
+  if (rows.empty() || rows.size() > most_rows) {
     return fail(ErrorCode::kInvalidArgument, "%llu rows: a request is of 1 to %llu",
-                number(rows.size()), number(most_rows_));
-  }
-  if (tier_.notForsaken(area_.frames).count != area_.frames.count) {
-    return fail(ErrorCode::kLost, "%s: the frames of these rows were taken away", tier_.name());
+                number(rows.size()), number(most_rows));
   }
   // No early end: the loop is then one that the compiler makes wide.
   uint64_t most = 0;
   for (const uint64_t row : rows) most = std::max(most, row);
-  if (most < area_.rows) return {};
+  if (most < area.rows) return {};
   const auto bad =
-      std::find_if(rows.begin(), rows.end(), [this](uint64_t row) { return row >= area_.rows; });
+      std::find_if(rows.begin(), rows.end(), [&](uint64_t row) { return row >= area.rows; });
   return fail(ErrorCode::kInvalidArgument, "row %llu (%llu of %llu asked for) of a table of %llu",
               number(*bad), number(static_cast<uint64_t>(bad - rows.begin()) + 1),
-              number(rows.size()), number(area_.rows));
+              number(rows.size()), number(area.rows));
+}
+
+Status RemoteRowChannel::check(std::span<const uint64_t> rows) const {
+  TP_TRY(checkRows(area_, most_rows_, rows));
+  if (tier_.notForsaken(area_.frames).count != area_.frames.count) {
+    return fail(ErrorCode::kLost, "%s: the frames of these rows were taken away", tier_.name());
+  }
+  return {};
 }
 
 const char* RemoteRowChannel::reason() const {

@@ -46,6 +46,9 @@ class RemoteRowChannel final : public RowChannel {
   mutable char reason_[232] = {};  // with the tier's name, made when somebody asks
 };
 
+/// Whether a request may name these rows, at most `most`. Errors: as RowChannel says.
+Status checkRows(const RowArea& area, size_t most, std::span<const uint64_t> rows);
+
 /// Whether rows can lie there, in a tier of `frames` frames. Errors: kInvalidArgument, which says
 /// what does not fit.
 Status checkRowArea(const RowArea& area, PageCount frames);

@@ -8,7 +8,6 @@
 #include "runtime/base/format.h"
 #include "runtime/tier/remote_region.h"
 #include "runtime/tier/remote_row_channel.h"
-#include "runtime/tier/row_trial.h"
 #include "runtime/tier/sealed_channel.h"
 
 namespace tidepool {
@@ -61,7 +60,7 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::attach(const RemoteRegion& regio
   tier->region_.token = region.token;
   tier->region_.epoch = region.epoch;
   tier->start_ = region.offset;
-  auto client = tier->connect({.transport = tier->transport_, .census = tier->census_});
+  auto client = tier->connect();
   if (!client) return tl::unexpected(client.error());
   useAddress(**client, tier->endpoint_);
   const Bytes capacity = (*client)->region().capacity;
@@ -91,13 +90,11 @@ Status RemoteTier::begin(std::unique_ptr<RemoteClient> client, Bytes size, Pages
   if (!round_trip) return tl::unexpected(round_trip.error());
   round_trip_ = *round_trip;
   client->recordWrites(frames_->recordWrites());
+  rows_ = std::make_unique<RegionRows>(address(), start_, patience_, transport_, *frames_, *this,
+                                       traffic_);
   MutexLock lock(mutex_);
   client_ = std::move(client);
   return {};
-}
-
-RegionAddress RemoteTier::address() const {
-  return {endpoint_, region_.region, region_.token, region_.epoch};
 }
 
 Status RemoteTier::beginSeal(PageCount frames) {
@@ -109,19 +106,17 @@ Status RemoteTier::beginSeal(PageCount frames) {
   return cipher ? Status() : tl::unexpected(cipher.error());
 }
 
-Result<std::unique_ptr<RemoteClient>> RemoteTier::connect(const ClientOptions& options) const {
+Result<std::unique_ptr<RemoteClient>> RemoteTier::connect() const {
   auto client = attachRegion(address(), {.timeout = patience_.timeout,
                                          .reconnect = patience_.reconnect,
-                                         .max_in_flight = options.max_in_flight,
-                                         .transport = options.transport,
-                                         .rows = options.rows,
-                                         .census = options.census});
+                                         .transport = transport_,
+                                         .census = census_});
   if (client && frames_ != nullptr) (*client)->recordWrites(frames_->recordWrites());
   return client;
 }
 
 Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
-  auto client = connect({.transport = transport_, .census = census_});
+  auto client = connect();
   if (!client) return tl::unexpected(client.error());
   if (seal_ != nullptr) return SealedChannel::create(std::move(*client), start_, *seal_, traffic_);
   return openPageChannel(std::move(*client), start_, traffic_);
@@ -137,46 +132,12 @@ Result<FrameRun> RemoteTier::allocateArea(Bytes size) {
   return frames_->allocateWhole(toPages(size));
 }
 
-Result<std::unique_ptr<RemoteClient>> RemoteTier::connectForRows(RowsBy by) const {
-  const bool lane = by == RowsBy::kLane;
-  return connect({.max_in_flight = RowConnection::kMostRequests,
-                  .transport = lane ? transport_ : Transport::kTcp,
-                  .rows = by});
-}
-
-Result<std::shared_ptr<RowConnection>> RemoteTier::shareForRows(const RowArea& area) {
-  const auto by_server = [this] {
-    return rows_by_server_.share([this] { return connectForRows(RowsBy::kServer); });
-  };
-  std::atomic<uint8_t>& known = rows_by_[std::bit_width(area.row.value())];
-  const uint8_t found = known.load(std::memory_order_relaxed);
-  const bool refused = found == 1 + static_cast<uint8_t>(RowsBy::kServer);
-  if (transport_ == Transport::kTcp || refused) return by_server();
-  if (transport_ == Transport::kVerbs || found != 0 || rows_by_lane_.anyWithoutLane()) {
-    return rows_by_lane_.share([this] { return connectForRows(RowsBy::kLane); });
-  }
-  auto client = connectForRows(RowsBy::kLane);
-  if (!client) return tl::unexpected(client.error());
-  if ((*client)->pagesBy() == Transport::kVerbs) {
-    const auto quicker = quickerRows(**client, area, offsetOf(area.frames.first) + area.offset);
-    if (!quicker) return tl::unexpected(quicker.error());
-    known.store(1 + static_cast<uint8_t>(*quicker), std::memory_order_relaxed);
-    if (*quicker == RowsBy::kServer) {
-      client->reset();  // and with it what is registered for the lane
-      return by_server();
-    }
-  }
-  return rows_by_lane_.share([&client] { return std::move(client); });
-}
-
 Result<std::unique_ptr<RowChannel>> RemoteTier::openRows(const RowArea& area) {
   if (seal_ != nullptr) {
     return fail(ErrorCode::kUnsupported, "%s is sealed: for pages alone", name_);
   }
   TP_TRY(checkRowArea(area, frames_->capacity()));
-  auto connection = shareForRows(area);
-  if (!connection) return tl::unexpected(connection.error());
-  return std::make_unique<RemoteRowChannel>(std::move(*connection), area, start_, *this, traffic_);
+  return rows_->open(area);
 }
 
 Status RemoteTier::drainOne(size_t& in_flight) {
@@ -189,7 +150,7 @@ Status RemoteTier::drainOne(size_t& in_flight) {
 
 Status RemoteTier::transferOnce(Transfer direction, FrameRun run, std::byte* memory) {
   if (client_ == nullptr || client_->failed() || client_is_parents_) {
-    auto client = connect({.transport = transport_, .census = census_});
+    auto client = connect();
     if (!client) return tl::unexpected(client.error());
     client_ = std::move(*client);
     client_is_parents_ = false;

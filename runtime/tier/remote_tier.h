@@ -4,17 +4,14 @@
 // tier. The region lives as long as the tier's connection to it.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <bit>
 #include <memory>
 
 #include "runtime/base/mutex.h"
 #include "runtime/options.h"
 #include "runtime/tier/frame_table.h"
+#include "runtime/tier/region_rows.h"
 #include "runtime/tier/region_seal.h"
 #include "runtime/tier/row_channel.h"
-#include "runtime/tier/row_connections.h"
 #include "runtime/tier/tier.h"
 #include "runtime/tier/whole_transfer.h"
 #include "runtime/tier/write_fence.h"
@@ -71,11 +68,8 @@ class RemoteTier final : public FetchTier {
   /// free frames, kInvalidArgument for no bytes.
   Result<FrameRun> allocateArea(Bytes size);
   /// A channel for the rows of `area`, whose frames the caller has allocated and keeps while the
-  /// channel lives. Any number of channels may be open; beyond some they share connections, and
-  /// those that share one end with it when it fails. Where the transport is left
-  /// open and there is RDMA, the first channel for rows of about that size reads some of them both
-  /// ways, and all take the way that was quicker. Errors: kInvalidArgument for an area that is
-  /// none, kUnsupported if the tier is sealed, and as openChannel().
+  /// channel lives. As RegionRows::open(); kInvalidArgument for an area that is none, kUnsupported
+  /// if the tier is sealed.
   Result<std::unique_ptr<RowChannel>> openRows(const RowArea& area);
 
   FrameTable& table() override { return *frames_; }
@@ -87,8 +81,7 @@ class RemoteTier final : public FetchTier {
     fence_->forgetInChild();
     sealed_.reset();  // its descriptor is a copy of the parent's
     census_->forget();
-    rows_by_server_.forget();
-    rows_by_lane_.forget();
+    rows_->forgetInChild();
   }
 
   const wire::ServerHello& region() const { return region_; }
@@ -100,10 +93,10 @@ class RemoteTier final : public FetchTier {
   enum class Pages : uint8_t { kPlain, kSealed };
   Status begin(std::unique_ptr<RemoteClient> client, Bytes size, Pages pages) TP_EXCLUDES(mutex_);
   Status beginSeal(PageCount frames);
-  Result<std::unique_ptr<RemoteClient>> connect(const ClientOptions& options) const;
-  RegionAddress address() const;
-  Result<std::unique_ptr<RemoteClient>> connectForRows(RowsBy by) const;
-  Result<std::shared_ptr<RowConnection>> shareForRows(const RowArea& area);
+  RegionAddress address() const {
+    return {endpoint_, region_.region, region_.token, region_.epoch};
+  }
+  Result<std::unique_ptr<RemoteClient>> connect() const;
   Bytes offsetOf(FrameIndex frame) const { return start_ + Bytes(frame.value() * kPageSize); }
   Status transfer(Transfer direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
   Status transferSealed(Transfer direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
@@ -122,9 +115,7 @@ class RemoteTier final : public FetchTier {
   Nanoseconds round_trip_;
   TransportCensus own_census_;
   TransportCensus* census_ = &own_census_;  // of the connections for pages
-  // By the bits of a row's size: 0: not known yet, else 1 + RowsBy. Relaxed: each holds by itself.
-  std::array<std::atomic<uint8_t>, std::bit_width(RowArea::kMostRow.value()) + 1> rows_by_{};
-  RowConnections rows_by_server_, rows_by_lane_;
+  std::unique_ptr<RegionRows> rows_;
   Mutex mutex_;
   // The tier's own connection: serves read() and write(), and keeps the region alive. In a child of
   // fork() it is the parent's: nothing may be said on it, but as long as the child has the
