@@ -41,7 +41,7 @@ Result<std::unique_ptr<TableSpace>> TableSpace::create(std::span<const FarSpec> 
   std::unique_ptr<TableSpace> space(
       new TableSpace(threads == 0 ? processors() : threads, patience, budget, stores, agent));
   for (const FarSpec& spec : far) {
-    space->far_.push_back({spec, nullptr, nullptr, nullptr});
+    space->far_.push_back({spec, nullptr, nullptr, nullptr, nullptr});
   }
   return space;
 }
@@ -81,11 +81,18 @@ void TableSpace::LocalMemory::giveBack(Bytes size) {
 Status TableSpace::openOwnTier(FarTier& far) {
   auto tier = far.spec.kind->open(far.spec, patience_);
   if (!tier) return tl::unexpected(tier.error());
-  far.store = (*tier)->rowStore();
-  if (far.store == nullptr) {
+  auto store = (*tier)->rowStore();
+  if (store == nullptr) {
     return fail(ErrorCode::kUnsupported, "%s lends no rows: name another tier", (*tier)->name());
   }
+  FetchTier* const fetch = (*tier)->fetch();
+  if (fetch != nullptr && fetch->mirror() != nullptr) {
+    auto tender = TierTender::start(*fetch);
+    if (!tender) return tl::unexpected(tender.error());
+    far.tender = std::move(*tender);
+  }
   far.tier = std::move(*tier);
+  far.store = std::move(store);
   return {};
 }
 

@@ -13,6 +13,7 @@
 #include "allocator/fabric/fabric_pool.h"
 #include "allocator/table/shared_budget.h"
 #include "allocator/table/table.h"
+#include "allocator/table/tier_tender.h"
 #include "allocator/table/workers.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
@@ -74,6 +75,7 @@ class TableSpace {
   struct FarTier {
     FarSpec spec;
     std::unique_ptr<Tier> tier;
+    std::unique_ptr<TierTender> tender;  // of a mirror of the space's own
     std::unique_ptr<RowStore> store;     // over the tier, or somebody else's
     std::unique_ptr<FabricPool> fabric;  // has no store: tables are in regions as they need them
     bool open() const { return store != nullptr || fabric != nullptr; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which sides of a mirror hold each frame's bytes: a word of two bytes a frame, in memory that a
+// Which sides of a mirror hold each frame's bytes: a word of four bytes a frame, in memory that a
 // process shares with all that it forks. A side holds a frame if the frame's last write, or a copy
 // of it, reached the region that is there now. Thread-safe; allocates in create() only.
 //
@@ -12,6 +12,12 @@
 //     new side out, since the repairer's write may land there after its own, and says that the
 //     frame has changed, by which the repairer's copy does not count. It does so for all frames of
 //     the request, and says that in the state: the repairer then looks at every frame again.
+//
+// Frames of rows are written in parts, by several at once, and read meanwhile. Such a write goes to
+// every side there is, whether that holds the frame or not, and changes nothing of who holds it: a
+// new side has the parts that reached it only once a copy has brought it the rest. The frame counts
+// its writes instead of marking one; a copy begins when there is none, and does not count if one
+// has begun since. So that there is none at some time, the repairer says which frames it wants.
 #pragma once
 
 #include <atomic>
@@ -28,7 +34,7 @@ namespace tidepool {
 
 class MirrorFrames {
  public:
-  using Word = uint16_t;
+  using Word = uint32_t;
 
   /// Nothing is in any frame. Errors: kNoMemory.
   static Result<std::unique_ptr<MirrorFrames>> create(PageCount capacity) {
@@ -57,11 +63,61 @@ class MirrorFrames {
   /// The write has reached `sides`, which had joined by membership `number`. One that failed does
   /// not end.
   void endWrite(FrameIndex frame, uint32_t number, uint8_t sides) {
+    change(frame, [&](Word word) {
+      return pack(number, sides) | ((word & kCopying) != 0 ? kCopying | kChanged : 0);
+    });
+  }
+
+  // Of frames of rows, in parts.
+  /// The frame has been given out for rows: nothing counts that was there before.
+  void renew(FrameIndex frame) {
+    change(frame, [](Word word) {
+      // The copy may still land on the side that is being filled, which so does not hold it.
+      return (word & kCopying) != 0 ? (word & ~(kWriting | kWanted | kRowWrites)) | kChanged : 0;
+    });
+  }
+  enum class RowWrite : uint8_t {
+    kBegun,
+    kLater,   // the frame is being copied, or is to be
+    kTooMany  // are under way
+  };
+  enum class Copies : uint8_t { kHeed, kOverride };
+  /// Before the membership is looked at that the write goes by. Heeds copies, so that one comes to
+  /// an end even of a frame that is written without a pause; overriding them costs a copy only.
+  RowWrite beginRowWrite(FrameIndex frame, Copies copies) {
     Word word = at(frame).load();
     for (;;) {
-      const int kept = (word & kCopying) != 0 ? kCopying | kChanged : 0;
-      if (at(frame).compare_exchange_weak(word, toWord(pack(number, sides) | kept))) return;
+      if ((word & kRowWrites) == kRowWrites) return RowWrite::kTooMany;
+      const bool copied = (word & (kCopying | kChanged)) == kCopying || (word & kWanted) != 0;
+      if (copied && copies == Copies::kHeed) return RowWrite::kLater;
+      const Word begun = ((word + kOneRowWrite) | kChanged) & ~kWanted;
+      if (at(frame).compare_exchange_weak(word, begun)) return RowWrite::kBegun;
     }
+  }
+  /// Of a write that has begun: the sides that hold the frame, of which the first write makes all
+  /// holders that it goes to; none if the rest of it is lost. Nothing: the frame knows of a later
+  /// membership, by which the write has to go.
+  std::optional<uint8_t> holdersForRowWrite(FrameIndex frame, Membership now) {
+    Word word = at(frame).load();
+    TP_DCHECK((word & kRowWrites) != 0);
+    while ((word & kSides) == 0) {
+      const Word first = word | pack(now.number(), now.live());
+      if (at(frame).compare_exchange_weak(word, first)) return now.live();
+    }
+    return rowHoldersBy(word, now);
+  }
+  /// It has reached the sides that it was to go to, but for those that are lost by then; or it goes
+  /// nowhere. One that failed does not end.
+  void endRowWrite(FrameIndex frame) {
+    change(frame, [](Word word) {
+      if ((word & kRowWrites) != 0) word -= kOneRowWrite;
+      return (word & (kRowWrites | kCopying)) == 0 ? word & ~kChanged : word;
+    });
+  }
+  /// The sides that a read may go to, as holders(). Nothing: as holdersForRowWrite().
+  std::optional<uint8_t> holdersForRowRead(FrameIndex frame, Membership now) const {
+    const Word word = at(frame).load();
+    return (word & kSides) == 0 ? now.live() : rowHoldersBy(word, now);
   }
 
   enum class Need : uint8_t {
@@ -80,9 +136,13 @@ class MirrorFrames {
     for (;;) {
       if (word == 0) return {Need::kNone, 0};
       if ((word & kWriting) != 0) return {Need::kLater, 0};
+      if ((word & kRowWrites) != 0) {
+        if (at(frame).compare_exchange_weak(word, word | kWanted)) return {Need::kLater, 0};
+        continue;
+      }
       if (holdersBy(word, now) != 1u << (1 - to)) return {Need::kNone, 0};
       if ((word & kCopying) != 0) return {Need::kLater, 0};
-      const Word marked = toWord(word | kCopying);
+      const Word marked = (word | kCopying) & ~kWanted;
       if (at(frame).compare_exchange_weak(word, marked)) return {Need::kCopy, marked};
     }
   }
@@ -94,18 +154,18 @@ class MirrorFrames {
   }
   /// There was none, or it went to a region that is lost now.
   void abandonCopy(FrameIndex frame) {
-    Word word = at(frame).load();
-    for (;;) {
-      // Of a write that is under way it says nothing by then; endWrite() clears it.
-      const int ends = (word & kWriting) != 0 ? kCopying : kCopying | kChanged;
-      if (at(frame).compare_exchange_weak(word, toWord(word & ~ends))) return;
-    }
+    change(frame, [](Word word) {
+      // Of a write that is under way it says nothing by then, whose end clears it.
+      return word & ~((word & (kWriting | kRowWrites)) != 0 ? kCopying : kCopying | kChanged);
+    });
   }
 
  private:
-  static constexpr Word kSides = 3, kWriting = 4, kCopying = 8, kChanged = 16;
-  static constexpr unsigned kNumberAt = 5;
-  static_assert(kNumberAt + Membership::kNumberBits == 16);
+  static constexpr Word kSides = 3, kWriting = 4, kCopying = 8, kChanged = 16, kWanted = 32;
+  static constexpr unsigned kNumberAt = 6, kRowWritesAt = kNumberAt + Membership::kNumberBits;
+  static constexpr Word kOneRowWrite = Word{1} << kRowWritesAt;
+  static constexpr Word kRowWrites = ~(kOneRowWrite - 1);  // how many are under way
+  static_assert(kRowWritesAt == 17);
 
   explicit MirrorFrames(Mapping memory)
       : memory_(std::move(memory)), words_(reinterpret_cast<std::atomic<Word>*>(memory_.data())) {}
@@ -113,13 +173,23 @@ class MirrorFrames {
     TP_DCHECK((frame.value() + 1) * sizeof(Word) <= memory_.size().value());
     return words_[frame.value()];
   }
-  static constexpr Word toWord(int bits) { return static_cast<Word>(bits); }
+  template <typename To>
+  void change(FrameIndex frame, To to) {
+    Word word = at(frame).load();
+    while (!at(frame).compare_exchange_weak(word, to(word))) {
+    }
+  }
   static Word pack(uint32_t number, uint8_t sides) {
     TP_DCHECK(sides != 0);
-    return static_cast<Word>(number << kNumberAt | sides);
+    return number << kNumberAt | sides;
+  }
+  static uint32_t numberOf(Word word) { return word >> kNumberAt & Membership::kLastNumber; }
+  static std::optional<uint8_t> rowHoldersBy(Word word, Membership now) {
+    if (numberOf(word) > now.number()) return std::nullopt;
+    return holdersBy(word, now);
   }
   static uint8_t holdersBy(Word word, Membership now) {
-    const uint32_t number = word >> kNumberAt;
+    const uint32_t number = numberOf(word);
     auto holders = static_cast<uint8_t>(word & kSides & now.live());
     for (size_t side = 0; side < Membership::kSides; ++side) {
       if (now.joined(side) > number) holders &= static_cast<uint8_t>(~(1u << side));

@@ -10,6 +10,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/format.h"
 #include "runtime/base/raw_calls.h"
+#include "runtime/tier/remote_row_channel.h"
 
 namespace tidepool {
 namespace {
@@ -179,6 +180,43 @@ Result<std::unique_ptr<FetchChannel>> MirrorTier::openChannel() {
   return MirrorChannel::create({*this, *state_, *frames_, traffic_});
 }
 
+Result<FrameRun> MirrorTier::allocateArea(Bytes size) {
+  // Compared before rounding up, which could overflow.
+  if (size > capacity()) {
+    return fail(ErrorCode::kNoSpace, "%s has %llu bytes: no room for %llu", name_,
+                static_cast<unsigned long long>(capacity().value()),
+                static_cast<unsigned long long>(size.value()));
+  }
+  const auto run = table_->allocateWhole(toPages(size));
+  for (uint64_t page = 0; run && page < run->count.value(); ++page) {
+    frames_->renew(run->first + page);
+  }
+  return run;
+}
+
+Result<std::unique_ptr<RowChannel>> MirrorTier::openRows(const RowArea& area) {
+  TP_TRY(checkRowArea(area, table_->capacity()));
+  return MirrorRowChannel::create({*this, *state_, *frames_, traffic_}, area);
+}
+
+Result<std::unique_ptr<RowChannel>> MirrorTier::openRows(size_t side, uint32_t joined,
+                                                         const RowArea& area) {
+  const auto address = state_->address(side, joined);
+  if (!address) return fail(ErrorCode::kStaleEpoch, "another region has taken its place");
+  std::shared_ptr<RegionRows> rows;
+  {
+    MutexLock lock(rows_mutex_);
+    SideRows& known = rows_[side];
+    if (known.rows == nullptr || known.joined != joined) {
+      known.rows = std::make_shared<RegionRows>(*address, Bytes(), patience_, transport_, *table_,
+                                                *this, sides_traffic_, whereOf(side, joined));
+      known.joined = joined;
+    }
+    rows = known.rows;
+  }
+  return rows->open(area);
+}
+
 void MirrorTier::tend() {
   fence_->tend(kMonotonicClock.now());
   if (repairs_) repairer_->tend();
@@ -189,6 +227,9 @@ void MirrorTier::afterForkInChild() {
   repairer_->forgetInChild();
   fence_->forgetInChild();
   channel_.reset();  // its descriptors are copies of the parent's
+  // The parent's, too; not destroyed: nothing is freed here.
+  new (&rows_mutex_) Mutex;
+  new (&rows_) AllRows;
   census_.forget();
 }
 

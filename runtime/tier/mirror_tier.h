@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tier that keeps every page on two memory servers, in the same frame of each, goes on with one
-// when the other is lost, and has another copy made then. Thread-safe but for tend() and
-// endThreads(); every FetchChannel belongs to the thread that opened it and must not outlive the
-// tier.
+// The tier that keeps every page, and every row, on two memory servers, in the same frame of each,
+// goes on with one when the other is lost, and has another copy made then. Thread-safe but for
+// tend() and endThreads(); every FetchChannel belongs to the thread that opened it and must not
+// outlive the tier.
 #pragma once
 
 #include <array>
@@ -13,13 +13,15 @@
 #include "runtime/tier/frame_table.h"
 #include "runtime/tier/mirror_channel.h"
 #include "runtime/tier/mirror_repairer.h"
+#include "runtime/tier/mirror_row_channel.h"
 #include "runtime/tier/mirror_state.h"
+#include "runtime/tier/region_rows.h"
 #include "runtime/tier/whole_transfer.h"
 #include "runtime/tier/write_fence.h"
 
 namespace tidepool {
 
-class MirrorTier final : public FetchTier, private MirrorRegions {
+class MirrorTier final : public FetchTier, private MirrorRegions, private MirrorRows {
  public:
   /// Opens a region on each of the first two servers of far.target (HOST:PORT+HOST:PORT, and more
   /// that are spare), of far.size (0: all that each has free, of which as much is used as the
@@ -40,6 +42,10 @@ class MirrorTier final : public FetchTier, private MirrorRegions {
   /// Requests in flight and their lengths are bounded as in RemoteTier::openChannel().
   Result<std::unique_ptr<FetchChannel>> openChannel() override;
   Nanoseconds pageRoundTrip() const override { return round_trip_; }
+  /// As RemoteTier's.
+  Result<FrameRun> allocateArea(Bytes size);
+  Result<std::unique_ptr<RowChannel>> openRows(const RowArea& area);
+  std::unique_ptr<RowStore> rowStore() override;
   const TransportCensus* transports() const override { return &census_; }
   MirrorState* mirror() const override { return state_.get(); }
   void tend() override;
@@ -60,6 +66,10 @@ class MirrorTier final : public FetchTier, private MirrorRegions {
   // MirrorRegions.
   Result<std::unique_ptr<FetchChannel>> open(size_t side, uint32_t joined) override;
   Result<RegionAddress> make(size_t side, size_t server, int stop) override;
+  // MirrorRows.
+  Result<std::unique_ptr<RowChannel>> openRows(size_t side, uint32_t joined,
+                                               const RowArea& area) override
+      TP_EXCLUDES(rows_mutex_);
 
   char name_[160] = {};
   const Patience patience_;  // with each server
@@ -78,6 +88,14 @@ class MirrorTier final : public FetchTier, private MirrorRegions {
   std::array<std::unique_ptr<RemoteClient>, MirrorState::kSides> makers_;
   std::unique_ptr<MirrorRepairer> repairer_;
   bool repairs_ = true;  // not in a child
+  /// Of a side: the region that its rows are reached by, and the number that it joined with.
+  struct SideRows {
+    std::shared_ptr<RegionRows> rows;
+    uint32_t joined = 0;
+  };
+  using AllRows = std::array<SideRows, MirrorState::kSides>;
+  Mutex rows_mutex_;
+  AllRows rows_ TP_GUARDED_BY(rows_mutex_);
   Mutex mutex_;
   std::unique_ptr<FetchChannel> channel_ TP_GUARDED_BY(mutex_);  // read() and write()
 };

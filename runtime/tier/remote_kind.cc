@@ -196,9 +196,9 @@ extern constinit const FarKind kMirrorKind{
     .name = "mirror",
     .form = "mirror:HOST:PORT+HOST:PORT[+HOST:PORT][:SIZE][:transport:WHICH]",
     .help =
-        "Two memory servers that each hold every page, so that either may die: SIZE of the memory "
-        "of each, else all that is free, as much as both have. Then a new copy is made on the "
-        "next that is named (up to 8), or the lost one once it is back. For pages alone.",
+        "Two memory servers that each hold all pages and rows, so that either may die: SIZE of the "
+        "memory of each, else all that is free, as much as both have. Then a new copy is made on "
+        "the next that is named (up to 8), or the lost one once it is back.",
     .parse =
         [](const SpecText& text, FarSpec& spec) {
           return parseServers(text, spec, MirrorState::kSides, MirrorState::kMostServers);
@@ -208,6 +208,7 @@ extern constinit const FarKind kMirrorKind{
       return MirrorTier::open(spec, patience);
     },
     .check = checkMirror,
+    .tables = TierKind::kFetch,
     .sealing = Sealing::kCannot};
 
 }  // namespace tidepool

@@ -2,6 +2,7 @@
 // RowStore over either kind of tier.
 #include "runtime/tier/row_store.h"
 
+#include "runtime/tier/mirror_tier.h"
 #include "runtime/tier/remote_tier.h"
 
 namespace tidepool {
@@ -41,9 +42,11 @@ class DirectStore final : public RowStore {
   DirectTier& tier_;
 };
 
+/// Of memory servers, one or several.
+template <typename FarTier>
 class FetchStore final : public RowStore {
  public:
-  explicit FetchStore(RemoteTier& tier) : tier_(tier) {}
+  explicit FetchStore(FarTier& tier) : tier_(tier) {}
   TierKind kind() const override { return TierKind::kFetch; }
   Result<FrameRun> allocate(Bytes size) override { return tier_.allocateArea(size); }
   void release(FrameRun run) override { tier_.release(run); }
@@ -53,7 +56,7 @@ class FetchStore final : public RowStore {
   }
 
  private:
-  RemoteTier& tier_;
+  FarTier& tier_;
 };
 
 }  // namespace
@@ -63,7 +66,10 @@ std::unique_ptr<RowStore> rowStoreInPlace(DirectTier& tier) {
 }
 std::unique_ptr<RowStore> RemoteTier::rowStore() {
   if (seal_ != nullptr) return nullptr;
-  return std::make_unique<FetchStore>(*this);
+  return std::make_unique<FetchStore<RemoteTier>>(*this);
+}
+std::unique_ptr<RowStore> MirrorTier::rowStore() {
+  return std::make_unique<FetchStore<MirrorTier>>(*this);
 }
 
 }  // namespace tidepool

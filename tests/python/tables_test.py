@@ -10,7 +10,7 @@ import unittest
 import numpy
 
 import tidepool
-from places import TIERS, Everywhere, batch, pooled
+from places import TIERS, Everywhere, MemoryServer, batch, pooled
 
 ROWS, DIM = 4000, 12
 
@@ -242,6 +242,28 @@ class Tables(unittest.TestCase):
                 table.bag(ids, offsets)
             self.assertIn(caught.exception.code, (tidepool.ErrorCode.LOST, tidepool.ErrorCode.UNREACHABLE))
             self.assertIn("lost", str(caught.exception))
+
+    def test_a_mirror_outlives_either_of_its_servers(self):
+        random = numpy.random.default_rng(4)
+        rows = random.standard_normal((ROWS, DIM)).astype(numpy.float32)
+        ids, offsets = numpy.arange(ROWS), numpy.arange(ROWS + 1)
+        tensor = rows[::3].copy()
+        for lost in range(2):
+            servers = [MemoryServer("64M") for _ in range(2)]
+            for server in servers:
+                self.addCleanup(server.stop)
+            far = "mirror:" + "+".join(server.spec.removeprefix("remote:") for server in servers)
+            space = tidepool.Space(far=[far], threads=2, timeout=20.0)
+            self.addCleanup(space.close)
+            table = tidepool.Table(space, "kept", ROWS, DIM, tier=1, dram="64K")
+            table.write(ids, rows)
+            store = space.tensors(1)
+            store.put("t", tensor)
+            servers[lost].stop()
+            numpy.testing.assert_array_equal(table.bag(ids, offsets), rows)
+            table.write(ids, -rows)
+            numpy.testing.assert_array_equal(table.bag(ids, offsets), -rows)
+            numpy.testing.assert_array_equal(store.get("t"), tensor)
 
 
 if __name__ == "__main__":

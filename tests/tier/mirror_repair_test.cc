@@ -5,7 +5,6 @@
 // which must be found; then through the channels and the copier.
 #include <unistd.h>
 
-#include "runtime/tier/mirror_copier.h"
 #include "tests/tier/mirror_world.h"
 
 namespace tidepool {
@@ -180,69 +179,13 @@ TEST(Membership, SaysWhoIsThereAndSinceWhen) {
   EXPECT_EQ(now.live(), 3);
 }
 
-/// What the repairer's thread does, a step at a time.
-class Repair {
- public:
-  Repair(World& world, FakeMirror& mirror) : world_(world), mirror_(mirror) {}
-
-  /// In place of what is lost.
-  void join() {
-    const size_t to = *mirror_.state->look().lostSide();
-    mirror_.state->join(to, 2 + world_.below(2), {});
-    begin(to);
-  }
-  void step() {
-    if (copier_ == nullptr || world_.below(2) == 0) return;
-    if (!ending_ && mirror_.state->look() != now_) {
-      copier_->windDown();
-      ending_ = true;
-    }
-    if (!ending_ && copier_->needsSource()) copier_->resume(open(1 - to_));
-    switch (copier_->step()) {
-      case MirrorCopier::Outcome::kDone:
-        if (!ending_) mirror_.state->finish(now_);
-        copier_.reset();
-        return;
-      case MirrorCopier::Outcome::kTargetFailed:
-        stuck_ = !mirror_.state->lose(to_, now_.joined(to_), copier_->why());
-        copier_.reset();
-        return;
-      default:
-        return;
-    }
-  }
-  /// The server that is left cannot be reached by the repairer, and holds writes of its: others
-  /// wait for their end, by the clock.
-  bool stuck() const { return stuck_; }
-  bool underWay() const { return copier_ != nullptr; }
-
- private:
-  std::unique_ptr<FetchChannel> open(size_t side) {
-    return std::move(*mirror_.sides[kChannels].open(side, now_.joined(side)));
-  }
-  void begin(size_t to) {
-    now_ = mirror_.state->look();
-    to_ = to;
-    ending_ = false;
-    copier_ = std::make_unique<MirrorCopier>(*mirror_.state, *mirror_.frames, *mirror_.table);
-    ASSERT_TRUE(copier_->begin(now_, to, open(to)));
-  }
-
-  World& world_;
-  FakeMirror& mirror_;
-  Membership now_;
-  size_t to_ = 0;
-  bool ending_ = false, stuck_ = false;
-  std::unique_ptr<MirrorCopier> copier_;
-};
-
 /// Over and over: a side is lost, another region joins and is filled, all while the program runs.
 /// Only what is whole is lost, so that nothing is.
 void runRepairs(uint64_t seed) {
   World world(seed, {});
   FakeMirror mirror(world);
   Program program(world, mirror);
-  Repair repair(world, mirror);
+  FakeRepair repair(world, mirror);
   program.writeAll();
   for (int round = 0; round < 6 && !testing::Test::HasFailure(); ++round) {
     program.run(static_cast<int>(world.below(40)));
@@ -276,7 +219,7 @@ void runLosses(uint64_t seed, uint64_t& lost) {
   World world(seed, {});
   FakeMirror mirror(world);
   Program program(world, mirror);
-  Repair repair(world, mirror);
+  FakeRepair repair(world, mirror);
   program.writeAll();
   for (int round = 0; round < 12 && !testing::Test::HasFailure(); ++round) {
     program.run(static_cast<int>(world.below(60)), [&] {
@@ -317,7 +260,7 @@ TEST(MirrorRepair, WhatADeadProcessWasWritingDoesNotHoldItUp) {
   Program(world, mirror).writeAll();
   mirror.frames->beginWrite(FrameIndex(5));
   mirror.state->lose(0, 0, ErrorCode::kLost);
-  Repair repair(world, mirror);
+  FakeRepair repair(world, mirror);
   repair.join();
   for (int i = 0; i < 1000; ++i) repair.step();
   EXPECT_TRUE(repair.underWay());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sides of a mirror that delay, reorder, are full and break at any point, and a program over them
-// that knows what each frame should hold.
+// that knows what each frame should hold; and the repairer's part.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,6 +18,7 @@
 
 #include "runtime/tier/frame_table.h"
 #include "runtime/tier/mirror_channel.h"
+#include "runtime/tier/mirror_copier.h"
 
 namespace tidepool {
 
@@ -221,6 +222,62 @@ struct FakeMirror {
   std::unique_ptr<MirrorState> state;
   std::unique_ptr<MirrorFrames> frames;
   std::unique_ptr<FrameTable> table;
+};
+
+/// What the repairer's thread does, a step at a time.
+class FakeRepair {
+ public:
+  FakeRepair(World& world, FakeMirror& mirror) : world_(world), mirror_(mirror) {}
+
+  /// In place of what is lost.
+  void join() {
+    const size_t to = *mirror_.state->look().lostSide();
+    mirror_.state->join(to, 2 + world_.below(2), {});
+    begin(to);
+  }
+  void step() {
+    if (copier_ == nullptr || world_.below(2) == 0) return;
+    if (!ending_ && mirror_.state->look() != now_) {
+      copier_->windDown();
+      ending_ = true;
+    }
+    if (!ending_ && copier_->needsSource()) copier_->resume(open(1 - to_));
+    switch (copier_->step()) {
+      case MirrorCopier::Outcome::kDone:
+        if (!ending_) mirror_.state->finish(now_);
+        copier_.reset();
+        return;
+      case MirrorCopier::Outcome::kTargetFailed:
+        stuck_ = !mirror_.state->lose(to_, now_.joined(to_), copier_->why());
+        copier_.reset();
+        return;
+      default:
+        return;
+    }
+  }
+  /// The server that is left cannot be reached by the repairer, and holds writes of its: others
+  /// wait for their end, by the clock.
+  bool stuck() const { return stuck_; }
+  bool underWay() const { return copier_ != nullptr; }
+
+ private:
+  std::unique_ptr<FetchChannel> open(size_t side) {
+    return std::move(*mirror_.sides[kChannels].open(side, now_.joined(side)));
+  }
+  void begin(size_t to) {
+    now_ = mirror_.state->look();
+    to_ = to;
+    ending_ = false;
+    copier_ = std::make_unique<MirrorCopier>(*mirror_.state, *mirror_.frames, *mirror_.table);
+    ASSERT_TRUE(copier_->begin(now_, to, open(to)));
+  }
+
+  World& world_;
+  FakeMirror& mirror_;
+  Membership now_;
+  size_t to_ = 0;
+  bool ending_ = false, stuck_ = false;
+  std::unique_ptr<MirrorCopier> copier_;
 };
 
 /// Random requests of two channels, and what should come of them.
