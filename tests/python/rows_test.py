@@ -65,6 +65,13 @@ class Programs(unittest.TestCase):
     def test_a_pool_changes_no_bit(self):
         self.check("cxl:256M", self.many * 2 // 3, self.many)
 
+    def test_a_mirror_changes_no_bit(self):
+        servers = [MemoryServer("1G") for _ in range(2)]
+        for server in servers:
+            self.addCleanup(server.stop)
+        addresses = [server.spec.removeprefix("remote:") for server in servers]
+        self.check("mirror:" + "+".join(addresses), 0, self.many // 10)
+
     def test_operations_of_torchs_own_tests(self):
         """They give what they give on dense weights, and are done as the document says."""
         import torch
