@@ -135,6 +135,14 @@ Status MirrorChannel::submitWriteScattered(uint64_t tag, std::span<const FrameIn
   return {};
 }
 
+/// Relatives that hold the frame, too, find its page lost while it is being written.
+Status MirrorChannel::submitAgain(uint64_t tag, FrameIndex frame, const std::byte* from) {
+  heed();
+  const FrameRun run{frame, PageCount(1)};
+  const bool can_be_read = frames_.holders(frame, seen_) != 0;
+  return can_be_read ? submitRead(tag, run, tables_.nobodys) : submitWrite(tag, run, from);
+}
+
 Status MirrorChannel::submit(const Request& asked, std::span<const FrameIndex> frames,
                              size_t bytes) {
   // Here and not by a side: what one takes and the other refuses would cost a copy.

@@ -59,6 +59,7 @@ class MirrorChannel final : public FetchChannel {
                              std::byte* to) override;
   Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
                               const std::byte* from) override;
+  Status submitAgain(uint64_t tag, FrameIndex frame, const std::byte* from) override;
   /// Errors: kUnreachable when both servers are lost.
   Status flush() override;
   size_t poll(std::span<FetchCompletion> out) override;
@@ -107,6 +108,7 @@ class MirrorChannel final : public FetchChannel {
     uint16_t free[kMostRequests];
     uint8_t free_lists[kMostLists];
     FrameIndex lists[kMostLists][kMostScattered];
+    alignas(kPageSize) std::byte nobodys[kPageSize];  // what is read to see whether it can be
   };
   struct Watched {
     int fd = -1;

@@ -20,11 +20,12 @@ tl::unexpected<Error> refusal(const Endpoint& target, const wire::ClientHello& a
   switch (code) {
     case ErrorCode::kNoSpace:
       if (asked.size == Bytes()) {
-        return fail(code,
-                    "the memory server %s:%s is full: other programs have all of it; a program that "
-                    "names no SIZE takes all that is free: name one in theirs "
-                    "(remote:HOST:PORT:SIZE), or give the server a larger --size",
-                    target.host, target.port);
+        return fail(
+            code,
+            "the memory server %s:%s is full: other programs have all of it; a program that "
+            "names no SIZE takes all that is free: name one in theirs "
+            "(remote:HOST:PORT:SIZE), or give the server a larger --size",
+            target.host, target.port);
       }
       return fail(code,
                   "the memory server %s:%s is full: %llu bytes wanted, %llu free; ask for less or "

@@ -111,6 +111,26 @@ TEST_F(MirrorChannelSteps, AWriteHasReachedBothBeforeItEnds) {
   }
 }
 
+TEST_F(MirrorChannelSteps, APageThatIsSentAgainCanBeReadMeanwhile) {
+  const auto channel = open(0), relatives = open(1);
+  EXPECT_EQ(write(*channel, 7), ErrorCode{});
+  Page page;
+  page.fill(7);
+  EXPECT_TRUE(channel->submitAgain(3, kRun.first, reinterpret_cast<std::byte*>(&page)));
+  EXPECT_EQ(read(*relatives), 7u);
+  EXPECT_EQ(finish(*channel), ErrorCode{});
+}
+
+TEST_F(MirrorChannelSteps, APageThatNobodyHasIsSentAgain) {
+  const auto channel = open(0);
+  mirror_.frames->beginWrite(kRun.first);  // by a process that has died
+  Page page;
+  page.fill(7);
+  EXPECT_TRUE(channel->submitAgain(3, kRun.first, reinterpret_cast<std::byte*>(&page)));
+  EXPECT_EQ(finish(*channel), ErrorCode{});
+  EXPECT_EQ(read(*channel), 7u);
+}
+
 TEST_F(MirrorChannelSteps, ReadsAreSpreadOverBoth) {
   const auto channel = open(0);
   std::array<int, kSides> from = {};
