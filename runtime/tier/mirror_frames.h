@@ -99,7 +99,6 @@ class MirrorFrames {
   /// membership, by which the write has to go.
   std::optional<uint8_t> holdersForRowWrite(FrameIndex frame, Membership now) {
     Word word = at(frame).load();
-    TP_DCHECK((word & kRowWrites) != 0);
     while ((word & kSides) == 0) {
       const Word first = word | pack(now.number(), now.live());
       if (at(frame).compare_exchange_weak(word, first)) return now.live();

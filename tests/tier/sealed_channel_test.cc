@@ -111,6 +111,8 @@ class Sealed : public testing::Test {
     return std::move(*tier);
   }
   void open(Bytes size) {
+    channel_.reset();  // which its tier outlives
+    liar_.reset();
     tier_ = another(size);
     auto channel = tier_->openChannel();
     ASSERT_TRUE(channel) << channel.error().text();
