@@ -27,7 +27,7 @@ class OwnStack {
     if (stack == nullptr) return work();
     using Call = CallOf<Work>;
     static_assert(sizeof(Call) <= kMostOfCall && alignof(Call) <= kAlignment);
-    auto* const place = reinterpret_cast<std::byte*>(stack) - kMostOfCall;
+    std::byte* const place = stack->placeOfCall();
     auto* const call = new (place) Call{std::move(work)};
     stack->enter([](void* argument) { static_cast<Call*>(argument)->make(); }, call, place);
     return call->finish(stack);
@@ -66,6 +66,7 @@ class OwnStack {
   /// One that nobody uses, or a new one. Null if there is no memory.
   static OwnStack* take();
   static OwnStack* create();
+  std::byte* placeOfCall() { return reinterpret_cast<std::byte*>(this) - kMostOfCall; }
   void enter(void (*body)(void*), void* argument, std::byte* top);
   /// Release pairs with the acquire in take().
   void putBack() { busy_.store(false, std::memory_order_release); }
