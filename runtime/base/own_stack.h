@@ -23,14 +23,8 @@ class OwnStack {
   /// where sanitizers follow stacks. Thread-safe; nests, as signal handlers do.
   template <typename Work>
   static std::invoke_result_t<Work&> run(Work work) {
-    OwnStack* const stack = take();
-    if (stack == nullptr) return work();
-    using Call = CallOf<Work>;
-    static_assert(sizeof(Call) <= kMostOfCall && alignof(Call) <= kAlignment);
-    std::byte* const place = stack->placeOfCall();
-    auto* const call = new (place) Call{std::move(work)};
-    stack->enter([](void* argument) { static_cast<Call*>(argument)->make(); }, call, place);
-    return call->finish(stack);
+    if (OwnStack* const stack = take()) return stack->call(std::move(work));
+    return work();
   }
   /// The same if `managed`, else as a plain call.
   template <typename Work>
@@ -66,7 +60,15 @@ class OwnStack {
   /// One that nobody uses, or a new one. Null if there is no memory.
   static OwnStack* take();
   static OwnStack* create();
-  std::byte* placeOfCall() { return reinterpret_cast<std::byte*>(this) - kMostOfCall; }
+  template <typename Work>
+  std::invoke_result_t<Work&> call(Work work) {
+    using Call = CallOf<Work>;
+    static_assert(sizeof(Call) <= kMostOfCall && alignof(Call) <= kAlignment);
+    std::byte* const place = reinterpret_cast<std::byte*>(this) - kMostOfCall;
+    auto* const made = new (place) Call{std::move(work)};
+    enter([](void* argument) { static_cast<Call*>(argument)->make(); }, made, place);
+    return made->finish(this);
+  }
   void enter(void (*body)(void*), void* argument, std::byte* top);
   /// Release pairs with the acquire in take().
   void putBack() { busy_.store(false, std::memory_order_release); }
