@@ -311,7 +311,10 @@ TEST_P(ForkSnapshot, CyclesLeaveNothing) {
         << i;
     ASSERT_EQ(word(page), mark(page));
   }
-  EXPECT_EQ(entries("/proc/self/fd"), fds);
+  // A child may end with writes under way: the first such makes the connection that fences them
+  // off, which is kept until a later one has taken its place.
+  const size_t fences = GetParam().far == Far::kRemote ? 2 : 0;
+  EXPECT_LE(entries("/proc/self/fd"), fds + fences);
   EXPECT_EQ(entries("/proc/self/task"), threads);
   if (GetParam().far == Far::kRemote) {  // a direct tier maps what it moves, run by run
     EXPECT_LE(mappings(), maps + 4);
