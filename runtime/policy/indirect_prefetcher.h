@@ -6,6 +6,7 @@
 // thread-safe: one owner. Allocates at construction only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -50,6 +51,8 @@ class IndirectPrefetcher {
   Result onFault(const FaultSample& sample, const MemoryView& memory, size_t most = kMostPages);
   /// Addresses of pages, far all, that the last onFault() foretold, soonest first.
   std::span<const uint64_t> foretold() const { return {pages_.data(), page_count_}; }
+  /// Faults have not been told for a while: what time that saved may go into a few lessons.
+  void resume() { lessons_left_ = std::max(lessons_left_, kLessonsAfterPause); }
 
   const IndirectStats& stats() const { return stats_; }
 
@@ -60,9 +63,11 @@ class IndirectPrefetcher {
   static constexpr size_t kMarkers = 256;
   // Fewer faults of an instruction are not worth learning from.
   static constexpr uint32_t kWorthwhile = 16;
-  static constexpr uint32_t kLessons = 128;
-  // A lesson costs more than a fault: of all faults, so few at most, and some at first.
-  static constexpr uint32_t kMostLessons = 1024;
+  static constexpr uint32_t kLessons = 64;
+  // A lesson takes as long as several faults (100 us): of all faults, so few at most, and some at
+  // first and after a pause.
+  static constexpr uint32_t kMostLessons = 128;
+  static constexpr uint32_t kLessonsAfterPause = 64;
   static constexpr uint64_t kFaultsALesson = 256;
   static constexpr uint32_t kLongestLesson = 2048;  // faults until a learner is for others again
   static constexpr uint64_t kFirstRest = 4096;      // faults

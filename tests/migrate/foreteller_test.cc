@@ -50,10 +50,10 @@ class ForetellerTest : public testing::Test {
     foreteller_->onFarFault({.address = address, .thread = thread}, kRoom, now_);
   }
   /// One whose registers lead nowhere.
-  void blankFault(int thread = 7) {
+  void blankFault(int thread = 7, uint64_t code = 0x99) {
     now_ = now_ + Nanoseconds(100'000);
     const uintptr_t address = core_.space->addressOf(PageIndex(random_() % kPages));
-    threads_.latest[thread] = {.code = 0x99, .address = address, .thread = thread};
+    threads_.latest[thread] = {.code = code, .address = address, .thread = thread};
     foreteller_->onFarFault({.address = address, .thread = thread}, kRoom, now_);
   }
 
@@ -107,6 +107,13 @@ TEST_F(ForetellerTest, PausesLongerAndLongerWhereNothingComesOfIt) {
   for (int i = 0; i < 400'000; ++i) blankFault();  // 40 s
   EXPECT_GE(threads_.opened, 3);
   EXPECT_LE(threads_.opened, 8);
+}
+
+// Lessons that others' lessons follow are no reason to go on.
+TEST_F(ForetellerTest, PausesWhereLessonsComeToNothing) {
+  for (uint64_t i = 0; i < 2 * 64 + 512; ++i) blankFault(7, 0x99 + i % 40);
+  EXPECT_EQ(threads_.opened, 1);
+  EXPECT_EQ(threads_.open, 0);
 }
 
 TEST_F(ForetellerTest, GoesOnThroughOtherFaultsWhereMuchCameOfIt) {

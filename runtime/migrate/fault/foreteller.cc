@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/raw_calls.h"
@@ -86,6 +87,7 @@ void Foreteller::open(Watched& watched, Nanoseconds now) {
   auto ring = port_->openFaults(watched.thread);
   if (ring) {
     if (!prefetcher_) prefetcher_.emplace();
+    if (std::exchange(paused_, false)) prefetcher_->resume();
     watched.ring = std::move(*ring);
     ++open_;
   } else if (ring.error().code() != ErrorCode::kNotFound) {
@@ -139,12 +141,10 @@ void Foreteller::weigh(IndirectPrefetcher::Result result, Nanoseconds now) {
     pause_ = kFirstPause;
     return;
   }
-  if (result == IndirectPrefetcher::Result::kLearning) {
-    in_vain_ = std::min(in_vain_, 0);
-    return;
-  }
+  // Lessons too: they cost more than the others, and begin again as long as there are faults.
   if (++in_vain_ < kMostInVain) return;
   in_vain_ = 0;
+  paused_ = true;
   paused_until_ = now + pause_;
   pause_ = std::min(pause_ + pause_, kLongestPause);
   for (Watched& watched : threads_) close(watched);

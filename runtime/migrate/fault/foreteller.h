@@ -46,7 +46,7 @@ class Foreteller {
   // Samples of which nothing came; sampling then pauses, longer each time. One of which something
   // came makes up for kWorth of them, and all that did for kMostCredit: gather loops take turns
   // with parts of the program that fault all over the place.
-  static constexpr int32_t kMostInVain = 1024, kWorth = 64, kMostCredit = 16384;
+  static constexpr int32_t kMostInVain = 512, kWorth = 64, kMostCredit = 16384;
   static constexpr Nanoseconds kFirstPause{1'000'000'000};
   static constexpr Nanoseconds kLongestPause{64'000'000'000};
 
@@ -80,6 +80,7 @@ class Foreteller {
   int32_t in_vain_ = 0;  // less what came of others
   Nanoseconds pause_ = kFirstPause;
   Nanoseconds paused_until_;
+  bool paused_ = false;  // and not gone on since
 #ifdef TIDEPOOL_RECORD_FAULTS
   std::unique_ptr<FaultRecorder> recorder_ = FaultRecorder::fromEnvironment();
 #endif
