@@ -250,6 +250,64 @@ print(subprocess.run(words, capture_output=True, check=True, text=True).stdout)
 """
 
 
+MIRRORED = """
+import sys, torch
+torch.set_num_threads(1)
+torch.manual_seed(2)
+bag = torch.nn.EmbeddingBag(400_000, 32, mode="sum", sparse=True)
+optimizer = torch.optim.Adagrad(bag.parameters(), lr=0.1)
+for step in range(80):
+    loss = bag(torch.randint(0, 400_000, (512, 8))).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(step, loss.item(), flush=True)
+state = optimizer.state[bag.weight]["sum"]
+print([one.double().sum().item() for one in (bag.weight, state)], bag.weight[::9999].tolist())
+print(type(bag.weight).__name__, type(state).__name__, file=sys.stderr)
+"""
+
+
+class Mirrors(unittest.TestCase):
+    """One of a mirror's servers is killed while an unchanged program trains."""
+
+    def run_and_kill(self, killed, at):
+        servers = [MemoryServer("1G") for _ in range(2)]
+        for server in servers:
+            self.addCleanup(server.stop)
+        addresses = [server.spec.removeprefix("remote:") for server in servers]
+        with tempfile.TemporaryDirectory() as folder:
+            stats = os.path.join(folder, "stats.json")
+            command = [os.path.join(BUILD, "bin", "tidepool"), "run", "--dram", "64M", "--rows", "64", "--stats", stats]
+            command += ["--far", "mirror:" + "+".join(addresses), "--conf", "budget_scope:managed"]
+            with subprocess.Popen(
+                [*command, "--", sys.executable, "-c", MIRRORED],
+                env=environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as program:
+                lines = []
+                for line in program.stdout:
+                    lines.append(line)
+                    if line.startswith(f"{at} "):
+                        servers[killed].stop()
+                errors = program.stderr.read()
+            self.assertEqual(program.returncode, 0, errors)
+            self.assertIn("RowTensor RowTensor", errors)
+            with open(stats, encoding="utf-8") as file:
+                tier = json.load(file)["tiers"][1]
+        self.assertEqual([copy["state"] for copy in tier["copies"]].index("lost"), killed, tier)
+        return "".join(lines)
+
+    def test_either_may_be_killed_while_rows_train(self):
+        expected = plain(sys.executable, "-c", MIRRORED)
+        self.assertEqual(expected.returncode, 0, expected.stderr)
+        for killed, at in ((0, 3), (1, 50)):
+            with self.subTest(killed=killed, at=at):
+                self.assertEqual(self.run_and_kill(killed, at), expected.stdout)
+
+
 class Statistics(unittest.TestCase):
     """`tidepool stat` of a process that has tables."""
 

@@ -5,10 +5,13 @@ has nothing of what the program keeps there, and once its bytes are changed the 
 
   sealed.py TIDEPOOL FABRICMGR
 """
+import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 MARK = b"the plain text of a page "
 PROGRAM = f"""
@@ -88,6 +91,20 @@ def refused(tidepool, far):
     assert done.returncode == 125 and "cannot be sealed" in done.stderr, done
 
 
+def without_the_library(tidepool, address):
+    """An installation that lacks it says so and runs nothing in the clear."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("bin/tidepool", "lib/libtidepool-preload.so"):
+            copy = pathlib.Path(folder, part)
+            copy.parent.mkdir()
+            shutil.copy2(pathlib.Path(tidepool).resolve().parent.parent / part, copy)
+        command = [f"{folder}/bin/tidepool", "run", "--dram", "24M", "--far", f"remote:{address}:64M", "--conf",
+                   "seal:on", "--conf", "strict:true", "--", sys.executable, "-c", "print('ran')"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode != 0 and done.stdout == "", done
+        assert "pages cannot be sealed: libtidepool-seal.so is not installed" in done.stderr, done
+
+
 def main():
     tidepool, fabricmgr = sys.argv[1:]
     with subprocess.Popen([fabricmgr, "memserver", "--listen", "127.0.0.1:0", "--size", "1G"], stdout=subprocess.PIPE,
@@ -107,6 +124,7 @@ def main():
             assert f"remote:{address} does not verify" in errors, errors
             refused(tidepool, f"mirror:{address}+127.0.0.1:9:64M")
             refused(tidepool, "fabric")
+            without_the_library(tidepool, address)
         finally:
             server.kill()
     return 0
