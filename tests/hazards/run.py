@@ -15,6 +15,7 @@ signalled.
 --still     the program need not move a page (it is about something else)
 """
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -49,12 +50,15 @@ def parse():
 
 
 def children(pid):
+    found = []
     try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-        return [int(child) for task in tasks
-                for child in pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+        for task in os.listdir(f"/proc/{pid}/task"):
+            # A thread that has ended meanwhile does not hide the children of the others.
+            with contextlib.suppress(OSError):
+                found += map(int, pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     except OSError:
-        return []
+        pass  # the process has ended
+    return found
 
 
 def descendants(pid):

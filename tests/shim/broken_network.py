@@ -112,15 +112,14 @@ def run(tidepool, server, folder, seal):
 def main():
     tidepool, fabricmgr = sys.argv[1:]
     serve = [fabricmgr, "memserver", "--listen", "127.0.0.1:0", "--size", "256M", "--json"]
-    with tempfile.TemporaryDirectory() as folder, subprocess.Popen(
-        serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as server:
-        try:
-            told = json.loads(server.stdout.readline())
-            for seal in ("off", "on"):
-                run(tidepool, told, folder, seal)
-        finally:
-            server.terminate()
+    for seal in ("off", "on"):  # a server each: one keeps what the last cut has left, for a while
+        with tempfile.TemporaryDirectory() as folder, subprocess.Popen(
+            serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as server:
+            try:
+                run(tidepool, json.loads(server.stdout.readline()), folder, seal)
+            finally:
+                server.terminate()
 
 
 main()
