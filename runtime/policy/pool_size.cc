@@ -21,6 +21,7 @@ constexpr auto kBack = static_cast<size_t>(PoolSize::Left::kWrittenBack);
 constexpr auto kPassed = static_cast<size_t>(PoolSize::Left::kPassedBy);
 
 double ns(Nanoseconds time) { return static_cast<double>(time.value()); }
+double ofPages(PageCount pages) { return static_cast<double>(pages.value()); }
 double share(uint64_t part, uint64_t of) {
   return of == 0 ? 0 : static_cast<double>(part) / static_cast<double>(of);
 }
@@ -48,7 +49,8 @@ void PoolSize::onLeft(PageIndex page, Left how) {
   remembered_[kind][placeOf(page)] = static_cast<uint32_t>(page.value()) + 1;
 }
 
-void PoolSize::onFarFault(PageIndex page) {
+void PoolSize::onFarFault(PageIndex page, std::optional<PageCount> away) {
+  seen_.near += away && *away < seen_.step ? 1 : 0;
   for (size_t kind = 0; kind < kKinds; ++kind) {
     uint32_t& place = remembered_[kind][placeOf(page)];
     if (place != static_cast<uint32_t>(page.value()) + 1) continue;
@@ -61,13 +63,14 @@ void PoolSize::adjust(PageCount limit, PageCount held, PageCount entries) {
   if (target_ == PageCount()) target_ = limit / kMostShare;
   // The pool's pages have been replaced once, so that what was put in has had its chance.
   if (wanted_ + unwanted_ >= std::max(kEnoughLeft, entries.value())) judge();
-  if (seen_.hits + seen_.back[0] + seen_.back[1] >= kEnough || resting_) {
+  if (seen_.hits + seen_.back[0] + seen_.back[1] + seen_.near >= kEnough || resting_) {
     seen_.held = held;
     seen_.entries = entries;
     judgeClean(target_ > held ? target_ - held : PageCount());
     resize(limit);
     seen_ = {};
   }
+  seen_.step = stepOf(limit);
   target_ = std::clamp(target_, limit / kLeastShare, limit / kMostShare);
 }
 
@@ -92,21 +95,22 @@ void PoolSize::judgeClean(PageCount spare) {
 PoolSize::Worth PoolSize::worthOf(const Window& window, const Costs& costs) {
   Worth worth;
   if (window.held == PageCount() || window.entries == PageCount()) return worth;
-  const double entries = static_cast<double>(window.entries.value());
+  const double entries = ofPages(window.entries);
   const double end = std::max(entries / kShareOfEnd, 1.0);
   const double saved = ns(costs.far) - ns(costs.hit);
   // As many pages more come into the pool's reach, after the one that is local no more.
-  const double gained =
-      std::max(entries / static_cast<double>(window.held.value()) - 1, 0.0) * saved;
+  const double gained = std::max(entries / ofPages(window.held) - 1, 0.0) * saved;
   const double missed = ns(costs.hit + costs.pack + kFaultCost);
-  worth.local = static_cast<double>(window.young) / end * missed;
+  const double near = static_cast<double>(window.near) / std::max(ofPages(window.step), 1.0);
+  worth.local =
+      static_cast<double>(window.young) / end * missed + near * ns(costs.far + kFaultCost);
   worth.last = static_cast<double>(window.old) / end * gained;
   worth.more = static_cast<double>(window.back[kBack]) / kRemembered * gained;
   return worth;
 }
 
 void PoolSize::resize(PageCount limit) {
-  const PageCount step(std::max<uint64_t>((limit / kStepShare).value(), 1));
+  const PageCount step = stepOf(limit);
   const Worth worth = worthOf(seen_, costs_);
   // Of a pool that is not, the oldest pages tell what it did not have to give up.
   const bool full = seen_.held + step >= target_;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of the local budget compressed pages should have, by marginal gain in time. A page of
 // memory that the pool gets is a page less that is local as it is, and makes room for several that
-// would be far. Both are counted: faults on the pages put in last, which would be local with a
-// smaller pool; faults on the oldest, which a smaller pool would have written to far memory; faults
-// on pages written there lately, which a larger one would have kept (a table of samples remembers
-// them). What such faults cost is measured. And whether compressing pays at all: while most of the
-// pages put in leave for far memory unwanted, only a sample of pages is put in.
-// Pure and deterministic; not thread-safe: one owner. Allocates nothing.
+// would be far. Both are counted: faults on the pages put in last, and on pages that have just gone
+// to far memory, which would be local with a smaller pool; faults on the oldest, which a smaller
+// pool would have written to far memory; faults on pages written there lately, which a larger one
+// would have kept (a table of samples remembers them). What such faults cost is measured. And
+// whether compressing pays at all: while most of the pages put in leave for far memory unwanted,
+// only a sample of pages is put in. Pure and deterministic; not thread-safe: one owner. Allocates
+// nothing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "runtime/base/units.h"
 
@@ -29,6 +32,8 @@ class PoolSize {
     uint64_t hits = 0;            // faults on compressed pages
     uint64_t young = 0, old = 0;  // of these: on the youngest and on the oldest eighth
     std::array<uint64_t, kKinds> left{}, back{};  // remembered pages, and faults on them
+    uint64_t near = 0;                            // faults on far pages that had been local, but...
+    PageCount step;                               // ...for the last so many evictions
     PageCount held, entries;                      // memory of the pool, and pages in it
   };
   /// Moving averages: of a fault answered by the pool or from far memory, and of packing a page.
@@ -51,7 +56,8 @@ class PoolSize {
 
   /// A fault on a compressed page of that age.
   void onHit(uint32_t age);
-  void onFarFault(PageIndex page);
+  /// One on a page of far memory. `away`: how many pages have left local memory since it did.
+  void onFarFault(PageIndex page, std::optional<PageCount> away);
   /// A page left the pool for far memory, or has a copy there and went past the pool.
   void onLeft(PageIndex page, Left how);
 
@@ -75,6 +81,7 @@ class PoolSize {
   static constexpr uint32_t kSampleEvery = 8;
   static constexpr uint64_t kMostShare = 2, kLeastShare = 32, kStepShare = 32;
 
+  static PageCount stepOf(PageCount limit) { return std::max(limit / kStepShare, PageCount(1)); }
   static uint64_t hashOf(PageIndex page) { return page.value() * 0x9e3779b97f4a7c15 >> 20; }
   static bool sampled(PageIndex page) { return hashOf(page) % kSampleEvery == 0; }
   static void average(Nanoseconds& of, Nanoseconds sample);

@@ -26,7 +26,7 @@ class Size : public testing::Test {
   /// So many pages leave for far memory; the first `back` of them are touched there.
   void leave(uint64_t count, uint64_t back, Left how = Left::kWrittenBack, uint64_t from = 0) {
     for (uint64_t i = from; i < from + count; ++i) size_.onLeft(PageIndex(i), how);
-    for (uint64_t i = from; i < from + back; ++i) size_.onFarFault(PageIndex(i));
+    for (uint64_t i = from; i < from + back; ++i) size_.onFarFault(PageIndex(i), std::nullopt);
   }
   void measure(uint64_t hit, uint64_t far, uint64_t pack = 5'000) {
     for (int i = 0; i < 1000; ++i) {
@@ -89,6 +89,23 @@ TEST_F(Size, GrowsWhileWhatLeftIsWanted) {
   EXPECT_EQ(size_.target(), kLimit / 2);
 }
 
+TEST_F(Size, ShrinksWhilePagesThatDidNotCompressReturnSoon) {
+  // Of a program whose pages do not compress, nothing in the pool is young, and its memory is
+  // missing.
+  PageCount before = adjust();
+  const auto touchFar = [&](PageCount away) {
+    for (uint64_t i = 0; i < 1000; ++i) size_.onFarFault(PageIndex(100'000 + i), away);
+    hits(PoolSize::kOldest, 300);
+  };
+  for (int i = 0; i < 5; ++i) {
+    touchFar(kLimit / 64);
+    EXPECT_LT(adjust(), before);
+    before = size_.target();
+  }
+  touchFar(kLimit / 2);
+  EXPECT_EQ(adjust(), before) << "a step more of local memory would not have held them";
+}
+
 TEST_F(Size, FollowsTheLimit) {
   adjust();
   size_.adjust(kLimit / 4, kHeld, kEntries);
@@ -120,7 +137,7 @@ TEST_F(Size, DoesNotRestForAFewThatLeave) {
 TEST_F(Size, CountsAPageThatLeftOnce) {
   adjust();
   leave(10, 10);
-  for (int i = 0; i < 1000; ++i) size_.onFarFault(PageIndex(3));
+  for (int i = 0; i < 1000; ++i) size_.onFarFault(PageIndex(3), std::nullopt);
   hits(0, 1000);
   EXPECT_LT(adjust(), kLimit / 2);
 }

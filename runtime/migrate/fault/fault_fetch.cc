@@ -78,7 +78,9 @@ void FaultService::noteTouch(Fetch& fetch) {
   MutexLock lock(policy_.mutex());
   fetch.short_of = shortOf(claim.first());
   if (core_.pool == nullptr) return;
-  packed ? policy_.poolSize().onHit(age) : policy_.poolSize().onFarFault(claim.first());
+  PoolSize& size = policy_.poolSize();
+  packed ? size.onHit(age)
+         : size.onFarFault(claim.first(), policy_.chooser().evictedSince(claim.first()));
 }
 
 void FaultService::noteArrival(const Fetch& fetch, uint8_t tier) {
