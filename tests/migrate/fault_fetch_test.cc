@@ -49,12 +49,15 @@ class ShortOfMemory : public FaultServiceTest {
   /// A far page since whose eviction so many others went.
   PageIndex gone(uint64_t others) {
     const PageIndex page = farPage();
+    leave(page, others);
+    return page;
+  }
+  void leave(PageIndex page, uint64_t others) {
     MutexLock lock(policy_->mutex());
     EXPECT_EQ(policy_->chooser().classify(page, WriteBit::kNotArmed), Verdict::kEvict);
     for (uint64_t i = 0; i < others; ++i) {
       policy_->chooser().classify(PageIndex(15'000 + i), WriteBit::kNotArmed);
     }
-    return page;
   }
   void bringIn(PageIndex page) {
     ask(page);
@@ -113,6 +116,31 @@ TEST_F(ShortOfMemory, WithoutABudgetThereIsNoStep) {
   core_.options.dram = Bytes();
   bringIn(gone(20));
   EXPECT_EQ(oneStep(), 0u);
+}
+
+TEST_F(ShortOfMemory, ACompressedPoolHearsOfThem) {
+  addPool();
+  const PageCount limit(4096);
+  PageCount target;
+  const auto adjust = [&] {
+    MutexLock lock(policy_->mutex());
+    policy_->poolSize().adjust(limit, target, limit);
+    target = policy_->poolSize().target();
+  };
+  adjust();
+  const PageIndex page = allocate();
+  for (const uint64_t others : {300, 2}) {
+    const PageCount before = target;
+    for (int i = 0; i < 520; ++i) {
+      makeFar(page, 1);
+      leave(page, others);
+      ask(page);
+      arrive();
+      discard(page);
+    }
+    adjust();
+    EXPECT_EQ(target < before, others == 2) << others;
+  }
 }
 
 TEST_F(Fetch, APageThatIsBeingReadIsNotReadAgain) {
