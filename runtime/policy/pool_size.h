@@ -32,9 +32,9 @@ class PoolSize {
     uint64_t hits = 0;            // faults on compressed pages
     uint64_t young = 0, old = 0;  // of these: on the youngest and on the oldest eighth
     std::array<uint64_t, kKinds> left{}, back{};  // remembered pages, and faults on them
-    uint64_t near = 0;                            // faults on far pages that had been local, but...
-    PageCount step;                               // ...for the last so many evictions
-    PageCount held, entries;                      // memory of the pool, and pages in it
+    uint64_t near = 0;  // faults on far pages since whose eviction less than a step of others went
+    PageCount step;     // by which the target changes
+    PageCount held, entries;  // memory of the pool, and pages in it
   };
   /// Moving averages: of a fault answered by the pool or from far memory, and of packing a page.
   struct Costs {
