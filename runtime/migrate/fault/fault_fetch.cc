@@ -54,8 +54,7 @@ bool FaultService::unpack(const GranuleLock& granule, uint32_t slot) {
   return false;
 }
 
-FaultService::Short FaultService::shortOf(PageIndex page) {
-  const auto away = policy_.chooser().evictedSince(page);
+FaultService::Short FaultService::shortOf(std::optional<PageCount> away) const {
   if (!away || core_.options.dram == Bytes()) return Short::kNo;
   const PageCount step = std::max(toPages(core_.options.dram) / DramSplit::kSteps, PageCount(1));
   if (*away * TreeShare::kParts < step) return Short::kPart;
@@ -76,11 +75,11 @@ void FaultService::noteTouch(Fetch& fetch) {
   const bool packed = core_.pool != nullptr && claim.tier() == core_.pool_number;
   const uint32_t age = packed ? core_.pool->ageOf(claim.frames().first) : 0;
   MutexLock lock(policy_.mutex());
-  fetch.short_of = shortOf(claim.first());
+  const auto away = policy_.chooser().evictedSince(claim.first());
+  fetch.short_of = shortOf(away);
   if (core_.pool == nullptr) return;
   PoolSize& size = policy_.poolSize();
-  packed ? size.onHit(age)
-         : size.onFarFault(claim.first(), policy_.chooser().evictedSince(claim.first()));
+  packed ? size.onHit(age) : size.onFarFault(claim.first(), away);
 }
 
 void FaultService::noteArrival(const Fetch& fetch, uint8_t tier) {

@@ -146,7 +146,8 @@ class FaultService {
   void noteTouch(Fetch& fetch);
   /// And what it took to bring it in from there.
   void noteArrival(const Fetch& fetch, uint8_t tier);
-  Short shortOf(PageIndex page) TP_REQUIRES(policy_.mutex());
+  /// Of a page since whose eviction so many others went; none: it never was evicted.
+  Short shortOf(std::optional<PageCount> away) const;
   void noteShort(Short by, Nanoseconds took);
   void completeFetches();
   void finishFetch(uint32_t slot, bool ok, ErrorCode error);
