@@ -408,7 +408,7 @@ Status renderOptions(const Options& options, std::span<char> out) {
   if (options.start == StartWhen::kNow) item(text, "start").append("now");
   if (options.pins == Pins::kNever) item(text, "pins").append("never");
   if (!options.foretell) item(text, "foretell").append("off");
-  if (options.compress) item(text, "compress").append("auto");
+  if (!options.compress) item(text, "compress").append("off");
   if (options.seal) item(text, "seal").append("on");
   if (text.overflowed()) return fail(ErrorCode::kNoSpace, "the options do not fit their buffer");
   return {};

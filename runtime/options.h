@@ -67,9 +67,9 @@ struct Options {
   double migration_rate = 0;   // bytes/s cap on background migration; 0: chosen by the runtime
   bool uffd_move = true;       // false forces the pre-6.8 eviction path
   bool prefetch = true;
-  bool foretell = true;   // what gather loops will touch, by the registers of threads that fault
-  bool compress = false;  // cold pages in local memory, in front of memory servers
-  bool seal = false;      // pages on memory servers, against those who have them
+  bool foretell = true;  // what gather loops will touch, by the registers of threads that fault
+  bool compress = true;  // cold pages in local memory, in front of memory servers
+  bool seal = false;     // pages on memory servers, against those who have them
   Bytes space = Bytes(4 * kTiB);  // address space to reserve
   Nanoseconds remote_timeout = Nanoseconds(5'000'000'000);
   Nanoseconds remote_reconnect = Nanoseconds(30'000'000'000);

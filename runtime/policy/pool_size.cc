@@ -71,7 +71,7 @@ void PoolSize::adjust(PageCount limit, PageCount held, PageCount entries) {
     seen_ = {};
   }
   seen_.step = stepOf(limit);
-  target_ = std::clamp(target_, limit / kLeastShare, limit / kMostShare);
+  target_ = std::clamp(target_, leastOf(limit), limit / kMostShare);
 }
 
 void PoolSize::judge() {
@@ -115,11 +115,11 @@ void PoolSize::resize(PageCount limit) {
   // Of a pool that is not, the oldest pages tell what it did not have to give up.
   const bool full = seen_.held + step >= target_;
   if (resting_) {
-    target_ = limit / kLeastShare;
+    target_ = leastOf(limit);
   } else if (worth.more > 1.2 * worth.local) {
     target_ += step;
-  } else if (full && std::max(worth.more, worth.last) < 0.8 * worth.local && target_ > step) {
-    target_ -= step;
+  } else if (full && std::max(worth.more, worth.last) < 0.8 * worth.local) {
+    target_ -= std::min(step, target_ / 2);
   }
 }
 

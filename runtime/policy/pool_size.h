@@ -79,8 +79,14 @@ class PoolSize {
   static constexpr uint64_t kEnoughLeft = 4096;  // pages that have left the pool, to judge by
   static constexpr size_t kRemembered = 4096;
   static constexpr uint32_t kSampleEvery = 8;
-  static constexpr uint64_t kMostShare = 2, kLeastShare = 32, kStepShare = 32;
+  static constexpr uint64_t kMostShare = 2, kLeastShare = 128, kStepShare = 32;
 
+  // The chunks that are filled at a time, of a budget that has room for them.
+  static constexpr PageCount kLeast{32};
+
+  static PageCount leastOf(PageCount limit) {
+    return std::max(limit / kLeastShare, std::min(limit / kStepShare, kLeast));
+  }
   static PageCount stepOf(PageCount limit) { return std::max(limit / kStepShare, PageCount(1)); }
   static uint64_t hashOf(PageIndex page) { return page.value() * 0x9e3779b97f4a7c15 >> 20; }
   static bool sampled(PageIndex page) { return hashOf(page) % kSampleEvery == 0; }

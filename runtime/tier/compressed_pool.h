@@ -57,6 +57,11 @@ class CompressedPool final : public Tier {
   /// as chunk `like`.
   bool beginNew();
   bool beginMoved(uint32_t like);
+  /// Counts the chunks that are being filled as full.
+  void endFilling() {
+    seal(Log::kNew);
+    seal(Log::kMoved);
+  }
   /// Puts the packed page into its chunk, which must have room.
   FrameIndex put(PageIndex page);
   /// Copies an entry; its page is at both frames until the old one is released.

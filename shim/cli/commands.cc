@@ -128,8 +128,8 @@ constexpr Entry kConfKeys[] = {
      "auto, the default: foretell what gather loops will touch, by the registers of threads that "
      "often fault on far pages, where they can be sampled and it pays; off: never."},
     {"compress",
-     "auto: keep cold pages that compress well in local memory, within --dram, before they go to a "
-     "memory server. Default off."},
+     "auto, the default: keep cold pages that compress well in local memory, within --dram, before "
+     "they go to a memory server, as far as it pays; off: never."},
     {"seal",
      "on: seal pages that go to a memory server (remote:), so that nobody there can read them or "
      "change them unnoticed; what does not verify is lost. Tables' rows then stay out of it. "

@@ -69,7 +69,7 @@ TEST(ParseOptions, ReadsEveryKey) {
   const auto options = parseOptions(
       "dram:256M,far:cxl:2G,far:remote:127.0.0.1:7777:1G,strict:true,sampling:off,"
       "sampling_cpu:2.5%, migration_rate:200M,uffd_move:no,prefetch:0,foretell:off,"
-      "compress:auto,seal:on,space:1T,remote_timeout:500ms,remote_reconnect:2m,"
+      "compress:off,seal:on,space:1T,remote_timeout:500ms,remote_reconnect:2m,"
       "stats_file:/tmp/a\\,b.json,agent:/run/a.sock",
       nullptr);
   ASSERT_TRUE(options) << options.error().text();
@@ -84,7 +84,7 @@ TEST(ParseOptions, ReadsEveryKey) {
   EXPECT_FALSE(options->uffd_move);
   EXPECT_FALSE(options->prefetch);
   EXPECT_FALSE(options->foretell);
-  EXPECT_TRUE(options->compress);
+  EXPECT_FALSE(options->compress);
   EXPECT_TRUE(options->seal);
   EXPECT_EQ(options->space.value(), kTiB);
   EXPECT_EQ(options->remote_timeout.value(), 500'000'000u);

@@ -216,6 +216,21 @@ TEST_F(PoolKeeperTest, ClosesGaps) {
   EXPECT_EQ(core_.stats->compressed_written_back.load(), 0u);
 }
 
+TEST_F(PoolKeeperTest, KeepsNothingOfALimitNearZero) {
+  ASSERT_EQ(fill(100), 100u);
+  keeper_->reserve();
+  ASSERT_GT(keeper_->reserved(), PageCount());
+  setLimit(kChunk);
+  tend();
+  EXPECT_EQ(held(), 0u) << "neither what is being filled nor what is kept for it";
+  EXPECT_EQ(pool_->held(), PageCount());
+  for (uint64_t i = 0; i < 100; ++i) expectRight(first_ + i);
+  EXPECT_FALSE(put(first_ + 100));
+  setLimit(kChunk * 100);
+  tend();
+  EXPECT_TRUE(put(first_ + 100));
+}
+
 TEST_F(PoolKeeperTest, PagesThatLeaveAreWaitedFor) {
   ASSERT_EQ(fill(100), 100u);
   setLimit(kChunk * 2);

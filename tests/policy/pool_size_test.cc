@@ -54,7 +54,7 @@ TEST_F(Size, ShrinksWhileTheYoungestAreWanted) {
     hits(0, 1000);
     adjust();
   }
-  EXPECT_EQ(size_.target(), kLimit / 32) << "enough to notice when that changes";
+  EXPECT_EQ(size_.target(), kLimit / 128) << "enough to notice when that changes";
 }
 
 TEST_F(Size, DoesNotShrinkBeforeItIsFull) {
@@ -115,7 +115,7 @@ TEST_F(Size, FollowsTheLimit) {
 TEST_F(Size, RestsWhileNothingIsWantedAndSamples) {
   adjust();
   leave(50'000, 0);
-  EXPECT_EQ(adjust(), kLimit / 32);
+  EXPECT_EQ(adjust(), kLimit / 128);
   EXPECT_TRUE(size_.resting());
   uint64_t taken = 0;
   for (uint64_t page = 0; page < 8000; ++page) taken += size_.takes(PageIndex(page)) ? 1u : 0u;

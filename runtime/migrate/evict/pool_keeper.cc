@@ -110,6 +110,7 @@ void PoolKeeper::reserve() {
   const uint64_t share = core_.budget.limit() / CompressedPool::kChunkPages / kReservedShare;
   const uint64_t wanted = std::min(kMostReserved, share);
   while (reserved_ < wanted && core_.budget.tryCharge(CompressedPool::kChunkPages)) ++reserved_;
+  for (; reserved_ > wanted; --reserved_) core_.budget.discharge(CompressedPool::kChunkPages);
 }
 
 bool PoolKeeper::takeChunk() {
@@ -170,6 +171,10 @@ void PoolKeeper::tend() {
     PoolSize& size = policy_.poolSize();
     size.adjust(core_.budget.limit(), pool_.held(), pool_.pages());
     pool_.setLimit(std::min(toBytes(size.target()), pool_.arena()));
+  }
+  // Of a limit near zero not even the chunks that are being filled are left.
+  if (pool_.used() > pool_.capacity() && pool_.oldest() == CompressedPool::kNoChunk) {
+    pool_.endFilling();
   }
   while (roomIsShort() && writeOldestBack()) {
   }
