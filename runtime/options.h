@@ -36,7 +36,7 @@ struct FarSpec {
   uint32_t node = 0;                       // numa
   Transport transport = Transport::kAuto;  // remote, mirror
   bool direct = false;                     // file: past the page cache, or not at all
-  bool sealed = false;                     // remote: by Options::seal, and no part of the SPEC
+  bool sealed = false;                     // remote, mirror: by Options::seal; no part of the SPEC
   // As the kind reads it. dax, file: path; remote: HOST:PORT (IPv6 in brackets); mirror: two with a
   // plus sign between.
   char target[128] = {};

@@ -92,8 +92,8 @@ Result<FarSpec> sealedAsAsked(const FarSpec& spec, const Options& options) {
   asked.sealed = options.seal && spec.kind->sealing == Sealing::kCan;
   if (!options.seal || spec.kind->sealing != Sealing::kCannot) return asked;
   return fail(ErrorCode::kUnsupported,
-              "far tier %.*s: its pages cannot be sealed yet: name one memory server with "
-              "remote:HOST:PORT, or leave seal:on out",
+              "far tier %.*s: its pages cannot be sealed yet: name memory servers with remote: or "
+              "mirror:, or leave seal:on out",
               static_cast<int>(spec.kind->name.size()), spec.kind->name.data());
 }
 

@@ -11,7 +11,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/raw_calls.h"
-#include "runtime/transport/wire.h"
 
 namespace tidepool {
 namespace {
@@ -28,6 +27,7 @@ MirrorChannel::MirrorChannel(const Shared& shared, Mapping memory, UniqueFd even
       state_(shared.state),
       frames_(shared.frames),
       traffic_(shared.traffic),
+      longest_(shared.longest),
       memory_(std::move(memory)),
       tables_(*reinterpret_cast<Tables*>(memory_.data())),
       events_(std::move(events)),
@@ -147,10 +147,10 @@ Status MirrorChannel::submit(const Request& asked, std::span<const FrameIndex> f
                              size_t bytes) {
   // Here and not by a side: what one takes and the other refuses would cost a copy.
   const bool scattered = asked.run.count == PageCount();
-  if (bytes == 0 || bytes > wire::kMaxData || frames.size() > kMostScattered) {
+  if (bytes == 0 || bytes > longest_.value() || frames.size() > kMostScattered) {
     return fail(ErrorCode::kInvalidArgument,
                 "a request is for 1 to %llu pages, or %llu that are scattered",
-                static_cast<unsigned long long>(wire::kMaxData / kPageSize),
+                static_cast<unsigned long long>(longest_.value() / kPageSize),
                 static_cast<unsigned long long>(kMostScattered));
   }
   heed();
@@ -201,7 +201,7 @@ size_t MirrorChannel::sideToRead(uint8_t sides) {
 /// To the sides that it can go to.
 void MirrorChannel::give(uint16_t place) {
   Request& asked = request(place);
-  uint8_t sides = openSides();
+  auto sides = static_cast<uint8_t>(openSides() & ~asked.unverified);
   const bool reads = asked.kind == Kind::kRead;
   forFrames(asked, [&](FrameIndex frame) {
     sides &= reads ? frames_.holders(frame, seen_) : frames_.writable(frame, seen_);
@@ -209,7 +209,8 @@ void MirrorChannel::give(uint16_t place) {
   if (sides == 0) {
     if (!reads && holdUp(place)) return;
     --not_given_;
-    asked.error = reads ? ErrorCode::kLost : ErrorCode::kTimedOut;
+    const ErrorCode unread = asked.unverified != 0 ? ErrorCode::kCorrupt : ErrorCode::kLost;
+    asked.error = reads ? unread : ErrorCode::kTimedOut;
     return end(place);
   }
   // Frames that are held by both already have to be looked at again.
@@ -263,7 +264,10 @@ void MirrorChannel::sendTo(size_t side) {
       TP_CHECK_OP(sides_[side]->inFlight(), >, 0u);  // else nothing would ever make room
       return;
     }
-    if (!started && error != ErrorCode::kInvalidArgument) return loseSide(side, error);
+    // The last two: it cannot be sealed.
+    const bool refused = error == ErrorCode::kInvalidArgument || error == ErrorCode::kIo ||
+                         error == ErrorCode::kInternal;
+    if (!started && !refused) return loseSide(side, error);
     waiting.pop();
     if (!started) endAt(side, place, error);
   }
@@ -322,12 +326,17 @@ bool MirrorChannel::collect(size_t side) {
     const size_t count = sides_[side]->poll(got);
     for (size_t i = 0; i < count; ++i) {
       any = true;
+      const auto place = static_cast<uint16_t>(got[i].tag);
+      if (got[i].error == ErrorCode::kCorrupt && request(place).kind == Kind::kRead) {
+        readElsewhere(side, place);
+        continue;
+      }
       const bool refused = got[i].error == ErrorCode::kInvalidArgument;
       if (!got[i].ok() && !refused) {
         loseSide(side, got[i].error);
         return true;
       }
-      endAt(side, static_cast<uint16_t>(got[i].tag), got[i].error);
+      endAt(side, place, got[i].error);
     }
     if (count < got.size()) break;
   }
@@ -341,6 +350,16 @@ void MirrorChannel::endAt(size_t side, uint16_t place, ErrorCode error) {
   ended.waits_for = static_cast<uint8_t>(ended.waits_for & ~bitOf(side));
   ended.reached |= bitOf(side);
   if (ended.waits_for == 0) end(place);
+}
+
+/// From the other side, if that holds the frames. This one may have all else.
+void MirrorChannel::readElsewhere(size_t side, uint16_t place) {
+  Request& asked = request(place);
+  TP_CHECK_OP(asked.waits_for, ==, bitOf(side));
+  state_.noteUnverified(side);
+  asked.waits_for = 0;
+  asked.unverified |= bitOf(side);
+  ++not_given_;
 }
 
 void MirrorChannel::end(uint16_t place) {
@@ -403,6 +422,7 @@ void MirrorChannel::leave(uint8_t sides) {
     const bool waited = left.waits_for != 0;
     left.waits_for = static_cast<uint8_t>(left.waits_for & ~sides);
     left.reached = static_cast<uint8_t>(left.reached & ~sides);
+    left.unverified = static_cast<uint8_t>(left.unverified & ~sides);
     if (!waited || left.waits_for != 0) continue;
     if (left.reached != 0) {
       end(place);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A FetchChannel over two, one a memory server, that hold the same pages in the same frames. Writes
 // go to both and end when every server that is not lost has them; a read goes to one that holds the
-// frames, and once more to the other if that is lost meanwhile. A region that joins the mirror is
-// connected to before the next request. Owned and used by one thread; allocates in create() and
-// when a region joins.
+// frames, and once more to the other if that is lost meanwhile, or brings something that does not
+// verify, for which no server is lost. A region that joins the mirror is connected to before the
+// next request. Owned and used by one thread; allocates in create() and when a region joins.
 //
 // Why a read that is under way at a server while somebody declares it lost may still be believed:
 // a frame that somebody may read gets no other bytes (whoever writes to it otherwise holds it
@@ -24,6 +24,7 @@
 #include "runtime/tier/mirror_state.h"
 #include "runtime/tier/tier.h"
 #include "runtime/transport/fetch_channel.h"
+#include "runtime/transport/wire.h"
 
 namespace tidepool {
 
@@ -47,6 +48,7 @@ class MirrorChannel final : public FetchChannel {
     MirrorState& state;
     MirrorFrames& frames;
     TierTraffic& traffic;
+    Bytes longest = Bytes(wire::kMaxData);  // run of pages that every side takes
   };
 
   /// Connects to the regions there are. A channel to one must let go, when it is destroyed, of what
@@ -84,6 +86,7 @@ class MirrorChannel final : public FetchChannel {
     bool taken = false;      // the place is
     uint8_t waits_for = 0;   // a bit a side; 0: it is to be given to one still
     uint8_t reached = 0;     // sides that have taken a write
+    uint8_t unverified = 0;  // sides that have brought a read what does not verify
     uint8_t list = kNoList;  // where the frames of a scattered one stand
     uint16_t frames = 0;
     uint32_t membership = 0;  // its number when a write was given to sides
@@ -134,6 +137,7 @@ class MirrorChannel final : public FetchChannel {
   void flushSide(size_t side);
   bool collect(size_t side);
   void endAt(size_t side, uint16_t place, ErrorCode error);
+  void readElsewhere(size_t side, uint16_t place);
   void end(uint16_t place);
   void heed();
   void join(size_t side);
@@ -150,6 +154,7 @@ class MirrorChannel final : public FetchChannel {
   MirrorState& state_;
   MirrorFrames& frames_;
   TierTraffic& traffic_;
+  const Bytes longest_;
   const Mapping memory_;
   Tables& tables_;
   std::array<std::unique_ptr<FetchChannel>, MirrorState::kSides> sides_;

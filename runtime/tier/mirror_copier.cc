@@ -46,7 +46,7 @@ Status MirrorCopier::begin(Membership now, size_t to, std::unique_ptr<FetchChann
 void MirrorCopier::lookAtAll() {
   left_out_ = state_.leftOut();
   left_ = 0;
-  at_ = 0;
+  at_ = alone_until_ = 0;
   words_ = FrameBitmap::wordsFor(table_.handedOutEnd().value());
   for (uint64_t word = 0; word < words_; word += kPiece) {
     table_.copyHeld(FrameIndex(word * kWordBits), {toDo() + word, std::min(kPiece, words_ - word)});
@@ -82,8 +82,12 @@ void MirrorCopier::finishReads() {
   std::array<FetchCompletion, kBatches> done;
   const size_t count = source_->poll(done);
   for (size_t i = 0; i < count; ++i) {
-    if (!done[i].ok()) return sourceFailed(done[i].error);
     Batch& batch = batches_[done[i].tag];
+    if (done[i].error == ErrorCode::kCorrupt) {
+      unverified(batch);
+      continue;
+    }
+    if (!done[i].ok()) return sourceFailed(done[i].error);
     const auto sent = target_->submitWriteScattered(
         done[i].tag, std::span(batch.frames).first(batch.pages), memoryOf(done[i].tag));
     batch.stage = Stage::kWrite;
@@ -104,6 +108,21 @@ void MirrorCopier::sourceFailed(ErrorCode why) {
   for (Batch& batch : batches_) {
     if (batch.stage == Stage::kRead) free(batch, true);
   }
+}
+
+/// What does not verify is lost, and nothing to copy, unless it is just being written. Of several
+/// pages it may be any: each is read again, alone.
+void MirrorCopier::unverified(Batch& batch) {
+  if (batch.pages > 1) {
+    at_ = std::min(at_, batch.frames[0].value());
+    alone_until_ = std::max(alone_until_, batch.frames[batch.pages - 1].value() + 1);
+    return free(batch, true);
+  }
+  if (frames_.endFutileCopy(batch.frames[0], batch.begun[0])) {
+    state_.noteUnverified(1 - to_);
+    settle(batch.frames[0]);
+  }
+  free(batch, false);
 }
 
 void MirrorCopier::finishWrites() {
@@ -168,6 +187,7 @@ bool MirrorCopier::next(Batch& batch) {
     if (begun.need != MirrorFrames::Need::kCopy) continue;
     batch.frames[batch.pages] = frame;
     batch.begun[batch.pages++] = begun.word;
+    if (frame.value() < alone_until_) break;
   }
   return batch.pages > 0;
 }

@@ -24,7 +24,7 @@ class MirrorCopier {
   static constexpr size_t kBatches = 4;
   enum class Outcome : uint8_t {
     kUnderWay,
-    kDone,          // every frame in use is on both sides, or lost
+    kDone,          // every frame in use is on both sides, or lost, or does not verify
     kSourceFailed,  // the channel to it did: resume() with another
     kTargetFailed   // nothing more can be copied to that region
   };
@@ -68,6 +68,7 @@ class MirrorCopier {
   void finishReads();
   void finishWrites();
   void sourceFailed(ErrorCode why);
+  void unverified(Batch& batch);
   void targetFailed(ErrorCode why);
   void settle(FrameIndex frame);
   void free(Batch& batch, bool marked);
@@ -84,8 +85,9 @@ class MirrorCopier {
   std::unique_ptr<FetchChannel> source_, target_;
   Membership now_;
   size_t to_ = 0;
-  uint64_t words_ = 0;  // of to_do_
-  uint64_t at_ = 0;     // the next frame of this pass
+  uint64_t words_ = 0;        // of to_do_
+  uint64_t at_ = 0;           // the next frame of this pass
+  uint64_t alone_until_ = 0;  // frames before that are read one by one
   uint64_t left_ = 0, wanted_ = 0;
   uint64_t left_out_ = 0;  // of the state, when all frames were last to be looked at
   bool target_failed_ = false, ending_ = false;

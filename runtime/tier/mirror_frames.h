@@ -151,6 +151,13 @@ class MirrorFrames {
     abandonCopy(frame);
     return false;
   }
+  /// There was none: what was read is not what was sent there last. False: the frame has changed
+  /// meanwhile, which may be why.
+  bool endFutileCopy(FrameIndex frame, Word begun) {
+    if (at(frame).compare_exchange_strong(begun, begun & ~kCopying)) return true;
+    abandonCopy(frame);
+    return false;
+  }
   /// There was none, or it went to a region that is lost now.
   void abandonCopy(FrameIndex frame) {
     change(frame, [](Word word) {

@@ -149,7 +149,24 @@ void MirrorState::tellLoss(std::span<char> line, uint64_t what) const {
   }
 }
 
+/// Of each server at first, and when there are sixteen times as many as were told.
+bool MirrorState::takeUnverified(std::span<char> line) {
+  for (size_t server = 0; server < servers_; ++server) {
+    std::atomic<uint64_t>& told = shared_.unverified[server].told;
+    const uint64_t count = unverified(server);
+    uint64_t before = told.load();
+    if (count <= before * 16 || !told.compare_exchange_strong(before, count)) continue;
+    formatText(line.data(), line.size(),
+               "the memory server %s has given what does not verify (%llu so far): it is not what "
+               "was sent there last. The other copy is read instead",
+               names_[server], static_cast<unsigned long long>(count));
+    return true;
+  }
+  return false;
+}
+
 bool MirrorState::takeNews(std::span<char> line) {
+  if (takeUnverified(line)) return true;
   if (const auto loss = takeFrom(shared_.losses)) {
     tellLoss(line, *loss);
     return true;

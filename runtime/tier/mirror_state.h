@@ -133,6 +133,15 @@ class MirrorState {
   /// A server that would take no copy: once, until it has taken one.
   void noteRefusal(size_t server, const char* reason);
 
+  /// What the side's server gave is not the page that was sent there last.
+  void noteUnverified(size_t side) {
+    shared_.unverified[serverOf(side)].happened.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// How often a server did so.
+  uint64_t unverified(size_t server) const {
+    return shared_.unverified[server].happened.load(std::memory_order_relaxed);
+  }
+
   /// Writes a line on what has changed, to one caller of all processes. False: there is no news.
   bool takeNews(std::span<char> line);
 
@@ -154,6 +163,7 @@ class MirrorState {
     Side sides[kSides];
     std::atomic<uint32_t> lost_why[kMostServers];  // 0: it has not been lost since it was joined
     Event losses, joins, repairs;
+    Event unverified[kMostServers];  // plain counts
   };
   explicit MirrorState(Mapping memory);
   /// Whether the side has all that either has: the last one that joined may not.
@@ -165,6 +175,7 @@ class MirrorState {
   static void happen(Event& event, uint64_t what);
   static std::optional<uint64_t> takeFrom(Event& event);
   void tellLoss(std::span<char> line, uint64_t what) const;
+  bool takeUnverified(std::span<char> line);
 
   char names_[kMostServers][128] = {};
   size_t servers_ = 0;

@@ -16,6 +16,7 @@
 #include "runtime/tier/mirror_row_channel.h"
 #include "runtime/tier/mirror_state.h"
 #include "runtime/tier/region_rows.h"
+#include "runtime/tier/region_seal.h"
 #include "runtime/tier/whole_transfer.h"
 #include "runtime/tier/write_fence.h"
 
@@ -26,7 +27,8 @@ class MirrorTier final : public FetchTier, private MirrorRegions, private Mirror
   /// Opens a region on each of the first two servers of far.target (HOST:PORT+HOST:PORT, and more
   /// that are spare), of far.size (0: all that each has free, of which as much is used as the
   /// smaller has). `patience` holds for each later request as well, but a server that is silent for
-  /// two timeouts is lost. Errors: as RemoteTier::open(), of whichever server it was.
+  /// two timeouts is lost. With far.sealed as RemoteTier::open(): each server's pages are sealed
+  /// under a key of their own. Errors: as RemoteTier::open(), of whichever server it was.
   static Result<std::unique_ptr<MirrorTier>> open(const FarSpec& far, const Patience& patience);
   ~MirrorTier() override;
 
@@ -35,7 +37,8 @@ class MirrorTier final : public FetchTier, private MirrorRegions, private Mirror
   Bytes used() const override { return toBytes(table_->used()); }
   Result<FrameRun> allocate(PageCount wanted) override { return table_->allocate(wanted); }
   void release(FrameRun run) override { table_->release(run); }
-  /// Through a channel of the tier's own, one caller at a time. Errors: as FetchChannel's.
+  /// Through a channel of the tier's own, one caller at a time. Errors: as FetchChannel's; kCorrupt
+  /// if neither copy of a page verifies.
   Status read(FrameRun run, std::byte* memory) override TP_EXCLUDES(mutex_);
   Status write(FrameRun run, const std::byte* memory) override TP_EXCLUDES(mutex_);
 
@@ -60,6 +63,8 @@ class MirrorTier final : public FetchTier, private MirrorRegions, private Mirror
   explicit MirrorTier(const Patience& patience);
   Status connectFirst(size_t side, Bytes size, Bytes& capacity);
   Status buildTables(PageCount capacity);
+  Status buildSeals(PageCount capacity);
+  bool sealed() const { return seals_[0] != nullptr; }
   Result<std::unique_ptr<RemoteClient>> create(size_t server, Bytes size) const;
   ClientOptions clientOptions() const;
   Status transfer(Transfer direction, FrameRun run, std::byte* memory) TP_EXCLUDES(mutex_);
@@ -81,6 +86,9 @@ class MirrorTier final : public FetchTier, private MirrorRegions, private Mirror
   std::unique_ptr<FrameTable> table_;
   std::unique_ptr<WriteFence> fence_;
   std::unique_ptr<MirrorFrames> frames_;
+  // Of a side, whichever region is there: two copies of a page may come to have been written
+  // differently often. Null: pages are not sealed.
+  std::array<std::unique_ptr<RegionSeal>, MirrorState::kSides> seals_;
   Nanoseconds round_trip_;
   // The connections that made the regions, which keep them alive: nothing is said on them. In a
   // child of fork() they are the parent's; the descriptors do for it what they do for the parent.

@@ -38,12 +38,14 @@ PageCipher::Nonce RegionSeal::nonceOf(FrameIndex frame, uint32_t version) {
 }
 
 std::optional<uint32_t> RegionSeal::next(Version& version) {
-  // Relaxed: who reads the page has learnt from its writer, in another way, that it is there. One
-  // step: a process that is killed here has either counted or sent nothing.
+  // Release, for lastNonce(): who makes a mirror's second copy reads frames while they are written,
+  // and then finds what the writer has marked before. One step: a process that is killed here has
+  // either counted or sent nothing.
   uint32_t before = version.load(std::memory_order_relaxed);
   do {
     if (before == std::numeric_limits<uint32_t>::max()) return std::nullopt;
-  } while (!version.compare_exchange_weak(before, before + 1, std::memory_order_relaxed));
+  } while (!version.compare_exchange_weak(before, before + 1, std::memory_order_release,
+                                          std::memory_order_relaxed));
   return before + 1;
 }
 
@@ -54,7 +56,7 @@ std::optional<PageCipher::Nonce> RegionSeal::nextNonce(FrameIndex frame) {
 }
 
 std::optional<PageCipher::Nonce> RegionSeal::lastNonce(FrameIndex frame) const {
-  const uint32_t last = version(frame).load(std::memory_order_relaxed);
+  const uint32_t last = version(frame).load(std::memory_order_acquire);  // pairs with next()
   if (last == 0) return std::nullopt;
   return nonceOf(frame, last);
 }

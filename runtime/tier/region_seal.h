@@ -2,8 +2,10 @@
 // What a process and all that it forks know of the sealed pages in one region of a memory server,
 // and the server does not: the key, and how often each frame has been written. A frame's nonce is
 // its number and that count, so that no two pages have the same, whoever writes, and whether or not
-// a write reached the server; and of a frame only the last page verifies. Four bytes a frame, in
-// memory that the processes share. Thread-safe; allocates in create() alone.
+// a write reached the server; and of a frame only the last page verifies. Also for regions that
+// follow one another, as on a side of a mirror: the counts go on, so nothing of an earlier one
+// verifies. Four bytes a frame, in memory that the processes share. Thread-safe; allocates in
+// create() alone.
 #pragma once
 
 #include <atomic>
@@ -26,6 +28,10 @@ class RegionSeal {
   /// Pages and their tags that a region of that size holds.
   static PageCount framesIn(Bytes region) {
     return PageCount(region.value() / PageCipher::kSealedSize);
+  }
+  /// The smallest region that holds so many.
+  static Bytes regionFor(PageCount frames) {
+    return Bytes(roundUp(frames.value() * PageCipher::kSealedSize, kPageSize));
   }
 
   /// Errors: as PageCipher::create().

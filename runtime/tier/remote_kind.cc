@@ -209,6 +209,6 @@ extern constinit const FarKind kMirrorKind{
     },
     .check = checkMirror,
     .tables = TierKind::kFetch,
-    .sealing = Sealing::kCannot};
+    .sealing = Sealing::kCan};
 
 }  // namespace tidepool

@@ -69,6 +69,7 @@ std::unique_ptr<RowStore> RemoteTier::rowStore() {
   return std::make_unique<FetchStore<RemoteTier>>(*this);
 }
 std::unique_ptr<RowStore> MirrorTier::rowStore() {
+  if (sealed()) return nullptr;
   return std::make_unique<FetchStore<MirrorTier>>(*this);
 }
 

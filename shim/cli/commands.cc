@@ -131,9 +131,9 @@ constexpr Entry kConfKeys[] = {
      "auto, the default: keep cold pages that compress well in local memory, within --dram, before "
      "they go to a memory server, as far as it pays; off: never."},
     {"seal",
-     "on: seal pages that go to a memory server (remote:), so that nobody there can read them or "
-     "change them unnoticed; what does not verify is lost. Tables' rows then stay out of it. "
-     "Default off."},
+     "on: seal pages that go to memory servers (remote:, mirror:), so that nobody there can read "
+     "them or change them unnoticed; what does not verify is lost. Tables' rows then stay out of "
+     "it. Default off."},
 };
 
 constexpr Example kExamples[] = {

@@ -62,12 +62,12 @@ def make_input():
 class Sorting:
     """sort(1) between two pipes. Points of its run are told by bytes, in and out, which need no clock."""
 
-    def __init__(self, tools, folder, servers):
+    def __init__(self, tools, folder, servers, seal="off"):
         self.stats, self.said = folder / "stats", open(folder / "said", "w+b")
         self.stats.unlink(missing_ok=True)
         spec = "+".join(server.address for server in servers)
         command = [tools / "tidepool", "run", "--dram", "12M", "--far", f"mirror:{spec}:128M", "--conf",
-                   "remote_timeout:500ms,budget_scope:managed,start:now", "--stats", self.stats, "--",
+                   f"remote_timeout:500ms,budget_scope:managed,start:now,seal:{seal}", "--stats", self.stats, "--",
                    "sort", "-S", "40M", "--parallel=2"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.said, env=dict(os.environ, LC_ALL="C"),

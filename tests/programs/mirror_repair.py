@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """mirror_repair.py BIN: sort(1) with most of its memory on two memory servers. One is killed, a second copy is
-made on a spare server, or on the lost one once it is there again with nothing in it; then the other of the two is
-killed: the same bytes, exit status 0. BIN holds `tidepool` and `fabricmgr`."""
+made on a spare server (of sealed pages, too), or on the lost one once it is there again with nothing in it; then the
+other of the two is killed: the same bytes, exit status 0. BIN holds `tidepool` and `fabricmgr`."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ def await_states(tools, sorting, wanted):
         time.sleep(0.02)
 
 
-def run(tools, folder, data, spare):
+def run(tools, folder, data, spare, seal):
     """Has all of the input sorted but for the last byte while servers come and go. What finish() returns."""
     with (
         Server(tools, folder) as first,
@@ -42,7 +42,7 @@ def run(tools, folder, data, spare):
         Server(tools, folder) as third,
         contextlib.ExitStack() as again,
     ):
-        sorting = Sorting(tools, folder, (first, second, third) if spare else (first, second))
+        sorting = Sorting(tools, folder, (first, second, third) if spare else (first, second), seal)
         sorting.go(data, 0, len(data) - 1)
         await_states(tools, sorting, ["live", "live", "spare"] if spare else ["live", "live"])
         first.process.send_signal(signal.SIGKILL)
@@ -61,14 +61,15 @@ def main(tools):
         folder, tools = pathlib.Path(name), pathlib.Path(tools)
         lines = make_input()
         data, wanted = b"".join(lines), b"".join(sorted(lines))
-        for spare in (True, False):
-            got, status, said, told = run(tools, folder, data, spare)
+        for spare, seal in ((True, "off"), (False, "off"), (True, "on")):
+            got, status, said, told = run(tools, folder, data, spare, seal)
             if status != 0 or got != wanted:
-                return f"spare {spare}: status {status}, {'right' if got == wanted else 'wrong'} bytes: {said}"
+                kind = "right" if got == wanted else "wrong"
+                return f"spare {spare}, seal {seal}: status {status}, {kind} bytes: {said}"
             for line in ("is lost (", "a second copy of all pages is being made on", "all pages are on two"):
                 if line not in said:
-                    return f"spare {spare}: nothing is said of '{line}': {said}"
-            print(f"spare {spare}: right, {told['tiers'][1]['copies']}. {said.strip()}")
+                    return f"spare {spare}, seal {seal}: nothing is said of '{line}': {said}"
+            print(f"spare {spare}, seal {seal}: right, {told['tiers'][1]['copies']}. {said.strip()}")
     return 0
 
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """An unchanged program that forks, over a memory server, with and without seal:on: the same output. With it the server
-has nothing of what the program keeps there, and once its bytes are changed the program ends instead of using them.
+has nothing of what the program keeps there, and once its bytes are changed the program ends instead of using them. Of
+two servers with the same pages, one may change what it has; both may not.
 
   sealed.py TIDEPOOL FABRICMGR
 """
+import contextlib
 import pathlib
 import re
 import shutil
@@ -71,14 +73,31 @@ def flip_bits(pid):
                 memory.write(bytes([piece[byte] ^ 16]))
 
 
-def run(tidepool, server, address, seal, before_the_end=None):
+@contextlib.contextmanager
+def memory_server(fabricmgr):
+    """Its process and address."""
+    with subprocess.Popen([fabricmgr, "memserver", "--listen", "127.0.0.1:0", "--size", "1G"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as server:
+        try:
+            address = None
+            while not address:
+                line = server.stdout.readline()
+                assert line, "no memory server"
+                address = re.search(rb"127\.0\.0\.1:[1-9]\d*", line)
+            yield server, address.group().decode()
+        finally:
+            server.kill()
+
+
+def run(tidepool, servers, far, seal, before_the_end=None):
     """Status, the last line of output, and what was said."""
-    command = [tidepool, "run", "--dram", "24M", "--far", f"remote:{address}:256M", "--conf", f"seal:{seal}",
+    command = [tidepool, "run", "--dram", "24M", "--far", f"{far}:256M", "--conf", f"seal:{seal}",
                "--conf", "compress:off", "--conf", "strict:true", "--", sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         ready = program.stdout.readline()
         assert ready == b"ready 0\n", (ready, program.communicate())
-        assert has_plain_text(server.pid) == (seal == "off"), f"seal:{seal}"
+        for server in servers:
+            assert has_plain_text(server.pid) == (seal == "off"), f"seal:{seal}"
         if before_the_end:
             before_the_end()
         output, errors = program.communicate(b"\n")
@@ -105,29 +124,35 @@ def without_the_library(tidepool, address):
         assert "pages cannot be sealed: libtidepool-seal.so is not installed" in done.stderr, done
 
 
+def on_one(tidepool, server, address):
+    sealed = run(tidepool, [server], f"remote:{address}", "on")
+    assert sealed[0] == 0, sealed
+    changed = run(tidepool, [server], f"remote:{address}", "on", lambda: flip_bits(server.pid))
+    assert changed[:2] == (-signal.SIGBUS, b""), changed
+    assert f"remote:{address} does not verify" in changed[2], changed
+    return sealed
+
+
+def on_two(tidepool, servers, addresses, expected):
+    far = "mirror:" + "+".join(addresses)
+    changed = run(tidepool, servers, far, "on", lambda: flip_bits(servers[1].pid))
+    assert changed[:2] == expected[:2], changed
+    assert f"the memory server {addresses[1]} has given what does not verify (" in changed[2], changed
+    assert addresses[0] not in changed[2], changed
+    changed = run(tidepool, servers, far, "on", lambda: [flip_bits(server.pid) for server in servers])
+    assert changed[:2] == (-signal.SIGBUS, b""), changed
+    assert f"{far} does not verify" in changed[2], changed
+
+
 def main():
     tidepool, fabricmgr = sys.argv[1:]
-    with subprocess.Popen([fabricmgr, "memserver", "--listen", "127.0.0.1:0", "--size", "1G"], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT) as server:
-        try:
-            address = None
-            while not address:
-                line = server.stdout.readline()
-                assert line, "no memory server"
-                address = re.search(rb"127\.0\.0\.1:[1-9]\d*", line)
-            address = address.group().decode()
-            sealed = run(tidepool, server, address, "on")
-            assert sealed[0] == 0, sealed
-            status, output, errors = run(tidepool, server, address, "on", lambda: flip_bits(server.pid))
-            assert status == -signal.SIGBUS and output == b"", (status, output, errors)
-            assert f"remote:{address} does not verify" in errors, errors
-            # Last: what it leaves on the server takes a moment to go.
-            assert run(tidepool, server, address, "off") == sealed
-            refused(tidepool, f"mirror:{address}+127.0.0.1:9:64M")
-            refused(tidepool, "fabric")
-            without_the_library(tidepool, address)
-        finally:
-            server.kill()
+    with memory_server(fabricmgr) as (first, address), memory_server(fabricmgr) as (second, other):
+        sealed = on_one(tidepool, first, address)
+        on_two(tidepool, [first, second], [address, other], sealed)
+        # Last: what it leaves on the server takes a moment to go.
+        assert run(tidepool, [first], f"remote:{address}", "off") == sealed
+        refused(tidepool, "fabric")
+        without_the_library(tidepool, address)
     return 0
 
 

@@ -13,6 +13,7 @@ namespace {
 /// Runs a program; how many events it took.
 uint64_t run(uint64_t seed, const std::vector<Cut>& cuts, bool all_well) {
   World world(seed, cuts);
+  world.sealed = seed % 2 == 0;
   FakeMirror mirror(world);
   Program program(world, mirror);
   program.run(120);
@@ -22,6 +23,7 @@ uint64_t run(uint64_t seed, const std::vector<Cut>& cuts, bool all_well) {
   program.readAll();
   if (all_well) {
     EXPECT_EQ(program.failed(), 0u);
+    EXPECT_EQ(mirror.unverified(), 0u);
   }
   const auto lost = mirror.state->look().lostSide();
   for (const Cut& cut : cuts) {
@@ -72,6 +74,29 @@ TEST(MirrorChannel, WhenBothAreLostEachRequestEndsOnceAndNothingWrongIsRead) {
         false);
     if (HasFailure()) return;
   }
+}
+
+TEST(MirrorChannel, WhatDoesNotVerifyOnOneSideIsReadFromTheOther) {
+  uint64_t unverified = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed, {});
+    world.sealed = true;
+    world.is_spoilt = [&](size_t side, uint64_t frame) {
+      return side == seed % kSides && frame % 3 == 0;
+    };
+    FakeMirror mirror(world);
+    Program program(world, mirror);
+    program.run(200);
+    program.finish();
+    program.readAll();
+    EXPECT_EQ(program.failed(), 0u);
+    EXPECT_FALSE(mirror.state->look().lostSide());
+    EXPECT_EQ(mirror.state->unverified(1 - seed % kSides), 0u);
+    unverified += mirror.unverified();
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(unverified, 0u);
 }
 
 /// Channels of one page, to look at what a single request does.
@@ -171,6 +196,61 @@ TEST_F(MirrorChannelSteps, WhatAnotherHasJustLostIsNoPlaceToGoOn) {
   EXPECT_EQ(channel->inFlight(), 0u);
   EXPECT_EQ(channel->submitRead(1, kRun, memory).error().code(), ErrorCode::kUnreachable);
   EXPECT_TRUE(state_->lost(0));
+}
+
+TEST_F(MirrorChannelSteps, WhatDoesNotVerifyOnEitherSideIsLostAlone) {
+  world_.sealed = true;
+  const auto channel = open(0);
+  EXPECT_EQ(write(*channel, 7), ErrorCode{});
+  world_.is_spoilt = [](size_t, uint64_t) { return true; };
+  Page page;
+  auto* const memory = reinterpret_cast<std::byte*>(&page);
+  EXPECT_TRUE(channel->submitRead(2, kRun, memory));
+  EXPECT_EQ(finish(*channel), ErrorCode::kCorrupt);
+  EXPECT_TRUE(channel->submitAgain(2, kRun.first, memory));
+  EXPECT_EQ(finish(*channel), ErrorCode::kCorrupt);
+  EXPECT_EQ(channel->inFlight(), 0u);
+  EXPECT_FALSE(state_->look().lostSide());
+  EXPECT_EQ(state_->unverified(0), 2u);
+  EXPECT_EQ(state_->unverified(1), 2u);
+  world_.is_spoilt = nullptr;
+  EXPECT_EQ(read(*channel), 7u);
+  // Nor is the only server there is lost with it.
+  EXPECT_TRUE(state_->lose(0, 0, ErrorCode::kTimedOut));
+  world_.is_spoilt = [](size_t, uint64_t) { return true; };
+  EXPECT_TRUE(channel->submitRead(2, kRun, memory));
+  EXPECT_EQ(finish(*channel), ErrorCode::kCorrupt);
+  world_.is_spoilt = nullptr;
+  EXPECT_EQ(read(*channel), 7u);
+}
+
+TEST_F(MirrorChannelSteps, WhatHasJoinedIsReadWhereTheOtherDoesNotVerify) {
+  world_.sealed = true;
+  const auto channel = open(0), other = open(1);
+  EXPECT_EQ(write(*channel, 7), ErrorCode{});
+  EXPECT_TRUE(state_->lose(1, 0, ErrorCode::kTimedOut));
+  state_->join(1, 2, {});
+  EXPECT_EQ(write(*other, 8), ErrorCode{});
+  world_.is_spoilt = [](size_t side, uint64_t) { return side == 0; };
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(read(*channel), 8u);
+  EXPECT_GT(state_->unverified(0), 0u);
+  EXPECT_EQ(state_->unverified(2), 0u);
+}
+
+TEST_F(MirrorChannelSteps, OfWhatDoesNotVerifyALineIsSaidNowAndThen) {
+  char line[256];
+  int lines = 0;
+  for (int i = 1; i <= 300; ++i) {
+    state_->noteUnverified(1);
+    if (!state_->takeNews(line)) continue;
+    ++lines;
+    if (i > 1) continue;
+    EXPECT_STREQ(line,
+                 "the memory server b:2 has given what does not verify (1 so far): it is not what "
+                 "was sent there last. The other copy is read instead");
+  }
+  EXPECT_EQ(lines, 3);  // 1, 17 and 273
+  EXPECT_FALSE(state_->takeNews(line));
 }
 
 TEST_F(MirrorChannelSteps, AnIdleSideThatBreaksDoesNotKeepTheUserAwake) {

@@ -183,6 +183,7 @@ TEST(Membership, SaysWhoIsThereAndSinceWhen) {
 /// Only what is whole is lost, so that nothing is.
 void runRepairs(uint64_t seed) {
   World world(seed, {});
+  world.sealed = seed % 2 == 0;
   FakeMirror mirror(world);
   Program program(world, mirror);
   FakeRepair repair(world, mirror);
@@ -203,6 +204,7 @@ void runRepairs(uint64_t seed) {
   program.finish();
   program.readAll();
   EXPECT_EQ(program.failed(), 0u);
+  EXPECT_EQ(mirror.unverified(), 0u);
 }
 
 TEST(MirrorRepair, WithoutEndServersComeAndGoAndNoByteIsWrong) {
@@ -217,6 +219,7 @@ TEST(MirrorRepair, WithoutEndServersComeAndGoAndNoByteIsWrong) {
 /// break, too: what is lost is said to be, and nothing else is.
 void runLosses(uint64_t seed, uint64_t& lost) {
   World world(seed, {});
+  world.sealed = seed % 2 == 0;
   FakeMirror mirror(world);
   Program program(world, mirror);
   FakeRepair repair(world, mirror);
@@ -252,6 +255,33 @@ TEST(MirrorRepair, WhateverIsLostNothingOlderIsRead) {
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(lost, 0u);  // else this has tested nothing
+}
+
+TEST(MirrorRepair, WhatDoesNotVerifyIsNotCopiedAndAllElseIs) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed, {});
+    world.sealed = true;
+    FakeMirror mirror(world);
+    Program(world, mirror).writeAll();
+    const size_t from = seed % 2;
+    mirror.state->lose(1 - from, 0, ErrorCode::kLost);
+    world.is_spoilt = [&](size_t side, uint64_t frame) { return side == from && frame % 7 == 3; };
+    FakeRepair repair(world, mirror);
+    repair.join();
+    for (int i = 0; i < 10'000 && repair.underWay(); ++i) repair.step();
+    ASSERT_FALSE(repair.underWay());
+    const Membership now = mirror.state->look();
+    EXPECT_TRUE(mirror.state->complete(now));
+    uint64_t spoilt = 0;
+    for (uint64_t frame = 0; frame < kFrames; ++frame) {
+      spoilt += frame % 7 == 3 ? 1 : 0;
+      const int holders = frame % 7 == 3 ? 1 << from : 3;
+      EXPECT_EQ(mirror.frames->holders(FrameIndex(frame), now), holders) << frame;
+    }
+    EXPECT_EQ(mirror.unverified(), spoilt);
+    EXPECT_EQ(mirror.state->unverified(mirror.state->serverOf(from)), spoilt);
+  }
 }
 
 TEST(MirrorRepair, WhatADeadProcessWasWritingDoesNotHoldItUp) {

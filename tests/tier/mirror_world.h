@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sides of a mirror that delay, reorder, are full and break at any point, and a program over them
-// that knows what each frame should hold; and the repairer's part.
+// that knows what each frame should hold; and the repairer's part. Pages may be sealed: then a page
+// carries the number of its write, as RegionSeal gives it, and verifies while that is the last.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,6 +29,7 @@ inline constexpr uint64_t kFrames = 24;
 inline constexpr uint64_t kNever = ~uint64_t{0};
 
 using Page = std::array<uint64_t, kPageSize / sizeof(uint64_t)>;
+using Numbers = std::array<uint64_t, kFrames>;
 
 /// A connection that breaks at event number `at`.
 struct Cut {
@@ -51,6 +53,10 @@ struct World {
   std::multiset<const std::byte*> borrowed;   // or read from
   std::function<void()> during_poll;          // what another process does meanwhile
   std::function<bool(size_t side, uint32_t joined)> given_up;  // nobody reads from that any more
+  bool sealed = false;
+  std::array<Numbers, kSides> writes{};                        // sealed for the side
+  std::map<std::pair<size_t, uint32_t>, Numbers> numbers;      // of what is in a region
+  std::function<bool(size_t side, uint64_t frame)> is_spoilt;  // by the server
 
   uint64_t below(uint64_t end) { return random() % end; }
   std::vector<Page>& store(size_t side, uint32_t joined = 0) {
@@ -87,25 +93,29 @@ class FakeSide final : public FetchChannel {
       const bool late = !last.reads && world_.given_up && world_.given_up(side_, joined_);
       for (size_t i = 0; late && i < last.frames.size(); ++i) {
         Page& stored = world_.store(side_, joined_)[last.frames[i].value()];
-        world_.late.push_back([&stored, page = pages[i]] { stored = page; });
+        uint64_t& number = numbers()[last.frames[i].value()];
+        world_.late.push_back([&stored, &number, page = pages[i], sealed_as = last.sealed_as[i]] {
+          stored = page;
+          number = sealed_as;
+        });
       }
       letGo(pending_.size() - 1);
     }
   }
 
   Status submitRead(uint64_t tag, FrameRun run, std::byte* to) override {
-    return add({tag, true, framesOf(run), to});
+    return add({tag, true, framesOf(run), to, {}});
   }
   Status submitWrite(uint64_t tag, FrameRun run, const std::byte* from) override {
-    return add({tag, false, framesOf(run), const_cast<std::byte*>(from)});
+    return add({tag, false, framesOf(run), const_cast<std::byte*>(from), {}});
   }
   Status submitReadScattered(uint64_t tag, std::span<const FrameIndex> frames,
                              std::byte* to) override {
-    return add({tag, true, {frames.begin(), frames.end()}, to});
+    return add({tag, true, {frames.begin(), frames.end()}, to, {}});
   }
   Status submitWriteScattered(uint64_t tag, std::span<const FrameIndex> frames,
                               const std::byte* from) override {
-    return add({tag, false, {frames.begin(), frames.end()}, const_cast<std::byte*>(from)});
+    return add({tag, false, {frames.begin(), frames.end()}, const_cast<std::byte*>(from), {}});
   }
   Status flush() override {
     if (cut() != nullptr) return fail(ErrorCode::kUnreachable, "cut");
@@ -120,9 +130,10 @@ class FakeSide final : public FetchChannel {
     for (size_t i = 0; i < count; ++i) {
       const size_t at = world_.below(pending_.size());
       // Of what was under way when the connection broke, anything may have been done.
-      if (cut == nullptr || world_.below(2) == 0) carryOut(pending_[at]);
+      ErrorCode error{};
+      if (cut == nullptr || world_.below(2) == 0) error = carryOut(pending_[at]);
       if (cut != nullptr && pending_[at].reads) memset(pending_[at].memory, 0xee, kPageSize);
-      out[i] = {pending_[at].tag, cut != nullptr ? cut->as : ErrorCode{}};
+      out[i] = {pending_[at].tag, cut != nullptr ? cut->as : error};
       letGo(at);
     }
     return count;
@@ -138,6 +149,7 @@ class FakeSide final : public FetchChannel {
     bool reads;
     std::vector<FrameIndex> frames;
     std::byte* memory;
+    std::vector<uint64_t> sealed_as;  // of a write
   };
 
   static std::vector<FrameIndex> framesOf(FrameRun run) {
@@ -164,6 +176,9 @@ class FakeSide final : public FetchChannel {
       world_.read_into.insert(request.memory);
     }
     world_.borrowed.insert(request.memory);
+    for (const FrameIndex frame : request.frames) {
+      if (!request.reads) request.sealed_as.push_back(++world_.writes[side_][frame.value()]);
+    }
     pending_.push_back(std::move(request));
     return {};
   }
@@ -173,12 +188,28 @@ class FakeSide final : public FetchChannel {
     world_.borrowed.erase(world_.borrowed.find(one.memory));
     pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(at));
   }
-  void carryOut(const Pending& one) {
+  Numbers& numbers() { return world_.numbers[{side_, joined_}]; }
+  bool verifies(uint64_t frame) {
+    const bool spoilt = world_.is_spoilt && world_.is_spoilt(side_, frame);
+    return !world_.sealed || (!spoilt && numbers()[frame] == world_.writes[side_][frame]);
+  }
+  ErrorCode carryOut(const Pending& one) {
     auto* const pages = reinterpret_cast<Page*>(one.memory);
+    ErrorCode error{};
     for (size_t i = 0; i < one.frames.size(); ++i) {
-      Page& stored = world_.store(side_, joined_)[one.frames[i].value()];
-      one.reads ? pages[i] = stored : stored = pages[i];
+      const uint64_t frame = one.frames[i].value();
+      Page& stored = world_.store(side_, joined_)[frame];
+      if (!one.reads) {
+        stored = pages[i];
+        numbers()[frame] = one.sealed_as[i];
+      } else if (verifies(frame)) {
+        pages[i] = stored;
+      } else {
+        pages[i].fill(0);
+        error = ErrorCode::kCorrupt;
+      }
     }
+    return error;
   }
 
   World& world_;
@@ -215,6 +246,12 @@ struct FakeMirror {
   }
   std::unique_ptr<FetchChannel> open(size_t channel) {
     return std::move(*MirrorChannel::create({sides[channel], *state, *frames, traffic}));
+  }
+  /// How often any server gave what does not verify, as users found it.
+  uint64_t unverified() const {
+    uint64_t all = 0;
+    for (size_t server = 0; server < state->servers(); ++server) all += state->unverified(server);
+    return all;
   }
 
   std::array<FakeSides, kChannels + 1> sides;  // the last are the repairer's

@@ -5,7 +5,6 @@
 #include "runtime/tier/sealed_channel.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <rapidcheck/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include "fabricmgr/memserver/server.h"
 #include "runtime/tier/far_kind.h"
 #include "runtime/tier/remote_tier.h"
+#include "tests/tier/liar.h"
 #include "tests/transport/fake_peer.h"
 
 namespace tidepool {
@@ -28,64 +28,6 @@ namespace {
 
 constexpr Nanoseconds kLong = Nanoseconds(20'000'000'000);
 constexpr uint64_t kFrames = 64;
-using Raw = std::vector<std::byte>;
-
-std::vector<std::byte> pageOf(uint64_t seed) {
-  std::vector<std::byte> page(kPageSize);
-  std::mt19937_64 random(seed);
-  for (size_t at = 0; at < kPageSize; at += sizeof(uint64_t)) {
-    const uint64_t word = random();
-    memcpy(page.data() + at, &word, sizeof word);
-  }
-  return page;
-}
-
-std::vector<ErrorCode> drain(FetchChannel& channel) {
-  std::vector<ErrorCode> ended;
-  FetchCompletion done[16];
-  while (channel.inFlight() > 0) {
-    const size_t count = channel.poll(done);
-    for (size_t i = 0; i < count; ++i) ended.push_back(done[i].error);
-    if (count > 0) continue;
-    pollfd waiting = {channel.fd(), channel.events(), 0};
-    poll(&waiting, 1, static_cast<int>(channel.timeToDeadline().value() / 1'000'000 + 1));
-  }
-  return ended;
-}
-
-/// Has the server's side of a region: sealed pages, with their tags, as they lie there.
-class Liar {
- public:
-  explicit Liar(const RemoteTier& tier) {
-    wire::ClientHello hello;
-    hello.kind = wire::HelloKind::kAttach;
-    hello.region = tier.region().region;
-    hello.token = tier.region().token;
-    hello.epoch = tier.region().epoch;
-    auto client = RemoteClient::connect(tier.endpoint(), hello, {.timeout = kLong});
-    EXPECT_TRUE(client) << client.error().text();
-    client_ = std::move(*client);
-  }
-  Raw take(uint64_t frame) {
-    Raw raw(PageCipher::kSealedSize);
-    const auto rows = rowsOf(frame);
-    EXPECT_TRUE(client_->submitReadRows(0, rows, Bytes(raw.size() / 2), raw));
-    EXPECT_TRUE(client_->wait().ok());
-    return raw;
-  }
-  void put(uint64_t frame, const Raw& raw) {
-    const auto rows = rowsOf(frame);
-    EXPECT_TRUE(client_->submitWriteRows(0, rows, Bytes(raw.size() / 2), raw));
-    EXPECT_TRUE(client_->wait().ok());
-  }
-
- private:
-  static std::array<uint64_t, 2> rowsOf(uint64_t frame) {
-    const uint64_t at = frame * PageCipher::kSealedSize;
-    return {at, at + PageCipher::kSealedSize / 2};
-  }
-  std::unique_ptr<RemoteClient> client_;
-};
 
 class Sealed : public testing::Test {
  protected:
@@ -98,6 +40,9 @@ class Sealed : public testing::Test {
     ASSERT_TRUE(server) << server.error().text();
     server_ = std::move(*server);
     open(Bytes(kFrames * PageCipher::kSealedSize));
+  }
+  static RegionAddress addressOf(const RemoteTier& tier) {
+    return {tier.endpoint(), tier.region().region, tier.region().token, tier.region().epoch};
   }
   std::unique_ptr<RemoteTier> another(Bytes size) {
     FarSpec far;
@@ -117,7 +62,7 @@ class Sealed : public testing::Test {
     auto channel = tier_->openChannel();
     ASSERT_TRUE(channel) << channel.error().text();
     channel_ = std::move(*channel);
-    liar_ = std::make_unique<Liar>(*tier_);
+    liar_ = std::make_unique<Liar>(addressOf(*tier_));
   }
   void write(uint64_t frame, uint64_t seed) {
     const auto page = pageOf(seed);
@@ -247,7 +192,7 @@ TEST_F(Sealed, APageOfAnotherRegionIsFoundOut) {
   const auto page = pageOf(9);
   ASSERT_TRUE(other->write({FrameIndex(4), PageCount(1)}, page.data()));
   write(4, 9);  // the same frame, version and bytes
-  const Raw theirs = Liar(*other).take(4);
+  const Raw theirs = Liar(addressOf(*other)).take(4);
   EXPECT_FALSE(theirs == liar_->take(4));
   liar_->put(4, theirs);
   expectFoundOut(4, "another region's");
