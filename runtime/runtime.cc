@@ -159,6 +159,7 @@ Status Runtime::Impl::buildServices() {
   auto worker = Migrator::create(core, std::move(*evictor), std::move(balancer), *waker, *advice);
   if (!worker) return tl::unexpected(worker.error());
   migrator = std::move(*worker);
+  migrator->setHeat(std::make_unique<HeatSweeper>(core, *policy, stats->heat()));
   migrator->setFabric(fabric.get());
   openPmu();
   return {};

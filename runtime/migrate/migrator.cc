@@ -113,6 +113,7 @@ void Migrator::turn() {
     updateBudget();
     publish();
     if (pmu_ != nullptr) pmu_->tick(core_.clock->now());
+    if (heat_ != nullptr) heat_->tick(core_.clock->now(), balancer_.get());
     avoider_->avoid(core_.services.faultProcessor());
     reapTheDead(core_.clock->now());
     core_.tiers.forEach([](uint8_t, Tier& tier) { tier.tend(); });

@@ -17,6 +17,7 @@
 #include "runtime/migrate/evict/evictor.h"
 #include "runtime/migrate/fabric/fabric_memory.h"
 #include "runtime/migrate/fault/waker.h"
+#include "runtime/migrate/heat_sweeper.h"
 #include "runtime/os/cpu_follower.h"
 
 namespace tidepool {
@@ -30,6 +31,8 @@ class Migrator {
   ~Migrator();
   /// Samples of a PMU are taken in at every tick. Before start(); null: there are none.
   void setPmu(std::unique_ptr<PmuFeed> pmu) { pmu_ = std::move(pmu); }
+  /// Makes the heat map at every tick. Before start(); null: there is none.
+  void setHeat(std::unique_ptr<HeatSweeper> heat) { heat_ = std::move(heat); }
   /// Looks after memory of the fabric's. Before start(); must outlive the migrator. Null: none.
   void setFabric(FabricMemory* fabric) {
     fabric_ = fabric;
@@ -77,6 +80,7 @@ class Migrator {
   std::unique_ptr<Evictor> evictor_;
   std::unique_ptr<Balancer> balancer_;  // null without direct tiers
   std::unique_ptr<PmuFeed> pmu_;
+  std::unique_ptr<HeatSweeper> heat_;
   FabricMemory* fabric_ = nullptr;
   bool agent_speaks_ = false;
   UniqueFd statm_, stat_;  // of /proc/self

@@ -112,6 +112,14 @@ class PageScore {
   static constexpr uint8_t kMost = 16;
 
   constexpr uint8_t sightings() const { return raw_ & 0x1f; }
+  /// Whether there is anything to say of its heat.
+  constexpr bool known() const { return (raw_ & (kObserved | kGlimpsed)) != 0; }
+  /// 0 to kMost. What only a window showed that was too long to tell hot from cold counts as well:
+  /// for people, not for decisions.
+  constexpr uint8_t heat() const {
+    const uint8_t least = (raw_ & kGlimpsed) != 0 ? kSighting : 0;
+    return sightings() > least ? sightings() : least;
+  }
   constexpr bool cold() const { return (raw_ & kObserved) != 0 && sightings() == 0; }
   constexpr bool enough(Evidence evidence) const {
     const int least = evidence == Evidence::kOnce    ? kSighting
@@ -122,6 +130,8 @@ class PageScore {
   /// Believed hot, by what would show as a write.
   constexpr bool writtenHot() const { return sightings() >= kSighting && (raw_ & kQuiet) == 0; }
 
+  /// Seen in a window that does not tell: decisions go by what was known before.
+  constexpr PageScore glimpsed() const { return PageScore(raw_ | kGlimpsed); }
   /// Watched in a direct tier, where reads are seen too. Seen there after it was thought cold for
   /// lack of writes, it is one that is read: it is to stay longer next time.
   constexpr PageScore watchedFar(bool seen) const {
@@ -145,7 +155,8 @@ class PageScore {
 
  private:
   static constexpr uint8_t kObserved = 0x80;
-  static constexpr uint8_t kQuiet = 0x40;  // not written while local
+  static constexpr uint8_t kQuiet = 0x40;     // not written while local
+  static constexpr uint8_t kGlimpsed = 0x20;  // at the last look
   constexpr PageScore more() const {
     const uint8_t sum = sightings() + kSighting;
     return PageScore(kObserved | (sum < kMost ? sum : kMost));

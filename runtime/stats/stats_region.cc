@@ -32,7 +32,7 @@ void copyText(char (&to)[kSize], const char* from) {
 }  // namespace
 
 Result<StatsRegion> StatsRegion::create(const char* mode) {
-  const Bytes size(roundUp(sizeof(StatsPage), kPageSize));
+  const Bytes size(kHeatOffset + roundUp(sizeof(HeatPage), kPageSize));
   const bool publish = os::largestFile() >= size;
   auto fd = publish ? os::createSealedMemfd(kStatsMemfdName, size) : Result<UniqueFd>(UniqueFd());
   if (!fd) return tl::unexpected(fd.error());
@@ -45,6 +45,7 @@ Result<StatsRegion> StatsRegion::create(const char* mode) {
   copyText(page.program, program_invocation_short_name);
   copyText(page.mode, mode);
   page.started_nanoseconds.store(MonotonicClock().now().value(), std::memory_order_relaxed);
+  region.heat().magic.store(kHeatMagic, std::memory_order_relaxed);
   // Release: pairs with the acquire in StatsView::open, which then sees the fields above.
   page.magic.store(kStatsMagic, std::memory_order_release);
   return region;

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The statistics page as memory: made by the process it describes (StatsRegion), looked at by
-// others (StatsView). Both own their mapping. Creation and opening allocate no heap; the page
-// itself may be used from any thread.
+// The statistics page, and the heat map behind it, as memory: made by the process it describes
+// (StatsRegion), looked at by others (StatsView). Both own their mapping. Creation and opening
+// allocate no heap; the page itself may be used from any thread.
 #pragma once
 
 #include "runtime/base/mapping.h"
 #include "runtime/base/result.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/stats/heat_page.h"
 #include "runtime/stats/stats_page.h"
 
 namespace tidepool {
+
+/// Where the heat map lies in the memfd.
+inline constexpr uint64_t kHeatOffset = roundUp(sizeof(StatsPage), kPageSize);
 
 /// This process' own page, in a sealed memfd that readers find by name in /proc/PID/fd.
 class StatsRegion {
@@ -20,6 +24,7 @@ class StatsRegion {
   static Result<StatsRegion> create(const char* mode);
 
   StatsPage& page() const { return *reinterpret_cast<StatsPage*>(mapping_.data()); }
+  HeatPage& heat() const { return *reinterpret_cast<HeatPage*>(mapping_.data() + kHeatOffset); }
   /// The memfd, so that the shim can keep it away from the program's own descriptors.
   int fd() const { return fd_.get(); }
 
@@ -38,6 +43,8 @@ class StatsView {
   static Result<StatsView> open(int pid);
 
   const StatsPage& page() const { return *reinterpret_cast<const StatsPage*>(mapping_.data()); }
+  /// Null where another version of Tidepool has none, or one of another layout.
+  const HeatPage* heat() const;
   int pid() const { return pid_; }
 
  private:

@@ -45,7 +45,8 @@ Result<Mapping> mapPage(int fd, uint32_t owner) {
       static_cast<uint64_t>(status.st_size) < sizeof(StatsPage)) {
     return fail(ErrorCode::kCorrupt, "its %s is not a statistics page", kStatsMemfdName);
   }
-  const Bytes size(roundUp(sizeof(StatsPage), kPageSize));
+  const bool has_heat = static_cast<uint64_t>(status.st_size) >= kHeatOffset + sizeof(HeatPage);
+  const Bytes size(has_heat ? kHeatOffset + roundUp(sizeof(HeatPage), kPageSize) : kHeatOffset);
   void* address = mmap(nullptr, size.value(), PROT_READ, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) return failErrno(ErrorCode::kNoMemory, "cannot map its statistics");
   Mapping mapping(address, size);
@@ -99,6 +100,12 @@ struct DirectoryCloser {
 };
 
 }  // namespace
+
+const HeatPage* StatsView::heat() const {
+  if (mapping_.size() == Bytes(kHeatOffset)) return nullptr;
+  const auto* heat = reinterpret_cast<const HeatPage*>(mapping_.data() + kHeatOffset);
+  return heat->magic.load(std::memory_order_relaxed) == kHeatMagic ? heat : nullptr;
+}
 
 Result<StatsView> StatsView::open(int pid) {
   if (pid <= 0) return fail(ErrorCode::kInvalidArgument, "%d is not a process id", pid);

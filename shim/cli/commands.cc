@@ -42,6 +42,11 @@ constexpr Flag kTopFlags[] = {
     {"--interval", "SECONDS", "Time between refreshes, 0.1 to 3600; 1 by default."},
     {"--once", "", "Measure one interval, print one table, and end."},
 };
+constexpr Flag kHeatFlags[] = {
+    kJson,
+    {"--svg", "FILE", "Write it to FILE as a picture."},
+    {"--interval", "SECONDS", "Draw it again and again, 0.1 to 3600 s apart, until q is pressed."},
+};
 constexpr Flag kDoctorFlags[] = {
     {"--far", "SPEC", kFarHelp, true},
     kJson,
@@ -66,9 +71,16 @@ constexpr Command kCommands[] = {
      "Lists those that this user may look at.", kPsFlags},
     {"top", "", "watch all processes that run under Tidepool",
      "A table that refreshes itself on a terminal (q ends it), and is appended to otherwise. Under "
-     "a "
-     "process are its embedding tables, most looked up first.",
+     "a process are a line of its heat map, once something is known, and its embedding tables, "
+     "most "
+     "looked up first.",
      kTopFlags},
+    {"heat", "PID", "show where the hot memory of one process is",
+     "A map of its managed memory by ranges of addresses: how much each is used, where it lies, "
+     "how "
+     "long ago that was learned, and what learning it costs. The process makes the map itself, "
+     "about once a second; reading it costs the process nothing.",
+     kHeatFlags},
     {"doctor", "", "say what this machine can do, and what to mend",
      "Checks the kernel, permissions, limits, memory, devices and tiers. Each line is ok, warn or "
      "fail, with the command that mends it. Ends with 0 when programs can run managed, else 1.",
@@ -141,6 +153,7 @@ constexpr Example kExamples[] = {
      "tidepool run --dram 8G --far cxl:32G -- python3 train.py"},
     {"Give it a quarter of the machine and a memory server, and keep the statistics:",
      "tidepool run --dram 25% --far remote:10.0.0.7:7777 --stats stats.json -- ./train"},
+    {"See where the hot memory of a process is:", "tidepool heat 1234"},
     {"See what would be done:",
      "tidepool run --dry-run --dram 25% --far cxl:2G -- python3 train.py"},
     {"Check that the newest checkpoint is whole:", "tidepool checkpoint verify /data/run7"},

@@ -8,6 +8,7 @@
 #include "runtime/base/nearest.h"
 #include "shim/cli/checkpoint.h"
 #include "shim/cli/doctor.h"
+#include "shim/cli/heat.h"
 #include "shim/cli/launch.h"
 #include "shim/cli/processes.h"
 
@@ -51,6 +52,7 @@ int dispatch(const Command& command, const std::vector<std::string>& words) {
   if (command.name == "stat") return stat(arguments);
   if (command.name == "ps") return ps(arguments);
   if (command.name == "top") return top(arguments);
+  if (command.name == "heat") return heat(arguments);
   if (command.name == "checkpoint") return checkpoint(arguments);
   return doctor(arguments);
 }

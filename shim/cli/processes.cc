@@ -23,21 +23,26 @@ struct DirectoryCloser {
   void operator()(DIR* directory) const { closedir(directory); }
 };
 
-int parsePid(const std::string& text) {
-  int pid = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
-  if (error != std::errc() || end != text.data() + text.size() || pid <= 0) {
-    throw UsageError(fmt::format("stat: '{}' is not a process id: `tidepool ps` lists them", text));
-  }
-  return pid;
-}
-
 void noOperands(const char* command, const Arguments& arguments) {
   if (arguments.operands().empty()) return;
   throw UsageError(fmt::format("{}: unexpected '{}'", command, arguments.operands().front()));
 }
 
 }  // namespace
+
+int pidOf(const Arguments& arguments, const char* command) {
+  if (arguments.operands().size() != 1) {
+    throw UsageError(fmt::format("{0}: give one process id: tidepool {0} PID", command));
+  }
+  const std::string& text = arguments.operands().front();
+  int pid = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
+  if (error != std::errc() || end != text.data() + text.size() || pid <= 0) {
+    throw UsageError(
+        fmt::format("{}: '{}' is not a process id: `tidepool ps` lists them", command, text));
+  }
+  return pid;
+}
 
 std::string safeText(std::string_view text, size_t most) {
   std::string safe(text.substr(0, most));
@@ -97,10 +102,7 @@ std::string statsJson(const StatsView& view) {
 }
 
 int stat(const Arguments& arguments) {
-  if (arguments.operands().size() != 1)
-    throw UsageError("stat: give one process id: tidepool stat PID");
-  const int pid = parsePid(arguments.operands().front());
-  const Result<StatsView> view = StatsView::open(pid);
+  const Result<StatsView> view = StatsView::open(pidOf(arguments, "stat"));
   if (!view) throw CommandError(1, view.error().text());
   if (arguments.has("--json")) {
     fmt::print("{}\n", statsJson(*view));

@@ -14,6 +14,8 @@ namespace tidepool::cli {
 std::vector<StatsView> findProcesses();
 
 std::string statsJson(const StatsView& view);
+/// The one operand of a command. Throws UsageError.
+int pidOf(const Arguments& arguments, const char* command);
 
 /// Bytes in all tiers that are not local memory.
 Bytes farBytes(const StatsPage& page);

@@ -211,7 +211,7 @@ _tidepool() {{
   fi
   case "$before" in
     --far) COMPREPLY=($(compgen -W "{}" -- "$word")); compopt -o nospace 2>/dev/null; return ;;
-    --stats) COMPREPLY=($(compgen -f -- "$word")); return ;;
+    --stats|--svg) COMPREPLY=($(compgen -f -- "$word")); return ;;
     --dram|--conf|--interval) return ;;
   esac
   case "${{COMP_WORDS[1]}}" in

@@ -2,14 +2,10 @@
 // `tidepool top`: rates between two readings of every process' page. Refreshes in place on a
 // terminal, appends otherwise. See processes.h.
 #include <fmt/format.h>
-#include <poll.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <csignal>
-#include <cstdlib>
+#include <cstdio>
 #include <map>
 #include <vector>
 
@@ -18,47 +14,12 @@
 #include "runtime/stats/stats_fields.h"
 #include "runtime/stats/stats_json.h"
 #include "runtime/stats/table_stats.h"
+#include "shim/cli/heat.h"
 #include "shim/cli/processes.h"
+#include "shim/cli/refresh.h"
 
 namespace tidepool::cli {
 namespace {
-
-volatile std::sig_atomic_t stop_asked = 0;
-void askStop(int) { stop_asked = 1; }
-
-/// Keys without Enter and without echo for as long as it lives, if stdin is a terminal.
-class RawKeys {
- public:
-  RawKeys() : terminal_(isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &saved_) == 0) {
-    if (!terminal_) return;
-    termios raw = saved_;
-    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-    tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-  }
-  ~RawKeys() {
-    if (terminal_) tcsetattr(STDIN_FILENO, TCSANOW, &saved_);
-  }
-  RawKeys(const RawKeys&) = delete;
-  RawKeys& operator=(const RawKeys&) = delete;
-
-  /// Waits; true as soon as q is pressed or a signal asks to end.
-  bool waitForQuit(Nanoseconds time) const {
-    const MonotonicClock clock;
-    const Nanoseconds end = clock.now() + time;
-    while (stop_asked == 0 && clock.now() < end) {
-      const int left = static_cast<int>((end - clock.now()).value() / 1'000'000) + 1;
-      pollfd wait = {terminal_ ? STDIN_FILENO : -1, POLLIN, 0};
-      if (poll(&wait, 1, left) <= 0) continue;
-      char key = 0;
-      if (read(STDIN_FILENO, &key, 1) <= 0 || key == 'q' || key == 'Q') return true;
-    }
-    return stop_asked != 0;
-  }
-
- private:
-  termios saved_ = {};
-  bool terminal_;
-};
 
 /// What rates are counted from.
 struct Reading {
@@ -186,6 +147,13 @@ std::string mirrorRows(const StatsPage& page) {
   return out;
 }
 
+/// Where the hot memory is, if that is known.
+std::string heatRow(const StatsView& view) {
+  constexpr size_t kCells = 64;
+  const std::string line = heatLine(view.heat(), kCells);
+  return line.empty() ? "" : fmt::format("{:>10}{}\n", "", line);
+}
+
 using Readings = std::map<int, Reading>;
 
 /// One table of rates since `last`, which is replaced. A process seen for the first time shows
@@ -200,23 +168,13 @@ std::string table(Readings& last, bool bold) {
     const Reading now = readingOf(view.page());
     const auto found = last.find(view.pid());
     const Reading& before = found == last.end() ? now : found->second;
-    out += row(view, before, now) + tableRows(view.page(), before, now) + mirrorRows(view.page());
+    out += row(view, before, now) + heatRow(view) + tableRows(view.page(), before, now) +
+           mirrorRows(view.page());
     current[view.pid()] = now;
   }
   if (current.empty()) out += "no process of yours runs under Tidepool\n";
   last = std::move(current);
   return out;
-}
-
-Nanoseconds interval(const Arguments& arguments) {
-  const std::string text = arguments.value("--interval", "1");
-  double seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || !(seconds >= 0.1 && seconds <= 3600)) {
-    throw UsageError(fmt::format("top: --interval: '{}' is not 0.1 to 3600 seconds", text));
-  }
-  return Nanoseconds(static_cast<uint64_t>(seconds * 1e9));
 }
 
 }  // namespace
@@ -225,13 +183,10 @@ int top(const Arguments& arguments) {
   if (!arguments.operands().empty()) {
     throw UsageError(fmt::format("top: unexpected '{}'", arguments.operands().front()));
   }
-  const Nanoseconds pause = interval(arguments);
+  const Nanoseconds pause = intervalOf(arguments, "top");
   const bool once = arguments.has("--once");
   const bool terminal = isatty(STDOUT_FILENO) != 0 && !once;
-  const char* no_color = getenv("NO_COLOR");
-  const bool bold = terminal && (no_color == nullptr || no_color[0] == '\0');
-  std::signal(SIGINT, askStop);
-  std::signal(SIGTERM, askStop);
+  const bool bold = terminal && colourAllowed();
   const RawKeys keys;
   Readings last;
   table(last, false);

@@ -12,7 +12,8 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::vector<std::string> kCommands = {"run", "stat", "ps", "top", "doctor", "checkpoint"};
+const std::vector<std::string> kCommands = {"run",  "stat",   "ps",        "top",
+                                            "heat", "doctor", "checkpoint"};
 
 std::set<std::string> matches(const std::string& text, const char* pattern) {
   const std::regex expression(pattern);

@@ -287,6 +287,22 @@ TEST(PageScore, IsColdOnlyOnceItWasWatchedAndFellSilent) {
   EXPECT_TRUE(score.watchedLocal(false).cold());
 }
 
+TEST(PageScore, AGlimpseIsHeatAndNoEvidence) {
+  PageScore score;
+  EXPECT_FALSE(score.known());
+  score = score.glimpsed();
+  EXPECT_TRUE(score.known());
+  EXPECT_EQ(score.heat(), PageScore::kSighting);
+  EXPECT_FALSE(score.enough(Evidence::kOnce));
+  EXPECT_FALSE(score.cold());
+  // The next look tells.
+  EXPECT_EQ(score.watchedFar(false).heat(), 0);
+  EXPECT_EQ(score.watchedFar(false).raw(), PageScore().watchedFar(false).raw());
+  score = PageScore().watchedFar(true).watchedFar(true);
+  EXPECT_EQ(score.glimpsed().heat(), score.heat());
+  EXPECT_EQ(score.glimpsed().sightings(), score.sightings());
+}
+
 TEST(PageScore, ManySightingsAreBounded) {
   PageScore score;
   for (int i = 0; i < 1000; ++i) score = score.watchedLocal(true);

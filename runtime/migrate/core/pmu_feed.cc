@@ -30,7 +30,7 @@ std::unique_ptr<PmuFeed> PmuFeed::create(Core& core, SharedPolicy& policy, PerfP
   return std::unique_ptr<PmuFeed>(new PmuFeed(core, policy, std::move(*sampler), source));
 }
 
-void PmuFeed::take(std::span<const PmuSample> samples) {
+void PmuFeed::take(std::span<const PmuSample> samples, Nanoseconds now) {
   uint64_t local = 0;
   MutexLock lock(policy_.mutex());
   for (const PmuSample& sample : samples) {
@@ -38,6 +38,7 @@ void PmuFeed::take(std::span<const PmuSample> samples) {
     const PageIndex page = core_.space->pageAt(sample.address);
     if (core_.space->word(page).state() != PageState::kLocal) continue;
     policy_.chooser().onSample(page, kSampleWeight);
+    policy_.looks().note(granuleOf(page), now);
     ++local;
   }
   count(source_->count, local);
@@ -48,7 +49,7 @@ void PmuFeed::tick(Nanoseconds now) {
   std::array<PmuSample, kBatch> samples;
   for (int i = 0; i < kMostBatches; ++i) {
     const size_t got = sampler_->poll(samples);
-    take({samples.data(), got});
+    take({samples.data(), got}, now);
     if (got < samples.size()) break;
   }
   const Nanoseconds cost = sampler_->charge(now, threadCpuTime() - start);

@@ -25,7 +25,7 @@ class PmuFeed {
   PmuFeed(Core& core, SharedPolicy& policy, std::unique_ptr<PmuSampler> sampler,
           SampleStats* source)
       : core_(core), policy_(policy), sampler_(std::move(sampler)), source_(source) {}
-  void take(std::span<const PmuSample> samples);
+  void take(std::span<const PmuSample> samples, Nanoseconds now);
 
   Core& core_;
   SharedPolicy& policy_;

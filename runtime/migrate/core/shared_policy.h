@@ -6,6 +6,7 @@
 
 #include "runtime/base/mapping.h"
 #include "runtime/base/mutex.h"
+#include "runtime/migrate/core/look_times.h"
 #include "runtime/policy/far_copies.h"
 #include "runtime/policy/pool_size.h"
 #include "runtime/policy/run_queue.h"
@@ -21,8 +22,10 @@ class SharedPolicy {
     if (!memory) return tl::unexpected(memory.error());
     auto balances = Mapping::anonymous(FarCopies::memoryFor(space_pages));
     if (!balances) return tl::unexpected(balances.error());
+    auto looks = LookTimes::create(space_pages);
+    if (!looks) return tl::unexpected(looks.error());
     return std::unique_ptr<SharedPolicy>(
-        new SharedPolicy(config, std::move(*memory), std::move(*balances)));
+        new SharedPolicy(config, std::move(*memory), std::move(*balances), std::move(*looks)));
   }
 
   Mutex& mutex() TP_RETURNS(mutex_) { return mutex_; }
@@ -32,13 +35,16 @@ class SharedPolicy {
   /// What the program wants out, and in; see advice.h.
   RunQueue& pageOut() TP_REQUIRES(mutex_) { return page_out_; }
   RunQueue& willNeed() TP_REQUIRES(mutex_) { return will_need_; }
+  /// When the chooser last learned of use.
+  LookTimes& looks() { return looks_; }
 
  private:
-  SharedPolicy(const VictimConfig& config, Mapping memory, Mapping balances)
+  SharedPolicy(const VictimConfig& config, Mapping memory, Mapping balances, LookTimes looks)
       : memory_(std::move(memory)),
         balances_(std::move(balances)),
         chooser_(config, {memory_.data(), memory_.size().value()}),
-        copies_({balances_.data(), balances_.size().value()}) {}
+        copies_({balances_.data(), balances_.size().value()}),
+        looks_(std::move(looks)) {}
   Mutex mutex_;
   Mapping memory_;
   Mapping balances_;
@@ -46,6 +52,7 @@ class SharedPolicy {
   FarCopies copies_;
   PoolSize pool_size_;
   RunQueue page_out_, will_need_;
+  LookTimes looks_;
 };
 
 }  // namespace tidepool

@@ -74,12 +74,13 @@ bool cheapToWatch(const PageSet& direct) {
 
 }  // namespace
 
-Balancer::Balancer(Core& core, GranuleMover& mover, Mapping scores, Mapping runs,
+Balancer::Balancer(Core& core, GranuleMover& mover, Mapping scores, Mapping runs, LookTimes looks,
                    std::unique_ptr<AccessWatch> watch)
     : core_(core),
       mover_(mover),
       scores_(std::move(scores)),
       runs_(std::move(runs)),
+      looks_(std::move(looks)),
       watch_(std::move(watch)),
       rate_(core.options.migration_rate) {}
 
@@ -88,10 +89,12 @@ Result<std::unique_ptr<Balancer>> Balancer::create(Core& core, GranuleMover& mov
   if (!scores) return tl::unexpected(scores.error());
   auto runs = Mapping::anonymous(Bytes(2 * (granuleOf(core.space->pageEnd()).value() + 1)));
   if (!runs) return tl::unexpected(runs.error());
+  auto looks = LookTimes::create(PageCount(core.space->pageEnd().value()));
+  if (!looks) return tl::unexpected(looks.error());
   auto watch = AccessWatch::create(core);
   if (!watch) return tl::unexpected(watch.error());
-  std::unique_ptr<Balancer> balancer(
-      new Balancer(core, mover, std::move(*scores), std::move(*runs), std::move(*watch)));
+  std::unique_ptr<Balancer> balancer(new Balancer(core, mover, std::move(*scores), std::move(*runs),
+                                                  std::move(*looks), std::move(*watch)));
   balancer->source_ = addStatsSource(*core.stats, "unmap");
   TP_CHECK(balancer->source_ != nullptr);
   // Each run of local pages in a direct granule costs two mappings.
@@ -267,6 +270,7 @@ void Balancer::closeBatch(Nanoseconds now) {
   for (size_t i = 0; i < visit_count_; ++i) {
     Visit& visit = visits_[i];
     visit.telling = window_.telling();
+    looks_.note(visit.granule, now);
     const Nanoseconds start = threadCpuTime();
     const GranuleLock granule(*core_.space, visit.granule);
     if (visit.look == Look::kLocal) {
@@ -321,8 +325,9 @@ void Balancer::scoreDirect(const Visit& visit) {
   const PageIndex first = firstPage(visit.granule);
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const bool seen = visit.found.seen[i];
-    if (!visit.found.watched.direct[i] || (seen && !visit.telling)) continue;
-    setScore(first + i, score(first + i).watchedFar(seen));
+    if (!visit.found.watched.direct[i]) continue;
+    const PageScore before = score(first + i);
+    setScore(first + i, seen && !visit.telling ? before.glimpsed() : before.watchedFar(seen));
   }
 }
 
@@ -331,9 +336,13 @@ void Balancer::scoreLocal(const GranuleLock& granule, Visit& visit) {
   uint64_t believed = 0, confirmed = 0;
   for (uint64_t i = 0; i < kPagesPerGranule; ++i) {
     const bool seen = visit.found.seen[i];
-    if (!visit.found.watched.local[i] || (seen && !visit.telling)) continue;
+    if (!visit.found.watched.local[i]) continue;
     const PageIndex page = first + i;
     const PageScore before = score(page);
+    if (seen && !visit.telling) {
+      setScore(page, before.glimpsed());
+      continue;
+    }
     if (before.writtenHot()) {
       ++believed;
       confirmed += seen ? 1 : 0;

@@ -14,6 +14,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/mapping.h"
 #include "runtime/migrate/core/core.h"
+#include "runtime/migrate/core/look_times.h"
 #include "runtime/migrate/direct/access_watch.h"
 #include "runtime/migrate/direct/granule_mover.h"
 #include "runtime/policy/move_rate.h"
@@ -33,6 +34,11 @@ class Balancer {
   /// Likewise, and nothing keeps a tier in use that must be left.
   void letGo();
 
+  /// What is remembered of a page. For statistics.
+  PageScore score(PageIndex page) const { return PageScore(rawScores()[page.value()]); }
+  /// When pages of the granule were last watched; 0: never.
+  Nanoseconds lookedAt(GranuleIndex granule) const { return looks_.of(granule); }
+
  private:
   /// What is asked about a granule: its local pages (a sample of them, if it has others), its long
   /// runs of direct ones, or all direct ones, which is dear if they are in pieces.
@@ -49,7 +55,7 @@ class Balancer {
   };
   static constexpr size_t kBatch = AccessWatch::kSlots;
 
-  Balancer(Core& core, GranuleMover& mover, Mapping scores, Mapping runs,
+  Balancer(Core& core, GranuleMover& mover, Mapping scores, Mapping runs, LookTimes looks,
            std::unique_ptr<AccessWatch> watch);
   void earn(Nanoseconds now);
   bool settled() const;
@@ -91,7 +97,6 @@ class Balancer {
   void charge(Nanoseconds spent);
   void chargeVisit(Visit& visit, Nanoseconds since, double faults_ns);
   GranuleIndex end() const { return granuleOf(core_.space->highWater() + (kPagesPerGranule - 1)); }
-  PageScore score(PageIndex page) const { return PageScore(rawScores()[page.value()]); }
   void setScore(PageIndex page, PageScore score) { rawScores()[page.value()] = score.raw(); }
   uint8_t* rawScores() const { return reinterpret_cast<uint8_t*>(scores_.data()); }
 
@@ -99,6 +104,7 @@ class Balancer {
   GranuleMover& mover_;
   Mapping scores_;  // a PageScore a page
   Mapping runs_;    // runs of local pages a granule, 2 bytes each
+  LookTimes looks_;
   std::unique_ptr<AccessWatch> watch_;
   SampleStats* source_;
   WatchWindow window_;

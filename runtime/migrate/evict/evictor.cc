@@ -140,6 +140,7 @@ void Evictor::sweep(uint64_t segment, uint64_t most, Choice choice) {
   retryStuck();
   readWritten(granule);
   const uint64_t to = judge(granule, from, most - batch.used, choice);
+  policy_.looks().note(granule, core_.clock->now());
   PageSet goes, probed;
   for (uint64_t at = from; at < to; ++at) {
     goes[at] = verdicts_[at] == Verdict::kEvict;

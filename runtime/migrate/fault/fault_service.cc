@@ -248,6 +248,8 @@ void FaultService::fetchMore(const MissingFault& fault, Nanoseconds started) {
   PageRun run;
   {
     MutexLock lock(policy_.mutex());
+    // A first touch tells nothing of what comes after it.
+    if (policy_.chooser().evictedSince(page)) policy_.looks().note(granuleOf(page), started);
     run = policy_.chooser().onFault(page, started);
     core_.stats->prefetch_hits.store(policy_.chooser().stats().prefetch_hits,
                                      std::memory_order_relaxed);
@@ -448,6 +450,7 @@ FaultService::Answer FaultService::rescue(const GranuleLock& granule, PageIndex 
   wake(page, PageCount(1));
   count(core_.stats->rescues, 1);
   const Nanoseconds now = core_.clock->now();
+  policy_.looks().note(granule, now);
   MutexLock lock(policy_.mutex());
   policy_.chooser().onRescue(page, now);
   return Answer::kDone;
