@@ -25,7 +25,8 @@ struct Setup {
   Eviction eviction;
   Io io = Io::kAll;
   double sampling_cpu = 0.01;
-  int files = 0;  // open besides: the more, the more granules are promoted at a time
+  int files = 0;          // open besides: the more, the more granules are promoted at a time
+  bool compress = false;  // tests' pages compress so well that next to none would leave
 };
 
 inline std::string setupName(const testing::TestParamInfo<Setup>& info) {
@@ -33,7 +34,7 @@ inline std::string setupName(const testing::TestParamInfo<Setup>& info) {
          (info.param.eviction == Eviction::kMove ? "_move" : "_copy") +
          (info.param.io == Io::kAll ? "" : "_memory_only") +
          (info.param.sampling_cpu > 0.01 ? "_watched" : "") +
-         (info.param.files > 0 ? "_many_files" : "");
+         (info.param.files > 0 ? "_many_files" : "") + (info.param.compress ? "_compressed" : "");
 }
 
 struct TestRuntime {
@@ -73,6 +74,7 @@ struct TestRuntime {
     options.space = Bytes(64 * kGiB);
     options.uffd_move = setup.eviction == Eviction::kMove;
     options.sampling_cpu = setup.sampling_cpu;
+    options.compress = setup.compress;
     options.far_count = 1;
     options.far[0].kind = farKind("cxl");
     options.far[0].size = far;

@@ -156,12 +156,13 @@ TEST_P(Fork, SpawnsWhileMigrating) {
   EXPECT_TRUE(intact());
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiers, Fork,
-                         testing::Values(Setup{Far::kRemote, Eviction::kMove},
-                                         Setup{Far::kRemote, Eviction::kCopy},
-                                         Setup{Far::kDirect, Eviction::kMove},
-                                         Setup{Far::kDirect, Eviction::kCopy}),
-                         setupName);
+INSTANTIATE_TEST_SUITE_P(
+    Tiers, Fork,
+    testing::Values(Setup{Far::kRemote, Eviction::kMove},
+                    Setup{.far = Far::kRemote, .eviction = Eviction::kMove, .compress = true},
+                    Setup{Far::kRemote, Eviction::kCopy}, Setup{Far::kDirect, Eviction::kMove},
+                    Setup{Far::kDirect, Eviction::kCopy}),
+    setupName);
 
 }  // namespace
 }  // namespace tidepool

@@ -258,18 +258,18 @@ TEST_P(Hammer, NoWrongByteWhenTheKernelFails) {
                                  .protect_fails = 13});
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiers, Hammer,
-                         testing::Values(Setup{Far::kRemote, Eviction::kMove},
-                                         Setup{Far::kRemote, Eviction::kCopy},
-                                         Setup{Far::kRemote, Eviction::kCopy, Io::kNone},
-                                         Setup{Far::kDirect, Eviction::kMove},
-                                         Setup{Far::kDirect, Eviction::kMove, Io::kNone},
-                                         // Granules are hidden and shown again all the time.
-                                         Setup{Far::kDirect, Eviction::kMove, Io::kNone, 0.5},
-                                         Setup{Far::kDirect, Eviction::kMove, Io::kNone, 0.5, 900},
-                                         Setup{Far::kDirect, Eviction::kCopy},
-                                         Setup{Far::kDirect, Eviction::kCopy, Io::kNone}),
-                         setupName);
+INSTANTIATE_TEST_SUITE_P(
+    Tiers, Hammer,
+    testing::Values(
+        Setup{Far::kRemote, Eviction::kMove},
+        Setup{.far = Far::kRemote, .eviction = Eviction::kMove, .compress = true},
+        Setup{Far::kRemote, Eviction::kCopy}, Setup{Far::kRemote, Eviction::kCopy, Io::kNone},
+        Setup{Far::kDirect, Eviction::kMove}, Setup{Far::kDirect, Eviction::kMove, Io::kNone},
+        // Granules are hidden and shown again all the time.
+        Setup{Far::kDirect, Eviction::kMove, Io::kNone, 0.5},
+        Setup{Far::kDirect, Eviction::kMove, Io::kNone, 0.5, 900},
+        Setup{Far::kDirect, Eviction::kCopy}, Setup{Far::kDirect, Eviction::kCopy, Io::kNone}),
+    setupName);
 
 }  // namespace
 }  // namespace tidepool

@@ -43,6 +43,7 @@ struct Program {
     options.dram = Bytes(8 * kMiB);
     options.budget_scope = BudgetScope::kManaged;
     options.space = Bytes(64 * kGiB);
+    options.compress = false;
     options.remote_timeout = patience.timeout;
     options.remote_reconnect = patience.reconnect;
     options.far_count = 1;

@@ -67,7 +67,7 @@ class Sorting:
         self.stats.unlink(missing_ok=True)
         spec = "+".join(server.address for server in servers)
         command = [tools / "tidepool", "run", "--dram", "12M", "--far", f"mirror:{spec}:128M", "--conf",
-                   f"remote_timeout:500ms,budget_scope:managed,start:now,seal:{seal}", "--stats", self.stats, "--",
+                   f"remote_timeout:500ms,budget_scope:managed,start:now,compress:off,seal:{seal}", "--stats", self.stats, "--",
                    "sort", "-S", "40M", "--parallel=2"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.said, env=dict(os.environ, LC_ALL="C"),

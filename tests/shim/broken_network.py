@@ -99,7 +99,8 @@ def run(tidepool, server, folder, seal):
     # Sealed batches are sent again from their beginning more often: some thousand resets, and minutes.
     proxy = Proxy(server["port"], 1 << 60 if seal == "off" else 10 * CUTS)
     stats = os.path.join(folder, "stats.json")
-    command = [tidepool, "run", "--dram", "20M", "--far", f"remote:127.0.0.1:{proxy.port}:256M"]
+    command = [tidepool, "run", "--dram", "20M", "--far", f"remote:127.0.0.1:{proxy.port}:256M",
+               "--conf", "compress:off"]
     command += ["--stats", stats, "--conf", "strict:true", "--conf", f"seal:{seal}", "--", sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         for line in program.stdout:
