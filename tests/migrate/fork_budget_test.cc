@@ -13,10 +13,11 @@
 namespace tidepool {
 namespace {
 
-constexpr uint64_t kBudget = 12 * kMiB;  // Fork's
+constexpr uint64_t kBudget = 12 * kMiB;
 
 class ForkBudget : public Fork {
  protected:
+  ForkBudget() : Fork(Bytes(kBudget), Bytes(128 * kMiB)) {}
   static constexpr size_t kChildren = 3;
   struct Shared {
     std::array<std::atomic<uint64_t>, kChildren> held;

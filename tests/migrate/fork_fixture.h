@@ -14,18 +14,19 @@
 namespace tidepool {
 
 inline constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
-inline constexpr uint64_t kPages = 32 * kMiB / kPageSize;
+inline constexpr uint64_t kPages = 16 * kMiB / kPageSize;
 inline uint64_t mark(uint64_t page) { return page * 0x9e3779b97f4a7c15 | 1; }
 
 class Fork : public testing::TestWithParam<Setup> {
  protected:
+  explicit Fork(Bytes budget = Bytes(6 * kMiB), Bytes far = Bytes(64 * kMiB))
+      : budget_(budget), far_(far) {}
   void SetUp() override {
     if (GetParam().far == Far::kRemote) {
-      server_ = std::make_unique<ServerProcess>(kFar + Bytes(kGranuleSize));
+      server_ = std::make_unique<ServerProcess>(far_ + Bytes(kGranuleSize));
       ASSERT_NE(server_->port(), 0);
     }
-    test_ =
-        TestRuntime::startOver(server_ ? server_->port() : 0, GetParam(), Bytes(12 * kMiB), kFar);
+    test_ = TestRuntime::startOver(server_ ? server_->port() : 0, GetParam(), budget_, far_);
     ASSERT_NE(test_.runtime, nullptr);
     auto memory = test_.runtime->allocate(Bytes(kPages * kPageSize), Bytes(kGranuleSize));
     ASSERT_TRUE(memory);
@@ -60,7 +61,7 @@ class Fork : public testing::TestWithParam<Setup> {
     return end(start(body));
   }
 
-  static constexpr Bytes kFar{128 * kMiB};
+  const Bytes budget_, far_;
   std::unique_ptr<ServerProcess> server_;
   TestRuntime test_;
   uint64_t* words_ = nullptr;

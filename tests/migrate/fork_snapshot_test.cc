@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "tests/migrate/fork_fixture.h"
+#include "tests/rounds.h"
 
 namespace tidepool {
 namespace {
@@ -148,7 +148,7 @@ TEST_P(ForkSnapshot, IsOfOneInstant) {
   });
   // AddressSanitizer's allocator is not safe to fork while a thread starts.
   while (word(0) == markOf(0, 1)) std::this_thread::yield();
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < rounds(4, 100); ++i) {
     const int status = inChild([&] {
       const uint64_t newest = (word(0) - mark(0)) / 1000;
       for (int look = 0; look < 2; ++look) {
@@ -292,8 +292,7 @@ size_t mappings() {
 }
 
 TEST_P(ForkSnapshot, CyclesLeaveNothing) {
-  const char* asked = getenv("TIDEPOOL_FORK_CYCLES");
-  const int cycles = asked != nullptr ? atoi(asked) : 200;
+  const int cycles = rounds(200, 10'000);
   size_t fds = 0, threads = 0, maps = 0;
   for (int i = 0; i < cycles; ++i) {
     if (i == 20) {

@@ -195,7 +195,7 @@ class Worker {
 class Hammer : public testing::TestWithParam<Setup> {};
 
 void hammer(const Setup& setup, std::optional<FaultyRates> faulty) {
-  const uint64_t seconds = fromEnvironment("TIDEPOOL_HAMMER_SECONDS", 3);
+  const uint64_t seconds = fromEnvironment("TIDEPOOL_HAMMER_SECONDS", 1);
   const uint64_t mib = fromEnvironment("TIDEPOOL_HAMMER_MIB", 64);
   constexpr uint64_t kThreads = 3;
   TestRuntime test = TestRuntime::start(setup, Bytes(mib * kMiB / 4), Bytes(mib * kMiB * 2),

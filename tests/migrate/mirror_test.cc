@@ -18,8 +18,8 @@ namespace tidepool {
 namespace {
 
 constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
-constexpr Bytes kDram(8 * kMiB), kFar(96 * kMiB);
-constexpr uint64_t kPages = 24 * kMiB / kPageSize;
+constexpr Bytes kDram(4 * kMiB), kFar(48 * kMiB);
+constexpr uint64_t kPages = 12 * kMiB / kPageSize;
 
 enum class How : uint8_t { kKilled, kHangs };
 struct Loss {

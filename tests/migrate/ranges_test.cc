@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/migrate/fixture.h"
+#include "tests/rounds.h"
 
 namespace tidepool {
 namespace {
@@ -217,7 +218,7 @@ void play(const Setup& setup, std::optional<FaultyRates> faulty) {
   const uint64_t managed = test.runtime->stats().managed_bytes.load();
   std::atomic<bool> wrong{false};
   std::vector<std::thread> threads;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(rounds(1, 60));
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     threads.emplace_back([&, seed] {
       Player player(*test.runtime, seed);

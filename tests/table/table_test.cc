@@ -7,13 +7,14 @@
 
 #include <cstring>
 
+#include "tests/rounds.h"
 #include "tests/table/table_fixture.h"
 #include "tests/table/table_model.h"
 
 namespace tidepool {
 namespace {
 
-constexpr int kSteps = 30;
+const int kSteps = rounds(15, 300);
 
 struct Case {
   Place place;
