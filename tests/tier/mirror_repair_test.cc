@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/tier/mirror_world.h"
+#include "tests/tier/repaired_frame.h"
 
 namespace tidepool {
 namespace {
@@ -14,12 +15,12 @@ enum class Without : uint8_t { kNothing, kMarkBeforeLook, kHeedOfCopies, kWordOf
 
 /// One frame that writers have one after the other, each to both sides, while its copy is made on
 /// side 1. Each step of each of them is one choice of the random numbers.
-class OneFrame {
+class OneFrame : RepairedFrame<1> {
  public:
-  OneFrame(uint64_t seed, Without without) : random_(seed), without_(without) {
-    constexpr std::array<const char*, 3> kNames = {"a:1", "b:2", "c:3"};
-    state_ = std::move(*MirrorState::create(kNames));
-    frames_ = std::move(*MirrorFrames::create(PageCount(1)));
+  OneFrame(uint64_t seed, Without without)
+      : RepairedFrame(seed,
+                      without == Without::kWordOfChanges ? Changes::kIgnored : Changes::kHeeded),
+        without_(without) {
     frames_->beginWrite(kFrame);
     frames_->endWrite(kFrame, 0, 3);
     state_->lose(1, 0, ErrorCode::kLost);
@@ -40,14 +41,12 @@ class OneFrame {
   }
 
  private:
-  static constexpr FrameIndex kFrame{0};
   enum class Writer : uint8_t { kIdle, kBegun, kSending };
-  enum class Repairer : uint8_t { kJoins, kScans, kReads, kWrites };
 
   void check() {
     const uint8_t holders = frames_->holders(kFrame, state_->look());
     for (size_t side = 0; side < 2; ++side) {
-      if ((holders >> side & 1) != 0 && stored_[side] != written_) wrong_ = true;
+      if ((holders >> side & 1) != 0 && stored_[side][0] != written_) wrong_ = true;
     }
   }
   void mark() { frames_->beginWrite(kFrame); }
@@ -71,7 +70,7 @@ class OneFrame {
       case Writer::kSending:
         for (size_t side : {random_() % 2, random_() % 2}) {
           if ((left_ >> side & 1) == 0) continue;
-          stored_[side] = version_;
+          stored_[side][0] = version_;
           left_ &= static_cast<uint8_t>(~(1u << side));
           return;
         }
@@ -81,61 +80,16 @@ class OneFrame {
         writer_ = Writer::kIdle;
     }
   }
-  void repair() {
-    switch (repairer_) {
-      case Repairer::kJoins:
-        state_->join(1, 2, {});
-        stored_[1] = kGarbage;
-        now_ = state_->look();
-        repairer_ = Repairer::kScans;
-        return;
-      case Repairer::kScans:
-        begun_ = frames_->beginCopy(kFrame, now_, 1);
-        if (begun_.need == MirrorFrames::Need::kCopy) repairer_ = Repairer::kReads;
-        repaired_ = begun_.need == MirrorFrames::Need::kNone;
-        return;
-      case Repairer::kReads:
-        read_ = stored_[0];
-        repairer_ = Repairer::kWrites;
-        return;
-      case Repairer::kWrites:
-        if (stored_[1] != read_ && random_() % 2 == 0) {
-          stored_[1] = read_;
-          return;
-        }
-        stored_[1] = read_;
-        if (without_ == Without::kWordOfChanges) {
-          frames_->endWrite(kFrame, now_.number(), 3);
-          frames_->abandonCopy(kFrame);
-        } else {
-          frames_->endCopy(kFrame, begun_.word, now_);
-        }
-        repairer_ = Repairer::kScans;
-    }
-  }
 
-  static constexpr uint64_t kGarbage = ~uint64_t{0};
-  std::mt19937_64 random_;
   const Without without_;
-  std::unique_ptr<MirrorState> state_;
-  std::unique_ptr<MirrorFrames> frames_;
-  std::array<uint64_t, 2> stored_{};
   uint64_t version_ = 0, written_ = 0;
   Writer writer_ = Writer::kIdle;
   Membership seen_;
   uint8_t reaches_ = 0, left_ = 0;
-  Repairer repairer_ = Repairer::kJoins;
-  Membership now_;
-  MirrorFrames::Begun begun_{};
-  uint64_t read_ = 0;
-  bool repaired_ = false, wrong_ = false;
+  bool wrong_ = false;
 };
 
-uint64_t wrongRuns(Without without) {
-  uint64_t wrong = 0;
-  for (uint64_t seed = 0; seed < 20'000; ++seed) wrong += OneFrame(seed, without).run() ? 0 : 1;
-  return wrong;
-}
+uint64_t wrongRuns(Without without) { return wrongRunsOf<OneFrame>(20'000, without); }
 
 TEST(MirrorFrames, NoInterleavingLetsAReaderHaveOlderBytes) {
   EXPECT_EQ(wrongRuns(Without::kNothing), 0u);
@@ -179,28 +133,13 @@ TEST(Membership, SaysWhoIsThereAndSinceWhen) {
   EXPECT_EQ(now.live(), 3);
 }
 
-/// Over and over: a side is lost, another region joins and is filled, all while the program runs.
-/// Only what is whole is lost, so that nothing is.
 void runRepairs(uint64_t seed) {
   World world(seed, {});
   world.sealed = seed % 2 == 0;
   FakeMirror mirror(world);
   Program program(world, mirror);
-  FakeRepair repair(world, mirror);
   program.writeAll();
-  for (int round = 0; round < 6 && !testing::Test::HasFailure(); ++round) {
-    program.run(static_cast<int>(world.below(40)));
-    const size_t lost = world.below(2);
-    ASSERT_TRUE(mirror.state->lose(lost, mirror.state->look().joined(lost), ErrorCode::kLost));
-    program.run(static_cast<int>(world.below(20)));
-    repair.join();
-    for (int i = 0; i < 100'000 && repair.underWay(); ++i) {
-      program.run(1);
-      for (int step = 0; step < 8; ++step) repair.step();
-    }
-    ASSERT_FALSE(repair.underWay());
-    ASSERT_TRUE(mirror.state->complete(mirror.state->look()));
-  }
+  runRepairs(world, mirror, program);
   program.finish();
   program.readAll();
   EXPECT_EQ(program.failed(), 0u);
@@ -215,8 +154,7 @@ TEST(MirrorRepair, WithoutEndServersComeAndGoAndNoByteIsWrong) {
   }
 }
 
-/// Either side is lost at any moment, whole or not, by anybody, and the repairer's connections
-/// break, too: what is lost is said to be, and nothing else is.
+/// What is lost is said to be, and nothing else is.
 void runLosses(uint64_t seed, uint64_t& lost) {
   World world(seed, {});
   world.sealed = seed % 2 == 0;
@@ -224,21 +162,7 @@ void runLosses(uint64_t seed, uint64_t& lost) {
   Program program(world, mirror);
   FakeRepair repair(world, mirror);
   program.writeAll();
-  for (int round = 0; round < 12 && !testing::Test::HasFailure(); ++round) {
-    program.run(static_cast<int>(world.below(60)), [&] {
-      if (world.below(3) == 0) repair.step();
-    });
-    const Membership now = mirror.state->look();
-    const size_t side = world.below(2);
-    if (world.below(3) == 0) {
-      world.cuts = {{world.events + world.below(40), world.below(kChannels + 1), side,
-                     ErrorCode::kUnreachable, now.joined(side)}};
-    } else if (!now.lostSide() && world.below(2) == 0) {
-      mirror.state->lose(side, now.joined(side), ErrorCode::kLost);
-    }
-    if (repair.stuck()) return;
-    if (mirror.state->look().lostSide() && !repair.underWay()) repair.join();
-  }
+  runLosses(world, mirror, program, repair);
   world.cuts.clear();
   for (int i = 0; i < 100'000 && repair.underWay(); ++i) repair.step();
   if (repair.stuck()) return;

@@ -5,6 +5,7 @@
 // must be found; then through the channels and the copier. Servers: mirror_row_servers_test.cc.
 #include "runtime/tier/mirror_row_channel.h"
 #include "tests/tier/mirror_world.h"
+#include "tests/tier/repaired_frame.h"
 
 namespace tidepool {
 namespace {
@@ -13,12 +14,12 @@ enum class Without : uint8_t { kNothing, kMarkBeforeLook, kWordOfChanges, kCount
 
 /// One frame of two rows, each with a writer, whose copy is made on side 1. Each step of each of
 /// them is one choice of the random numbers.
-class OneFrame {
+class OneFrame : RepairedFrame<2> {
  public:
-  OneFrame(uint64_t seed, Without without) : random_(seed), without_(without) {
-    constexpr std::array<const char*, 3> kNames = {"a:1", "b:2", "c:3"};
-    state_ = std::move(*MirrorState::create(kNames));
-    frames_ = std::move(*MirrorFrames::create(PageCount(1)));
+  OneFrame(uint64_t seed, Without without)
+      : RepairedFrame(seed,
+                      without == Without::kWordOfChanges ? Changes::kIgnored : Changes::kHeeded),
+        without_(without) {
     frames_->renew(kFrame);
     if (random_() % 4 != 0) {  // else nothing has been written yet
       EXPECT_TRUE(begin(MirrorFrames::Copies::kHeed));
@@ -42,8 +43,6 @@ class OneFrame {
   }
 
  private:
-  static constexpr FrameIndex kFrame{0};
-  static constexpr uint64_t kGarbage = ~uint64_t{0};
   enum class At : uint8_t { kIdle, kBegun, kSending };
   struct Writer {
     At at = At::kIdle;
@@ -108,58 +107,13 @@ class OneFrame {
         frames_->endRowWrite(kFrame);
     }
   }
-  void repair() {
-    switch (repairer_) {
-      case 0:
-        state_->join(1, 2, {});
-        stored_[1] = {kGarbage, kGarbage};
-        now_ = state_->look();
-        repairer_ = 1;
-        return;
-      case 1:
-        begun_ = frames_->beginCopy(kFrame, now_, 1);
-        if (begun_.need == MirrorFrames::Need::kCopy) repairer_ = 2;
-        repaired_ |= begun_.need == MirrorFrames::Need::kNone;
-        return;
-      case 2:
-        read_ = stored_[0];
-        repairer_ = 3;
-        return;
-      default:
-        if (random_() % 2 == 0) {  // it takes its time, and lands in parts
-          stored_[1][random_() % 2] = read_[0] == read_[1] ? read_[0] : stored_[1][0];
-          stored_[1][0] = read_[0];
-          return;
-        }
-        stored_[1] = read_;
-        if (without_ == Without::kWordOfChanges) {
-          frames_->endWrite(kFrame, now_.number(), 3);
-          frames_->abandonCopy(kFrame);
-        } else {
-          frames_->endCopy(kFrame, begun_.word, now_);
-        }
-        repairer_ = 1;
-    }
-  }
 
-  std::mt19937_64 random_;
   const Without without_;
-  std::unique_ptr<MirrorState> state_;
-  std::unique_ptr<MirrorFrames> frames_;
-  std::array<std::array<uint64_t, 2>, 2> stored_{};  // by side and row
   std::array<Writer, 2> writers_;
-  int repairer_ = 0;
-  Membership now_;
-  MirrorFrames::Begun begun_{};
-  std::array<uint64_t, 2> read_{};
-  bool repaired_ = false, wrong_ = false;
+  bool wrong_ = false;
 };
 
-uint64_t wrongRuns(Without without) {
-  uint64_t wrong = 0;
-  for (uint64_t seed = 0; seed < 8000; ++seed) wrong += OneFrame(seed, without).run() ? 0 : 1;
-  return wrong;
-}
+uint64_t wrongRuns(Without without) { return wrongRunsOf<OneFrame>(8000, without); }
 
 TEST(MirrorRowFrames, NoInterleavingLetsAReaderHaveOlderBytes) {
   EXPECT_EQ(wrongRuns(Without::kNothing), 0u);
@@ -312,15 +266,7 @@ class FakeRows final : public RowChannel {
     auto* const bytes = reinterpret_cast<std::byte*>(world.store(side, joined).data());
     return bytes + kOffset + row * kRow;
   }
-  const Cut* cut() {
-    ++world_.events;
-    for (const Cut& one : world_.cuts) {
-      if (one.channel == channel_ && one.side == side_ && one.joined == joined_ &&
-          world_.events > one.at)
-        return &one;
-    }
-    return nullptr;
-  }
+  const Cut* cut() { return world_.cut(channel_, side_, joined_); }
   Status add(Pending request) {
     if (cut() != nullptr) return fail(ErrorCode::kUnreachable, "cut");
     if (pending_.size() == 5) return fail(ErrorCode::kNoSpace, "full");
@@ -503,28 +449,14 @@ class RowProgram {
   bool failed_ = false;
 };
 
-/// Over and over: a side is lost, another region joins and is filled, all while the program runs.
-/// Only what is whole is lost, so that nothing is.
 void runRepairs(uint64_t seed) {
   World world(seed, {});
   FakeMirror mirror(world);
   RowProgram program(world, mirror, Nanoseconds(seed % 10 == 0 ? 1 : 0));
-  FakeRepair repair(world, mirror);
   if (seed % 2 == 0) program.writeAll();
-  for (int round = 0; round < 6 && !testing::Test::HasFailure(); ++round) {
-    program.run(static_cast<int>(world.below(40)));
-    const size_t lost = world.below(2);
-    ASSERT_TRUE(mirror.state->lose(lost, mirror.state->look().joined(lost), ErrorCode::kLost));
-    program.run(static_cast<int>(world.below(20)));
-    repair.join();
-    for (int i = 0; i < 100'000 && repair.underWay(); ++i) {
-      program.run(1);
-      if (i % 8 == 7) program.finish();  // it overrides copies
-      for (int step = 0; step < 8; ++step) repair.step();
-    }
-    ASSERT_FALSE(repair.underWay());
-    ASSERT_TRUE(mirror.state->complete(mirror.state->look()));
-  }
+  runRepairs(world, mirror, program, [&](int step) {
+    if (step % 8 == 7) program.finish();  // it overrides copies
+  });
   program.finish();
   program.readAll();
   EXPECT_FALSE(program.failed());
@@ -538,28 +470,13 @@ TEST(MirrorRows, WithoutEndServersComeAndGoAndNoByteIsWrong) {
   }
 }
 
-/// Either side is lost at any moment, whole or not, by anybody, and all connections break.
 void runLosses(uint64_t seed, uint64_t& failed) {
   World world(seed, {});
   FakeMirror mirror(world);
   RowProgram program(world, mirror, Nanoseconds(seed % 10 == 0 ? 1 : 0));
   FakeRepair repair(world, mirror);
   program.writeAll();
-  for (int round = 0; round < 12 && !testing::Test::HasFailure(); ++round) {
-    program.run(static_cast<int>(world.below(60)), [&] {
-      if (world.below(3) == 0) repair.step();
-    });
-    const Membership now = mirror.state->look();
-    const size_t side = world.below(2);
-    if (world.below(3) == 0) {
-      world.cuts = {{world.events + world.below(40), world.below(kChannels + 1), side,
-                     ErrorCode::kUnreachable, now.joined(side)}};
-    } else if (!now.lostSide() && world.below(2) == 0) {
-      mirror.state->lose(side, now.joined(side), ErrorCode::kLost);
-    }
-    if (repair.stuck() || program.failed()) break;
-    if (mirror.state->look().lostSide() && !repair.underWay()) repair.join();
-  }
+  runLosses(world, mirror, program, repair);
   program.finish();
   if (!program.failed()) program.readAll();
   failed += program.failed() ? 1 : 0;

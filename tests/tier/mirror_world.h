@@ -68,6 +68,15 @@ struct World {
     }
     return pages;
   }
+  /// Counts an event; the cut if that connection is broken.
+  const Cut* cut(size_t channel, size_t side, uint32_t joined) {
+    ++events;
+    for (const Cut& one : cuts) {
+      const bool meant = one.channel == channel && one.side == side && one.joined == joined;
+      if (meant && events > one.at) return &one;
+    }
+    return nullptr;
+  }
   void doSomethingLate() {
     if (late.empty() || below(4) != 0) return;
     const auto at = late.begin() + static_cast<ptrdiff_t>(below(late.size()));
@@ -157,16 +166,7 @@ class FakeSide final : public FetchChannel {
     for (uint64_t i = 0; i < run.count.value(); ++i) frames.push_back(run.first + i);
     return frames;
   }
-  /// Counts an event; the cut if the connection is broken.
-  const Cut* cut() {
-    ++world_.events;
-    for (const Cut& one : world_.cuts) {
-      if (one.channel == channel_ && one.side == side_ && one.joined == joined_ &&
-          world_.events > one.at)
-        return &one;
-    }
-    return nullptr;
-  }
+  const Cut* cut() { return world_.cut(channel_, side_, joined_); }
   Status add(Pending request) {
     if (cut() != nullptr) return fail(ErrorCode::kUnreachable, "cut");
     if (pending_.size() == 5) return fail(ErrorCode::kNoSpace, "full");
@@ -316,6 +316,50 @@ class FakeRepair {
   bool ending_ = false, stuck_ = false;
   std::unique_ptr<MirrorCopier> copier_;
 };
+
+/// Over and over: a side is lost, another region joins and is filled, all while the program runs.
+/// Only what is whole is lost, so that nothing is. `after` is told of each step during a repair.
+template <typename AnyProgram>
+void runRepairs(
+    World& world, FakeMirror& mirror, AnyProgram& program,
+    const std::function<void(int)>& after = [](int) {}) {
+  FakeRepair repair(world, mirror);
+  for (int round = 0; round < 6 && !testing::Test::HasFailure(); ++round) {
+    program.run(static_cast<int>(world.below(40)));
+    const size_t lost = world.below(2);
+    ASSERT_TRUE(mirror.state->lose(lost, mirror.state->look().joined(lost), ErrorCode::kLost));
+    program.run(static_cast<int>(world.below(20)));
+    repair.join();
+    for (int i = 0; i < 100'000 && repair.underWay(); ++i) {
+      program.run(1);
+      after(i);
+      for (int step = 0; step < 8; ++step) repair.step();
+    }
+    ASSERT_FALSE(repair.underWay());
+    ASSERT_TRUE(mirror.state->complete(mirror.state->look()));
+  }
+}
+
+/// Either side is lost at any moment, whole or not, by anybody, and all connections break, the
+/// repairer's too. Ends early when the repairer is stuck.
+template <typename AnyProgram>
+void runLosses(World& world, FakeMirror& mirror, AnyProgram& program, FakeRepair& repair) {
+  for (int round = 0; round < 12 && !testing::Test::HasFailure(); ++round) {
+    program.run(static_cast<int>(world.below(60)), [&] {
+      if (world.below(3) == 0) repair.step();
+    });
+    const Membership now = mirror.state->look();
+    const size_t side = world.below(2);
+    if (world.below(3) == 0) {
+      world.cuts = {{world.events + world.below(40), world.below(kChannels + 1), side,
+                     ErrorCode::kUnreachable, now.joined(side)}};
+    } else if (!now.lostSide() && world.below(2) == 0) {
+      mirror.state->lose(side, now.joined(side), ErrorCode::kLost);
+    }
+    if (repair.stuck()) return;
+    if (mirror.state->look().lostSide() && !repair.underWay()) repair.join();
+  }
+}
 
 /// Random requests of two channels, and what should come of them.
 class Program {
