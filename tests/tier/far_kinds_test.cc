@@ -6,11 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fabricmgr/memserver/server.h"
 #include "runtime/transport/seal/page_cipher.h"
 #include "tests/tier/far_specs.h"
+#include "tests/tier/server.h"
 #include "tests/tier/tier_conformance.h"
-#include "tests/transport/fake_peer.h"
 
 namespace tidepool {
 namespace {
@@ -44,7 +43,10 @@ class Maker {
     const auto value = [&](std::string_view word) -> std::string {
       if (word == "SIZE") return std::to_string(size.value());
       if (word == "HOST") return testHost();
-      if (word == "PORT") return std::to_string(serve(size));
+      if (word == "PORT") {
+        servers_in_use.push_back(serve(size));
+        return std::to_string(servers_in_use.back()->port());
+      }
       if (word == "PATH") return "/var/tmp";  // of what opensAnywhere(): a folder on a disk
       return plainValue(word);
     };
@@ -60,17 +62,6 @@ class Maker {
   }
 
  private:
-  uint16_t serve(Bytes size) {
-    memserver::ServerOptions options;
-    options.size = size;
-    options.listen = testHost() + ":0";
-    options.transport = testTransport();
-    auto server = memserver::Server::start(options);
-    EXPECT_TRUE(server) << server.error().text();
-    servers_in_use.push_back(std::move(*server));
-    return servers_in_use.back()->port();
-  }
-
   const FarKind& kind_;
   const bool sealed_;
 };

@@ -3,7 +3,6 @@
 // given them up, and that the network lets through later: what another puts into the same frame
 // meanwhile is what is there in the end.
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,9 +11,9 @@
 #include <cstring>
 #include <vector>
 
-#include "fabricmgr/memserver/server.h"
 #include "runtime/tier/far_kind.h"
 #include "runtime/tier/frame_table.h"
+#include "tests/tier/server.h"
 #include "tests/transport/wire_cutter.h"
 
 namespace tidepool {
@@ -117,16 +116,6 @@ Page pageOf(uint8_t value) {
   Page page;
   page.fill(std::byte{value});
   return page;
-}
-
-ErrorCode finish(FetchChannel& channel, const Status& submitted) {
-  if (!submitted) return submitted.error().code();
-  FetchCompletion done;
-  while (channel.poll({&done, 1}) == 0) {
-    pollfd waiting = {channel.fd(), channel.events(), 0};
-    poll(&waiting, 1, static_cast<int>(channel.timeToDeadline().value() / 1'000'000 + 1));
-  }
-  return done.error;
 }
 
 constexpr FrameRun kFrame{FrameIndex(0), PageCount(1)};

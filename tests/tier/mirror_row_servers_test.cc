@@ -10,9 +10,8 @@
 #include <random>
 #include <thread>
 
-#include "fabricmgr/memserver/server.h"
 #include "runtime/tier/mirror_tier.h"
-#include "tests/transport/fake_peer.h"
+#include "tests/tier/server.h"
 #include "tests/transport/wire_cutter.h"
 
 namespace tidepool {
@@ -22,16 +21,6 @@ constexpr size_t kSides = MirrorState::kSides;
 constexpr Nanoseconds kLong(20'000'000'000);
 constexpr Bytes kSize(4 * kMiB);
 constexpr uint64_t kRows = 5000, kRow = 272;
-
-std::unique_ptr<memserver::Server> serve(uint16_t port = 0) {
-  memserver::ServerOptions options;
-  options.size = kSize;
-  options.listen = testHost() + ":" + std::to_string(port);
-  options.transport = testTransport();
-  auto server = memserver::Server::start(options);
-  EXPECT_TRUE(server) << server.error().text();
-  return std::move(*server);
-}
 
 /// Rows as they should be, and a channel to check them by.
 class Rows {
@@ -136,7 +125,7 @@ class Rows {
 class MirrorRows : public testing::Test {
  protected:
   void SetUp() override {
-    for (size_t i = 0; i < kSides; ++i) servers_.push_back(serve());
+    for (size_t i = 0; i < kSides; ++i) servers_.push_back(serve(kSize));
   }
   void open(Nanoseconds timeout = kLong) {
     std::string target;
@@ -171,7 +160,7 @@ class MirrorRows : public testing::Test {
 TEST_F(MirrorRows, GoOnWithEitherServer) {
   for (size_t lost = 0; lost < kSides; ++lost) {
     SCOPED_TRACE(lost);
-    for (auto& server : servers_) server = serve();
+    for (auto& server : servers_) server = serve(kSize);
     open();
     Rows rows(*tier_), others(*tier_, 2);
     EXPECT_EQ(tier_->used(), toBytes(toPages(Bytes(kRows * kRow)) * 2));
@@ -224,7 +213,7 @@ TEST_F(MirrorRows, AreNotReadFromAServerThatCameBackEmpty) {
   const uint16_t port = servers_[0]->port();
   servers_[0]->stop();
   servers_[0].reset();
-  servers_[0] = serve(port);
+  servers_[0] = serve(kSize, port);
   rows.use(rows.open());
   rows.expectAll();
   EXPECT_TRUE(tier_->mirror()->lost(0));
@@ -235,8 +224,8 @@ TEST_F(MirrorRows, AreNotReadFromAServerThatCameBackEmpty) {
 
 /// Both of the first servers go, each once the next one has a copy.
 TEST_F(MirrorRows, AreInTheCopyThatIsMadeWhileTheyAreWritten) {
-  servers_.push_back(serve());
-  servers_.push_back(serve());
+  servers_.push_back(serve(kSize));
+  servers_.push_back(serve(kSize));
   open();
   Rows rows(*tier_);
   Rows unused(*tier_, 3);
@@ -286,7 +275,7 @@ TEST_F(MirrorRows, OfBothGoneAreAnErrorThatNamesThem) {
 }
 
 TEST_F(MirrorRows, OfManyThreadsAreRightWhenAServerStopsAndACopyIsMade) {
-  servers_.push_back(serve());
+  servers_.push_back(serve(kSize));
   open();
   std::atomic<int> rounds{0}, left{2};
   std::vector<std::thread> threads;

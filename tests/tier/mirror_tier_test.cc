@@ -4,14 +4,12 @@
 #include "runtime/tier/mirror_tier.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <atomic>
 #include <cstring>
 #include <thread>
 
-#include "fabricmgr/memserver/server.h"
-#include "tests/transport/fake_peer.h"
+#include "tests/tier/server.h"
 #include "tests/transport/wire_cutter.h"
 
 namespace tidepool {
@@ -20,16 +18,6 @@ namespace {
 constexpr size_t kSides = MirrorState::kSides;
 constexpr Nanoseconds kLong(20'000'000'000);
 constexpr Bytes kSize(4 * kMiB);
-
-std::unique_ptr<memserver::Server> serve(Bytes size, uint16_t port = 0) {
-  memserver::ServerOptions options;
-  options.size = size;
-  options.listen = testHost() + ":" + std::to_string(port);
-  options.transport = testTransport();
-  auto server = memserver::Server::start(options);
-  EXPECT_TRUE(server) << server.error().text();
-  return std::move(*server);
-}
 
 FarSpec specOf(uint16_t first, uint16_t second, Bytes size = Bytes()) {
   FarSpec far;
@@ -49,16 +37,6 @@ Pages pagesOf(uint64_t version, uint64_t count) {
   Pages pages(count * kPageSize);
   memcpy(pages.data(), words.data(), pages.size());
   return pages;
-}
-
-ErrorCode finish(FetchChannel& channel, const Status& submitted) {
-  if (!submitted) return submitted.error().code();
-  FetchCompletion done;
-  while (channel.poll({&done, 1}) == 0) {
-    pollfd waiting = {channel.fd(), channel.events(), 0};
-    poll(&waiting, 1, static_cast<int>(channel.timeToDeadline().value() / 1'000'000 + 1));
-  }
-  return done.error;
 }
 
 class Mirror : public testing::Test {

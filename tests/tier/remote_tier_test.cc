@@ -10,23 +10,12 @@
 #include <map>
 #include <thread>
 
-#include "fabricmgr/memserver/server.h"
-#include "tests/transport/fake_peer.h"
+#include "tests/tier/server.h"
 
 namespace tidepool {
 namespace {
 
 constexpr Nanoseconds kLong = Nanoseconds(20'000'000'000);
-
-std::unique_ptr<memserver::Server> startServer(Bytes size) {
-  memserver::ServerOptions options;
-  options.size = size;
-  options.listen = testHost() + ":0";
-  options.transport = testTransport();
-  auto server = memserver::Server::start(options);
-  EXPECT_TRUE(server) << server.error().text();
-  return std::move(*server);
-}
 
 FarSpec specOf(uint16_t port, Bytes size) {
   FarSpec far;
@@ -53,7 +42,7 @@ std::map<uint64_t, std::vector<ErrorCode>> drain(FetchChannel& channel) {
 }
 
 TEST(RemoteTier, ManyRequestsInFlightAllComeBack) {
-  auto server = startServer(Bytes(16 * kMiB));
+  auto server = serve(Bytes(16 * kMiB));
   auto tier = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
   ASSERT_TRUE(tier);
   auto channel = (*tier)->openChannel();
@@ -86,7 +75,7 @@ TEST(RemoteTier, ChannelsOfManyThreadsKeepTheirPagesApart) {
   constexpr uint64_t kThreads = 4;
   constexpr uint64_t kFrames = 256;  // a thread
   constexpr uint64_t kWords = kPageSize / sizeof(uint64_t);
-  auto server = startServer(Bytes(kThreads * kFrames * kPageSize));
+  auto server = serve(Bytes(kThreads * kFrames * kPageSize));
   auto opened = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
   ASSERT_TRUE(opened);
   RemoteTier& tier = **opened;
@@ -128,7 +117,7 @@ TEST(RemoteTier, ChannelsOfManyThreadsKeepTheirPagesApart) {
 }
 
 TEST(RemoteTier, AFullServerSaysSo) {
-  auto server = startServer(Bytes(8 * kMiB));
+  auto server = serve(Bytes(8 * kMiB));
   auto first = RemoteTier::open(specOf(server->port(), Bytes(6 * kMiB)), kLong);
   ASSERT_TRUE(first);
   auto second = RemoteTier::open(specOf(server->port(), Bytes(4 * kMiB)), kLong);
@@ -139,7 +128,7 @@ TEST(RemoteTier, AFullServerSaysSo) {
 }
 
 TEST(RemoteTier, AServerOfWhichSomebodyTookAllSaysHow) {
-  auto server = startServer(Bytes(8 * kMiB));
+  auto server = serve(Bytes(8 * kMiB));
   auto first = RemoteTier::open(specOf(server->port(), Bytes()), kLong);  // no SIZE
   ASSERT_TRUE(first);
   EXPECT_EQ((*first)->capacity(), Bytes(8 * kMiB));
@@ -154,7 +143,7 @@ TEST(RemoteTier, AServerOfWhichSomebodyTookAllSaysHow) {
 TEST(RemoteTier, NobodyThereNamesTheTargetAndTheCure) {
   uint16_t port;
   {
-    auto server = startServer(Bytes(kMiB));
+    auto server = serve(Bytes(kMiB));
     port = server->port();
   }
   auto tier = RemoteTier::open(specOf(port, Bytes()), kLong);
@@ -165,7 +154,7 @@ TEST(RemoteTier, NobodyThereNamesTheTargetAndTheCure) {
 }
 
 TEST(RemoteTier, AKilledServerEndsEachRequestOnce) {
-  auto server = startServer(Bytes(64 * kMiB));
+  auto server = serve(Bytes(64 * kMiB));
   auto tier = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
   ASSERT_TRUE(tier);
   auto channel = (*tier)->openChannel();
@@ -185,7 +174,7 @@ TEST(RemoteTier, AKilledServerEndsEachRequestOnce) {
 }
 
 TEST(RemoteTier, ManyScatteredRequestsInFlightAllComeBackAndThenItIsFull) {
-  auto server = startServer(Bytes(64 * kMiB));
+  auto server = serve(Bytes(64 * kMiB));
   auto tier = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
   ASSERT_TRUE(tier);
   auto channel = (*tier)->openChannel();
@@ -230,7 +219,7 @@ TEST(RemoteTier, ManyScatteredRequestsInFlightAllComeBackAndThenItIsFull) {
 }
 
 TEST(RemoteTier, AServerThatDiesInAScatteredRequestEndsEachOnce) {
-  auto server = startServer(Bytes(64 * kMiB));
+  auto server = serve(Bytes(64 * kMiB));
   auto tier = RemoteTier::open(specOf(server->port(), Bytes()), kLong);
   ASSERT_TRUE(tier);
   auto channel = (*tier)->openChannel();

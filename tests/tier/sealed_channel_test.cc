@@ -17,11 +17,10 @@
 #include <thread>
 #include <vector>
 
-#include "fabricmgr/memserver/server.h"
 #include "runtime/tier/far_kind.h"
 #include "runtime/tier/remote_tier.h"
 #include "tests/tier/liar.h"
-#include "tests/transport/fake_peer.h"
+#include "tests/tier/server.h"
 
 namespace tidepool {
 namespace {
@@ -32,13 +31,7 @@ constexpr uint64_t kFrames = 64;
 class Sealed : public testing::Test {
  protected:
   void SetUp() override {
-    memserver::ServerOptions options;
-    options.size = Bytes(64 * kMiB);
-    options.listen = testHost() + ":0";
-    options.transport = testTransport();
-    auto server = memserver::Server::start(options);
-    ASSERT_TRUE(server) << server.error().text();
-    server_ = std::move(*server);
+    server_ = serve(Bytes(64 * kMiB));
     open(Bytes(kFrames * PageCipher::kSealedSize));
   }
   static RegionAddress addressOf(const RemoteTier& tier) {
