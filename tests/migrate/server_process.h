@@ -34,8 +34,13 @@ class ServerProcess {
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  /// SIGKILL, or SIGSTOP: it then seems to hang.
-  void signal(int number) const { ASSERT_EQ(kill(process_, number), 0); }
+  /// SIGKILL, or SIGSTOP: it then seems to hang. A child of this process that is killed has ended.
+  void signal(int number) const {
+    ASSERT_EQ(kill(process_, number), 0);
+    siginfo_t ended;
+    if (number == SIGKILL)
+      (void)waitid(P_PID, static_cast<id_t>(process_), &ended, WEXITED | WNOWAIT);
+  }
   /// 0: it did not start.
   uint16_t port() const { return port_; }
 

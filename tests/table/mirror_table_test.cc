@@ -3,9 +3,6 @@
 // stopped at a random point of the training or of a checkpoint: bit for bit the model's; and the
 // other one later, once a third has a copy.
 #include <gtest/gtest.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -14,6 +11,7 @@
 
 #include "allocator/table/table_space.h"
 #include "runtime/tier/mirror_state.h"
+#include "tests/migrate/server_process.h"
 #include "tests/table/long_training.h"
 #include "tests/table/raw_rows.h"
 
@@ -21,6 +19,7 @@ namespace tidepool {
 namespace {
 
 constexpr size_t kSteps = 12;
+constexpr Bytes kSize(32 * kMiB);  // of a server
 constexpr ElementType kType = ElementType::kFloat32;
 constexpr Optimizer kOptimizer = Optimizer::kAdagrad;
 
@@ -33,48 +32,8 @@ const Reference& reference() {
   return made;
 }
 
-/// A memory server in a process of its own. Made before the test has threads.
-class ServerProcess {
- public:
-  ServerProcess() {
-    int ends[2];
-    EXPECT_EQ(pipe(ends), 0);
-    process_ = fork();
-    if (process_ == 0) serve(ends[1]);
-    close(ends[1]);
-    EXPECT_EQ(read(ends[0], &port_, sizeof port_), static_cast<ssize_t>(sizeof port_));
-    close(ends[0]);
-  }
-  ~ServerProcess() { end(SIGKILL); }
-  ServerProcess(const ServerProcess&) = delete;
-  ServerProcess& operator=(const ServerProcess&) = delete;
-
-  uint16_t port() const { return port_; }
-  void end(int signal) {
-    if (process_ == 0) return;
-    kill(process_, signal);
-    if (signal == SIGSTOP) return;
-    waitpid(process_, nullptr, 0);
-    process_ = 0;
-  }
-
- private:
-  [[noreturn]] static void serve(int to) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    memserver::ServerOptions options;
-    options.size = Bytes(32 * kMiB);
-    auto server = memserver::Server::start(options);
-    const uint16_t port = server ? (*server)->port() : 0;
-    if (write(to, &port, sizeof port) != static_cast<ssize_t>(sizeof port)) _exit(1);
-    for (;;) pause();
-  }
-  pid_t process_ = 0;
-  uint16_t port_ = 0;
-};
-
 class MirrorTable : public testing::Test {
  protected:
-  MirrorTable() : servers_(3) {}
   ~MirrorTable() override { endSignalling(); }
 
   void open(size_t servers) {
@@ -104,7 +63,7 @@ class MirrorTable : public testing::Test {
   void signalAt(uint64_t point, size_t server, int signal) {
     signalling_ = std::thread([this, point, server, signal] {
       while (count_ < point) std::this_thread::yield();
-      servers_[server].end(signal);
+      servers_[server].signal(signal);
     });
   }
   void train(size_t first, size_t end) {
@@ -146,7 +105,7 @@ class MirrorTable : public testing::Test {
     if (signalling_.joinable()) signalling_.join();
   }
 
-  std::vector<ServerProcess> servers_;
+  ServerProcess servers_[3] = {ServerProcess(kSize), ServerProcess(kSize), ServerProcess(kSize)};
   std::unique_ptr<TableSpace> space_;
   std::vector<std::unique_ptr<EmbeddingTable>> tables_;
   std::atomic<uint64_t> count_{0};
@@ -179,7 +138,7 @@ TEST_F(MirrorTable, OutlivesBothOfTheFirstServersOnceTheThirdHasACopy) {
   train(kSteps / 2, kSteps);
   expectAllRows();
   while (!mirror().complete(mirror().look()) && !HasFailure()) expectAllRows();
-  servers_[1].end(SIGKILL);
+  servers_[1].signal(SIGKILL);
   expectAllRows();
   EXPECT_EQ(mirror().look().lostSide(), 1u);
 }
@@ -187,7 +146,7 @@ TEST_F(MirrorTable, OutlivesBothOfTheFirstServersOnceTheThirdHasACopy) {
 TEST_F(MirrorTable, SaysWhichServersAreLostWhenBothAre) {
   open(2);
   train(0, 2);
-  for (size_t i = 0; i < 2; ++i) servers_[i].end(SIGKILL);
+  for (size_t i = 0; i < 2; ++i) servers_[i].signal(SIGKILL);
   std::vector<int64_t> ids(kTrainedRows);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
   std::vector<float> rows(kTrainedRows * kTrainedDims[0]);
