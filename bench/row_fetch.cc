@@ -245,7 +245,7 @@ class Benchmark {
     auto tier = RemoteTier::open(far, Nanoseconds(30'000'000'000));
     if (!tier) stop("the tier", tier.error().text());
     tier_ = std::move(*tier);
-    auto area = tier_->allocateArea(Bytes(options.region));
+    auto area = tier_->allocateArea(toPages(Bytes(options.region)));
     if (!area) stop("the area", area.error().text());
     area_ = *area;
     fill(*tier_, area_);

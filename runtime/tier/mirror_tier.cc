@@ -200,14 +200,8 @@ Result<std::unique_ptr<FetchChannel>> MirrorTier::openChannel() {
   return MirrorChannel::create({*this, *state_, *frames_, traffic_, longest});
 }
 
-Result<FrameRun> MirrorTier::allocateArea(Bytes size) {
-  // Compared before rounding up, which could overflow.
-  if (size > capacity()) {
-    return fail(ErrorCode::kNoSpace, "%s has %llu bytes: no room for %llu", name_,
-                static_cast<unsigned long long>(capacity().value()),
-                static_cast<unsigned long long>(size.value()));
-  }
-  const auto run = table_->allocateWhole(toPages(size));
+Result<FrameRun> MirrorTier::allocateArea(PageCount wanted) {
+  const auto run = table_->allocateWhole(wanted);
   for (uint64_t page = 0; run && page < run->count.value(); ++page) {
     frames_->renew(run->first + page);
   }

@@ -46,7 +46,7 @@ class MirrorTier final : public FetchTier, private MirrorRegions, private Mirror
   Result<std::unique_ptr<FetchChannel>> openChannel() override;
   Nanoseconds pageRoundTrip() const override { return round_trip_; }
   /// As RemoteTier's.
-  Result<FrameRun> allocateArea(Bytes size);
+  Result<FrameRun> allocateArea(PageCount wanted);
   Result<std::unique_ptr<RowChannel>> openRows(const RowArea& area);
   std::unique_ptr<RowStore> rowStore() override;
   const TransportCensus* transports() const override { return &census_; }

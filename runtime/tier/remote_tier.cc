@@ -122,16 +122,6 @@ Result<std::unique_ptr<FetchChannel>> RemoteTier::openChannel() {
   return openPageChannel(std::move(*client), start_, traffic_);
 }
 
-Result<FrameRun> RemoteTier::allocateArea(Bytes size) {
-  // Compared before rounding up, which could overflow.
-  if (size > capacity()) {
-    return fail(ErrorCode::kNoSpace, "%s has %llu bytes: no room for %llu", name_,
-                static_cast<unsigned long long>(capacity().value()),
-                static_cast<unsigned long long>(size.value()));
-  }
-  return frames_->allocateWhole(toPages(size));
-}
-
 Result<std::unique_ptr<RowChannel>> RemoteTier::openRows(const RowArea& area) {
   if (seal_ != nullptr) {
     return fail(ErrorCode::kUnsupported, "%s is sealed: for pages alone", name_);

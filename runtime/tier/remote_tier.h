@@ -63,10 +63,10 @@ class RemoteTier final : public FetchTier {
   Nanoseconds pageRoundTrip() const override { return round_trip_; }
   const TransportCensus* transports() const override { return census_; }
 
-  /// Adjacent frames for `size` bytes (rounded up to pages), or none at all; release() gives them
-  /// back. What is in them at first is undefined. Errors: kNoSpace when there is no such run of
-  /// free frames, kInvalidArgument for no bytes.
-  Result<FrameRun> allocateArea(Bytes size);
+  /// Adjacent frames for rows, or none at all; release() gives them back. What is in them at first
+  /// is undefined. Errors: kNoSpace when there is no such run of free frames, kInvalidArgument for
+  /// none.
+  Result<FrameRun> allocateArea(PageCount wanted) { return frames_->allocateWhole(wanted); }
   /// A channel for the rows of `area`, whose frames the caller has allocated and keeps while the
   /// channel lives. As RegionRows::open(); kInvalidArgument for an area that is none, kUnsupported
   /// if the tier is sealed.

@@ -48,7 +48,10 @@ class FetchStore final : public RowStore {
  public:
   explicit FetchStore(FarTier& tier) : tier_(tier) {}
   TierKind kind() const override { return TierKind::kFetch; }
-  Result<FrameRun> allocate(Bytes size) override { return tier_.allocateArea(size); }
+  Result<FrameRun> allocate(Bytes size) override {
+    if (size > tier_.capacity()) return noRoom(tier_, size);  // before rounding up
+    return tier_.allocateArea(toPages(size));
+  }
   void release(FrameRun run) override { tier_.release(run); }
   std::byte* memory(FrameRun) const override { return nullptr; }
   Result<std::unique_ptr<RowChannel>> openRows(const RowArea& area) override {

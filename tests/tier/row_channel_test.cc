@@ -233,19 +233,20 @@ TEST(RowChannel, AreasThatDoNotFitAreRefused) {
 TEST(RowChannel, AnAreaIsWholeOrNotThere) {
   House house(Bytes(64 * kPageSize));
   RemoteTier& tier = *house.tier;
-  EXPECT_EQ(tier.allocateArea(Bytes(65 * kPageSize)).error().code(), ErrorCode::kNoSpace);
-  EXPECT_EQ(tier.allocateArea(Bytes(~uint64_t{0})).error().code(), ErrorCode::kNoSpace);
-  EXPECT_EQ(tier.allocateArea(Bytes()).error().code(), ErrorCode::kInvalidArgument);
+  const auto store = tier.rowStore();
+  EXPECT_EQ(store->allocate(Bytes(65 * kPageSize)).error().code(), ErrorCode::kNoSpace);
+  EXPECT_EQ(store->allocate(Bytes(~uint64_t{0})).error().code(), ErrorCode::kNoSpace);
+  EXPECT_EQ(store->allocate(Bytes()).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(tier.used(), Bytes());
-  const auto all = tier.allocateArea(Bytes(63 * kPageSize + 1));
+  const auto all = store->allocate(Bytes(63 * kPageSize + 1));
   ASSERT_TRUE(all);
   EXPECT_EQ(all->count, PageCount(64));
-  EXPECT_EQ(tier.allocateArea(Bytes(1)).error().code(), ErrorCode::kNoSpace);
+  EXPECT_EQ(store->allocate(Bytes(1)).error().code(), ErrorCode::kNoSpace);
   tier.release({FrameIndex(3), PageCount(7)});
   tier.release({FrameIndex(20), PageCount(9)});
   // 16 frames are free, 9 of them together.
-  EXPECT_EQ(tier.allocateArea(Bytes(10 * kPageSize)).error().code(), ErrorCode::kNoSpace);
-  const auto nine = tier.allocateArea(Bytes(9 * kPageSize));
+  EXPECT_EQ(store->allocate(Bytes(10 * kPageSize)).error().code(), ErrorCode::kNoSpace);
+  const auto nine = store->allocate(Bytes(9 * kPageSize));
   ASSERT_TRUE(nine);
   EXPECT_EQ(nine->first, FrameIndex(20));
   EXPECT_EQ(tier.used(), Bytes(57 * kPageSize));

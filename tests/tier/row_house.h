@@ -42,7 +42,7 @@ struct House {
   }
   /// `rows` rows of `row` bytes in frames of their own, from byte `offset` of these.
   RowArea area(uint64_t rows, uint64_t row, uint64_t offset = 0) {
-    auto frames = tier->allocateArea(Bytes(offset + rows * row));
+    auto frames = tier->allocateArea(toPages(Bytes(offset + rows * row)));
     EXPECT_TRUE(frames) << frames.error().text();
     RowArea made;
     made.frames = *frames;
