@@ -10,17 +10,17 @@
 #include <map>
 #include <string>
 
-#include "fabricmgr/memserver/server.h"
 #include "runtime/tier/far_kind.h"
 #include "runtime/tier/mirror_tier.h"
 #include "tests/tier/liar.h"
-#include "tests/transport/fake_peer.h"
+#include "tests/tier/server.h"
 
 namespace tidepool {
 namespace {
 
 constexpr Nanoseconds kLong(20'000'000'000);
 constexpr uint64_t kFrames = 300;  // more than are copied at a time
+constexpr Bytes kSize(8 * kMiB);
 constexpr size_t kSides = MirrorState::kSides;
 const std::vector<ErrorCode> kWell = {ErrorCode{}}, kUnverified = {ErrorCode::kCorrupt};
 
@@ -29,7 +29,7 @@ class SealedMirror : public testing::Test {
   void SetUp() override {
     std::string target;
     for (size_t i = 0; i < 3; ++i) {  // the third is spare
-      serve(0);
+      servers_.push_back(serve(kSize));
       target += (i > 0 ? "+" : "") + testHost() + ":" + std::to_string(servers_[i]->port());
     }
     FarSpec far;
@@ -44,15 +44,6 @@ class SealedMirror : public testing::Test {
     ASSERT_TRUE(tier_->allocate(PageCount(kFrames)));  // what is not in use is not copied
     channel_ = std::move(*tier_->openChannel());
     for (size_t side = 0; side < kSides; ++side) meetLiar(side);
-  }
-  void serve(uint16_t port) {
-    memserver::ServerOptions options;
-    options.size = Bytes(8 * kMiB);
-    options.listen = testHost() + ":" + std::to_string(port);
-    options.transport = testTransport();
-    auto server = memserver::Server::start(options);
-    ASSERT_TRUE(server) << server.error().text();
-    servers_.push_back(std::move(*server));
   }
   void meetLiar(size_t side) {
     const auto address = mirror().address(side, mirror().look().joined(side));
@@ -261,7 +252,7 @@ TEST_F(SealedMirror, WhatAnEarlierRegionHadIsFoundOut) {
   servers_[1]->stop();
   write(2, 2);
   servers_[1].reset();
-  serve(port);
+  servers_.push_back(serve(kSize, port));
   awaitRepair();
   meetLiar(1);
   expectPage(1, 1);
