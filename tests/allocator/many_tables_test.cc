@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Thousands of small tables in a memory server, by a process with few file descriptors: against a
 // model, coming and going, from several threads, and when the server is killed.
-#include <dirent.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "tests/allocator/tables_fixture.h"
+#include "tests/entries.h"
 #include "tests/migrate/server_process.h"
 
 namespace tidepool {
@@ -20,14 +20,6 @@ namespace {
 
 constexpr uint64_t kSmall = 10;
 constexpr uint32_t kWide = 16;
-
-size_t openDescriptors() {
-  size_t count = 0;
-  DIR* const directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
 
 /// A table of 10 rows, and what is in it.
 class Small {
@@ -136,8 +128,8 @@ TEST_F(ManyTables, ThatComeAndGoLeaveNothingBehind) {
     if (round % 100 != 99) continue;
     tables.clear();
     kept->check();
-    if (descriptors == 0) descriptors = openDescriptors();
-    EXPECT_EQ(openDescriptors(), descriptors) << round;
+    if (descriptors == 0) descriptors = entries("/proc/self/fd");
+    EXPECT_EQ(entries("/proc/self/fd"), descriptors) << round;
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "allocator/checkpoint/state_file.h"
 #include "tests/checkpoint/checkpoint_fixture.h"
+#include "tests/entries.h"
 
 namespace tidepool {
 namespace {
@@ -141,18 +142,10 @@ TEST_F(DamageTest, ATableWhoseRestoreBrokeOffSaysSoUntilOneSucceeds) {
   expectSame(rowsOf(table), rows_);
 }
 
-size_t openFiles() {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    ++count;
-  }
-  return count;
-}
-
 TEST_F(DamageTest, AFullDiskIsSaidAndLeavesNothing) {
   trained_.step(step_++);
   const auto before = directory_.files();
-  const size_t open = openFiles();
+  const size_t open = entries("/proc/self/fd");
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
   const rlimit small{20'000, limit.rlim_max};
@@ -163,7 +156,7 @@ TEST_F(DamageTest, AFullDiskIsSaidAndLeavesNothing) {
   EXPECT_EQ(full.error().code(), ErrorCode::kNoSpace);
   EXPECT_THAT(full.error().text(), HasSubstr("make room"));
   EXPECT_EQ(directory_.files(), before);
-  EXPECT_EQ(openFiles(), open);
+  EXPECT_EQ(entries("/proc/self/fd"), open);
   expectGood();
   // What changed is not forgotten.
   trained_.step(step_++);

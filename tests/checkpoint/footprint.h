@@ -12,12 +12,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <new>
 #include <ostream>
 #include <string>
 #include <thread>
+
+#include "tests/entries.h"
 
 namespace tidepool {
 
@@ -67,15 +68,6 @@ struct Footprint {
       found = now();
     }
     return found;
-  }
-
- private:
-  static size_t entries(const char* directory) {
-    size_t count = 0;
-    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) {
-      ++count;
-    }
-    return count;
   }
 };
 

@@ -2,7 +2,6 @@
 // What fork() promises, in every tier: parent and child each go on with the memory as it was at one
 // instant, whatever either writes, discards or forks later, and however the other ends. And that
 // nothing is left of children: frames, descriptors, threads, mappings.
-#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/entries.h"
 #include "tests/migrate/fork_fixture.h"
 #include "tests/rounds.h"
 
@@ -274,14 +274,6 @@ TEST_P(ForkSnapshot, TheFramesOfTheKilledComeBack) {
   while (framesUsed() > 0) sched_yield();   // the test's time-out is the limit
   EXPECT_EQ(test_.runtime->stats().tiers[0].used_bytes.load(), 0u) << "and nothing of the budget";
   EXPECT_EQ(test_.runtime->stats().error_count.load(), 0u) << test_.runtime->stats().errors[0];
-}
-
-size_t entries(const char* folder) {
-  size_t count = 0;
-  DIR* open = opendir(folder);
-  while (readdir(open) != nullptr) ++count;
-  closedir(open);
-  return count;
 }
 
 size_t mappings() {

@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starting a runtime: what cannot be had is a clear error, and an error leaves nothing behind.
-#include <dirent.h>
-
 #include <cstdio>
 #include <cstring>
 #include <set>
 #include <string>
 
+#include "tests/entries.h"
 #include "tests/migrate/fixture.h"
 
 namespace tidepool {
 namespace {
-
-size_t entries(const char* path) {
-  size_t count = 0;
-  DIR* directory = opendir(path);
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
 
 uint64_t addressSpacePages() {
   unsigned long total = 0;
