@@ -90,11 +90,14 @@ class TableCase : public testing::TestWithParam<Case> {
   }
 
   void expectAllRows() {
-    for (const auto& [id, bytes] : model_.all()) {
-      std::vector<float> got(options_.format.dim);
-      ASSERT_TRUE(table_->readRows({&id, 1}, got.data()));
-      const std::vector<float> wanted = model_.read(id);
-      ASSERT_EQ(memcmp(got.data(), wanted.data(), got.size() * sizeof(float)), 0) << "row " << id;
+    std::vector<int64_t> ids;
+    for (const auto& [id, bytes] : model_.all()) ids.push_back(id);
+    const size_t dim = options_.format.dim;
+    std::vector<float> got(ids.size() * dim);
+    ASSERT_TRUE(table_->readRows(ids, got.data()));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const std::vector<float> wanted = model_.read(ids[i]);
+      ASSERT_EQ(memcmp(&got[i * dim], wanted.data(), dim * sizeof(float)), 0) << "row " << ids[i];
     }
   }
 
