@@ -75,7 +75,7 @@ int start(std::vector<std::string> words) {
 
 /// `code`, unless what was written to stdout did not all get out (a full disk, a closed pipe).
 int finish(int code) {
-  if (std::fflush(stdout) == 0) return code;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   std::fputs("tidepool: cannot write to standard output\n", stderr);
   return code == 0 ? kExitFailed : code;
 }
@@ -94,6 +94,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "tidepool: {}\n", error.what());
     return error.exit_code;
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) return finish(kExitFailed);  // fmt names no file
     fmt::print(stderr, "tidepool: {}\n", error.what());
     return kExitFailed;
   }
