@@ -70,8 +70,10 @@ class IndirectPrefetcher {
   static constexpr uint32_t kLessonsAfterPause = 64;
   static constexpr uint64_t kFaultsALesson = 256;
   static constexpr uint32_t kLongestLesson = 2048;  // faults until a learner is for others again
-  static constexpr uint64_t kFirstRest = 4096;      // faults
-  static constexpr uint32_t kMostRests = 8;         // doublings
+  // Faults, and doublings: to 65,536, in which a lesson in vain costs next to nothing. The code
+  // that compares keys is the same in all of a sort, and can be foretold in its long merges alone.
+  static constexpr uint64_t kFirstRest = 4096;
+  static constexpr uint32_t kMostRests = 4;
   static constexpr size_t kWindowBytes = 16384;
   // Of so many pages one is left out, or of half a window if that is more.
   static constexpr uint32_t kMarkEvery = 16;

@@ -218,6 +218,19 @@ TEST(IndirectPrefetcher, LearnsAtOnceAfterAPause) {
   EXPECT_GT(model.fetched, 100u);
 }
 
+TEST(IndirectPrefetcher, LearnsWhatGathersAfterItFaultedAllOverForLong) {
+  GatherModel model(12);
+  IndirectPrefetcher prefetcher;
+  for (int i = 0; i < 1'500'000; ++i) {
+    FaultSample sample = model.noise(kCode);
+    sample.address = model.far_begin + model.random() % (model.far_end - model.far_begin);
+    prefetcher.onFault(sample, model);
+  }
+  EXPECT_EQ(prefetcher.stats().foretold, 0u);
+  gather(model, prefetcher, {.stride = 4000, .rows = 4'000'000}, 150'000);
+  EXPECT_GT(model.fetched, 30'000u);
+}
+
 TEST(IndirectPrefetcher, KeepsWhatItUnderstandsWhileOthersFaultAllOver) {
   GatherModel model(15);
   IndirectPrefetcher prefetcher;

@@ -46,8 +46,8 @@ def sort(tidepool, work, rest):
     """Output, what was said, and the statistics."""
     command = ["sort", "-n", "--parallel=1", "-S", "400M", str(work / "input")]
     far = f"file:{work}/disk:{rest}"
-    done = subprocess.run([tidepool, "run", "--dram", "24M", "--far", far, "--stats", str(work / "stats"), "--",
-                           *command], capture_output=True, text=True, check=True)
+    done = subprocess.run([tidepool, "run", "--dram", "24M", "--far", far, "--conf", "compress:off", "--stats",
+                           str(work / "stats"), "--", *command], capture_output=True, text=True, check=True)
     return done.stdout, done.stderr, json.loads((work / "stats").read_text())
 
 

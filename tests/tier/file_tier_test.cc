@@ -476,8 +476,9 @@ TEST(FileTier, AWriteThatFailsIsNotALoss) {
 
 TEST(FileTier, AChildReadsWhatItsParentHadThere) {
   constexpr size_t kSize = 24 * kMiB;
-  const auto options = parseOptions("dram:4M,far:file:/var/tmp:64M,budget_scope:managed,space:64G",
-                                    [](const char*) { FAIL(); });
+  const auto options =
+      parseOptions("dram:4M,far:file:/var/tmp:64M,compress:off,budget_scope:managed,space:64G",
+                   [](const char*) { FAIL(); });
   ASSERT_TRUE(options) << options.error().text();
   auto runtime = Runtime::start(*options);
   ASSERT_TRUE(runtime) << runtime.error().text();

@@ -29,8 +29,9 @@ size_t wrongPages(const std::byte* memory) {
 }
 
 TEST(NewKind, PagesGoToItAndComeBackInAChildToo) {
-  const auto options = parseOptions("dram:4M,far:memory:64M,budget_scope:managed,space:64G",
-                                    [](const char*) { FAIL(); });
+  const auto options =
+      parseOptions("dram:4M,far:memory:64M,compress:off,budget_scope:managed,space:64G",
+                   [](const char*) { FAIL(); });
   ASSERT_TRUE(options) << options.error().text();
   auto runtime = Runtime::start(*options);
   ASSERT_TRUE(runtime) << runtime.error().text();

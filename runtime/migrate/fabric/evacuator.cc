@@ -47,7 +47,9 @@ Evacuator::Progress Evacuator::moveOff(uint8_t tier, Nanoseconds slice) {
 bool Evacuator::roomIsComing() const {
   bool takes_pages = false;
   core_.tiers.forEach([&](uint8_t, const Tier& tier) {
-    takes_pages = takes_pages || (!tier.closed() && tier.used() < tier.capacity());
+    // What the pool of compressed pages takes is local memory, too.
+    takes_pages = takes_pages || (tier.kind() != TierKind::kCompressed && !tier.closed() &&
+                                  tier.used() < tier.capacity());
   });
   return takes_pages && core_.budget.room() == PageCount() && core_.room.pagesLeave();
 }

@@ -42,6 +42,7 @@ class FabricMemoryTest : public FarDevice {
     Options options;
     options.remote_timeout = timeout;
     options.dram = Bytes(local_);
+    options.compress = compress_;
     options.budget_scope = BudgetScope::kManaged;
     options.space = Bytes(64 * kGiB);
     options.far_count = 1;
@@ -133,6 +134,7 @@ class FabricMemoryTest : public FarDevice {
   }
 
   uint64_t local_ = kLocal;  // the budget
+  bool compress_ = false;    // the words here compress so well that next to nothing would be far
   std::unique_ptr<Runtime> runtime_;
   uint64_t* data_ = nullptr;
   uint64_t pages_ = 0;
@@ -211,6 +213,21 @@ TEST_P(FabricMemoryTest, DrainsOneAfterTheOtherAndComesBack) {
     ASSERT_FALSE(held.empty());
     drain(held.front());
     await([&] { return stateOf(held.front()) == "free"; });
+    ASSERT_EQ(wrongPages(round), 0u);
+    write(round + 1);
+  }
+}
+
+TEST_P(FabricMemoryTest, DrainsWhileColdPagesAreCompressed) {
+  compress_ = true;
+  start();
+  allocate();
+  write(1);
+  for (uint64_t round = 1; round <= 3; ++round) {
+    for (const uint64_t held : regions()) {
+      drain(held);
+      await([&] { return stateOf(held) == "free"; });
+    }
     ASSERT_EQ(wrongPages(round), 0u);
     write(round + 1);
   }

@@ -202,7 +202,7 @@ class Cluster:
     def make_program(self, node):
         """With half of its memory in the fabric, at least."""
         words = self.inside(node, self.tidepool, "run", "--dram", "24M", "--far", f"fabric:{PROGRAM}", "--conf",
-                            f"agent:{self.folder}/agent-{node}.sock", "--conf", "remote_timeout:300s", "--",
+                            f"agent:{self.folder}/agent-{node}.sock", "--conf", "remote_timeout:300s,compress:off", "--",
                             "/usr/bin/python3", pathlib.Path(__file__).with_name("tenant.py"), node)
         with open(self.folder / f"program-{node}.log", "a") as log:
             return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

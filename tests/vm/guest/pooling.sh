@@ -97,7 +97,7 @@ use_region() {
   local program
   rm -f /tmp/filled /tmp/stop
   again agent_has '"manager":"member"'
-  tidepool run --dram 8M --far fabric:256M --conf strict:true,remote_timeout:60s -- checked_pages 16 /tmp/filled /tmp/stop >>/results/said 2>&1 9>&- &
+  tidepool run --dram 8M --far fabric:256M --conf strict:true,compress:off,remote_timeout:60s -- checked_pages 16 /tmp/filled /tmp/stop >>/results/said 2>&1 9>&- &
   program=$!
   wait_for 120 filled_or_ended $program
   if [ ! -e /tmp/filled ]; then

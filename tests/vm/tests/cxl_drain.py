@@ -10,7 +10,7 @@ MACHINES = [machine(slices=2), machine(slices=2)]
 MANAGER = r"""
 . /lib/guest/fabric.sh
 # Pages of a device are slow to emulate: five granules go there.
-PROGRAM="tidepool run --dram 8M --far fabric:256M --conf strict:true,remote_timeout:60s -- checked_pages 16"
+PROGRAM="tidepool run --dram 8M --far fabric:256M --conf strict:true,compress:off,remote_timeout:60s -- checked_pages 16"
 
 # start: the program, with its pages in the region that node0 has.
 start() {

@@ -40,7 +40,7 @@ host meet counted
 tidepool doctor --json --far remote:10.9.0.1:7000 >/results/doctor.json || true
 before=$(rdma_packets)
 tidepool run --dram 24M --far remote:10.9.0.1:7000 --stats /results/stats.json \\
-  --conf strict:true,remote_timeout:600s -- gups --size 67108864 --threads 1 --seconds 20 --verify \\
+  --conf strict:true,compress:off,remote_timeout:600s -- gups --size 67108864 --threads 1 --seconds 20 --verify \\
   >/results/gups.json 2>/results/said.txt 9>&- &
 program=$!
 many_packets() {{ [ $(($(rdma_packets) - before)) -gt 48000 ]; }}

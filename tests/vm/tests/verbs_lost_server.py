@@ -21,7 +21,7 @@ CLIENT = """
 soft_roce
 host meet up
 before=$(rdma_packets)
-tidepool run --dram 24M --far remote:10.9.0.1:7000:transport:verbs --conf strict:true,remote_timeout:5s \\
+tidepool run --dram 24M --far remote:10.9.0.1:7000:transport:verbs --conf strict:true,compress:off,remote_timeout:5s \\
   -- checked_pages 64 /tmp/filled >/results/said.txt 2>/results/errors.txt 9>&- &
 program=$!
 wait_for 60 test -e /tmp/filled
