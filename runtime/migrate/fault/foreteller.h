@@ -48,8 +48,7 @@ class Foreteller {
   // with parts of the program that fault all over the place.
   static constexpr int32_t kMostInVain = 512, kWorth = 64, kMostCredit = 16384;
   static constexpr Nanoseconds kFirstPause{1'000'000'000};
-  // Such a try takes 20 ms at most. What a program will do next is not known: sort(1) gathers for
-  // minutes, after as long in which nothing could be foretold.
+  // A try takes some 20 ms. What a program will do next is not known.
   static constexpr Nanoseconds kLongestPause{4'000'000'000};
 
   struct Watched {
