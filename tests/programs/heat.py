@@ -68,7 +68,8 @@ def shows(heat, start, hot):
 
 def check(heat, way):
     total = {key: sum(r[key] for r in heat["ranges"]) for key in heat["ranges"][0] if key.endswith("_bytes")}
-    assert total["direct_bytes" if way == "direct" else "fetch_bytes"] > SIZE // 4, total
+    cold = total["direct_bytes"] if way == "direct" else total["fetch_bytes"] + total["compressed_bytes"]
+    assert cold > SIZE // 4, total
     assert total["local_bytes"] > 0, total
     assert total["hot_bytes"] >= total["hot_far_bytes"], total
     assert 0 <= heat["sampling_cpu_ratio"] < 0.5 and 0 < heat["map_cpu_ratio"] < 0.5, heat
