@@ -172,32 +172,6 @@ TEST(IndirectPrefetcher, ForetellsNothingOfRandomAddresses) {
   EXPECT_LT(model.fetched, model.faults / 100);
 }
 
-// What learning costs, and that it is given up: most faults are not even looked at.
-TEST(IndirectPrefetcher, LearnsInVainForASmallPartOfTheTime) {
-  GatherModel model(13);
-  IndirectPrefetcher prefetcher;
-  for (int i = 0; i < 100'000; ++i) {
-    FaultSample sample = model.noise(kCode);
-    sample.address = model.far_begin + model.random() % (model.far_end - model.far_begin);
-    model.touch(prefetcher, sample);
-  }
-  EXPECT_LT(model.learned, 500u);
-  EXPECT_LE(model.reads, model.learned * (1 + IndexPlace::kCount));
-}
-
-// Many instructions, none of which is a gather loop: together they cost no more.
-TEST(IndirectPrefetcher, LearnsFromFewOfAllFaults) {
-  GatherModel model(14);
-  IndirectPrefetcher prefetcher;
-  for (uint64_t i = 0; i < 60'000; ++i) {
-    FaultSample sample = model.noise(kCode + i % 60);
-    sample.address = model.far_begin + model.random() % (model.far_end - model.far_begin);
-    model.touch(prefetcher, sample);
-  }
-  EXPECT_GT(model.learned, 200u);
-  EXPECT_LE(model.learned, 128 + model.faults / 256);
-}
-
 /// Faults of instructions none of which is a gather loop, each of them a few.
 void faultAllOver(GatherModel& model, IndirectPrefetcher& prefetcher, size_t count,
                   uint64_t first = 0, size_t codes = 500) {
@@ -206,6 +180,24 @@ void faultAllOver(GatherModel& model, IndirectPrefetcher& prefetcher, size_t cou
     sample.address = model.far_begin + model.random() % (model.far_end - model.far_begin);
     model.touch(prefetcher, sample);
   }
+}
+
+// What learning costs, and that it is given up: most faults are not even looked at.
+TEST(IndirectPrefetcher, LearnsInVainForASmallPartOfTheTime) {
+  GatherModel model(13);
+  IndirectPrefetcher prefetcher;
+  faultAllOver(model, prefetcher, 100'000, 0, 1);
+  EXPECT_LT(model.learned, 500u);
+  EXPECT_LE(model.reads, model.learned * (1 + IndexPlace::kCount));
+}
+
+// Many instructions, none of which is a gather loop: together they cost no more.
+TEST(IndirectPrefetcher, LearnsFromFewOfAllFaults) {
+  GatherModel model(14);
+  IndirectPrefetcher prefetcher;
+  faultAllOver(model, prefetcher, 60'000, 0, 60);
+  EXPECT_GT(model.learned, 200u);
+  EXPECT_LE(model.learned, 128 + model.faults / 256);
 }
 
 // All lessons are spent: without more a loop would have to fault for long.
@@ -221,13 +213,9 @@ TEST(IndirectPrefetcher, LearnsAtOnceAfterAPause) {
 TEST(IndirectPrefetcher, LearnsWhatGathersAfterItFaultedAllOverForLong) {
   GatherModel model(12);
   IndirectPrefetcher prefetcher;
-  for (int i = 0; i < 1'500'000; ++i) {
-    FaultSample sample = model.noise(kCode);
-    sample.address = model.far_begin + model.random() % (model.far_end - model.far_begin);
-    prefetcher.onFault(sample, model);
-  }
+  faultAllOver(model, prefetcher, 1'500'000, 0, 1);
   EXPECT_EQ(prefetcher.stats().foretold, 0u);
-  gather(model, prefetcher, {.stride = 4000, .rows = 4'000'000}, 150'000);
+  gather(model, prefetcher, {.stride = 4000, .rows = 4'000'000, .code = kCode + 1}, 150'000);
   EXPECT_GT(model.fetched, 30'000u);
 }
 
