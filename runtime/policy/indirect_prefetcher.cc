@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <utility>
 
 #include "runtime/base/debug_check.h"
@@ -85,6 +86,7 @@ bool IndirectPrefetcher::foretell(Instruction& instruction, Followed& followed,
   if (*reckoned > *base) followed.whole_rows = true;
   Cursor& cursor = cursorOf(followed, sample.thread);
   cursor.used_at = now_;
+  if (cursor.base == *base && cursor.at != 0) refineStep(followed, cursor.at, element);
   const int64_t left = static_cast<int64_t>(cursor.next - element) / pattern.step;
   const uint64_t end = endOf(instruction, followed, fault, element);
   // A loop that is back where it was reads other values there.
@@ -100,6 +102,21 @@ bool IndirectPrefetcher::foretell(Instruction& instruction, Followed& followed,
   }
   look(instruction, followed, cursor, element, fault.memory);
   return true;
+}
+
+// What few faults taught may be too long a step, or the wrong way: a merge goes through short runs
+// before it goes through long ones.
+void IndirectPrefetcher::refineStep(Followed& followed, uint64_t last, uint64_t element) {
+  int64_t& step = followed.pattern.step;
+  const auto move = static_cast<int64_t>(element - last);
+  if (move == 0 || std::abs(move) > PatternLearner::kMostStep) return;
+  followed.backwards = (move > 0) == (step > 0) ? 0 : followed.backwards + 1;
+  if (followed.backwards == kTurn) {
+    step = -step;
+    followed.backwards = 0;
+  }
+  const int64_t size = std::max<int64_t>(std::gcd(step, move), followed.pattern.width);
+  step = step > 0 ? size : -size;
 }
 
 uint64_t IndirectPrefetcher::endOf(const Instruction& instruction, Followed& followed,

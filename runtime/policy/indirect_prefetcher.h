@@ -79,6 +79,7 @@ class IndirectPrefetcher {
   static constexpr uint32_t kMarkEvery = 16;
   // Faults within which a page has to be used: for longer it may not stay.
   static constexpr uint64_t kMarkerLife = 4096;
+  static constexpr uint32_t kTurn = 8;        // moves the other way, in a row, that turn a step
   static constexpr uint32_t kEndLessons = 2;  // tries to find where the end is kept
   static constexpr uint32_t kMostEndMisses = 3;
   static constexpr uint32_t kJudged = 8;  // markers, after which the window changes
@@ -103,6 +104,7 @@ class IndirectPrefetcher {
     std::optional<EndPlace> end;
     uint32_t end_lessons = kEndLessons;  // left
     uint32_t end_misses = 0;             // faults behind what was taken for the end
+    uint32_t backwards = 0;              // moves against the step, in a row
     bool whole_rows = false;             // the loop faulted within a row too: all of it is read
     std::array<Base, kBases> bases{};
     std::array<Cursor, kCursors> cursors{};
@@ -143,6 +145,7 @@ class IndirectPrefetcher {
   Instruction* find(uint64_t code);  // null: it is not followed
   Instruction& follow(uint64_t code);
   bool foretell(Instruction& instruction, Followed& followed, const FaultView& fault);
+  static void refineStep(Followed& followed, uint64_t last, uint64_t element);
   /// Where the array ends that `element` is in; 0 if that is not known.
   uint64_t endOf(const Instruction& instruction, Followed& followed, const FaultView& fault,
                  uint64_t element);

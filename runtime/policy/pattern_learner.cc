@@ -60,7 +60,7 @@ std::optional<IndirectPattern> PatternLearner::compare(
     }
     const int64_t stride = distance / difference;
     if (stride == 0 || stride > kMostStride || stride < -kMostStride) continue;
-    if (!vote(state.guesses[kind], stride)) continue;
+    if (!vote(state.guesses[kind], stride) || state.up + state.down < kMoves) continue;
     const Kind found = kKinds[kind];
     return IndirectPattern{IndexPlace(place), found.offset, found.width, stride,
                            stepOf(state, found.width)};

@@ -18,6 +18,8 @@ class PatternLearner {
   static constexpr uint32_t kAgree = 8;
   // Rows of more bytes are found by the scan within them.
   static constexpr int64_t kMostStride = 65536;
+  // Longer ways from one element to the next are taken for another array's.
+  static constexpr int64_t kMostStep = 4096;
 
   PatternLearner();
 
@@ -38,8 +40,7 @@ class PatternLearner {
   static constexpr int kBefore = 4, kAfter = 5;  // words around a place
   static constexpr size_t kWords = kBefore + kAfter;
   static constexpr size_t kGuesses = 2;
-  // Longer ways from one element to the next are taken for another array's.
-  static constexpr uint64_t kMostStep = 4096;
+  static constexpr uint32_t kMoves = 4;  // from which a step can be told
   // A pointer points to the beginning of what is touched, or so far before it.
   static constexpr uint64_t kNear = 256;
 

@@ -137,6 +137,31 @@ TEST(IndirectPrefetcher, FindsArraysOfPointers) {
   }
 }
 
+// As a merge sort does: it goes through short runs before it goes through long ones.
+TEST(IndirectPrefetcher, CorrectsAStepThatFewFaultsTaught) {
+  constexpr size_t kCount = 40'000;
+  const Loop loop{.width = 8, .down = true, .step = 32};
+  // Elements from one fault of the first phase to the next; beyond 128 they are another array's.
+  for (const int64_t first_phase : {85, 2, 1, -3, -89, 700, -701}) {
+    GatherModel model(static_cast<uint64_t>(first_phase + 1000));
+    IndirectPrefetcher prefetcher;
+    const std::vector<uint64_t> rows = makeIndex(model, loop, kCount, kIndexes);
+    const auto touch = [&](size_t i) {
+      FaultSample sample = model.noise(kCode);
+      sample.registers[3] = kIndexes + i * loop.step;
+      sample.address = loop.table + rows[i] * 400;
+      model.use(sample.address);
+      model.touch(prefetcher, sample);
+    };
+    for (int64_t n = 1; n <= 100; ++n) {
+      touch(static_cast<size_t>(n * first_phase + 71 * int64_t{kCount}) % kCount);
+    }
+    for (size_t i = kCount; i-- > 0;) touch(i);
+    SCOPED_TRACE(first_phase);
+    expectForetold(model, prefetcher, 0.85);
+  }
+}
+
 TEST(IndirectPrefetcher, FollowsSeveralTablesAndThreadsOfOneInstruction) {
   GatherModel model(3);
   IndirectPrefetcher prefetcher;
@@ -352,9 +377,10 @@ TEST(IndirectPrefetcher, RestsWhereLessThanHalfIsUsed) {
   GatherModel model(19);
   IndirectPrefetcher prefetcher;
   const Loop loop;
-  const std::vector<uint64_t> rows = makeIndex(model, loop, 100'000, kIndexes);
+  const std::vector<uint64_t> rows = makeIndex(model, loop, 600'000, kIndexes);
   for (int i = 0; i < 60'000; ++i) {
-    const size_t at = model.random() % 99'000;  // one element each
+    // One element each, near the last.
+    const size_t at = static_cast<size_t>(i / 100) * 900 + model.random() % 900;
     FaultSample sample = model.noise(kCode);
     sample.registers[3] = kIndexes + at * 4;
     sample.address = loop.table + rows[at] * 400;
