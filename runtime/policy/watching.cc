@@ -29,13 +29,10 @@ constexpr double kFar = 0.6;
 // Of the time for looks, what the kind gets that finds less.
 constexpr double kLeastTime = 0.125;
 
-/// The new estimate of a share: a few granules are a noisy sample, fewer pages a noisier one.
-double blend(double before, const WatchWindow::Sample& sample) {
-  if (sample.watched == 0) return before;
-  TP_DCHECK_OP(sample.seen, <=, sample.watched);
-  const double now = static_cast<double>(sample.seen) / static_cast<double>(sample.watched);
-  return before + (now - before) * std::min(0.7, static_cast<double>(sample.watched) / 1024);
-}
+// A share is that of so many independent looks lately, ...
+constexpr double kRemembered = 32;
+// ... but a batch counts no more than this.
+constexpr double kMostWeight = 0.7;
 
 }  // namespace
 
@@ -54,18 +51,48 @@ Nanoseconds MoveWorth::longestWindow() const {
   return Nanoseconds(static_cast<uint64_t>(useful));
 }
 
+void WatchWindow::Sample::add(uint64_t watched, uint64_t seen) {
+  TP_DCHECK_OP(seen, <=, watched);
+  if (watched == 0) return;
+  watched_ += watched;
+  seen_ += seen;
+  ++granules_;
+  squares_ += static_cast<double>(seen) * static_cast<double>(seen) / static_cast<double>(watched);
+}
+
+double WatchWindow::Sample::spread() const {
+  return std::max(0.0, squares_ / static_cast<double>(watched_) - share() * share());
+}
+
+void WatchWindow::Share::observe(const Sample& sample) {
+  if (sample.watched() == 0) return;
+  const auto pages = static_cast<double>(sample.watched());
+  const auto granules = static_cast<double>(sample.granules());
+  const double now = sample.share();
+  if (sample.granules() > 1) {
+    between_ += (sample.spread() - between_) / 8;
+    all_ += (now * (1 - now) * (granules - 1) / granules - all_) / 8;
+  }
+  // Pages of a granule tell as much as one where all are used alike (the intraclass correlation),
+  // and each by itself where they are not.
+  const double alike = all_ > 0 ? std::min(1.0, between_ / all_) : 0;
+  const double independent = pages / (1 + (pages / granules - 1) * alike);
+  share_ += (now - share_) * std::min(kMostWeight, independent / kRemembered);
+  TP_DCHECK(share_ >= 0 && share_ <= 1);
+}
+
 void WatchWindow::observe(Nanoseconds lasted, Sample far, Sample local, const Sizes& sizes,
                           Nanoseconds longest) {
-  if (far.watched + local.watched == 0 || sizes.capacity == 0) return;
+  if (far.watched() + local.watched() == 0 || sizes.capacity == 0) return;
   const bool late = typical_ > 0 && ns(lasted) > 2 * typical_;
   typical_ += (ns(lasted) - typical_) * (typical_ > 0 ? 0.125 : 1);
   telling_ = false;
   if (late) return;
-  far_share_ = blend(far_share_, far);
-  local_share_ = blend(local_share_, local);
+  far_.observe(far);
+  local_.observe(local);
   const double pages = static_cast<double>(sizes.far_pages + sizes.local_pages);
-  const double seen = far_share_ * static_cast<double>(sizes.far_pages) +
-                      local_share_ * static_cast<double>(sizes.local_pages);
+  const double seen = far_.share() * static_cast<double>(sizes.far_pages) +
+                      local_.share() * static_cast<double>(sizes.local_pages);
   const double wanted = std::min(kSeenShare * static_cast<double>(sizes.capacity), pages);
   const double right = wanted / std::max(seen, 1.0);
   telling_ = right > kFar;
@@ -75,10 +102,10 @@ void WatchWindow::observe(Nanoseconds lasted, Sample far, Sample local, const Si
   const double wish = std::clamp(right < kFar ? right : 0.5 + 0.5 * right, kLeastStep, kMostStep);
   length_ = Nanoseconds(static_cast<uint64_t>(std::clamp(before * wish, kShortest, most)));
   const double step = ns(length_) / before;
-  TP_DCHECK(far_share_ >= 0 && far_share_ <= 1 && local_share_ >= 0 && local_share_ <= 1);
-  // What was not watched this time would show less or more as well.
-  if (far.watched == 0) far_share_ = std::min(1.0, far_share_ * step);
-  if (local.watched == 0) local_share_ = std::min(1.0, local_share_ * step);
+  // Cold pages will be seen more often or less often, hot ones not: what was watched shows which.
+  const double about = (1 + step) / 2;
+  far_.expect(far.watched() == 0 ? step : about);
+  local_.expect(local.watched() == 0 ? step : about);
 }
 
 void LookShares::note(Kind kind, uint64_t misplaced, Nanoseconds cost) {

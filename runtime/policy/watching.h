@@ -5,6 +5,7 @@
 // single-threaded.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "runtime/base/units.h"
@@ -25,8 +26,21 @@ struct MoveWorth {
 /// capacity, not a constant, says what is hot (MEMTIS).
 class WatchWindow {
  public:
-  struct Sample {
-    uint64_t watched = 0, seen = 0;
+  /// Pages of one kind that a window showed, of some granules.
+  class Sample {
+   public:
+    /// Of the next granule.
+    void add(uint64_t watched, uint64_t seen);
+    uint64_t watched() const { return watched_; }
+    uint64_t seen() const { return seen_; }
+    uint64_t granules() const { return granules_; }
+    double share() const { return static_cast<double>(seen_) / static_cast<double>(watched_); }
+    /// How much the granules' shares differ from that of all: their variance.
+    double spread() const;
+
+   private:
+    uint64_t watched_ = 0, seen_ = 0, granules_ = 0;
+    double squares_ = 0;  // of the granules' shares, each times its pages
   };
   struct Sizes {
     uint64_t far_pages = 0, local_pages = 0, capacity = 0;
@@ -47,15 +61,29 @@ class WatchWindow {
     uint64_t local = 0, far = 0;
   };
   Use use(const Sizes& sizes) const {
-    return {static_cast<uint64_t>(local_share_ * static_cast<double>(sizes.local_pages)),
-            static_cast<uint64_t>(far_share_ * static_cast<double>(sizes.far_pages))};
+    return {static_cast<uint64_t>(local_.share() * static_cast<double>(sizes.local_pages)),
+            static_cast<uint64_t>(far_.share() * static_cast<double>(sizes.far_pages))};
   }
 
  private:
+  /// Of the pages of one kind, how many are used. Where pages of a granule are used alike, it is
+  /// the number of granules that makes a sample a good one, and several have to be seen; elsewhere
+  /// a few show it.
+  class Share {
+   public:
+    void observe(const Sample& sample);
+    /// The next windows will be longer by this factor, or shorter.
+    void expect(double times) { share_ = std::min(1.0, share_ * times); }
+    double share() const { return share_; }
+
+   private:
+    double share_ = 0;
+    double between_ = 0, all_ = 0;  // variance between granules, and of all pages
+  };
   static double ns(Nanoseconds time) { return static_cast<double>(time.value()); }
   Nanoseconds length_ = Nanoseconds(5'000'000);
   double typical_ = 0;  // ns that windows have lasted lately
-  double far_share_ = 0, local_share_ = 0;
+  Share far_, local_;
   bool telling_ = false, scarce_ = false;
 };
 

@@ -170,6 +170,17 @@ TEST_F(BalancerTest, HardlyMovesPagesThatAreUsedOnceASecond) {
   EXPECT_GT(localOf(local.pages), stayed * 3 / 4) << stayed << " before";
 }
 
+// Looks at granules that lie together would find the range all at once, and take their windows for
+// too long.
+TEST_F(BalancerTest, PromotesAHotRangeInOnePiece) {
+  Kind hot{{}, 2000};
+  for (uint64_t page = 0; page < 6 * kPagesPerGranule; ++page) {
+    hot.pages.push_back(20 * kPagesPerGranule + page);
+  }
+  use({hot}, 20);
+  EXPECT_GE(localOf(hot.pages), hot.pages.size() * 9 / 10);
+}
+
 /// Over a tier that can only be mapped in whole granules.
 class WholeBalancerTest : public BalancerTest {
  protected:

@@ -27,7 +27,20 @@ struct Program {
   }
 };
 
-WatchWindow::Sample sampleOf(double share) { return {4096, static_cast<uint64_t>(4096 * share)}; }
+WatchWindow::Sample sampleOf(uint64_t watched, uint64_t seen) {
+  WatchWindow::Sample sample;
+  sample.add(watched, seen);
+  return sample;
+}
+
+/// Eight granules, all used alike.
+WatchWindow::Sample sampleOf(double share) {
+  WatchWindow::Sample sample;
+  for (int i = 0; i < 8; ++i) {
+    sample.add(kPagesPerGranule, static_cast<uint64_t>(kPagesPerGranule * share));
+  }
+  return sample;
+}
 
 void watch(WatchWindow& window, const Program& program, int times) {
   for (int i = 0; i < times; ++i) {
@@ -112,7 +125,7 @@ TEST(MoveWorth, MustPayMoreOftenWhereTheBarIsHigher) {
 // not become so long that what it shows is worth nothing: then nothing was ever promoted.
 TEST(WatchWindow, WithASmallHotSetIsAsLongAsASightingIsWorthAMove) {
   WatchWindow window;
-  const WatchWindow::Sample seen{8192, 2};  // 64 of 260,000 pages, however long
+  const WatchWindow::Sample seen = sampleOf(8192, 2);  // 64 of 260,000 pages, however long
   for (int i = 0; i < 100; ++i) {
     window.observe(window.length(), seen, seen, {kFar, kLocal, kCapacity}, kPage.longestWindow());
   }
@@ -138,10 +151,11 @@ TEST(WatchWindow, IsNotScarceWhereCapacitySortsPages) {
 TEST(WatchWindow, BecomesShorterAtOnceWhenAFasterTierIsLeft) {
   WatchWindow window;
   for (int i = 0; i < 60; ++i) {
-    window.observe(window.length(), {8192, 0}, {8192, 0}, {kFar, kLocal, kCapacity}, kAnyLength);
+    window.observe(window.length(), sampleOf(8192, 0), sampleOf(8192, 0), {kFar, kLocal, kCapacity},
+                   kAnyLength);
   }
   EXPECT_EQ(window.length(), kAnyLength);
-  window.observe(window.length(), {8192, 0}, {8192, 0}, {kFar, kLocal, kCapacity},
+  window.observe(window.length(), sampleOf(8192, 0), sampleOf(8192, 0), {kFar, kLocal, kCapacity},
                  kPage.longestWindow());
   EXPECT_EQ(window.length(), kPage.longestWindow());
 }
@@ -150,7 +164,7 @@ TEST(WatchWindow, BecomesShorterAtOnceWhenAFasterTierIsLeft) {
 TEST(WatchWindow, BelievesNoMoreOfWhatItDoesNotWatchWhenItCannotGrow) {
   WatchWindow window;
   const WatchWindow::Sizes sizes{kFar, kLocal, kCapacity};
-  const WatchWindow::Sample seen{4096, 8};
+  const WatchWindow::Sample seen = sampleOf(4096, 8);
   for (int i = 0; i < 60; ++i) {
     window.observe(window.length(), seen, seen, sizes, kPage.longestWindow());
   }
@@ -177,14 +191,14 @@ std::vector<uint64_t> promotedOf(const std::vector<PageKind>& kinds, int sweeps)
   for (const PageKind& kind : kinds) scores.emplace_back(kind.pages);
   std::vector<uint64_t> promoted(kinds.size(), 0);
   for (int sweep = 0; sweep < sweeps; ++sweep) {
-    WatchWindow::Sample sample{kFar, 0};
+    uint64_t sightings = 0;
     const Evidence wanted = window.scarce() ? Evidence::kRunning : Evidence::kOnce;
     for (size_t k = 0; k < kinds.size(); ++k) {
       const double length = static_cast<double>(window.length().value());
       std::bernoulli_distribution used(1 - std::exp(-kinds[k].rate * length * 1e-9));
       for (PageScore& score : scores[k]) {
         const bool seen = used(random);
-        sample.seen += seen ? 1 : 0;
+        sightings += seen ? 1 : 0;
         score = score.watchedFar(seen);
         if (seen && !score.enough(wanted)) score = score.watchedFar(used(random));
         if (!kPage.pays(window.length(), 1) || !score.enough(wanted)) continue;
@@ -192,7 +206,8 @@ std::vector<uint64_t> promotedOf(const std::vector<PageKind>& kinds, int sweeps)
         score = PageScore();  // looked at afresh, as if it had gone far again
       }
     }
-    window.observe(window.length(), sample, {}, {kFar, kLocal, kCapacity}, kPage.longestWindow());
+    window.observe(window.length(), sampleOf(kFar, sightings), {}, {kFar, kLocal, kCapacity},
+                   kPage.longestWindow());
   }
   return promoted;
 }

@@ -175,27 +175,24 @@ void Balancer::openBatch(Nanoseconds now) {
   std::move(next_.begin() + taken, next_.begin() + next_count_, next_.begin());
   next_count_ -= taken;
   const size_t local_until = visit_count_ + shares_.takeLocal(most - visit_count_);
-  while (visit_count_ < local_until && openNext(local_hand_, Look::kLocal)) {
+  while (visit_count_ < local_until && openNext(local_order_, Look::kLocal)) {
   }
-  while (visit_count_ < most && openNext(far_hand_, Look::kDirect)) {
+  while (visit_count_ < most && openNext(far_order_, Look::kDirect)) {
   }
-  while (visit_count_ < most && openNext(local_hand_, Look::kLocal)) {
+  while (visit_count_ < most && openNext(local_order_, Look::kLocal)) {
   }
   watching_ = visit_count_ > 0;
   opened_at_ = now;
 }
 
-bool Balancer::openNext(GranuleIndex& hand, Look look) {
+bool Balancer::openNext(SpreadOrder& order, Look look) {
   const Nanoseconds start = threadCpuTime();
-  for (uint64_t looked = 0; looked < end().value(); ++looked) {
-    if (hand >= end()) {
-      hand = GranuleIndex(0);
-      if (look == Look::kLocal) ++turn_;
-    }
-    const GranuleIndex granule = core_.space->nextWithPages(hand, end());
-    looked += granule - hand;
-    hand = granule + 1;
-    if (granule < end() && open(granule, look, start)) return true;
+  const uint64_t granules = end().value();
+  for (uint64_t looked = 0; looked < granules; ++looked) {
+    const GranuleIndex granule(order.next(granules));
+    const bool any =
+        look == Look::kLocal ? core_.space->hasLocal(granule) : core_.space->hasPages(granule);
+    if (any && open(granule, look, start)) return true;
   }
   charge(threadCpuTime() - start);
   return false;
@@ -245,7 +242,7 @@ Places Balancer::sampleOf(const Places& places) {
   // A few runs from where the last turns have not been, wrapping round.
   const uint64_t runs = runsIn(places.local);
   if (runs == 0) return sample;
-  const uint64_t from = turn_ * kSampledRuns % runs;
+  const uint64_t from = local_order_.rounds() * kSampledRuns % runs;
   uint64_t number = 0;
   forRuns(places.local, [&](uint64_t first, uint64_t count) {
     if ((number++ + runs - from) % runs >= kSampledRuns) return;
@@ -280,7 +277,7 @@ void Balancer::closeBatch(Nanoseconds now) {
     }
     chargeVisit(visit, start, 0);
   }
-  count(source_->count, far.watched + local.watched);
+  count(source_->count, far.watched() + local.watched());
   watching_ = false;
 }
 
@@ -291,10 +288,8 @@ void Balancer::closeVisit(Visit& visit, WatchWindow::Sample& far, WatchWindow::S
   visit.found = watch_->close(slot, granule);
   const uint64_t far_seen = (visit.found.seen & visit.found.watched.direct).count();
   const uint64_t local_seen = (visit.found.seen & visit.found.watched.local).count();
-  far.watched += visit.found.watched.direct.count();
-  far.seen += far_seen;
-  local.watched += visit.found.watched.local.count();
-  local.seen += local_seen;
+  far.add(visit.found.watched.direct.count(), far_seen);
+  local.add(visit.found.watched.local.count(), local_seen);
   chargeVisit(
       visit, start,
       static_cast<double>(local_seen) * kWriteNs + static_cast<double>(far_seen) * kTouchNs);
@@ -545,7 +540,14 @@ void Balancer::markUnproven(const GranuleLock& granule, const Promoter::Run& run
 void Balancer::makeRoom() {
   // A granule at a time comes from a tier that is mapped whole.
   const uint64_t least = mover_.whole.canPromote() ? kPagesPerGranule + 64 : 64;
-  const uint64_t wanted = std::clamp<uint64_t>(core_.budget.limit().value() / 32, least, 8192);
+  uint64_t wanted = std::clamp<uint64_t>(core_.budget.limit().value() / 32, least, 8192);
+  // A hot range in one piece comes by the granule, all of it or nothing.
+  uint64_t seen = 0;
+  for (size_t i = 0; i < visit_count_; ++i) {
+    const AccessWatch::Seen& found = visits_[i].found;
+    if (visits_[i].telling) seen += (found.seen & found.watched.direct).count();
+  }
+  wanted = std::max(wanted, seen);
   for (uint64_t looked = 0; looked < end().value() && core_.budget.room().value() < wanted &&
                             rate_.open(mover_.transfer.moved());
        ++looked) {

@@ -18,6 +18,7 @@
 #include "runtime/migrate/direct/access_watch.h"
 #include "runtime/migrate/direct/granule_mover.h"
 #include "runtime/policy/move_rate.h"
+#include "runtime/policy/spread_order.h"
 #include "runtime/policy/watching.h"
 
 namespace tidepool {
@@ -62,7 +63,7 @@ class Balancer {
   bool filling();
   size_t looksAtOnce() const;
   void openBatch(Nanoseconds now);
-  bool openNext(GranuleIndex& hand, Look look);
+  bool openNext(SpreadOrder& order, Look look);
   /// Charges the visit from `since` on: finding it costs time too.
   bool open(GranuleIndex index, Look look, Nanoseconds since);
   Places sampleOf(const Places& places);
@@ -116,8 +117,7 @@ class Balancer {
   Nanoseconds opened_at_;
   std::array<std::pair<GranuleIndex, Look>, kBatch> next_{};  // to be looked at before others
   size_t next_count_ = 0;
-  GranuleIndex local_hand_, far_hand_;  // over granules with local pages, and without
-  uint64_t turn_ = 0;                   // of the first
+  SpreadOrder local_order_, far_order_;  // of granules with local pages, and without
   GranuleIndex cold_hand_;
   Nanoseconds earned_at_;
   Nanoseconds judged_at_;
