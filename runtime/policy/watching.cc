@@ -31,8 +31,9 @@ constexpr double kLeastTime = 0.125;
 
 // A share is that of so many independent looks lately, ...
 constexpr double kRemembered = 32;
-// ... but a batch counts no more than this.
+// ... but a batch counts no more than this, and one of few granules less.
 constexpr double kMostWeight = 0.7;
+constexpr double kFewGranules = 4;
 
 }  // namespace
 
@@ -77,7 +78,8 @@ void WatchWindow::Share::observe(const Sample& sample) {
   // and each by itself where they are not.
   const double alike = all_ > 0 ? std::min(1.0, between_ / all_) : 0;
   const double independent = pages / (1 + (pages / granules - 1) * alike);
-  share_ += (now - share_) * std::min(kMostWeight, independent / kRemembered);
+  share_ +=
+      (now - share_) * std::min({kMostWeight, granules / kFewGranules, independent / kRemembered});
   TP_DCHECK(share_ >= 0 && share_ <= 1);
 }
 

@@ -6,6 +6,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -27,19 +28,18 @@ struct Program {
   }
 };
 
+/// Of eight granules that are used alike.
 WatchWindow::Sample sampleOf(uint64_t watched, uint64_t seen) {
   WatchWindow::Sample sample;
-  sample.add(watched, seen);
+  for (uint64_t i = 0; i < 8; ++i) {
+    const auto part = [i](uint64_t of) { return of * (i + 1) / 8 - of * i / 8; };
+    sample.add(part(watched), std::min(part(watched), part(seen)));
+  }
   return sample;
 }
 
-/// Eight granules, all used alike.
 WatchWindow::Sample sampleOf(double share) {
-  WatchWindow::Sample sample;
-  for (int i = 0; i < 8; ++i) {
-    sample.add(kPagesPerGranule, static_cast<uint64_t>(kPagesPerGranule * share));
-  }
-  return sample;
+  return sampleOf(4096, static_cast<uint64_t>(4096 * share));
 }
 
 void watch(WatchWindow& window, const Program& program, int times) {

@@ -277,7 +277,6 @@ void Balancer::closeBatch(Nanoseconds now) {
     }
     chargeVisit(visit, start, 0);
   }
-  count(source_->count, far.watched() + local.watched());
   watching_ = false;
 }
 
@@ -288,8 +287,12 @@ void Balancer::closeVisit(Visit& visit, WatchWindow::Sample& far, WatchWindow::S
   visit.found = watch_->close(slot, granule);
   const uint64_t far_seen = (visit.found.seen & visit.found.watched.direct).count();
   const uint64_t local_seen = (visit.found.seen & visit.found.watched.local).count();
-  far.add(visit.found.watched.direct.count(), far_seen);
-  local.add(visit.found.watched.local.count(), local_seen);
+  const uint64_t far_watched = visit.found.watched.direct.count();
+  const uint64_t local_watched = visit.found.watched.local.count();
+  // Looked at again since pages were seen there, it is no sample of all.
+  if (visit.look != Look::kAgain) far.add(far_watched, far_seen);
+  local.add(local_watched, local_seen);
+  count(source_->count, far_watched + local_watched);
   chargeVisit(
       visit, start,
       static_cast<double>(local_seen) * kWriteNs + static_cast<double>(far_seen) * kTouchNs);
