@@ -59,6 +59,8 @@ class Proxy:
         while True:
             client = self.listener.accept()[0]
             server = socket.create_connection(("127.0.0.1", self.to))
+            for end in (client, server):  # the last piece of a page must not wait for acknowledgements of others
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self.lock:
                 self.ends |= {client, server}
             for ends in ((client, server), (server, client)):

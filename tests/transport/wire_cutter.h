@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -162,6 +163,11 @@ class WireCutter {
     address.sin_port = htons(server_);
     address.sin_addr.s_addr = inet_addr(testHost().c_str());
     if (connect(server.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return;
+    // The last piece of a page must not wait until the ones before it are acknowledged.
+    for (const UniqueFd* end : {&client, &server}) {
+      const int on = 1;
+      (void)setsockopt(end->get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
     pairs_.push_back({std::move(client), std::move(server), {}, {}});
   }
 
