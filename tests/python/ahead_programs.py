@@ -229,6 +229,7 @@ def pinned():
 
 def main():
     torch.set_num_threads(1)
+    torch.multiprocessing.set_forkserver_preload(["torch"])  # where START is that
     if "tidepool_rows" in sys.modules and "--measured" not in sys.argv:
         from tidepool_rows import ahead_policy
 

@@ -28,12 +28,12 @@ class Loops(unittest.TestCase):
         cls.server = MemoryServer("1G")
         cls.addClassCleanup(cls.server.stop)
 
-    def same(self, *names, words=(), **more):
+    def same(self, *names, words=(), start="spawn", **more):
         """What the programs say of their tables, by name. They print what they print without Tidepool."""
         command = [sys.executable, PROGRAMS, ",".join(names), *words]
-        # Beside forked workers, which keep pages of their parent's, its own pages have next to no memory.
-        expected = plain(*command, START="spawn")
-        found = run(*command, far=self.server.spec, START="spawn", **more)
+        # Beside workers forked from it, which keep pages of their parent's, its own pages have next to no memory.
+        expected = plain(*command, START=start)
+        found = run(*command, far=self.server.spec, START=start, **more)
         self.assertEqual(expected.returncode, 0, expected.stderr)
         self.assertEqual(found.returncode, 0, found.stderr)
         self.assertEqual(found.stdout, expected.stdout)
@@ -55,38 +55,28 @@ class Loops(unittest.TestCase):
         self.assertEqual(said[name]["waiting"], [0, 0], said)
 
     def test_rows_are_there_when_they_are_looked_up(self):
-        said = self.same("epochs", "iterable", "persistent", "failing", "pinned")
-        for name in ("epochs", "iterable", "failing", "pinned"):
+        """All programs in one process, whose workers do not have to import torch again; the last two change it."""
+        programs = "epochs iterable late dropped persistent several failing others pinned dying".split()
+        said = self.same(*programs, start="forkserver")
+        for name in ("epochs", "iterable", "failing", "late", "pinned"):
             with self.subTest(name):
                 self.check_found(said, name)
+        for name in ("several", "dropped"):
+            with self.subTest(name):
+                self.assertEqual((said[name]["streams"], said[name]["waiting"]), (0, [0, 0]), said)
+        with self.subTest("batches beyond the one that is used are announced, and dropped with the iterator"):
+            self.assertEqual(said["dropped"]["announced"][:4], [10, 11, 12, 13], said)
+        with self.subTest("the loader keeps its workers, and with them the iterator of the last epoch"):
+            self.assertLessEqual(said["persistent"]["streams"], 1)
+        with self.subTest("what is not looked up is no longer announced"):
+            self.assertEqual(said["others"]["end"][1], said["others"]["then"][1], "asked for in vain for ever")
 
     def test_of_dense_gradients_as_well(self):
         self.check_found(self.same("dense_gradients", rows="all:64"), "dense_gradients")
 
-    def test_batches_beyond_the_one_that_is_used_are_announced_and_dropped_with_the_iterator(self):
-        said = self.same("dropped")["dropped"]
-        self.assertEqual(said["announced"][:4], [10, 11, 12, 13], said)
-        self.assertEqual((said["streams"], said["waiting"]), (0, [0, 0]), said)
-
-    def test_an_epoch_that_is_left_early_leaves_nothing_announced(self):
-        said = self.same("persistent", "several")
-        # The loader keeps its workers, and with them the iterator of the last epoch.
-        self.assertLessEqual(said["persistent"]["streams"], 1)
-        self.assertEqual((said["several"]["streams"], said["several"]["waiting"]), (0, [0, 0]), said)
-
-    def test_look_ups_may_lag_behind(self):
-        self.check_found(self.same("late"), "late")
-
-    def test_what_is_not_looked_up_is_no_longer_announced(self):
-        said = self.same("others")["others"]
-        self.assertEqual(said["end"][1], said["then"][1], "asked for in vain for ever")
-
-    def test_a_worker_that_dies_is_told_as_ever(self):
-        self.same("dying")
-
     def test_off(self):
         command = [sys.executable, PROGRAMS, "epochs"]
-        found = run(*command, far=self.server.spec, options=["--rows-ahead", "off"], START="spawn")
+        found = run(*command, far=self.server.spec, options=["--rows-ahead", "off"], START="forkserver")
         self.assertRegex(found.stderr, r'"end": \[\[\d+, \d+\], \[0, 0\]\]')
 
     def test_measured_and_in_a_pool(self):
