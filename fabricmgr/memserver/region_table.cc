@@ -111,7 +111,7 @@ Result<std::shared_ptr<Region>> RegionTable::create(Bytes wanted, Returns return
   auto token = randomToken();
   if (!token) return tl::unexpected(token.error());
   auto reserved = reserve(wanted);
-  if (!reserved && sweep() > 0) reserved = reserve(wanted);
+  if (!reserved && sweep(Grace::kOverOrLeft) > 0) reserved = reserve(wanted);
   if (!reserved) return tl::unexpected(reserved.error());
   const Bytes size = *reserved;
   auto memory = map(size);
@@ -203,6 +203,7 @@ Result<std::shared_ptr<Region>> RegionTable::attach(uint64_t id, const wire::Tok
   if (epoch < entry.region->epoch()) return fail(ErrorCode::kStaleEpoch, "older epoch");
   if (epoch > entry.region->epoch()) return fail(ErrorCode::kConflict, "unknown epoch");
   ++entry.connections;
+  entry.left = false;
   return entry.region;
 }
 
@@ -212,7 +213,10 @@ void RegionTable::detach(const std::shared_ptr<Region>& region, Leaving leaving)
   // A managed one may have been dropped, and another made for its id.
   if (found == entries_.end() || found->second.region != region) return;
   TP_CHECK_OP(found->second.connections, >, 0u);
-  if (leaving == Leaving::kInOrder) found->second.grace = graces_.left;
+  if (leaving == Leaving::kInOrder) {
+    found->second.grace = graces_.left;
+    found->second.left = true;
+  }
   if (--found->second.connections == 0) found->second.idle_since = clock_.now();
 }
 
@@ -226,16 +230,17 @@ Status RegionTable::fence(uint64_t id, Epoch epoch) {
   return {};
 }
 
-size_t RegionTable::sweep() {
+size_t RegionTable::sweep(Grace grace) {
   std::vector<std::shared_ptr<Region>> gone;
   {
     MutexLock lock(mutex_);
     const Nanoseconds now = clock_.now();
     for (auto at = entries_.begin(); at != entries_.end();) {
       const Entry& entry = at->second;
+      const bool over =
+          now - entry.idle_since >= entry.grace || (grace == Grace::kOverOrLeft && entry.left);
       // A region that a device has pinned, for somebody who has left, is still in memory.
-      if (entry.managed || entry.connections > 0 || now - entry.idle_since < entry.grace ||
-          entry.region->pinned()) {
+      if (entry.managed || entry.connections > 0 || !over || entry.region->pinned()) {
         ++at;
         continue;
       }

@@ -103,8 +103,9 @@ class RegionTable {
       : capacity_(capacity), graces_(graces), clock_(clock), lends_to_(lends_to) {}
 
   /// A new region of `size` (0: all that is free) with one connection; sweeps first if there is
-  /// too little. Errors: kPermission if nobody may have one without orders, kNoSpace, kNoMemory,
-  /// kInternal when the kernel has no random bytes.
+  /// too little, also what clients that have ended left, whose grace is not over. Errors:
+  /// kPermission if nobody may have one without orders, kNoSpace, kNoMemory, kInternal when the
+  /// kernel has no random bytes.
   Result<std::shared_ptr<Region>> create(Bytes size, Returns returns = Returns::kNever)
       TP_EXCLUDES(mutex_);
   /// One more connection. Errors: kNotFound, kPermission for a wrong token, kStaleEpoch, kConflict
@@ -127,8 +128,11 @@ class RegionTable {
       TP_EXCLUDES(mutex_);
   /// Gives its memory back. Those who are connected keep theirs until they have been told.
   void dropManaged(uint64_t id) TP_EXCLUDES(mutex_);
-  /// Frees the regions whose grace is over; returns how many.
-  size_t sweep() TP_EXCLUDES(mutex_);
+  /// Whose regions go: of those that are gone for longer than their grace; also of those that have
+  /// ended, and who would come back, if at all, only by chance.
+  enum class Grace : uint8_t { kOver, kOverOrLeft };
+  /// Frees regions; returns how many.
+  size_t sweep(Grace grace = Grace::kOver) TP_EXCLUDES(mutex_);
 
   LendsTo lendsTo() const { return lends_to_; }
   Bytes capacity() const { return capacity_; }
@@ -148,6 +152,7 @@ class RegionTable {
     size_t connections = 0;
     Nanoseconds idle_since;
     Nanoseconds grace;
+    bool left = false;  // its client has ended, in order, and nobody has come back
     bool managed = false;
     std::optional<wire::Token> admits;  // managed: what opens it now
   };

@@ -263,9 +263,9 @@ Session::Step Session::stepHello() {
       buffer_.get() + buffer_begin_, wire::kHelloSize));
   if (!hello && hello.error().code() == ErrorCode::kCorrupt) return close(hello.error().text());
   Result<std::shared_ptr<Region>> region = openRegion(hello);
-  // A client that comes right after another has left waits until that has been seen, and for that
-  // one's grace to end: the worker calls again on its next tick, within the time a handshake may
-  // take.
+  // A client that comes right after another has left waits until that has been seen, and for the
+  // grace of one whose connection broke to end: the worker calls again on its next tick, within the
+  // time a handshake may take.
   if (!region && region.error().code() == ErrorCode::kNoSpace &&
       (!departures_done_ || regions_.willFit(hello->size))) {
     return Step::kNeedBytes;

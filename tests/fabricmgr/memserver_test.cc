@@ -301,8 +301,8 @@ TEST(MemoryServerGrace, AClientMayComeBackForItsBytes) {
   EXPECT_TRUE(readPages(**again, 0, kPageSize) == bytes);
 }
 
-TEST(MemoryServerGrace, ANewcomerWaitsForTheRoomOfOneThatLeft) {
-  auto server = startServer({.size = Bytes(8 * kMiB), .grace = Nanoseconds(300'000'000)});
+TEST(MemoryServerGrace, ANewcomerHasTheRoomOfOneThatLeft) {
+  auto server = startServer({.size = Bytes(8 * kMiB), .grace = kLong});
   auto first = create(*server, Bytes());
   ASSERT_TRUE(first);
   EXPECT_EQ(create(*server, Bytes(kMiB)).error().code(), ErrorCode::kNoSpace);
@@ -312,6 +312,26 @@ TEST(MemoryServerGrace, ANewcomerWaitsForTheRoomOfOneThatLeft) {
   EXPECT_EQ((*second)->region().capacity.value(), 8 * kMiB);
   second->reset();
   EXPECT_EQ(create(*server, Bytes(9 * kMiB)).error().code(), ErrorCode::kNoSpace);
+}
+
+TEST(RegionTable, OnlyWhatWasLeftInOrderGoesBeforeItsGraceIsOver) {
+  using memserver::Leaving;
+  const Bytes size(kMiB);
+  MonotonicClock clock;
+  memserver::RegionTable regions(size, kLong, clock);
+  auto region = *regions.create(size);
+  regions.detach(region, Leaving::kBroken);
+  EXPECT_EQ(regions.create(size).error().code(), ErrorCode::kNoSpace);
+  EXPECT_TRUE(regions.willFit(size)) << "by and by";
+  ASSERT_TRUE(regions.attach(region->id(), region->token(), region->epoch()));
+  regions.detach(region, Leaving::kInOrder);
+  EXPECT_EQ(regions.sweep(), 0u) << "nobody needs it";
+  ASSERT_TRUE(regions.attach(region->id(), region->token(), region->epoch()));
+  regions.detach(region, Leaving::kOfFurther);
+  EXPECT_EQ(regions.create(size).error().code(), ErrorCode::kNoSpace) << "it had come back";
+  ASSERT_TRUE(regions.attach(region->id(), region->token(), region->epoch()));
+  regions.detach(region, Leaving::kInOrder);
+  EXPECT_TRUE(regions.create(size));
 }
 
 /// While a region that nobody holds is being unmapped, by another worker, it is neither listed nor
