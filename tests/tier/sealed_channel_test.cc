@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -19,7 +18,7 @@
 
 #include "runtime/tier/far_kind.h"
 #include "runtime/tier/remote_tier.h"
-#include "tests/tier/liar.h"
+#include "tests/tier/family.h"
 #include "tests/tier/server.h"
 
 namespace tidepool {
@@ -312,58 +311,16 @@ TEST(RegionSeal, NoNumberComesTwice) {
   EXPECT_EQ((*seal)->lastNonce(FrameIndex(0)), std::nullopt);
 }
 
-/// Against a model that knows what was written last: a family of processes takes turns, each writes
-/// some frames through a channel of its own, and the server keeps old pages and mixes them up.
-class Family : public Sealed {
- protected:
-  using Model = std::map<uint64_t, uint64_t>;  // frame -> seed
-  static constexpr uint64_t kUsed = 12;
-
-  /// In a child: checks what it has inherited, and writes. What it wrote goes to the pipe.
-  [[noreturn]] void live(const Model& model, uint64_t seed, int answers) {
-    tier_->afterForkInChild();
-    auto channel = tier_->openChannel();
-    bool ok = channel.has_value();
-    std::mt19937_64 random(seed);
-    std::vector<std::byte> page(kPageSize);
-    for (const auto& [frame, was] : model) {
-      if (!ok) break;
-      ok = (*channel)->submitRead(0, {FrameIndex(frame), PageCount(1)}, page.data()).has_value() &&
-           drain(**channel) == std::vector<ErrorCode>{ErrorCode{}} && page == pageOf(was);
-    }
-    for (uint64_t i = random() % 6; ok && i > 0; --i) {
-      const uint64_t wrote[] = {random() % kUsed, random()};
-      page = pageOf(wrote[1]);
-      ok = (*channel)->submitWrite(0, {FrameIndex(wrote[0]), PageCount(1)}, page.data()) &&
-           drain(**channel) == std::vector<ErrorCode>{ErrorCode{}} &&
-           ::write(answers, wrote, sizeof wrote) == static_cast<ssize_t>(sizeof wrote);
-    }
-    _exit(ok ? 0 : 1);
-  }
-  bool turn(Model& model, uint64_t seed) {
-    int answers[2];
-    if (pipe(answers) != 0) return false;
-    const pid_t child = fork();
-    if (child == 0) live(model, seed, answers[1]);
-    close(answers[1]);
-    uint64_t wrote[2];
-    while (::read(answers[0], wrote, sizeof wrote) == static_cast<ssize_t>(sizeof wrote)) {
-      model[wrote[0]] = wrote[1];
-    }
-    close(answers[0]);
-    int status = 0;
-    return waitpid(child, &status, 0) == child && status == 0;
-  }
-};
-
-TEST_F(Family, WhoeverWroteThePageAndWhateverTheServerDoes) {
+/// A family of processes takes turns, and the server keeps old pages and mixes them up.
+TEST_F(Sealed, WhoeverWroteThePageAndWhateverTheServerDoes) {
+  constexpr uint64_t kUsed = 12;
   Model model;
   const Raw never(PageCipher::kSealedSize);
   EXPECT_TRUE(rc::check([&](uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<Raw> old;
     for (uint64_t frame = 0; frame < kUsed; ++frame) old.push_back(liar_->take(frame));
-    RC_ASSERT(turn(model, seed));
+    RC_ASSERT(takeATurn(*tier_, model, kUsed, seed));
     const uint64_t own = random() % kUsed;
     write(own, seed);
     model[own] = seed;

@@ -7,12 +7,11 @@
 #include <unistd.h>
 
 #include <functional>
-#include <map>
 #include <string>
 
 #include "runtime/tier/far_kind.h"
 #include "runtime/tier/mirror_tier.h"
-#include "tests/tier/liar.h"
+#include "tests/tier/family.h"
 #include "tests/tier/server.h"
 
 namespace tidepool {
@@ -264,44 +263,11 @@ TEST_F(SealedMirror, WhatAnEarlierRegionHadIsFoundOut) {
   expectPage(2, 2);
 }
 
-/// A family of processes takes turns, each writes some frames through a channel of its own; both
-/// servers keep old pages and mix them up, and a page is there as long as one is honest about it.
+/// A family of processes takes turns; both servers keep old pages and mix them up, and a page is
+/// there as long as one is honest about it.
 TEST_F(SealedMirror, WhoeverWroteThePageAndWhateverTheServersDo) {
   constexpr uint64_t kUsed = 8;
-  std::map<uint64_t, uint64_t> model;  // frame -> seed
-  const auto live = [&](uint64_t seed, int answers) {
-    tier_->afterForkInChild();
-    auto channel = tier_->openChannel();
-    bool ok = channel.has_value();
-    std::mt19937_64 random(seed);
-    std::vector<std::byte> page(kPageSize);
-    for (const auto& [frame, was] : model) {
-      ok = ok && (*channel)->submitRead(0, {FrameIndex(frame), PageCount(1)}, page.data()) &&
-           drain(**channel) == kWell && page == pageOf(was);
-    }
-    for (uint64_t i = random() % 5; ok && i > 0; --i) {
-      const uint64_t wrote[] = {random() % kUsed, random()};
-      page = pageOf(wrote[1]);
-      ok = (*channel)->submitWrite(0, {FrameIndex(wrote[0]), PageCount(1)}, page.data()) &&
-           drain(**channel) == kWell &&
-           ::write(answers, wrote, sizeof wrote) == static_cast<ssize_t>(sizeof wrote);
-    }
-    _exit(ok ? 0 : 1);
-  };
-  const auto turn = [&](uint64_t seed) {
-    int answers[2];
-    if (pipe(answers) != 0) return false;
-    const pid_t child = fork();
-    if (child == 0) live(seed, answers[1]);
-    close(answers[1]);
-    uint64_t wrote[2];
-    while (::read(answers[0], wrote, sizeof wrote) == static_cast<ssize_t>(sizeof wrote)) {
-      model[wrote[0]] = wrote[1];
-    }
-    close(answers[0]);
-    int status = 0;
-    return waitpid(child, &status, 0) == child && status == 0;
-  };
+  Model model;
   EXPECT_TRUE(rc::check([&](uint64_t seed) {
     std::mt19937_64 random(seed);
     std::array<std::vector<Raw>, kSides> old;
@@ -310,7 +276,7 @@ TEST_F(SealedMirror, WhoeverWroteThePageAndWhateverTheServersDo) {
         old[side].push_back(liars_[side]->take(frame));
       }
     }
-    RC_ASSERT(turn(seed));
+    RC_ASSERT(takeATurn(*tier_, model, kUsed, seed));
     const uint64_t at = random() % kUsed;
     write(at, seed);
     model[at] = seed;
