@@ -9,6 +9,7 @@
 #include "runtime/base/units.h"
 #include "runtime/stats/stats_region.h"
 #include "tests/cli/cli_runner.h"
+#include "tests/stats/live_child.h"
 
 namespace tidepool::cli {
 namespace {
@@ -20,37 +21,16 @@ constexpr uint64_t kBase = 0x10'0000'0000;
 constexpr uint64_t kLeast = HeatMap::kLeastWidth.value();
 constexpr uint64_t kPages = kLeast / kPageSize;
 
-/// A child with a page, and what `fill` makes of its heat map, until it is killed.
-class Heated {
+/// A child with a page, and what `fill` makes of its heat map.
+class Heated : public LiveChild {
  public:
-  explicit Heated(const std::function<void(StatsRegion&)>& fill) {
-    int ready[2];
-    EXPECT_EQ(pipe(ready), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      auto region = StatsRegion::create("managed");
-      strcpy(region->page().program, "evil<&\x1b[31m");
-      region->page().sampling_cpu_nanoseconds = 0;
-      fill(*region);
-      if (write(ready[1], "", 1) != 1) _exit(1);
-      for (;;) pause();
-    }
-    char byte;
-    EXPECT_EQ(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    close(ready[1]);
-  }
-  ~Heated() { end(); }
-  void end() {
-    if (pid_ == 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = 0;
-  }
-  std::string text() const { return std::to_string(pid_); }
-
- private:
-  pid_t pid_ = 0;
+  explicit Heated(const std::function<void(StatsRegion&)>& fill)
+      : LiveChild([&] {
+          static auto region = StatsRegion::create("managed");
+          strcpy(region->page().program, "evil<&\x1b[31m");
+          region->page().sampling_cpu_nanoseconds = 0;
+          fill(*region);
+        }) {}
 };
 
 /// Six ranges and, behind a gap of one, a seventh; behind a wide one an eighth.

@@ -12,6 +12,7 @@
 #include "runtime/stats/table_stats.h"
 #include "tests/cli/cli_runner.h"
 #include "tests/fabricmgr/program.h"
+#include "tests/stats/live_child.h"
 #include "tests/stats/stats_tier.h"
 
 namespace tidepool::cli {
@@ -20,57 +21,48 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-/// A child that publishes a page and counts faults until it is killed.
-class Published {
+/// A child that publishes a page and counts faults.
+class Published : public LiveChild {
  public:
-  Published() {
-    int ready[2];
-    EXPECT_EQ(pipe(ready), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      const auto region = StatsRegion::create("managed");
-      StatsPage& page = region->page();
-      strcpy(page.program, "evil\x1b[31m");
-      page.dram_budget_bytes = 64 * kMiB;
-      page.dram_used_bytes = 32 * kMiB;
-      TierStats& tier = addStatsTier(page, "cxl:2G", "direct");
-      tier.used_bytes = 512 * kMiB;
-      addStatsTier(page, "compressed", "compressed").used_bytes = 8 * kMiB;
-      TierStats& mirror = addStatsTier(page, "mirror:one:1+two:1+three:1", "mirror");
-      strcpy(mirror.servers[0], "one:1");
-      strcpy(mirror.servers[1], "two:1");
-      strcpy(mirror.servers[2], "three:1");
-      mirror.server_states[1] = packServer(ServerRole::kLost, ErrorCode::kTimedOut);
-      mirror.server_states[2] = packServer(ServerRole::kFilling, ErrorCode::kInternal);
-      mirror.copied_pages = 5;
-      mirror.pages_to_copy = 20;
-      StatCounter* const users = addTable(page, "users", "cxl:2G", 5000, Bytes(256));
-      users[static_cast<size_t>(TableCount::kDramBytes)] = kMiB;
-      for (int i = 0; i < 9; ++i) addTable(page, "idle", "cxl:2G", 1, Bytes(4));
-      if (write(ready[1], "", 1) != 1) _exit(1);
-      for (;;) {
-        users[static_cast<size_t>(TableCount::kLookups)].fetch_add(4);
-        users[static_cast<size_t>(TableCount::kHits)].fetch_add(3);
-        page.faults_missing.fetch_add(100);
-        page.zero_pages.fetch_add(10);
-        page.fault_latency.record(Nanoseconds(9'000));
-        usleep(1000);
-      }
-    }
-    char byte;
-    EXPECT_EQ(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    close(ready[1]);
-  }
-  ~Published() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  pid_t pid() const { return pid_; }
-  std::string text() const { return std::to_string(pid_); }
+  Published() : LiveChild(publish, count) {}
 
  private:
-  pid_t pid_;
+  static StatsPage& page() {
+    static const auto region = StatsRegion::create("managed");
+    return region->page();
+  }
+  static StatCounter& users(TableCount which) {
+    static StatCounter* const table = addTable(page(), "users", "cxl:2G", 5000, Bytes(256));
+    return table[static_cast<size_t>(which)];
+  }
+
+  static void publish() {
+    StatsPage& page = Published::page();
+    strcpy(page.program, "evil\x1b[31m");
+    page.dram_budget_bytes = 64 * kMiB;
+    page.dram_used_bytes = 32 * kMiB;
+    TierStats& tier = addStatsTier(page, "cxl:2G", "direct");
+    tier.used_bytes = 512 * kMiB;
+    addStatsTier(page, "compressed", "compressed").used_bytes = 8 * kMiB;
+    TierStats& mirror = addStatsTier(page, "mirror:one:1+two:1+three:1", "mirror");
+    strcpy(mirror.servers[0], "one:1");
+    strcpy(mirror.servers[1], "two:1");
+    strcpy(mirror.servers[2], "three:1");
+    mirror.server_states[1] = packServer(ServerRole::kLost, ErrorCode::kTimedOut);
+    mirror.server_states[2] = packServer(ServerRole::kFilling, ErrorCode::kInternal);
+    mirror.copied_pages = 5;
+    mirror.pages_to_copy = 20;
+    users(TableCount::kDramBytes) = kMiB;
+    for (int i = 0; i < 9; ++i) addTable(page, "idle", "cxl:2G", 1, Bytes(4));
+  }
+  static void count() {
+    users(TableCount::kLookups).fetch_add(4);
+    users(TableCount::kHits).fetch_add(3);
+    page().faults_missing.fetch_add(100);
+    page().zero_pages.fetch_add(10);
+    page().fault_latency.record(Nanoseconds(9'000));
+    usleep(1000);
+  }
 };
 
 TEST(Stat, ShowsATableAndJson) {

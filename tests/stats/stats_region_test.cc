@@ -8,45 +8,18 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/stats/live_child.h"
 
 namespace tidepool {
 namespace {
 
 using testing::HasSubstr;
-
-/// A forked child that runs `setup`, reports that it is ready, and waits to be killed.
-class Child {
- public:
-  explicit Child(const std::function<void()>& setup) {
-    int ready[2];
-    EXPECT_EQ(pipe(ready), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      setup();
-      if (write(ready[1], "", 1) != 1) _exit(1);
-      for (;;) pause();
-    }
-    char byte;
-    EXPECT_EQ(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    close(ready[1]);
-  }
-  ~Child() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  int pid() const { return pid_; }
-
- private:
-  pid_t pid_;
-};
 
 /// Keeps a region alive until the process ends.
 void publish() {
@@ -55,7 +28,7 @@ void publish() {
 }
 
 TEST(StatsRegion, IsReadableFromAnotherProcess) {
-  const Child child(publish);
+  const LiveChild child(publish);
   const auto view = StatsView::open(child.pid());
   ASSERT_TRUE(view) << view.error().text();
   EXPECT_EQ(view->page().pid, static_cast<uint32_t>(child.pid()));
@@ -82,7 +55,7 @@ TEST(StatsView, SaysWhyThereIsNothingToRead) {
   EXPECT_EQ(StatsView::open(-1).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(StatsView::open(0).error().code(), ErrorCode::kInvalidArgument);
 
-  const Child plain([] {});
+  const LiveChild plain([] {});
   const auto other = StatsView::open(plain.pid());
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().code(), ErrorCode::kUnsupported);
@@ -91,7 +64,7 @@ TEST(StatsView, SaysWhyThereIsNothingToRead) {
 
 TEST(StatsView, RefusesAPageThatIsOnlyInherited) {
   const auto region = StatsRegion::create("managed");
-  const Child child([] {});
+  const LiveChild child([] {});
   const auto view = StatsView::open(child.pid());
   ASSERT_FALSE(view);
   EXPECT_THAT(view.error().text(), HasSubstr("only inherited"));
@@ -99,7 +72,7 @@ TEST(StatsView, RefusesAPageThatIsOnlyInherited) {
 
 TEST(StatsView, FindsTheChildsOwnPageBesideAnInheritedOne) {
   const auto region = StatsRegion::create("managed");
-  const Child child(publish);
+  const LiveChild child(publish);
   const auto view = StatsView::open(child.pid());
   ASSERT_TRUE(view) << view.error().text();
   EXPECT_EQ(view->page().pid, static_cast<uint32_t>(child.pid()));
@@ -135,7 +108,7 @@ TEST(StatsView, RefusesImpostors) {
       {size, F_SEAL_SHRINK, kStatsMagic, kStatsSchema + 1, "another version"},
   };
   for (const auto& one : cases) {
-    const Child child([&] { impostor(one.size, one.seals, one.magic, one.schema); });
+    const LiveChild child([&] { impostor(one.size, one.seals, one.magic, one.schema); });
     const auto view = StatsView::open(child.pid());
     ASSERT_FALSE(view) << one.reason;
     EXPECT_THAT(view.error().text(), HasSubstr(one.reason));
@@ -144,11 +117,11 @@ TEST(StatsView, RefusesImpostors) {
 
 TEST(StatsView, NeedsPermission) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to become two other users";
-  const Child child([] {
+  const LiveChild child([] {
     if (setuid(60001) != 0) _exit(1);
     publish();
   });
-  const Child reader([&] {
+  const LiveChild reader([&] {
     if (setuid(60002) != 0) _exit(1);
     const auto view = StatsView::open(child.pid());
     if (view || view.error().code() != ErrorCode::kPermission) _exit(1);
