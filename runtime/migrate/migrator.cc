@@ -49,6 +49,8 @@ void publishMirror(Core& core, MirrorState& mirror, TierStats& out) {
   for (size_t i = 0; i < mirror.servers(); ++i) {
     const MirrorState::Server server = mirror.look(i);
     out.server_states[i].store(packServer(server.role, server.why), std::memory_order_relaxed);
+    out.unverified_reads[i].store(mirror.unverified(i), std::memory_order_relaxed);
+    out.mended_pages[i].store(mirror.mended(i), std::memory_order_relaxed);
   }
   char line[256];
   while (mirror.takeNews(line)) reportError(core, "%s", line);

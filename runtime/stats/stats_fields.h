@@ -127,6 +127,7 @@ struct ServerView {
   ServerRole role = ServerRole::kLive;
   std::string_view why{};                   // kLost
   uint64_t copied_pages = 0, of_pages = 0;  // kFilling
+  uint64_t unverified_reads = 0, mended_pages = 0;
 };
 
 /// A line for people.
@@ -138,7 +139,9 @@ void forServers(const TierStats& tier, Say say) {
   for (size_t i = 0; i < std::size(tier.servers); ++i) {
     const uint64_t state = readCounter(tier.server_states[i]);
     ServerView view{.name = {tier.servers[i], strnlen(tier.servers[i], sizeof tier.servers[i])},
-                    .role = static_cast<ServerRole>(state & 3)};
+                    .role = static_cast<ServerRole>(state & 3),
+                    .unverified_reads = readCounter(tier.unverified_reads[i]),
+                    .mended_pages = readCounter(tier.mended_pages[i])};
     if (view.name.empty()) continue;
     if (view.role == ServerRole::kLost)
       view.why = errorCodeName(static_cast<ErrorCode>(state >> 8));

@@ -111,6 +111,10 @@ void writeServers(const TierStats& tier, JsonWriter& json) {
       json.number("copied_pages", server.copied_pages);
       json.number("pages_to_copy", server.of_pages);
     }
+    if (server.unverified_reads != 0) {
+      json.number("unverified_reads", server.unverified_reads);
+      json.number("mended_pages", server.mended_pages);
+    }
     json.close('}');
   });
   if (any) json.close(']');

@@ -14,7 +14,7 @@
 namespace tidepool {
 
 inline constexpr uint64_t kStatsMagic = 0x31544154534c4454;  // "TDLSTAT1"
-inline constexpr uint32_t kStatsSchema = 13;
+inline constexpr uint32_t kStatsSchema = 14;
 inline constexpr const char* kStatsMemfdName = "tidepool-stats";
 inline constexpr int kMaxTiers = 16;
 inline constexpr int kMaxErrors = 16;
@@ -58,6 +58,8 @@ struct TierStats {
   char servers[8][64];
   StatCounter server_states[8];
   StatCounter copied_pages, pages_to_copy;
+  // Of each: reads of sealed pages that did not verify, and pages that were written there again.
+  StatCounter unverified_reads[8], mended_pages[8];
 };
 
 /// What a memory server is to a mirror; `why` is of a loss.

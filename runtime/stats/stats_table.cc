@@ -224,6 +224,13 @@ void appendServer(TextBuffer& out, const ServerView& server) {
     out.appendNumber(server.of_pages);
     out.append(" pages");
   }
+  if (server.unverified_reads != 0) {
+    out.append("; ");
+    out.appendNumber(server.unverified_reads);
+    out.append(" reads did not verify, ");
+    out.appendNumber(server.mended_pages);
+    out.append(" pages mended");
+  }
   out.append("\n");
 }
 

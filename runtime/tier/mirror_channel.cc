@@ -356,6 +356,7 @@ void MirrorChannel::endAt(size_t side, uint16_t place, ErrorCode error) {
 void MirrorChannel::readElsewhere(size_t side, uint16_t place) {
   Request& asked = request(place);
   TP_CHECK_OP(asked.waits_for, ==, bitOf(side));
+  forFrames(asked, [&](FrameIndex frame) { frames_.note(frame, side); });
   state_.noteUnverified(side);
   asked.waits_for = 0;
   asked.unverified |= bitOf(side);

@@ -22,11 +22,12 @@ constexpr Nanoseconds kLookAgain(1'000'000);
 
 MirrorCopier::~MirrorCopier() {
   // Else a write may still land there, and the marks keep others off.
-  if (now_.number() == 0 || state_.address(to_, now_.joined(to_))) return;
+  if (target_ == nullptr || state_.address(to_, now_.joined(to_))) return;
   for (Batch& batch : batches_) free(batch, true);
 }
 
-Status MirrorCopier::begin(Membership now, size_t to, std::unique_ptr<FetchChannel> target) {
+Status MirrorCopier::begin(Membership now, size_t to, std::unique_ptr<FetchChannel> target,
+                           std::optional<std::span<const FrameIndex>> only) {
   now_ = now;
   to_ = to;
   target_ = std::move(target);
@@ -37,9 +38,19 @@ Status MirrorCopier::begin(Membership now, size_t to, std::unique_ptr<FetchChann
   auto to_do = Mapping::anonymous(Bytes(roundUp(most * sizeof(uint64_t), kPageSize)));
   if (!to_do) return tl::unexpected(to_do.error());
   to_do_ = std::move(*to_do);
-  lookAtAll();
+  only ? lookAt(*only) : lookAtAll();
   wanted_ = left_;
   return {};
+}
+
+/// The memory is zeros.
+void MirrorCopier::lookAt(std::span<const FrameIndex> frames) {
+  left_out_ = state_.leftOut();
+  words_ = FrameBitmap::wordsFor(table_.handedOutEnd().value());
+  for (const FrameIndex frame : frames) {
+    toDo()[frame.value() / kWordBits] |= uint64_t{1} << frame.value() % kWordBits;
+  }
+  left_ = frames.size();
 }
 
 /// All that are in use.
@@ -133,7 +144,9 @@ void MirrorCopier::finishWrites() {
     Batch& batch = batches_[done[i].tag];
     for (size_t page = 0; page < batch.pages; ++page) {
       // What has changed is looked at again.
-      if (frames_.endCopy(batch.frames[page], batch.begun[page], now_)) settle(batch.frames[page]);
+      if (!frames_.endCopy(batch.frames[page], batch.begun[page], now_)) continue;
+      settle(batch.frames[page]);
+      ++copied_;
     }
     free(batch, false);
   }

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
+#include <span>
 
 #include "runtime/base/mapping.h"
 #include "runtime/tier/frame_table.h"
@@ -37,8 +39,10 @@ class MirrorCopier {
   MirrorCopier(const MirrorCopier&) = delete;
   MirrorCopier& operator=(const MirrorCopier&) = delete;
 
-  /// Everything in use is to be on side `to`, which joined last, as `now` says. Errors: kNoMemory.
-  Status begin(Membership now, size_t to, std::unique_ptr<FetchChannel> target);
+  /// What is in use, or only these frames of it, is to be on side `to` as well, by membership
+  /// `now`, of which the other side holds it. Errors: kNoMemory.
+  Status begin(Membership now, size_t to, std::unique_ptr<FetchChannel> target,
+               std::optional<std::span<const FrameIndex>> only = std::nullopt);
   /// A channel to the other side; none is there yet, or it has failed.
   void resume(std::unique_ptr<FetchChannel> source) { source_ = std::move(source); }
   bool needsSource() const { return source_ == nullptr; }
@@ -49,6 +53,8 @@ class MirrorCopier {
   /// What to wait for before the next step(), besides `others`; returns how long at most.
   Nanoseconds waits(std::array<pollfd, 2>& out) const;
   MirrorState::Progress progress() const { return {wanted_ - std::min(left_, wanted_), wanted_}; }
+  /// Pages that have been copied.
+  uint64_t copied() const { return copied_; }
   ErrorCode why() const { return why_; }
 
  private:
@@ -74,6 +80,7 @@ class MirrorCopier {
   void free(Batch& batch, bool marked);
   void refresh(uint64_t word);
   void lookAtAll();
+  void lookAt(std::span<const FrameIndex> frames);
   bool next(Batch& batch);
   void startReads();
 
@@ -88,7 +95,7 @@ class MirrorCopier {
   uint64_t words_ = 0;        // of to_do_
   uint64_t at_ = 0;           // the next frame of this pass
   uint64_t alone_until_ = 0;  // frames before that are read one by one
-  uint64_t left_ = 0, wanted_ = 0;
+  uint64_t left_ = 0, wanted_ = 0, copied_ = 0;
   uint64_t left_out_ = 0;  // of the state, when all frames were last to be looked at
   bool target_failed_ = false, ending_ = false;
   ErrorCode why_ = ErrorCode{};

@@ -18,16 +18,23 @@
 // new side has the parts that reached it only once a copy has brought it the rest. The frame counts
 // its writes instead of marking one; a copy begins when there is none, and does not count if one
 // has begun since. So that there is none at some time, the repairer says which frames it wants.
+//
+// Who reads a sealed frame and finds that a copy does not verify notes it, a bit a frame and side.
+// Once the repairer has seen that the other copy does, the side holds the frame no more: the frame
+// is then like one that was written before the side joined, and all rules above hold.
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 
 #include "runtime/base/debug_check.h"
 #include "runtime/base/mapping.h"
+#include "runtime/tier/frame_bitmap.h"
 #include "runtime/tier/mirror_state.h"
 
 namespace tidepool {
@@ -38,10 +45,12 @@ class MirrorFrames {
 
   /// Nothing is in any frame. Errors: kNoMemory.
   static Result<std::unique_ptr<MirrorFrames>> create(PageCount capacity) {
-    const Bytes size(roundUp(capacity.value() * sizeof(Word), kPageSize));
-    auto memory = Mapping::sharedAnonymous(size);
+    const uint64_t words = roundUp(capacity.value() * sizeof(Word), kPageSize);
+    const uint64_t noted = FrameBitmap::wordsFor(capacity.value()) * sizeof(NotedWord);
+    auto memory =
+        Mapping::sharedAnonymous(Bytes(words + Membership::kSides * roundUp(noted, kPageSize)));
     if (!memory) return tl::unexpected(memory.error());
-    return std::unique_ptr<MirrorFrames>(new MirrorFrames(std::move(*memory)));
+    return std::unique_ptr<MirrorFrames>(new MirrorFrames(std::move(*memory), capacity));
   }
 
   /// The sides that a read may go to, a bit each; of a frame that nobody has written to, any.
@@ -166,18 +175,63 @@ class MirrorFrames {
     });
   }
 
+  // Of copies that have not verified.
+  void note(FrameIndex frame, size_t side) {
+    wordOfNotes(frame, side).fetch_or(bitOf(frame), std::memory_order_release);
+  }
+  void forget(FrameIndex frame, size_t side) {
+    wordOfNotes(frame, side).fetch_and(~bitOf(frame), std::memory_order_relaxed);
+  }
+  /// Frames that are noted of the side, the lowest first, as many as there is room for.
+  std::span<FrameIndex> noted(size_t side, std::span<FrameIndex> out) const {
+    size_t count = 0;
+    const uint64_t end = capacity_.value();
+    for (uint64_t first = 0; first < end && count < out.size(); first += FrameBitmap::kWordBits) {
+      uint64_t bits = wordOfNotes(FrameIndex(first), side).load(std::memory_order_acquire);
+      for (; bits != 0 && count < out.size(); bits &= bits - 1) {
+        out[count++] = FrameIndex(first + static_cast<uint64_t>(std::countr_zero(bits)));
+      }
+    }
+    return out.first(count);
+  }
+  /// What dropSide() is to find; before a read that is to tell whether the copy verifies.
+  Word look(FrameIndex frame) const { return at(frame).load(); }
+  /// The side holds the frame no more: the other one's copy verifies, and its own does not. False:
+  /// both did not hold it, or it has changed since `seen`.
+  bool dropSide(FrameIndex frame, Word seen, Membership now, size_t side) {
+    if ((seen & (kWriting | kCopying | kRowWrites)) != 0 || holdersBy(seen, now) != 3) return false;
+    const Word other = pack(now.number(), static_cast<uint8_t>(1u << (1 - side)));
+    return at(frame).compare_exchange_strong(seen, other);
+  }
+
  private:
+  using NotedWord = uint64_t;
   static constexpr Word kSides = 3, kWriting = 4, kCopying = 8, kChanged = 16, kWanted = 32;
   static constexpr unsigned kNumberAt = 6, kRowWritesAt = kNumberAt + Membership::kNumberBits;
   static constexpr Word kOneRowWrite = Word{1} << kRowWritesAt;
   static constexpr Word kRowWrites = ~(kOneRowWrite - 1);  // how many are under way
   static_assert(kRowWritesAt == 17);
 
-  explicit MirrorFrames(Mapping memory)
-      : memory_(std::move(memory)), words_(reinterpret_cast<std::atomic<Word>*>(memory_.data())) {}
+  MirrorFrames(Mapping memory, PageCount capacity)
+      : memory_(std::move(memory)),
+        capacity_(capacity),
+        words_(reinterpret_cast<std::atomic<Word>*>(memory_.data())) {}
   std::atomic<Word>& at(FrameIndex frame) const {
-    TP_DCHECK((frame.value() + 1) * sizeof(Word) <= memory_.size().value());
+    TP_DCHECK(frame.value() < capacity_.value());
     return words_[frame.value()];
+  }
+  static NotedWord bitOf(FrameIndex frame) {
+    return NotedWord{1} << frame.value() % FrameBitmap::kWordBits;
+  }
+  /// Behind the words of frames, a bitmap for each side.
+  std::atomic<NotedWord>& wordOfNotes(FrameIndex frame, size_t side) const {
+    TP_DCHECK(frame.value() < capacity_.value());
+    const uint64_t size =
+        roundUp(FrameBitmap::wordsFor(capacity_.value()) * sizeof(NotedWord), kPageSize);
+    std::byte* const end = memory_.data() + memory_.size().value();
+    auto* const words =
+        reinterpret_cast<std::atomic<NotedWord>*>(end - (Membership::kSides - side) * size);
+    return words[frame.value() / FrameBitmap::kWordBits];
   }
   template <typename To>
   void change(FrameIndex frame, To to) {
@@ -204,6 +258,7 @@ class MirrorFrames {
   }
 
   const Mapping memory_;
+  const PageCount capacity_;
   std::atomic<Word>* const words_;  // zeros at first
 };
 

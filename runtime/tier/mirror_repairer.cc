@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MirrorRepairer: tries for a region with growing pauses, and has MirrorCopier fill it.
+// MirrorRepairer: tries for a region with growing pauses, and has MirrorCopier fill it. Copies that
+// do not verify are written again by the same MirrorCopier, some at a time, with pauses.
 #include "runtime/tier/mirror_repairer.h"
 
 #include <poll.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 
 #include "runtime/base/raw_calls.h"
+#include "runtime/tier/mirror_mender.h"
 
 namespace tidepool {
 namespace {
@@ -37,7 +39,8 @@ void MirrorRepairer::tend() {
     thread_.join();
   }
   const Membership now = state_.look();
-  if (state_.complete(now) || (now.lostSide() && state_.full())) return;
+  const bool whole = state_.complete(now) && looked_ == state_.unverified();
+  if (whole || (now.lostSide() && state_.full())) return;
   stopping_.store(false, std::memory_order_relaxed);
   ended_.store(false, std::memory_order_relaxed);
   const Status started = thread_.start(
@@ -62,7 +65,11 @@ void MirrorRepairer::run() {
   pause_ = kFirstPause;
   while (!stopping()) {
     const Membership now = state_.look();
-    if (state_.complete(now)) break;
+    if (state_.complete(now)) {
+      if (looked_ == state_.unverified()) break;
+      if (!mendAll(now) && !stopping()) rest();
+      continue;
+    }
     const auto lost = now.lostSide();
     if (lost && state_.full()) {
       state_.noteRefusal(state_.serverOf(*lost), "there have been too many before");
@@ -112,11 +119,50 @@ void MirrorRepairer::copy() {
   }
   MirrorCopier copier(state_, frames_, table_);
   if (!copier.begin(now, to, std::move(*target))) return rest();
-  copyTo(copier, now, to);
+  if (copyTo(copier, now, to)) {
+    state_.finish(now);
+    look_at_all_.fill(false);
+  }
   state_.setProgress(copier.progress());
 }
 
-void MirrorRepairer::copyTo(MirrorCopier& copier, Membership now, size_t to) {
+/// Copies that have been noted. False: some are left, for a later look.
+bool MirrorRepairer::mendAll(Membership now) {
+  const uint64_t unverified = state_.unverified();  // before the notes that it tells of are read
+  bool all = true;
+  for (size_t side = 0; side < MirrorState::kSides; ++side) all = mend(now, side) && all;
+  if (!all) return false;
+  looked_ = unverified;
+  // No page more often: a server may spoil what it gets at once.
+  rest();
+  return true;
+}
+
+bool MirrorRepairer::mend(Membership now, size_t side) {
+  if (!state_.mends(side)) return true;
+  std::array<FrameIndex, 1> any;
+  if (!look_at_all_[side] && frames_.noted(side, any).empty()) return true;
+  auto here = regions_.open(side, now.joined(side));
+  auto other = regions_.open(1 - side, now.joined(1 - side));
+  if (!here || !other) return false;
+  pause_ = kFirstPause;
+  MirrorMender mender(frames_, now, side);
+  const bool all = mender.look(**here, **other, stopping_);
+  if (mender.bad().empty() && !look_at_all_[side]) return all;
+  auto target = regions_.open(side, now.joined(side));  // `here` may have failed
+  if (!target) return false;
+  MirrorCopier copier(state_, frames_, table_);
+  const auto only = look_at_all_[side] ? std::nullopt : std::optional(mender.bad());
+  if (!copier.begin(now, side, std::move(*target), only)) return false;
+  look_at_all_[side] = !copyTo(copier, now, side);
+  state_.noteMended(side, copier.copied());
+  if (look_at_all_[side]) return false;
+  mender.forgetBad();
+  return all;
+}
+
+/// True: all that was to be copied is.
+bool MirrorRepairer::copyTo(MirrorCopier& copier, Membership now, size_t to) {
   bool ending = false;
   resume(copier, now, 1 - to);
   for (;;) {
@@ -129,18 +175,16 @@ void MirrorRepairer::copyTo(MirrorCopier& copier, Membership now, size_t to) {
       case MirrorCopier::Outcome::kUnderWay:
         break;
       case MirrorCopier::Outcome::kDone:
-        if (!ending) {
-          state_.finish(now);
-          pause_ = kFirstPause;
-        }
-        return;
+        if (!ending) pause_ = kFirstPause;
+        return !ending;
       case MirrorCopier::Outcome::kSourceFailed:
         rest();
         resume(copier, now, 1 - to);
         break;
       case MirrorCopier::Outcome::kTargetFailed:
         state_.lose(to, now.joined(to), copier.why());
-        return rest();
+        rest();
+        return false;
     }
     state_.setProgress(copier.progress());
     std::array<pollfd, 2> channels;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has a second copy of a mirror's pages made after a server was lost: in a thread of the process
-// that made the mirror, which is there only while a copy is missing. It tries the servers that hold
+// Has a second copy of a mirror's pages made after a server was lost, and of single pages when a
+// server's copy has not verified: in a thread of the process that made the mirror, which is there
+// only while a copy is missing. It tries the servers that hold
 // none, in their order, and then the lost one again, whose region is a new one. What it talks to
 // servers with is its own. Everything here is for the thread that tends the tier.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 
@@ -34,8 +36,8 @@ class MirrorRepairer {
   MirrorRepairer(const MirrorRepairer&) = delete;
   MirrorRepairer& operator=(const MirrorRepairer&) = delete;
 
-  /// Now and then: starts the thread when a copy is missing. Not before awaitBegin() of it may the
-  /// process be forked, which this sees to.
+  /// Now and then: starts the thread when a copy is missing, or one has not verified. Not before
+  /// awaitBegin() of it may the process be forked, which this sees to.
   void tend();
   /// Ends the thread. What it has under way comes to an end first, which is bounded by the
   /// patience with servers; tend() goes on with it.
@@ -51,7 +53,9 @@ class MirrorRepairer {
   bool findTarget(size_t side);
   bool take(size_t side, size_t server);
   void copy();
-  void copyTo(MirrorCopier& copier, Membership now, size_t to);
+  bool copyTo(MirrorCopier& copier, Membership now, size_t to);
+  bool mendAll(Membership now);
+  bool mend(Membership now, size_t side);
   void resume(MirrorCopier& copier, Membership now, size_t from);
   void rest();
   bool stopping() const { return stopping_.load(std::memory_order_acquire); }
@@ -63,7 +67,10 @@ class MirrorRepairer {
   const UniqueFd stop_;  // an eventfd: can be read once the thread is to end
   std::atomic<bool> stopping_{false};
   std::atomic<bool> ended_{false};
-  Nanoseconds pause_;  // before the next try
+  Nanoseconds pause_;    // before the next try
+  uint64_t looked_ = 0;  // reads that did not verify before all noted copies were looked at
+  // A write may have left the side out of frames while others were mended, and nobody has looked.
+  std::array<bool, MirrorState::kSides> look_at_all_{};
   ServiceThread thread_;
 };
 

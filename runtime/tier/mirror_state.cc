@@ -95,6 +95,8 @@ void MirrorState::join(size_t side, size_t server, const RegionAddress& address)
   write(side, server, address);
   refusals_told_.fetch_and(~(1u << server), std::memory_order_relaxed);
   shared_.lost_why[server].store(0);
+  shared_.mended_before[server].store(mended(server));
+  shared_.given_up[server].store(false);
   setProgress({0, 0});
   // Nobody else changes a side that is lost, nor loses the last.
   const Membership now = look();
@@ -114,6 +116,16 @@ void MirrorState::noteRefusal(size_t server, const char* reason) {
   formatText(refusal_, sizeof refusal_, "the memory server %s takes no second copy: %s",
              names_[server], reason);
   refused_.store(true, std::memory_order_release);  // pairs with takeNews()
+}
+
+uint64_t MirrorState::unverified() const {
+  uint64_t all = 0;
+  for (size_t server = 0; server < servers_; ++server) all += unverified(server);
+  return all;
+}
+
+void MirrorState::noteMended(size_t side, uint64_t pages) {
+  shared_.mended[serverOf(side)].happened.fetch_add(pages, std::memory_order_relaxed);
 }
 
 void MirrorState::happen(Event& event, uint64_t what) {
@@ -149,24 +161,48 @@ void MirrorState::tellLoss(std::span<char> line, uint64_t what) const {
   }
 }
 
-/// Of each server at first, and when there are sixteen times as many as were told.
+/// At first, and when there are sixteen times as many as were told.
+bool MirrorState::takeCount(Event& event) {
+  const uint64_t count = event.happened.load();
+  uint64_t before = event.told.load();
+  return count > before * 16 && event.told.compare_exchange_strong(before, count);
+}
+
 bool MirrorState::takeUnverified(std::span<char> line) {
   for (size_t server = 0; server < servers_; ++server) {
-    std::atomic<uint64_t>& told = shared_.unverified[server].told;
-    const uint64_t count = unverified(server);
-    uint64_t before = told.load();
-    if (count <= before * 16 || !told.compare_exchange_strong(before, count)) continue;
+    if (!takeCount(shared_.unverified[server])) continue;
     formatText(line.data(), line.size(),
                "the memory server %s has given what does not verify (%llu so far): it is not what "
                "was sent there last. The other copy is read instead",
-               names_[server], static_cast<unsigned long long>(count));
+               names_[server], static_cast<unsigned long long>(unverified(server)));
+    return true;
+  }
+  return false;
+}
+
+bool MirrorState::takeMended(std::span<char> line) {
+  for (size_t server = 0; server < servers_; ++server) {
+    if (takeCount(shared_.mended[server])) {
+      formatText(line.data(), line.size(),
+                 "the memory server %s has got pages again that did not verify there (%llu so far)",
+                 names_[server], static_cast<unsigned long long>(mended(server)));
+      return true;
+    }
+  }
+  for (size_t side = 0; side < kSides; ++side) {
+    const size_t server = serverOf(side);
+    if (mends(side) || shared_.given_up[server].exchange(true)) continue;
+    formatText(line.data(), line.size(),
+               "the memory server %s has spoilt %llu pages: it gets none again, so what it spoils "
+               "has one copy from now on. Take it out of service",
+               names_[server], static_cast<unsigned long long>(mended(server)));
     return true;
   }
   return false;
 }
 
 bool MirrorState::takeNews(std::span<char> line) {
-  if (takeUnverified(line)) return true;
+  if (takeUnverified(line) || takeMended(line)) return true;
   if (const auto loss = takeFrom(shared_.losses)) {
     tellLoss(line, *loss);
     return true;

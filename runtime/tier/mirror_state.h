@@ -76,6 +76,8 @@ class MirrorState {
  public:
   static constexpr size_t kSides = Membership::kSides;
   static constexpr size_t kMostServers = 8;
+  /// Pages of a region that are written there again: a server that spoils more will go on.
+  static constexpr uint64_t kMostMended = 10'000;
   struct Server {
     ServerRole role;
     ErrorCode why;  // kLost
@@ -141,6 +143,19 @@ class MirrorState {
   uint64_t unverified(size_t server) const {
     return shared_.unverified[server].happened.load(std::memory_order_relaxed);
   }
+  /// How often any did.
+  uint64_t unverified() const;
+  /// Copies that did not verify on the side were written there again.
+  void noteMended(size_t side, uint64_t pages);
+  uint64_t mended(size_t server) const {
+    return shared_.mended[server].happened.load(std::memory_order_relaxed);
+  }
+  /// Whether that is still done on the side: no more for a region that has spoilt kMostMended.
+  bool mends(size_t side) const {
+    const size_t server = serverOf(side);
+    return mended(server) - shared_.mended_before[server].load(std::memory_order_relaxed) <
+           kMostMended;
+  }
 
   /// Writes a line on what has changed, to one caller of all processes. False: there is no news.
   bool takeNews(std::span<char> line);
@@ -163,7 +178,10 @@ class MirrorState {
     Side sides[kSides];
     std::atomic<uint32_t> lost_why[kMostServers];  // 0: it has not been lost since it was joined
     Event losses, joins, repairs;
-    Event unverified[kMostServers];  // plain counts
+    Event unverified[kMostServers];                     // plain counts
+    Event mended[kMostServers];                         // the same, of pages
+    std::atomic<uint64_t> mended_before[kMostServers];  // of regions before the one there is
+    std::atomic<bool> given_up[kMostServers];           // and the line on it is said
   };
   explicit MirrorState(Mapping memory);
   /// Whether the side has all that either has: the last one that joined may not.
@@ -174,8 +192,10 @@ class MirrorState {
   void write(size_t side, size_t server, const RegionAddress& address);
   static void happen(Event& event, uint64_t what);
   static std::optional<uint64_t> takeFrom(Event& event);
+  static bool takeCount(Event& event);
   void tellLoss(std::span<char> line, uint64_t what) const;
   bool takeUnverified(std::span<char> line);
+  bool takeMended(std::span<char> line);
 
   char names_[kMostServers][128] = {};
   size_t servers_ = 0;

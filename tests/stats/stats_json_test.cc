@@ -159,6 +159,21 @@ TEST(StatsJson, AMirrorSaysWhereItsCopiesAreAndWhichIsLost) {
   EXPECT_THAT(tableText(*page), HasSubstr("  copy on 10.0.0.9:7777: being made, 7 of 20 pages\n"));
 }
 
+TEST(StatsJson, AMirrorSaysWhichServerGaveWhatDoesNotVerify) {
+  const auto page = samplePage();
+  TierStats& tier = addStatsTier(*page, "mirror:10.0.0.7:7777+10.0.0.8:7777", "fetch");
+  strcpy(tier.servers[0], "10.0.0.7:7777");
+  strcpy(tier.servers[1], "10.0.0.8:7777");
+  tier.unverified_reads[1] = 5;
+  tier.mended_pages[1] = 3;
+  EXPECT_EQ(json::parse(jsonText(*page))["tiers"][1]["copies"],
+            json::parse(R"([{"server":"10.0.0.7:7777","state":"live"},{"server":"10.0.0.8:7777",
+      "state":"live","unverified_reads":5,"mended_pages":3}])"));
+  EXPECT_THAT(tableText(*page),
+              HasSubstr("  copy on 10.0.0.7:7777\n  copy on 10.0.0.8:7777; 5 reads did not verify, "
+                        "3 pages mended\n"));
+}
+
 TEST(StatsJson, AnEmptyPageHasEveryKeyToo) {
   const auto page = std::make_unique<StatsPage>();
   const json stats = json::parse(jsonText(*page));

@@ -253,6 +253,31 @@ TEST_F(MirrorChannelSteps, OfWhatDoesNotVerifyALineIsSaidNowAndThen) {
   EXPECT_FALSE(state_->takeNews(line));
 }
 
+TEST_F(MirrorChannelSteps, APageIsMendedSoOftenAndALineIsSaidNowAndThen) {
+  char line[256];
+  EXPECT_FALSE(state_->takeNews(line));
+  state_->noteMended(1, 3);
+  EXPECT_TRUE(state_->takeNews(line));
+  EXPECT_STREQ(line,
+               "the memory server b:2 has got pages again that did not verify there (3 so far)");
+  state_->noteMended(1, 1);
+  EXPECT_FALSE(state_->takeNews(line));
+  EXPECT_TRUE(state_->mends(1));
+  state_->noteMended(1, MirrorState::kMostMended);
+  EXPECT_FALSE(state_->mends(1));
+  EXPECT_TRUE(state_->mends(0));
+  EXPECT_TRUE(state_->takeNews(line));
+  EXPECT_TRUE(state_->takeNews(line));
+  EXPECT_STREQ(line,
+               "the memory server b:2 has spoilt 10004 pages: it gets none again, so what it "
+               "spoils has one copy from now on. Take it out of service");
+  EXPECT_FALSE(state_->takeNews(line));
+  // A new region there is another matter.
+  EXPECT_TRUE(state_->lose(1, 0, ErrorCode::kTimedOut));
+  state_->join(1, 1, {});
+  EXPECT_TRUE(state_->mends(1));
+}
+
 TEST_F(MirrorChannelSteps, AnIdleSideThatBreaksDoesNotKeepTheUserAwake) {
   const auto channel = open(0);
   EXPECT_EQ(read(*channel), 0u);

@@ -208,6 +208,69 @@ TEST(MirrorRepair, WhatDoesNotVerifyIsNotCopiedAndAllElseIs) {
   }
 }
 
+/// Of frames that both sides hold, the copies on this one whose others verify.
+void spoilSome(World& world, FakeMirror& mirror, size_t side) {
+  const Membership now = mirror.state->look();
+  for (uint64_t frame = 0; frame < kFrames; ++frame) {
+    const size_t other = 1 - side;
+    const bool verifies =
+        world.numbers[{other, now.joined(other)}][frame] == world.writes[other][frame];
+    if (world.below(4) != 0 || !verifies) continue;
+    if (mirror.frames->holders(FrameIndex(frame), now) != 3) continue;
+    world.spoil(side, now.joined(side), frame);
+  }
+}
+
+TEST(MirrorRepair, WhateverIsLostWhileCopiesAreMendedNothingOlderIsRead) {
+  uint64_t mended = 0;
+  for (uint64_t seed = 2000; seed < 2300; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed, {});
+    world.sealed = true;
+    FakeMirror mirror(world);
+    Program program(world, mirror);
+    FakeRepair repair(world, mirror);
+    program.writeAll();
+    const auto between = [&] {
+      if (mirror.state->complete(mirror.state->look()) && world.below(8) == 0) {
+        spoilSome(world, mirror, world.below(2));
+      }
+      if (!repair.underWay() && !repair.stuck()) repair.mend();
+    };
+    runLosses(world, mirror, program, repair, between);
+    world.cuts.clear();
+    for (int i = 0; i < 100'000 && repair.underWay(); ++i) repair.step();
+    mended += repair.mended();
+    if (testing::Test::HasFailure()) return;
+    if (repair.stuck()) continue;
+    program.finish();
+    program.readAll();
+  }
+  EXPECT_GT(mended, 300u);
+}
+
+TEST(MirrorRepair, WhatVerifiesOnNeitherSideIsLeftAsItIs) {
+  World world(1, {});
+  world.sealed = true;
+  FakeMirror mirror(world);
+  Program(world, mirror).writeAll();
+  FakeRepair repair(world, mirror);
+  for (size_t side = 0; side < kSides; ++side) {
+    world.spoil(side, 0, 3);
+    mirror.frames->note(FrameIndex(3), side);
+    mirror.frames->note(FrameIndex(4), side);  // of the same request
+  }
+  repair.mend();
+  EXPECT_FALSE(repair.underWay());
+  const Membership now = mirror.state->look();
+  std::array<FrameIndex, 8> room;
+  for (size_t side = 0; side < kSides; ++side) {
+    EXPECT_TRUE(mirror.frames->noted(side, room).empty());
+  }
+  EXPECT_EQ(mirror.frames->holders(FrameIndex(3), now), 3);
+  EXPECT_EQ(mirror.frames->holders(FrameIndex(4), now), 3);
+}
+
 TEST(MirrorRepair, WhatADeadProcessWasWritingDoesNotHoldItUp) {
   World world(1, {});
   FakeMirror mirror(world);

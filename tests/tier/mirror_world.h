@@ -20,6 +20,7 @@
 #include "runtime/tier/frame_table.h"
 #include "runtime/tier/mirror_channel.h"
 #include "runtime/tier/mirror_copier.h"
+#include "runtime/tier/mirror_mender.h"
 
 namespace tidepool {
 
@@ -59,6 +60,11 @@ struct World {
   std::function<bool(size_t side, uint64_t frame)> is_spoilt;  // by the server
 
   uint64_t below(uint64_t end) { return random() % end; }
+  /// A server spoils what it has.
+  void spoil(size_t side, uint32_t joined, uint64_t frame) {
+    numbers[{side, joined}][frame] = kNever;
+    store(side, joined)[frame].fill(0xbad);
+  }
   std::vector<Page>& store(size_t side, uint32_t joined = 0) {
     std::vector<Page>& pages = regions[{side, joined}];
     if (pages.empty()) {
@@ -270,8 +276,26 @@ class FakeRepair {
   void join() {
     const size_t to = *mirror_.state->look().lostSide();
     mirror_.state->join(to, 2 + world_.below(2), {});
-    begin(to);
+    now_ = mirror_.state->look();
+    mends_ = false;
+    begin(to, std::nullopt);
   }
+  /// Writes copies again that have been noted.
+  void mend() {
+    const Membership now = mirror_.state->look();
+    for (size_t side = 0; side < kSides && copier_ == nullptr; ++side) {
+      if (!mirror_.state->complete(now)) return;
+      now_ = now;
+      MirrorMender mender(*mirror_.frames, now, side);
+      (void)mender.look(*open(side), *open(1 - side), stop_);
+      if (mender.bad().empty() && !look_at_all_) continue;
+      mended_ += mender.bad().size();
+      begin(side, look_at_all_ ? std::nullopt : std::optional(mender.bad()));
+      look_at_all_ = true;  // until it is done
+      mends_ = true;
+    }
+  }
+  uint64_t mended() const { return mended_; }
   void step() {
     if (copier_ == nullptr || world_.below(2) == 0) return;
     if (!ending_ && mirror_.state->look() != now_) {
@@ -281,7 +305,8 @@ class FakeRepair {
     if (!ending_ && copier_->needsSource()) copier_->resume(open(1 - to_));
     switch (copier_->step()) {
       case MirrorCopier::Outcome::kDone:
-        if (!ending_) mirror_.state->finish(now_);
+        if (!ending_) look_at_all_ = false;
+        if (!ending_ && !mends_) mirror_.state->finish(now_);
         copier_.reset();
         return;
       case MirrorCopier::Outcome::kTargetFailed:
@@ -301,19 +326,20 @@ class FakeRepair {
   std::unique_ptr<FetchChannel> open(size_t side) {
     return std::move(*mirror_.sides[kChannels].open(side, now_.joined(side)));
   }
-  void begin(size_t to) {
-    now_ = mirror_.state->look();
+  void begin(size_t to, std::optional<std::span<const FrameIndex>> only) {
     to_ = to;
     ending_ = false;
     copier_ = std::make_unique<MirrorCopier>(*mirror_.state, *mirror_.frames, *mirror_.table);
-    ASSERT_TRUE(copier_->begin(now_, to, open(to)));
+    ASSERT_TRUE(copier_->begin(now_, to, open(to), only));
   }
 
   World& world_;
   FakeMirror& mirror_;
   Membership now_;
   size_t to_ = 0;
-  bool ending_ = false, stuck_ = false;
+  bool ending_ = false, stuck_ = false, mends_ = false, look_at_all_ = false;
+  const std::atomic<bool> stop_{false};
+  uint64_t mended_ = 0;
   std::unique_ptr<MirrorCopier> copier_;
 };
 
@@ -343,10 +369,13 @@ void runRepairs(
 /// Either side is lost at any moment, whole or not, by anybody, and all connections break, the
 /// repairer's too. Ends early when the repairer is stuck.
 template <typename AnyProgram>
-void runLosses(World& world, FakeMirror& mirror, AnyProgram& program, FakeRepair& repair) {
+void runLosses(
+    World& world, FakeMirror& mirror, AnyProgram& program, FakeRepair& repair,
+    const std::function<void()>& between = [] {}) {
   for (int round = 0; round < 12 && !testing::Test::HasFailure(); ++round) {
     program.run(static_cast<int>(world.below(60)), [&] {
       if (world.below(3) == 0) repair.step();
+      between();
     });
     const Membership now = mirror.state->look();
     const size_t side = world.below(2);

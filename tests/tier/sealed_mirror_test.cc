@@ -89,6 +89,15 @@ class SealedMirror : public testing::Test {
     while (!mirror().complete(mirror().look()) && !HasFailure()) tier_->tend();
     tier_->endThreads();
   }
+  Raw spoil(size_t side, uint64_t frame) {
+    Raw raw = liars_[side]->take(frame);
+    raw[0] ^= std::byte{1};
+    liars_[side]->put(frame, raw);
+    return raw;
+  }
+  void awaitMended(size_t server, uint64_t pages) {
+    while (mirror().mended(server) < pages && !HasFailure()) tier_->tend();
+  }
   std::string news() {
     std::string all;
     for (char line[256]; mirror().takeNews(line);) all += std::string(line) + "\n";
@@ -177,6 +186,92 @@ TEST_F(SealedMirror, AnyLieInAnyCopyIsFoundOut) {
   }
 }
 
+TEST_F(SealedMirror, ACopyThatDoesNotVerifyIsWrittenAgain) {
+  for (uint64_t frame = 0; frame < 40; ++frame) write(frame, frame);
+  for (const uint64_t frame : {1, 2, 3, 20, 33}) spoil(0, frame);
+  spoil(1, 5);
+  for (uint64_t frame = 0; frame < 8; ++frame) expectPage(frame, frame);
+  std::vector<std::byte> pages(32 * kPageSize);
+  for (int i = 0; i < 2; ++i) {  // one of them from the bad side
+    ASSERT_TRUE(channel_->submitRead(1, {FrameIndex(8), PageCount(32)}, pages.data()));
+    ASSERT_EQ(drain(*channel_), kWell);
+  }
+  awaitMended(0, 5);
+  awaitMended(1, 1);
+  tier_->endThreads();
+  EXPECT_EQ(mirror().mended(0), 5u);  // of the 32 none else
+  EXPECT_EQ(mirror().mended(1), 1u);
+  EXPECT_NE(news().find("the memory server " + std::string(mirror().server(1)) +
+                        " has got pages again that did not verify there (1 so far)"),
+            std::string::npos);
+  const uint64_t before = mirror().unverified();
+  servers_[1]->stop();
+  for (uint64_t frame = 0; frame < 40; ++frame) expectPage(frame, frame);
+  EXPECT_EQ(mirror().look().lostSide(), 1u);
+  EXPECT_EQ(mirror().unverified(), before);
+}
+
+TEST_F(SealedMirror, WhatAChildFindsIsWrittenAgainByTheParent) {
+  write(1, 1);
+  spoil(0, 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    tier_->afterForkInChild();
+    auto channel = tier_->openChannel();
+    std::vector<std::byte> page(kPageSize);
+    bool ok = channel.has_value();
+    for (int i = 0; ok && i < 2; ++i) {
+      ok = (*channel)->submitRead(0, {FrameIndex(1), PageCount(1)}, page.data()) &&
+           drain(**channel) == kWell && page == pageOf(1);
+    }
+    _exit(ok ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  awaitMended(0, 1);
+  servers_[1]->stop();
+  expectPage(1, 1);
+}
+
+TEST_F(SealedMirror, APageThatIsWrittenWhileItIsMendedHasItsNewBytes) {
+  std::vector<std::byte> page(kPageSize);
+  for (uint64_t i = 0; i < 400; ++i) {
+    SCOPED_TRACE(i);
+    write(i % 4, i);
+    if (i > 0) spoil(0, (i - 1) % 4);
+    for (int read = 0; read < 2; ++read) {
+      ASSERT_TRUE(tier_->read({FrameIndex(i % 4), PageCount(1)}, page.data()));
+      ASSERT_TRUE(page == pageOf(i));
+      if (i == 0) continue;
+      ASSERT_TRUE(tier_->read({FrameIndex((i - 1) % 4), PageCount(1)}, page.data()));
+      ASSERT_TRUE(page == pageOf(i - 1));
+    }
+    tier_->tend();
+  }
+  awaitMended(0, 1);
+  tier_->endThreads();
+  for (uint64_t i = 400; i < 404; ++i) write(i % 4, i);
+  servers_[1]->stop();
+  for (uint64_t i = 400; i < 404; ++i) expectPage(i % 4, i);
+}
+
+TEST_F(SealedMirror, AServerThatHasSpoiltTooMuchGetsNothingAgain) {
+  write(1, 1);
+  write(2, 2);
+  mirror().noteMended(0, MirrorState::kMostMended);
+  (void)news();
+  const Raw spoilt = spoil(0, 1);
+  spoil(1, 2);
+  expectPage(1, 1);
+  expectPage(2, 2);
+  awaitMended(1, 1);  // after the other has been looked at
+  tier_->endThreads();
+  EXPECT_EQ(mirror().mended(0), MirrorState::kMostMended);
+  EXPECT_TRUE(liars_[0]->take(1) == spoilt);
+  expectPage(1, 1);
+}
+
 TEST_F(SealedMirror, NeitherServerHasTheBytes) {
   write(3, 1);
   const auto page = pageOf(1);
@@ -213,9 +308,7 @@ TEST_F(SealedMirror, OfARunEachPageIsReadWhereItVerifies) {
 TEST_F(SealedMirror, OneServerAloneLosesNoMoreThanWhatItLiesAbout) {
   write(1, 1);
   write(2, 2);
-  Raw raw = liars_[0]->take(1);
-  raw[0] ^= std::byte{1};
-  liars_[0]->put(1, raw);
+  spoil(0, 1);
   servers_[1]->stop();
   expectLost(1);
   expectPage(2, 2);
@@ -227,9 +320,7 @@ TEST_F(SealedMirror, OneServerAloneLosesNoMoreThanWhatItLiesAbout) {
 TEST_F(SealedMirror, ACopyThatIsMadeVerifies) {
   for (uint64_t frame = 0; frame < kFrames; ++frame) write(frame, frame);
   constexpr uint64_t kSpoilt = 140;
-  Raw raw = liars_[0]->take(kSpoilt);
-  raw[0] ^= std::byte{1};
-  liars_[0]->put(kSpoilt, raw);
+  spoil(0, kSpoilt);
   servers_[1]->stop();
   expectPage(0, 0);  // which finds it out
   awaitRepair();
