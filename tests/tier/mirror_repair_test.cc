@@ -221,6 +221,74 @@ void spoilSome(World& world, FakeMirror& mirror, size_t side) {
   }
 }
 
+/// Everything that does not verify is found.
+void noteAll(World& world, FakeMirror& mirror) {
+  const Membership now = mirror.state->look();
+  for (uint64_t frame = 0; frame < kFrames; ++frame) {
+    for (size_t side = 0; side < kSides; ++side) {
+      if (world.numbers[{side, now.joined(side)}][frame] == kNever) {
+        mirror.frames->note(FrameIndex(frame), side);
+      }
+    }
+  }
+}
+
+uint64_t runMends(uint64_t seed) {
+  World world(seed, {});
+  world.sealed = true;
+  FakeMirror mirror(world);
+  Program program(world, mirror);
+  FakeRepair repair(world, mirror);
+  const size_t spoils = seed % kSides;
+  program.writeAll();
+  // The program goes on between any two requests of the repairer.
+  bool runs = false;
+  const auto goOn = [&](int steps) {
+    if (std::exchange(runs, true)) return;
+    program.run(steps);
+    runs = false;
+  };
+  world.during_poll = [&] { goOn(1); };
+  const auto mendAll = [&] {
+    for (bool mended = true; std::exchange(mended, false);) {
+      repair.mend();
+      for (int i = 0; i < 100'000 && repair.underWay(); ++i) {
+        mended = true;
+        repair.step();
+      }
+    }
+  };
+  for (int round = 0; round < 20 && !testing::Test::HasFailure(); ++round) {
+    spoilSome(world, mirror, spoils);  // both would spoil requests for several pages
+    goOn(40);
+    mendAll();
+  }
+  world.during_poll = nullptr;
+  program.finish();
+  noteAll(world, mirror);
+  mendAll();
+  program.finish();
+  const Membership now = mirror.state->look();
+  for (uint64_t frame = 0; frame < kFrames; ++frame) {
+    EXPECT_EQ(mirror.frames->holders(FrameIndex(frame), now), 3) << frame;
+  }
+  EXPECT_TRUE(mirror.state->lose(1 - spoils, 0, ErrorCode::kLost));
+  program.readAll();
+  EXPECT_EQ(program.failed(), 0u);
+  EXPECT_FALSE(repair.underWay());
+  return repair.mended();
+}
+
+TEST(MirrorRepair, CopiesThatDoNotVerifyAreMadeAgainWhileTheyAreUsed) {
+  uint64_t mended = 0;
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(seed);
+    mended += runMends(seed);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(mended, 1500u);
+}
+
 TEST(MirrorRepair, WhateverIsLostWhileCopiesAreMendedNothingOlderIsRead) {
   uint64_t mended = 0;
   for (uint64_t seed = 2000; seed < 2300; ++seed) {
