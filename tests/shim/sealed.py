@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """An unchanged program that forks, over a memory server, with and without seal:on: the same output. With it the server
 has nothing of what the program keeps there, and once its bytes are changed the program ends instead of using them. Of
-two servers with the same pages, one may change what it has; both may not.
+two servers with the same pages, one may change what it has, and gets it again; both may not.
 
   sealed.py TIDEPOOL FABRICMGR
 """
 import contextlib
+import json
 import pathlib
 import re
 import shutil
@@ -32,8 +33,7 @@ if child == 0:
 for block in blocks[1::2]: block[:6] = b"PARENT"
 ended = os.waitpid(child, 0)[1]
 print("ready", ended, flush=True)
-sys.stdin.readline()
-print(told())
+for line in sys.stdin: print(told(), flush=True)
 """
 
 
@@ -89,7 +89,20 @@ def memory_server(fabricmgr):
             server.kill()
 
 
-def run(tidepool, servers, far, seal, before_the_end=None):
+def copies(tidepool, pid):
+    told = subprocess.run([tidepool, "stat", str(pid), "--json"], capture_output=True, check=True)
+    return next(tier["copies"] for tier in json.loads(told.stdout)["tiers"] if "copies" in tier)
+
+
+def await_mended(tidepool, program, server):
+    """Has the program read all it has until pages were written to the server again. A full check may take some."""
+    while not copies(tidepool, program.pid)[server].get("mended_pages"):
+        program.stdin.write(b"\n")
+        program.stdin.flush()
+        assert program.stdout.readline(), program.communicate()
+
+
+def run(tidepool, servers, far, seal, before_the_end=None, after=None):
     """Status, the last line of output, and what was said."""
     command = [tidepool, "run", "--dram", "24M", "--far", f"{far}:256M", "--conf", f"seal:{seal}",
                "--conf", "compress:off", "--conf", "strict:true", "--", sys.executable, "-c", PROGRAM]
@@ -100,6 +113,8 @@ def run(tidepool, servers, far, seal, before_the_end=None):
             assert has_plain_text(server.pid) == (seal == "off"), f"seal:{seal}"
         if before_the_end:
             before_the_end()
+        if after:
+            after(program)
         output, errors = program.communicate(b"\n")
         return program.returncode, output, errors.decode()
 
@@ -135,9 +150,11 @@ def on_one(tidepool, server, address):
 
 def on_two(tidepool, servers, addresses, expected):
     far = "mirror:" + "+".join(addresses)
-    changed = run(tidepool, servers, far, "on", lambda: flip_bits(servers[1].pid))
+    changed = run(tidepool, servers, far, "on", lambda: flip_bits(servers[1].pid),
+                  lambda program: await_mended(tidepool, program, 1))
     assert changed[:2] == expected[:2], changed
     assert f"the memory server {addresses[1]} has given what does not verify (" in changed[2], changed
+    assert f"the memory server {addresses[1]} has got pages again that did not verify there (" in changed[2], changed
     assert addresses[0] not in changed[2], changed
     changed = run(tidepool, servers, far, "on", lambda: [flip_bits(server.pid) for server in servers])
     assert changed[:2] == (-signal.SIGBUS, b""), changed
