@@ -83,8 +83,8 @@ void WatchWindow::Share::observe(const Sample& sample) {
   TP_DCHECK(share_ >= 0 && share_ <= 1);
 }
 
-void WatchWindow::observe(Nanoseconds lasted, Sample far, Sample local, const Sizes& sizes,
-                          Nanoseconds longest) {
+void WatchWindow::observe(Nanoseconds lasted, const Sample& far, const Sample& local,
+                          const Sizes& sizes, Nanoseconds longest) {
   if (far.watched() + local.watched() == 0 || sizes.capacity == 0) return;
   const bool late = typical_ > 0 && ns(lasted) > 2 * typical_;
   typical_ += (ns(lasted) - typical_) * (typical_ > 0 ? 0.125 : 1);

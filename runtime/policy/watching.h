@@ -47,7 +47,7 @@ class WatchWindow {
   };
   /// What one window showed that lasted `lasted`, which may be longer than was asked for. No window
   /// will be longer than `longest`: sightings in it would say too little.
-  void observe(Nanoseconds lasted, Sample far, Sample local, const Sizes& sizes,
+  void observe(Nanoseconds lasted, const Sample& far, const Sample& local, const Sizes& sizes,
                Nanoseconds longest);
   Nanoseconds length() const { return length_; }
   /// Whether a sighting in the last window told anything: in one that was much too long cold pages
