@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Has a second copy of a mirror's pages made after a server was lost, and of single pages when a
 // server's copy has not verified: in a thread of the process that made the mirror, which is there
-// only while a copy is missing. It tries the servers that hold
-// none, in their order, and then the lost one again, whose region is a new one. What it talks to
-// servers with is its own. Everything here is for the thread that tends the tier.
+// only while a copy is missing. It tries the servers that hold none, in their order, and then the
+// lost one again, whose region is a new one. What it talks to servers with is its own. Everything
+// here is for the thread that tends the tier.
 #pragma once
 
 #include <array>

@@ -211,8 +211,7 @@ def main():
     for seal in ("off", "on"):
         by_proxy(tidepool, fabricmgr, seal)
     if not kernel_cuts():
-        print("this kernel ends no connections of others: by a proxy alone")
-        return
+        sys.exit("this kernel ends no connections of others (CONFIG_INET_DIAG_DESTROY): half of this test cannot run")
     for kind in ("remote", "mirror"):
         for seal in ("off", "on"):
             by_kernel(tidepool, fabricmgr, kind, seal)
