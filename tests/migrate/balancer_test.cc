@@ -170,8 +170,8 @@ TEST_F(BalancerTest, HardlyMovesPagesThatAreUsedOnceASecond) {
   EXPECT_GT(localOf(local.pages), stayed * 3 / 4) << stayed << " before";
 }
 
-// A granule that is hot as a whole comes as a whole: more room has to be made than for single pages.
-// Why the order of looks matters, too: spread_order_test.cc.
+// A granule that is hot as a whole comes as a whole: more room has to be made than for single
+// pages. Why the order of looks matters, too: spread_order_test.cc.
 TEST_F(BalancerTest, PromotesAHotRangeInOnePiece) {
   Kind hot{{}, 2000};
   for (uint64_t page = 0; page < 6 * kPagesPerGranule; ++page) {
