@@ -217,6 +217,7 @@ void RegionTable::detach(const std::shared_ptr<Region>& region, Leaving leaving)
     found->second.grace = graces_.left;
     found->second.left = true;
   }
+  if (leaving == Leaving::kBroken) found->second.left = false;
   if (--found->second.connections == 0) found->second.idle_since = clock_.now();
 }
 

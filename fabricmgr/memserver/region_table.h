@@ -83,9 +83,9 @@ enum class LendsTo : uint8_t { kAnybody, kByOrders };
 enum class Returns : uint8_t { kNever, kMay };
 /// How a connection ended.
 enum class Leaving : uint8_t {
-  kOfFurther,  // it had not made the region
+  kOfFurther,  // it had not made the region, and its client ended it
   kInOrder,    // it had, and its client, or all that its process had, ended it
-  kBroken,     // it had, and something else did
+  kBroken,     // something else ended it: its client may come back
 };
 
 class RegionTable {
@@ -152,7 +152,7 @@ class RegionTable {
     size_t connections = 0;
     Nanoseconds idle_since;
     Nanoseconds grace;
-    bool left = false;  // its client has ended, in order, and nobody has come back
+    bool left = false;  // its client has ended, in order, and nobody may come back
     bool managed = false;
     std::optional<wire::Token> admits;  // managed: what opens it now
   };

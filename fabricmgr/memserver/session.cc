@@ -50,7 +50,8 @@ Session::~Session() {
   }
   if (number_ != 0) connections_.leave(number_);
   if (region_ != nullptr) {
-    regions_.detach(region_, made_region_ ? leaving_ : Leaving::kOfFurther);
+    const bool further = !made_region_ && leaving_ == Leaving::kInOrder;
+    regions_.detach(region_, further ? Leaving::kOfFurther : leaving_);
   }
   counters_.connections.fetch_sub(1, std::memory_order_relaxed);
 }

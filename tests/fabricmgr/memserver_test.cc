@@ -330,6 +330,11 @@ TEST(RegionTable, OnlyWhatWasLeftInOrderGoesBeforeItsGraceIsOver) {
   regions.detach(region, Leaving::kOfFurther);
   EXPECT_EQ(regions.create(size).error().code(), ErrorCode::kNoSpace) << "it had come back";
   ASSERT_TRUE(regions.attach(region->id(), region->token(), region->epoch()));
+  ASSERT_TRUE(regions.attach(region->id(), region->token(), region->epoch()));
+  regions.detach(region, Leaving::kInOrder);
+  regions.detach(region, Leaving::kBroken);
+  EXPECT_EQ(regions.create(size).error().code(), ErrorCode::kNoSpace) << "a relative may come back";
+  ASSERT_TRUE(regions.attach(region->id(), region->token(), region->epoch()));
   regions.detach(region, Leaving::kInOrder);
   EXPECT_TRUE(regions.create(size));
 }
