@@ -27,6 +27,26 @@ TEST_F(FabricMemoryTest, WithoutTheAgentRegionsStayAndAreReclaimed) {
   expectSilence();
 }
 
+TEST_F(FabricMemoryTest, WhereALeaseIsOverNobodyWaitsForMemoryUntilWhoseItIsIsKnown) {
+  connect();
+  sayMemoryIsShort();
+  tend();
+  const Request ask = expect(RequestKind::kAsk);
+  EXPECT_TRUE(growing());
+  ASSERT_TRUE(tellProgram(agent_.get(), {.kind = NoticeKind::kLease,
+                                         .until = BootClock().now() - Nanoseconds(1),
+                                         .length = Nanoseconds(1)}));
+  give(7, Bytes(256 * kMiB), ask.tag);
+  EXPECT_TRUE(lease_->suspended());
+  EXPECT_FALSE(growing());
+  EXPECT_EQ(reclaimed(), std::vector<uint64_t>{7});
+  tend();
+  EXPECT_TRUE(lease_->suspended()) << "the region may be another's by now";
+  say(NoticeKind::kKept, 7, Bytes(256 * kMiB), ask.tag);
+  tend();
+  EXPECT_FALSE(lease_->suspended());
+}
+
 TEST_F(FabricMemoryTest, AForkedChildConnectsByItselfAndReclaimsWhatItHas) {
   begin();
   sayMemoryIsShort(false);

@@ -31,6 +31,19 @@ TEST_F(FabricMemoryTest, ADrainOfAnotherRegionIsNotHeard) {
   EXPECT_FALSE(core_.tiers.tier(1).closed());
 }
 
+TEST_F(FabricMemoryTest, WhatIsSaidOfRegionsThatAreNotHereOrNotOnTheirWayChangesNothing) {
+  begin();
+  for (const NoticeKind kind : {NoticeKind::kReturned, NoticeKind::kResume, NoticeKind::kGone}) {
+    say(kind, 8);
+    tend();
+  }
+  say(NoticeKind::kReturned, 7);
+  tend();
+  EXPECT_EQ(errors(), 0u);
+  EXPECT_FALSE(core_.tiers.tier(1).closed());
+  EXPECT_EQ(reclaimed(), std::vector<uint64_t>{7});
+}
+
 TEST_F(FabricMemoryTest, WhatCannotBeMovedLingersAndTakesPagesUntilItIsTriedAgain) {
   begin();
   Tier& tier = core_.tiers.tier(1);
@@ -46,19 +59,23 @@ TEST_F(FabricMemoryTest, WhatCannotBeMovedLingersAndTakesPagesUntilItIsTriedAgai
   tend();
   EXPECT_FALSE(tier.closed());
   tier.table().release(*held);
-  tendAfter(kSecond);
+  tendAfter(kSecond - Nanoseconds(1));
+  EXPECT_EQ(core_.tiers.find(1), &tier) << "it is not tried all the time";
+  tendAfter(Nanoseconds(1));
   EXPECT_EQ(core_.tiers.find(1), nullptr);
 }
 
 TEST_F(FabricMemoryTest, AResumedRegionTakesPagesAgain) {
   begin();
   Tier& tier = core_.tiers.tier(1);
-  ASSERT_TRUE(tier.table().allocate(PageCount(1)));
+  const auto held = tier.table().allocate(PageCount(1));
+  ASSERT_TRUE(held);
   say(NoticeKind::kDrain, 7);
   tend();
   say(NoticeKind::kResume, 7);
   tend();
   EXPECT_FALSE(tier.closed());
+  tier.table().release(*held);
   tendAfter(kSecond);
   EXPECT_FALSE(tier.closed());
   EXPECT_EQ(core_.tiers.find(1), &tier);
@@ -66,7 +83,7 @@ TEST_F(FabricMemoryTest, AResumedRegionTakesPagesAgain) {
 
 TEST_F(FabricMemoryTest, WhatIsLeftIsReportedUntilItIsSaidToBeStuck) {
   beginWithAllThatMayBe();
-  hold(Bytes(2 * kGranuleSize));
+  const FrameRun held = hold(Bytes(2 * kGranuleSize));
   say(NoticeKind::kDrain, 7);
   EXPECT_EQ(tend(), Nanoseconds(50'000'000)) << "nothing can be done for now";
   Request left = expect(RequestKind::kLeft);
@@ -88,6 +105,9 @@ TEST_F(FabricMemoryTest, WhatIsLeftIsReportedUntilItIsSaidToBeStuck) {
   tendAfter(kSecond);
   EXPECT_EQ(errors(), 1u) << "it is said once";
   expectSilenceAfter(RequestKind::kLeft);
+  core_.tiers.tier(1).table().release({held.first, PageCount(1)});
+  tendAfter(kSecond / 2);
+  EXPECT_EQ(expect(RequestKind::kLeft).waits, agent_wire::Waits::kNot);
 }
 
 TEST_F(FabricMemoryTest, ADrainThatGoesOnIsNotStuck) {

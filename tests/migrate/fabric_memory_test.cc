@@ -103,6 +103,10 @@ TEST_F(FabricMemoryTest, WhatIsNeededAtOnceIsAskedForInAPause) {
   tend();
   expectSilence();
   EXPECT_EQ(errors(), 1u);
+  say(NoticeKind::kDrain, 7);
+  tend();
+  expect(RequestKind::kLeft);
+  expect(RequestKind::kAsk);
 }
 
 TEST_F(FabricMemoryTest, WhatIsToLeaveARegionNeedsRoomInOthers) {
@@ -206,12 +210,26 @@ TEST_F(FabricMemoryTest, AnAnswerThatIsLateIsTakenWhenItComes) {
   expect(RequestKind::kAsk);
   tendAfter(core_.options.remote_timeout);
   EXPECT_TRUE(growing());
+  rung(core_.freed_memory);
   tendAfter(Nanoseconds(1));
   EXPECT_FALSE(growing());
+  EXPECT_TRUE(rung(core_.freed_memory)) << "for those that wait for it";
   expectSilence();
   give(7, Bytes(256 * kMiB));
   EXPECT_NE(core_.tiers.direct(1), nullptr);
   expectSilence();
+}
+
+TEST_F(FabricMemoryTest, AnAnswerThatDoesNotComeIsAskedForAgainAfterAPause) {
+  connect();
+  sayMemoryIsShort();
+  tend();
+  expect(RequestKind::kAsk);
+  tendAfter(core_.options.remote_timeout + Nanoseconds(1));
+  tendAfter(kSecond - Nanoseconds(1));
+  expectSilence();
+  tendAfter(Nanoseconds(1));
+  expect(RequestKind::kAsk);
 }
 
 }  // namespace
