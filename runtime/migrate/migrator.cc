@@ -201,7 +201,7 @@ void Migrator::relieve() {
   if ((freed || in_vain) && core_.room.faultsWait()) {
     core_.freed_memory.ring();
   }
-  if (!evictor_->usable()) return;
+  if (!evictor_->usable()) return evictor_->sayFull();
   // Room that the program itself made, by giving memory back, is announced by nobody else.
   if (room >= kRoomForFaults && core_.room.faultsWait()) {
     core_.freed_memory.ring();

@@ -325,9 +325,41 @@ TEST_F(EvictorTest, WhileFarMemoryGrowsItIsNotExhausted) {
   EXPECT_FALSE(evictor_->usable());
   EXPECT_FALSE(exhausted());
   EXPECT_EQ(errors(), 0u);
+  evictor_->sayFull();
+  EXPECT_FALSE(exhausted());
   addTier(PageCount(8), "more");
   evictor_->spaceCame();
   EXPECT_TRUE(evictor_->usable());
+}
+
+TEST_F(EvictorTest, WhenNoMoreComesAfterAllItIsExhausted) {
+  tier_ = &addTier(PageCount(4), "small");
+  core_.tiers.tier(1).close();
+  RoomState::Supply(core_.room).setGrowing(true);
+  begin(8);
+  ASSERT_EQ(start(8), 8u);
+  RoomState::Supply(core_.room).setGrowing(false);
+  evictor_->sayFull();
+  EXPECT_TRUE(exhausted());
+  evictor_->sayFull();
+  EXPECT_EQ(errors(), 1u);
+}
+
+TEST_F(EvictorTest, WhereAllTiersAreClosedNothingIsTriedAndNothingSaidToBeFull) {
+  begin(8);
+  evictor_->spaceWent();
+  EXPECT_TRUE(evictor_->usable()) << "one is open";
+  core_.tiers.tier(1).close();
+  evictor_->spaceWent();
+  EXPECT_FALSE(evictor_->usable());
+  EXPECT_EQ(start(8), 0u);
+  evictor_->sayFull();
+  EXPECT_TRUE(exhausted());
+  EXPECT_EQ(errors(), 0u);
+  core_.tiers.tier(1).reopen();
+  evictor_->spaceCame();
+  EXPECT_EQ(start(8), 8u);
+  EXPECT_FALSE(exhausted());
 }
 
 TEST_F(EvictorTest, SpaceThatComesWhileNothingWasFullChangesNothing) {

@@ -214,6 +214,20 @@ TEST_F(Room, WhereFarMemoryTakesNothingMoreFaultsLookForThemselves) {
   EXPECT_FALSE(core_.room.pagesLeave()) << "nobody knows";
 }
 
+TEST_F(Room, NobodyWaitsForFarMemoryThatWasOnItsWayAndWillNotCome) {
+  makeMigrator();
+  localPages(300);
+  setLimit(300);
+  ASSERT_TRUE(tier_->allocate(PageCount(4096)));
+  RoomState::Supply(core_.room).setGrowing(true);
+  turn();
+  ASSERT_FALSE(evictor_->usable());
+  EXPECT_TRUE(core_.roomWillCome());
+  RoomState::Supply(core_.room).setGrowing(false);
+  turn();
+  EXPECT_FALSE(core_.roomWillCome());
+}
+
 TEST_F(Room, WhatIsFreedIsToldWhileMoreIsOnItsWay) {
   makeMigrator();
   localPages(300);

@@ -13,7 +13,7 @@ class RoomState {
   /// Faults wait for room: the part that makes some rings freed_memory. Sequentially consistent
   /// with setFaultsWait(): room is made before one asks, and looked for after one has said to wait.
   bool faultsWait() const { return faults_wait_.load(std::memory_order_seq_cst); }
-  /// No far tier can take more: the budget is then exceeded rather than the program hung.
+  /// No fetch tier takes more: the budget is then exceeded rather than the program hung.
   bool farExhausted() const { return far_exhausted_.load(std::memory_order_relaxed); }
   /// More far memory has been asked for, or will be as soon as it is needed.
   bool growing() const { return growing_.load(std::memory_order_relaxed); }
@@ -35,7 +35,7 @@ class RoomState {
   class Supply {
    public:
     explicit Supply(RoomState& room) : room_(room) {}
-    /// The evictor's, and not the fabric's but when a region has come.
+    /// The evictor's.
     void setFarExhausted(bool exhausted) {
       room_.far_exhausted_.store(exhausted, std::memory_order_relaxed);
     }

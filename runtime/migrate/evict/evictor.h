@@ -55,6 +55,10 @@ class Evictor {
   bool usable() const { return usable_; }
   /// Far memory that was full may have room again, or there is a new tier.
   void spaceCame();
+  /// Tiers were closed: while none is open there is nowhere to write to.
+  void spaceWent();
+  /// If it is not usable(), and no more far memory is on its way any longer: nobody is to wait.
+  void sayFull();
   /// A tier is lost: what is in limbo on the way there stays local.
   void takeBack(uint8_t tier);
   /// A tier is to go, and has nothing in flight: closes the channel to it.
@@ -181,7 +185,7 @@ class Evictor {
   PageCount in_flight_;
   uint64_t batches_written_ = 0;
   bool usable_ = true;
-  bool full_ = false;  // why it is not usable
+  bool full_ = false;  // it is not usable, and may be again
 };
 
 }  // namespace tidepool

@@ -172,12 +172,7 @@ void Evictor::write(uint64_t segment) {
     usable_ = false;
     full_ = true;
     putBack(segment);
-    if (core_.room.growing()) return;
-    room_.setFarExhausted(true);
-    reportError(core_,
-                "far memory is full: the local budget will be exceeded; give more with "
-                "--far or a larger SIZE");
-    return;
+    return sayFull();
   }
   for (uint64_t at = 0; at < batch.used;) {
     at += batch.writes(at) ? submitFrom(segment, at) : 1;
@@ -234,6 +229,22 @@ void Evictor::spaceCame() {
   full_ = false;
   usable_ = true;
   room_.setFarExhausted(false);
+}
+
+void Evictor::spaceWent() {
+  if (!usable_ || anyOpen()) return;
+  usable_ = false;
+  full_ = true;
+}
+
+void Evictor::sayFull() {
+  if (!full_ || !core_.tiers.hasFetch() || core_.room.growing() || core_.room.farExhausted())
+    return;
+  room_.setFarExhausted(true);
+  if (!anyOpen()) return;  // who closed the last one has said why
+  reportError(core_,
+              "far memory is full: the local budget will be exceeded; give more with "
+              "--far or a larger SIZE");
 }
 
 void Evictor::advance() {

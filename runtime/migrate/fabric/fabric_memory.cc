@@ -231,7 +231,6 @@ void FabricMemory::take(const AgentNotice& notice, Nanoseconds now) {
   said_refused_ = false;
   describeFarTiers(core_);
   evictor_->spaceCame();
-  room_.setFarExhausted(false);
   core_.freed_memory.ring();
 }
 
@@ -335,6 +334,7 @@ void FabricMemory::leave(Region& region) {
 
 void FabricMemory::closeTiers(Region& region) {
   for (uint8_t i = 0; i < region.tiers; ++i) core_.tiers.tier(region.numbers[i]).close();
+  evictor_->spaceWent();
 }
 
 void FabricMemory::openTiers(Region& region) {

@@ -310,7 +310,7 @@ void FaultService::noteDemand(PageIndex page, PageWord word) {
 
 void FaultService::sayExceeded() {
   // A fetch tier that takes no more has said so itself.
-  if (said_exceeded_ || core_.room.farExhausted()) return;
+  if (said_exceeded_ || (core_.tiers.hasFetch() && core_.room.farExhausted())) return;
   bool room = false;
   core_.tiers.forEach([&](uint8_t, const Tier& tier) {
     if (tier.kind() == TierKind::kCompressed) return;

@@ -401,6 +401,10 @@ TEST_P(FabricMemoryOfBothKinds, WhatAServerHadGoesToADeviceThatHasRoom) {
   if (runtime_->stats().lost_pages == 0) {
     EXPECT_EQ(wrongPages(1), 0u);
   }
+  // With no server any more, what is cold goes to the device, and nothing is full.
+  write(2);
+  EXPECT_EQ(wrongPages(2), 0u);
+  EXPECT_EQ(runtime_->stats().error_count, 0u) << runtime_->stats().errors[0];
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, FabricMemoryOfBothKinds, ::testing::Values("cxl", "whole"),
