@@ -11,8 +11,6 @@
 namespace tidepool {
 namespace {
 
-// Of any fault, from the touch until it is heard of, and from the answer until the thread goes on.
-constexpr double kFaultCost = 8'000;
 // The giver must lose so much less than the taker gains. Then no step is taken back unless
 // something has changed: what was gained by it is what giving it back would cost.
 constexpr double kWorthMoving = 1.2;
@@ -39,10 +37,9 @@ void DramSplit::remember(const Window& seen) {
 }
 
 DramSplit::Worth DramSplit::worth() const {
-  const double fault = fault_.ns + kFaultCost;
-  return {.pages_more = near_ * fault,
-          .pages_last = std::max(near_, 2 * near_ - next_) * fault,
-          .doubt = kDeviations * std::sqrt(near_ + 1) * fault,
+  return {.pages_more = near_ * fault_.ns,
+          .pages_last = std::max(near_, 2 * near_ - next_) * fault_.ns,
+          .doubt = kDeviations * std::sqrt(near_ + 1) * fault_.ns,
           .rows_more = gained_ * row_.ns,
           .rows_last = lost_ * row_.ns};
 }

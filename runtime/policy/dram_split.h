@@ -27,7 +27,7 @@ class DramSplit {
   /// What has been seen since the last decision.
   struct Window {
     // Faults from far memory on pages that were evicted within the last step's worth of evictions,
-    // and within the step's worth before those; and what all of them took.
+    // and within the step's worth before those; and what all of them cost their threads.
     uint64_t near = 0, next = 0;
     Nanoseconds faulted{};
     double gained = 0, lost = 0;  // hits in rows: with a step more, and those that a step less has
@@ -61,7 +61,7 @@ class DramSplit {
 
   static constexpr uint32_t kLeastRest = 16, kMostRest = 1024;
 
-  Cost fault_{40'000};  // a guess until some were seen
+  Cost fault_{48'000};  // a guess until some were seen
   Cost row_;
   // Counts of windows, each of which counts half as much as the next.
   double near_ = 0, next_ = 0, gained_ = 0, lost_ = 0;

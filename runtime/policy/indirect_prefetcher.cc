@@ -273,7 +273,7 @@ void IndirectPrefetcher::mark(Instruction& instruction, uint64_t page) {
 void IndirectPrefetcher::settleMarkers(uint64_t page) {
   if (const size_t marker = markerOf(page); marker < kMarkers) settle(marker, true);
   while (first_marker_ < next_marker_ &&
-         now_ - markers_[first_marker_ % kMarkers].born_at > kMarkerLife) {
+         now_ - markers_[first_marker_ % kMarkers].born_at > marker_life_) {
     settle(first_marker_++ % kMarkers, false);
   }
 }

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/units.h"
 #include "runtime/policy/end_learner.h"
 #include "runtime/policy/indirect_pattern.h"
 #include "runtime/policy/pattern_learner.h"
@@ -51,6 +52,11 @@ class IndirectPrefetcher {
   Result onFault(const FaultSample& sample, const MemoryView& memory, size_t most = kMostPages);
   /// Addresses of pages, far all, that the last onFault() foretold, soonest first.
   std::span<const uint64_t> foretold() const { return {pages_.data(), page_count_}; }
+  /// What local memory holds. A page that is foretold has to be used while it is likely to be there
+  /// still: one that is used later has only pushed others out.
+  void setLocal(PageCount pages) {
+    marker_life_ = std::clamp(pages.value() / kLifeShare, kLeastMarkerLife, kMostMarkerLife);
+  }
   /// Faults have not been told for a while: what time that saved may go into a few lessons.
   void resume() { lessons_left_ = std::max(lessons_left_, kLessonsAfterPause); }
 
@@ -77,8 +83,8 @@ class IndirectPrefetcher {
   static constexpr size_t kWindowBytes = 16384;
   // Of so many pages one is left out, or of half a window if that is more.
   static constexpr uint32_t kMarkEvery = 16;
-  // Faults within which a page has to be used: for longer it may not stay.
-  static constexpr uint64_t kMarkerLife = 4096;
+  // Faults within which a page has to be used.
+  static constexpr uint64_t kLifeShare = 8, kLeastMarkerLife = 64, kMostMarkerLife = 4096;
   static constexpr uint32_t kTurn = 8;        // moves the other way, in a row, that turn a step
   static constexpr uint32_t kEndLessons = 2;  // tries to find where the end is kept
   static constexpr uint32_t kMostEndMisses = 3;
@@ -176,6 +182,7 @@ class IndirectPrefetcher {
   std::array<Marker, kMarkers> markers_{};
   std::array<uint64_t, kMarkers> marked_pages_{};  // 0: settled
   uint64_t first_marker_ = 0, next_marker_ = 0;
+  uint64_t marker_life_ = kMostMarkerLife;
   std::vector<uint64_t> pages_;
   size_t page_count_ = 0, most_pages_ = 0;
   std::vector<std::byte> window_;

@@ -9,13 +9,12 @@
 namespace tidepool {
 namespace {
 
-// Of any fault, from the touch until it is heard of, and from the answer until the thread goes on.
-constexpr Nanoseconds kFaultCost(8'000);
 // The two youngest and the two oldest sixteenths are what a step would take or give.
 constexpr uint32_t kYoung = 1;
 constexpr double kShareOfEnd = 8;
-constexpr uint64_t kWeight = 32;  // of the average against one sample
-constexpr uint64_t kOutlier = 8;  // times the average: no sample counts as more
+constexpr double kNextToNothing = 4;  // times less than local memory is worth
+constexpr uint64_t kWeight = 32;      // of the average against one sample
+constexpr uint64_t kOutlier = 8;      // times the average: no sample counts as more
 
 constexpr auto kBack = static_cast<size_t>(PoolSize::Left::kWrittenBack);
 constexpr auto kPassed = static_cast<size_t>(PoolSize::Left::kPassedBy);
@@ -100,19 +99,37 @@ PoolSize::Worth PoolSize::worthOf(const Window& window, const Costs& costs) {
   const double saved = ns(costs.far) - ns(costs.hit);
   // As many pages more come into the pool's reach, after the one that is local no more.
   const double gained = std::max(entries / ofPages(window.held) - 1, 0.0) * saved;
-  const double missed = ns(costs.hit + costs.pack + kFaultCost);
+  const double missed = ns(costs.hit + costs.pack + costs.fault);
   const double near = static_cast<double>(window.near) / std::max(ofPages(window.step), 1.0);
   worth.local =
-      static_cast<double>(window.young) / end * missed + near * ns(costs.far + kFaultCost);
+      static_cast<double>(window.young) / end * missed + near * ns(costs.far + costs.fault);
   worth.last = static_cast<double>(window.old) / end * gained;
   worth.more = static_cast<double>(window.back[kBack]) / kRemembered * gained;
   return worth;
+}
+
+/// It has been turned over as it is a few times, and its oldest pages were next to never wanted:
+/// what was put in once fills it, at the cost of what is used.
+bool PoolSize::holdsWhatNobodyWants() {
+  turns_.hits += seen_.hits;
+  turns_.young += seen_.young;
+  turns_.old += seen_.old;
+  turns_.near += seen_.near;
+  for (size_t kind = 0; kind < kKinds; ++kind) turns_.back[kind] += seen_.back[kind];
+  if (turns_.hits < kTurns * std::max(kEnoughLeft, seen_.entries.value())) return false;
+  turns_.step = seen_.step;
+  turns_.held = seen_.held;
+  turns_.entries = seen_.entries;
+  const Worth worth = worthOf(turns_, costs_);
+  turns_ = {};
+  return kNextToNothing * std::max(worth.more, worth.last) < worth.local;
 }
 
 void PoolSize::resize(PageCount limit) {
   const PageCount step = stepOf(limit);
   const Worth worth = worthOf(seen_, costs_);
   // Of a pool that is not, the oldest pages tell what it did not have to give up.
+  if (seen_.held + step < target_ && holdsWhatNobodyWants()) target_ = seen_.held + step;
   const bool full = seen_.held + step >= target_;
   if (resting_) {
     target_ = leastOf(limit);

@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "runtime/base/units.h"
+#include "runtime/policy/fault_cost.h"
 
 namespace tidepool {
 
@@ -36,9 +37,10 @@ class PoolSize {
     PageCount step;     // by which the target changes
     PageCount held, entries;  // memory of the pool, and pages in it
   };
-  /// Moving averages: of a fault answered by the pool or from far memory, and of packing a page.
+  /// Moving averages: of a fault answered by the pool or from far memory, of packing a page, and of
+  /// what any fault costs beside that.
   struct Costs {
-    Nanoseconds hit{4'000}, far{40'000}, pack{5'000};
+    Nanoseconds hit{4'000}, far{40'000}, pack{5'000}, fault = FaultCost::kGuess;
   };
   /// What one page of memory is worth a window, in ns: local as it is, as one more of the pool, and
   /// as the pool's last.
@@ -53,6 +55,9 @@ class PoolSize {
   void onHitTook(Nanoseconds took) { average(costs_.hit, took); }
   void onFarTook(Nanoseconds took) { average(costs_.far, took); }
   void onPackTook(Nanoseconds took) { average(costs_.pack, took); }
+  /// Of any fault, from the touch until it is heard of, and from the answer until the thread goes
+  /// on.
+  void setFaultCost(Nanoseconds cost) { costs_.fault = cost; }
 
   /// A fault on a compressed page of that age.
   void onHit(uint32_t age);
@@ -77,6 +82,7 @@ class PoolSize {
  private:
   static constexpr uint64_t kEnough = 512;       // faults to resize by
   static constexpr uint64_t kEnoughLeft = 4096;  // pages that have left the pool, to judge by
+  static constexpr uint64_t kTurns = 4;
   static constexpr size_t kRemembered = 4096;
   static constexpr uint32_t kSampleEvery = 8;
   static constexpr uint64_t kMostShare = 2, kLeastShare = 128, kStepShare = 32;
@@ -97,6 +103,7 @@ class PoolSize {
   }
   void judge();
   void judgeClean(PageCount spare);
+  bool holdsWhatNobodyWants();
   void resize(PageCount limit);
 
   Costs costs_;
@@ -106,6 +113,7 @@ class PoolSize {
   // Since the last judgement: pages that were wanted back, and that left for far memory instead.
   uint64_t wanted_ = 0, unwanted_ = 0;
   Window seen_;
+  Window turns_;  // since the pool was weighed last while it was not full
   // Pages that left lately, by kind, at the place of their hash; 0: none.
   std::array<std::array<uint32_t, kRemembered>, kKinds> remembered_{};
 };

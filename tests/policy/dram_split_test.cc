@@ -15,7 +15,6 @@ namespace {
 constexpr Bytes kLimit(1024 * kMiB);
 constexpr Bytes kStep = kLimit / DramSplit::kSteps;
 constexpr double kFaultNs = 60'000, kRowNs = 2'000;
-constexpr double kTouchNs = 8'000;  // what every fault takes beside that
 
 /// Uses a window of which exp(-fall * share of memory) miss.
 struct Side {
@@ -38,8 +37,7 @@ class Model {
     DramSplit::Window window;
     window.near = seen(pages_.saved(p, p + step));
     window.next = seen(pages_.saved(p + step, p + 2 * step));
-    window.faulted =
-        Nanoseconds((window.near + window.next) * static_cast<uint64_t>(pages_.cost - kTouchNs));
+    window.faulted = Nanoseconds((window.near + window.next) * static_cast<uint64_t>(pages_.cost));
     window.gained = static_cast<double>(seen(rows_.saved(r, r + step)));
     window.lost = static_cast<double>(seen(rows_.saved(r - step, r)));
     window.fetched = static_cast<uint64_t>(rows_.misses(r));

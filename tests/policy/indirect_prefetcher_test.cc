@@ -373,6 +373,31 @@ TEST(IndirectPrefetcher, ForgetsAnEndThatIsNone) {
   EXPECT_GT(model.fetched - fetched, 9 * (model.faults - faults));
 }
 
+// A loop whose other half touches so much that what was foretold has gone again before it is used.
+TEST(IndirectPrefetcher, WhatIsUsedOnlyWhenItHasGoneIsNoSuccess) {
+  for (const uint64_t local : {512, 1'000'000}) {
+    GatherModel model(41);
+    IndirectPrefetcher prefetcher;
+    prefetcher.setLocal(PageCount(local));
+    const Loop loop;
+    const std::vector<uint64_t> rows = makeIndex(model, loop, 3'000, kIndexes);
+    for (size_t at = 0; at < rows.size(); ++at) {
+      FaultSample sample = model.noise(kCode);
+      sample.registers[3] = kIndexes + at * 4;
+      sample.address = loop.table + rows[at] * 400;
+      model.use(sample.address);
+      model.touch(prefetcher, sample);
+      for (int other = 0; other < 60; ++other) {
+        FaultSample elsewhere = model.noise(kCode + 1);
+        elsewhere.address = model.far_begin + (uint64_t{1} << 33) + model.random() % (1 << 30);
+        model.touch(prefetcher, elsewhere);
+      }
+      if (at % 100 == 0) model.evictAll();
+    }
+    EXPECT_EQ(model.fetched > rows.size() / 2, local > 512) << model.fetched;
+  }
+}
+
 TEST(IndirectPrefetcher, RestsWhereLessThanHalfIsUsed) {
   GatherModel model(19);
   IndirectPrefetcher prefetcher;

@@ -65,6 +65,38 @@ TEST_F(Size, DoesNotShrinkBeforeItIsFull) {
   EXPECT_LT(adjust(before - kLimit / 32), before);
 }
 
+TEST_F(Size, IsWeighedWithoutBeingFullOnceItHasBeenTurnedOver) {
+  // Of xz: the youngest come and go, and what was put in once is not wanted again.
+  const PageCount before = adjust();
+  const auto windows = [this](int count, int young, int old) {
+    for (int i = 0; i < count; ++i) {
+      hits(0, young);
+      hits(PoolSize::kOldest, old);
+      adjust(kHeld);
+    }
+  };
+  windows(300, 500, 10);
+  EXPECT_EQ(size_.target(), before) << "the oldest may be wanted yet";
+  windows(100, 500, 10);
+  EXPECT_LT(size_.target(), kHeld) << "it is turned over by kEntries hits";
+  size_ = PoolSize();
+  adjust();
+  windows(1'000, 500, 100);
+  EXPECT_EQ(size_.target(), before);
+}
+
+TEST_F(Size, ShrinksFurtherTheMoreAFaultCosts) {
+  for (const uint64_t cost : {1'000, 60'000}) {
+    size_ = PoolSize();
+    const PageCount before = adjust();
+    measure(5'000, 40'000);
+    size_.setFaultCost(Nanoseconds(cost));
+    hits(PoolSize::kOldest, 150);
+    hits(0, 800);
+    EXPECT_EQ(adjust() < before, cost == 60'000);
+  }
+}
+
 TEST_F(Size, StaysWhileTheOldestAreWantedToo) {
   const PageCount before = adjust();
   hits(PoolSize::kOldest, 600);

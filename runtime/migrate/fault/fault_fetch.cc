@@ -84,10 +84,11 @@ void FaultService::noteTouch(Fetch& fetch) {
 
 void FaultService::noteArrival(const Fetch& fetch, uint8_t tier) {
   const Nanoseconds took = core_.clock->now() - fetch.started;
-  noteShort(fetch.short_of, took);
+  noteShort(fetch.short_of, took + fault_cost_.value());
   if (core_.pool == nullptr) return;
   MutexLock lock(policy_.mutex());
   PoolSize& size = policy_.poolSize();
+  size.setFaultCost(fault_cost_.value());
   tier == core_.pool_number ? size.onHitTook(took) : size.onFarTook(took);
 }
 

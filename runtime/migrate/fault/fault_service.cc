@@ -131,6 +131,7 @@ void FaultService::serveNew() {
   if (got == 0) return;
   const Nanoseconds now = core_.clock->now();
   count(core_.stats->faults_missing, got);
+  fault_cost_.heard(got == 1 ? faults[0].thread : 0, now);
   for (size_t i = 0; i < got; ++i) {
     serve(faults[i], now);
     // The first of many are on their way while the others are still looked at.
@@ -505,7 +506,9 @@ void FaultService::serveQueued() {
 }
 
 void FaultService::recordLatency(Nanoseconds started) {
-  core_.stats->fault_latency.record(core_.clock->now() - started);
+  const Nanoseconds now = core_.clock->now();
+  core_.stats->fault_latency.record(now - started);
+  fault_cost_.answered(now);
 }
 
 }  // namespace tidepool

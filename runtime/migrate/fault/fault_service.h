@@ -23,6 +23,7 @@
 #include "runtime/migrate/fault/foreteller.h"
 #include "runtime/migrate/fault/waker.h"
 #include "runtime/os/cpu_follower.h"
+#include "runtime/policy/fault_cost.h"
 
 namespace tidepool {
 
@@ -198,6 +199,7 @@ class FaultService {
   std::vector<Deferred> deferred_;  // wait for memory
   std::vector<Deferred> queued_;    // wait for a slot; the longest first
   std::optional<os::CpuFollower> follower_;  // the thread's, made by it
+  FaultCost fault_cost_;
   ServiceThread thread_;
   bool said_exceeded_ = false;
   bool said_unverified_ = false;

@@ -129,6 +129,7 @@ std::span<const uint64_t> Foreteller::onFarFault(const MissingFault& fault, Page
     return {};
   }
 #endif
+  prefetcher_->setLocal(core_.budget.limit());
   weigh(prefetcher_->onFault(sample, View(*this), most.value()), now);
   core_.stats->foretold_pages.store(prefetcher_->stats().foretold, std::memory_order_relaxed);
   core_.stats->foretold_used.store(prefetcher_->stats().used, std::memory_order_relaxed);
