@@ -231,6 +231,25 @@ TEST_F(FabricMemoryTest, AnIdleRegionStaysIfTheOthersAreNearlyFull) {
   EXPECT_FALSE(core_.tiers.tier(2).closed());
 }
 
+// Else a batch that was on its way when the program gave its memory back would keep a region.
+TEST_F(FabricMemoryTest, NothingStaysInLimboForGood) {
+  connect();
+  FakeTier& tier = addTier();
+  tier.table().settle();
+  evictor_ = std::move(*Evictor::create(core_, *staging_, *policy_));
+  memory_->use(*evictor_, nullptr);
+  const PageIndex first = allocate();
+  makeLocal(first, 8);
+  ASSERT_EQ(evictor_->start(PageCount(8)), PageCount(8));
+  tier.endAll();
+  evictor_->advance();
+  tendAfter(kSecond);
+  EXPECT_TRUE(evictor_->written()) << "it may be wanted back";
+  tendAfter(kSecond);
+  EXPECT_FALSE(evictor_->busy());
+  EXPECT_EQ(word(first).state(), PageState::kFar);
+}
+
 TEST_F(FabricMemoryTest, AnIdleRegionGoesBack) {
   begin();
   sayMemoryIsShort(false);

@@ -36,6 +36,9 @@ class Evictor {
   void advance();
   /// Frees the pages longest in limbo, a batch of them; false if none is written yet.
   bool recycle();
+  /// Frees what was in limbo at the last call already: while nobody is short of memory, nobody else
+  /// does.
+  void recycleStale();
   /// Whether recycle() would find one.
   bool written() const { return oldestWritten() != kNoSegment; }
   /// Now and then, for channels with nothing in flight.
@@ -184,6 +187,7 @@ class Evictor {
   Nanoseconds spent_in_vain_, retry_at_;
   PageCount in_flight_;
   uint64_t batches_written_ = 0;
+  uint64_t stale_ = 0;  // of them, those up to this had been written at the last recycleStale()
   bool usable_ = true;
   bool full_ = false;  // it is not usable, and may be again
 };

@@ -338,6 +338,15 @@ bool Evictor::recycle() {
   return true;
 }
 
+void Evictor::recycleStale() {
+  for (;;) {
+    const uint64_t oldest = oldestWritten();
+    if (oldest == kNoSegment || batches_[oldest].written_as > stale_) break;
+    recycle();
+  }
+  stale_ = batches_written_;
+}
+
 void Evictor::empty(uint64_t segment) {
   Batch& batch = batches_[segment];
   TP_CHECK_OP(batch.writes_left, ==, 0u);  // of memory that is given up here

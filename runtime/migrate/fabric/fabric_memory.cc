@@ -511,6 +511,8 @@ void FabricMemory::lose(Region& region, Bytes from, const char* why) {
 void FabricMemory::lookForIdle(Nanoseconds now) {
   if (now < idle_after_) return;
   idle_after_ = now + kSecond;
+  // It has frames in regions, also of pages that are nobody's any more.
+  evictor_->recycleStale();
   for (Region& region : regions_) {
     if (region.state != State::kServing) continue;
     if (usedHere(region) > Bytes()) region.busy_at = now;
