@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C API's checkpoints. See tables.h.
-#include <set>
-
 #include "allocator/capi/table_objects.h"
 #include "allocator/checkpoint/checkpoint_writer.h"
 #include "allocator/checkpoint/restore.h"
@@ -18,31 +16,6 @@ namespace {
 
 // Threads that check a checkpoint: the disk is slower than two.
 constexpr size_t kVerifyThreads = 2;
-
-/// Empty: one of them is closed, which is reported then. Errors: kInvalidArgument, kUnsupported.
-Result<std::vector<OpenTable*>> tablesOf(tidepool_table* const* handles, size_t count) {
-  if (handles == nullptr || count == 0) {
-    return fail(ErrorCode::kInvalidArgument, "tables is NULL, or there are none");
-  }
-  std::vector<OpenTable*> tables;
-  std::set<OpenTable*> seen;
-  for (size_t i = 0; i < count; ++i) {
-    const auto open = tableOf(handles[i]);
-    if (!open) return fail(open.error().code(), "tables[%zu]: %s", i, open.error().text());
-    if (*open == nullptr) return std::vector<OpenTable*>();
-    if (!seen.insert(*open).second) {
-      return fail(ErrorCode::kInvalidArgument, "tables[%zu] is there twice", i);
-    }
-    tables.push_back(*open);
-  }
-  return tables;
-}
-
-std::vector<EmbeddingTable*> plain(const std::vector<OpenTable*>& tables) {
-  std::vector<EmbeddingTable*> plain;
-  for (const OpenTable* open : tables) plain.push_back(open->table.get());
-  return plain;
-}
 
 Bytes copiesOf(const tidepool_checkpoint_params& params, Bytes budget) {
   if (params.copy_bytes != 0) return Bytes(params.copy_bytes);

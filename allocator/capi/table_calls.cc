@@ -1,50 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C API's look-ups, steps, rows and batches ahead. See tables.h. Everything about the arguments
-// that the tables themselves cannot know is checked here: lengths, NULL, memory that overlaps.
-#include <algorithm>
+// The C API's look-ups, steps, rows and batches ahead. See tables.h.
 #include <limits>
 
+#include "allocator/capi/bag_arguments.h"
 #include "allocator/capi/table_objects.h"
 #include "allocator/table/occurrences.h"
 
 namespace tidepool {
 namespace {
 
-struct MemoryRange {
-  uintptr_t first = 0, end = 0;
-  template <typename T>
-  static MemoryRange of(const T* data, size_t count) {
-    const auto at = reinterpret_cast<uintptr_t>(data);
-    return {at, at + count * sizeof(T)};
-  }
-  bool overlaps(const MemoryRange& other) const { return first < other.end && other.first < end; }
+/// The tables' parts of a call, checked but for what the tables do themselves.
+struct Parts {
+  std::vector<OpenTable*> opens;
+  std::vector<BagPart> bags;
 };
-
-/// One table's part of a call, checked but for what the table does itself.
-struct Part {
-  OpenTable* open = nullptr;
-  Batch batch;
-  bool reads(const MemoryRange& written) const {
-    return written.overlaps(MemoryRange::of(batch.ids.data(), batch.ids.size())) ||
-           written.overlaps(MemoryRange::of(batch.offsets.data(), batch.offsets.size())) ||
-           (batch.weights != nullptr &&
-            written.overlaps(MemoryRange::of(batch.weights, batch.ids.size())));
-  }
-};
-
-/// The i-th of an array of structures as long as the caller knows them.
-Result<tidepool_bags> bagsAt(const tidepool_bags* calls, size_t i) {
-  const size_t stride = calls->struct_size;
-  if (stride < sizeof(tidepool_bags) || stride > 4096 || stride % alignof(tidepool_bags) != 0) {
-    return fail(ErrorCode::kInvalidArgument, "struct_size of the calls is %zu: begin with %s",
-                stride, "TIDEPOOL_BAGS_INIT");
-  }
-  tidepool_bags bags;
-  memcpy(&bags, reinterpret_cast<const char*>(calls) + i * stride, sizeof bags);
-  if (bags.struct_size == stride) return bags;
-  return fail(ErrorCode::kInvalidArgument, "struct_size of call %zu is %zu, that of the first %zu",
-              i, bags.struct_size, stride);
-}
 
 Result<OpenTable*> openTable(const tidepool_table* handle, size_t i) {
   const auto open = tableOf(handle);
@@ -52,75 +21,28 @@ Result<OpenTable*> openTable(const tidepool_table* handle, size_t i) {
   return open;
 }
 
-Result<Batch> batchOf(const tidepool_bags& bags, const char* name) {
-  const auto ids = arrayOf(bags.ids, bags.ids_count, name, "ids");
-  if (!ids) return tl::unexpected(ids.error());
-  if (bags.bags >= SIZE_MAX / 2 / sizeof(int64_t)) {
-    return fail(ErrorCode::kInvalidArgument, "table %s: %zu bags are too many", name, bags.bags);
-  }
-  const auto offsets = arrayOf(bags.offsets, bags.bags + 1, name, "offsets");
-  if (!offsets) return tl::unexpected(offsets.error());
-  if (bags.weights_count != (bags.weights == nullptr ? 0 : bags.ids_count)) {
-    return fail(ErrorCode::kInvalidArgument, "table %s: there are %zu weights for %zu ids", name,
-                bags.weights_count, bags.ids_count);
-  }
-  if (bags.pooling != TIDEPOOL_SUM && bags.pooling != TIDEPOOL_MEAN) {
-    return fail(ErrorCode::kInvalidArgument, "table %s: %d is no tidepool_pooling", name,
-                bags.pooling);
-  }
-  const bool inserts = (bags.flags & TIDEPOOL_INSERT_NOTHING) == 0;
-  return Batch{*ids, *offsets, bags.weights, static_cast<Pooling>(bags.pooling),
-               inserts ? Absent::kInsert : Absent::kInitial};
-}
-
 /// Errors: what is wrong with the first part that has something wrong. kRefused: reported already
 /// as a closed table.
 template <typename Float>
-Result<std::vector<Part>> partsOf(const tidepool_bags* calls, size_t count, Float* const* values,
-                                  const size_t* floats, const char* what, uint32_t flags) {
-  if (count > 0 && (calls == nullptr || values == nullptr || floats == nullptr)) {
-    return fail(ErrorCode::kInvalidArgument, "%s is NULL",
-                calls == nullptr    ? "calls"
-                : values == nullptr ? what
-                                    : "floats");
-  }
-  std::vector<Part> parts;
+Result<Parts> partsOf(const tidepool_bags* calls, size_t count, Float* const* values,
+                      const size_t* floats, const char* what, uint32_t flags) {
+  TP_TRY(checkCall(count, calls, values, floats, what));
+  Parts parts;
   for (size_t i = 0; i < count; ++i) {
     const auto bags = bagsAt(calls, i);
     if (!bags) return tl::unexpected(bags.error());
     const auto open = openTable(bags->table, i);
     if (!open) return tl::unexpected(open.error());
-    if (*open == nullptr) return std::vector<Part>();  // closed: there are fewer parts than calls
-    const char* const name = (*open)->table->options().name.c_str();
-    if ((bags->flags & ~flags) != 0) {
-      return fail(ErrorCode::kInvalidArgument, "table %s: flags %u are none of this call", name,
-                  bags->flags);
-    }
-    auto batch = batchOf(*bags, name);
+    if (*open == nullptr) return Parts();  // closed: there are fewer parts than calls
+    const TableOptions& options = (*open)->table->options();
+    const char* const name = options.name.c_str();
+    auto batch = batchOf(*bags, name, flags);
     if (!batch) return tl::unexpected(batch.error());
-    TP_TRY(checkFloats(values[i], floats[i], bags->bags, **open, what));
-    parts.push_back({*open, *batch});
+    TP_TRY(checkFloats(values[i], floats[i], bags->bags, name, options.format.dim, what));
+    parts.opens.push_back(*open);
+    parts.bags.push_back({name, *batch});
   }
   return parts;
-}
-
-/// What was checked must not change while another table's results are written.
-Status checkApart(const std::vector<Part>& parts, float* const* outs, const size_t* floats) {
-  MemoryRange all{UINTPTR_MAX, 0};
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const MemoryRange out = MemoryRange::of(outs[i], floats[i]);
-    all = {std::min(all.first, out.first), std::max(all.end, out.end)};
-  }
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (!parts[i].reads(all)) continue;  // mostly
-    for (size_t k = 0; k < parts.size(); ++k) {
-      if (!parts[i].reads(MemoryRange::of(outs[k], floats[k]))) continue;
-      return fail(ErrorCode::kInvalidArgument,
-                  "table %s: the memory of its ids, offsets or weights is that of out %zu, too",
-                  parts[i].open->table->options().name.c_str(), k);
-    }
-  }
-  return {};
 }
 
 struct RowsCall {
@@ -143,12 +65,14 @@ tidepool_status readBy(ReadRows read, tidepool_table* handle, const int64_t* ids
   if (open == nullptr) return tidepool_error_status();
   const auto call = rowsCall(*open, ids, count);
   if (!call) return report(call.error());
-  const Status fits = checkFloats(out, floats, count, *open, "out");
+  const TableOptions& options = open->table->options();
+  const Status fits =
+      checkFloats(out, floats, count, options.name.c_str(), options.format.dim, "out");
   if (!fits) return report(fits.error());
   if (MemoryRange::of(out, floats).overlaps(MemoryRange::of(ids, count))) {
     return report(Error::make(ErrorCode::kInvalidArgument,
                               "table %s: the memory of its ids is that of out, too",
-                              open->table->options().name.c_str()));
+                              options.name.c_str()));
   }
   return report(((*open->table).*read)(call->ids, out));
 }
@@ -159,7 +83,9 @@ tidepool_status writeBy(WriteRows write, tidepool_table* handle, const int64_t* 
   if (open == nullptr) return tidepool_error_status();
   const auto call = rowsCall(*open, ids, count);
   if (!call) return report(call.error());
-  const Status fits = checkFloats(in, floats, count, *open, "in");
+  const TableOptions& options = open->table->options();
+  const Status fits =
+      checkFloats(in, floats, count, options.name.c_str(), options.format.dim, "in");
   if (!fits) return report(fits.error());
   return report(((*open->table).*write)(call->ids, in));
 }
@@ -175,30 +101,30 @@ tidepool_status tidepool_tables_lookup(const tidepool_bags* calls, size_t count,
                                        const size_t* floats) {
   const auto parts = partsOf(calls, count, outs, floats, "outs", TIDEPOOL_INSERT_NOTHING);
   if (!parts) return report(parts.error());
-  if (parts->size() < count) return reportClosed("table");
+  if (parts->opens.size() < count) return reportClosed("table");
   if (count == 0) return TIDEPOOL_OK;
-  const Status apart = checkApart(*parts, outs, floats);
+  const Status apart = checkApart(parts->bags, outs, floats);
   if (!apart) return report(apart.error());
   std::vector<EmbeddingTable::BagCall> table_calls;
   for (size_t i = 0; i < count; ++i) {
-    EmbeddingTable& table = *(*parts)[i].open->table;
-    table_calls.push_back({&table, (*parts)[i].batch, outs[i], table.options().format.dim});
+    EmbeddingTable& table = *parts->opens[i]->table;
+    table_calls.push_back({&table, parts->bags[i].batch, outs[i], table.options().format.dim});
   }
-  return report(EmbeddingTable::bags(table_calls, *parts->front().open->workers));
+  return report(EmbeddingTable::bags(table_calls, *parts->opens.front()->workers));
 }
 
 tidepool_status tidepool_tables_update(const tidepool_bags* calls, size_t count,
                                        const float* const* gradients, const size_t* floats) {
   const auto parts = partsOf(calls, count, gradients, floats, "gradients", 0);
   if (!parts) return report(parts.error());
-  if (parts->size() < count) return reportClosed("table");
+  if (parts->opens.size() < count) return reportClosed("table");
   if (count == 0) return TIDEPOOL_OK;
   std::vector<EmbeddingTable::UpdateCall> table_calls;
   for (size_t i = 0; i < count; ++i) {
-    EmbeddingTable& table = *(*parts)[i].open->table;
-    table_calls.push_back({&table, (*parts)[i].batch, gradients[i], table.options().format.dim});
+    EmbeddingTable& table = *parts->opens[i]->table;
+    table_calls.push_back({&table, parts->bags[i].batch, gradients[i], table.options().format.dim});
   }
-  return report(EmbeddingTable::updates(table_calls, *parts->front().open->workers));
+  return report(EmbeddingTable::updates(table_calls, *parts->opens.front()->workers));
 }
 
 tidepool_status tidepool_table_list_ids(tidepool_table* handle, uint64_t first, int64_t* ids,

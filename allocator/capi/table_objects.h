@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles of tables, and how the C API's functions read what callers give them: structures of which
-// the caller may know less, arrays with their lengths. All failures are Errors that report() takes.
+// the caller may know less. All failures are Errors that report() takes.
 #pragma once
 
 #include <vector>
@@ -21,6 +21,10 @@ inline constinit TableSlots table_slots;
 Result<OpenTable*> tableOf(const tidepool_table* handle);
 /// The same; null: it has been reported why.
 OpenTable* tableOrReport(const tidepool_table* handle);
+/// Those of `count` handles, each another one. Empty: one of them is closed, which is reported
+/// then. Errors: kInvalidArgument, kUnsupported.
+Result<std::vector<OpenTable*>> tablesOf(tidepool_table* const* handles, size_t count);
+std::vector<EmbeddingTable*> plain(const std::vector<OpenTable*>& tables);
 
 /// A copy as long as we know it of a structure that begins with struct_size; the rest is as in
 /// `known`. Errors: kInvalidArgument if the size cannot be.
@@ -34,35 +38,6 @@ Result<Struct> readStruct(const Struct* given, Struct known, const char* what) {
   }
   memcpy(&known, given, size);
   return known;
-}
-
-/// `count` things at `data`. Errors: kInvalidArgument for NULL with a count, and for more than
-/// memory can hold.
-template <typename T>
-Result<std::span<T>> arrayOf(T* data, size_t count, const char* table, const char* what) {
-  if (data == nullptr && count > 0) {
-    return fail(ErrorCode::kInvalidArgument, "table %s: %s is NULL, and %zu are said to be there",
-                table, what, count);
-  }
-  if (count > SIZE_MAX / 2 / sizeof(T)) {
-    return fail(ErrorCode::kInvalidArgument, "table %s: %zu %s are too many", table, count, what);
-  }
-  return std::span<T>(data, count);
-}
-
-/// Errors: kInvalidArgument unless there are exactly rows x dim floats at `data`.
-template <typename Float>
-Status checkFloats(Float* data, size_t floats, size_t rows, const OpenTable& open,
-                   const char* what) {
-  const TableOptions& options = open.table->options();
-  size_t wanted;
-  if (__builtin_mul_overflow(rows, size_t{options.format.dim}, &wanted) || wanted != floats) {
-    return fail(ErrorCode::kInvalidArgument, "table %s: %s has %zu floats; %zu rows of %u are %s",
-                options.name.c_str(), what, floats, rows, options.format.dim,
-                wanted > floats ? "more" : "fewer");
-  }
-  const auto array = arrayOf(data, floats, options.name.c_str(), what);
-  return array ? Status() : Status(tl::unexpected(array.error()));
 }
 
 }  // namespace tidepool

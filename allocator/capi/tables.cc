@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "allocator/capi/table_objects.h"
 
@@ -28,6 +29,30 @@ OpenTable* tableOrReport(const tidepool_table* handle) {
   }
   if (*open == nullptr) reportClosed("table");
   return *open;
+}
+
+Result<std::vector<OpenTable*>> tablesOf(tidepool_table* const* handles, size_t count) {
+  if (handles == nullptr || count == 0) {
+    return fail(ErrorCode::kInvalidArgument, "tables is NULL, or there are none");
+  }
+  std::vector<OpenTable*> tables;
+  std::set<OpenTable*> seen;
+  for (size_t i = 0; i < count; ++i) {
+    const auto open = tableOf(handles[i]);
+    if (!open) return fail(open.error().code(), "tables[%zu]: %s", i, open.error().text());
+    if (*open == nullptr) return std::vector<OpenTable*>();
+    if (!seen.insert(*open).second) {
+      return fail(ErrorCode::kInvalidArgument, "tables[%zu] is there twice", i);
+    }
+    tables.push_back(*open);
+  }
+  return tables;
+}
+
+std::vector<EmbeddingTable*> plain(const std::vector<OpenTable*>& tables) {
+  std::vector<EmbeddingTable*> plain;
+  for (const OpenTable* open : tables) plain.push_back(open->table.get());
+  return plain;
 }
 
 namespace {
