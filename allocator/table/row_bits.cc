@@ -22,6 +22,21 @@ Result<RowBits> RowBits::create(RowNumber rows) {
   return bits;
 }
 
+void RowBits::setFirst(RowNumber rows) {
+  TP_CHECK_OP(rows, <=, size_.value() * 8);
+  for (uint64_t index = 0; index < rows / 64; ++index) {
+    words()[index].store(~uint64_t{0}, std::memory_order_relaxed);
+  }
+  const uint64_t rest = (uint64_t{1} << rows % 64) - 1;
+  if (rest != 0) words()[rows / 64].fetch_or(rest, std::memory_order_relaxed);
+}
+
+void RowBits::clearAll() {
+  for (uint64_t index = 0; index < size_.value() / 8; ++index) {
+    if (word(index) != 0) words()[index].store(0, std::memory_order_relaxed);
+  }
+}
+
 void RowBits::add(const RowBits& other) {
   TP_CHECK_OP(other.size_.value(), ==, size_.value());
   for (uint64_t index = 0; index < size_.value() / 8; ++index) {

@@ -43,6 +43,9 @@ class RowBits {
     TP_DCHECK_OP(index, <, size_.value() / 8);
     return words()[index].load(std::memory_order_relaxed);
   }
+  /// Sets the bits of the first so many rows.
+  void setFirst(RowNumber rows);
+  void clearAll();
   /// Sets all bits that are set in the other, which is of the same size.
   void add(const RowBits& other);
   /// Sets these bits, a word for 64 rows; none was set.

@@ -17,7 +17,29 @@ Status RowChanges::restart(RowNumber capacity, CheckpointId base) {
   if (!bits) return tl::unexpected(bits.error());
   changed_ = std::move(*bits);
   base_ = base;
+  if (unpublished_.valid()) unpublished_.setFirst(capacity);
   return {};
+}
+
+Status RowChanges::startPublishing(RowNumber capacity) {
+  auto bits = RowBits::create(capacity);
+  if (!bits) return tl::unexpected(bits.error());
+  unpublished_ = std::move(*bits);
+  unpublished_.setFirst(capacity);
+  return {};
+}
+
+RowNumber RowChanges::unpublished(RowNumber capacity, RowNumber from, size_t most,
+                                  std::vector<RowNumber>& rows) const {
+  for (; from < capacity; from = (from / 64 + 1) * 64) {
+    uint64_t word = unpublished_.word(from / 64) & ~uint64_t{0} << from % 64;
+    for (; word != 0; word &= word - 1) {
+      const RowNumber row = from / 64 * 64 + static_cast<RowNumber>(std::countr_zero(word));
+      if (most-- == 0) return row;
+      rows.push_back(row);
+    }
+  }
+  return capacity;
 }
 
 Result<RowChanges::Prepared> RowChanges::prepare(RowNumber capacity) {

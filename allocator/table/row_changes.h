@@ -27,12 +27,14 @@ class RowChanges {
  public:
   /// The row's bytes, which are still the old ones, are about to change.
   void beforeChange(RowNumber row, const std::byte* bytes, size_t worker) {
+    if (unpublished_.valid()) unpublished_.set(row);
     if (!changed_.valid()) return;
     if (row < limit_) keepOld(row, bytes, worker);
     changed_.set(row);
   }
   /// A row came into being, or its id was removed.
   void created(RowNumber row) {
+    if (unpublished_.valid()) unpublished_.set(row);
     if (changed_.valid()) changed_.set(row);
   }
 
@@ -72,9 +74,20 @@ class RowChanges {
   void commit(CheckpointId id);
   /// There is no such checkpoint: changes count from the one before.
   void abandon();
+  /// From now on the rows that have changed since the table was last published are known, apart
+  /// from checkpoints: all of them at first, and after a restore. Errors: kNoMemory.
+  Status startPublishing(RowNumber capacity);
+  void stopPublishing() { unpublished_ = RowBits(); }
+  bool publishes() const { return unpublished_.valid(); }
+  /// Those of the `capacity` rows, as pending().
+  RowNumber unpublished(RowNumber capacity, RowNumber from, size_t most,
+                        std::vector<RowNumber>& rows) const;
+  void published() { unpublished_.clearAll(); }
+
   /// The most that memory() is, of a table that has been saved or restored: three bits a row. Ids
   /// that were removed cost a fourth while it is saved, which IdMap has put aside.
   static Bytes mostMemory(RowNumber rows) { return RowBits::memoryFor(rows) * 3; }
+  /// Who publishes the table counts what that takes.
   Bytes memory() const {
     return changed_.memory() + asked_.memory() + saved_.memory() + free_.memory();
   }
@@ -83,7 +96,7 @@ class RowChanges {
   void keepOld(RowNumber row, const std::byte* bytes, size_t worker);
   void end();
 
-  RowBits changed_;
+  RowBits changed_, unpublished_;
   CheckpointId base_ = 0;
   // While a checkpoint is taken.
   bool saving_ = false;

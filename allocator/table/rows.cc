@@ -6,6 +6,7 @@
 
 #include "allocator/table/shared_budget.h"
 #include "allocator/table/table.h"
+#include "allocator/table/table_locks.h"
 #include "allocator/table/table_scratch.h"
 #include "allocator/table/visit_rows.h"
 
@@ -144,6 +145,66 @@ Status EmbeddingTable::scatterRows(std::span<const int64_t> ids, const float* in
   if (!rows) return tl::unexpected(rows.error());
   return visit(*rows, After::kChanged,
                [&](size_t i, std::byte* row) { overwriteRow(in + i * format_.dim, row); });
+}
+
+Status EmbeddingTable::startPublishing() {
+  MutexLock lock(mutex_);
+  if (changes_.publishes()) {
+    return fail(ErrorCode::kConflict,
+                "table %s is published to another path already: end that first, or publish there",
+                options_.name.c_str());
+  }
+  return changes_.startPublishing(options_.rows);
+}
+
+void EmbeddingTable::stopPublishing() {
+  MutexLock lock(mutex_);
+  changes_.stopPublishing();
+}
+
+Status EmbeddingTable::handOver(size_t index, RowSink& sink) {
+  constexpr size_t kPiece = 4096;
+  TP_TRY(usable());
+  const bool hashed = options_.ids == IdKind::kHashed;
+  // These are no look-ups.
+  const uint64_t hits = hits_.load(std::memory_order_relaxed);
+  const uint64_t in_place = in_place_.load(std::memory_order_relaxed);
+  std::vector<RowNumber> rows;
+  for (RowNumber from = 0; from < options_.rows;) {
+    rows.clear();
+    from = changes_.unpublished(options_.rows, from, kPiece, rows);
+    size_t live = 0;
+    for (const RowNumber row : rows) {
+      if (!hashed || (row < ids_.end() && ids_.live(row))) {
+        rows[live++] = row;
+      } else {
+        TP_TRY(sink.drop(index, row));
+      }
+    }
+    rows.resize(live);
+    Status taken;
+    TP_TRY(withRows(rows, After::kUnchanged, [&](size_t i, const std::byte* bytes) {
+      const uint64_t id = hashed ? ids_.id(rows[i]) : rows[i];
+      if (taken) taken = sink.take(index, rows[i], id, bytes);
+    }));
+    hits_.store(hits, std::memory_order_relaxed);
+    in_place_.store(in_place, std::memory_order_relaxed);
+    TP_TRY(taken);
+  }
+  return {};
+}
+
+Status EmbeddingTable::takeUnpublished(std::span<EmbeddingTable* const> tables, RowSink& sink) {
+  struct Call {
+    EmbeddingTable* table;
+  };
+  std::vector<Call> calls;
+  for (EmbeddingTable* table : tables) calls.push_back({table});
+  const Locks locks(std::span<const Call>(calls), Locks::Turn::kFirst);
+  for (size_t i = 0; i < tables.size(); ++i) TP_TRY(tables[i]->handOver(i, sink));
+  sink.complete();
+  for (EmbeddingTable* table : tables) table->changes_.published();
+  return {};
 }
 
 }  // namespace tidepool

@@ -29,6 +29,7 @@
 #include "allocator/table/prefetch_buffer.h"
 #include "allocator/table/row_cache.h"
 #include "allocator/table/row_changes.h"
+#include "allocator/table/row_sink.h"
 #include "allocator/table/row_uses.h"
 #include "allocator/table/seen_ids.h"
 #include "allocator/table/staged_rows.h"
@@ -146,6 +147,16 @@ class EmbeddingTable final : private RowsKeeper {
   /// if nothing is asked for, or what the table does not keep.
   Result<uint64_t> expire(const Expiry& expiry) TP_EXCLUDES(mutex_);
 
+  /// From now on takeUnpublished() knows which rows have changed. Errors: kConflict if somebody
+  /// publishes the table already, kNoMemory.
+  Status startPublishing() TP_EXCLUDES(mutex_);
+  void stopPublishing() TP_EXCLUDES(mutex_);
+  /// Hands over the rows of several tables that have changed since this last ended well, at first
+  /// all, as they are between two calls on any of the tables; calls wait meanwhile. Errors: the
+  /// sink's, what broke a table, what reading far rows can end in.
+  static Status takeUnpublished(std::span<EmbeddingTable* const> tables,
+                                RowSink& sink) TP_LOCKS_MANY;
+
   /// Local memory that ids of the options take, what is kept of their rows counted in.
   static Bytes idsMemory(const TableOptions& options);
 
@@ -258,8 +269,15 @@ class EmbeddingTable final : private RowsKeeper {
   /// A lock is not fair: who trains in a loop would take it again before a waiting checkpoint has
   /// woken up.
   void letOthersIn() {
-    // Pairs with the release in TableSnapshot's hold.
+    // Pairs with the release in lockFirst().
     waitWhile(others_waiting_, 1);
+  }
+  /// The lock, before those who wait for it in letOthersIn().
+  void lockFirst() TP_LOCKS_BY_HAND {
+    others_waiting_.store(1, std::memory_order_relaxed);
+    mutex_.lock();
+    others_waiting_.store(0, std::memory_order_release);
+    wakeWaiters(others_waiting_);
   }
   /// Errors: what broke the table before, if anything did, kLost as intact().
   Status usable() const;
@@ -345,6 +363,7 @@ class EmbeddingTable final : private RowsKeeper {
       TP_REQUIRES(mutex_);
   template <typename Act>
   Status withRows(std::span<const RowNumber> rows, After after, Act act) TP_REQUIRES(mutex_);
+  Status handOver(size_t index, RowSink& sink) TP_REQUIRES(mutex_);
   void decodeRow(const std::byte* row, float* out) const { kernels_.decode(format_, row, out); }
   void overwriteRow(const float* in, std::byte* row) const;
   /// Many rows, found in pieces (visit_rows.h).

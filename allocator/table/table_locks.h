@@ -14,16 +14,22 @@ namespace tidepool {
 
 class EmbeddingTable::Locks {
  public:
+  /// kFirst: before those who wait, for who works beside the calls.
+  enum class Turn : uint8_t { kLast, kFirst };
   /// `calls` (BagCall or UpdateCall) is borrowed.
   template <typename Call>
-  explicit Locks(std::span<const Call> calls) TP_LOCKS_MANY {
+  explicit Locks(std::span<const Call> calls, Turn turn = Turn::kLast) TP_LOCKS_MANY {
     for (const Call& call : calls) order_.push_back(call.table);
     tables_ = order_;
     std::sort(tables_.begin(), tables_.end(), std::less<>());
     tables_.erase(std::unique(tables_.begin(), tables_.end()), tables_.end());
     for (EmbeddingTable* table : tables_) {
-      table->letOthersIn();
-      table->mutex_.lock();
+      if (turn == Turn::kFirst) {
+        table->lockFirst();
+      } else {
+        table->letOthersIn();
+        table->mutex_.lock();
+      }
     }
   }
   ~Locks() TP_LOCKS_MANY {

@@ -24,12 +24,7 @@ constexpr Nanoseconds kPollInterval(50'000);
 /// The table's lock, taken before those who wait for it later.
 class TableSnapshot::Hold {
  public:
-  explicit Hold(EmbeddingTable& table) TP_LOCKS_BY_HAND : table_(table) {
-    table.others_waiting_.store(1, std::memory_order_relaxed);
-    table.mutex_.lock();
-    table.others_waiting_.store(0, std::memory_order_release);  // pairs with letOthersIn()
-    wakeWaiters(table.others_waiting_);
-  }
+  explicit Hold(EmbeddingTable& table) TP_LOCKS_BY_HAND : table_(table) { table.lockFirst(); }
   ~Hold() TP_LOCKS_BY_HAND { table_.mutex_.unlock(); }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;

@@ -184,5 +184,41 @@ TEST(RowBlockQueue, GivesWhatWasPushedBeforeItWasClosed) {
   EXPECT_EQ(queue.pop(), nullptr);
 }
 
+TEST(RowChanges, WhatIsToBePublishedIsApartFromCheckpoints) {
+  for (const RowNumber rows : {RowNumber{1}, RowNumber{63}, RowNumber{64}, kRows}) {
+    RowChanges changes;
+    ASSERT_FALSE(changes.publishes());
+    ASSERT_TRUE(changes.startPublishing(rows));
+    EXPECT_EQ(changes.memory(), Bytes());
+    std::mt19937_64 random(rows);
+    std::set<RowNumber> wanted;
+    for (RowNumber row = 0; row < rows; ++row) wanted.insert(row);
+    const std::byte bytes[kRowBytes] = {};
+    for (int round = 0; round < 20; ++round) {
+      if (round == 8) {  // after a restore
+        ASSERT_TRUE(changes.restart(rows, 1));
+        for (RowNumber row = 0; row < rows; ++row) wanted.insert(row);
+      }
+      for (uint64_t i = random() % 30; i > 0; --i) {
+        const RowNumber row = random() % rows;
+        i % 2 == 0 ? changes.beforeChange(row, bytes, 0) : changes.created(row);
+        wanted.insert(row);
+      }
+      std::vector<RowNumber> got;
+      for (RowNumber from = 0; from < rows;) {
+        const size_t before = got.size();
+        from = changes.unpublished(rows, from, 7, got);
+        ASSERT_LE(got.size(), before + 7);
+      }
+      ASSERT_EQ(got, std::vector<RowNumber>(wanted.begin(), wanted.end()));
+      if (round % 3 != 0) continue;  // it failed
+      changes.published();
+      wanted.clear();
+    }
+    changes.stopPublishing();
+    EXPECT_FALSE(changes.publishes());
+  }
+}
+
 }  // namespace
 }  // namespace tidepool
