@@ -58,6 +58,7 @@ declare -A may=(
   [allocator/fabric]="runtime/base runtime/os runtime/tier runtime/transport"
   [allocator/table]="allocator runtime runtime/base runtime/tier runtime/transport allocator/rows allocator/fabric allocator/kernels allocator/policy"
   [allocator/checkpoint]="runtime/base allocator/rows allocator/kernels allocator/table"
+  [allocator/publish]="runtime/base allocator/rows allocator/kernels allocator/table"
   [allocator/tensors]="runtime/base runtime/tier runtime/transport"
   [allocator/python]="runtime/base runtime/tier allocator/rows allocator/kernels allocator/table allocator/checkpoint allocator/tensors"
   [allocator]="runtime runtime/base runtime/os runtime/space runtime/stats runtime/tier"

@@ -19,14 +19,6 @@ constexpr size_t kLoadNumerator = 2, kLoadDenominator = 3;
 constexpr size_t kAhead = 16;
 constexpr size_t kMostIds = size_t{0xffffffff} - 1;
 
-/// Ids may be anything, multiples of a power of two for instance: all bits are mixed (the finalizer
-/// of MurmurHash3, Appleby 2011).
-uint64_t mix(uint64_t id) {
-  id = (id ^ (id >> 33)) * 0xFF51AFD7ED558CCDull;
-  id = (id ^ (id >> 33)) * 0xC4CEB9FE1A85EC53ull;
-  return id ^ (id >> 33);
-}
-
 uint64_t placesFor(size_t rows) { return rows * kLoadDenominator / kLoadNumerator + 2; }
 uint64_t freeWordsFor(size_t rows) { return (rows + 63) / 64; }
 
@@ -60,7 +52,7 @@ Result<IdMap> IdMap::create(size_t rows) {
 }
 
 uint64_t IdMap::home(uint64_t id) const {
-  return static_cast<uint64_t>((static_cast<unsigned __int128>(mix(id)) * place_count_) >> 64);
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(mixId(id)) * place_count_) >> 64);
 }
 
 RowNumber IdMap::find(uint64_t id) const {

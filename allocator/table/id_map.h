@@ -14,6 +14,14 @@
 
 namespace tidepool {
 
+/// Ids may be anything, multiples of a power of two for instance: all bits are mixed (the finalizer
+/// of MurmurHash3, Appleby 2011). Published images depend on it.
+inline uint64_t mixId(uint64_t id) {
+  id = (id ^ (id >> 33)) * 0xFF51AFD7ED558CCDull;
+  id = (id ^ (id >> 33)) * 0xC4CEB9FE1A85EC53ull;
+  return id ^ (id >> 33);
+}
+
 class IdMap {
  public:
   static constexpr RowNumber kNone = ~RowNumber{0};
