@@ -64,7 +64,7 @@ declare -A may=(
   [allocator]="runtime runtime/base runtime/os runtime/space runtime/stats runtime/tier"
   [allocator/heap]="allocator allocator/arena runtime runtime/base runtime/os runtime/space runtime/stats"
   [allocator/moves]="allocator allocator/heap runtime/base runtime/space"
-  [allocator/capi]="allocator allocator/heap allocator/include allocator/moves allocator/rows allocator/kernels allocator/table allocator/checkpoint runtime runtime/base runtime/policy runtime/space runtime/stats"
+  [allocator/capi]="allocator allocator/heap allocator/include allocator/moves allocator/rows allocator/kernels allocator/table allocator/checkpoint allocator/publish runtime runtime/base runtime/policy runtime/space runtime/stats"
   # allocator/checkpoint and what it includes: for the command (cli/) alone.
   [shim]="allocator allocator/arena allocator/checkpoint runtime runtime/base runtime/os runtime/stats runtime/tier"
 )

@@ -45,7 +45,7 @@ Result<tidepool_checkpoint*> start(const std::vector<OpenTable*>& tables, const 
   made->writer = std::move(*writer);
   made->tables = tables;
   made->charged = buffers;
-  for (OpenTable* open : tables) open->checkpoints.fetch_add(1, std::memory_order_relaxed);
+  for (OpenTable* open : tables) open->users.fetch_add(1, std::memory_order_relaxed);
   return made.release();
 }
 
@@ -128,8 +128,7 @@ void tidepool_checkpoint_free(tidepool_checkpoint* checkpoint) {
   checkpoint->writer.reset();
   checkpoint->tables.front()->context->dischargeLocal(checkpoint->charged);
   // Release: the thread that closes the table sees that the writer is gone.
-  for (OpenTable* open : checkpoint->tables)
-    open->checkpoints.fetch_sub(1, std::memory_order_release);
+  for (OpenTable* open : checkpoint->tables) open->users.fetch_sub(1, std::memory_order_release);
   delete checkpoint;
 }
 

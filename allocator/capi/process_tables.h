@@ -27,7 +27,7 @@ struct OpenTable {
   Bytes charged;               // for it alone
   bool shares = false;         // the tables' budget
   pid_t owner = 0;
-  std::atomic<size_t> checkpoints{0};  // that are not freed
+  std::atomic<size_t> users{0};  // checkpoints and publishers that are not freed
 };
 
 class ProcessTables {

@@ -178,10 +178,11 @@ tidepool_status tidepool_table_close(tidepool_table* handle) {
   if (handle == nullptr) return reportNull("table");
   OpenTable* const open = table_slots.isOurs(handle) ? TableSlots::find(handle) : nullptr;
   if (open == nullptr) return reportClosed("table");
-  if (open->owner == getpid() && open->checkpoints.load(std::memory_order_acquire) > 0) {
-    return report(Error::make(ErrorCode::kConflict,
-                              "table %s: a checkpoint of it is not freed; free it first",
-                              open->table->options().name.c_str()));
+  if (open->owner == getpid() && open->users.load(std::memory_order_acquire) > 0) {
+    return report(
+        Error::make(ErrorCode::kConflict,
+                    "table %s: a checkpoint or a publisher of it is not freed; free it first",
+                    open->table->options().name.c_str()));
   }
   std::unique_ptr<OpenTable> gone(table_slots.close(handle));
   if (gone == nullptr) return reportClosed("table");

@@ -131,5 +131,46 @@ TEST_F(CxxTables, RestoreWeightsForServing) {
   EXPECT_EQ(serving.stats()->steps, 0u) << "they begin anew";
 }
 
+TEST_F(CxxTables, Published) {
+  Table users = make(hashed("users")), items = make(hashed("items"));
+  const std::array<int64_t, 2> ids{5, -6};
+  const std::array<float, 2 * kDim> rows{1, 2, 3, 4, 5, 6, 7, 8};
+  ASSERT_TRUE(users.writeRows(ids, rows));
+  const std::string path = folder_ / "published";
+  const Table* const both[] = {&users, &items};
+  auto publisher = Publisher::make(both, path, 0640);
+  ASSERT_TRUE(publisher) << publisher.failure().text();
+  EXPECT_EQ(Published::open(path).failure().status(), TIDEPOOL_NOT_FOUND);
+  ASSERT_EQ(*publisher->publish(), 1u);
+  const auto published = Published::open(path);
+  ASSERT_TRUE(published) << published.failure().text();
+  const auto found = published->find("users");
+  ASSERT_TRUE(found) << found.failure().text();
+  EXPECT_EQ(found->dim, kDim);
+  EXPECT_EQ(found->id_kind, TIDEPOOL_HASHED);
+  EXPECT_EQ(published->find("others").failure().status(), TIDEPOOL_NOT_FOUND);
+
+  std::array<float, kDim> sum{};
+  const std::array<int64_t, 2> offsets{0, 2};
+  const auto looked = published->lookUp({PublishedLookup{found->table, ids, offsets, sum}});
+  ASSERT_TRUE(looked) << looked.failure().text();
+  EXPECT_EQ(*looked, 1u);
+  EXPECT_EQ(sum, (std::array<float, kDim>{6, 8, 10, 12}));
+  const std::array<float, 2> weights{2, 0};
+  ASSERT_TRUE(published->lookUp(
+      {PublishedLookup{found->table, ids, offsets, sum, weights, TIDEPOOL_MEAN}}));
+  EXPECT_EQ(sum, (std::array<float, kDim>{1, 2, 3, 4}));
+  std::array<float, 2 * kDim> read{};
+  ASSERT_EQ(*published->readRows(found->table, ids, read), 1u);
+  EXPECT_EQ(read, rows);
+
+  ASSERT_TRUE(users.removeIds(std::span(ids).first(1)));
+  EXPECT_EQ(users.close().failure().status(), TIDEPOOL_CONFLICT);
+  ASSERT_EQ(*publisher->publish(), 2u);
+  EXPECT_EQ(published->readRows(found->table, ids, read).failure().status(), TIDEPOOL_NOT_FOUND);
+  EXPECT_EQ(published->info()->generation, 2u);
+  EXPECT_EQ(published->info()->tables, 2u);
+}
+
 }  // namespace
 }  // namespace tidepool

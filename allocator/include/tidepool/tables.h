@@ -146,7 +146,7 @@ TIDEPOOL_API tidepool_status tidepool_table_create(tidepool_context* context,
                                                    tidepool_table** out);
 
 /** Ends it, and gives back its memory in all tiers; rows are gone. Nobody else uses the table then,
- *  nor a checkpoint of it. Errors: CONFLICT while a checkpoint of it is not freed. */
+ *  nor a checkpoint of it. Errors: CONFLICT while a checkpoint or publisher of it is not freed. */
 TIDEPOOL_API tidepool_status tidepool_table_close(tidepool_table* table);
 
 /** Sets what the next steps use. Errors: INVALID_ARGUMENT for a rate that is not a number. */
@@ -448,6 +448,124 @@ TIDEPOOL_API tidepool_status tidepool_tables_restore_weights(tidepool_table* con
  */
 TIDEPOOL_API tidepool_status tidepool_checkpoint_verify(const char* directory, uint64_t number,
                                                         tidepool_checkpoint_info* out);
+
+/* ---- Tables that one process publishes and others read (docs/tables.md) ---------------------- */
+
+/** Who publishes tables: others of this host look rows up as they were at the last publish. */
+typedef struct tidepool_publisher tidepool_publisher;
+
+typedef struct tidepool_publisher_params {
+  size_t struct_size;
+  uint32_t mode; /**< rights of the file, whatever the umask: who may read it may read the tables */
+  uint32_t reserved;
+} tidepool_publisher_params;
+
+#define TIDEPOOL_PUBLISHER_PARAMS_INIT \
+  { sizeof(tidepool_publisher_params), 0600, 0 }
+
+/**
+ * Begins to publish tables in a file of this host's: in a tmpfs such as /dev/shm rows are in
+ * memory, once for all readers; on a disk the hot ones are, in the page cache. The file takes the
+ * weights of all rows, those that changed in the last two generations once more, and 8 bytes a row
+ * (20 of hashed ids); the budget is charged two bits a row until the publisher is freed.
+ *
+ * @param tables  `count` of them, each of another name. None has another publisher.
+ * @param path    made if it is not there. A file that a publisher of the same tables (names, rows,
+ *                dim, element, ids, initializer) has left, in whatever way, is gone on with, and
+ *                readers have what it published until this one publishes.
+ * @param params  NULL: TIDEPOOL_PUBLISHER_PARAMS_INIT.
+ * @param out     gets the publisher; the caller frees it before any of the tables is closed.
+ * Errors: INVALID_ARGUMENT; CONFLICT (a table has a publisher, another process publishes there, or
+ * other tables are there); CORRUPT (another kind of file is there); UNSUPPORTED (2^31 rows or more,
+ * another version of the format); NO_SPACE (budget, file system); PERMISSION, NO_MEMORY, IO.
+ */
+TIDEPOOL_API tidepool_status tidepool_publisher_create(tidepool_table* const* tables, size_t count,
+                                                       const char* path,
+                                                       const tidepool_publisher_params* params,
+                                                       tidepool_publisher** out);
+
+/**
+ * Publishes the rows that have changed since the last time, the first time all of them, as they are
+ * between two calls on any of the tables; these wait meanwhile. Readers have all of it from one
+ * moment on, or none: if it fails or the process ends they have what they had, and the next call
+ * makes up for it.
+ * @param generation  if not NULL: gets its number, which counts up from 1.
+ * Errors: NO_SPACE (where the file is); UNSUPPORTED in a child of fork(); LOST, UNREACHABLE,
+ * TIMED_OUT.
+ */
+TIDEPOOL_API tidepool_status tidepool_publish(tidepool_publisher* publisher, uint64_t* generation);
+
+/** Readers keep what was published last. NULL is allowed. */
+TIDEPOOL_API void tidepool_publisher_free(tidepool_publisher* publisher);
+
+/** Tables that another process publishes, or has published. Needs no context. Reading locks
+ * nothing, and any number of threads may, in children of fork() as well. A reader has no row of its
+ * own: nothing but buffers of a call counts to its budget. */
+typedef struct tidepool_published tidepool_published;
+
+/**
+ * Opens what is published at a path. Whoever may write the file is trusted not to cut it short.
+ * @param out  gets it; the caller closes it.
+ * Errors, each with what to do next: NOT_FOUND (no such file, nothing is published there yet),
+ * PERMISSION, CORRUPT (another kind of file), UNSUPPORTED (another version of the format),
+ * STALE_EPOCH (of another host, or of before this one started), NO_MEMORY, IO.
+ */
+TIDEPOOL_API tidepool_status tidepool_published_open(const char* path, tidepool_published** out);
+
+/** Nobody reads any more. NULL is allowed. */
+TIDEPOOL_API void tidepool_published_close(tidepool_published* published);
+
+typedef struct tidepool_published_table {
+  size_t struct_size;
+  size_t table;  /**< its number, which calls name it by */
+  uint64_t rows; /**< TIDEPOOL_HASHED: at most so many */
+  uint32_t dim;
+  int32_t element; /**< a tidepool_element */
+  int32_t id_kind; /**< a tidepool_id_kind */
+  uint32_t reserved;
+} tidepool_published_table;
+
+/** Fills in as much of `out` as its struct_size says. Errors: NOT_FOUND, naming the tables there.
+ */
+TIDEPOOL_API tidepool_status tidepool_published_find(tidepool_published* published,
+                                                     const char* name,
+                                                     tidepool_published_table* out);
+
+typedef struct tidepool_published_info {
+  size_t struct_size;
+  uint64_t generation; /**< the newest */
+  uint64_t tables;
+  uint64_t repeated;     /**< look-ups that began again: two generations were published meanwhile */
+  uint64_t published_at; /**< when the newest generation was: nanoseconds since 1970 */
+} tidepool_published_info;
+
+/** Fills in as much of `out` as its struct_size says. Errors: as tidepool_published_lookup(). */
+TIDEPOOL_API tidepool_status tidepool_published_get_info(tidepool_published* published,
+                                                         tidepool_published_info* out);
+
+/**
+ * As tidepool_tables_lookup(), of one generation: the newest one when the call begins, of all
+ * tables and rows alike. Hashed ids without a row give what it would begin with.
+ *
+ * @param tables      for each call the number of its table.
+ * @param calls       `table` is not looked at; flags: TIDEPOOL_INSERT_NOTHING, or 0, which is the
+ *                    same.
+ * @param generation  if not NULL: gets that generation.
+ * Errors: INVALID_ARGUMENT; TIMED_OUT if generations come so fast that each of a hundred tries was
+ * overtaken by two of them. What is at `outs` is then undefined.
+ */
+TIDEPOOL_API tidepool_status tidepool_published_lookup(tidepool_published* published,
+                                                       const size_t* tables,
+                                                       const tidepool_bags* calls, size_t count,
+                                                       float* const* outs, const size_t* floats,
+                                                       uint64_t* generation);
+
+/** As tidepool_table_read_rows(), of one generation. Errors: as tidepool_published_lookup(), and
+ *  NOT_FOUND for a hashed id without a row. */
+TIDEPOOL_API tidepool_status tidepool_published_read_rows(tidepool_published* published,
+                                                          size_t table, const int64_t* ids,
+                                                          size_t count, float* out, size_t floats,
+                                                          uint64_t* generation);
 
 #ifdef __cplusplus
 }

@@ -149,22 +149,29 @@ using Lookup = Bags<float>;
 using Step = Bags<const float>;
 
 namespace detail {
+/// What the C API takes of a part: all but values and flags.
+template <typename Part>
+tidepool_bags bagsOf(const Part& part, tidepool_table* table) {
+  tidepool_bags bags = TIDEPOOL_BAGS_INIT;
+  bags.table = table;
+  bags.ids = part.ids.data();
+  bags.ids_count = part.ids.size();
+  // Without a number in it: refused as NULL.
+  bags.offsets = part.offsets.empty() ? nullptr : part.offsets.data();
+  bags.bags = part.offsets.empty() ? 0 : part.offsets.size() - 1;
+  bags.weights = part.weights.empty() ? nullptr : part.weights.data();
+  bags.weights_count = part.weights.size();
+  bags.pooling = part.pooling;
+  return bags;
+}
+
 template <typename Float, typename Call>
 Expected<void> callTables(Call call, std::span<const Bags<Float>> parts) {
   std::vector<tidepool_bags> calls;
   std::vector<Float*> values;
   std::vector<size_t> floats;
   for (const Bags<Float>& part : parts) {
-    tidepool_bags bags = TIDEPOOL_BAGS_INIT;
-    bags.table = part.table.handle();
-    bags.ids = part.ids.data();
-    bags.ids_count = part.ids.size();
-    // Without a number in it: refused as NULL.
-    bags.offsets = part.offsets.empty() ? nullptr : part.offsets.data();
-    bags.bags = part.offsets.empty() ? 0 : part.offsets.size() - 1;
-    bags.weights = part.weights.empty() ? nullptr : part.weights.data();
-    bags.weights_count = part.weights.size();
-    bags.pooling = part.pooling;
+    tidepool_bags bags = bagsOf(part, part.table.handle());
     bags.flags = part.flags;
     calls.push_back(bags);
     values.push_back(part.values.data());
@@ -269,6 +276,112 @@ class Checkpoint {
     void operator()(tidepool_checkpoint* handle) const { tidepool_checkpoint_free(handle); }
   };
   std::unique_ptr<tidepool_checkpoint, Free> handle_;
+};
+
+/// Publishes tables for other processes of this host to read; see tidepool_publisher_create(). The
+/// end of the object leaves readers what was published last.
+class Publisher {
+ public:
+  /// The tables outlive it. `mode`: rights of the file, if it is made.
+  static Expected<Publisher> make(std::span<const Table* const> tables, const std::string& path,
+                                  uint32_t mode = 0600) {
+    std::vector<tidepool_table*> handles;
+    for (const Table* table : tables) handles.push_back(table->handle());
+    tidepool_publisher_params params = TIDEPOOL_PUBLISHER_PARAMS_INIT;
+    params.mode = mode;
+    tidepool_publisher* publisher = nullptr;
+    if (tidepool_publisher_create(handles.data(), handles.size(), path.c_str(), &params,
+                                  &publisher) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return Publisher(publisher);
+  }
+  /// The rows as they are now; the number of the generation.
+  Expected<uint64_t> publish() {
+    uint64_t generation = 0;
+    if (tidepool_publish(handle_.get(), &generation) != TIDEPOOL_OK) return Failure::last();
+    return generation;
+  }
+
+ private:
+  explicit Publisher(tidepool_publisher* handle) : handle_(handle) {}
+  struct Free {
+    void operator()(tidepool_publisher* handle) const { tidepool_publisher_free(handle); }
+  };
+  std::unique_ptr<tidepool_publisher, Free> handle_;
+};
+
+/// One published table's part of a look-up, as Bags; `table` is what Published::find() gives.
+struct PublishedLookup {
+  size_t table;
+  std::span<const int64_t> ids;
+  std::span<const int64_t> offsets;
+  std::span<float> values;
+  std::span<const float> weights = {};
+  tidepool_pooling pooling = TIDEPOOL_SUM;
+};
+
+/// Tables that another process publishes. Any number of threads may read, without a lock.
+class Published {
+ public:
+  static Expected<Published> open(const std::string& path) {
+    tidepool_published* published = nullptr;
+    if (tidepool_published_open(path.c_str(), &published) != TIDEPOOL_OK) return Failure::last();
+    return Published(published);
+  }
+  Expected<tidepool_published_table> find(const std::string& name) const {
+    tidepool_published_table table{};
+    table.struct_size = sizeof table;
+    if (tidepool_published_find(handle_.get(), name.c_str(), &table) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return table;
+  }
+  Expected<tidepool_published_info> info() const {
+    tidepool_published_info info{};
+    info.struct_size = sizeof info;
+    if (tidepool_published_get_info(handle_.get(), &info) != TIDEPOOL_OK) return Failure::last();
+    return info;
+  }
+  /// Pools the rows of every bag, all of one generation, which it returns.
+  Expected<uint64_t> lookUp(std::span<const PublishedLookup> parts) const {
+    std::vector<size_t> tables;
+    std::vector<tidepool_bags> calls;
+    std::vector<float*> values;
+    std::vector<size_t> floats;
+    for (const PublishedLookup& part : parts) {
+      tables.push_back(part.table);
+      calls.push_back(detail::bagsOf(part, nullptr));
+      values.push_back(part.values.data());
+      floats.push_back(part.values.size());
+    }
+    uint64_t generation = 0;
+    if (tidepool_published_lookup(handle_.get(), tables.data(), calls.data(), calls.size(),
+                                  values.data(), floats.data(), &generation) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return generation;
+  }
+  Expected<uint64_t> lookUp(std::initializer_list<PublishedLookup> parts) const {
+    return lookUp(std::span(parts.begin(), parts.size()));
+  }
+  /// The rows of the ids, all of one generation, which it returns.
+  Expected<uint64_t> readRows(size_t table, std::span<const int64_t> ids,
+                              std::span<float> out) const {
+    uint64_t generation = 0;
+    if (tidepool_published_read_rows(handle_.get(), table, ids.data(), ids.size(), out.data(),
+                                     out.size(), &generation) != TIDEPOOL_OK) {
+      return Failure::last();
+    }
+    return generation;
+  }
+
+ private:
+  explicit Published(tidepool_published* handle) : handle_(handle) {}
+  struct Close {
+    void operator()(tidepool_published* handle) const { tidepool_published_close(handle); }
+  };
+  std::unique_ptr<tidepool_published, Close> handle_;
 };
 
 }  // namespace tidepool::api
