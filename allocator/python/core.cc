@@ -9,6 +9,7 @@
 #include "allocator/python/errors.h"
 #include "allocator/python/handles.h"
 #include "allocator/python/openmp.h"
+#include "allocator/python/publications.h"
 #include "allocator/python/tensors.h"
 
 namespace py = pybind11;
@@ -116,6 +117,7 @@ PYBIND11_MODULE(_core, module) {
   bindHandles(module);
   bindTensors(module);
   bindCheckpoints(module);
+  bindPublications(module);
   module.def("bags", &bags, "calls"_a);
   module.def("updates", &updates, "calls"_a);
   module.def("prefetches", &prefetches, "calls"_a);

@@ -42,6 +42,7 @@ from .checkpoint import (
     save,
     verify,
 )
+from .publish import Published, PublishedCall, PublishedTable, Publisher, open_published
 from .space import Space
 from .table import BagCall, Counts, Table, Token, UpdateCall, bags, prefetches, updates
 from .tensors import TensorCounts, TensorFuture, TensorInfo, TensorStore
@@ -67,6 +68,10 @@ __all__ = [
     "NotFound",
     "Permission",
     "Progress",
+    "Published",
+    "PublishedCall",
+    "PublishedTable",
+    "Publisher",
     "RestorePart",
     "Space",
     "Table",
@@ -83,6 +88,7 @@ __all__ = [
     "bags",
     "checkpoints",
     "load_state",
+    "open_published",
     "prefetches",
     "restore",
     "save",
