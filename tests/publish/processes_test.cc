@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -87,23 +88,25 @@ class Trainer {
   /// As if trained from the beginning on.
   void goOnFrom(uint64_t generation) {
     if (generation == 0) return;
-    for (RowNumber user = 0; user < kUsers; ++user) writeUser(user, generation);
+    std::vector<RowNumber> users, items;
+    for (RowNumber user = 0; user < kUsers; ++user) users.push_back(user);
     for (RowNumber item = 0; item < kItems; ++item) {
-      if (!removed(item, lastOf(item, generation))) writeItem(item, generation);
+      if (!removed(item, lastOf(item, generation))) items.push_back(item);
     }
+    write(users, items, generation);
   }
   void train(uint64_t generation) {
-    for (RowNumber user = 0; user < kUsers; ++user) {
-      if (written(user, generation)) writeUser(user, generation);
-    }
+    std::vector<RowNumber> users, items;
     std::vector<int64_t> gone;
+    for (RowNumber user = 0; user < kUsers; ++user) {
+      if (written(user, generation)) users.push_back(user);
+    }
     for (RowNumber item = 0; item < kItems; ++item) {
+      if (written(item, generation)) items.push_back(item);
       if (removed(item, generation)) gone.push_back(itemId(item));
     }
     TP_CHECK(items_->removeIds(gone).has_value());
-    for (RowNumber item = 0; item < kItems; ++item) {
-      if (written(item, generation)) writeItem(item, generation);
-    }
+    write(users, items, generation);
   }
   uint64_t publish() { return valueOrDie(publisher_->publish()); }
   /// Whoever reads this page of the users' rows dies of it.
@@ -113,13 +116,22 @@ class Trainer {
   static constexpr uint64_t kPages = kUsers * (2 * kUserDim * sizeof(float)) / kPageSize;
 
  private:
-  void writeUser(RowNumber user, uint64_t generation) {
-    const auto id = static_cast<int64_t>(user);
-    TP_CHECK(users_->writeRows({&id, 1}, userAt(user, generation).data()).has_value());
-  }
-  void writeItem(RowNumber item, uint64_t generation) {
-    const int64_t id = itemId(item);
-    TP_CHECK(items_->writeRows({&id, 1}, itemAt(item, generation).data()).has_value());
+  void write(const std::vector<RowNumber>& users, const std::vector<RowNumber>& items,
+             uint64_t generation) {
+    std::vector<int64_t> ids;
+    std::vector<float> rows;
+    const auto add = [&](int64_t id, const std::vector<float>& row) {
+      ids.push_back(id);
+      rows.insert(rows.end(), row.begin(), row.end());
+    };
+    for (const RowNumber user : users) {
+      add(static_cast<int64_t>(user), userAt(user, generation));
+    }
+    TP_CHECK(users_->writeRows(ids, rows.data()).has_value());
+    ids.clear();
+    rows.clear();
+    for (const RowNumber item : items) add(itemId(item), itemAt(item, generation));
+    TP_CHECK(items_->writeRows(ids, rows.data()).has_value());
   }
 
   Workers workers_{1, 0};
@@ -131,20 +143,21 @@ class Trainer {
 /// Looks rows of both tables up in one call; whether all are as they were in the generation that it
 /// says, which it returns. 0: one was not.
 uint64_t checkSome(const Published& published, std::mt19937_64& random) {
-  constexpr size_t kIds = 60;
+  // Many, so that generations come while they are looked up.
+  const size_t ids = 1 + random() % 20'000;
   std::vector<int64_t> users, items;
   std::vector<RowNumber> item_rows;
-  for (size_t i = 0; i < kIds; ++i) {
+  for (size_t i = 0; i < ids; ++i) {
     users.push_back(static_cast<int64_t>(random() % kUsers));
     item_rows.push_back(random() % kItems);
     items.push_back(itemId(item_rows.back()));
   }
-  const std::vector<int64_t> offsets = singles(kIds);
-  std::vector<float> user_out(kIds * kUserDim), item_out(kIds * kItemDim);
+  const std::vector<int64_t> offsets = singles(ids);
+  std::vector<float> user_out(ids * kUserDim), item_out(ids * kItemDim);
   const Published::BagCall calls[] = {{0, {users, offsets}, user_out.data(), kUserDim},
                                       {1, {items, offsets}, item_out.data(), kItemDim}};
   const uint64_t generation = valueOrDie(published.bags(calls));
-  for (size_t i = 0; i < kIds; ++i) {
+  for (size_t i = 0; i < ids; ++i) {
     const auto user = userAt(static_cast<RowNumber>(users[i]), generation);
     const auto item = itemAt(item_rows[i], generation);
     if (!std::equal(user.begin(), user.end(), user_out.begin() + i * kUserDim) ||
@@ -200,6 +213,7 @@ pid_t inChild(Act act) {
   const pid_t child = fork();
   TP_CHECK(child >= 0);
   if (child > 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that fails leaves nobody behind
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
   act();
@@ -231,7 +245,7 @@ void killNow(pid_t child) {
 TEST(PublishingProcesses, ReadersCheckEveryRowWhileGenerationsCome) {
   const ScratchFolder folder(ScratchFolder::inMemory());
   const std::string path = folder / "tables";
-  constexpr size_t kReaders = 3, kGenerations = 25, kLookups = 1500;
+  constexpr size_t kReaders = 3, kGenerations = 20, kLookups = 40;
   Progress first;
   const pid_t trainer = inChild([&] {
     Trainer made(path);
