@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <set>
@@ -34,6 +35,32 @@ Status readBoot(char (&boot)[kBootBytes]) {
   const UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
   const ssize_t got = fd.valid() ? read(fd.get(), boot, sizeof boot - 1) : -1;
   return got > 0 ? Status() : pathError("read", path, errno);
+}
+
+/// For writing by one process, which owns it.
+Status openLocked(const std::string& path, uint32_t mode, UniqueFd& fd) {
+  fd = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, mode));
+  if (!fd.valid()) return pathError("open for publishing", path, errno);
+  struct stat file;
+  if (fstat(fd.get(), &file) != 0) return pathError("look at", path, errno);
+  if (!S_ISREG(file.st_mode)) {
+    return fail(ErrorCode::kInvalidArgument, "%s is no ordinary file; name another path",
+                path.c_str());
+  }
+  if (file.st_uid != geteuid()) {
+    return fail(ErrorCode::kPermission,
+                "%s belongs to another user, who could read and change what is published there: "
+                "remove it, or publish to another path",
+                path.c_str());
+  }
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return pathError("lock", path, errno);
+    return fail(ErrorCode::kConflict,
+                "%s is being written by another process, or a child of one that has ended: end it, "
+                "or publish to another path",
+                path.c_str());
+  }
+  return {};
 }
 
 }  // namespace
@@ -197,20 +224,7 @@ Status Image::create(int fd, const std::string& path) {
 
 Result<Image> Image::openToWrite(const std::string& path, uint32_t mode,
                                  std::span<EmbeddingTable* const> tables, UniqueFd& fd) {
-  fd = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, mode));
-  if (!fd.valid()) return pathError("open for publishing", path, errno);
-  struct stat file;
-  if (fstat(fd.get(), &file) != 0) return pathError("look at", path, errno);
-  if (!S_ISREG(file.st_mode)) {
-    return fail(ErrorCode::kInvalidArgument, "%s is no ordinary file; name another path",
-                path.c_str());
-  }
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    return fail(ErrorCode::kConflict,
-                "%s is being written by another process, or a child of one that has ended: end it, "
-                "or publish to another path",
-                path.c_str());
-  }
+  TP_TRY(openLocked(path, mode, fd));
   const auto head = readHead(fd.get(), path);
   if (!head) return tl::unexpected(head.error());
   Image wanted;
@@ -226,14 +240,14 @@ Result<Image> Image::openToWrite(const std::string& path, uint32_t mode,
                   path.c_str());
     }
   } else {
-    // Whatever the umask says.
-    if (fchmod(fd.get(), mode) != 0) return pathError("set the rights of", path, errno);
     const Status created = wanted.create(fd.get(), path);
     if (!created) {
       static_cast<void>(ftruncate(fd.get(), 0));  // it has no use for what it got
       return tl::unexpected(created.error());
     }
   }
+  // Whatever the umask says, and the publisher before.
+  if (fchmod(fd.get(), mode) != 0) return pathError("set the rights of", path, errno);
   auto memory = Mapping::sharedFile(fd.get(), Bytes(), Bytes(wanted.layOut()));
   if (!memory) return tl::unexpected(memory.error());
   wanted.map(std::move(*memory));

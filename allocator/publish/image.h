@@ -122,9 +122,9 @@ class Image {
   /// Whether such tables can be published. Errors: kInvalidArgument, kUnsupported.
   static Status check(std::span<EmbeddingTable* const> tables);
   /// For writing by this process alone, while `fd` is open. What is there is gone on with if it is
-  /// of these tables, which check() has found good, and stays as it is if it is not. Errors:
-  /// kInvalidArgument, kConflict (others write there, or it is of other tables), kNoSpace, and as
-  /// open().
+  /// of these tables, which check() has found good, and stays as it is if it is not. Its rights
+  /// become `mode`. Errors: kInvalidArgument, kConflict (others write there, or it is of other
+  /// tables), kPermission (also if it is another user's), kNoSpace, and as open().
   static Result<Image> openToWrite(const std::string& path, uint32_t mode,
                                    std::span<EmbeddingTable* const> tables, UniqueFd& fd);
 

@@ -21,11 +21,11 @@ namespace tidepool {
 
 class Publisher final : private RowSink {
  public:
-  /// `mode`: whom the file lets read, if it is made. Nothing is published yet; what a publisher
-  /// before has published of the same tables stays until then. Errors: kInvalidArgument,
+  /// `mode`: whom the file lets read. Nothing is published yet; what a publisher before has
+  /// published of the same tables stays until then. Errors: kInvalidArgument,
   /// kUnsupported (too many rows), kConflict (somebody else publishes to the path, or one of the
-  /// tables; other tables are there), kCorrupt (another kind of file is), kPermission, kNoSpace,
-  /// kNoMemory, kIo.
+  /// tables; other tables are there), kCorrupt (another kind of file is), kPermission (another
+  /// user's is, too), kNoSpace, kNoMemory, kIo.
   static Result<std::unique_ptr<Publisher>> open(std::span<EmbeddingTable* const> tables,
                                                  const std::string& path, uint32_t mode);
   /// Local memory that one takes, besides the file.

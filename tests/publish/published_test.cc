@@ -482,6 +482,25 @@ TEST_F(PublishedFile, WhoMayReadIsSaidByTheFile) {
   EXPECT_EQ(openedByAnother(path_), 0);
 }
 
+TEST_F(PublishedFile, WhoGoesOnSaysWhoMayReadFromThenOn) {
+  const auto table = make("users");
+  for (const mode_t mode : {0644u, 0600u, 0640u}) {
+    const auto publisher = publisherOf({table.get()}, path_, mode);
+    struct stat file {};
+    ASSERT_EQ(stat(path_.c_str(), &file), 0);
+    EXPECT_EQ(file.st_mode & 07777, mode);
+    valueOrDie(publisher->publish());
+  }
+}
+
+TEST_F(PublishedFile, AFileOfAnotherUserIsNotWritten) {
+  const auto table = make("users");
+  folder_.write("tables", "", std::filesystem::perms(0666));
+  if (chown(path_.c_str(), 65534, static_cast<gid_t>(-1)) != 0) GTEST_SKIP() << "only root can";
+  expectNoPublisher({table.get()}, ErrorCode::kPermission, "another user");
+  EXPECT_EQ(std::filesystem::file_size(path_), 0u);
+}
+
 TEST_F(PublishedFile, ChildrenOfForkReadAndDoNotPublish) {
   const auto table = make("users");
   write(*table, 9, 4);

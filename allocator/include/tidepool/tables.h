@@ -477,7 +477,8 @@ typedef struct tidepool_publisher_params {
  * @param out     gets the publisher; the caller frees it before any of the tables is closed.
  * Errors: INVALID_ARGUMENT; CONFLICT (a table has a publisher, another process publishes there, or
  * other tables are there); CORRUPT (another kind of file is there); UNSUPPORTED (2^31 rows or more,
- * another version of the format); NO_SPACE (budget, file system); PERMISSION, NO_MEMORY, IO.
+ * another version of the format); NO_SPACE (budget, file system); PERMISSION (also if the file is
+ * another user's, who could change what is published); NO_MEMORY, IO.
  */
 TIDEPOOL_API tidepool_status tidepool_publisher_create(tidepool_table* const* tables, size_t count,
                                                        const char* path,

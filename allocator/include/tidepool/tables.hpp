@@ -282,7 +282,7 @@ class Checkpoint {
 /// end of the object leaves readers what was published last.
 class Publisher {
  public:
-  /// The tables outlive it. `mode`: rights of the file, if it is made.
+  /// The tables outlive it. `mode`: rights of the file.
   static Expected<Publisher> make(std::span<const Table* const> tables, const std::string& path,
                                   uint32_t mode = 0600) {
     std::vector<tidepool_table*> handles;

@@ -17,15 +17,15 @@ class Publisher:
 
     path    made if it is not there: in a tmpfs such as /dev/shm rows are in memory, once for all readers; on a disk
             the hot ones are. It takes the weights of all rows, those that changed in the last two generations once
-            more, and 8 bytes a row (20 of hashed ids). One that was left by a publisher of the same tables, however it ended, is
-            gone on with: readers have what it has published until this one publishes
+            more, and 8 bytes a row (20 of hashed ids). One that was left by a publisher of the same tables, however
+            it ended, is gone on with: readers have what it has published until this one publishes
     tables  tidepool.Table, with names that differ; none has another publisher. They stay until close()
     mode    rights of the file, whatever the umask: who may read it may read the tables
 
     Thread-safe. Belongs to the process that made it: tidepool.Unusable (a RuntimeError) in any other, and after
-    close(). Raises InvalidArgument (ValueError), Conflict (a table has a publisher, another process publishes there, or other
-    tables are there), Corrupt (another kind of file is there), Unsupported (2**31 rows or more), NoSpace, Permission,
-    InputOutput."""
+    close(). Raises InvalidArgument (ValueError), Conflict (a table has a publisher, another process publishes there,
+    or other tables are there), Corrupt (another kind of file is there), Unsupported (2**31 rows or more), NoSpace,
+    Permission (also if the file is another user's), InputOutput."""
 
     def __init__(self, path, tables, mode=0o600):
         tables = list(tables)
