@@ -80,6 +80,9 @@ class ImageTable {
   void point(unsigned half, RowNumber row, RecordPlace place);
   /// Makes one half what the other is.
   void copyHalf(unsigned from, unsigned to);
+  /// Whether find() ends in that half, and finds every row that has a record, as it may not in a
+  /// damaged file. Places are records that there are, none of two rows.
+  bool findsEach(unsigned half) const;
 
  private:
   uint32_t weightsAt() const { return ids_ == IdKind::kHashed ? RowFormat::kAlignment : 0; }

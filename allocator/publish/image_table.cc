@@ -131,6 +131,19 @@ void ImageTable::erase(unsigned half, RowNumber row) {
   store(entries[hole], 0);
 }
 
+bool ImageTable::findsEach(unsigned half) const {
+  if (ids_ == IdKind::kDense) return true;
+  uint64_t used = 0;  // no more than rows: there is room for searches to end
+  for (uint64_t entry = 0; entry < entryCount(); ++entry) used += entries(half)[entry] != 0;
+  for (RowNumber row = 0; row < rows_; ++row) used -= place(half, row) != 0;
+  if (used != 0) return false;
+  for (RowNumber row = 0; row < rows_; ++row) {
+    const RecordPlace at = place(half, row);
+    if (at != 0 && findHashed(half, id(at)) != at) return false;
+  }
+  return true;
+}
+
 void ImageTable::copyHalf(unsigned from, unsigned to) {
   memcpy(places(to), places(from), rows_ * sizeof(RecordPlace));
   memcpy(entries(to), entries(from), entryCount() * sizeof(uint32_t));

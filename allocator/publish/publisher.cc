@@ -82,16 +82,17 @@ Status Publisher::findRecords(size_t index) {
   auto used = RowBits::create(uint64_t{table.mostRecords()} + 1);
   if (!used) return tl::unexpected(used.error());
   Records& records = records_[index];
+  const auto damaged = [this] {
+    return fail(ErrorCode::kCorrupt, "%s is damaged: remove it, and publish again", path_.c_str());
+  };
   for (RowNumber row = 0; row < table.rows(); ++row) {
     const RecordPlace place = table.place(half_, row);
     if (place == 0) continue;
-    if (place > table.mostRecords() || used->test(place)) {
-      return fail(ErrorCode::kCorrupt, "%s is damaged: remove it, and publish again",
-                  path_.c_str());
-    }
+    if (place > table.mostRecords() || used->test(place)) return damaged();
     used->set(place);
     records.used = std::max(records.used, place);
   }
+  if (!table.findsEach(half_)) return damaged();
   records.backed = records.used;
   for (RecordPlace place = 1; place < records.used; ++place) {
     if (!used->test(place)) giveBack(index, place);

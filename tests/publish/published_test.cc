@@ -385,6 +385,63 @@ TEST_F(PublishedFile, WhatIsNoPublication) {
   expectNotOpen(ErrorCode::kCorrupt, "damaged");
 }
 
+TEST_F(PublishedFile, AHeadWithAnythingInItEndsNoReader) {
+  const auto table = make("users", Place::kLocal, IdKind::kHashed, 20);
+  {
+    const auto publisher = publisherOf({table.get()}, path_);
+    valueOrDie(publisher->publish());
+  }
+  std::ifstream file(path_);
+  std::vector<char> good(kPageSize + 512);
+  ASSERT_TRUE(file.read(good.data(), static_cast<std::streamsize>(good.size())));
+  std::mt19937_64 random(4);
+  const int64_t id = 7;
+  for (int damage = 0; damage < 2000; ++damage) {
+    std::vector<char> bad = good;
+    const size_t at = random() % 3 == 0 ? kPageSize + random() % 48 : random() % 64;
+    bad[at] = static_cast<char>(random() >> (8 * (random() % 8)));
+    poke(0, bad.data(), bad.size());
+    const auto published = Published::open(path_);
+    if (!published) continue;
+    const uint32_t dim = (*published)->tables()[0].format().dim;
+    std::vector<float> out(dim);
+    const int64_t offsets[] = {0, 1};
+    const Published::BagCall call{0, {{&id, 1}, offsets}, out.data(), dim};
+    EXPECT_TRUE((*published)->bags({&call, 1}));
+  }
+}
+
+TEST_F(PublishedFile, WhatIsDamagedIsNotGoneOnWith) {
+  for (const IdKind ids : {IdKind::kDense, IdKind::kHashed}) {
+    std::filesystem::remove(path_);
+    const auto table = make("users", Place::kLocal, ids);
+    for (int64_t id = 0; id < 300; ++id) write(*table, id, 1);
+    {
+      const auto publisher = publisherOf({table.get()}, path_);
+      valueOrDie(publisher->publish());
+    }
+    // Of the half that is published, the second: places, and where ids are hashed entries.
+    const uint64_t places = 3 * kPageSize, entries = 5 * kPageSize;
+    std::vector<uint64_t> parts{places};
+    if (ids == IdKind::kHashed) parts.push_back(entries);
+    for (const uint64_t at : parts) {
+      for (const uint32_t wrong : {1u, 2u, 301u, 0xffff'ffffu}) {
+        std::vector<uint32_t> good(452), bad(452, wrong);
+        const UniqueFd fd(open(path_.c_str(), O_RDONLY));
+        const size_t size = (at == places ? 300 : 452) * sizeof(uint32_t);
+        ASSERT_EQ(pread(fd.get(), good.data(), size, static_cast<off_t>(at)),
+                  static_cast<ssize_t>(size));
+        poke(at, bad.data(), size);
+        expectNoPublisher({table.get()}, ErrorCode::kCorrupt, "damaged");
+        poke(at, good.data(), size);
+      }
+    }
+    const auto publisher = publisherOf({table.get()}, path_);
+    ASSERT_TRUE(ids == IdKind::kDense || table->removeIds(std::vector<int64_t>{3, 5}));
+    ASSERT_EQ(valueOrDie(publisher->publish()), 2u);
+  }
+}
+
 TEST_F(PublishedFile, OfAnotherHostOrBoot) {
   const auto table = make("users");
   {
