@@ -137,6 +137,7 @@ class Image {
 
   std::span<ImageTable> tables() { return tables_; }
   std::span<const ImageTable> tables() const { return tables_; }
+  uint64_t bytes() const { return memory_.size().value(); }
   State& state() const { return *reinterpret_cast<State*>(memory_.data() + kStateAt); }
 
  private:

@@ -5,6 +5,7 @@
 #include "allocator/publish/publisher.h"
 
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -107,6 +108,7 @@ Result<uint64_t> Publisher::publish() {
                 path_.c_str(), owner_, getpid());
   }
   MutexLock lock(mutex_);
+  TP_TRY(checkFile());
   Image::State& state = image_.state();
   const uint64_t next = state.published.load(std::memory_order_relaxed) + 1;
   state.writing.store(next, std::memory_order_relaxed);
@@ -117,6 +119,19 @@ Result<uint64_t> Publisher::publish() {
   for (size_t i = 0; i < tables_.size(); ++i) catchUp(i);
   TP_TRY(EmbeddingTable::takeUnpublished(tables_, *this));
   return next;
+}
+
+/// Nobody is to publish where no reader will look, or where the file has no bytes any more.
+Status Publisher::checkFile() const {
+  struct stat file;
+  if (fstat(fd_.get(), &file) == 0 && file.st_nlink > 0 &&
+      static_cast<uint64_t>(file.st_size) == image_.bytes()) {
+    return {};
+  }
+  return fail(ErrorCode::kNotFound,
+              "%s was removed or cut short: close this publisher, and make another one; readers "
+              "open it again",
+              path_.c_str());
 }
 
 /// The half becomes what the other is, and nobody needs the records that only it had.

@@ -35,8 +35,9 @@ class Publisher final : private RowSink {
   Publisher& operator=(const Publisher&) = delete;
 
   /// Returns the generation, counted from 1 on. After an error readers have what they had, and the
-  /// next call makes up for it. Errors: kNoSpace (where the file is), kUnsupported (in a child of
-  /// fork()), what broke a table, what reading far rows can end in.
+  /// next call makes up for it. Errors: kNoSpace (where the file is), kNotFound (the file was
+  /// removed), kUnsupported (in a child of fork()), what broke a table, what reading far rows can
+  /// end in.
   Result<uint64_t> publish() TP_EXCLUDES(mutex_);
 
  private:
@@ -50,6 +51,7 @@ class Publisher final : private RowSink {
   Publisher(std::span<EmbeddingTable* const> tables, const std::string& path)
       : path_(path), owner_(getpid()), tables_(tables.begin(), tables.end()) {}
   Status setUp();
+  Status checkFile() const;
   Status findRecords(size_t index);
   void catchUp(size_t index);
   void giveBack(size_t index, RecordPlace place);

@@ -442,6 +442,26 @@ TEST_F(PublishedFile, WhatIsDamagedIsNotGoneOnWith) {
   }
 }
 
+TEST_F(PublishedFile, AFileThatIsGoneIsNotPublishedTo) {
+  const auto table = make("users");
+  write(*table, 9, 1);
+  auto publisher = publisherOf({table.get()}, path_);
+  valueOrDie(publisher->publish());
+  const auto before = valueOrDie(Published::open(path_));
+  std::filesystem::remove(path_);
+  write(*table, 9, 2);
+  const auto refused = publisher->publish();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kNotFound) << refused.error().text();
+  publisher.reset();
+  publisher = publisherOf({table.get()}, path_);
+  ASSERT_EQ(valueOrDie(publisher->publish()), 1u);
+  EXPECT_EQ(first(*valueOrDie(Published::open(path_)), 0, 9), 2.0f);
+  EXPECT_EQ(first(*before, 0, 9), 1.0f) << "its readers keep what they have";
+  ASSERT_EQ(truncate(path_.c_str(), 0), 0);
+  EXPECT_FALSE(publisher->publish());
+}
+
 TEST_F(PublishedFile, OfAnotherHostOrBoot) {
   const auto table = make("users");
   {

@@ -491,8 +491,8 @@ TIDEPOOL_API tidepool_status tidepool_publisher_create(tidepool_table* const* ta
  * moment on, or none: if it fails or the process ends they have what they had, and the next call
  * makes up for it.
  * @param generation  if not NULL: gets its number, which counts up from 1.
- * Errors: NO_SPACE (where the file is); UNSUPPORTED in a child of fork(); LOST, UNREACHABLE,
- * TIMED_OUT.
+ * Errors: NO_SPACE (where the file is); NOT_FOUND (it was removed or cut short: make another
+ * publisher); UNSUPPORTED in a child of fork(); LOST, UNREACHABLE, TIMED_OUT.
  */
 TIDEPOOL_API tidepool_status tidepool_publish(tidepool_publisher* publisher, uint64_t* generation);
 
@@ -505,7 +505,8 @@ TIDEPOOL_API void tidepool_publisher_free(tidepool_publisher* publisher);
 typedef struct tidepool_published tidepool_published;
 
 /**
- * Opens what is published at a path. Whoever may write the file is trusted not to cut it short.
+ * Opens what is published at a path. Whoever may write the file is trusted not to cut it short. Who
+ * has opened a file that was removed since keeps what it has; its published_at grows old.
  * @param out  gets it; the caller closes it.
  * Errors, each with what to do next: NOT_FOUND (no such file, nothing is published there yet),
  * PERMISSION, CORRUPT (another kind of file), UNSUPPORTED (another version of the format),

@@ -39,7 +39,8 @@ class Publisher:
         """Publishes the rows that have changed since the last time, the first time all, as they are between two calls
         on any of the tables; these wait meanwhile. Returns the number of the generation, which counts up from 1.
         Readers have all of it from one moment on, or none: if this raises, or the process ends, they have what they
-        had, and the next call makes up for it. Raises NoSpace (where the file is), Unreachable, TimedOut, Lost."""
+        had, and the next call makes up for it. Raises NoSpace (where the file is), NotFound (it was removed or cut
+        short: make another Publisher), Unreachable, TimedOut, Lost."""
         return self._core.publish()
 
     def close(self):
@@ -167,7 +168,8 @@ class PublishedCall(typing.NamedTuple):
 
 def open_published(path):
     """Opens what a Publisher has published at a path: Published. Needs no space, and takes no local memory but buffers
-    of a call: rows are read where they are. Who may write the file is trusted not to cut it short. Raises, with what to
-    do next, NotFound (no such file, or nothing is published there yet), Permission, Corrupt (another kind of file),
-    Unsupported (another version of the format), Failed (of another host, or of before this one started)."""
+    of a call: rows are read where they are. Who may write the file is trusted not to cut it short. Who has opened a file
+    that was removed since keeps what it has; its published_at grows old. Raises, with what to do next, NotFound (no
+    such file, or nothing is published there yet), Permission, Corrupt (another kind of file), Unsupported (another
+    version of the format), Failed (of another host, or of before this one started)."""
     return Published(path)
