@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C API's publishers, and tables that others publish. See tables.h.
+#include <unistd.h>
+
 #include "allocator/capi/bag_arguments.h"
 #include "allocator/capi/table_objects.h"
 #include "allocator/publish/published.h"
@@ -9,6 +11,7 @@ struct tidepool_publisher {
   std::unique_ptr<tidepool::Publisher> publisher;
   std::vector<tidepool::OpenTable*> tables;
   tidepool::Bytes charged;
+  pid_t owner = getpid();
 };
 
 struct tidepool_published {
@@ -114,9 +117,11 @@ tidepool_status tidepool_publish(tidepool_publisher* publisher, uint64_t* genera
 void tidepool_publisher_free(tidepool_publisher* publisher) {
   if (publisher == nullptr) return;
   publisher->publisher.reset();
-  publisher->tables.front()->context->dischargeLocal(publisher->charged);
-  // Release: the thread that closes the table sees that the publisher is gone.
-  for (OpenTable* open : publisher->tables) open->users.fetch_sub(1, std::memory_order_release);
+  if (publisher->owner == getpid()) {  // a child of fork() may have closed what it has of these
+    publisher->tables.front()->context->dischargeLocal(publisher->charged);
+    // Release: the thread that closes the table sees that the publisher is gone.
+    for (OpenTable* open : publisher->tables) open->users.fetch_sub(1, std::memory_order_release);
+  }
   delete publisher;
 }
 

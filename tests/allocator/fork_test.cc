@@ -14,6 +14,7 @@
 
 #include "tests/allocator/tables_fixture.h"
 #include "tests/migrate/server_process.h"
+#include "tests/scratch_folder.h"
 
 namespace tidepool {
 namespace {
@@ -157,6 +158,30 @@ TEST(ForkWithTables, InAMemoryServer) {
   ASSERT_NE(server.port(), 0);
   forkWithATable(
       (std::string(kConf) + "32M,far:remote:127.0.0.1:" + std::to_string(server.port())).c_str());
+}
+
+TEST(ForkWithTables, AChildEndsItsCopyOfAPublisherInAnyOrder) {
+  const ScratchFolder folder;
+  const std::string path = folder / "published";
+  tidepool_context* const context = TestContext::openWith((std::string(kConf) + "32M").c_str());
+  tidepool_table* const table = makeTable(context, tableParams("items"));
+  tidepool_publisher* publisher = nullptr;
+  ASSERT_OK(tidepool_publisher_create(&table, 1, path.c_str(), nullptr, &publisher));
+  ASSERT_OK(tidepool_publish(publisher, nullptr));
+  EXPECT_EQ(inChild([&] {
+              if (tidepool_publish(publisher, nullptr) != TIDEPOOL_UNSUPPORTED) return 1;
+              if (tidepool_table_close(table) != TIDEPOOL_OK) return 2;
+              if (tidepool_close(context) != TIDEPOOL_OK) return 3;
+              tidepool_publisher_free(publisher);
+              return 0;
+            }),
+            0);
+  uint64_t generation = 0;
+  ASSERT_OK(tidepool_publish(publisher, &generation));
+  EXPECT_EQ(generation, 2u);
+  tidepool_publisher_free(publisher);
+  ASSERT_OK(tidepool_table_close(table));
+  ASSERT_OK(tidepool_close(context));
 }
 
 /// Bytes of anonymous memory that this process has in pages of its own or of its parent's.
