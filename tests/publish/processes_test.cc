@@ -210,10 +210,11 @@ struct Progress {
 
 template <typename Act>
 pid_t inChild(Act act) {
-  const pid_t child = fork();
+  const pid_t test = getpid(), child = fork();
   TP_CHECK(child >= 0);
   if (child > 0) return child;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that fails leaves nobody behind
+  // A test that fails leaves nobody behind.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != test) _exit(4);
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
   act();

@@ -462,6 +462,20 @@ TEST_F(PublishedFile, AFileThatIsGoneIsNotPublishedTo) {
   EXPECT_FALSE(publisher->publish());
 }
 
+TEST_F(PublishedFile, NumbersThatAreNoneKeepTheirBits) {
+  const auto table = make("users");
+  const auto publisher = publisherOf({table.get()}, path_);
+  const uint32_t bits[] = {0x7fc0'1234, 0xffc0'0001, 0x8000'0000, 0x7f80'0000};
+  std::vector<float> row(4), got(4);
+  memcpy(row.data(), bits, sizeof bits);
+  const int64_t id = 11;
+  ASSERT_TRUE(table->writeRows({&id, 1}, row.data()));
+  valueOrDie(publisher->publish());
+  const auto published = valueOrDie(Published::open(path_));
+  valueOrDie(published->readRows(0, {&id, 1}, got.data()));
+  EXPECT_EQ(memcmp(got.data(), bits, sizeof bits), 0);
+}
+
 TEST_F(PublishedFile, OfAnotherHostOrBoot) {
   const auto table = make("users");
   {

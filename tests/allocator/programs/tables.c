@@ -90,6 +90,45 @@ static void train(tidepool_table* table, float* result) {
   }
 }
 
+/* What another process would have: the rows as they were when they were published. */
+static void publish(tidepool_table* table) {
+  char path[] = "/tmp/tidepool-published-XXXXXX";
+  must(close(mkstemp(path)) == 0, "a file");
+  tidepool_publisher_params params = TIDEPOOL_PUBLISHER_PARAMS_INIT;
+  params.mode = 0640;
+  tidepool_publisher* publisher = NULL;
+  must(tidepool_publisher_create(&table, 1, path, &params, &publisher) == TIDEPOOL_OK, "publisher");
+  uint64_t generation = 0, seen = 0;
+  must(tidepool_publish(publisher, &generation) == TIDEPOOL_OK && generation == 1, "publish");
+  tidepool_published* published = NULL;
+  must(tidepool_published_open(path, &published) == TIDEPOOL_OK, "published_open");
+  tidepool_published_table info = {.struct_size = sizeof info};
+  must(tidepool_published_find(published, "local", &info) == TIDEPOOL_OK, "published_find");
+  must(info.rows == ROWS && info.dim == DIM, "what is published");
+  const int64_t ids[] = {1, 99}, offsets[] = {0, 2};
+  tidepool_bags bags = TIDEPOOL_BAGS_INIT;
+  bags.table = table;
+  bags.ids = ids;
+  bags.ids_count = 2;
+  bags.offsets = offsets;
+  bags.bags = 1;
+  float wanted[DIM], got[DIM], *out = wanted;
+  const size_t floats = DIM;
+  must(tidepool_tables_lookup(&bags, 1, &out, &floats) == TIDEPOOL_OK, "lookup");
+  out = got;
+  must(tidepool_published_lookup(published, &info.table, &bags, 1, &out, &floats, &seen) ==
+           TIDEPOOL_OK,
+       "published_lookup");
+  must(seen == generation && memcmp(got, wanted, sizeof got) == 0, "published rows");
+  tidepool_publisher_free(publisher);
+  must(tidepool_published_read_rows(published, info.table, ids, 1, out, DIM, NULL) == TIDEPOOL_OK,
+       "published_read_rows");
+  tidepool_published_info now = {.struct_size = sizeof now};
+  must(tidepool_published_get_info(published, &now) == TIDEPOOL_OK && now.generation == 1, "info");
+  tidepool_published_close(published);
+  must(unlink(path) == 0, "unlink");
+}
+
 int main(int argc, char** argv) {
   must(argc > 1, "own or run");
   const int under_run = strcmp(argv[1], "run") == 0;
@@ -124,6 +163,7 @@ int main(int argc, char** argv) {
   tidepool_table* const table = make_table(context, "local", "local");
   train(table, local);
   must(memcmp(far, local, sizeof far) == 0, "the same bits in every tier");
+  publish(table);
   must(tidepool_table_close(table) == TIDEPOOL_OK, "close");
   must(tidepool_close(context) == TIDEPOOL_OK, "close of the context");
   return 0;
