@@ -72,6 +72,8 @@ class ImageTable {
   RecordPlace find(unsigned half, uint64_t id) const {
     return ids_ == IdKind::kDense ? place(half, id) : findHashed(half, id);
   }
+  /// find() of each.
+  void findMany(unsigned half, std::span<const int64_t> ids, RecordPlace* found) const;
   /// Relaxed: whether what was read is to be used is known afterwards (Published).
   RecordPlace place(unsigned half, RowNumber row) const {
     return __atomic_load_n(&places(half)[row], __ATOMIC_RELAXED);

@@ -20,6 +20,9 @@ struct Encoded {
 };
 static_assert(sizeof(Encoded) <= 512);
 
+// Ids whose records are asked for before they are looked at.
+constexpr size_t kAhead = 16;
+
 uint32_t load(const uint32_t& from) { return __atomic_load_n(&from, __ATOMIC_RELAXED); }
 void store(uint32_t& to, uint32_t value) { __atomic_store_n(&to, value, __ATOMIC_RELAXED); }
 
@@ -97,6 +100,30 @@ RecordPlace ImageTable::findHashed(unsigned half, uint64_t wanted) const {
     if (found != 0 && id(found) == wanted) return found;
   }
   return 0;
+}
+
+void ImageTable::findMany(unsigned half, std::span<const int64_t> ids, RecordPlace* found) const {
+  const size_t count = ids.size();
+  const auto idAt = [&](size_t i) { return static_cast<uint64_t>(ids[i]); };
+  if (ids_ == IdKind::kDense) {
+    for (size_t i = 0; i < count; ++i) found[i] = place(half, idAt(i));
+    return;
+  }
+  const uint32_t* const entries = this->entries(half);
+  const auto firstRow = [&](size_t i) { return RowNumber{load(entries[home(idAt(i))])} - 1; };
+  // Three cache misses an id, each asked for some ids ahead: the entry, the place, the record.
+  for (size_t i = 0; i < count + 3 * kAhead; ++i) {
+    if (i < count) __builtin_prefetch(&entries[home(idAt(i))]);
+    if (i >= kAhead && i - kAhead < count) {
+      const RowNumber row = firstRow(i - kAhead);
+      if (row < rows_) __builtin_prefetch(&places(half)[row]);
+    }
+    if (i >= 2 * kAhead && i - 2 * kAhead < count) {
+      const RowNumber row = firstRow(i - 2 * kAhead);
+      if (row < rows_) __builtin_prefetch(record(place(half, row)));
+    }
+    if (i >= 3 * kAhead) found[i - 3 * kAhead] = findHashed(half, idAt(i - 3 * kAhead));
+  }
 }
 
 void ImageTable::point(unsigned half, RowNumber row, RecordPlace to) {

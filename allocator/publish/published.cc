@@ -18,6 +18,7 @@ constexpr size_t kMostTries = 100;
 constexpr size_t kPieceLookups = 1024;
 
 struct Scratch {
+  std::vector<RecordPlace> places;
   std::vector<const std::byte*> rows;
   std::vector<size_t> absent;
   std::vector<std::byte> initial;  // rows that absent ids would begin with
@@ -93,11 +94,12 @@ void Published::findRows(size_t index, unsigned half, std::span<const int64_t> i
   Scratch& buffers = scratch();
   buffers.rows.resize(ids.size());
   buffers.absent.clear();
+  buffers.places.resize(ids.size());
+  table.findMany(half, ids, buffers.places.data());
   const bool dense = table.ids() == IdKind::kDense;
   for (size_t i = 0; i < ids.size(); ++i) {
-    const RecordPlace place = table.find(half, static_cast<uint64_t>(ids[i]));
-    buffers.rows[i] = table.weights(place);
-    if (place == 0 && !dense) buffers.absent.push_back(i);
+    buffers.rows[i] = table.weights(buffers.places[i]);
+    if (buffers.places[i] == 0 && !dense) buffers.absent.push_back(i);
   }
   prefetchRows(buffers.rows.data(), buffers.rows.size(), table.format().weightBytes());
 }
