@@ -128,7 +128,7 @@ Result<Image::Head> Image::readHead(int fd, const std::string& path) {
   if (got < 0) return pathError("read", path, errno);
   Head head{};
   if (got == 0) return head;
-  memcpy(&head, page, offsetof(Head, published));
+  memcpy(static_cast<void*>(&head), page, offsetof(Head, published));
   if (memcmp(head.magic, kMagic, sizeof kMagic) != 0) {
     return fail(ErrorCode::kCorrupt,
                 "%s is another kind of file, not tables that are published; name another path",
