@@ -6,9 +6,8 @@
 #include "allocator/checkpoint/verify.h"
 
 struct tidepool_checkpoint {
+  tidepool::TablesInUse tables;  // until the writer has ended
   std::unique_ptr<tidepool::CheckpointWriter> writer;
-  std::vector<tidepool::OpenTable*> tables;
-  tidepool::Bytes charged;
 };
 
 namespace tidepool {
@@ -34,18 +33,11 @@ Result<tidepool_checkpoint*> start(const std::vector<OpenTable*>& tables, const 
   auto made = std::make_unique<tidepool_checkpoint>();
   Context& context = *tables.front()->context;
   options.copies = copiesOf(params, context.options().dram);
-  const Bytes buffers = CheckpointWriter::memoryFor(options);
-  TP_TRY(context.chargeLocal(buffers));
+  TP_TRY(made->tables.take(tables, CheckpointWriter::memoryFor(options)));
   auto writer = CheckpointWriter::start(plain(tables), directory,
                                         static_cast<CheckpointKind>(params.kind), options);
-  if (!writer) {
-    context.dischargeLocal(buffers);
-    return tl::unexpected(writer.error());
-  }
+  if (!writer) return tl::unexpected(writer.error());
   made->writer = std::move(*writer);
-  made->tables = tables;
-  made->charged = buffers;
-  for (OpenTable* open : tables) open->users.fetch_add(1, std::memory_order_relaxed);
   return made.release();
 }
 
@@ -123,14 +115,7 @@ tidepool_status tidepool_checkpoint_cancel(tidepool_checkpoint* checkpoint) {
   return TIDEPOOL_OK;
 }
 
-void tidepool_checkpoint_free(tidepool_checkpoint* checkpoint) {
-  if (checkpoint == nullptr) return;
-  checkpoint->writer.reset();
-  checkpoint->tables.front()->context->dischargeLocal(checkpoint->charged);
-  // Release: the thread that closes the table sees that the writer is gone.
-  for (OpenTable* open : checkpoint->tables) open->users.fetch_sub(1, std::memory_order_release);
-  delete checkpoint;
-}
+void tidepool_checkpoint_free(tidepool_checkpoint* checkpoint) { delete checkpoint; }
 
 tidepool_status tidepool_tables_restore(tidepool_table* const* handles, size_t count,
                                         const char* directory, uint64_t number,

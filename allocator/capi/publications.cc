@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C API's publishers, and tables that others publish. See tables.h.
-#include <unistd.h>
-
 #include "allocator/capi/bag_arguments.h"
 #include "allocator/capi/table_objects.h"
 #include "allocator/publish/published.h"
 #include "allocator/publish/publisher.h"
 
 struct tidepool_publisher {
+  tidepool::TablesInUse tables;  // until the publisher has ended
   std::unique_ptr<tidepool::Publisher> publisher;
-  std::vector<tidepool::OpenTable*> tables;
-  tidepool::Bytes charged;
-  pid_t owner = getpid();
 };
 
 struct tidepool_published {
@@ -30,17 +26,10 @@ Result<tidepool_publisher*> makePublisher(const std::vector<OpenTable*>& tables,
                 params.mode);
   }
   auto made = std::make_unique<tidepool_publisher>();
-  Context& context = *tables.front()->context;
-  made->charged = Publisher::memoryFor(plain(tables));
-  TP_TRY(context.chargeLocal(made->charged));
+  TP_TRY(made->tables.take(tables, Publisher::memoryFor(plain(tables))));
   auto publisher = Publisher::open(plain(tables), path, params.mode);
-  if (!publisher) {
-    context.dischargeLocal(made->charged);
-    return tl::unexpected(publisher.error());
-  }
+  if (!publisher) return tl::unexpected(publisher.error());
   made->publisher = std::move(*publisher);
-  made->tables = tables;
-  for (OpenTable* open : tables) open->users.fetch_add(1, std::memory_order_relaxed);
   return made.release();
 }
 
@@ -114,16 +103,7 @@ tidepool_status tidepool_publish(tidepool_publisher* publisher, uint64_t* genera
   return end(publisher->publisher->publish(), generation);
 }
 
-void tidepool_publisher_free(tidepool_publisher* publisher) {
-  if (publisher == nullptr) return;
-  publisher->publisher.reset();
-  if (publisher->owner == getpid()) {  // a child of fork() may have closed what it has of these
-    publisher->tables.front()->context->dischargeLocal(publisher->charged);
-    // Release: the thread that closes the table sees that the publisher is gone.
-    for (OpenTable* open : publisher->tables) open->users.fetch_sub(1, std::memory_order_release);
-  }
-  delete publisher;
-}
+void tidepool_publisher_free(tidepool_publisher* publisher) { delete publisher; }
 
 tidepool_status tidepool_published_open(const char* path, tidepool_published** out) {
   if (out == nullptr) return reportNull("out");

@@ -3,6 +3,8 @@
 // the caller may know less. All failures are Errors that report() takes.
 #pragma once
 
+#include <unistd.h>
+
 #include <vector>
 
 #include "allocator/capi/objects.h"
@@ -25,6 +27,23 @@ OpenTable* tableOrReport(const tidepool_table* handle);
 /// then. Errors: kInvalidArgument, kUnsupported.
 Result<std::vector<OpenTable*>> tablesOf(tidepool_table* const* handles, size_t count);
 std::vector<EmbeddingTable*> plain(const std::vector<OpenTable*>& tables);
+
+/// Tables that something works on, and the local memory that it has: none of them can be closed
+/// meanwhile. In a child of fork() its end leaves them alone: they may be closed there already.
+class TablesInUse {
+ public:
+  TablesInUse() = default;
+  ~TablesInUse();
+  TablesInUse(const TablesInUse&) = delete;
+  TablesInUse& operator=(const TablesInUse&) = delete;
+  /// Once. Errors: those of Context::chargeLocal().
+  Status take(const std::vector<OpenTable*>& tables, Bytes local);
+
+ private:
+  std::vector<OpenTable*> tables_;
+  Bytes local_;
+  pid_t owner_ = getpid();
+};
 
 /// A copy as long as we know it of a structure that begins with struct_size; the rest is as in
 /// `known`. Errors: kInvalidArgument if the size cannot be.

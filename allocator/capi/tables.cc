@@ -55,6 +55,21 @@ std::vector<EmbeddingTable*> plain(const std::vector<OpenTable*>& tables) {
   return plain;
 }
 
+Status TablesInUse::take(const std::vector<OpenTable*>& tables, Bytes local) {
+  TP_TRY(tables.front()->context->chargeLocal(local));
+  local_ = local;
+  tables_ = tables;
+  for (OpenTable* open : tables_) open->users.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
+TablesInUse::~TablesInUse() {
+  if (tables_.empty() || owner_ != getpid()) return;
+  tables_.front()->context->dischargeLocal(local_);
+  // Release: the thread that closes the table sees that what worked on it is gone.
+  for (OpenTable* open : tables_) open->users.fetch_sub(1, std::memory_order_release);
+}
+
 namespace {
 
 /// A number of an enum that ends at `last`. Errors: kInvalidArgument.

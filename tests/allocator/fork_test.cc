@@ -184,6 +184,27 @@ TEST(ForkWithTables, AChildEndsItsCopyOfAPublisherInAnyOrder) {
   ASSERT_OK(tidepool_close(context));
 }
 
+TEST(ForkWithTables, AChildMayEndACheckpointAfterItsTables) {
+  const ScratchFolder folder;
+  tidepool_context* const context = TestContext::openWith((std::string(kConf) + "32M").c_str());
+  tidepool_table* const table = makeTable(context, tableParams("items"));
+  tidepool_checkpoint* checkpoint = nullptr;
+  ASSERT_OK(
+      tidepool_checkpoint_start(&table, 1, (folder / "points").c_str(), nullptr, &checkpoint));
+  ASSERT_OK(tidepool_checkpoint_wait(checkpoint, nullptr));
+  EXPECT_EQ(inChild([&] {
+              if (tidepool_table_close(table) != TIDEPOOL_OK) return 2;
+              if (tidepool_close(context) != TIDEPOOL_OK) return 3;
+              tidepool_checkpoint_free(checkpoint);
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(tidepool_table_close(table), TIDEPOOL_CONFLICT) << "the checkpoint is the parent's yet";
+  tidepool_checkpoint_free(checkpoint);
+  ASSERT_OK(tidepool_table_close(table));
+  ASSERT_OK(tidepool_close(context));
+}
+
 /// Bytes of anonymous memory that this process has in pages of its own or of its parent's.
 uint64_t anonymousBytes() {
   std::ifstream status("/proc/self/status");

@@ -444,6 +444,19 @@ TEST_F(Fetch, ThePolicyHearsWhatFaultsTook) {
   EXPECT_GT(costs().far, before.far);
 }
 
+TEST_F(Fetch, ThePolicyHearsWhatAFaultCostsBesides) {
+  addPool();
+  const PageIndex first = allocate();
+  for (uint64_t i = 0; i < 32; ++i) {
+    pack(first + i);
+    ASSERT_FALSE(kernel_.touch(addressOf(first + i), 7));
+    turn();
+    clock_.advance(Nanoseconds(60'000));  // until the same thread faults again
+  }
+  MutexLock lock(policy_->mutex());
+  EXPECT_GT(policy_->poolSize().costs().fault, FaultCost::kGuess);
+}
+
 TEST_F(Fetch, RoomInThePoolIsNoneForPagesThatAreLocal) {
   addPool();
   while (tier_->allocate(PageCount(1))) {
