@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a fault costs its thread besides the time in which the page is brought in: the kernel's part
-// at either end, and until a processor runs who has been woken. Nobody sees that from outside the
+// What a fault costs its thread beside the time in which the page is brought in: the kernel's part
+// at either end, and until a processor runs the woken thread. It cannot be seen from outside the
 // thread. But the time from the answer to the same thread's next fault is that and what the program
-// did in between, which at the least is next to nothing: so a low quantile of many such times is
-// taken (found by steps up and down, as in Robbins and Monro, 1951). Pure; not thread-safe: one
-// owner. Allocates nothing.
+// did in between, which is next to nothing where two faults follow each other at once. So a low
+// quantile of many such times is taken (found by steps up and down: Robbins and Monro, 1951). Pure;
+// not thread-safe: one owner. Allocates nothing.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class FaultCost {
   Nanoseconds value() const { return cost_; }
 
  private:
-  // One time in seventeen is shorter than what steps of these sizes settle at.
+  // With steps of these sizes it settles where one time in seventeen is shorter.
   static constexpr uint64_t kDown = 16, kUp = 256;
   void take(Nanoseconds sample) {
     const Nanoseconds next = sample < cost_ ? cost_ - cost_ / kDown : cost_ + cost_ / kUp;

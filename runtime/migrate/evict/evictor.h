@@ -36,8 +36,8 @@ class Evictor {
   void advance();
   /// Frees the pages longest in limbo, a batch of them; false if none is written yet.
   bool recycle();
-  /// Frees what was in limbo at the last call already: while nobody is short of memory, nobody else
-  /// does.
+  /// Frees what was in limbo at the last call already. While nobody is short of memory recycle() is
+  /// not called, and limbo would keep its frames.
   void recycleStale();
   /// Whether recycle() would find one.
   bool written() const { return oldestWritten() != kNoSegment; }
@@ -60,7 +60,8 @@ class Evictor {
   void spaceCame();
   /// Tiers were closed: while none is open there is nowhere to write to.
   void spaceWent();
-  /// If it is not usable(), and no more far memory is on its way any longer: nobody is to wait.
+  /// If it is not usable() and no more far memory is on its way, lets nobody wait any longer, and
+  /// reports that far memory is full.
   void sayFull();
   /// A tier is lost: what is in limbo on the way there stays local.
   void takeBack(uint8_t tier);
@@ -189,7 +190,7 @@ class Evictor {
   uint64_t batches_written_ = 0;
   uint64_t stale_ = 0;  // of them, those up to this had been written at the last recycleStale()
   bool usable_ = true;
-  bool full_ = false;  // it is not usable, and may be again
+  bool full_ = false;  // not usable for now; spaceCame() changes that
 };
 
 }  // namespace tidepool
