@@ -41,6 +41,16 @@ Result<tidepool_checkpoint*> start(const std::vector<OpenTable*>& tables, const 
   return made.release();
 }
 
+/// OK, or it is reported why this process cannot use it.
+tidepool_status check(const tidepool_checkpoint* checkpoint) {
+  if (checkpoint == nullptr) return reportNull("checkpoint");
+  if (checkpoint->tables.ours()) return TIDEPOOL_OK;
+  return report(Error::make(ErrorCode::kUnsupported,
+                            "the checkpoint belongs to process %d, which takes it; this one (%d) "
+                            "cannot use it",
+                            checkpoint->tables.owner(), getpid()));
+}
+
 tidepool_checkpoint_info infoOf(CheckpointWriter& writer) {
   const CheckpointProgress progress = writer.progress();
   tidepool_checkpoint_info info{};
@@ -91,7 +101,7 @@ tidepool_status tidepool_checkpoint_start(tidepool_table* const* handles, size_t
 
 tidepool_status tidepool_checkpoint_progress(tidepool_checkpoint* checkpoint,
                                              tidepool_checkpoint_info* out) {
-  if (checkpoint == nullptr) return reportNull("checkpoint");
+  if (const auto status = check(checkpoint)) return status;
   if (out == nullptr) return reportNull("out");
   tidepool_checkpoint_info info = infoOf(*checkpoint->writer);
   info.complete = checkpoint->writer->progress().done && checkpoint->writer->wait() ? 1 : 0;
@@ -100,7 +110,7 @@ tidepool_status tidepool_checkpoint_progress(tidepool_checkpoint* checkpoint,
 
 tidepool_status tidepool_checkpoint_wait(tidepool_checkpoint* checkpoint,
                                          tidepool_checkpoint_info* out) {
-  if (checkpoint == nullptr) return reportNull("checkpoint");
+  if (const auto status = check(checkpoint)) return status;
   const auto manifest = checkpoint->writer->wait();
   if (!manifest) return report(manifest.error());
   if (out == nullptr) return TIDEPOOL_OK;
@@ -110,12 +120,12 @@ tidepool_status tidepool_checkpoint_wait(tidepool_checkpoint* checkpoint,
 }
 
 tidepool_status tidepool_checkpoint_cancel(tidepool_checkpoint* checkpoint) {
-  if (checkpoint == nullptr) return reportNull("checkpoint");
+  if (const auto status = check(checkpoint)) return status;
   checkpoint->writer->cancel();
   return TIDEPOOL_OK;
 }
 
-void tidepool_checkpoint_free(tidepool_checkpoint* checkpoint) { delete checkpoint; }
+void tidepool_checkpoint_free(tidepool_checkpoint* checkpoint) { freeOurs(checkpoint); }
 
 tidepool_status tidepool_tables_restore(tidepool_table* const* handles, size_t count,
                                         const char* directory, uint64_t number,

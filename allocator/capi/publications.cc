@@ -103,7 +103,7 @@ tidepool_status tidepool_publish(tidepool_publisher* publisher, uint64_t* genera
   return end(publisher->publisher->publish(), generation);
 }
 
-void tidepool_publisher_free(tidepool_publisher* publisher) { delete publisher; }
+void tidepool_publisher_free(tidepool_publisher* publisher) { freeOurs(publisher); }
 
 tidepool_status tidepool_published_open(const char* path, tidepool_published** out) {
   if (out == nullptr) return reportNull("out");

@@ -29,7 +29,8 @@ Result<std::vector<OpenTable*>> tablesOf(tidepool_table* const* handles, size_t 
 std::vector<EmbeddingTable*> plain(const std::vector<OpenTable*>& tables);
 
 /// Tables that something works on, and the local memory that it has: none of them can be closed
-/// meanwhile. In a child of fork() its end leaves them alone: they may be closed there already.
+/// meanwhile. A child of fork() leaves it alone, itself included: the tables may be closed there
+/// already, and the parent's threads were amid something.
 class TablesInUse {
  public:
   TablesInUse() = default;
@@ -38,12 +39,21 @@ class TablesInUse {
   TablesInUse& operator=(const TablesInUse&) = delete;
   /// Once. Errors: those of Context::chargeLocal().
   Status take(const std::vector<OpenTable*>& tables, Bytes local);
+  /// Whether this process has taken them.
+  bool ours() const { return owner_ == getpid(); }
+  pid_t owner() const { return owner_; }
 
  private:
   std::vector<OpenTable*> tables_;
   Bytes local_;
   pid_t owner_ = getpid();
 };
+
+/// Ends what works on tables; in a child of fork() nothing happens.
+template <typename Handle>
+void freeOurs(Handle* handle) {
+  if (handle != nullptr && handle->tables.ours()) delete handle;
+}
 
 /// A copy as long as we know it of a structure that begins with struct_size; the rest is as in
 /// `known`. Errors: kInvalidArgument if the size cannot be.

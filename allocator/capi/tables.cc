@@ -64,7 +64,7 @@ Status TablesInUse::take(const std::vector<OpenTable*>& tables, Bytes local) {
 }
 
 TablesInUse::~TablesInUse() {
-  if (tables_.empty() || owner_ != getpid()) return;
+  if (tables_.empty()) return;
   tables_.front()->context->dischargeLocal(local_);
   // Release: the thread that closes the table sees that what worked on it is gone.
   for (OpenTable* open : tables_) open->users.fetch_sub(1, std::memory_order_release);

@@ -59,6 +59,7 @@ Status ServiceThread::start(const char* name, void (*body)(void*), void* argumen
   body_ = body;
   argument_ = argument;
   begun_.store(0, std::memory_order_relaxed);
+  process_ = raw::getpid();
   is_raw_ = RawThread::enabled();
   const auto raw_main = [](void* self) { main(self); };
   TP_TRY(is_raw_ ? raw_.start(name, raw_main, this) : startWithLibc());
@@ -90,6 +91,8 @@ clockid_t ServiceThread::clock() const {
 
 void ServiceThread::join() {
   if (!running_) return;
+  // libc would wait: it does not note in a child that threads on stacks of our own are gone.
+  if (process_ != raw::getpid()) return forget();
   if (is_raw_) {
     raw_.join();
   } else {

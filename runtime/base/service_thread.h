@@ -5,6 +5,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
@@ -32,7 +33,8 @@ class ServiceThread {
   void awaitBegin() const {
     if (running_) waitWhile(begun_, 0);
   }
-  /// Waits for the body to return; the owner has told it to. Does nothing if it does not run.
+  /// Waits for the body to return; the owner has told it to. Does nothing if it does not run. In a
+  /// child of fork(), forgets it: it is the parent's.
   void join();
   bool running() const { return running_; }
   /// In a child that has a copy of its parent's memory, before anything else here: how it came to
@@ -59,6 +61,7 @@ class ServiceThread {
   // which may be far memory that nobody serves yet (in a child of fork()).
   Mapping stack_;
   std::atomic<uint32_t> begun_{0};
+  pid_t process_ = 0;  // whose it is
   bool running_ = false;
 };
 

@@ -413,7 +413,7 @@ TIDEPOOL_API tidepool_status tidepool_checkpoint_wait(tidepool_checkpoint* check
 /** Gives it up as soon as may be, and returns at once. Too late, it does nothing. */
 TIDEPOOL_API tidepool_status tidepool_checkpoint_cancel(tidepool_checkpoint* checkpoint);
 
-/** Cancels it if it is under way. NULL is allowed. */
+/** Cancels it if it is under way; in a child of fork(), does nothing. NULL is allowed. */
 TIDEPOOL_API void tidepool_checkpoint_free(tidepool_checkpoint* checkpoint);
 
 /**
@@ -496,7 +496,7 @@ TIDEPOOL_API tidepool_status tidepool_publisher_create(tidepool_table* const* ta
  */
 TIDEPOOL_API tidepool_status tidepool_publish(tidepool_publisher* publisher, uint64_t* generation);
 
-/** Readers keep what was published last. NULL is allowed. */
+/** Readers keep what was published last. NULL is allowed. In a child of fork(), does nothing. */
 TIDEPOOL_API void tidepool_publisher_free(tidepool_publisher* publisher);
 
 /** Tables that another process publishes, or has published. Needs no context. Reading locks
