@@ -82,6 +82,8 @@ TEST_P(TrainingCase, EachCheckpointIsItsBoundary) {
   checkpoint(CheckpointKind::kIncremental, 0);
   checkpoint(CheckpointKind::kIncremental, 0);  // of nothing
   checkpoint(CheckpointKind::kFull, 5);
+  // Whether training changes rows before they are saved is up to the machine: then once more.
+  for (int more = 0; copied_ == 0 && more < 100; ++more) checkpoint(CheckpointKind::kFull, 8);
   ASSERT_FALSE(HasFatalFailure());
   EXPECT_GT(copied_, 0u) << "training never met the checkpoint";
   for (const Place place : {Place::kLocal, Place::kDirect, Place::kRemote}) {
