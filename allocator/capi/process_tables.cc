@@ -133,7 +133,7 @@ Status ProcessTables::chargeTable(OpenTable& table, const TableOptions& options,
   if (table.shares) return startSharing(*table.context, options.name.c_str());
   Bytes size = options.dram;
   if (tier == 0) {
-    size = Bytes(options.rows * options.format.stride()) + EmbeddingTable::idsMemory(options);
+    size = Bytes(options.rows * options.format.stride()) + TableIds::memoryFor(options);
   }
   TP_TRY(table.context->chargeLocal(size));
   single_ += size;

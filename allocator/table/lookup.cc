@@ -340,13 +340,6 @@ struct EmbeddingTable::LookUpPlan {
   uint64_t work = 0;
 };
 
-Result<std::span<const RowNumber>> EmbeddingTable::rowsOf(const Batch& batch,
-                                                          std::vector<uint32_t>& without) {
-  const bool inserts = batch.absent == Absent::kInsert || options_.ids != IdKind::kHashed;
-  if (!inserts) return knownRows(batch.ids, without);
-  return admits() ? admittedRows(batch.ids, without) : rowNumbers(batch.ids);
-}
-
 Status EmbeddingTable::planLookUp(std::span<const BagCall> calls, const Locks& locks,
                                   LookUpPlan& plan) {
   bool fetches = false;
@@ -354,10 +347,10 @@ Status EmbeddingTable::planLookUp(std::span<const BagCall> calls, const Locks& l
     EmbeddingTable& table = *calls[i].table;
     TP_TRY(table.usable());
     const Batch& batch = calls[i].batch;
-    const auto numbers = table.rowsOf(batch, plan.without[i]);
+    const auto numbers = table.madeRows(table.ids_.forLookUp(batch, plan.without[i]));
     if (!numbers) return tl::unexpected(numbers.error());
     plan.known[i] = {*numbers, plan.without[i]};
-    if (table.options_.ids == IdKind::kHashed && locks.occursLater(i)) {
+    if (table.ids_.hashed() && locks.occursLater(i)) {
       plan.kept.emplace_back(numbers->begin(), numbers->end());
       plan.known[i].rows = plan.kept.back();
     }

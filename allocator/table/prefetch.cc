@@ -170,7 +170,7 @@ Result<BatchNumber> EmbeddingTable::prefetchLocked(std::span<const int64_t> ids)
                 options_.name.c_str(), static_cast<unsigned long long>(kMostAnnounced));
   }
   std::vector<uint32_t> without;
-  auto rows = admits() ? knownRows(ids, without) : rowNumbers(ids);
+  auto rows = madeRows(ids_.forStep(ids, without));
   if (!rows) return tl::unexpected(rows.error());
   announced_ = batch;
   if (fetches()) {

@@ -12,22 +12,6 @@
 
 namespace tidepool {
 
-/// Row numbers without anything coming into being.
-Status EmbeddingTable::existingRows(std::span<const int64_t> ids, std::vector<RowNumber>& rows) {
-  rows.resize(ids.size());
-  if (options_.ids == IdKind::kDense) {
-    std::copy(ids.begin(), ids.end(), rows.begin());  // of none, too
-    return {};
-  }
-  ids_.findMany(ids, rows.data());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i] != IdMap::kNone) continue;
-    return fail(ErrorCode::kNotFound, "table %s: ids[%zu] is %lld, which has no row",
-                options_.name.c_str(), i, static_cast<long long>(ids[i]));
-  }
-  return {};
-}
-
 /// Calls act(i, row's memory) for every row; where `after` says so it overwrites them whole.
 template <typename Act>
 Status EmbeddingTable::withRows(std::span<const RowNumber> rows, After after, Act act) {
@@ -85,7 +69,7 @@ Status EmbeddingTable::readRows(std::span<const int64_t> ids, float* out) {
   TP_TRY(checkArguments({ids, offsets}));
   MutexLock lock(mutex_);
   std::vector<RowNumber> rows;
-  TP_TRY(existingRows(ids, rows));
+  TP_TRY(ids_.existing(ids, rows));
   return withRows(rows, After::kUnchanged,
                   [&](size_t i, const std::byte* row) { decodeRow(row, out + i * format_.dim); });
 }
@@ -94,7 +78,7 @@ Status EmbeddingTable::writeRows(std::span<const int64_t> ids, const float* in) 
   const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
   TP_TRY(checkArguments({ids, offsets}));
   MutexLock lock(mutex_);
-  auto rows = rowNumbers(ids);
+  auto rows = madeRows(ids_.forWriting(ids));
   if (!rows) return tl::unexpected(rows.error());
   return withRows(*rows, After::kChanged,
                   [&](size_t i, std::byte* row) { overwriteRow(in + i * format_.dim, row); });
@@ -126,7 +110,7 @@ Status EmbeddingTable::gatherRows(std::span<const int64_t> ids, float* out) {
   {
     MutexLock lock(mutex_);
     std::vector<RowNumber> rows;
-    TP_TRY(existingRows(ids, rows));
+    TP_TRY(ids_.existing(ids, rows));
     TP_TRY(visit(rows, After::kUnchanged,
                  [&](size_t i, const std::byte* row) { decodeRow(row, out + i * format_.dim); }));
   }
@@ -141,7 +125,7 @@ Status EmbeddingTable::scatterRows(std::span<const int64_t> ids, const float* in
   const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
   TP_TRY(checkArguments({ids, offsets}));
   MutexLock lock(mutex_);
-  const auto rows = rowNumbers(ids);
+  const auto rows = madeRows(ids_.forWriting(ids));
   if (!rows) return tl::unexpected(rows.error());
   return visit(*rows, After::kChanged,
                [&](size_t i, std::byte* row) { overwriteRow(in + i * format_.dim, row); });
@@ -165,7 +149,6 @@ void EmbeddingTable::stopPublishing() {
 Status EmbeddingTable::handOver(size_t index, RowSink& sink) {
   constexpr size_t kPiece = 4096;
   TP_TRY(usable());
-  const bool hashed = options_.ids == IdKind::kHashed;
   // These are no look-ups.
   const uint64_t hits = hits_.load(std::memory_order_relaxed);
   const uint64_t in_place = in_place_.load(std::memory_order_relaxed);
@@ -175,7 +158,7 @@ Status EmbeddingTable::handOver(size_t index, RowSink& sink) {
     from = changes_.unpublished(options_.rows, from, kPiece, rows);
     size_t live = 0;
     for (const RowNumber row : rows) {
-      if (!hashed || (row < ids_.end() && ids_.live(row))) {
+      if (ids_.live(row)) {
         rows[live++] = row;
       } else {
         TP_TRY(sink.drop(index, row));
@@ -184,8 +167,7 @@ Status EmbeddingTable::handOver(size_t index, RowSink& sink) {
     rows.resize(live);
     Status taken;
     TP_TRY(withRows(rows, After::kUnchanged, [&](size_t i, const std::byte* bytes) {
-      const uint64_t id = hashed ? ids_.id(rows[i]) : rows[i];
-      if (taken) taken = sink.take(index, rows[i], id, bytes);
+      if (taken) taken = sink.take(index, rows[i], ids_.id(rows[i]), bytes);
     }));
     hits_.store(hits, std::memory_order_relaxed);
     in_place_.store(in_place, std::memory_order_relaxed);

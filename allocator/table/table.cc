@@ -14,16 +14,6 @@ namespace {
 
 constexpr RowNumber kInitializePiece = 4096;
 constexpr size_t kLeastMissed = 64;
-// Of a small table: a batch or two are remembered all the same.
-constexpr uint64_t kLeastRemembered = 4096;
-constexpr uint64_t kRememberedShare = 4;
-
-/// Ids without a row that are counted.
-uint64_t rememberedIds(const TableOptions& options) {
-  if (options.admit_after <= 1) return 0;
-  if (options.remembered_ids > 0) return options.remembered_ids;
-  return std::max(options.rows / kRememberedShare, kLeastRemembered);
-}
 
 }  // namespace
 
@@ -36,6 +26,7 @@ EmbeddingTable::EmbeddingTable(SharedBudget* shared, const TableOptions& options
       first_values_(options.format, options.initializer),
       workers_(workers),
       backing_(std::move(backing)),
+      ids_(options_),
       step_(options.step),
       missed_(workers.threads()) {
   // Which worker comes to see a miss is chance; what a table costs must not be.
@@ -62,22 +53,7 @@ Status EmbeddingTable::check(const TableOptions& options) {
                 name, static_cast<unsigned long long>(options.rows),
                 static_cast<unsigned long long>(kRowLimit - 1));
   }
-  if (options.tracked != Tracked::kNothing && options.ids == IdKind::kDense) {
-    return fail(ErrorCode::kInvalidArgument,
-                "table %s: uses are tracked of rows with hashed ids, and its ids are dense", name);
-  }
-  if (options.admit_after > 1 && options.ids == IdKind::kDense) {
-    return fail(ErrorCode::kInvalidArgument,
-                "table %s: hashed ids are admitted, and its ids are dense", name);
-  }
-  if (options.admit_after > SeenIds::kMostTimes || options.remembered_ids >= UINT32_MAX) {
-    return fail(ErrorCode::kInvalidArgument,
-                "table %s: ids are admitted after %u times, and %llu remembered; up to %u, and "
-                "fewer than %u are possible",
-                name, options.admit_after, static_cast<unsigned long long>(options.remembered_ids),
-                SeenIds::kMostTimes, UINT32_MAX);
-  }
-  return {};
+  return TableIds::check(options);
 }
 
 Result<std::unique_ptr<EmbeddingTable>> EmbeddingTable::createIn(
@@ -96,21 +72,9 @@ Status EmbeddingTable::setUp() {
     return fail(ErrorCode::kInvalidArgument, "table %s: its backing store is too small",
                 options_.name.c_str());
   }
-  if (options_.ids == IdKind::kHashed) {
-    auto ids = IdMap::create(options_.rows);
-    if (!ids) return tl::unexpected(ids.error());
-    ids_ = std::move(*ids);
-    auto uses = RowUses::create(options_.tracked, options_.rows);
-    if (!uses) return tl::unexpected(uses.error());
-    uses_ = std::move(*uses);
-  }
-  if (admits()) {
-    auto seen = SeenIds::create(options_.admit_after, rememberedIds(options_));
-    if (!seen) return tl::unexpected(seen.error());
-    seen_ = std::move(*seen);
-  }
+  TP_TRY(ids_.setUp());
   if (backing_->kind() != TierKind::kLocal) TP_TRY(setUpCache());
-  return options_.ids == IdKind::kDense ? initialize() : Status();
+  return ids_.hashed() ? Status() : initialize();
 }
 
 Status EmbeddingTable::initialize() {
@@ -146,91 +110,29 @@ Status EmbeddingTable::broken(const Error& error) {
 
 Status EmbeddingTable::checkArguments(const Batch& batch) const {
   TP_TRY(checkOffsets(batch, options_.name.c_str()));
-  if (options_.ids == IdKind::kHashed) return {};
+  if (ids_.hashed()) return {};
   return checkDenseIds(batch.ids, options_.rows, options_.name.c_str());
 }
 
-Result<std::span<const RowNumber>> EmbeddingTable::rowNumbers(std::span<const int64_t> ids) {
-  if (options_.ids == IdKind::kDense) {
-    return std::span(reinterpret_cast<const RowNumber*>(ids.data()), ids.size());
-  }
-  row_numbers_.resize(ids.size());
-  ids_.findMany(ids, row_numbers_.data());
-  if (std::find(row_numbers_.begin(), row_numbers_.end(), IdMap::kNone) != row_numbers_.end()) {
-    TP_TRY(insertNew(ids, row_numbers_));
-  }
-  return std::span<const RowNumber>(row_numbers_);
-}
-
-Result<std::span<const RowNumber>> EmbeddingTable::knownRows(std::span<const int64_t> ids,
-                                                             std::vector<uint32_t>& without) {
-  row_numbers_.resize(ids.size());
-  ids_.findMany(ids, row_numbers_.data());
-  size_t known = 0;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const RowNumber row = row_numbers_[i];
-    if (row == IdMap::kNone) {
-      without.push_back(static_cast<uint32_t>(i));
-    } else {
-      row_numbers_[known++] = row;
-    }
-  }
-  return std::span<const RowNumber>(row_numbers_).first(known);
-}
-
-Result<std::span<const RowNumber>> EmbeddingTable::admittedRows(std::span<const int64_t> ids,
-                                                                std::vector<uint32_t>& without) {
-  row_numbers_.resize(ids.size());
-  ids_.findMany(ids, row_numbers_.data());
-  if (std::find(row_numbers_.begin(), row_numbers_.end(), IdMap::kNone) == row_numbers_.end()) {
-    return std::span<const RowNumber>(row_numbers_);
-  }
-  std::vector<int64_t> admitted;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (row_numbers_[i] != IdMap::kNone) continue;
-    if (seen_.see(static_cast<uint64_t>(ids[i]))) admitted.push_back(ids[i]);
-  }
-  std::vector<RowNumber> rows(admitted.size(), IdMap::kNone);
-  TP_TRY(insertNew(admitted, rows));
-  return knownRows(ids, without);
-}
-
-Status EmbeddingTable::insertNew(std::span<const int64_t> ids, std::span<RowNumber> rows) {
-  const size_t before = ids_.count();
-  const RowNumber end = ids_.end();
-  std::vector<RowNumber> born;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (rows[i] != IdMap::kNone) continue;
-    const auto id = static_cast<uint64_t>(ids[i]);
-    rows[i] = ids_.find(id);  // an earlier one of this batch may have been the same
-    if (rows[i] != IdMap::kNone) continue;
-    if (ids_.count() == ids_.capacity()) {
-      ids_.undo(born, end);
-      return fail(
-          ErrorCode::kNoSpace,
-          "table %s is full: it has %zu of the %zu rows that it may have, and new ids of the "
-          "batch, such as %lld, have no room; remove some ids, or make it larger (restore its "
-          "checkpoint into a larger one)",
-          options_.name.c_str(), before, ids_.capacity(), static_cast<long long>(ids[i]));
-    }
-    rows[i] = ids_.insert(id);
-    born.push_back(rows[i]);
-  }
+Result<std::span<const RowNumber>> EmbeddingTable::madeRows(
+    Result<std::span<const RowNumber>> found) {
+  if (!found || ids_.made().empty()) return found;
   Status begun;
-  for (size_t i = 0; begun && i < born.size(); ++i) {
-    begun = bringIntoBeing(born[i], ids_.id(born[i]));
+  for (const RowNumber row : ids_.made()) {
+    begun = bringIntoBeing(row);
+    if (!begun) break;
   }
   if (begun && fetches()) begun = cache_->sendWriteBack();
-  if (!begun) return broken(begun.error());
-  counts_.inserted += born.size();
-  for (size_t i = 0; admits() && i < born.size(); ++i) seen_.forget(ids_.id(born[i]));
-  return {};
+  if (!begun) return tl::unexpected(broken(begun.error()).error());
+  counts_.inserted += ids_.made().size();
+  return found;
 }
 
 /// A new row begins in a slot if it can have one, else at its home.
-Status EmbeddingTable::bringIntoBeing(RowNumber row, uint64_t id) {
+Status EmbeddingTable::bringIntoBeing(RowNumber row) {
+  const uint64_t id = ids_.id(row);
   changes_.created(row);
-  uses_.born(row, step_.step);
+  ids_.born(row, step_.step);
   if (!fetches()) {
     first_values_.encode(id, backing_->memory() + row * format_.stride());
     return {};
@@ -255,12 +157,6 @@ void EmbeddingTable::setStep(const OptimizerStep& step) {
   step_.step = number;
 }
 
-Bytes EmbeddingTable::idsMemory(const TableOptions& options) {
-  if (options.ids == IdKind::kDense) return {};
-  return IdMap::memoryFor(options.rows) + RowUses::memoryFor(options.tracked, options.rows) +
-         (options.admit_after > 1 ? SeenIds::memoryFor(rememberedIds(options)) : Bytes());
-}
-
 size_t EmbeddingTable::knownIds(RowNumber first, std::span<int64_t> out) {
   MutexLock lock(mutex_);
   return ids_.list(first, out);
@@ -268,7 +164,7 @@ size_t EmbeddingTable::knownIds(RowNumber first, std::span<int64_t> out) {
 
 RowNumber EmbeddingTable::rows() {
   MutexLock lock(mutex_);
-  return options_.ids == IdKind::kDense ? options_.rows : ids_.count();
+  return ids_.count();
 }
 
 }  // namespace tidepool

@@ -11,18 +11,14 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "allocator/fabric/rows_keeper.h"
 #include "allocator/kernels/kernels.h"
-#include "allocator/rows/row_format.h"
 #include "allocator/table/announced_batch.h"
 #include "allocator/table/backing_store.h"
 #include "allocator/table/batch.h"
 #include "allocator/table/first_values.h"
-#include "allocator/table/id_map.h"
-#include "allocator/table/initializer.h"
 #include "allocator/table/listed_table.h"
 #include "allocator/table/live_curve.h"
 #include "allocator/table/occurrences.h"
@@ -30,35 +26,15 @@
 #include "allocator/table/row_cache.h"
 #include "allocator/table/row_changes.h"
 #include "allocator/table/row_sink.h"
-#include "allocator/table/row_uses.h"
-#include "allocator/table/seen_ids.h"
 #include "allocator/table/staged_rows.h"
+#include "allocator/table/table_ids.h"
+#include "allocator/table/table_options.h"
 #include "allocator/table/workers.h"
 #include "runtime/base/atomic_wait.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 
 namespace tidepool {
-
-/// kDense: ids are row numbers. kHashed: any 64-bit ids; a row comes into being at its first use.
-enum class IdKind : uint8_t { kDense = 0, kHashed = 1 };
-
-struct TableOptions {
-  std::string name = "table";
-  RowNumber rows = 0;  // of hashed ids: at most so many
-  RowFormat format;
-  IdKind ids = IdKind::kDense;
-  Initializer initializer;
-  OptimizerStep step;                   // rates; its step number is the table's own
-  Tracked tracked = Tracked::kNothing;  // of hashed ids, for expire()
-  // Of hashed ids: how many times an id must be looked up, by calls that may insert, before it gets
-  // a row; until then steps ignore it. 0 and 1: the first use gives it one.
-  uint32_t admit_after = 0;
-  uint64_t remembered_ids = 0;  // of ids without a row, see SeenIds; 0: a quarter of the rows
-  // Of a far tier: local memory for hot rows, what is known of them, and buffers. 0: a share of the
-  // budget of its space.
-  Bytes dram;
-};
 
 /// Counts since the table was made. Rows looked up = hits + in_place + fetched + (the same row
 /// twice in what was fetched for one call).
@@ -157,9 +133,6 @@ class EmbeddingTable final : private RowsKeeper {
   static Status takeUnpublished(std::span<EmbeddingTable* const> tables,
                                 RowSink& sink) TP_LOCKS_MANY;
 
-  /// Local memory that ids of the options take, what is kept of their rows counted in.
-  static Bytes idsMemory(const TableOptions& options);
-
   /// Announces a batch. Ids that are not admitted yet are passed over. Tables that are read in
   /// place need nothing done. Of others its rows are brought in while the caller goes on, and stay
   /// until the batch is finished. Batches are used in the order in which they were announced.
@@ -254,10 +227,6 @@ class EmbeddingTable final : private RowsKeeper {
                          Workers& workers) TP_LOCKS_MANY;
   static void admitMissedOf(std::span<EmbeddingTable* const> tables,
                             Workers& workers) TP_LOCKS_MANY;
-  /// Numbers of the rows of the look-ups that have one, and which have none. Borrowed from buffers
-  /// of the table.
-  Result<std::span<const RowNumber>> rowsOf(const Batch& batch, std::vector<uint32_t>& without)
-      TP_REQUIRES(mutex_);
   TableCounts countsLocked() const;
   void tellCounts() {
     if (listed_) listed_->setCounts(counts_.lookups, hits_.load(std::memory_order_relaxed));
@@ -293,17 +262,10 @@ class EmbeddingTable final : private RowsKeeper {
   /// Of all calls; the first one's error.
   template <typename Call>
   static Status checkArguments(std::span<const Call> calls, Workers& workers);
-  /// Row numbers of a batch; of hashed ids, rows come into being. The result is borrowed: of dense
-  /// ids it is the caller's memory.
-  Result<std::span<const RowNumber>> rowNumbers(std::span<const int64_t> ids) TP_REQUIRES(mutex_);
-  bool admits() const { return options_.admit_after > 1; }
-  /// As rowNumbers(), in place of which it is of tables that admit ids; as knownRows() of those
-  /// that were not seen often enough, this time counted in.
-  Result<std::span<const RowNumber>> admittedRows(std::span<const int64_t> ids,
-                                                  std::vector<uint32_t>& without)
+  /// Rows that ids_ has found: those that it has given out on the way come into being.
+  Result<std::span<const RowNumber>> madeRows(Result<std::span<const RowNumber>> found)
       TP_REQUIRES(mutex_);
-  Status insertNew(std::span<const int64_t> ids, std::span<RowNumber> rows) TP_REQUIRES(mutex_);
-  Status bringIntoBeing(RowNumber row, uint64_t id) TP_REQUIRES(mutex_);
+  Status bringIntoBeing(RowNumber row) TP_REQUIRES(mutex_);
 
   // Where rows are. The first may run in several workers at once, for tables read in place.
   void addressInPlace(std::span<const RowNumber> rows, std::byte** addresses,
@@ -314,9 +276,6 @@ class EmbeddingTable final : private RowsKeeper {
   void admitMissed(After after);
   bool admit(RowNumber row, After after);
 
-  /// The rows of those ids that have one, side by side; `without` gets the places of the others.
-  Result<std::span<const RowNumber>> knownRows(std::span<const int64_t> ids,
-                                               std::vector<uint32_t>& without) TP_REQUIRES(mutex_);
   /// Addresses for look-ups from `first` on, of which those that have a row are in front: puts them
   /// in their places, and what the others' rows would begin with between them, which stays until
   /// the thread's next call.
@@ -342,25 +301,16 @@ class EmbeddingTable final : private RowsKeeper {
   Status updateAlone(const UpdateCall& call) TP_REQUIRES(mutex_);
 
   // Giving rows up.
-  Status checkHashed(const char* what) const;
-  Status checkExpiry(const Expiry& expiry) const;
   Status removeRows(std::span<const RowNumber> rows) TP_REQUIRES(mutex_);
   Status keepForCheckpoint(std::span<const RowNumber> rows) TP_REQUIRES(mutex_);
 
   /// The row's bytes are about to change.
   void noteChange(RowNumber row, const std::byte* bytes, size_t worker) {
     changes_.beforeChange(row, bytes, worker);
-    uses_.used(row, step_.step);
-  }
-
-  /// Null if none is tracked.
-  const RowUses* trackedUses() const {
-    return uses_.tracked() == Tracked::kNothing ? nullptr : &uses_;
+    ids_.used(row, step_.step);
   }
 
   // Row by row.
-  Status existingRows(std::span<const int64_t> ids, std::vector<RowNumber>& rows)
-      TP_REQUIRES(mutex_);
   template <typename Act>
   Status withRows(std::span<const RowNumber> rows, After after, Act act) TP_REQUIRES(mutex_);
   Status handOver(size_t index, RowSink& sink) TP_REQUIRES(mutex_);
@@ -411,13 +361,10 @@ class EmbeddingTable final : private RowsKeeper {
   std::unique_ptr<LiveCurve> curve_;    // of tables that share; it has a lock of its own
   std::atomic<bool> restoring_{false};  // its lock is held for as long as that takes
   RowChanges changes_;
-  IdMap ids_;
-  RowUses uses_;
-  SeenIds seen_;  // of a table that admits() ids
+  TableIds ids_;
   OptimizerStep step_, prepared_;
   Occurrences occurrences_;
   std::vector<uint32_t> bag_of_;
-  std::vector<RowNumber> row_numbers_;
   // Look-ups without a slot, by worker; admitMissed() empties them.
   std::vector<std::vector<RowNumber>> missed_;
   std::deque<AnnouncedBatch> batches_;  // not finished, in order

@@ -41,7 +41,7 @@ Bytes variableFor(const RowFormat& format, TierKind tier, uint64_t slots) {
 
 /// What is known of rows wherever they are.
 Bytes EmbeddingTable::rowsMemory(const TableOptions& options, TierKind tier) {
-  if (options.ids == IdKind::kHashed) return idsMemory(options);
+  if (options.ids == IdKind::kHashed) return TableIds::memoryFor(options);
   return tier == TierKind::kFetch ? UnwrittenRows::memoryFor(options.rows) : Bytes();
 }
 
@@ -230,11 +230,8 @@ TableCounts EmbeddingTable::countsLocked() const {
   counts.in_place = in_place_.load(std::memory_order_relaxed);
   counts.steps = step_.step;
   counts.metadata += changes_.memory();
-  if (options_.ids == IdKind::kHashed) {
-    counts.metadata += ids_.memory() + RowUses::memoryFor(options_.tracked, ids_.end());
-    counts.metadata += seen_.memory();
-  }
-  if (options_.ids == IdKind::kDense) counts.metadata += rowsMemory(options_, backing_->kind());
+  counts.metadata += ids_.memory();
+  if (!ids_.hashed()) counts.metadata += rowsMemory(options_, backing_->kind());
   if (curve_) counts.metadata += LiveCurve::memoryFor(backing_->size());
   if (cache_) {
     counts.evictions = cache_->evictions();

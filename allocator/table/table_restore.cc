@@ -41,10 +41,10 @@ Status TableRestore::prepare() {
                 "restoring",
                 name);
   }
-  if (table_.options_.ids == IdKind::kHashed && table_.ids_.count() > 0 && !table_.broken_) {
+  if (table_.ids_.hashed() && table_.ids_.count() > 0 && !table_.broken_) {
     return fail(ErrorCode::kConflict,
                 "table %s has %zu rows already; restore into a table that was just made", name,
-                table_.ids_.count());
+                size_t{table_.ids_.count()});
   }
   // Rows that the checkpoint does not have stay as they are.
   if (table_.cache_ && !table_.broken_) {
@@ -77,8 +77,7 @@ void TableRestore::start() {
     (void)table_.cache_->sendWriteBack();
     table_.cache_->forgetAll();
   }
-  if (table_.options_.ids == IdKind::kHashed) table_.ids_.clear();
-  if (table_.admits()) table_.seen_.clear();
+  table_.ids_.clear();
 }
 
 Status TableRestore::put(RowNumber first, size_t count, const std::byte* bytes) {
@@ -155,25 +154,8 @@ Status TableRestore::finishFar() {
   return table_.backing_->link()->finishAll();
 }
 
-Status TableRestore::assignIds(const Ids& given) {
-  for (RowNumber row = 0; row < given.ids.size(); ++row) {
-    const uint64_t id = given.ids[row];
-    if (!given.live.test(row)) {
-      table_.ids_.appendFree();
-      continue;
-    }
-    if (table_.ids_.find(id) != IdMap::kNone) {
-      return fail(ErrorCode::kCorrupt, "table %s: id %llu has two rows in the checkpoint",
-                  table_.options_.name.c_str(), static_cast<unsigned long long>(id));
-    }
-    table_.ids_.append(id);
-    if (!given.uses.empty()) table_.uses_.set(row, given.uses[row]);
-  }
-  return {};
-}
-
 Status TableRestore::finish(const Ids& ids, uint64_t step, CheckpointId base) {
-  TP_TRY(assignIds(ids));
+  TP_TRY(table_.ids_.assign(ids));
   if (table_.fetches()) TP_TRY(finishFar());
   TP_TRY(table_.makeRoomForChanges());
   TP_TRY(table_.changes_.restart(table_.options_.rows, base));

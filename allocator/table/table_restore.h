@@ -36,13 +36,7 @@ class TableRestore {
   Status put(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_, mutex_);
   /// Rows of later calls replace those of earlier ones. No put() is running. Errors: as put().
   Status settle() TP_EXCLUDES(turn_, mutex_);
-  /// Of hashed tables, by row: the id and, unless it is empty, what is known of its uses, as far as
-  /// the row is among `live`.
-  struct Ids {
-    std::span<const uint64_t> ids;
-    const RowBits& live;
-    std::span<const RowUse> uses;
-  };
+  using Ids = TableIds::Given;  // of a table with dense ids: of none
   /// All rows are there. `step`: the optimizer's steps so far; `base`: the checkpoint that changes
   /// count from, 0 for none. Errors: as put(), kCorrupt for an id that occurs twice.
   Status finish(const Ids& ids, uint64_t step, CheckpointId base);
@@ -59,7 +53,6 @@ class TableRestore {
   void copyRows(std::byte* to, const std::byte* from, size_t count) const;
   Status sendChunk(RowChunk* chunk) TP_EXCLUDES(turn_);
   Status finishFar() TP_EXCLUDES(turn_, mutex_);
-  Status assignIds(const Ids& given);
 
   EmbeddingTable& table_;
   size_t source_bytes_, copied_bytes_;  // a row

@@ -38,8 +38,8 @@ class TableSnapshot::Filler {
  public:
   Filler(TableSnapshot& snapshot, std::span<RowBlock* const> blocks)
       : changes_(snapshot.table_.changes_),
-        ids_(snapshot.options().ids == IdKind::kHashed ? snapshot.table_.ids_.idsByRow() : nullptr),
-        uses_(snapshot.table_.trackedUses()),
+        ids_(snapshot.table_.ids_.byRow()),
+        uses_(snapshot.table_.ids_.uses()),
         row_bytes_(snapshot.table_.format_.rowBytes()),
         block_rows_(blocks.front()->pool->rowsPerBlock(row_bytes_)),
         blocks_(blocks) {
@@ -109,15 +109,13 @@ Result<std::vector<std::unique_ptr<TableSnapshot>>> TableSnapshot::begin(
 
 void TableSnapshot::start(RowChanges::Prepared prepared, SavedRows which, RowBlockPool& pool,
                           RowBlockQueue& queue) {
-  const bool hashed = options().ids == IdKind::kHashed;
-  const IdMap& ids = table_.ids_;
-  rows_ = hashed ? ids.end() : options().rows;
-  live_ = hashed ? ids.count() : rows_;
+  const TableIds& ids = table_.ids_;
+  rows_ = ids.end();
+  live_ = ids.count();
   step_ = table_.step_.step;
-  table_.changes_.begin(
-      std::move(prepared), which, rows_, table_.format_.rowBytes(), workersOf(table_),
-      {&pool, &queue, index_, hashed ? ids.idsByRow() : nullptr, table_.trackedUses()},
-      live_ < rows_ ? ids.freeWords() : std::span<const uint64_t>());
+  table_.changes_.begin(std::move(prepared), which, rows_, table_.format_.rowBytes(),
+                        workersOf(table_), {&pool, &queue, index_, ids.byRow(), ids.uses()},
+                        live_ < rows_ ? ids.freeWords() : std::span<const uint64_t>());
   open_ = true;
 }
 

@@ -61,7 +61,7 @@ Status EmbeddingTable::updateFetched(const UpdateCall& call) {
 Status EmbeddingTable::prepareUpdate(const UpdateCall& call) {
   TP_TRY(usable());
   std::vector<uint32_t> without;  // not admitted yet: nobody learns what these are to become
-  auto rows = admits() ? knownRows(call.batch.ids, without) : rowNumbers(call.batch.ids);
+  auto rows = madeRows(ids_.forStep(call.batch.ids, without));
   if (!rows) return tl::unexpected(rows.error());
   occurrences_.order(*rows, without);
   noteBags(call.batch);
