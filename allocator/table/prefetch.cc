@@ -151,7 +151,7 @@ void EmbeddingTable::warnShort(const AnnouncedBatch& batch) {
       "%zu fit: the others are fetched when they are used; give the table %llu KiB, or make "
       "batches smaller",
       options_.name.c_str(), static_cast<unsigned long long>(rows), prefetched_->count(),
-      static_cast<unsigned long long>(dramForAhead(rows).value() / kKiB + 1));
+      static_cast<unsigned long long>(plan_.forAhead(rows).value() / kKiB + 1));
 }
 
 Result<BatchNumber> EmbeddingTable::prefetch(std::span<const int64_t> ids) {
@@ -174,7 +174,7 @@ Result<BatchNumber> EmbeddingTable::prefetchLocked(std::span<const int64_t> ids)
   if (!rows) return tl::unexpected(rows.error());
   announced_ = batch;
   if (fetches()) {
-    if (!announces_) TP_TRY(makeRoomAhead());
+    if (!plan_.announces()) TP_TRY(makeRoomAhead());
     Status status = absorb();
     std::vector<uint64_t> words;
     if (!spare_words_.empty()) {
@@ -226,8 +226,8 @@ Status EmbeddingTable::stopPrefetch() {
   TP_TRY(usable());
   finished_ = announced_;
   if (cache_) cache_->finished(announced_);
-  if (!announces_) return {};
-  announces_ = false;
+  if (!plan_.announces()) return {};
+  plan_.setAnnounces(false);
   const Status settled = settleAhead();
   if (!settled) return broken(settled.error());
   refit_ = false;

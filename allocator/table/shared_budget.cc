@@ -30,7 +30,7 @@ constexpr size_t kLevelPart = 16;
 Bytes SharedBudget::leastShare(const TableOptions& options, TierKind tier) {
   if (tier == TierKind::kLocal) return {};
   const Bytes whole(options.rows * options.format.stride());
-  return EmbeddingTable::leastDram(options, tier) + LiveCurve::memoryFor(whole);
+  return DramPlan::least(options, tier) + LiveCurve::memoryFor(whole);
 }
 
 Bytes SharedBudget::heldLocked() const {
@@ -65,14 +65,14 @@ Bytes SharedBudget::budget() {
 TableDemand SharedBudget::demandOf(EmbeddingTable& table) {
   TableDemand demand;
   demand.lookups_a_second = table.curve_->lookups();
-  const std::vector<LiveCurve::Point> points = table.curve_->points(table.mostSlots());
+  const std::vector<LiveCurve::Point> points = table.curve_->points(table.plan_.mostSlots());
   MutexLock lock(table.mutex_);
   for (const LiveCurve::Point& point : points) {
-    demand.curve.push_back({table.dramFor(point.slots), point.hit_ratio});
+    demand.curve.push_back({table.plan_.forSlots(point.slots), point.hit_ratio});
   }
   demand.unit = Bytes(1);
-  demand.least = table.leastDram();
-  demand.most = std::max(demand.least, table.dramFor(table.mostSlots()));
+  demand.least = table.plan_.least();
+  demand.most = std::max(demand.least, table.plan_.forSlots(table.plan_.mostSlots()));
   slots_ += table.cache_->capacity();
   return demand;
 }

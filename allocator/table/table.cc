@@ -26,6 +26,8 @@ EmbeddingTable::EmbeddingTable(SharedBudget* shared, const TableOptions& options
       first_values_(options.format, options.initializer),
       workers_(workers),
       backing_(std::move(backing)),
+      plan_(options_, backing_->kind(),
+            shared == nullptr ? Bytes() : LiveCurve::memoryFor(backing_->size())),
       ids_(options_),
       step_(options.step),
       missed_(workers.threads()) {

@@ -18,6 +18,7 @@
 #include "allocator/table/announced_batch.h"
 #include "allocator/table/backing_store.h"
 #include "allocator/table/batch.h"
+#include "allocator/table/dram_plan.h"
 #include "allocator/table/first_values.h"
 #include "allocator/table/listed_table.h"
 #include "allocator/table/live_curve.h"
@@ -156,15 +157,10 @@ class EmbeddingTable final : private RowsKeeper {
   /// Sets what the next steps use. The step number stays the table's own.
   void setStep(const OptimizerStep& step) TP_EXCLUDES(mutex_);
 
-  /// Local memory that a table in a tier of this kind needs to have `slots` rows in slots, and the
-  /// least that any table can do with, a checkpoint of it counted in. Rows of local tables are not
-  /// counted.
-  static Bytes dramFor(const TableOptions& options, TierKind tier, uint64_t slots);
-  static Bytes leastDram(const TableOptions& options, TierKind tier);
   /// Holds the table to another budget, while it is in use: rows leave, or more may come. One
   /// whose rows are local has none. Rows of announced batches stay; dram() says what it then holds.
-  /// Errors: kInvalidArgument for less than leastDram(), with nothing changed; those of writing to
-  /// the backing store.
+  /// Errors: kInvalidArgument for less than DramPlan::least(), with nothing changed; those of
+  /// writing to the backing store.
   Status setDram(Bytes dram) TP_EXCLUDES(mutex_);
   /// The budget that it is held to; 0 of one whose rows are local.
   Bytes dram() TP_EXCLUDES(mutex_);
@@ -202,22 +198,9 @@ class EmbeddingTable final : private RowsKeeper {
   Status initialize();
 
   // Local memory, and how the table is held to it.
-  struct DramPlan {
-    Bytes link;
-    Bytes prefetched;  // what is known of rows that wait
-    size_t prefetched_rows = 0;
-    Slot slots = 0;
-  };
-  static Bytes rowsMemory(const TableOptions& options, TierKind tier);
-  Bytes fixedDram() const;
   Bytes heldDram() const;
-  Bytes dramFor(uint64_t slots) const;
-  Bytes leastDram() const;
-  Bytes dramForAhead(uint64_t rows) const;
-  void planLink(Bytes share, DramPlan& plan) const;
   Status makeRoomAhead();
-  uint64_t mostSlots() const;
-  Result<DramPlan> planDram(Bytes dram) const;
+  Result<DramPlan::Division> divide(Bytes dram) const;
   Status fitDram(Bytes dram);
   Status makeRoomForChanges();
   static Status lookUp(std::span<const BagCall> calls, Workers& workers) TP_LOCKS_MANY;
@@ -356,8 +339,8 @@ class EmbeddingTable final : private RowsKeeper {
   // Somebody who works beside the calls is waiting for the lock: those go behind. See
   // letOthersIn().
   std::atomic<uint32_t> others_waiting_{0};
+  DramPlan plan_;  // of a table that is not local
   Bytes dram_;
-  bool room_for_changes_ = false;       // counted in what the table costs
   std::unique_ptr<LiveCurve> curve_;    // of tables that share; it has a lock of its own
   std::atomic<bool> restoring_{false};  // its lock is held for as long as that takes
   RowChanges changes_;
@@ -371,8 +354,7 @@ class EmbeddingTable final : private RowsKeeper {
   std::vector<std::vector<uint64_t>> spare_words_;
   BatchNumber announced_ = 0;
   BatchNumber finished_ = 0;
-  bool announces_ = false;  // a batch was announced: rows read ahead have their share of memory
-  bool refit_ = false;      // these have another share, as soon as none of them waits
+  bool refit_ = false;  // rows read ahead have another share, as soon as none of them waits
   bool warned_short_ = false;
   std::optional<Error> broken_;
   std::atomic<uint64_t> hits_{0}, in_place_{0};

@@ -153,7 +153,7 @@ bool TableSpace::fetchesAll() const {
 Result<Bytes> TableSpace::leastDram(const TableOptions& options, size_t tier) const {
   const auto kind = kindOf(options, tier);
   if (!kind) return tl::unexpected(kind.error());
-  return EmbeddingTable::leastDram(options, *kind);
+  return DramPlan::least(options, *kind);
 }
 
 Result<Bytes> TableSpace::leastShare(const TableOptions& options, size_t tier) const {

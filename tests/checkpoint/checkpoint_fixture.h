@@ -49,7 +49,7 @@ inline TableOptions trainedTable(IdKind ids, RowFormat format, RowNumber rows = 
   options.step.learning_rate = 0.05f;
   options.step.momentum = 0.9f;
   options.dram =
-      EmbeddingTable::dramFor(options, TierKind::kFetch, std::max<uint64_t>(rows / 10, 70));
+      DramPlan::forSlots(options, TierKind::kFetch, std::max<uint64_t>(rows / 10, 70));
   return options;
 }
 

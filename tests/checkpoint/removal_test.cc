@@ -17,7 +17,7 @@ TableOptions hashedTable() {
   TableOptions options =
       trainedTable(IdKind::kHashed, {ElementType::kFloat32, Optimizer::kAdagrad, 8}, 900);
   options.tracked = Tracked::kBoth;
-  options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, 90);
+  options.dram = DramPlan::forSlots(options, TierKind::kFetch, 90);
   return options;
 }
 

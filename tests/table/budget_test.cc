@@ -27,14 +27,14 @@ class Budget : public testing::TestWithParam<Kind> {
 TEST_P(Budget, GrowsAndShrinksWhileTheTableIsInUse) {
   TableOptions options = optionsFor("items", 3000, GetParam().ids);
   const TierKind kind = kindOf(GetParam().place);
-  options.dram = EmbeddingTable::dramFor(options, kind, 3000);  // room to grow again
+  options.dram = DramPlan::forSlots(options, kind, 3000);  // room to grow again
   Watched items(options, places_.table(options, workers_));
   std::mt19937_64 random(11);
   for (int step = 0; step < 250; ++step) {
     items.act(workers_, random, random());
     if (HasFatalFailure()) return;
     if (step % 3 != 0) continue;
-    const Bytes dram = EmbeddingTable::dramFor(options, kind, random() % 3000);
+    const Bytes dram = DramPlan::forSlots(options, kind, random() % 3000);
     const Status set = items.table->setDram(dram);
     ASSERT_TRUE(set) << set.error().text();
     if (items.ahead.empty()) {
@@ -43,7 +43,7 @@ TEST_P(Budget, GrowsAndShrinksWhileTheTableIsInUse) {
     EXPECT_LE(items.table->counts().dram, items.table->dram());
   }
   while (!items.ahead.empty()) items.useOldest(workers_);
-  const Bytes least = EmbeddingTable::leastDram(options, kind);
+  const Bytes least = DramPlan::least(options, kind);
   ASSERT_TRUE(items.table->setDram(least));
   EXPECT_EQ(items.table->dram(), least);
   EXPECT_LE(items.table->counts().dram, least);
@@ -54,11 +54,11 @@ TEST_P(Budget, GrowsAndShrinksWhileTheTableIsInUse) {
 TEST_P(Budget, OfAnnouncedBatchesIsKept) {
   TableOptions options = optionsFor("items", 3000, GetParam().ids);
   const TierKind kind = kindOf(GetParam().place);
-  options.dram = EmbeddingTable::dramFor(options, kind, 1500);
+  options.dram = DramPlan::forSlots(options, kind, 1500);
   Watched items(options, places_.table(options, workers_));
   std::mt19937_64 random(12);
   for (int i = 0; i < 3; ++i) items.announce(random);
-  const Bytes least = EmbeddingTable::leastDram(options, kind);
+  const Bytes least = DramPlan::least(options, kind);
   ASSERT_TRUE(items.table->setDram(least));
   if (GetParam().place == Place::kRemote) {
     EXPECT_GT(items.table->dram(), least) << "the batches' rows stay";
@@ -75,14 +75,14 @@ TEST_P(Budget, OfAnnouncedBatchesIsKept) {
 TEST_P(Budget, IsSharedAnewThoughBatchesAreAlwaysInFlight) {
   if (GetParam().place != Place::kRemote) return;  // no rows wait anywhere else
   TableOptions options = optionsFor("items", 30'000, GetParam().ids);
-  options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, 9000);
+  options.dram = DramPlan::forSlots(options, TierKind::kFetch, 9000);
   const Bytes much = options.dram;
   std::mt19937_64 random(14);
   Watched other(options, places_.table(options, workers_));
   other.announce(random);
   Watched items(options, places_.table(options, workers_));
   // One that shares nothing has address space for what it was made with.
-  ASSERT_TRUE(items.table->setDram(EmbeddingTable::dramFor(options, TierKind::kFetch, 900)));
+  ASSERT_TRUE(items.table->setDram(DramPlan::forSlots(options, TierKind::kFetch, 900)));
   items.announce(random);
   for (int round = 0; round < 12; ++round) {
     items.announce(random);
@@ -104,7 +104,7 @@ TEST_P(Budget, IsSharedAnewThoughBatchesAreAlwaysInFlight) {
 TEST_P(Budget, IsKeptWhateverTheTableDoes) {
   TableOptions options = optionsFor("items", 20'000, GetParam().ids, Optimizer::kAdam);
   const TierKind kind = kindOf(GetParam().place);
-  options.dram = EmbeddingTable::dramFor(options, kind, 2000);
+  options.dram = DramPlan::forSlots(options, kind, 2000);
   Watched items(options, places_.table(options, workers_));
   std::mt19937_64 random(13);
   for (int step = 0; step < 120; ++step) {
@@ -116,7 +116,7 @@ TEST_P(Budget, IsKeptWhateverTheTableDoes) {
 
 TEST_P(Budget, ThatIsTooSmallIsRefusedWithTheOneThatWouldDo) {
   TableOptions options = optionsFor("items", 3000, GetParam().ids);
-  const Bytes least = EmbeddingTable::leastDram(options, kindOf(GetParam().place));
+  const Bytes least = DramPlan::least(options, kindOf(GetParam().place));
   options.dram = least - Bytes(1);
   auto backing = places_.backingStore(options);
   ASSERT_TRUE(backing);
@@ -140,7 +140,7 @@ TEST_P(Budget, ThatIsTooSmallIsRefusedWithTheOneThatWouldDo) {
 
 TEST_P(Budget, OfTheLeastIsEnoughForACheckpoint) {
   TableOptions options = optionsFor("items", 30'000, GetParam().ids);
-  options.dram = EmbeddingTable::leastDram(options, kindOf(GetParam().place));
+  options.dram = DramPlan::least(options, kindOf(GetParam().place));
   Watched items(options, places_.table(options, workers_));
   std::mt19937_64 random(15);
   for (int step = 0; step < 60; ++step) {
@@ -159,7 +159,7 @@ TEST_P(Budget, IsEnoughForTheFirstCheckpointThoughBatchesAreAlwaysAnnounced) {
   std::mt19937_64 random(16);
   for (const RowNumber rows : {3u, 50u, 300u, 1000u, 20'000u}) {
     TableOptions options = optionsFor("items", rows, GetParam().ids, Optimizer::kAdam);
-    const Bytes least = EmbeddingTable::leastDram(options, kind);
+    const Bytes least = DramPlan::least(options, kind);
     for (const uint64_t more : {0u, 64u, 1000u}) {
       options.dram = least + Bytes(more * (options.format.stride() + 64));
       Watched items(options, places_.table(options, workers_));
@@ -206,7 +206,7 @@ TEST(BudgetOfSlots, GoesBackToTheSystem) {
   Workers workers(1);
   TableOptions options = optionsFor("items", 200'000);
   options.format.dim = 32;
-  options.dram = EmbeddingTable::dramFor(options, TierKind::kDirect, 150'000);
+  options.dram = DramPlan::forSlots(options, TierKind::kDirect, 150'000);
   auto table = places.table(options, workers);
   std::vector<int64_t> ids;
   for (int64_t id = 0; id < 150'000; ++id) ids.push_back(id);
@@ -217,7 +217,7 @@ TEST(BudgetOfSlots, GoesBackToTheSystem) {
   const uint64_t full = residentBytes();
   const uint64_t held = table->counts().dram.value();
   ASSERT_GT(held, 30 * kMiB);
-  ASSERT_TRUE(table->setDram(EmbeddingTable::leastDram(options, TierKind::kDirect)));
+  ASSERT_TRUE(table->setDram(DramPlan::least(options, TierKind::kDirect)));
   EXPECT_LE(residentBytes() + held * 9 / 10, full);
 }
 

@@ -24,7 +24,7 @@ TableOptions optionsFor(RowNumber rows, RowNumber in_dram, IdKind ids = IdKind::
   options.format = {ElementType::kFloat32, Optimizer::kAdagrad, kDim};
   options.ids = ids;
   options.initializer = {Initializer::Kind::kUniform, 0.5f, 1.0f, 3};  // no row is all zeros
-  options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, in_dram);
+  options.dram = DramPlan::forSlots(options, TierKind::kFetch, in_dram);
   return options;
 }
 

@@ -68,7 +68,7 @@ class TrainingRun {
       TableOptions options = trainedTable(table, type, optimizer);
       const uint64_t slots = options.rows * variant.percent / 100;
       if (variant.place != Place::kLocal) {
-        options.dram = EmbeddingTable::dramFor(options, tierKindAt(variant.place), slots);
+        options.dram = DramPlan::forSlots(options, tierKindAt(variant.place), slots);
       }
       tables_.push_back(places.table(options, workers_));
     }

@@ -51,7 +51,7 @@ class MirrorTable : public testing::Test {
     space_ = std::move(*space);
     for (size_t table = 0; table < kTrainedTables; ++table) {
       TableOptions options = trainedTable(table, kType, kOptimizer);
-      options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, options.rows / 20);
+      options.dram = DramPlan::forSlots(options, TierKind::kFetch, options.rows / 20);
       auto made = space_->createTable(options, 1);
       ASSERT_TRUE(made) << made.error().text();
       tables_.push_back(std::move(*made));

@@ -27,7 +27,7 @@ TableOptions optionsFor(IdKind ids, uint64_t in_dram) {
   options.ids = ids;
   options.initializer = {Initializer::Kind::kUniform, -0.1f, 0.1f, 5};
   options.step.learning_rate = 0.05f;
-  options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, in_dram) +
+  options.dram = DramPlan::forSlots(options, TierKind::kFetch, in_dram) +
                  RowChanges::mostMemory(kRows);  // what checkpoints need
   return options;
 }
@@ -190,7 +190,7 @@ class Flights {
   void resize() {
     const uint64_t rows = random_() % 4 == 0 ? 0 : random_() % 2000;
     const Bytes changes = RowChanges::mostMemory(kRows);
-    RC_ASSERT(table_->setDram(EmbeddingTable::dramFor(options_, TierKind::kFetch, rows) + changes)
+    RC_ASSERT(table_->setDram(DramPlan::forSlots(options_, TierKind::kFetch, rows) + changes)
                   .has_value());
     keepsBudget();
   }

@@ -27,7 +27,7 @@ TableOptions hashedTable(RowNumber rows, Optimizer optimizer = Optimizer::kAdagr
   options.initializer = {Initializer::Kind::kUniform, -0.1f, 0.1f, 42};
   options.step.learning_rate = 0.05f;
   options.tracked = Tracked::kBoth;
-  options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, 70);
+  options.dram = DramPlan::forSlots(options, TierKind::kFetch, 70);
   return options;
 }
 
@@ -205,7 +205,7 @@ TEST(Admission, IsAsTheModelWhateverTheTier) {
       Workers workers(2, 0);
       TableOptions options = hashedTable(400);
       options.admit_after = after;
-      options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, 70);
+      options.dram = DramPlan::forSlots(options, TierKind::kFetch, 70);
       Pair pair(places, options, workers, static_cast<uint64_t>(place) + after);
       for (int i = 0; i < 400; ++i) {
         pair.step();

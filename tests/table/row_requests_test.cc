@@ -39,7 +39,7 @@ class Overwrite : public RowRequests, public testing::WithParamInterface<IdKind>
 
 TEST_P(Overwrite, ReadsNoneOfThemAndTheLaterOneStays) {
   TableOptions options = optionsFor(12'000, GetParam());
-  options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, 1000);
+  options.dram = DramPlan::forSlots(options, TierKind::kFetch, 1000);
   auto made = EmbeddingTable::create(options, backingStore(options), workers_);
   ASSERT_TRUE(made) << made.error().text();
   EmbeddingTable& table = **made;

@@ -121,7 +121,7 @@ TEST_P(Shared, FollowWhatATableGains) {
   const auto slotsOf = [&](EmbeddingTable& table) {
     return (table.dram() - kCurve).value() / (options.format.stride() + 24);
   };
-  SharedBudget budget(EmbeddingTable::dramFor(options, kindOf(GetParam()), 9000) + kCurve * 3);
+  SharedBudget budget(DramPlan::forSlots(options, kindOf(GetParam()), 9000) + kCurve * 3);
   auto skew = make(budget, options), uniform = make(budget, options), idle = make(budget, options);
   EXPECT_EQ(skew->dram(), idle->dram()) << "evenly, as long as nothing is known";
   std::mt19937_64 random(5);
@@ -168,7 +168,7 @@ TEST_P(Shared, HitsThatABudgetWouldGiveAreForetoldAndNothingMoves) {
   const TierKind kind = kindOf(GetParam());
   const Bytes curve = LiveCurve::memoryFor(Bytes(kRows * options.format.stride()));
   const auto holding = [&](uint64_t slots) {
-    return EmbeddingTable::dramFor(options, kind, slots) + curve;
+    return DramPlan::forSlots(options, kind, slots) + curve;
   };
   const Bytes other = SharedBudget::leastShare(options, kind) * 3;
   const Bytes small = holding(kHot / 4) + other, large = holding(kHot * 2) + other;
@@ -242,7 +242,7 @@ TEST(SharedByMany, IsDividedAnewNowAndThenWhileTheyAreMade) {
   Places places(Place::kDirect, Bytes(2 * kGiB));
   Workers workers(1);
   const TableOptions options = optionsFor("one", 800);
-  const Bytes most = EmbeddingTable::dramFor(options, TierKind::kDirect, 800);
+  const Bytes most = DramPlan::forSlots(options, TierKind::kDirect, 800);
   const Bytes whole = most * (kTables / 2);
   SharedBudget budget(whole);
   std::vector<std::unique_ptr<EmbeddingTable>> tables;
@@ -290,7 +290,7 @@ TEST_P(Shared, OfASmallTableIsAllOfIt) {
       ASSERT_TRUE(EmbeddingTable::bags({&call, 1}, workers_));
     }
   }
-  EXPECT_EQ(second->dram(), EmbeddingTable::dramFor(small, kindOf(GetParam()), 500));
+  EXPECT_EQ(second->dram(), DramPlan::forSlots(small, kindOf(GetParam()), 500));
   EXPECT_GT(first->dram(), Bytes(kMiB * 9 / 10 - 50 * kKiB));
 }
 

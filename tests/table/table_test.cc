@@ -43,7 +43,7 @@ TableOptions optionsOf(const Case& c) {
   options.initializer = {Initializer::Kind::kUniform, -0.1f, 0.1f, 42};
   options.step.learning_rate = 0.05f;
   options.step.momentum = 0.9f;
-  options.dram = EmbeddingTable::dramFor(
+  options.dram = DramPlan::forSlots(
       options, c.place == Place::kRemote ? TierKind::kFetch : TierKind::kDirect,
       options.rows * c.percent / 100);
   return options;
@@ -218,7 +218,7 @@ class FullTable : public testing::TestWithParam<Place> {
     options.format = {ElementType::kFloat32, Optimizer::kSgd, kDim};
     options.ids = IdKind::kHashed;
     options.initializer = {Initializer::Kind::kNormal, 1, 0.5f, 9};
-    options.dram = EmbeddingTable::dramFor(options, tierKindAt(GetParam()), 8);
+    options.dram = DramPlan::forSlots(options, tierKindAt(GetParam()), 8);
     return options;
   }
   /// Bags of one id each, of ids from `first` on.

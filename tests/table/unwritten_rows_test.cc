@@ -32,7 +32,7 @@ TableOptions optionsFor(const Initializer& initializer, uint64_t in_dram) {
   options.format = {ElementType::kFloat16, Optimizer::kAdagrad, kDim};
   options.initializer = initializer;
   options.step.learning_rate = 0.05f;
-  options.dram = EmbeddingTable::dramFor(options, TierKind::kFetch, in_dram) +
+  options.dram = DramPlan::forSlots(options, TierKind::kFetch, in_dram) +
                  RowChanges::mostMemory(kRows);  // what checkpoints need
   return options;
 }
