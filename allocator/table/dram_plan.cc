@@ -89,8 +89,8 @@ Bytes DramPlan::fixed() const {
   return fixed;
 }
 
-uint64_t DramPlan::mostSlots() const {
-  return std::min<uint64_t>(options_.rows, kNoSlot - 1 - PrefetchBuffer::kMostPlaces);
+uint64_t DramPlan::mostSlots(const TableOptions& options) {
+  return std::min<uint64_t>(options.rows, kNoSlot - 1 - PrefetchBuffer::kMostPlaces);
 }
 
 Result<DramPlan::Division> DramPlan::divide(Bytes dram, const std::optional<Division>& held) const {
@@ -113,7 +113,7 @@ Result<DramPlan::Division> DramPlan::divide(Bytes dram, const std::optional<Divi
     division = held ? *held : divideLink(std::min(std::max(share, leastLink(format)), most));
     rest -= std::min(most, division.link + division.prefetched);
   }
-  division.slots = static_cast<Slot>(RowCache::slotsIn(options_.format, rest, mostSlots()));
+  division.slots = static_cast<Slot>(RowCache::slotsIn(options_.format, rest, mostSlots(options_)));
   return division;
 }
 

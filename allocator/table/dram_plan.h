@@ -25,6 +25,8 @@ class DramPlan {
   /// counted.
   static Bytes forSlots(const TableOptions& options, TierKind tier, uint64_t slots);
   static Bytes least(const TableOptions& options, TierKind tier);
+  /// Slots that a table may have.
+  static uint64_t mostSlots(const TableOptions& options);
   /// What is known of rows wherever they are.
   static Bytes ofRows(const TableOptions& options, TierKind tier);
 
@@ -36,7 +38,6 @@ class DramPlan {
   /// With which so many rows have room to wait, about, also when the table has been saved: some of
   /// what requests hold is for others.
   Bytes forAhead(uint64_t rows) const;
-  uint64_t mostSlots() const;
 
   /// The link has buffers of `link`, and `prefetched_rows` rows may wait, of which `prefetched` is
   /// known.

@@ -252,7 +252,7 @@ void EmbeddingTable::addressAnnounced(const AnnouncedBatch& batch, size_t first,
 /// Pools the bags whose rows were all asked for when the batch was announced. Returns the first
 /// that is left.
 Result<size_t> EmbeddingTable::bagAnnounced(const BagCall& call, std::span<const RowNumber> rows) {
-  AnnouncedBatch* const announced = announcedOf(rows);
+  AnnouncedBatch* const announced = batches_.find(rows);
   if (announced == nullptr) return 0;
   announced->used = true;
   const Batch& batch = call.batch;
@@ -373,7 +373,7 @@ Status EmbeddingTable::planLookUp(std::span<const BagCall> calls, const Locks& l
 Status EmbeddingTable::carryOut(std::span<const BagCall> calls, const LookUpPlan& plan,
                                 Workers& workers) {
   std::vector<Status> statuses(calls.size());
-  const auto perform = [&](size_t t, size_t worker) {
+  const auto perform = [&](size_t t, size_t worker) TP_LOCKS_OF_CALLER {
     const Task& task = plan.tasks[t];
     EmbeddingTable& table = *calls[task.call].table;
     if (!table.fetches()) {
@@ -398,7 +398,7 @@ void EmbeddingTable::admitMissedOf(std::span<EmbeddingTable* const> tables, Work
   for (const EmbeddingTable* table : tables) {
     for (const std::vector<RowNumber>& some : table->missed_) missed += some.size();
   }
-  const auto admit = [&](size_t i, size_t) {
+  const auto admit = [&](size_t i, size_t) TP_LOCKS_OF_CALLER {
     if (tables[i]->cache_ && !tables[i]->fetches()) tables[i]->admitMissed(After::kUnchanged);
   };
   workers.run(tables.size(), admit, missed * kLookupsAMiss);

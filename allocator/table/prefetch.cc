@@ -12,23 +12,13 @@
 #include "runtime/base/log.h"
 
 namespace tidepool {
-namespace {
-
-/// The policy tells batches apart that are at most so far ahead.
-constexpr uint64_t kMostAnnounced = NextUse::kMostAhead;
-// Memory of batches that are over, kept for others.
-constexpr size_t kSpares = 2;
-
-}  // namespace
 
 /// Takes in what has come, and lets go of what was needed by finished batches alone.
 Status EmbeddingTable::absorb() {
-  if (batches_.empty() && prefetched_->empty() && !refit_) return {};
+  if (batches_.waiting().empty() && prefetched_->empty() && !refit_) return {};
   TP_TRY(backing_->link()->poll());
-  for (; !batches_.empty() && batches_.front().number() <= finished_; batches_.pop_front()) {
-    if (spare_words_.size() < kSpares) spare_words_.push_back(batches_.front().takeWords());
-  }
-  TP_TRY(prefetched_->release(finished_));
+  batches_.dropFinished();
+  TP_TRY(prefetched_->release(batches_.finished()));
   TP_TRY(withinLink());
   if (!refit_ || !prefetched_->empty()) return {};
   refit_ = false;
@@ -85,12 +75,12 @@ Result<bool> EmbeddingTable::planPiece(AnnouncedBatch& batch) {
 
 /// Asks for rows of announced batches, as far as there is room.
 Status EmbeddingTable::requestAhead() {
-  if (refit_ || batches_.empty() || batches_.back().known() == batches_.back().size()) return {};
+  if (refit_ || batches_.allKnown()) return {};
   // What is here only for this call would be here twice; what left is read after it was written.
   staged_->clear();
   TP_TRY(cache_->sendWriteBack());
-  for (size_t b = 0; b < batches_.size();) {
-    AnnouncedBatch& batch = batches_[b];
+  for (size_t b = 0; b < batches_.waiting().size();) {
+    AnnouncedBatch& batch = batches_.waiting()[b];
     if (batch.used || batch.known() == batch.size()) {
       ++b;
       continue;
@@ -102,10 +92,10 @@ Status EmbeddingTable::requestAhead() {
     auto moved = cache_->full() ? Result<bool>(false) : prefetched_->moveToFreeSlots();
     if (!moved) return tl::unexpected(moved.error());
     if (!*moved) {
-      if (batch.number() == finished_ + 1) warnShort(batch);
+      if (batch.number() == batches_.finished() + 1) warnShort(batch);
       break;
     }
-    replan();
+    batches_.forgetPlaces();
     b = 0;
   }
   return prefetched_->send();
@@ -121,21 +111,8 @@ Status EmbeddingTable::writeAhead() {
 Status EmbeddingTable::settleAhead() {
   TP_TRY(prefetched_->send());
   TP_TRY(prefetched_->await(prefetched_->requests()));
-  batches_.clear();
-  return prefetched_->release(announced_);
-}
-
-/// Rows have moved from where they were when batches were announced.
-void EmbeddingTable::replan() {
-  for (AnnouncedBatch& batch : batches_) batch.forgetPlaces();
-}
-
-/// The announced batch that has these rows; null if there is none.
-AnnouncedBatch* EmbeddingTable::announcedOf(std::span<const RowNumber> rows) {
-  for (AnnouncedBatch& batch : batches_) {
-    if (batch.is(rows)) return &batch;
-  }
-  return nullptr;
+  batches_.dropAll();
+  return prefetched_->release(batches_.newest());
 }
 
 /// The next batch to be used does not fit. What is not known of it yet is taken to be like the
@@ -163,25 +140,19 @@ Result<BatchNumber> EmbeddingTable::prefetchLocked(std::span<const int64_t> ids)
   const int64_t offsets[] = {0, static_cast<int64_t>(ids.size())};
   TP_TRY(checkArguments({ids, offsets}));
   TP_TRY(usable());
-  const BatchNumber batch = announced_ + 1;
-  if (batch - finished_ > kMostAnnounced) {
+  if (!batches_.mayAnnounce()) {
     return fail(ErrorCode::kNoSpace,
                 "table %s: %llu batches are announced and not finished; finish or drop some first",
-                options_.name.c_str(), static_cast<unsigned long long>(kMostAnnounced));
+                options_.name.c_str(), static_cast<unsigned long long>(AnnouncedBatches::kMost));
   }
   std::vector<uint32_t> without;
   auto rows = madeRows(ids_.forStep(ids, without));
   if (!rows) return tl::unexpected(rows.error());
-  announced_ = batch;
+  const BatchNumber batch = batches_.announce();
   if (fetches()) {
     if (!plan_.announces()) TP_TRY(makeRoomAhead());
     Status status = absorb();
-    std::vector<uint64_t> words;
-    if (!spare_words_.empty()) {
-      words = std::move(spare_words_.back());
-      spare_words_.pop_back();
-    }
-    batches_.emplace_back(batch, *rows, std::move(words));
+    batches_.add(*rows);
     if (status) status = requestAhead();
     if (!status) return tl::unexpected(broken(status.error()).error());
   }
@@ -210,22 +181,20 @@ Status EmbeddingTable::prefetches(std::span<const PrefetchCall> calls, Workers& 
 
 BatchNumber EmbeddingTable::announced() {
   MutexLock lock(mutex_);
-  return announced_;
+  return batches_.newest();
 }
 
 /// What it was needed for goes home in a later call, which can say how that ended.
 void EmbeddingTable::finished(BatchNumber batch) {
   MutexLock lock(mutex_);
-  if (batch <= finished_ || batch > announced_) return;
-  finished_ = batch;
-  if (cache_) cache_->finished(batch);
+  if (batches_.finish(batch) && cache_) cache_->finished(batch);
 }
 
 Status EmbeddingTable::stopPrefetch() {
   MutexLock lock(mutex_);
   TP_TRY(usable());
-  finished_ = announced_;
-  if (cache_) cache_->finished(announced_);
+  batches_.finish(batches_.newest());
+  if (cache_) cache_->finished(batches_.newest());
   if (!plan_.announces()) return {};
   plan_.setAnnounces(false);
   const Status settled = settleAhead();

@@ -32,15 +32,13 @@ Status EmbeddingTable::removeRows(std::span<const RowNumber> rows) {
     ids_.erase(row);
   }
   // Their places are not those of their rows any more.
-  std::erase_if(batches_, [this](const AnnouncedBatch& batch) {
-    return batch.any([this](RowNumber row) { return !ids_.live(row); });
-  });
+  batches_.dropWith([this](RowNumber row) TP_LOCKS_OF_CALLER { return !ids_.live(row); });
   counts_.removed += rows.size();
   return {};
 }
 
 Result<uint64_t> EmbeddingTable::removeIds(std::span<const int64_t> ids) {
-  TP_TRY(ids_.checkHashed("remove_ids() is for"));
+  TP_TRY(TableIds::checkHashed(options_, "remove_ids() is for"));
   letOthersIn();
   MutexLock lock(mutex_);
   TP_TRY(usable());
@@ -50,7 +48,7 @@ Result<uint64_t> EmbeddingTable::removeIds(std::span<const int64_t> ids) {
 }
 
 Result<uint64_t> EmbeddingTable::expire(const Expiry& expiry) {
-  TP_TRY(ids_.checkExpiry(expiry));
+  TP_TRY(TableIds::checkExpiry(options_, expiry));
   uint64_t removed = 0;
   std::vector<RowNumber> rows;
   for (RowNumber from = 0;; from += kExpirePiece) {
@@ -60,7 +58,7 @@ Result<uint64_t> EmbeddingTable::expire(const Expiry& expiry) {
     if (from >= ids_.end()) return removed;
     const RowNumber end = std::min(from + kExpirePiece, ids_.end());
     rows.clear();
-    ids_.expired(expiry, step_.step, from, end, rows);
+    ids_.expired(expiry, step_.number(), from, end, rows);
     TP_TRY(removeRows(rows));
     removed += rows.size();
   }

@@ -166,9 +166,10 @@ Status EmbeddingTable::handOver(size_t index, RowSink& sink) {
     }
     rows.resize(live);
     Status taken;
-    TP_TRY(withRows(rows, After::kUnchanged, [&](size_t i, const std::byte* bytes) {
-      if (taken) taken = sink.take(index, rows[i], ids_.id(rows[i]), bytes);
-    }));
+    TP_TRY(
+        withRows(rows, After::kUnchanged, [&](size_t i, const std::byte* bytes) TP_LOCKS_OF_CALLER {
+          if (taken) taken = sink.take(index, rows[i], ids_.id(rows[i]), bytes);
+        }));
     hits_.store(hits, std::memory_order_relaxed);
     in_place_.store(in_place, std::memory_order_relaxed);
     TP_TRY(taken);

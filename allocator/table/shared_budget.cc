@@ -65,14 +65,15 @@ Bytes SharedBudget::budget() {
 TableDemand SharedBudget::demandOf(EmbeddingTable& table) {
   TableDemand demand;
   demand.lookups_a_second = table.curve_->lookups();
-  const std::vector<LiveCurve::Point> points = table.curve_->points(table.plan_.mostSlots());
+  const uint64_t most = DramPlan::mostSlots(table.options_);
+  const std::vector<LiveCurve::Point> points = table.curve_->points(most);
   MutexLock lock(table.mutex_);
   for (const LiveCurve::Point& point : points) {
     demand.curve.push_back({table.plan_.forSlots(point.slots), point.hit_ratio});
   }
   demand.unit = Bytes(1);
   demand.least = table.plan_.least();
-  demand.most = std::max(demand.least, table.plan_.forSlots(table.plan_.mostSlots()));
+  demand.most = std::max(demand.least, table.plan_.forSlots(most));
   slots_ += table.cache_->capacity();
   return demand;
 }

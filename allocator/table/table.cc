@@ -29,11 +29,10 @@ EmbeddingTable::EmbeddingTable(SharedBudget* shared, const TableOptions& options
       plan_(options_, backing_->kind(),
             shared == nullptr ? Bytes() : LiveCurve::memoryFor(backing_->size())),
       ids_(options_),
-      step_(options.step),
+      step_(options.format, options.step),
       missed_(workers.threads()) {
   // Which worker comes to see a miss is chance; what a table costs must not be.
   for (std::vector<RowNumber>& missed : missed_) missed.reserve(kLeastMissed);
-  step_.step = 0;
 }
 
 EmbeddingTable::~EmbeddingTable() {
@@ -112,7 +111,7 @@ Status EmbeddingTable::broken(const Error& error) {
 
 Status EmbeddingTable::checkArguments(const Batch& batch) const {
   TP_TRY(checkOffsets(batch, options_.name.c_str()));
-  if (ids_.hashed()) return {};
+  if (options_.ids == IdKind::kHashed) return {};
   return checkDenseIds(batch.ids, options_.rows, options_.name.c_str());
 }
 
@@ -134,7 +133,7 @@ Result<std::span<const RowNumber>> EmbeddingTable::madeRows(
 Status EmbeddingTable::bringIntoBeing(RowNumber row) {
   const uint64_t id = ids_.id(row);
   changes_.created(row);
-  ids_.born(row, step_.step);
+  ids_.born(row, step_.number());
   if (!fetches()) {
     first_values_.encode(id, backing_->memory() + row * format_.stride());
     return {};
@@ -154,9 +153,7 @@ Status EmbeddingTable::bringIntoBeing(RowNumber row) {
 
 void EmbeddingTable::setStep(const OptimizerStep& step) {
   MutexLock lock(mutex_);
-  const uint64_t number = step_.step;
-  step_ = step;
-  step_.step = number;
+  step_.setRates(step);
 }
 
 size_t EmbeddingTable::knownIds(RowNumber first, std::span<int64_t> out) {

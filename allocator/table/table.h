@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,14 +14,14 @@
 
 #include "allocator/fabric/rows_keeper.h"
 #include "allocator/kernels/kernels.h"
-#include "allocator/table/announced_batch.h"
+#include "allocator/table/announced_batches.h"
 #include "allocator/table/backing_store.h"
 #include "allocator/table/batch.h"
+#include "allocator/table/batch_step.h"
 #include "allocator/table/dram_plan.h"
 #include "allocator/table/first_values.h"
 #include "allocator/table/listed_table.h"
 #include "allocator/table/live_curve.h"
-#include "allocator/table/occurrences.h"
 #include "allocator/table/prefetch_buffer.h"
 #include "allocator/table/row_cache.h"
 #include "allocator/table/row_changes.h"
@@ -54,9 +53,6 @@ struct TableCounts {
   Bytes dram;          // slots, metadata and buffers
   Bytes metadata;
 };
-
-/// Batches that were announced, in their order.
-using BatchNumber = uint64_t;
 
 class SharedBudget;
 
@@ -194,15 +190,15 @@ class EmbeddingTable final : private RowsKeeper {
   EmbeddingTable(SharedBudget* shared, const TableOptions& options,
                  std::unique_ptr<BackingStore> backing, Workers& workers);
   Status setUp() TP_LOCKS_NOBODY_ELSE;
-  Status setUpCache();
+  Status setUpCache() TP_REQUIRES(mutex_);
   Status initialize();
 
   // Local memory, and how the table is held to it.
-  Bytes heldDram() const;
-  Status makeRoomAhead();
-  Result<DramPlan::Division> divide(Bytes dram) const;
-  Status fitDram(Bytes dram);
-  Status makeRoomForChanges();
+  Bytes heldDram() const TP_REQUIRES(mutex_);
+  Status makeRoomAhead() TP_REQUIRES(mutex_);
+  Result<DramPlan::Division> divide(Bytes dram) const TP_REQUIRES(mutex_);
+  Status fitDram(Bytes dram) TP_REQUIRES(mutex_);
+  Status makeRoomForChanges() TP_REQUIRES(mutex_);
   static Status lookUp(std::span<const BagCall> calls, Workers& workers) TP_LOCKS_MANY;
   static Status planLookUp(std::span<const BagCall> calls, const Locks& locks,
                            LookUpPlan& plan) TP_LOCKS_MANY;
@@ -210,11 +206,11 @@ class EmbeddingTable final : private RowsKeeper {
                          Workers& workers) TP_LOCKS_MANY;
   static void admitMissedOf(std::span<EmbeddingTable* const> tables,
                             Workers& workers) TP_LOCKS_MANY;
-  TableCounts countsLocked() const;
-  void tellCounts() {
+  TableCounts countsLocked() const TP_REQUIRES(mutex_);
+  void tellCounts() TP_REQUIRES(mutex_) {
     if (listed_) listed_->setCounts(counts_.lookups, hits_.load(std::memory_order_relaxed));
   }
-  void tellDram();
+  void tellDram() TP_REQUIRES(mutex_);
   static void noteLookups(std::span<const BagCall> calls, Workers& workers);
   bool fetches() const { return backing_->link() != nullptr; }
 
@@ -232,7 +228,7 @@ class EmbeddingTable final : private RowsKeeper {
     wakeWaiters(others_waiting_);
   }
   /// Errors: what broke the table before, if anything did, kLost as intact().
-  Status usable() const;
+  Status usable() const TP_REQUIRES(mutex_);
   /// Errors: kLost when the memory of its rows was taken away. Asked at the end of calls, too: what
   /// they read may not have been the rows any more.
   Status intact() const;
@@ -240,7 +236,7 @@ class EmbeddingTable final : private RowsKeeper {
   bool hold() override;
   void letGo() override;
   /// After an error half way: rows may be in slots that were never filled.
-  Status broken(const Error& error);
+  Status broken(const Error& error) TP_REQUIRES(mutex_);
   Status checkArguments(const Batch& batch) const;
   /// Of all calls; the first one's error.
   template <typename Call>
@@ -252,12 +248,12 @@ class EmbeddingTable final : private RowsKeeper {
 
   // Where rows are. The first may run in several workers at once, for tables read in place.
   void addressInPlace(std::span<const RowNumber> rows, std::byte** addresses,
-                      std::vector<RowNumber>& missed);
-  Status addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses);
+                      std::vector<RowNumber>& missed) TP_REQUIRES(mutex_);
+  Status addressOrFetch(std::span<const RowNumber> rows, std::byte** addresses) TP_REQUIRES(mutex_);
   enum class After : uint8_t { kUnchanged, kChanged };
   size_t sampleFrom(std::span<const RowNumber> rows, size_t step) const;
-  void admitMissed(After after);
-  bool admit(RowNumber row, After after);
+  void admitMissed(After after) TP_REQUIRES(mutex_);
+  bool admit(RowNumber row, After after) TP_REQUIRES(mutex_);
 
   /// Addresses for look-ups from `first` on, of which those that have a row are in front: puts them
   /// in their places, and what the others' rows would begin with between them, which stays until
@@ -265,21 +261,20 @@ class EmbeddingTable final : private RowsKeeper {
   void fillIn(const BagCall& call, const KnownRows& known, size_t first,
               std::span<std::byte*> addresses);
   void bagInPlace(const BagCall& call, const KnownRows& known, size_t first, size_t end,
-                  size_t worker);
-  Status bagFetched(const BagCall& call, const KnownRows& known);
-  Result<size_t> bagAnnounced(const BagCall& call, std::span<const RowNumber> rows);
+                  size_t worker) TP_REQUIRES(mutex_);
+  Status bagFetched(const BagCall& call, const KnownRows& known) TP_REQUIRES(mutex_);
+  Result<size_t> bagAnnounced(const BagCall& call, std::span<const RowNumber> rows)
+      TP_REQUIRES(mutex_);
   void addressAnnounced(const AnnouncedBatch& batch, size_t first, std::span<const RowNumber> rows,
-                        std::byte** addresses);
-  void markChanged(Slot place);
+                        std::byte** addresses) TP_REQUIRES(mutex_);
+  void markChanged(Slot place) TP_REQUIRES(mutex_);
   void pool(const BagCall& call, size_t first, size_t end, const std::byte* const* addresses);
 
   // One step, once the batch is ordered by row.
   Status prepareUpdate(const UpdateCall& call) TP_REQUIRES(mutex_);
-  void noteBags(const Batch& batch);
-  void applyRow(const UpdateCall& call, size_t i, std::byte* row, float* sum);
   float* sumBuffer() const;
-  void updateInPlace(const UpdateCall& call, size_t first, size_t end, size_t worker);
-  Status updateFetched(const UpdateCall& call);
+  void updateInPlace(size_t first, size_t end, size_t worker) TP_REQUIRES(mutex_);
+  Status updateFetched() TP_REQUIRES(mutex_);
   Status updateOne(const UpdateCall& call, Workers& workers) TP_REQUIRES(mutex_);
   Status updateAlone(const UpdateCall& call) TP_REQUIRES(mutex_);
 
@@ -288,9 +283,9 @@ class EmbeddingTable final : private RowsKeeper {
   Status keepForCheckpoint(std::span<const RowNumber> rows) TP_REQUIRES(mutex_);
 
   /// The row's bytes are about to change.
-  void noteChange(RowNumber row, const std::byte* bytes, size_t worker) {
+  void noteChange(RowNumber row, const std::byte* bytes, size_t worker) TP_REQUIRES(mutex_) {
     changes_.beforeChange(row, bytes, worker);
-    ids_.used(row, step_.step);
+    ids_.used(row, step_.number());
   }
 
   // Row by row.
@@ -301,29 +296,28 @@ class EmbeddingTable final : private RowsKeeper {
   void overwriteRow(const float* in, std::byte* row) const;
   /// Many rows, found in pieces (visit_rows.h).
   template <typename Act>
-  void visitInPlace(std::span<const RowNumber> rows, After after, size_t worker, Act act);
+  void visitInPlace(std::span<const RowNumber> rows, After after, size_t worker, Act act)
+      TP_REQUIRES(mutex_);
   template <typename Act>
-  Status visitFetched(std::span<const RowNumber> rows, After after, Act act);
+  Status visitFetched(std::span<const RowNumber> rows, After after, Act act) TP_REQUIRES(mutex_);
   template <typename Act>
   Status visit(std::span<const RowNumber> rows, After after, Act act) TP_REQUIRES(mutex_);
 
   // Reading ahead.
   Result<BatchNumber> prefetchLocked(std::span<const int64_t> ids) TP_LOCKS_MANY;
-  Status absorb();
-  Status withinLink();
+  Status absorb() TP_REQUIRES(mutex_);
+  Status withinLink() TP_REQUIRES(mutex_);
   size_t hold(std::span<const RowNumber> rows, BatchNumber batch);
-  Result<bool> planPiece(AnnouncedBatch& batch);
-  Status requestAhead();
-  void replan();
-  AnnouncedBatch* announcedOf(std::span<const RowNumber> rows);
-  void warnShort(const AnnouncedBatch& batch);
+  Result<bool> planPiece(AnnouncedBatch& batch) TP_REQUIRES(mutex_);
+  Status requestAhead() TP_REQUIRES(mutex_);
+  void warnShort(const AnnouncedBatch& batch) TP_REQUIRES(mutex_);
   /// Places of rows that wait beside the slots, as places in general: slots count from the first
   /// on, these from the last. The other way round it is the same.
   static Slot placeAhead(PrefetchBuffer::Place place) { return kNoSlot - 1 - place; }
   /// Writes those that were changed home, as a checkpoint wants them.
-  Status writeAhead();
+  Status writeAhead() TP_REQUIRES(mutex_);
   /// Lets go of all of them. No batch is in flight.
-  Status settleAhead();
+  Status settleAhead() TP_REQUIRES(mutex_);
 
   SharedBudget* const shared_;  // null: the table's memory is its own
   const TableOptions options_;
@@ -339,27 +333,23 @@ class EmbeddingTable final : private RowsKeeper {
   // Somebody who works beside the calls is waiting for the lock: those go behind. See
   // letOthersIn().
   std::atomic<uint32_t> others_waiting_{0};
-  DramPlan plan_;  // of a table that is not local
-  Bytes dram_;
+  DramPlan plan_ TP_GUARDED_BY(mutex_);  // of a table that is not local
+  Bytes dram_ TP_GUARDED_BY(mutex_);
   std::unique_ptr<LiveCurve> curve_;    // of tables that share; it has a lock of its own
   std::atomic<bool> restoring_{false};  // its lock is held for as long as that takes
   RowChanges changes_;
-  TableIds ids_;
-  OptimizerStep step_, prepared_;
-  Occurrences occurrences_;
-  std::vector<uint32_t> bag_of_;
+  TableIds ids_ TP_GUARDED_BY(mutex_);
+  BatchStep step_ TP_GUARDED_BY(mutex_);
   // Look-ups without a slot, by worker; admitMissed() empties them.
   std::vector<std::vector<RowNumber>> missed_;
-  std::deque<AnnouncedBatch> batches_;  // not finished, in order
-  std::vector<std::vector<uint64_t>> spare_words_;
-  BatchNumber announced_ = 0;
-  BatchNumber finished_ = 0;
-  bool refit_ = false;  // rows read ahead have another share, as soon as none of them waits
-  bool warned_short_ = false;
-  std::optional<Error> broken_;
+  AnnouncedBatches batches_ TP_GUARDED_BY(mutex_);
+  bool refit_ TP_GUARDED_BY(mutex_) =
+      false;  // rows read ahead have another share, as soon as none of them waits
+  bool warned_short_ TP_GUARDED_BY(mutex_) = false;
+  std::optional<Error> broken_ TP_GUARDED_BY(mutex_);
   std::atomic<uint64_t> hits_{0}, in_place_{0};
-  TableCounts counts_;
-  std::unique_ptr<ListedTable> listed_;  // null outside runs
+  TableCounts counts_ TP_GUARDED_BY(mutex_);
+  std::unique_ptr<ListedTable> listed_ TP_GUARDED_BY(mutex_);  // null outside runs
 };
 
 }  // namespace tidepool

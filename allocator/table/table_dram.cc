@@ -40,7 +40,7 @@ Status EmbeddingTable::setUpCache() {
   if (!plan) return tl::unexpected(plan.error());
   if (fetches()) TP_TRY(backing_->link()->setMemory(plan->link));
   // Address space for more only where there may be more: not every system gives it for nothing.
-  const uint64_t most = shared_ != nullptr ? plan_.mostSlots() : plan->slots;
+  const uint64_t most = shared_ != nullptr ? DramPlan::mostSlots(options_) : plan->slots;
   auto cache =
       RowCache::create(format_, *backing_, options_.rows, plan->slots, static_cast<Slot>(most));
   if (!cache) return tl::unexpected(cache.error());
@@ -68,7 +68,7 @@ Status EmbeddingTable::fitDram(Bytes dram) {
   refit_ = fetches() && !prefetched_->empty() && (dram != dram_ || refit_);
   Status done;
   if (staged_) staged_->clear();
-  replan();
+  batches_.forgetPlaces();
   done = cache_->setCapacity(plan->slots);
   if (done && fetches() && prefetched_->empty() &&
       (plan->link != backing_->link()->memory() || plan->prefetched != prefetched_->memory())) {
@@ -110,7 +110,7 @@ TableCounts EmbeddingTable::countsLocked() const {
   TableCounts counts = counts_;
   counts.hits = hits_.load(std::memory_order_relaxed);
   counts.in_place = in_place_.load(std::memory_order_relaxed);
-  counts.steps = step_.step;
+  counts.steps = step_.number();
   counts.metadata += changes_.memory();
   counts.metadata += ids_.memory();
   if (!ids_.hashed()) counts.metadata += DramPlan::ofRows(options_, backing_->kind());

@@ -164,21 +164,21 @@ Status TableIds::existing(std::span<const int64_t> ids, std::vector<RowNumber>& 
   return {};
 }
 
-Status TableIds::checkHashed(const char* what) const {
-  if (hashed()) return {};
+Status TableIds::checkHashed(const TableOptions& options, const char* what) {
+  if (options.ids == IdKind::kHashed) return {};
   return fail(ErrorCode::kUnsupported, "table %s has dense ids, whose rows stay: %s hashed ids",
-              options_.name.c_str(), what);
+              options.name.c_str(), what);
 }
 
-Status TableIds::checkExpiry(const Expiry& expiry) const {
-  TP_TRY(checkHashed("expire() is for"));
-  const char* const name = options_.name.c_str();
+Status TableIds::checkExpiry(const TableOptions& options, const Expiry& expiry) {
+  TP_TRY(checkHashed(options, "expire() is for"));
+  const char* const name = options.name.c_str();
   if (expiry.unused_for == 0 && expiry.used_fewer_than == 0) {
     return fail(ErrorCode::kInvalidArgument,
                 "table %s: which rows are to go? unused_for or used_fewer_than says so", name);
   }
-  const bool by_step = expiry.unused_for == 0 || tracks(options_.tracked, Tracked::kLastUse);
-  if (!by_step || (expiry.used_fewer_than > 0 && !tracks(options_.tracked, Tracked::kUses))) {
+  const bool by_step = expiry.unused_for == 0 || tracks(options.tracked, Tracked::kLastUse);
+  if (!by_step || (expiry.used_fewer_than > 0 && !tracks(options.tracked, Tracked::kUses))) {
     return fail(ErrorCode::kInvalidArgument,
                 "table %s was made without tracking %s of its rows, which %s takes", name,
                 by_step ? "the uses" : "the last use", by_step ? "used_fewer_than" : "unused_for");

@@ -70,9 +70,9 @@ class TableIds {
   void used(RowNumber row, uint64_t step) { uses_.used(row, step); }
 
   /// Errors: kUnsupported for dense ids; `what` is who asks.
-  Status checkHashed(const char* what) const;
+  static Status checkHashed(const TableOptions& options, const char* what);
   /// Errors: the same; kInvalidArgument if nothing is asked for, or what is not tracked.
-  Status checkExpiry(const Expiry& expiry) const;
+  static Status checkExpiry(const TableOptions& options, const Expiry& expiry);
   /// The rows of those ids that have one, ascending, each once.
   std::vector<RowNumber> present(std::span<const int64_t> ids) const;
   /// The live rows from `first` to `end` that the expiry takes at that step.

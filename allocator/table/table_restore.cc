@@ -35,7 +35,7 @@ Status TableRestore::prepare() {
     return fail(ErrorCode::kConflict,
                 "table %s: a checkpoint of it is under way; wait for it, or cancel it", name);
   }
-  if (table_.announced_ != table_.finished_) {
+  if (table_.batches_.newest() != table_.batches_.finished()) {
     return fail(ErrorCode::kConflict,
                 "table %s: batches are announced and not finished; finish or drop them before "
                 "restoring",
@@ -70,7 +70,7 @@ void TableRestore::start() {
   table_.broken_.reset();
   // Of a table that was given up, reads may be under way, and rows that left not yet written: they
   // are written before those of the checkpoint. A link that failed says so at the first put().
-  table_.batches_.clear();
+  table_.batches_.dropAll();
   if (table_.prefetched_) table_.prefetched_->forget();
   if (table_.staged_) table_.staged_->clear();
   if (table_.cache_) {
@@ -159,7 +159,7 @@ Status TableRestore::finish(const Ids& ids, uint64_t step, CheckpointId base) {
   if (table_.fetches()) TP_TRY(finishFar());
   TP_TRY(table_.makeRoomForChanges());
   TP_TRY(table_.changes_.restart(table_.options_.rows, base));
-  table_.step_.step = step;
+  table_.step_.setNumber(step);
   TP_TRY(table_.intact());
   changing_ = false;
   return {};

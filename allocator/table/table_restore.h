@@ -24,7 +24,7 @@ class TableRestore {
   TableRestore& operator=(const TableRestore&) = delete;
 
   /// From here on the table is not usable until finish(). Comes before the first put().
-  void start();
+  void start() TP_LOCKS_BY_HAND;
   /// Rows of another optimizer: what is put has so many bytes a row, of which the weights count.
   /// State begins anew. Comes before the first put().
   void takeWeights(size_t row_bytes) {
@@ -39,14 +39,14 @@ class TableRestore {
   using Ids = TableIds::Given;  // of a table with dense ids: of none
   /// All rows are there. `step`: the optimizer's steps so far; `base`: the checkpoint that changes
   /// count from, 0 for none. Errors: as put(), kCorrupt for an id that occurs twice.
-  Status finish(const Ids& ids, uint64_t step, CheckpointId base);
+  Status finish(const Ids& ids, uint64_t step, CheckpointId base) TP_LOCKS_BY_HAND;
 
  private:
   explicit TableRestore(EmbeddingTable& table)
       : table_(table),
         source_bytes_(table.format_.rowBytes()),
         copied_bytes_(table.format_.rowBytes()) {}
-  Status prepare();
+  Status prepare() TP_REQUIRES(table_.mutex_);
   Status putFar(RowNumber first, size_t count, const std::byte* bytes) TP_EXCLUDES(turn_, mutex_);
   Result<RowChunk*> openChunk() TP_EXCLUDES(turn_, mutex_);
   void fill(RowChunk& chunk, RowNumber first, size_t count, const std::byte* bytes) const;

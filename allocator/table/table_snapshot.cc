@@ -22,10 +22,12 @@ constexpr Nanoseconds kPollInterval(50'000);
 }  // namespace
 
 /// The table's lock, taken before those who wait for it later.
-class TableSnapshot::Hold {
+class TP_SCOPED_CAPABILITY TableSnapshot::Hold {
  public:
-  explicit Hold(EmbeddingTable& table) TP_LOCKS_BY_HAND : table_(table) { table.lockFirst(); }
-  ~Hold() TP_LOCKS_BY_HAND { table_.mutex_.unlock(); }
+  explicit Hold(EmbeddingTable& table) TP_ACQUIRE(table.mutex_) TP_LOCKS_BY_HAND : table_(table) {
+    table.lockFirst();
+  }
+  ~Hold() TP_RELEASE() TP_LOCKS_BY_HAND { table_.mutex_.unlock(); }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
@@ -80,7 +82,7 @@ Status TableSnapshot::check(SavedRows which, CheckpointId base) const {
 
 Result<std::vector<std::unique_ptr<TableSnapshot>>> TableSnapshot::begin(
     std::span<EmbeddingTable* const> tables, SavedRows which, CheckpointId base, RowBlockPool& pool,
-    RowBlockQueue& queue) {
+    RowBlockQueue& queue) TP_LOCKS_MANY {
   struct Call {
     EmbeddingTable* table;
   };
@@ -109,13 +111,13 @@ Result<std::vector<std::unique_ptr<TableSnapshot>>> TableSnapshot::begin(
 
 void TableSnapshot::start(RowChanges::Prepared prepared, SavedRows which, RowBlockPool& pool,
                           RowBlockQueue& queue) {
-  const TableIds& ids = table_.ids_;
-  rows_ = ids.end();
-  live_ = ids.count();
-  step_ = table_.step_.step;
+  rows_ = table_.ids_.end();
+  live_ = table_.ids_.count();
+  step_ = table_.step_.number();
   table_.changes_.begin(std::move(prepared), which, rows_, table_.format_.rowBytes(),
-                        workersOf(table_), {&pool, &queue, index_, ids.byRow(), ids.uses()},
-                        live_ < rows_ ? ids.freeWords() : std::span<const uint64_t>());
+                        workersOf(table_),
+                        {&pool, &queue, index_, table_.ids_.byRow(), table_.ids_.uses()},
+                        live_ < rows_ ? table_.ids_.freeWords() : std::span<const uint64_t>());
   open_ = true;
 }
 

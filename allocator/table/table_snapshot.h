@@ -57,12 +57,12 @@ class TableSnapshot {
   void abandon();
 
  private:
-  class Hold;
+  class TP_SCOPED_CAPABILITY Hold;
   class Filler;
   TableSnapshot(EmbeddingTable& table, size_t index) : table_(table), index_(index) {}
   void start(RowChanges::Prepared prepared, SavedRows which, RowBlockPool& pool,
-             RowBlockQueue& queue);
-  Status check(SavedRows which, CheckpointId base) const;
+             RowBlockQueue& queue) TP_REQUIRES(table_.mutex_);
+  Status check(SavedRows which, CheckpointId base) const TP_REQUIRES(table_.mutex_);
   Result<bool> nextInPlace(std::span<RowBlock* const> blocks);
   Result<bool> nextFetched(std::span<RowBlock* const> blocks);
   Status copySlots(Filler& filler, uint64_t& begun, size_t most);

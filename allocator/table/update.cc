@@ -16,46 +16,23 @@ constexpr size_t kTaskRows = 4 * kPieceRows;
 
 }  // namespace
 
-/// Which bag every look-up belongs to.
-void EmbeddingTable::noteBags(const Batch& batch) {
-  bag_of_.resize(batch.ids.size());
-  for (size_t bag = 0; bag < batch.bags(); ++bag) {
-    std::fill(bag_of_.begin() + batch.offsets[bag], bag_of_.begin() + batch.offsets[bag + 1],
-              static_cast<uint32_t>(bag));
-  }
-}
-
-void EmbeddingTable::applyRow(const UpdateCall& call, size_t i, std::byte* row, float* sum) {
-  const Batch& batch = call.batch;
-  std::fill(sum, sum + format_.dim, 0.0f);
-  for (const uint32_t position : occurrences_.positions(i)) {
-    const uint32_t bag = bag_of_[position];
-    float weight = batch.weights == nullptr ? 1.0f : batch.weights[position];
-    if (batch.pooling == Pooling::kMean) {
-      weight /= static_cast<float>(batch.offsets[bag + 1] - batch.offsets[bag]);
-    }
-    kernels_.accumulate(sum, call.gradients + bag * call.stride, weight, format_.dim);
-  }
-  kernels_.apply(format_, prepared_, sum, row);
-}
-
 /// For the sum of a row's gradients: the calling thread's.
 float* EmbeddingTable::sumBuffer() const {
   scratch().sum.resize(format_.dim);
   return scratch().sum.data();
 }
 
-void EmbeddingTable::updateInPlace(const UpdateCall& call, size_t first, size_t end,
-                                   size_t worker) {
+void EmbeddingTable::updateInPlace(size_t first, size_t end, size_t worker) {
   float* const sum = sumBuffer();
-  const auto apply = [&](size_t i, std::byte* row) { applyRow(call, first + i, row, sum); };
-  visitInPlace(occurrences_.rows().subspan(first, end - first), After::kChanged, worker, apply);
+  const auto apply = [&](size_t i, std::byte* row)
+                         TP_LOCKS_OF_CALLER { step_.apply(first + i, row, sum); };
+  visitInPlace(step_.rows().subspan(first, end - first), After::kChanged, worker, apply);
 }
 
-Status EmbeddingTable::updateFetched(const UpdateCall& call) {
+Status EmbeddingTable::updateFetched() {
   float* const sum = sumBuffer();
-  const auto apply = [&](size_t i, std::byte* row) { applyRow(call, i, row, sum); };
-  return visitFetched(occurrences_.rows(), After::kChanged, apply);
+  const auto apply = [&](size_t i, std::byte* row) TP_LOCKS_OF_CALLER { step_.apply(i, row, sum); };
+  return visitFetched(step_.rows(), After::kChanged, apply);
 }
 
 Status EmbeddingTable::prepareUpdate(const UpdateCall& call) {
@@ -63,21 +40,19 @@ Status EmbeddingTable::prepareUpdate(const UpdateCall& call) {
   std::vector<uint32_t> without;  // not admitted yet: nobody learns what these are to become
   auto rows = madeRows(ids_.forStep(call.batch.ids, without));
   if (!rows) return tl::unexpected(rows.error());
-  occurrences_.order(*rows, without);
-  noteBags(call.batch);
-  ++step_.step;
-  prepared_ = prepared(step_);
-  counts_.lookups += occurrences_.rows().size();
+  step_.begin({call.batch, call.gradients, call.stride}, *rows, without);
+  counts_.lookups += step_.rows().size();
   return {};
 }
 
 /// One call, with the workers' help.
 Status EmbeddingTable::updateOne(const UpdateCall& call, Workers& workers) {
   TP_TRY(prepareUpdate(call));
-  const size_t count = occurrences_.rows().size();
-  workers.run((count + kTaskRows - 1) / kTaskRows, [&](size_t task, size_t worker) {
-    updateInPlace(call, task * kTaskRows, std::min(count, (task + 1) * kTaskRows), worker);
-  });
+  const size_t count = step_.rows().size();
+  workers.run((count + kTaskRows - 1) / kTaskRows,
+              [&](size_t task, size_t worker) TP_LOCKS_OF_CALLER {
+                updateInPlace(task * kTaskRows, std::min(count, (task + 1) * kTaskRows), worker);
+              });
   if (cache_) admitMissed(After::kChanged);
   return {};
 }
@@ -85,10 +60,10 @@ Status EmbeddingTable::updateOne(const UpdateCall& call, Workers& workers) {
 Status EmbeddingTable::updateAlone(const UpdateCall& call) {
   TP_TRY(prepareUpdate(call));
   if (fetches()) {
-    const Status status = updateFetched(call);
+    const Status status = updateFetched();
     return status ? status : broken(status.error());
   }
-  updateInPlace(call, 0, occurrences_.rows().size(), 0);
+  updateInPlace(0, step_.rows().size(), 0);
   if (cache_) admitMissed(After::kChanged);
   return {};
 }

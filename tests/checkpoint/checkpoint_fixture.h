@@ -48,8 +48,7 @@ inline TableOptions trainedTable(IdKind ids, RowFormat format, RowNumber rows = 
   options.initializer = {Initializer::Kind::kUniform, -0.1f, 0.1f, 42};
   options.step.learning_rate = 0.05f;
   options.step.momentum = 0.9f;
-  options.dram =
-      DramPlan::forSlots(options, TierKind::kFetch, std::max<uint64_t>(rows / 10, 70));
+  options.dram = DramPlan::forSlots(options, TierKind::kFetch, std::max<uint64_t>(rows / 10, 70));
   return options;
 }
 

@@ -61,7 +61,7 @@ TEST_F(DramPlans, DivideNoMoreThanThereIs) {
     ASSERT_TRUE(parts) << parts.error().text();
     ASSERT_LE(costOf(plan, options, *parts), dram);
     ASSERT_GE(parts->slots, std::min(options.rows, kLeastSlots));
-    ASSERT_LE(parts->slots, plan.mostSlots());
+    ASSERT_LE(parts->slots, DramPlan::mostSlots(options));
     if (tier != TierKind::kFetch) return;
     ASSERT_GE(parts->link, RowLink::leastMemory(Bytes(options.format.stride())));
     ASSERT_EQ(parts->prefetched_rows > 0, plan.announces());

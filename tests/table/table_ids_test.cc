@@ -208,7 +208,7 @@ TEST(TableIds, ThatAreDenseAreRowNumbers) {
   EXPECT_EQ(ids.id(9), 9u);
   EXPECT_EQ(ids.byRow(), nullptr);
   EXPECT_EQ(ids.memory(), Bytes());
-  EXPECT_EQ(ids.checkHashed("this is for").error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(TableIds::checkHashed(options, "this is for").error().code(), ErrorCode::kUnsupported);
 }
 
 }  // namespace

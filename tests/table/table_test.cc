@@ -43,9 +43,9 @@ TableOptions optionsOf(const Case& c) {
   options.initializer = {Initializer::Kind::kUniform, -0.1f, 0.1f, 42};
   options.step.learning_rate = 0.05f;
   options.step.momentum = 0.9f;
-  options.dram = DramPlan::forSlots(
-      options, c.place == Place::kRemote ? TierKind::kFetch : TierKind::kDirect,
-      options.rows * c.percent / 100);
+  options.dram =
+      DramPlan::forSlots(options, c.place == Place::kRemote ? TierKind::kFetch : TierKind::kDirect,
+                         options.rows * c.percent / 100);
   return options;
 }
 
