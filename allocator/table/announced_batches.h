@@ -22,12 +22,12 @@ using BatchNumber = uint64_t;
 
 class AnnouncedBatches {
  public:
-  /// That are not finished: the policy tells batches apart that are at most so far ahead.
+  /// Of those that are not finished: the policy tells batches apart that are at most so far ahead.
   static constexpr uint64_t kMost = NextUse::kMostAhead;
 
   /// 0 for none.
   BatchNumber newest() const { return newest_; }
-  /// The last one of those that are.
+  /// The newest that is; all before it are.
   BatchNumber finished() const { return finished_; }
   bool mayAnnounce() const { return newest_ - finished_ < kMost; }
   BatchNumber announce() {

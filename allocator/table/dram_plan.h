@@ -27,10 +27,10 @@ class DramPlan {
   static Bytes least(const TableOptions& options, TierKind tier);
   /// Slots that a table may have.
   static uint64_t mostSlots(const TableOptions& options);
-  /// What is known of rows wherever they are.
+  /// What is kept of ids and rows, wherever the rows are.
   static Bytes ofRows(const TableOptions& options, TierKind tier);
 
-  /// The same for this table, as it is.
+  /// What this table needs for that many slots, and at the least, as it is.
   Bytes forSlots(uint64_t slots) const;
   Bytes least() const;
   /// What is neither slots nor link.
@@ -39,8 +39,8 @@ class DramPlan {
   /// what requests hold is for others.
   Bytes forAhead(uint64_t rows) const;
 
-  /// The link has buffers of `link`, and `prefetched_rows` rows may wait, of which `prefetched` is
-  /// known.
+  /// Memory of the link's buffers, and for what is known of rows that wait for their batch; how
+  /// many may; and how many slots there are.
   struct Division {
     Bytes link;
     Bytes prefetched;

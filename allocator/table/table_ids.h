@@ -33,8 +33,9 @@ class TableIds {
   Bytes memory() const;
 
   bool hashed() const { return options_.ids == IdKind::kHashed; }
-  /// Rows that exist, and what is above the number of each.
+  /// Rows that exist.
   RowNumber count() const { return hashed() ? map_.count() : options_.rows; }
+  /// Every row's number is below it.
   RowNumber end() const { return hashed() ? map_.end() : options_.rows; }
   bool live(RowNumber row) const { return !hashed() || (row < map_.end() && map_.live(row)); }
   /// Of a row that is live().

@@ -195,6 +195,10 @@ TEST(ForkWithTables, AChildMayEndACheckpointAfterItsTables) {
   ASSERT_OK(tidepool_checkpoint_start(&table, 1, (folder / "points").c_str(), &slow, &checkpoint));
   EXPECT_EQ(inChild([&] {
               if (tidepool_checkpoint_wait(checkpoint, nullptr) != TIDEPOOL_UNSUPPORTED) return 1;
+              if (tidepool_checkpoint_cancel(checkpoint) != TIDEPOOL_UNSUPPORTED) return 4;
+              tidepool_checkpoint_info info = {};
+              info.struct_size = sizeof info;
+              if (tidepool_checkpoint_progress(checkpoint, &info) != TIDEPOOL_UNSUPPORTED) return 5;
               if (tidepool_table_close(table) != TIDEPOOL_OK) return 2;
               if (tidepool_close(context) != TIDEPOOL_OK) return 3;
               tidepool_checkpoint_free(checkpoint);
